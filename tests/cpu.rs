@@ -10,6 +10,7 @@ use einsparse::einsum::Mode;
 use einsparse::formats::{AnySparse, Csr, Format, bf16, f16, proptest as strategies};
 use proptest::prelude::*;
 
+use crate::support::sized;
 use problem::{Problem, integers};
 
 const MATRIX: &[&str] = &[
@@ -34,201 +35,100 @@ const MATRIX: &[&str] = &[
 ];
 const TENSOR3: &[&str] = &["coo", "groupcoo:2", "groupcoo:4@1", "groupcoo@2"];
 
-/// Expression, its sparse operand, formats, extents of the indices.
-type Case = (
-    &'static str,
+/// The sparse operand, its formats, and expressions with the extents of their indices.
+type Cases = (
     &'static str,
     &'static [&'static str],
-    &'static [(&'static str, usize)],
+    &'static [&'static str],
 );
-const CASES: &[Case] = &[
+const CASES: &[Cases] = &[
     (
-        "C[m,n] = A[m,k] * B[k,n]",
         "A",
         MATRIX,
-        &[("m", 13), ("k", 11), ("n", 17)],
+        &[
+            "C[m,n] = A[m,k] * B[k,n], m 13, k 11, n 17",
+            "C[m,n] = A[m,k] * B[k,n], m 9, k 7, n 101",
+            "C[m,n] = A[m,k] * B[k,n], m 1, k 1, n 1",
+            "C[m,n] = A[m,k] * B[k,n], m 0, k 5, n 4",
+            "C[m,n] = A[m,k] * B[k,n], m 5, k 0, n 4",
+            "C[m,n] = A[m,k] * B[k,n], m 5, k 4, n 0",
+            "C[m,n] = relu(2 * A[m,k] * B[k,n] + b[m]), m 13, k 11, n 9",
+            "C[m,n] = relu(A[m,k] * B[k,n] + b[n]), m 13, k 11, n 9",
+            "C[m,n] = A[m,k] * B[k,n] + b[m,n], m 6, k 5, n 9",
+            "C[m,n] = A[k,m] * B[k,n] + b[m], m 13, k 11, n 9",
+            "C[n,m] = A[m,k] * B[k,n], m 13, k 11, n 9",
+            "C[m,n] = A[m,k] * B[n,k], m 13, k 11, n 9",
+            "C[m,n] = D[m,k] * A[k,n], m 6, k 11, n 12",
+            "C[b,m,n] = A[m,k] * B[b,k,n], b 3, m 7, k 5, n 9",
+            "C[m,n] = D[m] * A[m,k] * E[k] * B[k,n], m 7, k 5, n 9",
+        ],
     ),
     (
-        "C[m,n] = A[m,k] * B[k,n]",
-        "A",
-        MATRIX,
-        &[("m", 9), ("k", 7), ("n", 101)],
-    ),
-    (
-        "C[m,n] = A[m,k] * B[k,n]",
-        "A",
-        MATRIX,
-        &[("m", 1), ("k", 1), ("n", 1)],
-    ),
-    (
-        "C[m,n] = A[m,k] * B[k,n]",
-        "A",
-        MATRIX,
-        &[("m", 0), ("k", 5), ("n", 4)],
-    ),
-    (
-        "C[m,n] = A[m,k] * B[k,n]",
-        "A",
-        MATRIX,
-        &[("m", 5), ("k", 0), ("n", 4)],
-    ),
-    (
-        "C[m,n] = A[m,k] * B[k,n]",
-        "A",
-        MATRIX,
-        &[("m", 5), ("k", 4), ("n", 0)],
-    ),
-    (
-        "C[m,n] = relu(2 * A[m,k] * B[k,n] + b[m])",
-        "A",
-        MATRIX,
-        &[("m", 13), ("k", 11), ("n", 9)],
-    ),
-    (
-        "C[m,n] = relu(A[m,k] * B[k,n] + b[n])",
-        "A",
-        MATRIX,
-        &[("m", 13), ("k", 11), ("n", 9)],
-    ),
-    (
-        "C[m,n] = A[m,k] * B[k,n] + b[m,n]",
-        "A",
-        MATRIX,
-        &[("m", 6), ("k", 5), ("n", 9)],
-    ),
-    (
-        "C[m,n] = A[k,m] * B[k,n] + b[m]",
-        "A",
-        MATRIX,
-        &[("m", 13), ("k", 11), ("n", 9)],
-    ),
-    (
-        "C[n,m] = A[m,k] * B[k,n]",
-        "A",
-        MATRIX,
-        &[("m", 13), ("k", 11), ("n", 9)],
-    ),
-    (
-        "C[m,n] = A[m,k] * B[n,k]",
-        "A",
-        MATRIX,
-        &[("m", 13), ("k", 11), ("n", 9)],
-    ),
-    (
-        "C[m,n] = D[m,k] * A[k,n]",
-        "A",
-        MATRIX,
-        &[("m", 6), ("k", 11), ("n", 12)],
-    ),
-    (
-        "C[b,m,n] = A[m,k] * B[b,k,n]",
-        "A",
-        MATRIX,
-        &[("b", 3), ("m", 7), ("k", 5), ("n", 9)],
-    ),
-    (
-        "C[m,n] = D[m] * A[m,k] * E[k] * B[k,n]",
-        "A",
-        MATRIX,
-        &[("m", 7), ("k", 5), ("n", 9)],
-    ),
-    (
-        "D[m,n] = S[m,n] * X[m,k] * Y[n,k]",
         "S",
         MATRIX,
-        &[("m", 13), ("n", 11), ("k", 37)],
+        &[
+            "D[m,n] = S[m,n] * X[m,k] * Y[n,k], m 13, n 11, k 37",
+            "D[m,n] = S[m,n] * X[m,k] * Y[k,n], m 13, n 11, k 3",
+        ],
     ),
     (
-        "D[m,n] = S[m,n] * X[m,k] * Y[k,n]",
-        "S",
-        MATRIX,
-        &[("m", 13), ("n", 11), ("k", 3)],
-    ),
-    ("C[m,k] = A[m,k]", "A", MATRIX, &[("m", 13), ("k", 11)]),
-    (
-        "C[k,m] = relu(A[m,k])",
         "A",
         MATRIX,
-        &[("m", 13), ("k", 11)],
-    ),
-    ("y[m] = A[m,k] * x[k]", "A", MATRIX, &[("m", 13), ("k", 11)]),
-    ("r[m] = A[m,k]", "A", MATRIX, &[("m", 13), ("k", 11)]),
-    ("r[k] = A[m,k]", "A", MATRIX, &[("m", 13), ("k", 11)]),
-    (
-        "s = x[m] * A[m,k] * y[k]",
-        "A",
-        MATRIX,
-        &[("m", 13), ("k", 11)],
-    ),
-    ("s = 3 * A[m,k]", "A", MATRIX, &[("m", 13), ("k", 11)]),
-    ("d[i] = A[i,i]", "A", MATRIX, &[("i", 13)]),
-    ("s = A[i,i] * x[i]", "A", MATRIX, &[("i", 13)]),
-    ("D[m,m] = A[m,k]", "A", MATRIX, &[("m", 7), ("k", 11)]),
-    (
-        "C[m,k,n] = A[m,k] * x[n]",
-        "A",
-        MATRIX,
-        &[("m", 5), ("k", 4), ("n", 6)],
+        &[
+            "C[m,k] = A[m,k], m 13, k 11",
+            "C[k,m] = relu(A[m,k]), m 13, k 11",
+            "y[m] = A[m,k] * x[k], m 13, k 11",
+            "r[m] = A[m,k], m 13, k 11",
+            "r[k] = A[m,k], m 13, k 11",
+            "s = x[m] * A[m,k] * y[k], m 13, k 11",
+            "s = 3 * A[m,k], m 13, k 11",
+            "d[i] = A[i,i], i 13",
+            "s = A[i,i] * x[i], i 13",
+            "D[m,m] = A[m,k], m 7, k 11",
+            "C[m,k,n] = A[m,k] * x[n], m 5, k 4, n 6",
+        ],
     ),
     (
-        "M[i,r] = T[i,j,k] * B[j,r] * C[k,r]",
         "T",
         TENSOR3,
-        &[("i", 7), ("j", 5), ("k", 6), ("r", 9)],
+        &[
+            "M[i,r] = T[i,j,k] * B[j,r] * C[k,r], i 7, j 5, k 6, r 9",
+            "M[j,r] = T[i,j,k] * B[i,r] * C[k,r], i 7, j 5, k 6, r 9",
+            "Y[i,j,r] = T[i,j,k] * U[k,r], i 7, j 5, k 6, r 3",
+        ],
     ),
     (
-        "M[j,r] = T[i,j,k] * B[i,r] * C[k,r]",
-        "T",
-        TENSOR3,
-        &[("i", 7), ("j", 5), ("k", 6), ("r", 9)],
-    ),
-    (
-        "Y[i,j,r] = T[i,j,k] * U[k,r]",
-        "T",
-        TENSOR3,
-        &[("i", 7), ("j", 5), ("k", 6), ("r", 3)],
-    ),
-    (
-        "O[b,k,w] = G[i,j,k] * X[b,i,u] * Y[b,j] * W[b,u,w]",
         "G",
         TENSOR3,
-        &[("b", 2), ("i", 3), ("j", 4), ("k", 5), ("u", 3), ("w", 6)],
+        &["O[b,k,w] = G[i,j,k] * X[b,i,u] * Y[b,j] * W[b,u,w], b 2, i 3, j 4, k 5, u 3, w 6"],
     ),
+    ("T", TENSOR3, &["y[j] = T[i,j,i] * x[i], i 6, j 7"]),
+    ("x", &["coo"], &["s = x[i] * y[i], i 40"]),
     (
-        "y[j] = T[i,j,i] * x[i]",
-        "T",
-        TENSOR3,
-        &[("i", 6), ("j", 7)],
-    ),
-    ("s = x[i] * y[i]", "x", &["coo"], &[("i", 40)]),
-    (
-        "C[m,n] = A[m,k] * B[k,n]",
         "",
         &[""],
-        &[("m", 13), ("k", 11), ("n", 9)],
-    ),
-    (
-        "C[m,n] = A[k,m] * B[n,k] + b[n]",
-        "",
-        &[""],
-        &[("m", 13), ("k", 11), ("n", 9)],
-    ),
-    ("t = A[i,i]", "", &[""], &[("i", 13)]),
-    ("y[n] = relu(a[n] * b[n] * c[n])", "", &[""], &[("n", 5000)]),
-    ("s = a[n] * b[n]", "", &[""], &[("n", 300)]),
-    (
-        "C[a,b,c,d] = x[a] * y[b] * z[c] * w[d]",
-        "",
-        &[""],
-        &[("a", 2), ("b", 3), ("c", 4), ("d", 5)],
+        &[
+            "C[m,n] = A[m,k] * B[k,n], m 13, k 11, n 9",
+            "C[m,n] = A[k,m] * B[n,k] + b[n], m 13, k 11, n 9",
+            "t = A[i,i], i 13",
+            "y[n] = relu(a[n] * b[n] * c[n]), n 5000",
+            "s = a[n] * b[n], n 300",
+            "C[a,b,c,d] = x[a] * y[b] * z[c] * w[d], a 2, b 3, c 4, d 5",
+        ],
     ),
 ];
 
 fn every_case<T: einsparse::Scalar>() {
-    for (i, (text, operand, formats, extents)) in CASES.iter().enumerate() {
+    let all = CASES.iter().flat_map(|&(operand, formats, lines)| {
+        lines.iter().map(move |line| (operand, formats, line))
+    });
+    for (i, (operand, formats, line)) in all.enumerate() {
+        let (text, extents) = line.split_once(", ").unwrap();
+        let extents = sized(extents).into_iter();
+        let extents: Vec<_> = extents.map(|(name, n)| (name, n[0])).collect();
         for mode in [Mode::Assign, Mode::Accumulate] {
-            for format in *formats {
-                let mut p = Problem::<T>::new(text, mode, operand, extents, i as u64);
+            for format in formats {
+                let mut p = Problem::<T>::new(text, mode, operand, &extents, i as u64);
                 if !format.is_empty() {
                     p.convert(format.parse().unwrap());
                 }

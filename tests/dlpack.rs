@@ -47,14 +47,11 @@ fn foreign_tensors_are_operands_and_outputs() {
     let ctx = Context::cpu();
     let a = Csr::new(generate::uniform(8, 3, 0.5, 1).unwrap(), vec![2.0f32; 12]).unwrap();
     let (own, foreign) = (counted(3, 4), taken(other(|_| ())).unwrap());
-    let wanted = einsum!(ctx, "C[m,n] = A[m,k] * B[k,n]", A = &a, B = &own).unwrap();
+    let text = "C[m,n] = A[m,k] * B[k,n]";
+    let wanted = einsum!(ctx, text, A = &a, B = &own).unwrap();
     let a = ctx.upload(&a).unwrap();
     let operands = [("A", (&a).into()), ("B", (&foreign).into())];
-    let plan = ctx
-        .plan("C[m,n] = A[m,k] * B[k,n]")
-        .operands(&operands)
-        .build()
-        .unwrap();
+    let plan = ctx.plan(text).operands(&operands).build().unwrap();
     let out: legacy::Dlpack = ctx.zeros::<f32>(&[8, 4]).unwrap().into_dlpack().unwrap();
     let mut out = taken(out).unwrap();
     plan.run(&operands, &mut out, &ctx.stream().unwrap())

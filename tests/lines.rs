@@ -7,6 +7,8 @@ use einsparse::einsum::{Access, Einsum, IndexExpr};
 use einsparse::formats::{AnySparse, Coo, CooPattern, Dense};
 use einsparse::{Context, Operand};
 
+use crate::support::dense::wide;
+use crate::support::runs::sampled_plan_of;
 use crate::support::skipped;
 
 /// Application, the line, sparse operands with their formats.
@@ -88,21 +90,11 @@ fn run(line: &str, formats: &BTreeMap<String, String>) -> f64 {
             .collect();
         operands.retain(|(n, _)| !uploaded.iter().any(|(own, _)| own == n));
         operands.extend(uploaded.iter().map(|(n, a)| (n.as_str(), a.into())));
-        let plan = ctx
-            .plan(line)
-            .operands(&operands)
-            .sparse_output(&out)
-            .build()
-            .unwrap();
+        let plan = sampled_plan_of(&ctx, line, &operands, &out);
         operands.retain(|(_, operand)| !matches!(operand, Operand::Index(..)));
         plan.run(&operands, &mut out, &stream).unwrap();
-        return out
-            .to_host()
-            .unwrap()
-            .values()
-            .iter()
-            .map(|&v| f64::from(v))
-            .sum();
+        let values = out.to_host().unwrap();
+        return values.values().iter().map(|&v| f64::from(v)).sum();
     }
     let shape = ctx
         .zeros::<f32>(&vec![EXTENT; e.out.indices.len()])
@@ -115,12 +107,7 @@ fn run(line: &str, formats: &BTreeMap<String, String>) -> f64 {
     // Index arrays are part of the plan.
     operands.retain(|(_, operand)| !matches!(operand, Operand::Index(..)));
     plan.run(&operands, &mut out, &stream).unwrap();
-    out.to_dense()
-        .unwrap()
-        .values()
-        .iter()
-        .map(|&v| f64::from(v))
-        .sum()
+    wide(&out).iter().sum()
 }
 
 #[test]

@@ -21,6 +21,8 @@ use all::{decode, dynamics, encoder, mobilenet, moe, opt_relu, padded, sparse_tr
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Precision};
 
+use crate::support::dense::wide;
+
 const KINDS: [Kind; 2] = [Kind::Gcn, Kind::Sage];
 const WIDTHS: [usize; 4] = [5, 4, 6, 3];
 
@@ -158,7 +160,7 @@ fn gradients_of_a_network_over_voxels_are_those_of_differences() {
     let stream = cpu.stream().unwrap();
     net.forward(&stream).unwrap();
     net.backward(&labels, &stream).unwrap();
-    let found = point_cloud::wide(&net.gradients).unwrap();
+    let found = wide(&net.gradients);
     let mut moving = 0;
     for wire in net.wiring.wires.clone() {
         let size = wire.shape().iter().product::<usize>();

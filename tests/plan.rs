@@ -5,7 +5,9 @@ mod errors;
 mod printed;
 mod vectors;
 
+use crate::support::dense::strided;
 use crate::support::rows::named;
+use crate::support::runs::plan_of;
 use einsparse::formats::convert::prune_to_nm;
 use einsparse::formats::{AnySparse, Bsr, Dense, Format, bf16, f16, generate};
 use einsparse::kernels::abi::ON_THE_LEFT;
@@ -31,12 +33,7 @@ fn choice<T: Scalar>(format: &str, n: usize, options: &Options) -> Choice {
     let b = Dense::<T>::zeros([96, n]).unwrap();
     let a = matrix::<T>(format);
     let operands = [("A", (&a).into()), ("B", (&b).into())];
-    let plan = Context::cpu()
-        .plan(TEXT)
-        .operands(&operands)
-        .options(options)
-        .build()
-        .unwrap();
+    let plan = plan_of(&Context::cpu(), TEXT, &operands, options);
     let mut choice = plan.choice().clone();
     // What families beyond products say of a product, each in one line, is not of a row.
     choice
@@ -288,9 +285,7 @@ fn leading_dimensions_count_for_the_choice() {
     let a = cpu.upload(a).unwrap();
     let widest = |ldb: usize, ldc: usize| {
         let b = cpu.upload_strided(&b, ldb, 0.0).unwrap();
-        let c = cpu
-            .upload_strided(&Dense::zeros([96, 64]).unwrap(), ldc, 0.0)
-            .unwrap();
+        let c = strided(&cpu, &Dense::zeros([96, 64]).unwrap(), ldc, 0.0);
         let operands = [("A", (&a).into()), ("B", (&b).into()), ("C", (&c).into())];
         let plan = cpu.plan::<f32>(TEXT).operands(&operands).build().unwrap();
         candidates(plan.choice()).iter().map(|row| row.vector).max()

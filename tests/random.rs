@@ -44,7 +44,7 @@ fn on_the_cpu<T: Scalar>(draw: &Draw) {
     let dense: Vec<(&str, Dense<T>)> = draw
         .dense
         .iter()
-        .map(|(n, d)| (n.as_str(), draw::cast(d)))
+        .map(|(n, d)| (n.as_str(), d.map(T::from_f64)))
         .collect();
     let mut operands = Operands::new();
     for (name, tensor) in &dense {

@@ -213,6 +213,19 @@ impl Rng {
     }
 }
 
+/// Names and their extents, as in `A 8x7, B 3, s`.
+pub fn sized(text: &str) -> Vec<(&str, Vec<usize>)> {
+    let parts = text
+        .split(", ")
+        .map(|part| part.split_once(' ').unwrap_or((part, "")));
+    let numbers = |all: &str| {
+        all.split_terminator('x')
+            .map(|n| n.parse().unwrap())
+            .collect()
+    };
+    parts.map(|(name, all)| (name, numbers(all))).collect()
+}
+
 /// A pattern with `lens[r]` columns in row r, spread evenly.
 pub fn spread(lens: &[usize], cols: usize) -> CsrPattern {
     let mut offsets = vec![0];

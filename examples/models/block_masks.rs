@@ -5,6 +5,8 @@ use einsparse::formats::Dense;
 use einsparse::nn::{Router, RouterOptions};
 use einsparse::{Context, Operand, Plan, Result, Scalar, Stream, Tensor};
 
+use super::common::wide;
+
 /// Rows and columns of a block.
 pub const BLOCK: usize = 64;
 
@@ -123,10 +125,4 @@ impl<T: Scalar> Masks<T> {
         };
         Ok(mask.chunks(across).zip(norms.chunks(across)).all(right))
     }
-}
-
-/// What a tensor holds, row by row.
-pub fn wide<T: Scalar>(tensor: &Tensor<T>) -> Result<Vec<f64>> {
-    let dense = tensor.to_dense()?;
-    Ok(dense.values().iter().map(|x| x.to_f64()).collect())
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use einsparse::{Context, Graph, Result, Stream};
+use einsparse::{Context, Graph, Result, Scalar, Stream, Tensor};
 
 /// What a user asks for.
 #[derive(Clone, Debug, Default)]
@@ -143,6 +143,11 @@ impl Memory {
         let now = context.free_memory().ok()?;
         Some(self.0?.saturating_sub(now))
     }
+}
+
+/// What a tensor holds, row by row.
+pub fn wide<T: Scalar>(tensor: &Tensor<T>) -> Result<Vec<f64>> {
+    Ok(tensor.to_dense()?.map(T::to_f64).into_values())
 }
 
 /// The largest difference, relative to the largest value.

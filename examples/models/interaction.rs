@@ -9,7 +9,7 @@ use einsparse::ops::{Channels, Couplings, EquivariantMessage, Factors, Gradients
 use einsparse::{Context, Precision, Result, Scalar, SparseTensor, Stream, Tensor};
 
 use super::atoms::Atoms;
-use super::common::{Run, Times, largest_error};
+use super::common::{Run, Times, largest_error, wide};
 use super::mixing::{Mix, Plans, Wiring};
 
 /// Degrees up to 2: rows of an atom's features.
@@ -219,14 +219,6 @@ pub fn messages(run: &Run<'_>, atoms: &Atoms, channels: usize) -> Result<([Times
         let factors = [("P", (&products).into()), ("R", to.into())];
         plans.run("Out[R[e],k,u] = P[e,k,u]", &factors, &mut summed, s)
     })?;
-    let wide = |tensor: &Tensor<f32>| -> Result<Vec<f64>> {
-        Ok(tensor
-            .to_dense()?
-            .values()
-            .iter()
-            .map(|&x| f64::from(x))
-            .collect())
-    };
     let error = largest_error(&wide(&fused)?, &wide(&summed)?);
     Ok(([first, second], error))
 }

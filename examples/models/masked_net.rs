@@ -6,7 +6,8 @@ use einsparse::dynamic::{
 };
 use einsparse::{Context, Determinism, Plan, Result, Scalar, Stream, Tensor, TensorView};
 
-use super::block_masks::{BLOCK, Masks, kept, plan, wide};
+use super::block_masks::{BLOCK, Masks, kept, plan};
+use super::common::wide;
 
 /// A layer `Y = W X` with its gradients.
 enum Layer<T: Scalar> {

@@ -3,8 +3,7 @@
 use einsparse::formats::{Dense, bf16, generate};
 use einsparse::{Context, Result, Scalar};
 
-use super::block_masks::wide;
-use super::common::{Measured, Memory, Run, largest_error};
+use super::common::{Measured, Memory, Run, largest_error, wide};
 use super::moe_block::Block;
 use super::moe_dense::{self, DenseExperts};
 use super::pruned::cast;

@@ -6,7 +6,7 @@ use einsparse::formats::{Dense, f16, generate};
 use einsparse::nn::{FeedForward, FeedForwardOptions};
 use einsparse::{Context, Operand, Plan, Result, Stream, Tensor, einsum};
 
-use super::common::{Measured, Memory, Run, largest_error};
+use super::common::{Measured, Memory, Run, largest_error, wide};
 
 const UP: &str = "H[t,h] = relu(X[t,i] * U[i,h])";
 const DOWN: &str = "Y[t,o] = H[t,h] * W[h,o]";
@@ -37,8 +37,8 @@ pub fn weights([inputs, hidden]: [usize; 2]) -> Result<[Dense<f16>; 2]> {
 
 pub fn inputs(tokens: usize, width: usize) -> Result<Dense<f16>> {
     let values = generate::random_values::<f16>(tokens * width, 3);
-    let values = values.iter().map(|x| f16::from_f32(x.to_f32().abs()));
-    Ok(Dense::new([tokens, width], values.collect())?)
+    let values = Dense::new([tokens, width], values)?;
+    Ok(values.map(|x| f16::from_f32(x.to_f32().abs())))
 }
 
 /// The layer as two dense products.
@@ -72,24 +72,14 @@ impl DenseTwin {
     }
 }
 
-fn wide(values: &[f16]) -> Vec<f64> {
-    values.iter().map(|x| x.to_f64()).collect()
-}
-
 /// The layer in f64, hidden activations rounded as they are stored.
 pub fn reference(x: &Dense<f16>, [u, w]: [&Dense<f16>; 2]) -> Result<Vec<f64>> {
     let cpu = Context::cpu();
-    let f64s = |d: &Dense<f16>| Dense::new(d.shape(), wide(d.values()));
-    let hidden = einsum!(cpu, UP, X = &f64s(x)?, U = &f64s(u)?)?.to_dense()?;
-    let rounded: Vec<f64> = hidden
-        .values()
-        .iter()
-        .map(|x| f16::from_f64(*x).to_f64())
-        .collect();
-    let hidden = Dense::new(hidden.shape(), rounded)?;
-    Ok(einsum!(cpu, DOWN, H = &hidden, W = &f64s(w)?)?
-        .to_dense()?
-        .into_values())
+    let [x, u, w] = [x, u, w].map(|d| d.map(f16::to_f64));
+    let hidden = einsum!(cpu, UP, X = &x, U = &u)?.to_dense()?;
+    let hidden = hidden.map(|x| f16::from_f64(x).to_f64());
+    let y = einsum!(cpu, DOWN, H = &hidden, W = &w)?;
+    Ok(y.to_dense()?.into_values())
 }
 
 /// Error of the layer and share of hidden activations above zero; also that two runs give the same bits.
@@ -108,13 +98,13 @@ pub fn checked(ctx: &Context, extents: [usize; 2], tokens: usize) -> Result<(f64
         let stream = ctx.stream()?;
         layer.forward([&x, &u, &w], &mut y, &stream)?;
         stream.synchronize()?;
-        found.push(y.to_dense()?.into_values());
+        found.push(wide(&y)?);
     }
     assert_eq!(found[0], found[1], "two runs differ");
     let hidden = layer.hidden().to_dense()?;
     let live = hidden.values().iter().filter(|h| h.to_f32() > 0.0).count();
     let share = live as f64 / hidden.values().len() as f64;
-    Ok((largest_error(&wide(&found[0]), &wanted), share))
+    Ok((largest_error(&found[0], &wanted), share))
 }
 
 fn layer(ctx: &Context, tokens: usize, [inputs, hidden]: [usize; 2]) -> Result<FeedForward<f16>> {
@@ -147,10 +137,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
         let times = run.time(|stream| layer.forward([&x, &u, &w], &mut y, stream))?;
         let held = memory.since(ctx);
         let other = run.time(|stream| twin.forward([&x, &u, &w], &mut dense, stream))?;
-        let error = largest_error(
-            &wide(y.to_dense()?.values()),
-            &wide(dense.to_dense()?.values()),
-        );
+        let error = largest_error(&wide(&y)?, &wide(&dense)?);
         let [inputs, hidden] = extents;
         run.report(Measured {
             case: format!("opt_relu {inputs} -> {hidden} -> {inputs}, {tokens} tokens"),

@@ -4,18 +4,13 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::nn::{Sgd, SgdOptions};
 use einsparse::{Context, Result, Scalar, Stream, Tensor};
 
-use super::common::{Measured, Memory, Run, Times, largest_error};
+use super::common::{Measured, Memory, Run, Times, largest_error, wide};
 use super::maps::{Maps, Rebuild};
 use super::scans::{Scan, dense};
 use super::unet::Unet;
 use super::wiring::{LEVELS, Wiring};
 
 pub const CLASSES: usize = 16;
-
-pub fn wide<T: Scalar>(tensor: &Tensor<T>) -> Result<Vec<f64>> {
-    let dense = tensor.to_dense()?;
-    Ok(dense.values().iter().map(|x| x.to_f64()).collect())
-}
 
 /// A network over a scan, with the scan's features.
 pub fn network<T: Scalar, G: Scalar>(

@@ -7,8 +7,8 @@ use einsparse::formats::{Dense, f16, generate};
 use einsparse::nn::{Sgd, SgdOptions};
 use einsparse::{Context, Result, Scalar, Stream, Tensor, einsum};
 
-use super::block_masks::{BLOCK, kept, wide};
-use super::common::{Measured, Memory, Run, largest_error};
+use super::block_masks::{BLOCK, kept};
+use super::common::{Measured, Memory, Run, largest_error, wide};
 use super::masked_net::Net;
 
 /// Every so many steps gradients are those of all weights.

@@ -3,7 +3,7 @@
 use einsparse::nn::{Adam, AdamOptions, Sgd, SgdOptions};
 use einsparse::{Context, Result, Stream};
 
-use super::common::{Measured, Memory, Run, largest_error};
+use super::common::{Measured, Memory, Run, largest_error, wide};
 use super::gcn::Gcn;
 use super::graphs::{Kind, Task, planted, rmat};
 
@@ -139,10 +139,9 @@ pub fn gradients<T: einsparse::Scalar>(
     model.forward(&stream)?;
     model.backward(&stream)?;
     stream.synchronize()?;
-    let wide = |values: &[T]| values.iter().map(|x| x.to_f64()).collect();
-    let mut all = vec![wide(model.logits().to_dense()?.values())];
+    let mut all = vec![wide(model.logits())?];
     for parameter in model.parameters() {
-        all.push(wide(parameter.gradient.to_dense()?.values()));
+        all.push(wide(&parameter.gradient)?);
     }
     Ok(all)
 }

@@ -6,8 +6,7 @@ use einsparse::nn::{Adam, AdamOptions};
 use einsparse::ops::AttentionMask;
 use einsparse::{Context, Result, Scalar, Stream, Tensor};
 
-use super::block_masks::wide;
-use super::common::{Measured, Memory, Run, largest_error};
+use super::common::{Measured, Memory, Run, largest_error, wide};
 use super::transformer_net::Transformer;
 use super::transformer_weights::{Parameters, Role, Shape};
 

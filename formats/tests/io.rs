@@ -4,6 +4,8 @@ use einsparse_formats::io::*;
 use einsparse_formats::{AnySparse, Csr, CsrPattern, FormatError, Pattern, f16};
 use std::{collections::BTreeSet, path::Path};
 
+// The others use the rest.
+#[allow(dead_code)]
 mod files;
 
 use files::{data, scratch, sparse};

@@ -5,18 +5,11 @@ use einsparse_formats::io::*;
 use einsparse_formats::{AnySparse, Csr, FormatError, Pattern};
 use std::{io::Cursor, path::Path};
 
-/// A small generator of its own, so that this test depends on nothing it tests.
-struct Numbers(u64);
+// The others use the rest.
+#[allow(dead_code)]
+mod files;
 
-impl Numbers {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) as usize) % bound
-    }
-}
+use files::Numbers;
 
 fn mutate(sound: &[u8], numbers: &mut Numbers) -> Vec<u8> {
     const LIKELY: &[u8] = b"0123456789 -.\n\r\t%eEnai(),'<|\0\xff";

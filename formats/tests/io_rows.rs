@@ -13,20 +13,7 @@ use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 #[allow(dead_code)]
 mod files;
 
-use files::scratch;
-
-/// A small generator of its own.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) as usize) % bound
-    }
-}
+use files::{Numbers, scratch};
 
 /// `rows` cut into so many ranges, some of them perhaps empty.
 fn ranges(rows: usize, count: usize, numbers: &mut Numbers) -> Vec<Range<usize>> {
@@ -62,6 +49,13 @@ fn check<T: Element>(path: &Path, numbers: &mut Numbers) {
             assert_same(&file.read::<T>(range.clone()).unwrap(), &whole, range);
         }
     }
+}
+
+fn check_every_type(path: &Path, numbers: &mut Numbers) {
+    check::<f32>(path, numbers);
+    check::<f64>(path, numbers);
+    check::<f16>(path, numbers);
+    check::<i32>(path, numbers);
 }
 
 /// Entries in any order, some of them several times, with comments and blank lines between them.
@@ -116,10 +110,7 @@ fn parts_of_text_are_the_whole_to_the_bit() {
             for _ in 0..20 {
                 let text = random_text(field, symmetry, &mut numbers);
                 fs::write(&path, text).unwrap();
-                check::<f32>(&path, &mut numbers);
-                check::<f64>(&path, &mut numbers);
-                check::<f16>(&path, &mut numbers);
-                check::<i32>(&path, &mut numbers);
+                check_every_type(&path, &mut numbers);
             }
         }
     }
@@ -153,12 +144,12 @@ fn long_text_is_read_in_pieces() {
     }
 }
 
-fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
+fn npy<T: bytemuck::NoUninit>(descr: &str, shape: &str, data: &[T]) -> Vec<u8> {
     let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
     let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
     bytes.extend((text.len() as u16).to_le_bytes());
     bytes.extend(text.as_bytes());
-    bytes.extend(data);
+    bytes.extend(bytemuck::cast_slice::<T, u8>(data));
     bytes
 }
 
@@ -170,27 +161,12 @@ fn members(
     values: &[f32],
 ) -> Vec<(&'static str, Vec<u8>)> {
     let shape = |len: usize| format!("({len},)");
-    let bytes = |numbers: &[i64]| bytemuck::cast_slice(numbers).to_vec();
     vec![
         ("format", npy("|S3", "()", b"csr")),
-        ("shape", npy("<i8", "(2,)", &bytes(&[rows, cols]))),
-        ("indptr", npy("<i8", &shape(offsets.len()), &bytes(offsets))),
-        (
-            "indices",
-            npy(
-                "<i2",
-                &shape(indices.len()),
-                bytemuck::cast_slice::<i16, u8>(indices),
-            ),
-        ),
-        (
-            "data",
-            npy(
-                "<f4",
-                &shape(values.len()),
-                bytemuck::cast_slice::<f32, u8>(values),
-            ),
-        ),
+        ("shape", npy("<i8", "(2,)", &[rows, cols])),
+        ("indptr", npy("<i8", &shape(offsets.len()), offsets)),
+        ("indices", npy("<i2", &shape(indices.len()), indices)),
+        ("data", npy("<f4", &shape(values.len()), values)),
     ]
 }
 
@@ -228,10 +204,7 @@ fn parts_of_archives_are_the_whole_to_the_bit() {
         values.resize_with(indices.len(), || numbers.below(1000) as f32 / 7.0 - 70.0);
         let members = members([rows as i64, cols as i64], &offsets, &indices, &values);
         fs::write(&path, archive(&members, METHODS[round % 2])).unwrap();
-        check::<f32>(&path, &mut numbers);
-        check::<f64>(&path, &mut numbers);
-        check::<f16>(&path, &mut numbers);
-        check::<i32>(&path, &mut numbers);
+        check_every_type(&path, &mut numbers);
     }
 }
 
@@ -344,7 +317,7 @@ fn archives_that_are_no_matrix_are_refused() {
         all.iter_mut().find(|member| member.0 == name).unwrap().1 = bytes;
         all
     };
-    let offsets = |numbers: &[i64]| npy("<i8", "(4,)", bytemuck::cast_slice(numbers));
+    let offsets = |numbers: &[i64]| npy("<i8", "(4,)", numbers);
     let huge = 1 << 33;
     for (members, fault) in [
         (
@@ -364,15 +337,15 @@ fn archives_that_are_no_matrix_are_refused() {
             "8589934592 entries are over the index",
         ),
         (
-            with("indptr", npy("<i8", "(4,)", &[0; 20])),
+            with("indptr", npy("<i8", "(4,)", &[0u8; 20])),
             "(indptr): cut off: 20 of 32 bytes",
         ),
         (
-            with("data", npy("<f4", "(5,)", &[0; 20])),
+            with("data", npy("<f4", "(5,)", &[0u8; 20])),
             "(data): 5 values, 4 expected",
         ),
         (
-            with("data", npy("<f4", "(4, 1)", &[0; 16])),
+            with("data", npy("<f4", "(4, 1)", &[0u8; 16])),
             "(data): an array of order 1 expected",
         ),
         (sound()[..4].to_vec(), "(data): member missing"),
@@ -384,26 +357,23 @@ fn archives_that_are_no_matrix_are_refused() {
     for method in METHODS {
         for (members, fault) in [
             (
-                with("data", npy("<f4", "(4,)", &[0; 12])),
+                with("data", npy("<f4", "(4,)", &[0u8; 12])),
                 "(data[2..4]): cut off: 4 of 8 bytes",
             ),
             (
-                with("data", npy("<f4", "(4,)", &[0; 4])),
+                with("data", npy("<f4", "(4,)", &[0u8; 4])),
                 "(data[2..4]): cut off: ",
             ),
             (
-                with("indices", npy("<i1", "(4,)", &[0, 1, 2, 4])),
+                with("indices", npy("<i1", "(4,)", &[0u8, 1, 2, 4])),
                 "(indices[3]): column index 4 is past 3",
             ),
             (
-                with("indices", npy("<i1", "(4,)", &[0, 1, 255, 2])),
+                with("indices", npy("<i1", "(4,)", &[0u8, 1, 255, 2])),
                 "(indices[2]): column index is negative",
             ),
             (
-                with(
-                    "data",
-                    npy("<f8", "(4,)", bytemuck::cast_slice(&[0.0, 0.0, 0.0, 1e39])),
-                ),
+                with("data", npy("<f8", "(4,)", &[0.0f64, 0.0, 0.0, 1e39])),
                 "(data[3]): value 1e39",
             ),
         ] {
@@ -423,18 +393,13 @@ fn archives_that_are_no_matrix_are_refused() {
     assert!(error.contains("cut.npz ("), "{error}");
     // Read whole, the checksum of a member is compared.
     let mut bytes = archive(&sound(), METHODS[0]);
-    let at = bytes
-        .windows(4)
-        .position(|four| four == 4_f32.to_le_bytes());
+    let mut fours = bytes.windows(4);
+    let at = fours.position(|four| four == 4_f32.to_le_bytes());
     bytes[at.unwrap()] ^= 1;
-    let error = opened("sum.npz", &bytes)
-        .unwrap()
-        .read::<f32>(0..3)
-        .unwrap_err();
+    let file = opened("sum.npz", &bytes).unwrap();
+    let error = file.read::<f32>(0..3).unwrap_err().to_string();
     assert!(
-        error
-            .to_string()
-            .contains("sum.npz (data): Invalid checksum"),
+        error.contains("sum.npz (data): Invalid checksum"),
         "{error}"
     );
 }
@@ -457,10 +422,14 @@ fn a_file_that_changes_is_refused() {
         let path = scratch(name);
         let file = opened(name, &files[0]).unwrap();
         let time = fs::metadata(&path).unwrap().modified().unwrap();
-        let changed = |bytes: &[u8]| {
+        let write = |bytes: &[u8]| {
             fs::write(&path, bytes).unwrap();
             let handle = fs::File::options().write(true).open(&path).unwrap();
             handle.set_modified(time).unwrap();
+            handle
+        };
+        let changed = |bytes: &[u8]| {
+            write(bytes);
             let error = file.read::<f32>(0..1).unwrap_err().to_string();
             assert!(
                 error.contains("the file changed since it was opened: "),
@@ -470,9 +439,7 @@ fn a_file_that_changes_is_refused() {
         };
         assert!(changed(&files[1]).contains("its checksum was "));
         assert!(changed(&files[2]).contains(" bytes, now "));
-        fs::write(&path, &files[0]).unwrap();
-        let handle = fs::File::options().write(true).open(&path).unwrap();
-        handle.set_modified(time).unwrap();
+        let handle = write(&files[0]);
         assert_eq!(file.read::<f32>(0..1).unwrap().values(), [1.0]);
         handle
             .set_modified(time + std::time::Duration::from_secs(1))

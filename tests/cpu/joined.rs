@@ -9,6 +9,8 @@ use einsparse::{Context, Error, Operand};
 use proptest::prelude::*;
 
 use super::problem::{add_bias, integers, names, random_coo};
+use crate::support::dense::wide;
+use crate::support::runs::sampled_plan_of;
 
 /// Formats without fill.
 const ENTRIES: &[&str] = &[
@@ -186,25 +188,15 @@ impl Lists {
     fn assert_dense(&self) {
         let ctx = Context::cpu();
         let operands = self.operands();
-        let plan = ctx
-            .plan(&self.e.to_string())
-            .operands(&operands)
-            .build()
-            .unwrap();
+        let text = self.e.to_string();
+        let plan = ctx.plan(&text).operands(&operands).build().unwrap();
         let ones = Dense::from_fn(plan.out_shape().to_vec(), |_| 1.0f32).unwrap();
         let mut out = ctx.upload_dense(&ones).unwrap();
         plan.run(&operands, &mut out, &ctx.stream().unwrap())
             .unwrap();
         let before = f64::from(self.e.mode == Mode::Accumulate);
         let wanted: Vec<f64> = self.sums().values().iter().map(|v| v + before).collect();
-        let found: Vec<f64> = out
-            .to_dense()
-            .unwrap()
-            .values()
-            .iter()
-            .map(|&v| f64::from(v))
-            .collect();
-        assert_eq!(found, wanted, "{} as {}", self.e, plan.indirect());
+        assert_eq!(wide(&out), wanted, "{} as {}", self.e, plan.indirect());
     }
 
     /// Into the sparse S.
@@ -219,12 +211,7 @@ impl Lists {
         let mut operands = self.operands();
         operands.retain(|(n, _)| !self.sparse.contains_key(*n));
         operands.extend(uploaded.iter().map(|(n, a)| (n.as_str(), a.into())));
-        let plan = ctx
-            .plan(&self.e.to_string())
-            .operands(&operands)
-            .sparse_output(&out)
-            .build()
-            .unwrap();
+        let plan = sampled_plan_of(&ctx, &self.e.to_string(), &operands, &out);
         plan.run(&operands, &mut out, &ctx.stream().unwrap())
             .unwrap();
         let (sums, before) = (self.sums(), self.sparse["S"].entries());
@@ -273,22 +260,13 @@ fn joined_lists_are_printed() {
         let ctx = Context::cpu();
         let operands = lists.operands();
         match lists.sparse.get("S") {
-            None => ctx
-                .plan(text)
-                .operands(&operands)
-                .build()
-                .unwrap()
-                .indirect()
-                .to_string(),
+            None => {
+                let plan = ctx.plan(text).operands(&operands).build().unwrap();
+                plan.indirect().to_string()
+            }
             Some(s) => {
-                let out = ctx.upload(s).unwrap();
-                ctx.plan(text)
-                    .operands(&operands)
-                    .sparse_output(&out)
-                    .build()
-                    .unwrap()
-                    .indirect()
-                    .to_string()
+                let plan = sampled_plan_of(&ctx, text, &operands, &ctx.upload(s).unwrap());
+                plan.indirect().to_string()
             }
         }
     };
@@ -335,11 +313,8 @@ fn refusals_say_why() {
     assert!(!through.is_empty());
     // Another pattern than planned.
     let operands = [("A", (&a).into()), ("B", (&small).into())];
-    let plan = ctx
-        .plan("C[m,n] = A[m,k] * B[k,n]")
-        .operands(&operands)
-        .build()
-        .unwrap();
+    let text = "C[m,n] = A[m,k] * B[k,n]";
+    let plan = ctx.plan(text).operands(&operands).build().unwrap();
     let other = AnySparse::Coo(random_coo::<f32>(&[5, 4], 6))
         .convert(Format::Csr)
         .unwrap();

@@ -193,12 +193,7 @@ impl<T: einsparse::Scalar> Problem<T> {
     pub fn assert_exact(&self, what: &str) {
         let wanted = self.reference();
         for general in [false, true] {
-            let found: Vec<f64> = self
-                .run(general)
-                .values()
-                .iter()
-                .map(|v| v.to_f64())
-                .collect();
+            let found = self.run(general).map(T::to_f64).into_values();
             assert!(
                 found == wanted,
                 "{what} general={general}: {}\n{found:?}\n{wanted:?}",

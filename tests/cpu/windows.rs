@@ -9,7 +9,8 @@ use einsparse::indirect::rewrite_dense;
 use einsparse::{Context, Operand, einsum};
 
 use crate::support::dense::upload;
-use crate::support::windows::WINDOWS;
+use crate::support::runs::sampled_plan_of;
+use crate::support::windows::windows;
 use crate::support::{by_loops, full_where_stored, whole, windows_agree};
 
 #[test]
@@ -24,7 +25,7 @@ fn windows_are_what_loops_give() {
 /// By the steps of the general GPU kernels, in every way in which their lanes may run.
 #[test]
 fn windows_are_what_loops_give_by_the_steps_of_kernels() {
-    for &(text, shapes, out) in WINDOWS {
+    for (text, shapes, out) in windows() {
         let dense = shapes.iter().map(|(name, shape)| (*name, whole(shape, 9)));
         let dense: Vec<(&str, Dense<f64>)> = dense.collect();
         let e = Einsum::parse(text).unwrap();
@@ -46,7 +47,7 @@ fn windows_are_what_loops_give_by_the_steps_of_kernels() {
         let (mut way, mut ways) = (0, 1);
         while way < ways {
             let mut found = vec![f64::NAN; wanted.values().len()];
-            let output = Output::new(out, &mut found).unwrap();
+            let output = Output::new(&out, &mut found).unwrap();
             ways = run_listed(&indirect, &operands, output, way).unwrap();
             assert_eq!(found, wanted.values(), "{text}, way {way}");
             way += 1;
@@ -128,12 +129,7 @@ fn sparse_operands_stand_beside_sums() {
         let mut out = cpu.upload(&s).unwrap();
         let text = "S[x,f] = A[x+2*i,n] * B[i,n,f]";
         let operands: [(&str, Operand<'_, f64>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-        let plan = cpu
-            .plan(text)
-            .operands(&operands)
-            .sparse_output(&out)
-            .build()
-            .unwrap();
+        let plan = sampled_plan_of(&cpu, text, &operands, &out);
         let stream = cpu.stream().unwrap();
         plan.run(&operands, &mut out, &stream).unwrap();
         let all = [("S", dense.clone()), ("A", a.clone()), ("B", b.clone())];

@@ -10,6 +10,7 @@ use einsparse::formats::Dense;
 use einsparse::nn::{Glu, ResidualNormGradient, RmsNorm, Rotary, RotaryOptions};
 use einsparse::{Context, Error, Scalar, Tensor};
 
+use crate::support::dense::strided;
 use crate::support::{Rng, gpu};
 
 /// Tokens and features around every width of lanes and vectors.
@@ -39,8 +40,7 @@ fn values<T: Scalar>(shape: &[usize], seed: u64) -> Dense<T> {
 /// Rows with gaps of NaN, of so many elements.
 fn with_gaps<T: Scalar>(ctx: &Context, dense: &Dense<T>, gap: usize) -> Tensor<T> {
     let leading = dense.shape()[1] + gap;
-    ctx.upload_strided(dense, leading, T::from_f64(f64::NAN))
-        .unwrap()
+    strided(ctx, dense, leading, T::from_f64(f64::NAN))
 }
 
 fn gaps_are_left<T: Scalar>(tensor: &Tensor<T>) {

@@ -11,15 +11,11 @@ use einsparse::{
     Context, Error, Operand, Options, Precision, Result, Scalar, SparseTensor, Stream, Tensor,
 };
 
-use crate::support::dense::{among_columns, is_beside, nan};
+use crate::support::dense::{among_columns, integers, is_beside, nan, upload_values};
 use crate::support::{GUARD, Rng, gpu, spread, stored};
 
 /// Columns before and behind; kernels want 16 bytes.
 const BESIDE: [[usize; 2]; 4] = [[8, 8], [16, 0], [0, 24], [24, 40]];
-
-fn integers<T: Scalar>(shape: [usize; 2], seed: u64) -> Dense<T> {
-    Dense::new(shape, Rng(seed).integers(shape[0] * shape[1])).unwrap()
-}
 
 /// Runs over tensors of their own, and over columns of wider ones.
 fn agree<T: Scalar, Out: Scalar>(
@@ -95,7 +91,7 @@ fn products<T: Scalar>(ctx: &Context, precision: Precision) {
     // Tiles with and without a rest.
     for n in [8, 40, 64, 136] {
         let what = |of: &str| format!("{of}, {n} columns of {} {precision:?}", T::NAME);
-        let b = integers::<T>([k, n], 5);
+        let b = integers::<T>(&[k, n], 5);
         for format in [
             "csr",
             "coo",
@@ -116,7 +112,7 @@ fn products<T: Scalar>(ctx: &Context, precision: Precision) {
             ("C[m,n] = A[k,m] * B[k,n]", [k, m]),
         ] {
             let run = planned(ctx, text, (&["A", "B"], None), &options);
-            let inputs = [integers::<T>(shape, 7), b.clone()];
+            let inputs = [integers::<T>(&shape, 7), b.clone()];
             agree(ctx, &what(text), (&inputs, &[m, n]), run);
         }
         let a = ctx.upload(matrix::<T>(&pattern, "csr")).unwrap();
@@ -124,7 +120,7 @@ fn products<T: Scalar>(ctx: &Context, precision: Precision) {
             ctx,
             &what("products at entries"),
             (
-                &[integers([m, n], 1), integers([k, n], 2)],
+                &[integers(&[m, n], 1), integers(&[k, n], 2)],
                 &[1, pattern.columns().len()],
             ),
             |inputs, out, stream| {
@@ -153,11 +149,9 @@ fn convolutions<T: Scalar>(ctx: &Context, precision: Precision) {
     for [c, m] in [[16, 16], [24, 40], [72, 64]] {
         let conv = SparseConv3d::<T>::new(&map, [c, m], &options).unwrap();
         let what = |of: &str| format!("{of} of a convolution of {c} to {m} in {}", T::NAME);
-        let (x, dy) = (integers::<T>([200, c], 1), integers::<T>([200, m], 2));
+        let (x, dy) = (integers::<T>(&[200, c], 1), integers::<T>(&[200, m], 2));
         let w = Rng(3).integers(27 * c * m);
-        let w = ctx
-            .upload_dense(&Dense::new([27, c, m], w).unwrap())
-            .unwrap();
+        let w = upload_values(ctx, &[27, c, m], w);
         agree::<T, T>(
             ctx,
             &what("output"),
@@ -184,7 +178,7 @@ fn weights<T: Scalar>(ctx: &Context) {
     for [rows, c, m] in [[300, 40, 72], [64, 8, 16]] {
         let gradient = WeightGradient::<T, f32>::new(ctx, [rows, c, m]).unwrap();
         let what = format!("dw of {rows} rows, {c} to {m} in {}", T::NAME);
-        let inputs = [integers::<T>([rows, c], 1), integers::<T>([rows, m], 2)];
+        let inputs = [integers::<T>(&[rows, c], 1), integers::<T>(&[rows, m], 2)];
         agree::<T, f32>(ctx, &what, (&inputs, &[c, m]), |i, out, stream| {
             gradient.backward_weight((&i[0], &i[1]), out, None, stream)
         });

@@ -99,11 +99,8 @@ fn events_time_a_kernel() {
         .upload_dense(&Dense::<f32>::zeros([20_000, 128]).unwrap())
         .unwrap();
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-    let plan = gpu
-        .plan("C[m,n] = A[m,k] * B[k,n]")
-        .operands(&operands)
-        .build()
-        .unwrap();
+    let text = "C[m,n] = A[m,k] * B[k,n]";
+    let plan = gpu.plan(text).operands(&operands).build().unwrap();
     let mut c = gpu.zeros(plan.out_shape()).unwrap();
     let stream = gpu.stream().unwrap();
     gpu.device().unwrap().context().set_current().unwrap();

@@ -21,6 +21,8 @@ use einsparse::{
     Context, Error, Operand, Options, Result, Scalar, SparseTensor, Stream, Tensor, Weights,
 };
 
+use crate::support::dense::integers;
+use crate::support::runs::plan_of;
 use crate::support::{Rng, gpu, gpu_alone};
 
 /// One way through the library, from operands to values.
@@ -31,8 +33,7 @@ fn add<'w>(ways: &mut Vec<Way<'w>>, name: &'static str, way: impl Fn() -> Result
 }
 
 fn ones<T: Scalar>(shape: &[usize]) -> Dense<T> {
-    let count = shape.iter().product();
-    Dense::new(shape.to_vec(), Rng(7).integers(count)).unwrap()
+    integers(shape, 7)
 }
 
 fn pattern() -> CsrPattern {
@@ -47,21 +48,12 @@ fn matrix<T: Scalar>(format: &str) -> AnySparse<T> {
 }
 
 fn values<T: Scalar>(tensor: &Tensor<T>) -> Result<Vec<f64>> {
-    Ok(tensor
-        .to_dense()?
-        .values()
-        .iter()
-        .map(|x| x.to_f64())
-        .collect())
+    Ok(tensor.to_dense()?.map(T::to_f64).into_values())
 }
 
 fn sparse_values<T: Scalar>(tensor: &SparseTensor<T>) -> Result<Vec<f64>> {
-    Ok(tensor
-        .to_host()?
-        .values()
-        .iter()
-        .map(|x| x.to_f64())
-        .collect())
+    let host = tensor.to_host()?;
+    Ok(host.values().iter().map(|x| x.to_f64()).collect())
 }
 
 /// Runs into an output of zeros and waits.
@@ -241,40 +233,27 @@ fn plans<'w>(context: &'w Context) -> Vec<Way<'w>> {
 }
 
 fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
-    let extents = [128, 96, 64];
     let mut ways: Vec<Way<'w>> = Vec::new();
-    add(&mut ways, "micro-tiles on the left", move || {
-        let mut product = DynamicMatmul::<f16>::new(context, extents, &MatmulOptions::default())?;
-        let a = context.upload_dense(&ones(&[128, 96]))?;
-        let b = context.upload_dense(&ones(&[96, 64]))?;
-        finish(context, &[128, 64], |c, stream| {
-            product.forward(&a, &b, c, stream)
-        })
-    });
-    add(&mut ways, "micro-tiles of a transposed matrix", move || {
-        let options = MatmulOptions {
-            transpose_a: true,
-            ..MatmulOptions::default()
-        };
-        let mut product = DynamicMatmul::<f16>::new(context, extents, &options)?;
-        let a = context.upload_dense(&ones(&[96, 128]))?;
-        let b = context.upload_dense(&ones(&[96, 64]))?;
-        finish(context, &[128, 64], |c, stream| {
-            product.forward(&a, &b, c, stream)
-        })
-    });
-    add(&mut ways, "micro-tiles on the right", move || {
-        let options = MatmulOptions {
-            sparse: SparseSide::Right,
-            ..MatmulOptions::default()
-        };
-        let mut product = DynamicMatmul::<f16>::new(context, extents, &options)?;
-        let a = context.upload_dense(&ones(&[128, 96]))?;
-        let b = context.upload_dense(&ones(&[96, 64]))?;
-        finish(context, &[128, 64], |c, stream| {
-            product.forward(&a, &b, c, stream)
-        })
-    });
+    for (name, sparse, transpose_a) in [
+        ("micro-tiles on the left", SparseSide::Left, false),
+        ("micro-tiles of a transposed matrix", SparseSide::Left, true),
+        ("micro-tiles on the right", SparseSide::Right, false),
+    ] {
+        add(&mut ways, name, move || {
+            let options = MatmulOptions {
+                sparse,
+                transpose_a,
+                ..MatmulOptions::default()
+            };
+            let mut product = DynamicMatmul::<f16>::new(context, [128, 96, 64], &options)?;
+            let stored = if transpose_a { [96, 128] } else { [128, 96] };
+            let a = context.upload_dense(&ones(&stored))?;
+            let b = context.upload_dense(&ones(&[96, 64]))?;
+            finish(context, &[128, 64], |c, stream| {
+                product.forward(&a, &b, c, stream)
+            })
+        });
+    }
     add(&mut ways, "a grouped product", move || {
         let mut routing = Routing::new(context, [64, 2], 4)?;
         let choices = Dense::from_fn([64, 2], |i| ((i[0] + i[1]) % 4) as i32)?;
@@ -449,11 +428,7 @@ fn a_lost_gpu_says_so() {
         let b = context.upload_dense(&b).unwrap();
         let operands = [("A", (&a).into()), ("B", (&b).into())];
         let text = "C[m,n] = A[m,k] * B[k,n]";
-        let plan = context
-            .plan::<f32>(text)
-            .operands(&operands)
-            .build()
-            .unwrap();
+        let plan = plan_of::<f32>(&context, text, &operands, &Options::default());
         let mut c = context.zeros::<f32>(plan.out_shape()).unwrap();
         let stream = context.stream().unwrap();
         let raw = RawSpmm {

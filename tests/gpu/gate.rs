@@ -1,8 +1,9 @@
 //! Operands that do not fit their plan: an error with place and numbers, before any kernel sees them.
 
+use crate::support::runs::plan_of;
 use crate::support::{on_cpu, on_gpu};
 use einsparse::formats::Dense;
-use einsparse::{Context, Error, Operand};
+use einsparse::{Context, Error, Operand, Options};
 
 type Named<'a> = (&'a str, Operand<'a, f32>);
 
@@ -157,11 +158,7 @@ fn runs(context: &Context) {
     let b = context.upload_dense(&ones(&[3, 4])).unwrap();
     let operands = [("B", (&b).into()), ("K", Operand::Index(&[2], &slots))];
     let text = "C[p,n] = B[K[p],n]";
-    let plan = context
-        .plan::<f32>(text)
-        .operands(&operands)
-        .build()
-        .unwrap();
+    let plan = plan_of::<f32>(context, text, &operands, &Options::default());
     let mut c = context.zeros(plan.out_shape()).unwrap();
     let stream = context.stream().unwrap();
     let error = plan.run(&operands, &mut c, &stream).unwrap_err();

@@ -52,6 +52,11 @@ fn two() -> Option<Two> {
     })
 }
 
+fn on_two(cases: &[fn(&[Context])]) {
+    let Some(two) = two() else { return };
+    cases.iter().for_each(|case| case(&two.contexts));
+}
+
 /// A stream waits for one of another GPU.
 #[test]
 fn streams_of_two_gpus_wait_for_each_other() {
@@ -165,43 +170,35 @@ fn force_field(contexts: &[Context]) {
 
 #[test]
 fn runs_on_two_gpus_are_captured() {
-    let Some(two) = two() else { return };
-    captured(&two.contexts);
+    on_two(&[captured]);
 }
 
 #[test]
 fn a_force_field_on_two_gpus() {
-    let Some(two) = two() else { return };
-    force_field(&two.contexts);
+    on_two(&[force_field]);
 }
 
 #[test]
 fn operations_on_two_gpus() {
-    let Some(two) = two() else { return };
-    operations(&two.contexts);
+    on_two(&[operations]);
 }
 
 #[test]
 fn experts_on_two_gpus() {
-    let Some(two) = two() else { return };
-    experts(&two.contexts);
+    on_two(&[experts]);
 }
 
 #[test]
 fn products_on_two_gpus() {
-    let Some(two) = two() else { return };
-    let two = &two.contexts;
-    cases::products(two, Some(IN_ORDER));
-    cases::products(two, None);
+    on_two(&[
+        |two| cases::products(two, Some(IN_ORDER)),
+        |two| cases::products(two, None),
+    ]);
 }
 
 #[test]
 fn gradients_and_sums_on_two_gpus() {
-    let Some(two) = two() else { return };
-    let two = &two.contexts;
-    cases::transposed(two);
-    cases::sums(two);
-    cases::training_step(two);
+    on_two(&[cases::transposed, cases::sums, cases::training_step]);
 }
 
 /// A rank that leaves while the other waits in a kernel of NCCL: an error, within ten seconds, and no hang.

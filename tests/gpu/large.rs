@@ -1,6 +1,7 @@
 //! B and C of more than 2^32 bytes: offsets are 64 bits wide in every walk.
 
 use crate::support::rows::{force, takes_any};
+use crate::support::runs::plan_of;
 use crate::support::{Gpu, Rng, gpu, skipped, small};
 use einsparse::driver::mem_get_info;
 use einsparse::driver::{copy_dtoh_async, copy_htod_async, memset_d8_async};
@@ -64,12 +65,7 @@ fn far_apart<T: Scalar>(context: &Context, row: &'static Row, (text, items): Ask
     unsafe { memset_d8_async(at(&c, 0), 0x7f, bytes, stream.raw()) }.unwrap();
     stream.synchronize().unwrap();
     let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-    let plan = context
-        .plan(text)
-        .operands(&operands)
-        .options(&force(row))
-        .build()
-        .unwrap();
+    let plan = plan_of(context, text, &operands, &force(row));
     plan.run(&operands, &mut c, &stream).unwrap();
     let turned = text.contains("A[k,m]");
     let sides = [(Some(0), 0), (None, ROWS / 2), (Some(1), ROWS - block)];

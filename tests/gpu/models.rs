@@ -17,9 +17,9 @@ use all::transformer;
 use all::transformer_weights::Shape;
 use all::unet::Unet;
 use all::{decode, dynamics, encoder, mobilenet, moe, opt_relu, sparse_training, training};
-use einsparse::Precision;
 use einsparse::formats::{bf16, f16};
 use einsparse::ops::AttentionMask;
+use einsparse::{Context, Precision, Result, Stream};
 
 const KINDS: [Kind; 2] = [Kind::Gcn, Kind::Sage];
 
@@ -37,6 +37,16 @@ fn graph_layers_learn_and_repeat() {
     }
 }
 
+/// So many steps, the first in front of the capture.
+fn replay(context: &Context, steps: usize, mut step: impl FnMut(&Stream) -> Result<()>) {
+    let stream = context.stream().unwrap();
+    let mut graph = Replay::of(&stream, || step(&stream));
+    for _ in 1..steps {
+        // SAFETY: the training is alive, and nothing else uses it.
+        unsafe { graph.run() };
+    }
+}
+
 #[test]
 fn a_captured_step_is_a_step() {
     const STEPS: usize = 6;
@@ -49,13 +59,7 @@ fn a_captured_step_is_a_step() {
         };
         let wanted = made().run(&gpu, STEPS).unwrap();
         let mut captured = made();
-        let stream = gpu.stream().unwrap();
-        // The first step is run in front of the capture.
-        let mut graph = Replay::of(&stream, || captured.step(&stream));
-        for _ in 1..STEPS {
-            // SAFETY: the training is alive, and nothing else uses it.
-            unsafe { graph.run() };
-        }
+        replay(&gpu, STEPS, |stream| captured.step(stream));
         assert!(captured.run(&gpu, 0).unwrap() == wanted, "{kind:?}");
     }
 }
@@ -144,14 +148,7 @@ fn a_captured_step_over_voxels_is_a_step() {
         || point_cloud::Training::<bf16>::new(&gpu, (&scan, &maps), VOXEL_WIDTHS[0]).unwrap();
     let losses = made().losses(&gpu, STEPS + 1).unwrap();
     let mut captured = made();
-    let stream = gpu.stream().unwrap();
-    // The first step is run in front of the capture.
-    let mut graph = Replay::of(&stream, || captured.step(&stream));
-    for _ in 1..STEPS {
-        // SAFETY: the training is alive, and nothing else uses it.
-        unsafe { graph.run() };
-    }
-    stream.synchronize().unwrap();
+    replay(&gpu, STEPS, |stream| captured.step(stream));
     assert_eq!(
         captured.losses(&gpu, 1).unwrap()[0].to_bits(),
         losses[STEPS].to_bits()
@@ -199,12 +196,7 @@ fn masks_change_between_replays() {
     }
     assert!(masks[0] != masks[STEPS - 1], "no mask changes");
     let mut captured = made();
-    // The first step is run in front of the capture.
-    let mut graph = Replay::of(&stream, || captured.step(false, &stream));
-    for _ in 1..STEPS {
-        // SAFETY: the training is alive, and nothing else uses it.
-        unsafe { graph.run() };
-    }
+    replay(&gpu, STEPS, |stream| captured.step(false, stream));
     assert!(captured.net.mask().unwrap() == masks[STEPS - 1]);
     assert!(captured.loss().unwrap() == steps.loss().unwrap());
     let (losses, _) = made().run(&gpu, STEPS).unwrap();
@@ -248,13 +240,7 @@ fn a_captured_step_of_a_transformer_is_a_step() {
     let losses = made().losses(&gpu, STEPS + 1).unwrap();
     assert!(losses[STEPS] < losses[0], "{losses:?}");
     let mut captured = made();
-    let stream = gpu.stream().unwrap();
-    // The first step is run in front of the capture.
-    let mut graph = Replay::of(&stream, || captured.step(&stream));
-    for _ in 1..STEPS {
-        // SAFETY: the training is alive, and nothing else uses it.
-        unsafe { graph.run() };
-    }
+    replay(&gpu, STEPS, |stream| captured.step(stream));
     let last = captured.losses(&gpu, 1).unwrap()[0];
     assert_eq!(last.to_bits(), losses[STEPS].to_bits());
 }

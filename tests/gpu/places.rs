@@ -4,6 +4,7 @@
 use crate::support::dense::upload;
 use crate::support::gpu;
 use crate::support::rows::named;
+use crate::support::runs::plan_and_run;
 use einsparse::formats::{Csr, CsrPattern, Dense};
 use einsparse::raw::RawSpmm;
 use einsparse::registry::{WalkKind, products};
@@ -40,17 +41,13 @@ fn another_place_is_refused() {
             ("s", 1.0.into()),
         ]
     };
-    let plan = gpu
-        .plan(TEXT)
-        .operands(&with((&on_gpu).into()))
-        .build()
-        .unwrap();
+    let good = with((&on_gpu).into());
+    let plan = gpu.plan(TEXT).operands(&good).build().unwrap();
     let mut c = gpu.zeros(&[3, 32]).unwrap();
     let run = |operands: &[(&str, Operand<'_, f32>)], c: &mut _, stream: &Stream| {
         name_of(plan.run(operands, c, stream).unwrap_err())
     };
     let stream = gpu.stream().unwrap();
-    let good = with((&on_gpu).into());
     assert_eq!(run(&good, &mut c, &cpu.stream().unwrap()), "stream");
     assert_eq!(run(&with((&on_cpu).into()), &mut c, &stream), "B");
     assert_eq!(run(&good, &mut cpu.zeros(&[3, 32]).unwrap(), &stream), "C");
@@ -98,16 +95,7 @@ fn an_infinite_factor_meets_only_entries() {
     ];
     let rows = products().filter(|r| r.walk == WalkKind::Csr && r.dtype.name() == "f32");
     for row in rows {
-        let options = named(row.name);
-        let plan = gpu
-            .plan(TEXT)
-            .operands(&operands)
-            .options(&options)
-            .build()
-            .unwrap();
-        let (mut c, stream) = (gpu.zeros(&[3, 32]).unwrap(), gpu.stream().unwrap());
-        plan.run(&operands, &mut c, &stream).unwrap();
-        stream.synchronize().unwrap();
+        let (_, c) = plan_and_run(&gpu, TEXT, &operands, &named(row.name));
         let c = c.to_dense().unwrap();
         for n in 0..32 {
             assert_eq!(c.get(&[0, n]), Some(f32::INFINITY), "{}", row.name);

@@ -1,8 +1,11 @@
 //! Plans that hold A in another form: right for every format of single entries; new values when asked for, or in each
 //! run.
 
+mod transposes;
+
 use crate::support::dense::{upload, wide};
-use crate::support::runs::{finish, output_of};
+use crate::support::rows::named;
+use crate::support::runs::{finish, output_of, plan_of};
 use crate::support::{Rng, gpu};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16, generate};
 use einsparse::plan::PrepackedForm;
@@ -10,20 +13,33 @@ use einsparse::raw::RawSpmm;
 use einsparse::registry::Scalar;
 use einsparse::{
     Context, Error, Operand, Options, Plan, Precision, SparseTensor, Stream, Tensor, Weights,
-    ZerosRule, ops,
+    ZerosRule,
 };
 
 const TEXT: &str = "C[m,n] = 2 * A[m,k] * B[k,n] + bias[m]";
 
 const BOTH: [Weights; 2] = [Weights::Static, Weights::EachRun];
 
-/// One of the kernels over dense matrices, so that the choice does not decide what is tested.
-fn dense_kernel(dtype: &str, weights: Weights) -> Options {
+/// With this kernel, or with any.
+fn holding(weights: Weights, variant: Option<&str>) -> Options {
     Options {
         weights,
-        variant: Some(format!("wgmma_{dtype}_64x64_n128")),
-        ..Options::default()
+        ..named(variant)
     }
+}
+
+/// One of the kernels over dense matrices, so that the choice does not decide what is tested.
+fn dense_kernel(dtype: &str, weights: Weights) -> Options {
+    holding(weights, Some(&format!("wgmma_{dtype}_64x64_n128")))
+}
+
+/// A and B of a product, and its bias.
+fn with<'a, T: Scalar>(
+    a: &'a SparseTensor<T>,
+    b: &'a Tensor<T>,
+    bias: &'a Tensor<T>,
+) -> [(&'static str, Operand<'a, T>); 3] {
+    [("A", a.into()), ("B", b.into()), ("bias", bias.into())]
 }
 
 /// Small integers at the places of a pattern.
@@ -70,19 +86,10 @@ fn kept_dense<T: Scalar>(dtype: &str) {
             let (b, bias) = (b.unwrap(), bias.unwrap());
             let on_gpu = gpu.upload(&a).unwrap();
             let [db, dbias] = upload(&gpu, [&b, &bias]);
-            let operands = [
-                ("A", Operand::from(&on_gpu)),
-                ("B", (&db).into()),
-                ("bias", (&dbias).into()),
-            ];
+            let operands = with(&on_gpu, &db, &dbias);
             for weights in BOTH {
                 let options = dense_kernel(dtype, weights);
-                let plan = gpu
-                    .plan(TEXT)
-                    .operands(&operands)
-                    .options(&options)
-                    .build()
-                    .unwrap();
+                let plan = plan_of(&gpu, TEXT, &operands, &options);
                 assert_eq!(plan.prepacked().as_deref(), Some("dense"), "{format}");
                 assert!(plan.workspace_bytes() >= m * k * size_of::<T>());
                 let said = match weights {
@@ -103,15 +110,6 @@ fn kept_dense_is_the_same_product() {
     kept_dense::<bf16>("bf16");
 }
 
-/// Options with one of the kernels over A in another form.
-fn by_tiles(variant: &str, weights: Weights) -> Options {
-    Options {
-        weights,
-        variant: Some(variant.into()),
-        ..Options::default()
-    }
-}
-
 /// The same product by kernels over another form, and with new values: after a refresh, or at once.
 fn kept_as<T: Scalar>(
     gpu: &Context,
@@ -130,27 +128,12 @@ fn kept_as<T: Scalar>(
             let mut a = gpu.upload(&first).unwrap();
             let options = Options {
                 precision,
-                ..by_tiles(variant, weights)
+                ..holding(weights, Some(variant))
             };
-            let plan = {
-                let operands = [
-                    ("A", Operand::from(&a)),
-                    ("B", (&db).into()),
-                    ("bias", (&dbias).into()),
-                ];
-                gpu.plan(TEXT)
-                    .operands(&operands)
-                    .options(&options)
-                    .build()
-                    .unwrap()
-            };
+            let plan = plan_of(gpu, TEXT, &with(&a, &db, &dbias), &options);
             assert_eq!(plan.prepacked(), Some(form.to_string()), "{format}");
             a.set_values(second.values()).unwrap();
-            let operands = [
-                ("A", Operand::from(&a)),
-                ("B", (&db).into()),
-                ("bias", (&dbias).into()),
-            ];
+            let operands = with(&a, &db, &dbias);
             if weights == Weights::Static {
                 let found = run(gpu, &plan, &operands);
                 assert!(found == product(&first, &b, &bias), "{format} {variant}");
@@ -179,58 +162,6 @@ fn kept_in_other_forms_is_the_same_product_and_takes_new_values() {
     }
 }
 
-fn both<'a>(a: &'a SparseTensor<f32>, b: &'a Tensor<f32>) -> [(&'static str, Operand<'a, f32>); 2] {
-    [("A", a.into()), ("B", b.into())]
-}
-
-/// Products with the transpose bring values in order once, and again where an update tells of new ones.
-#[test]
-fn values_of_a_transpose_are_kept() {
-    let Some(gpu) = gpu() else { return };
-    // Values one by one, and by tiles.
-    for (rows, density) in [(700, 0.05), (3000, 0.1)] {
-        let first = matrix::<f32>((rows, 900, density), Format::Csr, 3);
-        let second = first.map_values(|v| 2.0 * v);
-        let b = Dense::from_fn([rows, 40], |at| ((at[0] + at[1]) % 3) as f32).unwrap();
-        let ([db], mut a) = (upload(&gpu, [&b]), gpu.upload(&first).unwrap());
-        let text = "C[k,n] = A[m,k] * B[m,n]";
-        for (weights, variant) in [
-            (Weights::EachRun, None),
-            (Weights::Static, None),
-            (Weights::Static, Some("spmm_csr_f32_n64")),
-            (Weights::Static, Some("batched_permuted_f32_n64")),
-        ] {
-            a.set_values(first.values()).unwrap();
-            let options = Options {
-                weights,
-                variant: variant.map(str::to_owned),
-                ..Options::default()
-            };
-            let plan = {
-                let operands = both(&a, &db);
-                let plan = gpu.plan(text).operands(&operands).options(&options);
-                plan.build().unwrap()
-            };
-            let [old, new] = [&first, &second].map(|a| {
-                let c = ops::einsum(
-                    &Context::cpu(),
-                    text,
-                    &[("A", a.into()), ("B", (&b).into())],
-                );
-                wide(&c.unwrap())
-            });
-            assert!(run(&gpu, &plan, &both(&a, &db)) == old, "{variant:?}");
-            a.set_values(second.values()).unwrap();
-            if weights == Weights::Static && variant == Some("spmm_csr_f32_n64") {
-                let found = run(&gpu, &plan, &both(&a, &db));
-                assert!(found == old, "values that were told of by nobody");
-            }
-            finish(&gpu, |stream| plan.update_values(&both(&a, &db), stream));
-            assert!(run(&gpu, &plan, &both(&a, &db)) == new, "{variant:?}");
-        }
-    }
-}
-
 /// Two matrices of one pattern on two streams: no product meets the values of another run.
 #[test]
 fn runs_that_bring_their_values_take_turns() {
@@ -242,20 +173,9 @@ fn runs_that_bring_their_values_take_turns() {
     let bias = Dense::from_fn([m], |_| f16::ZERO).unwrap();
     let [db, dbias] = upload(&gpu, [&b, &bias]);
     let both = [&first, &second].map(|a| gpu.upload(a).unwrap());
-    let operands = |a| {
-        [
-            ("A", Operand::from(a)),
-            ("B", (&db).into()),
-            ("bias", (&dbias).into()),
-        ]
-    };
+    let operands = |a| with(a, &db, &dbias);
     let options = dense_kernel("f16", Weights::EachRun);
-    let plan = gpu
-        .plan(TEXT)
-        .operands(&operands(&both[0]))
-        .options(&options)
-        .build()
-        .unwrap();
+    let plan = plan_of(&gpu, TEXT, &operands(&both[0]), &options);
     let streams = [(); 2].map(|_| gpu.stream().unwrap());
     let mut outputs: Vec<_> = (0..16)
         .map(|_| gpu.zeros::<f16>(&[m, n]).unwrap())
@@ -295,15 +215,9 @@ fn chains_take_the_values_of_a_run() {
         ]
     };
     let planned = both.each_ref().map(operands);
-    let options = Options {
-        weights: Weights::Static,
-        ..Options::default()
-    };
-    let [kept, anew] = planned.each_ref().map(|operands| {
-        let plan = gpu.plan("C[m,n] = A[m,k] * B[k,j] * E[j,n]");
-        let plan = plan.operands(operands).options(&options);
-        plan.build().unwrap()
-    });
+    let options = holding(Weights::Static, None);
+    let text = "C[m,n] = A[m,k] * B[k,j] * E[j,n]";
+    let [kept, anew] = [&planned[0], &planned[1]].map(|by| plan_of(&gpu, text, by, &options));
     let found = run(&gpu, &kept, &planned[1]);
     assert!(found == run(&gpu, &anew, &planned[1]));
     assert!(found != run(&gpu, &kept, &planned[0]));
@@ -325,25 +239,13 @@ fn updates_end_before_kernels_read_ahead() {
     ] {
         let b = Dense::from_fn([k, n], |at| f16::from_f32((at[0] % 2) as f32)).unwrap();
         let b = gpu.upload_dense(&b).unwrap();
-        let operands = |a| {
-            [
-                ("A", Operand::from(a)),
-                ("B", (&b).into()),
-                ("bias", (&bias).into()),
-            ]
-        };
-        let options = by_tiles(variant, Weights::Static);
-        let planned = operands(&both[0]);
-        let plan = gpu.plan(TEXT).operands(&planned).options(&options);
-        let plan = plan.build().unwrap();
-        let update = |i: usize, stream: &Stream| {
-            plan.update_values(&operands(&both[i % 2]), stream).unwrap();
-        };
+        let operands = |a| with(a, &b, &bias);
+        let options = holding(Weights::Static, Some(variant));
+        let plan = plan_of(&gpu, TEXT, &operands(&both[0]), &options);
+        let update =
+            |i: usize, stream: &Stream| plan.update_values(&operands(&both[i % 2]), stream);
         let wanted = [0, 1].map(|i| {
-            finish(&gpu, |stream| {
-                update(i, stream);
-                Ok(())
-            });
+            finish(&gpu, |stream| update(i, stream));
             run(&gpu, &plan, &operands(&both[i]))
         });
         assert!(wanted[0] != wanted[1]);
@@ -354,7 +256,7 @@ fn updates_end_before_kernels_read_ahead() {
         for (i, out) in outputs.iter_mut().enumerate() {
             // An update in front of every second product.
             if i % 2 == 0 {
-                update(i / 2, &stream);
+                update(i / 2, &stream).unwrap();
             }
             plan.run(&operands(&both[0]), out, &stream).unwrap();
         }
@@ -375,29 +277,16 @@ fn kept_values_are_new_when_asked_for() {
     let bias = Dense::from_fn([m], |_| f16::ZERO).unwrap();
     let mut a = gpu.upload(&first).unwrap();
     let [db, dbias] = upload(&gpu, [&b, &bias]);
-    fn with<'a>(
-        a: &'a SparseTensor<f16>,
-        b: &'a einsparse::Tensor<f16>,
-        bias: &'a einsparse::Tensor<f16>,
-    ) -> [(&'a str, Operand<'a, f16>); 3] {
-        [("A", a.into()), ("B", b.into()), ("bias", bias.into())]
-    }
     let options = dense_kernel("f16", Weights::Static);
-    let plan = gpu
-        .plan(TEXT)
-        .operands(&with(&a, &db, &dbias))
-        .options(&options)
-        .build()
-        .unwrap();
+    let plan = plan_of(&gpu, TEXT, &with(&a, &db, &dbias), &options);
     a.set_values(second.values()).unwrap();
     let operands = with(&a, &db, &dbias);
     assert!(run(&gpu, &plan, &operands) == product(&first, &b, &bias));
-    let stream = gpu.stream().unwrap();
-    plan.update_values(&operands, &stream).unwrap();
-    stream.synchronize().unwrap();
+    finish(&gpu, |stream| plan.update_values(&operands, stream));
     assert!(run(&gpu, &plan, &operands) == product(&second, &b, &bias));
 
     // Raw addresses: those of A are not read.
+    let stream = gpu.stream().unwrap();
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
     let raw = RawSpmm {
         b: db.address().unwrap(),
@@ -411,19 +300,11 @@ fn kept_values_are_new_when_asked_for() {
     // SAFETY: B, C and bias have the planned shapes and live until the stream is waited for.
     unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap();
     stream.synchronize().unwrap();
-    let found: Vec<f64> = c
-        .to_dense()
-        .unwrap()
-        .values()
-        .iter()
-        .map(|v| f64::from(*v))
-        .collect();
-    assert!(found == product(&second, &b, &bias));
+    assert!(wide(&c) == product(&second, &b, &bias));
 
     // Another pattern is refused, for a run and for new values.
-    let other = gpu
-        .upload(matrix::<f16>((m, k, 0.5), Format::Csr, 2))
-        .unwrap();
+    let other = matrix::<f16>((m, k, 0.5), Format::Csr, 2);
+    let other = gpu.upload(other).unwrap();
     let wrong = with(&other, &db, &dbias);
     for refused in [
         plan.run(&wrong, &mut c, &stream),
@@ -444,49 +325,6 @@ fn kept_values_are_new_when_asked_for() {
     }
 }
 
-/// Tokens in rows, and transposes: kernels over two dense matrices know them all.
-#[test]
-fn dense_forms_serve_every_order() {
-    let Some(gpu) = gpu() else { return };
-    let cpu = Context::cpu();
-    let small = |shape: [usize; 2], by: usize| {
-        Dense::from_fn(shape, |at| f16::from_f32(((at[0] + by * at[1]) % 4) as f32)).unwrap()
-    };
-    let a = matrix::<f16>((96, 200, 0.5), Format::Csr, 5);
-    for (text, x, out, swapped) in [
-        ("C[m,n] = A[k,m] * B[k,n]", [96, 72], [200, 72], false),
-        ("C[t,m] = B[t,k] * A[m,k]", [72, 200], [72, 96], true),
-        ("C[t,k] = B[t,m] * A[m,k]", [72, 96], [72, 200], true),
-        ("C[m,t] = A[m,k] * B[t,k]", [72, 200], [96, 72], false),
-    ] {
-        let x = small(x, 3);
-        let wanted = einsparse::einsum!(cpu, text, A = &a, B = &x).unwrap();
-        assert_eq!(wanted.shape(), out);
-        let (da, db) = (gpu.upload(&a).unwrap(), gpu.upload_dense(&x).unwrap());
-        let operands = [("A", Operand::from(&da)), ("B", (&db).into())];
-        for weights in BOTH {
-            let options = Options {
-                weights,
-                ..Options::default()
-            };
-            let plan = gpu.plan(text).operands(&operands).options(&options);
-            let plan = plan.build().unwrap();
-            let found = run(&gpu, &plan, &operands);
-            assert!(found == wide(&wanted), "{text} {weights:?}: {plan}");
-            if swapped {
-                assert_eq!(plan.prepacked().as_deref(), Some("dense"), "{text}");
-                // Its kernel walks B: addresses named by the sparse matrix would be those of the other one.
-                let raw = RawSpmm::default();
-                let stream = gpu.stream().unwrap();
-                // SAFETY: refused before anything is read.
-                let refused = unsafe { plan.run_raw(&raw, stream.raw()) };
-                let reason = refused.unwrap_err().to_string();
-                assert!(reason.contains("raw addresses are for"), "{reason}");
-            }
-        }
-    }
-}
-
 #[test]
 fn forms_are_held_where_they_pay() {
     // Without a GPU the choice is worked out all the same.
@@ -497,12 +335,10 @@ fn forms_are_held_where_they_pay() {
     let operands = [("A", Operand::from(&a)), ("B", (&b).into())];
     let planned = |weights, zeros| {
         let options = Options {
-            weights,
             zeros,
-            ..Options::default()
+            ..holding(weights, None)
         };
-        let plan = context.plan("C[m,n] = A[m,k] * B[k,n]");
-        plan.operands(&operands).options(&options).build().unwrap()
+        plan_of(&context, "C[m,n] = A[m,k] * B[k,n]", &operands, &options)
     };
     let [kept, each_run] = BOTH.map(|weights| planned(weights, ZerosRule::Dense));
     let first = |plan: &Plan<f16>| plan.choice().candidates[0].clone();
@@ -545,32 +381,12 @@ fn what_no_stage_holds_gives_way_to_the_next() {
     let a = AnySparse::from(Csr::new(pattern, vec![f16::ONE; 128 * 128]).unwrap());
     let b = Dense::from_fn([k, n], |at| f16::from_f32(((at[0] + at[1]) % 3) as f32)).unwrap();
     let bias = Dense::from_fn([m], |at| f16::from_f32((at[0] % 4) as f32)).unwrap();
-    let da = gpu.upload(&a).unwrap();
-    let db = gpu.upload_dense(&b).unwrap();
-    let dbias = gpu.upload_dense(&bias).unwrap();
-    let operands = [
-        ("A", Operand::from(&da)),
-        ("B", (&db).into()),
-        ("bias", (&dbias).into()),
-    ];
-    let forced = by_tiles("bytemap_f16_128x16", Weights::Static);
-    let error = gpu
-        .plan(TEXT)
-        .operands(&operands)
-        .options(&forced)
-        .build()
-        .unwrap_err()
-        .to_string();
+    let ([db, dbias], da) = (upload(&gpu, [&b, &bias]), gpu.upload(&a).unwrap());
+    let operands = with(&da, &db, &dbias);
+    let forced = holding(Weights::Static, Some("bytemap_f16_128x16"));
+    let plan = gpu.plan(TEXT).operands(&operands).options(&forced);
+    let error = plan.build().unwrap_err().to_string();
     assert!(error.contains("shared memory has no room"), "{error}");
-    let free = Options {
-        variant: None,
-        ..forced
-    };
-    let plan = gpu
-        .plan(TEXT)
-        .operands(&operands)
-        .options(&free)
-        .build()
-        .unwrap();
+    let plan = plan_of(&gpu, TEXT, &operands, &holding(Weights::Static, None));
     assert_eq!(run(&gpu, &plan, &operands), product(&a, &b, &bias));
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cases::{self, CLASSES, CUT, Shape};
+use crate::support::dense::strided;
 use crate::support::rows::{force, formats, rows_cut, takes_any};
 use crate::support::{Expression, GUARD, Problem, WIDEST, assert_matrix, gpu, small};
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
@@ -136,10 +137,7 @@ impl<'a> Suite<'a> {
             leading,
         );
         let (a, guard) = (&on.sparse[format], T::from_f64(GUARD));
-        let mut c = self
-            .context
-            .upload_strided(&on.problem.start(x, on.n), leading, guard)
-            .unwrap();
+        let mut c = strided(self.context, &on.problem.start(x, on.n), leading, guard);
         let mut planned = on.operands(a, b, x);
         planned.push(("C", (&c).into()));
         let plan = self

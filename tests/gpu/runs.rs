@@ -1,7 +1,9 @@
 //! How a plan runs: the same bits every time and on every stream, captured in a graph, on raw addresses
 //! between guard bands, on misaligned ones.
 
+use crate::support::dense::nan;
 use crate::support::rows::{force, formats, rows_cut, takes_any};
+use crate::support::runs::plan_of;
 use crate::support::{
     Bias, Expression, GUARD, Problem, Rng, assert_matrix, fill_blocks, gpu, gpu_alone, spread,
 };
@@ -59,12 +61,7 @@ fn same_bits<T: Scalar>(context: &Context, row: &'static Row) {
     let a = context.upload(a).unwrap();
     let b = context.upload_dense(&b).unwrap();
     let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-    let plan = context
-        .plan(TEXT)
-        .operands(&operands)
-        .options(&force(row))
-        .build()
-        .unwrap();
+    let plan = plan_of(context, TEXT, &operands, &force(row));
     if context.is_cuda() {
         // Strips of 128 rows and each of their column tiles count in the `wgmma` family; `vectors`, `staged` and `sell`
         // cut none.
@@ -127,12 +124,7 @@ fn a_plan_outlives_its_streams() {
     let a = gpu.upload(problem.sparse("csr")).unwrap();
     let b = gpu.upload_dense(&problem.b(N)).unwrap();
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-    let plan = gpu
-        .plan(TEXT)
-        .operands(&operands)
-        .options(&force(row))
-        .build()
-        .unwrap();
+    let plan = plan_of(&gpu, TEXT, &operands, &force(row));
     for _ in 0..4 {
         let mut c = gpu.zeros(plan.out_shape()).unwrap();
         let stream = gpu.stream().unwrap();
@@ -157,12 +149,7 @@ fn replayed<T: Scalar>(context: &Context, row: &'static Row) {
     let (other, stream) = (context.stream().unwrap(), context.stream().unwrap());
     let (plan, mut graph) = {
         let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-        let plan = context
-            .plan(TEXT)
-            .operands(&operands)
-            .options(&force(row))
-            .build()
-            .unwrap();
+        let plan = plan_of(context, TEXT, &operands, &force(row));
         plan.run(&operands, &mut c, &other).unwrap();
         context.synchronize().unwrap();
         let graph = Graph::capture(stream.raw(), |_| plan.run(&operands, &mut c, &stream));
@@ -170,14 +157,7 @@ fn replayed<T: Scalar>(context: &Context, row: &'static Row) {
     };
     for (i, problem) in problems.iter().enumerate() {
         a.set_values(problem.sparse(&format).values()).unwrap();
-        c.write(
-            &Dense::new(
-                [problem.m(), N],
-                vec![T::from_f64(f64::NAN); problem.m() * N],
-            )
-            .unwrap(),
-        )
-        .unwrap();
+        c.write(&nan(&[problem.m(), N])).unwrap();
         // SAFETY: operands, output and plan live past the wait below.
         unsafe { graph.launch(stream.raw()) }.unwrap();
         stream.synchronize().unwrap();
@@ -272,12 +252,7 @@ fn between_bands<T: Scalar>(context: &Context, row: &'static Row) {
             ("B", (&b).into()),
             ("bias", (&bias).into()),
         ];
-        let plan = context
-            .plan(&x.text())
-            .operands(&operands)
-            .options(&force(row))
-            .build()
-            .unwrap();
+        let plan = plan_of(context, &x.text(), &operands, &force(row));
         let raw = RawSpmm {
             columns: columns.address,
             values: values.address,
@@ -348,24 +323,14 @@ fn misaligned_addresses_are_refused_or_planned_for() {
             ..RawSpmm::default()
         };
         let stream = gpu.stream().unwrap();
-        let aligned = gpu
-            .plan(TEXT)
-            .operands(&operands)
-            .options(&force(row))
-            .build()
-            .unwrap();
+        let aligned = plan_of(&gpu, TEXT, &operands, &force(row));
         refuses_alignment(&aligned, &raw, stream.raw());
         let options = Options {
             variant: None,
             alignment: Some(1),
             ..force(row)
         };
-        let any = gpu
-            .plan(TEXT)
-            .operands(&operands)
-            .options(&options)
-            .build()
-            .unwrap();
+        let any = plan_of(&gpu, TEXT, &operands, &options);
         // SAFETY: as above, waited for below.
         unsafe { any.run_raw(&raw, stream.raw()) }.unwrap();
         stream.synchronize().unwrap();

@@ -10,7 +10,8 @@ use einsparse::formats::{AnySparse, Dense, bf16, f16};
 use einsparse::{Context, Operand, Options, Scalar, SparseTensor, Tensor, Weights, ZerosRule};
 use rayon::prelude::*;
 
-use crate::random::{draw, first_difference};
+use crate::random::first_difference;
+use crate::support::dense::strided;
 use crate::support::{GUARD, Rng, gpu_alone, small};
 use input::Input;
 use plans::{Case, Sizes};
@@ -114,7 +115,7 @@ fn upload<T: Scalar>(context: &Context, case: &Case, input: &mut Input<'_>) -> O
             all.sparse.insert(name.clone(), there);
             all.host_sparse.insert(name.clone(), sparse);
         } else if let Value::Dense(dense) = value {
-            let dense = draw::cast::<T>(dense);
+            let dense = dense.map(T::from_f64);
             let columns = dense.shape().last().copied().unwrap_or(1);
             let gap = [0, 0, 1, 8, 3, 16][input.below(6)];
             let nan = T::from_f64(f64::NAN);
@@ -140,12 +141,10 @@ fn other_extent<T: Scalar>(dense: &Dense<T>, input: &mut Input<'_>) -> Option<De
 
 /// Where the output of a case lies: NaN or what it holds before, and something else between its rows.
 fn output<T: Scalar>(context: &Context, case: &Case, gap: usize) -> Tensor<T> {
-    let before = draw::cast::<T>(&case.before);
+    let before = case.before.map(T::from_f64);
     let columns = before.shape().last().copied().unwrap_or(1);
     let guard = T::from_f64(GUARD);
-    context
-        .upload_strided(&before, columns + gap, guard)
-        .unwrap()
+    strided(context, &before, columns + gap, guard)
 }
 
 fn one<T: Scalar>(context: &Context, input: &mut Input<'_>, sizes: &Sizes, counts: &Counts) {
@@ -283,7 +282,7 @@ fn one<T: Scalar>(context: &Context, input: &mut Input<'_>, sizes: &Sizes, count
         }
         (Fault::Pattern, Some(place)) => own_operands[place].1 = pattern.as_ref().unwrap().into(),
         (Fault::Output, _) => {
-            let other = other_extent(&draw::cast::<T>(&case.before), input);
+            let other = other_extent(&case.before.map(T::from_f64), input);
             smaller = other.map(|o| context.upload_dense(&o).unwrap());
         }
         _ => {}

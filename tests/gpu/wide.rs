@@ -4,6 +4,7 @@
 
 use super::large::{gpu_for_large, room};
 use crate::support::rows::force;
+use crate::support::runs::plan_of;
 use crate::support::{Rng, gpu};
 use einsparse::driver::{copy_dtoh_async, copy_htod_async, memset_d8_async};
 use einsparse::formats::{Csr, CsrPattern, Dense, f16};
@@ -42,16 +43,8 @@ impl Case {
             columns,
             owners: [0, owners[0], owners[1].min(rows - 2), rows - 1],
             pieces: pieces.map(aligned).to_vec(),
-            a: rng
-                .integers::<f32>(16)
-                .iter()
-                .map(|x| f64::from(*x))
-                .collect(),
-            b: rng
-                .integers::<f32>(4 * 5 * PIECE)
-                .iter()
-                .map(|x| f64::from(*x))
-                .collect(),
+            a: rng.integers(16),
+            b: rng.integers(4 * 5 * PIECE),
         }
     }
 
@@ -112,12 +105,7 @@ impl Case {
         // SAFETY: the range is C; 0x7f7f.. is NaN in f16, and no sum of small integers in f32.
         unsafe { memset_d8_async(self.address(&c, 0, 0), 0x7f, bytes, stream.raw()) }.unwrap();
         let operands: [(&str, Operand<'_, T>); 2] = [("A", a), ("B", b.into())];
-        let plan = context
-            .plan("C[m,n] = A[m,k] * B[k,n]")
-            .operands(&operands)
-            .options(&force(row))
-            .build()
-            .unwrap();
+        let plan = plan_of(context, "C[m,n] = A[m,k] * B[k,n]", &operands, &force(row));
         plan.run(&operands, &mut c, &stream).unwrap();
         let empty = [1, self.rows / 3, self.rows - 3].map(|row| (None, row));
         let owned = self
@@ -226,13 +214,9 @@ fn too_many_columns_are_refused() {
         let batch = gpu.zeros::<f32>(&[1, m, n]).unwrap();
         let b = if text.contains('z') { &batch } else { &b };
         let operands: [(&str, Operand<'_, f32>); 2] = [("A", a.into()), ("B", b.into())];
-        let refused = gpu
-            .plan(text)
-            .operands(&operands)
-            .options(&force(row))
-            .build()
-            .unwrap_err()
-            .to_string();
+        let forced = force(row);
+        let plan = gpu.plan(text).operands(&operands).options(&forced);
+        let refused = plan.build().unwrap_err().to_string();
         let tiles = n.div_ceil(row.columns as usize);
         let wanted = format!("{tiles} column tiles are over the grid's 65535");
         assert!(refused.contains(&wanted), "{}: {refused}", row.name);

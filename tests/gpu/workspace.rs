@@ -3,6 +3,7 @@
 
 use crate::support::gpu;
 use crate::support::rows::force;
+use crate::support::runs::sampled_plan_of;
 use einsparse::formats::{Csr, CsrPattern, Dense, f16, generate};
 use einsparse::registry::{Row, Scalar, WalkKind, find, products};
 use einsparse::{Context, Error, Operand, Plan, SparseTensor};
@@ -97,12 +98,7 @@ fn sddmm<T: Scalar>(context: &Context, what: &str, pattern: &CsrPattern) {
     let (x, y) = (x.unwrap(), y.unwrap());
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
     let text = "S[m,n] = X[m,k] * Y[n,k]";
-    let plan = context
-        .plan::<T>(text)
-        .operands(&operands)
-        .sparse_output(&s)
-        .build()
-        .unwrap();
+    let plan = sampled_plan_of::<T, _>(context, text, &operands, &s);
     let row = find(plan.variant()).unwrap();
     // Dense tiles pick their entries by a list of them: a form of the pattern.
     if row.module != "sddmm_tiles" {

@@ -1,7 +1,8 @@
 //! Implicit zeros and padding are never multiplied: NaN and Inf planted where no entry looks, and where one does.
 
+use crate::support::dense::{nan, strided};
 use crate::support::rows::{force, formats, takes_any};
-use crate::support::runs::finish;
+use crate::support::runs::{finish, plan_of};
 use crate::support::{GUARD, Problem, fill_blocks, on_gpu, small, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, PAD, bf16, f16};
 use einsparse::kernels::abi::HALF;
@@ -41,23 +42,10 @@ fn run<T: Scalar>(
 ) -> Vec<T> {
     let mut a = context.upload(a).unwrap();
     a.set_values(values).unwrap();
-    let (gap, nan) = (T::from_f64(f64::NAN), T::from_f64(f64::NAN));
-    let b = context.upload_strided(b, N + 16, gap).unwrap();
+    let b = strided(context, b, N + 16, T::from_f64(f64::NAN));
     let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-    let plan = context
-        .plan("C[m,n] = A[m,k] * B[k,n]")
-        .operands(&operands)
-        .options(&force(row))
-        .build()
-        .unwrap();
-    let start = Dense::new(
-        plan.out_shape(),
-        vec![nan; plan.out_shape().iter().product()],
-    )
-    .unwrap();
-    let mut c = context
-        .upload_strided(&start, N, T::from_f64(GUARD))
-        .unwrap();
+    let plan = plan_of(context, "C[m,n] = A[m,k] * B[k,n]", &operands, &force(row));
+    let mut c = strided(context, &nan(plan.out_shape()), N, T::from_f64(GUARD));
     finish(context, |stream| plan.run(&operands, &mut c, stream));
     c.to_dense().unwrap().into_values()
 }

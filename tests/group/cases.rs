@@ -6,6 +6,9 @@ use einsparse::formats::{Csr, Dense, generate};
 use einsparse::group::{Group, GroupSum, Partition, Sharded, ShardedOptions, ShardedSpmm};
 use einsparse::{Context, Options, Result};
 
+use crate::support::rows::named;
+use crate::support::runs::plan_and_run;
+
 /// The same on every rank, a thread each.
 pub fn on_ranks<R: Send>(
     contexts: &[Context],
@@ -56,12 +59,7 @@ fn random(rows: usize, n: usize, seed: u64) -> Dense<f32> {
 fn alone(context: &Context, a: &Csr<f32>, b: &Dense<f32>, options: &Options) -> Vec<f32> {
     let (a, b) = (context.upload(a).unwrap(), context.upload_dense(b).unwrap());
     let operands = [("A", (&a).into()), ("B", (&b).into())];
-    let plan = context.plan("C[m,n] = A[m,k] * B[k,n]").operands(&operands);
-    let plan = plan.options(options).build().unwrap();
-    let mut c = context.zeros(plan.out_shape()).unwrap();
-    let stream = context.stream().unwrap();
-    plan.run(&operands, &mut c, &stream).unwrap();
-    stream.synchronize().unwrap();
+    let (_, c) = plan_and_run(context, "C[m,n] = A[m,k] * B[k,n]", &operands, options);
     c.to_dense().unwrap().into_values()
 }
 
@@ -89,10 +87,7 @@ fn near(found: &[f32], wanted: &[f32]) {
 /// this kernel and no row is cut; near otherwise, on a GPU and where sending is overlapped.
 pub fn products(contexts: &[Context], variant: Option<&str>) {
     let size = contexts.len();
-    let plan = Options {
-        variant: variant.map(str::to_owned),
-        ..Options::default()
-    };
+    let plan = named(variant);
     let sizes = [(200, 7, 32), (97, 3, 128), (3, 2, 8), (512, 40, 64)];
     let mut cases = Vec::new();
     for (seed, (nodes, edges, n)) in sizes.into_iter().enumerate() {

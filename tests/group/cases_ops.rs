@@ -6,9 +6,10 @@ use einsparse::ops::{
     Aggregate, AttentionGradient, AttentionOptions, Couplings, Edges, EquivariantMessage, Factors,
     Gradients, MessagePassing, SoftmaxOptions, SparseAttention, SparseSoftmax,
 };
-use einsparse::{Context, Options, Result, Scalar, Tensor};
+use einsparse::{Context, Result, Scalar, Tensor};
 
 use super::cases::{graph, on_ranks};
+use crate::support::rows::named;
 
 /// Values of all ranks, of each kind one behind the other.
 fn joined<T: Scalar, const N: usize>(results: Vec<Result<[Vec<T>; N]>>) -> [Vec<T>; N] {
@@ -91,10 +92,7 @@ pub fn sampled(contexts: &[Context]) {
             let size = contexts.len();
             let rows = Partition::balanced(p.pattern(), n, size);
             let columns = Partition::even(nodes, size);
-            let options = Options {
-                variant: variant.map(str::to_owned),
-                ..Options::default()
-            };
+            let options = named(variant);
             let results = on_ranks(contexts, |group| {
                 let (ctx, rank) = (group.context(), group.rank());
                 let stream = ctx.stream()?;

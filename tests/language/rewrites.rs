@@ -30,113 +30,67 @@ const MATRIX: &[&str] = &[
     "sell",
 ];
 const TENSOR3: &[&str] = &["coo", "groupcoo", "groupcoo@1", "groupcoo@2"];
-const GOLDEN: &[(&str, &str, &str, &[&str])] = &[
-    ("spmm", "C[m,n] = A[m,k] * B[k,n]", "A", MATRIX),
-    ("spmm_accumulate", "C[m,n] += A[m,k] * B[k,n]", "A", MATRIX),
-    ("spmm_transposed", "C[m,n] = A[k,m] * B[k,n]", "A", MATRIX),
+/// The operand and its formats; each expression behind the name of its file.
+const GOLDEN: &[(&str, &[&str], &[&str])] = &[
     (
-        "spmm_output_transposed",
-        "C[n,m] = A[m,k] * B[k,n]",
         "A",
         MATRIX,
+        &[
+            "spmm: C[m,n] = A[m,k] * B[k,n]",
+            "spmm_accumulate: C[m,n] += A[m,k] * B[k,n]",
+            "spmm_transposed: C[m,n] = A[k,m] * B[k,n]",
+            "spmm_output_transposed: C[n,m] = A[m,k] * B[k,n]",
+            "spmm_bias_relu: C[m,n] = relu(A[m,k] * B[k,n] + bias[m])",
+            "spmm_bias_columns: C[m,n] = A[m,k] * B[k,n] + bias[n]",
+            "spmm_relu_grad: C[m,n] = relu_grad(A[m,k] * B[k,n], H[m,n])",
+            "spmm_scaled: C[m,n] = 0.5 * A[m,k] * alpha * B[k,n]",
+            "spmm_diagonal_scaled: C[m,n] = D[m] * A[m,k] * E[k] * B[k,n]",
+            "spmm_batched: C[b,m,n] = A[m,k] * B[b,k,n]",
+            "spmv: y[m] = A[m,k] * x[k]",
+            "spmv_names_taken: y[u] = A[u,v] * x[v] * z[p] * w[q]",
+            "array_names_taken: C[m,n] = A[m,k] * AK[k,n] * AV[m] * AP[n]",
+            "case_of_indices: y[m] = A[m,M] * x[M]",
+            "row_sums: r[m] = A[m,k]",
+            "column_sums: r[k] = A[m,k]",
+            "total: s = A[m,k]",
+            "bilinear: s = x[m] * A[m,k] * y[k]",
+            "diagonal: d[i] = A[i,i]",
+            "densify: C[m,k] = A[m,k]",
+            "gathered_rows: C[m,n] = A[m,k] * B[X[k],n]",
+            "scattered_rows: C[X[m],n] += A[m,k] * B[k,n]",
+            "outer_product: C[m,k,n] = A[m,k] * x[n]",
+        ],
     ),
     (
-        "spmm_second_factor",
-        "C[m,n] = A[m,k] * B[k,n]",
         "B",
         MATRIX,
+        &["spmm_second_factor: C[m,n] = A[m,k] * B[k,n]"],
     ),
     (
-        "spmm_bias_relu",
-        "C[m,n] = relu(A[m,k] * B[k,n] + bias[m])",
-        "A",
-        MATRIX,
-    ),
-    (
-        "spmm_bias_columns",
-        "C[m,n] = A[m,k] * B[k,n] + bias[n]",
-        "A",
-        MATRIX,
-    ),
-    (
-        "spmm_relu_grad",
-        "C[m,n] = relu_grad(A[m,k] * B[k,n], H[m,n])",
-        "A",
-        MATRIX,
-    ),
-    (
-        "spmm_scaled",
-        "C[m,n] = 0.5 * A[m,k] * alpha * B[k,n]",
-        "A",
-        MATRIX,
-    ),
-    (
-        "spmm_diagonal_scaled",
-        "C[m,n] = D[m] * A[m,k] * E[k] * B[k,n]",
-        "A",
-        MATRIX,
-    ),
-    ("spmm_batched", "C[b,m,n] = A[m,k] * B[b,k,n]", "A", MATRIX),
-    ("spmv", "y[m] = A[m,k] * x[k]", "A", MATRIX),
-    (
-        "spmv_long_names",
-        "y[row] = Adj[row,col] * x[col]",
         "Adj",
         MATRIX,
+        &["spmv_long_names: y[row] = Adj[row,col] * x[col]"],
     ),
+    ("S", MATRIX, &["sddmm: D[m,n] = S[m,n] * X[m,k] * Y[n,k]"]),
     (
-        "spmv_names_taken",
-        "y[u] = A[u,v] * x[v] * z[p] * w[q]",
-        "A",
-        MATRIX,
-    ),
-    (
-        "array_names_taken",
-        "C[m,n] = A[m,k] * AK[k,n] * AV[m] * AP[n]",
-        "A",
-        MATRIX,
-    ),
-    ("case_of_indices", "y[m] = A[m,M] * x[M]", "A", MATRIX),
-    ("sddmm", "D[m,n] = S[m,n] * X[m,k] * Y[n,k]", "S", MATRIX),
-    ("row_sums", "r[m] = A[m,k]", "A", MATRIX),
-    ("column_sums", "r[k] = A[m,k]", "A", MATRIX),
-    ("total", "s = A[m,k]", "A", MATRIX),
-    ("bilinear", "s = x[m] * A[m,k] * y[k]", "A", MATRIX),
-    ("diagonal", "d[i] = A[i,i]", "A", MATRIX),
-    ("densify", "C[m,k] = A[m,k]", "A", MATRIX),
-    ("gathered_rows", "C[m,n] = A[m,k] * B[X[k],n]", "A", MATRIX),
-    (
-        "scattered_rows",
-        "C[X[m],n] += A[m,k] * B[k,n]",
-        "A",
-        MATRIX,
-    ),
-    ("outer_product", "C[m,k,n] = A[m,k] * x[n]", "A", MATRIX),
-    (
-        "mttkrp",
-        "M[i,r] = T[i,j,k] * B[j,r] * C[k,r]",
         "T",
         TENSOR3,
+        &[
+            "mttkrp: M[i,r] = T[i,j,k] * B[j,r] * C[k,r]",
+            "mttkrp_second: M[j,r] = T[i,j,k] * B[i,r] * C[k,r]",
+            "ttm: Y[i,j,r] = T[i,j,k] * U[k,r]",
+        ],
     ),
     (
-        "mttkrp_second",
-        "M[j,r] = T[i,j,k] * B[i,r] * C[k,r]",
-        "T",
-        TENSOR3,
-    ),
-    ("ttm", "Y[i,j,r] = T[i,j,k] * U[k,r]", "T", TENSOR3),
-    (
-        "tensor_product",
-        "Out[b,k,w] = CG[i,j,k] * X[b,i,u] * Y[b,j] * W[b,u,w]",
         "CG",
         TENSOR3,
+        &["tensor_product: Out[b,k,w] = CG[i,j,k] * X[b,i,u] * Y[b,j] * W[b,u,w]"],
     ),
-    ("vector", "s = x[i] * y[i]", "x", &["coo"]),
+    ("x", &["coo"], &["vector: s = x[i] * y[i]"]),
     (
-        "window",
-        "C[x,n] = A[x,i] * B[2*x+i,n]",
         "A",
         &["coo", "csr", "ell", "groupcoo"],
+        &["window: C[x,n] = A[x,i] * B[2*x+i,n]"],
     ),
 ];
 
@@ -148,21 +102,24 @@ fn golden() {
     if !folder.is_dir() && std::env::var_os("EINSPARSE_BUNDLE").is_some() {
         return skipped("a bundle has no sources", folder.display());
     }
-    for &(name, text, operand, formats) in GOLDEN {
-        let e = parse(text);
-        let mut shown = format!("{e}\n");
-        for f in formats {
-            let indirect =
-                rewrite(&e, operand, &format(f)).unwrap_or_else(|e| panic!("{name} {f}: {e}"));
-            shown += &format!("{operand} {f:20} {indirect}\n");
+    let named = |line: &&'static str| line.split_once(": ").unwrap();
+    for &(operand, formats, lines) in GOLDEN {
+        for (name, text) in lines.iter().map(named) {
+            let e = parse(text);
+            let mut shown = format!("{e}\n");
+            for f in formats {
+                let indirect =
+                    rewrite(&e, operand, &format(f)).unwrap_or_else(|e| panic!("{name} {f}: {e}"));
+                shown += &format!("{operand} {f:20} {indirect}\n");
+            }
+            let path = folder.join(format!("{name}.txt"));
+            if bless {
+                std::fs::write(&path, &shown).unwrap();
+            }
+            let wanted = std::fs::read_to_string(&path)
+                .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            assert_eq!(shown, wanted.replace("\r\n", "\n"), "{}", path.display());
         }
-        let path = folder.join(format!("{name}.txt"));
-        if bless {
-            std::fs::write(&path, &shown).unwrap();
-        }
-        let wanted =
-            std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        assert_eq!(shown, wanted.replace("\r\n", "\n"), "{}", path.display());
     }
 }
 

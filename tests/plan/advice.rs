@@ -66,12 +66,8 @@ fn advice_is_what_a_plan_takes() {
             continue;
         };
         let stored = a.convert(format).unwrap();
-        let plan = ctx
-            .plan(TEXT)
-            .operand("A", &stored)
-            .operand("B", &b)
-            .build()
-            .unwrap();
+        let plan = ctx.plan(TEXT).operand("A", &stored).operand("B", &b);
+        let plan = plan.build().unwrap();
         let first = plan.choice().candidates().next();
         let advised = (kernel, one.microseconds().unwrap());
         assert_eq!(first, Some(advised), "{format}");
@@ -96,11 +92,7 @@ fn empty_matrices_and_other_expressions() {
     );
     let error = ask("C[n,m] = A[m,k] * B[k,n]").unwrap_err().to_string();
     assert!(error.contains("C[m,n] = A[m,k] * B[k,n]"), "{error}");
-    let error = ctx
-        .plan(TEXT)
-        .operand("B", &b)
-        .advise()
-        .unwrap_err()
-        .to_string();
+    let error = ctx.plan(TEXT).operand("B", &b).advise().unwrap_err();
+    let error = error.to_string();
     assert!(error.contains("operand `A`: is not sparse"), "{error}");
 }

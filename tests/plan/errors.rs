@@ -1,6 +1,7 @@
 //! Errors of planning, running and of tensors: values with names and numbers, outputs untouched.
 
 use super::TEXT;
+use crate::support::dense::upload_values;
 use crate::support::spread;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, FormatError};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
@@ -90,9 +91,7 @@ fn running_refuses_what_was_not_planned() {
     let operands = [("A", (&a).into()), ("B", (&b).into())];
     let plan = cpu.plan(TEXT).operands(&operands).build().unwrap();
     let stream = cpu.stream().unwrap();
-    let mut c = cpu
-        .upload_dense(&Dense::new([2, 2], vec![7.0; 4]).unwrap())
-        .unwrap();
+    let mut c = upload_values(&cpu, &[2, 2], vec![7.0; 4]);
     let run = |operands: &[(&str, Operand<'_, f32>)], c: &mut Tensor<f32>| {
         plan.run(operands, c, &stream).unwrap_err()
     };
@@ -304,12 +303,8 @@ fn another_pattern_than_planned_is_refused() {
     );
     let b = Dense::from_fn([3, 4], |_| 1.0f32).unwrap();
     let uploaded = [&a, &same, &other].map(|a| ctx.upload(a.clone()).unwrap());
-    let plan = ctx
-        .plan("C[m,n] = A[m,k] * B[k,n]")
-        .operand("A", &uploaded[0])
-        .operand("B", &b)
-        .build()
-        .unwrap();
+    let plan = ctx.plan(TEXT).operand("A", &uploaded[0]);
+    let plan = plan.operand("B", &b).build().unwrap();
     let mut c = ctx.zeros::<f32>(&[2, 4]).unwrap();
     let stream = ctx.stream().unwrap();
     let mut run = |a: Operand<'_, f32>| plan.run(&[("A", a), ("B", (&b).into())], &mut c, &stream);

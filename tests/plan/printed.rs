@@ -1,6 +1,7 @@
 //! What choices and plans print.
 
 use super::{TEXT, choice, matrix};
+use crate::support::runs::plan_of;
 use einsparse::formats::{Dense, f16};
 use einsparse::{Choice, Context, Options};
 use std::collections::BTreeSet;
@@ -59,11 +60,7 @@ fn a_plan_prints_itself_and_its_stages() {
     let b = Dense::<f32>::zeros([96, 64]).unwrap();
     let a = matrix::<f32>("groupcoo:4");
     let operands = [("A", (&a).into()), ("B", (&b).into())];
-    let plan = Context::cpu()
-        .plan(TEXT)
-        .operands(&operands)
-        .build()
-        .unwrap();
+    let plan = plan_of(&Context::cpu(), TEXT, &operands, &Options::default());
     assert_eq!(plan.einsum().to_string(), TEXT);
     assert_eq!(
         plan.indirect().to_string(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use einsparse::einsum::{Access, Einsum, IndexExpr};
-use einsparse::formats::{AnySparse, Coo, CooPattern, Dense, Element, Format, PAD};
+use einsparse::formats::{AnySparse, Coo, CooPattern, Dense, Format, PAD};
 
 use super::evaluate::evaluate;
 use crate::support::Rng;
@@ -82,12 +82,6 @@ impl fmt::Display for Draw {
         }
         write!(f, ", output {:?}", self.shape)
     }
-}
-
-/// The same values in another type.
-pub fn cast<T: Element>(d: &Dense<f64>) -> Dense<T> {
-    let values = d.values().iter().map(|v| T::from_f64(*v)).collect();
-    Dense::new(d.shape().to_vec(), values).unwrap()
 }
 
 struct Artist {

@@ -47,11 +47,10 @@ impl Bound {
 /// add up to `size`.
 pub fn alike_and_within<T: Scalar>(
     name: &str,
-    roundoff: f64,
     [exact, size]: [&[f64]; 2],
     run: impl Fn() -> Vec<T>,
 ) {
-    let first = run();
+    let (first, roundoff) = (run(), Bound::of(T::DTYPE).output);
     for (i, found) in first.iter().enumerate() {
         let bound = roundoff * exact[i].abs() + size[i] * 2f64.powi(-19) + 2f64.powi(-25);
         let error = (found.to_f64() - exact[i]).abs();

@@ -1,11 +1,17 @@
 //! Dense operands and outputs, where a context wants them.
 
+use super::Rng;
 use einsparse::formats::Dense;
 use einsparse::registry::Scalar;
 use einsparse::{Context, Tensor};
 
 pub fn nan<T: Scalar>(shape: &[usize]) -> Dense<T> {
     Dense::from_fn(shape, |_| T::from_f64(f64::NAN)).unwrap()
+}
+
+/// Integers from -2 to 2.
+pub fn integers<T: Scalar>(shape: &[usize], seed: u64) -> Dense<T> {
+    Dense::new(shape, Rng(seed).integers(shape.iter().product())).unwrap()
 }
 
 /// What a run has to write as a whole: it is NaN before.
@@ -26,6 +32,23 @@ pub fn upload<T: Scalar, const N: usize>(
 pub fn upload_values<T: Scalar>(context: &Context, shape: &[usize], values: Vec<T>) -> Tensor<T> {
     let dense = Dense::new(shape, values).unwrap();
     context.upload_dense(&dense).unwrap()
+}
+
+/// Rows so many elements apart, with `gap` in between.
+#[track_caller]
+pub fn strided<T: Scalar>(
+    context: &Context,
+    dense: &Dense<T>,
+    leading: usize,
+    gap: T,
+) -> Tensor<T> {
+    context.upload_strided(dense, leading, gap).unwrap()
+}
+
+/// Rows and columns changed over.
+pub fn transposed<T: Scalar>(a: &Dense<T>) -> Dense<T> {
+    let [rows, columns] = [a.shape()[0], a.shape()[1]];
+    Dense::from_fn([columns, rows], |i| a.values()[i[1] * columns + i[0]]).unwrap()
 }
 
 /// These rows as columns of wider ones, in which so many others before and behind hold `beside`.

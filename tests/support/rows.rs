@@ -75,10 +75,10 @@ pub fn force(row: &Row) -> Options {
     }
 }
 
-/// Options that name a kernel.
-pub fn named(variant: &str) -> Options {
+/// Options that name a kernel, or leave the choice.
+pub fn named<'a>(variant: impl Into<Option<&'a str>>) -> Options {
     Options {
-        variant: Some(variant.into()),
+        variant: variant.into().map(str::to_owned),
         ..Options::default()
     }
 }
@@ -162,7 +162,6 @@ pub fn rows_repeat<T: Scalar>(
     rows: &[(&Row, &str)],
     (pattern, mut rng): (CsrPattern, Rng),
     n: usize,
-    roundoff: f64,
 ) {
     let (entries, k) = (pattern.columns().len(), pattern.cols());
     let a = Csr::new(pattern, rng.units::<T>(entries)).unwrap();
@@ -172,7 +171,7 @@ pub fn rows_repeat<T: Scalar>(
     let csr = AnySparse::from(a);
     for (row, format) in rows {
         let a = stored(csr.clone(), format);
-        alike_and_within(row.name, roundoff, [&exact, &size], || {
+        alike_and_within(row.name, [&exact, &size], || {
             product_by_row(context, row, &a, &b)
         });
     }

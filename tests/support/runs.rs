@@ -1,7 +1,7 @@
-//! Work that is queued and waited for.
+//! Plans that there must be; work that is queued and waited for.
 
 use einsparse::registry::Scalar;
-use einsparse::{Context, Operand, Options, Plan, Result, Stream, Tensor};
+use einsparse::{Context, Operand, Options, Plan, Result, SparseTensor, Stream, Tensor};
 
 /// Queues work on a stream of its own, and waits for it.
 #[track_caller]
@@ -23,6 +23,36 @@ pub fn output_of<T: Scalar, Out: Scalar>(
     out
 }
 
+/// A plan; where there is none, the test fails with the expression and the reason.
+#[track_caller]
+pub fn plan_of<T: Scalar>(
+    context: &Context,
+    text: &str,
+    operands: &[(&str, Operand<'_, T>)],
+    options: &Options,
+) -> Plan<T> {
+    let plan = context.plan(text).operands(operands).options(options);
+    match plan.build() {
+        Ok(plan) => plan,
+        Err(error) => panic!("{text}: {error}"),
+    }
+}
+
+/// A plan into the places that `out` stores.
+#[track_caller]
+pub fn sampled_plan_of<T: Scalar, Out: Scalar>(
+    context: &Context,
+    text: &str,
+    operands: &[(&str, Operand<'_, T>)],
+    out: &SparseTensor<Out>,
+) -> Plan<T, Out> {
+    let plan = context.plan(text).operands(operands).sparse_output(out);
+    match plan.build() {
+        Ok(plan) => plan,
+        Err(error) => panic!("{text}: {error}"),
+    }
+}
+
 /// A plan, and its output.
 #[track_caller]
 pub fn plan_and_run<T: Scalar>(
@@ -31,12 +61,7 @@ pub fn plan_and_run<T: Scalar>(
     operands: &[(&str, Operand<'_, T>)],
     options: &Options,
 ) -> (Plan<T>, Tensor<T>) {
-    let plan = context
-        .plan(text)
-        .operands(operands)
-        .options(options)
-        .build();
-    let plan = plan.unwrap_or_else(|error| panic!("{text}: {error}"));
+    let plan = plan_of(context, text, operands, options);
     let out = output_of(context, &plan, operands);
     (plan, out)
 }

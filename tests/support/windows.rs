@@ -1,99 +1,52 @@
 //! Expressions with sums of indices: cases, and their results by plain loops in f64 that know nothing of index arrays.
 
-use crate::support::runs::finish;
+use crate::support::dense::{integers, poisoned};
+use crate::support::runs::{finish, plan_of};
 use std::collections::BTreeMap;
 
-use super::Rng;
+use super::sized;
 use einsparse::einsum::{Access, Activation, Einsum, IndexExpr, Scalar as Factor};
 use einsparse::formats::Dense;
-use einsparse::{Context, Operand, Plan, Scalar, SparseTensor};
+use einsparse::{Context, Operand, Options, Plan, Scalar, SparseTensor};
 
-/// The expression, its operands with their shapes, the shape of the output.
-pub type Windowed = (
-    &'static str,
-    &'static [(&'static str, &'static [usize])],
-    &'static [usize],
-);
-
-/// One dimension and two, strides, dilations, orders of axes, epilogues, and what has no elements. Shapes of the
-/// outputs by hand: `(e - 1 - d * (i - 1)) / s + 1`.
-pub const WINDOWS: &[Windowed] = &[
-    ("C[x] = A[x+i] * B[i]", &[("A", &[9]), ("B", &[3])], &[7]),
-    ("C[x] = A[2*x+i] * B[i]", &[("A", &[10]), ("B", &[3])], &[4]),
-    ("C[x] = B[i] * A[3*i+x]", &[("A", &[10]), ("B", &[3])], &[4]),
-    ("C[x,m] = A[3*x,m]", &[("A", &[10, 6])], &[4, 6]),
-    (
-        "C[x,f] = A[2*x+3*i,m] * B[i,m,f]",
-        &[("A", &[20, 5]), ("B", &[4, 5, 7])],
-        &[6, 7],
-    ),
-    (
-        "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]",
-        &[("A", &[2, 7, 9, 5]), ("B", &[3, 3, 5, 8])],
-        &[2, 5, 7, 8],
-    ),
-    (
-        "C[n,x,y,f] = A[n,2*x+i,2*y+j,m] * B[i,j,m,f]",
-        &[("A", &[2, 8, 9, 5]), ("B", &[3, 3, 5, 8])],
-        &[2, 3, 4, 8],
-    ),
-    (
-        "C[n,x,y,f] = A[n,x+2*i,y+2*j,m] * B[i,j,m,f]",
-        &[("A", &[1, 8, 9, 3]), ("B", &[3, 3, 3, 4])],
-        &[1, 4, 5, 4],
-    ),
-    (
-        "C[n,x,y,f] = A[n,3*x+2*i,2*y+j,m] * B[i,j,m,f]",
-        &[("A", &[2, 11, 6, 4]), ("B", &[2, 4, 4, 9])],
-        &[2, 3, 2, 9],
-    ),
-    (
-        "C[b,x] = A[b,x+i] * V[i] * Y[b,x]",
-        &[("A", &[3, 8]), ("V", &[3]), ("Y", &[3, 6])],
-        &[3, 6],
-    ),
+/// Expressions, the shapes of their operands and of the output. One dimension and two, strides, dilations, orders of
+/// axes, epilogues, and what has no elements. Shapes of the outputs by hand: `(e - 1 - d * (i - 1)) / s + 1`.
+const WINDOWS: &[&str] = &[
+    "C[x] = A[x+i] * B[i], A 9, B 3, C 7",
+    "C[x] = A[2*x+i] * B[i], A 10, B 3, C 4",
+    "C[x] = B[i] * A[3*i+x], A 10, B 3, C 4",
+    "C[x,m] = A[3*x,m], A 10x6, C 4x6",
+    "C[x,f] = A[2*x+3*i,m] * B[i,m,f], A 20x5, B 4x5x7, C 6x7",
+    "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f], A 2x7x9x5, B 3x3x5x8, C 2x5x7x8",
+    "C[n,x,y,f] = A[n,2*x+i,2*y+j,m] * B[i,j,m,f], A 2x8x9x5, B 3x3x5x8, C 2x3x4x8",
+    "C[n,x,y,f] = A[n,x+2*i,y+2*j,m] * B[i,j,m,f], A 1x8x9x3, B 3x3x3x4, C 1x4x5x4",
+    "C[n,x,y,f] = A[n,3*x+2*i,2*y+j,m] * B[i,j,m,f], A 2x11x6x4, B 2x4x4x9, C 2x3x2x9",
+    "C[b,x] = A[b,x+i] * V[i] * Y[b,x], A 3x8, V 3, Y 3x6, C 3x6",
     // As the paper has it (PIT, table 1).
-    (
-        "C[n,f,x,y] = A[n,m,x+i,y+j] * B[f,m,i,j]",
-        &[("A", &[2, 3, 6, 7]), ("B", &[4, 3, 3, 2])],
-        &[2, 4, 4, 6],
-    ),
-    (
-        "C[n,x,f] = relu(2 * A[n,x+i,m] * B[i,m,f] + bias[f])",
-        &[("A", &[2, 9, 4]), ("B", &[3, 4, 8]), ("bias", &[8])],
-        &[2, 7, 8],
-    ),
-    (
-        "C[x] = A[2*x+i+3*j] * B[i,j]",
-        &[("A", &[16]), ("B", &[2, 3])],
-        &[5],
-    ),
-    (
-        "C[x] = A[x+i,x+j] * B[i,j]",
-        &[("A", &[8, 7]), ("B", &[3, 3])],
-        &[5],
-    ),
-    (
-        "C[n] = A[n,x+i] * B[i]",
-        &[("A", &[3, 6]), ("B", &[2])],
-        &[3],
-    ),
-    (
-        "C[x,f] = A[x+i,m] * B[i,m,f]",
-        &[("A", &[0, 3]), ("B", &[2, 3, 4])],
-        &[0, 4],
-    ),
-    (
-        "C[x,f] = A[x+i,m] * B[i,m,f]",
-        &[("A", &[5, 3]), ("B", &[0, 3, 4])],
-        &[0, 4],
-    ),
+    "C[n,f,x,y] = A[n,m,x+i,y+j] * B[f,m,i,j], A 2x3x6x7, B 4x3x3x2, C 2x4x4x6",
+    "C[n,x,f] = relu(2 * A[n,x+i,m] * B[i,m,f] + bias[f]), A 2x9x4, B 3x4x8, bias 8, C 2x7x8",
+    "C[x] = A[2*x+i+3*j] * B[i,j], A 16, B 2x3, C 5",
+    "C[x] = A[x+i,x+j] * B[i,j], A 8x7, B 3x3, C 5",
+    "C[n] = A[n,x+i] * B[i], A 3x6, B 2, C 3",
+    "C[x,f] = A[x+i,m] * B[i,m,f], A 0x3, B 2x3x4, C 0x4",
+    "C[x,f] = A[x+i,m] * B[i,m,f], A 5x3, B 0x3x4, C 0x4",
 ];
+
+/// An expression, its operands with their shapes, the shape of the output.
+pub type Windowed = (&'static str, Vec<(&'static str, Vec<usize>)>, Vec<usize>);
+
+pub fn windows() -> impl Iterator<Item = Windowed> {
+    WINDOWS.iter().map(|line| {
+        let (text, shapes) = line.split_once(", ").unwrap();
+        let mut operands = sized(shapes);
+        let (_, out) = operands.pop().unwrap();
+        (text, operands, out)
+    })
+}
 
 /// Whole numbers from -2 to 2: sums of a few hundred products are exact in f16.
 pub fn whole(shape: &[usize], seed: u64) -> Dense<f64> {
-    let n = shape.iter().product();
-    Dense::new(shape.to_vec(), Rng(seed).integers(n)).unwrap()
+    integers(shape, seed)
 }
 
 fn place(access: &Access, at: &BTreeMap<&str, usize>) -> Vec<usize> {
@@ -155,7 +108,7 @@ fn number(scalar: &Factor) -> f64 {
 
 /// A case in a context, into an output full of NaN: exactly what loops give. The plan goes to `look`.
 pub fn windows_agree<T: Scalar>(context: &Context, look: impl Fn(&str, &Plan<T>)) {
-    for &(text, shapes, wanted) in WINDOWS {
+    for (text, shapes, wanted) in windows() {
         let dense = shapes.iter().enumerate();
         let dense: Vec<_> = dense
             .map(|(seed, (name, shape))| (*name, whole(shape, seed as u64 + 7)))
@@ -166,15 +119,10 @@ pub fn windows_agree<T: Scalar>(context: &Context, look: impl Fn(&str, &Plan<T>)
             .collect();
         let operands: Vec<(&str, Operand<'_, T>)> =
             on.iter().map(|(name, d)| (*name, d.into())).collect();
-        let plan = context
-            .plan(text)
-            .operands(&operands)
-            .build()
-            .unwrap_or_else(|error| panic!("{text}: {error}"));
+        let plan = plan_of(context, text, &operands, &Options::default());
         assert_eq!(plan.out_shape(), wanted, "{text}");
         assert_eq!(plan.einsum().to_string(), text);
-        let poison = Dense::from_fn(wanted.to_vec(), |_| T::from_f64(f64::NAN)).unwrap();
-        let mut out = context.upload_dense(&poison).unwrap();
+        let mut out = poisoned::<T>(context, &wanted);
         finish(context, |stream| plan.run(&operands, &mut out, stream));
         let found = out.to_dense().unwrap().map(T::to_f64);
         let loops = by_loops(text, &dense);

@@ -1,4 +1,4 @@
-//! Where files lie, and what is in them.
+//! Where files lie, what is in them, and numbers to break them by.
 //! The data folder is `EINSPARSE_DATA`, or `data/` in the project root; without it those tests print one line.
 
 use einsparse_formats::io::Loaded;
@@ -33,4 +33,17 @@ pub fn sparse<T: Element>(loaded: Loaded<T>) -> AnySparse<T> {
         panic!("a dense matrix")
     };
     sparse
+}
+
+/// A small generator, so that tests of readers depend on nothing they test.
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize) % bound
+    }
 }

@@ -5,6 +5,7 @@
 mod case;
 mod gradient;
 
+use crate::support::dense::{nan, upload};
 use crate::support::{gpu, gpu_alone, small, spread};
 use case::{Case, bits, csr, variants};
 use einsparse::formats::{CsrPattern, Dense, bf16, f16};
@@ -223,8 +224,7 @@ fn a_captured_run_repeats_itself() {
     let case = Case::<bf16>::new(vec![uneven(300, 3000)], plain(2, 128), 1);
     let masks = case.masks(&context, "csr");
     let attention = SparseAttention::new(&context, &[&masks[0]], &case.options).unwrap();
-    let upload = |dense: &Dense<bf16>| context.upload_dense(dense).unwrap();
-    let (q, k, v) = (upload(&case.q), upload(&case.k), upload(&case.v));
+    let [q, k, v] = upload(&context, [&case.q, &case.k, &case.v]);
     let stream = context.stream().unwrap();
     let mut out = context.zeros::<bf16>(&[2, 300, 128]).unwrap();
     attention
@@ -232,8 +232,7 @@ fn a_captured_run_repeats_itself() {
         .unwrap();
     stream.synchronize().unwrap();
     let wanted = out.to_dense().unwrap();
-    out.write(&Dense::from_fn(vec![2, 300, 128], |_| bf16::NAN).unwrap())
-        .unwrap();
+    out.write(&nan(&[2, 300, 128])).unwrap();
     let graph = Graph::capture(stream.raw(), |_| {
         attention.forward([&q, &k, &v], &mut out, None, &stream)
     });

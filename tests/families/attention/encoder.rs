@@ -1,6 +1,6 @@
 //! A Transformer layer over sequences of varying lengths: the GPU against the CPU, and against sequences on their own.
 
-use crate::support::dense::wide;
+use crate::support::dense::{poisoned, upload, wide};
 use crate::support::replay::Replay;
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, gpu_alone, on_gpu};
@@ -80,11 +80,8 @@ impl<T: Scalar> Model<T> {
 
     pub fn upload(&self, context: &Context) -> There<T> {
         let both = |all: &Vec<[Dense<T>; 2]>| {
-            let pair = |pair: &[Dense<T>; 2]| {
-                pair.each_ref()
-                    .map(|dense| context.upload_dense(dense).unwrap())
-            };
-            all.iter().map(pair).collect()
+            let pairs = all.iter().map(|pair| upload(context, pair.each_ref()));
+            pairs.collect()
         };
         There {
             matrices: both(&self.matrices),
@@ -325,11 +322,9 @@ fn norms<T: Scalar>(gpu: &Context) {
         let factor = values::<T>(&[columns], 1.0, 1.0, &mut rng);
         let summand = values::<T>(&[columns], 1.0, 0.0, &mut rng);
         let run = |context: &Context| {
-            let [x, y, factor, summand] =
-                [&x, &y, &factor, &summand].map(|dense| context.upload_dense(dense).unwrap());
+            let [x, y, factor, summand] = upload(context, [&x, &y, &factor, &summand]);
             let norm = ResidualNorm::<T>::new(context, [rows, columns], 1e-5).unwrap();
-            let nan = Dense::from_fn(vec![rows, columns], |_| T::from_f64(f64::NAN)).unwrap();
-            let mut out = context.upload_dense(&nan).unwrap();
+            let mut out = poisoned::<T>(context, &[rows, columns]);
             finish(context, |stream| {
                 norm.forward([&x, &y], [&factor, &summand], &mut out, stream)
             });

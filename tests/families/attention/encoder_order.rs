@@ -104,9 +104,7 @@ fn diagonal(extent: usize, factor: f64) -> Dense<f16> {
 }
 
 fn times(dense: &Dense<f16>, factor: f64) -> Dense<f16> {
-    let scaled = dense.values().iter();
-    let scaled = scaled.map(|x| f16::from_f64(x.to_f64() * factor)).collect();
-    Dense::new(dense.shape().to_vec(), scaled).unwrap()
+    dense.map(|x| f16::from_f64(x.to_f64() * factor))
 }
 
 /// Writes weights of queries, keys and values on the stream: the matrix by a kernel, biases by a copy.

@@ -1,6 +1,7 @@
 //! Attention at blocks of keys that queries name while running: the GPU against the CPU, the CPU against flags.
 
-use super::masks::{assert_near, plain, poisoned, units};
+use super::masks::{assert_near, plain, units};
+use crate::support::dense::{poisoned, upload};
 use crate::support::replay::Replay;
 use crate::support::{Rng, gpu_alone, on_gpu, small};
 use einsparse::formats::{Dense, bf16, f16};
@@ -84,27 +85,24 @@ impl<T: Scalar> Case<T> {
 
     fn run(&self, context: &Context, named: bool) -> Tensor<T> {
         let Shape { m, n, masks, most } = self.shape;
-        let upload = |dense: &Dense<i32>| context.upload_dense(dense).unwrap();
         let attention = if named {
             DynamicAttention::of_key_blocks(context, [m, n], masks, most, &self.options)
         } else {
             DynamicAttention::new(context, [m, n], masks, &self.options)
         };
         let attention = attention.unwrap();
-        let blocks = upload(&self.blocks);
-        let flags = context
-            .upload_dense(&self.shape.flags(&self.blocks))
-            .unwrap();
-        let lengths = self.lengths.as_ref().map(upload);
+        let [blocks] = upload(context, [&self.blocks]);
+        let [flags] = upload(context, [&self.shape.flags(&self.blocks)]);
+        let lengths = self.lengths.as_ref();
+        let lengths = lengths.map(|lengths| context.upload_dense(lengths).unwrap());
         let mask = MaskTensors {
             key_blocks: named.then_some(&blocks),
             blocks: (!named).then_some(&flags),
             lengths: lengths.as_ref(),
             ..MaskTensors::default()
         };
-        let operands = self.operands.each_ref();
-        let [q, k, v] = operands.map(|dense| context.upload_dense(dense).unwrap());
-        let mut out = poisoned(context, [self.options.heads, m, self.options.dim]);
+        let [q, k, v] = upload(context, self.operands.each_ref());
+        let mut out = poisoned(context, &[self.options.heads, m, self.options.dim]);
         let stream = context.stream().unwrap();
         // Twice: what the first run leaves must not matter.
         for _ in 0..2 {
@@ -184,9 +182,9 @@ fn blocks_that_queries_name_in_a_graph() {
     let attention =
         DynamicAttention::of_key_blocks(&gpu, [shape.m, shape.n], 3, 5, options).unwrap();
     let operands = case.operands.each_ref();
-    let [q, k, v] = operands.map(|dense| gpu.upload_dense(dense).unwrap());
+    let [q, k, v] = upload(&gpu, operands);
     let mut blocks = gpu.upload_dense(&case.blocks).unwrap();
-    let mut out = poisoned(&gpu, [3, shape.m, 128]);
+    let mut out = poisoned(&gpu, &[3, shape.m, 128]);
     let stream = gpu.stream().unwrap();
     let mut graph = Replay::of(&stream, || {
         let mask = MaskTensors {

@@ -1,5 +1,6 @@
 //! Attention with masks that are data: the GPU against the CPU.
 
+use crate::support::dense::{poisoned, upload};
 use crate::support::replay::Replay;
 use crate::support::{Rng, gpu, gpu_alone, on_gpu, small};
 use einsparse::formats::{Dense, bf16, f16};
@@ -116,12 +117,6 @@ impl Shape {
     }
 }
 
-/// Where all values stand for NaN.
-pub fn poisoned<T: Scalar>(context: &Context, shape: [usize; 3]) -> Tensor<T> {
-    let nan = Dense::from_fn(shape.to_vec(), |_| T::from_f64(f64::NAN)).unwrap();
-    context.upload_dense(&nan).unwrap()
-}
-
 /// Weights and output are rounded to the element type, values are below 1.
 pub fn assert_near<T: Scalar>(found: &Tensor<T>, wanted: &Tensor<T>, what: &str) {
     let roundoff = 0.5f64.powi(if T::NAME == "f16" { 11 } else { 8 });
@@ -168,11 +163,8 @@ impl<T: Scalar> Pair<T> {
         let Shape { m, n, masks } = self.shape;
         let attention = DynamicAttention::<T>::new(context, [m, n], masks, &self.options).unwrap();
         let there = self.shape.upload(context, flags);
-        let [q, k, v] = self
-            .host
-            .each_ref()
-            .map(|d| context.upload_dense(d).unwrap());
-        let mut out = poisoned(context, [self.options.heads, m, self.options.dim]);
+        let [q, k, v] = upload(context, self.host.each_ref());
+        let mut out = poisoned(context, &[self.options.heads, m, self.options.dim]);
         let mut logs = context.zeros(&[self.options.heads, m]).unwrap();
         let stream = context.stream().unwrap();
         // Twice: what the first run leaves must not matter.
@@ -255,8 +247,8 @@ fn masks_of_flags_in_a_graph() {
     let pair = Pair::<f16>::new(shape, options.clone());
     let attention = DynamicAttention::<f16>::new(&gpu, [400, 500], 2, &options).unwrap();
     let mut there = shape.upload(&gpu, &filled(shape, 0));
-    let [q, k, v] = pair.host.each_ref().map(|d| gpu.upload_dense(d).unwrap());
-    let mut out = poisoned(&gpu, [4, 400, 64]);
+    let [q, k, v] = upload(&gpu, pair.host.each_ref());
+    let mut out = poisoned(&gpu, &[4, 400, 64]);
     let stream = gpu.stream().unwrap();
     let run = || attention.forward([&q, &k, &v], &there.mask(), &mut out, None, &stream);
     let mut graph = Replay::of(&stream, run);
@@ -284,7 +276,7 @@ fn masks_of_flags_in_a_graph() {
         let lengths = Dense::new([2], flags.lengths.clone().unwrap()).unwrap();
         there.lengths.as_mut().unwrap().write(&lengths).unwrap();
         out.write(
-            &poisoned::<f16>(&Context::cpu(), [4, 400, 64])
+            &poisoned::<f16>(&Context::cpu(), &[4, 400, 64])
                 .to_dense()
                 .unwrap(),
         )

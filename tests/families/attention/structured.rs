@@ -1,6 +1,7 @@
 //! Attention with masks in closed form: against a plain loop on the CPU, and the GPU against the CPU.
 
-use super::masks::{assert_near, plain, poisoned, units};
+use super::masks::{assert_near, plain, units};
+use crate::support::dense::{poisoned, upload};
 use crate::support::runs::finish;
 use crate::support::{on_both, on_gpu};
 use einsparse::Context;
@@ -56,7 +57,7 @@ fn structured_masks_see_what_they_say() {
     let q = units::<f32>([1, m, 1], 9);
     let keys = Dense::new(vec![1, n, 1], ones.values()[..n].to_vec()).unwrap();
     let v = units::<f32>([1, n, 1], 8);
-    let [q, k, values] = [&q, &keys, &v].map(|dense| cpu.upload_dense(dense).unwrap());
+    let [q, k, values] = upload(&cpu, [&q, &keys, &v]);
     for mask in structured() {
         let options = plain(1, 1);
         let attention =
@@ -95,9 +96,9 @@ fn structured_on<T: Scalar>(gpu: &Context) {
             units([masks.len() / 2, n, dim], 3),
         ];
         let run = |context: &Context| {
-            let [q, k, v] = host.each_ref().map(|d| context.upload_dense(d).unwrap());
+            let [q, k, v] = upload(context, host.each_ref());
             let attention = SparseAttention::structured(context, [m, n], &masks, &options).unwrap();
-            let mut out = poisoned(context, [masks.len(), m, dim]);
+            let mut out = poisoned(context, &[masks.len(), m, dim]);
             finish(context, |stream| {
                 attention.forward([&q, &k, &v], &mut out, None, stream)
             });
@@ -124,7 +125,7 @@ fn in_rows<T: Scalar>(context: &Context) {
         context.upload_dense(&own.unwrap()).unwrap()
     };
     let [q, k, v] = [0, 1, 2].map(part);
-    let mut wanted = poisoned::<T>(context, [heads, m, dim]);
+    let mut wanted = poisoned::<T>(context, &[heads, m, dim]);
     finish(context, |stream| {
         attention.forward([&q, &k, &v], &mut wanted, None, stream)
     });
@@ -188,7 +189,7 @@ fn gradients_on(context: &Context) {
         units([heads, m, dim], 4),
     ];
     let run = |mut gradient: AttentionGradient<f32>| {
-        let [q, k, v, dy] = host.each_ref().map(|d| context.upload_dense(d).unwrap());
+        let [q, k, v, dy] = upload(context, host.each_ref());
         let mut results = [&q, &k, &v].map(|like| context.zeros(like.shape()).unwrap());
         let [dq, dk, dv] = &mut results;
         finish(context, |stream| {

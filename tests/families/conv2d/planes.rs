@@ -4,7 +4,7 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{Conv2d, Conv2dOptions};
 use einsparse::{Context, Error, Scalar};
 
-use crate::support::dense::upload_values;
+use crate::support::dense::{strided, upload_values};
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu};
 
@@ -114,9 +114,7 @@ fn run<T: Scalar>(
             nan
         }
     });
-    let x = ctx
-        .upload_strided(&x.unwrap(), places + gap + apart, nan)
-        .unwrap();
+    let x = strided(ctx, &x.unwrap(), places + gap + apart, nan);
     let w = upload_values(ctx, &weights, integers::<T>(weights.iter().product(), 2));
     let b = upload_values(ctx, &[outputs], integers::<T>(outputs, 3));
     let of_out = batch * down * across;

@@ -2,28 +2,14 @@
 
 mod again;
 
-use super::{assert_same, bits, with_gap, words};
+use super::{SHAPES, assert_same, bits, integers, uneven, with_gap, words};
 use crate::support::runs::plan_and_run;
 use crate::support::{Rng, gpu, gpu_alone, on_gpu, small};
 use einsparse::formats::convert::BlockChoice;
-use einsparse::formats::{Csr, CsrPattern, Dense, Format, bf16, f16, generate};
+use einsparse::formats::{CsrPattern, Dense, Format, bf16, f16};
 use einsparse::raw::RawConversion;
 use einsparse::registry::Scalar;
 use einsparse::{Context, Converter, Graph, Options, Stream, Tensor};
-
-const SHAPES: [(usize, usize); 11] = [
-    (0, 0),
-    (0, 40),
-    (40, 0),
-    (1, 1),
-    (16, 16),
-    (37, 53),
-    (700, 24),
-    (24, 700),
-    (300, 1000),
-    (256, 512),
-    (65, 4400),
-];
 
 const BLOCKS: [(usize, usize); 13] = [
     (16, 16),
@@ -132,18 +118,9 @@ fn ties_are_broken_by_position() {
     }
 }
 
-/// Rows of all lengths: random ones, full blocks, one long row, rows without entries.
+/// Rows of all lengths, full blocks, one long row, rows without entries.
 fn patterns() -> Vec<CsrPattern> {
-    let mut all = vec![
-        generate::uniform(0, 0, 0.5, 1).unwrap(),
-        generate::uniform(40, 0, 0.5, 1).unwrap(),
-        generate::uniform(70, 900, 0.02, 2).unwrap(),
-        generate::uniform(600, 90, 0.3, 3).unwrap(),
-        generate::uniform(128, 2048, 1.0, 4).unwrap(),
-        generate::uniform(50, 100_000, 0.0002, 5).unwrap(),
-        generate::uniform(3, 2_000_000, 0.00003, 6).unwrap(),
-        generate::karate(),
-    ];
+    let mut all = uneven();
     let columns = (0..5000).collect();
     let offsets = (0..200).map(|r| if r < 100 { 0 } else { 5000 }).collect();
     all.push(CsrPattern::new(199, 5003, offsets, columns).unwrap());
@@ -164,13 +141,11 @@ fn patterns() -> Vec<CsrPattern> {
 fn csr<T: Scalar>(gpu: &Context) {
     for pattern in patterns() {
         let (m, k) = (pattern.rows(), pattern.cols());
-        let mut rng = Rng(9);
         let count = pattern.columns().len();
         if small() && count > 5000 {
             continue;
         }
-        let value = |_| T::from_f64((rng.word() % 100) as f64 - 50.0);
-        let host = Csr::new(pattern, (0..count).map(value).collect()).unwrap();
+        let host = integers::<T>(pattern);
         let on_gpu = gpu.upload(&host).unwrap();
         let on_cpu = Context::cpu().upload(host).unwrap();
         for (i, block) in BLOCKS.into_iter().enumerate() {
@@ -220,21 +195,12 @@ fn made_blocks_are_operands() {
         let mut outs = Vec::new();
         for _ in 0..2 {
             let operands = [("A", (&blocks).into()), ("B", (&b).into())];
-            let (_, c) = plan_and_run(
-                ctx,
-                "C[m,n] = A[m,k] * B[k,n]",
-                &operands,
-                &Options::default(),
-            );
+            let text = "C[m,n] = A[m,k] * B[k,n]";
+            let (_, c) = plan_and_run(ctx, text, &operands, &Options::default());
             outs.push(c.to_dense().unwrap());
             let twice = |v: &f16| f16::from_f64(2.0 * f64::from(*v));
-            let values: Vec<f16> = blocks
-                .to_host()
-                .unwrap()
-                .values()
-                .iter()
-                .map(twice)
-                .collect();
+            let host = blocks.to_host().unwrap();
+            let values: Vec<f16> = host.values().iter().map(twice).collect();
             blocks.set_values(&values).unwrap();
             assert_eq!(blocks.to_host().unwrap().values(), values);
         }

@@ -5,7 +5,7 @@ use einsparse::formats::{bf16, f16};
 use einsparse::{Context, Determinism, Error, Options, Plan, Scalar, Tensor};
 
 use crate::families::gather_gemm::matmul::{dynamic, integers, product};
-use crate::support::runs::finish;
+use crate::support::runs::{finish, plan_of};
 use crate::support::{gpu, gpu_alone, on_gpu, skipped, small};
 
 const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
@@ -96,12 +96,7 @@ fn adaptive<T: Scalar>(context: &Context, a: &Tensor<T>, b: &Tensor<T>, relaxed:
     };
     let a = Dynamic::new(a).expecting(SparsityHint::LastSteps);
     let operands = [("A", a.into()), ("B", b.into())];
-    context
-        .plan(LINE)
-        .operands(&operands)
-        .options(&options)
-        .build()
-        .unwrap()
+    plan_of(context, LINE, &operands, &options)
 }
 
 /// Times that say that skipping is free take a skipping kernel as soon as a step was nearly empty, and the dense one
@@ -118,11 +113,8 @@ fn plans_follow_the_steps_before() {
     let mut a = gpu.zeros::<f16>(&[m, k]).unwrap();
     let b = integers::<f16>([k, n], 5);
     let b_there = gpu.upload_dense(&b).unwrap();
-    let dense = gpu
-        .plan(LINE)
-        .operands(&[("A", (&a).into()), ("B", (&b_there).into())])
-        .build()
-        .unwrap();
+    let operands = [("A", (&a).into()), ("B", (&b_there).into())];
+    let dense = gpu.plan(LINE).operands(&operands).build().unwrap();
     // The dense kernel takes as long as 128 rows of a third of the micro-tiles.
     let predicted = dense.choice().candidates[0].cost.us;
     let times = TileTimes {

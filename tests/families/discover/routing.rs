@@ -8,6 +8,7 @@ use einsparse::{Context, Error, Scalar, Tensor};
 use einsparse_kernels::abi::{B_COLUMNS, PLAIN};
 use einsparse_kernels::families::STEP_GROUPED_GATED;
 
+use crate::support::dense::{strided, upload_values};
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu};
 
@@ -202,9 +203,7 @@ fn product<T: Scalar>(
     let weights = context.upload_dense(&weights).unwrap();
     let guard = vec![T::from_f64(77.0); slots * n];
     let guard = Dense::new(vec![slots, n], guard).unwrap();
-    let mut c = context
-        .upload_strided(&guard, n + 8, T::from_f64(77.0))
-        .unwrap();
+    let mut c = strided(context, &guard, n + 8, T::from_f64(77.0));
     let matmul = GroupedGemm::<T>::with_variant(&routing, &options, variant).unwrap();
     let weights = weighted.then_some(&weights);
     finish(context, |stream| {
@@ -352,9 +351,7 @@ fn grouped_product_keeps_nan_where_it_is() {
         w[k * n..].fill(f16::INFINITY);
         let a = Dense::new(vec![tokens, k], a).unwrap();
         let a = gpu.upload_strided(&a, k + 8, f16::NAN).unwrap();
-        let w = gpu
-            .upload_dense(&Dense::new(vec![2, k, n], w).unwrap())
-            .unwrap();
+        let w = upload_values(&gpu, &[2, k, n], w);
         let mut c = gpu.zeros::<f16>(&[tokens, n]).unwrap();
         let matmul = GroupedGemm::<f16>::new(&routing, &options).unwrap();
         finish(&gpu, |stream| {

@@ -1,10 +1,10 @@
 //! Queries and keys turned by position.
 
 use super::{near, shape_of, values, with_gaps, within};
-use crate::support::dense::wide;
+use crate::support::dense::{upload_values, wide};
 use crate::support::on_gpu;
 use crate::support::runs::finish;
-use einsparse::formats::{Dense, bf16, f16};
+use einsparse::formats::{bf16, f16};
 use einsparse::nn::{Rotary, RotaryOptions};
 use einsparse::{Context, Scalar};
 
@@ -36,9 +36,7 @@ fn positions<T: Scalar>(
     let lengths = (0..tokens)
         .map(|t| [1, 2, 77, 32_769, 1_000_000][t % 5])
         .collect();
-    let lengths = ctx
-        .upload_dense(&Dense::new([tokens], lengths).unwrap())
-        .unwrap();
+    let lengths = upload_values(ctx, &[tokens], lengths);
     let part = |heads: usize| ctx.zeros::<T>(&[tokens, heads, dim]).unwrap();
     let [mut q, mut k, mut v] = [heads, key_heads, key_heads].map(part);
     finish(ctx, |stream| {
@@ -84,13 +82,9 @@ fn scores_depend_on_the_distance() {
     let cpu = Context::cpu();
     let rotary = Rotary::<f64>::new(&cpu, &options).unwrap();
     let one = values::<f64>(&[1, 96], 6).into_values();
-    let x = cpu
-        .upload_dense(&Dense::new([2, 96], [one.clone(), one.clone()].concat()).unwrap())
-        .unwrap();
+    let x = upload_values(&cpu, &[2, 96], [one.clone(), one.clone()].concat());
     let score = |from: i32, to: i32| {
-        let lengths = cpu
-            .upload_dense(&Dense::new([2], vec![from, to]).unwrap())
-            .unwrap();
+        let lengths = upload_values(&cpu, &[2], vec![from, to]);
         let mut parts = [0; 3].map(|_| cpu.zeros(&[2, 1, 32]).unwrap());
         rotary
             .forward(&x, &lengths, parts.each_mut(), &cpu.stream().unwrap())

@@ -1,7 +1,7 @@
 //! Tokens looked up, and found from logits.
 
 use super::{shape_of, values};
-use crate::support::dense::wide;
+use crate::support::dense::{upload_values, wide};
 use crate::support::replay::Replay;
 use crate::support::runs::finish;
 use crate::support::{gpu_alone, on_gpu};
@@ -24,20 +24,14 @@ fn tokens<T: Scalar>(
         (3, _) => T::from_f64(f64::NAN),
         _ => x,
     });
-    let table = ctx
-        .upload_dense(&Dense::new([vocabulary, width], values.collect()).unwrap())
-        .unwrap();
+    let table = upload_values(ctx, &[vocabulary, width], values.collect());
     let numbers = (0..count).map(|t| match t % 7 {
         5 => -1,
         6 => vocabulary as i32,
         t => (t * 31 % vocabulary) as i32,
     });
-    let mut numbers = ctx
-        .upload_dense(&Dense::new([count], numbers.collect()).unwrap())
-        .unwrap();
-    let mut lengths = ctx
-        .upload_dense(&Dense::new([count], (0..count as i32).collect()).unwrap())
-        .unwrap();
+    let mut numbers = upload_values(ctx, &[count], numbers.collect());
+    let mut lengths = upload_values(ctx, &[count], (0..count as i32).collect());
     let embedding = Embedding::<T>::new(ctx, [vocabulary, width], count, columns).unwrap();
     let greedy = Greedy::<T>::new(ctx, [count, width], columns).unwrap();
     let mut out = ctx.zeros::<T>(&shape_of(columns, [count, width])).unwrap();
@@ -101,10 +95,7 @@ fn a_captured_step_generates_one_token_after_the_other() {
     })
     .unwrap();
     let table = gpu.upload_dense(&table).unwrap();
-    let one = |x: i32| {
-        gpu.upload_dense(&Dense::new([1], vec![x]).unwrap())
-            .unwrap()
-    };
+    let one = |x: i32| upload_values(&gpu, &[1], vec![x]);
     let (mut token, mut length) = (one(2), one(1));
     let mut x = gpu.zeros::<f16>(&[1, 8]).unwrap();
     let embedding = Embedding::<f16>::new(&gpu, [8, 8], 1, false).unwrap();

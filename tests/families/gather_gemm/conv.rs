@@ -7,6 +7,7 @@ mod lists;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::support::dense::{nan, strided};
 use crate::support::runs::finish;
 use crate::support::{GUARD, Rng, gpu, small};
 use einsparse::formats::{Dense, bf16, f16};
@@ -75,9 +76,7 @@ fn operand<T: Scalar>(
     let own = values.iter().map(|&x| T::from_f64(x)).collect();
     let dense = Dense::new(shape.to_vec(), own).unwrap();
     let leading = shape.last().unwrap() + gap;
-    let tensor = ctx
-        .upload_strided(&dense, leading, T::from_f64(f64::NAN))
-        .unwrap();
+    let tensor = strided(ctx, &dense, leading, T::from_f64(f64::NAN));
     (values, tensor)
 }
 
@@ -89,11 +88,8 @@ struct Out<T> {
 
 impl<T: Scalar> Out<T> {
     fn new(ctx: &Context, shape: &[usize], gap: usize) -> Out<T> {
-        let nan = Dense::from_fn(shape.to_vec(), |_| T::from_f64(f64::NAN)).unwrap();
         let leading = shape.last().unwrap() + gap;
-        let tensor = ctx
-            .upload_strided(&nan, leading, T::from_f64(GUARD))
-            .unwrap();
+        let tensor = strided(ctx, &nan(shape), leading, T::from_f64(GUARD));
         Out {
             tensor,
             shape: shape.to_vec(),

@@ -11,7 +11,7 @@ use super::turned::exact;
 use crate::support::dense::{poisoned, upload};
 use crate::support::replay::Replay;
 use crate::support::rows::named;
-use crate::support::runs::finish;
+use crate::support::runs::{finish, plan_of};
 use crate::support::{gpu, gpu_alone, on_cpu};
 
 const LINE: &str = "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]";
@@ -66,11 +66,7 @@ fn plans_of_convolutions_say_what_they_take() {
     let a = gpu.zeros::<f16>(&[32, 58, 58, 256]).unwrap();
     let b = gpu.zeros::<f16>(&[3, 3, 256, 256]).unwrap();
     let plan = |line: &str, a: Operand<'_, f16>, b: Operand<'_, f16>, options: &Options| {
-        gpu.plan::<f16>(line)
-            .operands(&[("A", a), ("B", b)])
-            .options(options)
-            .build()
-            .unwrap()
+        plan_of(&gpu, line, &[("A", a), ("B", b)], options)
     };
     let usual = Options::default();
     let skips = plan(LINE, Dynamic::new(&a).into(), (&b).into(), &usual);
@@ -86,16 +82,9 @@ fn plans_of_convolutions_say_what_they_take() {
     ] {
         let named = named(name);
         let given = [("A", Dynamic::new(&a).into()), ("B", (&b).into())];
-        let plan = gpu
-            .plan::<f16>(LINE)
-            .operands(&given)
-            .options(&named)
-            .build();
-        assert_eq!(
-            plan.is_ok_and(|plan| plan.variant() == name),
-            taken,
-            "{name}"
-        );
+        let plan = gpu.plan::<f16>(LINE).operands(&given).options(&named);
+        let is_taken = plan.build().is_ok_and(|plan| plan.variant() == name);
+        assert_eq!(is_taken, taken, "{name}");
     }
     let full = plan(
         LINE,
@@ -116,12 +105,7 @@ fn plans_of_convolutions_say_what_they_take() {
         (LINE, &odd, &usual, "16 bytes"),
     ] {
         let given = [("A", Dynamic::new(&a).into()), ("B", b.into())];
-        let plan = gpu
-            .plan::<f16>(line)
-            .operands(&given)
-            .options(options)
-            .build()
-            .unwrap();
+        let plan = plan_of::<f16>(&gpu, line, &given, options);
         let said = plan.choice().to_string();
         assert!(said.contains(reason), "{reason}: {said}");
         assert!(plan.variant().starts_with("einsum"), "{plan}");

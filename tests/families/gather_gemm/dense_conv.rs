@@ -11,10 +11,10 @@ use einsparse::{Context, Options, Scalar, ZerosRule};
 
 use super::convolution::{operands, plain, reference};
 use super::turned::exact;
-use crate::support::dense::{poisoned, upload};
+use crate::support::dense::{poisoned, strided, upload};
 use crate::support::replay::Replay;
 use crate::support::rows::named;
-use crate::support::runs::finish;
+use crate::support::runs::{finish, plan_of};
 use crate::support::{gpu, gpu_alone, on_both, small};
 
 const LINE: &str = "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]";
@@ -65,9 +65,7 @@ fn every_row<T: Scalar>(dtype: Dtype) {
         let [x, y] = s.out().unwrap();
         for name in names(dtype) {
             let given = [("A", (&a).into()), ("B", (&b).into())];
-            let line = line(&s);
-            let plan = gpu.plan::<T>(&line).operands(&given);
-            let plan = plan.options(&named(name)).build().unwrap();
+            let plan = plan_of::<T>(&gpu, &line(&s), &given, &named(name));
             assert_eq!(plan.variant(), name, "{plan}");
             let mut c = poisoned::<T>(&gpu, &[s.images, x, y, s.filters]);
             finish(&gpu, |stream| plan.run(&given, &mut c, stream));
@@ -133,9 +131,7 @@ fn geometry(context: &Context) {
         for per_mille in [1000, 400] {
             let [a, b] = operands::<f16>(&s, Filters, per_mille, 5);
             let wanted = reference(&s, &a, &b);
-            let a = context
-                .upload_strided(&a, s.channels + 8, f16::NAN)
-                .unwrap();
+            let a = strided(context, &a, s.channels + 8, f16::NAN);
             let leading = s.filters.next_multiple_of(8) + 8;
             let b = context.upload_strided(&b, leading, f16::NAN).unwrap();
             let mut c = poisoned::<f16>(context, &of.shapes()[2]);
@@ -165,12 +161,8 @@ fn dense_conv_where_looking_does_not_pay() {
         ];
         let plan = gpu.plan::<f16>(LINE).operands(&given).build().unwrap();
         assert_eq!(plan.variant().starts_with("pit_conv"), skips, "{plan}");
-        let names: Vec<&str> = plan
-            .choice()
-            .candidates
-            .iter()
-            .map(|own| own.name)
-            .collect();
+        let all = plan.choice().candidates.iter();
+        let names: Vec<&str> = all.map(|own| own.name).collect();
         for family in ["pit_conv", "dense_conv"] {
             assert!(
                 names.iter().any(|name| name.starts_with(family)),
@@ -184,12 +176,7 @@ fn dense_conv_where_looking_does_not_pay() {
         ..Options::default()
     };
     let given = [("A", (&a).into()), ("B", (&b).into())];
-    let dense = gpu
-        .plan::<f16>(LINE)
-        .operands(&given)
-        .options(&strict)
-        .build();
-    let dense = dense.unwrap();
+    let dense = plan_of::<f16>(&gpu, LINE, &given, &strict);
     assert!(dense.variant().starts_with("dense_conv"), "{dense}");
 }
 

@@ -6,7 +6,7 @@ use einsparse::nn::{FeedForward, FeedForwardOptions};
 use einsparse::{Context, Error, Scalar};
 
 use super::matmul::{integers, product};
-use crate::support::dense::nan;
+use crate::support::dense::{poisoned, upload};
 use crate::support::replay::Replay;
 use crate::support::runs::finish;
 use crate::support::{gpu, gpu_alone, on_cpu, on_gpu};
@@ -48,8 +48,7 @@ fn layers<T: Scalar>(context: &Context) {
     let [d, h, o] = [40, 1000, 272];
     let u = first_weights::<T>([d, h], 3);
     let w = integers::<T>([h, o], 4);
-    let there = |dense: &Dense<T>| context.upload_dense(dense).unwrap();
-    let (u_there, w_there) = (there(&u), there(&w));
+    let [u_there, w_there] = upload(context, [&u, &w]);
     for tokens in [0, 1, 5, 32, 64, 65, 300] {
         for share in [0.02, 0.1, 1.0] {
             let options = FeedForwardOptions {
@@ -59,9 +58,8 @@ fn layers<T: Scalar>(context: &Context) {
             let mut layer = FeedForward::<T>::new(context, [tokens, d, h, o], &options).unwrap();
             for seed in [1, 2] {
                 let x = inputs::<T>([tokens, d], seed);
-                let x_there = there(&x);
-                let nan = vec![T::from_f64(f64::NAN); tokens * o];
-                let mut y = there(&Dense::new(vec![tokens, o], nan).unwrap());
+                let [x_there] = upload(context, [&x]);
+                let mut y = poisoned(context, &[tokens, o]);
                 finish(context, |stream| {
                     layer.forward([&x_there, &u_there, &w_there], &mut y, stream)
                 });
@@ -94,8 +92,7 @@ fn relu_layers_in_a_graph() {
     for tokens in [3, 128] {
         let [d, h, o] = [64, 512, 256];
         let (u, w) = (first_weights::<f16>([d, h], 5), integers::<f16>([h, o], 6));
-        let there = |dense: &Dense<f16>| gpu.upload_dense(dense).unwrap();
-        let (u_there, w_there) = (there(&u), there(&w));
+        let [u_there, w_there] = upload(&gpu, [&u, &w]);
         let mut x_there = gpu.zeros::<f16>(&[tokens, d]).unwrap();
         let mut y = gpu.zeros::<f16>(&[tokens, o]).unwrap();
         let extents = [tokens, d, h, o];
@@ -135,8 +132,7 @@ fn relu_layers_of_many_tokens_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     let [tokens, d, h, o] = [2048, 64, 4096, 2048];
     let (u, w) = (first_weights::<f16>([d, h], 3), integers::<f16>([h, o], 4));
-    let there = |dense: &Dense<f16>| gpu.upload_dense(dense).unwrap();
-    let (u_there, w_there) = (there(&u), there(&w));
+    let [u_there, w_there] = upload(&gpu, [&u, &w]);
     let options = FeedForwardOptions {
         expected: SparsityHint::MicroTiles(0.08),
         ..FeedForwardOptions::default()
@@ -148,9 +144,8 @@ fn relu_layers_of_many_tokens_on_the_gpu() {
     let stream = gpu.stream().unwrap();
     for seed in [1, 2] {
         let x = inputs::<f16>([tokens, d], seed);
-        let nan = nan::<f16>(&[tokens, o]);
-        let mut y = there(&nan);
-        let operands = [&there(&x), &u_there, &w_there];
+        let mut y = poisoned::<f16>(&gpu, &[tokens, o]);
+        let operands = [&gpu.upload_dense(&x).unwrap(), &u_there, &w_there];
         layer.forward(operands, &mut y, &stream).unwrap();
         stream.synchronize().unwrap();
         let [hidden, out] = reference(&x, &u, &w);

@@ -9,7 +9,7 @@ use einsparse::{Context, Scalar};
 use super::matmul::{dynamic, integers, multiplies, product, replays};
 use crate::support::dense::{nan, poisoned, upload, upload_values};
 use crate::support::rows::named;
-use crate::support::runs::finish;
+use crate::support::runs::{finish, plan_of};
 use crate::support::{gpu, gpu_alone, on_gpu, small};
 
 /// One tile and many, one part and eight, sections that end inside a vector, a word and a stage.
@@ -66,12 +66,20 @@ fn every<T: Scalar>([m, k]: [usize; 2], step: usize) -> Dense<T> {
     Dense::new(vec![m, k], values.collect()).unwrap()
 }
 
+fn multiplied<T: Scalar>(context: &Context, a: &Dense<T>, b: &Dense<T>) -> Dense<T> {
+    let extents @ [m, _, n] = [a.shape()[0], a.shape()[1], b.shape()[1]];
+    let mut of = DynamicMatmul::new(context, extents, &MatmulOptions::default()).unwrap();
+    let ([a, b], mut c) = (upload(context, [a, b]), poisoned(context, &[m, n]));
+    finish(context, |stream| of.forward(&a, &b, &mut c, stream));
+    c.to_dense().unwrap()
+}
+
 /// Lists that just fit, that are full where a round of columns ends, and that have one stage too many: a thread block
 /// has room for 1024, 512 or 256 columns and looks at twice as many in a round.
 #[test]
 fn few_rows_whose_lists_are_full_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
-    let (n, stream) = (8, gpu.stream().unwrap());
+    let n = 8;
     let all = [(64, 256), (19, 512), (1, 1024), (16, 1024), (32, 512)];
     for (m, room) in all.into_iter().take(if small() { 2 } else { 5 }) {
         let parts = 8;
@@ -86,21 +94,10 @@ fn few_rows_whose_lists_are_full_on_the_gpu() {
         ] {
             let k = parts * share;
             let b = integers::<bf16>([k, n], 5);
-            let b_there = gpu.upload_dense(&b).unwrap();
             let a = every::<bf16>([m, k], step);
-            let a_there = gpu.upload_dense(&a).unwrap();
-            let mut c = poisoned::<bf16>(&gpu, &[m, n]);
-            let mut product_of =
-                DynamicMatmul::new(&gpu, [m, k, n], &MatmulOptions::default()).unwrap();
-            product_of
-                .forward(&a_there, &b_there, &mut c, &stream)
-                .unwrap();
-            stream.synchronize().unwrap();
+            let c = multiplied(&gpu, &a, &b);
             let wanted: Vec<bf16> = product(&a, &b).into_iter().map(bf16::from_f64).collect();
-            assert!(
-                c.to_dense().unwrap().values() == wanted,
-                "{m} {share} {step}"
-            );
+            assert!(c.values() == wanted, "{m} {share} {step}");
         }
     }
 }
@@ -110,7 +107,7 @@ fn few_rows_whose_lists_are_full_on_the_gpu() {
 #[test]
 fn few_rows_keep_infinities_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
-    let ([k, n], stream) = ([3000, 8], gpu.stream().unwrap());
+    let [k, n] = [3000, 8];
     for m in [1, 20, 64] {
         // One and two in the rows by turns, in every seventh column.
         let value = |i: usize| match i % k % 7 {
@@ -118,22 +115,13 @@ fn few_rows_keep_infinities_on_the_gpu() {
             _ => f16::ZERO,
         };
         let a = Dense::new(vec![m, k], (0..m * k).map(value).collect()).unwrap();
-        let a_there = gpu.upload_dense(&a).unwrap();
         let value = |i: usize| match (i / n % 7, i % n) {
             (0, 3) => f16::INFINITY,
             (0, _) => f16::ONE,
             _ => f16::NAN,
         };
         let b = Dense::new(vec![k, n], (0..k * n).map(value).collect()).unwrap();
-        let b_there = gpu.upload_dense(&b).unwrap();
-        let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-        let mut product_of =
-            DynamicMatmul::new(&gpu, [m, k, n], &MatmulOptions::default()).unwrap();
-        product_of
-            .forward(&a_there, &b_there, &mut c, &stream)
-            .unwrap();
-        stream.synchronize().unwrap();
-        for (i, found) in c.to_dense().unwrap().values().iter().enumerate() {
+        for (i, found) in multiplied(&gpu, &a, &b).values().iter().enumerate() {
             let sum = k.div_ceil(7) * (i / n % 2 + 1);
             let wanted = match i % n {
                 3 => f16::INFINITY,
@@ -158,15 +146,9 @@ fn by_each_kernel<T: Scalar>(context: &Context) {
             let m = row.block.0 as usize - less;
             let b = context.upload_dense(&integers::<T>([k, n], 3)).unwrap();
             let mut a_there = context.zeros::<T>(&[m, k]).unwrap();
-            let options = named(row.name);
             let operands = [("A", Dynamic::new(&a_there).into()), ("B", (&b).into())];
             let line = "C[m,n] = A[m,k] * B[k,n]";
-            let plan = context
-                .plan(line)
-                .operands(&operands)
-                .options(&options)
-                .build()
-                .unwrap();
+            let plan = plan_of(context, line, &operands, &named(row.name));
             assert_eq!(plan.variant(), row.name);
             let shares = [60, 1000, 0, 400];
             for per_mille in shares.into_iter().take(if small() { 1 } else { 4 }) {

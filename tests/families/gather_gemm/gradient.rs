@@ -5,14 +5,9 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Scalar};
 
 use super::matmul::{dynamic, integers, product};
+use crate::support::dense::{poisoned, transposed, upload};
 use crate::support::runs::finish;
 use crate::support::{on_cpu, on_gpu};
-
-fn turned<T: Scalar>(x: &Dense<T>) -> Dense<T> {
-    let [rows, columns] = [x.shape()[0], x.shape()[1]];
-    let at = |i: usize| x.values()[i % rows * columns + i / rows];
-    Dense::new(vec![columns, rows], (0..rows * columns).map(at).collect()).unwrap()
-}
 
 fn gradients<T: Scalar>(context: &Context) {
     for [m, k, n] in [[1, 64, 40], [32, 136, 72], [200, 96, 128]] {
@@ -23,13 +18,8 @@ fn gradients<T: Scalar>(context: &Context) {
                 a = Dense::new(vec![m, k], values.collect()).unwrap();
             }
             let (b, dc) = (integers::<T>([k, n], 3), integers::<T>([m, n], 4));
-            let there = |x: &Dense<T>| context.upload_dense(x).unwrap();
-            let nan = |shape: [usize; 2]| {
-                let values = vec![T::from_f64(f64::NAN); shape[0] * shape[1]];
-                there(&Dense::new(shape.to_vec(), values).unwrap())
-            };
-            let (mut da, mut db) = (nan([m, k]), nan([k, n]));
-            let (a_there, b_there, dc_there) = (there(&a), there(&b), there(&dc));
+            let [mut da, mut db] = [[m, k], [k, n]].map(|shape| poisoned::<T>(context, &shape));
+            let [a_there, b_there, dc_there] = upload(context, [&a, &b, &dc]);
             let of_a = match relu {
                 true => GradientOfA::Relu,
                 false => GradientOfA::Whole,
@@ -45,11 +35,11 @@ fn gradients<T: Scalar>(context: &Context) {
             });
             let gate =
                 |(x, a): (f64, &T)| T::from_f64(if relu && a.to_f64() <= 0.0 { 0.0 } else { x });
-            let wanted = product(&dc, &turned(&b));
+            let wanted = product(&dc, &transposed(&b));
             let wanted: Vec<T> = wanted.into_iter().zip(a.values()).map(gate).collect();
             let what = (T::NAME, m, k, n, relu, per_mille, gradient.variants());
             assert!(da.to_dense().unwrap().values() == wanted, "dA {what:?}");
-            let wanted = product(&turned(&a), &dc).into_iter().map(T::from_f64);
+            let wanted = product(&transposed(&a), &dc).into_iter().map(T::from_f64);
             let wanted: Vec<T> = wanted.collect();
             assert!(db.to_dense().unwrap().values() == wanted, "dB {what:?}");
         }

@@ -5,8 +5,8 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Result, Scalar};
 
 use super::matmul::{integers, product};
-use super::turned::{exact, pieces, transposed};
-use crate::support::dense::{nan, poisoned, upload, upload_values};
+use super::turned::{exact, pieces};
+use crate::support::dense::{nan, poisoned, strided, transposed, upload, upload_values};
 use crate::support::replay::Replay;
 use crate::support::runs::finish;
 use crate::support::{gpu, gpu_alone};
@@ -79,9 +79,7 @@ fn skips<T: Scalar>(context: &Context, extents: [usize; 3], given: Given) {
             true => x.shape()[1].next_multiple_of(8) + 8,
             false => x.shape()[1],
         };
-        context
-            .upload_strided(x, room, T::from_f64(f64::NAN))
-            .unwrap()
+        strided(context, x, room, T::from_f64(f64::NAN))
     };
     let (b_there, dc_there) = (there(&b), there(&dc));
     for per_mille in [1000, 0, 1, 100, 500, 30] {

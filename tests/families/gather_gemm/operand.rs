@@ -2,12 +2,13 @@
 
 use einsparse::dynamic::{Dynamic, SparsityHint};
 use einsparse::formats::{Csr, CsrPattern, bf16, f16};
-use einsparse::{Context, Operand, Options, Plan, Scalar, Tensor, einsum};
+use einsparse::{Context, Operand, Plan, Scalar, Tensor, einsum};
 
 use super::matmul::{dynamic, integers, product};
 use crate::support::dense::poisoned;
 use crate::support::gpu;
-use crate::support::runs::finish;
+use crate::support::rows::named;
+use crate::support::runs::{finish, plan_of, sampled_plan_of};
 
 const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
 
@@ -17,17 +18,8 @@ fn plan<T: Scalar>(
     (a, b): (Operand<'_, T>, &Tensor<T>),
     variant: Option<&str>,
 ) -> Plan<T> {
-    let options = Options {
-        variant: variant.map(Into::into),
-        ..Options::default()
-    };
     let operands = [("A", a), ("B", b.into())];
-    context
-        .plan(line)
-        .operands(&operands)
-        .options(&options)
-        .build()
-        .unwrap()
+    plan_of(context, line, &operands, &named(variant))
 }
 
 /// The fuller, the less of it is worth skipping; a dense operand is never looked through.
@@ -156,12 +148,7 @@ fn dynamic_operands_of_other_plans_are_dense() {
     let sampled = |x_is: Operand<'_, f32>| {
         let mut s = cpu.upload(&zeros).unwrap();
         let operands = [("X", x_is), ("Y", (&x).into())];
-        let plan = cpu
-            .plan(line)
-            .operands(&operands)
-            .sparse_output(&s)
-            .build()
-            .unwrap();
+        let plan = sampled_plan_of(&cpu, line, &operands, &s);
         plan.run(&operands, &mut s, &cpu.stream().unwrap()).unwrap();
         s.to_host().unwrap().values().to_vec()
     };

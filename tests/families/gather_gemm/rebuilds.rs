@@ -8,6 +8,7 @@ use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, Spa
 use einsparse::{Context, Graph, Precision, Scalar, Stream, Tensor};
 
 use super::conv::cloud;
+use crate::support::dense::upload_values;
 use crate::support::{gpu_alone, small};
 
 const CHANNELS: [usize; 2] = [24, 40];
@@ -29,9 +30,7 @@ impl<T: Scalar> Clouds<T> {
         let [c, m] = CHANNELS;
         let mut operand = |shape: &[usize]| {
             let values = rng.integers(shape.iter().product());
-            context
-                .upload_dense(&Dense::new(shape, values).unwrap())
-                .unwrap()
+            upload_values(context, &shape, values)
         };
         Clouds {
             context: context.clone(),

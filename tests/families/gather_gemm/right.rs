@@ -6,8 +6,8 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Scalar, Tensor};
 
 use super::matmul::{integers, product, replays};
-use super::turned::{exact, pieces, transposed};
-use crate::support::dense::{nan, poisoned};
+use super::turned::{exact, pieces};
+use crate::support::dense::{nan, poisoned, strided, transposed};
 use crate::support::runs::finish;
 use crate::support::{gpu, gpu_alone, on_gpu};
 
@@ -29,9 +29,7 @@ pub(super) fn left<T: Scalar>(
 ) -> Tensor<T> {
     let a = if by_columns { transposed(a) } else { a.clone() };
     let leading = a.shape()[1] + gap;
-    context
-        .upload_strided(&a, leading, T::from_f64(f64::NAN))
-        .unwrap()
+    strided(context, &a, leading, T::from_f64(f64::NAN))
 }
 
 /// Elements behind a row up to a multiple of 8, and 8 more.

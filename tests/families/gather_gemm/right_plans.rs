@@ -3,14 +3,15 @@
 
 use einsparse::dynamic::{Dynamic, SparsityHint};
 use einsparse::formats::{bf16, f16};
-use einsparse::{Context, Operand, Options, Scalar, einsum};
+use einsparse::{Context, Operand, Scalar, einsum};
 
 use super::matmul::{integers, product};
 use super::right::{left, room};
 use super::turned::{exact, pieces};
 use crate::support::dense::poisoned;
 use crate::support::gpu;
-use crate::support::runs::finish;
+use crate::support::rows::named;
+use crate::support::runs::{finish, plan_of};
 
 const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
 const BY_COLUMNS: &str = "C[m,n] = A[k,m] * B[k,n]";
@@ -89,20 +90,11 @@ fn agree<T: Scalar>(context: &Context, line: &str, variant: Option<&str>) {
         if by_columns { room(m) } else { 0 },
     );
     let mut b_there = context.zeros::<T>(&[k, n]).unwrap();
-    let options = Options {
-        variant: variant.map(Into::into),
-        ..Options::default()
-    };
     let operands = [
         ("A", (&a_there).into()),
         ("B", Dynamic::new(&b_there).into()),
     ];
-    let plan = context
-        .plan(line)
-        .operands(&operands)
-        .options(&options)
-        .build()
-        .unwrap();
+    let plan = plan_of(context, line, &operands, &named(variant));
     if let Some(variant) = variant {
         assert_eq!(plan.variant(), variant);
         let said = plan.to_string();

@@ -7,7 +7,7 @@ use einsparse::{Context, Determinism, Operand, Options, Plan, Precision, Tensor}
 
 use super::matmul::{dynamic, integers, multiplies, product, replays};
 use crate::support::dense::{nan, poisoned, upload, upload_values};
-use crate::support::runs::finish;
+use crate::support::runs::{finish, plan_of};
 use crate::support::{Rng, gpu, gpu_alone, small};
 
 const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
@@ -70,10 +70,7 @@ fn random([rows, columns]: [usize; 2], height: usize, share: f64, rng: &mut Rng)
 
 /// A product and that of magnitudes, in f64.
 fn truth(a: &Dense<f32>, b: &Dense<f32>) -> [Vec<f64>; 2] {
-    let size = |x: &Dense<f32>| {
-        let values = x.values().iter().map(|x| x.abs());
-        Dense::new(x.shape().to_vec(), values.collect()).unwrap()
-    };
+    let size = |x: &Dense<f32>| x.map(f32::abs);
     [product(a, b), product(&size(a), &size(b))]
 }
 
@@ -274,12 +271,7 @@ fn plan(
         variant: variant.map(Into::into),
         ..Options::default()
     };
-    context
-        .plan(LINE)
-        .operands(&[("A", a), ("B", b.into())])
-        .options(&options)
-        .build()
-        .unwrap()
+    plan_of(context, LINE, &[("A", a), ("B", b.into())], &options)
 }
 
 /// Only where TF32 is asked for, and where enough is empty.

@@ -7,6 +7,7 @@ use einsparse::{Context, Determinism, Scalar, Stream, Tensor};
 
 use super::matmul::integers;
 use super::turned::transposing;
+use crate::support::dense::{nan, strided};
 use crate::support::gpu;
 use crate::support::runs::finish;
 
@@ -68,9 +69,7 @@ fn check<T: Scalar>(c: &Tensor<T>, b: &Dense<T>, (height, turn): (usize, usize))
 }
 
 fn poisoned<T: Scalar>(context: &Context, rows: usize, room: usize) -> Tensor<T> {
-    let nan = vec![T::from_f64(f64::NAN); rows * COLUMNS];
-    let nan = Dense::new(vec![rows, COLUMNS], nan).unwrap();
-    context.upload_strided(&nan, room, T::ONE).unwrap()
+    strided(context, &nan(&[rows, COLUMNS]), room, T::ONE)
 }
 
 fn multiplies<T: Scalar>(context: &Context, height: usize, stream: &Stream) {

@@ -6,16 +6,10 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::{Context, Determinism, Error, Options, Scalar, Tensor, einsum};
 
 use super::matmul::{dynamic, integers, product, replays};
-use crate::support::dense::{poisoned, upload, upload_values};
+use crate::support::dense::{poisoned, transposed, upload, upload_values};
 use crate::support::rows::named;
-use crate::support::runs::finish;
+use crate::support::runs::{finish, plan_and_run, plan_of};
 use crate::support::{gpu, gpu_alone, on_both};
-
-pub(super) fn transposed<T: Scalar>(a: &Dense<T>) -> Dense<T> {
-    let (rows, columns) = (a.shape()[0], a.shape()[1]);
-    let at = |i: &[usize]| a.values()[i[1] * columns + i[0]];
-    Dense::from_fn(vec![columns, rows], at).unwrap()
-}
 
 /// An A as `[k, m]` whose pieces of 64 elements of a row are full with this probability in a thousand.
 pub(super) fn pieces<T: Scalar>([k, m]: [usize; 2], per_mille: u64, seed: u64) -> Dense<T> {
@@ -236,15 +230,9 @@ fn training(context: &Context) {
     let x = integers::<f16>([input, tokens], 1);
     let x_there = context.upload_dense(&x).unwrap();
     let mut w_there = context.zeros::<f16>(&[out, input]).unwrap();
-    let options = Options::default();
     let plan = |text: &str, a: &Tensor<f16>, b: &Tensor<f16>| {
         let operands = [("W", Dynamic::new(a).into()), ("X", b.into())];
-        context
-            .plan(text)
-            .operands(&operands)
-            .options(&options)
-            .build()
-            .unwrap()
+        plan_of(context, text, &operands, &Options::default())
     };
     let d_y = integers::<f16>([out, tokens], 2);
     let d_y_there = context.upload_dense(&d_y).unwrap();
@@ -306,14 +294,6 @@ fn plans_take_transposed_dynamic_operands() {
     let (a, b) = (pieces::<bf16>([320, 136], 150, 3), integers([320, 264], 4));
     let (x, y) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
     let operands = [("A", Dynamic::new(&x).into()), ("B", (&y).into())];
-    let options = named("pit_bf16_1x64");
-    let plan = gpu
-        .plan(text)
-        .operands(&operands)
-        .options(&options)
-        .build()
-        .unwrap();
-    let mut c = gpu.zeros::<bf16>(&[136, 264]).unwrap();
-    finish(&gpu, |stream| plan.run(&operands, &mut c, stream));
+    let (plan, c) = plan_and_run(&gpu, text, &operands, &named("pit_bf16_1x64"));
     exact(&c, &product(&transposed(&a), &b), &plan.to_string());
 }

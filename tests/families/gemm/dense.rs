@@ -1,6 +1,7 @@
 //! Two dense matrices: the plan takes the kernels over blocks, every one of which is there.
 
-use crate::support::runs::{finish, plan_and_run};
+use crate::support::dense::{strided, transposed};
+use crate::support::runs::{finish, plan_and_run, plan_of};
 use crate::support::{GUARD, assert_matrix, gpu};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::Scalar;
@@ -26,17 +27,9 @@ fn check<T: Scalar>(
     let bias = Dense::from_fn(vec![n], |i| value(i[0])).unwrap();
     let gap = T::from_f64(f64::NAN);
     let leading = |extent: usize| extent.next_multiple_of(8) + 8;
-    let turned = |d: &Dense<T>| {
-        let [r, c] = [d.shape()[0], d.shape()[1]];
-        Dense::from_fn(vec![c, r], |i| d.values()[i[1] * c + i[0]]).unwrap()
-    };
-    let a_stored = if by_k { turned(&a) } else { a.clone() };
-    let b_stored = if by_n { turned(&b) } else { b.clone() };
-    let upload = |d: &Dense<T>| {
-        context
-            .upload_strided(d, leading(d.shape()[1]), gap)
-            .unwrap()
-    };
+    let a_stored = if by_k { transposed(&a) } else { a.clone() };
+    let b_stored = if by_n { transposed(&b) } else { b.clone() };
+    let upload = |d: &Dense<T>| strided(context, d, leading(d.shape()[1]), gap);
     let (left, right) = (upload(&a_stored), upload(&b_stored));
     let add = context.upload_dense(&bias).unwrap();
     let start = Dense::new([m, n], vec![gap; m * n]).unwrap();
@@ -52,12 +45,7 @@ fn check<T: Scalar>(
     let mut planned = operands();
     planned.push(("C", (&c).into()));
     let text = format!("C[m,n] = relu({a_text} * {b_text} + bias[n])");
-    let plan = context
-        .plan(&text)
-        .operands(&planned)
-        .options(options)
-        .build()
-        .unwrap();
+    let plan = plan_of(context, &text, &planned, options);
     finish(context, |stream| plan.run(&operands(), &mut c, stream));
     let found = c.to_storage().unwrap();
     assert_matrix(&what, &found, (m, n, leading(n)), |r, j| {

@@ -2,11 +2,11 @@
 //! address.
 
 use crate::support::rows::{exact_by_row, force, named};
-use crate::support::runs::finish;
+use crate::support::runs::{plan_and_run, plan_of};
 use crate::support::{Expression, Problem, Rng, gpu, small, spread};
 use einsparse::formats::{CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, products};
-use einsparse::{Context, Operand};
+use einsparse::{Context, Operand, Tensor};
 
 /// (m, k, n): nothing, one, edges of tiles, more stages than a ring holds.
 const SHAPES: [[usize; 3]; 12] = [
@@ -23,6 +23,8 @@ const SHAPES: [[usize; 3]; 12] = [
     [257, 1000, 40],
     [70, 4700, 24],
 ];
+
+const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
 
 fn rows(dtype: Dtype) -> Vec<&'static Row> {
     products()
@@ -110,16 +112,7 @@ fn diagonal(gpu: &Context, value: f32, rounded: f32, left: bool) {
     let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
     let operands = [("A", Operand::from(&a)), ("B", (&b).into())];
     for row in rows(Dtype::Tf32) {
-        let options = force(row);
-        let text = "C[m,n] = A[m,k] * B[k,n]";
-        let plan = gpu
-            .plan(text)
-            .operands(&operands)
-            .options(&options)
-            .build()
-            .unwrap();
-        let mut c = gpu.zeros::<f32>(&[m, n]).unwrap();
-        finish(gpu, |stream| plan.run(&operands, &mut c, stream));
+        let (_, c) = plan_and_run(gpu, TEXT, &operands, &force(row));
         let found = c.to_dense().unwrap();
         for (at, &found) in found.values().iter().enumerate() {
             let (r, j) = (at / n, at % n);
@@ -153,16 +146,8 @@ fn dense_rows_repeat_their_bits() {
     let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
     let operands = [("A", Operand::from(&a)), ("B", (&b).into())];
     for row in rows(Dtype::F16) {
-        let options = named(row.name);
-        let text = "C[m,n] = A[m,k] * B[k,n]";
-        let plan = gpu
-            .plan(text)
-            .operands(&operands)
-            .options(&options)
-            .build()
-            .unwrap();
+        let plan = plan_of(&gpu, TEXT, &operands, &named(row.name));
         let stream = gpu.stream().unwrap();
-        let mut all = Vec::new();
         // Launches overlap: each starts while the one ahead ends.
         let mut outputs: Vec<_> = (0..20)
             .map(|_| gpu.zeros::<f16>(&[m, n]).unwrap())
@@ -171,15 +156,11 @@ fn dense_rows_repeat_their_bits() {
             plan.run(&operands, c, &stream).unwrap();
         }
         stream.synchronize().unwrap();
-        for c in &outputs {
-            let bits: Vec<u16> = c
-                .to_storage()
-                .unwrap()
-                .iter()
-                .map(|x| x.to_bits())
-                .collect();
-            all.push(bits);
-        }
+        let bits = |c: &Tensor<f16>| -> Vec<u16> {
+            let stored = c.to_storage().unwrap();
+            stored.iter().map(|x| x.to_bits()).collect()
+        };
+        let all: Vec<_> = outputs.iter().map(bits).collect();
         assert!(all.iter().all(|bits| *bits == all[0]), "{}", row.name);
     }
 }
@@ -194,21 +175,14 @@ fn dense_products_follow_each_other() {
     });
     let step = gpu.upload_dense(&step.unwrap()).unwrap();
     let host = Dense::from_fn([n, 64], |i| f16::from_f64((i[0] * 3 + i[1]) as f64 % 97.0)).unwrap();
-    let text = "C[m,n] = A[m,k] * B[k,n]";
     for row in rows(Dtype::F16) {
-        let options = named(row.name);
         let mut states = [
             gpu.upload_dense(&host).unwrap(),
             gpu.zeros::<f16>(&[n, 64]).unwrap(),
         ];
         let stream = gpu.stream().unwrap();
         let operands = [("A", Operand::from(&step)), ("B", (&states[0]).into())];
-        let plan = gpu
-            .plan(text)
-            .operands(&operands)
-            .options(&options)
-            .build()
-            .unwrap();
+        let plan = plan_of(&gpu, TEXT, &operands, &named(row.name));
         for _ in 0..40 {
             let [from, to] = &mut states;
             let operands = [("A", Operand::from(&step)), ("B", (&*from).into())];

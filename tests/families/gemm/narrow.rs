@@ -1,6 +1,7 @@
 //! Products of 8-bit operands into wider outputs: every row of the table that computes them, and the CPU, against exact
 //! integers; the error of long fp8 sums.
 
+use crate::support::dense::upload_values;
 use crate::support::runs::finish;
 use crate::support::{GUARD, Rng, assert_matrix, fill_blocks, gpu, spread, stored};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, E4m3, E5m2, Element, bf16, f16};
@@ -242,9 +243,7 @@ fn long_fp8_sums_keep_their_bits_on_the_gpu() {
     let a = gpu
         .upload(csr.convert("bsr:128x128".parse().unwrap()).unwrap())
         .unwrap();
-    let dense = gpu
-        .upload_dense(&Dense::new(vec![n, k], b.clone()).unwrap())
-        .unwrap();
+    let dense = upload_values(&gpu, &[n, k], b.clone());
     let operands = [("A", (&a).into()), ("B", (&dense).into())];
     let plan = planned::<E4m3, f32>(&gpu, "C[m,n] = A[m,k] * B[n,k]", &operands).unwrap();
     let mut c = gpu.zeros::<f32>(plan.out_shape()).unwrap();

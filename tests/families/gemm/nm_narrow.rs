@@ -74,12 +74,8 @@ fn refused<Out: Scalar>(text: &str) -> Vec<Refusal> {
             operands.push((name, operand.into()));
         }
     }
-    let plan = cpu
-        .plan::<i8>(text)
-        .operands(&operands)
-        .output::<Out>()
-        .build()
-        .unwrap();
+    let plan = cpu.plan::<i8>(text).operands(&operands).output::<Out>();
+    let plan = plan.build().unwrap();
     assert!(plan.choice().candidates.is_empty(), "{}", plan.choice());
     plan.choice().refused.clone()
 }
@@ -119,11 +115,7 @@ fn long_rows_of_two_of_four_of_int8_are_refused_on_the_gpu() {
     let b = gpu.upload_dense(&Dense::<i8>::zeros(vec![16, k]).unwrap());
     let b = b.unwrap();
     let operands = [("A", (&a).into()), ("B", (&b).into())];
-    let plan = gpu
-        .plan::<i8>(PLAIN)
-        .operands(&operands)
-        .output::<i32>()
-        .build();
-    let error = plan.unwrap_err();
+    let plan = gpu.plan::<i8>(PLAIN).operands(&operands).output::<i32>();
+    let error = plan.build().unwrap_err();
     assert!(matches!(error, Error::Overflow { .. }), "{error}");
 }

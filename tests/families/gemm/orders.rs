@@ -1,8 +1,9 @@
 //! Products whose matrices lie the other way round, a matrix of blocks times a dense one and a dense one times a matrix
 //! of blocks, without a transposed copy: every row of the table that computes one, against exact integers.
 
+use crate::support::dense::strided;
 use crate::support::rows::force;
-use crate::support::runs::finish;
+use crate::support::runs::{finish, plan_of};
 use crate::support::{GUARD, assert_matrix, fill_blocks, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
 use einsparse::kernels::abi::{B_COLUMNS, C_COLUMNS};
@@ -94,9 +95,7 @@ fn check<T: Scalar>(context: &Context, edge: usize, order: Order, options: &Opti
         }
         let b = Stored::new(k, n, order.1);
         let gap = T::from_f64(f64::NAN);
-        let b = context
-            .upload_strided(&b.dense(at), b.leading, gap)
-            .unwrap();
+        let b = strided(context, &b.dense(at), b.leading, gap);
         let c = Stored::new(m, n, order.2);
         let product = format!(
             "{} * {}",
@@ -131,12 +130,7 @@ fn check<T: Scalar>(context: &Context, edge: usize, order: Order, options: &Opti
             let mut out = context.upload_strided(&first, c.leading, guard).unwrap();
             let mut planned = operands();
             planned.push(("C", (&out).into()));
-            let plan = context
-                .plan(&text)
-                .operands(&planned)
-                .options(options)
-                .build()
-                .unwrap();
+            let plan = plan_of(context, &text, &planned, options);
             finish(context, |stream| plan.run(&operands(), &mut out, stream));
             let before = if start.is_nan() { 0.0 } else { start };
             let found = out.to_storage().unwrap();

@@ -6,7 +6,7 @@ use einsparse::formats::{Dense, bf16, f16};
 use einsparse::nn::{BiasGradient, WeightGradient};
 use einsparse::{Context, Error, Precision, Scalar};
 
-use crate::support::dense::{poisoned, wide};
+use crate::support::dense::{integers, poisoned, strided, upload, wide};
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu};
 
@@ -24,10 +24,6 @@ const EXTENTS: [[usize; 3]; 10] = [
     [3, 300, 260],
 ];
 
-fn integers<T: Scalar>(shape: [usize; 2], seed: u64) -> Dense<T> {
-    Dense::new(shape, Rng(seed).integers::<T>(shape[0] * shape[1])).unwrap()
-}
-
 /// dW and db, of rows so far apart; behind a ReLU also the gradient of its sums.
 fn run<T: Scalar>(
     ctx: &Context,
@@ -36,8 +32,8 @@ fn run<T: Scalar>(
     precision: Precision,
 ) -> [Vec<f64>; 5] {
     let (x, dy) = (
-        integers::<T>([rows, inputs], 1),
-        integers::<T>([rows, outputs], 2),
+        integers::<T>(&[rows, inputs], 1),
+        integers::<T>(&[rows, outputs], 2),
     );
     let nan = T::from_f64(f64::NAN);
     let x = ctx.upload_strided(&x, inputs + gap, nan).unwrap();
@@ -49,7 +45,7 @@ fn run<T: Scalar>(
     let mut db = poisoned::<f32>(ctx, &[outputs]);
     let mut gated_dw = poisoned::<f32>(ctx, &[inputs, outputs]);
     let mut gated_db = poisoned::<f32>(ctx, &[outputs]);
-    let mut output = integers::<T>([rows, outputs], 3);
+    let mut output = integers::<T>(&[rows, outputs], 3);
     // Not above zero.
     output
         .values_mut()
@@ -57,9 +53,7 @@ fn run<T: Scalar>(
         .step_by(7)
         .for_each(|y| *y = nan);
     let output = ctx.upload_strided(&output, outputs + gap, nan).unwrap();
-    let mut slope = ctx
-        .upload_strided(&integers::<T>([rows, outputs], 2), outputs + gap, nan)
-        .unwrap();
+    let mut slope = strided(ctx, &integers::<T>(&[rows, outputs], 2), outputs + gap, nan);
     finish(ctx, |stream| {
         gradient.backward_weight((&x, &dy), &mut dw, Some(&mut db), stream)?;
         gradient.backward_weight((&x, &dy), &mut alone, None, stream)?;
@@ -110,8 +104,8 @@ fn weights_on_the_gpu() {
 fn weights_on_the_cpu() {
     for [rows, inputs, outputs] in EXTENTS {
         let [x, dy] = [
-            integers::<f64>([rows, inputs], 1),
-            integers::<f64>([rows, outputs], 2),
+            integers::<f64>(&[rows, inputs], 1),
+            integers::<f64>(&[rows, outputs], 2),
         ];
         let [dw, db, gated_dw, gated_db, slope] =
             run::<f32>(&Context::cpu(), [rows, inputs, outputs], 3, Precision::Full);
@@ -123,7 +117,7 @@ fn weights_on_the_cpu() {
             assert_eq!(dw[place], sum);
         }
         let last = outputs - 1;
-        let y = integers::<f64>([rows, outputs], 3);
+        let y = integers::<f64>(&[rows, outputs], 3);
         for (at, slope) in slope.iter().enumerate() {
             let open = at % 7 != 0 && y.values()[at] > 0.0;
             assert_eq!(*slope, if open { dy.values()[at] } else { 0.0 });
@@ -156,7 +150,7 @@ fn in_order<T: Scalar>(gpu: &Context, precision: Precision, off: Range<f64>) {
     };
     let (x, dy) = (random(inputs, 1), random(outputs, 2));
     let run = |ctx: &Context, times: usize| {
-        let operands = [&x, &dy].map(|dense| ctx.upload_dense(dense).unwrap());
+        let operands = upload(ctx, [&x, &dy]);
         let gradient = WeightGradient::<T>::with_precision(ctx, EXTENTS, precision).unwrap();
         let once = |_| {
             let mut dw = poisoned::<f32>(ctx, &[inputs, outputs]);
@@ -196,13 +190,13 @@ fn other_shapes_are_refused() {
 fn biases<T: Scalar>(ctx: &Context, [rows, outputs]: [usize; 2], gap: usize) -> [Vec<f64>; 5] {
     let nan = T::from_f64(f64::NAN);
     let place = |dense: &Dense<T>| ctx.upload_strided(dense, outputs + gap, nan).unwrap();
-    let mut output = integers::<T>([rows, outputs], 3);
+    let mut output = integers::<T>(&[rows, outputs], 3);
     // Not above zero.
     let gates = output.values_mut().iter_mut().step_by(7);
     gates.for_each(|y| *y = nan);
     let output = place(&output);
-    let dy = || place(&integers::<T>([rows, outputs], 2));
-    let more = place(&integers::<T>([rows, outputs], 4));
+    let dy = || place(&integers::<T>(&[rows, outputs], 2));
+    let more = place(&integers::<T>(&[rows, outputs], 4));
     let gradient = BiasGradient::<T>::new(ctx, [rows, outputs]).unwrap();
     let [mut db, mut gated, mut both] = [0; 3].map(|_| poisoned::<f32>(ctx, &[outputs]));
     let (given, mut slope, mut sum) = (dy(), dy(), dy());
@@ -252,7 +246,7 @@ fn biases_on_the_gpu() {
 #[test]
 fn biases_on_the_cpu() {
     for [rows, _, outputs] in EXTENTS {
-        let [dy, y, more] = [2, 3, 4].map(|seed| integers::<f64>([rows, outputs], seed));
+        let [dy, y, more] = [2, 3, 4].map(|seed| integers::<f64>(&[rows, outputs], seed));
         let [db, gated, slope, both, sum] = biases::<f32>(&Context::cpu(), [rows, outputs], 3);
         for at in 0..rows * outputs {
             let open = at % 7 != 0 && y.values()[at] > 0.0;

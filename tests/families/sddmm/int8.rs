@@ -57,13 +57,8 @@ fn samples<Out: Scalar>(
         operands.push(("P", (&p).into()));
     }
     let options = row.map(force).unwrap_or_default();
-    let plan = context
-        .plan::<i8>(text)
-        .operands(&operands)
-        .sparse_output(&s)
-        .options(&options)
-        .build()
-        .unwrap();
+    let plan = context.plan::<i8>(text).operands(&operands);
+    let plan = plan.sparse_output(&s).options(&options).build().unwrap();
     if let (Some(row), true) = (row, context.is_cuda()) {
         assert_eq!(plan.variant(), row.name);
     }

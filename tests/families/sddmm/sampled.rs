@@ -2,7 +2,7 @@
 //! CPU, against exact integers.
 
 use crate::support::dense::upload;
-use crate::support::runs::finish;
+use crate::support::runs::{finish, sampled_plan_of};
 use crate::support::{fill_blocks, gpu, spread};
 use std::sync::Arc;
 
@@ -108,12 +108,7 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, wanted: &str) {
         if masked {
             operands.push(("P", (&mask).into()));
         }
-        let plan = context
-            .plan(&text)
-            .operands(&operands)
-            .sparse_output(&s)
-            .build()
-            .unwrap();
+        let plan = sampled_plan_of(context, &text, &operands, &s);
         assert_eq!(plan.variant(), wanted, "{text}");
         finish(context, |stream| plan.run(&operands, &mut s, stream));
         let found = s.to_host().unwrap().to_dense().unwrap();
@@ -199,12 +194,7 @@ fn sampled_bits_repeat_on_the_gpu() {
     let (x, y) = (strided(&gpu, &case.x), strided(&gpu, &case.y));
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
     let mut s = gpu.upload(&case.s).unwrap();
-    let plan = gpu
-        .plan("S[m,n] = X[m,k] * Y[n,k]")
-        .operands(&operands)
-        .sparse_output(&s)
-        .build()
-        .unwrap();
+    let plan = sampled_plan_of(&gpu, "S[m,n] = X[m,k] * Y[n,k]", &operands, &s);
     assert!(
         !plan.to_string().contains(" 1 parts"),
         "{plan}: not cut along k"
@@ -212,13 +202,8 @@ fn sampled_bits_repeat_on_the_gpu() {
     let mut first = None;
     for _ in 0..20 {
         finish(&gpu, |stream| plan.run(&operands, &mut s, stream));
-        let bits: Vec<u16> = s
-            .to_host()
-            .unwrap()
-            .values()
-            .iter()
-            .map(|v| v.to_bits())
-            .collect();
+        let found = s.to_host().unwrap();
+        let bits: Vec<u16> = found.values().iter().map(|v| v.to_bits()).collect();
         assert_eq!(first.get_or_insert_with(|| bits.clone()), &bits);
     }
 }
@@ -231,11 +216,8 @@ fn sampled_plans_refuse_what_does_not_fit() {
     let s = cpu.upload(&case.s).unwrap();
     let plan = |text: &str| {
         let operands = [("X", (&x).into()), ("Y", (&y).into())];
-        cpu.plan(text)
-            .operands(&operands)
-            .sparse_output(&s)
-            .build()
-            .unwrap_err()
+        let plan = cpu.plan(text).operands(&operands).sparse_output(&s);
+        plan.build().unwrap_err()
     };
     let twice = plan("S[m,n] = X[m,k] * X[m,k]");
     assert!(
@@ -247,12 +229,8 @@ fn sampled_plans_refuse_what_does_not_fit() {
     let shape = plan("S[m,n] = X[n,k] * Y[m,k]");
     assert!(matches!(shape, Error::Shape { .. }), "{shape}");
     let operands = [("X", (&x).into()), ("Y", (&y).into()), ("S", (&s).into())];
-    let given = cpu
-        .plan("S[m,n] = X[m,k] * Y[n,k]")
-        .operands(&operands)
-        .sparse_output(&s)
-        .build();
-    let given = given.unwrap_err().to_string();
+    let given = cpu.plan("S[m,n] = X[m,k] * Y[n,k]").operands(&operands);
+    let given = given.sparse_output(&s).build().unwrap_err().to_string();
     assert!(given.contains("beside the operands"), "{given}");
 }
 
@@ -272,11 +250,7 @@ fn runs_of_sampled_plans_refuse_what_was_not_planned() {
             ("P", (&mask).into()),
         ];
         let text = "S[m,n] = P[m,n] * X[m,k] * Y[n,k]";
-        cpu.plan(text)
-            .operands(&operands)
-            .sparse_output(&s)
-            .build()
-            .unwrap()
+        sampled_plan_of(&cpu, text, &operands, &s)
     };
     let mut refused = |[x, y, mask]: [Operand<'_, f32>; 3]| {
         let operands = [("X", x), ("Y", y), ("P", mask)];

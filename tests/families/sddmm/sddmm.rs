@@ -4,6 +4,7 @@
 mod runs;
 
 use crate::support::bounds::Bound;
+use crate::support::dense::transposed;
 use crate::support::rows::force;
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, spread};
@@ -88,11 +89,7 @@ impl<T: Scalar> Case<T> {
 fn factors<T: Scalar>(context: &Context, case: &Case<T>, row: Option<&Row>) -> [Tensor<T>; 2] {
     let any = row.is_none_or(|r| r.vector == 1);
     [&case.x, &case.y].map(|dense| match row {
-        Some(row) if by_columns(row) => {
-            let [rows, k] = [dense.shape()[0], dense.shape()[1]];
-            let turned = |i: &[usize]| dense.values()[i[1] * k + i[0]];
-            strided(context, &Dense::from_fn([k, rows], turned).unwrap(), any)
-        }
+        Some(row) if by_columns(row) => strided(context, &transposed(dense), any),
         _ => strided(context, dense, any),
     })
 }
@@ -129,13 +126,8 @@ fn runs_of<T: Scalar>(
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
     let mut s = context.upload(&case.s).unwrap();
     let text = ordered("S[m,n] = X[m,k] * Y[n,k]", Some(row));
-    let plan = context
-        .plan(&text)
-        .operands(&operands)
-        .sparse_output(&s)
-        .options(&force(row))
-        .build()
-        .unwrap();
+    let plan = context.plan(&text).operands(&operands).sparse_output(&s);
+    let plan = plan.options(&force(row)).build().unwrap();
     let again = || {
         finish(context, |stream| plan.run(&operands, &mut s, stream));
         s.to_host().unwrap()
@@ -163,13 +155,9 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option
         if masked {
             operands.push(("P", (&mask).into()));
         }
-        let plan = context
-            .plan(&ordered(text, row))
-            .operands(&operands)
-            .sparse_output(&s)
-            .options(&options)
-            .build()
-            .unwrap();
+        let line = ordered(text, row);
+        let plan = context.plan(&line).operands(&operands).sparse_output(&s);
+        let plan = plan.options(&options).build().unwrap();
         if let (Some(row), Some(_)) = (row, context.device()) {
             assert_eq!(plan.variant(), row.name);
         }
@@ -296,11 +284,8 @@ fn random<T: Scalar>(context: &Context, row: &Row) {
                 row.name
             );
         }
-        let bits: Vec<u64> = found
-            .values()
-            .iter()
-            .map(|v| v.to_f64().to_bits())
-            .collect();
+        let bits = found.values().iter().map(|v| v.to_f64().to_bits());
+        let bits: Vec<u64> = bits.collect();
         assert_eq!(
             first.get_or_insert_with(|| bits.clone()),
             &bits,

@@ -1,6 +1,7 @@
 //! Batches of products over single entries in which each has its own values, or its own pattern.
 
 use super::transposed::{integer, matrix, product};
+use crate::support::dense::strided;
 use crate::support::runs::plan_and_run;
 use crate::support::{gpu, on_gpu, spread};
 use einsparse::formats::{Coo, CooPattern, Csr, Dense, f16};
@@ -84,9 +85,7 @@ fn patterns_of_their_own<T: Scalar>(context: &Context) {
     let value = |z: usize, k: usize, j: usize| integer(z * 31 + k * 13 + j * 5);
     for n in [1, 8, 65] {
         let b = Dense::from_fn([items, k, n], |i| T::from_f64(value(i[0], i[1], i[2]))).unwrap();
-        let b = context
-            .upload_strided(&b, n + 8, T::from_f64(f64::NAN))
-            .unwrap();
+        let b = strided(context, &b, n + 8, T::from_f64(f64::NAN));
         let bias = Dense::from_fn(vec![n], |i| T::from_f64(integer(i[0]))).unwrap();
         let bias = context.upload_dense(&bias).unwrap();
         let operands: Vec<(&str, Operand<'_, T>)> = vec![

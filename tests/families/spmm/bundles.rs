@@ -1,9 +1,9 @@
 //! Many short rows: plans bundle neighbours, and cut what is long among them. Exact on integers, every row of the table
 //! that bundles, over the epilogues in turn; the same bits again.
 
-use crate::support::dense::upload;
+use crate::support::dense::{strided, upload};
 use crate::support::rows::{force, formats, rows_cut};
-use crate::support::runs::finish;
+use crate::support::runs::{finish, plan_of};
 use crate::support::{Expression, GUARD, Problem, assert_matrix, gpu, small, spread};
 use einsparse::formats::CsrPattern;
 use einsparse::registry::{Dtype, Scalar, WalkKind, products};
@@ -47,18 +47,11 @@ fn bundled<T: Scalar>(context: &Context, dtype: Dtype) {
             let what = (row.name, x.text(), n, turn);
             let mut found = Vec::new();
             for _ in 0..2 {
-                let mut c = context
-                    .upload_strided(&problem.start(x, n), n, T::from_f64(GUARD))
-                    .unwrap();
+                let mut c = strided(context, &problem.start(x, n), n, T::from_f64(GUARD));
                 let mut operands: Vec<(&str, Operand<'_, T>)> =
                     vec![("A", (&a).into()), ("B", (&b).into())];
                 x.operands(&mut operands, biases.each_ref());
-                let plan = context
-                    .plan(&x.text())
-                    .operands(&operands)
-                    .options(&force(row))
-                    .build()
-                    .unwrap();
+                let plan = plan_of(context, &x.text(), &operands, &force(row));
                 assert!(is_bundled(&plan.to_string()), "{what:?}: {plan}");
                 assert_eq!(rows_cut(&plan), Some(6), "{what:?}: {plan}");
                 finish(context, |stream| plan.run(&operands, &mut c, stream));
@@ -94,12 +87,7 @@ fn longer_rows_by_class() {
             vec![("A", (&a).into()), ("B", (&b).into())];
         let biases = upload(&gpu, [&problem.bias_rows, &problem.bias_columns(36)]);
         x.operands(&mut operands, biases.each_ref());
-        let plan = gpu
-            .plan(&x.text())
-            .operands(&operands)
-            .options(&force(row))
-            .build()
-            .unwrap();
+        let plan = plan_of(&gpu, &x.text(), &operands, &force(row));
         assert!(!is_bundled(&plan.to_string()), "{plan}");
         assert_eq!(rows_cut(&plan), Some(5), "{plan}");
         finish(&gpu, |stream| plan.run(&operands, &mut c, stream));

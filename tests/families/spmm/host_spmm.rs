@@ -1,6 +1,7 @@
 //! B and C in the memory of the host: columns come and go in chunks. What a plan of all columns finds, whatever the
 //! limit, with A on the GPU, in page-locked memory or in other memory of the host.
 
+use crate::support::dense::{integers, nan};
 use crate::support::{Rng, gpu, on_both, small, spread};
 use einsparse::formats::{Csr, Dense, f16};
 use einsparse::ops::HostSpmm;
@@ -50,8 +51,8 @@ fn agrees<T: Scalar>(ctx: &Context, n: usize, limit: usize, place: Place) -> Str
     });
     let mut product = HostSpmm::new(ctx, operand(&there, &first), n, limit).unwrap();
     for (seed, there, a) in [(5, &there, &first), (6, &later, &second)] {
-        let b = Dense::new([INNER, n], Rng(seed).integers(INNER * n)).unwrap();
-        let mut c = Dense::from_fn([ROWS, n], |_| T::from_f64(f64::NAN)).unwrap();
+        let b = integers(&[INNER, n], seed);
+        let mut c = nan(&[ROWS, n]);
         product.run(operand(there, a), &b, &mut c).unwrap();
         let what = format!("{} {n} columns, {limit} bytes", T::NAME);
         assert!(c == wanted(a, &b), "{what}");
@@ -95,7 +96,7 @@ fn a_run_that_is_refused_leaves_the_next_one_whole() {
     let (a, other) = (matrix::<f32>(1), matrix::<f32>(2));
     let on_gpu = ctx.upload(&a).unwrap();
     let mut product = HostSpmm::new(&ctx, &on_gpu, 100, 20 * column::<f32>()).unwrap();
-    let b = Dense::new([INNER, 100], Rng(5).integers(INNER * 100)).unwrap();
+    let b = integers(&[INNER, 100], 5);
     let mut c = Dense::zeros([ROWS, 100]).unwrap();
     let host: Operand<'_, f32> = (&other).into();
     let told = product.run(host, &b, &mut c).unwrap_err().to_string();
@@ -116,7 +117,7 @@ fn products_wait_for_their_columns() {
     let mut product = HostSpmm::new(&ctx, &on_gpu, 256, limit).unwrap();
     let mut c = Dense::zeros([rows, 256]).unwrap();
     for seed in [5, 6] {
-        let b = Dense::new([rows, 256], Rng(seed).integers(rows * 256)).unwrap();
+        let b = integers(&[rows, 256], seed);
         product.run(&on_gpu, &b, &mut c).unwrap();
         assert!(c == wanted(&a, &b));
     }

@@ -1,13 +1,14 @@
 //! Products of 8-bit integers with single entries, SpMM (SDDMM: `sddmm::int8`): every row of the table that computes
 //! them, and the CPU, against exact integers; extremes, saturation; what is refused.
 
+use crate::support::dense::strided;
 use crate::support::rows::force;
-use crate::support::runs::finish;
+use crate::support::runs::{finish, sampled_plan_of};
 use crate::support::{GUARD, Rng, assert_matrix, gpu, spread};
 use einsparse::error::Refusal;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Operation, Row, Scalar, WalkKind, kernels};
-use einsparse::{Context, Error, Operand, Options, SparseTensor};
+use einsparse::{Context, Error, Operand, SparseTensor};
 
 const SPMM: [&str; 3] = [
     "C[m,n] = s * A[m,k] * B[k,n]",
@@ -83,13 +84,8 @@ impl Product {
         let operands: [(&str, Operand<'_, i8>); 3] =
             [("A", (&a).into()), ("B", (&b).into()), ("s", scale.into())];
         let options = row.map(force).unwrap_or_default();
-        let plan = context
-            .plan::<i8>(text)
-            .operands(&operands)
-            .output::<Out>()
-            .options(&options)
-            .build()
-            .unwrap();
+        let plan = context.plan::<i8>(text).operands(&operands).output::<Out>();
+        let plan = plan.options(&options).build().unwrap();
         if let (Some(row), true) = (row, context.is_cuda()) {
             assert_eq!(plan.variant(), row.name);
         }
@@ -98,9 +94,7 @@ impl Product {
             let start = |i: &[usize]| Out::from_f64((i[0] % 5) as f64 - 2.0);
             let first = Dense::from_fn(vec![m, n], start).unwrap();
             let leading = n.next_multiple_of(2) + 2 + shift;
-            let mut c = context
-                .upload_strided(&first, leading, Out::from_f64(GUARD))
-                .unwrap();
+            let mut c = strided(context, &first, leading, Out::from_f64(GUARD));
             finish(context, |stream| plan.run(&operands, &mut c, stream));
             assert_matrix(
                 &(row.map(|row| row.name), text, format, Out::NAME, n, scale),
@@ -205,13 +199,8 @@ fn longer_rows_of_int8_are_refused_on_the_gpu() {
     let b = gpu.upload_dense(&case.b).unwrap();
     let operands = [("A", (&a).into()), ("B", (&b).into())];
     let text = "C[m,n] = A[m,k] * B[k,n]";
-    let error = gpu
-        .plan::<i8>(text)
-        .operands(&operands)
-        .output::<i32>()
-        .build()
-        .unwrap_err()
-        .to_string();
+    let plan = gpu.plan::<i8>(text).operands(&operands).output::<i32>();
+    let error = plan.build().unwrap_err().to_string();
     assert!(
         error.contains("counts 65,536 values in eight rows"),
         "{error}"
@@ -222,12 +211,9 @@ fn longer_rows_of_int8_are_refused_on_the_gpu() {
     let x = gpu.upload_dense(&Dense::<i8>::zeros(vec![1, k]).unwrap());
     let x = x.unwrap();
     let operands = [("X", (&x).into()), ("Y", (&x).into())];
-    let error = gpu
-        .plan::<i8>("S[m,n] = X[m,k] * Y[n,k]")
-        .operands(&operands)
-        .sparse_output(&s)
-        .build()
-        .unwrap_err();
+    let text = "S[m,n] = X[m,k] * Y[n,k]";
+    let plan = gpu.plan::<i8>(text).operands(&operands).sparse_output(&s);
+    let error = plan.build().unwrap_err();
     assert!(matches!(error, Error::Overflow { .. }), "{error}");
     // And nothing was written.
     s.set_values(&[7]).unwrap();
@@ -243,12 +229,9 @@ fn plans_choose_kernels_of_int8() {
         let a = cpu.upload(&case.a).unwrap();
         let b = cpu.upload_dense(&case.b).unwrap();
         let operands = [("A", (&a).into()), ("B", (&b).into())];
-        let plan = cpu
-            .plan::<i8>("C[m,n] = A[m,k] * B[k,n]")
-            .operands(&operands)
-            .output::<i32>()
-            .build()
-            .unwrap();
+        let text = "C[m,n] = A[m,k] * B[k,n]";
+        let plan = cpu.plan::<i8>(text).operands(&operands).output::<i32>();
+        let plan = plan.build().unwrap();
         let first = plan.choice().candidates[0].name;
         assert!(first.starts_with("vectors_int8"), "{}", plan.choice());
         assert_eq!(first.ends_with("any"), bytes, "{}", plan.choice());
@@ -260,12 +243,7 @@ fn plans_choose_kernels_of_int8() {
         let [x, y] = [100, 200].map(|rows| Dense::<i8>::zeros(vec![rows, k]).unwrap());
         let operands = [("X", (&x).into()), ("Y", (&y).into())];
         let text = "S[m,n] = X[m,k] * Y[n,k]";
-        let plan = cpu
-            .plan::<i8>(text)
-            .operands(&operands)
-            .sparse_output(&s)
-            .build()
-            .unwrap();
+        let plan = sampled_plan_of::<i8, _>(&cpu, text, &operands, &s);
         assert_eq!(plan.choice().candidates[0].name, name, "{}", plan.choice());
     }
 }
@@ -283,22 +261,16 @@ fn kernels_of_int8_say_what_they_refuse() {
         if text.contains("bias") {
             operands.push(("bias", (&bias).into()));
         }
-        let options = Options::default();
-        if whole {
-            let plan = cpu
-                .plan::<i8>(text)
-                .operands(&operands)
+        let plan = cpu.plan::<i8>(text).operands(&operands);
+        match whole {
+            true => plan
                 .output::<i32>()
-                .options(&options)
-                .build();
-            plan.unwrap().choice().refused.clone()
-        } else {
-            let plan = cpu
-                .plan::<i8>(text)
-                .operands(&operands)
-                .options(&options)
-                .build();
-            plan.unwrap().choice().refused.clone()
+                .build()
+                .unwrap()
+                .choice()
+                .refused
+                .clone(),
+            false => plan.build().unwrap().choice().refused.clone(),
         }
     };
     for (reason, found) in [

@@ -1,7 +1,7 @@
 //! Sums in any order: the family `relaxed`.
 
-use crate::support::rows::rows_cut;
-use crate::support::runs::finish;
+use crate::support::rows::{named, rows_cut};
+use crate::support::runs::{finish, plan_of};
 use crate::support::{Problem, assert_matrix, gpu, is_built, spread};
 use einsparse::formats::Dense;
 use einsparse::registry::{Operation, Row, kernels};
@@ -30,15 +30,9 @@ fn relaxed_rows_add_to_c_on_the_gpu() {
             let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
             let options = Options {
                 determinism,
-                variant: Some(row.name.into()),
-                ..Options::default()
+                ..named(row.name)
             };
-            let plan = context
-                .plan(text)
-                .operands(&operands)
-                .options(&options)
-                .build()
-                .unwrap();
+            let plan = plan_of(context, text, &operands, &options);
             if context.is_cuda() {
                 // The long ones, and at the most those above the least that a row is cut at, 32.
                 assert!((Some(2)..=Some(19)).contains(&rows_cut(&plan)), "{plan}");
@@ -72,15 +66,10 @@ fn relaxed_rows_refuse_the_transpose() {
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let options = Options {
         determinism: Determinism::Relaxed,
-        variant: Some("relaxed_csr_f32_n32".into()),
-        ..Options::default()
+        ..named("relaxed_csr_f32_n32")
     };
-    let plan = cpu
-        .plan("C[k,n] += A[m,k] * B[m,n]")
-        .operands(&operands)
-        .options(&options)
-        .build();
-    let choice = plan.unwrap().choice().clone();
+    let plan = plan_of(&cpu, "C[k,n] += A[m,k] * B[m,n]", &operands, &options);
+    let choice = plan.choice();
     assert!(choice.candidates.is_empty(), "{choice}");
     assert!(
         choice.to_string().contains("takes its transpose"),

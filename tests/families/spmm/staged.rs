@@ -1,10 +1,11 @@
 //! B in shared memory: what the suite of all rows is too small for. Rings that go round, windows that rows run ahead
 //! of, slices with and without rows, a part of a thread block left over.
 
+use crate::support::dense::{nan, strided};
 use crate::support::rows::named;
-use crate::support::runs::finish;
+use crate::support::runs::{plan_and_run, plan_of};
 use crate::support::{GUARD, Problem, assert_matrix, gpu, small};
-use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, Pattern, bf16, f16, generate};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Format, Pattern, bf16, f16, generate};
 use einsparse::kernels::families::{RING_ROWS, SLICE};
 use einsparse::registry::{Row, Scalar, WalkKind, products};
 use einsparse::{Context, SparseTensor};
@@ -29,32 +30,25 @@ fn pattern(cols: usize, rows: usize, columns: impl Fn(usize) -> Vec<u32>) -> Csr
     CsrPattern::new(rows, cols, offsets, all).unwrap()
 }
 
+const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
+
 fn check(context: &Context, what: &str, pattern: CsrPattern, n: usize) {
     check_of::<f32>(context, what, pattern, n);
 }
 
 fn check_of<T: Scalar>(context: &Context, what: &str, pattern: CsrPattern, n: usize) {
-    let nan = T::from_f64(f64::NAN);
     let problem = Problem::<T>::integers(pattern, 3, n);
     let a: SparseTensor<T> = context.upload(problem.sparse("sell")).unwrap();
     let whole = n.next_multiple_of(8) + 8;
-    let b = context.upload_strided(&problem.b(n), whole, nan).unwrap();
+    let b = strided(context, &problem.b(n), whole, T::from_f64(f64::NAN));
     let operands = [("A", (&a).into()), ("B", (&b).into())];
     let stream = context.stream().unwrap();
     for row in rows::<T>(problem.k()) {
-        let options = named(row.name);
-        let plan = context
-            .plan::<T>("C[m,n] = A[m,k] * B[k,n]")
-            .operands(&operands)
-            .options(&options)
-            .build()
-            .unwrap();
-        let start = Dense::new([problem.m(), n], vec![nan; problem.m() * n]).unwrap();
+        let plan = plan_of::<T>(context, TEXT, &operands, &named(row.name));
+        let start = nan(&[problem.m(), n]);
         // Rows one after the other, which vectors may write, and rows that none may.
         for leading in [whole, n + 1] {
-            let mut c = context
-                .upload_strided(&start, leading, T::from_f64(GUARD))
-                .unwrap();
+            let mut c = strided(context, &start, leading, T::from_f64(GUARD));
             // Twice: barriers of the first run must not be needed by the second.
             for _ in 0..2 {
                 plan.run(&operands, &mut c, &stream).unwrap();
@@ -249,15 +243,7 @@ fn padding_and_foreign_rows_stay_out() {
     let b = gpu.upload_dense(&b).unwrap();
     let operands = [("A", (&tensor).into()), ("B", (&b).into())];
     for row in rows::<f32>(problem.k()) {
-        let options = named(row.name);
-        let plan = gpu
-            .plan("C[m,n] = A[m,k] * B[k,n]")
-            .operands(&operands)
-            .options(&options)
-            .build();
-        let plan = plan.unwrap();
-        let mut c = gpu.zeros(plan.out_shape()).unwrap();
-        finish(&gpu, |stream| plan.run(&operands, &mut c, stream));
+        let (_, c) = plan_and_run(&gpu, TEXT, &operands, &named(row.name));
         let found = c.to_storage().unwrap();
         assert_matrix(&row.name, &found, (40, 32, 32), |r, c| problem.exact(r, c));
     }

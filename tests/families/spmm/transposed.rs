@@ -1,8 +1,9 @@
 //! Products with the transpose of a matrix of single entries, and batches of products, against exact integers: every
 //! row of family `batched`, forced by name.
 
+use crate::support::dense::{strided, upload_values};
 use crate::support::rows::force;
-use crate::support::runs::finish;
+use crate::support::runs::{finish, plan_and_run, plan_of};
 use crate::support::{gpu, on_gpu, small, spread, stored};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Row, WalkKind, products};
@@ -92,25 +93,19 @@ fn check<T: Scalar>(
     };
     let b = Dense::from_fn(shape(k), |i| T::from_f64(at(i))).unwrap();
     let leading = n.next_multiple_of(8) + 8;
-    let b = context
-        .upload_strided(&b, leading, T::from_f64(f64::NAN))
-        .unwrap();
+    let b = strided(context, &b, leading, T::from_f64(f64::NAN));
     let bias = Dense::from_fn(vec![m], |i| T::from_f64(integer(i[0]))).unwrap();
     let bias = context.upload_dense(&bias).unwrap();
     let start = Dense::from_fn(shape(m), |i| T::from_f64(i[i.len() - 1] as f64 % 3.0)).unwrap();
     let z = if items.is_some() { "z," } else { "" };
     let a_text = if transposed { "A[k,m]" } else { "A[m,k]" };
     let text = format!("C[{z}m,n] += 2 * {a_text} * B[{z}k,n] + bias[m]");
-    let mut c = context
-        .upload_strided(&start, leading, T::from_f64(7.0))
-        .unwrap();
+    let mut c = strided(context, &start, leading, T::from_f64(7.0));
     for turn in 0..2 {
         if turn == 1 {
             let values = csr.values_mut();
-            values
-                .iter_mut()
-                .enumerate()
-                .for_each(|(i, v)| *v = T::from_f64(integer(i + 3)));
+            let all = values.iter_mut().enumerate();
+            all.for_each(|(i, v)| *v = T::from_f64(integer(i + 3)));
             let other = stored(csr.clone(), format);
             a.set_values(other.values()).unwrap();
         }
@@ -120,12 +115,7 @@ fn check<T: Scalar>(
             ("B", (&b).into()),
             ("bias", (&bias).into()),
         ];
-        let plan = context
-            .plan(&text)
-            .operands(&operands)
-            .options(options)
-            .build()
-            .unwrap();
+        let plan = plan_of(context, &text, &operands, options);
         finish(context, |stream| plan.run(&operands, &mut c, stream));
         let found = c.to_dense().unwrap();
         for z in 0..items.unwrap_or(1) {
@@ -208,21 +198,14 @@ fn by_tiles<T: Scalar>(context: &Context, (pattern, row): (CsrPattern, &'static 
     let ones = context.upload_dense(&b).unwrap();
     let text = "C[m,n] = A[k,m] * B[k,n]";
     let operands = [("A", (&a).into()), ("B", (&ones).into())];
-    let plan = context
-        .plan(text)
-        .operands(&operands)
-        .options(&force(row))
-        .build()
-        .unwrap();
+    let plan = plan_of(context, text, &operands, &force(row));
     let stream = context.stream().unwrap();
     let mut found: Vec<_> = (0..4)
         .map(|_| context.zeros::<T>(&[columns, n]).unwrap())
         .collect();
     for (turn, c) in found.iter_mut().enumerate() {
-        let values: Vec<T> = (0..csr.values().len())
-            .map(|i| T::from_f64(integer(i + turn)))
-            .collect();
-        a.set_values(&values).unwrap();
+        let values = (0..csr.values().len()).map(|i| T::from_f64(integer(i + turn)));
+        a.set_values(&values.collect::<Vec<_>>()).unwrap();
         let operands = [("A", (&a).into()), ("B", (&ones).into())];
         plan.run(&operands, c, &stream).unwrap();
         plan.run(&operands, c, &stream).unwrap();
@@ -233,14 +216,8 @@ fn by_tiles<T: Scalar>(context: &Context, (pattern, row): (CsrPattern, &'static 
         let values = own.values_mut().iter_mut().enumerate();
         values.for_each(|(i, v)| *v = T::from_f64(integer(i + turn)));
         let wanted = product(&own, true, n, |k, j| integer(k * 3 + j));
-        for (i, (x, wanted)) in c
-            .to_dense()
-            .unwrap()
-            .values()
-            .iter()
-            .zip(wanted)
-            .enumerate()
-        {
+        let found = c.to_dense().unwrap();
+        for (i, (x, wanted)) in found.values().iter().zip(wanted).enumerate() {
             let what = (row.name, turn, i / n, i % n);
             assert_eq!(*x, T::from_f64(wanted), "{what:?}");
         }
@@ -324,9 +301,8 @@ fn nan_reaches_its_rows_alone() {
             1.0
         }
     };
-    let b = gpu
-        .upload_dense(&Dense::from_fn([items, 4, n], value).unwrap())
-        .unwrap();
+    let b = Dense::from_fn([items, 4, n], value).unwrap();
+    let b = gpu.upload_dense(&b).unwrap();
     let text = "C[z,m,n] = A[k,m] * B[z,k,n]";
     let owns = |m: usize| csr.pattern().columns()[csr.pattern().row(2)].contains(&(m as u32));
     let permuted = rows("f32").filter(|row| row.walk == WalkKind::Permuted);
@@ -336,14 +312,7 @@ fn nan_reaches_its_rows_alone() {
             let a = AnySparse::from(csr.clone()).convert(format.parse().unwrap());
             let a = gpu.upload(a.unwrap()).unwrap();
             let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-            let plan = gpu
-                .plan(text)
-                .operands(&operands)
-                .options(&options)
-                .build()
-                .unwrap();
-            let mut c = gpu.zeros::<f32>(plan.out_shape()).unwrap();
-            finish(&gpu, |stream| plan.run(&operands, &mut c, stream));
+            let (plan, c) = plan_and_run(&gpu, text, &operands, &options);
             for (i, x) in c.to_dense().unwrap().values().iter().enumerate() {
                 let (z, m) = (i / n / 9, i / n % 9);
                 let what = (plan.variant(), format, z, m, i % n);
@@ -361,15 +330,10 @@ fn another_pattern_is_refused() {
         let pattern = CsrPattern::new(2, 3, vec![0, 1, 2], columns).unwrap();
         gpu.upload(matrix::<f32>(pattern)).unwrap()
     });
-    let b = gpu
-        .upload_dense(&Dense::from_fn([2, 4], |_| 1f32).unwrap())
-        .unwrap();
+    let b = upload_values(&gpu, &[2, 4], vec![1f32; 8]);
     let with = |a| [("A", Operand::Sparse(a)), ("B", (&b).into())];
-    let plan = gpu
-        .plan("C[m,n] = A[k,m] * B[k,n]")
-        .operands(&with(&a))
-        .build()
-        .unwrap();
+    let text = "C[m,n] = A[k,m] * B[k,n]";
+    let plan = gpu.plan(text).operands(&with(&a)).build().unwrap();
     let mut c = gpu.zeros::<f32>(plan.out_shape()).unwrap();
     let stream = gpu.stream().unwrap();
     plan.run(&with(&same), &mut c, &stream).unwrap();

@@ -1,8 +1,8 @@
 //! Products at entries of any number of matrices, planned: exact on integers, through sparse outputs and through index
 //! arrays by hand.
 
-use crate::support::dense::upload;
-use crate::support::runs::finish;
+use crate::support::dense::{integers, upload};
+use crate::support::runs::{finish, sampled_plan_of};
 use crate::support::{Rng, gpu, on_gpu};
 use einsparse::formats::{AnySparse, Coo, Dense, Format, PAD, bf16, f16};
 use einsparse::{Context, Error, Operand, Scalar};
@@ -37,12 +37,7 @@ fn sampled<T: Scalar>(
         .collect();
     let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("P", (&p).into())];
     operands.extend(on.iter().map(|(name, d)| (*name, d.into())));
-    let plan = context
-        .plan(text)
-        .operands(&operands)
-        .sparse_output(&s)
-        .build()
-        .unwrap_or_else(|error| panic!("{text}: {error}"));
+    let plan = sampled_plan_of(context, text, &operands, &s);
     finish(context, |stream| plan.run(&operands, &mut s, stream));
     (
         plan.variant().to_owned(),
@@ -51,8 +46,7 @@ fn sampled<T: Scalar>(
 }
 
 fn products<T: Scalar>(gpu: &Context) {
-    let matrix =
-        |m: usize, n: usize| Dense::new([m, n], Rng((m + n) as u64).integers(m * n)).unwrap();
+    let matrix = |m: usize, n: usize| integers(&[m, n], (m + n) as u64);
     let (flat, deep) = (entries::<T>(&[40, 30], 300), entries::<T>(&[9, 12, 7], 200));
     let csr = flat.convert(Format::Csr).unwrap();
     for n in [1, 8, 33, 64, 128] {
@@ -109,8 +103,8 @@ fn sampled_products_of_three_matrices_have_kernels() {
 fn by_hand<T: Scalar>(gpu: &Context) {
     for n in [8, 64, 128] {
         let (i, j) = ([0u32, 2, 1, 1, 3, 3, 0], [4u32, 0, 3, 2, 2, 1, 1]);
-        let x = Dense::new([4, n], Rng(1).integers::<T>(4 * n)).unwrap();
-        let y = Dense::new([5, n], Rng(2).integers::<T>(5 * n)).unwrap();
+        let x = integers::<T>(&[4, n], 1);
+        let y = integers::<T>(&[5, n], 2);
         let run = |context: &Context| {
             let [x, y] = upload(context, [&x, &y]);
             let operands: Vec<(&str, Operand<'_, T>)> = vec![
@@ -146,8 +140,8 @@ fn products_of_two_rows_at_entries_by_hand() {
 fn arrays_by_hand_are_checked() {
     let Some(gpu) = gpu() else { return };
     let (i, mut j) = ([0u32, 2, 1, 1, 3], [4u32, 0, PAD, 2, 2]);
-    let x = Dense::new([4, 8], Rng(1).integers::<f32>(32)).unwrap();
-    let y = Dense::new([5, 8], Rng(2).integers::<f32>(40)).unwrap();
+    let x = integers::<f32>(&[4, 8], 1);
+    let y = integers::<f32>(&[5, 8], 2);
     let run = |context: &Context, text: &str, j: &[u32]| {
         let [x, y] = upload(context, [&x, &y]);
         let operands: Vec<(&str, Operand<'_, f32>)> = vec![

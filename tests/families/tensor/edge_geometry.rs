@@ -1,6 +1,7 @@
 //! The geometry of edges: harmonics that couple as Clebsch and Gordan say, radial functions written out, gradients
 //! against finite differences; the GPU against the CPU.
 
+use crate::support::dense::strided;
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu};
 use einsparse::formats::Dense;
@@ -82,8 +83,7 @@ impl Case {
         let upload = |shape: [usize; 2], data: &[f64]| -> Tensor<T> {
             let values = data.iter().map(|&x| T::from_f64(x)).collect();
             let dense = Dense::new(shape, values).unwrap();
-            ctx.upload_strided(&dense, shape[1] + gap, T::from_f64(f64::NAN))
-                .unwrap()
+            strided(ctx, &dense, shape[1] + gap, T::from_f64(f64::NAN))
         };
         let doubles = |data: &[f64]| {
             let dense = Dense::new([self.atoms, 3], data.to_vec()).unwrap();
@@ -257,39 +257,25 @@ fn what_is_no_geometry_is_refused() {
         EdgeGeometry::<f32>::new(&cpu, edges, cell, &options)
     };
     let options = GeometryOptions::default;
+    let with = |options| made(&[1, 0], [2, 2], None, options);
     assert!(made(&[1, 0], [2, 2], None, options()).is_ok());
     for wrong in [
         made(&[1], [2, 2], None, options()),
         made(&[1, 2], [2, 2], None, options()),
         made(&[1, 0], [2, 3], None, options()),
         made(&[1, 0], [2, 2], Some(&[[0; 3]]), options()),
-        made(
-            &[1, 0],
-            [2, 2],
-            None,
-            GeometryOptions {
-                cutoff: 0.0,
-                ..options()
-            },
-        ),
-        made(
-            &[1, 0],
-            [2, 2],
-            None,
-            GeometryOptions {
-                degree: 4,
-                ..options()
-            },
-        ),
-        made(
-            &[1, 0],
-            [2, 2],
-            None,
-            GeometryOptions {
-                exponent: 0,
-                ..options()
-            },
-        ),
+        with(GeometryOptions {
+            cutoff: 0.0,
+            ..options()
+        }),
+        with(GeometryOptions {
+            degree: 4,
+            ..options()
+        }),
+        with(GeometryOptions {
+            exponent: 0,
+            ..options()
+        }),
     ] {
         assert!(matches!(wrong, Err(Error::Operand { .. })), "{wrong:?}");
     }

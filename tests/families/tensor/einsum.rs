@@ -7,7 +7,7 @@ use einsparse::formats::{AnySparse, Dense, bf16, f16};
 use einsparse::registry::{Scalar, kernels};
 use einsparse::{Context, Operand, SparseTensor, Tensor};
 
-use crate::random::draw::{self, Draw};
+use crate::random::draw::Draw;
 use crate::random::{first_difference, seeds};
 use crate::support;
 
@@ -23,7 +23,12 @@ fn on_the_gpu<T: Scalar>(context: &Context, draw: &Draw) -> Vec<&'static str> {
     let dense: Vec<(&str, Tensor<T>)> = draw
         .dense
         .iter()
-        .map(|(n, d)| (n.as_str(), context.upload_dense(&draw::cast(d)).unwrap()))
+        .map(|(n, d)| {
+            (
+                n.as_str(),
+                context.upload_dense(&d.map(T::from_f64)).unwrap(),
+            )
+        })
         .collect();
     let start: Vec<T> = draw.start.iter().map(|v| T::from_f64(*v)).collect();
     let start = Dense::new(draw.shape.clone(), start).unwrap();
@@ -39,7 +44,7 @@ fn on_the_gpu<T: Scalar>(context: &Context, draw: &Draw) -> Vec<&'static str> {
     let cpu = cpu_choice::<T>(draw);
     let stream = context.stream().unwrap();
     for name in &cpu {
-        let options = named(name);
+        let options = named(*name);
         let plan = context
             .plan(&draw.text)
             .operands(&planned)
@@ -69,7 +74,7 @@ fn cpu_choice<T: Scalar>(draw: &Draw) -> Vec<&'static str> {
     let dense: Vec<(&str, Dense<T>)> = draw
         .dense
         .iter()
-        .map(|(n, d)| (n.as_str(), draw::cast(d)))
+        .map(|(n, d)| (n.as_str(), d.map(T::from_f64)))
         .collect();
     let start = Dense::from_fn(draw.shape.clone(), |_| T::ZERO).unwrap();
     let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::new();

@@ -3,6 +3,7 @@
 
 use super::tensor_product::{compare, spread};
 use crate::support::dense::wide;
+use crate::support::runs::finish;
 use crate::support::{GUARD, Rng, gpu, small};
 use einsparse::formats::generate::clebsch_gordan;
 use einsparse::ops::{
@@ -253,11 +254,9 @@ fn infinities_stay_where_they_belong() {
             [0, 1, 2].map(|of| spread::<f32>(ctx, &case.shapes[of], &case.data[of], (0, 0.0)));
         let [x, y, w] = &all;
         let mut out = ctx.zeros::<f32>(layer.out_shape()).unwrap();
-        let stream = ctx.stream().unwrap();
-        layer
-            .forward(Factors { x, y, w: Some(w) }, &mut out, &stream)
-            .unwrap();
-        stream.synchronize().unwrap();
+        finish(ctx, |stream| {
+            layer.forward(Factors { x, y, w: Some(w) }, &mut out, stream)
+        });
         for (at, value) in wide(&out).into_iter().enumerate() {
             let (receiver, channel) = (at / 40 / couplings.rows(), at % 40);
             let may = receiver == 1 && channel == 7;

@@ -2,7 +2,7 @@
 
 mod largest;
 
-use crate::support::dense::upload;
+use crate::support::dense::{integers, poisoned, upload, upload_values};
 use crate::support::runs::{finish, plan_and_run};
 use crate::support::{Rng, gpu, on_both, on_gpu, spread};
 use einsparse::formats::{AnySparse, Coo, Csr, Dense, Format, bf16, f16};
@@ -54,13 +54,12 @@ fn messages<T: Scalar>(context: &Context) {
     .map(|format| AnySparse::from(csr.clone()).convert(format).unwrap())
     .into();
     for n in [1, 32, 128] {
-        let x = Dense::new([320, n], Rng(n as u64).integers::<T>(320 * n)).unwrap();
+        let x = integers::<T>(&[320, n], n as u64);
         let on = context.upload_dense(&x).unwrap();
         for aggregate in [Aggregate::Sum, Aggregate::Mean, Aggregate::Max] {
             for graph in &all {
                 let layer = MessagePassing::new(context, graph.clone(), n, aggregate).unwrap();
-                let start = Dense::new([9, n], vec![T::from_f64(f64::NAN); 9 * n]).unwrap();
-                let mut y = context.upload_dense(&start).unwrap();
+                let mut y = poisoned::<T>(context, &[9, n]);
                 for _ in 0..2 {
                     finish(context, |stream| layer.forward(&on, &mut y, stream));
                     let wanted = aggregated(&csr, &x, aggregate).into_iter().map(T::from_f64);
@@ -91,8 +90,8 @@ fn gradients(context: &Context) {
     let stream = context.stream().unwrap();
     for aggregate in [Aggregate::Sum, Aggregate::Mean] {
         let layer = MessagePassing::new(context, csr.clone(), 4, aggregate).unwrap();
-        let dy = Dense::new([9, 4], Rng(3).integers::<f32>(36)).unwrap();
-        let x = Dense::new([320, 4], Rng(4).integers::<f32>(1280)).unwrap();
+        let dy = integers::<f32>(&[9, 4], 3);
+        let x = integers::<f32>(&[320, 4], 4);
         let [mut y, mut dx] = [
             context.zeros(&[9, 4]).unwrap(),
             context.zeros(&[320, 4]).unwrap(),
@@ -118,9 +117,7 @@ fn gradients(context: &Context) {
     let layer = MessagePassing::new(context, csr.clone(), 4, Aggregate::Max).unwrap();
     let mut x = vec![1.0f32; 1280];
     x[4 * csr.pattern().columns()[csr.pattern().row(4).start] as usize] = f32::NAN;
-    let x = context
-        .upload_dense(&Dense::new([320, 4], x).unwrap())
-        .unwrap();
+    let x = upload_values(context, &[320, 4], x);
     let mut y = context.zeros(&[9, 4]).unwrap();
     layer.forward(&x, &mut y, &stream).unwrap();
     stream.synchronize().unwrap();
@@ -149,7 +146,7 @@ fn new_weights_of_a_mean_are_divided_too() {
     let mut layer = MessagePassing::new(&cpu, csr.clone(), 2, Aggregate::Mean).unwrap();
     let doubled: Vec<f64> = csr.values().iter().map(|v| 2.0 * v).collect();
     layer.set_weights(&doubled).unwrap();
-    let x = Dense::new([320, 2], Rng(9).integers::<f64>(640)).unwrap();
+    let x = integers::<f64>(&[320, 2], 9);
     let mut y = cpu.zeros(&[9, 2]).unwrap();
     let stream = cpu.stream().unwrap();
     layer
@@ -187,7 +184,7 @@ fn sampled<T: Scalar>(context: &Context) {
             for n in [1, 8, 32, 129] {
                 let factors: Vec<Dense<T>> = shape
                     .iter()
-                    .map(|&m| Dense::new([m, n], Rng((m + n) as u64).integers(m * n)).unwrap())
+                    .map(|&m| integers(&[m, n], (m + n) as u64))
                     .collect();
                 let mut wanted = t.clone();
                 let entries = t.entries();
@@ -243,8 +240,7 @@ fn three_factors_go_pair_by_pair() {
     let text = "Y[m,n] = A[m,k] * B[k,l] * C[l,n]";
     let (k, l, n) = (320, 64, 128);
     let csr = graph::<f32>();
-    let dense =
-        |m: usize, n: usize| Dense::new([m, n], Rng(m as u64).integers::<f32>(m * n)).unwrap();
+    let dense = |m: usize, n: usize| integers::<f32>(&[m, n], m as u64);
     let (b, c) = (dense(k, l), dense(l, n));
     let run = |context: &Context| {
         let a = context.upload(&csr).unwrap();

@@ -1,13 +1,15 @@
 //! Family `mttkrp`: every row of the table, exact on integers, over orders, formats, kept axes and modes; fibres; the
 //! largest product.
 
-use crate::support::runs::finish;
+use crate::support::dense::{integers, strided};
+use crate::support::rows::named;
+use crate::support::runs::{finish, plan_of};
 use crate::support::{GUARD, Rng, on_both, on_gpu, small};
 use einsparse::formats::reference::{Factor, einsum};
 use einsparse::formats::{AnySparse, Coo, Dense, Format, bf16, f16};
 use einsparse::kernels::families::{REDUCE_SUM, rows_step};
 use einsparse::registry::{Dtype, Operation, Row, kernels};
-use einsparse::{Context, Operand, Options, Scalar, ops};
+use einsparse::{Context, Operand, Scalar, ops};
 
 /// A tensor whose first axis has a row with everything, rows with little and rows with nothing.
 fn tensor<T: Scalar>(shape: &[usize], entries: usize) -> Coo<T> {
@@ -34,7 +36,7 @@ fn tensor<T: Scalar>(shape: &[usize], entries: usize) -> Coo<T> {
 }
 
 fn matrix<T: Scalar>(rows: usize, n: usize, seed: u64) -> Dense<T> {
-    Dense::new([rows, n], Rng(seed).integers(rows * n)).unwrap()
+    integers(&[rows, n], seed)
 }
 
 const AXES: [&str; 4] = ["i", "j", "k", "l"];
@@ -59,13 +61,7 @@ fn case<T: Scalar>(
     let mut extents = t.shape().to_vec();
     extents.push(factors[0].shape()[1]);
     let entries = t.entries();
-    let wide: Vec<Dense<f64>> = factors
-        .iter()
-        .map(|f| {
-            let values = f.values().iter().map(|v| v.to_f64()).collect();
-            Dense::new(f.shape().to_vec(), values).unwrap()
-        })
-        .collect();
+    let wide: Vec<Dense<f64>> = factors.iter().map(|f| f.map(T::to_f64)).collect();
     let all: Vec<usize> = (0..order).collect();
     let places: Vec<[usize; 2]> = of.iter().map(|&axis| [axis, order]).collect();
     let mut terms: Vec<(&[usize], Factor<'_>)> = vec![(&all, Factor::Sparse(&entries))];
@@ -96,11 +92,7 @@ fn run<T: Scalar>(
     let (text, wanted) = case(t, kept, of, &factors);
     let there = context.upload(t).unwrap();
     let nan = T::from_f64(f64::NAN);
-    let strided = |f: &Dense<T>| {
-        context
-            .upload_strided(f, n.next_multiple_of(8) + 8, nan)
-            .unwrap()
-    };
+    let strided = |f: &Dense<T>| strided(context, f, n.next_multiple_of(8) + 8, nan);
     let on: Vec<_> = factors.iter().map(strided).collect();
     let names: Vec<String> = (0..of.len()).map(|f| format!("F{f}")).collect();
     for accumulate in [false, true] {
@@ -121,16 +113,7 @@ fn run<T: Scalar>(
                 .map(String::as_str)
                 .zip(on.iter().map(Operand::from)),
         );
-        let options = Options {
-            variant: row.map(|row| row.name.to_owned()),
-            ..Options::default()
-        };
-        let plan = context
-            .plan(&text)
-            .operands(&operands)
-            .options(&options)
-            .build()
-            .unwrap();
+        let plan = plan_of(context, &text, &operands, &named(row.map(|row| row.name)));
         for _ in 0..2 {
             let leading = n.next_multiple_of(8) + 16;
             let mut out = context.upload_strided(&start, leading, guard).unwrap();

@@ -5,7 +5,7 @@ mod case;
 mod rotations;
 mod structure;
 
-use crate::support::dense::wide;
+use crate::support::dense::{strided, wide};
 use crate::support::{GUARD, Rng, gpu, small};
 use case::{Case, widths};
 use einsparse::formats::{Dense, bf16, f16};
@@ -38,8 +38,7 @@ pub(super) fn spread<T: Scalar>(
     let values = data.iter().map(|&v| T::from_f64(v)).collect();
     let dense = Dense::new(shape, values).unwrap();
     let leading = shape.last().unwrap_or(&1) + gap;
-    ctx.upload_strided(&dense, leading, T::from_f64(between))
-        .unwrap()
+    strided(ctx, &dense, leading, T::from_f64(between))
 }
 
 /// X, Y, W and G in a context, the last two of one element where there are none; NaN between their rows.

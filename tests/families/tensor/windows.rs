@@ -5,8 +5,8 @@ use einsparse::dynamic::{Dynamic, SparsityHint};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::{Determinism, Graph, Operand, Options, Plan, Scalar, einsum};
 
-use crate::support::dense::upload;
-use crate::support::runs::{finish, plan_and_run};
+use crate::support::dense::{nan, upload};
+use crate::support::runs::{finish, plan_and_run, sampled_plan_of};
 use crate::support::{by_loops, full_where_stored, gpu, gpu_alone, whole, windows_agree};
 
 /// The general kernels take what stands at four axes.
@@ -47,8 +47,7 @@ fn captured_windows_are_replayed_with_new_values() {
     for seed in [50, 60, 70] {
         let values = whole(&A, seed);
         a.write(&values.map(|x| x as f32)).unwrap();
-        c.write(&Dense::from_fn([2, 4, 8, 16], |_| f32::NAN).unwrap())
-            .unwrap();
+        c.write(&nan(&[2, 4, 8, 16])).unwrap();
         // SAFETY: operands, output and plan live past the wait below.
         unsafe { graph.launch(stream.raw()) }.unwrap();
         stream.synchronize().unwrap();
@@ -90,12 +89,7 @@ fn sparse_operands_stand_beside_sums() {
     let text = "S[x,f] = A[x+2*i,n] * B[i,n,f]";
     let [on_a, on_b] = upload(&gpu, [&a, &b]);
     let operands: [(&str, Operand<'_, f64>); 2] = [("A", (&on_a).into()), ("B", (&on_b).into())];
-    let plan = gpu
-        .plan(text)
-        .operands(&operands)
-        .sparse_output(&out)
-        .build()
-        .unwrap();
+    let plan = sampled_plan_of(&gpu, text, &operands, &out);
     finish(&gpu, |stream| plan.run(&operands, &mut out, stream));
     let full = by_loops(text, &[("S", dense.clone()), ("A", a), ("B", b)]);
     full_where_stored(text, &out, &dense, &full);

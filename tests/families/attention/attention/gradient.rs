@@ -3,25 +3,22 @@
 
 use super::case::Case;
 use super::{plain, uneven};
+use crate::support::dense::{nan, strided, upload};
+use crate::support::runs::finish;
 use crate::support::{fill_blocks, on_gpu, spread};
 use einsparse::formats::{CsrPattern, Dense, bf16, f16};
 use einsparse::ops::{AttentionGradient, AttentionOptions, SparseAttention};
 use einsparse::registry::Scalar;
 use einsparse::{Context, Tensor};
 
-fn in_f64<T: Scalar>(dense: &Dense<T>) -> Dense<f64> {
-    let values = dense.values().iter().map(|x| x.to_f64()).collect();
-    Dense::new(dense.shape().to_vec(), values).unwrap()
-}
-
 /// The same operands in f64.
 fn exact<T: Scalar>(case: &Case<T>) -> Case<f64> {
     Case {
         patterns: case.patterns.clone(),
         options: case.options.clone(),
-        q: in_f64(&case.q),
-        k: in_f64(&case.k),
-        v: in_f64(&case.v),
+        q: case.q.map(T::to_f64),
+        k: case.k.map(T::to_f64),
+        v: case.v.map(T::to_f64),
     }
 }
 
@@ -35,17 +32,10 @@ fn gradients<T: Scalar>(
     let masks = case.masks(context, format);
     let masks: Vec<_> = masks.iter().collect();
     let mut gradient = AttentionGradient::new(context, &masks, &case.options).unwrap();
-    let upload = |dense: &Dense<T>| context.upload_dense(dense).unwrap();
-    let q = upload(&case.q);
-    let k = upload(&case.k);
-    let v = upload(&case.v);
-    let from = upload(upstream);
+    let [q, k, v, from] = upload(context, [&case.q, &case.k, &case.v, upstream]);
     let poisoned = |like: &Tensor<T>| {
-        let nan = Dense::from_fn(like.shape().to_vec(), |_| T::from_f64(f64::NAN)).unwrap();
         let leading = like.leading() + 8;
-        context
-            .upload_strided(&nan, leading, T::from_f64(7.0))
-            .unwrap()
+        strided(context, &nan(like.shape()), leading, T::from_f64(7.0))
     };
     let [mut dq, mut dk, mut dv] = [poisoned(&q), poisoned(&k), poisoned(&v)];
     let stream = context.stream().unwrap();
@@ -86,18 +76,15 @@ fn gradients_in_rows<T: Scalar>(
         });
         Dense::new([m, columns.len() * d], rows.collect()).unwrap()
     };
-    let nan = T::from_f64(f64::NAN);
     let upload = |dense: &Dense<T>| {
         let leading = dense.shape()[1] + 8;
-        context.upload_strided(dense, leading, nan).unwrap()
+        strided(context, dense, leading, T::from_f64(f64::NAN))
     };
     let (qkv, from) = (upload(&beside(&all)), upload(&beside(&[upstream])));
-    let mut out = upload(&Dense::from_fn(qkv.shape().to_vec(), |_| nan).unwrap());
-    let stream = context.stream().unwrap();
-    gradient
-        .backward_in_rows(&qkv, &from, &mut out, &stream)
-        .unwrap();
-    stream.synchronize().unwrap();
+    let mut out = upload(&nan(qkv.shape()));
+    finish(context, |stream| {
+        gradient.backward_in_rows(&qkv, &from, &mut out, stream)
+    });
     let out = out.to_dense().unwrap();
     let width = out.shape()[1];
     let mut first = 0;
@@ -133,7 +120,7 @@ fn gradients_are_those_of_finite_differences() {
     let stream = context.stream().unwrap();
     let operands = [&case.q, &case.k, &case.v];
     let loss = |operands: [&Dense<f64>; 3]| -> f64 {
-        let [q, k, v] = operands.map(|dense| context.upload_dense(dense).unwrap());
+        let [q, k, v] = upload(&context, operands);
         let mut out = context.zeros::<f64>(q.shape()).unwrap();
         attention
             .forward([&q, &k, &v], &mut out, None, &stream)
@@ -172,7 +159,7 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str) {
         let in_rows = gradients_in_rows(context, case, format, &from);
         assert!(found == in_rows, "{:?}, in rows", case.options);
     }
-    let wanted = gradients(&Context::cpu(), &exact(case), format, &in_f64(&from));
+    let wanted = gradients(&Context::cpu(), &exact(case), format, &from.map(T::to_f64));
     let bound = match T::NAME {
         "bf16" => 0.5f64.powi(5),
         "f16" => 0.5f64.powi(8),
@@ -278,9 +265,8 @@ fn what_does_not_fit_is_refused() {
     let error = AttentionGradient::new(&cpu, &[&masks[0]], &bad).unwrap_err();
     assert!(error.to_string().contains("-1, not above 0"), "{error}");
     let mut gradient = AttentionGradient::new(&cpu, &[&masks[0]], &case.options).unwrap();
-    let upload = |dense: &Dense<f32>| cpu.upload_dense(dense).unwrap();
-    let (q, k, v) = (upload(&case.q), upload(&case.k), upload(&case.v));
-    let (mut dq, mut dk) = (upload(&case.q), upload(&case.k));
+    let [q, k, v] = upload(&cpu, [&case.q, &case.k, &case.v]);
+    let [mut dq, mut dk] = upload(&cpu, [&case.q, &case.k]);
     let mut short = cpu.zeros(&[2, 4, 3]).unwrap();
     let stream = cpu.stream().unwrap();
     let error = gradient

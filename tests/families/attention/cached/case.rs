@@ -1,6 +1,7 @@
 //! Operands of an attention over a cache on the host, and what must come out.
 
 use crate::support::Rng;
+use crate::support::dense::{nan, strided};
 use crate::support::runs::finish;
 use einsparse::formats::Dense;
 use einsparse::ops::{AttentionOptions, CachedAttention};
@@ -125,16 +126,12 @@ impl<T: Scalar> Case<T> {
 
     pub fn upload(&self, context: &Context) -> There<T> {
         let gap = T::from_f64(f64::NAN);
-        let strided = |dense: &Dense<T>| {
-            let leading = self.shape.dim + 8;
-            context.upload_strided(dense, leading, gap).unwrap()
-        };
-        let poison = Dense::from_fn(self.q.shape().to_vec(), |_| gap).unwrap();
+        let strided = |dense: &Dense<T>| strided(context, dense, self.shape.dim + 8, gap);
         There {
             q: strided(&self.q),
             cache: [strided(&self.k), strided(&self.v)],
             fresh: self.fresh.each_ref().map(strided),
-            out: strided(&poison),
+            out: strided(&nan(self.q.shape())),
         }
     }
 

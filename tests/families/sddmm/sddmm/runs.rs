@@ -3,6 +3,7 @@
 use super::{COLUMNS, Case, GAP, LENS};
 use crate::support::dense::upload;
 use crate::support::rows::named;
+use crate::support::runs::sampled_plan_of;
 use crate::support::{gpu, gpu_alone, spread};
 use einsparse::formats::{Csr, Dense, f16};
 use einsparse::raw::RawSddmm;
@@ -15,12 +16,7 @@ fn raw_addresses_write_the_values_and_nothing_around_them() {
     let [x, y] = upload(&gpu, [&case.x, &case.y]);
     let s = gpu.upload(&case.s).unwrap();
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
-    let plan = gpu
-        .plan("S[m,n] = X[m,k] * Y[n,k]")
-        .operands(&operands)
-        .sparse_output(&s)
-        .build()
-        .unwrap();
+    let plan = sampled_plan_of(&gpu, "S[m,n] = X[m,k] * Y[n,k]", &operands, &s);
     let entries = case.s.values().len();
     let guarded = Dense::new([entries + 2 * GAP], vec![77.0f32; entries + 2 * GAP]).unwrap();
     let out = gpu.upload_dense(&guarded).unwrap();
@@ -68,12 +64,7 @@ fn a_captured_run_is_replayed() {
     let [x, y] = upload(&gpu, [&case.x, &case.y]);
     let mut s = gpu.upload(&case.s).unwrap();
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
-    let plan = gpu
-        .plan("S[m,n] += X[m,k] * Y[n,k]")
-        .operands(&operands)
-        .sparse_output(&s)
-        .build()
-        .unwrap();
+    let plan = sampled_plan_of(&gpu, "S[m,n] += X[m,k] * Y[n,k]", &operands, &s);
     let stream = gpu.stream().unwrap();
     let mut graph = Graph::capture(stream.raw(), |_| plan.run(&operands, &mut s, &stream)).unwrap();
     for _ in 0..2 {

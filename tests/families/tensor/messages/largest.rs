@@ -1,7 +1,7 @@
 //! The gradient of the largest message: exact on integers with ties, against differences of the forward run.
 
 use super::graph;
-use crate::support::dense::{poisoned, upload, wide};
+use crate::support::dense::{integers, poisoned, upload, wide};
 use crate::support::{Rng, gpu, on_both, on_cpu, on_gpu};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16};
 use einsparse::ops::{Aggregate, MessagePassing};
@@ -92,8 +92,8 @@ fn exact_on<T: Scalar>(context: &Context, csr: Csr<T>) {
         },
     ];
     for n in [1, 7, 32, 100] {
-        let x = Dense::new([sources, n], Rng(n as u64).integers::<T>(sources * n)).unwrap();
-        let dy = Dense::new([targets, n], Rng(7).integers::<T>(targets * n)).unwrap();
+        let x = integers::<T>(&[sources, n], n as u64);
+        let dy = integers::<T>(&[targets, n], 7);
         for format in formats {
             let graph = AnySparse::from(csr.clone()).convert(format).unwrap();
             let [_, dx, da] = run(context, &graph, [&x, &dy]);
