@@ -1,9 +1,9 @@
 //! Experts: routing with numbers that name none, products and gradients by what was routed, whole layers with their
 //! gradients.
 
-use einsparse::dynamic::{Gate, GroupedGemm, GroupedOptions, Routing};
+use einsparse::dynamic::{Gate, GroupedGemm, GroupedOptions, Matrices, Routing};
 use einsparse::einsum::Activation;
-use einsparse::formats::Dense;
+use einsparse::formats::{Dense, E4m3, SCALE_BLOCK};
 use einsparse::nn::{Moe, MoeGradients, MoeOptions};
 use einsparse::{Scalar, Tensor};
 
@@ -95,6 +95,27 @@ fn stack<T: Scalar>(
     )
 }
 
+/// A stack as e4m3 with scales, and what it stands for.
+fn scaled_stack(
+    t: &mut Trial<'_>,
+    choices: (&Given<i32>, usize),
+    matrix: [usize; 2],
+) -> (Given<E4m3>, Given<f32>, Vec<f64>) {
+    let codes = stack::<E4m3>(t, choices, matrix);
+    let [down, across] = matrix.map(|extent| extent.div_ceil(SCALE_BLOCK));
+    let scales = t.given::<f32>("scales", &[choices.1, down, across], |t, _| {
+        t.one(&[0.5, 1.0, 2.0, -1.0])
+    });
+    let value = |(i, code): (usize, &f64)| {
+        let (line, column) = (i / matrix[1], i % matrix[1]);
+        let [expert, row] = [line / matrix[0], line % matrix[0]];
+        let block = (expert * down + row / SCALE_BLOCK) * across + column / SCALE_BLOCK;
+        code * scales.values[block]
+    };
+    let values = codes.values.iter().enumerate().map(value).collect();
+    (codes, scales, values)
+}
+
 /// Rows of A: of tokens or of slots, NaN where no expert reads them.
 fn rows_of<T: Scalar>(
     t: &mut Trial<'_>,
@@ -141,6 +162,19 @@ pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         },
         false => options,
     };
+    let options = match options.transposed && t.once_in(3) {
+        // Most of them fit.
+        true if !t.once_in(8) => GroupedOptions {
+            k: options.k.next_multiple_of(16),
+            n: match is_gated {
+                true => options.n.next_multiple_of(SCALE_BLOCK),
+                false => options.n,
+            },
+            scaled: true,
+            ..options
+        },
+        scaled => GroupedOptions { scaled, ..options },
+    };
     let GroupedOptions { k, n, .. } = options;
     let wide = if is_gated { 2 * n } else { n };
     let product = t.made(GroupedGemm::<T>::new(&routing, &options))?;
@@ -150,7 +184,16 @@ pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     } else {
         [k, wide]
     };
-    let w = stack::<T>(t, (&choices, experts), matrix);
+    let (plain, scaled, values);
+    let w = if options.scaled {
+        let (codes, scales, stand_for) = scaled_stack(t, (&choices, experts), matrix);
+        (scaled, values) = ((codes, scales), stand_for);
+        Matrices::Scaled(&scaled.0.there, &scaled.1.there)
+    } else {
+        plain = stack::<T>(t, (&choices, experts), matrix);
+        values = plain.values;
+        Matrices::Plain(&plain.there)
+    };
     let weights = t.once_in(2).then(|| {
         t.given::<f32>("weights", &[tokens, top], |t, i| {
             match named(choices.values[i], experts) {
@@ -164,7 +207,7 @@ pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let by = other.as_ref().unwrap_or(&routing);
     let weighted = weights.as_ref().map(|w| &w.there);
     t.run(&mut c, |c, stream| {
-        product.forward(by, &a.there, &w.there, weighted, c, stream)
+        product.forward(by, &a.there, w, weighted, c, stream)
     })?;
     // Rows of no expert are zero where they are scattered, and else stay as they are.
     let start = if options.scatter { 0.0 } else { f64::NAN };
@@ -180,8 +223,8 @@ pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         let weight = weights.as_ref().map_or(1.0, |w| w.values[choice]);
         let sum = |j: usize| -> f64 {
             let at = |i: usize| match options.transposed {
-                true => w.values[(expert * wide + j) * k + i],
-                false => w.values[(expert * k + i) * wide + j],
+                true => values[(expert * wide + j) * k + i],
+                false => values[(expert * k + i) * wide + j],
             };
             (0..k).map(|i| a.values[row * k + i] * at(i)).sum()
         };
