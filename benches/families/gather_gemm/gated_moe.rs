@@ -104,7 +104,9 @@ impl Layer<'_> {
         for tokens in TOKENS {
             let options = MoeOptions { tokens, ..options };
             for zipf in [false, true] {
-                self.measure(options, zipf)?;
+                if self.bench.arguments.named(&self.workload(&options, zipf)) {
+                    self.measure(options, zipf)?;
+                }
             }
         }
         Ok(())
@@ -212,12 +214,17 @@ impl Layer<'_> {
         bench.add(row.note("other draws of the same law"))
     }
 
+    fn workload(&self, o: &MoeOptions, zipf: bool) -> String {
+        let law = if zipf { "zipf1" } else { "uniform" };
+        let stored = if o.scaled { "-e4m3" } else { "" };
+        format!("{}-t{}-{law}{stored}", self.name, o.tokens)
+    }
+
     /// What every row says.
     fn row(&self, o: &MoeOptions, zipf: bool, chosen: &[i32], times: &Times) -> Row {
         let met = (0..o.experts as i32).filter(|e| chosen.contains(e)).count();
-        let law = if zipf { "zipf1" } else { "uniform" };
-        let (stored, element) = if o.scaled { ("-e4m3", 1) } else { ("", 2) };
-        let workload = format!("{}-t{}-{law}{stored}", self.name, o.tokens);
+        let element = if o.scaled { 1 } else { 2 };
+        let workload = self.workload(o, zipf);
         let extents = [o.tokens, o.model, o.hidden];
         let row = Row::new(OP, workload, extents, chosen.len() * o.model, Dtype::Bf16);
         let flops = 6.0 * (chosen.len() * o.model * o.hidden) as f64;
