@@ -4,6 +4,7 @@
 use crate::bench::raw_spmm;
 use crate::families::convert::entries::{patterns, row, value, values};
 use crate::prelude::*;
+use einsparse::Weights;
 use einsparse::formats::{CsrPattern, convert, generate};
 use einsparse::registry::find;
 
@@ -95,7 +96,7 @@ fn wrong<T: Scalar>(a: &Csr<T>, transposed: bool, b: &[T], c: &[T]) -> Option<St
 fn product<T: Scalar>(
     bench: &Bench<'_>,
     row: Row,
-    (expression, variant): (&str, Option<&str>),
+    (expression, options): (&str, Options),
     csr: &Csr<T>,
     items: usize,
 ) -> Result<(Times, &'static str)> {
@@ -114,7 +115,7 @@ fn product<T: Scalar>(
         let plan = context
             .plan::<T>(expression)
             .operands(&operands)
-            .options(&forced(variant))
+            .options(&options)
             .build()?;
         context.synchronize()?;
         Ok(plan)
@@ -154,20 +155,26 @@ fn turned<T: Scalar>(bench: &Bench<'_>, name: &str, p: &CsrPattern, n: usize) ->
         n,
         ..row::<T>(OP, name, p).note(note)
     };
-    let plain = (SPMM, None);
-    let (as_is, taken) = product(bench, of("A", p), plain, &csr, 1)?;
+    let by_default = |expression| (expression, Options::default());
+    let (as_is, taken) = product(bench, of("A", p), by_default(SPMM), &csr, 1)?;
     let as_matrix = of("transpose as a matrix", other.pattern());
-    let (made, _) = product(bench, as_matrix, plain, &other, 1)?;
-    let (auto, by) = product(bench, of("transpose", p), (TURNED, None), &csr, 1)?;
+    let (made, _) = product(bench, as_matrix, by_default(SPMM), &other, 1)?;
+    let (auto, by) = product(bench, of("transpose", p), by_default(TURNED), &csr, 1)?;
+    let keeps = Options {
+        weights: Weights::Static,
+        ..Options::default()
+    };
+    let row = of("transpose, values that stay", p);
+    let (kept, _) = product(bench, row, (TURNED, keeps), &csr, 1)?;
     if bench.arguments.auto {
         return Ok(());
     }
     let mut in_place = Vec::new();
     for tile in IN_PLACE.map(|tile| tile.replace('*', &n.to_string())) {
-        let forced = format!("batched_permuted_{}_{tile}", T::DTYPE.name());
-        if find(&forced).is_some_and(|row| row.columns as usize <= n) {
+        let by_name = format!("batched_permuted_{}_{tile}", T::DTYPE.name());
+        if find(&by_name).is_some_and(|row| row.columns as usize <= n) {
             let row = of("transpose, values in place", p);
-            let (times, _) = product(bench, row, (TURNED, Some(&forced)), &csr, 1)?;
+            let (times, _) = product(bench, row, (TURNED, forced(Some(&by_name))), &csr, 1)?;
             in_place.push(format!("{tile} {:.3}", times.cold / as_is.cold));
         }
     }
@@ -175,16 +182,17 @@ fn turned<T: Scalar>(bench: &Bench<'_>, name: &str, p: &CsrPattern, n: usize) ->
     let mut ahead = f64::NAN;
     if taken.starts_with("spmm_csr") {
         let row = of("transpose, values ahead", p);
-        let (times, _) = product(bench, row, (TURNED, Some(taken)), &csr, 1)?;
+        let (times, _) = product(bench, row, (TURNED, forced(Some(taken))), &csr, 1)?;
         ahead = times.cold;
     }
     println!(
-        "{name} {} n {n}: A {:.1} us {taken}; transposed / plain cold {:.3} warm {:.3} {by}; over the made transpose \
-         cold {:.3}; ahead cold {:.3}; in place cold {}",
+        "{name} {} n {n}: A {:.1} us {taken}; transposed / plain cold {:.3} warm {:.3} {by}; values that stay \
+         cold {:.3}; over the made transpose cold {:.3}; ahead cold {:.3}; in place cold {}",
         T::DTYPE.name(),
         as_is.cold * 1e3,
         auto.cold / as_is.cold,
         auto.warm / as_is.warm,
+        kept.cold / as_is.cold,
         auto.cold / made.cold,
         ahead / as_is.cold,
         in_place.join(", ")
@@ -204,7 +212,8 @@ fn batch<T: Scalar>(bench: &Bench<'_>, p: &CsrPattern, items: usize) -> Result<(
     let name = format!("uniform-2048x2048-d0.05-x{items}");
     for expression in expressions {
         let row = row::<T>("spmm_batched", &name, p).note(format!("{items} of a batch"));
-        product(bench, Row { n: 64, ..row }, (expression, None), &csr, items)?;
+        let how = (expression, Options::default());
+        product(bench, Row { n: 64, ..row }, how, &csr, items)?;
     }
     Ok(())
 }

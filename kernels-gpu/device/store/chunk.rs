@@ -57,6 +57,8 @@ pub trait TypeOfC {
     fn row_bias(o: Output, row: u32) -> f32;
     /// Adds the bias of a chunk's columns, the lane's first of which is `column`.
     fn add_bias(o: Output, column: u32, x: &mut Chunk);
+    /// Adds what C holds to chunk `c`, read in pieces of 16 bytes.
+    fn add_old<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &mut Chunk);
     /// Stores chunk `c` in pieces of 16 bytes.
     fn store_pieces<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk);
     /// Stores all chunks in pieces of 16 bytes.
@@ -89,6 +91,17 @@ impl<E: Elem<Acc = f32>> TypeOfC for E {
                 unroll!(r < 2, { x[4 * j + ROWS[r] + i] += bias });
             });
         });
+    }
+
+    #[inline(always)]
+    fn add_old<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
+        if E::BYTES == 4 {
+            add_words::<E>(o, spot, c, x);
+        } else if ORDER & C_COLUMNS == 0 {
+            add_rows::<E>(o, spot, c, x);
+        } else {
+            add_columns::<E>(o, spot, c, x);
+        }
     }
 
     #[inline(always)]
@@ -272,6 +285,95 @@ fn store_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
         if inside {
             global::store_v4(at + j as u64 * 4 * o.ldc_bytes as u64, eight);
         }
+    });
+}
+
+/// What [`store_rows`] stores to, by the same way back: whole rows of 128 bytes, all on the way at once, and through
+/// shared memory to the lanes whose sums they are added to.
+#[inline(always)]
+fn add_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
+    let (lane, warp, [top, left]) = (spot.lane, spot.warp, spot.corner);
+    let smem = spot.smem + warp * 2048;
+    let own = frag::ldmatrix_x4(lane);
+    let row = top + warp * 16 + lane / 8;
+    let column = left + lane % 8 * 8 + c * 64;
+    let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 2;
+    let mut old = [[0; 4]; 4];
+    unroll!(j < 4, {
+        let inside = row + j as u32 * 4 < spot.m && column < o.n;
+        old[j] = global::load_own_v4(line + j as u64 * 4 * o.ldc_bytes as u64, inside);
+    });
+    warp::sync_lanes(u32::MAX);
+    unroll!(j < 4, {
+        put_back(smem, j as u32 * 4 + lane / 8, lane, old[j])
+    });
+    warp::sync_lanes(u32::MAX);
+    unroll!(j < 4, {
+        let place = frag::swizzle(own.0, 2 * j as u32 + own.1, PANEL_BYTES as u32);
+        add_words_of::<E>(x, j, matrix::ldmatrix_x4(smem + place));
+    });
+}
+
+/// The same for C as `[n, m]`, to what [`store_columns`] stores.
+#[inline(always)]
+fn add_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
+    let (lane, warp, smem, [top, left]) = (spot.lane, spot.warp, spot.smem, spot.corner);
+    let row = top + lane % 8 * 8;
+    let line = warp * 16 + lane / 8;
+    let column = left + line + c * 64;
+    let at = o.c + column as u64 * o.ldc_bytes as u64 + row as u64 * 2;
+    let mut old = [[0; 4]; 4];
+    unroll!(j < 4, {
+        let inside = row < spot.m && column + j as u32 * 4 < o.n;
+        old[j] = global::load_own_v4(at + j as u64 * 4 * o.ldc_bytes as u64, inside);
+    });
+    barrier::sync_named(1 + spot.group, 128);
+    unroll!(j < 4, { put_back(smem, line + j as u32 * 4, lane, old[j]) });
+    barrier::sync_named(1 + spot.group, 128);
+    unroll!(j < 4, {
+        let place = smem + transposed(lane, warp, j as u32);
+        add_words_of::<E>(x, j, matrix::ldmatrix_x4_trans(place));
+    });
+}
+
+/// The lane's 16 bytes of a row to where [`staged`] takes them from.
+#[inline(always)]
+fn put_back(smem: u32, row: u32, lane: u32, eight: [u32; 4]) {
+    copy::store_shared_v4(
+        smem + frag::swizzle(row, lane % 8, PANEL_BYTES as u32),
+        eight,
+    );
+}
+
+/// Adds the words of the columns from `16 j` on, as [`word`] has them.
+#[inline(always)]
+fn add_words_of<E: Elem<Acc = f32>>(x: &mut Chunk, j: usize, words: [u32; 4]) {
+    unroll!(w < 4, {
+        let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
+        let two = [words[w], 0, 0, 0];
+        x[k] += E::get(&two, 0);
+        x[k + 1] += E::get(&two, 1);
+    });
+}
+
+/// Adds what [`store_words`] stores to, a row of the lane at a time.
+#[inline(always)]
+fn add_words<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
+    let (down, right) = frag::accumulator(spot.lane, 0);
+    let column = spot.corner[1] + c * 64 + right;
+    unroll!(r < 2, {
+        let row = spot.corner[0] + spot.warp * 16 + down + r as u32 * 8;
+        let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 4;
+        let mut old = [[0; 4]; 8];
+        unroll!(j < 8, {
+            let inside = row < spot.m && column + (j as u32) * 8 < o.n;
+            old[j] = E::load_own::<2>(line + j as u64 * 32, inside);
+        });
+        unroll!(j < 8, {
+            let k = 4 * j + ROWS[r];
+            x[k] += E::get(&old[j], 0);
+            x[k + 1] += E::get(&old[j], 1);
+        });
     });
 }
 

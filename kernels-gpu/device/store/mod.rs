@@ -90,12 +90,8 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
         while c < CHUNKS as u32 {
             warp::stay_rolled();
             let spot = spot.rematerialize();
-            let x = Self::finished::<T>(o, spot, rows, c, acc);
-            if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
-                T::store_pieces::<ORDER>(o, spot, c, &x);
-            } else {
-                T::store_elements::<ORDER>(o, spot, c, &x);
-            }
+            let mut x = Self::finished::<T>(o, spot, rows, c, acc);
+            Self::add_and_store::<T>(o, spot, c, &mut x);
             c += 1;
         }
     }
@@ -116,12 +112,23 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
         unroll!(c < CHUNKS, most 4, {
             let spot = spot.rematerialize();
             chunk::activate::<T, 1>(o, spot, c as u32, &mut acc.0[c]);
-            if o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
-                T::store_pieces::<ORDER>(o, spot, c as u32, &acc.0[c]);
-            } else {
-                T::store_elements::<ORDER>(o, spot, c as u32, &acc.0[c]);
-            }
+            Self::add_and_store::<T>(o, spot, c as u32, &mut acc.0[c]);
         });
+    }
+
+    /// A finished chunk to C, or added to it: in pieces of 16 bytes where C allows those, but for what a gate is to
+    /// stand between.
+    #[inline(always)]
+    fn add_and_store<T: TypeOfC>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
+        let add = o.flags & FLAG_ACCUMULATE != 0;
+        if o.flags & FLAG_VECTORS == 0 || add && o.flags & FLAG_GATE != 0 {
+            T::store_elements::<ORDER>(o, spot, c, x);
+            return;
+        }
+        if add {
+            T::add_old::<ORDER>(o, spot, c, x);
+        }
+        T::store_pieces::<ORDER>(o, spot, c, x);
     }
 
     /// Chunk `c` after the epilogue. The multiplication by the scalar is the copy to the registers of the loop.

@@ -66,6 +66,11 @@ impl TypeOfC for Named {
     }
 
     #[inline(always)]
+    fn add_old<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
+        named!(o.flags, E => E::add_old::<ORDER>(o, spot, c, x))
+    }
+
+    #[inline(always)]
     fn store_pieces<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
         named!(o.flags, E => E::store_pieces::<ORDER>(o, spot, c, x))
     }
