@@ -92,7 +92,12 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         };
         let mut odd = 0;
         let mut round = 0;
-        while let Some(piece) = p.next_piece(&mut round) {
+        loop {
+            let piece = p.piece(round);
+            if piece.height == 0 {
+                return;
+            }
+            round += 1;
             if group >= warp::shuffle::<32>(piece.height, 0, u32::MAX) {
                 Self::pass(p, &mut ring, piece.stages);
                 continue;

@@ -32,7 +32,12 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
             weights: bits::Weights::new(),
         };
         let mut round = 0;
-        while let Some(piece) = p.next_piece(&mut round) {
+        loop {
+            let piece = p.piece(round);
+            if piece.height == 0 {
+                return;
+            }
+            round += 1;
             if group >= warp::shuffle::<32>(piece.height, 0, u32::MAX) {
                 Self::pass(p, &mut ring, piece.stages);
                 continue;

@@ -166,14 +166,6 @@ fn offsets(slot: u32) -> u32 {
 }
 
 impl BitmapParams {
-    /// This thread block's next piece, if there is one.
-    #[inline(always)]
-    fn next_piece(&self, round: &mut u32) -> Option<BitPiece> {
-        let piece = self.piece(*round);
-        *round += 1;
-        if piece.height == 0 { None } else { Some(piece) }
-    }
-
     /// This thread block's piece of a round; none past the last round.
     #[inline(always)]
     fn piece(&self, round: u32) -> BitPiece {

@@ -62,7 +62,12 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
         const { assert!(BIT_STAGES.is_multiple_of(PHASES)) };
         let mut first = Ring::first(0);
         let mut round = 0;
-        while let Some(piece) = p.next_piece(&mut round) {
+        loop {
+            let piece = p.piece(round);
+            if piece.height == 0 {
+                return;
+            }
+            round += 1;
             let valid = own.group < warp::shuffle::<32>(piece.height, 0, u32::MAX);
             let mut sums = [[[0.0; 4]; 2]; SLABS];
             let mut ring = first;
