@@ -10,7 +10,7 @@ use crate::peers::torch;
 use crate::prelude::*;
 use einsparse::dynamic::{Gate, Matrices};
 use einsparse::formats::{E4m3, Element, SCALE_BLOCK, scale_blocks};
-use einsparse::nn::{Moe, MoeOptions, Router, RouterOptions};
+use einsparse::nn::{Moe, MoeGradients, MoeOptions, Router, RouterOptions};
 use rayon::prelude::*;
 
 pub const OP: &str = "gated_moe";
@@ -21,6 +21,8 @@ const MODELS: [(&str, usize, usize, usize, usize); 2] = [
     ("mixtral-8x7b", 4096, 8, 14336, 2),
 ];
 const TOKENS: [usize; 6] = [1, 16, 64, 256, 1024, 4096];
+/// From so many on a training step is measured.
+const TRAINED: usize = 1024;
 /// So many tokens are checked.
 const CHECKED: usize = 2;
 
@@ -195,6 +197,25 @@ impl Layer<'_> {
         let row = self.row(&o, zipf, &chosen, &times);
         let row = row.ours(layer.variants().join(" + "));
         bench.add(row.judged(error < 0.01, note))?;
+        if let (Stack::Plain(up), Stack::Plain(down)) = (&self.on[0], &self.on[1])
+            && o.tokens >= TRAINED
+        {
+            let alone = bench.measure(|| {
+                layer.forward(&there, (&choices, &weights), (up, down), &mut out, stream)
+            })?;
+            let step = self.step(&o, (&there, &choices, &weights), (up, down))?;
+            let row = self.row(&o, zipf, &chosen, &step);
+            let times = step.cold / alone.cold - 1.0;
+            let flops = 18.0 * (chosen.len() * o.model * o.hidden) as f64;
+            let note = format!("without the router; the gradients take {times:.2} times the layer");
+            bench.add(Row {
+                workload: format!("{}-step", row.workload),
+                ..row.flops(flops).ours("forward + backward").note(note)
+            })?;
+        }
+        if !bench.arguments.wants_engine("torch") {
+            return Ok(());
+        }
         let asked = format!(
             r#"{{"tokens": {}, "experts": {}, "top": {}, "model": {}, "hidden": {}, "zipf": {}, "scaled": {}}}"#,
             o.tokens,
@@ -212,6 +233,33 @@ impl Layer<'_> {
         };
         let row = self.row(&o, zipf, &chosen, &times).by("torch", variant);
         bench.add(row.note("other draws of the same law"))
+    }
+
+    /// A training step behind the router; the gradient of the output is x.
+    fn step(
+        &self,
+        o: &MoeOptions,
+        (x, choices, weights): (&Tensor<bf16>, &Tensor<i32>, &Tensor<f32>),
+        matrices: (&Tensor<bf16>, &Tensor<bf16>),
+    ) -> Result<Times> {
+        let (bench, stream) = (self.bench, &self.bench.stream);
+        let mut layer = Moe::<bf16>::for_training(&bench.context, o)?;
+        let zeros = |shape: &[usize]| bench.zeros::<bf16>(shape);
+        let rows = [o.tokens, o.model];
+        let [up, down] = o.shapes();
+        let (mut out, mut dx) = (zeros(&rows)?, zeros(&rows)?);
+        let (mut dup, mut ddown) = (zeros(&up)?, zeros(&down)?);
+        let mut dweights = bench.zeros::<f32>(&[o.tokens, o.top_k])?;
+        bench.measure(|| {
+            layer.forward(x, (choices, weights), matrices, &mut out, stream)?;
+            let gradients = MoeGradients {
+                x: &mut dx,
+                weights: &mut dweights,
+                up: &mut dup,
+                down: &mut ddown,
+            };
+            layer.backward((x, weights), matrices, x, gradients, stream)
+        })
     }
 
     fn workload(&self, o: &MoeOptions, zipf: bool) -> String {

@@ -1,5 +1,6 @@
 //! Products of a language model's decoding: large unstructured weights, few columns. Ours on bitmap tiles and slices of
-//! rows beside cuBLAS' dense product of the same matrix, in one run.
+//! rows beside cuBLAS' dense product of the same matrix, in one run. `2of4`: half of each four are kept, as 2:4 and as
+//! bitmap.
 
 use crate::prelude::*;
 use einsparse::formats::{AnySparse, Format, convert};
@@ -33,14 +34,18 @@ fn unit(i: usize) -> f64 {
 /// Measures all shapes and densities.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     for [m, k] in EXTENTS {
-        for density in DENSITIES {
-            if !bench.arguments.named(&format!("decode-{m}x{k}-d{density}")) {
+        for kept in DENSITIES
+            .map(Kept::Share)
+            .into_iter()
+            .chain([Kept::TwoOfFour])
+        {
+            if !bench.arguments.named(&kept.name([m, k])) {
                 continue;
             }
             for dtype in bench.arguments.dtypes(&[Dtype::F16, Dtype::Bf16]) {
                 match dtype {
-                    Dtype::F16 => weights::<f16>(&bench.anew()?, [m, k], density, dtype)?,
-                    Dtype::Bf16 => weights::<bf16>(&bench.anew()?, [m, k], density, dtype)?,
+                    Dtype::F16 => weights::<f16>(&bench.anew()?, [m, k], kept, dtype)?,
+                    Dtype::Bf16 => weights::<bf16>(&bench.anew()?, [m, k], kept, dtype)?,
                     other => println!("decode has no {other}"),
                 }
             }
@@ -49,14 +54,41 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Which weights are not zero.
+#[derive(Clone, Copy)]
+enum Kept {
+    /// So many of all.
+    Share(f64),
+    /// Any two of each four neighbours.
+    TwoOfFour,
+}
+
+impl Kept {
+    fn name(self, [m, k]: [usize; 2]) -> String {
+        match self {
+            Kept::Share(share) => format!("decode-{m}x{k}-d{share}"),
+            Kept::TwoOfFour => format!("decode-{m}x{k}-2of4"),
+        }
+    }
+
+    fn keeps(self, i: usize) -> bool {
+        match self {
+            Kept::Share(share) => hash(i) & 0xffff_ffff < (share * (1u64 << 32) as f64) as u64,
+            Kept::TwoOfFour => {
+                let pairs = [0b0011, 0b0101, 0b0110, 0b1001, 0b1010, 0b1100];
+                pairs[(hash(i / 4) & 0xffff) as usize % 6] >> (i % 4) & 1 != 0
+            }
+        }
+    }
+}
+
 fn weights<T: Scalar>(
     bench: &Bench<'_>,
     [m, k]: [usize; 2],
-    density: f64,
+    kept: Kept,
     dtype: Dtype,
 ) -> Result<()> {
-    let threshold = (density * (1u64 << 32) as f64) as u64;
-    let element = |i: usize| match hash(i) & 0xffff_ffff < threshold {
+    let element = |i: usize| match kept.keeps(i) {
         true => T::from_f64(unit(i)),
         false => T::ZERO,
     };
@@ -70,10 +102,14 @@ fn weights<T: Scalar>(
     forms.push(Stored::new(bench, nnz, || {
         Ok(AnySparse::from(csr.clone()).convert(Format::SlicedEll)?)
     })?);
-    if density <= BYTES_UP_TO {
-        forms.push(Stored::new(bench, nnz, || {
+    match kept {
+        Kept::TwoOfFour => forms.push(Stored::new(bench, nnz, || {
+            Ok(convert::dense_to_nm(&dense)?.into())
+        })?),
+        Kept::Share(share) if share <= BYTES_UP_TO => forms.push(Stored::new(bench, nnz, || {
             Ok(convert::csr_to_bytemap(&csr)?.into())
-        })?);
+        })?),
+        Kept::Share(_) => {}
     }
     let weights = Weights {
         bench,
@@ -81,7 +117,7 @@ fn weights<T: Scalar>(
         dense,
         extents: [m, k],
         nnz,
-        name: format!("decode-{m}x{k}-d{density}"),
+        name: kept.name([m, k]),
         dtype,
     };
     for n in bench.arguments.ns(&COLUMNS) {
