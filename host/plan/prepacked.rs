@@ -5,7 +5,7 @@ mod copy;
 
 use std::fmt;
 
-use einsparse_formats::Format;
+use einsparse_formats::{AnyPattern, Format};
 
 use super::any::AnyPlan;
 use crate::cost::{Cost, Work};
@@ -22,7 +22,7 @@ use crate::offer::{
 };
 use crate::registry::block_of;
 use crate::tensor::{AnyOperand, AnyTensor};
-use copy::{Copy, Refill, dense, numbered, sliced, sparse};
+use copy::{Copy, Refill, all_slots, dense, numbered, sliced, sparse};
 
 /// Columns up to which A is kept by tiles: what the kernels over them are for.
 const FEW_COLUMNS: usize = 64;
@@ -49,11 +49,7 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         block_of(&format) == (1, 1)
             && !matches!(
                 format,
-                Format::Nm { .. }
-                    | Format::Bitmap
-                    | Format::Bytemap
-                    | Format::SlicedEll
-                    | Format::HybridGroupCoo
+                Format::Bitmap | Format::Bytemap | Format::SlicedEll | Format::HybridGroupCoo
             )
     });
     let (options, machine) = (question.options, question.machine);
@@ -61,7 +57,10 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         return Ok(Answer::default());
     }
     let mut all = sparse_forms(problem, options);
-    all.extend(dense_form(question, product));
+    // Two of four have no columns for what writes other forms in each run, or dense ones.
+    if !is_two_of_four(problem) {
+        all.extend(dense_form(question, product));
+    }
     let offers = all.into_iter().flat_map(|(kept, other)| {
         let found = other.candidates(machine, options).candidates;
         let refill_us = match options.weights {
@@ -112,6 +111,10 @@ fn refill_us(form: PrepackedForm, problem: &Problem, machine: &Machine) -> f64 {
     }
 }
 
+fn is_two_of_four(problem: &Problem) -> bool {
+    matches!(problem.format, Some(Format::Nm { .. }))
+}
+
 /// Rows and columns of A as it is stored.
 fn stored(problem: &Problem) -> [usize; 2] {
     let (m, k) = (problem.work.m, problem.work.k);
@@ -129,13 +132,13 @@ fn sparse_forms(problem: &Problem, options: &Options) -> Vec<(PrepackedForm, Pro
         m, k, n, entries, ..
     } = problem.work;
     let mut formats = Vec::new();
-    if problem.order.is_plain() && !options.once {
+    if problem.order.is_plain() && !options.once && !is_two_of_four(problem) {
         formats.push(Format::SlicedEll);
     }
     if problem.order.is_plain() && n <= FEW_COLUMNS && options.weights == Weights::Static {
         formats.push(Format::Bitmap);
         // Further up bytes weigh more than bits.
-        if entries * BYTES_UP_TO <= m as u64 * k as u64 {
+        if entries * BYTES_UP_TO <= m as u64 * k as u64 && !is_two_of_four(problem) {
             formats.push(Format::Bytemap);
         }
     }
@@ -223,19 +226,22 @@ impl Prepacked {
             AnyOperand::Sparse(a) => a,
             other => return Err(wrong(name, "an uploaded sparse tensor", other)),
         };
-        let Some((runs, columns)) = a.row_order() else {
-            return Err(wrong(name, "a matrix in row order", &AnyOperand::Sparse(a)));
+        let not_in_rows = || wrong(name, "a matrix in row order", &AnyOperand::Sparse(a));
+        let entries = || match (a.row_order(), a.pattern()) {
+            (Some((runs, columns)), _) => Ok(numbered(a.shape(), runs, columns)?.into()),
+            (None, pattern @ AnyPattern::Nm(_)) => all_slots(pattern),
+            _ => Err(not_in_rows()),
         };
-        let arrays = a.device().or_elsewhere(name)?;
-        let entries = || numbered(a.shape(), runs, columns);
         let (copy, refill) = match form {
-            PrepackedForm::Dense => dense((context, dtype), a, (runs, arrays))?,
-            PrepackedForm::Sparse(Format::SlicedEll) => {
-                sliced((device, dtype), &entries()?.into())?
+            PrepackedForm::Dense => {
+                let (runs, _) = a.row_order().ok_or_else(not_in_rows)?;
+                let arrays = a.device().or_elsewhere(name)?;
+                dense((context, dtype), a, (runs, arrays))?
             }
+            PrepackedForm::Sparse(Format::SlicedEll) => sliced((device, dtype), &entries()?)?,
             PrepackedForm::Sparse(format) => {
                 let slots = a.pattern().slots();
-                let (copy, found) = sparse((device, dtype), &entries()?.into(), format, slots)?;
+                let (copy, found) = sparse((device, dtype), &entries()?, format, slots)?;
                 (copy, Refill::Places(Scatter::new(device, dtype, &found)?))
             }
         };

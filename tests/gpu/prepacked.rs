@@ -7,7 +7,7 @@ use crate::support::dense::{upload, wide};
 use crate::support::rows::named;
 use crate::support::runs::{finish, output_of, plan_of};
 use crate::support::{Rng, gpu};
-use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, f16, generate};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, convert, f16, generate};
 use einsparse::plan::PrepackedForm;
 use einsparse::raw::RawSpmm;
 use einsparse::registry::Scalar;
@@ -117,31 +117,60 @@ fn kept_as<T: Scalar>(
     variants: &[(&str, PrepackedForm)],
     precision: Precision,
 ) {
-    let (m, k, n) = (200, 300, 24);
-    let b = Dense::from_fn([k, n], |at| T::from_f64(((at[0] + at[1]) % 3) as f64)).unwrap();
+    for format in ["csr", "coo", "ell", "groupcoo:4"] {
+        let a = matrix::<T>((200, 300, 0.09), format.parse().unwrap(), 3);
+        kept_of(gpu, &a, weights, variants, precision);
+    }
+}
+
+/// The same of this matrix.
+fn kept_of<T: Scalar>(
+    gpu: &Context,
+    first: &AnySparse<T>,
+    weights: Weights,
+    variants: &[(&str, PrepackedForm)],
+    precision: Precision,
+) {
+    let &[m, k] = first.shape() else {
+        unreachable!("a matrix");
+    };
+    let b = Dense::from_fn([k, 24], |at| T::from_f64(((at[0] + at[1]) % 3) as f64));
+    let b = b.unwrap();
     let bias = Dense::from_fn([m], |at| T::from_f64((at[0] % 4) as f64)).unwrap();
     let [db, dbias] = upload(gpu, [&b, &bias]);
-    for format in ["csr", "coo", "ell", "groupcoo:4"] {
-        let first = matrix::<T>((m, k, 0.09), format.parse().unwrap(), 3);
-        let second = first.map_values(|v| T::from_f64(2.0 * v.to_f64()));
-        for (variant, form) in variants {
-            let mut a = gpu.upload(&first).unwrap();
-            let options = Options {
-                precision,
-                ..holding(weights, Some(variant))
-            };
-            let plan = plan_of(gpu, TEXT, &with(&a, &db, &dbias), &options);
-            assert_eq!(plan.prepacked(), Some(form.to_string()), "{format}");
-            a.set_values(second.values()).unwrap();
-            let operands = with(&a, &db, &dbias);
-            if weights == Weights::Static {
-                let found = run(gpu, &plan, &operands);
-                assert!(found == product(&first, &b, &bias), "{format} {variant}");
-                finish(gpu, |stream| plan.update_values(&operands, stream));
-            }
+    let format = first.format();
+    let second = first.map_values(|v| T::from_f64(2.0 * v.to_f64()));
+    for (variant, form) in variants {
+        let mut a = gpu.upload(first).unwrap();
+        let options = Options {
+            precision,
+            ..holding(weights, Some(variant))
+        };
+        let plan = plan_of(gpu, TEXT, &with(&a, &db, &dbias), &options);
+        assert_eq!(plan.prepacked(), Some(form.to_string()), "{format}");
+        a.set_values(second.values()).unwrap();
+        let operands = with(&a, &db, &dbias);
+        if weights == Weights::Static {
             let found = run(gpu, &plan, &operands);
-            assert!(found == product(&second, &b, &bias), "{format} {variant}");
+            assert!(found == product(first, &b, &bias), "{format} {variant}");
+            finish(gpu, |stream| plan.update_values(&operands, stream));
         }
+        let found = run(gpu, &plan, &operands);
+        assert!(found == product(&second, &b, &bias), "{format} {variant}");
+    }
+}
+
+/// Two of four in few columns: as bits, of which each has a slot, also where that holds zero.
+#[test]
+fn two_of_four_is_kept_by_tiles() {
+    let Some(gpu) = gpu() else { return };
+    let bits = [("bitmap_f16_128x16", PrepackedForm::Sparse(Format::Bitmap))];
+    for (m, k) in [(3, 5), (200, 300), (129, 1026)] {
+        let dense = Dense::from_fn([m, k], |at| {
+            f16::from_f32(((at[0] * 7 + at[1] * 5) % 6) as f32 - 2.0)
+        });
+        let a = AnySparse::from(convert::prune_to_nm(&dense.unwrap()).unwrap());
+        kept_of(&gpu, &a, Weights::Static, &bits, Precision::Full);
     }
 }
 

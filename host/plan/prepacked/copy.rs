@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use einsparse_formats::{AnySparse, Csr, CsrPattern, Format};
+use einsparse_formats::{AnyPattern, AnySparse, Csr, CsrPattern, Format};
 
 use super::leading_of;
 use crate::context::Context;
@@ -62,14 +62,7 @@ pub(super) fn numbered(shape: &[usize], runs: &Runs, columns: &[u32]) -> Result<
     let &[m, k] = shape else {
         unreachable!("matrices in row order have two axes");
     };
-    let most = i32::MAX as u64 - 1;
-    if columns.len() as u64 > most {
-        return Err(Error::Overflow {
-            what: "slots of a matrix that a plan keeps".into(),
-            value: columns.len() as u128,
-            limit: u128::from(most),
-        });
-    }
+    counted(columns.len())?;
     let (mut offsets, mut own, mut slots) = (vec![0], Vec::new(), Vec::new());
     for &(start, len) in &runs.rows {
         let row = start as usize..(start + len) as usize;
@@ -78,6 +71,27 @@ pub(super) fn numbered(shape: &[usize], runs: &Runs, columns: &[u32]) -> Result<
         offsets.push(own.len() as u32);
     }
     Ok(Csr::new(CsrPattern::new(m, k, offsets, own)?, slots)?)
+}
+
+/// A pattern whose slots are all of them entries, each with its number as [`numbered`] has it.
+pub(super) fn all_slots(pattern: AnyPattern<'_>) -> Result<AnySparse<i32>> {
+    let slots = pattern.slots();
+    counted(slots)?;
+    let numbers = (1..=slots as i32).collect();
+    Ok(pattern.shared().with_values(numbers)?)
+}
+
+/// Refuses more slots than numbers count.
+fn counted(slots: usize) -> Result<()> {
+    let most = i32::MAX as u64 - 1;
+    if slots as u64 <= most {
+        return Ok(());
+    }
+    Err(Error::Overflow {
+        what: "slots of a matrix that a plan keeps".into(),
+        value: slots as u128,
+        limit: u128::from(most),
+    })
 }
 
 /// A dense copy, and where entries go in it.
