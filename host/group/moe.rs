@@ -115,7 +115,7 @@ impl<T: Scalar> ShardedMoe<T> {
     /// evenly. All ranks call this.
     ///
     /// # Errors
-    /// [`Error::Rank`] if ranks do not agree; [`Error::Operand`] for shares that are no multiple of the ranks, or more
+    /// [`Error::Rank`] if ranks do not agree; [`Error::Operand`] for scaled matrices, for shares that are no multiple of the ranks, or more
     /// than there are experts; as [`Moe::new`] and [`Moe::for_training`].
     pub fn new(
         group: &Group,
@@ -133,6 +133,7 @@ impl<T: Scalar> ShardedMoe<T> {
             options.activation as usize,
             options.gate.map_or(0, |gate| 1 + gate as usize),
             usize::from(options.transposed),
+            usize::from(options.scaled),
             sharded.shares.unwrap_or(0),
             usize::from(sharded.training),
         ];
@@ -150,6 +151,10 @@ impl<T: Scalar> ShardedMoe<T> {
     }
 
     fn dealt(deal: Deal, trained: bool) -> Result<Self> {
+        if deal.options.scaled {
+            let reason = "matrices are those of one GPU; over ranks they have the layer's type";
+            return Err(Error::operand("scaled", reason));
+        }
         let MoeOptions {
             tokens,
             top_k,
