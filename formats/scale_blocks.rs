@@ -7,7 +7,7 @@ pub const SCALE_BLOCK: usize = 128;
 
 /// Matrices `[.., rows, columns]` as e4m3, and for each block of 128 x 128 of a matrix the f32 that its numbers are
 /// multiplied with, `[.., rows / 128, columns / 128]` rounded up. The largest number of a block becomes 448, e4m3's
-/// largest; a block of zeros has scale 1.
+/// largest; a block of zeros, or of numbers too small for that, has scale 1.
 ///
 /// ```
 /// use einsparse_formats::{Dense, Element, scale_blocks};

@@ -115,6 +115,19 @@ fn experts_refuse_what_ranks_cannot_share() {
             text.starts_with("rank 1: has the extents of a layer of experts"),
             "{text}"
         );
+        let options = MoeOptions {
+            tokens: 8,
+            experts: 4,
+            top_k: 1,
+            model: 16,
+            hidden: 16,
+            transposed: true,
+            scaled: true,
+            ..MoeOptions::default()
+        };
+        let sharded = ShardedMoeOptions::default();
+        let error = ShardedMoe::<f32>::new(&group, &options, &tokens, &sharded).unwrap_err();
+        assert!(error.to_string().contains("those of one GPU"), "{error}");
         // Of training nothing is there.
         let mut layer = layer(4, &tokens, None)?;
         let (ctx, stream) = (group.context(), group.context().stream()?);

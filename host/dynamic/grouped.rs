@@ -41,8 +41,8 @@ pub struct GroupedOptions {
     pub transposed: bool,
     /// Matrices have `2 n` columns, those of the gates in front: C's are `gate(A W_g) * (A W_u)`. Without an activation.
     pub gate: Option<Gate>,
-    /// Matrices are e4m3 with scales, [`Matrices::Scaled`]: `transposed`, without gradients; with a gate `n` is a
-    /// multiple of 128.
+    /// Matrices are e4m3 with scales, [`Matrices::Scaled`]: `transposed`, without gradients; `k` is a multiple of 16, with
+    /// a gate `n` one of 128.
     pub scaled: bool,
 }
 
@@ -135,7 +135,8 @@ impl<T: Scalar> GroupedGemm<T> {
     ///
     /// # Errors
     /// On a GPU [`Error::NoKernel`] for element types without kernel, [`Error::Operand`] for GELU and for extents that
-    /// are no multiples of 8; [`Error::Operand`] for scaled matrices that are not transposed; [`Error::Overflow`].
+    /// are no multiples of 8; [`Error::Operand`] for scaled matrices that do not fit
+    /// [`scaled`](GroupedOptions::scaled); [`Error::Overflow`].
     pub fn new(routing: &Routing, options: &GroupedOptions) -> Result<Self> {
         Self::with_variant(routing, options, None)
     }

@@ -115,8 +115,8 @@ impl<T: Scalar> ShardedMoe<T> {
     /// evenly. All ranks call this.
     ///
     /// # Errors
-    /// [`Error::Rank`] if ranks do not agree; [`Error::Operand`] for scaled matrices, for shares that are no multiple of the ranks, or more
-    /// than there are experts; as [`Moe::new`] and [`Moe::for_training`].
+    /// [`Error::Rank`] if ranks do not agree; [`Error::Operand`] for scaled matrices, for shares that are no multiple of
+    /// the ranks, or more than there are experts; as [`Moe::new`] and [`Moe::for_training`].
     pub fn new(
         group: &Group,
         options: &MoeOptions,
@@ -303,14 +303,7 @@ impl<T: Scalar> ShardedMoe<T> {
                 None => (x, choices, weights, &mut self.parts),
             };
             let mut sums = sums.part_mut(place * tokens * model, &[tokens, model])?;
-            let matrices: [&Tensor<T>; 2] = [&up, &down];
-            self.layers[place].forward(
-                x,
-                (choices, weights),
-                matrices.into(),
-                &mut sums,
-                stream,
-            )?;
+            self.layers[place].forward(x, (choices, weights), (&up, &down), &mut sums, stream)?;
         }
         Ok(())
     }

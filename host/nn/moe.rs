@@ -59,8 +59,8 @@ pub struct MoeOptions {
     pub gate: Option<Gate>,
     /// Matrices lie transposed, as linear layers store them.
     pub transposed: bool,
-    /// Matrices are e4m3 with scales, [`Matrices::Scaled`]: transposed, for inference; with a gate `hidden` is a
-    /// multiple of 128.
+    /// Matrices are e4m3 with scales, [`Matrices::Scaled`]: transposed, for inference; `model` and `hidden` are
+    /// multiples of 16, with a gate `hidden` one of 128.
     pub scaled: bool,
 }
 
@@ -152,8 +152,9 @@ impl<T: Scalar> Moe<T> {
     /// A layer of these extents, with room for its hidden rows.
     ///
     /// # Errors
-    /// [`Error::Operand`](crate::Error::Operand) without experts or choices, and on a GPU for GELU and for columns that
-    /// are no multiples of 8; [`Error::NoKernel`](crate::Error::NoKernel) for element types without kernel;
+    /// [`Error::Operand`](crate::Error::Operand) without experts or choices, for scaled matrices that do not fit
+    /// [`scaled`](MoeOptions::scaled), and on a GPU for GELU and for columns that are no multiples of 8;
+    /// [`Error::NoKernel`](crate::Error::NoKernel) for element types without kernel;
     /// [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(context: &Context, options: &MoeOptions) -> Result<Self> {
         let MoeOptions {
@@ -251,8 +252,9 @@ impl<T: Scalar> Moe<T> {
     }
 
     /// Queues the layer: `x` and `out` are `[tokens, model]`, choices and weights `[tokens, top_k]`, the matrices of
-    /// the [`shapes`](MoeOptions::shapes) of its options, each `&Tensor<T>`, or with scales a pair ([`Matrices`]). Nothing is allocated or waited for. Runs of
-    /// one layer share its hidden rows and wait for each other, on whatever stream.
+    /// the [`shapes`](MoeOptions::shapes) of its options, each `&Tensor<T>`, or with scales a pair ([`Matrices`]). On a
+    /// GPU nothing is allocated or waited for. Runs of one layer share its hidden rows and wait for each other, on
+    /// whatever stream.
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
@@ -276,7 +278,7 @@ impl<T: Scalar> Moe<T> {
         })
     }
 
-    /// Everything that would be refused, before anything is queued.
+    /// What no operand may be, before anything is queued.
     fn check(
         &self,
         x: &Tensor<T>,

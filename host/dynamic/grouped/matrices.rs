@@ -9,14 +9,14 @@ use crate::device::Stream;
 use crate::error::{Error, Result, check_shape};
 use crate::families::convert::DenseMatrix;
 use crate::registry::Scalar;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, TensorView};
 
 /// Matrices that rows are multiplied with, one of each expert: `[experts, k, n]`, transposed `[experts, n, k]`.
 ///
 /// Scaled ones are numbers of 8 bits, and an f32 for each block of 128 x 128 of a matrix that they are multiplied with,
 /// `[experts, n / 128, k / 128]`, rounded up: e4m3 weights as DeepSeek-V3 and Qwen3 are shipped (`weight_scale_inv`;
 /// arXiv 2412.19437, section 3.3). What is multiplied are the products in f32, rounded to `T`: a result has the same
-/// bits as with such matrices of `T`. They are transposed, and `k` is a multiple of 16. Plain ones are made of
+/// bits as with such matrices of `T`, as long as scales are finite. They are transposed, and `k` is a multiple of 16. Plain ones are made of
 /// `&Tensor<T>` where they are asked for, scaled ones of a pair.
 ///
 /// ```
@@ -58,6 +58,12 @@ impl<T> Copy for Matrices<'_, T> {}
 
 impl<'a, T> From<&'a Tensor<T>> for Matrices<'a, T> {
     fn from(plain: &'a Tensor<T>) -> Self {
+        Matrices::Plain(plain)
+    }
+}
+
+impl<'a, T> From<&'a TensorView<'_, T>> for Matrices<'a, T> {
+    fn from(plain: &'a TensorView<'_, T>) -> Self {
         Matrices::Plain(plain)
     }
 }
@@ -109,7 +115,7 @@ impl<T: Scalar> Matrices<'_, T> {
         }
     }
 
-    /// Hands them on for a product on the CPU, each number scaled and rounded as on a GPU.
+    /// Hands them on for a product on the CPU, each number scaled and rounded as on a GPU; all of them anew.
     pub(crate) fn on_host(
         &self,
         context: &Context,
@@ -117,7 +123,11 @@ impl<T: Scalar> Matrices<'_, T> {
     ) -> Result<()> {
         let (codes, scales) = match self {
             Matrices::Plain(plain) => return then(plain),
-            Matrices::Scaled(codes, scales) => (codes.to_dense()?, scales.to_dense()?),
+            Matrices::Scaled(codes, scales) => {
+                codes.check("W", context, codes.shape())?;
+                scales.check("scales of W", context, scales.shape())?;
+                (codes.to_dense()?, scales.to_dense()?)
+            }
         };
         let &[_, down, across] = scales.shape() else {
             return Err(Error::elsewhere("scales"));

@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(one([2048, 128, 768, 8], false), qwen);
         let mixtral = ["grouped_bf16_gated_128_t", "grouped_bf16_64_t"];
         assert_eq!(one([4096, 8, 14336, 2], false), mixtral);
-        let scaled = ["grouped_bf16_e4m3_gated_128", "grouped_bf16_e4m3_128"];
+        let scaled = ["grouped_bf16_e4m3_gated_64", "grouped_bf16_e4m3_128"];
         assert_eq!(one([4096, 8, 14336, 2], true), scaled);
     }
 }

@@ -134,13 +134,9 @@ macro_rules! rows_gather_gemm {
                     grouped_bf16_gated_64: Block, Bf16, GroupedTile<2, PLAIN, true>;
                     grouped_bf16_gated_128_t: Block, Bf16, GroupedTile<4, B_COLUMNS, true>;
                     grouped_bf16_gated_64_t: Block, Bf16, GroupedTile<2, B_COLUMNS, true>;
-                    grouped_f16_e4m3_256: Block, F16, GroupedTile<4, SCALED_COLUMNS>;
                     grouped_f16_e4m3_128: Block, F16, GroupedTile<2, SCALED_COLUMNS>;
-                    grouped_bf16_e4m3_256: Block, Bf16, GroupedTile<4, SCALED_COLUMNS>;
                     grouped_bf16_e4m3_128: Block, Bf16, GroupedTile<2, SCALED_COLUMNS>;
-                    grouped_f16_e4m3_gated_128: Block, F16, GroupedTile<4, SCALED_COLUMNS, true>;
                     grouped_f16_e4m3_gated_64: Block, F16, GroupedTile<2, SCALED_COLUMNS, true>;
-                    grouped_bf16_e4m3_gated_128: Block, Bf16, GroupedTile<4, SCALED_COLUMNS, true>;
                     grouped_bf16_e4m3_gated_64: Block, Bf16, GroupedTile<2, SCALED_COLUMNS, true>;
                 }
                 grouped_grad "grouped_grad" GroupedGradParams sm_90a Own {

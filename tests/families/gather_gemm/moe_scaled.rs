@@ -123,6 +123,7 @@ fn rows_agree<T: Scalar>() {
             ([3, 8], 64, [1040, 384], Router::Even),
             ([2000, 2], 16, [144, 392], Router::Holes),
             ([0, 1], 2, [64, 64], Router::Even),
+            ([64, 1], 2, [0, 64], Router::Even),
         ] {
             let n = if gated { n.next_multiple_of(BLOCK) } else { n };
             let choices = choices(shape, experts, router, 11);
@@ -156,7 +157,7 @@ fn rows_agree<T: Scalar>() {
         }
         tried += 1;
     }
-    assert_eq!(tried, 4);
+    assert_eq!(tried, 2);
 }
 
 #[test]

@@ -61,22 +61,24 @@ impl Stored {
 fn check<T: Scalar>(context: &Context, edge: usize, order: Order, options: &Options, what: &str) {
     let lens: Vec<usize> = (0..300usize.div_ceil(edge)).map(|r| r * 5 % 4).collect();
     let blocks = 400usize.div_ceil(edge);
-    let (rows, columns) = (lens.len() * edge - 3, blocks * edge - 5);
-    let pattern = fill_blocks(&spread(&lens, blocks), (edge, edge), rows, columns);
-    let nnz = pattern.columns().len();
-    let values: Vec<T> = (0..nnz).map(|i| T::from_f64(integer(i))).collect();
-    let csr = Csr::new(pattern, values).unwrap();
-    let (m, k) = if order.0 {
-        (columns, rows)
-    } else {
-        (rows, columns)
-    };
-    for (n, format) in [
-        (8, "bsr"),
-        (72, "blockcoo"),
-        (264, "bsr"),
-        (130, "blockcoo"),
+    // The last one allows whole vectors along both axes of C.
+    for (n, format, [below, beside]) in [
+        (8, "bsr", [3, 5]),
+        (72, "blockcoo", [3, 5]),
+        (264, "bsr", [3, 5]),
+        (130, "blockcoo", [3, 5]),
+        (88, "bsr", [8, 8]),
     ] {
+        let (rows, columns) = (lens.len() * edge - below, blocks * edge - beside);
+        let pattern = fill_blocks(&spread(&lens, blocks), (edge, edge), rows, columns);
+        let nnz = pattern.columns().len();
+        let values: Vec<T> = (0..nnz).map(|i| T::from_f64(integer(i))).collect();
+        let csr = Csr::new(pattern, values).unwrap();
+        let (m, k) = if order.0 {
+            (columns, rows)
+        } else {
+            (rows, columns)
+        };
         let a = AnySparse::from(csr.clone())
             .convert(format!("{format}:{edge}x{edge}").parse().unwrap())
             .unwrap();
@@ -102,13 +104,16 @@ fn check<T: Scalar>(context: &Context, edge: usize, order: Order, options: &Opti
             access("A", ["m", "k"], order.0),
             access("B", ["k", "n"], order.1)
         );
-        for (tail, start, axis) in [
-            ("", f64::NAN, ' '),
-            ("", 5.0, ' '),
-            (" + bias[m]", f64::NAN, 'm'),
-            (" + bias[n]", f64::NAN, 'n'),
+        for (tail, equals, axis) in [
+            ("", "=", ' '),
+            ("", "+=", ' '),
+            (" + bias[m]", "=", 'm'),
+            (" + bias[n]", "=", 'n'),
         ] {
-            let equals = if start.is_nan() { "=" } else { "+=" };
+            let start = |m_at: usize, n_at: usize| match equals {
+                "=" => f64::NAN,
+                _ => (m_at * 3 + n_at * 2) as f64 % 11.0 - 5.0,
+            };
             let text = format!(
                 "{} {equals} {product}{tail}",
                 access("C", ["m", "n"], order.2)
@@ -125,14 +130,13 @@ fn check<T: Scalar>(context: &Context, edge: usize, order: Order, options: &Opti
                 }
                 list
             };
-            let first = c.dense(|_, _| start);
+            let first = c.dense(start);
             let guard = T::from_f64(GUARD);
             let mut out = context.upload_strided(&first, c.leading, guard).unwrap();
             let mut planned = operands();
             planned.push(("C", (&out).into()));
             let plan = plan_of(context, &text, &planned, options);
             finish(context, |stream| plan.run(&operands(), &mut out, stream));
-            let before = if start.is_nan() { 0.0 } else { start };
             let found = out.to_storage().unwrap();
             let [height, width] = c.shape;
             assert_matrix(
@@ -145,6 +149,10 @@ fn check<T: Scalar>(context: &Context, edge: usize, order: Order, options: &Opti
                         'm' => bias(m_at),
                         'n' => bias(n_at),
                         _ => 0.0,
+                    };
+                    let before = match start(m_at, n_at) {
+                        x if x.is_nan() => 0.0,
+                        x => x,
                     };
                     T::from_f64(sums[m_at * n + n_at] + before + more)
                 },

@@ -8,7 +8,7 @@ use crate::abi::{B_COLUMNS, Divisor, MapWords, PLAIN, SMEM_TILE, STEP_NONE, Tile
 pub const GROUPED_ROWS: usize = 128;
 /// Elements along k of a stage.
 pub const GROUPED_DEPTH: usize = 64;
-/// Threads that gather.
+/// Threads that gather; with [`SCALED_COLUMNS`] as many more write W.
 pub const GROUPED_COPIERS: u32 = 128;
 
 /// A's rows are those of the slots' tokens; else they are the slots.
@@ -52,7 +52,6 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
     pub const STAGE: usize = Self::A_BYTES + Self::W_BYTES;
     /// Stages in flight.
     pub const STAGES: usize = match (ORDER, CHUNKS) {
-        (SCALED_COLUMNS, 4) => 3,
         (SCALED_COLUMNS, _) | (_, 4) => 4,
         (_, 2) => 6,
         _ => 8,
@@ -63,9 +62,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         _ => SMEM_TILE,
     };
     /// Stages of e4m3 in flight.
-    pub const CODE_STAGES: usize = match (ORDER, CHUNKS) {
-        (SCALED_COLUMNS, 4) => 4,
-        (SCALED_COLUMNS, _) => 8,
+    pub const CODE_STAGES: usize = match ORDER {
+        SCALED_COLUMNS => 8,
         _ => 0,
     };
     /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
@@ -79,7 +77,10 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
 impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Tile
     for GroupedTile<CHUNKS, ORDER, GATED>
 {
-    const THREADS: u32 = 256 + GROUPED_COPIERS;
+    const THREADS: u32 = match ORDER {
+        SCALED_COLUMNS => 256 + 2 * GROUPED_COPIERS,
+        _ => 256 + GROUPED_COPIERS,
+    };
     const COLUMNS: u32 = 64 * Self::OUT_CHUNKS as u32;
     const STEP: u32 = if GATED { STEP_GROUPED_GATED } else { STEP_NONE };
     const BURST: u32 = Self::STAGES as u32;
@@ -92,7 +93,6 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Tile
 const _: () = assert!(GroupedTile::<4, PLAIN>::BARRIERS + 128 <= 227 << 10);
 const _: () = assert!(GroupedTile::<2, B_COLUMNS>::BARRIERS + 128 <= 227 << 10);
 const _: () = assert!(GroupedTile::<1, B_COLUMNS>::BARRIERS + 128 <= 227 << 10);
-const _: () = assert!(GroupedTile::<4, SCALED_COLUMNS>::SHARED_BYTES <= 227 << 10);
 const _: () = assert!(GroupedTile::<2, SCALED_COLUMNS>::SHARED_BYTES <= 227 << 10);
 
 /// Parameters of the `grouped` kernels.

@@ -1,7 +1,7 @@
 //! Rows sorted by the matrix they are multiplied with: four warps bring panels of up to 128 of them and start the
 //! copies of the panel's matrix, two warpgroups multiply. The grid is persistent: how many panels there are is read on
 //! the device. Thread blocks that run at one time take all columns of neighbouring panels, so each matrix is read once,
-//! in whole rows. W of e4m3 with scales is written to the stages by the four warps (`scaled`).
+//! in whole rows. W of e4m3 with scales is written to the stages by four more warps (`scaled`).
 
 mod out;
 mod producer;
@@ -15,9 +15,10 @@ use crate::families::gather_gemm::abi::*;
 /// times 168.
 const PRODUCER_REGISTERS: u32 = 72;
 const CONSUMER_REGISTERS: u32 = 216;
-/// The same where those that gather write W, too.
-const WRITER_REGISTERS: u32 = 120;
-const READER_REGISTERS: u32 = 192;
+/// The same where others write W, and theirs: four times 128.
+const BRINGER_REGISTERS: u32 = 104;
+const WRITER_REGISTERS: u32 = 104;
+const READER_REGISTERS: u32 = 152;
 const DEPTH: u32 = GROUPED_DEPTH as u32;
 /// Panels that meet the same columns at one time where many rows meet each matrix: a matrix larger than L2 is read once
 /// for so many.
@@ -179,8 +180,13 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, const ORDER: u32, const GAT
         Self::set_up(p, at);
         if gpu::thread() >= CONSUMERS * 32 {
             if ORDER == SCALED_COLUMNS {
-                barrier::registers_down::<WRITER_REGISTERS>();
-                Self::scale::<E>(p, at);
+                if gpu::thread() >= CONSUMERS * 32 + GROUPED_COPIERS {
+                    barrier::registers_down::<WRITER_REGISTERS>();
+                    Self::scale::<E>(p);
+                } else {
+                    barrier::registers_down::<BRINGER_REGISTERS>();
+                    Self::bring_both(p, at);
+                }
                 return;
             }
             barrier::registers_down::<PRODUCER_REGISTERS>();

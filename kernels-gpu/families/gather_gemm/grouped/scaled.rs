@@ -1,16 +1,17 @@
-//! W as e4m3 with scales: the copy engine brings the numbers into a ring of their own, stages ahead, and the four warps
-//! that bring A's rows write them, scaled and rounded to A's type, to where W lies in a stage.
+//! W as e4m3 with scales: the copy engine brings the codes into a ring of their own, stages ahead, and four warps that
+//! do nothing else write them, scaled and rounded to A's type, to where W lies in a stage.
 
 use super::{DEPTH, Work};
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
-/// Threads that write W.
+/// Threads that write W, and the first of them.
 const WRITERS: u32 = GROUPED_COPIERS;
+const FIRST_WRITER: u32 = CONSUMERS * 32 + GROUPED_COPIERS;
 /// Of columns that are not there.
 const NO_SCALE: u32 = u32::MAX;
 
-/// The ring of numbers that are not scaled yet.
+/// The ring of codes that are not scaled yet.
 struct Codes<const CHUNKS: usize, const ORDER: u32, const GATED: bool>;
 
 impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Stages
@@ -52,7 +53,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Ahead<CHUNKS, ORD
     /// Starts the copies of one stage, if there is one more.
     #[inline(always)]
     fn start(&mut self, p: &GroupedParams, at: u64) {
-        if self.index >= self.tiles {
+        if self.index >= self.tiles || p.k == 0 {
             return;
         }
         let slot = self.ring.wait_empty();
@@ -84,9 +85,9 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         Codes::<CHUNKS, ORDER, GATED>::make_barriers(1, WRITERS / 32);
     }
 
-    /// All four warps.
+    /// All four warps that bring A: its rows, gathered or neighbours, and the copies of W ahead of them.
     #[inline(always)]
-    pub(super) fn scale<E: WgmmaElem>(p: &GroupedParams, at: u64) {
+    pub(super) fn bring_both(p: &GroupedParams, at: u64) {
         let early = p.flags & GROUPED_EARLY != 0;
         let gathers = p.flags & GROUPED_GATHER != 0;
         if !early {
@@ -110,20 +111,13 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             grid::launch_dependents();
         }
         let mut choice = if gathers { Self::choice(p, work) } else { 0 };
-        let mut codes = Ring::<Codes<CHUNKS, ORDER, GATED>>::consumer();
         let mut ring = Ring::<Self>::producer();
         while index < tiles {
             let latest = Self::work(p, index + 2 * gpu::grid_x(), tiles);
             let choice_later = if gathers { Self::choice(p, later) } else { 0 };
             let rows = Self::rows(p, work, choice);
-            let scales = Self::scales(p, work);
             let mut deep = 0;
             while deep < p.k {
-                let along = deep / GROUPED_BLOCK as u32;
-                let by = scales.map(|first| {
-                    let at = p.scales + (first + along) as u64 * 4;
-                    f32::from_bits(global::load_b32(at, first != NO_SCALE))
-                });
                 ring.wait_empty();
                 if gathers {
                     Self::bring(p, rows, deep, &ring);
@@ -131,17 +125,10 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
                     barrier::arrive_expect(ring.full(), Self::a_bytes(p, work.rows));
                     Self::start_a(p, at, (work, deep), &ring);
                 }
-                let from = codes.wait_full();
-                let from = Codes::<CHUNKS, ORDER, GATED>::stage(from);
-                Self::write_scaled::<E>(from, Self::w_of(ring.slot).0, by);
-                barrier::fence_copies();
-                barrier::arrive(ring.full());
-                Codes::<CHUNKS, ORDER, GATED>::release(codes.slot);
                 if thread == 0 {
                     ahead.start(p, at);
                 }
                 ring.advance();
-                codes.advance();
                 deep += DEPTH;
             }
             (work, later, choice) = (later, latest, choice_later);
@@ -150,15 +137,51 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         copy::copy_wait_all();
     }
 
-    /// The first scales of a tile's two groups of up to 128 columns of W, which are gates and others, or neighbours.
+    /// The four warps that write W.
+    #[inline(always)]
+    pub(super) fn scale<E: WgmmaElem>(p: &GroupedParams) {
+        // Panels and scales are all that is read of global memory.
+        if p.flags & GROUPED_EARLY == 0 {
+            grid::wait_dependency();
+        }
+        grid::launch_dependents();
+        let tiles = Self::tiles(p);
+        let mut index = gpu::block_x();
+        let mut work = Self::work(p, index, tiles);
+        let mut codes = Ring::<Codes<CHUNKS, ORDER, GATED>>::consumer();
+        let mut ring = Ring::<Self>::producer();
+        while index < tiles {
+            index += gpu::grid_x();
+            let later = Self::work(p, index, tiles);
+            let scales = Self::scales(p, work);
+            let mut deep = 0;
+            let mut next = Self::factors(p, scales, deep);
+            while deep < p.k {
+                let by = next;
+                next = Self::factors(p, scales, deep + DEPTH);
+                let from = Codes::<CHUNKS, ORDER, GATED>::stage(codes.wait_full());
+                let own = Self::load_codes(from);
+                ring.wait_empty();
+                Self::write_scaled::<E>(own, Self::w_of(ring.slot).0, by);
+                barrier::fence_copies();
+                barrier::arrive(ring.full());
+                Codes::<CHUNKS, ORDER, GATED>::release(codes.slot);
+                ring.advance();
+                codes.advance();
+                deep += DEPTH;
+            }
+            work = later;
+        }
+    }
+
+    /// The first scales of a tile's columns of W: of gates and of others, or of up to 128 neighbours alone.
     #[inline(always)]
     fn scales(p: &GroupedParams, work: Work) -> [u32; 2] {
         let block = GROUPED_BLOCK as u32;
         let down = (if GATED { 2 * p.n } else { p.n }).div_ceil(block);
         [0, 1].map(|i| {
-            let line = (work.column + i * if GATED { p.n } else { block }) / block;
-            // A tile of 128 columns is one group.
-            if line < down && (GATED || CHUNKS == 4 || i == 0) {
+            let line = (work.column + i * p.n) / block;
+            if line < down && (GATED || i == 0) {
                 (work.expert * down + line) * p.k.div_ceil(block)
             } else {
                 NO_SCALE
@@ -166,19 +189,39 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         })
     }
 
-    /// Writes a stage of W from its e4m3, each thread 16 at a time.
+    /// The scales of the stage that begins at `deep`; past the last one nothing.
     #[inline(always)]
-    fn write_scaled<E: WgmmaElem>(from: u32, to: u32, by: [f32; 2]) {
-        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
+    fn factors(p: &GroupedParams, scales: [u32; 2], deep: u32) -> [f32; 2] {
+        let along = deep / GROUPED_BLOCK as u32;
+        scales.map(|first| {
+            let at = p.scales + (first + along) as u64 * 4;
+            f32::from_bits(global::load_b32_fresh(at, first != NO_SCALE && deep < p.k))
+        })
+    }
+
+    /// A thread's e4m3 of a stage, 16 of each 32 rows of W.
+    #[inline(always)]
+    fn load_codes(from: u32) -> [[u32; 4]; 8] {
+        let from = from + (gpu::rematerialize_thread() - FIRST_WRITER) * 16;
+        let mut codes = [[0; 4]; 8];
+        unroll!(i < 2 * CHUNKS, {
+            codes[i] = copy::load_shared_v4(from + i as u32 * 16 * WRITERS);
+        });
+        codes
+    }
+
+    /// Writes them to a stage of W.
+    #[inline(always)]
+    fn write_scaled<E: WgmmaElem>(codes: [[u32; 4]; 8], to: u32, by: [f32; 2]) {
+        let thread = gpu::rematerialize_thread() - FIRST_WRITER;
         let (row, quarter) = (thread / 4, thread % 4);
         let to = to + row * PANEL_BYTES as u32;
         unroll!(i < 2 * CHUNKS, {
-            let by = by[if GATED { i / CHUNKS } else { i / 4 }];
-            let codes = copy::load_shared_v4(from + i as u32 * 16 * WRITERS + thread * 16);
+            let by = by[if GATED { i / CHUNKS } else { 0 }];
             unroll!(half < 2, {
                 let mut eight = [0.0; 8];
                 unroll!(pair < 4, {
-                    let two = codes[2 * half + pair / 2] >> (16 * (pair % 2));
+                    let two = codes[i][2 * half + pair / 2] >> (16 * (pair % 2));
                     let two = matrix::f16x2_from_e4m3(two);
                     eight[2 * pair] = E::mul(by, matrix::f32_from_f16(two));
                     eight[2 * pair + 1] = E::mul(by, matrix::f32_from_f16(two >> 16));
