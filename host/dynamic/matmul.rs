@@ -191,7 +191,7 @@ pub struct DynamicMatmul<T> {
 }
 
 /// A, B and C of a run.
-type Matrices<'m, T> = (&'m Tensor<T>, &'m Tensor<T>, &'m mut Tensor<T>);
+type ProductOperands<'m, T> = (&'m Tensor<T>, &'m Tensor<T>, &'m mut Tensor<T>);
 
 /// What [`DynamicMatmul`] runs: by what is sparse, and how it lies.
 trait Product<T>: fmt::Debug + Send + Sync {
@@ -200,7 +200,7 @@ trait Product<T>: fmt::Debug + Send + Sync {
     fn index(&self) -> &MicroIndex;
 
     /// Queues detection and product.
-    fn run(&mut self, all: Matrices<'_, T>, stream: &Stream) -> Result<()>;
+    fn run(&mut self, all: ProductOperands<'_, T>, stream: &Stream) -> Result<()>;
 
     /// The half that makes the lists.
     fn detect(&mut self, _: &Tensor<T>, _: &Stream) -> Result<()> {
@@ -208,7 +208,7 @@ trait Product<T>: fmt::Debug + Send + Sync {
     }
 
     /// The other half.
-    fn multiply(&mut self, _: Matrices<'_, T>, _: &Stream) -> Result<()> {
+    fn multiply(&mut self, _: ProductOperands<'_, T>, _: &Stream) -> Result<()> {
         Err(in_one())
     }
 }

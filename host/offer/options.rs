@@ -94,8 +94,8 @@ pub enum Weights {
     #[default]
     EachRun,
     /// From the operand when planned, and again at each [`Plan::update_values`](crate::plan::Plan::update_values):
-    /// weights that stay as they are for many runs. A plan over single entries may then keep a copy in another form:
-    /// dense, of a format that a faster kernel reads, in the order of the transpose. Where it reads the operand itself,
+    /// weights that stay as they are for many runs. A plan over single entries or 2:4 may then keep a copy in another
+    /// form: dense, of a format that a faster kernel reads, in the order of the transpose. Where it reads the operand itself,
     /// it may do so ahead of the end of what is queued before: values that a kernel wrote are there behind
     /// `update_values`.
     Static,

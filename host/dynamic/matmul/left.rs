@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use super::super::detect::{DetectOptions, Detector, check_items, operand, operands};
 use super::super::index::{Lists, MicroIndex};
-use super::{MatmulOptions, Matrices, Product, multiply_on_host};
+use super::{MatmulOptions, Product, ProductOperands, multiply_on_host};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Elsewhere, Error, Result};
@@ -179,7 +179,7 @@ impl<T: Scalar> Product<T> for LeftProduct<T> {
         &self.index
     }
 
-    fn run(&mut self, (a, b, c): Matrices<'_, T>, stream: &Stream) -> Result<()> {
+    fn run(&mut self, (a, b, c): ProductOperands<'_, T>, stream: &Stream) -> Result<()> {
         self.check(a, b, c)?;
         let Some(few) = &self.few else {
             return in_turn(self.index.turns(), stream, || {
@@ -199,7 +199,7 @@ impl<T: Scalar> Product<T> for LeftProduct<T> {
         in_turn(self.index.turns(), stream, || self.find(a, None, stream))
     }
 
-    fn multiply(&mut self, (a, b, c): Matrices<'_, T>, stream: &Stream) -> Result<()> {
+    fn multiply(&mut self, (a, b, c): ProductOperands<'_, T>, stream: &Stream) -> Result<()> {
         self.check(a, b, c)?;
         in_turn(self.index.turns(), stream, || {
             self.multiply_found(a, b, c, stream)

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use super::super::detect::{DetectOptions, Detector, operand, operands};
 use super::super::index::MicroIndex;
-use super::{Matrices, Product};
+use super::{Product, ProductOperands};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result, check_shape};
@@ -147,7 +147,7 @@ impl<T: Scalar> Product<T> for ReluProduct<T> {
         &self.index
     }
 
-    fn run(&mut self, (a, b, c): Matrices<'_, T>, stream: &Stream) -> Result<()> {
+    fn run(&mut self, (a, b, c): ProductOperands<'_, T>, stream: &Stream) -> Result<()> {
         self.multiply((a, b, &mut *c), stream)?;
         self.detect(c, stream)
     }
@@ -161,7 +161,7 @@ impl<T: Scalar> Product<T> for ReluProduct<T> {
 
     /// Each must be followed by its [`detect`](Product::detect): bits of one without are added to those of
     /// the next, and empty micro-tiles listed.
-    fn multiply(&mut self, (a, b, c): Matrices<'_, T>, stream: &Stream) -> Result<()> {
+    fn multiply(&mut self, (a, b, c): ProductOperands<'_, T>, stream: &Stream) -> Result<()> {
         in_turn(self.index.turns(), stream, || self.queue(a, b, c, stream))
     }
 }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use super::super::detect::{DetectOptions, Detector, check_items, operands};
 use super::super::index::{Lists, MicroIndex};
-use super::{MatmulOptions, Matrices, Product};
+use super::{MatmulOptions, Product, ProductOperands};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Elsewhere, Error, Result};
@@ -72,7 +72,7 @@ impl<T: Scalar> Product<T> for RightProduct<T> {
         &self.index
     }
 
-    fn run(&mut self, (a, b, c): Matrices<'_, T>, stream: &Stream) -> Result<()> {
+    fn run(&mut self, (a, b, c): ProductOperands<'_, T>, stream: &Stream) -> Result<()> {
         let [m, k, n] = self.extents;
         let of_a = match self.transpose_a {
             true => [k, m],

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use super::super::detect::{DetectOptions, Detector, operands};
 use super::super::index::{Lists, MicroIndex};
-use super::{MatmulOptions, Matrices, Product, multiply_on_host};
+use super::{MatmulOptions, Product, ProductOperands, multiply_on_host};
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Error, Result, check_shape};
@@ -85,7 +85,7 @@ impl<T: Scalar> Product<T> for TransposedProduct<T> {
     }
 
     /// Queues detection and product: A is `[k, m]`, B `[k, n]`, C `[m, n]`.
-    fn run(&mut self, (a, b, c): Matrices<'_, T>, stream: &Stream) -> Result<()> {
+    fn run(&mut self, (a, b, c): ProductOperands<'_, T>, stream: &Stream) -> Result<()> {
         let [m, k, n] = self.extents;
         check_shape("A", &[k, m], a.shape())?;
         check_shape("B", &[k, n], b.shape())?;
