@@ -15,10 +15,8 @@ use crate::families::gather_gemm::abi::*;
 /// times 168.
 const PRODUCER_REGISTERS: u32 = 72;
 const CONSUMER_REGISTERS: u32 = 216;
-/// The same where others write W, and theirs: four times 128.
-const BRINGER_REGISTERS: u32 = 104;
-const WRITER_REGISTERS: u32 = 104;
-const READER_REGISTERS: u32 = 152;
+/// Of a thread that multiplies and of any other where four warps write W: four times 128.
+const SCALED_REGISTERS: [u32; 2] = [152, 104];
 const DEPTH: u32 = GROUPED_DEPTH as u32;
 /// Panels that meet the same columns at one time where many rows meet each matrix: a matrix larger than L2 is read once
 /// for so many.
@@ -180,11 +178,10 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, const ORDER: u32, const GAT
         Self::set_up(p, at);
         if gpu::thread() >= CONSUMERS * 32 {
             if ORDER == SCALED_COLUMNS {
+                barrier::registers_down::<{ SCALED_REGISTERS[1] }>();
                 if gpu::thread() >= CONSUMERS * 32 + GROUPED_COPIERS {
-                    barrier::registers_down::<WRITER_REGISTERS>();
                     Self::scale::<E>(p);
                 } else {
-                    barrier::registers_down::<BRINGER_REGISTERS>();
                     Self::bring_both(p, at);
                 }
                 return;
@@ -197,7 +194,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, const ORDER: u32, const GAT
             }
         } else {
             if ORDER == SCALED_COLUMNS {
-                barrier::registers_up::<READER_REGISTERS>();
+                barrier::registers_up::<{ SCALED_REGISTERS[0] }>();
             } else {
                 barrier::registers_up::<CONSUMER_REGISTERS>();
             }

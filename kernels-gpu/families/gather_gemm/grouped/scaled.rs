@@ -110,12 +110,19 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             grid::wait_dependency();
             grid::launch_dependents();
         }
+        // Threads that bring nothing would wait for stages that have come round again.
+        if !gathers && thread != 0 {
+            return;
+        }
         let mut choice = if gathers { Self::choice(p, work) } else { 0 };
         let mut ring = Ring::<Self>::producer();
         while index < tiles {
             let latest = Self::work(p, index + 2 * gpu::grid_x(), tiles);
             let choice_later = if gathers { Self::choice(p, later) } else { 0 };
-            let rows = Self::rows(p, work, choice);
+            let rows = match gathers {
+                true => Self::rows(p, work, choice),
+                false => ([0; 8], 0),
+            };
             let mut deep = 0;
             while deep < p.k {
                 ring.wait_empty();
