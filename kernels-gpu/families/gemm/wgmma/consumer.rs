@@ -51,10 +51,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
             let mut s = 0;
             while s < strip.stages {
                 let slot = ring.wait_full();
-                // The same for all lanes, and the shuffle tells ptxas so: it serialises `wgmma` behind a branch that
-                // might diverge (C7519).
-                let mask = copy::load_shared_b32(Self::mask(slot)) >> group;
-                let mask = warp::shuffle::<32>(mask, 0, u32::MAX);
+                let mask = Self::mask_of(slot, group);
                 if mask & 0x55 != 0 && ORDER & IN_REGISTERS != 0 {
                     let a = Self::fragments(slot, group);
                     acc.fence();

@@ -4,12 +4,10 @@
 use super::consumer::Epilogue;
 use crate::device::epilogue::Output;
 use crate::device::prelude::*;
-use crate::device::split_k::fix_up;
 use crate::device::store::StoreTile;
 use crate::device::store::chunk::{Chunk, Spot};
 use crate::device::store::chunk::{stage_rows, staged};
 use crate::families::gemm::abi::*;
-use crate::families::gemm::wgmma::split_k_of;
 
 /// 16 bytes of four rows, each word the bits of all four: of rows `lane / 8 + 4 j` of a warp's 16, the columns from
 /// `lane % 8 * 8` on. Zeros outside C.
@@ -95,13 +93,9 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         acc: &mut Acc<CHUNKS>,
     ) {
         let p = &marked.product;
-        let mut stages = strip.stages;
-        if strip.count() > 1 {
-            if !fix_up(split_k_of(p, strip), group, Self::scratch(), acc) {
-                return;
-            }
-            stages = 1;
-        }
+        let Some(stages) = Self::whole(p, strip, group, acc, |a, b| a + b) else {
+            return;
+        };
         let (o, m) = (p.output(strip.item), p.m);
         let corner = [strip.row + group * HALF as u32, strip.column];
         if corner[0] >= m {

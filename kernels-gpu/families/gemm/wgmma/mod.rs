@@ -10,21 +10,7 @@ mod out;
 mod producer;
 
 use crate::device::prelude::*;
-use crate::device::split_k::SplitK;
 use crate::families::gemm::abi::*;
-
-/// Where the partial sums of a strip go.
-#[inline(always)]
-fn split_k_of(p: &WgmmaParams, strip: Strip) -> SplitK {
-    SplitK {
-        partial: p.partial,
-        counters: p.counters,
-        first: strip.first,
-        part: strip.part(),
-        parts: strip.count(),
-        counter: strip.counter,
-    }
-}
 
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
     Stages for Panel<PM, PK, CHUNKS, ORDER, BYTES>
@@ -70,6 +56,14 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     #[inline(always)]
     fn mask(slot: u32) -> u32 {
         copy::arena() + (Self::BARRIERS + Self::STAGES * 16) as u32 + slot * 8
+    }
+
+    /// The mask of a stage for a warpgroup, the same for all lanes. The shuffle tells ptxas so: it serialises `wgmma`
+    /// behind a branch that might diverge (C7519).
+    #[inline(always)]
+    fn mask_of(slot: u32, group: u32) -> u32 {
+        let mask = copy::load_shared_b32(Self::mask(slot)) >> group;
+        warp::shuffle::<32>(mask, 0, u32::MAX)
     }
 
     /// Two words for the warpgroups that fix up, and one that nobody reads.

@@ -2,10 +2,9 @@
 
 use crate::device::epilogue::{Output, output};
 use crate::device::prelude::*;
-use crate::device::split_k::fix_up;
+use crate::device::split_k::{SplitK, fix_up_by};
 use crate::device::store::StoreTile;
 use crate::families::gemm::abi::*;
-use crate::families::gemm::wgmma::split_k_of;
 
 impl WgmmaParams {
     #[inline(always)]
@@ -24,6 +23,38 @@ impl WgmmaParams {
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
     Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
+    /// Adds what other thread blocks have of a strip. Its stages for whoever arrives last, and stores.
+    #[inline(always)]
+    pub(super) fn whole(
+        p: &WgmmaParams,
+        strip: Strip,
+        group: u32,
+        acc: &mut Acc<CHUNKS>,
+        add: impl Fn(f32, f32) -> f32,
+    ) -> Option<u32> {
+        if strip.count() > 1 {
+            let cut = SplitK {
+                partial: p.partial,
+                counters: p.counters,
+                first: strip.first,
+                part: strip.part(),
+                parts: strip.count(),
+                counter: strip.counter,
+            };
+            return fix_up_by(cut, group, Self::scratch(), acc, add).then_some(1);
+        }
+        Some(strip.stages)
+    }
+
+    /// Corner of a warpgroup's rows of a strip, and its shared memory for the way out.
+    #[inline(always)]
+    pub(super) fn place(strip: Strip, group: u32) -> ([u32; 2], (u32, u32)) {
+        let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
+        let corner = [strip.row + group * HALF as u32, strip.column];
+        (corner, (group, smem))
+    }
+
+    /// Epilogue and stores in the type of C, which need not be that of A and B.
     #[inline(always)]
     pub(super) fn epilogue<E: Elem<Acc = f32>>(
         p: &WgmmaParams,
@@ -31,34 +62,9 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         group: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
-        let mut stages = strip.stages;
-        if strip.count() > 1 {
-            if !fix_up(split_k_of(p, strip), group, Self::scratch(), acc) {
-                return;
-            }
-            stages = 1;
+        if let Some(stages) = Self::whole(p, strip, group, acc, |a, b| a + b) {
+            let ((corner, smem), o) = (Self::place(strip, group), p.output(strip.item));
+            StoreTile::<CHUNKS, ORDER>::write::<E>(o, p.m, corner, smem, stages, acc);
         }
-        Self::finish_and_store::<E>(p, strip, group, stages, acc);
-    }
-
-    /// Epilogue and stores in the type of C, which need not be that of A and B.
-    #[inline(always)]
-    fn finish_and_store<E: Elem<Acc = f32>>(
-        p: &WgmmaParams,
-        strip: Strip,
-        group: u32,
-        stages: u32,
-        acc: &mut Acc<CHUNKS>,
-    ) {
-        let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
-        let corner = [strip.row + group * HALF as u32, strip.column];
-        StoreTile::<CHUNKS, ORDER>::write::<E>(
-            p.output(strip.item),
-            p.m,
-            corner,
-            (group, smem),
-            stages,
-            acc,
-        );
     }
 }

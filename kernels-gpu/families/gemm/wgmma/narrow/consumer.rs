@@ -43,10 +43,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             let mut s = 0;
             while s < strip.stages {
                 let slot = ring.wait_full();
-                // The shuffle tells ptxas that all lanes have the same: it serialises `wgmma` behind a branch that
-                // might diverge.
-                let mask = copy::load_shared_b32(Self::mask(slot)) >> group;
-                let mask = warp::shuffle::<32>(mask, 0, u32::MAX);
+                let mask = Self::mask_of(slot, group);
                 if E::PROMOTED {
                     if mask & 0x55 != 0 {
                         Self::promote::<E>(&mut acc, &mut part, slot, group, mask);

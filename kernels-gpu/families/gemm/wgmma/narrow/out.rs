@@ -3,11 +3,9 @@
 use super::NarrowElem;
 use crate::device::epilogue::Output;
 use crate::device::prelude::*;
-use crate::device::split_k::fix_up_by;
 use crate::device::store::StoreTile;
 use crate::device::store::chunk::{Cell, Chunk, One, Spot, TypeOfC, store_each};
 use crate::families::gemm::abi::*;
-use crate::families::gemm::wgmma::split_k_of;
 
 /// An accumulator's word as the i32 that it is.
 #[inline(always)]
@@ -115,24 +113,10 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
         group: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
-        let mut stages = strip.stages;
-        if strip.count() > 1 {
-            let cut = split_k_of(p, strip);
-            if !fix_up_by(cut, group, Self::scratch(), acc, add::<E>) {
-                return;
-            }
-            stages = 1;
+        if let Some(stages) = Self::whole(p, strip, group, acc, add::<E>) {
+            let ((corner, smem), o) = (Self::place(strip, group), p.output(strip.item));
+            Self::write_narrow::<E>(o, p.m, corner, smem, stages, acc);
         }
-        let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
-        let corner = [strip.row + group * HALF as u32, strip.column];
-        Self::write_narrow::<E>(
-            p.output(strip.item),
-            p.m,
-            corner,
-            (group, smem),
-            stages,
-            acc,
-        );
     }
 
     #[inline(always)]
