@@ -12,6 +12,9 @@ mod producer;
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
+/// Registers of a thread that copies and of one that multiplies, through which passes what C holds.
+const REGISTERS: [u32; 2] = [40, 232];
+
 impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
     Stages for Panel<PM, PK, CHUNKS, ORDER, BYTES>
 {
@@ -128,6 +131,11 @@ impl<
     #[inline(always)]
     unsafe fn run(p: &WgmmaParams, at: u64) {
         Self::set_up(at);
-        roles!(Self::produce(p, at), Self::consume::<E, _>(p));
+        if ORDER == COLUMN_PIECES {
+            // Columns of pieces take more to copy.
+            roles!(Self::produce(p, at), Self::consume::<E, _>(p));
+        } else {
+            roles!(REGISTERS, Self::produce(p, at), Self::consume::<E, _>(p));
+        }
     }
 }
