@@ -163,8 +163,7 @@ pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         false => options,
     };
     let options = match options.transposed && t.once_in(3) {
-        // Most of them fit.
-        true if !t.once_in(8) => GroupedOptions {
+        true => GroupedOptions {
             k: options.k.next_multiple_of(16),
             n: match is_gated {
                 true => options.n.next_multiple_of(SCALE_BLOCK),
@@ -173,7 +172,7 @@ pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
             scaled: true,
             ..options
         },
-        scaled => GroupedOptions { scaled, ..options },
+        false => options,
     };
     let GroupedOptions { k, n, .. } = options;
     let wide = if is_gated { 2 * n } else { n };
