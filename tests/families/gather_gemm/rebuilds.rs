@@ -30,7 +30,7 @@ impl<T: Scalar> Clouds<T> {
         let [c, m] = CHANNELS;
         let mut operand = |shape: &[usize]| {
             let values = rng.integers(shape.iter().product());
-            upload_values(context, &shape, values)
+            upload_values(context, shape, values)
         };
         Clouds {
             context: context.clone(),
