@@ -265,7 +265,7 @@ impl<T: Scalar> DynamicConvolution<T> {
         })
     }
 
-    /// Queues what a GPU does, after [`check`](Self::check): of a way that skips, `skips`.
+    /// Queues what a GPU does, after [`check`](Self::check); `skips` queues the kernel of a way that skips.
     fn queue(
         &self,
         way: &Way,

@@ -188,8 +188,8 @@ impl<T: Scalar> GroupedGemm<T> {
     }
 
     /// Queues the product. `w`: `&Tensor<T>`, or with scales a pair ([`Matrices`]), `[experts, k, n]`, or
-    /// `[experts, n, k]`, with a gate 2 n for n; `weights`: one of each
-    /// choice, `[tokens, top_k]`, or none. Nothing is allocated or waited for.
+    /// `[experts, n, k]`, with a gate 2 n for n; `weights`: one of each choice, `[tokens, top_k]`, or none. On a GPU
+    /// nothing is allocated or waited for.
     ///
     /// # Errors
     /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,
