@@ -78,5 +78,5 @@ pub use hybrid_group_coo::{GroupClass, HybridGroupCoo, HybridGroupCooPattern};
 pub use nm::{Nm, NmPattern};
 pub use pattern::{IndexArray, PAD, Pattern, Role, Sparse};
 pub use permutation::Permutation;
-pub use scale_blocks::{SCALE_BLOCK, scale_blocks};
+pub use scale_blocks::{SCALE_BLOCK, scale_blocks, unscale_blocks};
 pub use sliced_ell::{SlicedEll, SlicedEllPattern};

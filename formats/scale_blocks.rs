@@ -72,6 +72,52 @@ pub fn scale_blocks<T: Element>(
     Ok((codes, scales))
 }
 
+/// What [`scale_blocks`] stands for: each number times the scale of its block, in f32, then rounded to `T`.
+///
+/// ```
+/// use einsparse_formats::{Dense, scale_blocks, unscale_blocks};
+/// let whole = Dense::from_fn([2, 300, 130], |at| at[2] as f32 * 0.5)?;
+/// let (codes, scales) = scale_blocks(&whole)?;
+/// let back = unscale_blocks::<f32>(&codes, &scales)?;
+/// assert!((back.values()[129] - 64.5).abs() < 1e-4);
+/// # Ok::<(), einsparse_formats::FormatError>(())
+/// ```
+///
+/// # Errors
+/// [`FormatError::Shape`] below two axes, or where there is not a scale for each block; [`FormatError::Overflow`],
+/// [`FormatError::Memory`].
+pub fn unscale_blocks<T: Element>(
+    codes: &Dense<E4m3>,
+    scales: &Dense<f32>,
+) -> Result<Dense<T>, FormatError> {
+    let [before @ .., rows, columns] = codes.shape() else {
+        return Err(FormatError::Shape {
+            what: "codes",
+            found: format!("{:?}", codes.shape()),
+            expected: "at least two axes".into(),
+        });
+    };
+    let [down, across] = [rows, columns].map(|extent| extent.div_ceil(SCALE_BLOCK));
+    let blocks = [before, &[down, across]].concat();
+    if scales.shape() != blocks {
+        return Err(FormatError::Shape {
+            what: "scales",
+            found: format!("{:?}", scales.shape()),
+            expected: format!("{blocks:?}"),
+        });
+    }
+    let (of_codes, of_scales) = (codes.values(), scales.values());
+    Dense::from_fn(codes.shape().to_vec(), |at| {
+        let [above @ .., row, column] = at else {
+            return T::ZERO;
+        };
+        let matrix = above.iter().zip(before).fold(0, |m, (&i, &n)| m * n + i);
+        let code = of_codes[(matrix * rows + row) * columns + column];
+        let block = (matrix * down + row / SCALE_BLOCK) * across + column / SCALE_BLOCK;
+        T::from_f64(f64::from(code.to_acc() * of_scales[block]))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,10 +135,12 @@ mod tests {
         let (codes, scales) = scale_blocks(&dense).unwrap();
         assert_eq!(scales.shape(), [2, 2, 3]);
         assert_eq!(scales.values()[0], 1.0);
+        let back = unscale_blocks::<f32>(&codes, &scales).unwrap();
         for (place, &value) in dense.values().iter().enumerate() {
             let [m, row, column] = [place / 260 / 130, place / 260 % 130, place % 260];
             let scale = scales.values()[(m * 2 + row / 128) * 3 + column / 128];
             let found = codes.values()[place].to_acc() * scale;
+            assert_eq!(back.values()[place], found);
             let bound = if column % 7 == 6 { 1e-6 } else { 1.0 / 16.0 };
             assert!(
                 (found - value).abs() <= bound * value,
@@ -107,8 +155,16 @@ mod tests {
         dense.values_mut()[(2 * 200 + 150) * 10] = f32::INFINITY;
         let said = scale_blocks(&dense).unwrap_err().to_string();
         assert!(said.contains("block [1, 0] of matrix 2"), "{said}");
-        let vector = Dense::new([2], vec![1.0, 2.0]).unwrap();
+        let vector = Dense::new([2], vec![1.0f32, 2.0]).unwrap();
         assert!(scale_blocks(&vector).is_err());
+        assert!(unscale_blocks::<f32>(&Dense::zeros([2]).unwrap(), &vector).is_err());
+        let codes = Dense::zeros([3, 200, 10]).unwrap();
+        let said = unscale_blocks::<f32>(&codes, &Dense::zeros([3, 1, 1]).unwrap());
+        let said = said.unwrap_err().to_string();
+        assert!(
+            said.contains("[3, 1, 1]") && said.contains("[3, 2, 1]"),
+            "{said}"
+        );
         let (codes, scales) = scale_blocks(&Dense::<f32>::zeros([0, 4, 4]).unwrap()).unwrap();
         assert_eq!((codes.len(), scales.shape()), (0, &[0, 1, 1][..]));
         let mut dense = Dense::zeros([1, 2]).unwrap();

@@ -12,7 +12,7 @@ use crate::einsum::Einsum;
 use crate::error::{Error, Refusal, Result};
 use crate::families::sddmm::offers::sampling;
 use crate::families::sddmm::product::{OnCpu, OnGpu, Product, pattern};
-use crate::families::sddmm::{Places, SampledExtents, sampled_launch};
+use crate::families::sddmm::{Places, SddmmExtents, sddmm_launch};
 use crate::indirect::{IndirectEinsum, SampledForm, rewrite_sampled};
 use crate::offer::bind::{as_dense, find};
 use crate::offer::gate::once_each;
@@ -151,7 +151,7 @@ fn product(
     };
     let indirect = rewrite_sampled(einsum, &out.format(), mask)?;
     let k_axis = usize::from(!form.x.columns);
-    let extents = SampledExtents {
+    let extents = SddmmExtents {
         m: out.shape()[0],
         n: out.shape()[1],
         k: find(operands, &form.x.name)?.shape()[k_axis],
@@ -179,7 +179,7 @@ fn product(
         return Ok(Err(choice.refused));
     };
     let of = (product.form.mode, asked.types.out);
-    let launch = sampled_launch(device, row, product.extents, of, places)?;
+    let launch = sddmm_launch(device, row, product.extents, of, places)?;
     let choice = Choice {
         taken: true,
         ..choice

@@ -9,7 +9,7 @@ use super::moe::{rated, values};
 use crate::peers::torch;
 use crate::prelude::*;
 use einsparse::dynamic::{Gate, Matrices};
-use einsparse::formats::{E4m3, Element, SCALE_BLOCK, scale_blocks};
+use einsparse::formats::{E4m3, scale_blocks, unscale_blocks};
 use einsparse::nn::{Moe, MoeGradients, MoeOptions, Router, RouterOptions};
 use rayon::prelude::*;
 
@@ -128,18 +128,7 @@ impl Layer<'_> {
         let mut rounded = Vec::new();
         for (matrix, shape) in matrices.into_iter().zip(shapes) {
             let (codes, scales) = scale_blocks(&Dense::new(shape, matrix)?)?;
-            let [_, rows, columns] = shape;
-            let [down, across] = [rows, columns].map(|extent| extent.div_ceil(SCALE_BLOCK));
-            let lines = codes.values().par_chunks(columns).enumerate();
-            let values = lines.flat_map_iter(|(line, codes)| {
-                let block = (line / rows * down + line % rows / SCALE_BLOCK) * across;
-                let scales = &scales.values()[block..];
-                let value = |(i, code): (usize, &E4m3)| {
-                    bf16::from_f32(code.to_acc() * scales[i / SCALE_BLOCK])
-                };
-                codes.iter().enumerate().map(value)
-            });
-            rounded.push(values.collect());
+            rounded.push(unscale_blocks(&codes, &scales)?.into_values());
             let blocks = scales.shape().to_vec();
             on.push(Stack::Scaled(
                 bench.tensor(&shape, codes.into_values())?,

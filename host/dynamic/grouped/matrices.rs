@@ -1,6 +1,6 @@
 //! The matrices of a product of rows with chosen matrices, as they are stored.
 
-use einsparse_formats::{Dense, E4m3, Element, SCALE_BLOCK};
+use einsparse_formats::{E4m3, SCALE_BLOCK, unscale_blocks};
 
 use super::super::detect::operand;
 use super::super::routing::without_gaps;
@@ -129,19 +129,7 @@ impl<T: Scalar> Matrices<'_, T> {
                 (codes.to_dense()?, scales.to_dense()?)
             }
         };
-        let &[_, down, across] = scales.shape() else {
-            return Err(Error::elsewhere("scales"));
-        };
-        let (codes_of, scales_of) = (codes.values(), scales.values());
-        let &[_, rows, columns] = codes.shape() else {
-            return Err(Error::elsewhere("W"));
-        };
-        let dense = Dense::from_fn(codes.shape().to_vec(), |at| {
-            let code = codes_of[(at[0] * rows + at[1]) * columns + at[2]];
-            let [line, column] = [at[1], at[2]].map(|place| place / SCALE_BLOCK);
-            let scale = scales_of[(at[0] * down + line) * across + column];
-            T::from_f64(f64::from(code.to_acc() * scale))
-        })?;
+        let dense = unscale_blocks::<T>(&codes, &scales)?;
         then(&context.upload_dense(&dense)?)
     }
 }

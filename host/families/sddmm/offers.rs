@@ -8,7 +8,7 @@ use super::cost::{Samples, predict_samples};
 use crate::einsum::Mode;
 use crate::error::Refusal;
 use crate::families::sddmm::panes::chunks;
-use crate::families::sddmm::{Places, SampledExtents};
+use crate::families::sddmm::{Places, SddmmExtents};
 use crate::indirect::SampledForm;
 use crate::machine::Machine;
 use crate::offer::{
@@ -140,12 +140,12 @@ impl Sampling<'_> {
 /// What the choice of a kernel is made by.
 pub(crate) fn sampling<'f>(
     form: &'f SampledForm,
-    extents: SampledExtents,
+    extents: SddmmExtents,
     places: Places<'_>,
     operands: &[(&str, AnyOperand<'_>)],
     (format, types, options): (Format, Types, &Options),
 ) -> Sampling<'f> {
-    let SampledExtents { m, n, k } = extents;
+    let SddmmExtents { m, n, k } = extents;
     let passes = 1 + usize::from(form.mask.is_some()) + usize::from(form.mode == Mode::Accumulate);
     let [ldx, ldy] = [&form.x, &form.y].map(|factor| leading(operands, &factor.name, k));
     let given = given_alignment(options, operands);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::cpu::{Slots, Strided, sampled};
-use super::{SampledExtents, SampledLaunch};
+use super::{SddmmExtents, SddmmLaunch};
 use crate::driver::DevicePtr;
 use crate::einsum::Mode;
 use crate::error::{Elsewhere, Error, Result};
@@ -22,7 +22,7 @@ use crate::worklist::Runs;
 #[derive(Debug)]
 pub(crate) struct Product {
     pub(crate) form: SampledForm,
-    pub(crate) extents: SampledExtents,
+    pub(crate) extents: SddmmExtents,
     pub(crate) block: (usize, usize),
 }
 
@@ -59,7 +59,7 @@ impl Product {
 #[derive(Debug)]
 pub(crate) struct OnGpu {
     pub(crate) product: Product,
-    pub(crate) launch: Box<dyn SampledLaunch>,
+    pub(crate) launch: Box<dyn SddmmLaunch>,
 }
 
 impl OnGpu {

@@ -25,7 +25,7 @@ use crate::worklist::Runs;
 
 /// Extents of a sampled product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SampledExtents {
+pub(crate) struct SddmmExtents {
     pub m: usize,
     pub n: usize,
     pub k: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Places<'a> {
 }
 
 /// A kernel chosen for one pattern.
-pub(crate) trait SampledLaunch: fmt::Debug + Send + Sync {
+pub(crate) trait SddmmLaunch: fmt::Debug + Send + Sync {
     fn row(&self) -> &'static Row;
 
     /// Whether a pattern is the planned one.
@@ -57,13 +57,13 @@ pub(crate) trait SampledLaunch: fmt::Debug + Send + Sync {
 }
 
 /// The kernel of a row.
-pub(crate) fn sampled_launch(
+pub(crate) fn sddmm_launch(
     device: &Device,
     row: &'static Row,
-    extents: SampledExtents,
+    extents: SddmmExtents,
     (mode, out): (Mode, Dtype),
     places: Places<'_>,
-) -> Result<Box<dyn SampledLaunch>> {
+) -> Result<Box<dyn SddmmLaunch>> {
     let pattern = (places.runs, places.columns);
     Ok(match row.module {
         "sddmm" | "sddmm_narrow" => {
@@ -81,7 +81,7 @@ pub(crate) struct Sampler {
     /// End of the last run: partial sums are one workspace, so the next run waits for it.
     turns: Turns,
     kernel: Kernel<SampledParams>,
-    extents: SampledExtents,
+    extents: SddmmExtents,
     mode: Mode,
     block_columns: usize,
     windows: DeviceMemory,
@@ -101,7 +101,7 @@ impl Sampler {
     fn new(
         device: &Device,
         row: &'static Row,
-        extents: SampledExtents,
+        extents: SddmmExtents,
         mode: Mode,
         places: Places<'_>,
     ) -> Result<Self> {
@@ -110,7 +110,7 @@ impl Sampler {
             columns,
             block,
         } = places;
-        let SampledExtents { m, n, k } = extents;
+        let SddmmExtents { m, n, k } = extents;
         for (what, value) in [("rows", m), ("columns", n), ("terms", k)] {
             within(what, value, i32::MAX as usize - STRIP)?;
         }
@@ -149,7 +149,7 @@ impl Sampler {
     }
 
     fn params(&self, raw: &RawSddmm) -> Result<SampledParams> {
-        let SampledExtents { m, n, k } = self.extents;
+        let SddmmExtents { m, n, k } = self.extents;
         aligned(self.kernel.row(), "X", raw.x, raw.ldx)?;
         aligned(self.kernel.row(), "Y", raw.y, raw.ldy)?;
         let (order, piece) = (self.kernel.row().order, self.kernel.row().block.1 as usize);
@@ -214,7 +214,7 @@ impl Sampler {
     }
 }
 
-impl SampledLaunch for Sampler {
+impl SddmmLaunch for Sampler {
     fn row(&self) -> &'static Row {
         self.kernel.row()
     }

@@ -12,7 +12,7 @@ use crate::driver::DeviceMemory;
 use crate::einsum::Mode;
 use crate::error::{Error, Result};
 use crate::families::gemm::panel::out_flag;
-use crate::families::sddmm::{SampledExtents, SampledLaunch};
+use crate::families::sddmm::{SddmmExtents, SddmmLaunch};
 use crate::families::spmm::gather::Words;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::RawSddmm;
@@ -23,7 +23,7 @@ use crate::worklist::{Runs, pieces};
 #[derive(Debug)]
 pub(crate) struct Sddmm<P = SddmmParams> {
     pub(crate) kernel: Kernel<P>,
-    extents: SampledExtents,
+    extents: SddmmExtents,
     mode: Mode,
     out: Dtype,
     pub(crate) items: DeviceMemory,
@@ -35,7 +35,7 @@ impl<P: Copy + 'static> Sddmm<P> {
     pub(crate) fn new(
         device: &Device,
         row: &'static Row,
-        extents: SampledExtents,
+        extents: SddmmExtents,
         (mode, out): (Mode, Dtype),
         pattern: (&Arc<Runs>, &[u32]),
     ) -> Result<Self> {
@@ -48,7 +48,7 @@ impl<P: Copy + 'static> Sddmm<P> {
     pub(crate) fn of_items(
         device: &Device,
         row: &'static Row,
-        extents: SampledExtents,
+        extents: SddmmExtents,
         (mode, out): (Mode, Dtype),
         (runs, columns): (&Arc<Runs>, &[u32]),
         list: &[Item],
@@ -105,7 +105,7 @@ impl<P: Copy + 'static> Sddmm<P> {
     }
 }
 
-impl SampledLaunch for Sddmm {
+impl SddmmLaunch for Sddmm {
     fn row(&self) -> &'static Row {
         self.kernel.row()
     }

@@ -12,7 +12,7 @@ use crate::einsum::Mode;
 use crate::error::Result;
 use crate::families::sddmm::sddmm::Sddmm;
 use crate::families::sddmm::shelves::Shelves;
-use crate::families::sddmm::{SampledExtents, SampledLaunch};
+use crate::families::sddmm::{SddmmExtents, SddmmLaunch};
 use crate::families::spmm::gather::Words;
 use crate::kernel::{Grid, Queue};
 use crate::launch::RawSddmm;
@@ -32,7 +32,7 @@ impl SddmmStaged {
     pub(crate) fn new(
         device: &Device,
         row: &'static Row,
-        extents: SampledExtents,
+        extents: SddmmExtents,
         mode: Mode,
         (runs, columns): (&Arc<Runs>, &[u32]),
     ) -> Result<Self> {
@@ -60,7 +60,7 @@ impl SddmmStaged {
     }
 }
 
-impl SampledLaunch for SddmmStaged {
+impl SddmmLaunch for SddmmStaged {
     fn row(&self) -> &'static Row {
         self.entries.kernel.row()
     }

@@ -14,7 +14,7 @@ use crate::driver::DeviceMemory;
 use crate::einsum::Mode;
 use crate::error::{Error, Result};
 use crate::families::sddmm::panes::Panes;
-use crate::families::sddmm::{SampledExtents, SampledLaunch};
+use crate::families::sddmm::{SddmmExtents, SddmmLaunch};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::RawSddmm;
 use crate::launch::maps::{Flat, tensor_map};
@@ -24,7 +24,7 @@ use crate::worklist::Runs;
 #[derive(Debug)]
 pub(crate) struct SddmmTiles {
     kernel: Kernel<SddmmTilesParams>,
-    extents: SampledExtents,
+    extents: SddmmExtents,
     mode: Mode,
     panes: DeviceMemory,
     groups: DeviceMemory,
@@ -41,11 +41,11 @@ impl SddmmTiles {
     pub(crate) fn new(
         device: &Device,
         row: &'static Row,
-        extents: SampledExtents,
+        extents: SddmmExtents,
         mode: Mode,
         (runs, columns): (&Arc<Runs>, &[u32]),
     ) -> Result<Self> {
-        let SampledExtents { m, n, k } = extents;
+        let SddmmExtents { m, n, k } = extents;
         for (what, value) in [("rows", m), ("columns", n), ("terms", k)] {
             within(what, value, i32::MAX as usize - STRIP)?;
         }
@@ -69,7 +69,7 @@ impl SddmmTiles {
     }
 
     fn params(&self, raw: &RawSddmm) -> Result<SddmmTilesParams> {
-        let SampledExtents { m, n, k } = self.extents;
+        let SddmmExtents { m, n, k } = self.extents;
         let order = self.row().order;
         let x = (raw.x, raw.ldx, m, order & A_COLUMNS != 0);
         let y = (raw.y, raw.ldy, n, order & B_COLUMNS == 0);
@@ -121,7 +121,7 @@ impl SddmmTiles {
     }
 }
 
-impl SampledLaunch for SddmmTiles {
+impl SddmmLaunch for SddmmTiles {
     fn row(&self) -> &'static Row {
         self.kernel.row()
     }

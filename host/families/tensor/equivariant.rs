@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use einsparse_kernels::families::{
-    DEGREES, EQUIVARIANT_WARPS, EquivariantParams, FLAG_ADD_DX, FLAG_ADD_DY, MOST_PATHS, Paths,
-    equivariant_step,
+    DEGREES, EQUIVARIANT_WARPS, EdgeRows, EquivariantParams, FLAG_ADD_DX, FLAG_ADD_DY,
+    FLAG_WHOLE_PIECES, MOST_EDGE_ROWS, MOST_PATHS, Paths, equivariant_step,
 };
 use einsparse_kernels::table::{Row, rows_of};
 
@@ -279,7 +279,7 @@ impl EquivariantLaunch {
             wanted: 0,
             parts: [[0; DEGREES]; 3],
             paths: [[0; 3]; MOST_PATHS],
-            w_rows: [small("paths", in_w)?, bytes("bytes of a row of W", 1, w)?],
+            rows_at: [0; MOST_EDGE_ROWS],
             flags: 0,
         };
         for l in 0..DEGREES {
@@ -304,6 +304,34 @@ impl EquivariantLaunch {
                 bytes("bytes of an item of W", row_w, w)?,
                 bytes("bytes of an item of dW", row_w, dw)?,
             ];
+        }
+        let gathered = [x, out][way];
+        let whole = |address: u64, row: usize| address % 16 == 0 && row.is_multiple_of(16);
+        if [gathered, w].into_iter().all(|of| whole(of.0, row(of)))
+            && whole(0, self.shape.width * element)
+        {
+            p.flags |= FLAG_WHOLE_PIECES;
+        }
+        let rows = EdgeRows::of(way == 1, group.largest(), group.odd);
+        if way == 0 {
+            for l in (0..DEGREES).filter(|l| p.degrees >> l & 1 != 0) {
+                for m in 0..2 * l + 1 {
+                    p.rows_at[rows.first[0][0] + l * l + m] =
+                        p.parts[0][l] + m as u32 * p.row_bytes[0];
+                }
+            }
+        }
+        for number in (0..all.count).filter(|number| p.wanted >> number & 1 != 0) {
+            let degree = all.all[number][2];
+            let [part, path] = match way {
+                0 => [0, number],
+                _ => [degree - group.odd as usize, number - all.below(degree)],
+            };
+            p.rows_at[rows.first[part][1] + path] = p.paths[number][1];
+            for k in (0..2 * degree + 1).filter(|_| way == 1) {
+                let row = rows.first[part][0] + path * (2 * degree + 1) + k;
+                p.rows_at[row] = p.paths[number][0] + k as u32 * p.row_bytes[1];
+            }
         }
         Ok(p)
     }

@@ -17,6 +17,8 @@ instructions! {
     pub copy_async_whole(to: u32, from: u64, yes: u32):
         "{{ .reg .pred p; setp.ne.u32 p, {yes}, 0; @p cp.async.cg.shared.global [{to}], [{from}], 16; }}",
         in(reg32 to, reg64 from, reg32 yes);
+    /// Copies 4 bytes to shared `to`. Both addresses 4-byte aligned; `from` global.
+    pub copy_async_4(to: u32, from: u64): "cp.async.ca.shared.global [{to}], [{from}], 4;", in(reg32 to, reg64 from);
     /// Closes a group of copies.
     pub copy_commit(): "cp.async.commit_group;";
 }

@@ -59,7 +59,7 @@ macro_rules! unset {
 
 /// `D += A B` with operands of one type, per number of chunks; A from shared memory, or from registers.
 macro_rules! mma {
-    ($(#[$doc:meta])* $name:ident, $registers:ident, $n1:literal, $n2:literal, $n4:literal) => {
+    ($(#[$doc:meta])* $name:ident, $registers:ident, $n1:literal, $n2:literal, $n3:literal, $n4:literal) => {
         /// The same with A in registers: the fragments of `m16n8k16` of each warp's 16 rows.
         #[inline(always)]
         pub fn $registers<const TB: i32>(&mut self, a: [u32; 4], b: u64) {
@@ -69,6 +69,9 @@ macro_rules! mma {
                     a0 = in(reg32) a[0], a1 = in(reg32) a[1], a2 = in(reg32) a[2], a3 = in(reg32) a[3],
                     b = in(reg64) b, tb = const TB),
                 2 => tied!(d [0 1] $n2 "}}, {{{a0}, {a1}, {a2}, {a3}}}, {b}, 1, 1, 1, {tb};",
+                    a0 = in(reg32) a[0], a1 = in(reg32) a[1], a2 = in(reg32) a[2], a3 = in(reg32) a[3],
+                    b = in(reg64) b, tb = const TB),
+                3 => tied!(d [0 1 2] $n3 "}}, {{{a0}, {a1}, {a2}, {a3}}}, {b}, 1, 1, 1, {tb};",
                     a0 = in(reg32) a[0], a1 = in(reg32) a[1], a2 = in(reg32) a[2], a3 = in(reg32) a[3],
                     b = in(reg64) b, tb = const TB),
                 _ => tied!(d [0 1 2 3] $n4 "}}, {{{a0}, {a1}, {a2}, {a3}}}, {b}, 1, 1, 1, {tb};",
@@ -85,6 +88,8 @@ macro_rules! mma {
                 1 => tied!(d [0] $n1 "}}, {a}, {b}, 1, 1, 1, {ta}, {tb};",
                     a = in(reg64) a, b = in(reg64) b, ta = const TA, tb = const TB),
                 2 => tied!(d [0 1] $n2 "}}, {a}, {b}, 1, 1, 1, {ta}, {tb};",
+                    a = in(reg64) a, b = in(reg64) b, ta = const TA, tb = const TB),
+                3 => tied!(d [0 1 2] $n3 "}}, {a}, {b}, 1, 1, 1, {ta}, {tb};",
                     a = in(reg64) a, b = in(reg64) b, ta = const TA, tb = const TB),
                 _ => tied!(d [0 1 2 3] $n4 "}}, {a}, {b}, 1, 1, 1, {ta}, {tb};",
                     a = in(reg64) a, b = in(reg64) b, ta = const TA, tb = const TB),
@@ -170,6 +175,7 @@ impl<const C: usize> Acc<C> {
         mma_f16, mma_f16_registers,
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{",
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {{",
+        "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {{",
         "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {{"
     }
     mma! {
@@ -177,6 +183,7 @@ impl<const C: usize> Acc<C> {
         mma_bf16, mma_bf16_registers,
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {{",
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {{",
+        "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {{",
         "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {{"
     }
     mma_k_major! {

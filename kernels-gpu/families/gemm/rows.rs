@@ -143,12 +143,14 @@ macro_rules! rows_gemm {
                     dense_live_f16_128x128: Direct, F16, LiveTile<2, 2, 1>;
                     dense_live_f16_128x128_k2: Direct, F16, LiveTile<2, 2, 2>;
                     dense_live_f16_128x128_k4: Direct, F16, LiveTile<2, 2, 4>;
+                    dense_live_f16_128x192: Direct, F16, LiveTile<2, 3, 1>;
                     dense_live_f16_128x256: Direct, F16, LiveTile<2, 4, 1>;
                     dense_live_f16_128x256_k2: Direct, F16, LiveTile<2, 4, 2>;
                     dense_live_f16_128x256_k4: Direct, F16, LiveTile<2, 4, 4>;
                     dense_live_bf16_128x128: Direct, Bf16, LiveTile<2, 2, 1>;
                     dense_live_bf16_128x128_k2: Direct, Bf16, LiveTile<2, 2, 2>;
                     dense_live_bf16_128x128_k4: Direct, Bf16, LiveTile<2, 2, 4>;
+                    dense_live_bf16_128x192: Direct, Bf16, LiveTile<2, 3, 1>;
                     dense_live_bf16_128x256: Direct, Bf16, LiveTile<2, 4, 1>;
                     dense_live_bf16_128x256_k2: Direct, Bf16, LiveTile<2, 4, 2>;
                     dense_live_bf16_128x256_k4: Direct, Bf16, LiveTile<2, 4, 4>;

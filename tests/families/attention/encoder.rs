@@ -266,6 +266,7 @@ fn encoder_of_varying_lengths_on_the_gpu() {
         for tile in [
             "128x128_k2",
             "128x128_k4",
+            "128x192",
             "128x256",
             "128x256_k2",
             "128x256_k4",

@@ -222,7 +222,7 @@ fn messages_and_gradients() {
     let Some(ctx) = gpu() else { return };
     let widths: &[usize] = match small() {
         true => &[45],
-        false => &[32, 1, 64, 45, 96, 128, 160],
+        false => &[32, 1, 64, 45, 96, 128, 160, 4, 36],
     };
     suite::<f32>(&ctx, [9, 11], 70, widths);
     suite::<f32>(&ctx, [1, 1], 20, &[64]);

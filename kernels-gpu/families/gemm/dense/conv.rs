@@ -1,7 +1,7 @@
 //! The same product for a convolution, module `dense_conv`: the copy engine finds the rows of A, which are positions of
 //! an image moved by a tap (`im2col`), so that nothing is laid out beforehand.
 
-use super::{BOTH, DenseElem, DenseTile, Spot};
+use super::{DenseElem, DenseTile, Spot};
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
@@ -92,59 +92,19 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> ConvTile<GROUPS
         warp::sync_lanes(u32::MAX);
         gpu::sync_threads();
         grid::wait_dependency();
+        let high = DenseTile::<GROUPS, CHUNKS, CUT>::ROWS as u32;
+        let inside = |down: u32| down * high < p.product.m;
         if !copies {
-            Self::multiply_all::<E>(p);
-        } else if warp::elected() {
-            Self::copy_all(p, at);
-        }
-    }
-
-    #[inline(always)]
-    fn copy_all(p: &DenseConvParams, at: u64) {
-        let high = DenseTile::<GROUPS, CHUNKS, CUT>::ROWS as u32;
-        let deep = DenseTile::<GROUPS, CHUNKS, CUT>::DEPTH as u32;
-        let left = DenseTile::<GROUPS, CHUNKS, CUT>::left();
-        let mut ring = Ring::<DenseTile<GROUPS, CHUNKS, CUT>>::producer();
-        let mut down = gpu::block_y();
-        while down * high < p.product.m {
-            let top = down * high;
-            let spot = Window::of(p, down, top);
-            let mut stage = 0;
-            while stage < p.product.stages {
-                let slot = ring.wait_empty();
-                let k = stage * deep;
-                DenseTile::<GROUPS, CHUNKS, CUT>::copy::<BOTH>((at, spot), [top, left], k, slot);
-                ring.advance();
-                stage += 1;
-            }
-            down += gpu::grid_y();
-        }
-    }
-
-    #[inline(always)]
-    fn multiply_all<E: DenseElem>(p: &DenseConvParams) {
-        let high = DenseTile::<GROUPS, CHUNKS, CUT>::ROWS as u32;
-        let mut ring = Ring::<DenseTile<GROUPS, CHUNKS, CUT>>::consumer();
-        let mut down = gpu::block_y();
-        while down * high < p.product.m {
-            let mut acc = Acc::<CHUNKS>::zero();
-            let mut stage = 0;
-            while stage < p.product.stages {
-                let slot = ring.wait_full();
-                let [smem, b_tile] = DenseTile::<GROUPS, CHUNKS, CUT>::parts_of(slot);
-                E::stage(&mut acc, smem, &E::own(smem), b_tile);
-                ring.issued(&mut acc);
-                ring.advance();
-                stage += 1;
-            }
-            ring.drain(&mut acc);
-            let spot = Window {
+            // Nothing is copied by these, so where the first tap meets A does not matter.
+            let spot = |down| Window {
                 p,
                 down,
                 first: [0; 3],
             };
-            DenseTile::<GROUPS, CHUNKS, CUT>::epilogue::<E, _>(&p.product, &acc, spot);
-            down += gpu::grid_y();
+            DenseTile::<GROUPS, CHUNKS, CUT>::multiply_all::<E, _>(&p.product, inside, spot);
+        } else if warp::elected() {
+            let spot = |down| Window::of(p, down, down * high);
+            DenseTile::<GROUPS, CHUNKS, CUT>::copy_all(&p.product, at, 0, inside, spot);
         }
     }
 }

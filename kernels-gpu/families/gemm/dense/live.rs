@@ -21,6 +21,24 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Spot
     }
 }
 
+/// A tile of row `down` of tiles, not cut along k.
+#[derive(Clone, Copy)]
+struct Whole<const GROUPS: usize, const CHUNKS: usize> {
+    down: u32,
+}
+
+impl<const GROUPS: usize, const CHUNKS: usize> Spot for Whole<GROUPS, CHUNKS> {
+    const BIASES: Option<usize> = Some(LiveTile::<GROUPS, CHUNKS, 1>::BIASES);
+    #[inline(always)]
+    fn down(self) -> u32 {
+        self.down
+    }
+    #[inline(always)]
+    fn begun(self) -> bool {
+        true
+    }
+}
+
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS, CHUNKS, CUT> {
     /// Goes to another row of tiles; one thread.
     #[inline(always)]
@@ -134,6 +152,16 @@ impl<W: WalkInfo, E: DenseElem, const GROUPS: usize, const CHUNKS: usize, const 
         if !Self::reaches(gpu::block_y()) {
             return;
         }
+        if CUT == 1 {
+            let spot = |down| Whole::<GROUPS, CHUNKS> { down };
+            if !copies {
+                DenseTile::<GROUPS, CHUNKS, CUT>::multiply_all::<E, _>(p, Self::reaches, spot);
+            } else if warp::elected() {
+                let begun = DenseTile::<GROUPS, CHUNKS, CUT>::ahead(p.stages);
+                DenseTile::<GROUPS, CHUNKS, CUT>::copy_all(p, at, begun, Self::reaches, spot);
+            }
+            return;
+        }
         loop {
             DenseTile::<GROUPS, CHUNKS, CUT>::tile::<E>(p, at, Self);
             let next = Self.down() + gpu::grid_y();
@@ -142,12 +170,8 @@ impl<W: WalkInfo, E: DenseElem, const GROUPS: usize, const CHUNKS: usize, const 
             }
             // The ring is made anew: the stages have been read, by whoever reads them, before they are written.
             barrier::fence_copies();
-            if CUT > 1 {
-                cluster::arrive();
-                cluster::wait();
-            } else {
-                gpu::sync_threads();
-            }
+            cluster::arrive();
+            cluster::wait();
             // Asked again: there is no register for the answer while sums are.
             if gpu::rematerialize_thread() == 0 {
                 Self::go_to(next);

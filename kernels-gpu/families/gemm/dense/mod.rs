@@ -279,6 +279,75 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         acc
     }
 
+    /// Starts the copies of all tiles of this thread block, rows of tiles a grid apart while there are any `inside`: the
+    /// stages of the next are on their way while one is stored. `begun`: stages of the first tile that have been started.
+    /// One lane.
+    #[cfg(any(
+        module = "dense_conv",
+        module = "dense_live",
+        not(target_arch = "nvptx64")
+    ))]
+    #[inline(always)]
+    fn copy_all<S: Spot>(
+        p: &DenseParams,
+        at: u64,
+        begun: u32,
+        inside: impl Fn(u32) -> bool,
+        spot: impl Fn(u32) -> S,
+    ) {
+        let left = Self::left();
+        let mut ring = Ring::<Self>::producer();
+        let mut stage = 0;
+        while stage < begun {
+            ring.advance();
+            stage += 1;
+        }
+        let mut down = gpu::block_y();
+        while inside(down) {
+            let spot = spot(down);
+            let top = down * Self::ROWS as u32;
+            while stage < p.stages {
+                let slot = ring.wait_empty();
+                Self::copy::<BOTH>((at, spot), [top, left], stage * Self::DEPTH as u32, slot);
+                ring.advance();
+                stage += 1;
+            }
+            stage = 0;
+            down += gpu::grid_y();
+        }
+    }
+
+    /// Multiplies and stores those tiles; the warps that multiply.
+    #[cfg(any(
+        module = "dense_conv",
+        module = "dense_live",
+        not(target_arch = "nvptx64")
+    ))]
+    #[inline(always)]
+    fn multiply_all<E: DenseElem, S: Spot>(
+        p: &DenseParams,
+        inside: impl Fn(u32) -> bool,
+        spot: impl Fn(u32) -> S,
+    ) {
+        let mut ring = Ring::<Self>::consumer();
+        let mut down = gpu::block_y();
+        while inside(down) {
+            let mut acc = Acc::<CHUNKS>::zero();
+            let mut stage = 0;
+            while stage < p.stages {
+                let slot = ring.wait_full();
+                let [smem, b_tile] = Self::parts_of(slot);
+                E::stage(&mut acc, smem, &E::own(smem), b_tile);
+                ring.issued(&mut acc);
+                ring.advance();
+                stage += 1;
+            }
+            ring.drain(&mut acc);
+            Self::epilogue::<E, _>(p, &acc, spot(down));
+            down += gpu::grid_y();
+        }
+    }
+
     /// This warpgroup's own tile of shared memory of a stage, and the tile of B.
     #[inline(always)]
     fn parts_of(slot: u32) -> [u32; 2] {

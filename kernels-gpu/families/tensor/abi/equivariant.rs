@@ -17,6 +17,10 @@ pub const EQUIVARIANT_SUMS: u32 = 128;
 pub const FLAG_ADD_DX: u32 = 2;
 /// See [`FLAG_ADD_DX`].
 pub const FLAG_ADD_DY: u32 = 4;
+/// Rows of channels begin and end at multiples of 16 bytes: they are copied by those.
+pub const FLAG_WHOLE_PIECES: u32 = 8;
+/// Rows of an entry in shared memory at the most.
+pub const MOST_EDGE_ROWS: usize = 132;
 
 /// The paths of a kernel: by the output's degree, then the first operand's, then the second's.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +75,84 @@ impl Paths {
     }
 }
 
+/// Where the rows of 32 channels of an entry lie in shared memory. Those that are used together are a part: forward
+/// there is one, backward one for each degree of the output. A part has the rows of the gathered item (X, or the output's
+/// gradient), then those of W; both end at a multiple of four rows, which are copied at once.
+#[derive(Clone, Copy, Debug)]
+pub struct EdgeRows {
+    /// Where both begin in each part, and the end.
+    pub first: [[usize; 2]; DEGREES + 1],
+    /// How many parts there are.
+    pub parts: usize,
+    /// Entries that are there or under way.
+    pub entries: usize,
+}
+
+impl EdgeRows {
+    /// Those of a kernel.
+    pub const fn of(backward: bool, largest: usize, odd: bool) -> EdgeRows {
+        let paths = Paths::of(largest, odd);
+        let mut rows = EdgeRows {
+            first: [[0; 2]; DEGREES + 1],
+            parts: 1,
+            entries: match (backward, largest) {
+                (_, 1) => 4,
+                (true, 3) => 1,
+                _ => 2,
+            },
+        };
+        if backward {
+            rows.parts = largest + 1 - odd as usize;
+        }
+        let mut part = 0;
+        let mut end = 0;
+        while part < DEGREES {
+            let [mut of_item, mut of_w] = [0, 0];
+            if !backward && part == 0 {
+                of_item = (largest + 1) * (largest + 1);
+                of_w = paths.count;
+            } else if part < rows.parts {
+                let degree = part + odd as usize;
+                of_w = paths.below(degree + 1) - paths.below(degree);
+                of_item = of_w * (2 * degree + 1);
+            }
+            rows.first[part] = [end, end + of_item.next_multiple_of(4)];
+            end = rows.first[part][1] + of_w.next_multiple_of(4);
+            part += 1;
+        }
+        rows.first[DEGREES] = [end, end];
+        rows
+    }
+
+    /// How many rows there are.
+    pub const fn count(&self) -> usize {
+        self.first[DEGREES][0]
+    }
+
+    /// Bytes in front of the entries, where their rows' places lie.
+    pub const fn table_bytes(&self) -> u32 {
+        (self.count() as u32 * 4).next_multiple_of(EDGE_ROW_BYTES)
+    }
+
+    /// Bytes of an entry: its rows, and its components of Y.
+    pub const fn entry_bytes(&self) -> u32 {
+        (self.count() as u32 + 1) * EDGE_ROW_BYTES
+    }
+
+    /// Bytes of a thread block's table and entries.
+    pub const fn shared_bytes(&self) -> u32 {
+        self.table_bytes() + EQUIVARIANT_WARPS * self.warp_bytes()
+    }
+
+    /// Bytes of what a warp holds.
+    pub const fn warp_bytes(&self) -> u32 {
+        self.entries as u32 * self.entry_bytes()
+    }
+}
+
+/// Bytes of a row of an entry in shared memory: 32 channels.
+pub const EDGE_ROW_BYTES: u32 = 128;
+
 /// Parameters of the `equivariant` kernels. Forward, for each row r (a receiver) and its entries (edges) e:
 /// `Out[r,k,u] = sum over e of C[i,j,k] X[other(e),i,u] Y[e,j] W[e,path,u]`. Backward r is a sender, `X[r]` and its
 /// gradient are of r, the gradient of the output is of `other(e)`.
@@ -113,13 +195,13 @@ pub struct EquivariantParams {
     pub parts: [[u32; DEGREES]; 3],
     /// Bytes in front of each path of Out, of W and of the gradient of W; 0 for what is not there.
     pub paths: [[u32; 3]; MOST_PATHS],
-    /// Rows of W, and bytes between them.
-    pub w_rows: [u32; 2],
+    /// Bytes in front of each of [`EdgeRows`] in its item; 0 for what is not there.
+    pub rows_at: [u32; MOST_EDGE_ROWS],
     /// `FLAG_*`.
     pub flags: u32,
 }
 
-const _: () = assert!(size_of::<EquivariantParams>() == 136 + 28 + 48 + 276 + 16);
+const _: () = assert!(size_of::<EquivariantParams>() == 136 + 28 + 48 + 276 + 8 + 528);
 
 /// The step of a kernel: a direction, the largest degree, and whether degrees add up to odd numbers.
 pub const fn equivariant_step(backward: bool, largest: u32, odd: bool) -> u32 {
@@ -142,7 +224,7 @@ macro_rules! tiles {
             const COLUMNS: u32 = 32;
             const ITEMS: u32 = $items;
             const STEP: u32 = equivariant_step($backward, LARGEST, ODD);
-            const SHARED_BYTES: u32 = $shared;
+            const SHARED_BYTES: u32 = EdgeRows::of($backward, LARGEST as usize, ODD).shared_bytes() + EQUIVARIANT_WARPS * $shared;
             const ACCESS: u32 = 1;
         }
     )+};
@@ -150,5 +232,5 @@ macro_rules! tiles {
 
 tiles! {
     EquivariantForward false EQUIVARIANT_WARPS, 0;
-    EquivariantBackward true 1, EQUIVARIANT_WARPS * EQUIVARIANT_BATCH * EQUIVARIANT_SUMS;
+    EquivariantBackward true 1, EQUIVARIANT_BATCH * EQUIVARIANT_SUMS;
 }

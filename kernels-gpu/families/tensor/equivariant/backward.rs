@@ -1,11 +1,9 @@
 //! The gradients of X, Y and W in one pass over the entries of a sender, whose X and gradient stay in registers: no
 //! scatter and no atomics. The gradient of Y is a sum over channels.
 
-use super::path::{Component, each_path, gradients};
-use super::{
-    COMPONENTS, Lane, Part, ask_ahead, channel_of, each_component, entry, load, load_w, load_x,
-    load_y, next_row, positions,
-};
+use super::entries::Entries;
+use super::path::{each_path, gradients};
+use super::{COMPONENTS, Lane, Part, channel_of, each_component, entry, load, positions};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -13,16 +11,9 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
     EquivariantBackward<LARGEST, ODD, BLOCKS>
 {
     const PATHS: Paths = Paths::of(LARGEST as usize, ODD);
-    /// Paths whose rows are asked for ahead of their products: all, if registers hold them.
-    const AHEAD: usize = match LARGEST {
-        1 => Self::PATHS.count,
-        2 => 8,
-        _ => 3,
-    };
+    /// Shared memory in front of sums over channels.
+    const BEFORE_SUMS: u32 = EdgeRows::of(true, LARGEST as usize, ODD).shared_bytes();
 }
-
-/// Paths that are asked for ahead at the most.
-const MOST_AHEAD: usize = 8;
 
 /// The warps that share a row.
 #[derive(Clone, Copy)]
@@ -39,6 +30,7 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
 {
     #[inline(always)]
     unsafe fn run(p: &EquivariantParams, _: u64) {
+        Entries::<true, LARGEST, ODD>::prepare(p);
         let chunks = p.width.div_ceil(32);
         let warps = chunks.clamp(1, EQUIVARIANT_WARPS);
         let teams = if warps < 3 {
@@ -79,50 +71,57 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
     #[inline(always)]
     fn chunk<E: Elem>(p: &EquivariantParams, lane: Lane, team: Team, again: bool) {
         let [first, end] = positions(p, lane.row);
-        let x = load_x::<E, LARGEST>(
-            p,
-            channel_of::<E>(p, 0, lane.row, lane.channel),
-            lane.inside,
-        );
+        let mut x = [E::ZERO; COMPONENTS];
+        let from = channel_of::<E>(p, 0, lane.row, lane.channel);
+        each_component::<LARGEST>(p, 0, from, |i, at| x[i] = load::<E>(at, lane.inside));
         let mut dx = [E::ZERO; COMPONENTS];
         let to_dx = channel_of::<E>(p, 4, lane.row, lane.channel);
         if p.dx != 0 && p.flags & FLAG_ADD_DX != 0 {
             each_component::<LARGEST>(p, 2, to_dx, |i, at| dx[i] = load::<E>(at, lane.inside));
         }
-        let mut at = first;
-        let mut next = entry(p, at, at < end);
-        while at < end {
+        let mut entries = Entries::<true, LARGEST, ODD>::new::<E>(
+            p,
+            [first, end],
+            lane.channel - gpu::thread() % 32,
+        );
+        while entries.any() {
             warp::stay_rolled();
-            let [edge, other] = next;
-            next = entry(p, at + 1, at + 1 < end);
-            ask_ahead::<E>(p, next[0], lane.channel, at + 1 < end);
-            let from = channel_of::<E>(p, 2, edge, lane.channel);
-            let mut w = [E::ZERO; MOST_PATHS];
-            load_w::<E>(p, from, [0, Self::PATHS.count], &mut w, lane.inside);
-            let y = load_y::<E, LARGEST>(p, edge);
+            let at = entries.at;
+            let [edge, _] = entry(p, at, true);
+            let mut y = [E::ZERO; COMPONENTS];
             let mut dy = [E::ZERO; COMPONENTS];
-            let from = channel_of::<E>(p, 3, other, lane.channel);
             let to = channel_of::<E>(p, 6, edge, lane.channel);
-            let mut ahead = [[E::ZERO; 7]; MOST_AHEAD];
-            unroll!(number < Self::AHEAD, {
-                ahead[number] = Self::load_g::<E>(p, from, number, lane.inside);
-            });
+            let mut ahead = ([E::ZERO; 7], E::ZERO);
             let wanted = p.dw != 0 && lane.inside;
             each_path!(A B C, {
                 if const { Self::PATHS.number([A, B, C]) < Self::PATHS.count } {
                     let number = const { Self::PATHS.number([A, B, C]) };
-                    let slot = const { Self::PATHS.number([A, B, C]) % Self::AHEAD };
-                    let g = ahead[slot];
-                    ahead[slot] = Self::load_g::<E>(p, from, number + Self::AHEAD, lane.inside);
+                    let first = const { Self::PATHS.below(C) };
+                    let part = const { C.saturating_sub(ODD as usize) };
+                    let row = number - first;
+                    if row == 0 {
+                        if part > 0 {
+                            entries.replace::<E>(p, part - 1);
+                        }
+                        entries.wait();
+                        if part == 0 {
+                            y = entries.y::<E>();
+                        }
+                        ahead = entries.path::<E>(part, 0, const { 2 * C + 1 });
+                    }
+                    let (g, w) = ahead;
+                    if const { Self::PATHS.number([A, B, C]) + 1 < Self::PATHS.below(C + 1) } {
+                        ahead = entries.path::<E>(part, row + 1, const { 2 * C + 1 });
+                    }
                     if p.wanted >> number & 1 != 0 {
                         let [of_x, of_y] = gradients::<E, A, B, C>(&x, &y, &g);
                         let mut dw = E::ZERO;
                         unroll!(i < 2 * A + 1, {
                             dw = E::fma(of_x[i], x[A * A + i], dw);
-                            dx[A * A + i] = E::fma(w[number], of_x[i], dx[A * A + i]);
+                            dx[A * A + i] = E::fma(w, of_x[i], dx[A * A + i]);
                         });
                         unroll!(j < 2 * B + 1, {
-                            dy[B * B + j] = E::fma(w[number], of_y[j], dy[B * B + j]);
+                            dy[B * B + j] = E::fma(w, of_y[j], dy[B * B + j]);
                         });
                         if wanted {
                             E::store::<1>(to + p.paths[number][2] as u64, &[dw]);
@@ -130,32 +129,20 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
                     }
                 }
             });
+            entries.replace::<E>(p, const { LARGEST as usize - ODD as usize });
             if p.dy != 0 {
+                // What lies in the place of channels that are not there is anything.
+                if !lane.inside {
+                    dy = [E::ZERO; COMPONENTS];
+                }
                 let sum = over_channels::<E>(dy);
-                deliver::<E>(p, team, [first, at, end], sum, again);
+                deliver::<E>(p, team, [first, at, end], sum, again, Self::BEFORE_SUMS);
             }
-            at += 1;
+            entries.turn(p);
         }
         if p.dx != 0 && lane.inside {
             each_component::<LARGEST>(p, 2, to_dx, |i, at| E::store::<1>(at, &[dx[i]]));
         }
-    }
-
-    /// A path's rows of the output's gradient; none past the last path.
-    #[inline(always)]
-    fn load_g<E: Elem>(p: &EquivariantParams, from: u64, number: usize, ok: bool) -> Component<E> {
-        let mut g = [E::ZERO; 7];
-        if number < Self::PATHS.count {
-            let mut at = from + p.paths[number][0] as u64;
-            let ok = ok && p.wanted >> number & 1 != 0;
-            unroll!(k < 7, {
-                if k < 2 * Self::PATHS.all[number][2] + 1 {
-                    g[k] = load::<E>(at, ok);
-                    at = next_row(at, p.row_bytes[1]);
-                }
-            });
-        }
-        g
     }
 }
 
@@ -187,6 +174,7 @@ fn deliver<E: Elem>(
     [first, at, end]: [u32; 3],
     sum: E::Acc,
     again: bool,
+    entries_bytes: u32,
 ) {
     let lane = gpu::thread() % 32;
     if team.warps == 1 {
@@ -196,7 +184,8 @@ fn deliver<E: Elem>(
     }
     let threads = team.warps * 32;
     let row = COMPONENTS as u32 * E::ACC_BYTES;
-    let arena = copy::arena() + team.number * team.warps * EQUIVARIANT_BATCH * row;
+    let sums = copy::arena() + entries_bytes;
+    let arena = sums + team.number * team.warps * EQUIVARIANT_BATCH * row;
     let place = |slot: u32, warp: u32, component: u32| {
         arena + (slot * team.warps + warp) * row + component * E::ACC_BYTES
     };

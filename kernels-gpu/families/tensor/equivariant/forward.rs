@@ -1,7 +1,8 @@
 //! The product. Sums of all rows of a receiver's output stay in registers while its entries pass.
 
+use super::entries::Entries;
 use super::path::{each_path, product};
-use super::{Lane, ask_ahead, channel_of, entry, load_w, load_x, load_y, next_row, positions};
+use super::{Lane, channel_of, next_row, positions};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -16,6 +17,7 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
 {
     #[inline(always)]
     unsafe fn run(p: &EquivariantParams, _: u64) {
+        Entries::<false, LARGEST, ODD>::prepare(p);
         let warp = gpu::block_x() as u64 * EQUIVARIANT_WARPS as u64 + gpu::thread() as u64 / 32;
         let chunks = p.width.div_ceil(32) as u64;
         // Never zero, which only the host knows: device code may not panic.
@@ -23,50 +25,37 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
         if row >= p.rows as u64 {
             return;
         }
-        let channel = (warp - row * chunks) as u32 * 32 + gpu::thread() % 32;
+        let first = (warp - row * chunks) as u32 * 32;
+        let channel = first + gpu::thread() % 32;
         let lane = Lane {
             row: row as u32,
             channel,
             inside: channel < p.width,
         };
-        // Lanes past the last channel compute that one again, and store nothing.
-        let own = channel.min(p.width - 1);
-        let [mut at, end] = positions(p, lane.row);
+        let mut entries =
+            Entries::<false, LARGEST, ODD>::new::<E>(p, positions(p, lane.row), first);
         let mut sums = [[E::ZERO; 7]; MOST_PATHS];
-        let mut next = entry(p, at, at < end);
-        while at < end {
+        while entries.any() {
             warp::stay_rolled();
-            let [edge, other] = next;
-            at += 1;
-            next = entry(p, at, at < end);
-            ask_ahead::<E>(p, next[0], lane.channel, at < end);
-            let x = load_x::<E, LARGEST>(p, channel_of::<E>(p, 0, other, own), true);
-            let from = channel_of::<E>(p, 2, edge, own);
-            let mut w = [E::ZERO; MOST_PATHS];
-            load_w::<E>(
-                p,
-                from,
-                const { [0, Self::PATHS.below(1 + ODD as usize)] },
-                &mut w,
-                true,
-            );
-            let y = load_y::<E, LARGEST>(p, edge);
+            entries.wait();
+            let x = entries.x::<E>();
+            let y = entries.y::<E>();
+            let mut w = entries.weight::<E>(0, 0);
             each_path!(A B C, {
                 if const { Self::PATHS.number([A, B, C]) < Self::PATHS.count } {
                     let number = const { Self::PATHS.number([A, B, C]) };
-                    // A degree of the output ahead: registers do not hold the weights of all.
-                    if const { Self::PATHS.number([A, B, C]) == Self::PATHS.below(C) } {
-                        let paths = const { [Self::PATHS.below(C + 1), Self::PATHS.below(C + 2)] };
-                        load_w::<E>(p, from, paths, &mut w, true);
-                    }
+                    let weight = w;
+                    w = entries.weight::<E>(0, (number + 1).min(Self::PATHS.count - 1));
                     if p.wanted >> number & 1 != 0 {
                         let m = product::<E, A, B, C>(&x, &y);
                         unroll!(k < 2 * C + 1, {
-                            sums[number][k] = E::fma(w[number], m[k], sums[number][k]);
+                            sums[number][k] = E::fma(weight, m[k], sums[number][k]);
                         });
                     }
                 }
             });
+            entries.replace::<E>(p, 0);
+            entries.turn(p);
         }
         if lane.inside {
             let item = channel_of::<E>(p, 3, lane.row, channel);

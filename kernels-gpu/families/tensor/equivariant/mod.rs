@@ -1,8 +1,9 @@
 //! Channel-wise tensor products, `Out[r,k,u] = C[i,j,k] X[o,i,u] Y[e,j] W[e,path,u]` summed over the entries e of a row,
 //! and their gradients. The coefficients are constants: a path is straight code, in which a lane has one channel of an
-//! item in registers.
+//! item in registers. Rows of channels come by asynchronous copies, entries ahead of their products.
 
 mod backward;
+mod entries;
 mod forward;
 mod path;
 
@@ -14,9 +15,6 @@ pub const COMPONENTS: usize = 16;
 
 /// One channel of an operand's components.
 pub type Part<E> = [<E as Elem>::Acc; COMPONENTS];
-
-/// One channel of the weights of all paths.
-pub type Weights<E> = [<E as Elem>::Acc; MOST_PATHS];
 
 /// Where this lane works: a row, and a channel of it.
 #[derive(Clone, Copy)]
@@ -90,60 +88,4 @@ fn each_component<const LARGEST: u32>(
             });
         }
     });
-}
-
-/// A channel of an item of X.
-#[inline(always)]
-fn load_x<E: Elem, const LARGEST: u32>(p: &EquivariantParams, item: u64, inside: bool) -> Part<E> {
-    let mut x = [E::ZERO; COMPONENTS];
-    each_component::<LARGEST>(p, 0, item, |i, at| x[i] = load::<E>(at, inside));
-    x
-}
-
-/// An entry's components of Y.
-#[inline(always)]
-fn load_y<E: Elem, const LARGEST: u32>(p: &EquivariantParams, entry: u32) -> Part<E> {
-    let from = p.y + entry as u64 * p.item_bytes[1];
-    let mut y = [E::ZERO; COMPONENTS];
-    unroll!(l < 4, {
-        if l as u32 <= LARGEST && has_degree(p, 1, l) {
-            let at = from + p.parts[1][l] as u64;
-            unroll!(m < 7, {
-                if m < 2 * l + 1 {
-                    y[l * l + m] = load::<E>(at + (m as u32 * E::BYTES) as u64, true);
-                }
-            });
-        }
-    });
-    y
-}
-
-/// An entry's weights of these paths of the kernel; of those that are not wanted, something.
-#[inline(always)]
-fn load_w<E: Elem>(
-    p: &EquivariantParams,
-    from: u64,
-    paths: [usize; 2],
-    w: &mut Weights<E>,
-    ok: bool,
-) {
-    macro_rules! each {
-        ($($number:literal)*) => {$(
-            if paths[0] <= $number && $number < paths[1] {
-                w[$number] = load::<E>(from + p.paths[$number][1] as u64, ok);
-            }
-        )*};
-    }
-    each!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22);
-}
-
-/// Asks L2 for this chunk of the weights of an entry, a line a lane. Past the last channel there is none.
-#[inline(always)]
-fn ask_ahead<E: Elem>(p: &EquivariantParams, entry: u32, channel: u32, ok: bool) {
-    let row = gpu::thread() % 32;
-    let [rows, bytes] = p.w_rows;
-    let first = channel - row;
-    let from = channel_of::<E>(p, 2, entry, first);
-    let ok = ok && row < rows && first < p.width;
-    global::prefetch_l2(from + row as u64 * bytes as u64, ok);
 }

@@ -1,0 +1,252 @@
+//! Entries under way to shared memory: a warp copies its channels of their rows, and reads them when they are there.
+
+use super::path::Component;
+use super::{COMPONENTS, Part, channel_of, entry, has_degree};
+use crate::device::prelude::*;
+use crate::families::tensor::abi::*;
+
+/// The entries of a row that a warp holds or has asked for. Their items are those of X; backward those of the
+/// output's gradient.
+#[derive(Clone, Copy)]
+pub struct Entries<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> {
+    /// Positions of the row: the one at hand, and the end.
+    pub at: u32,
+    end: u32,
+    /// The entry that is asked for next, and the other end of its edge.
+    next: [u32; 2],
+    /// Where the entry at hand lies.
+    slot: u32,
+    /// This warp's slots.
+    slots: u32,
+    /// The first channel that this lane copies, and whether there is one.
+    channel: u32,
+    inside: bool,
+    /// Bytes in front of the component of Y that this lane copies, and whether there is one.
+    component: u32,
+    has_component: bool,
+}
+
+impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD, LARGEST, ODD> {
+    const ROWS: EdgeRows = EdgeRows::of(BACKWARD, LARGEST as usize, ODD);
+
+    /// Brings the parameters that say where rows lie to shared memory, where each lane finds its own. Every thread calls
+    /// it first.
+    #[inline(always)]
+    pub fn prepare(p: &EquivariantParams) {
+        if gpu::thread() == 0 {
+            macro_rules! each {
+                ($($piece:literal)*) => {$(
+                    if $piece * 4 < Self::ROWS.count() {
+                        let at = $piece * 4;
+                        let rows = [p.rows_at[at], p.rows_at[at + 1], p.rows_at[at + 2], p.rows_at[at + 3]];
+                        copy::store_shared_v4(copy::arena() + at as u32 * 4, rows);
+                    }
+                )*};
+            }
+            each!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32);
+        }
+        gpu::sync_threads();
+    }
+
+    /// Asks for the first entries of a row. `first`: the first channel of this warp.
+    #[inline(always)]
+    pub fn new<E: Elem>(p: &EquivariantParams, [at, end]: [u32; 2], first: u32) -> Self {
+        let (lane, warp) = gpu::lane_and_warp();
+        let channel = match p.flags & FLAG_WHOLE_PIECES {
+            0 => first + lane,
+            _ => first + lane % 8 * 4,
+        };
+        let (mut component, mut has_component) = (0, false);
+        unroll!(l < 4, {
+            let first = (l * l) as u32;
+            if (first..first + 2 * l as u32 + 1).contains(&lane) {
+                component = p.parts[1][l] + (lane - first) * E::BYTES;
+                has_component = has_degree(p, 1, l);
+            }
+        });
+        let slots = copy::arena() + Self::ROWS.table_bytes() + warp * Self::ROWS.warp_bytes();
+        let mut new = Entries {
+            at,
+            end,
+            next: [0; 2],
+            slot: slots,
+            slots,
+            channel,
+            inside: channel < p.width,
+            component,
+            has_component,
+        };
+        let mut asked = 0;
+        while asked < Self::ROWS.entries as u32 {
+            warp::stay_rolled();
+            new.next = entry(p, at + asked, at + asked < end);
+            unroll!(part < 4, {
+                if part < Self::ROWS.parts {
+                    new.ask::<E>(p, part, at + asked < end);
+                }
+            });
+            new.turn_slot();
+            asked += 1;
+        }
+        new.look_ahead(p);
+        new
+    }
+
+    /// Whether there is an entry at hand.
+    #[inline(always)]
+    pub fn any(&self) -> bool {
+        self.at < self.end
+    }
+
+    /// Goes to the next entry.
+    #[inline(always)]
+    pub fn turn(&mut self, p: &EquivariantParams) {
+        self.at += 1;
+        self.turn_slot();
+        self.look_ahead(p);
+    }
+
+    #[inline(always)]
+    fn turn_slot(&mut self) {
+        if Self::ROWS.entries > 1 {
+            self.slot += Self::ROWS.entry_bytes();
+            if self.slot == self.slots + Self::ROWS.warp_bytes() {
+                self.slot = self.slots;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn look_ahead(&mut self, p: &EquivariantParams) {
+        let next = self.at + Self::ROWS.entries as u32;
+        self.next = entry(p, next, next < self.end);
+    }
+
+    /// Waits for a part of the entry at hand.
+    #[inline(always)]
+    pub fn wait(&self) {
+        // All later parts may be under way.
+        match const { Self::ROWS.entries * Self::ROWS.parts - 1 } {
+            1 => copy::copy_wait::<1>(),
+            2 => copy::copy_wait::<2>(),
+            3 => copy::copy_wait::<3>(),
+            5 => copy::copy_wait::<5>(),
+            7 => copy::copy_wait::<7>(),
+            _ => copy::copy_wait_all(),
+        }
+        warp::sync_lanes(u32::MAX);
+    }
+
+    /// Asks for a part of the entry that takes this one's place, when all lanes have read it.
+    #[inline(always)]
+    pub fn replace<E: Elem>(&self, p: &EquivariantParams, part: usize) {
+        warp::sync_lanes(u32::MAX);
+        self.ask::<E>(p, part, self.at + (Self::ROWS.entries as u32) < self.end);
+    }
+
+    /// Asks for a part of the next entry, if there is one.
+    #[inline(always)]
+    fn ask<E: Elem>(&self, p: &EquivariantParams, part: usize, there: bool) {
+        if there {
+            let [entry, other] = self.next;
+            let [of_item, of_w] = Self::ROWS.first[part];
+            let [end, _] = Self::ROWS.first[part + 1];
+            let item = channel_of::<E>(p, if BACKWARD { 3 } else { 0 }, other, self.channel);
+            self.ask_rows(p, item, [of_item, of_w]);
+            let w = channel_of::<E>(p, 2, entry, self.channel);
+            self.ask_rows(p, w, [of_w, end]);
+            if part == 0 && self.has_component {
+                let y = p.y + entry as u64 * p.item_bytes[1] + self.component as u64;
+                copy::copy_async_4(self.lane_of(Self::ROWS.count() as u32), y);
+            }
+        }
+        copy::copy_commit();
+    }
+
+    /// Rows of an item from its first byte of this lane's channels on.
+    #[inline(always)]
+    fn ask_rows(&self, p: &EquivariantParams, from: u64, [first, end]: [usize; 2]) {
+        let lane = gpu::thread() % 32;
+        if p.flags & FLAG_WHOLE_PIECES == 0 {
+            let mut row = first as u32;
+            while row < end as u32 {
+                warp::stay_rolled();
+                if self.inside {
+                    let at = copy::load_shared_b32(copy::arena() + row * 4);
+                    copy::copy_async_4(self.lane_of(row), from + at as u64);
+                }
+                // Not known to the compiler, which would write the loop out.
+                row = warp::rematerialize(row + 1);
+            }
+            return;
+        }
+        let yes = self.inside as u32;
+        macro_rules! each {
+            ($($piece:literal)*) => {$(
+                if first + 4 * $piece < end {
+                    let row = first + 4 * $piece;
+                    let at = copy::load_shared_b32(copy::arena() + (row as u32 + lane / 8) * 4);
+                    let to = self.slot + row as u32 * EDGE_ROW_BYTES + lane * 16;
+                    copy::copy_async_whole(to, from + at as u64, yes);
+                }
+            )*};
+        }
+        each!(0 1 2 3 4 5 6 7 8 9 10);
+    }
+
+    /// Where this lane's word of a row of the entry at hand lies.
+    #[inline(always)]
+    fn lane_of(&self, row: u32) -> u32 {
+        self.slot + row * EDGE_ROW_BYTES + gpu::thread() % 32 * 4
+    }
+
+    /// This lane's channel of an item of X.
+    #[inline(always)]
+    pub fn x<E: Elem>(&self) -> Part<E> {
+        let mut x = [E::ZERO; COMPONENTS];
+        macro_rules! each {
+            ($($row:literal)*) => {$(
+                if $row < (LARGEST + 1) * (LARGEST + 1) {
+                    x[$row] = E::load_shared(self.lane_of($row));
+                }
+            )*};
+        }
+        each!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+        x
+    }
+
+    /// This lane's channel of a path of a part: the gradient of the output's `count` components, and the weight.
+    #[inline(always)]
+    pub fn path<E: Elem>(&self, part: usize, path: usize, count: usize) -> (Component<E>, E::Acc) {
+        let mut g = [E::ZERO; 7];
+        let first = Self::ROWS.first[part][0] + path * count;
+        unroll!(k < 7, {
+            if k < count {
+                g[k] = E::load_shared(self.lane_of((first + k) as u32));
+            }
+        });
+        (g, self.weight::<E>(part, path))
+    }
+
+    /// This lane's channel of a row of W.
+    #[inline(always)]
+    pub fn weight<E: Elem>(&self, part: usize, row: usize) -> E::Acc {
+        E::load_shared(self.lane_of((Self::ROWS.first[part][1] + row) as u32))
+    }
+
+    /// The components of Y.
+    #[inline(always)]
+    pub fn y<E: Elem>(&self) -> Part<E> {
+        let mut y = [E::ZERO; COMPONENTS];
+        let from = self.slot + Self::ROWS.count() as u32 * EDGE_ROW_BYTES;
+        unroll!(piece < 4, {
+            if (piece * 4) as u32 <= (LARGEST + 1) * (LARGEST + 1) {
+                let raw = copy::load_shared_v4(from + piece as u32 * 16);
+                unroll!(i < 4, {
+                    y[piece * 4 + i] = E::get(&raw, i);
+                });
+            }
+        });
+        y
+    }
+}
