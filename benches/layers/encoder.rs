@@ -133,11 +133,11 @@ fn measured<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
         pairs: model.upload(&bench.context)?,
         x: bench.upload(&x)?,
     };
-    case.kernels()?;
     for (workload, lengths) in [
         ("bert-b32-mean40", lengths()),
         ("bert-b32-full", vec![DISTANCE as i32; ITEMS]),
     ] {
+        case.kernels(workload, &lengths)?;
         let tokens = lengths.iter().sum::<i32>() as usize;
         let layer = Encoder::<T>::new(&bench.context, &options(ITEMS, tokens))?;
         let there = bench.tensor(&[ITEMS], lengths.clone())?;
@@ -207,10 +207,11 @@ impl<T: Scalar> Case<'_, T> {
     }
 
     /// What each launch adds to a graph of those in front of it. The launches overlap, so none costs this by itself.
-    fn kernels(&self) -> Result<()> {
-        let (bench, tokens) = (self.bench, MEAN * ITEMS);
+    fn kernels(&self, workload: &str, lengths: &[i32]) -> Result<()> {
+        let bench = self.bench;
+        let tokens = lengths.iter().sum::<i32>() as usize;
         let layer = Encoder::<T>::new(&bench.context, &options(ITEMS, tokens))?;
-        let there = bench.tensor(&[ITEMS], lengths())?;
+        let there = bench.tensor(&[ITEMS], lengths.to_vec())?;
         let mut out = bench.zeros(&[ITEMS, DISTANCE, WIDTH])?;
         let own = [weights(&self.pairs)];
         let mut before = [0.0; 2];
@@ -224,7 +225,7 @@ impl<T: Scalar> Case<'_, T> {
                 times.cold * 1e3,
                 times.warm * 1e3
             );
-            let row = self.row("bert-b32-mean40-kernels", tokens, &times);
+            let row = self.row(&format!("{workload}-kernels"), tokens, &times);
             bench.add(Row {
                 ms: times.cold - before[0],
                 ms_warm: Some(times.warm - before[1]),

@@ -236,7 +236,33 @@ impl EquivariantLaunch {
         self.sides.iter().flatten().map(Side::bytes).sum()
     }
 
-    fn params(&self, group: &Group, way: usize, raw: &RawEquivariant) -> Result<EquivariantParams> {
+    /// `first` and `width` of the channels of each launch. What is gathered, X or the gradient of the output, is read once
+    /// for each edge: of so many channels it stays in L2.
+    fn strips(&self, way: usize) -> impl Iterator<Item = [usize; 2]> {
+        let [rows, items] = match way {
+            0 => [self.shape.rows[0], self.shape.items[1]],
+            _ => [self.shape.rows[2], self.shape.items[0]],
+        };
+        let all = self.shape.width;
+        let bytes = rows.saturating_mul(items).saturating_mul(32 * 4).max(1);
+        let most = self.device.machine().l2_bytes as usize / 2;
+        let wide = match self.sides {
+            Some(_) => (most / bytes).max(1) * 32,
+            None => all,
+        };
+        let wide = std::env::var(["EQ_F", "EQ_B"][way]).map_or(wide, |v| v.parse().unwrap());
+        (0..all)
+            .step_by(wide.max(1))
+            .map(move |first| [first, wide.min(all - first)])
+    }
+
+    fn params(
+        &self,
+        group: &Group,
+        way: usize,
+        raw: &RawEquivariant,
+        [first, width]: [usize; 2],
+    ) -> Result<EquivariantParams> {
         let element = self.steps[0].kernels[0].row().dtype.bytes();
         let [x, y, w, out] = raw.operands;
         let [dx, dy, dw] = raw.gradients;
@@ -248,14 +274,21 @@ impl EquivariantLaunch {
         let item = |rows: usize, operand| row(operand) as u64 * rows as u64;
         let side = self.sides.as_ref().map(|sides| &sides[way]);
         let address = |of: fn(&Side) -> &DeviceMemory| side.map_or(0, |side| of(side).address());
+        let at = |operand: (u64, usize)| match operand.0 {
+            0 => 0,
+            address => address + (first * element) as u64,
+        };
+        // All rows of an item are within reach.
+        bytes("bytes of an item of X", in_x, x)?;
+        bytes("bytes of an item of Out", in_out, out)?;
         let mut p = EquivariantParams {
-            x: x.0,
+            x: at(x),
             y: y.0,
-            w: w.0,
-            out: out.0,
-            dx: dx.0,
+            w: at(w),
+            out: at(out),
+            dx: at(dx),
             dy: dy.0,
-            dw: dw.0,
+            dw: at(dw),
             starts: address(|side| &side.starts),
             entries: address(|side| &side.entries),
             others: address(|side| &side.others),
@@ -274,7 +307,7 @@ impl EquivariantLaunch {
                 bytes("bytes of a row of dX", 1, dx)?,
             ],
             rows: small("items", self.shape.items[way])?,
-            width: small("channels", self.shape.width)?,
+            width: small("channels", width)?,
             degrees: 0,
             wanted: 0,
             parts: [[0; DEGREES]; 3],
@@ -307,9 +340,7 @@ impl EquivariantLaunch {
         }
         let gathered = [x, out][way];
         let whole = |address: u64, row: usize| address % 16 == 0 && row.is_multiple_of(16);
-        if [gathered, w].into_iter().all(|of| whole(of.0, row(of)))
-            && whole(0, self.shape.width * element)
-        {
+        if [gathered, w].into_iter().all(|of| whole(at(of), row(of))) && whole(0, width * element) {
             p.flags |= FLAG_WHOLE_PIECES;
         }
         let rows = EdgeRows::of(way == 1, group.largest(), group.odd);
@@ -338,30 +369,21 @@ impl EquivariantLaunch {
 
     /// Queues the product.
     pub(crate) fn forward(&self, raw: &RawEquivariant, queue: Queue<'_>) -> Result<()> {
-        let chunks = self.shape.width.div_ceil(32);
-        let warps = self.shape.items[0].saturating_mul(chunks);
-        let blocks = within(
-            "thread blocks",
-            warps.div_ceil(EQUIVARIANT_WARPS as usize),
-            MAX_GRID_X,
-        )?;
-        self.steps.iter().try_for_each(|step| {
-            let params = self.params(&step.group, 0, raw)?;
-            queue.launch(&step.kernels[0], Grid::of([blocks, 1, 1]), &params)
-        })
+        for step in &self.steps {
+            for strip in self.strips(0) {
+                let warps = self.shape.items[0].saturating_mul(strip[1].div_ceil(32));
+                let blocks = warps.div_ceil(EQUIVARIANT_WARPS as usize);
+                let grid = [within("thread blocks", blocks, MAX_GRID_X)?, 1, 1];
+                let params = self.params(&step.group, 0, raw, strip)?;
+                queue.launch(&step.kernels[0], Grid::of(grid), &params)?;
+            }
+        }
+        Ok(())
     }
 
     /// Queues its gradients: those that have addresses.
     pub(crate) fn backward(&self, raw: &RawEquivariant, queue: Queue<'_>) -> Result<()> {
         self.device.context().set_current()?;
-        let chunks = self.shape.width.div_ceil(32);
-        let team = chunks.clamp(1, EQUIVARIANT_WARPS as usize);
-        let rows = self.shape.items[1].div_ceil(EQUIVARIANT_WARPS as usize / team);
-        let blocks = if chunks == 0 {
-            0
-        } else {
-            within("thread blocks", rows, MAX_GRID_X)?
-        };
         let [in_x, in_y, ..] = self.shape.rows;
         let element = self.steps[0].kernels[1].row().dtype.bytes();
         let zero = |(address, leading): (u64, usize), extents: [usize; 2]| {
@@ -377,14 +399,21 @@ impl EquivariantLaunch {
                 [self.shape.width, self.shape.items[1] * in_x],
             )?;
         }
-        if self.added[1] || blocks == 0 {
+        if self.added[1] || self.shape.width == 0 {
             zero(raw.gradients[1], [in_y, self.shape.items[2]])?;
         }
-        self.steps.iter().try_for_each(|step| {
-            let mut params = self.params(&step.group, 1, raw)?;
-            params.flags |= if self.added[0] { FLAG_ADD_DX } else { 0 };
-            params.flags |= if self.added[1] { FLAG_ADD_DY } else { 0 };
-            queue.launch(&step.kernels[1], Grid::of([blocks, 1, 1]), &params)
-        })
+        for step in &self.steps {
+            for strip in self.strips(1) {
+                let team = strip[1].div_ceil(32).clamp(1, EQUIVARIANT_WARPS as usize);
+                let blocks = self.shape.items[1].div_ceil(EQUIVARIANT_WARPS as usize / team);
+                let grid = [within("thread blocks", blocks, MAX_GRID_X)?, 1, 1];
+                let mut params = self.params(&step.group, 1, raw, strip)?;
+                params.flags |= if self.added[0] { FLAG_ADD_DX } else { 0 };
+                let added = self.added[1] || strip[0] > 0;
+                params.flags |= if added { FLAG_ADD_DY } else { 0 };
+                queue.launch(&step.kernels[1], Grid::of(grid), &params)?;
+            }
+        }
+        Ok(())
     }
 }

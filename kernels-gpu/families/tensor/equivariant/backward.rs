@@ -11,6 +11,8 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
     EquivariantBackward<LARGEST, ODD, BLOCKS>
 {
     const PATHS: Paths = Paths::of(LARGEST as usize, ODD);
+    /// Components of Y, a power of two.
+    const SUMMED: u32 = if LARGEST == 1 { 4 } else { 16 };
     /// Shared memory in front of sums over channels.
     const BEFORE_SUMS: u32 = EdgeRows::of(true, LARGEST as usize, ODD).shared_bytes();
 }
@@ -135,8 +137,9 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
                 if !lane.inside {
                     dy = [E::ZERO; COMPONENTS];
                 }
-                let sum = over_channels::<E>(dy);
-                deliver::<E>(p, team, [first, at, end], sum, again, Self::BEFORE_SUMS);
+                let sum = over_channels::<E>(dy, Self::SUMMED);
+                let place = [Self::SUMMED, Self::BEFORE_SUMS];
+                deliver::<E>(p, team, [first, at, end, edge], sum, again, place);
             }
             entries.turn(p);
         }
@@ -146,59 +149,67 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
     }
 }
 
-/// The sums over a warp's channels: of component `lane / 2`, in both lanes. Each step exchanges half of the components
-/// with the lane that keeps them.
+/// The sums over a warp's channels: of component `lane * count / 32`, in all its lanes. Each step exchanges half of the
+/// components with the lane that keeps them, while there are several.
 #[inline(always)]
-fn over_channels<E: Elem>(mut all: Part<E>) -> E::Acc {
+fn over_channels<E: Elem>(mut all: Part<E>, count: u32) -> E::Acc {
     let lane = gpu::thread() % 32;
     macro_rules! halve {
-        ($($bit:literal $half:literal),+) => {$(
+        ($($bit:literal $step:literal),+) => {$(
+            let half = (count >> $step) as usize;
             let upper = lane & $bit != 0;
-            unroll!(i < $half, {
-                let [low, high] = [all[i], all[i + $half]];
-                let (keep, give) = if upper { (high, low) } else { (low, high) };
-                all[i] = E::add(keep, E::exchange(give, $bit));
+            unroll!(i < 8, {
+                if i < half {
+                    let [low, high] = [all[i], all[i + half]];
+                    let (keep, give) = if upper { (high, low) } else { (low, high) };
+                    all[i] = E::add(keep, E::exchange(give, $bit));
+                }
             });
+            if half == 0 {
+                all[0] = E::add(all[0], E::exchange(all[0], $bit));
+            }
         )+};
     }
-    halve!(16 8, 8 4, 4 2, 2 1);
-    E::add(all[0], E::exchange(all[0], 1))
+    halve!(16 1, 8 2, 4 3, 2 4, 1 5);
+    all[0]
 }
 
 /// Adds up the sums of an entry over the warps of its row, and writes them: a warp alone at once, several after
-/// [`EQUIVARIANT_BATCH`] entries, or after the last. `first`, `at`, `end`: positions of the row, and of the entry.
+/// [`EQUIVARIANT_BATCH`] entries, or after the last. `first`, `at`, `end`: positions of the row, and of the entry,
+/// which is `edge`.
 #[inline(always)]
 fn deliver<E: Elem>(
     p: &EquivariantParams,
     team: Team,
-    [first, at, end]: [u32; 3],
+    [first, at, end, edge]: [u32; 4],
     sum: E::Acc,
     again: bool,
-    entries_bytes: u32,
+    [count, before]: [u32; 2],
 ) {
     let lane = gpu::thread() % 32;
+    let component = lane / (32 / count);
     if team.warps == 1 {
-        let [edge, _] = entry(p, at, lane % 2 == 0);
-        write_dy::<E>(p, edge, lane / 2, sum, lane % 2 == 0, again);
+        let own = lane.is_multiple_of(32 / count);
+        write_dy::<E>(p, edge, component, sum, own, again);
         return;
     }
     let threads = team.warps * 32;
-    let row = COMPONENTS as u32 * E::ACC_BYTES;
-    let sums = copy::arena() + entries_bytes;
+    let row = count * E::ACC_BYTES;
+    let sums = copy::arena() + before;
     let arena = sums + team.number * team.warps * EQUIVARIANT_BATCH * row;
     let place = |slot: u32, warp: u32, component: u32| {
         arena + (slot * team.warps + warp) * row + component * E::ACC_BYTES
     };
     let slot = (at - first) % EQUIVARIANT_BATCH;
-    E::store_shared(place(slot, team.warp, lane / 2), sum);
+    E::store_shared(place(slot, team.warp, component), sum);
     if slot + 1 < EQUIVARIANT_BATCH && at + 1 < end {
         return;
     }
     barrier::sync_named(1 + team.number, threads);
     let mut own = team.warp * 32 + lane;
-    while own < (slot + 1) * COMPONENTS as u32 {
+    while own < (slot + 1) * count {
         warp::stay_rolled();
-        let (of, component) = (own / COMPONENTS as u32, own % COMPONENTS as u32);
+        let (of, component) = (own / count, own % count);
         let mut total = E::load_shared(place(of, 0, component));
         let mut warp = 1;
         while warp < team.warps {
