@@ -245,12 +245,12 @@ impl EquivariantLaunch {
         };
         let all = self.shape.width;
         let bytes = rows.saturating_mul(items).saturating_mul(32 * 4).max(1);
-        let most = self.device.machine().l2_bytes as usize / 2;
+        // Beside what streams through.
+        let most = self.device.machine().l2_bytes as usize / 5 * 3;
         let wide = match self.sides {
             Some(_) => (most / bytes).max(1) * 32,
             None => all,
         };
-        let wide = std::env::var(["EQ_F", "EQ_B"][way]).map_or(wide, |v| v.parse().unwrap());
         (0..all)
             .step_by(wide.max(1))
             .map(move |first| [first, wide.min(all - first)])

@@ -86,10 +86,17 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
             [first, end],
             lane.channel - gpu::thread() % 32,
         );
+        // A warp alone adds to what stands there, which is on its way while it multiplies.
+        let lanes = 32 / Self::SUMMED;
+        let (own_dy, has) = place_of_dy::<E>(p, gpu::thread() % 32 / lanes);
+        let writes =
+            has && team.warps == 1 && p.dy != 0 && (gpu::thread() % 32).is_multiple_of(lanes);
         while entries.any() {
             warp::stay_rolled();
             let at = entries.at;
-            let [edge, _] = entry(p, at, true);
+            let edge = entries.entry();
+            let to_dy = p.dy + edge as u64 * p.item_bytes[5] + own_dy as u64;
+            let before = load::<E>(to_dy, writes && again);
             let mut y = [E::ZERO; COMPONENTS];
             let mut dy = [E::ZERO; COMPONENTS];
             let to = channel_of::<E>(p, 6, edge, lane.channel);
@@ -138,8 +145,12 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
                     dy = [E::ZERO; COMPONENTS];
                 }
                 let sum = over_channels::<E>(dy, Self::SUMMED);
-                let place = [Self::SUMMED, Self::BEFORE_SUMS];
-                deliver::<E>(p, team, [first, at, end, edge], sum, again, place);
+                if team.warps > 1 {
+                    let place = [Self::SUMMED, Self::BEFORE_SUMS];
+                    deliver::<E>(p, team, [first, at, end], sum, again, place);
+                } else if writes {
+                    E::store::<1>(to_dy, &[E::add(sum, before)]);
+                }
             }
             entries.turn(p);
         }
@@ -174,25 +185,18 @@ fn over_channels<E: Elem>(mut all: Part<E>, count: u32) -> E::Acc {
     all[0]
 }
 
-/// Adds up the sums of an entry over the warps of its row, and writes them: a warp alone at once, several after
-/// [`EQUIVARIANT_BATCH`] entries, or after the last. `first`, `at`, `end`: positions of the row, and of the entry,
-/// which is `edge`.
+/// Adds up the sums of an entry over the warps of its row, and writes them after [`EQUIVARIANT_BATCH`] entries, or after
+/// the last. `first`, `at`, `end`: positions of the row, and of the entry.
 #[inline(always)]
 fn deliver<E: Elem>(
     p: &EquivariantParams,
     team: Team,
-    [first, at, end, edge]: [u32; 4],
+    [first, at, end]: [u32; 3],
     sum: E::Acc,
     again: bool,
     [count, before]: [u32; 2],
 ) {
     let lane = gpu::thread() % 32;
-    let component = lane / (32 / count);
-    if team.warps == 1 {
-        let own = lane.is_multiple_of(32 / count);
-        write_dy::<E>(p, edge, component, sum, own, again);
-        return;
-    }
     let threads = team.warps * 32;
     let row = count * E::ACC_BYTES;
     let sums = copy::arena() + before;
@@ -201,7 +205,7 @@ fn deliver<E: Elem>(
         arena + (slot * team.warps + warp) * row + component * E::ACC_BYTES
     };
     let slot = (at - first) % EQUIVARIANT_BATCH;
-    E::store_shared(place(slot, team.warp, component), sum);
+    E::store_shared(place(slot, team.warp, lane / (32 / count)), sum);
     if slot + 1 < EQUIVARIANT_BATCH && at + 1 < end {
         return;
     }
@@ -217,35 +221,25 @@ fn deliver<E: Elem>(
             warp += 1;
         }
         let [edge, _] = entry(p, at - slot + of, true);
-        write_dy::<E>(p, edge, component, total, true, again);
+        let (bytes, ok) = place_of_dy::<E>(p, component);
+        let to = p.dy + edge as u64 * p.item_bytes[5] + bytes as u64;
+        if ok {
+            E::store::<1>(to, &[E::add(total, load::<E>(to, again))]);
+        }
         own += threads;
     }
     barrier::sync_named(1 + team.number, threads);
 }
 
-/// Writes a component of an entry's gradient of Y, where Y has it.
+/// Bytes in front of a component of an entry's gradient of Y, and whether Y has it.
 #[inline(always)]
-fn write_dy<E: Elem>(
-    p: &EquivariantParams,
-    entry: u32,
-    component: u32,
-    sum: E::Acc,
-    ok: bool,
-    again: bool,
-) {
+fn place_of_dy<E: Elem>(p: &EquivariantParams, component: u32) -> (u32, bool) {
     let (degree, bytes) = match component {
         0 => (0, p.parts[1][0]),
         1..4 => (1, p.parts[1][1]),
         4..9 => (2, p.parts[1][2]),
         _ => (3, p.parts[1][3]),
     };
-    let own = bytes + (component - degree * degree) * E::BYTES;
-    let to = p.dy + entry as u64 * p.item_bytes[5] + own as u64;
-    if ok && p.degrees >> (DEGREES as u32 + degree) & 1 != 0 {
-        let sum = match again {
-            true => E::add(sum, E::get(&E::load_own::<1>(to, true), 0)),
-            false => sum,
-        };
-        E::store::<1>(to, &[sum]);
-    }
+    let bytes = bytes + (component - degree * degree) * E::BYTES;
+    (bytes, p.degrees >> (DEGREES as u32 + degree) & 1 != 0)
 }

@@ -5,6 +5,9 @@ use super::{COMPONENTS, Part, channel_of, entry, has_degree};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
+/// Positions whose entries a warp knows at the most: those that it holds, and two more.
+const MOST_KNOWN: usize = 6;
+
 /// The entries of a row that a warp holds or has asked for. Their items are those of X; backward those of the
 /// output's gradient.
 #[derive(Clone, Copy)]
@@ -12,8 +15,8 @@ pub struct Entries<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> {
     /// Positions of the row: the one at hand, and the end.
     pub at: u32,
     end: u32,
-    /// The entry that is asked for next, and the other end of its edge.
-    next: [u32; 2],
+    /// The entry at each position from `at` on, and the other end of its edge: up to the one behind the next to ask for.
+    known: [[u32; 2]; MOST_KNOWN],
     /// Where the entry at hand lies.
     slot: u32,
     /// This warp's slots.
@@ -68,7 +71,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
         let mut new = Entries {
             at,
             end,
-            next: [0; 2],
+            known: [[0; 2]; MOST_KNOWN],
             slot: slots,
             slots,
             channel,
@@ -79,16 +82,21 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
         let mut asked = 0;
         while asked < Self::ROWS.entries as u32 {
             warp::stay_rolled();
-            new.next = entry(p, at + asked, at + asked < end);
+            let there = at + asked < end;
+            let ids = entry(p, at + asked, there);
             unroll!(part < 4, {
                 if part < Self::ROWS.parts {
-                    new.ask::<E>(p, part, at + asked < end);
+                    new.ask::<E>(p, part, ids, there);
                 }
             });
             new.turn_slot();
             asked += 1;
         }
-        new.look_ahead(p);
+        unroll!(i < MOST_KNOWN, {
+            if i < Self::ROWS.entries + 2 {
+                new.known[i] = new.id(p, i);
+            }
+        });
         new
     }
 
@@ -103,7 +111,15 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
     pub fn turn(&mut self, p: &EquivariantParams) {
         self.at += 1;
         self.turn_slot();
-        self.look_ahead(p);
+        unroll!(i < MOST_KNOWN - 1, { self.known[i] = self.known[i + 1] });
+        let last = Self::ROWS.entries + 1;
+        self.known[last] = self.id(p, last);
+    }
+
+    /// The entry at hand.
+    #[inline(always)]
+    pub fn entry(&self) -> u32 {
+        self.known[0][0]
     }
 
     #[inline(always)]
@@ -116,10 +132,11 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
         }
     }
 
+    /// The entry `ahead` of the one at hand, and the other end of its edge.
     #[inline(always)]
-    fn look_ahead(&mut self, p: &EquivariantParams) {
-        let next = self.at + Self::ROWS.entries as u32;
-        self.next = entry(p, next, next < self.end);
+    fn id(&self, p: &EquivariantParams, ahead: usize) -> [u32; 2] {
+        let at = self.at + ahead as u32;
+        entry(p, at, at < self.end)
     }
 
     /// Waits for a part of the entry at hand.
@@ -141,14 +158,21 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
     #[inline(always)]
     pub fn replace<E: Elem>(&self, p: &EquivariantParams, part: usize) {
         warp::sync_lanes(u32::MAX);
-        self.ask::<E>(p, part, self.at + (Self::ROWS.entries as u32) < self.end);
+        let ahead = Self::ROWS.entries;
+        let there = self.at + (ahead as u32) < self.end;
+        self.ask::<E>(p, part, self.known[ahead], there);
     }
 
-    /// Asks for a part of the next entry, if there is one.
+    /// Asks for a part of an entry, if it is there.
     #[inline(always)]
-    fn ask<E: Elem>(&self, p: &EquivariantParams, part: usize, there: bool) {
+    fn ask<E: Elem>(
+        &self,
+        p: &EquivariantParams,
+        part: usize,
+        [entry, other]: [u32; 2],
+        there: bool,
+    ) {
         if there {
-            let [entry, other] = self.next;
             let [of_item, of_w] = Self::ROWS.first[part];
             let [end, _] = Self::ROWS.first[part + 1];
             let item = channel_of::<E>(p, if BACKWARD { 3 } else { 0 }, other, self.channel);
