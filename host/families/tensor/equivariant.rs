@@ -1,11 +1,12 @@
 //! Channel-wise tensor products with the coefficients of Clebsch and Gordan, of items or over the edges of a graph:
-//! module `equivariant`. Paths are dealt to kernels, and each direction is a launch for each of those.
+//! module `equivariant`. Paths are dealt to kernels, channels over a graph to strips, and each direction is a launch for
+//! each of both.
 
 use std::sync::Arc;
 
 use einsparse_kernels::families::{
     DEGREES, EQUIVARIANT_WARPS, EdgeRows, EquivariantParams, FLAG_ADD_DX, FLAG_ADD_DY,
-    FLAG_WHOLE_PIECES, MOST_EDGE_ROWS, MOST_PATHS, Paths, equivariant_step,
+    FLAG_WHOLE_PIECES, MOST_EDGE_ROWS, MOST_PATHS, NO_ROW, Paths, equivariant_step,
 };
 use einsparse_kernels::table::{Row, rows_of};
 
@@ -164,6 +165,16 @@ pub(crate) struct EquivariantLaunch {
     added: [bool; 2],
 }
 
+/// Channels that a launch takes of so many rows, which are gathered once for each edge: as many as stay in L2 beside what
+/// streams through it. All where not even 32 do.
+fn strip(rows: usize, l2: u64) -> usize {
+    let bytes = (rows as u64).saturating_mul(32 * 4).max(1);
+    match l2 / 5 * 3 / bytes {
+        0 if bytes > l2 => usize::MAX,
+        fit => (fit.max(1) as usize).saturating_mul(32),
+    }
+}
+
 fn row_for(group: &Group, backward: bool, dtype: Dtype) -> Option<&'static Row> {
     let step = equivariant_step(backward, group.largest() as u32, group.odd);
     rows_of::<EquivariantParams>().find(|row| (row.step, row.dtype) == (step, dtype))
@@ -236,19 +247,15 @@ impl EquivariantLaunch {
         self.sides.iter().flatten().map(Side::bytes).sum()
     }
 
-    /// `first` and `width` of the channels of each launch. What is gathered, X or the gradient of the output, is read once
-    /// for each edge: of so many channels it stays in L2.
+    /// The first channel of each launch, and how many it has.
     fn strips(&self, way: usize) -> impl Iterator<Item = [usize; 2]> {
         let [rows, items] = match way {
             0 => [self.shape.rows[0], self.shape.items[1]],
             _ => [self.shape.rows[2], self.shape.items[0]],
         };
         let all = self.shape.width;
-        let bytes = rows.saturating_mul(items).saturating_mul(32 * 4).max(1);
-        // Beside what streams through.
-        let most = self.device.machine().l2_bytes as usize / 5 * 3;
         let wide = match self.sides {
-            Some(_) => (most / bytes).max(1) * 32,
+            Some(_) => strip(rows.saturating_mul(items), self.device.machine().l2_bytes),
             None => all,
         };
         (0..all)
@@ -312,7 +319,7 @@ impl EquivariantLaunch {
             wanted: 0,
             parts: [[0; DEGREES]; 3],
             paths: [[0; 3]; MOST_PATHS],
-            rows_at: [0; MOST_EDGE_ROWS],
+            rows_at: [NO_ROW; MOST_EDGE_ROWS],
             flags: 0,
         };
         for l in 0..DEGREES {
@@ -369,8 +376,8 @@ impl EquivariantLaunch {
 
     /// Queues the product.
     pub(crate) fn forward(&self, raw: &RawEquivariant, queue: Queue<'_>) -> Result<()> {
-        for step in &self.steps {
-            for strip in self.strips(0) {
+        for strip in self.strips(0) {
+            for step in &self.steps {
                 let warps = self.shape.items[0].saturating_mul(strip[1].div_ceil(32));
                 let blocks = warps.div_ceil(EQUIVARIANT_WARPS as usize);
                 let grid = [within("thread blocks", blocks, MAX_GRID_X)?, 1, 1];
@@ -402,8 +409,8 @@ impl EquivariantLaunch {
         if self.added[1] || self.shape.width == 0 {
             zero(raw.gradients[1], [in_y, self.shape.items[2]])?;
         }
-        for step in &self.steps {
-            for strip in self.strips(1) {
+        for strip in self.strips(1) {
+            for step in &self.steps {
                 let team = strip[1].div_ceil(32).clamp(1, EQUIVARIANT_WARPS as usize);
                 let blocks = self.shape.items[1].div_ceil(EQUIVARIANT_WARPS as usize / team);
                 let grid = [within("thread blocks", blocks, MAX_GRID_X)?, 1, 1];
@@ -415,5 +422,20 @@ impl EquivariantLaunch {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::strip;
+
+    #[test]
+    fn strips_are_what_fits_into_l2() {
+        let l2 = 50 << 20;
+        assert_eq!(strip(0, l2), (l2 as usize / 5 * 3) * 32);
+        // 35 rows of 3,000 vertices are 13.4 MB of 32 channels, 99 rows 38 MB.
+        assert_eq!([35, 99].map(|rows| strip(rows * 3_000, l2)), [64, 32]);
+        assert_eq!(strip(99 * 10_000, l2), usize::MAX);
+        assert_eq!(strip(usize::MAX, u64::MAX), 32);
     }
 }

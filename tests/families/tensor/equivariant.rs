@@ -226,6 +226,12 @@ fn messages_and_gradients() {
     };
     suite::<f32>(&ctx, [9, 11], 70, widths);
     suite::<f32>(&ctx, [1, 1], 20, &[64]);
+    // Rows of the output that L2 does not hold: a launch for 32 channels or for 64.
+    for receivers in [32_000, 15_000] {
+        let graph = Graph::new(&mut Rng(5), [receivers, 3], 40, true);
+        let natural = Couplings::natural(1).unwrap();
+        check::<f32>(&ctx, &Case::new::<f32>(&natural, graph, 68), 0);
+    }
     // Without edges there are messages and gradients of zero.
     suite::<f32>(&ctx, [3, 2], 0, &[40]);
     // Degrees that the kernels do not have go the way of any expression.

@@ -131,7 +131,7 @@ impl<W: WalkInfo, E: DenseElem, const GROUPS: usize, const CHUNKS: usize, const 
 {
     #[inline(always)]
     unsafe fn run(p: &DenseParams, at: u64) {
-        if gpu::thread() == 0 {
+        if CUT > 1 && gpu::thread() == 0 {
             Self::go_to(gpu::block_y());
         }
         let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);

@@ -21,6 +21,8 @@ pub const FLAG_ADD_DY: u32 = 4;
 pub const FLAG_WHOLE_PIECES: u32 = 8;
 /// Rows of an entry in shared memory at the most.
 pub const MOST_EDGE_ROWS: usize = 132;
+/// In place of the bytes in front of a row that nobody reads.
+pub const NO_ROW: u32 = u32::MAX;
 
 /// The paths of a kernel: by the output's degree, then the first operand's, then the second's.
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +79,7 @@ impl Paths {
 
 /// Where the rows of 32 channels of an entry lie in shared memory. Those that are used together are a part: forward
 /// there is one, backward one for each degree of the output. A part has the rows of the gathered item (X, or the output's
-/// gradient), then those of W; both end at a multiple of four rows, which are copied at once.
+/// gradient), then those of W; both end at a multiple of four rows, which are copied at once where they begin at 16 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct EdgeRows {
     /// Where both begin in each part, and the end.
@@ -195,7 +197,7 @@ pub struct EquivariantParams {
     pub parts: [[u32; DEGREES]; 3],
     /// Bytes in front of each path of Out, of W and of the gradient of W; 0 for what is not there.
     pub paths: [[u32; 3]; MOST_PATHS],
-    /// Bytes in front of each of [`EdgeRows`] in its item; 0 for what is not there.
+    /// Bytes in front of each of [`EdgeRows`] in its item, or [`NO_ROW`].
     pub rows_at: [u32; MOST_EDGE_ROWS],
     /// `FLAG_*`.
     pub flags: u32,
@@ -217,14 +219,14 @@ pub struct EquivariantForward<const LARGEST: u32, const ODD: bool, const BLOCKS:
 pub struct EquivariantBackward<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>;
 
 macro_rules! tiles {
-    ($($name:ident $backward:literal $items:expr, $shared:expr;)+) => {$(
+    ($($name:ident $backward:literal $items:expr, $sums:expr;)+) => {$(
         impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32> Tile for $name<LARGEST, ODD, BLOCKS> {
             const THREADS: u32 = 32 * EQUIVARIANT_WARPS;
             const MIN_BLOCKS: u32 = BLOCKS;
             const COLUMNS: u32 = 32;
             const ITEMS: u32 = $items;
             const STEP: u32 = equivariant_step($backward, LARGEST, ODD);
-            const SHARED_BYTES: u32 = EdgeRows::of($backward, LARGEST as usize, ODD).shared_bytes() + EQUIVARIANT_WARPS * $shared;
+            const SHARED_BYTES: u32 = EdgeRows::of($backward, LARGEST as usize, ODD).shared_bytes() + EQUIVARIANT_WARPS * $sums;
             const ACCESS: u32 = 1;
         }
     )+};

@@ -31,6 +31,8 @@ pub struct Entries<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> {
 
 impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD, LARGEST, ODD> {
     const ROWS: EdgeRows = EdgeRows::of(BACKWARD, LARGEST as usize, ODD);
+    /// Parts that are asked for behind the one that is waited for.
+    const LATER: usize = Self::ROWS.entries * Self::ROWS.parts - 1;
 
     /// Brings the parameters that say where rows lie to shared memory, where each lane finds its own. Every thread calls
     /// it first.
@@ -143,13 +145,13 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
     #[inline(always)]
     pub fn wait(&self) {
         // All later parts may be under way.
-        match const { Self::ROWS.entries * Self::ROWS.parts - 1 } {
+        match const { Self::LATER } {
             1 => copy::copy_wait::<1>(),
             2 => copy::copy_wait::<2>(),
             3 => copy::copy_wait::<3>(),
             5 => copy::copy_wait::<5>(),
             7 => copy::copy_wait::<7>(),
-            _ => copy::copy_wait_all(),
+            _ => const { assert!(matches!(Self::LATER, 1 | 2 | 3 | 5 | 7)) },
         }
         warp::sync_lanes(u32::MAX);
     }
@@ -195,8 +197,8 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
             let mut row = first as u32;
             while row < end as u32 {
                 warp::stay_rolled();
-                if self.inside {
-                    let at = copy::load_shared_b32(copy::arena() + row * 4);
+                let at = copy::load_shared_b32(copy::arena() + row * 4);
+                if self.inside && at != NO_ROW {
                     copy::copy_async_4(self.lane_of(row), from + at as u64);
                 }
                 // Not known to the compiler, which would write the loop out.
@@ -204,14 +206,14 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
             }
             return;
         }
-        let yes = self.inside as u32;
         macro_rules! each {
             ($($piece:literal)*) => {$(
                 if first + 4 * $piece < end {
                     let row = first + 4 * $piece;
                     let at = copy::load_shared_b32(copy::arena() + (row as u32 + lane / 8) * 4);
                     let to = self.slot + row as u32 * EDGE_ROW_BYTES + lane * 16;
-                    copy::copy_async_whole(to, from + at as u64, yes);
+                    let yes = self.inside && at != NO_ROW;
+                    copy::copy_async_whole(to, from + at as u64, yes as u32);
                 }
             )*};
         }
@@ -264,7 +266,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
         let mut y = [E::ZERO; COMPONENTS];
         let from = self.slot + Self::ROWS.count() as u32 * EDGE_ROW_BYTES;
         unroll!(piece < 4, {
-            if (piece * 4) as u32 <= (LARGEST + 1) * (LARGEST + 1) {
+            if ((piece * 4) as u32) < (LARGEST + 1) * (LARGEST + 1) {
                 let raw = copy::load_shared_v4(from + piece as u32 * 16);
                 unroll!(i < 4, {
                     y[piece * 4 + i] = E::get(&raw, i);
