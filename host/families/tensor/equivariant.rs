@@ -345,11 +345,18 @@ impl EquivariantLaunch {
                 bytes("bytes of an item of dW", row_w, dw)?,
             ];
         }
-        let gathered = [x, out][way];
-        let whole = |address: u64, row: usize| address % 16 == 0 && row.is_multiple_of(16);
-        if [gathered, w].into_iter().all(|of| whole(at(of), row(of))) && whole(0, width * element) {
+        let copied = [[x, out][way], w];
+        let mut lengths = copied.iter().flat_map(|&of| [at(of), row(of) as u64]);
+        if lengths.all(|bytes| bytes % 16 == 0) && (width * element).is_multiple_of(16) {
             p.flags |= FLAG_WHOLE_PIECES;
         }
+        Self::place_rows(&mut p, group, way);
+        Ok(p)
+    }
+
+    /// Says where the rows of an edge that are copied lie in their items.
+    fn place_rows(p: &mut EquivariantParams, group: &Group, way: usize) {
+        let all = Paths::of(group.largest(), group.odd);
         let rows = EdgeRows::of(way == 1, group.largest(), group.odd);
         if way == 0 {
             for l in (0..DEGREES).filter(|l| p.degrees >> l & 1 != 0) {
@@ -371,7 +378,6 @@ impl EquivariantLaunch {
                 p.rows_at[row] = p.paths[number][0] + k as u32 * p.row_bytes[1];
             }
         }
-        Ok(p)
     }
 
     /// Queues the product.

@@ -37,14 +37,9 @@ impl<'p> Window<'p> {
 }
 
 impl Spot for Window<'_> {
-    const BIASES: Option<usize> = None;
     #[inline(always)]
     fn down(self) -> u32 {
         self.down
-    }
-    #[inline(always)]
-    fn begun(self) -> bool {
-        false
     }
     /// The engine counts on from the first position, over rows and images, and fills in what lies outside.
     #[inline(always)]

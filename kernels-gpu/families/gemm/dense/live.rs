@@ -33,10 +33,6 @@ impl<const GROUPS: usize, const CHUNKS: usize> Spot for Whole<GROUPS, CHUNKS> {
     fn down(self) -> u32 {
         self.down
     }
-    #[inline(always)]
-    fn begun(self) -> bool {
-        true
-    }
 }
 
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS, CHUNKS, CUT> {

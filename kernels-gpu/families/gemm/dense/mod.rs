@@ -18,11 +18,14 @@ use elem::DenseElem;
 /// Where the tile of a thread block lies, how its operands are read, and what was done for it before it is come to.
 trait Spot: Copy {
     /// Offset of the biases of its columns in shared memory, where they lie there; lines of C can be stored then.
-    const BIASES: Option<usize>;
+    const BIASES: Option<usize> = None;
     /// The row of tiles, which is asked for where it is needed.
     fn down(self) -> u32;
     /// The barriers are made, and the first stages are on their way.
-    fn begun(self) -> bool;
+    #[inline(always)]
+    fn begun(self) -> bool {
+        false
+    }
     /// Starts the copy of the rows of A from `top` on, `k` deep, to shared `to`.
     #[inline(always)]
     fn bring_a(self, to: u32, map: u64, [k, top]: [u32; 2], full: u32) {
@@ -40,14 +43,9 @@ trait Spot: Copy {
 struct Each;
 
 impl Spot for Each {
-    const BIASES: Option<usize> = None;
     #[inline(always)]
     fn down(self) -> u32 {
         gpu::block_y()
-    }
-    #[inline(always)]
-    fn begun(self) -> bool {
-        false
     }
 }
 

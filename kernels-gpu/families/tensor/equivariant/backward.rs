@@ -144,10 +144,9 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
                 if !lane.inside {
                     dy = [E::ZERO; COMPONENTS];
                 }
-                let sum = over_channels::<E>(dy, Self::SUMMED);
+                let sum = Self::over_channels::<E>(dy);
                 if team.warps > 1 {
-                    let place = [Self::SUMMED, Self::BEFORE_SUMS];
-                    deliver::<E>(p, team, [first, at, end], sum, again, place);
+                    Self::deliver::<E>(p, team, [first, at, end], sum, again);
                 } else if writes {
                     E::store::<1>(to_dy, &[E::add(sum, before)]);
                 }
@@ -158,77 +157,77 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
             each_component::<LARGEST>(p, 2, to_dx, |i, at| E::store::<1>(at, &[dx[i]]));
         }
     }
-}
 
-/// The sums over a warp's channels: of component `lane * count / 32`, in all its lanes. Each step exchanges half of the
-/// components with the lane that keeps them, while there are several.
-#[inline(always)]
-fn over_channels<E: Elem>(mut all: Part<E>, count: u32) -> E::Acc {
-    let lane = gpu::thread() % 32;
-    macro_rules! halve {
-        ($($bit:literal $step:literal),+) => {$(
-            let half = (count >> $step) as usize;
-            let upper = lane & $bit != 0;
-            unroll!(i < 8, {
-                if i < half {
-                    let [low, high] = [all[i], all[i + half]];
-                    let (keep, give) = if upper { (high, low) } else { (low, high) };
-                    all[i] = E::add(keep, E::exchange(give, $bit));
+    /// The sums over a warp's channels: of component `lane * SUMMED / 32`, in all its lanes. Each step exchanges half of
+    /// the components with the lane that keeps them, while there are several.
+    #[inline(always)]
+    fn over_channels<E: Elem>(mut all: Part<E>) -> E::Acc {
+        let lane = gpu::thread() % 32;
+        macro_rules! halve {
+            ($($bit:literal $step:literal),+) => {$(
+                let half = (Self::SUMMED >> $step) as usize;
+                let upper = lane & $bit != 0;
+                unroll!(i < 8, {
+                    if i < half {
+                        let [low, high] = [all[i], all[i + half]];
+                        let (keep, give) = if upper { (high, low) } else { (low, high) };
+                        all[i] = E::add(keep, E::exchange(give, $bit));
+                    }
+                });
+                if half == 0 {
+                    all[0] = E::add(all[0], E::exchange(all[0], $bit));
                 }
-            });
-            if half == 0 {
-                all[0] = E::add(all[0], E::exchange(all[0], $bit));
-            }
-        )+};
+            )+};
+        }
+        halve!(16 1, 8 2, 4 3, 2 4, 1 5);
+        all[0]
     }
-    halve!(16 1, 8 2, 4 3, 2 4, 1 5);
-    all[0]
-}
 
-/// Adds up the sums of an entry over the warps of its row, and writes them after [`EQUIVARIANT_BATCH`] entries, or after
-/// the last. `first`, `at`, `end`: positions of the row, and of the entry.
-#[inline(always)]
-fn deliver<E: Elem>(
-    p: &EquivariantParams,
-    team: Team,
-    [first, at, end]: [u32; 3],
-    sum: E::Acc,
-    again: bool,
-    [count, before]: [u32; 2],
-) {
-    let lane = gpu::thread() % 32;
-    let threads = team.warps * 32;
-    let row = count * E::ACC_BYTES;
-    let sums = copy::arena() + before;
-    let arena = sums + team.number * team.warps * EQUIVARIANT_BATCH * row;
-    let place = |slot: u32, warp: u32, component: u32| {
-        arena + (slot * team.warps + warp) * row + component * E::ACC_BYTES
-    };
-    let slot = (at - first) % EQUIVARIANT_BATCH;
-    E::store_shared(place(slot, team.warp, lane / (32 / count)), sum);
-    if slot + 1 < EQUIVARIANT_BATCH && at + 1 < end {
-        return;
-    }
-    barrier::sync_named(1 + team.number, threads);
-    let mut own = team.warp * 32 + lane;
-    while own < (slot + 1) * count {
-        warp::stay_rolled();
-        let (of, component) = (own / count, own % count);
-        let mut total = E::load_shared(place(of, 0, component));
-        let mut warp = 1;
-        while warp < team.warps {
-            total = E::add(total, E::load_shared(place(of, warp, component)));
-            warp += 1;
+    /// Adds up the sums of an entry over the warps of its row, and writes them after [`EQUIVARIANT_BATCH`] entries, or
+    /// after the last. `first`, `at`, `end`: positions of the row, and of the entry.
+    #[inline(always)]
+    fn deliver<E: Elem>(
+        p: &EquivariantParams,
+        team: Team,
+        [first, at, end]: [u32; 3],
+        sum: E::Acc,
+        again: bool,
+    ) {
+        let lane = gpu::thread() % 32;
+        let threads = team.warps * 32;
+        let count = Self::SUMMED;
+        let row = count * E::ACC_BYTES;
+        let sums = copy::arena() + Self::BEFORE_SUMS;
+        let arena = sums + team.number * team.warps * EQUIVARIANT_BATCH * row;
+        let place = |slot: u32, warp: u32, component: u32| {
+            arena + (slot * team.warps + warp) * row + component * E::ACC_BYTES
+        };
+        let slot = (at - first) % EQUIVARIANT_BATCH;
+        E::store_shared(place(slot, team.warp, lane / (32 / count)), sum);
+        if slot + 1 < EQUIVARIANT_BATCH && at + 1 < end {
+            return;
         }
-        let [edge, _] = entry(p, at - slot + of, true);
-        let (bytes, ok) = place_of_dy::<E>(p, component);
-        let to = p.dy + edge as u64 * p.item_bytes[5] + bytes as u64;
-        if ok {
-            E::store::<1>(to, &[E::add(total, load::<E>(to, again))]);
+        barrier::sync_named(1 + team.number, threads);
+        let mut own = team.warp * 32 + lane;
+        while own < (slot + 1) * count {
+            warp::stay_rolled();
+            let (of, component) = (own / count, own % count);
+            let mut total = E::load_shared(place(of, 0, component));
+            let mut warp = 1;
+            while warp < team.warps {
+                total = E::add(total, E::load_shared(place(of, warp, component)));
+                warp += 1;
+            }
+            let [edge, _] = entry(p, at - slot + of, true);
+            let (bytes, ok) = place_of_dy::<E>(p, component);
+            let to = p.dy + edge as u64 * p.item_bytes[5] + bytes as u64;
+            if ok {
+                E::store::<1>(to, &[E::add(total, load::<E>(to, again))]);
+            }
+            own += threads;
         }
-        own += threads;
+        barrier::sync_named(1 + team.number, threads);
     }
-    barrier::sync_named(1 + team.number, threads);
 }
 
 /// Bytes in front of a component of an entry's gradient of Y, and whether Y has it.
