@@ -4,12 +4,14 @@
 mod divisor;
 mod order;
 mod product;
+mod quantized;
 mod scan;
 mod stage;
 
 pub use divisor::*;
 pub use order::*;
 pub use product::*;
+pub use quantized::*;
 pub use scan::*;
 pub use stage::*;
 

@@ -38,6 +38,7 @@ pub mod lanes;
 pub mod mma;
 pub mod prelude;
 pub mod ptx;
+pub mod quantize;
 pub mod rows;
 pub mod scan;
 pub mod split_k;

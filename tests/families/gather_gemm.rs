@@ -11,6 +11,7 @@ mod gradient_tiles;
 pub(super) mod matmul;
 mod moe;
 mod moe_gradient;
+mod moe_quantized;
 mod moe_scaled;
 mod operand;
 mod rebuilds;

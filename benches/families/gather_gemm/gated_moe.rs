@@ -1,6 +1,6 @@
 //! A layer of gated experts (`nn::Router`, `nn::Moe` with SiLU) from its logits on: softmax and top-k, sort, gather, both
 //! products, weighted scatter. The layers of Qwen3-30B-A3B and of Mixtral, from one token to 4,096, matrices as they are
-//! stored, in bf16 and as e4m3 with scales (`-e4m3`); experts chosen evenly or by Zipf's law. Beside it the same by
+//! stored, in bf16 and as e4m3 with scales (`-e4m3`), rows quantized too (`-w8a8`); experts chosen evenly or by Zipf's law. Beside it the same by
 //! PyTorch, compiled; its 8-bit products scale rows of both sides, tokens as they come.
 //!
 //! `m` are the tokens, `k` their columns, `n` the hidden ones; rates count three products of every choice.
@@ -55,10 +55,13 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
         };
         layer.all(options)?;
         let layer = layer.scaled([up, down])?;
-        layer.all(MoeOptions {
-            scaled: true,
-            ..options
-        })?;
+        for quantize in [false, true] {
+            layer.all(MoeOptions {
+                scaled: true,
+                quantize,
+                ..options
+            })?;
+        }
     }
     Ok(())
 }
@@ -185,7 +188,9 @@ impl Layer<'_> {
         );
         let row = self.row(&o, zipf, &chosen, &times);
         let row = row.ours(layer.variants().join(" + "));
-        bench.add(row.judged(error < 0.01, note))?;
+        // Two roundings to 4 bits on the way.
+        let most = if o.quantize { 0.06 } else { 0.01 };
+        bench.add(row.judged(error < most, note))?;
         if let (Stack::Plain(up), Stack::Plain(down)) = (&self.on[0], &self.on[1])
             && o.tokens >= TRAINED
         {
@@ -253,7 +258,11 @@ impl Layer<'_> {
 
     fn workload(&self, o: &MoeOptions, zipf: bool) -> String {
         let law = if zipf { "zipf1" } else { "uniform" };
-        let stored = if o.scaled { "-e4m3" } else { "" };
+        let stored = match (o.scaled, o.quantize) {
+            (false, _) => "",
+            (true, false) => "-e4m3",
+            (true, true) => "-w8a8",
+        };
         format!("{}-t{}-{law}{stored}", self.name, o.tokens)
     }
 

@@ -7,14 +7,17 @@ use einsparse_kernels::abi::FLAG_RELU;
 
 use super::super::detect::operand;
 use super::super::routing::{Routes, Routing, without_gaps};
+use super::quantized::rounded;
 use super::{GroupedOptions, Matrices};
 use crate::context::Context;
 use crate::cpu::activate;
 use crate::device::Stream;
 use crate::einsum::Activation;
 use crate::error::{Error, Result, check_shape};
+use crate::families::elementwise::QuantizeLaunch;
 use crate::families::gather_gemm::{GroupedExtents, GroupedLaunch, GroupedOperands, GroupedWay};
 use crate::kernel::Queue;
+use crate::launch::Turns;
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
@@ -22,7 +25,8 @@ use crate::values::{Sum, with_sums};
 /// Operands of a product beside C.
 #[derive(Debug)]
 pub(crate) struct GroupedRun<'a, T> {
-    pub a: &'a Tensor<T>,
+    /// None where another product has stored them for this one, [`GroupedProduct::queue_for`].
+    pub a: Option<&'a Tensor<T>>,
     pub w: Matrices<'a, T>,
     pub weights: Option<&'a Tensor<f32>>,
     /// Rows by slots; where they are not positive, C is zero.
@@ -38,7 +42,7 @@ impl<'a, T> GroupedRun<'a, T> {
     /// A product and nothing beside it.
     pub(crate) fn plain(a: &'a Tensor<T>, w: impl Into<Matrices<'a, T>>) -> Self {
         GroupedRun {
-            a,
+            a: Some(a),
             w: w.into(),
             weights: None,
             gate: None,
@@ -46,6 +50,20 @@ impl<'a, T> GroupedRun<'a, T> {
             early: false,
         }
     }
+}
+
+/// Rows of A as e4m3, on a GPU; runs share them.
+#[derive(Debug)]
+struct Quantize {
+    launch: QuantizeLaunch,
+    turns: Turns,
+}
+
+/// Where C goes.
+enum Out<'a, T> {
+    Rows(&'a mut Tensor<T>),
+    /// To the rows of A of another product.
+    Quantized(&'a QuantizeLaunch),
 }
 
 /// What [`GroupedGemm`](super::GroupedGemm) computes.
@@ -57,6 +75,7 @@ pub(crate) struct GroupedProduct<T> {
     extents: GroupedExtents,
     options: GroupedOptions,
     launch: Option<GroupedLaunch>,
+    quantize: Option<Quantize>,
     element: PhantomData<T>,
 }
 
@@ -82,6 +101,7 @@ impl<T: Scalar> GroupedProduct<T> {
             turned: options.transposed,
             gated: options.gate.is_some(),
             scaled: options.scaled,
+            quantized: options.quantize,
         };
         extents.order()?;
         if options.gate.is_some() && options.activation != Activation::Identity {
@@ -101,12 +121,27 @@ impl<T: Scalar> GroupedProduct<T> {
             }
             Some(device) => Some(GroupedLaunch::new(device, T::DTYPE, extents, variant)?),
         };
+        let quantize = match context.device() {
+            Some(device) if options.quantize => {
+                let rows = if options.gather {
+                    tokens
+                } else {
+                    extents.slots()
+                };
+                Some(Quantize {
+                    launch: QuantizeLaunch::new(device, T::DTYPE, [rows, options.k])?,
+                    turns: Turns::new(device)?,
+                })
+            }
+            _ => None,
+        };
         Ok(GroupedProduct {
             names: ["A", "W", "C"],
             context: context.clone(),
             extents,
             options,
             launch,
+            quantize,
             element: PhantomData,
         })
     }
@@ -121,7 +156,12 @@ impl<T: Scalar> GroupedProduct<T> {
         self.launch.as_ref().map_or("cpu", GroupedLaunch::name)
     }
 
-    fn check(&self, routing: &Routing, run: &GroupedRun<'_, T>, c: &Tensor<T>) -> Result<()> {
+    /// Whether another product may store rows for this one.
+    pub(crate) fn takes_quantized(&self) -> bool {
+        self.quantize.is_some() && !self.options.gather
+    }
+
+    fn check(&self, routing: &Routing, run: &GroupedRun<'_, T>, out: &Out<'_, T>) -> Result<()> {
         let GroupedOptions {
             gather,
             k,
@@ -141,10 +181,14 @@ impl<T: Scalar> GroupedProduct<T> {
         let rows = if gather { tokens } else { slots };
         check_shape("routing", &[tokens, top], &routing.shape())?;
         check_shape("routing", &[experts], &[routing.experts()])?;
-        check_shape(self.names[0], &[rows, k], run.a.shape())?;
+        if let Some(a) = run.a {
+            check_shape(self.names[0], &[rows, k], a.shape())?;
+        }
         let shape = [experts, matrix[0], matrix[1]];
         run.w.check(self.names[1], shape, self.extents.scaled)?;
-        check_shape(self.names[2], &[slots, n], c.shape())?;
+        if let Out::Rows(c) = out {
+            check_shape(self.names[2], &[slots, n], c.shape())?;
+        }
         if let Some(weights) = run.weights {
             check_shape("weights", &[tokens, top], weights.shape())?;
         }
@@ -162,16 +206,48 @@ impl<T: Scalar> GroupedProduct<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.check(routing, run, c)?;
+        self.queue_to(routing, run, Out::Rows(c), stream)
+    }
+
+    /// Queues the product as A of `next`, which [takes it](Self::takes_quantized), in a turn that both are used in.
+    pub(crate) fn queue_for(
+        &self,
+        next: &Self,
+        routing: &Routing,
+        run: &GroupedRun<'_, T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        let to = next
+            .quantize
+            .as_ref()
+            .ok_or_else(|| Error::elsewhere("C"))?;
+        self.queue_to(routing, run, Out::Quantized(&to.launch), stream)
+    }
+
+    fn queue_to(
+        &self,
+        routing: &Routing,
+        run: &GroupedRun<'_, T>,
+        out: Out<'_, T>,
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(routing, run, &out)?;
         match (&self.launch, routing.routes()) {
             (None, Routes::Host { order, offsets }) => run.w.on_host(&self.context, |w| {
+                let (Some(a), Out::Rows(c)) = (run.a, out) else {
+                    return Err(Error::elsewhere(self.names[0]));
+                };
+                let rounded = match self.options.quantize {
+                    true => Some(rounded(&self.context, a)?),
+                    false => None,
+                };
                 let own = OnHost {
                     names: self.names,
                     extents: self.extents,
                     options: &self.options,
                     order,
                     offsets,
-                    a: run.a,
+                    a: rounded.as_ref().unwrap_or(a),
                     w,
                     weights: run.weights,
                     gate: run.gate.map(|gate| &gate.any),
@@ -185,15 +261,27 @@ impl<T: Scalar> GroupedProduct<T> {
                     Some(t) => without_gaps(&self.context, "weights", t, stream)?.address,
                 };
                 let (w, scales) = run.w.on_device(&self.context, stream)?;
+                let given = run.a.map(there).transpose()?;
+                let (a, a_scales) = match (&self.quantize, given) {
+                    (Some(own), _) => own.launch.quantized(),
+                    (None, Some(a)) => (a, 0),
+                    (None, None) => return Err(Error::elsewhere(self.names[0])),
+                };
+                let (c, c_scales) = match out {
+                    Out::Rows(c) => (there(c)?, 0),
+                    Out::Quantized(next) => next.quantized(),
+                };
                 let operands = GroupedOperands {
                     names: self.names,
                     routes: &on.routes,
-                    a: there(run.a)?,
+                    a,
+                    a_scales,
                     w,
                     scales,
                     weights,
                     gate: run.gate.map(there).transpose()?,
-                    c: there(c)?,
+                    c,
+                    c_scales,
                 };
                 let way = GroupedWay {
                     gather: self.options.gather,
@@ -208,8 +296,14 @@ impl<T: Scalar> GroupedProduct<T> {
                 };
                 // SAFETY: operands of the planned shapes and type, routes that a run fills ahead on the stream; all are
                 // the caller's to keep until the stream is done, as with every run.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                launch.run(way, &operands, queue)
+                let queue = || unsafe { Queue::new(stream.raw()) };
+                match (&self.quantize, given) {
+                    (Some(own), Some(a)) => own.turns.queue(true, stream.raw(), || {
+                        own.launch.run(self.names[0], a, queue())?;
+                        launch.run(way, &operands, queue())
+                    }),
+                    _ => launch.run(way, &operands, queue()),
+                }
             }
             _ => Err(Error::elsewhere("routing")),
         }

@@ -1,10 +1,11 @@
-//! What a decoder computes between its products: normalisation, rotary positions, gates, tokens. The kernels:
+//! What a decoder computes between its products: normalisation, rotary positions, gates, 8-bit rows, tokens. The kernels:
 //! `kernels-gpu/families/elementwise`.
 
 mod activation;
 pub(crate) mod cpu;
 mod gated;
 mod norm_gradient;
+mod quantize;
 mod rms_norm;
 mod rotary;
 mod tokens;
@@ -15,6 +16,7 @@ use einsparse_kernels::table::{Row, rows_of};
 pub(crate) use activation::ActivationLaunch;
 pub(crate) use gated::GatedLaunch;
 pub(crate) use norm_gradient::NormGradientLaunch;
+pub(crate) use quantize::QuantizeLaunch;
 pub(crate) use rms_norm::RmsNormLaunch;
 pub(crate) use rotary::{PAIRS as ROTARY_PAIRS, RotaryLaunch};
 pub(crate) use tokens::TokensLaunch;

@@ -4,8 +4,8 @@ use einsparse_formats::SCALE_BLOCK;
 use einsparse_kernels::abi::{B_COLUMNS, Divisor, PLAIN};
 use einsparse_kernels::families::{
     GROUPED_BLOCK, GROUPED_DEPTH, GROUPED_EARLY, GROUPED_FEW, GROUPED_GATE, GROUPED_GATHER,
-    GROUPED_NARROW, GROUPED_ONCE, GROUPED_ROWS, GROUPED_SCATTER, GroupedParams, SCALED_COLUMNS,
-    STEP_GROUPED_GATED,
+    GROUPED_NARROW, GROUPED_ONCE, GROUPED_QUANTIZE, GROUPED_ROWS, GROUPED_SCATTER, GroupedParams,
+    QUANTIZED_COLUMNS, SCALED_COLUMNS, STEP_GROUPED_GATED,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -36,6 +36,8 @@ pub(crate) struct GroupedExtents {
     pub gated: bool,
     /// They are e4m3 with scales.
     pub scaled: bool,
+    /// So are rows of A.
+    pub quantized: bool,
 }
 
 const _: () = assert!(SCALE_BLOCK == GROUPED_BLOCK);
@@ -47,6 +49,10 @@ impl GroupedExtents {
 
     /// How matrices lie, as rows of the table have it; or why none does.
     pub(crate) fn order(&self) -> Result<u32> {
+        if self.quantized && !self.scaled {
+            let reason = "has rows as e4m3 where matrices are e4m3 with scales too (`scaled`)";
+            return Err(Error::operand("A", reason));
+        }
         let reason = match (self.turned, self.scaled) {
             (false, false) => return Ok(PLAIN),
             (true, false) => return Ok(B_COLUMNS),
@@ -61,6 +67,7 @@ impl GroupedExtents {
                 "have {} columns of gates, with scales a multiple of {SCALE_BLOCK}",
                 self.n
             ),
+            (true, true) if self.quantized => return Ok(QUANTIZED_COLUMNS),
             (true, true) => return Ok(SCALED_COLUMNS),
         };
         Err(Error::operand("W", reason))
@@ -103,6 +110,8 @@ pub(crate) struct GroupedOperands<'a> {
     pub names: [&'static str; 3],
     pub routes: &'a DeviceRoutes,
     pub a: DenseMatrix,
+    /// Address of the scales of its rows, where they have any.
+    pub a_scales: u64,
     /// Rows of all matrices, one below the other.
     pub w: DenseMatrix,
     /// Address of their scales, where they have any.
@@ -112,6 +121,8 @@ pub(crate) struct GroupedOperands<'a> {
     /// Rows by slots; where they are not positive, C is zero.
     pub gate: Option<DenseMatrix>,
     pub c: DenseMatrix,
+    /// Address of the scales of C's rows, where they are to have any.
+    pub c_scales: u64,
 }
 
 /// The kernel for these extents, of those for this element type and order of W, or of this name.
@@ -202,44 +213,59 @@ impl GroupedLaunch {
         queue.launch(&self.kernel, grid, &params)
     }
 
+    /// Elements along k that the kernel takes for one of two bytes.
+    fn codes(&self) -> usize {
+        if self.extents.quantized { 2 } else { 1 }
+    }
+
+    /// Extent along k as the kernel counts it.
+    fn deep(&self) -> usize {
+        self.extents.k / self.codes()
+    }
+
     /// The map of W: boxes that end where an expert's matrix ends.
     fn w_map(&self, w: DenseMatrix) -> Result<[u64; 16]> {
         let GroupedExtents {
-            k, experts, turned, ..
+            experts, turned, ..
         } = self.extents;
-        let n = self.extents.columns();
+        let (k, n) = (self.deep(), self.extents.columns());
+        let leading = w.leading / self.codes();
         let (wide, deep) = if turned { (k, n) } else { (n, k) };
         let heads = Heads {
             address: w.address,
             extents: [wide, deep, experts],
-            strides: [w.leading, w.leading * deep],
+            strides: [leading, leading * deep],
         };
         let down = if turned {
             self.kernel.row().columns as usize
         } else {
             GROUPED_DEPTH
         };
-        let dtype = match self.extents.scaled {
-            true => Dtype::E4m3,
-            false => self.kernel.row().dtype,
+        let dtype = match self.kernel.row().order {
+            SCALED_COLUMNS => Dtype::E4m3,
+            _ => self.kernel.row().dtype,
         };
         heads_map(dtype, &heads, [64, down], &self.empty)
     }
 
     fn params(&self, way: GroupedWay, operands: &GroupedOperands<'_>) -> Result<GroupedParams> {
         let GroupedExtents {
-            top, experts, k, n, ..
+            top, experts, n, ..
         } = self.extents;
+        let k = self.deep();
         let GroupedOperands {
             names,
             routes,
-            a,
+            mut a,
+            a_scales,
             w,
             scales,
             weights,
             gate,
             c,
+            c_scales,
         } = *operands;
+        a.leading /= self.codes();
         // Nothing is read of a gate that is not there.
         let gating = gate.is_some();
         let gate = gate.unwrap_or(c);
@@ -265,6 +291,7 @@ impl GroupedLaunch {
             (self.extents.few_rows(), GROUPED_ONCE),
             (self.extents.narrow(), GROUPED_NARROW),
             (gating, GROUPED_GATE),
+            (c_scales != 0, GROUPED_QUANTIZE),
         ];
         let down = if self.extents.narrow() {
             GROUPED_FEW
@@ -287,7 +314,10 @@ impl GroupedLaunch {
             n: small("columns of W", n)?,
             k: small("rows of W", k)?,
             lda_bytes: bytes("A", a.leading)?,
-            ldc_bytes: bytes("C", c.leading)?,
+            ldc_bytes: match c_scales {
+                0 => bytes("C", c.leading)?,
+                _ => row_bytes("C", c.leading, 1)?,
+            },
             gate_bytes: bytes("the gate", gate.leading)?,
             experts: small("matrices", experts)?,
             // Of slots up to here those without an expert make zeros.
@@ -297,6 +327,8 @@ impl GroupedLaunch {
             },
             flags: flags.fold(way.flags, |all, flag| all | flag),
             scales,
+            a_scales,
+            c_scales,
         })
     }
 }
@@ -322,6 +354,7 @@ mod tests {
                 turned: false,
                 gated: false,
                 scaled: false,
+                quantized: false,
             })
         };
         assert_eq!(name(1, 768, 3072), "grouped_bf16_256");
@@ -339,6 +372,7 @@ mod tests {
                     turned: true,
                     gated,
                     scaled,
+                    quantized: false,
                 })
             })
         };

@@ -152,7 +152,7 @@ impl<T: Scalar> Moe<T> {
         };
         let routing = &self.routing;
         let operands = GroupedRun {
-            a: out,
+            a: Some(out),
             w: down.into(),
             weights: None,
             gate: relu.then_some(&self.hidden),

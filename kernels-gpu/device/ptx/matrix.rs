@@ -76,6 +76,9 @@ instructions! {
     /// The two e4m3 in the low half of `x` as f16.
     pub f16x2_from_e4m3(x: u32) -> u32 = y, out(reg32 y = 0):
         "{{ .reg .b16 h; cvt.u16.u32 h, {x}; cvt.rn.f16x2.e4m3x2 {y}, h; }}", in(reg32 x), options(pure, nomem);
+    /// `lo` and `hi` as e4m3 to nearest even, of at most 448, in the low half.
+    pub e4m3x2_from_f32(lo: f32, hi: f32) -> u32 = y, out(reg32 y = 0):
+        "{{ .reg .b16 h; cvt.rn.satfinite.e4m3x2.f32 h, {hi}, {lo}; cvt.u32.u16 {y}, h; }}", in(reg32 lo hi), options(pure, nomem);
     /// `lo` and `hi` rounded to nearest even, packed.
     pub f16x2_from_f32(lo: f32, hi: f32) -> u32 = y, out(reg32 y = 0):
         "cvt.rn.f16x2.f32 {y}, {hi}, {lo};", in(reg32 lo hi), options(pure, nomem);

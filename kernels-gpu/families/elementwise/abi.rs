@@ -3,6 +3,7 @@
 mod activation;
 mod gated;
 mod norm_gradient;
+mod quantize;
 mod rms_norm;
 mod rotary;
 mod tokens;
@@ -10,6 +11,7 @@ mod tokens;
 pub use activation::*;
 pub use gated::*;
 pub use norm_gradient::*;
+pub use quantize::*;
 pub use rms_norm::*;
 pub use rotary::*;
 pub use tokens::*;

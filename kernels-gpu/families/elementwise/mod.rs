@@ -1,4 +1,4 @@
-//! What a decoder computes between its products: normalisation, rotary positions, gates, tokens.
+//! What a decoder computes between its products: normalisation, rotary positions, gates, 8-bit rows, tokens.
 
 pub mod abi;
 
@@ -27,6 +27,8 @@ mod activation;
 mod gated;
 #[cfg(any(module = "norm_gradient", feature = "cuda_std"))]
 mod norm_gradient;
+#[cfg(any(module = "quantize", feature = "cuda_std"))]
+mod quantize;
 #[cfg(any(module = "rms_norm", feature = "cuda_std"))]
 mod rms_norm;
 #[cfg(any(module = "rotary", feature = "cuda_std"))]

@@ -44,6 +44,10 @@ macro_rules! rows_elementwise {
                     gated_unit_f16: Direct, F16, GatedTile;
                     gated_unit_bf16: Direct, Bf16, GatedTile;
                 }
+                quantize "quantize" QuantizeParams sm_90a Own {
+                    quantize_f16: Direct, F16, QuantizeTile;
+                    quantize_bf16: Direct, Bf16, QuantizeTile;
+                }
                 tokens "tokens" TokensParams sm_80 Own {
                     tokens_embed_f32: Direct, F32, EmbedTile;
                     tokens_embed_f16: Direct, F16, EmbedTile;

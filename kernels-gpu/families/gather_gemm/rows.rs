@@ -138,6 +138,10 @@ macro_rules! rows_gather_gemm {
                     grouped_bf16_e4m3_128: Block, Bf16, GroupedTile<2, SCALED_COLUMNS>;
                     grouped_f16_e4m3_gated_64: Block, F16, GroupedTile<2, SCALED_COLUMNS, true>;
                     grouped_bf16_e4m3_gated_64: Block, Bf16, GroupedTile<2, SCALED_COLUMNS, true>;
+                    grouped_f16_quantized_128: Block, F16, GroupedTile<2, QUANTIZED_COLUMNS>;
+                    grouped_bf16_quantized_128: Block, Bf16, GroupedTile<2, QUANTIZED_COLUMNS>;
+                    grouped_f16_quantized_gated_64: Block, F16, GroupedTile<2, QUANTIZED_COLUMNS, true>;
+                    grouped_bf16_quantized_gated_64: Block, Bf16, GroupedTile<2, QUANTIZED_COLUMNS, true>;
                 }
                 grouped_grad "grouped_grad" GroupedGradParams sm_90a Own {
                     grouped_grad_f16: Block, F16, GroupedGrad;

@@ -242,6 +242,7 @@ fn multiplies<T: Scalar>(gpu: &Context, variant: &str, (transposed, is_gated): (
                 transposed,
                 gate: is_gated.then_some(Gate::Relu),
                 scaled: false,
+                quantize: false,
             };
             let run = |context, variant| {
                 product::<T>(context, &choices, experts, options, bit(3), variant)

@@ -7,7 +7,7 @@ use einsparse::formats::{Dense, E4m3, Element, bf16, f16};
 use einsparse::nn::{Moe, MoeOptions};
 use einsparse::registry::kernels;
 use einsparse::{Context, Error, Scalar, Tensor};
-use einsparse_kernels::families::{SCALED_COLUMNS, STEP_GROUPED_GATED};
+use einsparse_kernels::families::{QUANTIZED_COLUMNS, SCALED_COLUMNS, STEP_GROUPED_GATED};
 
 use super::moe::options;
 use crate::families::discover::routing::{ROUTERS, Router, choices};
@@ -20,7 +20,7 @@ use crate::support::{Rng, gpu, gpu_alone};
 const BLOCK: usize = 128;
 
 /// Matrices as numbers and scales.
-struct Scaled {
+pub struct Scaled {
     codes: Dense<E4m3>,
     scales: Dense<f32>,
 }
@@ -66,7 +66,7 @@ impl Scaled {
         .unwrap()
     }
 
-    fn upload(&self, context: &Context) -> (Tensor<E4m3>, Tensor<f32>) {
+    pub fn upload(&self, context: &Context) -> (Tensor<E4m3>, Tensor<f32>) {
         let [codes] = upload(context, [&self.codes]);
         let [scales] = upload(context, [&self.scales]);
         (codes, scales)
@@ -108,7 +108,9 @@ fn rows_agree<T: Scalar>() {
     let Some(gpu) = gpu() else { return };
     let cpu = Context::cpu();
     let own = kernels().iter().filter(|row| {
-        row.order == SCALED_COLUMNS && row.dtype == T::DTYPE && row.module == "grouped"
+        [SCALED_COLUMNS, QUANTIZED_COLUMNS].contains(&row.order)
+            && row.dtype == T::DTYPE
+            && row.module == "grouped"
     });
     let mut tried = 0;
     for row in own {
@@ -142,6 +144,7 @@ fn rows_agree<T: Scalar>() {
                     gate: gated.then_some(Gate::Relu),
                     transposed: true,
                     scaled: true,
+                    quantize: row.order == QUANTIZED_COLUMNS,
                 };
                 let run =
                     |context, variant| product::<T>(context, &choices, (options, &w), variant);
@@ -157,7 +160,7 @@ fn rows_agree<T: Scalar>() {
         }
         tried += 1;
     }
-    assert_eq!(tried, 2);
+    assert_eq!(tried, 4);
 }
 
 #[test]
@@ -171,7 +174,7 @@ fn products_of_bf16_with_scaled_matrices_are_those_of_the_cpu() {
 }
 
 /// A layer's options, scaled, with a gate or without.
-fn scaled(shape: [usize; 2], experts: usize, extents: [usize; 2], gated: bool) -> MoeOptions {
+pub fn scaled(shape: [usize; 2], experts: usize, extents: [usize; 2], gated: bool) -> MoeOptions {
     MoeOptions {
         activation: match gated {
             true => Activation::Identity,
@@ -185,15 +188,15 @@ fn scaled(shape: [usize; 2], experts: usize, extents: [usize; 2], gated: bool) -
 }
 
 /// A layer, and what it reads beside choices.
-struct Case<T> {
+pub struct Case<T> {
     options: MoeOptions,
-    matrices: [Scaled; 2],
-    x: Dense<T>,
-    weights: Dense<f32>,
+    pub matrices: [Scaled; 2],
+    pub x: Dense<T>,
+    pub weights: Dense<f32>,
 }
 
 impl<T: Scalar> Case<T> {
-    fn new(options: MoeOptions) -> Self {
+    pub fn new(options: MoeOptions) -> Self {
         let [up, down] = options.shapes();
         let MoeOptions {
             tokens,

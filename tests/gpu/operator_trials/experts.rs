@@ -170,6 +170,7 @@ pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
                 false => options.n,
             },
             scaled: true,
+            quantize: t.once_in(2),
             ..options
         },
         false => options,

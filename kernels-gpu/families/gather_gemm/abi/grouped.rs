@@ -24,12 +24,19 @@ pub const GROUPED_GATE: u32 = 1 << 20;
 /// Panels have few rows: A's map has boxes of [`GROUPED_FEW`] rows.
 pub const GROUPED_NARROW: u32 = 1 << 21;
 
+/// C is rounded to its type, then quantized as A is.
+pub const GROUPED_QUANTIZE: u32 = 1 << 22;
+
 /// Rows of a box of A where panels have few.
 pub const GROUPED_FEW: usize = 16;
 
 /// Order of W as `[expert, n, k]` of e4m3, with an f32 for each block of [`GROUPED_BLOCK`] x [`GROUPED_BLOCK`] of a
 /// matrix that its numbers are multiplied with.
 pub const SCALED_COLUMNS: u32 = B_COLUMNS | 1 << 8;
+/// Order of such a W where rows of A are e4m3 too, with an f32 for each
+/// [`QUANTIZED_BLOCK`](crate::abi::QUANTIZED_BLOCK) of a row: codes are multiplied with codes, a stage holds twice as
+/// many, and extents along k count pairs of them.
+pub const QUANTIZED_COLUMNS: u32 = B_COLUMNS | 2 << 8;
 /// Rows and columns of W that share a scale.
 pub const GROUPED_BLOCK: usize = 128;
 
@@ -37,7 +44,7 @@ pub const GROUPED_BLOCK: usize = 128;
 pub const STEP_GROUPED_GATED: u32 = 1;
 
 /// Tile of `grouped`: 128 rows by `CHUNKS` x 64 columns of W. `ORDER`: [`PLAIN`], [`B_COLUMNS`] for W as
-/// `[expert, n, k]`, or [`SCALED_COLUMNS`]. `GATED`: half of the columns are gates of the other half.
+/// `[expert, n, k]`, [`SCALED_COLUMNS`] or [`QUANTIZED_COLUMNS`]. `GATED`: half of the columns are gates of the other half.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupedTile<const CHUNKS: usize, const ORDER: u32, const GATED: bool = false>;
 
@@ -60,6 +67,11 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
     pub const CHUNK_BYTES: usize = match ORDER {
         SCALED_COLUMNS => SMEM_TILE / 2,
         _ => SMEM_TILE,
+    };
+    /// Extents along k of a scale of W.
+    pub const SCALE_DEPTH: usize = match ORDER {
+        QUANTIZED_COLUMNS => GROUPED_BLOCK / 2,
+        _ => GROUPED_BLOCK,
     };
     /// Stages of e4m3 in flight.
     pub const CODE_STAGES: usize = match ORDER {
@@ -137,8 +149,12 @@ pub struct GroupedParams {
     pub slots: u32,
     /// `FLAG_*`, which name the activation or the gate, and `GROUPED_*`.
     pub flags: u32,
-    /// f32 of each block of W, row-major, with [`SCALED_COLUMNS`].
+    /// f32 of each block of W, row-major, with [`SCALED_COLUMNS`] and [`QUANTIZED_COLUMNS`].
     pub scales: u64,
+    /// With the latter f32 of each block of A's rows, two for each stage.
+    pub a_scales: u64,
+    /// The same of C's.
+    pub c_scales: u64,
 }
 
-const _: () = assert!(size_of::<GroupedParams>() == 368);
+const _: () = assert!(size_of::<GroupedParams>() == 384);

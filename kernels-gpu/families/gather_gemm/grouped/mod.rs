@@ -1,10 +1,12 @@
 //! Rows sorted by the matrix they are multiplied with: four warps bring panels of up to 128 of them and start the
 //! copies of the panel's matrix, two warpgroups multiply. The grid is persistent: how many panels there are is read on
 //! the device. Thread blocks that run at one time take all columns of neighbouring panels, so each matrix is read once,
-//! in whole rows. W of e4m3 with scales is written to the stages by four more warps (`scaled`).
+//! in whole rows. W of e4m3 with scales is written to the stages by four more warps (`scaled`), or multiplied as it is with
+//! rows of e4m3 (`quantized`).
 
 mod out;
 mod producer;
+mod quantized;
 mod scaled;
 
 use crate::device::prelude::*;
@@ -95,6 +97,9 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
         let tiles = Self::tiles(p);
         let mut ring = Ring::<Self>::consumer();
+        if ORDER == QUANTIZED_COLUMNS {
+            Self::first_turn(group);
+        }
         let mut index = gpu::block_x();
         let mut work = Self::work(p, index, tiles);
         let mut later = Self::work(p, index + gpu::grid_x(), tiles);
@@ -106,13 +111,20 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             let rows = warp::shuffle::<32>(work.rows, 0, u32::MAX);
             if group * 64 < rows {
                 let mut acc = Acc::<CHUNKS>::zero();
-                Self::products::<E>(p, group, &mut ring, &mut acc);
+                if ORDER == QUANTIZED_COLUMNS {
+                    Self::quantized_products(p, (work, rows), (group, choice), &mut ring, &mut acc);
+                } else {
+                    Self::products::<E>(p, group, &mut ring, &mut acc);
+                }
                 Self::epilogue::<E>(p, work, group, (choice, weight), &acc);
             } else {
                 Self::pass(p, &mut ring);
             }
             (work, later, choice) = (later, latest, choice_later);
             index += gpu::grid_x();
+        }
+        if ORDER == QUANTIZED_COLUMNS {
+            Self::last_turn(group);
         }
     }
 

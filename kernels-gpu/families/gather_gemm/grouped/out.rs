@@ -3,6 +3,7 @@
 
 use super::Work;
 use crate::device::prelude::*;
+use crate::device::quantize::quantize;
 use crate::device::store::chunk::{stage_rows, staged};
 use crate::families::gather_gemm::abi::*;
 
@@ -12,7 +13,7 @@ const NOWHERE: u32 = u32::MAX;
 impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNKS, ORDER, GATED> {
     /// Which row of the row block lanes 0 to 15 of this warp hold for it; the others the same.
     #[inline(always)]
-    fn own_row(group: u32) -> u32 {
+    pub(super) fn own_row(group: u32) -> u32 {
         let thread = gpu::rematerialize_thread();
         group * 64 + thread / 32 % 4 * 16 + thread % 16
     }
@@ -21,7 +22,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
     #[inline(always)]
     pub(super) fn chosen(p: &GroupedParams, work: Work, group: u32) -> u32 {
         let row = Self::own_row(group);
-        let asked = p.flags & GROUPED_SCATTER != 0 || p.weights != 0;
+        let of_a = ORDER == QUANTIZED_COLUMNS && p.flags & GROUPED_GATHER != 0;
+        let asked = of_a || p.flags & GROUPED_SCATTER != 0 || p.weights != 0;
         let at = p.order + (work.first + row) as u64 * 4;
         global::load_b32_fresh(at, asked && row < work.rows)
     }
@@ -114,13 +116,36 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             warp::sync_lanes(u32::MAX);
             unroll!(j < 4, {
                 let eight = staged(smem, 4 * j as u32 + lane / 8, lane);
-                if lines[j] != NOWHERE && column + 64 * (c as u32) < p.n {
+                let quantizes = warp::rematerialize(p.flags) & GROUPED_QUANTIZE != 0;
+                if ORDER == QUANTIZED_COLUMNS && quantizes {
+                    Self::store_quantized::<E>(p, lines[j], left + 64 * c as u32, eight);
+                } else if lines[j] != NOWHERE && column + 64 * (c as u32) < p.n {
                     let line = corner + lines[j] as u64 * p.ldc_bytes as u64;
                     let eight = Self::gated::<E>(p, (lines[j], column + 64 * c as u32), eight);
                     global::store_v4(line + c as u64 * 128, eight);
                 }
             });
         });
+    }
+
+    /// Eight neighbours of a row as e4m3, of the 64 from `column` on, and the scale of those.
+    #[inline(always)]
+    fn store_quantized<E: WgmmaElem>(p: &GroupedParams, row: u32, column: u32, eight: [u32; 4]) {
+        let lane = gpu::rematerialize_thread() % 8;
+        let (codes, scale) = quantize::<E>(&eight);
+        if row == NOWHERE {
+            return;
+        }
+        let own = column + lane * 8;
+        if own < p.n {
+            let line = p.c + row as u64 * p.ldc_bytes as u64;
+            global::store_v2(line + own as u64, codes);
+        }
+        if lane == 0 {
+            let line = row as u64 * Self::scales_of(p.n.div_ceil(2)) as u64;
+            let block = column / QUANTIZED_BLOCK as u32;
+            global::store_b32(p.c_scales + (line + block as u64) * 4, scale);
+        }
     }
 
     /// Eight neighbours of a row, zero where the gate is not positive.

@@ -183,13 +183,13 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
 
     /// The first scales of a tile's columns of W: of gates and of others, or of up to 128 neighbours alone.
     #[inline(always)]
-    fn scales(p: &GroupedParams, work: Work) -> [u32; 2] {
+    pub(super) fn scales(p: &GroupedParams, work: Work) -> [u32; 2] {
         let block = GROUPED_BLOCK as u32;
         let down = (if GATED { 2 * p.n } else { p.n }).div_ceil(block);
         [0, 1].map(|i| {
             let line = (work.column + i * p.n) / block;
             if line < down && (GATED || i == 0) {
-                (work.expert * down + line) * p.k.div_ceil(block)
+                (work.expert * down + line) * p.k.div_ceil(Self::SCALE_DEPTH as u32)
             } else {
                 NO_SCALE
             }
@@ -198,8 +198,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
 
     /// The scales of the stage that begins at `deep`; past the last one nothing.
     #[inline(always)]
-    fn factors(p: &GroupedParams, scales: [u32; 2], deep: u32) -> [f32; 2] {
-        let along = deep / GROUPED_BLOCK as u32;
+    pub(super) fn factors(p: &GroupedParams, scales: [u32; 2], deep: u32) -> [f32; 2] {
+        let along = deep / Self::SCALE_DEPTH as u32;
         scales.map(|first| {
             let at = p.scales + (first + along) as u64 * 4;
             f32::from_bits(global::load_b32_fresh(at, first != NO_SCALE && deep < p.k))

@@ -1,0 +1,60 @@
+//! Rows as e4m3 with scales on the CPU: the numbers that they stand for.
+
+use einsparse_formats::{Dense, E4m3, Element};
+use einsparse_kernels::abi::{QUANTIZED_BLOCK, block_scale, inverse_scale};
+
+use crate::context::Context;
+use crate::error::Result;
+use crate::registry::Scalar;
+use crate::tensor::Tensor;
+
+/// Rows of a matrix as the kernels round them.
+pub(super) fn rounded<T: Scalar>(context: &Context, a: &Tensor<T>) -> Result<Tensor<T>> {
+    let mut rows = a.to_dense()?;
+    let width = rows.shape().last().copied().unwrap_or(0);
+    for row in rows.values_mut().chunks_mut(width.max(1)) {
+        row.chunks_mut(QUANTIZED_BLOCK).for_each(round);
+    }
+    context.upload_dense(&Dense::new(a.shape().to_vec(), rows.into_values())?)
+}
+
+/// Numbers that share a scale.
+fn round<T: Element>(block: &mut [T]) {
+    let bits = |x: &T| (x.to_f64() as f32).to_bits() & 0x7fff_ffff;
+    let scale = block_scale(block.iter().map(bits).max().unwrap_or(0));
+    let by = f32::from_bits(inverse_scale(scale));
+    for x in block {
+        let code = E4m3::from_f64(x.to_f64() * f64::from(by));
+        *x = T::from_f64(code.to_f64() * f64::from(f32::from_bits(scale)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_keeps_four_bits_of_each_number_near_its_largest() {
+        let mut block: Vec<f32> = (0..64).map(|i| 0.37 * (i as f32 - 31.0)).collect();
+        let before = block.clone();
+        round(&mut block);
+        for (found, x) in block.iter().zip(before) {
+            assert!((found - x).abs() <= x.abs() / 16.0, "{found} for {x}");
+        }
+        // Of large and of small numbers: nothing overflows, and what is far below the largest becomes zero.
+        let mut block = [f32::MAX, 1.0, -f32::MAX];
+        round(&mut block);
+        assert!(
+            block.iter().all(|x| x.is_finite()) && block[1] == 0.0,
+            "{block:?}"
+        );
+        let mut block = [1e-38f32, 0.0];
+        round(&mut block);
+        assert!(block[1] == 0.0 && block[0] <= 1.1e-38, "{block:?}");
+        for other in [f32::NAN, f32::INFINITY] {
+            let mut block = [1.0, other];
+            round(&mut block);
+            assert!(block.iter().all(|x| x.is_nan()), "{block:?}");
+        }
+    }
+}

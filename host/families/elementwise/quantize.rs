@@ -1,0 +1,78 @@
+//! Rows as e4m3 with scales on a GPU: one launch, or a product that stores them so.
+
+use einsparse_kernels::abi::{Divisor, QUANTIZED_BLOCK};
+use einsparse_kernels::families::{GROUPED_DEPTH, QUANTIZE_LANES, QuantizeParams};
+
+use super::{blocks, load, pitch};
+use crate::device::Device;
+use crate::driver::DeviceMemory;
+use crate::error::Result;
+use crate::families::convert::DenseMatrix;
+use crate::kernel::{Kernel, Queue};
+use crate::launch::{aligned, small};
+use crate::registry::Dtype;
+
+/// Room for rows as e4m3 with scales, and the kernel that fills it.
+#[derive(Debug)]
+pub(crate) struct QuantizeLaunch {
+    kernel: Kernel<QuantizeParams>,
+    rows: usize,
+    columns: usize,
+    codes: DeviceMemory,
+    /// Of each row as many as its product has stages, twice.
+    scales: DeviceMemory,
+    across: usize,
+}
+
+impl QuantizeLaunch {
+    pub(crate) fn new(device: &Device, dtype: Dtype, [rows, columns]: [usize; 2]) -> Result<Self> {
+        let stage = 2 * GROUPED_DEPTH;
+        let across = columns.div_ceil(stage) * (stage / QUANTIZED_BLOCK);
+        let room = |width: usize| {
+            DeviceMemory::alloc(device.context(), rows.saturating_mul(width).max(16))
+        };
+        Ok(QuantizeLaunch {
+            kernel: load(device, dtype, 1, "rows as e4m3")?,
+            rows,
+            columns,
+            codes: room(columns)?,
+            scales: room(4 * across)?,
+            across,
+        })
+    }
+
+    /// The codes, and the address of the scales.
+    pub(crate) fn quantized(&self) -> (DenseMatrix, u64) {
+        let codes = DenseMatrix {
+            address: self.codes.address(),
+            rows: self.rows,
+            columns: self.columns,
+            leading: self.columns,
+        };
+        (codes, self.scales.address())
+    }
+
+    /// Queues the quantizing of `x`.
+    pub(crate) fn run(&self, name: &str, x: DenseMatrix, queue: Queue<'_>) -> Result<()> {
+        let row = self.kernel.row();
+        aligned(row, name, x.address, x.leading)?;
+        if self.rows == 0 || self.across == 0 {
+            return Ok(());
+        }
+        let params = QuantizeParams {
+            x: x.address,
+            codes: self.codes.address(),
+            scales: self.scales.address(),
+            across: Divisor::new(small("blocks of a row", self.across)?),
+            x_row: pitch(row, &x)?,
+            rows: small("rows", self.rows)?,
+            columns: small("columns", self.columns)?,
+            pad: 0,
+        };
+        let threads = self
+            .rows
+            .saturating_mul(self.across * QUANTIZE_LANES as usize);
+        small("pieces of rows", threads)?;
+        queue.launch(&self.kernel, blocks(threads)?, &params)
+    }
+}

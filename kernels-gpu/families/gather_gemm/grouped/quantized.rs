@@ -1,0 +1,158 @@
+//! A and W both as e4m3: the Tensor Core sums each [`QUANTIZED_BLOCK`] along k from zero, and what it found is scaled as
+//! it is added to f32 registers, while the other warpgroup keeps the Tensor Core busy: they take turns, or both would
+//! add at the same time.
+
+use super::{DEPTH, Work};
+use crate::device::prelude::*;
+use crate::families::gather_gemm::abi::*;
+
+/// Named barriers of the turns.
+const TURNS: u32 = 1;
+/// Blocks of A's rows in a stage.
+const BLOCKS: usize = 2;
+const _: () = assert!(BLOCKS * QUANTIZED_BLOCK == 2 * GROUPED_DEPTH);
+
+/// Waits until the other warpgroup has issued what comes before.
+#[inline(always)]
+fn wait_turn(group: u32) {
+    barrier::sync_named(TURNS + group, CONSUMERS * 32);
+}
+
+/// Lets the other warpgroup issue.
+#[inline(always)]
+fn arrive_turn(group: u32) {
+    barrier::arrive_named(TURNS + (group ^ 1), CONSUMERS * 32);
+}
+
+/// Scales of a stage: of the lane's two rows, block by block, and of W's columns.
+type Scales = ([[f32; BLOCKS]; 2], [f32; 2]);
+
+impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNKS, ORDER, GATED> {
+    /// Scales of a row that is `deep` pairs long.
+    #[inline(always)]
+    pub(super) fn scales_of(deep: u32) -> u32 {
+        deep.div_ceil(DEPTH) * BLOCKS as u32
+    }
+
+    /// The second warpgroup lets the first one begin.
+    #[inline(always)]
+    pub(super) fn first_turn(group: u32) {
+        if group == 1 {
+            arrive_turn(group);
+        }
+    }
+
+    /// Nobody waits for the turn at which the second warpgroup arrived last.
+    #[inline(always)]
+    pub(super) fn last_turn(group: u32) {
+        if group == 0 {
+            wait_turn(group);
+        }
+    }
+
+    /// Addresses of the scales of the lane's two rows of A; 0 of a row that is not there.
+    #[inline(always)]
+    fn row_scales(p: &GroupedParams, work: Work, (group, choice): (u32, u32)) -> [u64; 2] {
+        let row = Self::own_row(group);
+        let source = match p.flags & GROUPED_GATHER {
+            0 => work.first + row,
+            _ => p.top.of(choice).0,
+        };
+        let lane = gpu::rematerialize_thread() % 32;
+        let stride = Self::scales_of(p.k) as u64 * 4;
+        [0, 8].map(|r| {
+            let source = warp::shuffle::<32>(source, lane / 4 + r, u32::MAX);
+            let there = group * 64 + gpu::rematerialize_thread() / 32 % 4 * 16 + lane / 4 + r;
+            if there < work.rows {
+                p.a_scales + source as u64 * stride
+            } else {
+                0
+            }
+        })
+    }
+
+    /// The scales of the stage that begins at `deep`; past the last one nothing.
+    #[inline(always)]
+    fn stage_scales(p: &GroupedParams, rows: [u64; 2], columns: [u32; 2], deep: u32) -> Scales {
+        let along = (deep / DEPTH) as u64 * (BLOCKS * 4) as u64;
+        let of_rows = rows.map(|row| {
+            let there = row != 0 && deep < p.k;
+            global::load_v2_fresh(row + along, there).map(f32::from_bits)
+        });
+        (of_rows, Self::factors(p, columns, deep))
+    }
+
+    /// As `products`, of e4m3 with scales. Frees the stages.
+    #[inline(always)]
+    pub(super) fn quantized_products(
+        p: &GroupedParams,
+        (work, count): (Work, u32),
+        (group, choice): (u32, u32),
+        ring: &mut Ring<Self>,
+        acc: &mut Acc<CHUNKS>,
+    ) {
+        let rows = Self::row_scales(p, work, (group, choice));
+        let columns = Self::scales(p, work);
+        // The other one has rows too.
+        let turns = count > 64;
+        let mut part = Acc::<CHUNKS>::unset();
+        let mut next = Self::stage_scales(p, rows, columns, 0);
+        let mut deep = 0;
+        while deep < p.k {
+            let (by_row, by_column) = next;
+            deep += DEPTH;
+            next = Self::stage_scales(p, rows, columns, deep);
+            let slot = ring.wait_full();
+            // The gathered rows were written by ordinary copies.
+            barrier::fence_copies();
+            unroll!(block < 2, {
+                if turns {
+                    wait_turn(group);
+                }
+                part.fence();
+                Self::multiply_codes(p, &mut part, (slot, group), block);
+                wgmma::commit();
+                if turns {
+                    arrive_turn(group);
+                }
+                part.wait::<0>();
+                if block + 1 == BLOCKS {
+                    Self::release(slot);
+                }
+                unroll!(c < CHUNKS, most 4, {
+                    let of_chunk = by_column[if GATED { c / Self::OUT_CHUNKS } else { 0 }];
+                    let by = by_row.map(|row| row[block] * of_chunk);
+                    unroll!(j < 8, {
+                        unroll!(i < 4, {
+                            let sum = &mut acc.0[c][4 * j + i];
+                            *sum = matrix::fma_f32(part.0[c][4 * j + i], by[i / 2], *sum);
+                        });
+                    });
+                });
+                // Before the next `wgmma`, or its sums would want registers of their own.
+                acc.settle();
+            });
+            ring.advance();
+        }
+    }
+
+    /// The `wgmma`s of a block along k, from zero.
+    #[inline(always)]
+    fn multiply_codes(
+        p: &GroupedParams,
+        part: &mut Acc<CHUNKS>,
+        (slot, group): (u32, u32),
+        block: usize,
+    ) {
+        let (a_tile, b_tile) = Self::operands(slot, group);
+        unroll!(i < 2, {
+            let step = (2 * block + i) as u32;
+            let a = frag::descriptor(a_tile + step * 32, PANEL_BYTES as u32, 16);
+            let b = frag::descriptor(b_tile + step * 32, PANEL_BYTES as u32, 16);
+            // A bit that is never set: were it known that nothing is added, ptxas would start these sums in further
+            // registers, and there are none.
+            let onto = i > 0 || warp::rematerialize(p.flags) >> 31 != 0;
+            part.mma_e4m3(a, b, onto);
+        });
+    }
+}
