@@ -101,10 +101,13 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         while deep < p.k {
             let (by_row, by_column) = next;
             deep += DEPTH;
-            next = Self::stage_scales(p, rows, columns, deep);
             let slot = ring.wait_full();
-            // The gathered rows were written by ordinary copies.
-            barrier::fence_copies();
+            if p.flags & GROUPED_GATHER != 0 {
+                // The gathered rows were written by ordinary copies.
+                barrier::fence_copies();
+            }
+            // Behind the fence, which waits for loads too.
+            next = Self::stage_scales(p, rows, columns, deep);
             unroll!(block < 2, {
                 if turns {
                     wait_turn(group);
