@@ -215,6 +215,7 @@ const QWEN: MoeOptions = MoeOptions {
     gate: Some(Gate::Silu),
     transposed: true,
     scaled: false,
+    quantize: false,
 };
 const TOKENS: [usize; 2] = [4096, 65536];
 
