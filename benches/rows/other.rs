@@ -446,8 +446,14 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
             routing.run(&chosen, &stream)?;
             let a = rows.dense::<T>(&[tokens, k])?;
             let gates = [None, Some(Gate::Silu)];
-            let ways = gates.map(|g| [(false, false, g), (true, false, g), (true, true, g)]);
-            for (transposed, scaled, gate) in ways.concat() {
+            let stored = [
+                (false, false, false),
+                (true, false, false),
+                (true, true, false),
+                (true, true, true),
+            ];
+            let ways = gates.map(|gate| stored.map(|stored| (stored, gate)));
+            for ((transposed, scaled, quantize), gate) in ways.concat() {
                 let wide = n * (1 + usize::from(gate.is_some()));
                 let w = rows.dense::<T>(&match (transposed, scaled) {
                     (_, true) => [0, wide, k],
@@ -473,6 +479,7 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                         transposed,
                         gate,
                         scaled,
+                        quantize,
                     };
                     let product = GroupedGemm::<T>::with_variant(&routing, &options, variant)?;
                     let (a, out, stream, routing) = (&a, &out, &stream, &routing);
@@ -486,7 +493,11 @@ fn experts<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
                 let output = rows.output::<T, T>(&out);
                 let turned = if transposed { " transposed" } else { "" };
                 let gated = if gate.is_some() { " gated" } else { "" };
-                let scaled = if scaled { " e4m3" } else { "" };
+                let scaled = match (scaled, quantize) {
+                    (false, _) => "",
+                    (true, false) => " e4m3",
+                    (true, true) => " w8a8",
+                };
                 let case = format!("{name}{turned}{gated}{scaled}");
                 rows.case(["grouped", &case], &output, &own, &make)?;
             }
