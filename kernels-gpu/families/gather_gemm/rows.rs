@@ -140,6 +140,10 @@ macro_rules! rows_gather_gemm {
                     grouped_bf16_e4m3_gated_64: Block, Bf16, GroupedTile<2, SCALED_COLUMNS, true>;
                     grouped_f16_quantized_128: Block, F16, GroupedTile<2, QUANTIZED_COLUMNS>;
                     grouped_bf16_quantized_128: Block, Bf16, GroupedTile<2, QUANTIZED_COLUMNS>;
+                    grouped_f16_quantized_256: Block, F16, GroupedTile<4, QUANTIZED_COLUMNS>;
+                    grouped_bf16_quantized_256: Block, Bf16, GroupedTile<4, QUANTIZED_COLUMNS>;
+                    grouped_f16_quantized_gated_128: Block, F16, GroupedTile<4, QUANTIZED_COLUMNS, true>;
+                    grouped_bf16_quantized_gated_128: Block, Bf16, GroupedTile<4, QUANTIZED_COLUMNS, true>;
                     grouped_f16_quantized_gated_64: Block, F16, GroupedTile<2, QUANTIZED_COLUMNS, true>;
                     grouped_bf16_quantized_gated_64: Block, Bf16, GroupedTile<2, QUANTIZED_COLUMNS, true>;
                 }

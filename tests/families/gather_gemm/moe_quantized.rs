@@ -150,7 +150,7 @@ fn a_layer_agrees<T: Scalar>() {
             let exact = output(&gpu, &case, exact);
             let [near, far] = [&wanted, &exact].map(|other| off(&found, other));
             // Of sums that differ in their last bits some hidden numbers are rounded the other way.
-            assert!(near < 0.012, "{} {options:?}: {near}", T::NAME);
+            assert!(near < 0.02, "{} {options:?}: {near}", T::NAME);
             assert!(
                 (0.01..0.08).contains(&far),
                 "{} {options:?}: {far}",

@@ -160,7 +160,7 @@ fn rows_agree<T: Scalar>() {
         }
         tried += 1;
     }
-    assert_eq!(tried, 4);
+    assert_eq!(tried, 6);
 }
 
 #[test]

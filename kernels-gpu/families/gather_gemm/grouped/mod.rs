@@ -19,6 +19,8 @@ const PRODUCER_REGISTERS: u32 = 72;
 const CONSUMER_REGISTERS: u32 = 216;
 /// Of a thread that multiplies and of any other where four warps write W: four times 128.
 const SCALED_REGISTERS: [u32; 2] = [152, 104];
+/// Of one that multiplies and of one that gathers where both sides are e4m3.
+const QUANTIZED_REGISTERS: [u32; 2] = [216, 72];
 const DEPTH: u32 = GROUPED_DEPTH as u32;
 /// Panels that meet the same columns at one time where many rows meet each matrix: a matrix larger than L2 is read once
 /// for so many.
@@ -105,22 +107,41 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         let mut later = Self::work(p, index + gpu::grid_x(), tiles);
         let mut choice = Self::chosen(p, work, group);
         while index < tiles {
-            let latest = Self::work(p, index + 2 * gpu::grid_x(), tiles);
-            let choice_later = Self::chosen(p, later, group);
-            let weight = Self::weight(p, work, group, choice);
-            let rows = warp::shuffle::<32>(work.rows, 0, u32::MAX);
-            if group * 64 < rows {
+            let rows = || warp::shuffle::<32>(work.rows, 0, u32::MAX);
+            let ahead = || {
+                (
+                    Self::work(p, index + 2 * gpu::grid_x(), tiles),
+                    Self::chosen(p, later, group),
+                    Self::weight(p, work, group, choice),
+                )
+            };
+            if ORDER == QUANTIZED_COLUMNS {
+                // Behind the products, which have no registers left.
                 let mut acc = Acc::<CHUNKS>::zero();
-                if ORDER == QUANTIZED_COLUMNS {
-                    Self::quantized_products(p, (work, rows), (group, choice), &mut ring, &mut acc);
+                let own = (group, choice);
+                let rows = rows();
+                let multiplies = group * 64 < rows;
+                if multiplies {
+                    Self::quantized_products(p, (work, rows), own, &mut ring, &mut acc);
                 } else {
-                    Self::products::<E>(p, group, &mut ring, &mut acc);
+                    Self::pass(p, &mut ring);
                 }
-                Self::epilogue::<E>(p, work, group, (choice, weight), &acc);
+                let (latest, choice_later, weight) = ahead();
+                if multiplies {
+                    Self::epilogue::<E>(p, work, group, (choice, weight), &acc);
+                }
+                (work, later, choice) = (later, latest, choice_later);
             } else {
-                Self::pass(p, &mut ring);
+                let (latest, choice_later, weight) = ahead();
+                if group * 64 < rows() {
+                    let mut acc = Acc::<CHUNKS>::zero();
+                    Self::products::<E>(p, group, &mut ring, &mut acc);
+                    Self::epilogue::<E>(p, work, group, (choice, weight), &acc);
+                } else {
+                    Self::pass(p, &mut ring);
+                }
+                (work, later, choice) = (later, latest, choice_later);
             }
-            (work, later, choice) = (later, latest, choice_later);
             index += gpu::grid_x();
         }
         if ORDER == QUANTIZED_COLUMNS {
@@ -198,7 +219,11 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, const ORDER: u32, const GAT
                 }
                 return;
             }
-            barrier::registers_down::<PRODUCER_REGISTERS>();
+            if ORDER == QUANTIZED_COLUMNS {
+                barrier::registers_down::<{ QUANTIZED_REGISTERS[1] }>();
+            } else {
+                barrier::registers_down::<PRODUCER_REGISTERS>();
+            }
             if p.flags & GROUPED_GATHER != 0 {
                 Self::gather(p, at);
             } else if gpu::thread() == CONSUMERS * 32 {
@@ -207,6 +232,8 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, const ORDER: u32, const GAT
         } else {
             if ORDER == SCALED_COLUMNS {
                 barrier::registers_up::<{ SCALED_REGISTERS[0] }>();
+            } else if ORDER == QUANTIZED_COLUMNS {
+                barrier::registers_up::<{ QUANTIZED_REGISTERS[0] }>();
             } else {
                 barrier::registers_up::<CONSUMER_REGISTERS>();
             }

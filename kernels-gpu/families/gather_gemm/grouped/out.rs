@@ -7,8 +7,8 @@ use crate::device::quantize::quantize;
 use crate::device::store::chunk::{stage_rows, staged};
 use crate::families::gather_gemm::abi::*;
 
-/// A row that is not there has no place in C.
-const NOWHERE: u32 = u32::MAX;
+/// A row that is not there has no place in C, and no scales.
+pub(super) const NOWHERE: u32 = u32::MAX;
 
 impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNKS, ORDER, GATED> {
     /// Which row of the row block lanes 0 to 15 of this warp hold for it; the others the same.

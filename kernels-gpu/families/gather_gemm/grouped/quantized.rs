@@ -2,6 +2,7 @@
 //! it is added to f32 registers, while the other warpgroup keeps the Tensor Core busy: they take turns, or both would
 //! add at the same time.
 
+use super::out::NOWHERE;
 use super::{DEPTH, Work};
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
@@ -23,6 +24,9 @@ fn wait_turn(group: u32) {
 fn arrive_turn(group: u32) {
     barrier::arrive_named(TURNS + (group ^ 1), CONSUMERS * 32);
 }
+
+/// Chunks of 64 columns that are summed at a time: more would not leave registers for the f32 sums.
+const PART: usize = 2;
 
 /// Scales of a stage: of the lane's two rows, block by block, and of W's columns.
 type Scales = ([[f32; BLOCKS]; 2], [f32; 2]);
@@ -50,34 +54,34 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         }
     }
 
-    /// Addresses of the scales of the lane's two rows of A; 0 of a row that is not there.
+    /// Pairs of scales ahead of those of the lane's two rows of A; [`NOWHERE`] of a row that is not there.
     #[inline(always)]
-    fn row_scales(p: &GroupedParams, work: Work, (group, choice): (u32, u32)) -> [u64; 2] {
+    fn row_scales(p: &GroupedParams, work: Work, (group, choice): (u32, u32)) -> [u32; 2] {
         let row = Self::own_row(group);
         let source = match p.flags & GROUPED_GATHER {
             0 => work.first + row,
             _ => p.top.of(choice).0,
         };
         let lane = gpu::rematerialize_thread() % 32;
-        let stride = Self::scales_of(p.k) as u64 * 4;
+        let stages = p.k.div_ceil(DEPTH);
         [0, 8].map(|r| {
             let source = warp::shuffle::<32>(source, lane / 4 + r, u32::MAX);
             let there = group * 64 + gpu::rematerialize_thread() / 32 % 4 * 16 + lane / 4 + r;
             if there < work.rows {
-                p.a_scales + source as u64 * stride
+                source * stages
             } else {
-                0
+                NOWHERE
             }
         })
     }
 
     /// The scales of the stage that begins at `deep`; past the last one nothing.
     #[inline(always)]
-    fn stage_scales(p: &GroupedParams, rows: [u64; 2], columns: [u32; 2], deep: u32) -> Scales {
-        let along = (deep / DEPTH) as u64 * (BLOCKS * 4) as u64;
+    fn stage_scales(p: &GroupedParams, rows: [u32; 2], columns: [u32; 2], deep: u32) -> Scales {
         let of_rows = rows.map(|row| {
-            let there = row != 0 && deep < p.k;
-            global::load_v2_fresh(row + along, there).map(f32::from_bits)
+            let there = row != NOWHERE && deep < p.k;
+            let at = p.a_scales + (row + deep / DEPTH) as u64 * (BLOCKS * 4) as u64;
+            global::load_v2_fresh(at, there).map(f32::from_bits)
         });
         (of_rows, Self::factors(p, columns, deep))
     }
@@ -95,7 +99,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         let columns = Self::scales(p, work);
         // The other one has rows too.
         let turns = count > 64;
-        let mut part = Acc::<CHUNKS>::unset();
+        let mut part = Acc::<PART>::unset();
         let mut next = Self::stage_scales(p, rows, columns, 0);
         let mut deep = 0;
         while deep < p.k {
@@ -108,26 +112,27 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             }
             // Behind the fence, which waits for loads too.
             next = Self::stage_scales(p, rows, columns, deep);
-            unroll!(block < 2, {
+            unroll!(step < BLOCKS * CHUNKS / PART, most 4, {
+                let (block, first) = (step % BLOCKS, step / BLOCKS * PART);
                 if turns {
                     wait_turn(group);
                 }
                 part.fence();
-                Self::multiply_codes(p, &mut part, (slot, group), block);
+                Self::multiply_codes(p, &mut part, (slot, group), (block, first));
                 wgmma::commit();
                 if turns {
                     arrive_turn(group);
                 }
                 part.wait::<0>();
-                if block + 1 == BLOCKS {
+                if step + 1 == BLOCKS * CHUNKS / PART {
                     Self::release(slot);
                 }
-                unroll!(c < CHUNKS, most 4, {
-                    let of_chunk = by_column[if GATED { c / Self::OUT_CHUNKS } else { 0 }];
+                unroll!(c < PART, most 4, {
+                    let of_chunk = by_column[(first + c) / Self::SCALE_CHUNKS];
                     let by = by_row.map(|row| row[block] * of_chunk);
                     unroll!(j < 8, {
                         unroll!(i < 4, {
-                            let sum = &mut acc.0[c][4 * j + i];
+                            let sum = &mut acc.0[first + c][4 * j + i];
                             *sum = matrix::fma_f32(part.0[c][4 * j + i], by[i / 2], *sum);
                         });
                     });
@@ -139,15 +144,16 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         }
     }
 
-    /// The `wgmma`s of a block along k, from zero.
+    /// The `wgmma`s of a block along k, from zero, by the columns of [`PART`] chunks from `first` on.
     #[inline(always)]
     fn multiply_codes(
         p: &GroupedParams,
-        part: &mut Acc<CHUNKS>,
+        part: &mut Acc<PART>,
         (slot, group): (u32, u32),
-        block: usize,
+        (block, first): (usize, usize),
     ) {
         let (a_tile, b_tile) = Self::operands(slot, group);
+        let b_tile = b_tile + (first * SMEM_TILE) as u32;
         unroll!(i < 2, {
             let step = (2 * block + i) as u32;
             let a = frag::descriptor(a_tile + step * 32, PANEL_BYTES as u32, 16);

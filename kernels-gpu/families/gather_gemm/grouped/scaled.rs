@@ -181,14 +181,15 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         }
     }
 
-    /// The first scales of a tile's columns of W: of gates and of others, or of up to 128 neighbours alone.
+    /// The first scales of a tile's columns of W: of gates and of others, or of 128 neighbours each.
     #[inline(always)]
     pub(super) fn scales(p: &GroupedParams, work: Work) -> [u32; 2] {
         let block = GROUPED_BLOCK as u32;
         let down = (if GATED { 2 * p.n } else { p.n }).div_ceil(block);
+        let apart = if GATED { p.n } else { block };
         [0, 1].map(|i| {
-            let line = (work.column + i * p.n) / block;
-            if line < down && (GATED || i == 0) {
+            let line = (work.column + i * apart) / block;
+            if line < down && (i as usize) < CHUNKS.div_ceil(Self::SCALE_CHUNKS) {
                 (work.expert * down + line) * p.k.div_ceil(Self::SCALE_DEPTH as u32)
             } else {
                 NO_SCALE
