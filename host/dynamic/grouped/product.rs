@@ -247,7 +247,7 @@ impl<T: Scalar> GroupedProduct<T> {
                     options: &self.options,
                     order,
                     offsets,
-                    a: rounded.as_ref().unwrap_or(a),
+                    a: rounded.as_ref().map_or(&a.any, |rounded| &rounded.any),
                     w,
                     weights: run.weights,
                     gate: run.gate.map(|gate| &gate.any),

@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(name(1, 3072, 768), "grouped_bf16_128");
         assert_eq!(name(8, 4096, 1536), "grouped_bf16_256");
         assert_eq!(name(8, 1536, 4096), "grouped_bf16_256");
-        let one = |[model, experts, hidden, top]: [usize; 4], scaled: bool| {
+        let one = |[model, experts, hidden, top]: [usize; 4], [scaled, quantized]: [bool; 2]| {
             [(model, hidden, true), (hidden, model, false)].map(|(k, n, gated)| {
                 name_of(GroupedExtents {
                     tokens: 1,
@@ -372,15 +372,20 @@ mod tests {
                     turned: true,
                     gated,
                     scaled,
-                    quantized: false,
+                    quantized,
                 })
             })
         };
         let qwen = ["grouped_bf16_gated_64_t", "grouped_bf16_128_t"];
-        assert_eq!(one([2048, 128, 768, 8], false), qwen);
+        assert_eq!(one([2048, 128, 768, 8], [false; 2]), qwen);
         let mixtral = ["grouped_bf16_gated_128_t", "grouped_bf16_64_t"];
-        assert_eq!(one([4096, 8, 14336, 2], false), mixtral);
+        assert_eq!(one([4096, 8, 14336, 2], [false; 2]), mixtral);
         let scaled = ["grouped_bf16_e4m3_gated_64", "grouped_bf16_e4m3_128"];
-        assert_eq!(one([4096, 8, 14336, 2], true), scaled);
+        assert_eq!(one([4096, 8, 14336, 2], [true, false]), scaled);
+        let quantized = [
+            "grouped_bf16_quantized_gated_64",
+            "grouped_bf16_quantized_128",
+        ];
+        assert_eq!(one([2048, 128, 768, 8], [true, true]), quantized);
     }
 }

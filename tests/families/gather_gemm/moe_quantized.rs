@@ -71,6 +71,8 @@ fn rows_are_rounded_as_on_the_cpu<T: Scalar>() {
         if rows > 100 {
             a.values_mut()[17 * k + 3] = T::from_f64(f64::NAN);
             a.values_mut()[18 * k + 9] = T::from_f64(f64::INFINITY);
+            // Rounded to what f16 does not have.
+            a.values_mut()[19 * k] = T::from_f64(65504.0);
         }
         let (found, wanted) = (rounded(&gpu, &a), rounded(&Context::cpu(), &a));
         let fault = (found.iter().zip(&wanted))
@@ -135,7 +137,7 @@ fn a_layer_agrees<T: Scalar>() {
         ([300, 1], 4, [64, 256]),
         ([200, 2], 7, [144, 384]),
         ([130, 8], 16, [272, 128]),
-        ([1, 8], 32, [1024, 768]),
+        ([1, 8], 12, [1024, 384]),
         ([700, 5], 64, [128, 128]),
     ] {
         for gated in [false, true] {

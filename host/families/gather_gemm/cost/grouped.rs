@@ -1,6 +1,6 @@
 //! Predictions for rows that each meet the matrix that was chosen for them (`grouped`).
 
-use einsparse_kernels::families::{GROUPED_ROWS, STEP_GROUPED_GATED};
+use einsparse_kernels::families::{GROUPED_ROWS, QUANTIZED_COLUMNS, STEP_GROUPED_GATED};
 use einsparse_kernels::table::Row;
 
 use crate::machine::Machine;
@@ -9,6 +9,9 @@ use crate::machine::Machine;
 /// what takes time.
 const NARROW: f64 = 4.0 / 3.0;
 const NARROW_FEW: f64 = 1.05;
+/// Of e4m3 on both sides, where at most so many rows meet each matrix.
+const NARROW_LEAST: f64 = 0.95;
+const LEAST: usize = 32;
 /// Columns of W of the widest tile.
 const WIDEST: f64 = 256.0;
 
@@ -33,10 +36,12 @@ pub(crate) fn columns(row: &Row, [rows, matrices, n]: [usize; 3], machine: &Mach
         1.0
     };
     let wide = gates * f64::from(row.columns);
-    let narrow: f64 = if few_rows(rows, matrices) {
-        NARROW_FEW
-    } else {
-        NARROW
+    let narrow: f64 = match few_rows(rows, matrices) {
+        true if row.order == QUANTIZED_COLUMNS && rows <= matrices.saturating_mul(LEAST) => {
+            NARROW_LEAST
+        }
+        true => NARROW_FEW,
+        false => NARROW,
     };
     waves * wide * narrow.powf((WIDEST / wide).log2())
 }
