@@ -47,7 +47,8 @@ pub struct GroupedOptions {
     pub scaled: bool,
     /// Rows of A are rounded to e4m3 too, and codes multiplied with codes, at twice the rate of f16: for `scaled`
     /// matrices. 64 neighbours share the smallest power of two that leaves them within 448 when divided by it; numbers
-    /// keep 4 bits, those below 2^-15 of a block's largest fewer, down to none. A block with an infinity or NaN is NaN.
+    /// keep 4 bits, those below 2^-13 of a block's largest fewer, down to none. A block with an infinity or NaN is NaN.
+    /// The product holds such rows, and its runs share them: those in graphs are the caller's to order.
     pub quantize: bool,
 }
 
@@ -213,7 +214,8 @@ impl<T: Scalar> GroupedGemm<T> {
             ..GroupedRun::plain(a, w)
         };
         in_turn(routing.turns(), stream, || {
-            self.product.queue(routing, &operands, c, stream)
+            self.product
+                .in_turn(stream, || self.product.queue(routing, &operands, c, stream))
         })
     }
 

@@ -134,6 +134,7 @@ impl<T: Scalar> ShardedMoe<T> {
             options.gate.map_or(0, |gate| 1 + gate as usize),
             usize::from(options.transposed),
             usize::from(options.scaled),
+            usize::from(options.quantize),
             sharded.shares.unwrap_or(0),
             usize::from(sharded.training),
         ];
@@ -151,7 +152,7 @@ impl<T: Scalar> ShardedMoe<T> {
     }
 
     fn dealt(deal: Deal, trained: bool) -> Result<Self> {
-        if deal.options.scaled {
+        if deal.options.scaled || deal.options.quantize {
             let reason = "matrices are those of one GPU; over ranks they have the layer's type";
             return Err(Error::operand("scaled", reason));
         }

@@ -16,7 +16,8 @@ use crate::tensor::{Tensor, TensorView};
 /// Scaled ones are numbers of 8 bits, and an f32 for each block of 128 x 128 of a matrix that they are multiplied with,
 /// `[experts, n / 128, k / 128]`, rounded up: e4m3 weights as DeepSeek-V3 and Qwen3 are shipped (`weight_scale_inv`;
 /// arXiv 2412.19437, section 3.3). What is multiplied are the products in f32, rounded to `T`: a result has the same
-/// bits as with such matrices of `T`, as long as scales are finite. They are transposed, and `k` is a multiple of 16.
+/// bits as with such matrices of `T`, as long as scales are finite and rows are not
+/// [quantized](super::GroupedOptions::quantize) too. They are transposed, and `k` is a multiple of 16.
 /// Plain ones are made of `&Tensor<T>` where they are asked for, scaled ones of a pair.
 ///
 /// ```

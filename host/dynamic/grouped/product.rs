@@ -209,6 +209,18 @@ impl<T: Scalar> GroupedProduct<T> {
         self.queue_to(routing, run, Out::Rows(c), stream)
     }
 
+    /// Queues by `launch` in the turn of the rows that are quantized here, if any are.
+    pub(crate) fn in_turn(
+        &self,
+        stream: &Stream,
+        launch: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        match &self.quantize {
+            Some(own) => own.turns.queue(true, stream.raw(), launch),
+            None => launch(),
+        }
+    }
+
     /// Queues the product as A of `next`, which [takes it](Self::takes_quantized), in a turn that both are used in.
     pub(crate) fn queue_for(
         &self,
@@ -217,10 +229,16 @@ impl<T: Scalar> GroupedProduct<T> {
         run: &GroupedRun<'_, T>,
         stream: &Stream,
     ) -> Result<()> {
-        let to = next
-            .quantize
-            .as_ref()
-            .ok_or_else(|| Error::elsewhere("C"))?;
+        let rows = [self.extents.slots(), self.options.n];
+        check_shape(
+            self.names[2],
+            &[next.extents.slots(), next.options.k],
+            &rows,
+        )?;
+        let to = match &next.quantize {
+            Some(to) if next.takes_quantized() && !self.options.scatter => to,
+            _ => return Err(Error::elsewhere(self.names[2])),
+        };
         self.queue_to(routing, run, Out::Quantized(&to.launch), stream)
     }
 
@@ -238,7 +256,10 @@ impl<T: Scalar> GroupedProduct<T> {
                     return Err(Error::elsewhere(self.names[0]));
                 };
                 let rounded = match self.options.quantize {
-                    true => Some(rounded(&self.context, a)?),
+                    true => {
+                        a.check(self.names[0], &self.context, a.shape())?;
+                        Some(rounded(&self.context, a)?)
+                    }
                     false => None,
                 };
                 let own = OnHost {
@@ -297,13 +318,12 @@ impl<T: Scalar> GroupedProduct<T> {
                 // SAFETY: operands of the planned shapes and type, routes that a run fills ahead on the stream; all are
                 // the caller's to keep until the stream is done, as with every run.
                 let queue = || unsafe { Queue::new(stream.raw()) };
-                match (&self.quantize, given) {
-                    (Some(own), Some(a)) => own.turns.queue(true, stream.raw(), || {
-                        own.launch.run(self.names[0], a, queue())?;
-                        launch.run(way, &operands, queue())
-                    }),
-                    _ => launch.run(way, &operands, queue()),
+                let params = launch.params(way, &operands)?;
+                if let (Some(own), Some(a)) = (&self.quantize, given) {
+                    own.launch.check(self.names[0], a)?;
+                    own.launch.run(a, queue())?;
                 }
+                launch.run(&params, queue())
             }
             _ => Err(Error::elsewhere("routing")),
         }

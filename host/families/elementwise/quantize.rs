@@ -25,12 +25,14 @@ pub(crate) struct QuantizeLaunch {
 }
 
 impl QuantizeLaunch {
-    pub(crate) fn new(device: &Device, dtype: Dtype, [rows, columns]: [usize; 2]) -> Result<Self> {
+    pub(crate) fn new(device: &Device, dtype: Dtype, shape: [usize; 2]) -> Result<Self> {
+        let [rows, columns] = shape;
         let stage = 2 * GROUPED_DEPTH;
         let across = columns.div_ceil(stage) * (stage / QUANTIZED_BLOCK);
-        let room = |width: usize| {
-            DeviceMemory::alloc(device.context(), rows.saturating_mul(width).max(16))
-        };
+        let pieces = across.saturating_mul(QUANTIZE_LANES as usize);
+        small("pieces of rows", rows.saturating_mul(pieces))?;
+        // Zeros: a product may be asked for before anything was stored for it.
+        let room = |width: usize| device.zeros((rows * width).max(16));
         Ok(QuantizeLaunch {
             kernel: load(device, dtype, 1, "rows as e4m3")?,
             rows,
@@ -52,10 +54,13 @@ impl QuantizeLaunch {
         (codes, self.scales.address())
     }
 
+    /// Refuses rows that the kernel cannot read.
+    pub(crate) fn check(&self, name: &str, x: DenseMatrix) -> Result<()> {
+        aligned(self.kernel.row(), name, x.address, x.leading)
+    }
+
     /// Queues the quantizing of `x`.
-    pub(crate) fn run(&self, name: &str, x: DenseMatrix, queue: Queue<'_>) -> Result<()> {
-        let row = self.kernel.row();
-        aligned(row, name, x.address, x.leading)?;
+    pub(crate) fn run(&self, x: DenseMatrix, queue: Queue<'_>) -> Result<()> {
         if self.rows == 0 || self.across == 0 {
             return Ok(());
         }
@@ -64,15 +69,12 @@ impl QuantizeLaunch {
             codes: self.codes.address(),
             scales: self.scales.address(),
             across: Divisor::new(small("blocks of a row", self.across)?),
-            x_row: pitch(row, &x)?,
+            x_row: pitch(self.kernel.row(), &x)?,
             rows: small("rows", self.rows)?,
             columns: small("columns", self.columns)?,
             pad: 0,
         };
-        let threads = self
-            .rows
-            .saturating_mul(self.across * QUANTIZE_LANES as usize);
-        small("pieces of rows", threads)?;
+        let threads = self.rows * self.across * QUANTIZE_LANES as usize;
         queue.launch(&self.kernel, blocks(threads)?, &params)
     }
 }

@@ -198,19 +198,13 @@ impl GroupedLaunch {
         self.kernel.row().name
     }
 
-    /// Queues the product.
+    /// Queues the product of these [`params`](Self::params).
     /// The routes are those of as many choices, filled ahead on the stream; with [`GroupedWay::early`] they and W are
     /// older than the kernel ahead.
-    pub(crate) fn run(
-        &self,
-        way: GroupedWay,
-        operands: &GroupedOperands<'_>,
-        queue: Queue<'_>,
-    ) -> Result<()> {
-        let params = self.params(way, operands)?;
+    pub(crate) fn run(&self, params: &GroupedParams, queue: Queue<'_>) -> Result<()> {
         // The kernel waits for the one ahead before it touches what that one made.
         let grid = Grid::of([self.grid, 1, 1]).early();
-        queue.launch(&self.kernel, grid, &params)
+        queue.launch(&self.kernel, grid, params)
     }
 
     /// Elements along k that the kernel takes for one of two bytes.
@@ -248,7 +242,12 @@ impl GroupedLaunch {
         heads_map(dtype, &heads, [64, down], &self.empty)
     }
 
-    fn params(&self, way: GroupedWay, operands: &GroupedOperands<'_>) -> Result<GroupedParams> {
+    /// What the kernel is handed; refuses operands that it cannot read.
+    pub(crate) fn params(
+        &self,
+        way: GroupedWay,
+        operands: &GroupedOperands<'_>,
+    ) -> Result<GroupedParams> {
         let GroupedExtents {
             top, experts, n, ..
         } = self.extents;

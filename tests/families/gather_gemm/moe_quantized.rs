@@ -1,7 +1,7 @@
 //! Experts that multiply e4m3 with e4m3: rows as they are rounded, layers against the CPU, and hidden rows that never are
 //! anything else. Products of integers, which lose nothing: `moe_scaled`.
 
-use einsparse::dynamic::{Gate, GroupedGemm, GroupedOptions, Routing};
+use einsparse::dynamic::{GroupedGemm, GroupedOptions, Routing};
 use einsparse::formats::{Dense, E4m3, Element, bf16, f16};
 use einsparse::nn::{Moe, MoeOptions};
 use einsparse::{Context, Scalar};
@@ -73,6 +73,10 @@ fn rows_are_rounded_as_on_the_cpu<T: Scalar>() {
             a.values_mut()[18 * k + 9] = T::from_f64(f64::INFINITY);
             // Rounded to what f16 does not have.
             a.values_mut()[19 * k] = T::from_f64(65504.0);
+            // Scales have an end on either side.
+            a.values_mut()[20 * k] = T::from_f64(2.9e38);
+            let small = 21 * k..22 * k;
+            a.values_mut()[small].fill(T::from_f64(1e-40));
         }
         let (found, wanted) = (rounded(&gpu, &a), rounded(&Context::cpu(), &a));
         let fault = (found.iter().zip(&wanted))
@@ -107,8 +111,17 @@ fn quantized(shape: [usize; 2], experts: usize, extents: [usize; 2], gated: bool
 
 /// A layer's output.
 fn output<T: Scalar>(context: &Context, case: &Case<T>, options: MoeOptions) -> Vec<f64> {
+    routed(context, case, options, Router::Uneven)
+}
+
+fn routed<T: Scalar>(
+    context: &Context,
+    case: &Case<T>,
+    options: MoeOptions,
+    router: Router,
+) -> Vec<f64> {
     let o = options;
-    let choices = choices([o.tokens, o.top_k], o.experts, Router::Uneven, 2);
+    let choices = choices([o.tokens, o.top_k], o.experts, router, 2);
     let [x] = upload(context, [&case.x]);
     let [weights] = upload(context, [&case.weights]);
     let [choices] = upload(context, [&choices]);
@@ -120,6 +133,14 @@ fn output<T: Scalar>(context: &Context, case: &Case<T>, options: MoeOptions) -> 
         layer.forward(&x, (&choices, &weights), matrices, &mut out, stream)
     });
     let found = out.to_dense().unwrap();
+    // Its parts make the same.
+    let mut parts = poisoned::<T>(context, &[o.tokens, o.model]);
+    finish(context, |stream| layer.route(&choices, stream));
+    finish(context, |stream| layer.multiply_up(&x, matrices.0, stream));
+    finish(context, |stream| {
+        layer.multiply_down(&weights, matrices.1, &mut parts, stream)
+    });
+    assert!(parts.to_dense().unwrap().values() == found.values());
     found.values().iter().map(|x| x.to_f64()).collect()
 }
 
@@ -177,10 +198,19 @@ fn a_layer_of_quantized_experts_in_bf16() {
 #[test]
 fn hidden_rows_of_quantized_experts_have_the_bits_of_two_products() {
     let Some(gpu) = gpu() else { return };
-    for (gated, extents) in [(true, [144, 384]), (false, [144, 208]), (false, [64, 16])] {
-        let o = quantized([150, 1], 5, extents, gated);
+    let mut first = Vec::new();
+    for (gated, tokens, experts, extents) in [
+        (true, 150, 5, [144, 384]),
+        (false, 150, 5, [144, 208]),
+        (false, 150, 5, [64, 16]),
+        // Of 256 columns a tile, the last 128 behind those of C.
+        (false, 5700, 1, [16, 384]),
+        (true, 16_000, 1, [16, 384]),
+    ] {
+        let o = quantized([tokens, 1], experts, extents, gated);
         let case = Case::<bf16>::new(o);
         let wanted = output(&gpu, &case, o);
+        first.push(Moe::<bf16>::new(&gpu, &o).unwrap().variants()[0]);
 
         let choices = choices([o.tokens, 1], o.experts, Router::Uneven, 2);
         let mut routing = Routing::new(&gpu, [o.tokens, 1], o.experts).unwrap();
@@ -226,6 +256,53 @@ fn hidden_rows_of_quantized_experts_have_the_bits_of_two_products() {
         let fault = found.iter().zip(&wanted).position(|(x, y)| x != y);
         assert!(fault.is_none(), "{o:?}: at {fault:?}");
     }
+    for tile in ["quantized_128", "quantized_256", "gated_64", "gated_128"] {
+        let is_met = first.iter().any(|name| name.ends_with(tile));
+        assert!(is_met, "{tile} of {first:?}");
+    }
+}
+
+/// One product and two routings, each on a stream of its own: runs share the rows that are quantized.
+#[test]
+fn a_quantized_product_in_two_streams() {
+    let Some(gpu) = gpu() else { return };
+    let [tokens, k, n, experts] = [4000, 1024, 256, 2];
+    let options = GroupedOptions {
+        k,
+        n,
+        gather: true,
+        transposed: true,
+        scaled: true,
+        quantize: true,
+        ..GroupedOptions::default()
+    };
+    let streams = [gpu.stream().unwrap(), gpu.stream().unwrap()];
+    let mut routings = [0, 1].map(|_| Routing::new(&gpu, [tokens, 1], experts).unwrap());
+    let chosen = choices([tokens, 1], experts, Router::Even, 3);
+    let [chosen] = upload(&gpu, [&chosen]);
+    for routing in &mut routings {
+        finish(&gpu, |stream| routing.run(&chosen, stream));
+    }
+    let product = GroupedGemm::<bf16>::new(&routings[0], &options).unwrap();
+    let codes = Dense::from_fn(vec![experts, n, k], |_| E4m3::from_f64(1.0)).unwrap();
+    let scales = Dense::from_fn(vec![experts, n / 128, k / 128], |_| 1.0f32).unwrap();
+    let ([codes], [scales]) = (upload(&gpu, [&codes]), upload(&gpu, [&scales]));
+    let rows = [1.0, -2.0].map(|x| Dense::from_fn(vec![tokens, k], |_| bf16::from_f64(x)).unwrap());
+    let rows = upload(&gpu, [&rows[0], &rows[1]]);
+    let mut outs = [0, 1].map(|_| poisoned::<bf16>(&gpu, &[tokens, n]));
+    for _ in 0..20 {
+        for (i, out) in outs.iter_mut().enumerate() {
+            let w = (&codes, &scales);
+            product
+                .forward(&routings[i], &rows[i], w, None, out, &streams[i])
+                .unwrap();
+        }
+    }
+    for (stream, (out, sum)) in streams.iter().zip(outs.iter().zip([1024.0, -2048.0])) {
+        stream.synchronize().unwrap();
+        let out = out.to_dense().unwrap();
+        assert!(out.values().iter().all(|x| x.to_f64() == sum));
+    }
 }
 
 /// A captured graph quantizes anew at every replay, and sees other choices.
@@ -237,7 +314,6 @@ fn a_layer_of_quantized_experts_in_a_graph() {
     let [mut x] = upload(&gpu, [&case.x]);
     let [weights] = upload(&gpu, [&case.weights]);
     let [up, down] = [0, 1].map(|i| case.matrices[i].upload(&gpu));
-    let uneven = choices([60, 2], 6, Router::Uneven, 2);
     let mut there = gpu.zeros::<i32>(&[60, 2]).unwrap();
     let mut out = gpu.zeros::<bf16>(&[60, 64]).unwrap();
     let mut layer = Moe::<bf16>::new(&gpu, &options).unwrap();
@@ -246,19 +322,15 @@ fn a_layer_of_quantized_experts_in_a_graph() {
     let run = || layer.forward(&x, (&there, &weights), matrices, &mut out, &stream);
     let mut graph = Replay::of(&stream, run);
     for (seed, router) in ROUTERS.into_iter().enumerate() {
-        // Other choices first, so that the last ones are not what is there.
-        there.write(&choices([60, 2], 6, router, 7)).unwrap();
-        // SAFETY: everything that the captured run names is alive until the end of this test.
-        unsafe { graph.run() };
         let rows = Rng(300 + seed as u64).units(60 * 64);
         case.x = Dense::new([60, 64], rows).unwrap();
         x.write(&case.x).unwrap();
-        there.write(&uneven).unwrap();
-        // SAFETY: as above.
+        there.write(&choices([60, 2], 6, router, 2)).unwrap();
+        // SAFETY: everything that the captured run names is alive until the end of this test.
         unsafe { graph.run() };
         let found = out.to_dense().unwrap();
         let found: Vec<f64> = found.values().iter().map(|x| x.to_f64()).collect();
-        assert!(found == output(&gpu, &case, options), "{router:?}");
+        assert!(found == routed(&gpu, &case, options, router), "{router:?}");
     }
 }
 
@@ -286,11 +358,29 @@ fn rows_are_quantized_for_scaled_matrices_only() {
     };
     let said = Moe::<f32>::new(&cpu, &options).unwrap_err().to_string();
     assert!(said.contains("`scaled`"), "{said}");
-    let gate = Some(Gate::Silu);
-    let options = MoeOptions {
+    let Some(gpu) = gpu() else { return };
+    // Rows that lie elsewhere are refused, not fetched.
+    let mut routing = Routing::new(&cpu, [2, 1], 1).unwrap();
+    let stream = cpu.stream().unwrap();
+    routing
+        .run(&cpu.zeros::<i32>(&[2, 1]).unwrap(), &stream)
+        .unwrap();
+    let options = GroupedOptions {
+        k: 16,
+        n: 16,
+        gather: true,
+        transposed: true,
+        scaled: true,
         quantize: true,
-        gate,
-        ..MoeOptions::default()
+        ..GroupedOptions::default()
     };
-    assert!(Moe::<f32>::new(&cpu, &options).is_err());
+    let product = GroupedGemm::<bf16>::new(&routing, &options).unwrap();
+    let a = gpu.zeros::<bf16>(&[2, 16]).unwrap();
+    let codes = cpu.zeros::<E4m3>(&[1, 16, 16]).unwrap();
+    let scales = cpu.zeros::<f32>(&[1, 1, 1]).unwrap();
+    let mut c = cpu.zeros::<bf16>(&[2, 16]).unwrap();
+    let said = product
+        .forward(&routing, &a, (&codes, &scales), None, &mut c, &stream)
+        .unwrap_err();
+    assert!(said.to_string().contains('A'), "{said}");
 }

@@ -68,7 +68,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         SCALED_COLUMNS => SMEM_TILE / 2,
         _ => SMEM_TILE,
     };
-    /// Chunks of W that share a scale along k.
+    /// Chunks of W that share a scale, side by side.
     pub const SCALE_CHUNKS: usize = if GATED { Self::OUT_CHUNKS } else { 2 };
     /// Extents along k of a scale of W.
     pub const SCALE_DEPTH: usize = match ORDER {

@@ -1,8 +1,8 @@
 //! Rows sorted by the matrix they are multiplied with: four warps bring panels of up to 128 of them and start the
 //! copies of the panel's matrix, two warpgroups multiply. The grid is persistent: how many panels there are is read on
 //! the device. Thread blocks that run at one time take all columns of neighbouring panels, so each matrix is read once,
-//! in whole rows. W of e4m3 with scales is written to the stages by four more warps (`scaled`), or multiplied as it is with
-//! rows of e4m3 (`quantized`).
+//! in whole rows. W of e4m3 with scales is written to the stages by four more warps (`scaled`), or multiplied as it
+//! is with rows of e4m3 (`quantized`).
 
 mod out;
 mod producer;
@@ -19,8 +19,6 @@ const PRODUCER_REGISTERS: u32 = 72;
 const CONSUMER_REGISTERS: u32 = 216;
 /// Of a thread that multiplies and of any other where four warps write W: four times 128.
 const SCALED_REGISTERS: [u32; 2] = [152, 104];
-/// Of one that multiplies and of one that gathers where both sides are e4m3.
-const QUANTIZED_REGISTERS: [u32; 2] = [216, 72];
 const DEPTH: u32 = GROUPED_DEPTH as u32;
 /// Panels that meet the same columns at one time where many rows meet each matrix: a matrix larger than L2 is read once
 /// for so many.
@@ -219,11 +217,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, const ORDER: u32, const GAT
                 }
                 return;
             }
-            if ORDER == QUANTIZED_COLUMNS {
-                barrier::registers_down::<{ QUANTIZED_REGISTERS[1] }>();
-            } else {
-                barrier::registers_down::<PRODUCER_REGISTERS>();
-            }
+            barrier::registers_down::<PRODUCER_REGISTERS>();
             if p.flags & GROUPED_GATHER != 0 {
                 Self::gather(p, at);
             } else if gpu::thread() == CONSUMERS * 32 {
@@ -232,8 +226,6 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, const ORDER: u32, const GAT
         } else {
             if ORDER == SCALED_COLUMNS {
                 barrier::registers_up::<{ SCALED_REGISTERS[0] }>();
-            } else if ORDER == QUANTIZED_COLUMNS {
-                barrier::registers_up::<{ QUANTIZED_REGISTERS[0] }>();
             } else {
                 barrier::registers_up::<CONSUMER_REGISTERS>();
             }

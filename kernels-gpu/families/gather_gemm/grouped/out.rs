@@ -141,9 +141,11 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             let line = p.c + row as u64 * p.ldc_bytes as u64;
             global::store_v2(line + own as u64, codes);
         }
-        if lane == 0 {
-            let line = row as u64 * Self::scales_of(p.n.div_ceil(2)) as u64;
-            let block = column / QUANTIZED_BLOCK as u32;
+        let block = column / QUANTIZED_BLOCK as u32;
+        // Those of the last stage are read, whether C has columns there or not.
+        let blocks = Self::scales_of(p.n.div_ceil(2));
+        if lane == 0 && block < blocks {
+            let line = row as u64 * blocks as u64;
             global::store_b32(p.c_scales + (line + block as u64) * 4, scale);
         }
     }
