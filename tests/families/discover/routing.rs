@@ -89,8 +89,11 @@ fn routes(context: &Context, shape: [usize; 2], experts: usize, router: Router) 
     let mut wanted = Vec::new();
     for expert in 0..experts {
         let (first, end) = (offsets[expert], offsets[expert + 1]);
-        let starts = (first..end).step_by(128);
-        wanted.extend(starts.map(|at| [expert as u32, at, (end - at).min(128)]));
+        let rows = (end - first)
+            .div_ceil((end - first).div_ceil(128).max(1))
+            .max(1);
+        let starts = (first..end).step_by(rows as usize);
+        wanted.extend(starts.map(|at| [expert as u32, at, (end - at).min(rows)]));
     }
     assert!(routing.panels().unwrap() == wanted, "{name}: panels");
 }

@@ -13,7 +13,10 @@ pub const ROUTE_SHARE: u32 = 1024;
 pub const ROUTE_BLOCKS: u32 = 256;
 /// Slots of a panel at the most.
 pub const ROUTE_PANEL: u32 = 128;
-/// Words of a record of a panel: expert, first slot, slots, nothing. The first record is how many panels there are.
+/// Neighbouring panels of an expert that are a group, at the most: they meet its columns together.
+pub const ROUTE_TOGETHER: u32 = 12;
+/// Words of a record of a panel: expert, first slot, slots, and of its group how many are in front and, from bit 16 on,
+/// how many there are. The first record is how many panels there are.
 pub const ROUTE_RECORD: u32 = 4;
 
 /// Words of shared memory from one array over the experts to the next: those that are dropped are one more.

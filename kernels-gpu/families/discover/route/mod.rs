@@ -261,12 +261,20 @@ impl RoutePlace {
             let start = copy::load_shared_b32(word(STARTS, expert));
             let count = copy::load_shared_b32(word(STARTS, expert + 1)) - start;
             let first = copy::load_shared_b32(word(PANELS, expert)) + 1;
+            let panels = count.div_ceil(ROUTE_PANEL);
+            // As large as each other, panels and groups: who works through them stays in step.
+            let rows = count.div_ceil(panels.max(1));
+            let together = panels
+                .div_ceil(panels.div_ceil(ROUTE_TOGETHER).max(1))
+                .max(1);
             let mut row_block = gpu::thread() % 32;
-            while row_block * ROUTE_PANEL < count {
-                let from = row_block * ROUTE_PANEL;
+            while row_block < panels {
+                let from = row_block * rows;
                 let to = p.panels + (first + row_block) as u64 * ROUTE_RECORD as u64 * 4;
-                let slots = (count - from).min(ROUTE_PANEL);
-                global::store_v4(to, [expert, start + from, slots, 0]);
+                let slots = (count - from).min(rows);
+                let rank = row_block % together;
+                let group = together.min(panels - (row_block - rank));
+                global::store_v4(to, [expert, start + from, slots, rank | group << 16]);
                 row_block += 32;
             }
             expert += warps;

@@ -20,9 +20,6 @@ const CONSUMER_REGISTERS: u32 = 216;
 /// Of a thread that multiplies and of any other where four warps write W: four times 128.
 const SCALED_REGISTERS: [u32; 2] = [152, 104];
 const DEPTH: u32 = GROUPED_DEPTH as u32;
-/// Panels that meet the same columns at one time where many rows meet each matrix: a matrix larger than L2 is read once
-/// for so many.
-const TOGETHER: u32 = 8;
 
 /// What a thread block computes next.
 #[derive(Clone, Copy)]
@@ -52,16 +49,19 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
     #[inline(always)]
     fn work(p: &GroupedParams, index: u32, tiles: u32) -> Work {
         let (mut row_block, mut across) = p.across.of(index);
+        let record = |row_block: u32| {
+            let at = p.panels + (row_block as u64 + 1) * ROUTE_RECORD as u64 * 4;
+            global::load_v4_fresh(at, index < tiles)
+        };
         if p.flags & GROUPED_ONCE == 0 {
-            let first = p.across.of(index / TOGETHER).0 * TOGETHER;
-            // The last ones are what is left.
-            let together = p.across.of(tiles).0.saturating_sub(first).min(TOGETHER);
+            // A group's tiles go column by column: a matrix larger than L2 is read once for all of it.
+            let [.., group] = record(row_block);
+            let (first, together) = (row_block - (group & 0xffff), group >> 16);
             let own = index - first * p.across.value;
             across = own.checked_div(together).unwrap_or(0);
             row_block = first + own - across * together;
         }
-        let at = p.panels + (row_block as u64 + 1) * ROUTE_RECORD as u64 * 4;
-        let [expert, first, rows, _] = global::load_v4_fresh(at, index < tiles);
+        let [expert, first, rows, _] = record(row_block);
         Work {
             expert,
             first,
