@@ -7,6 +7,7 @@ use crate::support::skipped;
 use einsparse::module::MODULES;
 use einsparse::registry::{Dtype, Row, kernels};
 use einsparse_compile::{Nvdisasm, target_dir};
+use einsparse_kernels::families::QUANTIZED_COLUMNS;
 
 /// Instruction mnemonics of each function of a disassembly, with how often they occur.
 fn instructions(text: &str) -> BTreeMap<&str, BTreeMap<&str, usize>> {
@@ -58,6 +59,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     let mnemonic = match row.dtype {
         Dtype::E4m3 | Dtype::E5m2 => "QGMMA",
         Dtype::Int8 => "IGMMA",
+        _ if row.module == "grouped" && row.order == QUANTIZED_COLUMNS => "QGMMA",
         _ => "HGMMA",
     };
     let (hopper, ampere) = (count(mnemonic), count("HMMA") + count("IMMA"));
