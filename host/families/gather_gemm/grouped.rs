@@ -3,9 +3,9 @@
 use einsparse_formats::SCALE_BLOCK;
 use einsparse_kernels::abi::{B_COLUMNS, Divisor, PLAIN};
 use einsparse_kernels::families::{
-    GROUPED_BLOCK, GROUPED_DEPTH, GROUPED_EARLY, GROUPED_FEW, GROUPED_GATE, GROUPED_GATHER,
-    GROUPED_NARROW, GROUPED_ONCE, GROUPED_QUANTIZE, GROUPED_ROWS, GROUPED_SCATTER, GroupedParams,
-    QUANTIZED_COLUMNS, SCALED_COLUMNS, STEP_GROUPED_GATED,
+    GROUPED_BLOCK, GROUPED_BOX, GROUPED_DEPTH, GROUPED_EARLY, GROUPED_FEW, GROUPED_GATE,
+    GROUPED_GATHER, GROUPED_NARROW, GROUPED_ONCE, GROUPED_PAIRED, GROUPED_QUANTIZE, GROUPED_ROWS,
+    GROUPED_SCATTER, GroupedParams, QUANTIZED_COLUMNS, SCALED_COLUMNS, STEP_GROUPED_GATED,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -203,8 +203,21 @@ impl GroupedLaunch {
     /// older than the kernel ahead.
     pub(crate) fn run(&self, params: &GroupedParams, queue: Queue<'_>) -> Result<()> {
         // The kernel waits for the one ahead before it touches what that one made.
-        let grid = Grid::of([self.grid, 1, 1]).early();
+        let grid = match self.paired() {
+            true => Grid::of([self.grid & !1, 1, 1]).in_clusters(2),
+            false => Grid::of([self.grid, 1, 1]),
+        };
+        let grid = grid.early();
         queue.launch(&self.kernel, grid, params)
+    }
+
+    /// Whether two thread blocks fetch each W once: where many rows meet it, and L2 is what tiles wait for.
+    fn paired(&self) -> bool {
+        let row = self.kernel.row();
+        let across = self.extents.n.div_ceil(row.columns as usize);
+        let of_w = row.columns * if self.extents.gated { 2 } else { 1 };
+        let plain = row.order == PLAIN || row.order == B_COLUMNS;
+        of_w == 256 && plain && !self.extents.few_rows() && across.is_multiple_of(2)
     }
 
     /// Elements along k that the kernel takes for one of two bytes.
@@ -231,7 +244,7 @@ impl GroupedLaunch {
             strides: [leading, leading * deep],
         };
         let down = if turned {
-            self.kernel.row().columns as usize
+            (self.kernel.row().columns as usize).min(GROUPED_BOX)
         } else {
             GROUPED_DEPTH
         };
@@ -288,6 +301,7 @@ impl GroupedLaunch {
             (way.scatter, GROUPED_SCATTER),
             (way.early && !way.gather, GROUPED_EARLY),
             (self.extents.few_rows(), GROUPED_ONCE),
+            (self.paired(), GROUPED_PAIRED),
             (self.extents.narrow(), GROUPED_NARROW),
             (gating, GROUPED_GATE),
             (c_scales != 0, GROUPED_QUANTIZE),

@@ -26,6 +26,11 @@ instructions! {
     pub tma_load_3d_under(to: u32, map: u64, [x, y, z]: [u32; 3], barrier: u32, policy: u64):
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [{to}], [{map}, {{{x}, {y}, {z}}}], [{barrier}], {policy};",
         in(reg32 to, reg64 map, reg32 x y z barrier, reg64 policy);
+    /// The same to the same place in both thread blocks of a cluster of two; the bytes count at the barrier of each.
+    pub tma_load_3d_both(to: u32, map: u64, [x, y, z]: [u32; 3], barrier: u32, policy: u64):
+        "{{ .reg .b16 both; mov.b16 both, 3; \
+         cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [{to}], [{map}, {{{x}, {y}, {z}}}], [{barrier}], both, {policy}; }}",
+        in(reg32 to, reg64 map, reg32 x y z barrier, reg64 policy);
     /// Starts the copy of `bytes` neighbouring bytes from global `from` to shared `to`, both aligned to 16 bytes; they
     /// count at `barrier`.
     pub load_line(to: u32, from: u64, bytes: u32, barrier: u32):

@@ -226,6 +226,8 @@ fn multiplies<T: Scalar>(gpu: &Context, variant: &str, (transposed, is_gated): (
         ([20, 1], 3, [64, 520], Router::Nobody),
         ([1, 1], 1, [320, 64], Router::Even),
         ([2000, 2], 16, [136, 392], Router::Holes),
+        // Panels in pairs, and a last one by itself.
+        ([700, 1], 2, [72, 264], Router::Uneven),
         ([64, 1], 2, [0, 64], Router::Even),
         ([0, 1], 2, [64, 64], Router::Even),
     ] {

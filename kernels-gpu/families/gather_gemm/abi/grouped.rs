@@ -27,6 +27,12 @@ pub const GROUPED_NARROW: u32 = 1 << 21;
 /// C is rounded to its type, then quantized as A is.
 pub const GROUPED_QUANTIZE: u32 = 1 << 22;
 
+/// Thread blocks run in clusters of two: they take two panels of an expert, and each fetches half of W for both; or two
+/// tiles of a panel. Tiles across are even.
+pub const GROUPED_PAIRED: u32 = 1 << 23;
+/// Columns of W of a box, at the most.
+pub const GROUPED_BOX: usize = 128;
+
 /// Rows of a box of A where panels have few.
 pub const GROUPED_FEW: usize = 16;
 
@@ -51,6 +57,8 @@ pub struct GroupedTile<const CHUNKS: usize, const ORDER: u32, const GATED: bool 
 impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNKS, ORDER, GATED> {
     /// Chunks of 64 columns of C.
     pub const OUT_CHUNKS: usize = if GATED { CHUNKS / 2 } else { CHUNKS };
+    /// Whether it may run in clusters of two.
+    pub const PAIRS: bool = CHUNKS == 4 && (ORDER == PLAIN || ORDER == B_COLUMNS);
     /// Bytes of A in a stage.
     pub const A_BYTES: usize = 2 * SMEM_TILE;
     /// Bytes of W in a stage.
@@ -62,6 +70,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         (SCALED_COLUMNS, _) | (_, 4) => 4,
         (_, 2) => 6,
         _ => 8,
+    };
+    /// Boxes of W in a stage with [`B_COLUMNS`].
+    pub const BOXES: usize = if GATED {
+        2
+    } else {
+        (64 * CHUNKS).div_ceil(GROUPED_BOX)
     };
     /// Bytes of 64 columns of W as they arrive.
     pub const CHUNK_BYTES: usize = match ORDER {
@@ -115,7 +129,8 @@ const _: () = assert!(GroupedTile::<2, SCALED_COLUMNS>::SHARED_BYTES <= 227 << 1
 pub struct GroupedParams {
     /// A by slots, in tiles of 64 columns x 128 rows, or [`GROUPED_FEW`]. Not read with [`GROUPED_GATHER`].
     pub a_map: MapWords,
-    /// W, in tiles of 64 columns x 64 rows of one expert; with [`B_COLUMNS`] of as many rows as C's tile has columns.
+    /// W, in tiles of 64 columns x 64 rows of one expert; with [`B_COLUMNS`] of as many rows as C's tile has columns, up
+    /// to [`GROUPED_BOX`].
     pub w_map: MapWords,
     /// A, row-major.
     pub a: u64,

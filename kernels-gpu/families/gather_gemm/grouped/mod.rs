@@ -28,6 +28,8 @@ struct Work {
     first: u32,
     rows: u32,
     column: u32,
+    /// The other thread block of the cluster multiplies with the same columns.
+    shared: bool,
 }
 
 impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Stages
@@ -37,23 +39,73 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Stages
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
+
+    /// In a cluster both thread blocks fill it.
+    #[inline(always)]
+    fn release(slot: u32) {
+        // One lane arrives for all, when all have read.
+        warp::sync_lanes(u32::MAX);
+        let lane = gpu::rematerialize_thread() % 32;
+        if lane == 0 {
+            barrier::arrive(Self::empty(slot));
+        }
+        if Self::PAIRS && lane == 1 && cluster::size() > 1 {
+            cluster::arrive_at(cluster::place(Self::empty(slot), cluster::rank() ^ 1));
+        }
+    }
 }
 
 impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNKS, ORDER, GATED> {
     #[inline(always)]
     fn tiles(p: &GroupedParams) -> u32 {
-        global::load_b32_fresh(p.panels, true) * p.across.value
+        let tiles = global::load_b32_fresh(p.panels, true) * p.across.value;
+        if Self::paired(p) { tiles / 2 } else { tiles }
+    }
+
+    #[inline(always)]
+    fn paired(p: &GroupedParams) -> bool {
+        Self::PAIRS && warp::rematerialize(p.flags) & GROUPED_PAIRED != 0
+    }
+
+    /// Number of this thread block's first work.
+    #[inline(always)]
+    fn first_work(p: &GroupedParams) -> u32 {
+        gpu::block_x() >> u32::from(Self::paired(p))
+    }
+
+    /// From one work to the next.
+    #[inline(always)]
+    fn stride(p: &GroupedParams) -> u32 {
+        gpu::grid_x() >> u32::from(Self::paired(p))
     }
 
     /// Work number `index` of `tiles`, none past the last: neighbours share rows of A, or columns of W.
     #[inline(always)]
     fn work(p: &GroupedParams, index: u32, tiles: u32) -> Work {
-        let (mut row_block, mut across) = p.across.of(index);
+        let paired = Self::paired(p);
+        let (mut row_block, mut across) = p.across.of(if paired { 2 * index } else { index });
+        let mut shared = false;
         let record = |row_block: u32| {
             let at = p.panels + (row_block as u64 + 1) * ROUTE_RECORD as u64 * 4;
             global::load_v4_fresh(at, index < tiles)
         };
-        if p.flags & GROUPED_ONCE == 0 {
+        if paired {
+            let [.., group] = record(row_block);
+            let (first, together) = (row_block - (group & 0xffff), group >> 16);
+            // Two tiles across at a time, by all panels of the group.
+            let own = index - first * (p.across.value / 2);
+            let columns = own.checked_div(together).unwrap_or(0);
+            let turn = own - columns * together;
+            let rank = cluster::rank();
+            shared = turn < (together & !1);
+            let [panel, tile] = if shared {
+                [(turn & !1) + rank, turn % 2]
+            } else {
+                // The last one of an odd number: each thread block takes a tile of it.
+                [turn, rank]
+            };
+            (row_block, across) = (first + panel, 2 * columns + tile);
+        } else if p.flags & GROUPED_ONCE == 0 {
             // A group's tiles go column by column: a matrix larger than L2 is read once for all of it.
             let [.., group] = record(row_block);
             let (first, together) = (row_block - (group & 0xffff), group >> 16);
@@ -67,6 +119,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             first,
             rows,
             column: across * Self::COLUMNS,
+            shared,
         }
     }
 
@@ -80,7 +133,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
                 // Every thread that gathers, and the copies of W.
                 _ => GROUPED_COPIERS + 1,
             };
-            Self::make_barriers(arrivals, CONSUMERS);
+            let blocks = if Self::paired(p) { 2 } else { 1 };
+            Self::make_barriers(arrivals, blocks * CONSUMERS);
             if ORDER == SCALED_COLUMNS {
                 Self::make_code_barriers();
             }
@@ -88,6 +142,11 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             bulk::prefetch_map(at + 128);
         }
         gpu::sync_threads();
+        if Self::paired(p) {
+            // Each fills the other's stages from here on.
+            cluster::arrive_relaxed();
+            cluster::wait();
+        }
     }
 
     /// A warpgroup's 64 rows of every tile. Where a panel has none of them it only lets the stages go. What the rows
@@ -100,15 +159,15 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         if ORDER == QUANTIZED_COLUMNS {
             Self::first_turn(group);
         }
-        let mut index = gpu::block_x();
+        let mut index = Self::first_work(p);
         let mut work = Self::work(p, index, tiles);
-        let mut later = Self::work(p, index + gpu::grid_x(), tiles);
+        let mut later = Self::work(p, index + Self::stride(p), tiles);
         let mut choice = Self::chosen(p, work, group);
         while index < tiles {
             let rows = || warp::shuffle::<32>(work.rows, 0, u32::MAX);
             let ahead = || {
                 (
-                    Self::work(p, index + 2 * gpu::grid_x(), tiles),
+                    Self::work(p, index + 2 * Self::stride(p), tiles),
                     Self::chosen(p, later, group),
                     Self::weight(p, work, group, choice),
                 )
@@ -140,7 +199,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
                 }
                 (work, later, choice) = (later, latest, choice_later);
             }
-            index += gpu::grid_x();
+            index += Self::stride(p);
         }
         if ORDER == QUANTIZED_COLUMNS {
             Self::last_turn(group);
@@ -234,6 +293,11 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, const ORDER: u32, const GAT
             grid::launch_dependents();
             Self::consume::<E>(p);
             Self::clear_dropped(p);
+            if Self::paired(p) {
+                // The other one arrives at barriers here until it is done.
+                cluster::arrive_relaxed();
+                cluster::wait();
+            }
         }
     }
 }

@@ -23,6 +23,14 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         policy: u64,
     ) {
         let map = at + 128;
+        let (shared, rank) = (Self::PAIRS && work.shared, cluster::rank());
+        let load = |to: u32, place: [u32; 3], half: usize| {
+            if !shared {
+                bulk::tma_load_3d_under(to, map, place, full, policy);
+            } else if half as u32 == rank {
+                bulk::tma_load_3d_both(to, map, place, full, policy);
+            }
+        };
         if ORDER & B_COLUMNS == 0 {
             unroll!(c < CHUNKS, most 4, {
                 let to = to + (c * SMEM_TILE) as u32;
@@ -31,15 +39,16 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
                     true => work.column + 64 * c as u32,
                     false => p.n + work.column + 64 * (c - Self::OUT_CHUNKS) as u32,
                 };
-                bulk::tma_load_3d_under(to, map, [column, deep, work.expert], full, policy);
+                load(to, [column, deep, work.expert], 2 * c / CHUNKS);
             });
         } else {
-            bulk::tma_load_3d_under(to, map, [deep, work.column, work.expert], full, policy);
-            if GATED {
-                let to = to + (Self::OUT_CHUNKS * Self::CHUNK_BYTES) as u32;
-                let place = [deep, p.n + work.column, work.expert];
-                bulk::tma_load_3d_under(to, map, place, full, policy);
-            }
+            let across = CHUNKS / Self::BOXES;
+            unroll!(half < Self::BOXES, most 4, {
+                let to = to + (half * across * Self::CHUNK_BYTES) as u32;
+                let further = if GATED { p.n } else { 64 * across as u32 };
+                let column = work.column + half as u32 * further;
+                load(to, [deep, column, work.expert], half);
+            });
         }
     }
 
@@ -85,12 +94,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         let policy = global::first_out_of_l2(p.flags & GROUPED_ONCE != 0);
         let tiles = Self::tiles(p);
         let mut ring = Ring::<Self>::producer();
-        let mut index = gpu::block_x();
+        let mut index = Self::first_work(p);
         let mut work = Self::work(p, index, tiles);
-        let mut later = Self::work(p, index + gpu::grid_x(), tiles);
+        let mut later = Self::work(p, index + Self::stride(p), tiles);
         let mut choice = Self::choice(p, work);
         while index < tiles {
-            let latest = Self::work(p, index + 2 * gpu::grid_x(), tiles);
+            let latest = Self::work(p, index + 2 * Self::stride(p), tiles);
             let choice_later = Self::choice(p, later);
             let rows = Self::rows(p, work, choice);
             let mut deep = 0;
@@ -105,7 +114,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
                 deep += DEPTH;
             }
             (work, later, choice) = (later, latest, choice_later);
-            index += gpu::grid_x();
+            index += Self::stride(p);
         }
         copy::copy_wait_all();
     }
@@ -147,9 +156,9 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             grid::launch_dependents();
         }
         let tiles = Self::tiles(p);
-        let mut index = gpu::block_x();
+        let mut index = Self::first_work(p);
         let mut work = Self::work(p, index, tiles);
-        let mut later = Self::work(p, index + gpu::grid_x(), tiles);
+        let mut later = Self::work(p, index + Self::stride(p), tiles);
         let mut ahead = 0;
         if early {
             if index < tiles {
@@ -160,7 +169,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         }
         let mut ring = Ring::<Self>::producer();
         while index < tiles {
-            let latest = Self::work(p, index + 2 * gpu::grid_x(), tiles);
+            let latest = Self::work(p, index + 2 * Self::stride(p), tiles);
             let mut deep = 0;
             while deep < p.k {
                 ring.wait_empty();
@@ -176,7 +185,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
                 deep += DEPTH;
             }
             (work, later) = (later, latest);
-            index += gpu::grid_x();
+            index += Self::stride(p);
         }
     }
 
