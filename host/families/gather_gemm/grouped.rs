@@ -204,7 +204,7 @@ impl GroupedLaunch {
     pub(crate) fn run(&self, params: &GroupedParams, queue: Queue<'_>) -> Result<()> {
         // The kernel waits for the one ahead before it touches what that one made.
         let grid = match self.paired() {
-            true => Grid::of([self.grid & !1, 1, 1]).in_clusters(2),
+            true => Grid::of([(self.grid & !1).max(2), 1, 1]).in_clusters(2),
             false => Grid::of([self.grid, 1, 1]),
         };
         let grid = grid.early();

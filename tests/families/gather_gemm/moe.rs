@@ -217,6 +217,20 @@ fn a_layer_of_experts_on_the_gpu() {
     }
 }
 
+/// The second product runs in pairs of thread blocks, which fetch W before the first one has ended.
+#[test]
+fn a_layer_of_experts_with_many_tokens() {
+    let Some(gpu) = gpu() else { return };
+    let [_, o] = gated(options([1700, 2], 4, [1024, 264]), Gate::Relu);
+    let layer = Moe::<bf16>::new(&gpu, &o).unwrap();
+    assert_eq!(layer.variants()[1], "grouped_bf16_256_t");
+    let operands = operands::<bf16>(&o, true);
+    let choices = choices([o.tokens, o.top_k], o.experts, Router::Even, 2);
+    let run = |context: &Context| run(context, &o, &operands, &choices);
+    let (found, wanted) = (run(&gpu), run(&Context::cpu()));
+    assert_eq!(found.iter().zip(&wanted).position(|(a, b)| a != b), None);
+}
+
 /// A step of a model that generates: fewer rows than experts, and boxes of few rows.
 #[test]
 fn a_layer_of_experts_with_few_tokens() {

@@ -1,8 +1,8 @@
 //! Rows sorted by the matrix they are multiplied with: four warps bring panels of up to 128 of them and start the
 //! copies of the panel's matrix, two warpgroups multiply. The grid is persistent: how many panels there are is read on
-//! the device. Thread blocks that run at one time take all columns of neighbouring panels, so each matrix is read once,
-//! in whole rows. W of e4m3 with scales is written to the stages by four more warps (`scaled`), or multiplied as it
-//! is with rows of e4m3 (`quantized`).
+//! the device. Thread blocks that run at one time take all columns of neighbouring panels, so each matrix is read once;
+//! where rows are many, two of a cluster fetch it for both. W of e4m3 with scales is written to the stages by four more
+//! warps (`scaled`), or multiplied as it is with rows of e4m3 (`quantized`).
 
 mod out;
 mod producer;
@@ -40,7 +40,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Stages
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 
-    /// In a cluster both thread blocks fill it.
+    /// In a cluster both thread blocks write to it, so both are told.
     #[inline(always)]
     fn release(slot: u32) {
         // One lane arrives for all, when all have read.
@@ -294,8 +294,8 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, const ORDER: u32, const GAT
             Self::consume::<E>(p);
             Self::clear_dropped(p);
             if Self::paired(p) {
-                // The other one arrives at barriers here until it is done.
-                cluster::arrive_relaxed();
+                // The other one arrives at barriers here until it is done, and what it did goes ahead of this.
+                cluster::arrive();
                 cluster::wait();
             }
         }
