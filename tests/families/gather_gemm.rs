@@ -8,6 +8,7 @@ pub(super) mod feed_forward;
 mod few;
 mod gradient;
 mod gradient_tiles;
+mod grouped;
 pub(super) mod matmul;
 mod moe;
 mod moe_gradient;
