@@ -23,6 +23,8 @@ pub struct Work {
     pub index_slots: u64,
     /// Entries (blocks) of the longest row.
     pub longest: u64,
+    /// Entries (blocks) of the sixteen neighbouring rows that have most; 0 where nobody counted.
+    pub fullest: u64,
     /// Steps of sixteen columns of eight rows, and those of the longest eight rows; 0 where A is made of blocks.
     pub steps: (u64, u64),
     /// Extents of a block; (1, 1) for single entries.
@@ -49,6 +51,7 @@ impl Work {
             entries: (self.m * self.k) as u64,
             index_slots: 0,
             longest: self.k.div_ceil(stage) as u64,
+            fullest: 0,
             steps: (0, 0),
             block: (64, stage),
             ..self

@@ -95,14 +95,15 @@ pub fn refuses(walk: WalkKind, format: &Format) -> Option<String> {
         |axis: usize| (axis != 0).then(|| format!("walks rows, but {format} groups axis {axis}"));
     match (walk, format) {
         (
-            WalkKind::Csr | WalkKind::Permuted | WalkKind::Vector,
+            WalkKind::Csr | WalkKind::Permuted | WalkKind::Vector | WalkKind::Filled,
             Format::Coo | Format::Csr | Format::Ell,
         ) => None,
         // Rows lie class by class, and each has a run of its own.
         (WalkKind::Csr, Format::HybridGroupCoo) => None,
-        (WalkKind::Csr | WalkKind::Permuted | WalkKind::Vector, Format::GroupCoo { axis, .. }) => {
-            grouped(*axis)
-        }
+        (
+            WalkKind::Csr | WalkKind::Permuted | WalkKind::Vector | WalkKind::Filled,
+            Format::GroupCoo { axis, .. },
+        ) => grouped(*axis),
         (WalkKind::GroupCoo, Format::GroupCoo { axis, group }) => match group {
             Some(g) if g % 4 == 0 => grouped(*axis),
             g => Some(format!(
@@ -132,6 +133,7 @@ fn describe(walk: WalkKind) -> &'static str {
         WalkKind::Bitmap => "bits and values by tiles",
         WalkKind::Bytemap => "places as bytes and values by tiles",
         WalkKind::Vector => "entries in row order, as columns of eight rows",
+        WalkKind::Filled => "entries in row order, among zeros",
         WalkKind::SlicedEll => "slices of rows, a lane for each row",
         WalkKind::Listed => "places as data",
         WalkKind::Direct => "no sparse operand",

@@ -22,6 +22,13 @@ pub struct Runs {
     pub longest: u32,
 }
 
+/// Sum of the lengths of sixteen neighbouring rows, the most of all.
+pub(crate) fn fullest(rows: &[(u32, u32)]) -> u64 {
+    let strips = rows.par_chunks(16);
+    let sums = strips.map(|strip| strip.iter().map(|&(_, len)| u64::from(len)).sum());
+    sums.max().unwrap_or(0)
+}
+
 impl Runs {
     fn new(rows: Vec<(u32, u32)>) -> Self {
         let (total, longest) = rows

@@ -7,6 +7,7 @@ mod product;
 mod quantized;
 mod scan;
 mod stage;
+mod strips;
 
 pub use divisor::*;
 pub use order::*;
@@ -14,6 +15,7 @@ pub use product::*;
 pub use quantized::*;
 pub use scan::*;
 pub use stage::*;
+pub use strips::*;
 
 /// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -129,6 +131,8 @@ pub enum WalkKind {
     Bytemap,
     /// Columns of eight rows, entries in row order: what plans make of CSR, COO, ELL and GroupCOO.
     Vector,
+    /// Entries in row order, laid among zeros into tiles of a dense A: what plans make of CSR, COO, ELL and GroupCOO.
+    Filled,
     /// Slices of 32 rows, a lane for each row: SELL.
     SlicedEll,
     /// Places as data, whatever the formats.
@@ -201,6 +205,8 @@ markers! {
     Vector: WalkInfo { WALK: WalkKind = WalkKind::Vector, ZEROS: Zeros = Zeros::Dense }
     /// The same of integers, of which none times zero is anything but zero.
     WholeVector: WalkInfo { WALK: WalkKind = WalkKind::Vector, ZEROS: Zeros = Zeros::Strict }
+    /// See [`WalkKind::Filled`].
+    Filled: WalkInfo { WALK: WalkKind = WalkKind::Filled, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::SlicedEll`].
     SlicedEll: WalkInfo { WALK: WalkKind = WalkKind::SlicedEll, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::Listed`].

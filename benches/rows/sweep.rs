@@ -155,6 +155,7 @@ fn product(
             entries,
             index_slots: slots,
             longest: in_row.ceil() as u64,
+            fullest: 0,
             // Columns of eight rows: as if entries lay by themselves.
             steps: (slots.div_ceil(8).max(1), slots),
             block,

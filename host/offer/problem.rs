@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
 use crate::registry::{block_of, refuses};
 use crate::tensor::{AnyOperand, columns_of};
-use crate::worklist::Runs;
+use crate::worklist::{Runs, fullest};
 
 /// An SpMM by what decides which kernels may run it and what they cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -172,6 +172,7 @@ pub(super) fn problem(
         items,
         index_slots: index_slots(host, block),
         longest: u64::from(runs.longest),
+        fullest: fullest(&runs.rows),
         block,
         accumulate: form.mode == Mode::Accumulate,
     };
@@ -279,6 +280,7 @@ fn dense_problem(
         items: 1,
         index_slots: 0,
         longest: 0,
+        fullest: 0,
         block: (1, 1),
         accumulate: form.mode == Mode::Accumulate,
     }

@@ -47,10 +47,10 @@ fn not_asked_for(row: &Row, options: &Options) -> Option<String> {
         return Some("rounds to TF32, and the plan asks for full precision".into());
     }
     if row.zeros == Zeros::Dense && options.zeros == ZerosRule::Strict {
-        let what = if row.walk == WalkKind::Vector {
-            "multiplies zeros beside entries"
-        } else {
-            "multiplies zeros inside blocks"
+        let what = match row.walk {
+            WalkKind::Vector => "multiplies zeros beside entries",
+            WalkKind::Filled => "multiplies all zeros",
+            _ => "multiplies zeros inside blocks",
         };
         return Some(format!("{what}, and the plan asks for Zeros::Strict"));
     }
@@ -79,7 +79,7 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
         }
         None => {}
     }
-    if row.walk == WalkKind::Vector && problem.stacked {
+    if [WalkKind::Vector, WalkKind::Filled].contains(&row.walk) && problem.stacked {
         return Some("walks one matrix, and the batch has a pattern for each".into());
     }
     let none = problem.work.steps == (0, 0) && problem.work.entries > 0;
@@ -161,7 +161,8 @@ fn too_large(row: &Row, problem: &Problem) -> Option<String> {
         return Some(format!("holds {most} rows of B at once, there are {k}"));
     }
     let down = problem.work.m.div_ceil(row.block.0 as usize);
-    let over = row.walk == WalkKind::Direct && down > MAX_GRID_Y;
+    let by_tiles = [WalkKind::Direct, WalkKind::Filled].contains(&row.walk);
+    let over = by_tiles && down > MAX_GRID_Y;
     over.then(|| format!("{down} rows of tiles are over the grid's {MAX_GRID_Y}"))
 }
 
@@ -177,6 +178,7 @@ fn unaligned(row: &Row, problem: &Problem) -> Option<String> {
         | WalkKind::Bitmap
         | WalkKind::Bytemap
         | WalkKind::SlicedEll
+        | WalkKind::Filled
         | WalkKind::Direct => ("rows of B", problem.b_alignment),
         WalkKind::Vector if row.operation == Operation::Narrow => {
             ("rows of B", problem.b_alignment)
@@ -203,6 +205,7 @@ mod tests {
             entries: 0,
             index_slots: 0,
             longest: 0,
+            fullest: 0,
             steps: (0, 0),
             block: (1, 1),
             items: 1,

@@ -19,6 +19,7 @@ use crate::machine::Machine;
 use crate::offer::{Candidate, Options, Problem};
 use crate::registry::{Scalar, block_of};
 use crate::tensor::{Operand, SparseTensor};
+use crate::worklist::fullest;
 
 /// A format of the sparse matrix of a product, and what the product should cost with it: a line of what
 /// [`PlanBuilder::advise`] gives. It prints as format, values for each entry, predicted microseconds, kernel and its
@@ -117,6 +118,8 @@ pub fn advice(
     machine: &Machine,
 ) -> Result<Vec<FormatAdvice>> {
     let entries = RowStats::of_rows(pattern);
+    let lens = pattern.offsets().windows(2);
+    let rows: Vec<(u32, u32)> = lens.map(|w| (w[0], w[1] - w[0])).collect();
     let of_entries = Work {
         steps: (0, 0),
         items: 1,
@@ -126,6 +129,7 @@ pub fn advice(
         entries: entries.nnz as u64,
         index_slots: entries.nnz as u64,
         longest: entries.max as u64,
+        fullest: fullest(&rows),
         block: (1, 1),
         accumulate: mode == Mode::Accumulate,
     };
@@ -134,8 +138,6 @@ pub fn advice(
         let choice = problem.candidates(machine, options);
         choice.candidates.into_iter().next()
     };
-    let lens = pattern.offsets().windows(2);
-    let rows: Vec<(u32, u32)> = lens.map(|w| (w[0], w[1] - w[0])).collect();
     let steps = sampled_steps(&rows, pattern.columns());
     let mut all = Vec::new();
     // Formats of the same blocks stand side by side, and share what was counted.

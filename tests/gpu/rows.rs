@@ -152,7 +152,8 @@ impl<'a> Suite<'a> {
         if self.context.is_cuda() {
             assert_eq!(plan.variant(), row.name, "{what:?}");
             // Slices and windows take rows whole.
-            let cuts = ![WalkKind::SlicedEll, WalkKind::Vector].contains(&row.walk);
+            let cuts =
+                ![WalkKind::SlicedEll, WalkKind::Vector, WalkKind::Filled].contains(&row.walk);
             // The least that a row of single entries is cut at is 32.
             let may = on.class == CUT || row.block == (1, 1) && on.problem.longest() > 32;
             let cut = rows_cut(&plan).unwrap() > 0;

@@ -63,11 +63,11 @@ fn same_bits<T: Scalar>(context: &Context, row: &'static Row) {
     let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let plan = plan_of(context, TEXT, &operands, &force(row));
     if context.is_cuda() {
-        // Strips of 128 rows and each of their column tiles count in the `wgmma` family; `vectors`, `staged` and `sell`
-        // cut none.
+        // Strips of 128 rows and each of their column tiles count in the `wgmma` family; `vectors`, `staged`, `sell` and
+        // `dense_csr` cut none.
         let right = match row.module {
             "wgmma" => rows_cut(&plan) > Some(0),
-            "vectors" | "staged" | "sell" => rows_cut(&plan) == Some(0),
+            "vectors" | "staged" | "sell" | "dense_csr" => rows_cut(&plan) == Some(0),
             // The long ones, and of single entries at the most those above the least that a row is cut at, 32.
             _ if row.block == (1, 1) => (Some(2)..=Some(19)).contains(&rows_cut(&plan)),
             _ => rows_cut(&plan) == Some(2),

@@ -1,5 +1,5 @@
 //! What plans hold on the device beside the operands: lists and partial sums are at most 2 % of A and 16 MB, forms that
-//! are made of A at most 1.1 times A, those that hold its values four times A; a dense form its elements and half of A.
+//! are made of A at most 1.1 times A, those that hold its values and lists of equal length four times A; a dense form its elements and half of A.
 
 use crate::support::gpu;
 use crate::support::rows::force;
@@ -37,6 +37,8 @@ fn limit(row: &Row, form: Option<&str>, [a, dense]: [usize; 2]) -> usize {
         (Some(_), _) => lists + 4 * a,
         // Vectors are a form of A, without its values.
         (None, WalkKind::Vector) => lists + a + a / 10,
+        // Lists that have the room of the longest; where that is more there are none.
+        (None, WalkKind::Filled) => lists + 4 * a,
         (None, _) => lists,
     }
 }

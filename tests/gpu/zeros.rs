@@ -14,7 +14,11 @@ const N: usize = 64;
 
 /// A pattern whose even columns (block columns) no entry uses.
 fn odd_columns(row: &Row) -> CsrPattern {
-    let (bm, bk) = (row.block.0 as usize, row.block.1 as usize);
+    let (bm, bk) = match row.walk {
+        // Tiles of the product, whatever A has.
+        WalkKind::Filled => (1, 1),
+        _ => (row.block.0 as usize, row.block.1 as usize),
+    };
     let (lens, cols): (Vec<usize>, usize) = match row.walk {
         WalkKind::Block => ((0..6).collect(), 5),
         _ if row.depth < 1401 => ((0..40).chain([500]).collect(), 500),
@@ -96,6 +100,17 @@ fn check<T: Scalar>(context: &Context, row: &'static Row) {
     for name in formats(row) {
         let a = problem.sparse(&name);
         let values = nan_in_padding(&a);
+        if row.walk == WalkKind::Filled {
+            // It multiplies every implicit zero, but no padding.
+            let c = run(context, row, &a, &values, &problem.b(N));
+            let wrong = (0..problem.m()).find(|&r| !exact(&c, r));
+            assert_eq!(
+                wrong, None,
+                "{} on {name}: padding was multiplied",
+                row.name
+            );
+            continue;
+        }
         for poison in [f64::NAN, f64::INFINITY] {
             let poison = T::from_f64(poison);
             // Rows of B that nobody owns an entry of.

@@ -31,7 +31,7 @@ fn in_family(row: &Row) -> bool {
 pub fn formats(row: &Row) -> Vec<String> {
     let b = format!("{}x{}", row.block.0, row.block.1);
     match row.walk {
-        WalkKind::Csr | WalkKind::Permuted | WalkKind::Vector => [
+        WalkKind::Csr | WalkKind::Permuted | WalkKind::Vector | WalkKind::Filled => [
             "csr",
             "coo",
             "ell",

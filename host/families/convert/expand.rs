@@ -1,7 +1,10 @@
-//! The values of single entries into a dense copy of their matrix, zeros included.
+//! Single entries among zeros: the values into a dense copy of their matrix, and lists for products that lay them into
+//! shared memory.
 
-use einsparse_kernels::abi::Divisor;
-use einsparse_kernels::families::{EXPAND_PLACES, ExpandParams, GROUP_BYTES};
+use einsparse_kernels::abi::{Divisor, STRIP_COLUMNS, STRIP_STEP, StripDeal};
+use einsparse_kernels::families::{
+    EXPAND_PLACES, EXPAND_STRIPS, EXPAND_VALUES, ExpandParams, GROUP_BYTES,
+};
 use einsparse_kernels::table::{Row, rows_of};
 
 use crate::cost::Machine;
@@ -12,15 +15,22 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::within;
 use crate::registry::Dtype;
 
+/// Where the entries of each group of a row's columns begin, and in which of its columns each lies.
+#[derive(Debug)]
+struct Places {
+    places: DeviceMemory,
+    starts: DeviceMemory,
+    row_groups: Divisor,
+    /// Of all rows.
+    groups: u32,
+}
+
 /// Where entries go in the dense form of their matrix, and the kernel that writes it.
 #[derive(Debug)]
 pub(crate) struct Expand {
     kernel: Kernel<ExpandParams>,
-    places: DeviceMemory,
-    starts: DeviceMemory,
+    own: Places,
     row_bytes: u64,
-    row_groups: Divisor,
-    groups: u32,
     /// Thread blocks that the GPU holds.
     at_once: u32,
 }
@@ -28,7 +38,13 @@ pub(crate) struct Expand {
 /// The kernel that writes elements as wide as these, if there is one.
 fn writer(dtype: Dtype) -> Option<&'static Row> {
     rows_of::<ExpandParams>()
-        .find(|row| row.step != EXPAND_PLACES && row.dtype.bytes() == dtype.bytes())
+        .find(|row| row.step == EXPAND_VALUES && row.dtype.bytes() == dtype.bytes())
+}
+
+/// The kernel of a step that is done once for a pattern.
+fn step(step: u32) -> Result<&'static Row> {
+    let row = rows_of::<ExpandParams>().find(|row| row.step == step);
+    row.ok_or_else(|| Error::operand("columns", "have no kernel that places or lists them"))
 }
 
 /// A pattern of single entries on the device; the columns of a row ascend.
@@ -42,6 +58,79 @@ pub(crate) struct Placed {
     pub spans: u64,
     /// Rows.
     pub rows: usize,
+}
+
+impl Places {
+    /// Of a pattern in groups of so many columns, a power of two up to 256, so many a row. Queues what finds them.
+    fn new(
+        device: &Device,
+        pattern: Placed,
+        (group, row_groups): (u32, usize),
+        queue: Queue<'_>,
+    ) -> Result<Self> {
+        let first = step(EXPAND_PLACES)?;
+        let row_groups = row_groups.max(1);
+        // Kernels count a warp's entries past the last.
+        let most = (u32::MAX - 4 * GROUP_BYTES) as usize;
+        let entries = within("slots of a matrix made dense", pattern.slots, most)?;
+        let rows = pattern.rows;
+        let starts = within(
+            "groups of elements",
+            rows.saturating_mul(row_groups + 1),
+            most,
+        )?;
+        let memory = |words: usize| DeviceMemory::alloc(device.context(), words.max(1) * 4);
+        let own = Places {
+            places: memory(pattern.slots.div_ceil(4))?,
+            starts: memory(starts as usize)?,
+            row_groups: Divisor::new(row_groups as u32),
+            groups: starts - rows as u32,
+        };
+        let params = ExpandParams {
+            columns: pattern.columns,
+            spans: pattern.spans,
+            rows: rows as u32,
+            entries,
+            group,
+            ..own.params()
+        };
+        let blocks = starts.max(entries.div_ceil(4)).div_ceil(first.items);
+        queue.launch(
+            &Kernel::load(device, first)?,
+            Grid::of([blocks, 1, 1]),
+            &params,
+        )?;
+        Ok(own)
+    }
+
+    fn params(&self) -> ExpandParams {
+        ExpandParams {
+            columns: 0,
+            spans: 0,
+            values: 0,
+            places: self.places.address(),
+            starts: self.starts.address(),
+            out: 0,
+            heads: 0,
+            row_bytes: 0,
+            row_groups: self.row_groups,
+            groups: self.groups,
+            rows: 0,
+            entries: 0,
+            group: 0,
+            strip: 0,
+            room: 0,
+            deal: StripDeal {
+                stages: self.row_groups.value,
+                parts: 1,
+                turns: 1,
+            },
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.places.bytes() + self.starts.bytes()
+    }
 }
 
 impl Expand {
@@ -59,71 +148,23 @@ impl Expand {
         leading: usize,
         queue: Queue<'_>,
     ) -> Result<Self> {
-        let named = |row: Option<&'static Row>| {
-            row.ok_or_else(|| {
-                let reason = format!("are {}, which no kernel expands", dtype.name());
-                Error::operand("values", reason)
-            })
-        };
-        let row = named(writer(dtype))?;
-        let first = named(rows_of::<ExpandParams>().find(|row| row.step == EXPAND_PLACES))?;
-        let (rows, row_bytes) = (pattern.rows, leading * dtype.bytes());
+        let row = writer(dtype).ok_or_else(|| {
+            let reason = format!("are {}, which no kernel expands", dtype.name());
+            Error::operand("values", reason)
+        })?;
+        let row_bytes = leading * dtype.bytes();
         let row_groups = row_bytes.div_ceil(GROUP_BYTES as usize);
-        // Kernels count a warp's entries past the last.
-        let most = (u32::MAX - 4 * GROUP_BYTES) as usize;
-        let entries = within("slots of a matrix made dense", pattern.slots, most)?;
-        let starts = within(
-            "groups of elements",
-            rows.saturating_mul(row_groups + 1),
-            most,
-        )?;
-        let groups = starts - rows as u32;
-        let memory = |words: usize| DeviceMemory::alloc(device.context(), words.max(1) * 4);
-        let expand = Expand {
+        let group = GROUP_BYTES / dtype.bytes() as u32;
+        Ok(Expand {
             kernel: Kernel::load(device, row)?,
-            places: memory(pattern.slots.div_ceil(4))?,
-            starts: memory(starts as usize)?,
+            own: Places::new(device, pattern, (group, row_groups), queue)?,
             row_bytes: row_bytes as u64,
-            row_groups: Divisor::new(row_groups as u32),
-            groups,
             at_once: device.machine().multiprocessors * row.min_blocks,
-        };
-        let params = ExpandParams {
-            columns: pattern.columns,
-            spans: pattern.spans,
-            rows: rows as u32,
-            entries,
-            group: GROUP_BYTES / dtype.bytes() as u32,
-            ..expand.params()
-        };
-        let blocks = starts.max(entries.div_ceil(4)).div_ceil(first.items);
-        queue.launch(
-            &Kernel::load(device, first)?,
-            Grid::of([blocks, 1, 1]),
-            &params,
-        )?;
-        Ok(expand)
-    }
-
-    fn params(&self) -> ExpandParams {
-        ExpandParams {
-            columns: 0,
-            spans: 0,
-            values: 0,
-            places: self.places.address(),
-            starts: self.starts.address(),
-            out: 0,
-            row_bytes: self.row_bytes,
-            row_groups: self.row_groups,
-            groups: self.groups,
-            rows: 0,
-            entries: 0,
-            group: 0,
-        }
+        })
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.places.bytes() + self.starts.bytes()
+        self.own.bytes()
     }
 
     /// Queues the writing of the dense matrix at `out`, all of it, from the values of the planned pattern.
@@ -131,11 +172,114 @@ impl Expand {
         let params = ExpandParams {
             values,
             out,
-            ..self.params()
+            row_bytes: self.row_bytes,
+            ..self.own.params()
         };
-        let blocks = self.groups.div_ceil(self.kernel.row().items);
+        let blocks = self.own.groups.div_ceil(self.kernel.row().items);
         let blocks = blocks.min(self.at_once);
         queue.launch(&self.kernel, Grid::of([blocks, 1, 1]), &params)
+    }
+}
+
+/// Lists of the entries of strips of rows, for the products that lay them into shared memory.
+#[derive(Debug)]
+pub(crate) struct Strips {
+    heads: DeviceMemory,
+    words: DeviceMemory,
+    room: u32,
+}
+
+/// Bytes of lists beside six for each slot, where rows are uneven and lists stay empty.
+const UNEVEN: (usize, usize) = (4, 16 << 20);
+
+impl Strips {
+    /// Of a pattern in strips of so many rows, so many a tile. Waits for them. Where the longest list leaves the others too
+    /// empty there are none, but the reason.
+    pub(crate) fn new(
+        device: &Device,
+        pattern: Placed,
+        ([strip, of_tile], deal): ([u32; 2], StripDeal),
+        queue: Queue<'_>,
+    ) -> Result<std::result::Result<Self, String>> {
+        let (times, more) = UNEVEN;
+        let most = pattern.slots.saturating_mul(6 * times).saturating_add(more);
+        let over = |what: String, bytes: usize| {
+            format!("lists strips of rows: {what} would take {bytes} bytes, over {most}")
+        };
+        let starts = pattern.rows.saturating_mul((deal.stages as usize + 1) * 4);
+        if starts > most {
+            let what = format!("first entries of {} stages of each row", deal.stages);
+            return Ok(Err(over(what, starts)));
+        }
+        let places = Places::new(
+            device,
+            pattern,
+            (STRIP_COLUMNS, deal.stages as usize),
+            queue,
+        )?;
+        let row = step(EXPAND_STRIPS)?;
+        let kernel = Kernel::load(device, row)?;
+        // Whole tiles, and whole thread blocks: strips behind the last row are empty.
+        let tiles = within("strips of rows", pattern.rows, i32::MAX as usize)?
+            .div_ceil(strip * of_tile)
+            .max(1);
+        let count = (tiles * of_tile).next_multiple_of(row.items);
+        let lists = count as usize * (deal.parts * deal.turns) as usize;
+        let longest: DeviceMemory = device.zeros(4)?;
+        let launch = |out: u64, heads: u64, room: u32| {
+            let params = ExpandParams {
+                out,
+                heads,
+                rows: pattern.rows as u32,
+                strip,
+                room,
+                deal,
+                ..places.params()
+            };
+            let grid = Grid::of([count / row.items, 1, 1]);
+            queue.launch(&kernel, grid, &params)?;
+            queue.stream().synchronize()
+        };
+        launch(0, longest.address(), 0)?;
+        let mut room = [0];
+        longest.read(&mut room, queue.stream())?;
+        let room = room[0].max(1);
+        let words = lists
+            .saturating_mul(room as usize)
+            .saturating_mul(4 * STRIP_STEP as usize);
+        let heads = lists.saturating_mul(deal.head() as usize * 4);
+        let bytes = words.saturating_add(heads);
+        if room == u32::MAX || bytes > most {
+            let what = format!("{lists} lists of the longest's {room} steps");
+            return Ok(Err(over(what, bytes)));
+        }
+        let own = Strips {
+            // Who reads ahead reads a few words behind the last, and the first steps of a list whatever it has.
+            heads: device.zeros(heads + 4 * STRIP_STEP as usize)?,
+            words: device.zeros(words + 8 * 4 * STRIP_STEP as usize)?,
+            room,
+        };
+        launch(own.words.address(), own.heads.address(), room)?;
+        Ok(Ok(own))
+    }
+
+    /// Address of the heads.
+    pub(crate) fn heads(&self) -> u64 {
+        self.heads.address()
+    }
+
+    /// Address of the lists.
+    pub(crate) fn words(&self) -> u64 {
+        self.words.address()
+    }
+
+    /// Steps from one list to the next.
+    pub(crate) fn room(&self) -> u32 {
+        self.room
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.heads.bytes() + self.words.bytes()
     }
 }
 

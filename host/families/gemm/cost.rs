@@ -16,6 +16,7 @@ pub(crate) fn predict(row: &Row, problem: &Problem, machine: &Machine) -> Cost {
         _ if has_strips(row) => predict_panels(row, work, machine),
         WalkKind::Nm => predict_nm(row, work, machine),
         WalkKind::Direct => dense::predict(row, work, machine),
+        WalkKind::Filled => dense::predict_filled(row, work, machine),
         _ => predict_block(row, work, machine),
     }
 }

@@ -1,7 +1,7 @@
 //! A kernel of the module `dense`: tensor maps of the operands and a cluster for each tile. Nothing is kept between
 //! runs.
 
-use einsparse_kernels::abi::{FLAG_VECTORS, PANEL_BYTES};
+use einsparse_kernels::abi::{FLAG_VECTORS, MapWords, PANEL_BYTES};
 use einsparse_kernels::families::DenseParams;
 use einsparse_kernels::table::Row;
 
@@ -15,14 +15,12 @@ use crate::launch::{
     small, within,
 };
 
-/// A kernel chosen for these extents.
+/// The tiles of a product, whatever A is.
 #[derive(Debug)]
-pub(crate) struct DenseProduct {
-    kernel: Kernel<DenseParams>,
+pub(super) struct Tiles {
+    row: &'static Row,
     form: SpmmForm,
     extents: Extents,
-    /// Elements from one row of A to the next.
-    leading: usize,
     /// Thread blocks: parts along k x tiles across, tiles down.
     grid: [u32; 3],
     stages: u32,
@@ -30,10 +28,9 @@ pub(crate) struct DenseProduct {
     empty: DeviceMemory,
 }
 
-impl DenseProduct {
-    pub(crate) fn new(of: Asked<'_>, leading: usize) -> Result<Self> {
+impl Tiles {
+    pub(super) fn new(of: Asked<'_>) -> Result<Self> {
         let (device, row, extents) = (of.device, of.row, of.extents);
-        let kernel = Kernel::load(device, row)?;
         let Extents { m, k, n, .. } = extents;
         let edge = row.block.0.max(row.columns) as usize;
         for (what, value) in [("rows of A", m), ("rows of B", k), ("columns of B", n)] {
@@ -41,11 +38,10 @@ impl DenseProduct {
         }
         let down = m.div_ceil(row.block.0 as usize);
         let across = n.div_ceil(row.columns as usize) * row.parts as usize;
-        Ok(DenseProduct {
-            kernel,
+        Ok(Tiles {
+            row,
             form: of.form,
             extents,
-            leading,
             grid: [
                 within("thread blocks of a row of tiles", across, MAX_GRID_X)?,
                 within("rows of tiles", down, MAX_GRID_Y)?,
@@ -56,28 +52,51 @@ impl DenseProduct {
         })
     }
 
-    fn params(&self, raw: &RawSpmm) -> Result<DenseParams> {
+    /// Thread blocks, which start early: the kernel waits for the one ahead before it touches an operand.
+    pub(super) fn grid(&self) -> Grid {
+        Grid::of(self.grid).in_clusters(self.row.parts).early()
+    }
+
+    /// Stages along k.
+    pub(super) fn stages(&self) -> u32 {
+        self.stages
+    }
+
+    fn map(
+        &self,
+        address: u64,
+        extents: [usize; 2],
+        leading: usize,
+        tile: [usize; 2],
+    ) -> Result<MapWords> {
+        let matrix = Flat {
+            address,
+            extents,
+            leading,
+        };
+        tensor_map(self.row.dtype, &matrix, tile, tile[0], &self.empty)
+    }
+
+    /// What the kernel is handed; of a dense A with the elements from one row to the next.
+    pub(super) fn params(&self, raw: &RawSpmm, leading: Option<usize>) -> Result<DenseParams> {
         let Extents { m, k, n, .. } = self.extents;
-        let element = self.row().dtype.bytes();
+        let element = self.row.dtype.bytes();
         let (mut flags, _) = flags(&self.form, self.extents, raw)?;
-        aligned(self.row(), "B", raw.b, raw.ldb)?;
-        aligned(self.row(), "values of A", raw.values, self.leading)?;
+        aligned(self.row, "B", raw.b, raw.ldb)?;
+        aligned(self.row, "values of A", raw.values, leading.unwrap_or(0))?;
         let whole = [raw.ldc, n].iter().all(|x| x.is_multiple_of(16 / element));
         if whole && raw.c.is_multiple_of(16) {
             flags |= FLAG_VECTORS;
         }
-        let (rows, depth) = (self.row().block.0 as usize, self.row().block.1 as usize);
-        let map = |address, extents, leading, tile: [usize; 2]| {
-            let matrix = Flat {
-                address,
-                extents,
-                leading,
-            };
-            tensor_map(self.row().dtype, &matrix, tile, tile[0], &self.empty)
+        let (rows, depth) = (self.row.block.0 as usize, self.row.block.1 as usize);
+        let b_map = self.map(raw.b, [n, k], raw.ldb, [PANEL_BYTES / element, depth])?;
+        let a_map = match leading {
+            Some(leading) => self.map(raw.values, [k, m], leading, [depth, rows])?,
+            None => b_map,
         };
         Ok(DenseParams {
-            a_map: map(raw.values, [k, m], self.leading, [depth, rows])?,
-            b_map: map(raw.b, [n, k], raw.ldb, [PANEL_BYTES / element, depth])?,
+            a_map,
+            b_map,
             c: raw.c,
             bias: raw.bias,
             live: 0,
@@ -88,6 +107,38 @@ impl DenseProduct {
             flags,
             stages: self.stages,
             early: 0,
+        })
+    }
+
+    /// What `explain` says of the geometry beside so many bytes of workspace.
+    pub(super) fn describe(&self, bytes: usize) -> String {
+        let [across, down, _] = self.grid;
+        format!(
+            "{} tiles of {} x {}, {} parts along k each, 0 rows cut, grid {across} x {down}, {}",
+            across / self.row.parts * down,
+            self.row.block.0,
+            self.row.columns,
+            self.row.parts,
+            footprint(self.row, bytes)
+        )
+    }
+}
+
+/// A kernel chosen for these extents.
+#[derive(Debug)]
+pub(crate) struct DenseProduct {
+    kernel: Kernel<DenseParams>,
+    tiles: Tiles,
+    /// Elements from one row of A to the next.
+    leading: usize,
+}
+
+impl DenseProduct {
+    pub(crate) fn new(of: Asked<'_>, leading: usize) -> Result<Self> {
+        Ok(DenseProduct {
+            kernel: Kernel::load(of.device, of.row)?,
+            tiles: Tiles::new(of)?,
+            leading,
         })
     }
 }
@@ -106,22 +157,11 @@ impl Product for DenseProduct {
     }
 
     fn describe(&self) -> String {
-        let [across, down, _] = self.grid;
-        format!(
-            "{} tiles of {} x {}, {} parts along k each, 0 rows cut, grid {across} x {down}, {}",
-            across / self.row().parts * down,
-            self.row().block.0,
-            self.row().columns,
-            self.row().parts,
-            footprint(self.row(), 0)
-        )
+        self.tiles.describe(0)
     }
 
     fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
-        let params = self.params(raw)?;
-        let parts = self.row().parts;
-        // The kernel waits for the one ahead before it touches an operand.
-        let grid = Grid::of(self.grid).in_clusters(parts).early();
-        queue.launch(&self.kernel, grid, &params)
+        let params = self.tiles.params(raw, Some(self.leading))?;
+        queue.launch(&self.kernel, self.tiles.grid(), &params)
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod cost;
 pub(crate) mod dense;
+pub(crate) mod dense_csr;
 pub(crate) mod nm;
 pub(crate) mod offers;
 pub(crate) mod panel;

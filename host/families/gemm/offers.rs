@@ -3,6 +3,7 @@
 use einsparse_kernels::abi::WalkKind;
 
 use super::dense::DenseProduct;
+use super::dense_csr::DenseCsr;
 use super::nm::TwoOfFour;
 use super::panel::Panels;
 use crate::error::{Error, Refusal, Result};
@@ -14,7 +15,7 @@ use crate::registry::has_strips;
 /// Its rows of the table, and what they cost.
 pub(crate) const FAMILY: (&str, CostOf) = ("gemm", super::cost::predict);
 
-/// The kernels for a matrix of blocks, a dense one, and one with two of four.
+/// The kernels for a matrix of blocks, a dense one, one with two of four, and one of entries laid among zeros.
 pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     products_of(question, FAMILY, product)
 }
@@ -28,6 +29,9 @@ fn product(
         _ if has_strips(row) => Box::new(Panels::new(of, matrix)?),
         Matrix::Sparse { runs, columns, .. } if row.walk == WalkKind::Nm => {
             Box::new(TwoOfFour::new(of, (runs, columns))?)
+        }
+        Matrix::Sparse { .. } if row.walk == WalkKind::Filled => {
+            return Ok(DenseCsr::new(of, matrix)?.map(|own| Box::new(own) as Box<dyn Product>));
         }
         Matrix::Sparse { runs, spans, .. } => Box::new(Gather::new(of, (runs, spans))?),
         Matrix::Dense { leading } if row.walk == WalkKind::Direct => {

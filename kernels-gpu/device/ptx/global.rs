@@ -211,4 +211,6 @@ instructions! {
     pub store_b64_relaxed(addr: u64, v: u64): "st.relaxed.gpu.global.u64 [{addr}], {v};", in(reg64 addr v);
     /// Lowers a word to `v` where it is above. Atomic over the GPU, without order.
     pub lower(addr: u64, v: u32): "red.relaxed.gpu.global.min.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
+    /// Raises the word to `v` if that is more.
+    pub raise(addr: u64, v: u32): "red.relaxed.gpu.global.max.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
 }

@@ -1,6 +1,7 @@
 //! Single entries to the dense matrix they are of: a warp lays the entries of a few groups of elements into shared
 //! memory between zeros, and writes whole lines.
 
+use crate::abi::{STRIP_HEAD, STRIP_SLOTS, STRIP_STEP, strip_word};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
@@ -143,13 +144,148 @@ fn write<E: ElemInfo>(p: &ExpandParams) {
     }
 }
 
+/// Sum of the values of this lane and those in front of it.
+#[inline(always)]
+fn sum_ahead(value: u32) -> u32 {
+    let mut sum = value;
+    unroll!(i < 5, {
+        let other = warp::shuffle_up(sum, 1 << i);
+        sum += if gpu::thread() % 32 >= 1 << i {
+            other
+        } else {
+            0
+        };
+    });
+    sum
+}
+
+/// The rows of a strip, one a lane.
+#[derive(Clone, Copy)]
+struct Strip {
+    number: u32,
+    /// Address of the row's first entries.
+    starts: u64,
+    there: bool,
+    /// The strip's first slot, and the end of its last.
+    slots: [u32; 2],
+}
+
+impl Strip {
+    /// This warp's.
+    #[inline(always)]
+    fn own(p: &ExpandParams) -> Self {
+        let number = gpu::block_x() * Expand::<EXPAND_STRIPS>::ITEMS + gpu::thread() / 32;
+        let lane = gpu::thread() % 32;
+        let row = number * p.strip + lane;
+        let there = lane < p.strip && row < p.rows;
+        let starts = p.starts + row as u64 * (p.deal.stages as u64 + 1) * 4;
+        let first = global::load_b32(starts, there);
+        let end = global::load_b32(starts + p.deal.stages as u64 * 4, there);
+        let last = warp::greatest(if end > first { end } else { 0 });
+        let first = warp::least(if end > first { first } else { last });
+        Strip {
+            number,
+            starts,
+            there,
+            slots: [if first < last { first } else { last }, last],
+        }
+    }
+
+    /// The row's entries in a stage: how many all rows up to it have there, and its end.
+    #[inline(always)]
+    fn stage(self, stage: u32) -> [u32; 2] {
+        let at = self.starts + stage as u64 * 4;
+        let first = global::load_b32(at, self.there);
+        let end = global::load_b32(at + 4, self.there);
+        [sum_ahead(end - first), end]
+    }
+
+    /// Writes a stage's steps from address `to` on, of which each lane takes an entry.
+    #[inline(always)]
+    fn list(self, p: &ExpandParams, [ends, end]: [u32; 2], total: u32, to: u64) {
+        let lane = gpu::thread() % 32;
+        let mut from = 0;
+        while from < total {
+            warp::stay_rolled();
+            let own = (from + lane).min(total - 1);
+            // The first row that ends behind it.
+            let mut of = 0;
+            unroll!(i < 5, {
+                let half = 16 >> i;
+                let ahead = warp::shuffle::<32>(ends, of + half - 1, u32::MAX);
+                of += if ahead <= own { half } else { 0 };
+            });
+            let behind = warp::shuffle::<32>(ends, of, u32::MAX) - own;
+            let slot = warp::shuffle::<32>(end, of, u32::MAX) - behind;
+            let column = global::load_b8(p.places + slot as u64, true);
+            let word = strip_word(slot - self.slots[0], of, column);
+            global::store_b32(to + (from + lane) as u64 * 4, word);
+            from += STRIP_STEP;
+        }
+    }
+}
+
+/// The lists of a strip, a warp each; without room for them, the steps of the longest.
+#[inline(always)]
+fn list(p: &ExpandParams) {
+    let strip = Strip::own(p);
+    let first = gpu::thread() % 32 == 0;
+    let mut longest = 0;
+    let mut part = 0;
+    while part < p.deal.parts {
+        warp::stay_rolled();
+        let from = p.deal.start(part);
+        let count = p.deal.start(part + 1) - from;
+        let mut turn = 0;
+        while turn < p.deal.turns {
+            warp::stay_rolled();
+            let list = p.deal.list(strip.number, part, turn) as u64;
+            let head = p.heads + list * p.deal.head() as u64 * 4;
+            let words = p.out + list * p.room as u64 * 4 * STRIP_STEP as u64;
+            let mut ends = head + STRIP_HEAD as u64 * 4;
+            let mut steps = 0;
+            let mut stage = turn;
+            while stage < count {
+                warp::stay_rolled();
+                let rows = strip.stage(from + stage);
+                let total = warp::shuffle::<32>(rows[0], 31, u32::MAX);
+                if p.room > 0 {
+                    let to = words + steps as u64 * 4 * STRIP_STEP as u64;
+                    strip.list(p, rows, total, to);
+                }
+                steps += total.div_ceil(STRIP_STEP);
+                if p.room > 0 && first {
+                    global::store_b32(ends, steps);
+                }
+                ends += 4;
+                stage += p.deal.turns;
+            }
+            if p.room > 0 && first {
+                let [from, to] = strip.slots;
+                global::store_b32(head, from);
+                global::store_b32(head + 4, to - from);
+                global::store_b32(head + 8, steps);
+            }
+            longest = if steps > longest { steps } else { longest };
+            turn += 1;
+        }
+        part += 1;
+    }
+    if p.room == 0 && first {
+        let [from, to] = strip.slots;
+        // What a word cannot count is never listed.
+        let counted = to - from <= STRIP_SLOTS;
+        global::raise(p.heads, if counted { longest } else { u32::MAX });
+    }
+}
+
 impl<W: WalkInfo, E: ElemInfo, const STEP: u32> Kernel<W, E, ExpandParams> for Expand<STEP> {
     #[inline(always)]
     unsafe fn run(p: &ExpandParams, _: u64) {
-        if STEP == EXPAND_PLACES {
-            place(p);
-        } else {
-            write::<E>(p);
+        match STEP {
+            EXPAND_PLACES => place(p),
+            EXPAND_STRIPS => list(p),
+            _ => write::<E>(p),
         }
     }
 }

@@ -43,6 +43,7 @@ macro_rules! rows_convert {
                     expand_places: Direct, F32, Expand<EXPAND_PLACES>;
                     expand_16: Direct, F16, Expand<EXPAND_VALUES>;
                     expand_32: Direct, F32, Expand<EXPAND_VALUES>;
+                    expand_strips: Direct, F32, Expand<EXPAND_STRIPS>;
                 }
                 lists "lists" ListParams sm_80 Own {
                     lists_survey: Direct, F32, Lists<LIST_SURVEY>;

@@ -8,6 +8,7 @@ mod block;
     module = "dense",
     module = "dense_live",
     module = "dense_conv",
+    module = "dense_csr",
     feature = "cuda_std"
 ))]
 mod dense;

@@ -155,6 +155,24 @@ macro_rules! rows_gemm {
                     dense_live_bf16_128x256_k2: Direct, Bf16, LiveTile<2, 4, 2>;
                     dense_live_bf16_128x256_k4: Direct, Bf16, LiveTile<2, 4, 4>;
                 }
+                dense_csr "dense_csr" DenseCsrParams sm_90a Product {
+                    dense_csr_f16_64x64: Filled, F16, FilledTile<1, 1, 1>;
+                    dense_csr_f16_64x64_k2: Filled, F16, FilledTile<1, 1, 2>;
+                    dense_csr_f16_64x64_k4: Filled, F16, FilledTile<1, 1, 4>;
+                    dense_csr_f16_64x128_k2: Filled, F16, FilledTile<1, 2, 2>;
+                    dense_csr_f16_64x256: Filled, F16, FilledTile<1, 4, 1>;
+                    dense_csr_f16_64x256_k2: Filled, F16, FilledTile<1, 4, 2>;
+                    dense_csr_f16_128x128_k2: Filled, F16, FilledTile<2, 2, 2>;
+                    dense_csr_f16_128x256: Filled, F16, FilledTile<2, 4, 1>;
+                    dense_csr_bf16_64x64: Filled, Bf16, FilledTile<1, 1, 1>;
+                    dense_csr_bf16_64x64_k2: Filled, Bf16, FilledTile<1, 1, 2>;
+                    dense_csr_bf16_64x64_k4: Filled, Bf16, FilledTile<1, 1, 4>;
+                    dense_csr_bf16_64x128_k2: Filled, Bf16, FilledTile<1, 2, 2>;
+                    dense_csr_bf16_64x256: Filled, Bf16, FilledTile<1, 4, 1>;
+                    dense_csr_bf16_64x256_k2: Filled, Bf16, FilledTile<1, 4, 2>;
+                    dense_csr_bf16_128x128_k2: Filled, Bf16, FilledTile<2, 2, 2>;
+                    dense_csr_bf16_128x256: Filled, Bf16, FilledTile<2, 4, 1>;
+                }
                 dense_conv "dense_conv" DenseConvParams sm_90a Own {
                     dense_conv_f16_64x64: Direct, F16, ConvTile<1, 1, 1>;
                     dense_conv_f16_64x64_k4: Direct, F16, ConvTile<1, 1, 4>;

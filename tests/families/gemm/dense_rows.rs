@@ -1,12 +1,13 @@
-//! Every row of the family `dense`, forced by name: tile edges, parts of k without stages, every expression, C at any
-//! address.
+//! Every row of the modules `dense` and `dense_csr`, forced by name: tile edges, parts of k without stages, every expression,
+//! C at any address.
 
 use crate::support::rows::{exact_by_row, force, named};
 use crate::support::runs::{plan_and_run, plan_of};
 use crate::support::{Expression, Problem, Rng, gpu, small, spread};
+use einsparse::formats::convert::dense_to_csr;
 use einsparse::formats::{CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Dtype, Row, Scalar, products};
-use einsparse::{Context, Operand, Tensor};
+use einsparse::{Context, Operand, Options, SparseTensor, Tensor};
 
 /// (m, k, n): nothing, one, edges of tiles, more stages than a ring holds.
 const SHAPES: [[usize; 3]; 12] = [
@@ -26,9 +27,9 @@ const SHAPES: [[usize; 3]; 12] = [
 
 const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
 
-fn rows(dtype: Dtype) -> Vec<&'static Row> {
+fn rows(module: &str, dtype: Dtype) -> Vec<&'static Row> {
     products()
-        .filter(|row| row.module == "dense" && row.dtype == dtype)
+        .filter(|row| row.module == module && row.dtype == dtype)
         .collect()
 }
 
@@ -38,7 +39,7 @@ fn pattern(m: usize, k: usize, seed: u64) -> CsrPattern {
     spread(&lens, k)
 }
 
-fn every_row<T: Scalar>(dtype: Dtype) {
+fn every_row<T: Scalar>(module: &str, dtype: Dtype) {
     let Some(gpu) = gpu() else { return };
     let expressions = Expression::all();
     let nan = T::from_f64(f64::NAN);
@@ -48,16 +49,22 @@ fn every_row<T: Scalar>(dtype: Dtype) {
             continue;
         }
         let problem = Problem::<T>::integers(pattern(m, k, i as u64 + 3), 7, n);
-        let a: Dense<T> = problem.sparse("csr").to_dense().unwrap();
+        let entries = problem.sparse("csr");
+        let sparse = gpu.upload(&entries).unwrap();
+        let a: Dense<T> = entries.to_dense().unwrap();
         let apart = |width: usize| width.next_multiple_of(8) + 8;
         let strided = |d: &Dense<T>| gpu.upload_strided(d, apart(d.shape()[1]), nan).unwrap();
         let (a, b) = (strided(&a), strided(&problem.b(n)));
-        for row in rows(dtype) {
+        for row in rows(module, dtype) {
+            let left = || match module {
+                "dense" => Operand::from(&a),
+                _ => (&sparse).into(),
+            };
             // Two of the expressions, `=` and `+=`; lines of C whole, and from anywhere on.
             for leading in [apart(n), n + 3] {
                 for _ in 0..2 {
                     let x = &expressions[turn % expressions.len()];
-                    exact_by_row(&gpu, row, (&problem, x), ((&a).into(), &b), leading);
+                    exact_by_row(&gpu, row, (&problem, x), (left(), &b), leading);
                     turn += 1;
                 }
             }
@@ -68,17 +75,78 @@ fn every_row<T: Scalar>(dtype: Dtype) {
 
 #[test]
 fn dense_rows_of_f16() {
-    every_row::<f16>(Dtype::F16);
+    every_row::<f16>("dense", Dtype::F16);
 }
 
 #[test]
 fn dense_rows_of_bf16() {
-    every_row::<bf16>(Dtype::Bf16);
+    every_row::<bf16>("dense", Dtype::Bf16);
+}
+
+#[test]
+fn dense_csr_rows_of_f16() {
+    every_row::<f16>("dense_csr", Dtype::F16);
+}
+
+#[test]
+fn dense_csr_rows_of_bf16() {
+    every_row::<bf16>("dense_csr", Dtype::Bf16);
+}
+
+/// Stages between two of a row's entries that have none, lists of many lengths, a full row among short ones.
+#[test]
+fn dense_csr_rows_of_uneven_matrices() {
+    let Some(gpu) = gpu() else { return };
+    let mut lens = vec![1; 70];
+    lens[33] = 900;
+    let patterns = [
+        spread(&[2; 40], 4700),
+        spread(&[3, 5, 7, 0, 0, 11, 1, 40, 2, 64], 2400),
+        spread(&lens, 900),
+    ];
+    let expressions = Expression::all();
+    for pattern in patterns {
+        let problem = Problem::<f16>::integers(pattern, 7, 72);
+        let sparse = gpu.upload(problem.sparse("csr")).unwrap();
+        let b = gpu.upload_dense(&problem.b(72)).unwrap();
+        for row in rows("dense_csr", Dtype::F16) {
+            exact_by_row(
+                &gpu,
+                row,
+                (&problem, &expressions[0]),
+                ((&sparse).into(), &b),
+                72,
+            );
+        }
+    }
+}
+
+/// All lists have the room of the longest: sixteen full rows among empty ones would take more than the matrix is worth.
+#[test]
+fn dense_csr_rows_refuse_long_lists() {
+    let Some(gpu) = gpu() else { return };
+    if !gpu.is_cuda() {
+        return;
+    }
+    let mut lens = vec![0; 4096];
+    lens[64..80].fill(4096);
+    let problem = Problem::<f16>::integers(spread(&lens, 4096), 7, 64);
+    let sparse = gpu.upload(problem.sparse("csr")).unwrap();
+    let b = gpu.upload_dense(&problem.b(64)).unwrap();
+    let operands = [("A", Operand::from(&sparse)), ("B", (&b).into())];
+    for row in rows("dense_csr", Dtype::F16) {
+        let options = force(row);
+        let plan = gpu.plan(TEXT).operands(&operands).options(&options);
+        let error = plan.build().unwrap_err().to_string();
+        assert!(error.contains("lists strips of rows"), "{error}");
+    }
+    // Any other kernel does it.
+    plan_of(&gpu, TEXT, &operands, &Options::default());
 }
 
 #[test]
 fn dense_rows_of_tf32() {
-    every_row::<f32>(Dtype::Tf32);
+    every_row::<f32>("dense", Dtype::Tf32);
 }
 
 /// Both operands are rounded to TF32, which has 10 bits of mantissa, to nearest. Which way a tie goes
@@ -111,7 +179,7 @@ fn diagonal(gpu: &Context, value: f32, rounded: f32, left: bool) {
     let b = Dense::from_fn([k, n], |i| on(i[1], i[0], of_b)).unwrap();
     let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
     let operands = [("A", Operand::from(&a)), ("B", (&b).into())];
-    for row in rows(Dtype::Tf32) {
+    for row in rows("dense", Dtype::Tf32) {
         let (_, c) = plan_and_run(gpu, TEXT, &operands, &force(row));
         let found = c.to_dense().unwrap();
         for (at, &found) in found.values().iter().enumerate() {
@@ -135,6 +203,20 @@ fn diagonal(gpu: &Context, value: f32, rounded: f32, left: bool) {
     }
 }
 
+/// The rows of both modules in f16.
+fn both() -> impl Iterator<Item = &'static Row> {
+    let of = |module| rows(module, Dtype::F16);
+    of("dense").into_iter().chain(of("dense_csr"))
+}
+
+/// A as the row's module reads it.
+fn left<'a>(row: &Row, dense: &'a Tensor<f16>, entries: &'a SparseTensor<f16>) -> Operand<'a, f16> {
+    match row.module {
+        "dense" => dense.into(),
+        _ => entries.into(),
+    }
+}
+
 /// The parts of k are added in their order: the same bits, however often, and whatever runs before.
 #[test]
 fn dense_rows_repeat_their_bits() {
@@ -143,9 +225,11 @@ fn dense_rows_repeat_their_bits() {
     let mut rng = Rng(5);
     let a = Dense::new([m, k], rng.units::<f16>(m * k)).unwrap();
     let b = Dense::new([k, n], rng.units::<f16>(k * n)).unwrap();
+    let entries = Problem::<f16>::integers(spread(&vec![k / 3; m], k), 7, n);
+    let entries = gpu.upload(entries.sparse("csr")).unwrap();
     let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
-    let operands = [("A", Operand::from(&a)), ("B", (&b).into())];
-    for row in rows(Dtype::F16) {
+    for row in both() {
+        let operands = [("A", left(row, &a, &entries)), ("B", (&b).into())];
         let plan = plan_of(&gpu, TEXT, &operands, &named(row.name));
         let stream = gpu.stream().unwrap();
         // Launches overlap: each starts while the one ahead ends.
@@ -173,19 +257,22 @@ fn dense_products_follow_each_other() {
     let step = Dense::from_fn([n, n], |i| {
         f16::from_f64(f64::from(u8::from((i[0] + 1) % n == i[1])))
     });
-    let step = gpu.upload_dense(&step.unwrap()).unwrap();
+    let step = step.unwrap();
+    let entries = gpu.upload(dense_to_csr(&step).unwrap()).unwrap();
+    let step = gpu.upload_dense(&step).unwrap();
     let host = Dense::from_fn([n, 64], |i| f16::from_f64((i[0] * 3 + i[1]) as f64 % 97.0)).unwrap();
-    for row in rows(Dtype::F16) {
+    for row in both() {
+        let left = || left(row, &step, &entries);
         let mut states = [
             gpu.upload_dense(&host).unwrap(),
             gpu.zeros::<f16>(&[n, 64]).unwrap(),
         ];
         let stream = gpu.stream().unwrap();
-        let operands = [("A", Operand::from(&step)), ("B", (&states[0]).into())];
+        let operands = [("A", left()), ("B", (&states[0]).into())];
         let plan = plan_of(&gpu, TEXT, &operands, &named(row.name));
         for _ in 0..40 {
             let [from, to] = &mut states;
-            let operands = [("A", Operand::from(&step)), ("B", (&*from).into())];
+            let operands = [("A", left()), ("B", (&*from).into())];
             plan.run(&operands, to, &stream).unwrap();
             states.swap(0, 1);
         }

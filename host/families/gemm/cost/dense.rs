@@ -1,18 +1,34 @@
 //! The dense family: tiles, and their parts along k, dealt over the multiprocessors. Measured on one H200,
 //! benches/NOTES.md, "dense: small dense products".
 
-use einsparse_kernels::abi::PANEL_BYTES;
+use einsparse_kernels::abi::{PANEL_BYTES, STRIP_STEP};
 use einsparse_kernels::table::Row;
 
 use crate::cost::{Cost, LAUNCH_US, Machine, Work};
 
-/// From the start of a thread block to its first stage, at whose end others may follow it.
-const FIRST_US: f64 = 1.9;
-/// Sending 64 x 64 elements of C.
-const SEND_US: f64 = 0.3;
-/// Joining the sums of a cluster, and those of 64 x 64 elements.
-const JOIN_US: f64 = 0.3;
-const JOIN_TILE_US: f64 = 0.1;
+/// What a thread block takes beside its stages, in microseconds.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    /// To its first stage, at whose end others may follow it.
+    first: f64,
+    /// Sending 64 x 64 elements of C.
+    send: f64,
+    /// Joining the sums of a cluster, and those of 64 x 64 elements.
+    join: [f64; 2],
+}
+
+/// Where A is copied, and where warps lay its entries: fitted to eight kernels on 51 DLMC matrices and on large ones, and
+/// less by what other kernels' predictions leave out.
+const COPIED: Ends = Ends {
+    first: 1.9,
+    send: 0.3,
+    join: [0.3, 0.1],
+};
+const LAID: Ends = Ends {
+    first: 1.8,
+    send: 0.04,
+    join: [0.6, 0.26],
+};
 /// Fewer columns than this take longer than the sum below says, not explained: 8192 x 2048 times 8 columns 27.6 us, 2.3
 /// times it.
 const FEW_COLUMNS: usize = 32;
@@ -43,6 +59,43 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     of_tiles(row, [work.m, work.k, work.n], rates, machine)
 }
 
+/// Clocks of a warp that lays entries: for a stage, and for a step of its list.
+const LAY_CLOCKS: (f64, f64) = (325.0, 135.0);
+/// What two thread blocks of a multiprocessor take longer to lay than one.
+const LAY_SHARED: f64 = 0.38;
+/// What its few loads in flight cost beside bytes at HBM's rate.
+const LAY_BYTES: f64 = 3.1;
+
+/// The same with A of entries, which warps lay into the stages.
+pub(super) fn predict_filled(row: &Row, work: &Work, machine: &Machine) -> Cost {
+    let Work { m, k, n, .. } = *work;
+    let (rows, strip) = (f64::from(row.block.0), f64::from(row.items));
+    let stages = (k as f64 / f64::from(row.block.1)).ceil();
+    let strips = (m as f64 / strip).ceil();
+    // The last step of a stage is half full.
+    let steps_of = |entries: f64| entries / stages.max(1.0) / f64::from(STRIP_STEP) + 0.5;
+    let mean = work.entries as f64 / strips.max(1.0);
+    let fullest = (work.fullest as f64 * strip / 16.0)
+        .min(strip * k as f64)
+        .max(mean);
+    let e = row.dtype.bytes() as f64;
+    let c = (m * n) as f64 * if work.accumulate { 2.0 } else { 1.0 };
+    let words = strips * stages * steps_of(mean) * f64::from(STRIP_STEP) * 4.0;
+    let bytes = words + work.entries as f64 * e + ((k * n) as f64 + c) * e;
+    let rates = Rates {
+        hbm_us: bytes / machine.hbm * 1e6 * LAY_BYTES,
+        l2: TILES_L2,
+        followed: false,
+    };
+    let (open, step) = LAY_CLOCKS;
+    let lays = f64::from(row.threads / 32 - row.block.0 / 16) * strip / rows;
+    let passes = ((stages / f64::from(row.parts)).ceil() / lays).ceil();
+    let clock = machine.issue / 4.0 / f64::from(machine.multiprocessors);
+    // A cluster is done when its fullest strip is.
+    let lay_us = passes * (open + step * steps_of(fullest)) / clock * 1e6;
+    of_parts(row, [m, k, n], rates, (LAID, lay_us), machine)
+}
+
 /// What the bytes of a product take.
 pub(crate) struct Rates {
     /// Operands over HBM.
@@ -54,7 +107,12 @@ pub(crate) struct Rates {
 }
 
 /// The tiles of a product of `[m, k, n]`.
-pub(crate) fn of_tiles(
+pub(crate) fn of_tiles(row: &Row, extents: [usize; 3], rates: Rates, machine: &Machine) -> Cost {
+    of_parts(row, extents, rates, (COPIED, 0.0), machine)
+}
+
+/// The same where a thread block takes `lay_us` to lay its stages.
+fn of_parts(
     row: &Row,
     [m, k, n]: [usize; 3],
     Rates {
@@ -62,6 +120,7 @@ pub(crate) fn of_tiles(
         l2,
         followed,
     }: Rates,
+    (ends, lay_us): (Ends, f64),
     machine: &Machine,
 ) -> Cost {
     let (rows, columns) = (f64::from(row.block.0), f64::from(row.columns));
@@ -84,13 +143,17 @@ pub(crate) fn of_tiles(
     let compute_us = load * stages * 2.0 * rows * columns * depth / (rate / sms) * 1e6;
     let area = rows * columns / 4096.0;
     let join_us = if row.parts > 1 {
-        JOIN_US + JOIN_TILE_US * area
+        ends.join[0] + ends.join[1] * area
     } else {
         0.0
     };
-    let ends_us = FIRST_US * turns + SEND_US * area * load + join_us;
+    let ends_us = ends.first * turns + ends.send * area * load + join_us;
     let latency_us = ends_us / speed;
-    let cubes = [hbm_us, gather_us, compute_us].map(|t| t.powi(3));
+    // Those of one multiprocessor are laid at the same time.
+    let blocks = f64::from(row.min_blocks);
+    let shared = 1.0 + LAY_SHARED * (load.min(blocks) - 1.0);
+    let lay_us = lay_us * (load / blocks * shared).max(1.0);
+    let cubes = [hbm_us, gather_us, compute_us, lay_us].map(|t| t.powi(3));
     let mut us = LAUNCH_US + latency_us + cubes.iter().sum::<f64>().cbrt();
     if n < FEW_COLUMNS {
         us *= FEW;

@@ -82,7 +82,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> ConvTile<GROUPS
         let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
         let copies = warp >= DenseTile::<GROUPS, CHUNKS, CUT>::WARPS as u32;
         if copies && warp::elected() {
-            DenseTile::<GROUPS, CHUNKS, CUT>::set_up(at);
+            DenseTile::<GROUPS, CHUNKS, CUT>::set_up(at, 1);
         }
         warp::sync_lanes(u32::MAX);
         gpu::sync_threads();

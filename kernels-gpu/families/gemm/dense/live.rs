@@ -48,7 +48,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS
     fn start_ahead(p: &DenseParams, at: u64) {
         let early = p.early != 0;
         let known = global::load_b32_fresh(p.live, early);
-        DenseTile::<GROUPS, CHUNKS, CUT>::set_up(at);
+        DenseTile::<GROUPS, CHUNKS, CUT>::set_up(at, 1);
         let [from, count] = DenseTile::<GROUPS, CHUNKS, CUT>::part(p);
         let ahead = DenseTile::<GROUPS, CHUNKS, CUT>::ahead(count);
         let high = DenseTile::<GROUPS, CHUNKS, CUT>::ROWS as u32;

@@ -4,12 +4,15 @@
 
 #[cfg(any(module = "dense_conv", not(target_arch = "nvptx64")))]
 mod conv;
+#[cfg(any(module = "dense_csr", not(target_arch = "nvptx64")))]
+mod csr;
 mod elem;
 mod lines;
 #[cfg(any(module = "dense_live", not(target_arch = "nvptx64")))]
 mod live;
 mod out;
 
+use crate::abi::part_start;
 use crate::device::prelude::*;
 use crate::device::stages::NONE;
 use crate::families::gemm::abi::*;
@@ -53,6 +56,8 @@ impl Spot for Each {
 const BOTH: u32 = 0;
 const ONLY_A: u32 = 1;
 const ONLY_B: u32 = 2;
+/// B alone, of stages that others fill with A: it arrives for itself.
+const B_ARRIVES: u32 = 3;
 
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize> Stages
     for DenseTile<GROUPS, CHUNKS, CUT, BYTES>
@@ -91,20 +96,19 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         if CUT == 1 {
             return [0, p.stages];
         }
-        let cut = CUT as u32;
-        let from = |rank: u32| p.stages / cut * rank + p.stages % cut * rank / cut;
+        let from = |rank: u32| part_start(p.stages, CUT as u32, rank);
         let rank = cluster::rank();
         [from(rank), from(rank + 1) - from(rank)]
     }
 
-    /// Makes the barriers and fetches the tensor maps; one thread.
+    /// Makes the barriers and fetches the tensor maps; one thread. So many arrivals fill a stage.
     #[inline(always)]
-    fn set_up(at: u64) {
+    fn set_up(at: u64, fill: u32) {
         bulk::prefetch_map(at);
         bulk::prefetch_map(at + 128);
         let mut slot = 0;
         while slot < Self::STAGES as u32 {
-            barrier::init(Self::full(slot), 1);
+            barrier::init(Self::full(slot), fill);
             barrier::init(Self::empty(slot), Self::WARPS as u32);
             slot += 1;
         }
@@ -168,6 +172,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         match WHAT {
             BOTH => barrier::arrive_expect(full, Self::STAGE as u32),
             ONLY_A => barrier::arrive_expect(full, Self::STAGE_OF_A as u32),
+            B_ARRIVES => barrier::arrive_expect(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
             // The stage is full when A has come as well: that arrives.
             _ => barrier::expect(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
         }
@@ -177,7 +182,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         } else {
             (stage, b_tile)
         };
-        if WHAT != ONLY_B {
+        if WHAT == BOTH || WHAT == ONLY_A {
             spot.bring_a(a, at, [k, top], full);
         }
         if WHAT == ONLY_A {
@@ -213,7 +218,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         let [from, count] = Self::part(p);
         let begun = spot.begun();
         if !begun && warp::elected() {
-            Self::set_up(at);
+            Self::set_up(at, 1);
         }
         warp::sync_lanes(u32::MAX);
         Self::ready();
@@ -237,9 +242,9 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         warp::sync_lanes(u32::MAX);
     }
 
-    /// A warpgroup's 64 rows, summed over this thread block's part of k.
+    /// A warpgroup's 64 rows, summed over this thread block's part of k. `FILLED`: A is not copied by the copy engine.
     #[inline(always)]
-    fn multiply<E: DenseElem>(p: &DenseParams) -> Acc<CHUNKS> {
+    fn multiply<E: DenseElem, const FILLED: bool>(p: &DenseParams) -> Acc<CHUNKS> {
         let mut acc = Acc::<CHUNKS>::zero();
         let [_, count] = Self::part(p);
         if count == 0 {
@@ -247,7 +252,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         }
         let mut ring = (0, 0);
         let mut pending = NONE;
-        let mut own = Self::arrived::<E>(ring);
+        let mut own = Self::arrived::<E, FILLED>(ring);
         let mut s = 1;
         loop {
             let [smem, b_tile] = Self::parts_of(ring.0);
@@ -260,7 +265,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             ring = Self::next(ring);
             if Self::TRANSPOSED {
                 // While the Tensor Cores work: they read registers, and the next stage's are others.
-                let next = Self::arrived::<E>(ring);
+                let next = Self::arrived::<E, FILLED>(ring);
                 acc.wait::<0>();
                 E::keep(&own);
                 Self::release_pending(slot);
@@ -269,7 +274,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
                 acc.wait::<1>();
                 Self::release_pending(pending);
                 pending = slot;
-                own = Self::arrived::<E>(ring);
+                own = Self::arrived::<E, FILLED>(ring);
             }
             s += 1;
         }
@@ -359,8 +364,12 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
 
     /// Waits for a stage; what this thread needs of it in registers.
     #[inline(always)]
-    fn arrived<E: DenseElem>(ring: (u32, u32)) -> E::Own {
+    fn arrived<E: DenseElem, const FILLED: bool>(ring: (u32, u32)) -> E::Own {
         barrier::wait(Self::full(ring.0), ring.1);
+        if FILLED {
+            // By ordinary stores. Who stored would wait here for loads as well.
+            barrier::fence_copies();
+        }
         E::own(Self::parts_of(ring.0)[0])
     }
 }
@@ -386,7 +395,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             Self::go_on(p, at, spot);
             Self::stand_by();
         } else {
-            let acc = Self::multiply::<E>(p);
+            let acc = Self::multiply::<E, false>(p);
             // Without a stage nothing was waited for.
             grid::wait_dependency();
             Self::epilogue::<E, _>(p, &acc, spot);

@@ -1,0 +1,63 @@
+//! The module `dense_csr`: a [`DenseTile`] of a product whose A is of single entries, which warps lay among zeros into the
+//! stages ("load as sparse, compute as dense", Flash-LLM, arXiv 2309.10285).
+
+use super::{DenseParams, DenseTile};
+use crate::abi::{STRIP_ROWS, Tile};
+
+/// Tile of the module `dense_csr`.
+#[derive(Clone, Copy, Debug)]
+pub struct FilledTile<const GROUPS: usize, const CHUNKS: usize, const CUT: usize>;
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> FilledTile<GROUPS, CHUNKS, CUT> {
+    /// Strips of a tile.
+    pub const STRIPS: usize = 4;
+    /// Rows of a strip.
+    pub const STRIP: usize = DenseTile::<GROUPS, CHUNKS, CUT>::ROWS / Self::STRIPS;
+    /// Warps that take turns at the stages of a strip: what a stage takes beside its entries is as long as four steps of
+    /// them. The sums of the largest tile leave registers for one.
+    pub const TURNS: usize = if GROUPS * CHUNKS == 8 { 1 } else { 2 };
+    /// Warps that lay entries into the stages, of which the first strip's copy B.
+    pub const FILLERS: usize = Self::STRIPS * Self::TURNS;
+}
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
+    for FilledTile<GROUPS, CHUNKS, CUT>
+{
+    const THREADS: u32 = (DenseTile::<GROUPS, CHUNKS, CUT>::WARPS + Self::FILLERS) as u32 * 32;
+    const MIN_BLOCKS: u32 = if GROUPS * CHUNKS == 1 {
+        DenseTile::<GROUPS, CHUNKS, CUT>::MIN_BLOCKS
+    } else {
+        1
+    };
+    const COLUMNS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::COLUMNS;
+    /// Rows of a strip.
+    const ITEMS: u32 = {
+        assert!(Self::STRIP <= STRIP_ROWS as usize, "a lane for each row");
+        Self::STRIP as u32
+    };
+    const PARTS: u32 = CUT as u32;
+    const BURST: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::BURST;
+    const BLOCK: (u32, u32) = DenseTile::<GROUPS, CHUNKS, CUT>::BLOCK;
+    const SHARED_BYTES: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::SHARED_BYTES;
+    const ACCESS: u32 = 16;
+}
+
+/// Parameters of the `dense_csr` kernels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DenseCsrParams {
+    /// The product. `a_map` is that of B, as A has none.
+    pub product: DenseParams,
+    /// Heads of A's lists: [`StripDeal::head`](crate::abi::StripDeal::head) words each.
+    pub heads: u64,
+    /// The lists, of words as [`strip_word`](crate::abi::strip_word) makes them.
+    pub words: u64,
+    /// Values of the entries.
+    pub values: u64,
+    /// Steps from one list to the next.
+    pub room: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+const _: () = assert!(size_of::<DenseCsrParams>() == 344);

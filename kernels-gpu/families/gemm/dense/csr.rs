@@ -1,0 +1,222 @@
+//! The same product with A of single entries, module `dense_csr`: warps lay the values of a stage's columns into shared
+//! memory among zeros, as the plan's lists say, while those of the next ones are on their way.
+
+use super::{B_ARRIVES, DenseElem, DenseTile, Each};
+use crate::abi::{STRIP_HEAD, STRIP_STEP, StripDeal, strip_place, strip_value};
+use crate::device::prelude::*;
+use crate::families::gemm::abi::*;
+
+/// Steps of a list that a warp has in registers at once.
+const HELD: usize = 8;
+
+/// Steps of a list up to which all of it is asked for at once: large matrices are late by other things, and 3 to 6 % slower
+/// with it.
+const MOST_AHEAD: u32 = 64;
+
+/// A word or a value of each.
+type Held = [u32; HELD];
+
+impl<W: WalkInfo, E: DenseElem, const GROUPS: usize, const CHUNKS: usize, const CUT: usize>
+    Kernel<W, E, DenseCsrParams> for FilledTile<GROUPS, CHUNKS, CUT>
+{
+    #[inline(always)]
+    unsafe fn run(p: &DenseCsrParams, at: u64) {
+        grid::launch_dependents();
+        // Said by one lane for all, as in `DenseTile::tile`.
+        let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
+        let multiplies = DenseTile::<GROUPS, CHUNKS, CUT>::WARPS as u32;
+        if warp == 0 {
+            Self::begin(&p.product, at);
+        } else {
+            DenseTile::<GROUPS, CHUNKS, CUT>::ready();
+        }
+        if warp >= multiplies {
+            // The sums of 256 columns take more than a thread starts with.
+            if CHUNKS == 4 && GROUPS == 1 {
+                barrier::registers_down::<136>();
+            }
+            Self::fill(p, at, warp - multiplies);
+            DenseTile::<GROUPS, CHUNKS, CUT>::stand_by();
+        } else {
+            if CHUNKS == 4 && GROUPS == 1 {
+                barrier::registers_up::<232>();
+            }
+            gpu::sync_threads();
+            let acc = DenseTile::<GROUPS, CHUNKS, CUT>::multiply::<E, true>(&p.product);
+            // Without a stage nothing was waited for.
+            grid::wait_dependency();
+            DenseTile::<GROUPS, CHUNKS, CUT>::epilogue::<E, _>(&p.product, &acc, Each);
+        }
+    }
+}
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> FilledTile<GROUPS, CHUNKS, CUT> {
+    /// The first warp makes the barriers, and starts the copies of B of as many stages as fit.
+    #[inline(always)]
+    fn begin(p: &DenseParams, at: u64) {
+        if warp::elected() {
+            DenseTile::<GROUPS, CHUNKS, CUT>::set_up(at, 1 + Self::STRIPS as u32);
+        }
+        warp::sync_lanes(u32::MAX);
+        DenseTile::<GROUPS, CHUNKS, CUT>::ready();
+        if warp::elected() {
+            grid::wait_dependency();
+            let [from, count] = DenseTile::<GROUPS, CHUNKS, CUT>::part(p);
+            let ahead = DenseTile::<GROUPS, CHUNKS, CUT>::ahead(count);
+            let mut stage = 0;
+            while stage < ahead {
+                Self::copy(at, from + stage, stage);
+                stage += 1;
+            }
+        }
+        warp::sync_lanes(u32::MAX);
+    }
+
+    #[inline(always)]
+    fn copy(at: u64, stage: u32, slot: u32) {
+        let corner = DenseTile::<GROUPS, CHUNKS, CUT>::corner(Each);
+        let deep = stage * DenseTile::<GROUPS, CHUNKS, CUT>::DEPTH as u32;
+        DenseTile::<GROUPS, CHUNKS, CUT>::copy::<B_ARRIVES>((at, Each), corner, deep, slot);
+    }
+
+    /// A warp that lays the entries of its strip into the stages of this thread block's part at which it has a turn. The
+    /// steps of its list follow each other across the stages; words are two bursts ahead, values one.
+    #[inline(always)]
+    fn fill(p: &DenseCsrParams, at: u64, filler: u32) {
+        let [from, count] = DenseTile::<GROUPS, CHUNKS, CUT>::part(&p.product);
+        let (strips, turns) = (Self::STRIPS as u32, Self::TURNS as u32);
+        let (strip, turn) = (filler % strips, filler / strips);
+        let deal = StripDeal {
+            stages: p.product.stages,
+            parts: CUT as u32,
+            turns,
+        };
+        let rank = if CUT == 1 { 0 } else { cluster::rank() };
+        let list = deal.list(gpu::block_y() * strips + strip, rank, turn) as u64;
+        let lane = gpu::thread() % 32;
+        let own = p.words + (list * p.room as u64 * STRIP_STEP as u64 + lane as u64) * 4;
+        let burst = (HELD * 4) as u64 * STRIP_STEP as u64;
+        let word_at = |first: u64, i: usize| first + i as u64 * 4 * STRIP_STEP as u64;
+        let mut head = p.heads + list * deal.head() as u64 * 4;
+        // The plan's, which were there before the launch ahead. Nothing tells where they are, so they are asked for at once,
+        // and in this order, which compilers would not keep of loads that know no other.
+        let mut words: Held = [0; HELD];
+        unroll!(i < HELD, {
+            words[i] = global::load_own_b32(word_at(own, i), true)
+        });
+        let known = |at: u64| global::load_own_b32(at, true);
+        let [base, slots, end] = [known(head), known(head + 4), known(head + 8)];
+        head += STRIP_HEAD as u64 * 4;
+        let mut bounds = [known(head), known(head + 4)];
+        gpu::sync_threads();
+        let mut stage = turn;
+        if stage >= count {
+            return;
+        }
+        let words_from = |first: u64, step: u32| {
+            let mut words: Held = [0; HELD];
+            unroll!(i < HELD, {
+                words[i] = global::load_b32(word_at(first, i), step + (i as u32) < end);
+            });
+            words
+        };
+        let values = p.values + base as u64 * 2;
+        // Behind the last word it is the strip's first value that is read, and left alone.
+        let values_of = |words: &Held, there: bool| {
+            let mut found: Held = [0; HELD];
+            unroll!(i < HELD, {
+                let at = values + strip_value(words[i]) as u64 * 2;
+                found[i] = global::load_own_b16(at, there);
+            });
+            found
+        };
+        unroll!(i < HELD, {
+            words[i] = if (i as u32) < end { words[i] } else { 0 };
+        });
+        let many = end > HELD as u32 && end <= MOST_AHEAD && lane == 0;
+        if many {
+            // Bursts wait for L2 then, and no longer for memory.
+            bulk::prefetch_line(own, end * 4 * STRIP_STEP);
+        }
+        grid::wait_dependency();
+        if many {
+            let ends = [values, values + slots as u64 * 2 + 15].map(|at| at & !15);
+            bulk::prefetch_line(ends[0], (ends[1] - ends[0]) as u32);
+        }
+        let mut laid = values_of(&words, end > 0);
+        let mut ahead = own + burst;
+        let mut later = words_from(ahead, HELD as u32);
+        let mut step = 0;
+        // In a register: computed again it would be asked for at each step.
+        let arena = warp::shuffle::<32>(copy::arena(), 0, u32::MAX);
+        let full =
+            |slot: u32| arena + (DenseTile::<GROUPS, CHUNKS, CUT>::BARRIERS as u32) + slot * 8;
+        let open = |(slot, parity): (u32, u32), stage: u32| {
+            let stages = DenseTile::<GROUPS, CHUNKS, CUT>::STAGES as u32;
+            barrier::wait(full(slot + stages), parity);
+            if strip == 0 && stage >= stages && warp::elected() {
+                Self::copy(at, from + stage, slot);
+            }
+            let bytes = (Self::STRIP * PANEL_BYTES) as u32;
+            let to = arena + slot * DenseTile::<GROUPS, CHUNKS, CUT>::STAGE as u32 + strip * bytes;
+            Self::clear(to);
+            to
+        };
+        let close = |ring: (u32, u32)| {
+            warp::sync_lanes(u32::MAX);
+            if lane == 0 {
+                barrier::arrive(full(ring.0));
+            }
+            let next = DenseTile::<GROUPS, CHUNKS, CUT>::next;
+            if Self::TURNS == 2 {
+                next(next(ring))
+            } else {
+                next(ring)
+            }
+        };
+        // Free at first.
+        let mut ring = (stage, 1);
+        let mut to = open(ring, stage);
+        while step < end {
+            warp::stay_rolled();
+            let next = values_of(&later, true);
+            ahead += burst;
+            let last = words_from(ahead, step + 2 * HELD as u32);
+            unroll!(i < HELD, {
+                let now = step + i as u32;
+                if now < end {
+                    while now == bounds[0] {
+                        warp::stay_rolled();
+                        ring = close(ring);
+                        stage += turns;
+                        to = open(ring, stage);
+                        head += 4;
+                        bounds = [bounds[1], known(head + 4)];
+                    }
+                    copy::store_shared_b16(to + strip_place(words[i]) * 2, laid[i]);
+                }
+            });
+            (words, laid, later) = (later, next, last);
+            step += HELD as u32;
+        }
+        // Behind the last entry.
+        loop {
+            warp::stay_rolled();
+            ring = close(ring);
+            stage += turns;
+            if stage >= count {
+                break;
+            }
+            open(ring, stage);
+        }
+    }
+
+    /// Makes this warp's part of a stage, at `to`, zero.
+    #[inline(always)]
+    fn clear(to: u32) {
+        unroll!(i < Self::STRIP * PANEL_BYTES / 512, {
+            copy::store_shared_v4(to + i as u32 * 512 + gpu::thread() % 32 * 16, [0; 4]);
+        });
+        warp::sync_lanes(u32::MAX);
+    }
+}
