@@ -189,7 +189,7 @@ pub(crate) struct Strips {
     room: u32,
 }
 
-/// Bytes of lists beside six for each slot, where rows are uneven and lists stay empty.
+/// Lists take so many times six bytes a slot at the most, and so many bytes more: of uneven rows most stay empty.
 const UNEVEN: (usize, usize) = (4, 16 << 20);
 
 impl Strips {
