@@ -13,6 +13,9 @@ const HELD: usize = 8;
 /// with it.
 const MOST_AHEAD: u32 = 64;
 
+/// Number of the barrier of all threads: stores take those from 1 on.
+const MADE: u32 = 8;
+
 /// A word or a value of each.
 type Held = [u32; HELD];
 
@@ -41,7 +44,7 @@ impl<W: WalkInfo, E: DenseElem, const GROUPS: usize, const CHUNKS: usize, const 
             if CHUNKS == 4 && GROUPS == 1 {
                 barrier::registers_up::<232>();
             }
-            gpu::sync_threads();
+            Self::sync();
             let acc = DenseTile::<GROUPS, CHUNKS, CUT>::multiply::<E, true>(&p.product);
             // Without a stage nothing was waited for.
             grid::wait_dependency();
@@ -51,6 +54,13 @@ impl<W: WalkInfo, E: DenseElem, const GROUPS: usize, const CHUNKS: usize, const 
 }
 
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> FilledTile<GROUPS, CHUNKS, CUT> {
+    /// Waits until the barriers are made. All threads, from where their roles are: those that lay have asked for their words
+    /// by then.
+    #[inline(always)]
+    fn sync() {
+        barrier::sync_named(MADE, <Self as Tile>::THREADS);
+    }
+
     /// The first warp makes the barriers, and starts the copies of B of as many stages as fit.
     #[inline(always)]
     fn begin(p: &DenseParams, at: u64) {
@@ -108,7 +118,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> FilledTile<GROU
         let [base, slots, end] = [known(head), known(head + 4), known(head + 8)];
         head += STRIP_HEAD as u64 * 4;
         let mut bounds = [known(head), known(head + 4)];
-        gpu::sync_threads();
+        Self::sync();
         let mut stage = turn;
         if stage >= count {
             return;
