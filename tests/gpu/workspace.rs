@@ -1,5 +1,6 @@
 //! What plans hold on the device beside the operands: lists and partial sums are at most 2 % of A and 16 MB, forms that
-//! are made of A at most 1.1 times A, those that hold its values and lists of equal length four times A; a dense form its elements and half of A.
+//! are made of A at most 1.1 times A, those that hold its values and lists of equal length four times A; a dense form its
+//! elements and half of A.
 
 use crate::support::gpu;
 use crate::support::rows::force;

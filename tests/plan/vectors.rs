@@ -21,7 +21,11 @@ fn shared_columns_decide_for_vectors() {
     let band = first(generate::banded(1 << 17, 27).unwrap(), 128);
     assert_eq!(walk(&band), WalkKind::Vector, "{band}");
     let uniform = generate::uniform(4096, 4096, 0.02, 1).unwrap();
-    assert_ne!(walk(&first(uniform, 256)), WalkKind::Vector);
+    let uniform = first(uniform, 256);
+    assert_eq!(walk(&uniform), WalkKind::Filled, "{uniform}");
+    let gathers = candidates(&uniform).into_iter();
+    let gather = gathers.map(|c| c.walk).find(|w| *w != WalkKind::Filled);
+    assert_eq!(gather, Some(WalkKind::Csr), "{uniform}");
     let long = generate::uniform_rows(16, 1 << 14, 1 << 13, 1).unwrap();
     assert!(
         first(long, 64)

@@ -23,14 +23,18 @@ pub(crate) struct DenseCsr {
     strips: Strips,
 }
 
+/// Warps that take turns at the stages of a strip.
+pub(super) fn turns(row: &Row) -> u32 {
+    // A warp multiplies 16 rows; the others lay.
+    (row.threads / 32 - row.block.0 / 16) * row.items / row.block.0
+}
+
 /// Rows of a strip and strips of a tile, and how so many stages are dealt to the warps of a strip.
 fn deal(row: &Row, stages: u32) -> ([u32; 2], StripDeal) {
-    // A warp multiplies 16 rows.
-    let fillers = row.threads / 32 - row.block.0 / 16;
     let deal = StripDeal {
         stages,
         parts: row.parts,
-        turns: fillers * row.items / row.block.0,
+        turns: turns(row),
     };
     ([row.items, row.block.0 / row.items], deal)
 }

@@ -5,6 +5,7 @@ use einsparse_kernels::abi::{PANEL_BYTES, STRIP_STEP};
 use einsparse_kernels::table::Row;
 
 use crate::cost::{Cost, LAUNCH_US, Machine, Work};
+use crate::families::gemm::dense_csr::turns;
 
 /// What a thread block takes beside its stages, in microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -17,13 +18,14 @@ struct Ends {
     join: [f64; 2],
 }
 
-/// Where A is copied, and where warps lay its entries: fitted to eight kernels on 51 DLMC matrices and on large ones, and
-/// less by what other kernels' predictions leave out.
+/// Where A is copied.
 const COPIED: Ends = Ends {
     first: 1.9,
     send: 0.3,
     join: [0.3, 0.1],
 };
+/// Where warps lay its entries: fitted to eight kernels on DLMC and on large matrices, and less by what other kernels'
+/// predictions leave out.
 const LAID: Ends = Ends {
     first: 1.8,
     send: 0.04,
@@ -69,7 +71,7 @@ const LAY_BYTES: f64 = 3.1;
 /// The same with A of entries, which warps lay into the stages.
 pub(super) fn predict_filled(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let Work { m, k, n, .. } = *work;
-    let (rows, strip) = (f64::from(row.block.0), f64::from(row.items));
+    let strip = f64::from(row.items);
     let stages = (k as f64 / f64::from(row.block.1)).ceil();
     let strips = (m as f64 / strip).ceil();
     // The last step of a stage is half full.
@@ -88,8 +90,8 @@ pub(super) fn predict_filled(row: &Row, work: &Work, machine: &Machine) -> Cost 
         followed: false,
     };
     let (open, step) = LAY_CLOCKS;
-    let lays = f64::from(row.threads / 32 - row.block.0 / 16) * strip / rows;
-    let passes = ((stages / f64::from(row.parts)).ceil() / lays).ceil();
+    let turns = f64::from(turns(row));
+    let passes = ((stages / f64::from(row.parts)).ceil() / turns).ceil();
     let clock = machine.issue / 4.0 / f64::from(machine.multiprocessors);
     // A cluster is done when its fullest strip is.
     let lay_us = passes * (open + step * steps_of(fullest)) / clock * 1e6;
