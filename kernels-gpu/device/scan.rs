@@ -1,4 +1,4 @@
-//! Sums over the threads of a thread block.
+//! Sums over the threads of a thread block, and over the lanes of a warp.
 
 use super::gpu;
 use super::ptx::{copy, warp};
@@ -29,16 +29,21 @@ pub fn leave_last(value: u32) -> u32 {
     own
 }
 
+/// Sum of the values of this lane and those in front. Every lane of the warp must call it together.
+#[inline(always)]
+pub fn inclusive(value: u32) -> u32 {
+    let mut sum = value;
+    unroll!(i < 5, {
+        let before = warp::shuffle_up(sum, 1 << i);
+        sum += if lane() >= 1 << i { before } else { 0 };
+    });
+    sum
+}
+
 /// Sum of the values of the threads in front of this one, and of all. Every thread must call it.
 #[inline(always)]
 pub fn scan(value: u32) -> (u32, u32) {
-    let mut inclusive = value;
-    let mut step = 1;
-    while step < 32 {
-        let before = warp::shuffle::<32>(inclusive, lane().wrapping_sub(step) & 31, ALL_LANES);
-        inclusive += if lane() >= step { before } else { 0 };
-        step *= 2;
-    }
+    let inclusive = inclusive(value);
     let own = leave_last(inclusive);
     let (mut before, mut all) = (inclusive - value, 0);
     unroll!(w < 8, {

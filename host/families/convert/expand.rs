@@ -254,8 +254,8 @@ impl Strips {
             return Ok(Err(over(what, bytes)));
         }
         let own = Strips {
-            // Who reads ahead reads a few words behind the last, and the first steps of a list whatever it has.
-            heads: device.zeros(heads + 4 * STRIP_STEP as usize)?,
+            heads: device.zeros(heads.max(4))?,
+            // Who reads ahead reads the first steps of a list whatever it has.
             words: device.zeros(words + 8 * 4 * STRIP_STEP as usize)?,
             room,
         };

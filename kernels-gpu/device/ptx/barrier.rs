@@ -57,6 +57,9 @@ pub fn wait(barrier: u32, parity: u32) {
 instructions! {
     /// Barrier number `id` over `threads` threads.
     pub sync_named(id: u32, threads: u32): "bar.sync {id}, {threads};", in(reg32 id threads);
+    /// The same where warps come from different places of the code, as those of different roles do: compute-sanitizer
+    /// wants it said.
+    pub sync_apart(id: u32, threads: u32): "barrier.sync {id}, {threads};", in(reg32 id threads);
     /// Counts this thread in at barrier number `id` over `threads` threads, and goes on.
     pub arrive_named(id: u32, threads: u32): "bar.arrive {id}, {threads};", in(reg32 id threads);
 }

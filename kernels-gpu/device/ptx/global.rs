@@ -92,6 +92,18 @@ load_four! {
     load_v4_fresh = "ld.global.cg.v4.u32" (nostack);
 }
 
+/// As [`load_v2`] where `ok`; else what was there. In a branch of its own a load would be copied where branches meet, and
+/// waited for there.
+#[inline(always)]
+pub fn reload_v2([mut a, mut b]: [u32; 2], addr: u64, ok: bool) -> [u32; 2] {
+    ptx!(
+        "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ld.global.nc.v2.u32 {{{a}, {b}}}, [{addr}]; }}",
+        a = inout(reg32) a, b = inout(reg32) b, addr = in(reg64) addr, ok = in(reg32) ok as u32,
+        options(pure, readonly, nostack)
+    );
+    [a, b]
+}
+
 macro_rules! load_row {
     ($($(#[$doc:meta])* $name:ident = $op:literal $at:literal, [$($word:ident $i:literal),+];)+) => {$(
         $(#[$doc])*

@@ -3,6 +3,7 @@
 
 use crate::abi::{STRIP_HEAD, STRIP_SLOTS, STRIP_STEP, strip_word};
 use crate::device::prelude::*;
+use crate::device::scan::inclusive;
 use crate::families::convert::abi::*;
 
 /// First entry of a row from column `column` on.
@@ -144,21 +145,6 @@ fn write<E: ElemInfo>(p: &ExpandParams) {
     }
 }
 
-/// Sum of the values of this lane and those in front of it.
-#[inline(always)]
-fn sum_ahead(value: u32) -> u32 {
-    let mut sum = value;
-    unroll!(i < 5, {
-        let other = warp::shuffle_up(sum, 1 << i);
-        sum += if gpu::thread() % 32 >= 1 << i {
-            other
-        } else {
-            0
-        };
-    });
-    sum
-}
-
 /// The rows of a strip, one a lane.
 #[derive(Clone, Copy)]
 struct Strip {
@@ -182,12 +168,13 @@ impl Strip {
         let first = global::load_b32(starts, there);
         let end = global::load_b32(starts + p.deal.stages as u64 * 4, there);
         let last = warp::greatest(if end > first { end } else { 0 });
+        // Rows without entries say nothing; where all are, the strip has none.
         let first = warp::least(if end > first { first } else { last });
         Strip {
             number,
             starts,
             there,
-            slots: [if first < last { first } else { last }, last],
+            slots: [first, last],
         }
     }
 
@@ -197,7 +184,7 @@ impl Strip {
         let at = self.starts + stage as u64 * 4;
         let first = global::load_b32(at, self.there);
         let end = global::load_b32(at + 4, self.there);
-        [sum_ahead(end - first), end]
+        [inclusive(end - first), end]
     }
 
     /// Writes a stage's steps from address `to` on, of which each lane takes an entry.

@@ -136,9 +136,10 @@ impl<
                 // Nothing is ahead of the last row: its span is empty, and nothing is fetched.
                 len = ahead[1];
                 run = Run::new::<W>(ahead[0], len);
-                ahead = span(row + 2, left > 2);
+                ahead = [0; 2];
                 at = 0;
             }
+            ahead = global::reload_v2(ahead, p.spans + (row + 2) as u64 * 8, done && left > 2);
             next = run.fetch::<W, E, UNROLL>(p, at);
             Self::burst::<W, E>(p, &batch, own, from, column, &mut acc);
             if done {

@@ -101,6 +101,8 @@ fn dense_csr_rows_of_uneven_matrices() {
     lens[33] = 900;
     let patterns = [
         spread(&[2; 40], 4700),
+        // Entries behind the stages that a warp knows the ends of at once, whatever parts k has.
+        spread(&[40; 40], 16_000),
         spread(&[3, 5, 7, 0, 0, 11, 1, 40, 2, 64], 2400),
         spread(&lens, 900),
     ];

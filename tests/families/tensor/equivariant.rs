@@ -225,7 +225,8 @@ fn messages_and_gradients() {
         false => &[32, 1, 64, 45, 96, 128, 160, 4, 36],
     };
     suite::<f32>(&ctx, [9, 11], 70, widths);
-    suite::<f32>(&ctx, [1, 1], 20, &[64]);
+    // A row of more entries than a warp knows at once.
+    suite::<f32>(&ctx, [1, 1], 71, &[64, 32, 96, 160]);
     // Rows of the output that L2 does not hold: a launch for 32 channels or for 64.
     for receivers in [32_000, 15_000] {
         let graph = Graph::new(&mut Rng(5), [receivers, 3], 40, true);

@@ -24,12 +24,12 @@ const COPIED: Ends = Ends {
     send: 0.3,
     join: [0.3, 0.1],
 };
-/// Where warps lay its entries: fitted to eight kernels on DLMC and on large matrices, and less by what other kernels'
-/// predictions leave out.
+/// Where warps lay its entries: fitted to eight kernels on DLMC and on large matrices. `first` is a microsecond less than
+/// found, which is what other kernels' predictions leave out.
 const LAID: Ends = Ends {
-    first: 1.8,
-    send: 0.04,
-    join: [0.6, 0.26],
+    first: 2.6,
+    send: 0.1,
+    join: [0.5, 0.3],
 };
 /// Fewer columns than this take longer than the sum below says, not explained: 8192 x 2048 times 8 columns 27.6 us, 2.3
 /// times it.
@@ -62,11 +62,11 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
 }
 
 /// Clocks of a warp that lays entries: for a stage, and for a step of its list.
-const LAY_CLOCKS: (f64, f64) = (325.0, 135.0);
+const LAY_CLOCKS: (f64, f64) = (500.0, 95.0);
 /// What two thread blocks of a multiprocessor take longer to lay than one.
-const LAY_SHARED: f64 = 0.38;
+const LAY_SHARED: f64 = 0.4;
 /// What its few loads in flight cost beside bytes at HBM's rate.
-const LAY_BYTES: f64 = 3.1;
+const LAY_BYTES: f64 = 1.9;
 
 /// The same with A of entries, which warps lay into the stages.
 pub(super) fn predict_filled(row: &Row, work: &Work, machine: &Machine) -> Cost {
@@ -95,7 +95,12 @@ pub(super) fn predict_filled(row: &Row, work: &Work, machine: &Machine) -> Cost 
     let clock = machine.issue / 4.0 / f64::from(machine.multiprocessors);
     // A cluster is done when its fullest strip is.
     let lay_us = passes * (open + step * steps_of(fullest)) / clock * 1e6;
-    of_parts(row, [m, k, n], rates, (LAID, lay_us), machine)
+    let a = A {
+        ends: LAID,
+        lay_us,
+        copied: 0.0,
+    };
+    of_parts(row, [m, k, n], rates, a, machine)
 }
 
 /// What the bytes of a product take.
@@ -110,10 +115,24 @@ pub(crate) struct Rates {
 
 /// The tiles of a product of `[m, k, n]`.
 pub(crate) fn of_tiles(row: &Row, extents: [usize; 3], rates: Rates, machine: &Machine) -> Cost {
-    of_parts(row, extents, rates, (COPIED, 0.0), machine)
+    let a = A {
+        ends: COPIED,
+        lay_us: 0.0,
+        copied: f64::from(row.block.0),
+    };
+    of_parts(row, extents, rates, a, machine)
 }
 
-/// The same where a thread block takes `lay_us` to lay its stages.
+/// How A gets into the stages.
+struct A {
+    ends: Ends,
+    /// What a thread block takes to lay its entries, in microseconds.
+    lay_us: f64,
+    /// Rows that are copied instead.
+    copied: f64,
+}
+
+/// The tiles of a product of `[m, k, n]`, with an A that gets there in one way or the other.
 fn of_parts(
     row: &Row,
     [m, k, n]: [usize; 3],
@@ -122,7 +141,7 @@ fn of_parts(
         l2,
         followed,
     }: Rates,
-    (ends, lay_us): (Ends, f64),
+    a: A,
     machine: &Machine,
 ) -> Cost {
     let (rows, columns) = (f64::from(row.block.0), f64::from(row.columns));
@@ -139,22 +158,22 @@ fn of_parts(
     let turns = if followed { 1.0 } else { turns };
     let speed = machine.l2 / Machine::H200.l2;
     let sms = f64::from(machine.multiprocessors);
-    let stage_bytes = (rows + columns) * PANEL_BYTES as f64;
+    let stage_bytes = (a.copied + columns) * PANEL_BYTES as f64;
     let rate = machine.wgmma * if row.dtype.bytes() == 4 { 0.5 } else { 1.0 };
     let gather_us = load * stages * stage_bytes / (l2 * machine.l2 / sms) * 1e6;
     let compute_us = load * stages * 2.0 * rows * columns * depth / (rate / sms) * 1e6;
     let area = rows * columns / 4096.0;
     let join_us = if row.parts > 1 {
-        ends.join[0] + ends.join[1] * area
+        a.ends.join[0] + a.ends.join[1] * area
     } else {
         0.0
     };
-    let ends_us = ends.first * turns + ends.send * area * load + join_us;
+    let ends_us = a.ends.first * turns + a.ends.send * area * load + join_us;
     let latency_us = ends_us / speed;
     // Those of one multiprocessor are laid at the same time.
     let blocks = f64::from(row.min_blocks);
     let shared = 1.0 + LAY_SHARED * (load.min(blocks) - 1.0);
-    let lay_us = lay_us * (load / blocks * shared).max(1.0);
+    let lay_us = a.lay_us * (load / blocks * shared).max(1.0);
     let cubes = [hbm_us, gather_us, compute_us, lay_us].map(|t| t.powi(3));
     let mut us = LAUNCH_US + latency_us + cubes.iter().sum::<f64>().cbrt();
     if n < FEW_COLUMNS {

@@ -29,6 +29,10 @@ const ROW_ISSUES: f64 = 6.0;
 /// How often the sectors of A are read for each column tile: bursts are shorter than sectors, and their lines do not
 /// stay.
 const ENTRY_READS: f64 = 6.0;
+/// A longest row of so many times the mean tells of a graph whose columns are met as unevenly: L2 then holds those that are
+/// met most, and gives `hit^UNEVEN` of the rows of B where it would give `hit` of even ones.
+const SKEWED: f64 = 16.0;
+const UNEVEN: f64 = 0.25;
 /// What a narrower piece than a line costs L2, for each line over the piece.
 const NARROW: f64 = 0.29;
 /// What rows that share B on a multiprocessor save.
@@ -103,7 +107,10 @@ pub(super) fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost 
 fn gather_rate(row: &Row, work: &Work, machine: &Machine) -> f64 {
     let width = work.n.min(row.columns as usize) as f64 * row.dtype.bytes() as f64;
     // A part of L2 serves B; A and C stream through the rest.
-    let hit = (0.6 * machine.l2_bytes as f64 / (work.k as f64 * width).max(1.0)).min(1.0);
+    let even = (0.6 * machine.l2_bytes as f64 / (work.k as f64 * width).max(1.0)).min(1.0);
+    let mean = work.entries as f64 / work.m.max(1) as f64;
+    let skewed = work.longest as f64 > SKEWED * mean.max(1.0);
+    let hit = if skewed { even.powf(UNEVEN) } else { even };
     let pieces = (128.0 / width.max(1.0)).clamp(1.0, 4.0);
     let tiles = work.n.div_ceil(row.columns as usize).max(1) as f64;
     let density = work.entries as f64 / (work.m as f64 * work.k as f64).max(1.0);

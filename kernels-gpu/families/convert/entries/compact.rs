@@ -3,7 +3,7 @@
 //! keeps of a segment it lays into shared memory first, so that whole lines are written.
 
 use super::turns::{in_front, start_of, take};
-use super::{ALL_LANES, element, lane, magnitude, word};
+use super::{ALL_LANES, element, inclusive, lane, magnitude, word};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
@@ -202,13 +202,7 @@ fn above<E: Elem, const V: usize>(raw: &Raw, floor: u64) -> u32 {
 /// Sum of the lanes in front, and of all.
 #[inline(always)]
 fn warp_scan(value: u32) -> (u32, u32) {
-    let mut inclusive = value;
-    let mut step = 1;
-    while step < 32 {
-        let before = warp::shuffle_up(inclusive, step);
-        inclusive += if lane() >= step { before } else { 0 };
-        step *= 2;
-    }
+    let inclusive = inclusive(value);
     (
         inclusive - value,
         warp::shuffle::<32>(inclusive, 31, ALL_LANES),

@@ -13,7 +13,7 @@ mod top;
 mod turns;
 
 use crate::device::prelude::*;
-use crate::device::scan::{ALL_LANES, WARPS, lane, leave_last, scan, word};
+use crate::device::scan::{ALL_LANES, WARPS, inclusive, lane, leave_last, scan, word};
 use crate::families::convert::abi::*;
 
 /// Shared memory behind that of [`scan`].

@@ -58,7 +58,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> FilledTile<GROU
     /// by then.
     #[inline(always)]
     fn sync() {
-        barrier::sync_named(MADE, <Self as Tile>::THREADS);
+        barrier::sync_apart(MADE, <Self as Tile>::THREADS);
     }
 
     /// The first warp makes the barriers, and starts the copies of B of as many stages as fit.
@@ -107,22 +107,33 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> FilledTile<GROU
         let own = p.words + (list * p.room as u64 * STRIP_STEP as u64 + lane as u64) * 4;
         let burst = (HELD * 4) as u64 * STRIP_STEP as u64;
         let word_at = |first: u64, i: usize| first + i as u64 * 4 * STRIP_STEP as u64;
-        let mut head = p.heads + list * deal.head() as u64 * 4;
+        let head = p.heads + list * deal.head() as u64 * 4;
+        let head_words = |from: u32| {
+            let there = from + lane < deal.head();
+            global::load_own_b32(head + (from + lane) as u64 * 4, there)
+        };
         // The plan's, which were there before the launch ahead. Nothing tells where they are, so they are asked for at once,
         // and in this order, which compilers would not keep of loads that know no other.
         let mut words: Held = [0; HELD];
         unroll!(i < HELD, {
             words[i] = global::load_own_b32(word_at(own, i), true)
         });
-        let known = |at: u64| global::load_own_b32(at, true);
-        let [base, slots, end] = [known(head), known(head + 4), known(head + 8)];
-        head += STRIP_HEAD as u64 * 4;
-        let mut bounds = [known(head), known(head + 4)];
+        // A word of the head a lane: loads in the loop would be waited for together with those of values.
+        let mut known = head_words(0);
         Self::sync();
         let mut stage = turn;
         if stage >= count {
             return;
         }
+        let of_lane = |known: u32, at: u32| warp::shuffle::<32>(known, at % 32, u32::MAX);
+        let [base, slots, end] = [0, 1, 2].map(|at| of_lane(known, at));
+        // Behind the last entry no step is that of a stage's end.
+        let stop_of = |known: u32, at: u32| {
+            let stop = of_lane(known, at);
+            if stop == end { u32::MAX } else { stop }
+        };
+        let mut at_head = STRIP_HEAD;
+        let mut stop = stop_of(known, at_head);
         let words_from = |first: u64, step: u32| {
             let mut words: Held = [0; HELD];
             unroll!(i < HELD, {
@@ -135,7 +146,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> FilledTile<GROU
         let values_of = |words: &Held, there: bool| {
             let mut found: Held = [0; HELD];
             unroll!(i < HELD, {
-                let at = values + strip_value(words[i]) as u64 * 2;
+                let at = bits::at_row(values, strip_value(words[i]), 2);
                 found[i] = global::load_own_b16(at, there);
             });
             found
@@ -153,7 +164,16 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> FilledTile<GROU
             let ends = [values, values + slots as u64 * 2 + 15].map(|at| at & !15);
             bulk::prefetch_line(ends[0], (ends[1] - ends[0]) as u32);
         }
+        // Where a step's lane writes, told apart ahead: at the store it would be waited for.
+        let places_of = |words: &Held| {
+            let mut places: Held = [0; HELD];
+            unroll!(i < HELD, {
+                places[i] = warp::rematerialize(strip_place(words[i]) * 2);
+            });
+            places
+        };
         let mut laid = values_of(&words, end > 0);
+        let mut places = places_of(&words);
         let mut ahead = own + burst;
         let mut later = words_from(ahead, HELD as u32);
         let mut step = 0;
@@ -194,19 +214,23 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> FilledTile<GROU
             let last = words_from(ahead, step + 2 * HELD as u32);
             unroll!(i < HELD, {
                 let now = step + i as u32;
-                if now < end {
-                    while now == bounds[0] {
-                        warp::stay_rolled();
-                        ring = close(ring);
-                        stage += turns;
-                        to = open(ring, stage);
-                        head += 4;
-                        bounds = [bounds[1], known(head + 4)];
+                while now == stop {
+                    warp::stay_rolled();
+                    ring = close(ring);
+                    stage += turns;
+                    to = open(ring, stage);
+                    at_head += 1;
+                    if at_head.is_multiple_of(32) {
+                        // Each lane's own, to be waited for here: behind the branch it would be each time.
+                        known = warp::exchange(head_words(at_head), 0);
                     }
-                    copy::store_shared_b16(to + strip_place(words[i]) * 2, laid[i]);
+                    stop = stop_of(known, at_head);
+                }
+                if now < end {
+                    copy::store_shared_b16(to + places[i], laid[i]);
                 }
             });
-            (words, laid, later) = (later, next, last);
+            (places, laid, later) = (places_of(&later), next, last);
             step += HELD as u32;
         }
         // Behind the last entry.

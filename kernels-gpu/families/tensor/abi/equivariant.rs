@@ -11,7 +11,7 @@ pub const DEGREES: usize = 4;
 pub const EQUIVARIANT_WARPS: u32 = 4;
 /// Entries whose sums over channels wait in shared memory for those of the other warps, backward.
 pub const EQUIVARIANT_BATCH: u32 = 8;
-/// Bytes of those sums of one entry and warp at the most.
+/// Bytes of those sums of one entry and warp at the most, of two batches.
 pub const EQUIVARIANT_SUMS: u32 = 128;
 /// The gradient of X is added to what stands there; likewise that of Y.
 pub const FLAG_ADD_DX: u32 = 2;

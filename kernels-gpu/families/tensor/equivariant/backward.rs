@@ -3,7 +3,7 @@
 
 use super::entries::Entries;
 use super::path::{each_path, gradients};
-use super::{COMPONENTS, Lane, Part, channel_of, each_component, entry, load, positions};
+use super::{COMPONENTS, Lane, Part, channel_of, each_component, load, positions};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -51,6 +51,7 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
             return;
         }
         let mut chunk = team.warp;
+        let mut batch = 0;
         while chunk - team.warp < chunks {
             warp::stay_rolled();
             let channel = chunk * 32 + gpu::thread() % 32;
@@ -60,7 +61,7 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
                 inside: channel < p.width,
             };
             let again = chunk >= warps || p.flags & FLAG_ADD_DY != 0;
-            Self::chunk::<E>(p, lane, team, again);
+            Self::chunk::<E>(p, lane, team, again, &mut batch);
             chunk += warps;
         }
     }
@@ -69,9 +70,10 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
 impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
     EquivariantBackward<LARGEST, ODD, BLOCKS>
 {
-    /// 32 channels of a row. `again`: the gradient of Y has sums of other channels.
+    /// 32 channels of a row. `again`: the gradient of Y has sums of other channels. `batch`: 0 or 1 by turns, for the
+    /// batches of sums.
     #[inline(always)]
-    fn chunk<E: Elem>(p: &EquivariantParams, lane: Lane, team: Team, again: bool) {
+    fn chunk<E: Elem>(p: &EquivariantParams, lane: Lane, team: Team, again: bool, batch: &mut u32) {
         let [first, end] = positions(p, lane.row);
         let mut x = [E::ZERO; COMPONENTS];
         let from = channel_of::<E>(p, 0, lane.row, lane.channel);
@@ -93,8 +95,7 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
             has && team.warps == 1 && p.dy != 0 && (gpu::thread() % 32).is_multiple_of(lanes);
         while entries.any() {
             warp::stay_rolled();
-            let at = entries.at;
-            let edge = entries.entry();
+            let edge = entries.entry(entries.at);
             let to_dy = p.dy + edge as u64 * p.item_bytes[5] + own_dy as u64;
             let before = load::<E>(to_dy, writes && again);
             let mut y = [E::ZERO; COMPONENTS];
@@ -146,7 +147,7 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
                 }
                 let sum = Self::over_channels::<E>(dy);
                 if team.warps > 1 {
-                    Self::deliver::<E>(p, team, [first, at, end], sum, again);
+                    Self::deliver::<E>(p, team, &entries, (sum, again), batch);
                 } else if writes {
                     E::store::<1>(to_dy, &[E::add(sum, before)]);
                 }
@@ -184,49 +185,53 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
     }
 
     /// Adds up the sums of an entry over the warps of its row, and writes them after [`EQUIVARIANT_BATCH`] entries, or
-    /// after the last. `first`, `at`, `end`: positions of the row, and of the entry.
+    /// after the last. While some warps add a batch up, others may leave the next one's sums.
     #[inline(always)]
     fn deliver<E: Elem>(
         p: &EquivariantParams,
         team: Team,
-        [first, at, end]: [u32; 3],
-        sum: E::Acc,
-        again: bool,
+        entries: &Entries<true, LARGEST, ODD>,
+        (sum, again): (E::Acc, bool),
+        batch: &mut u32,
     ) {
         let lane = gpu::thread() % 32;
         let threads = team.warps * 32;
         let count = Self::SUMMED;
         let row = count * E::ACC_BYTES;
+        const { assert!(2 * Self::SUMMED * E::ACC_BYTES <= EQUIVARIANT_SUMS) };
         let sums = copy::arena() + Self::BEFORE_SUMS;
-        let arena = sums + team.number * team.warps * EQUIVARIANT_BATCH * row;
+        let arena = sums + (team.number * 2 + *batch) * team.warps * EQUIVARIANT_BATCH * row;
         let place = |slot: u32, warp: u32, component: u32| {
             arena + (slot * team.warps + warp) * row + component * E::ACC_BYTES
         };
-        let slot = (at - first) % EQUIVARIANT_BATCH;
+        let slot = entries.slot_of(EQUIVARIANT_BATCH);
         E::store_shared(place(slot, team.warp, lane / (32 / count)), sum);
-        if slot + 1 < EQUIVARIANT_BATCH && at + 1 < end {
+        if slot + 1 < EQUIVARIANT_BATCH && !entries.is_last() {
             return;
         }
         barrier::sync_named(1 + team.number, threads);
-        let mut own = team.warp * 32 + lane;
-        while own < (slot + 1) * count {
+        *batch ^= 1;
+        let mut first = team.warp * 32;
+        while first < (slot + 1) * count {
             warp::stay_rolled();
+            let own = first + lane;
             let (of, component) = (own / count, own % count);
+            let edge = entries.entry(entries.at - slot + of);
+            let (bytes, ok) = place_of_dy::<E>(p, component);
+            let ok = ok && of <= slot;
+            let to = p.dy + edge as u64 * p.item_bytes[5] + bytes as u64;
+            let before = load::<E>(to, ok && again);
             let mut total = E::load_shared(place(of, 0, component));
             let mut warp = 1;
             while warp < team.warps {
                 total = E::add(total, E::load_shared(place(of, warp, component)));
                 warp += 1;
             }
-            let [edge, _] = entry(p, at - slot + of, true);
-            let (bytes, ok) = place_of_dy::<E>(p, component);
-            let to = p.dy + edge as u64 * p.item_bytes[5] + bytes as u64;
             if ok {
-                E::store::<1>(to, &[E::add(total, load::<E>(to, again))]);
+                E::store::<1>(to, &[E::add(total, before)]);
             }
-            own += threads;
+            first += threads;
         }
-        barrier::sync_named(1 + team.number, threads);
     }
 }
 

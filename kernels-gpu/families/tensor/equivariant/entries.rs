@@ -5,18 +5,22 @@ use super::{COMPONENTS, Part, channel_of, entry, has_degree};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
-/// Positions whose entries a warp knows at the most: those that it holds, and two more.
-const MOST_KNOWN: usize = 6;
+/// Positions whose entries a warp knows at once, one a lane. A load for each entry would be waited for at each.
+const KNOWN: u32 = 32;
+const _: () = assert!(KNOWN.is_multiple_of(EQUIVARIANT_BATCH));
 
 /// The entries of a row that a warp holds or has asked for. Their items are those of X; backward those of the
 /// output's gradient.
 #[derive(Clone, Copy)]
 pub struct Entries<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> {
-    /// Positions of the row: the one at hand, and the end.
+    /// Positions of the row: the first, the one at hand, and the end.
+    first: u32,
     pub at: u32,
     end: u32,
-    /// The entry at each position from `at` on, and the other end of its edge: up to the one behind the next to ask for.
-    known: [[u32; 2]; MOST_KNOWN],
+    /// This lane's of the positions among which the next to ask for is: its entry, and the other end of that edge.
+    known: [u32; 2],
+    /// Its entry of those among which the one at hand is.
+    at_hand: u32,
     /// Where the entry at hand lies.
     slot: u32,
     /// This warp's slots.
@@ -70,10 +74,13 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
             }
         });
         let slots = copy::arena() + Self::ROWS.table_bytes() + warp * Self::ROWS.warp_bytes();
+        let known = entry(p, at + lane, at + lane < end);
         let mut new = Entries {
+            first: at,
             at,
             end,
-            known: [[0; 2]; MOST_KNOWN],
+            known,
+            at_hand: known[0],
             slot: slots,
             slots,
             channel,
@@ -84,21 +91,15 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
         let mut asked = 0;
         while asked < Self::ROWS.entries as u32 {
             warp::stay_rolled();
-            let there = at + asked < end;
-            let ids = entry(p, at + asked, there);
+            let ids = new.ids(asked);
             unroll!(part < 4, {
                 if part < Self::ROWS.parts {
-                    new.ask::<E>(p, part, ids, there);
+                    new.ask::<E>(p, part, ids, at + asked < end);
                 }
             });
             new.turn_slot();
             asked += 1;
         }
-        unroll!(i < MOST_KNOWN, {
-            if i < Self::ROWS.entries + 2 {
-                new.known[i] = new.id(p, i);
-            }
-        });
         new
     }
 
@@ -108,20 +109,46 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
         self.at < self.end
     }
 
+    /// Whether the entry at hand is the row's last.
+    #[inline(always)]
+    pub fn is_last(&self) -> bool {
+        self.at + 1 == self.end
+    }
+
     /// Goes to the next entry.
     #[inline(always)]
     pub fn turn(&mut self, p: &EquivariantParams) {
         self.at += 1;
         self.turn_slot();
-        unroll!(i < MOST_KNOWN - 1, { self.known[i] = self.known[i + 1] });
-        let last = Self::ROWS.entries + 1;
-        self.known[last] = self.id(p, last);
+        if (self.at - self.first).is_multiple_of(KNOWN) {
+            self.at_hand = self.known[0];
+        }
+        let next = self.at + Self::ROWS.entries as u32;
+        if (next - self.first).is_multiple_of(KNOWN) {
+            let own = next + gpu::thread() % 32;
+            // Exchanged with itself, a word is waited for here, and not at each entry.
+            self.known = entry(p, own, own < self.end).map(|id| warp::exchange(id, 0));
+        }
     }
 
-    /// The entry at hand.
+    /// The number of the entry at hand in its batch of so many.
     #[inline(always)]
-    pub fn entry(&self) -> u32 {
-        self.known[0][0]
+    pub fn slot_of(&self, batch: u32) -> u32 {
+        (self.at - self.first) % batch
+    }
+
+    /// The entry at a position in the same [`EQUIVARIANT_BATCH`] as the one at hand. Every lane of the warp must call it
+    /// together.
+    #[inline(always)]
+    pub fn entry(&self, position: u32) -> u32 {
+        warp::shuffle::<32>(self.at_hand, (position - self.first) % KNOWN, u32::MAX)
+    }
+
+    /// The entry at a position among the known, and the other end of its edge.
+    #[inline(always)]
+    fn ids(&self, behind_first: u32) -> [u32; 2] {
+        self.known
+            .map(|known| warp::shuffle::<32>(known, behind_first % KNOWN, u32::MAX))
     }
 
     #[inline(always)]
@@ -132,13 +159,6 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
                 self.slot = self.slots;
             }
         }
-    }
-
-    /// The entry `ahead` of the one at hand, and the other end of its edge.
-    #[inline(always)]
-    fn id(&self, p: &EquivariantParams, ahead: usize) -> [u32; 2] {
-        let at = self.at + ahead as u32;
-        entry(p, at, at < self.end)
     }
 
     /// Waits for a part of the entry at hand.
@@ -160,9 +180,8 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
     #[inline(always)]
     pub fn replace<E: Elem>(&self, p: &EquivariantParams, part: usize) {
         warp::sync_lanes(u32::MAX);
-        let ahead = Self::ROWS.entries;
-        let there = self.at + (ahead as u32) < self.end;
-        self.ask::<E>(p, part, self.known[ahead], there);
+        let next = self.at + Self::ROWS.entries as u32;
+        self.ask::<E>(p, part, self.ids(next - self.first), next < self.end);
     }
 
     /// Asks for a part of an entry, if it is there.
