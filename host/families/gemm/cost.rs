@@ -79,7 +79,10 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let strips = (work.m as f64 / 128.0).ceil();
     let slices = work.k as f64 * union(128.0);
     let bytes = strips * tiles * (slices * columns + 128.0 * density * work.k as f64) * element;
-    let gather_us = bytes / machine.l2 * 1e6;
+    // Where all is stored, slices follow each other as whole tiles do.
+    let lists = work.index_slots > 0;
+    let l2 = if lists { 1.0 } else { dense::TILES_L2 };
+    let gather_us = bytes / (l2 * machine.l2) * 1e6;
     let speed = machine.l2 / Machine::H200.l2;
     let stage_us = if row.order & IN_REGISTERS != 0 {
         STAGE_REGISTERS_US + STAGE_FRAGMENTS_US * density
@@ -101,7 +104,7 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let turns = if turns < 3.0 { turns.ceil() } else { turns };
     let strips_us = turns.max(1.0) * strip_us;
     let cost = sum(work, machine, row.dtype, [gather_us, strips_us, START_US]);
-    let lists_us = if work.index_slots == 0 { LISTS_US } else { 0.0 };
+    let lists_us = if lists { 0.0 } else { LISTS_US };
     Cost {
         us: cost.us + lists_us,
         ..cost

@@ -36,7 +36,7 @@ const LAID: Ends = Ends {
 const FEW_COLUMNS: usize = 32;
 const FEW: f64 = 2.0;
 /// What copies of whole tiles reach beside the gathers that L2's rate is counted in.
-const TILES_L2: f64 = 1.5;
+pub(super) const TILES_L2: f64 = 1.5;
 
 /// Multiprocessors that clusters of so many find room on: they keep to a part of the GPU, the ends of which are left
 /// over.

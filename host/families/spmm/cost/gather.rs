@@ -32,7 +32,7 @@ const ENTRY_READS: f64 = 6.0;
 /// A longest row of so many times the mean tells of a graph whose columns are met as unevenly: L2 then holds those that are
 /// met most, and gives `hit^UNEVEN` of the rows of B where it would give `hit` of even ones.
 const SKEWED: f64 = 16.0;
-const UNEVEN: f64 = 0.25;
+const UNEVEN: f64 = 0.15;
 /// What a narrower piece than a line costs L2, for each line over the piece.
 const NARROW: f64 = 0.29;
 /// What rows that share B on a multiprocessor save.
