@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use einsparse_kernels::families::{
     DEGREES, EQUIVARIANT_WARPS, EdgeRows, EquivariantParams, FLAG_ADD_DX, FLAG_ADD_DY,
-    FLAG_WHOLE_PIECES, MOST_EDGE_ROWS, MOST_PATHS, NO_ROW, Paths, equivariant_step,
+    FLAG_EVEN_GRADIENTS, FLAG_WHOLE_PIECES, MOST_EDGE_ROWS, MOST_PATHS, NO_ROW, Paths,
+    equivariant_step, equivariant_warps,
 };
 use einsparse_kernels::table::{Row, rows_of};
 
@@ -151,6 +152,19 @@ impl Group {
 struct Step {
     group: Group,
     kernels: [Kernel<EquivariantParams>; 2],
+    /// Backward with two channels a lane.
+    pairs: Option<Kernel<EquivariantParams>>,
+}
+
+impl Step {
+    /// The kernel of the gradients of so many channels, and how many a lane has: two where warps have them. `whole`: see
+    /// [`FLAG_WHOLE_PIECES`].
+    fn backward(&self, whole: bool, width: usize) -> (&Kernel<EquivariantParams>, u32) {
+        match &self.pairs {
+            Some(kernel) if whole && width > 32 => (kernel, 2),
+            _ => (&self.kernels[1], 1),
+        }
+    }
 }
 
 /// Kernels with the lists of a graph on the device.
@@ -175,8 +189,8 @@ fn strip(rows: usize, l2: u64) -> usize {
     }
 }
 
-fn row_for(group: &Group, backward: bool, dtype: Dtype) -> Option<&'static Row> {
-    let step = equivariant_step(backward, group.largest() as u32, group.odd);
+fn row_for(group: &Group, (backward, channels): (bool, u32), dtype: Dtype) -> Option<&'static Row> {
+    let step = equivariant_step(backward, group.largest() as u32, group.odd, channels);
     rows_of::<EquivariantParams>().find(|row| (row.step, row.dtype) == (step, dtype))
 }
 
@@ -195,7 +209,8 @@ impl EquivariantLaunch {
         }
         let mut steps = Vec::new();
         for group in Group::all(&shape.paths) {
-            let [forward, backward] = [false, true].map(|way| row_for(&group, way, dtype));
+            let [forward, backward, pairs] =
+                [(false, 1), (true, 1), (true, 2)].map(|kind| row_for(&group, kind, dtype));
             let (Some(forward), Some(backward)) = (forward, backward) else {
                 return Ok(None);
             };
@@ -207,7 +222,12 @@ impl EquivariantLaunch {
                 Kernel::load(device, forward)?,
                 Kernel::load(device, backward)?,
             ];
-            steps.push(Step { group, kernels });
+            let pairs = pairs.map(|row| Kernel::load(device, row)).transpose()?;
+            steps.push(Step {
+                group,
+                kernels,
+                pairs,
+            });
         }
         let whole =
             |of: usize| matches!(&steps[..], [one] if one.group.covered(of) == shape.rows[of]);
@@ -232,19 +252,28 @@ impl EquivariantLaunch {
         &self.device
     }
 
-    /// Names of the first kernels, forward and backward.
+    /// Names of the first kernels, forward and backward, for whole pieces of all channels.
     pub(crate) fn variants(&self) -> [&'static str; 2] {
-        let first = |way: usize| {
-            self.steps
-                .first()
-                .map_or("", |step| step.kernels[way].row().name)
-        };
-        [first(0), first(1)]
+        let names = self.steps.first().map(|step| {
+            let (backward, _) = step.backward(true, self.shape.width);
+            [step.kernels[0].row().name, backward.row().name]
+        });
+        names.unwrap_or_default()
     }
 
     /// Device bytes beside the operands.
     pub(crate) fn bytes(&self) -> usize {
         self.sides.iter().flatten().map(Side::bytes).sum()
+    }
+
+    /// Whether all rows of channels begin and end at multiples of so many bytes. So do those of strips, of 32 channels.
+    fn aligned<const N: usize>(&self, operands: [(u64, usize); N], bytes: usize) -> bool {
+        let element = self.steps[0].kernels[0].row().dtype.bytes();
+        let multiple = |all: usize| all.is_multiple_of(bytes);
+        multiple(self.shape.width * element)
+            && operands.into_iter().all(|(address, leading)| {
+                address.is_multiple_of(bytes as u64) && multiple(leading.saturating_mul(element))
+            })
     }
 
     /// The first channel of each launch, and how many it has.
@@ -345,19 +374,19 @@ impl EquivariantLaunch {
                 bytes("bytes of an item of dW", row_w, dw)?,
             ];
         }
-        let copied = [[x, out][way], w];
-        let mut lengths = copied.iter().flat_map(|&of| [at(of), row(of) as u64]);
-        if lengths.all(|bytes| bytes % 16 == 0) && (width * element).is_multiple_of(16) {
+        if self.aligned([[x, out][way], w], 16) {
             p.flags |= FLAG_WHOLE_PIECES;
         }
-        Self::place_rows(&mut p, group, way);
+        if self.aligned([dx, dw], 2 * element) {
+            p.flags |= FLAG_EVEN_GRADIENTS;
+        }
         Ok(p)
     }
 
-    /// Says where the rows of an edge that are copied lie in their items.
-    fn place_rows(p: &mut EquivariantParams, group: &Group, way: usize) {
+    /// Says where the rows of an edge that are copied lie in their items, for a kernel with so many channels a lane.
+    fn place_rows(p: &mut EquivariantParams, group: &Group, way: usize, channels: u32) {
         let all = Paths::of(group.largest(), group.odd);
-        let rows = EdgeRows::of(way == 1, group.largest(), group.odd);
+        let rows = EdgeRows::of(way == 1, group.largest(), group.odd, channels);
         if way == 0 {
             for l in (0..DEGREES).filter(|l| p.degrees >> l & 1 != 0) {
                 for m in 0..2 * l + 1 {
@@ -387,7 +416,8 @@ impl EquivariantLaunch {
                 let warps = self.shape.items[0].saturating_mul(strip[1].div_ceil(32));
                 let blocks = warps.div_ceil(EQUIVARIANT_WARPS as usize);
                 let grid = [within("thread blocks", blocks, MAX_GRID_X)?, 1, 1];
-                let params = self.params(&step.group, 0, raw, strip)?;
+                let mut params = self.params(&step.group, 0, raw, strip)?;
+                Self::place_rows(&mut params, &step.group, 0, 1);
                 queue.launch(&step.kernels[0], Grid::of(grid), &params)?;
             }
         }
@@ -417,14 +447,18 @@ impl EquivariantLaunch {
         }
         for strip in self.strips(1) {
             for step in &self.steps {
-                let team = strip[1].div_ceil(32).clamp(1, EQUIVARIANT_WARPS as usize);
-                let blocks = self.shape.items[1].div_ceil(EQUIVARIANT_WARPS as usize / team);
-                let grid = [within("thread blocks", blocks, MAX_GRID_X)?, 1, 1];
                 let mut params = self.params(&step.group, 1, raw, strip)?;
+                let (kernel, channels) =
+                    step.backward(params.flags & FLAG_WHOLE_PIECES != 0, strip[1]);
+                Self::place_rows(&mut params, &step.group, 1, channels);
+                let warps = equivariant_warps(channels) as usize;
+                let team = strip[1].div_ceil(32 * channels as usize).clamp(1, warps);
+                let blocks = self.shape.items[1].div_ceil(warps / team);
+                let grid = [within("thread blocks", blocks, MAX_GRID_X)?, 1, 1];
                 params.flags |= if self.added[0] { FLAG_ADD_DX } else { 0 };
                 let added = self.added[1] || strip[0] > 0;
                 params.flags |= if added { FLAG_ADD_DY } else { 0 };
-                queue.launch(&step.kernels[1], Grid::of(grid), &params)?;
+                queue.launch(kernel, Grid::of(grid), &params)?;
             }
         }
         Ok(())

@@ -152,10 +152,12 @@ macro_rules! rows_tensor {
                     equivariant_forward_f32_l2: Direct, F32, EquivariantForward<2, false, 4>;
                     equivariant_forward_f32_l3: Direct, F32, EquivariantForward<3, false, 3>;
                     equivariant_forward_f32_odd: Direct, F32, EquivariantForward<3, true, 3>;
-                    equivariant_backward_f32_l1: Direct, F32, EquivariantBackward<1, false, 4>;
-                    equivariant_backward_f32_l2: Direct, F32, EquivariantBackward<2, false, 3>;
-                    equivariant_backward_f32_l3: Direct, F32, EquivariantBackward<3, false, 3>;
-                    equivariant_backward_f32_odd: Direct, F32, EquivariantBackward<3, true, 3>;
+                    equivariant_backward_f32_l1: Direct, F32, EquivariantBackward<1, false, 5, 1>;
+                    equivariant_backward_f32_l2: Direct, F32, EquivariantBackward<2, false, 4, 1>;
+                    equivariant_backward_f32_l3: Direct, F32, EquivariantBackward<3, false, 3, 1>;
+                    equivariant_backward_f32_l1_c2: Direct, F32, EquivariantBackward<1, false, 8, 2>;
+                    equivariant_backward_f32_l2_c2: Direct, F32, EquivariantBackward<2, false, 6, 2>;
+                    equivariant_backward_f32_odd: Direct, F32, EquivariantBackward<3, true, 3, 1>;
                 }
                 edge_geometry "edge_geometry" GeometryParams sm_80 Own {
                     edge_geometry_forward_f32: Direct, F32, GeometryForward;

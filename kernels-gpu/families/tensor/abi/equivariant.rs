@@ -19,6 +19,8 @@ pub const FLAG_ADD_DX: u32 = 2;
 pub const FLAG_ADD_DY: u32 = 4;
 /// Rows of channels begin and end at multiples of 16 bytes: they are copied by those.
 pub const FLAG_WHOLE_PIECES: u32 = 8;
+/// Channels of the gradients of X and W lie by twos at multiples of both: they are stored so.
+pub const FLAG_EVEN_GRADIENTS: u32 = 16;
 /// Rows of an entry in shared memory at the most.
 pub const MOST_EDGE_ROWS: usize = 132;
 /// In place of the bytes in front of a row that nobody reads.
@@ -77,32 +79,38 @@ impl Paths {
     }
 }
 
-/// Where the rows of 32 channels of an entry lie in shared memory. Those that are used together are a part: forward
+/// Where the rows of a warp's channels of an entry lie in shared memory. Those that are used together are a part: forward
 /// there is one, backward one for each degree of the output. A part has the rows of the gathered item (X, or the output's
-/// gradient), then those of W; both end at a multiple of four rows, which are copied at once where they begin at 16 bytes.
+/// gradient), then those of W; both end where a copy of 512 bytes does, which takes four rows of 32 channels, or two of 64.
 #[derive(Clone, Copy, Debug)]
 pub struct EdgeRows {
     /// Where both begin in each part, and the end.
     pub first: [[usize; 2]; DEGREES + 1],
     /// How many parts there are.
     pub parts: usize,
-    /// Entries that are there or under way.
+    /// Entries that are there or under way. With one, the parts of the next follow as those of this one are used.
     pub entries: usize,
+    /// Channels of a lane: 1 or 2.
+    pub channels: u32,
 }
 
 impl EdgeRows {
     /// Those of a kernel.
-    pub const fn of(backward: bool, largest: usize, odd: bool) -> EdgeRows {
+    pub const fn of(backward: bool, largest: usize, odd: bool, channels: u32) -> EdgeRows {
         let paths = Paths::of(largest, odd);
         let mut rows = EdgeRows {
             first: [[0; 2]; DEGREES + 1],
             parts: 1,
             entries: match (backward, largest) {
-                (_, 1) => 4,
+                (false, 1) => 4,
+                (true, 1) => 3,
                 (true, 3) => 1,
+                (true, 2) if channels == 2 => 1,
                 _ => 2,
             },
+            channels,
         };
+        let copied = 4 / channels as usize;
         if backward {
             rows.parts = largest + 1 - odd as usize;
         }
@@ -118,8 +126,8 @@ impl EdgeRows {
                 of_w = paths.below(degree + 1) - paths.below(degree);
                 of_item = of_w * (2 * degree + 1);
             }
-            rows.first[part] = [end, end + of_item.next_multiple_of(4)];
-            end = rows.first[part][1] + of_w.next_multiple_of(4);
+            rows.first[part] = [end, end + of_item.next_multiple_of(copied)];
+            end = rows.first[part][1] + of_w.next_multiple_of(copied);
             part += 1;
         }
         rows.first[DEGREES] = [end, end];
@@ -136,23 +144,33 @@ impl EdgeRows {
         (self.count() as u32 * 4).next_multiple_of(EDGE_ROW_BYTES)
     }
 
-    /// Bytes of an entry: its rows, and its components of Y.
-    pub const fn entry_bytes(&self) -> u32 {
-        (self.count() as u32 + 1) * EDGE_ROW_BYTES
+    /// Bytes of a row.
+    pub const fn row_bytes(&self) -> u32 {
+        self.channels * EDGE_ROW_BYTES
     }
 
-    /// Bytes of a thread block's table and entries.
-    pub const fn shared_bytes(&self) -> u32 {
-        self.table_bytes() + EQUIVARIANT_WARPS * self.warp_bytes()
+    /// Bytes of an entry: its rows, and its components of Y.
+    pub const fn entry_bytes(&self) -> u32 {
+        self.count() as u32 * self.row_bytes() + EDGE_ROW_BYTES
     }
 
     /// Bytes of what a warp holds.
     pub const fn warp_bytes(&self) -> u32 {
         self.entries as u32 * self.entry_bytes()
     }
+
+    /// Bytes of a thread block's table and entries.
+    pub const fn shared_bytes(&self) -> u32 {
+        self.table_bytes() + equivariant_warps(self.channels) * self.warp_bytes()
+    }
 }
 
-/// Bytes of a row of an entry in shared memory: 32 channels.
+/// Warps of a thread block with so many channels a lane.
+pub const fn equivariant_warps(channels: u32) -> u32 {
+    EQUIVARIANT_WARPS / channels
+}
+
+/// Bytes of 32 channels of a row in shared memory.
 pub const EDGE_ROW_BYTES: u32 = 128;
 
 /// Parameters of the `equivariant` kernels. Forward, for each row r (a receiver) and its entries (edges) e:
@@ -205,34 +223,47 @@ pub struct EquivariantParams {
 
 const _: () = assert!(size_of::<EquivariantParams>() == 136 + 28 + 48 + 276 + 8 + 528);
 
-/// The step of a kernel: a direction, the largest degree, and whether degrees add up to odd numbers.
-pub const fn equivariant_step(backward: bool, largest: u32, odd: bool) -> u32 {
-    160 + backward as u32 * 8 + largest * 2 + odd as u32
+/// The step of a kernel: a direction, the largest degree, whether degrees add up to odd numbers, and channels of a lane.
+pub const fn equivariant_step(backward: bool, largest: u32, odd: bool, channels: u32) -> u32 {
+    160 + (channels - 1) * 16 + backward as u32 * 8 + largest * 2 + odd as u32
 }
 
 /// The product: a warp takes a row and 32 channels.
 #[derive(Clone, Copy, Debug)]
 pub struct EquivariantForward<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>;
 
-/// Its gradients: so many warps as there are chunks of 32 channels, up to [`EQUIVARIANT_WARPS`], take a row together.
+/// Its gradients: so many warps as there are chunks of 32 lanes' channels, up to [`equivariant_warps`], take a row
+/// together. A lane has one channel, or two neighbouring ones, which share what is of the entry alone.
 #[derive(Clone, Copy, Debug)]
-pub struct EquivariantBackward<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>;
+pub struct EquivariantBackward<
+    const LARGEST: u32,
+    const ODD: bool,
+    const BLOCKS: u32,
+    const CHANNELS: usize,
+>;
 
-macro_rules! tiles {
-    ($($name:ident $backward:literal $items:expr, $sums:expr;)+) => {$(
-        impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32> Tile for $name<LARGEST, ODD, BLOCKS> {
-            const THREADS: u32 = 32 * EQUIVARIANT_WARPS;
-            const MIN_BLOCKS: u32 = BLOCKS;
-            const COLUMNS: u32 = 32;
-            const ITEMS: u32 = $items;
-            const STEP: u32 = equivariant_step($backward, LARGEST, ODD);
-            const SHARED_BYTES: u32 = EdgeRows::of($backward, LARGEST as usize, ODD).shared_bytes() + EQUIVARIANT_WARPS * $sums;
-            const ACCESS: u32 = 1;
-        }
-    )+};
+impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32> Tile
+    for EquivariantForward<LARGEST, ODD, BLOCKS>
+{
+    const THREADS: u32 = 32 * EQUIVARIANT_WARPS;
+    const MIN_BLOCKS: u32 = BLOCKS;
+    const COLUMNS: u32 = 32;
+    const ITEMS: u32 = EQUIVARIANT_WARPS;
+    const STEP: u32 = equivariant_step(false, LARGEST, ODD, 1);
+    const SHARED_BYTES: u32 = EdgeRows::of(false, LARGEST as usize, ODD, 1).shared_bytes();
+    const ACCESS: u32 = 1;
 }
 
-tiles! {
-    EquivariantForward false EQUIVARIANT_WARPS, 0;
-    EquivariantBackward true 1, EQUIVARIANT_BATCH * EQUIVARIANT_SUMS;
+impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usize> Tile
+    for EquivariantBackward<LARGEST, ODD, BLOCKS, CHANNELS>
+{
+    const THREADS: u32 = 32 * equivariant_warps(CHANNELS as u32);
+    const MIN_BLOCKS: u32 = BLOCKS;
+    const COLUMNS: u32 = 32 * CHANNELS as u32;
+    const ITEMS: u32 = 1;
+    const STEP: u32 = equivariant_step(true, LARGEST, ODD, CHANNELS as u32);
+    const SHARED_BYTES: u32 = EdgeRows::of(true, LARGEST as usize, ODD, CHANNELS as u32)
+        .shared_bytes()
+        + equivariant_warps(CHANNELS as u32) * EQUIVARIANT_BATCH * EQUIVARIANT_SUMS;
+    const ACCESS: u32 = 1;
 }

@@ -7,14 +7,15 @@ use super::{COMPONENTS, Lane, Part, channel_of, each_component, load, positions}
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
-impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
-    EquivariantBackward<LARGEST, ODD, BLOCKS>
+impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usize>
+    EquivariantBackward<LARGEST, ODD, BLOCKS, CHANNELS>
 {
     const PATHS: Paths = Paths::of(LARGEST as usize, ODD);
     /// Components of Y, a power of two.
     const SUMMED: u32 = if LARGEST == 1 { 4 } else { 16 };
     /// Shared memory in front of sums over channels.
-    const BEFORE_SUMS: u32 = EdgeRows::of(true, LARGEST as usize, ODD).shared_bytes();
+    const BEFORE_SUMS: u32 =
+        EdgeRows::of(true, LARGEST as usize, ODD, CHANNELS as u32).shared_bytes();
 }
 
 /// The warps that share a row.
@@ -27,19 +28,22 @@ struct Team {
     number: u32,
 }
 
-impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
-    Kernel<W, E, EquivariantParams> for EquivariantBackward<LARGEST, ODD, BLOCKS>
+impl<
+    W: WalkInfo,
+    E: Elem,
+    const LARGEST: u32,
+    const ODD: bool,
+    const BLOCKS: u32,
+    const CHANNELS: usize,
+> Kernel<W, E, EquivariantParams> for EquivariantBackward<LARGEST, ODD, BLOCKS, CHANNELS>
 {
     #[inline(always)]
     unsafe fn run(p: &EquivariantParams, _: u64) {
-        Entries::<true, LARGEST, ODD>::prepare(p);
-        let chunks = p.width.div_ceil(32);
-        let warps = chunks.clamp(1, EQUIVARIANT_WARPS);
-        let teams = if warps < 3 {
-            EQUIVARIANT_WARPS / warps
-        } else {
-            1
-        };
+        Entries::<true, LARGEST, ODD, CHANNELS>::prepare(p);
+        let chunks = p.width.div_ceil(32 * CHANNELS as u32);
+        let all = equivariant_warps(CHANNELS as u32);
+        let warps = chunks.clamp(1, all);
+        let teams = if warps < 3 { all / warps } else { 1 };
         let warp = gpu::thread() / 32;
         let team = Team {
             warps,
@@ -54,7 +58,7 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
         let mut batch = 0;
         while chunk - team.warp < chunks {
             warp::stay_rolled();
-            let channel = chunk * 32 + gpu::thread() % 32;
+            let channel = (chunk * 32 + gpu::thread() % 32) * CHANNELS as u32;
             let lane = Lane {
                 row,
                 channel,
@@ -67,26 +71,35 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
     }
 }
 
-impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
-    EquivariantBackward<LARGEST, ODD, BLOCKS>
+impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usize>
+    EquivariantBackward<LARGEST, ODD, BLOCKS, CHANNELS>
 {
-    /// 32 channels of a row. `again`: the gradient of Y has sums of other channels. `batch`: 0 or 1 by turns, for the
+    /// A warp's channels of a row. `again`: the gradient of Y has sums of other channels. `batch`: 0 or 1 by turns, for the
     /// batches of sums.
     #[inline(always)]
     fn chunk<E: Elem>(p: &EquivariantParams, lane: Lane, team: Team, again: bool, batch: &mut u32) {
         let [first, end] = positions(p, lane.row);
-        let mut x = [E::ZERO; COMPONENTS];
+        let mut x = [[E::ZERO; COMPONENTS]; CHANNELS];
         let from = channel_of::<E>(p, 0, lane.row, lane.channel);
-        each_component::<LARGEST>(p, 0, from, |i, at| x[i] = load::<E>(at, lane.inside));
-        let mut dx = [E::ZERO; COMPONENTS];
+        let each = |c: usize| (c as u32 * E::BYTES) as u64;
+        each_component::<LARGEST>(p, 0, from, |i, at| {
+            unroll!(c < CHANNELS, {
+                x[c][i] = load::<E>(at + each(c), lane.inside)
+            });
+        });
+        let mut dx = [[E::ZERO; COMPONENTS]; CHANNELS];
         let to_dx = channel_of::<E>(p, 4, lane.row, lane.channel);
         if p.dx != 0 && p.flags & FLAG_ADD_DX != 0 {
-            each_component::<LARGEST>(p, 2, to_dx, |i, at| dx[i] = load::<E>(at, lane.inside));
+            each_component::<LARGEST>(p, 2, to_dx, |i, at| {
+                unroll!(c < CHANNELS, {
+                    dx[c][i] = load::<E>(at + each(c), lane.inside)
+                });
+            });
         }
-        let mut entries = Entries::<true, LARGEST, ODD>::new::<E>(
+        let mut entries = Entries::<true, LARGEST, ODD, CHANNELS>::new::<E>(
             p,
             [first, end],
-            lane.channel - gpu::thread() % 32,
+            lane.channel - gpu::thread() % 32 * CHANNELS as u32,
         );
         // A warp alone adds to what stands there, which is on its way while it multiplies.
         let lanes = 32 / Self::SUMMED;
@@ -101,7 +114,7 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
             let mut y = [E::ZERO; COMPONENTS];
             let mut dy = [E::ZERO; COMPONENTS];
             let to = channel_of::<E>(p, 6, edge, lane.channel);
-            let mut ahead = ([E::ZERO; 7], E::ZERO);
+            let mut ahead = ([[E::ZERO; 7]; CHANNELS], [E::ZERO; CHANNELS]);
             let wanted = p.dw != 0 && lane.inside;
             each_path!(A B C, {
                 if const { Self::PATHS.number([A, B, C]) < Self::PATHS.count } {
@@ -124,17 +137,20 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
                         ahead = entries.path::<E>(part, row + 1, const { 2 * C + 1 });
                     }
                     if p.wanted >> number & 1 != 0 {
-                        let [of_x, of_y] = gradients::<E, A, B, C>(&x, &y, &g);
-                        let mut dw = E::ZERO;
-                        unroll!(i < 2 * A + 1, {
-                            dw = E::fma(of_x[i], x[A * A + i], dw);
-                            dx[A * A + i] = E::fma(w, of_x[i], dx[A * A + i]);
+                        let mut wx = [[E::ZERO; 7]; CHANNELS];
+                        unroll!(c < CHANNELS, {
+                            unroll!(i < 2 * A + 1, { wx[c][i] = E::mul(w[c], x[c][A * A + i]) });
                         });
-                        unroll!(j < 2 * B + 1, {
-                            dy[B * B + j] = E::fma(w, of_y[j], dy[B * B + j]);
+                        let of_x = gradients::<E, A, B, C, CHANNELS>(&wx, &y, &g, &mut dy);
+                        let mut dw = [E::ZERO; CHANNELS];
+                        unroll!(c < CHANNELS, {
+                            unroll!(i < 2 * A + 1, {
+                                dw[c] = E::fma(of_x[c][i], x[c][A * A + i], dw[c]);
+                                dx[c][A * A + i] = E::fma(w[c], of_x[c][i], dx[c][A * A + i]);
+                            });
                         });
                         if wanted {
-                            E::store::<1>(to + p.paths[number][2] as u64, &[dw]);
+                            Self::store::<E>(p, to + p.paths[number][2] as u64, &dw);
                         }
                     }
                 }
@@ -155,7 +171,23 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
             entries.turn(p);
         }
         if p.dx != 0 && lane.inside {
-            each_component::<LARGEST>(p, 2, to_dx, |i, at| E::store::<1>(at, &[dx[i]]));
+            each_component::<LARGEST>(p, 2, to_dx, |i, at| {
+                let mut own = [E::ZERO; CHANNELS];
+                unroll!(c < CHANNELS, { own[c] = dx[c][i] });
+                Self::store::<E>(p, at, &own);
+            });
+        }
+    }
+
+    /// This lane's channels of a row of the gradient of X or W.
+    #[inline(always)]
+    fn store<E: Elem>(p: &EquivariantParams, at: u64, own: &[E::Acc; CHANNELS]) {
+        if CHANNELS == 1 || p.flags & FLAG_EVEN_GRADIENTS != 0 {
+            E::store::<CHANNELS>(at, own);
+        } else {
+            unroll!(c < CHANNELS, {
+                E::store::<1>(at + (c as u32 * E::BYTES) as u64, &[own[c]])
+            });
         }
     }
 
@@ -190,7 +222,7 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>
     fn deliver<E: Elem>(
         p: &EquivariantParams,
         team: Team,
-        entries: &Entries<true, LARGEST, ODD>,
+        entries: &Entries<true, LARGEST, ODD, CHANNELS>,
         (sum, again): (E::Acc, bool),
         batch: &mut u32,
     ) {

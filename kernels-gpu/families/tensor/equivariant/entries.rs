@@ -12,7 +12,8 @@ const _: () = assert!(KNOWN.is_multiple_of(EQUIVARIANT_BATCH));
 /// The entries of a row that a warp holds or has asked for. Their items are those of X; backward those of the
 /// output's gradient.
 #[derive(Clone, Copy)]
-pub struct Entries<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> {
+pub struct Entries<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: usize>
+{
     /// Positions of the row: the first, the one at hand, and the end.
     first: u32,
     pub at: u32,
@@ -33,8 +34,12 @@ pub struct Entries<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> {
     has_component: bool,
 }
 
-impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD, LARGEST, ODD> {
-    const ROWS: EdgeRows = EdgeRows::of(BACKWARD, LARGEST as usize, ODD);
+impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: usize>
+    Entries<BACKWARD, LARGEST, ODD, CHANNELS>
+{
+    const ROWS: EdgeRows = EdgeRows::of(BACKWARD, LARGEST as usize, ODD, CHANNELS as u32);
+    /// Bytes of a row in shared memory.
+    const ROW: u32 = Self::ROWS.row_bytes();
     /// Parts that are asked for behind the one that is waited for.
     const LATER: usize = Self::ROWS.entries * Self::ROWS.parts - 1;
 
@@ -63,7 +68,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
         let (lane, warp) = gpu::lane_and_warp();
         let channel = match p.flags & FLAG_WHOLE_PIECES {
             0 => first + lane,
-            _ => first + lane % 8 * 4,
+            _ => first + lane % (8 * CHANNELS as u32) * 4,
         };
         let (mut component, mut has_component) = (0, false);
         unroll!(l < 4, {
@@ -170,8 +175,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
             2 => copy::copy_wait::<2>(),
             3 => copy::copy_wait::<3>(),
             5 => copy::copy_wait::<5>(),
-            7 => copy::copy_wait::<7>(),
-            _ => const { assert!(matches!(Self::LATER, 1 | 2 | 3 | 5 | 7)) },
+            _ => const { assert!(matches!(Self::LATER, 1 | 2 | 3 | 5)) },
         }
         warp::sync_lanes(u32::MAX);
     }
@@ -202,7 +206,8 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
             self.ask_rows(p, w, [of_w, end]);
             if part == 0 && self.has_component {
                 let y = p.y + entry as u64 * p.item_bytes[1] + self.component as u64;
-                copy::copy_async_4(self.lane_of(Self::ROWS.count() as u32), y);
+                let to = self.slot + Self::ROWS.count() as u32 * Self::ROW + gpu::thread() % 32 * 4;
+                copy::copy_async_4(to, y);
             }
         }
         copy::copy_commit();
@@ -212,7 +217,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
     #[inline(always)]
     fn ask_rows(&self, p: &EquivariantParams, from: u64, [first, end]: [usize; 2]) {
         let lane = gpu::thread() % 32;
-        if p.flags & FLAG_WHOLE_PIECES == 0 {
+        if CHANNELS == 1 && p.flags & FLAG_WHOLE_PIECES == 0 {
             let mut row = first as u32;
             while row < end as u32 {
                 warp::stay_rolled();
@@ -227,32 +232,48 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
         }
         macro_rules! each {
             ($($piece:literal)*) => {$(
-                if first + 4 * $piece < end {
-                    let row = first + 4 * $piece;
-                    let at = copy::load_shared_b32(copy::arena() + (row as u32 + lane / 8) * 4);
-                    let to = self.slot + row as u32 * EDGE_ROW_BYTES + lane * 16;
+                if first + 4 / CHANNELS * $piece < end {
+                    let row = first + 4 / CHANNELS * $piece;
+                    let own = row as u32 + lane / (8 * CHANNELS as u32);
+                    let at = copy::load_shared_b32(copy::arena() + own * 4);
+                    let to = self.slot + row as u32 * Self::ROW + lane * 16;
                     let yes = self.inside && at != NO_ROW;
                     copy::copy_async_whole(to, from + at as u64, yes as u32);
                 }
             )*};
         }
-        each!(0 1 2 3 4 5 6 7 8 9 10);
+        each!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21);
     }
 
-    /// Where this lane's word of a row of the entry at hand lies.
+    /// Where this lane's channels of a row of the entry at hand lie.
     #[inline(always)]
     fn lane_of(&self, row: u32) -> u32 {
-        self.slot + row * EDGE_ROW_BYTES + gpu::thread() % 32 * 4
+        self.slot + row * Self::ROW + gpu::thread() % 32 * (Self::ROW / 32)
     }
 
-    /// This lane's channel of an item of X.
+    /// This lane's channels of a row.
     #[inline(always)]
-    pub fn x<E: Elem>(&self) -> Part<E> {
-        let mut x = [E::ZERO; COMPONENTS];
+    fn row<E: Elem>(&self, row: usize) -> [E::Acc; CHANNELS] {
+        let mut own = [E::ZERO; CHANNELS];
+        let at = self.lane_of(row as u32);
+        if CHANNELS == 1 {
+            own[0] = E::load_shared(at);
+        } else {
+            let [a, b] = copy::load_shared_v2(at);
+            unroll!(c < CHANNELS, { own[c] = E::get(&[a, b, 0, 0], c) });
+        }
+        own
+    }
+
+    /// This lane's channels of an item of X.
+    #[inline(always)]
+    pub fn x<E: Elem>(&self) -> [Part<E>; CHANNELS] {
+        let mut x = [[E::ZERO; COMPONENTS]; CHANNELS];
         macro_rules! each {
             ($($row:literal)*) => {$(
                 if $row < (LARGEST + 1) * (LARGEST + 1) {
-                    x[$row] = E::load_shared(self.lane_of($row));
+                    let own = self.row::<E>($row);
+                    unroll!(c < CHANNELS, { x[c][$row] = own[c] });
                 }
             )*};
         }
@@ -260,30 +281,36 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool> Entries<BACKWARD
         x
     }
 
-    /// This lane's channel of a path of a part: the gradient of the output's `count` components, and the weight.
+    /// This lane's channels of a path of a part: the gradient of the output's `count` components, and the weight.
     #[inline(always)]
-    pub fn path<E: Elem>(&self, part: usize, path: usize, count: usize) -> (Component<E>, E::Acc) {
-        let mut g = [E::ZERO; 7];
+    pub fn path<E: Elem>(
+        &self,
+        part: usize,
+        path: usize,
+        count: usize,
+    ) -> ([Component<E>; CHANNELS], [E::Acc; CHANNELS]) {
+        let mut g = [[E::ZERO; 7]; CHANNELS];
         let first = Self::ROWS.first[part][0] + path * count;
         unroll!(k < 7, {
             if k < count {
-                g[k] = E::load_shared(self.lane_of((first + k) as u32));
+                let own = self.row::<E>(first + k);
+                unroll!(c < CHANNELS, { g[c][k] = own[c] });
             }
         });
         (g, self.weight::<E>(part, path))
     }
 
-    /// This lane's channel of a row of W.
+    /// This lane's channels of a row of W.
     #[inline(always)]
-    pub fn weight<E: Elem>(&self, part: usize, row: usize) -> E::Acc {
-        E::load_shared(self.lane_of((Self::ROWS.first[part][1] + row) as u32))
+    pub fn weight<E: Elem>(&self, part: usize, row: usize) -> [E::Acc; CHANNELS] {
+        self.row::<E>(Self::ROWS.first[part][1] + row)
     }
 
     /// The components of Y.
     #[inline(always)]
     pub fn y<E: Elem>(&self) -> Part<E> {
         let mut y = [E::ZERO; COMPONENTS];
-        let from = self.slot + Self::ROWS.count() as u32 * EDGE_ROW_BYTES;
+        let from = self.slot + Self::ROWS.count() as u32 * Self::ROW;
         unroll!(piece < 4, {
             if ((piece * 4) as u32) < (LARGEST + 1) * (LARGEST + 1) {
                 let raw = copy::load_shared_v4(from + piece as u32 * 16);

@@ -17,7 +17,7 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
 {
     #[inline(always)]
     unsafe fn run(p: &EquivariantParams, _: u64) {
-        Entries::<false, LARGEST, ODD>::prepare(p);
+        Entries::<false, LARGEST, ODD, 1>::prepare(p);
         let warp = gpu::block_x() as u64 * EQUIVARIANT_WARPS as u64 + gpu::thread() as u64 / 32;
         let chunks = p.width.div_ceil(32) as u64;
         // Never zero, which only the host knows: device code may not panic.
@@ -33,19 +33,19 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
             inside: channel < p.width,
         };
         let mut entries =
-            Entries::<false, LARGEST, ODD>::new::<E>(p, positions(p, lane.row), first);
+            Entries::<false, LARGEST, ODD, 1>::new::<E>(p, positions(p, lane.row), first);
         let mut sums = [[E::ZERO; 7]; MOST_PATHS];
         while entries.any() {
             warp::stay_rolled();
             entries.wait();
-            let x = entries.x::<E>();
+            let [x] = entries.x::<E>();
             let y = entries.y::<E>();
-            let mut w = entries.weight::<E>(0, 0);
+            let [mut w] = entries.weight::<E>(0, 0);
             each_path!(A B C, {
                 if const { Self::PATHS.number([A, B, C]) < Self::PATHS.count } {
                     let number = const { Self::PATHS.number([A, B, C]) };
                     let weight = w;
-                    w = entries.weight::<E>(0, (number + 1).min(Self::PATHS.count - 1));
+                    [w] = entries.weight::<E>(0, (number + 1).min(Self::PATHS.count - 1));
                     if p.wanted >> number & 1 != 0 {
                         let m = product::<E, A, B, C>(&x, &y);
                         unroll!(k < 2 * C + 1, {

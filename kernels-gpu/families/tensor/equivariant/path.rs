@@ -70,29 +70,35 @@ pub fn product<E: Elem, const A: usize, const B: usize, const C: usize>(
     sums
 }
 
-/// `C[i,j,k] y[j] g[k]` for every i, `C[i,j,k] x[i] g[k]` for every j.
+/// `C[i,j,k] y[j] g[k]` for every i and channel; `C[i,j,k] w x[i] g[k]`, of which `wx` is the first part, is added to `dy`
+/// over the channels.
 #[inline(always)]
-pub fn gradients<E: Elem, const A: usize, const B: usize, const C: usize>(
-    x: &Part<E>,
+pub fn gradients<E: Elem, const A: usize, const B: usize, const C: usize, const CHANNELS: usize>(
+    wx: &[Component<E>; CHANNELS],
     y: &Part<E>,
-    g: &Component<E>,
-) -> [Component<E>; 2] {
-    let mut of_x = [E::ZERO; 7];
-    let mut of_y = [E::ZERO; 7];
+    g: &[Component<E>; CHANNELS],
+    dy: &mut Part<E>,
+) -> [Component<E>; CHANNELS] {
+    let mut of_x = [[E::ZERO; 7]; CHANNELS];
     let mut t = E::ZERO;
     let mut s = E::ZERO;
     each_coupling!(Path<A, B, C>, c, {
         let [i, j, k] = c.at;
         if c.ends[0] {
-            s = E::mul(x[A * A + i], g[k]);
+            s = E::mul(wx[0][i], g[0][k]);
+            if CHANNELS == 2 {
+                s = E::fma(wx[CHANNELS - 1][i], g[CHANNELS - 1][k], s);
+            }
         }
         t = times::<E>(c.value, y[B * B + j], t, c.ends[0]);
-        of_y[j] = E::fma(E::scalar(c.value), s, of_y[j]);
+        dy[B * B + j] = E::fma(E::scalar(c.value), s, dy[B * B + j]);
         if c.ends[1] {
-            of_x[i] = E::fma(t, g[k], of_x[i]);
+            unroll!(n < CHANNELS, {
+                of_x[n][i] = E::fma(t, g[n][k], of_x[n][i]);
+            });
         }
     });
-    [of_x, of_y]
+    of_x
 }
 
 /// A coefficient times a component, added to the sum unless it is the first.
