@@ -241,7 +241,12 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
         if slot + 1 < EQUIVARIANT_BATCH && !entries.is_last() {
             return;
         }
-        barrier::sync_named(1 + team.number, threads);
+        // Numbers that the compiler knows: an SM has 64 barriers, of which a thread block otherwise takes 16.
+        if CHANNELS == 2 || team.number == 0 {
+            barrier::sync_named(1, threads);
+        } else {
+            barrier::sync_named(2, threads);
+        }
         *batch ^= 1;
         let mut first = team.warp * 32;
         while first < (slot + 1) * count {
