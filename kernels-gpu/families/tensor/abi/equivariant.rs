@@ -7,7 +7,7 @@ use crate::abi::Tile;
 pub const MOST_PATHS: usize = 23;
 /// Degrees of an operand: 0 to 3.
 pub const DEGREES: usize = 4;
-/// Warps of a thread block.
+/// Warps of a thread block with one channel a lane.
 pub const EQUIVARIANT_WARPS: u32 = 4;
 /// Entries whose sums over channels wait in shared memory for those of the other warps, backward.
 pub const EQUIVARIANT_BATCH: u32 = 8;
@@ -88,7 +88,7 @@ pub struct EdgeRows {
     pub first: [[usize; 2]; DEGREES + 1],
     /// How many parts there are.
     pub parts: usize,
-    /// Entries that are there or under way. With one, the parts of the next follow as those of this one are used.
+    /// Entries that are there or under way. As parts of one are used, those of the entry that takes its place follow.
     pub entries: usize,
     /// Channels of a lane: 1 or 2.
     pub channels: u32,

@@ -1,6 +1,6 @@
 //! Channel-wise tensor products, `Out[r,k,u] = C[i,j,k] X[o,i,u] Y[e,j] W[e,path,u]` summed over the entries e of a row,
 //! and their gradients. The coefficients are constants: a path is straight code, in which a lane has one channel of an
-//! item in registers. Rows of channels come by asynchronous copies, entries ahead of their products.
+//! item in registers, or two. Rows of channels come by asynchronous copies, entries ahead of their products.
 
 mod backward;
 mod entries;
@@ -16,7 +16,7 @@ pub const COMPONENTS: usize = 16;
 /// One channel of an operand's components.
 pub type Part<E> = [<E as Elem>::Acc; COMPONENTS];
 
-/// Where this lane works: a row, and a channel of it.
+/// Where this lane works: a row, and the first of its channels.
 #[derive(Clone, Copy)]
 pub struct Lane {
     pub row: u32,

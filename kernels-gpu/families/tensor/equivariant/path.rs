@@ -70,8 +70,8 @@ pub fn product<E: Elem, const A: usize, const B: usize, const C: usize>(
     sums
 }
 
-/// `C[i,j,k] y[j] g[k]` for every i and channel; `C[i,j,k] w x[i] g[k]`, of which `wx` is the first part, is added to `dy`
-/// over the channels.
+/// `C[i,j,k] y[j] g[k]` for every i and channel; `C[i,j,k] w x[i] g[k]`, where `wx` is `w x[i]`, is added to `dy` over the
+/// channels.
 #[inline(always)]
 pub fn gradients<E: Elem, const A: usize, const B: usize, const C: usize, const CHANNELS: usize>(
     wx: &[Component<E>; CHANNELS],
