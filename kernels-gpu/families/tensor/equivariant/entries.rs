@@ -242,7 +242,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
                 }
             )*};
         }
-        each!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21);
+        each!(0 1 2 3 4 5 6 7 8 9 10);
     }
 
     /// Where this lane's channels of a row of the entry at hand lie.
