@@ -57,13 +57,13 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
             Made::new(device, [Some(row), any], Arc::clone(&found))
         }));
     }
-    if offers.is_empty() {
+    let refused = not_here(dtype, question.machine);
+    if offers.is_empty() && refused.is_empty() {
         return refuse(format!(
             "has no kernel for {}",
             question.types.operands.name()
         ));
     }
-    let refused = not_here(dtype, question.machine);
     Ok(Answer { offers, refused })
 }
 
@@ -223,5 +223,42 @@ impl fmt::Display for Made {
             "{}: zeros = {:?}, {} rows multiplied for {} terms, {} threads, {} bytes of shared memory",
             row.name, row.zeros, multiplied, pairs, row.threads, row.shared_bytes
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::registry::Dtype;
+
+    /// GPUs of compute capability 8.6 and 8.9 run what is compiled for 8.0, with 99 of its 163 KiB.
+    #[test]
+    fn kernels_over_the_shared_memory_of_a_gpu_are_refused_with_both_numbers() {
+        let large = Machine::scaled(84, 1_700_000, 0.9e12, 6 << 20);
+        let small = large.with_shared_bytes(99 << 10);
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+            let rows = |machine: &Machine| conv_rows(dtype, machine, None).collect::<Vec<_>>();
+            let left = rows(&small);
+            assert!(!left.is_empty() && left.iter().all(|row| row.shared_bytes <= 99 << 10));
+            let over: Vec<_> = rows(&large)
+                .into_iter()
+                .filter(|row| !left.contains(row))
+                .collect();
+            assert!(!over.is_empty(), "{}", dtype.name());
+            let refused = not_here(dtype, &small);
+            for row in over {
+                let own = refused
+                    .iter()
+                    .find(|refusal| refusal.name == row.name)
+                    .unwrap();
+                let both = [row.shared_bytes, 101_376].map(|bytes| format!("{bytes}"));
+                assert!(
+                    both.iter().all(|bytes| own.reason.contains(bytes)),
+                    "{}",
+                    own.reason
+                );
+            }
+        }
     }
 }
