@@ -14,7 +14,7 @@ mod operands;
 mod order;
 mod panel;
 mod rows;
-pub(crate) mod shared;
+mod shared;
 mod spmm;
 
 use einsparse_formats::{Accumulator, Element};
@@ -184,7 +184,8 @@ fn store<A: Sum + Element>(
         let sink = Shared::new(&mut sums);
         Nest::new(&bound, &values(e)?)?.run(&|at, step, sums| {
             let all = sums.iter().enumerate();
-            all.for_each(|(i, &sum)| sink.update(at + i * step, |_| sum));
+            // SAFETY: the nest gives each element of the output to one unit of work, and each unit to one thread.
+            all.for_each(|(i, &sum)| unsafe { sink.update(at + i * step, |_| sum) });
         });
         epilogue.store(&sums, e.mode, out);
         return Ok(());
@@ -198,10 +199,12 @@ fn store<A: Sum + Element>(
     let sink = Shared::new(out.values);
     nest.run(&|at, step, sums| {
         for (i, &sum) in sums.iter().enumerate() {
-            sink.update(at + i * step, |old: A| match e.mode {
+            let new = |old: A| match e.mode {
                 Mode::Assign => sum,
                 Mode::Accumulate => old + sum,
-            });
+            };
+            // SAFETY: as above; rows of an output do not overlap.
+            unsafe { sink.update(at + i * step, new) };
         }
     });
     Ok(())
