@@ -7,7 +7,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::convert::row_tasks;
-use crate::{CsrPattern, FormatError, check};
+use crate::{CsrPattern, FormatError, Pattern, allocate, check};
 
 /// The sizes that are worth a look: squares, then oblongs. Rows x columns.
 pub const BLOCKS: [(usize, usize); 10] = [
@@ -154,6 +154,11 @@ pub fn block_fills(
     let strips = row_tasks(csr.rows().div_ceil(height), |s| {
         csr.offsets()[row(s)] as usize
     });
+    let held = allocate::bytes_of(&csr.arrays()) + 8 * csr.nnz() as u64;
+    for width in &widths {
+        let (count, each) = (csr.cols().div_ceil(width.columns as usize), 4 * width.sizes.len());
+        allocate::extent("block columns", count as u128, each, held)?;
+    }
     let none = || (vec![0u64; blocks.len()], None);
     let step = |(mut counts, scratch): (Vec<u64>, Option<Marks>), strips: &Range<usize>| {
         let mut scratch = match scratch {

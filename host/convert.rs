@@ -8,6 +8,7 @@ use einsparse_formats::convert::{
 };
 use einsparse_formats::stats::RowStats;
 use einsparse_formats::{
+    allocate,
     AnyPattern, AnySparse, BlockCooPattern, BlockGroupCooPattern, BsrPattern, Format, FormatError,
     SharedPattern,
 };
@@ -195,18 +196,18 @@ impl Blocks {
             ..raw
         };
         self.write(&raw, queue)?;
-        let mut slot_columns = vec![0u32; slots];
+        let mut slot_columns = allocate::zeroed("columns", slots)?;
         device.read(&columns, &mut slot_columns)?;
         let pattern = self.pattern(format, starts, slot_columns)?;
         let device = Arc::clone(device);
-        Ok(SparseTensor::made(
+        SparseTensor::made(
             pattern,
             DeviceArrays {
                 columns,
                 values,
                 device,
             },
-        ))
+        )
     }
 
     /// First group of each block row and the number of groups, of the best size if none is given.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::parallel;
-use crate::{Csr, CsrPattern, Element, FormatError, Sparse, check};
+use crate::{Csr, CsrPattern, Element, FormatError, Sparse, allocate, check};
 
 /// Tasks for each thread: enough to even out rows of unequal cost, few enough that per-task scratch is cheap.
 const PER_THREAD: usize = 8;
@@ -114,7 +114,7 @@ pub(super) unsafe fn csr_of_entries<T: Element, E: Iterator<Item = (u32, T)>>(
     (rows, cols): (usize, usize),
     entries: impl Fn(usize) -> E + Sync,
 ) -> Result<Csr<T>, FormatError> {
-    let counts = parallel::collect(rows, 64, &|row| entries(row).count());
+    let counts = allocate::each("counts of rows", rows, &|row| entries(row).count())?;
     let offsets = prefix_sum("entries", counts.into_iter())?;
     // SAFETY: the caller's promise.
     unsafe {

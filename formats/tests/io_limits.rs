@@ -170,7 +170,8 @@ fn rows_without_entries_take_no_memory() {
     let read = from_file::<f64>("rows.mtx", text.into()).unwrap();
     assert_eq!(read.shape(), [u32::MAX as usize, 3]);
     let error = within(text.len(), 0, || read.to_csr()).unwrap_err();
-    let numbers = "bytes of row offsets is 17179869184, over the limit of 64000064";
+    let numbers = "arrays for 4294967295 rows take 17179869180 bytes, over the limit of 64000256 for a tensor of 16 bytes; \
+                   `allocate::set_limits` or `--memory` raises it";
     assert_eq!(error.to_string(), numbers);
     assert_eq!(
         within(text.len(), 0, || read.into_csr()).unwrap_err(),

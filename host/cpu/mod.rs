@@ -17,7 +17,7 @@ mod rows;
 mod shared;
 mod spmm;
 
-use einsparse_formats::{Accumulator, Element};
+use einsparse_formats::{Accumulator, Element, allocate};
 
 pub(crate) use bind::check_slots;
 pub(crate) use epilogue::{activate, gelu};
@@ -139,8 +139,8 @@ fn sum_in<A: Sum + Element>(
         }
         Err(values) => values,
     };
-    let mut wide = match e.mode {
-        Mode::Assign => vec![<A as Accumulator>::ZERO; values.len()],
+    let mut wide: Vec<A> = match e.mode {
+        Mode::Assign => allocate::zeroed("sums of the output", values.len())?,
         Mode::Accumulate => values.view().widen().into_owned(),
     };
     let (rows, width, pitch) = lines(&shape, &strides);
@@ -180,7 +180,7 @@ fn store<A: Sum + Element>(
         let strides = operands::row_major(&out.shape);
         let bound = bind::bind(e, operands, &owners, &out.shape, &strides)?;
         let size = operands::volume(out.shape.iter().copied());
-        let mut sums = vec![<A as Accumulator>::ZERO; size];
+        let mut sums = allocate::zeroed("sums of the output", size)?;
         let sink = Shared::new(&mut sums);
         Nest::new(&bound, &values(e)?)?.run(&|at, step, sums| {
             let all = sums.iter().enumerate();

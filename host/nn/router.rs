@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
-use crate::error::{Elsewhere, Error, Result, check_shape};
+use crate::error::{Elsewhere, Error, Result, check_shape, elements};
 use crate::families::discover::RouterLaunch;
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -73,6 +73,7 @@ impl<T: Scalar> Router<T> {
                 format!("are {top_k} of each token among {experts} experts"),
             ));
         }
+        elements("logits", &[tokens, experts])?;
         let launch = context.on_gpu(|device| {
             let extents = [tokens, experts, top_k];
             RouterLaunch::new(device, T::DTYPE, extents, normalized)

@@ -364,5 +364,5 @@ fn turn(
             )?)
         }
     };
-    Ok(((pattern, ordered), Runs::of_offsets(&turned)))
+    Ok(((pattern, ordered), Runs::of_offsets(&turned)?))
 }
