@@ -71,12 +71,7 @@ fn within(
 ///
 /// # Errors
 /// [`FormatError::Limit`] with the count, the bytes and the limit.
-pub fn extent(
-    what: &'static str,
-    count: u128,
-    each: usize,
-    held: u64,
-) -> Result<(), FormatError> {
+pub fn extent(what: &'static str, count: u128, each: usize, held: u64) -> Result<(), FormatError> {
     within(what, count, each, held, limits().of(held))
 }
 
@@ -99,7 +94,10 @@ fn none<T>(what: &'static str, len: usize) -> FormatError {
 ///
 /// # Errors
 /// [`FormatError::Memory`] if there is no memory.
-pub fn zeroed<T: bytemuck::Zeroable>(what: &'static str, len: usize) -> Result<Vec<T>, FormatError> {
+pub fn zeroed<T: bytemuck::Zeroable>(
+    what: &'static str,
+    len: usize,
+) -> Result<Vec<T>, FormatError> {
     bytemuck::allocation::try_zeroed_vec(len).map_err(|()| none::<T>(what, len))
 }
 
@@ -165,7 +163,12 @@ mod tests {
         assert_eq!(extent("rows", 16_000_000, 4, 0), Ok(()));
         let error = extent("rows", 4_294_967_295, 4, 10).unwrap_err();
         let text = error.to_string();
-        let words = ["4294967295 rows", "17179869180 bytes", "64000160", "10 bytes"];
+        let words = [
+            "4294967295 rows",
+            "17179869180 bytes",
+            "64000160",
+            "10 bytes",
+        ];
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
         assert_eq!(extent("rows", 4_294_967_295, 4, 1 << 30), Ok(()));
         // A product has more terms than its factors have entries.

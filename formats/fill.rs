@@ -156,7 +156,10 @@ pub fn block_fills(
     });
     let held = allocate::bytes_of(&csr.arrays()) + 8 * csr.nnz() as u64;
     for width in &widths {
-        let (count, each) = (csr.cols().div_ceil(width.columns as usize), 4 * width.sizes.len());
+        let (count, each) = (
+            csr.cols().div_ceil(width.columns as usize),
+            4 * width.sizes.len(),
+        );
         allocate::extent("block columns", count as u128, each, held)?;
     }
     let none = || (vec![0u64; blocks.len()], None);

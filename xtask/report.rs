@@ -77,7 +77,11 @@ pub fn report(record: &Path) -> Result<String> {
     }
     let text = markdown(&right, &wrong, &comparisons, &drawn).map_err(|e| e.to_string())?;
     std::fs::write(&page, &text).map_err(|e| format!("{}: {e}", page.display()))?;
-    let measured = Measured { rows: &right, comparisons: &comparisons, pictures: &drawn };
+    let measured = Measured {
+        rows: &right,
+        comparisons: &comparisons,
+        pictures: &drawn,
+    };
     performance::update(record, &measured)?;
     Ok(text)
 }
@@ -167,7 +171,10 @@ fn comparisons(rows: &[Row], wrong: &[Row]) -> Vec<Comparison> {
         let is_baseline = |r: &&Row| !["driver", "cusparse-default"].contains(&r.engine.as_str());
         let best = fastest(others.into_iter().filter(is_baseline), |row| &row.engine);
         for ours in taken.values() {
-            comparisons.extend(best.values().map(|baseline| Comparison::new(ours, baseline)));
+            comparisons.extend(
+                best.values()
+                    .map(|baseline| Comparison::new(ours, baseline)),
+            );
         }
     }
     comparisons
@@ -262,7 +269,9 @@ impl Group<'_> {
 
     /// In how many cases einsparse and the baseline multiply implicit zeros.
     fn zeros(&self) -> String {
-        let of = |row: fn(&Comparison) -> &Row| self.0.iter().filter(|d| row(d).zeros == "dense").count();
+        let of = |row: fn(&Comparison) -> &Row| {
+            self.0.iter().filter(|d| row(d).zeros == "dense").count()
+        };
         format!("{} / {}", of(|d| &d.ours), of(|d| &d.baseline))
     }
 }
@@ -328,7 +337,10 @@ fn summary(text: &mut String, comparisons: &[Comparison]) -> std::fmt::Result {
     for comparison in comparisons {
         let (engine, dtype) = (&comparison.baseline.engine, &comparison.ours.dtype);
         let key = |n| (comparison.what(), engine, dtype, comparison.set.as_str(), n);
-        groups.entry(key(Some(comparison.ours.n))).or_default().push(comparison);
+        groups
+            .entry(key(Some(comparison.ours.n)))
+            .or_default()
+            .push(comparison);
         groups.entry(key(None)).or_default().push(comparison);
     }
     if groups.is_empty() {
@@ -366,7 +378,12 @@ fn slower_cases(text: &mut String, comparisons: &[Comparison]) -> std::fmt::Resu
         return Ok(());
     }
     slower.sort_by(|a, b| a.cold.total_cmp(&b.cold));
-    writeln!(text, "\n## einsparse is slower: {} of {}\n", slower.len(), comparisons.len())?;
+    writeln!(
+        text,
+        "\n## einsparse is slower: {} of {}\n",
+        slower.len(),
+        comparisons.len()
+    )?;
     if slower.is_empty() {
         return Ok(());
     }

@@ -115,7 +115,9 @@ impl<'a> Grid<'a> {
             end
         }));
         let mut columns = check::reserved("block columns", end as usize)?;
-        found.iter().for_each(|(_, own)| columns.extend_from_slice(own));
+        found
+            .iter()
+            .for_each(|(_, own)| columns.extend_from_slice(own));
         Ok((offsets, columns))
     }
 

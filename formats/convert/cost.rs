@@ -41,7 +41,8 @@ fn csr_parts(pattern: AnyPattern<'_>) -> [Part; 1] {
 /// Beyond CSR: counts of rows and columns, a set of block columns in each thread, and the words of tiles.
 fn format_parts([rows, cols]: [usize; 2], format: Format) -> [Part; 3] {
     let threads = rayon::current_num_threads();
-    let of = |row: usize, col: usize| [("rows", rows, row), ("columns", cols, col), ("tiles", 0, 0)];
+    let of =
+        |row: usize, col: usize| [("rows", rows, row), ("columns", cols, col), ("tiles", 0, 0)];
     let parts = match format {
         Format::Coo | Format::Csr | Format::Ell | Format::GroupCoo { .. } | Format::Nm { .. } => {
             of(0, 0)
@@ -60,13 +61,21 @@ fn format_parts([rows, cols]: [usize; 2], format: Format) -> [Part; 3] {
             let grid = bitmap::Grid::new(rows, cols);
             // Offsets of the lanes of a row of tiles, in each thread.
             let lanes = ("columns of tiles", grid.across, 16 * bitmap::BITS * threads);
-            [lanes, ("tiles", grid.tiles(), 4 * bitmap::WORDS + 12), ("rows", 0, 0)]
+            [
+                lanes,
+                ("tiles", grid.tiles(), 4 * bitmap::WORDS + 12),
+                ("rows", 0, 0),
+            ]
         }
         Format::Bytemap => {
             let grid = bytemap::grid(rows, cols);
             let banks = ("columns of tiles", grid.across, 256 * threads);
             // Counts twice, slices of places and values, starts.
-            [banks, ("tiles", grid.tiles(), 12 * COUNT_WORDS + 72), ("rows", 0, 0)]
+            [
+                banks,
+                ("tiles", grid.tiles(), 12 * COUNT_WORDS + 72),
+                ("rows", 0, 0),
+            ]
         }
     };
     parts.map(|(what, count, each)| (what, count as u128, each))
@@ -101,7 +110,11 @@ pub(super) fn by_csr<T: Element>(
     if stays {
         return Ok(());
     }
-    let parts = [&csr_parts(from.pattern())[..], &format_parts([rows, cols], format)].concat();
+    let parts = [
+        &csr_parts(from.pattern())[..],
+        &format_parts([rows, cols], format),
+    ]
+    .concat();
     within(&parts, from.held())
 }
 
@@ -140,5 +153,10 @@ pub(super) fn with_padding<T: Element>(
 /// # Errors
 /// [`FormatError::Limit`].
 pub(super) fn slots<T: Element>(count: usize, held: u64) -> Result<(), FormatError> {
-    allocate::extent("slots with padding", count as u128, 4 + size_of::<T>(), held)
+    allocate::extent(
+        "slots with padding",
+        count as u128,
+        4 + size_of::<T>(),
+        held,
+    )
 }

@@ -71,7 +71,10 @@ pub fn write(text: &mut String, rows: &[Row]) -> std::fmt::Result {
     if groups.is_empty() {
         return Ok(());
     }
-    writeln!(text, "\n## The plan's choice compared with the fastest variant\n")?;
+    writeln!(
+        text,
+        "\n## The plan's choice compared with the fastest variant\n"
+    )?;
     writeln!(
         text,
         "| operation | type | plan | cases | geometric mean | min | case of the min |\n|---|---|---|---|---|---|---|"

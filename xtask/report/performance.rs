@@ -69,8 +69,17 @@ fn groups(comparisons: &[Comparison]) -> BTreeMap<Key<'_>, Group<'_>> {
     for comparison in comparisons {
         let (dtype, engine) = (&comparison.ours.dtype, &comparison.baseline.engine);
         if let Some((topic, at)) = words::operation(&comparison.what()) {
-            let key = (topic, at, comparison.set.as_str(), dtype.as_str(), engine.as_str());
-            all.entry(key).or_insert(Group(Vec::new())).0.push(comparison);
+            let key = (
+                topic,
+                at,
+                comparison.set.as_str(),
+                dtype.as_str(),
+                engine.as_str(),
+            );
+            all.entry(key)
+                .or_insert(Group(Vec::new()))
+                .0
+                .push(comparison);
         }
     }
     all
@@ -84,15 +93,16 @@ fn names((topic, at, set, dtype, engine): Key, what: &str) -> String {
 }
 
 /// Pictures, and a table of every group for each topic.
-fn every_group(
-    measured: &Measured,
-    folder: &str,
-) -> std::result::Result<String, std::fmt::Error> {
+fn every_group(measured: &Measured, folder: &str) -> std::result::Result<String, std::fmt::Error> {
     let mut text = String::new();
     let Some(first) = measured.rows.first() else {
         return Ok(text);
     };
-    let lost = measured.comparisons.iter().filter(|c| c.is_slower()).count();
+    let lost = measured
+        .comparisons
+        .iter()
+        .filter(|c| c.is_slower())
+        .count();
     let total = measured.comparisons.len();
     writeln!(
         text,
@@ -166,7 +176,12 @@ fn summary(measured: &Measured, folder: &str) -> std::result::Result<String, std
 }
 
 /// The page with the section of this record, if the page names this record.
-fn with_section(page: &Page, text: &str, record: &Path, measured: &Measured) -> Result<Option<String>> {
+fn with_section(
+    page: &Page,
+    text: &str,
+    record: &Path,
+    measured: &Measured,
+) -> Result<Option<String>> {
     let inside = |path: &Path| {
         let (path, root) = (path.canonicalize().ok()?, root().canonicalize().ok()?);
         Some(path.strip_prefix(root).ok()?.to_owned())
@@ -177,19 +192,28 @@ fn with_section(page: &Page, text: &str, record: &Path, measured: &Measured) -> 
     let (Some(start), Some(end)) = (text.find(START), text.find(END)) else {
         return Err(format!("{} has no lines `{START}` and `{END}`", page.path));
     };
-    let (from, folder) = (start + START.len(), format!("{}{}", page.up, path.display()));
+    let (from, folder) = (
+        start + START.len(),
+        format!("{}{}", page.up, path.display()),
+    );
     if !text[from..end].contains(&format!("({folder}/")) {
         return Ok(None);
     }
     let section = (page.section)(measured, &folder).map_err(|e| e.to_string())?;
-    Ok(Some(format!("{}\n{section}{}", &text[..from], &text[end..])))
+    Ok(Some(format!(
+        "{}\n{section}{}",
+        &text[..from],
+        &text[end..]
+    )))
 }
 
 /// Writes the sections of the pages that name this record.
 pub fn update(record: &Path, measured: &Measured) -> Result<()> {
     let unnamed: BTreeSet<String> = measured.comparisons.iter().map(Comparison::what).collect();
     if let Some(what) = unnamed.iter().find(|what| words::operation(what).is_none()) {
-        return Err(format!("xtask/report/words.rs has no name for the operation `{what}`: add one"));
+        return Err(format!(
+            "xtask/report/words.rs has no name for the operation `{what}`: add one"
+        ));
     }
     for page in &PAGES {
         let path = root().join(page.path);
@@ -214,13 +238,21 @@ mod tests {
         for page in &PAGES {
             let text = std::fs::read_to_string(root().join(page.path)).unwrap();
             let (_, own) = text.split_once(START).unwrap();
-            let (_, path) = own.split_once(&format!("]({}benches/record/", page.up)).unwrap();
-            let record = root().join("benches/record").join(path.split_once('/').unwrap().0);
+            let (_, path) = own
+                .split_once(&format!("]({}benches/record/", page.up))
+                .unwrap();
+            let record = root()
+                .join("benches/record")
+                .join(path.split_once('/').unwrap().0);
             let told = format!("run `cargo xtask report {}`", record.display());
             let (rows, wrong) = read(&record).unwrap();
             let comparisons = comparisons(&rows, &wrong);
             let pictures = pictures(&comparisons).unwrap();
-            let measured = Measured { rows: &rows, comparisons: &comparisons, pictures: &pictures };
+            let measured = Measured {
+                rows: &rows,
+                comparisons: &comparisons,
+                pictures: &pictures,
+            };
             let wanted = with_section(page, &text, &record, &measured).unwrap();
             assert!(wanted.as_deref() == Some(&text), "{}: {told}", page.path);
             let report = std::fs::read_to_string(record.join("report.md")).unwrap();
@@ -234,11 +266,18 @@ mod tests {
             }
             let groups = groups(&comparisons);
             let shown: usize = groups.values().map(|group| group.0.len()).sum();
-            assert_eq!(shown, comparisons.len(), "an operation has no name in words.rs");
+            assert_eq!(
+                shown,
+                comparisons.len(),
+                "an operation has no name in words.rs"
+            );
             for [what, set, dtype, engine] in README {
                 let (topic, at) = words::operation(what).unwrap();
                 let key = (topic, at, set, dtype, engine);
-                assert!(groups.contains_key(&key), "no group {what} {set} {dtype} {engine}");
+                assert!(
+                    groups.contains_key(&key),
+                    "no group {what} {set} {dtype} {engine}"
+                );
             }
         }
     }

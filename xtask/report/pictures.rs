@@ -37,7 +37,9 @@ pub const QUESTIONS: [Question; 6] = [
         along: "density of the weights (DLMC)",
         place: |c| {
             let own = pruned(c, "cusparse") && c.ours.variant != PREPACKED;
-            own.then(|| density(c)).flatten().map(|x| (c.ours.dtype.clone(), x))
+            own.then(|| density(c))
+                .flatten()
+                .map(|x| (c.ours.dtype.clone(), x))
         },
     },
     Question {
@@ -226,7 +228,9 @@ fn svg(
         let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
         let area = area.titled(question.title, ("sans-serif", 16))?;
-        let how = format!("{gpu}, cold L2 cache. Points: geometric mean. Bars: min to max. Above 1 einsparse is faster.");
+        let how = format!(
+            "{gpu}, cold L2 cache. Points: geometric mean. Bars: min to max. Above 1 einsparse is faster."
+        );
         let area = area.titled(&how, ("sans-serif", 12))?;
         let (low, high) = lines.span();
         let last = lines.along.len() as f64 - 1.0;
@@ -284,7 +288,9 @@ fn svg(
             ))?;
             chart.draw_series(means.iter().map(|&at| Circle::new(at, 4, colour.filled())))?;
             if let Some(&(x, mean)) = means.last() {
-                let even = lines.break_even(points).map(|x| format!(", break-even {x:.2}"));
+                let even = lines
+                    .break_even(points)
+                    .map(|x| format!(", break-even {x:.2}"));
                 let label = format!("{name}: {mean:.2}{}", even.unwrap_or_default());
                 ends.push((chart.backend_coord(&(x, mean)), label, colour));
             }
@@ -312,7 +318,10 @@ pub struct Picture {
 
 /// The question, and the first and last point of each line.
 fn alt(question: &Question, lines: &Lines) -> String {
-    let mut text = format!("{} Time of {} over time of einsparse:", question.title, question.baseline);
+    let mut text = format!(
+        "{} Time of {} over time of einsparse:",
+        question.title, question.baseline
+    );
     for (number, (name, points)) in lines.lines.iter().enumerate() {
         let placed = lines.along.iter().zip(points);
         let mut placed = placed.filter_map(|(x, ratios)| Some((x, geomean(ratios.as_ref()?))));

@@ -48,7 +48,12 @@ pub(crate) fn check_pairs(pairs: u128, [left, right]: [usize; 2]) -> Result<()> 
         return Err(too_long(pairs));
     }
     let held = 12 * (left as u64 + right as u64);
-    Ok(allocate::terms("pairs of entries with equal shared indices", pairs, 40, held)?)
+    Ok(allocate::terms(
+        "pairs of entries with equal shared indices",
+        pairs,
+        40,
+        held,
+    )?)
 }
 
 impl Table {
