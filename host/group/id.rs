@@ -1,4 +1,4 @@
-//! What a launcher gives to every rank: where rank 0 listens, and the secret of the group.
+//! The id that a launcher gives to every rank: the address of rank 0, and the secret of the group.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,7 +25,7 @@ pub(super) struct Id {
 
 impl Id {
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<Id> {
-        let wrong = || Error::operand("id", "is none that `Group::unique_id` gave");
+        let wrong = || Error::operand("id", "must be the 64 bytes of `Group::unique_id`");
         let bytes: &[u8; ID_BYTES] = bytes.try_into().map_err(|_| wrong())?;
         let (token, rest) = bytes.split_first_chunk().ok_or_else(wrong)?;
         let (port, host) = rest.split_first_chunk().ok_or_else(wrong)?;

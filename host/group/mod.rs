@@ -141,7 +141,7 @@ impl Group {
     }
 
     /// An id of a group that a launcher carries to every rank, as raw bytes. Rank 0 is in the process that made it. The id
-    /// holds the secret of the group: whoever has it can join. Rank 0 listens at one address of this machine, that of the
+    /// holds the secret of the group: every process that has it can join. Rank 0 listens at one address of this machine, that of the
     /// interface `EINSPARSE_INTERFACE` or of the default route.
     ///
     /// # Errors
@@ -204,7 +204,7 @@ impl Group {
         limit: Duration,
     ) -> Result<Group> {
         if rank >= size {
-            let reason = format!("is none of {size} ranks");
+            let reason = format!("is not below the number of ranks, {size}");
             return Err(Error::Rank { rank, reason });
         }
         Group::over(meet::meet(id, rank, size, limit)?, context)
