@@ -6,7 +6,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::Hasher;
 #[expect(
     deprecated,
-    reason = "SipHash-2-4 under a key: what the standard library puts in its place has no key of the caller's"
+    reason = "SipHash-2-4 under a key of the caller, which `DefaultHasher` does not accept"
 )]
 use std::hash::SipHasher;
 use std::io::{self, Read, Write};
