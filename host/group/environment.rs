@@ -40,12 +40,13 @@ impl Described {
         let on_machine = variable("LOCAL_WORLD_SIZE").map(|text| number("LOCAL_WORLD_SIZE", &text));
         let mut host = needed("MASTER_ADDR")?.trim().to_owned();
         let mut local = size == 1 || is_loopback(&host);
-        if !local && on_machine.transpose()? == Some(size) {
-            // All ranks are here, so nothing has to leave the machine.
+        let given = variable(TOKEN);
+        if !local && given.is_none() && on_machine.transpose()? == Some(size) {
+            // All ranks are on this machine, so no packet has to leave it.
             host = "127.0.0.1".into();
             local = true;
         }
-        let secret = match variable(TOKEN) {
+        let secret = match given {
             Some(text) if text.trim().len() < MIN_TOKEN => {
                 let reason = format!(
                     "has {} characters, and at least {MIN_TOKEN} are needed: {HOW}",

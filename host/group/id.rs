@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::sync::Mutex;
 
 use super::address::{self, outgoing};
@@ -39,6 +39,14 @@ impl Id {
             port: u16::from_le_bytes(*port),
             secret: Secret::Given(Token(*token)),
         })
+    }
+
+    /// Addresses of the interface that the environment names. Ranks that share a file meet over loopback alone.
+    pub(super) fn interface(&self) -> Result<Option<Vec<IpAddr>>> {
+        match self.secret {
+            Secret::Given(_) => address::of_interface(),
+            Secret::Shared(_) => Ok(None),
+        }
     }
 
     /// Where rank 0 is, for messages.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::address::{self, listen, resolve};
+use super::address::{listen, resolve};
 use super::arrivals::{Arrivals, PAUSE};
 use super::frame::Link;
 use super::handshake::{self, Hello, read_text, write_text};
@@ -237,7 +237,7 @@ impl Meeting<'_> {
     /// Listens at the named interface, or at the address from which this rank reaches rank 0.
     fn listen_beside(&self, first: &TcpStream) -> Result<TcpListener> {
         let own = first.local_addr().map_err(|error| broken(0, error))?.ip();
-        let named = address::of_interface()?.unwrap_or_else(|| vec![own]);
+        let named = self.id.interface()?.unwrap_or_else(|| vec![own]);
         let same_family = named.iter().find(|named| named.is_ipv4() == own.is_ipv4());
         let own = same_family.or(named.first()).copied().unwrap_or(own);
         TcpListener::bind((own, 0)).map_err(cannot_listen(self.rank, &own.to_string()))
@@ -333,7 +333,7 @@ fn lead(meeting: &Meeting<'_>, links: &mut [Option<TcpStream>]) -> Result<()> {
     let listeners = match take_listener(id) {
         Some(listener) => vec![listener],
         None => {
-            let addresses = match address::of_interface()? {
+            let addresses = match id.interface()? {
                 Some(own) => own
                     .iter()
                     .map(|&own| SocketAddr::new(own, id.port))

@@ -185,7 +185,7 @@ impl Group {
     /// | of one machine: `LOCAL_WORLD_SIZE` is `WORLD_SIZE`, or `MASTER_ADDR` is a loopback address | made by rank 0, in a file that only this user reads | loopback |
     /// | of several machines | the text of `EINSPARSE_TOKEN`, at least 16 characters, the same for all ranks | `MASTER_ADDR`, or the interface `EINSPARSE_INTERFACE` |
     ///
-    /// `EINSPARSE_TOKEN` replaces the file on one machine as well. Data of ranks are neither encrypted nor signed: use
+    /// With `EINSPARSE_TOKEN` ranks of one machine meet as those of several. Data of ranks are neither encrypted nor signed: use
     /// several machines on a network that only you read and write.
     ///
     /// # Errors
