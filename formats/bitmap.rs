@@ -139,7 +139,12 @@ impl BitmapPattern {
     /// [`FormatError::Limit`] for many rows of no columns, [`FormatError::Memory`] if there is no memory.
     pub fn row_counts(&self) -> Result<Vec<u32>, FormatError> {
         let grid = self.grid();
-        allocate::extent("rows", self.rows() as u128, 4, allocate::bytes_of(&self.arrays()))?;
+        allocate::extent(
+            "rows",
+            self.rows() as u128,
+            4,
+            allocate::bytes_of(&self.arrays()),
+        )?;
         let mut counts = check::zeroed("counts of rows", self.rows())?;
         let lines = <[u32]>::par_chunks_mut(&mut counts, TILE).enumerate();
         lines.for_each(|(down, counts)| {

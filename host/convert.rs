@@ -8,9 +8,8 @@ use einsparse_formats::convert::{
 };
 use einsparse_formats::stats::RowStats;
 use einsparse_formats::{
-    allocate,
     AnyPattern, AnySparse, BlockCooPattern, BlockGroupCooPattern, BsrPattern, Format, FormatError,
-    SharedPattern,
+    SharedPattern, allocate,
 };
 
 use crate::context::Context;

@@ -138,9 +138,7 @@ impl Runs {
                 })
             }
             AnyPattern::HybridGroupCoo(a) => Ok(a.spans()?),
-            AnyPattern::BlockCoo(a) => {
-                from_sorted(a.block_rows(), block_rows, 1, |_| 1)
-            }
+            AnyPattern::BlockCoo(a) => from_sorted(a.block_rows(), block_rows, 1, |_| 1),
             AnyPattern::BlockGroupCoo(a) => {
                 let (g, columns) = (a.group(), a.block_cols());
                 from_sorted(a.block_rows(), block_rows, g as u32, |p| {
@@ -164,14 +162,16 @@ impl Runs {
 /// Refuses lists of rows that take more memory than is allowed for the pattern: first slot and count of each.
 fn within(what: &'static str, rows: usize, pattern: AnyPattern<'_>) -> Result<()> {
     let held = allocate::bytes_of(&pattern.arrays()) + 4 * pattern.slots() as u64;
-    Ok(allocate::extent(what, rows as u128, size_of::<(u32, u32)>(), held)?)
+    Ok(allocate::extent(
+        what,
+        rows as u128,
+        size_of::<(u32, u32)>(),
+        held,
+    )?)
 }
 
 /// `of(row)` for every row.
-fn each_row(
-    rows: usize,
-    of: &(dyn Fn(usize) -> (u32, u32) + Sync),
-) -> Result<Vec<(u32, u32)>> {
+fn each_row(rows: usize, of: &(dyn Fn(usize) -> (u32, u32) + Sync)) -> Result<Vec<(u32, u32)>> {
     Ok(allocate::each("runs of rows", rows, of)?)
 }
 

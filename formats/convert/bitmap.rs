@@ -1,13 +1,16 @@
 //! Bitmap tiles from CSR and dense, and back. Panels (256 rows) are contiguous in every array: each is one task.
 
-use super::{cost, matrix};
 use super::tasks::prefix_sum;
+use super::{cost, matrix};
 use crate::bitmap::{
     ALIGN, BITS, Grid, PANEL, TILE, WORDS, bit_of, checked_grid, for_each_bit, half_offsets,
     middles, of_half, units,
 };
 use crate::parallel;
-use crate::{AsSparse, Bitmap, BitmapPattern, Csr, CsrPattern, Dense, Element, Format, FormatError, Sparse, allocate, check};
+use crate::{
+    AsSparse, Bitmap, BitmapPattern, Csr, CsrPattern, Dense, Element, Format, FormatError, Sparse,
+    allocate, check,
+};
 
 /// Rows of a panel.
 const ROWS: usize = PANEL * TILE;

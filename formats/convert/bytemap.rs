@@ -1,14 +1,16 @@
 //! Byte maps from CSR, and back. A row of tiles is one task.
 
-use super::cost;
 use super::bitmap::{cut_panels, tiles_to_csr};
+use super::cost;
 use super::tasks::prefix_sum;
 use crate::bytemap::{
     BANKS, CHUNK, COUNT_WORDS, TILE_COLS, TILE_ROWS, UNIT, bank_of, checked_grid, counts_of,
     for_each_chunk, units_of,
 };
 use crate::parallel;
-use crate::{AsSparse, Bytemap, BytemapPattern, Csr, Element, Format, FormatError, Sparse, allocate, check};
+use crate::{
+    AsSparse, Bytemap, BytemapPattern, Csr, Element, Format, FormatError, Sparse, allocate, check,
+};
 
 /// Where a bank's next entry of a tile goes.
 struct Banks {

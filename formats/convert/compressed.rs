@@ -1,7 +1,7 @@
 //! COO, CSR, CSC and ELL.
 
-use super::{cost, matrix};
 use super::tasks::{csr_by_rows, filled_by_rows, prefix_sum};
+use super::{cost, matrix};
 use crate::parallel;
 use crate::{
     AsSparse, Coo, CooPattern, Csc, CscPattern, Csr, CsrPattern, Element, Ell, EllPattern,

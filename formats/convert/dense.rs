@@ -2,7 +2,9 @@
 
 use super::tasks::csr_of_entries;
 use crate::parallel;
-use crate::{Coo, CooPattern, Csr, Dense, Element, FormatError, Sparse, allocate, check, convert::matrix};
+use crate::{
+    Coo, CooPattern, Csr, Dense, Element, FormatError, Sparse, allocate, check, convert::matrix,
+};
 
 /// CSR to dense.
 ///

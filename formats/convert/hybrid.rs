@@ -4,8 +4,8 @@ use super::cost;
 use super::tasks::{csr_by_rows, filled_by_rows, prefix_sum, spread};
 use crate::stats::{RowStats, class_of};
 use crate::{
-    AsSparse, Csr, Element, FormatError, GroupClass, HybridGroupCoo, HybridGroupCooPattern, PAD, Pattern,
-    Sparse, allocate,
+    AsSparse, Csr, Element, FormatError, GroupClass, HybridGroupCoo, HybridGroupCooPattern, PAD,
+    Pattern, Sparse, allocate,
 };
 
 /// CSR to hybrid GroupCOO with the classes of [`RowStats::group_classes`].

@@ -3,7 +3,9 @@
 
 use super::tasks::prefix_sum;
 use crate::parallel;
-use crate::{Csr, CsrPattern, Dense, Element, FormatError, Sparse, allocate, check, convert::matrix};
+use crate::{
+    Csr, CsrPattern, Dense, Element, FormatError, Sparse, allocate, check, convert::matrix,
+};
 
 /// Which elements of a dense matrix become stored entries. NaN counts as the largest magnitude, whatever its bits;
 /// zeros of either sign are never kept.

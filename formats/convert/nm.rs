@@ -1,11 +1,13 @@
 //! N:M from CSR and dense, exactly or by pruning, and back. Rows are independent: each is one task.
 
-use super::{cost, dense_to_csr};
 use super::tasks::csr_of_entries;
+use super::{cost, dense_to_csr};
 use crate::convert::matrix;
 use crate::nm::{GROUP, KEPT, PADDING, WORD, words_per_row};
 use crate::parallel;
-use crate::{AsSparse, Csr, CsrPattern, Dense, Element, FormatError, Nm, NmPattern, PAD, Sparse, check};
+use crate::{
+    AsSparse, Csr, CsrPattern, Dense, Element, FormatError, Nm, NmPattern, PAD, Sparse, check,
+};
 
 /// The first group, in row order, that holds more of the entries picked by `counts` than 2:4 stores.
 pub(crate) fn check_groups(

@@ -6,8 +6,8 @@ use super::tasks::{csr_of_entries, cut, prefix_sum, row_tasks};
 use crate::parallel;
 use crate::sliced_ell::{CHUNK, CHUNK_SLOTS, K_TILE, NO_ENTRY, REACH, SLICE, SORTED};
 use crate::{
-    AsSparse, Csr, CsrPattern, Element, FormatError, PAD, Pattern, SlicedEll, SlicedEllPattern, Sparse, allocate,
-    check,
+    AsSparse, Csr, CsrPattern, Element, FormatError, PAD, Pattern, SlicedEll, SlicedEllPattern,
+    Sparse, allocate, check,
 };
 
 /// Rows by length within windows of [`SORTED`], longest first, equal ones in order; [`PAD`] up to whole slices.

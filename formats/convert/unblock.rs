@@ -4,7 +4,9 @@ use std::ops::Range;
 
 use super::cost;
 use super::tasks::{csr_by_rows, prefix_sum};
-use crate::{AsSparse, BlockCoo, BlockGroupCoo, Bsr, Csr, Element, FormatError, PAD, allocate, check};
+use crate::{
+    AsSparse, BlockCoo, BlockGroupCoo, Bsr, Csr, Element, FormatError, PAD, allocate, check,
+};
 
 /// Dense blocks by block row.
 struct Blocks<'a, T> {

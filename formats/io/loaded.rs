@@ -2,7 +2,8 @@
 
 use crate::convert::{dense_to_coo, starts_of};
 use crate::{
-    AnySparse, AsSparse, Coo, Csr, CsrPattern, Dense, Element, FormatError, Pattern, allocate, check,
+    AnySparse, AsSparse, Coo, Csr, CsrPattern, Dense, Element, FormatError, Pattern, allocate,
+    check,
 };
 use std::sync::Arc;
 

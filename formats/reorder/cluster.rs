@@ -78,12 +78,7 @@ struct Sorted {
 
 impl Sorted {
     /// By the min-hashes from the one numbered `first` on, round; then by row.
-    fn new(
-        rows: usize,
-        hashes: &[u32],
-        each: usize,
-        first: usize,
-    ) -> Result<Self, FormatError> {
+    fn new(rows: usize, hashes: &[u32], each: usize, first: usize) -> Result<Self, FormatError> {
         let mut order: Vec<u32> = allocate::collected("order of rows", 0..rows as u32)?;
         let key = |row: u32| {
             let line = &hashes[row as usize * each..][..each];
@@ -212,7 +207,10 @@ pub(super) fn orders(
     let hashes = signatures.min_hashes(options.hashes)?;
     let each = options.hashes;
     let list = |t: usize| Sorted::new(rows, &hashes, each, t);
-    let sorted = (0..each).into_par_iter().map(list).collect::<Result<_, _>>()?;
+    let sorted = (0..each)
+        .into_par_iter()
+        .map(list)
+        .collect::<Result<_, _>>()?;
     let mut walk = Walk {
         signatures: &signatures,
         hashes,

@@ -158,7 +158,12 @@ pub(super) fn set_vars(vars: &[usize], extents: &[usize], mut term: usize, at: &
     }
 }
 
-fn keys(bound: &Bound<'_>, vars: &[usize], parts: &[(&Expr<'_>, u64)], count: usize) -> Result<Vec<u64>> {
+fn keys(
+    bound: &Bound<'_>,
+    vars: &[usize],
+    parts: &[(&Expr<'_>, u64)],
+    count: usize,
+) -> Result<Vec<u64>> {
     const CHUNK: usize = 1 << 13;
     let mut keys = allocate::zeroed("places of terms", count)?;
     parallel::chunks(&mut keys, CHUNK, &|chunk, keys| {

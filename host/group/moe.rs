@@ -178,7 +178,8 @@ impl<T: Scalar> ShardedMoe<T> {
                 x: context.zeros(&[tokens, model])?,
                 choices: context.zeros(&[tokens, top_k])?,
                 weights: context.zeros(&[tokens, top_k])?,
-                sums: context.zeros(&[elements("tokens of shares", &[mine.len(), tokens])?, model])?,
+                sums: context
+                    .zeros(&[elements("tokens of shares", &[mine.len(), tokens])?, model])?,
             })
         };
         let all = if alone { None } else { Some(all()?) };

@@ -148,7 +148,9 @@ pub(super) fn problem(
                 Ok(None) => Runs::of_batch(host).map(|batch| batch.map(|(runs, _)| runs)),
                 runs => runs,
             };
-            found.map_err(|error| error.of_operand(&form.sparse))?.map(Into::into)
+            found
+                .map_err(|error| error.of_operand(&form.sparse))?
+                .map(Into::into)
         }
     };
     let Some(runs) = runs else { return Ok(None) };

@@ -116,10 +116,7 @@ fn of_entries(pattern: AnyPattern<'_>) -> bool {
 
 /// The values with zeros in what edge blocks (groups) hold past the last row and column. Kernels multiply whole blocks,
 /// and a NaN there, which is no entry, must not reach C.
-fn values_inside<'v, T: Scalar>(
-    pattern: AnyPattern<'_>,
-    values: &'v [T],
-) -> Result<Cow<'v, [T]>> {
+fn values_inside<'v, T: Scalar>(pattern: AnyPattern<'_>, values: &'v [T]) -> Result<Cow<'v, [T]>> {
     if let AnyPattern::Nm(nm) = pattern {
         return Ok(groups_inside(nm, values));
     }

@@ -96,7 +96,12 @@ fn listed_atoms<'s, 'b, 'a>(space: &'s Space<'b, 'a>, factor: usize) -> Vec<&'s 
 }
 
 /// The place of each term of the deciding loops.
-fn keys(bound: &Bound<'_>, space: &Space<'_, '_>, lead: &[usize], count: usize) -> Result<Vec<u64>> {
+fn keys(
+    bound: &Bound<'_>,
+    space: &Space<'_, '_>,
+    lead: &[usize],
+    count: usize,
+) -> Result<Vec<u64>> {
     const CHUNK: usize = 1 << 13;
     let parts = parts(space);
     let guards: Vec<&Expr<'_>> = space.guards.clone();

@@ -39,11 +39,7 @@ pub(crate) struct Layout {
 impl Layout {
     /// # Errors
     /// [`Error::Overflow`](crate::error::Error::Overflow) for more elements than memory has.
-    pub(crate) fn new(
-        name: &str,
-        [tokens, width]: [usize; 2],
-        columns: bool,
-    ) -> Result<Self> {
+    pub(crate) fn new(name: &str, [tokens, width]: [usize; 2], columns: bool) -> Result<Self> {
         elements(name, &[tokens, width])?;
         Ok(Layout {
             tokens,

@@ -115,12 +115,7 @@ impl<'d> Join<'d> {
     }
 
     /// The sums of thread blocks to the pairs ahead of each; returns the number of all.
-    fn running_sums(
-        &self,
-        sums: &DeviceMemory,
-        blocks: usize,
-        rows: [usize; 2],
-    ) -> Result<usize> {
+    fn running_sums(&self, sums: &DeviceMemory, blocks: usize, rows: [usize; 2]) -> Result<usize> {
         let mut found = allocate::zeroed("sums of thread blocks", 2 * blocks)?;
         self.device.read(sums, &mut found)?;
         let mut all = 0u128;
