@@ -5,6 +5,7 @@
 //! arrays over all rows, columns or tiles, and arrays with padding, are compared with the bytes of the tensor that they
 //! are made for. Lists of terms, which grow with products of entries, have a limit 64 times as high.
 
+use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::io::Limits;
@@ -16,11 +17,21 @@ static BYTES: AtomicU64 = AtomicU64::new(64_000_000);
 /// Bytes more for each byte of the tensor.
 static FOR_EACH_BYTE: AtomicU64 = AtomicU64::new(16);
 
+/// Done before the limit is first read or set.
+static FROM_ENVIRONMENT: Once = Once::new();
+
 /// How much higher the limit of lists of terms is.
 const TERMS: u64 = 64;
 
-/// The limit of arrays whose length follows an extent, of this process: [`Limits::default`] unless it was set.
+/// The limit of arrays whose length follows an extent, of this process: [`Limits::default`] unless it was set, or the
+/// environment variable `EINSPARSE_MEMORY` has another number of bytes.
 pub fn limits() -> Limits {
+    FROM_ENVIRONMENT.call_once(|| {
+        let text = std::env::var("EINSPARSE_MEMORY").unwrap_or_default();
+        if let Ok(bytes) = text.parse() {
+            BYTES.store(bytes, Relaxed);
+        }
+    });
     Limits {
         bytes: BYTES.load(Relaxed),
         for_each_byte: FOR_EACH_BYTE.load(Relaxed),
@@ -37,6 +48,7 @@ pub fn limits() -> Limits {
 /// # allocate::set_limits(Limits::default());
 /// ```
 pub fn set_limits(limits: Limits) {
+    FROM_ENVIRONMENT.call_once(|| {});
     BYTES.store(limits.bytes, Relaxed);
     FOR_EACH_BYTE.store(limits.for_each_byte, Relaxed);
 }

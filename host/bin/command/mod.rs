@@ -48,7 +48,8 @@ struct Arguments {
     /// Tell more: -v what is loaded and chosen, -vv every step
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// Memory that a file may take when it is read, as 500MB or 8GiB; without it 64 MB and 16 times its size
+    /// Memory that a file, and arrays over its rows and columns, may take, as 500MB or 8GiB; without it 64 MB and 16
+    /// times its size
     #[arg(long, global = true, value_name = "BYTES", value_parser = load::bytes)]
     memory: Option<u64>,
     #[command(subcommand)]
