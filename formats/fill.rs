@@ -160,12 +160,8 @@ pub fn block_fills(
             csr.cols().div_ceil(width.columns as usize),
             4 * width.sizes.len(),
         );
-<<<<<<< HEAD
-        allocate::extent("block columns", count as u128, each, held)?;
-=======
         // At most an eighth of what is allowed, beside what asks for the fills.
         allocate::extent("block columns", count as u128, 8 * each, held)?;
->>>>>>> p1
     }
     let none = || (vec![0u64; blocks.len()], None);
     let step = |(mut counts, scratch): (Vec<u64>, Option<Marks>), strips: &Range<usize>| {

@@ -124,16 +124,8 @@ pub fn reorder_both(
     options: &Options,
 ) -> Result<(Permutation, Permutation), FormatError> {
     options.check()?;
-<<<<<<< HEAD
-    fits(
-        options,
-        pattern,
-        pattern.rows().saturating_add(pattern.cols()),
-    )?;
-=======
     let places = pattern.rows().saturating_add(pattern.cols());
     fits(options, pattern, [places, 0])?;
->>>>>>> p1
     let start = Permutation::identity(pattern.rows())?;
     let mut best = columns_then_rows(pattern, block, options, start.clone())?;
     // By single columns alone no block is saved yet, and nothing is asked of the order but similar neighbours.

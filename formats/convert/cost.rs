@@ -40,13 +40,8 @@ fn csr_parts(pattern: AnyPattern<'_>) -> [Part; 1] {
 }
 
 /// Beyond CSR: counts of rows and columns, a set of block columns in each thread, and the words of tiles.
-<<<<<<< HEAD
-fn format_parts([rows, cols]: [usize; 2], format: Format) -> [Part; 3] {
-    let threads = rayon::current_num_threads();
-=======
 fn format_parts([rows, cols]: [usize; 2], entries: usize, format: Format) -> [Part; 3] {
     let at_once = |tasks: usize| rayon::current_num_threads().min(tasks.max(1));
->>>>>>> p1
     let of =
         |row: usize, col: usize| [("rows", rows, row), ("columns", cols, col), ("tiles", 0, 0)];
     let parts = match format {
@@ -75,11 +70,7 @@ fn format_parts([rows, cols]: [usize; 2], entries: usize, format: Format) -> [Pa
             [
                 lanes,
                 ("tiles", grid.tiles(), 4 * bitmap::WORDS + 12),
-<<<<<<< HEAD
-                ("rows", 0, 0),
-=======
                 ("rows of tiles", grid.down, 96),
->>>>>>> p1
             ]
         }
         Format::Bytemap => {
@@ -89,11 +80,7 @@ fn format_parts([rows, cols]: [usize; 2], entries: usize, format: Format) -> [Pa
             [
                 banks,
                 ("tiles", grid.tiles(), 12 * COUNT_WORDS + 72),
-<<<<<<< HEAD
-                ("rows", 0, 0),
-=======
                 ("rows of tiles", grid.down, 96),
->>>>>>> p1
             ]
         }
     };
@@ -131,11 +118,7 @@ pub(super) fn by_csr<T: Element>(
     }
     let parts = [
         &csr_parts(from.pattern())[..],
-<<<<<<< HEAD
-        &format_parts([rows, cols], format),
-=======
         &format_parts([rows, cols], from.pattern().nnz(), format),
->>>>>>> p1
     ]
     .concat();
     within(&parts, from.held())
