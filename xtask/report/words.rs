@@ -1,4 +1,4 @@
-//! Plain names of what a record abbreviates: operations, data sets, baselines.
+//! Plain names of the operations, data sets and baselines of a record.
 
 /// Operations of one topic: the heading, and for each operation its name in a record and in prose.
 pub struct Topic {
@@ -88,7 +88,7 @@ pub fn operation(what: &str) -> Option<(usize, usize)> {
     })
 }
 
-/// What the operands of a set are.
+/// The operands of a data set, in words.
 pub fn data(set: &str) -> &str {
     match set {
         "DLMC" => "pruned weights (DLMC)",
