@@ -20,7 +20,7 @@ static FOR_EACH_BYTE: AtomicU64 = AtomicU64::new(16);
 /// Done before the limit is first read or set.
 static FROM_ENVIRONMENT: Once = Once::new();
 
-/// How much higher the limit of lists of terms is.
+/// Factor between the limit of lists of terms and that of arrays over an extent.
 const TERMS: u64 = 64;
 
 /// The limit of arrays whose length follows an extent, of this process: [`Limits::default`] unless it was set, or the
@@ -102,7 +102,7 @@ fn none<T>(what: &'static str, len: usize) -> FormatError {
     FormatError::Memory { what, bytes }
 }
 
-/// Zeros. The pages come zeroed from the system and are first touched by whoever writes them.
+/// Zeros. The pages come zeroed from the system and are first touched by the thread that writes them.
 ///
 /// # Errors
 /// [`FormatError::Memory`] if there is no memory.
@@ -113,7 +113,7 @@ pub fn zeroed<T: bytemuck::Zeroable>(
     bytemuck::allocation::try_zeroed_vec(len).map_err(|()| none::<T>(what, len))
 }
 
-/// An empty vector with room for `len`.
+/// An empty vector of capacity `len`.
 ///
 /// # Errors
 /// As [`zeroed`].
@@ -134,7 +134,7 @@ pub fn filled<T: Clone>(what: &'static str, len: usize, value: T) -> Result<Vec<
     Ok(all)
 }
 
-/// What an iterator of known length gives.
+/// Items of an iterator of known length.
 ///
 /// # Errors
 /// As [`zeroed`].

@@ -65,7 +65,7 @@ pub enum FormatError {
     Limit {
         /// Rows, columns, tiles, slots or terms.
         what: &'static str,
-        /// How many there are.
+        /// Their number.
         count: u128,
         /// Bytes of the arrays.
         bytes: u128,

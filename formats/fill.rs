@@ -160,7 +160,7 @@ pub fn block_fills(
             csr.cols().div_ceil(width.columns as usize),
             4 * width.sizes.len(),
         );
-        // At most an eighth of what is allowed, beside what asks for the fills.
+        // At most an eighth of the limit: the caller allocates too.
         allocate::extent("block columns", count as u128, 8 * each, held)?;
     }
     let none = || (vec![0u64; blocks.len()], None);
@@ -177,7 +177,7 @@ pub fn block_fills(
         a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
         a
     };
-    // A matrix of many columns and few entries is counted by few threads: their marks take an eighth of what is allowed.
+    // A matrix of many columns and few entries is counted by few threads: their marks take an eighth of the limit.
     let of_one: usize = widths
         .iter()
         .map(|w| w.sizes.len() * csr.cols().div_ceil(w.columns as usize))

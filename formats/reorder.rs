@@ -168,7 +168,7 @@ fn fits(
     [places, blocks]: [usize; 2],
 ) -> Result<(), FormatError> {
     let held = allocate::bytes_of(&pattern.arrays()) + 8 * pattern.nnz() as u64;
-    // Three quarters of what is allowed, an eighth, and an eighth for the marks of `block_fills`.
+    // Three quarters of the limit, an eighth, and an eighth for the marks of `block_fills`.
     let each = 4 * (24 + 4 * options.hashes);
     allocate::extent("rows and columns to reorder", places as u128, each, held)?;
     allocate::extent("block columns", blocks as u128, 32, held)

@@ -1,11 +1,11 @@
-//! What conversions take for all rows, columns and tiles, whether or not they hold an entry: compared with the size of
+//! Memory of conversions for all rows, columns and tiles, whether or not they hold an entry: compared with the size of
 //! the tensor before anything is allocated.
 
 use super::tasks::LEAST;
 use crate::bytemap::{self, COUNT_WORDS};
 use crate::{AnyPattern, Csr, Element, Format, FormatError, SparseRef, allocate, bitmap};
 
-/// What is counted, how many there are, and the bytes that each takes.
+/// A name, a count, and the bytes of each.
 type Part = (&'static str, u128, usize);
 
 /// Refuses parts that together take more than is allowed, naming the largest.
@@ -124,7 +124,7 @@ pub(super) fn by_csr<T: Element>(
     within(&parts, from.held())
 }
 
-/// Refuses a format whose arrays, beside the offsets of the CSR that they are made from, take more than is allowed for a
+/// Refuses a format whose arrays, with the offsets of the CSR that they are made from, take more than is allowed for a
 /// tensor of `held` bytes. Slots are counted only where the offsets outweigh the tensor: there the limit that follows
 /// the CSR is too high.
 ///

@@ -84,7 +84,7 @@ fn bytes(sparse: &AnySparse<f32>) -> u64 {
     allocate::bytes_of(&sparse.arrays()) + 4 * sparse.slots() as u64
 }
 
-/// What refuses says how many of what there are, and how many bytes.
+/// A refusal names the axis, its extent and the bytes.
 fn is_readable(error: &FormatError) {
     match error {
         FormatError::Limit {
@@ -202,7 +202,7 @@ fn small_ones_are_all_made() {
     }
 }
 
-/// Formats whose arrays have no element although there are rows.
+/// Formats whose arrays are empty although there are rows.
 fn patterns_without_slots() {
     let none: Vec<f32> = Vec::new();
     let ell = Ell::new(EllPattern::new(ALL, 3, 0, vec![]).unwrap(), none.clone()).unwrap();

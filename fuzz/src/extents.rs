@@ -41,7 +41,7 @@ fn extent(input: &mut Input<'_>) -> usize {
     input.one(&EXTENTS)
 }
 
-/// Small ones, and those that no memory has: an operator may take what its extents ask for.
+/// Small ones, and those that no memory has: an operator may take the memory of its extents.
 fn number(input: &mut Input<'_>) -> usize {
     const SMALL: [usize; 8] = [0, 1, 2, 3, 16, 17, 64, 128];
     const LARGE: [usize; 8] = [

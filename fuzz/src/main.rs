@@ -1,6 +1,6 @@
 //! Runs the targets without a nightly compiler: inputs that are changed at random, the ones with a new outcome kept, and
-//! memory held to 64 MB and 16 bytes for each byte of the input, on a machine of 256 MB. The same seed gives the same
-//! inputs.
+//! memory held to 64 MB and 16 bytes for each byte of the input, on a machine of 256 MB. Runs with one seed draw
+//! identical inputs.
 //!
 //! `einsparse-fuzz [--seconds N] [--runs N] [--seed N] [--input FILE] [--corpus FOLDER] [TARGET ...]`
 //!

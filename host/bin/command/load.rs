@@ -14,7 +14,7 @@ use super::operand::{self, Extent, Fill, Generator, Reading, Source};
 /// What reading may take; the default unless the command line says otherwise.
 static LIMITS: OnceLock<io::Limits> = OnceLock::new();
 
-/// Takes `--memory` for all files, and for what is made of them.
+/// Takes `--memory` for all files, and for conversions and plans.
 pub fn set_memory(bytes: u64) {
     // Once, before the first file.
     let _ = LIMITS.set(io::Limits {

@@ -41,7 +41,7 @@ pub(crate) fn too_long(rows: u128) -> Error {
     }
 }
 
-/// Refuses lists of more pairs than are numbered, or that take more memory than is allowed: beside the two positions
+/// Refuses lists of more pairs than are numbered, or that take more memory than is allowed: with the two positions
 /// of a pair, its order, and a slot and the values of the indices for each tensor.
 pub(crate) fn check_pairs(pairs: u128, [left, right]: [usize; 2]) -> Result<()> {
     if pairs > MOST_ROWS.into() {

@@ -88,7 +88,7 @@ fn unfit(indirect: &IndirectEinsum, pattern: AnyPattern<'_>) -> Option<String> {
         ));
     }
     let product = indirect.as_spmm().is_some_and(|form| !form.stacked);
-    // Lists of rows that are too long are refused where the product asks for them.
+    // Lists of rows that are too long are refused when the product is planned.
     (product && !matches!(Runs::of_pattern(pattern), Ok(None)))
         .then(|| "is a product of a matrix, which the families for that compute".into())
 }
