@@ -25,4 +25,5 @@ mod rooms;
 // The other program uses the rest.
 #[allow(dead_code)]
 mod support;
+mod support_table;
 mod texts;

@@ -190,7 +190,10 @@ fn with_section(
         return Ok(None);
     };
     let (Some(start), Some(end)) = (text.find(START), text.find(END)) else {
-        return Err(format!("{}: the lines `{START}` and `{END}` are missing", page.path));
+        return Err(format!(
+            "{}: the lines `{START}` and `{END}` are missing",
+            page.path
+        ));
     };
     let (from, folder) = (
         start + START.len(),
@@ -258,7 +261,11 @@ mod tests {
             let report = std::fs::read_to_string(record.join("report.md")).unwrap();
             let wanted = markdown(&rows, &wrong, &comparisons, &pictures).unwrap();
             assert!(wanted == report, "report.md: {told}");
-            assert_eq!(pictures.len(), QUESTIONS.len(), "a question without an answer");
+            assert_eq!(
+                pictures.len(),
+                QUESTIONS.len(),
+                "a question without an answer"
+            );
             for picture in &pictures {
                 let drawn = std::fs::read_to_string(record.join(picture.file)).unwrap();
                 assert!(drawn == picture.svg, "{}: {told}", picture.file);
