@@ -105,7 +105,6 @@ fn of_formats(input: &mut Input<'_>) -> Outcome {
         return 0;
     };
     let format = format(input);
-    eprintln!("DBG formats {shape:?} nnz {} {format}", coo.nnz());
     let made = match coo.convert(format) {
         Ok(made) => made,
         Err(error) => return refused(&error),
@@ -199,14 +198,6 @@ enum Held {
 }
 
 fn run(text: &str, held: &[(String, Held)]) -> Outcome {
-    for (n, h) in held {
-        match h {
-            Held::Dense(d) => eprintln!("DBG {text} {n} dense {:?}", d.shape()),
-            Held::Sparse(d) => {
-                eprintln!("DBG {text} {n} {} {:?} {}", d.format(), d.shape(), d.nnz())
-            }
-        }
-    }
     let context = Context::cpu();
     let operands: Vec<(&str, Operand<'_, f64>)> = held
         .iter()
@@ -251,7 +242,6 @@ fn of_operators(input: &mut Input<'_>) -> Outcome {
         dim: number(input),
         ..AttentionOptions::default()
     };
-    eprintln!("DBG kind {kind} {a} {b} {c} {d}");
     let made: Result<(), Error> = match kind {
         0 => Routing::new(context, [a, b], c).and_then(|routing| {
             let options = GroupedOptions {
