@@ -44,6 +44,7 @@ const README: [[&str; 4]; 14] = [
     ["spmm", "DLMC", "f32", "cusparse"],
     ["spmm", "DLMC", "f16", "cusparse"],
     ["spmm", "DLMC", "f32", "cublas"],
+    ["spmm", "DLMC", "f32", "cublas-tf32"],
     ["spmm", "DLMC", "f16", "cublas"],
     ["spmm, prepacked", "DLMC", "f16", "cublas"],
     ["spmm", "decode", "f16", "cublas"],
@@ -53,7 +54,6 @@ const README: [[&str; 4]; 14] = [
     ["nm_spmm", "", "f16", "cusparselt"],
     ["sddmm", "DLMC", "f32", "cusparse"],
     ["gated_moe", "", "bf16", "torch"],
-    ["encoder", "", "f16", "torch"],
     ["attention_decode", "", "bf16", "torch"],
 ];
 
