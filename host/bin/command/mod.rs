@@ -148,7 +148,7 @@ fn readable(error: &(dyn Error + 'static)) -> String {
                 [(_, reason)] => reason.split(';').next().unwrap_or_default().to_string(),
                 many => format!("{} refused, `einsparse explain` says why", many.len()),
             };
-            format!("no kernel for {indirect}: {why}; `--device cpu` runs every expression")
+            format!("no kernel for {indirect}: {why}; `--device cpu` supports more expressions")
         }
         _ => error.to_string().replace('\n', "; "),
     }
