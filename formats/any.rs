@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::allocate;
 use crate::check;
 use crate::pattern::{Sealed, mapped};
 use crate::{
@@ -263,6 +264,13 @@ impl<T> Clone for SparseRef<'_, T> {
 }
 
 impl<T> Copy for SparseRef<'_, T> {}
+
+impl<T: Element> SparseRef<'_, T> {
+    /// Bytes of the index arrays and the values.
+    pub(crate) fn held(self) -> u64 {
+        allocate::bytes_of(&self.pattern().arrays()) + size_of_val(self.values()) as u64
+    }
+}
 
 impl<T> AsSparse<T> for SparseRef<'_, T> {
     fn as_sparse(&self) -> SparseRef<'_, T> {

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 pub(crate) use tile::*;
 
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, check};
+use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, allocate, check};
 
 /// Where the entries of a bitmap matrix are: `C[AM[p],n] += AV[p] * B[AK[p],n]`, with the coordinates in bits.
 ///
@@ -134,10 +134,19 @@ impl BitmapPattern {
     }
 
     /// Entries of each row.
-    pub fn row_counts(&self) -> Vec<u32> {
+    ///
+    /// # Errors
+    /// [`FormatError::Limit`] for many rows of no columns, [`FormatError::Memory`] if there is no memory.
+    pub fn row_counts(&self) -> Result<Vec<u32>, FormatError> {
         let grid = self.grid();
-        let mut counts = vec![0u32; self.rows()];
-        let lines = counts.par_chunks_mut(TILE).enumerate();
+        allocate::extent(
+            "rows",
+            self.rows() as u128,
+            4,
+            allocate::bytes_of(&self.arrays()),
+        )?;
+        let mut counts = check::zeroed("counts of rows", self.rows())?;
+        let lines = <[u32]>::par_chunks_mut(&mut counts, TILE).enumerate();
         lines.for_each(|(down, counts)| {
             for across in 0..grid.across {
                 let bits = self.bits(grid.tile(down, across));
@@ -152,7 +161,7 @@ impl BitmapPattern {
                 }
             }
         });
-        counts
+        Ok(counts)
     }
 }
 

@@ -10,7 +10,7 @@ pub(crate) use tile::*;
 
 use crate::bitmap::Grid;
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, check};
+use crate::{Format, FormatError, IndexArray, PAD, Pattern, Role, Sparse, allocate, check};
 
 /// Where the entries of a byte map are: `C[AM[p],n] += AV[p] * B[AK[p],n]`, with the coordinates in bytes.
 ///
@@ -156,16 +156,25 @@ impl BytemapPattern {
     }
 
     /// Entries of each row.
-    pub fn row_counts(&self) -> Vec<u32> {
+    ///
+    /// # Errors
+    /// [`FormatError::Limit`] for many rows of no columns, [`FormatError::Memory`] if there is no memory.
+    pub fn row_counts(&self) -> Result<Vec<u32>, FormatError> {
         let grid = self.grid();
-        let mut counts = vec![0u32; self.rows()];
-        let lines = counts.par_chunks_mut(TILE_ROWS).enumerate();
+        allocate::extent(
+            "rows",
+            self.rows() as u128,
+            4,
+            allocate::bytes_of(&self.arrays()),
+        )?;
+        let mut counts = check::zeroed("counts of rows", self.rows())?;
+        let lines = <[u32]>::par_chunks_mut(&mut counts, TILE_ROWS).enumerate();
         lines.for_each(|(down, counts)| {
             for across in 0..grid.across {
                 self.for_each_entry(grid.tile(down, across), |row, _, _| counts[row] += 1);
             }
         });
-        counts
+        Ok(counts)
     }
 }
 

@@ -3,6 +3,7 @@
 
 use rayon::prelude::*;
 
+pub(crate) use crate::allocate::{reserved, zeroed};
 use crate::{FormatError, PAD};
 
 /// Slots and extents must fit the device's index type.
@@ -99,26 +100,6 @@ pub(crate) fn length(
             expected,
         })
     }
-}
-
-/// Zeros. The pages come zeroed from the system and are first touched by whoever writes them.
-pub(crate) fn zeroed<T: bytemuck::Zeroable>(
-    what: &'static str,
-    len: usize,
-) -> Result<Vec<T>, FormatError> {
-    bytemuck::allocation::try_zeroed_vec(len).map_err(|()| FormatError::Memory {
-        what,
-        bytes: len as u128 * size_of::<T>() as u128,
-    })
-}
-
-/// An empty vector with room for `len`.
-pub(crate) fn reserved<T>(what: &'static str, len: usize) -> Result<Vec<T>, FormatError> {
-    let mut room = Vec::new();
-    let bytes = len as u128 * size_of::<T>() as u128;
-    room.try_reserve_exact(len)
-        .map_err(|_| FormatError::Memory { what, bytes })?;
-    Ok(room)
 }
 
 fn invalid(array: &'static str, position: usize, value: u32, bound: usize) -> FormatError {

@@ -6,6 +6,7 @@ mod block;
 mod bytemap;
 mod choice;
 mod compressed;
+mod cost;
 mod dense;
 mod entries;
 mod from;

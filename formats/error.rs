@@ -56,6 +56,24 @@ pub enum FormatError {
         /// Its size.
         bytes: u128,
     },
+    /// Arrays whose length follows an extent take more memory than is allowed for the tensor
+    /// ([`allocate::limits`](crate::allocate::limits)).
+    #[error(
+        "arrays for {count} {what} take {bytes} bytes, over the limit of {limit} for a tensor of {held} bytes; \
+         `allocate::set_limits`, `--memory` or EINSPARSE_MEMORY raises it"
+    )]
+    Limit {
+        /// Rows, columns, tiles, slots or terms.
+        what: &'static str,
+        /// Their number.
+        count: u128,
+        /// Bytes of the arrays.
+        bytes: u128,
+        /// Bytes of the tensor.
+        held: u64,
+        /// The most bytes that the arrays may take.
+        limit: u64,
+    },
     /// A shape, an axis, a block or a group size that makes no sense here.
     #[error("{what} is {found}, {expected} wanted")]
     Shape {

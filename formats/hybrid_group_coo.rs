@@ -4,7 +4,7 @@
 use rayon::prelude::*;
 
 use crate::pattern::matrix;
-use crate::{Format, FormatError, IndexArray, PAD, Pattern, Sparse, check};
+use crate::{Format, FormatError, IndexArray, PAD, Pattern, Sparse, allocate, check};
 
 /// Rows with groups of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,8 +134,13 @@ impl HybridGroupCooPattern {
     }
 
     /// For every row its first slot and its entries.
-    pub fn spans(&self) -> Vec<(u32, u32)> {
-        let mut spans = vec![(0, 0); self.shape[0]];
+    ///
+    /// # Errors
+    /// [`FormatError::Limit`] for many more rows than entries, [`FormatError::Memory`] if there is no memory.
+    pub fn spans(&self) -> Result<Vec<(u32, u32)>, FormatError> {
+        let rows = self.shape[0];
+        allocate::extent("rows", rows as u128, 8, allocate::bytes_of(&self.arrays()))?;
+        let mut spans = allocate::filled("spans of rows", rows, (0, 0))?;
         let starts = self.group_starts();
         for (&row, w) in self.group_index.iter().zip(starts.windows(2)) {
             let span = &mut spans[row as usize];
@@ -149,7 +154,7 @@ impl HybridGroupCooPattern {
                 .rposition(|&c| c != PAD)
                 .map_or(0, |last| last as u32 + 1);
         }
-        spans
+        Ok(spans)
     }
 
     /// Row and column of every slot, [`PAD`] for padding.

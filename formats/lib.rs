@@ -14,6 +14,7 @@
 //! # Ok::<(), einsparse_formats::FormatError>(())
 //! ```
 
+pub mod allocate;
 mod any;
 mod bitmap;
 mod block_coo;

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::parallel;
-use crate::{Element, Format, FormatError, check};
+use crate::{Element, Format, FormatError, allocate, check};
 
 /// An index slot that holds no entry. A term whose index slot is `PAD` is dropped, never multiplied.
 pub const PAD: u32 = u32::MAX;
@@ -167,6 +167,11 @@ impl<P: Pattern, T: Element> Sparse<P, T> {
     /// Takes it apart.
     pub fn into_parts(self) -> (Arc<P>, Vec<T>) {
         (self.pattern, self.values)
+    }
+
+    /// Bytes of the index arrays and the values.
+    pub(crate) fn held(&self) -> u64 {
+        allocate::bytes_of(&self.arrays()) + size_of_val(self.values()) as u64
     }
 
     /// The same pattern with every value mapped, in parallel.

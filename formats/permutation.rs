@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use crate::convert::prefix_sum;
 use crate::parallel;
-use crate::{Csr, CsrPattern, Dense, Element, FormatError, Sparse, check};
+use crate::{Csr, CsrPattern, Dense, Element, FormatError, Sparse, allocate, check};
 
 /// A reordering of the places of one axis: place `i` of the new order holds what stood at place `order[i]`.
 ///
@@ -52,11 +52,11 @@ impl Permutation {
     /// Everything stays where it is.
     ///
     /// # Errors
-    /// If there are more places than fit u32.
+    /// If there are more places than fit u32; [`FormatError::Memory`] if there is no memory.
     pub fn identity(len: usize) -> Result<Self, FormatError> {
         check::extent("places", len)?;
         Ok(Permutation {
-            order: (0..len as u32).collect(),
+            order: allocate::collected("places", 0..len as u32)?,
         })
     }
 

@@ -5,7 +5,7 @@ mod cluster;
 
 use crate::convert::transpose_pattern;
 use crate::fill::block_fills;
-use crate::{CsrPattern, FormatError, Permutation};
+use crate::{CsrPattern, FormatError, Pattern, Permutation, allocate};
 
 /// How rows are told to be similar.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,13 +68,19 @@ impl Options {
 /// ```
 ///
 /// # Errors
-/// If a side of the block is 0, the options make no sense, or there is no memory.
+/// If a side of the block is 0, the options make no sense, or there is no memory. [`FormatError::Limit`] for many more
+/// rows than entries: hashes and lists of all rows take about 200 bytes for each.
 pub fn reorder_rows(
     pattern: &CsrPattern,
     block: (usize, usize),
     options: &Options,
 ) -> Result<Permutation, FormatError> {
     options.check()?;
+    fits(
+        options,
+        pattern,
+        [pattern.rows(), pattern.cols().div_ceil(block.1.max(1))],
+    )?;
     let mut best = Permutation::identity(pattern.rows())?;
     let mut least = blocks(pattern, block)?;
     for order in cluster::orders(pattern, block.0, block.1, options)? {
@@ -95,6 +101,12 @@ pub fn reorder_columns(
     block: (usize, usize),
     options: &Options,
 ) -> Result<Permutation, FormatError> {
+    options.check()?;
+    fits(
+        options,
+        pattern,
+        [pattern.cols(), pattern.rows().div_ceil(block.0.max(1))],
+    )?;
     reorder_rows(&transpose_pattern(pattern)?, (block.1, block.0), options)
 }
 
@@ -111,6 +123,9 @@ pub fn reorder_both(
     block: (usize, usize),
     options: &Options,
 ) -> Result<(Permutation, Permutation), FormatError> {
+    options.check()?;
+    let places = pattern.rows().saturating_add(pattern.cols());
+    fits(options, pattern, [places, 0])?;
     let start = Permutation::identity(pattern.rows())?;
     let mut best = columns_then_rows(pattern, block, options, start.clone())?;
     // By single columns alone no block is saved yet, and nothing is asked of the order but similar neighbours.
@@ -143,6 +158,20 @@ fn columns_then_rows(
     let again = reorder_rows(&by_both, block, options)?;
     let found = blocks(&again.pattern_rows(&by_both)?, block)?;
     Ok((found, rows.then(&again)?, columns))
+}
+
+/// Refuses rows or columns whose hashes, sorted lists and orders take more memory than is allowed for the matrix. A
+/// value of 8 bytes is counted for each entry.
+fn fits(
+    options: &Options,
+    pattern: &CsrPattern,
+    [places, blocks]: [usize; 2],
+) -> Result<(), FormatError> {
+    let held = allocate::bytes_of(&pattern.arrays()) + 8 * pattern.nnz() as u64;
+    // Three quarters of the limit, an eighth, and an eighth for the marks of `block_fills`.
+    let each = 4 * (24 + 4 * options.hashes);
+    allocate::extent("rows and columns to reorder", places as u128, each, held)?;
+    allocate::extent("block columns", blocks as u128, 32, held)
 }
 
 fn blocks(pattern: &CsrPattern, block: (usize, usize)) -> Result<u64, FormatError> {

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use crate::convert::{block_row_counts, check_groups, sliced_chunks};
 use crate::group_coo::check_axis;
 use crate::sliced_ell::{CHUNK_SLOTS, SLICE};
-use crate::{CooPattern, CsrPattern, Format, FormatError, Pattern, check, nm};
+use crate::{CooPattern, CsrPattern, Format, FormatError, Pattern, allocate, check, nm};
 use crate::{bitmap, bytemap};
 
 pub(crate) use classes::class_of;
@@ -207,7 +207,7 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
             check_axis(csr.shape(), axis)?;
             let stats = match axis {
                 0 => RowStats::of_rows(csr),
-                _ => column_stats(csr),
+                _ => column_stats(csr)?,
             };
             let (group, groups, slots) = grouped(&stats, group)?;
             let group = Some(group);
@@ -295,7 +295,7 @@ fn packed_slots(csr: &CsrPattern, format: Format) -> Result<(u128, u128), Format
             (words, words * word_slots as u128)
         }
         _ => {
-            let (slices, chunks) = sliced_chunks(csr);
+            let (slices, chunks) = sliced_chunks(csr)?;
             let slots = chunks * CHUNK_SLOTS as u128;
             let rows = (slices * SLICE + slices + 1) as u128;
             (rows + 2 * chunks + slots / 2, slots)
@@ -312,6 +312,8 @@ fn has_entries(csr: &CsrPattern, down: usize, height: usize) -> bool {
 /// Tiles of a bitmap, and the units of slots that their entries take.
 fn bitmap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
     let grid = bitmap::checked_grid(csr.rows(), csr.cols())?;
+    let threads = rayon::current_num_threads().min(grid.down);
+    within_axis(csr, "columns of tiles", grid.across, 8 * threads)?;
     let full = (0..grid.down).into_par_iter();
     let full = full.filter(|&down| has_entries(csr, down, bitmap::TILE));
     let units = full.map(|down| {
@@ -332,6 +334,8 @@ fn bitmap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
 /// Tiles of a byte map, and the units of chunks that their banks take.
 fn bytemap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
     let grid = bytemap::checked_grid(csr.rows(), csr.cols())?;
+    let threads = rayon::current_num_threads().min(grid.down);
+    within_axis(csr, "columns of tiles", grid.across, 160 * threads)?;
     let full = (0..grid.down).into_par_iter();
     let full = full.filter(|&down| has_entries(csr, down, bytemap::TILE_ROWS));
     let units = full.map(|down| {
@@ -362,10 +366,22 @@ fn grouped(stats: &RowStats, group: Option<usize>) -> Result<(usize, u128, u128)
 }
 
 /// Entries over the columns.
-fn column_stats(csr: &CsrPattern) -> RowStats {
-    let mut counts = vec![0; csr.cols()];
+fn column_stats(csr: &CsrPattern) -> Result<RowStats, FormatError> {
+    within_axis(csr, "columns", csr.cols(), 8)?;
+    let mut counts: Vec<usize> = check::zeroed("counts of columns", csr.cols())?;
     for &c in csr.columns() {
         counts[c as usize] += 1;
     }
-    RowStats::from_counts(counts)
+    Ok(RowStats::from_counts(counts))
+}
+
+/// Refuses an array over an axis that takes more than is allowed for the pattern.
+fn within_axis(
+    csr: &CsrPattern,
+    what: &'static str,
+    count: usize,
+    each: usize,
+) -> Result<(), FormatError> {
+    let held = allocate::bytes_of(&csr.arrays()) + 8 * csr.nnz() as u64;
+    allocate::extent(what, count as u128, each, held)
 }

@@ -161,6 +161,14 @@ impl Error {
         }
     }
 
+    /// An error of the formats crate that arose from this operand names it.
+    pub(crate) fn of_operand(self, name: &str) -> Self {
+        match self {
+            Error::Format(error) => Self::operand(name, error.to_string()),
+            other => other,
+        }
+    }
+
     /// It is not where the others are.
     pub(crate) fn elsewhere(name: &str) -> Self {
         Self::operand(name, "lies in another context than planned")
@@ -182,6 +190,24 @@ pub(crate) fn check_shape(name: &str, planned: &[usize], found: &[usize]) -> Res
         index: name.into(),
         left: format!("planned with {planned:?}"),
         right: format!("run with {found:?}"),
+    })
+}
+
+/// Elements of a tensor of this shape.
+///
+/// # Errors
+/// [`Error::Overflow`] with the name, the shape and the number of elements, where no memory has so many.
+pub(crate) fn elements(name: &str, shape: &[usize]) -> Result<usize> {
+    const LIMIT: usize = isize::MAX as usize / 8;
+    let product = |n: u128, &extent: &usize| n.saturating_mul(extent as u128);
+    let value = shape.iter().fold(1, product);
+    if value <= LIMIT as u128 {
+        return Ok(value as usize);
+    }
+    Err(Error::Overflow {
+        what: format!("elements of `{name}` of shape {shape:?}"),
+        value,
+        limit: LIMIT as u128,
     })
 }
 

@@ -5,9 +5,12 @@
 mod bundles;
 mod slabs;
 
-use einsparse_formats::{AnyPattern, AnySparse, Element, PAD, SlicedEllPattern};
+use einsparse_formats::{AnyPattern, AnySparse, Element, PAD, SlicedEllPattern, allocate};
 use einsparse_kernels::abi::{Item, Slot, WHOLE_ROW};
 use rayon::prelude::*;
+
+use crate::error::Result;
+use crate::registry::block_of;
 
 pub(crate) use slabs::{Slab, TooLong};
 
@@ -48,18 +51,19 @@ impl Runs {
     }
 
     /// Runs of rows that start at `offsets`, the last of which is the end of all.
-    pub fn of_offsets(offsets: &[u32]) -> Runs {
-        Runs::new(from_offsets(offsets))
+    /// Fails without memory.
+    pub fn of_offsets(offsets: &[u32]) -> Result<Runs> {
+        Ok(Runs::new(from_offsets(offsets)?))
     }
 
     /// Runs of a batch of matrices, a COO tensor of order 3, as those of one matrix that holds them along its diagonal,
     /// and the column of every entry in it. `None` for others, and where an extent does not fit.
-    pub(crate) fn of_batch(pattern: AnyPattern<'_>) -> Option<(Runs, Vec<u32>)> {
+    pub(crate) fn of_batch(pattern: AnyPattern<'_>) -> Result<Option<(Runs, Vec<u32>)>> {
         let (AnyPattern::Coo(a), &[items, rows, columns]) = (pattern, pattern.shape()) else {
-            return None;
+            return Ok(None);
         };
         let [item_of, row_of, column_of] = a.coords() else {
-            return None;
+            return Ok(None);
         };
         let fits = |extent: usize| {
             items
@@ -67,15 +71,16 @@ impl Runs {
                 .is_some_and(|n| n < u32::MAX as usize)
         };
         if !fits(rows) || !fits(columns) {
-            return None;
+            return Ok(None);
         }
+        within("rows of all items", items * rows, pattern)?;
         let along = |index: &[u32], extent: usize| -> Vec<u32> {
             let places = index.par_iter().zip(item_of);
             places.map(|(&i, &item)| item * extent as u32 + i).collect()
         };
         let rows_of = along(row_of, rows);
-        let runs = Runs::new(from_sorted(&rows_of, items * rows, 1, |_| 1));
-        Some((runs, along(column_of, columns)))
+        let runs = Runs::new(from_sorted(&rows_of, items * rows, 1, |_| 1)?);
+        Ok(Some((runs, along(column_of, columns))))
     }
 
     /// First slot and count of every row, as kernels read them.
@@ -88,15 +93,26 @@ impl Runs {
 
     /// Runs of a matrix whose rows are contiguous, or `None` for formats whose rows are not (CSC, grouped
     /// on another axis than 0, tensors of another order than 2).
-    pub fn of<T: Element>(matrix: &AnySparse<T>) -> Option<Runs> {
+    ///
+    /// # Errors
+    /// [`FormatError::Limit`](einsparse_formats::FormatError::Limit) for many more rows than entries,
+    /// [`FormatError::Memory`](einsparse_formats::FormatError::Memory) if there is no memory.
+    pub fn of<T: Element>(matrix: &AnySparse<T>) -> Result<Option<Runs>> {
         Runs::of_pattern(matrix.pattern())
     }
 
-    pub(crate) fn of_pattern(matrix: AnyPattern<'_>) -> Option<Runs> {
-        if matrix.shape().len() != 2 {
-            return None;
+    pub(crate) fn of_pattern(matrix: AnyPattern<'_>) -> Result<Option<Runs>> {
+        let &[rows, _] = matrix.shape() else {
+            return Ok(None);
+        };
+        let block_rows = rows.div_ceil(block_of(&matrix.format()).0);
+        match matrix {
+            AnyPattern::Csc(_) => return Ok(None),
+            AnyPattern::GroupCoo(a) if a.axis() != 0 => return Ok(None),
+            _ if block_rows < rows => within("block rows", block_rows, matrix)?,
+            _ => within("rows", rows, matrix)?,
         }
-        let rows = matrix.shape()[0];
+        let counted = |counts: Vec<u32>| each_row(rows, &|row| (0, counts[row]));
         let runs = match matrix {
             AnyPattern::Csr(a) => from_offsets(a.offsets()),
             AnyPattern::Bsr(a) => from_offsets(a.offsets()),
@@ -104,10 +120,9 @@ impl Runs {
             AnyPattern::Ell(a) => {
                 let width = a.width();
                 let columns = a.columns();
-                (0..rows)
-                    .into_par_iter()
-                    .map(|r| ((r * width) as u32, filled(&columns[r * width..][..width])))
-                    .collect()
+                each_row(rows, &|r| {
+                    ((r * width) as u32, filled(&columns[r * width..][..width]))
+                })
             }
             AnyPattern::GroupCoo(a) if a.axis() == 0 => {
                 let (g, columns) = (a.group(), &a.others()[0]);
@@ -115,34 +130,47 @@ impl Runs {
                     filled(&columns[p * g..][..g])
                 })
             }
-            AnyPattern::HybridGroupCoo(a) => a.spans(),
-            AnyPattern::BlockCoo(a) => {
-                from_sorted(a.block_rows(), rows.div_ceil(a.block().0), 1, |_| 1)
-            }
+            AnyPattern::HybridGroupCoo(a) => Ok(a.spans()?),
+            AnyPattern::BlockCoo(a) => from_sorted(a.block_rows(), block_rows, 1, |_| 1),
             AnyPattern::BlockGroupCoo(a) => {
                 let (g, columns) = (a.group(), a.block_cols());
-                let block_rows = rows.div_ceil(a.block().0);
                 from_sorted(a.block_rows(), block_rows, g as u32, |p| {
                     filled(&columns[p * g..][..g])
                 })
             }
             AnyPattern::Nm(a) => {
                 let slots = a.row_slots() as u32;
-                (0..rows as u32).map(|row| (row * slots, slots)).collect()
+                each_row(rows, &|row| (row as u32 * slots, slots))
             }
             // Only how many there are: tiles are found by their starts.
-            AnyPattern::Bitmap(a) => a.row_counts().into_iter().map(|n| (0, n)).collect(),
-            AnyPattern::Bytemap(a) => a.row_counts().into_iter().map(|n| (0, n)).collect(),
+            AnyPattern::Bitmap(a) => counted(a.row_counts()?),
+            AnyPattern::Bytemap(a) => counted(a.row_counts()?),
             AnyPattern::SlicedEll(a) => of_slices(a),
-            AnyPattern::Csc(_) | AnyPattern::GroupCoo(_) => return None,
+            AnyPattern::Csc(_) | AnyPattern::GroupCoo(_) => return Ok(None),
         };
-        Some(Runs::new(runs))
+        Ok(Some(Runs::new(runs?)))
     }
 }
 
+/// Refuses lists of rows that take more memory than is allowed for the pattern: first slot and count of each.
+fn within(what: &'static str, rows: usize, pattern: AnyPattern<'_>) -> Result<()> {
+    let held = allocate::bytes_of(&pattern.arrays()) + 4 * pattern.slots() as u64;
+    Ok(allocate::extent(
+        what,
+        rows as u128,
+        size_of::<(u32, u32)>(),
+        held,
+    )?)
+}
+
+/// `of(row)` for every row.
+fn each_row(rows: usize, of: &(dyn Fn(usize) -> (u32, u32) + Sync)) -> Result<Vec<(u32, u32)>> {
+    Ok(allocate::each("runs of rows", rows, of)?)
+}
+
 /// For every row of sliced ELLPACK its first slot and its entries, which lie a chunk apart by fours.
-fn of_slices(sell: &SlicedEllPattern) -> Vec<(u32, u32)> {
-    let mut runs = vec![(0, 0); sell.rows()];
+fn of_slices(sell: &SlicedEllPattern) -> Result<Vec<(u32, u32)>> {
+    let mut runs = allocate::filled("runs of rows", sell.rows(), (0, 0))?;
     let of = |place: usize| {
         let (slice, lane) = (
             place / SlicedEllPattern::SLICE,
@@ -157,11 +185,11 @@ fn of_slices(sell: &SlicedEllPattern) -> Vec<(u32, u32)> {
         let filled = chunks.flat_map(slots).filter(|&s| sell.column(s) != PAD);
         (start, filled.count() as u32)
     };
-    let found: Vec<(u32, u32)> = (0..sell.rows()).into_par_iter().map(of).collect();
+    let found = each_row(sell.rows(), &of)?;
     for (&row, run) in sell.order().iter().zip(found) {
         runs[row as usize] = run;
     }
-    runs
+    Ok(runs)
 }
 
 /// Slots in front of the first padding.
@@ -169,11 +197,10 @@ fn filled(slots: &[u32]) -> u32 {
     slots.partition_point(|&s| s != PAD) as u32
 }
 
-fn from_offsets(offsets: &[u32]) -> Vec<(u32, u32)> {
-    offsets
-        .par_windows(2)
-        .map(|w| (w[0], w[1] - w[0]))
-        .collect()
+fn from_offsets(offsets: &[u32]) -> Result<Vec<(u32, u32)>> {
+    each_row(offsets.len().saturating_sub(1), &|row| {
+        (offsets[row], offsets[row + 1] - offsets[row])
+    })
 }
 
 /// Runs of ascending row indices, `each` slots apart; only the last one of a row may be short.
@@ -182,12 +209,14 @@ fn from_sorted(
     rows: usize,
     each: u32,
     len: impl Fn(usize) -> u32 + Sync,
-) -> Vec<(u32, u32)> {
-    (0..rows as u32)
+) -> Result<Vec<(u32, u32)>> {
+    let mut runs = allocate::reserved("runs of rows", rows)?;
+    (0..rows)
         .into_par_iter()
         .map_init(
             || 0usize,
             |hint, row| {
+                let row = row as u32;
                 // Rows come in order inside a split, so the search starts where the last one ended.
                 if index.get(*hint).is_none_or(|&r| r > row) {
                     *hint = 0;
@@ -201,7 +230,8 @@ fn from_sorted(
                 }
             },
         )
-        .collect()
+        .collect_into_vec(&mut runs);
+    Ok(runs)
 }
 
 /// Items and slots, ready for upload.

@@ -1,24 +1,25 @@
-//! `cargo xtask report RECORD`: a bench record, a file or the folder of a GPU, as markdown tables. Of a GPU's record
-//! also the pictures, and the guide's table.
+//! `cargo xtask report RECORD`: writes a bench record (a file, or the folder of a GPU) as markdown tables. For the folder
+//! of a GPU it also draws the pictures and writes the measured sections of the guide and of the README.
 //!
-//! A ratio is the peer's time over ours, so above 1 we are faster; within 5 % is a tie. Cold figures decide, warm ones
-//! stand beside.
+//! A speed-up is the baseline's time over einsparse's time. Within 5 % of 1 the two are equal. Rankings use cold times.
 
 mod choice;
 mod performance;
 mod pictures;
 pub mod rows;
+mod words;
 
+use performance::Measured;
 use pictures::Picture;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Ratios within this share of 1 are ties.
-const TIE: f64 = 0.05;
+/// Speed-ups within this share of 1 count as equal.
+const EQUAL: f64 = 0.05;
 
-/// A line for the user.
+/// An error is one line for the user.
 type Result<T> = std::result::Result<T, String>;
 
 /// The columns of a record that a report reads.
@@ -41,23 +42,24 @@ struct Row {
     gbps: Option<f64>,
     zeros: String,
     note: String,
-    /// The file that it is of: what stands in another was measured on other operands.
+    /// The number of its file. Rows of different files are not compared: their operands differ.
     #[serde(skip)]
     file: usize,
 }
 
-/// Ours against one peer on one case.
-struct Duel {
+/// einsparse and one baseline on one case.
+struct Comparison {
     set: String,
     ours: Row,
-    theirs: Row,
+    baseline: Row,
+    /// The speed-up, L2 cache evicted before each run.
     cold: f64,
-    /// NaN where one of both has no warm figure.
+    /// The speed-up back to back; NaN if either is without a warm time.
     warm: f64,
 }
 
-/// Reads `record`, a file or a folder of files, writes `<record>.md` beside or `report.md` in it, and returns the
-/// markdown. A folder also gets the pictures; the record that the guide names also gets its table there.
+/// Reads `record` and returns the markdown. For a file it writes `<record>.md` next to it, for a folder `report.md` and the
+/// pictures into it. Pages that name the folder get their measured sections.
 ///
 /// # Errors
 /// A readable line when the record cannot be read or the report cannot be written.
@@ -67,37 +69,42 @@ pub fn report(record: &Path) -> Result<String> {
         false => record.with_extension("md"),
     };
     let (right, wrong) = read(record)?;
-    let duels = duels(&right, &wrong);
+    let comparisons = comparisons(&right, &wrong);
     let mut drawn = Vec::new();
     if record.is_dir() {
-        drawn = pictures::pictures(&duels)?;
+        drawn = pictures::pictures(&comparisons)?;
         pictures::write(record, &drawn)?;
     }
-    let text = markdown(&right, &wrong, &duels, &drawn).map_err(|e| e.to_string())?;
+    let text = markdown(&right, &wrong, &comparisons, &drawn).map_err(|e| e.to_string())?;
     std::fs::write(&page, &text).map_err(|e| format!("{}: {e}", page.display()))?;
-    performance::update(record, &right, &duels)?;
+    let measured = Measured {
+        rows: &right,
+        comparisons: &comparisons,
+        pictures: &drawn,
+    };
+    performance::update(record, &measured)?;
     Ok(text)
 }
 
 fn markdown(
     rows: &[Row],
     wrong: &[Row],
-    duels: &[Duel],
+    comparisons: &[Comparison],
     pictures: &[Picture],
 ) -> std::result::Result<String, std::fmt::Error> {
     let mut text = String::new();
     header(&mut text, rows)?;
-    summary(&mut text, duels)?;
-    losses(&mut text, duels)?;
+    summary(&mut text, comparisons)?;
+    slower_cases(&mut text, comparisons)?;
     choice::write(&mut text, rows)?;
     others(&mut text, rows, wrong)?;
-    for Picture { file, title, .. } in pictures {
-        write!(text, "\n![{title}]({file})\n")?;
+    for Picture { file, alt, .. } in pictures {
+        write!(text, "\n![{alt}]({file})\n")?;
     }
     Ok(text)
 }
 
-/// The rows of a file, or of all files of a folder by name: those that are right, and those that are not.
+/// The rows of a file, or of all files of a folder in the order of names: first the right ones, then the wrong ones.
 fn read(record: &Path) -> Result<(Vec<Row>, Vec<Row>)> {
     let fail = |path: &Path, e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
     let mut files = vec![record.to_owned()];
@@ -125,18 +132,18 @@ fn read(record: &Path) -> Result<(Vec<Row>, Vec<Row>)> {
     Ok(rows.into_iter().partition(right))
 }
 
-/// Our name among the engines.
+/// The name of einsparse in the column `engine`.
 const OURS: &str = "einsparse";
-/// The variant of which A's values may be kept in another form.
+/// The variant whose plan may store A's values in another form.
 const PREPACKED: &str = "auto@prepacked";
 
-/// Operations that are no comparison: levels of a tutorial, limits of the machine.
+/// Operations without a comparison: levels of the tutorial, limits of the machine.
 const APART: [&str; 4] = ["levels", "gemm", "launch", "copy"];
 
-/// What a user gets against every peer with the same case: of A as it is (`auto`), and where it may keep A's values in
-/// another form (`auto@prepacked`), of several formats the fastest. Operations without these names have it in their
-/// first row of the case.
-fn duels(rows: &[Row], wrong: &[Row]) -> Vec<Duel> {
+/// Compares a plan with each baseline of the same case: a plan that reads A in its own format (`auto`), and one that may store A's
+/// values in another form (`auto@prepacked`). Of several formats the fastest counts. An operation without these variants
+/// has its plan in the first row of the case.
+fn comparisons(rows: &[Row], wrong: &[Row]) -> Vec<Comparison> {
     let case = |row: &Row| {
         (
             row.op.clone(),
@@ -153,24 +160,27 @@ fn duels(rows: &[Row], wrong: &[Row]) -> Vec<Duel> {
         cases.entry(case(row)).or_default().push(row);
     }
     let failed: BTreeSet<_> = wrong.iter().filter(named).map(case).collect();
-    let mut duels = Vec::new();
+    let mut comparisons = Vec::new();
     for (case, rows) in &cases {
         let (ours, others): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|r| r.engine == OURS);
         let mut taken = fastest(ours.iter().copied().filter(named), |row| &row.variant);
         if taken.is_empty() && !failed.contains(case) {
             taken.extend(ours.first().map(|row| (row.variant.as_str(), *row)));
         }
-        // A copy by the driver is a floor, and what a caller gets who chooses nothing is no peer's best.
-        let is_peer = |r: &&Row| !["driver", "cusparse-default"].contains(&r.engine.as_str());
-        let best = fastest(others.into_iter().filter(is_peer), |row| &row.engine);
+        // A driver copy is a lower bound, and the default algorithm is not the best setting of a baseline.
+        let is_baseline = |r: &&Row| !["driver", "cusparse-default"].contains(&r.engine.as_str());
+        let best = fastest(others.into_iter().filter(is_baseline), |row| &row.engine);
         for ours in taken.values() {
-            duels.extend(best.values().map(|theirs| Duel::new(ours, theirs)));
+            comparisons.extend(
+                best.values()
+                    .map(|baseline| Comparison::new(ours, baseline)),
+            );
         }
     }
-    duels
+    comparisons
 }
 
-/// Of rows with the same name the fastest.
+/// The fastest row of each name.
 fn fastest<'r>(
     rows: impl Iterator<Item = &'r Row>,
     name: fn(&Row) -> &String,
@@ -185,19 +195,24 @@ fn fastest<'r>(
     all
 }
 
-impl Duel {
-    fn new(ours: &Row, theirs: &Row) -> Self {
-        let warm = theirs.ms_warm.zip(ours.ms_warm);
-        Duel {
+impl Comparison {
+    fn new(ours: &Row, baseline: &Row) -> Self {
+        let warm = baseline.ms_warm.zip(ours.ms_warm);
+        Comparison {
             set: set(&ours.workload).to_owned(),
-            cold: theirs.ms / ours.ms,
-            warm: warm.map_or(f64::NAN, |(theirs, ours)| theirs / ours),
+            cold: baseline.ms / ours.ms,
+            warm: warm.map_or(f64::NAN, |(baseline, ours)| baseline / ours),
             ours: ours.clone(),
-            theirs: theirs.clone(),
+            baseline: baseline.clone(),
         }
     }
 
-    /// The operation, with what is allowed to ours.
+    /// Whether einsparse is slower by more than the margin.
+    fn is_slower(&self) -> bool {
+        self.cold < 1.0 - EQUAL
+    }
+
+    /// The operation, `, prepacked` added for a plan that may store A's values in another form.
     fn what(&self) -> String {
         match self.ours.variant == PREPACKED {
             true => format!("{}, prepacked", self.ours.op),
@@ -206,7 +221,7 @@ impl Duel {
     }
 }
 
-/// The set that a workload belongs to.
+/// The data set of a workload.
 fn set(workload: &str) -> &str {
     const SETS: [(&str, &str); 10] = [
         ("dlmc/", "DLMC"),
@@ -224,8 +239,8 @@ fn set(workload: &str) -> &str {
     known.map_or("", |(_, set)| set)
 }
 
-/// Ratios of several cases together.
-struct Group<'a>(Vec<&'a Duel>);
+/// Comparisons of several cases.
+struct Group<'a>(Vec<&'a Comparison>);
 
 impl Group<'_> {
     fn cold(&self) -> Vec<f64> {
@@ -237,29 +252,31 @@ impl Group<'_> {
         geomean(&warm.filter(|r| r.is_finite()).collect::<Vec<_>>())
     }
 
-    fn least(&self) -> f64 {
+    fn min(&self) -> f64 {
         self.cold().into_iter().fold(f64::INFINITY, f64::min)
     }
 
-    fn most(&self) -> f64 {
+    fn max(&self) -> f64 {
         self.cold().into_iter().fold(0.0, f64::max)
     }
 
-    /// Won, tied, lost.
+    /// In how many cases einsparse is faster, equal, slower.
     fn outcomes(&self) -> [usize; 3] {
-        let won = self.0.iter().filter(|d| d.cold > 1.0 + TIE).count();
-        let lost = self.0.iter().filter(|d| d.cold < 1.0 - TIE).count();
-        [won, self.0.len() - won - lost, lost]
+        let faster = self.0.iter().filter(|d| d.cold > 1.0 + EQUAL).count();
+        let slower = self.0.iter().filter(|d| d.is_slower()).count();
+        [faster, self.0.len() - faster - slower, slower]
     }
 
-    /// In how many cases zeros beside entries are multiplied, by ours and by the peer.
+    /// In how many cases einsparse and the baseline multiply implicit zeros.
     fn zeros(&self) -> String {
-        let of = |row: fn(&Duel) -> &Row| self.0.iter().filter(|d| row(d).zeros == "dense").count();
-        format!("{} / {}", of(|d| &d.ours), of(|d| &d.theirs))
+        let of = |row: fn(&Comparison) -> &Row| {
+            self.0.iter().filter(|d| row(d).zeros == "dense").count()
+        };
+        format!("{} / {}", of(|d| &d.ours), of(|d| &d.baseline))
     }
 }
 
-/// The commits of the rows: that of most of them, and the others.
+/// The commits of the rows, the most frequent one first.
 fn commits(rows: &[Row]) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for row in rows {
@@ -269,8 +286,8 @@ fn commits(rows: &[Row]) -> String {
     all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     let names: Vec<&str> = all.iter().map(|(commit, _)| *commit).collect();
     match names.split_first() {
-        Some((most, others)) if !others.is_empty() => {
-            format!("commit {most} (parts of {})", others.join(", "))
+        Some((first, others)) if !others.is_empty() => {
+            format!("commit {first} (parts of {})", others.join(", "))
         }
         _ => format!("commit {}", names.join("")),
     }
@@ -290,12 +307,10 @@ fn header(text: &mut String, rows: &[Row]) -> std::fmt::Result {
     )?;
     writeln!(
         text,
-        "Ratio = peer's time over ours: above 1 we are faster, within 5 % is a tie. Cold: L2 is evicted before each \
-         run. Warm: back to"
-    )?;
-    writeln!(
-        text,
-        "back. Zeros: in how many cases ours and the peer multiply zeros beside entries.\n"
+        "A speed-up is the baseline's time over einsparse's time: above 1 einsparse is faster. Within 5 % of 1 both are \
+         equal. Means\nare geometric. Cold: the L2 cache is evicted before each run. Warm: runs follow back to back. \
+         Zeros: in how many cases\neinsparse and the baseline multiply implicit zeros. Prepacked: the plan may store \
+         the values of A in another form.\n"
     )?;
     for row in rows
         .iter()
@@ -316,84 +331,92 @@ fn header(text: &mut String, rows: &[Row]) -> std::fmt::Result {
     Ok(())
 }
 
-/// By operation, set, element type, N and peer, and over every N.
-fn summary(text: &mut String, duels: &[Duel]) -> std::fmt::Result {
-    let mut groups: BTreeMap<_, Vec<&Duel>> = BTreeMap::new();
-    for duel in duels {
-        let (peer, dtype) = (&duel.theirs.engine, &duel.ours.dtype);
-        let key = |n| (duel.what(), peer, dtype, duel.set.as_str(), n);
-        groups.entry(key(Some(duel.ours.n))).or_default().push(duel);
-        groups.entry(key(None)).or_default().push(duel);
+/// The table by operation, baseline, element type, set and N, and over all N.
+fn summary(text: &mut String, comparisons: &[Comparison]) -> std::fmt::Result {
+    let mut groups: BTreeMap<_, Vec<&Comparison>> = BTreeMap::new();
+    for comparison in comparisons {
+        let (engine, dtype) = (&comparison.baseline.engine, &comparison.ours.dtype);
+        let key = |n| (comparison.what(), engine, dtype, comparison.set.as_str(), n);
+        groups
+            .entry(key(Some(comparison.ours.n)))
+            .or_default()
+            .push(comparison);
+        groups.entry(key(None)).or_default().push(comparison);
     }
     if groups.is_empty() {
         return Ok(());
     }
-    writeln!(text, "\n## Against the peers\n")?;
+    writeln!(text, "\n## Comparisons with baselines\n")?;
     writeln!(
         text,
-        "| op | peer | dtype | set | N | cases | cold, geomean | least | most | won | tied | lost | warm, geomean | \
-         zeros, ours / peer |"
+        "| operation | baseline | type | set | N | cases | cold | min | max | faster | equal | slower | warm | \
+         zeros, einsparse / baseline |"
     )?;
     writeln!(
         text,
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     )?;
-    for ((op, peer, dtype, set, n), group) in groups {
+    for ((op, engine, dtype, set, n), group) in groups {
         let group = Group(group);
         let n = n.map_or("all".into(), |n| n.to_string());
-        let [won, tied, lost] = group.outcomes();
+        let [faster, equal, slower] = group.outcomes();
         let (cases, mean) = (group.0.len(), geomean(&group.cold()));
-        let (least, most, warm, zeros) = (group.least(), group.most(), group.warm(), group.zeros());
+        let (min, max, warm, zeros) = (group.min(), group.max(), group.warm(), group.zeros());
         writeln!(
             text,
-            "| {op} | {peer} | {dtype} | {set} | {n} | {cases} | **{mean:.2}** | {least:.2} | {most:.2} | {won} | \
-             {tied} | {lost} | {warm:.2} | {zeros} |"
+            "| {op} | {engine} | {dtype} | {set} | {n} | {cases} | **{mean:.2}** | {min:.2} | {max:.2} | {faster} | \
+             {equal} | {slower} | {warm:.2} | {zeros} |"
         )?;
     }
     Ok(())
 }
 
-/// Every case that is lost, the widest gap first.
-fn losses(text: &mut String, duels: &[Duel]) -> std::fmt::Result {
-    let mut lost: Vec<&Duel> = duels.iter().filter(|d| d.cold < 1.0 - TIE).collect();
-    if duels.is_empty() {
+/// Every case in which einsparse is slower, the lowest speed-up first.
+fn slower_cases(text: &mut String, comparisons: &[Comparison]) -> std::fmt::Result {
+    let mut slower: Vec<&Comparison> = comparisons.iter().filter(|d| d.is_slower()).collect();
+    if comparisons.is_empty() {
         return Ok(());
     }
-    lost.sort_by(|a, b| a.cold.total_cmp(&b.cold));
-    writeln!(text, "\n## Lost: {} of {}\n", lost.len(), duels.len())?;
-    if lost.is_empty() {
+    slower.sort_by(|a, b| a.cold.total_cmp(&b.cold));
+    writeln!(
+        text,
+        "\n## einsparse is slower: {} of {}\n",
+        slower.len(),
+        comparisons.len()
+    )?;
+    if slower.is_empty() {
         return Ok(());
     }
     writeln!(
         text,
-        "| cold | warm | op | workload | N | nnz | dtype | peer | its us cold (warm) | ours us cold (warm) |"
+        "| cold | warm | operation | workload | N | nonzeros | type | baseline | its us cold (warm) | einsparse us cold (warm) |"
     )?;
     writeln!(text, "|---|---|---|---|---|---|---|---|---|---|")?;
-    for duel in lost {
+    for comparison in slower {
         let both = |r: &Row| {
             let warm = r.ms_warm.unwrap_or(f64::NAN);
             format!("{:.1} ({:.1})", r.ms * 1e3, warm * 1e3)
         };
-        let (what, ours, theirs) = (duel.what(), &duel.ours, &duel.theirs);
+        let (what, ours, baseline) = (comparison.what(), &comparison.ours, &comparison.baseline);
         writeln!(
             text,
             "| {:.2} | {:.2} | {what} | {} | {} | {} | {} | {} {} | {} | {} |",
-            duel.cold,
-            duel.warm,
+            comparison.cold,
+            comparison.warm,
             ours.workload,
             ours.n,
             ours.nnz,
             ours.dtype,
-            theirs.engine,
-            theirs.variant,
-            both(theirs),
+            baseline.engine,
+            baseline.variant,
+            both(baseline),
             both(ours)
         )?;
     }
     Ok(())
 }
 
-/// Host operations, and what was wrong.
+/// The table of host operations, and the wrong results.
 fn others(text: &mut String, rows: &[Row], wrong: &[Row]) -> std::fmt::Result {
     let host: Vec<&Row> = rows
         .iter()
@@ -402,7 +425,7 @@ fn others(text: &mut String, rows: &[Row], wrong: &[Row]) -> std::fmt::Result {
     if !host.is_empty() {
         writeln!(
             text,
-            "\n## On the host\n\n| op | workload | engine | ms | note |\n|---|---|---|---|---|"
+            "\n## Operations on the host\n\n| operation | workload | engine | ms | note |\n|---|---|---|---|---|"
         )?;
     }
     for row in host {
@@ -413,7 +436,7 @@ fn others(text: &mut String, rows: &[Row], wrong: &[Row]) -> std::fmt::Result {
         )?;
     }
     if !wrong.is_empty() {
-        writeln!(text, "\n## Wrong results, left out above\n")?;
+        writeln!(text, "\n## Wrong results, excluded from the tables\n")?;
     }
     for r in wrong {
         let (op, workload, n, dtype) = (&r.op, &r.workload, r.n, &r.dtype);

@@ -1,13 +1,16 @@
 //! Bitmap tiles from CSR and dense, and back. Panels (256 rows) are contiguous in every array: each is one task.
 
-use super::matrix;
 use super::tasks::prefix_sum;
+use super::{cost, matrix};
 use crate::bitmap::{
     ALIGN, BITS, Grid, PANEL, TILE, WORDS, bit_of, checked_grid, for_each_bit, half_offsets,
     middles, of_half, units,
 };
 use crate::parallel;
-use crate::{Bitmap, BitmapPattern, Csr, CsrPattern, Dense, Element, FormatError, Sparse, check};
+use crate::{
+    AsSparse, Bitmap, BitmapPattern, Csr, CsrPattern, Dense, Element, Format, FormatError, Sparse,
+    allocate, check,
+};
 
 /// Rows of a panel.
 const ROWS: usize = PANEL * TILE;
@@ -17,14 +20,13 @@ pub(super) fn cut_panels<T>(
     mut slice: &mut [T],
     panels: usize,
     len: impl Fn(usize) -> usize,
-) -> Vec<&mut [T]> {
-    (0..panels)
-        .map(|panel| {
-            let (part, rest) = std::mem::take(&mut slice).split_at_mut(len(panel));
-            slice = rest;
-            part
-        })
-        .collect()
+) -> Result<Vec<&mut [T]>, FormatError> {
+    let next = |panel| {
+        let (part, rest) = std::mem::take(&mut slice).split_at_mut(len(panel));
+        slice = rest;
+        part
+    };
+    allocate::collected("slices", (0..panels).map(next))
 }
 
 /// Sets the bits of a panel's entries, and the middles in each of its tiles.
@@ -51,9 +53,9 @@ fn count_halves(tile: &mut [u32]) {
 /// Where the values of each tile start.
 fn starts_of(words: &[u32]) -> Result<Vec<u32>, FormatError> {
     let entries = |tile: &[u32]| tile[..BITS].iter().map(|w| w.count_ones() as usize).sum();
-    let counts = parallel::collect(words.len() / WORDS, 64, &|tile| {
+    let counts = allocate::each("counts of tiles", words.len() / WORDS, &|tile| {
         units(entries(&words[tile * WORDS..][..WORDS]))
-    });
+    })?;
     prefix_sum("slots", counts.into_iter())
 }
 
@@ -76,12 +78,13 @@ fn lane_offsets(tile: &[u32]) -> [u16; 8 * BITS] {
 /// # Errors
 /// If the slots or the words do not fit u32, or there is no memory.
 pub fn csr_to_bitmap<T: Element>(csr: &Csr<T>) -> Result<Bitmap<T>, FormatError> {
+    cost::from_csr(csr, Format::Bitmap)?;
     let p = csr.pattern();
     let grid = checked_grid(p.rows(), p.cols())?;
     let panels = grid.down.div_ceil(PANEL);
     let tiles_of = |panel: usize| grid.height(panel) * grid.across;
     let mut words: Vec<u32> = check::zeroed("words", grid.tiles() * WORDS)?;
-    let parts = cut_panels(&mut words, panels, |i| tiles_of(i) * WORDS);
+    let parts = cut_panels(&mut words, panels, |i| tiles_of(i) * WORDS)?;
     parallel::each_of(parts, &|panel, words| mark(p, grid, panel, words));
     let starts = starts_of(&words)?;
     let start = |tile: usize| starts[tile] as usize * ALIGN;
@@ -90,7 +93,7 @@ pub fn csr_to_bitmap<T: Element>(csr: &Csr<T>) -> Result<Bitmap<T>, FormatError>
     let first = |panel: usize| panel * PANEL * grid.across;
     let parts = cut_panels(&mut values, panels, |i| {
         start(first(i) + tiles_of(i)) - start(first(i))
-    });
+    })?;
     parallel::each_of(parts, &|panel, values: &mut [T]| {
         let height = grid.height(panel);
         let words = &words[first(panel) * WORDS..];
@@ -153,7 +156,7 @@ pub fn dense_to_bitmap<T: Element>(dense: &Dense<T>) -> Result<Bitmap<T>, Format
     let slots = check::product("slots", &[starts[grid.tiles()] as usize, ALIGN])?;
     let mut values: Vec<T> = check::zeroed("values", slots)?;
     let at = |tile: usize| starts[tile] as usize * ALIGN;
-    let parts = cut_panels(&mut values, grid.tiles(), |tile| at(tile + 1) - at(tile));
+    let parts = cut_panels(&mut values, grid.tiles(), |tile| at(tile + 1) - at(tile))?;
     parallel::each_of(parts, &|tile, values: &mut [T]| {
         let (first, _) = corner(tile);
         for_each_bit(&words[tile * WORDS..][..BITS], |row, col, rank| {
@@ -182,9 +185,9 @@ pub(super) unsafe fn tiles_to_csr<T: Element, const HEIGHT: usize, const WIDTH: 
     let at = |down: usize| offsets[(down * HEIGHT).min(rows)] as usize;
     let mut columns: Vec<u32> = check::zeroed("columns", at(grid.down))?;
     let mut moved: Vec<T> = check::zeroed("values", at(grid.down))?;
-    let columns_of = cut_panels(&mut columns, grid.down, |i| at(i + 1) - at(i));
-    let moved_to = cut_panels(&mut moved, grid.down, |i| at(i + 1) - at(i));
-    let lines = columns_of.into_iter().zip(moved_to).collect();
+    let columns_of = cut_panels(&mut columns, grid.down, |i| at(i + 1) - at(i))?;
+    let moved_to = cut_panels(&mut moved, grid.down, |i| at(i + 1) - at(i))?;
+    let lines = allocate::collected("slices", columns_of.into_iter().zip(moved_to))?;
     parallel::each_of(lines, &|down, (columns, moved): (&mut [u32], &mut [T])| {
         let own = down * HEIGHT..((down + 1) * HEIGHT).min(rows);
         let mut next: Vec<usize> = own.map(|row| offsets[row] as usize - at(down)).collect();
@@ -211,6 +214,7 @@ pub(super) unsafe fn tiles_to_csr<T: Element, const HEIGHT: usize, const WIDTH: 
 /// # Errors
 /// If there is no memory.
 pub fn bitmap_to_csr<T: Element>(bitmap: &Bitmap<T>) -> Result<Csr<T>, FormatError> {
+    cost::to_csr(bitmap.as_sparse())?;
     let p = bitmap.pattern();
     let spread = |tile: usize, slot_at: &mut [u32]| {
         let first = p.first_slot(tile);
@@ -218,7 +222,7 @@ pub fn bitmap_to_csr<T: Element>(bitmap: &Bitmap<T>) -> Result<Csr<T>, FormatErr
             slot_at[row * TILE + col] = (first + rank) as u32
         });
     };
-    let (shape, counts) = ([p.rows(), p.cols()], p.row_counts());
+    let (shape, counts) = ([p.rows(), p.cols()], p.row_counts()?);
     // SAFETY: bits stand for entries, which are inside, and were counted.
     unsafe { tiles_to_csr::<T, TILE, TILE>(&shape, p.grid(), counts, bitmap.values(), &spread) }
 }

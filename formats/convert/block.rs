@@ -4,12 +4,13 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
+use super::cost;
 use super::tasks::{cut, prefix_sum, row_tasks};
 use crate::parallel;
 use crate::stats::RowStats;
 use crate::{
     BlockCoo, BlockCooPattern, BlockGroupCoo, BlockGroupCooPattern, Bsr, BsrPattern, Csr,
-    CsrPattern, Element, FormatError, PAD, Sparse, check,
+    CsrPattern, Element, Format, FormatError, PAD, Pattern, Sparse, allocate, check,
 };
 
 /// A set of block columns that gives them back in ascending order.
@@ -104,11 +105,19 @@ impl<'a> Grid<'a> {
     fn blocks(&self) -> Result<(Vec<u32>, Vec<u32>), FormatError> {
         let found = parallel::collect(self.tasks.len(), 1, &|at| self.find(&self.tasks[at]));
         let found = found.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let counts = found
+        let counts = || found.iter().flat_map(|(counts, _)| counts);
+        check::fits("blocks", counts().map(|&n| u128::from(n)).sum())?;
+        let mut offsets = check::reserved("offsets", self.rows + 1)?;
+        let mut end = 0;
+        offsets.push(0);
+        offsets.extend(counts().map(|count| {
+            end += count;
+            end
+        }));
+        let mut columns = check::reserved("block columns", end as usize)?;
+        found
             .iter()
-            .flat_map(|(counts, _)| counts.iter().map(|&n| n as usize));
-        let offsets = prefix_sum("blocks", counts.collect::<Vec<_>>().into_iter())?;
-        let columns = found.into_iter().flat_map(|(_, columns)| columns).collect();
+            .for_each(|(_, own)| columns.extend_from_slice(own));
         Ok((offsets, columns))
     }
 
@@ -119,10 +128,15 @@ impl<'a> Grid<'a> {
         let mut columns = Vec::new();
         for block_row in task.clone() {
             let before = columns.len();
+            let mut is_empty = true;
             for row in self.rows_of(block_row) {
+                is_empty &= self.csr.row(row).is_empty();
                 self.runs(row, |block, _| set.insert(block));
             }
-            set.drain_into(&mut columns);
+            // To look through the set takes time in proportion to the columns.
+            if !is_empty {
+                set.drain_into(&mut columns);
+            }
             counts.push((columns.len() - before) as u32);
         }
         Ok((counts, columns))
@@ -132,16 +146,15 @@ impl<'a> Grid<'a> {
     /// and its first block goes to slot `first(b)`.
     fn fill<T: Element>(
         &self,
-        values: &[T],
+        csr: &Csr<T>,
         (offsets, columns): (&[u32], &[u32]),
         first: impl Fn(usize) -> usize + Sync,
     ) -> Result<Vec<T>, FormatError> {
         let (bm, bk) = self.block;
         let area = bm * bk;
-        let mut blocks = check::zeroed(
-            "values",
-            check::product("slots", &[first(self.rows), bm, bk])?,
-        )?;
+        let slots = check::product("slots", &[first(self.rows), bm, bk])?;
+        cost::slots::<T>(slots, csr.held())?;
+        let (values, mut blocks) = (csr.values(), check::zeroed("values", slots)?);
         let parts = cut(&mut blocks, &self.tasks, |b| first(b) * area);
         let refused = Mutex::new(None);
         parallel::each_of(parts, &|own, part: &mut [T]| {
@@ -191,13 +204,17 @@ pub(crate) fn block_row_counts(
     block: (usize, usize),
 ) -> Result<Vec<usize>, FormatError> {
     let grid = Grid::new(csr, block)?;
+    let held = allocate::bytes_of(&csr.arrays()) + 8 * csr.nnz() as u64;
+    let threads = rayon::current_num_threads().min(grid.tasks.len());
+    let words = grid.cols.div_ceil(64);
+    allocate::extent("words of block columns", words as u128, 9 * threads, held)?;
     let found = parallel::collect(grid.tasks.len(), 1, &|at| grid.find(&grid.tasks[at]));
     let found: Result<Vec<_>, _> = found.into_iter().collect();
-    Ok(found?
-        .into_iter()
-        .flat_map(|(counts, _)| counts)
-        .map(|n| n as usize)
-        .collect())
+    let mut counts = check::reserved("counts of blocks", grid.rows)?;
+    for (own, _) in found? {
+        counts.extend(own.into_iter().map(|n| n as usize));
+    }
+    Ok(counts)
 }
 
 /// CSR to BSR: every block with an entry becomes dense.
@@ -206,9 +223,10 @@ pub(crate) fn block_row_counts(
 /// If a side of the block is 0, the elements of the blocks do not fit u32, or there is no memory.
 pub fn csr_to_bsr<T: Element>(csr: &Csr<T>, block: (usize, usize)) -> Result<Bsr<T>, FormatError> {
     let p = csr.pattern();
+    cost::from_csr(csr, Format::Bsr { block })?;
     let grid = Grid::new(p, block)?;
     let (offsets, columns) = grid.blocks()?;
-    let values = grid.fill(csr.values(), (&offsets, &columns), |b| offsets[b] as usize)?;
+    let values = grid.fill(csr, (&offsets, &columns), |b| offsets[b] as usize)?;
     // SAFETY: the block columns of a block row ascend, inside the grid.
     let pattern = unsafe { BsrPattern::new_unchecked(p.rows(), p.cols(), block, offsets, columns) };
     Sparse::new(pattern, values)
@@ -223,11 +241,13 @@ pub fn csr_to_block_coo<T: Element>(
     block: (usize, usize),
 ) -> Result<BlockCoo<T>, FormatError> {
     let p = csr.pattern();
+    cost::from_csr(csr, Format::BlockCoo { block })?;
     let grid = Grid::new(p, block)?;
     let (offsets, cols) = grid.blocks()?;
-    let values = grid.fill(csr.values(), (&offsets, &cols), |b| offsets[b] as usize)?;
+    let values = grid.fill(csr, (&offsets, &cols), |b| offsets[b] as usize)?;
     let repeat = |b: usize| (offsets[b]..offsets[b + 1]).map(move |_| b as u32);
-    let rows = (0..grid.rows).flat_map(repeat).collect();
+    let mut rows = check::reserved("block rows", cols.len())?;
+    rows.extend((0..grid.rows).flat_map(repeat));
     // SAFETY: block rows ascend, the block columns of each do, and all are inside the grid.
     let pattern = unsafe { BlockCooPattern::new_unchecked(p.rows(), p.cols(), block, rows, cols) };
     Sparse::new(pattern, values)
@@ -243,6 +263,7 @@ pub fn csr_to_block_group_coo<T: Element>(
     group: Option<usize>,
 ) -> Result<BlockGroupCoo<T>, FormatError> {
     let p = csr.pattern();
+    cost::from_csr(csr, Format::BlockGroupCoo { block, group })?;
     let grid = Grid::new(p, block)?;
     let (offsets, columns) = grid.blocks()?;
     let counts = || offsets.windows(2).map(|w| (w[1] - w[0]) as usize);
@@ -251,7 +272,7 @@ pub fn csr_to_block_group_coo<T: Element>(
     let starts = prefix_sum("groups", counts().map(|n| n.div_ceil(g)))?;
     let first = |b: usize| starts[b] as usize * g;
     check::product("slots", &[starts[grid.rows] as usize, g, block.0, block.1])?;
-    let values = grid.fill(csr.values(), (&offsets, &columns), first)?;
+    let values = grid.fill(csr, (&offsets, &columns), first)?;
     let mut cols = check::reserved("block_cols", first(grid.rows))?;
     let mut rows = check::reserved("block_rows", starts[grid.rows] as usize)?;
     for b in 0..grid.rows {

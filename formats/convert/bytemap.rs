@@ -1,13 +1,16 @@
 //! Byte maps from CSR, and back. A row of tiles is one task.
 
 use super::bitmap::{cut_panels, tiles_to_csr};
+use super::cost;
 use super::tasks::prefix_sum;
 use crate::bytemap::{
     BANKS, CHUNK, COUNT_WORDS, TILE_COLS, TILE_ROWS, UNIT, bank_of, checked_grid, counts_of,
     for_each_chunk, units_of,
 };
 use crate::parallel;
-use crate::{Bytemap, BytemapPattern, Csr, Element, FormatError, Sparse, check};
+use crate::{
+    AsSparse, Bytemap, BytemapPattern, Csr, Element, Format, FormatError, Sparse, allocate, check,
+};
 
 /// Where a bank's next entry of a tile goes.
 struct Banks {
@@ -45,16 +48,19 @@ impl Banks {
 /// # Errors
 /// If the slots or the counts do not fit u32, or there is no memory.
 pub fn csr_to_bytemap<T: Element>(csr: &Csr<T>) -> Result<Bytemap<T>, FormatError> {
+    cost::from_csr(csr, Format::Bytemap)?;
     let p = csr.pattern();
     let grid = checked_grid(p.rows(), p.cols())?;
     let by_rows: Vec<Vec<[u32; COUNT_WORDS]>> =
-        parallel::collect(grid.down, 1, &|down| counts_of(p, down, grid.across));
-    let counts: Vec<[u32; COUNT_WORDS]> = (0..grid.tiles())
-        .map(|tile| {
-            let (down, across) = grid.place(tile);
-            by_rows[down][across]
-        })
-        .collect();
+        allocate::each("counts of tiles", grid.down, &|down| {
+            counts_of(p, down, grid.across)
+        })?;
+    let of_tile = |tile| {
+        let (down, across) = grid.place(tile);
+        by_rows[down][across]
+    };
+    let counts: Vec<[u32; COUNT_WORDS]> =
+        allocate::collected("counts of tiles", (0..grid.tiles()).map(of_tile))?;
     drop(by_rows);
     let starts = prefix_sum("slots", counts.iter().map(|c| units_of(c)))?;
     let chunks = starts[grid.tiles()] as usize * UNIT;
@@ -62,14 +68,15 @@ pub fn csr_to_bytemap<T: Element>(csr: &Csr<T>) -> Result<Bytemap<T>, FormatErro
     let mut places: Vec<u32> = check::zeroed("words", chunks)?;
     let mut values: Vec<T> = check::zeroed("values", slots)?;
     let chunks_of = |tile: usize| (starts[tile + 1] - starts[tile]) as usize * UNIT;
-    let parts = cut_panels(&mut places, grid.tiles(), chunks_of)
+    let parts = cut_panels(&mut places, grid.tiles(), chunks_of)?
         .into_iter()
         .zip(cut_panels(&mut values, grid.tiles(), |t| {
             chunks_of(t) * CHUNK
-        }));
-    let mut lines: Vec<_> = (0..grid.down)
-        .map(|_| Vec::with_capacity(grid.across))
-        .collect();
+        })?);
+    let mut lines = check::reserved("slices", grid.down)?;
+    for _ in 0..grid.down {
+        lines.push(check::reserved("slices", grid.across)?);
+    }
     // Tiles of a row ascend in any numbering.
     for (tile, part) in parts.enumerate() {
         lines[grid.place(tile).0].push(part);
@@ -105,13 +112,14 @@ pub fn csr_to_bytemap<T: Element>(csr: &Csr<T>) -> Result<Bytemap<T>, FormatErro
 /// # Errors
 /// If there is no memory.
 pub fn bytemap_to_csr<T: Element>(bytemap: &Bytemap<T>) -> Result<Csr<T>, FormatError> {
+    cost::to_csr(bytemap.as_sparse())?;
     let p = bytemap.pattern();
     let spread = |tile: usize, slot_at: &mut [u32]| {
         p.for_each_entry(tile, |row, col, slot| {
             slot_at[row * TILE_COLS + col] = slot as u32
         });
     };
-    let (shape, counts, values) = ([p.rows(), p.cols()], p.row_counts(), bytemap.values());
+    let (shape, counts, values) = ([p.rows(), p.cols()], p.row_counts()?, bytemap.values());
     // SAFETY: places are those of entries, which are inside, and were counted.
     unsafe { tiles_to_csr::<T, TILE_ROWS, TILE_COLS>(&shape, p.grid(), counts, values, &spread) }
 }

@@ -4,7 +4,7 @@
 use rayon::prelude::*;
 
 use crate::parallel;
-use crate::{Accumulator, Dense, Element, FormatError, check, convert::matrix};
+use crate::{Accumulator, Dense, Element, FormatError, allocate, check, convert::matrix};
 
 /// Rows and columns of a piece: norms are summed piece by piece.
 const PIECE: (usize, usize) = (16, 32);
@@ -53,6 +53,8 @@ pub(super) fn kept_blocks<T: Element>(
     choice.check()?;
     let (grid_rows, grid_cols) = (rows.div_ceil(block.0), cols.div_ceil(block.1));
     check::product("blocks of the grid", &[grid_rows, grid_cols])?;
+    let held = size_of_val(dense.values()) as u64;
+    allocate::extent("block rows", grid_rows as u128, 4, held)?;
     let scores = scores(dense, block, choice == BlockChoice::NonZero)?;
     let keep = kept(&scores, grid_cols, choice);
     let mut columns = Vec::new();

@@ -1,11 +1,11 @@
 //! COO, CSR, CSC and ELL.
 
-use super::matrix;
 use super::tasks::{csr_by_rows, filled_by_rows, prefix_sum};
+use super::{cost, matrix};
 use crate::parallel;
 use crate::{
-    Coo, CooPattern, Csc, CscPattern, Csr, CsrPattern, Element, Ell, EllPattern, FormatError, PAD,
-    Pattern, Sparse, check,
+    AsSparse, Coo, CooPattern, Csc, CscPattern, Csr, CsrPattern, Element, Ell, EllPattern,
+    FormatError, PAD, Pattern, Sparse, allocate, check,
 };
 
 /// COO of order 2 to CSR.
@@ -14,6 +14,7 @@ use crate::{
 /// If the tensor is not a matrix, or there is no memory.
 pub fn coo_to_csr<T: Element>(coo: &Coo<T>) -> Result<Csr<T>, FormatError> {
     let (rows, cols) = matrix(coo.shape())?;
+    cost::to_csr(coo.as_sparse())?;
     let [row_of, columns] = coo.pattern().coords() else {
         return Err(FormatError::Length {
             array: "coords",
@@ -66,8 +67,10 @@ fn transpose<T: Copy + bytemuck::Zeroable>(
     values: &[T],
     extent: usize,
 ) -> Result<Compressed<T>, FormatError> {
+    let held = 4 * (offsets.len() + minor.len()) + size_of_val(values);
+    allocate::extent("rows or columns", extent as u128, 8, held as u64)?;
     let starts = starts_of(minor.iter().copied(), extent)?;
-    let mut next = starts.clone();
+    let mut next = allocate::collected("offsets", starts.iter().copied())?;
     let mut major = check::zeroed("indices", minor.len())?;
     let mut moved = check::zeroed("values", minor.len())?;
     for (r, w) in offsets.windows(2).enumerate() {
@@ -138,6 +141,7 @@ pub fn csr_to_ell<T: Element>(csr: &Csr<T>) -> Result<Ell<T>, FormatError> {
         .max()
         .unwrap_or(0);
     let slots = check::product("slots", &[p.rows(), width])?;
+    cost::slots::<T>(slots, csr.held())?;
     let mut columns = check::zeroed("columns", slots)?;
     let mut values = check::zeroed("values", slots)?;
     parallel::chunks(&mut columns, width.max(1), &|r, columns| {
@@ -159,6 +163,7 @@ pub fn csr_to_ell<T: Element>(csr: &Csr<T>) -> Result<Ell<T>, FormatError> {
 /// # Errors
 /// If there is no memory.
 pub fn ell_to_csr<T: Element>(ell: &Ell<T>) -> Result<Csr<T>, FormatError> {
+    cost::to_csr(ell.as_sparse())?;
     let p = ell.pattern();
     let width = p.width();
     let length = |r: usize| {

@@ -2,7 +2,9 @@
 
 use super::tasks::csr_of_entries;
 use crate::parallel;
-use crate::{Coo, CooPattern, Csr, Dense, Element, FormatError, Sparse, check, convert::matrix};
+use crate::{
+    Coo, CooPattern, Csr, Dense, Element, FormatError, Sparse, allocate, check, convert::matrix,
+};
 
 /// CSR to dense.
 ///
@@ -43,6 +45,8 @@ pub fn coo_to_dense<T: Element>(coo: &Coo<T>) -> Result<Dense<T>, FormatError> {
 pub fn dense_to_csr<T: Element>(dense: &Dense<T>) -> Result<Csr<T>, FormatError> {
     let (rows, cols) = matrix(dense.shape())?;
     check::matrix(rows, cols)?;
+    let held = size_of_val(dense.values()) as u64;
+    allocate::extent("rows", rows as u128, 20, held)?;
     let entries = |row: usize| {
         let line = (0u32..).zip(&dense.values()[row * cols..][..cols]);
         line.filter(|&(_, &v)| v != T::ZERO).map(|(c, &v)| (c, v))

@@ -70,6 +70,7 @@ impl<'a, T: Element> SparseRef<'a, T> {
         if self.pattern().format() == format {
             return Ok(self.to_any());
         }
+        cost::by_csr(self, format)?;
         Ok(match format {
             Format::Coo => self.to_coo()?.into(),
             Format::Csr => self.to_csr()?.into(),
@@ -78,31 +79,33 @@ impl<'a, T: Element> SparseRef<'a, T> {
                 SparseRef::Coo(a) => coo_to_group_coo(a, axis, group)?.into(),
                 _ => coo_to_group_coo(&self.to_coo()?, axis, group)?.into(),
             },
-            Format::Csc => csr_to_csc(&*self.as_csr()?)?.into(),
-            Format::Bsr { block } => csr_to_bsr(&*self.as_csr()?, block)?.into(),
-            Format::Ell => csr_to_ell(&*self.as_csr()?)?.into(),
-            Format::Bitmap => csr_to_bitmap(&*self.as_csr()?)?.into(),
-            Format::Bytemap => csr_to_bytemap(&*self.as_csr()?)?.into(),
-            Format::HybridGroupCoo => csr_to_hybrid_group_coo(&*self.as_csr()?)?.into(),
-            Format::BlockCoo { block } => csr_to_block_coo(&*self.as_csr()?, block)?.into(),
+            Format::Csc => csr_to_csc(&*self.as_csr(format)?)?.into(),
+            Format::Bsr { block } => csr_to_bsr(&*self.as_csr(format)?, block)?.into(),
+            Format::Ell => csr_to_ell(&*self.as_csr(format)?)?.into(),
+            Format::Bitmap => csr_to_bitmap(&*self.as_csr(format)?)?.into(),
+            Format::Bytemap => csr_to_bytemap(&*self.as_csr(format)?)?.into(),
+            Format::HybridGroupCoo => csr_to_hybrid_group_coo(&*self.as_csr(format)?)?.into(),
+            Format::BlockCoo { block } => csr_to_block_coo(&*self.as_csr(format)?, block)?.into(),
             Format::BlockGroupCoo { block, group } => {
-                csr_to_block_group_coo(&*self.as_csr()?, block, group)?.into()
+                csr_to_block_group_coo(&*self.as_csr(format)?, block, group)?.into()
             }
             Format::Nm { n, m } => {
-                let csr = self.as_csr()?;
+                let csr = self.as_csr(format)?;
                 nm::check_ratio(n, m)?;
                 csr_to_nm(&csr)?.into()
             }
-            Format::SlicedEll => csr_to_sliced_ell(&*self.as_csr()?)?.into(),
+            Format::SlicedEll => csr_to_sliced_ell(&*self.as_csr(format)?)?.into(),
         })
     }
 
-    /// In CSR, the hub of the matrix formats; not copied where it is so already.
-    fn as_csr(self) -> Result<Cow<'a, Csr<T>>, FormatError> {
-        match self {
-            SparseRef::Csr(a) => Ok(Cow::Borrowed(a)),
-            _ => self.to_csr().map(Cow::Owned),
+    /// In CSR, the hub of the matrix formats, on the way to `format`; not copied where it is so already.
+    fn as_csr(self, format: Format) -> Result<Cow<'a, Csr<T>>, FormatError> {
+        if let SparseRef::Csr(a) = self {
+            return Ok(Cow::Borrowed(a));
         }
+        let csr = self.to_csr()?;
+        cost::with_padding(self.held(), &csr, format)?;
+        Ok(Cow::Owned(csr))
     }
 }
 

@@ -3,6 +3,7 @@
 
 use rayon::prelude::*;
 
+use super::cost;
 use super::entries::{gather, sorted_positions};
 use super::tasks::{filled_by_rows, prefix_sum, spread};
 use crate::group_coo::check_axis;
@@ -21,7 +22,12 @@ struct Runs {
 }
 
 impl Runs {
-    fn new(rows: Vec<u32>, offsets: Vec<u32>, group: Option<usize>) -> Result<Self, FormatError> {
+    fn new<T: Element>(
+        rows: Vec<u32>,
+        offsets: Vec<u32>,
+        group: Option<usize>,
+        held: u64,
+    ) -> Result<Self, FormatError> {
         let count = |w: &[u32]| (w[1] - w[0]) as usize;
         let group = match group {
             Some(g) => g,
@@ -33,7 +39,7 @@ impl Runs {
             offsets.windows(2).map(|w| count(w).div_ceil(group)),
         )?;
         let groups = starts.last().map_or(0, |&n| n as usize);
-        check::product("slots", &[groups, group])?;
+        cost::slots::<T>(check::product("slots", &[groups, group])?, held)?;
         Ok(Runs {
             rows,
             offsets,
@@ -79,7 +85,7 @@ pub fn csr_to_group_coo<T: Element>(
         .collect();
     let mut offsets: Vec<u32> = rows.par_iter().map(|&r| p.offsets()[r as usize]).collect();
     offsets.push(p.nnz() as u32);
-    let runs = Runs::new(rows, offsets, group)?;
+    let runs = Runs::new::<T>(rows, offsets, group, csr.held())?;
     let others = vec![runs.spread("coordinates", p.columns(), PAD)?];
     let (shape, index) = (p.shape().to_vec(), runs.group_index()?);
     // SAFETY: rows ascend, the columns of a row do, and padding stands behind a row's last entry.
@@ -122,7 +128,7 @@ pub fn coo_to_group_coo<T: Element>(
         .collect();
     let rows = offsets.iter().map(|&p| index[p as usize]).collect();
     offsets.push(index.len() as u32);
-    let runs = Runs::new(rows, offsets, group)?;
+    let runs = Runs::new::<T>(rows, offsets, group, coo.held())?;
     let others: Result<_, _> = axes[1..]
         .iter()
         .map(|data| runs.spread("coordinates", data, PAD))

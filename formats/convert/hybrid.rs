@@ -1,11 +1,11 @@
 //! Hybrid GroupCOO from CSR, and back: rows ordered by class, and copied whole.
 
+use super::cost;
 use super::tasks::{csr_by_rows, filled_by_rows, prefix_sum, spread};
-use crate::parallel;
 use crate::stats::{RowStats, class_of};
 use crate::{
-    Csr, Element, FormatError, GroupClass, HybridGroupCoo, HybridGroupCooPattern, PAD, Pattern,
-    Sparse,
+    AsSparse, Csr, Element, FormatError, GroupClass, HybridGroupCoo, HybridGroupCooPattern, PAD,
+    Pattern, Sparse, allocate,
 };
 
 /// CSR to hybrid GroupCOO with the classes of [`RowStats::group_classes`].
@@ -16,9 +16,9 @@ pub fn csr_to_hybrid_group_coo<T: Element>(csr: &Csr<T>) -> Result<HybridGroupCo
     let p = csr.pattern();
     let sizes = RowStats::of_rows(p).group_classes();
     let length = |row: u32| p.row(row as usize).len();
-    let class: Vec<u8> = parallel::collect(p.rows(), 1 << 12, &|row| {
+    let class: Vec<u8> = allocate::each("classes of rows", p.rows(), &|row| {
         class_of(length(row as u32), &sizes) as u8
-    });
+    })?;
     let (mut order, mut classes) = (Vec::new(), Vec::new());
     for (at, &group) in sizes.iter().enumerate() {
         let own = (0..p.rows() as u32).filter(|&r| class[r as usize] == at as u8 && length(r) > 0);
@@ -60,8 +60,9 @@ pub fn csr_to_hybrid_group_coo<T: Element>(csr: &Csr<T>) -> Result<HybridGroupCo
 pub fn hybrid_group_coo_to_csr<T: Element>(
     hybrid: &HybridGroupCoo<T>,
 ) -> Result<Csr<T>, FormatError> {
+    cost::to_csr(hybrid.as_sparse())?;
     let p = hybrid.pattern();
-    let spans = p.spans();
+    let spans = p.spans()?;
     let offsets = prefix_sum("entries", spans.iter().map(|s| s.1 as usize))?;
     // SAFETY: the entries of a valid matrix, row by row, in the order of their columns.
     let csr = unsafe {

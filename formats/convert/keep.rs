@@ -3,7 +3,9 @@
 
 use super::tasks::prefix_sum;
 use crate::parallel;
-use crate::{Csr, CsrPattern, Dense, Element, FormatError, Sparse, check, convert::matrix};
+use crate::{
+    Csr, CsrPattern, Dense, Element, FormatError, Sparse, allocate, check, convert::matrix,
+};
 
 /// Which elements of a dense matrix become stored entries. NaN counts as the largest magnitude, whatever its bits;
 /// zeros of either sign are never kept.
@@ -62,6 +64,8 @@ pub fn dense_to_csr_by<T: Element>(
     let (rows, cols) = matrix(dense.shape())?;
     check::matrix(rows, cols)?;
     choice.check()?;
+    let held = size_of_val(dense.values()) as u64;
+    allocate::extent("rows", rows as u128, 56, held)?;
     let line = |r: usize| &dense.values()[r * cols..][..cols];
     let kept: Vec<Vec<u32>> = parallel::collect(rows, 16, &|r| choice.of_row(line(r)));
     let offsets = prefix_sum("entries", kept.iter().map(Vec::len))?;

@@ -1,11 +1,13 @@
 //! N:M from CSR and dense, exactly or by pruning, and back. Rows are independent: each is one task.
 
-use super::dense_to_csr;
 use super::tasks::csr_of_entries;
+use super::{cost, dense_to_csr};
 use crate::convert::matrix;
 use crate::nm::{GROUP, KEPT, PADDING, WORD, words_per_row};
 use crate::parallel;
-use crate::{Csr, CsrPattern, Dense, Element, FormatError, Nm, NmPattern, PAD, Sparse, check};
+use crate::{
+    AsSparse, Csr, CsrPattern, Dense, Element, FormatError, Nm, NmPattern, PAD, Sparse, check,
+};
 
 /// The first group, in row order, that holds more of the entries picked by `counts` than 2:4 stores.
 pub(crate) fn check_groups(
@@ -48,12 +50,13 @@ fn put<T: Element>(values: &mut [T], words: &mut [u32], group: usize, kept: &[(u
 
 /// An N:M matrix whose rows `fill(row, values, words)` writes, over slots that are all padding.
 fn pack<T: Element>(
-    rows: usize,
-    cols: usize,
+    (rows, cols): (usize, usize),
+    held: u64,
     fill: impl Fn(usize, &mut [T], &mut [u32]) + Sync,
 ) -> Result<Nm<T>, FormatError> {
     let words = words_per_row(rows, cols)?;
     let slots = words * (WORD / GROUP * KEPT);
+    cost::slots::<T>(rows * slots, held)?;
     let mut values = check::zeroed("values", rows * slots)?;
     let mut meta = check::zeroed("meta", rows * words)?;
     const ROWS: usize = 64;
@@ -81,7 +84,7 @@ fn pack<T: Element>(
 pub fn csr_to_nm<T: Element>(csr: &Csr<T>) -> Result<Nm<T>, FormatError> {
     let (p, data) = (csr.pattern(), csr.values());
     check_groups(p, |e| data[e] != T::ZERO)?;
-    pack(p.rows(), p.cols(), |row, values, words| {
+    pack((p.rows(), p.cols()), csr.held(), |row, values, words| {
         let kept: Vec<(u32, T)> = p
             .row(row)
             .filter(|&e| data[e] != T::ZERO)
@@ -122,7 +125,8 @@ pub fn dense_to_nm<T: Element>(dense: &Dense<T>) -> Result<Nm<T>, FormatError> {
 /// If the tensor is not a matrix, the slots do not fit u32, or there is no memory.
 pub fn prune_to_nm<T: Element>(dense: &Dense<T>) -> Result<Nm<T>, FormatError> {
     let (rows, cols) = matrix(dense.shape())?;
-    pack(rows, cols, |row, values, words| {
+    let held = size_of_val(dense.values()) as u64;
+    pack((rows, cols), held, |row, values, words| {
         let line = &dense.values()[row * cols..(row + 1) * cols];
         for (at, group) in line.chunks(GROUP).enumerate() {
             let (kept, count) = largest(group);
@@ -174,6 +178,7 @@ fn entries<T: Element>(nm: &Nm<T>, row: usize) -> impl Iterator<Item = (u32, T)>
 /// # Errors
 /// If there is no memory.
 pub fn nm_to_csr<T: Element>(nm: &Nm<T>) -> Result<Csr<T>, FormatError> {
+    cost::to_csr(nm.as_sparse())?;
     let p = nm.pattern();
     // SAFETY: groups follow each other and positions ascend in them; what is past the last column was left out.
     unsafe { csr_of_entries((p.rows(), p.cols()), |row| entries(nm, row)) }

@@ -1,23 +1,27 @@
 //! Sliced ELLPACK from CSR and back. Slices are independent: each is walked twice, to count its chunks and to fill
 //! them.
 
+use super::cost;
 use super::tasks::{csr_of_entries, cut, prefix_sum, row_tasks};
 use crate::parallel;
 use crate::sliced_ell::{CHUNK, CHUNK_SLOTS, K_TILE, NO_ENTRY, REACH, SLICE, SORTED};
 use crate::{
-    Csr, CsrPattern, Element, FormatError, PAD, Pattern, SlicedEll, SlicedEllPattern, Sparse, check,
+    AsSparse, Csr, CsrPattern, Element, FormatError, PAD, Pattern, SlicedEll, SlicedEllPattern,
+    Sparse, allocate, check,
 };
 
 /// Rows by length within windows of [`SORTED`], longest first, equal ones in order; [`PAD`] up to whole slices.
-fn sorted_rows(csr: &CsrPattern) -> Vec<u32> {
+fn sorted_rows(csr: &CsrPattern) -> Result<Vec<u32>, FormatError> {
     let rows = csr.rows();
-    let mut order: Vec<u32> = (0..rows as u32).collect();
+    let places = rows.next_multiple_of(SLICE);
+    let mut order: Vec<u32> = check::reserved("order of rows", places)?;
+    order.extend(0..rows as u32);
     let key = |&row: &u32| (std::cmp::Reverse(csr.row(row as usize).len()), row);
     parallel::chunks(&mut order, SORTED, &|_, window| {
         window.sort_unstable_by_key(key)
     });
-    order.resize(rows.next_multiple_of(SLICE), PAD);
-    order
+    order.resize(places, PAD);
+    Ok(order)
 }
 
 /// One chunk: its window, and for each lane the entries that it takes.
@@ -66,8 +70,8 @@ fn lanes(csr: &CsrPattern, order: &[u32], slice: usize) -> [(usize, usize); SLIC
 }
 
 /// Order of the rows, and chunks of each slice.
-fn survey(csr: &CsrPattern) -> (Vec<u32>, Vec<usize>) {
-    let order = sorted_rows(csr);
+fn survey(csr: &CsrPattern) -> Result<(Vec<u32>, Vec<usize>), FormatError> {
+    let order = sorted_rows(csr)?;
     let count = |slice: usize| {
         let lanes = lanes(csr, &order, slice);
         if csr.cols() <= REACH * K_TILE {
@@ -79,14 +83,14 @@ fn survey(csr: &CsrPattern) -> (Vec<u32>, Vec<usize>) {
         walk(csr.columns(), &lanes, |_| chunks += 1);
         chunks
     };
-    let counts = parallel::collect(order.len() / SLICE, 8, &count);
-    (order, counts)
+    let counts = allocate::each("chunks of slices", order.len() / SLICE, &count)?;
+    Ok((order, counts))
 }
 
 /// Slices and chunks that a matrix takes, by the walk that would fill them.
-pub(crate) fn sliced_chunks(csr: &CsrPattern) -> (usize, u128) {
-    let (_, counts) = survey(csr);
-    (counts.len(), counts.iter().map(|&c| c as u128).sum())
+pub(crate) fn sliced_chunks(csr: &CsrPattern) -> Result<(usize, u128), FormatError> {
+    let (_, counts) = survey(csr)?;
+    Ok((counts.len(), counts.iter().map(|&c| c as u128).sum()))
 }
 
 /// CSR to sliced ELLPACK.
@@ -95,10 +99,11 @@ pub(crate) fn sliced_chunks(csr: &CsrPattern) -> (usize, u128) {
 /// If the slots do not fit u32, or there is no memory.
 pub fn csr_to_sliced_ell<T: Element>(csr: &Csr<T>) -> Result<SlicedEll<T>, FormatError> {
     let p = csr.pattern();
-    let (order, counts) = survey(p);
+    let (order, counts) = survey(p)?;
     let offsets = prefix_sum("chunks", counts.into_iter())?;
     let chunks = *offsets.last().unwrap_or(&0) as usize;
     let slots = check::product("slots", &[chunks, CHUNK_SLOTS])?;
+    cost::slots::<T>(slots, csr.held())?;
     let mut windows = check::zeroed("windows", chunks * 2)?;
     let mut columns = check::zeroed("columns", slots / 2)?;
     let mut values = check::zeroed("values", slots)?;
@@ -159,8 +164,9 @@ fn fill<T: Element>(csr: &Csr<T>, taken: &Taken<'_>, columns: &mut [u32], values
 /// # Errors
 /// If there is no memory.
 pub fn sliced_ell_to_csr<T: Element>(sell: &SlicedEll<T>) -> Result<Csr<T>, FormatError> {
+    cost::to_csr(sell.as_sparse())?;
     let p = sell.pattern();
-    let mut places = vec![0usize; p.rows()];
+    let mut places = check::zeroed("rows", p.rows())?;
     for (place, &row) in p.order().iter().enumerate().take(p.rows()) {
         places[row as usize] = place;
     }

@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use crate::parallel;
-use crate::{Csr, CsrPattern, Element, FormatError, Sparse, check};
+use crate::{Csr, CsrPattern, Element, FormatError, Sparse, allocate, check};
 
 /// Tasks for each thread: enough to even out rows of unequal cost, few enough that per-task scratch is cheap.
 const PER_THREAD: usize = 8;
 
 /// Below this many entries a task is not worth starting.
-const LEAST: usize = 1 << 14;
+pub(super) const LEAST: usize = 1 << 14;
 
 /// Consecutive rows, about the same work in each task. `at(r)` counts the entries before row `r`.
 pub(crate) fn row_tasks(rows: usize, at: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
@@ -114,7 +114,7 @@ pub(super) unsafe fn csr_of_entries<T: Element, E: Iterator<Item = (u32, T)>>(
     (rows, cols): (usize, usize),
     entries: impl Fn(usize) -> E + Sync,
 ) -> Result<Csr<T>, FormatError> {
-    let counts = parallel::collect(rows, 64, &|row| entries(row).count());
+    let counts = allocate::each("counts of rows", rows, &|row| entries(row).count())?;
     let offsets = prefix_sum("entries", counts.into_iter())?;
     // SAFETY: the caller's promise.
     unsafe {

@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
+use super::cost;
 use super::tasks::{csr_by_rows, prefix_sum};
-use crate::parallel;
-use crate::{BlockCoo, BlockGroupCoo, Bsr, Csr, Element, FormatError, PAD, check};
+use crate::{
+    AsSparse, BlockCoo, BlockGroupCoo, Bsr, Csr, Element, FormatError, PAD, allocate, check,
+};
 
 /// Dense blocks by block row.
 struct Blocks<'a, T> {
@@ -47,7 +49,7 @@ impl<T: Element> Blocks<'_, T> {
             self.entries(row, |_, _| n += 1);
             n
         };
-        let counts: Vec<usize> = parallel::collect(self.shape.0, 64, &count);
+        let counts: Vec<usize> = allocate::each("counts of rows", self.shape.0, &count)?;
         let offsets = prefix_sum("entries", counts.into_iter())?;
         // SAFETY: the block columns of a block row ascend inside the grid, and edge blocks are cut at the shape.
         unsafe {
@@ -77,6 +79,7 @@ fn starts(rows: usize, block_rows: &[u32], group: usize) -> Result<Vec<u32>, For
 /// # Errors
 /// If there is no memory.
 pub fn bsr_to_csr<T: Element>(bsr: &Bsr<T>) -> Result<Csr<T>, FormatError> {
+    cost::to_csr(bsr.as_sparse())?;
     let p = bsr.pattern();
     Blocks {
         shape: (p.rows(), p.cols()),
@@ -93,6 +96,7 @@ pub fn bsr_to_csr<T: Element>(bsr: &Bsr<T>) -> Result<Csr<T>, FormatError> {
 /// # Errors
 /// If there is no memory.
 pub fn block_coo_to_csr<T: Element>(blocks: &BlockCoo<T>) -> Result<Csr<T>, FormatError> {
+    cost::to_csr(blocks.as_sparse())?;
     let p = blocks.pattern();
     Blocks {
         shape: (p.rows(), p.cols()),
@@ -111,6 +115,7 @@ pub fn block_coo_to_csr<T: Element>(blocks: &BlockCoo<T>) -> Result<Csr<T>, Form
 pub fn block_group_coo_to_csr<T: Element>(
     blocks: &BlockGroupCoo<T>,
 ) -> Result<Csr<T>, FormatError> {
+    cost::to_csr(blocks.as_sparse())?;
     let p = blocks.pattern();
     Blocks {
         shape: (p.rows(), p.cols()),

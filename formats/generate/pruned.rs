@@ -2,7 +2,7 @@
 //! on the Deep Learning Matrix Collection (Gale, Zaharia, Young, Elsen, SC 2020). Columns are uniform in each row.
 
 use super::random::{Purpose, Stream, by_rows};
-use crate::{CsrPattern, FormatError, check};
+use crate::{CsrPattern, FormatError, allocate, check};
 
 /// A pattern of `round(rows * cols * density)` entries whose row lengths have the standard deviation `row_std` (over
 /// all rows, the empty ones too), and of whose rows the fraction `empty_rows` is empty. With CHOSEN.txt's columns:
@@ -52,6 +52,7 @@ pub fn pruned(
         "entries",
         (rows as f64 * cols as f64 * density).round() as u128,
     )?;
+    allocate::extent("rows", rows as u128, 16, 12 * entries as u64)?;
     let filled = (rows - (rows as f64 * empty_rows).round() as usize).min(entries);
     if entries > filled * cols {
         let expected = format!("at most {} in {filled} non-empty rows", filled * cols);
@@ -62,24 +63,19 @@ pub fn pruned(
         });
     }
     let mut stream = Stream::new(seed, Purpose::PrunedLengths, 0);
-    let mut places = Vec::with_capacity(filled);
+    let mut places = check::reserved("rows", filled)?;
     stream.distinct(filled, rows, &mut places);
-    let mut lengths = vec![0; rows];
+    let mut lengths = check::zeroed("lengths of rows", rows)?;
     for (place, length) in places
         .iter()
         .zip(Lengths::new(filled, cols, entries, &mut stream).search(rows, row_std))
     {
         lengths[*place as usize] = length;
     }
-    by_rows(
-        rows,
-        cols,
-        seed,
-        Purpose::PrunedColumns,
-        |row, stream, columns| {
-            stream.distinct(lengths[row], cols, columns);
-        },
-    )
+    let drawn = (seed, Purpose::PrunedColumns);
+    by_rows(rows, cols, entries as u64, drawn, |row, stream, columns| {
+        stream.distinct(lengths[row], cols, columns);
+    })
 }
 
 /// The lengths of the non-empty rows, as a function of the width of their distribution.

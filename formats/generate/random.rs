@@ -1,7 +1,7 @@
 //! The random streams and what is drawn from them.
 
 use crate::parallel;
-use crate::{CsrPattern, Element, FormatError, check};
+use crate::{CsrPattern, Element, FormatError, allocate, check};
 use rand_chacha::{
     ChaCha8Rng,
     rand_core::{Rng, SeedableRng},
@@ -125,12 +125,14 @@ const ROWS: usize = 1 << 10;
 pub(super) fn by_rows(
     rows: usize,
     cols: usize,
-    seed: u64,
-    purpose: Purpose,
+    expected: u64,
+    (seed, purpose): (u64, Purpose),
     row: impl Fn(usize, &mut Stream, &mut Vec<u32>) + Sync,
 ) -> Result<CsrPattern, FormatError> {
     check::fits("rows", rows as u128)?;
     check::fits("columns", cols as u128)?;
+    // Twelve bytes for each entry of COO in f32.
+    allocate::extent("rows", rows as u128, 8, expected.saturating_mul(12))?;
     let pieces: Vec<(Vec<u32>, Vec<u32>)> = parallel::collect(rows.div_ceil(ROWS), 1, &|piece| {
         let mut stream = Stream::new(seed, purpose, piece);
         let (mut lengths, mut columns) = (Vec::with_capacity(ROWS), Vec::new());
@@ -146,8 +148,8 @@ pub(super) fn by_rows(
         .map(|(_, columns)| columns.len() as u128)
         .sum();
     let nnz = check::fits("entries", nnz)?;
-    let mut offsets = Vec::with_capacity(rows + 1);
-    let mut columns = Vec::with_capacity(nnz);
+    let mut offsets = check::reserved("offsets", rows + 1)?;
+    let mut columns = check::reserved("columns", nnz)?;
     offsets.push(0);
     let mut end = 0;
     for (lengths, part) in pieces {

@@ -1,7 +1,7 @@
 //! R-MAT graphs (Chakrabarti, Zhan, Faloutsos, SDM 2004) with the probabilities of Graph500.
 
 use super::random::{Purpose, Stream};
-use crate::{CsrPattern, FormatError, check};
+use crate::{CsrPattern, FormatError, allocate, check};
 use rayon::prelude::*;
 
 /// Edges that share a stream.
@@ -31,9 +31,9 @@ pub fn rmat(scale: u32, edge_factor: usize, seed: u64) -> Result<CsrPattern, For
     }
     let rows = 1_usize << scale;
     let drawn = check::fits("drawn edges", rows as u128 * edge_factor as u128)?;
-    let mut edges = vec![0_u64; drawn];
-    edges
-        .par_chunks_mut(PIECE)
+    allocate::extent("rows", rows as u128, 4, 12 * drawn as u64)?;
+    let mut edges: Vec<u64> = check::zeroed("edges", drawn)?;
+    <[u64]>::par_chunks_mut(&mut edges, PIECE)
         .enumerate()
         .for_each(|(piece, edges)| {
             let mut stream = Stream::new(seed, Purpose::Rmat, piece);

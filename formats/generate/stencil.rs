@@ -24,8 +24,9 @@ fn poisson<T: Element>(extent: [usize; 3], diagonal: f64) -> Result<Csr<T>, Form
     let rows = check::product("points", &extent)?;
     check::fits("entries", 7 * rows as u128)?;
     let steps = [extent[1] * extent[2], extent[2], 1];
-    let mut offsets = Vec::with_capacity(rows + 1);
-    let (mut columns, mut values) = (Vec::with_capacity(7 * rows), Vec::with_capacity(7 * rows));
+    let mut offsets = check::reserved("offsets", rows + 1)?;
+    let mut columns = check::reserved("columns", 7 * rows)?;
+    let mut values = check::reserved("values", 7 * rows)?;
     offsets.push(0);
     for row in 0..rows {
         let place = [row / steps[0], row / steps[1] % extent[1], row % extent[2]];
@@ -61,11 +62,9 @@ pub fn elasticity2d<T: Element>(nx: usize, ny: usize) -> Result<Bsr<T>, FormatEr
     let nodes = check::product("nodes", &[width, height])?;
     check::fits("values", 36 * nodes as u128)?;
     let stiffness = element_stiffness();
-    let mut offsets = Vec::with_capacity(nodes + 1);
-    let (mut columns, mut values) = (
-        Vec::with_capacity(9 * nodes),
-        Vec::with_capacity(36 * nodes),
-    );
+    let mut offsets = check::reserved("offsets", nodes + 1)?;
+    let mut columns = check::reserved("columns", 9 * nodes)?;
+    let mut values = check::reserved("values", 36 * nodes)?;
     offsets.push(0);
     for node in 0..nodes {
         let (x, y) = (node / height, node % height);

@@ -1,7 +1,7 @@
 //! Patterns without structure, and with the plainest one: uniform, a fixed count in each row, blocks, a band.
 
 use super::random::{Purpose, Stream, by_rows};
-use crate::{BsrPattern, CsrPattern, FormatError, check};
+use crate::{BsrPattern, CsrPattern, FormatError, allocate, check};
 
 fn density_in_range(density: f64) -> Result<(), FormatError> {
     if (0.0..=1.0).contains(&density) {
@@ -25,13 +25,12 @@ pub fn uniform(
     seed: u64,
 ) -> Result<CsrPattern, FormatError> {
     density_in_range(density)?;
-    check::fits(
-        "expected entries",
-        (rows as f64 * cols as f64 * density) as u128,
-    )?;
+    let expected = (rows as f64 * cols as f64 * density) as u128;
+    let expected = check::fits("expected entries", expected)? as u64;
     // The gap to the next entry is geometric: floor(ln u / ln(1 - density)).
     let scale = 1.0 / libm::log1p(-density);
-    by_rows(rows, cols, seed, Purpose::Uniform, |_, stream, columns| {
+    let drawn = (seed, Purpose::Uniform);
+    by_rows(rows, cols, expected, drawn, |_, stream, columns| {
         if density == 0.0 {
             return;
         }
@@ -61,14 +60,11 @@ pub fn uniform_rows(
             expected,
         });
     }
-    check::fits("entries", rows as u128 * per_row as u128)?;
-    by_rows(
-        rows,
-        cols,
-        seed,
-        Purpose::UniformRows,
-        |_, stream, columns| stream.distinct(per_row, cols, columns),
-    )
+    let entries = check::fits("entries", rows as u128 * per_row as u128)? as u64;
+    let drawn = (seed, Purpose::UniformRows);
+    by_rows(rows, cols, entries, drawn, |_, stream, columns| {
+        stream.distinct(per_row, cols, columns)
+    })
 }
 
 /// A square band of `entries` diagonals around the main one (one more below it if `entries` is even), cut off at the
@@ -77,9 +73,10 @@ pub fn uniform_rows(
 /// # Errors
 /// [`FormatError::Overflow`] past 2^32 - 1 entries.
 pub fn banded(rows: usize, entries: usize) -> Result<CsrPattern, FormatError> {
-    check::fits("entries", rows as u128 * entries.min(rows) as u128)?;
+    let all = check::fits("entries", rows as u128 * entries.min(rows) as u128)? as u64;
     let (below, above) = (entries / 2, entries.div_ceil(2));
-    by_rows(rows, rows, 0, Purpose::Uniform, |row, _, columns| {
+    let drawn = (0, Purpose::Uniform);
+    by_rows(rows, rows, all, drawn, |row, _, columns| {
         columns.extend(row.saturating_sub(below) as u32..rows.min(row + above) as u32);
     })
 }
@@ -103,7 +100,8 @@ pub fn blocks(
     let mut chosen = Vec::new();
     let count = (grid as f64 * density).round() as usize;
     Stream::new(seed, Purpose::Blocks, 0).distinct(count, grid, &mut chosen);
-    let mut offsets = Vec::with_capacity(height + 1);
+    allocate::extent("block rows", height as u128, 4, 8 * count as u64)?;
+    let mut offsets = check::reserved("offsets", height + 1)?;
     offsets.extend(
         (0..=height).map(|row| chosen.partition_point(|at| (*at as usize) < row * width) as u32),
     );

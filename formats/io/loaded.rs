@@ -1,7 +1,10 @@
 //! What a file held: a sparse matrix in the format nearest to the file, or a dense one.
 
 use crate::convert::{dense_to_coo, starts_of};
-use crate::{AnySparse, Coo, Csr, CsrPattern, Dense, Element, FormatError, Pattern, check};
+use crate::{
+    AnySparse, AsSparse, Coo, Csr, CsrPattern, Dense, Element, FormatError, Pattern, allocate,
+    check,
+};
 use std::sync::Arc;
 
 /// A matrix as its file had it.
@@ -36,16 +39,11 @@ impl<T: Element> Loaded<T> {
     /// The matrix as CSR.
     ///
     /// # Errors
-    /// As [`Loaded::into_sparse`], and what the conversion refuses. [`FormatError::Overflow`] where nearly all rows are
-    /// empty and there are so many that their offsets alone take over 64 MB and 64 bytes for each entry (of a dense
-    /// array each element): a file of 70 bytes may have 2^32 - 1 rows. `into_sparse()?.to_csr()` converts it all the
-    /// same.
+    /// As [`Loaded::into_sparse`], and what the conversion refuses. [`FormatError::Limit`] where nearly all rows are
+    /// empty and their offsets take more than [`allocate::limits`] allows: a file of 70 bytes may have 2^32 - 1 rows.
     pub fn to_csr(&self) -> Result<Csr<T>, FormatError> {
         match self {
-            Self::Sparse(sparse) => {
-                offsets_in_proportion(sparse.shape()[0], sparse.nnz())?;
-                sparse.to_csr()
-            }
+            Self::Sparse(sparse) => sparse.to_csr(),
             Self::Dense(dense) => {
                 bounded_extents(dense)?;
                 nonzeros(dense)?.to_csr()
@@ -59,14 +57,11 @@ impl<T: Element> Loaded<T> {
     /// As [`Loaded::to_csr`].
     pub fn into_csr(self) -> Result<Csr<T>, FormatError> {
         match self {
-            Self::Sparse(sparse) => {
-                offsets_in_proportion(sparse.shape()[0], sparse.nnz())?;
-                match sparse {
-                    AnySparse::Csr(csr) => Ok(csr),
-                    AnySparse::Coo(coo) => coo_into_csr(coo),
-                    other => other.to_csr(),
-                }
-            }
+            Self::Sparse(sparse) => match sparse {
+                AnySparse::Csr(csr) => Ok(csr),
+                AnySparse::Coo(coo) => coo_into_csr(coo),
+                other => other.to_csr(),
+            },
             Self::Dense(dense) => nonzeros_of(dense),
         }
     }
@@ -74,23 +69,19 @@ impl<T: Element> Loaded<T> {
     /// The matrix as a dense array.
     ///
     /// # Errors
-    /// [`FormatError::Overflow`] when rows x columns does not fit the memory's addresses.
+    /// [`FormatError::Limit`] when the elements take more than [`allocate::limits`] allows for the entries.
     pub fn into_dense(self) -> Result<Dense<T>, FormatError> {
         match self {
-            Self::Sparse(sparse) => sparse.to_dense(),
+            Self::Sparse(sparse) => {
+                let product = |n: u128, &extent: &usize| n.saturating_mul(extent as u128);
+                let elements = sparse.shape().iter().fold(1, product);
+                let held = sparse.as_sparse().held();
+                allocate::extent("dense elements", elements, size_of::<T>(), held)?;
+                sparse.to_dense()
+            }
             Self::Dense(dense) => Ok(dense),
         }
     }
-}
-
-/// Entries that a sparse matrix needs for each so many bytes of row offsets.
-fn offsets_in_proportion(rows: usize, entries: usize) -> Result<(), FormatError> {
-    let (value, limit) = (4 * (rows as u128 + 1), 64_000_000 + 64 * entries as u128);
-    if value > limit {
-        let what = "bytes of row offsets";
-        return Err(FormatError::Overflow { what, value, limit });
-    }
-    Ok(())
 }
 
 pub(super) fn coo_into_csr<T: Element>(coo: Coo<T>) -> Result<Csr<T>, FormatError> {
@@ -98,6 +89,8 @@ pub(super) fn coo_into_csr<T: Element>(coo: Coo<T>) -> Result<Csr<T>, FormatErro
     let &[rows, cols] = pattern.shape() else {
         return AnySparse::Coo(Coo::new(pattern, values)?).to_csr();
     };
+    let held = allocate::bytes_of(&pattern.arrays()) + size_of_val(&values[..]) as u64;
+    allocate::extent("rows", rows as u128, 4, held)?;
     let offsets = starts_of(pattern.coords()[0].iter().copied(), rows)?;
     // The loader's pattern has no other owner, and is not copied.
     let mut coords = Arc::unwrap_or_clone(pattern).into_coords();
@@ -129,7 +122,8 @@ fn extents<T: Element>(dense: &Dense<T>) -> Result<(usize, usize), FormatError> 
 /// rows.
 fn bounded_extents<T: Element>(dense: &Dense<T>) -> Result<(usize, usize), FormatError> {
     let (rows, cols) = extents(dense)?;
-    offsets_in_proportion(rows, dense.len())?;
+    let held = size_of_val(dense.values()) as u64;
+    allocate::extent("rows", rows as u128, 4, held)?;
     Ok((rows, cols))
 }
 

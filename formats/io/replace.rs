@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Lets `write` make a file beside `path` and puts it in the place of `path` once it is whole. Where `write` fails, or
-/// the program is killed, what was at `path` is still there. A link stays a link; pipes and devices are written
+/// the program is killed, what was at `path` is still there. A link stays a link, also one to a file that does not exist yet; pipes and devices are written
 /// directly.
 ///
 /// ```
@@ -35,10 +35,10 @@ pub fn replace_file<R, E: From<Error>>(
     if old.as_ref().is_some_and(|old| !old.is_file()) {
         return write(path);
     }
-    // What a link points to is replaced, not the link.
+    // The file at the end of the link is replaced or made, and the link stays.
     let target = match &old {
         Some(_) => fs::canonicalize(path)?,
-        None => path.to_path_buf(),
+        None => end_of_links(path)?,
     };
     let beside = Beside::new(&target)?;
     if let Some(old) = old {
@@ -47,6 +47,22 @@ pub fn replace_file<R, E: From<Error>>(
     let written = write(&beside.0)?;
     fs::rename(&beside.0, &target)?;
     Ok(written)
+}
+
+/// Where links lead that end at no file yet.
+fn end_of_links(path: &Path) -> Result<PathBuf> {
+    /// As Linux follows.
+    const MAX_LINKS: usize = 40;
+    let mut at = path.to_path_buf();
+    for _ in 0..=MAX_LINKS {
+        match fs::read_link(&at) {
+            Ok(next) => at = at.with_file_name("").join(next),
+            // No link, or nothing at all.
+            Err(_) => return Ok(at),
+        }
+    }
+    let reason = format!("more than {MAX_LINKS} symbolic links follow each other");
+    Err(Error::other(format!("{}: {reason}", path.display())))
 }
 
 /// A new file in the folder of another. Removed unless it was renamed.

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::Options;
-use crate::{CsrPattern, FormatError, Permutation, check};
+use crate::{CsrPattern, FormatError, Permutation, allocate, check};
 
 /// No item.
 const NONE: u32 = u32::MAX;
@@ -15,7 +15,7 @@ struct Signatures {
 }
 
 impl Signatures {
-    fn new(csr: &CsrPattern, width: usize) -> Self {
+    fn new(csr: &CsrPattern, width: usize) -> Result<Self, FormatError> {
         let rows = || (0..csr.rows()).into_par_iter().with_min_len(256);
         let of_row = |row: usize| {
             let mut last = NONE;
@@ -27,15 +27,18 @@ impl Signatures {
                 new.then_some(block)
             })
         };
-        let counts: Vec<usize> = rows().map(|row| of_row(row).count()).collect();
-        let mut offsets = vec![0; counts.len() + 1];
-        for (row, count) in counts.into_iter().enumerate() {
-            offsets[row + 1] = offsets[row] + count;
+        let mut offsets = check::zeroed("offsets", csr.rows() + 1)?;
+        let counts = <[usize]>::par_iter_mut(&mut offsets[1..]).enumerate();
+        counts.for_each(|(row, count)| *count = of_row(row).count());
+        let mut end = 0;
+        for offset in &mut offsets {
+            end += *offset;
+            *offset = end;
         }
-        Signatures {
+        Ok(Signatures {
             offsets,
             columns: rows().flat_map_iter(of_row).collect(),
-        }
+        })
     }
 
     fn of(&self, row: u32) -> &[u32] {
@@ -43,9 +46,9 @@ impl Signatures {
     }
 
     /// The min-hashes of every row, `[rows, hashes]`; of an empty row all u32::MAX.
-    fn min_hashes(&self, hashes: usize) -> Vec<u32> {
+    fn min_hashes(&self, hashes: usize) -> Result<Vec<u32>, FormatError> {
         let rows = self.offsets.len() - 1;
-        let mut all = vec![NONE; rows * hashes];
+        let mut all = allocate::filled("hashes of rows", rows * hashes, NONE)?;
         let lines = all.par_chunks_mut(hashes).enumerate().with_min_len(256);
         lines.for_each(|(row, line)| {
             for &column in self.of(row as u32) {
@@ -54,7 +57,7 @@ impl Signatures {
                 }
             }
         });
-        all
+        Ok(all)
     }
 }
 
@@ -75,19 +78,20 @@ struct Sorted {
 
 impl Sorted {
     /// By the min-hashes from the one numbered `first` on, round; then by row.
-    fn new(rows: usize, hashes: &[u32], each: usize, first: usize) -> Self {
-        let mut order: Vec<u32> = (0..rows as u32).collect();
+    fn new(rows: usize, hashes: &[u32], each: usize, first: usize) -> Result<Self, FormatError> {
+        let mut order: Vec<u32> = allocate::collected("order of rows", 0..rows as u32)?;
         let key = |row: u32| {
             let line = &hashes[row as usize * each..][..each];
             line[first..].iter().chain(&line[..first])
         };
         order.par_sort_unstable_by(|&a, &b| key(a).cmp(key(b)).then(a.cmp(&b)));
-        let (mut before, mut after) = (vec![NONE; rows], vec![NONE; rows]);
+        let list = || allocate::filled("neighbours of rows", rows, NONE);
+        let (mut before, mut after) = (list()?, list()?);
         for pair in order.windows(2) {
             after[pair[0] as usize] = pair[1];
             before[pair[1] as usize] = pair[0];
         }
-        Sorted { before, after }
+        Ok(Sorted { before, after })
     }
 
     fn remove(&mut self, row: u32) {
@@ -199,18 +203,21 @@ pub(super) fn orders(
     check::block((height, width))?;
     options.check()?;
     let rows = csr.rows();
-    let signatures = Signatures::new(csr, width);
-    let hashes = signatures.min_hashes(options.hashes);
+    let signatures = Signatures::new(csr, width)?;
+    let hashes = signatures.min_hashes(options.hashes)?;
     let each = options.hashes;
     let list = |t: usize| Sorted::new(rows, &hashes, each, t);
-    let sorted = (0..each).into_par_iter().map(list).collect();
+    let sorted = (0..each)
+        .into_par_iter()
+        .map(list)
+        .collect::<Result<_, _>>()?;
     let mut walk = Walk {
         signatures: &signatures,
         hashes,
         each,
         sorted,
-        placed: vec![false; rows],
-        seen: vec![NONE; rows],
+        placed: allocate::filled("rows", rows, false)?,
+        seen: allocate::filled("rows", rows, NONE)?,
         union: check::zeroed("block columns", csr.cols().div_ceil(width))?,
     };
     let (mut whole, mut partial) = (Vec::new(), Vec::new());

@@ -170,7 +170,8 @@ fn rows_without_entries_take_no_memory() {
     let read = from_file::<f64>("rows.mtx", text.into()).unwrap();
     assert_eq!(read.shape(), [u32::MAX as usize, 3]);
     let error = within(text.len(), 0, || read.to_csr()).unwrap_err();
-    let numbers = "bytes of row offsets is 17179869184, over the limit of 64000064";
+    let numbers = "arrays for 4294967295 rows take 17179869180 bytes, over the limit of 64000256 for a tensor of 16 bytes; \
+                   `allocate::set_limits`, `--memory` or EINSPARSE_MEMORY raises it";
     assert_eq!(error.to_string(), numbers);
     assert_eq!(
         within(text.len(), 0, || read.into_csr()).unwrap_err(),
@@ -385,6 +386,28 @@ fn a_failed_write_leaves_the_old_file() {
         assert_eq!(read_smtx(&path).unwrap(), pattern(vec![5, 6]));
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         write_smtx("/dev/null", &pattern(vec![5, 6])).unwrap();
+        // Links that end at no file yet: relative ones, one after the other, and a circle.
+        fs::create_dir(folder.join("data")).unwrap();
+        for (to, from) in [
+            ("data/first.smtx", "second.smtx"),
+            ("../new.smtx", "data/first.smtx"),
+            ("circle.smtx", "circle.smtx"),
+        ] {
+            std::os::unix::fs::symlink(to, folder.join(from)).unwrap();
+        }
+        for columns in [vec![7, 8], vec![6, 7]] {
+            write_smtx(folder.join("second.smtx"), &pattern(columns.clone())).unwrap();
+            assert_eq!(
+                read_smtx(folder.join("new.smtx")).unwrap(),
+                pattern(columns)
+            );
+        }
+        for link in ["second.smtx", "data/first.smtx", "circle.smtx"] {
+            let found = fs::symlink_metadata(folder.join(link)).unwrap();
+            assert!(found.is_symlink(), "{link}");
+        }
+        let error = write_smtx(folder.join("circle.smtx"), &pattern(vec![5, 6])).unwrap_err();
+        assert!(error.to_string().contains("symbolic links"), "{error}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use einsparse_formats::PAD;
+use einsparse_formats::{PAD, allocate};
 
 use super::expr::Expr;
 use super::listed::filled;
@@ -35,7 +35,8 @@ pub(super) fn owners<'e>(
             let reason = "must be one-dimensional, start at 0 and ascend";
             return Err(Error::operand(&range.offsets, reason));
         }
-        let mut of_entry = vec![0u32; data[data.len() - 1] as usize];
+        let mut of_entry: Vec<u32> =
+            allocate::zeroed("rows of entries", data[data.len() - 1] as usize)?;
         for (row, w) in data.windows(2).enumerate() {
             of_entry[w[0] as usize..w[1] as usize].fill(row as u32);
         }

@@ -14,10 +14,10 @@ mod operands;
 mod order;
 mod panel;
 mod rows;
-pub(crate) mod shared;
+mod shared;
 mod spmm;
 
-use einsparse_formats::{Accumulator, Element};
+use einsparse_formats::{Accumulator, Element, allocate};
 
 pub(crate) use bind::check_slots;
 pub(crate) use epilogue::{activate, gelu};
@@ -139,8 +139,8 @@ fn sum_in<A: Sum + Element>(
         }
         Err(values) => values,
     };
-    let mut wide = match e.mode {
-        Mode::Assign => vec![<A as Accumulator>::ZERO; values.len()],
+    let mut wide: Vec<A> = match e.mode {
+        Mode::Assign => allocate::zeroed("sums of the output", values.len())?,
         Mode::Accumulate => values.view().widen().into_owned(),
     };
     let (rows, width, pitch) = lines(&shape, &strides);
@@ -180,11 +180,12 @@ fn store<A: Sum + Element>(
         let strides = operands::row_major(&out.shape);
         let bound = bind::bind(e, operands, &owners, &out.shape, &strides)?;
         let size = operands::volume(out.shape.iter().copied());
-        let mut sums = vec![<A as Accumulator>::ZERO; size];
+        let mut sums = allocate::zeroed("sums of the output", size)?;
         let sink = Shared::new(&mut sums);
         Nest::new(&bound, &values(e)?)?.run(&|at, step, sums| {
             let all = sums.iter().enumerate();
-            all.for_each(|(i, &sum)| sink.update(at + i * step, |_| sum));
+            // SAFETY: the nest gives each element of the output to one unit of work, and each unit to one thread.
+            all.for_each(|(i, &sum)| unsafe { sink.update(at + i * step, |_| sum) });
         });
         epilogue.store(&sums, e.mode, out);
         return Ok(());
@@ -198,10 +199,12 @@ fn store<A: Sum + Element>(
     let sink = Shared::new(out.values);
     nest.run(&|at, step, sums| {
         for (i, &sum) in sums.iter().enumerate() {
-            sink.update(at + i * step, |old: A| match e.mode {
+            let new = |old: A| match e.mode {
                 Mode::Assign => sum,
                 Mode::Accumulate => old + sum,
-            });
+            };
+            // SAFETY: as above; rows of an output do not overlap.
+            unsafe { sink.update(at + i * step, new) };
         }
     });
     Ok(())

@@ -105,6 +105,10 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
     /// Runs everything; `store(element, step, sums)` is called with each element of the output once at most.
     pub fn run(&self, store: Store<'_, A>) {
         let extents = &self.bound.extents;
+        // An operand without elements may have extents of any size: there is nothing to walk over.
+        if extents.contains(&0) {
+            return;
+        }
         let outer = volume(self.outer.iter().map(|&v| extents[v]));
         let length = self.inner_extent();
         let tiles = match &self.inner {

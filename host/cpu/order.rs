@@ -2,6 +2,7 @@
 //!
 //! Sorting by place makes each place the work of one thread: no races, and sums in one fixed order.
 
+use einsparse_formats::allocate;
 use rayon::prelude::*;
 
 use super::bind::Bound;
@@ -76,6 +77,9 @@ pub(super) fn order(bound: &Bound<'_>, vars: Vec<usize>) -> Result<Order> {
             limit,
         });
     }
+    // Terms are numbers of index arrays, which have an element for each, or combinations of them.
+    let longest = vars.iter().map(|&v| bound.extents[v]).max().unwrap_or(0);
+    allocate::terms("terms of a scatter", count, 16, 4 * longest as u64)?;
     let count = count as usize;
     let parts = key_parts(bound, &vars)?;
     if parts.is_empty() {
@@ -90,9 +94,9 @@ pub(super) fn order(bound: &Bound<'_>, vars: Vec<usize>) -> Result<Order> {
             starts,
         });
     }
-    let keys = keys(bound, &vars, &parts, count);
+    let keys = keys(bound, &vars, &parts, count)?;
     if keys.is_sorted() && keys.last() != Some(&DROPPED) {
-        let starts = starts(count, |at| keys[at]);
+        let starts = starts(count, |at| keys[at])?;
         return Ok(Order {
             vars,
             terms: None,
@@ -101,11 +105,11 @@ pub(super) fn order(bound: &Bound<'_>, vars: Vec<usize>) -> Result<Order> {
     }
     let places: u64 = parts.iter().map(|(_, extent)| *extent).product();
     let terms = if places <= 4 * count as u64 + (1 << 16) {
-        sort_counting(&keys, places as usize)
+        sort_counting(&keys, places as usize)?
     } else {
-        sort_pairs(&keys)
+        sort_pairs(&keys)?
     };
-    let starts = starts(terms.len(), |at| keys[terms[at] as usize]);
+    let starts = starts(terms.len(), |at| keys[terms[at] as usize])?;
     Ok(Order {
         vars,
         terms: Some(terms),
@@ -154,9 +158,14 @@ pub(super) fn set_vars(vars: &[usize], extents: &[usize], mut term: usize, at: &
     }
 }
 
-fn keys(bound: &Bound<'_>, vars: &[usize], parts: &[(&Expr<'_>, u64)], count: usize) -> Vec<u64> {
+fn keys(
+    bound: &Bound<'_>,
+    vars: &[usize],
+    parts: &[(&Expr<'_>, u64)],
+    count: usize,
+) -> Result<Vec<u64>> {
     const CHUNK: usize = 1 << 13;
-    let mut keys = vec![0u64; count];
+    let mut keys = allocate::zeroed("places of terms", count)?;
     parallel::chunks(&mut keys, CHUNK, &|chunk, keys| {
         let mut at = vec![0; bound.extents.len()];
         for (i, key) in keys.iter_mut().enumerate() {
@@ -167,42 +176,38 @@ fn keys(bound: &Bound<'_>, vars: &[usize], parts: &[(&Expr<'_>, u64)], count: us
             *key = place.unwrap_or(DROPPED);
         }
     });
-    keys
+    Ok(keys)
 }
 
-fn starts(count: usize, key: impl Fn(usize) -> u64) -> Vec<u32> {
-    let mut starts: Vec<u32> = Vec::new();
-    for at in 0..count {
-        if at == 0 || key(at) != key(at - 1) {
-            starts.push(at as u32);
-        }
-    }
+fn starts(count: usize, key: impl Fn(usize) -> u64) -> Result<Vec<u32>> {
+    let first = |&at: &usize| at == 0 || key(at) != key(at - 1);
+    let runs = (0..count).filter(first).count();
+    let mut starts = allocate::reserved("starts of places", runs + 1)?;
+    starts.extend((0..count).filter(first).map(|at| at as u32));
     starts.push(count as u32);
-    starts
+    Ok(starts)
 }
 
-fn sort_counting(keys: &[u64], places: usize) -> Vec<u32> {
-    let mut next = vec![0u32; places + 1];
+fn sort_counting(keys: &[u64], places: usize) -> Result<Vec<u32>> {
+    let mut next: Vec<u32> = allocate::zeroed("places of a scatter", places + 1)?;
     for &key in keys.iter().filter(|k| **k != DROPPED) {
         next[key as usize + 1] += 1;
     }
     for place in 1..=places {
         next[place] += next[place - 1];
     }
-    let mut terms = vec![0u32; next[places] as usize];
+    let mut terms = allocate::zeroed("terms of a scatter", next[places] as usize)?;
     for (term, &key) in keys.iter().enumerate().filter(|(_, k)| **k != DROPPED) {
         let at = &mut next[key as usize];
         terms[*at as usize] = term as u32;
         *at += 1;
     }
-    terms
+    Ok(terms)
 }
 
-fn sort_pairs(keys: &[u64]) -> Vec<u32> {
-    let mut terms: Vec<u32> = (0..keys.len() as u32)
-        .into_par_iter()
-        .filter(|&term| keys[term as usize] != DROPPED)
-        .collect();
+fn sort_pairs(keys: &[u64]) -> Result<Vec<u32>> {
+    let mut terms = allocate::reserved("terms of a scatter", keys.len())?;
+    terms.extend((0..keys.len() as u32).filter(|&term| keys[term as usize] != DROPPED));
     terms.par_sort_unstable_by_key(|&term| (keys[term as usize], term));
-    terms
+    Ok(terms)
 }

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use einsparse_formats::{AnyPattern, PAD, Role};
-use rayon::prelude::*;
+use einsparse_formats::{AnyPattern, PAD, Role, allocate};
 
+use crate::error::Result;
 use crate::formats::Format;
 
 /// Slots of each row, without padding, and the column of every slot.
@@ -15,7 +15,10 @@ pub(super) struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// `None` for formats that are not ordered by row.
-    pub fn new(pattern: AnyPattern<'a>) -> Option<Self> {
+    ///
+    /// # Errors
+    /// If there is no memory for a span of each row.
+    pub fn new(pattern: AnyPattern<'a>) -> Result<Option<Self>> {
         let (block, by_row): (usize, bool) = match pattern.format() {
             Format::Bsr { block }
             | Format::BlockCoo { block }
@@ -29,26 +32,32 @@ impl<'a> Rows<'a> {
             | Format::SlicedEll => (1, false),
         };
         if !by_row {
-            return None;
+            return Ok(None);
         }
         let arrays = pattern.arrays();
         let array = |role: Role| arrays.iter().find(|a| a.role == role).map(|a| a.data);
-        let columns = array(Role::Coordinate { axis: 1 })?;
-        let rows = pattern.shape().first()?.div_ceil(block);
+        let (Some(columns), Some(rows)) =
+            (array(Role::Coordinate { axis: 1 }), pattern.shape().first())
+        else {
+            return Ok(None);
+        };
+        let rows = rows.div_ceil(block);
         if let AnyPattern::HybridGroupCoo(a) = pattern {
-            let spans = a.spans().into_iter();
-            let spans = spans.map(|(start, len)| (start, start + len)).collect();
-            return Some(Rows { spans, columns });
+            let mut spans = a.spans()?;
+            spans.iter_mut().for_each(|(start, end)| *end += *start);
+            return Ok(Some(Rows { spans, columns }));
         }
         let starts = match (
             array(Role::Offsets { axis: 0 }),
             array(Role::Coordinate { axis: 0 }),
         ) {
             (Some(offsets), _) => Cow::Borrowed(offsets),
-            (None, Some(names)) => Cow::Owned(starts(names, columns.len(), rows)),
+            (None, Some(names)) => Cow::Owned(starts(names, columns.len(), rows)?),
             (None, None) => {
                 let width = columns.len() / rows.max(1);
-                Cow::Owned((0..=rows).map(|row| (row * width) as u32).collect())
+                Cow::Owned(allocate::each("starts of rows", rows + 1, &|row| {
+                    (row * width) as u32
+                })?)
             }
         };
         let span = |row: &[u32]| {
@@ -60,8 +69,8 @@ impl<'a> Rows<'a> {
             };
             (row[0], row[0] + len)
         };
-        let spans = starts.par_windows(2).with_min_len(1024).map(span).collect();
-        Some(Rows { spans, columns })
+        let spans = allocate::each("spans of rows", rows, &|row| span(&starts[row..row + 2]))?;
+        Ok(Some(Rows { spans, columns }))
     }
 
     /// Rows cut into pieces of about the same number of slots.
@@ -84,14 +93,14 @@ impl<'a> Rows<'a> {
 }
 
 /// First slot of each row where each entry, or each group, names its row in ascending order.
-fn starts(names: &[u32], slots: usize, rows: usize) -> Vec<u32> {
+fn starts(names: &[u32], slots: usize, rows: usize) -> Result<Vec<u32>> {
     let group = slots / names.len().max(1);
-    let mut starts = Vec::with_capacity(rows + 1);
+    let mut starts = allocate::reserved("starts of rows", rows + 1)?;
     for (at, &row) in names.iter().enumerate() {
         while starts.len() <= row as usize {
             starts.push((at * group) as u32);
         }
     }
     starts.resize(rows + 1, slots as u32);
-    starts
+    Ok(starts)
 }

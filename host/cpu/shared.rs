@@ -2,15 +2,15 @@
 
 use std::marker::PhantomData;
 
-/// Bounds-checked, unsynchronised access to the elements of one slice.
-pub(crate) struct Shared<'a, V> {
+/// Bounds-checked, unsynchronized access to the elements of one slice.
+pub(super) struct Shared<'a, V> {
     start: *mut V,
     len: usize,
     slice: PhantomData<&'a mut [V]>,
 }
 
-// SAFETY: the pointer stands for a `&mut [V]`; threads reach elements only through `update`, whose callers
-// never touch one element from two threads (see there).
+// SAFETY: the pointer was made from a `&mut [V]`; threads reach elements only through `update`, whose callers promise that
+// no two threads reach one element at once.
 unsafe impl<V: Send> Sync for Shared<'_, V> {}
 
 impl<'a, V: Copy> Shared<'a, V> {
@@ -24,26 +24,19 @@ impl<'a, V: Copy> Shared<'a, V> {
 
     /// Replaces one element.
     ///
-    /// Only this directory calls it: from `Nest::run`, which gives each element of the output to one unit of work, and
-    /// each unit to one thread; from the softmax, which gives each row's slots to one thread; and from attention, which
-    /// gives each row to one.
+    /// # Safety
+    /// Until this call returns, no other call for the same element is made: neither by another thread nor by `f`.
+    ///
+    /// # Panics
+    /// For an element past the end.
     #[inline]
-    pub fn update(&self, at: usize, f: impl FnOnce(V) -> V) {
+    pub unsafe fn update(&self, at: usize, f: impl FnOnce(V) -> V) {
         assert!(at < self.len, "element {at} of {}", self.len);
-        // SAFETY: in bounds by the line above, valid and exclusively borrowed for 'a by construction, and no other
-        // thread touches this element by the rule for callers.
+        // SAFETY: in bounds by the line above, valid and exclusively borrowed for 'a by construction, and not reached
+        // from elsewhere meanwhile by the caller's promise.
         unsafe {
             let slot = self.start.add(at);
             slot.write(f(slot.read()));
         }
-    }
-
-    /// One element, by the rule for callers of [`Shared::update`].
-    #[inline]
-    pub fn get(&self, at: usize) -> V {
-        assert!(at < self.len, "element {at} of {}", self.len);
-        // SAFETY: in bounds by the line above, valid for 'a by construction, and no other thread touches this element
-        // by the rule for callers.
-        unsafe { self.start.add(at).read() }
     }
 }

@@ -92,8 +92,11 @@ pub(super) fn run<A: Sum + Element>(
         _ => None,
     };
     let pattern = by_row.as_ref().map_or(*pattern, AnyPattern::Csr);
-    let finish = finish(form, operands, out);
-    let (true, Some(finish), Some(rows)) = (fits, finish, Rows::new(pattern)) else {
+    let (true, Some(finish)) = (fits, finish(form, operands, out)) else {
+        return Ok(false);
+    };
+    // The output has as many rows, so their spans are in proportion to what is in memory.
+    let Some(rows) = Rows::new(pattern)? else {
         return Ok(false);
     };
     let (columns, pitch) = (out.shape[1], out.strides[0]);

@@ -3,14 +3,14 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use einsparse_formats::FormatError;
+use einsparse_formats::allocate;
 use rayon::prelude::*;
 
 use super::detect::operand;
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Elsewhere, Error, Result, check_shape};
+use crate::error::{Elsewhere, Error, Result, check_shape, elements};
 use crate::families::discover::{ChannelsLaunch, DeviceLists, list_stride};
 use crate::families::gather_gemm::found::above;
 use crate::kernel::Queue;
@@ -70,18 +70,13 @@ impl<T: Scalar> ChannelDetector<T> {
             ));
         }
         let [items, rows, columns] = shape;
+        elements("A", &shape)?;
         let stride = list_stride(columns);
+        let places = elements("lists of columns", &[items, rows, stride])?;
         let (launch, storage, values) = match context.device() {
             None => {
-                let places = items.saturating_mul(rows).saturating_mul(stride);
                 let values = Buffer::zeros(T::DTYPE, places)?;
-                let mut lists = Vec::new();
-                let bytes = items as u128 * size_of::<Vec<u32>>() as u128;
-                let what = "lists of columns";
-                lists
-                    .try_reserve_exact(items)
-                    .map_err(|_| FormatError::Memory { what, bytes })?;
-                lists.resize(items, Vec::new());
+                let lists = allocate::filled("lists of columns", items, Vec::new())?;
                 (None, Lists::Host(lists), values)
             }
             Some(device) => {

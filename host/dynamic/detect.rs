@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::index::{Lists, MicroIndex};
 use crate::context::Context;
 use crate::device::{Device, Stream};
-use crate::error::{Elsewhere, Error, Result, check_shape};
+use crate::error::{Elsewhere, Error, Result, check_shape, elements};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DetectLaunch, DeviceLists, Looked, list_stride};
 use crate::families::gather_gemm::found::above;
@@ -122,6 +122,7 @@ impl<T> Detector<T> {
         options: DetectOptions,
     ) -> Result<Self> {
         let looked = looked(dtype, shape, micro, &options)?;
+        elements("A", &shape)?;
         let ordered = options.determinism == Determinism::Strict;
         let columns = options.bits.unwrap_or(shape[1]);
         let launch = context.on_gpu(|device| {

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use einsparse_formats::allocate;
+
 use crate::context::Context;
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, elements};
 use crate::families::discover::{DetectLaunch, DeviceLists, list_stride};
 use crate::launch::Turns;
 
@@ -49,7 +51,10 @@ impl MicroIndex {
             (Some(launch), Some(device)) => {
                 Lists::Device(launch.lists(device)?, Arc::clone(device))
             }
-            _ => Lists::Host(vec![Vec::new(); panels]),
+            _ => {
+                allocate::extent("panels", panels as u128, size_of::<Vec<u32>>(), 0)?;
+                Lists::Host(allocate::filled("lists of panels", panels, Vec::new())?)
+            }
         };
         Ok(MicroIndex {
             panels,
@@ -101,7 +106,7 @@ impl MicroIndex {
         match &self.storage {
             Lists::Host(lists) => Ok(lists.iter().map(|list| list.len() as u32).collect()),
             Lists::Device(lists, device) => {
-                let mut counts = vec![0; self.panels];
+                let mut counts = allocate::zeroed("counts of panels", self.panels)?;
                 device.read(&lists.counts, &mut counts)?;
                 Ok(counts)
             }
@@ -118,9 +123,10 @@ impl MicroIndex {
             Lists::Device(lists, device) => (lists, device),
         };
         let counts = self.counts()?;
-        let mut words = vec![0; self.panels * self.stride];
+        let count = elements("index", &[self.panels, self.stride])?;
+        let mut words: Vec<u32> = allocate::zeroed("lists of panels", count)?;
         device.read(&lists.lists, &mut words)?;
-        let mut all = Vec::with_capacity(self.panels);
+        let mut all = allocate::reserved("lists of panels", self.panels)?;
         for (panel, &count) in counts.iter().enumerate() {
             let count = count as usize;
             let filled = crate::families::discover::list_stride(count);

@@ -4,6 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::detect::operand;
+use einsparse_formats::allocate;
+
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::error::{Elsewhere, Error, Result, check_shape};
@@ -104,10 +106,12 @@ impl Routing {
                 limit: (1 << 30) - 1,
             });
         }
+        // Offsets of all experts, and of the slots of none.
+        allocate::extent("experts", experts.len() as u128, 4, 0)?;
         let storage = match context.device() {
             None => Routes::Host {
                 order: Vec::new(),
-                offsets: vec![0; experts.len() + 2],
+                offsets: allocate::zeroed("offsets of experts", experts.len() + 2)?,
             },
             Some(device) => {
                 let launch = RouteLaunch::new(device, count, experts.clone())?;
@@ -205,7 +209,7 @@ impl Routing {
         match &self.storage {
             Routes::Host { order, .. } => Ok(order.clone()),
             Routes::Device(there) => {
-                let mut order = vec![0; self.slots()];
+                let mut order = allocate::zeroed("order of choices", self.slots())?;
                 there.device.read(&there.routes.order, &mut order)?;
                 Ok(order)
             }
@@ -221,7 +225,7 @@ impl Routing {
         match &self.storage {
             Routes::Host { offsets, .. } => Ok(offsets.clone()),
             Routes::Device(there) => {
-                let mut offsets = vec![0; self.experts() + 2];
+                let mut offsets = allocate::zeroed("offsets of experts", self.experts() + 2)?;
                 there.device.read(&there.routes.offsets, &mut offsets)?;
                 Ok(offsets)
             }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use super::detect::operand;
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Elsewhere, Error, Result, check_shape};
+use crate::error::{Elsewhere, Error, Result, check_shape, elements};
 use crate::families::discover::{SAMPLED_HEIGHTS, SampleLaunch};
 use crate::families::gather_gemm::found::above;
 use crate::kernel::Queue;
@@ -60,6 +60,7 @@ impl<T: Scalar> ShareSample<T> {
             ));
         }
         SampleLaunch::takes(T::DTYPE)?;
+        elements("matrix", &shape)?;
         let kind = match context.device() {
             None => Kind::Host(Mutex::new(None)),
             Some(device) => {

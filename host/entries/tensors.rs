@@ -123,7 +123,7 @@ fn csr_of<T: Scalar>(
     device.read(starts, &mut offsets)?;
     device.read(&own.columns, &mut columns)?;
     let pattern = CsrPattern::new(m, k, offsets, columns)?;
-    Ok(SparseTensor::made(pattern, own))
+    SparseTensor::made(pattern, own)
 }
 
 /// Runs twice: the first run counts.
@@ -205,7 +205,7 @@ impl<T: Scalar> SparseTensor<T> {
         let pattern = CooPattern::new(vec![p.rows(), p.cols()], coords)?;
         let from = [arrays.columns.address(), arrays.values.address()];
         let own = copied::<T>(device, entries, from)?;
-        Ok(SparseTensor::made(pattern, own))
+        SparseTensor::made(pattern, own)
     }
 
     fn in_csr(&self, p: &CooPattern, arrays: &DeviceArrays) -> Result<SparseTensor<T>> {
@@ -245,7 +245,7 @@ impl<T: Scalar> SparseTensor<T> {
         let mut columns = vec![0u32; slots];
         device.read(&own.columns, &mut columns)?;
         let pattern = EllPattern::new(p.rows(), p.cols(), width, columns)?;
-        Ok(SparseTensor::made(pattern, own))
+        SparseTensor::made(pattern, own)
     }
 
     fn grouped(
@@ -285,7 +285,7 @@ impl<T: Scalar> SparseTensor<T> {
         device.read(&own.columns, &mut columns)?;
         let shape = vec![p.rows(), p.cols()];
         let pattern = GroupCooPattern::new(shape, 0, group, index, vec![columns])?;
-        Ok(SparseTensor::made(pattern, own))
+        SparseTensor::made(pattern, own)
     }
 
     fn raw_of(

@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use einsparse_formats::convert::transpose_csr;
-use einsparse_formats::{Csr, CsrPattern, Dense, Pattern};
+use einsparse_formats::{Csr, CsrPattern, Dense, Pattern, allocate};
 
 use super::mesh::lock;
 use super::row_sum::RowSum;
 use super::{Group, Partition, Sharded};
 use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, elements};
 use crate::nn::Embedding;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::Tensor;
@@ -89,7 +89,8 @@ impl<T: Scalar> Halo<T> {
         group.same("columns of a halo", Ok(vec![n as u64]))?;
         let (rank, size) = (group.rank(), group.size());
         let own = rows.range(rank);
-        let mut held = vec![0u64; columns.div_ceil(64)];
+        let held = allocate::zeroed("columns of a halo", columns.div_ceil(64));
+        let mut held: Vec<u64> = group.all_ok(held.map_err(Error::from))?;
         for &column in pattern.columns() {
             held[column as usize / 64] |= 1 << (column % 64);
         }
@@ -129,7 +130,7 @@ impl<T: Scalar> Halo<T> {
                 rows: rows.clone(),
                 n,
                 pack: None,
-                sent: Mutex::new(context.zeros(&[sent * n])?),
+                sent: Mutex::new(context.zeros(&[elements("sent rows", &[sent, n])?])?),
                 held,
                 ranks,
                 sends,

@@ -2,13 +2,14 @@
 //! every two seconds, and one that is gone or silent fails the group on all others.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::end_of;
+use super::frame::{self, Kind, Link, MAX_DATA};
 use crate::error::{Error, Result};
 
 /// How often a rank is heard from at least.
@@ -17,83 +18,6 @@ const BEAT: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(8);
 /// How often the watcher looks at what others report, such as NCCL.
 const WATCH: Duration = Duration::from_millis(100);
-
-/// A connection: between processes, or between threads of one.
-#[derive(Debug)]
-pub(super) enum Link {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Link {
-    fn ready(&self) -> io::Result<()> {
-        match self {
-            Link::Tcp(s) => {
-                s.set_nodelay(true)?;
-                s.set_read_timeout(Some(SILENCE))?;
-                s.set_write_timeout(Some(SILENCE))
-            }
-            Link::Unix(s) => {
-                s.set_read_timeout(Some(SILENCE))?;
-                s.set_write_timeout(Some(SILENCE))
-            }
-        }
-    }
-
-    fn end_writing(&self) {
-        // One that is closed already is what is wanted.
-        let _ = match self {
-            Link::Tcp(s) => s.shutdown(Shutdown::Write),
-            Link::Unix(s) => s.shutdown(Shutdown::Write),
-        };
-    }
-}
-
-impl Read for &Link {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Link::Tcp(s) => (&mut &*s).read(to),
-            Link::Unix(s) => (&mut &*s).read(to),
-        }
-    }
-}
-
-impl Write for &Link {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        match self {
-            Link::Tcp(s) => (&mut &*s).write(from),
-            Link::Unix(s) => (&mut &*s).write(from),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// What a frame is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Data = 0,
-    Beat = 1,
-    Leave = 2,
-    Fail = 3,
-}
-
-impl Kind {
-    const ALL: [Kind; 4] = [Kind::Data, Kind::Beat, Kind::Leave, Kind::Fail];
-}
-
-/// Kind, number of the step, bytes that follow.
-const HEADER: usize = 24;
-
-fn header(kind: Kind, step: u64, bytes: usize) -> [u8; HEADER] {
-    let mut header = [0; HEADER];
-    header[0] = kind as u8;
-    header[8..16].copy_from_slice(&step.to_le_bytes());
-    header[16..].copy_from_slice(&(bytes as u64).to_le_bytes());
-    header
-}
 
 #[derive(Debug)]
 struct Frame {
@@ -111,8 +35,7 @@ struct Peer {
 impl Peer {
     fn write(&self, kind: Kind, step: u64, bytes: &[u8]) -> io::Result<()> {
         let _turn = lock(&self.writing);
-        (&self.link).write_all(&header(kind, step, bytes.len()))?;
-        (&self.link).write_all(bytes)
+        frame::write(&self.link, kind, step, bytes)
     }
 }
 
@@ -200,7 +123,7 @@ impl Shared {
             return;
         };
         loop {
-            match self.read(&peer.link) {
+            match frame::read(&peer.link) {
                 Ok((Kind::Beat, ..)) => {}
                 Ok((Kind::Data, step, bytes)) => {
                     lock(&self.inbox).from[rank].push_back(Frame { step, bytes });
@@ -233,43 +156,26 @@ impl Shared {
         }
     }
 
-    fn read(&self, mut link: &Link) -> io::Result<(Kind, u64, Vec<u8>)> {
-        let mut head = [0; HEADER];
-        link.read_exact(&mut head)?;
-        let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().unwrap_or_default());
-        let kind = Kind::ALL.get(usize::from(head[0]));
-        let kind = *kind.ok_or_else(|| io::Error::other("sent what is no frame"))?;
-        let bytes = usize::try_from(word(16)).map_err(io::Error::other)?;
-        let mut data = Vec::new();
-        // Grows as bytes come, so that a length that lies costs nothing.
-        if link.take(bytes as u64).read_to_end(&mut data)? < bytes {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+    /// Why the group has failed, after a pause if it has not; none if this rank leaves.
+    fn outcome(&self) -> Option<Result<()>> {
+        let mut inbox = lock(&self.inbox);
+        if !inbox.closed && inbox.failed.is_none() {
+            let waited = self.changed.wait_timeout(inbox, WATCH);
+            inbox = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        Ok((kind, word(8), data))
+        (!inbox.closed).then(|| inbox.failed.clone().map_or(Ok(()), Err))
     }
 
     /// Says that this rank lives, looks at what is watched, and ends that with the group.
     fn watch(&self) {
         let mut beat = Instant::now();
         loop {
-            let inbox = lock(&self.inbox);
-            if inbox.closed {
+            let Some(failed) = self.outcome() else {
                 return;
-            }
-            let failed = inbox.failed.clone();
-            let failed = match failed {
-                Some(error) => Some(error),
-                None => {
-                    let waited = self.changed.wait_timeout(inbox, WATCH);
-                    let (inbox, _) = waited.unwrap_or_else(PoisonError::into_inner);
-                    if inbox.closed {
-                        return;
-                    }
-                    inbox.failed.clone()
-                }
             };
             let watched = lock(&self.watched).clone();
-            if let Some(error) = failed {
+            if let Err(error) = failed {
+                // Without the lock of the inbox: this may wait for other ranks, which read and write meanwhile.
                 if let Some(watched) = watched {
                     watched.abort(&error);
                 }
@@ -310,7 +216,7 @@ impl Mesh {
         let mut peers = Vec::with_capacity(size);
         for (peer, link) in links.into_iter().enumerate() {
             if let Some(link) = &link {
-                link.ready().map_err(broken(peer))?;
+                link.set_timeout(SILENCE).map_err(broken(peer))?;
             }
             peers.push(link.map(|link| Peer {
                 link,
@@ -375,7 +281,11 @@ impl Mesh {
 
     /// From now on the watcher looks at this as well.
     pub(super) fn watch(&self, watched: Arc<dyn Watched>) {
-        *lock(&self.0.watched) = Some(watched);
+        *lock(&self.0.watched) = Some(Arc::clone(&watched));
+        // The watcher of a group that has failed is gone.
+        if let Err(error) = self.check() {
+            watched.abort(&error);
+        }
     }
 
     /// Why the group has failed.
@@ -396,7 +306,7 @@ impl Mesh {
         }
         let mut inbox = lock(&self.0.inbox);
         inbox.left[self.0.rank] = true;
-        let end = Instant::now() + moment;
+        let end = end_of(moment);
         while inbox.failed.is_none() && inbox.left.contains(&false) && Instant::now() < end {
             let waited = self.0.changed.wait_timeout(inbox, WATCH.min(moment));
             inbox = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -409,6 +319,18 @@ impl Mesh {
         let Some(peer) = &self.0.peers[to] else {
             return Ok(());
         };
+        if bytes.len() as u64 > MAX_DATA {
+            let error = Error::Overflow {
+                what: format!(
+                    "bytes that rank {} sends to rank {to} in one step",
+                    self.rank()
+                ),
+                value: bytes.len() as u128,
+                limit: MAX_DATA.into(),
+            };
+            self.0.fail(error.clone());
+            return Err(error);
+        }
         peer.write(Kind::Data, step, bytes).map_err(|error| {
             let left = lock(&self.0.inbox).left[to];
             let error = Error::Rank {
@@ -426,7 +348,7 @@ impl Mesh {
 
     /// The bytes that a rank sent for this step.
     pub(super) fn receive(&self, from: usize, step: u64, limit: Duration) -> Result<Vec<u8>> {
-        let end = Instant::now() + limit;
+        let end = end_of(limit);
         let mut inbox = lock(&self.0.inbox);
         loop {
             if let Some(frame) = inbox.from[from].pop_front() {
@@ -474,5 +396,65 @@ impl Drop for Mesh {
             // The listener takes in the rest: closing with bytes unread would take from the other what it has not read.
             peer.link.end_writing();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Fails the group while the watcher is busy, and says of each abort whether the inbox could be locked meanwhile.
+    struct Probe(Arc<Shared>, mpsc::Sender<bool>);
+
+    impl Watched for Probe {
+        fn look(&self, _: Option<usize>) -> Result<()> {
+            self.0.fail(failure());
+            Ok(())
+        }
+
+        fn abort(&self, _: &Error) {
+            // Other threads hold it for moments.
+            let end = Instant::now() + 2 * WATCH;
+            let mut attempts = std::iter::repeat_with(|| self.0.inbox.try_lock().is_ok());
+            let free = attempts.any(|free| free || Instant::now() > end);
+            let _ = self.1.send(free && Instant::now() < end);
+        }
+    }
+
+    fn failure() -> Error {
+        let reason = "planted".to_owned();
+        Error::Rank { rank: 1, reason }
+    }
+
+    #[test]
+    fn failed_groups_are_aborted_without_the_lock_of_the_inbox() {
+        let meshes = Mesh::local(2).unwrap();
+        let own = &meshes[0];
+        let (to, from) = mpsc::channel();
+        let probe = || Arc::new(Probe(Arc::clone(&own.0), to.clone()));
+        own.watch(probe());
+        let limit = Duration::from_secs(10);
+        assert_eq!(from.recv_timeout(limit), Ok(true));
+        assert_eq!(own.check().unwrap_err().to_string(), failure().to_string());
+        // A communicator that is added later is aborted at once.
+        own.watch(probe());
+        assert_eq!(from.recv_timeout(limit), Ok(true));
+    }
+
+    #[test]
+    fn a_frame_above_the_limit_ends_the_group() {
+        use std::io::Write;
+        let (left, right) = UnixStream::pair().unwrap();
+        let mesh = Mesh::new(0, vec![None, Some(Link::Unix(left))]).unwrap();
+        let mut head = [0u8; 24];
+        head[16..].fill(0xff);
+        (&right).write_all(&head).unwrap();
+        let error = mesh.receive(1, 0, Duration::MAX).unwrap_err().to_string();
+        assert!(
+            error.contains("rank 1: its connection broke: it sent a Data frame of"),
+            "{error}"
+        );
     }
 }

@@ -47,8 +47,14 @@
 //! A mask's entries name keys by themselves; `causal` and `lengths` of attention and softmax count a rank's own rows and held
 //! columns, so a mask that hides later tokens lists what is left.
 
+mod address;
+mod arrivals;
+mod environment;
 mod exchange;
+mod frame;
 mod halo;
+mod handshake;
+mod id;
 mod meet;
 mod mesh;
 mod moe;
@@ -57,12 +63,14 @@ mod partition;
 mod row_sum;
 mod spmm;
 mod sum;
+mod token;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use meet::Id;
+use environment::Described;
+use id::{ID_BYTES, Id};
 use mesh::{Mesh, lock};
 use nccl::Comm;
 
@@ -81,6 +89,15 @@ const LIMIT: Duration = Duration::from_secs(300);
 const MEETING: Duration = Duration::from_secs(60);
 /// How long a rank that leaves waits for the others to do so: NCCL ends on all of them together.
 const LEAVING: Duration = Duration::from_secs(1);
+/// Ranks of a group at most: each has a connection and a thread for every other one.
+const MAX_RANKS: usize = 1 << 16;
+
+/// When a wait ends. One that no clock can count ends in a hundred years.
+fn end_of(limit: Duration) -> Instant {
+    let now = Instant::now();
+    let century = Duration::from_secs(100 * 365 * 24 * 3600);
+    now.checked_add(limit).unwrap_or_else(|| now + century)
+}
 
 /// One rank of a group. Cheap to clone; one thread of a rank calls at a time.
 ///
@@ -123,12 +140,15 @@ impl Group {
         })
     }
 
-    /// An id of a group that a launcher carries to every rank, as raw bytes. Rank 0 is in the process that made it.
+    /// An id of a group that a launcher carries to every rank, as raw bytes. Rank 0 is in the process that made it. The id
+    /// holds the secret of the group: every process that has it can join. Rank 0 listens at one address of this machine, that of the
+    /// interface `EINSPARSE_INTERFACE` or of the default route.
     ///
     /// # Errors
-    /// [`Error::Rank`] if this process cannot listen for connections.
-    pub fn unique_id() -> Result<[u8; meet::ID_BYTES]> {
-        meet::unique_id()?.to_bytes()
+    /// [`Error::Rank`] if this process cannot listen for connections; [`Error::Operand`] for an interface that this
+    /// machine does not have.
+    pub fn unique_id() -> Result<[u8; ID_BYTES]> {
+        id::unique_id()
     }
 
     /// Joins the group of an id as one of `size` ranks, a process each. Waits until all are there.
@@ -158,27 +178,21 @@ impl Group {
     /// Joins the group that a launcher describes in the environment, as `torchrun` does: `RANK`, `WORLD_SIZE`, `MASTER_ADDR`
     /// and `MASTER_PORT`. Ranks meet one port behind that one, where the launcher itself listens, or at `EINSPARSE_PORT`.
     ///
+    /// Every connection proves a secret, which is never sent.
+    ///
+    /// | ranks | secret | rank 0 listens at |
+    /// |---|---|---|
+    /// | of one machine: `LOCAL_WORLD_SIZE` is `WORLD_SIZE`, or `MASTER_ADDR` is a loopback address | made by rank 0, in a file that only this user reads | loopback |
+    /// | of several machines | the text of `EINSPARSE_TOKEN`, at least 16 characters, the same for all ranks | `MASTER_ADDR`, or the interface `EINSPARSE_INTERFACE` |
+    ///
+    /// With `EINSPARSE_TOKEN` ranks of one machine meet as those of several. Data of ranks are neither encrypted nor signed: use
+    /// several machines on a network that only you read and write.
+    ///
     /// # Errors
-    /// [`Error::Operand`] for a variable that is missing or no number; as [`join`](Self::join) with 60 seconds.
+    /// [`Error::Operand`] for a variable that is missing or wrong, such as `EINSPARSE_TOKEN` for several machines; as
+    /// [`join`](Self::join) with 60 seconds.
     pub fn from_env(context: &Context) -> Result<Group> {
-        let variable = |name: &str| {
-            std::env::var(name).map_err(|_| Error::operand(name, "is not set in the environment"))
-        };
-        let number = |name: &str| {
-            let text = variable(name)?;
-            let number = text.trim().parse::<usize>();
-            number.map_err(|_| Error::operand(name, format!("is `{text}`, which is no number")))
-        };
-        let (rank, size) = (number("RANK")?, number("WORLD_SIZE")?);
-        let port = match std::env::var_os("EINSPARSE_PORT") {
-            Some(_) => number("EINSPARSE_PORT")?,
-            None => number("MASTER_PORT")? + 1,
-        };
-        let id = Id {
-            address: format!("{}:{port}", variable("MASTER_ADDR")?),
-            // The same on all ranks, and another one for a neighbour's group.
-            token: size as u64 ^ (port as u64) << 32,
-        };
+        let Described { id, rank, size } = Described::here()?;
         Group::meet(context, &id, rank, size, MEETING)
     }
 
@@ -190,7 +204,7 @@ impl Group {
         limit: Duration,
     ) -> Result<Group> {
         if rank >= size {
-            let reason = format!("is none of {size} ranks");
+            let reason = format!("is not below the number of ranks, {size}");
             return Err(Error::Rank { rank, reason });
         }
         Group::over(meet::meet(id, rank, size, limit)?, context)

@@ -10,7 +10,7 @@ use super::row_sum::RowSum;
 use super::spmm::LINK;
 use super::{Group, Partition};
 use crate::device::Stream;
-use crate::error::{Error, Result, check_shape};
+use crate::error::{Error, Result, check_shape, elements};
 use crate::nn::{Moe, MoeGradients, MoeOptions};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
@@ -178,7 +178,8 @@ impl<T: Scalar> ShardedMoe<T> {
                 x: context.zeros(&[tokens, model])?,
                 choices: context.zeros(&[tokens, top_k])?,
                 weights: context.zeros(&[tokens, top_k])?,
-                sums: context.zeros(&[mine.len() * tokens, model])?,
+                sums: context
+                    .zeros(&[elements("tokens of shares", &[mine.len(), tokens])?, model])?,
             })
         };
         let all = if alone { None } else { Some(all()?) };

@@ -161,13 +161,14 @@ impl Comm {
         let (size, rank) = (mesh.size() as c_int, mesh.rank() as c_int);
         // SAFETY: a place for one communicator; the config is of the size that it says.
         let code = unsafe { (api.init)(&mut raw, size, UniqueId(id), rank, &config) };
-        api.check("ncclCommInitRankConfig", code)?;
+        // Before any error is returned: what NCCL has made is ended with this value.
         let comm = Arc::new(Comm {
             api,
             device: Arc::clone(device),
-            raw: Mutex::new(Some(RawComm(raw))),
+            raw: Mutex::new((!raw.is_null()).then_some(RawComm(raw))),
             last: Mutex::default(),
         });
+        api.check("ncclCommInitRankConfig", code)?;
         comm.settle("ncclCommInitRankConfig", mesh, limit)?;
         Ok(comm)
     }
@@ -281,6 +282,26 @@ impl Comm {
     fn take(&self) -> Option<RawComm> {
         lock(&self.raw).take()
     }
+
+    /// Ends the communicator and whatever waits in it for other ranks, unless it was ended before.
+    fn end_now(&self) {
+        if let Some(RawComm(raw)) = self.take() {
+            // SAFETY: the communicator is taken, so ended once.
+            let code = unsafe { (self.api.abort)(raw) };
+            if let Err(error) = self.api.check("ncclCommAbort", code) {
+                tracing::warn!(%error, "a communicator was not ended");
+            }
+        }
+    }
+}
+
+impl Drop for Comm {
+    /// A communicator that is left here belongs to a group that was never made: a rank did not connect.
+    fn drop(&mut self) {
+        if self.device.context().set_current().is_ok() {
+            self.end_now();
+        }
+    }
 }
 
 impl Watched for Comm {
@@ -305,12 +326,6 @@ impl Watched for Comm {
     fn abort(&self, reason: &Error) {
         // Before kernels end: whoever waits for the stream is to see it.
         self.device.fail(Some(reason.clone()));
-        if let Some(RawComm(raw)) = self.take() {
-            // SAFETY: the communicator is taken, so ended once.
-            let code = unsafe { (self.api.abort)(raw) };
-            if let Err(error) = self.api.check("ncclCommAbort", code) {
-                tracing::warn!(%error, "a communicator was not ended");
-            }
-        }
+        self.end_now();
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use super::mesh::lock;
 use super::{Group, Partition};
 use crate::device::Stream;
-use crate::error::Result;
+use crate::error::{Result, elements};
 use crate::nn::BiasGradient;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
@@ -52,7 +52,7 @@ impl<T: Scalar> GroupSum<T> {
         let words = shape.iter().map(|&extent| extent as u64).collect();
         group.same("the shape of a sum", Ok(words))?;
         let (context, size) = (group.context(), group.size());
-        let pieces = Partition::even(shape.iter().product(), size);
+        let pieces = Partition::even(elements("a sum", shape)?, size);
         let own = pieces.range(group.rank()).len();
         let made = || {
             Ok(GroupSum {

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{Gate, operand};
-use crate::error::{Elsewhere, Result};
+use crate::error::{Elsewhere, Result, elements};
 use crate::families::elementwise::ActivationLaunch;
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -44,6 +44,7 @@ impl<T: Scalar> Activation<T> {
     /// # Errors
     /// [`Error::NoKernel`](crate::Error::NoKernel) on a GPU for other element types.
     pub fn new(context: &Context, function: Gate, shape: [usize; 2]) -> Result<Self> {
+        elements("x", &shape)?;
         Ok(Activation {
             context: context.clone(),
             function,

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
-use crate::error::{Elsewhere, Error, Result};
+use crate::error::{Elsewhere, Error, Result, elements};
 use crate::families::optimizer::BiasGradientLaunch;
 use crate::kernel::Queue;
 use crate::parallel;
@@ -47,6 +47,7 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
     /// On a GPU [`Error::Operand`] for results that are not f32, [`Error::Overflow`] past 2^31 - 1 rows or outputs,
     /// [`Error::NoKernel`] for other element types, [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 2]) -> Result<Self> {
+        elements("dY", &shape)?;
         if context.is_cuda() && Out::DTYPE != Dtype::F32 {
             let reason = format!("is {}; a GPU sums in f32", Out::DTYPE.name());
             return Err(Error::operand("db", reason));

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
-use crate::error::{Elsewhere, Error, Result};
+use crate::error::{Elsewhere, Error, Result, elements};
 use crate::families::optimizer::cpu::HostRows;
 use crate::families::optimizer::{CrossEntropyLaunch, Rows};
 use crate::kernel::Queue;
@@ -56,6 +56,7 @@ impl<T: Scalar> CrossEntropy<T> {
             return Err(Error::operand("logits", reason));
         }
         let shape = [rows, classes];
+        elements("logits", &shape)?;
         Ok(CrossEntropy {
             context: context.clone(),
             shape,

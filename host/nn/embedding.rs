@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
-use crate::error::{Elsewhere, Result};
+use crate::error::{Elsewhere, Result, elements};
 use crate::families::elementwise::{Layout, TokensLaunch, cpu};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -52,7 +52,8 @@ impl<T: Scalar> Embedding<T> {
         tokens: usize,
         tokens_in_columns: bool,
     ) -> Result<Self> {
-        let layout = Layout::new([tokens, width], tokens_in_columns);
+        elements("table", &[vocabulary, width])?;
+        let layout = Layout::new("out", [tokens, width], tokens_in_columns)?;
         Ok(Embedding {
             context: context.clone(),
             vocabulary,
@@ -125,7 +126,7 @@ impl<T: Scalar> Greedy<T> {
         [tokens, vocabulary]: [usize; 2],
         tokens_in_columns: bool,
     ) -> Result<Self> {
-        let layout = Layout::new([tokens, vocabulary], tokens_in_columns);
+        let layout = Layout::new("logits", [tokens, vocabulary], tokens_in_columns)?;
         Ok(Greedy {
             context: context.clone(),
             layout,

@@ -7,7 +7,7 @@ mod norm_gradient;
 
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, elements};
 use crate::families::discover::{LiveProduct, Rows};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -132,6 +132,10 @@ impl<T: Scalar> Encoder<T> {
         if options.epsilon.is_nan() || options.epsilon < 0.0 {
             let reason = format!("is {}, not a variance", options.epsilon);
             return Err(Error::operand("epsilon", reason));
+        }
+        for (name, columns) in [("x", 3), ("hidden rows", 1)] {
+            let each = if columns == 3 { width } else { options.hidden };
+            elements(name, &[options.items, options.distance, each, columns])?;
         }
         Ok(Encoder {
             context: context.clone(),

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{Gate, operand};
-use crate::error::{Elsewhere, Result};
+use crate::error::{Elsewhere, Result, elements};
 use crate::families::elementwise::{GatedLaunch, Layout, cpu};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -47,7 +47,8 @@ impl<T: Scalar> Glu<T> {
         [tokens, width]: [usize; 2],
         tokens_in_columns: bool,
     ) -> Result<Self> {
-        let layout = Layout::new([tokens, width], tokens_in_columns);
+        let layout = Layout::new("out", [tokens, width], tokens_in_columns)?;
+        elements("x", &[tokens, width, 2])?;
         Ok(Glu {
             context: context.clone(),
             gate,

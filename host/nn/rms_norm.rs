@@ -54,7 +54,7 @@ impl<T: Scalar> RmsNorm<T> {
             let reason = format!("is {epsilon}, not added to a mean of squares");
             return Err(Error::operand("epsilon", reason));
         }
-        let layout = Layout::new([tokens, width], tokens_in_columns);
+        let layout = Layout::new("x", [tokens, width], tokens_in_columns)?;
         Ok(RmsNorm {
             context: context.clone(),
             layout,

@@ -2,10 +2,12 @@
 
 use std::marker::PhantomData;
 
+use einsparse_formats::allocate;
+
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
-use crate::error::{Elsewhere, Error, Result};
+use crate::error::{Elsewhere, Error, Result, elements};
 use crate::families::elementwise::{Layout, ROTARY_PAIRS, RotaryLaunch, cpu};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -95,14 +97,14 @@ impl<T: Scalar> Rotary<T> {
         if !base.is_finite() || base <= 0.0 {
             return Err(Error::operand("base", format!("is {base}, not above 0")));
         }
+        let all = key_heads.saturating_mul(2).saturating_add(heads);
+        let width = elements("a token of x", &[all, dim])?;
+        allocate::extent("elements of a head", dim as u128, 4, 0)?;
         let angle = |i: usize| base.powf(-2.0 * i as f64 / dim as f64);
         let turns: Vec<f64> = (0..dim / 2)
             .map(|i| angle(i) / std::f64::consts::TAU)
             .collect();
-        let layout = Layout::new(
-            [tokens, (heads + 2 * key_heads) * dim],
-            options.tokens_in_columns,
-        );
+        let layout = Layout::new("x", [tokens, width], options.tokens_in_columns)?;
         let heads = [heads, key_heads];
         Ok(Rotary {
             context: context.clone(),

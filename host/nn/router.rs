@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
-use crate::error::{Elsewhere, Error, Result, check_shape};
+use crate::error::{Elsewhere, Error, Result, check_shape, elements};
 use crate::families::discover::RouterLaunch;
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -25,7 +25,7 @@ pub struct RouterOptions {
 }
 
 /// The `top_k` experts with the greatest logits, and their softmax: `weights[t,j] = softmax(logits[t])[choices[t,j]]`,
-/// greatest first, of equal logits the first expert. One kernel each way, the same bits at every run; what it writes is
+/// greatest first, of equal logits the first expert (0 and -0 are equal). One kernel each way, the same bits at every run; what it writes is
 /// what [`Moe`](super::Moe) reads. The logits come from any dense product, in f32, f16 or bf16; powers and sums are f32.
 ///
 /// A NaN among the logits makes the weights of its token NaN. Up to 1024 experts and 32 of a token on a GPU.
@@ -73,6 +73,7 @@ impl<T: Scalar> Router<T> {
                 format!("are {top_k} of each token among {experts} experts"),
             ));
         }
+        elements("logits", &[tokens, experts])?;
         let launch = context.on_gpu(|device| {
             let extents = [tokens, experts, top_k];
             RouterLaunch::new(device, T::DTYPE, extents, normalized)
@@ -195,10 +196,10 @@ impl<T: Scalar> Router<T> {
         for token in 0..tokens {
             let row = &from[token * ldl..][..experts];
             let mut order: Vec<usize> = (0..experts).collect();
-            // Of either sign, NaN comes first.
+            // NaN of either sign comes first; zeros of either sign are equal.
             let key = |e: usize| match row[e].to_f64() {
                 x if x.is_nan() => f64::NAN.abs(),
-                x => x,
+                x => x + 0.0,
             };
             order.sort_by(|&a, &b| key(b).total_cmp(&key(a)));
             order.truncate(top_k);

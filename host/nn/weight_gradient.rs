@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
-use crate::error::{Elsewhere, Error, Result};
+use crate::error::{Elsewhere, Error, Result, elements};
 use crate::families::optimizer::{WeightGradientLaunch, cpu};
 use crate::kernel::Queue;
 use crate::offer::{Precision, multiplied_as};
@@ -60,7 +60,10 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
         extents: [usize; 3],
         precision: Precision,
     ) -> Result<Self> {
-        let [_, inputs, outputs] = extents;
+        let [rows, inputs, outputs] = extents;
+        elements("X", &[rows, inputs])?;
+        elements("dY", &[rows, outputs])?;
+        elements("dW", &[inputs, outputs])?;
         if inputs == 0 || outputs == 0 {
             let reason = format!("is {inputs} x {outputs}; neither may be 0");
             return Err(Error::operand("dW", reason));

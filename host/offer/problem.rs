@@ -143,9 +143,15 @@ pub(super) fn problem(
     };
     let runs = match operand {
         AnyOperand::Sparse(a) => a.product_runs().cloned(),
-        _ => Runs::of_pattern(host)
-            .or_else(|| Some(Runs::of_batch(host)?.0))
-            .map(Into::into),
+        _ => {
+            let found = match Runs::of_pattern(host) {
+                Ok(None) => Runs::of_batch(host).map(|batch| batch.map(|(runs, _)| runs)),
+                runs => runs,
+            };
+            found
+                .map_err(|error| error.of_operand(&form.sparse))?
+                .map(Into::into)
+        }
     };
     let Some(runs) = runs else { return Ok(None) };
     let order = form.order;

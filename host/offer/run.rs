@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Types;
 use super::bind::{device_tensor, scalar_value};
+use super::gate::once_each;
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::einsum::Einsum;
@@ -71,6 +72,7 @@ impl Expression {
         operands: &[(&str, AnyOperand<'_>)],
         out: &[usize],
     ) -> Result<()> {
+        once_each(operands)?;
         for (name, operand) in operands {
             let planned = self
                 .shapes

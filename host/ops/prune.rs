@@ -59,5 +59,5 @@ pub fn prune_to_nm<T: Scalar>(context: &Context, dense: &Tensor<T>) -> Result<Sp
         values,
         device: Arc::clone(device),
     };
-    Ok(SparseTensor::made(pattern, arrays))
+    SparseTensor::made(pattern, arrays)
 }

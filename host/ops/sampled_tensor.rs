@@ -168,7 +168,8 @@ fn run_cpu(
                 .map(|(axis, (data, leading))| &data[axis[slot] as usize * leading..][..n])
                 .collect();
             let term = |r: usize| rows.iter().map(|row| row[r]).product::<f64>();
-            let sum: f64 = (0..n).map(term).sum();
+            // From 0, as on a GPU: the sum of no terms is not -0.
+            let sum = (0..n).map(term).fold(0.0, |sum, term| sum + term);
             *to = sum * mask.as_ref().map_or(1.0, |mask| mask[slot]);
         }
     });

@@ -246,6 +246,7 @@ impl AnyPlan {
         operands: &[(&str, AnyOperand<'_>)],
         stream: &Stream,
     ) -> Result<()> {
+        once_each(operands)?;
         self.made.update_values(&Run {
             of: &self.expression,
             operands,

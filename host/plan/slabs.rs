@@ -213,7 +213,7 @@ impl Limited<'_, '_> {
             machine,
             ..
         } = *self.question;
-        let Some(runs) = Runs::of_pattern(self.pattern) else {
+        let Some(runs) = Runs::of_pattern(self.pattern)? else {
             return Err(Error::other_pattern(self.name));
         };
         let of = Streamed {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use einsparse_formats::{
     AnyPattern, AnySparse, AsSparse, Format, FormatError, NmPattern, PAD, Role, SharedPattern,
+    allocate,
 };
 
 use crate::device::Device;
@@ -115,18 +116,19 @@ fn of_entries(pattern: AnyPattern<'_>) -> bool {
 
 /// The values with zeros in what edge blocks (groups) hold past the last row and column. Kernels multiply whole blocks,
 /// and a NaN there, which is no entry, must not reach C.
-fn values_inside<'v, T: Scalar>(pattern: AnyPattern<'_>, values: &'v [T]) -> Cow<'v, [T]> {
+fn values_inside<'v, T: Scalar>(pattern: AnyPattern<'_>, values: &'v [T]) -> Result<Cow<'v, [T]>> {
     if let AnyPattern::Nm(nm) = pattern {
-        return groups_inside(nm, values);
+        return Ok(groups_inside(nm, values));
     }
     let (bm, bk) = block_of(&pattern.format());
     let &[rows, columns] = pattern.shape() else {
-        return Cow::Borrowed(values);
+        return Ok(Cow::Borrowed(values));
     };
-    let ragged = !rows.is_multiple_of(bm) || !columns.is_multiple_of(bk);
-    let (Some(index), Some(runs), true) = (columns_of(pattern), Runs::of_pattern(pattern), ragged)
-    else {
-        return Cow::Borrowed(values);
+    if rows.is_multiple_of(bm) && columns.is_multiple_of(bk) {
+        return Ok(Cow::Borrowed(values));
+    }
+    let (Some(index), Some(runs)) = (columns_of(pattern), Runs::of_pattern(pattern)?) else {
+        return Ok(Cow::Borrowed(values));
     };
     let mut values = Cow::Borrowed(values);
     for (block_row, &(start, len)) in runs.rows.iter().enumerate() {
@@ -141,7 +143,7 @@ fn values_inside<'v, T: Scalar>(pattern: AnyPattern<'_>, values: &'v [T]) -> Cow
             }
         }
     }
-    values
+    Ok(values)
 }
 
 /// Sets a range to zero, without a copy where it is already.
@@ -153,7 +155,9 @@ fn clear<T: Scalar>(values: &mut Cow<'_, [T]>, range: std::ops::Range<usize>) {
 
 fn groups_inside<'v, T: Scalar>(nm: &NmPattern, values: &'v [T]) -> Cow<'v, [T]> {
     let mut values = Cow::Borrowed(values);
-    for row in 0..nm.rows() {
+    // Without columns there is no slot in any number of rows.
+    let rows = if values.is_empty() { 0 } else { nm.rows() };
+    for row in 0..rows {
         // All groups before the last that holds columns lie inside.
         let first = row * nm.row_slots() + 2 * nm.groups().saturating_sub(1);
         for slot in first..(row + 1) * nm.row_slots() {
@@ -172,7 +176,7 @@ fn upload_inside<R>(
     upload: impl FnOnce(&[u8]) -> Result<R>,
 ) -> Result<R> {
     with_type!(values.dtype(), T => {
-        let inside = values_inside::<T>(pattern, bytemuck::cast_slice(values.bytes()));
+        let inside = values_inside::<T>(pattern, bytemuck::cast_slice(values.bytes()))?;
         upload(bytemuck::cast_slice(&inside))
     })
 }
@@ -185,8 +189,8 @@ impl AnySparseTensor {
         (dtype, values): (Dtype, Option<Slice<'_>>),
     ) -> Result<Self> {
         let view = pattern.view();
-        let runs = Runs::of_pattern(view).map(Arc::new);
-        let (batch, columns) = Runs::of_batch(view).unzip();
+        let runs = Runs::of_pattern(view)?.map(Arc::new);
+        let (batch, columns) = Runs::of_batch(view)?.unzip();
         let zeros = || Buffer::zeros(dtype, view.slots());
         let (values, device) = match (device, values) {
             (None, Some(values)) => (Some(Buffer::of(values)?), None),
@@ -255,7 +259,7 @@ impl AnySparseTensor {
             dtype,
             values: Some(values),
             pinned: Some(pinned),
-            runs: Runs::of_pattern(view).map(Arc::new),
+            runs: Runs::of_pattern(view)?.map(Arc::new),
             batch: None,
             device: None,
             spans: None,
@@ -420,18 +424,22 @@ impl<T: Scalar> SparseTensor<T> {
     }
 
     /// A tensor made on the GPU.
-    pub(crate) fn made(pattern: impl Into<SharedPattern>, arrays: DeviceArrays) -> Self {
+    ///
+    /// # Errors
+    /// If there is no memory for the runs of its rows.
+    pub(crate) fn made(pattern: impl Into<SharedPattern>, arrays: DeviceArrays) -> Result<Self> {
         let pattern = pattern.into();
-        Self::of(AnySparseTensor {
+        let runs = Runs::of_pattern(pattern.view())?.map(Arc::new);
+        Ok(Self::of(AnySparseTensor {
             dtype: T::DTYPE,
-            runs: Runs::of_pattern(pattern.view()).map(Arc::new),
+            runs,
             batch: None,
             pattern,
             values: None,
             pinned: None,
             device: Some(arrays),
             spans: None,
-        })
+        }))
     }
 
     /// The values in a CPU context.
@@ -446,7 +454,8 @@ impl<T: Scalar> SparseTensor<T> {
 
     /// A copy on the host with the values as they are now. Waits for all work on the GPU.
     pub fn to_host(&self) -> Result<AnySparse<T>> {
-        let mut values = vec![T::ZERO; self.pattern().slots()];
+        let slots = self.pattern().slots();
+        let mut values = allocate::filled("values", slots, T::ZERO)?;
         self.any.read(bytemuck::cast_slice_mut(&mut values))?;
         Ok(self.any.pattern.clone().with_values(values)?)
     }
@@ -489,10 +498,10 @@ mod tests {
         let values = [1.0, 2.0, 3.0, 4.0, 5.0, f32::NAN, 7.0, f32::INFINITY];
         let a = AnySparse::from(Bsr::new(pattern, values.to_vec()).unwrap());
         let wanted = [1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 7.0, 0.0];
-        assert_eq!(values_inside(a.pattern(), &values)[..], wanted);
+        assert_eq!(values_inside(a.pattern(), &values).unwrap()[..], wanted);
         assert!(matches!(
             values_inside(a.pattern(), &wanted),
-            Cow::Borrowed(_)
+            Ok(Cow::Borrowed(_))
         ));
     }
 
@@ -504,10 +513,10 @@ mod tests {
         let a = AnySparse::from(Nm::new(pattern, values.clone()).unwrap());
         let mut wanted = [0.0; 16];
         wanted[..3].copy_from_slice(&[1.0, 2.0, 3.0]);
-        assert_eq!(values_inside(a.pattern(), &values)[..], wanted);
+        assert_eq!(values_inside(a.pattern(), &values).unwrap()[..], wanted);
         assert!(matches!(
             values_inside(a.pattern(), &wanted),
-            Cow::Borrowed(_)
+            Ok(Cow::Borrowed(_))
         ));
         assert_eq!(columns_of(a.pattern()), Some(&[0x4444_4444][..]));
     }

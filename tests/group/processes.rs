@@ -1,7 +1,7 @@
 //! Ranks that are processes: this program starts itself, with one test that is a rank.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -150,7 +150,10 @@ fn a_rank_that_never_comes_is_named() {
     let error = join(&id, 0, 3);
     assert_eq!(
         error,
-        "rank 1: did not come within 1 s (2 of 3 ranks are missing: [1, 2])"
+        format!(
+            "rank 1: did not come within 1 s to {} (2 of 3 ranks are missing: [1, 2])",
+            address_of(&id)
+        )
     );
     // Nobody listens there any more.
     let error = join(&id, 1, 3);
@@ -159,18 +162,72 @@ fn a_rank_that_never_comes_is_named() {
         "{error}"
     );
     assert!(error.contains("within 1 s"), "{error}");
-    assert_eq!(join(&id, 3, 3), "rank 3: is none of 3 ranks");
-    assert!(join(b"none", 0, 1).contains("is none that `Group::unique_id` gave"));
+    assert_eq!(
+        join(&id, 3, 3),
+        "rank 3: is not below the number of ranks, 3"
+    );
+    for wrong in [&b"none"[..], &[0; 64], &[b'x'; 65]] {
+        assert!(join(wrong, 0, 1).contains("must be the 64 bytes of `Group::unique_id`"));
+    }
+    let error = join(&id, 0, usize::MAX);
+    assert!(
+        error.contains("ranks of a group") && error.contains("65536"),
+        "{error}"
+    );
+    let id = Group::unique_id().unwrap();
+    assert!(Group::join(&Context::cpu(), &id, 0, 1, Duration::MAX).is_ok());
+}
+
+/// Where rank 0 of an id listens: behind 16 bytes of the token are the port and the host.
+fn address_of(id: &[u8; 64]) -> SocketAddr {
+    let host = String::from_utf8_lossy(&id[18..]).into_owned();
+    let host = host.trim_end_matches('\0').parse().unwrap();
+    SocketAddr::new(host, u16::from_le_bytes([id[16], id[17]]))
+}
+
+#[test]
+fn rank_0_listens_at_one_address_of_the_machine() {
+    let id = Group::unique_id().unwrap();
+    let address = address_of(&id);
+    assert!(!address.ip().is_unspecified() && TcpStream::connect(address).is_ok());
+    for other in ["127.0.0.2", "127.0.0.3"] {
+        let other = SocketAddr::new(other.parse().unwrap(), address.port());
+        assert!(TcpStream::connect(other).is_err(), "{other}");
+    }
+}
+
+#[test]
+fn ranks_with_another_token_do_not_join() {
+    let id = Group::unique_id().unwrap();
+    let mut other = id;
+    other[0] ^= 1;
+    let join = |id: [u8; 64], rank: usize| {
+        let error = Group::join(&Context::cpu(), &id, rank, 2, Duration::from_secs(2));
+        error.unwrap_err().to_string()
+    };
+    let found = std::thread::spawn(move || join(other, 1));
+    let error = join(id, 0);
+    assert!(
+        error.contains("connections without the token of the group were refused"),
+        "{error}"
+    );
+    let error = found.join().unwrap();
+    assert!(
+        error.contains("a program listens there that has another token"),
+        "{error}"
+    );
+    assert!(error.contains("must be the same for all ranks"), "{error}");
 }
 
 #[test]
 fn strangers_and_doubles_are_sent_away() {
     let id = Group::unique_id().unwrap();
-    let text = String::from_utf8_lossy(&id[8..]).into_owned();
-    let address = text.trim_end_matches('\0').to_owned();
-    // It says what is no greeting, and stays.
-    let mut stranger = TcpStream::connect(address).unwrap();
-    stranger.write_all(&[7; 64]).unwrap();
+    // One sends other bytes than a rank does, the rest send none; all stay.
+    let strangers: Vec<_> = (0..16)
+        .map(|_| TcpStream::connect(address_of(&id)).unwrap())
+        .collect();
+    (&strangers[0]).write_all(&[7; 64]).unwrap();
+    let before = Instant::now();
     let join = |rank, size| Group::join(&Context::cpu(), &id, rank, size, KNOWN);
     std::thread::scope(|scope| {
         let others = scope.spawn(|| join(1, 2));
@@ -180,6 +237,11 @@ fn strangers_and_doubles_are_sent_away() {
         group.barrier().unwrap();
         barrier.join().unwrap().unwrap();
     });
+    assert!(
+        before.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        before.elapsed()
+    );
     for (ranks, error) in [
         ([(1, 3), (1, 3)], "rank 1: is there twice"),
         ([(1, 2), (2, 3)], "counts 2 ranks where rank 0 counts 3"),
@@ -205,7 +267,7 @@ fn a_launcher_describes_the_group_in_the_environment() {
         .local_addr()
         .unwrap()
         .port();
-    let rank = |rank: usize, port: String| {
+    let rank = |rank: usize, address: &str, port: String| {
         Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
@@ -213,8 +275,9 @@ fn a_launcher_describes_the_group_in_the_environment() {
                 "--nocapture",
             ])
             .env("RANK", rank.to_string())
-            .env("WORLD_SIZE", "2")
-            .env("MASTER_ADDR", "127.0.0.1")
+            .envs([("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "2")])
+            .env_remove("EINSPARSE_TOKEN")
+            .env("MASTER_ADDR", address)
             .env("MASTER_PORT", port)
             .env(ROLE, "launched")
             .stdout(Stdio::null())
@@ -222,9 +285,12 @@ fn a_launcher_describes_the_group_in_the_environment() {
             .spawn()
             .unwrap()
     };
-    let ranks = [0, 1].map(|r| rank(r, (port - 1).to_string()));
-    assert_eq!(ranks.map(outcome), [Some(0); 2]);
-    assert_eq!(outcome(rank(0, "no port".into())), Some(101));
+    // The last one is an address of this machine only by `LOCAL_WORLD_SIZE`.
+    for address in ["127.0.0.1", "localhost", "192.0.2.1"] {
+        let ranks = [0, 1].map(|r| rank(r, address, (port - 1).to_string()));
+        assert_eq!(ranks.map(outcome), [Some(0); 2], "{address}");
+    }
+    assert_eq!(outcome(rank(0, "127.0.0.1", "no port".into())), Some(101));
 }
 
 #[test]

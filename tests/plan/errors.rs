@@ -100,6 +100,17 @@ fn running_refuses_what_was_not_planned() {
         &mut c,
     );
     says(&error, &["operand `D`: is not part of the plan"]);
+    // A run that read either operand of a name would ignore the other one.
+    for twice in [["A", "B", "B"], ["B", "A", "A"], ["A", "A", "B"]] {
+        let operand = |name| match name {
+            "A" => ("A", (&a).into()),
+            _ => ("B", (&b).into()),
+        };
+        let operands = twice.map(operand);
+        says(&run(&operands, &mut c), &["is given twice: a "]);
+        let error = plan.update_values(&operands, &stream).unwrap_err();
+        says(&error, &["is given twice: a "]);
+    }
     let tall = Dense::<f32>::zeros([4, 2]).unwrap();
     let error = run(&[("A", (&a).into()), ("B", (&tall).into())], &mut c);
     says(

@@ -1,19 +1,19 @@
-//! What a plan's choice costs: its time beside the best of all variants in the same record.
+//! Compares the variant that a plan chose with the fastest variant of the same record.
 
 use super::{Row, geomean};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// Two plans' choices on one case, and the best of all that each could have taken.
+/// The choices of two plans on one case, and the fastest variant that each could have chosen.
 #[derive(Default)]
 struct Choices {
-    /// Of the kernels that read A as it is.
+    /// Kernels that read A in its own format.
     plain: Shares,
-    /// Of all, A kept in another form included.
+    /// All kernels, those that read A in another form included.
     kept: Shares,
 }
 
-/// The time of a choice and the least time there was.
+/// The time of the choice, and the lowest time.
 #[derive(Default)]
 struct Shares {
     taken: Option<f64>,
@@ -25,7 +25,7 @@ impl Shares {
         if taken {
             self.taken = Some(ms);
         }
-        // The choice is a sample of a variant too: noise of the others must not flatter the best.
+        // The choice is a measurement of a variant too, so it bounds the lowest time.
         self.best = Some(self.best.map_or(ms, |best| best.min(ms)));
     }
 
@@ -34,14 +34,14 @@ impl Shares {
     }
 }
 
-/// What the plan's choice costs against the best of all variants.
+/// Writes the lowest time over the time of the plan's choice, by operation.
 pub fn write(text: &mut String, rows: &[Row]) -> std::fmt::Result {
     let ours = || rows.iter().filter(|r| r.engine == "einsparse");
     let mut cases: BTreeMap<_, Choices> = BTreeMap::new();
     for row in ours() {
         let case = (&row.op, &row.workload, &row.dtype, row.n);
         let (name, form) = row.variant.split_once('@').unwrap_or((&row.variant, ""));
-        // A plan of CSR cannot take what reads another format.
+        // A plan with CSR cannot use a kernel for another format.
         if !(form.is_empty() || form == "prepacked") || row.note.contains(" on groupcoo") {
             continue;
         }
@@ -71,19 +71,22 @@ pub fn write(text: &mut String, rows: &[Row]) -> std::fmt::Result {
     if groups.is_empty() {
         return Ok(());
     }
-    writeln!(text, "\n## The plan's choice against the best variant\n")?;
     writeln!(
         text,
-        "| op | dtype | plan | cases | geomean | least | where |\n|---|---|---|---|---|---|---|"
+        "\n## The plan's choice compared with the fastest variant\n"
+    )?;
+    writeln!(
+        text,
+        "| operation | type | plan | cases | geometric mean | min | case of the min |\n|---|---|---|---|---|---|---|"
     )?;
     for ((op, dtype, name), shares) in groups {
         let worst = shares.iter().min_by(|a, b| a.0.total_cmp(&b.0));
-        let (least, at) = worst.map_or((f64::NAN, ""), |(share, at)| (*share, at));
+        let (min, at) = worst.map_or((f64::NAN, ""), |(share, at)| (*share, at));
         let mean = geomean(&shares.iter().map(|s| s.0).collect::<Vec<_>>());
         let cases = shares.len();
         writeln!(
             text,
-            "| {op} | {dtype} | {name} | {cases} | {mean:.3} | {least:.2} | {at} |"
+            "| {op} | {dtype} | {name} | {cases} | {mean:.3} | {min:.2} | {at} |"
         )?;
     }
     Ok(())

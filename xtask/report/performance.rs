@@ -1,180 +1,291 @@
-//! The guide's table of figures, out of the record that it names.
+//! The measured sections of the guide and of the README, written from the record that they name.
 
-use super::{Duel, Group, Result, Row, geomean};
+use super::pictures::Picture;
+use super::{Comparison, Group, Result, Row, geomean, words};
 use crate::cargo::root;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 
 const START: &str = "<!-- measured: written by `cargo xtask report` -->";
 const END: &str = "<!-- /measured -->";
 
-/// The page, and the way from there to the top of the project.
-const PAGE: &str = "docs/guide/performance.md";
-const UP: &str = "../../";
+/// A page with a measured section.
+struct Page {
+    path: &'static str,
+    /// The relative path from the page to the project's root.
+    up: &'static str,
+    section: fn(&Measured, &str) -> std::result::Result<String, std::fmt::Error>,
+}
 
-/// What is shown: operation, set and element types, those that lose among them. `, prepacked`: A's values may be kept
-/// in another form.
-const SHOWN: &[(&str, &str, &[&str])] = &[
-    ("spmm", "DLMC", &["f32", "f16"]),
-    ("spmm, prepacked", "DLMC", &["f32", "f16"]),
-    ("spmm", "graphs", &["f32", "f16"]),
-    ("spmm", "decode", &["f16"]),
-    ("block_spmm", "blocks", &["f16", "tf32"]),
-    ("layer_backward", "blocks", &["f16"]),
-    ("nm_spmm", "", &["f16"]),
-    ("dense", "", &["f16"]),
-    ("sddmm", "DLMC", &["f32", "f16"]),
-    ("conv", "", &["f16"]),
-    ("pit_matmul", "", &["f16"]),
-    ("pit_conv", "", &["f16"]),
-    ("ffn", "", &["f16"]),
-    ("training", "blocks", &["f16"]),
-    ("moe", "", &["bf16"]),
-    ("encoder", "", &["f16"]),
+const PAGES: [Page; 2] = [
+    Page {
+        path: "docs/guide/performance.md",
+        up: "../../",
+        section: every_group,
+    },
+    Page {
+        path: "README.md",
+        up: "",
+        section: summary,
+    },
 ];
 
-/// Each line of the table with its name.
-pub fn groups(duels: &[Duel]) -> Vec<(String, Group<'_>)> {
-    let mut all = Vec::new();
-    for &(what, set, dtypes) in SHOWN {
-        for &dtype in dtypes {
-            let own = |d: &&Duel| d.what() == what && d.set == set && d.ours.dtype == dtype;
-            let own: Vec<&Duel> = duels.iter().filter(own).collect();
-            let mut peers: Vec<&str> = own.iter().map(|d| d.theirs.engine.as_str()).collect();
-            peers.sort_unstable();
-            peers.dedup();
-            // Nobody makes a graph dense.
-            peers.retain(|peer| set != "graphs" || !peer.starts_with("cublas"));
-            for peer in peers {
-                let of_peer = own.iter().copied().filter(|d| d.theirs.engine == peer);
-                let name = [what, set, dtype].map(str::to_owned).to_vec();
-                let name: Vec<String> = name.into_iter().filter(|part| !part.is_empty()).collect();
-                all.push((
-                    format!("{} / {peer}", name.join(" ")),
-                    Group(of_peer.collect()),
-                ));
-            }
+/// A record and what follows from it.
+pub struct Measured<'r> {
+    pub rows: &'r [Row],
+    pub comparisons: &'r [Comparison],
+    pub pictures: &'r [Picture],
+}
+
+/// Operation, set, element type and baseline of the README's lines, as a record names them. Groups that einsparse
+/// loses are among them.
+const README: [[&str; 4]; 14] = [
+    ["spmm", "DLMC", "f32", "cusparse"],
+    ["spmm", "DLMC", "f16", "cusparse"],
+    ["spmm", "DLMC", "f32", "cublas"],
+    ["spmm", "DLMC", "f32", "cublas-tf32"],
+    ["spmm", "DLMC", "f16", "cublas"],
+    ["spmm, prepacked", "DLMC", "f16", "cublas"],
+    ["spmm", "decode", "f16", "cublas"],
+    ["spmm", "graphs", "f32", "cusparse"],
+    ["block_spmm", "blocks", "f16", "cublas"],
+    ["block_spmm", "blocks", "tf32", "cublas-tf32"],
+    ["nm_spmm", "", "f16", "cusparselt"],
+    ["sddmm", "DLMC", "f32", "cusparse"],
+    ["gated_moe", "", "bf16", "torch"],
+    ["attention_decode", "", "bf16", "torch"],
+];
+
+/// The picture of the README.
+const README_PICTURE: &str = "spmm.svg";
+
+/// The meaning of a line, in the order of the lines: topic, place in the topic, set, type, baseline.
+type Key<'r> = (usize, usize, &'r str, &'r str, &'r str);
+
+/// Comparisons by line.
+fn groups(comparisons: &[Comparison]) -> BTreeMap<Key<'_>, Group<'_>> {
+    let mut all: BTreeMap<Key, Group> = BTreeMap::new();
+    for comparison in comparisons {
+        let (dtype, engine) = (&comparison.ours.dtype, &comparison.baseline.engine);
+        if let Some((topic, at)) = words::operation(&comparison.what()) {
+            let key = (
+                topic,
+                at,
+                comparison.set.as_str(),
+                dtype.as_str(),
+                engine.as_str(),
+            );
+            all.entry(key)
+                .or_insert(Group(Vec::new()))
+                .0
+                .push(comparison);
         }
     }
     all
 }
 
-/// What stands between the marks.
-fn section(
-    record: &str,
-    rows: &[Row],
-    duels: &[Duel],
-) -> std::result::Result<String, std::fmt::Error> {
+/// The first cells of a line: operation, data, type, baseline.
+fn names((topic, at, set, dtype, engine): Key, what: &str) -> String {
+    let (operation, data) = (words::TOPICS[topic].name(at), words::data(set));
+    let baseline = words::baseline(what, engine);
+    format!("| {operation} | {data} | {dtype} | {baseline} |")
+}
+
+/// Pictures, and a table of every group for each topic.
+fn every_group(measured: &Measured, folder: &str) -> std::result::Result<String, std::fmt::Error> {
     let mut text = String::new();
-    let Some(first) = rows.first() else {
+    let Some(first) = measured.rows.first() else {
         return Ok(text);
     };
-    let lost = duels.iter().filter(|d| d.cold < 1.0 - super::TIE).count();
+    let lost = measured
+        .comparisons
+        .iter()
+        .filter(|c| c.is_slower())
+        .count();
+    let total = measured.comparisons.len();
     writeln!(
         text,
-        "{}, driver {}, {}: [record]({UP}{record}) of {}, [report]({UP}{record}/report.md) of all {} comparisons with \
-         every one of the\n\
-         {lost} that are lost. A ratio is the peer's time over ours, a geometric mean; L2 is evicted before each run \
-         (cold), and warm\n\
-         stands beside. Zeros: in how many cases ours and the peer multiply zeros beside entries.\n",
-        first.gpu,
-        first.driver,
-        first.date,
-        super::commits(rows),
-        duels.len()
+        "{}, driver {}. einsparse is slower in {lost} of {total} comparisons. The [report]({folder}/report.md) lists \
+         each of them.\nThe [record]({folder}) has every time.\n",
+        first.gpu, first.driver
     )?;
-    writeln!(
-        text,
-        "| ours / peer | cases | cold | least | most | won | lost | warm | zeros |\n\
-         |---|---|---|---|---|---|---|---|---|"
-    )?;
-    for (name, group) in groups(duels) {
-        let [won, _, lost] = group.outcomes();
+    for picture in measured.pictures {
+        writeln!(text, "![{}]({folder}/{})\n", picture.alt, picture.file)?;
+    }
+    let groups = groups(measured.comparisons);
+    for (number, topic) in words::TOPICS.iter().enumerate() {
+        let own: Vec<_> = groups.iter().filter(|(key, _)| key.0 == number).collect();
+        if own.is_empty() {
+            continue;
+        }
         writeln!(
             text,
-            "| {name} | {} | **{:.2}** | {:.2} | {:.2} | {won} | {lost} | {:.2} | {} |",
-            group.0.len(),
-            geomean(&group.cold()),
-            group.least(),
-            group.most(),
-            group.warm(),
-            group.zeros()
+            "### {}\n\n| operation | data | type | baseline | cases | speed-up | min | max | faster / equal / slower | \
+             warm | zeros |\n|---|---|---|---|---|---|---|---|---|---|---|",
+            topic.heading
         )?;
+        for (key, group) in own {
+            let [faster, equal, slower] = group.outcomes();
+            let warm = match group.warm() {
+                warm if warm.is_finite() => format!("{warm:.2}"),
+                _ => "-".into(),
+            };
+            writeln!(
+                text,
+                "{} {} | **{:.2}** | {:.2} | {:.2} | {faster} / {equal} / {slower} | {warm} | {} |",
+                names(*key, &group.0[0].ours.op),
+                group.0.len(),
+                geomean(&group.cold()),
+                group.min(),
+                group.max(),
+                group.zeros()
+            )?;
+        }
+        writeln!(text)?;
     }
     Ok(text)
 }
 
-/// The page with the section of this record, if that is the one it names.
-fn with_section(page: &str, record: &Path, rows: &[Row], duels: &[Duel]) -> Result<Option<String>> {
+/// The README's lines and its picture.
+fn summary(measured: &Measured, folder: &str) -> std::result::Result<String, std::fmt::Error> {
+    let mut text = String::from(
+        "| operation | data | type | baseline | speed-up | min - max | faster / equal / slower |\n\
+         |---|---|---|---|---|---|---|\n",
+    );
+    let groups = groups(measured.comparisons);
+    for [what, set, dtype, engine] in README {
+        let place = words::operation(what).map(|(topic, at)| (topic, at, set, dtype, engine));
+        let Some((key, group)) = place.and_then(|key| groups.get_key_value(&key)) else {
+            continue;
+        };
+        let [faster, equal, slower] = group.outcomes();
+        writeln!(
+            text,
+            "{} **{:.2}** | {:.2} - {:.2} | {faster} / {equal} / {slower} |",
+            names(*key, &group.0[0].ours.op),
+            geomean(&group.cold()),
+            group.min(),
+            group.max()
+        )?;
+    }
+    if let Some(picture) = measured.pictures.iter().find(|p| p.file == README_PICTURE) {
+        writeln!(text, "\n![{}]({folder}/{})", picture.alt, picture.file)?;
+    }
+    Ok(text)
+}
+
+/// The page with the section of this record, if the page names this record.
+fn with_section(
+    page: &Page,
+    text: &str,
+    record: &Path,
+    measured: &Measured,
+) -> Result<Option<String>> {
     let inside = |path: &Path| {
         let (path, root) = (path.canonicalize().ok()?, root().canonicalize().ok()?);
         Some(path.strip_prefix(root).ok()?.to_owned())
     };
-    let Some(path) = inside(record) else {
+    let Some(path) = inside(record).filter(|_| record.is_dir()) else {
         return Ok(None);
     };
-    let path = path.display().to_string();
-    let (Some(start), Some(end)) = (page.find(START), page.find(END)) else {
-        return Err(format!("{PAGE} has no lines `{START}` and `{END}`"));
+    let (Some(start), Some(end)) = (text.find(START), text.find(END)) else {
+        return Err(format!(
+            "{}: the lines `{START}` and `{END}` are missing",
+            page.path
+        ));
     };
-    let from = start + START.len();
-    if !record.is_dir() || !page[from..end].contains(&format!("({UP}{path})")) {
+    let (from, folder) = (
+        start + START.len(),
+        format!("{}{}", page.up, path.display()),
+    );
+    if !text[from..end].contains(&format!("({folder}/")) {
         return Ok(None);
     }
-    let section = section(&path, rows, duels).map_err(|e| e.to_string())?;
+    let section = (page.section)(measured, &folder).map_err(|e| e.to_string())?;
     Ok(Some(format!(
         "{}\n{section}{}",
-        &page[..from],
-        &page[end..]
+        &text[..from],
+        &text[end..]
     )))
 }
 
-/// Writes it.
-pub fn update(record: &Path, rows: &[Row], duels: &[Duel]) -> Result<()> {
-    let path = root().join(PAGE);
-    let fail = |e: std::io::Error| format!("{}: {e}", path.display());
-    let page = std::fs::read_to_string(&path).map_err(fail)?;
-    match with_section(&page, record, rows, duels)? {
-        Some(text) => std::fs::write(&path, text).map_err(fail),
-        None => Ok(()),
+/// Writes the sections of the pages that name this record.
+pub fn update(record: &Path, measured: &Measured) -> Result<()> {
+    let unnamed: BTreeSet<String> = measured.comparisons.iter().map(Comparison::what).collect();
+    if let Some(what) = unnamed.iter().find(|what| words::operation(what).is_none()) {
+        return Err(format!(
+            "xtask/report/words.rs lacks a name for the operation `{what}`: add one"
+        ));
     }
+    for page in &PAGES {
+        let path = root().join(page.path);
+        let fail = |e: std::io::Error| format!("{}: {e}", path.display());
+        let text = std::fs::read_to_string(&path).map_err(fail)?;
+        if let Some(text) = with_section(page, &text, record, measured)? {
+            std::fs::write(&path, text).map_err(fail)?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::pictures::{QUESTIONS, pictures};
-    use super::super::{duels, markdown, read};
+    use super::super::{comparisons, markdown, read};
     use super::*;
 
-    /// The guide and the report say what the record says.
+    /// README, guide, report and pictures state what the record states.
     #[test]
-    fn guide_and_report_follow_the_record() {
-        let guide = std::fs::read_to_string(root().join(PAGE)).unwrap();
-        let (_, own) = guide.split_once(START).unwrap();
-        let (_, path) = own.split_once(&format!("[record]({UP}")).unwrap();
-        let record = root().join(path.split_once(')').unwrap().0);
-        let told = format!("run `cargo xtask report {}`", record.display());
-        let (rows, wrong) = read(&record).unwrap();
-        let duels = duels(&rows, &wrong);
-        for (what, set, dtypes) in SHOWN {
-            let is = |d: &&Duel| d.what() == *what && d.set == *set && d.ours.dtype == dtypes[0];
-            assert!(
-                duels.iter().find(is).is_some(),
-                "nothing is measured of {what} {set}"
+    fn pages_and_pictures_follow_the_record() {
+        for page in &PAGES {
+            let text = std::fs::read_to_string(root().join(page.path)).unwrap();
+            let (_, own) = text.split_once(START).unwrap();
+            let (_, path) = own
+                .split_once(&format!("]({}benches/record/", page.up))
+                .unwrap();
+            let record = root()
+                .join("benches/record")
+                .join(path.split_once('/').unwrap().0);
+            let told = format!("run `cargo xtask report {}`", record.display());
+            let (rows, wrong) = read(&record).unwrap();
+            let comparisons = comparisons(&rows, &wrong);
+            let pictures = pictures(&comparisons).unwrap();
+            let measured = Measured {
+                rows: &rows,
+                comparisons: &comparisons,
+                pictures: &pictures,
+            };
+            let wanted = with_section(page, &text, &record, &measured).unwrap();
+            assert!(wanted.as_deref() == Some(&text), "{}: {told}", page.path);
+            let report = std::fs::read_to_string(record.join("report.md")).unwrap();
+            let wanted = markdown(&rows, &wrong, &comparisons, &pictures).unwrap();
+            assert!(wanted == report, "report.md: {told}");
+            assert_eq!(
+                pictures.len(),
+                QUESTIONS.len(),
+                "a question without an answer"
             );
-        }
-        let wanted = with_section(&guide, &record, &rows, &duels).unwrap();
-        assert!(wanted.as_deref() == Some(&guide), "{PAGE}: {told}");
-        let page = std::fs::read_to_string(record.join("report.md")).unwrap();
-        let pictures = pictures(&duels).unwrap();
-        let wanted = markdown(&rows, &wrong, &duels, &pictures).unwrap();
-        assert!(wanted == page, "report.md: {told}");
-        assert_eq!(pictures.len(), QUESTIONS.len(), "a question has no answer");
-        for picture in pictures {
-            assert!(guide.contains(picture.file), "{PAGE}: {}", picture.file);
-            let drawn = std::fs::read_to_string(record.join(picture.file)).unwrap();
-            assert!(drawn == picture.svg, "{}: {told}", picture.file);
-            assert!(drawn.len() <= 60_000, "{}: {}", picture.file, drawn.len());
+            for picture in &pictures {
+                let drawn = std::fs::read_to_string(record.join(picture.file)).unwrap();
+                assert!(drawn == picture.svg, "{}: {told}", picture.file);
+                assert!(drawn.len() <= 60_000, "{}: {}", picture.file, drawn.len());
+            }
+            let groups = groups(&comparisons);
+            let shown: usize = groups.values().map(|group| group.0.len()).sum();
+            assert_eq!(
+                shown,
+                comparisons.len(),
+                "an operation without a name in words.rs"
+            );
+            for [what, set, dtype, engine] in README {
+                let (topic, at) = words::operation(what).unwrap();
+                let key = (topic, at, set, dtype, engine);
+                assert!(
+                    groups.contains_key(&key),
+                    "no group {what} {set} {dtype} {engine}"
+                );
+            }
         }
     }
 }

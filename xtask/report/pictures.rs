@@ -1,88 +1,113 @@
-//! Pictures of a record, one question each: how many times faster than a peer, along one axis, cold.
+//! Pictures of a record. Each answers one question: how many times faster einsparse is than a baseline, with a cold L2 cache.
 
-use super::{Duel, PREPACKED, Result, geomean};
+use super::{Comparison, PREPACKED, Result, geomean, words};
 use plotters::prelude::*;
+use std::fmt::Write;
 use std::path::Path;
 
 /// What one picture answers.
 pub struct Question {
     file: &'static str,
+    /// The question, as a sentence.
     title: &'static str,
-    /// What lies along the axis.
+    /// The baseline on the vertical axis.
+    baseline: &'static str,
+    /// The horizontal axis.
     along: &'static str,
-    /// The line and the place along the axis that a comparison belongs to.
-    place: fn(&Duel) -> Option<(String, String)>,
+    /// The line and the position along the axis of a comparison.
+    place: fn(&Comparison) -> Option<(String, String)>,
 }
 
-pub const QUESTIONS: [Question; 5] = [
+/// The share of nonzeros of pruned weights.
+fn density(c: &Comparison) -> Option<String> {
+    let sparsity: f64 = c.ours.workload.split('/').nth(3)?.parse().ok()?;
+    Some(format!("{:.2}", 1.0 - sparsity))
+}
+
+/// SpMM with pruned weights against one baseline.
+fn pruned(c: &Comparison, engine: &str) -> bool {
+    c.ours.op == "spmm" && c.set == "DLMC" && c.baseline.engine == engine
+}
+
+pub const QUESTIONS: [Question; 6] = [
     Question {
         file: "spmm.svg",
-        title: "Pruned weights (DLMC) times dense: the peer's time over ours",
-        along: "density of the weights",
-        place: |d| {
-            if d.ours.op != "spmm" || d.set != "DLMC" {
+        title: "How much faster than cuSPARSE does einsparse multiply pruned weights by a dense matrix?",
+        baseline: "cuSPARSE",
+        along: "density of the weights (DLMC)",
+        place: |c| {
+            let own = pruned(c, "cusparse") && c.ours.variant != PREPACKED;
+            own.then(|| density(c))
+                .flatten()
+                .map(|x| (c.ours.dtype.clone(), x))
+        },
+    },
+    Question {
+        file: "spmm_dense.svg",
+        title: "At which density does einsparse multiply pruned weights faster than dense cuBLAS?",
+        baseline: "dense cuBLAS",
+        along: "density of the weights (DLMC)",
+        place: |c| {
+            if !pruned(c, "cublas") {
                 return None;
             }
-            let prepacked = d.ours.variant == PREPACKED;
-            let line = match (d.ours.dtype.as_str(), d.theirs.engine.as_str(), prepacked) {
-                (dtype, "cusparse", false) => format!("{dtype} / cuSPARSE"),
-                ("f32", "cublas", false) => "f32 / dense cuBLAS".into(),
-                ("f16", "cublas", false) => "f16 / dense cuBLAS".into(),
-                ("f16", "cublas", true) => "f16, prepacked / dense cuBLAS".into(),
+            let line = match (c.ours.dtype.as_str(), c.ours.variant == PREPACKED) {
+                ("f16", true) => "f16, prepacked",
+                ("f16", false) => "f16",
+                ("f32", false) => "f32",
                 _ => return None,
             };
-            let sparsity: f64 = d.ours.workload.split('/').nth(3)?.parse().ok()?;
-            Some((line, format!("{:.2}", 1.0 - sparsity)))
+            Some((line.into(), density(c)?))
         },
     },
     Question {
         file: "blocks.svg",
-        title: "Block-sparse weights (4096 x 4096, f16): time of dense cuBLAS over ours",
-        along: "share of blocks that are there",
-        place: |d| {
-            let own = d.ours.op == "block_spmm" && d.ours.dtype == "f16";
-            let mut parts = d.ours.workload.strip_prefix("block")?.split('-');
+        title: "At which density does einsparse multiply block-sparse weights faster than dense cuBLAS?",
+        baseline: "dense cuBLAS",
+        along: "share of blocks that are stored (4096 x 4096, f16)",
+        place: |c| {
+            let own = c.ours.op == "block_spmm" && c.ours.dtype == "f16";
+            let mut parts = c.ours.workload.strip_prefix("block")?.split('-');
             let (edge, density) = (parts.next()?, parts.next()?.strip_prefix('d')?);
-            let plain = own && parts.next().is_none() && d.theirs.engine == "cublas";
+            let plain = own && parts.next().is_none() && c.baseline.engine == "cublas";
             plain.then(|| (format!("{edge} x {edge}"), density.to_owned()))
         },
     },
     Question {
         file: "decode.svg",
-        title: "Decoding (weights of language models, f16): time of dense cuBLAS over ours",
-        along: "tokens in a batch",
-        place: |d| {
-            let own = d.set == "decode" && d.ours.dtype == "f16" && d.theirs.engine == "cublas";
-            let density = d.ours.workload.rsplit("-d").next()?;
-            own.then(|| (format!("density {density}"), d.ours.n.to_string()))
+        title: "How much faster is decoding with pruned weights in einsparse than with dense cuBLAS?",
+        baseline: "dense cuBLAS",
+        along: "tokens in a batch (weights of language models, f16)",
+        place: |c| {
+            let own = c.set == "decode" && c.ours.dtype == "f16" && c.baseline.engine == "cublas";
+            let density = c.ours.workload.rsplit("-d").next()?;
+            own.then(|| (format!("density {density}"), c.ours.n.to_string()))
         },
     },
     Question {
         file: "convolution.svg",
-        title: "Sparse convolution (office scan, 3 x 3 x 3): time of one dense product of the pairs over ours",
-        along: "channels",
-        place: |d| {
-            let own = d.ours.op == "conv" && d.theirs.engine.starts_with("cublas");
-            own.then(|| (d.ours.dtype.clone(), d.ours.n.to_string()))
+        title: "How much faster is a sparse convolution in einsparse than one dense product of the same size?",
+        baseline: "one cuBLAS product",
+        along: "channels (office scan, 3 x 3 x 3)",
+        place: |c| {
+            let own = c.ours.op == "conv" && c.baseline.engine.starts_with("cublas");
+            own.then(|| (c.ours.dtype.clone(), c.ours.n.to_string()))
         },
     },
     Question {
         file: "experts.svg",
-        title: "Mixture of 64 experts (4096 tokens, bf16): the peer's time over ours",
-        along: "experts of a token, and how they are chosen",
-        place: |d| {
-            let line = match d.theirs.engine.as_str() {
-                "torch" => "PyTorch grouped_mm",
-                "cublas" => "best of cuBLAS",
-                _ => return None,
-            };
-            let choice = d.ours.workload.strip_prefix("moe-t4096-e64-")?;
-            Some((line.to_owned(), choice.replace('-', ", ")))
+        title: "How much faster is a mixture of experts in einsparse than the products alone in PyTorch and cuBLAS?",
+        baseline: "the baseline",
+        along: "experts of a token, distribution (64 experts, 4096 tokens, bf16)",
+        place: |c| {
+            let choice = c.ours.workload.strip_prefix("moe-t4096-e64-")?;
+            let line = words::baseline("", &c.baseline.engine);
+            Some((line, choice.replace('-', ", ")))
         },
     },
 ];
 
-/// Ratios at one place of a line.
+/// Speed-ups at one position of a line.
 type Point = Option<Vec<f64>>;
 
 /// A picture's axis and its lines.
@@ -92,8 +117,8 @@ struct Lines {
 }
 
 impl Lines {
-    fn of(question: &Question, duels: &[Duel]) -> Lines {
-        let placed = duels
+    fn of(question: &Question, comparisons: &[Comparison]) -> Lines {
+        let placed = comparisons
             .iter()
             .filter_map(|d| Some(((question.place)(d)?, d.cold)));
         let placed: Vec<((String, String), f64)> = placed.collect();
@@ -127,8 +152,8 @@ impl Lines {
         }
     }
 
-    /// Where a line falls below 1 for good, between two places that are numbers.
-    fn even(&self, points: &[Point]) -> Option<f64> {
+    /// The break-even: where a line falls below 1 for good, between two numbers of the axis.
+    fn break_even(&self, points: &[Point]) -> Option<f64> {
         let numbers = self.along.iter().map(|x| x.parse::<f64>().ok());
         let placed = numbers.zip(points);
         let placed: Vec<(f64, f64)> = placed
@@ -143,7 +168,7 @@ impl Lines {
         (next.is_none() && y0 > y1).then(|| x0 * (x1 / x0).powf(share))
     }
 
-    /// The least and the largest ratio, and some room.
+    /// The min and max speed-up, with a margin.
     fn span(&self) -> (f64, f64) {
         let points = self.lines.iter().flat_map(|(_, points)| points);
         let all = points.flatten().flatten().copied();
@@ -163,21 +188,53 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(120, 110, 30),
 ];
 
-/// The SVG of one picture.
+/// For each colour of a picture the colour in dark mode.
+const DARK: [(&str, &str); 8] = [
+    ("#FFFFFF", "#0D1117"),
+    ("#000000", "#E6EDF3"),
+    ("#3C3C3C", "#B1BAC4"),
+    ("#005AB5", "#58A6FF"),
+    ("#DC3220", "#FF7B72"),
+    ("#00825A", "#3FB950"),
+    ("#965AB4", "#D2A8FF"),
+    ("#786E1E", "#D29922"),
+];
+
+/// The picture with a style that replaces its colours in dark mode.
+fn with_dark_mode(svg: &str) -> String {
+    let mut style = String::from("<style>@media (prefers-color-scheme: dark) {");
+    for (light, dark) in DARK {
+        for attribute in ["fill", "stroke"] {
+            let _ = write!(style, "[{attribute}=\"{light}\"]{{{attribute}:{dark}}}");
+        }
+    }
+    style.push_str("}</style>");
+    match svg.find('>') {
+        Some(end) => format!("{}\n{style}{}", &svg[..=end], &svg[end + 1..]),
+        None => svg.to_owned(),
+    }
+}
+
+/// The SVG of one picture, measured on this GPU.
 fn svg(
     question: &Question,
     lines: &Lines,
+    gpu: &str,
 ) -> std::result::Result<String, Box<dyn std::error::Error>> {
-    const SIZE: (u32, u32) = (860, 440);
-    const LABELS: u32 = 210;
+    const SIZE: (u32, u32) = (860, 460);
+    const LABELS: u32 = 190;
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
         let area = area.titled(question.title, ("sans-serif", 16))?;
+        let how = format!(
+            "{gpu}, cold L2 cache. Points: geometric mean. Bars: min to max. Above 1 einsparse is faster."
+        );
+        let area = area.titled(&how, ("sans-serif", 12))?;
         let (low, high) = lines.span();
         let last = lines.along.len() as f64 - 1.0;
-        // Of a scale by tens few marks would lie within, and none below 1.
+        // Powers of two: powers of ten would give one or two marks.
         let marks = [0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0];
         let within = marks.into_iter().filter(|mark| (low..high).contains(mark));
         let ratios = (low..high).log_scale().with_key_points(within.collect());
@@ -185,7 +242,7 @@ fn svg(
             .margin(8)
             .margin_right(LABELS)
             .x_label_area_size(44)
-            .y_label_area_size(50)
+            .y_label_area_size(64)
             .build_cartesian_2d(-0.25..last + 0.25, ratios)?;
         let place = |x: &f64| match (x.round() - x).abs() < 1e-9 && *x >= 0.0 {
             true => lines.along.get(*x as usize).cloned().unwrap_or_default(),
@@ -195,9 +252,10 @@ fn svg(
             .configure_mesh()
             .disable_x_mesh()
             .light_line_style(TRANSPARENT)
-            .x_desc(format!(
-                "{}; above 1 we are faster; bars: least to most",
-                question.along
+            .x_desc(question.along)
+            .y_desc(format!(
+                "time of {} / time of einsparse (log scale)",
+                question.baseline
             ))
             .x_labels(2 * lines.along.len() + 1)
             .x_label_formatter(&place)
@@ -210,18 +268,18 @@ fn svg(
         let mut ends = Vec::new();
         for (number, (name, points)) in lines.lines.iter().enumerate() {
             let colour = COLOURS[number % COLOURS.len()];
-            // Beside each other, so that no bar hides another.
-            let aside = (number as f64 - (lines.lines.len() as f64 - 1.0) / 2.0) * 0.04;
+            // A small offset of each line, so that no bar hides another.
+            let offset = (number as f64 - (lines.lines.len() as f64 - 1.0) / 2.0) * 0.04;
             let found = points.iter().enumerate();
-            let found = found.filter_map(|(x, p)| Some((x as f64 + aside, p.as_ref()?)));
+            let found = found.filter_map(|(x, p)| Some((x as f64 + offset, p.as_ref()?)));
             let found: Vec<(f64, &Vec<f64>)> = found.collect();
             let means = found.iter().map(|(x, ratios)| (*x, geomean(ratios)));
             let means: Vec<(f64, f64)> = means.collect();
             for (x, ratios) in &found {
-                let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-                let most = ratios.iter().copied().fold(0.0, f64::max);
+                let min = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+                let max = ratios.iter().copied().fold(0.0, f64::max);
                 let bar =
-                    PathElement::new([(*x, least), (*x, most)], colour.mix(0.45).stroke_width(3));
+                    PathElement::new([(*x, min), (*x, max)], colour.mix(0.45).stroke_width(3));
                 chart.draw_series([bar])?;
             }
             chart.draw_series(LineSeries::new(
@@ -230,7 +288,9 @@ fn svg(
             ))?;
             chart.draw_series(means.iter().map(|&at| Circle::new(at, 4, colour.filled())))?;
             if let Some(&(x, mean)) = means.last() {
-                let even = lines.even(points).map(|x| format!(", even at {x:.2}"));
+                let even = lines
+                    .break_even(points)
+                    .map(|x| format!(", break-even {x:.2}"));
                 let label = format!("{name}: {mean:.2}{}", even.unwrap_or_default());
                 ends.push((chart.backend_coord(&(x, mean)), label, colour));
             }
@@ -241,33 +301,52 @@ fn svg(
             let y = (y - 7).max(free);
             free = y + 16;
             let style = ("sans-serif", 13).into_font().color(&colour);
-            // Coordinates are those of the whole picture.
+            // `backend_coord` counts from the top of the picture, `draw_text` from the top of the area.
             area.draw_text(&label, &style, (x + 14, y - area.get_base_pixel().1))?;
         }
         area.present()?;
     }
-    Ok(text)
+    Ok(with_dark_mode(&text))
 }
 
-/// A picture and its file.
+/// A picture, its file, and the text for readers who do not see it.
 pub struct Picture {
     pub file: &'static str,
-    pub title: &'static str,
+    pub alt: String,
     pub svg: String,
 }
 
-/// Those that the comparisons have an answer for.
-pub fn pictures(duels: &[Duel]) -> Result<Vec<Picture>> {
+/// The question, and the first and last point of each line.
+fn alt(question: &Question, lines: &Lines) -> String {
+    let mut text = format!(
+        "{} Time of {} over time of einsparse:",
+        question.title, question.baseline
+    );
+    for (number, (name, points)) in lines.lines.iter().enumerate() {
+        let placed = lines.along.iter().zip(points);
+        let mut placed = placed.filter_map(|(x, ratios)| Some((x, geomean(ratios.as_ref()?))));
+        let first = placed.next();
+        let ends = first.into_iter().chain(placed.next_back());
+        let ends: Vec<String> = ends.map(|(x, mean)| format!("{mean:.2} at {x}")).collect();
+        let separator = if number > 0 { ";" } else { "" };
+        let _ = write!(text, "{separator} {name} {}", ends.join(" to "));
+    }
+    text + "."
+}
+
+/// The pictures of the questions that the comparisons answer.
+pub fn pictures(comparisons: &[Comparison]) -> Result<Vec<Picture>> {
     let mut all = Vec::new();
+    let gpu = comparisons.first().map_or("", |c| c.ours.gpu.as_str());
     for question in &QUESTIONS {
-        let lines = Lines::of(question, duels);
+        let lines = Lines::of(question, comparisons);
         if lines.along.len() < 2 {
             continue;
         }
         all.push(Picture {
             file: question.file,
-            title: question.title,
-            svg: svg(question, &lines).map_err(|e| format!("{}: {e}", question.file))?,
+            alt: alt(question, &lines),
+            svg: svg(question, &lines, gpu).map_err(|e| format!("{}: {e}", question.file))?,
         });
     }
     Ok(all)

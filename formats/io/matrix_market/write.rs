@@ -147,6 +147,8 @@ fn coordinate<T: Element>(
 fn array<T: Element>(out: &mut dyn Write, rows: usize, cols: usize, values: &[T]) -> Result<()> {
     writeln!(out, "%%MatrixMarket matrix array real general")?;
     writeln!(out, "{rows} {cols}")?;
+    // Either extent of an array without elements may be any number.
+    let cols = if values.is_empty() { 0 } else { cols };
     for col in 0..cols {
         for row in 0..rows {
             number(out, values[row * cols + col])?;

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use einsparse_formats::PAD;
+use einsparse_formats::{PAD, allocate};
 use rayon::prelude::*;
 
 use super::super::bind::Bound;
@@ -57,15 +57,20 @@ pub(super) fn list<'a>(bound: &Bound<'a>, space: &Space<'_, 'a>) -> Result<Terms
     let (lead, tail) = space.list.split_at(space.deciding());
     let leads = volume(lead.iter().map(|&v| extents[v]));
     let tails = volume(tail.iter().map(|&v| extents[v]));
-    let keys = keys(bound, space, lead, leads);
+    let longest = space.list.iter().map(|&v| extents[v]).max().unwrap_or(0);
+    allocate::terms("terms of a list", count.into(), 16, 4 * longest as u64)?;
+    let keys = keys(bound, space, lead, leads)?;
     let parts = parts(space);
     let places: u128 = parts.iter().map(|a| a.extent as u128).product();
     if places > u128::from(MOST_PLACES) {
         return Err(beyond("places of a scatter", places, MOST_PLACES));
     }
     let natural = keys.par_windows(2).all(|w| w[0] <= w[1]) && keys.last() != Some(&DROPPED);
-    let mut starts = starts(&keys, places as usize);
-    let order = (!natural).then(|| sorted(&keys, &starts));
+    let mut starts = starts(&keys, places as usize)?;
+    let order = match natural {
+        true => None,
+        false => Some(sorted(&keys, &starts)?),
+    };
     for start in &mut starts {
         *start *= tails as u32;
     }
@@ -75,7 +80,7 @@ pub(super) fn list<'a>(bound: &Bound<'a>, space: &Space<'_, 'a>) -> Result<Terms
         let walk = in_order(bound, space, &own, strides, count as usize)?;
         Ok(match &order {
             None => walk,
-            Some(order) => reordered(walk, order, tails),
+            Some(order) => reordered(walk, order, tails)?,
         })
     };
     let walks = (0..bound.factors.len())
@@ -91,11 +96,16 @@ fn listed_atoms<'s, 'b, 'a>(space: &'s Space<'b, 'a>, factor: usize) -> Vec<&'s 
 }
 
 /// The place of each term of the deciding loops.
-fn keys(bound: &Bound<'_>, space: &Space<'_, '_>, lead: &[usize], count: usize) -> Vec<u64> {
+fn keys(
+    bound: &Bound<'_>,
+    space: &Space<'_, '_>,
+    lead: &[usize],
+    count: usize,
+) -> Result<Vec<u64>> {
     const CHUNK: usize = 1 << 13;
     let parts = parts(space);
     let guards: Vec<&Expr<'_>> = space.guards.clone();
-    let mut keys = vec![0u64; count];
+    let mut keys = allocate::zeroed("places of terms", count)?;
     let fill = |chunk: usize, keys: &mut [u64]| {
         let mut at = vec![0; bound.extents.len()];
         for (i, key) in keys.iter_mut().enumerate() {
@@ -113,31 +123,32 @@ fn keys(bound: &Bound<'_>, space: &Space<'_, '_>, lead: &[usize], count: usize) 
         }
     };
     parallel::chunks(&mut keys, CHUNK, &fill);
-    keys
+    Ok(keys)
 }
 
 /// Where the terms of each place start.
-fn starts(keys: &[u64], places: usize) -> Vec<u32> {
-    let mut starts = vec![0u32; places + 1];
+fn starts(keys: &[u64], places: usize) -> Result<Vec<u32>> {
+    let mut starts: Vec<u32> = allocate::zeroed("places of a scatter", places + 1)?;
     for &key in keys.iter().filter(|k| **k != DROPPED) {
         starts[key as usize + 1] += 1;
     }
     for place in 1..=places {
         starts[place] += starts[place - 1];
     }
-    starts
+    Ok(starts)
 }
 
 /// Terms by place, in their order within each.
-fn sorted(keys: &[u64], starts: &[u32]) -> Vec<u32> {
-    let mut next = starts.to_vec();
-    let mut terms = vec![0u32; starts[starts.len() - 1] as usize];
+fn sorted(keys: &[u64], starts: &[u32]) -> Result<Vec<u32>> {
+    let mut next = allocate::collected("places of a scatter", starts.iter().copied())?;
+    let count = starts[starts.len() - 1] as usize;
+    let mut terms = allocate::zeroed("terms of a list", count)?;
     for (term, &key) in keys.iter().enumerate().filter(|(_, k)| **k != DROPPED) {
         let at = &mut next[key as usize];
         terms[*at as usize] = term as u32;
         *at += 1;
     }
-    terms
+    Ok(terms)
 }
 
 /// Where a factor finds the terms as the loops number them.
@@ -185,7 +196,7 @@ pub(super) fn gathered(
     }
     let steps: Vec<(Place<'_, '_>, usize)> =
         own.iter().map(|a| (a.place, stride_of(a) / unit)).collect();
-    Ok((evaluated(vars, extents, &steps, count), unit))
+    Ok((evaluated(vars, extents, &steps, count)?, unit))
 }
 
 /// Sums of steps for every term of these loops, `PAD` where one is dropped.
@@ -194,9 +205,9 @@ fn evaluated(
     extents: &[usize],
     steps: &[(Place<'_, '_>, usize)],
     count: usize,
-) -> Vec<u32> {
+) -> Result<Vec<u32>> {
     const CHUNK: usize = 1 << 13;
-    let mut table = vec![0u32; count];
+    let mut table = allocate::zeroed("places of terms", count)?;
     let fill = |chunk: usize, slots: &mut [u32]| {
         let mut at = vec![0; extents.len()];
         for (i, slot) in slots.iter_mut().enumerate() {
@@ -208,7 +219,7 @@ fn evaluated(
         }
     };
     parallel::chunks(&mut table, CHUNK, &fill);
-    table
+    Ok(table)
 }
 
 /// The stride from one term to the next, where that is all there is.
@@ -268,13 +279,13 @@ fn array_of<'a>(
 }
 
 /// A walk over terms in another order: `tails` terms behind each of `order`.
-fn reordered<'a>(walk: Walk<'a>, order: &[u32], tails: usize) -> Walk<'a> {
+fn reordered<'a>(walk: Walk<'a>, order: &[u32], tails: usize) -> Result<Walk<'a>> {
     if walk.table.is_none() && walk.stride == 0 {
-        return walk;
+        return Ok(walk);
     }
     let old = walk.table.as_deref();
     let of = |term: usize| old.map_or(term as u32, |t| t[term]);
-    let mut table = vec![0u32; order.len() * tails];
+    let mut table: Vec<u32> = allocate::zeroed("places of terms", order.len() * tails)?;
     if tails > 0 {
         table
             .par_chunks_mut(tails)
@@ -285,10 +296,10 @@ fn reordered<'a>(walk: Walk<'a>, order: &[u32], tails: usize) -> Walk<'a> {
                 }
             });
     }
-    Walk {
+    Ok(Walk {
         table: Some(Cow::Owned(table)),
         stride: walk.stride,
-    }
+    })
 }
 
 pub(super) fn gcd(a: usize, b: usize) -> usize {

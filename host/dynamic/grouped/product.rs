@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::cpu::activate;
 use crate::device::Stream;
 use crate::einsum::Activation;
-use crate::error::{Error, Result, check_shape};
+use crate::error::{Error, Result, check_shape, elements};
 use crate::families::elementwise::QuantizeLaunch;
 use crate::families::gather_gemm::{GroupedExtents, GroupedLaunch, GroupedOperands, GroupedWay};
 use crate::kernel::Queue;
@@ -104,6 +104,9 @@ impl<T: Scalar> GroupedProduct<T> {
             quantized: options.quantize,
         };
         extents.order()?;
+        elements("A", &[tokens, top, options.k])?;
+        elements("C", &[tokens, top, options.n, 2])?;
+        elements("W", &[extents.experts, options.k, options.n, 2])?;
         if options.gate.is_some() && options.activation != Activation::Identity {
             return Err(Error::operand(
                 "activation",

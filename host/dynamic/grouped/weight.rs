@@ -6,7 +6,7 @@ use super::super::detect::operand;
 use super::super::routing::{Routes, Routing};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result, check_shape};
+use crate::error::{Error, Result, check_shape, elements};
 use crate::families::gather_gemm::{GradExtents, GradLaunch};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -50,6 +50,7 @@ impl<T: Scalar> GroupedWeight<T> {
             n: options.n,
             tokens: options.gather,
         };
+        elements("W", &[extents.experts, options.m, options.n])?;
         let launch = match context.device() {
             None => None,
             Some(device) => Some(GradLaunch::new(device, T::DTYPE, extents)?),

@@ -5,8 +5,8 @@ mod decode;
 mod gradient;
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::cpu::shared::Shared;
 use crate::families::attention::AttentionExtents;
 use crate::families::attention::queries::Seen;
 use crate::tensor::AnyTensor;
@@ -122,11 +122,11 @@ impl<'a> HostAttention<'a> {
     pub(crate) fn run(&self, out: &mut AnyTensor, log_sum: Option<&mut [f32]>) {
         let queries = self.masks.first().map_or(0, |mask| mask.shape()[0]);
         let rows = queries * self.masks.len();
-        let mut logs = vec![0.0; rows];
-        let own = Shared::new(&mut logs);
+        // Bits of f32: each is stored by the thread of its query.
+        let logs: Vec<AtomicU32> = (0..rows).map(|_| AtomicU32::new(0)).collect();
         let query = |head: usize, query: usize, sums: &mut [f64]| {
             let log = self.query(head, query, sums);
-            own.update(head * queries + query, |_| log);
+            logs[head * queries + query].store(log.to_bits(), Ordering::Relaxed);
         };
         if let [queries, width] = *out.shape() {
             out.store_rows(queries, width, &|row, sums: &mut [f64]| {
@@ -139,7 +139,9 @@ impl<'a> HostAttention<'a> {
             });
         }
         if let Some(log_sum) = log_sum {
-            log_sum.copy_from_slice(&logs);
+            for (to, log) in log_sum.iter_mut().zip(logs) {
+                *to = f32::from_bits(log.into_inner());
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Extents of a convolution over planes.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, elements};
 
 /// Extents and geometry; index 0 of a pair is down, 1 across.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +52,11 @@ impl Conv2dShape {
                 );
                 return Err(Error::operand("convolution", reason));
             };
-            out_size[axis] = last / stride + 1;
+            out_size[axis] = (last / stride).saturating_add(1);
         }
+        elements("input", &[channels, batch, height, width])?;
+        elements("weights", &[outputs, each, rows, columns])?;
+        elements("out", &[outputs, batch, out_size[0], out_size[1]])?;
         Ok(Conv2dShape {
             channels,
             batch,

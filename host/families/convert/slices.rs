@@ -132,5 +132,5 @@ fn fill<T: Scalar>(
         values,
         device: Arc::clone(device),
     };
-    Ok(SparseTensor::made(pattern, arrays))
+    SparseTensor::made(pattern, arrays)
 }

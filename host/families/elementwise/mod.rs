@@ -22,7 +22,7 @@ pub(crate) use rotary::{PAIRS as ROTARY_PAIRS, RotaryLaunch};
 pub(crate) use tokens::TokensLaunch;
 
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Result, elements};
 use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel};
 use crate::launch::{MAX_GRID_X, row_bytes, within};
@@ -37,12 +37,15 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    pub(crate) fn new([tokens, width]: [usize; 2], columns: bool) -> Self {
-        Layout {
+    /// # Errors
+    /// [`Error::Overflow`](crate::error::Error::Overflow) for more elements than memory has.
+    pub(crate) fn new(name: &str, [tokens, width]: [usize; 2], columns: bool) -> Result<Self> {
+        elements(name, &[tokens, width])?;
+        Ok(Layout {
             tokens,
             width,
             columns,
-        }
+        })
     }
 
     pub(crate) fn shape(self) -> [usize; 2] {

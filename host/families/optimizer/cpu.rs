@@ -44,7 +44,9 @@ impl<T: Scalar> HostRows<'_, T> {
         let losses = parallel::collect(self.labels.len(), 64, &of_row);
         let count = losses.iter().flatten().count();
         let factor = if count == 0 { 0.0 } else { 1.0 / count as f64 };
-        (losses.iter().flatten().sum::<f64>() * factor, factor)
+        // From 0: the sum of no numbers is -0.
+        let sum = losses.iter().flatten().fold(0.0, |sum, loss| sum + loss);
+        (sum * factor, factor)
     }
 
     /// The gradient of the mean loss, into rows so far apart.

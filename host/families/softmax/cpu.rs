@@ -1,10 +1,10 @@
 //! Softmax of the entries of each row on the CPU, in f64 and rounded once. Each row is the work of one thread.
 
-use std::ops::Range;
-
-use crate::cpu::shared::Shared;
 use crate::parallel;
 use crate::values::{Slice, SliceMut};
+
+/// Rows that one thread takes at once.
+const ROWS: usize = 64;
 
 /// Rows by first slot and entries, how many of these no mask hides, and what is done with them.
 #[derive(Clone, Copy)]
@@ -16,14 +16,32 @@ pub(crate) struct SoftmaxRows<'a> {
 }
 
 impl SoftmaxRows<'_> {
-    /// Calls `work(slots that count, slots that a mask hides)` for every row.
-    fn each(&self, work: &(dyn Fn(Range<usize>, Range<usize>) + Sync)) {
-        parallel::ranges(self.runs.len(), 64, &|rows| {
-            for row in rows {
-                let (start, len) = self.runs[row];
-                let live = self.live.map_or(len, |live| live[row]);
-                let (start, end) = (start as usize, (start + len) as usize);
-                work(start..start + live as usize, start + live as usize..end);
+    /// Calls `work(first slot, slots that count, values)` with the values of every row that has any. A mask hides those
+    /// after the slots that count.
+    fn each(&self, mut values: &mut [f64], work: &(dyn Fn(usize, usize, &mut [f64]) + Sync)) {
+        let mut order: Vec<usize> = (0..self.runs.len()).collect();
+        order.retain(|&row| self.runs[row].1 > 0);
+        let first_slot = |row: usize| self.runs[row].0 as usize;
+        if !order.is_sorted_by_key(|&row| first_slot(row)) {
+            order.sort_by_key(|&row| first_slot(row));
+        }
+        // Each thread gets the values of its rows and no others: slots of different rows are different.
+        let (mut parts, mut start) = (Vec::new(), 0);
+        let mut groups = order.chunks(ROWS).peekable();
+        while let Some(rows) = groups.next() {
+            let end = match groups.peek() {
+                Some(next) => first_slot(next[0]),
+                None => start + values.len(),
+            };
+            let (own, rest) = values.split_at_mut(end - start);
+            parts.push((rows, start, own));
+            (values, start) = (rest, end);
+        }
+        parallel::each_of(parts, &|_, (rows, start, own)| {
+            for &row in rows {
+                let (first, len) = (first_slot(row), self.runs[row].1 as usize);
+                let live = self.live.map_or(len, |live| live[row] as usize);
+                work(first, live, &mut own[first - start..][..len]);
             }
         });
     }
@@ -44,31 +62,26 @@ fn max_or_nan(values: impl Iterator<Item = f64>) -> f64 {
 pub(crate) fn softmax(rows: SoftmaxRows<'_>, input: Option<Slice<'_>>, output: SliceMut<'_>) {
     let input = input.map(|input| input.widen::<f64>());
     let mut wide = output.view().widen::<f64>().into_owned();
-    let out = Shared::new(&mut wide);
-    let score = |at: usize| {
-        input
-            .as_ref()
-            .map_or_else(|| out.get(at), |input| input[at])
-    };
-    rows.each(&|live, hidden| {
-        let scaled = |at: usize| score(at) * rows.scale;
-        let max = max_or_nan(live.clone().map(scaled));
+    rows.each(&mut wide, &|start, live, own| {
+        let (own, hidden) = own.split_at_mut(live);
+        if let Some(input) = &input {
+            own.copy_from_slice(&input[start..][..live]);
+        }
+        own.iter_mut().for_each(|score| *score *= rows.scale);
+        let max = max_or_nan(own.iter().copied());
         let none = max == f64::NEG_INFINITY;
         let base = if none { 0.0 } else { max };
-        let sum: f64 = live.clone().map(|at| (scaled(at) - base).exp()).sum();
+        let sum: f64 = own.iter().map(|score| (score - base).exp()).sum();
         let masked = if rows.log { f64::NEG_INFINITY } else { 0.0 };
-        for at in live {
-            let difference = scaled(at) - base;
-            let value = match (none, rows.log) {
+        for value in own {
+            let difference = *value - base;
+            *value = match (none, rows.log) {
                 (true, _) => masked,
                 (false, true) => difference - sum.ln(),
                 (false, false) => difference.exp() / sum,
             };
-            out.update(at, |_| value);
         }
-        for at in hidden {
-            out.update(at, |_| masked);
-        }
+        hidden.fill(masked);
     });
     output.narrow((1, wide.len(), wide.len()), &wide);
 }
@@ -83,23 +96,23 @@ pub(crate) fn gradient(
     let given = given.widen::<f64>();
     let upstream = upstream.map(|upstream| upstream.widen::<f64>());
     let mut wide = output.view().widen::<f64>().into_owned();
-    let out = Shared::new(&mut wide);
-    let from = |at: usize| upstream.as_ref().map_or_else(|| out.get(at), |g| g[at]);
-    rows.each(&|live, hidden| {
-        let weight = |at: usize| if rows.log { 1.0 } else { given[at] };
-        let sum: f64 = live.clone().map(|at| weight(at) * from(at)).sum();
-        for at in live {
-            let y = given[at];
-            let value = if rows.log {
-                from(at) - y.exp() * sum
-            } else {
-                y * (from(at) - sum)
+    rows.each(&mut wide, &|start, live, own| {
+        let (own, hidden) = own.split_at_mut(live);
+        if let Some(upstream) = &upstream {
+            own.copy_from_slice(&upstream[start..][..live]);
+        }
+        let given = &given[start..][..live];
+        let weight = |y: f64| if rows.log { 1.0 } else { y };
+        let products = own.iter().zip(given).map(|(g, &y)| weight(y) * g);
+        let sum: f64 = products.sum();
+        for (value, &y) in own.iter_mut().zip(given) {
+            let slope = match rows.log {
+                true => *value - y.exp() * sum,
+                false => y * (*value - sum),
             };
-            out.update(at, |_| value * rows.scale);
+            *value = slope * rows.scale;
         }
-        for at in hidden {
-            out.update(at, |_| 0.0);
-        }
+        hidden.fill(0.0);
     });
     output.narrow((1, wide.len(), wide.len()), &wide);
 }

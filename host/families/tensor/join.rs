@@ -7,7 +7,7 @@ mod on_device;
 
 use std::sync::Arc;
 
-use einsparse_formats::{AnyPattern, PAD};
+use einsparse_formats::{AnyPattern, PAD, allocate};
 use rayon::prelude::*;
 
 use crate::device::Device;
@@ -41,6 +41,21 @@ pub(crate) fn too_long(rows: u128) -> Error {
     }
 }
 
+/// Refuses lists of more pairs than are numbered, or that take more memory than is allowed: with the two positions
+/// of a pair, its order, and a slot and the values of the indices for each tensor.
+pub(crate) fn check_pairs(pairs: u128, [left, right]: [usize; 2]) -> Result<()> {
+    if pairs > MOST_ROWS.into() {
+        return Err(too_long(pairs));
+    }
+    let held = 12 * (left as u64 + right as u64);
+    Ok(allocate::terms(
+        "pairs of entries with equal shared indices",
+        pairs,
+        40,
+        held,
+    )?)
+}
+
 impl Table {
     /// Every slot of a tensor, padding included, in the order of its values.
     pub(crate) fn whole(access: &str, names: &[&str], tensor: AnyPattern<'_>) -> Result<Table> {
@@ -48,7 +63,7 @@ impl Table {
         let slots = tensor.slots();
         Ok(Table {
             tensors: vec![access.to_owned()],
-            slots: vec![((0..slots as u32).collect(), slots)],
+            slots: vec![(allocate::collected("positions", 0..slots as u32)?, slots)],
             names: names.iter().map(|n| n.to_string()).collect(),
             extents: tensor.shape().to_vec(),
             values,
@@ -72,7 +87,8 @@ impl Table {
             .filter(|&slot| counts(slot as usize))
             .collect();
         if kept.len() < tensor.slots() {
-            table.values = table.values.iter().map(|v| gather(v, &kept)).collect();
+            let values = table.values.iter().map(|v| gather(v, &kept));
+            table.values = values.collect::<Result<_>>()?;
             table.slots[0].0 = kept;
         }
         for &(_, axis) in twice.iter().rev() {
@@ -116,11 +132,13 @@ impl Table {
             order.filter(|[left, right]| right.iter().any(|&k| k != 0) || !left.is_sorted());
         let keys = [&keys[0][..], &keys[1][..]];
         let order = order.as_ref().map(|[left, right]| [&left[..], &right[..]]);
-        let (left, right) = match device {
-            Some(device) => on_device::join(device, keys, order)?,
-            None => cpu::join(keys, order)?,
+        let found = match device {
+            Some(device) => on_device::join(device, keys, order),
+            None => cpu::join(keys, order),
         };
-        Ok(self.merged(other, &left, &right))
+        let of = || [&self.tensors[..], &other.tensors].concat().join(" * ");
+        let (left, right) = found.map_err(|error| error.of_operand(&of()))?;
+        self.merged(other, &left, &right)
     }
 
     fn column(&self, name: &str) -> Option<usize> {
@@ -130,7 +148,16 @@ impl Table {
     /// For each row of both tables its part of the number that the values of these indices are, the first weighing
     /// most. `both`: a table's number does not depend on what the other one has.
     fn keys(&self, other: &Table, names: &[&str], both: bool) -> Result<[Vec<u64>; 2]> {
-        let mut keys = [vec![0u64; self.rows()], vec![0u64; other.rows()]];
+        let zeros = |table: &Table| allocate::zeroed("keys of entries", table.rows());
+        let mut keys: [Vec<u64>; 2] = [zeros(self)?, zeros(other)?];
+        let extent = |name: &&str| {
+            let of = |t: &Table| t.column(name).map(|c| t.extents[c].max(1) as u128);
+            of(self).or_else(|| of(other)).unwrap_or(1)
+        };
+        let places = names.iter().map(extent).fold(1, u128::saturating_mul);
+        if places > 1 << 64 {
+            return Err(places_overflow(names, places));
+        }
         let mut stride = 1u128;
         for name in names.iter().rev() {
             let places = [self, other].map(|t| t.column(name).map(|c| (t, c)));
@@ -153,39 +180,36 @@ impl Table {
                     .for_each(add);
             }
         }
-        if stride > 1 << 64 {
-            return Err(places_overflow(names, stride));
-        }
         Ok(keys)
     }
 
     /// These rows of the one beside those of the other.
-    fn merged(self, other: Table, left: &[u32], right: &[u32]) -> Table {
+    fn merged(self, other: Table, left: &[u32], right: &[u32]) -> Result<Table> {
         let (mut names, mut extents, mut values) = (Vec::new(), Vec::new(), Vec::new());
         for (table, at) in [(&self, left), (&other, right)] {
             for (column, name) in table.names.iter().enumerate() {
                 if !names.contains(name) {
                     names.push(name.clone());
                     extents.push(table.extents[column]);
-                    values.push(gather(&table.values[column], at));
+                    values.push(gather(&table.values[column], at)?);
                 }
             }
         }
-        let of = |table: &Table, at: &[u32]| -> Vec<(Vec<u32>, usize)> {
-            let slots = table.slots.iter();
-            slots.map(|(s, n)| (gather(s, at), *n)).collect()
-        };
-        let mut slots = of(&self, left);
-        slots.extend(of(&other, right));
+        let mut slots = Vec::new();
+        for (table, at) in [(&self, left), (&other, right)] {
+            for (of_tensor, count) in &table.slots {
+                slots.push((gather(of_tensor, at)?, *count));
+            }
+        }
         let mut tensors = self.tensors;
         tensors.extend(other.tensors);
-        Table {
+        Ok(Table {
             tensors,
             slots,
             names,
             extents,
             values,
-        }
+        })
     }
 }
 
@@ -198,11 +222,10 @@ fn places_overflow(names: &[&str], places: u128) -> Error {
 }
 
 /// `data` at each of these places.
-fn gather(data: &[u32], at: &[u32]) -> Vec<u32> {
-    at.par_iter()
-        .with_min_len(1 << 12)
-        .map(|&i| data[i as usize])
-        .collect()
+fn gather(data: &[u32], at: &[u32]) -> Result<Vec<u32>> {
+    Ok(allocate::each("positions", at.len(), &|row| {
+        data[at[row] as usize]
+    })?)
 }
 
 /// The rows of all tables, joined one after the other: always one that shares an index with those ahead.

@@ -3,7 +3,7 @@
 use super::host::norms;
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, elements};
 use crate::families::discover::PackLaunch;
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -49,6 +49,7 @@ impl<T: Scalar> ResidualNorm<T> {
                 format!("is {epsilon}, not a variance"),
             ));
         }
+        elements("x", &shape)?;
         let launch = context.on_gpu(|device| {
             let extents = [1, shape[0], shape[1]];
             let launch = PackLaunch::new(device, T::DTYPE, extents, shape[0], epsilon)?;

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
-use crate::error::{Elsewhere, Error, Result};
+use crate::error::{Elsewhere, Error, Result, elements};
 use crate::families::elementwise::{Layout, NormGradientLaunch, cpu};
 use crate::kernel::Queue;
 use crate::registry::{Dtype, Scalar};
@@ -56,6 +56,7 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
             let reason = format!("is {}; a GPU sums in f32", Out::DTYPE.name());
             return Err(Error::operand("affine", reason));
         }
+        elements("x", &shape)?;
         Ok(ResidualNormGradient {
             context: context.clone(),
             shape,
@@ -117,7 +118,7 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
         dx: &mut Tensor<T>,
         affine: &mut Tensor<Out>,
     ) -> Result<()> {
-        let layout = Layout::new([self.shape[0], self.shape[1]], false);
+        let layout = Layout::new("x", self.shape, false)?;
         let all = [
             cpu::Host::of("x", x)?,
             cpu::Host::of("y", y)?,

@@ -5,7 +5,7 @@ use einsparse_kernels::families::UpdateState;
 use crate::context::Context;
 use crate::device::Stream;
 use crate::dynamic::operand;
-use crate::error::{Elsewhere, Error, Result};
+use crate::error::{Elsewhere, Error, Result, elements};
 use crate::families::optimizer::{Arrays, Rule, UpdateLaunch, cpu};
 use crate::kernel::Queue;
 use crate::registry::{Dtype, Scalar};
@@ -46,9 +46,9 @@ impl Update {
         kept: [bool; 2],
     ) -> Result<Self> {
         check_rate(rate)?;
+        let len = elements("parameters", shape)?;
         let moment = |kept: bool| context.zeros::<f32>(if kept { shape } else { &[0] });
         let moments = [moment(kept[0])?, moment(kept[1])?];
-        let len = shape.iter().product();
         let launch = context.on_gpu(|device| UpdateLaunch::new(device, rule, len, rate))?;
         Ok(Update {
             context: context.clone(),

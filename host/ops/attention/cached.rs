@@ -4,7 +4,7 @@ use super::masks::{choose_cached, heads_of};
 use super::{AttentionOptions, scale_of};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, elements};
 use crate::families::attention::cpu::{HostDecode, HostHeads};
 use crate::families::attention::{DecodeExtents, DecodeLaunch, RawDecode};
 use crate::kernel::Queue;
@@ -80,6 +80,8 @@ impl<T: Scalar> CachedAttention<T> {
             capacity,
             d: options.dim,
         };
+        elements("queries", &[batch, heads, options.dim])?;
+        elements("keys", &[batch, key_heads, capacity, options.dim])?;
         let launch = context.on_gpu(|device| {
             let row = choose_cached::<T>(extents.d)?;
             DecodeLaunch::new(device, row, extents, scale)

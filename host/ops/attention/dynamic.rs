@@ -4,7 +4,7 @@ use super::masks::{choose, heads_of};
 use super::{AttentionOptions, check_operands, raw, scale_of};
 use crate::context::Context;
 use crate::device::Stream;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, elements};
 use crate::families::attention::cpu::{HostAttention, HostHeads};
 use crate::families::attention::queries::{Bits, Flags, Seen};
 use crate::families::attention::{
@@ -164,6 +164,10 @@ impl<T: Scalar> DynamicAttention<T> {
             n,
             d: options.dim,
         };
+        elements("queries", &[heads, m, options.dim])?;
+        elements("keys", &[key_heads, n, options.dim])?;
+        elements("masks", &[masks, m.div_ceil(64), n.div_ceil(64)])?;
+        elements("diagonals", &[m.saturating_add(n)])?;
         let scale = scale_of(options)?;
         let launch = context.on_gpu(|device| {
             let row = choose::<T>(extents.d, None)?;

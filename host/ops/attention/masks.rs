@@ -6,8 +6,10 @@ use einsparse_kernels::families::DecodeParams;
 use einsparse_kernels::table::{Row, rows_of};
 
 use super::AttentionOptions;
+use einsparse_formats::allocate;
+
 use crate::context::Context;
-use crate::error::{Error, Refusal, Result};
+use crate::error::{Error, Refusal, Result, elements};
 use crate::families::attention::AttentionExtents;
 use crate::registry::{Operation, Scalar, block_of, kernels};
 use crate::tensor::SparseTensor;
@@ -46,6 +48,8 @@ pub(super) fn heads_of(options: &AttentionOptions, masks: usize) -> Result<(usiz
             format!("are {key_heads}, which do not divide {heads} heads into equal groups");
         return Err(Error::operand("key_heads", reason));
     }
+    elements("heads", &[heads, options.dim])?;
+    elements("key_heads", &[key_heads, options.dim])?;
     Ok((heads, key_heads))
 }
 
@@ -78,8 +82,9 @@ pub(super) fn extents<T: Scalar>(
 /// How many keys each head has.
 pub(super) fn lengths_of(options: &AttentionOptions, n: usize) -> Result<Vec<usize>> {
     let heads = options.heads;
+    allocate::extent("heads", heads as u128, 8, 0)?;
     let Some(lengths) = &options.lengths else {
-        return Ok(vec![n; heads]);
+        return Ok(allocate::filled("lengths of heads", heads, n)?);
     };
     if lengths.is_empty() || !heads.is_multiple_of(lengths.len()) {
         let reason = format!(

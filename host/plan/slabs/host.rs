@@ -42,7 +42,7 @@ impl OnHost {
         pattern: PlannedPattern,
         shown: (Predicted, usize),
     ) -> Result<Self> {
-        let Some(runs) = Runs::of_pattern(pattern.planned()) else {
+        let Some(runs) = Runs::of_pattern(pattern.planned())? else {
             return Err(Error::other_pattern(pattern.name()));
         };
         let words = layout.buffer_bytes.div_ceil(8);

@@ -37,10 +37,10 @@ fn load<E: Elem<Acc = f32>>(p: &RouterParams, token: u32) -> Lane<f32> {
     logits
 }
 
-/// A number whose order is that of the logits, NaN behind all; never 0, which is no logit.
+/// A number whose order is that of the logits, NaN above all others; never 0, which marks a chosen logit. Zeros of either sign are equal.
 #[inline(always)]
 fn order(x: f32) -> u32 {
-    let bits = x.to_bits();
+    let bits = if x == 0.0 { 0 } else { x.to_bits() };
     if x.is_nan() {
         u32::MAX
     } else if bits >> 31 != 0 {

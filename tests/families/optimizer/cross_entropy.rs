@@ -170,6 +170,15 @@ fn the_gradient_is_that_of_differences() {
     }
 }
 
+/// Without any label the loss is 0, not -0, and without rows too.
+fn unlabelled(ctx: &Context) {
+    for rows in [0, 1, 3] {
+        let logits = Dense::new([rows, 2], vec![1.0f32; 2 * rows]).unwrap();
+        let labels = Dense::new([rows], vec![-1; rows]).unwrap();
+        assert_eq!(run(ctx, &logits, &labels).0.to_bits(), 0, "{rows} rows");
+    }
+}
+
 /// Of NaN and infinities, and of rows that have no label.
 fn planted(ctx: &Context) {
     let row = |x: [f32; 3], label: i32| {
@@ -194,8 +203,10 @@ fn planted(ctx: &Context) {
 #[test]
 fn nan_and_rows_without_a_label() {
     planted(&Context::cpu());
+    unlabelled(&Context::cpu());
     if let Some(gpu) = gpu() {
         planted(&gpu);
+        unlabelled(&gpu);
     }
 }
 

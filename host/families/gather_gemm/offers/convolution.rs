@@ -19,7 +19,7 @@ use crate::offer::bind::find;
 use crate::offer::{
     Answer, Compiled, Offer, Question, Run, Unfit, ZerosRule, leading, multiplied_as,
 };
-use crate::tensor::{AnyOperand, AnyTensor};
+use crate::tensor::{AnyOperand, AnyTensor, volume};
 
 const NAME: &str = "conv";
 /// Rows multiplied for each pair at the most, where they are many: beyond that what runs any expression does less.
@@ -100,18 +100,18 @@ impl Found {
         let shape = |name: &str| Ok::<_, Error>(find(operands, name)?.shape().to_vec());
         let (input, weights) = (shape(&form.input)?, shape(&form.weights)?);
         let out = question.extents.out();
-        let (&[inputs, c], &[volume, ..], &[outputs, n]) = (&input[..], &weights[..], out) else {
+        let (&[inputs, c], &[offsets, ..], &[outputs, n]) = (&input[..], &weights[..], out) else {
             return Err("takes matrices of rows and a stack of matrices".into());
         };
         let lists = lists(operands, &form)?;
-        if [volume, c, n].contains(&0) {
+        if [offsets, c, n].contains(&0) {
             return Err("has no kernel for operands without elements".into());
         }
         let names = [0, 1, 2].map(|i| form.lists[i].as_str());
         let described = MapLists {
             names,
             lists,
-            extents: [outputs, inputs, volume],
+            extents: [outputs, inputs, offsets],
         };
         let map = KernelMap::of_lists(&described)?;
         let counts = map.counts()?;
@@ -124,9 +124,9 @@ impl Found {
             leading(operands, &form.input, c),
             leading(operands, &form.weights, weights[2]),
         ];
-        let elements = [&input, &weights].map(|s| s.iter().product::<usize>());
-        let element = question.types.operands.bytes();
-        let bytes = (elements.iter().sum::<usize>() + outputs * n) * element;
+        let shapes = [&input[..], &weights[..], &[outputs, n]];
+        let elements: f64 = shapes.iter().map(|shape| volume(shape) as f64).sum();
+        let bytes = elements * question.types.operands.bytes() as f64;
         Ok(Found {
             channels: [c, n],
             aligned: lines
@@ -137,7 +137,7 @@ impl Found {
                 multiplied: counts.multiplied,
                 stages: counts.stages,
                 channels: [c, n],
-                bytes: (bytes + outputs * volume * 4) as f64,
+                bytes: bytes + outputs as f64 * offsets as f64 * 4.0,
                 turns: false,
             },
             map,

@@ -387,7 +387,7 @@ mod tests {
                 Some(*at)
             });
             let offsets: Vec<u32> = std::iter::once(0).chain(offsets).collect();
-            let runs = Runs::of_offsets(&offsets);
+            let runs = Runs::of_offsets(&offsets).unwrap();
             let of = Streamed {
                 row: find("spmm_csr_f32_n32").unwrap(),
                 runs: &runs,

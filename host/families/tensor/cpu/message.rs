@@ -145,7 +145,8 @@ impl Wide<'_> {
                     let target = by_source.places[0][at] & (LAST_OF_ROW - 1);
                     let dy = self.row(2, target);
                     let terms = (0..self.features).filter(|&f| won(target, f, slot));
-                    (slot, terms.map(|f| x[f] * dy[f]).sum())
+                    // From 0, as on a GPU: the sum of no terms is not -0.
+                    (slot, terms.fold(0.0, |sum, f| sum + x[f] * dy[f]))
                 };
                 entries.map(of).collect()
             })

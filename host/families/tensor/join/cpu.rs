@@ -1,38 +1,64 @@
 //! The join of two columns of keys on the current rayon pool.
 
+use std::ops::Range;
+
+use einsparse_formats::allocate;
 use rayon::prelude::*;
 
-use super::{Keys, MOST_ROWS, too_long};
+use super::{Keys, check_pairs};
 use crate::error::Result;
+use crate::parallel;
 
 /// Every pair of rows with equal keys: ordered by the sums of their order keys, then by the rows.
 pub(crate) fn join(
     [left, right]: Keys<'_>,
     order: Option<Keys<'_>>,
 ) -> Result<(Vec<u32>, Vec<u32>)> {
-    let mut sorted: Vec<(u64, u32)> = right.iter().copied().zip(0..).collect();
+    let mut sorted = allocate::each("keys of entries", right.len(), &|q| (right[q], q as u32))?;
     sorted.par_sort_unstable();
-    let found = |key: &u64| {
-        let first = sorted.partition_point(|(k, _)| k < key);
-        first..first + sorted[first..].partition_point(|(k, _)| k == key)
+    let found = |p: usize| {
+        let key = left[p];
+        let first = sorted.partition_point(|&(k, _)| k < key);
+        first..first + sorted[first..].partition_point(|&(k, _)| k == key)
     };
-    let rows: u128 = left.par_iter().map(|key| found(key).len() as u128).sum();
-    if rows > MOST_ROWS.into() {
-        return Err(too_long(rows));
-    }
-    let pairs = left
-        .par_iter()
-        .enumerate()
-        .flat_map_iter(|(p, key)| sorted[found(key)].iter().map(move |&(_, q)| (p as u32, q)));
-    let mut pairs: Vec<(u32, u32)> = pairs.collect();
+    let counts = allocate::each("pairs of entries", left.len(), &|p| found(p).len())?;
+    let rows = counts.iter().map(|&count| count as u128).sum();
+    check_pairs(rows, [left.len(), right.len()])?;
+    let mut pairs = allocate::filled("pairs of entries", rows as usize, (0, 0))?;
+    parallel::each_of(
+        pieces(&counts, &mut pairs),
+        &|_, (rows, pairs): Piece<'_>| {
+            let of = |p: usize| sorted[found(p)].iter().map(move |&(_, q)| (p as u32, q));
+            let places = pairs.iter_mut().zip(rows.flat_map(of));
+            places.for_each(|(place, pair)| *place = pair);
+        },
+    );
     if let Some([left, right]) = order {
         pairs.par_sort_unstable_by_key(|&(p, q)| (left[p as usize] + right[q as usize], p, q));
     }
-    Ok(pairs.into_iter().unzip())
+    let side = |of: &(dyn Fn((u32, u32)) -> u32 + Sync)| {
+        allocate::each("pairs of entries", pairs.len(), &|at| of(pairs[at]))
+    };
+    Ok((side(&|(p, _)| p)?, side(&|(_, q)| q)?))
+}
+
+/// Rows of the left column, and their pairs.
+type Piece<'p> = (Range<usize>, &'p mut [(u32, u32)]);
+
+/// Rows in pieces with the pairs of each, which are as many as were counted.
+fn pieces<'p>(counts: &[usize], mut pairs: &'p mut [(u32, u32)]) -> Vec<Piece<'p>> {
+    const ROWS: usize = 1 << 12;
+    let piece = |(at, counts): (usize, &[usize])| {
+        let (own, rest) = std::mem::take(&mut pairs).split_at_mut(counts.iter().sum());
+        pairs = rest;
+        (at * ROWS..at * ROWS + counts.len(), own)
+    };
+    counts.chunks(ROWS).enumerate().map(piece).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::too_long;
     use super::*;
 
     #[test]

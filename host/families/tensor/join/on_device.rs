@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use einsparse_formats::allocate;
 use einsparse_kernels::abi::SCAN_THREADS;
 use einsparse_kernels::families::{
     EntriesParams, JoinParams, STEP_JOIN_COUNT, STEP_JOIN_FILL, STEP_JOIN_STARTS,
@@ -13,7 +14,7 @@ use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::families::convert::{Sort, SortOut, Steps, permute};
-use crate::families::tensor::join::{Keys, MOST_ROWS, too_long};
+use crate::families::tensor::join::{Keys, MOST_ROWS, check_pairs};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, small, within};
 use crate::registry::Dtype;
@@ -73,7 +74,7 @@ pub(crate) fn join(
     (params.first, params.starts, params.sums) =
         (first.address(), starts.address(), sums.address());
     join.launch(STEP_JOIN_COUNT, left.len(), &params)?;
-    let pairs = join.running_sums(&sums, blocks)?;
+    let pairs = join.running_sums(&sums, blocks, [left.len(), right.len()])?;
     params.pairs = small("pairs", pairs)?;
     if pairs == 0 {
         return Ok((Vec::new(), Vec::new()));
@@ -114,18 +115,16 @@ impl<'d> Join<'d> {
     }
 
     /// The sums of thread blocks to the pairs ahead of each; returns the number of all.
-    fn running_sums(&self, sums: &DeviceMemory, blocks: usize) -> Result<usize> {
-        let mut found = vec![0u32; 2 * blocks];
+    fn running_sums(&self, sums: &DeviceMemory, blocks: usize, rows: [usize; 2]) -> Result<usize> {
+        let mut found = allocate::zeroed("sums of thread blocks", 2 * blocks)?;
         self.device.read(sums, &mut found)?;
         let mut all = 0u128;
-        for halves in found.as_chunks_mut::<2>().0 {
+        for halves in <[u32]>::as_chunks_mut::<2>(&mut found).0 {
             let own = u128::from(halves[0]) + (u128::from(halves[1]) << 16);
             halves[0] = all.min(MOST_ROWS.into()) as u32;
             all += own;
         }
-        if all > MOST_ROWS.into() {
-            return Err(too_long(all));
-        }
+        check_pairs(all, rows)?;
         self.device.write(sums, &found)?;
         Ok(all as usize)
     }
@@ -169,7 +168,7 @@ impl<'d> Join<'d> {
     }
 
     fn read(&self, words: &DeviceMemory, count: usize) -> Result<Vec<u32>> {
-        let mut found = vec![0; count];
+        let mut found = allocate::zeroed("positions", count)?;
         self.device.read(words, &mut found)?;
         Ok(found)
     }

@@ -1,0 +1,203 @@
+//! Memory for arrays whose length a user or a file chooses: bounded before it is taken, and an error where there is
+//! none.
+//!
+//! A matrix of 2^32 - 1 rows and no entry is a file of 60 bytes, and an array of its row offsets takes 17 GB. So
+//! arrays over all rows, columns or tiles, and arrays with padding, are compared with the bytes of the tensor that they
+//! are made for. Lists of terms, which grow with products of entries, have a limit 64 times as high.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::io::Limits;
+use crate::parallel;
+use crate::{FormatError, IndexArray};
+
+/// 64 MB.
+static BYTES: AtomicU64 = AtomicU64::new(64_000_000);
+/// Bytes more for each byte of the tensor.
+static FOR_EACH_BYTE: AtomicU64 = AtomicU64::new(16);
+
+/// Done before the limit is first read or set.
+static FROM_ENVIRONMENT: Once = Once::new();
+
+/// Factor between the limit of lists of terms and that of arrays over an extent.
+const TERMS: u64 = 64;
+
+/// The limit of arrays whose length follows an extent, of this process: [`Limits::default`] unless it was set, or the
+/// environment variable `EINSPARSE_MEMORY` has another number of bytes.
+pub fn limits() -> Limits {
+    FROM_ENVIRONMENT.call_once(|| {
+        let text = std::env::var("EINSPARSE_MEMORY").unwrap_or_default();
+        if let Ok(bytes) = text.parse() {
+            BYTES.store(bytes, Relaxed);
+        }
+    });
+    Limits {
+        bytes: BYTES.load(Relaxed),
+        for_each_byte: FOR_EACH_BYTE.load(Relaxed),
+    }
+}
+
+/// Sets the limit of arrays whose length follows an extent, for conversions and plans of all threads of this process.
+///
+/// ```
+/// use einsparse_formats::{allocate, io::Limits};
+/// // Room for matrices of 10^9 rows with few entries.
+/// allocate::set_limits(Limits { bytes: 32_000_000_000, ..Limits::default() });
+/// assert_eq!(allocate::limits().bytes, 32_000_000_000);
+/// # allocate::set_limits(Limits::default());
+/// ```
+pub fn set_limits(limits: Limits) {
+    FROM_ENVIRONMENT.call_once(|| {});
+    BYTES.store(limits.bytes, Relaxed);
+    FOR_EACH_BYTE.store(limits.for_each_byte, Relaxed);
+}
+
+/// Bytes of index arrays.
+pub fn bytes_of(arrays: &[IndexArray<'_>]) -> u64 {
+    arrays.iter().map(|array| 4 * array.data.len() as u64).sum()
+}
+
+fn within(
+    what: &'static str,
+    count: u128,
+    each: usize,
+    held: u64,
+    limit: u64,
+) -> Result<(), FormatError> {
+    let bytes = count.saturating_mul(each as u128);
+    if bytes <= u128::from(limit) {
+        return Ok(());
+    }
+    Err(FormatError::Limit {
+        what,
+        count,
+        bytes,
+        held,
+        limit,
+    })
+}
+
+/// Refuses arrays of `each` bytes for every one of `count` rows, columns, tiles or slots where they take more than
+/// [`limits`] allows for a tensor of `held` bytes.
+///
+/// # Errors
+/// [`FormatError::Limit`] with the count, the bytes and the limit.
+pub fn extent(what: &'static str, count: u128, each: usize, held: u64) -> Result<(), FormatError> {
+    within(what, count, each, held, limits().of(held))
+}
+
+/// As [`extent`], for lists of terms: a product of tensors may have many more terms than they have entries, so the
+/// limit is 64 times as high.
+///
+/// # Errors
+/// As [`extent`].
+pub fn terms(what: &'static str, count: u128, each: usize, held: u64) -> Result<(), FormatError> {
+    let limit = limits().of(held).saturating_mul(TERMS);
+    within(what, count, each, held, limit)
+}
+
+fn none<T>(what: &'static str, len: usize) -> FormatError {
+    let bytes = len as u128 * size_of::<T>() as u128;
+    FormatError::Memory { what, bytes }
+}
+
+/// Zeros. The pages come zeroed from the system and are first touched by the thread that writes them.
+///
+/// # Errors
+/// [`FormatError::Memory`] if there is no memory.
+pub fn zeroed<T: bytemuck::Zeroable>(
+    what: &'static str,
+    len: usize,
+) -> Result<Vec<T>, FormatError> {
+    bytemuck::allocation::try_zeroed_vec(len).map_err(|()| none::<T>(what, len))
+}
+
+/// An empty vector of capacity `len`.
+///
+/// # Errors
+/// As [`zeroed`].
+pub fn reserved<T>(what: &'static str, len: usize) -> Result<Vec<T>, FormatError> {
+    let mut room = Vec::new();
+    let found = room.try_reserve_exact(len);
+    found.map_err(|_| none::<T>(what, len))?;
+    Ok(room)
+}
+
+/// `len` copies of a value.
+///
+/// # Errors
+/// As [`zeroed`].
+pub fn filled<T: Clone>(what: &'static str, len: usize, value: T) -> Result<Vec<T>, FormatError> {
+    let mut all = reserved(what, len)?;
+    all.resize(len, value);
+    Ok(all)
+}
+
+/// Items of an iterator of known length.
+///
+/// # Errors
+/// As [`zeroed`].
+pub fn collected<T>(
+    what: &'static str,
+    items: impl ExactSizeIterator<Item = T>,
+) -> Result<Vec<T>, FormatError> {
+    let mut all = reserved(what, items.len())?;
+    all.extend(items);
+    Ok(all)
+}
+
+/// `work(i)` for every `i` below `count`, in order.
+///
+/// # Errors
+/// As [`zeroed`].
+pub fn each<T: Clone + Default + Send>(
+    what: &'static str,
+    count: usize,
+    work: &(dyn Fn(usize) -> T + Sync),
+) -> Result<Vec<T>, FormatError> {
+    const CHUNK: usize = 256;
+    let mut all = filled(what, count, T::default())?;
+    parallel::chunks(&mut all, CHUNK, &|at, chunk| {
+        for (i, place) in chunk.iter_mut().enumerate() {
+            *place = work(at * CHUNK + i);
+        }
+    });
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_over_an_extent_are_compared_with_the_tensor() {
+        assert_eq!(extent("rows", 16_000_000, 4, 0), Ok(()));
+        let error = extent("rows", 4_294_967_295, 4, 10).unwrap_err();
+        let text = error.to_string();
+        let words = [
+            "4294967295 rows",
+            "17179869180 bytes",
+            "64000160",
+            "10 bytes",
+        ];
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        assert_eq!(extent("rows", 4_294_967_295, 4, 1 << 30), Ok(()));
+        // A product has more terms than its factors have entries.
+        assert_eq!(terms("terms", 64 * 16_000_000, 4, 0), Ok(()));
+        assert!(terms("terms", 64 * 16_000_000 + 1, 4, 0).is_err());
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_an_error() {
+        let len = isize::MAX as usize / 4;
+        let wanted = FormatError::Memory {
+            what: "rows",
+            bytes: 4 * len as u128,
+        };
+        assert_eq!(reserved::<u32>("rows", len), Err(wanted.clone()));
+        assert_eq!(filled("rows", len, 1u32), Err(wanted.clone()));
+        assert_eq!(zeroed::<u32>("rows", len), Err(wanted));
+        assert_eq!(collected("rows", 0..3), Ok(vec![0, 1, 2]));
+    }
+}
