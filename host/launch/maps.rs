@@ -1,5 +1,7 @@
 //! Tensor maps of row-major matrices.
 
+use einsparse_kernels::abi::{MAP_ADDRESS, MAP_EXTENTS, MAP_STRIDES};
+
 use crate::driver::{
     DeviceMemory, PixelLayout, Swizzle, TensorMap, TensorMapLayout, TensorMapType,
 };
@@ -161,6 +163,23 @@ impl Lying {
             strides: images.strides.map(stride),
         }
     }
+}
+
+/// What threads that copy tiles of a matrix with `cp.async` read in place of a tensor map.
+pub(crate) fn strided_map(dtype: Dtype, matrix: &Flat) -> Result<[u64; 16]> {
+    let (bytes, [columns, rows]) = (dtype.bytes(), matrix.extents);
+    let there = matrix.address != 0;
+    let extent = |what: &'static str, value: usize| match there {
+        true => super::small(what, value),
+        false => Ok(0),
+    };
+    let mut words = [0; 16];
+    words[MAP_ADDRESS] = matrix.address;
+    words[MAP_STRIDES] = (matrix.leading.max(columns) * bytes) as u64;
+    let width = extent("bytes of a row", columns * bytes)?;
+    let height = extent("rows", rows)?;
+    words[MAP_EXTENTS] = u64::from(width) | u64::from(height) << 32;
+    Ok(words)
 }
 
 /// Map of tiles of `[columns, rows]`, swizzled over `swizzled` elements, 0 for not at all. What is empty is mapped to

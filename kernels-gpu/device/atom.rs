@@ -29,12 +29,6 @@ pub trait Atom<E: Elem> {
     }
 }
 
-/// `wgmma`: asynchronous, operands by descriptor. Compute capability 9.0.
-pub struct Wgmma;
-
-/// `ldmatrix` and `mma.sync`. Compute capability 8.0 and newer.
-pub struct MmaSync;
-
 /// B of a step of 32 bytes.
 #[inline(always)]
 fn descriptor<const TB: i32>(b: u32, step: usize) -> u64 {

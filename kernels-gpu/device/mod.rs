@@ -35,6 +35,7 @@ pub mod glu;
 pub mod gpu;
 pub mod kernel;
 pub mod lanes;
+pub mod loader;
 pub mod mma;
 pub mod prelude;
 pub mod ptx;

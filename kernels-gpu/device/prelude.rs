@@ -4,6 +4,7 @@ pub(crate) use super::elem::{Elem, Raw};
 pub(crate) use super::glu;
 pub(crate) use super::gpu;
 pub(crate) use super::kernel::Kernel;
+pub(crate) use super::loader::Loader;
 pub(crate) use super::ptx::wgmma::{self, Acc};
 pub(crate) use super::ptx::{
     barrier, bits, bulk, cluster, copy, gather, global, grid, matrix, warp,

@@ -49,17 +49,21 @@ pub const CONSUMERS: u32 = 8;
 pub const COPIERS: u32 = 128;
 
 /// The roles in a thread block: the last warpgroup gives registers up and copies, the others multiply. In front stand
-/// registers other than [`REGISTERS`]. No function: sums of closures may come to lie in memory.
+/// registers other than [`REGISTERS`], 0 to leave them as they are. No function: sums of closures may come to lie in memory.
 macro_rules! roles {
     ($copy:expr, $multiply:expr $(,)?) => {
         $crate::device::warpgroup::roles!($crate::device::warpgroup::REGISTERS, $copy, $multiply)
     };
     ($registers:expr, $copy:expr, $multiply:expr $(,)?) => {
         if $crate::device::gpu::thread() >= $crate::device::warpgroup::CONSUMERS * 32 {
-            $crate::device::ptx::barrier::registers_down::<{ $registers[0] }>();
+            if $registers[0] > 0 {
+                $crate::device::ptx::barrier::registers_down::<{ $registers[0] }>();
+            }
             $copy
         } else {
-            $crate::device::ptx::barrier::registers_up::<{ $registers[1] }>();
+            if $registers[1] > 0 {
+                $crate::device::ptx::barrier::registers_up::<{ $registers[1] }>();
+            }
             $multiply
         }
     };

@@ -46,6 +46,8 @@ pub struct Row {
     pub depth: u32,
     /// The least architecture whose module holds the kernel.
     pub arch: &'static str,
+    /// What it needs of a GPU beyond that: [`crate::abi::TMA`] and the like.
+    pub needs: u32,
     /// Bytes of the params struct.
     pub params_bytes: usize,
     /// The params struct.
@@ -111,6 +113,7 @@ macro_rules! rows {
                 step: <$tile as Tile>::STEP,
                 depth: <$tile as Tile>::DEPTH,
                 arch: stringify!($arch),
+                needs: <$tile as Tile>::NEEDS,
                 params_bytes: size_of::<$params>(),
                 params: TypeId::of::<$params>(),
                 vector: 0,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use einsparse_kernels::abi::{
     A_COLUMNS, B_COLUMNS, C_COLUMNS, FLAG_OUT_BF16, FLAG_OUT_F16, FLAG_OUT_F32, FLAG_VECTORS, HALF,
-    PANEL_BYTES, STRIP,
+    PANEL_BYTES, STRIP, TMA,
 };
 use einsparse_kernels::families::WgmmaParams;
 use einsparse_kernels::table::Row;
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::families::gemm::strips::{Pieces, Records, Schedule, Source, Tiles};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, tensor_map};
+use crate::launch::maps::{Flat, strided_map, tensor_map};
 use crate::launch::{
     Asked, Extents, Matrix, Planned, Product, RawSpmm, Turns, flags, footprint, row_bytes, small,
     within,
@@ -185,6 +185,9 @@ impl<P: Copy + 'static> Panels<P> {
                 extents,
                 leading,
             };
+            if self.row().needs & TMA == 0 {
+                return strided_map(self.row().dtype, &matrix);
+            }
             tensor_map(self.row().dtype, &matrix, tile, swizzled, &self.zeros)
         };
         let a_map = map(raw.values, [columns, rows], leading, tile, tile[0])?;

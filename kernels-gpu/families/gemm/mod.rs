@@ -21,6 +21,7 @@ mod nm;
     module = "narrow",
     module = "nm_narrow",
     module = "marked",
+    module = "panel_mma",
     feature = "cuda_std"
 ))]
 mod wgmma;

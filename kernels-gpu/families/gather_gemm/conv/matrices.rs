@@ -2,7 +2,6 @@
 //! gather.
 
 use super::Gathered;
-use crate::device::atom::{MmaSync, Wgmma};
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 

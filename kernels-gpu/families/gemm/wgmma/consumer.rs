@@ -1,5 +1,6 @@
 //! A warpgroup that multiplies: waits for a stage, issues its `wgmma`s, and frees the stage before it.
 
+use crate::device::mma::MmaElem;
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
@@ -13,10 +14,16 @@ pub(in crate::families) trait Epilogue<E, P, const CHUNKS: usize> {
     fn epilogue_for(params: &P, strip: Strip, group: u32, acc: &mut Acc<CHUNKS>);
 }
 
-impl<E, const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Epilogue<E, WgmmaParams, CHUNKS> for Panel<PM, PK, CHUNKS, ORDER, BYTES>
-where
+impl<
     E: WgmmaElem,
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize,
+    A: AtomInfo,
+    L: Loader,
+> Epilogue<E, WgmmaParams, CHUNKS> for Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
     #[inline(always)]
     fn product(params: &WgmmaParams) -> &WgmmaParams {
@@ -29,12 +36,19 @@ where
     }
 }
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize,
+    A: AtomInfo,
+    L: Loader,
+> Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
     /// Multiplies the 64 rows of every strip that are a warpgroup's, and hands its sums on.
     #[inline(always)]
-    pub(in crate::families) fn consume<E: WgmmaElem, P>(params: &P)
+    pub(in crate::families) fn consume<E: WgmmaElem + MmaElem, P>(params: &P)
     where
         Self: Epilogue<E, P, CHUNKS>,
     {
@@ -46,13 +60,20 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         while later.row != NO_STRIP {
             let strip = later;
             round += 1;
-            later = Self::strip(p, round);
+            if A::ASYNCHRONOUS {
+                later = Self::strip(p, round);
+            }
             let mut acc = Acc::<CHUNKS>::zero();
             let mut s = 0;
             while s < strip.stages {
                 let slot = ring.wait_full();
                 let mask = Self::mask_of(slot, group);
-                if mask & 0x55 != 0 && ORDER & IN_REGISTERS != 0 {
+                if !A::ASYNCHRONOUS {
+                    if mask & 0x55 != 0 {
+                        Self::multiply_fragments::<E>(&mut acc, slot, group, mask);
+                    }
+                    Self::release(slot);
+                } else if mask & 0x55 != 0 && ORDER & IN_REGISTERS != 0 {
                     let a = Self::fragments(slot, group);
                     acc.fence();
                     Self::multiply_registers::<E>(&mut acc, slot, mask, a);
@@ -71,8 +92,17 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 ring.advance();
                 s += 1;
             }
-            ring.drain(&mut acc);
-            Self::epilogue_for(params, strip, group, &mut acc);
+            if A::ASYNCHRONOUS {
+                ring.drain(&mut acc);
+            }
+            if A::ASYNCHRONOUS {
+                Self::epilogue_for(params, strip, group, &mut acc);
+            } else {
+                // Read again: the products have no registers to keep it in, nor has the way out for the next one.
+                let strip = Self::strip(p, warp::rematerialize(round) - 1);
+                Self::epilogue_for(params, strip, group, &mut acc);
+                later = Self::strip(p, round);
+            }
         }
     }
 

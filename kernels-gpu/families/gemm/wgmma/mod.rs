@@ -3,20 +3,29 @@
 //! A stage holds slices of B that the pieces of A in these 128 rows share.
 
 mod consumer;
+mod fragments;
 #[cfg(any(module = "marked", not(target_arch = "nvptx64")))]
 mod marked;
 pub mod narrow;
 mod out;
 mod producer;
 
+use crate::device::mma::MmaElem;
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
 /// Registers of a thread that copies and of one that multiplies, through which passes what C holds.
 const REGISTERS: [u32; 2] = [40, 232];
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Stages for Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize,
+    A: AtomInfo,
+    L,
+> Stages for Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
     /// A stage is A's halves, then B's chunks of 64 columns.
     const COUNT: usize = Self::STAGES;
@@ -24,8 +33,15 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize,
+    A: AtomInfo,
+    L: Loader,
+> Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
     /// This thread block's strip of a round; none past the last round.
     #[inline(always)]
@@ -52,7 +68,11 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     pub(in crate::families) fn set_up(at: u64) {
         // Every warp that copies arrives: one without copies in a stage must not fall a round behind. And every warp
         // that multiplies: in a stage without work for its warpgroup nothing else holds it to the others.
-        Self::make_ring::<2>(at, COPIERS / 32, CONSUMERS);
+        if gpu::thread() == 0 {
+            Self::make_barriers(L::arrivals(Self::COPIERS), CONSUMERS);
+            L::prefetch_maps::<2>(at);
+        }
+        gpu::sync_threads();
     }
 
     /// Place of the mask and the sixteenths of the stage's record.
@@ -121,17 +141,21 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
 
 impl<
     W: WalkInfo,
-    E: WgmmaElem,
+    E: WgmmaElem + MmaElem,
     const PM: usize,
     const PK: usize,
     const CHUNKS: usize,
     const ORDER: u32,
-> Kernel<W, E, WgmmaParams> for Panel<PM, PK, CHUNKS, ORDER>
+    A: AtomInfo,
+    L: Loader,
+> Kernel<W, E, WgmmaParams> for Panel<PM, PK, CHUNKS, ORDER, 2, A, L>
 {
     #[inline(always)]
     unsafe fn run(p: &WgmmaParams, at: u64) {
         Self::set_up(at);
-        if ORDER == COLUMN_PIECES {
+        if !A::ASYNCHRONOUS {
+            roles!([0, 0], Self::produce(p, at), Self::consume::<E, _>(p));
+        } else if ORDER == COLUMN_PIECES {
             // Columns of pieces take more to copy.
             roles!(Self::produce(p, at), Self::consume::<E, _>(p));
         } else {

@@ -20,8 +20,15 @@ impl WgmmaParams {
     }
 }
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize,
+    A: AtomInfo,
+    L: Loader,
+> Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
     /// Adds what other thread blocks have of a strip. Its stages for whoever arrives last, and stores.
     #[inline(always)]
@@ -41,8 +48,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 parts: strip.count(),
                 counter: strip.counter,
             };
-            return fix_up_by(cut, group, Self::scratch(), acc, add).then_some(1);
+            if !fix_up_by(cut, group, Self::scratch(), acc, add) {
+                return None;
+            }
+            Self::settle(acc, group);
+            return Some(1);
         }
+        Self::settle(acc, group);
         Some(strip.stages)
     }
 
@@ -64,7 +76,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     ) {
         if let Some(stages) = Self::whole(p, strip, group, acc, |a, b| a + b) {
             let ((corner, smem), o) = (Self::place(strip, group), p.output(strip.item));
-            StoreTile::<CHUNKS, ORDER>::write::<E>(o, p.m, corner, smem, stages, acc);
+            // A loop over chunks wants registers that nobody without `setmaxnreg` has.
+            if A::ASYNCHRONOUS {
+                StoreTile::<CHUNKS, ORDER>::write::<E>(o, p.m, corner, smem, stages, acc);
+            } else {
+                let store = StoreTile::<CHUNKS, ORDER>::write_as::<E, false>;
+                store(o, p.m, corner, smem, stages, acc);
+            }
         }
     }
 }
