@@ -77,7 +77,7 @@ impl<
     }
 
     /// Bytes of a row of A as it lies in shared memory.
-    const A_ROW: usize = if ORDER & A_COLUMNS == 0 { PK } else { PM } * BYTES;
+    pub(super) const A_ROW: usize = if ORDER & A_COLUMNS == 0 { PK } else { PM } * BYTES;
 
     /// Byte of row `row` of A in a tile of pieces that lie column by column.
     #[inline(always)]

@@ -3,6 +3,7 @@
 //! A stage holds slices of B that the pieces of A in these 128 rows share.
 
 mod consumer;
+mod fed;
 mod fragments;
 #[cfg(any(module = "marked", not(target_arch = "nvptx64")))]
 mod marked;
@@ -152,10 +153,12 @@ impl<
 {
     #[inline(always)]
     unsafe fn run(p: &WgmmaParams, at: u64) {
-        Self::set_up(at);
         if !A::ASYNCHRONOUS {
-            roles!([0, 0], Self::produce(p, at), Self::consume::<E, _>(p));
-        } else if ORDER == COLUMN_PIECES {
+            Self::run_fed::<E, _>(p);
+            return;
+        }
+        Self::set_up(at);
+        if ORDER == COLUMN_PIECES {
             // Columns of pieces take more to copy.
             roles!(Self::produce(p, at), Self::consume::<E, _>(p));
         } else {
