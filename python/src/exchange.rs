@@ -147,7 +147,7 @@ pub fn is_of(object: &Bound<'_, PyAny>, package: &str) -> PyResult<bool> {
     Ok(false)
 }
 
-/// Refuses an operand that requires a gradient: the result would silently have no gradient.
+/// Refuses an operand that requires a gradient: this package computes none.
 pub fn without_gradient(object: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
     let asked = object.getattr_opt(intern!(object.py(), "requires_grad"))?;
     match asked.map(|asked| asked.is_truthy()).transpose()? {
