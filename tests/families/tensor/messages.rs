@@ -169,15 +169,13 @@ fn long_means<T: Scalar>(context: &Context) {
         vec![0, 0, EDGES as u32],
         (0..EDGES as u32).collect(),
     );
-    let ones = vec![T::from_f64(1.0); EDGES];
-    let graph = Csr::new(pattern.unwrap(), ones.clone()).unwrap();
+    let all = |x: f64, count| std::iter::repeat_n(T::from_f64(x), count).collect::<Vec<T>>();
+    let graph = Csr::new(pattern.unwrap(), all(1.0, EDGES)).unwrap();
     let mut layer = MessagePassing::new(context, graph, 1, Aggregate::Mean).unwrap();
-    let x = upload_values(context, &[EDGES, 1], ones);
+    let x = upload_values(context, &[EDGES, 1], all(1.0, EDGES));
     let mut y = poisoned::<T>(context, &[2, 1]);
     for weight in [1.0, 3.0] {
-        layer
-            .set_weights(&vec![T::from_f64(weight); EDGES])
-            .unwrap();
+        layer.set_weights(&all(weight, EDGES)).unwrap();
         finish(context, |stream| layer.forward(&x, &mut y, stream));
         assert_eq!(wide(&y), [0.0, weight], "{}", layer.variant());
         let dy = upload_values(context, &[2, 1], [7.0, 40000.0].map(T::from_f64).to_vec());
@@ -186,7 +184,7 @@ fn long_means<T: Scalar>(context: &Context) {
         let each = T::from_f64(T::from_f64(40000.0).to_f64() * weight / EDGES as f64);
         assert!(wide(&dx).iter().all(|&dx| dx == each.to_f64()));
     }
-    let error = layer.set_weights(&vec![T::ZERO; EDGES + 1]).unwrap_err();
+    let error = layer.set_weights(&all(0.0, EDGES + 1)).unwrap_err();
     assert!(error.to_string().contains("1000001"), "{error}");
     let mut small = context.zeros::<T>(&[1, 1]).unwrap();
     let error = layer.forward(&x, &mut small, &context.stream().unwrap());
