@@ -147,6 +147,11 @@ impl<R: Read> Array<R> {
         Ok(())
     }
 
+    /// Whether the first axis is the one whose elements are next to each other.
+    pub(super) fn is_fortran(&self) -> bool {
+        self.fortran
+    }
+
     /// Elements in the array.
     pub(super) fn len(&self) -> usize {
         self.len
@@ -202,10 +207,11 @@ impl<R: Read> Array<R> {
 
     fn integer(word: u64, kind: Kind, size: usize) -> i128 {
         let unused = 64 - 8 * size as u32;
-        if kind == Kind::Signed {
-            ((word << unused) as i64 >> unused).into()
-        } else {
-            word.into()
+        match kind {
+            Kind::Signed => ((word << unused) as i64 >> unused).into(),
+            // NumPy takes any byte but 0 as True.
+            Kind::Bool => (word != 0).into(),
+            _ => word.into(),
         }
     }
 
