@@ -64,6 +64,11 @@ pub fn write_npy<T: Element>(path: impl AsRef<Path>, dense: &Dense<T>) -> Result
     written.map_err(|error: std::io::Error| Fault::from(error).at(&path.display().to_string()))
 }
 
+/// Name of the type of the elements, where they are floating-point numbers.
+pub(super) fn float_type(reader: impl Read) -> Option<&'static str> {
+    Array::open(reader).ok()?.float_type()
+}
+
 /// Bytes of the elements that are held at once while an array is read.
 pub(super) const BLOCK: usize = 1 << 14;
 
@@ -145,6 +150,16 @@ impl<R: Read> Array<R> {
         skip(&mut self.reader, before).map_err(|error| (None, error.to_string()))?;
         (self.len, self.behind) = (elements.len(), behind);
         Ok(())
+    }
+
+    /// Name of the type, where the elements are floating-point numbers.
+    pub(super) fn float_type(&self) -> Option<&'static str> {
+        match (self.kind, self.size) {
+            (Kind::Float, 2) => Some("f16"),
+            (Kind::Float, 4) => Some("f32"),
+            (Kind::Float, _) => Some("f64"),
+            _ => None,
+        }
     }
 
     /// Whether the first axis is the one whose elements are next to each other.

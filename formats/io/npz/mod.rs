@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{AnySparse, Element, FormatError};
 use std::{
+    fs::File,
     io::{self, Cursor, Read, Seek, SeekFrom},
     ops::Range,
     path::Path,
@@ -77,6 +78,13 @@ pub fn read_npz_from_within<T: Element>(
     let budget = Budget::new(limits, bytes.len());
     let mut archive = Archive::open(Cursor::new(bytes), budget).map_err(|fault| fault.at(name))?;
     sparse::read(&mut archive, name)
+}
+
+/// Name of the type of the values, where they are floating-point numbers.
+pub(super) fn float_type(file: &File) -> Option<&'static str> {
+    let mut archive = Archive::open(file, Budget::new(Limits::default(), 0)).ok()?;
+    let found = archive.member("data", |data, _| Ok(data.float_type()));
+    found.ok().flatten()
 }
 
 /// The members of an archive by name, without `.npy`.

@@ -49,7 +49,7 @@ impl Bench {
         );
         let entries = bind::stored(&typed)
             .filter(|s| s.shape().len() == 2)
-            .map(|s| s.nnz());
+            .map(super::run::entries);
         for format in self.formats(&typed)? {
             let stored = bind::convert(typed.clone(), format)?;
             if let Err(error) = self.format(&stored, entries, &context, &options) {

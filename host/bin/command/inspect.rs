@@ -56,7 +56,14 @@ impl Inspect {
         }
         say!("{}", self.source.display());
         let &[rows, cols] = loaded.shape() else {
-            say!("dense array {:?}", loaded.shape());
+            match &loaded {
+                Loaded::Dense(dense) => say!("dense array {:?}", dense.shape()),
+                Loaded::Sparse(sparse) => {
+                    let (shape, entries) = (sparse.shape(), sparse.nnz());
+                    say!("size     {} {shape:?}, {entries} entries", sparse.format());
+                    values(sparse.values());
+                }
+            }
             return Ok(());
         };
         if let Some(reason) = load::too_many_rows(rows, cols, bytes) {

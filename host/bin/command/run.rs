@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use einsparse::formats::Dense;
 use einsparse::formats::io::{Loaded, write_any};
+use einsparse::formats::{AnySparse, Dense, Element};
 use einsparse::{Context, Error, Options, Plan, Scalar};
 
 use super::bind::{self, Bound, Selected};
@@ -117,11 +117,12 @@ impl Job<'_> {
         say!("C        {:?}, {}", result.shape(), glance(&result));
         if self.check {
             // Against the operands as they came, so that the conversion is checked too.
-            let found = check::check(
-                typed,
-                &result,
-                self.options.precision == einsparse::Precision::Tf32,
-            )?;
+            let ran = check::Ran {
+                format: bind::stored(&stored).map(|sparse| sparse.format()),
+                tf32: self.options.precision == einsparse::Precision::Tf32,
+                cpu: !context.is_cuda(),
+            };
+            let found = check::check(typed, &result, &ran)?;
             say!("check    {found}");
             if found.past > 0 {
                 return Err(format!("check failed: {found}").into());
@@ -159,6 +160,14 @@ pub fn print_chain<T: Scalar>(
     }
 }
 
+/// Entries of a tensor. Of formats that fill up with zeros, the nonzeros.
+pub fn entries<T: Element>(sparse: &AnySparse<T>) -> usize {
+    match check::fills_with_zeros(sparse.format()) {
+        true => sparse.values().iter().filter(|x| **x != T::ZERO).count(),
+        false => sparse.nnz(),
+    }
+}
+
 /// What an operand is.
 pub fn describe<T: Scalar>(data: &super::problem::Data<T>) -> String {
     use super::problem::Data;
@@ -169,7 +178,7 @@ pub fn describe<T: Scalar>(data: &super::problem::Data<T>) -> String {
                 T::NAME,
                 sparse.format(),
                 sparse.shape(),
-                sparse.nnz(),
+                entries(sparse),
                 sparse.slots()
             )
         }
@@ -187,7 +196,7 @@ fn rate<T: Scalar>(typed: &Typed<T>, result: &Dense<T>, median: Duration) -> Str
     if typed.einsum.factors.len() != 2 || sparse.shape().len() != 2 || median.is_zero() {
         return String::new();
     }
-    let flops = 2.0 * sparse.nnz() as f64 * n as f64;
+    let flops = 2.0 * entries(sparse) as f64 * n as f64;
     format!(", {:.1} GFLOP/s", flops / median.as_secs_f64() * 1e-9)
 }
 
