@@ -1,4 +1,4 @@
-//! Files of NumPy, SciPy and Fortran beside the common ones. The bytes of the archives are those of SciPy 1.17.
+//! Less common files of NumPy, SciPy and Fortran. The bytes of the archives are those of SciPy 1.17.
 
 use std::io::{Cursor, Write};
 
@@ -78,7 +78,7 @@ fn unsigned_integers_of_matrix_market_are_read() {
     }
 }
 
-/// Values behind a banner, read as f64.
+/// Values of a file, read as f64.
 fn values(field: &str, values: &[&str]) -> Result<Vec<f64>, FormatError> {
     let count = values.len();
     let mut text = format!("%%MatrixMarket matrix coordinate {field} general\n{count} 1 {count}\n");
@@ -224,7 +224,7 @@ fn diagonals_are_read() {
     let found = dense(&diagonals(&[2, 0, -1], &data));
     let wanted = [5., 0., 3., 0., 0., 9., 6., 0., 0., 0., 0., 10., 7., 0., 0.];
     assert_eq!(found.values(), wanted);
-    // Zeros fill a diagonal up; what is outside the matrix is no element.
+    // Zeros fill a diagonal up; elements outside the matrix are dropped.
     let found = read(&diagonals(&[-2, 7], &[0.0, 1.0, f64::NAN, 4.0])).unwrap();
     assert_eq!(found.nnz(), 0);
     let error = read(&diagonals(&[1, 1], &[1.0, 2.0])).unwrap_err();

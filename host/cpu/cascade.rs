@@ -45,7 +45,7 @@ pub(super) fn add<A: Accumulator>(to: &mut [A], from: &[A]) {
 /// Sums whose terms come one by one.
 #[derive(Default)]
 pub(super) struct Tile<A> {
-    /// Of the run; of all runs when the tile is finished.
+    /// Sums of the run; of all runs when the tile is finished.
     pub(super) sums: Vec<A>,
     /// Terms of the run.
     added: usize,

@@ -224,7 +224,8 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         summed: bool,
         parts: usize,
     ) {
-        let by_terms = terms.len() >= parts || !summed;
+        // Without an innermost loop there is nothing else to cut.
+        let by_terms = terms.len() >= parts || !summed || self.inner.is_none();
         let cut = |r: &Range<usize>, i: usize| {
             r.start + r.len() * i / parts..r.start + r.len() * (i + 1) / parts
         };
@@ -246,7 +247,7 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         }
     }
 
-    /// What is added to each sum of a tile: a term for each value of the reductions.
+    /// Number of terms of each sum of a tile: one for each value of the reductions.
     fn additions(&self, terms: usize) -> u64 {
         let rest = volume(self.reductions.iter().map(|&v| self.bound.extents[v]));
         (terms as u64).saturating_mul(rest as u64)

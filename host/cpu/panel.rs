@@ -209,12 +209,12 @@ fn panel<A: Accumulator, const R: usize, const W: usize>(
                 };
                 let first = task.rows.columns[slot] as usize * bk;
                 let values = &task.values[slot * bm * bk + row * bk..][..R * bk];
-                // The part of an edge block outside the matrix is no entry.
+                // The part of an edge block outside the matrix is skipped.
                 for k in from..bk.min(from + columns).min(task.shape.1 - first) {
                     let from = (first + k) * task.b_stride + col;
                     let b = &task.b[from..from + W];
                     let a: [A; R] = std::array::from_fn(|r| values[r * bk + k]);
-                    // Zeros fill a block up; they are no entries, and B may hold a NaN there.
+                    // Zeros fill a block up; they are skipped, because B may hold a NaN there.
                     for r in 0..R {
                         if a[r] != A::ZERO {
                             add(&mut sums[r], task.scale * a[r], b);

@@ -5,7 +5,7 @@ mod copy;
 
 use std::fmt;
 
-use einsparse_formats::{AnyPattern, Format};
+use einsparse_formats::{AnyPattern, Format, FormatError};
 
 use super::any::AnyPlan;
 use crate::cost::{Cost, Work};
@@ -87,7 +87,10 @@ fn make(question: &Question<'_, '_>, name: &str, taken: (&str, PrepackedForm)) -
         Ok(kept) => Ok(Ok(Box::new(kept))),
         // The plan over the form has its own kernel to ask; without room for the form another one has its turn.
         Err(
-            error @ (Error::NoKernel { .. } | Error::OutOfMemory { .. } | Error::Overflow { .. }),
+            error @ (Error::NoKernel { .. }
+            | Error::OutOfMemory { .. }
+            | Error::Overflow { .. }
+            | Error::Format(FormatError::Limit { .. } | FormatError::Memory { .. })),
         ) => {
             let (kernel, form) = taken;
             let reason = format!("over A as {form}: {error}");

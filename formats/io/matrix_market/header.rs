@@ -206,7 +206,8 @@ fn read_banner(banner: &[u8]) -> Result<(Layout, Field, Symmetry), String> {
             return Err("a pattern cannot be skew-symmetric: it has no signs".to_owned());
         }
         "skew-symmetric" if field == Field::UnsignedInteger => {
-            let reason = "unsigned integers cannot be skew-symmetric: they have no signs";
+            let reason =
+                "unsigned integers cannot be skew-symmetric: half of them would be negative";
             return Err(reason.to_owned());
         }
         "skew-symmetric" => Symmetry::SkewSymmetric,

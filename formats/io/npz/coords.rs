@@ -28,7 +28,7 @@ pub(super) fn read<T: Element>(
     Ok(Coo::from_entries(shape, coords, values)?.into())
 }
 
-/// What sorting takes: keys with positions, and both arrays once more.
+/// Memory for sorting: keys with positions, and both arrays once more.
 fn sortable<T>(entries: usize, order: usize, budget: &mut Budget) -> Result<(), Fault> {
     let whole = |reason| Fault::member("coords", reason);
     budget.take::<(u64, u32, T)>(entries).map_err(whole)?;

@@ -1,5 +1,5 @@
 //! `dia`: `data[d, j]` is the element of column `j` on the diagonal `offsets[d]`, in row `j - offsets[d]`. Zeros fill the
-//! diagonals up, so they are no entries, as in SciPy's own conversion.
+//! diagonals up: they are dropped, as in SciPy's own conversion.
 
 use super::super::{Fault, entries::coo_from_entries};
 use super::Archive;

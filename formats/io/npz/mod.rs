@@ -186,7 +186,7 @@ impl<R: Read + Seek + Clone> Archive<R> {
         self.zip.index_for_name(&format!("{name}.npy")).is_some()
     }
 
-    /// Names members of an archive that is none of a sparse array, as `numpy.savez` writes it.
+    /// Names members of an archive of other arrays, as `numpy.savez` writes it.
     fn known(&self) -> String {
         const MOST: usize = 4;
         if self.has("format") && self.has("shape") {

@@ -102,12 +102,12 @@ impl Convert {
         })
     }
 
-    /// What the file holds.
+    /// Type, format and size of the matrix in the file.
     fn what<T: Element>(&self, kept: &Loaded<T>) -> String {
         let stored = match self.extension().as_str() {
             "mtx" => "real",
             "smtx" => "pattern",
-            // NumPy has no bf16.
+            // NumPy lacks bf16.
             _ if T::NAME == "bf16" => "f32",
             _ => T::NAME,
         };

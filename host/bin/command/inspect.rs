@@ -8,7 +8,7 @@ use einsparse::formats::fill::{BLOCKS, block_fills};
 use einsparse::formats::io::{Loaded, Safetensors};
 use einsparse::formats::stats::{RowStats, slots};
 use einsparse::formats::{AnySparse, CsrPattern, Format};
-use einsparse::plan::advice;
+use einsparse::plan::{Target, advice};
 use einsparse::registry::Dtype;
 use einsparse::{FormatAdvice, Options};
 
@@ -255,5 +255,11 @@ const COLUMNS: usize = 512;
 pub fn advised(pattern: &CsrPattern) -> Result<Vec<FormatAdvice>> {
     let of = (COLUMNS, Mode::Assign);
     let options = Options::default();
-    Ok(advice(pattern, of, Dtype::F16, &options, &Machine::H200)?)
+    Ok(advice(
+        pattern,
+        of,
+        Dtype::F16,
+        &options,
+        Target::Gpu(&Machine::H200),
+    )?)
 }

@@ -111,7 +111,7 @@ impl Job<'_> {
                 "median   {} of {} runs{}",
                 Shown(median),
                 self.repeat,
-                rate(typed, &result, median)
+                rate(typed, median)
             );
         }
         say!("C        {:?}, {}", result.shape(), glance(&result));
@@ -188,16 +188,38 @@ pub fn describe<T: Scalar>(data: &super::problem::Data<T>) -> String {
     }
 }
 
-/// Useful arithmetic per second (zeros in blocks are no work) for sparse x dense; nothing for other expressions.
-fn rate<T: Scalar>(typed: &Typed<T>, result: &Dense<T>, median: Duration) -> String {
-    let (Some(sparse), &[_, n]) = (bind::stored(typed), result.shape()) else {
-        return String::new();
+/// Arithmetic of one sparse factor and one dense: two operations for each entry and each place of the other indices.
+/// `None` for other expressions.
+pub fn operations<T: Scalar>(typed: &Typed<T>) -> Option<f64> {
+    use super::problem::Data;
+    let (name, sparse) = typed.sparse()?;
+    let [one, two] = &typed.einsum.factors[..] else {
+        return None;
     };
-    if typed.einsum.factors.len() != 2 || sparse.shape().len() != 2 || median.is_zero() {
-        return String::new();
+    let (own, other) = if one.tensor == name {
+        (one, two)
+    } else {
+        (two, one)
+    };
+    let Some(Data::Dense(_)) = typed.get(&other.tensor) else {
+        return None;
+    };
+    let extents = check::extents(typed).ok()?;
+    let mut bound = Vec::new();
+    own.for_each_name(&mut |index| bound.push(index));
+    let free = extents.iter().filter(|(index, _)| !bound.contains(index));
+    let free: f64 = free.map(|(_, extent)| extent as f64).product();
+    Some(2.0 * entries(sparse) as f64 * free)
+}
+
+/// Useful arithmetic per second (without zeros that fill blocks up); nothing for other expressions.
+fn rate<T: Scalar>(typed: &Typed<T>, median: Duration) -> String {
+    match operations(typed) {
+        Some(count) if !median.is_zero() => {
+            format!(", {:.1} GFLOP/s", count / median.as_secs_f64() * 1e-9)
+        }
+        _ => String::new(),
     }
-    let flops = 2.0 * entries(sparse) as f64 * n as f64;
-    format!(", {:.1} GFLOP/s", flops / median.as_secs_f64() * 1e-9)
 }
 
 /// The first elements and the norm.
