@@ -143,6 +143,28 @@ fn of_a_word(format: Format, area: u64) -> u64 {
     }
 }
 
+/// The product over single entries.
+fn work_of(
+    pattern: &CsrPattern,
+    entries: &RowStats,
+    rows: &[(u32, u32)],
+    (n, mode): (usize, Mode),
+) -> Work {
+    Work {
+        steps: (0, 0),
+        items: 1,
+        m: pattern.rows(),
+        k: pattern.cols(),
+        n,
+        entries: entries.nnz as u64,
+        index_slots: entries.nnz as u64,
+        longest: entries.max as u64,
+        fullest: fullest(rows),
+        block: (1, 1),
+        accumulate: mode == Mode::Accumulate,
+    }
+}
+
 /// Advice on `C[m,n] = A[m,k] * B[k,n]` with `n` columns, cheapest first.
 #[doc(hidden)]
 pub fn advice(
@@ -155,19 +177,7 @@ pub fn advice(
     let entries = RowStats::of_rows(pattern);
     let lens = pattern.offsets().windows(2);
     let rows: Vec<(u32, u32)> = lens.map(|w| (w[0], w[1] - w[0])).collect();
-    let of_entries = Work {
-        steps: (0, 0),
-        items: 1,
-        m: pattern.rows(),
-        k: pattern.cols(),
-        n,
-        entries: entries.nnz as u64,
-        index_slots: entries.nnz as u64,
-        longest: entries.max as u64,
-        fullest: fullest(&rows),
-        block: (1, 1),
-        accumulate: mode == Mode::Accumulate,
-    };
+    let of_entries = work_of(pattern, &entries, &rows, (n, mode));
     let held = allocate::bytes_of(&pattern.arrays()) + (entries.nnz * dtype.bytes()) as u64;
     let weighed = Weighed {
         nnz: entries.nnz as u64,

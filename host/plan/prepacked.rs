@@ -92,9 +92,8 @@ fn make(question: &Question<'_, '_>, name: &str, taken: (&str, PrepackedForm)) -
             | Error::Overflow { .. }
             | Error::Format(FormatError::Limit { .. } | FormatError::Memory { .. })),
         ) => {
-            let (kernel, form) = taken;
-            let reason = format!("over A as {form}: {error}");
-            Ok(Err(Refusal::of(kernel.to_owned(), reason)))
+            let reason = format!("over A as {}: {error}", taken.1);
+            Ok(Err(Refusal::of(taken.0.to_owned(), reason)))
         }
         Err(error) => Err(error),
     }

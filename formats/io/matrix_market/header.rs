@@ -199,7 +199,11 @@ fn read_banner(banner: &[u8]) -> Result<(Layout, Field, Symmetry), String> {
             ));
         }
     };
-    let symmetry = match found[4].as_str() {
+    Ok((layout, field, read_symmetry(&found[4], field)?))
+}
+
+fn read_symmetry(word: &str, field: Field) -> Result<Symmetry, String> {
+    Ok(match word {
         "general" => Symmetry::General,
         "symmetric" => Symmetry::Symmetric,
         "skew-symmetric" if field == Field::Pattern => {
@@ -218,8 +222,7 @@ fn read_banner(banner: &[u8]) -> Result<(Layout, Field, Symmetry), String> {
                 quote(other.as_bytes())
             ));
         }
-    };
-    Ok((layout, field, symmetry))
+    })
 }
 
 fn read_size(line: &[u8], layout: Layout, symmetry: Symmetry) -> Result<[usize; 3], String> {
