@@ -116,6 +116,10 @@ pub(crate) fn in_runs<A: Accumulator, const R: usize, const W: usize>(
         if last && all.is_none() {
             return sums;
         }
+        #[expect(
+            clippy::unnecessary_lazy_evaluations,
+            reason = "the levels are written once, and not for each run"
+        )]
         let all = all.get_or_insert_with(|| [zero; SLOT_LEVELS]);
         add(&mut all[0], &sums);
         carry(runs, SLOT_LEVELS, |from, to| {
