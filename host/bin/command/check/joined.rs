@@ -132,9 +132,9 @@ fn entries(coo: Coo<f64>, axes: Vec<usize>, seen: &mut HashSet<usize>) -> Entrie
     let bound: Vec<usize> = bound.collect();
     let mut by_bound: HashMap<Vec<u32>, Vec<usize>> = HashMap::new();
     let coords = coo.pattern().coords();
+    let key = |entry: usize| bound.iter().map(|&axis| coords[axis][entry]).collect();
     for entry in 0..coo.values().len() {
-        let key = bound.iter().map(|&axis| coords[axis][entry]).collect();
-        by_bound.entry(key).or_default().push(entry);
+        by_bound.entry(key(entry)).or_default().push(entry);
     }
     seen.extend(&axes);
     Entries {
