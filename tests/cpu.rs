@@ -3,6 +3,7 @@
 mod contract;
 mod gathers;
 mod joined;
+mod long;
 mod problem;
 mod windows;
 

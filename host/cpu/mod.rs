@@ -1,9 +1,11 @@
 //! The parallel CPU executor: runs every indirect Einsum under the contract of the library.
 //!
-//! Sums are kept in the accumulator of the element type and rounded once. Each element of the output is the work of
+//! Sums are kept in the accumulator of the element type and rounded once. Long ones are added up in runs, and the runs
+//! by sixteens: their rounding error grows with the logarithm of the number of terms. Each element of the output is the work of
 //! one thread in an order that the problem decides, so results do not depend on the number of threads.
 
 mod bind;
+mod cascade;
 mod epilogue;
 mod expr;
 mod inner;
@@ -20,6 +22,8 @@ mod spmm;
 use einsparse_formats::{Accumulator, Element, allocate};
 
 pub(crate) use bind::check_slots;
+pub use cascade::longest_chain;
+pub(crate) use cascade::{RUN, in_runs};
 pub(crate) use epilogue::{activate, gelu};
 pub use listed::run_listed;
 pub(crate) use listed::{AIM, LEAST_CUT};

@@ -9,6 +9,7 @@ use std::ops::Range;
 use einsparse_formats::Accumulator;
 
 use super::bind::Bound;
+use super::cascade::{self, Tile};
 use super::expr::Expr;
 use super::inner::{self, Run};
 use super::levels::{Inner, Level, choose_inner, is_var, levels};
@@ -51,7 +52,7 @@ struct State<A> {
     vars: Vec<usize>,
     /// Address of each factor at each level.
     at: Vec<usize>,
-    tile: Vec<A>,
+    tile: Tile<A>,
 }
 
 impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
@@ -165,7 +166,7 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         State {
             vars: vec![0; self.bound.extents.len()],
             at: vec![0; self.levels.len() * self.bound.factors.len()],
-            tile: Vec::new(),
+            tile: Tile::default(),
         }
     }
 
@@ -204,15 +205,14 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         let width = if summed { 1 } else { along.len() };
         let work = (terms.len() as u64).saturating_mul(per_term);
         let parts = work.div_ceil(limit).max(1) as usize;
-        state.tile.clear();
-        state.tile.resize(width, A::ZERO);
+        state.tile.start(width, self.additions(terms.len()));
         if parts == 1 {
             self.sum(state, terms, along);
         } else {
             self.sum_parts(state, terms, along, summed, parts);
         }
         let step = self.inner.as_ref().and_then(|i| i.out).unwrap_or(0);
-        store(place, step, &state.tile);
+        store(place, step, &state.tile.sums);
     }
 
     /// One long unit, cut into parts by its size alone and added up in their order.
@@ -224,30 +224,33 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         summed: bool,
         parts: usize,
     ) {
-        let by_terms = terms.len() >= parts || !summed;
+        // Without an innermost loop there is nothing else to cut.
+        let by_terms = terms.len() >= parts || !summed || self.inner.is_none();
         let cut = |r: &Range<usize>, i: usize| {
             r.start + r.len() * i / parts..r.start + r.len() * (i + 1) / parts
         };
-        let (vars, width) = (&state.vars, state.tile.len());
+        let (vars, width) = (&state.vars, state.tile.sums.len());
         let tiles = parallel::collect(parts, 1, &|i| {
             let mut part = State {
                 vars: vars.clone(),
-                tile: vec![A::ZERO; width],
                 ..self.state()
             };
+            part.tile.start(width, self.additions(terms.len()));
             match by_terms {
                 true => self.sum(&mut part, cut(&terms, i), along.clone()),
                 false => self.sum(&mut part, terms.clone(), cut(&along, i)),
             }
-            part.tile
+            part.tile.sums
         });
         for tile in tiles {
-            state
-                .tile
-                .iter_mut()
-                .zip(tile)
-                .for_each(|(sum, part)| *sum += part);
+            cascade::add(&mut state.tile.sums, &tile);
         }
+    }
+
+    /// Number of terms of each sum of a tile: one for each value of the reductions.
+    fn additions(&self, terms: usize) -> u64 {
+        let rest = volume(self.reductions.iter().map(|&v| self.bound.extents[v]));
+        (terms as u64).saturating_mul(rest as u64)
     }
 
     /// Where the tile lies in the output; `None` past the edge of a partial block.
@@ -279,11 +282,13 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
                 self.reduce(state, 2, &along);
             }
         }
+        state.tile.finish();
     }
 
     fn reduce(&self, state: &mut State<A>, level: usize, along: &Range<usize>) {
         let Some(&var) = self.reductions.get(level - 2) else {
-            return self.innermost(state, along);
+            self.innermost(state, along);
+            return state.tile.count();
         };
         for value in 0..self.bound.extents[var] {
             state.vars[var] = value;
@@ -333,7 +338,7 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         let scalar = A::from_f64(self.bound.scalar);
         let s = self.fixed.iter().fold(scalar, |s, &f| s * values[f][at[f]]);
         let Some(inner) = &self.inner else {
-            state.tile[0] += s;
+            state.tile.sums[0] += s;
             return;
         };
         if along.is_empty() {
@@ -359,8 +364,8 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
             &many
         };
         match inner.out {
-            Some(_) => inner::add_products(&mut state.tile, s, runs),
-            None => state.tile[0] += inner::dot(along.len(), s, runs),
+            Some(_) => inner::add_products(&mut state.tile.sums, s, runs),
+            None => state.tile.sums[0] += inner::dot(along.len(), s, runs),
         }
     }
 }

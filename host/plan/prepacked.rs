@@ -5,7 +5,7 @@ mod copy;
 
 use std::fmt;
 
-use einsparse_formats::{AnyPattern, Format};
+use einsparse_formats::{AnyPattern, Format, FormatError};
 
 use super::any::AnyPlan;
 use crate::cost::{Cost, Work};
@@ -87,11 +87,13 @@ fn make(question: &Question<'_, '_>, name: &str, taken: (&str, PrepackedForm)) -
         Ok(kept) => Ok(Ok(Box::new(kept))),
         // The plan over the form has its own kernel to ask; without room for the form another one has its turn.
         Err(
-            error @ (Error::NoKernel { .. } | Error::OutOfMemory { .. } | Error::Overflow { .. }),
+            error @ (Error::NoKernel { .. }
+            | Error::OutOfMemory { .. }
+            | Error::Overflow { .. }
+            | Error::Format(FormatError::Limit { .. } | FormatError::Memory { .. })),
         ) => {
-            let (kernel, form) = taken;
-            let reason = format!("over A as {form}: {error}");
-            Ok(Err(Refusal::of(kernel.to_owned(), reason)))
+            let reason = format!("over A as {}: {error}", taken.1);
+            Ok(Err(Refusal::of(taken.0.to_owned(), reason)))
         }
         Err(error) => Err(error),
     }

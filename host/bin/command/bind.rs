@@ -5,7 +5,7 @@ use std::time::Duration;
 use einsparse::einsum::Mode;
 use einsparse::formats::{AnySparse, Format};
 use einsparse::indirect::rewrite;
-use einsparse::plan::advice;
+use einsparse::plan::{Target, advice};
 use einsparse::{Context, FormatAdvice, Operand, Options, Plan, Scalar, SparseTensor, Tensor};
 
 use super::problem::{Data, FormatChoice, Typed};
@@ -69,13 +69,20 @@ pub fn select<T: Scalar>(
     }
     let csr = sparse.to_csr().map_err(load::of_operand(name))?;
     let of = (n, typed.einsum.mode);
-    let offers = advice(csr.pattern(), of, T::DTYPE, options, &context.machine())?;
+    // By cost on the CPU is the question what a GPU would do.
+    let machine = context.machine();
+    let offers = advice(csr.pattern(), of, T::DTYPE, options, Target::Gpu(&machine))?;
+    let whose = if context.is_cuda() {
+        ""
+    } else {
+        " for an H200"
+    };
     let best = offers
         .iter()
         .find_map(|o| Some((o.format?, o.kernel()?, o.microseconds()?)));
     let format = best.map_or(Format::Csr, |(format, ..)| format);
     let why = match best {
-        Some((_, kernel, us)) => format!("cheapest by prediction: {kernel}, {us:.1} us"),
+        Some((_, kernel, us)) => format!("cheapest by prediction{whose}: {kernel}, {us:.1} us"),
         None => "no kernel under these options".to_string(),
     };
     Ok(Selected {

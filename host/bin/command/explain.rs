@@ -57,7 +57,7 @@ impl Explain {
             Ok((plan, _)) => {
                 print_chain(&plan, &typed, &selected, &context);
                 print_axes(plan.einsum());
-                print_offers(&selected);
+                print_offers(&selected, context.is_cuda());
                 let operands = bound.operands();
                 if let Some(path) = context.contraction_path(&self.problem.expression, &operands)? {
                     say!("Path     {path}");
@@ -179,9 +179,10 @@ fn best_format(selected: &Selected) -> Option<usize> {
 }
 
 /// The formats a choice was made from.
-pub fn print_offers(selected: &Selected) {
+pub fn print_offers(selected: &Selected, is_cuda: bool) {
     if !selected.offers.is_empty() {
-        say!("Formats  by the cost of their cheapest kernel");
+        let whose = if is_cuda { "this GPU" } else { "an H200" };
+        say!("Formats  by the cost of their cheapest kernel, predicted for {whose}");
     }
     let best = best_format(selected);
     for (i, offer) in selected.offers.iter().enumerate() {
