@@ -1,12 +1,16 @@
-//! The order of contraction of three or more factors: pairs one after the other, the cheapest order by flops and bytes,
-//! each step a plan.
+//! The order of contraction of several factors: pairs one after the other, in the cheapest order by flops and bytes,
+//! each step a plan of its own. An index of one factor alone is summed before.
 //!
-//! Steps keep their sums in temporaries of the element type, so paths are for f32 and f64, whose accumulators these
-//! are. A pre-product of dense factors meets a NaN or Inf exactly where the joint sum has that term, as its index is
-//! summed whole either way. A sparse factor that is multiplied before the last step is different: its result has zeros
-//! where there was no entry, and these are multiplied (`zeros = Dense`).
+//! On a GPU temporaries have the element type, so paths are for f32 and f64, whose accumulators these are; 16-bit
+//! factors are multiplied all at once. On the CPU temporaries are of the accumulator's type, and every element type has
+//! paths. A pre-product of dense factors meets a NaN or Inf exactly where the joint sum has that term, as its index is
+//! summed whole either way. A sparse factor that is multiplied before the last step is different: its result has
+//! elements without a term. A GPU multiplies their zeros (`zeros = Dense`); the CPU marks them and leaves them out.
 
+mod on_cpu;
+mod order;
 mod search;
+mod step;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,18 +19,19 @@ use einsparse_kernels::abi::{Dtype, Zeros};
 
 use super::{AnyPlan, Options, ZerosRule};
 use crate::context::Context;
+use crate::cpu::sums_of;
 use crate::device::{Device, Stream};
 use crate::einsum::{Einsum, Extents};
 use crate::error::{Error, Refusal, Result};
 use crate::launch::Turns;
-use crate::machine::Machine;
 use crate::offer::bind::find;
 use crate::offer::{Answer, Candidate, Compiled, Made, Offer, Question, Run, Types, Weights};
 use crate::registry::Scalar;
 use crate::tensor::{AnyOperand, AnyTensor, Operand, erase};
 
-use search::{Path, Step};
-use search::{Term, best};
+pub(super) use on_cpu::CpuChain;
+use search::{Found, Place, best};
+use step::{Path, Step};
 
 /// Its name among candidates.
 pub(super) const NAME: &str = "path";
@@ -34,21 +39,20 @@ pub(super) const NAME: &str = "path";
 /// The chain of pairwise steps, where there is a choice.
 pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refused = |reason: &str| Answer::refused(NAME, reason);
-    if question.einsum.factors.len() < 3 {
-        return refused("orders three or more factors");
-    }
-    if !matches!(question.types.operands, Dtype::F32 | Dtype::F64) || !question.types.alike() {
+    let place = Place::Gpu(question.machine);
+    let (einsum, operands) = (question.einsum, question.operands());
+    if !on_a_gpu(question.types) {
         return refused("temporaries would be rounded to fewer bits than sums: f32 and f64 only");
     }
-    let found = path(
+    let Some(Found { path, .. }) = found(
         question.types.operands,
-        question.einsum,
-        question.operands(),
+        einsum,
+        operands,
         question.extents,
-        question.machine,
-    )?;
-    let Some(path) = found else {
-        return refused("orders factors with plain indices and one sparse operand at the most");
+        place,
+    )?
+    else {
+        return refused("orders three or more factors with plain indices");
     };
     if path.zeros == Zeros::Dense && question.options.zeros == ZerosRule::Strict {
         return refused("multiplies zeros that stand for rows without entries");
@@ -76,31 +80,88 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     }])
 }
 
-/// The cheapest order of the factors of an expression; `None` where there is no choice, or indices are gathers.
-pub(super) fn path(
+/// Whether temporaries of a GPU are as wide as its sums.
+fn on_a_gpu(types: Types) -> bool {
+    matches!(types.operands, Dtype::F32 | Dtype::F64) && types.alike()
+}
+
+/// The cheapest order of the factors of an expression, with temporaries of this type; `None` where there is no choice.
+fn found(
     dtype: Dtype,
     einsum: &Einsum,
     operands: &[(&str, AnyOperand<'_>)],
     extents: &Extents,
-    machine: &Machine,
-) -> Result<Option<Path>> {
-    let mut terms = Vec::new();
+    place: Place<'_>,
+) -> Result<Option<Found>> {
+    let mut entries = Vec::new();
     for factor in &einsum.factors {
         let operand = find(operands, &factor.tensor)?;
-        let known = !matches!(operand, AnyOperand::Index(..) | AnyOperand::Scalar(_));
-        let entries = operand.pattern().map(|p| p.nnz());
-        let Some(term) = Term::of(factor, entries).filter(|_| known) else {
+        if matches!(operand, AnyOperand::Index(..) | AnyOperand::Scalar(_)) {
             return Ok(None);
-        };
-        terms.push(term);
+        }
+        entries.push(operand.pattern().map(|p| p.nnz()));
     }
-    Ok(best(einsum, terms, extents, dtype, machine))
+    Ok(best(einsum, &entries, extents, dtype, place))
+}
+
+/// The path that a plan of the CPU runs: where it is cheaper than all factors at once, or asked for.
+pub(super) fn on_cpu(
+    types: Types,
+    einsum: &Einsum,
+    operands: &[(&str, AnyOperand<'_>)],
+    extents: &Extents,
+    options: &Options,
+) -> Result<Option<Path>> {
+    let sums = sums_of(types.operands, types.out);
+    let found = found(sums, einsum, operands, extents, Place::Cpu)?;
+    let cheaper = |found: &Found| match options.variant.as_deref() {
+        None => found.path.us() < found.whole_us,
+        Some(name) => name == NAME,
+    };
+    Ok(found.filter(cheaper).map(|found| found.path))
+}
+
+/// The chain over several sparse factors, on a GPU where it is cheaper than lists of positions or `forced`.
+pub(super) fn over_sparse(
+    (context, types): (&Context, Types),
+    einsum: &Einsum,
+    operands: &[(&str, AnyOperand<'_>)],
+    extents: &Extents,
+    (options, forced): (&Options, bool),
+) -> Result<Option<Box<dyn Compiled>>> {
+    if context.device().is_none() {
+        let path = on_cpu(types, einsum, operands, extents, options)?;
+        let chain = path.map(|path| CpuChain::new(context, path, operands, extents, types));
+        return Ok(chain.transpose()?.map(|chain| Box::new(chain) as _));
+    }
+    let machine = context.machine();
+    let place = Place::Gpu(&machine);
+    let found = match on_a_gpu(types) {
+        true => found(types.operands, einsum, operands, extents, place)?,
+        false => None,
+    };
+    let strict = options.zeros == ZerosRule::Strict;
+    let wanted = |found: &Found| {
+        let allowed = !(strict && found.path.zeros == Zeros::Dense);
+        allowed && (forced || found.path.us() < found.whole_us)
+    };
+    let Some(Found { path, .. }) = found.filter(wanted) else {
+        return Ok(None);
+    };
+    match Chain::new(context, path, (operands, options), types) {
+        Ok(chain) => Ok(Some(Box::new(chain))),
+        Err(Error::NoKernel { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 impl Context {
-    /// The order in which a plan would contract three or more factors pair by pair, an expression for each step, and
-    /// the microseconds it is predicted to cost; `None` where there is no choice. A plan takes it where it beats the
-    /// kernels that compute the whole expression at once.
+    /// The order in which a plan contracts factors pair by pair, an expression for each step, and the microseconds it is
+    /// predicted to cost. On a CPU context it is what a plan runs, and `None` where a plan multiplies all factors at
+    /// once. On a GPU it is `None` where there is no choice, and a plan takes it where it beats the kernels that
+    /// compute the whole expression at once.
+    ///
+    /// Up to eight factors have the cheapest of all orders, up to sixty a greedy one.
     ///
     /// ```
     /// use einsparse::Context;
@@ -123,13 +184,13 @@ impl Context {
         text: &str,
         operands: &[(&str, Operand<'_, T>)],
     ) -> Result<Option<String>> {
-        let path = self.path_of(T::DTYPE, text, &erase(operands))?;
+        let path = self.path_of(Types::of::<T, T>(), text, &erase(operands))?;
         Ok(path.map(|path| path.to_string()))
     }
 
     fn path_of(
         &self,
-        dtype: Dtype,
+        types: Types,
         text: &str,
         operands: &[(&str, AnyOperand<'_>)],
     ) -> Result<Option<Path>> {
@@ -139,7 +200,13 @@ impl Context {
             .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
             .collect();
         let extents = einsum.check(&shapes)?;
-        path(dtype, &einsum, operands, &extents, &self.machine())
+        if self.device().is_none() {
+            return on_cpu(types, &einsum, operands, &extents, &Options::default());
+        }
+        let machine = self.machine();
+        let place = Place::Gpu(&machine);
+        let found = found(types.operands, &einsum, operands, &extents, place)?;
+        Ok(found.map(|found| found.path))
     }
 }
 
@@ -285,80 +352,5 @@ impl Compiled for Chain {
             }),
             None => self.queue(run.operands, out, run.stream),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use einsparse_formats::{Csr, CsrPattern, Dense};
-
-    fn integers(rows: usize, columns: usize) -> Dense<f64> {
-        Dense::from_fn([rows, columns], |i| {
-            ((i[0] * 7 + i[1] * 3) % 5) as f64 - 2.0
-        })
-        .unwrap()
-    }
-
-    /// Steps on the CPU against the expression as a whole.
-    fn agrees(text: &str, extents: [usize; 4], wanted: &str) {
-        let ctx = Context::cpu();
-        let [m, k, l, n] = extents;
-        let offsets = (0..=m as u32).map(|row| row * 2).collect();
-        let columns = (0..m)
-            .flat_map(|r| [(r % (k - 1)) as u32, k as u32 - 1])
-            .collect();
-        let pattern = CsrPattern::new(m, k, offsets, columns).unwrap();
-        let values = (0..2 * m).map(|v| (v % 5) as f64 - 1.0).collect();
-        let a = ctx.upload(Csr::new(pattern, values).unwrap()).unwrap();
-        let [b, c] = [integers(k, l), integers(l, n)].map(|d| ctx.upload_dense(&d).unwrap());
-        let bias = ctx
-            .upload_dense(&Dense::new([n], vec![1.0; n]).unwrap())
-            .unwrap();
-        let mut operands: Vec<(&str, Operand<'_, f64>)> =
-            vec![("A", (&a).into()), ("B", (&b).into()), ("C", (&c).into())];
-        if text.contains("bias") {
-            operands.push(("bias", (&bias).into()));
-        }
-        let erased = erase(&operands);
-        let path = ctx.path_of(Dtype::F64, text, &erased).unwrap().unwrap();
-        assert_eq!(path.steps[0].einsum.to_string(), wanted);
-        let options = Options::default();
-        let whole = ctx.plan(text).operands(&operands).build().unwrap();
-        let types = Types::of::<f64, f64>();
-        let chain = Chain::new(&ctx, path, (&erased, &options), types).unwrap();
-        let stream = ctx.stream().unwrap();
-        let start = integers(m, n);
-        let [mut one, mut other] = [(); 2].map(|()| ctx.upload_dense(&start).unwrap());
-        whole.run(&operands, &mut one, &stream).unwrap();
-        chain.queue(&erased, &mut other.any, &stream).unwrap();
-        assert_eq!(
-            one.to_dense().unwrap(),
-            other.to_dense().unwrap(),
-            "{chain}"
-        );
-        assert!(chain.to_string().contains(wanted), "{chain}");
-        assert!(chain.bytes() > 0);
-    }
-
-    #[test]
-    fn steps_give_what_the_whole_gives() {
-        let text = "Y[m,n] = A[m,k] * B[k,l] * C[l,n]";
-        // Few rows of A: its product first. Many, of a narrow result: the dense ones first.
-        agrees(text, [2, 60, 50, 40], "P0[m,l] = A[m,k] * B[k,l]");
-        agrees(text, [900, 6, 200, 3], "P0[k,n] = B[k,l] * C[l,n]");
-        let text = "Y[m,n] += relu(2 * A[m,k] * B[k,l] * C[l,n] + bias[n])";
-        agrees(text, [2, 60, 50, 40], "P0[m,l] = A[m,k] * B[k,l]");
-    }
-
-    #[test]
-    fn two_factors_leave_no_choice() {
-        let ctx = Context::cpu();
-        let [b, c] = [integers(3, 4), integers(4, 2)].map(|d| ctx.upload_dense(&d).unwrap());
-        let operands = [("B", (&b).into()), ("C", (&c).into())];
-        let found = ctx
-            .contraction_path("Y[k,n] = B[k,l] * C[l,n]", &operands)
-            .unwrap();
-        assert!(found.is_none());
     }
 }
