@@ -5,6 +5,7 @@
 //! arrays over all rows, columns or tiles, and arrays with padding, are compared with the bytes of the tensor that they
 //! are made for. Lists of terms, which grow with products of entries, have a limit 64 times as high.
 
+use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::io::Limits;
@@ -16,11 +17,21 @@ static BYTES: AtomicU64 = AtomicU64::new(64_000_000);
 /// Bytes more for each byte of the tensor.
 static FOR_EACH_BYTE: AtomicU64 = AtomicU64::new(16);
 
-/// How much higher the limit of lists of terms is.
+/// Done before the limit is first read or set.
+static FROM_ENVIRONMENT: Once = Once::new();
+
+/// Factor between the limit of lists of terms and that of arrays over an extent.
 const TERMS: u64 = 64;
 
-/// The limit of arrays whose length follows an extent, of this process: [`Limits::default`] unless it was set.
+/// The limit of arrays whose length follows an extent, of this process: [`Limits::default`] unless it was set, or the
+/// environment variable `EINSPARSE_MEMORY` has another number of bytes.
 pub fn limits() -> Limits {
+    FROM_ENVIRONMENT.call_once(|| {
+        let text = std::env::var("EINSPARSE_MEMORY").unwrap_or_default();
+        if let Ok(bytes) = text.parse() {
+            BYTES.store(bytes, Relaxed);
+        }
+    });
     Limits {
         bytes: BYTES.load(Relaxed),
         for_each_byte: FOR_EACH_BYTE.load(Relaxed),
@@ -37,6 +48,7 @@ pub fn limits() -> Limits {
 /// # allocate::set_limits(Limits::default());
 /// ```
 pub fn set_limits(limits: Limits) {
+    FROM_ENVIRONMENT.call_once(|| {});
     BYTES.store(limits.bytes, Relaxed);
     FOR_EACH_BYTE.store(limits.for_each_byte, Relaxed);
 }
@@ -90,7 +102,7 @@ fn none<T>(what: &'static str, len: usize) -> FormatError {
     FormatError::Memory { what, bytes }
 }
 
-/// Zeros. The pages come zeroed from the system and are first touched by whoever writes them.
+/// Zeros. The pages come zeroed from the system and are first touched by the thread that writes them.
 ///
 /// # Errors
 /// [`FormatError::Memory`] if there is no memory.
@@ -101,7 +113,7 @@ pub fn zeroed<T: bytemuck::Zeroable>(
     bytemuck::allocation::try_zeroed_vec(len).map_err(|()| none::<T>(what, len))
 }
 
-/// An empty vector with room for `len`.
+/// An empty vector of capacity `len`.
 ///
 /// # Errors
 /// As [`zeroed`].
@@ -122,7 +134,7 @@ pub fn filled<T: Clone>(what: &'static str, len: usize, value: T) -> Result<Vec<
     Ok(all)
 }
 
-/// What an iterator of known length gives.
+/// Items of an iterator of known length.
 ///
 /// # Errors
 /// As [`zeroed`].

@@ -60,12 +60,12 @@ pub enum FormatError {
     /// ([`allocate::limits`](crate::allocate::limits)).
     #[error(
         "arrays for {count} {what} take {bytes} bytes, over the limit of {limit} for a tensor of {held} bytes; \
-         `allocate::set_limits` or `--memory` raises it"
+         `allocate::set_limits`, `--memory` or EINSPARSE_MEMORY raises it"
     )]
     Limit {
         /// Rows, columns, tiles, slots or terms.
         what: &'static str,
-        /// How many there are.
+        /// Their number.
         count: u128,
         /// Bytes of the arrays.
         bytes: u128,

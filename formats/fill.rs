@@ -160,7 +160,8 @@ pub fn block_fills(
             csr.cols().div_ceil(width.columns as usize),
             4 * width.sizes.len(),
         );
-        allocate::extent("block columns", count as u128, each, held)?;
+        // At most an eighth of the limit: the caller allocates too.
+        allocate::extent("block columns", count as u128, 8 * each, held)?;
     }
     let none = || (vec![0u64; blocks.len()], None);
     let step = |(mut counts, scratch): (Vec<u64>, Option<Marks>), strips: &Range<usize>| {
@@ -176,13 +177,13 @@ pub fn block_fills(
         a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
         a
     };
-    // A matrix of many columns and few entries is counted by few threads: the marks of each take more than it does.
+    // A matrix of many columns and few entries is counted by few threads: their marks take an eighth of the limit.
     let of_one: usize = widths
         .iter()
         .map(|w| w.sizes.len() * csr.cols().div_ceil(w.columns as usize))
         .sum();
-    let of_matrix = 2 * (csr.rows() + csr.cols() + csr.columns().len());
-    let threads = (of_matrix / of_one.max(1)).max(1);
+    let room = (allocate::limits().of(held) / 32) as usize;
+    let threads = (room / of_one.max(1)).max(1);
     let counts = strips
         .par_iter()
         .with_min_len(strips.len().div_ceil(threads))

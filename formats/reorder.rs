@@ -76,7 +76,11 @@ pub fn reorder_rows(
     options: &Options,
 ) -> Result<Permutation, FormatError> {
     options.check()?;
-    fits(options, pattern, pattern.rows())?;
+    fits(
+        options,
+        pattern,
+        [pattern.rows(), pattern.cols().div_ceil(block.1.max(1))],
+    )?;
     let mut best = Permutation::identity(pattern.rows())?;
     let mut least = blocks(pattern, block)?;
     for order in cluster::orders(pattern, block.0, block.1, options)? {
@@ -98,7 +102,11 @@ pub fn reorder_columns(
     options: &Options,
 ) -> Result<Permutation, FormatError> {
     options.check()?;
-    fits(options, pattern, pattern.cols())?;
+    fits(
+        options,
+        pattern,
+        [pattern.cols(), pattern.rows().div_ceil(block.0.max(1))],
+    )?;
     reorder_rows(&transpose_pattern(pattern)?, (block.1, block.0), options)
 }
 
@@ -116,11 +124,8 @@ pub fn reorder_both(
     options: &Options,
 ) -> Result<(Permutation, Permutation), FormatError> {
     options.check()?;
-    fits(
-        options,
-        pattern,
-        pattern.rows().saturating_add(pattern.cols()),
-    )?;
+    let places = pattern.rows().saturating_add(pattern.cols());
+    fits(options, pattern, [places, 0])?;
     let start = Permutation::identity(pattern.rows())?;
     let mut best = columns_then_rows(pattern, block, options, start.clone())?;
     // By single columns alone no block is saved yet, and nothing is asked of the order but similar neighbours.
@@ -157,10 +162,16 @@ fn columns_then_rows(
 
 /// Refuses rows or columns whose hashes, sorted lists and orders take more memory than is allowed for the matrix. A
 /// value of 8 bytes is counted for each entry.
-fn fits(options: &Options, pattern: &CsrPattern, places: usize) -> Result<(), FormatError> {
+fn fits(
+    options: &Options,
+    pattern: &CsrPattern,
+    [places, blocks]: [usize; 2],
+) -> Result<(), FormatError> {
     let held = allocate::bytes_of(&pattern.arrays()) + 8 * pattern.nnz() as u64;
-    let each = 64 + 16 * options.hashes;
-    allocate::extent("rows and columns to reorder", places as u128, each, held)
+    // Three quarters of the limit, an eighth, and an eighth for the marks of `block_fills`.
+    let each = 4 * (24 + 4 * options.hashes);
+    allocate::extent("rows and columns to reorder", places as u128, each, held)?;
+    allocate::extent("block columns", blocks as u128, 32, held)
 }
 
 fn blocks(pattern: &CsrPattern, block: (usize, usize)) -> Result<u64, FormatError> {

@@ -312,7 +312,7 @@ fn has_entries(csr: &CsrPattern, down: usize, height: usize) -> bool {
 /// Tiles of a bitmap, and the units of slots that their entries take.
 fn bitmap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
     let grid = bitmap::checked_grid(csr.rows(), csr.cols())?;
-    let threads = rayon::current_num_threads();
+    let threads = rayon::current_num_threads().min(grid.down);
     within_axis(csr, "columns of tiles", grid.across, 8 * threads)?;
     let full = (0..grid.down).into_par_iter();
     let full = full.filter(|&down| has_entries(csr, down, bitmap::TILE));
@@ -334,7 +334,7 @@ fn bitmap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
 /// Tiles of a byte map, and the units of chunks that their banks take.
 fn bytemap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
     let grid = bytemap::checked_grid(csr.rows(), csr.cols())?;
-    let threads = rayon::current_num_threads();
+    let threads = rayon::current_num_threads().min(grid.down);
     within_axis(csr, "columns of tiles", grid.across, 160 * threads)?;
     let full = (0..grid.down).into_par_iter();
     let full = full.filter(|&down| has_entries(csr, down, bytemap::TILE_ROWS));

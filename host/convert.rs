@@ -9,7 +9,7 @@ use einsparse_formats::convert::{
 use einsparse_formats::stats::RowStats;
 use einsparse_formats::{
     AnyPattern, AnySparse, BlockCooPattern, BlockGroupCooPattern, BsrPattern, Format, FormatError,
-    SharedPattern, allocate,
+    Pattern, SharedPattern, allocate,
 };
 
 use crate::context::Context;
@@ -88,7 +88,7 @@ impl Context {
                     leading: dense.leading(),
                     ..RawBlocks::default()
                 };
-                blocks.convert(device, raw, format, group)
+                blocks.convert(device, raw, (format, group), None)
             }
             _ => Err(Error::operand(
                 "dense",
@@ -126,7 +126,8 @@ impl<T: Scalar> SparseTensor<T> {
             columns: arrays.columns.address(),
             ..RawBlocks::default()
         };
-        blocks.convert(device, raw, format, group)
+        let held = allocate::bytes_of(&p.arrays()) + (p.nnz() * size_of::<T>()) as u64;
+        blocks.convert(device, raw, (format, group), Some(held))
     }
 }
 
@@ -151,13 +152,14 @@ fn on<T: Scalar>(
 }
 
 impl Blocks {
-    /// Survey, allocation, output: `raw` names the source.
+    /// Survey, allocation, output: `raw` names the source. A sparse source holds `held` bytes, which limit the output as
+    /// on the CPU.
     fn convert<T: Scalar>(
         mut self,
         device: &Arc<Device>,
         raw: RawBlocks,
-        format: Format,
-        group: Option<usize>,
+        (format, group): (Format, Option<usize>),
+        held: Option<u64>,
     ) -> Result<SparseTensor<T>> {
         // SAFETY: the source is an operand of the caller, which is borrowed until the work is done, the outputs are
         // made for their number of slots; the converter is new and has no other run.
@@ -179,6 +181,10 @@ impl Blocks {
                 limit,
             }
             .into());
+        }
+        if let Some(held) = held {
+            let each = 4 + size_of::<T>();
+            allocate::extent("slots with padding", elements, each, held)?;
         }
         let columns = padded(device, slots * 4, VECTOR_ENTRIES * 4)?;
         let values = padded(

@@ -69,6 +69,7 @@ impl Device {
             2e3 * f64::from(facts.memory_clock_khz) * f64::from(facts.memory_bus_bits) / 8.0,
             facts.l2_bytes,
         );
+        let machine = machine.with_shared_bytes(facts.smem_per_block_optin);
         let modules = Modules::new(Arc::clone(&context), capability(facts.compute_capability)?)?;
         let machine = match modules.arch() {
             "sm_90a" => machine.with_wgmma(),

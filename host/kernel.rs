@@ -10,7 +10,7 @@ use crate::device::Device;
 use crate::driver::{
     Function, LaunchConfig, RawStream, memset_2d_async, memset_d8_async, memset_d32_async,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, Refusal, Result};
 
 /// A kernel of the table as it is loaded, and the parameters that it takes: those of no other fit.
 pub(crate) struct Kernel<P> {
@@ -34,6 +34,10 @@ impl<P: Copy + 'static> Kernel<P> {
         shared_bytes: u32,
     ) -> Result<Self> {
         takes::<P>(row)?;
+        if let Some(reason) = device.machine().lacks_shared(shared_bytes) {
+            let refusal = Refusal::of(row.name, reason);
+            return Err(Error::no_kernel(row.source, [refusal]));
+        }
         let modules = device.modules();
         Ok(Kernel {
             row,

@@ -2,6 +2,8 @@
 
 mod times;
 
+use einsparse_kernels::table::Row;
+
 pub use times::{HeightTimes, TileTimes};
 pub(crate) use times::{megabytes, stages, waves};
 
@@ -22,6 +24,8 @@ pub struct Machine {
     pub mma: f64,
     /// `wgmma` f16 flops per second; 0 where there is none.
     pub wgmma: f64,
+    /// Largest dynamic shared memory of a thread block, bytes.
+    pub shared_bytes: u32,
 }
 
 impl Machine {
@@ -35,6 +39,7 @@ impl Machine {
         issue: 132.0 * 4.0 * 1.755e9,
         mma: 460e12,
         wgmma: 770e12,
+        shared_bytes: 227 << 10,
     };
 
     /// Ceilings scaled from the H200's by what the driver says of a GPU.
@@ -55,6 +60,8 @@ impl Machine {
             issue: h.issue * cores,
             mma: h.mma * cores,
             wgmma: 0.0,
+            // Of compute capability 8.0.
+            shared_bytes: 163 << 10,
         }
     }
 }
@@ -66,5 +73,65 @@ impl Machine {
             wgmma: self.mma * Machine::H200.wgmma / Machine::H200.mma,
             ..self
         }
+    }
+
+    /// The same with so much shared memory for a thread block: 163 KiB have compute capabilities 8.0 and 8.7, 227 have
+    /// 9.0 and 10.0, 99 have 8.6, 8.9 and 12.0.
+    pub fn with_shared_bytes(self, shared_bytes: u32) -> Machine {
+        Machine {
+            shared_bytes,
+            ..self
+        }
+    }
+
+    /// What a kernel needs that this GPU does not have, or `None`.
+    pub(crate) fn lacks(&self, row: &Row) -> Option<String> {
+        if row.arch == "sm_90a" && self.wgmma == 0.0 {
+            return Some("is made of wgmma, which compute capability 9.0 has".into());
+        }
+        self.lacks_shared(row.shared_bytes)
+    }
+
+    /// Why a thread block cannot have so much dynamic shared memory, or `None`.
+    pub(crate) fn lacks_shared(&self, bytes: u32) -> Option<String> {
+        let limit = self.shared_bytes;
+        (bytes > limit).then(|| {
+            format!(
+                "needs {bytes} bytes of shared memory for a thread block, of which this GPU has {limit}"
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use einsparse_kernels::table::kernels;
+
+    use super::*;
+
+    #[test]
+    fn kernels_that_need_more_shared_memory_than_a_gpu_has_are_refused() {
+        let large = Machine::scaled(108, 1_410_000, 2.0e12, 40 << 20);
+        let small = large.with_shared_bytes(99 << 10);
+        let mut refused = 0;
+        for row in kernels().iter().filter(|row| row.arch == "sm_80") {
+            assert_eq!(large.lacks(row), None, "{}", row.name);
+            let reason = small.lacks(row);
+            assert_eq!(reason.is_some(), row.shared_bytes > 101_376, "{}", row.name);
+            if let Some(reason) = reason {
+                let needs = format!("needs {} bytes", row.shared_bytes);
+                assert!(
+                    reason.contains(&needs) && reason.ends_with("has 101376"),
+                    "{reason}"
+                );
+                refused += 1;
+            }
+        }
+        assert!(refused > 0);
+        assert!(
+            kernels()
+                .iter()
+                .all(|row| Machine::H200.lacks(row).is_none())
+        );
     }
 }

@@ -27,7 +27,7 @@ use crate::registry::{Dtype, Scalar};
 use crate::values::{Buffer, Slice, SliceMut, Sum};
 
 pub use dynamic::{Dynamic, SparsityHint};
-pub(crate) use operand::{AnyOperand, erase, row_major};
+pub(crate) use operand::{AnyOperand, erase, row_major, volume};
 pub use operand::{IntoOperand, Operand};
 pub use sparse::SparseTensor;
 pub(crate) use sparse::{

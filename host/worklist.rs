@@ -51,18 +51,13 @@ impl Runs {
     }
 
     /// Runs of rows that start at `offsets`, the last of which is the end of all.
-    ///
-    /// # Errors
-    /// If there is no memory.
+    /// Fails without memory.
     pub fn of_offsets(offsets: &[u32]) -> Result<Runs> {
         Ok(Runs::new(from_offsets(offsets)?))
     }
 
     /// Runs of a batch of matrices, a COO tensor of order 3, as those of one matrix that holds them along its diagonal,
     /// and the column of every entry in it. `None` for others, and where an extent does not fit.
-    ///
-    /// # Errors
-    /// As [`of`](Self::of).
     pub(crate) fn of_batch(pattern: AnyPattern<'_>) -> Result<Option<(Runs, Vec<u32>)>> {
         let (AnyPattern::Coo(a), &[items, rows, columns]) = (pattern, pattern.shape()) else {
             return Ok(None);
@@ -106,8 +101,6 @@ impl Runs {
         Runs::of_pattern(matrix.pattern())
     }
 
-    /// # Errors
-    /// As [`of`](Self::of).
     pub(crate) fn of_pattern(matrix: AnyPattern<'_>) -> Result<Option<Runs>> {
         let &[rows, _] = matrix.shape() else {
             return Ok(None);

@@ -1,5 +1,6 @@
 //! The built command: every sub-command on small inputs, and errors as one readable line with exit code 1.
 
+mod extents;
 mod memory;
 mod model;
 mod pages;

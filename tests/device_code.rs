@@ -11,8 +11,6 @@ use einsparse_compile::{Kernels, Module, Spec, ptx, source_dir, target_dir};
 
 /// Registers of a multiprocessor.
 const REGISTERS: u32 = 65_536;
-/// What marks the trap of a wait that ends in vain.
-const WAITED: &str = "@wanted trap;";
 
 /// Dynamic shared memory a thread block may ask for, bytes.
 fn shared_limit(arch: &str) -> u32 {
@@ -95,7 +93,7 @@ fn faults(text: &str, module: &str, arch: &str) -> Vec<String> {
     ] {
         faults.extend(
             text.lines()
-                .find(|line| line.contains(word) && !line.contains(WAITED))
+                .find(|line| line.contains(word))
                 .map(|line| format!("`{word}` in: {}", line.trim())),
         );
     }

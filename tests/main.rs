@@ -1,5 +1,6 @@
 //! What needs no GPU; its modules are named after those of the library.
 
+mod allocations;
 // Without the feature there is no command to run.
 #[cfg(feature = "command")]
 mod command;
@@ -10,6 +11,7 @@ mod device_code;
 #[cfg(feature = "dlpack")]
 mod dlpack;
 mod docs;
+mod extents;
 mod group;
 mod language;
 mod lines;
@@ -23,4 +25,5 @@ mod rooms;
 // The other program uses the rest.
 #[allow(dead_code)]
 mod support;
+mod support_table;
 mod texts;

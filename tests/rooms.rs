@@ -88,6 +88,37 @@ fn families_of_kernels_do_not_know_each_other() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Steps of a conversion read what it was given through the non-coherent cache. Only its first step follows a launch of
+/// others, and that one starts when they have ended.
+const CONVERSIONS: [&str; 2] = ["convert/convert", "convert/entries"];
+
+/// `ld.global.nc` says that nothing writes while the kernel runs. A kernel that starts before the launch ahead has ended
+/// must not say so of its operands, and neither must what all kernels share.
+#[test]
+fn kernels_that_wait_for_a_launch_read_operands_coherently() {
+    let module = |path: &str| {
+        let path = path.strip_prefix("families/")?.strip_suffix(".rs")?;
+        let mut parts = path.split('/');
+        Some(format!("{}/{}", parts.next()?, parts.next()?))
+    };
+    let all = sources("kernels-gpu");
+    let waits: BTreeSet<_> = all
+        .iter()
+        .filter(|(_, text)| text.contains("grid::wait_dependency()"))
+        .filter_map(|(path, _)| module(path))
+        .collect();
+    let loads = |text: &str| text.contains("E::load::<") || text.contains("S::load::<");
+    let wrong: Vec<_> = all
+        .iter()
+        .filter(|(path, text)| loads(text) && !path.starts_with("tests/"))
+        .filter(|(path, _)| module(path).is_none_or(|own| waits.contains(&own)))
+        .filter(|(path, _)| !CONVERSIONS.iter().any(|own| path.contains(own)))
+        .map(|(path, _)| path)
+        .collect();
+    assert!(all.is_empty() || waits.len() > 20, "{waits:?}");
+    assert!(wrong.is_empty(), "not coherent: {wrong:?}");
+}
+
 /// The rooms of the host from the ground up: each may know those in front of it.
 const HOST: [&str; 29] = [
     "error",

@@ -54,7 +54,7 @@ struct Comparison {
     baseline: Row,
     /// The speed-up, L2 cache evicted before each run.
     cold: f64,
-    /// The speed-up back to back; NaN if either has no warm time.
+    /// The speed-up back to back; NaN if either is without a warm time.
     warm: f64,
 }
 
@@ -140,7 +140,7 @@ const PREPACKED: &str = "auto@prepacked";
 /// Operations without a comparison: levels of the tutorial, limits of the machine.
 const APART: [&str; 4] = ["levels", "gemm", "launch", "copy"];
 
-/// Compares a plan with each baseline of the same case: a plan that reads A as it is (`auto`), and one that may store A's
+/// Compares a plan with each baseline of the same case: a plan that reads A in its own format (`auto`), and one that may store A's
 /// values in another form (`auto@prepacked`). Of several formats the fastest counts. An operation without these variants
 /// has its plan in the first row of the case.
 fn comparisons(rows: &[Row], wrong: &[Row]) -> Vec<Comparison> {

@@ -10,7 +10,7 @@ use crate::parallel;
 use crate::stats::RowStats;
 use crate::{
     BlockCoo, BlockCooPattern, BlockGroupCoo, BlockGroupCooPattern, Bsr, BsrPattern, Csr,
-    CsrPattern, Element, Format, FormatError, PAD, Sparse, check,
+    CsrPattern, Element, Format, FormatError, PAD, Pattern, Sparse, allocate, check,
 };
 
 /// A set of block columns that gives them back in ascending order.
@@ -128,10 +128,15 @@ impl<'a> Grid<'a> {
         let mut columns = Vec::new();
         for block_row in task.clone() {
             let before = columns.len();
+            let mut is_empty = true;
             for row in self.rows_of(block_row) {
+                is_empty &= self.csr.row(row).is_empty();
                 self.runs(row, |block, _| set.insert(block));
             }
-            set.drain_into(&mut columns);
+            // To look through the set takes time in proportion to the columns.
+            if !is_empty {
+                set.drain_into(&mut columns);
+            }
             counts.push((columns.len() - before) as u32);
         }
         Ok((counts, columns))
@@ -199,6 +204,10 @@ pub(crate) fn block_row_counts(
     block: (usize, usize),
 ) -> Result<Vec<usize>, FormatError> {
     let grid = Grid::new(csr, block)?;
+    let held = allocate::bytes_of(&csr.arrays()) + 8 * csr.nnz() as u64;
+    let threads = rayon::current_num_threads().min(grid.tasks.len());
+    let words = grid.cols.div_ceil(64);
+    allocate::extent("words of block columns", words as u128, 9 * threads, held)?;
     let found = parallel::collect(grid.tasks.len(), 1, &|at| grid.find(&grid.tasks[at]));
     let found: Result<Vec<_>, _> = found.into_iter().collect();
     let mut counts = check::reserved("counts of blocks", grid.rows)?;

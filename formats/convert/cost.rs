@@ -1,10 +1,11 @@
-//! What conversions take for all rows, columns and tiles, whether or not they hold an entry: compared with the size of
+//! Memory of conversions for all rows, columns and tiles, whether or not they hold an entry: compared with the size of
 //! the tensor before anything is allocated.
 
+use super::tasks::LEAST;
 use crate::bytemap::{self, COUNT_WORDS};
 use crate::{AnyPattern, Csr, Element, Format, FormatError, SparseRef, allocate, bitmap};
 
-/// What is counted, how many there are, and the bytes that each takes.
+/// A name, a count, and the bytes of each.
 type Part = (&'static str, u128, usize);
 
 /// Refuses parts that together take more than is allowed, naming the largest.
@@ -39,8 +40,8 @@ fn csr_parts(pattern: AnyPattern<'_>) -> [Part; 1] {
 }
 
 /// Beyond CSR: counts of rows and columns, a set of block columns in each thread, and the words of tiles.
-fn format_parts([rows, cols]: [usize; 2], format: Format) -> [Part; 3] {
-    let threads = rayon::current_num_threads();
+fn format_parts([rows, cols]: [usize; 2], entries: usize, format: Format) -> [Part; 3] {
+    let at_once = |tasks: usize| rayon::current_num_threads().min(tasks.max(1));
     let of =
         |row: usize, col: usize| [("rows", rows, row), ("columns", cols, col), ("tiles", 0, 0)];
     let parts = match format {
@@ -54,27 +55,32 @@ fn format_parts([rows, cols]: [usize; 2], format: Format) -> [Part; 3] {
         | Format::BlockCoo { block }
         | Format::BlockGroupCoo { block, .. } => [
             ("block rows", rows.div_ceil(block.0.max(1)), 28),
-            ("block columns", cols.div_ceil(block.1.max(1)), 5 * threads),
+            (
+                "block columns",
+                cols.div_ceil(block.1.max(1)),
+                5 * at_once((rows + entries) / LEAST),
+            ),
             ("tiles", 0, 0),
         ],
         Format::Bitmap => {
             let grid = bitmap::Grid::new(rows, cols);
             // Offsets of the lanes of a row of tiles, in each thread.
+            let threads = at_once(grid.down.div_ceil(bitmap::PANEL));
             let lanes = ("columns of tiles", grid.across, 16 * bitmap::BITS * threads);
             [
                 lanes,
                 ("tiles", grid.tiles(), 4 * bitmap::WORDS + 12),
-                ("rows", 0, 0),
+                ("rows of tiles", grid.down, 96),
             ]
         }
         Format::Bytemap => {
             let grid = bytemap::grid(rows, cols);
-            let banks = ("columns of tiles", grid.across, 256 * threads);
+            let banks = ("columns of tiles", grid.across, 256 * at_once(grid.down));
             // Counts twice, slices of places and values, starts.
             [
                 banks,
                 ("tiles", grid.tiles(), 12 * COUNT_WORDS + 72),
-                ("rows", 0, 0),
+                ("rows of tiles", grid.down, 96),
             ]
         }
     };
@@ -91,7 +97,7 @@ pub(super) fn to_csr<T: Element>(from: SparseRef<'_, T>) -> Result<(), FormatErr
 /// [`FormatError::Limit`] if rows, columns or tiles take more memory in the format than is allowed for the matrix.
 pub(super) fn from_csr<T: Element>(csr: &Csr<T>, format: Format) -> Result<(), FormatError> {
     let shape = [csr.pattern().rows(), csr.pattern().cols()];
-    within(&format_parts(shape, format), csr.held())
+    within(&format_parts(shape, csr.nnz(), format), csr.held())
 }
 
 /// As [`from_csr`], from any format by way of CSR: what both steps take is there at once.
@@ -112,13 +118,13 @@ pub(super) fn by_csr<T: Element>(
     }
     let parts = [
         &csr_parts(from.pattern())[..],
-        &format_parts([rows, cols], format),
+        &format_parts([rows, cols], from.pattern().nnz(), format),
     ]
     .concat();
     within(&parts, from.held())
 }
 
-/// Refuses a format whose arrays, beside the offsets of the CSR that they are made from, take more than is allowed for a
+/// Refuses a format whose arrays, with the offsets of the CSR that they are made from, take more than is allowed for a
 /// tensor of `held` bytes. Slots are counted only where the offsets outweigh the tensor: there the limit that follows
 /// the CSR is too high.
 ///

@@ -9,7 +9,7 @@ use crate::{Csr, CsrPattern, Element, FormatError, Sparse, allocate, check};
 const PER_THREAD: usize = 8;
 
 /// Below this many entries a task is not worth starting.
-const LEAST: usize = 1 << 14;
+pub(super) const LEAST: usize = 1 << 14;
 
 /// Consecutive rows, about the same work in each task. `at(r)` counts the entries before row `r`.
 pub(crate) fn row_tasks(rows: usize, at: impl Fn(usize) -> usize) -> Vec<Range<usize>> {

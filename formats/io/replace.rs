@@ -35,7 +35,7 @@ pub fn replace_file<R, E: From<Error>>(
     if old.as_ref().is_some_and(|old| !old.is_file()) {
         return write(path);
     }
-    // What a link points to is replaced or made, not the link.
+    // The file at the end of the link is replaced or made, and the link stays.
     let target = match &old {
         Some(_) => fs::canonicalize(path)?,
         None => end_of_links(path)?,

@@ -84,7 +84,7 @@ fn bytes(sparse: &AnySparse<f32>) -> u64 {
     allocate::bytes_of(&sparse.arrays()) + 4 * sparse.slots() as u64
 }
 
-/// What refuses says how many of what there are, and how many bytes.
+/// A refusal names the axis, its extent and the bytes.
 fn is_readable(error: &FormatError) {
     match error {
         FormatError::Limit {
@@ -202,7 +202,7 @@ fn small_ones_are_all_made() {
     }
 }
 
-/// Formats whose arrays have no element although there are rows.
+/// Formats whose arrays are empty although there are rows.
 fn patterns_without_slots() {
     let none: Vec<f32> = Vec::new();
     let ell = Ell::new(EllPattern::new(ALL, 3, 0, vec![]).unwrap(), none.clone()).unwrap();
@@ -263,7 +263,7 @@ fn a_limit_can_be_raised() {
     let _alone = alone();
     let coo = corners([17_000_000, 2]);
     let wanted = "arrays for 17000000 rows take 68000000 bytes, over the limit of 64000768 for a tensor of 48 bytes; \
-                  `allocate::set_limits` or `--memory` raises it";
+                  `allocate::set_limits`, `--memory` or EINSPARSE_MEMORY raises it";
     assert_eq!(coo.to_csr().unwrap_err().to_string(), wanted);
     let usual = allocate::limits();
     allocate::set_limits(io::Limits {

@@ -3,6 +3,7 @@
 //! Each returns what came out, so that a runner without coverage can tell one outcome from another.
 
 mod conversions;
+mod extents;
 mod input;
 mod outcome;
 mod patterns;
@@ -13,6 +14,7 @@ mod seeds;
 mod text;
 
 pub use conversions::conversions;
+pub use extents::extents;
 pub use patterns::{mutated_patterns, patterns};
 pub use plans::plans;
 pub use readers::{matrix_market, npy, npz, safetensors, smtx};
@@ -25,7 +27,7 @@ use outcome::Outcome;
 pub type Target = (&'static str, fn(&[u8]) -> Outcome);
 
 /// Every target.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     ("matrix_market", matrix_market),
     ("smtx", smtx),
     ("npz", npz),
@@ -37,6 +39,7 @@ pub const TARGETS: [Target; 11] = [
     ("mutated_patterns", mutated_patterns),
     ("conversions", conversions),
     ("plans", plans),
+    ("extents", extents),
 ];
 
 #[cfg(test)]

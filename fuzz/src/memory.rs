@@ -10,8 +10,8 @@ pub struct Counting;
 pub static TAKEN: AtomicUsize = AtomicUsize::new(0);
 /// The most since it was set last.
 pub static MOST: AtomicUsize = AtomicUsize::new(0);
-/// Bytes that may be taken. More fails as on a machine without memory: an error where the library asks whether there
-/// is any, an abort where it does not.
+/// Bytes that may be taken. More fails as on a machine without memory: fallible allocations return an error, others
+/// abort.
 pub static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Blocks of up to so many bytes are given beyond the limit: messages and lists of threads, which follow no extent.
 const SMALL: usize = 1 << 16;
@@ -33,7 +33,7 @@ fn add(bytes: usize) -> bool {
     }
 }
 
-/// What `take` gives if there is room for so many bytes.
+/// Memory from `take`, if so many bytes are left.
 fn counted(bytes: usize, take: impl FnOnce() -> *mut u8) -> *mut u8 {
     if !add(bytes) {
         return std::ptr::null_mut();
@@ -45,7 +45,7 @@ fn counted(bytes: usize, take: impl FnOnce() -> *mut u8) -> *mut u8 {
     data
 }
 
-// SAFETY: every call goes to the system's allocator as it came, or gives no memory.
+// SAFETY: every call is passed to the system's allocator unchanged, or gives no memory.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the contract.

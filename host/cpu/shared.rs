@@ -9,7 +9,7 @@ pub(super) struct Shared<'a, V> {
     slice: PhantomData<&'a mut [V]>,
 }
 
-// SAFETY: the pointer stands for a `&mut [V]`; threads reach elements only through `update`, whose callers promise that
+// SAFETY: the pointer was made from a `&mut [V]`; threads reach elements only through `update`, whose callers promise that
 // no two threads reach one element at once.
 unsafe impl<V: Send> Sync for Shared<'_, V> {}
 

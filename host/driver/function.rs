@@ -305,7 +305,7 @@ impl Function {
         if config.grid.contains(&0) {
             return Ok(());
         }
-        trial::on_launch(self.handle.addr());
+        trial::on_launch(self.handle.addr())?;
         let mut pointers = [ptr::from_ref(params).cast_mut().cast::<c_void>()];
         if config.cluster.is_some() || config.overlap_previous && self.waits {
             // SAFETY: as promised by the caller.

@@ -18,12 +18,16 @@ const UNTOUCHED: u8 = 0xa5;
 const POISON: u8 = 0xff;
 /// CUDA_ERROR_OUT_OF_MEMORY
 const OUT_OF_MEMORY: u32 = 2;
+/// CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
+const OUT_OF_RESOURCES: u32 = 701;
 
 static WATCHED: AtomicBool = AtomicBool::new(false);
 static LISTED: AtomicBool = AtomicBool::new(false);
 static GUARDED: AtomicBool = AtomicBool::new(false);
 /// Allocations until one fails; 0: none does.
 static UNTIL_REFUSED: AtomicU64 = AtomicU64::new(0);
+/// Launches until one fails; 0: none does.
+static UNTIL_LAUNCH_REFUSED: AtomicU64 = AtomicU64::new(0);
 static STATE: Mutex<State> = Mutex::new(State {
     live: BTreeMap::new(),
     faults: Vec::new(),
@@ -72,12 +76,29 @@ pub(super) fn on_load(handle: usize, name: &str) {
     }
 }
 
-pub(super) fn on_launch(handle: usize) {
+/// An error if it is this launch's turn to fail.
+pub(super) fn on_launch(handle: usize) -> Result<()> {
     if LISTED.load(Ordering::Relaxed) {
         let mut state = state();
         let name = state.names.get(&handle).cloned();
         state.launched.extend(name);
     }
+    match UNTIL_LAUNCH_REFUSED.load(Ordering::Relaxed) {
+        0 => Ok(()),
+        _ if is_turn(&UNTIL_LAUNCH_REFUSED) => check("cuLaunchKernel", OUT_OF_RESOURCES),
+        _ => Ok(()),
+    }
+}
+
+/// Counts down to the turn, if one was set; whether it has come.
+fn is_turn(until: &AtomicU64) -> bool {
+    let next = |n: u64| n.checked_sub(1);
+    until.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next) == Ok(1)
+}
+
+/// The `n`-th launch from now fails, as if the GPU had not the registers for it; 0: none.
+pub fn refuse_launch(n: u64) {
+    UNTIL_LAUNCH_REFUSED.store(n, Ordering::SeqCst);
 }
 
 /// The `n`-th allocation from now fails, as if there was no memory; 0: none. Counts allocations from now on.
@@ -106,10 +127,8 @@ pub(super) fn check_turn(call: &str, bytes: usize) -> Result<()> {
     if !WATCHED.load(Ordering::Relaxed) {
         return Ok(());
     }
-    let next = |n: u64| n.checked_sub(1);
-    let before = UNTIL_REFUSED.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
-    let code = if before == Ok(1) { OUT_OF_MEMORY } else { 0 };
-    check_allocation(call, code, bytes)
+    let refused = is_turn(&UNTIL_REFUSED);
+    check_allocation(call, if refused { OUT_OF_MEMORY } else { 0 }, bytes)
 }
 
 /// Allocates `bytes` bytes, more than none.

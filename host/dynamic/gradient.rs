@@ -4,6 +4,8 @@ use std::fmt;
 
 use super::detect::{DetectOptions, Detector};
 use super::skipping::Skipping;
+use einsparse_formats::allocate;
+
 use crate::context::Context;
 use crate::device::Stream;
 use crate::error::{Elsewhere, Result, check_shape};
@@ -231,7 +233,7 @@ fn on_host<A: Sum>(
 ) -> Result<()> {
     let on = (&Context::cpu(), a.dtype());
     let detector = Detector::<()>::of(on, [m, k], (1, WIDTH), DetectOptions::default())?;
-    let mut lists = vec![Vec::new(); k.div_ceil(WIDTH)];
+    let mut lists = allocate::filled("lists of micro-tiles", k.div_ceil(WIDTH), Vec::new())?;
     let own = a.host().or_elsewhere("A")?;
     detector.on_host(own, a.leading(), &mut lists);
     let (ldb, ldc) = (b.leading(), dc.leading());

@@ -8,6 +8,7 @@ use einsparse_kernels::abi::{PANEL_BYTES, STRIP};
 use super::axes::{AxisUse, operands, uses};
 use crate::einsum::{Einsum, IndexExpr};
 use crate::registry::{Dtype, Row, WalkKind, has_strips, products};
+use crate::tensor::volume;
 
 /// Bytes of a micro-tile at the least: what one access to memory brings.
 const MICRO_BYTES: usize = 32;
@@ -148,7 +149,7 @@ pub fn micro_tiles(
             let extent = |name: &&str| extents.get(name).copied().unwrap_or(1).max(1);
             let mut shape: Vec<usize> = names.iter().map(extent).collect();
             shape[axis] = 1;
-            let bytes = shape.iter().product::<usize>() * element.max(1);
+            let bytes = volume(&shape).saturating_mul(element.max(1));
             shape[axis] = MICRO_BYTES.div_ceil(bytes).next_power_of_two();
             tiles.push(MicroTile {
                 operand: access.tensor.clone(),

@@ -20,7 +20,9 @@ pub(super) fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         }
     }
     match found.is_empty() {
-        true => Err(io::Error::other(format!("`{host}` has no address"))),
+        true => Err(io::Error::other(format!(
+            "the resolver gave 0 addresses of `{host}`"
+        ))),
         false => Ok(found),
     }
 }
@@ -74,7 +76,7 @@ pub(super) fn outgoing() -> IpAddr {
 /// Addresses of the interface that the environment names, if it names one.
 ///
 /// # Errors
-/// [`Error::Operand`] if this machine has no interface of that name, with the names that it has.
+/// [`Error::Operand`] for a name that this machine does not give to an interface, with the names that it gives.
 pub(super) fn of_interface() -> Result<Option<Vec<IpAddr>>> {
     match std::env::var_os(INTERFACE) {
         Some(name) => named(&name.to_string_lossy()).map(Some),

@@ -10,7 +10,7 @@ const TOKEN: &str = "EINSPARSE_TOKEN";
 /// Shorter texts are guessed.
 const MIN_TOKEN: usize = 16;
 
-/// What the variables say: where the ranks meet, which one this is, and how many there are.
+/// The meaning of the variables: where the ranks meet, the number of this rank, and the number of all.
 pub(super) struct Described {
     pub id: Id,
     pub rank: usize,
@@ -40,12 +40,13 @@ impl Described {
         let on_machine = variable("LOCAL_WORLD_SIZE").map(|text| number("LOCAL_WORLD_SIZE", &text));
         let mut host = needed("MASTER_ADDR")?.trim().to_owned();
         let mut local = size == 1 || is_loopback(&host);
-        if !local && on_machine.transpose()? == Some(size) {
-            // All ranks are here, so nothing has to leave the machine.
+        let given = variable(TOKEN);
+        if !local && given.is_none() && on_machine.transpose()? == Some(size) {
+            // All ranks are on this machine, so no packet has to leave it.
             host = "127.0.0.1".into();
             local = true;
         }
-        let secret = match variable(TOKEN) {
+        let secret = match given {
             Some(text) if text.trim().len() < MIN_TOKEN => {
                 let reason = format!(
                     "has {} characters, and at least {MIN_TOKEN} are needed: {HOW}",
@@ -73,18 +74,18 @@ const HOW: &str =
 
 fn number(name: &str, text: &str) -> Result<usize> {
     let number = text.trim().parse::<usize>();
-    number.map_err(|_| Error::operand(name, format!("is `{text}`, which is no number")))
+    number.map_err(|_| Error::operand(name, format!("must be a number, got `{text}`")))
 }
 
-/// A port so many behind the named one.
-fn port(name: &str, text: &str, behind: usize) -> Result<u16> {
-    let last = usize::from(u16::MAX) - behind;
+/// The port of a variable, plus an offset.
+fn port(name: &str, text: &str, offset: usize) -> Result<u16> {
+    let last = usize::from(u16::MAX) - offset;
     let number = number(name, text)?;
-    match u16::try_from(number.saturating_add(behind)) {
+    match u16::try_from(number.saturating_add(offset)) {
         Ok(port) if port > 0 => Ok(port),
         _ => {
-            let first = usize::from(behind == 0);
-            let reason = format!("is {number}, and must be a port from {first} to {last}");
+            let first = usize::from(offset == 0);
+            let reason = format!("must be a port from {first} to {last}, got {number}");
             Err(Error::operand(name, reason))
         }
     }
@@ -180,12 +181,12 @@ mod tests {
             (
                 "WORLD_SIZE",
                 "two",
-                "`WORLD_SIZE`: is `two`, which is no number",
+                "`WORLD_SIZE`: must be a number, got `two`",
             ),
             (
                 "MASTER_PORT",
                 "65535",
-                "`MASTER_PORT`: is 65535, and must be a port from 0 to 65534",
+                "`MASTER_PORT`: must be a port from 0 to 65534, got 65535",
             ),
             (
                 "MASTER_PORT",
@@ -195,7 +196,7 @@ mod tests {
             (
                 "EINSPARSE_PORT",
                 "0",
-                "`EINSPARSE_PORT`: is 0, and must be a port from 1 to 65535",
+                "`EINSPARSE_PORT`: must be a port from 1 to 65535, got 0",
             ),
             ("EINSPARSE_PORT", "70000", "must be a port from 1 to 65535"),
         ] {

@@ -59,7 +59,7 @@ impl Write for &Link {
     }
 }
 
-/// What a frame is.
+/// Meaning of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Data = 0,
@@ -107,8 +107,8 @@ pub(super) fn write(mut to: impl Write, kind: Kind, step: u64, bytes: &[u8]) -> 
 /// Reads a frame: its kind, step and bytes.
 ///
 /// # Errors
-/// What the connection says; a kind that does not exist, a length above the limit of its kind, or one for which this
-/// process has no memory. No more is reserved than twice what has arrived.
+/// An error of the connection; a kind that does not exist, a length above the limit of its kind, or one that exceeds
+/// the memory of this process. At most twice as many bytes as have arrived are reserved.
 pub(super) fn read(mut from: impl Read) -> io::Result<(Kind, u64, Vec<u8>)> {
     let mut head = [0; HEADER];
     from.read_exact(&mut head)?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::token::{PROOF_BYTES, TOKEN_BYTES, Token, random_bytes};
 
-/// What a connection of this library begins with.
+/// The first bytes of a connection of this library.
 const MAGIC: [u8; 8] = *b"einsprs2";
 /// Time in which both ends prove the token. A rank that is slower connects again.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -14,12 +14,12 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const LISTENING: &[u8] = b"listening";
 const CONNECTING: &[u8] = b"connecting";
 
-/// What a rank says of itself.
+/// Description of a rank by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub rank: u32,
     pub size: u32,
-    /// Where it listens for other ranks.
+    /// The address at which it listens for other ranks.
     pub address: SocketAddr,
 }
 
@@ -70,7 +70,7 @@ fn read<const N: usize>(mut from: &TcpStream, end: Instant) -> io::Result<[u8; N
     Ok(bytes)
 }
 
-/// What the end that connects says first, and what it reads then: a number that is used once, and a proof.
+/// Messages in turn: the magic bytes and a number that is used once; such a number and a proof; a hello and a proof.
 type First = [u8; MAGIC.len() + TOKEN_BYTES];
 type Second = [u8; TOKEN_BYTES + PROOF_BYTES];
 type Third = [u8; HELLO + PROOF_BYTES];
@@ -78,7 +78,7 @@ type Third = [u8; HELLO + PROOF_BYTES];
 /// The end that connects to a rank.
 ///
 /// # Errors
-/// What the connection says; [`io::ErrorKind::PermissionDenied`] if the other end has another token.
+/// An error of the connection; [`io::ErrorKind::PermissionDenied`] if the other end has another token.
 pub(super) fn connecting(
     mut to: &TcpStream,
     token: Token,
@@ -122,7 +122,7 @@ pub(super) fn listening(mut to: &TcpStream, token: Token) -> io::Result<Option<H
     Ok(hello.filter(|_| proof == expected))
 }
 
-/// Writes a text behind its length.
+/// Writes the length of a text, then the text.
 pub(super) fn write_text(mut to: &TcpStream, text: &str) -> io::Result<()> {
     to.write_all(&(text.len() as u32).to_le_bytes())?;
     to.write_all(text.as_bytes())
@@ -163,7 +163,7 @@ mod tests {
         (connecting, listener.accept().unwrap().0)
     }
 
-    /// What both ends find out.
+    /// Results of both ends.
     fn meet(tokens: [&str; 2]) -> (io::Result<()>, Option<Hello>) {
         let [left, right] = tokens.map(Token::of_text);
         let (connecting_end, listening_end) = pair();
@@ -210,7 +210,7 @@ mod tests {
         let (mut stranger, own) = pair();
         let start = Instant::now();
         let other = thread::spawn(move || listening(&own, Token::of_text("secret")));
-        while !other.is_finished() && stranger.write_all(&[b'e']).is_ok() {
+        while !other.is_finished() && stranger.write_all(b"e").is_ok() {
             thread::sleep(Duration::from_millis(500));
         }
         assert!(other.join().unwrap().is_err());

@@ -1,8 +1,8 @@
-//! What a launcher gives to every rank: where rank 0 listens, and the secret of the group.
+//! The id that a launcher gives to every rank: the address of rank 0, and the secret of the group.
 
 use std::collections::HashMap;
 use std::io;
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::sync::Mutex;
 
 use super::address::{self, outgoing};
@@ -25,7 +25,7 @@ pub(super) struct Id {
 
 impl Id {
     pub(super) fn from_bytes(bytes: &[u8]) -> Result<Id> {
-        let wrong = || Error::operand("id", "is none that `Group::unique_id` gave");
+        let wrong = || Error::operand("id", "must be the 64 bytes of `Group::unique_id`");
         let bytes: &[u8; ID_BYTES] = bytes.try_into().map_err(|_| wrong())?;
         let (token, rest) = bytes.split_first_chunk().ok_or_else(wrong)?;
         let (port, host) = rest.split_first_chunk().ok_or_else(wrong)?;
@@ -39,6 +39,14 @@ impl Id {
             port: u16::from_le_bytes(*port),
             secret: Secret::Given(Token(*token)),
         })
+    }
+
+    /// Addresses of the interface that the environment names. Ranks that share a file meet over loopback alone.
+    pub(super) fn interface(&self) -> Result<Option<Vec<IpAddr>>> {
+        match self.secret {
+            Secret::Given(_) => address::of_interface(),
+            Secret::Shared(_) => Ok(None),
+        }
     }
 
     /// Where rank 0 is, for messages.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::address::{self, listen, resolve};
+use super::address::{listen, resolve};
 use super::arrivals::{Arrivals, PAUSE};
 use super::frame::Link;
 use super::handshake::{self, Hello, read_text, write_text};
@@ -145,7 +145,7 @@ impl Meeting<'_> {
         }
     }
 
-    /// What is wrong with a rank that says hello.
+    /// The reason to refuse a rank that says hello, if there is one.
     fn refusal(&self, hello: &Hello, links: &[Option<TcpStream>]) -> Option<String> {
         let rank = hello.rank as usize;
         match links.get(rank) {
@@ -153,7 +153,7 @@ impl Meeting<'_> {
                 "counts {} ranks where rank {} counts {}",
                 hello.size, self.rank, self.size
             )),
-            None => Some(format!("is none of {} ranks", self.size)),
+            None => Some(format!("is not below the number of ranks, {}", self.size)),
             Some(None) if rank > self.rank => None,
             _ => Some("is there twice".to_owned()),
         }
@@ -211,7 +211,7 @@ impl Meeting<'_> {
         outcome
     }
 
-    /// What a rank answers to a hello: a text, or its refusal.
+    /// The answer of a rank to a hello: a text, or its refusal.
     fn answer(&self, from: usize, stream: &TcpStream) -> Result<String> {
         let timeout = stream.set_read_timeout(Some(self.left()));
         let text = timeout.and_then(|()| read_text(stream, self.max_text()));
@@ -219,7 +219,7 @@ impl Meeting<'_> {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Error::Rank {
                 rank: from,
                 reason: format!(
-                    "did not say within {} s which ranks are there",
+                    "did not send the addresses of all ranks within {} s",
                     self.seconds()
                 ),
             },
@@ -237,7 +237,7 @@ impl Meeting<'_> {
     /// Listens at the named interface, or at the address from which this rank reaches rank 0.
     fn listen_beside(&self, first: &TcpStream) -> Result<TcpListener> {
         let own = first.local_addr().map_err(|error| broken(0, error))?.ip();
-        let named = address::of_interface()?.unwrap_or_else(|| vec![own]);
+        let named = self.id.interface()?.unwrap_or_else(|| vec![own]);
         let same_family = named.iter().find(|named| named.is_ipv4() == own.is_ipv4());
         let own = same_family.or(named.first()).copied().unwrap_or(own);
         TcpListener::bind((own, 0)).map_err(cannot_listen(self.rank, &own.to_string()))
@@ -319,7 +319,7 @@ impl Meeting<'_> {
                     write_text(&stream, "").map_err(|error| broken(rank, error))?;
                     links[rank] = Some(stream);
                 }
-                // It learns why if it still listens.
+                // The other end may be gone.
                 Some(reason) => drop(write_text(&stream, &format!("!{rank} {reason}"))),
             }
         }
@@ -333,7 +333,7 @@ fn lead(meeting: &Meeting<'_>, links: &mut [Option<TcpStream>]) -> Result<()> {
     let listeners = match take_listener(id) {
         Some(listener) => vec![listener],
         None => {
-            let addresses = match address::of_interface()? {
+            let addresses = match id.interface()? {
                 Some(own) => own
                     .iter()
                     .map(|&own| SocketAddr::new(own, id.port))
@@ -353,7 +353,7 @@ fn lead(meeting: &Meeting<'_>, links: &mut [Option<TcpStream>]) -> Result<()> {
     match &id.secret {
         Secret::Given(token) => meeting.receive(&listeners, *token, links),
         Secret::Shared(file) => {
-            // Written once this process listens, so that nobody else can at this port.
+            // Written once this process listens: from then on no other program can listen at this port.
             let (token, _removed) = file.create()?;
             meeting.receive(&listeners, token, links)
         }

@@ -438,7 +438,7 @@ mod tests {
         let limit = Duration::from_secs(10);
         assert_eq!(from.recv_timeout(limit), Ok(true));
         assert_eq!(own.check().unwrap_err().to_string(), failure().to_string());
-        // What is watched from then on is aborted at once.
+        // A communicator that is added later is aborted at once.
         own.watch(probe());
         assert_eq!(from.recv_timeout(limit), Ok(true));
     }

@@ -141,7 +141,7 @@ impl Group {
     }
 
     /// An id of a group that a launcher carries to every rank, as raw bytes. Rank 0 is in the process that made it. The id
-    /// holds the secret of the group: whoever has it can join. Rank 0 listens at one address of this machine, that of the
+    /// holds the secret of the group: every process that has it can join. Rank 0 listens at one address of this machine, that of the
     /// interface `EINSPARSE_INTERFACE` or of the default route.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ impl Group {
     /// | of one machine: `LOCAL_WORLD_SIZE` is `WORLD_SIZE`, or `MASTER_ADDR` is a loopback address | made by rank 0, in a file that only this user reads | loopback |
     /// | of several machines | the text of `EINSPARSE_TOKEN`, at least 16 characters, the same for all ranks | `MASTER_ADDR`, or the interface `EINSPARSE_INTERFACE` |
     ///
-    /// `EINSPARSE_TOKEN` replaces the file on one machine as well. What ranks send is neither encrypted nor signed: use
+    /// With `EINSPARSE_TOKEN` ranks of one machine meet as those of several. Data of ranks are neither encrypted nor signed: use
     /// several machines on a network that only you read and write.
     ///
     /// # Errors
@@ -204,7 +204,7 @@ impl Group {
         limit: Duration,
     ) -> Result<Group> {
         if rank >= size {
-            let reason = format!("is none of {size} ranks");
+            let reason = format!("is not below the number of ranks, {size}");
             return Err(Error::Rank { rank, reason });
         }
         Group::over(meet::meet(id, rank, size, limit)?, context)

@@ -6,7 +6,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::Hasher;
 #[expect(
     deprecated,
-    reason = "SipHash-2-4 under a key: what the standard library puts in its place has no key of the caller's"
+    reason = "SipHash-2-4 under a key of the caller, which `DefaultHasher` does not accept"
 )]
 use std::hash::SipHasher;
 use std::io::{self, Read, Write};
@@ -59,7 +59,7 @@ impl Token {
         Token(bytes)
     }
 
-    /// What only an owner of the token can say of a message.
+    /// Authentication code of a message, which only an owner of the token can compute.
     pub(super) fn proof(self, message: &[u8]) -> [u8; PROOF_BYTES] {
         let (low, high) = self.0.split_at(8);
         let word = |half: &[u8]| half.iter().rev().fold(0, |sum, &b| sum << 8 | u64::from(b));
@@ -67,7 +67,7 @@ impl Token {
     }
 }
 
-/// Where a rank has the token from.
+/// Source of the token.
 #[derive(Clone, Debug)]
 pub(super) enum Secret {
     /// From the launcher.
@@ -126,7 +126,7 @@ impl TokenFile {
         Ok((token, Removed(&self.0)))
     }
 
-    /// The token that is there now; none before rank 0 has written it.
+    /// The current token; none before rank 0 has written it.
     pub(super) fn read(&self) -> Result<Option<Token>> {
         if fs::symlink_metadata(self.directory()).is_err() {
             return Ok(None);

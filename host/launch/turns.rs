@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::context::Context;
 use crate::device::{Device, Stream};
-use crate::driver::{Event, PrimaryContext, RawStream};
+use crate::driver::{DeviceMemory, Event, PrimaryContext, RawStream, memset_d8_async};
 use crate::error::Result;
 
 /// Queues by `launch` in this turn; at once where there are none, on the CPU.
@@ -24,22 +24,70 @@ pub(crate) fn shared_turns(context: &Context) -> Result<Option<Arc<Turns>>> {
     context.on_gpu(|device| Turns::new(device).map(Arc::new))
 }
 
-/// The end of the last run.
+/// The end of the last run, and counters that every run finds zero and leaves zero.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    last: Mutex<Event>,
+    last: Mutex<Last>,
+    counters: DeviceMemory,
     /// Outlives the event: fields go in this order.
     context: Arc<PrimaryContext>,
 }
 
+#[derive(Debug)]
+struct Last {
+    end: Event,
+    counters: Counters,
+}
+
+/// Whether the counters may be other than zero.
+///
+/// The thread block that arrives last sets its counter to zero. A launch that was queued runs to its end, or CUDA ends
+/// its context and all memory with it. A run of several launches can still stop between two of them, when the driver
+/// refuses the second; the next run then clears the counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Counters {
+    stale: bool,
+}
+
+impl Counters {
+    /// Whether the next run must clear them. A captured run clears them whenever its graph is launched, which may be
+    /// never: then they stay stale for the others.
+    fn clear(&mut self, captured: bool) -> bool {
+        let stale = self.stale;
+        self.stale &= captured;
+        stale
+    }
+
+    fn after(&mut self, run: &Result<()>) {
+        self.stale |= run.is_err();
+    }
+}
+
 impl Turns {
     pub(crate) fn new(device: &Device) -> Result<Self> {
+        Self::with_counters(device, 0)
+    }
+
+    /// With so many bytes of counters.
+    pub(crate) fn with_counters(device: &Device, bytes: usize) -> Result<Self> {
         let context = Arc::clone(device.context());
         context.set_current()?;
+        let counters = match bytes {
+            0 => DeviceMemory::alloc(&context, 0)?,
+            bytes => device.zeros(bytes)?,
+        };
         Ok(Turns {
-            last: Mutex::new(Event::for_order()?),
+            last: Mutex::new(Last {
+                end: Event::for_order()?,
+                counters: Counters::default(),
+            }),
+            counters,
             context,
         })
+    }
+
+    pub(crate) fn counters(&self) -> &DeviceMemory {
+        &self.counters
     }
 
     /// Queues a run by `launch`, behind the last one if they share memory.
@@ -50,16 +98,65 @@ impl Turns {
         launch: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
         self.context.set_current()?;
-        // A graph keeps its own order: what a captured run shares with others is the caller's to order.
-        if !shared || stream.is_capturing()? {
+        if !shared {
             return launch();
         }
+        // A graph keeps its own order: what a captured run shares with others is the caller's to order.
+        let captured = stream.is_capturing()?;
         // Held over the launch, so that no other run comes between it and its event.
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        stream.wait(&last)?;
-        let launched = launch();
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if !captured {
+            stream.wait(&last.end)?;
+        }
+        let cleared = match last.counters.clear(captured) {
+            true => self.clear(stream),
+            false => Ok(()),
+        };
+        let launched = cleared.and_then(|()| launch());
+        last.counters.after(&launched);
+        if captured {
+            return launched;
+        }
         // Also behind what failed halfway.
-        let recorded = last.record(stream);
+        let recorded = last.end.record(stream);
         launched.and(recorded)
+    }
+
+    fn clear(&self, stream: RawStream<'_>) -> Result<()> {
+        let (address, bytes) = (self.counters.address(), self.counters.bytes());
+        // SAFETY: the range is the whole allocation, which the driver frees only after the work that is queued.
+        unsafe { memset_d8_async(address, 0, bytes, stream) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+
+    #[test]
+    fn counters_are_cleared_once_after_a_run_that_failed() {
+        let mut counters = Counters::default();
+        counters.after(&Ok(()));
+        assert!(!counters.clear(false), "nothing failed");
+        counters.after(&Err(Error::operand("A", "is not what was planned")));
+        assert!(counters.clear(false));
+        assert!(!counters.clear(false), "cleared twice");
+    }
+
+    #[test]
+    fn a_graph_that_may_never_run_clears_for_itself_alone() {
+        let mut counters = Counters { stale: true };
+        assert!(counters.clear(true), "the graph clears");
+        assert!(counters.clear(false), "and so does the next run");
+        assert_eq!(counters, Counters::default());
+    }
+
+    #[test]
+    fn a_clearing_that_fails_is_repeated() {
+        let mut counters = Counters { stale: true };
+        assert!(counters.clear(false));
+        counters.after(&Err(Error::operand("A", "is not what was planned")));
+        assert!(counters.clear(false));
     }
 }

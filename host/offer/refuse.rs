@@ -59,8 +59,8 @@ fn not_asked_for(row: &Row, options: &Options) -> Option<String> {
 
 /// What the GPU does not have.
 fn not_on(row: &Row, problem: &Problem, machine: &Machine) -> Option<String> {
-    if row.arch == "sm_90a" && machine.wgmma == 0.0 {
-        return Some("is made of wgmma, which compute capability 9.0 has".into());
+    if let Some(reason) = machine.lacks(row) {
+        return Some(reason);
     }
     let tiles = problem.work.n.div_ceil(row.columns as usize);
     (tiles > MAX_GRID_Y).then(|| format!("{tiles} column tiles are over the grid's {MAX_GRID_Y}"))

@@ -3,7 +3,7 @@
 
 mod largest;
 
-use einsparse_formats::{AsSparse, PAD, SparseRef};
+use einsparse_formats::{AsSparse, PAD, SparseRef, allocate};
 
 use super::rows::{Gathered, RowsRun};
 use crate::context::Context;
@@ -269,7 +269,9 @@ fn degrees_of<T: Scalar>(graph: SparseRef<'_, T>, targets: usize) -> Result<Vec<
         return Err(Error::operand("A", &reason));
     };
     let filled = |slot: usize| axes.iter().all(|axis| axis[slot] != PAD);
-    let mut counts = vec![0u32; targets];
+    let held = allocate::bytes_of(&graph.pattern().arrays()) + size_of_val(graph.values()) as u64;
+    allocate::extent("targets", targets as u128, 4, held)?;
+    let mut counts: Vec<u32> = allocate::zeroed("degrees of targets", targets)?;
     let rows = || axes[0].iter().copied().enumerate();
     for (slot, row) in rows() {
         if filled(slot) {

@@ -99,10 +99,19 @@ impl<'q, 'a> Asked<'q, 'a> {
             };
             for offers in all.into_iter().flatten() {
                 let answer = offers(self.question)?;
-                let own =
-                    |offer: &Offer<'_>| wanted.is_none_or(|name| name == offer.candidate.name);
-                self.offers.extend(answer.offers.into_iter().filter(own));
                 self.refused.extend(answer.refused);
+                for offer in answer.offers {
+                    let name = offer.candidate.name;
+                    // Whatever a family looks at itself: no offer needs more than this GPU has.
+                    let row = crate::registry::find(name);
+                    match row.and_then(|row| self.question.machine.lacks(row)) {
+                        Some(reason) => self.refused.push(Refusal::of(name, reason)),
+                        None if wanted.is_none_or(|wanted| wanted == name) => {
+                            self.offers.push(offer);
+                        }
+                        None => {}
+                    }
+                }
             }
             let us = |offer: &Offer<'_>| offer.candidate.cost.us;
             self.offers.sort_by(|a, b| us(a).total_cmp(&us(b)));

@@ -142,6 +142,14 @@ impl<'a> AnyOperand<'a> {
     }
 }
 
+/// Elements of a shape; of those that no memory has, the largest number.
+pub(crate) fn volume(shape: &[usize]) -> usize {
+    match shape.contains(&0) {
+        true => 0,
+        false => shape.iter().fold(1, |n, &extent| n.saturating_mul(extent)),
+    }
+}
+
 /// Strides of a tensor without gaps.
 pub(crate) fn row_major(shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1usize; shape.len()];

@@ -73,7 +73,11 @@ impl<T: Scalar> Of<T> {
                     "operand `{name}`: its values have another type than the other operands"
                 ))
             })?;
-            sparse.push((name.clone(), context.upload(typed).map_err(raise)?));
+            let uploaded = context.upload(typed).map_err(|error| match error {
+                Error::Format(error) => PyValueError::new_err(format!("operand `{name}`: {error}")),
+                other => raise(other),
+            });
+            sparse.push((name.clone(), uploaded?));
         }
         let mut dense = Vec::new();
         for (name, object) in &given.dense {

@@ -70,7 +70,7 @@ fn many_rows_and_few_entries_take_little() {
         &folder.join("rows.smtx").display().to_string(),
     ]);
     assert!(
-        error.contains("17179869184, over the limit of 64000064"),
+        error.contains("17179869180 bytes, over the limit of 64000256"),
         "{error}"
     );
     super::works(&["convert", &rows, &npz.display().to_string()]);
@@ -99,7 +99,7 @@ fn tensors_of_nothing_take_little() {
     // The last one has rows alone.
     let error = fails(&["convert", &file.display().to_string(), &npz]);
     assert!(
-        error.contains("17179869184, over the limit of 64000000"),
+        error.contains("17179869180 bytes, over the limit of 64000000"),
         "{error}"
     );
 }

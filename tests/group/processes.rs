@@ -162,9 +162,12 @@ fn a_rank_that_never_comes_is_named() {
         "{error}"
     );
     assert!(error.contains("within 1 s"), "{error}");
-    assert_eq!(join(&id, 3, 3), "rank 3: is none of 3 ranks");
+    assert_eq!(
+        join(&id, 3, 3),
+        "rank 3: is not below the number of ranks, 3"
+    );
     for wrong in [&b"none"[..], &[0; 64], &[b'x'; 65]] {
-        assert!(join(wrong, 0, 1).contains("is none that `Group::unique_id` gave"));
+        assert!(join(wrong, 0, 1).contains("must be the 64 bytes of `Group::unique_id`"));
     }
     let error = join(&id, 0, usize::MAX);
     assert!(

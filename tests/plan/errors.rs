@@ -100,7 +100,7 @@ fn running_refuses_what_was_not_planned() {
         &mut c,
     );
     says(&error, &["operand `D`: is not part of the plan"]);
-    // Of one name, whichever operand were read, another one was given.
+    // A run that read either operand of a name would ignore the other one.
     for twice in [["A", "B", "B"], ["B", "A", "A"], ["A", "A", "B"]] {
         let operand = |name| match name {
             "A" => ("A", (&a).into()),

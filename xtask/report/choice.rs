@@ -7,7 +7,7 @@ use std::fmt::Write;
 /// The choices of two plans on one case, and the fastest variant that each could have chosen.
 #[derive(Default)]
 struct Choices {
-    /// Kernels that read A as it is.
+    /// Kernels that read A in its own format.
     plain: Shares,
     /// All kernels, those that read A in another form included.
     kept: Shares,

@@ -44,6 +44,7 @@ const README: [[&str; 4]; 14] = [
     ["spmm", "DLMC", "f32", "cusparse"],
     ["spmm", "DLMC", "f16", "cusparse"],
     ["spmm", "DLMC", "f32", "cublas"],
+    ["spmm", "DLMC", "f32", "cublas-tf32"],
     ["spmm", "DLMC", "f16", "cublas"],
     ["spmm, prepacked", "DLMC", "f16", "cublas"],
     ["spmm", "decode", "f16", "cublas"],
@@ -53,14 +54,13 @@ const README: [[&str; 4]; 14] = [
     ["nm_spmm", "", "f16", "cusparselt"],
     ["sddmm", "DLMC", "f32", "cusparse"],
     ["gated_moe", "", "bf16", "torch"],
-    ["encoder", "", "f16", "torch"],
     ["attention_decode", "", "bf16", "torch"],
 ];
 
 /// The picture of the README.
 const README_PICTURE: &str = "spmm.svg";
 
-/// What a line of a table stands for, in the order of the lines: topic, place in the topic, set, type, baseline.
+/// The meaning of a line, in the order of the lines: topic, place in the topic, set, type, baseline.
 type Key<'r> = (usize, usize, &'r str, &'r str, &'r str);
 
 /// Comparisons by line.
@@ -190,7 +190,10 @@ fn with_section(
         return Ok(None);
     };
     let (Some(start), Some(end)) = (text.find(START), text.find(END)) else {
-        return Err(format!("{} has no lines `{START}` and `{END}`", page.path));
+        return Err(format!(
+            "{}: the lines `{START}` and `{END}` are missing",
+            page.path
+        ));
     };
     let (from, folder) = (
         start + START.len(),
@@ -212,7 +215,7 @@ pub fn update(record: &Path, measured: &Measured) -> Result<()> {
     let unnamed: BTreeSet<String> = measured.comparisons.iter().map(Comparison::what).collect();
     if let Some(what) = unnamed.iter().find(|what| words::operation(what).is_none()) {
         return Err(format!(
-            "xtask/report/words.rs has no name for the operation `{what}`: add one"
+            "xtask/report/words.rs lacks a name for the operation `{what}`: add one"
         ));
     }
     for page in &PAGES {
@@ -258,7 +261,11 @@ mod tests {
             let report = std::fs::read_to_string(record.join("report.md")).unwrap();
             let wanted = markdown(&rows, &wrong, &comparisons, &pictures).unwrap();
             assert!(wanted == report, "report.md: {told}");
-            assert_eq!(pictures.len(), QUESTIONS.len(), "a question has no answer");
+            assert_eq!(
+                pictures.len(),
+                QUESTIONS.len(),
+                "a question without an answer"
+            );
             for picture in &pictures {
                 let drawn = std::fs::read_to_string(record.join(picture.file)).unwrap();
                 assert!(drawn == picture.svg, "{}: {told}", picture.file);
@@ -269,7 +276,7 @@ mod tests {
             assert_eq!(
                 shown,
                 comparisons.len(),
-                "an operation has no name in words.rs"
+                "an operation without a name in words.rs"
             );
             for [what, set, dtype, engine] in README {
                 let (topic, at) = words::operation(what).unwrap();

@@ -326,7 +326,7 @@ fn alt(question: &Question, lines: &Lines) -> String {
         let placed = lines.along.iter().zip(points);
         let mut placed = placed.filter_map(|(x, ratios)| Some((x, geomean(ratios.as_ref()?))));
         let first = placed.next();
-        let ends = first.into_iter().chain(placed.last());
+        let ends = first.into_iter().chain(placed.next_back());
         let ends: Vec<String> = ends.map(|(x, mean)| format!("{mean:.2} at {x}")).collect();
         let separator = if number > 0 { ";" } else { "" };
         let _ = write!(text, "{separator} {name} {}", ends.join(" to "));

@@ -1,4 +1,4 @@
-//! Plain names of what a record abbreviates: operations, data sets, baselines.
+//! Plain names of the operations, data sets and baselines of a record.
 
 /// Operations of one topic: the heading, and for each operation its name in a record and in prose.
 pub struct Topic {
@@ -23,8 +23,8 @@ pub const TOPICS: [Topic; 8] = [
     Topic {
         heading: "Block-sparse and 2:4 weights",
         operations: &[
-            ("block_spmm", "SpMM with stored blocks"),
-            ("nm_spmm", "SpMM with 2:4 weights"),
+            ("block_spmm", "SpMM, block-sparse weights"),
+            ("nm_spmm", "SpMM, 2:4 weights"),
             ("layer_forward", "linear layer, forward"),
             ("layer_backward", "linear layer, backward"),
             ("training", "training step with block masks"),
@@ -88,7 +88,7 @@ pub fn operation(what: &str) -> Option<(usize, usize)> {
     })
 }
 
-/// What the operands of a set are.
+/// The operands of a data set, in words.
 pub fn data(set: &str) -> &str {
     match set {
         "DLMC" => "pruned weights (DLMC)",
@@ -96,7 +96,7 @@ pub fn data(set: &str) -> &str {
         "LSTM" => "LSTM weights",
         "MobileNetV1" => "MobileNetV1 weights",
         "decode" => "decoding, 8 to 64 tokens",
-        "blocks" => "random blocks",
+        "blocks" => "blocks of 16 to 128, density 0.05 to 1",
         other => other,
     }
 }
@@ -118,7 +118,11 @@ pub fn baseline(operation: &str, engine: &str) -> String {
     let dense = match (operation, engine) {
         ("models", "cublas") => ", its 48 dense products alone",
         ("encoder", "cublas") => ", padded layer",
-        ("moe", "cublas" | "torch") => ", products alone",
+        ("moe", "cublas") => ", products alone",
+        ("moe", "torch") => " grouped GEMM, products alone",
+        ("gated_moe", "torch") => " grouped GEMM, compiled",
+        ("attention_decode", "torch") => " SDPA",
+        ("encoder", "torch") => ", compiled",
         ("conv", "cublas" | "cublas-tf32") => ", one dense product of as many rows",
         ("pit_conv", "cublas") => ", dense product, patches given",
         ("pit_conv", _) => ", dense",

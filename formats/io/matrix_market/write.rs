@@ -147,7 +147,7 @@ fn coordinate<T: Element>(
 fn array<T: Element>(out: &mut dyn Write, rows: usize, cols: usize, values: &[T]) -> Result<()> {
     writeln!(out, "%%MatrixMarket matrix array real general")?;
     writeln!(out, "{rows} {cols}")?;
-    // Of an array without elements either extent may be any number.
+    // Either extent of an array without elements may be any number.
     let cols = if values.is_empty() { 0 } else { cols };
     for col in 0..cols {
         for row in 0..rows {

@@ -67,8 +67,7 @@ pub fn select<T: Scalar>(
     if !context.is_cuda() && !by_cost {
         return simply(Some(Format::Csr), "rows in order suit the CPU");
     }
-    load::check_rows(name, sparse)?;
-    let csr = sparse.to_csr()?;
+    let csr = sparse.to_csr().map_err(load::of_operand(name))?;
     let of = (n, typed.einsum.mode);
     let offers = advice(csr.pattern(), of, T::DTYPE, options, &context.machine())?;
     let best = offers
@@ -92,8 +91,7 @@ pub fn convert<T: Scalar>(mut typed: Typed<T>, format: Option<Format>) -> Result
         if let (Data::Sparse(sparse), Some(format)) = (data, format)
             && sparse.format() != format
         {
-            load::check_rows(name, sparse)?;
-            *sparse = sparse.convert(format)?;
+            *sparse = sparse.convert(format).map_err(load::of_operand(name))?;
         }
     }
     Ok(typed)
@@ -120,7 +118,15 @@ impl<'a, T: Scalar> Bound<'a, T> {
     pub fn new(context: &Context, typed: &'a Typed<T>) -> Result<Self> {
         let upload = |(name, data): &'a (String, Data<T>)| {
             let uploaded = match data {
-                Data::Sparse(sparse) => Uploaded::Sparse(context.upload(sparse)?),
+                Data::Sparse(sparse) => {
+                    let uploaded = context.upload(sparse);
+                    Uploaded::Sparse(uploaded.map_err(|error| -> Box<dyn std::error::Error> {
+                        match error {
+                            einsparse::Error::Format(error) => load::of_operand(name)(error).into(),
+                            other => other.into(),
+                        }
+                    })?)
+                }
                 Data::Dense(dense) => Uploaded::Dense(context.upload_dense(dense)?),
                 Data::Index(shape, data) => Uploaded::Index(shape, data),
                 Data::Number(x) => Uploaded::Number(*x),
@@ -157,9 +163,17 @@ impl<'a, T: Scalar> Bound<'a, T> {
 
     /// An output for the plan; for `+=` it starts as the operand of its name.
     pub fn output(&self, context: &Context, plan: &Plan<T>, typed: &Typed<T>) -> Result<Tensor<T>> {
+        let bytes = |data: &Data<T>| match data {
+            Data::Sparse(sparse) => 16 * sparse.slots() as u64,
+            Data::Dense(dense) => 8 * dense.len() as u64,
+            Data::Index(_, slots) => 4 * slots.len() as u64,
+            Data::Number(_) => 0,
+        };
+        let held = typed.operands.iter().map(|(_, data)| bytes(data)).sum();
+        let name = &plan.einsum().out.tensor;
+        load::check_elements(plan.out_shape(), held).map_err(load::of_operand(name))?;
         let mut out = context.zeros(plan.out_shape())?;
         if plan.einsum().mode == Mode::Accumulate {
-            let name = &plan.einsum().out.tensor;
             match typed.get(name) {
                 Some(Data::Dense(start)) => out.write(start)?,
                 _ => {

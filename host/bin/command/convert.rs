@@ -1,10 +1,11 @@
 //! `einsparse convert`: one kind of file, or one format, into another.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use einsparse::formats::fill::block_fills;
 use einsparse::formats::io::{Loaded, write_any, write_npy};
-use einsparse::formats::{Csr, Dense, Element, Format, Permutation, reorder};
+use einsparse::formats::{Csr, Dense, Element, Format, reorder};
 use einsparse::registry::block_of;
 
 use super::problem::{Dtype, for_dtype, warn_overflow};
@@ -99,19 +100,24 @@ impl Convert {
             _ => (32, 32),
         };
         let (options, pattern) = (reorder::Options::default(), csr.pattern());
-        let same = |places| Permutation::identity(places);
         let (rows, columns) = match axes {
-            Axes::Both => reorder::reorder_both(pattern, block, &options)?,
-            Axes::Rows => (
-                reorder::reorder_rows(pattern, block, &options)?,
-                same(pattern.cols())?,
-            ),
-            Axes::Columns => (
-                same(pattern.rows())?,
-                reorder::reorder_columns(pattern, block, &options)?,
-            ),
+            Axes::Both => {
+                let (rows, columns) = reorder::reorder_both(pattern, block, &options)?;
+                (Some(rows), Some(columns))
+            }
+            Axes::Rows => (Some(reorder::reorder_rows(pattern, block, &options)?), None),
+            Axes::Columns => {
+                let columns = reorder::reorder_columns(pattern, block, &options)?;
+                (None, Some(columns))
+            }
         };
-        let moved = columns.columns(&rows.rows(&csr)?)?;
+        let mut moved = Cow::Borrowed(&csr);
+        if let Some(rows) = &rows {
+            moved = Cow::Owned(rows.rows(&moved)?);
+        }
+        if let Some(columns) = &columns {
+            moved = Cow::Owned(columns.columns(&moved)?);
+        }
         let fill = |csr: &Csr<f64>| -> Result<f64> {
             let fills = block_fills(csr.pattern(), &[block])?;
             Ok(100.0 * fills.first().map_or(1.0, |f| f.fill()))
@@ -123,18 +129,13 @@ impl Convert {
             fill(&csr)?,
             fill(&moved)?
         );
-        for (name, order, other) in [
-            ("rows", &rows, Axes::Columns),
-            ("columns", &columns, Axes::Rows),
-        ] {
-            if axes == other {
-                continue;
-            }
+        for (name, order) in [("rows", &rows), ("columns", &columns)] {
+            let Some(order) = order else { continue };
             let path = self.output.with_extension(format!("{name}.npy"));
             let order: Vec<f64> = order.order().iter().map(|&o| f64::from(o)).collect();
             write_npy(&path, &Dense::new([order.len()], order)?)?;
             say!("order of {name}: {}", path.display());
         }
-        Ok(Loaded::Sparse(moved.into()))
+        Ok(Loaded::Sparse(moved.into_owned().into()))
     }
 }

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use einsparse::Scalar;
 use einsparse::einsum::{Access, Einsum, IndexExpr};
-use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, generate, io};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, FormatError, allocate, generate, io};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Result;
@@ -15,12 +14,16 @@ use super::operand::{self, Extent, Fill, Generator, Reading, Source};
 /// What reading may take; the default unless the command line says otherwise.
 static LIMITS: OnceLock<io::Limits> = OnceLock::new();
 
-/// Takes `--memory` for all files.
+/// Takes `--memory` for all files, and for conversions and plans.
 pub fn set_memory(bytes: u64) {
     // Once, before the first file.
     let _ = LIMITS.set(io::Limits {
         bytes,
         for_each_byte: 0,
+    });
+    allocate::set_limits(io::Limits {
+        bytes,
+        ..io::Limits::default()
     });
 }
 
@@ -46,23 +49,9 @@ pub fn too_many_rows(rows: usize, cols: usize, file: u64) -> Option<String> {
     })
 }
 
-/// Refuses to bring entries into rows where the rows alone would take more memory than is allowed.
-pub fn check_rows<T: Scalar>(name: &str, sparse: &AnySparse<T>) -> Result<()> {
-    let &[rows, cols] = sparse.shape() else {
-        return Ok(());
-    };
-    let needed = bytes_of_rows(rows, cols);
-    let room = limits().of(sparse.values().len() as u64 * 32);
-    if sparse.format() == Format::Csr || needed <= room {
-        return Ok(());
-    }
-    Err(format!(
-        "`{name}` is {rows} x {cols} with {} entries: an array of all rows takes up to {needed} bytes, {room} are \
-         allowed; \
-         `--memory` allows more",
-        sparse.nnz()
-    )
-    .into())
+/// An error that arose from this operand names it.
+pub fn of_operand<E: std::fmt::Display>(name: &str) -> impl Fn(E) -> String {
+    move |error| format!("operand `{name}`: {error}")
 }
 
 /// Bytes from a number with a unit: `500MB`, `8GB`, `8GiB`, `1000`.
@@ -112,6 +101,22 @@ impl Value {
             Value::Number(_) => &[],
         }
     }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Value::Sparse(sparse) => sparse.values().len() as u64 * 16,
+            Value::Dense(dense) => dense.len() as u64 * 8,
+            Value::Number(_) => 0,
+        }
+    }
+}
+
+/// Refuses a dense array whose extents come from other operands, of so many bytes, if it takes more memory than is
+/// allowed for a product of them.
+pub fn check_elements(shape: &[usize], held: u64) -> Result<(), FormatError> {
+    let product = |n: u128, &extent: &usize| n.saturating_mul(extent as u128);
+    let count = shape.iter().fold(1, product);
+    allocate::terms("dense elements", count, size_of::<f64>(), held)
 }
 
 /// Bytes of a file, also where the path names a tensor in it; 0 if it cannot be asked.
@@ -224,7 +229,7 @@ pub fn source(path: &Path, seed: u64) -> Result<(io::Loaded<f64>, u64)> {
 
 /// A source's value. The error names the operand.
 fn value(name: &str, source: &Source, shape: Option<Vec<usize>>, seed: u64) -> Result<Value> {
-    read(source, shape, seed).map_err(|error| format!("operand `{name}`: {error}").into())
+    Ok(read(source, shape, seed).map_err(of_operand(name))?)
 }
 
 fn read(source: &Source, shape: Option<Vec<usize>>, seed: u64) -> Result<Value> {
@@ -275,6 +280,8 @@ pub fn operands(einsum: &Einsum, texts: &[String], seed: u64) -> Result<Vec<(Str
         let shape = known(&source, |axis| extents.get(index(axis)?).copied());
         let shape = shape
             .ok_or_else(|| format!("operand `{name}`: no other operand tells its extent `_`"))?;
+        let held = loaded.values().map(|(_, value)| value.bytes()).sum();
+        check_elements(&shape, held).map_err(of_operand(&name))?;
         let value = value(&name, &source, Some(shape), seed.wrapping_add(at as u64))?;
         loaded.insert(at, (name, value));
     }

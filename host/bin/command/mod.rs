@@ -48,7 +48,8 @@ struct Arguments {
     /// Tell more: -v what is loaded and chosen, -vv every step
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// Memory that a file may take when it is read, as 500MB or 8GiB; without it 64 MB and 16 times its size
+    /// Memory that a file, and arrays over its rows and columns, may take, as 500MB or 8GiB; without it 64 MB and 16
+    /// times its size
     #[arg(long, global = true, value_name = "BYTES", value_parser = load::bytes)]
     memory: Option<u64>,
     #[command(subcommand)]
@@ -147,7 +148,7 @@ fn readable(error: &(dyn Error + 'static)) -> String {
                 [(_, reason)] => reason.split(';').next().unwrap_or_default().to_string(),
                 many => format!("{} refused, `einsparse explain` says why", many.len()),
             };
-            format!("no kernel for {indirect}: {why}; `--device cpu` runs every expression")
+            format!("no kernel for {indirect}: {why}; `--device cpu` supports more expressions")
         }
         _ => error.to_string().replace('\n', "; "),
     }

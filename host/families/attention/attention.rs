@@ -103,7 +103,6 @@ pub(crate) struct AttentionLaunch {
     scale: f32,
     lists: AttentionLists,
     partial: DeviceMemory,
-    counters: DeviceMemory,
     zeros: DeviceMemory,
 }
 
@@ -126,12 +125,11 @@ impl AttentionLaunch {
         let chunks = row.columns as usize / HALF;
         let partial = lists.slots as usize * 2 * attention_partial(chunks);
         Ok(AttentionLaunch {
-            turns: Turns::new(device)?,
+            turns: Turns::with_counters(device, lists.counters as usize * 8)?,
             kernel,
             extents,
             scale: (scale * std::f64::consts::LOG2_E) as f32,
             partial: DeviceMemory::alloc(device.context(), partial)?,
-            counters: device.zeros(lists.counters as usize * 8)?,
             zeros: device.zeros(128)?,
             lists,
         })
@@ -147,7 +145,7 @@ impl AttentionLaunch {
             work, tiles, masks, ..
         } = &self.lists;
         let lists = work.bytes() + tiles.bytes() + masks.bytes();
-        lists + self.partial.bytes() + self.counters.bytes()
+        lists + self.partial.bytes() + self.turns.counters().bytes()
     }
 
     /// Queues the kernel.
@@ -202,7 +200,7 @@ impl AttentionLaunch {
             out: raw.out,
             log_sum: raw.log_sum,
             partial: self.partial.address(),
-            counters: self.counters.address(),
+            counters: self.turns.counters().address(),
             out_head: raw.out_strides[0] as u64 * bytes as u64,
             out_row: row_bytes("the output", raw.out_strides[1], bytes)?,
             m: small("queries", m)?,

@@ -97,7 +97,6 @@ pub(crate) struct DecodeLaunch {
     cut: Cut,
     partial: DeviceMemory,
     stats: DeviceMemory,
-    counters: DeviceMemory,
     zeros: DeviceMemory,
 }
 
@@ -118,14 +117,13 @@ impl DecodeLaunch {
         };
         let room = |bytes: usize| DeviceMemory::alloc(device.context(), parts * bytes);
         Ok(DecodeLaunch {
-            turns: Turns::new(device)?,
+            turns: Turns::with_counters(device, extents.pairs() * 4)?,
             kernel: Kernel::load(device, row)?,
             extents,
             scale: (scale * std::f64::consts::LOG2_E) as f32,
             cut,
             partial: room(extents.d * 4)?,
             stats: room(8)?,
-            counters: device.zeros(extents.pairs() * 4)?,
             zeros: device.zeros(128)?,
         })
     }
@@ -136,7 +134,7 @@ impl DecodeLaunch {
 
     /// Device bytes of partial sums and counters.
     pub(crate) fn bytes(&self) -> usize {
-        self.partial.bytes() + self.stats.bytes() + self.counters.bytes()
+        self.partial.bytes() + self.stats.bytes() + self.turns.counters().bytes()
     }
 
     /// Queues the kernel.
@@ -192,7 +190,7 @@ impl DecodeLaunch {
                 .map(|(_, leading)| (e.capacity * leading * bytes) as u64),
             partial: self.partial.address(),
             stats: self.stats.address(),
-            counters: self.counters.address(),
+            counters: self.turns.counters().address(),
             cache_row: [row("the keys", k)?, row("the values", v)?],
             fresh_row: [row("new keys", fresh[0])?, row("new values", fresh[1])?],
             q_row: row("the queries", raw.q)?,

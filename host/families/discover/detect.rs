@@ -354,5 +354,6 @@ impl DetectLaunch {
 
 /// Places of a list of at most `positions`.
 pub(crate) fn stride(positions: usize) -> usize {
-    positions.next_multiple_of(DETECT_PAD as usize)
+    let pad = DETECT_PAD as usize;
+    positions.div_ceil(pad).saturating_mul(pad)
 }

@@ -24,13 +24,21 @@ pub(crate) struct QuantizeLaunch {
     across: usize,
 }
 
+/// Blocks of a row that have scales. The kernel numbers those of all rows in 32 bits.
+fn across([rows, columns]: [usize; 2]) -> Result<usize> {
+    let stage = 2 * GROUPED_DEPTH;
+    let across = columns.div_ceil(stage) * (stage / QUANTIZED_BLOCK);
+    small(
+        &format!("blocks of {QUANTIZED_BLOCK} elements in all rows"),
+        rows.saturating_mul(across),
+    )?;
+    Ok(across)
+}
+
 impl QuantizeLaunch {
     pub(crate) fn new(device: &Device, dtype: Dtype, shape: [usize; 2]) -> Result<Self> {
         let [rows, columns] = shape;
-        let stage = 2 * GROUPED_DEPTH;
-        let across = columns.div_ceil(stage) * (stage / QUANTIZED_BLOCK);
-        let pieces = across.saturating_mul(QUANTIZE_LANES as usize);
-        small("pieces of rows", rows.saturating_mul(pieces))?;
+        let across = across(shape)?;
         // Zeros: a product may be asked for before anything was stored for it.
         let room = |width: usize| device.zeros((rows * width).max(16));
         Ok(QuantizeLaunch {
@@ -76,5 +84,23 @@ impl QuantizeLaunch {
         };
         let threads = self.rows * self.across * QUANTIZE_LANES as usize;
         queue.launch(&self.kernel, blocks(threads)?, &params)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_all_rows_are_numbered_in_32_bits() {
+        let stage = 2 * GROUPED_DEPTH;
+        let of_stage = stage / QUANTIZED_BLOCK;
+        // Threads of so many rows are more than 2^32, blocks are not.
+        let rows = (1 << 32) / of_stage - 1;
+        assert_eq!(across([rows, stage]).unwrap(), of_stage);
+        for rows in [rows + 1, usize::MAX] {
+            let error = across([rows, stage]).unwrap_err().to_string();
+            assert!(error.contains("over the limit of 4294967295"), "{error}");
+        }
     }
 }

@@ -14,6 +14,14 @@ use crate::registry::Dtype;
 /// Elements of a head that one kernel asks for a multiple of.
 pub(crate) const PAIRS: usize = 16;
 
+/// Threads: one for each pair of vectors, which it numbers in 32 bits.
+fn threads(layout: Layout, dtype: Dtype) -> Result<usize> {
+    let of_token = layout.width / (2 * (16 / dtype.bytes()));
+    let all = layout.tokens.saturating_mul(of_token);
+    small("pairs of 16 bytes in all tokens", all)?;
+    Ok(all)
+}
+
 /// The kernel for tokens of one shape.
 #[derive(Debug)]
 pub(crate) struct RotaryLaunch {
@@ -32,6 +40,7 @@ impl RotaryLaunch {
         heads: [usize; 2],
         turns: &[f64],
     ) -> Result<Self> {
+        threads(layout, dtype)?;
         Ok(RotaryLaunch {
             kernel: load(device, dtype, 1, "rotary positions")?,
             layout,
@@ -59,8 +68,7 @@ impl RotaryLaunch {
         queue: Queue<'_>,
     ) -> Result<()> {
         let row = self.kernel.row();
-        // Pairs of vectors, a thread each.
-        let threads = self.layout.tokens * self.layout.width / (2 * (16 / row.dtype.bytes()));
+        let threads = threads(self.layout, row.dtype)?;
         if threads == 0 {
             return Ok(());
         }
@@ -80,5 +88,20 @@ impl RotaryLaunch {
             ..self.params
         };
         queue.launch(&self.kernel, blocks(threads)?, &params)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_are_numbered_in_32_bits() {
+        let of = |tokens: usize| threads(Layout::new([tokens, 512], false), Dtype::Bf16);
+        assert_eq!(of((1 << 27) - 1).unwrap(), ((1 << 27) - 1) * 32);
+        for tokens in [1 << 27, usize::MAX] {
+            let error = of(tokens).unwrap_err().to_string();
+            assert!(error.contains("over the limit of 4294967295"), "{error}");
+        }
     }
 }

@@ -93,27 +93,25 @@ pub(crate) fn conv_rows<'n>(
     machine: &Machine,
     asked: Option<&'n str>,
 ) -> impl Iterator<Item = &'static Row> + use<'n> {
-    let wgmma = machine.wgmma > 0.0;
-    let rows = kernels().iter().filter(move |row| match row.module {
-        "conv" => wgmma,
-        "conv_mma" => !wgmma || asked == Some(row.name),
-        "conv_simt" => !is_gradient(row),
-        _ => false,
-    });
-    rows.filter(move |row| row.dtype == dtype)
+    let machine = *machine;
+    of_type(dtype).filter(move |row| {
+        let meant = row.module != "conv_mma" || machine.wgmma == 0.0 || asked == Some(row.name);
+        meant && machine.lacks(row).is_none()
+    })
 }
 
-/// Rows that this GPU does not have, of those that multiply elements of this type.
-pub(crate) fn not_here(dtype: Dtype, machine: &Machine) -> Vec<Refusal> {
-    let own = |row: &&Row| row.module == "conv" && row.dtype == dtype && machine.wgmma == 0.0;
-    let rows = kernels().iter().filter(own);
-    rows.map(|row| {
-        Refusal::of(
-            row.name,
-            "is made of wgmma, which compute capability 9.0 has",
-        )
+/// The rows that multiply elements of this type on any GPU, those of gradients of weights apart.
+fn of_type(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
+    kernels().iter().filter(move |row| {
+        let own = ["conv", "conv_mma", "conv_simt"].contains(&row.module);
+        own && !is_gradient(row) && row.dtype == dtype
     })
-    .collect()
+}
+
+/// Rows that this GPU cannot run, of those that multiply elements of this type.
+pub(crate) fn not_here(dtype: Dtype, machine: &Machine) -> Vec<Refusal> {
+    let reason = |row: &'static Row| Some(Refusal::of(row.name, machine.lacks(row)?));
+    of_type(dtype).filter_map(reason).collect()
 }
 
 /// Whether matrices that lie `turned`, as `[t, m, c]`, or not, have to be transposed for a kernel.

@@ -10,7 +10,7 @@ use einsparse_kernels::table::{Row, kernels};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
-use crate::error::{Error, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::families::gather_gemm::conv::{conv_step, is_gradient, reads, walked};
 use crate::families::gather_gemm::kernel_map::{KernelMap, MapArrays};
 use crate::kernel::{Grid, Kernel, Queue};
@@ -136,22 +136,34 @@ fn tiles(row: &Row, [c, m]: [usize; 2]) -> usize {
 
 /// Kernels for this element type, the one that fits these channels best first. Full f32 serves TF32 where rows are not
 /// aligned.
-fn choose(machine: &Machine, dtype: Dtype, channels: [usize; 2]) -> Vec<&'static Row> {
+/// And why this GPU cannot run others.
+fn choose(
+    machine: &Machine,
+    dtype: Dtype,
+    channels: [usize; 2],
+) -> (Vec<&'static Row>, Vec<Refusal>) {
+    let mut refused = Vec::new();
     let own = |row: &&Row| {
         let stored = row.dtype == Dtype::F32 && dtype == Dtype::Tf32 && row.vector == 1;
         row.operation == Operation::Convolution
             && is_gradient(row)
             && (row.dtype == dtype || stored)
-            && (row.arch == "sm_80" || machine.wgmma > 0.0)
     };
     let mut rows: Vec<&'static Row> = kernels().iter().filter(own).collect();
+    rows.retain(|row| match machine.lacks(row) {
+        Some(reason) => {
+            refused.push(Refusal::of(row.name, reason));
+            false
+        }
+        None => true,
+    });
     // The least that is multiplied for nothing, then the fewest tiles; what reads anything last.
     rows.sort_by_key(|row| {
         let tiles = tiles(row, channels);
         let area = tiles * (row.items * row.columns) as usize;
         (row.vector == 1, area, tiles)
     });
-    rows
+    (rows, refused)
 }
 
 impl WeightGradient {
@@ -162,13 +174,13 @@ impl WeightGradient {
         (map, arrays, every): (&KernelMap, &MapArrays<DeviceMemory>, bool),
         channels: [usize; 2],
     ) -> Result<Self> {
-        let rows = choose(device.machine(), dtype, channels);
-        let missing = || Error::NoKernel {
-            indirect: format!(
-                "dW[t,c,m] = Map[o,i,t] * In[i,c] * dOut[o,m] in {}",
-                dtype.name()
-            ),
-            tried: Vec::new(),
+        let (rows, refused) = choose(device.machine(), dtype, channels);
+        let missing = || {
+            let name = dtype.name();
+            Error::no_kernel(
+                format!("dW[t,c,m] = Map[o,i,t] * In[i,c] * dOut[o,m] in {name}"),
+                refused,
+            )
         };
         let first = *rows.first().ok_or_else(missing)?;
         let any = rows.iter().find(|row| row.vector == 1 && first.vector > 1);

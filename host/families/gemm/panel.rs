@@ -50,7 +50,6 @@ pub(crate) struct Panels<P = WgmmaParams> {
     strips: DeviceMemory,
     heads: DeviceMemory,
     partial: DeviceMemory,
-    counters: DeviceMemory,
     zeros: DeviceMemory,
     strip_count: usize,
     rounds: usize,
@@ -92,13 +91,12 @@ impl<P: Copy + 'static> Panels<P> {
             strips: device.upload(bytemuck_strips(&schedule.strips))?,
             heads: device.upload(&schedule.heads(&records.words, pieces.record()))?,
             partial: DeviceMemory::alloc(device.context(), partial)?,
-            counters: device.zeros(schedule.cut as usize * 8)?,
             zeros: device.zeros(PANEL_BYTES)?,
             strip_count: schedule.count,
             rounds: schedule.strips.len() / schedule.blocks.max(1),
             cut: schedule.cut,
             blocks: schedule.blocks as u32,
-            turns: Turns::new(device)?,
+            turns: Turns::with_counters(device, schedule.cut as usize * 8)?,
         })
     }
 
@@ -131,7 +129,7 @@ impl<P: Copy + 'static> Panels<P> {
             c_item,
             gate_item,
             partial: self.partial.address(),
-            counters: self.counters.address(),
+            counters: self.turns.counters().address(),
             alpha: raw.alpha,
             n: small("columns of B", n)?,
             m: small("rows of A", m)?,
@@ -217,7 +215,7 @@ impl Product for Panels {
 
     fn bytes(&self) -> usize {
         let lists = self.records.bytes() + self.strips.bytes() + self.heads.bytes();
-        lists + self.partial.bytes() + self.counters.bytes()
+        lists + self.partial.bytes() + self.turns.counters().bytes()
     }
 
     fn describe(&self) -> String {

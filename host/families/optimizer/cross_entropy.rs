@@ -31,7 +31,6 @@ pub(crate) struct Rows {
 pub(crate) struct CrossEntropyLaunch {
     count: Kernel<CrossEntropyParams>,
     kernel: Kernel<CrossEntropyParams>,
-    words: DeviceMemory,
     partial: DeviceMemory,
     /// Thread blocks of both launches.
     blocks: [u32; 2],
@@ -58,7 +57,6 @@ impl CrossEntropyLaunch {
         let blocks = rows.div_ceil(threads / lanes).clamp(1, resident.max(1));
         Ok(CrossEntropyLaunch {
             count: load(STEP_COUNT_LABELS, Dtype::F32)?,
-            words: device.zeros(8)?,
             partial: device.zeros(blocks as usize * 4)?,
             blocks: [rows.div_ceil(threads).clamp(1, COUNTERS), blocks],
             params: CrossEntropyParams {
@@ -66,7 +64,7 @@ impl CrossEntropyLaunch {
                 classes,
                 ..CrossEntropyParams::default()
             },
-            turns: Turns::new(device)?,
+            turns: Turns::with_counters(device, 8)?,
             kernel,
         })
     }
@@ -88,7 +86,7 @@ impl CrossEntropyLaunch {
             gradient: rows.gradient.map_or(0, |gradient| gradient.address),
             labels: rows.labels,
             partial: self.partial.address(),
-            words: self.words.address(),
+            words: self.turns.counters().address(),
             loss: rows.loss,
             logit_bytes: pitch(&rows.logits)?,
             gradient_bytes: pitch(&gradient)?,

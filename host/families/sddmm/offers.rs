@@ -79,8 +79,8 @@ impl Sampling<'_> {
         if row.dtype == Dtype::Tf32 && options.precision == Precision::Full {
             return Some("rounds to TF32, and the plan asks for full precision".into());
         }
-        if row.arch == "sm_90a" && machine.wgmma == 0.0 {
-            return Some("is for compute capability 9.0 only".into());
+        if let Some(reason) = machine.lacks(row) {
+            return Some(reason);
         }
         if !writes(row, self.out) {
             let (own, out) = (row.dtype.name(), self.out.name());

@@ -88,7 +88,6 @@ pub(crate) struct Sampler {
     columns: DeviceMemory,
     places: DeviceMemory,
     partial: DeviceMemory,
-    counters: DeviceMemory,
     zeros: DeviceMemory,
     rounds: u32,
     blocks: u32,
@@ -137,14 +136,13 @@ impl Sampler {
             columns: device.upload(&list.columns)?,
             places: device.upload(&list.places)?,
             partial: DeviceMemory::alloc(device.context(), partial)?,
-            counters: device.zeros(list.counters as usize * 8)?,
             zeros: device.zeros(128)?,
             rounds: (list.windows.len() / list.blocks.max(1)) as u32,
             blocks: list.blocks as u32,
             parts: list.parts,
             count: list.count,
             planned: Planned::new(runs, columns),
-            turns: Turns::new(device)?,
+            turns: Turns::with_counters(device, list.counters as usize * 8)?,
         })
     }
 
@@ -179,7 +177,7 @@ impl Sampler {
             values: raw.values,
             mask: raw.mask,
             partial: self.partial.address(),
-            counters: self.counters.address(),
+            counters: self.turns.counters().address(),
             alpha: raw.alpha,
             rounds: self.rounds,
             flags,
@@ -225,7 +223,7 @@ impl SddmmLaunch for Sampler {
 
     fn bytes(&self) -> usize {
         let lists = self.windows.bytes() + self.columns.bytes() + self.places.bytes();
-        lists + self.partial.bytes() + self.counters.bytes()
+        lists + self.partial.bytes() + self.turns.counters().bytes()
     }
 
     fn describe(&self) -> String {

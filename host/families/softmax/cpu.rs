@@ -16,8 +16,8 @@ pub(crate) struct SoftmaxRows<'a> {
 }
 
 impl SoftmaxRows<'_> {
-    /// Calls `work(first slot, slots that count, values)` with the values of every row that has any; those behind the
-    /// slots that count are hidden by a mask.
+    /// Calls `work(first slot, slots that count, values)` with the values of every row that has any. A mask hides those
+    /// after the slots that count.
     fn each(&self, mut values: &mut [f64], work: &(dyn Fn(usize, usize, &mut [f64]) + Sync)) {
         let mut order: Vec<usize> = (0..self.runs.len()).collect();
         order.retain(|&row| self.runs[row].1 > 0);

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use einsparse_formats::allocate;
 use einsparse_kernels::families::BatchedParams;
 use einsparse_kernels::table::Row;
 
@@ -319,7 +320,8 @@ fn turn(
 ) -> Result<(Made, Runs)> {
     let Extents { m, k, .. } = extents;
     let (entries, pairs) = (runs.total as usize, row.walk == WalkKind::Permuted);
-    let mut offsets = vec![slots as u32; k + 1];
+    allocate::terms("rows of the transpose", m as u128, 12, 8 * slots as u64)?;
+    let mut offsets = allocate::filled("offsets", k + 1, slots as u32)?;
     let mut next = slots as u32;
     for (offset, &(start, len)) in offsets[..k].iter_mut().zip(&runs.rows).rev() {
         next = if len > 0 { start } else { next };
@@ -346,7 +348,7 @@ fn turn(
     // SAFETY: the arrays have these sizes and live past the read below, the pattern of the plan with it.
     let queue = unsafe { Queue::new(device.after_all()?) };
     transpose.run([offsets.address(), address], starts.address(), out, queue)?;
-    let mut turned = vec![0u32; m + 1];
+    let mut turned = allocate::zeroed("offsets", m + 1)?;
     device.read(&starts, &mut turned)?;
     let ordered = match pairs {
         true => None,

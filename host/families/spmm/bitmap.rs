@@ -39,7 +39,6 @@ pub(crate) struct Bitmaps {
     first: DeviceMemory,
     pieces: DeviceMemory,
     partial: DeviceMemory,
-    counters: DeviceMemory,
     schedule: Schedule,
     rounds: u32,
     stages: u32,
@@ -110,7 +109,7 @@ impl Bitmaps {
         let rounds = schedule.rounds();
         let partial = schedule.slots as usize * groups * BIT_TILE * eights(columns) * 8 * 4;
         Ok(Ok(Bitmaps {
-            turns: Turns::new(device)?,
+            turns: Turns::with_counters(device, schedule.cut as usize * groups * 16)?,
             kernel,
             form: of.form,
             extents,
@@ -120,7 +119,6 @@ impl Bitmaps {
             starts: device.upload(&starts)?,
             pieces: device.upload(as_words(&rounds))?,
             partial: DeviceMemory::alloc(device.context(), partial)?,
-            counters: device.zeros(schedule.cut as usize * groups * 16)?,
             rounds: (rounds.len() / schedule.blocks().max(1) as usize) as u32,
             schedule,
             stages: stages.min(BIT_STAGES) as u32,
@@ -187,7 +185,7 @@ impl Bitmaps {
             c: raw.c,
             bias: raw.bias,
             partial: self.partial.address(),
-            counters: self.counters.address(),
+            counters: self.turns.counters().address(),
             alpha: raw.alpha,
             n: small("columns of B", n)?,
             m: small("rows of A", m)?,
@@ -226,7 +224,7 @@ impl Product for Bitmaps {
 
     fn bytes(&self) -> usize {
         let lists = self.starts.bytes() + self.first.bytes() + self.pieces.bytes();
-        lists + self.partial.bytes() + self.counters.bytes() + self.between.bytes()
+        lists + self.partial.bytes() + self.turns.counters().bytes() + self.between.bytes()
     }
 
     fn describe(&self) -> String {

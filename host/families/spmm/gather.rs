@@ -33,7 +33,6 @@ pub(crate) struct Gather<P = SpmmParams> {
     items: DeviceMemory,
     slots: DeviceMemory,
     partial: DeviceMemory,
-    counters: DeviceMemory,
     /// Where each row's entries lie, and the bytes of it that the plan itself holds.
     spans: Option<Arc<DeviceMemory>>,
     own_spans: usize,
@@ -77,7 +76,6 @@ impl<P: Copy + 'static> Gather<P> {
             items: list.items,
             slots: list.slots,
             partial: DeviceMemory::alloc(device.context(), of_all(partial_bytes))?,
-            counters: device.zeros(of_all(list.cut_rows as usize * tiles * 4))?,
             own_spans: own_spans.map_or(0, |spans| spans.bytes()),
             spans,
             item_count,
@@ -85,7 +83,7 @@ impl<P: Copy + 'static> Gather<P> {
             cut_rows: list.cut_rows,
             grid: [item_count.div_ceil(row.items), tiles as u32, 1],
             partial_columns,
-            turns: Turns::new(device)?,
+            turns: Turns::with_counters(device, of_all(list.cut_rows as usize * tiles * 4))?,
         })
     }
 
@@ -104,7 +102,7 @@ impl<P: Copy + 'static> Gather<P> {
         self.items.bytes()
             + self.slots.bytes()
             + self.partial.bytes()
-            + self.counters.bytes()
+            + self.turns.counters().bytes()
             + self.own_spans
     }
 
@@ -134,7 +132,7 @@ impl<P: Copy + 'static> Gather<P> {
     /// Bytes of partial sums and of counters of one product.
     pub(crate) fn strides(&self) -> [u64; 2] {
         let items = self.extents.items.max(1);
-        [self.partial.bytes(), self.counters.bytes()].map(|bytes| (bytes / items) as u64)
+        [&self.partial, self.turns.counters()].map(|memory| (memory.bytes() / items) as u64)
     }
 
     pub(crate) fn params(&self, raw: &RawSpmm) -> Result<SpmmParams> {
@@ -143,7 +141,7 @@ impl<P: Copy + 'static> Gather<P> {
             slots: self.slots.address(),
             spans: self.spans.as_ref().map_or(0, |spans| spans.address()),
             partial: self.partial.address(),
-            counters: self.counters.address(),
+            counters: self.turns.counters().address(),
             item_count: self.item_count,
             partial_columns: self.partial_columns,
         }

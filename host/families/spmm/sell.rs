@@ -31,7 +31,6 @@ pub(crate) struct Sell {
     spans: DeviceMemory,
     slots: DeviceMemory,
     partial: DeviceMemory,
-    counters: DeviceMemory,
     /// Runs share partial sums and counters.
     turns: Turns,
     slices: u32,
@@ -149,10 +148,9 @@ impl Sell {
             spans: device.upload(&deal.spans)?,
             slots: device.upload(&deal.slots)?,
             partial: DeviceMemory::alloc(device.context(), partial)?,
-            counters: device.zeros(slices as usize * tiles * 4)?,
             runs: Arc::clone(runs),
             pattern: Arc::clone(pattern),
-            turns: Turns::new(device)?,
+            turns: Turns::with_counters(device, slices as usize * tiles * 4)?,
             slices,
             slot_count: deal.count,
             grid: [blocks, tiles as u32, 1],
@@ -182,7 +180,7 @@ impl Sell {
             spans: self.spans.address(),
             slots: self.slots.address(),
             partial: self.partial.address(),
-            counters: self.counters.address(),
+            counters: self.turns.counters().address(),
             b: raw.b,
             c: raw.c,
             bias: raw.bias,
@@ -206,7 +204,7 @@ impl Sell {
             &self.spans,
             &self.slots,
             &self.partial,
-            &self.counters,
+            self.turns.counters(),
         ]
     }
 }

@@ -6,6 +6,7 @@ mod group;
 
 use std::sync::Arc;
 
+use einsparse_formats::allocate;
 use einsparse_kernels::families::{
     DEGREES, EQUIVARIANT_WARPS, EdgeRows, EquivariantParams, FLAG_ADD_DX, FLAG_ADD_DY,
     FLAG_EVEN_GRADIENTS, FLAG_WHOLE_PIECES, MOST_EDGE_ROWS, MOST_PATHS, NO_ROW, Paths,
@@ -60,7 +61,8 @@ pub(super) struct Side {
 impl Side {
     /// By `own`, whose numbers are below `rows`, in the order of the entries.
     pub(super) fn new(device: &Device, own: &[u32], others: &[u32], rows: usize) -> Result<Side> {
-        let mut starts = vec![0u32; rows + 1];
+        allocate::extent("nodes", rows as u128, 8, 8 * own.len() as u64)?;
+        let mut starts: Vec<u32> = allocate::zeroed("starts of nodes", rows + 1)?;
         for &row in own {
             starts[row as usize + 1] += 1;
         }

@@ -41,7 +41,7 @@ pub(crate) fn too_long(rows: u128) -> Error {
     }
 }
 
-/// Refuses lists of more pairs than are numbered, or that take more memory than is allowed: beside the two positions
+/// Refuses lists of more pairs than are numbered, or that take more memory than is allowed: with the two positions
 /// of a pair, its order, and a slot and the values of the indices for each tensor.
 pub(crate) fn check_pairs(pairs: u128, [left, right]: [usize; 2]) -> Result<()> {
     if pairs > MOST_ROWS.into() {
@@ -150,6 +150,14 @@ impl Table {
     fn keys(&self, other: &Table, names: &[&str], both: bool) -> Result<[Vec<u64>; 2]> {
         let zeros = |table: &Table| allocate::zeroed("keys of entries", table.rows());
         let mut keys: [Vec<u64>; 2] = [zeros(self)?, zeros(other)?];
+        let extent = |name: &&str| {
+            let of = |t: &Table| t.column(name).map(|c| t.extents[c].max(1) as u128);
+            of(self).or_else(|| of(other)).unwrap_or(1)
+        };
+        let places = names.iter().map(extent).fold(1, u128::saturating_mul);
+        if places > 1 << 64 {
+            return Err(places_overflow(names, places));
+        }
         let mut stride = 1u128;
         for name in names.iter().rev() {
             let places = [self, other].map(|t| t.column(name).map(|c| (t, c)));
@@ -171,9 +179,6 @@ impl Table {
                     .with_min_len(1 << 12)
                     .for_each(add);
             }
-        }
-        if stride > 1 << 64 {
-            return Err(places_overflow(names, stride));
         }
         Ok(keys)
     }

@@ -58,7 +58,6 @@ pub(crate) struct RowsLaunch {
     items: DeviceMemory,
     slots: DeviceMemory,
     partial: DeviceMemory,
-    counters: DeviceMemory,
     item_count: u32,
     cut_rows: u32,
     grid: [u32; 3],
@@ -95,7 +94,7 @@ impl RowsLaunch {
         let upload = |words: &Vec<u32>| device.upload_padded(words, VECTOR_ENTRIES);
         let partial = list.slots.len() * columns * row.dtype.acc_bytes();
         Ok(RowsLaunch {
-            turns: Turns::new(device)?,
+            turns: Turns::with_counters(device, list.counters as usize * tiles * 4)?,
             places: fibres.places.iter().map(upload).collect::<Result<_>>()?,
             rows: fibres
                 .rows
@@ -106,7 +105,6 @@ impl RowsLaunch {
             items: device.upload(Words::words(&list.items))?,
             slots: device.upload(Words::words(&list.slots))?,
             partial: DeviceMemory::alloc(device.context(), partial)?,
-            counters: device.zeros(list.counters as usize * tiles * 4)?,
             device: Arc::clone(device),
             item_count,
             cut_rows: list.counters,
@@ -129,7 +127,12 @@ impl RowsLaunch {
 
     /// Device bytes beside the operands.
     pub(crate) fn bytes(&self) -> usize {
-        let lists = [&self.items, &self.slots, &self.partial, &self.counters];
+        let lists = [
+            &self.items,
+            &self.slots,
+            &self.partial,
+            self.turns.counters(),
+        ];
         lists
             .into_iter()
             .chain(&self.places)
@@ -204,7 +207,7 @@ impl RowsLaunch {
                 c,
                 bias: 0,
                 partial: self.partial.address(),
-                counters: self.counters.address(),
+                counters: self.turns.counters().address(),
                 spans: 0,
                 alpha: raw.alpha,
                 item_count: self.item_count,

@@ -50,9 +50,8 @@ pub(crate) struct RawCouplings {
 pub(crate) struct CouplingLaunch {
     kernel: Kernel<TensorProductParams>,
     lists: DeviceMemory,
-    /// Of sums over all items, and who has arrived.
+    /// Of sums over all items; who has arrived, `turns` counts.
     sums: Option<DeviceMemory>,
-    counters: Option<DeviceMemory>,
     turns: Turns,
     params: TensorProductParams,
     totals: [u32; 3],
@@ -134,17 +133,16 @@ pub(crate) fn shared_bytes(
         u64::from(lists.counts.iter().sum::<u32>()) + shape.rows.iter().sum::<usize>() as u64;
     let bytes = match words {
         0..=0xffff => {
-            params
-                .layout(row.step, row.dtype.acc_bytes() as u32, row.threads)
-                .bytes
+            let layout = params.layout(row.step, row.dtype.acc_bytes() as u32, row.threads);
+            u64::from(layout.bytes)
         }
-        _ => u32::MAX,
+        words => words.saturating_mul(4),
     };
-    if bytes <= limit {
-        return Ok(bytes);
+    if bytes <= u64::from(limit) {
+        return Ok(bytes as u32);
     }
     Err(refuse(format!(
-        "{} entries and {} rows do not fit the {limit} bytes of shared memory of a thread block",
+        "{} entries and {} rows need at least {bytes} bytes of shared memory, of which a thread block has {limit}",
         lists.counts[2],
         shape.rows.iter().sum::<usize>()
     )))
@@ -210,21 +208,19 @@ impl CouplingLaunch {
         };
         let params = params_of(shape, lists)?;
         let grid = grid(device, row, shape, shared)?;
-        let (sums, counters) = match shape.kind {
+        let (sums, parts) = match shape.kind {
             TensorProductKind::Weights if !shape.own => {
                 let parts = grid[1] as usize * grid[2] as usize;
                 let bytes = parts * grid[0] as usize * 1024 * row.dtype.acc_bytes();
-                let sums = DeviceMemory::alloc(device.context(), bytes)?;
-                (Some(sums), Some(device.upload(&vec![0u32; parts])?))
+                (Some(DeviceMemory::alloc(device.context(), bytes)?), parts)
             }
-            _ => (None, None),
+            _ => (None, 0),
         };
         Ok(Ok(CouplingLaunch {
             kernel: Kernel::with_shared(device, row, shared)?,
             lists: device.upload(&lists.words)?,
             sums,
-            counters,
-            turns: Turns::new(device)?,
+            turns: Turns::with_counters(device, parts * 4)?,
             params,
             totals: lists.totals,
             grid,
@@ -237,13 +233,8 @@ impl CouplingLaunch {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        let own = [&self.sums, &self.counters];
-        self.lists.bytes()
-            + own
-                .into_iter()
-                .flatten()
-                .map(DeviceMemory::bytes)
-                .sum::<usize>()
+        let sums = self.sums.as_ref().map_or(0, DeviceMemory::bytes);
+        self.lists.bytes() + sums + self.turns.counters().bytes()
     }
 
     /// What `explain` says of the geometry.
@@ -265,9 +256,8 @@ impl CouplingLaunch {
         (p.values, p.lists) = (raw.values, self.lists.address());
         (p.a, p.y, p.d, p.f, p.out) = (a.0, y.0, d.0, f.0, out.0);
         p.alpha = raw.alpha;
-        let address =
-            |memory: &Option<DeviceMemory>| memory.as_ref().map_or(0, DeviceMemory::address);
-        (p.sums, p.counters) = (address(&self.sums), address(&self.counters));
+        p.sums = self.sums.as_ref().map_or(0, DeviceMemory::address);
+        p.counters = self.turns.counters().address();
         // Whether rows of D are channels of the output, or of F.
         let traces = [STEP_TENSOR_TRACES, STEP_TENSOR_OWN_TRACES].contains(&self.row().step);
         let turned = traces != (p.flags & FLAG_TRANSPOSED != 0);

@@ -51,7 +51,7 @@ fn a_second_claim_of_a_rank_is_refused_and_the_first_link_stays() {
             (2, 4, "!2 is there twice"),
             (1, 4, "!1 is there twice"),
             (0, 4, "!0 is there twice"),
-            (4, 4, "!4 is none of 4 ranks"),
+            (4, 4, "!4 is not below the number of ranks, 4"),
             (3, 5, "!3 counts 5 ranks where rank 1 counts 4"),
         ] {
             assert_eq!(claim(rank, size).0, wanted);

@@ -2,6 +2,8 @@
 
 use super::masks::{heads_of, lengths_of, pairs_of_heads};
 use super::{AttentionOptions, Held, Masked, SparseAttention};
+use einsparse_formats::allocate;
+
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::families::attention::AttentionExtents;
@@ -98,7 +100,9 @@ impl AttentionMask {
             }
             AttentionMask::Blocks(blocks) => {
                 let (down, across) = (m.div_ceil(64), n.div_ceil(64));
-                flags.blocks = vec![false; down * across];
+                let count = down as u128 * across as u128;
+                allocate::terms("blocks of a mask", count, 1, 16 * blocks.len() as u64)?;
+                flags.blocks = allocate::filled("blocks of a mask", down * across, false)?;
                 for &[row, column] in blocks {
                     below("row of blocks", &[row], down)?;
                     below("column of blocks", &[column], across)?;

@@ -52,7 +52,8 @@ macro_rules! load_four {
     )+};
 }
 
-// `nc` and `pure`: memory that nothing writes while the kernel runs.
+// `nc` and `pure`: memory that neither this kernel writes nor, where it starts before the launch ahead has ended, that
+// one. ptxas may move such a load in front of the wait, so operands of a dependent launch take one of the other forms.
 load_one! {
     load_b32 = "ld.global.nc.u32" (pure, readonly, nostack);
     /// 2 bytes in the low half.
@@ -198,21 +199,19 @@ instructions! {
         "ld.relaxed.gpu.global.u64 {a}, [{addr}];", in(reg64 addr);
 }
 
-/// Looks at word `i` of 8 bytes, which a thread block with a lower number writes in this launch, until its upper half
-/// is `tag` but for the lowest two bits. GPUs start thread blocks in the order of their numbers, so that one runs. Zero
-/// after 2^24 looks, which take seconds: [`warp::stop_if`](super::warp::stop_if) ends the launch then. `words`: 8-byte
-/// aligned.
+/// Polls word `i` of 8 bytes, which a thread block with a lower number writes in this launch, until its upper half
+/// equals `tag` in all but the lowest two bits. GPUs start thread blocks in the order of their numbers, so the writer is
+/// running or done. The number of polls has no limit: a debugger or another process that suspends this launch suspends
+/// the writer with it, and no count of polls tells that from a fault. `words`: 8-byte aligned.
 #[allow(named_asm_labels, reason = "PTX keeps labels inside braces apart")]
 #[inline(always)]
 pub fn wait_for_b64(words: u64, i: u32, tag: u32) -> u64 {
     let mut word = 0u64;
-    // Written out: the loop and what follows it are not to cost a register more.
+    // The address is computed anew for each poll: carried through the loop it would take two registers.
     ptx!(
-        "{{ .reg .pred p; .reg .b32 looks, high; .reg .b64 at; mov.u32 looks, 16777216;",
-        "look: mad.wide.u32 at, {i}, 8, {words}; ld.relaxed.gpu.global.u64 {word}, [at];",
-        "mov.b64 {{_, high}}, {word}; xor.b32 high, high, {tag}; setp.lt.u32 p, high, 4; @p bra found;",
-        "sub.u32 looks, looks, 1; setp.ne.u32 p, looks, 0; @p bra look; mov.u64 {word}, 0;",
-        "found: }}",
+        "{{ .reg .pred p; .reg .b32 high; .reg .b64 at;",
+        "poll: mad.wide.u32 at, {i}, 8, {words}; ld.relaxed.gpu.global.u64 {word}, [at];",
+        "mov.b64 {{_, high}}, {word}; xor.b32 high, high, {tag}; setp.gt.u32 p, high, 3; @p bra poll; }}",
         word = inout(reg64) word, words = in(reg64) words, i = in(reg32) i, tag = in(reg32) tag, options(nostack)
     );
     word

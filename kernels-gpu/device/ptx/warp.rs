@@ -63,17 +63,6 @@ instructions! {
         "redux.sync.or.b32 {out}, {value}, 0xffffffff;", in(reg32 value);
 }
 
-/// Ends the launch with an error, and the context with it, if a lane says so. Every lane of the warp must call it
-/// together.
-#[inline(always)]
-pub fn stop_if(yes: bool) {
-    // The name tells it from the trap of a panic, which no kernel may reach.
-    ptx!(
-        "{{ .reg .pred wanted; setp.ne.u32 wanted, {yes}, 0; vote.sync.any.pred wanted, wanted, 0xffffffff; @wanted trap; }}",
-        yes = in(reg32) yes as u32, options(nostack)
-    );
-}
-
 instructions! {
     /// Bit i: what lane i says. Every lane of the warp must call it together.
     pub ballot(yes: bool) -> u32 = out, out(reg32 out = 0):

@@ -105,6 +105,7 @@ macro_rules! mma_k_major {
         $(#[$doc])*
         #[inline(always)]
         pub fn $name(&mut self, a: u64, b: u64, onto: bool) {
+            const { assert!(C == 1 || C == 2 || C == 4, "64, 128 or 256 columns") };
             let d = &mut self.0;
             let onto = onto as u32;
             match C {
@@ -119,6 +120,7 @@ macro_rules! mma_k_major {
 impl<const C: usize> Acc<C> {
     #[inline(always)]
     pub fn zero() -> Self {
+        const { assert!(C >= 1 && C <= 4, "64, 128, 192 or 256 columns") };
         Acc([[0f32; 32]; C])
     }
 
@@ -130,6 +132,7 @@ impl<const C: usize> Acc<C> {
         match C {
             1 => unset!(d 0),
             2 => unset!(d 0 1),
+            3 => unset!(d 0 1 2),
             _ => unset!(d 0 1 2 3),
         }
         acc
@@ -142,6 +145,7 @@ impl<const C: usize> Acc<C> {
         match C {
             1 => tied!(d [0] "// " ""),
             2 => tied!(d [0 1] "// " ""),
+            3 => tied!(d [0 1 2] "// " ""),
             _ => tied!(d [0 1 2 3] "// " ""),
         }
     }
@@ -206,6 +210,7 @@ impl<const C: usize> Acc<C> {
     /// mantissa are cut off.
     #[inline(always)]
     pub fn mma_tf32_registers(&mut self, a: [u32; 4], b: u64) {
+        const { assert!(C == 1 || C == 2 || C == 4, "64, 128 or 256 columns") };
         let d = &mut self.0;
         match C {
             1 => tied!(d [0] "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {{"

@@ -86,7 +86,7 @@ impl<E: Elem<Acc = f32>> TypeOfC for E {
         unroll!(j < 8, {
             unroll!(i < 2, {
                 let k = (8 * j + i) as u32;
-                let bias = E::load::<1>(at + k as u64 * E::BYTES as u64, k < inside);
+                let bias = E::load_own::<1>(at + k as u64 * E::BYTES as u64, k < inside);
                 let bias = E::get(&bias, 0);
                 unroll!(r < 2, { x[4 * j + ROWS[r] + i] += bias });
             });
@@ -172,7 +172,7 @@ fn gated<E: Elem<Acc = f32>>(
         return eight;
     }
     let at = o.gate + row as u64 * o.gate_bytes as u64 + column as u64 * 2;
-    let gate = global::load_v4(at, inside);
+    let gate = global::load_v4_once(at, inside);
     let mut out = eight;
     unroll!(w < 4, {
         out[w] = eight[w]
@@ -421,7 +421,7 @@ impl<E: Elem<Acc = f32>> Cell for E {
     fn store_one(o: Output, one: One) {
         let mut x = one.x;
         if o.flags & FLAG_GATE != 0 {
-            let gate = E::get(&E::load::<1>(one.gate, one.inside), 0);
+            let gate = E::get(&E::load_own::<1>(one.gate, one.inside), 0);
             x = if gate > 0.0 { x } else { 0.0 };
         }
         let add = one.inside && o.flags & FLAG_ACCUMULATE != 0;

@@ -37,7 +37,7 @@ fn load<E: Elem<Acc = f32>>(p: &RouterParams, token: u32) -> Lane<f32> {
     logits
 }
 
-/// A number whose order is that of the logits, NaN behind all; never 0, which is no logit. Zeros of either sign are equal.
+/// A number whose order is that of the logits, NaN above all others; never 0, which marks a chosen logit. Zeros of either sign are equal.
 #[inline(always)]
 fn order(x: f32) -> u32 {
     let bits = if x == 0.0 { 0 } else { x.to_bits() };

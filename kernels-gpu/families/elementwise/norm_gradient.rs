@@ -52,7 +52,7 @@ fn load<E: Elem<Acc = f32>, const V: usize, const N: usize>(
     }; N];
     unroll!(k < N, {
         let column = first + k as u32 * 32 * V as u32;
-        let factor = E::load::<V>(p.factor + (column * E::BYTES) as u64, column < p.width);
+        let factor = E::load_own::<V>(p.factor + (column * E::BYTES) as u64, column < p.width);
         unroll!(i < V, {
             all[k].z[i] = E::get(&raw[0][k], i) + E::get(&raw[1][k], i);
             all[k].g[i] = E::get(&raw[2][k], i) * E::get(&factor, i);

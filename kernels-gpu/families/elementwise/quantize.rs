@@ -10,7 +10,9 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, QuantizeParams> for QuantizeT
         grid::launch_dependents();
         grid::wait_dependency();
         let lane = gpu::thread() % QUANTIZE_LANES;
-        let index = (gpu::block_x() * ELEMENTWISE_THREADS + gpu::thread()) / QUANTIZE_LANES;
+        // Blocks, not threads: 2^32 of these would wrap.
+        let index = gpu::block_x() * (ELEMENTWISE_THREADS / QUANTIZE_LANES)
+            + gpu::thread() / QUANTIZE_LANES;
         let (row, block) = p.across.of(index);
         let column = block * QUANTIZED_BLOCK as u32 + lane * 8;
         let inside = row < p.rows && column < p.columns;

@@ -105,18 +105,26 @@ fn rows<E: Elem<Acc = f32>, const V: usize, const LANES: u32>(p: &RmsNormParams)
         squares = over_warps(squares);
     }
     let scale = inverse_root(p, squares);
-    let finish = |raw: &Raw, ([_, column], inside): ([u32; 2], bool)| {
-        if inside {
-            let offset = (column * E::BYTES) as u64;
-            let factor = E::load::<V>(p.factor + offset, true);
-            let mut out = [0.0; V];
-            unroll!(i < V, {
-                out[i] = E::get(raw, i) * scale * E::get(&factor, i)
-            });
-            E::store::<V>(p.out + token as u64 * p.out_row as u64 + offset, &out);
-        }
+    let finish = |raw: &[Raw; AT_ONCE], first: u32| {
+        // All factors before the first store: `out` might be where they are.
+        let mut factors = [[0; 4]; AT_ONCE];
+        unroll!(k < AT_ONCE, {
+            let ([_, column], inside) = at(first)(k as u32);
+            factors[k] = E::load_own::<V>(p.factor + (column * E::BYTES) as u64, inside);
+        });
+        unroll!(k < AT_ONCE, {
+            let ([_, column], inside) = at(first)(k as u32);
+            if inside {
+                let mut out = [0.0; V];
+                unroll!(i < V, {
+                    out[i] = E::get(&raw[k], i) * scale * E::get(&factors[k], i)
+                });
+                let line = p.out + token as u64 * p.out_row as u64;
+                E::store::<V>(line + (column * E::BYTES) as u64, &out);
+            }
+        });
     };
-    unroll!(i < AT_ONCE, { finish(&kept[i], at(0)(i as u32)) });
+    finish(&kept, 0);
     // The others are read again: each thread what it has written itself.
     let mut first = AT_ONCE as u32 * step;
     while first < p.width {
@@ -126,7 +134,7 @@ fn rows<E: Elem<Acc = f32>, const V: usize, const LANES: u32>(p: &RmsNormParams)
             let ([_, column], inside) = at(first)(i as u32);
             raw[i] = E::load_own::<V>(from + (column * E::BYTES) as u64, inside);
         });
-        unroll!(i < AT_ONCE, { finish(&raw[i], at(first)(i as u32)) });
+        finish(&raw, first);
         first += AT_ONCE as u32 * step;
     }
 }
@@ -279,7 +287,7 @@ fn scale<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
             let ([row, column], inside) = part.at(feature)(k as u32);
             let at = p.x + row as u64 * p.x_row as u64 + (column * E::BYTES) as u64;
             raw[k] = E::load_own::<V>(at, inside);
-            factors[k] = E::load::<1>(p.factor + (row * E::BYTES) as u64, inside);
+            factors[k] = E::load_own::<1>(p.factor + (row * E::BYTES) as u64, inside);
         });
         unroll!(k < AT_ONCE, {
             let ([row, column], inside) = part.at(feature)(k as u32);

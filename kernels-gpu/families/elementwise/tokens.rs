@@ -31,7 +31,7 @@ fn embed<E: Elem<Acc = f32>, const V: usize>(p: &TokensParams) {
     }
     let number = global::load_b32_fresh(p.tokens + token * 4, true);
     let from = p.table + number as u64 * p.table_row as u64 + feature * E::BYTES as u64;
-    let raw = E::load::<V>(from, number < p.vocabulary);
+    let raw = E::load_own::<V>(from, number < p.vocabulary);
     let [row, column] = if columns {
         [feature, token]
     } else {

@@ -66,15 +66,15 @@ impl<const WARPS: u32, const N: usize> Sell<WARPS, N> {
             let from = p.b + row as u64 * p.ldb_bytes as u64 + (Self::left() * E::BYTES) as u64;
             let there = row < p.k;
             if N == 1 {
-                let value = E::get(&E::load::<1>(from, there), 0);
+                let value = E::get(&E::load_own::<1>(from, there), 0);
                 copy::store_shared_b32(to, value.to_bits());
             } else if p.flags & FLAG_VECTORS != 0 {
-                copy::store_shared_v4(to, global::load_v4(from, there));
+                copy::store_shared_v4(to, global::load_own_v4(from, there));
             } else {
                 let mut eight = [0; 4];
                 unroll!(j < 8, {
                     let inside = there && Self::left() + (j as u32) < p.n;
-                    let one = global::load_b16(from + j as u64 * 2, inside);
+                    let one = global::load_own_b16(from + j as u64 * 2, inside);
                     eight[j / 2] |= one << (j % 2 * 16);
                 });
                 copy::store_shared_v4(to, eight);

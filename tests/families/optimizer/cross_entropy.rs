@@ -1,8 +1,9 @@
 //! Softmax cross-entropy: the GPU against the CPU, and that against sums written out and against differences.
 
+use einsparse::driver::trial;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::nn::CrossEntropy;
-use einsparse::{Context, Error, Scalar};
+use einsparse::{Context, Error, Result, Scalar};
 
 use crate::support::bounds::near_slope;
 use crate::support::dense::{poisoned, wide};
@@ -255,4 +256,28 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(wrong, Err(Error::Shape { .. })), "{wrong:?}");
     let wrong = loss_of.forward_backward((&logits, &labels), &mut loss, &mut wide, &stream);
     assert!(matches!(wrong, Err(Error::Shape { .. })), "{wrong:?}");
+}
+
+/// The first launch of a run counts labels and the second sets the count to zero. If the driver refuses the second, the
+/// next run starts from zero nevertheless.
+#[test]
+fn a_run_that_stops_halfway_leaves_no_count() {
+    let Some(gpu) = gpu_alone() else { return };
+    let extents = [300, 40];
+    let loss_of = CrossEntropy::<f32>::new(&gpu, extents).unwrap();
+    let logits = gpu.upload_dense(&logits::<f32>(extents)).unwrap();
+    let labels = gpu.upload_dense(&labels(extents)).unwrap();
+    let stream = gpu.stream().unwrap();
+    let loss = || -> Result<u64> {
+        let mut loss = gpu.zeros(&[1])?;
+        loss_of.forward((&logits, &labels), &mut loss, &stream)?;
+        stream.synchronize()?;
+        Ok(wide(&loss)[0].to_bits())
+    };
+    let wanted = loss().unwrap();
+    trial::refuse_launch(2);
+    let error = loss().unwrap_err().to_string();
+    assert!(error.contains("cuLaunchKernel"), "{error}");
+    assert_eq!(loss().unwrap(), wanted);
+    assert_eq!(loss().unwrap(), wanted);
 }

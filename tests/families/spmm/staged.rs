@@ -5,7 +5,7 @@ use crate::support::dense::{nan, strided};
 use crate::support::rows::named;
 use crate::support::runs::{plan_and_run, plan_of};
 use crate::support::{GUARD, Problem, assert_matrix, gpu, small};
-use einsparse::formats::{AnySparse, Csr, CsrPattern, Format, Pattern, bf16, f16, generate};
+use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, Pattern, bf16, f16, generate};
 use einsparse::kernels::families::{RING_ROWS, SLICE};
 use einsparse::registry::{Row, Scalar, WalkKind, products};
 use einsparse::{Context, SparseTensor};
@@ -246,5 +246,46 @@ fn padding_and_foreign_rows_stay_out() {
         let (_, c) = plan_and_run(&gpu, TEXT, &operands, &named(row.name));
         let found = c.to_storage().unwrap();
         assert_matrix(&row.name, &found, (40, 32, 32), |r, c| problem.exact(r, c));
+    }
+}
+
+/// A product of few columns whose B the launch ahead writes: all of it is read after that launch has ended.
+#[test]
+fn few_columns_that_the_launch_ahead_writes() {
+    let Some(gpu) = gpu() else { return };
+    fn follows<T: Scalar>(gpu: &Context, n: usize) {
+        let m = 2048;
+        let next = pattern(m, m, |row| vec![(row as u32 + 1) % m as u32]);
+        let ones = Csr::new(next, vec![T::ONE; m]).unwrap();
+        let a = AnySparse::from(ones).convert(Format::SlicedEll).unwrap();
+        let a = gpu.upload(a).unwrap();
+        let start =
+            Dense::from_fn([m, n], |i| T::from_f64((i[0] * 3 + i[1]) as f64 % 97.0)).unwrap();
+        let own =
+            |row: &&Row| row.module == "sell" && row.dtype == T::DTYPE && row.columns >= n as u32;
+        let row = products().find(own).unwrap();
+        let mut states = [
+            gpu.upload_dense(&start).unwrap(),
+            gpu.zeros::<T>(&[m, n]).unwrap(),
+        ];
+        let operands = [("A", (&a).into()), ("B", (&states[0]).into())];
+        let plan = plan_of::<T>(gpu, TEXT, &operands, &named(row.name));
+        let stream = gpu.stream().unwrap();
+        for _ in 0..40 {
+            let [from, to] = &mut states;
+            let operands = [("A", (&a).into()), ("B", (&*from).into())];
+            plan.run(&operands, to, &stream).unwrap();
+            states.swap(0, 1);
+        }
+        stream.synchronize().unwrap();
+        let found = states[0].to_dense().unwrap();
+        for (at, found) in found.values().iter().enumerate() {
+            let wanted = start.values()[(at / n + 40) % m * n + at % n];
+            assert_eq!(found.to_f64(), wanted.to_f64(), "{} {at}", row.name);
+        }
+    }
+    for n in [1, 8] {
+        follows::<f16>(&gpu, n);
+        follows::<bf16>(&gpu, n);
     }
 }

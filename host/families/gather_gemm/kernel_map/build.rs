@@ -1,5 +1,6 @@
 //! Kernel maps on the CPU. The kernels of module `conv_map` do the same, to the same bits.
 
+use einsparse_formats::allocate;
 use rayon::prelude::*;
 
 use super::geometry::LIMIT;
@@ -118,7 +119,11 @@ pub(super) fn neighbours(
     let table = Table::new(voxels).map_err(|at| twice(voxels, at))?;
     let offsets = geometry.offsets();
     let stride = geometry.stride().map(|s| s as i64);
-    let mut raw = vec![ABSENT; out.len() * offsets.len()];
+    // Rows come in tiles, and a second array keeps all of them in order.
+    let count = out.len().next_multiple_of(ROWS) as u128 * offsets.len() as u128;
+    allocate::terms("neighbours of voxels", count, 12, 16 * out.len() as u64)?;
+    let len = out.len() * offsets.len();
+    let mut raw = allocate::filled("neighbours of voxels", len, ABSENT)?;
     raw.par_chunks_mut(offsets.len())
         .zip(out)
         .for_each(|(row, voxel)| {

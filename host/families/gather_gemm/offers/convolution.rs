@@ -19,7 +19,7 @@ use crate::offer::bind::find;
 use crate::offer::{
     Answer, Compiled, Offer, Question, Run, Unfit, ZerosRule, leading, multiplied_as,
 };
-use crate::tensor::{AnyOperand, AnyTensor};
+use crate::tensor::{AnyOperand, AnyTensor, volume};
 
 const NAME: &str = "conv";
 /// Rows multiplied for each pair at the most, where they are many: beyond that what runs any expression does less.
@@ -57,13 +57,13 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
             Made::new(device, [Some(row), any], Arc::clone(&found))
         }));
     }
-    if offers.is_empty() {
+    let refused = not_here(dtype, question.machine);
+    if offers.is_empty() && refused.is_empty() {
         return refuse(format!(
             "has no kernel for {}",
             question.types.operands.name()
         ));
     }
-    let refused = not_here(dtype, question.machine);
     Ok(Answer { offers, refused })
 }
 
@@ -100,18 +100,18 @@ impl Found {
         let shape = |name: &str| Ok::<_, Error>(find(operands, name)?.shape().to_vec());
         let (input, weights) = (shape(&form.input)?, shape(&form.weights)?);
         let out = question.extents.out();
-        let (&[inputs, c], &[volume, ..], &[outputs, n]) = (&input[..], &weights[..], out) else {
+        let (&[inputs, c], &[offsets, ..], &[outputs, n]) = (&input[..], &weights[..], out) else {
             return Err("takes matrices of rows and a stack of matrices".into());
         };
         let lists = lists(operands, &form)?;
-        if [volume, c, n].contains(&0) {
+        if [offsets, c, n].contains(&0) {
             return Err("has no kernel for operands without elements".into());
         }
         let names = [0, 1, 2].map(|i| form.lists[i].as_str());
         let described = MapLists {
             names,
             lists,
-            extents: [outputs, inputs, volume],
+            extents: [outputs, inputs, offsets],
         };
         let map = KernelMap::of_lists(&described)?;
         let counts = map.counts()?;
@@ -124,9 +124,9 @@ impl Found {
             leading(operands, &form.input, c),
             leading(operands, &form.weights, weights[2]),
         ];
-        let elements = [&input, &weights].map(|s| s.iter().product::<usize>());
-        let element = question.types.operands.bytes();
-        let bytes = (elements.iter().sum::<usize>() + outputs * n) * element;
+        let shapes = [&input[..], &weights[..], &[outputs, n]];
+        let elements: f64 = shapes.iter().map(|shape| volume(shape) as f64).sum();
+        let bytes = elements * question.types.operands.bytes() as f64;
         Ok(Found {
             channels: [c, n],
             aligned: lines
@@ -137,7 +137,7 @@ impl Found {
                 multiplied: counts.multiplied,
                 stages: counts.stages,
                 channels: [c, n],
-                bytes: (bytes + outputs * volume * 4) as f64,
+                bytes: bytes + outputs as f64 * offsets as f64 * 4.0,
                 turns: false,
             },
             map,
@@ -223,5 +223,42 @@ impl fmt::Display for Made {
             "{}: zeros = {:?}, {} rows multiplied for {} terms, {} threads, {} bytes of shared memory",
             row.name, row.zeros, multiplied, pairs, row.threads, row.shared_bytes
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Machine;
+    use crate::registry::Dtype;
+
+    /// GPUs of compute capability 8.6 and 8.9 run what is compiled for 8.0, with 99 of its 163 KiB.
+    #[test]
+    fn kernels_over_the_shared_memory_of_a_gpu_are_refused_with_both_numbers() {
+        let large = Machine::scaled(84, 1_700_000, 0.9e12, 6 << 20);
+        let small = large.with_shared_bytes(99 << 10);
+        for dtype in [Dtype::F32, Dtype::F16, Dtype::Bf16] {
+            let rows = |machine: &Machine| conv_rows(dtype, machine, None).collect::<Vec<_>>();
+            let left = rows(&small);
+            assert!(!left.is_empty() && left.iter().all(|row| row.shared_bytes <= 99 << 10));
+            let over: Vec<_> = rows(&large)
+                .into_iter()
+                .filter(|row| !left.contains(row))
+                .collect();
+            assert!(!over.is_empty(), "{}", dtype.name());
+            let refused = not_here(dtype, &small);
+            for row in over {
+                let own = refused
+                    .iter()
+                    .find(|refusal| refusal.name == row.name)
+                    .unwrap();
+                let both = [row.shared_bytes, 101_376].map(|bytes| format!("{bytes}"));
+                assert!(
+                    both.iter().all(|bytes| own.reason.contains(bytes)),
+                    "{}",
+                    own.reason
+                );
+            }
+        }
     }
 }

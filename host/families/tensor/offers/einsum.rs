@@ -15,7 +15,7 @@ use crate::families::tensor::cost::einsum::{Steps, predict};
 use crate::families::tensor::{EinsumLaunch, RawEinsum};
 use crate::offer::bind::device_tensor;
 use crate::offer::{Answer, Compiled, Offer, PlannedPattern, Question, Run, of_launch};
-use crate::tensor::{AnyOperand, AnyTensor, columns_of, row_major};
+use crate::tensor::{AnyOperand, AnyTensor, columns_of, row_major, volume};
 use crate::values::Slice;
 
 const NAME: &str = "einsum";
@@ -105,9 +105,7 @@ fn steps_of(question: &Question<'_, '_>, way: &Way) -> Steps {
             slots * (question.types.operands.bytes() + 4) as f64
         }
         AnyOperand::Index(_, data) => size_of_val(*data) as f64,
-        other => {
-            other.shape().iter().product::<usize>() as f64 * question.types.operands.bytes() as f64
-        }
+        other => volume(other.shape()) as f64 * question.types.operands.bytes() as f64,
     };
     let shape = question.extents.out();
     Steps {
@@ -115,7 +113,7 @@ fn steps_of(question: &Question<'_, '_>, way: &Way) -> Steps {
         along: way.inner.map_or(1.0, |axis| shape[axis] as f64),
         fixed: way.fixed,
         strided: way.strided,
-        out: shape.iter().product::<usize>() as f64,
+        out: volume(shape) as f64,
         accumulate: question.indirect.mode == Mode::Accumulate,
         operands: question.operands().iter().map(bytes).sum(),
     }

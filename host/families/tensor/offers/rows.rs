@@ -18,7 +18,7 @@ use crate::indirect::{IndirectEinsum, RowsForm};
 use crate::offer::bind::find;
 use crate::offer::{Answer, Compiled, Offer, PlannedPattern, Question, Run, of_launch};
 use crate::registry::{Dtype, Operation};
-use crate::tensor::{AnyOperand, AnyTensor};
+use crate::tensor::{AnyOperand, AnyTensor, volume};
 use crate::worklist::Runs;
 
 const FAMILY: &str = "mttkrp";
@@ -88,7 +88,7 @@ fn unfit(indirect: &IndirectEinsum, pattern: AnyPattern<'_>) -> Option<String> {
         ));
     }
     let product = indirect.as_spmm().is_some_and(|form| !form.stacked);
-    // Lists of rows that are too long are refused where the product asks for them.
+    // Lists of rows that are too long are refused when the product is planned.
     (product && !matches!(Runs::of_pattern(pattern), Ok(None)))
         .then(|| "is a product of a matrix, which the families for that compute".into())
 }
@@ -100,7 +100,11 @@ fn work(
     n: usize,
 ) -> RowsWork {
     let shape = pattern.shape();
-    let rows: usize = question.extents.out().iter().rev().skip(1).product();
+    let rows = question
+        .extents
+        .out()
+        .split_last()
+        .map_or(1, |(_, outer)| volume(outer));
     let in_order = match pattern.format() {
         Format::Coo | Format::Csr => (0..form.rows.len()).eq(form.rows.iter().copied()),
         Format::Csc => form.rows == [1],

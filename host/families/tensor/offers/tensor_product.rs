@@ -25,8 +25,6 @@ use made::Made;
 const NAME: &str = "tensor_product";
 /// Entries at the most that are looked up one by one.
 const MOST: usize = 1 << 16;
-/// Shared memory that a thread block of Hopper may have: what is asked for without a GPU.
-const SHARED: u32 = 227 << 10;
 
 /// What this family can do for an expression.
 pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
@@ -48,10 +46,7 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         Ok(found) => found,
         Err(unfit) => return unfit.answer(NAME),
     };
-    let limit = question
-        .context
-        .device()
-        .map_or(SHARED, |device| device.facts().smem_per_block_optin);
+    let limit = question.machine.shared_bytes;
     if let Err(refusal) = shared_bytes(row, &found.shape, &found.lists, limit) {
         return Answer::refused(&refusal.name, refusal.reason);
     }

@@ -122,6 +122,10 @@ pub struct EntriesParams {
     pub flags: u32,
 }
 
+// Positions are u32, and so are those past the end of the last tile: they would wrap if 2^32 were no multiple of it.
+const _: () = assert!(
+    (1u64 << 32).is_multiple_of(ENTRY_TILE as u64) && (1u64 << 32).is_multiple_of(SORT_TILE as u64)
+);
 const _: () = assert!(size_of::<EntryReport>() == 8);
 const _: () = assert!(size_of::<EntriesParams>() == 216);
 

@@ -101,14 +101,11 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             let word = (FOUND as u64) << 32 | count as u64;
             global::store_b64_relaxed(status + part as u64 * 8, word);
         }
-        let (mut sum, mut other, mut lost) = (0, lane, false);
+        let (mut sum, mut other) = (0, lane);
         while other < part {
-            let word = global::wait_for_b64(status, other, FOUND);
-            sum += word as u32;
-            lost |= word == 0;
+            sum += global::wait_for_b64(status, other, FOUND) as u32;
             other += 32;
         }
-        warp::stop_if(lost);
         let base = warp::total(sum);
         if !Self::ALONG_COLUMNS {
             Self::end(p, status);

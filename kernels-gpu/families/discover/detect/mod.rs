@@ -110,7 +110,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             let inside = |i: u32| row < p.rows && column + i < p.columns;
             match bits {
                 8 => unroll!(i < 4, {
-                    words[w] |= global::load_b8(at + i as u64, inside(i as u32)) << (8 * i);
+                    words[w] |= global::load_b8_fresh(at + i as u64, inside(i as u32)) << (8 * i);
                 }),
                 16 => unroll!(i < 2, {
                     let half = global::load_own_b16(at + i as u64 * 2, inside(i as u32));

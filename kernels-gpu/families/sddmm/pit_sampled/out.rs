@@ -67,7 +67,7 @@ impl PitSampled {
         unroll!(j < 4, {
             let valid = inside && lines[j] != NONE;
             let at = p.gate + lines[j] as u64 * p.gate_bytes as u64 + column as u64 * 2;
-            gate[j] = global::load_v4(at, valid);
+            gate[j] = global::load_v4_once(at, valid);
         });
         unroll!(j < 4, {
             let eight = gate[j];

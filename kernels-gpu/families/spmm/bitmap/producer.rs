@@ -85,7 +85,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
                 };
                 let from = p.b + (k + row) as u64 * p.ldb_bytes as u64 + first as u64 * 2;
                 elements[i] = [0, 1, 2, 3, 4, 5, 6, 7]
-                    .map(|e: u32| global::load_b16(from + e as u64 * 2, e < left));
+                    .map(|e: u32| global::load_own_b16(from + e as u64 * 2, e < left));
                 at[i] = to + (row * chunks + (chunk ^ ((row * chunks / 8) % chunks))) * 16;
             });
             unroll!(i < BATCH, {
