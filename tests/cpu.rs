@@ -3,6 +3,7 @@
 mod contract;
 mod gathers;
 mod joined;
+mod paths;
 mod problem;
 mod windows;
 

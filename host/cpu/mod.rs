@@ -98,7 +98,7 @@ pub(crate) fn run_any(
 }
 
 /// Computes an intermediate result: sums are kept in `sums`, f32 or f64. With `marks`, elements that no term reaches
-/// become -0.0 ([`AnyOperands::partial`]).
+/// become -0.0 ([`AnyOperands::set_partial`]).
 pub(crate) fn run_step(
     sums: Dtype,
     e: &IndirectEinsum,

@@ -109,7 +109,7 @@ pub(crate) struct AnyOperands<'a> {
     pub(super) indices: BTreeMap<String, IndexView<'a>>,
     pub(super) scalars: BTreeMap<String, f64>,
     pub(super) sparse: Option<(String, AnyPattern<'a>)>,
-    /// Tensors whose elements of -0.0 no term has reached ([`AnyOperands::partial`]).
+    /// Tensors whose elements of -0.0 no term has reached ([`AnyOperands::set_partial`]).
     pub(super) partial: BTreeSet<String>,
 }
 
@@ -170,7 +170,7 @@ impl<'a> AnyOperands<'a> {
 
     /// Elements of this tensor that are -0.0 are no entries. Sums begin at +0.0 and so are never -0.0, which marks the
     /// elements of an intermediate result that no term has reached.
-    pub(crate) fn partial(&mut self, name: &str) {
+    pub(crate) fn set_partial(&mut self, name: &str) {
         self.partial.insert(name.to_owned());
     }
 

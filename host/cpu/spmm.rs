@@ -55,7 +55,8 @@ impl<A: Accumulator> Finish<A> {
     }
 }
 
-/// Runs the SpMM; with `marks`, rows without entries become -0.0. False if this path has no way for it, or something does not fit (the general nest says what).
+/// Runs the SpMM; with `marks`, rows without entries become -0.0. False if this path has no way for it, or something
+/// does not fit (the general nest says what).
 pub(super) fn run<A: Sum + Element>(
     form: &SpmmForm,
     e: &IndirectEinsum,
@@ -107,7 +108,7 @@ pub(super) fn run<A: Sum + Element>(
         Format::BlockGroupCoo { block, .. } => block,
         _ => (1, 1),
     };
-    // Which rows of a block have entries hangs on its values.
+    // Which rows of a block have entries depends on its values.
     if marks && block != (1, 1) {
         return Ok(false);
     }

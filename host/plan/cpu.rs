@@ -9,6 +9,7 @@ use crate::context::Context;
 use crate::cpu::{self, AnyOperands, AnyOutput};
 use crate::error::{Elsewhere, Result};
 use crate::indirect::IndirectEinsum;
+use crate::offer::bind::wrong;
 use crate::offer::{Compiled, PlannedPattern, Run};
 use crate::tensor::{AnyOperand, AnyTensor, row_major};
 
@@ -34,7 +35,11 @@ impl OnCpu {
         }
     }
 
-    /// Binds an operand, for an expression of its own, which may be a part of the plan's.
+    pub(super) fn bind_arrays<'a>(&'a self, bound: &mut AnyOperands<'a>) -> Result<()> {
+        self.arrays.bind(bound)
+    }
+
+    /// Binds an operand of `of`, which is the plan's expression or one step of it.
     pub(super) fn bind<'a>(
         &self,
         bound: &mut AnyOperands<'a>,
@@ -65,6 +70,23 @@ impl OnCpu {
                 Ok(())
             }
         }
+    }
+
+    /// Binds the values of a sparse operand as a tensor of one axis.
+    pub(super) fn bind_values<'a>(
+        &self,
+        bound: &mut AnyOperands<'a>,
+        values: &str,
+        (name, operand): (&str, &AnyOperand<'a>),
+    ) -> Result<()> {
+        let (pattern, all) = match operand {
+            AnyOperand::Sparse(a) => (a.pattern(), a.host().or_elsewhere(name)?),
+            AnyOperand::HostSparse(pattern, all) => (*pattern, *all),
+            other => return Err(wrong(name, "a sparse tensor", other)),
+        };
+        self.as_planned(name, pattern)?;
+        bound.dense(values, &[pattern.slots()], vec![1], all);
+        Ok(())
     }
 
     fn as_planned(&self, name: &str, pattern: AnyPattern<'_>) -> Result<()> {

@@ -5,8 +5,8 @@ use std::fmt;
 
 use einsparse::Scalar;
 use einsparse::cpu::{self, Output};
-use einsparse::einsum::{Einsum, Extents, Mode, Scalar as Factor};
-use einsparse::formats::{Dense, Format};
+use einsparse::einsum::{Extents, Mode, Scalar as Factor};
+use einsparse::formats::{AnySparse, Dense, Format};
 use einsparse::indirect::{rewrite, rewrite_dense};
 use einsparse::registry::Dtype;
 
@@ -54,8 +54,7 @@ fn units(dtype: Dtype) -> (f64, f64, f64, f64) {
 
 /// Compares a result with the expression evaluated in f64 by the plain loop nest, over the operands in CSR.
 pub fn check<T: Scalar>(typed: &Typed<T>, result: &Dense<T>, tf32: bool) -> Result<Check> {
-    let wide = widen(typed, |x| x)?;
-    let exact = evaluate(&wide, result.shape())?;
+    let exact = evaluate(&widen(typed, |x| x)?, result.shape())?;
     let sums = evaluate(&widen(typed, f64::abs)?, result.shape())?;
     let (u_out, u_acc, step, largest) = units(T::DTYPE);
     let u_in = if tf32 { f64::powi(2.0, -10) } else { 0.0 };
@@ -129,15 +128,39 @@ fn terms<T: Scalar>(typed: &Typed<T>) -> Result<u128> {
     })
 }
 
+/// A problem in f64.
+struct Wide {
+    typed: Typed<f64>,
+    /// Factors that are sparse and stored as dense tensors here: their zeros are no entries.
+    filled: Vec<usize>,
+}
+
 /// The same problem in f64, every number (those in the text too) mapped.
-fn widen<T: Scalar>(typed: &Typed<T>, map: fn(f64) -> f64) -> Result<Typed<f64>> {
-    // Of several sparse factors the first one: the others with their zeros, by another way than the run's.
-    let mut first = true;
+fn widen<T: Scalar>(typed: &Typed<T>, map: fn(f64) -> f64) -> Result<Wide> {
+    // Of several sparse factors one is sparse: the others have their zeros, by another way than the run's.
+    let mut einsum = typed.einsum.clone();
+    let own = typed.sparse().map(|(name, _)| name);
+    let is_sparse = |name: &str| matches!(typed.get(name), Some(Data::Sparse(_)));
+    let (mut filled, mut copies) = (Vec::new(), Vec::new());
+    for (f, factor) in einsum.factors.iter_mut().enumerate() {
+        let first = typed
+            .einsum
+            .factors
+            .iter()
+            .position(|a| a.tensor == factor.tensor);
+        if !is_sparse(&factor.tensor) || Some(&*factor.tensor) == own && first == Some(f) {
+            continue;
+        }
+        filled.push(f);
+        if Some(&*factor.tensor) == own {
+            let copy = format!("{} as factor {f}", factor.tensor);
+            copies.push((std::mem::replace(&mut factor.tensor, copy.clone()), copy));
+        }
+    }
+    let dense = |sparse: &AnySparse<T>| sparse.map_values(|x| map(x.to_f64())).to_dense();
     let wide = |(name, data): &(String, Data<T>)| {
         let data = match data {
-            Data::Sparse(sparse) if !std::mem::take(&mut first) => {
-                Data::Dense(sparse.map_values(|x| map(x.to_f64())).to_dense()?)
-            }
+            Data::Sparse(sparse) if Some(name.as_str()) != own => Data::Dense(dense(sparse)?),
             Data::Sparse(sparse) => {
                 let sparse = sparse.map_values(|x| map(x.to_f64()));
                 Data::Sparse(if sparse.shape().len() == 2 {
@@ -156,23 +179,24 @@ fn widen<T: Scalar>(typed: &Typed<T>, map: fn(f64) -> f64) -> Result<Typed<f64>>
         Factor::Literal(x) => Factor::Literal(map(*x)),
         name => name.clone(),
     };
-    let scalars = typed.einsum.scalars.iter().map(literal).collect();
-    let einsum = Einsum {
-        scalars,
-        ..typed.einsum.clone()
-    };
-    Ok(Typed {
-        einsum,
-        operands: typed.operands.iter().map(wide).collect::<Result<_>>()?,
-    })
+    einsum.scalars = typed.einsum.scalars.iter().map(literal).collect();
+    let mut operands: Vec<_> = typed.operands.iter().map(wide).collect::<Result<_>>()?;
+    for (name, copy) in copies {
+        if let Some(Data::Sparse(sparse)) = typed.get(&name) {
+            operands.push((copy, Data::Dense(dense(sparse)?)));
+        }
+    }
+    let typed = Typed { einsum, operands };
+    Ok(Wide { typed, filled })
 }
 
-fn evaluate(typed: &Typed<f64>, shape: &[usize]) -> Result<Vec<f64>> {
+fn evaluate(Wide { typed, filled }: &Wide, shape: &[usize]) -> Result<Vec<f64>> {
     let format = typed.sparse().map(|(name, sparse)| (name, sparse.format()));
-    let indirect = match format {
+    let mut indirect = match format {
         Some((name, format)) => rewrite(&typed.einsum, name, &format as &Format)?,
         None => rewrite_dense(&typed.einsum)?,
     };
+    indirect.filled.extend(filled);
     let out = &typed.einsum.out.tensor;
     let arrays = typed.einsum.sum_arrays(&extents(typed)?)?;
     let mut operands = cpu::Operands::new();

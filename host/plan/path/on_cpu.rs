@@ -1,5 +1,5 @@
 //! The steps of a contraction on the executor of the CPU. Temporaries have the type of its sums, f32 or f64, so that they
-//! are not rounded, and are freed behind the step that reads them.
+//! are not rounded. Each is freed after the step that reads it.
 
 use std::fmt;
 
@@ -10,8 +10,9 @@ use crate::einsum::{Extents, IndexExpr};
 use crate::error::{Elsewhere, Error, Result};
 use crate::indirect::{IndirectEinsum, rewrite, rewrite_dense};
 use crate::offer::bind::find;
-use crate::offer::{Compiled, Run, Types};
+use crate::offer::{Compiled, Options, Run, Types};
 use crate::plan::cpu::OnCpu;
+use crate::plan::joined::{Asked, over_lists};
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnyTensor, row_major};
 use crate::values::Buffer;
@@ -21,6 +22,9 @@ use crate::values::Buffer;
 struct Written {
     indirect: IndirectEinsum,
     shape: Vec<usize>,
+    /// Lists of positions of two sparse factors, and the names of their values in the step.
+    lists: Vec<(String, Vec<u32>)>,
+    values: Vec<(String, String)>,
 }
 
 /// A path of the CPU.
@@ -40,9 +44,10 @@ struct Temporary {
 }
 
 impl CpuChain {
+    /// `filled`: names of dense factors whose zeros are no entries.
     pub(in crate::plan) fn new(
         context: &Context,
-        path: Path,
+        (path, filled): (Path, &[&str]),
         operands: &[(&str, AnyOperand<'_>)],
         extents: &Extents,
         types: Types,
@@ -50,17 +55,40 @@ impl CpuChain {
         let written = |step: &Step| {
             let format = |name: &str| Some(find(operands, name).ok()?.pattern()?.format());
             let factors = step.einsum.factors.iter();
-            let mut sparse = factors.filter_map(|f| Some((&f.tensor, format(&f.tensor)?)));
-            let indirect = match sparse.next() {
-                Some((name, format)) => rewrite(&step.einsum, name, &format)?,
-                None => rewrite_dense(&step.einsum)?,
+            let sparse = factors.filter_map(|f| Some((&f.tensor, format(&f.tensor)?)));
+            let (mut lists, mut values) = (Vec::new(), Vec::new());
+            let mut indirect = match sparse.collect::<Vec<_>>().as_slice() {
+                [] => rewrite_dense(&step.einsum)?,
+                [(name, format)] => rewrite(&step.einsum, name, format)?,
+                [..] => {
+                    let joined = over_lists(&Asked {
+                        types,
+                        context,
+                        einsum: &step.einsum,
+                        operands,
+                        options: &Options::default(),
+                    })?;
+                    (lists, values) = (joined.lists, joined.values);
+                    joined.indirect
+                }
             };
+            let own = indirect.factors.iter().enumerate();
+            let own = own.filter(|(_, access)| filled.contains(&access.tensor.as_str()));
+            indirect
+                .filled
+                .extend(own.map(|(f, _)| f).collect::<Vec<_>>());
             let extent = |index: &IndexExpr| match index {
                 IndexExpr::Name(name) => extents.get(name).unwrap_or(1),
+                // Of the output alone, whose shape is given.
                 IndexExpr::Access(_) | IndexExpr::Sum(_) => 1,
             };
             let shape = step.einsum.out.indices.iter().map(extent).collect();
-            Ok(Written { indirect, shape })
+            Ok(Written {
+                indirect,
+                shape,
+                lists,
+                values,
+            })
         };
         Ok(CpuChain {
             own: OnCpu::new(context, operands),
@@ -70,34 +98,52 @@ impl CpuChain {
         })
     }
 
-    /// The operands of a step: those of the expression that it names, and temporaries.
+    /// The operands of a step: those of the expression that it names, temporaries, and all index arrays.
     fn bound<'a>(
         &'a self,
-        (step, of): (&'a Step, &IndirectEinsum),
+        (step, written): (&'a Step, &'a Written),
         operands: &'a [(&str, AnyOperand<'a>)],
         temporaries: &'a [Option<Temporary>],
     ) -> Result<AnyOperands<'a>> {
         let mut bound = AnyOperands::default();
+        self.own.bind_arrays(&mut bound)?;
+        for (name, slots) in &written.lists {
+            bound.index(name, &[slots.len()], slots)?;
+        }
+        for (operand, name) in &written.values {
+            let of = (operand.as_str(), find(operands, operand)?);
+            self.own.bind_values(&mut bound, name, of)?;
+        }
         for name in step.names() {
+            if written.values.iter().any(|(operand, _)| operand == name) {
+                continue;
+            }
             let own = step.temporary(name);
             match own.and_then(|at| Some((&self.steps[at].shape, temporaries[at].as_ref()?))) {
                 Some((shape, temporary)) => {
                     bound.dense(name, shape, row_major(shape), temporary.values.view());
                     if temporary.partial {
-                        bound.partial(name);
+                        bound.set_partial(name);
                     }
                 }
-                None => self.own.bind(&mut bound, of, (name, find(operands, name)?))?,
+                None => {
+                    let of = (name, find(operands, name)?);
+                    self.own.bind(&mut bound, &written.indirect, of)?;
+                }
             }
         }
         Ok(bound)
     }
 
     fn temporary(&self, shape: &[usize]) -> Result<Buffer> {
-        let elements = shape.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent));
+        let elements = shape
+            .iter()
+            .try_fold(1usize, |n, &extent| n.checked_mul(extent));
         let elements = elements.ok_or_else(|| Error::Overflow {
             what: "elements of an intermediate result".into(),
-            value: shape.iter().fold(1, |n: u128, &extent| n.saturating_mul(extent as u128)),
+            value: shape
+                .iter()
+                .fold(1, |n: u128, &extent| n.saturating_mul(extent as u128)),
             limit: usize::MAX as u128,
         })?;
         Buffer::zeros(self.sums, elements)
@@ -113,12 +159,16 @@ impl Compiled for CpuChain {
         0
     }
 
+    fn steps(&self) -> Option<String> {
+        Some(self.path.to_string())
+    }
+
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         run.factor()?;
         let mut temporaries: Vec<Option<Temporary>> = Vec::new();
         for (at, (step, written)) in self.path.steps.iter().zip(&self.steps).enumerate() {
             let (e, shape) = (&written.indirect, &written.shape);
-            let bound = self.bound((step, e), run.operands, &temporaries)?;
+            let bound = self.bound((step, written), run.operands, &temporaries)?;
             if at + 1 == self.steps.len() {
                 let (shape, leading) = (out.shape().to_vec(), out.leading());
                 let values = out.host_mut().or_elsewhere(&run.of.einsum.out.tensor)?;

@@ -1,15 +1,22 @@
-//! In which order terms are contracted: the cheapest of all orders up to eight of them, a greedy one beyond.
+//! The order in which terms are contracted: the cheapest of all orders for up to eight terms, a greedy one for more.
 
-/// Terms of which every order is tried; their subsets are numbered.
-const MOST_EXACT: usize = 8;
+/// For up to so many terms every order is tried: their subsets are numbered.
+const MAX_EXACT: usize = 8;
 
 /// A factor or an intermediate result, by the numbers of its indices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Size {
-    /// Bit by bit.
+    /// Bit i for index i.
     pub(super) names: u128,
-    /// Entries of a sparse one.
+    /// Number of entries of a sparse factor.
     pub(super) entries: Option<f64>,
+}
+
+impl Size {
+    fn dense(names: u128) -> Self {
+        let entries = None;
+        Size { names, entries }
+    }
 }
 
 /// What an order is chosen by.
@@ -17,67 +24,58 @@ pub(super) trait Costs {
     /// Elements of a tensor with these indices.
     fn volume(&self, names: u128) -> f64;
 
-    /// Microseconds of a contraction of two terms that keeps these indices.
+    /// Microseconds of a contraction of two terms that keeps these indices; infinite where it is not possible.
     fn pair(&self, a: &Size, b: &Size, kept: u128) -> f64;
 
-    /// Elements that an intermediate result may have.
-    fn limit(&self) -> f64;
+    /// Largest number of elements of an intermediate result.
+    fn max_elements(&self) -> f64;
 }
 
-/// The pairs to contract, one after the other: terms are numbered as given, and results follow them. `None` where every
-/// order has an intermediate result above the limit, or a greedy one meets one.
+/// The pairs to contract, one after the other. Terms have the numbers in which they are given, and results the next
+/// ones. `None` where an intermediate result exceeds the limit in every order, or in the greedy one.
 pub(super) fn order(terms: &[Size], out: u128, costs: &impl Costs) -> Option<Vec<(usize, usize)>> {
-    match terms.len() {
+    let pairs = match terms.len() {
         0 | 1 => None,
-        count if count <= MOST_EXACT => Subsets::new(terms, out, costs).pairs(),
+        count if count <= MAX_EXACT => Subsets::new(terms, out, costs).pairs(),
         _ => greedy(terms, out, costs),
-    }
+    };
+    Some(depth_first(terms.len(), &pairs?))
 }
 
 /// The cheapest order of each subset of the terms, smaller subsets first.
 struct Subsets {
     count: usize,
-    /// Microseconds, and the half that a subset is split into.
+    /// Microseconds, and one of the two halves that the last step of a subset multiplies.
     best: Vec<(f64, usize)>,
 }
 
 impl Subsets {
     fn new(terms: &[Size], out: u128, costs: &impl Costs) -> Self {
         let (count, all) = (terms.len(), (1 << terms.len()) - 1);
-        let names = |set: usize| {
-            let own = (0..count).filter(|term| set >> term & 1 == 1);
-            own.fold(0, |names, term| names | terms[term].names)
-        };
+        let mut names = vec![0; all + 1];
+        for set in 1..=all {
+            let lowest = set.trailing_zeros() as usize;
+            names[set] = names[set & (set - 1)] | terms[lowest].names;
+        }
         let size = |set: usize| match set.is_power_of_two() {
             true => terms[set.trailing_zeros() as usize],
-            false => Size {
-                names: names(set) & (out | names(all & !set)),
-                entries: None,
-            },
+            false => Size::dense(names[set] & (out | names[all & !set])),
         };
-        let sizes: Vec<Size> = (0..=all)
-            .map(|set: usize| match set {
-                0 => Size {
-                    names: 0,
-                    entries: None,
-                },
-                _ => size(set),
-            })
-            .collect();
+        let sizes: Vec<Size> = (0..=all).map(size).collect();
         let mut best = vec![(0.0, 0); all + 1];
         for set in (1..=all).filter(|set| !set.is_power_of_two()) {
             best[set] = (f64::INFINITY, 0);
-            if set != all && costs.volume(sizes[set].names) > costs.limit() {
+            if set != all && costs.volume(sizes[set].names) > costs.max_elements() {
                 continue;
             }
             let lowest = set & set.wrapping_neg();
-            // Every half with the lowest term.
+            // Every split once: the half that has the lowest term stands for both.
             let mut half = (set - 1) & set;
             while half > 0 {
                 if half & lowest != 0 {
-                    let (a, b) = (&sizes[half], &sizes[set & !half]);
-                    let before = best[half].0 + best[set & !half].0;
-                    let us = before + costs.pair(a, b, sizes[set].names);
+                    let rest = set & !half;
+                    let before = best[half].0 + best[rest].0;
+                    let us = before + costs.pair(&sizes[half], &sizes[rest], sizes[set].names);
                     if us < best[set].0 {
                         best[set] = (us, half);
                     }
@@ -109,127 +107,134 @@ impl Subsets {
     }
 }
 
-/// The pair whose result has fewest elements beside what it takes away, again and again; of several the cheapest.
+/// Two terms that can be contracted next.
+struct Candidate {
+    terms: (usize, usize),
+    kept: u128,
+    elements: f64,
+    /// Elements of the result minus those of both terms.
+    growth: f64,
+    us: f64,
+}
+
+/// The pair whose result grows least, again and again; among equal ones the cheapest.
 fn greedy(terms: &[Size], out: u128, costs: &impl Costs) -> Option<Vec<(usize, usize)>> {
-    let mut left: Vec<(usize, Size)> = terms.iter().copied().enumerate().collect();
+    let mut sizes = terms.to_vec();
+    let mut left: Vec<usize> = (0..terms.len()).collect();
     let mut pairs = Vec::new();
+    // A contraction of other terms changes nothing about a pair: what both need stays in the result. So every pair is
+    // looked at once.
+    let mut candidates = Vec::new();
+    for at in 1..left.len() {
+        add_candidates(
+            &mut candidates,
+            &sizes,
+            (&left, out),
+            (at, &left[..at]),
+            costs,
+        );
+    }
     while left.len() > 1 {
         let last = left.len() == 2;
-        // Names that one term has, those of more than one, and those of more than two.
-        let mut times = [0u128; 3];
-        for (_, term) in &left {
-            times[2] |= times[1] & term.names;
-            times[1] |= times[0] & term.names;
-            times[0] |= term.names;
-        }
-        let held = |size: &Size| size.entries.unwrap_or_else(|| costs.volume(size.names));
-        let mut best: Option<(f64, f64, usize, usize, u128)> = None;
-        for first in 0..left.len() {
-            for second in first + 1..left.len() {
-                let (a, b) = (&left[first].1, &left[second].1);
-                let (both, one) = (a.names & b.names, a.names ^ b.names);
-                let kept = both & (times[2] | out) | one & (times[1] | out);
-                let volume = costs.volume(kept);
-                if !last && volume > costs.limit() {
-                    continue;
-                }
-                let grown = volume - held(a) - held(b);
-                let us = costs.pair(a, b, kept);
-                if us.is_infinite() {
-                    continue;
-                }
-                let before = best.map(|(grown, us, ..)| (grown, us));
-                if before.is_none_or(|before| (grown, us) < before) {
-                    best = Some((grown, us, first, second, kept));
-                }
-            }
-        }
-        let (.., first, second, kept) = best?;
-        pairs.push((left[first].0, left[second].0));
-        left.remove(second);
-        let (names, entries) = (kept, None);
-        left[first] = (terms.len() + pairs.len() - 1, Size { names, entries });
+        let possible =
+            |c: &&Candidate| c.us.is_finite() && (last || c.elements <= costs.max_elements());
+        let order = |c: &Candidate, d: &Candidate| {
+            let growth = c.growth.total_cmp(&d.growth);
+            growth.then(c.us.total_cmp(&d.us))
+        };
+        let best = candidates
+            .iter()
+            .filter(possible)
+            .min_by(|c, d| order(c, d))?;
+        let (pair, kept) = (best.terms, best.kept);
+        let touched = |term: usize| term == pair.0 || term == pair.1;
+        candidates.retain(|c| !touched(c.terms.0) && !touched(c.terms.1));
+        left.retain(|&term| !touched(term));
+        pairs.push(pair);
+        let result = sizes.len();
+        sizes.push(Size::dense(kept));
+        let others = left.clone();
+        left.push(result);
+        add_candidates(
+            &mut candidates,
+            &sizes,
+            (&left, out),
+            (result, &others),
+            costs,
+        );
     }
     Some(pairs)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Elements of every product of two terms, of indices of these extents.
-    struct Products(Vec<f64>);
-
-    impl Costs for Products {
-        fn volume(&self, names: u128) -> f64 {
-            let own = self.0.iter().enumerate();
-            let own = own.filter(|(name, _)| names >> name & 1 == 1);
-            own.map(|(_, extent)| extent).product()
-        }
-
-        fn pair(&self, a: &Size, b: &Size, _: u128) -> f64 {
-            self.volume(a.names | b.names)
-        }
-
-        fn limit(&self) -> f64 {
-            1e9
-        }
+/// The pairs of one term with others.
+fn add_candidates(
+    candidates: &mut Vec<Candidate>,
+    sizes: &[Size],
+    (left, out): (&[usize], u128),
+    (term, others): (usize, &[usize]),
+    costs: &impl Costs,
+) {
+    // Names of the output and of one term at least, of two and of three.
+    let mut times = [0u128; 3];
+    for &term in left {
+        let names = sizes[term].names;
+        times[2] |= times[1] & names;
+        times[1] |= times[0] & names;
+        times[0] |= names;
     }
-
-    /// `T0[0,1] * T1[1,2] * ...`, and the products that an order takes.
-    fn chain(extents: &[usize]) -> (f64, usize) {
-        let costs = Products(extents.iter().map(|&n| n as f64).collect());
-        let ends = 1 | 1 << (extents.len() - 1);
-        let terms: Vec<Size> = (0..extents.len() - 1)
-            .map(|at| Size {
-                names: 3 << at,
-                entries: None,
-            })
-            .collect();
-        let pairs = order(&terms, ends, &costs).unwrap();
-        let mut all: Vec<Option<u128>> = terms.iter().map(|t| Some(t.names)).collect();
-        let mut products = 0.0;
-        for &(a, b) in &pairs {
-            let (a, b) = (all[a].take().unwrap(), all[b].take().unwrap());
-            products += costs.volume(a | b);
-            let others = all.iter().flatten().fold(ends, |all, own| all | own);
-            all.push(Some((a | b) & others));
-        }
-        assert_eq!(all.into_iter().flatten().collect::<Vec<_>>(), [ends]);
-        (products, pairs.len())
-    }
-
-    /// Matrix chains by the textbook's recursion.
-    fn cheapest(extents: &[usize]) -> f64 {
-        let n = extents.len();
-        let mut best = vec![vec![0.0; n]; n];
-        for len in 2..n {
-            for i in 0..n - len {
-                let split = |k: usize| {
-                    best[i][k] + best[k][i + len] + (extents[i] * extents[k] * extents[i + len]) as f64
-                };
-                best[i][i + len] = (i + 1..i + len).map(split).fold(f64::INFINITY, f64::min);
-            }
-        }
-        best[0][n - 1]
-    }
-
-    #[test]
-    fn up_to_eight_terms_have_the_cheapest_order() {
-        for seed in 0..200usize {
-            let extents: Vec<usize> = (0..3 + seed % 7)
-                .map(|at| 1 + (seed * 31 + at * at * 17 + seed / 3 * at) % 23)
-                .collect();
-            let (products, steps) = chain(&extents);
-            assert_eq!((products, steps), (cheapest(&extents), extents.len() - 2), "{extents:?}");
-        }
-    }
-
-    #[test]
-    fn sixty_terms_have_an_order_of_few_products() {
-        let extents: Vec<usize> = (0..61).map(|at| 2 + at * 7 % 3).collect();
-        let (products, steps) = chain(&extents);
-        assert_eq!(steps, 59);
-        assert!(products < 2.0 * cheapest(&extents), "{products}");
+    let held = |size: &Size| size.entries.unwrap_or_else(|| costs.volume(size.names));
+    for &other in others {
+        let (a, b) = (&sizes[other], &sizes[term]);
+        let (both, one) = (a.names & b.names, a.names ^ b.names);
+        let kept = both & (times[2] | out) | one & (times[1] | out);
+        let elements = costs.volume(kept);
+        candidates.push(Candidate {
+            terms: (other, term),
+            kept,
+            elements,
+            growth: elements - held(a) - held(b),
+            us: costs.pair(a, b, kept),
+        });
     }
 }
+
+/// The same pairs, of which the ones that need more intermediate results at once come first: of n terms at most
+/// log2(n) + 1 results are held.
+fn depth_first(count: usize, pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
+    let mut held = vec![0usize; count];
+    for &(a, b) in pairs {
+        held.push(match held[a] == held[b] {
+            true => held[a] + 1,
+            false => held[a].max(held[b]),
+        });
+    }
+    let mut ordered = Vec::new();
+    if let Some(last) = (count + pairs.len()).checked_sub(1) {
+        add_ordered(last, count, (pairs, &held), &mut ordered);
+    }
+    ordered
+}
+
+/// Adds what a term is made of; returns its new number.
+fn add_ordered(
+    term: usize,
+    count: usize,
+    (pairs, held): (&[(usize, usize)], &[usize]),
+    ordered: &mut Vec<(usize, usize)>,
+) -> usize {
+    let Some(&(a, b)) = term.checked_sub(count).and_then(|at| pairs.get(at)) else {
+        return term;
+    };
+    let mut add = |term| add_ordered(term, count, (pairs, held), ordered);
+    let pair = if held[b] > held[a] {
+        let b = add(b);
+        (add(a), b)
+    } else {
+        (add(a), add(b))
+    };
+    ordered.push(pair);
+    count + ordered.len() - 1
+}
+
+#[cfg(test)]
+mod tests;

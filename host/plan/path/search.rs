@@ -1,54 +1,39 @@
-//! Pairwise contractions: what each costs by flops and bytes, in which order they come, and the expression of each.
+//! Pairwise contractions: what each costs by flops and bytes, in which order they run, and the expression of each.
 
+use einsparse_formats::allocate;
 use einsparse_kernels::abi::{Dtype, Zeros};
 
+use super::cost::SHARE;
 use super::order::{Costs, Size, order};
-use super::step::{LAUNCH_US, Path, Step};
-use crate::einsum::{Access, Einsum, Epilogue, Extents, IndexExpr, Mode};
+use super::step::{Path, Step};
+use crate::einsum::{Access, Einsum, Epilogue, Extents, IndexExpr, Mode, Scalar};
 use crate::machine::Machine;
 
-/// A factor, or the result of a step.
-#[derive(Clone, Debug)]
-struct Term {
-    access: Access,
-    size: Size,
-    /// Number of the temporary that it is.
-    temporary: Option<usize>,
-    /// Whether it has elements without a term.
-    partial: bool,
-}
-
-/// Factors and indices at the most: indices are numbered bit by bit.
-const MOST_FACTORS: usize = 60;
-const MOST_NAMES: usize = 128;
-
-/// Where steps run.
+/// The device of the steps, with what its times are predicted by.
 #[derive(Clone, Copy)]
 pub(super) enum Place<'m> {
     Gpu(&'m Machine),
-    /// On the executor of the CPU, which multiplies a sparse factor with dense ones alone: of two, one is written out.
+    /// The executor multiplies a sparse factor with dense ones: of two sparse ones, one is stored as a dense tensor
+    /// before. It reads factors through index arrays, too.
     Cpu,
 }
 
-/// Shares of the rates that kernels reach: multiplications of entries and of dense matrices on CUDA cores, and bytes.
-const ENTRY_SHARE: f64 = 0.15;
-const DENSE_SHARE: f64 = 0.5;
-const BYTE_SHARE: f64 = 0.8;
-/// Operations of the executor in a microsecond.
-const CPU_RATE: f64 = 4e3;
-/// Operations for each row of a list of positions, which is sorted.
-const ROW: f64 = 50.0;
-/// Elements that every intermediate result may have, whatever the sizes of operands and output.
-const FREE: f64 = 4_194_304.0;
-
-struct Search<'a> {
-    einsum: &'a Einsum,
-    names: Vec<&'a str>,
-    extents: Vec<f64>,
-    /// Bytes of an element of a temporary.
-    element: f64,
-    place: Place<'a>,
-    limit: f64,
+/// Indices at most: a set of them is a number of so many bits.
+const MAX_NAMES: usize = 128;
+/// An expression whose factors are ordered.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) einsum: &'a Einsum,
+    pub(super) extents: &'a Extents,
+    /// Of each factor that is sparse the number of its entries.
+    pub(super) entries: &'a [Option<usize>],
+    /// Bytes of the operands and of the output.
+    pub(super) held: u64,
+    /// Type of intermediate results.
+    pub(super) dtype: Dtype,
+    pub(super) place: Place<'a>,
+    /// Whether two sparse factors of which neither fits in memory as a dense tensor may be joined on the CPU.
+    pub(super) lists: bool,
 }
 
 /// What was found for an expression.
@@ -56,231 +41,253 @@ pub(super) struct Found {
     pub(super) path: Path,
     /// Predicted microseconds of all factors at once.
     pub(super) whole_us: f64,
+    /// Whether a sparse factor becomes a dense tensor, and nothing else is gained.
+    pub(super) only_dense: bool,
 }
 
-/// The cheapest order of factors, of which sparse ones come with their number of entries; `None` where there is nothing
-/// to choose: for two factors without an index of their own, for indices that are no names, for more factors or indices
-/// than are numbered, and where intermediate results would have more than twice the elements of the largest tensor.
-pub(super) fn best(
-    einsum: &Einsum,
-    entries: &[Option<usize>],
-    extents: &Extents,
-    dtype: Dtype,
-    place: Place<'_>,
-) -> Option<Found> {
-    let accesses = || einsum.factors.iter().chain([&einsum.out]);
-    let plain = |index: &IndexExpr| matches!(index, IndexExpr::Name(_));
+/// Why an expression has no path.
+pub(super) struct NoPath {
+    pub(super) reason: String,
+    /// Multiplications of all factors at once, where a path would save some and needs too much memory.
+    pub(super) operations: Option<f64>,
+}
+
+fn no_path(reason: impl Into<String>) -> NoPath {
+    NoPath {
+        reason: reason.into(),
+        operations: None,
+    }
+}
+
+/// A factor, or the result of a step.
+#[derive(Clone, Debug)]
+struct Term {
+    access: Access,
+    size: Size,
+    /// Number of the step that computes it.
+    temporary: Option<usize>,
+    /// Whether there may be no term for some of its elements.
+    partial: bool,
+}
+
+pub(super) struct Search<'a> {
+    pub(super) asked: Asked<'a>,
+    names: Vec<&'a str>,
+    pub(super) extents: Vec<f64>,
+    /// Bytes of all intermediate results at once.
+    pub(super) max_bytes: f64,
+}
+
+/// The cheapest order of the factors.
+pub(super) fn best(asked: Asked<'_>) -> Result<Found, NoPath> {
+    let einsum = asked.einsum;
     let names = einsum.index_names();
-    let fits = (2..=MOST_FACTORS).contains(&einsum.factors.len()) && names.len() <= MOST_NAMES;
-    if !fits || !accesses().all(|access| access.indices.iter().all(plain)) {
-        return None;
+    let (factors, gpu) = (&einsum.factors, matches!(asked.place, Place::Gpu(_)));
+    if factors.len() < 2 {
+        return Err(no_path("orders two or more factors"));
     }
-    let extents = names.iter().map(|name| extents.get(name).unwrap_or(1) as f64);
+    let plain = |access: &Access| {
+        let name = |index: &IndexExpr| matches!(index, IndexExpr::Name(_));
+        access.indices.iter().all(name)
+    };
+    let mut sparse = factors
+        .iter()
+        .zip(asked.entries)
+        .filter(|(_, n)| n.is_some());
+    let all_plain = factors.iter().chain([&einsum.out]).all(plain);
+    if gpu && !all_plain || !sparse.all(|(access, _)| plain(access)) {
+        return Err(no_path("orders factors with plain indices"));
+    }
+    if names.len() > MAX_NAMES {
+        let found = names.len();
+        let reason = format!("orders up to {MAX_NAMES} indices, this expression has {found}");
+        return Err(no_path(reason));
+    }
+    let extents = names
+        .iter()
+        .map(|name| asked.extents.get(name).unwrap_or(1) as f64);
     let extents: Vec<f64> = extents.collect();
-    // Without a term there is nothing to save, and a NaN in a product of other factors would get into the output.
+    // No term of the sum exists, and a step must not create one from a NaN.
     if extents.contains(&0.0) {
-        return None;
+        return Err(no_path("an index has no value"));
     }
-    let mut search = Search {
-        einsum,
+    let max_bytes = allocate::limits().of(asked.held) as f64;
+    Search {
+        asked,
         names,
         extents,
-        element: dtype.bytes() as f64,
-        place,
-        limit: FREE,
-    };
-    let terms = einsum.factors.iter().zip(entries);
-    let terms: Vec<Term> = terms
-        .map(|(access, entries)| search.term(access.clone(), entries.map(|n| n as f64)))
-        .collect();
-    let out = search.bits(&einsum.out);
-    let held = terms.iter().map(|term| search.held(&term.size));
-    let largest = held.fold(search.volume(out), f64::max);
-    search.limit = search.limit.max(2.0 * largest);
-    let whole_us = search.whole_us(&terms, out);
-    let path = search.path(terms, out)?;
-    Some(Found { path, whole_us })
-}
-
-impl Costs for Search<'_> {
-    fn volume(&self, names: u128) -> f64 {
-        let own = self.extents.iter().enumerate();
-        let own = own.filter(|(name, _)| names >> name & 1 == 1);
-        own.map(|(_, extent)| extent).product()
+        max_bytes,
     }
-
-    fn pair(&self, a: &Size, b: &Size, kept: u128) -> f64 {
-        let (written, [a, b]) = self.written_out(*a, *b);
-        let before = match written {
-            None => 0.0,
-            Some(sparse) if self.volume(sparse.names) > self.limit => f64::INFINITY,
-            Some(sparse) => {
-                let [flops, bytes] = self.work(&[sparse], sparse.names);
-                self.us(flops, bytes, true)
-            }
-        };
-        let [flops, bytes] = self.work(&[a, b], kept);
-        before + self.us(flops, bytes, a.entries.is_some())
-    }
-
-    fn limit(&self) -> f64 {
-        self.limit
-    }
+    .found()
 }
 
 impl Search<'_> {
+    fn found(mut self) -> Result<Found, NoPath> {
+        let asked = self.asked;
+        let terms = asked.einsum.factors.iter().zip(asked.entries);
+        let terms: Vec<Term> = terms
+            .map(|(access, entries)| self.term(access.clone(), entries.map(|n| n as f64)))
+            .collect();
+        let out = self.bits(&asked.einsum.out);
+        let sizes: Vec<Size> = terms.iter().map(|term| term.size).collect();
+        let both_sparse = sizes.iter().all(|size| size.entries.is_some());
+        let mut steps = Vec::new();
+        let reduced = self.reduce_all(terms, out, &mut steps);
+        let only_dense = reduced.len() < 3 && steps.is_empty();
+        if only_dense && !(both_sparse && matches!(asked.place, Place::Cpu)) {
+            return Err(no_path("orders three or more factors"));
+        }
+        let path = match self.path(reduced.clone(), out, steps.clone()) {
+            Some(path) if self.peak(&path.steps) <= self.max_bytes => path,
+            _ => {
+                let allowed = std::mem::replace(&mut self.max_bytes, f64::INFINITY);
+                let path = self.path(reduced, out, steps);
+                let path = path.ok_or_else(|| no_path("orders two or more factors"))?;
+                return Err(NoPath {
+                    reason: self.over_limit(&path.steps, allowed),
+                    operations: Some(self.work(&sizes, out)[0]),
+                });
+            }
+        };
+        Ok(Found {
+            path,
+            whole_us: self.whole_us(&sizes, out),
+            only_dense,
+        })
+    }
+
+    /// The step with the largest result, and the numbers.
+    fn over_limit(&self, steps: &[Step], allowed: f64) -> String {
+        let before = &steps[..steps.len() - 1];
+        let largest = before
+            .iter()
+            .max_by(|a, b| a.elements.total_cmp(&b.elements));
+        let Some(step) = largest else {
+            return "has no intermediate result".into();
+        };
+        let mut axes = Vec::new();
+        step.einsum.out.for_each_name(&mut |name| {
+            axes.push(format!(
+                "{name} = {}",
+                self.asked.extents.get(name).unwrap_or(1)
+            ));
+        });
+        format!(
+            "the result of the step `{}` has {} elements ({}), {} bytes: the intermediate results of this expression \
+             may take {allowed} bytes, each of them {}; EINSPARSE_MEMORY and `allocate::set_limits` raise the limit",
+            step.einsum,
+            step.elements,
+            axes.join(", "),
+            step.elements * self.element(),
+            SHARE * allowed,
+        )
+    }
+
+    /// Bytes of the intermediate results that exist at once.
+    fn peak(&self, steps: &[Step]) -> f64 {
+        let (mut live, mut peak) = (0.0, 0.0f64);
+        for step in &steps[..steps.len() - 1] {
+            live += step.elements;
+            peak = peak.max(live);
+            // A GPU plan keeps them all.
+            if let Place::Cpu = self.asked.place {
+                live -= step.reads().map(|at| steps[at].elements).sum::<f64>();
+            }
+        }
+        peak * self.element()
+    }
+
     fn term(&self, access: Access, entries: Option<f64>) -> Term {
         let names = self.bits(&access);
+        // A slot of an index array may be padding, which drops a term.
+        let gathered = |index: &IndexExpr| !matches!(index, IndexExpr::Name(_));
+        let partial = entries.is_some() || access.indices.iter().any(gathered);
         Term {
             access,
             size: Size { names, entries },
             temporary: None,
-            partial: entries.is_some(),
+            partial,
         }
+    }
+
+    fn bit(&self, name: &str) -> u128 {
+        let number = self.names.iter().position(|own| *own == name);
+        number.map_or(0, |number| 1 << number)
     }
 
     fn bits(&self, access: &Access) -> u128 {
         let mut bits = 0;
-        access.for_each_name(&mut |name| {
-            let number = self.names.iter().position(|own| *own == name);
-            bits |= number.map_or(0, |number| 1 << number);
-        });
+        access.for_each_name(&mut |name| bits |= self.bit(name));
         bits
     }
 
-    /// Elements or entries.
-    fn held(&self, size: &Size) -> f64 {
-        size.entries.unwrap_or_else(|| self.volume(size.names))
-    }
-
-    /// Two terms, a sparse one in front: its rows are the result's. Of two sparse ones on the CPU, the one of fewer
-    /// elements as a dense tensor, and itself.
-    fn written_out(&self, a: Size, b: Size) -> (Option<Size>, [Size; 2]) {
-        let dense = |size: Size| Size {
-            entries: None,
-            ..size
-        };
-        match (a.entries, b.entries, self.place) {
-            (Some(_), Some(_), Place::Cpu) if self.volume(a.names) < self.volume(b.names) => {
-                (Some(a), [b, dense(a)])
-            }
-            (Some(_), Some(_), Place::Cpu) => (Some(b), [a, dense(b)]),
-            (None, Some(_), _) => (None, [b, a]),
-            _ => (None, [a, b]),
-        }
-    }
-
-    /// Time of a step.
-    fn us(&self, flops: f64, bytes: f64, sparse: bool) -> f64 {
-        let Place::Gpu(machine) = self.place else {
-            return (flops + bytes / self.element) / CPU_RATE;
-        };
-        let share = if sparse { ENTRY_SHARE } else { DENSE_SHARE };
-        let width = if self.element > 4.0 { 0.5 } else { 1.0 };
-        let rate = machine.issue * 64.0 * width * share;
-        LAUNCH_US + (flops / rate).max(bytes / (machine.hbm * BYTE_SHARE)) * 1e6
-    }
-
-    /// Flops of a product that keeps these indices, and bytes read and written.
-    fn work(&self, terms: &[Size], kept: u128) -> [f64; 2] {
-        let places = self.places(terms);
-        let bytes = |size: &Size| match size.entries {
-            Some(entries) => entries * (self.element + 4.0),
-            None => self.volume(size.names) * self.element,
-        };
-        let read: f64 = terms.iter().map(bytes).sum();
-        let written = self.volume(kept) * self.element;
-        [terms.len() as f64 * places, read + written]
-    }
-
-    /// Terms of a sum over factors: of sparse ones that share an index about as many as if entries were spread evenly.
-    fn places(&self, terms: &[Size]) -> f64 {
-        let (mut places, mut seen) = (1.0, 0);
-        for size in terms.iter().filter(|size| size.entries.is_some()) {
-            places *= size.entries.unwrap_or(1.0) / self.volume(size.names & seen);
-            seen |= size.names;
-        }
-        let all = terms.iter().fold(0, |all, size| all | size.names);
-        places * self.volume(all & !seen)
-    }
-
-    /// Time of all factors at once.
-    fn whole_us(&self, terms: &[Term], out: u128) -> f64 {
-        let sizes: Vec<Size> = terms.iter().map(|term| term.size).collect();
-        let sparse: Vec<Size> = sizes.iter().copied().filter(|s| s.entries.is_some()).collect();
-        let rows = match sparse.len() {
-            0 | 1 => 0.0,
-            _ => ROW * self.places(&sparse),
-        };
-        let [flops, bytes] = self.work(&sizes, out);
-        self.us(flops + rows, bytes, !sparse.is_empty())
-    }
-
-    fn path(&self, mut terms: Vec<Term>, out: u128) -> Option<Path> {
-        let mut steps = Vec::new();
+    /// Sums every index that one factor alone has, where that makes the factor smaller.
+    fn reduce_all(&self, mut terms: Vec<Term>, out: u128, steps: &mut Vec<Step>) -> Vec<Term> {
         for at in 0..terms.len() {
             let others = terms.iter().enumerate().filter(|(other, _)| *other != at);
             let others = others.fold(out, |all, (_, term)| all | term.size.names);
-            let kept = terms[at].size.names & others;
-            let fewer = self.volume(kept) <= self.held(&terms[at].size);
-            if kept != terms[at].size.names && fewer {
-                terms[at] = self.reduced(&terms[at], kept, &mut steps);
+            let size = terms[at].size;
+            let kept = size.names & others;
+            let held = size.entries.unwrap_or_else(|| self.volume(size.names));
+            if kept != size.names && self.volume(kept) <= held {
+                terms[at] = self.reduced(&terms[at], kept, steps);
             }
         }
-        if terms.len() < 3 && steps.is_empty() {
-            return None;
-        }
+        terms
+    }
+
+    fn path(&self, terms: Vec<Term>, out: u128, mut steps: Vec<Step>) -> Option<Path> {
         let sizes: Vec<Size> = terms.iter().map(|term| term.size).collect();
         let pairs = order(&sizes, out, self)?;
         let mut left: Vec<Option<Term>> = terms.into_iter().map(Some).collect();
+        let mut zeros = Zeros::Strict;
         for (at, &(a, b)) in pairs.iter().enumerate() {
             let (a, b) = (left[a].take()?, left[b].take()?);
-            let others = left.iter().flatten().fold(out, |all, term| all | term.size.names);
+            let others = left.iter().flatten();
+            let others = others.fold(out, |all, term| all | term.size.names);
             let last = at + 1 == pairs.len();
-            let result = self.product([a, b], others, last, &mut steps);
+            // The executor leaves elements without a term out.
+            let dense = |term: &Term| term.partial && term.temporary.is_some();
+            if matches!(self.asked.place, Place::Gpu(_)) && (dense(&a) || dense(&b)) {
+                zeros = Zeros::Dense;
+            }
+            let result = self.product([a, b], (others, last), &mut steps);
             left.push(Some(result));
         }
-        let filled = steps.last().is_some_and(|step| step.partial);
-        // The executor leaves elements without a term out.
-        let zeros = match self.place {
-            Place::Gpu(_) if filled => Zeros::Dense,
-            _ => Zeros::Strict,
-        };
         Some(Path { steps, zeros })
     }
 
     /// A term with its own indices summed, or a sparse one as a dense tensor.
     fn reduced(&self, term: &Term, kept: u128, steps: &mut Vec<Step>) -> Term {
-        let own = Access {
+        let out = Access {
             tensor: self.fresh(steps.len()),
             indices: self.indices(&[term], kept),
         };
         let work = self.work(&[term.size], kept);
-        self.add([term].into_iter(), own, work, false, steps)
+        self.add(&[term], out, (work, self.volume(kept)), false, steps)
     }
 
     fn product(
         &self,
         [a, b]: [Term; 2],
-        others: u128,
-        last: bool,
+        (others, last): (u128, bool),
         steps: &mut Vec<Step>,
     ) -> Term {
-        let (written, [first, _]) = self.written_out(a.size, b.size);
+        let (stored, [first, _]) = self.operands(a.size, b.size);
         let (a, mut b) = if first == a.size { (a, b) } else { (b, a) };
-        if written.is_some() {
+        if stored.is_some() {
             b = self.reduced(&b, b.size.names, steps);
         }
         let kept = (a.size.names | b.size.names) & others;
         let out = match last {
-            true => self.einsum.out.clone(),
+            true => self.asked.einsum.out.clone(),
             false => Access {
                 tensor: self.fresh(steps.len()),
                 indices: self.indices(&[&a, &b], kept),
             },
         };
         let work = self.work(&[a.size, b.size], kept);
-        self.add([&a, &b].into_iter(), out, work, last, steps)
+        self.add(&[&a, &b], out, (work, self.volume(kept)), last, steps)
     }
 
     /// The kept indices, in the order in which the terms have them.
@@ -288,9 +295,7 @@ impl Search<'_> {
         let mut names: Vec<&str> = Vec::new();
         for term in terms {
             term.access.for_each_name(&mut |name| {
-                let number = self.names.iter().position(|own| *own == name);
-                let kept = number.is_some_and(|number| kept >> number & 1 == 1);
-                if kept && !names.contains(&name) {
+                if kept & self.bit(name) != 0 && !names.contains(&name) {
                     names.push(name);
                 }
             });
@@ -299,38 +304,38 @@ impl Search<'_> {
         names.into_iter().map(name).collect()
     }
 
-    /// A step over these terms; returns its result. The last one does what the whole expression asks for beside it.
-    fn add<'t>(
+    /// Adds a step over these terms; returns its result. The last step has the scalars, the mode and the epilogue of the
+    /// expression.
+    fn add(
         &self,
-        terms: impl Iterator<Item = &'t Term> + Clone,
+        terms: &[&Term],
         out: Access,
-        [flops, bytes]: [f64; 2],
+        ([flops, bytes], elements): ([f64; 2], f64),
         last: bool,
         steps: &mut Vec<Step>,
     ) -> Term {
-        let whole = last.then_some(self.einsum);
+        let whole = last.then_some(self.asked.einsum);
         let mut einsum = Einsum {
             out: out.clone(),
             mode: whole.map_or(Mode::Assign, |e| e.mode),
             scalars: whole.map_or(Vec::new(), |e| e.scalars.clone()),
-            factors: terms.clone().map(|term| term.access.clone()).collect(),
+            factors: terms.iter().map(|term| term.access.clone()).collect(),
             epilogue: whole.map_or(Epilogue::default(), |e| e.epilogue.clone()),
             text: String::new(),
         };
         einsum.text = einsum.to_string();
-        let temporary = |term: &Term| Some((term.access.tensor.clone(), term.temporary?));
-        let partial = terms.clone().any(|term| term.partial);
-        let sparse = terms.clone().any(|term| term.size.entries.is_some());
-        // Of the last step alone whether temporaries have such elements: a sparse factor is met by its entries.
-        let filled = terms.clone().any(|term| term.partial && term.temporary.is_some());
+        let temporary = |term: &&Term| Some((term.access.tensor.clone(), term.temporary?));
+        let partial = terms.iter().any(|term| term.partial);
+        let sparse = terms.iter().any(|term| term.size.entries.is_some());
         let number = steps.len();
         steps.push(Step {
             einsum,
             flops,
             bytes,
             us: self.us(flops, bytes, sparse),
-            partial: if last { filled } else { partial },
-            temporaries: terms.filter_map(temporary).collect(),
+            elements,
+            partial,
+            temporaries: terms.iter().filter_map(temporary).collect(),
         });
         Term {
             temporary: Some(number),
@@ -341,13 +346,18 @@ impl Search<'_> {
 
     /// A name that no operand has.
     fn fresh(&self, number: usize) -> String {
+        let mut used: Vec<&str> = Vec::new();
+        let einsum = self.asked.einsum;
+        for access in einsum.right().chain([&einsum.out]) {
+            access.for_each_access(&mut |a| used.push(&a.tensor));
+        }
+        for scalar in &einsum.scalars {
+            if let Scalar::Name(name) = scalar {
+                used.push(name);
+            }
+        }
         let mut name = format!("P{number}");
-        let mut taken = vec![self.einsum.out.tensor.clone()];
-        self.einsum
-            .right()
-            .for_each(|access| taken.push(access.tensor.clone()));
-        taken.extend(self.einsum.scalars.iter().map(ToString::to_string));
-        while taken.contains(&name) {
+        while used.contains(&name.as_str()) {
             name.push('t');
         }
         name

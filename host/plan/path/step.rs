@@ -5,16 +5,16 @@ use std::fmt;
 use einsparse_kernels::abi::Zeros;
 
 use crate::cost::Cost;
-use crate::einsum::Einsum;
+use crate::einsum::{Einsum, Scalar};
 use crate::machine::Machine;
 
-/// One launch and what it waits for.
+/// Time of a launch and of waiting for the launch before.
 pub(super) const LAUNCH_US: f64 = 3.0;
 
-/// One contraction, of two terms, or of one whose own indices are summed.
+/// A contraction of two terms, or the sum of one term over indices that no other term has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// What it computes, into a temporary or, last, into the output.
+    /// The expression that it computes, into a temporary, or into the output if it is the last step.
     pub einsum: Einsum,
     /// Multiplications and additions.
     pub flops: f64,
@@ -22,7 +22,9 @@ pub struct Step {
     pub bytes: f64,
     /// Predicted microseconds.
     pub us: f64,
-    /// Whether elements of its result may have no term, as those of a product with a sparse factor.
+    /// Elements of its result.
+    pub elements: f64,
+    /// Whether there may be no term for some elements of its result, as for those of a product with a sparse factor.
     pub partial: bool,
     /// Temporaries among its factors, by name, and their numbers.
     pub(super) temporaries: Vec<(String, usize)>,
@@ -49,7 +51,7 @@ impl Step {
             }
         }
         for scalar in &self.einsum.scalars {
-            if let crate::einsum::Scalar::Name(name) = scalar
+            if let Scalar::Name(name) = scalar
                 && !names.contains(&name.as_str())
             {
                 names.push(name);
@@ -64,8 +66,8 @@ impl Step {
 pub struct Path {
     /// The last one writes the output.
     pub steps: Vec<Step>,
-    /// `Dense` where a sparse factor is multiplied before the last step: rows of its result that own no entry are
-    /// zeros, which a NaN or Inf of a later factor then meets.
+    /// `Dense` on a GPU where a sparse factor is multiplied before the last step: its result has zeros where there is no
+    /// entry, and a NaN or Inf of a later factor is multiplied by them.
     pub zeros: Zeros,
 }
 
