@@ -67,11 +67,11 @@ pub(super) struct Bound<'a> {
     pub guards: Vec<Expr<'a>>,
     pub equalities: Vec<(Expr<'a>, Expr<'a>)>,
     pub scalar: f64,
-    /// Factors of which some values are no entries.
+    /// Factors that have values which must not be multiplied.
     pub partial: Vec<(usize, Absent)>,
 }
 
-/// Which values of a factor are no entries and never multiplied.
+/// Values of a factor that must not be multiplied.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Absent {
     /// Zeros: they fill blocks and groups of N:M up.

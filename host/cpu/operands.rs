@@ -168,8 +168,8 @@ impl<'a> AnyOperands<'a> {
         self.indices.insert(name.to_owned(), view);
     }
 
-    /// Elements of this tensor that are -0.0 are no entries. Sums begin at +0.0 and so are never -0.0, which marks the
-    /// elements of an intermediate result that no term has reached.
+    /// Elements of this tensor that are -0.0 must not be multiplied. Sums start at +0.0 and so are never -0.0, which
+    /// marks the elements of an intermediate result without a term.
     pub(crate) fn set_partial(&mut self, name: &str) {
         self.partial.insert(name.to_owned());
     }

@@ -55,8 +55,8 @@ impl<A: Accumulator> Finish<A> {
     }
 }
 
-/// Runs the SpMM; with `marks`, rows without entries become -0.0. False if this path has no way for it, or something
-/// does not fit (the general nest says what).
+/// Runs the SpMM; with `marks`, rows without entries become -0.0. Returns false if this path does not support it, or if
+/// an operand does not fit (the general nest reports the error).
 pub(super) fn run<A: Sum + Element>(
     form: &SpmmForm,
     e: &IndirectEinsum,
@@ -108,7 +108,7 @@ pub(super) fn run<A: Sum + Element>(
         Format::BlockGroupCoo { block, .. } => block,
         _ => (1, 1),
     };
-    // Which rows of a block have entries depends on its values.
+    // The values of a block determine the rows that have entries.
     if marks && block != (1, 1) {
         return Ok(false);
     }

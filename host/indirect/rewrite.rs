@@ -58,7 +58,7 @@ pub fn rewrite(e: &Einsum, operand: &str, format: &Format) -> Result<IndirectEin
     })
 }
 
-/// Whether zeros of this format's values fill blocks or groups up and are no entries.
+/// Whether zeros of this format's values fill blocks or groups and must not be multiplied.
 fn holds_fill(format: &Format) -> bool {
     matches!(
         format,

@@ -208,7 +208,7 @@ pub(super) fn over_lists(asked: &Asked<'_, '_>) -> Result<Written> {
     Ok(written)
 }
 
-/// The factors in blocks or N:M, whose stored zeros are no entries: lists contain them, and runs leave them out.
+/// The factors in blocks or N:M: lists contain their stored zeros, and runs leave them out.
 fn filled(asked: &Asked<'_, '_>, factors: &[usize]) -> Result<Vec<usize>> {
     let mut filled = Vec::new();
     for &f in factors {

@@ -42,7 +42,7 @@ use step::Path;
 
 /// Its name among candidates.
 pub(super) const NAME: &str = "path";
-/// More multiplications than a CPU does in weeks: all factors at once are no alternative to a path then.
+/// A CPU takes weeks for more multiplications: a plan over all factors at once is refused then.
 const MAX_OPERATIONS: f64 = 1e18;
 
 /// The chain of pairwise steps, where there is a choice.
@@ -54,7 +54,7 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     };
     let path = found.path;
     if path.zeros == Zeros::Dense && question.options.zeros == ZerosRule::Strict {
-        return Answer::refused(NAME, "multiplies zeros that stand for rows without entries");
+        return Answer::refused(NAME, "multiplies the zeros in rows without entries");
     }
     let candidate = candidate(&path);
     let make = move |_: &Arc<Device>| -> Result<Made> {
@@ -83,7 +83,7 @@ fn candidate(path: &Path) -> Candidate {
     }
 }
 
-/// Whether another way to compute the expression may have no such error.
+/// Whether another way to compute the expression may be possible.
 fn is_refusal(error: &Error) -> bool {
     matches!(
         error,
@@ -94,7 +94,7 @@ fn is_refusal(error: &Error) -> bool {
     )
 }
 
-/// What an order is for: types, expression, operands.
+/// Types, expression and operands that are ordered.
 type Factors<'q, 'a> = (Types, &'q Einsum, &'q [(&'q str, AnyOperand<'a>)]);
 
 /// The cheapest order of the steps of a GPU, whose temporaries are as wide as its sums.
@@ -129,7 +129,7 @@ fn found(
         let operand = find(operands, &factor.tensor)?;
         if matches!(operand, AnyOperand::Index(..) | AnyOperand::Scalar(_)) {
             return Ok(Err(NoPath {
-                reason: format!("`{}` is no tensor of values", factor.tensor),
+                reason: format!("`{}` is an index array or a number", factor.tensor),
                 operations: None,
             }));
         }
@@ -198,7 +198,7 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// What parsing and checking find; on a CPU context also what planning finds.
+    /// Those of parsing and checking; on a CPU context also those of planning.
     pub fn contraction_path<T: Scalar>(
         &self,
         text: &str,

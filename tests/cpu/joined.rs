@@ -30,7 +30,7 @@ const ENTRIES: &[&str] = &[
 ];
 const TENSORS: &[&str] = &["coo", "groupcoo:2", "groupcoo@1"];
 
-/// How many of them have no fill. The tests compare nonzeros of an output, and blocks have results in their fill too.
+/// Number of formats without fill. The tests compare nonzeros of an output, and blocks have results in their fill too.
 const WITHOUT_FILL: usize = 11;
 
 /// Expressions, with capitals A, B, E for sparse factors; indices have extents of their letter.

@@ -1,218 +1,20 @@
 //! Plans of several factors, several of them sparse, against plain loops: pair by pair, by lists of positions, and all
 //! at once.
 
-use std::collections::BTreeMap;
+mod trial;
 
-use einsparse::formats::convert::prune_to_nm;
-use einsparse::formats::reference::{self, Factor};
 use einsparse::formats::{AnySparse, Coo, CooPattern, Csr, CsrPattern, Dense, f16};
-use einsparse::{Context, Error, Operand, Options, Scalar};
+use einsparse::{Context, Error, Operand, Options};
 use rayon::prelude::*;
 
 use super::problem::integers;
-use crate::support::Rng;
 use crate::support::runs::plan_and_run;
+use trial::Trial;
 
-const MATRICES: &[&str] = &[
-    "coo",
-    "csr",
-    "csc",
-    "ell",
-    "groupcoo:2",
-    "groupcoo:hybrid",
-    "bsr:2x2",
-    "bsr:2x3",
-    "blockcoo:3x2",
-    "blockgroupcoo:2x2:2",
-    "bitmap",
-    "sell",
-    "nm:2:4",
-];
-const NAMES: &[&str] = &["i", "j", "k", "l", "m", "n"];
-
-/// Equal, or both NaN.
-fn first_difference<T: Scalar>(found: &[T], wanted: &[f64]) -> Option<String> {
-    let differs = |(f, w): &(&T, &f64)| f.to_f64() != **w && !(f.to_f64().is_nan() && w.is_nan());
-    let mut all = found.iter().zip(wanted).enumerate();
-    let (at, (f, w)) = all.find(|(_, pair)| differs(pair))?;
-    Some(format!("element {at} is {f}, {w} wanted"))
-}
-
-/// An expression of up to eight factors.
-struct Trial {
-    seed: u64,
-    text: String,
-    extents: Vec<usize>,
-    out: Vec<usize>,
-    /// Name and numbers of the indices.
-    factors: Vec<(String, Vec<usize>)>,
-    sparse: BTreeMap<String, AnySparse<f64>>,
-    dense: BTreeMap<String, Dense<f64>>,
-    twice: bool,
-}
-
-struct Artist(Rng);
-
-impl Artist {
-    fn below(&mut self, n: usize) -> usize {
-        (self.0.word() >> 20) as usize % n
-    }
-
-    fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-
-    /// A sparse tensor, without stored zeros: those are fill in blocks.
-    fn sparse(&mut self, shape: &[usize]) -> AnySparse<f64> {
-        let density = [10, 40, 80][self.below(3)];
-        let (mut coords, mut values) = (vec![Vec::new(); shape.len()], Vec::new());
-        for point in 0..shape.iter().product() {
-            if !self.chance(density) {
-                continue;
-            }
-            let mut left: usize = point;
-            for axis in (0..shape.len()).rev() {
-                coords[axis].push((left % shape[axis]) as u32);
-                left /= shape[axis];
-            }
-            values.push([-2.0, -1.0, 1.0, 2.0][self.below(4)]);
-        }
-        let coo = Coo::new(CooPattern::new(shape.to_vec(), coords).unwrap(), values).unwrap();
-        let coo = AnySparse::from(coo);
-        match (shape.len(), MATRICES[self.below(MATRICES.len())]) {
-            (2, "nm:2:4") => prune_to_nm(&coo.to_dense().unwrap()).unwrap().into(),
-            (2, format) => coo.convert(format.parse().unwrap()).unwrap(),
-            _ => coo,
-        }
-    }
-
-    fn dense(&mut self, shape: &[usize], nans: bool) -> Dense<f64> {
-        let values = (0..shape.iter().product()).map(|_| match nans && self.chance(8) {
-            true => f64::NAN,
-            false => self.0.integer(),
-        });
-        let values = values.collect();
-        Dense::new(shape.to_vec(), values).unwrap()
-    }
-}
-
-impl Trial {
-    fn new(seed: u64) -> Trial {
-        let mut a = Artist(Rng(seed.wrapping_mul(0x9e37_79b9).wrapping_add(3)));
-        let extents: Vec<usize> = NAMES.iter().map(|_| [1, 3, 4, 4, 5][a.below(5)]).collect();
-        let nans = a.chance(25);
-        let count = 2 + a.below(7);
-        let mut trial = Trial {
-            seed,
-            text: String::new(),
-            extents,
-            out: Vec::new(),
-            factors: Vec::new(),
-            sparse: BTreeMap::new(),
-            dense: BTreeMap::new(),
-            twice: false,
-        };
-        for number in 0..count {
-            if number > 0 && a.chance(20) {
-                trial.again(&mut a);
-                continue;
-            }
-            let order = 1 + a.below(3);
-            // Axes of a sparse tensor are different indices more often than not.
-            let first = a.below(NAMES.len());
-            let step = 1 + a.below(2);
-            let own: Vec<usize> = (0..order)
-                .map(|axis| (first + axis * step) % NAMES.len())
-                .collect();
-            let shape: Vec<usize> = own.iter().map(|&i| trial.extents[i]).collect();
-            let name = format!("T{number}");
-            if a.chance(45) {
-                trial.sparse.insert(name.clone(), a.sparse(&shape));
-            } else {
-                trial.dense.insert(name.clone(), a.dense(&shape, nans));
-            }
-            trial.factors.push((name, own));
-        }
-        for index in 0..NAMES.len() {
-            let used = trial.factors.iter().any(|(_, own)| own.contains(&index));
-            if used && trial.out.len() < 3 && a.chance(35) {
-                trial.out.push(index);
-            }
-        }
-        let access = |name: &str, own: &[usize]| {
-            let own: Vec<&str> = own.iter().map(|&i| NAMES[i]).collect();
-            format!("{name}[{}]", own.join(","))
-        };
-        let factors = trial.factors.iter().map(|(name, own)| access(name, own));
-        let factors: Vec<String> = factors.collect();
-        trial.text = format!("Y{} = 2 * {}", &access("", &trial.out), factors.join(" * "));
-        trial
-    }
-
-    /// A tensor that is there already, at indices of its extents.
-    fn again(&mut self, a: &mut Artist) {
-        let (name, own) = self.factors[a.below(self.factors.len())].clone();
-        let mut other = Vec::new();
-        for i in own {
-            let same = (0..NAMES.len()).filter(|&j| self.extents[j] == self.extents[i]);
-            let same: Vec<usize> = same.collect();
-            other.push(same[a.below(same.len())]);
-        }
-        self.twice |= self.sparse.contains_key(&name);
-        self.factors.push((name, other));
-    }
-
-    fn wanted(&self) -> Vec<f64> {
-        let entries: BTreeMap<_, _> = self.sparse.iter().map(|(n, a)| (n, a.entries())).collect();
-        let factor = |(name, own): &'_ (String, Vec<usize>)| -> (Vec<usize>, Factor<'_>) {
-            let factor = match self.dense.get(name) {
-                Some(dense) => Factor::Dense(dense),
-                None => Factor::Sparse(&entries[name]),
-            };
-            (own.clone(), factor)
-        };
-        let factors: Vec<_> = self.factors.iter().map(factor).collect();
-        let factors: Vec<_> = factors.into_iter().collect();
-        let borrowed: Vec<(&[usize], Factor<'_>)> = factors
-            .iter()
-            .map(|(own, f)| (own.as_slice(), *f))
-            .collect();
-        // The reference walks over all indices, also those that no factor has.
-        let used = |i: usize| self.factors.iter().any(|(_, own)| own.contains(&i));
-        let extents = self.extents.iter().enumerate();
-        let extents: Vec<usize> = extents.map(|(i, &n)| if used(i) { n } else { 1 }).collect();
-        let sums = reference::einsum(&extents, &self.out, &borrowed).unwrap();
-        sums.values().iter().map(|sum| 2.0 * sum).collect()
-    }
-
-    fn run<T: Scalar>(&self, options: &Options) {
-        let ctx = Context::cpu();
-        let sparse: Vec<(&String, AnySparse<T>)> = self
-            .sparse
-            .iter()
-            .map(|(n, a)| (n, a.map_values(T::from_f64)))
-            .collect();
-        let dense: Vec<(&String, Dense<T>)> = self
-            .dense
-            .iter()
-            .map(|(n, d)| (n, d.map(T::from_f64)))
-            .collect();
-        let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::new();
-        operands.extend(sparse.iter().map(|(n, a)| (n.as_str(), a.into())));
-        operands.extend(dense.iter().map(|(n, d)| (n.as_str(), d.into())));
-        let (plan, out) = plan_and_run(&ctx, &self.text, &operands, options);
-        let out = out.to_dense().unwrap();
-        if let Some(difference) = first_difference(out.values(), &self.wanted()) {
-            let formats = self
-                .sparse
-                .iter()
-                .map(|(n, a)| format!("{n} {}", a.format()));
-            let formats: Vec<String> = formats.collect();
-            panic!(
-                "seed {}: {} {:?} {formats:?}\n  {plan}\n  {difference}",
-                self.seed, self.text, self.extents
-            );
-        }
+fn pair_by_pair() -> Options {
+    Options {
+        variant: Some("path".into()),
+        ..Options::default()
     }
 }
 
@@ -220,10 +22,11 @@ impl Trial {
 fn expressions_of_up_to_eight_factors_agree_with_plain_loops() {
     (0..3000u64).into_par_iter().for_each(|seed| {
         let trial = Trial::new(seed);
-        let options = Options::default();
-        match seed % 3 {
-            0 => trial.run::<f32>(&options),
-            _ => trial.run::<f64>(&options),
+        for options in [Options::default(), pair_by_pair()] {
+            match seed % 3 {
+                0 => trial.run::<f32>(&options),
+                _ => trial.run::<f64>(&options),
+            }
         }
     });
 }
@@ -278,7 +81,7 @@ fn csr(shape: [usize; 2], places: &[[u32; 2]]) -> AnySparse<f32> {
 #[test]
 fn elements_without_a_term_are_left_out() {
     let ctx = Context::cpu();
-    // Row 1 of A is empty, and B is NaN where A has no entry.
+    // Row 1 of A is empty. B is NaN in the rows that no entry of A reads.
     let a = csr([3, 40], &[[0, 3], [0, 5], [0, 7], [2, 3], [2, 5], [2, 9]]);
     let b = Dense::from_fn([40, 30], |i| {
         if [3, 5, 7, 9].contains(&i[0]) {
@@ -317,11 +120,7 @@ fn intermediate_results_are_not_rounded_to_the_element_type() {
     );
     let operands = [("A", (&a).into()), ("B", (&b).into()), ("C", (&c).into())];
     let text = "Y[i,l] = A[i,j] * B[j,k] * C[k,l]";
-    let options = Options {
-        variant: Some("path".into()),
-        ..Options::default()
-    };
-    let (plan, y) = plan_and_run(&ctx, text, &operands, &options);
+    let (plan, y) = plan_and_run(&ctx, text, &operands, &pair_by_pair());
     assert!(plan.to_string().contains("P0["), "{plan}");
     assert_eq!(y.to_dense().unwrap().values()[0].to_f32(), 25_600.0);
 }

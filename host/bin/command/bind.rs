@@ -49,7 +49,7 @@ pub fn select<T: Scalar>(
             "as it came: kernels exist for matrices",
         );
     }
-    // An operand that occurs twice is no product with a dense matrix; planning reports what is wrong with others.
+    // `rewrite` refuses an operand that occurs twice; planning reports every other error.
     let form = rewrite(&typed.einsum, name, &Format::Csr);
     let form = form.ok().and_then(|indirect| indirect.as_spmm());
     let form = form.filter(|form| form.order.is_plain() && !form.batched);

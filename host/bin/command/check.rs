@@ -131,7 +131,7 @@ fn terms<T: Scalar>(typed: &Typed<T>) -> Result<u128> {
 /// A problem in f64.
 struct Wide {
     typed: Typed<f64>,
-    /// Factors that are sparse and stored as dense tensors here: their zeros are no entries.
+    /// Factors that are sparse and stored as dense tensors here: their zeros must not be multiplied.
     filled: Vec<usize>,
 }
 

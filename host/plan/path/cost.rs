@@ -49,8 +49,8 @@ impl Search<'_> {
         self.asked.dtype.bytes() as f64
     }
 
-    /// Two terms, a sparse one first: the rows of the result are its rows. Of two sparse ones on the CPU, the one of
-    /// fewer elements becomes a dense tensor, which is returned too, if it may.
+    /// Two terms, a sparse one first: the rows of the result are its rows. On the CPU, if both are sparse, the one of
+    /// fewer elements is stored as a dense tensor before, if it fits in memory. It is returned too.
     pub(super) fn operands(&self, a: Size, b: Size) -> (Option<Size>, [Size; 2]) {
         let dense = |size: Size| Size {
             entries: None,

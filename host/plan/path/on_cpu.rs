@@ -44,7 +44,7 @@ struct Temporary {
 }
 
 impl CpuChain {
-    /// `filled`: names of dense factors whose zeros are no entries.
+    /// `filled`: names of dense factors whose zeros must not be multiplied.
     pub(in crate::plan) fn new(
         context: &Context,
         (path, filled): (Path, &[&str]),
@@ -79,7 +79,7 @@ impl CpuChain {
                 .extend(own.map(|(f, _)| f).collect::<Vec<_>>());
             let extent = |index: &IndexExpr| match index {
                 IndexExpr::Name(name) => extents.get(name).unwrap_or(1),
-                // Of the output alone, whose shape is given.
+                // Only the output has these, and its shape is given.
                 IndexExpr::Access(_) | IndexExpr::Sum(_) => 1,
             };
             let shape = step.einsum.out.indices.iter().map(extent).collect();

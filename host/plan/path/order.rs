@@ -19,7 +19,7 @@ impl Size {
     }
 }
 
-/// What an order is chosen by.
+/// Costs by which an order is chosen.
 pub(super) trait Costs {
     /// Elements of a tensor with these indices.
     fn volume(&self, names: u128) -> f64;
@@ -69,7 +69,7 @@ impl Subsets {
                 continue;
             }
             let lowest = set & set.wrapping_neg();
-            // Every split once: the half that has the lowest term stands for both.
+            // Every split once: only halves that have the lowest term.
             let mut half = (set - 1) & set;
             while half > 0 {
                 if half & lowest != 0 {
@@ -198,8 +198,8 @@ fn add_candidates(
     }
 }
 
-/// The same pairs, of which the ones that need more intermediate results at once come first: of n terms at most
-/// log2(n) + 1 results are held.
+/// Sorts pairs so that the one that needs more intermediate results at once comes first: n terms then need at most
+/// log2(n) + 1 of them at once.
 fn depth_first(count: usize, pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let mut held = vec![0usize; count];
     for &(a, b) in pairs {

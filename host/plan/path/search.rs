@@ -9,7 +9,7 @@ use super::step::{Path, Step};
 use crate::einsum::{Access, Einsum, Epilogue, Extents, IndexExpr, Mode, Scalar};
 use crate::machine::Machine;
 
-/// The device of the steps, with what its times are predicted by.
+/// The device of the steps, with the figures that predict its times.
 #[derive(Clone, Copy)]
 pub(super) enum Place<'m> {
     Gpu(&'m Machine),
@@ -25,7 +25,7 @@ const MAX_NAMES: usize = 128;
 pub(super) struct Asked<'a> {
     pub(super) einsum: &'a Einsum,
     pub(super) extents: &'a Extents,
-    /// Of each factor that is sparse the number of its entries.
+    /// For each sparse factor the number of its entries.
     pub(super) entries: &'a [Option<usize>],
     /// Bytes of the operands and of the output.
     pub(super) held: u64,
@@ -36,7 +36,7 @@ pub(super) struct Asked<'a> {
     pub(super) lists: bool,
 }
 
-/// What was found for an expression.
+/// A path of an expression, and the alternative.
 pub(super) struct Found {
     pub(super) path: Path,
     /// Predicted microseconds of all factors at once.
@@ -45,7 +45,7 @@ pub(super) struct Found {
     pub(super) only_dense: bool,
 }
 
-/// Why an expression has no path.
+/// The reason for the lack of a path.
 pub(super) struct NoPath {
     pub(super) reason: String,
     /// Multiplications of all factors at once, where a path would save some and needs too much memory.
@@ -109,7 +109,7 @@ pub(super) fn best(asked: Asked<'_>) -> Result<Found, NoPath> {
     let extents: Vec<f64> = extents.collect();
     // No term of the sum exists, and a step must not create one from a NaN.
     if extents.contains(&0.0) {
-        return Err(no_path("an index has no value"));
+        return Err(no_path("an index has the extent 0"));
     }
     let max_bytes = allocate::limits().of(asked.held) as f64;
     Search {
@@ -163,7 +163,7 @@ impl Search<'_> {
             .iter()
             .max_by(|a, b| a.elements.total_cmp(&b.elements));
         let Some(step) = largest else {
-            return "has no intermediate result".into();
+            return "all intermediate results fit".into();
         };
         let mut axes = Vec::new();
         step.einsum.out.for_each_name(&mut |name| {

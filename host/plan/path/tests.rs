@@ -1,4 +1,4 @@
-//! What paths compute and what they cost, on the CPU.
+//! Results and costs of paths on the CPU.
 
 use einsparse_formats::{Csr, CsrPattern, Dense};
 

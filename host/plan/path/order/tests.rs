@@ -8,7 +8,7 @@ use super::*;
 struct Products {
     extents: Vec<f64>,
     max_elements: f64,
-    /// How many pairs were looked at.
+    /// Number of pairs that were looked at.
     pairs: Cell<usize>,
 }
 
@@ -39,7 +39,7 @@ impl Costs for Products {
     }
 }
 
-/// What an order costs, and the largest number of results that it holds at once. Panics if it is none.
+/// Cost of an order, and the largest number of results that it holds at once. Panics if a term is missing.
 fn cost(terms: &[Size], out: u128, pairs: &[(usize, usize)], costs: &Products) -> (f64, usize) {
     let mut all: Vec<Option<u128>> = terms.iter().map(|t| Some(t.names)).collect();
     let (mut sum, mut most) = (0.0, 0);
