@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use einsparse_formats::FormatError;
 use einsparse_kernels::abi::{Dtype, Zeros};
+use einsparse_kernels::families::EINSUM_FACTORS;
 
 use super::{AnyPlan, Options, ZerosRule};
 use crate::context::Context;
@@ -42,7 +43,8 @@ use step::Path;
 
 /// Its name among candidates.
 pub(super) const NAME: &str = "path";
-/// A CPU takes weeks for more multiplications: a plan over all factors at once is refused then.
+/// A CPU takes weeks for more multiplications: a plan over all factors at once is refused then, as on a GPU, whose
+/// general kernels multiply up to [`EINSUM_FACTORS`].
 const MAX_OPERATIONS: f64 = 1e18;
 
 /// The chain of pairwise steps, where there is a choice.
@@ -164,10 +166,11 @@ pub(super) fn on_cpu(
     let (types, einsum, _) = factors;
     let sums = sums_of(types.operands, types.out);
     let asked = options.variant.as_deref() == Some(NAME);
+    let many = einsum.factors.len() > EINSUM_FACTORS;
     match found(factors, extents, (sums, Place::Cpu, false))? {
         Ok(found) if asked || found.path.us() < found.whole_us => Ok(Some(found.path)),
         Ok(_) => Ok(None),
-        Err(none) if asked || none.operations.is_some_and(|n| n > MAX_OPERATIONS) => {
+        Err(none) if asked || many && none.operations.is_some_and(|n| n > MAX_OPERATIONS) => {
             let refusal = Refusal::of(NAME, none.reason);
             Err(Error::no_kernel(einsum.to_string(), [refusal]))
         }

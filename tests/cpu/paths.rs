@@ -141,6 +141,10 @@ fn more_pairs_than_a_list_may_have_run_pair_by_pair() {
     );
     assert!(plan.to_string().contains("pair by pair"), "{plan}");
     assert_eq!(y.to_dense().unwrap().values(), [2.5e9]);
+    let text = "C[m,n] = A[m,k] * B[k,n]";
+    let plan = ctx.plan(text).operands(&operands).build().unwrap();
+    let words = "\n  P0[k,n] = B[k,n]\n  C[m,n] = A[m,k] * P0[k,n]";
+    assert!(plan.to_string().contains(words), "{plan}");
     // No index is shared.
     let (_, y) = plan_and_run(
         &ctx,

@@ -11,7 +11,7 @@ use einsparse_formats::{AnyPattern, PAD, allocate};
 use rayon::prelude::*;
 
 use crate::device::Device;
-use crate::error::{Error, Result};
+use crate::error::{Error, Refusal, Result};
 
 /// Rows of positions: of each tensor the slot, of each index the value.
 #[derive(Clone, Debug)]
@@ -137,7 +137,12 @@ impl Table {
             None => cpu::join(keys, order),
         };
         let of = || [&self.tensors[..], &other.tensors].concat().join(" * ");
-        let (left, right) = found.map_err(|error| error.of_operand(&of()))?;
+        let (left, right) = found.map_err(|error| match error {
+            Error::Format(error) => {
+                Error::no_kernel(of(), [Refusal::of("join", error.to_string())])
+            }
+            other => other,
+        })?;
         self.merged(other, &left, &right)
     }
 
@@ -232,7 +237,7 @@ fn gather(data: &[u32], at: &[u32]) -> Result<Vec<u32>> {
 /// one. Tables that share no index have every combination of their rows.
 ///
 /// # Errors
-/// `Overflow` for longer lists than positions go, and `Limit` for lists that take too much memory.
+/// `Overflow` for longer lists than positions go, and `NoKernel` for lists that take too much memory.
 pub(crate) fn join_all(
     tables: Vec<Table>,
     order: Option<&[&str]>,

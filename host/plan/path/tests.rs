@@ -176,6 +176,16 @@ fn intermediate_results_have_a_limit() {
     }
     // All factors at once need no memory.
     assert_eq!(ctx.contraction_path(text, &operands).unwrap(), None);
+    // Six indices of 1,000 are too many products.
+    let own = ctx.zeros::<f64>(&[1000, 1000]).unwrap();
+    let names = ["i", "j", "k", "l", "m", "n"];
+    let pairs = (0..6).flat_map(|b| (0..b).map(move |a| format!("A[{},{}]", names[a], names[b])));
+    let text = format!("Y[] = {}", pairs.collect::<Vec<_>>().join(" * "));
+    let error = ctx
+        .contraction_path(&text, &[("A", (&own).into())])
+        .unwrap_err();
+    assert!(matches!(error, Error::NoKernel { .. }), "{error}");
+    assert!(error.to_string().contains("= 1000, "), "{error}");
 }
 
 #[test]
