@@ -192,7 +192,7 @@ impl Context {
     /// let ctx = Context::cpu();
     /// let a = ctx.upload(Csr::new(CsrPattern::new(2, 100, vec![0, 1, 2], vec![3, 70])?, vec![1.0f32, 2.0])?)?;
     /// let b = ctx.upload_dense(&Dense::new([100, 50], vec![1.0f32; 5000])?)?;
-    /// let c = ctx.upload_dense(&Dense::new([50, 4], vec![1.0f32; 200])?)?;
+    /// let c = ctx.upload_dense(&Dense::new([50, 40], vec![1.0f32; 2000])?)?;
     /// let operands = [("A", (&a).into()), ("B", (&b).into()), ("C", (&c).into())];
     /// let path = ctx.contraction_path("Y[m,n] = A[m,k] * B[k,l] * C[l,n]", &operands)?;
     /// let path = path.unwrap_or_default();
