@@ -71,7 +71,7 @@ fn made_up(input: &mut Input<'_>) -> String {
     };
     let out = access("C", 3);
     // A may be there twice.
-    let names = ["A", "B", "D", "E", "A", "F"];
+    let names = ["A", "B", "D", "A"];
     let factors: Vec<String> = names.iter().map(|name| access(name, 3)).collect();
     let count = 1 + input.below(names.len());
     let mode = input.one(&["=", "=", "+="]);
