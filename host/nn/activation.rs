@@ -126,7 +126,13 @@ impl<T: Scalar> Activation<T> {
         {
             let x = of_x[row * x.leading() + column].to_f64();
             to[row * leading + column] = T::from_f64(match of_dy {
-                Some((dy, leading)) => self.function.slope(x) * dy[row * leading + column].to_f64(),
+                Some((dy, leading)) => {
+                    let dy = dy[row * leading + column].to_f64();
+                    match self.function.masks(x) {
+                        true => 0.0,
+                        false => self.function.slope(x) * dy,
+                    }
+                }
                 None => self.function.of(x),
             });
         }

@@ -47,7 +47,8 @@ impl Default for Conv2dOptions {
 /// plan `C[m,n] = relu(A[m,k] * B[k,n] + b[m])` over the same matrices (Sputnik, arXiv 2006.10901, section 7.3.2).
 ///
 /// - Depthwise, weights `[channels, 1, rows, columns]`: `C[c,n,y,x] = A[c,n,s*y+i,s*x+j] * W[c,i,j] + b[c]`. A window as
-///   large as the plane, with weights that are 1 over its places, is a global average pool.
+///   large as the plane, with weights that are 1 over its places, is a global average pool. Weights of 16 bits would be
+///   rounded: use weights of 1, and a factor in the next product.
 /// - Of all channels, weights `[outputs, channels, rows, columns]`: for few of them, as the first layer has.
 ///
 /// Sums are f32 on a GPU (f64 on the CPU), in an order that is always the same. GPU kernels for f32, f16 and bf16: windows

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::adaptive::Adaptive;
-use super::arrays::none_given;
+use super::arrays::{check_arrays, none_given};
 use super::choose;
 use super::joined::{Asked, sparse_among, sparse_factors};
 use super::window::Sums;
 use crate::context::Context;
 use crate::device::Stream;
-use crate::einsum::{Einsum, Extents};
+use crate::einsum::{Einsum, Extents, Scalar};
 use crate::error::{Error, Result};
 use crate::indirect::{IndirectEinsum, rewrite, rewrite_dense};
 use crate::kernel::Queue;
@@ -38,6 +38,7 @@ impl AnyPlan {
         options: &Options,
     ) -> Result<Self> {
         let einsum = Einsum::parse(text)?;
+        check_arrays(&einsum, operands)?;
         match out {
             None => {
                 let name = einsum.out.tensor.as_str();
@@ -215,7 +216,26 @@ impl AnyPlan {
 
     fn check(&self, operands: &[(&str, AnyOperand<'_>)], out: &[usize]) -> Result<()> {
         none_given(operands)?;
+        self.all_given(operands)?;
         self.expression.check_shapes(operands, out)
+    }
+
+    /// By their names in the expression: what a plan reads in their place has other names.
+    fn all_given(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
+        let e = &self.expression.einsum;
+        let tensors = e.right().map(|access| access.tensor.as_str());
+        let numbers = e.scalars.iter().filter_map(|scalar| match scalar {
+            Scalar::Name(name) => Some(name.as_str()),
+            Scalar::Literal(_) => None,
+        });
+        let given = |name: &str| operands.iter().any(|(own, _)| *own == name);
+        match tensors.chain(numbers).find(|name| !given(name)) {
+            Some(name) => Err(Error::operand(
+                name,
+                format!("was not given; a run of `{e}` reads it"),
+            )),
+            None => Ok(()),
+        }
     }
 
     /// A run of operands that were checked, of which dynamic ones are dense by now.

@@ -274,7 +274,10 @@ fn weigh_on_host<A: Sum>(
             let (of_gates, of_others) = to.split_at_mut(width);
             for i in 0..width {
                 let (g, x) = (weight * own[i], gates[i].to_f64());
-                of_gates[i] = g * A::from_f64(gate.slope(x)) * others[i];
+                of_gates[i] = match gate.masks(x) {
+                    true => A::ZERO,
+                    false => g * A::from_f64(gate.slope(x)) * others[i],
+                };
                 of_others[i] = g * A::from_f64(gate.of(x));
             }
         });

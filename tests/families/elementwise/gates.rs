@@ -1,9 +1,9 @@
 //! Gates of linear units, and the same functions of every element with their gradients.
 
 use super::{EXTENTS, gaps_are_left, near, shape_of, values, with_gaps, within};
-use crate::support::dense::wide;
-use crate::support::on_gpu;
+use crate::support::dense::{upload_values, wide};
 use crate::support::runs::finish;
+use crate::support::{on_both, on_gpu};
 use einsparse::dynamic::Gate;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::nn::{Activation, Glu};
@@ -117,4 +117,43 @@ fn activations_are_those_written_out() {
         assert!((found[at] - x * s).abs() < 1e-12);
         assert!((found[120 + at] - dy * (s + x * s * (1.0 - s))).abs() < 1e-12);
     }
+}
+
+/// At infinities and NaN: ReLU masks the gradient, and the slope of GELU has limits.
+fn gradients_at_the_ends<T: Scalar>(context: &Context) {
+    let (inf, nan) = (f64::INFINITY, f64::NAN);
+    for (gate, x, dy, wanted) in [
+        (
+            Gate::Relu,
+            [-1.0, 0.0, -inf, -2.0, 1.0, inf],
+            [inf, nan, -inf, 3.0, inf, 2.0],
+            [0.0, 0.0, 0.0, 0.0, inf, 2.0],
+        ),
+        (
+            Gate::Gelu,
+            [inf, -inf, inf, -inf, 200.0, -200.0],
+            [2.0, 2.0, -3.0, 0.0, 5.0, 5.0],
+            [2.0, 0.0, -3.0, 0.0, 5.0, 0.0],
+        ),
+    ] {
+        let [x, dy] = [x, dy].map(|all| {
+            let all = all.map(T::from_f64).to_vec();
+            upload_values(context, &[1, 6], all)
+        });
+        let mut dx = context.zeros::<T>(&[1, 6]).unwrap();
+        let function = Activation::new(context, gate, [1, 6]).unwrap();
+        finish(context, |stream| {
+            function.backward(&x, &dy, &mut dx, stream)
+        });
+        assert_eq!(wide(&dx), wanted, "{gate:?}");
+    }
+}
+
+#[test]
+fn gradients_of_activations_have_limits() {
+    on_both(&[
+        gradients_at_the_ends::<f32>,
+        gradients_at_the_ends::<f16>,
+        gradients_at_the_ends::<bf16>,
+    ]);
 }
