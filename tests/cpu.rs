@@ -4,6 +4,7 @@ mod contract;
 mod gathers;
 mod joined;
 mod long;
+mod paths;
 mod problem;
 mod windows;
 

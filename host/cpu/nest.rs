@@ -53,6 +53,8 @@ struct State<A> {
     /// Address of each factor at each level.
     at: Vec<usize>,
     tile: Tile<A>,
+    /// Whether the tile has got a term.
+    reached: bool,
 }
 
 impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
@@ -103,7 +105,8 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         self.inner.as_ref().map_or(1, |i| self.bound.extents[i.var])
     }
 
-    /// Runs everything; `store(element, step, sums)` is called with each element of the output once at most.
+    /// Runs everything; `store(element, step, sums)` is called once for each element of the output that has a term, and
+    /// for no other.
     pub fn run(&self, store: Store<'_, A>) {
         let extents = &self.bound.extents;
         // An operand without elements may have extents of any size: there is nothing to walk over.
@@ -167,6 +170,7 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
             vars: vec![0; self.bound.extents.len()],
             at: vec![0; self.levels.len() * self.bound.factors.len()],
             tile: Tile::default(),
+            reached: false,
         }
     }
 
@@ -206,13 +210,16 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         let work = (terms.len() as u64).saturating_mul(per_term);
         let parts = work.div_ceil(limit).max(1) as usize;
         state.tile.start(width, self.additions(terms.len()));
+        state.reached = false;
         if parts == 1 {
             self.sum(state, terms, along);
         } else {
             self.sum_parts(state, terms, along, summed, parts);
         }
         let step = self.inner.as_ref().and_then(|i| i.out).unwrap_or(0);
-        store(place, step, &state.tile.sums);
+        if state.reached {
+            store(place, step, &state.tile.sums);
+        }
     }
 
     /// One long unit, cut into parts by its size alone and added up in their order.
@@ -240,9 +247,10 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
                 true => self.sum(&mut part, cut(&terms, i), along.clone()),
                 false => self.sum(&mut part, terms.clone(), cut(&along, i)),
             }
-            part.tile.sums
+            (part.tile.sums, part.reached)
         });
-        for tile in tiles {
+        for (tile, reached) in tiles {
+            state.reached |= reached;
             cascade::add(&mut state.tile.sums, &tile);
         }
     }
@@ -328,22 +336,21 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         let n = self.bound.factors.len();
         let at = &state.at[(self.levels.len() - 1) * n..];
         let values = self.values;
-        if self
-            .bound
-            .filled
-            .is_some_and(|f| values[f][at[f]] == A::ZERO)
-        {
+        let mut partial = self.bound.partial.iter();
+        if partial.any(|&(f, absent)| absent.is(values[f][at[f]])) {
             return;
         }
         let scalar = A::from_f64(self.bound.scalar);
         let s = self.fixed.iter().fold(scalar, |s, &f| s * values[f][at[f]]);
         let Some(inner) = &self.inner else {
+            state.reached = true;
             state.tile.sums[0] += s;
             return;
         };
         if along.is_empty() {
             return;
         }
+        state.reached = true;
         let run = |&(f, stride): &(usize, usize)| Run {
             values: &values[f][at[f] + along.start * stride..],
             stride,

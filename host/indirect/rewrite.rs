@@ -43,6 +43,9 @@ pub fn rewrite(e: &Einsum, operand: &str, format: &Format) -> Result<IndirectEin
         }
     }
     let mut out = substitute_all(e, &map);
+    if holds_fill(format) {
+        out.filled.push(factor);
+    }
     out.factors[factor] = Access {
         tensor: layout.values,
         indices: values,
@@ -53,6 +56,17 @@ pub fn rewrite(e: &Einsum, operand: &str, format: &Format) -> Result<IndirectEin
         sparse: Some(sparse),
         ..out
     })
+}
+
+/// Whether zeros of this format's values fill blocks or groups and must not be multiplied.
+fn holds_fill(format: &Format) -> bool {
+    matches!(
+        format,
+        Format::Bsr { .. }
+            | Format::BlockCoo { .. }
+            | Format::BlockGroupCoo { .. }
+            | Format::Nm { .. }
+    )
 }
 
 /// The indirect Einsum of an expression whose operands are all dense, among them hand-written gathers and scatters, and
@@ -376,5 +390,6 @@ pub(crate) fn substitute_all(e: &Einsum, map: &BTreeMap<&str, Index>) -> Indirec
         ranges: Vec::new(),
         equalities: Vec::new(),
         sparse: None,
+        filled: Vec::new(),
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use super::adaptive::Adaptive;
 use super::arrays::{check_arrays, none_given};
 use super::choose;
-use super::joined::{Asked, Joined, sparse_among, sparse_factors};
+use super::joined::{Asked, sparse_among, sparse_factors};
 use super::window::Sums;
 use crate::context::Context;
 use crate::device::Stream;
@@ -102,15 +102,7 @@ impl AnyPlan {
                 operands,
                 options,
             };
-            let joined = Joined::dense(&asked, extents.out())?;
-            let of = (einsum, shapes);
-            return Ok(Self::holding(
-                (context, types),
-                of,
-                &extents,
-                joined,
-                Joined::plan,
-            ));
+            return Self::of_several_sparse(&asked, shapes, &extents);
         }
         let indirect = match sparse_among(&einsum, operands)? {
             Some((name, format)) => rewrite(&einsum, name, &format)?,

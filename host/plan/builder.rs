@@ -179,8 +179,8 @@ impl<'a, T: Scalar, Out: Scalar> PlanBuilder<'a, T, Out> {
     /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the formats, types or order of
     /// axes, with the reason of each; [`Error::Overflow`](crate::Error::Overflow) for rows of `i8` that `i32` may not
     /// hold the sums of: more than 131071 stored terms, and for an [`Options::memory_limit`] that not even two chunks of A fit
-    /// into. Into a sparse output also for a bias, a gate, an index twice in
-    /// the output, and sparse factors whose zeros are fill (blocks, 2:4) and whose pattern is another one.
+    /// into. Into a sparse output also for a bias, a gate, and an index twice in
+    /// the output.
     pub fn build(self) -> Result<Plan<T, Out>> {
         let types = Types::of::<T, Out>();
         let operands = erase(&self.operands);

@@ -49,9 +49,10 @@ pub fn select<T: Scalar>(
             "as it came: kernels exist for matrices",
         );
     }
-    let form = rewrite(&typed.einsum, name, &Format::Csr)?
-        .as_spmm()
-        .filter(|form| form.order.is_plain() && !form.batched);
+    // `rewrite` refuses an operand that occurs twice; planning reports every other error.
+    let form = rewrite(&typed.einsum, name, &Format::Csr);
+    let form = form.ok().and_then(|indirect| indirect.as_spmm());
+    let form = form.filter(|form| form.order.is_plain() && !form.batched);
     let width = form
         .as_ref()
         .and_then(|form| match typed.get(&form.dense)? {

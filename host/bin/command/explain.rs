@@ -73,7 +73,11 @@ impl Explain {
                         .iter()
                         .for_each(|(name, data)| say!("   {name:5} {}", describe(data)));
                     say!("Indirect {indirect}");
-                    say!("Plan     none: no kernel on {context} takes this; --device cpu does");
+                    let other = match context.is_cuda() {
+                        true => "; --device cpu may run it",
+                        false => "",
+                    };
+                    say!("Plan     none on {context}{other}");
                     tried
                         .iter()
                         .for_each(|(name, reason)| say!("   {name:24} refused: {reason}"));

@@ -34,6 +34,16 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
             "multiplies 1 to {EINSUM_FACTORS} factors, this has {factors}"
         ));
     }
+    if e.filled.len() > 1 {
+        let names = e
+            .filled
+            .iter()
+            .map(|&f| format!("`{}`", e.factors[f].tensor));
+        return refused(format!(
+            "leaves stored zeros of one operand in blocks or 2:4 out, this has {}: store all but one in csr",
+            names.collect::<Vec<_>>().join(" and ")
+        ));
+    }
     let mut rows = kernels()
         .iter()
         .filter(|r| r.operation == Operation::Einsum);
