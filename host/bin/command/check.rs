@@ -135,7 +135,7 @@ struct Wide {
     filled: Vec<usize>,
 }
 
-/// The same problem in f64, every number (those in the text too) mapped.
+/// A problem in f64, with every number mapped, also those in the text.
 fn widen<T: Scalar>(typed: &Typed<T>, map: fn(f64) -> f64) -> Result<Wide> {
     // Of several sparse factors one is sparse: the others have their zeros, by another way than the run's.
     let mut einsum = typed.einsum.clone();
