@@ -199,7 +199,7 @@ impl Trial {
         operands.extend(dense.iter().map(|(n, d)| (n.as_str(), d.into())));
         let plan = ctx.plan(&self.text).operands(&operands).options(options);
         let plan = match plan.build() {
-            // Two factors have no order.
+            // Two factors leave nothing to order.
             Err(Error::NoKernel { .. }) if options.variant.is_some() => return,
             plan => {
                 plan.unwrap_or_else(|error| panic!("seed {}: {}: {error}", self.seed, self.text))
