@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::device::{Device, Stream};
-use crate::driver::mem_get_info;
+use crate::driver::{RawStream, mem_get_info};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::machine::TileTimes;
@@ -121,20 +121,36 @@ impl Context {
         }
     }
 
-    /// A stream must take work of this context's GPU.
+    /// A stream must take work of this context.
     pub(crate) fn check_stream(&self, stream: &Stream) -> Result<()> {
-        match self.device() {
-            Some(device) if stream.belongs_to(device) => Ok(()),
-            _ => Err(Error::operand("stream", "belongs to another context")),
+        match stream.is_of(self.device()) {
+            true => Ok(()),
+            false => Err(Error::operand("stream", "belongs to another context")),
         }
     }
 
-    /// What is made on a GPU alone; `None` on the CPU.
+    /// The stream as kernels are queued on it. On the CPU what is queued is checked as for a GPU, and does not run.
+    pub(crate) fn stream_of<'s>(&self, stream: &'s Stream) -> Result<RawStream<'s>> {
+        self.check_stream(stream)?;
+        Ok(match self.is_cuda() {
+            true => stream.raw(),
+            false => RawStream::ABSENT,
+        })
+    }
+
+    /// The GPU; for the CPU one that is not there.
+    pub(crate) fn planned_on(&self) -> &Arc<Device> {
+        self.device().unwrap_or_else(|| Device::absent())
+    }
+
+    /// What is made on a GPU alone. `None` on the CPU, which makes it for a GPU that is not there, to refuse what a GPU
+    /// refuses.
     pub(crate) fn on_gpu<M>(
         &self,
         make: impl FnOnce(&Arc<Device>) -> Result<M>,
     ) -> Result<Option<M>> {
-        self.device().map(make).transpose()
+        let made = make(self.planned_on())?;
+        Ok(self.is_cuda().then_some(made))
     }
 
     pub(crate) fn expect_device(&self) -> Result<&Arc<Device>> {

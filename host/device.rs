@@ -1,7 +1,7 @@
 //! A GPU as a context works on it: primary context, modules, ceilings, and streams.
 
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::driver::{
     DeviceFacts, DeviceMemory, Event, OwnedStream, PrimaryContext, RawStream, RowBytes,
@@ -84,6 +84,23 @@ impl Device {
             modules,
             copies,
         }))
+    }
+
+    /// An H200 that is not there. A CPU context prepares what a GPU would, so that both refuse the same operands with
+    /// the same words; nothing is allocated and nothing runs.
+    pub(crate) fn absent() -> &'static Arc<Device> {
+        static ABSENT: OnceLock<Arc<Device>> = OnceLock::new();
+        ABSENT.get_or_init(|| {
+            let context = Arc::new(PrimaryContext::absent(DeviceFacts::h200()));
+            Arc::new(Device {
+                machine: Machine::H200,
+                times: Mutex::new(Some(TileTimes::built_in())),
+                failure: Mutex::new(None),
+                copies: OwnedStream::absent(),
+                modules: Modules::absent(&context),
+                context,
+            })
+        })
     }
 
     /// What the driver says of it.
@@ -291,10 +308,10 @@ impl Stream {
         Stream(Kind::Cudarc(Arc::clone(stream)))
     }
 
-    /// The stream as the driver module takes it; the default stream for a CPU stream.
+    /// The stream as the driver module takes it; for a CPU stream one that nothing is queued on.
     pub fn raw(&self) -> RawStream<'_> {
         match &self.0 {
-            Kind::Cpu => RawStream::LEGACY,
+            Kind::Cpu => RawStream::ABSENT,
             Kind::Owned(stream, _) => stream.raw(),
             Kind::Raw(raw) => *raw,
             // SAFETY: the stream is held for as long as `self` is borrowed.
@@ -312,6 +329,14 @@ impl Stream {
             Kind::Raw(_) => true,
             #[cfg(feature = "cudarc")]
             Kind::Cudarc(stream) => stream.context().cu_ctx().cast() == device.context.as_raw(),
+        }
+    }
+
+    /// Whether it takes work of this GPU, `None`: of the CPU.
+    pub(crate) fn is_of(&self, device: Option<&Arc<Device>>) -> bool {
+        match device {
+            Some(device) => self.belongs_to(device),
+            None => matches!(self.0, Kind::Cpu | Kind::Raw(_)),
         }
     }
 

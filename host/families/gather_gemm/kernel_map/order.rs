@@ -107,9 +107,9 @@ impl Order {
                 // Nobody has told of the runs so far.
                 device.synchronize()?;
                 self.ends.insert(Ends {
-                    rebuilt: Event::for_order()?,
-                    run: Event::for_order()?,
-                    runs: OwnedStream::new()?,
+                    rebuilt: Event::of(device.context())?,
+                    run: Event::of(device.context())?,
+                    runs: OwnedStream::of(device.context())?,
                     context: Arc::clone(device.context()),
                 })
             }
