@@ -1,5 +1,7 @@
 //! Where the work is done: one GPU, or the CPU.
 
+mod shadow;
+
 use std::sync::Arc;
 
 use crate::device::{Device, Stream};
@@ -7,6 +9,8 @@ use crate::driver::{RawStream, mem_get_info};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::machine::TileTimes;
+
+pub(crate) use shadow::{Prepared, Shadow};
 
 /// A place to compute in. Cheap to clone; every tensor and plan belongs to the context that made it.
 ///
@@ -143,14 +147,12 @@ impl Context {
         self.device().unwrap_or_else(|| Device::absent())
     }
 
-    /// What is made on a GPU alone. `None` on the CPU, which makes it for a GPU that is not there, to refuse what a GPU
-    /// refuses.
+    /// What is made on a GPU alone; `None` on the CPU.
     pub(crate) fn on_gpu<M>(
         &self,
         make: impl FnOnce(&Arc<Device>) -> Result<M>,
     ) -> Result<Option<M>> {
-        let made = make(self.planned_on())?;
-        Ok(self.is_cuda().then_some(made))
+        self.device().map(make).transpose()
     }
 
     pub(crate) fn expect_device(&self) -> Result<&Arc<Device>> {

@@ -154,6 +154,11 @@ impl Device {
         failure.clone().map_or(Ok(()), Err)
     }
 
+    /// Whether it is not there.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.context.is_absent()
+    }
+
     /// Waits for everything submitted to this GPU.
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.context.synchronize()?;
@@ -332,11 +337,25 @@ impl Stream {
         }
     }
 
+    /// A stream of the GPU that is not there in place of one of the CPU; others are left as they are.
+    pub(crate) fn shadow(&self) -> &Stream {
+        static ABSENT: OnceLock<Stream> = OnceLock::new();
+        match self.0 {
+            Kind::Cpu => ABSENT.get_or_init(|| {
+                Stream(Kind::Owned(
+                    OwnedStream::absent(),
+                    Arc::clone(Device::absent()),
+                ))
+            }),
+            _ => self,
+        }
+    }
+
     /// Whether it takes work of this GPU, `None`: of the CPU.
     pub(crate) fn is_of(&self, device: Option<&Arc<Device>>) -> bool {
         match device {
             Some(device) => self.belongs_to(device),
-            None => matches!(self.0, Kind::Cpu | Kind::Raw(_)),
+            None => matches!(self.0, Kind::Cpu),
         }
     }
 

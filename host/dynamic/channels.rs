@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::detect::operand;
 use super::index::{Lists, MicroIndex};
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::Stream;
 use crate::error::{Elsewhere, Error, Result, check_shape, elements};
 use crate::families::discover::{ChannelsLaunch, DeviceLists, list_stride};
@@ -49,6 +49,7 @@ pub struct ChannelDetector<T> {
     shape: [usize; 3],
     threshold: f64,
     launch: Option<ChannelsLaunch>,
+    shadow: Shadow<ChannelDetector<T>>,
     index: MicroIndex,
     /// Packed rows of a CPU.
     values: Buffer,
@@ -91,10 +92,12 @@ impl<T: Scalar> ChannelDetector<T> {
             shape,
             threshold,
             launch,
+            shadow: Shadow::new(context, |context| Self::new(context, shape, threshold))?,
             index: MicroIndex {
                 panels: items,
                 stride,
                 storage,
+                shadow: None,
             },
             values,
             element: PhantomData,
@@ -110,6 +113,7 @@ impl<T: Scalar> ChannelDetector<T> {
     /// [`Error::Shape`] if it is of another shape; [`Error::Operand`] if it lies in another context, or on a GPU if it,
     /// or a row of it, is not aligned to 16 bytes.
     pub fn run(&mut self, a: &Tensor<T>, stream: &Stream) -> Result<()> {
+        self.shadow.run(stream, |own, stream| own.run(&a.shadow(), stream))?;
         let [items, rows, columns] = self.shape;
         let given = match a.shape().split_last() {
             Some((&width, outer)) => [outer.iter().product(), width],

@@ -3,7 +3,7 @@
 use super::channels::ChannelDetector;
 use super::detect::operands;
 use super::index::{Lists, MicroIndex};
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::{Device, Stream};
 use crate::error::{Elsewhere, Error, Result, check_shape};
 use crate::families::convert::DenseMatrix;
@@ -109,6 +109,7 @@ pub struct DynamicConvolution<T> {
     axis: ConvolutionAxis,
     detector: ChannelDetector<T>,
     launch: Option<Way>,
+    shadow: Shadow<DynamicConvolution<T>>,
 }
 
 /// How a GPU computes it.
@@ -211,6 +212,7 @@ impl<T: Scalar> DynamicConvolution<T> {
             axis,
             detector: ChannelDetector::new(context, [items, rows, columns], options.threshold)?,
             launch,
+            shadow: Shadow::new(context, |context| Self::new(context, a, b, options))?,
         })
     }
 
@@ -229,6 +231,9 @@ impl<T: Scalar> DynamicConvolution<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.run(stream, |own, stream| {
+            own.forward(&a.shadow(), &b.shadow(), &mut c.shadow(), stream)
+        })?;
         self.check(a, b, c)?;
         if let Some(way) = &self.launch {
             return self.queue(way, [a, b, c], stream, |launch, all, queue| {
@@ -256,6 +261,9 @@ impl<T: Scalar> DynamicConvolution<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.look(stream, |own, stream| {
+            own.multiply(&a.shadow(), &b.shadow(), &mut c.shadow(), stream)
+        })?;
         self.check(a, b, c)?;
         let Some(way) = &self.launch else {
             return self.on_host(a, b, &mut c.any);
@@ -291,6 +299,7 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// As [`forward`](Self::forward).
     #[doc(hidden)]
     pub fn detect(&mut self, sparse: &Tensor<T>, stream: &Stream) -> Result<()> {
+        self.shadow.run(stream, |own, stream| own.detect(&sparse.shadow(), stream))?;
         let [a, b, _] = self.shapes();
         let (name, shape) = match self.axis {
             ConvolutionAxis::Channels => ("A", a),

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::index::{Lists, MicroIndex};
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::{Device, Stream};
 use crate::error::{Elsewhere, Error, Result, check_shape, elements};
 use crate::families::convert::DenseMatrix;
@@ -70,6 +70,7 @@ pub struct Detector<T> {
     pub(super) context: Context,
     pub(super) kind: Kind,
     pub(super) launch: Option<DetectLaunch>,
+    pub(super) shadow: Shadow<Detector<T>>,
     pub(super) element: PhantomData<T>,
 }
 
@@ -122,6 +123,9 @@ impl<T> Detector<T> {
         options: DetectOptions,
     ) -> Result<Self> {
         let looked = looked(dtype, shape, micro, &options)?;
+        let shadow = Shadow::new(context, |context| {
+            Self::of((context, dtype), shape, micro, options.clone())
+        })?;
         elements("A", &shape)?;
         let ordered = options.determinism == Determinism::Strict;
         let columns = options.bits.unwrap_or(shape[1]);
@@ -139,6 +143,7 @@ impl<T> Detector<T> {
                 options,
             },
             launch,
+            shadow,
             element: PhantomData,
         })
     }
@@ -173,7 +178,12 @@ impl<T> Detector<T> {
     /// [`Error::OutOfMemory`], [`Error::Overflow`].
     pub fn index(&self) -> Result<MicroIndex> {
         let (panels, positions) = self.extents();
-        MicroIndex::of(self.launch.as_ref(), &self.context, [panels, positions])
+        let own = MicroIndex::of(self.launch.as_ref(), &self.context, [panels, positions])?;
+        let shadow = self.shadow.get().map(Detector::index).transpose()?;
+        Ok(MicroIndex {
+            shadow: shadow.map(Box::new),
+            ..own
+        })
     }
 
     pub(crate) fn detect(
@@ -191,6 +201,10 @@ impl<T> Detector<T> {
         let (panels, positions) = self.extents();
         let own = [panels, list_stride(positions)];
         check_shape("index", &own, &[index.panels, index.stride])?;
+        self.shadow.look(stream, |own, stream| {
+            let index = index.shadow.as_deref_mut().or_elsewhere("index")?;
+            own.detect(&matrix.shadow(), index, stream)
+        })?;
         match (&self.launch, &mut index.storage) {
             (None, Lists::Host(lists)) => {
                 let values = matrix.host().or_elsewhere("matrix")?;
@@ -303,23 +317,20 @@ fn looked(
     }
 }
 
-/// A matrix on the planned GPU, for a stream of it.
+/// A matrix of the context, as kernels are given it on a stream of the context.
 pub(crate) fn operand(
     context: &Context,
     matrix: &AnyTensor,
     stream: &Stream,
 ) -> Result<DenseMatrix> {
-    let (Some(address), Some(device)) = (matrix.address(), context.device()) else {
-        return Err(Error::elsewhere("matrix"));
-    };
     if !context.holds(matrix.device()) {
         return Err(Error::elsewhere("matrix"));
     }
-    if !stream.belongs_to(device) {
+    if !stream.is_of(context.device()) {
         return Err(Error::elsewhere("stream"));
     }
     Ok(DenseMatrix {
-        address,
+        address: matrix.place(),
         rows: matrix.shape().first().copied().unwrap_or(1),
         columns: matrix.shape().last().copied().unwrap_or(1),
         leading: matrix.leading(),

@@ -6,7 +6,7 @@ use super::detect::{DetectOptions, Detector};
 use super::skipping::Skipping;
 use einsparse_formats::allocate;
 
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::Stream;
 use crate::error::{Elsewhere, Result, check_shape};
 use crate::families::gather_gemm::found::WIDTH;
@@ -82,6 +82,7 @@ pub struct DynamicMatmulGradient<T: Scalar> {
     first: Option<Plan<T>>,
     second: Option<Plan<T>>,
     skipping: Option<Skipping>,
+    shadow: Shadow<DynamicMatmulGradient<T>>,
 }
 
 impl<T: Scalar> DynamicMatmulGradient<T> {
@@ -129,6 +130,9 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
             },
             second: (skipping.is_none() || !skips).then_some(second),
             skipping,
+            shadow: Shadow::new(context, |context| {
+                Self::new(context, extents, of_a, expected, determinism)
+            })?,
         })
     }
 
@@ -179,6 +183,10 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         [da, db]: [&mut Tensor<T>; 2],
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.look(stream, |own, stream| {
+            let inputs = [&a.shadow(), &b.shadow(), &dc.shadow()];
+            own.backward(inputs, [&mut da.shadow(), &mut db.shadow()], stream)
+        })?;
         let [m, k, n] = self.extents;
         check_shape("A", &[m, k], a.shape())?;
         check_shape("B", &[k, n], b.shape())?;

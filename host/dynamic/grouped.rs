@@ -9,7 +9,8 @@ mod weight;
 use super::routing::Routing;
 use crate::device::Stream;
 use crate::einsum::Activation;
-use crate::error::{Error, Result};
+use crate::context::Shadow;
+use crate::error::{Elsewhere, Error, Result};
 use crate::launch::in_turn;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
@@ -94,6 +95,8 @@ pub struct GroupedOptions {
 pub struct GroupedGemm<T> {
     product: GroupedProduct<T>,
     gradients: Option<Gradients<T>>,
+    /// On a CPU context that of a GPU that is not there.
+    shadow: Shadow<GroupedGemm<T>>,
 }
 
 /// What backward needs beside forward.
@@ -157,6 +160,9 @@ impl<T: Scalar> GroupedGemm<T> {
         Ok(GroupedGemm {
             product: GroupedProduct::with_variant(routing, *options, variant)?,
             gradients: None,
+            shadow: Shadow::of(routing.shadow(), |routing| {
+                Self::with_variant(routing, options, variant)
+            })?,
         })
     }
 
@@ -175,10 +181,14 @@ impl<T: Scalar> GroupedGemm<T> {
                 "is not there in a product for training: its gradient wants the sums in front of it; `nn::Moe` keeps them",
             ));
         }
+        let shadow = Shadow::of(routing.shadow(), |routing| {
+            Self::for_training(routing, options)
+        })?;
         let product = Self::new(routing, options)?;
         let gradients = Some(Gradients::new(routing, *options)?);
         Ok(GroupedGemm {
             gradients,
+            shadow,
             ..product
         })
     }
@@ -209,6 +219,13 @@ impl<T: Scalar> GroupedGemm<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        let w = w.into();
+        self.shadow.look(stream, |own, stream| {
+            let routing = routing.shadow().or_elsewhere("routing")?;
+            let weights = weights.map(|weights| weights.shadow());
+            let (w, weights, to) = (w.shadow(), weights.as_ref(), &mut c.shadow());
+            own.forward(routing, &a.shadow(), w.matrices(), weights, to, stream)
+        })?;
         let operands = GroupedRun {
             weights,
             ..GroupedRun::plain(a, w)
@@ -234,6 +251,11 @@ impl<T: Scalar> GroupedGemm<T> {
         da: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.look(stream, |own, stream| {
+            let routing = routing.shadow().or_elsewhere("routing")?;
+            let (dc, w) = (dc.shadow(), w.shadow());
+            own.backward_input(routing, &dc, &w, &mut da.shadow(), stream)
+        })?;
         let gradients = self.gradients()?;
         let operands = GroupedRun::plain(dc, w);
         in_turn(routing.turns(), stream, || {
@@ -256,6 +278,11 @@ impl<T: Scalar> GroupedGemm<T> {
         dw: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.look(stream, |own, stream| {
+            let routing = routing.shadow().or_elsewhere("routing")?;
+            let (a, dc) = (a.shadow(), dc.shadow());
+            own.backward_weight(routing, &a, &dc, &mut dw.shadow(), stream)
+        })?;
         let gradients = self.gradients()?;
         let [left, right] = match gradients.transposed {
             false => [a, dc],

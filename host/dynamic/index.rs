@@ -32,6 +32,8 @@ pub struct MicroIndex {
     pub(super) panels: usize,
     pub(super) stride: usize,
     pub(super) storage: Lists,
+    /// On a CPU context that of a GPU that is not there.
+    pub(super) shadow: Option<Box<MicroIndex>>,
 }
 
 #[derive(Debug)]
@@ -60,6 +62,7 @@ impl MicroIndex {
             panels,
             stride: list_stride(positions),
             storage,
+            shadow: None,
         })
     }
 

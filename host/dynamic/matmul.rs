@@ -8,7 +8,7 @@ mod transposed;
 use std::fmt;
 
 use super::index::MicroIndex;
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::Stream;
 use crate::error::{Elsewhere, Error, Result};
 use crate::offer::{Determinism, Precision};
@@ -188,6 +188,7 @@ impl MatmulOptions {
 #[derive(Debug)]
 pub struct DynamicMatmul<T> {
     product: Box<dyn Product<T>>,
+    shadow: Shadow<DynamicMatmul<T>>,
 }
 
 /// A, B and C of a run.
@@ -254,7 +255,10 @@ impl<T: Scalar> DynamicMatmul<T> {
                 Box::new(ReluProduct::new(context, extents, options.height)?)
             }
         };
-        Ok(DynamicMatmul { product })
+        let shadow = Shadow::new(context, |context| {
+            Self::batched(context, items, extents, options)
+        })?;
+        Ok(DynamicMatmul { product, shadow })
     }
 
     /// The kernels of a [`forward`](Self::forward) in their order, `cpu` on a CPU context.
@@ -285,6 +289,9 @@ impl<T: Scalar> DynamicMatmul<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.run(stream, |own, stream| {
+            own.forward(&a.shadow(), &b.shadow(), &mut c.shadow(), stream)
+        })?;
         self.product.run((a, b, c), stream)
     }
 
@@ -295,6 +302,7 @@ impl<T: Scalar> DynamicMatmul<T> {
     /// As [`forward`](Self::forward); [`Error::Operand`] where the halves are one.
     #[doc(hidden)]
     pub fn detect(&mut self, sparse: &Tensor<T>, stream: &Stream) -> Result<()> {
+        self.shadow.run(stream, |own, stream| own.detect(&sparse.shadow(), stream))?;
         self.product.detect(sparse, stream)
     }
 
@@ -310,6 +318,9 @@ impl<T: Scalar> DynamicMatmul<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.run(stream, |own, stream| {
+            own.multiply(&a.shadow(), &b.shadow(), &mut c.shadow(), stream)
+        })?;
         self.product.multiply((a, b, c), stream)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::dynamic::{Gate, operand};
 use crate::error::{Elsewhere, Result, elements};
@@ -34,7 +34,7 @@ pub struct Activation<T> {
     context: Context,
     function: Gate,
     shape: [usize; 2],
-    launch: Option<ActivationLaunch>,
+    launch: Prepared<ActivationLaunch>,
     element: PhantomData<T>,
 }
 
@@ -49,7 +49,7 @@ impl<T: Scalar> Activation<T> {
             context: context.clone(),
             function,
             shape,
-            launch: context.on_gpu(|device| {
+            launch: context.prepared(|device| {
                 ActivationLaunch::new(device, T::DTYPE, shape, function.flags())
             })?,
             element: PhantomData,
@@ -98,15 +98,19 @@ impl<T: Scalar> Activation<T> {
         if let Some(dy) = dy {
             dy.check("dy", &self.context, &self.shape)?;
         }
-        let Some(launch) = &self.launch else {
-            return self.run_on_host(x, dy, (name, out));
-        };
+        let launch = &self.launch;
+        {
         let place = |tensor| operand(&self.context, tensor, stream);
         let dy = dy.map(|dy| place(dy)).transpose()?;
         let (x, out) = (place(x)?, place(out)?);
         // SAFETY: operands of the planned shape and type; they are the caller's to keep until the stream is done.
         let queue = unsafe { Queue::new(stream.raw()) };
         launch.run(x, dy, out, queue)
+        }?;
+        if launch.runs() {
+            return Ok(());
+        }
+            self.run_on_host(x, dy, (name, out))
     }
 
     fn run_on_host(

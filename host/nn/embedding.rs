@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
 use crate::error::{Elsewhere, Result, elements};
@@ -36,7 +36,7 @@ pub struct Embedding<T> {
     context: Context,
     vocabulary: usize,
     layout: Layout,
-    launch: Option<TokensLaunch>,
+    launch: Prepared<TokensLaunch>,
     element: PhantomData<T>,
 }
 
@@ -59,7 +59,7 @@ impl<T: Scalar> Embedding<T> {
             vocabulary,
             layout,
             launch: context
-                .on_gpu(|device| TokensLaunch::embed(device, T::DTYPE, layout, vocabulary))?,
+                .prepared(|device| TokensLaunch::embed(device, T::DTYPE, layout, vocabulary))?,
             element: PhantomData,
         })
     }
@@ -85,14 +85,8 @@ impl<T: Scalar> Embedding<T> {
         table.check("table", context, &[self.vocabulary, layout.width])?;
         tokens.check("tokens", context, &[layout.tokens])?;
         out.check("out", context, &layout.shape())?;
-        let Some(launch) = &self.launch else {
-            let tokens = tokens.host().or_elsewhere("tokens")?;
-            let leading = out.leading();
-            let to = out.host_mut().or_elsewhere("out")?;
-            let table = (&cpu::Host::of("table", table)?, self.vocabulary);
-            cpu::embed(layout, table, tokens, (to, leading));
-            return Ok(());
-        };
+        let launch = &self.launch;
+        {
         let tokens = without_gaps(context, "tokens", tokens, stream)?.address;
         let [table, out] = [
             operand(context, table, stream)?,
@@ -101,6 +95,16 @@ impl<T: Scalar> Embedding<T> {
         // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
         let queue = unsafe { Queue::new(stream.raw()) };
         launch.run_embed(table, tokens, out, queue)
+        }?;
+        if launch.runs() {
+            return Ok(());
+        }
+            let tokens = tokens.host().or_elsewhere("tokens")?;
+            let leading = out.leading();
+            let to = out.host_mut().or_elsewhere("out")?;
+            let table = (&cpu::Host::of("table", table)?, self.vocabulary);
+            cpu::embed(layout, table, tokens, (to, leading));
+            Ok(())
     }
 }
 
@@ -111,7 +115,7 @@ impl<T: Scalar> Embedding<T> {
 pub struct Greedy<T> {
     context: Context,
     layout: Layout,
-    launch: Option<TokensLaunch>,
+    launch: Prepared<TokensLaunch>,
     element: PhantomData<T>,
 }
 
@@ -130,7 +134,7 @@ impl<T: Scalar> Greedy<T> {
         Ok(Greedy {
             context: context.clone(),
             layout,
-            launch: context.on_gpu(|device| TokensLaunch::greedy(device, T::DTYPE, layout))?,
+            launch: context.prepared(|device| TokensLaunch::greedy(device, T::DTYPE, layout))?,
             element: PhantomData,
         })
     }
@@ -159,7 +163,21 @@ impl<T: Scalar> Greedy<T> {
         if let Some(lengths) = &lengths {
             lengths.check("lengths", context, &[layout.tokens])?;
         }
-        let Some(launch) = &self.launch else {
+        let launch = &self.launch;
+        {
+        let at = |name, tensor: &Tensor<i32>| {
+            without_gaps(context, name, tensor, stream).map(|matrix| matrix.address)
+        };
+        let lengths = lengths.as_deref().map(|lengths| at("lengths", lengths)).transpose()?;
+        let words = [at("tokens", tokens)?, lengths.unwrap_or(0)];
+        let logits = operand(context, logits, stream)?;
+        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.run_greedy(logits, words, queue)
+        }?;
+        if launch.runs() {
+            return Ok(());
+        }
             let to = tokens.host_mut().or_elsewhere("tokens")?;
             cpu::greedy(layout, &cpu::Host::of("logits", logits)?, to);
             if let Some(lengths) = lengths {
@@ -168,16 +186,6 @@ impl<T: Scalar> Greedy<T> {
                     .iter_mut()
                     .for_each(|length| *length = length.wrapping_add(1));
             }
-            return Ok(());
-        };
-        let at = |name, tensor: &Tensor<i32>| {
-            without_gaps(context, name, tensor, stream).map(|matrix| matrix.address)
-        };
-        let lengths = lengths.map(|lengths| at("lengths", lengths)).transpose()?;
-        let words = [at("tokens", tokens)?, lengths.unwrap_or(0)];
-        let logits = operand(context, logits, stream)?;
-        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run_greedy(logits, words, queue)
+            Ok(())
     }
 }

@@ -5,7 +5,7 @@ mod launches;
 mod norm;
 mod norm_gradient;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::error::{Error, Result, elements};
 use crate::families::discover::{LiveProduct, Rows};
@@ -112,7 +112,7 @@ pub struct EncoderWeights<'a, T> {
 pub struct Encoder<T> {
     context: Context,
     options: EncoderOptions,
-    launch: Option<Launches>,
+    launch: Prepared<Launches>,
     element: std::marker::PhantomData<T>,
 }
 
@@ -140,7 +140,7 @@ impl<T: Scalar> Encoder<T> {
         Ok(Encoder {
             context: context.clone(),
             options: *options,
-            launch: context.on_gpu(|device| Launches::new::<T>(device, options))?,
+            launch: context.prepared(|device| Launches::new::<T>(device, options))?,
             element: std::marker::PhantomData,
         })
     }
@@ -271,10 +271,8 @@ impl<T: Scalar> Encoder<T> {
         out.check("out", &self.context, shape)?;
         lengths.check("lengths", &self.context, &[items])?;
         self.check(layers)?;
-        let Some(own) = &self.launch else {
-            Batch::new(&self.options, lengths, packed).run(x, layers, &mut out.any);
-            return Ok(());
-        };
+        let own = &self.launch;
+        {
         self.context.check_stream(stream)?;
         let run = Run {
             options: &self.options,
@@ -282,13 +280,19 @@ impl<T: Scalar> Encoder<T> {
             steps,
             x: rows(x),
             out: rows(out),
-            lengths: lengths.address().unwrap_or(0),
+            lengths: lengths.place(),
         };
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
         // only after the work queued on the context. Runs take turns.
         let queue = unsafe { Queue::new(stream.raw()) };
         own.turns
             .queue(true, stream.raw(), || own.run(&run, layers, queue))
+        }?;
+        if own.runs() {
+            return Ok(());
+        }
+            Batch::new(&self.options, lengths, packed).run(x, layers, &mut out.any);
+            Ok(())
     }
 
     fn check(&self, layers: &[EncoderWeights<'_, T>]) -> Result<()> {
@@ -321,7 +325,7 @@ impl<T: Scalar> Encoder<T> {
 /// A tensor's rows.
 fn rows<T: Scalar>(tensor: &Tensor<T>) -> Rows {
     Rows {
-        address: tensor.address().unwrap_or(0),
+        address: tensor.place(),
         leading: tensor.leading(),
     }
 }

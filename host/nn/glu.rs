@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::dynamic::{Gate, operand};
 use crate::error::{Elsewhere, Result, elements};
@@ -32,7 +32,7 @@ pub struct Glu<T> {
     context: Context,
     gate: Gate,
     layout: Layout,
-    launch: Option<GatedLaunch>,
+    launch: Prepared<GatedLaunch>,
     element: PhantomData<T>,
 }
 
@@ -54,7 +54,7 @@ impl<T: Scalar> Glu<T> {
             gate,
             layout,
             launch: context
-                .on_gpu(|device| GatedLaunch::new(device, T::DTYPE, layout, gate.flags()))?,
+                .prepared(|device| GatedLaunch::new(device, T::DTYPE, layout, gate.flags()))?,
             element: PhantomData,
         })
     }
@@ -76,7 +76,19 @@ impl<T: Scalar> Glu<T> {
         };
         x.check("x", &self.context, &both.shape())?;
         out.check("out", &self.context, &self.layout.shape())?;
-        let Some(launch) = &self.launch else {
+        let launch = &self.launch;
+        {
+        let matrices = [
+            operand(&self.context, x, stream)?,
+            operand(&self.context, out, stream)?,
+        ];
+        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        launch.run(matrices, queue)
+        }?;
+        if launch.runs() {
+            return Ok(());
+        }
             let leading = out.leading();
             let to = out.host_mut().or_elsewhere("out")?;
             let multiply = |x, y| self.gate.of(x) * y;
@@ -86,14 +98,6 @@ impl<T: Scalar> Glu<T> {
                 multiply,
                 (to, leading),
             );
-            return Ok(());
-        };
-        let matrices = [
-            operand(&self.context, x, stream)?,
-            operand(&self.context, out, stream)?,
-        ];
-        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run(matrices, queue)
+            Ok(())
     }
 }

@@ -3,7 +3,7 @@
 mod gradient;
 mod kept;
 
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::Stream;
 use crate::dynamic::{Gate, GroupedOptions, GroupedProduct, GroupedRun, Matrices, Routing};
 use crate::dynamic::{operand, without_gaps};
@@ -149,6 +149,7 @@ pub struct Moe<T> {
     /// Many choices are other layers': their rows are neither written nor read.
     part: bool,
     backward: Option<Backward<T>>,
+    shadow: Shadow<Moe<T>>,
 }
 
 impl<T: Scalar> Moe<T> {
@@ -173,6 +174,7 @@ impl<T: Scalar> Moe<T> {
             scaled,
             quantize,
         } = *options;
+        let shadow = Shadow::new(context, |context| Self::new(context, options))?;
         let own = first..first.saturating_add(experts);
         let routing = Routing::among(context, [tokens, top_k], own.clone())?;
         let up = GroupedOptions {
@@ -219,6 +221,7 @@ impl<T: Scalar> Moe<T> {
             kept: None,
             part: false,
             backward: None,
+            shadow,
         })
     }
 
@@ -235,7 +238,9 @@ impl<T: Scalar> Moe<T> {
         if options.scaled {
             return Err(Error::operand("scaled", "matrices have no gradients"));
         }
+        let shadow = Shadow::new(context, |context| Self::for_training(context, options))?;
         let mut layer = Self::new(context, options)?;
+        layer.shadow = shadow;
         layer.backward = Some(Backward::new(&layer.routing, options)?);
         if let Some(gate) = options.gate {
             layer.kept = Some(Kept::new(&layer.routing, options, gate)?);
@@ -277,6 +282,11 @@ impl<T: Scalar> Moe<T> {
         stream: &Stream,
     ) -> Result<()> {
         let (up, down) = (up.into(), down.into());
+        self.shadow.run(stream, |own, stream| {
+            let ((up, down), x, to) = ((up.shadow(), down.shadow()), x.shadow(), &mut out.shadow());
+            let given = (&choices.shadow(), &weights.shadow());
+            own.forward(&x, given, (up.matrices(), down.matrices()), to, stream)
+        })?;
         self.check(x, weights, (up, down), out)?;
         in_turn(self.routing.turns(), stream, || {
             self.routing.queue(choices, stream)?;
@@ -314,6 +324,7 @@ impl<T: Scalar> Moe<T> {
     /// # Errors
     /// As [`forward`](Self::forward).
     pub fn route(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
+        self.shadow.run(stream, |own, stream| own.route(&choices.shadow(), stream))?;
         self.routing.run(choices, stream)
     }
 
@@ -328,6 +339,9 @@ impl<T: Scalar> Moe<T> {
         stream: &Stream,
     ) -> Result<()> {
         let up = up.into();
+        self.shadow.run(stream, |own, stream| {
+            own.multiply_up(&x.shadow(), up.shadow().matrices(), stream)
+        })?;
         in_turn(self.routing.turns(), stream, || {
             self.queue_up(x, up, stream)
         })
@@ -357,6 +371,10 @@ impl<T: Scalar> Moe<T> {
         stream: &Stream,
     ) -> Result<()> {
         let down = down.into();
+        self.shadow.run(stream, |own, stream| {
+            let (down, to) = (down.shadow(), &mut out.shadow());
+            own.multiply_down(&weights.shadow(), down.matrices(), to, stream)
+        })?;
         in_turn(self.routing.turns(), stream, || {
             self.multiply_behind((None, weights), down, out, stream)
         })

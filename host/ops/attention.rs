@@ -6,7 +6,7 @@ mod gradient;
 mod masks;
 mod structured;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::driver::RawStream;
 use crate::error::{Error, Result};
@@ -87,7 +87,7 @@ pub struct AttentionOptions {
 pub struct SparseAttention<T> {
     context: Context,
     own: Masked,
-    launch: Option<AttentionLaunch>,
+    launch: Prepared<AttentionLaunch>,
     element: std::marker::PhantomData<T>,
 }
 
@@ -121,8 +121,7 @@ impl<T: Scalar> SparseAttention<T> {
     }
 
     fn planned(context: &Context, own: Masked, variant: Option<&str>) -> Result<Self> {
-        let mut launch = None;
-        if let Some(device) = context.device() {
+        let launch = context.prepared(|device| {
             let extents = own.extents;
             let row = choose::<T>(extents.d, variant)?;
             let masks = own.masks.iter();
@@ -133,9 +132,8 @@ impl<T: Scalar> SparseAttention<T> {
             let work = Work::new(&tiles, &own.of_head, extents.key_heads, blocks)?;
             drop(tiles);
             let lists = AttentionLists::new(device, &work)?;
-            let made = AttentionLaunch::new(device, row, extents, own.scale, lists)?;
-            launch = Some(made);
-        }
+            AttentionLaunch::new(device, row, extents, own.scale, lists)
+        })?;
         Ok(SparseAttention {
             context: context.clone(),
             own,
@@ -171,15 +169,15 @@ impl<T: Scalar> SparseAttention<T> {
     ) -> Result<()> {
         let (all, extents) = ([q, k, v, &*out], self.own.extents);
         check_operands(&self.context, extents, all, log_sum.as_deref())?;
-        if self.context.is_cuda() {
-            self.context.check_stream(stream)?;
-            let log_sum = log_sum.and_then(|l| l.address()).unwrap_or(0);
-            let raw = raw([q, k, v, out], extents, log_sum);
-            // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is
-            // freed only after the work queued on the context.
-            return unsafe { self.run_raw(&raw, stream.raw()) };
+        let place = log_sum.as_ref().map_or(0, |l| l.place());
+        let raw = raw([q, k, v, out], extents, place);
+        // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed only
+        // after the work queued on the context.
+        let queue = unsafe { Queue::new(self.context.stream_of(stream)?) };
+        self.launch.run(&raw, queue)?;
+        if !self.launch.runs() {
+            self.run_on_host([q, k, v], out, log_sum);
         }
-        self.run_on_host([q, k, v], out, log_sum);
         Ok(())
     }
 
@@ -205,11 +203,8 @@ impl<T: Scalar> SparseAttention<T> {
     /// context.
     pub unsafe fn run_raw(&self, raw: &RawAttention, stream: RawStream<'_>) -> Result<()> {
         self.context.expect_device()?;
-        match &self.launch {
-            // SAFETY: the caller's promise.
-            Some(launch) => launch.run(raw, unsafe { Queue::new(stream) }),
-            None => Ok(()),
-        }
+        // SAFETY: the caller's promise.
+        self.launch.run(raw, unsafe { Queue::new(stream) })
     }
 }
 
@@ -353,7 +348,7 @@ fn raw<T: Scalar>(
     AttentionExtents { m, n, d, .. }: AttentionExtents,
     log_sum: u64,
 ) -> RawAttention {
-    let address = |tensor: &Tensor<T>| tensor.address().unwrap_or(0);
+    let address = |tensor: &Tensor<T>| tensor.place();
     let strides = |tensor: &Tensor<T>, rows: usize| match tensor.shape().len() {
         2 => [d, tensor.leading()],
         _ => [rows * tensor.leading(), tensor.leading()],

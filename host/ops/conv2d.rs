@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
 use crate::error::{Elsewhere, Error, Result, check_shape};
@@ -73,7 +73,7 @@ pub struct Conv2d<T> {
     context: Context,
     shape: Conv2dShape,
     relu: bool,
-    launch: Option<Conv2dLaunch>,
+    launch: Prepared<Conv2dLaunch>,
     element: PhantomData<fn() -> T>,
 }
 
@@ -92,7 +92,7 @@ impl<T: Scalar> Conv2d<T> {
     ) -> Result<Self> {
         let shape = Conv2dShape::new(input, weights, options.stride, options.padding)?;
         let launch =
-            context.on_gpu(|device| Conv2dLaunch::new(device, T::DTYPE, shape, options.relu))?;
+            context.prepared(|device| Conv2dLaunch::new(device, T::DTYPE, shape, options.relu))?;
         Ok(Conv2d {
             context: context.clone(),
             shape,
@@ -139,9 +139,8 @@ impl<T: Scalar> Conv2d<T> {
             &[shape.outputs, shape.each(), rows, columns],
         )?;
         bias.map_or(Ok(()), |bias| bias.check("bias", context, &[shape.outputs]))?;
-        let Some(launch) = &self.launch else {
-            return self.on_host(input, weights, bias, out);
-        };
+        let launch = &self.launch;
+        {
         let operands = Conv2dOperands {
             input: operand(context, input, stream)?,
             weights: without_gaps(context, "weights", weights, stream)?.address,
@@ -154,6 +153,11 @@ impl<T: Scalar> Conv2d<T> {
         // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
         let queue = unsafe { Queue::new(stream.raw()) };
         launch.run(&operands, queue)
+        }?;
+        if launch.runs() {
+            return Ok(());
+        }
+            self.on_host(input, weights, bias, out)
     }
 
     /// A matrix with a row for each channel, which has at least these places.

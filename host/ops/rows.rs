@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use einsparse_kernels::families::{REDUCE_MAX, REDUCE_SUM};
 
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::Stream;
 use crate::error::{Error, Refusal, Result, check_shape};
 use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
@@ -41,6 +41,7 @@ enum Exec {
 #[derive(Debug)]
 pub(super) struct RowsRun {
     exec: Exec,
+    shadow: Shadow<RowsRun>,
     fibres: Fibres,
     pattern: PlannedPattern,
     max: bool,
@@ -82,6 +83,9 @@ impl RowsRun {
         };
         Ok(RowsRun {
             exec,
+            shadow: Shadow::new(context, |context| {
+                Self::new(context, &tensor.shadow()?, asked, variant)
+            })?,
             fibres,
             pattern: PlannedPattern::new("T", pattern),
             max: asked.max,
@@ -122,6 +126,11 @@ impl RowsRun {
         out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.look(stream, |own, stream| {
+            let factors: Vec<AnyTensor> = factors.iter().map(|factor| factor.shadow()).collect();
+            let factors: Vec<&AnyTensor> = factors.iter().collect();
+            own.run(&tensor.shadow()?, &factors, &mut out.shadow(), stream)
+        })?;
         if !self.pattern.is(tensor.pattern()) {
             return Err(Error::operand("T", "has another pattern than was planned"));
         }

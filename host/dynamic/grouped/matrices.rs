@@ -75,7 +75,32 @@ impl<'a, T> From<(&'a Tensor<E4m3>, &'a Tensor<f32>)> for Matrices<'a, T> {
     }
 }
 
+/// Matrices of a GPU that is not there.
+pub(crate) enum ShadowMatrices<T> {
+    Plain(Tensor<T>),
+    Scaled(Tensor<E4m3>, Tensor<f32>),
+}
+
+impl<T> ShadowMatrices<T> {
+    pub(crate) fn matrices(&self) -> Matrices<'_, T> {
+        match self {
+            ShadowMatrices::Plain(plain) => Matrices::Plain(plain),
+            ShadowMatrices::Scaled(codes, scales) => Matrices::Scaled(codes, scales),
+        }
+    }
+}
+
 impl<T: Scalar> Matrices<'_, T> {
+    pub(crate) fn shadow(&self) -> ShadowMatrices<T> {
+        match self {
+            Matrices::Plain(plain) => ShadowMatrices::Plain(plain.shadow()),
+            Matrices::Scaled(codes, scales) => {
+                ShadowMatrices::Scaled(codes.shadow(), scales.shadow())
+            }
+        }
+    }
+
+
     /// Refuses matrices of another shape than `[experts, rows, columns]`, and scaled ones where others are expected.
     pub(crate) fn check(&self, name: &str, shape: [usize; 3], scaled: bool) -> Result<()> {
         match *self {

@@ -1,7 +1,7 @@
 //! The sum of two matrices, each row normalised.
 
 use super::host::norms;
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::error::{Error, Result, elements};
 use crate::families::discover::PackLaunch;
@@ -31,7 +31,7 @@ pub struct ResidualNorm<T> {
     context: Context,
     shape: [usize; 2],
     epsilon: f64,
-    launch: Option<PackLaunch>,
+    launch: Prepared<PackLaunch>,
     element: std::marker::PhantomData<T>,
 }
 
@@ -50,7 +50,7 @@ impl<T: Scalar> ResidualNorm<T> {
             ));
         }
         elements("x", &shape)?;
-        let launch = context.on_gpu(|device| {
+        let launch = context.prepared(|device| {
             let extents = [1, shape[0], shape[1]];
             let launch = PackLaunch::new(device, T::DTYPE, extents, shape[0], epsilon)?;
             launch.set_live(device, shape[0])?;
@@ -86,17 +86,21 @@ impl<T: Scalar> ResidualNorm<T> {
         for (name, tensor) in [("factor", affine[0]), ("summand", affine[1])] {
             check(name, tensor, &self.shape[1..])?;
         }
-        let Some(own) = &self.launch else {
-            let [inputs, affine] = [[x, y], affine].map(|pair| pair.map(|tensor| &tensor.any));
-            norms(self.shape[0], inputs, affine, self.epsilon, &mut out.any);
-            return Ok(());
-        };
+        let own = &self.launch;
+        {
         self.context.check_stream(stream)?;
         let to = (super::rows(out), false, false);
-        let affine = affine.map(|tensor| tensor.address().unwrap_or(0));
+        let affine = affine.map(|tensor| tensor.place());
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
         // only after the work queued on the context.
         let queue = unsafe { Queue::new(stream.raw()) };
         own.norm([x, y].map(super::rows), affine, to, queue)
+        }?;
+        if own.runs() {
+            return Ok(());
+        }
+            let [inputs, affine] = [[x, y], affine].map(|pair| pair.map(|tensor| &tensor.any));
+            norms(self.shape[0], inputs, affine, self.epsilon, &mut out.any);
+            Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
 use crate::error::{Elsewhere, Error, Result, elements};
@@ -36,7 +36,7 @@ pub struct ResidualNormGradient<T, Out = f32> {
     context: Context,
     shape: [usize; 2],
     epsilon: f64,
-    launch: Option<NormGradientLaunch>,
+    launch: Prepared<NormGradientLaunch>,
     elements: PhantomData<(T, Out)>,
 }
 
@@ -52,8 +52,8 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
             let reason = format!("is {epsilon}, not a variance");
             return Err(Error::operand("epsilon", reason));
         }
-        if context.is_cuda() && Out::DTYPE != Dtype::F32 {
-            let reason = format!("is {}; a GPU sums in f32", Out::DTYPE.name());
+        if Out::DTYPE != Dtype::F32 {
+            let reason = format!("is {}; sums are f32", Out::DTYPE.name());
             return Err(Error::operand("affine", reason));
         }
         elements("x", &shape)?;
@@ -62,7 +62,7 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
             shape,
             epsilon,
             launch: context
-                .on_gpu(|device| NormGradientLaunch::new(device, T::DTYPE, shape, epsilon))?,
+                .prepared(|device| NormGradientLaunch::new(device, T::DTYPE, shape, epsilon))?,
             elements: PhantomData,
         })
     }
@@ -99,9 +99,8 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
         }
         factor.check("factor", context, &self.shape[1..])?;
         affine.check("affine", context, &[2, self.shape[1]])?;
-        let Some(launch) = &self.launch else {
-            return self.on_host([x, y, dy], factor, dx, affine);
-        };
+        let launch = &self.launch;
+        {
         let of = |tensor: &Tensor<T>| operand(context, tensor, stream);
         let all = [of(x)?, of(y)?, of(dy)?, of(dx)?];
         let factor = without_gaps(context, "factor", factor, stream)?.address;
@@ -109,6 +108,11 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
         // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
         let queue = unsafe { Queue::new(stream.raw()) };
         launch.run(all, factor, affine, queue)
+        }?;
+        if launch.runs() {
+            return Ok(());
+        }
+            self.on_host([x, y, dy], factor, dx, affine)
     }
 
     fn on_host(

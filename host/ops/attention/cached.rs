@@ -2,7 +2,7 @@
 
 use super::masks::{choose_cached, heads_of};
 use super::{AttentionOptions, scale_of};
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::error::{Error, Result, elements};
 use crate::families::attention::cpu::{HostDecode, HostHeads};
@@ -47,7 +47,7 @@ pub struct CachedAttention<T> {
     context: Context,
     extents: DecodeExtents,
     scale: f64,
-    launch: Option<DecodeLaunch>,
+    launch: Prepared<DecodeLaunch>,
     element: std::marker::PhantomData<T>,
 }
 
@@ -82,7 +82,7 @@ impl<T: Scalar> CachedAttention<T> {
         };
         elements("queries", &[batch, heads, options.dim])?;
         elements("keys", &[batch, key_heads, capacity, options.dim])?;
-        let launch = context.on_gpu(|device| {
+        let launch = context.prepared(|device| {
             let row = choose_cached::<T>(extents.d)?;
             DecodeLaunch::new(device, row, extents, scale)
         })?;
@@ -122,10 +122,10 @@ impl<T: Scalar> CachedAttention<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check([q, k, v, out], lengths)?;
-        if self.launch.is_some() {
-            return self.queue([q, k, v, out], None, lengths, stream);
+        self.queue([q, k, v, out], None, lengths, stream)?;
+        if !self.launch.runs() {
+            self.run_on_host([q, k, v], lengths, out);
         }
-        self.run_on_host([q, k, v], lengths, out);
         Ok(())
     }
 
@@ -154,8 +154,9 @@ impl<T: Scalar> CachedAttention<T> {
         for (name, tensor) in [("new k", new[0]), ("new v", new[1])] {
             tensor.check(name, &self.context, &[batch, key_heads, d])?;
         }
-        if self.launch.is_some() {
-            return self.queue([q, k, v, out], Some(new), lengths, stream);
+        self.queue([q, k, v, out], Some(new), lengths, stream)?;
+        if self.launch.runs() {
+            return Ok(());
         }
         for (new, cache) in new.into_iter().zip([&mut *k, &mut *v]) {
             self.put_on_host(new, cache, lengths);
@@ -189,22 +190,18 @@ impl<T: Scalar> CachedAttention<T> {
         lengths: &Tensor<i32>,
         stream: &Stream,
     ) -> Result<()> {
-        self.context.check_stream(stream)?;
-        let rows = |tensor: &Tensor<T>| (tensor.address().unwrap_or(0), tensor.leading());
+        let stream = self.context.stream_of(stream)?;
+        let rows = |tensor: &Tensor<T>| (tensor.place(), tensor.leading());
         let raw = RawDecode {
             q: rows(q),
             cache: [rows(k), rows(v)],
             fresh: new.map(|new| new.map(rows)),
-            lengths: lengths.address().unwrap_or(0),
+            lengths: lengths.place(),
             out: rows(out),
         };
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
         // only after the work queued on the context.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        match &self.launch {
-            Some(launch) => launch.run(&raw, queue),
-            None => Ok(()),
-        }
+        self.launch.run(&raw, unsafe { Queue::new(stream) })
     }
 
     /// How many keys count of each sequence.

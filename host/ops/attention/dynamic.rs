@@ -2,7 +2,7 @@
 
 use super::masks::{choose, heads_of};
 use super::{AttentionOptions, check_operands, raw, scale_of};
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::error::{Error, Result, elements};
 use crate::families::attention::cpu::{HostAttention, HostHeads};
@@ -73,7 +73,7 @@ pub struct DynamicAttention<T> {
     scale: f64,
     /// Blocks of keys that 64 queries name at the most; `None`: masks are flags.
     most: Option<usize>,
-    launch: Option<(Lists, AttentionLaunch)>,
+    launch: Prepared<(Lists, AttentionLaunch)>,
     element: std::marker::PhantomData<T>,
 }
 
@@ -169,7 +169,7 @@ impl<T: Scalar> DynamicAttention<T> {
         elements("masks", &[masks, m.div_ceil(64), n.div_ceil(64)])?;
         elements("diagonals", &[m.saturating_add(n)])?;
         let scale = scale_of(options)?;
-        let launch = context.on_gpu(|device| {
+        let launch = context.prepared(|device| {
             let row = choose::<T>(extents.d, None)?;
             let causal = options.causal;
             let (tiles, lists) = if let Some(most) = most {
@@ -228,21 +228,21 @@ impl<T: Scalar> DynamicAttention<T> {
         let all = [q, k, v, &*out];
         check_operands(&self.context, self.extents, all, log_sum.as_deref())?;
         let masks = self.check_mask(mask)?;
-        let Some((tiles, attention)) = &self.launch else {
-            self.run_on_host([q, k, v], mask, out, log_sum);
-            return Ok(());
-        };
-        self.context.check_stream(stream)?;
-        let log_sum = log_sum.and_then(|l| l.address()).unwrap_or(0);
-        let raw = raw([q, k, v, out], self.extents, log_sum);
+        let (tiles, attention) = &*self.launch;
+        let place = log_sum.as_ref().map_or(0, |l| l.place());
+        let raw = raw([q, k, v, out], self.extents, place);
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
         // only after the work queued on the context. Runs take turns.
-        let queue = unsafe { Queue::new(stream.raw()) };
+        let queue = unsafe { Queue::new(self.context.stream_of(stream)?) };
         attention.run_behind(&raw, queue, true, || match (tiles, &masks) {
             (Lists::Flags(tiles), RawMasks::Flags(flags)) => tiles.run(flags, queue),
             (Lists::Blocks(tiles), RawMasks::Blocks(blocks)) => tiles.run(blocks, queue),
             _ => Err(Error::operand("mask", "is of another kind than planned")),
-        })
+        })?;
+        if !self.launch.runs() {
+            self.run_on_host([q, k, v], mask, out, log_sum);
+        }
+        Ok(())
     }
 
     /// The shapes of the masks that are given, and where they lie.
@@ -276,10 +276,10 @@ impl<T: Scalar> DynamicAttention<T> {
         blocks.check("key_blocks", &self.context, &[masks, down, most])?;
         let row_bytes = blocks.leading() * size_of::<i32>();
         Ok(RawMasks::Blocks(RawKeyBlocks {
-            blocks: blocks.address().unwrap_or(0),
+            blocks: blocks.place(),
             mask_bytes: if masks == 1 { 0 } else { down * row_bytes },
             row_bytes,
-            lengths: mask.lengths.and_then(Tensor::address).unwrap_or(0),
+            lengths: mask.lengths.map_or(0, |l| l.place()),
         }))
     }
 
@@ -310,7 +310,7 @@ impl<T: Scalar> DynamicAttention<T> {
             } else {
                 rows * tensor.leading()
             };
-            Ok::<_, Error>((tensor.address().unwrap_or(0), bytes))
+            Ok::<_, Error>((tensor.place(), bytes))
         };
         Ok(RawFlags {
             blocks: given("blocks", mask.blocks, &[down, across])?,
@@ -318,7 +318,7 @@ impl<T: Scalar> DynamicAttention<T> {
             columns: given("columns", mask.columns, &[n])?,
             rows: given("rows", mask.rows, &[m])?,
             diagonals: given("diagonals", mask.diagonals, &[count])?,
-            lengths: mask.lengths.and_then(Tensor::address).unwrap_or(0),
+            lengths: mask.lengths.map_or(0, |l| l.place()),
             ..RawFlags::default()
         })
     }

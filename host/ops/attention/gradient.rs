@@ -7,7 +7,7 @@ use einsparse_formats::CsrPattern;
 use super::{AttentionMask, AttentionOptions, Masked};
 use std::sync::Arc;
 
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::families::attention::AttentionExtents;
@@ -62,6 +62,7 @@ pub struct AttentionGradient<T: Scalar> {
     groups: Vec<Group<T>>,
     /// Runs share the weights of the groups.
     turns: Option<Arc<Turns>>,
+    shadow: Shadow<AttentionGradient<T>>,
 }
 
 impl<T: Scalar> AttentionGradient<T> {
@@ -77,7 +78,8 @@ impl<T: Scalar> AttentionGradient<T> {
         masks: &[&SparseTensor<T>],
         options: &AttentionOptions,
     ) -> Result<Self> {
-        Self::planned(context, Masked::at_entries(context, masks, options)?)
+        let make = || Masked::at_entries(context, masks, options);
+        Self::with_shadow(context, make)
     }
 
     /// The gradient of attention of `m` queries and `n` keys at the entries of masks of a known structure, as
@@ -92,7 +94,17 @@ impl<T: Scalar> AttentionGradient<T> {
         masks: &[AttentionMask],
         options: &AttentionOptions,
     ) -> Result<Self> {
-        Self::planned(context, Masked::structured(shape, masks, options)?)
+        Self::with_shadow(context, || Masked::structured(shape, masks, options))
+    }
+
+    /// Masks lie on the host, whatever a GPU makes of them.
+    fn with_shadow(context: &Context, make: impl Fn() -> Result<Masked>) -> Result<Self> {
+        let own = make()?;
+        let shadow = Shadow::new(context, |context| Self::planned(context, make()?))?;
+        Ok(AttentionGradient {
+            shadow,
+            ..Self::planned(context, own)?
+        })
     }
 
     fn planned(context: &Context, own: Masked) -> Result<Self> {
@@ -101,6 +113,7 @@ impl<T: Scalar> AttentionGradient<T> {
             own,
             groups: Vec::new(),
             turns: shared_turns(context)?,
+            shadow: Shadow::none(),
         };
         if context.is_cuda() && planned.own.extents.d > 0 {
             planned.groups = planned.groups()?;
@@ -144,6 +157,11 @@ impl<T: Scalar> AttentionGradient<T> {
         [dq, dk, dv]: [&mut Tensor<T>; 3],
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.run(stream, |own, stream| {
+            let [q, k, v] = [q, k, v].map(|input| input.shadow());
+            let [dq, dk, dv] = &mut [&*dq, &*dk, &*dv].map(|output| output.shadow());
+            own.backward([&q, &k, &v], &dy.shadow(), [dq, dk, dv], stream)
+        })?;
         let (queries, keys) = self.own.extents.shapes();
         for (name, tensor, shape) in [
             ("q", q, queries),
@@ -185,6 +203,10 @@ impl<T: Scalar> AttentionGradient<T> {
         dqkv: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.run(stream, |own, stream| {
+            let to = &mut dqkv.shadow();
+            own.backward_in_rows(&qkv.shadow(), &dy.shadow(), to, stream)
+        })?;
         let AttentionExtents {
             heads,
             key_heads,
