@@ -23,7 +23,11 @@ pub(crate) use shadow::{Prepared, Shadow};
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Context(Option<Arc<Device>>);
+pub struct Context {
+    device: Option<Arc<Device>>,
+    /// Takes what the CPU takes, whatever a GPU refuses.
+    unchecked: bool,
+}
 
 impl Context {
     /// The first GPU that has kernels in this build; the CPU if there is none. What was missing is
@@ -51,22 +55,52 @@ impl Context {
     /// GPU `ordinal`. Fails without a driver, without that GPU, or with one for which this build holds
     /// no kernels.
     pub fn cuda(ordinal: u32) -> Result<Context> {
-        Ok(Context(Some(Device::open(ordinal)?)))
+        Ok(Context::of(&Device::open(ordinal)?))
     }
 
-    /// The CPU, with all threads of rayon's pool.
+    /// The CPU, with all threads of rayon's pool. It refuses the operands that a GPU refuses.
     pub fn cpu() -> Context {
-        Context(None)
+        Context {
+            device: None,
+            unchecked: false,
+        }
+    }
+
+    /// The CPU without the checks for a GPU: every element type, shape and stride that the code of the CPU supports.
+    /// References in f64 are an example.
+    ///
+    /// ```
+    /// use einsparse::Context;
+    /// use einsparse::nn::CrossEntropy;
+    /// assert!(CrossEntropy::<f64>::new(&Context::cpu(), [4, 10]).is_err());
+    /// assert!(CrossEntropy::<f64>::new(&Context::unchecked_cpu(), [4, 10]).is_ok());
+    /// ```
+    pub fn unchecked_cpu() -> Context {
+        Context {
+            device: None,
+            unchecked: true,
+        }
+    }
+
+    /// Whether operands are looked at as for a GPU.
+    pub(crate) fn checks(&self) -> bool {
+        !self.unchecked
+    }
+
+    /// A context of an H200 that is not there: it makes and refuses what one would, and runs nothing. For tests.
+    #[doc(hidden)]
+    pub fn absent() -> Context {
+        Context::of(Device::absent())
     }
 
     /// True if this context is a GPU.
     pub fn is_cuda(&self) -> bool {
-        self.0.is_some()
+        self.device.is_some()
     }
 
     /// The GPU, or `None` for the CPU.
     pub fn device(&self) -> Option<&Arc<Device>> {
-        self.0.as_ref()
+        self.device.as_ref()
     }
 
     /// A new stream of this context.
@@ -113,7 +147,10 @@ impl Context {
 
     /// The context of a GPU that is open.
     pub(crate) fn of(device: &Arc<Device>) -> Context {
-        Context(Some(Arc::clone(device)))
+        Context {
+            device: Some(Arc::clone(device)),
+            unchecked: false,
+        }
     }
 
     /// Whether what lies there (`None`: in the memory of the host) lies in this context.

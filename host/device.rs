@@ -294,7 +294,11 @@ impl Stream {
             return Ok(Stream(Kind::Cpu));
         };
         device.context.set_current()?;
-        Ok(Stream(Kind::Owned(make()?, Arc::clone(device))))
+        let own = match device.is_absent() {
+            true => OwnedStream::absent(),
+            false => make()?,
+        };
+        Ok(Stream(Kind::Owned(own, Arc::clone(device))))
     }
 
     /// A stream of another CUDA crate (a `CUstream` or `cudaStream_t`); null is the default stream.
@@ -374,7 +378,7 @@ impl Stream {
     /// # Errors
     /// Whatever the driver refuses.
     pub fn wait_for(&self, other: &Stream) -> Result<()> {
-        if matches!(self.0, Kind::Cpu) || matches!(other.0, Kind::Cpu) {
+        if self.raw().is_absent() || other.raw().is_absent() {
             return Ok(());
         }
         // The event is of the context of `other`. A default stream is of the current one: that of the other stream.

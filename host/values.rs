@@ -282,8 +282,7 @@ impl Buffer {
         Ok(Buffer { dtype, len, bytes })
     }
 
-    /// Where kernels of a GPU that is not there are told that it begins: as far behind a vector as in the memory of
-    /// somebody else, and at the start of one where the memory is ours. `None` if it is empty.
+    /// Address that kernels of an absent GPU are given, with the alignment of the memory. `None` if it is empty.
     pub(crate) fn place(&self) -> Option<u64> {
         const VECTOR: usize = 256;
         let behind = match &self.bytes {

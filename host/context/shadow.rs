@@ -1,5 +1,5 @@
-//! What a CPU context checks as a GPU does: operators of a GPU that is not there. Shapes, strides, alignment, types and
-//! formats are so looked at in one place, and refused with the same words.
+//! Checks of a CPU context for the kernels of a GPU, by operators of a GPU that is absent. Shapes, strides, alignment, types and
+//! formats are checked in one place, and refused with the same words.
 
 use std::sync::Arc;
 
@@ -7,31 +7,28 @@ use super::Context;
 use crate::device::{Device, Stream};
 use crate::error::Result;
 
-/// A launch of a GPU, or on the CPU of one that is not there: its runs look at operands as those of a GPU do, and queue
-/// nothing.
+/// A launch of a GPU, or on the CPU of a GPU that is absent: its runs check operands and queue nothing.
 #[derive(Debug)]
 pub(crate) struct Prepared<L> {
-    launch: L,
+    /// `None` in a context without checks.
+    launch: Option<L>,
     runs: bool,
 }
 
 impl<L> Prepared<L> {
     /// The launch where it runs; `None` on the CPU.
     pub(crate) fn as_ref(&self) -> Option<&L> {
-        self.runs.then_some(&self.launch)
+        self.launch.as_ref().filter(|_| self.runs)
+    }
+
+    /// The launch that checks operands, and that computes on a GPU. `None` in a context without checks.
+    pub(crate) fn get(&self) -> Option<&L> {
+        self.launch.as_ref()
     }
 
     /// Whether a GPU computes what is queued; if not, the host does.
     pub(crate) fn runs(&self) -> bool {
         self.runs
-    }
-}
-
-impl<L> std::ops::Deref for Prepared<L> {
-    type Target = L;
-
-    fn deref(&self) -> &L {
-        &self.launch
     }
 }
 
@@ -44,12 +41,12 @@ impl<O> Shadow<O> {
     /// Made by `make` of a context of a GPU that is not there; nothing where the context is a GPU.
     pub(crate) fn new(context: &Context, make: impl FnOnce(&Context) -> Result<O>) -> Result<Self> {
         Ok(Shadow(match context.device() {
-            Some(_) => None,
-            None => Some(Box::new(make(&Context::of(Device::absent()))?)),
+            None if context.checks() => Some(Box::new(make(&Context::of(Device::absent()))?)),
+            _ => None,
         }))
     }
 
-    /// Made by `make` of what it depends on, where that has a shadow.
+    /// Made by `make` from the shadow of another operator, if that has one.
     pub(crate) fn of<D>(of: Option<&D>, make: impl FnOnce(&D) -> Result<O>) -> Result<Self> {
         Ok(Shadow(of.map(make).transpose()?.map(Box::new)))
     }
@@ -76,7 +73,7 @@ impl<O> Shadow<O> {
         }
     }
 
-    /// The same of what runs do not change.
+    /// Runs an operator that runs do not change.
     pub(crate) fn look(
         &self,
         stream: &Stream,
@@ -90,14 +87,16 @@ impl<O> Shadow<O> {
 }
 
 impl Context {
-    /// What is made for the GPU, or on the CPU for one that is not there: both refuse the same.
+    /// Makes a launch for the GPU, or on the CPU for a GPU that is absent: both return equal errors.
     pub(crate) fn prepared<L>(
         &self,
         make: impl FnOnce(&Arc<Device>) -> Result<L>,
     ) -> Result<Prepared<L>> {
-        let device = self.device().unwrap_or_else(|| Device::absent());
         Ok(Prepared {
-            launch: make(device)?,
+            launch: match self.checks() {
+                true => Some(make(self.planned_on())?),
+                false => None,
+            },
             runs: self.is_cuda(),
         })
     }

@@ -313,8 +313,8 @@ impl PrimaryContext {
         })
     }
 
-    /// The context of a GPU with these facts that is not there: memory has addresses and no bytes, kernels are loaded
-    /// and never run. What is checked for a GPU is checked for this one.
+    /// The context of an absent GPU with these facts: memory has addresses and no bytes, kernels load and never run.
+    /// All checks for a GPU apply.
     pub(crate) fn absent(facts: DeviceFacts) -> Self {
         Self {
             context: None,
@@ -322,7 +322,7 @@ impl PrimaryContext {
         }
     }
 
-    /// Whether no GPU stands behind it.
+    /// Whether the GPU is absent.
     pub(crate) fn is_absent(&self) -> bool {
         self.context.is_none()
     }

@@ -109,7 +109,7 @@ impl TensorMap {
         Self::tiled(false, address, layout)
     }
 
-    /// The same of a context's memory; of one without a GPU only what is refused.
+    /// [`TensorMap`] of memory of a GPU. `absent`: only checks.
     pub(crate) fn tiled(
         absent: bool,
         address: DevicePtr,
@@ -168,7 +168,7 @@ impl TensorMap {
         Self::pixels(false, address, layout)
     }
 
-    /// The same of a context's memory; of one without a GPU only what is refused.
+    /// [`TensorMap`] of memory of a GPU. `absent`: only checks.
     pub(crate) fn pixels(absent: bool, address: DevicePtr, layout: &PixelLayout) -> Result<Self> {
         const CALL: &str = "cuTensorMapEncodeIm2col";
         encodable(CALL, address, &layout.extents, &layout.strides)?;
@@ -204,8 +204,7 @@ impl TensorMap {
     }
 }
 
-/// What the driver refuses of address, extents and strides, said before it is asked: the same for a GPU that is not
-/// there.
+/// Checks address, extents and strides as the driver does, also for a GPU that is absent.
 fn encodable(call: &str, address: DevicePtr, extents: &[u64], strides: &[u64]) -> Result<()> {
     const EXTENT: u64 = 1 << 32;
     const STRIDE: u64 = 1 << 40;
@@ -239,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_copy_engine_takes_is_refused_without_a_gpu() {
+    fn addresses_extents_and_strides_are_checked_without_a_gpu() {
         let encode = |address, extent, stride| {
             let layout = TensorMapLayout {
                 element: TensorMapType::F16,

@@ -22,12 +22,13 @@ use crate::values::{Sum, with_sums};
 /// ```
 /// use einsparse::Context;
 /// use einsparse::dynamic::{ConvolutionOptions, DynamicConvolution};
+/// use einsparse::formats::f16;
 /// let options = ConvolutionOptions { stride: [2, 2], ..ConvolutionOptions::default() };
 /// let (a, b) = ([1, 9, 7, 8], [3, 3, 8, 16]);
 /// let ctx = Context::cpu();
-/// let inside = DynamicConvolution::<f32>::new(&ctx, a, b, &options)?;
+/// let inside = DynamicConvolution::<f16>::new(&ctx, a, b, &options)?;
 /// assert_eq!(inside.shapes(), [a, b, [1, 4, 3, 16]]);
-/// let same = DynamicConvolution::<f32>::new(&ctx, a, b, &options.same([3, 3]))?;
+/// let same = DynamicConvolution::<f16>::new(&ctx, a, b, &options.same([3, 3]))?;
 /// assert_eq!(same.shapes(), [a, b, [1, 5, 4, 16]]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
@@ -184,7 +185,7 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) for channels that disagree and for a window that the padded image does
     /// not hold; [`Error::Operand`](crate::Error::Operand) for a window, stride or dilation of 0, a threshold that is
-    /// no magnitude, on a GPU for a stride above 8; [`Error::NoKernel`](crate::Error::NoKernel) for element types
+    /// no magnitude, for a stride above 8; [`Error::NoKernel`](crate::Error::NoKernel) for element types
     /// without kernel; [`Error::Overflow`](crate::Error::Overflow) for 2^31 positions of A or C and more, on a GPU for
     /// more than 8192 channels (filters, where these are sparse) or 65,535 images;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
@@ -196,6 +197,7 @@ impl<T: Scalar> DynamicConvolution<T> {
     ) -> Result<Self> {
         let shape = shape_of(a, b, options)?;
         let shapes = shape.shapes()?;
+        let shadow = Shadow::new(context, |context| Self::new(context, a, b, options))?;
         let axis = options.axis;
         let expected = options.expected.filter(|_| options.threshold == 0.0);
         let launch = context.on_gpu(|device| Way::new(device, T::DTYPE, shape, axis, expected))?;
@@ -212,7 +214,7 @@ impl<T: Scalar> DynamicConvolution<T> {
             axis,
             detector: ChannelDetector::new(context, [items, rows, columns], options.threshold)?,
             launch,
-            shadow: Shadow::new(context, |context| Self::new(context, a, b, options))?,
+            shadow,
         })
     }
 
@@ -221,7 +223,7 @@ impl<T: Scalar> DynamicConvolution<T> {
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
-    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, and on a GPU if A or B is not aligned
+    /// [`Error::Operand`](crate::Error::Operand) if one belongs to another context, and if A or B is not aligned
     /// to 16 bytes with a leading dimension that is a multiple of 8, nor C and the number of filters where channels are
     /// skipped.
     pub fn forward(
@@ -299,7 +301,8 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// As [`forward`](Self::forward).
     #[doc(hidden)]
     pub fn detect(&mut self, sparse: &Tensor<T>, stream: &Stream) -> Result<()> {
-        self.shadow.run(stream, |own, stream| own.detect(&sparse.shadow(), stream))?;
+        self.shadow
+            .run(stream, |own, stream| own.detect(&sparse.shadow(), stream))?;
         let [a, b, _] = self.shapes();
         let (name, shape) = match self.axis {
             ConvolutionAxis::Channels => ("A", a),

@@ -24,10 +24,10 @@ use crate::values::Slice;
 /// use einsparse::dynamic::{DetectOptions, Detector};
 /// use einsparse::formats::Dense;
 /// let ctx = Context::cpu();
-/// // A mask of 2 x 40 bits: word 1 of row 0 has bit 35.
-/// let mask = ctx.upload_dense(&Dense::new([2, 2], vec![0i32, 8, 0, 0])?)?;
-/// let options = DetectOptions { bits: Some(40), ..DetectOptions::default() };
-/// let detector = Detector::<i32>::new(&ctx, [2, 2], (2, 1), &options)?;
+/// // A mask of 2 x 128 bits: word 1 of row 0 has bit 35.
+/// let mask = ctx.upload_dense(&Dense::new([2, 4], vec![0i32, 8, 0, 0, 0, 0, 0, 0])?)?;
+/// let options = DetectOptions { bits: Some(128), ..DetectOptions::default() };
+/// let detector = Detector::<i32>::new(&ctx, [2, 4], (32, 1), &options)?;
 /// let mut index = detector.index()?;
 /// detector.run(&mask, &mut index, &ctx.stream()?)?;
 /// assert_eq!(index.to_lists()?, [vec![35]]);
@@ -202,8 +202,11 @@ impl<T> Detector<T> {
         let own = [panels, list_stride(positions)];
         check_shape("index", &own, &[index.panels, index.stride])?;
         self.shadow.look(stream, |own, stream| {
-            let index = index.shadow.as_deref_mut().or_elsewhere("index")?;
-            own.detect(&matrix.shadow(), index, stream)
+            match index.shadow.as_deref_mut() {
+                Some(index) => own.detect(&matrix.shadow(), index, stream),
+                // Lists of an operator that looks itself.
+                None => Ok(()),
+            }
         })?;
         match (&self.launch, &mut index.storage) {
             (None, Lists::Host(lists)) => {

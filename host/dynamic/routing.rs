@@ -21,7 +21,7 @@ use crate::tensor::{AnyTensor, Tensor};
 /// choice that names no expert (negative, or past the last one) gets a slot behind those of all experts: products make
 /// zeros of its row.
 ///
-/// Up to 1024 experts on a GPU.
+/// Up to 1024 experts.
 ///
 /// ```
 /// use einsparse::Context;
@@ -65,7 +65,7 @@ impl Routing {
     ///
     /// # Errors
     /// [`Error::Operand`] without experts or choices of a token; [`Error::Overflow`] for 2^30 choices and more, or more
-    /// than 1024 experts on a GPU; [`Error::OutOfMemory`].
+    /// than 1024 experts; [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 2], experts: usize) -> Result<Self> {
         Self::among(context, shape, 0..experts)
     }
@@ -160,7 +160,7 @@ impl Routing {
         }
     }
 
-    /// Of a GPU that is not there, on a CPU context.
+    /// The routing of an absent GPU, on a CPU context.
     pub(crate) fn shadow(&self) -> Option<&Routing> {
         self.shadow.get()
     }
@@ -192,7 +192,8 @@ impl Routing {
 
     /// [`run`](Self::run) in the turn of whoever calls.
     pub(crate) fn queue(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
-        self.shadow.run(stream, |own, stream| own.queue(&choices.shadow(), stream))?;
+        self.shadow
+            .run(stream, |own, stream| own.queue(&choices.shadow(), stream))?;
         check_shape("choices", &self.shape(), choices.shape())?;
         match &mut self.storage {
             Routes::Host { order, offsets } => {

@@ -44,7 +44,7 @@ pub struct ShareSample<T> {
 #[derive(Debug)]
 enum Kind {
     Host(Mutex<Option<[f64; 3]>>),
-    Device(SampleLaunch, Turns),
+    Device(Box<SampleLaunch>, Turns),
 }
 
 impl<T: Scalar> ShareSample<T> {
@@ -67,7 +67,7 @@ impl<T: Scalar> ShareSample<T> {
             Some(device) => {
                 let launch =
                     SampleLaunch::new(device, T::DTYPE, shape, above(T::DTYPE, threshold))?;
-                Kind::Device(launch, Turns::new(device)?)
+                Kind::Device(Box::new(launch), Turns::new(device)?)
             }
         };
         Ok(ShareSample {
@@ -85,7 +85,8 @@ impl<T: Scalar> ShareSample<T> {
     /// # Errors
     /// [`Error::Shape`] for a matrix of another shape than planned, [`Error::Operand`] for one of another context.
     pub fn run(&self, matrix: &Tensor<T>, stream: &Stream) -> Result<()> {
-        self.shadow.look(stream, |own, stream| own.run(&matrix.shadow(), stream))?;
+        self.shadow
+            .look(stream, |own, stream| own.run(&matrix.shadow(), stream))?;
         check_shape("matrix", &self.shape, matrix.shape())?;
         match &self.kind {
             Kind::Host(latest) => {

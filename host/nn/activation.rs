@@ -20,7 +20,7 @@ use crate::tensor::Tensor;
 /// use einsparse::formats::Dense;
 /// use einsparse::nn::Activation;
 /// let ctx = Context::cpu();
-/// let silu = Activation::<f64>::new(&ctx, Gate::Silu, [1, 2])?;
+/// let silu = Activation::<f32>::new(&ctx, Gate::Silu, [1, 2])?;
 /// let x = ctx.upload_dense(&Dense::new([1, 2], vec![0.0, 100.0])?)?;
 /// let (mut y, mut dx) = (ctx.zeros(&[1, 2])?, ctx.zeros(&[1, 2])?);
 /// let stream = ctx.stream()?;
@@ -42,7 +42,7 @@ impl<T: Scalar> Activation<T> {
     /// For matrices of this shape.
     ///
     /// # Errors
-    /// [`Error::NoKernel`](crate::Error::NoKernel) on a GPU for other element types.
+    /// [`Error::NoKernel`](crate::Error::NoKernel) for other element types.
     pub fn new(context: &Context, function: Gate, shape: [usize; 2]) -> Result<Self> {
         elements("x", &shape)?;
         Ok(Activation {
@@ -98,19 +98,20 @@ impl<T: Scalar> Activation<T> {
         if let Some(dy) = dy {
             dy.check("dy", &self.context, &self.shape)?;
         }
-        let launch = &self.launch;
-        {
-        let place = |tensor| operand(&self.context, tensor, stream);
-        let dy = dy.map(|dy| place(dy)).transpose()?;
-        let (x, out) = (place(x)?, place(out)?);
-        // SAFETY: operands of the planned shape and type; they are the caller's to keep until the stream is done.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run(x, dy, out, queue)
-        }?;
-        if launch.runs() {
+        if let Some(launch) = self.launch.get() {
+            {
+                let place = |tensor| operand(&self.context, tensor, stream);
+                let dy = dy.map(|dy| place(dy)).transpose()?;
+                let (x, out) = (place(x)?, place(out)?);
+                // SAFETY: operands of the planned shape and type; they are the caller's to keep until the stream is done.
+                let queue = unsafe { Queue::new(stream.raw()) };
+                launch.run(x, dy, out, queue)
+            }?;
+        }
+        if self.launch.runs() {
             return Ok(());
         }
-            self.run_on_host(x, dy, (name, out))
+        self.run_on_host(x, dy, (name, out))
     }
 
     fn run_on_host(

@@ -48,7 +48,7 @@ impl<T: Scalar> CrossEntropy<T> {
     /// For logits of `[rows, classes]`.
     ///
     /// # Errors
-    /// [`Error::Operand`] without classes; on a GPU [`Error::Overflow`] past 2^31 - 1 rows or classes and
+    /// [`Error::Operand`] without classes; [`Error::Overflow`] past 2^31 - 1 rows or classes and
     /// [`Error::NoKernel`] for other element types.
     pub fn new(context: &Context, [rows, classes]: [usize; 2]) -> Result<Self> {
         if classes == 0 {
@@ -84,14 +84,15 @@ impl<T: Scalar> CrossEntropy<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check((logits, labels), loss)?;
-        let launch = &self.launch;
-        self.queue(launch, (logits, labels), loss, None, stream)?;
-        match launch.runs() {
+        if let Some(launch) = self.launch.get() {
+            self.queue(launch, (logits, labels), loss, None, stream)?;
+        }
+        match self.launch.runs() {
             true => Ok(()),
             false => {
                 let (mean, _) = self.host(rows_of(logits)?, labels)?.loss();
                 store(loss, mean)
-            },
+            }
         }
     }
 
@@ -108,9 +109,10 @@ impl<T: Scalar> CrossEntropy<T> {
     ) -> Result<()> {
         self.check((logits, labels), loss)?;
         gradient.check("gradient", &self.context, &self.shape)?;
-        let launch = &self.launch;
-        self.queue(launch, (logits, labels), loss, Some(&*gradient), stream)?;
-        if launch.runs() {
+        if let Some(launch) = self.launch.get() {
+            self.queue(launch, (logits, labels), loss, Some(&*gradient), stream)?;
+        }
+        if self.launch.runs() {
             return Ok(());
         }
         let rows = self.host(rows_of(logits)?, labels)?;
@@ -132,9 +134,10 @@ impl<T: Scalar> CrossEntropy<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check((logits, labels), loss)?;
-        let launch = &self.launch;
-        self.queue(launch, (logits, labels), loss, Some(logits), stream)?;
-        if launch.runs() {
+        if let Some(launch) = self.launch.get() {
+            self.queue(launch, (logits, labels), loss, Some(logits), stream)?;
+        }
+        if self.launch.runs() {
             return Ok(());
         }
         let from = logits.host().map(<[T]>::to_vec);

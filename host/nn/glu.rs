@@ -40,7 +40,7 @@ impl<T: Scalar> Glu<T> {
     /// For outputs of `[tokens, width]`, or of `[width, tokens]` with `tokens_in_columns`.
     ///
     /// # Errors
-    /// [`Error::NoKernel`](crate::Error::NoKernel) on a GPU for other element types.
+    /// [`Error::NoKernel`](crate::Error::NoKernel) for other element types.
     pub fn new(
         context: &Context,
         gate: Gate,
@@ -76,28 +76,29 @@ impl<T: Scalar> Glu<T> {
         };
         x.check("x", &self.context, &both.shape())?;
         out.check("out", &self.context, &self.layout.shape())?;
-        let launch = &self.launch;
-        {
-        let matrices = [
-            operand(&self.context, x, stream)?,
-            operand(&self.context, out, stream)?,
-        ];
-        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run(matrices, queue)
-        }?;
-        if launch.runs() {
+        if let Some(launch) = self.launch.get() {
+            {
+                let matrices = [
+                    operand(&self.context, x, stream)?,
+                    operand(&self.context, out, stream)?,
+                ];
+                // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+                let queue = unsafe { Queue::new(stream.raw()) };
+                launch.run(matrices, queue)
+            }?;
+        }
+        if self.launch.runs() {
             return Ok(());
         }
-            let leading = out.leading();
-            let to = out.host_mut().or_elsewhere("out")?;
-            let multiply = |x, y| self.gate.of(x) * y;
-            cpu::gated(
-                self.layout,
-                &cpu::Host::of("x", x)?,
-                multiply,
-                (to, leading),
-            );
-            Ok(())
+        let leading = out.leading();
+        let to = out.host_mut().or_elsewhere("out")?;
+        let multiply = |x, y| self.gate.of(x) * y;
+        cpu::gated(
+            self.layout,
+            &cpu::Host::of("x", x)?,
+            multiply,
+            (to, leading),
+        );
+        Ok(())
     }
 }

@@ -42,7 +42,7 @@ impl<T: Scalar> RmsNorm<T> {
     /// For matrices of `[tokens, width]`, or of `[width, tokens]` with `tokens_in_columns`.
     ///
     /// # Errors
-    /// [`Error::Operand`] for an epsilon below 0; on a GPU [`Error::Overflow`] past 2^31 - 1 tokens or
+    /// [`Error::Operand`] for an epsilon below 0; [`Error::Overflow`] past 2^31 - 1 tokens or
     /// features, and [`Error::NoKernel`] for other element types.
     pub fn new(
         context: &Context,
@@ -82,9 +82,10 @@ impl<T: Scalar> RmsNorm<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check([x, out], factor)?;
-        let launch = &self.launch;
-        self.queue(launch, [x, out], None, factor, stream)?;
-        match launch.runs() {
+        if let Some(launch) = self.launch.get() {
+            self.queue(launch, [x, out], None, factor, stream)?;
+        }
+        match self.launch.runs() {
             true => Ok(()),
             false => self.on_host(x, factor, out),
         }
@@ -103,9 +104,10 @@ impl<T: Scalar> RmsNorm<T> {
     ) -> Result<()> {
         self.check([x, out], factor)?;
         y.check("y", &self.context, &self.layout.shape())?;
-        let launch = &self.launch;
-        self.queue(launch, [x, out], Some(y), factor, stream)?;
-        if launch.runs() {
+        if let Some(launch) = self.launch.get() {
+            self.queue(launch, [x, out], Some(y), factor, stream)?;
+        }
+        if self.launch.runs() {
             return Ok(());
         }
         let leading = x.leading();

@@ -81,7 +81,7 @@ impl<T: Scalar> Conv2d<T> {
     /// Of planes `[channels, batch, height, width]`, with weights `[outputs, channels or 1, rows, columns]`.
     ///
     /// # Errors
-    /// [`Error::Operand`] for weights of other channels, extents of 0, and windows that do not fit; on a GPU also
+    /// [`Error::Operand`] for weights of other channels, extents of 0, and windows that do not fit; also
     /// [`Error::NoKernel`] for what there are no kernels for, and [`Error::Overflow`] past 2^28 places of a plane or 2^31
     /// of a channel.
     pub fn new(
@@ -139,25 +139,26 @@ impl<T: Scalar> Conv2d<T> {
             &[shape.outputs, shape.each(), rows, columns],
         )?;
         bias.map_or(Ok(()), |bias| bias.check("bias", context, &[shape.outputs]))?;
-        let launch = &self.launch;
-        {
-        let operands = Conv2dOperands {
-            input: operand(context, input, stream)?,
-            weights: without_gaps(context, "weights", weights, stream)?.address,
-            bias: match bias {
-                Some(bias) => without_gaps(context, "bias", bias, stream)?.address,
-                None => 0,
-            },
-            out: operand(context, out, stream)?,
-        };
-        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run(&operands, queue)
-        }?;
-        if launch.runs() {
+        if let Some(launch) = self.launch.get() {
+            {
+                let operands = Conv2dOperands {
+                    input: operand(context, input, stream)?,
+                    weights: without_gaps(context, "weights", weights, stream)?.address,
+                    bias: match bias {
+                        Some(bias) => without_gaps(context, "bias", bias, stream)?.address,
+                        None => 0,
+                    },
+                    out: operand(context, out, stream)?,
+                };
+                // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+                let queue = unsafe { Queue::new(stream.raw()) };
+                launch.run(&operands, queue)
+            }?;
+        }
+        if self.launch.runs() {
             return Ok(());
         }
-            self.on_host(input, weights, bias, out)
+        self.on_host(input, weights, bias, out)
     }
 
     /// A matrix with a row for each channel, which has at least these places.

@@ -112,7 +112,7 @@ impl<T: Scalar> EdgeGeometry<T> {
     ///
     /// # Errors
     /// [`Error::Operand`] for lists of different lengths, the number of an atom that is not there, and constants out of
-    /// range; [`Error::NoKernel`] on a GPU for other types than f32 and f64.
+    /// range; [`Error::NoKernel`] for other types than f32 and f64.
     pub fn new(
         context: &Context,
         edges: Edges<'_>,
@@ -216,9 +216,10 @@ impl<T: Scalar> EdgeGeometry<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check([("positions", positions); 2], [("Y", y), ("basis", basis)])?;
-        let launch = &self.launch;
-        self.queue(launch, positions, [y, basis], None, stream)?;
-        if launch.runs() {
+        if let Some(launch) = self.launch.get() {
+            self.queue(launch, positions, [y, basis], None, stream)?;
+        }
+        if self.launch.runs() {
             return Ok(());
         }
         let leading = [y.leading(), basis.leading()];
@@ -244,9 +245,10 @@ impl<T: Scalar> EdgeGeometry<T> {
     ) -> Result<()> {
         let both = [("positions", positions), ("dpositions", &*dpositions)];
         self.check(both, [("dY", dy), ("dbasis", dbasis)])?;
-        let launch = &self.launch;
-        self.queue(launch, positions, [dy, dbasis], Some(dpositions), stream)?;
-        if launch.runs() {
+        if let Some(launch) = self.launch.get() {
+            self.queue(launch, positions, [dy, dbasis], Some(dpositions), stream)?;
+        }
+        if self.launch.runs() {
             return Ok(());
         }
         let x = positions.host().or_elsewhere("positions")?;

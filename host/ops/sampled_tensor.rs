@@ -17,8 +17,8 @@ use crate::parallel;
 use crate::registry::Scalar;
 use crate::tensor::{AnySparseTensor, AnyTensor, SparseTensor, Tensor};
 
-/// `S[i,j,k] = P[i,j,k] * X[i,r] * Y[j,r] * Z[k,r]` where P has entries, for tensors of order 1 to 3 on a GPU (any on
-/// the CPU), in COO, GroupCOO, CSR or CSC: what a model of matrices says of the entries of a tensor (tensor completion;
+/// `S[i,j,k] = P[i,j,k] * X[i,r] * Y[j,r] * Z[k,r]` where P has entries, for tensors of order 1 to 3,
+/// in COO, GroupCOO, CSR or CSC: what a model of matrices says of the entries of a tensor (tensor completion;
 /// SDDMM for order 2). S and P have one pattern, which is planned once.
 ///
 /// ```
@@ -127,7 +127,9 @@ impl<T: Scalar> SampledTensor<T> {
         // SAFETY: patterns, shapes and places were checked; the tensors are borrowed for the call, and device memory is
         // freed only after the work queued on the context.
         let queue = unsafe { Queue::new(stream.raw()) };
-        self.launch.run(&raw, queue)?;
+        self.launch
+            .get()
+            .map_or(Ok(()), |launch| launch.run(&raw, queue))?;
         match self.launch.runs() {
             true => Ok(()),
             false => run_cpu(self.pattern.planned(), self.n, mask, &factors, &mut out.any),
@@ -196,11 +198,11 @@ fn addresses(
     if !stream.is_of(context.device()) {
         return Err(wrong("stream"));
     }
-    let of = |name: &str, tensor: &AnySparseTensor| {
-        match context.holds(tensor.device().map(|arrays| &arrays.device)) {
-            true => Ok(tensor.places()[0]),
-            false => Err(wrong(name)),
-        }
+    let of = |name: &str, tensor: &AnySparseTensor| match context
+        .holds(tensor.device().map(|arrays| &arrays.device))
+    {
+        true => Ok(tensor.places()[0]),
+        false => Err(wrong(name)),
     };
     let mut raw = RawDots {
         mask: mask.map_or(Ok(0), |mask| of("P", mask))?,

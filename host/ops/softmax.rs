@@ -97,7 +97,7 @@ impl<T: Scalar> SparseSoftmax<T> {
     ///
     /// # Errors
     /// [`Error::Operand`] for another format or context, and for lengths that do not divide the rows into equal parts;
-    /// [`Error::NoKernel`] on a GPU for f64.
+    /// [`Error::NoKernel`] for f64.
     pub fn new(
         context: &Context,
         tensor: &SparseTensor<T>,
@@ -244,7 +244,7 @@ impl<T: Scalar> SparseSoftmax<T> {
         unsafe { self.queue_raw(raw, stream) }
     }
 
-    /// The same; on a CPU context it looks at addresses alone.
+    /// [`SparseSoftmax::run_raw`], which on a CPU context only checks addresses.
     ///
     /// # Safety
     /// That of [`SparseSoftmax::run_raw`].
@@ -252,7 +252,10 @@ impl<T: Scalar> SparseSoftmax<T> {
         // SAFETY: the caller's promise.
         let queue = unsafe { Queue::new(stream) };
         let how = (self.options.scale, self.options.log);
-        self.launch.run(raw, how, queue)
+        match self.launch.get() {
+            Some(launch) => launch.run(raw, how, queue),
+            None => Ok(()),
+        }
     }
 
     fn rows(&self) -> SoftmaxRows<'_> {

@@ -1,9 +1,9 @@
-//! Tensors of the host as a GPU that is not there would hold them: extents, strides and alignment without elements.
+//! Tensors of the host as an absent GPU would hold them: extents, strides and alignment without elements.
 
 use std::sync::Arc;
 
 use super::{
-    AnyOperand, AnySparseTensor, AnyTensor, DeviceArrays, SparseTensor, SparsityHint, Storage, Tensor,
+    AnyOperand, AnySparseTensor, AnyTensor, DeviceArrays, SparsityHint, Storage, Tensor, columns_of,
 };
 use crate::device::Device;
 use crate::driver::DeviceMemory;
@@ -12,7 +12,7 @@ use crate::registry::Scalar;
 use crate::values::Owner;
 
 impl AnyTensor {
-    /// Of a GPU that is not there, where this is on the host; where it is on a GPU, of that one.
+    /// A tensor of an absent GPU with the extents and the alignment of one of the host; of a tensor of a GPU an alias.
     pub(crate) fn shadow(&self) -> AnyTensor {
         let device = self.device().unwrap_or_else(|| Device::absent());
         AnyTensor {
@@ -26,7 +26,7 @@ impl AnyTensor {
 }
 
 impl<T: Scalar> Tensor<T> {
-    /// The same of any type.
+    /// [`AnyTensor::shadow`] with its type.
     pub(crate) fn shadow(&self) -> Tensor<T> {
         Tensor::of(self.any.shadow())
     }
@@ -38,8 +38,7 @@ impl AnySparseTensor {
         let own = self.device.as_ref();
         let device = own.map_or_else(|| Device::absent(), |own| &own.device);
         let [values, columns] = self.places();
-        let memory = |address: u64| {
-            let bytes = usize::MAX;
+        let memory = |address: u64, bytes: usize| {
             // SAFETY: nothing is launched that would read it; an owner is never freed.
             unsafe { DeviceMemory::foreign(device.context(), address, bytes, Owner::new(())) }
         };
@@ -51,19 +50,12 @@ impl AnySparseTensor {
             runs: self.runs.clone(),
             batch: self.batch.clone(),
             device: Some(DeviceArrays {
-                columns: memory(columns),
-                values: memory(values),
+                columns: memory(columns, columns_of(self.pattern()).map_or(0, size_of_val)),
+                values: memory(values, self.pattern().slots() * self.dtype.bytes()),
                 device: Arc::clone(device),
             }),
             spans: None,
         })
-    }
-}
-
-impl<T: Scalar> SparseTensor<T> {
-    /// The same of any type.
-    pub(crate) fn shadow(&self) -> Result<SparseTensor<T>> {
-        self.any.shadow().map(Self::of)
     }
 }
 
@@ -90,7 +82,7 @@ impl Held<'_> {
 pub(crate) struct ShadowOperands<'a>(Vec<(&'a str, Held<'a>)>);
 
 impl<'a> ShadowOperands<'a> {
-    /// `None` where one is in memory of the host that a GPU does not take as it is.
+    /// `None` for operands in host memory, which a plan of a GPU does not take.
     pub(crate) fn of(operands: &[(&'a str, AnyOperand<'a>)]) -> Result<Option<Self>> {
         let mut all = Vec::with_capacity(operands.len());
         for &(name, operand) in operands {

@@ -426,7 +426,7 @@ impl<T: Scalar> SparseTensor<T> {
         Ok(Self::of(any))
     }
 
-    pub(super) fn of(any: AnySparseTensor) -> Self {
+    fn of(any: AnySparseTensor) -> Self {
         let element = PhantomData;
         SparseTensor { any, element }
     }

@@ -148,7 +148,7 @@ fn asked(otherwise: u64) -> u64 {
 
 #[test]
 fn random_operators_are_refused_or_right_on_the_cpu() {
-    all(&Context::cpu(), None, asked(6000));
+    all(&Context::unchecked_cpu(), None, asked(6000));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn random_operators_are_refused_or_right() {
     memory::guard();
     all(
         &gpu,
-        Some(&Context::cpu()),
+        Some(&Context::unchecked_cpu()),
         asked(if small() { 0 } else { 1500 }),
     );
     let faults = memory::faults();

@@ -131,7 +131,13 @@ impl<T: Scalar> Moe<T> {
                 up: &mut gradients.up.shadow(),
                 down: &mut gradients.down.shadow(),
             };
-            own.backward((&x, &weights), (&up, &down), &out.shadow(), gradients, stream)
+            own.backward(
+                (&x, &weights),
+                (&up, &down),
+                &out.shadow(),
+                gradients,
+                stream,
+            )
         })?;
         self.check(x, weights, (up.into(), down.into()), out)?;
         let to = &gradients;

@@ -67,7 +67,10 @@ impl Update {
     pub(super) fn set_rate(&mut self, rate: f64) -> Result<()> {
         check_rate(rate)?;
         self.state.rate = rate as f32;
-        self.launch.set_rate(self.context.planned_on(), rate)
+        let device = self.context.planned_on();
+        self.launch
+            .get()
+            .map_or(Ok(()), |launch| launch.set_rate(device, rate))
     }
 
     pub(super) fn steps(&self) -> Result<u64> {
@@ -114,9 +117,10 @@ impl Update {
             let reason = format!("is {}; it is f32, or as the copy", G::DTYPE.name());
             return Err(Error::operand("gradient", reason));
         }
-        let launch = &self.launch;
-        self.queue(launch, (parameters, gradient), copy.as_deref(), stream)?;
-        match launch.runs() {
+        if let Some(launch) = self.launch.get() {
+            self.queue(launch, (parameters, gradient), copy.as_deref(), stream)?;
+        }
+        match self.launch.runs() {
             true => Ok(()),
             false => self.step_on_host(parameters, gradient, copy),
         }

@@ -37,21 +37,21 @@ use group::{Group, Heads, Places};
 ///
 /// ```
 /// use einsparse::Context;
-/// use einsparse::formats::{Csr, CsrPattern, Dense};
+/// use einsparse::formats::{Csr, CsrPattern, Dense, f16};
 /// use einsparse::ops::{AttentionGradient, AttentionOptions};
 /// let ctx = Context::cpu();
 /// // Each query has one key: its weight is 1 whatever the score, so the values' gradient is the output's.
-/// let mask = Csr::new(CsrPattern::new(2, 2, vec![0, 1, 2], vec![1, 0])?, vec![1.0f32; 2])?;
-/// let options = AttentionOptions { heads: 1, dim: 1, ..AttentionOptions::default() };
+/// let mask = Csr::new(CsrPattern::new(2, 2, vec![0, 1, 2], vec![1, 0])?, vec![f16::ONE; 2])?;
+/// let options = AttentionOptions { heads: 1, dim: 64, ..AttentionOptions::default() };
 /// let mut gradient = AttentionGradient::new(&ctx, &[&ctx.upload(mask)?], &options)?;
-/// let tensor = |values: [f32; 2]| ctx.upload_dense(&Dense::new([1, 2, 1], values.to_vec())?);
+/// let tensor = |values: [f32; 2]| ctx.upload_dense(&Dense::from_fn([1, 2, 64], |i| f16::from_f32(values[i[1]]))?);
 /// let (q, k, v, upstream) = (tensor([1.0, 2.0])?, tensor([3.0, 4.0])?, tensor([5.0, 6.0])?, tensor([7.0, 8.0])?);
 /// let [mut dq, mut dk, mut dv] = [tensor([0.0; 2])?, tensor([0.0; 2])?, tensor([0.0; 2])?];
 /// let stream = ctx.stream()?;
 /// gradient.backward([&q, &k, &v], &upstream, [&mut dq, &mut dk, &mut dv], &stream)?;
 /// stream.synchronize()?;
-/// assert_eq!(dv.to_dense()?.values(), [8.0, 7.0]);
-/// assert_eq!(dq.to_dense()?.values(), [0.0, 0.0]);
+/// assert_eq!(dv.to_dense()?.get(&[0, 0, 63]), Some(f16::from_f32(8.0)));
+/// assert_eq!(dq.to_dense()?.values(), [f16::ZERO; 128]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl<T: Scalar> AttentionGradient<T> {
     ///
     /// # Errors
     /// [`Error::Operand`] for masks of other formats or contexts, options that do not fit each other, and a factor that
-    /// is not a positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] on a GPU for a
+    /// is not a positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] for a
     /// type without a softmax; [`Error::Overflow`] past 2^32 entries of a mask.
     pub fn new(
         context: &Context,

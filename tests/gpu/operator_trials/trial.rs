@@ -70,7 +70,7 @@ pub struct Trial<'c> {
     /// The operator may refuse gaps between rows.
     pub whole: bool,
     has_gaps: bool,
-    /// What was said so far, where refusals are compared: nothing else is looked at then.
+    /// Errors so far, where refusals are compared: results are ignored then.
     said: Option<Vec<String>>,
 }
 
@@ -94,7 +94,7 @@ impl<'c> Trial<'c> {
         }
     }
 
-    /// The same, of which what it is refused with is compared with that of another context.
+    /// [`Trial::new`], for a comparison of errors with those of another context.
     pub fn compared(context: &'c Context, foreign: Option<&'c Context>, number: u64) -> Self {
         Trial {
             said: Some(Vec::new()),
@@ -102,7 +102,7 @@ impl<'c> Trial<'c> {
         }
     }
 
-    /// What was said of all that was made and run, in order.
+    /// Errors of all steps, in order, or `taken`.
     pub fn said(self) -> Vec<String> {
         self.said.unwrap_or_default()
     }
@@ -112,14 +112,14 @@ impl<'c> Trial<'c> {
         self.said.is_some() || self.context.is_cuda()
     }
 
-    /// What is compared with what another context says. `Some`: that is all of this step.
+    /// Notes an error for the comparison. `Some`: the step ends with it.
     fn heard<V>(&mut self, said: &einsparse::Result<V>) -> Option<Result<(), Outcome>> {
         let all = self.said.as_mut()?;
         all.push(match said {
             Ok(_) => "taken".into(),
             Err(error) => error.to_string(),
         });
-        // What takes a fault has nothing to compute.
+        // A step that takes a fault ends the case.
         Some(match said {
             Ok(_) if self.struck.is_none() => Ok(()),
             _ => Err(Outcome::Refused),

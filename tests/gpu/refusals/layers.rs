@@ -20,7 +20,7 @@ fn epsilon(t: &mut Trial<'_>) -> f64 {
     t.one(&[1e-5, 1e-5, 0.0, -1.0, f64::NAN, f64::INFINITY])
 }
 
-/// Widths, most of which are whole vectors.
+/// Widths, many of them whole vectors.
 fn width(t: &mut Trial<'_>) -> usize {
     t.one(&[8, 16, 64, 128, 256, 7, 1, 0, 12, 24])
 }

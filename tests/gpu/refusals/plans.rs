@@ -146,7 +146,7 @@ fn places<T: Scalar>(t: &mut Trial<'_>, d: &Drawn<T>) -> Vec<(&'static str, Tens
 
 type Named<'a, T> = Vec<(&'static str, Operand<'a, T>)>;
 
-/// What is bound: A, the dense operands and the scalar.
+/// Bound operands: A, the dense operands and the scalar.
 fn bound<'a, T: Scalar>(
     text: &str,
     a: Operand<'a, T>,

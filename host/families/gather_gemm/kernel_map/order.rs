@@ -35,6 +35,11 @@ impl Order {
         self.is_rebuilt
     }
 
+    /// Arrays of the CPU were made again.
+    pub(super) fn set_rebuilt(&mut self) {
+        self.is_rebuilt = true;
+    }
+
     /// Queues by `launch` what reads the arrays, behind the last rebuild. A graph keeps its own order.
     pub(crate) fn read(
         &self,
