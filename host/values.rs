@@ -8,6 +8,7 @@ use einsparse_formats::{Accumulator, Element, FormatError};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
+use crate::driver::ABSENT_ADDRESS;
 use crate::error::Result;
 use crate::parallel;
 use crate::registry::{Dtype, Scalar};
@@ -279,6 +280,16 @@ impl Buffer {
         let words = bytemuck::allocation::try_zeroed_vec(words).map_err(|()| memory)?;
         let bytes = Bytes::Own(words);
         Ok(Buffer { dtype, len, bytes })
+    }
+
+    /// Address that kernels of an absent GPU are given, with the alignment of the memory. `None` if it is empty.
+    pub(crate) fn place(&self) -> Option<u64> {
+        const VECTOR: usize = 256;
+        let behind = match &self.bytes {
+            Bytes::Own(_) => 0,
+            Bytes::Foreign(_) => self.view().bytes().as_ptr().addr() % VECTOR,
+        };
+        (self.len > 0).then_some(ABSENT_ADDRESS + behind as u64)
     }
 
     /// Memory of somebody else.

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
 use crate::error::{Elsewhere, Error, Result, check_shape};
@@ -74,7 +74,7 @@ pub struct Conv2d<T> {
     context: Context,
     shape: Conv2dShape,
     relu: bool,
-    launch: Option<Conv2dLaunch>,
+    launch: Prepared<Conv2dLaunch>,
     element: PhantomData<fn() -> T>,
 }
 
@@ -82,7 +82,7 @@ impl<T: Scalar> Conv2d<T> {
     /// Of planes `[channels, batch, height, width]`, with weights `[outputs, channels or 1, rows, columns]`.
     ///
     /// # Errors
-    /// [`Error::Operand`] for weights of other channels, extents of 0, and windows that do not fit; on a GPU also
+    /// [`Error::Operand`] for weights of other channels, extents of 0, and windows that do not fit; also
     /// [`Error::NoKernel`] for what there are no kernels for, and [`Error::Overflow`] past 2^28 places of a plane or 2^31
     /// of a channel.
     pub fn new(
@@ -93,7 +93,7 @@ impl<T: Scalar> Conv2d<T> {
     ) -> Result<Self> {
         let shape = Conv2dShape::new(input, weights, options.stride, options.padding)?;
         let launch =
-            context.on_gpu(|device| Conv2dLaunch::new(device, T::DTYPE, shape, options.relu))?;
+            context.prepared(|device| Conv2dLaunch::new(device, T::DTYPE, shape, options.relu))?;
         Ok(Conv2d {
             context: context.clone(),
             shape,
@@ -140,21 +140,26 @@ impl<T: Scalar> Conv2d<T> {
             &[shape.outputs, shape.each(), rows, columns],
         )?;
         bias.map_or(Ok(()), |bias| bias.check("bias", context, &[shape.outputs]))?;
-        let Some(launch) = &self.launch else {
-            return self.on_host(input, weights, bias, out);
-        };
-        let operands = Conv2dOperands {
-            input: operand(context, input, stream)?,
-            weights: without_gaps(context, "weights", weights, stream)?.address,
-            bias: match bias {
-                Some(bias) => without_gaps(context, "bias", bias, stream)?.address,
-                None => 0,
-            },
-            out: operand(context, out, stream)?,
-        };
-        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run(&operands, queue)
+        if let Some(launch) = self.launch.get() {
+            {
+                let operands = Conv2dOperands {
+                    input: operand(context, input, stream)?,
+                    weights: without_gaps(context, "weights", weights, stream)?.address,
+                    bias: match bias {
+                        Some(bias) => without_gaps(context, "bias", bias, stream)?.address,
+                        None => 0,
+                    },
+                    out: operand(context, out, stream)?,
+                };
+                // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+                let queue = unsafe { Queue::new(stream.raw()) };
+                launch.run(&operands, queue)
+            }?;
+        }
+        if self.launch.runs() {
+            return Ok(());
+        }
+        self.on_host(input, weights, bias, out)
     }
 
     /// A matrix with a row for each channel, which has at least these places.

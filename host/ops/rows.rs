@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use einsparse_kernels::families::REDUCE_MAX;
 
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::Stream;
 use crate::error::{Elsewhere, Error, Refusal, Result, check_shape};
 use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
@@ -44,6 +44,7 @@ enum Exec {
 #[derive(Debug)]
 pub(super) struct RowsRun {
     exec: Exec,
+    shadow: Shadow<RowsRun>,
     fibres: Fibres,
     pattern: PlannedPattern,
     max: bool,
@@ -85,6 +86,9 @@ impl RowsRun {
         };
         Ok(RowsRun {
             exec,
+            shadow: Shadow::new(context, |context| {
+                Self::new(context, &tensor.shadow()?, asked, variant)
+            })?,
             fibres,
             pattern: PlannedPattern::new("T", pattern),
             max: asked.reduce == REDUCE_MAX,
@@ -125,6 +129,13 @@ impl RowsRun {
         (name, out): (&str, &mut AnyTensor),
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.look(stream, |own, stream| {
+            let shadows: Vec<AnyTensor> = factors.iter().map(|(_, own)| own.shadow()).collect();
+            let names = factors.iter().map(|(name, _)| *name);
+            let factors: Vec<_> = names.zip(&shadows).collect();
+            let out = (name, &mut out.shadow());
+            own.run(&tensor.shadow()?, &factors, out, stream)
+        })?;
         if !self.pattern.is(tensor.pattern()) {
             return Err(Error::operand("T", "has another pattern than was planned"));
         }

@@ -8,7 +8,7 @@ use super::arrays::{check_arrays, none_given};
 use super::choose;
 use super::joined::{Asked, sparse_among, sparse_factors};
 use super::window::Sums;
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::Stream;
 use crate::einsum::{Einsum, Extents, Scalar};
 use crate::error::{Error, Result};
@@ -20,7 +20,7 @@ use crate::offer::gate::once_each;
 use crate::offer::{
     Choice, Compiled, Expression, Options, PrepackedForm, Run, Types, whole_factor,
 };
-use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
+use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, ShadowOperands};
 
 /// A [`Plan`](super::Plan) of any element types.
 #[derive(Debug)]
@@ -28,10 +28,34 @@ pub(crate) struct AnyPlan {
     pub(super) expression: Expression,
     pub(super) made: Box<dyn Compiled>,
     pub(super) choice: Choice,
+    /// On a CPU context the plan of a GPU that is not there, which refuses what that of a GPU refuses.
+    pub(super) shadow: Option<Shadow<AnyPlan>>,
 }
 
 impl AnyPlan {
     pub(crate) fn new(
+        on: (&Context, Types),
+        text: &str,
+        (operands, out): (&[(&str, AnyOperand<'_>)], Option<&AnySparseTensor>),
+        options: &Options,
+    ) -> Result<Self> {
+        let (context, types) = on;
+        let shadow = match (context.device(), ShadowOperands::of(operands)?) {
+            (None, Some(own)) if context.checks() => {
+                let out = out.map(AnySparseTensor::shadow).transpose()?;
+                let given = own.operands();
+                Some(Shadow::new(context, |context| {
+                    let given = (&given[..], out.as_ref());
+                    Self::made((context, types), text, given, options)
+                })?)
+            }
+            _ => None,
+        };
+        let own = Self::made(on, text, (operands, out), options)?;
+        Ok(AnyPlan { shadow, ..own })
+    }
+
+    fn made(
         on: (&Context, Types),
         text: &str,
         (operands, out): (&[(&str, AnyOperand<'_>)], Option<&AnySparseTensor>),
@@ -139,6 +163,7 @@ impl AnyPlan {
                 shapes,
             },
             made: Box::new(made),
+            shadow: None,
         }
     }
 
@@ -166,6 +191,7 @@ impl AnyPlan {
             expression,
             made,
             choice,
+            shadow: None,
         })
     }
 
@@ -199,6 +225,9 @@ impl AnyPlan {
         out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
+        self.in_shadow(operands, stream, |plan, given, stream| {
+            plan.run(given, &mut out.shadow(), stream)
+        })?;
         self.check(operands, out.shape())?;
         self.with_run(operands, stream, |run| self.made.run(run, out))
     }
@@ -210,8 +239,27 @@ impl AnyPlan {
         out: &mut AnySparseTensor,
         stream: &Stream,
     ) -> Result<()> {
+        self.in_shadow(operands, stream, |plan, given, stream| {
+            plan.run_sparse(given, &mut out.shadow()?, stream)
+        })?;
         self.check(operands, out.shape())?;
         self.with_run(operands, stream, |run| self.made.run_sparse(run, out))
+    }
+
+    /// Lets the plan of a GPU that is not there look at operands of a CPU context.
+    fn in_shadow(
+        &self,
+        operands: &[(&str, AnyOperand<'_>)],
+        stream: &Stream,
+        run: impl FnOnce(&AnyPlan, &[(&str, AnyOperand<'_>)], &Stream) -> Result<()>,
+    ) -> Result<()> {
+        let Some(shadow) = &self.shadow else {
+            return Ok(());
+        };
+        match ShadowOperands::of(operands)? {
+            Some(own) => shadow.look(stream, |plan, stream| run(plan, &own.operands(), stream)),
+            None => Ok(()),
+        }
     }
 
     fn check(&self, operands: &[(&str, AnyOperand<'_>)], out: &[usize]) -> Result<()> {
@@ -258,6 +306,9 @@ impl AnyPlan {
         operands: &[(&str, AnyOperand<'_>)],
         stream: &Stream,
     ) -> Result<()> {
+        self.in_shadow(operands, stream, |plan, given, stream| {
+            plan.update_values(given, stream)
+        })?;
         once_each(operands)?;
         self.made.update_values(&Run {
             of: &self.expression,

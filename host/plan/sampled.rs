@@ -125,6 +125,7 @@ impl AnyPlan {
             expression,
             made,
             choice,
+            shadow: None,
         })
     }
 }

@@ -243,6 +243,7 @@ impl Limited<'_, '_> {
                 expression,
                 made,
                 choice,
+                shadow: None,
             }));
         }
         let Some(device) = context.device() else {

@@ -47,7 +47,7 @@ impl Explain {
         let (typed, _) = self.problem.load::<T>()?;
         let context = match self.problem.device {
             // What a GPU would do is the question, so the CPU is no answer worth a line.
-            Place::Auto => Context::cuda(0).unwrap_or_else(|_| Context::cpu()),
+            Place::Auto => Context::cuda(0).unwrap_or_else(|_| Context::unchecked_cpu()),
             place => place.open()?,
         };
         let selected = bind::select(&typed, self.problem.format, &context, &options, true)?;

@@ -80,7 +80,7 @@ impl Job<'_> {
         match self.run_on(context, typed) {
             Err(error) if self.may_fall_back && context.is_cuda() && is_no_kernel(&*error) => {
                 say!("no kernel for this yet (`einsparse explain` says why): on the CPU");
-                self.run_on(&Context::cpu(), typed)
+                self.run_on(&Context::unchecked_cpu(), typed)
             }
             result => result,
         }

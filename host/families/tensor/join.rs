@@ -133,8 +133,8 @@ impl Table {
         let keys = [&keys[0][..], &keys[1][..]];
         let order = order.as_ref().map(|[left, right]| [&left[..], &right[..]]);
         let found = match device {
-            Some(device) => on_device::join(device, keys, order),
-            None => cpu::join(keys, order),
+            Some(device) if !device.is_absent() => on_device::join(device, keys, order),
+            _ => cpu::join(keys, order),
         };
         let of = || [&self.tensors[..], &other.tensors].concat().join(" * ");
         let (left, right) = found.map_err(|error| match error {

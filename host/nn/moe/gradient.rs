@@ -122,6 +122,23 @@ impl<T: Scalar> Moe<T> {
         gradients: MoeGradients<'_, T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.run(stream, |own, stream| {
+            let (x, weights) = (x.shadow(), weights.shadow());
+            let (up, down) = (up.shadow(), down.shadow());
+            let gradients = MoeGradients {
+                x: &mut gradients.x.shadow(),
+                weights: &mut gradients.weights.shadow(),
+                up: &mut gradients.up.shadow(),
+                down: &mut gradients.down.shadow(),
+            };
+            own.backward(
+                (&x, &weights),
+                (&up, &down),
+                &out.shadow(),
+                gradients,
+                stream,
+            )
+        })?;
         self.check(x, weights, (up.into(), down.into()), out)?;
         let to = &gradients;
         self.check(

@@ -109,6 +109,7 @@ fn chained(
         expression,
         made,
         choice,
+        shadow: None,
     }))
 }
 

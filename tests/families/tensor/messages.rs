@@ -141,7 +141,7 @@ fn messages_have_gradients() {
 
 #[test]
 fn new_weights_of_a_mean_are_divided_too() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let csr = graph::<f64>();
     let mut layer = MessagePassing::new(&cpu, csr.clone(), 2, Aggregate::Mean).unwrap();
     let doubled: Vec<f64> = csr.values().iter().map(|v| 2.0 * v).collect();
@@ -261,7 +261,7 @@ fn sampled<T: Scalar>(context: &Context) {
 
 #[test]
 fn products_at_entries_of_tensors_are_exact() {
-    sampled::<f64>(&Context::cpu());
+    sampled::<f64>(&Context::unchecked_cpu());
     on_gpu(&[
         sampled::<f32>,
         sampled::<f64>,
@@ -290,7 +290,7 @@ fn three_factors_go_pair_by_pair() {
         let (plan, y) = plan_and_run(context, text, &operands, &options);
         (plan.variant(), plan.to_string(), y.to_dense().unwrap())
     };
-    let (variant, _, wanted) = run(&Context::cpu());
+    let (variant, _, wanted) = run(&Context::unchecked_cpu());
     assert_eq!(variant, "cpu");
     let Some(gpu) = gpu() else { return };
     let (variant, words, found) = run(&gpu);

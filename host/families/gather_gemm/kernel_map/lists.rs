@@ -121,6 +121,7 @@ impl KernelMap {
             arrays: Arrays::Device(arrays, std::sync::Arc::clone(device)),
             voxels: Vec::new(),
             turned: std::sync::OnceLock::new(),
+            shadow: std::sync::OnceLock::new(),
             order: std::sync::Arc::default(),
         })
     }

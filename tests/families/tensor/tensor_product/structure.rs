@@ -9,7 +9,7 @@ use einsparse::{Context, Operand};
 /// Every expression of the operation, and one written by hand over groups.
 #[test]
 fn plans_find_the_kernels() {
-    let ctx = Context::cpu();
+    let ctx = Context::unchecked_cpu();
     let couplings = Couplings::natural(1).unwrap();
     let kinds = [
         (ONE, ["items", "items", "items", ""]),
