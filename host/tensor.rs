@@ -21,7 +21,7 @@ use einsparse_formats::Dense;
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::driver::{DeviceMemory, RowBytes};
+use crate::driver::{ABSENT_ADDRESS, DeviceMemory, RowBytes};
 use crate::error::{Error, Result, check_shape};
 use crate::parallel;
 use crate::registry::{Dtype, Scalar};
@@ -206,7 +206,10 @@ impl AnyTensor {
     pub(crate) fn place(&self) -> u64 {
         let first = (self.first() * self.dtype.bytes()) as u64;
         match &self.storage {
-            Storage::Host(values) => values.place().map_or(0, |start| start + first),
+            Storage::Host(values) => match values.misalignment() {
+                Some(bytes) => ABSENT_ADDRESS + bytes + first,
+                None => 0,
+            },
             Storage::Device(memory, _) => memory.address() + first,
             Storage::Borrowed(address, _) => *address,
         }

@@ -8,7 +8,6 @@ use einsparse_formats::{Accumulator, Element, FormatError};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
-use crate::driver::ABSENT_ADDRESS;
 use crate::error::Result;
 use crate::parallel;
 use crate::registry::{Dtype, Scalar};
@@ -282,14 +281,15 @@ impl Buffer {
         Ok(Buffer { dtype, len, bytes })
     }
 
-    /// Address that kernels of an absent GPU are given, with the alignment of the memory. `None` if it is empty.
-    pub(crate) fn place(&self) -> Option<u64> {
+    /// Bytes by which the memory misses an alignment to 256 bytes; 0 for memory that is allocated here, whose copy on a
+    /// GPU is aligned. `None` if it is empty.
+    pub(crate) fn misalignment(&self) -> Option<u64> {
         const VECTOR: usize = 256;
         let behind = match &self.bytes {
             Bytes::Own(_) => 0,
             Bytes::Foreign(_) => self.view().bytes().as_ptr().addr() % VECTOR,
         };
-        (self.len > 0).then_some(ABSENT_ADDRESS + behind as u64)
+        (self.len > 0).then_some(behind as u64)
     }
 
     /// Memory of somebody else.

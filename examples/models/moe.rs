@@ -124,7 +124,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
             Shape {
                 model: 64,
                 heads: [2, 1],
-                dim: 32,
+                dim: 64,
                 experts: 8,
                 hidden: 32,
                 top_k: 2,

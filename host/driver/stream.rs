@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use super::sys::{self, CUevent, CUstream};
 use super::{PrimaryContext, check};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A stream borrowed by its handle: ours, cust's, or another CUDA crate's. Copying it copies the borrow.
 ///
@@ -105,6 +105,10 @@ impl RawStream<'_> {
     pub fn wait(self, event: &Event) -> Result<()> {
         if self.is_absent() {
             return Ok(());
+        }
+        if event.0.is_null() {
+            // A stream of a GPU, given to an operator of a CPU context.
+            return Err(Error::elsewhere("stream"));
         }
         // SAFETY: as in `synchronize`; the event is alive.
         check("cuStreamWaitEvent", unsafe {

@@ -241,7 +241,7 @@ fn on_host<A: Sum>(
     [a, b, dc]: [&AnyTensor; 3],
     da: &mut AnyTensor,
 ) -> Result<()> {
-    let on = (&Context::cpu(), a.dtype());
+    let on = (&Context::unchecked_cpu(), a.dtype());
     let detector = Detector::<()>::of(on, [m, k], (1, WIDTH), DetectOptions::default())?;
     let mut lists = allocate::filled("lists of micro-tiles", k.div_ceil(WIDTH), Vec::new())?;
     let own = a.host().or_elsewhere("A")?;

@@ -38,7 +38,7 @@ const ROW_BYTES: usize = 16;
 const PRODUCTS: &str = "the table holds C[m,n] (=|+=) A[m,k] * B[k,n] with A sparse in row order; A as [k,m] where it is \
     made of blocks or single entries; with one of them made of blocks, or both dense, or A of single entries in f16 and \
     bf16, also with other axes swapped; batches C[z,m,n] \
-    with one A for all, or A as [z,m,k] in coo; `Context::cpu()` supports more expressions";
+    with one A for all, or A as [z,m,k] in coo; `Context::unchecked_cpu()` supports more expressions";
 
 /// The kernels that read A in another form than it comes in.
 pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {

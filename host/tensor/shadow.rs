@@ -87,6 +87,8 @@ impl<'a> ShadowOperands<'a> {
         let mut all = Vec::with_capacity(operands.len());
         for &(name, operand) in operands {
             let held = match operand {
+                // A plan of a GPU streams it, or refuses it.
+                AnyOperand::Sparse(a) if a.is_pinned() => Held::Other(operand),
                 AnyOperand::Sparse(a) => Held::Sparse(a.shadow()?),
                 AnyOperand::Dense(d) => Held::Dense(d.shadow()),
                 AnyOperand::Dynamic(d, hint) => Held::Dynamic(d.shadow(), hint),

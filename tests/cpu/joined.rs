@@ -197,7 +197,7 @@ impl Lists {
 
     /// Into a dense output that holds ones.
     fn assert_dense(&self) {
-        let ctx = Context::cpu();
+        let ctx = Context::unchecked_cpu();
         let operands = self.operands();
         let text = self.e.to_string();
         let plan = ctx.plan(&text).operands(&operands).build().unwrap();
@@ -212,7 +212,7 @@ impl Lists {
 
     /// Into the sparse S.
     fn assert_sampled(&self) {
-        let ctx = Context::cpu();
+        let ctx = Context::unchecked_cpu();
         let mut out = ctx.upload(self.sparse["S"].clone()).unwrap();
         let uploaded: Vec<_> = self.sparse.iter().filter(|(n, _)| *n != "S").collect();
         let uploaded: Vec<_> = uploaded
@@ -272,7 +272,7 @@ proptest! {
 fn joined_lists_are_printed() {
     let of = |text: &str| {
         let lists = Lists::new(text, &[7, 6, 5, 4], &[1], 3, true);
-        let ctx = Context::cpu();
+        let ctx = Context::unchecked_cpu();
         let operands = lists.operands();
         match lists.sparse.get("S") {
             None => {
@@ -302,7 +302,7 @@ fn joined_lists_are_printed() {
 
 #[test]
 fn refusals_say_why() {
-    let ctx = Context::cpu();
+    let ctx = Context::unchecked_cpu();
     let coo = |shape: &[usize], format: &str| {
         let coo = AnySparse::Coo(random_coo::<f32>(shape, 5));
         coo.convert(format.parse().unwrap()).unwrap()

@@ -97,6 +97,18 @@ fn without_addresses(said: &str) -> String {
     all
 }
 
+/// Which of the kernels that support a product is chosen depends on the rates of the GPU, and all of one element type have
+/// the same alignment.
+fn without_kernels(said: &str) -> String {
+    let mut parts = said.split(" elements for ");
+    let mut all = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        all += " elements for a kernel";
+        all += part.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    }
+    all
+}
+
 /// Words without numbers, which group what is refused for one reason.
 fn group(said: &str) -> String {
     let mut group = String::new();
@@ -135,7 +147,7 @@ fn compare(number: u64, (gpu, is_there): (&Context, bool)) -> Option<Difference>
     };
     let at = |all: &[String], step: usize| {
         let said = all.get(step).map_or("(nothing)", String::as_str);
-        without_addresses(said)
+        without_kernels(&without_addresses(said))
     };
     let step = (0..steps).find(|&step| {
         let own = at(&on_cpu, step);

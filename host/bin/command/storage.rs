@@ -111,11 +111,13 @@ fn short(x: f64) -> String {
         return exact;
     }
     let size = x.abs();
-    if (1e-3..1e4).contains(&size) {
-        let digits = 3 - size.log10().floor() as i32;
-        return format!("{x:.*}", digits.max(0) as usize);
+    if !(1e-3..1e4).contains(&size) {
+        return format!("{x:.3e}");
     }
-    format!("{x:.3e}")
+    // Rounded first: 0.99999 has one digit in front of the point then.
+    let rounded: f64 = format!("{size:.3e}").parse().unwrap_or(size);
+    let digits = 3 - rounded.log10().floor() as i32;
+    format!("{x:.*}", digits.max(0) as usize)
 }
 
 /// The name of an array in the guide, and what it holds.
