@@ -36,7 +36,7 @@ impl AnySparseTensor {
     /// As that of a dense tensor. The pattern is shared.
     pub(crate) fn shadow(&self) -> Result<AnySparseTensor> {
         let own = self.device.as_ref();
-        let device = own.map_or_else(|| Device::absent(), |own| &own.device);
+        let device = own.map_or(Device::absent(), |own| &own.device);
         let [values, columns] = self.places();
         let memory = |address: u64, bytes: usize| {
             // SAFETY: nothing is launched that would read it; an owner is never freed.

@@ -109,6 +109,15 @@ fn without_kernels(said: &str) -> String {
     all
 }
 
+/// Kernels are asked in the order of their predicted times, which depends on the rates of the GPU.
+fn in_any_order(said: &str) -> String {
+    let mut lines: Vec<&str> = said.lines().collect();
+    if let [_, rest @ ..] = &mut lines[..] {
+        rest.sort_unstable();
+    }
+    lines.join("\n")
+}
+
 /// Words without numbers, which group what is refused for one reason.
 fn group(said: &str) -> String {
     let mut group = String::new();
@@ -147,7 +156,7 @@ fn compare(number: u64, (gpu, is_there): (&Context, bool)) -> Option<Difference>
     };
     let at = |all: &[String], step: usize| {
         let said = all.get(step).map_or("(nothing)", String::as_str);
-        without_kernels(&without_addresses(said))
+        in_any_order(&without_kernels(&without_addresses(said)))
     };
     let step = (0..steps).find(|&step| {
         let own = at(&on_cpu, step);

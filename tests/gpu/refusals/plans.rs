@@ -165,7 +165,11 @@ fn planned<T: Scalar>(t: &mut Trial<'_>, options: &Options) -> Done {
     t.aim(6);
     let d = drawn::<T>(t)?;
     let plan: Plan<T> = {
-        let a = t.sparse("A", &d.a);
+        // Under a limit a GPU streams an A that lies in the memory of the host, which is no memory of a CPU context.
+        let a = match options.memory_limit {
+            Some(_) => t.context.upload(d.a.map_values(|x| x)).unwrap(),
+            None => t.sparse("A", &d.a),
+        };
         let dense = places(t, &d);
         let operands = bound(d.text, (&a).into(), &dense);
         let made = t
@@ -228,7 +232,11 @@ pub fn update<T: Scalar>(t: &mut Trial<'_>) -> Done {
         ..Options::default()
     };
     let plan: Plan<T> = {
-        let a = t.sparse("A", &d.a);
+        // Under a limit a GPU streams an A that lies in the memory of the host, which is no memory of a CPU context.
+        let a = match options.memory_limit {
+            Some(_) => t.context.upload(d.a.map_values(|x| x)).unwrap(),
+            None => t.sparse("A", &d.a),
+        };
         let dense = places(t, &d);
         let operands = bound(d.text, (&a).into(), &dense);
         let made = t

@@ -293,6 +293,8 @@ pub fn share_sample<T: Scalar>(t: &mut Trial<'_>) -> Done {
     t.queue(|stream| sample.run(&matrix, stream))
 }
 
+// Listed with operators of element types.
+#[expect(clippy::extra_unused_type_parameters)]
 pub fn kernel_map<T: Scalar>(t: &mut Trial<'_>) -> Done {
     t.aim(2);
     let kernel = t.one(&[[3, 3, 3], [1, 1, 1], [2, 2, 2], [1 << 30, 1, 1], [0, 1, 1]]);
