@@ -1,4 +1,4 @@
-//! What the command prints is what is there and what runs.
+//! The command prints what a file holds and which code runs.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn with_zero(folder: &Path) -> [String; 2] {
     places.map(|place| place.display().to_string())
 }
 
-/// Blocks and 2:4 fill up with zeros, so a stored zero is no entry there.
+/// Blocks and 2:4 fill up with zeros, so a stored zero is not an entry there.
 #[test]
 fn stored_zeros_are_checked_as_the_format_has_them() {
     let [a, b] = with_zero(&folder("stored_zeros"));
@@ -45,7 +45,7 @@ fn stored_zeros_are_checked_as_the_format_has_them() {
     }
 }
 
-/// Only places where both factors have an entry are terms: infinity times an absent entry is none.
+/// Only places where both factors have an entry are terms: infinity times an absent entry is not a term.
 #[test]
 fn several_sparse_factors_are_checked_by_their_entries() {
     let folder = folder("several");
@@ -152,7 +152,7 @@ fn small_and_large_numbers_are_shown() {
     );
 }
 
-/// Blocks of f64 have no kernel of their own: the general one is predicted, as the plan has it.
+/// Blocks of f64 are multiplied by a general kernel: its time is predicted, as the plan takes it.
 #[test]
 fn advice_and_plan_are_one() {
     let rest = "A=uniform:100x100:0.1 B=random:_x64 --dtype f64 --device cpu";

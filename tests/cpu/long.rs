@@ -5,7 +5,7 @@ use einsparse::einsum::Einsum;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format};
 use einsparse::indirect::{IndirectEinsum, rewrite, rewrite_dense};
 
-/// A power of two above which f32 has no odd numbers, and ones after it: added in order, each one is lost.
+/// A power of two above which f32 holds even numbers only, and ones after it: added in order, each one is lost.
 const LARGE: f32 = 16_777_216.0;
 const ONES: usize = 1 << 17;
 

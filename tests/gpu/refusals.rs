@@ -97,8 +97,7 @@ fn without_addresses(said: &str) -> String {
     all
 }
 
-/// Which of the kernels that support a product is chosen depends on the rates of the GPU, and all of one element type have
-/// the same alignment.
+/// The choice among kernels depends on the rates of the GPU. All kernels of an element type require the same alignment.
 fn without_kernels(said: &str) -> String {
     let mut parts = said.split(" elements for ");
     let mut all = parts.next().unwrap_or_default().to_owned();

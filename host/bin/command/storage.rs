@@ -114,7 +114,7 @@ fn short(x: f64) -> String {
     if !(1e-3..1e4).contains(&size) {
         return format!("{x:.3e}");
     }
-    // Rounded first: 0.99999 has one digit in front of the point then.
+    // Rounded first: 0.99999 becomes 1.000, with one digit before the point.
     let rounded: f64 = format!("{size:.3e}").parse().unwrap_or(size);
     let digits = 3 - rounded.log10().floor() as i32;
     format!("{x:.*}", digits.max(0) as usize)

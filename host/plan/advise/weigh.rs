@@ -1,4 +1,4 @@
-//! What a format of a matrix costs in a product, by the slots that it takes.
+//! Costs of the formats of a matrix in a product, by the number of their slots.
 
 use einsparse_formats::stats::Slots;
 use einsparse_formats::{Format, allocate};
@@ -11,7 +11,7 @@ use crate::families::tensor::offers::einsum as general;
 use crate::machine::Machine;
 use crate::offer::{Candidate, Options, Problem, ZerosRule};
 
-/// What formats of a matrix are weighed by.
+/// Counts by which the formats of a matrix are weighed.
 pub(super) struct Weighed<'w> {
     pub(super) nnz: u64,
     /// Bytes of the matrix in CSR.

@@ -165,7 +165,7 @@ fn planned<T: Scalar>(t: &mut Trial<'_>, options: &Options) -> Done {
     t.aim(6);
     let d = drawn::<T>(t)?;
     let plan: Plan<T> = {
-        // Under a limit a GPU streams an A that lies in the memory of the host, which is no memory of a CPU context.
+        // Under a limit a GPU streams an A in the memory of the host. A CPU context refuses the memory of a GPU.
         let a = match options.memory_limit {
             Some(_) => t.context.upload(d.a.map_values(|x| x)).unwrap(),
             None => t.sparse("A", &d.a),
@@ -232,7 +232,7 @@ pub fn update<T: Scalar>(t: &mut Trial<'_>) -> Done {
         ..Options::default()
     };
     let plan: Plan<T> = {
-        // Under a limit a GPU streams an A that lies in the memory of the host, which is no memory of a CPU context.
+        // Under a limit a GPU streams an A in the memory of the host. A CPU context refuses the memory of a GPU.
         let a = match options.memory_limit {
             Some(_) => t.context.upload(d.a.map_values(|x| x)).unwrap(),
             None => t.sparse("A", &d.a),

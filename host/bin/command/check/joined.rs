@@ -158,7 +158,7 @@ impl Walk<'_> {
             let value = own.coo.values()[entry];
             let pairs = || own.axes.iter().zip(coords);
             pairs().for_each(|(&index, axis)| at[index] = axis[entry]);
-            // An index that is there twice is on the diagonal.
+            // An index that occurs twice is on the diagonal.
             if pairs().all(|(&index, axis)| at[index] == axis[entry]) {
                 self.sparse(depth + 1, at, product * value);
             }
