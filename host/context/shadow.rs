@@ -26,9 +26,11 @@ impl<L> Prepared<L> {
         self.launch.as_ref()
     }
 
-    /// Whether a GPU computes what is queued; if not, the host does.
-    pub(crate) fn runs(&self) -> bool {
-        self.runs
+    /// Passes the launch to `queue`, which checks operands, and on a GPU queues the work. Returns whether a GPU computes
+    /// it; if not, the host does.
+    pub(crate) fn queue(&self, queue: impl FnOnce(&L) -> Result<()>) -> Result<bool> {
+        self.launch.as_ref().map_or(Ok(()), queue)?;
+        Ok(self.runs)
     }
 }
 

@@ -43,7 +43,7 @@ pub fn rewrite(e: &Einsum, operand: &str, format: &Format) -> Result<IndirectEin
         }
     }
     let mut out = substitute_all(e, &map);
-    if holds_fill(format) {
+    if format.holds_fill() {
         out.filled.push(factor);
     }
     out.factors[factor] = Access {
@@ -56,17 +56,6 @@ pub fn rewrite(e: &Einsum, operand: &str, format: &Format) -> Result<IndirectEin
         sparse: Some(sparse),
         ..out
     })
-}
-
-/// Whether zeros of this format's values fill blocks or groups and must not be multiplied.
-fn holds_fill(format: &Format) -> bool {
-    matches!(
-        format,
-        Format::Bsr { .. }
-            | Format::BlockCoo { .. }
-            | Format::BlockGroupCoo { .. }
-            | Format::Nm { .. }
-    )
 }
 
 /// The indirect Einsum of an expression whose operands are all dense, among them hand-written gathers and scatters, and

@@ -98,17 +98,15 @@ impl<T: Scalar> Activation<T> {
         if let Some(dy) = dy {
             dy.check("dy", &self.context, &self.shape)?;
         }
-        if let Some(launch) = self.launch.get() {
-            {
-                let place = |tensor| operand(&self.context, tensor, stream);
-                let dy = dy.map(|dy| place(dy)).transpose()?;
-                let (x, out) = (place(x)?, place(out)?);
-                // SAFETY: operands of the planned shape and type; they are the caller's to keep until the stream is done.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                launch.run(x, dy, out, queue)
-            }?;
-        }
-        if self.launch.runs() {
+        let runs = self.launch.queue(|launch| {
+            let place = |tensor| operand(&self.context, tensor, stream);
+            let dy = dy.map(|dy| place(dy)).transpose()?;
+            let (x, out) = (place(x)?, place(out)?);
+            // SAFETY: operands of the planned shape and type; they are the caller's to keep until the stream is done.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            launch.run(x, dy, out, queue)
+        })?;
+        if runs {
             return Ok(());
         }
         self.run_on_host(x, dy, (name, out))

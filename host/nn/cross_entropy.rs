@@ -84,10 +84,10 @@ impl<T: Scalar> CrossEntropy<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check((logits, labels), loss)?;
-        if let Some(launch) = self.launch.get() {
-            self.queue(launch, (logits, labels), loss, None, stream)?;
-        }
-        match self.launch.runs() {
+        match self
+            .launch
+            .queue(|launch| self.queue(launch, (logits, labels), loss, None, stream))?
+        {
             true => Ok(()),
             false => {
                 let (mean, _) = self.host(rows_of(logits)?, labels)?.loss();
@@ -109,10 +109,10 @@ impl<T: Scalar> CrossEntropy<T> {
     ) -> Result<()> {
         self.check((logits, labels), loss)?;
         gradient.check("gradient", &self.context, &self.shape)?;
-        if let Some(launch) = self.launch.get() {
-            self.queue(launch, (logits, labels), loss, Some(&*gradient), stream)?;
-        }
-        if self.launch.runs() {
+        if self
+            .launch
+            .queue(|launch| self.queue(launch, (logits, labels), loss, Some(&*gradient), stream))?
+        {
             return Ok(());
         }
         let rows = self.host(rows_of(logits)?, labels)?;
@@ -134,10 +134,10 @@ impl<T: Scalar> CrossEntropy<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check((logits, labels), loss)?;
-        if let Some(launch) = self.launch.get() {
-            self.queue(launch, (logits, labels), loss, Some(logits), stream)?;
-        }
-        if self.launch.runs() {
+        if self
+            .launch
+            .queue(|launch| self.queue(launch, (logits, labels), loss, Some(logits), stream))?
+        {
             return Ok(());
         }
         let from = logits.host().map(<[T]>::to_vec);

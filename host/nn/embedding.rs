@@ -85,19 +85,17 @@ impl<T: Scalar> Embedding<T> {
         table.check("table", context, &[self.vocabulary, layout.width])?;
         tokens.check("tokens", context, &[layout.tokens])?;
         out.check("out", context, &layout.shape())?;
-        if let Some(launch) = self.launch.get() {
-            {
-                let tokens = without_gaps(context, "tokens", tokens, stream)?.address;
-                let [table, out] = [
-                    operand(context, table, stream)?,
-                    operand(context, out, stream)?,
-                ];
-                // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                launch.run_embed(table, tokens, out, queue)
-            }?;
-        }
-        if self.launch.runs() {
+        let runs = self.launch.queue(|launch| {
+            let tokens = without_gaps(context, "tokens", tokens, stream)?.address;
+            let [table, out] = [
+                operand(context, table, stream)?,
+                operand(context, out, stream)?,
+            ];
+            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            launch.run_embed(table, tokens, out, queue)
+        })?;
+        if runs {
             return Ok(());
         }
         let tokens = tokens.host().or_elsewhere("tokens")?;
@@ -164,23 +162,21 @@ impl<T: Scalar> Greedy<T> {
         if let Some(lengths) = &lengths {
             lengths.check("lengths", context, &[layout.tokens])?;
         }
-        if let Some(launch) = self.launch.get() {
-            {
-                let at = |name, tensor: &Tensor<i32>| {
-                    without_gaps(context, name, tensor, stream).map(|matrix| matrix.address)
-                };
-                let lengths = lengths
-                    .as_deref()
-                    .map(|lengths| at("lengths", lengths))
-                    .transpose()?;
-                let words = [at("tokens", tokens)?, lengths.unwrap_or(0)];
-                let logits = operand(context, logits, stream)?;
-                // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                launch.run_greedy(logits, words, queue)
-            }?;
-        }
-        if self.launch.runs() {
+        let runs = self.launch.queue(|launch| {
+            let at = |name, tensor: &Tensor<i32>| {
+                without_gaps(context, name, tensor, stream).map(|matrix| matrix.address)
+            };
+            let lengths = lengths
+                .as_deref()
+                .map(|lengths| at("lengths", lengths))
+                .transpose()?;
+            let words = [at("tokens", tokens)?, lengths.unwrap_or(0)];
+            let logits = operand(context, logits, stream)?;
+            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            launch.run_greedy(logits, words, queue)
+        })?;
+        if runs {
             return Ok(());
         }
         let to = tokens.host_mut().or_elsewhere("tokens")?;

@@ -271,25 +271,23 @@ impl<T: Scalar> Encoder<T> {
         out.check("out", &self.context, shape)?;
         lengths.check("lengths", &self.context, &[items])?;
         self.check(layers)?;
-        if let Some(own) = self.launch.get() {
-            {
-                self.context.check_stream(stream)?;
-                let run = Run {
-                    options: &self.options,
-                    packed,
-                    steps,
-                    x: rows(x),
-                    out: rows(out),
-                    lengths: lengths.place(),
-                };
-                // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
-                // only after the work queued on the context. Runs take turns.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                own.turns
-                    .queue(true, stream.raw(), || own.run(&run, layers, queue))
-            }?;
-        }
-        if self.launch.runs() {
+        let runs = self.launch.queue(|own| {
+            self.context.check_stream(stream)?;
+            let run = Run {
+                options: &self.options,
+                packed,
+                steps,
+                x: rows(x),
+                out: rows(out),
+                lengths: lengths.place(),
+            };
+            // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
+            // only after the work queued on the context. Runs take turns.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            own.turns
+                .queue(true, stream.raw(), || own.run(&run, layers, queue))
+        })?;
+        if runs {
             return Ok(());
         }
         Batch::new(&self.options, lengths, packed).run(x, layers, &mut out.any);

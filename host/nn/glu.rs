@@ -76,18 +76,16 @@ impl<T: Scalar> Glu<T> {
         };
         x.check("x", &self.context, &both.shape())?;
         out.check("out", &self.context, &self.layout.shape())?;
-        if let Some(launch) = self.launch.get() {
-            {
-                let matrices = [
-                    operand(&self.context, x, stream)?,
-                    operand(&self.context, out, stream)?,
-                ];
-                // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                launch.run(matrices, queue)
-            }?;
-        }
-        if self.launch.runs() {
+        let runs = self.launch.queue(|launch| {
+            let matrices = [
+                operand(&self.context, x, stream)?,
+                operand(&self.context, out, stream)?,
+            ];
+            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            launch.run(matrices, queue)
+        })?;
+        if runs {
             return Ok(());
         }
         let leading = out.leading();

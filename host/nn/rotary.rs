@@ -162,22 +162,19 @@ impl<T: Scalar> Rotary<T> {
                 return Err(Error::operand(name, reason));
             }
         }
-        if let Some(launch) = self.launch.get() {
-            {
-                let mut out = [0; 3];
-                for (to, (name, tensor)) in out.iter_mut().zip([("q", &*q), ("k", &*k), ("v", &*v)])
-                {
-                    *to = operand(&self.context, tensor, stream)?.address;
-                    crate::launch::in_vectors(name, *to)?;
-                }
-                let lengths = without_gaps(&self.context, "lengths", lengths, stream)?;
-                let x = operand(&self.context, x, stream)?;
-                // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                launch.run(x, lengths.address, out, queue)
-            }?;
-        }
-        if self.launch.runs() {
+        let runs = self.launch.queue(|launch| {
+            let mut out = [0; 3];
+            for (to, (name, tensor)) in out.iter_mut().zip([("q", &*q), ("k", &*k), ("v", &*v)]) {
+                *to = operand(&self.context, tensor, stream)?.address;
+                crate::launch::in_vectors(name, *to)?;
+            }
+            let lengths = without_gaps(&self.context, "lengths", lengths, stream)?;
+            let x = operand(&self.context, x, stream)?;
+            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            launch.run(x, lengths.address, out, queue)
+        })?;
+        if runs {
             return Ok(());
         }
         let lengths = lengths.host().or_elsewhere("lengths")?;

@@ -104,16 +104,14 @@ impl<T: Scalar> Router<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check(logits, (choices, weights))?;
-        if let Some(launch) = self.launch.get() {
-            {
-                let words = self.words([("choices", choices), ("weights", weights)], stream)?;
-                let logits = operand(&self.context, logits, stream)?;
-                // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                launch.choose(logits, words, queue)
-            }?;
-        }
-        if self.launch.runs() {
+        let runs = self.launch.queue(|launch| {
+            let words = self.words([("choices", choices), ("weights", weights)], stream)?;
+            let logits = operand(&self.context, logits, stream)?;
+            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            launch.choose(logits, words, queue)
+        })?;
+        if runs {
             return Ok(());
         }
         self.choose_on_host(logits, choices, weights)
@@ -136,20 +134,18 @@ impl<T: Scalar> Router<T> {
         let (name, [all, chosen]) = ("gradient of weights", self.shapes());
         check_shape(name, &chosen, weight_gradient.shape())?;
         check_shape("gradient of logits", &all, gradient.shape())?;
-        if let Some(launch) = self.launch.get() {
-            {
-                let words = self.words([("choices", choices), ("weights", weights)], stream)?;
-                let from = without_gaps(&self.context, name, weight_gradient, stream)?.address;
-                let rows = [
-                    operand(&self.context, logits, stream)?,
-                    operand(&self.context, gradient, stream)?,
-                ];
-                // SAFETY: as in `forward`.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                launch.gradient(rows, words, from, queue)
-            }?;
-        }
-        if self.launch.runs() {
+        let runs = self.launch.queue(|launch| {
+            let words = self.words([("choices", choices), ("weights", weights)], stream)?;
+            let from = without_gaps(&self.context, name, weight_gradient, stream)?.address;
+            let rows = [
+                operand(&self.context, logits, stream)?,
+                operand(&self.context, gradient, stream)?,
+            ];
+            // SAFETY: as in `forward`.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            launch.gradient(rows, words, from, queue)
+        })?;
+        if runs {
             return Ok(());
         }
         let words = (choices, weights, weight_gradient);

@@ -108,10 +108,10 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
         stream: &Stream,
     ) -> Result<()> {
         self.check((x, dy), dw, db.as_deref())?;
-        if let Some(launch) = self.launch.get() {
-            self.queue(launch, (x, dy, None), dw, db.as_deref(), stream)?;
-        }
-        match self.launch.runs() {
+        match self
+            .launch
+            .queue(|launch| self.queue(launch, (x, dy, None), dw, db.as_deref(), stream))?
+        {
             true => Ok(()),
             false => self.on_host((x, dy), dw, db),
         }
@@ -132,10 +132,10 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
     ) -> Result<()> {
         self.check((x, dy), dw, db.as_deref())?;
         y.check("Y", &self.context, dy.shape())?;
-        if let Some(launch) = self.launch.get() {
-            self.queue(launch, (x, dy, Some(y)), dw, db.as_deref(), stream)?;
-        }
-        if self.launch.runs() {
+        if self
+            .launch
+            .queue(|launch| self.queue(launch, (x, dy, Some(y)), dw, db.as_deref(), stream))?
+        {
             return Ok(());
         }
         let (ldy, ldg, outputs) = (y.leading(), dy.leading(), self.extents[2]);

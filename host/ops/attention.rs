@@ -174,10 +174,7 @@ impl<T: Scalar> SparseAttention<T> {
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed only
         // after the work queued on the context.
         let queue = unsafe { Queue::new(self.context.stream_of(stream)?) };
-        self.launch
-            .get()
-            .map_or(Ok(()), |launch| launch.run(&raw, queue))?;
-        if !self.launch.runs() {
+        if !self.launch.queue(|launch| launch.run(&raw, queue))? {
             self.run_on_host([q, k, v], out, log_sum);
         }
         Ok(())

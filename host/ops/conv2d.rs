@@ -140,23 +140,21 @@ impl<T: Scalar> Conv2d<T> {
             &[shape.outputs, shape.each(), rows, columns],
         )?;
         bias.map_or(Ok(()), |bias| bias.check("bias", context, &[shape.outputs]))?;
-        if let Some(launch) = self.launch.get() {
-            {
-                let operands = Conv2dOperands {
-                    input: operand(context, input, stream)?,
-                    weights: without_gaps(context, "weights", weights, stream)?.address,
-                    bias: match bias {
-                        Some(bias) => without_gaps(context, "bias", bias, stream)?.address,
-                        None => 0,
-                    },
-                    out: operand(context, out, stream)?,
-                };
-                // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                launch.run(&operands, queue)
-            }?;
-        }
-        if self.launch.runs() {
+        let runs = self.launch.queue(|launch| {
+            let operands = Conv2dOperands {
+                input: operand(context, input, stream)?,
+                weights: without_gaps(context, "weights", weights, stream)?.address,
+                bias: match bias {
+                    Some(bias) => without_gaps(context, "bias", bias, stream)?.address,
+                    None => 0,
+                },
+                out: operand(context, out, stream)?,
+            };
+            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            launch.run(&operands, queue)
+        })?;
+        if runs {
             return Ok(());
         }
         self.on_host(input, weights, bias, out)

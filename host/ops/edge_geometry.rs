@@ -216,10 +216,10 @@ impl<T: Scalar> EdgeGeometry<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check([("positions", positions); 2], [("Y", y), ("basis", basis)])?;
-        if let Some(launch) = self.launch.get() {
-            self.queue(launch, positions, [y, basis], None, stream)?;
-        }
-        if self.launch.runs() {
+        if self
+            .launch
+            .queue(|launch| self.queue(launch, positions, [y, basis], None, stream))?
+        {
             return Ok(());
         }
         let leading = [y.leading(), basis.leading()];
@@ -245,10 +245,10 @@ impl<T: Scalar> EdgeGeometry<T> {
     ) -> Result<()> {
         let both = [("positions", positions), ("dpositions", &*dpositions)];
         self.check(both, [("dY", dy), ("dbasis", dbasis)])?;
-        if let Some(launch) = self.launch.get() {
-            self.queue(launch, positions, [dy, dbasis], Some(dpositions), stream)?;
-        }
-        if self.launch.runs() {
+        if self
+            .launch
+            .queue(|launch| self.queue(launch, positions, [dy, dbasis], Some(dpositions), stream))?
+        {
             return Ok(());
         }
         let x = positions.host().or_elsewhere("positions")?;

@@ -127,10 +127,7 @@ impl<T: Scalar> SampledTensor<T> {
         // SAFETY: patterns, shapes and places were checked; the tensors are borrowed for the call, and device memory is
         // freed only after the work queued on the context.
         let queue = unsafe { Queue::new(stream.raw()) };
-        self.launch
-            .get()
-            .map_or(Ok(()), |launch| launch.run(&raw, queue))?;
-        match self.launch.runs() {
+        match self.launch.queue(|launch| launch.run(&raw, queue))? {
             true => Ok(()),
             false => run_cpu(self.pattern.planned(), self.n, mask, &factors, &mut out.any),
         }

@@ -252,10 +252,9 @@ impl<T: Scalar> SparseSoftmax<T> {
         // SAFETY: the caller's promise.
         let queue = unsafe { Queue::new(stream) };
         let how = (self.options.scale, self.options.log);
-        match self.launch.get() {
-            Some(launch) => launch.run(raw, how, queue),
-            None => Ok(()),
-        }
+        self.launch
+            .queue(|launch| launch.run(raw, how, queue))
+            .map(drop)
     }
 
     fn rows(&self) -> SoftmaxRows<'_> {

@@ -29,7 +29,7 @@ pub(crate) struct AnyPlan {
     pub(super) made: Box<dyn Compiled>,
     pub(super) choice: Choice,
     /// On a CPU context the plan of a GPU that is not there, which refuses what that of a GPU refuses.
-    pub(super) shadow: Option<Shadow<AnyPlan>>,
+    pub(super) shadow: Shadow<AnyPlan>,
 }
 
 impl AnyPlan {
@@ -40,29 +40,30 @@ impl AnyPlan {
         options: &Options,
     ) -> Result<Self> {
         let (context, types) = on;
-        let shadow = match (context.device(), ShadowOperands::of(operands)?) {
-            (None, Some(own)) if context.checks() => {
-                let out = out.map(AnySparseTensor::shadow).transpose()?;
-                let given = own.operands();
-                Some(Shadow::new(context, |context| {
-                    let given = (&given[..], out.as_ref());
-                    Self::made((context, types), text, given, options)
-                })?)
-            }
-            _ => None,
+        let einsum = Einsum::parse(text)?;
+        check_arrays(&einsum, operands)?;
+        let own = match context.is_cuda() {
+            true => None,
+            false => ShadowOperands::of(operands)?,
         };
-        let own = Self::made(on, text, (operands, out), options)?;
+        let shadow = match own {
+            Some(own) => Shadow::new(context, |context| {
+                let out = out.map(AnySparseTensor::shadow).transpose()?;
+                let given = (&own.operands()[..], out.as_ref());
+                Self::made((context, types), einsum.clone(), given, options)
+            })?,
+            None => Shadow::none(),
+        };
+        let own = Self::made(on, einsum, (operands, out), options)?;
         Ok(AnyPlan { shadow, ..own })
     }
 
     fn made(
         on: (&Context, Types),
-        text: &str,
+        einsum: Einsum,
         (operands, out): (&[(&str, AnyOperand<'_>)], Option<&AnySparseTensor>),
         options: &Options,
     ) -> Result<Self> {
-        let einsum = Einsum::parse(text)?;
-        check_arrays(&einsum, operands)?;
         match out {
             None => {
                 let name = einsum.out.tensor.as_str();
@@ -163,7 +164,7 @@ impl AnyPlan {
                 shapes,
             },
             made: Box::new(made),
-            shadow: None,
+            shadow: Shadow::none(),
         }
     }
 
@@ -191,7 +192,7 @@ impl AnyPlan {
             expression,
             made,
             choice,
-            shadow: None,
+            shadow: Shadow::none(),
         })
     }
 
@@ -253,13 +254,9 @@ impl AnyPlan {
         stream: &Stream,
         run: impl FnOnce(&AnyPlan, &[(&str, AnyOperand<'_>)], &Stream) -> Result<()>,
     ) -> Result<()> {
-        let Some(shadow) = &self.shadow else {
-            return Ok(());
-        };
-        match ShadowOperands::of(operands)? {
-            Some(own) => shadow.look(stream, |plan, stream| run(plan, &own.operands(), stream)),
-            None => Ok(()),
-        }
+        self.shadow.look(stream, |plan, stream| {
+            ShadowOperands::of(operands)?.map_or(Ok(()), |own| run(plan, &own.operands(), stream))
+        })
     }
 
     fn check(&self, operands: &[(&str, AnyOperand<'_>)], out: &[usize]) -> Result<()> {

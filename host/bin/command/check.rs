@@ -153,25 +153,6 @@ fn terms<T: Scalar>(typed: &Typed<T>) -> Result<u128> {
     })
 }
 
-/// Whether a format fills up with zeros: a stored zero is then not an entry.
-pub fn fills_with_zeros(format: Format) -> bool {
-    match format {
-        Format::Bsr { .. }
-        | Format::BlockCoo { .. }
-        | Format::BlockGroupCoo { .. }
-        | Format::Nm { .. } => true,
-        Format::Coo
-        | Format::Csr
-        | Format::Csc
-        | Format::Ell
-        | Format::GroupCoo { .. }
-        | Format::HybridGroupCoo
-        | Format::Bitmap
-        | Format::Bytemap
-        | Format::SlicedEll => false,
-    }
-}
-
 /// The matrix without stored zeros.
 fn nonzeros(csr: &Csr<f64>) -> Result<Csr<f64>> {
     let (pattern, values) = (csr.pattern(), csr.values());
@@ -196,7 +177,7 @@ fn widen<T: Scalar>(
     format: Option<Format>,
     map: fn(f64) -> f64,
 ) -> Result<Typed<f64>> {
-    let only_nonzeros = format.is_some_and(fills_with_zeros);
+    let only_nonzeros = format.is_some_and(|format| format.holds_fill());
     let wide = |(name, data): &(String, Data<T>)| {
         let data = match data {
             Data::Sparse(sparse) => {

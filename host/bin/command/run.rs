@@ -162,7 +162,7 @@ pub fn print_chain<T: Scalar>(
 
 /// Entries of a tensor. Of formats that fill up with zeros, the nonzeros.
 pub fn entries<T: Element>(sparse: &AnySparse<T>) -> usize {
-    match check::fills_with_zeros(sparse.format()) {
+    match sparse.format().holds_fill() {
         true => sparse.values().iter().filter(|x| **x != T::ZERO).count(),
         false => sparse.nnz(),
     }

@@ -89,18 +89,16 @@ impl<T: Scalar> ResidualNorm<T> {
         for (name, tensor) in [("factor", affine[0]), ("summand", affine[1])] {
             check(name, tensor, &self.shape[1..])?;
         }
-        if let Some(own) = self.launch.get() {
-            {
-                self.context.check_stream(stream)?;
-                let to = (super::rows(out), false, false);
-                let affine = affine.map(|tensor| tensor.place());
-                // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
-                // only after the work queued on the context.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                own.norm([x, y].map(super::rows), affine, to, queue)
-            }?;
-        }
-        if self.launch.runs() {
+        let runs = self.launch.queue(|own| {
+            self.context.check_stream(stream)?;
+            let to = (super::rows(out), false, false);
+            let affine = affine.map(|tensor| tensor.place());
+            // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
+            // only after the work queued on the context.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            own.norm([x, y].map(super::rows), affine, to, queue)
+        })?;
+        if runs {
             return Ok(());
         }
         let [inputs, affine] = [[x, y], affine].map(|pair| pair.map(|tensor| &tensor.any));

@@ -102,18 +102,16 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
         }
         factor.check("factor", context, &self.shape[1..])?;
         affine.check("affine", context, &[2, self.shape[1]])?;
-        if let Some(launch) = self.launch.get() {
-            {
-                let of = |tensor: &Tensor<T>| operand(context, tensor, stream);
-                let all = [of(x)?, of(y)?, of(dy)?, of(dx)?];
-                let factor = without_gaps(context, "factor", factor, stream)?.address;
-                let affine = without_gaps(context, "affine", affine, stream)?.address;
-                // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                launch.run(all, factor, affine, queue)
-            }?;
-        }
-        if self.launch.runs() {
+        let runs = self.launch.queue(|launch| {
+            let of = |tensor: &Tensor<T>| operand(context, tensor, stream);
+            let all = [of(x)?, of(y)?, of(dy)?, of(dx)?];
+            let factor = without_gaps(context, "factor", factor, stream)?.address;
+            let affine = without_gaps(context, "affine", affine, stream)?.address;
+            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            launch.run(all, factor, affine, queue)
+        })?;
+        if runs {
             return Ok(());
         }
         self.on_host([x, y, dy], factor, dx, affine)

@@ -117,10 +117,10 @@ impl Update {
             let reason = format!("is {}; it is f32, or as the copy", G::DTYPE.name());
             return Err(Error::operand("gradient", reason));
         }
-        if let Some(launch) = self.launch.get() {
-            self.queue(launch, (parameters, gradient), copy.as_deref(), stream)?;
-        }
-        match self.launch.runs() {
+        match self
+            .launch
+            .queue(|launch| self.queue(launch, (parameters, gradient), copy.as_deref(), stream))?
+        {
             true => Ok(()),
             false => self.step_on_host(parameters, gradient, copy),
         }

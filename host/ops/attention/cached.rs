@@ -122,8 +122,7 @@ impl<T: Scalar> CachedAttention<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check([q, k, v, out], lengths)?;
-        self.queue([q, k, v, out], None, lengths, stream)?;
-        if !self.launch.runs() {
+        if !self.queue([q, k, v, out], None, lengths, stream)? {
             self.run_on_host([q, k, v], lengths, out);
         }
         Ok(())
@@ -154,8 +153,7 @@ impl<T: Scalar> CachedAttention<T> {
         for (name, tensor) in [("new k", new[0]), ("new v", new[1])] {
             tensor.check(name, &self.context, &[batch, key_heads, d])?;
         }
-        self.queue([q, k, v, out], Some(new), lengths, stream)?;
-        if self.launch.runs() {
+        if self.queue([q, k, v, out], Some(new), lengths, stream)? {
             return Ok(());
         }
         for (new, cache) in new.into_iter().zip([&mut *k, &mut *v]) {
@@ -183,13 +181,14 @@ impl<T: Scalar> CachedAttention<T> {
         out.check("out", &self.context, &queries)
     }
 
+    /// Returns whether a GPU computes it.
     fn queue(
         &self,
         [q, k, v, out]: [&Tensor<T>; 4],
         new: Option<[&Tensor<T>; 2]>,
         lengths: &Tensor<i32>,
         stream: &Stream,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let stream = self.context.stream_of(stream)?;
         let rows = |tensor: &Tensor<T>| (tensor.place(), tensor.leading());
         let raw = RawDecode {
@@ -202,10 +201,7 @@ impl<T: Scalar> CachedAttention<T> {
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
         // only after the work queued on the context.
         let queue = unsafe { Queue::new(stream) };
-        match self.launch.get() {
-            Some(launch) => launch.run(&raw, queue),
-            None => Ok(()),
-        }
+        self.launch.queue(|launch| launch.run(&raw, queue))
     }
 
     /// How many keys count of each sequence.

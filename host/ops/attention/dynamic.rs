@@ -240,8 +240,7 @@ impl<T: Scalar> DynamicAttention<T> {
                 _ => Err(Error::operand("mask", "is of another kind than planned")),
             })
         };
-        self.launch.get().map_or(Ok(()), queue_both)?;
-        if !self.launch.runs() {
+        if !self.launch.queue(queue_both)? {
             self.run_on_host([q, k, v], mask, out, log_sum);
         }
         Ok(())

@@ -20,6 +20,7 @@ pub(super) enum Place<'m> {
 
 /// Indices at most: a set of them is a number of so many bits.
 const MAX_NAMES: usize = 128;
+
 /// An expression whose factors are ordered.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {

@@ -6,6 +6,7 @@ use einsparse_kernels::abi::Zeros;
 
 use super::search::{Found, NoPath, Place};
 use super::{Chain, CpuChain, NAME, Path, candidate, found, is_refusal, on_gpu};
+use crate::context::Shadow;
 use crate::cpu::sums_of;
 use crate::einsum::Extents;
 use crate::error::{Error, Refusal, Result};
@@ -77,13 +78,9 @@ fn chained(
 ) -> Result<Option<AnyPlan>> {
     let (context, operands) = (asked.context, asked.operands);
     let mut choice = Choice::default();
-    let made: Box<dyn Compiled> = if context.device().is_none() {
+    let made: Result<Box<dyn Compiled>> = if context.device().is_none() {
         let of = (path.clone(), &[][..]);
-        match CpuChain::new(context, of, operands, extents, asked.types) {
-            Ok(chain) => Box::new(chain),
-            Err(error) if is_refusal(&error) => return Ok(None),
-            Err(error) => return Err(error),
-        }
+        CpuChain::new(context, of, operands, extents, asked.types).map(|chain| Box::new(chain) as _)
     } else {
         if path.zeros == Zeros::Dense && asked.options.zeros == ZerosRule::Strict {
             return Ok(None);
@@ -91,11 +88,11 @@ fn chained(
         choice.candidates.push(candidate(path));
         choice.taken = true;
         let given = (operands, asked.options);
-        match Chain::new(context, path.clone(), given, asked.types) {
-            Ok(chain) => Box::new(chain),
-            Err(error) if is_refusal(&error) => return Ok(None),
-            Err(error) => return Err(error),
-        }
+        Chain::new(context, path.clone(), given, asked.types).map(|chain| Box::new(chain) as _)
+    };
+    let made = match made {
+        Err(error) if is_refusal(&error) => return Ok(None),
+        made => made?,
     };
     let expression = Expression {
         types: asked.types,
@@ -109,7 +106,7 @@ fn chained(
         expression,
         made,
         choice,
-        shadow: None,
+        shadow: Shadow::none(),
     }))
 }
 
