@@ -70,7 +70,7 @@ pub fn select<T: Scalar>(
     }
     let csr = sparse.to_csr().map_err(load::of_operand(name))?;
     let of = (n, typed.einsum.mode);
-    // By cost on the CPU is the question what a GPU would do.
+    // Without a GPU, too, the formats are ordered for one: the executor of the CPU runs csr.
     let machine = context.machine();
     let offers = advice(csr.pattern(), of, T::DTYPE, options, Target::Gpu(&machine))?;
     let whose = if context.is_cuda() {

@@ -169,7 +169,6 @@ impl Trial {
             (own.clone(), factor)
         };
         let factors: Vec<_> = self.factors.iter().map(factor).collect();
-        let factors: Vec<_> = factors.into_iter().collect();
         let borrowed: Vec<(&[usize], Factor<'_>)> = factors
             .iter()
             .map(|(own, f)| (own.as_slice(), *f))

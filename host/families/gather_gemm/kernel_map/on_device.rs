@@ -141,7 +141,7 @@ impl KernelMapBuilder {
         Self::of(context, [count, count], geometry, None)
     }
 
-    /// For maps with strides of `inputs` voxels to at most `outputs`,.
+    /// For maps with strides of `inputs` voxels to at most `outputs`.
     ///
     /// ```
     /// use einsparse::Context;
