@@ -20,11 +20,12 @@ fn mask(extent: usize, band: usize, stride: usize) -> Result<CsrPattern> {
 fn main() -> Result<()> {
     let ctx = Context::new();
     println!("{ctx}");
-    if ctx.is_cuda() {
-        compare::<bf16>(&ctx, 2048, 128)
+    let [extent, dim] = if ctx.is_cuda() {
+        [2048, 128]
     } else {
-        compare::<f32>(&ctx, 256, 64)
-    }
+        [256, 64]
+    };
+    compare::<bf16>(&ctx, extent, dim)
 }
 
 fn compare<T: Scalar>(ctx: &Context, extent: usize, dim: usize) -> Result<()> {

@@ -148,16 +148,14 @@ fn main() -> Result<()> {
         most: None,
         expected: Some(32 * 40),
     };
-    if ctx.is_cuda() {
-        return compared::<f16>(&ctx, &options, 0.05);
-    }
     let small = EncoderOptions {
         items: 4,
         distance: 16,
-        width: 32,
+        width: 128,
         heads: 2,
-        hidden: 64,
+        hidden: 256,
         ..options
     };
-    compared::<f32>(&ctx, &small, 1e-4)
+    let options = if ctx.is_cuda() { options } else { small };
+    compared::<f16>(&ctx, &options, 0.05)
 }

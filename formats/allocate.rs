@@ -61,11 +61,10 @@ pub fn bytes_of(arrays: &[IndexArray<'_>]) -> u64 {
 fn within(
     what: &'static str,
     count: u128,
-    each: usize,
+    bytes: u128,
     held: u64,
     limit: u64,
 ) -> Result<(), FormatError> {
-    let bytes = count.saturating_mul(each as u128);
     if bytes <= u128::from(limit) {
         return Ok(());
     }
@@ -84,7 +83,20 @@ fn within(
 /// # Errors
 /// [`FormatError::Limit`] with the count, the bytes and the limit.
 pub fn extent(what: &'static str, count: u128, each: usize, held: u64) -> Result<(), FormatError> {
-    within(what, count, each, held, limits().of(held))
+    extent_bytes(what, count, count.saturating_mul(each as u128), held)
+}
+
+/// As [`extent`], for arrays that take `bytes` bytes in all.
+///
+/// # Errors
+/// As [`extent`].
+pub fn extent_bytes(
+    what: &'static str,
+    count: u128,
+    bytes: u128,
+    held: u64,
+) -> Result<(), FormatError> {
+    within(what, count, bytes, held, limits().of(held))
 }
 
 /// As [`extent`], for lists of terms: a product of tensors may have many more terms than they have entries, so the
@@ -94,7 +106,8 @@ pub fn extent(what: &'static str, count: u128, each: usize, held: u64) -> Result
 /// As [`extent`].
 pub fn terms(what: &'static str, count: u128, each: usize, held: u64) -> Result<(), FormatError> {
     let limit = limits().of(held).saturating_mul(TERMS);
-    within(what, count, each, held, limit)
+    let bytes = count.saturating_mul(each as u128);
+    within(what, count, bytes, held, limit)
 }
 
 fn none<T>(what: &'static str, len: usize) -> FormatError {

@@ -60,7 +60,7 @@ pub enum FormatError {
     /// ([`allocate::limits`](crate::allocate::limits)).
     #[error(
         "arrays for {count} {what} take {bytes} bytes, over the limit of {limit} for a tensor of {held} bytes; \
-         `allocate::set_limits`, `--memory` or EINSPARSE_MEMORY raises it"
+         `allocate::set_limits`, `--memory` or EINSPARSE_MEMORY=BYTES raises it"
     )]
     Limit {
         /// Rows, columns, tiles, slots or terms.

@@ -58,6 +58,19 @@ pub enum Format {
     SlicedEll,
 }
 
+impl Format {
+    /// Whether zeros fill the blocks or groups of this format: a stored zero is not an entry then.
+    pub fn holds_fill(&self) -> bool {
+        matches!(
+            self,
+            Format::Bsr { .. }
+                | Format::BlockCoo { .. }
+                | Format::BlockGroupCoo { .. }
+                | Format::Nm { .. }
+        )
+    }
+}
+
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

@@ -9,9 +9,9 @@ use crate::{
 };
 
 impl AnyPattern<'_> {
-    /// Whether zeros among the values are fill and no entries: those of blocks and of N:M.
+    /// [`Format::holds_fill`] of its format.
     pub fn holds_fill(self) -> bool {
-        block_of(&self.format()).is_some() || matches!(self, AnyPattern::Nm(_))
+        self.format().holds_fill()
     }
 
     /// For each axis the coordinate of every slot of the values array; [`PAD`] on all axes for slots that hold no entry

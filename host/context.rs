@@ -1,12 +1,16 @@
 //! Where the work is done: one GPU, or the CPU.
 
+mod shadow;
+
 use std::sync::Arc;
 
 use crate::device::{Device, Stream};
-use crate::driver::mem_get_info;
+use crate::driver::{RawStream, mem_get_info};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::machine::TileTimes;
+
+pub(crate) use shadow::{Prepared, Shadow};
 
 /// A place to compute in. Cheap to clone; every tensor and plan belongs to the context that made it.
 ///
@@ -19,7 +23,11 @@ use crate::machine::TileTimes;
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Context(Option<Arc<Device>>);
+pub struct Context {
+    device: Option<Arc<Device>>,
+    /// Takes what the CPU takes, whatever a GPU refuses.
+    unchecked: bool,
+}
 
 impl Context {
     /// The first GPU that has kernels in this build; the CPU if there is none. What was missing is
@@ -47,22 +55,52 @@ impl Context {
     /// GPU `ordinal`. Fails without a driver, without that GPU, or with one for which this build holds
     /// no kernels.
     pub fn cuda(ordinal: u32) -> Result<Context> {
-        Ok(Context(Some(Device::open(ordinal)?)))
+        Ok(Context::of(&Device::open(ordinal)?))
     }
 
-    /// The CPU, with all threads of rayon's pool.
+    /// The CPU, with all threads of rayon's pool. It refuses the operands that a GPU refuses.
     pub fn cpu() -> Context {
-        Context(None)
+        Context {
+            device: None,
+            unchecked: false,
+        }
+    }
+
+    /// The CPU without the checks for a GPU: every element type, shape and stride that the code of the CPU supports.
+    /// References in f64 are an example.
+    ///
+    /// ```
+    /// use einsparse::Context;
+    /// use einsparse::nn::CrossEntropy;
+    /// assert!(CrossEntropy::<f64>::new(&Context::cpu(), [4, 10]).is_err());
+    /// assert!(CrossEntropy::<f64>::new(&Context::unchecked_cpu(), [4, 10]).is_ok());
+    /// ```
+    pub fn unchecked_cpu() -> Context {
+        Context {
+            device: None,
+            unchecked: true,
+        }
+    }
+
+    /// Whether operands are looked at as for a GPU.
+    pub(crate) fn checks(&self) -> bool {
+        !self.unchecked
+    }
+
+    /// A context of an H200 that is not there: it makes and refuses what one would, and runs nothing. For tests.
+    #[doc(hidden)]
+    pub fn absent() -> Context {
+        Context::of(Device::absent())
     }
 
     /// True if this context is a GPU.
     pub fn is_cuda(&self) -> bool {
-        self.0.is_some()
+        self.device.is_some()
     }
 
     /// The GPU, or `None` for the CPU.
     pub fn device(&self) -> Option<&Arc<Device>> {
-        self.0.as_ref()
+        self.device.as_ref()
     }
 
     /// A new stream of this context.
@@ -109,7 +147,10 @@ impl Context {
 
     /// The context of a GPU that is open.
     pub(crate) fn of(device: &Arc<Device>) -> Context {
-        Context(Some(Arc::clone(device)))
+        Context {
+            device: Some(Arc::clone(device)),
+            unchecked: false,
+        }
     }
 
     /// Whether what lies there (`None`: in the memory of the host) lies in this context.
@@ -121,12 +162,26 @@ impl Context {
         }
     }
 
-    /// A stream must take work of this context's GPU.
+    /// A stream must take work of this context.
     pub(crate) fn check_stream(&self, stream: &Stream) -> Result<()> {
-        match self.device() {
-            Some(device) if stream.belongs_to(device) => Ok(()),
-            _ => Err(Error::operand("stream", "belongs to another context")),
+        match stream.is_of(self.device()) {
+            true => Ok(()),
+            false => Err(Error::operand("stream", "belongs to another context")),
         }
+    }
+
+    /// The stream as kernels are queued on it. On the CPU what is queued is checked as for a GPU, and does not run.
+    pub(crate) fn stream_of<'s>(&self, stream: &'s Stream) -> Result<RawStream<'s>> {
+        self.check_stream(stream)?;
+        Ok(match self.is_cuda() {
+            true => stream.raw(),
+            false => RawStream::ABSENT,
+        })
+    }
+
+    /// The GPU; for the CPU one that is not there.
+    pub(crate) fn planned_on(&self) -> &Arc<Device> {
+        self.device().unwrap_or_else(|| Device::absent())
     }
 
     /// What is made on a GPU alone; `None` on the CPU.

@@ -183,8 +183,8 @@ impl Blocks {
             .into());
         }
         if let Some(held) = held {
-            let each = 4 + size_of::<T>();
-            allocate::extent("slots with padding", elements, each, held)?;
+            let bytes = elements * size_of::<T>() as u128 + 4 * slots as u128;
+            allocate::extent_bytes("slots with padding", elements, bytes, held)?;
         }
         let columns = padded(device, slots * 4, VECTOR_ENTRIES * 4)?;
         let values = padded(

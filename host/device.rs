@@ -1,7 +1,7 @@
 //! A GPU as a context works on it: primary context, modules, ceilings, and streams.
 
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::driver::{
     DeviceFacts, DeviceMemory, Event, OwnedStream, PrimaryContext, RawStream, RowBytes,
@@ -86,6 +86,23 @@ impl Device {
         }))
     }
 
+    /// An H200 that is not there. A CPU context prepares what a GPU would, so that both refuse the same operands with
+    /// the same words; nothing is allocated and nothing runs.
+    pub(crate) fn absent() -> &'static Arc<Device> {
+        static ABSENT: OnceLock<Arc<Device>> = OnceLock::new();
+        ABSENT.get_or_init(|| {
+            let context = Arc::new(PrimaryContext::absent(DeviceFacts::h200()));
+            Arc::new(Device {
+                machine: Machine::H200,
+                times: Mutex::new(Some(TileTimes::built_in())),
+                failure: Mutex::new(None),
+                copies: OwnedStream::absent(),
+                modules: Modules::absent(&context),
+                context,
+            })
+        })
+    }
+
     /// What the driver says of it.
     pub fn facts(&self) -> &DeviceFacts {
         self.context.facts()
@@ -135,6 +152,11 @@ impl Device {
     pub(crate) fn check(&self) -> Result<()> {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Whether it is not there.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.context.is_absent()
     }
 
     /// Waits for everything submitted to this GPU.
@@ -272,7 +294,11 @@ impl Stream {
             return Ok(Stream(Kind::Cpu));
         };
         device.context.set_current()?;
-        Ok(Stream(Kind::Owned(make()?, Arc::clone(device))))
+        let own = match device.is_absent() {
+            true => OwnedStream::absent(),
+            false => make()?,
+        };
+        Ok(Stream(Kind::Owned(own, Arc::clone(device))))
     }
 
     /// A stream of another CUDA crate (a `CUstream` or `cudaStream_t`); null is the default stream.
@@ -291,10 +317,10 @@ impl Stream {
         Stream(Kind::Cudarc(Arc::clone(stream)))
     }
 
-    /// The stream as the driver module takes it; the default stream for a CPU stream.
+    /// The stream as the driver module takes it; for a CPU stream one that nothing is queued on.
     pub fn raw(&self) -> RawStream<'_> {
         match &self.0 {
-            Kind::Cpu => RawStream::LEGACY,
+            Kind::Cpu => RawStream::ABSENT,
             Kind::Owned(stream, _) => stream.raw(),
             Kind::Raw(raw) => *raw,
             // SAFETY: the stream is held for as long as `self` is borrowed.
@@ -315,6 +341,28 @@ impl Stream {
         }
     }
 
+    /// A stream of the GPU that is not there in place of one of the CPU; others are left as they are.
+    pub(crate) fn shadow(&self) -> &Stream {
+        static ABSENT: OnceLock<Stream> = OnceLock::new();
+        match self.0 {
+            Kind::Cpu => ABSENT.get_or_init(|| {
+                Stream(Kind::Owned(
+                    OwnedStream::absent(),
+                    Arc::clone(Device::absent()),
+                ))
+            }),
+            _ => self,
+        }
+    }
+
+    /// Whether it takes work of this GPU, `None`: of the CPU.
+    pub(crate) fn is_of(&self, device: Option<&Arc<Device>>) -> bool {
+        match device {
+            Some(device) => self.belongs_to(device),
+            None => matches!(self.0, Kind::Cpu),
+        }
+    }
+
     /// What is queued here from now on waits for what `other` holds so far; the host does not. Work that does not depend on
     /// each other goes to two streams so, and both are captured with the one that a [`Graph`](crate::Graph) captures. The
     /// streams may be of two GPUs.
@@ -330,7 +378,7 @@ impl Stream {
     /// # Errors
     /// Whatever the driver refuses.
     pub fn wait_for(&self, other: &Stream) -> Result<()> {
-        if matches!(self.0, Kind::Cpu) || matches!(other.0, Kind::Cpu) {
+        if self.raw().is_absent() || other.raw().is_absent() {
             return Ok(());
         }
         // The event is of the context of `other`. A default stream is of the current one: that of the other stream.

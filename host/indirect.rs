@@ -181,6 +181,8 @@ pub struct IndirectEinsum {
     pub equalities: Vec<(Index, Index)>,
     /// The sparse operand, if there is one.
     pub sparse: Option<SparseOperand>,
+    /// Numbers of the factors whose zeros fill blocks or groups of N:M and must not be multiplied.
+    pub filled: Vec<usize>,
 }
 
 impl IndirectEinsum {

@@ -75,7 +75,7 @@ impl Machine {
         }
     }
 
-    /// The same with so much shared memory for a thread block: 163 KiB have compute capabilities 8.0 and 8.7, 227 have
+    /// This machine with another limit of shared memory for a thread block: 163 KiB have compute capabilities 8.0 and 8.7, 227 have
     /// 9.0 and 10.0, 99 have 8.6, 8.9 and 12.0.
     pub fn with_shared_bytes(self, shared_bytes: u32) -> Machine {
         Machine {
@@ -84,7 +84,7 @@ impl Machine {
         }
     }
 
-    /// What a kernel needs that this GPU does not have, or `None`.
+    /// The need of a kernel that this GPU does not meet, or `None`.
     pub(crate) fn lacks(&self, row: &Row) -> Option<String> {
         if row.arch == "sm_90a" && self.wgmma == 0.0 {
             return Some("is made of wgmma, which compute capability 9.0 has".into());

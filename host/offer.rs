@@ -155,6 +155,11 @@ pub(crate) trait Compiled: fmt::Debug + fmt::Display + Send + Sync {
         None
     }
 
+    /// The steps of a path on the CPU, if it runs one.
+    fn steps(&self) -> Option<String> {
+        None
+    }
+
     /// Queues the copying of values that it keeps.
     fn update_values(&self, _: &Run<'_>) -> Result<()> {
         Ok(())

@@ -30,7 +30,7 @@ use crate::tensor::{Operand, erase};
 
 pub use advise::FormatAdvice;
 #[doc(hidden)]
-pub use advise::{advice, advised_formats};
+pub use advise::{Target, advice, advised_formats};
 pub(crate) use any::AnyPlan;
 pub(crate) use arrays::without_arrays;
 use builder::AnyOut;

@@ -8,6 +8,7 @@ mod dlpack;
 mod dynamic;
 mod foreign;
 mod operand;
+mod shadow;
 mod sparse;
 mod upload;
 mod view;
@@ -20,7 +21,7 @@ use einsparse_formats::Dense;
 
 use crate::context::Context;
 use crate::device::Device;
-use crate::driver::{DeviceMemory, RowBytes};
+use crate::driver::{ABSENT_ADDRESS, DeviceMemory, RowBytes};
 use crate::error::{Error, Result, check_shape};
 use crate::parallel;
 use crate::registry::{Dtype, Scalar};
@@ -29,6 +30,7 @@ use crate::values::{Buffer, Slice, SliceMut, Sum};
 pub use dynamic::{Dynamic, SparsityHint};
 pub(crate) use operand::{AnyOperand, erase, row_major, volume};
 pub use operand::{IntoOperand, Operand};
+pub(crate) use shadow::ShadowOperands;
 pub use sparse::SparseTensor;
 pub(crate) use sparse::{
     AnySparseTensor, DeviceArrays, HostArrays, VECTOR_ENTRIES, columns_of, told_by,
@@ -196,6 +198,20 @@ impl AnyTensor {
                 Some(memory.address() + (self.first() * self.dtype.bytes()) as u64)
             }
             Storage::Borrowed(address, _) => Some(*address),
+        }
+    }
+
+    /// Where kernels are told that it begins: its address, or on the host one of the same alignment in a memory that is
+    /// not there.
+    pub(crate) fn place(&self) -> u64 {
+        let first = (self.first() * self.dtype.bytes()) as u64;
+        match &self.storage {
+            Storage::Host(values) => match values.misalignment() {
+                Some(bytes) => ABSENT_ADDRESS + bytes + first,
+                None => 0,
+            },
+            Storage::Device(memory, _) => memory.address() + first,
+            Storage::Borrowed(address, _) => *address,
         }
     }
 

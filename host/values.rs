@@ -281,6 +281,17 @@ impl Buffer {
         Ok(Buffer { dtype, len, bytes })
     }
 
+    /// Bytes by which the memory misses an alignment to 256 bytes; 0 for memory that is allocated here, whose copy on a
+    /// GPU is aligned. `None` if it is empty.
+    pub(crate) fn misalignment(&self) -> Option<u64> {
+        const VECTOR: usize = 256;
+        let behind = match &self.bytes {
+            Bytes::Own(_) => 0,
+            Bytes::Foreign(_) => self.view().bytes().as_ptr().addr() % VECTOR,
+        };
+        (self.len > 0).then_some(behind as u64)
+    }
+
     /// Memory of somebody else.
     ///
     /// # Safety

@@ -6,6 +6,7 @@ mod model;
 mod pages;
 mod pictures;
 mod refused;
+mod shown;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -289,34 +290,6 @@ fn doctor_demo_bench_and_kernels() {
     assert!(works(&["kernels", "block_f16"]).contains("block_f16_b64_any"));
     assert!(works(&["--version"]).contains(env!("CARGO_PKG_VERSION")));
     assert!(works(&["--help"]).contains("doctor"));
-}
-
-#[test]
-fn values_past_the_range_are_counted() {
-    let folder = folder("overflow");
-    let path = folder.join("large.mtx");
-    let values = "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 1e5\n2 2 7.0\n";
-    fs::write(&path, values).expect("a file");
-    let a = format!("A={}", path.display());
-    let output = run(&[
-        "run",
-        SPMM,
-        &a,
-        "B=ones:2x2",
-        "--dtype",
-        "f16",
-        "--device",
-        "cpu",
-    ]);
-    let warning = text(&output.stderr);
-    assert!(
-        output.status.success() && warning.lines().count() == 1,
-        "{warning}"
-    );
-    assert!(
-        warning.contains("1 values of `A`") && warning.contains("f16"),
-        "{warning}"
-    );
 }
 
 /// Arguments after `run "C[m,n] = A[m,k] * B[k,n]" A=uniform:4x5:0.5`, and a word of the error.

@@ -3,6 +3,8 @@
 mod contract;
 mod gathers;
 mod joined;
+mod long;
+mod paths;
 mod problem;
 mod windows;
 

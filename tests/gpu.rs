@@ -18,10 +18,11 @@ mod large;
 #[allow(dead_code)]
 mod models;
 mod numbers;
-mod operator_trials;
+pub mod operator_trials;
 mod parts;
 mod places;
 mod prepacked;
+mod refusals;
 mod rows;
 mod runs;
 mod trials;

@@ -28,7 +28,7 @@ const WIDTHS: [usize; 4] = [5, 4, 6, 3];
 
 /// The loss of what the model says now, in f64.
 fn loss(model: &mut Gcn<f64>, task: &Task<f64>) -> f64 {
-    let stream = Context::cpu().stream().unwrap();
+    let stream = Context::unchecked_cpu().stream().unwrap();
     model.forward(&stream).unwrap();
     let logits = model.logits().to_dense().unwrap();
     let rows = logits.values().chunks(WIDTHS[3]).zip(&task.labels);
@@ -42,7 +42,7 @@ fn loss(model: &mut Gcn<f64>, task: &Task<f64>) -> f64 {
 #[test]
 fn gradients_of_graph_layers_are_those_of_differences() {
     const STEP: f64 = 1e-6;
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     for kind in KINDS {
         let mut task = rmat::<f64>(4, WIDTHS[0], WIDTHS[3]).unwrap();
         // Some vertices have no label.
@@ -84,7 +84,7 @@ fn gradients_of_graph_layers_are_those_of_differences() {
 
 #[test]
 fn graph_layers_with_sparse_and_dense_edges_agree() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     for kind in KINDS {
         let error = training::error(&cpu, kind, [16, 16, 16, 8]).unwrap();
         assert!(error < 1e-5, "{kind:?}: {error}");
@@ -96,7 +96,7 @@ fn graph_layers_with_sparse_and_dense_edges_agree() {
 #[test]
 fn communities_are_found() {
     for (kind, adam) in [(Kind::Gcn, true), (Kind::Gcn, false), (Kind::Sage, true)] {
-        let share = training::accuracy(&Context::cpu(), kind, adam).unwrap();
+        let share = training::accuracy(&Context::unchecked_cpu(), kind, adam).unwrap();
         assert!(share > 0.8, "{kind:?}: {share}");
     }
 }
@@ -104,7 +104,8 @@ fn communities_are_found() {
 #[test]
 fn hidden_activations_are_skipped_without_a_trace() {
     for tokens in [1, 5, 32] {
-        let (error, share) = opt_relu::checked(&Context::cpu(), [64, 256], tokens).unwrap();
+        let (error, share) =
+            opt_relu::checked(&Context::unchecked_cpu(), [64, 256], tokens).unwrap();
         assert!(
             error < 2e-3 && (0.02..0.05).contains(&share),
             "{tokens}: {error}, {share}"
@@ -114,7 +115,7 @@ fn hidden_activations_are_skipped_without_a_trace() {
 
 #[test]
 fn a_network_over_voxels_is_that_over_a_dense_grid() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let error = point_cloud::error::<f32>(&cpu, [8, 16, 24, 32]).unwrap();
     assert!(error < 1e-5, "{error}");
     let error = point_cloud::error::<f64>(&cpu, [3, 5, 4, 6]).unwrap();
@@ -123,7 +124,7 @@ fn a_network_over_voxels_is_that_over_a_dense_grid() {
 
 /// Cross-entropy of the voxels that have a label, in f64.
 fn segmentation_loss(net: &mut Unet<f64, f64>, labels: &[i32]) -> f64 {
-    let stream = Context::cpu().stream().unwrap();
+    let stream = Context::unchecked_cpu().stream().unwrap();
     net.forward(&stream).unwrap();
     let logits = net.logits().to_dense().unwrap();
     let rows = logits.values().chunks(CLASSES).zip(labels);
@@ -138,7 +139,7 @@ fn segmentation_loss(net: &mut Unet<f64, f64>, labels: &[i32]) -> f64 {
 #[test]
 fn gradients_of_a_network_over_voxels_are_those_of_differences() {
     const STEP: f64 = 1e-6;
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let scan = Scan::toy(9, CLASSES);
     let maps = Maps::new(&cpu, &scan.voxels).unwrap();
     let mut net: Unet<f64, f64> =
@@ -192,7 +193,7 @@ fn gradients_of_a_network_over_voxels_are_those_of_differences() {
 
 #[test]
 fn a_network_over_voxels_learns() {
-    let losses = point_cloud::learns::<bf16>(&Context::cpu(), [8, 8, 16, 16], 6).unwrap();
+    let losses = point_cloud::learns::<bf16>(&Context::unchecked_cpu(), [8, 8, 16, 16], 6).unwrap();
     assert!(losses[5] < losses[0], "{losses:?}");
 }
 
@@ -201,7 +202,7 @@ fn a_network_over_voxels_learns() {
 fn layers_of_an_encoder_are_those_in_f64() {
     for (items, tokens, longest) in [(1, 9, 9), (4, 30, 17)] {
         let options = encoder::options(items, longest, [64, 96]);
-        let error = encoder::checked(&Context::cpu(), 3, &options, tokens).unwrap();
+        let error = encoder::checked(&Context::unchecked_cpu(), 3, &options, tokens).unwrap();
         assert!(error < 3e-3, "{tokens} of {items}: {error}");
     }
 }
@@ -219,7 +220,8 @@ fn lengths_come_to_so_many_tokens() {
 
 /// Half the squares' sum.
 fn half_squares(net: &mut Net<f64>) -> f64 {
-    net.forward(&Context::cpu().stream().unwrap()).unwrap();
+    net.forward(&Context::unchecked_cpu().stream().unwrap())
+        .unwrap();
     let off = net.residual.to_dense().unwrap();
     off.values().iter().map(|d| 0.5 * d * d).sum()
 }
@@ -227,7 +229,7 @@ fn half_squares(net: &mut Net<f64>) -> f64 {
 #[test]
 fn gradients_of_masked_layers_are_those_of_differences() {
     const STEP: f64 = 1e-6;
-    let (cpu, [width, tokens]) = (Context::cpu(), [128, 8]);
+    let (cpu, [width, tokens]) = (Context::unchecked_cpu(), [128, 8]);
     let mut net = sparse_training::network::<f64>(&cpu, [width, tokens], true).unwrap();
     let stream = cpu.stream().unwrap();
     net.forward(&stream).unwrap();
@@ -267,14 +269,15 @@ fn gradients_of_masked_layers_are_those_of_differences() {
 #[test]
 fn masked_layers_are_those_with_zeros() {
     for grows in [false, true] {
-        let errors = sparse_training::errors::<f32>(&Context::cpu(), [320, 24], grows).unwrap();
+        let errors =
+            sparse_training::errors::<f32>(&Context::unchecked_cpu(), [320, 24], grows).unwrap();
         assert!(errors.iter().all(|e| *e < 1e-5), "{errors:?}");
     }
 }
 
 #[test]
 fn masks_change_as_a_network_learns() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let train = || {
         let mut training = sparse_training::Training::<f16>::new(&cpu, [320, 32], true).unwrap();
         training.run(&cpu, 20).unwrap()
@@ -290,7 +293,7 @@ fn masks_change_as_a_network_learns() {
 #[test]
 fn a_pruned_decoder_says_what_a_dense_one_does() {
     for batch in [1, 8] {
-        let error = decode::checked(&Context::cpu(), batch, 3).unwrap();
+        let error = decode::checked(&Context::unchecked_cpu(), batch, 3).unwrap();
         assert!(error < 0.02, "{batch} sequences: {error}");
     }
 }
@@ -298,14 +301,14 @@ fn a_pruned_decoder_says_what_a_dense_one_does() {
 #[test]
 fn a_block_of_experts_is_that_in_f64() {
     for (past, tokens) in [(None, 40), (Some(5), 8), (Some(0), 1)] {
-        let error = moe::checked(&Context::cpu(), past, tokens).unwrap();
+        let error = moe::checked(&Context::unchecked_cpu(), past, tokens).unwrap();
         assert!(error < 0.02, "{past:?}, {tokens} tokens: {error}");
     }
 }
 
 #[test]
 fn forces_are_slopes_of_the_energy() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let atoms = Atoms::liquid([3, 2, 2], 3.6).unwrap();
     let evaluate = |atoms: &Atoms| dynamics::evaluate::<f64>(&cpu, atoms, 8, 3.5).unwrap();
     let (_, gradient) = evaluate(&atoms);
@@ -330,7 +333,7 @@ fn forces_are_slopes_of_the_energy() {
 
 #[test]
 fn a_force_field_does_not_know_from_where_atoms_are_seen() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let atoms = Atoms::liquid([3, 2, 2], 3.6).unwrap();
     let wide = dynamics::equivariance::<f64>(&cpu, &atoms, 8, 3.5).unwrap();
     let narrow = dynamics::equivariance::<f32>(&cpu, &atoms, 8, 3.5).unwrap();
@@ -341,7 +344,7 @@ fn a_force_field_does_not_know_from_where_atoms_are_seen() {
 
 #[test]
 fn energy_stays_and_motion_repeats() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let atoms = Atoms::liquid([3, 2, 2], 3.6).unwrap();
     let moved = || dynamics::trajectory::<f32>(&cpu, &atoms, (8, 3.5), 10).unwrap();
     let ([drift, _], positions) = moved();
@@ -352,7 +355,7 @@ fn energy_stays_and_motion_repeats() {
 /// A new list where nobody moved changes nothing; where atoms moved energy stays, and is that of atoms listed there.
 #[test]
 fn edges_are_listed_anew() {
-    let (cpu, radius, cutoff) = (Context::cpu(), 3.9, 3.5);
+    let (cpu, radius, cutoff) = (Context::unchecked_cpu(), 3.9, 3.5);
     let atoms = Atoms::liquid([3, 3, 2], radius).unwrap();
     let field = |atoms: &Atoms| ForceField::<f64>::new(&cpu, atoms, 4, cutoff, Precision::Full);
     let mut dynamics = Dynamics::new(&cpu, &atoms, field(&atoms).unwrap(), 0.5).unwrap();
@@ -377,7 +380,7 @@ fn edges_are_listed_anew() {
 /// Two images, of planes that are whole vectors and that are not.
 #[test]
 fn pruned_convolutions_are_those_of_plain_loops() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     for edge in [32, 41] {
         let sizes = Sizes {
             edge,

@@ -2,6 +2,7 @@
 
 mod advice;
 mod errors;
+mod names;
 mod printed;
 mod vectors;
 

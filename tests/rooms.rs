@@ -93,7 +93,7 @@ fn families_of_kernels_do_not_know_each_other() {
 const CONVERSIONS: [&str; 2] = ["convert/convert", "convert/entries"];
 
 /// `ld.global.nc` says that nothing writes while the kernel runs. A kernel that starts before the launch ahead has ended
-/// must not say so of its operands, and neither must what all kernels share.
+/// must not state it of its operands, and neither must what all kernels share.
 #[test]
 fn kernels_that_wait_for_a_launch_read_operands_coherently() {
     let module = |path: &str| {

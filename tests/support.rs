@@ -71,9 +71,11 @@ pub fn on_gpu(cases: &[fn(&Context)]) {
     cases.iter().for_each(|case| case(&gpu));
 }
 
-/// Cases on the CPU.
+/// Cases on the CPU, also in types without kernels.
 pub fn on_cpu(cases: &[fn(&Context)]) {
-    cases.iter().for_each(|case| case(&Context::cpu()));
+    cases
+        .iter()
+        .for_each(|case| case(&Context::unchecked_cpu()));
 }
 
 /// Cases on the CPU, and on the first GPU if there is one.

@@ -137,7 +137,7 @@ impl Mixture {
         weights: &[f32],
         matrices: &[T],
     ) -> einsparse::Result<Vec<T>> {
-        let context = Context::cpu();
+        let context = Context::unchecked_cpu();
         let mut of = self.bind(&context, x, weights, matrices, false)?;
         let mut out = context.zeros(of.x.shape())?;
         let (chosen, matrices) = ((&of.choices, &of.weights), (&of.up, &of.down));
@@ -154,7 +154,7 @@ impl Mixture {
         matrices: &[T],
         gradient: Vec<T>,
     ) -> einsparse::Result<(Vec<T>, Vec<f32>, Vec<T>)> {
-        let context = Context::cpu();
+        let context = Context::unchecked_cpu();
         let mut of = self.bind(&context, x, weights, matrices, true)?;
         let mut out = context.zeros(of.x.shape())?;
         let (chosen, matrices) = ((&of.choices, &of.weights), (&of.up, &of.down));

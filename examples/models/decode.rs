@@ -36,7 +36,7 @@ pub fn error(
     };
     let found = run()?;
     assert_eq!(found, run()?, "two runs differ");
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let mut dense = Decoder::<f64>::new(&cpu, shape, weights, batch, true)?;
     Ok(largest_error(&found, &logits(&mut dense, &cpu, steps)?))
 }

@@ -144,7 +144,7 @@ pub fn equivariance<T: Scalar>(
 /// The largest error of energies and forces against f64 on the CPU.
 pub fn error(ctx: &Context, atoms: &Atoms, channels: usize, cutoff: f64) -> Result<f64> {
     let found = evaluate::<f32>(ctx, atoms, channels, cutoff)?;
-    let wanted = evaluate::<f64>(&Context::cpu(), atoms, channels, cutoff)?;
+    let wanted = evaluate::<f64>(&Context::unchecked_cpu(), atoms, channels, cutoff)?;
     let energies = largest_error(&found.0, &wanted.0);
     Ok(energies.max(largest_error(&found.1, &wanted.1)))
 }
@@ -189,7 +189,12 @@ pub fn run(run: &Run<'_>) -> Result<()> {
     let small = Atoms::liquid([3, 3, 2], 4.0)?;
     let checked = error(ctx, &small, 16, 4.0)?;
     let turned = equivariance::<f32>(ctx, &small, 16, 4.0)?;
-    let ranks = domains::error::<f32>(&[Context::cpu(), Context::cpu()], &small, 16, 4.0)?;
+    let ranks = domains::error::<f32>(
+        &[Context::unchecked_cpu(), Context::unchecked_cpu()],
+        &small,
+        16,
+        4.0,
+    )?;
     println!(
         "largest error {checked:.1e}; turned and moved {turned:.1e}; over two ranks {ranks:.1e}"
     );

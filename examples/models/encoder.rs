@@ -107,7 +107,7 @@ pub fn checked(ctx: &Context, depth: usize, o: &EncoderOptions, tokens: usize) -
         assert_eq!(&found[0], other, "{what}");
     }
 
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let layers = Layer::<f64>::stack(&cpu, o, depth)?;
     let weights: Vec<_> = layers.iter().map(Layer::weights).collect();
     let encoder = Encoder::<f64>::new(&cpu, o)?;

@@ -96,7 +96,7 @@ pub fn checked(ctx: &Context, past: Option<usize>, tokens: usize) -> Result<f64>
         stream_of::<bf16>(ctx, &shape, asked)?.0,
         "two runs differ"
     );
-    let (wanted, exact) = stream_of::<f64>(&Context::cpu(), &shape, asked)?;
+    let (wanted, exact) = stream_of::<f64>(&Context::unchecked_cpu(), &shape, asked)?;
     // Where two logits are near each other rounding decides, and a token with other experts has another result.
     let model = shape.model;
     let same = |token: &usize| choices[token * 2..][..2] == exact[token * 2..][..2];
@@ -124,7 +124,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
             Shape {
                 model: 64,
                 heads: [2, 1],
-                dim: 32,
+                dim: 64,
                 experts: 8,
                 hidden: 32,
                 top_k: 2,

@@ -53,7 +53,7 @@ pub fn gradient_error<T: Scalar>(ctx: &Context, widths: [usize; LEVELS]) -> Resu
         let mut net: Unet<T> = network(ctx, (&scan, &maps), widths, true)?;
         gradients(ctx, &scan, &mut net)?
     };
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let maps = Maps::new(&cpu, &scan.voxels)?;
     let mut net: Unet<f64, f64> = network(&cpu, (&scan, &maps), widths, true)?;
     let rounded = net.wiring.start::<T>()?;

@@ -153,7 +153,7 @@ impl<'a> Grid<'a> {
         let (bm, bk) = self.block;
         let area = bm * bk;
         let slots = check::product("slots", &[first(self.rows), bm, bk])?;
-        cost::slots::<T>(slots, csr.held())?;
+        cost::slots::<T>(slots, first(self.rows), csr.held())?;
         let (values, mut blocks) = (csr.values(), check::zeroed("values", slots)?);
         let parts = cut(&mut blocks, &self.tasks, |b| first(b) * area);
         let refused = Mutex::new(None);

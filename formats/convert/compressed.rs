@@ -141,7 +141,7 @@ pub fn csr_to_ell<T: Element>(csr: &Csr<T>) -> Result<Ell<T>, FormatError> {
         .max()
         .unwrap_or(0);
     let slots = check::product("slots", &[p.rows(), width])?;
-    cost::slots::<T>(slots, csr.held())?;
+    cost::slots::<T>(slots, slots, csr.held())?;
     let mut columns = check::zeroed("columns", slots)?;
     let mut values = check::zeroed("values", slots)?;
     parallel::chunks(&mut columns, width.max(1), &|r, columns| {

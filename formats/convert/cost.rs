@@ -154,15 +154,13 @@ pub(super) fn with_padding<T: Element>(
     })
 }
 
-/// Refuses slots that take more, with the padding of the format, than is allowed for the tensor.
+/// Refuses slots that take more, with the padding of the format and so many words that say where they are, than is
+/// allowed for the tensor.
 ///
 /// # Errors
 /// [`FormatError::Limit`].
-pub(super) fn slots<T: Element>(count: usize, held: u64) -> Result<(), FormatError> {
-    allocate::extent(
-        "slots with padding",
-        count as u128,
-        4 + size_of::<T>(),
-        held,
-    )
+pub(super) fn slots<T: Element>(count: usize, words: usize, held: u64) -> Result<(), FormatError> {
+    let values = count as u128 * size_of::<T>() as u128;
+    let bytes = values + 4 * words as u128;
+    allocate::extent_bytes("slots with padding", count as u128, bytes, held)
 }

@@ -39,7 +39,8 @@ impl Runs {
             offsets.windows(2).map(|w| count(w).div_ceil(group)),
         )?;
         let groups = starts.last().map_or(0, |&n| n as usize);
-        cost::slots::<T>(check::product("slots", &[groups, group])?, held)?;
+        let slots = check::product("slots", &[groups, group])?;
+        cost::slots::<T>(slots, slots, held)?;
         Ok(Runs {
             rows,
             offsets,

@@ -56,7 +56,7 @@ fn pack<T: Element>(
 ) -> Result<Nm<T>, FormatError> {
     let words = words_per_row(rows, cols)?;
     let slots = words * (WORD / GROUP * KEPT);
-    cost::slots::<T>(rows * slots, held)?;
+    cost::slots::<T>(rows * slots, rows * words, held)?;
     let mut values = check::zeroed("values", rows * slots)?;
     let mut meta = check::zeroed("meta", rows * words)?;
     const ROWS: usize = 64;

@@ -103,7 +103,7 @@ pub fn csr_to_sliced_ell<T: Element>(csr: &Csr<T>) -> Result<SlicedEll<T>, Forma
     let offsets = prefix_sum("chunks", counts.into_iter())?;
     let chunks = *offsets.last().unwrap_or(&0) as usize;
     let slots = check::product("slots", &[chunks, CHUNK_SLOTS])?;
-    cost::slots::<T>(slots, csr.held())?;
+    cost::slots::<T>(slots, slots / 2, csr.held())?;
     let mut windows = check::zeroed("windows", chunks * 2)?;
     let mut columns = check::zeroed("columns", slots / 2)?;
     let mut values = check::zeroed("values", slots)?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// A matrix as its file had it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Loaded<T> {
-    /// Matrix Market coordinate (COO), `.smtx` (CSR), `.npz` (CSR, CSC, COO, BSR).
+    /// Matrix Market coordinate (COO), `.smtx` (CSR), `.npz` (CSR, CSC, COO, BSR, and DIA as COO).
     Sparse(AnySparse<T>),
     /// Matrix Market array, `.npy`, a tensor of `.safetensors`.
     Dense(Dense<T>),

@@ -112,6 +112,30 @@ pub fn read_any_within<T: Element>(
     Ok(loaded)
 }
 
+/// Name of the floating-point type of a file's values, as [`Element::NAME`]: of `.npz`, `.npy` and a tensor of
+/// `.safetensors`. `None` for text, integers, booleans and what is not read.
+pub fn float_type(path: impl AsRef<Path>) -> Option<&'static str> {
+    let path = path.as_ref();
+    if let Some((file, tensor)) = Safetensors::split(path) {
+        let file = Safetensors::open(file).ok()?;
+        let mut tensors = file.tensors().iter();
+        let own = tensors.find(|info| tensor.is_none_or(|name| info.name == name))?;
+        return match own.dtype.as_str() {
+            "F16" => Some("f16"),
+            "BF16" => Some("bf16"),
+            "F32" => Some("f32"),
+            "F64" => Some("f64"),
+            _ => None,
+        };
+    }
+    let file = std::fs::File::open(path).ok()?;
+    match extension(path).as_str() {
+        "npy" => npy::float_type(file),
+        "npz" => npz::float_type(&file),
+        _ => None,
+    }
+}
+
 /// Writes a matrix by the extension of the path: `.mtx`, `.smtx` (the pattern alone), `.npz` or `.npy`. Formats that
 /// the file cannot hold are written as CSR; a dense matrix in `.smtx` or `.npz` is written as its nonzeros.
 ///

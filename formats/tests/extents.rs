@@ -263,7 +263,7 @@ fn a_limit_can_be_raised() {
     let _alone = alone();
     let coo = corners([17_000_000, 2]);
     let wanted = "arrays for 17000000 rows take 68000000 bytes, over the limit of 64000768 for a tensor of 48 bytes; \
-                  `allocate::set_limits`, `--memory` or EINSPARSE_MEMORY raises it";
+                  `allocate::set_limits`, `--memory` or EINSPARSE_MEMORY=BYTES raises it";
     assert_eq!(coo.to_csr().unwrap_err().to_string(), wanted);
     let usual = allocate::limits();
     allocate::set_limits(io::Limits {

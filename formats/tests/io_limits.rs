@@ -171,7 +171,7 @@ fn rows_without_entries_take_no_memory() {
     assert_eq!(read.shape(), [u32::MAX as usize, 3]);
     let error = within(text.len(), 0, || read.to_csr()).unwrap_err();
     let numbers = "arrays for 4294967295 rows take 17179869180 bytes, over the limit of 64000256 for a tensor of 16 bytes; \
-                   `allocate::set_limits`, `--memory` or EINSPARSE_MEMORY raises it";
+                   `allocate::set_limits`, `--memory` or EINSPARSE_MEMORY=BYTES raises it";
     assert_eq!(error.to_string(), numbers);
     assert_eq!(
         within(text.len(), 0, || read.into_csr()).unwrap_err(),

@@ -12,7 +12,7 @@ use super::outcome::{Outcome, outcome, refused};
 use super::reference::{Value, Values, result};
 
 /// Expressions of every family, and some that are none.
-pub const TEXTS: [&str; 40] = [
+pub const TEXTS: [&str; 46] = [
     "C[m,n] = A[m,k] * B[k,n]",
     "C[m,n] += A[m,k] * B[k,n]",
     "C[m,n] = A[k,m] * B[k,n]",
@@ -53,6 +53,12 @@ pub const TEXTS: [&str; 40] = [
     "C[b,i,j] = A[i,k] * B[b,k] * D[b,j]",
     "C[m,n] = A[m,n,k]",
     "C[n] = A[m,k] * B[k,n]",
+    "C[i,k] = A[i,j] * A[j,k]",
+    "C[i,l] += A[i,j] * B[j,k] * A[k,l]",
+    "C[i,m] = A[i,j] * B[j,k] * D[k,l] * E[l,m]",
+    "C[i,n] = A[i,j] * B[j,k] * D[k,l] * E[l,m] * F[m,n]",
+    "C[] = A[i,j] * B[j,k] * D[k,i] * E[i,k] * F[j]",
+    "C[m,n] = A[m,k] * B[j,n] * D[p]",
 ];
 
 /// An expression put together at random.
@@ -64,8 +70,10 @@ fn made_up(input: &mut Input<'_>) -> String {
         format!("{name}[{}]", indices.join(","))
     };
     let out = access("C", 3);
-    let factors: Vec<String> = ["A", "B", "D"].iter().map(|name| access(name, 3)).collect();
-    let count = 1 + input.below(3);
+    // A may be there twice.
+    let names = ["A", "B", "D", "A"];
+    let factors: Vec<String> = names.iter().map(|name| access(name, 3)).collect();
+    let count = 1 + input.below(names.len());
     let mode = input.one(&["=", "=", "+="]);
     format!("{out} {mode} {}", factors[..count].join(" * "))
 }

@@ -281,8 +281,19 @@ fn npz() -> Vec<Vec<u8>> {
             ("indices", list(&[2, 0, 1])),
             ("data", floats(12, "(3, 2, 2)")),
         ]);
+        let at = [3, 0, 1, 0, 1, 5, 2, 0];
+        let coords = vec![
+            ("coords", array("<i4", false, "(2, 4)", &words(&at))),
+            ("data", floats(4, "(4,)")),
+        ];
+        let dia = vec![
+            ("offsets", list(&[-1, 2])),
+            ("data", floats(10, "(2, 5)")),
+        ];
         let kinds = [
             ("coo", coo),
+            ("coo", coords),
+            ("dia", dia),
             ("csr", compressed(&[0, 2, 2, 3, 4])),
             ("csc", compressed(&[0, 2, 2, 3, 4, 4, 4])),
             ("bsr", bsr),

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use einsparse_formats::{PAD, allocate};
+use einsparse_formats::{Accumulator, PAD, allocate};
 
 use super::expr::Expr;
-use super::listed::filled;
 use super::operands::{AnyOperands, View, row_major};
 use crate::einsum::Scalar;
 use crate::error::{Error, Result};
@@ -68,8 +67,24 @@ pub(super) struct Bound<'a> {
     pub guards: Vec<Expr<'a>>,
     pub equalities: Vec<(Expr<'a>, Expr<'a>)>,
     pub scalar: f64,
-    /// The values of a block or N:M format, whose zeros fill the block or group up and are no entries.
-    pub filled: Option<usize>,
+    /// Factors that have values which must not be multiplied.
+    pub partial: Vec<(usize, Absent)>,
+}
+
+/// Values of a factor that must not be multiplied.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Absent {
+    /// Zeros: they fill blocks and groups of N:M up.
+    Zero,
+    /// -0.0: no term has reached the element of an intermediate result.
+    NegativeZero,
+}
+
+impl Absent {
+    #[inline]
+    pub fn is<A: Accumulator>(self, value: A) -> bool {
+        value == A::ZERO && (self == Absent::Zero || value.to_f64().is_sign_negative())
+    }
 }
 
 /// Product of the scalar factors.
@@ -119,8 +134,17 @@ pub(super) fn bind<'a>(
         guards,
         equalities,
         scalar,
-        filled: filled(e),
+        partial: partial(e, operands),
     })
+}
+
+fn partial(e: &IndirectEinsum, operands: &AnyOperands<'_>) -> Vec<(usize, Absent)> {
+    let filled = e.filled.iter().map(|&f| (f, Absent::Zero));
+    let own = e.factors.iter().enumerate();
+    let own = own.filter(|(_, access)| operands.partial.contains(&access.tensor));
+    filled
+        .chain(own.map(|(f, _)| (f, Absent::NegativeZero)))
+        .collect()
 }
 
 struct Binder<'a> {

@@ -2,6 +2,8 @@
 
 use einsparse_formats::Accumulator;
 
+use super::cascade::{RUN, in_runs};
+
 /// A factor's elements along the innermost loop.
 #[derive(Clone, Copy)]
 pub(super) struct Run<'a, A> {
@@ -57,6 +59,21 @@ const LANES: usize = 16;
 
 /// Sum over `len` terms of `s * product of runs[i]`, in an order that depends on `len` alone.
 pub(super) fn dot<A: Accumulator>(len: usize, s: A, runs: &[Run<'_, A>]) -> A {
+    if len <= LANES * RUN {
+        return short_dot(len, s, runs);
+    }
+    let [[sum]] = in_runs(0..len, LANES * RUN, |part| {
+        let from = runs.iter().map(|run| Run {
+            values: &run.values[part.start * run.stride..],
+            stride: run.stride,
+        });
+        let own: Vec<Run<'_, A>> = from.collect();
+        [[short_dot(part.len(), s, &own)]]
+    });
+    sum
+}
+
+fn short_dot<A: Accumulator>(len: usize, s: A, runs: &[Run<'_, A>]) -> A {
     let mut lanes = [A::ZERO; LANES];
     let whole = len - len % LANES;
     match runs {

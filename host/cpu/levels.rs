@@ -69,6 +69,11 @@ pub(super) fn choose_inner(bound: &Bound<'_>, walked: &[usize]) -> Option<Inner>
             tied.extend(expr.vars());
         }
     }
+    // Whether a term counts is asked once for the whole of the innermost loop.
+    for (factor, _) in &bound.partial {
+        let axes = bound.factors[*factor].iter();
+        tied.extend(axes.flat_map(|axis| axis.expr.vars()));
+    }
     for (left, right) in &bound.equalities {
         tied.extend(left.vars().into_iter().chain(right.vars()));
     }

@@ -1,9 +1,11 @@
 //! The parallel CPU executor: runs every indirect Einsum under the contract of the library.
 //!
-//! Sums are kept in the accumulator of the element type and rounded once. Each element of the output is the work of
+//! Sums are kept in the accumulator of the element type and rounded once. Long ones are added up in runs, and the runs
+//! by sixteens: their rounding error grows with the logarithm of the number of terms. Each element of the output is the work of
 //! one thread in an order that the problem decides, so results do not depend on the number of threads.
 
 mod bind;
+mod cascade;
 mod epilogue;
 mod expr;
 mod inner;
@@ -20,18 +22,22 @@ mod spmm;
 use einsparse_formats::{Accumulator, Element, allocate};
 
 pub(crate) use bind::check_slots;
+pub use cascade::longest_chain;
+pub(crate) use cascade::{RUN, in_runs};
 pub(crate) use epilogue::{activate, gelu};
 pub use listed::run_listed;
 pub(crate) use listed::{AIM, LEAST_CUT};
 pub(crate) use operands::{AnyOperands, AnyOutput, as_long_as_its_shape};
 pub use operands::{Operands, Output};
 
+use rayon::prelude::*;
+
 use crate::einsum::{Activation, Mode};
 use crate::error::Result;
 use crate::indirect::IndirectEinsum;
 use crate::parallel;
 use crate::registry::{Dtype, Scalar};
-use crate::values::{Sum, sums_in_f64};
+use crate::values::{Slice, Sum, sums_in_f64};
 use nest::Nest;
 use shared::Shared;
 
@@ -95,11 +101,46 @@ pub(crate) fn run_any(
     sum(dtype, e, operands, out, Loops::Any)
 }
 
+/// Computes an intermediate result: sums are kept in `sums`, f32 or f64. With `marks`, elements that no term reaches
+/// become -0.0 ([`AnyOperands::set_partial`]).
+pub(crate) fn run_step(
+    sums: Dtype,
+    e: &IndirectEinsum,
+    operands: &AnyOperands<'_>,
+    out: AnyOutput<'_>,
+    marks: bool,
+) -> Result<()> {
+    let loops = if marks { Loops::Marking } else { Loops::Any };
+    match sums {
+        Dtype::F64 => sum_in::<f64>(e, operands, out, loops),
+        _ => sum_in::<f32>(e, operands, out, loops),
+    }
+}
+
+/// Whether a result of [`run_step`] has an element that no term has reached.
+pub(crate) fn is_partial(values: Slice<'_>) -> bool {
+    match (values.typed::<f32>(), values.typed::<f64>()) {
+        (Some(values), _) => values.par_iter().any(|v| bind::Absent::NegativeZero.is(*v)),
+        (_, Some(values)) => values.par_iter().any(|v| bind::Absent::NegativeZero.is(*v)),
+        _ => false,
+    }
+}
+
+/// The type in which the executor keeps sums.
+pub(crate) fn sums_of(operands: Dtype, out: Dtype) -> Dtype {
+    match sums_in_f64(operands) || operands != out {
+        true => Dtype::F64,
+        false => Dtype::F32,
+    }
+}
+
 /// Which loops may run.
 #[derive(Clone, Copy, PartialEq)]
 enum Loops {
     Any,
     Nest,
+    /// Any, and elements without a term become -0.0.
+    Marking,
 }
 
 fn sum(
@@ -109,10 +150,9 @@ fn sum(
     out: AnyOutput<'_>,
     loops: Loops,
 ) -> Result<()> {
-    if sums_in_f64(dtype) || dtype != out.values.dtype() {
-        sum_in::<f64>(e, operands, out, loops)
-    } else {
-        sum_in::<f32>(e, operands, out, loops)
+    match sums_of(dtype, out.values.dtype()) {
+        Dtype::F64 => sum_in::<f64>(e, operands, out, loops),
+        _ => sum_in::<f32>(e, operands, out, loops),
     }
 }
 
@@ -163,8 +203,8 @@ fn store<A: Sum + Element>(
     if let Some(form) = e
         .as_spmm()
         .filter(|form| form.order.is_plain() && form.gate.is_none() && !form.batched)
-        && loops == Loops::Any
-        && spmm::run(&form, e, operands, &mut out)?
+        && loops != Loops::Nest
+        && spmm::run(&form, e, operands, &mut out, loops == Loops::Marking)?
     {
         return Ok(());
     }
@@ -194,7 +234,11 @@ fn store<A: Sum + Element>(
     let values = values(e)?;
     let nest = Nest::new(&bound, &values)?;
     if e.mode == Mode::Assign {
-        fill_zero(&out.shape, &out.strides, out.values);
+        let none = match loops {
+            Loops::Marking => -<A as Accumulator>::ZERO,
+            Loops::Any | Loops::Nest => <A as Accumulator>::ZERO,
+        };
+        fill(none, &out.shape, &out.strides, out.values);
     }
     let sink = Shared::new(out.values);
     nest.run(&|at, step, sums| {
@@ -223,11 +267,11 @@ fn lines(shape: &[usize], strides: &[usize]) -> (usize, usize, usize) {
     (shape.iter().rev().skip(1).product(), row, pitch)
 }
 
-/// Zero in every element of the shape; what lies between rows stays.
-fn fill_zero<A: Accumulator>(shape: &[usize], strides: &[usize], values: &mut [A]) {
+/// One value in every element of the shape; what lies between rows stays.
+fn fill<A: Accumulator>(value: A, shape: &[usize], strides: &[usize], values: &mut [A]) {
     let (rows, width, pitch) = lines(shape, strides);
     let end = values.len().min(rows * pitch);
     parallel::chunks(&mut values[..end], pitch, &|_, row| {
-        row[..width].fill(A::ZERO);
+        row[..width].fill(value);
     });
 }

@@ -9,6 +9,7 @@ use std::ops::Range;
 use einsparse_formats::Accumulator;
 
 use super::bind::Bound;
+use super::cascade::{self, Tile};
 use super::expr::Expr;
 use super::inner::{self, Run};
 use super::levels::{Inner, Level, choose_inner, is_var, levels};
@@ -51,7 +52,9 @@ struct State<A> {
     vars: Vec<usize>,
     /// Address of each factor at each level.
     at: Vec<usize>,
-    tile: Vec<A>,
+    tile: Tile<A>,
+    /// Whether the tile has got a term.
+    reached: bool,
 }
 
 impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
@@ -102,7 +105,8 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         self.inner.as_ref().map_or(1, |i| self.bound.extents[i.var])
     }
 
-    /// Runs everything; `store(element, step, sums)` is called with each element of the output once at most.
+    /// Runs everything; `store(element, step, sums)` is called once for each element of the output that has a term, and
+    /// for no other.
     pub fn run(&self, store: Store<'_, A>) {
         let extents = &self.bound.extents;
         // An operand without elements may have extents of any size: there is nothing to walk over.
@@ -165,7 +169,8 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         State {
             vars: vec![0; self.bound.extents.len()],
             at: vec![0; self.levels.len() * self.bound.factors.len()],
-            tile: Vec::new(),
+            tile: Tile::default(),
+            reached: false,
         }
     }
 
@@ -204,15 +209,17 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         let width = if summed { 1 } else { along.len() };
         let work = (terms.len() as u64).saturating_mul(per_term);
         let parts = work.div_ceil(limit).max(1) as usize;
-        state.tile.clear();
-        state.tile.resize(width, A::ZERO);
+        state.tile.start(width, self.additions(terms.len()));
+        state.reached = false;
         if parts == 1 {
             self.sum(state, terms, along);
         } else {
             self.sum_parts(state, terms, along, summed, parts);
         }
         let step = self.inner.as_ref().and_then(|i| i.out).unwrap_or(0);
-        store(place, step, &state.tile);
+        if state.reached {
+            store(place, step, &state.tile.sums);
+        }
     }
 
     /// One long unit, cut into parts by its size alone and added up in their order.
@@ -224,30 +231,34 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         summed: bool,
         parts: usize,
     ) {
-        let by_terms = terms.len() >= parts || !summed;
+        // Without an innermost loop there is nothing else to cut.
+        let by_terms = terms.len() >= parts || !summed || self.inner.is_none();
         let cut = |r: &Range<usize>, i: usize| {
             r.start + r.len() * i / parts..r.start + r.len() * (i + 1) / parts
         };
-        let (vars, width) = (&state.vars, state.tile.len());
+        let (vars, width) = (&state.vars, state.tile.sums.len());
         let tiles = parallel::collect(parts, 1, &|i| {
             let mut part = State {
                 vars: vars.clone(),
-                tile: vec![A::ZERO; width],
                 ..self.state()
             };
+            part.tile.start(width, self.additions(terms.len()));
             match by_terms {
                 true => self.sum(&mut part, cut(&terms, i), along.clone()),
                 false => self.sum(&mut part, terms.clone(), cut(&along, i)),
             }
-            part.tile
+            (part.tile.sums, part.reached)
         });
-        for tile in tiles {
-            state
-                .tile
-                .iter_mut()
-                .zip(tile)
-                .for_each(|(sum, part)| *sum += part);
+        for (tile, reached) in tiles {
+            state.reached |= reached;
+            cascade::add(&mut state.tile.sums, &tile);
         }
+    }
+
+    /// Number of terms of each sum of a tile: one for each value of the reductions.
+    fn additions(&self, terms: usize) -> u64 {
+        let rest = volume(self.reductions.iter().map(|&v| self.bound.extents[v]));
+        (terms as u64).saturating_mul(rest as u64)
     }
 
     /// Where the tile lies in the output; `None` past the edge of a partial block.
@@ -279,11 +290,13 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
                 self.reduce(state, 2, &along);
             }
         }
+        state.tile.finish();
     }
 
     fn reduce(&self, state: &mut State<A>, level: usize, along: &Range<usize>) {
         let Some(&var) = self.reductions.get(level - 2) else {
-            return self.innermost(state, along);
+            self.innermost(state, along);
+            return state.tile.count();
         };
         for value in 0..self.bound.extents[var] {
             state.vars[var] = value;
@@ -323,22 +336,21 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         let n = self.bound.factors.len();
         let at = &state.at[(self.levels.len() - 1) * n..];
         let values = self.values;
-        if self
-            .bound
-            .filled
-            .is_some_and(|f| values[f][at[f]] == A::ZERO)
-        {
+        let mut partial = self.bound.partial.iter();
+        if partial.any(|&(f, absent)| absent.is(values[f][at[f]])) {
             return;
         }
         let scalar = A::from_f64(self.bound.scalar);
         let s = self.fixed.iter().fold(scalar, |s, &f| s * values[f][at[f]]);
         let Some(inner) = &self.inner else {
-            state.tile[0] += s;
+            state.reached = true;
+            state.tile.sums[0] += s;
             return;
         };
         if along.is_empty() {
             return;
         }
+        state.reached = true;
         let run = |&(f, stride): &(usize, usize)| Run {
             values: &values[f][at[f] + along.start * stride..],
             stride,
@@ -359,8 +371,8 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
             &many
         };
         match inner.out {
-            Some(_) => inner::add_products(&mut state.tile, s, runs),
-            None => state.tile[0] += inner::dot(along.len(), s, runs),
+            Some(_) => inner::add_products(&mut state.tile.sums, s, runs),
+            None => state.tile.sums[0] += inner::dot(along.len(), s, runs),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a run reads and writes: named views of the caller's arrays, checked when they are bound.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
 
 use einsparse_formats::{AnyPattern, AnySparse, Dense, Format, NmPattern, Role, SlicedEllPattern};
@@ -109,6 +109,8 @@ pub(crate) struct AnyOperands<'a> {
     pub(super) indices: BTreeMap<String, IndexView<'a>>,
     pub(super) scalars: BTreeMap<String, f64>,
     pub(super) sparse: Option<(String, AnyPattern<'a>)>,
+    /// Tensors whose elements of -0.0 no term has reached ([`AnyOperands::set_partial`]).
+    pub(super) partial: BTreeSet<String>,
 }
 
 impl<'a> AnyOperands<'a> {
@@ -164,6 +166,12 @@ impl<'a> AnyOperands<'a> {
     fn indexed(&mut self, name: &str, shape: Vec<usize>, data: Cow<'a, [u32]>) {
         let view = IndexView { shape, data };
         self.indices.insert(name.to_owned(), view);
+    }
+
+    /// Elements of this tensor that are -0.0 must not be multiplied. Sums start at +0.0 and so are never -0.0, which
+    /// marks the elements of an intermediate result without a term.
+    pub(crate) fn set_partial(&mut self, name: &str) {
+        self.partial.insert(name.to_owned());
     }
 
     pub(crate) fn scalar(&mut self, name: &str, value: f64) {

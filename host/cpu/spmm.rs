@@ -55,12 +55,14 @@ impl<A: Accumulator> Finish<A> {
     }
 }
 
-/// Runs the SpMM; false if this path has no way for it, or something does not fit (the general nest says what).
+/// Runs the SpMM; with `marks`, rows without entries become -0.0. Returns false if this path does not support it, or if
+/// an operand does not fit (the general nest reports the error).
 pub(super) fn run<A: Sum + Element>(
     form: &SpmmForm,
     e: &IndirectEinsum,
     operands: &AnyOperands<'_>,
     out: &mut Output<'_, A>,
+    marks: bool,
 ) -> Result<bool> {
     let (Some((name, pattern)), Some(dense)) =
         (&operands.sparse, operands.tensors.get(&form.dense))
@@ -75,6 +77,7 @@ pub(super) fn run<A: Sum + Element>(
         && matches!((pattern.shape(), dense.shape.as_slice(), out.shape.as_slice()),
             ([m, k], [bk, n], [cm, cn]) if m == cm && k == bk && n == cn)
         && dense.strides[1] == 1
+        && !operands.partial.contains(&form.dense)
         && out.shape.iter().all(|&n| n > 0);
     let scale = bind::scalar(&e.scalars, operands)?;
     let mut values = own.values.widen::<A>();
@@ -105,6 +108,10 @@ pub(super) fn run<A: Sum + Element>(
         Format::BlockGroupCoo { block, .. } => block,
         _ => (1, 1),
     };
+    // The values of a block determine the rows that have entries.
+    if marks && block != (1, 1) {
+        return Ok(false);
+    }
     let task = Task {
         rows: &rows,
         values: &values,
@@ -118,7 +125,13 @@ pub(super) fn run<A: Sum + Element>(
     };
     let pieces = split(&rows, block.0, pitch, out.values);
     parallel::each_of(pieces, &|_, (piece, values)| {
-        row_tiles(&task, piece, pitch, values);
+        row_tiles(&task, piece.clone(), pitch, values);
+        for (row, out) in piece.zip(values.chunks_mut(pitch)).filter(|_| marks) {
+            let (start, end) = rows.spans[row];
+            if start == end {
+                out[..columns].fill(-<A as Accumulator>::ZERO);
+            }
+        }
     });
     Ok(true)
 }

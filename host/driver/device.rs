@@ -39,6 +39,28 @@ pub struct DeviceFacts {
     pub memory_pools: bool,
 }
 
+impl DeviceFacts {
+    /// Those of an H200, whose kernels a CPU context checks operands for.
+    pub(crate) fn h200() -> Self {
+        DeviceFacts {
+            ordinal: 0,
+            name: "NVIDIA H200".into(),
+            compute_capability: (9, 0),
+            sms: 132,
+            l2_bytes: 60 << 20,
+            memory_bytes: 141 << 30,
+            smem_per_block_optin: 227 << 10,
+            smem_per_sm: 228 << 10,
+            registers_per_sm: 65_536,
+            threads_per_sm: 2048,
+            clock_khz: 1_980_000,
+            memory_clock_khz: 3_201_000,
+            memory_bus_bits: 6144,
+            memory_pools: true,
+        }
+    }
+}
+
 /// Number of visible GPUs. An error if there is no driver.
 pub fn device_count() -> Result<u32> {
     init()?;
@@ -265,7 +287,8 @@ impl Drop for KeptCurrent {
 /// cuBLAS, other crates). Released when dropped.
 #[derive(Debug)]
 pub struct PrimaryContext {
-    context: retained::Retained,
+    /// `None`: of a GPU that is not there.
+    context: Option<retained::Retained>,
     facts: DeviceFacts,
 }
 
@@ -284,17 +307,39 @@ impl PrimaryContext {
             },
             other => other,
         })?;
-        Ok(Self { context, facts })
+        Ok(Self {
+            context: Some(context),
+            facts,
+        })
+    }
+
+    /// The context of an absent GPU with these facts: memory has addresses and no bytes, kernels load and never run.
+    /// All checks for a GPU apply.
+    pub(crate) fn absent(facts: DeviceFacts) -> Self {
+        Self {
+            context: None,
+            facts,
+        }
+    }
+
+    /// Whether the GPU is absent.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.context.is_none()
     }
 
     /// Makes this context current on the calling thread. Every public entry that touches the device calls it:
     /// the driver keeps the current context per thread.
     pub fn set_current(&self) -> Result<()> {
-        self.context.set_current()
+        self.context
+            .as_ref()
+            .map_or(Ok(()), |own| own.set_current())
     }
 
     /// Waits for all work of the context; errors of earlier launches appear here.
     pub fn synchronize(&self) -> Result<()> {
+        if self.is_absent() {
+            return Ok(());
+        }
         self.set_current()?;
         synchronize_current()
     }
@@ -306,6 +351,7 @@ impl PrimaryContext {
 
     /// The handle, a `CUcontext`, for other CUDA crates.
     pub fn as_raw(&self) -> *mut c_void {
-        self.context.as_raw()
+        let own = self.context.as_ref();
+        own.map_or(std::ptr::null_mut(), |own| own.as_raw())
     }
 }

@@ -82,11 +82,20 @@ impl Graph {
     /// The legacy default stream cannot be captured.
     ///
     /// # Errors
-    /// What `work` fails with, and whatever the driver refuses: without a GPU everything.
+    /// Errors of `work` and of the driver; [`Error::Operand`](crate::Error::Operand) for the stream
+    /// of a CPU context. A graph is launched when what it was captured from is no longer borrowed, and on a CPU there is
+    /// nothing that could run then: call the plan or the operator again.
     pub fn capture<'a>(
         stream: RawStream<'a>,
         work: impl FnOnce(RawStream<'a>) -> Result<()>,
     ) -> Result<Self> {
+        if stream.is_absent() {
+            return Err(crate::Error::operand(
+                "stream",
+                "is of a CPU context, which has done its work when a call returns: there is nothing to capture, so call \
+                 it again in place of a replay",
+            ));
+        }
         let mut open = OpenCapture::begin(stream)?;
         work(stream)?;
         let captured = open.end()?.ok_or_else(|| crate::Error::Cuda {

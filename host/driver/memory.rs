@@ -85,7 +85,7 @@ pub unsafe fn memset_d8_async(
     bytes: usize,
     stream: RawStream<'_>,
 ) -> Result<()> {
-    if bytes == 0 {
+    if bytes == 0 || stream.is_absent() {
         return Ok(());
     }
     // SAFETY: the caller's promise.
@@ -104,7 +104,7 @@ pub unsafe fn memset_2d_async(
     [width, height]: [usize; 2],
     stream: RawStream<'_>,
 ) -> Result<()> {
-    if width == 0 || height == 0 {
+    if width == 0 || height == 0 || stream.is_absent() {
         return Ok(());
     }
     // SAFETY: the caller's promise.
@@ -123,7 +123,7 @@ pub unsafe fn memset_d32_async(
     words: usize,
     stream: RawStream<'_>,
 ) -> Result<()> {
-    if words == 0 {
+    if words == 0 || stream.is_absent() {
         return Ok(());
     }
     // SAFETY: the caller's promise.
@@ -142,7 +142,7 @@ pub unsafe fn copy_htod_async<T: bytemuck::NoUninit>(
     stream: RawStream<'_>,
 ) -> Result<()> {
     let bytes = size_of_val(source);
-    if bytes == 0 {
+    if bytes == 0 || stream.is_absent() {
         return Ok(());
     }
     // SAFETY: the slice is readable for `bytes`; the rest is the caller's promise.
@@ -162,7 +162,7 @@ pub unsafe fn copy_dtoh_async<T: bytemuck::AnyBitPattern>(
     stream: RawStream<'_>,
 ) -> Result<()> {
     let bytes = size_of_val(target);
-    if bytes == 0 {
+    if bytes == 0 || stream.is_absent() {
         return Ok(());
     }
     // SAFETY: the slice is writable for `bytes` and any bits are a T; the rest is the caller's promise.
@@ -182,7 +182,7 @@ pub unsafe fn copy_dtod_async(
     bytes: usize,
     stream: RawStream<'_>,
 ) -> Result<()> {
-    if bytes == 0 {
+    if bytes == 0 || stream.is_absent() {
         return Ok(());
     }
     // SAFETY: the caller's promise.
@@ -219,6 +219,9 @@ unsafe fn copy_rows_async(
     [width, height]: [usize; 2],
     stream: RawStream<'_>,
 ) -> Result<()> {
+    if stream.is_absent() {
+        return Ok(());
+    }
     let copy = sys::RowsCopy {
         source,
         target,
@@ -253,12 +256,20 @@ pub struct DeviceMemory {
     context: Arc<PrimaryContext>,
 }
 
+/// Where all memory of a GPU that is not there begins: nothing is read from it, and it is aligned as the driver aligns.
+pub(crate) const ABSENT_ADDRESS: DevicePtr = 1 << 40;
+
 impl DeviceMemory {
     /// Allocates `bytes` bytes, not initialised.
     pub fn alloc(context: &Arc<PrimaryContext>, bytes: usize) -> Result<Self> {
         context.set_current()?;
+        let address = match context.is_absent() {
+            true if bytes > 0 => ABSENT_ADDRESS,
+            true => 0,
+            false => mem_alloc(bytes)?,
+        };
         Ok(Self {
-            address: mem_alloc(bytes)?,
+            address,
             bytes,
             owner: None,
             context: Arc::clone(context),
@@ -414,7 +425,7 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        if self.owner.is_some() {
+        if self.owner.is_some() || self.context.is_absent() {
             return;
         }
         // SAFETY: the address is ours, freed once; cuMemFree waits for work that still uses it.

@@ -26,6 +26,14 @@ impl PinnedMemory {
         // The driver gives none for nothing.
         let room = bytes.max(8);
         trial::check_turn("cuMemAllocHost", room)?;
+        if context.is_absent() {
+            let words = vec![0u64; room.div_ceil(8)].into_boxed_slice();
+            return Ok(PinnedMemory {
+                start: Box::into_raw(words).cast(),
+                bytes,
+                context: Arc::clone(context),
+            });
+        }
         let mut start = std::ptr::null_mut();
         // SAFETY: `start` is a place for one address.
         let code = unsafe { sys::cuMemAllocHost_v2(&mut start, room) };
@@ -60,6 +68,13 @@ impl PinnedMemory {
 
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
+        if self.context.is_absent() {
+            let words = self.bytes.max(8).div_ceil(8);
+            let words = std::ptr::slice_from_raw_parts_mut(self.start.cast::<u64>(), words);
+            // SAFETY: a boxed slice of so many words when it was made, freed once.
+            drop(unsafe { Box::from_raw(words) });
+            return;
+        }
         // Work that reads or writes it may be queued still.
         let idle = self
             .context

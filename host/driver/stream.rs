@@ -3,9 +3,9 @@
 use std::ffi::c_int;
 use std::marker::PhantomData;
 
-use super::check;
 use super::sys::{self, CUevent, CUstream};
-use crate::error::Result;
+use super::{PrimaryContext, check};
+use crate::error::{Error, Result};
 
 /// A stream borrowed by its handle: ours, cust's, or another CUDA crate's. Copying it copies the borrow.
 ///
@@ -16,7 +16,7 @@ use crate::error::Result;
 /// let handle = stream.raw().as_raw(); // for other CUDA libraries
 /// // SAFETY: the stream lives on.
 /// let same = unsafe { RawStream::from_raw(handle) };
-/// assert!(same == stream.raw());
+/// assert_eq!(same.as_raw(), handle);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,15 @@ impl RawStream<'_> {
     /// The legacy default stream, which waits for and is waited for by blocking streams.
     pub const LEGACY: Self = Self(std::ptr::null_mut(), PhantomData);
 
+    /// The stream of a GPU that is not there, and of a CPU context: what is queued is checked and never runs. No driver
+    /// gives this handle.
+    pub(crate) const ABSENT: Self = Self(std::ptr::without_provenance_mut(usize::MAX), PhantomData);
+
+    /// Whether nothing that is queued runs.
+    pub(crate) fn is_absent(self) -> bool {
+        self == RawStream::ABSENT
+    }
+
     /// A stream from a raw `CUstream` (or `cudaStream_t`: the same handle).
     ///
     /// # Safety
@@ -42,7 +51,10 @@ impl RawStream<'_> {
 
     /// The handle, for other CUDA crates.
     pub fn as_raw(self) -> *mut std::ffi::c_void {
-        self.0.cast()
+        match self.is_absent() {
+            true => std::ptr::null_mut(),
+            false => self.0.cast(),
+        }
     }
 
     pub(super) fn handle(self) -> CUstream {
@@ -53,7 +65,7 @@ impl RawStream<'_> {
     pub(crate) fn set_current(self) -> Result<()> {
         // Null, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD.
         const DEFAULTS: usize = 2;
-        if self.0.addr() <= DEFAULTS {
+        if self.0.addr() <= DEFAULTS || self.is_absent() {
             return Ok(());
         }
         let mut context = std::ptr::null_mut();
@@ -67,6 +79,9 @@ impl RawStream<'_> {
 
     /// Waits until all work queued so far is done.
     pub fn synchronize(self) -> Result<()> {
+        if self.is_absent() {
+            return Ok(());
+        }
         // SAFETY: the handle is valid by the contract of `from_raw`.
         check("cuStreamSynchronize", unsafe {
             sys::cuStreamSynchronize(self.0)
@@ -75,6 +90,9 @@ impl RawStream<'_> {
 
     /// Whether all work queued so far is done.
     pub fn is_done(self) -> Result<bool> {
+        if self.is_absent() {
+            return Ok(true);
+        }
         const NOT_READY: u32 = 600;
         // SAFETY: as in `synchronize`.
         match unsafe { sys::cuStreamQuery(self.0) } {
@@ -85,6 +103,13 @@ impl RawStream<'_> {
 
     /// Work queued from now on waits for `event`.
     pub fn wait(self, event: &Event) -> Result<()> {
+        if self.is_absent() {
+            return Ok(());
+        }
+        if event.0.is_null() {
+            // A stream of a GPU, given to an operator of a CPU context.
+            return Err(Error::elsewhere("stream"));
+        }
         // SAFETY: as in `synchronize`; the event is alive.
         check("cuStreamWaitEvent", unsafe {
             sys::cuStreamWaitEvent(self.0, event.0, 0)
@@ -93,6 +118,9 @@ impl RawStream<'_> {
 
     /// Whether a graph is being captured from this stream.
     pub fn is_capturing(self) -> Result<bool> {
+        if self.is_absent() {
+            return Ok(false);
+        }
         let mut status = 0;
         // SAFETY: as in `synchronize`; `status` is a place for one int.
         check("cuStreamIsCapturing", unsafe {
@@ -140,6 +168,19 @@ impl OwnedStream {
         Ok(Self(handle))
     }
 
+    /// A stream on which nothing runs.
+    pub(crate) fn absent() -> Self {
+        Self(RawStream::ABSENT.0)
+    }
+
+    /// A stream of this context.
+    pub(crate) fn of(context: &PrimaryContext) -> Result<Self> {
+        match context.is_absent() {
+            true => Ok(Self::absent()),
+            false => Self::new(),
+        }
+    }
+
     /// The stream, to queue on.
     pub fn raw(&self) -> RawStream<'_> {
         RawStream(self.0, PhantomData)
@@ -148,6 +189,9 @@ impl OwnedStream {
 
 impl Drop for OwnedStream {
     fn drop(&mut self) {
+        if self.raw().is_absent() {
+            return;
+        }
         // SAFETY: the stream is ours and destroyed once; the driver finishes its work first.
         let code = unsafe { sys::cuStreamDestroy_v2(self.0) };
         if let Err(error) = check("cuStreamDestroy", code) {
@@ -177,6 +221,14 @@ impl Event {
         Self::with_flags(DISABLE_TIMING)
     }
 
+    /// An event for order, of this context.
+    pub(crate) fn of(context: &PrimaryContext) -> Result<Self> {
+        match context.is_absent() {
+            true => Ok(Self(std::ptr::null_mut())),
+            false => Self::for_order(),
+        }
+    }
+
     fn with_flags(flags: u32) -> Result<Self> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: `handle` is a place for one event.
@@ -188,6 +240,9 @@ impl Event {
 
     /// Marks the point after the work queued so far.
     pub fn record(&self, stream: RawStream) -> Result<()> {
+        if stream.is_absent() {
+            return Ok(());
+        }
         // SAFETY: the event is alive and the stream valid.
         check("cuEventRecord", unsafe {
             sys::cuEventRecord(self.0, stream.handle())
@@ -196,6 +251,9 @@ impl Event {
 
     /// Waits until the point is reached.
     pub fn synchronize(&self) -> Result<()> {
+        if self.0.is_null() {
+            return Ok(());
+        }
         // SAFETY: the event is alive.
         check("cuEventSynchronize", unsafe {
             sys::cuEventSynchronize(self.0)
@@ -204,6 +262,9 @@ impl Event {
 
     /// Whether the point is reached.
     pub fn is_done(&self) -> Result<bool> {
+        if self.0.is_null() {
+            return Ok(true);
+        }
         const NOT_READY: u32 = 600;
         // SAFETY: the event is alive.
         match unsafe { sys::cuEventQuery(self.0) } {
@@ -224,6 +285,9 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
+        if self.0.is_null() {
+            return;
+        }
         // SAFETY: the event is ours and destroyed once.
         let code = unsafe { sys::cuEventDestroy_v2(self.0) };
         if let Err(error) = check("cuEventDestroy", code) {

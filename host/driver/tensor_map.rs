@@ -106,6 +106,15 @@ impl TensorMap {
 
     /// Describes the tensor at `address` (16-byte aligned). Elements outside are read as zero. Nothing is read here.
     pub fn encode_tiled(address: DevicePtr, layout: &TensorMapLayout<'_>) -> Result<Self> {
+        Self::tiled(false, address, layout)
+    }
+
+    /// [`TensorMap`] of memory of a GPU. `absent`: only checks.
+    pub(crate) fn tiled(
+        absent: bool,
+        address: DevicePtr,
+        layout: &TensorMapLayout<'_>,
+    ) -> Result<Self> {
         const CALL: &str = "cuTensorMapEncodeTiled";
         let rank = layout.extents.len();
         let all = layout.steps.is_empty() || layout.steps.len() == rank;
@@ -122,7 +131,11 @@ impl TensorMap {
                 ),
             });
         }
+        encodable(CALL, address, layout.extents, layout.strides)?;
         let mut map = Self([0; 16]);
+        if absent {
+            return Ok(map);
+        }
         let mut element_strides = [1u32; 5];
         for (own, &step) in element_strides.iter_mut().zip(layout.steps) {
             *own = step;
@@ -152,9 +165,19 @@ impl TensorMap {
     /// Describes the pixels of the images at `address` (16-byte aligned), swizzled over 128 bytes. Those outside are
     /// read as zero. Nothing is read here.
     pub fn encode_pixels(address: DevicePtr, layout: &PixelLayout) -> Result<Self> {
+        Self::pixels(false, address, layout)
+    }
+
+    /// [`TensorMap`] of memory of a GPU. `absent`: only checks.
+    pub(crate) fn pixels(absent: bool, address: DevicePtr, layout: &PixelLayout) -> Result<Self> {
+        const CALL: &str = "cuTensorMapEncodeIm2col";
+        encodable(CALL, address, &layout.extents, &layout.strides)?;
         let [right, down] = layout.steps;
         let element_strides = [1, right, down, 1];
         let mut map = Self([0; 16]);
+        if absent {
+            return Ok(map);
+        }
         // SAFETY: the arrays have the lengths that rank 4 asks for and `map` is 128 bytes, aligned to 64; the address is
         // stored, not read.
         let code = unsafe {
@@ -176,14 +199,69 @@ impl TensorMap {
                 FILL_ZERO,
             )
         };
-        check("cuTensorMapEncodeIm2col", code)?;
+        check(CALL, code)?;
         Ok(map)
     }
+}
+
+/// Checks address, extents and strides as the driver does, also for a GPU that is absent.
+fn encodable(call: &str, address: DevicePtr, extents: &[u64], strides: &[u64]) -> Result<()> {
+    const EXTENT: u64 = 1 << 32;
+    const STRIDE: u64 = 1 << 40;
+    let refused = |reason: String| {
+        Err(Error::Cuda {
+            call: call.into(),
+            reason,
+        })
+    };
+    if !address.is_multiple_of(16) {
+        return refused(format!(
+            "address {address:#x} is not a multiple of 16 bytes"
+        ));
+    }
+    if let Some(extent) = extents.iter().find(|e| !(1..=EXTENT).contains(*e)) {
+        return refused(format!("an extent is {extent}, outside of 1 to {EXTENT}"));
+    }
+    if let Some(stride) = strides
+        .iter()
+        .find(|s| !s.is_multiple_of(16) || **s >= STRIDE)
+    {
+        return refused(format!(
+            "a stride is {stride} bytes, not a multiple of 16 below {STRIDE}"
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_extents_and_strides_are_checked_without_a_gpu() {
+        let encode = |address, extent, stride| {
+            let layout = TensorMapLayout {
+                element: TensorMapType::F16,
+                extents: &[64, extent],
+                strides: &[stride],
+                tile: &[64, 64],
+                steps: &[],
+                swizzle: Swizzle::B128,
+            };
+            let made = TensorMap::tiled(true, address, &layout);
+            made.map_err(|error| error.to_string())
+        };
+        assert!(encode(32, 64, 128).is_ok());
+        for (address, extent, stride, word) in [
+            (8, 64, 128, "address 0x8"),
+            (32, 0, 128, "an extent is 0"),
+            (32, 64, 136, "a stride is 136"),
+            (32, 64, 1 << 40, "a stride is 1099511627776"),
+        ] {
+            let error = encode(address, extent, stride).unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
+    }
 
     #[test]
     fn ranks_that_disagree_are_refused() {

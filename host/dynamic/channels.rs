@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::detect::operand;
 use super::index::{Lists, MicroIndex};
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::Stream;
 use crate::error::{Elsewhere, Error, Result, check_shape, elements};
 use crate::families::discover::{ChannelsLaunch, DeviceLists, list_stride};
@@ -25,21 +25,22 @@ use crate::values::{Buffer, Slice};
 /// may be another at each run (PIT, arXiv 2301.10936, sections 3.1 and 3.3, of convolution: m and f are PIT axes, h and
 /// w are not).
 ///
-/// Lists ascend. On a GPU elements are f16 or bf16 and columns at most 8192; on the CPU anything.
+/// Lists ascend. Elements are f16 or bf16, and columns at most 8192.
 ///
 /// ```
 /// use einsparse::Context;
 /// use einsparse::dynamic::ChannelDetector;
-/// use einsparse::formats::Dense;
+/// use einsparse::formats::{Dense, f16};
 /// let ctx = Context::cpu();
-/// // Two images of 2 x 2, of three channels.
-/// let a = Dense::from_fn(vec![2, 2, 2, 3], |i| if i == [1, 0, 1, 2] { 4.0f32 } else { 0.0 })?;
+/// let four = f16::from_f32(4.0);
+/// // Two images of 2 x 2, of eight channels.
+/// let a = Dense::from_fn(vec![2, 2, 2, 8], |i| if i == [1, 0, 1, 2] { four } else { f16::ZERO })?;
 /// let a = ctx.upload_dense(&a)?;
-/// let mut channels = ChannelDetector::<f32>::new(&ctx, [2, 4, 3], 0.0)?;
+/// let mut channels = ChannelDetector::<f16>::new(&ctx, [2, 4, 8], 0.0)?;
 /// channels.run(&a, &ctx.stream()?)?;
 /// assert_eq!(channels.index().to_lists()?, [vec![], vec![2]]);
 /// // A row of 64 places for each row: that of image 1, row 1.
-/// assert_eq!(channels.packed()?[(4 + 1) * 64], 4.0);
+/// assert_eq!(channels.packed()?[(4 + 1) * 64], four);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
@@ -49,6 +50,7 @@ pub struct ChannelDetector<T> {
     shape: [usize; 3],
     threshold: f64,
     launch: Option<ChannelsLaunch>,
+    shadow: Shadow<ChannelDetector<T>>,
     index: MicroIndex,
     /// Packed rows of a CPU.
     values: Buffer,
@@ -61,7 +63,7 @@ impl<T: Scalar> ChannelDetector<T> {
     ///
     /// # Errors
     /// [`Error::Operand`] for a threshold that is negative or no number; [`Error::Overflow`] for too many rows, columns
-    /// or items; on a GPU [`Error::NoKernel`] for other element types, and [`Error::OutOfMemory`].
+    /// or items; [`Error::NoKernel`] for other element types, and [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 3], threshold: f64) -> Result<Self> {
         if threshold.is_nan() || threshold < 0.0 {
             return Err(Error::operand(
@@ -91,10 +93,12 @@ impl<T: Scalar> ChannelDetector<T> {
             shape,
             threshold,
             launch,
+            shadow: Shadow::new(context, |context| Self::new(context, shape, threshold))?,
             index: MicroIndex {
                 panels: items,
                 stride,
                 storage,
+                shadow: None,
             },
             values,
             element: PhantomData,
@@ -107,9 +111,11 @@ impl<T: Scalar> ChannelDetector<T> {
     /// `[n,h,w,m]` as well as `[n h w, m]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] if it is of another shape; [`Error::Operand`] if it lies in another context, or on a GPU if it,
+    /// [`Error::Shape`] if it is of another shape; [`Error::Operand`] if it belongs to another context, or if it,
     /// or a row of it, is not aligned to 16 bytes.
     pub fn run(&mut self, a: &Tensor<T>, stream: &Stream) -> Result<()> {
+        self.shadow
+            .run(stream, |own, stream| own.run(&a.shadow(), stream))?;
         let [items, rows, columns] = self.shape;
         let given = match a.shape().split_last() {
             Some((&width, outer)) => [outer.iter().product(), width],

@@ -3,7 +3,7 @@
 use super::channels::ChannelDetector;
 use super::detect::operands;
 use super::index::{Lists, MicroIndex};
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::{Device, Stream};
 use crate::error::{Elsewhere, Error, Result, check_shape};
 use crate::families::convert::DenseMatrix;
@@ -22,12 +22,13 @@ use crate::values::{Sum, with_sums};
 /// ```
 /// use einsparse::Context;
 /// use einsparse::dynamic::{ConvolutionOptions, DynamicConvolution};
+/// use einsparse::formats::f16;
 /// let options = ConvolutionOptions { stride: [2, 2], ..ConvolutionOptions::default() };
 /// let (a, b) = ([1, 9, 7, 8], [3, 3, 8, 16]);
 /// let ctx = Context::cpu();
-/// let inside = DynamicConvolution::<f32>::new(&ctx, a, b, &options)?;
+/// let inside = DynamicConvolution::<f16>::new(&ctx, a, b, &options)?;
 /// assert_eq!(inside.shapes(), [a, b, [1, 4, 3, 16]]);
-/// let same = DynamicConvolution::<f32>::new(&ctx, a, b, &options.same([3, 3]))?;
+/// let same = DynamicConvolution::<f16>::new(&ctx, a, b, &options.same([3, 3]))?;
 /// assert_eq!(same.shapes(), [a, b, [1, 5, 4, 16]]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
@@ -109,6 +110,7 @@ pub struct DynamicConvolution<T> {
     axis: ConvolutionAxis,
     detector: ChannelDetector<T>,
     launch: Option<Way>,
+    shadow: Shadow<DynamicConvolution<T>>,
 }
 
 /// How a GPU computes it.
@@ -183,7 +185,7 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) for channels that disagree and for a window that the padded image does
     /// not hold; [`Error::Operand`](crate::Error::Operand) for a window, stride or dilation of 0, a threshold that is
-    /// no magnitude, on a GPU for a stride above 8; [`Error::NoKernel`](crate::Error::NoKernel) for element types
+    /// no magnitude, for a stride above 8; [`Error::NoKernel`](crate::Error::NoKernel) for element types
     /// without kernel; [`Error::Overflow`](crate::Error::Overflow) for 2^31 positions of A or C and more, on a GPU for
     /// more than 8192 channels (filters, where these are sparse) or 65,535 images;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
@@ -195,6 +197,7 @@ impl<T: Scalar> DynamicConvolution<T> {
     ) -> Result<Self> {
         let shape = shape_of(a, b, options)?;
         let shapes = shape.shapes()?;
+        let shadow = Shadow::new(context, |context| Self::new(context, a, b, options))?;
         let axis = options.axis;
         let expected = options.expected.filter(|_| options.threshold == 0.0);
         let launch = context.on_gpu(|device| Way::new(device, T::DTYPE, shape, axis, expected))?;
@@ -211,6 +214,7 @@ impl<T: Scalar> DynamicConvolution<T> {
             axis,
             detector: ChannelDetector::new(context, [items, rows, columns], options.threshold)?,
             launch,
+            shadow,
         })
     }
 
@@ -219,7 +223,7 @@ impl<T: Scalar> DynamicConvolution<T> {
     ///
     /// # Errors
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
-    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, and on a GPU if A or B is not aligned
+    /// [`Error::Operand`](crate::Error::Operand) if one belongs to another context, and if A or B is not aligned
     /// to 16 bytes with a leading dimension that is a multiple of 8, nor C and the number of filters where channels are
     /// skipped.
     pub fn forward(
@@ -229,6 +233,9 @@ impl<T: Scalar> DynamicConvolution<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.run(stream, |own, stream| {
+            own.forward(&a.shadow(), &b.shadow(), &mut c.shadow(), stream)
+        })?;
         self.check(a, b, c)?;
         if let Some(way) = &self.launch {
             return self.queue(way, [a, b, c], stream, |launch, all, queue| {
@@ -256,6 +263,9 @@ impl<T: Scalar> DynamicConvolution<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.look(stream, |own, stream| {
+            own.multiply(&a.shadow(), &b.shadow(), &mut c.shadow(), stream)
+        })?;
         self.check(a, b, c)?;
         let Some(way) = &self.launch else {
             return self.on_host(a, b, &mut c.any);
@@ -291,6 +301,8 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// As [`forward`](Self::forward).
     #[doc(hidden)]
     pub fn detect(&mut self, sparse: &Tensor<T>, stream: &Stream) -> Result<()> {
+        self.shadow
+            .run(stream, |own, stream| own.detect(&sparse.shadow(), stream))?;
         let [a, b, _] = self.shapes();
         let (name, shape) = match self.axis {
             ConvolutionAxis::Channels => ("A", a),

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::index::{Lists, MicroIndex};
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::{Device, Stream};
 use crate::error::{Elsewhere, Error, Result, check_shape, elements};
 use crate::families::convert::DenseMatrix;
@@ -24,10 +24,10 @@ use crate::values::Slice;
 /// use einsparse::dynamic::{DetectOptions, Detector};
 /// use einsparse::formats::Dense;
 /// let ctx = Context::cpu();
-/// // A mask of 2 x 40 bits: word 1 of row 0 has bit 35.
-/// let mask = ctx.upload_dense(&Dense::new([2, 2], vec![0i32, 8, 0, 0])?)?;
-/// let options = DetectOptions { bits: Some(40), ..DetectOptions::default() };
-/// let detector = Detector::<i32>::new(&ctx, [2, 2], (2, 1), &options)?;
+/// // A mask of 2 x 128 bits: word 1 of row 0 has bit 35.
+/// let mask = ctx.upload_dense(&Dense::new([2, 4], vec![0i32, 8, 0, 0, 0, 0, 0, 0])?)?;
+/// let options = DetectOptions { bits: Some(128), ..DetectOptions::default() };
+/// let detector = Detector::<i32>::new(&ctx, [2, 4], (32, 1), &options)?;
 /// let mut index = detector.index()?;
 /// detector.run(&mask, &mut index, &ctx.stream()?)?;
 /// assert_eq!(index.to_lists()?, [vec![35]]);
@@ -70,6 +70,7 @@ pub struct Detector<T> {
     pub(super) context: Context,
     pub(super) kind: Kind,
     pub(super) launch: Option<DetectLaunch>,
+    pub(super) shadow: Shadow<Detector<T>>,
     pub(super) element: PhantomData<T>,
 }
 
@@ -122,6 +123,9 @@ impl<T> Detector<T> {
         options: DetectOptions,
     ) -> Result<Self> {
         let looked = looked(dtype, shape, micro, &options)?;
+        let shadow = Shadow::new(context, |context| {
+            Self::of((context, dtype), shape, micro, options.clone())
+        })?;
         elements("A", &shape)?;
         let ordered = options.determinism == Determinism::Strict;
         let columns = options.bits.unwrap_or(shape[1]);
@@ -139,6 +143,7 @@ impl<T> Detector<T> {
                 options,
             },
             launch,
+            shadow,
             element: PhantomData,
         })
     }
@@ -173,7 +178,12 @@ impl<T> Detector<T> {
     /// [`Error::OutOfMemory`], [`Error::Overflow`].
     pub fn index(&self) -> Result<MicroIndex> {
         let (panels, positions) = self.extents();
-        MicroIndex::of(self.launch.as_ref(), &self.context, [panels, positions])
+        let own = MicroIndex::of(self.launch.as_ref(), &self.context, [panels, positions])?;
+        let shadow = self.shadow.get().map(Detector::index).transpose()?;
+        Ok(MicroIndex {
+            shadow: shadow.map(Box::new),
+            ..own
+        })
     }
 
     pub(crate) fn detect(
@@ -191,6 +201,13 @@ impl<T> Detector<T> {
         let (panels, positions) = self.extents();
         let own = [panels, list_stride(positions)];
         check_shape("index", &own, &[index.panels, index.stride])?;
+        self.shadow.look(stream, |own, stream| {
+            match index.shadow.as_deref_mut() {
+                Some(index) => own.detect(&matrix.shadow(), index, stream),
+                // Lists of an operator that looks itself.
+                None => Ok(()),
+            }
+        })?;
         match (&self.launch, &mut index.storage) {
             (None, Lists::Host(lists)) => {
                 let values = matrix.host().or_elsewhere("matrix")?;
@@ -303,23 +320,20 @@ fn looked(
     }
 }
 
-/// A matrix on the planned GPU, for a stream of it.
+/// A matrix of the context, as kernels are given it on a stream of the context.
 pub(crate) fn operand(
     context: &Context,
     matrix: &AnyTensor,
     stream: &Stream,
 ) -> Result<DenseMatrix> {
-    let (Some(address), Some(device)) = (matrix.address(), context.device()) else {
-        return Err(Error::elsewhere("matrix"));
-    };
     if !context.holds(matrix.device()) {
         return Err(Error::elsewhere("matrix"));
     }
-    if !stream.belongs_to(device) {
+    if !stream.is_of(context.device()) {
         return Err(Error::elsewhere("stream"));
     }
     Ok(DenseMatrix {
-        address,
+        address: matrix.place(),
         rows: matrix.shape().first().copied().unwrap_or(1),
         columns: matrix.shape().last().copied().unwrap_or(1),
         leading: matrix.leading(),

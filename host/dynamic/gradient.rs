@@ -6,7 +6,7 @@ use super::detect::{DetectOptions, Detector};
 use super::skipping::Skipping;
 use einsparse_formats::allocate;
 
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::Stream;
 use crate::error::{Elsewhere, Result, check_shape};
 use crate::families::gather_gemm::found::WIDTH;
@@ -21,18 +21,19 @@ use crate::values::{Sum, with_sums};
 /// ```
 /// use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, SparsityHint};
 /// use einsparse::{Context, Determinism};
-/// use einsparse::formats::Dense;
+/// use einsparse::formats::{Dense, f16};
 /// let ctx = Context::cpu();
+/// let f = f16::from_f32;
 /// // Of 128 columns the first 64 hold something.
-/// let a = Dense::from_fn(vec![1, 128], |i| if i[1] < 64 { 1.0f32 } else { 0.0 })?;
+/// let a = Dense::from_fn(vec![1, 128], |i| if i[1] < 64 { f(1.0) } else { f(0.0) })?;
 /// let a = ctx.upload_dense(&a)?;
-/// let b = ctx.upload_dense(&Dense::from_fn(vec![128, 1], |_| 3.0)?)?;
-/// let dc = ctx.upload_dense(&Dense::new([1, 1], vec![2.0])?)?;
-/// let (mut da, mut db) = (ctx.zeros(&[1, 128])?, ctx.zeros(&[128, 1])?);
+/// let b = ctx.upload_dense(&Dense::from_fn(vec![128, 8], |_| f(3.0))?)?;
+/// let dc = ctx.upload_dense(&Dense::from_fn(vec![1, 8], |i| f(if i[1] == 0 { 2.0 } else { 0.0 }))?)?;
+/// let (mut da, mut db) = (ctx.zeros(&[1, 128])?, ctx.zeros(&[128, 8])?);
 /// let (expected, order) = (SparsityHint::MicroTiles(0.5), Determinism::Strict);
-/// let gradient = DynamicMatmulGradient::new(&ctx, [1, 128, 1], GradientOfA::MicroTiles, expected, order)?;
+/// let gradient = DynamicMatmulGradient::new(&ctx, [1, 128, 8], GradientOfA::MicroTiles, expected, order)?;
 /// gradient.backward([&a, &b, &dc], [&mut da, &mut db], &ctx.stream()?)?;
-/// assert_eq!(da.to_dense()?.values()[62..66], [6.0, 6.0, 0.0, 0.0]);
+/// assert_eq!(da.to_dense()?.values()[62..66], [6.0, 6.0, 0.0, 0.0].map(f));
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +83,7 @@ pub struct DynamicMatmulGradient<T: Scalar> {
     first: Option<Plan<T>>,
     second: Option<Plan<T>>,
     skipping: Option<Skipping>,
+    shadow: Shadow<DynamicMatmulGradient<T>>,
 }
 
 impl<T: Scalar> DynamicMatmulGradient<T> {
@@ -91,7 +93,7 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
     ///
     /// # Errors
     /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the type. For
-    /// [`GradientOfA::MicroTiles`] on a GPU also for other types than f16 and bf16, and
+    /// [`GradientOfA::MicroTiles`] also for other types than f16 and bf16, and
     /// [`Error::Operand`](crate::Error::Operand) for a k or n that is no multiple of 8;
     /// [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(
@@ -101,6 +103,9 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         expected: SparsityHint,
         determinism: Determinism,
     ) -> Result<Self> {
+        let shadow = Shadow::new(context, |context| {
+            Self::new(context, extents, of_a, expected, determinism)
+        })?;
         let [m, k, n] = extents;
         // Only the shapes are planned with.
         let (a, b) = (context.zeros::<T>(&[m, k])?, context.zeros::<T>(&[k, n])?);
@@ -129,6 +134,7 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
             },
             second: (skipping.is_none() || !skips).then_some(second),
             skipping,
+            shadow,
         })
     }
 
@@ -179,6 +185,10 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         [da, db]: [&mut Tensor<T>; 2],
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.look(stream, |own, stream| {
+            let inputs = [&a.shadow(), &b.shadow(), &dc.shadow()];
+            own.backward(inputs, [&mut da.shadow(), &mut db.shadow()], stream)
+        })?;
         let [m, k, n] = self.extents;
         check_shape("A", &[m, k], a.shape())?;
         check_shape("B", &[k, n], b.shape())?;
@@ -231,7 +241,7 @@ fn on_host<A: Sum>(
     [a, b, dc]: [&AnyTensor; 3],
     da: &mut AnyTensor,
 ) -> Result<()> {
-    let on = (&Context::cpu(), a.dtype());
+    let on = (&Context::unchecked_cpu(), a.dtype());
     let detector = Detector::<()>::of(on, [m, k], (1, WIDTH), DetectOptions::default())?;
     let mut lists = allocate::filled("lists of micro-tiles", k.div_ceil(WIDTH), Vec::new())?;
     let own = a.host().or_elsewhere("A")?;

@@ -7,9 +7,10 @@ mod quantized;
 mod weight;
 
 use super::routing::Routing;
+use crate::context::Shadow;
 use crate::device::Stream;
 use crate::einsum::Activation;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::launch::in_turn;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
@@ -66,34 +67,38 @@ pub struct GroupedOptions {
 /// ```
 /// use einsparse::Context;
 /// use einsparse::dynamic::{GroupedGemm, GroupedOptions, Routing};
-/// use einsparse::formats::Dense;
+/// use einsparse::formats::{Dense, f16};
 /// let ctx = Context::cpu();
 /// let stream = ctx.stream()?;
 /// // Three tokens, the first and the last of expert 1.
 /// let choices = ctx.upload_dense(&Dense::new([3, 1], vec![1i32, 0, 1])?)?;
 /// let mut routing = Routing::new(&ctx, [3, 1], 2)?;
 /// routing.run(&choices, &stream)?;
-/// let options = GroupedOptions { k: 1, n: 1, gather: true, scatter: true, ..Default::default() };
-/// let product = GroupedGemm::<f32>::for_training(&routing, &options)?;
+/// let options = GroupedOptions { k: 8, n: 8, gather: true, scatter: true, ..Default::default() };
+/// let product = GroupedGemm::<f16>::for_training(&routing, &options)?;
 ///
-/// let a = ctx.upload_dense(&Dense::new([3, 1], vec![1.0, 2.0, 3.0])?)?;
-/// let w = ctx.upload_dense(&Dense::new([2, 1, 1], vec![10.0, 100.0])?)?;
-/// let mut c = ctx.zeros(&[3, 1])?;
+/// // Numbers in the first columns, zeros in the others.
+/// let first = |x: f32, column: usize| if column == 0 { f16::from_f32(x) } else { f16::ZERO };
+/// let a = ctx.upload_dense(&Dense::from_fn([3, 8], |i| first([1.0, 2.0, 3.0][i[0]], i[1]))?)?;
+/// let w = ctx.upload_dense(&Dense::from_fn([2, 8, 8], |i| first([10.0, 100.0][i[0]], i[1] + i[2]))?)?;
+/// let mut c = ctx.zeros(&[3, 8])?;
 /// product.forward(&routing, &a, &w, None, &mut c, &stream)?;
-/// assert_eq!(c.to_dense()?.values(), [100.0, 20.0, 300.0]);
+/// assert_eq!(c.to_dense()?, Dense::from_fn([3, 8], |i| first([100.0, 20.0, 300.0][i[0]], i[1]))?);
 ///
-/// let dc = ctx.upload_dense(&Dense::new([3, 1], vec![1.0, 1.0, 2.0])?)?;
-/// let (mut da, mut dw) = (ctx.zeros(&[3, 1])?, ctx.zeros(&[2, 1, 1])?);
+/// let dc = ctx.upload_dense(&Dense::from_fn([3, 8], |i| first([1.0, 1.0, 2.0][i[0]], i[1]))?)?;
+/// let (mut da, mut dw) = (ctx.zeros(&[3, 8])?, ctx.zeros(&[2, 8, 8])?);
 /// product.backward_input(&routing, &dc, &w, &mut da, &stream)?;
 /// product.backward_weight(&routing, &a, &dc, &mut dw, &stream)?;
-/// assert_eq!(da.to_dense()?.values(), [100.0, 10.0, 200.0]);
-/// assert_eq!(dw.to_dense()?.values(), [2.0, 7.0]);
+/// assert_eq!(da.to_dense()?, Dense::from_fn([3, 8], |i| first([100.0, 10.0, 200.0][i[0]], i[1]))?);
+/// assert_eq!(dw.to_dense()?.get(&[1, 0, 0]), Some(f16::from_f32(7.0)));
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct GroupedGemm<T> {
     product: GroupedProduct<T>,
     gradients: Option<Gradients<T>>,
+    /// On a CPU context that of a GPU that is not there.
+    shadow: Shadow<GroupedGemm<T>>,
 }
 
 /// What backward needs beside forward.
@@ -154,9 +159,13 @@ impl<T: Scalar> GroupedGemm<T> {
         options: &GroupedOptions,
         variant: Option<&str>,
     ) -> Result<Self> {
+        let shadow = Shadow::of(routing.shadow(), |routing| {
+            Self::with_variant(routing, options, variant)
+        })?;
         Ok(GroupedGemm {
             product: GroupedProduct::with_variant(routing, *options, variant)?,
             gradients: None,
+            shadow,
         })
     }
 
@@ -175,10 +184,14 @@ impl<T: Scalar> GroupedGemm<T> {
                 "is not there in a product for training: its gradient wants the sums in front of it; `nn::Moe` keeps them",
             ));
         }
+        let shadow = Shadow::of(routing.shadow(), |routing| {
+            Self::for_training(routing, options)
+        })?;
         let product = Self::new(routing, options)?;
         let gradients = Some(Gradients::new(routing, *options)?);
         Ok(GroupedGemm {
             gradients,
+            shadow,
             ..product
         })
     }
@@ -209,6 +222,13 @@ impl<T: Scalar> GroupedGemm<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        let w = w.into();
+        self.shadow.look(stream, |own, stream| {
+            let routing = routing.shadow().or_elsewhere("routing")?;
+            let weights = weights.map(|weights| weights.shadow());
+            let (w, weights, to) = (w.shadow(), weights.as_ref(), &mut c.shadow());
+            own.forward(routing, &a.shadow(), w.matrices(), weights, to, stream)
+        })?;
         let operands = GroupedRun {
             weights,
             ..GroupedRun::plain(a, w)
@@ -234,6 +254,11 @@ impl<T: Scalar> GroupedGemm<T> {
         da: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.look(stream, |own, stream| {
+            let routing = routing.shadow().or_elsewhere("routing")?;
+            let (dc, w) = (dc.shadow(), w.shadow());
+            own.backward_input(routing, &dc, &w, &mut da.shadow(), stream)
+        })?;
         let gradients = self.gradients()?;
         let operands = GroupedRun::plain(dc, w);
         in_turn(routing.turns(), stream, || {
@@ -256,6 +281,11 @@ impl<T: Scalar> GroupedGemm<T> {
         dw: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.look(stream, |own, stream| {
+            let routing = routing.shadow().or_elsewhere("routing")?;
+            let (a, dc) = (a.shadow(), dc.shadow());
+            own.backward_weight(routing, &a, &dc, &mut dw.shadow(), stream)
+        })?;
         let gradients = self.gradients()?;
         let [left, right] = match gradients.transposed {
             false => [a, dc],

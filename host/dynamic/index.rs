@@ -16,10 +16,11 @@ use crate::launch::Turns;
 /// ```
 /// use einsparse::Context;
 /// use einsparse::dynamic::Detector;
-/// use einsparse::formats::Dense;
+/// use einsparse::formats::{Dense, f16};
 /// let ctx = Context::cpu();
-/// let a = ctx.upload_dense(&Dense::new([2, 3], vec![0.0f32, 1.0, 1.0, 0.0, 0.0, 2.0])?)?;
-/// let detector = Detector::<f32>::new(&ctx, [2, 3], (2, 1), &Default::default())?;
+/// let a = Dense::from_fn([2, 8], |i| if [1, 2].contains(&i[1]) { f16::ONE } else { f16::ZERO })?;
+/// let a = ctx.upload_dense(&a)?;
+/// let detector = Detector::<f16>::new(&ctx, [2, 8], (32, 1), &Default::default())?;
 /// let mut index = detector.index()?;
 /// detector.run(&a, &mut index, &ctx.stream()?)?;
 /// assert_eq!((index.panels(), index.stride()), (1, 64));
@@ -32,6 +33,8 @@ pub struct MicroIndex {
     pub(super) panels: usize,
     pub(super) stride: usize,
     pub(super) storage: Lists,
+    /// On a CPU context that of a GPU that is not there.
+    pub(super) shadow: Option<Box<MicroIndex>>,
 }
 
 #[derive(Debug)]
@@ -60,6 +63,7 @@ impl MicroIndex {
             panels,
             stride: list_stride(positions),
             storage,
+            shadow: None,
         })
     }
 

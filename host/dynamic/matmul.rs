@@ -8,7 +8,7 @@ mod transposed;
 use std::fmt;
 
 use super::index::MicroIndex;
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::Stream;
 use crate::error::{Elsewhere, Error, Result};
 use crate::offer::{Determinism, Precision};
@@ -25,15 +25,16 @@ use transposed::TransposedProduct;
 /// ```
 /// use einsparse::Context;
 /// use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparseSide};
-/// use einsparse::formats::Dense;
+/// use einsparse::formats::{Dense, f16};
 /// let ctx = Context::cpu();
 /// let options = MatmulOptions { sparse: SparseSide::Right, ..MatmulOptions::default() };
-/// let mut product = DynamicMatmul::new(&ctx, [1, 2, 1], &options)?;
-/// let a = ctx.upload_dense(&Dense::new([1, 2], vec![3.0f32, 4.0])?)?;
-/// let b = ctx.upload_dense(&Dense::new([2, 1], vec![0.0, 5.0])?)?;
-/// let mut c = ctx.zeros(&[1, 1])?;
+/// let mut product = DynamicMatmul::new(&ctx, [1, 8, 8], &options)?;
+/// let a = ctx.upload_dense(&Dense::from_fn([1, 8], |i| f16::from_f32(i[1] as f32))?)?;
+/// // One row of B holds something.
+/// let b = Dense::from_fn([8, 8], |i| if i[0] == 4 { f16::from_f32(5.0) } else { f16::ZERO })?;
+/// let (b, mut c) = (ctx.upload_dense(&b)?, ctx.zeros(&[1, 8])?);
 /// product.forward(&a, &b, &mut c, &ctx.stream()?)?;
-/// assert_eq!(c.to_dense()?.values(), [20.0]);
+/// assert_eq!(c.to_dense()?.values(), [f16::from_f32(20.0); 8]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,20 +55,20 @@ pub enum SparseSide {
 /// ```
 /// use einsparse::Context;
 /// use einsparse::dynamic::{DynamicMatmul, MatmulOptions};
-/// use einsparse::formats::Dense;
+/// use einsparse::formats::{Dense, f16};
 /// let ctx = Context::cpu();
 /// // Only its second row, of A as [k, m], counts.
-/// let a = ctx.upload_dense(&Dense::new([2, 2], vec![0.1f32, 0.0, 2.0, 0.0])?)?;
-/// let b = ctx.upload_dense(&Dense::new([2, 1], vec![5.0, 7.0])?)?;
+/// let a = ctx.upload_dense(&Dense::from_fn([2, 8], |i| f16::from_f32([0.1, 2.0][i[0]]))?)?;
+/// let b = ctx.upload_dense(&Dense::from_fn([2, 8], |i| f16::from_f32([5.0, 7.0][i[0]]))?)?;
 /// let options = MatmulOptions {
 ///     transpose_a: true,
 ///     threshold: 0.5,
 ///     ..MatmulOptions::default()
 /// };
-/// let mut product = DynamicMatmul::new(&ctx, [2, 2, 1], &options)?;
-/// let mut c = ctx.zeros(&[2, 1])?;
+/// let mut product = DynamicMatmul::new(&ctx, [8, 2, 8], &options)?;
+/// let mut c = ctx.zeros(&[8, 8])?;
 /// product.forward(&a, &b, &mut c, &ctx.stream()?)?;
-/// assert_eq!(c.to_dense()?.values(), [14.0, 0.0]);
+/// assert_eq!(c.to_dense()?.values(), [f16::from_f32(14.0); 64]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -147,10 +148,10 @@ impl MatmulOptions {
 /// - A sparse B ([`SparseSide::Right`]), masked weights or activations on the right: one kernel lists, for every 64
 ///   columns of B, the rows that have a micro-tile of `1 x 64` there; one makes the transpose of A, where it does not
 ///   lie as `[k, m]`; a third gathers the micro-tiles of B and the rows of A's transpose beside them, and stores C
-///   transposed. n is a multiple of 8 on a GPU.
+///   transposed. n is a multiple of 8.
 /// - A sparse C ([`SparseSide::Output`]), `C = relu(A B)`: the kernel that stores C leaves a bit for each micro-tile of
 ///   `height x 1` that holds something, a second makes lists of them, with the values that a product of C wants, and
-///   reads no other element of C. A and B have no gaps between their rows, n is a multiple of 8 on a GPU.
+///   reads no other element of C. Rows of A and B are contiguous, n is a multiple of 8.
 ///
 /// A micro-tile is multiplied whole: elements below the threshold in one that counts are multiplied as they are, and a
 /// NaN or Inf of the other matrix reaches the rows (of a sparse B the columns) of C that have such a micro-tile there
@@ -159,35 +160,38 @@ impl MatmulOptions {
 /// ```
 /// use einsparse::Context;
 /// use einsparse::dynamic::{DynamicMatmul, MatmulOptions, SparseSide};
-/// use einsparse::formats::Dense;
+/// use einsparse::formats::{Dense, f16};
 /// let ctx = Context::cpu();
 /// let stream = ctx.stream()?;
-/// let a = ctx.upload_dense(&Dense::new([1, 2], vec![1.0f32, 2.0])?)?;
-/// let b = ctx.upload_dense(&Dense::new([2, 3], vec![1.0, -9.0, 0.0, 0.0, 4.0, 3.0])?)?;
-/// let mut c = ctx.zeros(&[1, 3])?;
+/// let f = f16::from_f32;
+/// let a = ctx.upload_dense(&Dense::from_fn([1, 8], |i| f([1.0, 2.0].get(i[1]).copied().unwrap_or(0.0)))?)?;
+/// let b = |i: &[usize]| [[1.0, -9.0, 0.0], [0.0, 4.0, 3.0]].get(i[0])?.get(i[1]).copied();
+/// let b = ctx.upload_dense(&Dense::from_fn([8, 8], |i| f(b(i).unwrap_or(0.0)))?)?;
+/// let mut c = ctx.zeros(&[1, 8])?;
 ///
-/// let mut left = DynamicMatmul::new(&ctx, [1, 2, 3], &MatmulOptions::default())?;
+/// let mut left = DynamicMatmul::new(&ctx, [1, 8, 8], &MatmulOptions::default())?;
 /// left.forward(&a, &b, &mut c, &stream)?;
-/// assert_eq!(c.to_dense()?.values(), [1.0, -1.0, 6.0]);
+/// assert_eq!(c.to_dense()?.values()[..3], [1.0, -1.0, 6.0].map(f));
 /// assert_eq!(left.index().to_lists()?, [vec![0, 1]]);
 ///
 /// // The same with a B that is sparse: a list for every 64 columns.
 /// let options = MatmulOptions { sparse: SparseSide::Right, ..MatmulOptions::default() };
-/// let mut right = DynamicMatmul::new(&ctx, [1, 2, 3], &options)?;
+/// let mut right = DynamicMatmul::new(&ctx, [1, 8, 8], &options)?;
 /// right.forward(&a, &b, &mut c, &stream)?;
-/// assert_eq!(c.to_dense()?.values(), [1.0, -1.0, 6.0]);
+/// assert_eq!(c.to_dense()?.values()[..3], [1.0, -1.0, 6.0].map(f));
 ///
 /// // A ReLU, and which columns of C it leaves.
 /// let options = MatmulOptions { sparse: SparseSide::Output, ..MatmulOptions::default() };
-/// let mut relu = DynamicMatmul::new(&ctx, [1, 2, 3], &options)?;
+/// let mut relu = DynamicMatmul::new(&ctx, [1, 8, 8], &options)?;
 /// relu.forward(&a, &b, &mut c, &stream)?;
-/// assert_eq!(c.to_dense()?.values(), [1.0, 0.0, 6.0]);
+/// assert_eq!(c.to_dense()?.values()[..3], [1.0, 0.0, 6.0].map(f));
 /// assert_eq!(relu.index().to_lists()?, [vec![0, 2]]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct DynamicMatmul<T> {
     product: Box<dyn Product<T>>,
+    shadow: Shadow<DynamicMatmul<T>>,
 }
 
 /// A, B and C of a run.
@@ -218,7 +222,7 @@ impl<T: Scalar> DynamicMatmul<T> {
     ///
     /// # Errors
     /// [`Error::Operand`] for a height below 2, a threshold that is no magnitude, and options that do not go together;
-    /// on a GPU [`Error::NoKernel`] for element types and heights without kernel; [`Error::Overflow`],
+    /// [`Error::NoKernel`] for element types and heights without kernel; [`Error::Overflow`],
     /// [`Error::OutOfMemory`].
     pub fn new(context: &Context, extents: [usize; 3], options: &MatmulOptions) -> Result<Self> {
         Self::batched(context, 1, extents, options)
@@ -237,6 +241,9 @@ impl<T: Scalar> DynamicMatmul<T> {
         options: &MatmulOptions,
     ) -> Result<Self> {
         options.check(items)?;
+        let shadow = Shadow::new(context, |context| {
+            Self::batched(context, items, extents, options)
+        })?;
         let product: Box<dyn Product<T>> = match (options.sparse, options.transpose_a) {
             (SparseSide::Left, false) => Box::new(LeftProduct::batched(
                 context,
@@ -254,7 +261,7 @@ impl<T: Scalar> DynamicMatmul<T> {
                 Box::new(ReluProduct::new(context, extents, options.height)?)
             }
         };
-        Ok(DynamicMatmul { product })
+        Ok(DynamicMatmul { product, shadow })
     }
 
     /// The kernels of a [`forward`](Self::forward) in their order, `cpu` on a CPU context.
@@ -276,7 +283,7 @@ impl<T: Scalar> DynamicMatmul<T> {
     ///
     /// # Errors
     /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,
-    /// and on a GPU if one that is read or written by 16 bytes does not lie at multiples of them: B, an A of `[k, m]`,
+    /// and if one that is read or written by 16 bytes does not lie at multiples of them: B, an A of `[k, m]`,
     /// of a sparse C every matrix; or if n is no multiple of 8 with a sparse B.
     pub fn forward(
         &mut self,
@@ -285,6 +292,9 @@ impl<T: Scalar> DynamicMatmul<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.run(stream, |own, stream| {
+            own.forward(&a.shadow(), &b.shadow(), &mut c.shadow(), stream)
+        })?;
         self.product.run((a, b, c), stream)
     }
 
@@ -295,6 +305,8 @@ impl<T: Scalar> DynamicMatmul<T> {
     /// As [`forward`](Self::forward); [`Error::Operand`] where the halves are one.
     #[doc(hidden)]
     pub fn detect(&mut self, sparse: &Tensor<T>, stream: &Stream) -> Result<()> {
+        self.shadow
+            .run(stream, |own, stream| own.detect(&sparse.shadow(), stream))?;
         self.product.detect(sparse, stream)
     }
 
@@ -310,6 +322,9 @@ impl<T: Scalar> DynamicMatmul<T> {
         c: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.run(stream, |own, stream| {
+            own.multiply(&a.shadow(), &b.shadow(), &mut c.shadow(), stream)
+        })?;
         self.product.multiply((a, b, c), stream)
     }
 }

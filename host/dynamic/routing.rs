@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::detect::operand;
 use einsparse_formats::allocate;
 
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::{Device, Stream};
 use crate::error::{Elsewhere, Error, Result, check_shape};
 use crate::families::convert::DenseMatrix;
@@ -21,7 +21,7 @@ use crate::tensor::{AnyTensor, Tensor};
 /// choice that names no expert (negative, or past the last one) gets a slot behind those of all experts: products make
 /// zeros of its row.
 ///
-/// Up to 1024 experts on a GPU.
+/// Up to 1024 experts.
 ///
 /// ```
 /// use einsparse::Context;
@@ -42,6 +42,7 @@ pub struct Routing {
     top_k: usize,
     experts: Range<usize>,
     storage: Routes,
+    shadow: Shadow<Routing>,
 }
 
 /// Where the slots are.
@@ -64,7 +65,7 @@ impl Routing {
     ///
     /// # Errors
     /// [`Error::Operand`] without experts or choices of a token; [`Error::Overflow`] for 2^30 choices and more, or more
-    /// than 1024 experts on a GPU; [`Error::OutOfMemory`].
+    /// than 1024 experts; [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 2], experts: usize) -> Result<Self> {
         Self::among(context, shape, 0..experts)
     }
@@ -108,6 +109,9 @@ impl Routing {
         }
         // Offsets of all experts, and of the slots of none.
         allocate::extent("experts", experts.len() as u128, 4, 0)?;
+        let shadow = Shadow::new(context, |context| {
+            Self::among(context, [tokens, top_k], experts.clone())
+        })?;
         let storage = match context.device() {
             None => Routes::Host {
                 order: Vec::new(),
@@ -129,6 +133,7 @@ impl Routing {
             top_k,
             experts,
             storage,
+            shadow,
         })
     }
 
@@ -153,6 +158,11 @@ impl Routing {
             Routes::Host { .. } => 0,
             Routes::Device(there) => there.routes.bytes(),
         }
+    }
+
+    /// The routing of an absent GPU, on a CPU context.
+    pub(crate) fn shadow(&self) -> Option<&Routing> {
+        self.shadow.get()
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -182,6 +192,8 @@ impl Routing {
 
     /// [`run`](Self::run) in the turn of whoever calls.
     pub(crate) fn queue(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
+        self.shadow
+            .run(stream, |own, stream| own.queue(&choices.shadow(), stream))?;
         check_shape("choices", &self.shape(), choices.shape())?;
         match &mut self.storage {
             Routes::Host { order, offsets } => {

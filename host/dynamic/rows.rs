@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::detect::{Detector, Kind};
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::error::Result;
 use crate::families::discover::DetectLaunch;
 
@@ -32,6 +32,7 @@ impl Detector<i32> {
             context: context.clone(),
             kind: Kind::Lengths { count, distance },
             launch: context.on_gpu(|device| DetectLaunch::lengths(device, count, distance))?,
+            shadow: Shadow::new(context, |context| Self::lengths(context, count, distance))?,
             element: PhantomData,
         })
     }
@@ -60,6 +61,7 @@ impl Detector<i32> {
             context: context.clone(),
             kind: Kind::Choices { count, experts },
             launch: context.on_gpu(|device| DetectLaunch::choices(device, count, experts))?,
+            shadow: Shadow::new(context, |context| Self::choices(context, count, experts))?,
             element: PhantomData,
         })
     }

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
 
 use super::detect::operand;
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::Stream;
 use crate::error::{Elsewhere, Error, Result, check_shape, elements};
 use crate::families::discover::{SAMPLED_HEIGHTS, SampleLaunch};
@@ -37,13 +37,14 @@ pub struct ShareSample<T> {
     shape: [usize; 2],
     threshold: f64,
     kind: Kind,
+    shadow: Shadow<ShareSample<T>>,
     element: PhantomData<T>,
 }
 
 #[derive(Debug)]
 enum Kind {
     Host(Mutex<Option<[f64; 3]>>),
-    Device(SampleLaunch, Turns),
+    Device(Box<SampleLaunch>, Turns),
 }
 
 impl<T: Scalar> ShareSample<T> {
@@ -66,7 +67,7 @@ impl<T: Scalar> ShareSample<T> {
             Some(device) => {
                 let launch =
                     SampleLaunch::new(device, T::DTYPE, shape, above(T::DTYPE, threshold))?;
-                Kind::Device(launch, Turns::new(device)?)
+                Kind::Device(Box::new(launch), Turns::new(device)?)
             }
         };
         Ok(ShareSample {
@@ -74,6 +75,7 @@ impl<T: Scalar> ShareSample<T> {
             shape,
             threshold,
             kind,
+            shadow: Shadow::new(context, |context| Self::new(context, shape, threshold))?,
             element: PhantomData,
         })
     }
@@ -83,6 +85,8 @@ impl<T: Scalar> ShareSample<T> {
     /// # Errors
     /// [`Error::Shape`] for a matrix of another shape than planned, [`Error::Operand`] for one of another context.
     pub fn run(&self, matrix: &Tensor<T>, stream: &Stream) -> Result<()> {
+        self.shadow
+            .look(stream, |own, stream| own.run(&matrix.shadow(), stream))?;
         check_shape("matrix", &self.shape, matrix.shape())?;
         match &self.kind {
             Kind::Host(latest) => {

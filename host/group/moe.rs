@@ -50,22 +50,25 @@ pub struct ShardedMoeOptions {
 ///
 /// ```
 /// use einsparse::Context;
-/// use einsparse::formats::Dense;
+/// use einsparse::formats::{Dense, f16};
 /// use einsparse::group::{Group, Partition, ShardedMoe};
 /// use einsparse::nn::MoeOptions;
-/// let options = MoeOptions { tokens: 3, experts: 2, top_k: 1, model: 1, hidden: 1, ..MoeOptions::default() };
-/// let rank = |group: Group| -> einsparse::Result<Vec<f32>> {
+/// let options = MoeOptions { tokens: 3, experts: 2, top_k: 1, model: 8, hidden: 8, ..MoeOptions::default() };
+/// let rank = |group: Group| -> einsparse::Result<Vec<f16>> {
 ///     let (ctx, rank) = (group.context(), group.rank());
 ///     // Rank 0 has two tokens and expert 0, which multiplies by 1; rank 1 one token and expert 1, by 10.
 ///     let tokens = Partition::even(3, 2);
 ///     let mut layer = ShardedMoe::new(&group, &options, &tokens, &Default::default())?;
 ///     let own = tokens.range(rank).len();
-///     let x = ctx.upload_dense(&Dense::from_fn(vec![own, 1], |i| (1 + 2 * rank + i[0]) as f32)?)?;
+///     let x = ctx.upload_dense(&Dense::from_fn(vec![own, 8], |i| f16::from_f32((1 + 2 * rank + i[0]) as f32))?)?;
 ///     let choices = ctx.upload_dense(&Dense::from_fn(vec![own, 1], |i| (i[0] == 0) as i32)?)?;
 ///     let weights = ctx.upload_dense(&Dense::new([own, 1], vec![1.0f32; own])?)?;
-///     let by = |by: f32| ctx.upload_dense(&Dense::new([1, 1, 1], vec![by])?);
+///     let by = |by: f32| {
+///         let diagonal = |i: &[usize]| f16::from_f32(if i[1] == i[2] { by } else { 0.0 });
+///         ctx.upload_dense(&Dense::from_fn([1, 8, 8], diagonal)?)
+///     };
 ///     let (up, down) = (by([1.0, 10.0][rank])?, by(1.0)?);
-///     let mut out = ctx.zeros(&[own, 1])?;
+///     let mut out = ctx.zeros(&[own, 8])?;
 ///     layer.forward(&x, (&choices, &weights), (&up, &down), &mut out, &ctx.stream()?)?;
 ///     Ok(out.to_dense()?.into_values())
 /// };
@@ -74,7 +77,8 @@ pub struct ShardedMoeOptions {
 ///     let ranks: Vec<_> = ranks.into_iter().map(|group| s.spawn(move || rank(group))).collect();
 ///     ranks.into_iter().map(|rank| rank.join().unwrap()).collect::<einsparse::Result<Vec<_>>>()
 /// })?;
-/// assert_eq!(rows, [vec![10.0, 2.0], vec![30.0]]);
+/// let first = |rows: &[f16]| rows.iter().step_by(8).map(|x| x.to_f32()).collect::<Vec<_>>();
+/// assert_eq!((first(&rows[0]), first(&rows[1])), (vec![10.0, 2.0], vec![30.0]));
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]

@@ -43,6 +43,9 @@ pub fn rewrite(e: &Einsum, operand: &str, format: &Format) -> Result<IndirectEin
         }
     }
     let mut out = substitute_all(e, &map);
+    if format.holds_fill() {
+        out.filled.push(factor);
+    }
     out.factors[factor] = Access {
         tensor: layout.values,
         indices: values,
@@ -376,5 +379,6 @@ pub(crate) fn substitute_all(e: &Einsum, map: &BTreeMap<&str, Index>) -> Indirec
         ranges: Vec::new(),
         equalities: Vec::new(),
         sparse: None,
+        filled: Vec::new(),
     }
 }

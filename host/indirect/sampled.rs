@@ -131,6 +131,7 @@ pub fn rewrite_sampled(e: &Einsum, format: &Format, mask: Option<&str>) -> Resul
         indirect.factors.insert(0, own);
     }
     indirect.sparse = None;
+    indirect.filled.clear();
     indirect.mode = e.mode;
     indirect.out = values;
     Ok(indirect)

@@ -58,7 +58,7 @@ pub(crate) fn heads_map(
     } else {
         empty.address()
     };
-    Ok(*TensorMap::encode_tiled(address, &layout)?.words())
+    Ok(*TensorMap::tiled(empty.context().is_absent(), address, &layout)?.words())
 }
 
 /// Images in device memory, channels last, or anything else of four axes: extents, the innermost first, and elements
@@ -90,7 +90,7 @@ pub(crate) fn images_map(
             _ => Swizzle::B64,
         },
     };
-    Ok(*TensorMap::encode_tiled(own.address, &layout)?.words())
+    Ok(*TensorMap::tiled(empty.context().is_absent(), own.address, &layout)?.words())
 }
 
 /// Places of a window that moves over images: `[0]` of a pair is along rows, `[1]` along columns.
@@ -126,7 +126,7 @@ pub(crate) fn pixels_map(
         channels: (128 / dtype.bytes()) as u32,
         pixels: count as u32,
     };
-    Ok(*TensorMap::encode_pixels(own.address, &layout)?.words())
+    Ok(*TensorMap::pixels(empty.context().is_absent(), own.address, &layout)?.words())
 }
 
 /// Images as a map wants them.
@@ -221,5 +221,5 @@ pub(crate) fn tensor_map(
     } else {
         empty.address()
     };
-    Ok(*TensorMap::encode_tiled(address, &layout)?.words())
+    Ok(*TensorMap::tiled(empty.context().is_absent(), address, &layout)?.words())
 }

@@ -78,7 +78,7 @@ impl Turns {
         };
         Ok(Turns {
             last: Mutex::new(Last {
-                end: Event::for_order()?,
+                end: Event::of(&context)?,
                 counters: Counters::default(),
             }),
             counters,

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::dynamic::{Gate, operand};
 use crate::error::{Elsewhere, Result, elements};
@@ -20,7 +20,7 @@ use crate::tensor::Tensor;
 /// use einsparse::formats::Dense;
 /// use einsparse::nn::Activation;
 /// let ctx = Context::cpu();
-/// let silu = Activation::<f64>::new(&ctx, Gate::Silu, [1, 2])?;
+/// let silu = Activation::<f32>::new(&ctx, Gate::Silu, [1, 2])?;
 /// let x = ctx.upload_dense(&Dense::new([1, 2], vec![0.0, 100.0])?)?;
 /// let (mut y, mut dx) = (ctx.zeros(&[1, 2])?, ctx.zeros(&[1, 2])?);
 /// let stream = ctx.stream()?;
@@ -34,7 +34,7 @@ pub struct Activation<T> {
     context: Context,
     function: Gate,
     shape: [usize; 2],
-    launch: Option<ActivationLaunch>,
+    launch: Prepared<ActivationLaunch>,
     element: PhantomData<T>,
 }
 
@@ -42,14 +42,14 @@ impl<T: Scalar> Activation<T> {
     /// For matrices of this shape.
     ///
     /// # Errors
-    /// [`Error::NoKernel`](crate::Error::NoKernel) on a GPU for other element types.
+    /// [`Error::NoKernel`](crate::Error::NoKernel) for other element types.
     pub fn new(context: &Context, function: Gate, shape: [usize; 2]) -> Result<Self> {
         elements("x", &shape)?;
         Ok(Activation {
             context: context.clone(),
             function,
             shape,
-            launch: context.on_gpu(|device| {
+            launch: context.prepared(|device| {
                 ActivationLaunch::new(device, T::DTYPE, shape, function.flags())
             })?,
             element: PhantomData,
@@ -98,15 +98,18 @@ impl<T: Scalar> Activation<T> {
         if let Some(dy) = dy {
             dy.check("dy", &self.context, &self.shape)?;
         }
-        let Some(launch) = &self.launch else {
-            return self.run_on_host(x, dy, (name, out));
-        };
-        let place = |tensor| operand(&self.context, tensor, stream);
-        let dy = dy.map(|dy| place(dy)).transpose()?;
-        let (x, out) = (place(x)?, place(out)?);
-        // SAFETY: operands of the planned shape and type; they are the caller's to keep until the stream is done.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run(x, dy, out, queue)
+        let runs = self.launch.queue(|launch| {
+            let place = |tensor| operand(&self.context, tensor, stream);
+            let dy = dy.map(|dy| place(dy)).transpose()?;
+            let (x, out) = (place(x)?, place(out)?);
+            // SAFETY: operands of the planned shape and type; they are the caller's to keep until the stream is done.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            launch.run(x, dy, out, queue)
+        })?;
+        if runs {
+            return Ok(());
+        }
+        self.run_on_host(x, dy, (name, out))
     }
 
     fn run_on_host(
@@ -126,7 +129,13 @@ impl<T: Scalar> Activation<T> {
         {
             let x = of_x[row * x.leading() + column].to_f64();
             to[row * leading + column] = T::from_f64(match of_dy {
-                Some((dy, leading)) => self.function.slope(x) * dy[row * leading + column].to_f64(),
+                Some((dy, leading)) => {
+                    let dy = dy[row * leading + column].to_f64();
+                    match self.function.masks(x) {
+                        true => 0.0,
+                        false => self.function.slope(x) * dy,
+                    }
+                }
                 None => self.function.of(x),
             });
         }

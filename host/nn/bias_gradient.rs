@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
 use crate::error::{Elsewhere, Error, Result, elements};
@@ -36,7 +36,7 @@ use crate::tensor::Tensor;
 pub struct BiasGradient<T, Out = f32> {
     context: Context,
     shape: [usize; 2],
-    launch: Option<BiasGradientLaunch>,
+    launch: Prepared<BiasGradientLaunch>,
     elements: PhantomData<(T, Out)>,
 }
 
@@ -48,14 +48,14 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
     /// [`Error::NoKernel`] for other element types, [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 2]) -> Result<Self> {
         elements("dY", &shape)?;
-        if context.is_cuda() && Out::DTYPE != Dtype::F32 {
-            let reason = format!("is {}; a GPU sums in f32", Out::DTYPE.name());
+        if context.checks() && Out::DTYPE != Dtype::F32 {
+            let reason = format!("is {}; sums are f32", Out::DTYPE.name());
             return Err(Error::operand("db", reason));
         }
         Ok(BiasGradient {
             context: context.clone(),
             shape,
-            launch: context.on_gpu(|device| BiasGradientLaunch::new(device, T::DTYPE, shape))?,
+            launch: context.prepared(|device| BiasGradientLaunch::new(device, T::DTYPE, shape))?,
             elements: PhantomData,
         })
     }
@@ -84,9 +84,12 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
         stream: &Stream,
     ) -> Result<()> {
         self.check(&[("dY", dy)], db)?;
-        match &self.launch {
-            Some(launch) => self.queue(launch, dy, [None; 2], db, stream),
-            None => self.sum(dy, db),
+        match self
+            .launch
+            .queue(|launch| self.queue(launch, dy, [None; 2], db, stream))?
+        {
+            true => Ok(()),
+            false => self.sum(dy, db),
         }
     }
 
@@ -104,8 +107,11 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
         stream: &Stream,
     ) -> Result<()> {
         self.check(&[("dY", dy), ("Y", y), ("more", more.unwrap_or(y))], db)?;
-        if let Some(launch) = &self.launch {
-            return self.queue(launch, dy, [more, Some(y)], db, stream);
+        if self
+            .launch
+            .queue(|launch| self.queue(launch, dy, [more, Some(y)], db, stream))?
+        {
+            return Ok(());
         }
         let (ldy, ldm, ldg) = (y.leading(), more.map_or(0, |m| m.leading()), dy.leading());
         let gate = y.host().or_elsewhere("Y")?;

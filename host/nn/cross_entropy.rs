@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
 use crate::error::{Elsewhere, Error, Result, elements};
@@ -40,7 +40,7 @@ use crate::tensor::Tensor;
 pub struct CrossEntropy<T> {
     context: Context,
     shape: [usize; 2],
-    launch: Option<CrossEntropyLaunch>,
+    launch: Prepared<CrossEntropyLaunch>,
     element: PhantomData<T>,
 }
 
@@ -48,7 +48,7 @@ impl<T: Scalar> CrossEntropy<T> {
     /// For logits of `[rows, classes]`.
     ///
     /// # Errors
-    /// [`Error::Operand`] without classes; on a GPU [`Error::Overflow`] past 2^31 - 1 rows or classes and
+    /// [`Error::Operand`] without classes; [`Error::Overflow`] past 2^31 - 1 rows or classes and
     /// [`Error::NoKernel`] for other element types.
     pub fn new(context: &Context, [rows, classes]: [usize; 2]) -> Result<Self> {
         if classes == 0 {
@@ -60,7 +60,7 @@ impl<T: Scalar> CrossEntropy<T> {
         Ok(CrossEntropy {
             context: context.clone(),
             shape,
-            launch: context.on_gpu(|device| CrossEntropyLaunch::new(device, T::DTYPE, shape))?,
+            launch: context.prepared(|device| CrossEntropyLaunch::new(device, T::DTYPE, shape))?,
             element: PhantomData,
         })
     }
@@ -84,9 +84,12 @@ impl<T: Scalar> CrossEntropy<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check((logits, labels), loss)?;
-        match &self.launch {
-            Some(launch) => self.queue(launch, (logits, labels), loss, None, stream),
-            None => {
+        match self
+            .launch
+            .queue(|launch| self.queue(launch, (logits, labels), loss, None, stream))?
+        {
+            true => Ok(()),
+            false => {
                 let (mean, _) = self.host(rows_of(logits)?, labels)?.loss();
                 store(loss, mean)
             }
@@ -106,9 +109,11 @@ impl<T: Scalar> CrossEntropy<T> {
     ) -> Result<()> {
         self.check((logits, labels), loss)?;
         gradient.check("gradient", &self.context, &self.shape)?;
-        if let Some(launch) = &self.launch {
-            let gradient = Some(&*gradient);
-            return self.queue(launch, (logits, labels), loss, gradient, stream);
+        if self
+            .launch
+            .queue(|launch| self.queue(launch, (logits, labels), loss, Some(&*gradient), stream))?
+        {
+            return Ok(());
         }
         let rows = self.host(rows_of(logits)?, labels)?;
         let (mean, factor) = rows.loss();
@@ -129,8 +134,11 @@ impl<T: Scalar> CrossEntropy<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check((logits, labels), loss)?;
-        if let Some(launch) = &self.launch {
-            return self.queue(launch, (logits, labels), loss, Some(logits), stream);
+        if self
+            .launch
+            .queue(|launch| self.queue(launch, (logits, labels), loss, Some(logits), stream))?
+        {
+            return Ok(());
         }
         let from = logits.host().map(<[T]>::to_vec);
         let from = from.or_elsewhere("logits")?;

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
 use crate::error::{Elsewhere, Result, elements};
@@ -36,7 +36,7 @@ pub struct Embedding<T> {
     context: Context,
     vocabulary: usize,
     layout: Layout,
-    launch: Option<TokensLaunch>,
+    launch: Prepared<TokensLaunch>,
     element: PhantomData<T>,
 }
 
@@ -59,7 +59,7 @@ impl<T: Scalar> Embedding<T> {
             vocabulary,
             layout,
             launch: context
-                .on_gpu(|device| TokensLaunch::embed(device, T::DTYPE, layout, vocabulary))?,
+                .prepared(|device| TokensLaunch::embed(device, T::DTYPE, layout, vocabulary))?,
             element: PhantomData,
         })
     }
@@ -85,22 +85,25 @@ impl<T: Scalar> Embedding<T> {
         table.check("table", context, &[self.vocabulary, layout.width])?;
         tokens.check("tokens", context, &[layout.tokens])?;
         out.check("out", context, &layout.shape())?;
-        let Some(launch) = &self.launch else {
-            let tokens = tokens.host().or_elsewhere("tokens")?;
-            let leading = out.leading();
-            let to = out.host_mut().or_elsewhere("out")?;
-            let table = (&cpu::Host::of("table", table)?, self.vocabulary);
-            cpu::embed(layout, table, tokens, (to, leading));
+        let runs = self.launch.queue(|launch| {
+            let tokens = without_gaps(context, "tokens", tokens, stream)?.address;
+            let [table, out] = [
+                operand(context, table, stream)?,
+                operand(context, out, stream)?,
+            ];
+            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            launch.run_embed(table, tokens, out, queue)
+        })?;
+        if runs {
             return Ok(());
-        };
-        let tokens = without_gaps(context, "tokens", tokens, stream)?.address;
-        let [table, out] = [
-            operand(context, table, stream)?,
-            operand(context, out, stream)?,
-        ];
-        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run_embed(table, tokens, out, queue)
+        }
+        let tokens = tokens.host().or_elsewhere("tokens")?;
+        let leading = out.leading();
+        let to = out.host_mut().or_elsewhere("out")?;
+        let table = (&cpu::Host::of("table", table)?, self.vocabulary);
+        cpu::embed(layout, table, tokens, (to, leading));
+        Ok(())
     }
 }
 
@@ -111,7 +114,7 @@ impl<T: Scalar> Embedding<T> {
 pub struct Greedy<T> {
     context: Context,
     layout: Layout,
-    launch: Option<TokensLaunch>,
+    launch: Prepared<TokensLaunch>,
     element: PhantomData<T>,
 }
 
@@ -130,7 +133,7 @@ impl<T: Scalar> Greedy<T> {
         Ok(Greedy {
             context: context.clone(),
             layout,
-            launch: context.on_gpu(|device| TokensLaunch::greedy(device, T::DTYPE, layout))?,
+            launch: context.prepared(|device| TokensLaunch::greedy(device, T::DTYPE, layout))?,
             element: PhantomData,
         })
     }
@@ -159,25 +162,31 @@ impl<T: Scalar> Greedy<T> {
         if let Some(lengths) = &lengths {
             lengths.check("lengths", context, &[layout.tokens])?;
         }
-        let Some(launch) = &self.launch else {
-            let to = tokens.host_mut().or_elsewhere("tokens")?;
-            cpu::greedy(layout, &cpu::Host::of("logits", logits)?, to);
-            if let Some(lengths) = lengths {
-                let lengths = lengths.host_mut().or_elsewhere("lengths")?;
-                lengths
-                    .iter_mut()
-                    .for_each(|length| *length = length.wrapping_add(1));
-            }
+        let runs = self.launch.queue(|launch| {
+            let at = |name, tensor: &Tensor<i32>| {
+                without_gaps(context, name, tensor, stream).map(|matrix| matrix.address)
+            };
+            let lengths = lengths
+                .as_deref()
+                .map(|lengths| at("lengths", lengths))
+                .transpose()?;
+            let words = [at("tokens", tokens)?, lengths.unwrap_or(0)];
+            let logits = operand(context, logits, stream)?;
+            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            launch.run_greedy(logits, words, queue)
+        })?;
+        if runs {
             return Ok(());
-        };
-        let at = |name, tensor: &Tensor<i32>| {
-            without_gaps(context, name, tensor, stream).map(|matrix| matrix.address)
-        };
-        let lengths = lengths.map(|lengths| at("lengths", lengths)).transpose()?;
-        let words = [at("tokens", tokens)?, lengths.unwrap_or(0)];
-        let logits = operand(context, logits, stream)?;
-        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run_greedy(logits, words, queue)
+        }
+        let to = tokens.host_mut().or_elsewhere("tokens")?;
+        cpu::greedy(layout, &cpu::Host::of("logits", logits)?, to);
+        if let Some(lengths) = lengths {
+            let lengths = lengths.host_mut().or_elsewhere("lengths")?;
+            lengths
+                .iter_mut()
+                .for_each(|length| *length = length.wrapping_add(1));
+        }
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ mod launches;
 mod norm;
 mod norm_gradient;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::error::{Error, Result, elements};
 use crate::families::discover::{LiveProduct, Rows};
@@ -24,9 +24,9 @@ pub struct EncoderOptions {
     pub items: usize,
     /// Rows from one sequence to the next: the longest length.
     pub distance: usize,
-    /// Elements of a token: a multiple of 8, up to 1024 on a GPU.
+    /// Elements of a token: a multiple of 8, up to 1024.
     pub width: usize,
-    /// Heads of `width / heads` elements: 64 or 128 on a GPU.
+    /// Heads of `width / heads` elements: 64 or 128.
     pub heads: usize,
     /// Elements between the two products of the feed-forward network, a multiple of 8.
     pub hidden: usize,
@@ -81,15 +81,15 @@ pub struct EncoderWeights<'a, T> {
 ///
 /// ```
 /// use einsparse::Context;
-/// use einsparse::formats::Dense;
+/// use einsparse::formats::{Dense, f16};
 /// use einsparse::nn::{Encoder, EncoderOptions, EncoderWeights};
 /// let ctx = Context::cpu();
 /// let options = EncoderOptions {
-///     items: 2, distance: 3, width: 8, heads: 1, hidden: 8, epsilon: 1e-5, most: None, expected: None,
+///     items: 2, distance: 3, width: 64, heads: 1, hidden: 64, epsilon: 1e-5, most: None, expected: None,
 /// };
 /// let encoder = Encoder::new(&ctx, &options)?;
-/// let ones = |shape: &[usize]| ctx.upload_dense(&Dense::from_fn(shape.to_vec(), |_| 1.0f32)?);
-/// let (square, wide, row, long) = (ones(&[8, 8])?, ones(&[8, 24])?, ones(&[8])?, ones(&[24])?);
+/// let ones = |shape: &[usize]| ctx.upload_dense(&Dense::from_fn(shape.to_vec(), |_| f16::ONE)?);
+/// let (square, wide, row, long) = (ones(&[64, 64])?, ones(&[64, 192])?, ones(&[64])?, ones(&[192])?);
 /// let layer = EncoderWeights {
 ///     qkv: [&wide, &long],
 ///     out: [&square, &row],
@@ -99,20 +99,20 @@ pub struct EncoderWeights<'a, T> {
 ///     second_norm: [&row, &row],
 /// };
 /// let lengths = ctx.upload_dense(&Dense::new([2], vec![1i32, 2])?)?;
-/// let (x, mut out) = (ones(&[2, 3, 8])?, ctx.zeros(&[2, 3, 8])?);
+/// let (x, mut out) = (ones(&[2, 3, 64])?, ctx.zeros(&[2, 3, 64])?);
 /// // Two layers of the same weights.
 /// encoder.forward(&x, &lengths, &[layer, layer], &mut out, &ctx.stream()?)?;
 /// let out = out.to_dense()?;
 /// // Equal elements are normalised to the summand; padding is left alone.
-/// assert_eq!(out.values()[..8], [1.0; 8]);
-/// assert_eq!(out.values()[8..24], [0.0; 16]);
+/// assert_eq!(out.values()[..64], [f16::ONE; 64]);
+/// assert_eq!(out.values()[64..192], [f16::ZERO; 128]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Encoder<T> {
     context: Context,
     options: EncoderOptions,
-    launch: Option<Launches>,
+    launch: Prepared<Launches>,
     element: std::marker::PhantomData<T>,
 }
 
@@ -121,7 +121,7 @@ impl<T: Scalar> Encoder<T> {
     ///
     /// # Errors
     /// [`Error::Operand`] for heads that do not divide the width, and extents that no kernel takes; [`Error::NoKernel`]
-    /// on a GPU for another type than f16 and bf16, or heads of another width than 64 and 128; [`Error::Overflow`] for
+    /// for another type than f16 and bf16, or heads of another width than 64 and 128; [`Error::Overflow`] for
     /// more than 131,072 packed rows; [`Error::OutOfMemory`].
     pub fn new(context: &Context, options: &EncoderOptions) -> Result<Self> {
         let EncoderOptions { width, heads, .. } = *options;
@@ -140,7 +140,7 @@ impl<T: Scalar> Encoder<T> {
         Ok(Encoder {
             context: context.clone(),
             options: *options,
-            launch: context.on_gpu(|device| Launches::new::<T>(device, options))?,
+            launch: context.prepared(|device| Launches::new::<T>(device, options))?,
             element: std::marker::PhantomData,
         })
     }
@@ -180,7 +180,7 @@ impl<T: Scalar> Encoder<T> {
     /// are.
     ///
     /// # Errors
-    /// No layer, tensors of another shape or context than planned and, on a GPU, addresses that are no multiples of 16
+    /// Without layers, tensors of another shape or context than planned, and addresses other than multiples of 16
     /// bytes; output untouched.
     pub fn forward(
         &self,
@@ -198,10 +198,10 @@ impl<T: Scalar> Encoder<T> {
     /// looked at, and those of `out` are left as they are.
     ///
     /// ```
-    /// # use einsparse::{Context, formats::Dense, nn::{Encoder, EncoderOptions, EncoderWeights}};
+    /// # use einsparse::{Context, formats::{Dense, f16}, nn::{Encoder, EncoderOptions, EncoderWeights}};
     /// # let ctx = Context::cpu();
-    /// # let ones = |shape: &[usize]| ctx.upload_dense(&Dense::from_fn(shape.to_vec(), |_| 1.0f32)?);
-    /// # let (square, wide, row, long) = (ones(&[8, 8])?, ones(&[8, 24])?, ones(&[8])?, ones(&[24])?);
+    /// # let ones = |shape: &[usize]| ctx.upload_dense(&Dense::from_fn(shape.to_vec(), |_| f16::ONE)?);
+    /// # let (square, wide, row, long) = (ones(&[64, 64])?, ones(&[64, 192])?, ones(&[64])?, ones(&[192])?);
     /// # let layer = EncoderWeights {
     /// #     qkv: [&wide, &long],
     /// #     out: [&square, &row],
@@ -211,15 +211,15 @@ impl<T: Scalar> Encoder<T> {
     /// #     second_norm: [&row, &row],
     /// # };
     /// let options = EncoderOptions {
-    ///     items: 2, distance: 64, width: 8, heads: 1, hidden: 8, epsilon: 1e-5, most: Some(4), expected: None,
+    ///     items: 2, distance: 64, width: 64, heads: 1, hidden: 64, epsilon: 1e-5, most: Some(4), expected: None,
     /// };
     /// let encoder = Encoder::new(&ctx, &options)?;
     /// // Three tokens, and room for one more.
     /// let lengths = ctx.upload_dense(&Dense::new([2], vec![1i32, 2])?)?;
-    /// let (x, mut out) = (ones(&[4, 8])?, ctx.zeros(&[4, 8])?);
+    /// let (x, mut out) = (ones(&[4, 64])?, ctx.zeros(&[4, 64])?);
     /// encoder.forward_packed(&x, &lengths, &[layer], &mut out, &ctx.stream()?)?;
-    /// assert_eq!(out.to_dense()?.values()[..24], [1.0; 24]);
-    /// assert_eq!(out.to_dense()?.values()[24..], [0.0; 8]);
+    /// assert_eq!(out.to_dense()?.values()[..192], [f16::ONE; 192]);
+    /// assert_eq!(out.to_dense()?.values()[192..], [f16::ZERO; 64]);
     /// # Ok::<(), einsparse::Error>(())
     /// ```
     ///
@@ -271,24 +271,27 @@ impl<T: Scalar> Encoder<T> {
         out.check("out", &self.context, shape)?;
         lengths.check("lengths", &self.context, &[items])?;
         self.check(layers)?;
-        let Some(own) = &self.launch else {
-            Batch::new(&self.options, lengths, packed).run(x, layers, &mut out.any);
+        let runs = self.launch.queue(|own| {
+            self.context.check_stream(stream)?;
+            let run = Run {
+                options: &self.options,
+                packed,
+                steps,
+                x: rows(x),
+                out: rows(out),
+                lengths: lengths.place(),
+            };
+            // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
+            // only after the work queued on the context. Runs take turns.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            own.turns
+                .queue(true, stream.raw(), || own.run(&run, layers, queue))
+        })?;
+        if runs {
             return Ok(());
-        };
-        self.context.check_stream(stream)?;
-        let run = Run {
-            options: &self.options,
-            packed,
-            steps,
-            x: rows(x),
-            out: rows(out),
-            lengths: lengths.address().unwrap_or(0),
-        };
-        // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
-        // only after the work queued on the context. Runs take turns.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        own.turns
-            .queue(true, stream.raw(), || own.run(&run, layers, queue))
+        }
+        Batch::new(&self.options, lengths, packed).run(x, layers, &mut out.any);
+        Ok(())
     }
 
     fn check(&self, layers: &[EncoderWeights<'_, T>]) -> Result<()> {
@@ -321,7 +324,7 @@ impl<T: Scalar> Encoder<T> {
 /// A tensor's rows.
 fn rows<T: Scalar>(tensor: &Tensor<T>) -> Rows {
     Rows {
-        address: tensor.address().unwrap_or(0),
+        address: tensor.place(),
         leading: tensor.leading(),
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::Stream;
 use crate::dynamic::{Dynamic, ReluProduct, SparsityHint};
-use crate::error::{Elsewhere, Result};
+use crate::error::Result;
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::list_stride;
 use crate::families::gather_gemm::offers::pit;
@@ -73,6 +73,7 @@ pub struct FeedForward<T: Scalar> {
     expected: SparsityHint,
     marked: Option<Marked<T>>,
     turns: Option<Arc<Turns>>,
+    shadow: Shadow<FeedForward<T>>,
 }
 
 /// The first product that marks what it stores, and the second of what is listed.
@@ -125,7 +126,7 @@ impl<T: Scalar> Marked<T> {
         let place = |name: &str, tensor: &Tensor<T>, shape: [usize; 2]| -> Result<DenseMatrix> {
             tensor.check(name, &self.context, &shape)?;
             Ok(DenseMatrix {
-                address: tensor.address().or_elsewhere(name)?,
+                address: tensor.place(),
                 rows: shape[0],
                 columns: shape[1],
                 leading: tensor.leading(),
@@ -156,6 +157,7 @@ impl<T: Scalar> FeedForward<T> {
         extents: [usize; 4],
         options: &FeedForwardOptions,
     ) -> Result<Self> {
+        let shadow = Shadow::new(context, |context| Self::new(context, extents, options))?;
         let [tokens, inputs, hidden, outputs] = extents;
         // Only the shapes are planned with.
         let x = context.zeros::<T>(&[tokens, inputs])?;
@@ -187,6 +189,7 @@ impl<T: Scalar> FeedForward<T> {
             expected: options.expected,
             marked,
             turns: shared_turns(context)?,
+            shadow,
         })
     }
 
@@ -203,6 +206,10 @@ impl<T: Scalar> FeedForward<T> {
         y: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.run(stream, |own, stream| {
+            let [x, u, w] = [x, u, w].map(|factor| factor.shadow());
+            own.forward([&x, &u, &w], &mut y.shadow(), stream)
+        })?;
         let turns = self.turns.clone();
         in_turn(turns, stream, || self.queue([x, u, w], y, stream))
     }

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::dynamic::{Gate, operand};
 use crate::error::{Elsewhere, Result, elements};
@@ -32,7 +32,7 @@ pub struct Glu<T> {
     context: Context,
     gate: Gate,
     layout: Layout,
-    launch: Option<GatedLaunch>,
+    launch: Prepared<GatedLaunch>,
     element: PhantomData<T>,
 }
 
@@ -40,7 +40,7 @@ impl<T: Scalar> Glu<T> {
     /// For outputs of `[tokens, width]`, or of `[width, tokens]` with `tokens_in_columns`.
     ///
     /// # Errors
-    /// [`Error::NoKernel`](crate::Error::NoKernel) on a GPU for other element types.
+    /// [`Error::NoKernel`](crate::Error::NoKernel) for other element types.
     pub fn new(
         context: &Context,
         gate: Gate,
@@ -54,7 +54,7 @@ impl<T: Scalar> Glu<T> {
             gate,
             layout,
             launch: context
-                .on_gpu(|device| GatedLaunch::new(device, T::DTYPE, layout, gate.flags()))?,
+                .prepared(|device| GatedLaunch::new(device, T::DTYPE, layout, gate.flags()))?,
             element: PhantomData,
         })
     }
@@ -76,24 +76,27 @@ impl<T: Scalar> Glu<T> {
         };
         x.check("x", &self.context, &both.shape())?;
         out.check("out", &self.context, &self.layout.shape())?;
-        let Some(launch) = &self.launch else {
-            let leading = out.leading();
-            let to = out.host_mut().or_elsewhere("out")?;
-            let multiply = |x, y| self.gate.of(x) * y;
-            cpu::gated(
-                self.layout,
-                &cpu::Host::of("x", x)?,
-                multiply,
-                (to, leading),
-            );
+        let runs = self.launch.queue(|launch| {
+            let matrices = [
+                operand(&self.context, x, stream)?,
+                operand(&self.context, out, stream)?,
+            ];
+            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            launch.run(matrices, queue)
+        })?;
+        if runs {
             return Ok(());
-        };
-        let matrices = [
-            operand(&self.context, x, stream)?,
-            operand(&self.context, out, stream)?,
-        ];
-        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run(matrices, queue)
+        }
+        let leading = out.leading();
+        let to = out.host_mut().or_elsewhere("out")?;
+        let multiply = |x, y| self.gate.of(x) * y;
+        cpu::gated(
+            self.layout,
+            &cpu::Host::of("x", x)?,
+            multiply,
+            (to, leading),
+        );
+        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 mod gradient;
 mod kept;
 
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::Stream;
 use crate::dynamic::{Gate, GroupedOptions, GroupedProduct, GroupedRun, Matrices, Routing};
 use crate::dynamic::{operand, without_gaps};
@@ -52,7 +52,7 @@ pub struct MoeOptions {
     pub model: usize,
     /// Columns between an expert's two products.
     pub hidden: usize,
-    /// What stands between them, `einsparse::einsum::Activation`; on a GPU `Identity` or `Relu`.
+    /// The activation between them, `einsparse::einsum::Activation`: `Identity` or `Relu`.
     pub activation: Activation,
     /// Hidden columns are `gate(x G) * (x U)`: the first matrices have `2 hidden` columns, those of the gates in front.
     /// Without an activation.
@@ -105,31 +105,33 @@ impl MoeOptions {
 /// ```
 /// use einsparse::Context;
 /// use einsparse::einsum::Activation;
-/// use einsparse::formats::Dense;
+/// use einsparse::formats::{Dense, f16};
 /// use einsparse::nn::{Moe, MoeOptions};
 /// let ctx = Context::cpu();
 /// let options = MoeOptions {
 ///     tokens: 2,
 ///     experts: 3,
 ///     top_k: 1,
-///     model: 2,
-///     hidden: 2,
+///     model: 8,
+///     hidden: 8,
 ///     activation: Activation::Relu,
 ///     ..MoeOptions::default()
 /// };
 /// // Expert e multiplies by e, its second product by 1.
 /// let scaled = |by: fn(usize) -> f32| {
-///     Dense::from_fn(vec![3, 2, 2], |i| if i[1] == i[2] { by(i[0]) } else { 0.0 })
+///     Dense::from_fn(vec![3, 8, 8], |i| f16::from_f32(if i[1] == i[2] { by(i[0]) } else { 0.0 }))
 /// };
 /// let up = ctx.upload_dense(&scaled(|e| e as f32)?)?;
 /// let down = ctx.upload_dense(&scaled(|_| 1.0)?)?;
-/// let x = ctx.upload_dense(&Dense::new([2, 2], vec![1.0f32, -1.0, 3.0, 4.0])?)?;
+/// let x = ctx.upload_dense(&Dense::from_fn([2, 8], |i| f16::from_f32([1.0, -3.0][i[0]] * (i[1] as f32 - 1.0)))?)?;
 /// let choices = ctx.upload_dense(&Dense::new([2, 1], vec![2i32, 1])?)?;
 /// let weights = ctx.upload_dense(&Dense::new([2, 1], vec![0.5f32, 1.0])?)?;
-/// let mut out = ctx.zeros(&[2, 2])?;
+/// let mut out = ctx.zeros(&[2, 8])?;
 /// let mut layer = Moe::new(&ctx, &options)?;
 /// layer.forward(&x, (&choices, &weights), (&up, &down), &mut out, &ctx.stream()?)?;
-/// assert_eq!(out.to_dense()?.values(), [1.0, 0.0, 3.0, 4.0]);
+/// let out = out.to_dense()?;
+/// assert_eq!(out.values()[..4], [0.0, 0.0, 1.0, 2.0].map(f16::from_f32));
+/// assert_eq!(out.values()[8..12], [3.0, 0.0, 0.0, 0.0].map(f16::from_f32));
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
@@ -149,6 +151,7 @@ pub struct Moe<T> {
     /// Many choices are other layers': their rows are neither written nor read.
     part: bool,
     backward: Option<Backward<T>>,
+    shadow: Shadow<Moe<T>>,
 }
 
 impl<T: Scalar> Moe<T> {
@@ -156,7 +159,7 @@ impl<T: Scalar> Moe<T> {
     ///
     /// # Errors
     /// [`Error::Operand`](crate::Error::Operand) without experts or choices, for scaled matrices that do not fit
-    /// [`scaled`](MoeOptions::scaled), and on a GPU for GELU and for columns that are no multiples of 8;
+    /// [`scaled`](MoeOptions::scaled), and for GELU and for columns other than multiples of 8;
     /// [`Error::NoKernel`](crate::Error::NoKernel) for element types without kernel;
     /// [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(context: &Context, options: &MoeOptions) -> Result<Self> {
@@ -173,6 +176,7 @@ impl<T: Scalar> Moe<T> {
             scaled,
             quantize,
         } = *options;
+        let shadow = Shadow::new(context, |context| Self::new(context, options))?;
         let own = first..first.saturating_add(experts);
         let routing = Routing::among(context, [tokens, top_k], own.clone())?;
         let up = GroupedOptions {
@@ -219,6 +223,7 @@ impl<T: Scalar> Moe<T> {
             kept: None,
             part: false,
             backward: None,
+            shadow,
         })
     }
 
@@ -235,7 +240,9 @@ impl<T: Scalar> Moe<T> {
         if options.scaled {
             return Err(Error::operand("scaled", "matrices have no gradients"));
         }
+        let shadow = Shadow::new(context, |context| Self::for_training(context, options))?;
         let mut layer = Self::new(context, options)?;
+        layer.shadow = shadow;
         layer.backward = Some(Backward::new(&layer.routing, options)?);
         if let Some(gate) = options.gate {
             layer.kept = Some(Kept::new(&layer.routing, options, gate)?);
@@ -277,6 +284,11 @@ impl<T: Scalar> Moe<T> {
         stream: &Stream,
     ) -> Result<()> {
         let (up, down) = (up.into(), down.into());
+        self.shadow.run(stream, |own, stream| {
+            let ((up, down), x, to) = ((up.shadow(), down.shadow()), x.shadow(), &mut out.shadow());
+            let given = (&choices.shadow(), &weights.shadow());
+            own.forward(&x, given, (up.matrices(), down.matrices()), to, stream)
+        })?;
         self.check(x, weights, (up, down), out)?;
         in_turn(self.routing.turns(), stream, || {
             self.routing.queue(choices, stream)?;
@@ -314,6 +326,8 @@ impl<T: Scalar> Moe<T> {
     /// # Errors
     /// As [`forward`](Self::forward).
     pub fn route(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
+        self.shadow
+            .run(stream, |own, stream| own.route(&choices.shadow(), stream))?;
         self.routing.run(choices, stream)
     }
 
@@ -328,6 +342,9 @@ impl<T: Scalar> Moe<T> {
         stream: &Stream,
     ) -> Result<()> {
         let up = up.into();
+        self.shadow.run(stream, |own, stream| {
+            own.multiply_up(&x.shadow(), up.shadow().matrices(), stream)
+        })?;
         in_turn(self.routing.turns(), stream, || {
             self.queue_up(x, up, stream)
         })
@@ -357,6 +374,10 @@ impl<T: Scalar> Moe<T> {
         stream: &Stream,
     ) -> Result<()> {
         let down = down.into();
+        self.shadow.run(stream, |own, stream| {
+            let (down, to) = (down.shadow(), &mut out.shadow());
+            own.multiply_down(&weights.shadow(), down.matrices(), to, stream)
+        })?;
         in_turn(self.routing.turns(), stream, || {
             self.multiply_behind((None, weights), down, out, stream)
         })

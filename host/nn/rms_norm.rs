@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
 use crate::error::{Elsewhere, Error, Result};
@@ -34,7 +34,7 @@ pub struct RmsNorm<T> {
     context: Context,
     layout: Layout,
     epsilon: f64,
-    launch: Option<RmsNormLaunch>,
+    launch: Prepared<RmsNormLaunch>,
     element: PhantomData<T>,
 }
 
@@ -42,7 +42,7 @@ impl<T: Scalar> RmsNorm<T> {
     /// For matrices of `[tokens, width]`, or of `[width, tokens]` with `tokens_in_columns`.
     ///
     /// # Errors
-    /// [`Error::Operand`] for an epsilon below 0; on a GPU [`Error::Overflow`] past 2^31 - 1 tokens or
+    /// [`Error::Operand`] for an epsilon below 0; [`Error::Overflow`] past 2^31 - 1 tokens or
     /// features, and [`Error::NoKernel`] for other element types.
     pub fn new(
         context: &Context,
@@ -60,7 +60,7 @@ impl<T: Scalar> RmsNorm<T> {
             layout,
             epsilon,
             launch: context
-                .on_gpu(|device| RmsNormLaunch::new(device, T::DTYPE, layout, epsilon))?,
+                .prepared(|device| RmsNormLaunch::new(device, T::DTYPE, layout, epsilon))?,
             element: PhantomData,
         })
     }
@@ -82,9 +82,12 @@ impl<T: Scalar> RmsNorm<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check([x, out], factor)?;
-        match &self.launch {
-            Some(launch) => self.queue(launch, [x, out], None, factor, stream),
-            None => self.on_host(x, factor, out),
+        match self
+            .launch
+            .queue(|launch| self.queue(launch, [x, out], None, factor, stream))?
+        {
+            true => Ok(()),
+            false => self.on_host(x, factor, out),
         }
     }
 
@@ -101,8 +104,11 @@ impl<T: Scalar> RmsNorm<T> {
     ) -> Result<()> {
         self.check([x, out], factor)?;
         y.check("y", &self.context, &self.layout.shape())?;
-        if let Some(launch) = &self.launch {
-            return self.queue(launch, [x, out], Some(y), factor, stream);
+        if self
+            .launch
+            .queue(|launch| self.queue(launch, [x, out], Some(y), factor, stream))?
+        {
+            return Ok(());
         }
         let leading = x.leading();
         let to = x.host_mut().or_elsewhere("x")?;

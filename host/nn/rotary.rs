@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use einsparse_formats::allocate;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
 use crate::error::{Elsewhere, Error, Result, elements};
@@ -71,7 +71,7 @@ pub struct Rotary<T> {
     layout: Layout,
     /// Whole turns of each pair from one position to the next.
     turns: Vec<f64>,
-    launch: Option<RotaryLaunch>,
+    launch: Prepared<RotaryLaunch>,
     element: PhantomData<T>,
 }
 
@@ -79,7 +79,7 @@ impl<T: Scalar> Rotary<T> {
     /// For tokens of these extents.
     ///
     /// # Errors
-    /// [`Error::Operand`] for heads of no multiple of 16 elements, and a base that is not above 0; on a GPU
+    /// [`Error::Operand`] for heads of no multiple of 16 elements, and a base that is not above 0;
     /// [`Error::NoKernel`] for other element types.
     pub fn new(context: &Context, options: &RotaryOptions) -> Result<Self> {
         let RotaryOptions {
@@ -111,7 +111,7 @@ impl<T: Scalar> Rotary<T> {
             options: *options,
             layout,
             launch: context
-                .on_gpu(|device| RotaryLaunch::new(device, T::DTYPE, layout, heads, &turns))?,
+                .prepared(|device| RotaryLaunch::new(device, T::DTYPE, layout, heads, &turns))?,
             turns,
             element: PhantomData,
         })
@@ -162,24 +162,27 @@ impl<T: Scalar> Rotary<T> {
                 return Err(Error::operand(name, reason));
             }
         }
-        let Some(launch) = &self.launch else {
-            let lengths = lengths.host().or_elsewhere("lengths")?;
-            let out = [(q, "q"), (k, "k"), (v, "v")]
-                .map(|(tensor, name)| tensor.host_mut().or_elsewhere(name));
-            let [q, k, v] = out;
-            let own = (lengths, &self.turns[..], [heads, key_heads]);
-            cpu::rotary(self.layout, &cpu::Host::of("x", x)?, own, [q?, k?, v?]);
+        let runs = self.launch.queue(|launch| {
+            let mut out = [0; 3];
+            for (to, (name, tensor)) in out.iter_mut().zip([("q", &*q), ("k", &*k), ("v", &*v)]) {
+                *to = operand(&self.context, tensor, stream)?.address;
+                crate::launch::in_vectors(name, *to)?;
+            }
+            let lengths = without_gaps(&self.context, "lengths", lengths, stream)?;
+            let x = operand(&self.context, x, stream)?;
+            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            launch.run(x, lengths.address, out, queue)
+        })?;
+        if runs {
             return Ok(());
-        };
-        let mut out = [0; 3];
-        for (to, (name, tensor)) in out.iter_mut().zip([("q", &*q), ("k", &*k), ("v", &*v)]) {
-            *to = operand(&self.context, tensor, stream)?.address;
-            crate::launch::in_vectors(name, *to)?;
         }
-        let lengths = without_gaps(&self.context, "lengths", lengths, stream)?;
-        let x = operand(&self.context, x, stream)?;
-        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run(x, lengths.address, out, queue)
+        let lengths = lengths.host().or_elsewhere("lengths")?;
+        let out = [(q, "q"), (k, "k"), (v, "v")]
+            .map(|(tensor, name)| tensor.host_mut().or_elsewhere(name));
+        let [q, k, v] = out;
+        let own = (lengths, &self.turns[..], [heads, key_heads]);
+        cpu::rotary(self.layout, &cpu::Host::of("x", x)?, own, [q?, k?, v?]);
+        Ok(())
     }
 }

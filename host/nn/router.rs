@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
 use crate::error::{Elsewhere, Error, Result, check_shape, elements};
@@ -28,7 +28,7 @@ pub struct RouterOptions {
 /// greatest first, of equal logits the first expert (0 and -0 are equal). One kernel each way, the same bits at every run; what it writes is
 /// what [`Moe`](super::Moe) reads. The logits come from any dense product, in f32, f16 or bf16; powers and sums are f32.
 ///
-/// A NaN among the logits makes the weights of its token NaN. Up to 1024 experts and 32 of a token on a GPU.
+/// A NaN among the logits makes the weights of its token NaN. Up to 1024 experts and 32 of a token.
 ///
 /// ```
 /// use einsparse::Context;
@@ -50,7 +50,7 @@ pub struct RouterOptions {
 pub struct Router<T> {
     context: Context,
     options: RouterOptions,
-    launch: Option<RouterLaunch>,
+    launch: Prepared<RouterLaunch>,
     element: PhantomData<T>,
 }
 
@@ -58,7 +58,7 @@ impl<T: Scalar> Router<T> {
     /// A router of these extents.
     ///
     /// # Errors
-    /// [`Error::Operand`] without experts or choices, or with more choices than experts; on a GPU [`Error::Overflow`]
+    /// [`Error::Operand`] without experts or choices, or with more choices than experts; [`Error::Overflow`]
     /// past its limits and [`Error::NoKernel`] for other element types.
     pub fn new(context: &Context, options: &RouterOptions) -> Result<Self> {
         let RouterOptions {
@@ -74,7 +74,7 @@ impl<T: Scalar> Router<T> {
             ));
         }
         elements("logits", &[tokens, experts])?;
-        let launch = context.on_gpu(|device| {
+        let launch = context.prepared(|device| {
             let extents = [tokens, experts, top_k];
             RouterLaunch::new(device, T::DTYPE, extents, normalized)
         })?;
@@ -104,14 +104,17 @@ impl<T: Scalar> Router<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check(logits, (choices, weights))?;
-        let Some(launch) = &self.launch else {
-            return self.choose_on_host(logits, choices, weights);
-        };
-        let words = self.words([("choices", choices), ("weights", weights)], stream)?;
-        let logits = operand(&self.context, logits, stream)?;
-        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.choose(logits, words, queue)
+        let runs = self.launch.queue(|launch| {
+            let words = self.words([("choices", choices), ("weights", weights)], stream)?;
+            let logits = operand(&self.context, logits, stream)?;
+            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            launch.choose(logits, words, queue)
+        })?;
+        if runs {
+            return Ok(());
+        }
+        self.choose_on_host(logits, choices, weights)
     }
 
     /// Queues the gradient of the logits, `[tokens, experts]`, from that of the weights (as
@@ -131,19 +134,22 @@ impl<T: Scalar> Router<T> {
         let (name, [all, chosen]) = ("gradient of weights", self.shapes());
         check_shape(name, &chosen, weight_gradient.shape())?;
         check_shape("gradient of logits", &all, gradient.shape())?;
-        let Some(launch) = &self.launch else {
-            let words = (choices, weights, weight_gradient);
-            return self.take_back_on_host(logits, words, gradient);
-        };
-        let words = self.words([("choices", choices), ("weights", weights)], stream)?;
-        let from = without_gaps(&self.context, name, weight_gradient, stream)?.address;
-        let rows = [
-            operand(&self.context, logits, stream)?,
-            operand(&self.context, gradient, stream)?,
-        ];
-        // SAFETY: as in `forward`.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.gradient(rows, words, from, queue)
+        let runs = self.launch.queue(|launch| {
+            let words = self.words([("choices", choices), ("weights", weights)], stream)?;
+            let from = without_gaps(&self.context, name, weight_gradient, stream)?.address;
+            let rows = [
+                operand(&self.context, logits, stream)?,
+                operand(&self.context, gradient, stream)?,
+            ];
+            // SAFETY: as in `forward`.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            launch.gradient(rows, words, from, queue)
+        })?;
+        if runs {
+            return Ok(());
+        }
+        let words = (choices, weights, weight_gradient);
+        self.take_back_on_host(logits, words, gradient)
     }
 
     fn check(

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
 use crate::error::{Elsewhere, Error, Result, elements};
@@ -36,7 +36,7 @@ use crate::tensor::Tensor;
 pub struct WeightGradient<T, Out = f32> {
     context: Context,
     extents: [usize; 3],
-    launch: Option<WeightGradientLaunch>,
+    launch: Prepared<WeightGradientLaunch>,
     elements: PhantomData<(T, Out)>,
 }
 
@@ -44,7 +44,7 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
     /// For so many rows, inputs and outputs.
     ///
     /// # Errors
-    /// [`Error::Operand`] without inputs or outputs, and on a GPU for results that are not f32; there also
+    /// [`Error::Operand`] without inputs or outputs, and for results that are not f32; there also
     /// [`Error::Overflow`] past 65,534 inputs or 2^31 - 1 rows, [`Error::NoKernel`] for other element types,
     /// [`Error::OutOfMemory`].
     pub fn new(context: &Context, extents: [usize; 3]) -> Result<Self> {
@@ -68,11 +68,11 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
             let reason = format!("is {inputs} x {outputs}; neither may be 0");
             return Err(Error::operand("dW", reason));
         }
-        if context.is_cuda() && Out::DTYPE != Dtype::F32 {
-            let reason = format!("is {}; a GPU sums in f32", Out::DTYPE.name());
+        if context.checks() && Out::DTYPE != Dtype::F32 {
+            let reason = format!("is {}; sums are f32", Out::DTYPE.name());
             return Err(Error::operand("dW", reason));
         }
-        let launch = context.on_gpu(|device| {
+        let launch = context.prepared(|device| {
             let dtype = multiplied_as(T::DTYPE, precision);
             WeightGradientLaunch::new(device, dtype, extents)
         })?;
@@ -108,9 +108,12 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
         stream: &Stream,
     ) -> Result<()> {
         self.check((x, dy), dw, db.as_deref())?;
-        match &self.launch {
-            Some(launch) => self.queue(launch, (x, dy, None), dw, db.as_deref(), stream),
-            None => self.on_host((x, dy), dw, db),
+        match self
+            .launch
+            .queue(|launch| self.queue(launch, (x, dy, None), dw, db.as_deref(), stream))?
+        {
+            true => Ok(()),
+            false => self.on_host((x, dy), dw, db),
         }
     }
 
@@ -129,8 +132,11 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
     ) -> Result<()> {
         self.check((x, dy), dw, db.as_deref())?;
         y.check("Y", &self.context, dy.shape())?;
-        if let Some(launch) = &self.launch {
-            return self.queue(launch, (x, dy, Some(y)), dw, db.as_deref(), stream);
+        if self
+            .launch
+            .queue(|launch| self.queue(launch, (x, dy, Some(y)), dw, db.as_deref(), stream))?
+        {
+            return Ok(());
         }
         let (ldy, ldg, outputs) = (y.leading(), dy.leading(), self.extents[2]);
         let from = y.host().or_elsewhere("Y")?;

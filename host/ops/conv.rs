@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::context::Shadow;
 use crate::device::{Device, Stream};
 use crate::error::{Error, Refusal, Result};
 use crate::families::gather_gemm::conv::not_here;
@@ -70,6 +71,7 @@ pub struct SparseConv3d<T> {
     options: ConvOptions,
     /// The kernels of the forward pass and of the gradient of the input; none on the CPU.
     products: Option<[ConvProduct; 2]>,
+    shadow: Shadow<SparseConv3d<T>>,
     /// Kernels of the gradient of the weights, with their workspace, for the pairs that the map has and for a map that is
     /// made again: made when first asked for.
     weights: [OnceLock<WeightGradient>; 2],
@@ -105,6 +107,11 @@ impl<T: Scalar> SparseConv3d<T> {
         channels: [usize; 2],
         options: &ConvOptions,
     ) -> Result<SparseConv3d<T>> {
+        let absent = match map.context().checks() {
+            true => map.shadow()?,
+            false => None,
+        };
+        let shadow = Shadow::of(absent, |map| Self::new(map, channels, options))?;
         let products = match map.context().device() {
             None => None,
             Some(device) => {
@@ -130,6 +137,7 @@ impl<T: Scalar> SparseConv3d<T> {
             channels,
             options: options.clone(),
             products,
+            shadow,
             weights: Default::default(),
             element: std::marker::PhantomData,
         })
@@ -162,6 +170,11 @@ impl<T: Scalar> SparseConv3d<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.look(stream, |own, stream| {
+            let bias = bias.map(|bias| bias.shadow());
+            let (input, weights) = (input.shadow(), weights.shadow());
+            own.forward(&input, &weights, bias.as_ref(), &mut out.shadow(), stream)
+        })?;
         let bias_part = bias.map(|bias| ("bias", bias, Part::Bias));
         let parts = [
             ("input", input, Part::Input),
@@ -216,6 +229,10 @@ impl<T: Scalar> SparseConv3d<T> {
         dx: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.look(stream, |own, stream| {
+            let (weights, dy) = (weights.shadow(), dy.shadow());
+            own.backward_input(&weights, &dy, &mut dx.shadow(), stream)
+        })?;
         self.check([
             ("weights", weights, Part::Weights),
             ("dy", dy, Part::Output),
@@ -255,7 +272,7 @@ impl<T: Scalar> SparseConv3d<T> {
             }
             (Arrays::Host(arrays), _) => {
                 let conv = HostConv {
-                    map: arrays,
+                    map: &arrays.get(),
                     channels: if which == 0 { [c, m] } else { [m, c] },
                     input,
                     weights,
@@ -292,6 +309,10 @@ impl<T: Scalar> SparseConv3d<T> {
         dw: &mut Tensor<Out>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.look(stream, |own, stream| {
+            let (input, dy) = (input.shadow(), dy.shadow());
+            own.backward_weight(&input, &dy, &mut dw.shadow(), stream)
+        })?;
         self.check([("input", input, Part::Input), ("dy", dy, Part::Output)])?;
         self.check_part("dw", dw, Part::Weights)?;
         if Out::DTYPE != T::DTYPE && Out::DTYPE != Dtype::F32 {
@@ -305,7 +326,7 @@ impl<T: Scalar> SparseConv3d<T> {
         let ([c, m], map) = (self.channels, &*self.map);
         match map.arrays() {
             Arrays::Host(arrays) => {
-                weight_gradient(arrays, [c, m], [input, dy], &mut dw.any);
+                weight_gradient(&arrays.get(), [c, m], [input, dy], &mut dw.any);
                 Ok(())
             }
             Arrays::Device(arrays, device) => {

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::dynamic::{operand, without_gaps};
 use crate::error::{Elsewhere, Error, Result, check_shape};
@@ -47,7 +47,8 @@ impl Default for Conv2dOptions {
 /// plan `C[m,n] = relu(A[m,k] * B[k,n] + b[m])` over the same matrices (Sputnik, arXiv 2006.10901, section 7.3.2).
 ///
 /// - Depthwise, weights `[channels, 1, rows, columns]`: `C[c,n,y,x] = A[c,n,s*y+i,s*x+j] * W[c,i,j] + b[c]`. A window as
-///   large as the plane, with weights that are 1 over its places, is a global average pool.
+///   large as the plane, with weights that are 1 over its places, is a global average pool. Weights of 16 bits would be
+///   rounded: use weights of 1, and a factor in the next product.
 /// - Of all channels, weights `[outputs, channels, rows, columns]`: for few of them, as the first layer has.
 ///
 /// Sums are f32 on a GPU (f64 on the CPU), in an order that is always the same. GPU kernels for f32, f16 and bf16: windows
@@ -73,7 +74,7 @@ pub struct Conv2d<T> {
     context: Context,
     shape: Conv2dShape,
     relu: bool,
-    launch: Option<Conv2dLaunch>,
+    launch: Prepared<Conv2dLaunch>,
     element: PhantomData<fn() -> T>,
 }
 
@@ -81,7 +82,7 @@ impl<T: Scalar> Conv2d<T> {
     /// Of planes `[channels, batch, height, width]`, with weights `[outputs, channels or 1, rows, columns]`.
     ///
     /// # Errors
-    /// [`Error::Operand`] for weights of other channels, extents of 0, and windows that do not fit; on a GPU also
+    /// [`Error::Operand`] for weights of other channels, extents of 0, and windows that do not fit; also
     /// [`Error::NoKernel`] for what there are no kernels for, and [`Error::Overflow`] past 2^28 places of a plane or 2^31
     /// of a channel.
     pub fn new(
@@ -92,7 +93,7 @@ impl<T: Scalar> Conv2d<T> {
     ) -> Result<Self> {
         let shape = Conv2dShape::new(input, weights, options.stride, options.padding)?;
         let launch =
-            context.on_gpu(|device| Conv2dLaunch::new(device, T::DTYPE, shape, options.relu))?;
+            context.prepared(|device| Conv2dLaunch::new(device, T::DTYPE, shape, options.relu))?;
         Ok(Conv2d {
             context: context.clone(),
             shape,
@@ -139,21 +140,24 @@ impl<T: Scalar> Conv2d<T> {
             &[shape.outputs, shape.each(), rows, columns],
         )?;
         bias.map_or(Ok(()), |bias| bias.check("bias", context, &[shape.outputs]))?;
-        let Some(launch) = &self.launch else {
-            return self.on_host(input, weights, bias, out);
-        };
-        let operands = Conv2dOperands {
-            input: operand(context, input, stream)?,
-            weights: without_gaps(context, "weights", weights, stream)?.address,
-            bias: match bias {
-                Some(bias) => without_gaps(context, "bias", bias, stream)?.address,
-                None => 0,
-            },
-            out: operand(context, out, stream)?,
-        };
-        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        launch.run(&operands, queue)
+        let runs = self.launch.queue(|launch| {
+            let operands = Conv2dOperands {
+                input: operand(context, input, stream)?,
+                weights: without_gaps(context, "weights", weights, stream)?.address,
+                bias: match bias {
+                    Some(bias) => without_gaps(context, "bias", bias, stream)?.address,
+                    None => 0,
+                },
+                out: operand(context, out, stream)?,
+            };
+            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            launch.run(&operands, queue)
+        })?;
+        if runs {
+            return Ok(());
+        }
+        self.on_host(input, weights, bias, out)
     }
 
     /// A matrix with a row for each channel, which has at least these places.

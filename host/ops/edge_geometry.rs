@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use einsparse_kernels::families::HARMONIC_DEGREE;
 
 use super::Edges;
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::dynamic::operand;
 use crate::error::{Elsewhere, Error, Result};
@@ -99,7 +99,7 @@ impl Default for GeometryOptions {
 pub struct EdgeGeometry<T> {
     context: Context,
     geometry: Geometry,
-    launch: Option<GeometryLaunch>,
+    launch: Prepared<GeometryLaunch>,
     element: PhantomData<T>,
 }
 
@@ -112,7 +112,7 @@ impl<T: Scalar> EdgeGeometry<T> {
     ///
     /// # Errors
     /// [`Error::Operand`] for lists of different lengths, the number of an atom that is not there, and constants out of
-    /// range; [`Error::NoKernel`] on a GPU for other types than f32 and f64.
+    /// range; [`Error::NoKernel`] for other types than f32 and f64.
     pub fn new(
         context: &Context,
         edges: Edges<'_>,
@@ -165,7 +165,7 @@ impl<T: Scalar> EdgeGeometry<T> {
             functions,
             exponent,
         };
-        let launch = context.on_gpu(|device| GeometryLaunch::new(device, T::DTYPE, &geometry))?;
+        let launch = context.prepared(|device| GeometryLaunch::new(device, T::DTYPE, &geometry))?;
         Ok(EdgeGeometry {
             context: context.clone(),
             geometry,
@@ -216,8 +216,11 @@ impl<T: Scalar> EdgeGeometry<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check([("positions", positions); 2], [("Y", y), ("basis", basis)])?;
-        if let Some(launch) = &self.launch {
-            return self.queue(launch, positions, [y, basis], None, stream);
+        if self
+            .launch
+            .queue(|launch| self.queue(launch, positions, [y, basis], None, stream))?
+        {
+            return Ok(());
         }
         let leading = [y.leading(), basis.leading()];
         let x = positions.host().or_elsewhere("positions")?;
@@ -242,8 +245,11 @@ impl<T: Scalar> EdgeGeometry<T> {
     ) -> Result<()> {
         let both = [("positions", positions), ("dpositions", &*dpositions)];
         self.check(both, [("dY", dy), ("dbasis", dbasis)])?;
-        if let Some(launch) = &self.launch {
-            return self.queue(launch, positions, [dy, dbasis], Some(dpositions), stream);
+        if self
+            .launch
+            .queue(|launch| self.queue(launch, positions, [dy, dbasis], Some(dpositions), stream))?
+        {
+            return Ok(());
         }
         let x = positions.host().or_elsewhere("positions")?;
         let own = [

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use einsparse_formats::Dense;
 
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::Stream;
 use crate::driver::{Event, PinnedMemory, copy_dtoh_async, copy_htod_async};
 use crate::error::{Elsewhere, Error, Result, check_shape};
@@ -48,6 +48,7 @@ const PIECE: usize = 1 << 18;
 #[derive(Debug)]
 pub struct HostSpmm<T: Scalar> {
     context: Context,
+    shadow: Shadow<HostSpmm<T>>,
     plan: Plan<T>,
     extents: [usize; 3],
     width: usize,
@@ -92,6 +93,13 @@ impl<T: Scalar> HostSpmm<T> {
             let reason = format!("is {:?}, not a matrix", a.shape());
             return Err(Error::operand("A", reason));
         };
+        // The plan checks operands that belong to the context.
+        let shadow = match &a {
+            Operand::HostSparse(_) => {
+                Shadow::new(context, |context| Self::new(context, a.clone(), n, limit))?
+            }
+            _ => Shadow::none(),
+        };
         let streamed = context.is_cuda() && a.any().lies_on_host();
         let share = if streamed { limit / 4 } else { 0 };
         let column = m.saturating_add(k).saturating_mul(CHUNKS * size_of::<T>());
@@ -114,7 +122,7 @@ impl<T: Scalar> HostSpmm<T> {
                 let bytes = |rows: usize| rows * width * size_of::<T>();
                 let pinned = |rows| PinnedMemory::zeros(device.context(), bytes(rows));
                 let (b, c) = (pinned(k)?, pinned(m)?);
-                let taken = Event::for_order()?;
+                let taken = Event::of(device.context())?;
                 Ok::<_, Error>(Staged { b, c, taken })
             });
             let staged = staged.transpose()?;
@@ -135,6 +143,7 @@ impl<T: Scalar> HostSpmm<T> {
             chunks,
             streams: [context.stream()?, context.stream()?, context.stream()?],
             context: context.clone(),
+            shadow,
         })
     }
 
@@ -152,6 +161,10 @@ impl<T: Scalar> HostSpmm<T> {
         let (a, [m, k, n]) = (a.into(), self.extents);
         check_shape("B", &[k, n], b.shape())?;
         check_shape("C", &[m, n], c.shape())?;
+        if let Some(shadow) = self.shadow.get() {
+            let operands = [("A", a.clone()), ("B", (&shadow.chunks[0].b).into())];
+            shadow.plan.update_values(&operands, &shadow.streams[1])?;
+        }
         // Also for what a run that failed has left in the chunks.
         self.context.synchronize()?;
         let operands = [("A", a.clone()), ("B", (&self.chunks[0].b).into())];

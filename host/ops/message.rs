@@ -4,6 +4,7 @@
 mod largest;
 
 use einsparse_formats::{AsSparse, PAD, SparseRef, allocate};
+use einsparse_kernels::families::{REDUCE_MAX, REDUCE_MEAN};
 
 use super::rows::{Gathered, RowsRun};
 use crate::context::Context;
@@ -34,7 +35,7 @@ pub enum Aggregate {
     /// Their sum.
     #[default]
     Sum,
-    /// Their sum over their number.
+    /// Their sum over their number. Weights of 8 and 16 bits are divided in f32, so that the mean is rounded once.
     Mean,
     /// The largest, for each feature; NaN where one of them is NaN.
     Max,
@@ -69,8 +70,6 @@ pub enum Aggregate {
 /// ```
 #[derive(Debug)]
 pub struct MessagePassing<T: Scalar> {
-    /// For a mean the weights over the number of the vertex' edges.
-    graph: SparseTensor<T>,
     /// For each slot the number of edges of its vertex; empty unless a mean is taken.
     degrees: Vec<u32>,
     exec: Exec<T>,
@@ -79,9 +78,11 @@ pub struct MessagePassing<T: Scalar> {
 
 #[derive(Debug)]
 enum Exec<T: Scalar> {
-    /// Forward and backward.
-    Sum(Box<[Plan<T>; 2]>),
-    Max(Box<RowsRun>, LargestGradient),
+    /// The graph, for a mean its weights over the number of a vertex' edges; forward and backward.
+    Sum(SparseTensor<T>, Box<[Plan<T>; 2]>),
+    /// A mean whose weights, divided, would lose bits in T.
+    Mean(SparseTensor<f32>, Box<[RowsRun; 2]>),
+    Max(SparseTensor<T>, Box<RowsRun>, LargestGradient),
 }
 
 const FORWARD: &str = "Y[m,f] = A[m,k] * X[k,f]";
@@ -105,40 +106,26 @@ impl<T: Scalar> MessagePassing<T> {
             let reason = format!("has shape {shape:?}; a graph is a matrix");
             return Err(Error::operand("A", &reason));
         };
-        let mut degrees = Vec::new();
-        let graph = if aggregate == Aggregate::Mean {
-            degrees = degrees_of(graph, targets)?;
-            let scaled = divided(graph.values(), &degrees);
-            context.upload(graph.pattern().shared().with_values(scaled)?)?
-        } else {
-            context.upload(graph)?
+        let degrees = match aggregate {
+            Aggregate::Mean => degrees_of(graph, targets)?,
+            _ => Vec::new(),
         };
         let shapes = [[sources, features], [targets, features]];
-        let exec = if aggregate == Aggregate::Max {
-            let asked = Gathered {
-                kept: &[0],
-                factors: &[1],
-                rows: RowsOf::All,
-                max: true,
-                n: features,
-            };
-            let run = RowsRun::new(context, &graph, &asked, None)?;
-            let gradient = LargestGradient::new(context, &graph, [targets, sources], features)?;
-            Exec::Max(Box::new(run), gradient)
-        } else {
-            // Only the shapes are planned with.
-            let [x, y] = [
-                context.zeros::<T>(&shapes[0])?,
-                context.zeros::<T>(&shapes[1])?,
-            ];
-            let operands = [("A", (&graph).into()), ("X", (&x).into())];
-            let forward = context.plan(FORWARD).operands(&operands).build()?;
-            let operands = [("A", (&graph).into()), ("dY", (&y).into())];
-            let backward = context.plan(BACKWARD).operands(&operands).build()?;
-            Exec::Sum(Box::new([forward, backward]))
+        let exec = match aggregate {
+            Aggregate::Max => Exec::max(context, context.upload(graph)?, shapes)?,
+            Aggregate::Mean if size_of::<T>() < size_of::<f32>() => {
+                let divided = divided(graph.values(), &degrees);
+                let divided = graph.pattern().shared().with_values(divided)?;
+                Exec::mean(context, context.upload(divided)?, features)?
+            }
+            Aggregate::Mean => {
+                let divided = divided::<T, T>(graph.values(), &degrees);
+                let divided = graph.pattern().shared().with_values(divided)?;
+                Exec::sum(context, context.upload(divided)?, shapes)?
+            }
+            Aggregate::Sum => Exec::sum(context, context.upload(graph)?, shapes)?,
         };
         Ok(MessagePassing {
-            graph,
             degrees,
             exec,
             shapes,
@@ -150,17 +137,21 @@ impl<T: Scalar> MessagePassing<T> {
     /// # Errors
     /// [`Error::Shape`] for another number of them.
     pub fn set_weights(&mut self, weights: &[T]) -> Result<()> {
-        if self.degrees.is_empty() || weights.len() != self.degrees.len() {
-            return self.graph.set_values(weights);
+        match &mut self.exec {
+            Exec::Mean(graph, _) => graph.set_values(&divided(weights, &self.degrees)),
+            Exec::Sum(graph, _) if !self.degrees.is_empty() => {
+                graph.set_values(&divided(weights, &self.degrees))
+            }
+            Exec::Sum(graph, _) | Exec::Max(graph, ..) => graph.set_values(weights),
         }
-        self.graph.set_values(&divided(weights, &self.degrees))
     }
 
     /// Name of the kernel of the forward run, `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         match &self.exec {
-            Exec::Sum(plans) => plans[0].variant(),
-            Exec::Max(run, _) => run.variant(),
+            Exec::Sum(_, plans) => plans[0].variant(),
+            Exec::Mean(_, runs) => runs[0].variant(),
+            Exec::Max(_, run, _) => run.variant(),
         }
     }
 
@@ -169,14 +160,13 @@ impl<T: Scalar> MessagePassing<T> {
     /// # Errors
     /// Tensors of other shapes or another context than planned.
     pub fn forward(&self, x: &Tensor<T>, y: &mut Tensor<T>, stream: &Stream) -> Result<()> {
+        let [of_x, of_y] = &self.shapes;
+        check_shape("X", of_x, x.shape())?;
+        check_shape("Y", of_y, y.shape())?;
         match &self.exec {
-            Exec::Sum(plans) => {
-                plans[0].run(&[("A", (&self.graph).into()), ("X", x.into())], y, stream)
-            }
-            Exec::Max(run, _) => {
-                check_shape("X", &self.shapes[0], x.shape())?;
-                run.run(&self.graph, &[x], &mut y.any, stream)
-            }
+            Exec::Sum(a, plans) => plans[0].run(&[("A", a.into()), ("X", x.into())], y, stream),
+            Exec::Mean(a, runs) => runs[0].run(a, &[("X", x)], ("Y", &mut y.any), stream),
+            Exec::Max(a, run, _) => run.run(a, &[("X", x)], ("Y", &mut y.any), stream),
         }
     }
 
@@ -186,12 +176,12 @@ impl<T: Scalar> MessagePassing<T> {
     /// # Errors
     /// As [`MessagePassing::forward`]; [`Error::NoKernel`] for [`Aggregate::Max`].
     pub fn backward(&self, dy: &Tensor<T>, dx: &mut Tensor<T>, stream: &Stream) -> Result<()> {
+        let [of_x, of_y] = &self.shapes;
+        check_shape("dY", of_y, dy.shape())?;
+        check_shape("dX", of_x, dx.shape())?;
         match &self.exec {
-            Exec::Sum(plans) => plans[1].run(
-                &[("A", (&self.graph).into()), ("dY", dy.into())],
-                dx,
-                stream,
-            ),
+            Exec::Sum(a, plans) => plans[1].run(&[("A", a.into()), ("dY", dy.into())], dx, stream),
+            Exec::Mean(a, runs) => runs[1].run(a, &[("dY", dy)], ("dX", &mut dx.any), stream),
             Exec::Max(..) => {
                 let reason = "the gradient of a maximum reads X and Y as well: `backward_max`";
                 let refusal = Refusal::of(self.variant(), reason);
@@ -237,11 +227,11 @@ impl<T: Scalar> MessagePassing<T> {
         stream: &Stream,
     ) -> Result<()> {
         match &self.exec {
-            Exec::Max(_, gradient) => {
+            Exec::Max(a, _, gradient) => {
                 let da = da.map(|da| &mut da.any);
-                gradient.run(&self.graph, [x, y, dy], &mut dx.any, da, stream)
+                gradient.run(a, [x, y, dy], &mut dx.any, da, stream)
             }
-            Exec::Sum(_) => {
+            Exec::Sum(..) | Exec::Mean(..) => {
                 let reason = "is the gradient of no maximum: `backward`";
                 let refusal = Refusal::of(self.variant(), reason);
                 Err(Error::no_kernel(BACKWARD, [refusal]))
@@ -253,9 +243,53 @@ impl<T: Scalar> MessagePassing<T> {
     /// won for each target and feature.
     pub fn gradient_bytes(&self) -> usize {
         match &self.exec {
-            Exec::Max(_, gradient) => gradient.bytes(),
-            Exec::Sum(_) => 0,
+            Exec::Max(.., gradient) => gradient.bytes(),
+            Exec::Sum(..) | Exec::Mean(..) => 0,
         }
+    }
+}
+
+impl<T: Scalar> Exec<T> {
+    fn sum(context: &Context, a: SparseTensor<T>, shapes: [[usize; 2]; 2]) -> Result<Self> {
+        // Only the shapes are planned with.
+        let [x, y] = shapes.map(|shape| context.zeros::<T>(&shape));
+        let (x, y) = (x?, y?);
+        let operands = [("A", (&a).into()), ("X", (&x).into())];
+        let forward = context.plan(FORWARD).operands(&operands).build()?;
+        let operands = [("A", (&a).into()), ("dY", (&y).into())];
+        let backward = context.plan(BACKWARD).operands(&operands).build()?;
+        Ok(Exec::Sum(a, Box::new([forward, backward])))
+    }
+
+    fn mean(context: &Context, a: SparseTensor<f32>, features: usize) -> Result<Self> {
+        let by = |axis: usize| {
+            let axes = [axis, 1 - axis];
+            let asked = rows::<T>(&axes, features, REDUCE_MEAN);
+            RowsRun::new(context, &a, &asked, None)
+        };
+        let runs = Box::new([by(0)?, by(1)?]);
+        Ok(Exec::Mean(a, runs))
+    }
+
+    fn max(context: &Context, a: SparseTensor<T>, shapes: [[usize; 2]; 2]) -> Result<Self> {
+        let [[sources, features], [targets, _]] = shapes;
+        let asked = rows::<T>(&[0, 1], features, REDUCE_MAX);
+        let run = RowsRun::new(context, &a, &asked, None)?;
+        let gradient = LargestGradient::new(context, &a, [targets, sources], features)?;
+        Ok(Exec::Max(a, Box::new(run), gradient))
+    }
+}
+
+/// Rows of so many features that are gathered along the second axis, for each place on the first.
+fn rows<T: Scalar>(axes: &[usize; 2], features: usize, reduce: u32) -> Gathered<'_> {
+    let (kept, factors) = axes.split_at(1);
+    Gathered {
+        kept,
+        factors,
+        rows: RowsOf::All,
+        reduce,
+        dtype: T::DTYPE,
+        n: features,
     }
 }
 
@@ -288,8 +322,10 @@ fn degrees_of<T: Scalar>(graph: SparseRef<'_, T>, targets: usize) -> Result<Vec<
     Ok(rows().map(own).collect())
 }
 
-fn divided<T: Scalar>(weights: &[T], degrees: &[u32]) -> Vec<T> {
+/// Weights over degrees. Weights past the last degree are copied: storing too many of them is an error.
+fn divided<T: Scalar, W: Scalar>(weights: &[T], degrees: &[u32]) -> Vec<W> {
+    let degrees = degrees.iter().copied().chain(std::iter::repeat(1));
     let each = weights.iter().zip(degrees);
-    each.map(|(w, &degree)| T::from_f64(w.to_f64() / f64::from(degree)))
+    each.map(|(w, degree)| W::from_f64(w.to_f64() / f64::from(degree)))
         .collect()
 }

@@ -33,16 +33,13 @@ pub fn prune_to_nm<T: Scalar>(context: &Context, dense: &Tensor<T>) -> Result<Sp
     if !context.holds(dense.device()) {
         return Err(Error::operand("dense", "lies in another context"));
     }
-    let (Some(device), Some(row), &[rows, columns], Some(address)) = (
-        context.device(),
-        pruner(T::DTYPE),
-        dense.shape(),
-        dense.address(),
-    ) else {
-        return context.upload(convert::prune_to_nm(&dense.to_dense()?)?);
+    let on_host = || context.upload(convert::prune_to_nm(&dense.to_dense()?)?);
+    let (Some(row), &[rows, columns]) = (pruner(T::DTYPE), dense.shape()) else {
+        return on_host();
     };
+    let device = context.planned_on();
     let matrix = DenseMatrix {
-        address,
+        address: dense.place(),
         rows,
         columns,
         leading: dense.leading(),
@@ -50,6 +47,9 @@ pub fn prune_to_nm<T: Scalar>(context: &Context, dense: &Tensor<T>) -> Result<Sp
     // SAFETY: the tensor has these extents and element type, and is borrowed until the wait in `read`.
     let queue = unsafe { Queue::new(device.after_all()?) };
     let [meta, values] = prune(device, row, matrix, VECTOR_ENTRIES, queue)?;
+    if device.is_absent() {
+        return on_host();
+    }
     let words = rows * columns.div_ceil(32);
     let mut positions = vec![0u32; words];
     device.read(&meta, &mut positions)?;

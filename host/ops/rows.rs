@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::families::{REDUCE_MAX, REDUCE_SUM};
+use einsparse_kernels::families::REDUCE_MAX;
 
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::Stream;
-use crate::error::{Error, Refusal, Result, check_shape};
+use crate::error::{Elsewhere, Error, Refusal, Result, check_shape};
 use crate::families::tensor::cost::rows::{RowsWork, predict_rows};
 use crate::families::tensor::cpu::gathers;
 use crate::families::tensor::fibres::{Fibres, RowsOf};
@@ -15,6 +15,7 @@ use crate::families::tensor::offers::rows::rows_of;
 use crate::families::tensor::{RawRows, RowsExtents, RowsLaunch};
 use crate::kernel::Queue;
 use crate::offer::PlannedPattern;
+use crate::registry::Dtype;
 use crate::tensor::{AnySparseTensor, AnyTensor};
 
 /// Which entries go to which row, what is gathered for them, and how they are reduced.
@@ -25,8 +26,10 @@ pub(super) struct Gathered<'a> {
     pub factors: &'a [usize],
     /// Which rows there are.
     pub rows: RowsOf,
-    /// The largest product instead of the sum.
-    pub max: bool,
+    /// [`REDUCE_SUM`](einsparse_kernels::families::REDUCE_SUM), [`REDUCE_MAX`], or `REDUCE_MEAN` for values in f32.
+    pub reduce: u32,
+    /// Element type of factors and output.
+    pub dtype: Dtype,
     /// Columns of factors and output.
     pub n: usize,
 }
@@ -41,6 +44,7 @@ enum Exec {
 #[derive(Debug)]
 pub(super) struct RowsRun {
     exec: Exec,
+    shadow: Shadow<RowsRun>,
     fibres: Fibres,
     pattern: PlannedPattern,
     max: bool,
@@ -82,9 +86,12 @@ impl RowsRun {
         };
         Ok(RowsRun {
             exec,
+            shadow: Shadow::new(context, |context| {
+                Self::new(context, &tensor.shadow()?, asked, variant)
+            })?,
             fibres,
             pattern: PlannedPattern::new("T", pattern),
-            max: asked.max,
+            max: asked.reduce == REDUCE_MAX,
             n: asked.n,
         })
     }
@@ -115,36 +122,42 @@ impl RowsRun {
     }
 
     /// Queues a run: the tensor has the pattern that was planned, the factors are as long as their axes.
-    pub(super) fn run(
+    pub(super) fn run<'t>(
         &self,
         tensor: &AnySparseTensor,
-        factors: &[&AnyTensor],
-        out: &mut AnyTensor,
+        factors: &[(&str, &'t AnyTensor)],
+        (name, out): (&str, &mut AnyTensor),
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.look(stream, |own, stream| {
+            let shadows: Vec<AnyTensor> = factors.iter().map(|(_, own)| own.shadow()).collect();
+            let names = factors.iter().map(|(name, _)| *name);
+            let factors: Vec<_> = names.zip(&shadows).collect();
+            let out = (name, &mut out.shadow());
+            own.run(&tensor.shadow()?, &factors, out, stream)
+        })?;
         if !self.pattern.is(tensor.pattern()) {
             return Err(Error::operand("T", "has another pattern than was planned"));
         }
-        check_shape("the output", &[self.fibres.count, self.n], out.shape())?;
+        check_shape(name, &[self.fibres.count, self.n], out.shape())?;
         match &self.exec {
             Exec::Cpu => {
                 let Some(host) = tensor.host() else {
                     return Err(Error::elsewhere("T"));
                 };
-                let matrices = factors.iter().map(|f| Some((f.host()?, f.leading())));
-                let Some(matrices) = matrices.collect::<Option<Vec<_>>>() else {
-                    return Err(Error::elsewhere("a factor"));
+                let matrix = |(name, factor): &(&str, &'t AnyTensor)| {
+                    let values = factor.host().or_elsewhere(name)?;
+                    Ok((values, factor.leading()))
                 };
+                let matrices = factors.iter().map(matrix).collect::<Result<Vec<_>>>()?;
                 let leading = out.leading();
-                let Some(to) = out.host_mut() else {
-                    return Err(Error::elsewhere("the output"));
-                };
+                let to = out.host_mut().or_elsewhere(name)?;
                 let to = (to, leading, self.n);
                 gathers(&self.fibres, host, &matrices, to, self.max);
                 Ok(())
             }
             Exec::Gpu(launch) => {
-                let raw = self.addresses(launch, tensor, factors, out, stream)?;
+                let raw = self.addresses(launch, tensor, factors, (name, out), stream)?;
                 // SAFETY: pattern, shapes and places were checked; the tensors are borrowed for the call, and device
                 // memory is freed only after the work queued on the context.
                 let queue = unsafe { Queue::new(stream.raw()) };
@@ -157,8 +170,8 @@ impl RowsRun {
         &self,
         launch: &RowsLaunch,
         tensor: &AnySparseTensor,
-        factors: &[&AnyTensor],
-        out: &AnyTensor,
+        factors: &[(&str, &AnyTensor)],
+        (name, out): (&str, &AnyTensor),
         stream: &Stream,
     ) -> Result<RawRows> {
         let device = launch.device();
@@ -173,15 +186,15 @@ impl RowsRun {
             ));
         }
         here("T", tensor.device().map(|arrays| &arrays.device))?;
-        here("the output", out.device())?;
+        here(name, out.device())?;
         let mut raw = RawRows {
             values: tensor.values_address().unwrap_or(0),
             factors: [(0, 0); 3],
             out: (out.address().unwrap_or(0), out.leading()),
             alpha: 1.0,
         };
-        for (to, factor) in raw.factors.iter_mut().zip(factors) {
-            here("a factor", factor.device())?;
+        for (to, (name, factor)) in raw.factors.iter_mut().zip(factors) {
+            here(name, factor.device())?;
             *to = (factor.address().unwrap_or(0), factor.leading());
         }
         Ok(raw)
@@ -210,9 +223,8 @@ fn cheapest(
         accumulate: false,
         ordered: fibres.permutation.is_some(),
     };
-    let reduce = if asked.max { REDUCE_MAX } else { REDUCE_SUM };
     let us = |row: &&einsparse_kernels::table::Row| predict_rows(row, &work, &machine).us;
-    rows_of(tensor.dtype(), asked.factors.len(), reduce)
+    rows_of(asked.dtype, asked.factors.len(), asked.reduce)
         .filter(|row| asked.n.is_multiple_of(row.vector as usize))
         .filter(|row| variant.is_none_or(|name| name == row.name))
         .min_by(|a, b| us(a).total_cmp(&us(b)))
@@ -221,7 +233,7 @@ fn cheapest(
                 "{} factors, {} columns of {}",
                 work.factors,
                 asked.n,
-                tensor.dtype().name()
+                asked.dtype.name()
             );
             let reason = "the table has rows for one to three factors in f32, f64, f16 and bf16";
             Error::no_kernel(indirect, [Refusal::of("mttkrp", reason)])

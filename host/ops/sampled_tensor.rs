@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use einsparse_formats::{AnyPattern, PAD};
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::error::{Elsewhere, Error, Refusal, Result, check_shape};
 use crate::families::tensor::fibres::coordinates;
@@ -17,8 +17,8 @@ use crate::parallel;
 use crate::registry::Scalar;
 use crate::tensor::{AnySparseTensor, AnyTensor, SparseTensor, Tensor};
 
-/// `S[i,j,k] = P[i,j,k] * X[i,r] * Y[j,r] * Z[k,r]` where P has entries, for tensors of order 1 to 3 on a GPU (any on
-/// the CPU), in COO, GroupCOO, CSR or CSC: what a model of matrices says of the entries of a tensor (tensor completion;
+/// `S[i,j,k] = P[i,j,k] * X[i,r] * Y[j,r] * Z[k,r]` where P has entries, for tensors of order 1 to 3,
+/// in COO, GroupCOO, CSR or CSC: what a model of matrices says of the entries of a tensor (tensor completion;
 /// SDDMM for order 2). S and P have one pattern, which is planned once.
 ///
 /// ```
@@ -39,8 +39,9 @@ use crate::tensor::{AnySparseTensor, AnyTensor, SparseTensor, Tensor};
 /// ```
 #[derive(Debug)]
 pub struct SampledTensor<T: Scalar> {
+    context: Context,
     element: PhantomData<T>,
-    launch: Option<DotsLaunch>,
+    launch: Prepared<DotsLaunch>,
     pattern: PlannedPattern,
     n: usize,
 }
@@ -54,7 +55,7 @@ impl<T: Scalar> SampledTensor<T> {
     pub fn new(context: &Context, pattern: &SparseTensor<T>, n: usize) -> Result<Self> {
         let host = pattern.pattern();
         let mut axes = places(host)?;
-        let launch = context.on_gpu(|device| {
+        let launch = context.prepared(|device| {
             let best = dots_row(T::DTYPE, axes.len(), n, n);
             let row = best.ok_or_else(|| {
                 let asked = format!("{} factors of {}", axes.len(), T::DTYPE.name());
@@ -67,6 +68,7 @@ impl<T: Scalar> SampledTensor<T> {
             DotsLaunch::new(device, row, &axes, n)
         })?;
         Ok(SampledTensor {
+            context: context.clone(),
             element: PhantomData,
             launch,
             pattern: PlannedPattern::new("P", host),
@@ -119,21 +121,15 @@ impl<T: Scalar> SampledTensor<T> {
                 &[shape[axis], self.n],
             )?;
         }
-        match &self.launch {
-            None => {
-                let factors: Vec<&AnyTensor> = factors.iter().map(|f| &f.any).collect();
-                let mask = mask.map(|mask| &mask.any);
-                run_cpu(self.pattern.planned(), self.n, mask, &factors, &mut out.any)
-            }
-            Some(launch) => {
-                let factors: Vec<&AnyTensor> = factors.iter().map(|f| &f.any).collect();
-                let mask = mask.map(|mask| &mask.any);
-                let raw = addresses(launch, mask, &factors, &out.any, stream)?;
-                // SAFETY: patterns, shapes and places were checked; the tensors are borrowed for the call, and device
-                // memory is freed only after the work queued on the context.
-                let queue = unsafe { Queue::new(stream.raw()) };
-                launch.run(&raw, queue)
-            }
+        let factors: Vec<&AnyTensor> = factors.iter().map(|f| &f.any).collect();
+        let mask = mask.map(|mask| &mask.any);
+        let raw = addresses(&self.context, mask, &factors, &out.any, stream)?;
+        // SAFETY: patterns, shapes and places were checked; the tensors are borrowed for the call, and device memory is
+        // freed only after the work queued on the context.
+        let queue = unsafe { Queue::new(stream.raw()) };
+        match self.launch.queue(|launch| launch.run(&raw, queue))? {
+            true => Ok(()),
+            false => run_cpu(self.pattern.planned(), self.n, mask, &factors, &mut out.any),
         }
     }
 }
@@ -189,20 +185,21 @@ fn places(pattern: AnyPattern<'_>) -> Result<Vec<Cow<'_, [u32]>>> {
 }
 
 fn addresses(
-    launch: &DotsLaunch,
+    context: &Context,
     mask: Option<&AnySparseTensor>,
     factors: &[&AnyTensor],
     out: &AnySparseTensor,
     stream: &Stream,
 ) -> Result<RawDots> {
-    let device = launch.device();
     let wrong = |name: &str| Error::elsewhere(name);
-    if !stream.belongs_to(device) {
+    if !stream.is_of(context.device()) {
         return Err(wrong("stream"));
     }
-    let of = |name: &str, tensor: &AnySparseTensor| match tensor.device() {
-        Some(arrays) if arrays.device.is_same(device) => Ok(arrays.values.address()),
-        _ => Err(wrong(name)),
+    let of = |name: &str, tensor: &AnySparseTensor| match context
+        .holds(tensor.device().map(|arrays| &arrays.device))
+    {
+        true => Ok(tensor.places()[0]),
+        false => Err(wrong(name)),
     };
     let mut raw = RawDots {
         mask: mask.map_or(Ok(0), |mask| of("P", mask))?,
@@ -212,10 +209,10 @@ fn addresses(
         accumulate: false,
     };
     for (to, factor) in raw.factors.iter_mut().zip(factors) {
-        match (factor.device(), factor.address()) {
-            (Some(on), Some(address)) if on.is_same(device) => *to = (address, factor.leading()),
-            _ => return Err(wrong("a factor")),
+        if !context.holds(factor.device()) {
+            return Err(wrong("a factor"));
         }
+        *to = (factor.place(), factor.leading());
     }
     Ok(raw)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use einsparse_formats::Format;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::{Device, Stream};
 use crate::driver::RawStream;
 use crate::error::{Error, Result, check_shape};
@@ -88,7 +88,7 @@ pub struct SparseSoftmax<T> {
     slots: usize,
     live: Option<Vec<u32>>,
     options: SoftmaxOptions,
-    launch: Option<SoftmaxLaunch>,
+    launch: Prepared<SoftmaxLaunch>,
     element: std::marker::PhantomData<T>,
 }
 
@@ -97,7 +97,7 @@ impl<T: Scalar> SparseSoftmax<T> {
     ///
     /// # Errors
     /// [`Error::Operand`] for another format or context, and for lengths that do not divide the rows into equal parts;
-    /// [`Error::NoKernel`] on a GPU for f64.
+    /// [`Error::NoKernel`] for f64.
     pub fn new(
         context: &Context,
         tensor: &SparseTensor<T>,
@@ -118,7 +118,7 @@ impl<T: Scalar> SparseSoftmax<T> {
             return Err(Error::operand("scores", reason));
         };
         let live = live(runs, columns, options)?;
-        let launch = context.on_gpu(|device| {
+        let launch = context.prepared(|device| {
             SoftmaxLaunch::new(device, T::DTYPE, runs, live.as_deref(), options.heads)
         })?;
         let planned = SparseSoftmax {
@@ -166,9 +166,9 @@ impl<T: Scalar> SparseSoftmax<T> {
     ) -> Result<()> {
         self.check("scores", scores)?;
         self.check("output", output)?;
-        match (scores.any.host(), output.any.host_mut()) {
-            (Some(from), Some(to)) => softmax(self.rows(), Some(from), to),
-            _ => self.queue([Some(scores), None, Some(output)], stream)?,
+        self.queue([Some(scores), None, Some(output)], stream)?;
+        if let (Some(from), Some(to)) = (scores.any.host(), output.any.host_mut()) {
+            softmax(self.rows(), Some(from), to);
         }
         Ok(())
     }
@@ -179,9 +179,9 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// As [`SparseSoftmax::forward`].
     pub fn forward_in_place(&self, scores: &mut SparseTensor<T>, stream: &Stream) -> Result<()> {
         self.check("scores", scores)?;
-        match scores.any.host_mut() {
-            Some(to) => softmax(self.rows(), None, to),
-            None => self.queue([Some(scores), None, Some(scores)], stream)?,
+        self.queue([Some(scores), None, Some(scores)], stream)?;
+        if let Some(to) = scores.any.host_mut() {
+            softmax(self.rows(), None, to);
         }
         Ok(())
     }
@@ -202,10 +202,10 @@ impl<T: Scalar> SparseSoftmax<T> {
         self.check("given", given)?;
         self.check("dy", dy)?;
         self.check("output", output)?;
+        self.queue([Some(given), Some(dy), Some(output)], stream)?;
         let (own, from) = (given.any.host(), dy.any.host());
-        match (own, from, output.any.host_mut()) {
-            (Some(own), Some(from), Some(to)) => gradient(self.rows(), own, Some(from), to),
-            _ => self.queue([Some(given), Some(dy), Some(output)], stream)?,
+        if let (Some(own), Some(from), Some(to)) = (own, from, output.any.host_mut()) {
+            gradient(self.rows(), own, Some(from), to);
         }
         Ok(())
     }
@@ -222,9 +222,9 @@ impl<T: Scalar> SparseSoftmax<T> {
     ) -> Result<()> {
         self.check("given", given)?;
         self.check("dy", dy)?;
-        match (given.any.host(), dy.any.host_mut()) {
-            (Some(own), Some(to)) => gradient(self.rows(), own, None, to),
-            _ => self.queue([Some(given), Some(dy), Some(dy)], stream)?,
+        self.queue([Some(given), Some(dy), Some(dy)], stream)?;
+        if let (Some(own), Some(to)) = (given.any.host(), dy.any.host_mut()) {
+            gradient(self.rows(), own, None, to);
         }
         Ok(())
     }
@@ -240,14 +240,21 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// [`Error::Operand`] for addresses that are no multiples of 16 bytes; [`Error::Cuda`] on a CPU context.
     pub unsafe fn run_raw(&self, raw: &RawSoftmax, stream: RawStream<'_>) -> Result<()> {
         self.context.expect_device()?;
-        match &self.launch {
-            Some(launch) => {
-                // SAFETY: the caller's promise.
-                let queue = unsafe { Queue::new(stream) };
-                launch.run(raw, (self.options.scale, self.options.log), queue)
-            }
-            None => Ok(()),
-        }
+        // SAFETY: the caller's promise.
+        unsafe { self.queue_raw(raw, stream) }
+    }
+
+    /// [`SparseSoftmax::run_raw`], which on a CPU context only checks addresses.
+    ///
+    /// # Safety
+    /// That of [`SparseSoftmax::run_raw`].
+    pub(super) unsafe fn queue_raw(&self, raw: &RawSoftmax, stream: RawStream<'_>) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let queue = unsafe { Queue::new(stream) };
+        let how = (self.options.scale, self.options.log);
+        self.launch
+            .queue(|launch| launch.run(raw, how, queue))
+            .map(drop)
     }
 
     fn rows(&self) -> SoftmaxRows<'_> {
@@ -259,11 +266,10 @@ impl<T: Scalar> SparseSoftmax<T> {
         }
     }
 
-    /// Input, upstream and output, all checked, on a GPU.
+    /// Input, upstream and output, all checked.
     fn queue(&self, tensors: [Option<&SparseTensor<T>>; 3], stream: &Stream) -> Result<()> {
-        self.context.check_stream(stream)?;
-        let [input, upstream, output] =
-            tensors.map(|t| t.and_then(SparseTensor::values_address).unwrap_or(0));
+        let stream = self.context.stream_of(stream)?;
+        let [input, upstream, output] = tensors.map(|t| t.map_or(0, |t| t.places()[0]));
         let raw = RawSoftmax {
             input,
             upstream,
@@ -272,7 +278,7 @@ impl<T: Scalar> SparseSoftmax<T> {
         };
         // SAFETY: shapes, rows and places were checked; the tensors are borrowed for the call, and device memory is
         // freed only after the work queued on the context.
-        unsafe { self.run_raw(&raw, stream.raw()) }
+        unsafe { self.queue_raw(&raw, stream) }
     }
 
     /// Columns are not compared: masks are those of the planned pattern.

@@ -4,6 +4,7 @@
 use std::marker::PhantomData;
 
 use einsparse_formats::CooPattern;
+use einsparse_kernels::families::REDUCE_SUM;
 
 use super::rows::{Gathered, RowsRun};
 use crate::context::Context;
@@ -140,7 +141,8 @@ impl<T: Scalar> Ttm<T> {
             kept: &kept,
             factors: &[axis],
             rows: RowsOf::Stored,
-            max: false,
+            reduce: REDUCE_SUM,
+            dtype: tensor.dtype(),
             n,
         };
         let run = RowsRun::new(context, tensor, &asked, variant)?;
@@ -196,6 +198,6 @@ impl<T: Scalar> Ttm<T> {
         stream: &Stream,
     ) -> Result<()> {
         check_shape("B", &self.matrix, b.shape())?;
-        self.run.run(tensor, &[b], &mut y.any, stream)
+        self.run.run(tensor, &[("B", b)], ("Y", &mut y.any), stream)
     }
 }

@@ -1,11 +1,13 @@
 //! Which format of a sparse matrix should cost least, by the kernels there are for it. Counted from the pattern, so
 //! that nothing is converted to formats that lose.
 
+mod weigh;
+
 use std::fmt;
 
 use einsparse_formats::stats::{RowStats, block_slots, slots};
 use einsparse_formats::vectors::sampled_steps;
-use einsparse_formats::{CsrPattern, Format, SparseRef};
+use einsparse_formats::{CsrPattern, Format, Pattern, SparseRef, allocate};
 use einsparse_kernels::abi::Dtype;
 
 #[cfg(doc)]
@@ -16,10 +18,11 @@ use crate::einsum::{Einsum, Mode};
 use crate::error::{Error, Result};
 use crate::indirect::rewrite;
 use crate::machine::Machine;
-use crate::offer::{Candidate, Options, Problem};
+use crate::offer::{Candidate, Options};
 use crate::registry::{Scalar, block_of};
 use crate::tensor::{Operand, SparseTensor};
 use crate::worklist::fullest;
+use weigh::Weighed;
 
 /// A format of the sparse matrix of a product, and what the product should cost with it: a line of what
 /// [`PlanBuilder::advise`] gives. It prints as format, values for each entry, predicted microseconds, kernel and its
@@ -46,22 +49,54 @@ pub struct FormatAdvice {
     /// The cheapest kernel that may run it.
     #[doc(hidden)]
     pub candidate: Option<Candidate>,
+    /// Cost of a run on the CPU, in steps of its executor; `None` where the advice is for a GPU.
+    #[doc(hidden)]
+    pub cpu_steps: Option<f64>,
+    /// Why the format cannot be had.
+    #[doc(hidden)]
+    pub refused: Option<String>,
 }
 
 impl FormatAdvice {
-    /// Name of the cheapest kernel that may run it; `None` where there is none under the options.
+    /// Name of the cheapest kernel that may run it, `"cpu"` on a CPU context; `None` where there is a
+    /// [`refusal`](Self::refusal).
     pub fn kernel(&self) -> Option<&'static str> {
-        self.candidate.as_ref().map(|c| c.name)
+        let cpu = self.cpu_steps.map(|_| CPU);
+        self.candidate.as_ref().map(|c| c.name).or(cpu)
     }
 
-    /// Microseconds that this kernel is predicted to take.
+    /// Microseconds that this kernel is predicted to take; none are for the CPU.
     pub fn microseconds(&self) -> Option<f64> {
         self.candidate.as_ref().map(|c| c.cost.us)
     }
 
-    fn us(&self) -> f64 {
-        self.microseconds().unwrap_or(f64::INFINITY)
+    /// Why nothing runs it: no kernel under the options, or a conversion that takes more memory than
+    /// [`allocate::limits`](einsparse_formats::allocate::limits) allows.
+    pub fn refusal(&self) -> Option<&str> {
+        let none = self
+            .kernel()
+            .is_none()
+            .then_some("no kernel under these options");
+        self.refused.as_deref().or(none)
     }
+
+    fn cost(&self) -> f64 {
+        let own = self.microseconds().or(self.cpu_steps);
+        own.unwrap_or(f64::INFINITY)
+    }
+}
+
+/// Variant of the plans that the CPU runs.
+const CPU: &str = "cpu";
+
+/// The device of the advice.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub enum Target<'m> {
+    /// A GPU by its figures.
+    Gpu(&'m Machine),
+    /// The executor of the CPU.
+    Cpu,
 }
 
 impl fmt::Display for FormatAdvice {
@@ -74,7 +109,7 @@ impl fmt::Display for FormatAdvice {
         )?;
         match &self.candidate {
             Some(c) => write!(f, "{:8.1} us  {}, zeros = {:?}", c.cost.us, c.name, c.zeros),
-            None => write!(f, "       -     no kernel under these options"),
+            None => write!(f, "       -     {}", self.refusal().unwrap_or(CPU)),
         }
     }
 }
@@ -108,19 +143,14 @@ fn of_a_word(format: Format, area: u64) -> u64 {
     }
 }
 
-/// Advice on `C[m,n] = A[m,k] * B[k,n]` with `n` columns, cheapest first.
-#[doc(hidden)]
-pub fn advice(
+/// The product over single entries.
+fn work_of(
     pattern: &CsrPattern,
+    entries: &RowStats,
+    rows: &[(u32, u32)],
     (n, mode): (usize, Mode),
-    dtype: Dtype,
-    options: &Options,
-    machine: &Machine,
-) -> Result<Vec<FormatAdvice>> {
-    let entries = RowStats::of_rows(pattern);
-    let lens = pattern.offsets().windows(2);
-    let rows: Vec<(u32, u32)> = lens.map(|w| (w[0], w[1] - w[0])).collect();
-    let of_entries = Work {
+) -> Work {
+    Work {
         steps: (0, 0),
         items: 1,
         m: pattern.rows(),
@@ -129,14 +159,32 @@ pub fn advice(
         entries: entries.nnz as u64,
         index_slots: entries.nnz as u64,
         longest: entries.max as u64,
-        fullest: fullest(&rows),
+        fullest: fullest(rows),
         block: (1, 1),
         accumulate: mode == Mode::Accumulate,
-    };
-    // A plan decides in the end, with the leading dimensions it is given.
-    let cheapest = |problem: Problem| {
-        let choice = problem.candidates(machine, options);
-        choice.candidates.into_iter().next()
+    }
+}
+
+/// Advice on `C[m,n] = A[m,k] * B[k,n]` with `n` columns, cheapest first.
+#[doc(hidden)]
+pub fn advice(
+    pattern: &CsrPattern,
+    (n, mode): (usize, Mode),
+    dtype: Dtype,
+    options: &Options,
+    target: Target<'_>,
+) -> Result<Vec<FormatAdvice>> {
+    let entries = RowStats::of_rows(pattern);
+    let lens = pattern.offsets().windows(2);
+    let rows: Vec<(u32, u32)> = lens.map(|w| (w[0], w[1] - w[0])).collect();
+    let of_entries = work_of(pattern, &entries, &rows, (n, mode));
+    let held = allocate::bytes_of(&pattern.arrays()) + (entries.nnz * dtype.bytes()) as u64;
+    let weighed = Weighed {
+        nnz: entries.nnz as u64,
+        held,
+        dtype,
+        options,
+        target,
     };
     let steps = sampled_steps(&rows, pattern.columns());
     let mut all = Vec::new();
@@ -152,6 +200,12 @@ pub fn advice(
             Some((_, blocks)) => block_slots(pattern, format, blocks)?,
             None => slots(pattern, format)?,
         };
+        if all
+            .iter()
+            .any(|own: &FormatAdvice| own.format == Some(slots.format))
+        {
+            continue;
+        }
         let area = (block.0 * block.1) as u64;
         let mut work = Work {
             index_slots: (slots.values / u128::from(of_a_word(slots.format, area))) as u64,
@@ -165,23 +219,10 @@ pub fn advice(
                 work.longest = blocks.max as u64;
             }
         }
-        all.push(FormatAdvice {
-            format: Some(slots.format),
-            values_per_entry: slots.ratio(),
-            candidate: cheapest(Problem::contiguous(Some(slots.format), work, dtype)),
-        });
+        all.push(weighed.format(&slots, work)?);
     }
-    let area = pattern.rows() as f64 * pattern.cols() as f64;
-    all.push(FormatAdvice {
-        format: None,
-        values_per_entry: area / (entries.nnz as f64).max(1.0),
-        candidate: cheapest(Problem::contiguous(
-            None,
-            of_entries.all_stored(dtype),
-            dtype,
-        )),
-    });
-    all.sort_by(|a, b| a.us().total_cmp(&b.us()));
+    all.push(weighed.dense(of_entries.all_stored(dtype))?);
+    all.sort_by(|a, b| a.cost().total_cmp(&b.cost()));
     Ok(all)
 }
 
@@ -192,23 +233,23 @@ enum Stored<'a, T: Scalar> {
 }
 
 impl<T: Scalar> PlanBuilder<'_, T> {
-    /// The formats that the sparse matrix of `C[m,n] (= | +=) A[m,k] * B[k,n]` may be stored in, cheapest first, by the
-    /// cost of their cheapest kernel: those of the context's GPU, or of an H200 on a CPU context. Values in the memory
-    /// of a GPU are read back. Weighed are dense, `csr`, `groupcoo`, `sell`, `bsr` and `blockgroupcoo`; one without a
-    /// kernel for these types comes last. Forms in which a plan may hold A beside the operand are not weighed: its
-    /// [`choice`](Plan::choice) says.
+    /// The formats that the sparse matrix of `C[m,n] (= | +=) A[m,k] * B[k,n]` may be stored in, cheapest first: on a GPU
+    /// by the predicted time of their cheapest kernel, on a CPU context by the steps of its executor. Values in the memory
+    /// of a GPU are read back. Weighed are dense, `csr`, `groupcoo`, `sell`, `bsr` and `blockgroupcoo`. Last come formats
+    /// that nothing runs, with a [`FormatAdvice::refusal`]. Other forms in which a plan may hold A are not weighed: its
+    /// [`choice`](Plan::choice) lists them.
     ///
     /// ```
     /// use einsparse::Context;
-    /// use einsparse::formats::{Bsr, Format, Pattern, f16, generate};
-    /// let pattern = generate::blocks(2048, 2048, (32, 32), 0.1, 1)?;
-    /// let values = vec![f16::ONE; pattern.slots()];
-    /// let a = Bsr::new(pattern, values)?.to_csr()?;
+    /// use einsparse::formats::{Csr, Format, generate};
+    /// let pattern = generate::uniform(512, 512, 0.02, 1)?;
+    /// let values = vec![1.0f32; pattern.columns().len()];
+    /// let a = Csr::new(pattern, values)?;
     /// let ctx = Context::cpu();
-    /// let b = ctx.zeros::<f16>(&[2048, 512])?;
+    /// let b = ctx.zeros::<f32>(&[512, 1])?;
     /// let advice = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b).advise()?;
-    /// assert!(matches!(advice[0].format, Some(Format::Bsr { .. } | Format::BlockGroupCoo { .. })));
-    /// assert!(advice[0].kernel().is_some() && advice[0].microseconds() <= advice[1].microseconds());
+    /// assert_eq!(advice[0].format, Some(Format::Csr));
+    /// assert_eq!(advice[0].kernel(), Some("cpu"));
     /// # Ok::<(), einsparse::Error>(())
     /// ```
     ///
@@ -216,6 +257,37 @@ impl<T: Scalar> PlanBuilder<'_, T> {
     /// [`Error::Parse`] and its kin for the text; [`Error::Operand`] where it is another expression, an operand is
     /// missing, or none is sparse.
     pub fn advise(&self) -> Result<Vec<FormatAdvice>> {
+        let machine = self.context.machine();
+        self.advise_on(match self.context.is_cuda() {
+            true => Target::Gpu(&machine),
+            false => Target::Cpu,
+        })
+    }
+
+    /// [`advise`](Self::advise) for a GPU that need not be there, by its figures.
+    ///
+    /// ```
+    /// use einsparse::{Context, cost::Machine};
+    /// use einsparse::formats::{Bsr, Format, Pattern, f16, generate};
+    /// let pattern = generate::blocks(2048, 2048, (32, 32), 0.1, 1)?;
+    /// let values = vec![f16::ONE; pattern.slots()];
+    /// let a = Bsr::new(pattern, values)?.to_csr()?;
+    /// let ctx = Context::cpu();
+    /// let b = ctx.zeros::<f16>(&[2048, 512])?;
+    /// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b);
+    /// let advice = plan.advise_for(&Machine::H200)?;
+    /// assert!(matches!(advice[0].format, Some(Format::Bsr { .. } | Format::BlockGroupCoo { .. })));
+    /// assert!(advice[0].kernel().is_some() && advice[0].microseconds() <= advice[1].microseconds());
+    /// # Ok::<(), einsparse::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`advise`](Self::advise).
+    pub fn advise_for(&self, machine: &Machine) -> Result<Vec<FormatAdvice>> {
+        self.advise_on(Target::Gpu(machine))
+    }
+
+    fn advise_on(&self, target: Target<'_>) -> Result<Vec<FormatAdvice>> {
         let einsum = Einsum::parse(self.text)?;
         let sparse = self.operands.iter().find_map(|(name, operand)| {
             let stored = match operand {
@@ -250,8 +322,7 @@ impl<T: Scalar> PlanBuilder<'_, T> {
             let reason = format!("has {found} columns, and the dense operand {k} rows");
             return Err(Error::operand(name, reason));
         }
-        let machine = self.context.machine();
         let of = (n, einsum.mode);
-        advice(csr.pattern(), of, T::DTYPE, &self.options, &machine)
+        advice(csr.pattern(), of, T::DTYPE, &self.options, target)
     }
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::adaptive::Adaptive;
-use super::arrays::none_given;
+use super::arrays::{check_arrays, none_given};
 use super::choose;
-use super::joined::{Asked, Joined, sparse_among, sparse_factors};
+use super::joined::{Asked, sparse_among, sparse_factors};
 use super::window::Sums;
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::Stream;
-use crate::einsum::{Einsum, Extents};
+use crate::einsum::{Einsum, Extents, Scalar};
 use crate::error::{Error, Result};
 use crate::indirect::{IndirectEinsum, rewrite, rewrite_dense};
 use crate::kernel::Queue;
@@ -20,7 +20,7 @@ use crate::offer::gate::once_each;
 use crate::offer::{
     Choice, Compiled, Expression, Options, PrepackedForm, Run, Types, whole_factor,
 };
-use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
+use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, ShadowOperands};
 
 /// A [`Plan`](super::Plan) of any element types.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(crate) struct AnyPlan {
     pub(super) expression: Expression,
     pub(super) made: Box<dyn Compiled>,
     pub(super) choice: Choice,
+    /// On a CPU context the plan of a GPU that is not there, which refuses what that of a GPU refuses.
+    pub(super) shadow: Shadow<AnyPlan>,
 }
 
 impl AnyPlan {
@@ -37,7 +39,31 @@ impl AnyPlan {
         (operands, out): (&[(&str, AnyOperand<'_>)], Option<&AnySparseTensor>),
         options: &Options,
     ) -> Result<Self> {
+        let (context, types) = on;
         let einsum = Einsum::parse(text)?;
+        check_arrays(&einsum, operands)?;
+        let own = match context.is_cuda() {
+            true => None,
+            false => ShadowOperands::of(operands)?,
+        };
+        let shadow = match own {
+            Some(own) => Shadow::new(context, |context| {
+                let out = out.map(AnySparseTensor::shadow).transpose()?;
+                let given = (&own.operands()[..], out.as_ref());
+                Self::made((context, types), einsum.clone(), given, options)
+            })?,
+            None => Shadow::none(),
+        };
+        let own = Self::made(on, einsum, (operands, out), options)?;
+        Ok(AnyPlan { shadow, ..own })
+    }
+
+    fn made(
+        on: (&Context, Types),
+        einsum: Einsum,
+        (operands, out): (&[(&str, AnyOperand<'_>)], Option<&AnySparseTensor>),
+        options: &Options,
+    ) -> Result<Self> {
         match out {
             None => {
                 let name = einsum.out.tensor.as_str();
@@ -101,15 +127,7 @@ impl AnyPlan {
                 operands,
                 options,
             };
-            let joined = Joined::dense(&asked, extents.out())?;
-            let of = (einsum, shapes);
-            return Ok(Self::holding(
-                (context, types),
-                of,
-                &extents,
-                joined,
-                Joined::plan,
-            ));
+            return Self::of_several_sparse(&asked, shapes, &extents);
         }
         let indirect = match sparse_among(&einsum, operands)? {
             Some((name, format)) => rewrite(&einsum, name, &format)?,
@@ -146,6 +164,7 @@ impl AnyPlan {
                 shapes,
             },
             made: Box::new(made),
+            shadow: Shadow::none(),
         }
     }
 
@@ -173,6 +192,7 @@ impl AnyPlan {
             expression,
             made,
             choice,
+            shadow: Shadow::none(),
         })
     }
 
@@ -206,6 +226,9 @@ impl AnyPlan {
         out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
+        self.in_shadow(operands, stream, |plan, given, stream| {
+            plan.run(given, &mut out.shadow(), stream)
+        })?;
         self.check(operands, out.shape())?;
         self.with_run(operands, stream, |run| self.made.run(run, out))
     }
@@ -217,13 +240,47 @@ impl AnyPlan {
         out: &mut AnySparseTensor,
         stream: &Stream,
     ) -> Result<()> {
+        self.in_shadow(operands, stream, |plan, given, stream| {
+            plan.run_sparse(given, &mut out.shadow()?, stream)
+        })?;
         self.check(operands, out.shape())?;
         self.with_run(operands, stream, |run| self.made.run_sparse(run, out))
     }
 
+    /// Lets the plan of a GPU that is not there look at operands of a CPU context.
+    fn in_shadow(
+        &self,
+        operands: &[(&str, AnyOperand<'_>)],
+        stream: &Stream,
+        run: impl FnOnce(&AnyPlan, &[(&str, AnyOperand<'_>)], &Stream) -> Result<()>,
+    ) -> Result<()> {
+        self.shadow.look(stream, |plan, stream| {
+            ShadowOperands::of(operands)?.map_or(Ok(()), |own| run(plan, &own.operands(), stream))
+        })
+    }
+
     fn check(&self, operands: &[(&str, AnyOperand<'_>)], out: &[usize]) -> Result<()> {
         none_given(operands)?;
+        self.all_given(operands)?;
         self.expression.check_shapes(operands, out)
+    }
+
+    /// By their names in the expression: what a plan reads in their place has other names.
+    fn all_given(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
+        let e = &self.expression.einsum;
+        let tensors = e.right().map(|access| access.tensor.as_str());
+        let numbers = e.scalars.iter().filter_map(|scalar| match scalar {
+            Scalar::Name(name) => Some(name.as_str()),
+            Scalar::Literal(_) => None,
+        });
+        let given = |name: &str| operands.iter().any(|(own, _)| *own == name);
+        match tensors.chain(numbers).find(|name| !given(name)) {
+            Some(name) => Err(Error::operand(
+                name,
+                format!("was not given; a run of `{e}` reads it"),
+            )),
+            None => Ok(()),
+        }
     }
 
     /// A run of operands that were checked, of which dynamic ones are dense by now.
@@ -246,6 +303,9 @@ impl AnyPlan {
         operands: &[(&str, AnyOperand<'_>)],
         stream: &Stream,
     ) -> Result<()> {
+        self.in_shadow(operands, stream, |plan, given, stream| {
+            plan.update_values(given, stream)
+        })?;
         once_each(operands)?;
         self.made.update_values(&Run {
             of: &self.expression,

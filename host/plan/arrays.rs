@@ -1,6 +1,10 @@
 //! Index arrays written by hand: they are part of the plan, which keeps what it needs of them.
 
+use einsparse_formats::PAD;
+use rayon::prelude::*;
+
 use crate::cpu::AnyOperands;
+use crate::einsum::{Einsum, IndexExpr};
 use crate::error::{Error, Result};
 use crate::tensor::AnyOperand;
 
@@ -23,6 +27,51 @@ impl PlannedArrays {
         let mut arrays = self.0.iter();
         arrays.try_for_each(|(name, shape, data)| bound.index(name, shape, data))
     }
+}
+
+/// Validates the index arrays of a user: each is used in brackets, and holds indices below `u32::MAX`. Plans mark padding
+/// with that number in their own lists.
+pub(super) fn check_arrays(e: &Einsum, operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
+    for (name, operand) in operands {
+        let AnyOperand::Index(_, data) = operand else {
+            continue;
+        };
+        if let Some(access) = e.right().find(|access| access.tensor == *name) {
+            let found = operand.describe();
+            let reason = format!("is read for its values in `{access}`, and is an {found}");
+            return Err(Error::operand(name, reason));
+        }
+        if let Some(position) = data.par_iter().position_first(|&slot| slot == PAD) {
+            let (of, bound) = indexed_by(e, name, operands);
+            return Err(Error::InvalidIndex {
+                array: name.to_string(),
+                position,
+                value: PAD.into(),
+                of,
+                bound,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The axis that an array indexes, and its extent; of an output without a shape the largest.
+fn indexed_by(e: &Einsum, array: &str, operands: &[(&str, AnyOperand<'_>)]) -> (String, u64) {
+    let mut found = (format!("each axis of `{e}`"), u64::from(PAD));
+    let accesses = std::iter::once(&e.out).chain(e.right());
+    accesses.for_each(|access| {
+        access.for_each_access(&mut |access| {
+            let reads =
+                |index: &IndexExpr| matches!(index, IndexExpr::Access(a) if a.tensor == array);
+            if let Some(axis) = access.indices.iter().position(reads) {
+                let own = operands.iter().find(|(name, _)| *name == access.tensor);
+                let extent = own.and_then(|(_, operand)| operand.shape().get(axis));
+                let bound = extent.map_or(PAD.into(), |&n| (n as u64).min(PAD.into()));
+                found = (format!("axis {axis} of `{access}`"), bound);
+            }
+        });
+    });
+    found
 }
 
 /// A run takes no index array.

@@ -13,13 +13,13 @@ use crate::tensor::{AnySparseTensor, AnyTensor, Operand, SparseTensor, Tensor, e
 /// A plan that is being asked for: [`Context::plan`].
 ///
 /// ```
-/// use einsparse::formats::{Dense, f16};
+/// use einsparse::formats::{Csr, CsrPattern, Dense};
 /// let ctx = einsparse::Context::cpu();
-/// let a = ctx.upload_dense(&Dense::new([1, 2], vec![f16::ONE; 2])?)?;
-/// let b = ctx.upload_dense(&Dense::new([2, 1], vec![f16::ONE; 2])?)?;
-/// // f16 into f32.
-/// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b).output::<f32>().build()?;
-/// assert_eq!(plan.out_shape(), [1, 1]);
+/// let a = ctx.upload(Csr::new(CsrPattern::new(1, 2, vec![0, 2], vec![0, 1])?, vec![1i8; 2])?)?;
+/// let b = ctx.upload_dense(&Dense::new([2, 64], vec![1i8; 128])?)?;
+/// // int8 into int32.
+/// let plan = ctx.plan("C[m,n] = A[m,k] * B[k,n]").operand("A", &a).operand("B", &b).output::<i32>().build()?;
+/// assert_eq!(plan.out_shape(), [1, 64]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
@@ -100,17 +100,16 @@ impl<'a, T: Scalar, Out: Scalar> PlanBuilder<'a, T, Out> {
     /// factor undoes the quantisation. Into `i32` factors are whole numbers, and there is no activation.
     ///
     /// fp8 is summed in f32: Hopper's Tensor Cores keep about 14 bits of a sum of fp8 products, so every 128 terms of
-    /// it are added to f32 registers. `i8` is summed exactly. The CPU sums in f64, and takes operands and outputs of
-    /// any type.
+    /// it are added to f32 registers. `i8` is summed exactly. The CPU sums in f64.
     ///
     /// ```
     /// use einsparse::Context;
     /// use einsparse::formats::{Bsr, BsrPattern, Dense, E4m3, Element};
     /// let ctx = Context::cpu();
-    /// let pattern = BsrPattern::new(2, 4, (2, 2), vec![0, 1], vec![1])?;
-    /// let a = [1.0, 0.5, 2.0, -3.0].map(E4m3::from_f64);
-    /// let a = ctx.upload(Bsr::new(pattern, a.to_vec())?)?;
-    /// let b = Dense::from_fn(vec![3, 4], |i| E4m3::from_f64((i[0] + i[1]) as f64))?; // [n, k]
+    /// let pattern = BsrPattern::new(64, 128, (64, 64), vec![0, 1], vec![1])?;
+    /// let a = vec![E4m3::from_f64(0.5); 64 * 64];
+    /// let a = ctx.upload(Bsr::new(pattern, a)?)?;
+    /// let b = Dense::from_fn(vec![16, 128], |i| E4m3::from_f64(i[0] as f64))?; // [n, k]
     /// let b = ctx.upload_dense(&b)?;
     /// let operands = [("A", (&a).into()), ("B", (&b).into()), ("s", 0.25.into())];
     /// let text = "C[m,n] = s * A[m,k] * B[n,k]";
@@ -119,7 +118,7 @@ impl<'a, T: Scalar, Out: Scalar> PlanBuilder<'a, T, Out> {
     /// let stream = ctx.stream()?;
     /// plan.run(&operands, &mut c, &stream)?;
     /// stream.synchronize()?;
-    /// assert_eq!(c.to_dense()?.values(), &[0.875, 1.25, 1.625, -1.25, -1.5, -1.75]);
+    /// assert_eq!(c.to_dense()?.values()[..4], [0.0, 8.0, 16.0, 24.0]);
     /// # Ok::<(), einsparse::Error>(())
     /// ```
     pub fn output<O: Scalar>(self) -> PlanBuilder<'a, T, O> {
@@ -144,8 +143,8 @@ impl<'a, T: Scalar, Out: Scalar> PlanBuilder<'a, T, Out> {
     ///
     /// Every other expression is computed over the places of the output, in any format and order: more dense factors
     /// (`S[i,j,k] = P[i,j,k] * X[i,r] * Y[j,r] * Z[k,r]`), scaling (`S[m,n] = P[m,n] * d[m]`), `relu`, several sparse
-    /// factors, also of other patterns than the output's (`S[m,n] = A[m,k] * B[k,n]`). The CPU executor runs all of
-    /// them in any types, a GPU those that a family of kernels over index arrays takes.
+    /// factors, also of other patterns than the output's (`S[m,n] = A[m,k] * B[k,n]`). A context runs those that
+    /// a family of kernels over index arrays takes.
     ///
     /// [`SparseTensor::to_host`] reads the values of a run.
     ///
@@ -155,7 +154,7 @@ impl<'a, T: Scalar, Out: Scalar> PlanBuilder<'a, T, Out> {
     /// let ctx = Context::cpu();
     /// let pattern = CsrPattern::new(2, 2, vec![0, 1, 2], vec![1, 0])?;
     /// let mut s = ctx.upload(Csr::new(pattern, vec![0.0f32; 2])?)?;
-    /// let x = ctx.upload_dense(&Dense::new([2, 1], vec![2.0, 3.0])?)?;
+    /// let x = ctx.upload_dense(&Dense::new([2, 1], vec![2.0f32, 3.0])?)?;
     /// let y = ctx.upload_dense(&Dense::new([2, 1], vec![5.0, 7.0])?)?;
     /// let operands = [("X", (&x).into()), ("Y", (&y).into())];
     /// let plan = ctx.plan("S[m,n] = X[m,k] * Y[n,k]").operands(&operands).sparse_output(&s).build()?;
@@ -179,8 +178,8 @@ impl<'a, T: Scalar, Out: Scalar> PlanBuilder<'a, T, Out> {
     /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the formats, types or order of
     /// axes, with the reason of each; [`Error::Overflow`](crate::Error::Overflow) for rows of `i8` that `i32` may not
     /// hold the sums of: more than 131071 stored terms, and for an [`Options::memory_limit`] that not even two chunks of A fit
-    /// into. Into a sparse output also for a bias, a gate, an index twice in
-    /// the output, and sparse factors whose zeros are fill (blocks, 2:4) and whose pattern is another one.
+    /// into. Into a sparse output also for a bias, a gate, and an index twice in
+    /// the output.
     pub fn build(self) -> Result<Plan<T, Out>> {
         let types = Types::of::<T, Out>();
         let operands = erase(&self.operands);

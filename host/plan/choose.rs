@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::cpu::OnCpu;
+use super::path::CpuChain;
 use super::{path, prepacked};
 use crate::context::Context;
 use crate::device::Device;
@@ -12,6 +13,7 @@ use crate::families;
 use crate::indirect::IndirectEinsum;
 use crate::offer::bind::Given;
 use crate::offer::{Choice, Compiled, Made, Offer, Offers, Options, Question, Types, gate};
+use crate::tensor::AnyOperand;
 
 /// What runs, and what it was chosen from.
 pub(super) struct Picked {
@@ -42,10 +44,39 @@ pub(super) fn choose(
         Some(device) => asked.first_that_runs(device),
         // The choice is still worked out, so that `explain` can show it without a GPU.
         None => Ok(Picked {
-            made: Box::new(OnCpu::new(context, operands)),
+            made: on_cpu(
+                context,
+                (einsum, indirect),
+                operands,
+                extents,
+                (options, types),
+            )?,
             choice: asked.choice(),
         }),
     }
+}
+
+/// Pair by pair, or all factors at once.
+fn on_cpu(
+    context: &Context,
+    (einsum, indirect): (&Einsum, &IndirectEinsum),
+    operands: &[(&str, AnyOperand<'_>)],
+    extents: &Extents,
+    (options, types): (&Options, Types),
+) -> Result<Box<dyn Compiled>> {
+    let path = path::on_cpu((types, einsum, operands), extents, options)?;
+    let filled = indirect
+        .filled
+        .iter()
+        .map(|&f| indirect.factors[f].tensor.as_str());
+    let filled: Vec<&str> = filled.filter(|_| indirect.sparse.is_none()).collect();
+    Ok(match path {
+        Some(path) => {
+            let of = (path, &filled[..]);
+            Box::new(CpuChain::new(context, of, operands, extents, types)?)
+        }
+        None => Box::new(OnCpu::new(context, operands)),
+    })
 }
 
 /// Who is asked, in this order; the next ones where those before have no kernel.
@@ -65,9 +96,15 @@ struct Asked<'q, 'a> {
 
 impl<'q, 'a> Asked<'q, 'a> {
     fn new(question: &'q Question<'q, 'a>) -> Self {
+        let mut rest = ORDER.into_iter();
+        // The general kernels alone leave zeros of values behind lists out.
+        let e = question.indirect;
+        if e.sparse.is_none() && !e.filled.is_empty() {
+            rest.by_ref().take(2).for_each(drop);
+        }
         Asked {
             question,
-            rest: ORDER.into_iter(),
+            rest,
             offers: Vec::new(),
             refused: Vec::new(),
         }

@@ -8,6 +8,8 @@ use super::arrays::PlannedArrays;
 use crate::context::Context;
 use crate::cpu::{self, AnyOperands, AnyOutput};
 use crate::error::{Elsewhere, Result};
+use crate::indirect::IndirectEinsum;
+use crate::offer::bind::wrong;
 use crate::offer::{Compiled, PlannedPattern, Run};
 use crate::tensor::{AnyOperand, AnyTensor, row_major};
 
@@ -31,6 +33,60 @@ impl OnCpu {
             patterns: patterns.collect(),
             context: context.clone(),
         }
+    }
+
+    pub(super) fn bind_arrays<'a>(&'a self, bound: &mut AnyOperands<'a>) -> Result<()> {
+        self.arrays.bind(bound)
+    }
+
+    /// Binds an operand of `of`, which is the plan's expression or one step of it.
+    pub(super) fn bind<'a>(
+        &self,
+        bound: &mut AnyOperands<'a>,
+        of: &IndirectEinsum,
+        (name, operand): (&str, &AnyOperand<'a>),
+    ) -> Result<()> {
+        match operand {
+            AnyOperand::Sparse(a) => {
+                self.as_planned(name, a.pattern())?;
+                bound.sparse(of, a.pattern(), a.host().or_elsewhere(name)?)
+            }
+            AnyOperand::HostSparse(pattern, values) => {
+                self.as_planned(name, *pattern)?;
+                bound.sparse(of, *pattern, *values)
+            }
+            AnyOperand::Dense(d) | AnyOperand::Dynamic(d, _) => {
+                let values = d.host().or_elsewhere(name)?;
+                bound.strided(name, d.shape(), &d.strides(), values)
+            }
+            AnyOperand::HostDense(shape, values) => {
+                bound.dense(name, shape, row_major(shape), *values);
+                Ok(())
+            }
+            // Those of the plan are bound.
+            AnyOperand::Index(..) => Ok(()),
+            AnyOperand::Scalar(x) => {
+                bound.scalar(name, *x);
+                Ok(())
+            }
+        }
+    }
+
+    /// Binds the values of a sparse operand as a tensor of one axis.
+    pub(super) fn bind_values<'a>(
+        &self,
+        bound: &mut AnyOperands<'a>,
+        values: &str,
+        (name, operand): (&str, &AnyOperand<'a>),
+    ) -> Result<()> {
+        let (pattern, all) = match operand {
+            AnyOperand::Sparse(a) => (a.pattern(), a.host().or_elsewhere(name)?),
+            AnyOperand::HostSparse(pattern, all) => (*pattern, *all),
+            other => return Err(wrong(name, "a sparse tensor", other)),
+        };
+        self.as_planned(name, pattern)?;
+        bound.dense(values, &[pattern.slots()], vec![1], all);
+        Ok(())
     }
 
     fn as_planned(&self, name: &str, pattern: AnyPattern<'_>) -> Result<()> {
@@ -57,27 +113,7 @@ impl Compiled for OnCpu {
             .iter()
             .filter(|(n, _)| *n != run.of.einsum.out.tensor)
         {
-            match operand {
-                AnyOperand::Sparse(a) => {
-                    self.as_planned(name, a.pattern())?;
-                    let values = a.host().or_elsewhere(name)?;
-                    bound.sparse(&run.of.indirect, a.pattern(), values)?;
-                }
-                AnyOperand::HostSparse(pattern, values) => {
-                    self.as_planned(name, *pattern)?;
-                    bound.sparse(&run.of.indirect, *pattern, *values)?;
-                }
-                AnyOperand::Dense(d) | AnyOperand::Dynamic(d, _) => {
-                    let values = d.host().or_elsewhere(name)?;
-                    bound.strided(name, d.shape(), &d.strides(), values)?;
-                }
-                AnyOperand::HostDense(shape, values) => {
-                    bound.dense(name, shape, row_major(shape), *values);
-                }
-                // Those of the plan are bound.
-                AnyOperand::Index(..) => {}
-                AnyOperand::Scalar(x) => bound.scalar(name, *x),
-            }
+            self.bind(&mut bound, &run.of.indirect, (name, operand))?;
         }
         let (shape, leading) = (out.shape().to_vec(), out.leading());
         let values = out.host_mut().or_elsewhere(&run.of.einsum.out.tensor)?;

@@ -21,10 +21,10 @@ use crate::indirect::IndirectEinsum;
 use crate::offer::bind::{find, wrong};
 use crate::offer::{Compiled, Run, Types};
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor};
-use operands::{Values, only_factors, plain, with_lists};
-use written::write_joined;
+use operands::{Values, plain, with_lists};
+use written::{Written, write_joined};
 
-pub(super) use operands::{sparse_among, sparse_factors};
+pub(super) use operands::{only_factors, sparse_among, sparse_factors};
 pub use positions::PositionLists;
 
 /// A plan over position lists.
@@ -50,13 +50,12 @@ pub(super) struct Asked<'q, 'a> {
 }
 
 impl Joined {
-    /// Into a dense output of this shape.
+    /// Into a dense output of this shape. The caller has checked that sparse operands are [factors](only_factors).
     pub(super) fn dense(asked: &Asked<'_, '_>, out_shape: &[usize]) -> Result<Self> {
-        let (einsum, operands) = (asked.einsum, asked.operands);
-        only_factors(einsum, operands)?;
-        let factors = sparse_factors(einsum, operands);
+        let factors = sparse_factors(asked.einsum, asked.operands);
         let table = met(asked, &factors)?;
-        Self::over(asked, table, &factors, (None, out_shape))
+        let filled = filled(asked, &factors)?;
+        Self::over(asked, table, (&factors, filled), (None, out_shape))
     }
 
     /// Into a sparse output, one value for each of its slots.
@@ -85,6 +84,11 @@ impl Joined {
             all_aligned &= aligned;
         }
         let text = einsum.out.to_string();
+        let filled = match all_aligned {
+            // Slots of the output that are fill have results of fill.
+            true => Vec::new(),
+            false => filled(asked, &factors)?,
+        };
         let table = if all_aligned {
             // Every factor has the output's slots: position by position.
             let mut table = Table::whole(&text, &names, out)?;
@@ -98,20 +102,26 @@ impl Joined {
             for &f in &factors {
                 tables.push(entries(asked, &einsum.factors[f])?);
             }
-            join_all(tables, None, asked.context.device(), &einsum.to_string())?
+            join_all(tables, None, asked.context.device())?
         };
-        Self::over(asked, table, &factors, (Some(own), &[out.slots()]))
+        Self::over(
+            asked,
+            table,
+            (&factors, filled),
+            (Some(own), &[out.slots()]),
+        )
     }
 
     /// The plan over a table.
     fn over(
         asked: &Asked<'_, '_>,
         table: Table,
-        factors: &[usize],
+        (factors, filled): (&[usize], Vec<usize>),
         (out, out_shape): (Option<SharedPattern>, &[usize]),
     ) -> Result<Self> {
         let (rows, of) = (table.rows(), table.tensors.join(", "));
-        let written = write_joined(asked.einsum, table, factors, out.is_some());
+        let mut written = write_joined(asked.einsum, table, factors, out.is_some());
+        written.indirect.filled = filled;
         let lists = written.lists.into_iter();
         let mut values = Vec::new();
         for (operand, name) in written.values {
@@ -186,24 +196,36 @@ fn met(asked: &Asked<'_, '_>, factors: &[usize]) -> Result<Table> {
     });
     let tables = tables.collect::<Result<_>>()?;
     let device = asked.context.device();
-    join_all(tables, Some(&order), device, &einsum.to_string())
+    join_all(tables, Some(&order), device)
 }
 
-/// The entries of a sparse factor.
+/// An expression over the lists of positions of its sparse factors.
+pub(super) fn over_lists(asked: &Asked<'_, '_>) -> Result<Written> {
+    let factors = sparse_factors(asked.einsum, asked.operands);
+    let table = met(asked, &factors)?;
+    let mut written = write_joined(asked.einsum, table, &factors, false);
+    written.indirect.filled = filled(asked, &factors)?;
+    Ok(written)
+}
+
+/// The factors in blocks or N:M: lists contain their stored zeros, and runs leave them out.
+fn filled(asked: &Asked<'_, '_>, factors: &[usize]) -> Result<Vec<usize>> {
+    let mut filled = Vec::new();
+    for &f in factors {
+        let operand = find(asked.operands, &asked.einsum.factors[f].tensor)?;
+        if operand.pattern().is_some_and(AnyPattern::holds_fill) {
+            filled.push(f);
+        }
+    }
+    Ok(filled)
+}
+
+/// The stored slots of a sparse factor.
 fn entries(asked: &Asked<'_, '_>, access: &Access) -> Result<Table> {
     let operand = find(asked.operands, &access.tensor)?;
     let Some(tensor) = operand.pattern() else {
         return Err(wrong(&access.tensor, "a sparse tensor", operand));
     };
-    if tensor.holds_fill() {
-        let reason = format!(
-            "`{}` is {}: which of its places are entries hangs on its values, and lists of positions are made of \
-             patterns; convert it to csr",
-            access.tensor,
-            tensor.format()
-        );
-        return Err(refuse(asked.einsum, reason));
-    }
     Table::entries(&access.to_string(), &plain(access)?, tensor)
 }
 
@@ -268,6 +290,10 @@ impl Compiled for Joined {
 
     fn bytes(&self) -> usize {
         self.plan.workspace_bytes()
+    }
+
+    fn steps(&self) -> Option<String> {
+        self.plan.made.steps()
     }
 
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {

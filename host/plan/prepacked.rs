@@ -5,7 +5,7 @@ mod copy;
 
 use std::fmt;
 
-use einsparse_formats::{AnyPattern, Format};
+use einsparse_formats::{AnyPattern, Format, FormatError};
 
 use super::any::AnyPlan;
 use crate::cost::{Cost, Work};
@@ -38,7 +38,7 @@ const ROW_BYTES: usize = 16;
 const PRODUCTS: &str = "the table holds C[m,n] (=|+=) A[m,k] * B[k,n] with A sparse in row order; A as [k,m] where it is \
     made of blocks or single entries; with one of them made of blocks, or both dense, or A of single entries in f16 and \
     bf16, also with other axes swapped; batches C[z,m,n] \
-    with one A for all, or A as [z,m,k] in coo; `Context::cpu()` supports more expressions";
+    with one A for all, or A as [z,m,k] in coo; `Context::unchecked_cpu()` supports more expressions";
 
 /// The kernels that read A in another form than it comes in.
 pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
@@ -87,11 +87,13 @@ fn make(question: &Question<'_, '_>, name: &str, taken: (&str, PrepackedForm)) -
         Ok(kept) => Ok(Ok(Box::new(kept))),
         // The plan over the form has its own kernel to ask; without room for the form another one has its turn.
         Err(
-            error @ (Error::NoKernel { .. } | Error::OutOfMemory { .. } | Error::Overflow { .. }),
+            error @ (Error::NoKernel { .. }
+            | Error::OutOfMemory { .. }
+            | Error::Overflow { .. }
+            | Error::Format(FormatError::Limit { .. } | FormatError::Memory { .. })),
         ) => {
-            let (kernel, form) = taken;
-            let reason = format!("over A as {form}: {error}");
-            Ok(Err(Refusal::of(kernel.to_owned(), reason)))
+            let reason = format!("over A as {}: {error}", taken.1);
+            Ok(Err(Refusal::of(taken.0.to_owned(), reason)))
         }
         Err(error) => Err(error),
     }

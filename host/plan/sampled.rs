@@ -7,7 +7,7 @@ use super::AnyPlan;
 use super::choose::known_variant;
 use super::joined::{Asked, Joined, run_into, sparse_among, sparse_factors};
 use super::window::Sums;
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::einsum::Einsum;
 use crate::error::{Error, Refusal, Result};
 use crate::families::sddmm::offers::sampling;
@@ -125,6 +125,7 @@ impl AnyPlan {
             expression,
             made,
             choice,
+            shadow: Shadow::none(),
         })
     }
 }

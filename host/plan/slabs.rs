@@ -14,7 +14,7 @@ use einsparse_kernels::table::Row;
 use super::Options;
 use super::any::AnyPlan;
 use super::joined::sparse_factors;
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::cost::{Cost, Work};
 use crate::einsum::{Einsum, Extents as IndexExtents};
 use crate::error::{Error, Refusal, Result};
@@ -243,6 +243,7 @@ impl Limited<'_, '_> {
                 expression,
                 made,
                 choice,
+                shadow: Shadow::none(),
             }));
         }
         let Some(device) = context.device() else {

@@ -109,6 +109,10 @@ impl Compiled for Windowed {
         self.plan.workspace_bytes() + self.kernels.as_ref().map_or(0, ImageKernels::bytes)
     }
 
+    fn steps(&self) -> Option<String> {
+        self.plan.made.steps()
+    }
+
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         match &self.kernels {
             Some(kernels) if kernels.run_if_it_fits(run, out)? => Ok(()),

@@ -58,7 +58,7 @@ impl<T: Scalar> SparseTensor<T> {
         if !stream.belongs_to(device) {
             return Err(Error::elsewhere("stream"));
         }
-        if reaches_outside(&self.format(), self.shape()) {
+        if !self.has_whole_blocks() {
             let reason = "of blocks that reach past the edge come from the host (`set_values`)";
             return Err(Error::operand("values", reason));
         }
@@ -66,6 +66,13 @@ impl<T: Scalar> SparseTensor<T> {
         let bytes = slots * size_of::<T>();
         // SAFETY: both are of this GPU and hold so many bytes; the values of a sparse tensor are memory of its own.
         unsafe { copy_dtod_async(arrays.values.address(), from, bytes, stream.raw()) }
+    }
+
+    /// Whether blocks end with the last row and column, so that [`copy_values`](Self::copy_values) takes values on a
+    /// GPU.
+    #[doc(hidden)]
+    pub fn has_whole_blocks(&self) -> bool {
+        !reaches_outside(&self.format(), self.shape())
     }
 }
 

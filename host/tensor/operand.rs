@@ -32,8 +32,8 @@ pub enum Operand<'a, T: Scalar> {
     /// A dense tensor on the host.
     HostDense(&'a Dense<T>),
     /// An index array of a hand-written indirect Einsum: extents and indices, which are checked against the axis they
-    /// index. It is part of the plan, which keeps what it needs of it: a run does not take it. Other indices want
-    /// another plan.
+    /// index; `u32::MAX` is past every axis. It is part of the plan, which keeps what it needs of it: a run does not take
+    /// it. Other indices require another plan.
     Index(&'a [usize], &'a [u32]),
     /// A dense tensor in the context, most of whose micro-tiles are empty, others at each run
     /// ([`Dynamic`](crate::dynamic::Dynamic)).

@@ -11,7 +11,7 @@ use einsparse_formats::{
 };
 
 use crate::device::Device;
-use crate::driver::{DeviceMemory, PinnedMemory};
+use crate::driver::{ABSENT_ADDRESS, DeviceMemory, PinnedMemory};
 use crate::error::Result;
 use crate::registry::{Dtype, Scalar, block_of};
 use crate::values::{Buffer, Owner, Slice, SliceMut, with_type};
@@ -47,18 +47,18 @@ impl<T> Deref for SparseTensor<T> {
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct AnySparseTensor {
-    dtype: Dtype,
-    pattern: SharedPattern,
+    pub(super) dtype: Dtype,
+    pub(super) pattern: SharedPattern,
     /// In the memory of the host.
-    values: Option<Buffer>,
+    pub(super) values: Option<Buffer>,
     /// Where that is page-locked, for copies to a GPU.
-    pinned: Option<Pinned>,
-    runs: Option<Arc<Runs>>,
+    pub(super) pinned: Option<Pinned>,
+    pub(super) runs: Option<Arc<Runs>>,
     /// Of a batch of matrices in COO, as one matrix.
-    batch: Option<Arc<Runs>>,
-    device: Option<DeviceArrays>,
+    pub(super) batch: Option<Arc<Runs>>,
+    pub(super) device: Option<DeviceArrays>,
     /// Where each row's entries lie, on the device; formats of single entries.
-    spans: Option<Arc<DeviceMemory>>,
+    pub(super) spans: Option<Arc<DeviceMemory>>,
 }
 
 /// Entries that kernels load at once: both arrays are readable that far past their end.
@@ -74,7 +74,7 @@ pub(crate) struct DeviceArrays {
 
 /// Of a tensor in page-locked memory what its plans copy beside the values.
 #[derive(Debug)]
-struct Pinned {
+pub(super) struct Pinned {
     columns: PinnedMemory,
     device: Arc<Device>,
 }
@@ -359,6 +359,14 @@ impl AnySparseTensor {
 
     pub(crate) fn values_address(&self) -> Option<u64> {
         self.device.as_ref().map(|d| d.values.address())
+    }
+
+    /// Where kernels are told that the values and the columns begin; on the host in a memory that is not there.
+    pub(crate) fn places(&self) -> [u64; 2] {
+        let own = self.device.as_ref();
+        own.map_or([ABSENT_ADDRESS; 2], |own| {
+            [own.values.address(), own.columns.address()]
+        })
     }
 
     pub(crate) fn runs(&self) -> Option<&Arc<Runs>> {

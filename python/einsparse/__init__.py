@@ -4,7 +4,7 @@
 
 Sparse operands are SciPy's or PyTorch's matrices, or what `sparse` makes of them. Dense ones are arrays with
 `__dlpack__` (NumPy, PyTorch, CuPy): they are read where they lie, and decide whether the GPU or the CPU computes. Their
-rows are contiguous. Arrays of whole numbers are index arrays, and Python's numbers are factors.
+rows are contiguous. Arrays of integers are index arrays, and Python's numbers are factors.
 """
 
 from ._einsparse import Plan, Sparse, Tensor, __version__
@@ -27,7 +27,8 @@ def plan(
 ):
     """Plans an expression for operands of these formats, shapes and strides; `Plan.run` runs it, many times.
 
-    Operands are given by their names, or in a dict where a name is one of the words below.
+    Operands are given by their names, or in a dict where a name is one of the words below. One that requires a gradient
+    is refused: there are none yet, so give `operand.detach()`.
 
     format: the format of sparse operands, such as "groupcoo" or "bsr:32x32", or a dict by their names
     tf32: f32 is rounded to TF32 in front of the multiplication, for Tensor Cores
@@ -60,7 +61,7 @@ def einsum(expression, operands=None, /, *, format=None, stream=None, **named):
     if made.accumulates and made.out_name in bound:
         start = bound[made.out_name]
         out = start.clone() if hasattr(start, "clone") else start.copy()
-    return made.run(out=out, stream=stream, **{name: bound[name] for name in made.operands})
+    return made.run({name: bound[name] for name in made.operands}, out=out, stream=stream)
 
 
 def explain(expression, operands=None, /, **options):
@@ -73,23 +74,32 @@ def explain(expression, operands=None, /, **options):
 
 def sparse(matrix, format=None):
     """A sparse operand of SciPy's or PyTorch's matrix, converted to `format` and checked once, for several plans."""
+    return _sparse("matrix", matrix, format)
+
+
+def _sparse(name, matrix, format):
     if isinstance(matrix, Sparse):
         if format is not None:
-            raise ValueError(f"it is {matrix.format} already: give the format where it is made")
+            raise ValueError(f"operand `{name}`: is {matrix.format} already: give the format where it is made")
         return matrix
-    kind, index, values = _parts(matrix)
+    kind, index, values = _parts(name, matrix)
     device, number = values.__dlpack_device__()
     # They are copied in any case: those that came over a network may begin anywhere.
     index, values = [_aligned(array) for array in index], _aligned(values)
-    return Sparse(kind, tuple(matrix.shape), index, values, format, number if device in (2, 13) else None)
+    return Sparse(kind, matrix, index, values, format, number if device in (2, 13) else None, name)
 
 
 def _bound(operands, named, format):
-    bound = {**(operands or {}), **named}
+    operands = {} if operands is None else operands
+    if not isinstance(operands, dict):
+        raise TypeError(f"operands are given by their names or in a dict, not as a {type(operands).__name__}")
+    for name in operands.keys() & named.keys():
+        raise ValueError(f"operand `{name}`: is given twice, in the dict and as a keyword")
+    bound = {**operands, **named}
     for name, operand in bound.items():
         own = format.get(name) if isinstance(format, dict) else format
         if _is_sparse(operand):
-            bound[name] = sparse(operand, own)
+            bound[name] = _sparse(name, operand, own)
     return bound
 
 
@@ -102,7 +112,7 @@ def _aligned(array):
     return array if getattr(getattr(array, "flags", None), "aligned", True) else array.copy()
 
 
-def _parts(matrix):
+def _parts(name, matrix):
     """Kind, index arrays and values of a matrix, by the names that SciPy and PyTorch have for them."""
     layout = str(getattr(matrix, "layout", ""))
     if layout.startswith("torch.sparse_"):
@@ -115,7 +125,7 @@ def _parts(matrix):
             return kind, [matrix.ccol_indices(), matrix.row_indices()], matrix.values()
         return kind, [matrix.crow_indices(), matrix.col_indices()], matrix.values()
     if not hasattr(matrix, "tocsr"):
-        raise TypeError(f"a {type(matrix)} is no sparse matrix of SciPy or PyTorch")
+        raise TypeError(f"operand `{name}`: a {type(matrix).__name__} is no sparse matrix of SciPy or PyTorch")
     if matrix.format not in ("csr", "csc", "bsr", "coo"):
         matrix = matrix.tocsr()
     if matrix.format == "coo":

@@ -4,7 +4,9 @@ use std::ffi::{CStr, c_void};
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use dlpark::ffi::{DLDataType, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned};
+use dlpark::ffi::{
+    DLDataType, DLDataTypeCode, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned,
+};
 use dlpark::{DlpackFlags, Managed, ManagedTensorBase, TensorRef};
 use einsparse::{Context, Scalar, Stream, Tensor};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -145,8 +147,39 @@ pub fn is_of(object: &Bound<'_, PyAny>, package: &str) -> PyResult<bool> {
     Ok(false)
 }
 
+/// Refuses an operand that requires a gradient: this package computes none.
+pub fn without_gradient(object: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
+    let asked = object.getattr_opt(intern!(object.py(), "requires_grad"))?;
+    match asked.map(|asked| asked.is_truthy()).transpose()? {
+        Some(true) => Err(PyValueError::new_err(format!(
+            "operand `{name}`: requires a gradient, and this package computes none: give `{name}.detach()`"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The name of a type as NumPy and PyTorch have it.
+pub fn type_name(dtype: DLDataType) -> String {
+    let bits = dtype.bits;
+    let name = match dtype.code {
+        DLDataTypeCode::INT => format!("int{bits}"),
+        DLDataTypeCode::UINT => format!("uint{bits}"),
+        DLDataTypeCode::FLOAT => format!("float{bits}"),
+        DLDataTypeCode::BFLOAT => format!("bfloat{bits}"),
+        DLDataTypeCode::COMPLEX => format!("complex{bits}"),
+        DLDataTypeCode::BOOL => "bool".into(),
+        DLDataTypeCode::FLOAT8_E4M3FN => "float8_e4m3fn".into(),
+        DLDataTypeCode::FLOAT8_E5M2 => "float8_e5m2".into(),
+        DLDataTypeCode(code) => format!("{bits} bits (DLPack's type {code})"),
+    };
+    match dtype.lanes {
+        1 => name,
+        lanes => format!("{lanes} lanes of {name}"),
+    }
+}
+
 /// Number of the GPU on which it lies; `None` on the host.
-pub fn gpu_of(object: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
+pub fn gpu_of(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<u32>> {
     let py = object.py();
     let (kind, id): (u32, u32) = object
         .call_method0(intern!(py, "__dlpack_device__"))?
@@ -155,14 +188,14 @@ pub fn gpu_of(object: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
         DLDeviceType::CPU | DLDeviceType::CUDAHOST => Ok(None),
         DLDeviceType::CUDA | DLDeviceType::CUDAMANAGED => Ok(Some(id)),
         _ => Err(PyValueError::new_err(format!(
-            "a tensor lies on device {id} of DLPack type {kind}, which is neither the host nor a CUDA GPU"
+            "operand `{name}`: is on device {id} of DLPack's type {kind}; accepted are the host and CUDA GPUs"
         ))),
     }
 }
 
 /// The same on the host; a copy where it lies on a GPU.
-fn on_host<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    match gpu_of(object)? {
+fn on_host<'py>(object: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    match gpu_of(object, name)? {
         None => Ok(object.clone()),
         Some(_) if object.hasattr("cpu")? => object.call_method0("cpu"),
         Some(_) => object.call_method0("get"),
@@ -170,7 +203,8 @@ fn on_host<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
 }
 
 /// Whatever has `__dlpack__`, without a copy. The producer orders its work before that of the stream.
-pub fn take(object: &Bound<'_, PyAny>, order: Option<Order>) -> PyResult<Foreign> {
+pub fn take(object: &Bound<'_, PyAny>, name: &str, order: Option<Order>) -> PyResult<Foreign> {
+    without_gradient(object, name)?;
     let py = object.py();
     let method = object.getattr(intern!(py, "__dlpack__"))?;
     let arguments = PyDict::new(py);
@@ -297,43 +331,53 @@ impl Foreign {
 
 /// Values of any array, in row-major order, on the host.
 pub fn values<T: Scalar>(array: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<T>> {
-    let foreign = take(&on_host(array)?, None)?;
+    let foreign = take(&on_host(array, name)?, name, None)?;
     // SAFETY: the array lives for this call, in which nobody writes it, and is only read.
     let tensor = unsafe { foreign.into_tensor::<T>(&Context::cpu(), name)? };
     Ok(tensor.to_dense().map_err(crate::raise)?.into_values())
 }
 
 /// Type of the elements of any array.
-pub fn type_of(array: &Bound<'_, PyAny>) -> PyResult<DLDataType> {
-    take(&on_host(array)?, None)?.dtype()
+pub fn type_of(array: &Bound<'_, PyAny>, name: &str) -> PyResult<DLDataType> {
+    take(&on_host(array, name)?, name, None)?.dtype()
 }
 
-/// Extents and elements of an array of indices.
-pub fn indices(array: &Bound<'_, PyAny>, name: &str) -> PyResult<(Vec<usize>, Vec<u32>)> {
-    let foreign = take(&on_host(array)?, None)?;
+/// Extents and elements of an array of indices, `what` of an operand.
+pub fn indices(
+    array: &Bound<'_, PyAny>,
+    (name, what): (&str, &str),
+) -> PyResult<(Vec<usize>, Vec<u32>)> {
+    let foreign = take(&on_host(array, name)?, name, None)?;
     let view = foreign.view()?;
     let shape = view.shape().iter().map(|&extent| extent as usize).collect();
-    let wrong = |e: dlpark::tensor::Error| PyValueError::new_err(format!("indices `{name}`: {e}"));
-    // SAFETY: the array lives for this call, in which nobody writes it.
-    let found = unsafe {
-        if view.dtype().is::<i32>() {
-            narrow(view.cpu_slice::<i32>().map_err(wrong)?)
-        } else if view.dtype().is::<i64>() {
-            narrow(view.cpu_slice::<i64>().map_err(wrong)?)
-        } else {
-            narrow(view.cpu_slice::<u32>().map_err(wrong)?)
-        }
-    };
-    let found = found.map_err(|(at, value)| {
-        PyValueError::new_err(format!(
-            "indices `{name}`: [{at}] = {value}, which is no index of 32 bits"
-        ))
-    })?;
-    Ok((shape, found))
+    let wrong = |reason| PyValueError::new_err(format!("operand `{name}`: {what} {reason}"));
+    macro_rules! of {
+        ($($I:ty),*) => {
+            $(if view.dtype().is::<$I>() {
+                // SAFETY: the array lives for this call, and is only read.
+                let all = unsafe { view.cpu_slice::<$I>() };
+                let all = all.map_err(|e| wrong(format!("cannot be read, {e}: give a contiguous copy")))?;
+                return match narrow(all) {
+                    Ok(found) => Ok((shape, found)),
+                    Err((at, value)) => Err(wrong(format!(
+                        "[{at}] = {value}, and an index is at least 0 and below {}",
+                        u32::MAX
+                    ))),
+                };
+            })*
+        };
+    }
+    of!(i32, i64, u32, u64, i16, u16, i8, u8);
+    Err(wrong(format!(
+        "of {}; accepted are integers, such as int32 and int64",
+        type_name(view.dtype())
+    )))
 }
 
-fn narrow<I: Copy + Into<i64>>(all: &[I]) -> Result<Vec<u32>, (usize, i64)> {
-    let one =
-        |(at, &value): (usize, &I)| u32::try_from(value.into()).map_err(|_| (at, value.into()));
+fn narrow<I: Copy + Into<i128>>(all: &[I]) -> Result<Vec<u32>, (usize, i128)> {
+    let one = |(at, &value): (usize, &I)| {
+        let value = value.into();
+        u32::try_from(value).map_err(|_| (at, value))
+    };
     all.iter().enumerate().map(one).collect()
 }

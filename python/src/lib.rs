@@ -76,7 +76,7 @@ use with_element;
 
 fn unknown_type(name: &str, dtype: dlpark::ffi::DLDataType) -> PyErr {
     PyValueError::new_err(format!(
-        "operand `{name}`: elements of DLPack type {}, {} bits; wanted are f32, f64, f16 or bf16",
-        dtype.code.0, dtype.bits
+        "operand `{name}`: has elements of {}; accepted are float32, float64, float16 and bfloat16",
+        exchange::type_name(dtype)
     ))
 }

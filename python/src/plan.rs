@@ -1,6 +1,7 @@
 //! Plans: made once of an expression and its operands, run many times.
 
-use dlpark::ffi::DLDataType;
+use dlpark::ffi::{DLDataType, DLDataTypeCode};
+use einsparse::einsum::{Access, Einsum, IndexExpr};
 use einsparse::{Context, Options, Precision, Weights, ZerosRule};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
@@ -8,10 +9,10 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyFloat, PyInt, PyTuple};
 
-use crate::exchange::{Order, gpu_of, hold, indices, is_of, take};
+use crate::exchange::{Foreign, Order, gpu_of, hold, indices, is_of, take};
 use crate::sparse::{Slots, Sparse};
 use crate::typed::{Facts, Of, Typed};
-use crate::{raise, with_element};
+use crate::{raise, unknown_type, with_element};
 
 /// An expression bound to formats, shapes and a kernel. `einsparse.plan` makes it.
 #[pyclass(frozen, module = "einsparse")]
@@ -37,9 +38,36 @@ pub struct Given<'py> {
     pub dense: Vec<(String, Bound<'py, PyAny>)>,
     pub indices: Vec<(String, IndexArray)>,
     pub numbers: Vec<(String, f64)>,
+    /// Type of the dense operands, else of the first sparse one.
+    pub dtype: Option<DLDataType>,
+}
+
+/// The operands of a dict and those by keywords, by their names.
+fn named<'py>(
+    dicts: [Option<&Bound<'py, PyDict>>; 2],
+) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
+    let mut all: Vec<(String, Bound<'py, PyAny>)> = Vec::new();
+    for (name, object) in dicts.into_iter().flatten().flatten() {
+        let name: String = name.extract()?;
+        if all.iter().any(|(own, _)| *own == name) {
+            return Err(PyValueError::new_err(format!(
+                "operand `{name}`: is given twice, in the dict and as a keyword"
+            )));
+        }
+        all.push((name, object));
+    }
+    Ok(all)
 }
 
 impl<'py> Given<'py> {
+    fn of(operands: Vec<(String, Bound<'py, PyAny>)>) -> PyResult<Self> {
+        let mut given = Given::default();
+        for (name, object) in operands {
+            given.add(name, object)?;
+        }
+        Ok(given)
+    }
+
     fn add(&mut self, name: String, object: Bound<'py, PyAny>) -> PyResult<()> {
         if let Ok(sparse) = object.cast::<Sparse>() {
             self.sparse.push((name, sparse.clone()));
@@ -59,23 +87,41 @@ impl<'py> Given<'py> {
         Ok(())
     }
 
-    /// Moves arrays of whole numbers from the dense operands to the indices; the type of the others.
-    fn sort_out(&mut self) -> PyResult<DLDataType> {
-        let mut dtype = None;
+    /// Moves index arrays from the dense operands to the indices; the type of the others.
+    fn sort_out(&mut self, e: &Einsum) -> PyResult<DLDataType> {
+        let [mut tensors, mut arrays] = [Vec::new(), Vec::new()];
+        for access in std::iter::once(&e.out).chain(e.right()) {
+            tensors.push(access.tensor.as_str());
+            access.for_each_access(&mut |access| arrays.extend(index_arrays(access)));
+        }
         for (name, object) in std::mem::take(&mut self.dense) {
-            let own = take(&object, gpu_of(&object)?.map(|_| Order::NONE))?.dtype()?;
-            if matches!(own.code.0, 0 | 1) {
-                let found = indices(&object, &name)?;
+            let own = take(&object, &name, gpu_of(&object, &name)?.map(|_| Order::NONE))?;
+            let own = own.dtype()?;
+            let whole = matches!(own.code, DLDataTypeCode::INT | DLDataTypeCode::UINT);
+            if whole && tensors.contains(&name.as_str()) {
+                return Err(unknown_type(&name, own));
+            }
+            if whole || arrays.contains(&name.as_str()) {
+                let found = indices(&object, (&name, "index array"))?;
                 self.indices.push((name, found));
             } else {
-                dtype.get_or_insert(own);
+                self.dtype.get_or_insert(own);
                 self.dense.push((name, object));
             }
         }
         let of_sparse = || self.sparse.first().map(|(_, sparse)| sparse.get().dtype);
-        let dtype = dtype.or_else(of_sparse);
-        dtype.ok_or_else(|| PyValueError::new_err("no operand has values"))
+        self.dtype = self.dtype.or_else(of_sparse);
+        self.dtype
+            .ok_or_else(|| PyValueError::new_err("no operand has values"))
     }
+}
+
+/// Names of the arrays in the brackets of an access.
+fn index_arrays(access: &Access) -> impl Iterator<Item = &str> {
+    access.indices.iter().filter_map(|index| match index {
+        IndexExpr::Access(array) => Some(array.tensor.as_str()),
+        _ => None,
+    })
 }
 
 #[pymethods]
@@ -96,13 +142,10 @@ impl Plan {
         variant: Option<String>,
         alignment: Option<usize>,
     ) -> PyResult<Self> {
-        let mut given = Given::default();
-        for (name, object) in operands {
-            given.add(name.extract()?, object)?;
-        }
-        let dtype = given.sort_out()?;
+        let mut given = Given::of(named([Some(operands), None])?)?;
+        let dtype = given.sort_out(&Einsum::parse(expression).map_err(raise)?)?;
         let gpu = match (given.dense.first(), given.sparse.first()) {
-            (Some((_, object)), _) => gpu_of(object)?,
+            (Some((name, object)), _) => gpu_of(object, name)?,
             (None, sparse) => sparse.and_then(|(_, sparse)| sparse.get().gpu),
         };
         let options = Options {
@@ -131,7 +174,8 @@ impl Plan {
             .map(|(name, sparse)| (name.clone(), sparse.get().order.clone()))
             .collect();
         let mut names: Vec<String> = given.dense.iter().map(|(name, _)| name.clone()).collect();
-        let of = with_element!(dtype, "values", T => {
+        let first = given.dense.first().map(|(name, _)| name.clone());
+        let of = with_element!(dtype, first.as_deref().unwrap_or("values"), T => {
             let of = Of::<T>::new(py, (&context, expression), given, &options)?;
             Ok(Box::new(of) as Box<dyn Typed>)
         })?;
@@ -148,56 +192,41 @@ impl Plan {
     }
 
     /// Runs with these dense operands and numbers, and returns the output: `out`, or a new array of the library that
-    /// the operands are of. Sparse operands, index arrays and numbers are those of the plan. On a GPU the work is
-    /// queued on `stream` (a handle, or a stream of PyTorch or CuPy), else on PyTorch's or CuPy's current stream, else
-    /// on the default one.
-    #[pyo3(signature = (*, out=None, stream=None, **operands))]
+    /// the operands are of. Operands are given by their names, or in a dict where a name is `out` or `stream`. Sparse
+    /// operands, index arrays and numbers are those of the plan. On a GPU the work is queued on `stream` (a handle, or
+    /// a stream of PyTorch or CuPy), else on PyTorch's or CuPy's current stream, else on the default one.
+    #[pyo3(signature = (operands=None, /, *, out=None, stream=None, **by_name))]
     fn run<'py>(
         &self,
         py: Python<'py>,
+        operands: Option<&Bound<'py, PyDict>>,
         out: Option<Bound<'py, PyAny>>,
         stream: Option<Bound<'py, PyAny>>,
-        operands: Option<&Bound<'py, PyDict>>,
+        by_name: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let mut given = Given::default();
-        for (name, object) in operands.into_iter().flatten() {
-            given.add(name.extract()?, object)?;
-        }
+        let given = Given::of(named([operands, by_name])?)?;
         if let Some((name, _)) = given.sparse.first() {
             return Err(PyValueError::new_err(format!(
                 "operand `{name}` is part of the plan; `update_values` takes new values of it"
             )));
         }
-        let like = given
-            .dense
-            .first()
-            .map(|(_, object)| object)
-            .or(out.as_ref());
-        let order = self
-            .gpu
-            .map(|gpu| Order::of(stream.as_ref(), like, gpu))
-            .transpose()?;
-        let (out, target) = match out {
-            Some(out) => {
-                let target = take(&out, order)?;
-                (out, target)
-            }
-            None => {
-                let out = self.fresh(py, like)?;
-                let target = take(&out, order.map(|_| Order::NONE))?;
-                (out, target)
-            }
-        };
         let name = &self.facts.out;
-        if target.is_read_only() {
+        if given.dense.iter().any(|(own, _)| own == name) {
             return Err(PyValueError::new_err(format!(
-                "operand `{name}` is read-only"
+                "operand `{name}` is the output of the plan: give it as `out`"
             )));
         }
+        let first = given.dense.first().map(|(_, object)| object.clone());
+        let like = first.or_else(|| out.clone());
+        let order = self
+            .gpu
+            .map(|gpu| Order::of(stream.as_ref(), like.as_ref(), gpu))
+            .transpose()?;
+        let (out, target) = self.output(py, out, like.as_ref(), order)?;
         let to = target.range()?;
         let mut dense = Vec::with_capacity(given.dense.len());
         for (own, object) in given.dense {
-            let foreign = take(&object, order)?;
+            let foreign = take(&object, &own, order)?;
             hold(&object, order)?;
             let from = foreign.range()?;
             if from.start < to.end && to.start < from.end {
@@ -219,10 +248,14 @@ impl Plan {
     /// Takes new values of the sparse operands, in the order in which the plan was given those before (`a.data`,
     /// `a.values()`). The pattern stays. Values on a GPU are copied there, behind the work on PyTorch's current stream,
     /// unless the format was converted or has blocks that reach past the edge: those pass through the host.
-    #[pyo3(signature = (**operands))]
-    fn update_values(&self, py: Python<'_>, operands: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
-        for (name, array) in operands.into_iter().flatten() {
-            let name: String = name.extract()?;
+    #[pyo3(signature = (operands=None, /, **by_name))]
+    fn update_values(
+        &self,
+        py: Python<'_>,
+        operands: Option<&Bound<'_, PyDict>>,
+        by_name: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        for (name, array) in named([operands, by_name])? {
             let own = self.slots.iter().find(|(own, _)| *own == name);
             let (_, slots) = own.ok_or_else(|| {
                 PyValueError::new_err(format!(
@@ -278,6 +311,28 @@ impl Plan {
 }
 
 impl Plan {
+    /// The output that was given, or a new one, to be written.
+    fn output<'py>(
+        &self,
+        py: Python<'py>,
+        given: Option<Bound<'py, PyAny>>,
+        like: Option<&Bound<'py, PyAny>>,
+        order: Option<Order>,
+    ) -> PyResult<(Bound<'py, PyAny>, Foreign)> {
+        let name = &self.facts.out;
+        let (out, order) = match given {
+            Some(out) => (out, order),
+            None => (self.fresh(py, like)?, order.map(|_| Order::NONE)),
+        };
+        let target = take(&out, name, order)?;
+        match target.is_read_only() {
+            true => Err(PyValueError::new_err(format!(
+                "operand `{name}` is read-only"
+            ))),
+            false => Ok((out, target)),
+        }
+    }
+
     /// A new output, of the library that `like` is of.
     fn fresh<'py>(
         &self,

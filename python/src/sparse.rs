@@ -11,7 +11,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::exchange::{indices, type_of, values};
+use crate::exchange::{indices, type_of, values, without_gradient};
 use crate::with_element;
 
 /// A sparse operand, converted and checked once, for any number of plans. `einsparse.sparse` makes it.
@@ -70,30 +70,35 @@ impl Sparse {
 
 #[pymethods]
 impl Sparse {
-    /// `kind` is csr, csc, bsr (offsets, indices) or coo (an array for each axis), `gpu` where the values were.
+    /// `kind` is csr, csc, bsr (offsets, indices) or coo (an array for each axis), `gpu` where the values were. Errors
+    /// contain the name.
+    // Called by `einsparse.sparse` alone.
+    #[allow(clippy::too_many_arguments)]
     #[new]
     fn new(
         kind: &str,
-        shape: Vec<usize>,
+        matrix: Bound<'_, PyAny>,
         index: Vec<Bound<'_, PyAny>>,
         given: Bound<'_, PyAny>,
         format: Option<&str>,
         gpu: Option<u32>,
+        name: &str,
     ) -> PyResult<Self> {
-        let wrong = |error: FormatError| PyValueError::new_err(error.to_string());
-        let index = index
-            .iter()
-            .map(|array| indices(array, kind).map(|(_, found)| found));
+        without_gradient(&matrix, name)?;
+        let shape: Vec<usize> = matrix.getattr("shape")?.extract()?;
+        let wrong = |error: FormatError| refused(name, error);
+        let index = index.iter().enumerate().map(|(at, array)| {
+            let what = index_array(kind, at);
+            indices(array, (name, &what)).map(|(_, found)| found)
+        });
         let index: Vec<Vec<u32>> = index.collect::<PyResult<_>>()?;
         let extents: Vec<usize> = given.getattr("shape")?.extract()?;
         let count = extents.iter().product();
         if u32::try_from(count).is_err() {
-            return Err(PyValueError::new_err(format!(
-                "{count} values, over the limit of {}",
-                u32::MAX
-            )));
+            let reason = format!("has {count} values, over the limit of {}", u32::MAX);
+            return Err(refused(name, reason));
         }
-        let mut places = places(kind, (&shape, &extents), index)?;
+        let mut places = places((kind, name), (&shape, &extents), index)?;
         if let Some(format) = format {
             places = places
                 .convert(format.parse().map_err(wrong)?)
@@ -107,9 +112,9 @@ impl Sparse {
                 .all(|(at, &place)| place == f64::from(at));
         let from = (!in_order).then(|| places.iter().map(|&place| place as u32).collect());
         let order = Slots { given: count, from };
-        let dtype = type_of(&given)?;
-        let of = with_element!(dtype, kind, T => {
-            let slots = order.fill("values", values::<T>(&given, "values")?)?;
+        let dtype = type_of(&given, name)?;
+        let of = with_element!(dtype, name, T => {
+            let slots = order.fill(name, values::<T>(&given, name)?)?;
             let made = pattern.with_values(slots).map_err(wrong)?;
             Ok(Box::new(made) as Box<dyn Any + Send + Sync>)
         })?;
@@ -150,28 +155,41 @@ impl Sparse {
     }
 }
 
+fn refused(name: &str, reason: impl std::fmt::Display) -> PyErr {
+    PyValueError::new_err(format!("operand `{name}`: {reason}"))
+}
+
+/// Name of an index array of a matrix, for messages.
+fn index_array(kind: &str, at: usize) -> String {
+    match (kind, at) {
+        ("coo", axis) => format!("indices of axis {axis}"),
+        (_, 0) => "offsets".into(),
+        _ => "indices".into(),
+    }
+}
+
 /// The tensor with the position of each value among those given, counted from 1, in its place.
 fn places(
-    kind: &str,
+    (kind, name): (&str, &str),
     (shape, extents): (&[usize], &[usize]),
     mut index: Vec<Vec<u32>>,
 ) -> PyResult<AnySparse<f64>> {
-    let wrong = |error: FormatError| PyValueError::new_err(error.to_string());
+    let wrong = |error: FormatError| refused(name, error);
     let count: usize = extents.iter().product();
     if kind == "coo" {
         let places = (1..=count).map(|at| at as f64).collect();
         let coo = Coo::from_entries(shape.to_vec(), index, places).map_err(wrong)?;
         return match coo.values().len() == count {
             true => Ok(coo.into()),
-            false => Err(PyValueError::new_err(
+            false => Err(refused(
+                name,
                 "places are given more than once: sum their values first (`sum_duplicates`, `coalesce`)",
             )),
         };
     }
     let (&[rows, columns], Some(mut of), Some(starts)) = (shape, index.pop(), index.pop()) else {
-        return Err(PyValueError::new_err(format!(
-            "a matrix in {kind} has two axes and two arrays, given is {shape:?}"
-        )));
+        let reason = format!("a matrix in {kind} has two axes and two arrays, given is {shape:?}");
+        return Err(refused(name, reason));
     };
     let blocks = sort(&starts, &mut of);
     let size = count / blocks.len().max(1);
@@ -187,9 +205,8 @@ fn places(
         ("bsr", &[_, height, width]) => BsrPattern::new(rows, columns, (height, width), starts, of)
             .and_then(|pattern| Ok(Bsr::new(pattern, places)?.into())),
         _ => {
-            return Err(PyValueError::new_err(format!(
-                "`{kind}` with values of {extents:?} is not known"
-            )));
+            let reason = format!("`{kind}` with values of {extents:?} is not known");
+            return Err(refused(name, reason));
         }
     };
     made.map_err(wrong)

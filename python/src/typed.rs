@@ -8,7 +8,7 @@ use einsparse::{Context, Error, Operand, Options, Scalar, SparseTensor, Stream};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::exchange::{Foreign, Order, gpu_of, take, values};
+use crate::exchange::{Foreign, Order, gpu_of, take, type_name, values};
 use crate::plan::Given;
 use crate::raise;
 use crate::sparse::Slots;
@@ -69,8 +69,10 @@ impl<T: Scalar> Of<T> {
         let mut sparse = Vec::new();
         for (name, own) in &given.sparse {
             let typed = own.get().typed::<T>().ok_or_else(|| {
+                let others = given.dtype.map(type_name).unwrap_or_default();
                 PyValueError::new_err(format!(
-                    "operand `{name}`: its values have another type than the other operands"
+                    "operand `{name}`: its values have type {}, those of the other operands {others}",
+                    type_name(own.get().dtype)
                 ))
             })?;
             let uploaded = context.upload(typed).map_err(|error| match error {
@@ -81,7 +83,7 @@ impl<T: Scalar> Of<T> {
         }
         let mut dense = Vec::new();
         for (name, object) in &given.dense {
-            let foreign = take(object, gpu_of(object)?.map(|_| Order::NONE))?;
+            let foreign = take(object, name, gpu_of(object, name)?.map(|_| Order::NONE))?;
             // SAFETY: the object is held for this call, which reads no values.
             dense.push((name.as_str(), unsafe {
                 foreign.into_tensor::<T>(context, name)?
@@ -115,6 +117,13 @@ impl<T: Scalar> Of<T> {
 }
 
 impl<T: Scalar> Of<T> {
+    /// Whether values of a sparse operand may be copied as they are.
+    fn has_whole_blocks(&self, name: &str) -> bool {
+        let all = self.sparse.read().unwrap_or_else(PoisonError::into_inner);
+        let mut own = all.iter().filter(|(own, _)| own == name);
+        own.all(|(_, sparse)| sparse.has_whole_blocks())
+    }
+
     /// Sets values, also those that the plan keeps. Without the interpreter: who runs now may wait for it.
     fn renew(
         &self,
@@ -205,19 +214,18 @@ impl<T: Scalar> Typed for Of<T> {
         array: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let _kept = kept_current(&self.context)?;
-        let gpu = gpu_of(array)?.filter(|_| self.context.is_cuda());
-        if let (Some(gpu), true) = (gpu, slots.are_in_order()) {
+        let gpu = gpu_of(array, name)?.filter(|_| self.context.is_cuda());
+        // Blocks at the edge hold values outside the matrix, which only the host clears.
+        let copied = slots.are_in_order() && py.detach(|| self.has_whole_blocks(name));
+        if let (Some(gpu), true) = (gpu, copied) {
             let order = Order::of(None, Some(array), gpu)?;
-            let foreign = take(array, Some(order))?;
+            let foreign = take(array, name, Some(order))?;
             // SAFETY: as in `run`.
             let tensor = unsafe { foreign.into_tensor::<T>(&self.context, name)? };
             let stream = order.stream();
             let copied =
                 py.detach(|| self.renew(name, &stream, |a| a.copy_values(&tensor, &stream)));
-            // Blocks at the edge have to pass through the host.
-            if !matches!(copied, Err(Error::Operand { .. })) {
-                return copied.map_err(raise);
-            }
+            return copied.map_err(|error| of_values(name, error));
         }
         let values = slots.fill(name, values::<T>(array, name)?)?;
         let renew = || {
@@ -225,6 +233,18 @@ impl<T: Scalar> Typed for Of<T> {
             self.renew(name, &stream, |a| a.set_values(&values))?;
             stream.synchronize()
         };
-        py.detach(renew).map_err(raise)
+        py.detach(renew).map_err(|error| of_values(name, error))
+    }
+}
+
+/// An error of an operand's new values, with its name.
+fn of_values(name: &str, error: Error) -> PyErr {
+    match error {
+        Error::Operand { reason, .. } => raise(Error::Operand {
+            name: name.into(),
+            reason,
+        }),
+        Error::Format(error) => PyValueError::new_err(format!("operand `{name}`: {error}")),
+        other => raise(other),
     }
 }

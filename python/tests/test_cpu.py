@@ -230,3 +230,134 @@ def test_mistakes_of_a_run_are_exceptions():
         plan.update_values(A=a)
     with pytest.raises(ValueError, match="`Z`"):
         plan.update_values(Z=a.data)
+
+@pytest.mark.parametrize("names", [("out", "stream"), ("format", "tf32"), ("operands", "expression"), ("by_name", "self")])
+def test_operands_of_any_name(names):
+    first, second = names
+    a, b = matrix(), dense(29, 8)
+    text = f"C[m,n] = {first}[m,k] * {second}[k,n]"
+    numpy.testing.assert_array_equal(einsparse.einsum(text, {first: a, second: b}), a @ b)
+    plan = einsparse.plan(text, {first: a, second: b})
+    out = numpy.empty((37, 8), "f4")
+    assert plan.run({second: b}, out=out) is out
+    numpy.testing.assert_array_equal(out, a @ b)
+    plan.update_values({first: 2 * a.data})
+    numpy.testing.assert_array_equal(plan.run({second: b}), 2 * (a @ b))
+    assert first in einsparse.explain(text, {first: a, second: b})
+
+
+def test_an_operand_is_given_once():
+    a, b = matrix(), dense(29, 8)
+    for call in (
+        lambda: einsparse.einsum(SPMM, {"A": a, "B": b}, B=b),
+        lambda: einsparse.plan(SPMM, A=a, B=b).run({"B": b}, B=b),
+        lambda: einsparse.plan(SPMM, A=a, B=b).update_values({"A": a.data}, A=a.data),
+    ):
+        with pytest.raises(ValueError, match="operand `[AB]`: is given twice"):
+            call()
+    with pytest.raises(TypeError, match="in a dict.*csr_matrix|in a dict.*csr_array"):
+        einsparse.einsum(SPMM, a)
+    with pytest.raises(ValueError, match="`C`.*`out`"):
+        einsparse.plan(SPMM, A=a, B=b).run(B=b, C=dense(37, 8))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+def test_indices_of_every_type(dtype):
+    rows, v = numpy.array([2, 0, 1], dtype), dense(3, 1).ravel()
+    numpy.testing.assert_array_equal(einsparse.einsum("C[p] = V[R[p]]", R=rows, V=v), v[rows])
+
+
+@pytest.mark.parametrize("dtype, value", [("u4", 2**32 - 1), ("i8", 2**32 - 1), ("u8", 2**32 - 1), ("i4", 3), ("i1", 100)])
+def test_an_index_past_its_axis_is_refused(dtype, value):
+    rows = numpy.array([2, 0, value], dtype)
+    with pytest.raises(ValueError, match=rf"R\[2\] = {value} .*axis 0 of `V\[R\[p\]\]`, which has 3"):
+        einsparse.einsum("C[p] = V[R[p]]", R=rows, V=dense(3, 1).ravel())
+    columns = numpy.array([0, value], dtype)
+    a = scipy.sparse.csr_matrix((3, 29), dtype="f4")
+    a.data, a.indices, a.indptr = numpy.ones(2, "f4"), columns, numpy.array([0, 2, 2, 2], dtype)
+    if value > 28:
+        with pytest.raises(ValueError, match=rf"operand `A`: .*\[1\] = {value} must be below 29"):
+            einsparse.einsum(SPMM, A=a, B=dense(29, 8))
+
+
+@pytest.mark.parametrize("dtype, value", [("i4", -1), ("i1", -1), ("i8", -1), ("i8", 2**32), ("u8", 2**63)])
+def test_an_index_of_more_than_32_bits_is_refused(dtype, value):
+    with pytest.raises(ValueError, match=rf"operand `R`: index array \[1\] = {value}, .*below 4294967295"):
+        einsparse.einsum("C[p] = V[R[p]]", R=numpy.array([2, value], dtype), V=dense(3, 1).ravel())
+    a = scipy.sparse.csr_matrix((3, 29), dtype="f4")
+    a.data, a.indices, a.indptr = numpy.ones(2, "f4"), numpy.array([0, value], dtype), numpy.array([0, 2, 2, 2])
+    with pytest.raises(ValueError, match=rf"operand `A`: indices \[1\] = {value}"):
+        einsparse.einsum(SPMM, A=a, B=dense(29, 8))
+    with pytest.raises(ValueError, match=rf"operand `matrix`: indices \[1\] = {value}"):
+        einsparse.sparse(a)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "bool", "complex64"])
+def test_types_are_named(dtype):
+    a, b = matrix(), dense(29, 8)
+    words = rf"`B`: has elements of {dtype}; accepted are float32, float64, float16 and bfloat16"
+    with pytest.raises(ValueError, match=words):
+        einsparse.plan(SPMM, A=a, B=b.astype(dtype))
+    a.data = a.data.astype(dtype)
+    for call in (lambda: einsparse.einsum(SPMM, A=a, B=b), lambda: einsparse.sparse(a)):
+        with pytest.raises(ValueError, match=rf"has elements of {dtype}; accepted are"):
+            call()
+    if dtype in ("bool", "complex64"):
+        with pytest.raises(ValueError, match=rf"`R`: index array of {dtype}; accepted are integers"):
+            einsparse.einsum("C[p] = V[R[p]]", R=numpy.zeros(2, dtype), V=dense(3, 1).ravel())
+    with pytest.raises(ValueError, match="`R`: index array of float32; accepted are integers"):
+        einsparse.einsum("C[p] = V[R[p]]", R=numpy.zeros(2, "f4"), V=dense(3, 1).ravel())
+
+
+def test_names_of_messages_are_those_of_the_caller():
+    a, b, s = matrix(), dense(29, 8), 2.0
+    plan = einsparse.plan("C[m,n] = s * A[m,k] * B[k,n] + v[n]", A=a, B=b, s=s, v=dense(8, 1).ravel())
+    with pytest.raises(ValueError, match="operand `v`: was not given"):
+        plan.run(B=b)
+    with pytest.raises(ValueError, match="operand `B`: was not given"):
+        plan.run(v=dense(8, 1).ravel())
+    with pytest.raises(ValueError, match="`A`"):
+        einsparse.plan(SPMM, B=b)
+
+
+class Learned:
+    """A tensor of PyTorch that gradients are wanted of."""
+
+    requires_grad = True
+
+    def __init__(self, of):
+        self.of = of
+
+    def __getattr__(self, name):
+        return getattr(self.of, name)
+
+
+def test_gradients_are_refused_at_every_entry():
+    a, b, c = matrix(), dense(29, 8), dense(37, 8)
+    plan = einsparse.plan(SPMM, A=a, B=b)
+    sparse = Learned(LikePyTorch(a))
+    calls = {
+        "A": [
+            lambda: einsparse.einsum(SPMM, A=sparse, B=b),
+            lambda: einsparse.plan(SPMM, A=sparse, B=b),
+            lambda: einsparse.explain(SPMM, A=sparse, B=b),
+            lambda: einsparse.Plan(SPMM, {"A": einsparse.sparse(a), "B": b}).update_values({"A": Learned(a.data)}),
+            lambda: plan.update_values(A=Learned(a.data)),
+        ],
+        "matrix": [lambda: einsparse.sparse(sparse)],
+        "B": [
+            lambda: einsparse.einsum(SPMM, A=a, B=Learned(b)),
+            lambda: einsparse.plan(SPMM, A=a, B=Learned(b)),
+            lambda: einsparse.explain(SPMM, A=a, B=Learned(b)),
+            lambda: plan.run(B=Learned(b)),
+        ],
+        "C": [
+            lambda: plan.run(B=b, out=Learned(c)),
+            lambda: einsparse.einsum("C[m,n] += A[m,k] * B[k,n]", A=a, B=b, C=Learned(c)),
+        ],
+    }
+    for name, calls in calls.items():
+        for call in calls:
+            with pytest.raises(ValueError, match=rf"operand `{name}`: requires a gradient.*`{name}.detach\(\)`"):
+                call()
+    numpy.testing.assert_array_equal(plan.run(B=b), a @ b)

@@ -67,6 +67,30 @@ def test_new_values_stay_on_the_gpu(rows):
     assert torch.equal(plan.run(B=b), 3 * (a @ b))
 
 
+def test_values_that_do_not_fit_are_refused_where_they_are():
+    a, b = matrix(), dense(384, 128)
+    own = a.to_sparse_csr()
+    plan = einsparse.plan(SPMM, A=own, B=b)
+    for wrong, words in [
+        (own.values().double(), "`A`.*f64"),
+        (own.values()[:-1], "`A`.*values"),
+        (own.values().clone().requires_grad_(), r"`A`: requires a gradient.*detach"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            plan.update_values(A=wrong)
+    assert torch.equal(plan.run(B=b), a @ b)
+
+
+def test_gradients_are_refused():
+    learned, a, b = matrix().requires_grad_(), matrix(), dense(384, 128)
+    with pytest.raises(ValueError, match=r"`A`: requires a gradient.*`A.detach\(\)`"):
+        einsparse.einsum(SPMM, A=learned.to_sparse_coo(), B=b)
+    with pytest.raises(ValueError, match=r"`B`: requires a gradient.*`B.detach\(\)`"):
+        einsparse.einsum(SPMM, A=a.to_sparse_csr(), B=b.clone().requires_grad_())
+    c = einsparse.einsum(SPMM, A=learned.to_sparse_coo().detach(), B=b)
+    assert torch.equal(c, learned.detach() @ b)
+
+
 @pytest.mark.parametrize("format", ["csr", "groupcoo", "blockgroupcoo:32x32", "bsr:16x16", "sell"])
 def test_formats_and_new_values(format):
     dtype = torch.float32 if format in ("csr", "groupcoo", "sell") else torch.float16

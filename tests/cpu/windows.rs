@@ -138,7 +138,7 @@ fn sparse_operands_stand_beside_sums() {
     }
 }
 
-/// A dynamic operand is the dense tensor that it is, and a path of contractions is not looked for.
+/// A dynamic operand is the dense tensor that it is. Several factors are contracted pair by pair.
 #[test]
 fn dynamic_operands_may_be_read_at_sums() {
     let cpu = Context::cpu();
@@ -146,15 +146,26 @@ fn dynamic_operands_may_be_read_at_sums() {
     let (a, b) = (whole(&[9, 4], 1), whole(&[3, 4, 5], 2));
     let [on_a, on_b] = upload(&cpu, [&a, &b]);
     let c = einsum!(cpu, text, A = Dynamic::new(&on_a), B = &on_b).unwrap();
-    assert_eq!(c.to_dense().unwrap(), by_loops(text, &[("A", a), ("B", b)]));
+    let wanted = by_loops(text, &[("A", a.clone()), ("B", b.clone())]);
+    assert_eq!(c.to_dense().unwrap(), wanted);
     let three = "C[x,g] = A[x+i,m] * B[i,m,f] * D[f,g]";
-    let d = cpu.upload_dense(&whole(&[5, 3], 3)).unwrap();
+    let d = whole(&[5, 3], 3);
+    let [on_d] = upload(&cpu, [&d]);
     let operands = [
         ("A", (&on_a).into()),
         ("B", (&on_b).into()),
-        ("D", (&d).into()),
+        ("D", (&on_d).into()),
     ];
-    assert_eq!(cpu.contraction_path(three, &operands).unwrap(), None);
+    let path = cpu.contraction_path(three, &operands).unwrap().unwrap();
+    assert!(
+        path.starts_with("P0[i,m,g] = B[i,m,f] * D[f,g]; "),
+        "{path}"
+    );
+    let c = einsparse::ops::einsum(&cpu, three, &operands).unwrap();
+    assert_eq!(
+        c.to_dense().unwrap(),
+        by_loops(three, &[("A", a), ("B", b), ("D", d)])
+    );
 }
 
 #[test]

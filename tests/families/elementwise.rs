@@ -87,7 +87,7 @@ fn shape_of(columns: bool, [tokens, width]: [usize; 2]) -> [usize; 2] {
 
 #[test]
 fn what_does_not_fit_is_refused() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let refused = |result: Result<(), Error>, words: &str| {
         let text = result.unwrap_err().to_string();
         assert!(text.contains(words), "{text}");

@@ -149,7 +149,7 @@ fn a_decoder_of_a_file() {
         tensors.values("lm_head.weight")[7]
     );
     assert_eq!(head.shape(), [LLAMA.vocabulary, width]);
-    let error = decode::error(&Context::cpu(), LLAMA, &weights, 3, 3).unwrap();
+    let error = decode::error(&Context::unchecked_cpu(), LLAMA, &weights, 3, 3).unwrap();
     assert!(error < 0.03, "{error}");
 
     // In two parts.
@@ -249,7 +249,7 @@ fn an_encoder_of_a_file() {
     let path = bert("bert.", 2, [128, 256]).write("encoder");
     let run = Run {
         toy: true,
-        context: Context::cpu(),
+        context: Context::unchecked_cpu(),
         arguments: Arguments {
             file: Some(vec![path.clone()]),
             ..Arguments::default()
@@ -320,7 +320,8 @@ fn a_mobilenet_of_a_file() {
         let wanted = f64::from(row[at]) * scale;
         assert!((weights.values()[entry] - wanted).abs() < 1e-12);
     }
-    let error = mobilenet::error(&Context::cpu(), &all, (2, Some(Precision::Full))).unwrap();
+    let error =
+        mobilenet::error(&Context::unchecked_cpu(), &all, (2, Some(Precision::Full))).unwrap();
     assert!(error < 1e-12, "{error}");
     let said = reference(&all, &images(32, 2).unwrap(), 2);
     assert!(said.iter().any(|x| x.abs() > 0.05), "{said:?}");

@@ -26,7 +26,7 @@ fn blocks() -> Vec<[usize; 2]> {
 
 fn network() -> Net {
     let mask = AttentionMask::Blocks(blocks());
-    transformer::network(&Context::cpu(), SHAPE, &mask, true).unwrap()
+    transformer::network(&Context::unchecked_cpu(), SHAPE, &mask, true).unwrap()
 }
 
 fn values(tensor: &Tensor<f64>) -> Vec<f64> {
@@ -90,7 +90,7 @@ fn add(x: &[f64], y: &[f64]) -> Vec<f64> {
 #[test]
 fn layers_are_those_written_out() {
     let mut net = network();
-    let stream = Context::cpu().stream().unwrap();
+    let stream = Context::unchecked_cpu().stream().unwrap();
     net.forward(&stream).unwrap();
     let mut x = values(&net.tokens[0]);
     for layer in 0..SHAPE.layers {
@@ -112,7 +112,7 @@ fn layers_are_those_written_out() {
 
 /// The loss of what the network says now, in f64.
 fn loss(net: &mut Net) -> f64 {
-    let stream = Context::cpu().stream().unwrap();
+    let stream = Context::unchecked_cpu().stream().unwrap();
     net.forward(&stream).unwrap();
     let (logits, labels) = (values(&net.logits), net.labels.to_dense().unwrap());
     let rows = logits.chunks(SHAPE.classes).zip(labels.values());
@@ -126,7 +126,7 @@ fn loss(net: &mut Net) -> f64 {
 fn gradients_are_those_of_differences() {
     const STEP: f64 = 1e-6;
     let mut net = network();
-    let stream = Context::cpu().stream().unwrap();
+    let stream = Context::unchecked_cpu().stream().unwrap();
     net.forward(&stream).unwrap();
     net.backward(&stream).unwrap();
     let found = [
@@ -162,7 +162,7 @@ fn gradients_are_those_of_differences() {
 
 #[test]
 fn steps_learn_and_repeat() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let shape = Shape {
         layers: 1,
         width: 16,

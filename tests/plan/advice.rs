@@ -1,6 +1,7 @@
 //! Which format a product should have its matrix in.
 
 use super::TEXT;
+use einsparse::cost::Machine;
 use einsparse::formats::{Bsr, Csr, CsrPattern, Dense, Format, f16, generate};
 use einsparse::registry::Scalar;
 use einsparse::{Context, FormatAdvice, Options, ZerosRule};
@@ -14,7 +15,7 @@ fn advice<T: Scalar>(a: &Csr<T>, n: usize, options: &Options) -> Vec<FormatAdvic
     let ctx = Context::cpu();
     let b = Dense::<T>::zeros([a.shape()[1], n]).unwrap();
     let plan = ctx.plan(TEXT).operand("A", a).operand("B", &b);
-    plan.options(options).advise().unwrap()
+    plan.options(options).advise_for(&Machine::H200).unwrap()
 }
 
 #[test]
@@ -55,19 +56,34 @@ fn entries_and_dense_have_their_place() {
     assert!(dense.to_string().contains("no kernel"), "{dense}");
 }
 
-/// A plan in the advised format has the advised kernel.
+/// A plan in the advised format has the advised kernel, also where none is made for products.
 #[test]
 fn advice_is_what_a_plan_takes() {
+    planned::<f32>(64, &Options::default());
+    planned::<f64>(64, &Options::default());
+    planned::<f64>(7, &Options::default());
+    let strict = Options {
+        zeros: ZerosRule::Strict,
+        ..Options::default()
+    };
+    planned::<f16>(64, &strict);
+}
+
+fn planned<T: Scalar>(columns: usize, options: &Options) {
     let ctx = Context::cpu();
-    let a = entries::<f32>(generate::uniform(1000, 900, 0.02, 1).unwrap());
-    let b = Dense::<f32>::zeros([900, 64]).unwrap();
-    for one in advice(&a, 64, &Options::default()) {
-        let (Some(format), Some(kernel)) = (one.format, one.kernel()) else {
+    let a = entries::<T>(generate::uniform(1000, 900, 0.02, 1).unwrap());
+    let b = Dense::<T>::zeros([900, columns]).unwrap();
+    let all = advice(&a, columns, options);
+    let formats: Vec<Option<Format>> = all.iter().map(|one| one.format).collect();
+    assert!((1..formats.len()).all(|i| !formats[..i].contains(&formats[i])));
+    for one in all {
+        let Some(format) = one.format else {
             continue;
         };
+        let kernel = one.kernel().expect("every format has a kernel");
         let stored = a.convert(format).unwrap();
         let plan = ctx.plan(TEXT).operand("A", &stored).operand("B", &b);
-        let plan = plan.build().unwrap();
+        let plan = plan.options(options).build().unwrap();
         let first = plan.choice().candidates().next();
         let advised = (kernel, one.microseconds().unwrap());
         assert_eq!(first, Some(advised), "{format}");
@@ -95,4 +111,53 @@ fn empty_matrices_and_other_expressions() {
     let error = ctx.plan(TEXT).operand("B", &b).advise().unwrap_err();
     let error = error.to_string();
     assert!(error.contains("operand `A`: is not sparse"), "{error}");
+}
+
+/// On the CPU what suits its executor: rows in order, and no form that is brought into them in each run.
+#[test]
+fn a_cpu_context_is_advised_for_the_cpu() {
+    let ctx = Context::cpu();
+    let a = entries::<f32>(generate::uniform(2000, 2000, 0.01, 1).unwrap());
+    for columns in [1, 128] {
+        let b = Dense::<f32>::zeros([2000, columns]).unwrap();
+        let plan = ctx.plan(TEXT).operand("A", &a).operand("B", &b);
+        let all = plan.advise().unwrap();
+        assert_eq!(all[0].format, Some(Format::Csr), "{columns}");
+        let at = |wanted: Option<Format>| all.iter().position(|one| one.format == wanted).unwrap();
+        assert!(at(Some(Format::SlicedEll)) > 1 && at(None) > at(Some(Format::SlicedEll)));
+        for one in &all {
+            assert_eq!((one.kernel(), one.microseconds()), (Some("cpu"), None));
+            assert!(one.to_string().ends_with("cpu"), "{one}");
+        }
+    }
+}
+
+/// A format whose conversion the limit of memory refuses is last, with the reason, and the conversion fails with it.
+#[test]
+fn formats_beyond_the_limit_of_memory_are_refused() {
+    let a = entries::<f32>(generate::uniform(8000, 8000, 0.001, 1).unwrap());
+    let all = advice(&a, 64, &Options::default());
+    let (refused, kept): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.refused.is_some());
+    assert!(!refused.is_empty() && kept.len() > 3);
+    assert_eq!(all[0].format, Some(Format::Csr));
+    for one in &all {
+        let Some(format) = one.format else {
+            continue;
+        };
+        match (a.convert(format), &one.refused) {
+            (Ok(_), None) => assert!(one.kernel().is_some(), "{one}"),
+            (Err(error), Some(reason)) => {
+                let words = ["slots with padding", "`--memory`", "EINSPARSE_MEMORY"];
+                let texts = [reason.clone(), error.to_string(), one.to_string()];
+                let all = || {
+                    texts
+                        .iter()
+                        .flat_map(|t| words.map(|word| t.contains(word)))
+                };
+                assert!(all().all(|found| found), "{texts:?}");
+                assert!(one.kernel().is_none());
+            }
+            (converted, refused) => panic!("{format}: {:?} {refused:?}", converted.is_ok()),
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use einsparse::einsum::{Access, Einsum, IndexExpr};
-use einsparse::formats::{AnySparse, Coo, CooPattern, Dense, Format, PAD};
+use einsparse::formats::{AnySparse, Coo, CooPattern, Dense, Format};
 
 use super::evaluate::evaluate;
 use crate::support::Rng;
@@ -126,17 +126,10 @@ impl Artist {
         name
     }
 
-    /// An index array over loop indices, with values below `bound` and some pads.
+    /// An index array over loop indices, with values below `bound`.
     fn array(&mut self, base: &str, names: &[String], shape: Vec<usize>, bound: usize) -> String {
-        let pads = if self.chance(40) { 20 } else { 0 };
         let data = (0..shape.iter().product())
-            .map(|_| {
-                if self.chance(pads) {
-                    PAD
-                } else {
-                    self.below(bound) as u32
-                }
-            })
+            .map(|_| self.below(bound) as u32)
             .collect();
         let name = format!("{base}{}", self.arrays.len());
         self.arrays.push((name.clone(), shape, data));

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use einsparse::einsum::{Access, Einsum, IndexExpr, Term};
 use einsparse::formats::reference::{self, Factor};
-use einsparse::formats::{AnySparse, Dense, Entries, PAD};
+use einsparse::formats::{AnySparse, Dense, Entries};
 
 use super::draw::Draw;
 
-/// The value of an index, `None` for a pad.
+/// The value of an index, `None` for an array that there is none of.
 fn value(draw: &Draw, index: &IndexExpr, at: &BTreeMap<&str, usize>) -> Option<usize> {
     match index {
         IndexExpr::Name(n) => Some(at[n.as_str()]),
@@ -16,7 +16,7 @@ fn value(draw: &Draw, index: &IndexExpr, at: &BTreeMap<&str, usize>) -> Option<u
             let (_, shape, data) = draw.arrays.iter().find(|(n, ..)| *n == access.tensor)?;
             let own = place(draw, access, at)?;
             let flat = own.iter().zip(shape).fold(0, |sum, (i, n)| sum * n + i);
-            (data[flat] != PAD).then_some(data[flat] as usize)
+            Some(data[flat] as usize)
         }
         IndexExpr::Sum(terms) => {
             let term = |t: &Term| t.factor * at[t.index.as_str()];

@@ -23,6 +23,8 @@ pub enum Field {
     Real,
     /// Integers.
     Integer,
+    /// Integers without a sign: SciPy writes this field for uint32 and uint64.
+    UnsignedInteger,
     /// No values: every entry is one.
     Pattern,
 }
@@ -43,7 +45,7 @@ pub enum Symmetry {
 pub struct Header {
     /// Coordinate or array.
     pub layout: Layout,
-    /// Real, integer or pattern.
+    /// Real, integer, unsigned integer or pattern.
     pub field: Field,
     /// General, symmetric or skew-symmetric.
     pub symmetry: Symmetry,
@@ -64,6 +66,7 @@ impl fmt::Display for Header {
         let field = match self.field {
             Field::Real => "real",
             Field::Integer => "integer",
+            Field::UnsignedInteger => "unsigned-integer",
             Field::Pattern => "pattern",
         };
         let symmetry = match self.symmetry {
@@ -183,6 +186,7 @@ fn read_banner(banner: &[u8]) -> Result<(Layout, Field, Symmetry), String> {
     let field = match found[3].as_str() {
         "real" | "double" => Field::Real,
         "integer" => Field::Integer,
+        "unsigned-integer" => Field::UnsignedInteger,
         "pattern" if layout == Layout::Array => {
             return Err("an array has no pattern field".to_owned());
         }
@@ -190,16 +194,25 @@ fn read_banner(banner: &[u8]) -> Result<(Layout, Field, Symmetry), String> {
         "complex" => return Err("field complex is not supported".to_owned()),
         other => {
             return Err(format!(
-                "field {} is not real, integer or pattern",
+                "field {} is not real, integer, unsigned-integer or pattern",
                 quote(other.as_bytes())
             ));
         }
     };
-    let symmetry = match found[4].as_str() {
+    Ok((layout, field, read_symmetry(&found[4], field)?))
+}
+
+fn read_symmetry(word: &str, field: Field) -> Result<Symmetry, String> {
+    Ok(match word {
         "general" => Symmetry::General,
         "symmetric" => Symmetry::Symmetric,
         "skew-symmetric" if field == Field::Pattern => {
             return Err("a pattern cannot be skew-symmetric: it has no signs".to_owned());
+        }
+        "skew-symmetric" if field == Field::UnsignedInteger => {
+            let reason =
+                "unsigned integers cannot be skew-symmetric: half of them would be negative";
+            return Err(reason.to_owned());
         }
         "skew-symmetric" => Symmetry::SkewSymmetric,
         "hermitian" => return Err("symmetry hermitian is not supported".to_owned()),
@@ -209,8 +222,7 @@ fn read_banner(banner: &[u8]) -> Result<(Layout, Field, Symmetry), String> {
                 quote(other.as_bytes())
             ));
         }
-    };
-    Ok((layout, field, symmetry))
+    })
 }
 
 fn read_size(line: &[u8], layout: Layout, symmetry: Symmetry) -> Result<[usize; 3], String> {

@@ -63,11 +63,21 @@ impl<'a> Cursor<'a> {
         self.peek()?;
         let text = &self.text[self.at..];
         let (value, length) = parse_value::<T>(text)?;
+        if !text.get(length).is_none_or(u8::is_ascii_whitespace) {
+            return self.fortran_value(field);
+        }
         let token = &text[..length];
-        let whole = field != Field::Integer || is_integer(token);
-        let ended = text.get(length).is_none_or(u8::is_ascii_whitespace);
         self.at += length;
-        (whole && ended && fits(value, token)).then_some(value)
+        (has_field(token, field) && fits(value, token)).then_some(value)
+    }
+
+    /// A value with an exponent as Fortran writes it.
+    #[cold]
+    fn fortran_value<T: Element>(&mut self, field: Field) -> Option<T> {
+        let token = words(&self.text[self.at..]).next()?;
+        let value = parse_fortran::<T>(token)?;
+        self.at += token.len();
+        (has_field(token, field) && fits(value, token)).then_some(value)
     }
 }
 
@@ -94,12 +104,43 @@ fn parse_value<T: Element>(text: &[u8]) -> Option<(T, usize)> {
     Some((T::from_f64(value), length))
 }
 
-fn is_integer(token: &[u8]) -> bool {
-    let digits = token
-        .strip_prefix(b"-")
-        .or(token.strip_prefix(b"+"))
-        .unwrap_or(token);
-    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
+/// Longest number with an exponent of Fortran.
+const FORTRAN_LIMIT: usize = 64;
+
+/// A number whose exponent has another letter than `e`, `1D+3` or `1Q+3`, or none: Fortran writes `1.0-100` where the
+/// exponent has three digits.
+fn parse_fortran<T: Element>(token: &[u8]) -> Option<T> {
+    let end = token[1..]
+        .iter()
+        .position(|byte| !byte.is_ascii_digit() && *byte != b'.')?;
+    let (mantissa, exponent) = token.split_at(end + 1);
+    let exponent = match exponent {
+        [b'd' | b'D' | b'q' | b'Q', exponent @ ..] => exponent,
+        [b'+' | b'-', ..] => exponent,
+        _ => return None,
+    };
+    let length = mantissa.len() + 1 + exponent.len();
+    let mut text = [0; FORTRAN_LIMIT];
+    let text = text.get_mut(..length)?;
+    text[..mantissa.len()].copy_from_slice(mantissa);
+    text[mantissa.len()] = b'e';
+    text[mantissa.len() + 1..].copy_from_slice(exponent);
+    let (value, read) = parse_value::<T>(text)?;
+    (read == length).then_some(value)
+}
+
+/// Whether the number is of the kind that the banner says.
+fn has_field(token: &[u8], field: Field) -> bool {
+    let unsigned = token.strip_prefix(b"+").unwrap_or(token);
+    match field {
+        Field::Integer => is_digits(token.strip_prefix(b"-").unwrap_or(unsigned)),
+        Field::UnsignedInteger => is_digits(unsigned),
+        Field::Real | Field::Pattern => true,
+    }
+}
+
+fn is_digits(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(u8::is_ascii_digit)
 }
 
 /// Infinite only if the text says so.
@@ -166,12 +207,22 @@ fn diagnose_index(word: &[u8], name: &str, extent: usize) -> Option<String> {
 
 /// What is wrong with a value, if anything is.
 pub(super) fn diagnose_value<T: Element>(word: &[u8], field: Field) -> Option<String> {
-    match parse_value::<T>(word).filter(|(_, length)| *length == word.len()) {
+    let whole = parse_value::<T>(word).filter(|(_, length)| *length == word.len());
+    let value = whole
+        .map(|(value, _)| value)
+        .or_else(|| parse_fortran(word));
+    match value {
         None => Some(format!("value is not a number: {}", quote(word))),
-        Some(_) if field == Field::Integer && !is_integer(word) => {
-            Some(format!("value is not an integer: {}", quote(word)))
+        Some(_) if !has_field(word, field) => {
+            let signs = if field == Field::UnsignedInteger {
+                " without a sign"
+            } else {
+                ""
+            };
+            let found = quote(word);
+            Some(format!("value is not an integer{signs}: {found}"))
         }
-        Some((value, _)) if !fits(value, word) => Some(format!(
+        Some(value) if !fits(value, word) => Some(format!(
             "value {} is out of the range of {}",
             quote(word),
             T::NAME

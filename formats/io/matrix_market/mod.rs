@@ -1,4 +1,5 @@
-//! Matrix Market, coordinate and array; real, integer and pattern; general, symmetric and skew-symmetric.
+//! Matrix Market, coordinate and array; real, integer, unsigned integer and pattern; general, symmetric and
+//! skew-symmetric.
 //! (Boisvert, Pozo, Remington: The Matrix Market Exchange Formats, NISTIR 5935, 1996.)
 
 mod array;
@@ -28,7 +29,8 @@ pub struct MatrixMarket<T> {
 /// Reads a Matrix Market file.
 ///
 /// Beyond the letter of the format it takes: CR LF, a UTF-8 byte order mark, blank lines anywhere, comments between
-/// entries, entries in any order, capitals in the banner. Policies:
+/// entries, entries in any order, capitals in the banner, exponents as Fortran writes them (`1D+3`, `1.0-100`).
+/// Policies:
 /// - Entries at one place are **added up**, in file order, in the accumulator of `T` (in a pattern file: kept once).
 /// - A symmetric file may store either half, but a place and its mirror both given are refused.
 /// - Pattern files get the value one. Explicit zeros, NaN and infinities stay as they are.

@@ -64,6 +64,11 @@ pub fn write_npy<T: Element>(path: impl AsRef<Path>, dense: &Dense<T>) -> Result
     written.map_err(|error: std::io::Error| Fault::from(error).at(&path.display().to_string()))
 }
 
+/// Name of the type of the elements, where they are floating-point numbers.
+pub(super) fn float_type(reader: impl Read) -> Option<&'static str> {
+    Array::open(reader).ok()?.float_type()
+}
+
 /// Bytes of the elements that are held at once while an array is read.
 pub(super) const BLOCK: usize = 1 << 14;
 
@@ -147,6 +152,21 @@ impl<R: Read> Array<R> {
         Ok(())
     }
 
+    /// Name of the type, where the elements are floating-point numbers.
+    pub(super) fn float_type(&self) -> Option<&'static str> {
+        match (self.kind, self.size) {
+            (Kind::Float, 2) => Some("f16"),
+            (Kind::Float, 4) => Some("f32"),
+            (Kind::Float, _) => Some("f64"),
+            _ => None,
+        }
+    }
+
+    /// Whether the first axis is the one whose elements are next to each other.
+    pub(super) fn is_fortran(&self) -> bool {
+        self.fortran
+    }
+
     /// Elements in the array.
     pub(super) fn len(&self) -> usize {
         self.len
@@ -202,10 +222,11 @@ impl<R: Read> Array<R> {
 
     fn integer(word: u64, kind: Kind, size: usize) -> i128 {
         let unused = 64 - 8 * size as u32;
-        if kind == Kind::Signed {
-            ((word << unused) as i64 >> unused).into()
-        } else {
-            word.into()
+        match kind {
+            Kind::Signed => ((word << unused) as i64 >> unused).into(),
+            // NumPy takes any byte but 0 as True.
+            Kind::Bool => (word != 0).into(),
+            _ => word.into(),
         }
     }
 

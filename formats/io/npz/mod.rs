@@ -1,6 +1,8 @@
-//! SciPy's sparse `.npz` (`scipy.sparse.save_npz`): a zip archive of `.npy` members, CSR, CSC, COO and BSR,
-//! compressed or not.
+//! SciPy's sparse `.npz` (`scipy.sparse.save_npz`): a zip archive of `.npy` members, CSR, CSC, COO, BSR and DIA,
+//! deflated or not.
 
+mod coords;
+mod diagonals;
 mod rows;
 mod sparse;
 mod write;
@@ -12,9 +14,11 @@ use super::{
     Fault, bytes,
     limits::{Budget, Limits},
     npy::{Array, Wrong},
+    quote,
 };
 use crate::{AnySparse, Element, FormatError};
 use std::{
+    fs::File,
     io::{self, Cursor, Read, Seek, SeekFrom},
     ops::Range,
     path::Path,
@@ -25,10 +29,12 @@ use zip::{
     result::ZipError,
 };
 
-/// Reads a SciPy sparse archive in the format it holds.
+/// Reads a SciPy sparse archive in the format it holds: CSR, CSC, COO of any order, BSR, and DIA as COO without its
+/// zeros.
 ///
 /// Indices of a row that do not ascend are sorted with their values, and entries at one place are **added up**, as
-/// SciPy does. Floats, integers and booleans are taken as values; object arrays are refused, never unpickled.
+/// SciPy does. Floats, integers and booleans are taken as values; object arrays are refused, never unpickled. Members
+/// are stored or deflated, as NumPy writes them; bzip2, LZMA and Zstandard are refused by name.
 ///
 /// # Errors
 /// [`FormatError::Io`] with the member, or `archive`, and the reason.
@@ -72,6 +78,13 @@ pub fn read_npz_from_within<T: Element>(
     let budget = Budget::new(limits, bytes.len());
     let mut archive = Archive::open(Cursor::new(bytes), budget).map_err(|fault| fault.at(name))?;
     sparse::read(&mut archive, name)
+}
+
+/// Name of the type of the values, where they are floating-point numbers.
+pub(super) fn float_type(file: &File) -> Option<&'static str> {
+    let mut archive = Archive::open(file, Budget::new(Limits::default(), 0)).ok()?;
+    let found = archive.member("data", |data, _| Ok(data.float_type()));
+    found.ok().flatten()
 }
 
 /// The members of an archive by name, without `.npy`.
@@ -141,6 +154,7 @@ impl<R: Read + Seek + Clone> Archive<R> {
         read: impl FnOnce(Array<Member<'_, R>>, &mut Budget) -> Result<X, Wrong>,
     ) -> Result<X, Fault> {
         let file = format!("{name}.npy");
+        self.check_method(name, &file)?;
         let stored = |file: ZipFile<'_, R>| file.compression() == CompressionMethod::Stored;
         let member = if elements.is_some() && self.zip.by_name(&file).is_ok_and(stored) {
             self.zip.by_name_seek(&file).map(Member::Stored)
@@ -149,7 +163,6 @@ impl<R: Read + Seek + Clone> Archive<R> {
         };
         let member = match member {
             Ok(member) => member,
-            Err(ZipError::FileNotFound) => return Err(Fault::member(name, "member missing")),
             Err(error) => return Err(Fault::member(name, error.to_string())),
         };
         let first = elements.as_ref().map_or(0, |elements| elements.start);
@@ -167,6 +180,47 @@ impl<R: Read + Seek + Clone> Archive<R> {
             ((None, reason), Some(range)) => Fault::member(format!("{name}[{range:?}]"), reason),
             ((None, reason), None) => Fault::member(name, reason),
         })
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.zip.index_for_name(&format!("{name}.npy")).is_some()
+    }
+
+    /// Names members of an archive of other arrays, as `numpy.savez` writes it.
+    fn known(&self) -> String {
+        const MOST: usize = 4;
+        if self.has("format") && self.has("shape") {
+            return String::new();
+        }
+        let names = self.zip.file_names().flatten();
+        let names: Vec<String> = names.take(MOST).map(|n| quote(n.as_bytes())).collect();
+        let more = if self.zip.len() > MOST { ", ..." } else { "" };
+        let names = names.join(", ");
+        format!(": `scipy.sparse.save_npz` writes `format` and `shape`, this has {names}{more}")
+    }
+
+    /// Refuses a member that is not there, and compressions that are not read.
+    fn check_method(&mut self, name: &str, file: &str) -> Result<(), Fault> {
+        let Some(at) = self.zip.index_for_name(file) else {
+            return Err(Fault::member(
+                name,
+                format!("member missing{}", self.known()),
+            ));
+        };
+        let fault = |error: ZipError| Fault::member(name, error.to_string());
+        let method = self.zip.by_index_raw(at).map_err(fault)?.compression();
+        let method = match method {
+            CompressionMethod::Stored | CompressionMethod::Deflated => return Ok(()),
+            CompressionMethod::BZIP2 => "bzip2".to_owned(),
+            CompressionMethod::LZMA => "LZMA".to_owned(),
+            CompressionMethod::ZSTD => "Zstandard".to_owned(),
+            other => format!("the method {other:?}"),
+        };
+        let reason = format!(
+            "compressed by {method}, which is not read: load the file with NumPy, and write it with \
+             numpy.savez_compressed"
+        );
+        Err(Fault::member(name, reason))
     }
 
     /// Of the checksums of all members.

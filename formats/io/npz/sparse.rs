@@ -1,7 +1,7 @@
 //! The members put together and checked: offsets ascend, indices are in range, lengths agree.
 
 use super::super::{Fault, entries::coo_from_entries, limits::Budget, npy::Wrong, quote};
-use super::Archive;
+use super::{Archive, coords, diagonals};
 use crate::{
     AnySparse, Bsr, BsrPattern, Coo, CooPattern, Csc, CscPattern, Csr, CsrPattern, Element,
     FormatError,
@@ -15,7 +15,13 @@ pub(super) fn read<T: Element>(
 ) -> Result<AnySparse<T>, FormatError> {
     let at = |fault: Fault| fault.at(name);
     let format = format(archive).map_err(at)?;
-    let [rows, cols] = shape(archive).map_err(at)?;
+    let extents = extents(archive).map_err(at)?;
+    match (format.as_str(), &extents[..]) {
+        ("coo", _) if archive.has("coords") => return coords::read(archive, extents, name),
+        ("csr", &[extent]) => return coords::read_vector(archive, extent, name),
+        _ => {}
+    }
+    let [rows, cols] = matrix(&extents).map_err(at)?;
     match format.as_str() {
         "coo" => {
             let read = coordinates::<T>(archive, rows, cols).map_err(at)?;
@@ -42,9 +48,10 @@ pub(super) fn read<T: Element>(
             let pattern = BsrPattern::new(rows, cols, a.block, a.offsets, a.indices)?;
             Ok(Bsr::new(pattern, a.values)?.into())
         }
+        "dia" => diagonals::read(archive, [rows, cols], name),
         other => {
             let reason = format!(
-                "format {} is not supported, only csr, csc, coo and bsr",
+                "format {} is not supported, only csr, csc, coo, bsr and dia",
                 quote(other.as_bytes())
             );
             Err(at(Fault::member("format", reason)))
@@ -58,11 +65,28 @@ pub(super) fn format(archive: &mut Archive<impl Read + Seek + Clone>) -> Result<
     })
 }
 
+/// Rows and columns.
 pub(super) fn shape(archive: &mut Archive<impl Read + Seek + Clone>) -> Result<[usize; 2], Fault> {
+    matrix(&extents(archive)?)
+}
+
+fn matrix(extents: &[usize]) -> Result<[usize; 2], Fault> {
+    <[usize; 2]>::try_from(extents).map_err(|_| {
+        let found = extents.len();
+        let reason = format!("rows and columns expected, {found} numbers found");
+        Fault::member("shape", reason)
+    })
+}
+
+/// The most axes that an array of NumPy has.
+const ORDER_LIMIT: usize = 64;
+
+fn extents(archive: &mut Archive<impl Read + Seek + Clone>) -> Result<Vec<usize>, Fault> {
     let mut extents = Vec::new();
     archive.member("shape", |mut shape, budget| {
-        if shape.len() != 2 {
-            let reason = format!("rows and columns expected, {} numbers found", shape.len());
+        if !(1..=ORDER_LIMIT).contains(&shape.len()) {
+            let found = shape.len();
+            let reason = format!("1 to {ORDER_LIMIT} extents expected, {found} numbers found");
             return Err((None, reason));
         }
         shape.indices(budget, |extent| {
@@ -70,23 +94,25 @@ pub(super) fn shape(archive: &mut Archive<impl Read + Seek + Clone>) -> Result<[
             Ok(())
         })
     })?;
-    let (rows, cols) = (extents[0], extents[1]);
-    for (count, name) in [(rows, "row"), (cols, "column")] {
+    for (axis, &count) in extents.iter().enumerate() {
+        let name = match (extents.len(), axis) {
+            (2, 0) => "row count".to_owned(),
+            (2, _) => "column count".to_owned(),
+            _ => format!("extent of axis {axis}"),
+        };
         if count < 0 {
             return Err(Fault::member(
                 "shape",
-                format!("{name} count is negative: {count}"),
+                format!("{name} is negative: {count}"),
             ));
         }
         if count > i128::from(u32::MAX) {
-            let reason = format!(
-                "{name} count {count} is over the index type, {} at most",
-                u32::MAX
-            );
+            let most = u32::MAX;
+            let reason = format!("{name} {count} is over the index type, {most} at most");
             return Err(Fault::member("shape", reason));
         }
     }
-    Ok([rows as usize, cols as usize])
+    Ok(extents.into_iter().map(|count| count as usize).collect())
 }
 
 /// Indices into an axis, in range: these elements of a member, or all.
@@ -193,7 +219,7 @@ pub(super) fn block(shape: &[usize], blocked: bool) -> Result<(usize, usize), Wr
     }
 }
 
-fn compressed<T: Element>(
+pub(super) fn compressed<T: Element>(
     archive: &mut Archive<impl Read + Seek + Clone>,
     [major, minor]: [&str; 2],
     [major_extent, minor_extent]: [usize; 2],

@@ -9,8 +9,8 @@ use crate::{AnySparse, Element, FormatError, Pattern, Sparse, io::Loaded};
 use std::{fs::File, io::Write, path::Path};
 use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 
-/// Writes an uncompressed archive: COO, CSR, CSC and BSR as they are, dense as its nonzeros in COO. bf16, which NumPy
-/// lacks, is stored as float32.
+/// Writes an uncompressed archive: COO of any order, CSR, CSC and BSR as they are, dense as its nonzeros in COO. bf16,
+/// which NumPy lacks, is stored as float32.
 ///
 /// # Errors
 /// [`FormatError::Io`] when the file cannot be written.
@@ -37,6 +37,8 @@ enum Member<'a, T> {
     Text(&'a str),
     Shape(&'a [usize]),
     Indices(&'a [u32]),
+    Coords(&'a [Vec<u32>]),
+    True,
     Values(Vec<usize>, &'a [T]),
 }
 
@@ -48,19 +50,24 @@ fn write<T: Element>(
     let name = path.display().to_string();
     let members = match matrix {
         Source::Coo(coo) => {
-            let [row_index, col_index] = coo.pattern().coords() else {
-                return Err(Fault::whole("SciPy archives hold matrices only").at(&name));
+            let mut members = match coo.pattern().coords() {
+                [row_index, col_index] => vec![
+                    ("row", Member::Indices(row_index)),
+                    ("col", Member::Indices(col_index)),
+                ],
+                // A matrix of SciPy has two axes, an array any number.
+                coords => vec![
+                    ("coords", Member::Coords(coords)),
+                    ("_is_array", Member::True),
+                ],
             };
-            vec![
-                ("row", Member::Indices(row_index)),
-                ("col", Member::Indices(col_index)),
+            let values = Member::Values(vec![coo.values().len()], coo.values());
+            members.extend([
                 ("format", Member::Text("coo")),
                 ("shape", Member::Shape(coo.shape())),
-                (
-                    "data",
-                    Member::Values(vec![coo.values().len()], coo.values()),
-                ),
-            ]
+                ("data", values),
+            ]);
+            members
         }
         Source::Csr(a) => compressed("csr", a, a.pattern().offsets(), a.pattern().columns()),
         Source::Csc(a) => compressed("csc", a, a.pattern().offsets(), a.pattern().rows_idx()),
@@ -114,7 +121,18 @@ fn write_members<T: Element>(
                     .iter()
                     .for_each(|extent| bytes.extend_from_slice(&(*extent as i64).to_le_bytes()));
             }
-            Member::Indices(indices) => write_indices(&mut bytes, indices)?,
+            Member::Indices(indices) => {
+                write_indices(&mut bytes, &[indices.len()], &[indices])?;
+            }
+            Member::Coords(axes) => {
+                let entries = axes.first().map_or(0, Vec::len);
+                let axes: Vec<&[u32]> = axes.iter().map(Vec::as_slice).collect();
+                write_indices(&mut bytes, &[axes.len(), entries], &axes)?;
+            }
+            Member::True => {
+                write_header(&mut bytes, "|b1", &[])?;
+                bytes.push(1);
+            }
             Member::Values(shape, values) => write_values(&mut bytes, shape, values)?,
         }
         zip.write_all(&bytes)?;
@@ -124,17 +142,14 @@ fn write_members<T: Element>(
 }
 
 /// 32-bit where they fit, as SciPy chooses.
-fn write_indices(out: &mut Vec<u8>, indices: &[u32]) -> std::io::Result<()> {
-    if indices.iter().all(|index| i32::try_from(*index).is_ok()) {
-        write_header(out, "<i4", &[indices.len()])?;
-        indices
-            .iter()
-            .for_each(|index| out.extend_from_slice(&index.to_le_bytes()));
+fn write_indices(out: &mut Vec<u8>, shape: &[usize], arrays: &[&[u32]]) -> std::io::Result<()> {
+    let indices = || arrays.iter().copied().flatten();
+    if indices().all(|index| i32::try_from(*index).is_ok()) {
+        write_header(out, "<i4", shape)?;
+        indices().for_each(|index| out.extend_from_slice(&index.to_le_bytes()));
     } else {
-        write_header(out, "<i8", &[indices.len()])?;
-        indices
-            .iter()
-            .for_each(|index| out.extend_from_slice(&i64::from(*index).to_le_bytes()));
+        write_header(out, "<i8", shape)?;
+        indices().for_each(|index| out.extend_from_slice(&i64::from(*index).to_le_bytes()));
     }
     Ok(())
 }

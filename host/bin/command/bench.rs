@@ -47,12 +47,10 @@ impl Bench {
             "measured",
             "GFLOP/s"
         );
-        let entries = bind::stored(&typed)
-            .filter(|s| s.shape().len() == 2)
-            .map(|s| s.nnz());
+        let operations = super::run::operations(&typed);
         for format in self.formats(&typed)? {
             let stored = bind::convert(typed.clone(), format)?;
-            if let Err(error) = self.format(&stored, entries, &context, &options) {
+            if let Err(error) = self.format(&stored, operations, &context, &options) {
                 let shown = bind::stored(&stored)
                     .map(|s| s.format().to_string())
                     .unwrap_or_default();
@@ -91,11 +89,11 @@ impl Bench {
         }
     }
 
-    /// One format with each of its kernels. `entries` counts what the operand came with: zeros in blocks are no work.
+    /// One format with each of its kernels. Operations are those of the operand as it came: zeros in blocks are not counted.
     fn format<T: Scalar>(
         &self,
         typed: &Typed<T>,
-        entries: Option<usize>,
+        operations: Option<f64>,
         context: &Context,
         options: &Options,
     ) -> Result<()> {
@@ -122,15 +120,13 @@ impl Bench {
             let median =
                 time::median(context, &plan, &bound.run_operands(), &mut out, self.repeat)?;
             let stored = bind::stored(typed);
-            let n = plan.out_shape().last().copied().unwrap_or(1);
-            let flops = entries.map(|entries| 2.0 * entries as f64 * n as f64);
             say!(
                 "{:26} {:22} {:>12} {:>12} {:>10}",
                 plan.variant(),
                 stored.map(|s| s.format().to_string()).unwrap_or_default(),
                 predicted.map_or("-".to_string(), |us| format!("{us:.1} us")),
                 Shown(median).to_string(),
-                flops.map_or("-".to_string(), |f| format!(
+                operations.map_or("-".to_string(), |f| format!(
                     "{:.1}",
                     f / median.as_secs_f64() * 1e-9
                 ))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use einsparse::einsum::Mode;
 use einsparse::formats::{AnySparse, Format};
 use einsparse::indirect::rewrite;
-use einsparse::plan::advice;
+use einsparse::plan::{Target, advice};
 use einsparse::{Context, FormatAdvice, Operand, Options, Plan, Scalar, SparseTensor, Tensor};
 
 use super::problem::{Data, FormatChoice, Typed};
@@ -49,9 +49,10 @@ pub fn select<T: Scalar>(
             "as it came: kernels exist for matrices",
         );
     }
-    let form = rewrite(&typed.einsum, name, &Format::Csr)?
-        .as_spmm()
-        .filter(|form| form.order.is_plain() && !form.batched);
+    // `rewrite` refuses an operand that occurs twice; planning reports every other error.
+    let form = rewrite(&typed.einsum, name, &Format::Csr);
+    let form = form.ok().and_then(|indirect| indirect.as_spmm());
+    let form = form.filter(|form| form.order.is_plain() && !form.batched);
     let width = form
         .as_ref()
         .and_then(|form| match typed.get(&form.dense)? {
@@ -69,13 +70,20 @@ pub fn select<T: Scalar>(
     }
     let csr = sparse.to_csr().map_err(load::of_operand(name))?;
     let of = (n, typed.einsum.mode);
-    let offers = advice(csr.pattern(), of, T::DTYPE, options, &context.machine())?;
+    // Without a GPU, too, the formats are ordered for one: the executor of the CPU runs csr.
+    let machine = context.machine();
+    let offers = advice(csr.pattern(), of, T::DTYPE, options, Target::Gpu(&machine))?;
+    let whose = if context.is_cuda() {
+        ""
+    } else {
+        " for an H200"
+    };
     let best = offers
         .iter()
         .find_map(|o| Some((o.format?, o.kernel()?, o.microseconds()?)));
     let format = best.map_or(Format::Csr, |(format, ..)| format);
     let why = match best {
-        Some((_, kernel, us)) => format!("cheapest by prediction: {kernel}, {us:.1} us"),
+        Some((_, kernel, us)) => format!("cheapest by prediction{whose}: {kernel}, {us:.1} us"),
         None => "no kernel under these options".to_string(),
     };
     Ok(Selected {

@@ -1,12 +1,17 @@
 //! `--check`: every element of the result against f64, with the bound that rounding allows:
 //! `|err| <= u_out |c| + 4 u_acc sqrt(K) sum |a||b|`, where K is the number of terms.
+//!
+//! On the CPU no more than a few hundred additions follow one another, and the error is no more than theirs. GPU kernels
+//! cut long rows into pieces, but an accumulator of a Tensor Core may add all terms one after the other.
+
+mod joined;
 
 use std::fmt;
 
 use einsparse::Scalar;
 use einsparse::cpu::{self, Output};
 use einsparse::einsum::{Einsum, Extents, Mode, Scalar as Factor};
-use einsparse::formats::{Dense, Format};
+use einsparse::formats::{Csr, CsrPattern, Dense, Format};
 use einsparse::indirect::{rewrite, rewrite_dense};
 use einsparse::registry::Dtype;
 
@@ -52,14 +57,33 @@ fn units(dtype: Dtype) -> (f64, f64, f64, f64) {
     }
 }
 
+/// Roundings of one term, and of the factor before the sum.
+const PRODUCT: f64 = 8.0;
+
+/// Circumstances of the run.
+pub struct Ran {
+    /// Format that sparse operands were converted to.
+    pub format: Option<Format>,
+    /// Whether operands were rounded to TF32.
+    pub tf32: bool,
+    /// Whether it was the executor of the CPU.
+    pub cpu: bool,
+}
+
 /// Compares a result with the expression evaluated in f64 by the plain loop nest, over the operands in CSR.
-pub fn check<T: Scalar>(typed: &Typed<T>, result: &Dense<T>, tf32: bool) -> Result<Check> {
-    let wide = widen(typed, |x| x)?;
+pub fn check<T: Scalar>(typed: &Typed<T>, result: &Dense<T>, ran: &Ran) -> Result<Check> {
+    let wide = widen(typed, ran.format, |x| x)?;
     let exact = evaluate(&wide, result.shape())?;
-    let sums = evaluate(&widen(typed, f64::abs)?, result.shape())?;
+    let sums = evaluate(&widen(typed, ran.format, f64::abs)?, result.shape())?;
     let (u_out, u_acc, step, largest) = units(T::DTYPE);
-    let u_in = if tf32 { f64::powi(2.0, -10) } else { 0.0 };
-    let terms = terms(typed)? as f64;
+    let u_in = if ran.tf32 { f64::powi(2.0, -10) } else { 0.0 };
+    let terms = terms(typed)?;
+    let random = 4.0 * (terms as f64).sqrt();
+    let steps = match ran.cpu {
+        true => random.min(cpu::longest_chain(terms) as f64 + PRODUCT),
+        false => random,
+    };
+    let rounding = u_acc * steps + u_in;
     let mut found = Check {
         elements: exact.len(),
         error: 0.0,
@@ -70,7 +94,7 @@ pub fn check<T: Scalar>(typed: &Typed<T>, result: &Dense<T>, tf32: bool) -> Resu
     for ((&c, &reference), &sum) in result.values().iter().zip(&exact).zip(&sums) {
         let c = c.to_f64();
         // The same NaN or infinity; also the infinity that a sum past the largest value rounds to.
-        let bound = u_out * reference.abs() + (4.0 * u_acc * terms.sqrt() + u_in) * sum + step;
+        let bound = u_out * reference.abs() + rounding * sum + step;
         let rounds_away =
             reference.abs() + bound >= largest && c == f64::INFINITY.copysign(reference);
         if c == reference || (c.is_nan() && reference.is_nan()) || rounds_away {
@@ -92,7 +116,7 @@ pub fn check<T: Scalar>(typed: &Typed<T>, result: &Dense<T>, tf32: bool) -> Resu
 }
 
 /// The extents of the indices.
-fn extents<T: Scalar>(typed: &Typed<T>) -> Result<Extents> {
+pub fn extents<T: Scalar>(typed: &Typed<T>) -> Result<Extents> {
     let shapes = typed.operands.iter().map(|(name, data)| {
         let shape = match data {
             Data::Sparse(sparse) => sparse.shape().to_vec(),
@@ -129,21 +153,39 @@ fn terms<T: Scalar>(typed: &Typed<T>) -> Result<u128> {
     })
 }
 
-/// The same problem in f64, every number (those in the text too) mapped.
-fn widen<T: Scalar>(typed: &Typed<T>, map: fn(f64) -> f64) -> Result<Typed<f64>> {
-    // Of several sparse factors the first one: the others with their zeros, by another way than the run's.
-    let mut first = true;
+/// The matrix without stored zeros.
+fn nonzeros(csr: &Csr<f64>) -> Result<Csr<f64>> {
+    let (pattern, values) = (csr.pattern(), csr.values());
+    let is_kept = |&at: &usize| values[at] != 0.0;
+    let mut offsets = vec![0];
+    for ends in pattern.offsets().windows(2) {
+        let row = ends[0] as usize..ends[1] as usize;
+        let before = offsets[offsets.len() - 1];
+        offsets.push(before + row.filter(is_kept).count() as u32);
+    }
+    let kept: Vec<usize> = (0..values.len()).filter(is_kept).collect();
+    let columns = kept.iter().map(|&at| pattern.columns()[at]).collect();
+    let pattern = CsrPattern::new(pattern.rows(), pattern.cols(), offsets, columns)?;
+    let values = kept.iter().map(|&at| values[at]).collect();
+    Ok(Csr::new(pattern, values)?)
+}
+
+/// The problem in f64, every number (those in the text too) mapped. Stored zeros are entries where the format that ran
+/// has them.
+fn widen<T: Scalar>(
+    typed: &Typed<T>,
+    format: Option<Format>,
+    map: fn(f64) -> f64,
+) -> Result<Typed<f64>> {
+    let only_nonzeros = format.is_some_and(|format| format.holds_fill());
     let wide = |(name, data): &(String, Data<T>)| {
         let data = match data {
-            Data::Sparse(sparse) if !std::mem::take(&mut first) => {
-                Data::Dense(sparse.map_values(|x| map(x.to_f64())).to_dense()?)
-            }
             Data::Sparse(sparse) => {
                 let sparse = sparse.map_values(|x| map(x.to_f64()));
-                Data::Sparse(if sparse.shape().len() == 2 {
-                    sparse.to_csr()?.into()
-                } else {
-                    sparse
+                Data::Sparse(match sparse.shape().len() {
+                    2 if only_nonzeros => nonzeros(&sparse.to_csr()?)?.into(),
+                    2 => sparse.to_csr()?.into(),
+                    _ => sparse,
                 })
             }
             Data::Dense(dense) => Data::Dense(dense.map(|x| map(x.to_f64()))),
@@ -167,13 +209,33 @@ fn widen<T: Scalar>(typed: &Typed<T>, map: fn(f64) -> f64) -> Result<Typed<f64>>
     })
 }
 
+/// Of several sparse factors the first one; the others with their zeros.
+fn one_sparse(typed: &Typed<f64>) -> Result<Typed<f64>> {
+    let mut one = typed.clone();
+    let is_sparse = |(_, data): &&mut (String, Data<f64>)| matches!(data, Data::Sparse(_));
+    for (_, data) in one.operands.iter_mut().filter(is_sparse).skip(1) {
+        if let Data::Sparse(sparse) = data {
+            *data = Data::Dense(sparse.to_dense()?);
+        }
+    }
+    Ok(one)
+}
+
 fn evaluate(typed: &Typed<f64>, shape: &[usize]) -> Result<Vec<f64>> {
+    let out = &typed.einsum.out.tensor;
+    let mut values = match (typed.einsum.mode, typed.get(out)) {
+        (Mode::Accumulate, Some(Data::Dense(start))) => start.values().to_vec(),
+        _ => Dense::<f64>::zeros(shape)?.into_values(),
+    };
+    if joined::is_joined(typed) {
+        return joined::evaluate(typed, &extents(typed)?, shape, values);
+    }
+    let typed = &one_sparse(typed)?;
     let format = typed.sparse().map(|(name, sparse)| (name, sparse.format()));
     let indirect = match format {
         Some((name, format)) => rewrite(&typed.einsum, name, &format as &Format)?,
         None => rewrite_dense(&typed.einsum)?,
     };
-    let out = &typed.einsum.out.tensor;
     let arrays = typed.einsum.sum_arrays(&extents(typed)?)?;
     let mut operands = cpu::Operands::new();
     for array in &arrays {
@@ -188,10 +250,6 @@ fn evaluate(typed: &Typed<f64>, shape: &[usize]) -> Result<Vec<f64>> {
             Data::Number(x) => operands.scalar(name, *x),
         };
     }
-    let mut values = match (typed.einsum.mode, typed.get(out)) {
-        (Mode::Accumulate, Some(Data::Dense(start))) => start.values().to_vec(),
-        _ => Dense::<f64>::zeros(shape)?.into_values(),
-    };
     cpu::run_nest(&indirect, &operands, Output::new(shape, &mut values)?)?;
     Ok(values)
 }

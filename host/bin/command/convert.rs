@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 
 use einsparse::formats::fill::block_fills;
-use einsparse::formats::io::{Loaded, write_any, write_npy};
-use einsparse::formats::{Csr, Dense, Element, Format, reorder};
+use einsparse::formats::io::{self, Loaded, write_any, write_npy};
+use einsparse::formats::{AnySparse, Csr, Dense, Element, Format, reorder};
 use einsparse::registry::block_of;
 
 use super::problem::{Dtype, for_dtype, warn_overflow};
@@ -21,9 +21,9 @@ pub struct Convert {
     /// Format on the way: .npz keeps csr, csc, coo and bsr:RxC; others are written as csr
     #[arg(long)]
     format: Option<String>,
-    /// Round the values to this element type
-    #[arg(long, value_enum, default_value_t = Dtype::F64)]
-    dtype: Dtype,
+    /// Round the values to this element type; without it that of the file, and f64 for text and integers
+    #[arg(long, value_enum)]
+    dtype: Option<Dtype>,
     /// Reorder rows, columns or both so that blocks fill, and write the orders beside the output as
     /// NAME.rows.npy and NAME.columns.npy: element i is the old place of row (column) i
     #[arg(long, value_enum)]
@@ -44,17 +44,19 @@ enum Axes {
 impl Convert {
     /// Reads, converts, writes.
     pub fn execute(&self) -> Result<()> {
-        for_dtype!(self.dtype, T => self.typed::<T>())
+        let own = match io::float_type(&self.input) {
+            Some("f16") => Dtype::F16,
+            Some("bf16") => Dtype::Bf16,
+            Some("f32") => Dtype::F32,
+            _ => Dtype::F64,
+        };
+        for_dtype!(self.dtype.unwrap_or(own), T => self.typed::<T>())
     }
 
     fn typed<T: Element>(&self) -> Result<()> {
         let format: Option<Format> = self.format.as_deref().map(str::parse).transpose()?;
         let name = self.input.display().to_string();
         let read = load::file(&self.input)?;
-        let entries = match &read {
-            Loaded::Sparse(sparse) => sparse.nnz(),
-            Loaded::Dense(dense) => dense.len(),
-        };
         let read = match self.reorder {
             Some(axes) => self.reordered(axes, read.to_csr()?, format)?,
             None => read,
@@ -76,20 +78,55 @@ impl Convert {
                 Loaded::Dense(narrow)
             }
         };
-        write_any(&self.output, &narrow)?;
-        let what = match &narrow {
-            Loaded::Sparse(sparse) => {
-                format!(
-                    "{} {:?}, {entries} entries in {} slots",
-                    sparse.format(),
-                    sparse.shape(),
-                    sparse.slots()
-                )
-            }
-            Loaded::Dense(dense) => format!("dense {:?}", dense.shape()),
-        };
-        say!("{name} -> {}: {} {what}", self.output.display(), T::NAME);
+        let kept = self.kept(narrow)?;
+        write_any(&self.output, &kept)?;
+        say!("{name} -> {}: {}", self.output.display(), self.what(&kept));
         Ok(())
+    }
+
+    fn extension(&self) -> String {
+        let extension = self.output.extension().unwrap_or_default();
+        extension.to_string_lossy().to_ascii_lowercase()
+    }
+
+    /// The matrix in the format that the file holds.
+    fn kept<T: Element>(&self, loaded: Loaded<T>) -> Result<Loaded<T>> {
+        use AnySparse::{Bsr, Coo, Csc};
+        Ok(match (self.extension().as_str(), loaded) {
+            ("npy", loaded) => Loaded::Dense(loaded.into_dense()?),
+            ("mtx" | "npz", Loaded::Sparse(Coo(coo))) => Loaded::Sparse(Coo(coo)),
+            ("npz", Loaded::Sparse(own @ (Csc(_) | Bsr(_)))) => Loaded::Sparse(own),
+            ("mtx", Loaded::Dense(dense)) => Loaded::Dense(dense),
+            ("mtx" | "smtx" | "npz", loaded) => Loaded::Sparse(loaded.into_csr()?.into()),
+            (_, loaded) => loaded,
+        })
+    }
+
+    /// Type, format and size of the matrix in the file.
+    fn what<T: Element>(&self, kept: &Loaded<T>) -> String {
+        let stored = match self.extension().as_str() {
+            "mtx" => "real",
+            "smtx" => "pattern",
+            // NumPy lacks bf16.
+            _ if T::NAME == "bf16" => "f32",
+            _ => T::NAME,
+        };
+        match kept {
+            Loaded::Sparse(sparse) => {
+                let (shape, entries) = (sparse.shape(), super::run::entries(sparse));
+                let format = match stored {
+                    "real" => "coordinate".to_owned(),
+                    _ => sparse.format().to_string(),
+                };
+                let slots = match sparse.slots() {
+                    slots if slots == entries => String::new(),
+                    slots => format!(" in {slots} slots"),
+                };
+                format!("{stored} {format} {shape:?}, {entries} entries{slots}")
+            }
+            Loaded::Dense(dense) if stored == "real" => format!("real array {:?}", dense.shape()),
+            Loaded::Dense(dense) => format!("{stored} dense {:?}", dense.shape()),
+        }
     }
 
     /// The matrix in an order that fills blocks; the orders are written beside the output.

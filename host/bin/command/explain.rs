@@ -47,7 +47,7 @@ impl Explain {
         let (typed, _) = self.problem.load::<T>()?;
         let context = match self.problem.device {
             // What a GPU would do is the question, so the CPU is no answer worth a line.
-            Place::Auto => Context::cuda(0).unwrap_or_else(|_| Context::cpu()),
+            Place::Auto => Context::cuda(0).unwrap_or_else(|_| Context::unchecked_cpu()),
             place => place.open()?,
         };
         let selected = bind::select(&typed, self.problem.format, &context, &options, true)?;
@@ -57,7 +57,7 @@ impl Explain {
             Ok((plan, _)) => {
                 print_chain(&plan, &typed, &selected, &context);
                 print_axes(plan.einsum());
-                print_offers(&selected);
+                print_offers(&selected, context.is_cuda());
                 let operands = bound.operands();
                 if let Some(path) = context.contraction_path(&self.problem.expression, &operands)? {
                     say!("Path     {path}");
@@ -73,7 +73,11 @@ impl Explain {
                         .iter()
                         .for_each(|(name, data)| say!("   {name:5} {}", describe(data)));
                     say!("Indirect {indirect}");
-                    say!("Plan     none: no kernel on {context} takes this; --device cpu does");
+                    let other = match context.is_cuda() {
+                        true => "; --device cpu may run it",
+                        false => "",
+                    };
+                    say!("Plan     none on {context}{other}");
                     tried
                         .iter()
                         .for_each(|(name, reason)| say!("   {name:24} refused: {reason}"));
@@ -179,9 +183,10 @@ fn best_format(selected: &Selected) -> Option<usize> {
 }
 
 /// The formats a choice was made from.
-pub fn print_offers(selected: &Selected) {
+pub fn print_offers(selected: &Selected, is_cuda: bool) {
     if !selected.offers.is_empty() {
-        say!("Formats  by the cost of their cheapest kernel");
+        let whose = if is_cuda { "this GPU" } else { "an H200" };
+        say!("Formats  by the cost of their cheapest kernel, predicted for {whose}");
     }
     let best = best_format(selected);
     for (i, offer) in selected.offers.iter().enumerate() {

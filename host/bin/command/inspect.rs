@@ -8,7 +8,7 @@ use einsparse::formats::fill::{BLOCKS, block_fills};
 use einsparse::formats::io::{Loaded, Safetensors};
 use einsparse::formats::stats::{RowStats, slots};
 use einsparse::formats::{AnySparse, CsrPattern, Format};
-use einsparse::plan::advice;
+use einsparse::plan::{Target, advice};
 use einsparse::registry::Dtype;
 use einsparse::{FormatAdvice, Options};
 
@@ -56,7 +56,14 @@ impl Inspect {
         }
         say!("{}", self.source.display());
         let &[rows, cols] = loaded.shape() else {
-            say!("dense array {:?}", loaded.shape());
+            match &loaded {
+                Loaded::Dense(dense) => say!("dense array {:?}", dense.shape()),
+                Loaded::Sparse(sparse) => {
+                    let (shape, entries) = (sparse.shape(), sparse.nnz());
+                    say!("size     {} {shape:?}, {entries} entries", sparse.format());
+                    values(sparse.values());
+                }
+            }
             return Ok(());
         };
         if let Some(reason) = load::too_many_rows(rows, cols, bytes) {
@@ -248,5 +255,11 @@ const COLUMNS: usize = 512;
 pub fn advised(pattern: &CsrPattern) -> Result<Vec<FormatAdvice>> {
     let of = (COLUMNS, Mode::Assign);
     let options = Options::default();
-    Ok(advice(pattern, of, Dtype::F16, &options, &Machine::H200)?)
+    Ok(advice(
+        pattern,
+        of,
+        Dtype::F16,
+        &options,
+        Target::Gpu(&Machine::H200),
+    )?)
 }

@@ -98,12 +98,12 @@ impl Place {
     /// Opens it. Without a GPU `auto` says why.
     pub fn open(self) -> einsparse::Result<Context> {
         match self {
-            Place::Cpu => Ok(Context::cpu()),
+            Place::Cpu => Ok(Context::unchecked_cpu()),
             Place::Gpu(ordinal) => Context::cuda(ordinal),
             Place::Auto => Ok(Context::cuda(0).unwrap_or_else(|reason| {
                 tracing::info!(%reason, "no GPU");
                 say!("no GPU here, working on the CPU (`einsparse doctor` says what is missing)");
-                Context::cpu()
+                Context::unchecked_cpu()
             })),
         }
     }

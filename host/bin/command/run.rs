@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use einsparse::formats::Dense;
 use einsparse::formats::io::{Loaded, write_any};
+use einsparse::formats::{AnySparse, Dense, Element};
 use einsparse::{Context, Error, Options, Plan, Scalar};
 
 use super::bind::{self, Bound, Selected};
@@ -80,7 +80,7 @@ impl Job<'_> {
         match self.run_on(context, typed) {
             Err(error) if self.may_fall_back && context.is_cuda() && is_no_kernel(&*error) => {
                 say!("no kernel for this yet (`einsparse explain` says why): on the CPU");
-                self.run_on(&Context::cpu(), typed)
+                self.run_on(&Context::unchecked_cpu(), typed)
             }
             result => result,
         }
@@ -111,17 +111,18 @@ impl Job<'_> {
                 "median   {} of {} runs{}",
                 Shown(median),
                 self.repeat,
-                rate(typed, &result, median)
+                rate(typed, median)
             );
         }
         say!("C        {:?}, {}", result.shape(), glance(&result));
         if self.check {
             // Against the operands as they came, so that the conversion is checked too.
-            let found = check::check(
-                typed,
-                &result,
-                self.options.precision == einsparse::Precision::Tf32,
-            )?;
+            let ran = check::Ran {
+                format: bind::stored(&stored).map(|sparse| sparse.format()),
+                tf32: self.options.precision == einsparse::Precision::Tf32,
+                cpu: !context.is_cuda(),
+            };
+            let found = check::check(typed, &result, &ran)?;
             say!("check    {found}");
             if found.past > 0 {
                 return Err(format!("check failed: {found}").into());
@@ -159,6 +160,14 @@ pub fn print_chain<T: Scalar>(
     }
 }
 
+/// Entries of a tensor. Of formats that fill up with zeros, the nonzeros.
+pub fn entries<T: Element>(sparse: &AnySparse<T>) -> usize {
+    match sparse.format().holds_fill() {
+        true => sparse.values().iter().filter(|x| **x != T::ZERO).count(),
+        false => sparse.nnz(),
+    }
+}
+
 /// What an operand is.
 pub fn describe<T: Scalar>(data: &super::problem::Data<T>) -> String {
     use super::problem::Data;
@@ -169,7 +178,7 @@ pub fn describe<T: Scalar>(data: &super::problem::Data<T>) -> String {
                 T::NAME,
                 sparse.format(),
                 sparse.shape(),
-                sparse.nnz(),
+                entries(sparse),
                 sparse.slots()
             )
         }
@@ -179,16 +188,38 @@ pub fn describe<T: Scalar>(data: &super::problem::Data<T>) -> String {
     }
 }
 
-/// Useful arithmetic per second (zeros in blocks are no work) for sparse x dense; nothing for other expressions.
-fn rate<T: Scalar>(typed: &Typed<T>, result: &Dense<T>, median: Duration) -> String {
-    let (Some(sparse), &[_, n]) = (bind::stored(typed), result.shape()) else {
-        return String::new();
+/// Arithmetic of one sparse factor and one dense: two operations for each entry and each place of the other indices.
+/// `None` for other expressions.
+pub fn operations<T: Scalar>(typed: &Typed<T>) -> Option<f64> {
+    use super::problem::Data;
+    let (name, sparse) = typed.sparse()?;
+    let [one, two] = &typed.einsum.factors[..] else {
+        return None;
     };
-    if typed.einsum.factors.len() != 2 || sparse.shape().len() != 2 || median.is_zero() {
-        return String::new();
+    let (own, other) = if one.tensor == name {
+        (one, two)
+    } else {
+        (two, one)
+    };
+    let Some(Data::Dense(_)) = typed.get(&other.tensor) else {
+        return None;
+    };
+    let extents = check::extents(typed).ok()?;
+    let mut bound = Vec::new();
+    own.for_each_name(&mut |index| bound.push(index));
+    let free = extents.iter().filter(|(index, _)| !bound.contains(index));
+    let free: f64 = free.map(|(_, extent)| extent as f64).product();
+    Some(2.0 * entries(sparse) as f64 * free)
+}
+
+/// Useful arithmetic per second (without zeros that fill blocks up); nothing for other expressions.
+fn rate<T: Scalar>(typed: &Typed<T>, median: Duration) -> String {
+    match operations(typed) {
+        Some(count) if !median.is_zero() => {
+            format!(", {:.1} GFLOP/s", count / median.as_secs_f64() * 1e-9)
+        }
+        _ => String::new(),
     }
-    let flops = 2.0 * sparse.nnz() as f64 * n as f64;
-    format!(", {:.1} GFLOP/s", flops / median.as_secs_f64() * 1e-9)
 }
 
 /// The first elements and the norm.

@@ -1,7 +1,7 @@
 //! `einsparse inspect --storage`: the arrays of a small matrix as a format stores them.
 
 use einsparse::formats::stats::Slots;
-use einsparse::formats::{AnySparse, AsSparse, Format, PAD, Role};
+use einsparse::formats::{AnySparse, AsSparse, Csr, Format, PAD, Role};
 use einsparse::registry::block_of;
 
 use super::Result;
@@ -60,11 +60,11 @@ pub fn print(sparse: &AnySparse<f64>) -> Result<()> {
     say!(
         "A   {format}, {}, {} entries, {} slots",
         extents.join(" x "),
-        pattern.nnz(),
+        super::run::entries(sparse),
         pattern.slots()
     );
-    if let &[_, columns] = pattern.shape() {
-        grid(&sparse.to_dense()?.into_values(), columns);
+    if pattern.shape().len() == 2 {
+        grid(&sparse.to_csr()?);
     }
     for array in &arrays {
         let (name, what) = named(array.role, format, pattern.shape().len());
@@ -85,25 +85,39 @@ pub fn print(sparse: &AnySparse<f64>) -> Result<()> {
     Ok(())
 }
 
-/// The matrix, a dot for each place without a value.
-fn grid(values: &[f64], columns: usize) {
-    let shown = values.iter().map(|x| match x {
-        0.0 => ".".to_owned(),
-        x => short(*x),
-    });
-    let shown: Vec<String> = shown.collect();
+/// The matrix, a dot for each place without an entry.
+fn grid(csr: &Csr<f64>) {
+    let &[rows, columns] = csr.shape() else {
+        return;
+    };
+    let (offsets, at) = (csr.pattern().offsets(), csr.pattern().columns());
+    let shown: Vec<String> = csr.values().iter().map(|x| short(*x)).collect();
     let width = shown.iter().map(String::len).max().unwrap_or(1);
-    for row in shown.chunks(columns.max(1)) {
-        let row: Vec<String> = row.iter().map(|x| format!("{x:>width$}")).collect();
-        say!("      {}", row.join(" "));
+    for row in 0..rows {
+        let mut line: Vec<String> = (0..columns).map(|_| ".".to_owned()).collect();
+        for entry in offsets[row] as usize..offsets[row + 1] as usize {
+            line[at[entry] as usize].clone_from(&shown[entry]);
+        }
+        let line: Vec<String> = line.iter().map(|x| format!("{x:>width$}")).collect();
+        say!("      {}", line.join(" "));
     }
 }
 
-/// At most three digits behind the point.
+/// The number itself where its text is short. Else four digits, whose last zeros show that it is rounded.
 fn short(x: f64) -> String {
-    let text = format!("{x:.3}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" { "0" } else { text }.to_owned()
+    const LONGEST: usize = 8;
+    let exact = [format!("{x}"), format!("{x:e}")];
+    if let Some(exact) = exact.into_iter().find(|text| text.len() <= LONGEST) {
+        return exact;
+    }
+    let size = x.abs();
+    if !(1e-3..1e4).contains(&size) {
+        return format!("{x:.3e}");
+    }
+    // Rounded first: 0.99999 becomes 1.000, with one digit before the point.
+    let rounded: f64 = format!("{size:.3e}").parse().unwrap_or(size);
+    let digits = 3 - rounded.log10().floor() as i32;
+    format!("{x:.*}", digits.max(0) as usize)
 }
 
 /// The name of an array in the guide, and what it holds.
@@ -238,7 +252,12 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let texts = [1.0, -0.5, 0.12345, -0.0001].map(short);
-        assert_eq!(texts, ["1", "-0.5", "0.123", "0"]);
+        let texts = [1.0, -0.5, 0.12345, -0.0001, 1e-7, 1e300, -0.0, f64::NAN].map(short);
+        let wanted = [
+            "1", "-0.5", "0.12345", "-0.0001", "1e-7", "1e300", "-0", "NaN",
+        ];
+        assert_eq!(texts, wanted);
+        let rounded = [0.1_f32.into(), 0.999_999_99, 1_234.567_89, 1.234_567_8e-9].map(short);
+        assert_eq!(rounded, ["0.1000", "1.000", "1235", "1.235e-9"]);
     }
 }

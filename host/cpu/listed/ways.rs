@@ -1,7 +1,5 @@
 //! Along what the lanes of the general kernels may run, told from the expression and the strides of its operands.
 
-use einsparse_formats::Format;
-
 use crate::indirect::{Access, Index, IndirectEinsum};
 
 /// What lanes run along.
@@ -33,21 +31,9 @@ pub(crate) struct Way {
 /// Strides of a tensor, in elements; `None` for the values of a sparse operand.
 pub(crate) type StridesOf<'s> = &'s dyn Fn(&str) -> Option<Vec<usize>>;
 
-/// Whether zeros of this format's values fill blocks or groups up and are no entries.
-fn holds_fill(format: &Format) -> bool {
-    matches!(
-        format,
-        Format::Bsr { .. }
-            | Format::BlockCoo { .. }
-            | Format::BlockGroupCoo { .. }
-            | Format::Nm { .. }
-    )
-}
-
-/// The factor of filled blocks.
+/// The factor of filled blocks. The kernels test one: more are refused ([`IndirectEinsum::filled`]).
 pub(crate) fn filled(e: &IndirectEinsum) -> Option<usize> {
-    let sparse = e.sparse.as_ref().filter(|s| holds_fill(&s.format));
-    sparse.map(|s| s.factor)
+    e.filled.first().copied()
 }
 
 /// Every way, the one with vectors first where there is one of `vector` elements.

@@ -50,6 +50,11 @@ impl Gate {
         }
     }
 
+    /// Whether the gradient at `x` is 0 without a product: 0 times Inf would be NaN.
+    pub(crate) fn masks(self, x: f64) -> bool {
+        self == Gate::Relu && self.slope(x) == 0.0
+    }
+
     /// Its slope at `x`.
     pub(crate) fn slope(self, x: f64) -> f64 {
         match self {
@@ -60,7 +65,8 @@ impl Gate {
             Gate::Gelu => {
                 let below = 0.5 * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2));
                 let density = (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
-                below + x * density
+                // The density is 0 there, and 0 times Inf is NaN.
+                below + x.clamp(-64.0, 64.0) * density
             }
             Gate::Relu => f64::from(u8::from(x > 0.0)),
         }

@@ -23,22 +23,22 @@ use crate::tensor::{Tensor, TensorView};
 /// ```
 /// use einsparse::Context;
 /// use einsparse::dynamic::{GroupedGemm, GroupedOptions, Routing};
-/// use einsparse::formats::{Dense, scale_blocks};
+/// use einsparse::formats::{Dense, f16, scale_blocks};
 /// let ctx = Context::cpu();
 /// let stream = ctx.stream()?;
-/// // One expert, whose matrix is [n, k] = [1, 16]: seven in each place.
-/// let (codes, scales) = scale_blocks(&Dense::from_fn(vec![1, 1, 16], |_| 7.0f32)?)?;
+/// // One expert, whose matrix is [n, k] = [8, 16]: seven in each place.
+/// let (codes, scales) = scale_blocks(&Dense::from_fn(vec![1, 8, 16], |_| 7.0f32)?)?;
 /// assert_eq!((codes.values()[0].to_bits(), scales.values()[0]), (0x7e, 7.0 / 448.0));
 /// let (codes, scales) = (ctx.upload_dense(&codes)?, ctx.upload_dense(&scales)?);
 ///
 /// let mut routing = Routing::new(&ctx, [1, 1], 1)?;
 /// routing.run(&ctx.zeros(&[1, 1])?, &stream)?;
-/// let options = GroupedOptions { k: 16, n: 1, transposed: true, scaled: true, ..Default::default() };
-/// let product = GroupedGemm::<f32>::new(&routing, &options)?;
-/// let a = ctx.upload_dense(&Dense::from_fn(vec![1, 16], |_| 1.0f32)?)?;
-/// let mut c = ctx.zeros(&[1, 1])?;
+/// let options = GroupedOptions { k: 16, n: 8, transposed: true, scaled: true, ..Default::default() };
+/// let product = GroupedGemm::<f16>::new(&routing, &options)?;
+/// let a = ctx.upload_dense(&Dense::from_fn(vec![1, 16], |_| f16::ONE)?)?;
+/// let mut c = ctx.zeros(&[1, 8])?;
 /// product.forward(&routing, &a, (&codes, &scales), None, &mut c, &stream)?;
-/// assert_eq!(c.to_dense()?.values(), [112.0]);
+/// assert_eq!(c.to_dense()?.values(), [f16::from_f32(112.0); 8]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
@@ -75,7 +75,31 @@ impl<'a, T> From<(&'a Tensor<E4m3>, &'a Tensor<f32>)> for Matrices<'a, T> {
     }
 }
 
+/// Matrices of a GPU that is not there.
+pub(crate) enum ShadowMatrices<T> {
+    Plain(Tensor<T>),
+    Scaled(Tensor<E4m3>, Tensor<f32>),
+}
+
+impl<T> ShadowMatrices<T> {
+    pub(crate) fn matrices(&self) -> Matrices<'_, T> {
+        match self {
+            ShadowMatrices::Plain(plain) => Matrices::Plain(plain),
+            ShadowMatrices::Scaled(codes, scales) => Matrices::Scaled(codes, scales),
+        }
+    }
+}
+
 impl<T: Scalar> Matrices<'_, T> {
+    pub(crate) fn shadow(&self) -> ShadowMatrices<T> {
+        match self {
+            Matrices::Plain(plain) => ShadowMatrices::Plain(plain.shadow()),
+            Matrices::Scaled(codes, scales) => {
+                ShadowMatrices::Scaled(codes.shadow(), scales.shadow())
+            }
+        }
+    }
+
     /// Refuses matrices of another shape than `[experts, rows, columns]`, and scaled ones where others are expected.
     pub(crate) fn check(&self, name: &str, shape: [usize; 3], scaled: bool) -> Result<()> {
         match *self {

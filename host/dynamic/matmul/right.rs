@@ -42,7 +42,12 @@ impl<T: Scalar> RightProduct<T> {
             ..DetectOptions::default()
         };
         // What is wrong with the options is said the same way on every context.
-        let detector = Detector::of((&Context::cpu(), T::DTYPE), [k, n], (1, WIDTH), options)?;
+        let detector = Detector::of(
+            (&Context::unchecked_cpu(), T::DTYPE),
+            [k, n],
+            (1, WIDTH),
+            options,
+        )?;
         let panels = items.saturating_mul(n.div_ceil(WIDTH));
         let how = (given.threshold, given.determinism);
         let kernels = context.on_gpu(|device| {

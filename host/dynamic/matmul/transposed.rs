@@ -40,7 +40,12 @@ impl<T: Scalar> TransposedProduct<T> {
             ..DetectOptions::default()
         };
         // What is wrong with the options is said the same way on every context.
-        let detector = Detector::of((&Context::cpu(), T::DTYPE), [k, m], (1, WIDTH), options)?;
+        let detector = Detector::of(
+            (&Context::unchecked_cpu(), T::DTYPE),
+            [k, m],
+            (1, WIDTH),
+            options,
+        )?;
         let work = PitWork {
             turned: true,
             ..PitWork::single(extents, WIDTH)

@@ -104,14 +104,17 @@ pub(crate) fn rotary<T: Scalar>(
             let (token, head) = (index / heads, index % heads);
             let of = |i: usize| x.get(layout, token, first + head * dim + i);
             let position = f64::from(lengths[token]) - 1.0;
+            if part == 2 {
+                // No rotation by 0: 0 times Inf is NaN.
+                for (i, to) in to.iter_mut().enumerate() {
+                    *to = T::from_f64(of(i));
+                }
+                continue;
+            }
             for (i, turns) in turns.iter().enumerate() {
                 let turned = turns * position;
                 let angle = (turned - turned.round()) * std::f64::consts::TAU;
-                let (sine, cosine) = if part < 2 {
-                    angle.sin_cos()
-                } else {
-                    (0.0, 1.0)
-                };
+                let (sine, cosine) = angle.sin_cos();
                 let [low, high] = [of(i), of(half + i)];
                 to[i] = T::from_f64(low * cosine - high * sine);
                 to[half + i] = T::from_f64(high * cosine + low * sine);

@@ -7,7 +7,7 @@ mod lists;
 mod on_device;
 mod order;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use crate::context::Context;
 use crate::device::Device;
@@ -54,6 +54,8 @@ pub struct KernelMap {
     arrays: Arrays,
     voxels: Vec<[i32; 4]>,
     turned: OnceLock<Arc<KernelMap>>,
+    /// On a CPU context the same map of a GPU that is not there, once it is asked for.
+    shadow: OnceLock<Arc<KernelMap>>,
 }
 
 /// What kernels walk.
@@ -71,8 +73,27 @@ pub(crate) struct MapArrays<S> {
 
 #[derive(Debug)]
 pub(crate) enum Arrays {
-    Host(MapArrays<Vec<u32>>),
+    Host(HostArrays),
     Device(MapArrays<DeviceMemory>, Arc<Device>),
+}
+
+/// Arrays of the CPU, in place of which a rebuild puts others.
+#[derive(Debug)]
+pub(crate) struct HostArrays(RwLock<Arc<MapArrays<Vec<u32>>>>);
+
+impl HostArrays {
+    fn new(arrays: MapArrays<Vec<u32>>) -> Self {
+        HostArrays(RwLock::new(Arc::new(arrays)))
+    }
+
+    /// Those of now.
+    pub(crate) fn get(&self) -> Arc<MapArrays<Vec<u32>>> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set(&self, arrays: MapArrays<Vec<u32>>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(arrays);
+    }
 }
 
 impl KernelMap {
@@ -93,13 +114,18 @@ impl KernelMap {
     /// As [`KernelMap::submanifold`].
     pub fn new(context: &Context, voxels: &[[i32; 4]], geometry: &ConvGeometry) -> Result<Self> {
         build::check(voxels)?;
-        if let Some(device) = context.device() {
+        let device = context.device();
+        if let Some(device) = device.filter(|device| !device.is_absent()) {
             return on_device::new(context, device, voxels, geometry);
         }
         let out = build::outputs(voxels, geometry);
         let raw = build::neighbours(voxels, &out, geometry)?;
         let ranks = geometry.ranks();
-        Self::from_raw(context, voxels.len(), out.len(), out, &raw, ranks)
+        let made = Self::from_raw(context, voxels.len(), out.len(), out, &raw, ranks)?;
+        match device {
+            Some(absent) => made.on(absent),
+            None => Ok(made),
+        }
     }
 
     /// Of neighbours by output row and offset, on the CPU.
@@ -118,9 +144,10 @@ impl KernelMap {
             outputs,
             volume: ranks.len(),
             ranks,
-            arrays: Arrays::Host(arrays),
+            arrays: Arrays::Host(HostArrays::new(arrays)),
             voxels,
             turned: OnceLock::new(),
+            shadow: OnceLock::new(),
             order: Arc::default(),
         })
     }
@@ -163,6 +190,21 @@ impl KernelMap {
         self.volume.div_ceil(32)
     }
 
+    /// The map of an absent GPU, on a CPU context.
+    pub(crate) fn shadow(&self) -> Result<Option<&Arc<KernelMap>>> {
+        if self.context.is_cuda() {
+            return Ok(None);
+        }
+        if let Some(made) = self.shadow.get() {
+            return Ok(Some(made));
+        }
+        let made = Arc::new(self.on(self.context.planned_on())?);
+        if self.turned.get().is_some() {
+            made.transposed()?;
+        }
+        Ok(Some(self.shadow.get_or_init(|| made)))
+    }
+
     pub(crate) fn context(&self) -> &Context {
         &self.context
     }
@@ -188,6 +230,9 @@ impl KernelMap {
     /// # Errors
     /// [`Error::Operand`] if it is first asked for after a CUDA graph captured a rebuild, which does not reach it.
     pub fn transposed(&self) -> Result<&Arc<KernelMap>> {
+        if let Some(shadow) = self.shadow.get() {
+            shadow.transposed()?;
+        }
         // No rebuild comes in between.
         let order = self.order();
         if let Some(made) = self.turned.get() {
@@ -196,7 +241,7 @@ impl KernelMap {
         order.may_transpose()?;
         let map = match &self.arrays {
             Arrays::Host(arrays) => {
-                let raw = build::transpose(arrays, self.inputs, self.volume);
+                let raw = build::transpose(&arrays.get(), self.inputs, self.volume);
                 let (ranks, outputs) = (self.ranks.clone(), self.inputs);
                 Self::from_raw(
                     &self.context,
@@ -215,7 +260,7 @@ impl KernelMap {
     /// The arrays on the host.
     pub(crate) fn to_host(&self) -> Result<MapArrays<Vec<u32>>> {
         match &self.arrays {
-            Arrays::Host(arrays) => Ok(arrays.clone()),
+            Arrays::Host(arrays) => Ok((*arrays.get()).clone()),
             Arrays::Device(arrays, device) => {
                 let read = |memory: &DeviceMemory| {
                     let mut words = vec![0u32; memory.bytes() / 4];

@@ -7,11 +7,12 @@ use crate::error::{Error, Result};
 /// ```
 /// use einsparse::Context;
 /// use einsparse::dynamic::{ConvolutionAxis, ConvolutionOptions, DynamicConvolution};
+/// use einsparse::formats::f16;
 /// let options = ConvolutionOptions {
 ///     axis: ConvolutionAxis::Filters,
 ///     ..ConvolutionOptions::default()
 /// };
-/// let of = DynamicConvolution::<f32>::new(&Context::cpu(), [2, 4, 4, 8], [3, 3, 8, 16], &options)?;
+/// let of = DynamicConvolution::<f16>::new(&Context::cpu(), [2, 4, 4, 8], [3, 3, 8, 16], &options)?;
 /// assert_eq!(of.index().panels(), 1); // of filters one list; of channels one for each image
 /// # Ok::<(), einsparse::Error>(())
 /// ```

@@ -1,5 +1,6 @@
 //! Products of dense matrices at the slots of a sparse matrix (SDDMM), in row order, on the current rayon pool.
 
+use crate::cpu::{RUN, in_runs};
 use crate::parallel;
 use crate::values::{Slice, SliceMut, Sum, sums_in_f64};
 use crate::worklist::Runs;
@@ -55,10 +56,13 @@ fn sampled_in<A: Sum>(
         if row >= slots.extents.0 || column >= slots.extents.1 {
             return A::ZERO;
         }
-        let mut sum = A::ZERO;
-        for k in 0..k {
-            sum += of_x[row * x.row + k * x.k] * of_y[column * y.row + k * y.k];
-        }
+        let [[mut sum]] = in_runs(0..k, RUN, |run| {
+            let mut sum = A::ZERO;
+            for k in run {
+                sum += of_x[row * x.row + k * x.k] * of_y[column * y.row + k * y.k];
+            }
+            [[sum]]
+        });
         sum = sum * alpha;
         if let Some(mask) = &mask {
             sum = sum * mask[slot];

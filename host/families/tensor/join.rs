@@ -133,11 +133,16 @@ impl Table {
         let keys = [&keys[0][..], &keys[1][..]];
         let order = order.as_ref().map(|[left, right]| [&left[..], &right[..]]);
         let found = match device {
-            Some(device) => on_device::join(device, keys, order),
-            None => cpu::join(keys, order),
+            Some(device) if !device.is_absent() => on_device::join(device, keys, order),
+            _ => cpu::join(keys, order),
         };
         let of = || [&self.tensors[..], &other.tensors].concat().join(" * ");
-        let (left, right) = found.map_err(|error| error.of_operand(&of()))?;
+        let (left, right) = found.map_err(|error| match error {
+            Error::Format(error) => {
+                Error::no_kernel(of(), [Refusal::of("join", error.to_string())])
+            }
+            other => other,
+        })?;
         self.merged(other, &left, &right)
     }
 
@@ -228,33 +233,21 @@ fn gather(data: &[u32], at: &[u32]) -> Result<Vec<u32>> {
     })?)
 }
 
-/// The rows of all tables, joined one after the other: always one that shares an index with those ahead.
+/// The rows of all tables, joined one after the other: one that shares an index with those before, as long as there is
+/// one. Tables that share no index have every combination of their rows.
 ///
 /// # Errors
-/// `NoKernel` for tensors that share no index, with the number of their products; `Overflow` for longer lists than
-/// positions go.
+/// `Overflow` for longer lists than positions go, and `NoKernel` for lists that take too much memory.
 pub(crate) fn join_all(
     tables: Vec<Table>,
     order: Option<&[&str]>,
     device: Option<&Arc<Device>>,
-    expression: &str,
 ) -> Result<Table> {
     let mut rest: Vec<(usize, Table)> = tables.into_iter().enumerate().collect();
     let (first, mut all) = rest.remove(0);
     let mut joined = vec![first];
     while !rest.is_empty() {
-        let Some(next) = rest.iter().position(|(_, t)| all.meets(t)) else {
-            let (a, b) = (&all, &rest[0].1);
-            let rows = a.rows() as u128 * b.rows() as u128;
-            let reason = format!(
-                "`{}` and `{}` share no index: their products are {rows}, {} times {}",
-                a.tensors.join(" * "),
-                b.tensors[0],
-                a.rows(),
-                b.rows()
-            );
-            return Err(Error::no_kernel(expression, [Refusal::of("join", reason)]));
-        };
+        let next = rest.iter().position(|(_, t)| all.meets(t)).unwrap_or(0);
         let last = rest.len() == 1;
         let (number, next) = rest.remove(next);
         joined.push(number);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use einsparse_kernels::abi::{FLAG_ACCUMULATE, SpmmParams};
-use einsparse_kernels::families::{FLAG_STREAMED, MttkrpParams};
+use einsparse_kernels::families::{FLAG_STREAMED, MttkrpParams, REDUCE_MEAN, rows_step};
 use einsparse_kernels::table::Row;
 
 use crate::device::Device;
@@ -16,6 +16,7 @@ use crate::families::tensor::cost::rows::{rows_streamed, rows_weight};
 use crate::families::tensor::fibres::Fibres;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, aligned, in_vectors, row_bytes, small, within};
+use crate::registry::Dtype;
 use crate::tensor::VECTOR_ENTRIES;
 
 /// Entries of a piece of a long row at the least where the output goes past L2.
@@ -245,10 +246,14 @@ fn ordered(device: &Arc<Device>, row: &Row, fibres: &Fibres) -> Result<Option<Or
     let Some(permutation) = fibres.permutation.as_ref().filter(|p| !p.is_empty()) else {
         return Ok(None);
     };
-    let steps = Steps::new(device, row.dtype)?;
+    let dtype = match row.step == rows_step(1, REDUCE_MEAN) {
+        true => Dtype::F32,
+        false => row.dtype,
+    };
+    let steps = Steps::new(device, dtype)?;
     let counts = (fibres.slots, fibres.entries());
     let permutation = device.upload(permutation)?;
     // SAFETY: the permutation names slots, and goes where what is made of it goes.
     let queue = unsafe { Queue::new(device.after_all()?) };
-    Ordered::new(device, steps, permutation, counts, row.dtype.bytes(), queue).map(Some)
+    Ordered::new(device, steps, permutation, counts, dtype.bytes(), queue).map(Some)
 }

@@ -1,7 +1,5 @@
 //! A kernel of module `mttkrp` at the entries of a tensor: places of every slot uploaded, an entry after the other.
 
-use std::sync::Arc;
-
 use einsparse_kernels::abi::{FLAG_ACCUMULATE, SpmmParams};
 use einsparse_kernels::families::{DOT_ENTRIES, MttkrpParams};
 use einsparse_kernels::table::Row;
@@ -31,7 +29,6 @@ pub(crate) struct RawDots {
 /// A kernel made for one pattern.
 #[derive(Debug)]
 pub(crate) struct DotsLaunch {
-    device: Arc<Device>,
     kernel: Kernel<MttkrpParams>,
     places: Vec<DeviceMemory>,
     slots: u32,
@@ -41,7 +38,7 @@ pub(crate) struct DotsLaunch {
 impl DotsLaunch {
     /// `places`: for each factor the row that every slot wants; factors have `n` columns.
     pub(crate) fn new(
-        device: &Arc<Device>,
+        device: &Device,
         row: &'static Row,
         places: &[&[u32]],
         n: usize,
@@ -49,17 +46,11 @@ impl DotsLaunch {
         let upload = |words: &&[u32]| device.upload_padded(words, VECTOR_ENTRIES);
         let slots = places.first().map_or(0, |own| own.len());
         Ok(DotsLaunch {
-            device: Arc::clone(device),
             kernel: Kernel::load(device, row)?,
             places: places.iter().map(upload).collect::<Result<_>>()?,
             slots: small("entries", slots)?,
             n: small("columns", n)?,
         })
-    }
-
-    /// The GPU that it runs on.
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.device
     }
 
     pub(crate) fn row(&self) -> &'static Row {

@@ -58,7 +58,9 @@ impl<'a> Batch<'a> {
     /// `packed`: one sequence behind the other.
     pub(super) fn new(options: &'a EncoderOptions, lengths: &Tensor<i32>, packed: bool) -> Self {
         let (mut before, most) = (0, options.rows());
-        let lengths = lengths.host().unwrap_or(&[]).iter().enumerate();
+        // The storage may have a gap after the last length.
+        let lengths = lengths.host().unwrap_or(&[]).iter().take(options.items);
+        let lengths = lengths.enumerate();
         let sequences = lengths.map(|(item, length)| {
             let length = usize::try_from(*length).unwrap_or(0);
             let length = length.min(options.distance).min(most - before);

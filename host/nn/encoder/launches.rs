@@ -141,7 +141,7 @@ impl Launches {
         weights: &EncoderWeights<'_, T>,
         queue: Queue<'_>,
     ) -> Result<()> {
-        let at = |tensor: &Tensor<T>| tensor.address().unwrap_or(0);
+        let at = |tensor: &Tensor<T>| tensor.place();
         let [packed, qkv, normed, sums, hidden] =
             self.rows.each_ref().map(|(memory, columns)| Rows {
                 address: memory.address(),
@@ -201,7 +201,7 @@ fn span<T: Scalar>(matrix: &Tensor<T>) -> (u64, usize) {
         true => 0,
         false => (inputs - 1) * matrix.leading() + outputs,
     };
-    (matrix.address().unwrap_or(0), elements * T::DTYPE.bytes())
+    (matrix.place(), elements * T::DTYPE.bytes())
 }
 
 /// Queries, keys and values beside one another in rows, and the rows that the heads' results go to.

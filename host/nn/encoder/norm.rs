@@ -1,7 +1,7 @@
 //! The sum of two matrices, each row normalised.
 
 use super::host::norms;
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::error::{Error, Result, elements};
 use crate::families::discover::PackLaunch;
@@ -14,16 +14,20 @@ use crate::tensor::Tensor;
 ///
 /// ```
 /// use einsparse::Context;
-/// use einsparse::formats::Dense;
+/// use einsparse::formats::{Dense, f16};
 /// use einsparse::nn::ResidualNorm;
 /// let ctx = Context::cpu();
-/// let norm = ResidualNorm::new(&ctx, [1, 2], 0.0)?;
-/// let tensor = |shape: &[usize], values: [f32; 2]| ctx.upload_dense(&Dense::new(shape.to_vec(), values.to_vec())?);
-/// let (x, y) = (tensor(&[1, 2], [1.0, 2.0])?, tensor(&[1, 2], [2.0, 3.0])?);
-/// let (factor, summand) = (tensor(&[2], [1.0, 2.0])?, tensor(&[2], [0.0, 1.0])?);
-/// let mut out = ctx.zeros(&[1, 2])?;
+/// let norm = ResidualNorm::new(&ctx, [1, 8], 0.0)?;
+/// // Two numbers four times.
+/// let tensor = |shape: &[usize], values: [f32; 2]| {
+///     let values = values.map(f16::from_f32).repeat(4);
+///     ctx.upload_dense(&Dense::new(shape.to_vec(), values)?)
+/// };
+/// let (x, y) = (tensor(&[1, 8], [1.0, 2.0])?, tensor(&[1, 8], [2.0, 3.0])?);
+/// let (factor, summand) = (tensor(&[8], [1.0, 2.0])?, tensor(&[8], [0.0, 1.0])?);
+/// let mut out = ctx.zeros(&[1, 8])?;
 /// norm.forward([&x, &y], [&factor, &summand], &mut out, &ctx.stream()?)?;
-/// assert_eq!(out.to_dense()?.values(), [-1.0, 3.0]);
+/// assert_eq!(out.to_dense()?.values()[..2], [-1.0, 3.0].map(f16::from_f32));
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
@@ -31,7 +35,7 @@ pub struct ResidualNorm<T> {
     context: Context,
     shape: [usize; 2],
     epsilon: f64,
-    launch: Option<PackLaunch>,
+    launch: Prepared<PackLaunch>,
     element: std::marker::PhantomData<T>,
 }
 
@@ -39,9 +43,8 @@ impl<T: Scalar> ResidualNorm<T> {
     /// For matrices of this shape.
     ///
     /// # Errors
-    /// [`Error::Operand`](crate::Error::Operand) for an epsilon below 0 and, on a GPU, rows that are no multiple of 8
-    /// elements or longer than 1024; [`Error::NoKernel`](crate::Error::NoKernel) on a GPU for another type than f16 and
-    /// bf16.
+    /// [`Error::Operand`](crate::Error::Operand) for an epsilon below 0 and rows other than multiples of 8 elements or
+    /// longer than 1024; [`Error::NoKernel`](crate::Error::NoKernel) for another type than f16 and bf16.
     pub fn new(context: &Context, shape: [usize; 2], epsilon: f64) -> Result<Self> {
         if epsilon.is_nan() || epsilon < 0.0 {
             return Err(Error::operand(
@@ -50,7 +53,7 @@ impl<T: Scalar> ResidualNorm<T> {
             ));
         }
         elements("x", &shape)?;
-        let launch = context.on_gpu(|device| {
+        let launch = context.prepared(|device| {
             let extents = [1, shape[0], shape[1]];
             let launch = PackLaunch::new(device, T::DTYPE, extents, shape[0], epsilon)?;
             launch.set_live(device, shape[0])?;
@@ -68,7 +71,7 @@ impl<T: Scalar> ResidualNorm<T> {
     /// Queues the sum of `x` and `y`, normalised, with a factor and a summand for each column.
     ///
     /// # Errors
-    /// Tensors of another shape or context than planned and, on a GPU, addresses that are no multiples of 16 bytes;
+    /// Tensors of another shape or context than planned, and addresses other than multiples of 16 bytes;
     /// output untouched.
     pub fn forward(
         &self,
@@ -86,17 +89,20 @@ impl<T: Scalar> ResidualNorm<T> {
         for (name, tensor) in [("factor", affine[0]), ("summand", affine[1])] {
             check(name, tensor, &self.shape[1..])?;
         }
-        let Some(own) = &self.launch else {
-            let [inputs, affine] = [[x, y], affine].map(|pair| pair.map(|tensor| &tensor.any));
-            norms(self.shape[0], inputs, affine, self.epsilon, &mut out.any);
+        let runs = self.launch.queue(|own| {
+            self.context.check_stream(stream)?;
+            let to = (super::rows(out), false, false);
+            let affine = affine.map(|tensor| tensor.place());
+            // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
+            // only after the work queued on the context.
+            let queue = unsafe { Queue::new(stream.raw()) };
+            own.norm([x, y].map(super::rows), affine, to, queue)
+        })?;
+        if runs {
             return Ok(());
-        };
-        self.context.check_stream(stream)?;
-        let to = (super::rows(out), false, false);
-        let affine = affine.map(|tensor| tensor.address().unwrap_or(0));
-        // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
-        // only after the work queued on the context.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        own.norm([x, y].map(super::rows), affine, to, queue)
+        }
+        let [inputs, affine] = [[x, y], affine].map(|pair| pair.map(|tensor| &tensor.any));
+        norms(self.shape[0], inputs, affine, self.epsilon, &mut out.any);
+        Ok(())
     }
 }

@@ -122,6 +122,23 @@ impl<T: Scalar> Moe<T> {
         gradients: MoeGradients<'_, T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.run(stream, |own, stream| {
+            let (x, weights) = (x.shadow(), weights.shadow());
+            let (up, down) = (up.shadow(), down.shadow());
+            let gradients = MoeGradients {
+                x: &mut gradients.x.shadow(),
+                weights: &mut gradients.weights.shadow(),
+                up: &mut gradients.up.shadow(),
+                down: &mut gradients.down.shadow(),
+            };
+            own.backward(
+                (&x, &weights),
+                (&up, &down),
+                &out.shadow(),
+                gradients,
+                stream,
+            )
+        })?;
         self.check(x, weights, (up.into(), down.into()), out)?;
         let to = &gradients;
         self.check(
@@ -274,7 +291,10 @@ fn weigh_on_host<A: Sum>(
             let (of_gates, of_others) = to.split_at_mut(width);
             for i in 0..width {
                 let (g, x) = (weight * own[i], gates[i].to_f64());
-                of_gates[i] = g * A::from_f64(gate.slope(x)) * others[i];
+                of_gates[i] = match gate.masks(x) {
+                    true => A::ZERO,
+                    false => g * A::from_f64(gate.slope(x)) * others[i],
+                };
                 of_others[i] = g * A::from_f64(gate.of(x));
             }
         });

@@ -2,7 +2,7 @@
 
 use einsparse_kernels::families::UpdateState;
 
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::dynamic::operand;
 use crate::error::{Elsewhere, Error, Result, elements};
@@ -21,7 +21,7 @@ pub(super) struct Update {
     state: UpdateState,
     /// Those that the rule has; the others have no element.
     moments: [Tensor<f32>; 2],
-    launch: Option<UpdateLaunch>,
+    launch: Prepared<UpdateLaunch>,
 }
 
 /// A constant that has to be at least 0, and below `end`.
@@ -49,7 +49,7 @@ impl Update {
         let len = elements("parameters", shape)?;
         let moment = |kept: bool| context.zeros::<f32>(if kept { shape } else { &[0] });
         let moments = [moment(kept[0])?, moment(kept[1])?];
-        let launch = context.on_gpu(|device| UpdateLaunch::new(device, rule, len, rate))?;
+        let launch = context.prepared(|device| UpdateLaunch::new(device, rule, len, rate))?;
         Ok(Update {
             context: context.clone(),
             shape: shape.to_vec(),
@@ -67,14 +67,14 @@ impl Update {
     pub(super) fn set_rate(&mut self, rate: f64) -> Result<()> {
         check_rate(rate)?;
         self.state.rate = rate as f32;
-        match (&self.launch, self.context.device()) {
-            (Some(launch), Some(device)) => launch.set_rate(device, rate),
-            _ => Ok(()),
-        }
+        let device = self.context.planned_on();
+        self.launch
+            .get()
+            .map_or(Ok(()), |launch| launch.set_rate(device, rate))
     }
 
     pub(super) fn steps(&self) -> Result<u64> {
-        let steps = match (&self.launch, self.context.device()) {
+        let steps = match (self.launch.as_ref(), self.context.device()) {
             (Some(launch), Some(device)) => launch.steps(device)?,
             _ => self.state.steps,
         };
@@ -117,12 +117,12 @@ impl Update {
             let reason = format!("is {}; it is f32, or as the copy", G::DTYPE.name());
             return Err(Error::operand("gradient", reason));
         }
-        match &self.launch {
-            Some(launch) => {
-                let copy = copy.as_deref();
-                self.queue(launch, (parameters, gradient), copy, stream)
-            }
-            None => self.step_on_host(parameters, gradient, copy),
+        match self
+            .launch
+            .queue(|launch| self.queue(launch, (parameters, gradient), copy.as_deref(), stream))?
+        {
+            true => Ok(()),
+            false => self.step_on_host(parameters, gradient, copy),
         }
     }
 
@@ -141,7 +141,7 @@ impl Update {
             parameters: place(parameters)?,
             gradient: place(gradient)?,
             narrow: G::DTYPE != Dtype::F32,
-            moments: [0, 1].map(|i| self.moments[i].address().unwrap_or(0)),
+            moments: [0, 1].map(|i| self.moments[i].place()),
             copy: copy.transpose()?,
         };
         // SAFETY: operands of the planned shapes and types, which are the caller's to keep until the stream is done.

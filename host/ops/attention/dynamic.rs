@@ -2,7 +2,7 @@
 
 use super::masks::{choose, heads_of};
 use super::{AttentionOptions, check_operands, raw, scale_of};
-use crate::context::Context;
+use crate::context::{Context, Prepared};
 use crate::device::Stream;
 use crate::error::{Error, Result, elements};
 use crate::families::attention::cpu::{HostAttention, HostHeads};
@@ -49,19 +49,19 @@ pub struct MaskTensors<'a> {
 ///
 /// ```
 /// use einsparse::Context;
-/// use einsparse::formats::Dense;
+/// use einsparse::formats::{Dense, f16};
 /// use einsparse::ops::{AttentionOptions, DynamicAttention, MaskTensors};
 /// let ctx = Context::cpu();
-/// let options = AttentionOptions { heads: 1, dim: 1, ..AttentionOptions::default() };
+/// let options = AttentionOptions { heads: 1, dim: 64, ..AttentionOptions::default() };
 /// let attention = DynamicAttention::new(&ctx, [2, 2], 1, &options)?;
-/// let ones = ctx.upload_dense(&Dense::new([1, 2, 1], vec![1.0f32; 2])?)?;
-/// let v = ctx.upload_dense(&Dense::new([1, 2, 1], vec![4.0, 8.0])?)?;
-/// let mut out = ctx.zeros(&[1, 2, 1])?;
+/// let ones = ctx.upload_dense(&Dense::from_fn([1, 2, 64], |_| f16::ONE)?)?;
+/// let v = ctx.upload_dense(&Dense::from_fn([1, 2, 64], |i| f16::from_f32([4.0, 8.0][i[1]]))?)?;
+/// let mut out = ctx.zeros(&[1, 2, 64])?;
 /// let stream = ctx.stream()?;
 /// let columns = ctx.upload_dense(&Dense::new([1, 2], vec![0i8, 1])?)?;
 /// let mask = MaskTensors { columns: Some(&columns), ..MaskTensors::default() };
 /// attention.forward([&ones, &ones, &v], &mask, &mut out, None, &stream)?;
-/// assert_eq!(out.to_dense()?.values(), [8.0, 8.0]);
+/// assert_eq!(out.to_dense()?.values(), [f16::from_f32(8.0); 128]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
@@ -73,7 +73,7 @@ pub struct DynamicAttention<T> {
     scale: f64,
     /// Blocks of keys that 64 queries name at the most; `None`: masks are flags.
     most: Option<usize>,
-    launch: Option<(Lists, AttentionLaunch)>,
+    launch: Prepared<(Lists, AttentionLaunch)>,
     element: std::marker::PhantomData<T>,
 }
 
@@ -96,7 +96,7 @@ impl<T: Scalar> DynamicAttention<T> {
     ///
     /// # Errors
     /// [`Error::Operand`] for masks that do not divide the heads, for lengths, and options that do not fit each other;
-    /// [`Error::NoKernel`] on a GPU as [`SparseAttention::new`](super::SparseAttention::new); [`Error::Overflow`] for
+    /// [`Error::NoKernel`] as [`SparseAttention::new`](super::SparseAttention::new); [`Error::Overflow`] for
     /// more than 131,072 keys; [`Error::OutOfMemory`].
     pub fn new(
         context: &Context,
@@ -114,19 +114,19 @@ impl<T: Scalar> DynamicAttention<T> {
     ///
     /// ```
     /// use einsparse::Context;
-    /// use einsparse::formats::Dense;
+    /// use einsparse::formats::{Dense, f16};
     /// use einsparse::ops::{AttentionOptions, DynamicAttention, MaskTensors};
     /// let ctx = Context::cpu();
-    /// let options = AttentionOptions { heads: 1, dim: 1, ..AttentionOptions::default() };
+    /// let options = AttentionOptions { heads: 1, dim: 64, ..AttentionOptions::default() };
     /// let attention = DynamicAttention::of_key_blocks(&ctx, [64, 128], 1, 2, &options)?;
-    /// let q = ctx.zeros::<f32>(&[1, 64, 1])?;
-    /// let k = ctx.zeros(&[1, 128, 1])?;
-    /// let v = ctx.upload_dense(&Dense::from_fn([1, 128, 1], |i| (i[1] / 64) as f32)?)?;
+    /// let q = ctx.zeros::<f16>(&[1, 64, 64])?;
+    /// let k = ctx.zeros(&[1, 128, 64])?;
+    /// let v = ctx.upload_dense(&Dense::from_fn([1, 128, 64], |i| f16::from_f32((i[1] / 64) as f32))?)?;
     /// let second = ctx.upload_dense(&Dense::new([1, 1, 2], vec![1, -1])?)?;
     /// let mask = MaskTensors { key_blocks: Some(&second), ..MaskTensors::default() };
-    /// let mut out = ctx.zeros(&[1, 64, 1])?;
+    /// let mut out = ctx.zeros(&[1, 64, 64])?;
     /// attention.forward([&q, &k, &v], &mask, &mut out, None, &ctx.stream()?)?;
-    /// assert_eq!(out.to_dense()?.values(), [1.0; 64]);
+    /// assert_eq!(out.to_dense()?.values(), [f16::ONE; 64 * 64]);
     /// # Ok::<(), einsparse::Error>(())
     /// ```
     ///
@@ -169,7 +169,7 @@ impl<T: Scalar> DynamicAttention<T> {
         elements("masks", &[masks, m.div_ceil(64), n.div_ceil(64)])?;
         elements("diagonals", &[m.saturating_add(n)])?;
         let scale = scale_of(options)?;
-        let launch = context.on_gpu(|device| {
+        let launch = context.prepared(|device| {
             let row = choose::<T>(extents.d, None)?;
             let causal = options.causal;
             let (tiles, lists) = if let Some(most) = most {
@@ -228,21 +228,22 @@ impl<T: Scalar> DynamicAttention<T> {
         let all = [q, k, v, &*out];
         check_operands(&self.context, self.extents, all, log_sum.as_deref())?;
         let masks = self.check_mask(mask)?;
-        let Some((tiles, attention)) = &self.launch else {
-            self.run_on_host([q, k, v], mask, out, log_sum);
-            return Ok(());
-        };
-        self.context.check_stream(stream)?;
-        let log_sum = log_sum.and_then(|l| l.address()).unwrap_or(0);
-        let raw = raw([q, k, v, out], self.extents, log_sum);
+        let place = log_sum.as_ref().map_or(0, |l| l.place());
+        let raw = raw([q, k, v, out], self.extents, place);
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
         // only after the work queued on the context. Runs take turns.
-        let queue = unsafe { Queue::new(stream.raw()) };
-        attention.run_behind(&raw, queue, true, || match (tiles, &masks) {
-            (Lists::Flags(tiles), RawMasks::Flags(flags)) => tiles.run(flags, queue),
-            (Lists::Blocks(tiles), RawMasks::Blocks(blocks)) => tiles.run(blocks, queue),
-            _ => Err(Error::operand("mask", "is of another kind than planned")),
-        })
+        let queue = unsafe { Queue::new(self.context.stream_of(stream)?) };
+        let queue_both = |(tiles, attention): &(Lists, AttentionLaunch)| {
+            attention.run_behind(&raw, queue, true, || match (tiles, &masks) {
+                (Lists::Flags(tiles), RawMasks::Flags(flags)) => tiles.run(flags, queue),
+                (Lists::Blocks(tiles), RawMasks::Blocks(blocks)) => tiles.run(blocks, queue),
+                _ => Err(Error::operand("mask", "is of another kind than planned")),
+            })
+        };
+        if !self.launch.queue(queue_both)? {
+            self.run_on_host([q, k, v], mask, out, log_sum);
+        }
+        Ok(())
     }
 
     /// The shapes of the masks that are given, and where they lie.
@@ -276,10 +277,10 @@ impl<T: Scalar> DynamicAttention<T> {
         blocks.check("key_blocks", &self.context, &[masks, down, most])?;
         let row_bytes = blocks.leading() * size_of::<i32>();
         Ok(RawMasks::Blocks(RawKeyBlocks {
-            blocks: blocks.address().unwrap_or(0),
+            blocks: blocks.place(),
             mask_bytes: if masks == 1 { 0 } else { down * row_bytes },
             row_bytes,
-            lengths: mask.lengths.and_then(Tensor::address).unwrap_or(0),
+            lengths: mask.lengths.map_or(0, |l| l.place()),
         }))
     }
 
@@ -310,7 +311,7 @@ impl<T: Scalar> DynamicAttention<T> {
             } else {
                 rows * tensor.leading()
             };
-            Ok::<_, Error>((tensor.address().unwrap_or(0), bytes))
+            Ok::<_, Error>((tensor.place(), bytes))
         };
         Ok(RawFlags {
             blocks: given("blocks", mask.blocks, &[down, across])?,
@@ -318,7 +319,7 @@ impl<T: Scalar> DynamicAttention<T> {
             columns: given("columns", mask.columns, &[n])?,
             rows: given("rows", mask.rows, &[m])?,
             diagonals: given("diagonals", mask.diagonals, &[count])?,
-            lengths: mask.lengths.and_then(Tensor::address).unwrap_or(0),
+            lengths: mask.lengths.map_or(0, |l| l.place()),
             ..RawFlags::default()
         })
     }

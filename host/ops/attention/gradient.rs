@@ -7,7 +7,7 @@ use einsparse_formats::CsrPattern;
 use super::{AttentionMask, AttentionOptions, Masked};
 use std::sync::Arc;
 
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::families::attention::AttentionExtents;
@@ -37,21 +37,21 @@ use group::{Group, Heads, Places};
 ///
 /// ```
 /// use einsparse::Context;
-/// use einsparse::formats::{Csr, CsrPattern, Dense};
+/// use einsparse::formats::{Csr, CsrPattern, Dense, f16};
 /// use einsparse::ops::{AttentionGradient, AttentionOptions};
 /// let ctx = Context::cpu();
 /// // Each query has one key: its weight is 1 whatever the score, so the values' gradient is the output's.
-/// let mask = Csr::new(CsrPattern::new(2, 2, vec![0, 1, 2], vec![1, 0])?, vec![1.0f32; 2])?;
-/// let options = AttentionOptions { heads: 1, dim: 1, ..AttentionOptions::default() };
+/// let mask = Csr::new(CsrPattern::new(2, 2, vec![0, 1, 2], vec![1, 0])?, vec![f16::ONE; 2])?;
+/// let options = AttentionOptions { heads: 1, dim: 64, ..AttentionOptions::default() };
 /// let mut gradient = AttentionGradient::new(&ctx, &[&ctx.upload(mask)?], &options)?;
-/// let tensor = |values: [f32; 2]| ctx.upload_dense(&Dense::new([1, 2, 1], values.to_vec())?);
+/// let tensor = |values: [f32; 2]| ctx.upload_dense(&Dense::from_fn([1, 2, 64], |i| f16::from_f32(values[i[1]]))?);
 /// let (q, k, v, upstream) = (tensor([1.0, 2.0])?, tensor([3.0, 4.0])?, tensor([5.0, 6.0])?, tensor([7.0, 8.0])?);
 /// let [mut dq, mut dk, mut dv] = [tensor([0.0; 2])?, tensor([0.0; 2])?, tensor([0.0; 2])?];
 /// let stream = ctx.stream()?;
 /// gradient.backward([&q, &k, &v], &upstream, [&mut dq, &mut dk, &mut dv], &stream)?;
 /// stream.synchronize()?;
-/// assert_eq!(dv.to_dense()?.values(), [8.0, 7.0]);
-/// assert_eq!(dq.to_dense()?.values(), [0.0, 0.0]);
+/// assert_eq!(dv.to_dense()?.get(&[0, 0, 63]), Some(f16::from_f32(8.0)));
+/// assert_eq!(dq.to_dense()?.values(), [f16::ZERO; 128]);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
@@ -62,6 +62,7 @@ pub struct AttentionGradient<T: Scalar> {
     groups: Vec<Group<T>>,
     /// Runs share the weights of the groups.
     turns: Option<Arc<Turns>>,
+    shadow: Shadow<AttentionGradient<T>>,
 }
 
 impl<T: Scalar> AttentionGradient<T> {
@@ -70,14 +71,15 @@ impl<T: Scalar> AttentionGradient<T> {
     ///
     /// # Errors
     /// [`Error::Operand`] for masks of other formats or contexts, options that do not fit each other, and a factor that
-    /// is not a positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] on a GPU for a
+    /// is not a positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] for a
     /// type without a softmax; [`Error::Overflow`] past 2^32 entries of a mask.
     pub fn new(
         context: &Context,
         masks: &[&SparseTensor<T>],
         options: &AttentionOptions,
     ) -> Result<Self> {
-        Self::planned(context, Masked::at_entries(context, masks, options)?)
+        let make = || Masked::at_entries(context, masks, options);
+        Self::with_shadow(context, make)
     }
 
     /// The gradient of attention of `m` queries and `n` keys at the entries of masks of a known structure, as
@@ -92,7 +94,17 @@ impl<T: Scalar> AttentionGradient<T> {
         masks: &[AttentionMask],
         options: &AttentionOptions,
     ) -> Result<Self> {
-        Self::planned(context, Masked::structured(shape, masks, options)?)
+        Self::with_shadow(context, || Masked::structured(shape, masks, options))
+    }
+
+    /// Masks lie on the host, whatever a GPU makes of them.
+    fn with_shadow(context: &Context, make: impl Fn() -> Result<Masked>) -> Result<Self> {
+        let own = make()?;
+        let shadow = Shadow::new(context, |context| Self::planned(context, make()?))?;
+        Ok(AttentionGradient {
+            shadow,
+            ..Self::planned(context, own)?
+        })
     }
 
     fn planned(context: &Context, own: Masked) -> Result<Self> {
@@ -101,6 +113,7 @@ impl<T: Scalar> AttentionGradient<T> {
             own,
             groups: Vec::new(),
             turns: shared_turns(context)?,
+            shadow: Shadow::none(),
         };
         if context.is_cuda() && planned.own.extents.d > 0 {
             planned.groups = planned.groups()?;
@@ -144,6 +157,11 @@ impl<T: Scalar> AttentionGradient<T> {
         [dq, dk, dv]: [&mut Tensor<T>; 3],
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.run(stream, |own, stream| {
+            let [q, k, v] = [q, k, v].map(|input| input.shadow());
+            let [dq, dk, dv] = &mut [&*dq, &*dk, &*dv].map(|output| output.shadow());
+            own.backward([&q, &k, &v], &dy.shadow(), [dq, dk, dv], stream)
+        })?;
         let (queries, keys) = self.own.extents.shapes();
         for (name, tensor, shape) in [
             ("q", q, queries),
@@ -185,6 +203,10 @@ impl<T: Scalar> AttentionGradient<T> {
         dqkv: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.run(stream, |own, stream| {
+            let to = &mut dqkv.shadow();
+            own.backward_in_rows(&qkv.shadow(), &dy.shadow(), to, stream)
+        })?;
         let AttentionExtents {
             heads,
             key_heads,

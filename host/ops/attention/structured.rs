@@ -15,16 +15,16 @@ use crate::registry::Scalar;
 ///
 /// ```
 /// use einsparse::Context;
-/// use einsparse::formats::Dense;
+/// use einsparse::formats::{Dense, f16};
 /// use einsparse::ops::{AttentionMask, AttentionOptions, SparseAttention};
 /// let ctx = Context::cpu();
-/// let options = AttentionOptions { heads: 1, dim: 1, ..AttentionOptions::default() };
+/// let options = AttentionOptions { heads: 1, dim: 64, ..AttentionOptions::default() };
 /// let attention = SparseAttention::structured(&ctx, [2, 2], &[AttentionMask::Causal], &options)?;
-/// let ones = ctx.upload_dense(&Dense::new([1, 2, 1], vec![1.0f32; 2])?)?;
-/// let v = ctx.upload_dense(&Dense::new([1, 2, 1], vec![2.0, 4.0])?)?;
-/// let mut out = ctx.zeros(&[1, 2, 1])?;
+/// let ones = ctx.upload_dense(&Dense::from_fn([1, 2, 64], |_| f16::ONE)?)?;
+/// let v = ctx.upload_dense(&Dense::from_fn([1, 2, 64], |i| f16::from_f32([2.0, 4.0][i[1]]))?)?;
+/// let mut out = ctx.zeros(&[1, 2, 64])?;
 /// attention.forward([&ones, &ones, &v], &mut out, None, &ctx.stream()?)?;
-/// assert_eq!(out.to_dense()?.values(), [2.0, 3.0]);
+/// assert_eq!(out.to_dense()?.get(&[0, 1, 0]), Some(f16::from_f32(3.0)));
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,17 +166,17 @@ impl<T: Scalar> SparseAttention<T> {
     ///
     /// ```
     /// use einsparse::Context;
-    /// use einsparse::formats::Dense;
+    /// use einsparse::formats::{Dense, f16};
     /// use einsparse::ops::{AttentionMask, AttentionOptions, SparseAttention};
     /// let ctx = Context::cpu();
-    /// let options = AttentionOptions { heads: 1, dim: 1, ..AttentionOptions::default() };
+    /// let options = AttentionOptions { heads: 1, dim: 64, ..AttentionOptions::default() };
     /// let window = AttentionMask::Window { before: 1, after: 0 };
     /// let attention = SparseAttention::structured(&ctx, [3, 3], &[window], &options)?;
-    /// let ones = ctx.upload_dense(&Dense::new([1, 3, 1], vec![1.0f32; 3])?)?;
-    /// let v = ctx.upload_dense(&Dense::new([1, 3, 1], vec![2.0, 4.0, 8.0])?)?;
-    /// let mut out = ctx.zeros(&[1, 3, 1])?;
+    /// let ones = ctx.upload_dense(&Dense::from_fn([1, 3, 64], |_| f16::ONE)?)?;
+    /// let v = ctx.upload_dense(&Dense::from_fn([1, 3, 64], |i| f16::from_f32([2.0, 4.0, 8.0][i[1]]))?)?;
+    /// let mut out = ctx.zeros(&[1, 3, 64])?;
     /// attention.forward([&ones, &ones, &v], &mut out, None, &ctx.stream()?)?;
-    /// assert_eq!(out.to_dense()?.values(), [2.0, 3.0, 6.0]);
+    /// assert_eq!(out.to_dense()?.get(&[0, 2, 0]), Some(f16::from_f32(6.0)));
     /// # Ok::<(), einsparse::Error>(())
     /// ```
     ///

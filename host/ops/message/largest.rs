@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::{Device, Stream};
 use crate::error::{Elsewhere, Error, Result, check_shape};
 use crate::families::tensor::cpu::{Largest, Matrix};
@@ -14,6 +14,7 @@ use crate::tensor::{AnySparseTensor, AnyTensor};
 /// Made for the pattern of a graph.
 #[derive(Debug)]
 pub(super) struct LargestGradient {
+    shadow: Shadow<LargestGradient>,
     exec: Exec,
     targets: usize,
     sources: usize,
@@ -58,7 +59,11 @@ impl LargestGradient {
                 Exec::Gpu(Box::new(launch))
             }
         };
+        let shadow = Shadow::new(context, |context| {
+            Self::new(context, &graph.shadow()?, [targets, sources], features)
+        })?;
         Ok(LargestGradient {
+            shadow,
             exec,
             targets,
             sources,
@@ -83,6 +88,12 @@ impl LargestGradient {
         dvalues: Option<&mut AnyTensor>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.look(stream, |own, stream| {
+            let [x, y, dy] = given.map(AnyTensor::shadow);
+            let mut dvalues = dvalues.as_ref().map(|dvalues| dvalues.shadow());
+            let (graph, dx) = (graph.shadow()?, &mut dx.shadow());
+            own.run(&graph, [&x, &y, &dy], dx, dvalues.as_mut(), stream)
+        })?;
         let (sources, targets) = ([self.sources, self.features], [self.targets, self.features]);
         for ((name, tensor), shape) in ["X", "Y", "dY"]
             .iter()

@@ -24,13 +24,13 @@ impl<T: Scalar> SparseSoftmax<T> {
     ) -> Result<()> {
         let stride = self.check_heads("scores", scores)?;
         self.same_stride("output", output, stride)?;
+        self.queue_heads([Some(scores), None, Some(output)], stride, stream)?;
         if let (Some(from), Some(to)) = (scores.any.host(), output.any.host_mut()) {
             for (from, to) in from.chunks(stride).zip(to.chunks(stride)) {
                 softmax(self.rows(), Some(from), to);
             }
-            return Ok(());
         }
-        self.queue_heads([Some(scores), None, Some(output)], stride, stream)
+        Ok(())
     }
 
     /// The same in place of the scores.
@@ -39,13 +39,13 @@ impl<T: Scalar> SparseSoftmax<T> {
     /// As [`SparseSoftmax::forward_heads`].
     pub fn forward_heads_in_place(&self, scores: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         let stride = self.check_heads("scores", scores)?;
+        self.queue_heads([Some(scores), None, Some(scores)], stride, stream)?;
         if let Some(scores) = scores.any.host_mut() {
             for scores in scores.chunks(stride) {
                 softmax(self.rows(), None, scores);
             }
-            return Ok(());
         }
-        self.queue_heads([Some(scores), None, Some(scores)], stride, stream)
+        Ok(())
     }
 
     /// The gradient of every head's scores, in place of that of what the softmax gave, as
@@ -61,14 +61,14 @@ impl<T: Scalar> SparseSoftmax<T> {
     ) -> Result<()> {
         let stride = self.check_heads("given", given)?;
         self.same_stride("dy", dy, stride)?;
+        let tensors = [Some(given), Some(&*dy), Some(&*dy)];
+        self.queue_heads(tensors, stride, stream)?;
         if let (Some(given), Some(to)) = (given.any.host(), dy.any.host_mut()) {
             for (given, to) in given.chunks(stride).zip(to.chunks(stride)) {
                 gradient(self.rows(), given, None, to);
             }
-            return Ok(());
         }
-        let tensors = [Some(given), Some(&*dy), Some(&*dy)];
-        self.queue_heads(tensors, stride, stream)
+        Ok(())
     }
 
     /// Elements from one head to the next.
@@ -90,20 +90,20 @@ impl<T: Scalar> SparseSoftmax<T> {
         }
     }
 
-    /// Input, upstream and output, all checked, on a GPU.
+    /// Input, upstream and output, all checked.
     fn queue_heads(
         &self,
         tensors: [Option<&Tensor<T>>; 3],
         stride: usize,
         stream: &Stream,
     ) -> Result<()> {
-        self.context.check_stream(stream)?;
+        let stream = self.context.stream_of(stream)?;
         // Also with one head: whole vectors are read, and nothing lies behind a tensor.
-        if !(stride * size_of::<T>()).is_multiple_of(16) {
+        if self.context.checks() && !(stride * size_of::<T>()).is_multiple_of(16) {
             let reason = format!("has heads {stride} elements apart, not a multiple of 16 bytes");
             return Err(Error::operand("scores", reason));
         }
-        let [input, upstream, output] = tensors.map(|t| t.and_then(Tensor::address).unwrap_or(0));
+        let [input, upstream, output] = tensors.map(|t| t.map_or(0, |t| t.place()));
         let raw = RawSoftmax {
             input,
             upstream,
@@ -112,6 +112,6 @@ impl<T: Scalar> SparseSoftmax<T> {
         };
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
         // only after the work queued on the context.
-        unsafe { self.run_raw(&raw, stream.raw()) }
+        unsafe { self.queue_raw(&raw, stream) }
     }
 }

@@ -2,7 +2,7 @@
 //! expression.
 
 use super::{Channels, Couplings, Factors, Gradients};
-use crate::context::Context;
+use crate::context::{Context, Shadow};
 use crate::device::Stream;
 use crate::error::{Elsewhere, Error, Result};
 use crate::families::tensor::equivariant::{
@@ -22,6 +22,7 @@ pub(super) type Ends<'a> = [&'a [u32]; 2];
 #[derive(Debug)]
 pub(super) struct Products<T: Scalar> {
     exec: Exec<T>,
+    shadow: Shadow<Products<T>>,
     context: Context,
     /// Shapes of X, Y, W and Out.
     pub(super) shapes: [Vec<usize>; 4],
@@ -57,6 +58,10 @@ impl<T: Scalar> Products<T> {
         edges: Option<Ends<'_>>,
         gradients: bool,
     ) -> Result<Self> {
+        let shadow = Shadow::new(context, |context| {
+            let how = (channels, lines);
+            Self::new(context, couplings, how, shapes.clone(), edges, gradients)
+        })?;
         let launch = match (context.device(), channels) {
             (Some(device), Channels::Each(width)) => {
                 let shape = shape_of(couplings, width, &shapes);
@@ -73,6 +78,7 @@ impl<T: Scalar> Products<T> {
         };
         Ok(Products {
             exec,
+            shadow,
             context: context.clone(),
             shapes,
         })
@@ -84,6 +90,12 @@ impl<T: Scalar> Products<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.look(stream, |own, stream| {
+            let [x, y] = [factors.x, factors.y].map(|factor| factor.shadow());
+            let w = factors.w.map(|w| w.shadow());
+            let (x, y, w) = (&x, &y, w.as_ref());
+            own.forward(Factors { x, y, w }, &mut out.shadow(), stream)
+        })?;
         match &self.exec {
             Exec::Plans(planned) => planned.run(0, &factors.named(), out, stream),
             Exec::Constants(launch) => {
@@ -104,6 +116,20 @@ impl<T: Scalar> Products<T> {
         gradients: Gradients<'_, T>,
         stream: &Stream,
     ) -> Result<()> {
+        self.shadow.look(stream, |own, stream| {
+            let [x, y] = [factors.x, factors.y].map(|factor| factor.shadow());
+            let w = factors.w.map(|w| w.shadow());
+            let (x, y, w) = (&x, &y, w.as_ref());
+            let of = |tensor: &Option<&mut Tensor<T>>| tensor.as_ref().map(|own| own.shadow());
+            let mut to = [&gradients.x, &gradients.y, &gradients.w].map(of);
+            let [dx, dy, dw] = to.each_mut().map(Option::as_mut);
+            let gradients = Gradients {
+                x: dx,
+                y: dy,
+                w: dw,
+            };
+            own.backward(Factors { x, y, w }, &dout.shadow(), gradients, stream)
+        })?;
         let Gradients { x, y, w } = gradients;
         match &self.exec {
             Exec::Plans(planned) => {

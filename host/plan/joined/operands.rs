@@ -47,7 +47,10 @@ pub(super) fn plain<'e>(access: &'e Access) -> Result<Vec<&'e str>> {
 }
 
 /// A sparse operand stands in factors and nowhere else.
-pub(super) fn only_factors(einsum: &Einsum, operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
+pub(in crate::plan) fn only_factors(
+    einsum: &Einsum,
+    operands: &[(&str, AnyOperand<'_>)],
+) -> Result<()> {
     let mut elsewhere = Vec::new();
     let mut nested = |a: &Access| elsewhere.push(a.tensor.clone());
     let epilogue = einsum.epilogue.bias.iter().chain(&einsum.epilogue.gate);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::operands::{only_factors, sparse_factors};
 use super::written::write_joined;
-use super::{Asked, met, refuse};
+use super::{Asked, filled, met, refuse};
 use crate::context::Context;
 use crate::einsum::Einsum;
 use crate::error::Result;
@@ -46,8 +46,7 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// As [`plan`](Context::plan): shapes that disagree; `NoKernel` for factors that share no index, or whose zeros are
-    /// fill; `Overflow` for more than 2^32 - 2 positions.
+    /// As [`plan`](Context::plan): shapes that disagree; `Overflow` for more than 2^32 - 2 positions.
     #[doc(hidden)]
     pub fn position_lists<T: Scalar>(
         &self,
@@ -85,7 +84,8 @@ impl Context {
         }
         let table = met(&asked, &factors)?;
         let rows = table.rows();
-        let written = write_joined(&einsum, table, &factors, false);
+        let mut written = write_joined(&einsum, table, &factors, false);
+        written.indirect.filled = filled(&asked, &factors)?;
         Ok(PositionLists {
             indirect: written.indirect,
             lists: written.lists,

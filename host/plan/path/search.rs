@@ -1,318 +1,364 @@
-//! Every order of pairwise contractions, by flops and bytes; expressions have few factors, so all of them are tried.
+//! Pairwise contractions: what each costs by flops and bytes, in which order they run, and the expression of each.
 
-use std::fmt;
-
+use einsparse_formats::allocate;
 use einsparse_kernels::abi::{Dtype, Zeros};
 
-use crate::cost::Cost;
-use crate::einsum::{Access, Einsum, Epilogue, Extents, IndexExpr, Mode};
+use super::cost::SHARE;
+use super::order::{Costs, Size, order};
+use super::step::{Path, Step};
+use crate::einsum::{Access, Einsum, Epilogue, Extents, IndexExpr, Mode, Scalar};
 use crate::machine::Machine;
 
-/// One pairwise contraction.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Step {
-    /// What it computes, into a temporary or, last, into the output.
-    pub einsum: Einsum,
-    /// Multiplications and additions.
-    pub flops: f64,
-    /// Bytes read and written.
-    pub bytes: f64,
-    /// Predicted microseconds.
-    pub us: f64,
-    /// Temporaries among its factors, by name, and their numbers.
-    temporaries: Vec<(String, usize)>,
+/// The device of the steps, with the figures that predict its times.
+#[derive(Clone, Copy)]
+pub(super) enum Place<'m> {
+    Gpu(&'m Machine),
+    /// The executor multiplies a sparse factor with dense ones: of two sparse ones, one is stored as a dense tensor
+    /// before. It reads factors through index arrays, too.
+    Cpu,
 }
 
-impl Step {
-    /// Number of the temporary of this name.
-    pub(super) fn temporary(&self, name: &str) -> Option<usize> {
-        let mut all = self.temporaries.iter();
-        all.find(|(own, _)| own == name).map(|(_, number)| *number)
-    }
+/// Indices at most: a set of them is a number of so many bits.
+const MAX_NAMES: usize = 128;
 
-    /// Every operand that it reads.
-    pub(super) fn names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = Vec::new();
-        for access in self.einsum.right() {
-            if !names.contains(&access.tensor.as_str()) {
-                names.push(&access.tensor);
-            }
-        }
-        for scalar in &self.einsum.scalars {
-            if let crate::einsum::Scalar::Name(name) = scalar
-                && !names.contains(&name.as_str())
-            {
-                names.push(name);
-            }
-        }
-        names
-    }
+/// An expression whose factors are ordered.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) einsum: &'a Einsum,
+    pub(super) extents: &'a Extents,
+    /// For each sparse factor the number of its entries.
+    pub(super) entries: &'a [Option<usize>],
+    /// Bytes of the operands and of the output.
+    pub(super) held: u64,
+    /// Type of intermediate results.
+    pub(super) dtype: Dtype,
+    pub(super) place: Place<'a>,
+    /// Whether two sparse factors of which neither fits in memory as a dense tensor may be joined on the CPU.
+    pub(super) lists: bool,
 }
 
-/// The steps of a contraction, in order.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Path {
-    /// The last one writes the output.
-    pub steps: Vec<Step>,
-    /// `Dense` where a sparse factor is multiplied before the last step: rows of its result that own no entry are
-    /// zeros, which a NaN or Inf of a later factor then meets.
-    pub zeros: Zeros,
+/// A path of an expression, and the alternative.
+pub(super) struct Found {
+    pub(super) path: Path,
+    /// Predicted microseconds of all factors at once.
+    pub(super) whole_us: f64,
+    /// Whether a sparse factor becomes a dense tensor, and nothing else is gained.
+    pub(super) only_dense: bool,
 }
 
-impl Path {
-    /// Predicted microseconds of all steps.
-    pub fn us(&self) -> f64 {
-        self.steps.iter().map(|step| step.us).sum()
-    }
+/// The reason for the lack of a path.
+pub(super) struct NoPath {
+    pub(super) reason: String,
+    /// Multiplications of all factors at once, where a path would save some and needs too much memory.
+    pub(super) operations: Option<f64>,
+}
 
-    pub(super) fn cost(&self) -> Cost {
-        let bytes: f64 = self.steps.iter().map(|step| step.bytes).sum();
-        Cost {
-            us: self.us(),
-            hbm_us: bytes / Machine::H200.hbm * 1e6,
-            gather_us: 0.0,
-            compute_us: self.us() - LAUNCH_US * self.steps.len() as f64,
-            latency_us: LAUNCH_US * self.steps.len() as f64,
-        }
+fn no_path(reason: impl Into<String>) -> NoPath {
+    NoPath {
+        reason: reason.into(),
+        operations: None,
     }
 }
 
-impl fmt::Display for Path {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, step) in self.steps.iter().enumerate() {
-            let between = if at == 0 { "" } else { "; " };
-            write!(f, "{between}{}", step.einsum)?;
-        }
-        write!(f, " ({:.1} us, zeros = {:?})", self.us(), self.zeros)
-    }
-}
-
-/// A factor that is left.
+/// A factor, or the result of a step.
 #[derive(Clone, Debug)]
-pub(super) struct Term {
+struct Term {
     access: Access,
-    /// Entries where it is sparse.
-    entries: Option<usize>,
-    /// Number of the temporary that it is.
+    size: Size,
+    /// Number of the step that computes it.
     temporary: Option<usize>,
-    /// Whether it comes of the sparse factor and was multiplied.
-    filled: bool,
+    /// Whether there may be no term for some of its elements.
+    partial: bool,
 }
 
-impl Term {
-    /// A factor with plain indices; `None` for others.
-    pub(super) fn of(access: &Access, entries: Option<usize>) -> Option<Term> {
-        let plain = |index: &IndexExpr| matches!(index, IndexExpr::Name(_));
-        access.indices.iter().all(plain).then(|| Term {
-            access: access.clone(),
-            entries,
-            temporary: None,
-            filled: false,
-        })
-    }
-
-    fn names(&self) -> impl Iterator<Item = &str> {
-        self.access.indices.iter().filter_map(|index| match index {
-            IndexExpr::Name(name) => Some(name.as_str()),
-            IndexExpr::Access(_) | IndexExpr::Sum(_) => None,
-        })
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.names().any(|own| own == name)
-    }
+pub(super) struct Search<'a> {
+    pub(super) asked: Asked<'a>,
+    names: Vec<&'a str>,
+    pub(super) extents: Vec<f64>,
+    /// Bytes of all intermediate results at once.
+    pub(super) max_bytes: f64,
 }
 
-/// One launch and what it waits for.
-const LAUNCH_US: f64 = 3.0;
-/// Shares of the rates that kernels reach: multiplications of entries and of dense matrices on CUDA cores, and bytes.
-const ENTRY_SHARE: f64 = 0.15;
-const DENSE_SHARE: f64 = 0.5;
-const BYTE_SHARE: f64 = 0.8;
-
-struct Search<'a> {
-    einsum: &'a Einsum,
-    extents: &'a Extents,
-    dtype: Dtype,
-    machine: &'a Machine,
-}
-
-/// The cheapest order; `None` for fewer than three factors, more than one of them sparse, or indices of the output that
-/// are no names.
-pub(super) fn best(
-    einsum: &Einsum,
-    terms: Vec<Term>,
-    extents: &Extents,
-    dtype: Dtype,
-    machine: &Machine,
-) -> Option<Path> {
-    let plain = |index: &IndexExpr| matches!(index, IndexExpr::Name(_));
-    let sparse = terms.iter().filter(|term| term.entries.is_some()).count();
-    let fits = (3..=6).contains(&terms.len()) && sparse <= 1;
-    if !fits || !einsum.out.indices.iter().all(plain) {
-        return None;
+/// The cheapest order of the factors.
+pub(super) fn best(asked: Asked<'_>) -> Result<Found, NoPath> {
+    let einsum = asked.einsum;
+    let names = einsum.index_names();
+    let (factors, gpu) = (&einsum.factors, matches!(asked.place, Place::Gpu(_)));
+    if factors.len() < 2 {
+        return Err(no_path("orders two or more factors"));
     }
-    let search = Search {
-        einsum,
-        extents,
-        dtype,
-        machine,
+    let plain = |access: &Access| {
+        let name = |index: &IndexExpr| matches!(index, IndexExpr::Name(_));
+        access.indices.iter().all(name)
     };
-    search.cheapest(terms, 0, f64::INFINITY)
+    let mut sparse = factors
+        .iter()
+        .zip(asked.entries)
+        .filter(|(_, n)| n.is_some());
+    let all_plain = factors.iter().chain([&einsum.out]).all(plain);
+    if gpu && !all_plain || !sparse.all(|(access, _)| plain(access)) {
+        return Err(no_path("orders factors with plain indices"));
+    }
+    if names.len() > MAX_NAMES {
+        let found = names.len();
+        let reason = format!("orders up to {MAX_NAMES} indices, this expression has {found}");
+        return Err(no_path(reason));
+    }
+    let extents = names
+        .iter()
+        .map(|name| asked.extents.get(name).unwrap_or(1) as f64);
+    let extents: Vec<f64> = extents.collect();
+    // No term of the sum exists, and a step must not create one from a NaN.
+    if extents.contains(&0.0) {
+        return Err(no_path("an index has the extent 0"));
+    }
+    let max_bytes = allocate::limits().of(asked.held) as f64;
+    Search {
+        asked,
+        names,
+        extents,
+        max_bytes,
+    }
+    .found()
 }
 
 impl Search<'_> {
-    /// The cheapest way to contract `terms`, below `limit`; `number` temporaries are there.
-    fn cheapest(&self, terms: Vec<Term>, number: usize, limit: f64) -> Option<Path> {
-        let mut found: Option<Path> = None;
-        let mut limit = limit;
-        for first in 0..terms.len() {
-            for second in first + 1..terms.len() {
-                let (step, result) = self.pair(&terms, (first, second), number);
-                if step.us >= limit {
-                    continue;
-                }
-                if terms.len() == 2 {
-                    let zeros = match terms.iter().any(|term| term.filled) {
-                        true => Zeros::Dense,
-                        false => Zeros::Strict,
-                    };
-                    limit = step.us;
-                    found = Some(Path {
-                        steps: vec![step],
-                        zeros,
-                    });
-                    continue;
-                }
-                let mut rest = terms.clone();
-                rest.remove(second);
-                rest[first] = result;
-                let Some(mut path) = self.cheapest(rest, number + 1, limit - step.us) else {
-                    continue;
-                };
-                path.steps.insert(0, step);
-                limit = path.us();
-                found = Some(path);
-            }
+    fn found(mut self) -> Result<Found, NoPath> {
+        let asked = self.asked;
+        let terms = asked.einsum.factors.iter().zip(asked.entries);
+        let terms: Vec<Term> = terms
+            .map(|(access, entries)| self.term(access.clone(), entries.map(|n| n as f64)))
+            .collect();
+        let out = self.bits(&asked.einsum.out);
+        let sizes: Vec<Size> = terms.iter().map(|term| term.size).collect();
+        let both_sparse = sizes.iter().all(|size| size.entries.is_some());
+        let mut steps = Vec::new();
+        let reduced = self.reduce_all(terms, out, &mut steps);
+        let only_dense = reduced.len() < 3 && steps.is_empty();
+        if only_dense && !(both_sparse && matches!(asked.place, Place::Cpu)) {
+            return Err(no_path("orders three or more factors"));
         }
-        found
+        let path = match self.path(reduced.clone(), out, steps.clone()) {
+            Some(path) if self.peak(&path.steps) <= self.max_bytes => path,
+            _ => {
+                let allowed = std::mem::replace(&mut self.max_bytes, f64::INFINITY);
+                let path = self.path(reduced, out, steps);
+                let path = path.ok_or_else(|| no_path("orders two or more factors"))?;
+                return Err(NoPath {
+                    reason: self.over_limit(&path.steps, allowed),
+                    operations: Some(self.work(&sizes, out)[0]),
+                });
+            }
+        };
+        Ok(Found {
+            path,
+            whole_us: self.whole_us(&sizes, out),
+            only_dense,
+        })
     }
 
-    /// Two of the terms as a step, and what is left of them.
-    fn pair(&self, terms: &[Term], (first, second): (usize, usize), number: usize) -> (Step, Term) {
-        let (a, b) = (&terms[first], &terms[second]);
-        // The sparse one in front: its rows are the result's.
-        let (a, b) = if b.entries.is_some() { (b, a) } else { (a, b) };
-        let last = terms.len() == 2;
-        let others = || {
-            terms
-                .iter()
-                .enumerate()
-                .filter(|(t, _)| ![first, second].contains(t))
+    /// The step with the largest result, and the numbers.
+    fn over_limit(&self, steps: &[Step], allowed: f64) -> String {
+        let before = &steps[..steps.len() - 1];
+        let largest = before
+            .iter()
+            .max_by(|a, b| a.elements.total_cmp(&b.elements));
+        let Some(step) = largest else {
+            return "all intermediate results fit".into();
         };
-        let wanted = |name: &str| {
-            self.einsum
-                .out
-                .indices
-                .contains(&IndexExpr::Name(name.to_owned()))
-                || others().any(|(_, term)| term.has(name))
+        let mut axes = Vec::new();
+        step.einsum.out.for_each_name(&mut |name| {
+            axes.push(format!(
+                "{name} = {}",
+                self.asked.extents.get(name).unwrap_or(1)
+            ));
+        });
+        format!(
+            "the result of the step `{}` has {} elements ({}), {} bytes: the intermediate results of this expression \
+             may take {allowed} bytes, each of them {}; EINSPARSE_MEMORY and `allocate::set_limits` raise the limit",
+            step.einsum,
+            step.elements,
+            axes.join(", "),
+            step.elements * self.element(),
+            SHARE * allowed,
+        )
+    }
+
+    /// Bytes of the intermediate results that exist at once.
+    fn peak(&self, steps: &[Step]) -> f64 {
+        let (mut live, mut peak) = (0.0, 0.0f64);
+        for step in &steps[..steps.len() - 1] {
+            live += step.elements;
+            peak = peak.max(live);
+            // A GPU plan keeps them all.
+            if let Place::Cpu = self.asked.place {
+                live -= step.reads().map(|at| steps[at].elements).sum::<f64>();
+            }
+        }
+        peak * self.element()
+    }
+
+    fn term(&self, access: Access, entries: Option<f64>) -> Term {
+        let names = self.bits(&access);
+        // A slot of an index array may be padding, which drops a term.
+        let gathered = |index: &IndexExpr| !matches!(index, IndexExpr::Name(_));
+        let partial = entries.is_some() || access.indices.iter().any(gathered);
+        Term {
+            access,
+            size: Size { names, entries },
+            temporary: None,
+            partial,
+        }
+    }
+
+    fn bit(&self, name: &str) -> u128 {
+        let number = self.names.iter().position(|own| *own == name);
+        number.map_or(0, |number| 1 << number)
+    }
+
+    fn bits(&self, access: &Access) -> u128 {
+        let mut bits = 0;
+        access.for_each_name(&mut |name| bits |= self.bit(name));
+        bits
+    }
+
+    /// Sums every index that one factor alone has, where that makes the factor smaller.
+    fn reduce_all(&self, mut terms: Vec<Term>, out: u128, steps: &mut Vec<Step>) -> Vec<Term> {
+        for at in 0..terms.len() {
+            let others = terms.iter().enumerate().filter(|(other, _)| *other != at);
+            let others = others.fold(out, |all, (_, term)| all | term.size.names);
+            let size = terms[at].size;
+            let kept = size.names & others;
+            let held = size.entries.unwrap_or_else(|| self.volume(size.names));
+            if kept != size.names && self.volume(kept) <= held {
+                terms[at] = self.reduced(&terms[at], kept, steps);
+            }
+        }
+        terms
+    }
+
+    fn path(&self, terms: Vec<Term>, out: u128, mut steps: Vec<Step>) -> Option<Path> {
+        let sizes: Vec<Size> = terms.iter().map(|term| term.size).collect();
+        let pairs = order(&sizes, out, self)?;
+        let mut left: Vec<Option<Term>> = terms.into_iter().map(Some).collect();
+        let mut zeros = Zeros::Strict;
+        for (at, &(a, b)) in pairs.iter().enumerate() {
+            let (a, b) = (left[a].take()?, left[b].take()?);
+            let others = left.iter().flatten();
+            let others = others.fold(out, |all, term| all | term.size.names);
+            let last = at + 1 == pairs.len();
+            // The executor leaves elements without a term out.
+            let dense = |term: &Term| term.partial && term.temporary.is_some();
+            if matches!(self.asked.place, Place::Gpu(_)) && (dense(&a) || dense(&b)) {
+                zeros = Zeros::Dense;
+            }
+            let result = self.product([a, b], (others, last), &mut steps);
+            left.push(Some(result));
+        }
+        Some(Path { steps, zeros })
+    }
+
+    /// A term with its own indices summed, or a sparse one as a dense tensor.
+    fn reduced(&self, term: &Term, kept: u128, steps: &mut Vec<Step>) -> Term {
+        let out = Access {
+            tensor: self.fresh(steps.len()),
+            indices: self.indices(&[term], kept),
         };
+        let work = self.work(&[term.size], kept);
+        self.add(&[term], out, (work, self.volume(kept)), false, steps)
+    }
+
+    fn product(
+        &self,
+        [a, b]: [Term; 2],
+        (others, last): (u128, bool),
+        steps: &mut Vec<Step>,
+    ) -> Term {
+        let (stored, [first, _]) = self.operands(a.size, b.size);
+        let (a, mut b) = if first == a.size { (a, b) } else { (b, a) };
+        if stored.is_some() {
+            b = self.reduced(&b, b.size.names, steps);
+        }
+        let kept = (a.size.names | b.size.names) & others;
+        let out = match last {
+            true => self.asked.einsum.out.clone(),
+            false => Access {
+                tensor: self.fresh(steps.len()),
+                indices: self.indices(&[&a, &b], kept),
+            },
+        };
+        let work = self.work(&[a.size, b.size], kept);
+        self.add(&[&a, &b], out, (work, self.volume(kept)), last, steps)
+    }
+
+    /// The kept indices, in the order in which the terms have them.
+    fn indices(&self, terms: &[&Term], kept: u128) -> Vec<IndexExpr> {
         let mut names: Vec<&str> = Vec::new();
-        for name in a.names().chain(b.names()) {
-            if wanted(name) && !names.contains(&name) {
-                names.push(name);
-            }
+        for term in terms {
+            term.access.for_each_name(&mut |name| {
+                if kept & self.bit(name) != 0 && !names.contains(&name) {
+                    names.push(name);
+                }
+            });
         }
-        let own = Access {
-            tensor: self.fresh(number),
-            indices: names
-                .iter()
-                .map(|name| IndexExpr::Name(name.to_string()))
-                .collect(),
-        };
-        let out = if last { self.einsum.out.clone() } else { own };
-        let [flops, bytes] = self.work(a, b, &out);
-        let temporary = |term: &Term| Some((term.access.tensor.clone(), term.temporary?));
-        let sparse = a.entries.is_some();
-        let step = Step {
-            einsum: self.of_pair([a, b], &out, last),
-            flops,
-            bytes,
-            us: self.us(flops, bytes, sparse),
-            temporaries: [a, b].into_iter().filter_map(temporary).collect(),
-        };
-        let result = Term {
-            access: out,
-            entries: None,
-            temporary: Some(number),
-            filled: sparse || a.filled || b.filled,
-        };
-        (step, result)
+        let name = |name: &str| IndexExpr::Name(name.to_owned());
+        names.into_iter().map(name).collect()
     }
 
-    /// The product of two terms. The last one does what the whole expression asks for beside it.
-    fn of_pair(&self, [a, b]: [&Term; 2], out: &Access, last: bool) -> Einsum {
+    /// Adds a step over these terms; returns its result. The last step has the scalars, the mode and the epilogue of the
+    /// expression.
+    fn add(
+        &self,
+        terms: &[&Term],
+        out: Access,
+        ([flops, bytes], elements): ([f64; 2], f64),
+        last: bool,
+        steps: &mut Vec<Step>,
+    ) -> Term {
+        let whole = last.then_some(self.asked.einsum);
         let mut einsum = Einsum {
             out: out.clone(),
-            mode: if last { self.einsum.mode } else { Mode::Assign },
-            scalars: if last {
-                self.einsum.scalars.clone()
-            } else {
-                Vec::new()
-            },
-            factors: vec![a.access.clone(), b.access.clone()],
-            epilogue: if last {
-                self.einsum.epilogue.clone()
-            } else {
-                Epilogue::default()
-            },
+            mode: whole.map_or(Mode::Assign, |e| e.mode),
+            scalars: whole.map_or(Vec::new(), |e| e.scalars.clone()),
+            factors: terms.iter().map(|term| term.access.clone()).collect(),
+            epilogue: whole.map_or(Epilogue::default(), |e| e.epilogue.clone()),
             text: String::new(),
         };
         einsum.text = einsum.to_string();
-        einsum
-    }
-
-    /// Time of a step.
-    fn us(&self, flops: f64, bytes: f64, sparse: bool) -> f64 {
-        let share = if sparse { ENTRY_SHARE } else { DENSE_SHARE };
-        let width = if self.dtype == Dtype::F64 { 0.5 } else { 1.0 };
-        let rate = self.machine.issue * 64.0 * width * share;
-        LAUNCH_US + (flops / rate).max(bytes / (self.machine.hbm * BYTE_SHARE)) * 1e6
-    }
-
-    /// Flops, and bytes read and written.
-    fn work(&self, a: &Term, b: &Term, out: &Access) -> [f64; 2] {
-        let extent = |name: &str| self.extents.get(name).unwrap_or(1) as f64;
-        let element = self.dtype.bytes() as f64;
-        let size = |term: &Term| match term.entries {
-            Some(entries) => entries as f64 * (element + 4.0),
-            None => term.names().map(extent).product::<f64>() * element,
-        };
-        let beside: f64 = b.names().filter(|name| !a.has(name)).map(extent).product();
-        let places = match a.entries {
-            Some(entries) => entries as f64,
-            None => a.names().map(extent).product(),
-        };
-        let written = out.indices.iter().map(|index| match index {
-            IndexExpr::Name(name) => extent(name),
-            IndexExpr::Access(_) | IndexExpr::Sum(_) => 1.0,
-        });
-        let flops = 2.0 * places * beside;
-        [
+        let temporary = |term: &&Term| Some((term.access.tensor.clone(), term.temporary?));
+        let partial = terms.iter().any(|term| term.partial);
+        let sparse = terms.iter().any(|term| term.size.entries.is_some());
+        let number = steps.len();
+        steps.push(Step {
+            einsum,
             flops,
-            size(a) + size(b) + written.product::<f64>() * element,
-        ]
+            bytes,
+            us: self.us(flops, bytes, sparse),
+            elements,
+            partial,
+            temporaries: terms.iter().filter_map(temporary).collect(),
+        });
+        Term {
+            temporary: Some(number),
+            partial,
+            ..self.term(out, None)
+        }
     }
 
     /// A name that no operand has.
     fn fresh(&self, number: usize) -> String {
+        let mut used: Vec<&str> = Vec::new();
+        let einsum = self.asked.einsum;
+        for access in einsum.right().chain([&einsum.out]) {
+            access.for_each_access(&mut |a| used.push(&a.tensor));
+        }
+        for scalar in &einsum.scalars {
+            if let Scalar::Name(name) = scalar {
+                used.push(name);
+            }
+        }
         let mut name = format!("P{number}");
-        let mut taken = vec![self.einsum.out.tensor.clone()];
-        self.einsum
-            .right()
-            .for_each(|access| taken.push(access.tensor.clone()));
-        taken.extend(self.einsum.scalars.iter().map(ToString::to_string));
-        while taken.contains(&name) {
+        while used.contains(&name.as_str()) {
             name.push('t');
         }
         name

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{NOT_CAPTURED, Predicted, Shown, given_in};
 use crate::device::Device;
-use crate::driver::{DeviceMemory, Event, OwnedStream, PinnedMemory, RawStream, copy_htod_async};
+use crate::driver::{
+    DeviceMemory, Event, OwnedStream, PinnedMemory, PrimaryContext, RawStream, copy_htod_async,
+};
 use crate::error::{Error, Result};
 use crate::families::spmm::slabs::{LANES, SlabProduct};
 use crate::kernel::Queue;
@@ -69,15 +71,15 @@ struct Marks {
 }
 
 impl Marks {
-    fn new(buffers: usize) -> Result<Self> {
+    fn new(context: &PrimaryContext, buffers: usize) -> Result<Self> {
         let all = || {
             (0..buffers)
-                .map(|_| Event::for_order())
+                .map(|_| Event::of(context))
                 .collect::<Result<_>>()
         };
         Ok(Marks {
-            start: Event::for_order()?,
-            end: Event::for_order()?,
+            start: Event::of(context)?,
+            end: Event::of(context)?,
             copied: all()?,
             used: all()?,
         })
@@ -105,13 +107,13 @@ impl Streaming {
         Ok(Streaming {
             turns: Turns::new(device)?,
             state: Mutex::new(State {
-                live: Marks::new(count)?,
-                captured: Marks::new(count)?,
+                live: Marks::new(context, count)?,
+                captured: Marks::new(context, count)?,
                 next: 0,
                 replays: false,
                 staging,
-                copies: OwnedStream::new()?,
-                beside: [OwnedStream::new()?],
+                copies: OwnedStream::of(context)?,
+                beside: [OwnedStream::of(context)?],
             }),
             product,
             buffers,

@@ -25,7 +25,9 @@ fn vector<E: Elem<Acc = f32>, const V: usize, const BACKWARD: bool>(p: &Activati
         let dy = E::load_own::<V>(at(p.dy, 1), true);
         unroll!(i < V, {
             let [_, slope] = glu::gate_and_slope::<E>(p.flags, E::get(&x, i));
-            out[i] = slope * E::get(&dy, i);
+            // ReLU masks: 0 times Inf is NaN.
+            let masked = p.flags & FLAG_RELU != 0 && slope == 0.0;
+            out[i] = if masked { 0.0 } else { slope * E::get(&dy, i) };
         });
     } else {
         unroll!(four < 2, {

@@ -64,6 +64,9 @@ macro_rules! rows_tensor {
                     mttkrp_f16_max_n32: Csr, F16, Rows<1, 4, 8, 1, 4, REDUCE_MAX>;
                     mttkrp_f16_max_n128: Csr, F16, Rows<1, 16, 8, 1, 4, REDUCE_MAX>;
                     mttkrp_f16_max_any32: Csr, F16, Rows<1, 32, 1, 1, 4, REDUCE_MAX>;
+                    mttkrp_f16_mean_n32: Csr, F16, Rows<1, 4, 8, 1, 4, REDUCE_MEAN>;
+                    mttkrp_f16_mean_n128: Csr, F16, Rows<1, 16, 8, 1, 4, REDUCE_MEAN>;
+                    mttkrp_f16_mean_any32: Csr, F16, Rows<1, 32, 1, 1, 4, REDUCE_MEAN>;
                     mttkrp_bf16_g1_n32: Csr, Bf16, Rows<1, 4, 8, 1, 4>;
                     mttkrp_bf16_g1_n64: Csr, Bf16, Rows<1, 8, 8, 1, 4>;
                     mttkrp_bf16_g1_n128: Csr, Bf16, Rows<1, 16, 8, 1, 4>;
@@ -82,6 +85,9 @@ macro_rules! rows_tensor {
                     mttkrp_bf16_max_n32: Csr, Bf16, Rows<1, 4, 8, 1, 4, REDUCE_MAX>;
                     mttkrp_bf16_max_n128: Csr, Bf16, Rows<1, 16, 8, 1, 4, REDUCE_MAX>;
                     mttkrp_bf16_max_any32: Csr, Bf16, Rows<1, 32, 1, 1, 4, REDUCE_MAX>;
+                    mttkrp_bf16_mean_n32: Csr, Bf16, Rows<1, 4, 8, 1, 4, REDUCE_MEAN>;
+                    mttkrp_bf16_mean_n128: Csr, Bf16, Rows<1, 16, 8, 1, 4, REDUCE_MEAN>;
+                    mttkrp_bf16_mean_any32: Csr, Bf16, Rows<1, 32, 1, 1, 4, REDUCE_MEAN>;
                     mttkrp_f32_dots2_r32: Csr, F32, RowDots<2, 8, 4>;
                     mttkrp_f32_dots2_r128: Csr, F32, RowDots<2, 32, 4>;
                     mttkrp_f32_dots2_any: Csr, F32, RowDots<2, 8, 1>;

@@ -203,7 +203,7 @@ fn a_captured_step_lets_sequences_grow() {
 
 #[test]
 fn what_does_not_fit_is_refused() -> Result<()> {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let options = shape(2, [4, 2], 8, 5).options();
     let refused = |change: fn(&mut AttentionOptions)| {
         let mut options = options.clone();

@@ -174,7 +174,7 @@ pub(super) fn options(items: usize, distance: usize, width: usize, heads: usize)
 
 #[test]
 fn sequences_do_not_see_each_other() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let model = Model::<f32>::new(options(4, 7, 16, 2));
     let x = model.x(3);
     let lengths = [3, 0, 7, 1];
@@ -206,7 +206,7 @@ fn alike<T: Scalar>(
 ) {
     let mut model = Model::<T>::new(options);
     let x = model.x(4);
-    let wanted = model.run(&Context::cpu(), &x, lengths);
+    let wanted = model.run(&Context::unchecked_cpu(), &x, lengths);
     for &expected in expected {
         model.options.expected = Some(expected);
         let (found, products) = model.run_named(gpu, &x, lengths);
@@ -302,12 +302,12 @@ fn encoder_in_a_graph() {
     ] {
         let dense = Dense::new([6], lengths.to_vec()).unwrap();
         lengths_there.write(&dense).unwrap();
-        out.write(&model.marked(&Context::cpu()).to_dense().unwrap())
+        out.write(&model.marked(&Context::unchecked_cpu()).to_dense().unwrap())
             .unwrap();
         // SAFETY: everything that the captured run names is alive until the end of this test.
         unsafe { graph.run() };
         let found = wide(&out);
-        let wanted = model.run(&Context::cpu(), &x, &lengths);
+        let wanted = model.run(&Context::unchecked_cpu(), &x, &lengths);
         assert_near::<f16>(&found, &wanted, &format!("{lengths:?}"));
         if lengths[1] == 3 {
             assert_eq!(first.get_or_insert_with(|| found.clone()), &found);
@@ -332,7 +332,7 @@ fn norms<T: Scalar>(gpu: &Context) {
             wide(&out)
         };
         let unit = if T::NAME == "f16" { 2e-3 } else { 1.6e-2 };
-        for (f, w) in run(gpu).iter().zip(run(&Context::cpu())) {
+        for (f, w) in run(gpu).iter().zip(run(&Context::unchecked_cpu())) {
             assert!((f - w).abs() <= unit * (1.0 + w.abs()), "{f} for {w}");
         }
     }
@@ -345,7 +345,7 @@ fn residual_norm_on_the_gpu() {
 
 #[test]
 fn encoder_refuses_what_it_cannot() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let error = Encoder::<f16>::new(&cpu, &options(1, 1, 100, 3)).unwrap_err();
     assert!(error.to_string().contains("divide 100"), "{error}");
     let negative = EncoderOptions {

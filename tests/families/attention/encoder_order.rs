@@ -43,7 +43,7 @@ fn encoder_layers_behind_one_another() {
             .unwrap();
         stream.synchronize().unwrap();
         let what = format!("x {seed}");
-        let cpu = Context::cpu();
+        let cpu = Context::unchecked_cpu();
         let first = models[0].run(&cpu, &x.to_dense().unwrap(), &lengths);
         assert_near::<f16>(&wide(&between), &first, &what);
         let second = models[1].run(&cpu, &between.to_dense().unwrap(), &lengths);
@@ -89,7 +89,7 @@ fn encoder_takes_weights_written_just_ahead() {
     for (factor, out) in factors.into_iter().zip(&outs) {
         let mut scaled = Model::<f16>::new(model.options);
         scaled.matrices[0] = [times(matrix, factor), times(bias, factor)];
-        let wanted = scaled.run(&Context::cpu(), &model.x(6), &lengths);
+        let wanted = scaled.run(&Context::unchecked_cpu(), &model.x(6), &lengths);
         assert_near::<f16>(&wide(out), &wanted, &format!("times {factor}"));
     }
 }
@@ -152,7 +152,7 @@ fn nothing_hidden<T: Scalar>() -> Model<T> {
 /// Nothing is left of the feed-forward network but the second bias.
 #[test]
 fn encoder_without_a_hidden_element() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let lengths = [20, 0, 7];
     let model = nothing_hidden::<f32>();
     let mut same = nothing_hidden::<f32>();
@@ -174,6 +174,6 @@ fn encoder_without_a_hidden_element() {
 fn nothing_hidden_on<T: Scalar>(gpu: &Context, lengths: &[i32]) {
     let model = nothing_hidden::<T>();
     let x = model.x(2);
-    let wanted = model.run(&Context::cpu(), &x, lengths);
+    let wanted = model.run(&Context::unchecked_cpu(), &x, lengths);
     assert_near::<T>(&model.run(gpu, &x, lengths), &wanted, "nothing hidden");
 }

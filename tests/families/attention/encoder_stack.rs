@@ -100,7 +100,7 @@ fn stacked<T: Scalar>(context: &Context, width: usize) {
 
 #[test]
 fn encoder_stacks_are_layers_one_by_one() {
-    stacked::<f32>(&Context::cpu(), 16);
+    stacked::<f32>(&Context::unchecked_cpu(), 16);
     on_gpu(&[
         |context| stacked::<f16>(context, 128),
         |context| stacked::<bf16>(context, 128),
@@ -151,7 +151,7 @@ fn encoder_stacks_forget_what_ran_before() {
 
 #[test]
 fn encoder_stacks_have_layers() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let options = options(6, 90, 16, 2);
     let encoder = Encoder::<f32>::new(&cpu, &options).unwrap();
     let model = Model::<f32>::new(options);

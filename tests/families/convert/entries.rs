@@ -40,7 +40,7 @@ fn choices(seed: usize) -> [EntryChoice; 7] {
 }
 
 fn dense<T: Scalar>(gpu: &Context) {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let shapes = SHAPES.into_iter().chain([(3, 40_000)]);
     for (seed, (m, k)) in shapes.enumerate() {
         let host = mixed::<T>(m, k, seed as u64);
@@ -74,7 +74,7 @@ fn many_thread_blocks_add_up() {
     }
     let (m, k) = (1500, 4096);
     let host = mixed::<f32>(m, k, 77);
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let on_gpu = gpu.upload_dense(&host).unwrap();
     let on_cpu = cpu.upload_dense(&host).unwrap();
     for choice in [EntryChoice::NonZero, EntryChoice::TopPerRow(333)] {
@@ -108,7 +108,7 @@ fn between<T: Scalar>(gpu: &Context) {
         let what = (T::DTYPE, pattern.rows(), pattern.cols(), count);
         let host = integers::<T>(pattern);
         let on_gpu = gpu.upload(&host).unwrap();
-        let on_cpu = Context::cpu().upload(host).unwrap();
+        let on_cpu = Context::unchecked_cpu().upload(host).unwrap();
         for text in [
             "coo",
             "groupcoo",
@@ -142,7 +142,7 @@ fn entries_change_their_format_and_order() {
 
 #[test]
 fn other_formats_are_refused() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let a = cpu.upload(integers::<f32>(generate::karate())).unwrap();
     let refused = |format| a.to_entries(format).unwrap_err().to_string();
     let columns = Format::GroupCoo {
@@ -265,7 +265,7 @@ fn a_conversion_is_replayed_and_stays_inside() {
             // SAFETY: as above.
             unsafe { graph.launch(stream.raw()) }.unwrap();
             stream.synchronize().unwrap();
-            let cpu = Context::cpu();
+            let cpu = Context::unchecked_cpu();
             let wanted = cpu.csr_from_dense(&cpu.upload_dense(&host).unwrap(), choice);
             let wanted = wanted.unwrap().to_host().unwrap();
             let arrays = wanted.arrays();

@@ -290,7 +290,7 @@ fn channels_in_a_graph() {
 
 #[test]
 fn channels_refuse_what_they_cannot() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     for threshold in [-1.0, f64::NAN] {
         let error = ChannelDetector::<f32>::new(&cpu, [1, 8, 8], threshold).unwrap_err();
         assert!(matches!(error, Error::Operand { .. }), "{error}");

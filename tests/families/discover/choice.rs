@@ -12,7 +12,7 @@ const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
 
 /// Boxes of fewer than 264 are all looked at: the shares are exact, up to a 65,535th.
 fn samples<T: Scalar>(gpu: &Context) {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     for shape @ [m, k] in [
         [300, 500],
         [128, 64],
@@ -75,7 +75,7 @@ fn shares_of_a_large_matrix() {
 
 #[test]
 fn shares_refuse_what_they_cannot() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let error = ShareSample::<f32>::new(&cpu, [8, 8], 0.0).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
     let error = ShareSample::<f16>::new(&cpu, [8, 8], -1.0).unwrap_err();
@@ -155,7 +155,7 @@ fn plans_follow_the_steps_before() {
 /// Strict plans do not change their minds, and say why; on the CPU nothing is chosen.
 #[test]
 fn strict_plans_do_not_adapt() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let a = cpu
         .upload_dense(&dynamic::<f16>([64, 64], 32, 100, 1))
         .unwrap();

@@ -270,7 +270,7 @@ fn detection_of_rows_on_the_gpu() {
 
 #[test]
 fn detection_refuses_what_it_cannot() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let new = |micro, options: DetectOptions| {
         Detector::<f32>::new(&cpu, [8, 8], micro, &options).unwrap_err()
     };

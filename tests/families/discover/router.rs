@@ -80,7 +80,7 @@ fn agrees<T: Scalar>(gpu: &Context, within: f64) {
             for equal in [false, true] {
                 let o = options(extents, normalized);
                 let (logits, gradient) = (logits::<T>(&o, equal), gradient(&o));
-                let wanted = run(&Context::cpu(), &o, &logits, &gradient);
+                let wanted = run(&Context::unchecked_cpu(), &o, &logits, &gradient);
                 let found = run(gpu, &o, &logits, &gradient);
                 assert_eq!(found.0, wanted.0, "{o:?}");
                 near(&format!("weights of {o:?}"), &found.1, &wanted.1, 1e-5);
@@ -113,7 +113,7 @@ fn routers_of_infinities_and_nan() {
     for normalized in NORMALIZED {
         let o = options([4, 5, 3], normalized);
         let gradient = gradient(&o);
-        let (choices, weights, _) = run(&Context::cpu(), &o, &logits, &gradient);
+        let (choices, weights, _) = run(&Context::unchecked_cpu(), &o, &logits, &gradient);
         assert_eq!(choices, [4, 2, 0, 0, 4, 1, 0, 4, 1, 0, 1, 2]);
         assert!(weights[3..9].iter().all(|w| w.is_nan()) && weights[..3].iter().all(|w| *w > 0.0));
         if let Some(gpu) = gpu() {
@@ -130,7 +130,7 @@ fn routers_on_the_cpu() {
     let logits = Dense::new([1, 4], [6.0f64, 2.0, 6.0, 2.0].map(f64::ln).to_vec()).unwrap();
     for (normalized, sum) in NORMALIZED.into_iter().zip([16.0, 14.0]) {
         let o = options([1, 4, 3], normalized);
-        let (choices, weights, _) = run(&Context::cpu(), &o, &logits, &gradient(&o));
+        let (choices, weights, _) = run(&Context::unchecked_cpu(), &o, &logits, &gradient(&o));
         assert_eq!(choices, [0, 2, 1]);
         near("weights", &weights, &[6.0, 6.0, 2.0].map(|w| w / sum), 1e-6);
     }
@@ -138,7 +138,7 @@ fn routers_on_the_cpu() {
 
 #[test]
 fn gradients_of_routers_are_slopes() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     for normalized in NORMALIZED {
         let o = options([4, 7, 3], normalized);
         let (logits, gradient) = (logits::<f64>(&o, false), gradient(&o));
@@ -163,7 +163,7 @@ fn gradients_of_routers_are_slopes() {
 
 #[test]
 fn routers_refuse_what_they_cannot() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     for extents in [[3, 4, 0], [3, 4, 5], [3, 0, 0]] {
         let error = Router::<f32>::new(&cpu, &options(extents, true)).unwrap_err();
         assert!(

@@ -1,9 +1,9 @@
 //! Gates of linear units, and the same functions of every element with their gradients.
 
 use super::{EXTENTS, gaps_are_left, near, shape_of, values, with_gaps, within};
-use crate::support::dense::wide;
-use crate::support::on_gpu;
+use crate::support::dense::{upload_values, wide};
 use crate::support::runs::finish;
+use crate::support::{on_both, on_gpu};
 use einsparse::dynamic::Gate;
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::nn::{Activation, Glu};
@@ -37,7 +37,7 @@ fn gates_agree<T: Scalar>(gpu: &Context) {
         for extents in EXTENTS {
             for (columns, gap) in [(false, 0), (true, 0), (false, 8), (true, 1)] {
                 let found = gated::<T>(gpu, gate, extents, columns, gap);
-                let wanted = gated::<T>(&Context::cpu(), gate, extents, columns, gap);
+                let wanted = gated::<T>(&Context::unchecked_cpu(), gate, extents, columns, gap);
                 near::<T>(
                     &format!("{gate:?} {extents:?}, columns {columns}"),
                     &found,
@@ -57,7 +57,7 @@ fn gates_on_the_gpu() {
 #[test]
 fn gates_are_those_written_out() {
     let x = values::<f64>(&[3, 80], 7).into_values();
-    let found = gated::<f64>(&Context::cpu(), Gate::Silu, [3, 40], false, 0);
+    let found = gated::<f64>(&Context::unchecked_cpu(), Gate::Silu, [3, 40], false, 0);
     for (at, found) in found.iter().enumerate() {
         let [gate, other] = [0, 40].map(|by| x[at / 40 * 80 + by + at % 40]);
         assert!((found - gate / (1.0 + (-gate).exp()) * other).abs() < 1e-12);
@@ -87,7 +87,7 @@ fn activations_agree<T: Scalar>(gpu: &Context) {
         for extents in EXTENTS {
             for gap in [0, 8, 1] {
                 let found = activated::<T>(gpu, gate, extents, gap);
-                let wanted = activated::<T>(&Context::cpu(), gate, extents, gap);
+                let wanted = activated::<T>(&Context::unchecked_cpu(), gate, extents, gap);
                 near::<T>(
                     &format!("{gate:?} {extents:?}"),
                     &found,
@@ -111,10 +111,49 @@ fn activations_on_the_gpu() {
 #[test]
 fn activations_are_those_written_out() {
     let [x, dy] = [3, 4].map(|seed| values::<f64>(&[3, 40], seed).into_values());
-    let found = activated::<f64>(&Context::cpu(), Gate::Silu, [3, 40], 2);
+    let found = activated::<f64>(&Context::unchecked_cpu(), Gate::Silu, [3, 40], 2);
     for (at, (x, dy)) in x.iter().zip(&dy).enumerate() {
         let s = 1.0 / (1.0 + (-x).exp());
         assert!((found[at] - x * s).abs() < 1e-12);
         assert!((found[120 + at] - dy * (s + x * s * (1.0 - s))).abs() < 1e-12);
     }
+}
+
+/// At infinities and NaN: ReLU masks the gradient, and the slope of GELU has limits.
+fn gradients_at_the_ends<T: Scalar>(context: &Context) {
+    let (inf, nan) = (f64::INFINITY, f64::NAN);
+    for (gate, x, dy, wanted) in [
+        (
+            Gate::Relu,
+            [-1.0, 0.0, -inf, -2.0, 1.0, inf],
+            [inf, nan, -inf, 3.0, inf, 2.0],
+            [0.0, 0.0, 0.0, 0.0, inf, 2.0],
+        ),
+        (
+            Gate::Gelu,
+            [inf, -inf, inf, -inf, 200.0, -200.0],
+            [2.0, 2.0, -3.0, 0.0, 5.0, 5.0],
+            [2.0, 0.0, -3.0, 0.0, 5.0, 0.0],
+        ),
+    ] {
+        let [x, dy] = [x, dy].map(|all| {
+            let all = all.map(T::from_f64).to_vec();
+            upload_values(context, &[1, 6], all)
+        });
+        let mut dx = context.zeros::<T>(&[1, 6]).unwrap();
+        let function = Activation::new(context, gate, [1, 6]).unwrap();
+        finish(context, |stream| {
+            function.backward(&x, &dy, &mut dx, stream)
+        });
+        assert_eq!(wide(&dx), wanted, "{gate:?}");
+    }
+}
+
+#[test]
+fn gradients_of_activations_have_limits() {
+    on_both(&[
+        gradients_at_the_ends::<f32>,
+        gradients_at_the_ends::<f16>,
+        gradients_at_the_ends::<bf16>,
+    ]);
 }

@@ -42,7 +42,7 @@ fn norms_agree<T: Scalar>(gpu: &Context) {
             (true, 1),
         ] {
             let found = norms::<T>(gpu, extents, columns, gap);
-            let wanted = norms::<T>(&Context::cpu(), extents, columns, gap);
+            let wanted = norms::<T>(&Context::unchecked_cpu(), extents, columns, gap);
             let what = format!("{extents:?}, columns {columns}, gap {gap}");
             for (found, wanted) in found.iter().zip(&wanted) {
                 near::<T>(&what, found, wanted, within::<T>());
@@ -60,7 +60,8 @@ fn norms_on_the_gpu() {
 fn norms_are_those_written_out() {
     let [tokens, width] = [3, 40];
     for columns in [false, true] {
-        let [first, sum, second] = norms::<f64>(&Context::cpu(), [tokens, width], columns, 2);
+        let [first, sum, second] =
+            norms::<f64>(&Context::unchecked_cpu(), [tokens, width], columns, 2);
         let shape = shape_of(columns, [tokens, width]);
         let [x, y] = [1, 2].map(|seed| values::<f64>(&shape, seed).into_values());
         let factor = values::<f64>(&[width], 3).into_values();
@@ -119,7 +120,7 @@ fn gradients_agree<T: Scalar>(gpu: &Context) {
     for extents in EXTENTS {
         for gap in [0, 8, 3] {
             let found = gradients::<T, f32>(gpu, extents, gap);
-            let wanted = gradients::<T, f64>(&Context::cpu(), extents, gap);
+            let wanted = gradients::<T, f64>(&Context::unchecked_cpu(), extents, gap);
             let what = format!("{extents:?}, gap {gap}");
             // Of one column the deviation is nothing, and its inverse amplifies roundings.
             if extents[1] > 1 {
@@ -145,7 +146,7 @@ fn gradients_of_layer_norms_on_the_gpu() {
 #[test]
 fn gradients_of_layer_norms_are_those_of_differences() {
     const STEP: f64 = 1e-6;
-    let (cpu, extents) = (Context::cpu(), [3, 7]);
+    let (cpu, extents) = (Context::unchecked_cpu(), [3, 7]);
     let found = gradients::<f64, f64>(&cpu, extents, 2);
     let norm = ResidualNorm::<f64>::new(&cpu, extents, 1e-5).unwrap();
     let start = [1, 2, 3, 4].map(|seed| match seed {

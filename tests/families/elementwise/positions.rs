@@ -2,8 +2,8 @@
 
 use super::{near, shape_of, values, with_gaps, within};
 use crate::support::dense::{upload_values, wide};
-use crate::support::on_gpu;
 use crate::support::runs::finish;
+use crate::support::{on_both, on_gpu};
 use einsparse::formats::{bf16, f16};
 use einsparse::nn::{Rotary, RotaryOptions};
 use einsparse::{Context, Scalar};
@@ -49,7 +49,7 @@ fn positions_agree<T: Scalar>(gpu: &Context) {
     for heads in HEADS {
         for (columns, gap) in [(false, 0), (true, 0), (false, 8), (true, 3)] {
             let found = positions::<T>(gpu, heads, columns, gap);
-            let wanted = positions::<T>(&Context::cpu(), heads, columns, gap);
+            let wanted = positions::<T>(&Context::unchecked_cpu(), heads, columns, gap);
             for (found, wanted) in found.iter().zip(&wanted) {
                 near::<T>(
                     &format!("{heads:?}, columns {columns}"),
@@ -79,7 +79,7 @@ fn scores_depend_on_the_distance() {
         dim: 32,
         ..RotaryOptions::default()
     };
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let rotary = Rotary::<f64>::new(&cpu, &options).unwrap();
     let one = values::<f64>(&[1, 96], 6).into_values();
     let x = upload_values(&cpu, &[2, 96], [one.clone(), one.clone()].concat());
@@ -102,4 +102,36 @@ fn scores_depend_on_the_distance() {
     // The first position turns nothing.
     let straight: f64 = one[..32].iter().zip(&one[32..64]).map(|(a, b)| a * b).sum();
     assert!((score(1, 1) - straight).abs() < 1e-12);
+}
+
+/// Values are copied: a rotation by no angle would multiply their pairs by 0, and 0 times Inf is NaN.
+fn special_values<T: Scalar>(context: &Context) {
+    let options = RotaryOptions {
+        tokens: 2,
+        dim: 16,
+        ..RotaryOptions::default()
+    };
+    let special = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -0.0, 3.0];
+    let x = (0..96).map(|at| T::from_f64(special[at % 5])).collect();
+    let x = upload_values::<T>(context, &[2, 48], x);
+    let lengths = upload_values(context, &[2], vec![1, 7]);
+    let mut parts = [0; 3].map(|_| context.zeros(&[2, 1, 16]).unwrap());
+    let rotary = Rotary::<T>::new(context, &options).unwrap();
+    finish(context, |stream| {
+        rotary.forward(&x, &lengths, parts.each_mut(), stream)
+    });
+    // A GPU has one NaN.
+    let bits = |x: &f64| if x.is_nan() { u64::MAX } else { x.to_bits() };
+    let bits = |values: &[f64]| values.iter().map(bits).collect::<Vec<_>>();
+    let (x, v) = (wide(&x), wide(&parts[2]));
+    assert_eq!(bits(&v), bits(&[&x[32..48], &x[80..]].concat()));
+}
+
+#[test]
+fn values_without_a_position_are_as_they_were() {
+    on_both(&[
+        special_values::<f32>,
+        special_values::<f16>,
+        special_values::<bf16>,
+    ]);
 }

@@ -274,8 +274,8 @@ fn tf32() -> ConvOptions {
 
 #[test]
 fn convolutions_agree_on_the_cpu() {
-    suite::<f32>(&Context::cpu(), &ConvOptions::default());
-    suite::<f64>(&Context::cpu(), &ConvOptions::default());
+    suite::<f32>(&Context::unchecked_cpu(), &ConvOptions::default());
+    suite::<f64>(&Context::unchecked_cpu(), &ConvOptions::default());
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn convolutions_by_mma_sync_agree() {
 #[test]
 fn maps_of_gpu_and_cpu_have_the_same_bits() {
     let Some(gpu) = gpu() else { return };
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let words = |map: &KernelMap| map.to_words().unwrap();
     for count in [0, 1, 130, 900, if small() { 2000 } else { 60_000 }] {
         let voxels = cloud(count, 90, 3);
@@ -379,7 +379,7 @@ fn maps_of_gpu_and_cpu_have_the_same_bits() {
 /// What a user gets wrong is named.
 #[test]
 fn mistakes_are_named() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let text = |voxels: &[[i32; 4]]| {
         KernelMap::submanifold(&cpu, voxels, [3; 3])
             .unwrap_err()
@@ -428,7 +428,7 @@ fn what_is_missing_is_not_multiplied() {
             assert_eq!(x.is_nan(), at / 256 == 13, "{at}");
         }
     };
-    check(&Context::cpu());
+    check(&Context::unchecked_cpu());
     let Some(gpu) = gpu() else { return };
     check(&gpu);
     let map = Arc::new(KernelMap::submanifold(&gpu, &[[0; 4]], [3; 3]).unwrap());

@@ -113,7 +113,7 @@ fn relu_layers_in_a_graph() {
 
 #[test]
 fn relu_layers_name_what_does_not_fit() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let mut layer = FeedForward::<f32>::new(&cpu, [2, 3, 4, 5], &Default::default()).unwrap();
     let zeros = |shape: [usize; 2]| cpu.zeros::<f32>(&shape).unwrap();
     let (x, u, w, wrong) = (zeros([2, 3]), zeros([3, 4]), zeros([4, 5]), zeros([5, 5]));

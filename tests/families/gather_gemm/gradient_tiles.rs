@@ -110,8 +110,16 @@ const ALL: [GradientOfA; 3] = [
 #[test]
 fn gradients_at_micro_tiles_on_the_cpu() {
     for wanted in ALL {
-        skips::<f32>(&Context::cpu(), [33, 200, 9], options(wanted, 0.1));
-        skips::<bf16>(&Context::cpu(), [20, 64, 17], options(wanted, 1.0));
+        skips::<f32>(
+            &Context::unchecked_cpu(),
+            [33, 200, 9],
+            options(wanted, 0.1),
+        );
+        skips::<bf16>(
+            &Context::unchecked_cpu(),
+            [20, 64, 17],
+            options(wanted, 1.0),
+        );
     }
 }
 
@@ -147,7 +155,7 @@ fn gradients_at_micro_tiles_on_the_gpu() {
 /// What runs is what plans take for what is expected, and is said.
 #[test]
 fn gradients_skip_where_plans_do() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let first = |expected| {
         let given = Given {
             expected,

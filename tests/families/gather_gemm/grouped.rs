@@ -51,7 +51,7 @@ fn product<T: Scalar>(
 }
 
 fn multiplies<T: Scalar>(gpu: &Context, variant: &str, (transposed, is_gated): (bool, bool)) {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     for (shape, experts, [k, n], router) in [
         ([300, 1], 3, [64, 256], Router::Even),
         ([200, 2], 5, [72, 264], Router::Uneven),
@@ -134,7 +134,7 @@ fn turned_grouped_products_of_bf16_are_those_of_the_cpu() {
 #[test]
 fn grouped_products_of_many_rows_are_those_of_the_cpu() {
     let Some(gpu) = gpu() else { return };
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     // 3,181 rows, groups of 9, 9 and 7 panels, and 319, a group of 3.
     let choices = Dense::from_fn(vec![3500, 1], |i| i32::from(i[0] % 11 == 0)).unwrap();
     let own = kernels().iter().filter(|row| {
@@ -168,7 +168,7 @@ fn grouped_products_of_many_rows_are_those_of_the_cpu() {
 /// The CPU's against sums written out here.
 #[test]
 fn grouped_product_on_the_cpu() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let (experts, [k, n]) = (3, [5, 4]);
     let choices = choices([9, 2], experts, Router::Holes, 4);
     let options = GroupedOptions {
@@ -245,7 +245,7 @@ fn grouped_product_keeps_nan_where_it_is() {
 
 #[test]
 fn grouped_products_refuse_what_they_cannot() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let error = Routing::new(&cpu, [4, 0], 3).unwrap_err();
     assert!(error.to_string().contains("0 of each token"), "{error}");
     let error = Routing::new(&cpu, [4, 1], 0).unwrap_err();
@@ -272,7 +272,7 @@ fn grouped_products_refuse_what_they_cannot() {
 /// Gradients name the operands as they are called there, and need a product that was made for them.
 #[test]
 fn gradients_of_grouped_products_refuse_what_they_cannot() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let stream = cpu.stream().unwrap();
     let routing = Routing::new(&cpu, [4, 2], 3).unwrap();
     let options = GroupedOptions {

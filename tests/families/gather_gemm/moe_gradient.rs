@@ -190,7 +190,7 @@ fn exact<T: Scalar>(context: &Context, o: &MoeOptions) {
 
 #[test]
 fn gradients_of_a_layer_of_experts_on_the_cpu() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     exact::<f32>(&cpu, &options([20, 1], 3, [6, 10]));
     exact::<f16>(&cpu, &options([20, 3], 5, [6, 10]));
     for o in gated(options([20, 3], 5, [6, 10]), Gate::Relu) {
@@ -249,7 +249,7 @@ fn gradients_of_a_layer_of_experts_are_slopes() {
 }
 
 fn slopes(o: &MoeOptions) {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let operands = operands::<f64>(o, false);
     let choices = choices([7, 2], 3, Router::Holes, 9);
     let dout = Dense::new(vec![7, 4], Rng(3).units::<f64>(28)).unwrap();
@@ -319,7 +319,7 @@ fn gradients_of_a_layer_of_experts_in_a_graph() {
 
 #[test]
 fn gradients_of_a_layer_of_experts_want_room() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let o = options([4, 1], 3, [8, 16]);
     let operands = operands::<f32>(&o, true);
     let dout = gradient_of_out::<f32>(&o, 1);

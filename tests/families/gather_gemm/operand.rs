@@ -25,7 +25,7 @@ fn plan<T: Scalar>(
 /// The fuller, the less of it is worth skipping; a dense operand is never looked through.
 #[test]
 fn dynamic_operands_are_chosen_for_by_their_share() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let a = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
     let b = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
     let first = |a: Operand<'_, f16>| plan(&cpu, LINE, (a, &b), None).choice().candidates[0].name;
@@ -60,7 +60,7 @@ fn dynamic_operands_are_chosen_for_by_their_share() {
 /// What the kernels do not compute, with the reason; the dense kernels are left.
 #[test]
 fn dynamic_operands_of_other_expressions_are_dense() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let square = |n: usize| cpu.zeros::<f16>(&[n, n]).unwrap();
     let (a, b, odd) = (square(64), square(64), square(63));
     let said = |line: &str, (a, b): (&Tensor<f16>, &Tensor<f16>)| {
@@ -124,8 +124,8 @@ fn agree<T: Scalar>(context: &Context, variants: &[Option<&str>]) {
 
 #[test]
 fn dynamic_operands_on_the_cpu() {
-    agree::<f32>(&Context::cpu(), &[None]);
-    agree::<bf16>(&Context::cpu(), &[None]);
+    agree::<f32>(&Context::unchecked_cpu(), &[None]);
+    agree::<bf16>(&Context::unchecked_cpu(), &[None]);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn dynamic_operands_on_the_gpu() {
 /// Where no kernel looks for micro-tiles a dynamic operand is the dense tensor that it is.
 #[test]
 fn dynamic_operands_of_other_plans_are_dense() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let x = cpu.upload_dense(&integers::<f32>([2, 3], 1)).unwrap();
     let pattern = CsrPattern::new(2, 2, vec![0, 1, 2], vec![1, 0]).unwrap();
     let zeros = Csr::new(pattern, vec![0f32; 2]).unwrap();

@@ -115,6 +115,22 @@ fn gradients_follow<T: Scalar>(gpu: &Context, precision: Precision) {
     }
 }
 
+/// On the CPU, with the checks for a GPU and without.
+#[test]
+fn gradients_of_weights_follow_rebuilds_on_the_cpu() {
+    for cpu in [Context::cpu(), Context::unchecked_cpu()] {
+        let all = Clouds::<f32>::new(&cpu, 200, 7, Precision::Full);
+        let (conv, map, builder) = all.shared();
+        let stream = cpu.stream().unwrap();
+        assert!(all.gradient(&conv, &stream) == all.wanted(0));
+        for cloud in [1, 0] {
+            let voxels = cpu.upload_dense(&all.words(cloud)).unwrap();
+            builder.rebuild(&map, &voxels, &stream).unwrap();
+            assert!(all.gradient(&conv, &stream) == all.wanted(cloud), "{cloud}");
+        }
+    }
+}
+
 #[test]
 fn gradients_of_weights_follow_rebuilds() {
     use einsparse::formats::{bf16, f16};

@@ -18,7 +18,7 @@ const BY_COLUMNS: &str = "C[m,n] = A[k,m] * B[k,n]";
 
 /// What a plan of `line` takes for a B of which this is expected.
 fn taken(line: &str, expected: SparsityHint) -> &'static str {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let a = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
     let b = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
     let b = Dynamic::new(&b).expecting(expected);
@@ -44,7 +44,7 @@ fn right_operands_are_chosen_for_by_their_share() {
 /// The reasons why a right operand is taken as the dense one that it is.
 #[test]
 fn plans_say_why_right_operands_are_dense() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let square = |n: usize| cpu.zeros::<f16>(&[n, n]).unwrap();
     let (a, b, odd) = (square(64), square(64), square(60));
     let said = |line: &str, a: Operand<'_, f16>, b: Operand<'_, f16>| {
@@ -128,8 +128,8 @@ fn agree<T: Scalar>(context: &Context, line: &str, variant: Option<&str>) {
 #[test]
 fn plans_with_dynamic_right_operands() {
     for line in [LINE, BY_COLUMNS] {
-        agree::<f32>(&Context::cpu(), line, None);
-        agree::<bf16>(&Context::cpu(), line, None);
+        agree::<f32>(&Context::unchecked_cpu(), line, None);
+        agree::<bf16>(&Context::unchecked_cpu(), line, None);
     }
     let Some(gpu) = gpu() else { return };
     for line in [LINE, BY_COLUMNS] {

@@ -23,7 +23,7 @@ fn options(height: usize) -> MatmulOptions {
 
 #[test]
 fn tf32_product_on_the_cpu() {
-    multiplies::<f32>(&Context::cpu(), [70, 50, 9], &options(128));
+    multiplies::<f32>(&Context::unchecked_cpu(), [70, 50, 9], &options(128));
 }
 
 /// Every height, in order and in any, of extents around those of tiles, stages and vectors: all full, all empty, one
@@ -277,7 +277,7 @@ fn plan(
 /// Only where TF32 is asked for, and where enough is empty.
 #[test]
 fn tf32_plans_choose_by_the_share() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let a = cpu.zeros::<f32>(&[4096, 4096]).unwrap();
     let b = cpu.zeros::<f32>(&[4096, 4096]).unwrap();
     let of = |expected, precision| {

@@ -54,8 +54,8 @@ fn turns<T: Scalar>(context: &Context, extents: [usize; 3], determinism: Determi
 
 #[test]
 fn turned_product_on_the_cpu() {
-    turns::<f32>(&Context::cpu(), [70, 50, 9], Determinism::Strict);
-    turns::<f16>(&Context::cpu(), [64, 50, 9], Determinism::Strict);
+    turns::<f32>(&Context::unchecked_cpu(), [70, 50, 9], Determinism::Strict);
+    turns::<f16>(&Context::unchecked_cpu(), [64, 50, 9], Determinism::Strict);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn turned_product_keeps_nan_where_it_is() {
 
 #[test]
 fn turned_product_refuses_what_it_cannot() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let plain = transposing(Determinism::Strict);
     let wrong = MatmulOptions {
         threshold: f64::NAN,
@@ -170,7 +170,7 @@ fn batches<T: Scalar>(context: &Context, items: usize, extents: [usize; 3], heig
 
 #[test]
 fn batches_of_dynamic_products() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     batches::<f32>(&cpu, 3, [64, 20, 5], 32);
     let options = MatmulOptions::default();
     let error = DynamicMatmul::<f16>::batched(&cpu, 2, [100, 8, 8], &options).unwrap_err();
@@ -278,7 +278,7 @@ fn a_step_of_sparse_training() {
 /// Plans offer the kernel beside dense ones, and run it.
 #[test]
 fn plans_take_transposed_dynamic_operands() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let a = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
     let operands = [("A", Dynamic::new(&a).into()), ("B", (&a).into())];
     let text = "C[m,n] = A[k,m] * B[k,n]";

@@ -131,7 +131,7 @@ fn nan_reaches_its_rows_only_on_the_gpu() {
 
 #[test]
 fn nan_reaches_its_rows_only_on_the_cpu() {
-    nan_stays::<f16>(&Context::cpu());
+    nan_stays::<f16>(&Context::unchecked_cpu());
 }
 
 /// Random values: within rounding of the exact sum, and the same bits in every run.
@@ -224,8 +224,8 @@ fn nm_pruned_on_the_gpu_is_what_the_host_makes() {
 
 #[test]
 fn nm_pruned_on_the_cpu_is_what_the_host_makes() {
-    prunes_alike::<f16>(&Context::cpu(), f16::from_bits);
-    prunes_alike::<i8>(&Context::cpu(), |bits| bits as i8);
+    prunes_alike::<f16>(&Context::unchecked_cpu(), f16::from_bits);
+    prunes_alike::<i8>(&Context::unchecked_cpu(), |bits| bits as i8);
 }
 
 /// Pruned on the device, multiplied there.
@@ -303,5 +303,5 @@ fn nm_in_batches_on_the_gpu() {
 
 #[test]
 fn nm_in_batches_on_the_cpu() {
-    batches_and_gates::<f16>(&Context::cpu());
+    batches_and_gates::<f16>(&Context::unchecked_cpu());
 }

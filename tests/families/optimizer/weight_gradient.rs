@@ -84,7 +84,7 @@ fn agrees<T: Scalar>(gpu: &Context, precision: Precision) {
         for gap in [0, 8, 3] {
             let (found, wanted) = (
                 run::<T>(gpu, extents, gap, precision),
-                run::<T>(&Context::cpu(), extents, gap, precision),
+                run::<T>(&Context::unchecked_cpu(), extents, gap, precision),
             );
             assert!(found == wanted, "{} {extents:?}, gap {gap}", T::NAME);
         }
@@ -107,8 +107,12 @@ fn weights_on_the_cpu() {
             integers::<f64>(&[rows, inputs], 1),
             integers::<f64>(&[rows, outputs], 2),
         ];
-        let [dw, db, gated_dw, gated_db, slope] =
-            run::<f32>(&Context::cpu(), [rows, inputs, outputs], 3, Precision::Full);
+        let [dw, db, gated_dw, gated_db, slope] = run::<f32>(
+            &Context::unchecked_cpu(),
+            [rows, inputs, outputs],
+            3,
+            Precision::Full,
+        );
         let at =
             |d: &Dense<f64>, row: usize, column: usize| d.values()[row * d.shape()[1] + column];
         for place in [0, inputs * outputs / 2, inputs * outputs - 1] {
@@ -161,7 +165,7 @@ fn in_order<T: Scalar>(gpu: &Context, precision: Precision, off: Range<f64>) {
         };
         (0..times).map(once).collect::<Vec<_>>()
     };
-    let (found, wanted) = (run(gpu, 6), run(&Context::cpu(), 1));
+    let (found, wanted) = (run(gpu, 6), run(&Context::unchecked_cpu(), 1));
     assert!(found.iter().all(|one| one == &found[0]), "{precision:?}");
     let far = found[0].iter().zip(&wanted[0]).map(|(a, b)| (a - b).abs());
     let far = far.fold(0.0, f64::max);
@@ -174,7 +178,7 @@ fn in_order<T: Scalar>(gpu: &Context, precision: Precision, off: Range<f64>) {
 
 #[test]
 fn other_shapes_are_refused() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let told = WeightGradient::<f32>::new(&cpu, [4, 0, 3])
         .unwrap_err()
         .to_string();
@@ -231,8 +235,8 @@ fn biases_on_the_gpu() {
         for [rows, _, outputs] in EXTENTS {
             // Whole vectors, and not.
             for gap in [0, 8, 3] {
-                let [found, wanted] =
-                    [gpu, &Context::cpu()].map(|ctx| biases::<T>(ctx, [rows, outputs], gap));
+                let [found, wanted] = [gpu, &Context::unchecked_cpu()]
+                    .map(|ctx| biases::<T>(ctx, [rows, outputs], gap));
                 assert!(found == wanted, "{} {rows} {outputs}, gap {gap}", T::NAME);
             }
         }
@@ -247,7 +251,8 @@ fn biases_on_the_gpu() {
 fn biases_on_the_cpu() {
     for [rows, _, outputs] in EXTENTS {
         let [dy, y, more] = [2, 3, 4].map(|seed| integers::<f64>(&[rows, outputs], seed));
-        let [db, gated, slope, both, sum] = biases::<f32>(&Context::cpu(), [rows, outputs], 3);
+        let [db, gated, slope, both, sum] =
+            biases::<f32>(&Context::unchecked_cpu(), [rows, outputs], 3);
         for at in 0..rows * outputs {
             let open = at % 7 != 0 && y.values()[at] > 0.0;
             let own = [dy.values()[at], dy.values()[at] + more.values()[at]];

@@ -157,7 +157,7 @@ fn int8_times_entries_is_exact_on_the_gpu() {
 
 #[test]
 fn int8_times_entries_is_exact_on_the_cpu() {
-    products(&Context::cpu(), None);
+    products(&Context::unchecked_cpu(), None);
 }
 
 /// Nearly as many values as eight rows may have, of the least number times itself: the largest sums, twice an i32 or
@@ -183,7 +183,7 @@ fn extremes(context: &Context, row: Option<&Row>) {
 
 #[test]
 fn largest_sums_of_int8_are_exact_and_saturate() {
-    extremes(&Context::cpu(), None);
+    extremes(&Context::unchecked_cpu(), None);
     let Some(gpu) = gpu() else { return };
     for row in spmm_rows() {
         extremes(&gpu, Some(row));
@@ -223,7 +223,7 @@ fn longer_rows_of_int8_are_refused_on_the_gpu() {
 /// The default plan takes a kernel of the families, and without a word by bytes only where rows of B are not aligned.
 #[test]
 fn plans_choose_kernels_of_int8() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     for (n, bytes) in [(64, false), (50, true)] {
         let case = Product::random(&[5; 100], 200, n);
         let a = cpu.upload(&case.a).unwrap();
@@ -250,7 +250,7 @@ fn plans_choose_kernels_of_int8() {
 
 #[test]
 fn kernels_of_int8_say_what_they_refuse() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let case = Product::random(&[5; 32], 32, 32);
     let a = cpu.upload(&case.a).unwrap();
     let b = cpu.upload_dense(&case.b).unwrap();

@@ -20,7 +20,7 @@ fn relaxed_rows_add_to_c_on_the_gpu() {
     assert!(!relaxed.is_empty());
     // Short rows, and two that every tile cuts.
     let lens: Vec<usize> = (0..50).chain([2600, 17, 2300]).collect();
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let gpu = gpu().filter(|_| is_built("relaxed"));
     for row in relaxed {
         let problem = Problem::<f32>::integers(spread(&lens, 2600), 4, N);
@@ -59,7 +59,7 @@ fn relaxed_rows_add_to_c_on_the_gpu() {
 /// Nothing brings the transpose in order for them.
 #[test]
 fn relaxed_rows_refuse_the_transpose() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let problem = Problem::<f32>::integers(spread(&[1, 2], 3), 4, N);
     let a = cpu.upload(problem.sparse("csr")).unwrap();
     let b = cpu.zeros::<f32>(&[2, N]).unwrap();

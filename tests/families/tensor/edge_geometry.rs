@@ -125,7 +125,7 @@ fn gradients_are_those_of_differences() {
         let mut case = Case::new(6, 25, periodic, degree, 5);
         let given = case.given();
         let value = |case: &Case| -> f64 {
-            let found = case.run::<f64>(&Context::cpu(), 0);
+            let found = case.run::<f64>(&Context::unchecked_cpu(), 0);
             let of = |of: usize| {
                 found[of]
                     .iter()
@@ -135,7 +135,7 @@ fn gradients_are_those_of_differences() {
             };
             of(0) + of(1)
         };
-        let found = case.run::<f64>(&Context::cpu(), 0);
+        let found = case.run::<f64>(&Context::unchecked_cpu(), 0);
         for (at, found) in found[2].iter().enumerate().take(3 * case.atoms) {
             let kept = case.positions[at];
             let mut moved = |by: f64| {
@@ -158,7 +158,7 @@ fn gradients_are_those_of_differences() {
 fn harmonics_couple_to_harmonics() {
     let mut case = Case::new(4, 60, true, 3, 3);
     case.options.cutoff = 4.0;
-    let [y, basis, _] = case.run::<f64>(&Context::cpu(), 0);
+    let [y, basis, _] = case.run::<f64>(&Context::unchecked_cpu(), 0);
     // Two atoms may be the same, which has no direction.
     for y in y.chunks(16).filter(|y| y[1..4] != [0.0; 3]) {
         for l in 0..4 {
@@ -221,7 +221,7 @@ fn edges_on_the_gpu() {
                 for (periodic, gap) in [(true, 0), (false, 3)] {
                     let case = Case::new(atoms, edges, periodic, degree, [1, 8, 5, 12][degree]);
                     let found = case.run::<T>(gpu, gap);
-                    let wanted = case.run::<T>(&Context::cpu(), 0);
+                    let wanted = case.run::<T>(&Context::unchecked_cpu(), 0);
                     let what = format!("{} {atoms} {edges} {degree}", T::NAME);
                     for of in 0..2 {
                         near(&found[of], &wanted[of], within, &what);
@@ -243,7 +243,7 @@ fn edges_on_the_gpu() {
 
 #[test]
 fn what_is_no_geometry_is_refused() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let made = |receivers: &[u32], nodes, shifts: Option<&[[i32; 3]]>, options| {
         let edges = Edges {
             receivers,

@@ -66,7 +66,7 @@ fn on_the_gpu<T: Scalar>(context: &Context, draw: &Draw) -> Vec<&'static str> {
 
 /// The general kernels among the candidates, as a plan without a GPU sees them.
 fn cpu_choice<T: Scalar>(draw: &Draw) -> Vec<&'static str> {
-    let context = Context::cpu();
+    let context = Context::unchecked_cpu();
     let sparse: Option<AnySparse<T>> = draw
         .sparse
         .as_ref()

@@ -218,8 +218,8 @@ fn suite<T: Scalar>(ctx: &Context, nodes: [usize; 2], edges: usize, widths: &[us
 
 #[test]
 fn messages_and_gradients() {
-    suite::<f64>(&Context::cpu(), [3, 4], 7, &[2]);
-    suite::<f32>(&Context::cpu(), [3, 3], 5, &[3]);
+    suite::<f64>(&Context::unchecked_cpu(), [3, 4], 7, &[2]);
+    suite::<f32>(&Context::unchecked_cpu(), [3, 3], 5, &[3]);
     let Some(ctx) = gpu() else { return };
     let widths: &[usize] = match small() {
         true => &[45],
@@ -274,7 +274,7 @@ fn infinities_stay_where_they_belong() {
             );
         }
     };
-    run(&Context::cpu());
+    run(&Context::unchecked_cpu());
     if let Some(ctx) = gpu() {
         run(&ctx);
     }
@@ -283,7 +283,7 @@ fn infinities_stay_where_they_belong() {
 /// `<V, dY>` by X, W and the output's gradient: the product and its gradients with V in place of Y.
 #[test]
 fn second_derivatives_are_products() {
-    let ctx = Context::cpu();
+    let ctx = Context::unchecked_cpu();
     let couplings = Couplings::natural(2).unwrap();
     let channels = Channels::Each(2);
     let product = TensorProduct::<f64>::with_gradients(&ctx, &couplings, channels, 2).unwrap();
@@ -351,7 +351,7 @@ fn second_derivatives_are_products() {
 
 #[test]
 fn edges_of_vertices_that_are_not_there_are_refused() {
-    let ctx = Context::cpu();
+    let ctx = Context::unchecked_cpu();
     let couplings = Couplings::natural(1).unwrap();
     for (receivers, senders, part) in [
         (&[0, 1][..], &[0][..], "are 1, of 2 receivers"),

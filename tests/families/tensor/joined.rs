@@ -15,7 +15,7 @@ fn random(m: usize, k: usize, density: f64, seed: u64) -> AnySparse<f32> {
 fn assert_same(gpu: &Context, text: &str, operands: &[(&str, AnySparse<f32>)]) {
     let host: Vec<(&str, Operand<'_, f32>)> =
         operands.iter().map(|(n, a)| (*n, a.into())).collect();
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let found = gpu.position_lists(text, &host).unwrap();
     let wanted = cpu.position_lists(text, &host).unwrap();
     assert_eq!(found.rows, wanted.rows, "{text}");
@@ -55,6 +55,10 @@ fn entries_that_meet_are_those_of_the_cpu() {
             assert_same(&gpu, "C[m,n] = A[m,k] * B[k,n]", &both);
             assert_same(&gpu, "C[n,m] = A[m,k] * B[k,n]", &both);
         }
+        // Zeros of blocks are left out.
+        let blocks = a.convert("bsr:2x3".parse().unwrap()).unwrap();
+        let both = [("A", blocks), ("B", b.clone())];
+        assert_same(&gpu, "C[m,n] = A[m,k] * B[k,n]", &both);
         let same = [("A", a.clone()), ("B", random(m, k, density, 9))];
         assert_same(&gpu, "C[m,n] = A[m,n] * B[m,n]", &same);
         assert_same(&gpu, "C[m] = A[m,k] * B[m,k]", &same);
@@ -62,6 +66,22 @@ fn entries_that_meet_are_those_of_the_cpu() {
         let three = [("A", a), ("B", b), ("E", random(n, 31, density, 5))];
         assert_same(&gpu, "C[m,n] = A[m,k] * B[k,j] * E[j,n]", &three);
     }
+}
+
+/// Lists of all combinations, and steps of a path over several sparse factors.
+#[test]
+fn factors_that_share_no_index_or_occur_twice() {
+    let Some(gpu) = gpu() else { return };
+    let (a, b) = (random(40, 30, 0.1, 3), random(20, 50, 0.1, 4));
+    let apart = [("A", a.clone()), ("B", b)];
+    assert_same(&gpu, "C[m,n] = A[m,k] * B[j,n]", &apart);
+    assert_same(&gpu, "C[k,m] = A[m,k] * B[j,n]", &apart);
+    assert_same(&gpu, "C[m,n] = A[m,k] * A[n,k]", &[("A", a)]);
+    let own = [40, 30, 20, 50].windows(2).zip(1..);
+    let own = own.map(|(w, seed)| random(w[0], w[1], 0.2, seed));
+    let chain: Vec<_> = ["A", "B", "D"].into_iter().zip(own).collect();
+    assert_same(&gpu, "C[i,l] = A[i,j] * B[j,k] * D[k,l]", &chain);
+    assert_same(&gpu, "C[i] = A[i,j] * B[j,k] * D[k,l]", &chain);
 }
 
 /// One key that everything shares: all work is one row's.
@@ -121,7 +141,9 @@ fn long_keys_have_two_words() {
     let host: Vec<(&str, Operand<'_, f32>)> = both.iter().map(|(n, a)| (*n, a.into())).collect();
     for text in ["C[i] = A[i,j,k] * B[i,j,k]", "C[h,i] = A[i,j,k] * B[h,j,k]"] {
         let found = gpu.position_lists(text, &host).unwrap();
-        let wanted = Context::cpu().position_lists(text, &host).unwrap();
+        let wanted = Context::unchecked_cpu()
+            .position_lists(text, &host)
+            .unwrap();
         assert!(
             wanted.rows > 0 && found == wanted,
             "{text}: {} rows",
@@ -131,7 +153,12 @@ fn long_keys_have_two_words() {
     // The order itself takes two words: the places of C are 6 * 10^12.
     let text = "C[j,k] = A[i,j,k] * B[i,j,k]";
     let found = gpu.position_lists(text, &host).unwrap();
-    assert!(found == Context::cpu().position_lists(text, &host).unwrap());
+    assert!(
+        found
+            == Context::unchecked_cpu()
+                .position_lists(text, &host)
+                .unwrap()
+    );
 }
 
 /// Products over hybrid groups: the rows of CSR, whatever class they are in.

@@ -2,10 +2,10 @@
 
 mod largest;
 
-use crate::support::dense::{integers, poisoned, upload, upload_values};
+use crate::support::dense::{integers, poisoned, upload, upload_values, wide};
 use crate::support::runs::{finish, plan_and_run};
-use crate::support::{Rng, gpu, on_both, on_gpu, spread};
-use einsparse::formats::{AnySparse, Coo, Csr, Dense, Format, bf16, f16};
+use crate::support::{Rng, gpu, on_both, on_cpu, on_gpu, spread};
+use einsparse::formats::{AnySparse, Coo, Csr, CsrPattern, Dense, Format, bf16, f16};
 use einsparse::ops::{Aggregate, MessagePassing, SampledTensor};
 use einsparse::{Context, Operand, Options, Precision, Scalar};
 
@@ -75,7 +75,7 @@ fn messages<T: Scalar>(context: &Context) {
 
 #[test]
 fn messages_are_aggregated() {
-    messages::<f64>(&Context::cpu());
+    on_cpu(&[messages::<f64>, messages::<f16>, messages::<bf16>]);
     on_gpu(&[
         messages::<f32>,
         messages::<f64>,
@@ -141,7 +141,7 @@ fn messages_have_gradients() {
 
 #[test]
 fn new_weights_of_a_mean_are_divided_too() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let csr = graph::<f64>();
     let mut layer = MessagePassing::new(&cpu, csr.clone(), 2, Aggregate::Mean).unwrap();
     let doubled: Vec<f64> = csr.values().iter().map(|v| 2.0 * v).collect();
@@ -158,6 +158,42 @@ fn new_weights_of_a_mean_are_divided_too() {
         .collect();
     assert_eq!(y.to_dense().unwrap().values(), wanted);
     assert!(layer.set_weights(&doubled[1..]).is_err());
+}
+
+/// Weights are not rounded before the sum: f16 and bf16 do not contain 1 / 1,000,000.
+fn long_means<T: Scalar>(context: &Context) {
+    const EDGES: usize = 1_000_000;
+    let pattern = CsrPattern::new(
+        2,
+        EDGES,
+        vec![0, 0, EDGES as u32],
+        (0..EDGES as u32).collect(),
+    );
+    let all = |x: f64, count| std::iter::repeat_n(T::from_f64(x), count).collect::<Vec<T>>();
+    let graph = Csr::new(pattern.unwrap(), all(1.0, EDGES)).unwrap();
+    let mut layer = MessagePassing::new(context, graph, 1, Aggregate::Mean).unwrap();
+    let x = upload_values(context, &[EDGES, 1], all(1.0, EDGES));
+    let mut y = poisoned::<T>(context, &[2, 1]);
+    for weight in [1.0, 3.0] {
+        layer.set_weights(&all(weight, EDGES)).unwrap();
+        finish(context, |stream| layer.forward(&x, &mut y, stream));
+        assert_eq!(wide(&y), [0.0, weight], "{}", layer.variant());
+        let dy = upload_values(context, &[2, 1], [7.0, 40000.0].map(T::from_f64).to_vec());
+        let mut dx = poisoned::<T>(context, &[EDGES, 1]);
+        finish(context, |stream| layer.backward(&dy, &mut dx, stream));
+        let each = T::from_f64(T::from_f64(40000.0).to_f64() * weight / EDGES as f64);
+        assert!(wide(&dx).iter().all(|&dx| dx == each.to_f64()));
+    }
+    let error = layer.set_weights(&all(0.0, EDGES + 1)).unwrap_err();
+    assert!(error.to_string().contains("1000001"), "{error}");
+    let mut small = context.zeros::<T>(&[1, 1]).unwrap();
+    let error = layer.forward(&x, &mut small, &context.stream().unwrap());
+    assert!(error.unwrap_err().to_string().contains("`Y`"));
+}
+
+#[test]
+fn a_mean_is_rounded_once() {
+    on_both(&[long_means::<f16>, long_means::<bf16>]);
 }
 
 fn sampled<T: Scalar>(context: &Context) {
@@ -225,7 +261,7 @@ fn sampled<T: Scalar>(context: &Context) {
 
 #[test]
 fn products_at_entries_of_tensors_are_exact() {
-    sampled::<f64>(&Context::cpu());
+    sampled::<f64>(&Context::unchecked_cpu());
     on_gpu(&[
         sampled::<f32>,
         sampled::<f64>,
@@ -254,7 +290,7 @@ fn three_factors_go_pair_by_pair() {
         let (plan, y) = plan_and_run(context, text, &operands, &options);
         (plan.variant(), plan.to_string(), y.to_dense().unwrap())
     };
-    let (variant, _, wanted) = run(&Context::cpu());
+    let (variant, _, wanted) = run(&Context::unchecked_cpu());
     assert_eq!(variant, "cpu");
     let Some(gpu) = gpu() else { return };
     let (variant, words, found) = run(&gpu);

@@ -195,8 +195,8 @@ fn suite<T: Scalar>(ctx: &Context, items: &[usize]) {
 
 #[test]
 fn products_and_gradients() {
-    suite::<f64>(&Context::cpu(), &[3]);
-    suite::<f32>(&Context::cpu(), &[1]);
+    suite::<f64>(&Context::unchecked_cpu(), &[3]);
+    suite::<f32>(&Context::unchecked_cpu(), &[1]);
     let Some(ctx) = gpu() else { return };
     let items: &[usize] = if small() {
         &[33]
@@ -219,13 +219,13 @@ fn products_and_gradients() {
 #[test]
 fn all_degrees() {
     let couplings = Couplings::natural(6).unwrap();
-    check::<f64>(&Context::cpu(), &couplings, ONE, 1);
+    check::<f64>(&Context::unchecked_cpu(), &couplings, ONE, 1);
 }
 
 /// `<G, F(X + h D)> - <G, F(X)>` is `h <dX, D>`, F being linear in each of its operands.
 #[test]
 fn gradients_are_finite_differences() {
-    let ctx = Context::cpu();
+    let ctx = Context::unchecked_cpu();
     let couplings = Couplings::natural(3).unwrap();
     let connected = [Channels::Connected(3, 2), Channels::ConnectedEach(2, 3)];
     for channels in [ONE, Channels::Each(3)].into_iter().chain(connected) {
@@ -304,7 +304,7 @@ fn equivariant<T: Scalar>(ctx: &Context, couplings: &Couplings, channels: Channe
 
 #[test]
 fn products_turn_with_their_operands() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let connected = [Channels::Connected(2, 3), Channels::ConnectedEach(2, 3)];
     for channels in [ONE, Channels::Each(2)].into_iter().chain(connected) {
         equivariant::<f64>(&cpu, &Couplings::natural(4).unwrap(), channels, 1e-9);
@@ -339,7 +339,7 @@ fn what_couples_to_nothing_is_refused() {
         assert!(error.contains(part), "{error}");
     }
     assert!(Couplings::natural(7).is_err());
-    let ctx = Context::cpu();
+    let ctx = Context::unchecked_cpu();
     let product = TensorProduct::<f32>::new(&ctx, &Couplings::natural(1).unwrap(), ONE, 2).unwrap();
     let (x, mut out) = (ctx.zeros(&[2, 4]).unwrap(), ctx.zeros(&[2, 7]).unwrap());
     let stream = ctx.stream().unwrap();

@@ -21,7 +21,7 @@ struct Extents {
 fn extents(t: &mut Trial<'_>) -> (Extents, AttentionOptions) {
     let (heads, key_heads) = t.one(&[(1, 1), (2, 2), (4, 2), (3, 1)]);
     let [m, n] = [t.rows(), t.rows()];
-    let dim = match t.context.is_cuda() {
+    let dim = match t.is_for_gpu() {
         true => t.one(&[64, 128, 64, 128, 8]),
         false => t.one(&[1, 3, 8, 64]),
     };

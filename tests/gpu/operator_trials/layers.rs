@@ -28,7 +28,7 @@ fn check_gradient<T: Scalar>(weight: &AnySparse<T>, found: &SparseTensor<T>, mut
 
 /// Weights in blocks, or what are none.
 fn blocks<T: Scalar>(t: &mut Trial<'_>) -> Result<AnySparse<T>, Outcome> {
-    let edge = match t.context.is_cuda() {
+    let edge = match t.is_for_gpu() {
         true => t.one(&[16, 32, 64]),
         false => t.one(&[2, 3, 8, 16]),
     };

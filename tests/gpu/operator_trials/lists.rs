@@ -9,7 +9,7 @@ use super::trial::{Given, Outcome, Trial};
 /// Micro-tiles of a matrix; on a GPU those that kernels are for.
 fn micro(t: &mut Trial<'_>) -> (usize, usize) {
     let there = [(128, 1), (64, 1), (32, 1), (16, 16), (1, 32), (1, 64)];
-    match t.context.is_cuda() {
+    match t.is_for_gpu() {
         true => t.one(&there),
         false => {
             let any = [(1, 1), (2, 3), (5, 1), (1, 7), (16, 16), (300, 300)];

@@ -48,7 +48,7 @@ fn with_nan<T: Scalar>(t: &mut Trial<'_>, name: &str, shape: &[usize]) -> Given<
 
 /// Rows of a micro-tile; the CPU takes any.
 fn height(t: &mut Trial<'_>) -> usize {
-    match !t.context.is_cuda() && t.once_in(3) {
+    match !t.is_for_gpu() && t.once_in(3) {
         true => t.one(&[2, 5, 16]),
         false => t.one(&[128, 64, 32]),
     }

@@ -70,6 +70,8 @@ pub struct Trial<'c> {
     /// The operator may refuse gaps between rows.
     pub whole: bool,
     has_gaps: bool,
+    /// Errors so far, where refusals are compared: results are ignored then.
+    said: Option<Vec<String>>,
 }
 
 impl<'c> Trial<'c> {
@@ -88,7 +90,40 @@ impl<'c> Trial<'c> {
             struck: None,
             whole: false,
             has_gaps: false,
+            said: None,
         }
+    }
+
+    /// [`Trial::new`], for a comparison of errors with those of another context.
+    pub fn compared(context: &'c Context, foreign: Option<&'c Context>, number: u64) -> Self {
+        Trial {
+            said: Some(Vec::new()),
+            ..Trial::new(context, foreign, number)
+        }
+    }
+
+    /// Errors of all steps, in order, or `taken`.
+    pub fn said(self) -> Vec<String> {
+        self.said.unwrap_or_default()
+    }
+
+    /// Whether operands are drawn that a GPU mostly takes.
+    pub fn is_for_gpu(&self) -> bool {
+        self.said.is_some() || self.context.is_cuda()
+    }
+
+    /// Notes an error for the comparison. `Some`: the step ends with it.
+    fn heard<V>(&mut self, said: &einsparse::Result<V>) -> Option<Result<(), Outcome>> {
+        let all = self.said.as_mut()?;
+        all.push(match said {
+            Ok(_) => "taken".into(),
+            Err(error) => error.to_string(),
+        });
+        // A step that takes a fault ends the case.
+        Some(match said {
+            Ok(_) if self.struck.is_none() => Ok(()),
+            _ => Err(Outcome::Refused),
+        })
     }
 
     /// One of so many tensors is at fault, if any is.
@@ -116,6 +151,9 @@ impl<'c> Trial<'c> {
 
     /// Rows, and the edges of tiles of them.
     pub fn rows(&mut self) -> usize {
+        if self.said.is_some() {
+            return self.one(&[1, 2, 3, 5, 7, 8, 16, 17, 0, 33]);
+        }
         self.one(&[
             1, 2, 3, 5, 7, 8, 16, 17, 31, 32, 33, 63, 64, 65, 0, 127, 128, 129,
         ])
@@ -125,7 +163,7 @@ impl<'c> Trial<'c> {
     pub fn columns(&mut self) -> usize {
         const ANY: [usize; 12] = [1, 2, 3, 5, 7, 8, 9, 16, 31, 33, 65, 0];
         const WHOLE: [usize; 8] = [8, 16, 24, 32, 64, 72, 128, 40];
-        let any = match self.context.is_cuda() {
+        let any = match self.is_for_gpu() {
             true => self.once_in(6),
             false => !self.once_in(4),
         };
@@ -306,6 +344,9 @@ impl<'c> Trial<'c> {
 
     /// What was made, or what became of the case.
     pub fn made<V>(&mut self, made: einsparse::Result<V>) -> Result<V, Outcome> {
+        if let Some(heard) = self.heard(&made) {
+            return heard.and(made.map_err(|_| Outcome::Refused));
+        }
         let is_wrong = self.fault == Fault::Making && self.struck.is_some();
         match made {
             Ok(_) if is_wrong => panic!("is made although {:?}", self.struck),
@@ -344,6 +385,9 @@ impl<'c> Trial<'c> {
     ) -> Result<V, Outcome> {
         stream.synchronize().unwrap();
         self.context.synchronize().unwrap();
+        if let Some(heard) = self.heard(&ran) {
+            return heard.and(ran.map_err(|_| Outcome::Refused));
+        }
         match ran {
             Ok(_) if self.struck.is_some() => panic!("runs although {:?}", self.struck),
             Ok(ran) => Ok(ran),

@@ -54,7 +54,7 @@ fn map_of(
     }
     let made = KernelMap::new(t.context, &given, geometry);
     let mut map = t.made(made)?;
-    if t.context.is_cuda() && !voxels.is_empty() && geometry.is_submanifold() && t.once_in(2) {
+    if t.is_for_gpu() && !voxels.is_empty() && geometry.is_submanifold() && t.once_in(2) {
         rebuild(t, &mut map, voxels, geometry)?;
     }
     Ok(map)

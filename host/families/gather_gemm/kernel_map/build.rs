@@ -35,6 +35,21 @@ impl<'v> Table<'v> {
         Ok(table)
     }
 
+    /// Voxels without checks: batch `i32::MIN` marks padding, and of several at one place the first counts.
+    fn of_any(voxels: &'v [[i32; 4]]) -> Self {
+        let mut table = Table {
+            voxels,
+            slots: vec![ABSENT; (2 * voxels.len()).next_power_of_two().max(2)],
+        };
+        for (i, &voxel) in voxels.iter().enumerate().filter(|(_, v)| v[0] != i32::MIN) {
+            let slot = table.slot(voxel);
+            if table.slots[slot] == ABSENT {
+                table.slots[slot] = i as u32;
+            }
+        }
+        table
+    }
+
     /// The slot that holds the voxel, or the empty one where it would be.
     fn slot(&self, voxel: [i32; 4]) -> usize {
         let last = self.slots.len() - 1;
@@ -117,6 +132,31 @@ pub(super) fn neighbours(
     geometry: &ConvGeometry,
 ) -> Result<Vec<u32>> {
     let table = Table::new(voxels).map_err(|at| twice(voxels, at))?;
+    neighbours_in(&table, out, geometry)
+}
+
+/// [`neighbours`] of voxels without checks.
+pub(super) fn neighbours_of_any(
+    voxels: &[[i32; 4]],
+    out: &[[i32; 4]],
+    geometry: &ConvGeometry,
+) -> Result<Vec<u32>> {
+    neighbours_in(&Table::of_any(voxels), out, geometry)
+}
+
+/// Output voxels of voxels without checks: at most `count`, then padding.
+pub(super) fn outputs_of_any(
+    voxels: &[[i32; 4]],
+    count: usize,
+    geometry: &ConvGeometry,
+) -> Vec<[i32; 4]> {
+    let own = voxels.iter().copied().filter(|v| v[0] != i32::MIN);
+    let mut out = outputs(&own.collect::<Vec<_>>(), geometry);
+    out.resize(count, [i32::MIN, 0, 0, 0]);
+    out
+}
+
+fn neighbours_in(table: &Table<'_>, out: &[[i32; 4]], geometry: &ConvGeometry) -> Result<Vec<u32>> {
     let offsets = geometry.offsets();
     let stride = geometry.stride().map(|s| s as i64);
     // Rows come in tiles, and a second array keeps all of them in order.

@@ -92,7 +92,7 @@ impl KernelMap {
     pub(crate) fn of_lists(lists: &MapLists<'_>) -> Result<KernelMap, Unfit> {
         let [outputs, inputs, _] = lists.extents;
         let (raw, ranks) = (lists.neighbours()?, lists.ranks());
-        let cpu = Context::cpu();
+        let cpu = Context::unchecked_cpu();
         Ok(Self::from_raw(
             &cpu,
             inputs,
@@ -121,6 +121,7 @@ impl KernelMap {
             arrays: Arrays::Device(arrays, std::sync::Arc::clone(device)),
             voxels: Vec::new(),
             turned: std::sync::OnceLock::new(),
+            shadow: std::sync::OnceLock::new(),
             order: std::sync::Arc::default(),
         })
     }

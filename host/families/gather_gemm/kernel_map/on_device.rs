@@ -6,7 +6,7 @@ use super::{Arrays, ConvGeometry, KernelMap, MapArrays, Order, build};
 use crate::context::Context;
 use crate::device::{Device, Stream};
 use crate::driver::DeviceMemory;
-use crate::error::{Error, Result};
+use crate::error::{Elsewhere, Error, Result};
 use crate::families::gather_gemm::{MapSteps, StrideSteps, strided};
 use crate::kernel::Queue;
 use crate::tensor::Tensor;
@@ -70,6 +70,7 @@ fn made(
         arrays: Arrays::Device(arrays, Arc::clone(device)),
         voxels,
         turned: OnceLock::new(),
+        shadow: OnceLock::new(),
         order,
     }
 }
@@ -106,11 +107,15 @@ pub(super) fn transpose(
 /// use einsparse::ops::{ConvGeometry, KernelMapBuilder};
 /// let ctx = einsparse::Context::new();
 /// let geometry = ConvGeometry::new([3, 3, 3], [1, 1, 1], [1, 1, 1])?;
-/// assert_eq!(KernelMapBuilder::new(&ctx, 1000, &geometry).is_ok(), ctx.is_cuda());
+/// let builder = KernelMapBuilder::new(&ctx, 1000, &geometry)?; // also on a CPU
+/// # drop(builder);
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct KernelMapBuilder {
+    context: Context,
+    geometry: ConvGeometry,
+    /// On a CPU context one that is not there.
     device: Arc<Device>,
     steps: MapSteps,
     /// Of maps with strides.
@@ -123,22 +128,20 @@ pub struct KernelMapBuilder {
 }
 
 impl KernelMapBuilder {
-    /// For submanifold maps of `count` voxels in a context on a GPU.
+    /// For submanifold maps of `count` voxels.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a kernel with strides, which [`strided`](Self::strided) takes; [`Error::Cuda`] on the
-    /// CPU.
+    /// [`Error::Operand`] for a kernel with strides, which [`strided`](Self::strided) takes.
     pub fn new(context: &Context, count: usize, geometry: &ConvGeometry) -> Result<Self> {
-        let device = context.expect_device()?;
         if !geometry.is_submanifold() {
             let reason =
                 "has strides: `KernelMapBuilder::strided` is told how many voxels come out";
             return Err(Error::operand("geometry", reason));
         }
-        Self::of(device, [count, count], geometry, None)
+        Self::of(context, [count, count], geometry, None)
     }
 
-    /// For maps with strides of `inputs` voxels to at most `outputs`, in a context on a GPU.
+    /// For maps with strides of `inputs` voxels to at most `outputs`.
     ///
     /// ```
     /// use einsparse::Context;
@@ -147,27 +150,24 @@ impl KernelMapBuilder {
     /// let ctx = Context::new();
     /// let halved = ConvGeometry::new([2, 2, 2], [2, 2, 2], [1, 1, 1])?;
     /// let map = KernelMap::new(&ctx, &[[0, 0, 0, 0], [0, 2, 0, 0], [0, 3, 0, 0]], &halved)?;
-    /// if ctx.is_cuda() {
-    ///     // Another cloud, which has one voxel at half the resolution.
-    ///     let words = vec![0, 4, 4, 4, 0, 5, 4, 4, i32::MIN, 0, 0, 0];
-    ///     let voxels = ctx.upload_dense(&Dense::new([3, 4], words)?)?;
-    ///     let (mut coarse, stream) = (ctx.zeros(&[2, 4])?, ctx.stream()?);
-    ///     let builder = KernelMapBuilder::strided(&ctx, [3, 2], &halved)?;
-    ///     builder.rebuild_strided(&map, &voxels, &mut coarse, &stream)?;
-    ///     stream.synchronize()?;
-    ///     assert_eq!(coarse.to_dense()?.values(), [0, 2, 2, 2, i32::MIN, 0, 0, 0]);
-    /// }
+    /// // Another cloud, which has one voxel at half the resolution.
+    /// let words = vec![0, 4, 4, 4, 0, 5, 4, 4, i32::MIN, 0, 0, 0];
+    /// let voxels = ctx.upload_dense(&Dense::new([3, 4], words)?)?;
+    /// let (mut coarse, stream) = (ctx.zeros(&[2, 4])?, ctx.stream()?);
+    /// let builder = KernelMapBuilder::strided(&ctx, [3, 2], &halved)?;
+    /// builder.rebuild_strided(&map, &voxels, &mut coarse, &stream)?;
+    /// stream.synchronize()?;
+    /// assert_eq!(coarse.to_dense()?.values(), [0, 2, 2, 2, i32::MIN, 0, 0, 0]);
     /// # Ok::<(), einsparse::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`Error::Operand`] for a kernel without strides, and more outputs than inputs; [`Error::Cuda`] on the CPU.
+    /// [`Error::Operand`] for a kernel without strides, and more outputs than inputs.
     pub fn strided(
         context: &Context,
         [inputs, outputs]: [usize; 2],
         geometry: &ConvGeometry,
     ) -> Result<Self> {
-        let device = context.expect_device()?;
         if geometry.is_submanifold() || outputs > inputs {
             let reason = format!(
                 "has strides {:?}, and {outputs} of {inputs} voxels are to come out: no more than go in",
@@ -175,19 +175,21 @@ impl KernelMapBuilder {
             );
             return Err(Error::operand("geometry", reason));
         }
-        let steps = StrideSteps::new(device, inputs, geometry)?;
-        Self::of(device, [inputs, outputs], geometry, Some(steps))
+        let steps = StrideSteps::new(context.planned_on(), inputs, geometry)?;
+        Self::of(context, [inputs, outputs], geometry, Some(steps))
     }
 
     fn of(
-        device: &Arc<Device>,
+        context: &Context,
         [inputs, outputs]: [usize; 2],
         geometry: &ConvGeometry,
         strided: Option<StrideSteps>,
     ) -> Result<Self> {
         let (ranks, offsets) = (geometry.ranks(), geometry.offsets());
-        let extents = (inputs, outputs);
+        let (device, extents) = (context.planned_on(), (inputs, outputs));
         Ok(KernelMapBuilder {
+            context: context.clone(),
+            geometry: geometry.clone(),
             steps: MapSteps::new(device, extents, &offsets, &ranks, geometry.stride())?,
             device: Arc::clone(device),
             strided,
@@ -216,6 +218,16 @@ impl KernelMapBuilder {
     /// strides, and for a map that had not been rebuilt when a graph captured a
     /// [gradient of weights](crate::ops::SparseConv3d::backward_weight).
     pub fn rebuild(&self, map: &KernelMap, voxels: &Tensor<i32>, stream: &Stream) -> Result<()> {
+        if self.context.is_cuda() {
+            return self.queue_rebuild(map, voxels, stream);
+        }
+        let there = map.shadow()?.map_or(map, |shadow| shadow);
+        self.queue_rebuild(there, &voxels.shadow(), stream.shadow())?;
+        let voxels = rows_of(voxels).or_elsewhere("voxels")?;
+        self.rebuild_on_host(map, &voxels, &voxels)
+    }
+
+    fn queue_rebuild(&self, map: &KernelMap, voxels: &Tensor<i32>, stream: &Stream) -> Result<()> {
         if self.strided.is_some() {
             let reason =
                 "makes maps with strides: `rebuild_strided` also writes the voxels that come out";
@@ -235,6 +247,43 @@ impl KernelMapBuilder {
         map: &KernelMap,
         voxels: &Tensor<i32>,
         out: &mut Tensor<i32>,
+        stream: &Stream,
+    ) -> Result<()> {
+        if self.context.is_cuda() {
+            return self.queue_strided(map, voxels, out, stream);
+        }
+        let there = map.shadow()?.map_or(map, |shadow| shadow);
+        self.queue_strided(there, &voxels.shadow(), &out.shadow(), stream.shadow())?;
+        let voxels = rows_of(voxels).or_elsewhere("voxels")?;
+        let made = build::outputs_of_any(&voxels, self.outputs, &self.geometry);
+        let to = out.host_mut().or_elsewhere("out")?;
+        to.copy_from_slice(&made.concat());
+        self.rebuild_on_host(map, &voxels, &made)
+    }
+
+    /// The arrays of the CPU, and of the transposed map if there is one.
+    fn rebuild_on_host(
+        &self,
+        map: &KernelMap,
+        voxels: &[[i32; 4]],
+        out: &[[i32; 4]],
+    ) -> Result<()> {
+        let raw = build::neighbours_of_any(voxels, out, &self.geometry)?;
+        let arrays = build::arrange(&raw, self.outputs, &self.ranks);
+        let mut order = map.order();
+        order.set_rebuilt();
+        if let Some(turned) = map.turned.get() {
+            let raw = build::transpose(&arrays, self.inputs, self.ranks.len());
+            turned.set_host(build::arrange(&raw, self.inputs, &self.ranks))?;
+        }
+        map.set_host(arrays)
+    }
+
+    fn queue_strided(
+        &self,
+        map: &KernelMap,
+        voxels: &Tensor<i32>,
+        out: &Tensor<i32>,
         stream: &Stream,
     ) -> Result<()> {
         let from = self.address("voxels", voxels, self.inputs)?;
@@ -266,7 +315,7 @@ impl KernelMapBuilder {
         }
         let own = voxels.device().is_some_and(|d| d.is_same(&self.device));
         let whole = |a: &u64| own && voxels.leading() == 4 && a.is_multiple_of(16);
-        voxels.address().filter(whole).ok_or_else(elsewhere)
+        Some(voxels.place()).filter(whole).ok_or_else(elsewhere)
     }
 
     fn check(&self, map: &KernelMap, stream: &Stream) -> Result<()> {
@@ -335,8 +384,23 @@ impl KernelMapBuilder {
     }
 }
 
+/// The rows of voxels on the host.
+fn rows_of(voxels: &Tensor<i32>) -> Option<Vec<[i32; 4]>> {
+    Some(voxels.host()?.as_chunks::<4>().0.to_vec())
+}
+
+impl KernelMap {
+    fn set_host(&self, arrays: MapArrays<Vec<u32>>) -> Result<()> {
+        let Arrays::Host(own) = &self.arrays else {
+            return Err(elsewhere());
+        };
+        own.set(arrays);
+        Ok(())
+    }
+}
+
 fn elsewhere() -> Error {
     let reason =
-        "voxels, map and stream must belong to the builder's GPU, rows of voxels without gaps";
+        "voxels, map and stream must belong to the builder's context, rows of voxels without gaps";
     Error::operand("voxels", reason)
 }

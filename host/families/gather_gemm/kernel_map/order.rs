@@ -35,6 +35,11 @@ impl Order {
         self.is_rebuilt
     }
 
+    /// Arrays of the CPU were made again.
+    pub(super) fn set_rebuilt(&mut self) {
+        self.is_rebuilt = true;
+    }
+
     /// Queues by `launch` what reads the arrays, behind the last rebuild. A graph keeps its own order.
     pub(crate) fn read(
         &self,
@@ -107,9 +112,9 @@ impl Order {
                 // Nobody has told of the runs so far.
                 device.synchronize()?;
                 self.ends.insert(Ends {
-                    rebuilt: Event::for_order()?,
-                    run: Event::for_order()?,
-                    runs: OwnedStream::new()?,
+                    rebuilt: Event::of(device.context())?,
+                    run: Event::of(device.context())?,
+                    runs: OwnedStream::of(device.context())?,
                     context: Arc::clone(device.context()),
                 })
             }

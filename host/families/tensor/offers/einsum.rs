@@ -2,19 +2,23 @@
 
 use std::sync::Arc;
 
+use einsparse_formats::Format;
 use einsparse_kernels::abi::{Dtype, Operation};
 use einsparse_kernels::families::EINSUM_FACTORS;
 use einsparse_kernels::table::{Row, kernels};
 
+use crate::cost::Work;
 use crate::cpu::AnyOperands;
 use crate::cpu::listed::{Lanes, Listing, Offsets, Places, Way, ways};
 use crate::device::Device;
-use crate::einsum::Mode;
+use crate::einsum::{Einsum, Mode};
 use crate::error::{Error, Refusal, Result};
 use crate::families::tensor::cost::einsum::{Steps, predict};
 use crate::families::tensor::{EinsumLaunch, RawEinsum};
+use crate::indirect::{rewrite, rewrite_dense};
+use crate::machine::Machine;
 use crate::offer::bind::device_tensor;
-use crate::offer::{Answer, Compiled, Offer, PlannedPattern, Question, Run, of_launch};
+use crate::offer::{Answer, Candidate, Compiled, Offer, PlannedPattern, Question, Run, of_launch};
 use crate::tensor::{AnyOperand, AnyTensor, columns_of, row_major, volume};
 use crate::values::Slice;
 
@@ -28,6 +32,16 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     if factors == 0 || factors > EINSUM_FACTORS {
         return refused(format!(
             "multiplies 1 to {EINSUM_FACTORS} factors, this has {factors}"
+        ));
+    }
+    if e.filled.len() > 1 {
+        let names = e
+            .filled
+            .iter()
+            .map(|&f| format!("`{}`", e.factors[f].tensor));
+        return refused(format!(
+            "leaves stored zeros of one operand in blocks or 2:4 out, this has {}: store all but one in csr",
+            names.collect::<Vec<_>>().join(" and ")
         ));
     }
     let mut rows = kernels()
@@ -52,6 +66,48 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         }))
     });
     Answer::of(offers.collect())
+}
+
+/// The kernels for `C[m,n] (=|+=) A[m,k] * B[k,n]`, matrices without gaps, over so many slots of A in a format: what
+/// [`offers`] finds without the operands.
+pub(crate) fn product(
+    format: Option<Format>,
+    (slots, dtype): (f64, Dtype),
+    work: &Work,
+    machine: &Machine,
+) -> Result<Vec<Candidate>> {
+    let einsum = Einsum::parse("C[m,n] = A[m,k] * B[k,n]")?;
+    let e = match &format {
+        Some(format) => rewrite(&einsum, "A", format)?,
+        None => rewrite_dense(&einsum)?,
+    };
+    let Work { m, n, k, .. } = *work;
+    let strides = |name: &str| match (name, format) {
+        ("A", None) => Some(vec![k, 1]),
+        ("B", _) => Some(vec![n, 1]),
+        _ => None,
+    };
+    let (bytes, out) = (dtype.bytes() as f64, [m, n]);
+    let index_bytes = if format.is_some() { 4.0 } else { 0.0 };
+    let found = ways(&e, (&out, &row_major(&out)), &strides, 16 / dtype.bytes());
+    let candidates = found.iter().filter_map(|way| {
+        let row = row_of(dtype, e.factors.len(), way)?;
+        let steps = Steps {
+            all: slots * n as f64,
+            along: way.inner.map_or(1.0, |axis| out[axis] as f64),
+            fixed: way.fixed,
+            strided: way.strided,
+            out: volume(&out) as f64,
+            accumulate: work.accumulate,
+            operands: slots * (bytes + index_bytes) + (k * n) as f64 * bytes,
+        };
+        let cost = predict(row, &steps, machine);
+        machine
+            .lacks(row)
+            .is_none()
+            .then(|| Candidate::of(row, cost))
+    });
+    Ok(candidates.collect())
 }
 
 /// The kernel of a way.

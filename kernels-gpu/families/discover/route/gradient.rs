@@ -62,7 +62,10 @@ fn gradient<E: Elem<Acc = f32>, const GATED: bool>(p: &RouteParams) {
                 let g = E::mul(weight, g);
                 if GATED {
                     let [gate, slope] = glu::gate_and_slope::<E>(p.flags, x[i]);
-                    (x[i], y[i]) = (E::mul(g, E::mul(slope, y[i])), E::mul(g, gate));
+                    let own = E::mul(g, E::mul(slope, y[i]));
+                    // ReLU masks: 0 times Inf is NaN.
+                    let masked = p.flags & FLAG_RELU != 0 && slope == 0.0;
+                    (x[i], y[i]) = (if masked { 0.0 } else { own }, E::mul(g, gate));
                 } else {
                     x[i] = g;
                 }

@@ -4,7 +4,8 @@
 use crate::abi::{Dtype, SpmmParams, Tile};
 
 /// Tile of the module: a segment of `LANES` lanes owns an item and `LANES * VEC * REP` columns of the output; `FACTORS`
-/// rows are gathered for each entry, of `UNROLL` (4 or 8) entries at once. `REDUCE`: [`REDUCE_SUM`] or [`REDUCE_MAX`].
+/// rows are gathered for each entry, of `UNROLL` (4 or 8) entries at once. `REDUCE`: [`REDUCE_SUM`], [`REDUCE_MAX`] or
+/// [`REDUCE_MEAN`].
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<
     const FACTORS: usize,
@@ -19,6 +20,10 @@ pub struct Rows<
 pub const REDUCE_SUM: u32 = 0;
 /// The largest product of a row; NaN where one of them is NaN.
 pub const REDUCE_MAX: u32 = 1;
+
+/// Products of a row are added. The values are f32 whatever the factors are: a weight over the entries of a row would
+/// lose bits in 16.
+pub const REDUCE_MEAN: u32 = 3;
 
 /// What tells the kernels of the module apart in [`Tile::STEP`].
 pub const fn rows_step(factors: usize, reduce: u32) -> u32 {

@@ -47,7 +47,7 @@ impl<
         // Places are the plan's own; values and factors may come from the kernel ahead.
         let mut next = run.places::<FACTORS, UNROLL>(p, 0);
         grid::wait_dependency();
-        let mut values = run.values::<E, UNROLL>(p, 0);
+        let mut values = run.values::<E, UNROLL, REDUCE>(p, 0);
         let mut acc = [[start_of::<E, REDUCE>(); VEC]; REP];
         let (mut at, mut rank) = (0, row);
         while at < run.end {
@@ -58,7 +58,7 @@ impl<
             };
             at += UNROLL as u32;
             next = run.places::<FACTORS, UNROLL>(p, at);
-            values = run.values::<E, UNROLL>(p, at);
+            values = run.values::<E, UNROLL, REDUCE>(p, at);
             rank = burst
                 .add::<E, FACTORS, LANES, VEC, REP, UNROLL, REDUCE>(p, run, column, rank, &mut acc);
         }
@@ -66,6 +66,11 @@ impl<
             store::<E, LANES, VEC, REP>(p, row, column, &acc);
         }
     }
+}
+
+/// Bytes of a value.
+const fn value_bytes<E: Elem, const REDUCE: u32>() -> u32 {
+    if REDUCE == REDUCE_MEAN { 4 } else { E::BYTES }
 }
 
 /// What a reduction begins with.
@@ -123,14 +128,19 @@ impl Run {
     }
 
     #[inline(always)]
-    fn values<E: Elem, const UNROLL: usize>(&self, p: &MttkrpParams, at: u32) -> [Raw; 4] {
+    fn values<E: Elem, const UNROLL: usize, const REDUCE: u32>(
+        &self,
+        p: &MttkrpParams,
+        at: u32,
+    ) -> [Raw; 4] {
+        let bytes = value_bytes::<E, REDUCE>();
         let mut values = [[0; 4]; 4];
         unroll!(h < 2, {
             let first = at + h as u32 * 4;
             if h * 4 < UNROLL {
-                let from = p.product.values + (self.base + first as u64) * E::BYTES as u64;
+                let from = p.product.values + (self.base + first as u64) * bytes as u64;
                 let ok = first < self.end;
-                match E::BYTES {
+                match bytes {
                     8 => {
                         values[h * 2] = global::load_own_v4(from, ok);
                         values[h * 2 + 1] = global::load_own_v4(from + 16, ok);
@@ -156,8 +166,11 @@ struct Burst {
 impl Burst {
     /// Value of entry `u`, a constant after unrolling.
     #[inline(always)]
-    fn value<E: Elem>(&self, u: usize) -> E::Acc {
+    fn value<E: Elem, const REDUCE: u32>(&self, u: usize) -> E::Acc {
         let (half, j) = ((u / 4) & 1, u & 3);
+        if REDUCE == REDUCE_MEAN {
+            return E::scalar(f32::from_bits(self.values[half * 2][j]) as f64);
+        }
         match E::BYTES {
             8 => E::get(&self.values[(half * 2 + j / 2) & 3], j % 2),
             _ => E::get(&self.values[half * 2], j),
@@ -219,7 +232,11 @@ impl Burst {
         });
         unroll!(u < UNROLL, {
             let exists = valid >> u & 1 != 0;
-            let value = if exists { self.value::<E>(u) } else { E::ZERO };
+            let value = if exists {
+                self.value::<E, REDUCE>(u)
+            } else {
+                E::ZERO
+            };
             unroll!(r < REP, {
                 unroll!(i < VEC, {
                     let others = [&raw[1][u][r], &raw[2][u][r]];

@@ -104,7 +104,7 @@ fn upstream<T: Scalar>(case: &Case<T>) -> Dense<T> {
 #[test]
 fn gradients_are_those_of_finite_differences() {
     const STEP: f64 = 1e-5;
-    let context = Context::cpu();
+    let context = Context::unchecked_cpu();
     let options = AttentionOptions {
         key_heads: Some(1),
         causal: Some(1),
@@ -159,7 +159,12 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str) {
         let in_rows = gradients_in_rows(context, case, format, &from);
         assert!(found == in_rows, "{:?}, in rows", case.options);
     }
-    let wanted = gradients(&Context::cpu(), &exact(case), format, &from.map(T::to_f64));
+    let wanted = gradients(
+        &Context::unchecked_cpu(),
+        &exact(case),
+        format,
+        &from.map(T::to_f64),
+    );
     let bound = match T::NAME {
         "bf16" => 0.5f64.powi(5),
         "f16" => 0.5f64.powi(8),
@@ -216,7 +221,7 @@ fn suite<T: Scalar>(context: &Context) {
 
 #[test]
 fn gradients_of_heads_in_rows_are_those_of_heads() {
-    suite::<f64>(&Context::cpu());
+    suite::<f64>(&Context::unchecked_cpu());
 }
 
 #[test]
@@ -255,7 +260,7 @@ fn gradients_of_masks_that_fill_blocks() {
 
 #[test]
 fn what_does_not_fit_is_refused() {
-    let cpu = Context::cpu();
+    let cpu = Context::unchecked_cpu();
     let case = Case::<f32>::new(vec![uneven(4, 5)], plain(2, 3), 1);
     let masks = case.masks(&cpu, "csr");
     let bad = AttentionOptions {

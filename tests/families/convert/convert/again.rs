@@ -42,7 +42,7 @@ fn a_converter_runs_again_and_stays_inside() {
             unsafe { converter.run_raw(&raw, stream.raw()).unwrap() };
         }
         stream.synchronize().unwrap();
-        let cpu = Context::cpu();
+        let cpu = Context::unchecked_cpu();
         let wanted = cpu
             .blocks_from_dense(
                 &cpu.upload_dense(&host).unwrap(),
@@ -136,7 +136,7 @@ fn a_converter_is_replayed() {
         // SAFETY: as above.
         unsafe { graph.launch(stream.raw()) }.unwrap();
         stream.synchronize().unwrap();
-        let cpu = Context::cpu();
+        let cpu = Context::unchecked_cpu();
         let dense = cpu.upload_dense(&host).unwrap();
         let wanted = cpu.blocks_from_dense(&dense, Format::BlockCoo { block }, choice);
         let wanted = wanted.unwrap().to_host().unwrap();

@@ -1,0 +1,96 @@
+//! Sparse arrays of any order: COO with one array of all coordinates, and what else has one axis.
+
+use super::super::{Fault, limits::Budget};
+use super::Archive;
+use super::sparse::compressed;
+use crate::{AnySparse, Coo, CooPattern, Element, FormatError};
+use std::io::{Read, Seek};
+
+/// COO with the member `coords`, a row for each axis.
+pub(super) fn read<T: Element>(
+    archive: &mut Archive<impl Read + Seek + Clone>,
+    shape: Vec<usize>,
+    name: &str,
+) -> Result<AnySparse<T>, FormatError> {
+    let parts = coordinates(archive, &shape).and_then(|coords| {
+        let entries = coords.first().map_or(0, Vec::len);
+        let values = archive.member("data", |mut data, budget| {
+            if data.shape != [entries] {
+                let found = &data.shape;
+                return Err((None, format!("shape {found:?}, [{entries}] expected")));
+            }
+            data.values::<T>(budget)
+        })?;
+        sortable::<T>(entries, shape.len(), &mut archive.budget)?;
+        Ok((coords, values))
+    });
+    let (coords, values) = parts.map_err(|fault| fault.at(name))?;
+    Ok(Coo::from_entries(shape, coords, values)?.into())
+}
+
+/// Memory for sorting: keys with positions, and both arrays once more.
+fn sortable<T>(entries: usize, order: usize, budget: &mut Budget) -> Result<(), Fault> {
+    let whole = |reason| Fault::member("coords", reason);
+    budget.take::<(u64, u32, T)>(entries).map_err(whole)?;
+    let coordinates = entries.saturating_mul(order);
+    budget.take::<u32>(coordinates).map_err(whole)
+}
+
+/// The coordinates of each axis, in range.
+fn coordinates(
+    archive: &mut Archive<impl Read + Seek + Clone>,
+    shape: &[usize],
+) -> Result<Vec<Vec<u32>>, Fault> {
+    let order = shape.len();
+    archive.member("coords", |mut array, budget| {
+        let &[axes, entries] = &array.shape[..] else {
+            let found = &array.shape;
+            let reason = format!("an array of order 2 expected, shape {found:?} found");
+            return Err((None, reason));
+        };
+        if axes != order {
+            let reason = format!("coordinates of {axes} axes, {order} expected");
+            return Err((None, reason));
+        }
+        let turned = array.is_fortran();
+        let axis_of = |at: usize| match turned {
+            true => at % order,
+            false => at / entries,
+        };
+        let mut at = 0;
+        let all = array.indices(budget, |index| {
+            let axis = axis_of(at);
+            at += 1;
+            match index {
+                ..0 => Err(format!("index of axis {axis} is negative: {index}")),
+                _ if index >= shape[axis] as i128 => {
+                    let last = shape[axis] as i64 - 1;
+                    Err(format!("index {index} of axis {axis} is past {last}"))
+                }
+                _ => Ok(()),
+            }
+        })?;
+        budget
+            .take::<u32>(all.len())
+            .map_err(|reason| (None, reason))?;
+        let one = |axis: usize| -> Vec<u32> {
+            match turned {
+                true => all.iter().skip(axis).step_by(order).copied().collect(),
+                false => all[axis * entries..][..entries].to_vec(),
+            }
+        };
+        Ok((0..order).map(one).collect())
+    })
+}
+
+/// CSR of one axis, as SciPy stores a vector: one row without a name.
+pub(super) fn read_vector<T: Element>(
+    archive: &mut Archive<impl Read + Seek + Clone>,
+    extent: usize,
+    name: &str,
+) -> Result<AnySparse<T>, FormatError> {
+    let parts = compressed::<T>(archive, ["row", "column"], [1, extent], false);
+    let parts = parts.map_err(|fault| fault.at(name))?;
+    let pattern = CooPattern::new(vec![extent], vec![parts.indices])?;
+    Ok(Coo::new(pattern, parts.values)?.into())
+}

@@ -1,0 +1,82 @@
+//! `dia`: `data[d, j]` is the element of column `j` on the diagonal `offsets[d]`, in row `j - offsets[d]`. Zeros fill the
+//! diagonals up: they are dropped, as in SciPy's own conversion.
+
+use super::super::{Fault, entries::coo_from_entries};
+use super::Archive;
+use crate::{AnySparse, Element, FormatError};
+use std::io::{Read, Seek};
+
+pub(super) fn read<T: Element>(
+    archive: &mut Archive<impl Read + Seek + Clone>,
+    [rows, cols]: [usize; 2],
+    name: &str,
+) -> Result<AnySparse<T>, FormatError> {
+    let entries = entries(archive, [rows, cols]);
+    let (entries, room) = entries.map_err(|fault| fault.at(name))?;
+    Ok(coo_from_entries(rows, cols, entries, false, room)?.into())
+}
+
+/// The nonzeros with their keys, and the bytes that sorting may take.
+fn entries<T: Element>(
+    archive: &mut Archive<impl Read + Seek + Clone>,
+    [rows, cols]: [usize; 2],
+) -> Result<(Vec<(u64, T)>, u64), Fault> {
+    let offsets = offsets(archive)?;
+    let (values, width) = archive.member("data", |mut data, budget| {
+        let &[diagonals, width] = &data.shape[..] else {
+            let found = &data.shape;
+            let reason = format!("an array of order 2 expected, shape {found:?} found");
+            return Err((None, reason));
+        };
+        if diagonals != offsets.len() {
+            let expected = offsets.len();
+            let reason = format!("{diagonals} diagonals, {expected} expected");
+            return Err((None, reason));
+        }
+        Ok((data.values::<T>(budget)?, width))
+    })?;
+    let count = values.iter().filter(|value| **value != T::ZERO).count();
+    let whole = |reason| Fault::member("data", reason);
+    archive.budget.take::<(u64, T)>(count).map_err(whole)?;
+    let mut entries = Vec::new();
+    let none = |_| Fault::member("data", format!("no memory for {count} entries"));
+    entries.try_reserve_exact(count).map_err(none)?;
+    let lines = values.chunks(width.max(1)).zip(&offsets);
+    for (diagonal, &offset) in lines {
+        for (col, &value) in diagonal.iter().enumerate().take(cols) {
+            let row = col as i128 - offset;
+            if value != T::ZERO && (0..rows as i128).contains(&row) {
+                entries.push(((row as u64) << 32 | col as u64, value));
+            }
+        }
+    }
+    archive.budget.take::<(u64, T)>(count).map_err(whole)?;
+    Ok((entries, (count * size_of::<(u64, T)>()) as u64))
+}
+
+/// The diagonals, each once: 0 is the main one, and those above it are positive.
+fn offsets(archive: &mut Archive<impl Read + Seek + Clone>) -> Result<Vec<i128>, Fault> {
+    let mut offsets = Vec::new();
+    archive.member("offsets", |mut array, budget| {
+        if array.shape.len() != 1 {
+            let found = &array.shape;
+            let reason = format!("an array of order 1 expected, shape {found:?} found");
+            return Err((None, reason));
+        }
+        let wide = |reason| (None, reason);
+        budget.take::<[i128; 2]>(array.len()).map_err(wide)?;
+        array.indices(budget, |offset| {
+            offsets.push(offset);
+            Ok(())
+        })
+    })?;
+    let mut sorted = offsets.clone();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => {
+            let reason = format!("diagonal {} is given twice", pair[0]);
+            Err(Fault::member("offsets", reason))
+        }
+        None => Ok(offsets),
+    }
+}
