@@ -77,11 +77,8 @@ impl<
     #[inline(always)]
     fn own(sweep: usize, row_bytes: usize) -> [usize; 2] {
         let to = sweep * SWEEP + gpu::rematerialize_thread() as usize * 16;
-        let from = if row_bytes == 0 {
-            to
-        } else {
-            frag::swizzled(to as u32, row_bytes as u32) as usize
-        };
+        let from =
+            if row_bytes == 0 { to } else { frag::swizzled(to as u32, row_bytes as u32) as usize };
         [to, from]
     }
 
@@ -95,9 +92,8 @@ impl<
         let at = (feed.strip.record + feed.started) as u64 * (Self::RECORD * 4) as u64;
         let record = p.records + at;
         feed.head = global::load_v4(record, valid);
-        let word = |index: usize| {
-            global::load_b32(record + (RECORD_HEAD + index) as u64 * 4, valid)
-        };
+        let word =
+            |index: usize| global::load_b32(record + (RECORD_HEAD + index) as u64 * 4, valid);
         unroll!(i < A_SWEEPS, most 4, {
             let [half, slice, piece, _, _] = Self::a_source(Self::own(i, Self::A_SWIZZLED)[1]);
             let own = (slice * 2 + half) * Self::PIECES + piece;

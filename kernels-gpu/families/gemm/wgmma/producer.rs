@@ -42,16 +42,9 @@ impl<
     /// Word of the record that copy `i` is about: the k of a slice for B, the row of a piece for A.
     #[inline(always)]
     fn word_of(i: u32) -> u32 {
-        let (b_copies, per_slice) = (
-            Self::B_COPIES as u32,
-            (Self::B_COPIES / Self::SLICES) as u32,
-        );
+        let (b_copies, per_slice) = (Self::B_COPIES as u32, (Self::B_COPIES / Self::SLICES) as u32);
         RECORD_HEAD as u32
-            + if i < b_copies {
-                i / per_slice
-            } else {
-                Self::SLICES as u32 + i - b_copies
-            }
+            + if i < b_copies { i / per_slice } else { Self::SLICES as u32 + i - b_copies }
     }
 
     #[inline(always)]
@@ -226,11 +219,8 @@ impl<
                 L::line(to, p.zeros, (PM * PK * BYTES) as u32, full);
             }
         } else {
-            let shape = if ORDER & A_COLUMNS == 0 {
-                Self::shape(PM, PK)
-            } else {
-                Self::shape(PK, PM)
-            };
+            let shape =
+                if ORDER & A_COLUMNS == 0 { Self::shape(PM, PK) } else { Self::shape(PK, PM) };
             L::tile(to, (at, &p.a_map), [x, word], shape, full);
         }
     }
@@ -238,10 +228,6 @@ impl<
     /// So many rows of so many elements.
     #[inline(always)]
     fn shape(rows: usize, columns: usize) -> Shape {
-        Shape {
-            rows,
-            row_bytes: columns * BYTES,
-            element: BYTES,
-        }
+        Shape { rows, row_bytes: columns * BYTES, element: BYTES }
     }
 }
