@@ -13,52 +13,67 @@ pub const FP8_MMA: u32 = 8;
 pub trait AtomInfo {
     /// `WGMMA` or nothing.
     const NEEDS: u32;
-    /// The products run on while a warp goes on.
+    /// Products go on while their warps do something else, and registers move between warpgroups.
     const ASYNCHRONOUS: bool;
+    /// A warp holds 64 rows of a quarter of the columns during products, instead of 16 rows of all columns.
+    const QUARTERS: bool;
 }
 
 /// `wgmma`: asynchronous, operands by descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Wgmma;
 
-/// `ldmatrix` and `mma.sync`.
+/// `ldmatrix` and `mma.sync`. With `QUARTERS` a warp multiplies 64 rows by a quarter of the columns. This takes less
+/// than half of the loads from shared memory, and the sums have to be exchanged before a body looks at them.
 #[derive(Clone, Copy, Debug)]
-pub struct MmaSync;
+pub struct Synchronous<const QUARTERS: bool>;
+
+/// `mma.sync`; sums lie as `wgmma` leaves them.
+pub type MmaSync = Synchronous<false>;
+
+/// `mma.sync` of 64 rows by a quarter of the columns for each warp.
+pub type MmaQuarters = Synchronous<true>;
 
 impl AtomInfo for Wgmma {
     const NEEDS: u32 = WGMMA;
     const ASYNCHRONOUS: bool = true;
+    const QUARTERS: bool = false;
 }
 
-impl AtomInfo for MmaSync {
+impl<const QUARTERS: bool> AtomInfo for Synchronous<QUARTERS> {
     const NEEDS: u32 = 0;
     const ASYNCHRONOUS: bool = false;
+    const QUARTERS: bool = QUARTERS;
 }
 
 /// What copies tiles into shared memory.
 pub trait LoaderInfo {
     /// `TMA` or nothing.
     const NEEDS: u32;
+    /// One thread starts the copy of a whole tile.
+    const BY_ONE: bool;
 }
 
 /// The tensor copy engine: one thread starts the copy of a tile.
 #[derive(Clone, Copy, Debug)]
 pub struct Tma;
 
-/// `cp.async`: the lanes of a warp copy a tile together.
+/// `cp.async`: threads copy a tile together.
 #[derive(Clone, Copy, Debug)]
 pub struct CpAsync;
 
 impl LoaderInfo for Tma {
     const NEEDS: u32 = TMA;
+    const BY_ONE: bool = true;
 }
 
 impl LoaderInfo for CpAsync {
     const NEEDS: u32 = 0;
+    const BY_ONE: bool = false;
 }
 
 /// Words of a [`MapWords`](super::MapWords) that [`CpAsync`] reads: the address of a tensor, bytes from one place to the
-/// next along axes 1 to 3, and extents of axes 0 to 3, that of axis 0 in bytes.
+/// next along axes 1 to 3, and extents of axes 0 to 3, two in a word, that of axis 0 in bytes.
 pub const MAP_ADDRESS: usize = 0;
 /// See [`MAP_ADDRESS`].
 pub const MAP_STRIDES: usize = 1;

@@ -5,7 +5,7 @@ use super::ptx::{barrier, bulk, copy, gather, warp};
 use crate::abi::*;
 use crate::frag;
 
-/// Rows of a box, bytes of one, and bytes of an element. Constants, where this is inlined.
+/// A box of a tensor: rows along axis 1, bytes of a row, and bytes of an element. Constants, where this is inlined.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub rows: usize,
@@ -13,26 +13,61 @@ pub struct Shape {
     pub element: usize,
 }
 
-/// What copies a stage. The threads that copy call it together; each warp has a share of the copies.
+/// The threads that copy a tile together: this one's number, and how many there are. A multiple of 32.
+#[derive(Clone, Copy)]
+pub struct Team {
+    pub thread: u32,
+    pub threads: u32,
+}
+
+impl Team {
+    /// The lanes of this warp.
+    #[inline(always)]
+    pub fn warp() -> Self {
+        Team { thread: gpu::rematerialize_thread() % 32, threads: 32 }
+    }
+}
+
+/// What copies a stage. All threads of a team call these functions together.
 pub trait Loader: LoaderInfo {
-    /// Arrivals at a stage's barrier for `threads` threads that copy.
+    /// Arrivals at a stage's barrier that a team of so many threads fills by [`Loader::fill`].
+    fn fills(threads: u32) -> u32;
+    /// Arrivals at a stage's barrier for `threads` threads that call [`Loader::expect`] and [`Loader::started`].
     fn arrivals(threads: u32) -> u32;
     /// Fetches `MAPS` tensor maps from the parameters' address on. One thread.
     fn prefetch_maps<const MAPS: usize>(at: u64);
+    /// Starts the copies of a stage, `bytes` in all, which complete barrier `full`: one arrival where the copy engine
+    /// copies, else one for each thread of the team. What a thread stored before this call has no order before it.
+    fn fill(team: Team, full: u32, bytes: u32, start: impl FnOnce());
     /// Calls `start` with each copy of a warp's share, and the word that the lane of that copy has.
     fn each(copies: u32, word: u32, start: impl Fn(u32, u32));
     /// Thread `thread` of those that copy arrives before its copies: `bytes` are on their way.
     fn expect(full: u32, thread: u32, bytes: u32);
     /// Thread `thread` of those that copy has started its copies.
     fn started(full: u32, thread: u32);
-    /// Copies a box, from element `x` of row `y` on, to shared `to`, swizzled over a row of the box. Zeros outside the
-    /// tensor, whose map lies at an address and has these words.
-    fn tile(to: u32, map: (u64, &MapWords), place: [u32; 2], shape: Shape, full: u32);
+    /// Copies the box of a tensor of `D` axes (2 to 4) that begins at `place`, the innermost axis first, to shared `to`,
+    /// swizzled over a row of the box. The box has one place along axes 2 and 3. Zeros outside the tensor, whose map
+    /// lies at an address and has these words.
+    fn tile<const D: usize>(
+        team: Team,
+        to: u32,
+        map: (u64, &MapWords),
+        place: [u32; D],
+        shape: Shape,
+        full: u32,
+    );
     /// Copies `bytes` neighbouring bytes, a multiple of 16, to shared `to`.
-    fn line(to: u32, from: u64, bytes: u32, full: u32);
+    fn line(team: Team, to: u32, from: u64, bytes: u32, full: u32);
+    /// Brings `bytes` neighbouring bytes, a multiple of 16, to L2, if the GPU can do that without waiting.
+    fn prefetch_line(from: u64, bytes: u32);
 }
 
 impl Loader for Tma {
+    #[inline(always)]
+    fn fills(_: u32) -> u32 {
+        1
+    }
+
     #[inline(always)]
     fn arrivals(threads: u32) -> u32 {
         threads / 32
@@ -43,6 +78,14 @@ impl Loader for Tma {
         unroll!(map < MAPS, most 4, {
             bulk::prefetch_map(at + map as u64 * 128);
         });
+    }
+
+    #[inline(always)]
+    fn fill(_: Team, full: u32, bytes: u32, start: impl FnOnce()) {
+        if warp::elected() {
+            barrier::arrive_expect(full, bytes);
+            start();
+        }
     }
 
     /// A lane has a copy.
@@ -64,17 +107,46 @@ impl Loader for Tma {
     fn started(_: u32, _: u32) {}
 
     #[inline(always)]
-    fn tile(to: u32, (at, _): (u64, &MapWords), [x, y]: [u32; 2], _: Shape, full: u32) {
-        bulk::tma_load_2d(to, at, x, y, full);
+    fn tile<const D: usize>(
+        _: Team,
+        to: u32,
+        (at, _): (u64, &MapWords),
+        place: [u32; D],
+        _: Shape,
+        full: u32,
+    ) {
+        const { assert!(D >= 2 && D <= 4) };
+        match D {
+            2 => bulk::tma_load_2d(to, at, place[0], place[1], full),
+            3 => bulk::tma_load_3d(to, at, [place[0], place[1], place[2]], full),
+            _ => bulk::tma_load_4d(to, at, [place[0], place[1], place[2], place[3]], full),
+        }
     }
 
     #[inline(always)]
-    fn line(to: u32, from: u64, bytes: u32, full: u32) {
+    fn line(_: Team, to: u32, from: u64, bytes: u32, full: u32) {
         bulk::load_line(to, from, bytes, full);
+    }
+
+    #[inline(always)]
+    fn prefetch_line(from: u64, bytes: u32) {
+        bulk::prefetch_line(from, bytes);
     }
 }
 
+/// Extent `axis` of a tensor whose words these are, that of axis 0 in bytes.
+#[inline(always)]
+fn extent(map: &MapWords, axis: usize) -> u32 {
+    let two = map[MAP_EXTENTS + axis / 2];
+    if axis % 2 == 0 { two as u32 } else { (two >> 32) as u32 }
+}
+
 impl Loader for CpAsync {
+    #[inline(always)]
+    fn fills(threads: u32) -> u32 {
+        threads
+    }
+
     /// Every thread, once its copies have ended, and the first one for what it stored.
     #[inline(always)]
     fn arrivals(threads: u32) -> u32 {
@@ -83,6 +155,12 @@ impl Loader for CpAsync {
 
     #[inline(always)]
     fn prefetch_maps<const MAPS: usize>(_: u64) {}
+
+    #[inline(always)]
+    fn fill(_: Team, full: u32, _: u32, start: impl FnOnce()) {
+        start();
+        gather::arrive_with_copies(full);
+    }
 
     /// The lanes share each copy.
     #[inline(always)]
@@ -108,20 +186,36 @@ impl Loader for CpAsync {
     }
 
     #[inline(always)]
-    fn tile(to: u32, (_, map): (u64, &MapWords), [x, y]: [u32; 2], shape: Shape, _: u32) {
+    fn tile<const D: usize>(
+        team: Team,
+        to: u32,
+        (_, map): (u64, &MapWords),
+        place: [u32; D],
+        shape: Shape,
+        _: u32,
+    ) {
+        const { assert!(D >= 2 && D <= 4) };
         let (rows, row_bytes) = (shape.rows as u32, shape.row_bytes as u32);
         let chunks = row_bytes / 16;
-        let at_once = 32 / chunks;
-        let lane = gpu::rematerialize_thread() % 32;
-        let (own, column) = (lane / chunks, lane % chunks * 16);
-        let first = x * shape.element as u32;
-        let [width, height] = [map[MAP_EXTENTS] as u32, (map[MAP_EXTENTS] >> 32) as u32];
+        let at_once = team.threads / chunks;
+        let (own, column) = (team.thread / chunks, team.thread % chunks * 16);
+        let first = place[0] * shape.element as u32;
+        let (width, height) = (extent(map, 0), extent(map, 1));
         let stride = map[MAP_STRIDES];
-        let row = y + own;
-        let from = map[MAP_ADDRESS] + row as u64 * stride + (first + column) as u64;
+        let mut base = map[MAP_ADDRESS];
+        let mut inside = true;
+        if D > 2 {
+            inside &= place[2] < extent(map, 2);
+            base += place[2] as u64 * map[MAP_STRIDES + 1];
+        }
+        if D > 3 {
+            inside &= place[3] < extent(map, 3);
+            base += place[3] as u64 * map[MAP_STRIDES + 2];
+        }
+        let (y, row) = (place[1], place[1].wrapping_add(own));
         // A size that is not known costs a dozen instructions a copy.
-        if y < height && height - y >= rows && width >= first + row_bytes {
-            let mut from = from;
+        if inside && y < height && height - y >= rows && width >= first.wrapping_add(row_bytes) {
+            let mut from = base + row as u64 * stride + (first + column) as u64;
             let mut r = 0;
             while r < rows {
                 // Eight copies in flight between two tests.
@@ -129,34 +223,43 @@ impl Loader for CpAsync {
                     let next = r + i as u32 * at_once;
                     if next < rows {
                         let byte = (next + own) * row_bytes + column;
-                        copy::copy_async_whole(to + frag::swizzled(byte, row_bytes), from, 1);
+                        if rows % at_once == 0 || next + own < rows {
+                            copy::copy_async_whole(to + frag::swizzled(byte, row_bytes), from, 1);
+                        }
                         from += at_once as u64 * stride;
                     }
                 });
                 r += 8 * at_once;
             }
         } else {
-            let bytes = width.saturating_sub(first + column).min(16);
+            let begin = first.wrapping_add(column);
+            let bytes = width.saturating_sub(begin).min(16);
             let mut r = 0;
             while r < rows {
                 warp::stay_rolled();
                 let byte = (r + own) * row_bytes + column;
+                let now = row.wrapping_add(r);
                 // The address of what is outside is not read, and has to be one all the same.
-                let there = row < height && r < height - row && bytes > 0;
-                let at = if there { from + r as u64 * stride } else { map[MAP_ADDRESS] };
-                let to = to + frag::swizzled(byte, row_bytes);
-                copy::copy_async_16(to, at, if there { bytes } else { 0 });
+                let there = inside && now < height && bytes > 0;
+                let at = if there { base + now as u64 * stride + begin as u64 } else { map[MAP_ADDRESS] };
+                if rows % at_once == 0 || r + own < rows {
+                    let to = to + frag::swizzled(byte, row_bytes);
+                    copy::copy_async_16(to, at, if there { bytes } else { 0 });
+                }
                 r += at_once;
             }
         }
     }
 
     #[inline(always)]
-    fn line(to: u32, from: u64, bytes: u32, _: u32) {
-        let mut byte = gpu::rematerialize_thread() % 32 * 16;
+    fn line(team: Team, to: u32, from: u64, bytes: u32, _: u32) {
+        let mut byte = team.thread * 16;
         while byte < bytes {
             copy::copy_async_whole(to + byte, from + byte as u64, 1);
-            byte += 512;
+            byte += team.threads * 16;
         }
     }
+
+    #[inline(always)]
+    fn prefetch_line(_: u64, _: u32) {}
 }

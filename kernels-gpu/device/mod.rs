@@ -37,6 +37,7 @@ pub mod kernel;
 pub mod lanes;
 pub mod loader;
 pub mod mma;
+pub mod multiply;
 pub mod prelude;
 pub mod ptx;
 pub mod quantize;

@@ -3,7 +3,6 @@
 //! A stage holds slices of B that the pieces of A in these 128 rows share.
 
 mod consumer;
-mod fed;
 mod fragments;
 #[cfg(any(module = "marked", not(target_arch = "nvptx64")))]
 mod marked;

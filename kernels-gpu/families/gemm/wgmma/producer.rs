@@ -2,7 +2,6 @@
 //! copies of A's pieces and B's slices, one thread each. Four warps, because the copies that the lanes of a warp start
 //! go out one after the other.
 
-use crate::device::loader::Shape;
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
@@ -174,12 +173,12 @@ impl<
             if ORDER & B_COLUMNS == 0 {
                 let to = b_tile + chunk * SMEM_TILE as u32 + slice * (PK * PANEL_BYTES) as u32;
                 let place = [column + chunk * 64, first + word];
-                L::tile(to, (at + 128, &p.b_map), place, Self::shape(PK, HALF), full);
+                L::tile(Team::warp(), to, (at + 128, &p.b_map), place, Self::shape(PK, HALF), full);
             } else {
                 let to = b_tile + slice * (CHUNKS * 64 * PK * BYTES) as u32;
                 let place = [word, first + column];
                 let shape = Self::shape(CHUNKS * 64, PK);
-                L::tile(to, (at + 128, &p.b_map), place, shape, full);
+                L::tile(Team::warp(), to, (at + 128, &p.b_map), place, shape, full);
             }
         } else if i < Self::COPIES as u32 {
             let i = i - b_copies;
@@ -213,15 +212,15 @@ impl<
                 p.a + (word as u64 * p.a_row as u64 + x as u64) * BYTES as u64
             };
             if word != ABSENT {
-                L::line(to, from, (PM * PK * BYTES) as u32, full);
+                L::line(Team::warp(), to, from, (PM * PK * BYTES) as u32, full);
             } else if PK == 1 {
                 // Columns of a step lie side by side: one that is absent is still multiplied.
-                L::line(to, p.zeros, (PM * PK * BYTES) as u32, full);
+                L::line(Team::warp(), to, p.zeros, (PM * PK * BYTES) as u32, full);
             }
         } else {
             let shape =
                 if ORDER & A_COLUMNS == 0 { Self::shape(PM, PK) } else { Self::shape(PK, PM) };
-            L::tile(to, (at, &p.a_map), [x, word], shape, full);
+            L::tile(Team::warp(), to, (at, &p.a_map), [x, word], shape, full);
         }
     }
 
