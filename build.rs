@@ -43,10 +43,7 @@ fn embed() -> Result<(), String> {
         None => {
             let modules = modules(&out)?;
             if let Some(module) = modules.first() {
-                println!(
-                    "cargo::rustc-env=EINSPARSE_DEVICE_COMPILER={}",
-                    module.compiler()
-                );
+                println!("cargo::rustc-env=EINSPARSE_DEVICE_COMPILER={}", module.compiler());
             }
             files(modules)
         }
@@ -110,10 +107,7 @@ fn required() -> bool {
 fn watch_toolchain(target: &Path) -> Result<(), Error> {
     println!("cargo::rerun-if-changed={}", stamp(target)?.display());
     let rustc = env::var_os("RUSTC").map(PathBuf::from).unwrap_or_default();
-    let components = rustc
-        .ancestors()
-        .nth(2)
-        .map(|root| root.join("lib/rustlib/components"));
+    let components = rustc.ancestors().nth(2).map(|root| root.join("lib/rustlib/components"));
     if let Some(components) = components.filter(|path| path.is_file()) {
         println!("cargo::rerun-if-changed={}", components.display());
     }
@@ -136,13 +130,8 @@ fn files_in(folder: &Path) -> io::Result<Vec<Files>> {
     let mut modules = Vec::new();
     for entry in fs::read_dir(folder)? {
         let ptx = std::path::absolute(entry?.path())?;
-        let name = ptx
-            .file_name()
-            .and_then(|name| name.to_str())
-            .unwrap_or_default();
-        let Some((module, arch)) = name
-            .strip_suffix(".ptx")
-            .and_then(|name| name.split_once('.'))
+        let name = ptx.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some((module, arch)) = name.strip_suffix(".ptx").and_then(|name| name.split_once('.'))
         else {
             continue;
         };
@@ -178,13 +167,7 @@ fn write_table(out: &Path, modules: &[Files]) -> io::Result<()> {
     let mut table = String::from(
         "/// The modules embedded at build time.\npub static MODULES: &[EmbeddedModule] = &[\n",
     );
-    for Files {
-        module,
-        arch,
-        ptx,
-        cubin,
-    } in modules
-    {
+    for Files { module, arch, ptx, cubin } in modules {
         let ptx = embed(ptx.as_ref(), format!("{module}.{arch}.ptx"))?;
         let cubin = cubin.as_ref().filter(|_| arch == "sm_90a");
         let cubin = embed(cubin, format!("{module}.{arch}.cubin"))?;

@@ -154,23 +154,12 @@ pub fn timed<T>(make: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
 
 /// A product on addresses: columns and values of A, B and C of `n` columns.
 pub fn raw_spmm([columns, values, b, c]: [u64; 4], n: usize) -> RawSpmm {
-    RawSpmm {
-        columns,
-        values,
-        b,
-        ldb: n,
-        c,
-        ldc: n,
-        ..RawSpmm::default()
-    }
+    RawSpmm { columns, values, b, ldb: n, c, ldc: n, ..RawSpmm::default() }
 }
 
 /// The row of this name, or what the plan takes.
 pub fn forced(variant: Option<&str>) -> Options {
-    Options {
-        variant: variant.map(str::to_owned),
-        ..Options::default()
-    }
+    Options { variant: variant.map(str::to_owned), ..Options::default() }
 }
 
 /// Options of an element type.
@@ -179,8 +168,5 @@ pub fn precise(dtype: Dtype) -> Options {
         Dtype::Tf32 => Precision::Tf32,
         _ => Precision::Full,
     };
-    Options {
-        precision,
-        ..Options::default()
-    }
+    Options { precision, ..Options::default() }
 }

@@ -54,11 +54,7 @@ impl Square {
         let a = values.upload(extent * extent, 0)?;
         let b = values.upload(extent * extent, 77)?;
         let c = Buffer::new(a.bytes)?;
-        Ok(Self {
-            dtype,
-            extent,
-            buffers: [a, b, c],
-        })
+        Ok(Self { dtype, extent, buffers: [a, b, c] })
     }
 
     fn row(&self, engine: &str, variant: &str, times: &Times) -> Row {

@@ -28,11 +28,7 @@ impl Values {
         for value in &mut exact {
             *value = encode(dtype, *value, &mut bytes);
         }
-        Self {
-            dtype,
-            exact,
-            bytes,
-        }
+        Self { dtype, exact, bytes }
     }
 
     /// Value of entry `p` of A.
@@ -133,10 +129,7 @@ impl Operands {
         let offsets = problem.pattern.offsets();
         let mut rows = Vec::with_capacity(nnz);
         for (row, ends) in offsets.windows(2).enumerate() {
-            rows.extend(std::iter::repeat_n(
-                row as u32,
-                (ends[1] - ends[0]) as usize,
-            ));
+            rows.extend(std::iter::repeat_n(row as u32, (ends[1] - ends[0]) as usize));
         }
         Ok(Self {
             offsets: Buffer::from_slice(offsets)?,
@@ -168,8 +161,7 @@ impl Case<'_> {
         let from = self.operands;
         dense.fill(0, self.gpu.stream)?;
         let sparse = [from.rows.ptr, from.columns.ptr, from.values.ptr];
-        self.gpu
-            .scatter(self.dtype().size(), dense.ptr, sparse, nnz, k)
+        self.gpu.scatter(self.dtype().size(), dense.ptr, sparse, nnz, k)
     }
 
     pub fn dtype(&self) -> Dtype {

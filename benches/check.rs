@@ -113,17 +113,10 @@ impl Reference {
         let row_bytes = n * dtype.size();
         if let Some(place) = unwritten(case, m * row_bytes)? {
             let wrong = format!("NaN at ({}, {})", place / n, place % n);
-            return Ok(Verdict {
-                relative: f64::NAN,
-                wrong: Some(wrong),
-            });
+            return Ok(Verdict { relative: f64::NAN, wrong: Some(wrong) });
         }
         let (u_out, u_acc) = dtype.roundoff();
-        let floor = if dtype == Dtype::F16 {
-            2f64.powi(-25)
-        } else {
-            0.0
-        };
+        let floor = if dtype == Dtype::F16 { 2f64.powi(-25) } else { 0.0 };
         let (mut error, mut norm, mut wrong) = (0.0, 0.0, None);
         let mut bytes = vec![0u8; row_bytes];
         for (&row, expected) in self.rows.iter().zip(self.elements.chunks(n)) {
@@ -139,11 +132,7 @@ impl Reference {
                 norm += c * c;
             }
         }
-        let relative = if norm > 0.0 {
-            (error / norm).sqrt()
-        } else {
-            error.sqrt()
-        };
+        let relative = if norm > 0.0 { (error / norm).sqrt() } else { error.sqrt() };
         if let Some(limit) = tolerance.filter(|&limit| relative > limit) {
             wrong = wrong.or(Some(format!("relative error {relative:.1e} > {limit:.0e}")));
         }

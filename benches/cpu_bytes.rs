@@ -39,31 +39,18 @@ fn main() {
     for path in paths {
         let pattern = io::read_smtx(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let entries = pattern.columns().len();
-        let empty = pattern
-            .offsets()
-            .windows(2)
-            .filter(|w| w[0] == w[1])
-            .count();
+        let empty = pattern.offsets().windows(2).filter(|w| w[0] == w[1]).count();
         let (rows, cols) = (pattern.rows(), pattern.cols());
         let csr =
             AnySparse::from(Csr::new(pattern, vec![1.0f32; entries]).expect("one value each"));
-        let groups = csr
-            .convert(Format::GroupCoo {
-                axis: 0,
-                group: None,
-            })
-            .expect("fits");
+        let groups = csr.convert(Format::GroupCoo { axis: 0, group: None }).expect("fits");
         let mixed = csr.convert(Format::HybridGroupCoo).expect("fits");
         let (AnySparse::GroupCoo(one), AnySparse::HybridGroupCoo(many)) = (&groups, &mixed) else {
             unreachable!("converted to these");
         };
         let sizes = [&csr, &groups, &mixed].map(bytes);
-        let classes: Vec<String> = many
-            .pattern()
-            .classes()
-            .iter()
-            .map(|c| c.group.to_string())
-            .collect();
+        let classes: Vec<String> =
+            many.pattern().classes().iter().map(|c| c.group.to_string()).collect();
         let name = path.strip_prefix(&root).unwrap_or(&path).display();
         lines.push(format!(
             "{name},{rows},{cols},{entries},{empty},{},{},{},{},{}",
@@ -84,9 +71,7 @@ fn main() {
     if let Some(at) = std::env::args().position(|a| a == "--out") {
         let path = std::env::args().nth(at + 1).expect("--out FILE");
         let mut file = std::fs::File::create(&path).expect("a file to write");
-        lines
-            .iter()
-            .for_each(|l| writeln!(file, "{l}").expect("written"));
+        lines.iter().for_each(|l| writeln!(file, "{l}").expect("written"));
     }
     for (name, ratios) in [("groupcoo", &grouped), ("groupcoo:hybrid", &hybrid)] {
         let (all, count) = geomean(ratios.iter().map(|r| r.0));

@@ -23,9 +23,7 @@ fn problems() -> Vec<(String, CsrPattern)> {
     }
     let data = smtx::data_folder();
     let found = smtx::files(&data.join("dlmc"));
-    let read = found
-        .iter()
-        .filter_map(|path| Some((path, io::read_smtx(path).ok()?)));
+    let read = found.iter().filter_map(|path| Some((path, io::read_smtx(path).ok()?)));
     if let Some((path, pattern)) = read.max_by_key(|(_, pattern)| pattern.columns().len()) {
         let name = path.strip_prefix(&data).unwrap_or(path);
         list.push((name.display().to_string(), pattern));
@@ -45,28 +43,15 @@ fn spmm(criterion: &mut Criterion) {
         let (rows, cols, nnz) = (pattern.rows(), pattern.cols(), pattern.columns().len());
         let values = generate::random_values::<f32>(nnz, 2);
         let csr = Csr::new(pattern, values).expect("one value for each entry");
-        let b = Dense::new(
-            [cols, COLUMNS],
-            generate::random_values::<f32>(cols * COLUMNS, 3),
-        )
-        .expect("B");
+        let b = Dense::new([cols, COLUMNS], generate::random_values::<f32>(cols * COLUMNS, 3))
+            .expect("B");
         let mut out = vec![0.0f32; rows * COLUMNS];
         let mut group = criterion.benchmark_group(&name);
-        group
-            .throughput(Throughput::Elements(2 * (nnz * COLUMNS) as u64))
-            .sample_size(20);
+        group.throughput(Throughput::Elements(2 * (nnz * COLUMNS) as u64)).sample_size(20);
         let theirs: CsMat<f32> = CsMat::new(
             (rows, cols),
-            csr.pattern()
-                .offsets()
-                .iter()
-                .map(|&o| o as usize)
-                .collect(),
-            csr.pattern()
-                .columns()
-                .iter()
-                .map(|&c| c as usize)
-                .collect(),
+            csr.pattern().offsets().iter().map(|&o| o as usize).collect(),
+            csr.pattern().columns().iter().map(|&c| c as usize).collect(),
             csr.values().to_vec(),
         );
         group.bench_function("sprs csr_mulacc", |bench| {
@@ -83,14 +68,7 @@ fn spmm(criterion: &mut Criterion) {
     }
 }
 
-const FORMATS: &[&str] = &[
-    "csr",
-    "coo",
-    "groupcoo",
-    "csc",
-    "bsr:4x4",
-    "blockgroupcoo:16x16",
-];
+const FORMATS: &[&str] = &["csr", "coo", "groupcoo", "csc", "bsr:4x4", "blockgroupcoo:16x16"];
 
 fn ours(group: &mut Group<'_>, any: &AnySparse<f32>, b: &Dense<f32>, out: &mut [f32]) {
     let e: Einsum = "C[m,n] = A[m,k] * B[k,n]".parse().expect("an Einsum");

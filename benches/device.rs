@@ -79,11 +79,7 @@ impl Buffer {
         assert!(offset + into.len() <= self.bytes);
         // SAFETY: both ranges are in bounds (asserted above).
         let status = unsafe {
-            sys::cuMemcpyDtoH_v2(
-                into.as_mut_ptr().cast(),
-                self.ptr + offset as u64,
-                into.len(),
-            )
+            sys::cuMemcpyDtoH_v2(into.as_mut_ptr().cast(), self.ptr + offset as u64, into.len())
         };
         check(status, "cuMemcpyDtoH")
     }
@@ -134,10 +130,7 @@ pub fn open_primary() -> Result<sys::CUdevice> {
     unsafe {
         check(sys::cuInit(0), "cuInit")?;
         check(sys::cuDeviceGet(&mut device, 0), "cuDeviceGet")?;
-        check(
-            sys::cuDevicePrimaryCtxRetain(&mut context, device),
-            "cuDevicePrimaryCtxRetain",
-        )?;
+        check(sys::cuDevicePrimaryCtxRetain(&mut context, device), "cuDevicePrimaryCtxRetain")?;
         check(sys::cuCtxSetCurrent(context), "cuCtxSetCurrent")?;
     }
     Ok(device)
@@ -155,10 +148,7 @@ impl Gpu {
         // SAFETY: out-pointers outlive the calls; the PTX text ends with a NUL.
         unsafe {
             let non_blocking = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
-            check(
-                sys::cuStreamCreate(&mut stream, non_blocking),
-                "cuStreamCreate",
-            )?;
+            check(sys::cuStreamCreate(&mut stream, non_blocking), "cuStreamCreate")?;
             check(
                 sys::cuModuleLoadData(&mut module, text.as_ptr().cast()),
                 "cuModuleLoadData of timing.ptx",
@@ -178,9 +168,7 @@ impl Gpu {
             stream,
             name: device_name(device)?,
             driver: driver_version()?,
-            events: (0..32)
-                .map(|_| Ok((event()?, event()?)))
-                .collect::<Result<_>>()?,
+            events: (0..32).map(|_| Ok((event()?, event()?))).collect::<Result<_>>()?,
             module,
             spin: function(module, c"spin")?,
             read_flush: function(module, c"read_flush")?,
@@ -225,12 +213,7 @@ impl Gpu {
             self.flag.add(1).write_volatile(0);
         }
         fence(Ordering::SeqCst);
-        self.launch(
-            self.spin,
-            1,
-            1,
-            &[Arg::U64(self.flag_device), Arg::U64(SPIN_LIMIT)],
-        )
+        self.launch(self.spin, 1, 1, &[Arg::U64(self.flag_device), Arg::U64(SPIN_LIMIT)])
     }
 
     /// Lets the queued work go, waits for it, and says whether the spin kernel gave up before: then the operation
@@ -246,11 +229,7 @@ impl Gpu {
 
     /// Evicts L2 by reading.
     pub fn flush_l2(&self) -> Result<()> {
-        let arguments = [
-            Arg::U64(self.flush.ptr),
-            Arg::U32(FLUSH_STEPS),
-            Arg::U64(self.sink.ptr),
-        ];
+        let arguments = [Arg::U64(self.flush.ptr), Arg::U32(FLUSH_STEPS), Arg::U64(self.sink.ptr)];
         self.launch(self.read_flush, FLUSH_BLOCKS, FLUSH_THREADS, &arguments)
     }
 
@@ -288,11 +267,7 @@ impl Gpu {
         [c, bias]: [u64; 2],
         [rows, width]: [usize; 2],
     ) -> Result<()> {
-        let each = if (width * size).is_multiple_of(16) {
-            16 / size
-        } else {
-            1
-        };
+        let each = if (width * size).is_multiple_of(16) { 16 / size } else { 1 };
         let wide = if each > 1 { "_wide" } else { "" };
         let name = CString::new(format!("bias_relu{size}{wide}"))?;
         let arguments = [Arg::U64(c), Arg::U64(bias), Arg::U32(width as u32)];
@@ -395,10 +370,8 @@ fn driver_version() -> Result<String> {
     let module = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
     let dotted =
         |word: &&str| word.contains('.') && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    if let Some(version) = module
-        .lines()
-        .next()
-        .and_then(|line| line.split_whitespace().find(dotted))
+    if let Some(version) =
+        module.lines().next().and_then(|line| line.split_whitespace().find(dotted))
     {
         return Ok(version.to_owned());
     }

@@ -86,10 +86,7 @@ pub fn first_result(place: &Place<'_>) -> Result<()> {
             ours_ms.push(run(&command, &ours)?);
         }
         let (total, floor) = (median(&mut ours_ms), median(&mut bare_ms));
-        let row = |ms: f64| Row {
-            n: 64,
-            ..row("first_result", name, &matrix, ms)
-        };
+        let row = |ms: f64| Row { n: 64, ..row("first_result", name, &matrix, ms) };
         let bare = row(floor).by("cuda-init", "");
         place.add(bare.note("process start to exit"))?;
         let note = format!(
@@ -116,10 +113,7 @@ pub fn load(place: &Place<'_>) -> Result<()> {
         })?;
         let row = Row::new("load", module.name, [0; 3], 0, "").ours("cubin");
         let note = format!("{unpacked:.2} ms of it unpacking, first time {first:.2} ms");
-        place.add(Row {
-            ms,
-            ..row.prepared(None, bytes).note(note)
-        })?;
+        place.add(Row { ms, ..row.prepared(None, bytes).note(note) })?;
     }
     Ok(())
 }
@@ -129,11 +123,7 @@ fn arguments(a: &Path) -> Vec<String> {
     let a = format!("A={}", a.display());
     let product = ["run", "C[m,n] = A[m,k] * B[k,n]", &a, "B=random:2048x64"];
     let once = ["--device", "gpu", "--repeat", "0"];
-    product
-        .iter()
-        .chain(&once)
-        .map(|word| (*word).to_owned())
-        .collect()
+    product.iter().chain(&once).map(|word| (*word).to_owned()).collect()
 }
 
 /// Milliseconds from start to exit of one process with its own driver cache.
@@ -164,10 +154,7 @@ fn command() -> Option<PathBuf> {
     let above = above.map(|folder| folder.join("einsparse"));
     let built = option_env!("CARGO_BIN_EXE_einsparse").map(PathBuf::from);
     let named = std::env::var_os("EINSPARSE_BIN").map(PathBuf::from);
-    [named, beside, above, built]
-        .into_iter()
-        .flatten()
-        .find(|path| path.is_file())
+    [named, beside, above, built].into_iter().flatten().find(|path| path.is_file())
 }
 
 /// Median milliseconds of the repeats and, apart, of the first time: its memory is new to the process.
@@ -184,18 +171,9 @@ fn timed(mut work: impl FnMut() -> Result<()>) -> Result<(f64, f64)> {
 
 fn row(op: &str, workload: &str, matrix: &Csr<f32>, ms: f64) -> Row {
     let p = matrix.pattern();
-    let row = Row::new(
-        op,
-        workload,
-        [p.rows(), p.cols(), 0],
-        p.columns().len(),
-        "f32",
-    );
+    let row = Row::new(op, workload, [p.rows(), p.cols(), 0], p.columns().len(), "f32");
     let note = format!("{} threads", rayon::current_num_threads());
-    Row {
-        ms,
-        ..row.ours("auto").note(note)
-    }
+    Row { ms, ..row.ours("auto").note(note) }
 }
 
 /// Keeps each entry with probability `share`.
@@ -207,12 +185,7 @@ fn thinned(pattern: &CsrPattern, share: f64) -> Result<CsrPattern> {
         columns.extend(entries.iter().copied().filter(|_| rng.random_bool(share)));
         offsets.push(columns.len() as u32);
     }
-    Ok(CsrPattern::new(
-        pattern.rows(),
-        pattern.cols(),
-        offsets,
-        columns,
-    )?)
+    Ok(CsrPattern::new(pattern.rows(), pattern.cols(), offsets, columns)?)
 }
 
 fn with_values(pattern: CsrPattern) -> Result<Csr<f32>> {

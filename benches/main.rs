@@ -124,10 +124,7 @@ impl Arguments {
 
     /// The same for one operation alone.
     pub fn of(&self, op: &str) -> Self {
-        Self {
-            op: vec![op.to_owned()],
-            ..self.clone()
-        }
+        Self { op: vec![op.to_owned()], ..self.clone() }
     }
 
     /// Whether `name` is among the engines asked for.
@@ -181,11 +178,8 @@ impl Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let outcome = if arguments.bare_init {
-        device::open_primary().map(|_| true)
-    } else {
-        run(&arguments)
-    };
+    let outcome =
+        if arguments.bare_init { device::open_primary().map(|_| true) } else { run(&arguments) };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -220,10 +214,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         show(arguments);
         return Ok(true);
     }
-    let machine = Machine {
-        gpu: Gpu::open(),
-        data: data(),
-    };
+    let machine = Machine { gpu: Gpu::open(), data: data() };
     if let Some(folder) = &arguments.record {
         return machine.record(arguments, folder);
     }

@@ -100,11 +100,7 @@ impl Machine {
         recorder: &Recorder,
     ) -> Outcome {
         let (arguments, wrong) = (&arguments.of(op), recorder.wrong());
-        let place = self.gpu.as_ref().map(|gpu| Place {
-            gpu,
-            arguments,
-            recorder,
-        });
+        let place = self.gpu.as_ref().map(|gpu| Place { gpu, arguments, recorder });
         let outcome = match (operation, place) {
             (Host(measure), _) => measure(recorder).map(|()| Tally::default()),
             (_, Err(reason)) => {
@@ -166,11 +162,7 @@ impl Machine {
                 }
                 let from = Instant::now();
                 let unfinished = folder.join(format!("{name}.unfinished"));
-                let of_part = Arguments {
-                    auto: true,
-                    part: Part { own, of },
-                    ..arguments.clone()
-                };
+                let of_part = Arguments { auto: true, part: Part { own, of }, ..arguments.clone() };
                 let recorder = self.recorder(Some(&unfinished))?;
                 let outcome = self.operation((op, operation), &of_part, &recorder);
                 right &= outcome == Outcome::Right;

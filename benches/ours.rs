@@ -69,12 +69,7 @@ pub(crate) use by_dtype;
 pub fn open(auto_only: bool, chosen: Vec<String>) -> Result<Einsparse> {
     let context = Context::cuda(0)?;
     let stored = RefCell::default();
-    Ok(Einsparse {
-        context,
-        auto_only,
-        chosen,
-        stored,
-    })
+    Ok(Einsparse { context, auto_only, chosen, stored })
 }
 
 /// The format in which a case's operand comes.
@@ -86,10 +81,7 @@ fn natural(problem: &Problem) -> Format {
 }
 
 fn blocks(edge: usize) -> Format {
-    Format::BlockGroupCoo {
-        block: (edge, edge),
-        group: None,
-    }
+    Format::BlockGroupCoo { block: (edge, edge), group: None }
 }
 
 /// What the array of columns of a matrix holds: columns, or for N:M positions.
@@ -98,10 +90,7 @@ const COLUMNS: [Role; 2] = [Role::Coordinate { axis: 1 }, Role::Positions { axis
 /// Behind a variant's name: the plan may keep A's values in another form, which its preparation makes.
 const PREPACKED: &str = "prepacked";
 
-const GROUPS: Format = Format::GroupCoo {
-    axis: 0,
-    group: None,
-};
+const GROUPS: Format = Format::GroupCoo { axis: 0, group: None };
 
 impl Einsparse {
     /// A in `format`, from the store or converted and uploaded.
@@ -139,12 +128,7 @@ impl Einsparse {
         let columns = columns.ok_or_else(|| format!("{format} has no column indices"))?;
         let columns = Buffer::from_slice(columns.data)?;
         let values = Buffer::from_slice(host.values())?;
-        Ok(Stored {
-            columns: columns.ptr,
-            values: values.ptr,
-            _own: vec![columns, values],
-            tensor,
-        })
+        Ok(Stored { columns: columns.ptr, values: values.ptr, _own: vec![columns, values], tensor })
     }
 
     /// A plan, and the milliseconds that making it took.
@@ -154,21 +138,13 @@ impl Einsparse {
         a: &SparseTensor<T>,
         (variant, weights): (Option<&str>, Weights),
     ) -> Result<(Plan<T>, f64), Error> {
-        let options = Options {
-            weights,
-            variant: variant.map(str::to_owned),
-            ..precise(case.dtype())
-        };
+        let options =
+            Options { weights, variant: variant.map(str::to_owned), ..precise(case.dtype()) };
         // Only the shape of B is planned with.
         let b = Dense::<T>::zeros(vec![case.problem.extents().1, case.n])?;
         let operands = [("A", a.into()), ("B", (&b).into())];
         let start = Instant::now();
-        let plan = self
-            .context
-            .plan(SPMM)
-            .operands(&operands)
-            .options(&options)
-            .build()?;
+        let plan = self.context.plan(SPMM).operands(&operands).options(&options).build()?;
         self.context.synchronize()?;
         Ok((plan, start.elapsed().as_secs_f64() * 1e3))
     }
@@ -194,11 +170,7 @@ impl Einsparse {
         if natural(case.problem) == Format::Csr {
             let a = self.tensor::<T>(case, Format::Csr)?;
             let (plan, _) = self.plan(case, &a.tensor, (None, Weights::Static))?;
-            let prepacked = plan
-                .choice()
-                .candidates
-                .iter()
-                .filter(|c| c.prepacked.is_some());
+            let prepacked = plan.choice().candidates.iter().filter(|c| c.prepacked.is_some());
             names.extend(prepacked.map(|c| format!("{}@{PREPACKED}", c.name)));
         }
         Ok(names)
@@ -210,9 +182,7 @@ impl Einsparse {
         let format = match form {
             "bsr" => {
                 let edge = case.problem.block.unwrap_or(1);
-                Format::Bsr {
-                    block: (edge, edge),
-                }
+                Format::Bsr { block: (edge, edge) }
             }
             "groupcoo" => GROUPS,
             PREPACKED => natural(case.problem),
@@ -238,13 +208,7 @@ impl Einsparse {
             // the stream belongs to the primary context that both sides share.
             Ok(unsafe { plan.run_raw(&raw, RawStream::from_raw(stream)) }?)
         };
-        Ok(Prepared {
-            run: Box::new(run),
-            prepare_ms,
-            prepared_bytes,
-            zeros,
-            note,
-        })
+        Ok(Prepared { run: Box::new(run), prepare_ms, prepared_bytes, zeros, note })
     }
 }
 
@@ -269,10 +233,7 @@ fn said_of<T: Scalar>(plan: &Plan<T>, format: Format, again_ms: f64) -> (&'stati
 pub fn convert<T: Scalar>(csr: &AnySparse<T>, format: Format) -> Result<AnySparse<T>> {
     let converted = csr.convert(format)?;
     match converted.format() {
-        Format::GroupCoo {
-            axis,
-            group: Some(g),
-        } if g % 4 != 0 => {
+        Format::GroupCoo { axis, group: Some(g) } if g % 4 != 0 => {
             let group = Some(g.next_multiple_of(4));
             Ok(csr.convert(Format::GroupCoo { axis, group })?)
         }

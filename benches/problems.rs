@@ -57,14 +57,7 @@ impl Workload {
         (ns, dtypes): (&'static [usize], &'static [Dtype]),
         quick: bool,
     ) -> Self {
-        Self {
-            op,
-            name: name.into(),
-            source,
-            ns,
-            dtypes,
-            quick,
-        }
+        Self { op, name: name.into(), source, ns, dtypes, quick }
     }
 }
 
@@ -94,11 +87,7 @@ const UNIFORM: &[(usize, usize, f64, &[usize], bool)] = &[
 const GENERATED_GRAPHS: &[(&str, Source, bool)] = &[
     ("rmat17", Source::Rmat(17), true),
     ("rmat20", Source::Rmat(20), false),
-    (
-        "uniform1M-16",
-        Source::Uniform(1 << 20, 1 << 20, 16.0 / (1 << 20) as f64),
-        false,
-    ),
+    ("uniform1M-16", Source::Uniform(1 << 20, 1 << 20, 16.0 / (1 << 20) as f64), false),
     ("banded1M-27", Source::Banded(1 << 20, 27), false),
 ];
 
@@ -231,22 +220,15 @@ pub fn full_blocks(extent: usize, edge: usize, density: f64, seed: u64) -> Resul
 fn counted(extent: usize, edge: usize, density: f64, skewed: bool) -> Result<CsrPattern> {
     let side = extent / edge;
     let total = (density * (side * side) as f64).round() as usize;
-    let most = if skewed {
-        (10 * total / side).min(side)
-    } else {
-        0
-    };
+    let most = if skewed { (10 * total / side).min(side) } else { 0 };
     let mut offsets = vec![0u32];
     let mut columns = Vec::new();
     for row in 0..side {
         let others = side - usize::from(skewed);
         let before = row - usize::from(skewed && row > side / 2);
         let share = |i: usize| (total - most) * i / others;
-        let count = if skewed && row == side / 2 {
-            most
-        } else {
-            share(before + 1) - share(before)
-        };
+        let count =
+            if skewed && row == side / 2 { most } else { share(before + 1) - share(before) };
         let mut order: Vec<u32> = (0..side as u32).collect();
         let hash =
             |c: u32| (row as u64 * 4099 + u64::from(c) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -166,17 +166,14 @@ pub fn is_of_this_commit(path: &Path) -> bool {
 }
 
 fn line(row: &Row) -> String {
-    let warm = row
-        .ms_warm
-        .map_or(String::new(), |ms| format!("{:10.2} us warm", ms * 1e3));
+    let warm = row.ms_warm.map_or(String::new(), |ms| format!("{:10.2} us warm", ms * 1e3));
     let rate = match (row.gflops, row.gbps) {
         (Some(rate), _) => format!("{rate:9.0} GFLOP/s"),
         (None, Some(rate)) => format!("{rate:9.0} GB/s"),
         (None, None) => String::new(),
     };
-    let limit = row
-        .limit_fraction
-        .map_or(String::new(), |share| format!("{:4.0} %", share * 100.0));
+    let limit =
+        row.limit_fraction.map_or(String::new(), |share| format!("{:4.0} %", share * 100.0));
     format!(
         "{:10} {:40} n {:5} {:4} {:12} {:20} {:11.2} us {warm} {rate} {limit}  {}",
         row.op,
@@ -208,20 +205,14 @@ impl Limits {
             (Dtype::F16, 766e12),
             (Dtype::Bf16, 801e12),
         ];
-        Self {
-            copy: 4.28e12,
-            rates: rates.to_vec(),
-        }
+        Self { copy: 4.28e12, rates: rates.to_vec() }
     }
 
     /// Milliseconds that the case takes at least: (A) bytes once over HBM, (C) arithmetic.
     pub fn floor_ms(&self, problem: &Problem, n: usize, dtype: Dtype) -> f64 {
         let flops = 2.0 * problem.extents().2 as f64 * n as f64;
-        let rate = self
-            .rates
-            .iter()
-            .find(|(known, _)| *known == dtype)
-            .map_or(f64::INFINITY, |r| r.1);
+        let rate =
+            self.rates.iter().find(|(known, _)| *known == dtype).map_or(f64::INFINITY, |r| r.1);
         1e3 * (problem.bytes(n, dtype) / self.copy).max(flops / rate)
     }
 }
@@ -258,11 +249,7 @@ impl Row {
     }
 
     pub fn by(self, engine: &str, variant: impl Into<String>) -> Self {
-        Self {
-            engine: engine.into(),
-            variant: variant.into(),
-            ..self
-        }
+        Self { engine: engine.into(), variant: variant.into(), ..self }
     }
 
     /// What we ran.
@@ -272,11 +259,7 @@ impl Row {
 
     /// Cold and warm.
     pub fn timed(self, times: &Times) -> Self {
-        Self {
-            ms: times.cold,
-            ms_warm: Some(times.warm),
-            ..self
-        }
+        Self { ms: times.cold, ms_warm: Some(times.warm), ..self }
     }
 
     /// Operations that the time was for. It has to be there, as for the next two.
@@ -294,19 +277,12 @@ impl Row {
     /// Milliseconds that it takes at least.
     pub fn limit(self, floor_ms: f64) -> Self {
         let limit_fraction = Some(floor_ms / self.ms);
-        Self {
-            limit_fraction,
-            ..self
-        }
+        Self { limit_fraction, ..self }
     }
 
     /// Milliseconds and bytes of what was built beside A.
     pub fn prepared(self, ms: impl Into<Option<f64>>, bytes: impl Into<Option<usize>>) -> Self {
-        Self {
-            prepare_ms: ms.into(),
-            prepared_bytes: bytes.into(),
-            ..self
-        }
+        Self { prepare_ms: ms.into(), prepared_bytes: bytes.into(), ..self }
     }
 
     /// Implicit zeros are multiplied.
@@ -344,18 +320,15 @@ fn commit() -> String {
             .args(["describe", "--always", "--dirty", "--exclude=*"])
             .output()
             .ok();
-        let text = output
-            .filter(|o| o.status.success())
-            .and_then(|o| String::from_utf8(o.stdout).ok());
+        let text =
+            output.filter(|o| o.status.success()).and_then(|o| String::from_utf8(o.stdout).ok());
         text.map_or_else(|| "unknown".into(), |t| t.trim().to_owned())
     })
 }
 
 /// Today in UTC as yyyy-mm-dd (days to civil date, proleptic Gregorian, eras of 400 years).
 fn today() -> String {
-    let seconds = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_secs());
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let days = seconds / 86_400 + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -363,8 +336,5 @@ fn today() -> String {
     let march = (5 * day + 2) / 153;
     let month = if march < 10 { march + 3 } else { march - 9 };
     let civil = era * 400 + year + u64::from(month <= 2);
-    format!(
-        "{civil:04}-{month:02}-{:02}",
-        day - (153 * march + 2) / 5 + 1
-    )
+    format!("{civil:04}-{month:02}-{:02}", day - (153 * march + 2) / 5 + 1)
 }

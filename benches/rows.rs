@@ -21,11 +21,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-const EFFORT: Effort = Effort {
-    cold: (5, 3),
-    series: 3,
-    warm: (0.3, 1),
-};
+const EFFORT: Effort = Effort { cold: (5, 3), series: 3, warm: (0.3, 1) };
 /// Outputs of more elements are not compared.
 const COMPARED: usize = 1 << 21;
 /// A row is left out that is predicted to be so many times slower than the one taken, and slow.
@@ -75,28 +71,17 @@ impl<'m> Made<'m> {
         variant: &'static str,
         run: impl FnMut() -> Result<(), Error> + 'm,
     ) -> Self {
-        let candidates: Vec<_> = choice
-            .candidates
-            .iter()
-            .map(|c| (c.name, c.cost.us))
-            .collect();
+        let candidates: Vec<_> = choice.candidates.iter().map(|c| (c.name, c.cost.us)).collect();
         let taken = match variant {
             "cpu" => candidates.first().map_or("cpu", |c| c.0),
             name => name,
         };
-        Self {
-            candidates,
-            ..Self::alone(taken, run)
-        }
+        Self { candidates, ..Self::alone(taken, run) }
     }
 
     /// An operator that has no other candidates.
     fn alone(variant: &'static str, mut run: impl FnMut() -> Result<(), Error> + 'm) -> Self {
-        Self {
-            taken: vec![variant],
-            candidates: Vec::new(),
-            run: Box::new(move || Ok(run()?)),
-        }
+        Self { taken: vec![variant], candidates: Vec::new(), run: Box::new(move || Ok(run()?)) }
     }
 }
 
@@ -151,9 +136,7 @@ pub fn run(gpu: Option<&Gpu>, arguments: &Arguments) -> Result<bool> {
         context,
         arguments,
         file: file.transpose()?,
-        deadline: arguments
-            .seconds
-            .map(|s| Instant::now() + Duration::from_secs(s)),
+        deadline: arguments.seconds.map(|s| Instant::now() + Duration::from_secs(s)),
         groups: 0,
         cases: 0,
         lines: 0,
@@ -229,10 +212,7 @@ impl Rows<'_> {
             self.gpu.map_or(Ok(()), Gpu::wait)?;
         }
         let took = start.elapsed().as_secs_f64();
-        println!(
-            "{operation} {name}: {} lines, {took:.1} s",
-            self.lines - lines
-        );
+        println!("{operation} {name}: {} lines, {took:.1} s", self.lines - lines);
         match &mut self.file {
             Some(file) => Ok(file.flush()?),
             None => Ok(()),
@@ -319,8 +299,7 @@ impl Rows<'_> {
                 }
             }
             self.line(&line)?;
-            gpu.wait()
-                .map_err(|reason| format!("{name} on {case}: {reason}"))?;
+            gpu.wait().map_err(|reason| format!("{name} on {case}: {reason}"))?;
         }
         Ok(())
     }
@@ -398,10 +377,7 @@ impl Rows<'_> {
     fn refused(&mut self, [operation, case]: [&str; 2], reason: impl Into<Reason>) -> Result<()> {
         self.cases += 1;
         let reason: String = reason.into().to_string().chars().take(200).collect();
-        self.line(&Line {
-            outcome: &reason,
-            ..Line::new(operation, case)
-        })
+        self.line(&Line { outcome: &reason, ..Line::new(operation, case) })
     }
 
     /// What is taken by a rule that no name overrides, without a time.
@@ -529,10 +505,7 @@ fn values<T: Scalar>(count: usize, start: usize) -> Vec<T> {
             }
         })
         .collect();
-    (0..count)
-        .into_par_iter()
-        .map(|i| table[(i + start) % table.len()])
-        .collect()
+    (0..count).into_par_iter().map(|i| table[(i + start) % table.len()]).collect()
 }
 
 /// What two orders of sums, and two precisions of products, may differ by.
@@ -563,8 +536,6 @@ fn distance(truth: &[f64], found: &[f64]) -> f64 {
 
 /// Names of a family for an element type.
 fn names(family: &str, dtype: Dtype) -> Vec<&'static str> {
-    let own = kernels()
-        .iter()
-        .filter(|row| row.module == family && row.dtype == dtype);
+    let own = kernels().iter().filter(|row| row.module == family && row.dtype == dtype);
     own.map(|row| row.name).collect()
 }

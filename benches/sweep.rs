@@ -22,11 +22,7 @@ pub struct Tally {
 pub fn run(place: &Place<'_>, workloads: &[Workload]) -> Result<Tally> {
     let (mut engines, faults) = open(place);
     engines.retain(|e| place.arguments.wants_engine(e.name()));
-    let mut sweep = Sweep {
-        place,
-        engines,
-        tally: Tally { cases: 0, faults },
-    };
+    let mut sweep = Sweep { place, engines, tally: Tally { cases: 0, faults } };
     let mut tables = Tables::default();
     for workload in workloads {
         let problem = match Problem::load(workload) {
@@ -119,13 +115,7 @@ impl Sweep<'_> {
         };
         let operands = Operands::upload(problem, values, widest)?;
         for &n in ns {
-            let case = Case {
-                gpu: self.place.gpu,
-                problem,
-                values,
-                operands: &operands,
-                n,
-            };
+            let case = Case { gpu: self.place.gpu, problem, values, operands: &operands, n };
             let reference = Reference::new(&case);
             self.tally.cases += 1;
             for engine in 0..self.engines.len() {
@@ -161,10 +151,7 @@ impl Sweep<'_> {
                 .by(name, one.variant)
                 .prepared(one.prepare_ms, one.prepared_bytes)
                 .note(note);
-            self.place.add(Row {
-                zeros: one.zeros.into(),
-                ..row
-            })?;
+            self.place.add(Row { zeros: one.zeros.into(), ..row })?;
         }
         Ok(())
     }
@@ -178,13 +165,7 @@ impl Sweep<'_> {
         variant: &str,
     ) -> Result<Timed> {
         let prepared = engine.prepare(case, variant)?;
-        let Prepared {
-            mut run,
-            prepare_ms,
-            prepared_bytes,
-            zeros,
-            note,
-        } = prepared;
+        let Prepared { mut run, prepare_ms, prepared_bytes, zeros, note } = prepared;
         case.operands.c.fill(0xff, case.gpu.stream)?;
         self.place.once(&mut run)?;
         let verdict = truth.compare(case, engine.tolerance(case.dtype()))?;

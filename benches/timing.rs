@@ -18,17 +18,9 @@ pub struct Effort {
 
 impl Effort {
     /// What a record needs: medians of 25 (20) and 5.
-    pub const FULL: Self = Self {
-        cold: (25, 20),
-        series: 5,
-        warm: (1.0, 3),
-    };
+    pub const FULL: Self = Self { cold: (25, 20), series: 5, warm: (1.0, 3) };
     /// A first look, not for a record.
-    pub const QUICK: Self = Self {
-        cold: (9, 5),
-        series: 3,
-        warm: (1.0, 3),
-    };
+    pub const QUICK: Self = Self { cold: (9, 5), series: 3, warm: (1.0, 3) };
 }
 
 /// The two figures of one operation.
@@ -55,11 +47,7 @@ pub fn measure(gpu: &Gpu, effort: Effort, run: &mut dyn FnMut() -> Result<()>) -
     gpu.record(second)?;
     gpu.wait()?;
     let estimate = gpu.elapsed(first, second)?;
-    let runs = if estimate > 1.0 {
-        effort.cold.1
-    } else {
-        effort.cold.0
-    };
+    let runs = if estimate > 1.0 { effort.cold.1 } else { effort.cold.0 };
     let (cold, waited) = cold(gpu, runs, run)?;
     let mut host_inside = waited;
     let (ms, least) = effort.warm;
@@ -75,11 +63,7 @@ pub fn measure(gpu: &Gpu, effort: Effort, run: &mut dyn FnMut() -> Result<()>) -
         host_inside |= gpu.release()?;
         series.push(gpu.elapsed(first, second)? / repeats as f64);
     }
-    Ok(Times {
-        cold,
-        warm: median(&mut series),
-        host_inside,
-    })
+    Ok(Times { cold, warm: median(&mut series), host_inside })
 }
 
 fn cold(gpu: &Gpu, runs: usize, run: &mut dyn FnMut() -> Result<()>) -> Result<(f64, bool)> {
@@ -91,11 +75,7 @@ fn cold(gpu: &Gpu, runs: usize, run: &mut dyn FnMut() -> Result<()>) -> Result<(
         gpu.record(end)?;
     }
     let host_inside = gpu.release()?;
-    let times = gpu
-        .events
-        .iter()
-        .take(runs)
-        .map(|&(start, end)| gpu.elapsed(start, end));
+    let times = gpu.events.iter().take(runs).map(|&(start, end)| gpu.elapsed(start, end));
     let mut times = times.collect::<Result<Vec<_>>>()?;
     Ok((median(&mut times), host_inside))
 }

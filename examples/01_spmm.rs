@@ -18,10 +18,7 @@ fn main() -> einsparse::Result<()> {
     for (member, ends) in a.pattern().offsets().windows(2).enumerate() {
         let friends = &a.pattern().columns()[ends[0] as usize..ends[1] as usize];
         assert_eq!(c.get(&[member, 0]), Some(friends.len() as f32));
-        assert_eq!(
-            c.get(&[member, 1]),
-            Some(friends.iter().sum::<u32>() as f32)
-        );
+        assert_eq!(c.get(&[member, 1]), Some(friends.iter().sum::<u32>() as f32));
     }
     assert_eq!(c.get(&[33, 0]), Some(17.0)); // the instructor's rival has the most friends
     Ok(())

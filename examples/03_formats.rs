@@ -14,10 +14,7 @@ fn main() -> einsparse::Result<()> {
     let exact = reference::spmm(&a, &b)?;
 
     let ctx = Context::cpu(); // runs every format
-    println!(
-        "{:22} {:>12} {:>13}",
-        "format", "index slots", "values/entry"
-    );
+    println!("{:22} {:>12} {:>13}", "format", "index slots", "values/entry");
     let names = "coo csr csc ell groupcoo groupcoo:4 groupcoo:8@1 bsr:16x16 blockcoo:16x16 blockgroupcoo:32x32";
     for name in names.split(' ') {
         let format: Format = name.parse()?;
@@ -27,22 +24,12 @@ fn main() -> einsparse::Result<()> {
 
         // Counted without converting; group sizes left open are chosen by that count.
         let taken = slots(csr.pattern(), format)?;
-        assert_eq!(
-            (taken.format, taken.values),
-            (stored.format(), stored.slots() as u128)
-        );
-        println!(
-            "{:22} {:>12} {:>13.2}",
-            taken.format.to_string(),
-            taken.index,
-            taken.ratio()
-        );
+        assert_eq!((taken.format, taken.values), (stored.format(), stored.slots() as u128));
+        println!("{:22} {:>12} {:>13.2}", taken.format.to_string(), taken.index, taken.ratio());
     }
 
     // Back to CSR nothing is lost.
-    let round = a
-        .convert("blockgroupcoo:16x16:2".parse()?)?
-        .convert(Format::Csr)?;
+    let round = a.convert("blockgroupcoo:16x16:2".parse()?)?.convert(Format::Csr)?;
     assert_eq!(round, a);
     Ok(())
 }

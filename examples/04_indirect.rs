@@ -8,14 +8,7 @@ use einsparse::{Context, einsum};
 fn main() -> einsparse::Result<()> {
     // What a format does to an expression is a substitution of indices.
     let e = Einsum::parse("C[m,n] = A[m,k] * B[k,n]")?;
-    let grouped = rewrite(
-        &e,
-        "A",
-        &Format::GroupCoo {
-            axis: 0,
-            group: None,
-        },
-    )?;
+    let grouped = rewrite(&e, "A", &Format::GroupCoo { axis: 0, group: None })?;
     println!("{e}\n  -> {grouped}");
     assert_eq!(grouped.to_string(), "C[AM[p],n] += AV[p,q] * B[AK[p,q],n]");
 

@@ -22,28 +22,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = file()?;
     let csr: Csr<f64> = io::read_matrix_market(&path)?.matrix.to_csr()?;
     let columns = csr.shape()[1];
-    let b = Dense::new(
-        vec![columns, 16],
-        generate::random_values::<f64>(columns * 16, 1),
-    )?;
+    let b = Dense::new(vec![columns, 16], generate::random_values::<f64>(columns * 16, 1))?;
     let c = ops::spmm(&Context::new(), &csr, &b)?.to_dense()?;
 
     let exact = reference::spmm(&csr.into(), &b)?;
     let largest = exact.values().iter().fold(0.0f64, |m, x| m.max(x.abs()));
-    let error = c
-        .values()
-        .iter()
-        .zip(exact.values())
-        .fold(0.0f64, |m, (c, e)| m.max((c - e).abs()));
+    let error =
+        c.values().iter().zip(exact.values()).fold(0.0f64, |m, (c, e)| m.max((c - e).abs()));
     println!("largest element {largest:.3e}, largest error {error:.1e}");
     assert!(error <= 1e-12 * largest);
 
     // A broken file is an error that names the line.
     let broken = std::env::temp_dir().join(format!("einsparse-broken-{}.mtx", std::process::id()));
-    std::fs::write(
-        &broken,
-        "%%MatrixMarket matrix coordinate real general\n2 2 1\n3 1 4.0\n",
-    )?;
+    std::fs::write(&broken, "%%MatrixMarket matrix coordinate real general\n2 2 1\n3 1 4.0\n")?;
     let error = io::read_matrix_market::<f64>(&broken).expect_err("row 3 of 2");
     println!("{error}");
     assert!(error.to_string().contains(":3: "));

@@ -18,10 +18,7 @@ fn main() -> einsparse::Result<()> {
     // The plan knows pattern, shapes and alignment; here the operands give them.
     let (planned_a, planned_b) = (ctx.upload(&a)?, ctx.upload_dense(&b)?);
     let operands = [("A", (&planned_a).into()), ("B", (&planned_b).into())];
-    let plan = ctx
-        .plan::<f32>("C[m,n] = A[m,k] * B[k,n]")
-        .operands(&operands)
-        .build()?;
+    let plan = ctx.plan::<f32>("C[m,n] = A[m,k] * B[k,n]").operands(&operands).build()?;
 
     // Memory and stream of someone else: any of the device's primary context will do.
     let stream = ctx.stream()?;
@@ -50,11 +47,7 @@ fn main() -> einsparse::Result<()> {
     let mut c = vec![0.0f32; 256 * 64];
     out.read(&mut c, stream.raw())?;
     let exact = reference::spmm(&a.into(), &b)?;
-    assert!(
-        c.iter()
-            .zip(exact.values())
-            .all(|(c, e)| f64::from(*c) == *e)
-    );
+    assert!(c.iter().zip(exact.values()).all(|(c, e)| f64::from(*c) == *e));
     println!("{}: exact on raw pointers", plan.variant());
     Ok(())
 }

@@ -22,25 +22,10 @@ fn main() -> Result<()> {
     if ctx.is_cuda() {
         compare::<f16>(
             &ctx,
-            &Shape {
-                model: 2048,
-                inner: 8192,
-                tokens: 4096,
-                edge: 64,
-                density: 0.1,
-            },
+            &Shape { model: 2048, inner: 8192, tokens: 4096, edge: 64, density: 0.1 },
         )
     } else {
-        compare::<f32>(
-            &ctx,
-            &Shape {
-                model: 64,
-                inner: 128,
-                tokens: 32,
-                edge: 16,
-                density: 0.25,
-            },
-        )
+        compare::<f32>(&ctx, &Shape { model: 64, inner: 128, tokens: 32, edge: 16, density: 0.25 })
     }
 }
 
@@ -99,10 +84,7 @@ fn compare<T: Scalar>(ctx: &Context, shape: &Shape) -> Result<()> {
         let weight = i.checked_sub(2).map(|i| &dense_weights[i]);
         let error = difference(&sparse[i], &dense[i], weight);
         println!("{name:4} differs by {error:.1e} of its largest value");
-        assert!(
-            error < 4.0 * T::from_f64(1.0 / 512.0).to_f64(),
-            "{name}: {error}"
-        );
+        assert!(error < 4.0 * T::from_f64(1.0 / 512.0).to_f64(), "{name}: {error}");
     }
     Ok(())
 }
@@ -128,14 +110,8 @@ fn block_sparse<T: Scalar>(
     dy: &Tensor<T>,
 ) -> Result<(Step<T>, Duration)> {
     let (first, second) = (
-        LinearOptions {
-            relu: true,
-            ..LinearOptions::default()
-        },
-        LinearOptions {
-            relu_input: true,
-            ..LinearOptions::default()
-        },
+        LinearOptions { relu: true, ..LinearOptions::default() },
+        LinearOptions { relu_input: true, ..LinearOptions::default() },
     );
     let mut first = Linear::new(ctx, w1, shape.tokens, &first)?;
     let mut second = Linear::new(ctx, w2, shape.tokens, &second)?;
@@ -170,30 +146,17 @@ fn with_dense_weights<T: Scalar>(
     let plan = |text: &str, operands: &[(&str, Operand<'_, T>)]| -> Result<Plan<T>> {
         ctx.plan(text).operands(operands).build()
     };
-    let forward_1 = plan(
-        "H[t,f] = relu(X[t,i] * W[f,i])",
-        &[("X", x.into()), ("W", (&w1).into())],
-    )?;
-    let forward_2 = plan(
-        "Y[t,i] = H[t,f] * W[i,f]",
-        &[("H", (&h).into()), ("W", (&w2).into())],
-    )?;
+    let forward_1 =
+        plan("H[t,f] = relu(X[t,i] * W[f,i])", &[("X", x.into()), ("W", (&w1).into())])?;
+    let forward_2 = plan("Y[t,i] = H[t,f] * W[i,f]", &[("H", (&h).into()), ("W", (&w2).into())])?;
     let inner_gradient = plan(
         "dH[t,f] = relu_grad(dY[t,i] * W[i,f], H[t,f])",
         &[("dY", dy.into()), ("W", (&w2).into()), ("H", (&h).into())],
     )?;
-    let input_gradient = plan(
-        "dX[t,i] = dH[t,f] * W[f,i]",
-        &[("dH", (&dh).into()), ("W", (&w1).into())],
-    )?;
-    let gradient_1 = plan(
-        "dW[f,i] = dH[t,f] * X[t,i]",
-        &[("dH", (&dh).into()), ("X", x.into())],
-    )?;
-    let gradient_2 = plan(
-        "dW[i,f] = dY[t,i] * H[t,f]",
-        &[("dY", dy.into()), ("H", (&h).into())],
-    )?;
+    let input_gradient =
+        plan("dX[t,i] = dH[t,f] * W[f,i]", &[("dH", (&dh).into()), ("W", (&w1).into())])?;
+    let gradient_1 = plan("dW[f,i] = dH[t,f] * X[t,i]", &[("dH", (&dh).into()), ("X", x.into())])?;
+    let gradient_2 = plan("dW[i,f] = dY[t,i] * H[t,f]", &[("dY", dy.into()), ("H", (&h).into())])?;
     let stream = ctx.stream()?;
     let time = timed(&stream, || {
         forward_1.run(&[("X", x.into()), ("W", (&w1).into())], &mut h, &stream)?;
@@ -201,18 +164,9 @@ fn with_dense_weights<T: Scalar>(
         let operands = [("dY", dy.into()), ("W", (&w2).into()), ("H", (&h).into())];
         inner_gradient.run(&operands, &mut dh, &stream)?;
         gradient_2.run(&[("dY", dy.into()), ("H", (&h).into())], &mut dw2, &stream)?;
-        input_gradient.run(
-            &[("dH", (&dh).into()), ("W", (&w1).into())],
-            &mut dx,
-            &stream,
-        )?;
+        input_gradient.run(&[("dH", (&dh).into()), ("W", (&w1).into())], &mut dx, &stream)?;
         gradient_1.run(&[("dH", (&dh).into()), ("X", x.into())], &mut dw1, &stream)
     })?;
-    let step = [
-        y.to_dense()?,
-        dx.to_dense()?,
-        dw1.to_dense()?,
-        dw2.to_dense()?,
-    ];
+    let step = [y.to_dense()?, dx.to_dense()?, dw1.to_dense()?, dw2.to_dense()?];
     Ok((step, time))
 }

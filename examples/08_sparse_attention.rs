@@ -20,11 +20,7 @@ fn mask(extent: usize, band: usize, stride: usize) -> Result<CsrPattern> {
 fn main() -> Result<()> {
     let ctx = Context::new();
     println!("{ctx}");
-    let [extent, dim] = if ctx.is_cuda() {
-        [2048, 128]
-    } else {
-        [256, 64]
-    };
+    let [extent, dim] = if ctx.is_cuda() { [2048, 128] } else { [256, 64] };
     compare::<bf16>(&ctx, extent, dim)
 }
 
@@ -41,19 +37,11 @@ fn compare<T: Scalar>(ctx: &Context, extent: usize, dim: usize) -> Result<()> {
     };
     let (q, k, v) = (random(1)?, random(2)?, random(3)?);
 
-    let options = AttentionOptions {
-        heads,
-        dim,
-        ..AttentionOptions::default()
-    };
+    let options = AttentionOptions { heads, dim, ..AttentionOptions::default() };
     let attention = SparseAttention::new(ctx, &[&on_device], &options)?;
     let mut out = ctx.zeros::<T>(&shape)?;
     let mut log_sum = ctx.zeros::<f32>(&[heads, extent])?;
-    let operands = [
-        ctx.upload_dense(&q)?,
-        ctx.upload_dense(&k)?,
-        ctx.upload_dense(&v)?,
-    ];
+    let operands = [ctx.upload_dense(&q)?, ctx.upload_dense(&k)?, ctx.upload_dense(&v)?];
     let [dq, dk, dv] = &operands;
     let stream = ctx.stream()?;
     attention.forward([dq, dk, dv], &mut out, Some(&mut log_sum), &stream)?;
@@ -80,14 +68,8 @@ fn compare<T: Scalar>(ctx: &Context, extent: usize, dim: usize) -> Result<()> {
             worst = worst.max((found.to_f64() - wanted.to_f64()).abs());
             largest = largest.max(wanted.to_f64().abs());
         }
-        println!(
-            "{name} differs by {:.1e} of its largest value",
-            worst / largest
-        );
-        assert!(
-            worst <= 0.03 * largest,
-            "{name} is off by {worst} of {largest}"
-        );
+        println!("{name} differs by {:.1e} of its largest value", worst / largest);
+        assert!(worst <= 0.03 * largest, "{name} is off by {worst} of {largest}");
     }
     Ok(())
 }
@@ -103,21 +85,12 @@ fn gradients<T: Scalar>(
     let mask = ctx.upload(Csr::new(pattern.clone(), values)?)?;
     let mut gradient = AttentionGradient::new(ctx, &[&mask], options)?;
     let upload = |dense: &Dense<T>| ctx.upload_dense(dense);
-    let (q, k, v, upstream) = (
-        upload(host[0])?,
-        upload(host[1])?,
-        upload(host[2])?,
-        upload(host[3])?,
-    );
+    let (q, k, v, upstream) =
+        (upload(host[0])?, upload(host[1])?, upload(host[2])?, upload(host[3])?);
     let (mut dq, mut dk) = (ctx.zeros(q.shape())?, ctx.zeros(k.shape())?);
     let mut dv = ctx.zeros(v.shape())?;
     let stream = ctx.stream()?;
-    gradient.backward(
-        [&q, &k, &v],
-        &upstream,
-        [&mut dq, &mut dk, &mut dv],
-        &stream,
-    )?;
+    gradient.backward([&q, &k, &v], &upstream, [&mut dq, &mut dk, &mut dv], &stream)?;
     stream.synchronize()?;
     let found = [dq.to_dense()?, dk.to_dense()?, dv.to_dense()?];
     Ok((found, gradient.workspace_bytes()))
@@ -132,19 +105,12 @@ fn check<T: Scalar>(pattern: &CsrPattern, [q, k, v]: [&Dense<T>; 3], out: &Dense
     for (head, query) in (0..heads).flat_map(|h| (h..extent).step_by(37).map(move |q| (h, q))) {
         let row = |dense: &Dense<T>, row: usize| -> Vec<f64> {
             let at = (head * extent + row) * dim;
-            dense.values()[at..at + dim]
-                .iter()
-                .map(|x| x.to_f64())
-                .collect()
+            dense.values()[at..at + dim].iter().map(|x| x.to_f64()).collect()
         };
         let keys = &pattern.columns()[pattern.row(query)];
         let own = row(q, query);
         let score = |&key: &u32| {
-            let dot: f64 = own
-                .iter()
-                .zip(row(k, key as usize))
-                .map(|(q, k)| q * k)
-                .sum();
+            let dot: f64 = own.iter().zip(row(k, key as usize)).map(|(q, k)| q * k).sum();
             dot / (dim as f64).sqrt()
         };
         let scores: Vec<f64> = keys.iter().map(score).collect();

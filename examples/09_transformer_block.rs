@@ -40,10 +40,7 @@ fn main() -> Result<()> {
     }
     let dense = measure(&ctx, "dense, causal", None, Keys::Causal)?;
     let scores = HEADS * TOKENS * TOKENS * 4;
-    println!(
-        "  (its attention is fused as well; the scores alone would be {} MB)",
-        scores >> 20
-    );
+    println!("  (its attention is fused as well; the scores alone would be {} MB)", scores >> 20);
     for (name, keys) in [
         ("sparse, Sputnik's mask", Keys::Band(256, 0.05)),
         ("sparse, band of 256", Keys::Band(256, 0.0)),
@@ -82,9 +79,7 @@ fn mask(keys: Keys) -> Result<(AnySparse<bf16>, Option<i64>)> {
             for row in 0..TOKENS {
                 let start = (row + 1).saturating_sub(band);
                 columns.extend(
-                    (0..start)
-                        .filter(|&key| chance(row, key) < share)
-                        .map(|key| key as u32),
+                    (0..start).filter(|&key| chance(row, key) < share).map(|key| key as u32),
                 );
                 columns.extend(start as u32..=row as u32);
                 offsets.push(columns.len() as u32);
@@ -116,10 +111,7 @@ impl Layer {
         let pattern = generate::blocks(outputs, inputs, block, density.unwrap_or(1.0), seed)?;
         let scale = (1.0 / (inputs as f64 * density.unwrap_or(1.0))).sqrt();
         let values = generate::random_values::<f32>(pattern.columns().len() * EDGE * EDGE, seed);
-        let values = values
-            .iter()
-            .map(|v| bf16::from_f64(f64::from(*v) * scale))
-            .collect();
+        let values = values.iter().map(|v| bf16::from_f64(f64::from(*v) * scale)).collect();
         let csr: Csr<bf16> = convert::bsr_to_csr(&Bsr::new(pattern, values)?)?;
         let matrix = AnySparse::from(csr);
         let host = matrix.to_dense()?;
@@ -140,21 +132,11 @@ impl Layer {
             .plan(text)
             .operands(&[("X", (&x).into()), ("W", weight(&sparse, &dense))])
             .build()?;
-        Ok(Layer {
-            plan,
-            sparse,
-            dense,
-            host,
-            relu,
-        })
+        Ok(Layer { plan, sparse, dense, host, relu })
     }
 
     fn run(&self, x: &Tensor<bf16>, y: &mut Tensor<bf16>, stream: &Stream) -> Result<()> {
-        self.plan.run(
-            &[("X", x.into()), ("W", weight(&self.sparse, &self.dense))],
-            y,
-            stream,
-        )
+        self.plan.run(&[("X", x.into()), ("W", weight(&self.sparse, &self.dense))], y, stream)
     }
 
     /// Largest error of sampled tokens, as a share of the largest output.
@@ -212,12 +194,8 @@ impl Block {
             layer([MODEL, INNER], 6)?,
         ];
         let (mask, causal) = mask(keys)?;
-        let options = AttentionOptions {
-            heads: HEADS,
-            dim: DIM,
-            causal,
-            ..AttentionOptions::default()
-        };
+        let options =
+            AttentionOptions { heads: HEADS, dim: DIM, causal, ..AttentionOptions::default() };
         // The plan keeps what it needs of the mask.
         let attention = SparseAttention::new(ctx, &[&ctx.upload(mask)?], &options)?;
         let input = generate::random_values::<bf16>(TOKENS * MODEL, 7);
@@ -232,11 +210,7 @@ impl Block {
             ctx.zeros::<bf16>(&[TOKENS, INNER])?,
             state()?,
         ];
-        Ok(Block {
-            layers,
-            attention,
-            states,
-        })
+        Ok(Block { layers, attention, states })
     }
 
     fn run(&mut self, stream: &Stream) -> Result<()> {
@@ -269,14 +243,7 @@ impl Block {
     /// The largest error of all steps, each from what the one before gave.
     fn error(&self, keys: Keys) -> Result<f64> {
         let [x, q, k, v, given, out, inner, end] = &self.states;
-        let steps = [
-            (x, q),
-            (x, k),
-            (x, v),
-            (given, out),
-            (out, inner),
-            (inner, end),
-        ];
+        let steps = [(x, q), (x, k), (x, v), (given, out), (out, inner), (inner, end)];
         let mut worst = attention_error([q, k, v, given], keys)?;
         for (layer, (x, y)) in self.layers.iter().zip(steps) {
             worst = worst.max(layer.error(x, y)?);
@@ -290,10 +257,7 @@ fn attention_error(states: [&Tensor<bf16>; 4], keys: Keys) -> Result<f64> {
     let [q, k, v, given] = states.map(Tensor::to_dense);
     let (q, k, v, given) = (q?, k?, v?, given?);
     let (mut worst, mut largest) = (0f64, 0f64);
-    for (token, head) in (0..TOKENS)
-        .step_by(STEP)
-        .flat_map(|t| (0..HEADS).map(move |h| (t, h)))
-    {
+    for (token, head) in (0..TOKENS).step_by(STEP).flat_map(|t| (0..HEADS).map(move |h| (t, h))) {
         let row = |dense: &Dense<bf16>, token: usize| {
             dense.values()[token * MODEL + head * DIM..][..DIM].to_vec()
         };
@@ -303,10 +267,8 @@ fn attention_error(states: [&Tensor<bf16>; 4], keys: Keys) -> Result<f64> {
         };
         let seen: Vec<usize> = (0..=token).filter(sees).collect();
         let own = row(&q, token);
-        let scores: Vec<f64> = seen
-            .iter()
-            .map(|&key| dot(&own, &row(&k, key)) / (DIM as f64).sqrt())
-            .collect();
+        let scores: Vec<f64> =
+            seen.iter().map(|&key| dot(&own, &row(&k, key)) / (DIM as f64).sqrt()).collect();
         let max = scores.iter().copied().fold(f64::MIN, f64::max);
         let sum: f64 = scores.iter().map(|s| (s - max).exp()).sum();
         let mut wanted = vec![0.0; DIM];
@@ -341,10 +303,7 @@ fn measure(ctx: &Context, name: &str, density: Option<f64>, keys: Keys) -> Resul
     }
     times.sort();
     let (time, error) = (times[times.len() / 2], block.error(keys)?);
-    println!(
-        "{name}: {time:?}, {} MB, largest error of a step {error:.1e}",
-        bytes >> 20
-    );
+    println!("{name}: {time:?}, {} MB, largest error of a step {error:.1e}", bytes >> 20);
     assert!(error < 0.02, "{name} is off by {error}");
     Ok((time, bytes))
 }

@@ -112,26 +112,13 @@ fn layer(
         Matrix::Dense(weights) => weights.into(),
     };
     let options = Options {
-        weights: if kind == Stored::Prepacked {
-            Weights::Static
-        } else {
-            Weights::EachRun
-        },
+        weights: if kind == Stored::Prepacked { Weights::Static } else { Weights::EachRun },
         ..Options::default()
     };
     let operands = [("W", own), ("B", (&b).into()), ("bias", (&bias).into())];
-    let plan = ctx
-        .plan(TEXT)
-        .operands(&operands)
-        .options(&options)
-        .build()?;
+    let plan = ctx.plan(TEXT).operands(&operands).options(&options).build()?;
     let bytes = bytes + plan.workspace_bytes() + out * 2;
-    let layer = Layer {
-        weights,
-        bias,
-        plan,
-        places,
-    };
+    let layer = Layer { weights, bias, plan, places };
     Ok((layer, bytes))
 }
 
@@ -222,18 +209,15 @@ fn timed(ctx: &Context, steps: &[(&Plan<f16>, RawSpmm)]) -> Result<f64> {
 fn check(pruned: &[Csr<f16>], biases: &[Vec<f16>], input: &Dense<f16>, outputs: &[Dense<f16>]) {
     let (mut worst, mut largest) = (vec![0f64; outputs.len()], 0f64);
     for place in (0..places(LAYERS.len() - 1)).step_by(41) {
-        let mut channels: Vec<f64> = (0..LAYERS[0].1)
-            .map(|c| input.values()[c * places(0) + place].to_f64())
-            .collect();
+        let mut channels: Vec<f64> =
+            (0..LAYERS[0].1).map(|c| input.values()[c * places(0) + place].to_f64()).collect();
         for (weights, bias) in pruned.iter().zip(biases) {
             let pattern = weights.pattern();
             let row = |row: usize| {
                 let entries = pattern.row(row);
                 let columns = pattern.columns()[entries.clone()].iter();
                 let values = weights.values()[entries].iter();
-                let products = columns
-                    .zip(values)
-                    .map(|(&c, w)| w.to_f64() * channels[c as usize]);
+                let products = columns.zip(values).map(|(&c, w)| w.to_f64() * channels[c as usize]);
                 f16::from_f64((products.sum::<f64>() + bias[row].to_f64()).max(0.0)).to_f64()
             };
             channels = (0..pattern.rows()).map(row).collect();
@@ -244,20 +228,13 @@ fn check(pruned: &[Csr<f16>], biases: &[Vec<f16>], input: &Dense<f16>, outputs: 
                 let found = output.values()[channel * output.shape()[1] + place].to_f64();
                 // A NaN is as far off as can be.
                 let error = (found - wanted).abs();
-                *worst = if error.is_nan() {
-                    f64::INFINITY
-                } else {
-                    worst.max(error)
-                };
+                *worst = if error.is_nan() { f64::INFINITY } else { worst.max(error) };
             }
         }
     }
     for worst in worst {
         println!("differs by {:.1e} of the largest value", worst / largest);
         // One in 2048 for each of thirteen roundings that fall the other way, and what follows from these.
-        assert!(
-            worst <= 0.01 * largest,
-            "off by {worst}, the largest is {largest}"
-        );
+        assert!(worst <= 0.01 * largest, "off by {worst}, the largest is {largest}");
     }
 }

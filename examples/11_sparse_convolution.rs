@@ -20,11 +20,7 @@ fn cloud() -> Vec<[i32; 4]> {
     let voxels: Vec<[i32; 4]> = office.lines().filter_map(line).collect();
     let all = (0..64_000).map(|i| [0, i % 40 - 20, i / 40 % 40 - 20, i / 1600 - 20]);
     let near = |v: &[i32; 4]| (300..360).contains(&(v[1] * v[1] + v[2] * v[2] + v[3] * v[3]));
-    if voxels.is_empty() {
-        all.filter(near).collect()
-    } else {
-        voxels
-    }
+    if voxels.is_empty() { all.filter(near).collect() } else { voxels }
 }
 
 fn layers(ctx: &Context, voxels: &[[i32; 4]]) -> Result<[Dense<f32>; 2]> {
@@ -35,10 +31,7 @@ fn layers(ctx: &Context, voxels: &[[i32; 4]]) -> Result<[Dense<f32>; 2]> {
     let x = operand(&[voxels.len(), C])?;
     let w = operand(&[27, C, C])?;
     let b = operand(&[C])?;
-    let options = ConvOptions {
-        relu: true,
-        ..ConvOptions::default()
-    };
+    let options = ConvOptions { relu: true, ..ConvOptions::default() };
     let map = Arc::new(KernelMap::submanifold(ctx, voxels, [3, 3, 3])?);
     let stream = ctx.stream()?;
     let mut first = ctx.zeros(&[map.outputs(), C])?;

@@ -43,10 +43,7 @@ fn main() -> Result<()> {
     let edges = EDGES.map(|[x, y]| [x, y, 0.0]);
     let before = messages(&ctx, edges)?;
     let after = messages(&ctx, edges.map(turned))?;
-    let pairs = before
-        .values()
-        .chunks(8 * CHANNELS)
-        .zip(after.values().chunks(8 * CHANNELS));
+    let pairs = before.values().chunks(8 * CHANNELS).zip(after.values().chunks(8 * CHANNELS));
     for ((old, new), u) in pairs.flat_map(|pair| (0..CHANNELS).map(move |u| (pair, u))) {
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} and {b}");
         (0..2).for_each(|row| near(old[row * CHANNELS + u], new[row * CHANNELS + u]));

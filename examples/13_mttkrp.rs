@@ -46,16 +46,11 @@ fn main() -> einsparse::Result<()> {
     }
     let mut largest = 0.0f64;
     for (index, value) in AnySparse::from(tensor.clone()).entries() {
-        let own = (0..3)
-            .map(|axis| factors[axis][index[axis]])
-            .product::<f64>();
+        let own = (0..3).map(|axis| factors[axis][index[axis]]).product::<f64>();
         largest = largest.max((scale * own - value).abs() / value);
     }
     let all = norm(tensor.values());
-    println!(
-        "{} entries, largest relative error {largest:.1e}",
-        tensor.nnz()
-    );
+    println!("{} entries, largest relative error {largest:.1e}", tensor.nnz());
     assert!(largest < 1e-10 && (scale - all).abs() < 1e-10 * all);
     Ok(())
 }

@@ -23,10 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ctx = Context::new();
     let graph = graph()?;
     let (vertices, features) = (graph.shape()[0], 32);
-    let x = Dense::new(
-        [vertices, features],
-        generate::random_values(vertices * features, 14),
-    )?;
+    let x = Dense::new([vertices, features], generate::random_values(vertices * features, 14))?;
     let there = ctx.upload_dense(&x)?;
     let stream = ctx.stream()?;
     for aggregate in [Aggregate::Sum, Aggregate::Mean, Aggregate::Max] {
@@ -49,10 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             };
             largest = largest.max((found - wanted).abs());
         }
-        println!(
-            "{aggregate:?} by {}: largest error {largest:.1e}",
-            layer.variant()
-        );
+        println!("{aggregate:?} by {}: largest error {largest:.1e}", layer.variant());
         assert!(largest < 1e-3);
     }
     Ok(())

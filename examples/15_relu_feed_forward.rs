@@ -20,10 +20,7 @@ fn weights() -> Result<[Dense<f16>; 2]> {
         f16::from_f32(if at[1] % 16 == 3 { size } else { -size })
     };
     let down = |at: &[usize]| f16::from_f32(w.get(at).unwrap_or(0.0));
-    Ok([
-        Dense::from_fn(vec![INPUTS, HIDDEN], up)?,
-        Dense::from_fn(vec![HIDDEN, INPUTS], down)?,
-    ])
+    Ok([Dense::from_fn(vec![INPUTS, HIDDEN], up)?, Dense::from_fn(vec![HIDDEN, INPUTS], down)?])
 }
 
 fn main() -> Result<()> {

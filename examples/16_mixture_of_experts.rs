@@ -21,10 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let random = |shape: Vec<usize>, scale: f32, seed| {
         let values = generate::random_values::<f32>(shape.iter().product(), seed);
-        Dense::new(
-            shape,
-            values.iter().map(|v| f16::from_f32(v * scale)).collect(),
-        )
+        Dense::new(shape, values.iter().map(|v| f16::from_f32(v * scale)).collect())
     };
     let [up_shape, down_shape] = options.shapes().map(|shape| shape.to_vec());
     let x = random(vec![tokens, model], 1.0, 1)?;
@@ -36,15 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         noise[i[0] * experts + i[1]] + if i[1] == 0 { 2.0 } else { 0.0 }
     })?;
 
-    let router = Router::new(
-        &ctx,
-        &RouterOptions {
-            tokens,
-            experts,
-            top_k,
-            normalized: true,
-        },
-    )?;
+    let router = Router::new(&ctx, &RouterOptions { tokens, experts, top_k, normalized: true })?;
     let mut layer = Moe::new(&ctx, &options)?;
     let mut choices = ctx.zeros::<i32>(&[tokens, top_k])?;
     let mut weights = ctx.zeros::<f32>(&[tokens, top_k])?;

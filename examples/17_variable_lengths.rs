@@ -53,19 +53,11 @@ fn padded<T: Scalar>(
         lengths: Some(lengths.iter().map(|&l| l as usize).collect()),
         ..AttentionOptions::default()
     };
-    let all = AttentionMask::Window {
-        before: o.distance,
-        after: o.distance,
-    };
+    let all = AttentionMask::Window { before: o.distance, after: o.distance };
     let attention = SparseAttention::structured(ctx, [o.distance; 2], &[all], &options)?;
     let mut seen = ctx.zeros(&[o.items * o.heads, o.distance, d])?;
     let stream = ctx.stream()?;
-    attention.forward(
-        [&split(0)?, &split(1)?, &split(2)?],
-        &mut seen,
-        None,
-        &stream,
-    )?;
+    attention.forward([&split(0)?, &split(1)?, &split(2)?], &mut seen, None, &stream)?;
     let seen = seen.to_dense()?;
     let joined = ctx.upload_dense(&Dense::from_fn(vec![rows, o.width], |i| {
         let head = i[0] / o.distance * o.heads + i[1] / d;
@@ -101,9 +93,8 @@ fn compared<T: Scalar>(ctx: &Context, o: &EncoderOptions, bound: f64) -> Result<
         first_norm: [&ones, &short],
         second_norm: [&ones, &short],
     };
-    let lengths: Vec<i32> = (0..o.items)
-        .map(|i| ((i * 23 + 5) % (o.distance * 5 / 8)) as i32 + 1)
-        .collect();
+    let lengths: Vec<i32> =
+        (0..o.items).map(|i| ((i * 23 + 5) % (o.distance * 5 / 8)) as i32 + 1).collect();
     let values = generate::random_values::<f32>(o.items * o.distance * d, 9);
     let values = values.iter().map(|&x| T::from_f64(f64::from(x))).collect();
     let x = Dense::new(vec![o.items, o.distance, d], values)?;
@@ -111,13 +102,7 @@ fn compared<T: Scalar>(ctx: &Context, o: &EncoderOptions, bound: f64) -> Result<
     let layer = Encoder::<T>::new(ctx, o)?;
     let mut out = ctx.zeros(&[o.items, o.distance, d])?;
     let stream = ctx.stream()?;
-    layer.forward(
-        &ctx.upload_dense(&x)?,
-        &lengths_there,
-        &[weights],
-        &mut out,
-        &stream,
-    )?;
+    layer.forward(&ctx.upload_dense(&x)?, &lengths_there, &[weights], &mut out, &stream)?;
     stream.synchronize()?;
     let (out, wanted) = (out.to_dense()?, padded(ctx, o, &x, &lengths, &weights)?);
     for (item, &length) in lengths.iter().enumerate() {
@@ -129,10 +114,7 @@ fn compared<T: Scalar>(ctx: &Context, o: &EncoderOptions, bound: f64) -> Result<
     }
     let tokens: i32 = lengths.iter().sum();
     let rows = o.items * o.distance;
-    println!(
-        "{ctx}: {tokens} tokens of {rows} rows, by {:?}",
-        layer.variants()
-    );
+    println!("{ctx}: {tokens} tokens of {rows} rows, by {:?}", layer.variants());
     Ok(())
 }
 
@@ -148,14 +130,8 @@ fn main() -> Result<()> {
         most: None,
         expected: Some(32 * 40),
     };
-    let small = EncoderOptions {
-        items: 4,
-        distance: 16,
-        width: 128,
-        heads: 2,
-        hidden: 256,
-        ..options
-    };
+    let small =
+        EncoderOptions { items: 4, distance: 16, width: 128, heads: 2, hidden: 256, ..options };
     let options = if ctx.is_cuda() { options } else { small };
     compared::<f16>(&ctx, &options, 0.05)
 }

@@ -32,10 +32,7 @@ pub fn limits() -> Limits {
             BYTES.store(bytes, Relaxed);
         }
     });
-    Limits {
-        bytes: BYTES.load(Relaxed),
-        for_each_byte: FOR_EACH_BYTE.load(Relaxed),
-    }
+    Limits { bytes: BYTES.load(Relaxed), for_each_byte: FOR_EACH_BYTE.load(Relaxed) }
 }
 
 /// Sets the limit of arrays whose length follows an extent, for conversions and plans of all threads of this process.
@@ -68,13 +65,7 @@ fn within(
     if bytes <= u128::from(limit) {
         return Ok(());
     }
-    Err(FormatError::Limit {
-        what,
-        count,
-        bytes,
-        held,
-        limit,
-    })
+    Err(FormatError::Limit { what, count, bytes, held, limit })
 }
 
 /// Refuses arrays of `each` bytes for every one of `count` rows, columns, tiles or slots where they take more than
@@ -188,12 +179,7 @@ mod tests {
         assert_eq!(extent("rows", 16_000_000, 4, 0), Ok(()));
         let error = extent("rows", 4_294_967_295, 4, 10).unwrap_err();
         let text = error.to_string();
-        let words = [
-            "4294967295 rows",
-            "17179869180 bytes",
-            "64000160",
-            "10 bytes",
-        ];
+        let words = ["4294967295 rows", "17179869180 bytes", "64000160", "10 bytes"];
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
         assert_eq!(extent("rows", 4_294_967_295, 4, 1 << 30), Ok(()));
         // A product has more terms than its factors have entries.
@@ -204,10 +190,7 @@ mod tests {
     #[test]
     fn memory_that_is_not_there_is_an_error() {
         let len = isize::MAX as usize / 4;
-        let wanted = FormatError::Memory {
-            what: "rows",
-            bytes: 4 * len as u128,
-        };
+        let wanted = FormatError::Memory { what: "rows", bytes: 4 * len as u128 };
         assert_eq!(reserved::<u32>("rows", len), Err(wanted.clone()));
         assert_eq!(filled("rows", len, 1u32), Err(wanted.clone()));
         assert_eq!(zeroed::<u32>("rows", len), Err(wanted));

@@ -64,10 +64,7 @@ impl BitmapPattern {
         }
         let bad = |(tile, words): (usize, &[u32])| {
             let (down, across) = grid.place(tile);
-            let inside = (
-                (rows - down * TILE).min(TILE),
-                (cols - across * TILE).min(TILE),
-            );
+            let inside = ((rows - down * TILE).min(TILE), (cols - across * TILE).min(TILE));
             bad_tile(tile, words, &starts[tile..tile + 2], inside)
         };
         let tiles = words.par_chunks_exact(WORDS).enumerate().with_min_len(64);
@@ -91,10 +88,7 @@ impl BitmapPattern {
         starts: Vec<u32>,
     ) -> Self {
         let count = |tile: &[u32]| -> usize {
-            tile[..BITS]
-                .iter()
-                .map(|word| word.count_ones() as usize)
-                .sum()
+            tile[..BITS].iter().map(|word| word.count_ones() as usize).sum()
         };
         BitmapPattern {
             shape: [rows, cols],
@@ -139,12 +133,7 @@ impl BitmapPattern {
     /// [`FormatError::Limit`] for many rows of no columns, [`FormatError::Memory`] if there is no memory.
     pub fn row_counts(&self) -> Result<Vec<u32>, FormatError> {
         let grid = self.grid();
-        allocate::extent(
-            "rows",
-            self.rows() as u128,
-            4,
-            allocate::bytes_of(&self.arrays()),
-        )?;
+        allocate::extent("rows", self.rows() as u128, 4, allocate::bytes_of(&self.arrays()))?;
         let mut counts = check::zeroed("counts of rows", self.rows())?;
         let lines = <[u32]>::par_chunks_mut(&mut counts, TILE).enumerate();
         lines.for_each(|(down, counts)| {
@@ -181,12 +170,7 @@ fn bad_tile(
     (rows, cols): (usize, usize),
 ) -> Option<FormatError> {
     let invalid = |array, position, value: u32, bound: u64| {
-        Some(FormatError::InvalidIndex {
-            array,
-            position,
-            value: value.into(),
-            bound,
-        })
+        Some(FormatError::InvalidIndex { array, position, value: value.into(), bound })
     };
     let bits = &words[..BITS];
     if rows < TILE || cols < TILE {
@@ -203,12 +187,7 @@ fn bad_tile(
     let pairs = words[BITS..].iter().zip(middles(&offsets));
     for (i, (pair, wanted)) in pairs.enumerate() {
         if *pair != wanted {
-            return invalid(
-                "words",
-                tile * WORDS + BITS + i,
-                *pair,
-                u64::from(wanted) + 1,
-            );
+            return invalid("words", tile * WORDS + BITS + i, *pair, u64::from(wanted) + 1);
         }
     }
     let wanted = u64::from(starts[0]) + units(offsets[32] as usize) as u64;

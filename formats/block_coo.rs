@@ -52,12 +52,7 @@ impl BlockCooPattern {
         block_rows: Vec<u32>,
         block_cols: Vec<u32>,
     ) -> Self {
-        BlockCooPattern {
-            shape: [rows, cols],
-            block,
-            block_rows,
-            block_cols,
-        }
+        BlockCooPattern { shape: [rows, cols], block, block_rows, block_cols }
     }
 
     /// Rows and columns of a block.

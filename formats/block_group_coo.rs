@@ -112,10 +112,7 @@ matrix! { BlockGroupCooPattern {
 
 impl Pattern for BlockGroupCooPattern {
     fn format(&self) -> Format {
-        Format::BlockGroupCoo {
-            block: self.block,
-            group: Some(self.group),
-        }
+        Format::BlockGroupCoo { block: self.block, group: Some(self.group) }
     }
 
     fn shape(&self) -> &[usize] {
@@ -127,12 +124,7 @@ impl Pattern for BlockGroupCooPattern {
     }
 
     fn value_shape(&self) -> Vec<usize> {
-        vec![
-            self.block_rows.len(),
-            self.group,
-            self.block.0,
-            self.block.1,
-        ]
+        vec![self.block_rows.len(), self.group, self.block.0, self.block.1]
     }
 
     fn arrays(&self) -> Vec<IndexArray<'_>> {

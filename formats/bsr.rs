@@ -51,12 +51,7 @@ impl BsrPattern {
         offsets: Vec<u32>,
         columns: Vec<u32>,
     ) -> Self {
-        BsrPattern {
-            shape: [rows, cols],
-            block,
-            offsets,
-            columns,
-        }
+        BsrPattern { shape: [rows, cols], block, offsets, columns }
     }
 
     /// Rows and columns of a block.
@@ -66,10 +61,7 @@ impl BsrPattern {
 
     /// Block rows and block columns of the matrix, edge blocks included.
     pub fn grid(&self) -> (usize, usize) {
-        (
-            self.shape[0].div_ceil(self.block.0),
-            self.shape[1].div_ceil(self.block.1),
-        )
+        (self.shape[0].div_ceil(self.block.0), self.shape[1].div_ceil(self.block.1))
     }
 }
 

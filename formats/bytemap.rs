@@ -104,12 +104,7 @@ impl BytemapPattern {
         words: Vec<u32>,
         starts: Vec<u32>,
     ) -> Self {
-        let mut pattern = BytemapPattern {
-            shape: [rows, cols],
-            nnz: 0,
-            words,
-            starts,
-        };
+        let mut pattern = BytemapPattern { shape: [rows, cols], nnz: 0, words, starts };
         let tiles = (0..pattern.grid().tiles()).into_par_iter();
         pattern.nnz = tiles
             .map(|tile| {
@@ -161,12 +156,7 @@ impl BytemapPattern {
     /// [`FormatError::Limit`] for many rows of no columns, [`FormatError::Memory`] if there is no memory.
     pub fn row_counts(&self) -> Result<Vec<u32>, FormatError> {
         let grid = self.grid();
-        allocate::extent(
-            "rows",
-            self.rows() as u128,
-            4,
-            allocate::bytes_of(&self.arrays()),
-        )?;
+        allocate::extent("rows", self.rows() as u128, 4, allocate::bytes_of(&self.arrays()))?;
         let mut counts = check::zeroed("counts of rows", self.rows())?;
         let lines = <[u32]>::par_chunks_mut(&mut counts, TILE_ROWS).enumerate();
         lines.for_each(|(down, counts)| {

@@ -25,11 +25,7 @@ pub(crate) fn matrix(rows: usize, cols: usize) -> Result<(), FormatError> {
 /// `n` as usize if it fits u32.
 pub(crate) fn fits(what: &'static str, n: u128) -> Result<usize, FormatError> {
     if n > LIMIT as u128 {
-        return Err(FormatError::Overflow {
-            what,
-            value: n,
-            limit: LIMIT as u128,
-        });
+        return Err(FormatError::Overflow { what, value: n, limit: LIMIT as u128 });
     }
     Ok(n as usize)
 }
@@ -37,33 +33,20 @@ pub(crate) fn fits(what: &'static str, n: u128) -> Result<usize, FormatError> {
 /// A count that must not exceed a limit of its format.
 pub(crate) fn at_most(what: &'static str, n: usize, limit: usize) -> Result<(), FormatError> {
     if n > limit {
-        return Err(FormatError::Overflow {
-            what,
-            value: n as u128,
-            limit: limit as u128,
-        });
+        return Err(FormatError::Overflow { what, value: n as u128, limit: limit as u128 });
     }
     Ok(())
 }
 
 /// The product of the factors, if it fits u32.
 pub(crate) fn product(what: &'static str, factors: &[usize]) -> Result<usize, FormatError> {
-    fits(
-        what,
-        factors
-            .iter()
-            .fold(1u128, |n, &f| n.saturating_mul(f as u128)),
-    )
+    fits(what, factors.iter().fold(1u128, |n, &f| n.saturating_mul(f as u128)))
 }
 
 /// A block or group size: at least 1.
 pub(crate) fn positive(what: &'static str, n: usize) -> Result<(), FormatError> {
     if n == 0 {
-        return Err(FormatError::Shape {
-            what,
-            found: "0".into(),
-            expected: "at least 1".into(),
-        });
+        return Err(FormatError::Shape { what, found: "0".into(), expected: "at least 1".into() });
     }
     extent(what, n)
 }
@@ -73,11 +56,7 @@ pub(crate) fn threshold(what: &'static str, threshold: f64) -> Result<(), Format
     if threshold >= 0.0 {
         return Ok(());
     }
-    Err(FormatError::Shape {
-        what,
-        found: threshold.to_string(),
-        expected: "at least 0".into(),
-    })
+    Err(FormatError::Shape { what, found: threshold.to_string(), expected: "at least 0".into() })
 }
 
 /// Both sides of a block.
@@ -91,33 +70,15 @@ pub(crate) fn length(
     found: usize,
     expected: usize,
 ) -> Result<(), FormatError> {
-    if found == expected {
-        Ok(())
-    } else {
-        Err(FormatError::Length {
-            array,
-            found,
-            expected,
-        })
-    }
+    if found == expected { Ok(()) } else { Err(FormatError::Length { array, found, expected }) }
 }
 
 fn invalid(array: &'static str, position: usize, value: u32, bound: usize) -> FormatError {
-    FormatError::InvalidIndex {
-        array,
-        position,
-        value: value.into(),
-        bound: bound as u64,
-    }
+    FormatError::InvalidIndex { array, position, value: value.into(), bound: bound as u64 }
 }
 
 fn order(array: &'static str, position: usize, previous: u32, value: u32) -> FormatError {
-    FormatError::Order {
-        array,
-        position,
-        previous: previous.into(),
-        value: value.into(),
-    }
+    FormatError::Order { array, position, previous: previous.into(), value: value.into() }
 }
 
 fn first(error: Option<FormatError>) -> Result<(), FormatError> {
@@ -126,33 +87,25 @@ fn first(error: Option<FormatError>) -> Result<(), FormatError> {
 
 /// Every element below the bound.
 pub(crate) fn below(array: &'static str, data: &[u32], bound: usize) -> Result<(), FormatError> {
-    first(
-        data.par_chunks(CHUNK)
-            .enumerate()
-            .find_map_first(|(c, chunk)| {
-                // The maximum vectorises; the search runs only when there is something to find.
-                let max = chunk.iter().copied().max().unwrap_or(0) as usize;
-                if max < bound {
-                    return None;
-                }
-                let at = chunk.iter().position(|&v| v as usize >= bound)?;
-                Some(invalid(array, c * CHUNK + at, chunk[at], bound))
-            }),
-    )
+    first(data.par_chunks(CHUNK).enumerate().find_map_first(|(c, chunk)| {
+        // The maximum vectorises; the search runs only when there is something to find.
+        let max = chunk.iter().copied().max().unwrap_or(0) as usize;
+        if max < bound {
+            return None;
+        }
+        let at = chunk.iter().position(|&v| v as usize >= bound)?;
+        Some(invalid(array, c * CHUNK + at, chunk[at], bound))
+    }))
 }
 
 /// Neighbours do not descend.
 pub(crate) fn ascending(array: &'static str, data: &[u32]) -> Result<(), FormatError> {
-    first(
-        (0..data.len().div_ceil(CHUNK))
-            .into_par_iter()
-            .find_map_first(|c| {
-                let start = c * CHUNK;
-                let part = &data[start..data.len().min(start + CHUNK + 1)];
-                let at = part.windows(2).position(|w| w[0] > w[1])?;
-                Some(order(array, start + at + 1, part[at], part[at + 1]))
-            }),
-    )
+    first((0..data.len().div_ceil(CHUNK)).into_par_iter().find_map_first(|c| {
+        let start = c * CHUNK;
+        let part = &data[start..data.len().min(start + CHUNK + 1)];
+        let at = part.windows(2).position(|w| w[0] > w[1])?;
+        Some(order(array, start + at + 1, part[at], part[at + 1]))
+    }))
 }
 
 /// Offsets of `rows` rows into an array of `len` elements: start at 0, do not descend, end at `len`.
@@ -177,23 +130,14 @@ pub(crate) fn rows_ascend(
     data: &[u32],
     bound: usize,
 ) -> Result<(), FormatError> {
-    first(
-        offsets
-            .par_windows(2)
-            .with_min_len(1024)
-            .find_map_first(|w| {
-                let start = w[0] as usize;
-                let row = &data[start..w[1] as usize];
-                // Ascending with the last below the bound is all of them below the bound.
-                let good = row.last().is_none_or(|&last| (last as usize) < bound)
-                    && row.windows(2).all(|w| w[0] < w[1]);
-                if good {
-                    None
-                } else {
-                    bad_entry(array, start, row, bound)
-                }
-            }),
-    )
+    first(offsets.par_windows(2).with_min_len(1024).find_map_first(|w| {
+        let start = w[0] as usize;
+        let row = &data[start..w[1] as usize];
+        // Ascending with the last below the bound is all of them below the bound.
+        let good = row.last().is_none_or(|&last| (last as usize) < bound)
+            && row.windows(2).all(|w| w[0] < w[1]);
+        if good { None } else { bad_entry(array, start, row, bound) }
+    }))
 }
 
 fn bad_entry(array: &'static str, start: usize, row: &[u32], bound: usize) -> Option<FormatError> {
@@ -210,11 +154,7 @@ fn bad_entry(array: &'static str, start: usize, row: &[u32], bound: usize) -> Op
 
 /// Slots that are not padding.
 pub(crate) fn entries(slots: &[u32]) -> usize {
-    slots
-        .par_iter()
-        .with_min_len(CHUNK)
-        .filter(|&&c| c != PAD)
-        .count()
+    slots.par_iter().with_min_len(CHUNK).filter(|&&c| c != PAD).count()
 }
 
 /// Rows of `width` slots, entries strictly ascending and below the bound, padding behind them. Counts the entries.
@@ -227,11 +167,7 @@ pub(crate) fn padded_rows(
     if width == 0 {
         return Ok(0);
     }
-    let entries = |row: &[u32]| {
-        row.iter()
-            .rposition(|&c| c != PAD)
-            .map_or(0, |last| last + 1)
-    };
+    let entries = |row: &[u32]| row.iter().rposition(|&c| c != PAD).map_or(0, |last| last + 1);
     let rows = || data.par_chunks_exact(width).with_min_len(1024);
     first(
         rows()
@@ -262,26 +198,21 @@ pub(crate) fn lexicographic(names: &[&'static str], axes: &[&[u32]]) -> Result<(
         let axis = descends(axes, p - 1, p)?;
         Some(order(names[axis], p, axes[axis][p - 1], axes[axis][p]))
     };
-    first(
-        (0..steps)
-            .into_par_iter()
-            .with_min_len(16)
-            .find_map_first(|step| {
-                let start = step * STEP;
-                // Axis by axis from the last, without branches, so that it vectorises.
-                let mut ascends = [false; STEP];
-                let mut len = 0;
-                for data in axes.iter().rev() {
-                    let part = &data[start..data.len().min(start + STEP + 1)];
-                    len = part.len() - 1;
-                    for (yes, (a, b)) in ascends.iter_mut().zip(part.iter().zip(&part[1..])) {
-                        *yes = (a < b) | ((a == b) & *yes);
-                    }
-                }
-                let at = ascends[..len].iter().position(|&yes| !yes)?;
-                bad(start + at + 1)
-            }),
-    )
+    first((0..steps).into_par_iter().with_min_len(16).find_map_first(|step| {
+        let start = step * STEP;
+        // Axis by axis from the last, without branches, so that it vectorises.
+        let mut ascends = [false; STEP];
+        let mut len = 0;
+        for data in axes.iter().rev() {
+            let part = &data[start..data.len().min(start + STEP + 1)];
+            len = part.len() - 1;
+            for (yes, (a, b)) in ascends.iter_mut().zip(part.iter().zip(&part[1..])) {
+                *yes = (a < b) | ((a == b) & *yes);
+            }
+        }
+        let at = ascends[..len].iter().position(|&yes| !yes)?;
+        bad(start + at + 1)
+    }))
 }
 
 /// The index arrays of a grouped format.
@@ -302,39 +233,23 @@ impl Groups<'_> {
         ascending(self.index_name, self.index)?;
         let bad = |i| self.bad_group(i);
         let groups = self.index.len();
-        first(
-            (0..groups)
-                .into_par_iter()
-                .with_min_len(1024)
-                .find_map_first(bad),
-        )?;
+        first((0..groups).into_par_iter().with_min_len(1024).find_map_first(bad))?;
         let count = |i| self.filled(i);
-        Ok((0..groups)
-            .into_par_iter()
-            .with_min_len(1024)
-            .map(count)
-            .sum())
+        Ok((0..groups).into_par_iter().with_min_len(1024).map(count).sum())
     }
 
     /// Entries of group `i` before its first padding slot.
     fn filled(&self, i: usize) -> usize {
         let slots = &self.others[0][i * self.group..(i + 1) * self.group];
         // Padding stands at the end: from there it is short to find.
-        slots
-            .iter()
-            .rposition(|&c| c != PAD)
-            .map_or(0, |last| last + 1)
+        slots.iter().rposition(|&c| c != PAD).map_or(0, |last| last + 1)
     }
 
     fn bad_group(&self, i: usize) -> Option<FormatError> {
         let start = i * self.group;
         let more = self.index.get(i + 1) == Some(&self.index[i]);
         // An entry stands in the first slot, and in all of them if the run goes on.
-        let needed = if more {
-            self.group
-        } else {
-            self.filled(i).max(1)
-        };
+        let needed = if more { self.group } else { self.filled(i).max(1) };
         for slot in start..start + needed {
             for ((data, &bound), name) in self.others.iter().zip(self.bounds).zip(self.names) {
                 if data[slot] as usize >= bound {

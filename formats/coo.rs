@@ -17,9 +17,7 @@ const NAMES: [&str; 9] = [
 ];
 
 pub(crate) fn names(order: usize) -> Vec<&'static str> {
-    (0..order)
-        .map(|axis| NAMES[axis.min(NAMES.len() - 1)])
-        .collect()
+    (0..order).map(|axis| NAMES[axis.min(NAMES.len() - 1)]).collect()
 }
 
 /// Lengths and bounds, without order: the names of the arrays and the number of entries.
@@ -29,11 +27,7 @@ pub(crate) fn check_coords(
 ) -> Result<(Vec<&'static str>, usize), FormatError> {
     if shape.is_empty() {
         let (found, expected) = ("0".into(), "at least 1".into());
-        return Err(FormatError::Shape {
-            what: "order",
-            found,
-            expected,
-        });
+        return Err(FormatError::Shape { what: "order", found, expected });
     }
     check::length("coords", coords.len(), shape.len())?;
     let (names, entries) = (names(shape.len()), coords[0].len());
@@ -104,9 +98,7 @@ impl Pattern for CooPattern {
 
     fn arrays(&self) -> Vec<IndexArray<'_>> {
         let arrays = self.coords.iter().enumerate();
-        arrays
-            .map(|(axis, data)| IndexArray::coordinate(axis, [data.len()], data))
-            .collect()
+        arrays.map(|(axis, data)| IndexArray::coordinate(axis, [data.len()], data)).collect()
     }
 }
 

@@ -44,11 +44,7 @@ impl CscPattern {
         offsets: Vec<u32>,
         rows_idx: Vec<u32>,
     ) -> Self {
-        CscPattern {
-            shape: [rows, cols],
-            offsets,
-            rows_idx,
-        }
+        CscPattern { shape: [rows, cols], offsets, rows_idx }
     }
 }
 

@@ -44,11 +44,7 @@ impl CsrPattern {
         offsets: Vec<u32>,
         columns: Vec<u32>,
     ) -> Self {
-        CsrPattern {
-            shape: [rows, cols],
-            offsets,
-            columns,
-        }
+        CsrPattern { shape: [rows, cols], offsets, columns }
     }
 
     /// Positions of the entries of one row.

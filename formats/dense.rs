@@ -13,16 +13,10 @@ pub struct Dense<T> {
 
 /// The number of elements, if it and their bytes can be addressed.
 fn elements<T>(shape: &[usize]) -> Result<usize, FormatError> {
-    let n = shape
-        .iter()
-        .fold(1u128, |n, &e| n.saturating_mul(e as u128));
+    let n = shape.iter().fold(1u128, |n, &e| n.saturating_mul(e as u128));
     let limit = (isize::MAX as usize / size_of::<T>().max(1)) as u128;
     if n > limit {
-        return Err(FormatError::Overflow {
-            what: "elements",
-            value: n,
-            limit,
-        });
+        return Err(FormatError::Overflow { what: "elements", value: n, limit });
     }
     Ok(n as usize)
 }
@@ -134,9 +128,6 @@ impl<T: Element> Dense<T> {
     /// Every element mapped, in parallel.
     pub fn map<U: Element>(&self, f: impl Fn(T) -> U + Sync) -> Dense<U> {
         let values = mapped(&self.values, f);
-        Dense {
-            shape: self.shape.clone(),
-            values,
-        }
+        Dense { shape: self.shape.clone(), values }
     }
 }

@@ -200,11 +200,7 @@ fn round_to_odd(v: f64) -> f32 {
         return near;
     }
     let bits = near.to_bits();
-    f32::from_bits(if back.abs() < v.abs() {
-        bits + 1
-    } else {
-        bits - 1
-    })
+    f32::from_bits(if back.abs() < v.abs() { bits + 1 } else { bits - 1 })
 }
 
 #[cfg(test)]
@@ -216,10 +212,7 @@ mod tests {
         let tie = 1.0 + f64::powi(2.0, -11);
         assert_eq!(<f16 as Element>::from_f64(tie), f16::ONE);
         let above = tie + f64::powi(2.0, -50);
-        assert_eq!(
-            <f16 as Element>::from_f64(above).to_bits(),
-            f16::ONE.to_bits() + 1
-        );
+        assert_eq!(<f16 as Element>::from_f64(above).to_bits(), f16::ONE.to_bits() + 1);
         let below = 1.0 + f64::powi(2.0, -8) - f64::powi(2.0, -50);
         assert_eq!(<bf16 as Element>::from_f64(below), bf16::ONE);
         assert_eq!(<bf16 as Element>::from_f64(-1e300), bf16::NEG_INFINITY);

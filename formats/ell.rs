@@ -32,12 +32,7 @@ impl EllPattern {
         let slots = check::product("slots", &[rows, width])?;
         check::length("columns", columns.len(), slots)?;
         let nnz = check::padded_rows("columns", &columns, width, cols)?;
-        Ok(EllPattern {
-            shape: [rows, cols],
-            width,
-            columns,
-            nnz,
-        })
+        Ok(EllPattern { shape: [rows, cols], width, columns, nnz })
     }
 
     /// Takes the array unchecked.
@@ -45,12 +40,7 @@ impl EllPattern {
     /// # Safety
     /// [`EllPattern::new`] would accept the arguments.
     pub unsafe fn new_unchecked(rows: usize, cols: usize, width: usize, columns: Vec<u32>) -> Self {
-        EllPattern {
-            shape: [rows, cols],
-            nnz: check::entries(&columns),
-            width,
-            columns,
-        }
+        EllPattern { shape: [rows, cols], nnz: check::entries(&columns), width, columns }
     }
 
     /// Slots of a row.

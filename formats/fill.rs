@@ -65,8 +65,7 @@ fn marks(widths: &[Width], cols: usize) -> Result<Marks, FormatError> {
     let of_width = |w: &Width| {
         let blocks = cols.div_ceil(w.columns as usize);
         let each = w.sizes.iter();
-        each.map(|_| check::zeroed("marks of block columns", blocks))
-            .collect()
+        each.map(|_| check::zeroed("marks of block columns", blocks)).collect()
     };
     widths.iter().map(of_width).collect()
 }
@@ -142,24 +141,14 @@ pub fn block_fills(
     for (size, &(height, width)) in blocks.iter().enumerate() {
         widths.entry(width).or_default().push((height, size));
     }
-    let widths: Vec<Width> = widths
-        .into_iter()
-        .map(|(width, sizes)| Width {
-            columns: width as u32,
-            sizes,
-        })
-        .collect();
+    let widths: Vec<Width> =
+        widths.into_iter().map(|(width, sizes)| Width { columns: width as u32, sizes }).collect();
     let height = common_height(blocks, csr.rows());
     let row = |strip: usize| csr.rows().min(strip.saturating_mul(height));
-    let strips = row_tasks(csr.rows().div_ceil(height), |s| {
-        csr.offsets()[row(s)] as usize
-    });
+    let strips = row_tasks(csr.rows().div_ceil(height), |s| csr.offsets()[row(s)] as usize);
     let held = allocate::bytes_of(&csr.arrays()) + 8 * csr.nnz() as u64;
     for width in &widths {
-        let (count, each) = (
-            csr.cols().div_ceil(width.columns as usize),
-            4 * width.sizes.len(),
-        );
+        let (count, each) = (csr.cols().div_ceil(width.columns as usize), 4 * width.sizes.len());
         // At most an eighth of the limit: the caller allocates too.
         allocate::extent("block columns", count as u128, 8 * each, held)?;
     }
@@ -178,10 +167,8 @@ pub fn block_fills(
         a
     };
     // A matrix of many columns and few entries is counted by few threads: their marks take an eighth of the limit.
-    let of_one: usize = widths
-        .iter()
-        .map(|w| w.sizes.len() * csr.cols().div_ceil(w.columns as usize))
-        .sum();
+    let of_one: usize =
+        widths.iter().map(|w| w.sizes.len() * csr.cols().div_ceil(w.columns as usize)).sum();
     let room = (allocate::limits().of(held) / 32) as usize;
     let threads = (room / of_one.max(1)).max(1);
     let counts = strips

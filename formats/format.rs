@@ -95,10 +95,7 @@ impl fmt::Display for Format {
                 }
                 Ok(())
             }
-            Format::BlockGroupCoo {
-                block: (m, k),
-                group,
-            } => {
+            Format::BlockGroupCoo { block: (m, k), group } => {
                 write!(f, "blockgroupcoo:{m}x{k}")?;
                 match group {
                     Some(g) => write!(f, ":{g}"),
@@ -126,29 +123,17 @@ impl FromStr for Format {
             ["bitmap"] => Format::Bitmap,
             ["bytemap"] => Format::Bytemap,
             ["sell"] => Format::SlicedEll,
-            ["bsr", b] => Format::Bsr {
-                block: block(text, b)?,
-            },
-            ["blockcoo", b] => Format::BlockCoo {
-                block: block(text, b)?,
-            },
-            ["blockgroupcoo", b] => Format::BlockGroupCoo {
-                block: block(text, b)?,
-                group: None,
-            },
-            ["blockgroupcoo", b, g] => Format::BlockGroupCoo {
-                block: block(text, b)?,
-                group: Some(number(text, g, 1)?),
-            },
-            ["groupcoo"] => Format::GroupCoo {
-                axis: axis.unwrap_or(0),
-                group: None,
-            },
+            ["bsr", b] => Format::Bsr { block: block(text, b)? },
+            ["blockcoo", b] => Format::BlockCoo { block: block(text, b)? },
+            ["blockgroupcoo", b] => Format::BlockGroupCoo { block: block(text, b)?, group: None },
+            ["blockgroupcoo", b, g] => {
+                Format::BlockGroupCoo { block: block(text, b)?, group: Some(number(text, g, 1)?) }
+            }
+            ["groupcoo"] => Format::GroupCoo { axis: axis.unwrap_or(0), group: None },
             ["groupcoo", "hybrid"] => Format::HybridGroupCoo,
-            ["groupcoo", g] => Format::GroupCoo {
-                axis: axis.unwrap_or(0),
-                group: Some(number(text, g, 1)?),
-            },
+            ["groupcoo", g] => {
+                Format::GroupCoo { axis: axis.unwrap_or(0), group: Some(number(text, g, 1)?) }
+            }
             ["nm", n, m] => {
                 let (n, m) = (number(text, n, 1)?, number(text, m, 1)?);
                 check_ratio(n, m)
@@ -172,28 +157,19 @@ const FORMS: &str = "not a format: coo, csr, csc, ell, sell, bitmap, bytemap, bs
     groupcoo[:G][@AXIS], groupcoo:hybrid, blockgroupcoo:RxC[:G] or nm:2:4 wanted";
 
 fn refuse(text: &str, reason: &str) -> FormatError {
-    FormatError::Unsupported {
-        what: format!("format `{text}`"),
-        reason: reason.to_owned(),
-    }
+    FormatError::Unsupported { what: format!("format `{text}`"), reason: reason.to_owned() }
 }
 
 fn number(text: &str, digits: &str, least: usize) -> Result<usize, FormatError> {
     match digits.parse::<usize>() {
         Ok(n) if n >= least && n <= u32::MAX as usize => Ok(n),
-        _ => Err(refuse(
-            text,
-            &format!("`{digits}` is not a whole number from {least}"),
-        )),
+        _ => Err(refuse(text, &format!("`{digits}` is not a whole number from {least}"))),
     }
 }
 
 fn block(text: &str, size: &str) -> Result<(usize, usize), FormatError> {
     match size.split_once('x') {
         Some((m, k)) => Ok((number(text, m, 1)?, number(text, k, 1)?)),
-        None => Err(refuse(
-            text,
-            &format!("`{size}` is not a block size such as 32x32"),
-        )),
+        None => Err(refuse(text, &format!("`{size}` is not a block size such as 32x32"))),
     }
 }

@@ -43,15 +43,9 @@ impl Layout {
     /// The number of a finite code.
     fn decode(&self, code: u8) -> f64 {
         let magnitude = i32::from(code & !SIGN);
-        let (exponent, fraction) = (
-            magnitude >> self.mantissa,
-            magnitude & ((1 << self.mantissa) - 1),
-        );
-        let units = if exponent == 0 {
-            fraction
-        } else {
-            fraction + (1 << self.mantissa)
-        };
+        let (exponent, fraction) =
+            (magnitude >> self.mantissa, magnitude & ((1 << self.mantissa) - 1));
+        let units = if exponent == 0 { fraction } else { fraction + (1 << self.mantissa) };
         let unit = exponent.max(1) - self.bias - self.mantissa as i32;
         let v = f64::from(units) * f64::powi(2.0, unit);
         if code & SIGN == 0 { v } else { -v }
@@ -204,10 +198,7 @@ mod tests {
         assert!(E4m3::from_f64(f64::NAN).is_nan() && E5m2::from_f64(f64::NAN).is_nan());
         assert_eq!(E4m3::from_bits(1).to_f64(), f64::powi(2.0, -9));
         assert_eq!(E5m2::from_bits(1).to_f64(), f64::powi(2.0, -16));
-        assert_eq!(
-            (E4m3::ONE.to_f64(), E5m2::ONE.to_f64(), E4m3::ZERO.to_f64()),
-            (1.0, 1.0, 0.0)
-        );
+        assert_eq!((E4m3::ONE.to_f64(), E5m2::ONE.to_f64(), E4m3::ZERO.to_f64()), (1.0, 1.0, 0.0));
         assert_eq!(E4m3::from_f64(f64::powi(2.0, -11)), E4m3::ZERO);
         assert_eq!(E4m3::from_f64(-0.0).to_bits(), SIGN);
     }

@@ -66,10 +66,7 @@ where
 }
 
 fn refused(reason: impl std::fmt::Display) -> FormatError {
-    FormatError::Unsupported {
-        what: "sprs matrix".into(),
-        reason: reason.to_string(),
-    }
+    FormatError::Unsupported { what: "sprs matrix".into(), reason: reason.to_string() }
 }
 
 impl<T: Element, I: SpIndex> TryFrom<&Csr<T>> for CsMatI<T, I> {
@@ -78,13 +75,8 @@ impl<T: Element, I: SpIndex> TryFrom<&Csr<T>> for CsMatI<T, I> {
     fn try_from(csr: &Csr<T>) -> Result<Self, FormatError> {
         let p = csr.pattern();
         let (offsets, columns) = (widen(p.offsets())?, widen(p.columns())?);
-        CsMatI::try_new(
-            (p.rows(), p.cols()),
-            offsets,
-            columns,
-            csr.values().to_vec(),
-        )
-        .map_err(|(.., error)| refused(error))
+        CsMatI::try_new((p.rows(), p.cols()), offsets, columns, csr.values().to_vec())
+            .map_err(|(.., error)| refused(error))
     }
 }
 

@@ -20,19 +20,11 @@ pub type GroupCoo<T> = Sparse<GroupCooPattern, T>;
 pub(crate) fn check_axis(shape: &[usize], axis: usize) -> Result<(), FormatError> {
     if shape.len() < 2 {
         let (found, expected) = (shape.len().to_string(), "at least 2".into());
-        return Err(FormatError::Shape {
-            what: "order",
-            found,
-            expected,
-        });
+        return Err(FormatError::Shape { what: "order", found, expected });
     }
     if axis >= shape.len() {
         let (found, expected) = (axis.to_string(), format!("below {}", shape.len()));
-        return Err(FormatError::Shape {
-            what: "grouped axis",
-            found,
-            expected,
-        });
+        return Err(FormatError::Shape { what: "grouped axis", found, expected });
     }
     Ok(())
 }
@@ -76,14 +68,7 @@ impl GroupCooPattern {
             group,
         };
         let nnz = groups.check()?;
-        Ok(GroupCooPattern {
-            shape,
-            axis,
-            group,
-            group_index,
-            others,
-            nnz,
-        })
+        Ok(GroupCooPattern { shape, axis, group, group_index, others, nnz })
     }
 
     /// Takes the arrays unchecked.
@@ -97,14 +82,7 @@ impl GroupCooPattern {
         group_index: Vec<u32>,
         others: Vec<Vec<u32>>,
     ) -> Self {
-        GroupCooPattern {
-            nnz: check::entries(&others[0]),
-            shape,
-            axis,
-            group,
-            group_index,
-            others,
-        }
+        GroupCooPattern { nnz: check::entries(&others[0]), shape, axis, group, group_index, others }
     }
 
     /// The grouped axis.
@@ -135,10 +113,7 @@ impl GroupCooPattern {
 
 impl Pattern for GroupCooPattern {
     fn format(&self) -> Format {
-        Format::GroupCoo {
-            axis: self.axis,
-            group: Some(self.group),
-        }
+        Format::GroupCoo { axis: self.axis, group: Some(self.group) }
     }
 
     fn shape(&self) -> &[usize] {

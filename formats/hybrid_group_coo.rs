@@ -86,13 +86,7 @@ impl HybridGroupCooPattern {
                 expected: "one".into(),
             });
         }
-        Ok(HybridGroupCooPattern {
-            shape: [rows, cols],
-            classes,
-            group_index,
-            columns,
-            nnz,
-        })
+        Ok(HybridGroupCooPattern { shape: [rows, cols], classes, group_index, columns, nnz })
     }
 
     /// Takes the arrays unchecked.
@@ -149,10 +143,7 @@ impl HybridGroupCooPattern {
             }
             let slots = &self.columns[w[0] as usize..w[1] as usize];
             // Padding stands at the end: from there it is short to find.
-            span.1 += slots
-                .iter()
-                .rposition(|&c| c != PAD)
-                .map_or(0, |last| last as u32 + 1);
+            span.1 += slots.iter().rposition(|&c| c != PAD).map_or(0, |last| last as u32 + 1);
         }
         Ok(spans)
     }

@@ -88,17 +88,10 @@ impl NmPattern {
             (0..WORD / GROUP)
                 .find_map(|i| bad_group(unpack(word, i), first + i < inside, slot(at, i)))
         };
-        let error = meta
-            .par_iter()
-            .enumerate()
-            .with_min_len(1 << 14)
-            .find_map_first(bad);
+        let error = meta.par_iter().enumerate().with_min_len(1 << 14).find_map_first(bad);
         match error {
             Some(error) => Err(error),
-            None => Ok(NmPattern {
-                shape: [rows, cols],
-                meta,
-            }),
+            None => Ok(NmPattern { shape: [rows, cols], meta }),
         }
     }
 
@@ -107,10 +100,7 @@ impl NmPattern {
     /// # Safety
     /// [`NmPattern::new`] would accept the arguments.
     pub unsafe fn new_unchecked(rows: usize, cols: usize, meta: Vec<u32>) -> Self {
-        NmPattern {
-            shape: [rows, cols],
-            meta,
-        }
+        NmPattern { shape: [rows, cols], meta }
     }
 
     /// Groups of a row that hold columns of the matrix, `ceil(cols / 4)`; the last one may be partial.
@@ -151,11 +141,7 @@ impl NmPattern {
     pub(crate) fn column(&self, row: usize, slot: usize) -> u32 {
         let (group, place) = (slot / KEPT, slot % KEPT);
         let column = group * GROUP + self.positions(row, group)[place] as usize;
-        if column < self.cols() {
-            column as u32
-        } else {
-            PAD
-        }
+        if column < self.cols() { column as u32 } else { PAD }
     }
 
     /// Whether value slot `slot` of all slots lies past the last column.

@@ -50,9 +50,7 @@ pub fn collect<R: Send>(count: usize, least: usize, work: &(dyn Fn(usize) -> R +
 /// `work(i, chunk)` for every chunk of `size` elements, the last of which may be shorter.
 pub fn chunks<T: Send>(data: &mut [T], size: usize, work: &(dyn Fn(usize, &mut [T]) + Sync)) {
     let count = data.len().div_ceil(size);
-    let each = count
-        .div_ceil(PER_THREAD * rayon::current_num_threads())
-        .max(1);
+    let each = count.div_ceil(PER_THREAD * rayon::current_num_threads()).max(1);
     let parts = data.chunks_mut(each * size).collect();
     each_of(parts, &|part, data: &mut [T]| {
         for (at, chunk) in data.chunks_mut(size).enumerate() {
@@ -63,7 +61,5 @@ pub fn chunks<T: Send>(data: &mut [T], size: usize, work: &(dyn Fn(usize, &mut [
 
 /// `work(range)` for ranges that cut `0..count` into pieces of `size`.
 pub fn ranges(count: usize, size: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
-    each(count.div_ceil(size), &|at| {
-        work(at * size..count.min((at + 1) * size))
-    });
+    each(count.div_ceil(size), &|at| work(at * size..count.min((at + 1) * size)));
 }

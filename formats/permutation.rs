@@ -55,9 +55,7 @@ impl Permutation {
     /// If there are more places than fit u32; [`FormatError::Memory`] if there is no memory.
     pub fn identity(len: usize) -> Result<Self, FormatError> {
         check::extent("places", len)?;
-        Ok(Permutation {
-            order: allocate::collected("places", 0..len as u32)?,
-        })
+        Ok(Permutation { order: allocate::collected("places", 0..len as u32)? })
     }
 
     /// Takes an order that names each place once.
@@ -102,9 +100,7 @@ impl Permutation {
     pub fn then(&self, next: &Permutation) -> Result<Permutation, FormatError> {
         self.fits("order", next.len())?;
         let order = next.order.iter().map(|&p| self.order[p as usize]);
-        Ok(Permutation {
-            order: order.collect(),
-        })
+        Ok(Permutation { order: order.collect() })
     }
 
     /// A matrix with its rows in the new order.

@@ -125,11 +125,7 @@ fn of_nm(p: &NmPattern) -> Vec<Vec<u32>> {
             false => usize::MAX,
         };
         rows.push(row as u32);
-        columns.push(if column < p.cols() {
-            column as u32
-        } else {
-            PAD
-        });
+        columns.push(if column < p.cols() { column as u32 } else { PAD });
     }
     vec![rows, columns]
 }

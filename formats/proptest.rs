@@ -14,10 +14,7 @@ pub fn values<T: Element>(len: usize) -> impl Strategy<Value = Vec<T>> {
 
 /// Extents of a tensor of this order, each from 0 to `most`; often an extent is 0 or 1.
 pub fn shape(order: usize, most: usize) -> impl Strategy<Value = Vec<usize>> {
-    vec(
-        prop_oneof![1 => Just(0), 2 => Just(1), 12 => 1..=most.max(1)],
-        order,
-    )
+    vec(prop_oneof![1 => Just(0), 2 => Just(1), 12 => 1..=most.max(1)], order)
 }
 
 /// Columns of the rows of a matrix: uniform, empty in most rows, or all in one row.

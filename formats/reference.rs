@@ -33,11 +33,7 @@ pub fn einsum(
             Factor::Sparse(entries) => entries.get(&pick(names, &at)).copied(),
         };
         if let Some(term) = factors.iter().map(value).product::<Option<f64>>() {
-            let place: usize = pick(output, &at)
-                .iter()
-                .zip(&strides)
-                .map(|(i, s)| i * s)
-                .sum();
+            let place: usize = pick(output, &at).iter().zip(&strides).map(|(i, s)| i * s).sum();
             out.values_mut()[place] += term;
         }
     }

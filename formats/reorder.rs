@@ -20,10 +20,7 @@ pub struct Options {
 impl Default for Options {
     /// Similarity .25, 8 hashes.
     fn default() -> Self {
-        Options {
-            similarity: 0.25,
-            hashes: 8,
-        }
+        Options { similarity: 0.25, hashes: 8 }
     }
 }
 
@@ -76,11 +73,7 @@ pub fn reorder_rows(
     options: &Options,
 ) -> Result<Permutation, FormatError> {
     options.check()?;
-    fits(
-        options,
-        pattern,
-        [pattern.rows(), pattern.cols().div_ceil(block.1.max(1))],
-    )?;
+    fits(options, pattern, [pattern.rows(), pattern.cols().div_ceil(block.1.max(1))])?;
     let mut best = Permutation::identity(pattern.rows())?;
     let mut least = blocks(pattern, block)?;
     for order in cluster::orders(pattern, block.0, block.1, options)? {
@@ -102,11 +95,7 @@ pub fn reorder_columns(
     options: &Options,
 ) -> Result<Permutation, FormatError> {
     options.check()?;
-    fits(
-        options,
-        pattern,
-        [pattern.cols(), pattern.rows().div_ceil(block.0.max(1))],
-    )?;
+    fits(options, pattern, [pattern.cols(), pattern.rows().div_ceil(block.0.max(1))])?;
     reorder_rows(&transpose_pattern(pattern)?, (block.1, block.0), options)
 }
 
@@ -130,10 +119,7 @@ pub fn reorder_both(
     let mut best = columns_then_rows(pattern, block, options, start.clone())?;
     // By single columns alone no block is saved yet, and nothing is asked of the order but similar neighbours.
     let by_column = cluster::orders(pattern, block.0, 1, options)?;
-    for rows in [reorder_rows(pattern, block, options)?]
-        .into_iter()
-        .chain(by_column)
-    {
+    for rows in [reorder_rows(pattern, block, options)?].into_iter().chain(by_column) {
         let found = columns_then_rows(pattern, block, options, rows)?;
         if found.0 < best.0 {
             best = found;

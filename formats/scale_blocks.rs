@@ -142,10 +142,7 @@ mod tests {
             let found = codes.values()[place].to_acc() * scale;
             assert_eq!(back.values()[place], found);
             let bound = if column % 7 == 6 { 1e-6 } else { 1.0 / 16.0 };
-            assert!(
-                (found - value).abs() <= bound * value,
-                "{found} for {value}"
-            );
+            assert!((found - value).abs() <= bound * value, "{found} for {value}");
         }
     }
 
@@ -161,10 +158,7 @@ mod tests {
         let codes = Dense::zeros([3, 200, 10]).unwrap();
         let said = unscale_blocks::<f32>(&codes, &Dense::zeros([3, 1, 1]).unwrap());
         let said = said.unwrap_err().to_string();
-        assert!(
-            said.contains("[3, 1, 1]") && said.contains("[3, 2, 1]"),
-            "{said}"
-        );
+        assert!(said.contains("[3, 1, 1]") && said.contains("[3, 2, 1]"), "{said}");
         let (codes, scales) = scale_blocks(&Dense::<f32>::zeros([0, 4, 4]).unwrap()).unwrap();
         assert_eq!((codes.len(), scales.shape()), (0, &[0, 1, 1][..]));
         let mut dense = Dense::zeros([1, 2]).unwrap();

@@ -50,12 +50,7 @@ pub struct SlicedEllPattern {
 pub type SlicedEll<T> = Sparse<SlicedEllPattern, T>;
 
 fn wrong(array: &'static str, position: usize, value: u32, bound: usize) -> FormatError {
-    FormatError::InvalidIndex {
-        array,
-        position,
-        value: value.into(),
-        bound: bound as u64,
-    }
+    FormatError::InvalidIndex { array, position, value: value.into(), bound: bound as u64 }
 }
 
 impl SlicedEllPattern {
@@ -118,14 +113,7 @@ impl SlicedEllPattern {
         columns: Vec<u32>,
         nnz: usize,
     ) -> Self {
-        SlicedEllPattern {
-            shape,
-            rows,
-            offsets,
-            windows,
-            columns,
-            nnz,
-        }
+        SlicedEllPattern { shape, rows, offsets, windows, columns, nnz }
     }
 
     /// Entries of a slice, if it is in order.
@@ -149,12 +137,7 @@ impl SlicedEllPattern {
                     };
                     let bound = self.cols().min(end as usize * K_TILE);
                     if ended || column as usize >= bound {
-                        return Err(wrong(
-                            "columns",
-                            slot,
-                            column,
-                            if ended { 0 } else { bound },
-                        ));
+                        return Err(wrong("columns", slot, column, if ended { 0 } else { bound }));
                     }
                     if let Some(previous) = last.filter(|&p| p >= column) {
                         return Err(FormatError::Order {
@@ -270,11 +253,7 @@ impl Pattern for SlicedEllPattern {
             array(rows, &[slices, SLICE], &self.rows),
             array(Role::Offsets { axis: 0 }, &[slices + 1], &self.offsets),
             array(windows, &[chunks, 2], &self.windows),
-            array(
-                Role::Positions { axis: 1 },
-                &[chunks, SLICE, CHUNK / 2],
-                &self.columns,
-            ),
+            array(Role::Positions { axis: 1 }, &[chunks, SLICE, CHUNK / 2], &self.columns),
         ]
     }
 }

@@ -64,10 +64,8 @@ impl RowStats {
         let nnz = histogram.iter().map(|(len, rows)| len * rows).sum();
         let of_rows = |sum: f64| if rows == 0 { 0.0 } else { sum / rows as f64 };
         let mean = of_rows(nnz as f64);
-        let squares: f64 = histogram
-            .iter()
-            .map(|&(len, n)| n as f64 * (len as f64 - mean).powi(2))
-            .sum();
+        let squares: f64 =
+            histogram.iter().map(|&(len, n)| n as f64 * (len as f64 - mean).powi(2)).sum();
         let empty = histogram.first().filter(|(len, _)| *len == 0);
         RowStats {
             rows,
@@ -132,11 +130,7 @@ impl RowStats {
         }
         let ideal = (self.nnz as f64 / self.non_empty as f64).sqrt().round() as usize;
         let mut tried: Vec<usize> = (1..=2 * ideal.max(1)).collect();
-        tried.extend(
-            (0..usize::BITS)
-                .map(|bit| 1 << bit)
-                .take_while(|&g| g < 2 * self.max),
-        );
+        tried.extend((0..usize::BITS).map(|bit| 1 << bit).take_while(|&g| g < 2 * self.max));
         let filled = self.histogram.iter().filter(|(len, _)| *len > 0);
         let frequent = filled.max_by_key(|(len, rows)| (*rows, *len));
         for len in [self.max, frequent.map_or(1, |f| f.0)] {
@@ -145,10 +139,8 @@ impl RowStats {
         }
         tried.sort_unstable();
         tried.dedup();
-        let mut counted: Vec<(u128, usize)> = tried
-            .into_par_iter()
-            .map(|g| (self.group_cost(g), usize::MAX - g))
-            .collect();
+        let mut counted: Vec<(u128, usize)> =
+            tried.into_par_iter().map(|g| (self.group_cost(g), usize::MAX - g)).collect();
         counted.sort_unstable();
         let least = counted[0].0;
         let near = counted.iter().take_while(|c| c.0 * 100 <= least * 101);
@@ -180,11 +172,7 @@ impl Slots {
     /// Value slots for each entry; 1 is no padding. 1 also without entries.
     pub fn ratio(&self) -> f64 {
         let entries = self.values - self.padding;
-        if entries == 0 {
-            1.0
-        } else {
-            self.values as f64 / entries as f64
-        }
+        if entries == 0 { 1.0 } else { self.values as f64 / entries as f64 }
     }
 }
 
@@ -228,12 +216,7 @@ pub fn slots(csr: &CsrPattern, format: Format) -> Result<Slots, FormatError> {
             (format, index, values)
         }
     };
-    Ok(Slots {
-        format,
-        index,
-        values,
-        padding: values - nnz,
-    })
+    Ok(Slots { format, index, values, padding: values - nnz })
 }
 
 /// As [`slots`], where the block rows are counted already: formats of the same blocks share them.
@@ -248,11 +231,7 @@ pub fn block_slots(
 ) -> Result<Slots, FormatError> {
     let blocks = stats.nnz as u128;
     let (format, index, values) = match format {
-        Format::Bsr { block } => (
-            format,
-            stats.rows as u128 + 1 + blocks,
-            blocks * area(block),
-        ),
+        Format::Bsr { block } => (format, stats.rows as u128 + 1 + blocks, blocks * area(block)),
         Format::BlockCoo { block } => (format, 2 * blocks, blocks * area(block)),
         Format::BlockGroupCoo { block, group } => {
             let (group, groups, slots) = grouped(stats, group)?;
@@ -267,12 +246,7 @@ pub fn block_slots(
             });
         }
     };
-    Ok(Slots {
-        format,
-        index,
-        values,
-        padding: values - csr.nnz() as u128,
-    })
+    Ok(Slots { format, index, values, padding: values - csr.nnz() as u128 })
 }
 
 /// Slots of indices and of values where places are packed into bits, bytes or half words.
@@ -323,10 +297,7 @@ fn bitmap_units(csr: &CsrPattern) -> Result<(u128, u128), FormatError> {
                 counts[col as usize / bitmap::TILE] += 1;
             }
         }
-        counts
-            .into_iter()
-            .map(|n| bitmap::units(n) as u128)
-            .sum::<u128>()
+        counts.into_iter().map(|n| bitmap::units(n) as u128).sum::<u128>()
     });
     Ok((grid.tiles() as u128, units.sum()))
 }

@@ -77,17 +77,15 @@ impl VectorPattern {
         let mut steps = Vec::with_capacity(total);
         for piece in pieces {
             let before = steps.len() as u32;
-            windows.extend(piece.windows.into_iter().map(|window| VectorWindow {
-                first: window.first + before,
-                ..window
-            }));
+            windows.extend(
+                piece
+                    .windows
+                    .into_iter()
+                    .map(|window| VectorWindow { first: window.first + before, ..window }),
+            );
             steps.extend(piece.steps);
         }
-        Ok(VectorPattern {
-            shape: [rows.len(), cols],
-            windows,
-            steps,
-        })
+        Ok(VectorPattern { shape: [rows.len(), cols], windows, steps })
     }
 
     /// Extents of the matrix.
@@ -147,12 +145,7 @@ impl<'a> Merge<'a> {
         for (r, &(start, len)) in rows.iter().enumerate() {
             (next[r], end[r]) = (start, start + len);
         }
-        let mut merge = Merge {
-            columns,
-            next,
-            end,
-            heads: [NONE; WINDOW],
-        };
+        let mut merge = Merge { columns, next, end, heads: [NONE; WINDOW] };
         (0..WINDOW).for_each(|r| merge.look(r));
         merge
     }
@@ -194,10 +187,8 @@ struct Piece {
 
 impl Piece {
     fn of(rows: &[(u32, u32)], columns: &[u32]) -> Result<Piece, FormatError> {
-        let mut piece = Piece {
-            windows: Vec::with_capacity(rows.len().div_ceil(WINDOW)),
-            steps: Vec::new(),
-        };
+        let mut piece =
+            Piece { windows: Vec::with_capacity(rows.len().div_ceil(WINDOW)), steps: Vec::new() };
         for rows in rows.chunks(WINDOW) {
             piece.window(rows, columns)?;
         }
@@ -208,21 +199,14 @@ impl Piece {
     fn window(&mut self, rows: &[(u32, u32)], columns: &[u32]) -> Result<(), FormatError> {
         let (base, span) = span(rows);
         crate::check::at_most("values that eight rows span", span, SPAN)?;
-        let mut window = VectorWindow {
-            first: self.steps.len() as u32,
-            vectors: 0,
-            base,
-            filled: 0,
-        };
+        let mut window =
+            VectorWindow { first: self.steps.len() as u32, vectors: 0, base, filled: 0 };
         let mut merge = Merge::new(rows, columns);
         loop {
             // A row without entries left counts nothing: its bits are never set.
             let before = merge.next.map(|next| next.wrapping_sub(base) << 16);
             let Some(first) = merge.vector() else { break };
-            let mut step = VectorStep {
-                columns: [first.0; STEP],
-                rows: before,
-            };
+            let mut step = VectorStep { columns: [first.0; STEP], rows: before };
             let rest = (1..STEP).map_while(|v| Some((v, merge.vector()?)));
             for (v, (column, rows)) in std::iter::once((0, first)).chain(rest) {
                 step.columns[v..].fill(column);

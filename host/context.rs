@@ -60,10 +60,7 @@ impl Context {
 
     /// The CPU, with all threads of rayon's pool. It refuses the operands that a GPU refuses.
     pub fn cpu() -> Context {
-        Context {
-            device: None,
-            unchecked: false,
-        }
+        Context { device: None, unchecked: false }
     }
 
     /// The CPU without the checks for a GPU: every element type, shape and stride that the code of the CPU supports.
@@ -76,10 +73,7 @@ impl Context {
     /// assert!(CrossEntropy::<f64>::new(&Context::unchecked_cpu(), [4, 10]).is_ok());
     /// ```
     pub fn unchecked_cpu() -> Context {
-        Context {
-            device: None,
-            unchecked: true,
-        }
+        Context { device: None, unchecked: true }
     }
 
     /// Whether operands are looked at as for a GPU.
@@ -132,8 +126,7 @@ impl Context {
     /// the [file](TileTimes::file) of this GPU, else the [built-in](TileTimes::built_in) ones.
     #[doc(hidden)]
     pub fn tile_times(&self) -> TileTimes {
-        self.device()
-            .map_or_else(TileTimes::built_in, |d| d.tile_times())
+        self.device().map_or_else(TileTimes::built_in, |d| d.tile_times())
     }
 
     /// Lets plans of this GPU from now on choose by these times. Without effect on a CPU context, where nothing is
@@ -147,10 +140,7 @@ impl Context {
 
     /// The context of a GPU that is open.
     pub(crate) fn of(device: &Arc<Device>) -> Context {
-        Context {
-            device: Some(Arc::clone(device)),
-            unchecked: false,
-        }
+        Context { device: Some(Arc::clone(device)), unchecked: false }
     }
 
     /// Whether what lies there (`None`: in the memory of the host) lies in this context.
@@ -212,11 +202,7 @@ impl std::fmt::Display for Context {
             Some(d) => {
                 let facts = d.facts();
                 let (major, minor) = facts.compute_capability;
-                write!(
-                    f,
-                    "GPU {} ({}, sm_{major}{minor})",
-                    facts.ordinal, facts.name
-                )
+                write!(f, "GPU {} ({}, sm_{major}{minor})", facts.ordinal, facts.name)
             }
             None => write!(f, "CPU ({} threads)", rayon::current_num_threads()),
         }

@@ -64,12 +64,7 @@ impl Context {
         let (block, group) = blocks_of(format)?;
         let &[m, k] = dense.shape() else {
             let (found, expected) = (dense.shape().len().to_string(), "2".into());
-            return Err(FormatError::Shape {
-                what: "order",
-                found,
-                expected,
-            }
-            .into());
+            return Err(FormatError::Shape { what: "order", found, expected }.into());
         };
         match (self.device(), dense.device()) {
             (None, None) => {
@@ -90,10 +85,7 @@ impl Context {
                 };
                 blocks.convert(device, raw, (format, group), None)
             }
-            _ => Err(Error::operand(
-                "dense",
-                "is not in the memory of this context",
-            )),
+            _ => Err(Error::operand("dense", "is not in the memory of this context")),
         }
     }
 }
@@ -140,14 +132,7 @@ fn on<T: Scalar>(
 ) -> Result<Blocks> {
     let (group, dtype) = (group.unwrap_or(1), T::DTYPE);
     check_blocks(block, group)?;
-    let request = Request {
-        m,
-        k,
-        block,
-        group,
-        choice,
-        dtype,
-    };
+    let request = Request { m, k, block, group, choice, dtype };
     Blocks::new(device, request)
 }
 
@@ -165,33 +150,21 @@ impl Blocks {
         // made for their number of slots; the converter is new and has no other run.
         let queue = unsafe { Queue::new(device.after_all()?) };
         let starts = self.starts_of(&raw, group, queue)?;
-        let Request {
-            block: (bm, bk),
-            group,
-            ..
-        } = *self.request();
+        let Request { block: (bm, bk), group, .. } = *self.request();
         let groups = starts.last().map_or(0, |&n| n as usize);
         let slots = groups.saturating_mul(group);
         let elements = [bm, bk].iter().fold(slots as u128, |n, &e| n * e as u128);
         if elements > u128::from(u32::MAX) {
             let (what, limit) = ("slots", u32::MAX.into());
-            return Err(FormatError::Overflow {
-                what,
-                value: elements,
-                limit,
-            }
-            .into());
+            return Err(FormatError::Overflow { what, value: elements, limit }.into());
         }
         if let Some(held) = held {
             let bytes = elements * size_of::<T>() as u128 + 4 * slots as u128;
             allocate::extent_bytes("slots with padding", elements, bytes, held)?;
         }
         let columns = padded(device, slots * 4, VECTOR_ENTRIES * 4)?;
-        let values = padded(
-            device,
-            elements as usize * size_of::<T>(),
-            VECTOR_ENTRIES * size_of::<T>(),
-        )?;
+        let values =
+            padded(device, elements as usize * size_of::<T>(), VECTOR_ENTRIES * size_of::<T>())?;
         let group_rows = DeviceMemory::alloc(device.context(), groups * 4)?;
         let raw = RawBlocks {
             slot_columns: columns.address(),
@@ -205,14 +178,7 @@ impl Blocks {
         device.read(&columns, &mut slot_columns)?;
         let pattern = self.pattern(format, starts, slot_columns)?;
         let device = Arc::clone(device);
-        SparseTensor::made(
-            pattern,
-            DeviceArrays {
-                columns,
-                values,
-                device,
-            },
-        )
+        SparseTensor::made(pattern, DeviceArrays { columns, values, device })
     }
 
     /// First group of each block row and the number of groups, of the best size if none is given.
@@ -239,13 +205,10 @@ impl Blocks {
         starts: Vec<u32>,
         columns: Vec<u32>,
     ) -> Result<SharedPattern> {
-        let Request {
-            m, k, block, group, ..
-        } = *self.request();
+        let Request { m, k, block, group, .. } = *self.request();
         let rows = || {
             let runs = (0u32..).zip(starts.windows(2));
-            runs.flat_map(|(row, w)| std::iter::repeat_n(row, (w[1] - w[0]) as usize))
-                .collect()
+            runs.flat_map(|(row, w)| std::iter::repeat_n(row, (w[1] - w[0]) as usize)).collect()
         };
         Ok(match format {
             Format::Bsr { .. } => BsrPattern::new(m, k, block, starts, columns)?.into(),
@@ -259,13 +222,6 @@ impl Blocks {
 pub(crate) fn padded(device: &Device, bytes: usize, room: usize) -> Result<DeviceMemory> {
     let memory = DeviceMemory::alloc(device.context(), bytes + room)?;
     // SAFETY: the range is the end of the allocation, which outlives all work: freeing waits for it.
-    unsafe {
-        memset_d8_async(
-            memory.address() + bytes as u64,
-            0,
-            room,
-            device.after_all()?,
-        )?
-    };
+    unsafe { memset_d8_async(memory.address() + bytes as u64, 0, room, device.after_all()?)? };
     Ok(memory)
 }

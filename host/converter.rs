@@ -115,12 +115,7 @@ pub(crate) fn not_zero(what: &'static str, size: usize) -> Result<()> {
         return Ok(());
     }
     let (found, expected) = ("0".into(), "at least 1".into());
-    Err(FormatError::Shape {
-        what,
-        found,
-        expected,
-    }
-    .into())
+    Err(FormatError::Shape { what, found, expected }.into())
 }
 
 /// Block extents and group size, none of them 0.
@@ -169,14 +164,7 @@ impl Converter {
         let device = context.expect_device()?;
         check_blocks(block, group)?;
         let dtype = T::DTYPE;
-        let request = Request {
-            m,
-            k,
-            block,
-            group,
-            choice,
-            dtype,
-        };
+        let request = Request { m, k, block, group, choice, dtype };
         let kind = Kind::Blocks(Box::new(Blocks::new(device, request)?));
         let shape = (m, k);
         Ok(Converter { kind, shape })
@@ -408,11 +396,7 @@ fn floor_bits<T: Scalar>(threshold: f64) -> u64 {
     bytes[..own.len()].copy_from_slice(own);
     let bits = u64::from_le_bytes(bytes);
     // Rounded up: one below. Bits of magnitudes ascend with them.
-    if nearest.to_f64() > threshold {
-        bits - 1
-    } else {
-        bits
-    }
+    if nearest.to_f64() > threshold { bits - 1 } else { bits }
 }
 
 #[cfg(test)]

@@ -81,13 +81,7 @@ pub struct Cost {
 
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cost {
-            us,
-            hbm_us,
-            gather_us,
-            compute_us,
-            latency_us,
-        } = self;
+        let Cost { us, hbm_us, gather_us, compute_us, latency_us } = self;
         write!(
             f,
             "{us:.1} us (hbm {hbm_us:.1}, gather {gather_us:.1}, compute {compute_us:.1}, latency {latency_us:.1})"
@@ -121,13 +115,7 @@ pub(crate) fn sum(
     let hbm_us = work.compulsory_bytes(dtype) / machine.hbm * 1e6;
     let cubes = [hbm_us, gather_us, compute_us, latency_us].map(|t| t.powi(3));
     let us = LAUNCH_US + cubes.iter().sum::<f64>().cbrt();
-    Cost {
-        us,
-        hbm_us,
-        gather_us,
-        compute_us,
-        latency_us,
-    }
+    Cost { us, hbm_us, gather_us, compute_us, latency_us }
 }
 
 /// What a piece of a row holds at least, in entries for each part: a chain of four bursts, which a split-K fix-up costs

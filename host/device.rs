@@ -346,10 +346,7 @@ impl Stream {
         static ABSENT: OnceLock<Stream> = OnceLock::new();
         match self.0 {
             Kind::Cpu => ABSENT.get_or_init(|| {
-                Stream(Kind::Owned(
-                    OwnedStream::absent(),
-                    Arc::clone(Device::absent()),
-                ))
+                Stream(Kind::Owned(OwnedStream::absent(), Arc::clone(Device::absent())))
             }),
             _ => self,
         }

@@ -126,17 +126,12 @@ impl Access {
             IndexExpr::Name(n) => IndexExpr::Name(names[n.as_str()].clone()),
             IndexExpr::Access(a) => IndexExpr::Access(a.rename(names)),
             IndexExpr::Sum(terms) => {
-                let term = |t: &Term| Term {
-                    factor: t.factor,
-                    index: names[t.index.as_str()].clone(),
-                };
+                let term =
+                    |t: &Term| Term { factor: t.factor, index: names[t.index.as_str()].clone() };
                 IndexExpr::Sum(terms.iter().map(term).collect())
             }
         });
-        Access {
-            tensor: self.tensor.clone(),
-            indices: indices.collect(),
-        }
+        Access { tensor: self.tensor.clone(), indices: indices.collect() }
     }
 }
 
@@ -272,11 +267,8 @@ impl Einsum {
     /// Two expressions that differ only in index names have equal canonical forms.
     pub fn canonical(&self) -> Einsum {
         let names = self.index_names();
-        let map: BTreeMap<&str, String> = names
-            .iter()
-            .enumerate()
-            .map(|(i, n)| (*n, format!("i{i}")))
-            .collect();
+        let map: BTreeMap<&str, String> =
+            names.iter().enumerate().map(|(i, n)| (*n, format!("i{i}"))).collect();
         let mut e = Einsum {
             out: self.out.rename(&map),
             mode: self.mode,

@@ -48,7 +48,6 @@ impl RowSorter {
     pub unsafe fn run_raw(&self, offsets: u64, out: u64, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: the caller's promise.
         let queue = unsafe { Queue::new(stream) };
-        self.sort
-            .rows(&self.steps, self.order, self.k, [offsets, out], queue)
+        self.sort.rows(&self.steps, self.order, self.k, [offsets, out], queue)
     }
 }

@@ -14,10 +14,7 @@ pub struct Refusal {
 
 impl Refusal {
     pub(crate) fn of(name: impl Into<String>, reason: impl Into<String>) -> Self {
-        Refusal {
-            name: name.into(),
-            reason: reason.into(),
-        }
+        Refusal { name: name.into(), reason: reason.into() }
     }
 }
 
@@ -155,10 +152,7 @@ impl Error {
 
     /// What is wrong with the operand of this name.
     pub(crate) fn operand(name: impl AsRef<str>, reason: impl Into<String>) -> Self {
-        Error::Operand {
-            name: name.as_ref().to_owned(),
-            reason: reason.into(),
-        }
+        Error::Operand { name: name.as_ref().to_owned(), reason: reason.into() }
     }
 
     /// An error of the formats crate that arose from this operand names it.
@@ -240,8 +234,5 @@ fn caret(expression: &str, at: usize) -> String {
 }
 
 fn refusals(tried: &[(String, String)]) -> String {
-    tried
-        .iter()
-        .map(|(name, reason)| format!("\n  {name}: {reason}"))
-        .collect()
+    tried.iter().map(|(name, reason)| format!("\n  {name}: {reason}")).collect()
 }

@@ -102,11 +102,7 @@ pub struct Range {
 
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Range {
-            index,
-            offsets,
-            over,
-        } = self;
+        let Range { index, offsets, over } = self;
         write!(f, "{offsets}[{over}] <= {index} < {offsets}[{over}+1]")
     }
 }
@@ -190,11 +186,7 @@ impl IndirectEinsum {
     pub fn bias_access(&self) -> Option<Access> {
         self.bias.as_ref().map(|b| Access {
             tensor: b.tensor.clone(),
-            indices: b
-                .axes
-                .iter()
-                .map(|&axis| self.out.indices[axis].clone())
-                .collect(),
+            indices: b.axes.iter().map(|&axis| self.out.indices[axis].clone()).collect(),
         })
     }
 }
@@ -202,20 +194,15 @@ impl IndirectEinsum {
 impl IndirectEinsum {
     /// The gate as an access with the indices of the output.
     pub fn gate_access(&self) -> Option<Access> {
-        self.gate.as_ref().map(|gate| Access {
-            tensor: gate.clone(),
-            indices: self.out.indices.clone(),
-        })
+        self.gate
+            .as_ref()
+            .map(|gate| Access { tensor: gate.clone(), indices: self.out.indices.clone() })
     }
 }
 
 impl fmt::Display for IndirectEinsum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mode = if self.sparse.is_some() {
-            Mode::Accumulate
-        } else {
-            self.mode
-        };
+        let mode = if self.sparse.is_some() { Mode::Accumulate } else { self.mode };
         write!(f, "{} {mode} ", self.out)?;
         write_right(
             f,

@@ -86,19 +86,12 @@ pub(crate) struct Grid {
 impl Grid {
     /// So many in x, y and z, after the kernel ahead has ended.
     pub(crate) fn of(blocks: [u32; 3]) -> Self {
-        Grid {
-            blocks,
-            cluster: None,
-            overlap_previous: false,
-        }
+        Grid { blocks, cluster: None, overlap_previous: false }
     }
 
     /// In clusters of so many along x, if more than one.
     pub(crate) fn in_clusters(self, parts: u32) -> Self {
-        Grid {
-            cluster: (parts > 1).then_some([parts, 1, 1]),
-            ..self
-        }
+        Grid { cluster: (parts > 1).then_some([parts, 1, 1]), ..self }
     }
 
     /// Started early: the kernel waits for the one ahead before it touches what that one may write.
@@ -108,10 +101,7 @@ impl Grid {
 
     /// Started early if so.
     pub(crate) fn early_if(self, early: bool) -> Self {
-        Grid {
-            overlap_previous: early,
-            ..self
-        }
+        Grid { overlap_previous: early, ..self }
     }
 }
 

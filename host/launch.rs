@@ -43,11 +43,7 @@ pub(crate) fn small(what: &str, value: usize) -> Result<u32> {
 pub(crate) fn within(what: &str, value: usize, limit: usize) -> Result<u32> {
     match u32::try_from(value) {
         Ok(small) if value <= limit => Ok(small),
-        _ => Err(Error::Overflow {
-            what: what.into(),
-            value: value as u128,
-            limit: limit as u128,
-        }),
+        _ => Err(Error::Overflow { what: what.into(), value: value as u128, limit: limit as u128 }),
     }
 }
 
@@ -84,33 +80,21 @@ pub(crate) fn flags(form: &SpmmForm, extents: Extents, raw: &RawSpmm) -> Result<
             n
         };
         if raw.bias == 0 && extent > 0 {
-            return Err(Error::operand(
-                name,
-                "the plan adds it, and its address is 0",
-            ));
+            return Err(Error::operand(name, "the plan adds it, and its address is 0"));
         }
     }
     if let Some(name) = &form.gate {
         flags |= FLAG_GATE;
         if raw.gate == 0 && m * n > 0 {
-            return Err(Error::operand(
-                name,
-                "the plan reads it, and its address is 0",
-            ));
+            return Err(Error::operand(name, "the plan reads it, and its address is 0"));
         }
     }
     let b_width = if order.dense_columns { k } else { n };
     let c_width = if order.out_columns { m } else { n };
-    let gate_leading = if form.gate.is_some() {
-        raw.ldg
-    } else {
-        c_width
-    };
-    for (name, leading, width) in [
-        ("B", raw.ldb, b_width),
-        ("C", raw.ldc, c_width),
-        ("gate", gate_leading, c_width),
-    ] {
+    let gate_leading = if form.gate.is_some() { raw.ldg } else { c_width };
+    for (name, leading, width) in
+        [("B", raw.ldb, b_width), ("C", raw.ldc, c_width), ("gate", gate_leading, c_width)]
+    {
         if leading < width {
             let reason = format!("leading dimension {leading} is below its {width} columns");
             return Err(Error::operand(name, reason));

@@ -50,11 +50,7 @@ impl Machine {
         let cores = f64::from(multiprocessors) / 132.0 * f64::from(clock_khz) / 1_980_000.0;
         Machine {
             multiprocessors,
-            hbm: if hbm_peak > 0.0 {
-                hbm_peak * 0.89
-            } else {
-                h.hbm
-            },
+            hbm: if hbm_peak > 0.0 { hbm_peak * 0.89 } else { h.hbm },
             l2: h.l2 * cores,
             l2_bytes,
             issue: h.issue * cores,
@@ -69,19 +65,13 @@ impl Machine {
 impl Machine {
     /// The same with Hopper's `wgmma`.
     pub fn with_wgmma(self) -> Machine {
-        Machine {
-            wgmma: self.mma * Machine::H200.wgmma / Machine::H200.mma,
-            ..self
-        }
+        Machine { wgmma: self.mma * Machine::H200.wgmma / Machine::H200.mma, ..self }
     }
 
     /// This machine with another limit of shared memory for a thread block: 163 KiB have compute capabilities 8.0 and 8.7, 227 have
     /// 9.0 and 10.0, 99 have 8.6, 8.9 and 12.0.
     pub fn with_shared_bytes(self, shared_bytes: u32) -> Machine {
-        Machine {
-            shared_bytes,
-            ..self
-        }
+        Machine { shared_bytes, ..self }
     }
 
     /// The need of a kernel that this GPU does not meet, or `None`.
@@ -120,18 +110,11 @@ mod tests {
             assert_eq!(reason.is_some(), row.shared_bytes > 101_376, "{}", row.name);
             if let Some(reason) = reason {
                 let needs = format!("needs {} bytes", row.shared_bytes);
-                assert!(
-                    reason.contains(&needs) && reason.ends_with("has 101376"),
-                    "{reason}"
-                );
+                assert!(reason.contains(&needs) && reason.ends_with("has 101376"), "{reason}");
                 refused += 1;
             }
         }
         assert!(refused > 0);
-        assert!(
-            kernels()
-                .iter()
-                .all(|row| Machine::H200.lacks(row).is_none())
-        );
+        assert!(kernels().iter().all(|row| Machine::H200.lacks(row).is_none()));
     }
 }

@@ -119,20 +119,12 @@ impl Modules {
     pub fn new(context: Arc<PrimaryContext>, compute_capability: (u32, u32)) -> Result<Self> {
         let arch = arch_for(compute_capability)?;
         let modules = MODULES.iter().map(|m| (m.name, Mutex::new(None))).collect();
-        Ok(Self {
-            context,
-            arch,
-            modules,
-        })
+        Ok(Self { context, arch, modules })
     }
 
     /// The kernels of a GPU that is not there: all of the table, without code.
     pub(crate) fn absent(context: &Arc<PrimaryContext>) -> Self {
-        Modules {
-            context: Arc::clone(context),
-            arch: "sm_90a",
-            modules: BTreeMap::new(),
-        }
+        Modules { context: Arc::clone(context), arch: "sm_90a", modules: BTreeMap::new() }
     }
 
     /// The architecture whose code runs here.
@@ -162,10 +154,8 @@ impl Modules {
         let mut slot = lock(&self.modules[code.name]);
         let loaded = match &mut *slot {
             Some(loaded) => loaded,
-            empty => empty.insert(Loaded {
-                module: load(&self.context, code)?,
-                functions: BTreeMap::new(),
-            }),
+            empty => empty
+                .insert(Loaded { module: load(&self.context, code)?, functions: BTreeMap::new() }),
         };
         if let Some((function, allowed)) = loaded.functions.get(entry)
             && smem_bytes <= *allowed
@@ -232,12 +222,7 @@ mod tests {
     use super::*;
 
     const fn module(module: &'static str, arch: &'static str) -> EmbeddedModule {
-        EmbeddedModule {
-            name: module,
-            arch,
-            packed_ptx: None,
-            packed_cubin: None,
-        }
+        EmbeddedModule { name: module, arch, packed_ptx: None, packed_cubin: None }
     }
 
     #[test]
@@ -247,19 +232,12 @@ mod tests {
             assert_eq!(arch_for(newer).unwrap(), "sm_80");
         }
         let error = arch_for((7, 5)).unwrap_err().to_string();
-        assert!(
-            ["7.5", "sm_90a", "sm_80"].iter().all(|s| error.contains(s)),
-            "{error}"
-        );
+        assert!(["7.5", "sm_90a", "sm_80"].iter().all(|s| error.contains(s)), "{error}");
     }
 
     #[test]
     fn what_is_missing_is_named() {
-        let table = [
-            module("spmm", "sm_80"),
-            module("spmm", "sm_90a"),
-            module("block", "sm_90a"),
-        ];
+        let table = [module("spmm", "sm_80"), module("spmm", "sm_90a"), module("block", "sm_90a")];
         assert_eq!(embedded(&table, "spmm", "sm_80").unwrap().arch, "sm_80");
         let words = |table, module, arch| embedded(table, module, arch).unwrap_err().to_string();
         assert!(words(&table, "block", "sm_80").contains("for sm_90a only"));
@@ -270,25 +248,10 @@ mod tests {
     #[test]
     fn the_table_names_each_module_once() {
         for (i, m) in MODULES.iter().enumerate() {
-            assert!(
-                arch_for((9, 0)).is_ok_and(|a| a == m.arch) || m.arch == "sm_80",
-                "{}",
-                m.arch
-            );
-            let text = m
-                .ptx()
-                .or_else(|| embedded(MODULES, m.name, EVERY_GPU).ok()?.ptx());
-            assert!(
-                text.unwrap().unwrap().contains(".version"),
-                "{}.{}",
-                m.name,
-                m.arch
-            );
-            assert!(
-                !MODULES[..i]
-                    .iter()
-                    .any(|o| (o.name, o.arch) == (m.name, m.arch))
-            );
+            assert!(arch_for((9, 0)).is_ok_and(|a| a == m.arch) || m.arch == "sm_80", "{}", m.arch);
+            let text = m.ptx().or_else(|| embedded(MODULES, m.name, EVERY_GPU).ok()?.ptx());
+            assert!(text.unwrap().unwrap().contains(".version"), "{}.{}", m.name, m.arch);
+            assert!(!MODULES[..i].iter().any(|o| (o.name, o.arch) == (m.name, m.arch)));
         }
     }
 

@@ -49,10 +49,7 @@ pub(crate) struct Types {
 
 impl Types {
     pub(crate) fn of<T: Scalar, Out: Scalar>() -> Self {
-        Types {
-            operands: T::DTYPE,
-            out: Out::DTYPE,
-        }
+        Types { operands: T::DTYPE, out: Out::DTYPE }
     }
 
     /// Whether the output has the type of the operands.
@@ -234,10 +231,7 @@ impl<'q> Offer<'q> {
         let made = move |device: &Arc<Device>| -> Result<Made> {
             Ok(make(device)?.map(|made| Box::new(made) as _))
         };
-        Offer {
-            candidate: Candidate::of(row, cost),
-            make: Box::new(made),
-        }
+        Offer { candidate: Candidate::of(row, cost), make: Box::new(made) }
     }
 
     /// The kernel of a row that another one stands in for where there is more than it numbers, or no room for what it
@@ -267,18 +261,12 @@ pub(crate) struct Answer<'q> {
 
 impl<'q> Answer<'q> {
     pub(crate) fn of(offers: Vec<Offer<'q>>) -> Result<Self> {
-        Ok(Answer {
-            offers,
-            refused: Vec::new(),
-        })
+        Ok(Answer { offers, refused: Vec::new() })
     }
 
     /// None of the kernels of this name.
     pub(crate) fn refused(name: &str, reason: impl Into<String>) -> Result<Self> {
-        Ok(Answer {
-            offers: Vec::new(),
-            refused: vec![Refusal::of(name, reason)],
-        })
+        Ok(Answer { offers: Vec::new(), refused: vec![Refusal::of(name, reason)] })
     }
 }
 

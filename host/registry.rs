@@ -106,10 +106,7 @@ pub fn refuses(walk: WalkKind, format: &Format) -> Option<String> {
         ) => grouped(*axis),
         (WalkKind::GroupCoo, Format::GroupCoo { axis, group }) => match group {
             Some(g) if g % 4 == 0 => grouped(*axis),
-            g => Some(format!(
-                "wants a group divisible by 4, not {}",
-                g.unwrap_or(0)
-            )),
+            g => Some(format!("wants a group divisible by 4, not {}", g.unwrap_or(0))),
         },
         (
             WalkKind::Block,
@@ -178,11 +175,7 @@ pub fn takes_blocks(row: &Row, (bm, bk): (usize, usize), transposed: bool) -> bo
     let (m, k) = if transposed { (bk, bm) } else { (bm, bk) };
     let whole = |extent: usize, piece: usize| extent.is_multiple_of(piece);
     // A block of one row or column is contiguous either way; others lie row by row.
-    let by_column = if bm == 1 || bk == 1 {
-        k == 1
-    } else {
-        transposed
-    };
+    let by_column = if bm == 1 || bk == 1 { k == 1 } else { transposed };
     (m.min(64), k.min(stage)) == own
         && whole(m, own.0)
         && whole(k, own.1)

@@ -94,18 +94,16 @@ fn storage_len(shape: &[usize], leading: usize) -> Result<usize> {
             right: format!("rows have {width}"),
         });
     }
-    let rows = shape.split_last().map_or(Some(1), |(_, outer)| {
-        outer.iter().try_fold(1usize, |n, &e| n.checked_mul(e))
-    });
-    rows.and_then(|r| r.checked_mul(leading))
-        .filter(|n| *n <= isize::MAX as usize / 8)
-        .ok_or(Error::Overflow {
+    let rows = shape
+        .split_last()
+        .map_or(Some(1), |(_, outer)| outer.iter().try_fold(1usize, |n, &e| n.checked_mul(e)));
+    rows.and_then(|r| r.checked_mul(leading)).filter(|n| *n <= isize::MAX as usize / 8).ok_or(
+        Error::Overflow {
             what: "elements of a dense tensor".into(),
-            value: shape
-                .iter()
-                .fold(1u128, |n, &e| n.saturating_mul(e as u128)),
+            value: shape.iter().fold(1u128, |n, &e| n.saturating_mul(e as u128)),
             limit: isize::MAX as u128 / 8,
-        })
+        },
+    )
 }
 
 impl AnyTensor {
@@ -121,13 +119,7 @@ impl AnyTensor {
             None => Storage::Host(Buffer::zeros(dtype, len)?),
             Some(device) => Storage::Device(device.zeros(len * dtype.bytes())?, Arc::clone(device)),
         };
-        Ok(AnyTensor {
-            dtype,
-            shape: shape.to_vec(),
-            leading,
-            part: None,
-            storage,
-        })
+        Ok(AnyTensor { dtype, shape: shape.to_vec(), leading, part: None, storage })
     }
 
     /// These values, without gaps.
@@ -283,10 +275,7 @@ impl AnyTensor {
     /// Bytes of a row, and from one row to the next.
     fn row_bytes(&self) -> RowBytes {
         let width = self.shape.last().copied().unwrap_or(1);
-        (
-            width * self.dtype.bytes(),
-            self.leading * self.dtype.bytes(),
-        )
+        (width * self.dtype.bytes(), self.leading * self.dtype.bytes())
     }
 
     /// Everything stored, gaps between rows included.
@@ -451,8 +440,7 @@ impl<T: Scalar> Tensor<T> {
     /// Copies to the host, without the gaps between rows. Waits for all work on the GPU.
     pub fn to_dense(&self) -> Result<Dense<T>> {
         let mut dense = Dense::zeros(self.shape())?;
-        self.any
-            .read(bytemuck::cast_slice_mut(dense.values_mut()))?;
+        self.any.read(bytemuck::cast_slice_mut(dense.values_mut()))?;
         Ok(dense)
     }
 
@@ -498,10 +486,7 @@ fn as_one((width, pitch): RowBytes, bytes: usize) -> RowBytes {
 
 /// Of values that belong to another tensor.
 fn borrowed() -> Error {
-    Error::operand(
-        "values",
-        "belong to another tensor, which reads and writes them",
-    )
+    Error::operand("values", "belong to another tensor, which reads and writes them")
 }
 
 #[cfg(test)]

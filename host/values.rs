@@ -82,10 +82,7 @@ pub(crate) struct Slice<'a> {
 
 impl<'a> Slice<'a> {
     pub(crate) fn of<T: Scalar>(values: &'a [T]) -> Self {
-        Slice {
-            dtype: T::DTYPE,
-            bytes: bytemuck::cast_slice(values),
-        }
+        Slice { dtype: T::DTYPE, bytes: bytemuck::cast_slice(values) }
     }
 
     pub(crate) fn none(dtype: Dtype) -> Self {
@@ -168,10 +165,7 @@ pub(crate) struct SliceMut<'a> {
 
 impl<'a> SliceMut<'a> {
     pub(crate) fn of<T: Scalar>(values: &'a mut [T]) -> Self {
-        SliceMut {
-            dtype: T::DTYPE,
-            bytes: bytemuck::cast_slice_mut(values),
-        }
+        SliceMut { dtype: T::DTYPE, bytes: bytemuck::cast_slice_mut(values) }
     }
 
     pub(crate) fn dtype(&self) -> Dtype {
@@ -187,10 +181,7 @@ impl<'a> SliceMut<'a> {
     }
 
     pub(crate) fn view(&self) -> Slice<'_> {
-        Slice {
-            dtype: self.dtype,
-            bytes: self.bytes,
-        }
+        Slice { dtype: self.dtype, bytes: self.bytes }
     }
 
     /// So many values from this one on.
@@ -215,11 +206,7 @@ impl<'a> SliceMut<'a> {
 
     /// The values, if they are sums of this type; else as they were given.
     pub(crate) fn sums<A: Sum>(self) -> std::result::Result<&'a mut [A], Self> {
-        if self.dtype == A::DTYPE {
-            Ok(bytemuck::cast_slice_mut(self.bytes))
-        } else {
-            Err(self)
-        }
+        if self.dtype == A::DTYPE { Ok(bytemuck::cast_slice_mut(self.bytes)) } else { Err(self) }
     }
 
     /// Rounds the first `width` of each of `rows` rows of sums, which lie `pitch` apart here and there.
@@ -227,11 +214,7 @@ impl<'a> SliceMut<'a> {
         let SliceMut { dtype, bytes } = self;
         let size = dtype.bytes();
         let end = bytes.len().min(rows * pitch * size);
-        let (width, pitch) = if width == pitch {
-            (CHUNK, CHUNK)
-        } else {
-            (width, pitch)
-        };
+        let (width, pitch) = if width == pitch { (CHUNK, CHUNK) } else { (width, pitch) };
         parallel::chunks(&mut bytes[..end], pitch * size, &|row, own| {
             let width = width.min(own.len() / size);
             let sums = &sums[row * pitch..row * pitch + width];
@@ -271,10 +254,7 @@ impl Buffer {
     /// Zeros, or the error that names their number.
     pub(crate) fn zeros(dtype: Dtype, len: usize) -> Result<Self> {
         let bytes = len as u128 * dtype.bytes() as u128;
-        let memory = FormatError::Memory {
-            what: "a dense tensor",
-            bytes,
-        };
+        let memory = FormatError::Memory { what: "a dense tensor", bytes };
         let words = usize::try_from(bytes.div_ceil(8)).map_err(|_| memory.clone())?;
         let words = bytemuck::allocation::try_zeroed_vec(words).map_err(|()| memory)?;
         let bytes = Bytes::Own(words);
@@ -310,17 +290,11 @@ impl Buffer {
     }
 
     pub(crate) fn view(&self) -> Slice<'_> {
-        Slice {
-            dtype: self.dtype,
-            bytes: &self.bytes.view()[..self.len * self.dtype.bytes()],
-        }
+        Slice { dtype: self.dtype, bytes: &self.bytes.view()[..self.len * self.dtype.bytes()] }
     }
 
     pub(crate) fn view_mut(&mut self) -> SliceMut<'_> {
-        SliceMut {
-            dtype: self.dtype,
-            bytes: self.bytes_mut(),
-        }
+        SliceMut { dtype: self.dtype, bytes: self.bytes_mut() }
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {

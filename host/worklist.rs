@@ -38,11 +38,7 @@ impl Runs {
             .par_iter()
             .map(|&(_, len)| (u64::from(len), len))
             .reduce(|| (0, 0), |a, b| (a.0 + b.0, a.1.max(b.1)));
-        Runs {
-            rows,
-            total,
-            longest,
-        }
+        Runs { rows, total, longest }
     }
 
     /// Runs of rows of which first slot and count are given.
@@ -65,11 +61,7 @@ impl Runs {
         let [item_of, row_of, column_of] = a.coords() else {
             return Ok(None);
         };
-        let fits = |extent: usize| {
-            items
-                .checked_mul(extent)
-                .is_some_and(|n| n < u32::MAX as usize)
-        };
+        let fits = |extent: usize| items.checked_mul(extent).is_some_and(|n| n < u32::MAX as usize);
         if !fits(rows) || !fits(columns) {
             return Ok(None);
         }
@@ -85,10 +77,7 @@ impl Runs {
 
     /// First slot and count of every row, as kernels read them.
     pub fn spans(&self) -> Vec<[u32; 2]> {
-        self.rows
-            .par_iter()
-            .map(|&(start, len)| [start, len])
-            .collect()
+        self.rows.par_iter().map(|&(start, len)| [start, len]).collect()
     }
 
     /// Runs of a matrix whose rows are contiguous, or `None` for formats whose rows are not (CSC, grouped
@@ -120,15 +109,11 @@ impl Runs {
             AnyPattern::Ell(a) => {
                 let width = a.width();
                 let columns = a.columns();
-                each_row(rows, &|r| {
-                    ((r * width) as u32, filled(&columns[r * width..][..width]))
-                })
+                each_row(rows, &|r| ((r * width) as u32, filled(&columns[r * width..][..width])))
             }
             AnyPattern::GroupCoo(a) if a.axis() == 0 => {
                 let (g, columns) = (a.group(), &a.others()[0]);
-                from_sorted(a.group_index(), rows, g as u32, |p| {
-                    filled(&columns[p * g..][..g])
-                })
+                from_sorted(a.group_index(), rows, g as u32, |p| filled(&columns[p * g..][..g]))
             }
             AnyPattern::HybridGroupCoo(a) => Ok(a.spans()?),
             AnyPattern::BlockCoo(a) => from_sorted(a.block_rows(), block_rows, 1, |_| 1),
@@ -155,12 +140,7 @@ impl Runs {
 /// Refuses lists of rows that take more memory than is allowed for the pattern: first slot and count of each.
 fn within(what: &'static str, rows: usize, pattern: AnyPattern<'_>) -> Result<()> {
     let held = allocate::bytes_of(&pattern.arrays()) + 4 * pattern.slots() as u64;
-    Ok(allocate::extent(
-        what,
-        rows as u128,
-        size_of::<(u32, u32)>(),
-        held,
-    )?)
+    Ok(allocate::extent(what, rows as u128, size_of::<(u32, u32)>(), held)?)
 }
 
 /// `of(row)` for every row.
@@ -172,10 +152,7 @@ fn each_row(rows: usize, of: &(dyn Fn(usize) -> (u32, u32) + Sync)) -> Result<Ve
 fn of_slices(sell: &SlicedEllPattern) -> Result<Vec<(u32, u32)>> {
     let mut runs = allocate::filled("runs of rows", sell.rows(), (0, 0))?;
     let of = |place: usize| {
-        let (slice, lane) = (
-            place / SlicedEllPattern::SLICE,
-            place % SlicedEllPattern::SLICE,
-        );
+        let (slice, lane) = (place / SlicedEllPattern::SLICE, place % SlicedEllPattern::SLICE);
         let slots = |chunk: usize| {
             let first = (chunk * SlicedEllPattern::SLICE + lane) * SlicedEllPattern::CHUNK;
             first..first + SlicedEllPattern::CHUNK
@@ -257,12 +234,7 @@ impl WorkList {
             let piece = len.div_ceil(len.div_ceil(limit).max(1));
             let piece = piece.checked_next_multiple_of(8).unwrap_or(u32::MAX);
             if len <= piece {
-                classes[class(len)].push(Item {
-                    row,
-                    start,
-                    len,
-                    slot: WHOLE_ROW,
-                });
+                classes[class(len)].push(Item { row, start, len, slot: WHOLE_ROW });
                 continue;
             }
             list.cut(row, start, len, piece);
@@ -285,12 +257,7 @@ impl WorkList {
                 len: piece.min(len - at),
                 slot: first + i,
             });
-            self.slots.push(Slot {
-                counter: self.counters,
-                first,
-                count,
-                reserved: 0,
-            });
+            self.slots.push(Slot { counter: self.counters, first, count, reserved: 0 });
         }
         self.counters += 1;
     }
@@ -347,9 +314,7 @@ mod tests {
             for item in &list.items {
                 let (start, len) = runs.rows[item.row as usize];
                 assert!(item.start >= start && item.start + item.len <= start + len || len == 0);
-                seen[item.start as usize..][..item.len as usize]
-                    .iter_mut()
-                    .for_each(|s| *s += 1);
+                seen[item.start as usize..][..item.len as usize].iter_mut().for_each(|s| *s += 1);
                 assert_eq!(item.slot == WHOLE_ROW, item.len == len, "{item:?}");
             }
             assert!(seen.iter().all(|&s| s == 1), "limit {limit}");
@@ -357,10 +322,7 @@ mod tests {
                 (0..8).all(|r| list.items.iter().any(|i| i.row == r)),
                 "an empty row is written too"
             );
-            assert!(
-                list.items
-                    .is_sorted_by_key(|i| std::cmp::Reverse(class(i.len)))
-            );
+            assert!(list.items.is_sorted_by_key(|i| std::cmp::Reverse(class(i.len))));
         }
     }
 
@@ -389,10 +351,7 @@ mod tests {
             let slot = list.slots[item.slot as usize];
             let others = list.items.iter().filter(|o| o.row == item.row);
             assert_eq!(others.count() as u32, slot.count);
-            let before = list
-                .items
-                .iter()
-                .filter(|o| o.row == item.row && o.start < item.start);
+            let before = list.items.iter().filter(|o| o.row == item.row && o.start < item.start);
             assert_eq!(before.count() as u32, item.slot - slot.first);
         }
         assert_eq!(list.counters, 2);

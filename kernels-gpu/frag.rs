@@ -104,10 +104,7 @@ mod tests {
     fn bijective(rows: u32, cols: u32, places: impl Iterator<Item = Place>) {
         let mut seen = BTreeSet::new();
         for (r, c) in places {
-            assert!(
-                r < rows && c < cols,
-                "({r}, {c}) lies outside {rows} x {cols}"
-            );
+            assert!(r < rows && c < cols, "({r}, {c}) lies outside {rows} x {cols}");
             assert!(seen.insert((r, c)), "({r}, {c}) is held twice");
         }
         assert_eq!(seen.len() as u32, rows * cols);
@@ -147,16 +144,7 @@ mod tests {
     fn transposed_columns_meet_in_no_bank() {
         let all: BTreeSet<u32> = (0..32).map(transposed_column).collect();
         assert_eq!(all, (0..32).collect());
-        for (warp, r) in [
-            (0, 0),
-            (0, 1),
-            (0, 2),
-            (0, 3),
-            (1, 0),
-            (1, 1),
-            (1, 2),
-            (1, 3),
-        ] {
+        for (warp, r) in [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3)] {
             let bank = |lane| {
                 let (g, k) = a_k8(lane, r);
                 let column = transposed_column(warp * 16 + g);
@@ -188,10 +176,7 @@ mod tests {
         for (lane, r, h) in lanes(4, 2) {
             let (k0, chunk) = ldmatrix_x4(8 * r);
             let (k, n) = b_k16(lane, r % 2, h);
-            assert_eq!(
-                (k0 + lane % 4 * 2 + h, chunk * 8 + lane / 4),
-                (k, n + 8 * (r / 2))
-            );
+            assert_eq!((k0 + lane % 4 * 2 + h, chunk * 8 + lane / 4), (k, n + 8 * (r / 2)));
         }
     }
 
@@ -214,9 +199,8 @@ mod tests {
             assert_eq!(offsets.len() as u32, 64 * row_bytes / 16);
             assert!(offsets.iter().all(|o| *o < 64 * row_bytes));
             for chunk in 0..row_bytes / 16 {
-                let banks: BTreeSet<u32> = (0..8)
-                    .map(|r| swizzle(r, chunk, row_bytes) / 16 % 8)
-                    .collect();
+                let banks: BTreeSet<u32> =
+                    (0..8).map(|r| swizzle(r, chunk, row_bytes) / 16 % 8).collect();
                 assert_eq!(banks.len(), 8);
             }
         }
@@ -228,10 +212,8 @@ mod tests {
         let row =
             crate::families::MmaTile::<64, 2, 8, true>::b_row_bytes(crate::abi::Dtype::Tf32) as u32;
         for r in 0..2 {
-            let banks: BTreeSet<u32> = (0..32)
-                .map(|l| b_k8(l, r))
-                .map(|(k, n)| (k * row / 4 + n) % 32)
-                .collect();
+            let banks: BTreeSet<u32> =
+                (0..32).map(|l| b_k8(l, r)).map(|(k, n)| (k * row / 4 + n) % 32).collect();
             assert_eq!(banks.len(), 32);
         }
     }

@@ -2,10 +2,7 @@
 //! the host it is the header both sides share: [`abi`], [`table`] and [`frag`], and how modules are [`packed`].
 
 #![no_std]
-#![cfg_attr(
-    target_arch = "nvptx64",
-    feature(abi_ptx, asm_experimental_arch, stdarch_nvptx)
-)]
+#![cfg_attr(target_arch = "nvptx64", feature(abi_ptx, asm_experimental_arch, stdarch_nvptx))]
 
 // Ahead of the families, whose bodies use its macros.
 #[cfg(any(target_arch = "nvptx64", feature = "cuda_std"))]

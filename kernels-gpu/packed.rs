@@ -46,9 +46,7 @@ pub fn pack(content: &[u8], frame: usize, compress: impl Fn(&[u8]) -> Vec<u8>) -
 
 /// [`pack`] in little time, for modules that stay on this machine.
 pub fn pack_quickly(content: &[u8]) -> Vec<u8> {
-    pack(content, FRAME, |piece| {
-        compress_to_vec(piece, CompressionLevel::Fastest)
-    })
+    pack(content, FRAME, |piece| compress_to_vec(piece, CompressionLevel::Fastest))
 }
 
 /// The content, or what is wrong with the bytes.
@@ -76,9 +74,7 @@ pub fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
         true => unpacked(&mut jobs),
         false => thread::scope(|scope| {
             let parts = jobs.chunks_mut(each);
-            let running: Vec<_> = parts
-                .map(|part| scope.spawn(move || unpacked(part)))
-                .collect();
+            let running: Vec<_> = parts.map(|part| scope.spawn(move || unpacked(part))).collect();
             // Every thread is waited for, whatever the others found.
             let results: Vec<_> = running.into_iter().map(|thread| thread.join()).collect();
             results.into_iter().all(|result| result.unwrap_or(false))
@@ -113,9 +109,7 @@ fn frames(packed: &[u8]) -> Option<Vec<(&[u8], usize)>> {
 
 /// Unpacks one frame, which fills `to`.
 fn frame(packed: &[u8], to: &mut [u8]) -> bool {
-    FrameDecoder::new()
-        .decode_all(packed, to)
-        .is_ok_and(|bytes| bytes == to.len())
+    FrameDecoder::new().decode_all(packed, to).is_ok_and(|bytes| bytes == to.len())
 }
 
 #[cfg(test)]

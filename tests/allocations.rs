@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::support::skipped;
 
-const BOUNDS: [&str; 8] = [
-    "entries", "order", "constant", "compared", "operands", "device", "ranks", "asked",
-];
+const BOUNDS: [&str; 8] =
+    ["entries", "order", "constant", "compared", "operands", "device", "ranks", "asked"];
 
 /// Whether a line allocates as many elements as a value says, and aborts where there is no memory.
 fn allocates(line: &str) -> bool {
@@ -38,17 +37,11 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 /// Lines of a file that allocate, without those of its tests.
 fn places(text: &str) -> Vec<String> {
     let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
-    code.lines()
-        .map(str::trim)
-        .filter(|line| allocates(line))
-        .map(str::to_owned)
-        .collect()
+    code.lines().map(str::trim).filter(|line| allocates(line)).map(str::to_owned).collect()
 }
 
 fn listed(text: &str) -> BTreeMap<String, usize> {
-    let lines = text
-        .lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let entries = lines.map(|line| {
         let [file, count, bound] = line.split(' ').collect::<Vec<_>>()[..] else {
             panic!("{line}: a file, a number and a bound");
@@ -78,17 +71,10 @@ fn allocations_that_cannot_fail_are_listed_with_their_bound() {
         let known = listed.remove(&name).unwrap_or(0);
         if found.len() != known {
             let lines = found.join("\n    ");
-            wrong.push(format!(
-                "{name}: {} places, {known} listed\n    {lines}",
-                found.len()
-            ));
+            wrong.push(format!("{name}: {} places, {known} listed\n    {lines}", found.len()));
         }
     }
-    wrong.extend(
-        listed
-            .keys()
-            .map(|name| format!("{name}: listed, and not there")),
-    );
+    wrong.extend(listed.keys().map(|name| format!("{name}: listed, and not there")));
     let help = "use `formats/allocate.rs`, or add file, number and bound to tests/allocations.txt";
     assert!(wrong.is_empty(), "{help}\n{}", wrong.join("\n"));
 }

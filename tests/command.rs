@@ -18,13 +18,8 @@ use einsparse::formats::{Csr, CsrPattern, Dense, io};
 fn program() -> PathBuf {
     let built = PathBuf::from(env!("CARGO_BIN_EXE_einsparse"));
     let here = env::current_exe().unwrap_or_default();
-    let bundled = here
-        .ancestors()
-        .nth(2)
-        .map(|folder| folder.join("einsparse"));
-    bundled
-        .filter(|bundled| !built.is_file() && bundled.is_file())
-        .unwrap_or(built)
+    let bundled = here.ancestors().nth(2).map(|folder| folder.join("einsparse"));
+    bundled.filter(|bundled| !built.is_file() && bundled.is_file()).unwrap_or(built)
 }
 
 /// A folder of its own for each test.
@@ -67,14 +62,9 @@ fn fails(arguments: &[&str]) -> String {
     let output = run(arguments);
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{arguments:?}\n{error}");
-    let line = error
-        .strip_prefix("error: ")
-        .unwrap_or_else(|| panic!("{arguments:?}: {error}"));
-    let one = line
-        .strip_suffix('\n')
-        .filter(|line| !line.contains('\n') && line.len() > 10);
-    one.unwrap_or_else(|| panic!("{arguments:?}: not one line: {error}"))
-        .to_string()
+    let line = error.strip_prefix("error: ").unwrap_or_else(|| panic!("{arguments:?}: {error}"));
+    let one = line.strip_suffix('\n').filter(|line| !line.contains('\n') && line.len() > 10);
+    one.unwrap_or_else(|| panic!("{arguments:?}: not one line: {error}")).to_string()
 }
 
 const SPMM: &str = "C[m,n] = A[m,k] * B[k,n]";
@@ -111,11 +101,7 @@ fn run_reads_multiplies_checks_and_saves() {
                 "{out}"
             );
             let c = io::read_npy::<f32>(&c).expect("the saved output");
-            assert_eq!(
-                c.values(),
-                &[11.0, 14.0, 0.0, 0.0, 9.0, 12.0],
-                "{format} {dtype}"
-            );
+            assert_eq!(c.values(), &[11.0, 14.0, 0.0, 0.0, 9.0, 12.0], "{format} {dtype}");
         }
     }
 }
@@ -127,97 +113,38 @@ fn run_takes_what_the_grammar_of_operands_offers() {
     for source in sources.split_whitespace() {
         let rest = format!("A={source} B=random:_x17 --device cpu --check --repeat 1");
         let out = works_spmm("run", &rest);
-        assert!(
-            out.contains("past it") && out.contains("17]"),
-            "{source}: {out}"
-        );
+        assert!(out.contains("past it") && out.contains("17]"), "{source}: {out}");
     }
 }
 
 #[test]
 fn run_takes_every_kind_of_expression() {
     let bias = "C[m,n] += relu(-2 * x * A[m,k] * B[k,n] + bias[n])";
-    let operands = [
-        "C=random:8x9",
-        "x=0.5",
-        "A=uniform:8x7:0.5",
-        "B=random:_x_",
-        "bias=random:9",
-    ];
-    works(
-        &[
-            &["run", bias],
-            &operands[..],
-            &["--check", "--device", "cpu"],
-        ]
-        .concat(),
-    );
+    let operands = ["C=random:8x9", "x=0.5", "A=uniform:8x7:0.5", "B=random:_x_", "bias=random:9"];
+    works(&[&["run", bias], &operands[..], &["--check", "--device", "cpu"]].concat());
     let by_hand = "C[R[p],n] += V[p] * B[K[p],n]";
-    let operands = [
-        "C=zeros:3x2",
-        "R=list:0,0,2",
-        "K=list:0,2,1",
-        "V=list:1,2,3",
-        "B=ones:3x2",
-    ];
-    let out = works(
-        &[
-            &["run", by_hand],
-            &operands[..],
-            &["--check", "--device", "cpu"],
-        ]
-        .concat(),
-    );
+    let operands = ["C=zeros:3x2", "R=list:0,0,2", "K=list:0,2,1", "V=list:1,2,3", "B=ones:3x2"];
+    let out = works(&[&["run", by_hand], &operands[..], &["--check", "--device", "cpu"]].concat());
     assert!(out.contains("[3.0000, 3.0000, 0.0000, 0.0000"), "{out}");
     let tensor = "out[i,j,k] = T[i,j,k] * x[k]";
-    works(&[
-        "run",
-        tensor,
-        "T=clebsch-gordan:1x1x2",
-        "x=random:_",
-        "--check",
-        "--device",
-        "cpu",
-    ]);
+    works(&["run", tensor, "T=clebsch-gordan:1x1x2", "x=random:_", "--check", "--device", "cpu"]);
 }
 
 #[test]
 fn explain_prints_the_chain_and_why() {
-    let out = works_spmm(
-        "explain",
-        "A=blocks:128x128:32x32:0.3 B=random:_x64 --dtype f16",
-    );
-    for word in [
-        "Einsum",
-        "Indirect",
-        "Plan",
-        "Formats",
-        "->",
-        "spmm_csr_f16_n32",
-        "refused",
-    ] {
+    let out = works_spmm("explain", "A=blocks:128x128:32x32:0.3 B=random:_x64 --dtype f16");
+    for word in ["Einsum", "Indirect", "Plan", "Formats", "->", "spmm_csr_f16_n32", "refused"] {
         assert!(out.contains(word), "{word}: {out}");
     }
-    let strict = works_spmm(
-        "explain",
-        "A=blocks:128x128:32x32:0.3 B=random:_x64 --strict-zeros",
-    );
-    assert!(
-        strict.contains("Strict") && !strict.contains("zeros = Dense"),
-        "{strict}"
-    );
-    let blocks = works_spmm(
-        "explain",
-        "A=blocks:256x256:32x32:0.1 B=random:_x64 --dtype f16 --device cpu",
-    );
+    let strict = works_spmm("explain", "A=blocks:128x128:32x32:0.3 B=random:_x64 --strict-zeros");
+    assert!(strict.contains("Strict") && !strict.contains("zeros = Dense"), "{strict}");
+    let blocks =
+        works_spmm("explain", "A=blocks:256x256:32x32:0.1 B=random:_x64 --dtype f16 --device cpu");
     let best = |line: &str| line.starts_with("-> ") && line.contains(":32x32");
     assert!(blocks.lines().any(best), "{blocks}");
     assert!(blocks.contains("\n   dense "), "{blocks}");
     let forms = works(&["explain", SPMM]);
-    assert!(
-        forms.contains("C[AM[p],n] += AV[p,q] * B[AK[p,q],n]"),
-        "{forms}"
-    );
+    assert!(forms.contains("C[AM[p],n] += AV[p,q] * B[AK[p,q],n]"), "{forms}");
 }
 
 #[test]
@@ -231,32 +158,19 @@ fn convert_and_inspect() {
     );
     works(&["convert", &npz, &back]);
     works(&["convert", &a, &smtx]);
-    let matrix = |file: &str| {
-        io::read_any::<f32>(file)
-            .and_then(|m| m.to_csr())
-            .expect(file)
-    };
+    let matrix = |file: &str| io::read_any::<f32>(file).and_then(|m| m.to_csr()).expect(file);
     assert_eq!(matrix(&a), matrix(&back));
     assert_eq!(matrix(&a).pattern(), matrix(&smtx).pattern());
     for plot in ["spy.png", "spy.svg"] {
         let out = works(&["inspect", &a, "--spy", &place(plot)]);
-        for word in [
-            "3 x 3",
-            "2 of 3 non-empty",
-            "groupcoo",
-            "bsr:64x64",
-            "advice   by the cost",
-        ] {
+        for word in ["3 x 3", "2 of 3 non-empty", "groupcoo", "bsr:64x64", "advice   by the cost"] {
             assert!(out.contains(word), "{word}: {out}");
         }
         assert!(fs::metadata(place(plot)).expect("the plot").len() > 100);
     }
     let moved = place("moved.mtx");
     let out = works(&["convert", &a, &moved, "--reorder", "both", "--block", "1x2"]);
-    assert!(
-        out.contains("blocks of 1x2: 50.0 % full before, 75.0 % after"),
-        "{out}"
-    );
+    assert!(out.contains("blocks of 1x2: 50.0 % full before, 75.0 % after"), "{out}");
     let order = |name: &str| io::read_npy::<f64>(place(name)).expect(name).into_values();
     let (rows, columns) = (order("moved.rows.npy"), order("moved.columns.npy"));
     let (old, new) = (matrix(&a), matrix(&moved));
@@ -279,14 +193,8 @@ fn doctor_demo_bench_and_kernels() {
     let folder = folder("demo");
     let demo = works(&["demo", &small(&folder), "--device", "cpu"]);
     assert!(demo.contains("[3, 128]"), "{demo}");
-    let bench = works_spmm(
-        "bench",
-        "A=uniform:64x64:0.2 B=random:_x32 --repeat 2 --device cpu",
-    );
-    assert!(
-        bench.contains("groupcoo") && bench.contains("cargo bench"),
-        "{bench}"
-    );
+    let bench = works_spmm("bench", "A=uniform:64x64:0.2 B=random:_x32 --repeat 2 --device cpu");
+    assert!(bench.contains("groupcoo") && bench.contains("cargo bench"), "{bench}");
     assert!(works(&["kernels", "block_f16"]).contains("block_f16_b64_any"));
     assert!(works(&["--version"]).contains(env!("CARGO_PKG_VERSION")));
     assert!(works(&["--help"]).contains("doctor"));
@@ -317,26 +225,8 @@ const WRONG_RUNS: &[(&str, &str)] = &[
 /// Whole command lines.
 const WRONG: &[(&[&str], &str)] = &[
     (&["run", "C[m] += A[m]", "A=ones:3"], "C"),
-    (
-        &[
-            "run",
-            "C[R[p]] += V[p]",
-            "C=zeros:2",
-            "R=list:0.5",
-            "V=list:1",
-        ],
-        "0.5",
-    ),
-    (
-        &[
-            "run",
-            "C[R[p]] += V[p]",
-            "C=zeros:2",
-            "R=list:7",
-            "V=list:1",
-        ],
-        "7",
-    ),
+    (&["run", "C[R[p]] += V[p]", "C=zeros:2", "R=list:0.5", "V=list:1"], "0.5"),
+    (&["run", "C[R[p]] += V[p]", "C=zeros:2", "R=list:7", "V=list:1"], "7"),
     (&["inspect", "nowhere.mtx"], "nowhere.mtx"),
     (&["demo", "nowhere.mtx"], "nowhere.mtx"),
     (&["frobnicate"], "frobnicate"),
@@ -348,10 +238,7 @@ const WRONG: &[(&[&str], &str)] = &[
 fn two_sparse_factors_run() {
     let rest = "A=uniform:40x50:0.2 B=uniform:50x30:0.2 --device cpu --check";
     let out = works_spmm("run", rest);
-    assert!(
-        out.contains("C[M[p],N[p]]") && out.contains("rows of positions"),
-        "{out}"
-    );
+    assert!(out.contains("C[M[p],N[p]]") && out.contains("rows of positions"), "{out}");
     let out = works_spmm(
         "explain",
         "A=uniform:40x50:0.2 B=random:50x30 --format groupcoo:hybrid --device cpu",

@@ -9,9 +9,8 @@ use einsparse::{Context, Error};
 /// Small integers, about half of the 8 x 8 corners zero.
 fn patches<T: Scalar>(m: usize, k: usize, seed: u64) -> Dense<T> {
     let mut rng = Rng(seed);
-    let zero: Vec<bool> = (0..m.div_ceil(8) * k.div_ceil(8))
-        .map(|_| rng.word().is_multiple_of(2))
-        .collect();
+    let zero: Vec<bool> =
+        (0..m.div_ceil(8) * k.div_ceil(8)).map(|_| rng.word().is_multiple_of(2)).collect();
     let salt = rng.word();
     Dense::from_fn([m, k], |i| {
         let mut at = Rng(salt ^ (i[0] * k + i[1]) as u64);
@@ -36,10 +35,7 @@ fn formats(block: (usize, usize)) -> [Format; 4] {
         Format::Bsr { block },
         Format::BlockCoo { block },
         Format::BlockGroupCoo { block, group: None },
-        Format::BlockGroupCoo {
-            block,
-            group: Some(3),
-        },
+        Format::BlockGroupCoo { block, group: Some(3) },
     ]
 }
 
@@ -57,11 +53,7 @@ fn loses_nothing<T: Scalar>() {
                 BlockChoice::TopPerRow(usize::MAX),
             ];
             for choice in choices {
-                assert_eq!(
-                    made(&dense, format, choice),
-                    wanted,
-                    "{m} x {k} {format} {choice:?}"
-                );
+                assert_eq!(made(&dense, format, choice), wanted, "{m} x {k} {format} {choice:?}");
             }
             let on_cpu = Context::cpu().upload(&csr).unwrap();
             let blocks = on_cpu.to_blocks(format).unwrap();
@@ -83,12 +75,7 @@ fn places(dense: &Dense<f32>, block: (usize, usize), choice: BlockChoice) -> Vec
     match made(dense, Format::BlockCoo { block }, choice) {
         AnySparse::BlockCoo(a) => {
             let columns = a.pattern().block_cols().iter().copied();
-            a.pattern()
-                .block_rows()
-                .iter()
-                .copied()
-                .zip(columns)
-                .collect()
+            a.pattern().block_rows().iter().copied().zip(columns).collect()
         }
         other => panic!("{other:?}"),
     }
@@ -109,17 +96,11 @@ fn the_largest_norms_win_and_the_first_of_equals() {
     let (a, block) = (six(), (2, 2));
     let kept = |choice| places(&a, block, choice);
     assert_eq!(kept(BlockChoice::Norm(2.0)), [(0, 0), (1, 2)]);
-    assert_eq!(
-        kept(BlockChoice::Norm(1.9)),
-        [(0, 0), (0, 2), (1, 0), (1, 2)]
-    );
+    assert_eq!(kept(BlockChoice::Norm(1.9)), [(0, 0), (0, 2), (1, 0), (1, 2)]);
     assert_eq!(kept(BlockChoice::Norm(f64::INFINITY)), []);
     assert_eq!(kept(BlockChoice::Top(0)), []);
     assert_eq!(kept(BlockChoice::Top(3)), [(0, 0), (0, 2), (1, 2)]);
-    assert_eq!(
-        kept(BlockChoice::TopPerRow(2)),
-        [(0, 0), (0, 2), (1, 0), (1, 2)]
-    );
+    assert_eq!(kept(BlockChoice::TopPerRow(2)), [(0, 0), (0, 2), (1, 0), (1, 2)]);
     // A block of zeros is never one of the largest.
     assert_eq!(kept(BlockChoice::Top(6)).len(), 5);
     assert_eq!(kept(BlockChoice::TopPerRow(3)).len(), 5);
@@ -163,9 +144,7 @@ fn what_makes_no_sense_is_refused() {
     assert!(refused.unwrap_err().to_string().contains("order is 3"));
     let pattern = generate::karate();
     let ones = vec![1f32; pattern.columns().len()];
-    let coo = AnySparse::from(Csr::new(pattern, ones).unwrap())
-        .convert(Format::Coo)
-        .unwrap();
+    let coo = AnySparse::from(Csr::new(pattern, ones).unwrap()).convert(Format::Coo).unwrap();
     let refused = ctx.upload(coo).unwrap().to_blocks(format).unwrap_err();
     assert!(matches!(&refused, Error::Operand { reason, .. } if reason.contains("is coo")));
 }

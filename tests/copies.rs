@@ -97,16 +97,11 @@ fn values_are_copied_once() {
         assert_eq!(copied, 1, "{format}, uploaded");
         assert_eq!(there.to_host().unwrap(), a, "{format}");
         let text = "C[m,n] = A[m,k] * B[k,n]";
-        let (of_the_run, _) = copies(a.values(), || {
-            einsum!(cpu, text, A = &there, B = &b).unwrap()
-        });
+        let (of_the_run, _) =
+            copies(a.values(), || einsum!(cpu, text, A = &there, B = &b).unwrap());
         let (copied, c) = copies(a.values(), || einsum!(cpu, text, A = &a, B = &b).unwrap());
         assert_eq!(copied, of_the_run + 1, "{format}, in an expression");
-        let sums: Vec<f64> = csr
-            .values()
-            .chunks(COLS / 2)
-            .map(|r| r.iter().sum())
-            .collect();
+        let sums: Vec<f64> = csr.values().chunks(COLS / 2).map(|r| r.iter().sum()).collect();
         assert_eq!(c.to_dense().unwrap().values(), sums, "{format}");
     }
 }

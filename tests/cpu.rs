@@ -38,11 +38,7 @@ const MATRIX: &[&str] = &[
 const TENSOR3: &[&str] = &["coo", "groupcoo:2", "groupcoo:4@1", "groupcoo@2"];
 
 /// The sparse operand, its formats, and expressions with the extents of their indices.
-type Cases = (
-    &'static str,
-    &'static [&'static str],
-    &'static [&'static str],
-);
+type Cases = (&'static str, &'static [&'static str], &'static [&'static str]);
 const CASES: &[Cases] = &[
     (
         "A",

@@ -14,11 +14,7 @@ const REGISTERS: u32 = 65_536;
 
 /// Dynamic shared memory a thread block may ask for, bytes.
 fn shared_limit(arch: &str) -> u32 {
-    if arch == "sm_90a" {
-        227 << 10
-    } else {
-        163 << 10
-    }
+    if arch == "sm_90a" { 227 << 10 } else { 163 << 10 }
 }
 
 /// A row that a module must hold, and the residency that is asked of `arch`.
@@ -30,19 +26,9 @@ fn rows(module: &str, arch: &str) -> Vec<Wanted> {
     if arch == "sm_90a" {
         return of_module.map(|row| (row, row.min_blocks)).collect();
     }
-    let wanted: Vec<_> = Spec::of_table(arch)
-        .into_iter()
-        .flat_map(|spec| spec.kernels)
-        .collect();
-    let blocks = |row: &Row| {
-        wanted
-            .iter()
-            .find(|k| k.name == row.name)
-            .map(|k| k.min_blocks)
-    };
-    of_module
-        .filter_map(|row| Some((row, blocks(row)?)))
-        .collect()
+    let wanted: Vec<_> = Spec::of_table(arch).into_iter().flat_map(|spec| spec.kernels).collect();
+    let blocks = |row: &Row| wanted.iter().find(|k| k.name == row.name).map(|k| k.min_blocks);
+    of_module.filter_map(|row| Some((row, blocks(row)?))).collect()
 }
 
 /// The modules, or `None` after a line where the build holds none. EINSPARSE_REQUIRE_PTX=1 forbids that.
@@ -51,10 +37,7 @@ fn modules() -> Option<&'static [EmbeddedModule]> {
         return Some(MODULES);
     }
     let required = std::env::var_os("EINSPARSE_REQUIRE_PTX").is_some_and(|v| v == "1");
-    assert!(
-        !required,
-        "EINSPARSE_REQUIRE_PTX=1, but this build holds no device code"
-    );
+    assert!(!required, "EINSPARSE_REQUIRE_PTX=1, but this build holds no device code");
     skipped("no device code in this build", "run `cargo xtask setup`");
     None
 }
@@ -65,32 +48,13 @@ fn faults(text: &str, module: &str, arch: &str) -> Vec<String> {
     let rows = rows(module, arch);
     let found: BTreeSet<&str> = ptx::entries(text).into_iter().collect();
     let wanted: BTreeSet<&str> = rows.iter().map(|(row, _)| row.name).collect();
-    faults.extend(
-        wanted
-            .difference(&found)
-            .map(|name| format!("no entry for the row {name}")),
-    );
-    faults.extend(
-        found
-            .difference(&wanted)
-            .map(|name| format!("no row for the entry {name}")),
-    );
-    let target = text
-        .lines()
-        .find_map(|line| line.strip_prefix(".target "))
-        .unwrap_or("none");
+    faults.extend(wanted.difference(&found).map(|name| format!("no entry for the row {name}")));
+    faults.extend(found.difference(&wanted).map(|name| format!("no row for the entry {name}")));
+    let target = text.lines().find_map(|line| line.strip_prefix(".target ")).unwrap_or("none");
     if !target.split(',').any(|t| t.trim() == arch) {
         faults.push(format!("the target is {target}"));
     }
-    for word in [
-        "panic",
-        "trap;",
-        "call.uni",
-        "call (",
-        ".local ",
-        "__local_depot",
-        "brk;",
-    ] {
+    for word in ["panic", "trap;", "call.uni", "call (", ".local ", "__local_depot", "brk;"] {
         faults.extend(
             text.lines()
                 .find(|line| line.contains(word))
@@ -112,17 +76,13 @@ fn entry_faults(text: &str, (row, min_blocks): Wanted) -> Vec<String> {
     };
     let head = text[at..].split('{').next().unwrap_or("");
     let wanted = [
-        format!(
-            ".param .align 64 .b8 {}_param_0[{}]",
-            row.name, row.params_bytes
-        ),
+        format!(".param .align 64 .b8 {}_param_0[{}]", row.name, row.params_bytes),
         format!(".maxntid {}, 1, 1\n", row.threads),
         format!(".minnctapersm {min_blocks}\n"),
     ];
     let missing = wanted.iter().filter(|line| !head.contains(line.as_str()));
-    let mut faults: Vec<String> = missing
-        .map(|line| format!("{}: no `{}` in {head:?}", row.name, line.trim()))
-        .collect();
+    let mut faults: Vec<String> =
+        missing.map(|line| format!("{}: no `{}` in {head:?}", row.name, line.trim())).collect();
     if head.matches(".param").count() != 1 {
         faults.push(format!("{}: not one parameter in {head:?}", row.name));
     }
@@ -132,10 +92,7 @@ fn entry_faults(text: &str, (row, min_blocks): Wanted) -> Vec<String> {
 /// What is wrong with a module as ptxas reports it.
 fn resource_faults(report: &Report, module: &str, arch: &str) -> Vec<String> {
     const SPEED: [&str; 5] = ["C7508", "C7511", "C7513", "C7514", "C7519"];
-    let costly = report
-        .warnings
-        .iter()
-        .filter(|w| SPEED.contains(&w.code.as_str()));
+    let costly = report.warnings.iter().filter(|w| SPEED.contains(&w.code.as_str()));
     let mut faults: Vec<String> = costly.map(|w| w.text.clone()).collect();
     for (row, min_blocks) in rows(module, arch) {
         let Some(used) = report.kernels.iter().find(|k| k.name == row.name) else {
@@ -190,10 +147,7 @@ fn made() -> (Vec<Module>, Vec<String>) {
 #[test]
 fn every_family_is_built_for_every_architecture() {
     let Some(modules) = modules() else { return };
-    let found: BTreeSet<_> = modules
-        .iter()
-        .map(|m| format!("{}.{}", m.name, m.arch))
-        .collect();
+    let found: BTreeSet<_> = modules.iter().map(|m| format!("{}.{}", m.name, m.arch)).collect();
     let (made, stale) = made();
     let wanted: BTreeSet<_> = made.iter().map(Module::name).collect();
     assert_eq!(found, wanted);
@@ -211,11 +165,7 @@ fn the_text_of_every_module_agrees_with_the_table() {
             found.insert(module.name);
         }
     }
-    let all: BTreeSet<_> = modules()
-        .unwrap_or_default()
-        .iter()
-        .map(|m| m.name)
-        .collect();
+    let all: BTreeSet<_> = modules().unwrap_or_default().iter().map(|m| m.name).collect();
     assert_eq!(found, all, "a module without any text");
 }
 
@@ -256,16 +206,10 @@ fn names_are_unique_and_geometry_fits() {
     assert_eq!(names.len(), kernels().len());
     for row in kernels() {
         assert!(MODULE_NAMES.contains(&row.module), "{row:?}");
-        assert!(
-            row.threads.is_multiple_of(32) && (32..=1024).contains(&row.threads),
-            "{row:?}"
-        );
+        assert!(row.threads.is_multiple_of(32) && (32..=1024).contains(&row.threads), "{row:?}");
         assert!(row.shared_bytes <= shared_limit("sm_90a"), "{row:?}");
         // What the launch bounds promise of registers is not undone by shared memory: 1 KiB a block is the system's.
-        assert!(
-            row.min_blocks * (row.shared_bytes + 1024) <= 228 << 10,
-            "{row:?}"
-        );
+        assert!(row.min_blocks * (row.shared_bytes + 1024) <= 228 << 10, "{row:?}");
         assert!(
             row.items > 0
                 && row.vector > 0
@@ -305,27 +249,12 @@ fn a_broken_text_is_found_out() {
         (
             format!(".entry {name}("),
             ".entry another(".to_owned(),
-            vec![
-                format!("no entry for the row {name}"),
-                "no row for the entry another".into(),
-            ],
+            vec![format!("no entry for the row {name}"), "no row for the entry another".into()],
         ),
         (params, "[104]".into(), vec![format!("{name}: no `.param")]),
-        (
-            ".maxntid 128".into(),
-            ".maxntid 256".into(),
-            vec![format!("{name}: no `.maxntid 128")],
-        ),
-        (
-            ".minnctapersm".into(),
-            ".maxnreg".into(),
-            vec![format!("{name}: no `.minnctapersm")],
-        ),
-        (
-            arch.into(),
-            "sm_75".into(),
-            vec!["the target is sm_75".into()],
-        ),
+        (".maxntid 128".into(), ".maxntid 256".into(), vec![format!("{name}: no `.maxntid 128")]),
+        (".minnctapersm".into(), ".maxnreg".into(), vec![format!("{name}: no `.minnctapersm")]),
+        (arch.into(), "sm_75".into(), vec!["the target is sm_75".into()]),
         (
             "\tret;".into(),
             "\tcall.uni _ZN4core9panicking5panic, ();\n\tret;".into(),
@@ -359,10 +288,8 @@ fn a_spill_and_too_many_registers_are_found_out() {
         registers: 64,
         ..Default::default()
     };
-    let mut report = Report {
-        kernels: rows(module, arch).iter().map(used).collect(),
-        warnings: Vec::new(),
-    };
+    let mut report =
+        Report { kernels: rows(module, arch).iter().map(used).collect(), warnings: Vec::new() };
     assert_eq!(resource_faults(&report, module, arch), [""; 0]);
     report.kernels[0].spill_loads = 4;
     report.kernels[1].registers = 255;
@@ -370,10 +297,7 @@ fn a_spill_and_too_many_registers_are_found_out() {
     report.kernels[3].stack = 8;
     report.kernels.truncate(report.kernels.len() - 1);
     let text = "ptxas info : (C7514) Potential Performance Loss: wgmma.mma_async instructions are serialized";
-    report.warnings.push(resources::Warning {
-        code: "C7514".into(),
-        text: text.into(),
-    });
+    report.warnings.push(resources::Warning { code: "C7514".into(), text: text.into() });
     let found = resource_faults(&report, module, arch);
     assert_eq!(found.len(), 6, "{found:?}");
 }

@@ -27,14 +27,8 @@ fn taken<M: ManagedTensorBase + 'static>(given: Managed<M>) -> einsparse::Result
 fn tensors_go_out_and_come_back_without_a_copy() {
     let given: versioned::Dlpack = counted(3, 4).into_dlpack().unwrap();
     let view = given.validate().unwrap();
-    assert_eq!(
-        (view.shape(), view.strides()),
-        (&[3, 4][..], Some(&[4, 1][..]))
-    );
-    assert_eq!(
-        (view.device(), view.dtype()),
-        (DLDevice::CPU, DLDataType::F32)
-    );
+    assert_eq!((view.shape(), view.strides()), (&[3, 4][..], Some(&[4, 1][..])));
+    assert_eq!((view.device(), view.dtype()), (DLDevice::CPU, DLDataType::F32));
     let place = view.data_ptr();
     let back = taken(given).unwrap();
     assert_eq!(back.to_dense().unwrap(), counted(3, 4).to_dense().unwrap());
@@ -54,8 +48,7 @@ fn foreign_tensors_are_operands_and_outputs() {
     let plan = ctx.plan(text).operands(&operands).build().unwrap();
     let out: legacy::Dlpack = ctx.zeros::<f32>(&[8, 4]).unwrap().into_dlpack().unwrap();
     let mut out = taken(out).unwrap();
-    plan.run(&operands, &mut out, &ctx.stream().unwrap())
-        .unwrap();
+    plan.run(&operands, &mut out, &ctx.stream().unwrap()).unwrap();
     assert_eq!(out.to_dense().unwrap(), wanted.to_dense().unwrap());
 }
 
@@ -69,10 +62,7 @@ fn parts_of_tensors_are_read_by_their_strides() {
     });
     let part = taken(part).unwrap();
     assert_eq!((part.shape(), part.leading()), (&[3, 2][..], 4));
-    assert_eq!(
-        part.to_dense().unwrap().values(),
-        [1.0, 2.0, 5.0, 6.0, 9.0, 10.0]
-    );
+    assert_eq!(part.to_dense().unwrap().values(), [1.0, 2.0, 5.0, 6.0, 9.0, 10.0]);
     // Without strides it has no gaps.
     let compact = taken(other(|of| of.strides = std::ptr::null_mut())).unwrap();
     assert_eq!(compact.leading(), 4);
@@ -84,19 +74,13 @@ fn what_does_not_fit_is_refused_with_its_numbers() {
     let wrong: [(&str, Change); 8] = [
         ("CUDA device 3", |of| of.device = DLDevice::cuda(3)),
         ("device 0 of type 8", |of| of.device = DLDevice::metal(0)),
-        ("elements are f64, and f32 are wanted", |of| {
-            of.dtype = DLDataType::F64
-        }),
+        ("elements are f64, and f32 are wanted", |of| of.dtype = DLDataType::F64),
         ("type 2, 32 bits, 4 lanes", |of| of.dtype.lanes = 4),
         // SAFETY: two strides; the header is ours.
-        ("strides [1, 3]", |of| unsafe {
-            of.strides.copy_from([1i64, 3].as_ptr(), 2)
-        }),
+        ("strides [1, 3]", |of| unsafe { of.strides.copy_from([1i64, 3].as_ptr(), 2) }),
         // SAFETY: as above.
         ("stride 2", |of| unsafe { *of.strides = 2 }),
-        ("is not that of elements of 4 bytes", |of| {
-            of.byte_offset = 2
-        }),
+        ("is not that of elements of 4 bytes", |of| of.byte_offset = 2),
         ("address 0x0", |of| of.data = std::ptr::null_mut()),
     ];
     for (words, change) in wrong {

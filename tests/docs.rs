@@ -71,12 +71,9 @@ fn quoted_figures_are_in_the_record() {
     let column = |name: &str| headers.iter().position(|header| header == name).unwrap();
     let (op, k, variant, ms) = (column("op"), column("k"), column("variant"), column("ms"));
     let rows: Vec<_> = reader.records().map(Result::unwrap).collect();
-    let rows = rows
-        .iter()
-        .filter(|row| &row[op] == "levels" && &row[k] == "4096");
-    let figures: Vec<(&str, f64)> = rows
-        .map(|row| (&row[variant], row[ms].parse().unwrap()))
-        .collect();
+    let rows = rows.iter().filter(|row| &row[op] == "levels" && &row[k] == "4096");
+    let figures: Vec<(&str, f64)> =
+        rows.map(|row| (&row[variant], row[ms].parse().unwrap())).collect();
     let best = figures.iter().find(|(name, _)| *name == "dense").unwrap().1;
     for (name, ms) in &figures {
         let name = if *name == "dense" { "cuBLAS" } else { name };
@@ -164,17 +161,12 @@ fn sanitizers_are_counted_in_the_record() {
         let own: Vec<&str> = rows.iter().filter(|r| r[0] == tool).map(|r| r[2]).collect();
         let clean = own.iter().filter(|outcome| **outcome == "clean").count();
         let ran = own.iter().filter(|outcome| **outcome != "no GPU").count();
-        let line = page
-            .lines()
-            .find(|line| line.starts_with(&format!("| {tool},")));
+        let line = page.lines().find(|line| line.starts_with(&format!("| {tool},")));
         let figure = format!("| {clean} of {ran} ");
         assert!(line.unwrap().contains(&figure), "{tool}: no `{figure}`");
         let left = tests.len() - own.len();
         let told = [" ", " tests "].map(|word| format!("{left}{word}under {tool}"));
-        assert!(
-            left == 0 || told.iter().any(|words| page.contains(words)),
-            "{tool}: {left} left"
-        );
+        assert!(left == 0 || told.iter().any(|words| page.contains(words)), "{tool}: {left} left");
     }
 }
 
@@ -192,11 +184,7 @@ fn another_figure_is_found_out() {
         (page.to_owned() + "| more | `x` | here | 1 s |\n", readme, 1),
         (page.to_owned(), "cargo xtask demo    # 3 minutes", 1),
     ] {
-        assert_eq!(
-            differences(&page, readme, record).len(),
-            faults,
-            "{page}{readme}"
-        );
+        assert_eq!(differences(&page, readme, record).len(), faults, "{page}{readme}");
     }
 }
 
@@ -237,20 +225,14 @@ fn models_are_those_of_the_record() {
             let found = others.find(|other| same(workload, other) && same(dtype, other));
             found.map(|other| time(other))
         };
-        let twin = beside(&twins).map_or("| |".into(), |twin| {
-            format!("{twin:.3} | {:.2} |", twin / time(row))
-        });
+        let twin = beside(&twins)
+            .map_or("| |".into(), |twin| format!("{twin:.3} | {:.2} |", twin / time(row)));
         let torch = beside(&peers).map_or("|".into(), |torch| format!("{torch:.3} |"));
         let (name, dtype, own) = (&row[workload], &row[dtype], time(row));
         wanted.push(format!("| {name} | {dtype} | {own:.3} | {twin} {torch}"));
     }
-    let (_, table) = page
-        .split_once("|---|---|---|---|---|---|\n")
-        .expect("no table");
-    let lines: Vec<&str> = table
-        .lines()
-        .take_while(|line| line.starts_with('|'))
-        .collect();
+    let (_, table) = page.split_once("|---|---|---|---|---|---|\n").expect("no table");
+    let lines: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
     assert_eq!(lines, wanted, "{PAGE} against the record");
 }
 
@@ -286,22 +268,14 @@ fn ranks_are_those_of_the_record() {
         ))
     });
     let sent = |name: &str| {
-        let row = rows
-            .iter()
-            .find(|row| row.workload == "exchange1MB" && row.variant == name);
+        let row = rows.iter().find(|row| row.workload == "exchange1MB" && row.variant == name);
         row.unwrap().ms * 1e3
     };
     let [direct, captured] = ["exchange+2", "exchange_graph+2"].map(sent);
     let told = format!("1 MB takes {direct:.0} us, in a graph {captured:.0} us.");
     assert!(page.contains(&told), "{PAGE}: no `{told}`");
-    let (above, table) = page
-        .split_once("|---|---|---|---|---|---|\n")
-        .expect("no table");
+    let (above, table) = page.split_once("|---|---|---|---|---|---|\n").expect("no table");
     assert!(above.contains("`force_field` is weak scaling"));
     let lines = table.lines().take_while(|line| line.starts_with('|'));
-    assert_eq!(
-        lines.collect::<Vec<_>>(),
-        wanted.collect::<Vec<_>>(),
-        "{PAGE} against the record"
-    );
+    assert_eq!(lines.collect::<Vec<_>>(), wanted.collect::<Vec<_>>(), "{PAGE} against the record");
 }

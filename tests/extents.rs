@@ -65,18 +65,10 @@ fn rows_of_an_uploaded_matrix_are_bounded() {
     for (pattern, rows) in patterns {
         let a = pattern.with_values(none.clone()).unwrap();
         let error = context.upload(&a).unwrap_err();
-        let Error::Format(FormatError::Limit {
-            what, count, limit, ..
-        }) = &error
-        else {
+        let Error::Format(FormatError::Limit { what, count, limit, .. }) = &error else {
             panic!("{}: {error}", a.format());
         };
-        assert_eq!(
-            (*count, *limit),
-            (rows as u128, 64_000_000),
-            "{}",
-            a.format()
-        );
+        assert_eq!((*count, *limit), (rows as u128, 64_000_000), "{}", a.format());
         assert!(what.ends_with("rows"), "{}: {what}", a.format());
     }
     // Without a list of rows there is nothing to bound.
@@ -85,29 +77,15 @@ fn rows_of_an_uploaded_matrix_are_bounded() {
     // In proportion to the entries any number of rows is.
     let rows = 9_000_000;
     let pattern = CsrPattern::new(rows, 1, vec![0; rows + 1], vec![]).unwrap();
-    assert!(
-        context
-            .upload(Csr::new(pattern, vec![0.0f32; 0]).unwrap())
-            .is_ok()
-    );
+    assert!(context.upload(Csr::new(pattern, vec![0.0f32; 0]).unwrap()).is_ok());
 }
 
 #[test]
 fn a_product_names_the_operand_and_the_axis() {
-    let (a, b) = (
-        empty([ROWS, 3]),
-        Dense::new([3, 1], vec![1.0f32; 3]).unwrap(),
-    );
+    let (a, b) = (empty([ROWS, 3]), Dense::new([3, 1], vec![1.0f32; 3]).unwrap());
     let operands = [("A", (&a).into()), ("B", (&b).into())];
-    let error = run("C[m,n] = A[m,k] * B[k,n]", &operands)
-        .unwrap_err()
-        .to_string();
-    let words = [
-        "operand `A`",
-        "4294967295 rows",
-        "34359738360 bytes",
-        "64000000",
-    ];
+    let error = run("C[m,n] = A[m,k] * B[k,n]", &operands).unwrap_err().to_string();
+    let words = ["operand `A`", "4294967295 rows", "34359738360 bytes", "64000000"];
     assert!(words.iter().all(|word| error.contains(word)), "{error}");
 }
 
@@ -126,10 +104,7 @@ fn pairs_of_entries_are_bounded() {
     let operands = [("A", (&a).into()), ("S", (&s).into())];
     // 2,500,000,000 pairs are never listed.
     assert_eq!(run("s[] = A[m,k] * S[k,n]", &operands), Ok(vec![2.5e9]));
-    assert_eq!(
-        run("C[m] = A[m,k] * S[k,n]", &operands),
-        Ok(vec![5e4; 50_000])
-    );
+    assert_eq!(run("C[m] = A[m,k] * S[k,n]", &operands), Ok(vec![5e4; 50_000]));
     let error = Context::cpu().position_lists("C[m] = A[m,k] * S[k,n]", &operands);
     let error = error.unwrap_err().to_string();
     let words = ["A[m,k] * S[k,n]", "2500000000 pairs", "100000000000 bytes"];
@@ -143,9 +118,7 @@ fn pairs_of_entries_are_bounded() {
 fn places_of_indices_that_no_number_has_are_refused() {
     let a = Coo::from_entries(vec![ROWS; 3], vec![vec![ROWS as u32 - 1]; 3], vec![1.0f32]).unwrap();
     let operands = [("A", (&a).into()), ("B", (&a).into())];
-    let error = run("s[] = A[i,j,k] * B[i,j,k]", &operands)
-        .unwrap_err()
-        .to_string();
+    let error = run("s[] = A[i,j,k] * B[i,j,k]", &operands).unwrap_err().to_string();
     assert!(error.contains("places of the indices i, j, k"), "{error}");
 }
 
@@ -160,81 +133,29 @@ fn constructors_refuse_extents_that_no_memory_has() {
         hidden: 8,
         ..MoeOptions::default()
     };
-    let rotary = |heads, dim| RotaryOptions {
-        heads,
-        dim,
-        ..RotaryOptions::default()
-    };
-    let attention = |heads| AttentionOptions {
-        heads,
-        dim: 64,
-        ..AttentionOptions::default()
-    };
+    let rotary = |heads, dim| RotaryOptions { heads, dim, ..RotaryOptions::default() };
+    let attention = |heads| AttentionOptions { heads, dim: 64, ..AttentionOptions::default() };
     let group = Group::local(std::slice::from_ref(context)).unwrap();
-    let router = RouterOptions {
-        tokens: MOST,
-        experts: 2,
-        top_k: 1,
-        ..RouterOptions::default()
-    };
-    let sgd = SgdOptions {
-        momentum: 0.5,
-        ..SgdOptions::default()
-    };
+    let router = RouterOptions { tokens: MOST, experts: 2, top_k: 1, ..RouterOptions::default() };
+    let sgd = SgdOptions { momentum: 0.5, ..SgdOptions::default() };
     let made: Vec<(&str, Result<(), Error>)> = vec![
         ("Routing", Routing::new(context, [2, 1], 1 << 62).map(drop)),
         ("Routing", Routing::new(context, [2, 1], MOST).map(drop)),
         ("Moe", Moe::<f32>::new(context, &moe(MOST, 2)).map(drop)),
-        (
-            "Moe",
-            Moe::<f32>::for_training(context, &moe(2, MOST)).map(drop),
-        ),
-        (
-            "Sgd",
-            Sgd::new(context, &[MOST, 2], &SgdOptions::default()).map(drop),
-        ),
+        ("Moe", Moe::<f32>::for_training(context, &moe(2, MOST)).map(drop)),
+        ("Sgd", Sgd::new(context, &[MOST, 2], &SgdOptions::default()).map(drop)),
         ("Sgd", Sgd::new(context, &[MOST, 2], &sgd).map(drop)),
-        (
-            "Adam",
-            Adam::new(context, &[2, MOST], &AdamOptions::default()).map(drop),
-        ),
-        (
-            "Rotary",
-            Rotary::<f32>::new(context, &rotary(MOST, 64)).map(drop),
-        ),
-        (
-            "Rotary",
-            Rotary::<f32>::new(context, &rotary(1, MOST - 63)).map(drop),
-        ),
-        (
-            "Embedding",
-            Embedding::<f32>::new(context, [MOST, 2], 1, false).map(drop),
-        ),
-        (
-            "RmsNorm",
-            RmsNorm::<f32>::new(context, [2, MOST], 0.0, false).map(drop),
-        ),
-        (
-            "CrossEntropy",
-            CrossEntropy::<f32>::new(context, [MOST, 2]).map(drop),
-        ),
+        ("Adam", Adam::new(context, &[2, MOST], &AdamOptions::default()).map(drop)),
+        ("Rotary", Rotary::<f32>::new(context, &rotary(MOST, 64)).map(drop)),
+        ("Rotary", Rotary::<f32>::new(context, &rotary(1, MOST - 63)).map(drop)),
+        ("Embedding", Embedding::<f32>::new(context, [MOST, 2], 1, false).map(drop)),
+        ("RmsNorm", RmsNorm::<f32>::new(context, [2, MOST], 0.0, false).map(drop)),
+        ("CrossEntropy", CrossEntropy::<f32>::new(context, [MOST, 2]).map(drop)),
         ("Router", Router::<f32>::new(context, &router).map(drop)),
-        (
-            "BiasGradient",
-            BiasGradient::<f32>::new(context, [MOST, 2]).map(drop),
-        ),
-        (
-            "WeightGradient",
-            WeightGradient::<f32>::new(context, [2, MOST, 2]).map(drop),
-        ),
-        (
-            "ChannelDetector",
-            ChannelDetector::<f32>::new(context, [1, 1, MOST], 0.0).map(drop),
-        ),
-        (
-            "ShareSample",
-            ShareSample::<f16>::new(context, [MOST, 2], 0.0).map(drop),
-        ),
+        ("BiasGradient", BiasGradient::<f32>::new(context, [MOST, 2]).map(drop)),
+        ("WeightGradient", WeightGradient::<f32>::new(context, [2, MOST, 2]).map(drop)),
+        ("ChannelDetector", ChannelDetector::<f32>::new(context, [1, 1, MOST], 0.0).map(drop)),
+        ("ShareSample", ShareSample::<f16>::new(context, [MOST, 2], 0.0).map(drop)),
         (
             "CachedAttention",
             CachedAttention::<f32>::new(context, [2, 2], &attention(MOST)).map(drop),
@@ -245,30 +166,18 @@ fn constructors_refuse_extents_that_no_memory_has() {
         ),
         (
             "Conv2d",
-            Conv2d::<f32>::new(
-                context,
-                [2, MOST, 8, 8],
-                [4, 2, 3, 3],
-                &Conv2dOptions::default(),
-            )
-            .map(drop),
+            Conv2d::<f32>::new(context, [2, MOST, 8, 8], [4, 2, 3, 3], &Conv2dOptions::default())
+                .map(drop),
         ),
-        (
-            "GroupSum",
-            GroupSum::<f32>::new(&group[0], &[MOST, 2]).map(drop),
-        ),
+        ("GroupSum", GroupSum::<f32>::new(&group[0], &[MOST, 2]).map(drop)),
     ];
     for (name, made) in made {
         let error = made.expect_err(name);
         let text = error.to_string();
-        let has_numbers = text
-            .split(|c: char| !c.is_ascii_digit())
-            .any(|n| n.len() > 12);
+        let has_numbers = text.split(|c: char| !c.is_ascii_digit()).any(|n| n.len() > 12);
         assert!(has_numbers, "{name}: {text}");
-        let known = matches!(
-            error,
-            Error::Overflow { .. } | Error::Format(FormatError::Limit { .. })
-        );
+        let known =
+            matches!(error, Error::Overflow { .. } | Error::Format(FormatError::Limit { .. }));
         assert!(known, "{name}: {error:?}");
     }
 }
@@ -281,25 +190,13 @@ fn operators_over_patterns_refuse_rows_and_blocks_out_of_proportion() {
         let error = MessagePassing::<f32>::new(context, &graph, 4, aggregate).unwrap_err();
         assert!(error.to_string().contains("4294967295"), "{error}");
     }
-    let options = AttentionOptions {
-        heads: 1,
-        dim: 64,
-        ..AttentionOptions::default()
-    };
+    let options = AttentionOptions { heads: 1, dim: 64, ..AttentionOptions::default() };
     let shape = [1 << 29; 2];
     let masks = [AttentionMask::Blocks(vec![[0, 0]])];
     let error = SparseAttention::<f32>::structured(context, shape, &masks, &options).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("70368744177664 blocks of a mask"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("70368744177664 blocks of a mask"), "{error}");
     let voxels: Vec<[i32; 4]> = (0..60_000).map(|x| [0, x, 0, 0]).collect();
     let geometry = ConvGeometry::new([40; 3], [1; 3], [1; 3]).unwrap();
     let error = KernelMap::new(context, &voxels, &geometry).unwrap_err();
-    assert!(
-        error.to_string().contains("neighbours of voxels"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("neighbours of voxels"), "{error}");
 }

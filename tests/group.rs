@@ -97,10 +97,7 @@ fn experts_refuse_what_ranks_cannot_share() {
                 hidden: 8,
                 ..MoeOptions::default()
             };
-            let sharded = ShardedMoeOptions {
-                shares,
-                ..ShardedMoeOptions::default()
-            };
+            let sharded = ShardedMoeOptions { shares, ..ShardedMoeOptions::default() };
             ShardedMoe::<f32>::new(&group, &options, tokens, &sharded)
         };
         for (experts, shares) in [(1, None), (4, Some(3)), (4, Some(0)), (4, Some(6))] {
@@ -111,10 +108,7 @@ fn experts_refuse_what_ranks_cannot_share() {
         assert!(layer(4, &Partition::even(9, 2), None).is_err());
         let error = layer(4 + group.rank(), &tokens, None).unwrap_err();
         let text = error.to_string();
-        assert!(
-            text.starts_with("rank 1: has the extents of a layer of experts"),
-            "{text}"
-        );
+        assert!(text.starts_with("rank 1: has the extents of a layer of experts"), "{text}");
         let options = MoeOptions {
             tokens: 8,
             experts: 4,
@@ -135,17 +129,9 @@ fn experts_refuse_what_ranks_cannot_share() {
         let (up, down) = (ctx.zeros(&[2, 8, 8])?, ctx.zeros(&[2, 8, 8])?);
         let (mut dx, mut dweights) = (ctx.zeros(&[4, 8])?, ctx.zeros(&[4, 1])?);
         let (mut dup, mut ddown) = (ctx.zeros(&[2, 8, 8])?, ctx.zeros(&[2, 8, 8])?);
-        let to = MoeGradients {
-            x: &mut dx,
-            weights: &mut dweights,
-            up: &mut dup,
-            down: &mut ddown,
-        };
-        assert!(
-            layer
-                .backward((&x, &weights), (&up, &down), &x, to, &stream)
-                .is_err()
-        );
+        let to =
+            MoeGradients { x: &mut dx, weights: &mut dweights, up: &mut dup, down: &mut ddown };
+        assert!(layer.backward((&x, &weights), (&up, &down), &x, to, &stream).is_err());
         let (choices, mut out) = (ctx.zeros::<i32>(&[4, 1])?, ctx.zeros(&[4, 8])?);
         let wide = ctx.zeros(&[4, 8, 8])?;
         let wrong = layer.forward(&x, (&choices, &weights), (&wide, &down), &mut out, &stream);
@@ -160,12 +146,7 @@ fn rows_are_dealt_by_cost() {
     // One row costs as much as all others.
     let rows = Partition::of_counts(&[100, 1, 1, 1, 1], 8, 2);
     assert_eq!([rows.range(0), rows.range(1)], [0..1, 1..5]);
-    for (counts, ranks) in [
-        (vec![], 3),
-        (vec![5], 3),
-        (vec![0; 4], 5),
-        (vec![3; 1000], 7),
-    ] {
+    for (counts, ranks) in [(vec![], 3), (vec![5], 3), (vec![0; 4], 5), (vec![3; 1000], 7)] {
         let rows = Partition::of_counts(&counts, 8, ranks);
         let ends: Vec<usize> = (0..ranks).map(|r| rows.range(r).end).collect();
         assert!(ends.is_sorted() && rows.ranks() == ranks && rows.rows() == counts.len());
@@ -202,29 +183,17 @@ fn ranks_that_disagree_learn_of_it() {
                 _ => Partition::balanced(a.pattern(), 8, 2),
             };
             let mine = Sharded::of(&group, &a, &rows)?;
-            ShardedSpmm::new(
-                &group,
-                &mine,
-                &columns,
-                n[group.rank()],
-                &Default::default(),
-            )
+            ShardedSpmm::new(&group, &mine, &columns, n[group.rank()], &Default::default())
         })
     };
     assert!(product([8, 8], [0, 0]).iter().all(Result::is_ok));
     for error in errors(product([8, 16], [0, 0])) {
         let text = error.to_string();
-        assert!(
-            text.starts_with("rank 1: has columns of a halo [16"),
-            "{text}"
-        );
+        assert!(text.starts_with("rank 1: has columns of a halo [16"), "{text}");
     }
     for error in errors(product([8, 8], [0, 1])) {
         let text = error.to_string();
-        assert!(
-            text.starts_with("rank 1: has the partition of columns [0, "),
-            "{text}"
-        );
+        assert!(text.starts_with("rank 1: has the partition of columns [0, "), "{text}");
     }
     // A partition for other ranks, of other rows, and a part that ends early.
     let wrong: [fn(&Group) -> Partition; 2] = [
@@ -232,9 +201,7 @@ fn ranks_that_disagree_learn_of_it() {
         |group| Partition::even(64 + group.rank(), 2),
     ];
     for partition in wrong {
-        let results = on_ranks(&cpus(2), |group| {
-            Sharded::of(&group, &a, &partition(&group))
-        });
+        let results = on_ranks(&cpus(2), |group| Sharded::of(&group, &a, &partition(&group)));
         let found = errors(results);
         assert!(found[0].to_string().contains("rank 1: "), "{}", found[0]);
     }
@@ -242,11 +209,9 @@ fn ranks_that_disagree_learn_of_it() {
         let rows = Partition::even(64, 3);
         let part = Sharded::of(&group, &a, &rows)?.local().clone();
         let read = match group.rank() {
-            1 => Err(Error::Io {
-                path: "a.mtx".into(),
-                line: Some(17),
-                reason: "ends early".into(),
-            }),
+            1 => {
+                Err(Error::Io { path: "a.mtx".into(), line: Some(17), reason: "ends early".into() })
+            }
             _ => Ok(part),
         };
         Sharded::new(&group, read, &rows)
@@ -270,10 +235,7 @@ fn ranks_that_call_something_else_learn_of_it() {
         }
     });
     let text = results[0].as_ref().unwrap_err().to_string();
-    assert!(
-        text.contains("rank 1: is alive, but has not come to step"),
-        "{text}"
-    );
+    assert!(text.contains("rank 1: is alive, but has not come to step"), "{text}");
     assert!(results[1].is_err());
     // Another call, then one that is a step ahead.
     let results = on_ranks(&cpus(2), |group| match group.rank() {
@@ -373,8 +335,7 @@ fn new_values_are_taken() {
             };
             let mut product = make(&group, &first, &rows, 8, &Default::default())?;
             let (mut b, mut c) = (product.operand()?, product.output()?);
-            b.local_mut()?
-                .write(&Dense::new([20, 8], vec![1.0; 160])?)?;
+            b.local_mut()?.write(&Dense::new([20, 8], vec![1.0; 160])?)?;
             product.run(&mut b, &mut c, &stream)?;
             let before = c.to_dense()?.into_values();
             product.set_values(&second, &stream)?;
@@ -420,11 +381,7 @@ fn files_are_read_in_parts() {
                 Sharded::<Csr<f32>>::read(&group, path, 8)
             });
             let found = errors(results);
-            assert!(
-                matches!(found[0], Error::Rank { rank: 1, .. }),
-                "{}",
-                found[0]
-            );
+            assert!(matches!(found[0], Error::Rank { rank: 1, .. }), "{}", found[0]);
             assert!(matches!(found[1], Error::Format(_)), "{}", found[1]);
         }
     }

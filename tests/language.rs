@@ -19,24 +19,15 @@ fn parse(text: &str) -> Einsum {
 fn parses_every_part() {
     let e = parse(" C [ m , n ]+=relu( 2*A[m,k] * alpha * B[AK[p,q],n]+bias[m] ) ");
     assert_eq!(e.mode, Mode::Accumulate);
-    assert_eq!(
-        e.scalars,
-        [Scalar::Literal(2.0), Scalar::Name("alpha".into())]
-    );
+    assert_eq!(e.scalars, [Scalar::Literal(2.0), Scalar::Name("alpha".into())]);
     assert_eq!(e.factors.len(), 2);
     assert_eq!(e.epilogue.bias.as_ref().unwrap().tensor, "bias");
     assert_eq!(e.epilogue.activation, Activation::Relu);
-    assert_eq!(
-        e.to_string(),
-        "C[m,n] += relu(2 * alpha * A[m,k] * B[AK[p,q],n] + bias[m])"
-    );
+    assert_eq!(e.to_string(), "C[m,n] += relu(2 * alpha * A[m,k] * B[AK[p,q],n] + bias[m])");
     assert_eq!(parse(&e.to_string()), e);
     assert_eq!(parse("s = x[i]").out.indices, []);
     assert_eq!(parse("s = x[i]"), parse("s[] = x[i]"));
-    assert_eq!(
-        parse("y[i] = -1.5e-3 * x[i]").scalars,
-        [Scalar::Literal(-0.0015)]
-    );
+    assert_eq!(parse("y[i] = -1.5e-3 * x[i]").scalars, [Scalar::Literal(-0.0015)]);
     assert_eq!(parse("y[relu] = relu[relu]").factors[0].tensor, "relu");
     assert_eq!(parse("C[m',n] = A[m',n]").index_names(), ["m'", "n"]);
     assert_eq!(parse("é[ä] = ö[ä]").out.tensor, "é");
@@ -65,28 +56,13 @@ const PARSE_ERRORS: &[(&str, usize, &str, &str)] = &[
     ("C[m = A[m]", 4, "`[`, `+`, `,` or `]`", "`=`"),
     ("C[2] = A[m]", 2, "an index or `]`", "the number `2`"),
     ("C[m] = A[m] *", 13, "a factor", "the end"),
-    (
-        "C[m] = A[m] B[m]",
-        12,
-        "`*`, `+ bias[m]` or the end",
-        "the name `B`",
-    ),
+    ("C[m] = A[m] B[m]", 12, "`*`, `+ bias[m]` or the end", "the name `B`"),
     ("C[m] = 2x * A[m]", 7, "a number", "the number `2x`"),
-    (
-        "C[m] = 1e999 * A[m]",
-        7,
-        "a number that f64 can hold",
-        "the number `1e999`",
-    ),
+    ("C[m] = 1e999 * A[m]", 7, "a number that f64 can hold", "the number `1e999`"),
     ("C[m] = - A[m]", 9, "a number", "the name `A`"),
     ("C[m] = A[m] + 2", 14, A_BIAS, "the number `2`"),
     ("C[m] = A[m] + 2 * B[m]", 14, A_BIAS, "the number `2`"),
-    (
-        "C[m] = A[m] + b",
-        15,
-        "`[` after the bias: it has an index, as in `bias[m]`",
-        "the end",
-    ),
+    ("C[m] = A[m] + b", 15, "`[` after the bias: it has an index, as in `bias[m]`", "the end"),
     ("C[m] = A[m] + b[m] + c[m]", 19, NO_SUMS, "`+`"),
     ("C[m] = A[m] - b[m]", 12, NO_SUMS, "`-`"),
     ("C[m] = A[m] + B[m] * D[m]", 19, NO_SUMS, "`*`"),
@@ -95,12 +71,7 @@ const PARSE_ERRORS: &[(&str, usize, &str, &str)] = &[
     ("C[m] = 2 * relu(A[m])", 11, FUNCTIONS, "the name `relu`"),
     ("C[m] = relu(A[m]", 16, "`*`, `+ bias[m]` or `)`", "the end"),
     ("C[m] = relu(A[m]) + b[m]", 18, OUTSIDE, "`+`"),
-    (
-        "C[m] = relu_grad(A[m])",
-        21,
-        "`*`, `+ bias[m]` or `,`",
-        "`)`",
-    ),
+    ("C[m] = relu_grad(A[m])", 21, "`*`, `+ bias[m]` or `,`", "`)`"),
     ("C[m] = relu_grad(A[m], h)", 24, "`[` after the gate", "`)`"),
     ("C[m] = A[B[m],C[n]", 18, "`,` or `]`", "the end"),
     ("C[m] = A[m] $", 12, "`*`, `+ bias[m]` or the end", "`$`"),
@@ -110,12 +81,7 @@ const PARSE_ERRORS: &[(&str, usize, &str, &str)] = &[
 fn parse_errors_name_the_place() {
     for &(text, place, wanted, seen) in PARSE_ERRORS {
         match Einsum::parse(text) {
-            Err(Error::Parse {
-                expression,
-                at,
-                expected,
-                found,
-            }) => {
+            Err(Error::Parse { expression, at, expected, found }) => {
                 assert_eq!(
                     (at, expected.as_str(), found.as_str()),
                     (place, wanted, seen),
@@ -127,10 +93,7 @@ fn parse_errors_name_the_place() {
         }
     }
     let shown = Einsum::parse("C[m] = ö[m] $").unwrap_err().to_string();
-    assert!(
-        shown.starts_with("C[m] = ö[m] $\n            ^\n"),
-        "{shown}"
-    );
+    assert!(shown.starts_with("C[m] = ö[m] $\n            ^\n"), "{shown}");
     let deep = format!("C[m] = {}m{}", "A[".repeat(40), "]".repeat(40));
     assert!(matches!(Einsum::parse(&deep), Err(Error::Parse { .. })));
 }
@@ -161,49 +124,17 @@ const SHAPE_ERRORS: &[Refused] = &[
         "A 2x3, B 4x5",
         &["`k`", "3 in axis 1 of `A[m,k]`", "4 in axis 0 of `B[k,n]`"],
     ),
-    (
-        "C[m,n] = A[m,k] * B[k,n]",
-        "A 2x3x4, B 3x5",
-        &["`A`", "2 indices", "3 axes"],
-    ),
+    ("C[m,n] = A[m,k] * B[k,n]", "A 2x3x4, B 3x5", &["`A`", "2 indices", "3 axes"]),
     ("C[m,n] = A[m,k] * B[k,n]", "A 2x3", &["`B`", "not given"]),
     ("C[m] = A[m,k]", "A 2x3, X 1", &["`X`", "does not name"]),
-    (
-        "C[m,n] = A[m,k]",
-        "A 2x3",
-        &["`n`", "1 on the left", "0 in the 1 factors"],
-    ),
-    (
-        "C[m] = A[m,m]",
-        "A 2x3",
-        &["`m`", "2 in axis 0", "3 in axis 1"],
-    ),
-    (
-        "C[m] = A[m,k]",
-        "A 2x3, C 4",
-        &["`m`", "2 in", "4 in axis 0 of `C[m]`"],
-    ),
-    (
-        "C[m] = A[m,k] + b[k]",
-        "A 2x3, b 3",
-        &["`k`", "bias", "output `C[m]`"],
-    ),
-    (
-        "C[m] = relu_grad(A[m,k], h[k])",
-        "A 2x3, h 3",
-        &["`h`", "gate is `h[k]`", "output `C[m]`"],
-    ),
-    (
-        "C[m] = relu_grad(A[m,k], h[m])",
-        "A 2x3, h 4",
-        &["`m`", "2 in", "4 in axis 0 of `h[m]`"],
-    ),
+    ("C[m,n] = A[m,k]", "A 2x3", &["`n`", "1 on the left", "0 in the 1 factors"]),
+    ("C[m] = A[m,m]", "A 2x3", &["`m`", "2 in axis 0", "3 in axis 1"]),
+    ("C[m] = A[m,k]", "A 2x3, C 4", &["`m`", "2 in", "4 in axis 0 of `C[m]`"]),
+    ("C[m] = A[m,k] + b[k]", "A 2x3, b 3", &["`k`", "bias", "output `C[m]`"]),
+    ("C[m] = relu_grad(A[m,k], h[k])", "A 2x3, h 3", &["`h`", "gate is `h[k]`", "output `C[m]`"]),
+    ("C[m] = relu_grad(A[m,k], h[m])", "A 2x3, h 4", &["`m`", "2 in", "4 in axis 0 of `h[m]`"]),
     ("C[m] = C[m] * A[m]", "A 2", &["`C`", "output"]),
-    (
-        "C[m] = a * A[m]",
-        "A 2, a 2",
-        &["`a`", "0 indices", "1 axes"],
-    ),
+    ("C[m] = a * A[m]", "A 2, a 2", &["`a`", "0 indices", "1 axes"]),
     ("C[m] = A * A[m]", "A 2", &["`A`", "scalar"]),
     ("C[M[p]] = A[p]", "A 2, M 2", &["`C`", "axis 0", "`M[p]`"]),
 ];
@@ -241,9 +172,7 @@ fn access(depth: u32) -> BoxedStrategy<Access> {
         prop_oneof![3 => index, 1 => access(depth - 1).prop_map(IndexExpr::Access)].boxed()
     };
     let indices = prop::collection::vec(index, 0..4);
-    (name, indices)
-        .prop_map(|(tensor, indices)| Access { tensor, indices })
-        .boxed()
+    (name, indices).prop_map(|(tensor, indices)| Access { tensor, indices }).boxed()
 }
 
 /// A sum of up to three indices, each once.
@@ -253,12 +182,7 @@ fn sum(word: &'static str) -> impl Strategy<Value = IndexExpr> {
     (names, factors).prop_map(|(names, factors)| {
         let term = |(index, factor): (String, usize)| Term { factor, index };
         let mut terms: Vec<Term> = names.into_iter().zip(factors).map(term).collect();
-        if let [
-            Term {
-                factor: factor @ 1, ..
-            },
-        ] = &mut terms[..]
-        {
+        if let [Term { factor: factor @ 1, .. }] = &mut terms[..] {
             *factor = 2;
         }
         IndexExpr::Sum(terms)

@@ -13,9 +13,7 @@ use crate::support::skipped;
 
 /// Application, the line, sparse operands with their formats.
 fn rows(page: &str) -> Vec<(String, String, BTreeMap<String, String>)> {
-    let table = page
-        .lines()
-        .skip_while(|l| !l.starts_with("| application | the line"));
+    let table = page.lines().skip_while(|l| !l.starts_with("| application | the line"));
     let rows = table.skip(2).take_while(|l| l.starts_with('|'));
     rows.map(|row| {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
@@ -73,10 +71,7 @@ fn run(line: &str, formats: &BTreeMap<String, String>) -> f64 {
     let slots: Vec<u32> = (0..EXTENT as u32).collect();
     let mut operands: Vec<(&str, Operand<'_, f32>)> = Vec::new();
     for ((name, sparse, _), dense) in tensors.iter().zip(&dense) {
-        operands.push((
-            name,
-            sparse.as_ref().map_or_else(|| dense.into(), |a| a.into()),
-        ));
+        operands.push((name, sparse.as_ref().map_or_else(|| dense.into(), |a| a.into())));
     }
     for name in &index {
         operands.push((name, (&[EXTENT][..], &slots[..]).into()));
@@ -96,9 +91,7 @@ fn run(line: &str, formats: &BTreeMap<String, String>) -> f64 {
         let values = out.to_host().unwrap();
         return values.values().iter().map(|&v| f64::from(v)).sum();
     }
-    let shape = ctx
-        .zeros::<f32>(&vec![EXTENT; e.out.indices.len()])
-        .unwrap();
+    let shape = ctx.zeros::<f32>(&vec![EXTENT; e.out.indices.len()]).unwrap();
     if !index.is_empty() {
         operands.push((&e.out.tensor, (&shape).into()));
     }

@@ -22,9 +22,7 @@ fn instructions(text: &str) -> BTreeMap<&str, BTreeMap<&str, usize>> {
         let Some((_, code)) = line.split_once("*/") else {
             continue;
         };
-        let mut words = code
-            .split_whitespace()
-            .filter(|word| !word.starts_with('@'));
+        let mut words = code.split_whitespace().filter(|word| !word.starts_with('@'));
         let (Some(function), Some(word)) = (current, words.next()) else {
             continue;
         };
@@ -33,11 +31,7 @@ fn instructions(text: &str) -> BTreeMap<&str, BTreeMap<&str, usize>> {
             "IGMMA" if word.starts_with("IGMMA.SP.") => "IGMMA.SP",
             plain => plain,
         };
-        *functions
-            .entry(function)
-            .or_insert_with(BTreeMap::new)
-            .entry(mnemonic)
-            .or_insert(0) += 1;
+        *functions.entry(function).or_insert_with(BTreeMap::new).entry(mnemonic).or_insert(0) += 1;
     }
     functions
 }

@@ -46,17 +46,13 @@ fn gradients_of_graph_layers_are_those_of_differences() {
     for kind in KINDS {
         let mut task = rmat::<f64>(4, WIDTHS[0], WIDTHS[3]).unwrap();
         // Some vertices have no label.
-        task.labels
-            .iter_mut()
-            .step_by(3)
-            .for_each(|label| *label = -1);
+        task.labels.iter_mut().step_by(3).for_each(|label| *label = -1);
         let mut model = Gcn::<f64>::new(&cpu, kind, &task, WIDTHS, false).unwrap();
         let stream = cpu.stream().unwrap();
         model.forward(&stream).unwrap();
         model.backward(&stream).unwrap();
-        let found: Vec<Dense<f64>> = (model.parameters())
-            .map(|parameter| parameter.gradient.to_dense().unwrap())
-            .collect();
+        let found: Vec<Dense<f64>> =
+            (model.parameters()).map(|parameter| parameter.gradient.to_dense().unwrap()).collect();
         for (number, gradient) in found.iter().enumerate() {
             for (at, found) in gradient.values().iter().enumerate() {
                 let mut moved = |by: f64| {
@@ -73,10 +69,7 @@ fn gradients_of_graph_layers_are_those_of_differences() {
                 };
                 let slope = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
                 let near = (found - slope).abs() <= 1e-6 * (1.0 + slope.abs());
-                assert!(
-                    near,
-                    "{kind:?}, parameter {number}, {at}: {found}, not {slope}"
-                );
+                assert!(near, "{kind:?}, parameter {number}, {at}: {found}, not {slope}");
             }
         }
     }
@@ -106,10 +99,7 @@ fn hidden_activations_are_skipped_without_a_trace() {
     for tokens in [1, 5, 32] {
         let (error, share) =
             opt_relu::checked(&Context::unchecked_cpu(), [64, 256], tokens).unwrap();
-        assert!(
-            error < 2e-3 && (0.02..0.05).contains(&share),
-            "{tokens}: {error}, {share}"
-        );
+        assert!(error < 2e-3 && (0.02..0.05).contains(&share), "{tokens}: {error}, {share}");
     }
 }
 
@@ -148,10 +138,7 @@ fn gradients_of_a_network_over_voxels_are_those_of_differences() {
     let start = net.parameters.to_dense().unwrap();
     let mut values = start.values().to_vec();
     for wire in &net.wiring.wires {
-        for (at, bias) in values[wire.bias..][..wire.channels()[1]]
-            .iter_mut()
-            .enumerate()
-        {
+        for (at, bias) in values[wire.bias..][..wire.channels()[1]].iter_mut().enumerate() {
             *bias = 0.03 * (1 + at % 3) as f64;
         }
     }
@@ -165,12 +152,7 @@ fn gradients_of_a_network_over_voxels_are_those_of_differences() {
     let mut moving = 0;
     for wire in net.wiring.wires.clone() {
         let size = wire.shape().iter().product::<usize>();
-        for at in [
-            wire.weights,
-            wire.weights + size / 2,
-            wire.weights + size - 1,
-            wire.bias,
-        ] {
+        for at in [wire.weights, wire.weights + size / 2, wire.weights + size - 1, wire.bias] {
             let mut moved = |by: f64| {
                 let mut values = kept.values().to_vec();
                 values[at] += by;
@@ -185,10 +167,7 @@ fn gradients_of_a_network_over_voxels_are_those_of_differences() {
             moving += usize::from(slope.abs() > 1e-5);
         }
     }
-    assert!(
-        moving > net.wiring.wires.len(),
-        "{moving} parameters matter"
-    );
+    assert!(moving > net.wiring.wires.len(), "{moving} parameters matter");
 }
 
 #[test]
@@ -220,8 +199,7 @@ fn lengths_come_to_so_many_tokens() {
 
 /// Half the squares' sum.
 fn half_squares(net: &mut Net<f64>) -> f64 {
-    net.forward(&Context::unchecked_cpu().stream().unwrap())
-        .unwrap();
+    net.forward(&Context::unchecked_cpu().stream().unwrap()).unwrap();
     let off = net.residual.to_dense().unwrap();
     off.values().iter().map(|d| 0.5 * d * d).sum()
 }
@@ -256,10 +234,7 @@ fn gradients_of_masked_layers_are_those_of_differences() {
             let near = (found - slope).abs() <= 1e-5 * (1.0 + slope.abs());
             assert!(near, "X {of_x}, {at}: {found}, not {slope}");
             let block = at / width / BLOCK * (width / BLOCK) + at % width / BLOCK;
-            assert!(
-                of_x || mask[block] == 1.0 || found == 0.0,
-                "{at} is masked: {found}"
-            );
+            assert!(of_x || mask[block] == 1.0 || found == 0.0, "{at} is masked: {found}");
             moving += usize::from(slope.abs() > 1e-3);
         }
     }
@@ -283,10 +258,7 @@ fn masks_change_as_a_network_learns() {
         training.run(&cpu, 20).unwrap()
     };
     let (losses, changed) = train();
-    assert!(
-        losses[19] < 0.7 * losses[0] && changed > 0,
-        "{losses:?}, {changed}"
-    );
+    assert!(losses[19] < 0.7 * losses[0] && changed > 0, "{losses:?}, {changed}");
     assert!(train() == (losses, changed), "two trainings differ");
 }
 
@@ -382,11 +354,7 @@ fn edges_are_listed_anew() {
 fn pruned_convolutions_are_those_of_plain_loops() {
     let cpu = Context::unchecked_cpu();
     for edge in [32, 41] {
-        let sizes = Sizes {
-            edge,
-            eighths: 1,
-            classes: 10,
-        };
+        let sizes = Sizes { edge, eighths: 1, classes: 10 };
         let full = Some(Precision::Full);
         for pruned in [full, None] {
             let error = mobilenet::checked::<f32>(&cpu, sizes, (2, pruned)).unwrap();

@@ -23,11 +23,7 @@ fn folder(name: &str) -> PathBuf {
 
 fn text(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(out),
-        String::from_utf8_lossy(err)
-    )
+    format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
 }
 
 fn done(what: &str, command: &mut Command) -> String {
@@ -55,11 +51,7 @@ fn tools(rust: &Path) -> PathBuf {
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("a folder");
     let path = env::var_os("PATH").unwrap_or_default();
-    let found = |name: &str| {
-        env::split_paths(&path)
-            .map(|at| at.join(name))
-            .find(|p| p.is_file())
-    };
+    let found = |name: &str| env::split_paths(&path).map(|at| at.join(name)).find(|p| p.is_file());
     let of_system = ["cc", "gcc", "ld", "as"].map(|name| (name, found(name)));
     let of_rust = ["cargo", "rustc"].map(|name| (name, Some(rust.join(name))));
     for (name, program) in of_system.into_iter().chain(of_rust) {
@@ -110,17 +102,8 @@ fn packages() -> Vec<(String, PathBuf)> {
         let (size, shown) = (bytes.len() as u64, path.display());
         assert!(size <= LARGEST, "{shown}: {size} bytes");
         bytes.hash(&mut hash);
-        done(
-            "unpacking",
-            Command::new("tar")
-                .arg("-xzf")
-                .arg(&path)
-                .current_dir(&unpacked),
-        );
-        let stem = path
-            .file_stem()
-            .and_then(|stem| stem.to_str())
-            .expect("a name");
+        done("unpacking", Command::new("tar").arg("-xzf").arg(&path).current_dir(&unpacked));
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).expect("a name");
         let name = stem.rsplit_once('-').expect("a version").0.to_owned();
         packages.push((name, unpacked.join(stem)));
     }
@@ -137,9 +120,7 @@ fn packages() -> Vec<(String, PathBuf)> {
 fn downstream(packages: &[(String, PathBuf)]) -> PathBuf {
     let source = Path::new(ROOT).join("tests/downstream");
     // The temporary folder: below the workspace its configuration would be read.
-    let hash = ROOT
-        .bytes()
-        .fold(7u64, |h, b| h.wrapping_mul(0x100_0000_01b3) ^ u64::from(b));
+    let hash = ROOT.bytes().fold(7u64, |h, b| h.wrapping_mul(0x100_0000_01b3) ^ u64::from(b));
     let copy = env::temp_dir().join(format!("einsparse-downstream-{hash:x}"));
     for file in ["Cargo.toml", "src/lib.rs", "src/main.rs"] {
         let mut text = fs::read_to_string(source.join(file)).expect(file);
@@ -196,14 +177,9 @@ fn fake_cuda(rust: &Path) -> PathBuf {
 /// The crates that `cargo package` makes; all in one test, for one build.
 #[test]
 fn a_crate_builds_from_packages_with_the_oldest_rust() {
-    let there = Path::new(ROOT)
-        .join("tests/downstream/Cargo.toml")
-        .is_file();
+    let there = Path::new(ROOT).join("tests/downstream/Cargo.toml").is_file();
     let Some(rust) = oldest_rust().filter(|_| there) else {
-        return skipped(
-            "no rustup or no sources",
-            "the crate is built from packages",
-        );
+        return skipped("no rustup or no sources", "the crate is built from packages");
     };
     let packages = packages();
     let names: BTreeSet<&str> = packages.iter().map(|(name, _)| name.as_str()).collect();
@@ -224,23 +200,13 @@ fn a_crate_builds_from_packages_with_the_oldest_rust() {
         let target = folder("downstream");
         let mut build = clean(rust.join("cargo"), &tools);
         // Where both crates look for libcuda. With CUDA installed neither variable is needed.
-        build
-            .env("CUDA_PATH", &cuda)
-            .env("CUDA_LIBRARY_PATH", &cuda);
+        build.env("CUDA_PATH", &cuda).env("CUDA_LIBRARY_PATH", &cuda);
         // Nobody debugs it, and it is as large as all else together.
         build.envs([("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0")]);
         build.args(["build", "--offline", "--features", way, "--target-dir"]);
-        let said = build
-            .arg(&target)
-            .current_dir(&copy)
-            .output()
-            .expect("cargo starts");
+        let said = build.arg(&target).current_dir(&copy).output().expect("cargo starts");
         assert!(said.status.success(), "{way}: {}", text(&said));
-        assert!(
-            !text(&said).contains("built without"),
-            "{way}: {}",
-            text(&said)
-        );
+        assert!(!text(&said).contains("built without"), "{way}: {}", text(&said));
 
         let program = target.join("debug/downstream");
         let real = einsparse::driver::available().is_ok();
@@ -266,13 +232,9 @@ fn exports_nothing_of_the_driver(path: &Path, stubs: &Path) {
     let stub = unsafe { Library::new(stubs.join("libcuda.so.1")) }.expect("the stub opens");
     // SAFETY: our own library; its initialisers are the Rust runtime's.
     let library = unsafe { Library::new(path) }.expect("the cdylib opens");
-    for name in [
-        "cuInit",
-        "cuMemAlloc_v2",
-        "cuLaunchKernel",
-        "cuGetErrorString",
-        "cuModuleLoadDataEx",
-    ] {
+    for name in
+        ["cuInit", "cuMemAlloc_v2", "cuLaunchKernel", "cuGetErrorString", "cuModuleLoadDataEx"]
+    {
         // SAFETY: only looked up, never called.
         let (ours, theirs) = unsafe {
             (
@@ -281,9 +243,6 @@ fn exports_nothing_of_the_driver(path: &Path, stubs: &Path) {
             )
         };
         // A look-up goes on to the libraries that this one is linked to.
-        assert!(
-            ours.is_err() || ours.ok() == theirs.ok(),
-            "the cdylib exports {name}"
-        );
+        assert!(ours.is_err() || ours.ok() == theirs.ok(), "the cdylib exports {name}");
     }
 }

@@ -37,9 +37,7 @@ fn choice<T: Scalar>(format: &str, n: usize, options: &Options) -> Choice {
     let plan = plan_of(&Context::cpu(), TEXT, &operands, options);
     let mut choice = plan.choice().clone();
     // What families beyond products say of a product, each in one line, is not of a row.
-    choice
-        .refused
-        .retain(|refusal| find(&refusal.name).is_some());
+    choice.refused.retain(|refusal| find(&refusal.name).is_some());
     choice
 }
 
@@ -52,20 +50,14 @@ fn only_general(choice: &Choice) -> bool {
 /// Those that read the operand as it comes.
 fn candidates(choice: &Choice) -> Vec<&'static Row> {
     let read = choice.candidates.iter().filter(|c| c.prepacked.is_none());
-    read.map(|c| products().find(|row| row.name == c.name).unwrap())
-        .collect()
+    read.map(|c| products().find(|row| row.name == c.name).unwrap()).collect()
 }
 
 /// Reasons of the refused rows that `of` picks.
 fn reasons(choice: &Choice, of: impl Fn(&Row) -> bool) -> Vec<&str> {
     let picked =
         |r: &&einsparse::error::Refusal| products().any(|row| row.name == r.name && of(row));
-    choice
-        .refused
-        .iter()
-        .filter(picked)
-        .map(|r| r.reason.as_str())
-        .collect()
+    choice.refused.iter().filter(picked).map(|r| r.reason.as_str()).collect()
 }
 
 fn all_say(reasons: &[&str], words: &str) {
@@ -104,18 +96,10 @@ fn every_row_of_the_element_type_is_a_candidate_or_refused() {
                 named.sort_by_key(|name| of_type.iter().position(|n| n == name));
                 assert_eq!(named, of_type, "{format}");
                 assert!(
-                    choice
-                        .candidates
-                        .iter()
-                        .all(|c| c.cost.us.is_finite() && c.cost.us > 0.0),
+                    choice.candidates.iter().all(|c| c.cost.us.is_finite() && c.cost.us > 0.0),
                     "{choice}"
                 );
-                assert!(
-                    choice
-                        .candidates
-                        .is_sorted_by(|a, b| a.cost.us <= b.cost.us),
-                    "{choice}"
-                );
+                assert!(choice.candidates.is_sorted_by(|a, b| a.cost.us <= b.cost.us), "{choice}");
             }
         }
     }
@@ -144,11 +128,7 @@ fn refusals_say_why() {
         "wants a group divisible by 4, not 2",
     );
     let quads = choice::<f32>("groupcoo:4", 64, &default);
-    assert!(
-        candidates(&quads)
-            .iter()
-            .any(|row| row.walk == WalkKind::GroupCoo)
-    );
+    assert!(candidates(&quads).iter().any(|row| row.walk == WalkKind::GroupCoo));
     let odd = choice::<f32>("csr", 33, &default);
     all_say(
         &reasons(&odd, |row| row.walk == WalkKind::Csr && row.vector == 4),
@@ -164,39 +144,22 @@ fn refusals_say_why() {
         &reasons(&blocks, |row| row.walk == WalkKind::Csr),
         "walks entries in row order, the operand is bsr:16x16",
     );
-    assert!(
-        candidates(&blocks)
-            .iter()
-            .all(|row| row.block.0 == 16 && row.zeros == Zeros::Dense)
-    );
+    assert!(candidates(&blocks).iter().all(|row| row.block.0 == 16 && row.zeros == Zeros::Dense));
     let left = |row: &Row| row.block == (16, 16) && row.order & ON_THE_LEFT == ON_THE_LEFT;
-    all_say(
-        &reasons(&blocks, left),
-        "* B[n,k], wanted is C[m,n] = A[m,k] * B[k,n]",
-    );
+    all_say(&reasons(&blocks, left), "* B[n,k], wanted is C[m,n] = A[m,k] * B[k,n]");
     let oblong = choice::<f16>("bsr:16x32", 64, &default);
-    assert!(
-        candidates(&oblong)
-            .iter()
-            .all(|row| row.block == (16, 32) && row.module == "wgmma")
-    );
+    assert!(candidates(&oblong).iter().all(|row| row.block == (16, 32) && row.module == "wgmma"));
     all_say(
         &reasons(&oblong, |row| row.block == (32, 32) && row.is_plain()),
         "the operand has 16 x 32",
     );
     let large = choice::<f16>("bsr:128x192", 64, &default);
-    assert!(
-        candidates(&large)
-            .iter()
-            .all(|row| row.block == (64, 64) && row.module == "wgmma")
-    );
+    assert!(candidates(&large).iter().all(|row| row.block == (64, 64) && row.module == "wgmma"));
     assert!(!large.candidates.is_empty() && !oblong.candidates.is_empty());
     assert!(only_general(&choice::<f16>("bsr:48x16", 64, &default)));
     let pruned = choice::<f16>("nm:2:4", 64, &default);
     all_say(
-        &reasons(&pruned, |row| {
-            matches!(row.walk, WalkKind::Csr | WalkKind::Block)
-        }),
+        &reasons(&pruned, |row| matches!(row.walk, WalkKind::Csr | WalkKind::Block)),
         "the operand is nm:2:4",
     );
     assert!(candidates(&pruned).iter().all(|row| row.module == "nm"));
@@ -211,10 +174,7 @@ fn refusals_say_why() {
 
 #[test]
 fn options_exclude_rows() {
-    let strict = Options {
-        zeros: ZerosRule::Strict,
-        ..Options::default()
-    };
+    let strict = Options { zeros: ZerosRule::Strict, ..Options::default() };
     let blocks = choice::<f16>("blockgroupcoo:16x16:2", 64, &strict);
     assert!(only_general(&blocks));
     all_say(
@@ -222,15 +182,8 @@ fn options_exclude_rows() {
         "the plan asks for Zeros::Strict",
     );
     assert!(!choice::<f16>("csr", 64, &strict).candidates.is_empty());
-    let tf32 = Options {
-        precision: Precision::Tf32,
-        ..Options::default()
-    };
-    assert!(only_general(&choice::<f32>(
-        "bsr:16x16",
-        64,
-        &Options::default()
-    )));
+    let tf32 = Options { precision: Precision::Tf32, ..Options::default() };
+    assert!(only_general(&choice::<f32>("bsr:16x16", 64, &Options::default())));
     assert!(
         candidates(&choice::<f32>("bsr:16x16", 64, &tf32))
             .iter()
@@ -240,40 +193,19 @@ fn options_exclude_rows() {
 
 #[test]
 fn alignment_excludes_wider_loads() {
-    let any = Options {
-        alignment: Some(1),
-        ..Options::default()
-    };
-    assert!(
-        candidates(&choice::<f32>("csr", 64, &any))
-            .iter()
-            .all(|row| row.vector == 1)
-    );
-    let two = Options {
-        alignment: Some(2),
-        ..Options::default()
-    };
-    assert!(
-        candidates(&choice::<f64>("csr", 64, &two))
-            .iter()
-            .any(|row| row.vector == 2)
-    );
+    let any = Options { alignment: Some(1), ..Options::default() };
+    assert!(candidates(&choice::<f32>("csr", 64, &any)).iter().all(|row| row.vector == 1));
+    let two = Options { alignment: Some(2), ..Options::default() };
+    assert!(candidates(&choice::<f64>("csr", 64, &two)).iter().any(|row| row.vector == 2));
 }
 
 #[test]
 fn a_named_row_is_the_only_candidate() {
     for row in products().filter(|row| row.dtype == Dtype::F32 && row.walk == WalkKind::Csr) {
         let forced = choice::<f32>("csr", 64, &named(row.name));
-        assert_eq!(
-            forced.candidates.iter().map(|c| c.name).collect::<Vec<_>>(),
-            [row.name]
-        );
+        assert_eq!(forced.candidates.iter().map(|c| c.name).collect::<Vec<_>>(), [row.name]);
         all_say(
-            &forced
-                .refused
-                .iter()
-                .map(|r| r.reason.as_str())
-                .collect::<Vec<_>>(),
+            &forced.refused.iter().map(|r| r.reason.as_str()).collect::<Vec<_>>(),
             &format!("the plan asks for {}", row.name),
         );
     }
@@ -292,12 +224,7 @@ fn leading_dimensions_count_for_the_choice() {
         candidates(plan.choice()).iter().map(|row| row.vector).max()
     };
     assert_eq!(
-        [
-            widest(64, 64),
-            widest(65, 64),
-            widest(64, 67),
-            widest(68, 72)
-        ],
+        [widest(64, 64), widest(65, 64), widest(64, 67), widest(68, 72)],
         [Some(4), Some(1), Some(1), Some(4)]
     );
 }
@@ -337,18 +264,9 @@ fn two_of_four_comes_in_one_order_of_axes() {
         reasons.into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
     for (text, words) in [
-        (
-            "C[k,n] = A[m,k] * B[m,n]",
-            "walks rows of A, and the product takes its transpose",
-        ),
-        (
-            "C[m,n] = A[m,k] * B[n,k]",
-            "wanted is C[m,n] = A[m,k] * B[n,k]",
-        ),
-        (
-            "C[n,m] = A[m,k] * B[n,k]",
-            "wanted is C[n,m] = A[m,k] * B[n,k]",
-        ),
+        ("C[k,n] = A[m,k] * B[m,n]", "walks rows of A, and the product takes its transpose"),
+        ("C[m,n] = A[m,k] * B[n,k]", "wanted is C[m,n] = A[m,k] * B[n,k]"),
+        ("C[n,m] = A[m,k] * B[n,k]", "wanted is C[n,m] = A[m,k] * B[n,k]"),
     ] {
         let said = said(text, &[96, 96]);
         all_say(&said.iter().map(String::as_str).collect::<Vec<_>>(), words);

@@ -23,29 +23,21 @@ pub fn first_difference<T: Scalar>(found: &[T], wanted: &[f64]) -> Option<String
     };
     let at = found.iter().zip(wanted).position(|pair| differs(&pair))?;
     let (f, w) = (found[at], wanted[at]);
-    Some(format!(
-        "element {at} of {} is {f}, {w} wanted",
-        found.len()
-    ))
+    Some(format!("element {at} of {} is {f}, {w} wanted", found.len()))
 }
 
 /// The executor, and the steps of the general kernels in every way that their lanes may run.
 fn on_the_cpu<T: Scalar>(draw: &Draw) {
     let e = Einsum::parse(&draw.text).unwrap_or_else(|e| panic!("{draw}: {e}"));
-    let sparse: Option<AnySparse<T>> = draw
-        .sparse
-        .as_ref()
-        .map(|a| a.map_values(|v| T::from_f64(v)));
+    let sparse: Option<AnySparse<T>> =
+        draw.sparse.as_ref().map(|a| a.map_values(|v| T::from_f64(v)));
     let indirect = match &sparse {
         Some(a) => rewrite(&e, "A", &a.format()),
         None => rewrite_dense(&e),
     };
     let indirect = indirect.unwrap_or_else(|e| panic!("{draw}: {e}"));
-    let dense: Vec<(&str, Dense<T>)> = draw
-        .dense
-        .iter()
-        .map(|(n, d)| (n.as_str(), d.map(T::from_f64)))
-        .collect();
+    let dense: Vec<(&str, Dense<T>)> =
+        draw.dense.iter().map(|(n, d)| (n.as_str(), d.map(T::from_f64))).collect();
     let mut operands = Operands::new();
     for (name, tensor) in &dense {
         operands.dense(name, tensor);
@@ -117,24 +109,16 @@ fn expressions_are_of_every_kind() {
         let own = |d: &Draw| d.format.as_ref().is_some_and(|f| f.starts_with(kind));
         count(kind, &own);
     }
-    count("order 3 and more", &|d| {
-        d.sparse.as_ref().is_some_and(|a| a.shape().len() >= 3)
-    });
-    count("scatters", &|d| {
-        d.text.split('=').next().is_some_and(|l| l.contains("[M"))
-    });
+    count("order 3 and more", &|d| d.sparse.as_ref().is_some_and(|a| a.shape().len() >= 3));
+    count("scatters", &|d| d.text.split('=').next().is_some_and(|l| l.contains("[M")));
     count("gathers", &|d| d.text.contains("[I"));
-    count("nested gathers", &|d| {
-        d.text.contains("[I") && d.text.contains("[J")
-    });
+    count("nested gathers", &|d| d.text.contains("[I") && d.text.contains("[J"));
     count("no sparse operand", &|d| d.sparse.is_none());
     count("`+=`", &|d| d.text.contains("+="));
     count("relu", &|d| d.text.contains("relu("));
     count("gates", &|d| d.text.contains("relu_grad("));
     count("biases", &|d| d.text.contains("+ bias"));
     count("NaN and Inf", &|d| {
-        d.dense
-            .iter()
-            .any(|(_, t)| t.values().iter().any(|v| !v.is_finite()))
+        d.dense.iter().any(|(_, t)| t.values().iter().any(|v| !v.is_finite()))
     });
 }

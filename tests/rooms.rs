@@ -32,9 +32,7 @@ fn sources(folder: &str) -> Vec<(String, String)> {
 /// tests.
 fn named(text: &str, start: &str) -> Vec<String> {
     let text = text.split("mod tests {").next().unwrap_or("");
-    let code = text
-        .lines()
-        .map(|line| line.split("//").next().unwrap_or(""));
+    let code = text.lines().map(|line| line.split("//").next().unwrap_or(""));
     let code: String = code.flat_map(|line| [line, "\n"]).collect();
     let part_of_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let mut found = Vec::new();
@@ -42,9 +40,7 @@ fn named(text: &str, start: &str) -> Vec<String> {
         let rest = &code[at + start.len()..];
         let end = rest.find(|c| !part_of_path(c)).unwrap_or(rest.len());
         let (path, behind) = rest.split_at(end);
-        let list = behind
-            .strip_prefix('{')
-            .and_then(|list| list.split_once('}'));
+        let list = behind.strip_prefix('{').and_then(|list| list.split_once('}'));
         match list {
             Some((list, _)) => found.extend(
                 list.split(',')
@@ -69,14 +65,11 @@ fn families_of_kernels_do_not_know_each_other() {
         if of_crate.iter().any(|start| path.starts_with(start)) || path == "device/entry.rs" {
             continue;
         }
-        let own = path
-            .strip_prefix("families/")
-            .and_then(|path| path.split_once('/'));
+        let own = path.strip_prefix("families/").and_then(|path| path.split_once('/'));
         for other in named(&text, "crate::families::") {
             let allowed = own.is_some_and(|(own, _)| {
                 let constant = other.split_once("::abi::").is_some_and(|(_, name)| {
-                    name.chars()
-                        .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+                    name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
                 });
                 other.split("::").next() == Some(own) || constant
             });
@@ -220,10 +213,7 @@ fn families_have_their_rooms() {
     for folder in ["kernels-gpu/families", "tests/families", "benches/families"] {
         assert_eq!(names(folder), families, "{folder}");
     }
-    let of_plans: Vec<String> = families
-        .into_iter()
-        .filter(|name| name != "tutorial")
-        .collect();
+    let of_plans: Vec<String> = families.into_iter().filter(|name| name != "tutorial").collect();
     for folder in ["host/families", "docs/families"] {
         assert_eq!(names(folder), of_plans, "{folder}");
     }
@@ -232,16 +222,11 @@ fn families_have_their_rooms() {
     for family in &of_plans {
         let link = format!("(families/{family}.md)");
         assert!(contents.contains(&link), "docs/SUMMARY.md has no {link}");
-        let line = overview
-            .lines()
-            .find(|line| line.starts_with("| [") && line.contains(&link));
+        let line = overview.lines().find(|line| line.starts_with("| [") && line.contains(&link));
         let line = line.unwrap_or_else(|| panic!("docs/kernels.md has no line of {link}"));
         for row in kernels().iter().filter(|row| row.family == family) {
             let module = format!("`{}`", row.module);
-            assert!(
-                line.contains(&module),
-                "docs/kernels.md: {line} has no {module}"
-            );
+            assert!(line.contains(&module), "docs/kernels.md: {line} has no {module}");
         }
     }
 }
@@ -252,12 +237,7 @@ fn paths_are_read_as_written() {
         use crate::families::gemm::abi::{A,\n    Tile,\n};\n#[cfg(test)]\nmod tests {\n use crate::families::b;\n}";
     assert_eq!(
         named(text, "crate::families::"),
-        [
-            "spmm::abi::*",
-            "gemm::abi::HALF",
-            "gemm::abi::A",
-            "gemm::abi::Tile"
-        ]
+        ["spmm::abi::*", "gemm::abi::HALF", "gemm::abi::A", "gemm::abi::Tile"]
     );
 }
 
@@ -277,12 +257,8 @@ fn links_lead_somewhere() {
     }
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
     let pages = |folder: &Path| -> Vec<PathBuf> {
-        let entries = fs::read_dir(folder)
-            .unwrap()
-            .map(|entry| entry.unwrap().path());
-        entries
-            .filter(|path| path.extension().is_some_and(|end| end == "md"))
-            .collect()
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.extension().is_some_and(|end| end == "md")).collect()
     };
     let mut wrong = Vec::new();
     for folder in [".", "docs", "docs/families", "docs/guide"] {

@@ -59,10 +59,7 @@ impl Deref for Gpu {
 /// The first GPU. Without one: a line on stderr and `None`, or a panic under EINSPARSE_REQUIRE_GPU=1.
 pub fn gpu() -> Option<Gpu> {
     let _turn = Turn::Shared(CAPTURE.read().unwrap_or_else(PoisonError::into_inner));
-    Some(Gpu {
-        context: open()?,
-        _turn,
-    })
+    Some(Gpu { context: open()?, _turn })
 }
 
 /// Cases on the first GPU, one after another; none without one.
@@ -73,9 +70,7 @@ pub fn on_gpu(cases: &[fn(&Context)]) {
 
 /// Cases on the CPU, also in types without kernels.
 pub fn on_cpu(cases: &[fn(&Context)]) {
-    cases
-        .iter()
-        .for_each(|case| case(&Context::unchecked_cpu()));
+    cases.iter().for_each(|case| case(&Context::unchecked_cpu()));
 }
 
 /// Cases on the CPU, and on the first GPU if there is one.
@@ -99,10 +94,7 @@ pub fn is_built(module: &str) -> bool {
 /// As [`gpu`], while no other test uses it.
 pub fn gpu_alone() -> Option<Gpu> {
     let _turn = Turn::Alone(CAPTURE.write().unwrap_or_else(PoisonError::into_inner));
-    Some(Gpu {
-        context: open()?,
-        _turn,
-    })
+    Some(Gpu { context: open()?, _turn })
 }
 
 /// EINSPARSE_TEST_GUARD=1: memory is poisoned, and nothing may be written beside it.
@@ -110,10 +102,7 @@ impl Drop for Gpu {
     fn drop(&mut self) {
         if let Some(file) = std::env::var_os("EINSPARSE_TEST_ROWS") {
             let lines: String = trial::launched().iter().map(|n| format!("{n}\n")).collect();
-            let file = std::fs::File::options()
-                .create(true)
-                .append(true)
-                .open(file);
+            let file = std::fs::File::options().create(true).append(true).open(file);
             std::io::Write::write_all(&mut file.unwrap(), lines.as_bytes()).unwrap();
         }
         let faults = trial::faults();
@@ -217,14 +206,8 @@ impl Rng {
 
 /// Names and their extents, as in `A 8x7, B 3, s`.
 pub fn sized(text: &str) -> Vec<(&str, Vec<usize>)> {
-    let parts = text
-        .split(", ")
-        .map(|part| part.split_once(' ').unwrap_or((part, "")));
-    let numbers = |all: &str| {
-        all.split_terminator('x')
-            .map(|n| n.parse().unwrap())
-            .collect()
-    };
+    let parts = text.split(", ").map(|part| part.split_once(' ').unwrap_or((part, "")));
+    let numbers = |all: &str| all.split_terminator('x').map(|n| n.parse().unwrap()).collect();
     parts.map(|(name, all)| (name, numbers(all))).collect()
 }
 
@@ -292,15 +275,7 @@ impl<T: Scalar> Problem<T> {
         let product = product(&a, &b, width, |x| x);
         let bias_rows = Dense::new([m], rng.integers(m)).unwrap();
         let (bias_columns, start) = (rng.integers(width), rng.integers(m * width));
-        Problem {
-            a,
-            width,
-            b,
-            product,
-            bias_rows,
-            bias_columns,
-            start,
-        }
+        Problem { a, width, b, product, bias_rows, bias_columns, start }
     }
 
     pub fn m(&self) -> usize {
@@ -334,11 +309,7 @@ impl<T: Scalar> Problem<T> {
     pub fn start(&self, x: &Expression, n: usize) -> Dense<T> {
         let nan = T::from_f64(f64::NAN);
         Dense::from_fn([self.m(), n], |i| {
-            if x.accumulate {
-                self.start[i[0] * self.width + i[1]]
-            } else {
-                nan
-            }
+            if x.accumulate { self.start[i[0] * self.width + i[1]] } else { nan }
         })
         .unwrap()
     }
@@ -401,12 +372,7 @@ pub fn assert_matrix<T: Scalar>(
     assert_eq!(found.len(), rows * leading, "{what:?}: length");
     let wrong = |i: &usize| {
         let (r, c) = (i / leading, i % leading);
-        found[*i]
-            != if c < columns {
-                expected(r, c)
-            } else {
-                T::from_f64(GUARD)
-            }
+        found[*i] != if c < columns { expected(r, c) } else { T::from_f64(GUARD) }
     };
     let Some(first) = (0..found.len()).find(wrong) else {
         return;

@@ -49,10 +49,7 @@ const LINES: [(&str, &[&str]); 7] = [
             "sampled",
         ],
     ),
-    (
-        "fp8 and int8 blocks, dense, 2:4",
-        &["narrow", "nm_narrow", "quantize"],
-    ),
+    ("fp8 and int8 blocks, dense, 2:4", &["narrow", "nm_narrow", "quantize"]),
     (
         "softmax, sparse convolution, MTTKRP, tensor products, graphs, optimizers",
         &[

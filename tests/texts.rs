@@ -77,14 +77,11 @@ fn sentences_of_readme_and_guide_are_short() {
         .iter()
         .flat_map(|(name, page)| {
             let long = sentences(page).into_iter().filter_map(|sentence| {
-                let words = sentence
-                    .split(' ')
-                    .filter(|w| w.contains(char::is_alphanumeric));
+                let words = sentence.split(' ').filter(|w| w.contains(char::is_alphanumeric));
                 let words = words.count();
                 (words > LONGEST).then(|| format!("{words} words: {sentence}"))
             });
-            long.map(|line| format!("{name}: {line}"))
-                .collect::<Vec<_>>()
+            long.map(|line| format!("{name}: {line}")).collect::<Vec<_>>()
         })
         .collect();
     assert!(long.is_empty(), "{}", long.join("\n"));
@@ -118,16 +115,10 @@ fn pages_of_the_guide_are_listed_and_run() {
     for (name, page) in pages().iter().skip(1) {
         let contents = fs::read_to_string(top.join("docs/SUMMARY.md")).unwrap();
         let listed = name.strip_prefix("docs/").unwrap();
-        assert!(
-            contents.contains(&format!("({listed})")),
-            "{name} is not in docs/SUMMARY.md"
-        );
+        assert!(contents.contains(&format!("({listed})")), "{name} is not in docs/SUMMARY.md");
         let library = fs::read_to_string(top.join("host/lib.rs")).unwrap();
         let run = library.contains(&format!("\"../{name}\""));
-        assert!(
-            run || !page.contains("```rust"),
-            "the code of {name} does not run"
-        );
+        assert!(run || !page.contains("```rust"), "the code of {name} does not run");
     }
 }
 

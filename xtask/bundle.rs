@@ -13,13 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What of the data the GPU suite and the benches read.
-const DATA: [&str; 5] = [
-    "dlmc",
-    "graphs",
-    "matrix-market",
-    "malformed",
-    "point-cloud",
-];
+const DATA: [&str; 5] = ["dlmc", "graphs", "matrix-market", "malformed", "point-cloud"];
 
 /// Bundles have to fit through narrow doors.
 const LARGEST: u64 = 60 << 20;
@@ -89,10 +83,7 @@ fn pack(folder: &Path) -> Result<()> {
     let mut parts = Vec::new();
     for entry in fs::read_dir(folder)? {
         let name = entry?.file_name();
-        if !["run.sh", "commit", "module"]
-            .iter()
-            .any(|kept| name == *kept)
-        {
+        if !["run.sh", "commit", "module"].iter().any(|kept| name == *kept) {
             parts.push(name);
         }
     }
@@ -124,11 +115,7 @@ fn executables(specs: &[Spec]) -> Result<BTreeMap<String, PathBuf>> {
     // Not all tests and benches: examples, and what needs no GPU, would each carry the kernels once more.
     build.args(["--test=device", "--bench=gpu"]);
     if specs.len() > 1 {
-        build.args([
-            "--bench=cpu_bytes",
-            "--bin=einsparse",
-            "--features=command,cudarc",
-        ]);
+        build.args(["--bench=cpu_bytes", "--bin=einsparse", "--features=command,cudarc"]);
     }
     build.arg("--message-format=json-render-diagnostics");
     let modules: Vec<String> = specs.iter().map(Spec::name).collect();
@@ -148,9 +135,8 @@ fn executables(specs: &[Spec]) -> Result<BTreeMap<String, PathBuf>> {
         let Some((_, target)) = message.split_once("\"target\":{") else {
             continue;
         };
-        let (target, profile) = target
-            .split_once("\"profile\":{")
-            .ok_or("cargo names no profile")?;
+        let (target, profile) =
+            target.split_once("\"profile\":{").ok_or("cargo names no profile")?;
         let target = target.split('}').next().unwrap_or(target);
         let name = json_string(target, "name").ok_or("cargo names no target")?;
         let place = match profile.contains("\"test\":true") {
@@ -169,10 +155,7 @@ fn copy_data(to: &Path) -> Result<()> {
     for name in DATA {
         match from.join(name) {
             folder if folder.is_dir() => copy_folder(&folder, &to.join(name))?,
-            folder => eprintln!(
-                "{}: not there, the bundle goes without it",
-                folder.display()
-            ),
+            folder => eprintln!("{}: not there, the bundle goes without it", folder.display()),
         }
     }
     Ok(())
@@ -196,11 +179,7 @@ fn size(folder: &Path) -> Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        bytes += if entry.path().is_dir() {
-            size(&entry.path())?
-        } else {
-            entry.metadata()?.len()
-        };
+        bytes += if entry.path().is_dir() { size(&entry.path())? } else { entry.metadata()?.len() };
     }
     Ok(bytes)
 }

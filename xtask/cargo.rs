@@ -78,9 +78,7 @@ pub fn json_string(json: &str, name: &str) -> Option<String> {
 /// Runs one part of a task and prints how long it took.
 pub fn part(name: &str, command: &mut Command) -> Result<()> {
     let start = Instant::now();
-    let status = command
-        .status()
-        .map_err(|error| format!("{name}: {error}"))?;
+    let status = command.status().map_err(|error| format!("{name}: {error}"))?;
     eprintln!("== {name}: {:.1} s", start.elapsed().as_secs_f64());
     match status.success() {
         true => Ok(()),

@@ -136,10 +136,7 @@ fn compile(fault: &Fault, sources: &Path, target: &Path) -> Result<Vec<u8>> {
     fs::write(&file, whole.replacen(&*fault.from, &fault.to, 1))?;
     let mut specs = Spec::of_table(ARCH);
     specs.retain(|spec| spec.module == fault.module);
-    let kernels = Kernels {
-        sources,
-        ..kernels(target)
-    };
+    let kernels = Kernels { sources, ..kernels(target) };
     let made = kernels.modules(&specs);
     fs::write(&file, whole)?;
     let made = made?;
@@ -159,11 +156,7 @@ mod tests {
         for fault in &faults {
             let text = fs::read_to_string(source_dir().join(&fault.file)).unwrap();
             assert_eq!(text.matches(&*fault.from).count(), 1, "{}", fault.name);
-            assert!(
-                fault.from != fault.to && names.insert(&fault.name),
-                "{}",
-                fault.name
-            );
+            assert!(fault.from != fault.to && names.insert(&fault.name), "{}", fault.name);
             without.remove(&fault.module);
         }
         assert!(without.is_empty(), "without a fault: {without:?}");

@@ -141,17 +141,11 @@ fn main() -> ExitCode {
         Task::Api { bless } => api::api(bless),
         Task::Prebuild { verify, tenth } => prebuild(verify, tenth),
         Task::Witness { commit } => witness::witness(&commit),
-        Task::Fuzz {
-            seconds,
-            seed,
-            targets,
-        } => fuzz(seconds, seed, &targets),
+        Task::Fuzz { seconds, seed, targets } => fuzz(seconds, seed, &targets),
         Task::Asan { arguments } => asan(&arguments),
-        Task::GpuBundle {
-            module,
-            arch,
-            faults,
-        } => bundle::bundle(module.as_deref(), &arch, faults.as_deref()),
+        Task::GpuBundle { module, arch, faults } => {
+            bundle::bundle(module.as_deref(), &arch, faults.as_deref())
+        }
         Task::Record { seconds, gpu } => record(seconds, &gpu),
         Task::Report { records, rows } => report_on(&records, rows),
     };
@@ -177,13 +171,7 @@ fn asan(arguments: &[String]) -> cargo::Result<()> {
     let host = cargo::host()?;
     for of in [
         &["--package", "einsparse-formats", "--all-targets"][..],
-        &[
-            "--package",
-            "einsparse",
-            "--lib",
-            "--test=main",
-            "--test=device",
-        ],
+        &["--package", "einsparse", "--lib", "--test=main", "--test=device"],
     ] {
         let mut command = cargo::cargo(["test", "--target-dir", "target/asan", "--target", &host]);
         command.args(of).arg("--").args(arguments);
@@ -201,14 +189,7 @@ fn record(seconds: Option<u64>, gpu: &str) -> cargo::Result<()> {
     let git = |arguments: &[&str]| -> cargo::Result<String> {
         Ok(String::from_utf8(cargo::git(arguments)?)?.trim().to_owned())
     };
-    let sources = [
-        "status",
-        "--porcelain",
-        "--untracked-files=no",
-        "--",
-        ".",
-        ":!benches/record",
-    ];
+    let sources = ["status", "--porcelain", "--untracked-files=no", "--", ".", ":!benches/record"];
     let changed = git(&sources)?;
     if !changed.is_empty() {
         let told = "a record names the commit that it was taken at, and these changes are in none";
@@ -221,9 +202,7 @@ fn record(seconds: Option<u64>, gpu: &str) -> cargo::Result<()> {
         bench.arg("--seconds").arg(seconds.to_string());
     }
     // Modules that only benches use as well, and nothing to record without a GPU.
-    bench
-        .env("EINSPARSE_MODULES", "all")
-        .env("EINSPARSE_REQUIRE_GPU", "1");
+    bench.env("EINSPARSE_MODULES", "all").env("EINSPARSE_REQUIRE_GPU", "1");
     cargo::part("record", &mut bench)
 }
 
@@ -238,9 +217,7 @@ fn prebuild(verify: bool, tenth: bool) -> cargo::Result<()> {
 #[cfg(not(feature = "prebuild"))]
 fn prebuild(verify: bool, tenth: bool) -> cargo::Result<()> {
     let flags = [(verify, "--verify"), (tenth, "--tenth")];
-    let flags = flags
-        .into_iter()
-        .filter_map(|(on, flag)| on.then_some(flag));
+    let flags = flags.into_iter().filter_map(|(on, flag)| on.then_some(flag));
     again_with("prebuild", flags)
 }
 
@@ -272,15 +249,6 @@ fn again_with<S: AsRef<std::ffi::OsStr>>(
     task: &str,
     arguments: impl IntoIterator<Item = S>,
 ) -> cargo::Result<()> {
-    let run = [
-        "run",
-        "--quiet",
-        "--package",
-        "xtask",
-        "--features",
-        task,
-        "--",
-        task,
-    ];
+    let run = ["run", "--quiet", "--package", "xtask", "--features", task, "--", task];
     cargo::part(task, cargo::cargo(run).args(arguments))
 }

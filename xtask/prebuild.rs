@@ -9,10 +9,7 @@ use einsparse_compile::{Code, Kernels, Module, Ptxas, Spec, Toolchain, keep};
 pub fn prebuild() -> Result<()> {
     let target = target_dir()?;
     let specs = Spec::all();
-    let kernels = Kernels {
-        report_all: true,
-        ..kernels(&target)
-    };
+    let kernels = Kernels { report_all: true, ..kernels(&target) };
     let stale = kernels.stale(&specs)?.len();
     if stale > 0 {
         setup()?;
@@ -36,13 +33,8 @@ pub fn verify(tenth: bool) -> Result<()> {
     }
     let mut kept = known.modules(&Spec::all())?;
     let compiler = Toolchain::find(&target)?.name();
-    let ptxas = Ptxas::find(&target)
-        .map(|ptxas| ptxas.version)
-        .unwrap_or_default();
-    if let Some(other) = kept
-        .iter()
-        .find(|m| (m.compiler(), m.ptxas()) != (&*compiler, &*ptxas))
-    {
+    let ptxas = Ptxas::find(&target).map(|ptxas| ptxas.version).unwrap_or_default();
+    if let Some(other) = kept.iter().find(|m| (m.compiler(), m.ptxas()) != (&*compiler, &*ptxas)) {
         let made_by = format!(
             "{} was made by {} and ptxas {}, here are {compiler} and ptxas {ptxas}",
             other.name(),
@@ -61,11 +53,7 @@ pub fn verify(tenth: bool) -> Result<()> {
     let names: Vec<String> = kept.iter().map(Module::name).collect();
     let mut specs = Spec::all();
     specs.retain(|spec| names.contains(&spec.name()));
-    let anew = Kernels {
-        anew: true,
-        report_all: true,
-        ..known
-    };
+    let anew = Kernels { anew: true, report_all: true, ..known };
     let mut differ = Vec::new();
     for (kept, anew) in kept.iter().zip(anew.modules(&specs)?) {
         let content = |code: &Option<Code>| code.as_ref().map(Code::content).transpose();

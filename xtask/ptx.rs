@@ -17,17 +17,12 @@ pub fn ptx(filter: Option<&str>, arch: &str, sass: bool) -> Result<()> {
         .filter_map(|spec| spec.only(filter.unwrap_or("")))
         .collect();
     if specs.is_empty() {
-        return Err(format!(
-            "no kernel of {arch} has {:?} in its name",
-            filter.unwrap_or("")
-        )
-        .into());
+        return Err(
+            format!("no kernel of {arch} has {:?} in its name", filter.unwrap_or("")).into()
+        );
     }
     let target = target_dir()?;
-    let kernels = Kernels {
-        report_all: true,
-        ..kernels(&target)
-    };
+    let kernels = Kernels { report_all: true, ..kernels(&target) };
     if !kernels.stale(&specs)?.is_empty() {
         setup()?;
     }
@@ -36,10 +31,7 @@ pub fn ptx(filter: Option<&str>, arch: &str, sass: bool) -> Result<()> {
         false => None,
     };
     for module in kernels.modules(&specs)? {
-        let text = module
-            .ptx
-            .as_ref()
-            .map(|ptx| ptx.path().display().to_string());
+        let text = module.ptx.as_ref().map(|ptx| ptx.path().display().to_string());
         println!("\n{}  {}", module.name(), text.unwrap_or_default());
         print_table(module.report());
         if let (Some(disassembler), Some(code)) = (&disassembler, &module.cubin) {
@@ -63,19 +55,10 @@ pub fn ptx(filter: Option<&str>, arch: &str, sass: bool) -> Result<()> {
 fn print_table(report: &resources::Report) {
     let names = report.kernels.iter().map(|kernel| kernel.name.len());
     let width = names.max().unwrap_or(0).max("kernel".len());
-    println!(
-        "{:width$}  registers  stack  spill stores  spill loads  static smem",
-        "kernel"
-    );
+    println!("{:width$}  registers  stack  spill stores  spill loads  static smem", "kernel");
     for kernel in &report.kernels {
-        let resources::Resources {
-            name,
-            registers,
-            stack,
-            spill_stores,
-            spill_loads,
-            smem,
-        } = kernel;
+        let resources::Resources { name, registers, stack, spill_stores, spill_loads, smem } =
+            kernel;
         println!(
             "{name:width$}  {registers:9}  {stack:5}  {spill_stores:12}  {spill_loads:11}  {smem:11}"
         );

@@ -26,10 +26,7 @@ pub fn test(arguments: &[String]) -> Result<()> {
     let folder = target.join("python");
     let package = folder.join("einsparse");
     fs::create_dir_all(&package)?;
-    fs::copy(
-        root().join("python/einsparse/__init__.py"),
-        package.join("__init__.py"),
-    )?;
+    fs::copy(root().join("python/einsparse/__init__.py"), package.join("__init__.py"))?;
     fs::copy(target.join("debug/lib_einsparse.so"), package.join(MODULE))?;
     if !folder.join("scipy").is_dir() {
         let mut pip = Command::new("python3");
@@ -37,19 +34,9 @@ pub fn test(arguments: &[String]) -> Result<()> {
         part("pip", pip.arg(&folder).args(["numpy", "scipy", "pytest"]))?;
     }
     let mut pytest = Command::new("python3");
-    pytest.args([
-        "-m",
-        "pytest",
-        "-q",
-        "-rs",
-        "-p",
-        "no:cacheprovider",
-        "python/tests",
-    ]);
+    pytest.args(["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "python/tests"]);
     pytest.args(arguments).current_dir(root());
-    pytest
-        .env("PYTHONPATH", &folder)
-        .env("PYTHONDONTWRITEBYTECODE", "1");
+    pytest.env("PYTHONPATH", &folder).env("PYTHONDONTWRITEBYTECODE", "1");
     part("pytest", &mut pytest)?;
     let mut example = Command::new("python3");
     example.arg("python/examples/spmm.py").current_dir(root());

@@ -77,11 +77,7 @@ pub fn report(record: &Path) -> Result<String> {
     }
     let text = markdown(&right, &wrong, &comparisons, &drawn).map_err(|e| e.to_string())?;
     std::fs::write(&page, &text).map_err(|e| format!("{}: {e}", page.display()))?;
-    let measured = Measured {
-        rows: &right,
-        comparisons: &comparisons,
-        pictures: &drawn,
-    };
+    let measured = Measured { rows: &right, comparisons: &comparisons, pictures: &drawn };
     performance::update(record, &measured)?;
     Ok(text)
 }
@@ -122,10 +118,7 @@ fn read(record: &Path) -> Result<(Vec<Row>, Vec<Row>)> {
         let mut reader = csv::Reader::from_path(&file).map_err(|e| fail(&file, &e))?;
         for row in reader.deserialize() {
             let row: Row = row.map_err(|e| fail(&file, &e))?;
-            rows.push(Row {
-                file: number,
-                ..row
-            });
+            rows.push(Row { file: number, ..row });
         }
     }
     let right = |row: &Row| !row.note.starts_with("WRONG") && row.ms.is_finite();
@@ -144,15 +137,8 @@ const APART: [&str; 4] = ["levels", "gemm", "launch", "copy"];
 /// values in another form (`auto@prepacked`). Of several formats the fastest counts. An operation without these variants
 /// has its plan in the first row of the case.
 fn comparisons(rows: &[Row], wrong: &[Row]) -> Vec<Comparison> {
-    let case = |row: &Row| {
-        (
-            row.op.clone(),
-            row.workload.clone(),
-            row.dtype.clone(),
-            row.n,
-            row.file,
-        )
-    };
+    let case =
+        |row: &Row| (row.op.clone(), row.workload.clone(), row.dtype.clone(), row.n, row.file);
     let named =
         |row: &&Row| row.engine == OURS && ["auto", PREPACKED].contains(&row.variant.as_str());
     let mut cases: BTreeMap<_, Vec<&Row>> = BTreeMap::new();
@@ -171,10 +157,7 @@ fn comparisons(rows: &[Row], wrong: &[Row]) -> Vec<Comparison> {
         let is_baseline = |r: &&Row| !["driver", "cusparse-default"].contains(&r.engine.as_str());
         let best = fastest(others.into_iter().filter(is_baseline), |row| &row.engine);
         for ours in taken.values() {
-            comparisons.extend(
-                best.values()
-                    .map(|baseline| Comparison::new(ours, baseline)),
-            );
+            comparisons.extend(best.values().map(|baseline| Comparison::new(ours, baseline)));
         }
     }
     comparisons
@@ -297,14 +280,7 @@ fn header(text: &mut String, rows: &[Row]) -> std::fmt::Result {
     let Some(first) = rows.first() else {
         return writeln!(text, "The record is empty.");
     };
-    writeln!(
-        text,
-        "# {} ({}), {}, {}\n",
-        first.gpu,
-        first.driver,
-        first.date,
-        commits(rows)
-    )?;
+    writeln!(text, "# {} ({}), {}, {}\n", first.gpu, first.driver, first.date, commits(rows))?;
     writeln!(
         text,
         "A speed-up is the baseline's time over einsparse's time: above 1 einsparse is faster. Within 5 % of 1 both are \
@@ -312,10 +288,7 @@ fn header(text: &mut String, rows: &[Row]) -> std::fmt::Result {
          Zeros: in how many cases\neinsparse and the baseline multiply implicit zeros. Prepacked: the plan may store \
          the values of A in another form.\n"
     )?;
-    for row in rows
-        .iter()
-        .filter(|r| matches!(r.op.as_str(), "launch" | "copy" | "gemm"))
-    {
+    for row in rows.iter().filter(|r| matches!(r.op.as_str(), "launch" | "copy" | "gemm")) {
         let rate = match (row.gflops, row.gbps) {
             (Some(rate), _) => format!("{:.1} TFLOP/s", rate / 1e3),
             (_, Some(rate)) => format!("{:.2} TB/s", rate / 1e3),
@@ -337,10 +310,7 @@ fn summary(text: &mut String, comparisons: &[Comparison]) -> std::fmt::Result {
     for comparison in comparisons {
         let (engine, dtype) = (&comparison.baseline.engine, &comparison.ours.dtype);
         let key = |n| (comparison.what(), engine, dtype, comparison.set.as_str(), n);
-        groups
-            .entry(key(Some(comparison.ours.n)))
-            .or_default()
-            .push(comparison);
+        groups.entry(key(Some(comparison.ours.n))).or_default().push(comparison);
         groups.entry(key(None)).or_default().push(comparison);
     }
     if groups.is_empty() {
@@ -352,10 +322,7 @@ fn summary(text: &mut String, comparisons: &[Comparison]) -> std::fmt::Result {
         "| operation | baseline | type | set | N | cases | cold | min | max | faster | equal | slower | warm | \
          zeros, einsparse / baseline |"
     )?;
-    writeln!(
-        text,
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
-    )?;
+    writeln!(text, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")?;
     for ((op, engine, dtype, set, n), group) in groups {
         let group = Group(group);
         let n = n.map_or("all".into(), |n| n.to_string());
@@ -378,12 +345,7 @@ fn slower_cases(text: &mut String, comparisons: &[Comparison]) -> std::fmt::Resu
         return Ok(());
     }
     slower.sort_by(|a, b| a.cold.total_cmp(&b.cold));
-    writeln!(
-        text,
-        "\n## einsparse is slower: {} of {}\n",
-        slower.len(),
-        comparisons.len()
-    )?;
+    writeln!(text, "\n## einsparse is slower: {} of {}\n", slower.len(), comparisons.len())?;
     if slower.is_empty() {
         return Ok(());
     }
@@ -440,11 +402,7 @@ fn others(text: &mut String, rows: &[Row], wrong: &[Row]) -> std::fmt::Result {
     }
     for r in wrong {
         let (op, workload, n, dtype) = (&r.op, &r.workload, r.n, &r.dtype);
-        writeln!(
-            text,
-            "- {} {} {op} {workload} N {n} {dtype}: {}",
-            r.engine, r.variant, r.note
-        )?;
+        writeln!(text, "- {} {} {op} {workload} N {n} {dtype}: {}", r.engine, r.variant, r.note)?;
     }
     Ok(())
 }

@@ -68,12 +68,7 @@ pub fn demo(file: Option<PathBuf>) -> Result<()> {
     let file = file.map(std::path::absolute).transpose()?;
     let run = ["run", "--release", "--features", "command"];
     let mut command = cargo(run);
-    part(
-        "demo",
-        command
-            .args(["--bin", "einsparse", "--", "demo"])
-            .args(file),
-    )
+    part("demo", command.args(["--bin", "einsparse", "--", "demo"]).args(file))
 }
 
 /// All tests: libraries and programs, then the examples in the documentation.

@@ -31,14 +31,8 @@ pub fn witness(commit: &str) -> Result<()> {
     let gone = before.keys().filter(|name| !now.contains_key(*name));
     told.extend(gone.map(|name| format!("{name}: gone")));
     told.iter().for_each(|line| println!("{line}"));
-    let same = now
-        .iter()
-        .filter(|(name, code)| before.get(*name) == Some(code));
-    println!(
-        "{} of {} kernels have the code of {commit}",
-        same.count(),
-        now.len()
-    );
+    let same = now.iter().filter(|(name, code)| before.get(*name) == Some(code));
+    println!("{} of {} kernels have the code of {commit}", same.count(), now.len());
     match told.len() {
         0 => Ok(()),
         count => Err(format!("{count} kernels are not as at {commit}").into()),
@@ -68,10 +62,7 @@ fn of_commit(commit: &str) -> Result<Codes> {
     let folder = format!("{KEPT}/");
     let listed = git(&["ls-tree", "--name-only", commit, &folder])?;
     let mut codes = Codes::new();
-    for path in String::from_utf8(listed)?
-        .lines()
-        .filter(|path| path.ends_with(".zst"))
-    {
+    for path in String::from_utf8(listed)?.lines().filter(|path| path.ends_with(".zst")) {
         let packed = git(&["show", &format!("{commit}:{path}")])?;
         codes.extend(of_cubin(&unpack(&packed)?)?);
     }
@@ -116,8 +107,7 @@ fn sections(file: &[u8]) -> Option<Vec<(String, &[u8])>> {
     // Sections without bytes in the file have a size as well.
     let is_code = |section: &usize| name(*section).is_some_and(|name| name.starts_with(".text."));
     let own = (0..count).filter(is_code);
-    own.map(|section| Some((name(section)?, content(section)?)))
-        .collect()
+    own.map(|section| Some((name(section)?, content(section)?))).collect()
 }
 
 #[cfg(test)]
@@ -129,10 +119,7 @@ mod tests {
     fn kernels_are_found_in_their_modules() {
         let target = target_dir().unwrap();
         let specs = Spec::of_table("sm_90a");
-        let specs: Vec<Spec> = specs
-            .into_iter()
-            .filter(|spec| spec.module == "softmax")
-            .collect();
+        let specs: Vec<Spec> = specs.into_iter().filter(|spec| spec.module == "softmax").collect();
         let module = kernels(&target).modules(&specs).unwrap().remove(0);
         let mut file = module.cubin.as_ref().unwrap().content().unwrap();
         let codes = of_cubin(&file).unwrap();
@@ -141,10 +128,7 @@ mod tests {
         wanted.sort();
         assert_eq!(names, wanted);
         let first = codes.values().next().unwrap();
-        let place = file
-            .windows(first.len())
-            .position(|part| part == first)
-            .unwrap();
+        let place = file.windows(first.len()).position(|part| part == first).unwrap();
         file[place] ^= 1;
         assert_ne!(of_cubin(&file).unwrap(), codes);
         assert!(of_cubin(&file[..100]).is_err());

@@ -37,20 +37,12 @@ fn uploaded<T: Scalar, const N: usize>(
     bench: &Bench<'_>,
     host: &[Dense<T>; N],
 ) -> Result<[Tensor<T>; N]> {
-    let all: Vec<Tensor<T>> = host
-        .iter()
-        .map(|x| bench.upload(x))
-        .collect::<Result<_>>()?;
+    let all: Vec<Tensor<T>> = host.iter().map(|x| bench.upload(x)).collect::<Result<_>>()?;
     all.try_into().map_err(|_| "as many as given".into())
 }
 
 fn options([heads, _, dim]: Shape, causal: Option<i64>) -> AttentionOptions {
-    AttentionOptions {
-        heads,
-        dim,
-        causal,
-        ..AttentionOptions::default()
-    }
+    AttentionOptions { heads, dim, causal, ..AttentionOptions::default() }
 }
 
 /// Largest error of so many queries of each head, as a share of what rounding explains: weights and output are rounded

@@ -27,28 +27,16 @@ const BATCHES: [usize; 2] = [1, 16];
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     for batch in BATCHES {
-        let same = |stride: usize| Conv2dOptions {
-            stride,
-            padding: [1, 1],
-            relu: true,
-        };
+        let same = |stride: usize| Conv2dOptions { stride, padding: [1, 1], relu: true };
         let first = ([3, batch, 224, 224], [32, 3, 3, 3], same(2));
         measured::<f32>(bench, "first", first)?;
         measured::<f16>(bench, "first", first)?;
         for [channels, edge, stride] in DEPTHWISE {
-            let layer = (
-                [channels, batch, edge, edge],
-                [channels, 1, 3, 3],
-                same(stride),
-            );
+            let layer = ([channels, batch, edge, edge], [channels, 1, 3, 3], same(stride));
             measured::<f32>(bench, "depthwise", layer)?;
             measured::<f16>(bench, "depthwise", layer)?;
         }
-        let pool = (
-            [1024, batch, 7, 7],
-            [1024, 1, 7, 7],
-            Conv2dOptions::default(),
-        );
+        let pool = ([1024, batch, 7, 7], [1024, 1, 7, 7], Conv2dOptions::default());
         measured::<f32>(bench, "pool", pool)?;
     }
     Ok(())
@@ -77,11 +65,7 @@ fn measured<T: Scalar>(
         let conv = Conv2d::<T>::new(ctx, input, weights, &options)?;
         let [outputs, batch, down, across] = conv.out_shape();
         let out = ctx.zeros::<T>(&[outputs, batch * down * across])?;
-        let operands = (
-            ctx.upload_dense(&x)?,
-            ctx.upload_dense(&w)?,
-            ctx.upload_dense(&b)?,
-        );
+        let operands = (ctx.upload_dense(&x)?, ctx.upload_dense(&w)?, ctx.upload_dense(&b)?);
         Ok((conv, operands, out))
     };
     let (conv, (xs, ws, bs), mut out) = made(&bench.context)?;

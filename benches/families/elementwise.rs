@@ -12,13 +12,7 @@ pub const OP: &str = "elementwise";
 pub const OPERATIONS: &[Entry] = &[(OP, Own(run))];
 
 /// Tokens, and whether they are columns.
-const TOKENS: [(usize, bool); 5] = [
-    (1, false),
-    (16, true),
-    (64, false),
-    (64, true),
-    (4096, false),
-];
+const TOKENS: [(usize, bool); 5] = [(1, false), (16, true), (64, false), (64, true), (4096, false)];
 const WIDTH: usize = 4096;
 const HIDDEN: usize = 11_008;
 const HEADS: [usize; 2] = [32, 8];
@@ -27,11 +21,7 @@ const VOCABULARY: usize = 32_000;
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     for (tokens, columns) in TOKENS {
-        let case = Case {
-            bench: &bench.anew()?,
-            tokens,
-            columns,
-        };
+        let case = Case { bench: &bench.anew()?, tokens, columns };
         case.norm()?;
         if !case.columns {
             case.norm_gradient()?;
@@ -83,11 +73,7 @@ impl Case<'_> {
     fn norm(&self) -> Result<()> {
         let (bench, all) = (self.bench, self.tokens * WIDTH);
         let norm = RmsNorm::<bf16>::new(&bench.context, [self.tokens, WIDTH], 1e-5, self.columns)?;
-        let (mut x, y, mut out) = (
-            self.random(WIDTH)?,
-            self.random(WIDTH)?,
-            self.random(WIDTH)?,
-        );
+        let (mut x, y, mut out) = (self.random(WIDTH)?, self.random(WIDTH)?, self.random(WIDTH)?);
         let factor = bench.tensor(&[WIDTH], vec![bf16::ONE; WIDTH])?;
         let times = bench
             .measure(|| norm.forward_residual([&mut x, &mut out], &y, &factor, &bench.stream))?;
@@ -98,12 +84,8 @@ impl Case<'_> {
     fn norm_gradient(&self) -> Result<()> {
         let (bench, extents) = (self.bench, [self.tokens, WIDTH]);
         let norm = ResidualNormGradient::<bf16>::new(&bench.context, extents, 1e-5)?;
-        let (x, y, dy, mut dx) = (
-            self.random(WIDTH)?,
-            self.random(WIDTH)?,
-            self.random(WIDTH)?,
-            self.random(WIDTH)?,
-        );
+        let (x, y, dy, mut dx) =
+            (self.random(WIDTH)?, self.random(WIDTH)?, self.random(WIDTH)?, self.random(WIDTH)?);
         let factor = bench.tensor(&[WIDTH], vec![bf16::ONE; WIDTH])?;
         let mut affine = bench.zeros(&[2, WIDTH])?;
         let run = || norm.backward([&x, &y], &factor, &dy, &mut dx, &mut affine, &bench.stream);
@@ -130,22 +112,13 @@ impl Case<'_> {
         let mut parts = [part(heads)?, part(key_heads)?, part(key_heads)?];
         let times =
             bench.measure(|| rotary.forward(&x, &lengths, parts.each_mut(), &bench.stream))?;
-        self.add(
-            "rotary",
-            (width, 2 * self.tokens * width),
-            rotary.variant(),
-            &times,
-        )
+        self.add("rotary", (width, 2 * self.tokens * width), rotary.variant(), &times)
     }
 
     fn gated(&self) -> Result<()> {
         let (bench, all) = (self.bench, self.tokens * HIDDEN);
-        let glu = Glu::<bf16>::new(
-            &bench.context,
-            Gate::Silu,
-            [self.tokens, HIDDEN],
-            self.columns,
-        )?;
+        let glu =
+            Glu::<bf16>::new(&bench.context, Gate::Silu, [self.tokens, HIDDEN], self.columns)?;
         let (x, mut out) = (self.random(2 * HIDDEN)?, self.random(HIDDEN)?);
         let times = bench.measure(|| glu.forward(&x, &mut out, &bench.stream))?;
         self.add("gated", (HIDDEN, 3 * all), glu.variant(), &times)

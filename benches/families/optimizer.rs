@@ -91,11 +91,7 @@ fn lost(bench: &Bench<'_>, [rows, classes]: [usize; 2]) -> Result<()> {
     let shape = [rows, classes];
     let logits = Dense::new(shape, values(rows * classes, SEED))?;
     let label = |row: usize| {
-        if row % 10 == 7 {
-            -1
-        } else {
-            (row % classes) as i32
-        }
+        if row % 10 == 7 { -1 } else { (row % classes) as i32 }
     };
     let labels = Dense::new([rows], (0..rows).map(label).collect())?;
     let made = |ctx: &Context| -> Result<_> {
@@ -112,19 +108,10 @@ fn lost(bench: &Bench<'_>, [rows, classes]: [usize; 2]) -> Result<()> {
     // A gradient is at most 1 over the rows.
     let within = 4e-6 / rows as f64;
     let right = near(&loss, &wanted, 1e-5)? && near(&gradient, &slopes, within)?;
-    let row = Row::new(
-        OP,
-        format!("loss-{rows}x{classes}"),
-        [rows, 0, classes],
-        0,
-        Dtype::F32,
-    );
+    let row = Row::new(OP, format!("loss-{rows}x{classes}"), [rows, 0, classes], 0, Dtype::F32);
     let row = row.timed(&times).ours(loss_of.variant());
     let bytes = 8.0 * (rows * classes) as f64;
-    bench.add(
-        row.bytes(bytes)
-            .judged(right, "loss and gradient; a row in ten has no label"),
-    )
+    bench.add(row.bytes(bytes).judged(right, "loss and gradient; a row in ten has no label"))
 }
 
 /// Weights and bias; whole numbers, so that the check is exact.
@@ -135,16 +122,10 @@ fn weighed(bench: &Bench<'_>, extents: [usize; 3], dtype: Dtype) -> Result<()> {
         let values = values.iter().map(|x| (2.0 * x).round());
         Ok(Dense::new(shape, values.collect())?)
     };
-    let (x, dy) = (
-        whole([rows, inputs], SEED)?,
-        whole([rows, outputs], SEED + 1)?,
-    );
+    let (x, dy) = (whole([rows, inputs], SEED)?, whole([rows, outputs], SEED + 1)?);
     let made = |ctx: &Context| -> Result<_> {
         let operands = [ctx.upload_dense(&x)?, ctx.upload_dense(&dy)?];
-        let results = (
-            ctx.zeros::<f32>(&[inputs, outputs])?,
-            ctx.zeros::<f32>(&[outputs])?,
-        );
+        let results = (ctx.zeros::<f32>(&[inputs, outputs])?, ctx.zeros::<f32>(&[outputs])?);
         let precision = precise(dtype).precision;
         let gradient = WeightGradient::<f32>::with_precision(ctx, extents, precision)?;
         Ok((gradient, operands, results))
@@ -156,13 +137,7 @@ fn weighed(bench: &Bench<'_>, extents: [usize; 3], dtype: Dtype) -> Result<()> {
     let (reference, [x, dy], (mut wanted, mut bias)) = made(&cpu)?;
     reference.backward_weight((&x, &dy), &mut wanted, Some(&mut bias), &cpu.stream()?)?;
     let right = near(&dw, &wanted, 0.0)? && near(&db, &bias, 0.0)?;
-    let row = Row::new(
-        OP,
-        format!("weights-{rows}"),
-        [inputs, rows, outputs],
-        0,
-        dtype,
-    );
+    let row = Row::new(OP, format!("weights-{rows}"), [inputs, rows, outputs], 0, dtype);
     let row = row
         .timed(&times)
         .ours(own.variant())

@@ -26,17 +26,9 @@ const CHECKED: usize = 4096;
 
 /// The deep-learning patterns of `spmm`, and what only this operation has.
 pub fn workloads(all: &mut Vec<Workload>) {
-    let deep = all
-        .iter()
-        .filter(|w| w.op == "spmm" && matches!(w.source, Source::Dlmc(_)));
-    let mut own: Vec<Workload> = deep
-        .map(|w| Workload {
-            op: OP,
-            ns: &[64, 256],
-            dtypes: BOTH,
-            ..w.clone()
-        })
-        .collect();
+    let deep = all.iter().filter(|w| w.op == "spmm" && matches!(w.source, Source::Dlmc(_)));
+    let mut own: Vec<Workload> =
+        deep.map(|w| Workload { op: OP, ns: &[64, 256], dtypes: BOTH, ..w.clone() }).collect();
     let uniform = |density| Source::Uniform(4096, 4096, density);
     let attention = |extent| Source::Attention(extent, 256, 0.05);
     let others: [(&str, Source, &'static [usize]); 6] = [
@@ -153,10 +145,7 @@ impl Sweep<'_> {
         let mut names = vec![None];
         let mut next = 0;
         while next < names.len() {
-            let options = Options {
-                variant: names[next].clone(),
-                ..precise(case.dtype)
-            };
+            let options = Options { variant: names[next].clone(), ..precise(case.dtype) };
             let made = || {
                 (bench.context)
                     .plan(EXPRESSION)
@@ -229,10 +218,7 @@ impl Sweep<'_> {
         let figures = figures.by(&row.engine, row.variant);
         let figures = figures.prepared(row.prepare_ms, row.prepared_bytes);
         let note = wrong.as_ref().unwrap_or(&row.note);
-        self.bench.add(Row {
-            zeros: row.zeros,
-            ..figures.judged(wrong.is_none(), note)
-        })?;
+        self.bench.add(Row { zeros: row.zeros, ..figures.judged(wrong.is_none(), note) })?;
         Ok(wrong.is_some())
     }
 }
@@ -250,10 +236,7 @@ fn fault(case: &Case<'_>, values: &Values) -> Result<Option<String>> {
         let row = pattern.offsets().partition_point(|&o| o as usize <= p) - 1;
         let column = pattern.columns()[p] as usize;
         let terms = (0..case.k).map(|i| values.a(row * case.k + i) * values.b(column * case.k + i));
-        let Sum {
-            value: sum,
-            size: all,
-        } = terms.collect();
+        let Sum { value: sum, size: all } = terms.collect();
         let got = decode(dtype, &found[p * size..][..size]);
         let bound = u_out * sum.abs() + 4.0 * u_acc * (case.k as f64).sqrt() * all + 3e-8;
         if got.is_nan() || (got - sum).abs() > bound {

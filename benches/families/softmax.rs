@@ -135,11 +135,7 @@ impl<'a, T: Scalar> Case<'a, T> {
         let address = |t: &SparseTensor<T>| t.values_address().unwrap_or(0);
         let scores = address(&self.upstream);
         let [given, gradient] = [0, 1].map(|i| address(&self.out[i]));
-        let forward = RawSoftmax {
-            input: scores,
-            output: given,
-            ..RawSoftmax::default()
-        };
+        let forward = RawSoftmax { input: scores, output: given, ..RawSoftmax::default() };
         let backward = RawSoftmax {
             input: given,
             upstream: scores,
@@ -172,10 +168,7 @@ impl<'a, T: Scalar> Case<'a, T> {
     fn heads(&self) -> Result<bool> {
         const HEADS: usize = 8;
         let bench = self.bench.anew()?;
-        let options = SoftmaxOptions {
-            heads: HEADS,
-            ..SoftmaxOptions::default()
-        };
+        let options = SoftmaxOptions { heads: HEADS, ..SoftmaxOptions::default() };
         let softmax = SparseSoftmax::new(&bench.context, &self.upstream, &options)?;
         let one = self.upstream.to_host()?;
         let slots = one.values().len();

@@ -83,24 +83,13 @@ impl<T: Scalar> Model<T> {
 }
 
 /// Inputs and outputs of the four products.
-const EXTENTS: [[usize; 2]; 4] = [
-    [WIDTH, 3 * WIDTH],
-    [WIDTH, WIDTH],
-    [WIDTH, HIDDEN],
-    [HIDDEN, WIDTH],
-];
+const EXTENTS: [[usize; 2]; 4] =
+    [[WIDTH, 3 * WIDTH], [WIDTH, WIDTH], [WIDTH, HIDDEN], [HIDDEN, WIDTH]];
 
 fn weights<T>(pairs: &[[Tensor<T>; 2]]) -> EncoderWeights<'_, T> {
     let [qkv, out, up, down, first_norm, second_norm] =
         [0, 1, 2, 3, 4, 5].map(|i| pairs[i].each_ref());
-    EncoderWeights {
-        qkv,
-        out,
-        up,
-        down,
-        first_norm,
-        second_norm,
-    }
+    EncoderWeights { qkv, out, up, down, first_norm, second_norm }
 }
 
 fn options(items: usize, expected: usize) -> EncoderOptions {
@@ -127,16 +116,10 @@ struct Case<'a, T> {
 fn measured<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
     let model = Model::<T>::new()?;
     let x = normal::<T>(&[ITEMS, DISTANCE, WIDTH], 1.0, 40)?;
-    let case = Case {
-        bench,
-        dtype,
-        pairs: model.upload(&bench.context)?,
-        x: bench.upload(&x)?,
-    };
-    for (workload, lengths) in [
-        ("bert-b32-mean40", lengths()),
-        ("bert-b32-full", vec![DISTANCE as i32; ITEMS]),
-    ] {
+    let case = Case { bench, dtype, pairs: model.upload(&bench.context)?, x: bench.upload(&x)? };
+    for (workload, lengths) in
+        [("bert-b32-mean40", lengths()), ("bert-b32-full", vec![DISTANCE as i32; ITEMS])]
+    {
         case.kernels(workload, &lengths)?;
         let tokens = lengths.iter().sum::<i32>() as usize;
         let layer = Encoder::<T>::new(&bench.context, &options(ITEMS, tokens))?;
@@ -190,10 +173,7 @@ impl<T: Scalar> Case<'_, T> {
         let add = |op: &str, variant: &str, times: &Times| {
             let row = self.row(workload, tokens, times).by("torch", variant);
             let row = row.note("a CUDA graph; attention over packed sequences, packing left out");
-            self.bench.add(Row {
-                op: op.into(),
-                ..row
-            })
+            self.bench.add(Row { op: op.into(), ..row })
         };
         let layers = all.iter().filter(|(name, _)| name.starts_with("layer"));
         if let Some((name, times)) = layers.min_by(|a, b| a.1.cold.total_cmp(&b.1.cold)) {
@@ -254,20 +234,13 @@ impl<T: Scalar> Case<'_, T> {
             dim: WIDTH / HEADS,
             ..AttentionOptions::default()
         };
-        let all = [AttentionMask::Window {
-            before: DISTANCE,
-            after: DISTANCE,
-        }];
+        let all = [AttentionMask::Window { before: DISTANCE, after: DISTANCE }];
         let extents = [DISTANCE; 2];
         let attention = SparseAttention::<T>::structured(&bench.context, extents, &all, &options)?;
         let norm = ResidualNorm::<T>::new(&bench.context, [ROWS, WIDTH], 1e-5)?;
         let heads = [ITEMS * HEADS, DISTANCE, WIDTH / HEADS];
         let filled = |shape: &[usize], seed| bench.upload(&normal::<T>(shape, 1.0, seed)?);
-        let (q, k, v) = (
-            filled(&heads, 50)?,
-            filled(&heads, 51)?,
-            filled(&heads, 52)?,
-        );
+        let (q, k, v) = (filled(&heads, 50)?, filled(&heads, 51)?, filled(&heads, 52)?);
         let mut seen = bench.zeros::<T>(&heads)?;
         let rows = |columns: usize| bench.zeros::<T>(&[ROWS, columns]);
         let input = filled(&[ROWS, WIDTH], 53)?;

@@ -51,10 +51,7 @@ impl Layer {
         let u = Dense::new([WIDTH, HIDDEN], u.collect())?;
         let w = (0..WIDTH * HIDDEN).map(|_| bf16::from_f32(pool.next()));
         let w = Dense::new([HIDDEN, WIDTH], w.collect())?;
-        Ok(Layer {
-            there: [bench.upload(&u)?, bench.upload(&w)?],
-            weights: [u, w],
-        })
+        Ok(Layer { there: [bench.upload(&u)?, bench.upload(&w)?], weights: [u, w] })
     }
 
     /// The worst error of the first and the last token, in multiples of what rounding explains.

@@ -23,27 +23,15 @@ type Asked = (String, &'static str, Vec<PathBuf>);
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     let mut asked: Vec<Asked> = Vec::new();
-    for &(name, model) in MODELS
-        .iter()
-        .filter(|(name, _)| bench.arguments.named(name))
-    {
+    for &(name, model) in MODELS.iter().filter(|(name, _)| bench.arguments.named(name)) {
         let bench = bench.anew()?;
         let timer = |work: &mut dyn FnMut(&einsparse::Stream) -> einsparse::Result<()>| {
             let times = bench.in_a_graph(|| Ok(work(&bench.stream)?));
-            let times = times.map_err(|reason| Error::Cuda {
-                call: name.into(),
-                reason: reason.to_string(),
-            })?;
-            Ok(common::Times {
-                warm: times.warm,
-                cold: Some(times.cold),
-            })
+            let times = times
+                .map_err(|reason| Error::Cuda { call: name.into(), reason: reason.to_string() })?;
+            Ok(common::Times { warm: times.warm, cold: Some(times.cold) })
         };
-        let run = Run {
-            context: bench.context.clone(),
-            timer: Some(&timer),
-            ..Run::default()
-        };
+        let run = Run { context: bench.context.clone(), timer: Some(&timer), ..Run::default() };
         model(&run)?;
         let rows = run.rows.take();
         for row in &rows {
@@ -104,9 +92,7 @@ fn in_torch(bench: &Bench<'_>, asked: &[Asked]) -> Result<()> {
         let own = found.iter().filter_map(|(name, times)| {
             let (numbers, variant) = name.split_once(':')?;
             let mut numbers = numbers.split(',');
-            numbers
-                .any(|number| number == at.to_string())
-                .then_some((variant, times))
+            numbers.any(|number| number == at.to_string()).then_some((variant, times))
         });
         let Some((variant, times)) = own.min_by(|a, b| a.1.cold.total_cmp(&b.1.cold)) else {
             continue;
@@ -161,11 +147,8 @@ fn cublas(bench: &Bench<'_>, (case, name, products): &Products) -> Result<()> {
 
 fn record(bench: &Bench<'_>, measured: &Measured) -> Result<()> {
     let row = |times: &common::Times| {
-        let times = Times {
-            cold: times.cold.unwrap_or(times.warm),
-            warm: times.warm,
-            host_inside: false,
-        };
+        let times =
+            Times { cold: times.cold.unwrap_or(times.warm), warm: times.warm, host_inside: false };
         Row::new(OP, &measured.case, [0; 3], 0, measured.dtype).timed(&times)
     };
     let (work, unit) = measured.work;
@@ -177,12 +160,7 @@ fn record(bench: &Bench<'_>, measured: &Measured) -> Result<()> {
         measured.note
     );
     let held = measured.held.map(|bytes| bytes as usize);
-    bench.add(
-        row(&measured.times)
-            .ours("auto")
-            .prepared(None, held)
-            .note(note),
-    )?;
+    bench.add(row(&measured.times).ours("auto").prepared(None, held).note(note))?;
     match &measured.twin {
         Some((name, times)) => bench.add(row(times).by("twin", name.clone()).note("a CUDA graph")),
         None => Ok(()),

@@ -57,17 +57,11 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
 fn graphs(bench: &Bench<'_>, scale: u32, contexts: &[Context], counts: &[usize]) -> Result<()> {
     let problem = Problem::of(OP, format!("rmat{scale}"), Source::Rmat(scale))?;
     let (m, k, nnz) = problem.extents();
-    let a = Csr::new(
-        problem.pattern.clone(),
-        generate::random_values::<f32>(nnz, SEED),
-    )?;
+    let a = Csr::new(problem.pattern.clone(), generate::random_values::<f32>(nnz, SEED))?;
     let shuffled = shuffled(&a)?;
     let case = Case { bench, a: &a };
     let random = format!("{}_random_order", problem.workload);
-    let graphs = [
-        (problem.workload.as_str(), &a),
-        (random.as_str(), &shuffled),
-    ];
+    let graphs = [(problem.workload.as_str(), &a), (random.as_str(), &shuffled)];
     let mut alone = [0.0; 3];
     let mut experts_alone = [[0.0; 2]; TOKENS.len()];
     for &ranks in counts {
@@ -147,18 +141,12 @@ fn atoms(bench: &Bench<'_>, contexts: &[Context], counts: &[usize]) -> Result<()
             let note = format!(
                 "weak scaling: so many atoms a GPU, {taken} of other ranks beside them; energy and forces, edges stay"
             );
-            Ok((
-                Box::new(move |stream| field.run(&mut positions, stream)),
-                note,
-            ))
+            Ok((Box::new(move |stream| field.run(&mut positions, stream)), note))
         })?;
         if ranks == 1 {
             alone = ms;
         }
-        let (extents, edges) = (
-            [along * across * up, 0, CHANNELS],
-            all.receivers.len() / ranks,
-        );
+        let (extents, edges) = ([along * across * up, 0, CHANNELS], all.receivers.len() / ranks);
         let row = Row::new(OP, LIQUID, extents, edges, Dtype::F32);
         let row = row.timed(&once(ms)).limit(alone);
         bench.add(row.ours(format!("force_field+{ranks}")).strict().note(note))?;
@@ -176,24 +164,16 @@ fn shuffled(a: &Csr<f32>) -> Result<Csr<f32>> {
 
 /// What is measured once, by the host's clock.
 fn once(ms: f64) -> Times {
-    Times {
-        cold: ms,
-        warm: ms,
-        host_inside: true,
-    }
+    Times { cold: ms, warm: ms, host_inside: true }
 }
 
 /// Small random values, which come again.
 fn some<T: Scalar>(shape: &[usize]) -> einsparse::Result<Dense<T>> {
     let values = generate::random_values::<f32>(1 << 20, SEED);
-    let values: Vec<T> = (values.iter())
-        .map(|&value| T::from_f64(f64::from(value) / 32.0))
-        .collect();
+    let values: Vec<T> =
+        (values.iter()).map(|&value| T::from_f64(f64::from(value) / 32.0)).collect();
     let all = values.iter().copied().cycle();
-    Ok(Dense::new(
-        shape,
-        all.take(shape.iter().product()).collect(),
-    )?)
+    Ok(Dense::new(shape, all.take(shape.iter().product()).collect())?)
 }
 
 /// The same in the rows of this rank.
@@ -271,10 +251,7 @@ fn both_ways(
         Ok((ways, note))
     };
     let results = thread::scope(|scope| {
-        let ranks: Vec<_> = groups
-            .into_iter()
-            .map(|group| scope.spawn(|| rank(group)))
-            .collect();
+        let ranks: Vec<_> = groups.into_iter().map(|group| scope.spawn(|| rank(group))).collect();
         let join =
             |rank: thread::ScopedJoinHandle<'_, _>| rank.join().map_err(|_| "a rank panicked");
         ranks.into_iter().map(join).collect::<Vec<_>>()
@@ -308,10 +285,7 @@ impl Case<'_> {
             let pattern = einsparse::formats::CsrPattern::new(1, ranks * rows, offsets, columns)?;
             let halo = Halo::<f32>::new(group, &pattern, &deal, n)?;
             let mut x = halo.tensor()?;
-            Ok((
-                Box::new(move |stream| halo.exchange(&mut x, stream)),
-                String::new(),
-            ))
+            Ok((Box::new(move |stream| halo.exchange(&mut x, stream)), String::new()))
         })?;
         Ok((both, ((ranks - 1) * rows * n * 4) as f64))
     }
@@ -323,11 +297,7 @@ impl Case<'_> {
             let own = Sharded::of(group, self.a, &deal)?;
             let a = context.upload(own.local())?;
             let b = context.upload_dense(&some::<f32>(&[self.a.shape()[1], n])?)?;
-            let plan: Plan<f32> = context
-                .plan(SPMM)
-                .operand("A", &a)
-                .operand("B", &b)
-                .build()?;
+            let plan: Plan<f32> = context.plan(SPMM).operand("A", &a).operand("B", &b).build()?;
             let mut c = context.zeros(plan.out_shape())?;
             let note = format!("B on every rank, {}", plan.variant());
             let step = move |stream: &Stream| {
@@ -339,10 +309,7 @@ impl Case<'_> {
 
     fn sharded(&self, contexts: &[Context], n: usize, overlap: bool) -> Result<(f64, String)> {
         let deal = Partition::balanced(self.a.pattern(), n, contexts.len());
-        let options = ShardedOptions {
-            overlap,
-            ..ShardedOptions::default()
-        };
+        let options = ShardedOptions { overlap, ..ShardedOptions::default() };
         clocked(self.bench, contexts, |group| {
             let own = Sharded::of(group, self.a, &deal)?;
             let product = ShardedSpmm::new(group, &own, &deal, n, &options)?;
@@ -350,19 +317,13 @@ impl Case<'_> {
             write(&mut b)?;
             let note = product.to_string().replace('\n', ";");
             println!("{product}");
-            Ok((
-                Box::new(move |stream| product.run(&mut b, &mut c, stream)),
-                note,
-            ))
+            Ok((Box::new(move |stream| product.run(&mut b, &mut c, stream)), note))
         })
     }
 
     /// `Y = A (X W)`, and from the gradient of Y those of X and W.
     fn layer(&self, contexts: &[Context], n: usize, overlap: bool) -> Result<(f64, String)> {
-        let options = ShardedOptions {
-            overlap,
-            ..ShardedOptions::default()
-        };
+        let options = ShardedOptions { overlap, ..ShardedOptions::default() };
         let counts = self.a.pattern().offsets().windows(2).map(|w| w[1] - w[0]);
         let costs = counts.map(|count| u64::from(count) + ROW_ENTRIES);
         let deal = Partition::of_costs(costs, contexts.len());
@@ -425,11 +386,7 @@ impl Case<'_> {
             let choices = context.upload_dense(&Dense::new(shape, choices)?)?;
             let weights = context.upload_dense(&Dense::from_fn(shape, |_| 0.125f32)?)?;
             let mut out = context.zeros::<bf16>(&[own.len(), options.model])?;
-            let note = format!(
-                "{}; {:?}",
-                layer.to_string().replace('\n', ";"),
-                layer.variants()
-            );
+            let note = format!("{}; {:?}", layer.to_string().replace('\n', ";"), layer.variants());
             println!("{layer}");
             let step = move |stream: &Stream| {
                 layer.forward(&x, (&choices, &weights), (&up, &down), &mut out, stream)

@@ -42,16 +42,9 @@ fn of_type<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
     let there = [upload(&weights)?, upload(&x)?, upload(&dy)?];
     for empty in EMPTY {
         let mut rng = StdRng::seed_from_u64(SEED + u64::from(empty));
-        let blocks: Vec<bool> = (0..ACROSS * ACROSS)
-            .map(|_| rng.random_range(0..100) >= empty)
-            .collect();
-        let case = Case {
-            bench,
-            dense: [&weights, &x, &dy],
-            there: &there,
-            blocks,
-            empty,
-        };
+        let blocks: Vec<bool> =
+            (0..ACROSS * ACROSS).map(|_| rng.random_range(0..100) >= empty).collect();
+        let case = Case { bench, dense: [&weights, &x, &dy], there: &there, blocks, empty };
         case.ours(Step::new(&case)?)?;
         case.cublas(dtype)?;
     }
@@ -95,10 +88,7 @@ impl<T: Scalar> Step<T> {
         let operands = [("V", (&case.there[0]).into()), ("Z", (&mask).into())];
         let expression = "W[o,i] = V[o,i] * Z[o,i]";
         let (masking, _) = bench.plan(expression, &operands, &Options::default())?;
-        let options = MatmulOptions {
-            height: BLOCK,
-            ..MatmulOptions::default()
-        };
+        let options = MatmulOptions { height: BLOCK, ..MatmulOptions::default() };
         let forward = DynamicMatmul::new(&bench.context, [EXTENT; 3], &options)?;
         let backward = DynamicMatmulGradient::new(
             &bench.context,

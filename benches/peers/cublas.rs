@@ -51,21 +51,11 @@ impl CuBlas {
         // the workspace, so it comes first.
         unsafe {
             check(sys::cublasCreate_v2(&mut handle), "cublasCreate")?;
-            check(
-                sys::cublasSetStream_v2(handle, gpu.stream.cast()),
-                "cublasSetStream",
-            )?;
+            check(sys::cublasSetStream_v2(handle, gpu.stream.cast()), "cublasSetStream")?;
             let at = workspace.ptr as *mut c_void;
-            check(
-                sys::cublasSetWorkspace_v2(handle, at, WORKSPACE),
-                "cublasSetWorkspace",
-            )?;
+            check(sys::cublasSetWorkspace_v2(handle, at, WORKSPACE), "cublasSetWorkspace")?;
         }
-        Ok(Self {
-            handle,
-            tf32,
-            _workspace: workspace,
-        })
+        Ok(Self { handle, tf32, _workspace: workspace })
     }
 
     pub fn version(&self) -> i32 {
@@ -203,10 +193,8 @@ impl CuBlas {
         } else {
             ((&raw const one32).cast(), (&raw const zero32).cast())
         };
-        let (none, algorithm) = (
-            sys::cublasOperation_t::CUBLAS_OP_N,
-            sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
-        );
+        let (none, algorithm) =
+            (sys::cublasOperation_t::CUBLAS_OP_N, sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT);
         let (mi, ki, ni) = (m as i32, k as i32, n as i32);
         let swapped = sys::cublasOperation_t::CUBLAS_OP_T;
         let (first, ldb) = if by_rows { (swapped, ki) } else { (none, ni) };
@@ -278,11 +266,7 @@ impl Engine for CuBlas {
     fn variants(&self, case: &Case<'_>) -> Vec<String> {
         let (m, k, _) = case.problem.extents();
         let fits = m * k * case.dtype().size() <= DENSE_LIMIT;
-        if fits && self.covers(case.dtype()) {
-            vec!["dense".into()]
-        } else {
-            Vec::new()
-        }
+        if fits && self.covers(case.dtype()) { vec!["dense".into()] } else { Vec::new() }
     }
 
     fn prepare<'a>(&'a self, case: &Case<'a>, _variant: &str) -> Result<Prepared<'a>> {
@@ -302,13 +286,7 @@ impl Engine for CuBlas {
             let dense = &dense;
             self.gemm(dtype, extents, [dense.ptr, b, c])
         });
-        Ok(Prepared {
-            run,
-            prepare_ms,
-            prepared_bytes,
-            zeros: "dense",
-            note: String::new(),
-        })
+        Ok(Prepared { run, prepare_ms, prepared_bytes, zeros: "dense", note: String::new() })
     }
 
     fn tolerance(&self, dtype: Dtype) -> Option<f64> {

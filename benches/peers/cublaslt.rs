@@ -53,11 +53,7 @@ impl Planned {
             result::create_matrix_layout(kind, rows as u64, columns as u64, rows as i64)
                 .map_err(text)
         };
-        let layouts = [
-            layout(input, k, m)?,
-            layout(input, k, n)?,
-            layout(output, m, n)?,
-        ];
+        let layouts = [layout(input, k, m)?, layout(input, k, n)?, layout(output, m, n)?];
         Ok(Self {
             handle,
             description,

@@ -49,10 +49,7 @@ impl CuDnn {
         // SAFETY: out-pointers of this struct; a context is current, and the stream is its own.
         unsafe {
             check(sys::cudnnCreate(&mut own.handle), "cudnnCreate")?;
-            check(
-                sys::cudnnSetStream(own.handle, gpu.stream.cast()),
-                "cudnnSetStream",
-            )?;
+            check(sys::cudnnSetStream(own.handle, gpu.stream.cast()), "cudnnSetStream")?;
             sys::cudnnCreateTensorDescriptor(&mut own.input);
             sys::cudnnCreateTensorDescriptor(&mut own.output);
             sys::cudnnCreateFilterDescriptor(&mut own.weights);
@@ -72,10 +69,8 @@ impl CuDnn {
         let [n, h, w, m] = images.map(|x| x as i32);
         let [f, i, j, _] = weights.map(|x| x as i32);
         let [px, py] = padding.map(|x| x as i32);
-        let (nhwc, half) = (
-            sys::cudnnTensorFormat_t::CUDNN_TENSOR_NHWC,
-            sys::cudnnDataType_t::CUDNN_DATA_HALF,
-        );
+        let (nhwc, half) =
+            (sys::cudnnTensorFormat_t::CUDNN_TENSOR_NHWC, sys::cudnnDataType_t::CUDNN_DATA_HALF);
         let (x, y) = (h + 2 * px - i + 1, w + 2 * py - j + 1);
         // SAFETY: descriptors of this struct; null ones are refused.
         unsafe {
@@ -137,9 +132,7 @@ impl CuDnn {
 
     /// What it takes, in the library's words.
     pub fn algorithm(&self) -> String {
-        format!("{:?}", self.algorithm)
-            .replace("CUDNN_CONVOLUTION_FWD_ALGO_", "")
-            .to_lowercase()
+        format!("{:?}", self.algorithm).replace("CUDNN_CONVOLUTION_FWD_ALGO_", "").to_lowercase()
     }
 
     /// Library version, e.g. 91002.

@@ -22,10 +22,7 @@ const ALGORITHMS: [(&str, Algorithm); 4] = [
 /// For matrices of blocks.
 const BLOCKS: [(&str, Algorithm); 2] = [
     ("BSR_ALG1", Algorithm::CUSPARSE_SPMM_BSR_ALG1),
-    (
-        "BLOCKED_ELL_ALG1",
-        Algorithm::CUSPARSE_SPMM_BLOCKED_ELL_ALG1,
-    ),
+    ("BLOCKED_ELL_ALG1", Algorithm::CUSPARSE_SPMM_BLOCKED_ELL_ALG1),
 ];
 const DEFAULT: (&str, Algorithm) = ("ALG_DEFAULT", Algorithm::CUSPARSE_SPMM_ALG_DEFAULT);
 const NO_TRANSPOSE: sys::cusparseOperation_t =
@@ -120,9 +117,7 @@ impl Sparse {
         let (a, m, k, nnz) = (&mut own.0, m as i64, k as i64, nnz as i64);
         // SAFETY: the device arrays hold m + 1 offsets and nnz columns and values.
         let status = unsafe {
-            sys::cusparseCreateCsr(
-                a, m, k, nnz, offsets, columns, values, INDEX, INDEX, ZERO, kind,
-            )
+            sys::cusparseCreateCsr(a, m, k, nnz, offsets, columns, values, INDEX, INDEX, ZERO, kind)
         };
         check(status, "cusparseCreateCsr")?;
         Ok(own)
@@ -330,28 +325,20 @@ fn ell_arrays<T: Element>(blocks: &Bsr<T>, widest: usize) -> Result<Vec<Buffer>>
     for row in 0..rows {
         for (slot, p) in (offsets[row] as usize..offsets[row + 1] as usize).enumerate() {
             columns[row * widest + slot] = pattern.columns()[p] as i32;
-            for (inner, line) in blocks.values()[p * edge * edge..][..edge * edge]
-                .chunks(edge)
-                .enumerate()
+            for (inner, line) in
+                blocks.values()[p * edge * edge..][..edge * edge].chunks(edge).enumerate()
             {
                 let start = ((row * edge + inner) * widest + slot) * edge;
                 values[start..start + edge].copy_from_slice(line);
             }
         }
     }
-    Ok(vec![
-        Buffer::from_slice(&columns)?,
-        Buffer::from_slice(&values)?,
-    ])
+    Ok(vec![Buffer::from_slice(&columns)?, Buffer::from_slice(&values)?])
 }
 
 impl Engine for CuSparse {
     fn name(&self) -> &'static str {
-        if self.default {
-            "cusparse-default"
-        } else {
-            "cusparse"
-        }
+        if self.default { "cusparse-default" } else { "cusparse" }
     }
 
     fn variants(&self, case: &Case<'_>) -> Vec<String> {

@@ -43,19 +43,11 @@ pub struct CuSparseLt {
 impl CuSparseLt {
     pub fn open() -> Result<Self> {
         // SAFETY: NVIDIA's library, whose initialisers do nothing but initialise it.
-        let opened = NAMES
-            .iter()
-            .find_map(|name| unsafe { Library::new(name) }.ok());
+        let opened = NAMES.iter().find_map(|name| unsafe { Library::new(name) }.ok());
         let library = opened.ok_or_else(|| {
-            format!(
-                "{} does not load (LD_LIBRARY_PATH must name its folder)",
-                NAMES[0]
-            )
+            format!("{} does not load (LD_LIBRARY_PATH must name its folder)", NAMES[0])
         })?;
-        let mut own = Self {
-            loaded: library,
-            handle: Opaque::new(),
-        };
+        let mut own = Self { loaded: library, handle: Opaque::new() };
         let handle: At = (&raw mut *own.handle).cast();
         // SAFETY: the signature is that of the library's header; the handle has room.
         unsafe { own.call::<unsafe extern "C" fn(At) -> c_int>("cusparseLtInit", |f| f(handle)) }?;
@@ -147,17 +139,7 @@ impl<'a> Product<'a> {
                 })?;
             }
             library.call::<Describe>("cusparseLtMatmulDescriptorInit", |f| {
-                f(
-                    lib,
-                    product,
-                    NO_TRANSPOSE,
-                    NO_TRANSPOSE,
-                    a,
-                    b,
-                    c,
-                    c,
-                    COMPUTE_F32,
-                )
+                f(lib, product, NO_TRANSPOSE, NO_TRANSPOSE, a, b, c, c, COMPUTE_F32)
             })?;
             library.call::<Select>("cusparseLtMatmulAlgSelectionInit", |f| {
                 f(lib, selection, product, DEFAULT_ALGORITHM)
@@ -167,9 +149,8 @@ impl<'a> Product<'a> {
                 let value: At = (&raw mut iterations).cast();
                 f(lib, selection, SEARCH_ITERATIONS, value, size_of::<c_int>())
             })?;
-            library.call::<Plan>("cusparseLtMatmulPlanInit", |f| {
-                f(lib, plan, product, selection)
-            })?;
+            library
+                .call::<Plan>("cusparseLtMatmulPlanInit", |f| f(lib, plan, product, selection))?;
             library.call::<Sizes>("cusparseLtSpMMACompressedSize", |f| {
                 f(lib, plan, &mut bytes, &mut scratch)
             })?;
@@ -198,9 +179,7 @@ impl<'a> Product<'a> {
         own.multiply("cusparseLtMatmulSearch", std::ptr::null_mut())?;
         // SAFETY: as above. What the algorithm found wants.
         unsafe {
-            library.call::<Size>("cusparseLtMatmulGetWorkspace", |f| {
-                f(lib, at, &mut workspace)
-            })?;
+            library.call::<Size>("cusparseLtMatmulGetWorkspace", |f| f(lib, at, &mut workspace))?;
         }
         own.workspace = Buffer::new(workspace)?;
         Ok(own)
@@ -238,8 +217,7 @@ impl Drop for Product<'_> {
         // SAFETY: made in `new`, destroyed once.
         let _ = unsafe {
             type Destroy = unsafe extern "C" fn(At) -> c_int;
-            self.lt
-                .call::<Destroy>("cusparseLtMatmulPlanDestroy", |f| f(plan))
+            self.lt.call::<Destroy>("cusparseLtMatmulPlanDestroy", |f| f(plan))
         };
     }
 }

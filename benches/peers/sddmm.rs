@@ -80,9 +80,7 @@ impl Product {
         let (h, t) = (self.handle, self.compute);
         // SAFETY: as in `preprocess`.
         let status = unsafe {
-            sys::cusparseSDDMM(
-                h, AS_IS, TRANSPOSED, alpha, x, y, beta, s, t, ALGORITHM, work,
-            )
+            sys::cusparseSDDMM(h, AS_IS, TRANSPOSED, alpha, x, y, beta, s, t, ALGORITHM, work)
         };
         check(status, "cusparseSDDMM")
     }

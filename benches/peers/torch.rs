@@ -21,10 +21,7 @@ pub fn models(cases: &str) -> Vec<(String, Times)> {
 }
 
 fn said(script: &str, arguments: &[&str]) -> Vec<(String, Times)> {
-    let output = Command::new("python3")
-        .args(["-c", script])
-        .args(arguments)
-        .output();
+    let output = Command::new("python3").args(["-c", script]).args(arguments).output();
     let output = match output {
         Ok(output) => output,
         Err(reason) => {
@@ -51,10 +48,6 @@ fn row(line: &str) -> Result<(String, Times)> {
         return Err(format!("no row: {line}").into());
     };
     let number = |text: &str| text.parse::<f64>().map_err(|e| format!("{text}: {e}"));
-    let times = Times {
-        cold: number(cold)?,
-        warm: number(warm)?,
-        host_inside: false,
-    };
+    let times = Times { cold: number(cold)?, warm: number(warm)?, host_inside: false };
     Ok((name.to_owned(), times))
 }

@@ -42,10 +42,7 @@ impl WholeSpmm {
         };
         // Not every algorithm takes it.
         product.preprocess()?;
-        Ok(Self {
-            product,
-            _handle: handle,
-        })
+        Ok(Self { product, _handle: handle })
     }
 
     pub fn run(&self) -> Result<()> {

@@ -85,10 +85,8 @@ fn tensors<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
             let tensor = rows.context.upload(&host)?;
             let sampled = RefCell::new(rows.context.upload(host)?);
             for n in COLUMNS {
-                let factors: Vec<Tensor<T>> = shape
-                    .iter()
-                    .map(|&extent| rows.dense(&[extent, n]))
-                    .collect::<Result<_>>()?;
+                let factors: Vec<Tensor<T>> =
+                    shape.iter().map(|&extent| rows.dense(&[extent, n])).collect::<Result<_>>()?;
                 let case = format!("{name} n{n}");
                 mttkrp(rows, &case, &tensor, &factors)?;
                 ttm(rows, &case, &tensor, &factors)?;
@@ -199,20 +197,11 @@ const CONTRACTIONS: [(usize, &str); 21] = [
     (3, "S[p] = V[p] * X[TJ[p],r] * Y[TK[p],r]"),
     (3, "S[p] = X[TI[p],r] * Y[TJ[p],r] * Z[TK[p],r]"),
     (3, "O[i,r] = X[i,r] * Y[i,r] * E[r]"),
-    (
-        4,
-        "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * Z[TJ[p],r]",
-    ),
+    (4, "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * Z[TJ[p],r]"),
     (4, "S[p] = V[p] * X[TI[p],r] * Y[TJ[p],r] * Z[TK[p],r]"),
     (4, "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * E[r]"),
-    (
-        5,
-        "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * Z[TJ[p],r] * E[r]",
-    ),
-    (
-        5,
-        "S[p] = V[p] * X[TI[p],r] * Y[TJ[p],r] * Z[TK[p],r] * E[r]",
-    ),
+    (5, "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r] * Z[TJ[p],r] * E[r]"),
+    (5, "S[p] = V[p] * X[TI[p],r] * Y[TJ[p],r] * Z[TK[p],r] * E[r]"),
 ];
 
 fn contractions<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {

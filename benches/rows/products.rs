@@ -12,16 +12,12 @@ use einsparse::formats::{
 };
 use std::sync::Arc;
 
-const GROUPS: Format = Format::GroupCoo {
-    axis: 0,
-    group: None,
-};
+const GROUPS: Format = Format::GroupCoo { axis: 0, group: None };
 const TURNED: &str = "C[m,n] = A[k,m] * B[k,n]";
 const BY_COLUMNS: &str = "C[m,n] = A[m,k] * B[n,k]";
 /// Of the dense operand, vectors of every size, tiles and their edges.
-const WIDTHS: &[usize] = &[
-    1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 100, 128, 130, 192, 256, 320, 512, 768, 1023,
-];
+const WIDTHS: &[usize] =
+    &[1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 100, 128, 130, 192, 256, 320, 512, 768, 1023];
 const ALL: [Dtype; 5] = Dtype::ALL;
 const HALVES: [Dtype; 2] = [Dtype::F16, Dtype::Bf16];
 
@@ -257,13 +253,7 @@ fn blocks<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
     let squares = [16, 32, 64, 128].map(|edge| (edge, edge));
     let others = [(64, 32), (16, 32), (128, 64), (64, 1), (32, 1), (1, 64)];
     for block in squares.into_iter().chain(others) {
-        for (extent, density) in [
-            (4096, 0.5),
-            (4096, 0.1),
-            (4096, 0.02),
-            (1024, 0.2),
-            (512, 1.0),
-        ] {
+        for (extent, density) in [(4096, 0.5), (4096, 0.1), (4096, 0.02), (1024, 0.2), (512, 1.0)] {
             let name = &format!("block{}x{}-{extent}-d{density} {dtype}", block.0, block.1);
             rows.group("block_spmm", name, |rows| {
                 let pattern = generate::blocks(extent, extent, block, density, SEED)?;
@@ -347,11 +337,7 @@ fn bitmaps<T: Scalar>(rows: &mut Rows<'_>, dtype: Dtype) -> Result<()> {
 /// Two of every four columns, with B by rows or, of 8 bits, by columns.
 fn two_of_four<T: Scalar, Out: Scalar>(rows: &mut Rows<'_>, expression: &str) -> Result<()> {
     for extent in [512, 1024, 4096, 8192] {
-        let name = &format!(
-            "nm2:4-{extent} {} into {}",
-            T::DTYPE.name(),
-            Out::DTYPE.name()
-        );
+        let name = &format!("nm2:4-{extent} {} into {}", T::DTYPE.name(), Out::DTYPE.name());
         rows.group("nm_spmm", name, |rows| {
             let problem = Problem::of("nm_spmm", name, Source::TwoOfFour(extent))?;
             let a = entries_of::<T>(&problem.pattern)?;

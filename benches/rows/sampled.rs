@@ -68,23 +68,14 @@ fn terms<T: Scalar>(rows: &mut Rows<'_>, name: &str, source: &Source, dtype: Dty
         let pattern = Problem::of("sddmm", name, source.clone())?.pattern;
         let extents = [pattern.rows(), pattern.cols()];
         let csr = entries_of::<T>(&pattern)?;
-        let groups = Format::GroupCoo {
-            axis: 0,
-            group: None,
-        };
+        let groups = Format::GroupCoo { axis: 0, group: None };
         let grouped = convert(&csr, groups)?;
         let own = precise(dtype);
         let out = RefCell::new(rows.context.upload(csr)?);
         rows.places::<T, T>(name, BY_ROWS, &out, (extents, &TERMS), &own)?;
         rows.places::<T, T>(name, BY_COLUMNS, &out, (extents, &[64, 128, 256]), &own)?;
         let out = RefCell::new(rows.context.upload(grouped)?);
-        rows.places::<T, T>(
-            &format!("{name} {groups}"),
-            BY_ROWS,
-            &out,
-            (extents, &[64]),
-            &own,
-        )
+        rows.places::<T, T>(&format!("{name} {groups}"), BY_ROWS, &out, (extents, &[64]), &own)
     })
 }
 
@@ -128,10 +119,7 @@ impl Rows<'_> {
             let operands: [(&str, Operand<'_, T>); 2] = [("X", (&x).into()), ("Y", (&y).into())];
             let (context, stream) = (self.context.clone(), self.stream()?);
             let make = |variant: Option<&str>| {
-                let options = Options {
-                    variant: variant.map(str::to_owned),
-                    ..options.clone()
-                };
+                let options = Options { variant: variant.map(str::to_owned), ..options.clone() };
                 let plan = context
                     .plan::<T>(expression)
                     .operands(&operands)

@@ -55,27 +55,15 @@ fn note(chosen: &mut Chosen, row: &'static str, us: f64, case: impl FnOnce() -> 
 fn formats() -> Vec<(Option<Format>, (usize, usize))> {
     let single = [
         Format::Csr,
-        Format::GroupCoo {
-            axis: 0,
-            group: Some(8),
-        },
+        Format::GroupCoo { axis: 0, group: Some(8) },
         Format::HybridGroupCoo,
         Format::SlicedEll,
         Format::Bitmap,
         Format::Bytemap,
         Format::Nm { n: 2, m: 4 },
     ];
-    let blocks = [
-        (16, 16),
-        (32, 32),
-        (64, 64),
-        (128, 128),
-        (64, 32),
-        (16, 32),
-        (64, 1),
-        (32, 1),
-        (1, 64),
-    ];
+    let blocks =
+        [(16, 16), (32, 32), (64, 64), (128, 128), (64, 32), (16, 32), (64, 1), (32, 1), (1, 64)];
     let single = single.map(|format| (Some(format), (1, 1)));
     let blocks = blocks.map(|block| (Some(Format::Bsr { block }), block));
     let mut all: Vec<_> = single.into_iter().chain(blocks).collect();
@@ -95,9 +83,7 @@ fn products(machine: &Machine, chosen: &mut Chosen) {
         (Dtype::E5m2, Precision::Full),
     ];
     let formats = formats();
-    let asked = types
-        .iter()
-        .flat_map(|asked| formats.iter().map(move |format| (asked, format)));
+    let asked = types.iter().flat_map(|asked| formats.iter().map(move |format| (asked, format)));
     let asked: Vec<_> = asked.collect();
     let found = asked.par_iter().map(|&(asked, &(format, block))| {
         let mut chosen = Chosen::new();
@@ -136,10 +122,7 @@ fn product(
         _ => (mean * m as f64) as u64,
     };
     let slots = entries / (block.0 * block.1) as u64;
-    let options = Options {
-        precision,
-        ..Options::default()
-    };
+    let options = Options { precision, ..Options::default() };
     let narrow = [Dtype::Int8, Dtype::E4m3, Dtype::E5m2].contains(&dtype);
     let out = match dtype {
         Dtype::Int8 => Dtype::Int32,
@@ -162,11 +145,7 @@ fn product(
             items: 1,
             accumulate: false,
         };
-        let work = if format.is_some() {
-            work
-        } else {
-            work.all_stored(dtype)
-        };
+        let work = if format.is_some() { work } else { work.all_stored(dtype) };
         let plain = Problem::contiguous(format, work, dtype);
         let plain = Problem { out, ..plain };
         let orders = [false, true].into_iter().flat_map(|transposed| {
@@ -182,10 +161,7 @@ fn product(
         for (order, alignment, items) in aligned.chain(others) {
             let problem = Problem {
                 order,
-                work: Work {
-                    items,
-                    ..plain.work
-                },
+                work: Work { items, ..plain.work },
                 alignment: plain.alignment.min(alignment),
                 b_alignment: plain.b_alignment.min(alignment),
                 ..plain
@@ -210,22 +186,15 @@ fn samples(machine: &Machine, chosen: &mut Chosen) {
     for dtype in [Dtype::F32, Dtype::F64, Dtype::F16, Dtype::Bf16, Dtype::Int8] {
         for m in EXTENTS {
             for density in DENSITIES {
-                for k in [
-                    1, 8, 16, 32, 33, 48, 64, 96, 100, 128, 192, 256, 384, 512, 768, 1000, 2048,
-                ] {
+                for k in
+                    [1, 8, 16, 32, 33, 48, 64, 96, 100, 128, 192, 256, 384, 512, 768, 1000, 2048]
+                {
                     let entries = (m as f64 * m as f64 * density) as u64;
                     if entries == 0 || entries > 1 << 31 {
                         continue;
                     }
-                    let work = Samples {
-                        m,
-                        n: m,
-                        k,
-                        entries,
-                        index_slots: entries,
-                        chunks: 0,
-                        passes: 1,
-                    };
+                    let work =
+                        Samples { m, n: m, k, entries, index_slots: entries, chunks: 0, passes: 1 };
                     let rows = kernels().iter().filter(|row| {
                         [Operation::Sampled, Operation::SampledNarrow].contains(&row.operation)
                             && row.dtype == dtype

@@ -46,9 +46,7 @@ impl Experts {
         ] {
             if tensor.dims() != wanted {
                 let found = tensor.dims();
-                return Err(wrapped(format!(
-                    "`{name}` is {found:?}, {wanted:?} was wanted"
-                )));
+                return Err(wrapped(format!("`{name}` is {found:?}, {wanted:?} was wanted")));
             }
         }
         let chosen: Vec<u32> = choices.flatten_all()?.to_vec1()?;
@@ -72,8 +70,7 @@ impl Experts {
         let choices = chosen.into_iter().map(|expert| expert as i32).collect();
         let op = Mixture { options, choices };
         let matrices = Tensor::cat(&[up.flatten_all()?, down.flatten_all()?], 0)?;
-        x.contiguous()?
-            .apply_op3(&weights.contiguous()?, &matrices, op)
+        x.contiguous()?.apply_op3(&weights.contiguous()?, &matrices, op)
     }
 }
 
@@ -105,14 +102,7 @@ impl Mixture {
         matrices: &[T],
         training: bool,
     ) -> einsparse::Result<Bound<T>> {
-        let MoeOptions {
-            tokens,
-            experts,
-            top_k,
-            model,
-            hidden,
-            ..
-        } = self.options;
+        let MoeOptions { tokens, experts, top_k, model, hidden, .. } = self.options;
         let layer = match training {
             true => Moe::for_training(context, &self.options)?,
             false => Moe::new(context, &self.options)?,
@@ -141,8 +131,7 @@ impl Mixture {
         let mut of = self.bind(&context, x, weights, matrices, false)?;
         let mut out = context.zeros(of.x.shape())?;
         let (chosen, matrices) = ((&of.choices, &of.weights), (&of.up, &of.down));
-        of.layer
-            .forward(&of.x, chosen, matrices, &mut out, &of.stream)?;
+        of.layer.forward(&of.x, chosen, matrices, &mut out, &of.stream)?;
         Ok(out.to_dense()?.into_values())
     }
 
@@ -158,21 +147,14 @@ impl Mixture {
         let mut of = self.bind(&context, x, weights, matrices, true)?;
         let mut out = context.zeros(of.x.shape())?;
         let (chosen, matrices) = ((&of.choices, &of.weights), (&of.up, &of.down));
-        of.layer
-            .forward(&of.x, chosen, matrices, &mut out, &of.stream)?;
+        of.layer.forward(&of.x, chosen, matrices, &mut out, &of.stream)?;
         out.write(&Dense::new(of.x.shape().to_vec(), gradient)?)?;
         let mut x = context.zeros(of.x.shape())?;
         let mut weights = context.zeros(of.weights.shape())?;
         let mut up = context.zeros(of.up.shape())?;
         let mut down = context.zeros(of.down.shape())?;
-        let to = MoeGradients {
-            x: &mut x,
-            weights: &mut weights,
-            up: &mut up,
-            down: &mut down,
-        };
-        of.layer
-            .backward((&of.x, &of.weights), matrices, &out, to, &of.stream)?;
+        let to = MoeGradients { x: &mut x, weights: &mut weights, up: &mut up, down: &mut down };
+        of.layer.backward((&of.x, &of.weights), matrices, &out, to, &of.stream)?;
         let mut matrices = up.to_dense()?.into_values();
         matrices.extend(down.to_dense()?.into_values());
         let (x, weights) = (x.to_dense()?, weights.to_dense()?);

@@ -114,9 +114,7 @@ impl Spmm {
         let entries = pattern.columns().len();
         if *of_values.dims() != [entries] {
             let found = of_values.dims();
-            return Err(wrapped(format!(
-                "`values` is {found:?}, and A has {entries} entries"
-            )));
+            return Err(wrapped(format!("`values` is {found:?}, and A has {entries} entries")));
         }
         let (m, k) = (pattern.rows(), pattern.cols());
         let (rows, out) = if self.transposed { (m, k) } else { (k, m) };

@@ -48,9 +48,7 @@ pub fn loads(a: &CsrPattern, ranks: usize, c: usize, n: f64, host: usize) -> Vec
                 loads[from].sent[far] += 1.0;
             }
         }
-        loads[block * c..][..c]
-            .iter_mut()
-            .for_each(|rank| rank.product += rows);
+        loads[block * c..][..c].iter_mut().for_each(|rank| rank.product += rows);
     }
     loads
 }

@@ -83,14 +83,8 @@ fn most(loads: &[Load], of: impl Fn(&Load) -> f64) -> f64 {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let known = |name: &str| name == "record" || GIVEN.iter().any(|(of, _)| *of == name);
     for given in std::env::args().skip(1) {
-        let name = given
-            .split('=')
-            .next()
-            .filter(|name| name.len() < given.len());
-        assert!(
-            name.is_none_or(known),
-            "{given} is none of {GIVEN:?}, record=FILE"
-        );
+        let name = given.split('=').next().filter(|name| name.len() < given.len());
+        assert!(name.is_none_or(known), "{given} is none of {GIVEN:?}, record=FILE");
     }
     let mut a = generate::rmat(given("scale") as u32, 16, 1)?;
     if given("shuffle") > 0.0 {

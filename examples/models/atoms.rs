@@ -35,11 +35,7 @@ impl Atoms {
         let spacing = (1.0 / DENSITY).cbrt();
         let moves = random_values::<f64>(3 * count, 11);
         let position = |atom: usize| {
-            let at = [
-                atom / (grid[1] * grid[2]),
-                atom / grid[2] % grid[1],
-                atom % grid[2],
-            ];
+            let at = [atom / (grid[1] * grid[2]), atom / grid[2] % grid[1], atom % grid[2]];
             [0, 1, 2].map(|d| (at[d] as f64 + 0.05 * moves[3 * atom + d]) * spacing)
         };
         let mut cell = [[0.0; 3]; 3];
@@ -80,13 +76,8 @@ impl Atoms {
                 let apart = [0, 1, 2].map(|d| a[d] - b[d]);
                 // Of large boxes the nearest image alone can be near.
                 let nearest = [0, 1, 2].map(|d| -(apart[d] / side[d]).round() as i32);
-                let reach = [0, 1, 2].map(|d| {
-                    if side[d] > 2.0 * radius {
-                        0
-                    } else {
-                        images[d] + 1
-                    }
-                });
+                let reach =
+                    [0, 1, 2].map(|d| if side[d] > 2.0 * radius { 0 } else { images[d] + 1 });
                 let range = |d: usize| nearest[d] - reach[d]..=nearest[d] + reach[d];
                 let all = range(0)
                     .flat_map(|x| range(1).flat_map(move |y| range(2).map(move |z| [x, y, z])));
@@ -112,10 +103,7 @@ impl Atoms {
     }
 
     pub fn periodic(&self) -> PeriodicCell<'_> {
-        PeriodicCell {
-            vectors: self.cell,
-            shifts: &self.shifts,
-        }
+        PeriodicCell { vectors: self.cell, shifts: &self.shifts }
     }
 
     /// The same atoms seen from elsewhere: turned by a matrix, then moved.
@@ -139,11 +127,7 @@ impl Atoms {
             other.positions[to] = self.positions[atom];
             other.species[to] = self.species[atom];
         }
-        let number = |list: &[u32]| {
-            list.iter()
-                .map(|&atom| order[atom as usize] as u32)
-                .collect()
-        };
+        let number = |list: &[u32]| list.iter().map(|&atom| order[atom as usize] as u32).collect();
         let (to, from): (Vec<u32>, Vec<u32>) = (number(&self.receivers), number(&self.senders));
         let mut edges: Vec<usize> = (0..to.len()).collect();
         edges.sort_by_key(|&edge| to[edge]);
@@ -161,18 +145,8 @@ pub fn turned(turn: [[f64; 3]; 3], v: [f64; 3]) -> [f64; 3] {
 
 /// A rotation by angles around z, y and z again.
 pub fn rotation([a, b, c]: [f64; 3]) -> [[f64; 3]; 3] {
-    let about_z = |t: f64| {
-        [
-            [t.cos(), -t.sin(), 0.0],
-            [t.sin(), t.cos(), 0.0],
-            [0.0, 0.0, 1.0],
-        ]
-    };
-    let about_y = [
-        [b.cos(), 0.0, b.sin()],
-        [0.0, 1.0, 0.0],
-        [-b.sin(), 0.0, b.cos()],
-    ];
+    let about_z = |t: f64| [[t.cos(), -t.sin(), 0.0], [t.sin(), t.cos(), 0.0], [0.0, 0.0, 1.0]];
+    let about_y = [[b.cos(), 0.0, b.sin()], [0.0, 1.0, 0.0], [-b.sin(), 0.0, b.cos()]];
     let times = |a: [[f64; 3]; 3], b: [[f64; 3]; 3]| {
         a.map(|row| [0, 1, 2].map(|d| (0..3).map(|k| row[k] * b[k][d]).sum()))
     };

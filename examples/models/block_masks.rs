@@ -20,15 +20,9 @@ pub fn kept(width: usize) -> usize {
 
 /// A plan for tensors of these shapes.
 pub fn plan<T: Scalar>(ctx: &Context, text: &str, of: &[(&str, &[usize])]) -> Result<Plan<T>> {
-    let tensors = of
-        .iter()
-        .map(|(_, shape)| ctx.zeros::<T>(shape))
-        .collect::<Result<Vec<_>>>()?;
-    let operands: Vec<(&str, Operand<'_, T>)> = of
-        .iter()
-        .zip(&tensors)
-        .map(|((name, _), tensor)| (*name, tensor.into()))
-        .collect();
+    let tensors = of.iter().map(|(_, shape)| ctx.zeros::<T>(shape)).collect::<Result<Vec<_>>>()?;
+    let operands: Vec<(&str, Operand<'_, T>)> =
+        of.iter().zip(&tensors).map(|((name, _), tensor)| (*name, tensor.into())).collect();
     ctx.plan(text).operands(&operands).build()
 }
 
@@ -57,19 +51,12 @@ impl<T: Scalar> Masks<T> {
         let grid = [rows / BLOCK, columns / BLOCK];
         let blocks = [grid[0], BLOCK, grid[1], BLOCK];
         let top_k = kept(columns) + 1;
-        let options = RouterOptions {
-            tokens: grid[0],
-            experts: grid[1],
-            top_k,
-            normalized: true,
-        };
+        let options = RouterOptions { tokens: grid[0], experts: grid[1], top_k, normalized: true };
         let vote = |i: &[usize]| if i[1] + 1 < top_k { 1.0 } else { 0.0 };
         let share = 1.0 / (BLOCK * BLOCK) as f64;
         let norms = format!("N[a,b] = {share} * V[a,i,b,j] * V[a,i,b,j]");
-        let (of, select) = (
-            [("V", &blocks[..]), ("M", &grid[..])],
-            [("O", &grid[..]), ("G", &grid[..])],
-        );
+        let (of, select) =
+            ([("V", &blocks[..]), ("M", &grid[..])], [("O", &grid[..]), ("G", &grid[..])]);
         Ok(Masks {
             norms: plan(ctx, &norms, &of[..1])?,
             select: plan(ctx, "M[a,b] = relu_grad(O[a,b], G[a,b])", &select)?,

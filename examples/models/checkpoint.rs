@@ -31,11 +31,8 @@ impl Checkpoint {
 
     /// A tensor, if its shape is the one that the model wants.
     fn tensor<T: Scalar>(&mut self, name: &str, wanted: &[usize]) -> Result<Dense<T>> {
-        let refused = |path: &str, reason: String| Error::Io {
-            path: path.into(),
-            line: None,
-            reason,
-        };
+        let refused =
+            |path: &str, reason: String| Error::Io { path: path.into(), line: None, reason };
         let Some((at, shape)) = self.find(name) else {
             let paths: Vec<_> = self.0.iter().map(|(_, path)| &path[..]).collect();
             let reason = format!("no tensor `{name}`, which the model wants as {wanted:?}");
@@ -60,10 +57,7 @@ impl Checkpoint {
     /// Layers there are of which the first tensor is named so.
     fn count(&self, name: impl Fn(usize) -> String) -> usize {
         // Without any the first is missed by its name.
-        (0..)
-            .take_while(|&at| self.find(&name(at)).is_some())
-            .count()
-            .max(1)
+        (0..).take_while(|&at| self.find(&name(at)).is_some()).count().max(1)
     }
 
     /// Layers of a Llama model.
@@ -120,11 +114,7 @@ impl Checkpoint {
     ) -> Result<Vec<[[Dense<T>; 2]; 6]>> {
         let first = "encoder.layer.0.attention.self.query.weight";
         // The bare model has no prefix.
-        let prefix = if self.find(first).is_some() {
-            ""
-        } else {
-            "bert."
-        };
+        let prefix = if self.find(first).is_some() { "" } else { "bert." };
         let of = |at: usize, name: &str| format!("{prefix}encoder.layer.{at}.{name}");
         let layers = self.count(|at| of(at, "attention.self.query.weight"));
         let mut all = Vec::new();
@@ -134,10 +124,7 @@ impl Checkpoint {
                 for name in names {
                     let of = |kind: &str| of(at, &format!("{name}.{kind}"));
                     let each = outputs / names.len();
-                    rows.extend(
-                        self.tensor::<T>(&of("weight"), &[each, inputs])?
-                            .into_values(),
-                    );
+                    rows.extend(self.tensor::<T>(&of("weight"), &[each, inputs])?.into_values());
                     bias.extend(self.tensor::<T>(&of("bias"), &[each])?.into_values());
                 }
                 let turned = |i: &[usize]| rows[i[1] * inputs + i[0]];
@@ -241,8 +228,5 @@ fn pruned<T: Scalar>(dense: &Dense<T>, density: f64) -> Result<Csr<T>> {
         places.extend(order);
         offsets.push(places.len() as u32);
     }
-    Ok(Csr::new(
-        CsrPattern::new(rows, columns, offsets, places)?,
-        values,
-    )?)
+    Ok(Csr::new(CsrPattern::new(rows, columns, offsets, places)?, values)?)
 }

@@ -72,10 +72,7 @@ impl Run<'_> {
         if let Some(timer) = &self.timer {
             return timer(&mut work);
         }
-        let runs = self
-            .arguments
-            .steps
-            .unwrap_or(if self.toy { 3 } else { 50 });
+        let runs = self.arguments.steps.unwrap_or(if self.toy { 3 } else { 50 });
         let stream = self.context.stream()?;
         work(&stream)?;
         stream.synchronize()?;

@@ -11,14 +11,8 @@ use super::pruned::{HostWeights, Shape};
 
 /// The error of the logits behind so many steps against the dense model in f64; also that two runs give the same bits.
 pub fn checked(ctx: &Context, batch: usize, steps: usize) -> Result<f64> {
-    let shape = Shape {
-        layers: 2,
-        width: 256,
-        hidden: 384,
-        heads: [4, 2],
-        vocabulary: 96,
-        capacity: 16,
-    };
+    let shape =
+        Shape { layers: 2, width: 256, hidden: 384, heads: [4, 2], vocabulary: 96, capacity: 16 };
     error(ctx, shape, &HostWeights::new(&shape, 0.5)?, batch, steps)
 }
 
@@ -47,9 +41,7 @@ fn logits<T: Scalar>(model: &mut Decoder<T>, ctx: &Context, steps: usize) -> Res
     let vocabulary = (model.logits().shape().iter().product::<usize>() / batch) as i32;
     for step in 0..steps {
         // Not the model's own tokens: where two logits are near each other, rounding decides.
-        let tokens = (0..batch)
-            .map(|t| (7 * t + step) as i32 % vocabulary)
-            .collect();
+        let tokens = (0..batch).map(|t| (7 * t + step) as i32 % vocabulary).collect();
         model.tokens.write(&Dense::new([batch], tokens)?)?;
         model.step(&stream)?;
         stream.synchronize()?;
@@ -116,22 +108,17 @@ pub fn run(run: &Run<'_>) -> Result<()> {
         for (at, &batch) in batches.iter().enumerate() {
             if twins.len() == at {
                 let mut twin = Decoder::<bf16>::new(ctx, shape, &weights, batch, true)?;
-                twin.lengths
-                    .write(&Dense::new([batch], vec![past; batch])?)?;
+                twin.lengths.write(&Dense::new([batch], vec![past; batch])?)?;
                 twins.push((run.time(|stream| twin.layers(stream))?, twin.bytes()));
             }
             let memory = Memory::before(ctx);
             let mut model = Decoder::<bf16>::new(ctx, shape, &weights, batch, false)?;
-            model
-                .lengths
-                .write(&Dense::new([batch], vec![past; batch])?)?;
+            model.lengths.write(&Dense::new([batch], vec![past; batch])?)?;
             let times = run.time(|stream| model.layers(stream))?;
             let (dense, dense_bytes) = twins[at];
             let share = model.bytes() as f64 / dense_bytes as f64;
-            let note = format!(
-                "weights {share:.3} of the dense bytes; {}",
-                model.variants().join(" ")
-            );
+            let note =
+                format!("weights {share:.3} of the dense bytes; {}", model.variants().join(" "));
             let row = |case: String, times, twin| Measured {
                 case,
                 dtype: "bf16",

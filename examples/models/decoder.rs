@@ -99,11 +99,9 @@ impl<T: Scalar> Decoder<T> {
         let part = |heads: usize| ctx.zeros(&[batch, heads, shape.dim()]);
         let attended = ctx.zeros(&[batch, width])?;
         let transpose = match columns && batch > 1 {
-            true => Some(
-                ctx.plan("O[i,t] = A[t,i]")
-                    .operands(&[("A", (&attended).into())])
-                    .build()?,
-            ),
+            true => {
+                Some(ctx.plan("O[i,t] = A[t,i]").operands(&[("A", (&attended).into())]).build()?)
+            }
             false => None,
         };
         let [qkv, _, up, _] = shape.products();
@@ -156,11 +154,7 @@ impl<T: Scalar> Decoder<T> {
 
     /// Kernels of a layer's products.
     pub fn variants(&self) -> Vec<&'static str> {
-        self.layers[0]
-            .products
-            .iter()
-            .map(Product::variant)
-            .collect()
+        self.layers[0].products.iter().map(Product::variant).collect()
     }
 
     /// Bytes of the weights of all linear layers.
@@ -178,19 +172,15 @@ impl<T: Scalar> Decoder<T> {
         let (rows, own) = ([self.batch, self.shape.width], &mut self.own);
         let parts = [self.batch, self.shape.heads[0], self.shape.dim()];
         for layer in &mut self.layers {
-            let [qkv, out, up, down] = &layer.products[..] else {
-                unreachable!()
-            };
+            let [qkv, out, up, down] = &layer.products[..] else { unreachable!() };
             let [first, second] = &layer.norms;
             own.norm.forward(&own.x, first, &mut own.normed, stream)?;
             qkv.run(&own.normed, &mut own.qkv, stream)?;
-            own.rotary
-                .forward(&own.qkv, &self.lengths, own.heads.each_mut(), stream)?;
+            own.rotary.forward(&own.qkv, &self.lengths, own.heads.each_mut(), stream)?;
             own.attended.reshape(&parts)?;
             let ([q, k, v], [keys, values]) = (&own.heads, &mut layer.cache);
             let to = (&self.lengths, &mut own.attended);
-            own.attention
-                .append(q, [k, v], [keys, values], to.0, to.1, stream)?;
+            own.attention.append(q, [k, v], [keys, values], to.0, to.1, stream)?;
             own.attended.reshape(&rows)?;
             if let Some(transpose) = &own.transpose {
                 transpose.run(&[("A", (&own.attended).into())], &mut own.turned, stream)?;
@@ -204,14 +194,12 @@ impl<T: Scalar> Decoder<T> {
             own.glu.forward(&own.up, &mut own.gated, stream)?;
             down.run(&own.gated, &mut own.x, stream)?;
         }
-        own.norm
-            .forward(&own.x, &self.last_norm, &mut own.normed, stream)
+        own.norm.forward(&own.x, &self.last_norm, &mut own.normed, stream)
     }
 
     /// A token more of each sequence: what was the next token is looked up, and the one behind it found.
     pub fn step(&mut self, stream: &Stream) -> Result<()> {
-        self.embedding
-            .forward(&self.table, &self.tokens, &mut self.own.x, stream)?;
+        self.embedding.forward(&self.table, &self.tokens, &mut self.own.x, stream)?;
         self.layers(stream)?;
         let own = &mut self.own;
         let shape = own.normed.shape().to_vec();
@@ -224,7 +212,6 @@ impl<T: Scalar> Decoder<T> {
         self.head.run(&operands, &mut self.logits, stream)?;
         own.normed.reshape(&shape)?;
         let lengths = Some(&mut self.lengths);
-        self.greedy
-            .forward(&self.logits, &mut self.tokens, lengths, stream)
+        self.greedy.forward(&self.logits, &mut self.tokens, lengths, stream)
     }
 }

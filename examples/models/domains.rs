@@ -149,13 +149,8 @@ fn evaluate<T: Scalar>(
     others.join(&mut field, &mut positions, &stream)?;
     field.run(&mut positions, &stream)?;
     stream.synchronize()?;
-    let energy = field
-        .neighbours
-        .iter()
-        .map(|others| others.energy.to_dense());
-    let energy = energy
-        .map(|e| Ok(e?.values()[0].to_f64()))
-        .sum::<Result<f64>>()?;
+    let energy = field.neighbours.iter().map(|others| others.energy.to_dense());
+    let energy = energy.map(|e| Ok(e?.values()[0].to_f64())).sum::<Result<f64>>()?;
     let gradient = field.gradient.to_dense()?;
     let gradient = gradient.values()[3 * own.start..3 * own.end].to_vec();
     group.barrier()?;
@@ -174,9 +169,7 @@ pub fn error<T: Scalar>(
         thread::scope(|scope| {
             let start = |group| scope.spawn(move || evaluate::<T>(&group, atoms, channels, cutoff));
             let ranks: Vec<_> = groups.into_iter().map(start).collect();
-            let ranks = ranks
-                .into_iter()
-                .map(|rank| rank.join().expect("a rank panicked"));
+            let ranks = ranks.into_iter().map(|rank| rank.join().expect("a rank panicked"));
             ranks.collect()
         })
     };
@@ -185,8 +178,6 @@ pub fn error<T: Scalar>(
     let (energy, gradient) = dynamics::evaluate::<T>(&contexts[0], atoms, channels, cutoff)?;
     let energy = energy.iter().sum::<f64>();
     let found: Vec<f64> = ranks.iter().flat_map(|(_, own)| own.clone()).collect();
-    let energies = ranks
-        .iter()
-        .map(|(found, _)| largest_error(&[*found], &[energy]));
+    let energies = ranks.iter().map(|(found, _)| largest_error(&[*found], &[energy]));
     Ok(energies.fold(largest_error(&found, &gradient), f64::max))
 }

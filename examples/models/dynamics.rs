@@ -62,20 +62,14 @@ impl<T: Scalar> Dynamics<T> {
     /// Half a step of the velocities, one of the positions, new forces, the other half.
     pub fn step(&mut self, s: &Stream) -> Result<()> {
         self.kick(s)?;
-        let factors = [
-            ("S", (&self.times[0]).into()),
-            ("V", (&self.velocities).into()),
-        ];
+        let factors = [("S", (&self.times[0]).into()), ("V", (&self.velocities).into())];
         self.plans.run(ALONG, &factors, &mut self.positions, s)?;
         self.field.run(&mut self.positions, s)?;
         self.kick(s)
     }
 
     fn kick(&mut self, s: &Stream) -> Result<()> {
-        let factors = [
-            ("S", (&self.times[1]).into()),
-            ("V", (&self.field.gradient).into()),
-        ];
+        let factors = [("S", (&self.times[1]).into()), ("V", (&self.field.gradient).into())];
         self.plans.run(ALONG, &factors, &mut self.velocities, s)
     }
 

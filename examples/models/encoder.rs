@@ -51,21 +51,12 @@ impl<T: Scalar> Layer<T> {
 
     /// So many layers, each of its own weights.
     pub fn stack(ctx: &Context, o: &EncoderOptions, depth: usize) -> Result<Vec<Self>> {
-        (0..depth as u64)
-            .map(|seed| Self::new(ctx, o, seed))
-            .collect()
+        (0..depth as u64).map(|seed| Self::new(ctx, o, seed)).collect()
     }
 
     pub fn weights(&self) -> EncoderWeights<'_, T> {
         let [qkv, out, up, down, first_norm, second_norm] = self.0.each_ref().map(|p| p.each_ref());
-        EncoderWeights {
-            qkv,
-            out,
-            up,
-            down,
-            first_norm,
-            second_norm,
-        }
+        EncoderWeights { qkv, out, up, down, first_norm, second_norm }
     }
 }
 
@@ -75,10 +66,7 @@ pub fn checked(ctx: &Context, depth: usize, o: &EncoderOptions, tokens: usize) -
     let batch = Batch::new(o, lengths(o.items, tokens, o.distance))?;
     let layers = Layer::<f16>::stack(ctx, o, depth)?;
     let weights: Vec<_> = layers.iter().map(Layer::weights).collect();
-    let o = &EncoderOptions {
-        most: Some(tokens),
-        ..*o
-    };
+    let o = &EncoderOptions { most: Some(tokens), ..*o };
     let encoder = Encoder::<f16>::new(ctx, o)?;
     let there = ctx.upload_dense(&Dense::new([o.items], batch.lengths.clone())?)?;
     let x = ctx.upload_dense(&batch.packed)?;
@@ -150,10 +138,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
     };
     let (depth, weights): (_, Vec<_>) = (layers.len(), layers.iter().map(Layer::weights).collect());
     for [items, tokens, longest] in cases {
-        let o = &EncoderOptions {
-            most: Some(tokens),
-            ..options(items, longest, extents)
-        };
+        let o = &EncoderOptions { most: Some(tokens), ..options(items, longest, extents) };
         let batch = Batch::new(o, lengths(items, tokens, longest))?;
         let there = ctx.upload_dense(&Dense::new([items], batch.lengths.clone())?)?;
         let encoder = Encoder::<f16>::new(ctx, o)?;
@@ -182,10 +167,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
         );
         let lengths = batch.lengths.iter().map(|length| *length as u32).collect();
         run.lists.borrow_mut().push((case.clone(), vec![lengths]));
-        for (case, times) in [
-            (case.clone(), times),
-            (case + ", padded in and out", around),
-        ] {
+        for (case, times) in [(case.clone(), times), (case + ", padded in and out", around)] {
             let row = Measured {
                 case,
                 dtype: "f16",

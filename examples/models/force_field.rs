@@ -60,10 +60,8 @@ impl<T: Scalar> ForceField<T> {
         let (nodes, edges, c) = (atoms.own.len(), atoms.receivers.len(), channels);
         let plans = Plans::new(ctx, precision);
         let scalar = Couplings::new(&[[0, 0, 0], [0, 1, 1], [0, 2, 2]])?;
-        let (all, last) = (
-            Couplings::natural(2)?,
-            Couplings::new(&[[0, 0, 0], [1, 1, 0], [2, 2, 0]])?,
-        );
+        let (all, last) =
+            (Couplings::natural(2)?, Couplings::new(&[[0, 0, 0], [1, 1, 0], [2, 2, 0]])?);
         let mut layers = [
             Layer::new(&plans, ctx, atoms, c, [&scalar, &all], 100)?,
             Layer::new(&plans, ctx, atoms, c, [&all, &last], 200)?,
@@ -85,18 +83,10 @@ impl<T: Scalar> ForceField<T> {
         };
         // Lower frequencies more than higher: a repulsion that falls without ripples.
         let pairs = |n: usize| REPULSION * (1.0 - (n + 1) as f64 / (RADIAL + 1) as f64);
-        let options = GeometryOptions {
-            cutoff,
-            functions: RADIAL,
-            ..Default::default()
-        };
+        let options = GeometryOptions { cutoff, functions: RADIAL, ..Default::default() };
         let first = atoms.own.start as u32;
         let held: Vec<u32> = atoms.receivers.iter().map(|to| to + first).collect();
-        let held = Edges {
-            receivers: &held,
-            nodes: [atoms.count(); 2],
-            ..atoms.edges()
-        };
+        let held = Edges { receivers: &held, nodes: [atoms.count(); 2], ..atoms.edges() };
         let edge = |width: usize| -> Result<_> {
             Ok([ctx.zeros(&[edges, width])?, ctx.zeros(&[edges, width])?])
         };
@@ -107,35 +97,12 @@ impl<T: Scalar> ForceField<T> {
             y: edge(ROWS)?,
             basis: edge(RADIAL)?,
             layers,
-            mix: Mix::new(
-                &plans,
-                nodes,
-                [ROWS; 2],
-                &of_degrees(ROWS),
-                [c; 2],
-                (1.0, 302),
-            )?,
-            skip: Mix::new(
-                &plans,
-                nodes,
-                [ROWS, 1],
-                &vec![[0, 0, 0]],
-                [c; 2],
-                (1.0, 303),
-            )?,
+            mix: Mix::new(&plans, nodes, [ROWS; 2], &of_degrees(ROWS), [c; 2], (1.0, 302))?,
+            skip: Mix::new(&plans, nodes, [ROWS, 1], &vec![[0, 0, 0]], [c; 2], (1.0, 303))?,
             read: Mix::dense(&plans, nodes, [c, READ], (1.0, 304))?,
             silu: Activation::new(ctx, Gate::Silu, [nodes, READ])?,
-            readout: [
-                r?,
-                dr?,
-                ctx.zeros(&[nodes, READ])?,
-                ctx.zeros(&[nodes, READ])?,
-            ],
-            rows: [
-                row(vec![ROWS * c], &upto(c, size))?,
-                weights,
-                row(vec![RADIAL], &pairs)?,
-            ],
+            readout: [r?, dr?, ctx.zeros(&[nodes, READ])?, ctx.zeros(&[nodes, READ])?],
+            rows: [row(vec![ROWS * c], &upto(c, size))?, weights, row(vec![RADIAL], &pairs)?],
             ones: [row(vec![nodes], &|_| 1.0)?, row(vec![edges], &|_| 1.0)?],
             receivers: atoms.receivers.clone(),
             own: atoms.own.clone(),
@@ -147,9 +114,7 @@ impl<T: Scalar> ForceField<T> {
         // The gradient of what is read out is the same whatever the positions.
         let stream = ctx.stream()?;
         let (ones, rows) = (&field.ones[0], &field.rows[1]);
-        field
-            .plans
-            .add_rows(ones, rows, &mut field.readout[2], &stream)?;
+        field.plans.add_rows(ones, rows, &mut field.readout[2], &stream)?;
         stream.synchronize()?;
         Ok(field)
     }
@@ -173,19 +138,13 @@ impl<T: Scalar> ForceField<T> {
             others.features.bring(&mut second.x[0], s)?;
         }
         second.forward(plans, [&mut *y, &mut *basis], s)?;
-        self.skip
-            .forward(&mut first.h[0], &mut second.h[0], true, s)?;
+        self.skip.forward(&mut first.h[0], &mut second.h[0], true, s)?;
         let [z, activated, da, dz] = &mut self.readout;
         self.read.forward(&mut second.h[0], z, false, s)?;
         self.silu.forward(z, activated, s)?;
         let (e, [of_first, of_second, of_pairs]) = (&mut self.energy, &self.rows);
         let text = "Out[n] = Z[n,q] * R[q]";
-        plans.run(
-            text,
-            &[("Z", (&*activated).into()), ("R", of_second.into())],
-            e,
-            s,
-        )?;
+        plans.run(text, &[("Z", (&*activated).into()), ("R", of_second.into())], e, s)?;
         let shape = first.h[0].shape().to_vec();
         let flat = [shape[0], shape[1] * shape[2]];
         first.h[0].reshape(&flat)?;
@@ -198,12 +157,7 @@ impl<T: Scalar> ForceField<T> {
         plans.run("Out[Q[e]] += B[e,b] * R[b]", &factors, e, s)?;
 
         let text = "Out[e,b] = S[e] * R[b]";
-        plans.run(
-            text,
-            &[("S", (&self.ones[1]).into()), ("R", of_pairs.into())],
-            dbasis,
-            s,
-        )?;
+        plans.run(text, &[("S", (&self.ones[1]).into()), ("R", of_pairs.into())], dbasis, s)?;
         self.silu.backward(z, da, dz, s)?;
         self.read.backward(dz, &mut second.h[1], false, s)?;
         second.backward(plans, [&mut *y, &mut *dbasis], true, s)?;
@@ -212,8 +166,7 @@ impl<T: Scalar> ForceField<T> {
         }
         let mut dx = rows_of(&mut second.x[1], &self.own)?;
         self.mix.backward(&mut dx, &mut first.h[1], false, s)?;
-        self.skip
-            .backward(&mut second.h[1], &mut first.h[1], true, s)?;
+        self.skip.backward(&mut second.h[1], &mut first.h[1], true, s)?;
         first.h[1].reshape(&flat)?;
         plans.add_rows(&self.ones[0], of_first, &mut first.h[1], s)?;
         first.h[1].reshape(&shape)?;
@@ -221,8 +174,7 @@ impl<T: Scalar> ForceField<T> {
         // The gradient of Y is the sum of both layers'.
         plans.run("Out[e,j] = A[e,j]", &[("A", (&first.of_y).into())], dy, s)?;
         plans.run("Out[e,j] += A[e,j]", &[("A", (&second.of_y).into())], dy, s)?;
-        self.geometry
-            .backward(positions, [dy, dbasis], &mut self.gradient, s)?;
+        self.geometry.backward(positions, [dy, dbasis], &mut self.gradient, s)?;
         let Some(others) = neighbours else {
             return Ok(());
         };
@@ -237,8 +189,5 @@ fn rows_of<'a, T: Scalar>(
     atoms: &Range<usize>,
 ) -> Result<TensorViewMut<'a, T>> {
     let [rows, channels] = [all.shape()[1], all.shape()[2]];
-    all.part_mut(
-        atoms.start * rows * channels,
-        &[atoms.len(), rows, channels],
-    )
+    all.part_mut(atoms.start * rows * channels, &[atoms.len(), rows, channels])
 }

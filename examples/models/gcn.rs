@@ -46,16 +46,11 @@ impl<T: Scalar> Layer<T> {
     ) -> Result<Self> {
         let parameter = |value: Dense<T>| -> Result<_> {
             let gradient = ctx.zeros(value.shape())?;
-            Ok(Parameter {
-                value: ctx.upload_dense(&value)?,
-                gradient,
-            })
+            Ok(Parameter { value: ctx.upload_dense(&value)?, gradient })
         };
         let weight = |seed: usize| weights([inputs, outputs], seed as u64);
-        let mut parameters = vec![
-            parameter(weight(10 * at)?)?,
-            parameter(Dense::zeros([outputs])?)?,
-        ];
+        let mut parameters =
+            vec![parameter(weight(10 * at)?)?, parameter(Dense::zeros([outputs])?)?];
         if kind == Kind::Sage {
             parameters.push(parameter(weight(10 * at + 1)?)?);
         }
@@ -80,9 +75,7 @@ impl<T: Scalar> Layer<T> {
     }
 
     fn forward(&mut self, run: &mut Products<T>, h: &Tensor<T>, s: &Stream) -> Result<()> {
-        let [w, b, own @ ..] = &self.parameters[..] else {
-            unreachable!()
-        };
+        let [w, b, own @ ..] = &self.parameters[..] else { unreachable!() };
         let (w, b, z) = (&w.value, &b.value, &mut self.output);
         let relu = self.relu && own.is_empty();
         if self.edges_first {
@@ -102,12 +95,7 @@ impl<T: Scalar> Layer<T> {
             run.run(text, &[("Y", &self.between), ("b", b)], z, s)?;
         }
         let [own] = own else { return Ok(()) };
-        run.run(
-            "Z[n,o] += H[n,i] * S[i,o]",
-            &[("H", h), ("S", &own.value)],
-            z,
-            s,
-        )?;
+        run.run("Z[n,o] += H[n,i] * S[i,o]", &[("H", h), ("S", &own.value)], z, s)?;
         if self.relu {
             // The gradient's place is free until the way back.
             self.activation.forward(z, &mut self.gradient, s)?;
@@ -123,9 +111,7 @@ impl<T: Scalar> Layer<T> {
         (h, ahead): (&Tensor<T>, Option<&mut Tensor<T>>),
         s: &Stream,
     ) -> Result<()> {
-        let [w, b, own @ ..] = &mut self.parameters[..] else {
-            unreachable!()
-        };
+        let [w, b, own @ ..] = &mut self.parameters[..] else { unreachable!() };
         let (dw, db, dz) = (&mut w.gradient, &mut b.gradient, &mut self.gradient);
         let (between, weights) = (&mut self.between, &self.of_weights);
         let (transpose, t) = ("T[o,i] = W[i,o]", &mut self.transposed);
@@ -156,12 +142,7 @@ impl<T: Scalar> Layer<T> {
         }
         let [own] = &own[..] else { return Ok(()) };
         run.run(transpose, &[("W", &own.value)], t, s)?;
-        run.run(
-            "X[n,i] += G[n,o] * T[o,i]",
-            &[("G", dz), ("T", t)],
-            ahead,
-            s,
-        )
+        run.run("X[n,i] += G[n,o] * T[o,i]", &[("G", dz), ("T", t)], ahead, s)
     }
 }
 
@@ -203,9 +184,7 @@ impl<T: Scalar> Gcn<T> {
     }
 
     pub fn parameters(&mut self) -> impl Iterator<Item = &mut Parameter<T>> {
-        self.layers
-            .iter_mut()
-            .flat_map(|layer| &mut layer.parameters)
+        self.layers.iter_mut().flat_map(|layer| &mut layer.parameters)
     }
 
     pub fn logits(&self) -> &Tensor<T> {
@@ -225,8 +204,7 @@ impl<T: Scalar> Gcn<T> {
     pub fn backward(&mut self, stream: &Stream) -> Result<()> {
         let last = &mut self.layers[2];
         let of = (&last.output, &self.labels);
-        self.loss_of
-            .forward_backward(of, &mut self.loss, &mut last.gradient, stream)?;
+        self.loss_of.forward_backward(of, &mut self.loss, &mut last.gradient, stream)?;
         for at in (0..self.layers.len()).rev() {
             let (ahead, rest) = self.layers.split_at_mut(at);
             let (h, gradient) = match ahead.last_mut() {

@@ -27,8 +27,7 @@ fn both_ways(vertices: usize, edges: impl Iterator<Item = (u32, u32)>) -> Result
     all.sort_unstable();
     all.dedup();
     let mut offsets = vec![0; vertices + 1];
-    all.iter()
-        .for_each(|(row, _)| offsets[*row as usize + 1] += 1);
+    all.iter().for_each(|(row, _)| offsets[*row as usize + 1] += 1);
     (0..vertices).for_each(|row| offsets[row + 1] += offsets[row]);
     let columns = all.into_iter().map(|(_, column)| column).collect();
     Ok(CsrPattern::new(vertices, vertices, offsets, columns)?)
@@ -36,26 +35,20 @@ fn both_ways(vertices: usize, edges: impl Iterator<Item = (u32, u32)>) -> Result
 
 fn edges_of(graph: &CsrPattern) -> impl Iterator<Item = (u32, u32)> + '_ {
     let row = |row: usize| graph.row(row).map(move |edge| (row as u32, edge));
-    (0..graph.rows())
-        .flat_map(row)
-        .map(|(row, edge)| (row, graph.columns()[edge]))
+    (0..graph.rows()).flat_map(row).map(|(row, edge)| (row, graph.columns()[edge]))
 }
 
 /// The weights of the edges of a layer; for a GCN with an edge from each vertex to itself, and symmetric.
 pub fn weighted<T: Scalar>(graph: &CsrPattern, kind: Kind) -> Result<Csr<T>> {
     let vertices = graph.rows();
-    let own = (0..vertices as u32)
-        .filter(|_| kind == Kind::Gcn)
-        .map(|v| (v, v));
+    let own = (0..vertices as u32).filter(|_| kind == Kind::Gcn).map(|v| (v, v));
     let pattern = both_ways(vertices, edges_of(graph).chain(own))?;
     let degree = |v: u32| pattern.row(v as usize).len() as f64;
     let weight = |(a, b): (u32, u32)| match kind {
         Kind::Gcn => 1.0 / (degree(a) * degree(b)).sqrt(),
         Kind::Sage => 1.0 / degree(a),
     };
-    let values = edges_of(&pattern)
-        .map(|edge| T::from_f64(weight(edge)))
-        .collect();
+    let values = edges_of(&pattern).map(|edge| T::from_f64(weight(edge))).collect();
     Ok(Csr::new(pattern, values)?)
 }
 
@@ -89,13 +82,9 @@ pub fn planted(vertices: usize, features: usize, classes: usize) -> Result<Task<
         a < b && draws[a * vertices + b] > least
     };
     let pairs = (0..vertices).flat_map(|a| (0..vertices).map(move |b| (a, b)));
-    let edges = pairs
-        .filter(|&(a, b)| meet(a, b))
-        .map(|(a, b)| (a as u32, b as u32));
-    let noise = Dense::new(
-        [vertices, features],
-        generate::random_values::<f32>(vertices * features, 6),
-    )?;
+    let edges = pairs.filter(|&(a, b)| meet(a, b)).map(|(a, b)| (a as u32, b as u32));
+    let noise =
+        Dense::new([vertices, features], generate::random_values::<f32>(vertices * features, 6))?;
     let feature = |at: &[usize]| {
         let hint = f32::from(u8::from(at[1] % classes == class(at[0])));
         noise.get(at).unwrap_or(0.0) + 0.5 * hint
@@ -116,9 +105,6 @@ pub fn planted(vertices: usize, features: usize, classes: usize) -> Result<Task<
 pub fn weights<T: Scalar>([inputs, outputs]: [usize; 2], seed: u64) -> Result<Dense<T>> {
     let size = (2.0 / (inputs + outputs) as f64).sqrt();
     let values = generate::random_values::<f64>(inputs * outputs, seed);
-    let scaled = values
-        .iter()
-        .map(|x| <T as Element>::from_f64(x * size))
-        .collect();
+    let scaled = values.iter().map(|x| <T as Element>::from_f64(x * size)).collect();
     Ok(Dense::new([inputs, outputs], scaled)?)
 }

@@ -25,13 +25,9 @@ fn degree(row: usize) -> usize {
 
 /// Rows of paths, by path, to rows of features.
 fn of_paths(couplings: &Couplings) -> Wiring {
-    let rows = couplings
-        .component_of_row()
-        .into_iter()
-        .zip(couplings.path_of_row());
+    let rows = couplings.component_of_row().into_iter().zip(couplings.path_of_row());
     let rows = rows.enumerate();
-    rows.map(|(k, (component, path))| [component as usize, k, path as usize])
-        .collect()
+    rows.map(|(k, (component, path))| [component as usize, k, path as usize]).collect()
 }
 
 /// Rows of features to themselves, by degree.
@@ -121,25 +117,14 @@ impl<T: Scalar> Layer<T> {
         first.forward(basis, &mut self.hidden[0], false, s)?;
         self.silu.forward(&self.hidden[0], &mut self.activated, s)?;
         second.forward(&mut self.activated, &mut self.weights[0], false, s)?;
-        let factors = Factors {
-            x: &self.x[0],
-            y,
-            w: Some(&self.weights[0]),
-        };
+        let factors = Factors { x: &self.x[0], y, w: Some(&self.weights[0]) };
         self.message.forward(factors, &mut self.sums[0], s)?;
-        self.mix_sums
-            .forward(&mut self.sums[0], &mut self.a[0], false, s)?;
+        self.mix_sums.forward(&mut self.sums[0], &mut self.a[0], false, s)?;
         let a = &self.a[0];
-        let factors = [
-            ("CG", (&self.coefficients).into()),
-            ("A", a.into()),
-            ("B", a.into()),
-        ];
+        let factors = [("CG", (&self.coefficients).into()), ("A", a.into()), ("B", a.into())];
         plans.run(PRODUCT, &factors, &mut self.square[0], s)?;
-        self.mix_a
-            .forward(&mut self.a[0], &mut self.h[0], false, s)?;
-        self.mix_square
-            .forward(&mut self.square[0], &mut self.h[0], true, s)
+        self.mix_a.forward(&mut self.a[0], &mut self.h[0], false, s)?;
+        self.mix_square.forward(&mut self.square[0], &mut self.h[0], true, s)
     }
 
     /// From the gradient of `h` to those of the harmonics, in `of_y`, of the radial functions, which is added to, and
@@ -151,10 +136,8 @@ impl<T: Scalar> Layer<T> {
         of_x: bool,
         s: &Stream,
     ) -> Result<()> {
-        self.mix_square
-            .backward(&mut self.h[1], &mut self.square[1], false, s)?;
-        self.mix_a
-            .backward(&mut self.h[1], &mut self.a[1], false, s)?;
+        self.mix_square.backward(&mut self.h[1], &mut self.square[1], false, s)?;
+        self.mix_a.backward(&mut self.h[1], &mut self.a[1], false, s)?;
         let [a, da] = &mut self.a;
         for (text, other) in [(BY_FIRST, "B"), (BY_SECOND, "A")] {
             let (cg, g) = (&self.coefficients, &self.square[1]);
@@ -164,14 +147,10 @@ impl<T: Scalar> Layer<T> {
         self.mix_sums.backward(da, &mut self.sums[1], false, s)?;
         let [x, dx] = &mut self.x;
         let [w, dw] = &mut self.weights;
-        let gradients = Gradients {
-            x: of_x.then_some(dx),
-            y: Some(&mut self.of_y),
-            w: Some(&mut *dw),
-        };
+        let gradients =
+            Gradients { x: of_x.then_some(dx), y: Some(&mut self.of_y), w: Some(&mut *dw) };
         let factors = Factors { x, y, w: Some(w) };
-        self.message
-            .backward(factors, &self.sums[1], gradients, s)?;
+        self.message.backward(factors, &self.sums[1], gradients, s)?;
         let [first, second] = &mut self.radial;
         // What was activated is not needed any more.
         second.backward(dw, &mut self.activated, false, s)?;
@@ -203,18 +182,11 @@ pub fn messages(run: &Run<'_>, atoms: &Atoms, channels: usize) -> Result<([Times
     let mut gathered = ctx.zeros(product.x_shape())?;
     let mut products = ctx.zeros(product.out_shape())?;
     let length = [edges];
-    let (from, to) = (
-        (&length[..], &atoms.senders[..]),
-        (&length[..], &atoms.receivers[..]),
-    );
+    let (from, to) = ((&length[..], &atoms.senders[..]), (&length[..], &atoms.receivers[..]));
     let second = run.time(|s| {
         let factors = [("X", (&x).into()), ("S", from.into())];
         plans.run("Out[e,i,u] = X[S[e],i,u]", &factors, &mut gathered, s)?;
-        let own = Factors {
-            x: &gathered,
-            y: &y,
-            w,
-        };
+        let own = Factors { x: &gathered, y: &y, w };
         product.forward(own, &mut products, s)?;
         let factors = [("P", (&products).into()), ("R", to.into())];
         plans.run("Out[R[e],k,u] = P[e,k,u]", &factors, &mut summed, s)

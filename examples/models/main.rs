@@ -18,19 +18,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         (false, _) => println!("on {context}"),
     }
     let wanted = |(own, _): &&Model| name.as_ref().is_none_or(|n| n == own);
-    let run = Run {
-        context,
-        toy,
-        arguments,
-        ..Run::default()
-    };
+    let run = Run { context, toy, arguments, ..Run::default() };
     let mut found = MODELS.iter().filter(wanted).peekable();
     if found.peek().is_none() {
-        let names = MODELS
-            .iter()
-            .map(|(name, _)| *name)
-            .collect::<Vec<_>>()
-            .join(", ");
+        let names = MODELS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
         return Err(format!("no model of this name; there are {names}").into());
     }
     for (name, model) in found {
@@ -58,9 +49,7 @@ fn parse(words: impl Iterator<Item = String>) -> Result<(Option<String>, Argumen
             "--steps" => all.steps = Some(number(&value()?)?),
             model if !model.starts_with('-') => name = Some(model.into()),
             other => {
-                return Err(format!(
-                    "{other}: --batch, --scale, --steps and --file are known"
-                ));
+                return Err(format!("{other}: --batch, --scale, --steps and --file are known"));
             }
         }
     }

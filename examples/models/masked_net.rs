@@ -27,10 +27,7 @@ struct Products<T: Scalar> {
 impl<T: Scalar> Layer<T> {
     fn masked(ctx: &Context, width: usize, tokens: usize) -> Result<Self> {
         let extents = [width, width, tokens];
-        let options = MatmulOptions {
-            height: BLOCK,
-            ..MatmulOptions::default()
-        };
+        let options = MatmulOptions { height: BLOCK, ..MatmulOptions::default() };
         let share = kept(width) as f64 / (width / BLOCK) as f64;
         let gradient = |of| {
             let expected = SparsityHint::MicroTiles(share);
@@ -47,10 +44,7 @@ impl<T: Scalar> Layer<T> {
         let (w, x) = (&[width, width][..], &[width, tokens][..]);
         let [forward, input] = match first {
             true => ["Y[o,t] = relu(W[o,i] * X[i,t])", "E[i,t] = W[o,i] * D[o,t]"],
-            false => [
-                "Y[o,t] = W[o,i] * X[i,t]",
-                "E[i,t] = relu_grad(W[o,i] * D[o,t], X[i,t])",
-            ],
+            false => ["Y[o,t] = W[o,i] * X[i,t]", "E[i,t] = relu_grad(W[o,i] * D[o,t], X[i,t])"],
         };
         let of_input = [("W", w), ("D", x), ("X", x)];
         let of_weight = [("D", x), ("X", x)];
@@ -83,11 +77,7 @@ impl<T: Scalar> Layer<T> {
     ) -> Result<()> {
         let plans = match self {
             Layer::Masked(products) => {
-                let of = if grows {
-                    &products.whole
-                } else {
-                    &products.backward
-                };
+                let of = if grows { &products.whole } else { &products.backward };
                 return of.backward([w, x, dy], [dw, dx], stream);
             }
             Layer::Dense(plans) => plans,

@@ -17,10 +17,7 @@ impl<T: Scalar> Plans<T> {
     pub fn new(context: &Context, precision: Precision) -> Self {
         Plans {
             context: context.clone(),
-            options: Options {
-                precision,
-                ..Options::default()
-            },
+            options: Options { precision, ..Options::default() },
             plans: HashMap::new(),
         }
     }
@@ -38,8 +35,7 @@ impl<T: Scalar> Plans<T> {
             let mut all = factors.to_vec();
             all.push(("Out", (&*out).into()));
             let plan = self.context.plan(text).operands(&all);
-            self.plans
-                .insert(key.clone(), plan.options(&self.options).build()?);
+            self.plans.insert(key.clone(), plan.options(&self.options).build()?);
         }
         // Lists belong to the plan.
         let given: Vec<_> = factors
@@ -113,10 +109,7 @@ impl<T: Scalar> Mix<T> {
             ],
             rows: rows.map(|rows| items * rows),
             channels,
-            weights: [
-                ctx.upload_dense(&weights[0])?,
-                ctx.upload_dense(&weights[1])?,
-            ],
+            weights: [ctx.upload_dense(&weights[0])?, ctx.upload_dense(&weights[1])?],
             plans: Plans::new(ctx, plans.options.precision),
         })
     }

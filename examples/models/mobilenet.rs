@@ -45,18 +45,9 @@ impl<T: Scalar> Product<T> {
             weights: Weights::Static,
             ..Options::default()
         };
-        let operands = [
-            ("A", weights.operand()),
-            ("B", input.into()),
-            ("b", (&bias).into()),
-        ];
+        let operands = [("A", weights.operand()), ("B", input.into()), ("b", (&bias).into())];
         let plan = ctx.plan(text).operands(&operands).options(&options);
-        Ok(Product {
-            plan: plan.build()?,
-            weights,
-            bias,
-            out,
-        })
+        Ok(Product { plan: plan.build()?, weights, bias, out })
     }
 }
 
@@ -71,15 +62,12 @@ struct Planned<T: Scalar> {
 impl<T: Scalar> Planned<T> {
     /// What the next one reads.
     fn map(&self) -> &Tensor<T> {
-        self.product
-            .as_ref()
-            .map_or(&self.out, |product| &product.out)
+        self.product.as_ref().map_or(&self.out, |product| &product.out)
     }
 
     fn forward(&mut self, input: &Tensor<T>, stream: &Stream) -> Result<()> {
         let bias = self.bias.as_ref();
-        self.conv
-            .forward(input, &self.taps, bias, &mut self.out, stream)?;
+        self.conv.forward(input, &self.taps, bias, &mut self.out, stream)?;
         let Some(product) = &mut self.product else {
             return Ok(());
         };
@@ -147,11 +135,7 @@ impl<T: Scalar> MobileNet<T> {
 
     /// What the classifier says, `[classes, batch]`.
     pub fn logits(&self) -> Result<Vec<f64>> {
-        let logits = self
-            .layers
-            .last()
-            .map_or(&self.image, Planned::map)
-            .to_dense()?;
+        let logits = self.layers.last().map_or(&self.image, Planned::map).to_dense()?;
         Ok(logits.values().iter().map(|x| x.to_f64()).collect())
     }
 
@@ -226,11 +210,7 @@ fn measured<T: Scalar>(run: &Run<'_>, sizes: Sizes, asked: (usize, Precision)) -
 
 pub fn run(run: &Run<'_>) -> Result<()> {
     let ctx = &run.context;
-    let toy = Sizes {
-        edge: 64,
-        eighths: 2,
-        classes: 10,
-    };
+    let toy = Sizes { edge: 64, eighths: 2, classes: 10 };
     let full = Some(Precision::Full);
     let single = checked::<f32>(ctx, toy, (2, full))?;
     let half = checked::<f16>(ctx, toy, (2, full))?;

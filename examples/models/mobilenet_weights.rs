@@ -32,11 +32,7 @@ pub struct Sizes {
 }
 
 /// The network of the paper.
-pub const FULL: Sizes = Sizes {
-    edge: 224,
-    eighths: 8,
-    classes: 1000,
-};
+pub const FULL: Sizes = Sizes { edge: 224, eighths: 8, classes: 1000 };
 
 /// What works on planes, and the product behind it.
 pub struct Layer<T> {
@@ -82,11 +78,7 @@ fn values<T: Scalar>(len: usize, inputs: f64, seed: usize) -> Vec<T> {
 /// The first convolution, thirteen blocks, and a mean over each plane with the classifier.
 pub fn layers<T: Scalar>(sizes: Sizes) -> Result<Vec<Layer<T>>> {
     let channels = |full: usize| full * sizes.eighths / 8;
-    let padded = |stride: usize| Conv2dOptions {
-        stride,
-        padding: [1, 1],
-        relu: true,
-    };
+    let padded = |stride: usize| Conv2dOptions { stride, padding: [1, 1], relu: true };
     let bias = |len: usize, seed: usize| Dense::new([len], values::<T>(len, 200.0, seed));
     let first = [channels(32), 3, 3, 3];
     let mut all = vec![Layer {
@@ -156,10 +148,7 @@ pub fn reference<T: Scalar>(layers: &[Layer<T>], image: &Dense<T>, batch: usize)
                 let all = sums.iter_mut().zip(from);
                 all.for_each(|(sum, x)| *sum += weight.to_f64() * x);
             }
-            out.extend(
-                sums.iter()
-                    .map(|sum| if *relu { sum.max(0.0) } else { *sum }),
-            );
+            out.extend(sums.iter().map(|sum| if *relu { sum.max(0.0) } else { *sum }));
         }
         map = out;
     }
@@ -188,11 +177,7 @@ fn planes<T: Scalar>(layer: &Layer<T>, map: &[f64], batch: usize) -> Vec<f64> {
                 sum += weight.to_f64() * map[(plane + y + i - pad) * edge + x + j - pad];
             }
         }
-        if layer.options.relu {
-            sum.max(0.0)
-        } else {
-            sum
-        }
+        if layer.options.relu { sum.max(0.0) } else { sum }
     };
     (0..outputs * places).map(one).collect()
 }

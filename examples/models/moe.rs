@@ -48,10 +48,7 @@ impl Shape {
 /// Seeded, rounded to bf16.
 pub fn values<T: Scalar>(shape: &[usize], size: f64, seed: u64) -> Result<Dense<T>> {
     let values = generate::random_values::<f32>(shape.iter().product(), seed);
-    let values: Vec<bf16> = values
-        .iter()
-        .map(|x| bf16::from_f32(x * size as f32))
-        .collect();
+    let values: Vec<bf16> = values.iter().map(|x| bf16::from_f32(x * size as f32)).collect();
     Ok(Dense::new(shape, cast(&values))?)
 }
 
@@ -66,15 +63,8 @@ pub fn inputs<T: Scalar>(tokens: usize, model: usize) -> Result<Dense<T>> {
 /// The error of the residual stream behind two blocks against f64 with all the same choices; also that two runs give
 /// the same bits.
 pub fn checked(ctx: &Context, past: Option<usize>, tokens: usize) -> Result<f64> {
-    let shape = Shape {
-        model: 128,
-        heads: [4, 2],
-        dim: 64,
-        experts: 8,
-        hidden: 64,
-        top_k: 2,
-        gain: 1.0,
-    };
+    let shape =
+        Shape { model: 128, heads: [4, 2], dim: 64, experts: 8, hidden: 64, top_k: 2, gain: 1.0 };
     fn stream_of<T: Scalar>(
         ctx: &Context,
         shape: &Shape,
@@ -91,25 +81,15 @@ pub fn checked(ctx: &Context, past: Option<usize>, tokens: usize) -> Result<f64>
     }
     let asked = (tokens, past);
     let (found, choices) = stream_of::<bf16>(ctx, &shape, asked)?;
-    assert_eq!(
-        found,
-        stream_of::<bf16>(ctx, &shape, asked)?.0,
-        "two runs differ"
-    );
+    assert_eq!(found, stream_of::<bf16>(ctx, &shape, asked)?.0, "two runs differ");
     let (wanted, exact) = stream_of::<f64>(&Context::unchecked_cpu(), &shape, asked)?;
     // Where two logits are near each other rounding decides, and a token with other experts has another result.
     let model = shape.model;
     let same = |token: &usize| choices[token * 2..][..2] == exact[token * 2..][..2];
     let rows: Vec<usize> = (0..tokens).filter(same).collect();
-    assert!(
-        rows.len() * 10 >= tokens * 8,
-        "{} of {tokens} tokens",
-        rows.len()
-    );
+    assert!(rows.len() * 10 >= tokens * 8, "{} of {tokens} tokens", rows.len());
     let of = |values: &[f64]| -> Vec<f64> {
-        rows.iter()
-            .flat_map(|&t| values[t * model..][..model].to_vec())
-            .collect()
+        rows.iter().flat_map(|&t| values[t * model..][..model].to_vec()).collect()
     };
     Ok(largest_error(&of(&found), &of(&wanted)))
 }
@@ -165,14 +145,8 @@ pub fn run(run: &Run<'_>) -> Result<()> {
                 Ok(())
             })
         })?;
-        let [own, sum] = [
-            times.cold,
-            attention.cold.zip(experts.cold).map(|(a, b)| a + b),
-        ];
-        let [own, sum] = [
-            own.unwrap_or(times.warm),
-            sum.unwrap_or(attention.warm + experts.warm),
-        ];
+        let [own, sum] = [times.cold, attention.cold.zip(experts.cold).map(|(a, b)| a + b)];
+        let [own, sum] = [own.unwrap_or(times.warm), sum.unwrap_or(attention.warm + experts.warm)];
         run.report(Measured {
             case: match past {
                 Some(past) => format!("moe decode, {tokens} sequences, {past} past"),

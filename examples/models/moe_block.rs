@@ -45,15 +45,7 @@ pub struct Block<T: Scalar> {
 impl<T: Scalar> Block<T> {
     /// So many tokens of one sequence, or, with so many tokens in front of each, of as many sequences.
     pub fn new(ctx: &Context, shape: &Shape, tokens: usize, past: Option<usize>) -> Result<Self> {
-        let Shape {
-            model,
-            heads: [heads, key_heads],
-            dim,
-            experts,
-            hidden,
-            top_k,
-            gain,
-        } = *shape;
+        let Shape { model, heads: [heads, key_heads], dim, experts, hidden, top_k, gain } = *shape;
         let random = |shape: &[usize], (inputs, gain): (usize, f64), seed| {
             ctx.upload_dense(&values::<T>(shape, gain / (inputs as f64).sqrt(), seed)?)
         };
@@ -71,14 +63,10 @@ impl<T: Scalar> Block<T> {
         ];
         let product = |x: &Tensor<T>, w: &Tensor<T>| {
             let operands = [("X", x.into()), ("W", w.into())];
-            ctx.plan("Y[t,o] = X[t,i] * W[i,o]")
-                .operands(&operands)
-                .build()
+            ctx.plan("Y[t,o] = X[t,i] * W[i,o]").operands(&operands).build()
         };
-        let (x, attended) = (
-            ctx.upload_dense(&inputs(tokens, model)?)?,
-            zeros(&[tokens, heads * dim])?,
-        );
+        let (x, attended) =
+            (ctx.upload_dense(&inputs(tokens, model)?)?, zeros(&[tokens, heads * dim])?);
         let options = AttentionOptions {
             heads,
             key_heads: Some(key_heads),
@@ -87,14 +75,8 @@ impl<T: Scalar> Block<T> {
         };
         let attention = match past {
             None => {
-                let options = AttentionOptions {
-                    causal: Some(0),
-                    ..options
-                };
-                let before = [AttentionMask::Window {
-                    before: tokens,
-                    after: 0,
-                }];
+                let options = AttentionOptions { causal: Some(0), ..options };
+                let before = [AttentionMask::Window { before: tokens, after: 0 }];
                 let own = SparseAttention::structured(ctx, [tokens; 2], &before, &options)?;
                 Attention::Prefill(own.into())
             }
@@ -117,12 +99,7 @@ impl<T: Scalar> Block<T> {
         };
         let [up, down] = shape.experts_seeded::<T>()?;
         let ones = || ctx.upload_dense(&Dense::from_fn(vec![model], |_| T::ONE)?);
-        let routed = RouterOptions {
-            tokens,
-            experts,
-            top_k,
-            normalized: true,
-        };
+        let routed = RouterOptions { tokens, experts, top_k, normalized: true };
         let part = |heads: usize| zeros(&[tokens, heads, dim]);
         Ok(Block {
             tokens,
@@ -164,8 +141,7 @@ impl<T: Scalar> Block<T> {
 
     /// Normalises the tokens, as the block in front would have.
     pub fn start(&mut self, stream: &Stream) -> Result<()> {
-        self.norm
-            .forward(&self.x, &self.factors[0], &mut self.normed, stream)
+        self.norm.forward(&self.x, &self.factors[0], &mut self.normed, stream)
     }
 
     pub fn forward(&mut self, stream: &Stream) -> Result<()> {
@@ -180,25 +156,19 @@ impl<T: Scalar> Block<T> {
     ) -> Result<()> {
         self.attend(stream)?;
         let to = [&mut self.x, &mut self.normed];
-        self.norm
-            .forward_residual(to, &self.y, &self.factors[1], stream)?;
+        self.norm.forward_residual(to, &self.y, &self.factors[1], stream)?;
         experts(self)?;
         // The norm of the sum is what the next block begins with.
         let to = [&mut self.x, &mut self.normed];
-        self.norm
-            .forward_residual(to, &self.y, &self.factors[0], stream)
+        self.norm.forward_residual(to, &self.y, &self.factors[0], stream)
     }
 
     /// From normalised rows to what attention adds.
     pub fn attend(&mut self, stream: &Stream) -> Result<()> {
-        let operands = [
-            ("X", (&self.normed).into()),
-            ("W", (&self.weights[0]).into()),
-        ];
+        let operands = [("X", (&self.normed).into()), ("W", (&self.weights[0]).into())];
         self.products[0].run(&operands, &mut self.qkv, stream)?;
         let parts = self.parts.each_mut();
-        self.rotary
-            .forward(&self.qkv, &self.lengths, parts, stream)?;
+        self.rotary.forward(&self.qkv, &self.lengths, parts, stream)?;
         let dim = self.parts[0].shape()[2];
         match &mut self.attention {
             Attention::Prefill(own) => {
@@ -224,25 +194,18 @@ impl<T: Scalar> Block<T> {
                 self.attended.reshape(&rows)?;
             }
         }
-        let operands = [
-            ("X", (&self.attended).into()),
-            ("W", (&self.weights[1]).into()),
-        ];
+        let operands = [("X", (&self.attended).into()), ("W", (&self.weights[1]).into())];
         self.products[1].run(&operands, &mut self.y, stream)
     }
 
     /// From normalised rows to what their experts add.
     pub fn choose(&mut self, stream: &Stream) -> Result<()> {
-        let operands = [
-            ("X", (&self.normed).into()),
-            ("W", (&self.weights[2]).into()),
-        ];
+        let operands = [("X", (&self.normed).into()), ("W", (&self.weights[2]).into())];
         self.products[2].run(&operands, &mut self.logits, stream)?;
         let chosen = (&mut self.choices, &mut self.shares);
         self.router.forward(&self.logits, chosen, stream)?;
         let [up, down] = &self.experts;
         let chosen = (&self.choices, &self.shares);
-        self.moe
-            .forward(&self.normed, chosen, (up, down), &mut self.y, stream)
+        self.moe.forward(&self.normed, chosen, (up, down), &mut self.y, stream)
     }
 }

@@ -57,16 +57,8 @@ impl<'a> DenseExperts<'a> {
         let (x, rows) = ([tokens, model], tokens * experts);
         let all = [tokens, experts * hidden];
         let products = [
-            plan(
-                ctx,
-                "H[t,h] = X[t,i] * W[h,i]",
-                &[("X", &x), ("W", weights[0].shape())],
-            )?,
-            plan(
-                ctx,
-                "Y[t,o] = X[t,h] * W[h,o]",
-                &[("X", &all), ("W", weights[1].shape())],
-            )?,
+            plan(ctx, "H[t,h] = X[t,i] * W[h,i]", &[("X", &x), ("W", weights[0].shape())])?,
+            plan(ctx, "Y[t,o] = X[t,h] * W[h,o]", &[("X", &all), ("W", weights[1].shape())])?,
         ];
         let of_weigh = [("S", &[rows][..]), ("G", &[rows, hidden])];
         Ok(DenseExperts {
@@ -95,10 +87,7 @@ impl<'a> DenseExperts<'a> {
         let operands = [("S", (&self.shares).into()), ("G", (&self.gated).into())];
         self.weigh.run(&operands, &mut self.weighed, stream)?;
         self.weighed.reshape(&[wide[0], wide[1] / 2])?;
-        let operands = [
-            ("X", (&self.weighed).into()),
-            ("W", (&self.weights[1]).into()),
-        ];
+        let operands = [("X", (&self.weighed).into()), ("W", (&self.weights[1]).into())];
         self.products[1].run(&operands, &mut self.y, stream)?;
         self.weighed.reshape(&rows)
     }

@@ -86,11 +86,7 @@ pub fn reference(x: &Dense<f16>, [u, w]: [&Dense<f16>; 2]) -> Result<Vec<f64>> {
 pub fn checked(ctx: &Context, extents: [usize; 2], tokens: usize) -> Result<(f64, f64)> {
     let ([u, w], x) = (weights(extents)?, inputs(tokens, extents[0])?);
     let wanted = reference(&x, [&u, &w])?;
-    let (u, w, x) = (
-        ctx.upload_dense(&u)?,
-        ctx.upload_dense(&w)?,
-        ctx.upload_dense(&x)?,
-    );
+    let (u, w, x) = (ctx.upload_dense(&u)?, ctx.upload_dense(&w)?, ctx.upload_dense(&x)?);
     let mut layer = layer(ctx, tokens, extents)?;
     let mut found = Vec::new();
     for _ in 0..2 {
@@ -118,10 +114,7 @@ fn layer(ctx: &Context, tokens: usize, [inputs, hidden]: [usize; 2]) -> Result<F
 pub fn run(run: &Run<'_>) -> Result<()> {
     let ctx = &run.context;
     let (error, share) = checked(ctx, [256, 1024], 32)?;
-    println!(
-        "256 -> 1024 -> 256: largest error {error:.1e}, {:.1} % above zero",
-        100.0 * share
-    );
+    println!("256 -> 1024 -> 256: largest error {error:.1e}, {:.1} % above zero", 100.0 * share);
     assert!(error < 2e-3 && (0.01..0.05).contains(&share));
     let extents = if run.toy { [256, 1024] } else { [5120, 20_480] };
     let memory = Memory::before(ctx);

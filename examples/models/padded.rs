@@ -37,9 +37,7 @@ fn rows_of(o: &EncoderOptions, lengths: &[i32]) -> Vec<usize> {
 /// These rows of a matrix.
 pub fn taken<T: Scalar>(matrix: &Tensor<T>, width: usize, rows: &[usize]) -> Result<Vec<T>> {
     let all = matrix.to_dense()?;
-    let rows = rows
-        .iter()
-        .flat_map(|row| &all.values()[row * width..][..width]);
+    let rows = rows.iter().flat_map(|row| &all.values()[row * width..][..width]);
     Ok(rows.copied().collect())
 }
 
@@ -149,21 +147,12 @@ impl Padded {
             product(&self.plans[0], x, w.qkv, &mut self.qkv, stream)?;
             let part = |part: usize| self.qkv.columns(part * width..(part + 1) * width);
             let (q, k, v) = (part(0)?, part(1)?, part(2)?);
-            self.attention
-                .forward([&q, &k, &v], &mut self.seen, None, stream)?;
+            self.attention.forward([&q, &k, &v], &mut self.seen, None, stream)?;
             product(&self.plans[1], &self.seen, w.out, &mut self.sums, stream)?;
-            self.norm
-                .forward([x, &self.sums], w.first_norm, &mut self.between, stream)?;
-            product(
-                &self.plans[2],
-                &self.between,
-                w.up,
-                &mut self.hidden,
-                stream,
-            )?;
+            self.norm.forward([x, &self.sums], w.first_norm, &mut self.between, stream)?;
+            product(&self.plans[2], &self.between, w.up, &mut self.hidden, stream)?;
             product(&self.plans[3], &self.hidden, w.down, &mut self.sums, stream)?;
-            self.norm
-                .forward([&self.between, &self.sums], w.second_norm, x, stream)?;
+            self.norm.forward([&self.between, &self.sums], w.second_norm, x, stream)?;
         }
         Ok(())
     }

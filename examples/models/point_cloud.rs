@@ -58,15 +58,13 @@ pub fn gradient_error<T: Scalar>(ctx: &Context, widths: [usize; LEVELS]) -> Resu
     let mut net: Unet<f64, f64> = network(&cpu, (&scan, &maps), widths, true)?;
     let rounded = net.wiring.start::<T>()?;
     let rounded = rounded.values().iter().map(|x| x.to_f64()).collect();
-    net.parameters
-        .write(&Dense::new([net.wiring.parameters], rounded)?)?;
+    net.parameters.write(&Dense::new([net.wiring.parameters], rounded)?)?;
     let wanted = gradients(&cpu, &scan, &mut net)?;
     let of_layer = net.wiring.wires.iter().map(|wire| {
         let part = wire.weights..wire.bias;
         let both = own[part.clone()].iter().zip(&wanted[part]);
-        let [off, all] = both.fold([0.0, 0.0], |[off, all], (a, b)| {
-            [off + (a - b).powi(2), all + b * b]
-        });
+        let [off, all] =
+            both.fold([0.0, 0.0], |[off, all], (a, b)| [off + (a - b).powi(2), all + b * b]);
         (off / all.max(f64::MIN_POSITIVE)).sqrt()
     });
     Ok(of_layer.fold(0.0, f64::max))
@@ -100,11 +98,7 @@ impl<T: Scalar> Training<T> {
         widths: [usize; LEVELS],
     ) -> Result<Training<T>> {
         let net: Unet<T> = network(ctx, scan, widths, true)?;
-        let options = SgdOptions {
-            rate: 0.02,
-            momentum: 0.9,
-            ..SgdOptions::default()
-        };
+        let options = SgdOptions { rate: 0.02, momentum: 0.9, ..SgdOptions::default() };
         Ok(Training {
             labels: upload_labels(ctx, scan.0)?,
             master: ctx.upload_dense(&net.wiring.start()?)?,
@@ -118,8 +112,7 @@ impl<T: Scalar> Training<T> {
         self.net.forward(stream)?;
         self.net.backward(&self.labels, stream)?;
         let (gradients, copy) = (&self.net.gradients, &mut self.net.parameters);
-        self.sgd
-            .step_with_copy(&mut self.master, gradients, copy, stream)
+        self.sgd.step_with_copy(&mut self.master, gradients, copy, stream)
     }
 
     /// The losses of so many steps, as bits where two trainings are compared.
@@ -166,9 +159,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
             .collect(),
     };
     let widths = if run.toy { small } else { [32, 64, 128, 256] };
-    scans
-        .iter()
-        .try_for_each(|scan| measure(run, scan, widths, error))
+    scans.iter().try_for_each(|scan| measure(run, scan, widths, error))
 }
 
 fn measure(run: &Run<'_>, scan: &Scan, widths: [usize; LEVELS], error: f64) -> Result<()> {
@@ -189,10 +180,7 @@ fn measure(run: &Run<'_>, scan: &Scan, widths: [usize; LEVELS], error: f64) -> R
             note,
         });
     };
-    let mut alone = Times {
-        warm: 0.0,
-        cold: None,
-    };
+    let mut alone = Times { warm: 0.0, cold: None };
     for at in 0..net.wiring.wires.len() {
         let times = run.time(|stream| net.forward_layer(at, stream))?;
         alone.warm += times.warm;

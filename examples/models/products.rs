@@ -27,12 +27,7 @@ pub struct Products<T: Scalar> {
 
 impl<T: Scalar> Products<T> {
     pub fn new(context: &Context, edges: Edges<T>, symmetric: bool) -> Self {
-        Products {
-            context: context.clone(),
-            edges,
-            symmetric,
-            plans: HashMap::new(),
-        }
+        Products { context: context.clone(), edges, symmetric, plans: HashMap::new() }
     }
 
     /// What edges take back: A transposed times a gradient.
@@ -57,36 +52,16 @@ impl<T: Scalar> Products<T> {
             Edges::Dense(edges) => Operand::from(edges),
         };
         let edges = text.contains("A[").then_some(("A", edges));
-        let factors = factors
-            .iter()
-            .map(|(name, factor)| (*name, Operand::from(*factor)));
+        let factors = factors.iter().map(|(name, factor)| (*name, Operand::from(*factor)));
         let operands: Vec<_> = edges.into_iter().chain(factors).collect();
-        let shapes = operands
-            .iter()
-            .flat_map(|(_, o)| o.shape().to_vec())
-            .collect();
+        let shapes = operands.iter().flat_map(|(_, o)| o.shape().to_vec()).collect();
         let key = (text, shapes);
         if !self.plans.contains_key(&key) {
             // Along edges f32 stays what it is; products of dense matrices go to the Tensor Cores.
-            let sparse = operands
-                .iter()
-                .any(|(_, o)| matches!(o, Operand::Sparse(_)));
-            let precision = if sparse {
-                Precision::Full
-            } else {
-                Precision::Tf32
-            };
-            let options = Options {
-                precision,
-                weights: Weights::Static,
-                ..Options::default()
-            };
-            let plan = self
-                .context
-                .plan(text)
-                .operands(&operands)
-                .options(&options)
-                .build()?;
+            let sparse = operands.iter().any(|(_, o)| matches!(o, Operand::Sparse(_)));
+            let precision = if sparse { Precision::Full } else { Precision::Tf32 };
+            let options = Options { precision, weights: Weights::Static, ..Options::default() };
+            let plan = self.context.plan(text).operands(&operands).options(&options).build()?;
             self.plans.insert(key.clone(), plan);
         }
         self.plans[&key].run(&operands, out, stream)

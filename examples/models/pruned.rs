@@ -28,12 +28,7 @@ impl Shape {
     pub fn products(&self) -> [[usize; 2]; 4] {
         let (width, hidden) = (self.width, self.hidden);
         let qkv = (self.heads[0] + 2 * self.heads[1]) * self.dim();
-        [
-            [qkv, width],
-            [width, width],
-            [2 * hidden, width],
-            [width, hidden],
-        ]
+        [[qkv, width], [width, width], [2 * hidden, width], [width, hidden]]
     }
 }
 
@@ -136,17 +131,10 @@ impl<T: Scalar> Product<T> {
             (weights, bytes, x, text)
         };
         let operands = [("X", (&x).into()), ("W", weights.operand())];
-        let options = Options {
-            weights: Weights::Static,
-            ..Options::default()
-        };
+        let options = Options { weights: Weights::Static, ..Options::default() };
         let plan = ctx.plan(text[usize::from(add)]).operands(&operands);
         let plan = plan.options(&options).build()?;
-        Ok(Product {
-            weights,
-            plan,
-            bytes,
-        })
+        Ok(Product { weights, plan, bytes })
     }
 
     pub fn run(&self, x: &Tensor<T>, y: &mut Tensor<T>, stream: &Stream) -> Result<()> {

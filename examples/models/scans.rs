@@ -25,11 +25,7 @@ impl Scan {
             _ => stripe(v).rem_euclid(classes as i32),
         };
         let labels = voxels.iter().enumerate().map(class).collect();
-        Scan {
-            name,
-            voxels,
-            labels,
-        }
+        Scan { name, voxels, labels }
     }
 
     /// The scan of an office in EINSPARSE_DATA, if it is there.
@@ -57,11 +53,7 @@ impl Scan {
             let up = (-25.0 + 28.0 * beam as f64 / beams as f64).to_radians();
             let round = std::f64::consts::TAU * step as f64 / steps as f64;
             let way = [up.cos() * round.cos(), up.cos() * round.sin(), up.sin()];
-            let ground = if way[2] < 0.0 {
-                -1.8 / way[2]
-            } else {
-                f64::INFINITY
-            };
+            let ground = if way[2] < 0.0 { -1.8 / way[2] } else { f64::INFINITY };
             let hits = boxes.iter().filter_map(|sides| hit(sides, way));
             let range = hits.fold(ground, f64::min);
             if range < 80.0 {
@@ -116,11 +108,7 @@ fn boxed((at, drawn): (usize, &[f64])) -> [[f64; 2]; 3] {
         let half = size * (0.5 + 0.3 * drawn[i + 2].abs().min(2.0));
         [middle - half, middle + half]
     };
-    [
-        side(0),
-        side(1),
-        [-1.8, -1.8 + height * (0.7 + 0.3 * drawn[4].abs())],
-    ]
+    [side(0), side(1), [-1.8, -1.8 + height * (0.7 + 0.3 * drawn[4].abs())]]
 }
 
 /// How far a ray from the origin goes until it meets a box.
@@ -146,9 +134,7 @@ pub fn dense(scan: &Scan, wiring: &Wiring, parameters: &[f64], extent: usize) ->
         }
     }
     let all = wiring.buffers.iter();
-    let mut grids: Vec<Vec<f64>> = all
-        .map(|&(l, c)| vec![0.0; extents[l].pow(3) * c])
-        .collect();
+    let mut grids: Vec<Vec<f64>> = all.map(|&(l, c)| vec![0.0; extents[l].pow(3) * c]).collect();
     let features = scan.features::<f64>()?;
     for (row, voxel) in features.values().chunks(INPUTS).zip(&scan.voxels) {
         grids[0][cell(0, place(voxel)) * INPUTS..][..INPUTS].copy_from_slice(row);
@@ -169,9 +155,7 @@ pub fn dense(scan: &Scan, wiring: &Wiring, parameters: &[f64], extent: usize) ->
                 let row = &grid[cell(from, at) * wide + wire.from.columns.start..][..c];
                 for (i, x) in row.iter().enumerate() {
                     let weights = &parameters[wire.weights + (t * c + i) * m..][..m];
-                    sums.iter_mut()
-                        .zip(weights)
-                        .for_each(|(sum, w)| *sum += x * w);
+                    sums.iter_mut().zip(weights).for_each(|(sum, w)| *sum += x * w);
                 }
             }
             let put = &mut grids[wire.to.buffer][own * out + wire.to.columns.start..][..m];
@@ -181,10 +165,7 @@ pub fn dense(scan: &Scan, wiring: &Wiring, parameters: &[f64], extent: usize) ->
         }
     }
     let (logits, classes) = (&grids[grids.len() - 1], wiring.buffers[grids.len() - 1].1);
-    let rows = scan
-        .voxels
-        .iter()
-        .map(|v| &logits[cell(0, place(v)) * classes..][..classes]);
+    let rows = scan.voxels.iter().map(|v| &logits[cell(0, place(v)) * classes..][..classes]);
     Ok(rows.flatten().copied().collect())
 }
 
@@ -193,12 +174,10 @@ fn neighbours(wire: &Wire, own: [usize; 3]) -> Vec<(usize, [usize; 3])> {
     let offset = |t: usize, k: usize| [t / (k * k), t / k % k, t % k];
     let at = |f: &dyn Fn(usize) -> usize| std::array::from_fn(f);
     match wire.walk {
-        Walk::Same => (0..27)
-            .map(|t| (t, at(&|i| (own[i] + offset(t, 3)[i]).wrapping_sub(1))))
-            .collect(),
-        Walk::Down => (0..8)
-            .map(|t| (t, at(&|i| 2 * own[i] + offset(t, 2)[i])))
-            .collect(),
+        Walk::Same => {
+            (0..27).map(|t| (t, at(&|i| (own[i] + offset(t, 3)[i]).wrapping_sub(1)))).collect()
+        }
+        Walk::Down => (0..8).map(|t| (t, at(&|i| 2 * own[i] + offset(t, 2)[i]))).collect(),
         Walk::Up => {
             let [x, y, z] = own.map(|x| x % 2);
             vec![((x * 2 + y) * 2 + z, own.map(|x| x / 2))]

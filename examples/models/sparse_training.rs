@@ -45,16 +45,9 @@ pub fn network<T: Scalar>(
     net.weights.write(&weights)?;
     net.x.write(&random([width, tokens], 1.0, 2)?)?;
     let teacher = ctx.upload_dense(&random::<T>([2 * width, width], fan, 3)?)?;
-    let (first, second) = (
-        teacher.part(0, &[width; 2])?,
-        teacher.part(width * width, &[width; 2])?,
-    );
-    let hidden = einsum!(
-        ctx,
-        "H[o,t] = relu(W[o,i] * X[i,t])",
-        W = &*first,
-        X = &net.x
-    )?;
+    let (first, second) =
+        (teacher.part(0, &[width; 2])?, teacher.part(width * width, &[width; 2])?);
+    let hidden = einsum!(ctx, "H[o,t] = relu(W[o,i] * X[i,t])", W = &*first, X = &net.x)?;
     net.target = einsum!(ctx, "Y[o,t] = W[o,i] * H[i,t]", W = &*second, H = &hidden)?;
     Ok(net)
 }
@@ -86,9 +79,7 @@ impl<T: Scalar> Training<T> {
     pub fn step(&mut self, grows: bool, stream: &Stream) -> Result<()> {
         self.net.forward(stream)?;
         self.net.backward(grows, stream)?;
-        let Net {
-            weights, gradient, ..
-        } = &mut self.net;
+        let Net { weights, gradient, .. } = &mut self.net;
         (self.sgd).step_with_copy(&mut self.master, gradient, weights, stream)
     }
 
@@ -124,31 +115,20 @@ pub fn errors<T: Scalar>(ctx: &Context, sizes: [usize; 2], grows: bool) -> Resul
     net.forward(&stream)?;
     net.backward(grows, &stream)?;
     stream.synchronize()?;
-    let own = net
-        .masks
-        .as_ref()
-        .map(|masks| masks.keep_the_greatest(&net.weights));
+    let own = net.masks.as_ref().map(|masks| masks.keep_the_greatest(&net.weights));
     assert!(own.transpose()? == Some(true), "not the greatest blocks");
     let [width, tokens] = sizes;
     let up = |tensor: &Tensor<T>| cpu.upload_dense(&Dense::new(tensor.shape(), wide(tensor)?)?);
     let mask = net.mask()?;
     let keeps = |at: usize| mask[at / width / BLOCK * (width / BLOCK) + at % width / BLOCK];
-    let masked: Vec<f64> = wide(&net.weights)?
-        .iter()
-        .enumerate()
-        .map(|(at, w)| w * keeps(at))
-        .collect();
+    let masked: Vec<f64> =
+        wide(&net.weights)?.iter().enumerate().map(|(at, w)| w * keeps(at)).collect();
     let [first, second] = [&masked[..width * width], &masked[width * width..]]
         .map(|w| Dense::new([width; 2], w.to_vec()));
     let (first, second) = (cpu.upload_dense(&first?)?, cpu.upload_dense(&second?)?);
     let (x, hidden, target) = (up(&net.x)?, up(&net.hidden)?, up(&net.target)?);
     let own = einsum!(cpu, "H[o,t] = relu(W[o,i] * X[i,t])", W = &first, X = &x)?;
-    let y = wide(&einsum!(
-        cpu,
-        "Y[o,t] = W[o,i] * H[i,t]",
-        W = &second,
-        H = &own
-    )?)?;
+    let y = wide(&einsum!(cpu, "Y[o,t] = W[o,i] * H[i,t]", W = &second, H = &own)?)?;
     let off: Vec<f64> = y.iter().zip(wide(&target)?).map(|(y, t)| y - t).collect();
     let d = cpu.upload_dense(&Dense::new([width, tokens], off.clone())?)?;
     let dh = einsum!(
@@ -158,23 +138,11 @@ pub fn errors<T: Scalar>(ctx: &Context, sizes: [usize; 2], grows: bool) -> Resul
         D = &d,
         H = &hidden
     )?;
-    let dx = wide(&einsum!(
-        cpu,
-        "E[i,t] = W[o,i] * D[o,t]",
-        W = &first,
-        D = &dh
-    )?)?;
+    let dx = wide(&einsum!(cpu, "E[i,t] = W[o,i] * D[o,t]", W = &first, D = &dh)?)?;
     let mut dw = wide(&einsum!(cpu, "G[o,i] = D[o,t] * X[i,t]", D = &dh, X = &x)?)?;
-    dw.extend(wide(&einsum!(
-        cpu,
-        "G[o,i] = D[o,t] * X[i,t]",
-        D = &d,
-        X = &own
-    )?)?);
+    dw.extend(wide(&einsum!(cpu, "G[o,i] = D[o,t] * X[i,t]", D = &d, X = &own)?)?);
     if !grows {
-        dw.iter_mut()
-            .enumerate()
-            .for_each(|(at, g)| *g *= keeps(at));
+        dw.iter_mut().enumerate().for_each(|(at, g)| *g *= keeps(at));
     }
     Ok([
         largest_error(&wide(&net.residual)?, &off),

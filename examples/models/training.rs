@@ -21,34 +21,18 @@ pub struct Training {
 impl Training {
     pub fn new(ctx: &Context, mut model: Gcn<f32>, adam: bool) -> Result<Self> {
         let optimiser = |shape: &[usize]| -> Result<Optimiser> {
-            let (sgd, rate) = (
-                SgdOptions {
-                    rate: 0.1,
-                    momentum: 0.9,
-                    ..Default::default()
-                },
-                0.01,
-            );
+            let (sgd, rate) = (SgdOptions { rate: 0.1, momentum: 0.9, ..Default::default() }, 0.01);
             Ok(match adam {
                 true => Optimiser::Adam(Adam::new(
                     ctx,
                     shape,
-                    &AdamOptions {
-                        rate,
-                        ..Default::default()
-                    },
+                    &AdamOptions { rate, ..Default::default() },
                 )?),
                 false => Optimiser::Sgd(Sgd::new(ctx, shape, &sgd)?),
             })
         };
-        let shapes: Vec<_> = model
-            .parameters()
-            .map(|p| p.value.shape().to_vec())
-            .collect();
-        let optimisers = shapes
-            .iter()
-            .map(|shape| optimiser(shape))
-            .collect::<Result<_>>()?;
+        let shapes: Vec<_> = model.parameters().map(|p| p.value.shape().to_vec()).collect();
+        let optimisers = shapes.iter().map(|shape| optimiser(shape)).collect::<Result<_>>()?;
         Ok(Training { model, optimisers })
     }
 
@@ -119,10 +103,7 @@ pub fn accuracy(ctx: &Context, kind: Kind, adam: bool) -> Result<f64> {
 pub fn error(ctx: &Context, kind: Kind, widths: [usize; 4]) -> Result<f64> {
     let found = gradients::<f32>(ctx, kind, widths, false)?;
     let wanted = gradients::<f64>(&Context::unchecked_cpu(), kind, widths, true)?;
-    let errors = found
-        .iter()
-        .zip(&wanted)
-        .map(|(found, wanted)| largest_error(found, wanted));
+    let errors = found.iter().zip(&wanted).map(|(found, wanted)| largest_error(found, wanted));
     Ok(errors.fold(0.0, f64::max))
 }
 

@@ -91,8 +91,7 @@ impl Training {
             &mut to.matrices,
             stream,
         )?;
-        self.vectors
-            .step_with_copy(&mut master.vectors, &by.vectors, &mut to.vectors, stream)
+        self.vectors.step_with_copy(&mut master.vectors, &by.vectors, &mut to.vectors, stream)
     }
 
     /// The losses of so many steps.
@@ -134,10 +133,7 @@ pub fn errors(ctx: &Context, shape: Shape, mask: &AttentionMask) -> Result<[f64;
     other.layers(&stream)?;
     stream.synchronize()?;
     let last = 1 + (shape.layers - 1) % 2;
-    assert!(
-        wide(&other.tokens[last])? == found[0],
-        "layers that keep nothing"
-    );
+    assert!(wide(&other.tokens[last])? == found[0], "layers that keep nothing");
 
     let cpu = Context::unchecked_cpu();
     let mut exact = network::<f64, f64>(&cpu, shape, mask, true)?;
@@ -157,14 +153,7 @@ pub fn errors(ctx: &Context, shape: Shape, mask: &AttentionMask) -> Result<[f64;
 
 pub fn run(run: &Run<'_>) -> Result<()> {
     let ctx = &run.context;
-    let small = Shape {
-        layers: 2,
-        tokens: 256,
-        width: 128,
-        heads: 2,
-        hidden: 256,
-        classes: 16,
-    };
+    let small = Shape { layers: 2, tokens: 256, width: 128, heads: 2, hidden: 256, classes: 16 };
     let errors = errors(ctx, small, &AttentionMask::Blocks(blocks(256, 1, 1)))?;
     let words = errors.map(|e| format!("{e:.1e}")).join(" ");
     println!("2 layers of 128: errors of tokens and gradients {words}");
@@ -172,11 +161,7 @@ pub fn run(run: &Run<'_>) -> Result<()> {
     assert!(errors[0] < 0.03 && errors.iter().all(|e| *e < 0.2));
     let (shape, window, others) = match run.toy {
         true => {
-            let shape = Shape {
-                layers: 1,
-                tokens: 192,
-                ..small
-            };
+            let shape = Shape { layers: 1, tokens: 192, ..small };
             (shape, 0, 1)
         }
         false => {

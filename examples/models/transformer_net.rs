@@ -78,9 +78,7 @@ impl<T: Scalar, G: Scalar> Transformer<T, G> {
             attention: SparseAttention::structured(ctx, square, mask, &options)?,
             norm: ResidualNorm::new(ctx, [shape.tokens, w], EPSILON)?,
             tokens: (0..tokens_of).map(|_| rows(w)).collect::<Result<_>>()?,
-            kept: (0..kept_of)
-                .map(|_| Kept::new(ctx, &shape))
-                .collect::<Result<_>>()?,
+            kept: (0..kept_of).map(|_| Kept::new(ctx, &shape)).collect::<Result<_>>()?,
             slopes: trains.then(slopes).transpose()?,
             logits: rows(shape.classes)?,
             labels: ctx.zeros(&[shape.tokens])?,
@@ -112,32 +110,23 @@ impl<T: Scalar, G: Scalar> Transformer<T, G> {
         let multiply = |role: Role, x: &Tensor<T>, y: &mut Tensor<T>| -> Result<()> {
             let (w, b) = (own.matrix(layer, role)?, own.bias(layer, role)?);
             let all = [("X", x.into()), ("W", (&*w).into()), ("b", (&*b).into())];
-            let operands = if matches!(role, Role::Up | Role::Down) {
-                3
-            } else {
-                2
-            };
-            self.products[role as usize]
-                .forward
-                .run(&all[..operands], y, stream)
+            let operands = if matches!(role, Role::Up | Role::Down) { 3 } else { 2 };
+            self.products[role as usize].forward.run(&all[..operands], y, stream)
         };
         multiply(Role::Qkv, x, &mut kept.qkv)?;
         let part = |part: usize| kept.qkv.columns(part * width..(part + 1) * width);
         let [q, k, v] = [part(0)?, part(1)?, part(2)?];
-        self.attention
-            .forward([&q, &k, &v], &mut kept.seen, None, stream)?;
+        self.attention.forward([&q, &k, &v], &mut kept.seen, None, stream)?;
         let [first, second] = &mut kept.sums;
         multiply(Role::Out, &kept.seen, first)?;
         let [factor, summand] = own.norm(layer, 0)?;
         let affine = [&*factor, &*summand];
-        self.norm
-            .forward([x, first], affine, &mut kept.between, stream)?;
+        self.norm.forward([x, first], affine, &mut kept.between, stream)?;
         multiply(Role::Up, &kept.between, &mut kept.hidden)?;
         multiply(Role::Down, &kept.hidden, second)?;
         let [factor, summand] = own.norm(layer, 1)?;
         let affine = [&*factor, &*summand];
-        self.norm
-            .forward([&kept.between, second], affine, out, stream)
+        self.norm.forward([&kept.between, second], affine, out, stream)
     }
 
     /// Layers, and the logits of each token's class.
@@ -146,9 +135,7 @@ impl<T: Scalar, G: Scalar> Transformer<T, G> {
         let last = &self.tokens[self.place(self.shape.layers)];
         let w = self.parameters.matrix(self.shape.layers, Role::Head)?;
         let operands = [("X", last.into()), ("W", (&*w).into())];
-        self.products[Role::Head as usize]
-            .forward
-            .run(&operands, &mut self.logits, stream)
+        self.products[Role::Head as usize].forward.run(&operands, &mut self.logits, stream)
     }
 
     /// The loss of the forward run, and all gradients, down to those of the input: of a network that trains.
@@ -202,14 +189,7 @@ impl<T: Scalar, G: Scalar> Transformer<T, G> {
 
             let [factor, _] = own.norm(layer, 0)?;
             let mut affine = to.norm_mut(layer, 0)?;
-            norm.backward(
-                [x, &kept.sums[0]],
-                &factor,
-                below,
-                above,
-                &mut affine,
-                stream,
-            )?;
+            norm.backward([x, &kept.sums[0]], &factor, below, above, &mut affine, stream)?;
             drop(affine);
             weight(to, layer, Role::Out, &kept.seen, above)?;
             input(layer, Role::Out, above, x, &mut slopes.seen)?;
@@ -229,10 +209,7 @@ impl<T: Scalar, G: Scalar> Transformer<T, G> {
     /// Kernels of a layer: attention, products, gradients.
     pub fn variants(&self) -> String {
         let products = self.products[..4].iter().map(|own| own.forward.variant());
-        let mut all: Vec<_> = [self.attention.variant()]
-            .into_iter()
-            .chain(products)
-            .collect();
+        let mut all: Vec<_> = [self.attention.variant()].into_iter().chain(products).collect();
         if let Some(slopes) = &self.slopes {
             all.extend(slopes.attention.variants());
         }

@@ -97,10 +97,7 @@ impl<T: Scalar> Product<T> {
             _ => "E[t,i] = D[t,o] * W[i,o]",
         };
         let back = || -> Result<_> { Ok([made(input)?, made("G[i,o] = X[t,i] * D[t,o]")?]) };
-        Ok(Product {
-            forward: made(forward)?,
-            back: trains.then(back).transpose()?,
-        })
+        Ok(Product { forward: made(forward)?, back: trains.then(back).transpose()? })
     }
 }
 

@@ -40,8 +40,7 @@ impl<T: Scalar, G: Scalar> Unet<T, G> {
         let rows = |level: usize| maps.same[level].inputs();
         let buffers = || -> Result<Vec<Tensor<T>>> {
             let all = wiring.buffers.iter();
-            all.map(|&(level, c)| ctx.zeros(&[rows(level), c]))
-                .collect()
+            all.map(|&(level, c)| ctx.zeros(&[rows(level), c])).collect()
         };
         let layer = |wire: &Wire| -> Result<Layer<T, G>> {
             let map = match wire.walk {
@@ -50,10 +49,7 @@ impl<T: Scalar, G: Scalar> Unet<T, G> {
                 Walk::Up => maps.down[wire.level].transposed()?,
                 Walk::Each => &maps.each,
             };
-            let options = ConvOptions {
-                relu: wire.relu,
-                ..ConvOptions::default()
-            };
+            let options = ConvOptions { relu: wire.relu, ..ConvOptions::default() };
             Ok(Layer {
                 conv: SparseConv3d::new(map, wire.channels(), &options)?,
                 of_bias: BiasGradient::new(ctx, [map.outputs(), wire.channels()[1]])?,
@@ -119,12 +115,8 @@ impl<T: Scalar, G: Scalar> Unet<T, G> {
         let last = self.values.len() - 1;
         let gradient = &mut slopes.buffers[last];
         let of = (&self.values[last], labels);
-        slopes
-            .loss_of
-            .forward_backward(of, &mut self.loss, gradient, stream)?;
-        (0..self.layers.len())
-            .rev()
-            .try_for_each(|at| self.backward_layer(at, stream))?;
+        slopes.loss_of.forward_backward(of, &mut self.loss, gradient, stream)?;
+        (0..self.layers.len()).rev().try_for_each(|at| self.backward_layer(at, stream))?;
         let slopes = self.slopes.as_ref();
         slopes.map_or(Ok(()), |slopes| stream.wait_for(&slopes.beside))
     }
@@ -142,9 +134,7 @@ impl<T: Scalar, G: Scalar> Unet<T, G> {
             if wire.relu {
                 let y = self.values[to.buffer].columns(to.columns.clone())?;
                 let more = wire.is_skip.then(|| &slopes.below[wire.level]);
-                layer
-                    .of_bias
-                    .backward_bias_relu(&y, more, &mut dy, &mut db, stream)?;
+                layer.of_bias.backward_bias_relu(&y, more, &mut dy, &mut db, stream)?;
             } else {
                 layer.of_bias.backward_bias(&dy, &mut db, stream)?;
             }

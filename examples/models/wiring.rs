@@ -85,10 +85,7 @@ impl Wiring {
                 continue;
             }
             let both = all.buffer(level, 2 * width);
-            let part = |columns| Place {
-                columns,
-                ..both.clone()
-            };
+            let part = |columns| Place { columns, ..both.clone() };
             at = all.wire_to((Walk::Same, level), at, part(0..width), true);
             skips.push((both.clone(), part(width..2 * width)));
         }
@@ -104,10 +101,7 @@ impl Wiring {
 
     fn buffer(&mut self, level: usize, channels: usize) -> Place {
         self.buffers.push((level, channels));
-        Place {
-            buffer: self.buffers.len() - 1,
-            columns: 0..channels,
-        }
+        Place { buffer: self.buffers.len() - 1, columns: 0..channels }
     }
 
     fn wire(&mut self, walk: Walk, level: usize, from: Place, channels: usize) -> Place {

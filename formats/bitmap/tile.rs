@@ -22,10 +22,7 @@ pub(crate) struct Grid {
 
 impl Grid {
     pub fn new(rows: usize, cols: usize) -> Self {
-        Grid {
-            down: rows.div_ceil(TILE),
-            across: cols.div_ceil(TILE),
-        }
+        Grid { down: rows.div_ceil(TILE), across: cols.div_ceil(TILE) }
     }
 
     /// Rows of tiles in a panel.
@@ -145,10 +142,7 @@ mod tests {
             }
         }
         assert_eq!(all.last(), Some(&17));
-        assert_eq!(
-            [grid.tile(0, 1), grid.tile(4, 0), grid.tile(4, 1)],
-            [4, 12, 14]
-        );
+        assert_eq!([grid.tile(0, 1), grid.tile(4, 0), grid.tile(4, 1)], [4, 12, 14]);
     }
 
     #[test]

@@ -20,10 +20,7 @@ pub(crate) const COUNT_WORDS: usize = BANKS / 4;
 
 /// Tiles of a matrix.
 pub(crate) fn grid(rows: usize, cols: usize) -> Grid {
-    Grid {
-        down: rows.div_ceil(TILE_ROWS),
-        across: cols.div_ceil(TILE_COLS),
-    }
+    Grid { down: rows.div_ceil(TILE_ROWS), across: cols.div_ceil(TILE_COLS) }
 }
 
 /// Bank and place of a row and column of a tile.
@@ -108,13 +105,7 @@ mod tests {
         counts[7] = 0x02 << 24;
         let mut all = Vec::new();
         for_each_chunk(&counts, |chunk, bank, last| all.push((chunk, bank, last)));
-        let wanted = [
-            (0, 0, false),
-            (1, 2, true),
-            (2, 31, false),
-            (3, 0, true),
-            (4, 31, true),
-        ];
+        let wanted = [(0, 0, false), (1, 2, true), (2, 31, false), (3, 0, true), (4, 31, true)];
         assert_eq!(all, wanted);
         assert_eq!(units_of(&counts), 2);
     }

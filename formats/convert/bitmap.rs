@@ -91,9 +91,8 @@ pub fn csr_to_bitmap<T: Element>(csr: &Csr<T>) -> Result<Bitmap<T>, FormatError>
     let slots = check::product("slots", &[starts[grid.tiles()] as usize, ALIGN])?;
     let mut values: Vec<T> = check::zeroed("values", slots)?;
     let first = |panel: usize| panel * PANEL * grid.across;
-    let parts = cut_panels(&mut values, panels, |i| {
-        start(first(i) + tiles_of(i)) - start(first(i))
-    })?;
+    let parts =
+        cut_panels(&mut values, panels, |i| start(first(i) + tiles_of(i)) - start(first(i)))?;
     parallel::each_of(parts, &|panel, values: &mut [T]| {
         let height = grid.height(panel);
         let words = &words[first(panel) * WORDS..];
@@ -102,9 +101,8 @@ pub fn csr_to_bitmap<T: Element>(csr: &Csr<T>) -> Result<Bitmap<T>, FormatError>
         // A row of tiles at a time: its offsets are all the scratch there is.
         for down in 0..height {
             let tiles = (0..grid.across).map(|across| across * height + down);
-            let offsets: Vec<_> = tiles
-                .map(|tile| lane_offsets(&words[tile * WORDS..][..BITS]))
-                .collect();
+            let offsets: Vec<_> =
+                tiles.map(|tile| lane_offsets(&words[tile * WORDS..][..BITS])).collect();
             let top = panel * ROWS + down * TILE;
             for row in top..(top + TILE).min(p.rows()) {
                 for e in p.row(row) {

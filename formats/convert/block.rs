@@ -65,13 +65,7 @@ impl<'a> Grid<'a> {
         check::block(block)?;
         let (rows, cols) = (csr.rows().div_ceil(block.0), csr.cols().div_ceil(block.1));
         let at = |b: usize| csr.offsets()[csr.rows().min(b.saturating_mul(block.0))] as usize;
-        Ok(Grid {
-            csr,
-            block,
-            rows,
-            cols,
-            tasks: row_tasks(rows, at),
-        })
+        Ok(Grid { csr, block, rows, cols, tasks: row_tasks(rows, at) })
     }
 
     fn rows_of(&self, block_row: usize) -> Range<usize> {
@@ -115,9 +109,7 @@ impl<'a> Grid<'a> {
             end
         }));
         let mut columns = check::reserved("block columns", end as usize)?;
-        found
-            .iter()
-            .for_each(|(_, own)| columns.extend_from_slice(own));
+        found.iter().for_each(|(_, own)| columns.extend_from_slice(own));
         Ok((offsets, columns))
     }
 

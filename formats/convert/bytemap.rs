@@ -29,10 +29,7 @@ impl Banks {
             chunks[next[bank]][bank] = chunk as u16;
             next[bank] += 1;
         });
-        Banks {
-            chunks,
-            taken: [0; BANKS],
-        }
+        Banks { chunks, taken: [0; BANKS] }
     }
 
     /// Chunk, and slot in it, of the bank's next entry.
@@ -52,9 +49,7 @@ pub fn csr_to_bytemap<T: Element>(csr: &Csr<T>) -> Result<Bytemap<T>, FormatErro
     let p = csr.pattern();
     let grid = checked_grid(p.rows(), p.cols())?;
     let by_rows: Vec<Vec<[u32; COUNT_WORDS]>> =
-        allocate::each("counts of tiles", grid.down, &|down| {
-            counts_of(p, down, grid.across)
-        })?;
+        allocate::each("counts of tiles", grid.down, &|down| counts_of(p, down, grid.across))?;
     let of_tile = |tile| {
         let (down, across) = grid.place(tile);
         by_rows[down][across]
@@ -68,11 +63,11 @@ pub fn csr_to_bytemap<T: Element>(csr: &Csr<T>) -> Result<Bytemap<T>, FormatErro
     let mut places: Vec<u32> = check::zeroed("words", chunks)?;
     let mut values: Vec<T> = check::zeroed("values", slots)?;
     let chunks_of = |tile: usize| (starts[tile + 1] - starts[tile]) as usize * UNIT;
-    let parts = cut_panels(&mut places, grid.tiles(), chunks_of)?
-        .into_iter()
-        .zip(cut_panels(&mut values, grid.tiles(), |t| {
-            chunks_of(t) * CHUNK
-        })?);
+    let parts = cut_panels(&mut places, grid.tiles(), chunks_of)?.into_iter().zip(cut_panels(
+        &mut values,
+        grid.tiles(),
+        |t| chunks_of(t) * CHUNK,
+    )?);
     let mut lines = check::reserved("slices", grid.down)?;
     for _ in 0..grid.down {
         lines.push(check::reserved("slices", grid.across)?);
@@ -82,9 +77,8 @@ pub fn csr_to_bytemap<T: Element>(csr: &Csr<T>) -> Result<Bytemap<T>, FormatErro
         lines[grid.place(tile).0].push(part);
     }
     parallel::each_of(lines, &|down, mut line: Vec<(&mut [u32], &mut [T])>| {
-        let mut banks: Vec<Banks> = (0..grid.across)
-            .map(|across| Banks::new(&counts[grid.tile(down, across)]))
-            .collect();
+        let mut banks: Vec<Banks> =
+            (0..grid.across).map(|across| Banks::new(&counts[grid.tile(down, across)])).collect();
         for row in down * TILE_ROWS..((down + 1) * TILE_ROWS).min(p.rows()) {
             for e in p.row(row) {
                 let col = p.columns()[e] as usize;
@@ -115,9 +109,7 @@ pub fn bytemap_to_csr<T: Element>(bytemap: &Bytemap<T>) -> Result<Csr<T>, Format
     cost::to_csr(bytemap.as_sparse())?;
     let p = bytemap.pattern();
     let spread = |tile: usize, slot_at: &mut [u32]| {
-        p.for_each_entry(tile, |row, col, slot| {
-            slot_at[row * TILE_COLS + col] = slot as u32
-        });
+        p.for_each_entry(tile, |row, col, slot| slot_at[row * TILE_COLS + col] = slot as u32);
     };
     let (shape, counts, values) = ([p.rows(), p.cols()], p.row_counts()?, bytemap.values());
     // SAFETY: places are those of entries, which are inside, and were counted.

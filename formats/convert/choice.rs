@@ -79,28 +79,24 @@ fn scores<T: Element>(
     let (rows, cols) = matrix(dense.shape())?;
     let (grid_rows, grid_cols) = (rows.div_ceil(block.0), cols.div_ceil(block.1));
     let mut scores = check::zeroed("scores", grid_rows * grid_cols)?;
-    parallel::chunks(
-        &mut scores,
-        grid_cols.max(1),
-        &|block_row, scores: &mut [T::Acc]| {
-            let mut sums = vec![T::Acc::ZERO; cols];
-            let last = rows.min((block_row + 1).saturating_mul(block.0));
-            for first in (block_row * block.0..last).step_by(PIECE.0) {
-                sums.fill(T::Acc::ZERO);
-                for row in first..last.min(first + PIECE.0) {
-                    let line = &dense.values()[row * cols..][..cols];
-                    for (sum, &v) in sums.iter_mut().zip(line) {
-                        *sum += square(v, non_zero);
-                    }
-                }
-                for (score, sums) in scores.iter_mut().zip(sums.chunks(block.1)) {
-                    for piece in sums.chunks(PIECE.1) {
-                        *score += by_pairs(piece);
-                    }
+    parallel::chunks(&mut scores, grid_cols.max(1), &|block_row, scores: &mut [T::Acc]| {
+        let mut sums = vec![T::Acc::ZERO; cols];
+        let last = rows.min((block_row + 1).saturating_mul(block.0));
+        for first in (block_row * block.0..last).step_by(PIECE.0) {
+            sums.fill(T::Acc::ZERO);
+            for row in first..last.min(first + PIECE.0) {
+                let line = &dense.values()[row * cols..][..cols];
+                for (sum, &v) in sums.iter_mut().zip(line) {
+                    *sum += square(v, non_zero);
                 }
             }
-        },
-    );
+            for (score, sums) in scores.iter_mut().zip(sums.chunks(block.1)) {
+                for piece in sums.chunks(PIECE.1) {
+                    *score += by_pairs(piece);
+                }
+            }
+        }
+    });
     Ok(scores)
 }
 
@@ -149,9 +145,7 @@ fn largest<A: Accumulator>(scores: &[A], count: usize) -> Vec<bool> {
         let dropped = if size_of::<A>() == 8 { bits } else { 0 };
         (std::cmp::Reverse(ordered(scores[p]) >> dropped), p)
     };
-    let mut order: Vec<usize> = (0..scores.len())
-        .filter(|&p| ordered(scores[p]) > 0)
-        .collect();
+    let mut order: Vec<usize> = (0..scores.len()).filter(|&p| ordered(scores[p]) > 0).collect();
     order.par_sort_unstable_by_key(rank);
     for &p in order.iter().take(count) {
         keep[p] = true;

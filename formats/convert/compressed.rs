@@ -16,11 +16,7 @@ pub fn coo_to_csr<T: Element>(coo: &Coo<T>) -> Result<Csr<T>, FormatError> {
     let (rows, cols) = matrix(coo.shape())?;
     cost::to_csr(coo.as_sparse())?;
     let [row_of, columns] = coo.pattern().coords() else {
-        return Err(FormatError::Length {
-            array: "coords",
-            found: 0,
-            expected: 2,
-        });
+        return Err(FormatError::Length { array: "coords", found: 0, expected: 2 });
     };
     let offsets = starts_of(row_of.iter().copied(), rows)?;
     // SAFETY: the entries were sorted by row, then column, each once and inside the shape.
@@ -134,12 +130,7 @@ pub(crate) fn transpose_pattern(p: &CsrPattern) -> Result<CsrPattern, FormatErro
 /// [`FormatError::Overflow`] if one long row makes the padding too much, or if there is no memory.
 pub fn csr_to_ell<T: Element>(csr: &Csr<T>) -> Result<Ell<T>, FormatError> {
     let p = csr.pattern();
-    let width = p
-        .offsets()
-        .windows(2)
-        .map(|w| (w[1] - w[0]) as usize)
-        .max()
-        .unwrap_or(0);
+    let width = p.offsets().windows(2).map(|w| (w[1] - w[0]) as usize).max().unwrap_or(0);
     let slots = check::product("slots", &[p.rows(), width])?;
     cost::slots::<T>(slots, slots, csr.held())?;
     let mut columns = check::zeroed("columns", slots)?;
@@ -168,9 +159,7 @@ pub fn ell_to_csr<T: Element>(ell: &Ell<T>) -> Result<Csr<T>, FormatError> {
     let width = p.width();
     let length = |r: usize| {
         let row = &p.columns()[r * width..(r + 1) * width];
-        row.iter()
-            .rposition(|&c| c != PAD)
-            .map_or(0, |last| last + 1)
+        row.iter().rposition(|&c| c != PAD).map_or(0, |last| last + 1)
     };
     let offsets = prefix_sum("entries", (0..p.rows()).map(length))?;
     // SAFETY: each row is a valid row of the ELL without its padding.

@@ -14,13 +14,9 @@ fn within(parts: &[Part], held: u64) -> Result<(), FormatError> {
     let all = parts.iter().map(bytes).fold(0, u128::saturating_add);
     let limit = allocate::limits().of(held);
     match parts.iter().max_by_key(|part| bytes(part)) {
-        Some(&(what, count, _)) if all > u128::from(limit) => Err(FormatError::Limit {
-            what,
-            count,
-            bytes: all,
-            held,
-            limit,
-        }),
+        Some(&(what, count, _)) if all > u128::from(limit) => {
+            Err(FormatError::Limit { what, count, bytes: all, held, limit })
+        }
         _ => Ok(()),
     }
 }
@@ -55,11 +51,7 @@ fn format_parts([rows, cols]: [usize; 2], entries: usize, format: Format) -> [Pa
         | Format::BlockCoo { block }
         | Format::BlockGroupCoo { block, .. } => [
             ("block rows", rows.div_ceil(block.0.max(1)), 28),
-            (
-                "block columns",
-                cols.div_ceil(block.1.max(1)),
-                5 * at_once((rows + entries) / LEAST),
-            ),
+            ("block columns", cols.div_ceil(block.1.max(1)), 5 * at_once((rows + entries) / LEAST)),
             ("tiles", 0, 0),
         ],
         Format::Bitmap => {
@@ -116,11 +108,9 @@ pub(super) fn by_csr<T: Element>(
     if stays {
         return Ok(());
     }
-    let parts = [
-        &csr_parts(from.pattern())[..],
-        &format_parts([rows, cols], from.pattern().nnz(), format),
-    ]
-    .concat();
+    let parts =
+        [&csr_parts(from.pattern())[..], &format_parts([rows, cols], from.pattern().nnz(), format)]
+            .concat();
     within(&parts, from.held())
 }
 
@@ -145,13 +135,7 @@ pub(super) fn with_padding<T: Element>(
     if bytes <= u128::from(limit) {
         return Ok(());
     }
-    Err(FormatError::Limit {
-        what: "slots with padding",
-        count: made.values,
-        bytes,
-        held,
-        limit,
-    })
+    Err(FormatError::Limit { what: "slots with padding", count: made.values, bytes, held, limit })
 }
 
 /// Refuses slots that take more, with the padding of the format and so many words that say where they are, than is

@@ -29,10 +29,7 @@ pub fn coo_to_dense<T: Element>(coo: &Coo<T>) -> Result<Dense<T>, FormatError> {
     let mut dense = Dense::zeros(coo.shape())?;
     let (shape, coords) = (coo.shape(), coo.pattern().coords());
     for (p, &v) in coo.values().iter().enumerate() {
-        let at = coords
-            .iter()
-            .zip(shape)
-            .fold(0, |at, (c, &n)| at * n + c[p] as usize);
+        let at = coords.iter().zip(shape).fold(0, |at, (c, &n)| at * n + c[p] as usize);
         dense.values_mut()[at] = v;
     }
     Ok(dense)

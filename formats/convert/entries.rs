@@ -13,9 +13,7 @@ pub(super) fn gather<U: Copy + Send + Sync>(data: &[U], positions: &[u32]) -> Ve
 /// Positions of the entries in lexicographic order of the axes; equal entries keep their order.
 pub(super) fn sorted_positions(axes: &[&[u32]], extents: &[usize]) -> Vec<u32> {
     let len = axes[0].len();
-    let space = extents
-        .iter()
-        .try_fold(1u64, |n, &e| n.checked_mul(e as u64));
+    let space = extents.iter().try_fold(1u64, |n, &e| n.checked_mul(e as u64));
     if space.is_none() {
         let mut positions: Vec<u32> = (0..len as u32).collect();
         let key = |p: u32| axes.iter().map(move |data| data[p as usize]);
@@ -24,20 +22,12 @@ pub(super) fn sorted_positions(axes: &[&[u32]], extents: &[usize]) -> Vec<u32> {
     }
     // One number for each entry sorts several times faster than a walk over the axes.
     let key = |p: usize| {
-        axes.iter()
-            .zip(extents)
-            .fold(0u64, |k, (data, &e)| k * e as u64 + u64::from(data[p]))
+        axes.iter().zip(extents).fold(0u64, |k, (data, &e)| k * e as u64 + u64::from(data[p]))
     };
-    let mut keys: Vec<(u64, u32)> = (0..len)
-        .into_par_iter()
-        .with_min_len(4096)
-        .map(|p| (key(p), p as u32))
-        .collect();
+    let mut keys: Vec<(u64, u32)> =
+        (0..len).into_par_iter().with_min_len(4096).map(|p| (key(p), p as u32)).collect();
     keys.par_sort_unstable();
-    keys.par_iter()
-        .with_min_len(4096)
-        .map(|&(_, p)| p)
-        .collect()
+    keys.par_iter().with_min_len(4096).map(|&(_, p)| p).collect()
 }
 
 /// See [`Coo::from_entries`].

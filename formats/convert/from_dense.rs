@@ -63,9 +63,7 @@ pub fn dense_to_block_group_coo<T: Element>(
         columns.resize(first(b + 1), PAD);
     }
     let group_rows: Vec<u32> = rows_of(&groups).collect();
-    let rows = group_rows
-        .iter()
-        .flat_map(|&b| std::iter::repeat_n(b, group));
+    let rows = group_rows.iter().flat_map(|&b| std::iter::repeat_n(b, group));
     let values = gather(dense, block, &rows.collect::<Vec<_>>(), &columns)?;
     let (m, k) = super::matrix(dense.shape())?;
     let pattern = BlockGroupCooPattern::new(m, k, block, group, group_rows, columns)?;

@@ -34,27 +34,17 @@ impl Runs {
             None => RowStats::from_counts(offsets.windows(2).map(count)).group(),
         };
         check::positive("group", group)?;
-        let starts = prefix_sum(
-            "groups",
-            offsets.windows(2).map(|w| count(w).div_ceil(group)),
-        )?;
+        let starts = prefix_sum("groups", offsets.windows(2).map(|w| count(w).div_ceil(group)))?;
         let groups = starts.last().map_or(0, |&n| n as usize);
         let slots = check::product("slots", &[groups, group])?;
         cost::slots::<T>(slots, slots, held)?;
-        Ok(Runs {
-            rows,
-            offsets,
-            group,
-            starts,
-        })
+        Ok(Runs { rows, offsets, group, starts })
     }
 
     /// The row of every group.
     fn group_index(&self) -> Result<Vec<u32>, FormatError> {
         let at = |r: usize| self.starts[r] as usize;
-        filled_by_rows("group_index", self.rows.len(), at, |r, part| {
-            part.fill(self.rows[r])
-        })
+        filled_by_rows("group_index", self.rows.len(), at, |r, part| part.fill(self.rows[r]))
     }
 
     /// One for each entry, spread to one for each slot.
@@ -80,10 +70,7 @@ pub fn csr_to_group_coo<T: Element>(
 ) -> Result<GroupCoo<T>, FormatError> {
     let p = csr.pattern();
     let filled = |r: &u32| p.offsets()[*r as usize] < p.offsets()[*r as usize + 1];
-    let rows: Vec<u32> = (0..p.rows() as u32)
-        .into_par_iter()
-        .filter(filled)
-        .collect();
+    let rows: Vec<u32> = (0..p.rows() as u32).into_par_iter().filter(filled).collect();
     let mut offsets: Vec<u32> = rows.par_iter().map(|&r| p.offsets()[r as usize]).collect();
     offsets.push(p.nnz() as u32);
     let runs = Runs::new::<T>(rows, offsets, group, csr.held())?;
@@ -122,18 +109,13 @@ pub fn coo_to_group_coo<T: Element>(
     }
     let index = axes[0];
     let starts_row = |p: &usize| *p == 0 || index[*p] != index[*p - 1];
-    let mut offsets: Vec<u32> = (0..index.len())
-        .into_par_iter()
-        .filter(starts_row)
-        .map(|p| p as u32)
-        .collect();
+    let mut offsets: Vec<u32> =
+        (0..index.len()).into_par_iter().filter(starts_row).map(|p| p as u32).collect();
     let rows = offsets.iter().map(|&p| index[p as usize]).collect();
     offsets.push(index.len() as u32);
     let runs = Runs::new::<T>(rows, offsets, group, coo.held())?;
-    let others: Result<_, _> = axes[1..]
-        .iter()
-        .map(|data| runs.spread("coordinates", data, PAD))
-        .collect();
+    let others: Result<_, _> =
+        axes[1..].iter().map(|data| runs.spread("coordinates", data, PAD)).collect();
     let (others, index) = (others?, runs.group_index()?);
     // SAFETY: the entries are sorted by `axis`, then by the others, and padding stands behind a run's last entry.
     let pattern = unsafe { GroupCooPattern::new_unchecked(shape, axis, runs.group, index, others) };
@@ -149,10 +131,7 @@ pub fn group_coo_to_coo<T: Element>(grouped: &GroupCoo<T>) -> Result<Coo<T>, For
     let g = p.group();
     let filled = |i: usize| {
         let slots = &p.others()[0][i * g..(i + 1) * g];
-        slots
-            .iter()
-            .rposition(|&c| c != PAD)
-            .map_or(0, |last| last + 1)
+        slots.iter().rposition(|&c| c != PAD).map_or(0, |last| last + 1)
     };
     let offsets = prefix_sum("entries", (0..p.groups()).map(filled))?;
     let compact_index = compact(p.group_index(), 1, &offsets)?;

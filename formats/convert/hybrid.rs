@@ -25,10 +25,7 @@ pub fn csr_to_hybrid_group_coo<T: Element>(csr: &Csr<T>) -> Result<HybridGroupCo
         let first = order.len();
         order.extend(own);
         let groups = order[first..].iter().map(|&r| length(r).div_ceil(group));
-        classes.push(GroupClass {
-            group,
-            groups: groups.sum(),
-        });
+        classes.push(GroupClass { group, groups: groups.sum() });
     }
     let group_of = |i: usize| sizes[class[order[i] as usize] as usize];
     let rows = order.len();
@@ -36,12 +33,8 @@ pub fn csr_to_hybrid_group_coo<T: Element>(csr: &Csr<T>) -> Result<HybridGroupCo
     let groups = prefix_sum("groups", groups)?;
     let slots = (0..rows).map(|i| (groups[i + 1] - groups[i]) as usize * group_of(i));
     let slots = prefix_sum("slots", slots)?;
-    let index = filled_by_rows(
-        "group_index",
-        rows,
-        |i| groups[i] as usize,
-        |i, part| part.fill(order[i]),
-    )?;
+    let index =
+        filled_by_rows("group_index", rows, |i| groups[i] as usize, |i, part| part.fill(order[i]))?;
     let at = |i: usize| slots[i] as usize;
     let row = |i: usize| p.row(order[i] as usize);
     let columns = spread("columns", rows, at, |i| &p.columns()[row(i)], PAD)?;

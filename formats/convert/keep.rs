@@ -84,33 +84,18 @@ mod tests {
     #[test]
     fn entries_are_kept_by_magnitude_then_column() {
         let nan = f32::NAN;
-        let dense = Dense::new(
-            [2, 5],
-            vec![1.0, -3.0, 0.0, 3.0, -0.0, nan, 2.0, 2.0, -2.0, 0.5],
-        );
+        let dense = Dense::new([2, 5], vec![1.0, -3.0, 0.0, 3.0, -0.0, nan, 2.0, 2.0, -2.0, 0.5]);
         let dense = dense.unwrap();
         let kept = |choice| {
             let csr = dense_to_csr_by(&dense, choice).unwrap();
             let offsets = csr.pattern().offsets().to_vec();
             (offsets, csr.pattern().columns().to_vec())
         };
-        assert_eq!(
-            kept(EntryChoice::NonZero),
-            (vec![0, 3, 8], vec![0, 1, 3, 0, 1, 2, 3, 4])
-        );
-        assert_eq!(
-            kept(EntryChoice::Above(1.0)),
-            (vec![0, 2, 6], vec![1, 3, 0, 1, 2, 3])
-        );
-        assert_eq!(
-            kept(EntryChoice::Above(f64::INFINITY)),
-            (vec![0, 0, 1], vec![0])
-        );
+        assert_eq!(kept(EntryChoice::NonZero), (vec![0, 3, 8], vec![0, 1, 3, 0, 1, 2, 3, 4]));
+        assert_eq!(kept(EntryChoice::Above(1.0)), (vec![0, 2, 6], vec![1, 3, 0, 1, 2, 3]));
+        assert_eq!(kept(EntryChoice::Above(f64::INFINITY)), (vec![0, 0, 1], vec![0]));
         assert_eq!(kept(EntryChoice::TopPerRow(1)), (vec![0, 1, 2], vec![1, 0]));
-        assert_eq!(
-            kept(EntryChoice::TopPerRow(3)),
-            (vec![0, 3, 6], vec![0, 1, 3, 0, 1, 2])
-        );
+        assert_eq!(kept(EntryChoice::TopPerRow(3)), (vec![0, 3, 6], vec![0, 1, 3, 0, 1, 2]));
         assert_eq!(kept(EntryChoice::TopPerRow(0)), (vec![0, 0, 0], vec![]));
         assert!(dense_to_csr_by(&dense, EntryChoice::Above(-1.0)).is_err());
         assert!(dense_to_csr_by(&dense, EntryChoice::Above(f64::NAN)).is_err());

@@ -64,9 +64,7 @@ fn pack<T: Element>(
     let lines = lines.zip(meta.chunks_mut((words * ROWS).max(1))).collect();
     parallel::each_of(lines, &|at, (values, meta): (&mut [T], &mut [u32])| {
         meta.fill(PADDING);
-        let lines = values
-            .chunks_mut(slots.max(1))
-            .zip(meta.chunks_mut(words.max(1)));
+        let lines = values.chunks_mut(slots.max(1)).zip(meta.chunks_mut(words.max(1)));
         for (row, (values, words)) in lines.enumerate() {
             fill(at * ROWS + row, values, words);
         }
@@ -85,11 +83,8 @@ pub fn csr_to_nm<T: Element>(csr: &Csr<T>) -> Result<Nm<T>, FormatError> {
     let (p, data) = (csr.pattern(), csr.values());
     check_groups(p, |e| data[e] != T::ZERO)?;
     pack((p.rows(), p.cols()), csr.held(), |row, values, words| {
-        let kept: Vec<(u32, T)> = p
-            .row(row)
-            .filter(|&e| data[e] != T::ZERO)
-            .map(|e| (p.columns()[e], data[e]))
-            .collect();
+        let kept: Vec<(u32, T)> =
+            p.row(row).filter(|&e| data[e] != T::ZERO).map(|e| (p.columns()[e], data[e])).collect();
         for group in kept.chunk_by(|a, b| a.0 as usize / GROUP == b.0 as usize / GROUP) {
             let at = group[0].0 as usize / GROUP;
             let mut inside = [(0, T::ZERO); KEPT];
@@ -144,13 +139,7 @@ fn largest<T: Element>(group: &[T]) -> ([(u32, T); KEPT], usize) {
     let mut taken = [false; GROUP];
     while count < KEPT.min(group.len()) {
         let free = (0..group.len()).filter(|&i| !taken[i]);
-        let best = free.reduce(|best, i| {
-            if above(group[i], group[best]) {
-                i
-            } else {
-                best
-            }
-        });
+        let best = free.reduce(|best, i| if above(group[i], group[best]) { i } else { best });
         let Some(best) = best else { break };
         taken[best] = true;
         kept[count] = (best as u32, group[best]);
@@ -164,10 +153,7 @@ fn largest<T: Element>(group: &[T]) -> ([(u32, T); KEPT], usize) {
 fn entries<T: Element>(nm: &Nm<T>, row: usize) -> impl Iterator<Item = (u32, T)> {
     let p = nm.pattern();
     let line = &nm.values()[row * p.row_slots()..(row + 1) * p.row_slots()];
-    let filled = line
-        .iter()
-        .enumerate()
-        .filter(|&(_, &value)| value != T::ZERO);
+    let filled = line.iter().enumerate().filter(|&(_, &value)| value != T::ZERO);
     filled
         .map(move |(slot, &value)| (p.column(row, slot), value))
         .filter(|&(column, _)| column != PAD)

@@ -17,9 +17,7 @@ fn sorted_rows(csr: &CsrPattern) -> Result<Vec<u32>, FormatError> {
     let mut order: Vec<u32> = check::reserved("order of rows", places)?;
     order.extend(0..rows as u32);
     let key = |&row: &u32| (std::cmp::Reverse(csr.row(row as usize).len()), row);
-    parallel::chunks(&mut order, SORTED, &|_, window| {
-        window.sort_unstable_by_key(key)
-    });
+    parallel::chunks(&mut order, SORTED, &|_, window| window.sort_unstable_by_key(key));
     order.resize(places, PAD);
     Ok(order)
 }
@@ -50,10 +48,7 @@ fn walk(columns: &[u32], lanes: &[(usize, usize); SLICE], mut each: impl FnMut(T
             }
             *taken = (start, lane.0);
         }
-        each(Taken {
-            window: [first, last + 1],
-            lanes: &taken,
-        });
+        each(Taken { window: [first, last + 1], lanes: &taken });
     }
 }
 
@@ -112,16 +107,10 @@ pub fn csr_to_sliced_ell<T: Element>(csr: &Csr<T>) -> Result<SlicedEll<T>, Forma
     let at = |each: usize| move |s: usize, offsets: &[u32]| offsets[s] as usize * each;
     let parts = cut(&mut windows, &tasks, |s| at(2)(s, &offsets))
         .into_iter()
-        .zip(cut(&mut columns, &tasks, |s| {
-            at(CHUNK_SLOTS / 2)(s, &offsets)
-        }))
+        .zip(cut(&mut columns, &tasks, |s| at(CHUNK_SLOTS / 2)(s, &offsets)))
         .zip(cut(&mut values, &tasks, |s| at(CHUNK_SLOTS)(s, &offsets)));
     type Part<'p, T> = ((&'p mut [u32], &'p mut [u32]), &'p mut [T]);
-    parallel::each_of(parts.collect(), &|own,
-                                         ((windows, columns), values): Part<
-        '_,
-        T,
-    >| {
+    parallel::each_of(parts.collect(), &|own, ((windows, columns), values): Part<'_, T>| {
         let task = &tasks[own];
         let mut chunk = 0;
         for slice in task.clone() {

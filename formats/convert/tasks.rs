@@ -23,11 +23,7 @@ pub(crate) fn row_tasks(rows: usize, at: impl Fn(usize) -> usize) -> Vec<Range<u
         let (mut low, mut high) = (start, rows);
         while low < high {
             let middle = (low + high) / 2;
-            if work(middle) < goal {
-                low = middle + 1
-            } else {
-                high = middle
-            }
+            if work(middle) < goal { low = middle + 1 } else { high = middle }
         }
         let end = if t == tasks { rows } else { low };
         if end > start || rows == 0 {
@@ -120,9 +116,7 @@ pub(super) unsafe fn csr_of_entries<T: Element, E: Iterator<Item = (u32, T)>>(
     unsafe {
         csr_by_rows((rows, cols), offsets, |row, columns, values| {
             let places = columns.iter_mut().zip(values);
-            places
-                .zip(entries(row))
-                .for_each(|((c, v), entry)| (*c, *v) = entry);
+            places.zip(entries(row)).for_each(|((c, v), entry)| (*c, *v) = entry);
         })
     }
 }

@@ -28,10 +28,7 @@ impl<T: Element> Blocks<'_, T> {
     /// Calls `f(column, value)` for each entry of a row, columns ascending.
     fn entries(&self, row: usize, mut f: impl FnMut(u32, T)) {
         let (bm, bk) = self.block;
-        for slot in self
-            .slots_of(row)
-            .take_while(|&slot| self.columns[slot] != PAD)
-        {
+        for slot in self.slots_of(row).take_while(|&slot| self.columns[slot] != PAD) {
             let base = self.columns[slot] as usize * bk;
             let line = (slot * bm + row % bm) * bk;
             let inside = bk.min(self.shape.1 - base);

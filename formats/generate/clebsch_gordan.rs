@@ -39,19 +39,13 @@ pub fn clebsch_gordan<T: Element>(l1: usize, l2: usize, l3: usize) -> Result<Coo
             for k in 0..=2 * l3 {
                 let value = real_coefficient([l1, l2, l3], [i, j, k])[imaginary];
                 if value.abs() > 1e-9 {
-                    coords
-                        .iter_mut()
-                        .zip([i, j, k])
-                        .for_each(|(axis, at)| axis.push(at as u32));
+                    coords.iter_mut().zip([i, j, k]).for_each(|(axis, at)| axis.push(at as u32));
                     values.push(T::from_f64(value));
                 }
             }
         }
     }
-    Coo::new(
-        CooPattern::new(vec![2 * l1 + 1, 2 * l2 + 1, 2 * l3 + 1], coords)?,
-        values,
-    )
+    Coo::new(CooPattern::new(vec![2 * l1 + 1, 2 * l2 + 1, 2 * l3 + 1], coords)?, values)
 }
 
 /// Real and imaginary part of the coefficient, changed to the real basis in all three places.
@@ -64,10 +58,7 @@ fn real_coefficient(degree: [usize; 3], place: [usize; 3]) -> [f64; 2] {
                 if m1 + m2 == m3 {
                     let coefficient = racah(degree.map(|l| l as i64), [m1, m2, m3]);
                     let product = times(times([a[0], -a[1]], [b[0], -b[1]]), c);
-                    sum = [
-                        sum[0] + coefficient * product[0],
-                        sum[1] + coefficient * product[1],
-                    ];
+                    sum = [sum[0] + coefficient * product[0], sum[1] + coefficient * product[1]];
                 }
             }
         }
@@ -105,11 +96,7 @@ fn racah([l1, l2, l3]: [i64; 3], [m1, m2, m3]: [i64; 3]) -> f64 {
         .map(|t| {
             let low = f(t) * f(l1 + l2 - l3 - t) * f(l1 - m1 - t);
             let high = f(l2 + m2 - t) * f(l3 - l2 + m1 + t) * f(l3 - l1 - m2 + t);
-            if t % 2 == 0 {
-                1.0 / (low * high)
-            } else {
-                -1.0 / (low * high)
-            }
+            if t % 2 == 0 { 1.0 / (low * high) } else { -1.0 / (low * high) }
         })
         .sum();
     ((2 * l3 + 1) as f64 * triangle * orders).sqrt() * sum

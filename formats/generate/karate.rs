@@ -40,15 +40,11 @@ pub fn karate() -> CsrPattern {
     let mut edges: Vec<(u32, u32)> = Vec::with_capacity(156);
     for (first, seconds) in FRIENDS {
         edges.extend(
-            seconds
-                .iter()
-                .flat_map(|second| [(first - 1, second - 1), (second - 1, first - 1)]),
+            seconds.iter().flat_map(|second| [(first - 1, second - 1), (second - 1, first - 1)]),
         );
     }
     edges.sort_unstable();
-    let offsets = (0..=34)
-        .map(|row| edges.partition_point(|edge| edge.0 < row) as u32)
-        .collect();
+    let offsets = (0..=34).map(|row| edges.partition_point(|edge| edge.0 < row) as u32).collect();
     let columns = edges.iter().map(|edge| edge.1).collect();
     CsrPattern::new(34, 34, offsets, columns)
         .expect("the list is symmetric, sorted and without duplicates")

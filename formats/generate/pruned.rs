@@ -48,27 +48,19 @@ pub fn pruned(
     }
     check::fits("rows", rows as u128)?;
     check::fits("columns", cols as u128)?;
-    let entries = check::fits(
-        "entries",
-        (rows as f64 * cols as f64 * density).round() as u128,
-    )?;
+    let entries = check::fits("entries", (rows as f64 * cols as f64 * density).round() as u128)?;
     allocate::extent("rows", rows as u128, 16, 12 * entries as u64)?;
     let filled = (rows - (rows as f64 * empty_rows).round() as usize).min(entries);
     if entries > filled * cols {
         let expected = format!("at most {} in {filled} non-empty rows", filled * cols);
-        return Err(FormatError::Shape {
-            what: "entries",
-            found: entries.to_string(),
-            expected,
-        });
+        return Err(FormatError::Shape { what: "entries", found: entries.to_string(), expected });
     }
     let mut stream = Stream::new(seed, Purpose::PrunedLengths, 0);
     let mut places = check::reserved("rows", filled)?;
     stream.distinct(filled, rows, &mut places);
     let mut lengths = check::zeroed("lengths of rows", rows)?;
-    for (place, length) in places
-        .iter()
-        .zip(Lengths::new(filled, cols, entries, &mut stream).search(rows, row_std))
+    for (place, length) in
+        places.iter().zip(Lengths::new(filled, cols, entries, &mut stream).search(rows, row_std))
     {
         lengths[*place as usize] = length;
     }
@@ -87,15 +79,10 @@ struct Lengths {
 
 impl Lengths {
     fn new(filled: usize, cols: usize, entries: usize, stream: &mut Stream) -> Self {
-        let mut normals: Vec<f64> = (0..filled.div_ceil(2))
-            .flat_map(|_| stream.normals())
-            .collect();
+        let mut normals: Vec<f64> =
+            (0..filled.div_ceil(2)).flat_map(|_| stream.normals()).collect();
         normals.truncate(filled);
-        Self {
-            normals,
-            cols,
-            entries,
-        }
+        Self { normals, cols, entries }
     }
 
     /// The spread grows with the width: bisection.
@@ -103,56 +90,32 @@ impl Lengths {
         let (mut low, mut high) = (0.0, 8.0);
         for _ in 0..24 {
             let middle = (low + high) / 2.0;
-            if spread(&self.at(middle), rows) < row_std {
-                low = middle
-            } else {
-                high = middle
-            }
+            if spread(&self.at(middle), rows) < row_std { low = middle } else { high = middle }
         }
         let [below, above] = [self.at(low), self.at(high)];
         let miss = |lengths: &[usize]| (spread(lengths, rows) - row_std).abs();
-        if miss(&below) <= miss(&above) {
-            below
-        } else {
-            above
-        }
+        if miss(&below) <= miss(&above) { below } else { above }
     }
 
     /// Lengths whose sum is exact: the scale by bisection, the rest one by one.
     fn at(&self, width: f64) -> Vec<usize> {
-        let weights: Vec<f64> = self
-            .normals
-            .iter()
-            .map(|normal| libm::exp(width * normal))
-            .collect();
+        let weights: Vec<f64> =
+            self.normals.iter().map(|normal| libm::exp(width * normal)).collect();
         let length =
             |weight: f64, scale: f64| ((weight * scale).round() as usize).clamp(1, self.cols);
-        let total = |scale: f64| {
-            weights
-                .iter()
-                .map(|weight| length(*weight, scale))
-                .sum::<usize>()
-        };
+        let total = |scale: f64| weights.iter().map(|weight| length(*weight, scale)).sum::<usize>();
         let (mut low, mut high) = (0.0, self.cols as f64);
         while total(high) < self.entries {
             high *= 2.0;
         }
         for _ in 0..40 {
             let middle = (low + high) / 2.0;
-            if total(middle) < self.entries {
-                low = middle
-            } else {
-                high = middle
-            }
+            if total(middle) < self.entries { low = middle } else { high = middle }
         }
         let mut lengths: Vec<usize> = weights.iter().map(|weight| length(*weight, low)).collect();
         let mut missing = self.entries - lengths.iter().sum::<usize>();
         while missing > 0 {
-            for length in lengths
-                .iter_mut()
-                .filter(|length| **length < self.cols)
-                .take(missing)
-            {
+            for length in lengths.iter_mut().filter(|length| **length < self.cols).take(missing) {
                 *length += 1;
                 missing -= 1;
             }
@@ -164,10 +127,7 @@ impl Lengths {
 /// Standard deviation over all rows, of which `lengths` are the non-empty ones.
 fn spread(lengths: &[usize], rows: usize) -> f64 {
     let mean = lengths.iter().sum::<usize>() as f64 / rows.max(1) as f64;
-    let square = lengths
-        .iter()
-        .map(|length| (*length as f64).powi(2))
-        .sum::<f64>()
-        / rows.max(1) as f64;
+    let square =
+        lengths.iter().map(|length| (*length as f64).powi(2)).sum::<f64>() / rows.max(1) as f64;
     (square - mean * mean).max(0.0).sqrt()
 }

@@ -93,9 +93,7 @@ pub fn random_values<T: Element>(n: usize, seed: u64) -> Vec<T> {
         let mut stream = Stream::new(seed, Purpose::Normal, piece);
         for pair in values.chunks_mut(2) {
             let normals = stream.normals();
-            pair.iter_mut()
-                .zip(normals)
-                .for_each(|(value, normal)| *value = T::from_f64(normal));
+            pair.iter_mut().zip(normals).for_each(|(value, normal)| *value = T::from_f64(normal));
         }
     });
     values
@@ -143,10 +141,7 @@ pub(super) fn by_rows(
         }
         (lengths, columns)
     });
-    let nnz: u128 = pieces
-        .iter()
-        .map(|(_, columns)| columns.len() as u128)
-        .sum();
+    let nnz: u128 = pieces.iter().map(|(_, columns)| columns.len() as u128).sum();
     let nnz = check::fits("entries", nnz)?;
     let mut offsets = check::reserved("offsets", rows + 1)?;
     let mut columns = check::reserved("columns", nnz)?;

@@ -23,24 +23,16 @@ const ENDS: [u32; 3] = [37_356, 37_356 + 12_452, 37_356 + 2 * 12_452];
 /// [`FormatError::Overflow`] for a scale over 31 or past 2^32 - 1 drawn edges.
 pub fn rmat(scale: u32, edge_factor: usize, seed: u64) -> Result<CsrPattern, FormatError> {
     if scale > 31 {
-        return Err(FormatError::Overflow {
-            what: "scale",
-            value: scale.into(),
-            limit: 31,
-        });
+        return Err(FormatError::Overflow { what: "scale", value: scale.into(), limit: 31 });
     }
     let rows = 1_usize << scale;
     let drawn = check::fits("drawn edges", rows as u128 * edge_factor as u128)?;
     allocate::extent("rows", rows as u128, 4, 12 * drawn as u64)?;
     let mut edges: Vec<u64> = check::zeroed("edges", drawn)?;
-    <[u64]>::par_chunks_mut(&mut edges, PIECE)
-        .enumerate()
-        .for_each(|(piece, edges)| {
-            let mut stream = Stream::new(seed, Purpose::Rmat, piece);
-            edges
-                .iter_mut()
-                .for_each(|edge| *edge = draw(&mut stream, scale));
-        });
+    <[u64]>::par_chunks_mut(&mut edges, PIECE).enumerate().for_each(|(piece, edges)| {
+        let mut stream = Stream::new(seed, Purpose::Rmat, piece);
+        edges.iter_mut().for_each(|edge| *edge = draw(&mut stream, scale));
+    });
     edges.par_sort_unstable();
     edges.dedup();
     let offsets = (0..rows + 1)

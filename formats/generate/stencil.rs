@@ -34,9 +34,7 @@ fn poisson<T: Element>(extent: [usize; 3], diagonal: f64) -> Result<Csr<T>, Form
             columns.push(column as u32);
             values.push(T::from_f64(value));
         };
-        (0..3)
-            .filter(|axis| place[*axis] > 0)
-            .for_each(|axis| push(row - steps[axis], -1.0));
+        (0..3).filter(|axis| place[*axis] > 0).for_each(|axis| push(row - steps[axis], -1.0));
         push(row, diagonal);
         (0..3)
             .rev()
@@ -98,18 +96,11 @@ fn assemble(
         if x >= extent[0] || y >= extent[1] {
             continue;
         }
-        let Some(other) = CORNERS
-            .iter()
-            .position(|[dx, dy]| [x + dx, y + dy] == there)
-        else {
+        let Some(other) = CORNERS.iter().position(|[dx, dy]| [x + dx, y + dy] == there) else {
             continue;
         };
         let part = stiffness[corner][other].as_flattened();
-        block
-            .as_flattened_mut()
-            .iter_mut()
-            .zip(part)
-            .for_each(|(sum, value)| *sum += value);
+        block.as_flattened_mut().iter_mut().zip(part).for_each(|(sum, value)| *sum += value);
     }
     block
 }

@@ -3,14 +3,8 @@
 /// The cells in which `inside` holds and at least one of the six neighbours is outside (cells past the grid are), as
 /// `[x, y, z]`, ascending.
 pub fn voxel_surface(extent: [u32; 3], inside: impl Fn([i64; 3]) -> bool) -> Vec<[u32; 3]> {
-    const FACES: [[i64; 3]; 6] = [
-        [-1, 0, 0],
-        [1, 0, 0],
-        [0, -1, 0],
-        [0, 1, 0],
-        [0, 0, -1],
-        [0, 0, 1],
-    ];
+    const FACES: [[i64; 3]; 6] =
+        [[-1, 0, 0], [1, 0, 0], [0, -1, 0], [0, 1, 0], [0, 0, -1], [0, 0, 1]];
     let extent = extent.map(i64::from);
     let filled =
         |cell: [i64; 3]| (0..3).all(|axis| (0..extent[axis]).contains(&cell[axis])) && inside(cell);

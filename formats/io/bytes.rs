@@ -39,10 +39,7 @@ fn read_blocks(
     bytes.try_reserve_exact(known).map_err(room)?;
     loop {
         let left = most - bytes.len() as u64;
-        let read = from
-            .by_ref()
-            .take(BLOCK.min(left))
-            .read_to_end(&mut bytes)?;
+        let read = from.by_ref().take(BLOCK.min(left)).read_to_end(&mut bytes)?;
         let done = bytes.len() as u64;
         progress(done, 2 * length.unwrap_or(done));
         if read > 0 && left > read as u64 {
@@ -62,11 +59,7 @@ fn read_blocks(
 fn changed(length: u64, done: u64, more: bool) -> Fault {
     Fault::whole(format!(
         "the file changed while it was read: it had {length} bytes, then {}",
-        if more {
-            "more".to_owned()
-        } else {
-            done.to_string()
-        }
+        if more { "more".to_owned() } else { done.to_string() }
     ))
 }
 
@@ -153,11 +146,7 @@ pub(super) struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self {
-            bytes,
-            position: 0,
-            number: 0,
-        }
+        Self { bytes, position: 0, number: 0 }
     }
 }
 
@@ -178,8 +167,7 @@ impl<'a> Iterator for Lines<'a> {
 
 /// The words of a line, between blanks.
 pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(u8::is_ascii_whitespace)
-        .filter(|word| !word.is_empty())
+    line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
 }
 
 #[cfg(test)]

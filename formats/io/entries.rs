@@ -25,10 +25,7 @@ pub(super) fn coo_from_entries<T: Element>(
     let row_index = parallel::collect(count, LEAST, &|at| (entries[at].0 >> 32) as u32);
     let col_index = parallel::collect(count, LEAST, &|at| entries[at].0 as u32);
     let values = parallel::collect(count, LEAST, &|at| entries[at].1);
-    Coo::new(
-        CooPattern::new(vec![rows, cols], vec![row_index, col_index])?,
-        values,
-    )
+    Coo::new(CooPattern::new(vec![rows, cols], vec![row_index, col_index])?, values)
 }
 
 /// A stable sort, or any sort where the entries of one place are the same. Where there are fewer rows than entries, one
@@ -94,11 +91,7 @@ fn add_up<T: Element>(entries: &mut Vec<(u64, T)>, merge: bool) {
             sum += entries[end].1.to_acc();
             end += 1;
         }
-        let value = if merge || end == at + 1 {
-            first
-        } else {
-            T::from_acc(sum)
-        };
+        let value = if merge || end == at + 1 { first } else { T::from_acc(sum) };
         entries[kept] = (key, value);
         kept += 1;
         at = end;

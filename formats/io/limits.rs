@@ -26,19 +26,14 @@ pub struct Limits {
 impl Default for Limits {
     /// 64 MB, and 16 bytes for each byte of the input.
     fn default() -> Self {
-        Self {
-            bytes: 64_000_000,
-            for_each_byte: 16,
-        }
+        Self { bytes: 64_000_000, for_each_byte: 16 }
     }
 }
 
 impl Limits {
     /// The limit for an input of so many bytes.
     pub fn of(&self, input: u64) -> u64 {
-        self.for_each_byte
-            .saturating_mul(input)
-            .saturating_add(self.bytes)
+        self.for_each_byte.saturating_mul(input).saturating_add(self.bytes)
     }
 }
 
@@ -57,11 +52,7 @@ impl Budget {
 
     /// Of an input of which so many bytes are in memory at once.
     pub(super) fn holding(limits: Limits, input: usize, held: usize) -> Self {
-        Self {
-            limits,
-            input: input as u64,
-            taken: held as u64,
-        }
+        Self { limits, input: input as u64, taken: held as u64 }
     }
 
     /// Takes room for `count` elements of `U`; the reason if there is none.

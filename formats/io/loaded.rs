@@ -102,10 +102,7 @@ pub(super) fn coo_into_csr<T: Element>(coo: Coo<T>) -> Result<Csr<T>, FormatErro
 /// Rows and columns of an array that is a matrix.
 fn extents<T: Element>(dense: &Dense<T>) -> Result<(usize, usize), FormatError> {
     let &[rows, cols] = dense.shape() else {
-        let reason = format!(
-            "a matrix expected, an array of order {} found",
-            dense.shape().len()
-        );
+        let reason = format!("a matrix expected, an array of order {} found", dense.shape().len());
         return Err(FormatError::Io {
             path: "dense array".to_owned(),
             line: None,

@@ -168,9 +168,7 @@ pub fn write_any<T: Element>(
 }
 
 fn extension(path: &Path) -> String {
-    path.extension()
-        .map(|e| e.to_string_lossy().to_ascii_lowercase())
-        .unwrap_or_default()
+    path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default()
 }
 
 fn unknown_extension(path: &Path, known: &str) -> FormatError {
@@ -187,27 +185,15 @@ pub(crate) struct Fault {
 
 impl Fault {
     fn line(line: u64, reason: impl Into<String>) -> Self {
-        Self {
-            line: Some(line),
-            member: None,
-            reason: reason.into(),
-        }
+        Self { line: Some(line), member: None, reason: reason.into() }
     }
 
     fn member(member: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self {
-            line: None,
-            member: Some(member.into()),
-            reason: reason.into(),
-        }
+        Self { line: None, member: Some(member.into()), reason: reason.into() }
     }
 
     fn whole(reason: impl Into<String>) -> Self {
-        Self {
-            line: None,
-            member: None,
-            reason: reason.into(),
-        }
+        Self { line: None, member: None, reason: reason.into() }
     }
 
     fn at(self, path: &str) -> FormatError {
@@ -228,10 +214,8 @@ impl From<std::io::Error> for Fault {
 
 /// A piece of a file for a message: printable, and never longer than a line can bear.
 fn quote(text: &[u8]) -> String {
-    let shown: String = String::from_utf8_lossy(&text[..text.len().min(120)])
-        .chars()
-        .take(40)
-        .collect();
+    let shown: String =
+        String::from_utf8_lossy(&text[..text.len().min(120)]).chars().take(40).collect();
     let dots = if shown.len() < text.len() { "..." } else { "" };
     format!("`{}{dots}`", shown.escape_debug())
 }
@@ -246,10 +230,7 @@ fn whole_number(word: &[u8], name: &str, most: u64) -> Result<u64, String> {
         return Err(format!("{name} is negative: {}", quote(word)));
     }
     let value = digits.iter().try_fold(0_u64, |value, digit| {
-        value
-            .checked_mul(10)?
-            .checked_add(u64::from(digit - b'0'))
-            .filter(|value| *value <= most)
+        value.checked_mul(10)?.checked_add(u64::from(digit - b'0')).filter(|value| *value <= most)
     });
     value.ok_or_else(|| format!("{name} out of range: {}", quote(word)))
 }
@@ -270,8 +251,5 @@ fn fits_index(name: &str, count: u64) -> Result<(), String> {
     if count <= u64::from(u32::MAX) {
         return Ok(());
     }
-    Err(format!(
-        "{name} count {count} is over the index type, {} at most",
-        u32::MAX
-    ))
+    Err(format!("{name} count {count} is over the index type, {} at most", u32::MAX))
 }

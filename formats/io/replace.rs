@@ -75,16 +75,10 @@ impl Beside {
         loop {
             let own = COUNT.fetch_add(1, Ordering::Relaxed);
             // Some writers choose by the extension.
-            let end = extension
-                .as_ref()
-                .map_or(String::new(), |e| format!(".{e}"));
+            let end = extension.as_ref().map_or(String::new(), |e| format!(".{e}"));
             let name = format!(".einsparse-{}-{own}{end}", std::process::id());
             let beside = target.with_file_name(name);
-            match OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .open(&beside)
-            {
+            match OpenOptions::new().write(true).create_new(true).open(&beside) {
                 Ok(_) => return Ok(Self(beside)),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),

@@ -80,9 +80,7 @@ impl Counted {
             return Ok(());
         }
         let before = self.checksum;
-        Err(changed(format!(
-            "its checksum was {before:08x}, now {checksum:08x}"
-        )))
+        Err(changed(format!("its checksum was {before:08x}, now {checksum:08x}")))
     }
 }
 
@@ -124,13 +122,7 @@ impl RowFile {
         };
         let (facts, counted) =
             open().map_err(|fault: Fault| fault.at(&path.display().to_string()))?;
-        Ok(Self {
-            path: path.to_owned(),
-            limits,
-            archive,
-            facts,
-            counted,
-        })
+        Ok(Self { path: path.to_owned(), limits, archive, facts, counted })
     }
 
     /// Rows and columns.

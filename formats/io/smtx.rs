@@ -43,17 +43,9 @@ pub fn write_smtx(path: impl AsRef<Path>, pattern: &CsrPattern) -> Result<(), Fo
     let path = path.as_ref();
     let written = replace_file(path, |beside| {
         let mut out = BufWriter::with_capacity(1 << 16, File::create(beside)?);
-        writeln!(
-            out,
-            "{}, {}, {}",
-            pattern.rows(),
-            pattern.cols(),
-            pattern.nnz()
-        )?;
+        writeln!(out, "{}, {}, {}", pattern.rows(), pattern.cols(), pattern.nnz())?;
         for indices in [pattern.offsets(), pattern.columns()] {
-            indices
-                .iter()
-                .try_for_each(|index| write!(out, "{index} "))?;
+            indices.iter().try_for_each(|index| write!(out, "{index} "))?;
             writeln!(out)?;
         }
         out.flush()
@@ -69,9 +61,8 @@ fn parse(text: &[u8]) -> Result<Parts, Fault> {
         .next()
         .ok_or_else(|| Fault::line(1, "empty file, rows, columns and nonzeros expected"))?;
     let [rows, cols, nnz] = parse_header(header).map_err(|reason| Fault::line(1, reason))?;
-    let offsets = lines
-        .next()
-        .ok_or_else(|| Fault::line(1, "end of the file before the row offsets"))?;
+    let offsets =
+        lines.next().ok_or_else(|| Fault::line(1, "end of the file before the row offsets"))?;
     let offsets = indices(offsets, "row offset").map_err(|reason| Fault::line(2, reason))?;
     check_offsets(&offsets, rows, nnz).map_err(|reason| Fault::line(2, reason))?;
     let columns = lines.next().unwrap_or_default();
@@ -91,10 +82,7 @@ fn parse_header(line: &[u8]) -> Result<[usize; 3], String> {
         .filter(|word| !word.is_empty())
         .collect();
     if found.len() != 3 {
-        return Err(format!(
-            "rows, columns and nonzeros expected, {} numbers found",
-            found.len()
-        ));
+        return Err(format!("rows, columns and nonzeros expected, {} numbers found", found.len()));
     }
     let mut counts = [0_u64; 3];
     for ((count, word), name) in counts.iter_mut().zip(&found).zip(NAMES) {
@@ -103,17 +91,13 @@ fn parse_header(line: &[u8]) -> Result<[usize; 3], String> {
     }
     let [rows, cols, nnz] = counts;
     if nnz > rows * cols {
-        return Err(format!(
-            "{nnz} nonzeros are more than {rows} x {cols} can hold"
-        ));
+        return Err(format!("{nnz} nonzeros are more than {rows} x {cols} can hold"));
     }
     Ok(counts.map(|count| count as usize))
 }
 
 fn indices(line: &[u8], name: &str) -> Result<Vec<u64>, String> {
-    words(line)
-        .map(|word| whole_number(word, name, u64::MAX))
-        .collect()
+    words(line).map(|word| whole_number(word, name, u64::MAX)).collect()
 }
 
 fn check_offsets(offsets: &[u64], rows: usize, nnz: usize) -> Result<(), String> {
@@ -155,11 +139,7 @@ fn check_columns(columns: &mut [u64], offsets: &[u64], cols: usize) -> Result<()
             columns.sort_unstable();
         }
         if let Some(pair) = columns.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(format!(
-                "column index {} is twice in row {}",
-                pair[0],
-                row + 1
-            ));
+            return Err(format!("column index {} is twice in row {}", pair[0], row + 1));
         }
     }
     Ok(())

@@ -35,10 +35,7 @@ impl Signatures {
             end += *offset;
             *offset = end;
         }
-        Ok(Signatures {
-            offsets,
-            columns: rows().flat_map_iter(of_row).collect(),
-        })
+        Ok(Signatures { offsets, columns: rows().flat_map_iter(of_row).collect() })
     }
 
     fn of(&self, row: u32) -> &[u32] {
@@ -148,10 +145,7 @@ impl Walk<'_> {
             .into_iter()
             .map(|row| {
                 let other = self.signatures.of(row);
-                (
-                    similarity(other, own.len(), |c| own.binary_search(&c).is_ok()),
-                    row,
-                )
+                (similarity(other, own.len(), |c| own.binary_search(&c).is_ok()), row)
             })
             .collect();
         ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
@@ -207,10 +201,7 @@ pub(super) fn orders(
     let hashes = signatures.min_hashes(options.hashes)?;
     let each = options.hashes;
     let list = |t: usize| Sorted::new(rows, &hashes, each, t);
-    let sorted = (0..each)
-        .into_par_iter()
-        .map(list)
-        .collect::<Result<_, _>>()?;
+    let sorted = (0..each).into_par_iter().map(list).collect::<Result<_, _>>()?;
     let mut walk = Walk {
         signatures: &signatures,
         hashes,
@@ -241,10 +232,7 @@ pub(super) fn orders(
         Permutation::of_places(rows.copied().collect())
     };
     let found = order(&partial);
-    let line = |c: &Vec<u32>| {
-        c.first()
-            .map(|&r| &walk.hashes[r as usize * each..][..each])
-    };
+    let line = |c: &Vec<u32>| c.first().map(|&r| &walk.hashes[r as usize * each..][..each]);
     partial.sort_by(|a, b| line(a).cmp(&line(b)));
     Ok(vec![found, order(&partial)])
 }

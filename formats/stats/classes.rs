@@ -19,11 +19,7 @@ fn row_cost(len: usize, group: usize) -> u128 {
 /// The cheapest size for a row; of equals the larger.
 pub(crate) fn class_of(len: usize, sizes: &[usize]) -> usize {
     let cost = |&(at, &group): &(usize, &usize)| (row_cost(len, group), usize::MAX - group, at);
-    sizes
-        .iter()
-        .enumerate()
-        .min_by_key(cost)
-        .map_or(0, |(at, _)| at)
+    sizes.iter().enumerate().min_by_key(cost).map_or(0, |(at, _)| at)
 }
 
 impl RowStats {

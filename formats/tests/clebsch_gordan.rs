@@ -36,10 +36,8 @@ fn columns_are_orthonormal() {
         }
     }
     let c = tensor([10, 10, 10]);
-    let sum: f64 = (0..21)
-        .flat_map(|i| (0..21).map(move |j| (i, j)))
-        .map(|(i, j)| c(i, j, 3).powi(2))
-        .sum();
+    let sum: f64 =
+        (0..21).flat_map(|i| (0..21).map(move |j| (i, j))).map(|(i, j)| c(i, j, 3).powi(2)).sum();
     assert!((sum - 1.0).abs() < 1e-6, "{sum}");
     assert!(clebsch_gordan::<f32>(11, 0, 11).is_err());
 }
@@ -86,24 +84,15 @@ fn generators(l: usize) -> [Vec<Vec<f64>>; 3] {
             assert!(sum[0].abs() < 1e-12, "L is imaginary on real functions");
             sum[1]
         };
-        (0..n)
-            .map(|row| (0..n).map(|col| element(row, col)).collect())
-            .collect()
+        (0..n).map(|row| (0..n).map(|col| element(row, col)).collect()).collect()
     })
 }
 
 #[test]
 fn coupling_commutes_with_rotations() {
-    for l in [
-        [1, 1, 0],
-        [1, 1, 1],
-        [1, 1, 2],
-        [2, 1, 1],
-        [2, 2, 3],
-        [3, 2, 4],
-        [2, 3, 2],
-        [4, 4, 4],
-    ] {
+    for l in
+        [[1, 1, 0], [1, 1, 1], [1, 1, 2], [2, 1, 1], [2, 2, 3], [3, 2, 4], [2, 3, 2], [4, 4, 4]]
+    {
         let c = tensor(l);
         let [left, right, out] = l.map(generators);
         let n = l.map(|l| 2 * l + 1);
@@ -131,9 +120,8 @@ fn nonzeros_are_those_of_the_literature() {
         let all =
             degrees().flat_map(|a| degrees().flat_map(move |b| degrees().map(move |c| [a, b, c])));
         let even = all.filter(|l| l.iter().sum::<usize>() % 2 == 0);
-        let count: usize = even
-            .map(|[a, b, c]| clebsch_gordan::<f64>(a, b, c).unwrap().values().len())
-            .sum();
+        let count: usize =
+            even.map(|[a, b, c]| clebsch_gordan::<f64>(a, b, c).unwrap().values().len()).sum();
         assert_eq!(count, published);
     }
 }

@@ -70,10 +70,7 @@ fn within<R>(what: &str, input: u64, work: impl FnOnce() -> R) -> R {
     MOST.store(before, Relaxed);
     let start = Instant::now();
     let result = work();
-    let (most, bound) = (
-        MOST.load(Relaxed) - before,
-        64_000_000 + 16 * input as usize,
-    );
+    let (most, bound) = (MOST.load(Relaxed) - before, 64_000_000 + 16 * input as usize);
     assert!(most <= bound, "{what}: {most} bytes, {bound} at most");
     let took = start.elapsed();
     assert!(took < Duration::from_secs(10), "{what}: {took:?}");
@@ -87,17 +84,8 @@ fn bytes(sparse: &AnySparse<f32>) -> u64 {
 /// A refusal names the axis, its extent and the bytes.
 fn is_readable(error: &FormatError) {
     match error {
-        FormatError::Limit {
-            what,
-            count,
-            bytes,
-            limit,
-            ..
-        } => {
-            assert!(
-                !what.is_empty() && *count > 0 && *bytes > u128::from(*limit),
-                "{error}"
-            );
+        FormatError::Limit { what, count, bytes, limit, .. } => {
+            assert!(!what.is_empty() && *count > 0 && *bytes > u128::from(*limit), "{error}");
         }
         FormatError::Overflow { value, limit, .. } => assert!(value > limit, "{error}"),
         FormatError::Memory { bytes, .. } => assert!(*bytes > 1 << 20, "{error}"),
@@ -168,15 +156,9 @@ fn orders_and_counts(shape: [usize; 2], coo: &AnySparse<f32>) {
     let input = 4 * (pattern.offsets().len() + 3 * pattern.nnz()) as u64;
     let what = format!("orders of {shape:?}");
     let found = [
-        within(&what, input, || {
-            reorder::reorder_rows(pattern, (32, 32), &options).map(drop)
-        }),
-        within(&what, input, || {
-            reorder::reorder_columns(pattern, (32, 32), &options).map(drop)
-        }),
-        within(&what, input, || {
-            reorder::reorder_both(pattern, (32, 32), &options).map(drop)
-        }),
+        within(&what, input, || reorder::reorder_rows(pattern, (32, 32), &options).map(drop)),
+        within(&what, input, || reorder::reorder_columns(pattern, (32, 32), &options).map(drop)),
+        within(&what, input, || reorder::reorder_both(pattern, (32, 32), &options).map(drop)),
         within(&what, input, || block_fills(pattern, &BLOCKS).map(drop)),
     ];
     for result in found {
@@ -185,18 +167,13 @@ fn orders_and_counts(shape: [usize; 2], coo: &AnySparse<f32>) {
     for text in FORMATS {
         let format = text.parse().unwrap();
         let counted = within(&what, input, || stats::slots(pattern, format));
-        counted
-            .map(drop)
-            .unwrap_or_else(|error| is_readable(&error));
+        counted.map(drop).unwrap_or_else(|error| is_readable(&error));
     }
 }
 
 fn small_ones_are_all_made() {
     let coo = corners([200, 300]);
-    for text in FORMATS
-        .iter()
-        .filter(|text| !text.contains("65535") && !text.contains("429"))
-    {
+    for text in FORMATS.iter().filter(|text| !text.contains("65535") && !text.contains("429")) {
         let made = coo.convert(text.parse().unwrap()).unwrap();
         assert_eq!(AnySparse::from(made.to_coo().unwrap()), coo, "{text}");
     }
@@ -220,20 +197,13 @@ fn arrays_without_elements() {
     for shape in [[0, 1 << 40], [1 << 40, 0], [ALL, 0], [0, ALL]] {
         let dense = Dense::<f32>::new(shape, vec![]).unwrap();
         let mut text = Vec::new();
-        within("text", 0, || {
-            io::write_matrix_market_to(&mut text, "array", &dense)
-        })
-        .unwrap();
-        let lines = format!(
-            "%%MatrixMarket matrix array real general\n{} {}\n",
-            shape[0], shape[1]
-        );
+        within("text", 0, || io::write_matrix_market_to(&mut text, "array", &dense)).unwrap();
+        let lines =
+            format!("%%MatrixMarket matrix array real general\n{} {}\n", shape[0], shape[1]);
         assert_eq!(String::from_utf8(text).unwrap(), lines);
         for format in FORMATS {
             let what = format!("array {shape:?} to {format}");
-            let found = within(&what, 0, || {
-                dense.convert(format.parse().unwrap()).map(drop)
-            });
+            let found = within(&what, 0, || dense.convert(format.parse().unwrap()).map(drop));
             found.unwrap_or_else(|error| is_readable(&error));
         }
     }
@@ -247,11 +217,7 @@ fn generators() {
         ("rmat", generate::rmat(31, 0, 1)),
     ];
     for (name, made) in made {
-        is_readable(
-            &made
-                .map(|_| panic!("{name}: 2^31 rows in 64 MB"))
-                .unwrap_err(),
-        );
+        is_readable(&made.map(|_| panic!("{name}: 2^31 rows in 64 MB")).unwrap_err());
     }
     assert!(generate::poisson2d::<f64>(20_000, 20_000).is_err());
     assert!(generate::elasticity2d::<f64>(2_000, 2_000).is_err());
@@ -266,10 +232,7 @@ fn a_limit_can_be_raised() {
                   `allocate::set_limits`, `--memory` or EINSPARSE_MEMORY=BYTES raises it";
     assert_eq!(coo.to_csr().unwrap_err().to_string(), wanted);
     let usual = allocate::limits();
-    allocate::set_limits(io::Limits {
-        bytes: 68_000_000,
-        ..usual
-    });
+    allocate::set_limits(io::Limits { bytes: 68_000_000, ..usual });
     let csr: Csr<f32> = coo.to_csr().unwrap();
     assert_eq!(csr.pattern().offsets().len(), 17_000_001);
     allocate::set_limits(usual);

@@ -18,11 +18,7 @@ fn hash(indices: &[u32]) -> u64 {
 }
 
 fn lengths(pattern: &CsrPattern) -> Vec<usize> {
-    pattern
-        .offsets()
-        .windows(2)
-        .map(|ends| (ends[1] - ends[0]) as usize)
-        .collect()
+    pattern.offsets().windows(2).map(|ends| (ends[1] - ends[0]) as usize).collect()
 }
 
 /// Mean, standard deviation, empty rows.
@@ -30,26 +26,14 @@ fn statistics(pattern: &CsrPattern) -> (f64, f64, usize) {
     let lengths = lengths(pattern);
     let rows = lengths.len() as f64;
     let mean = lengths.iter().sum::<usize>() as f64 / rows;
-    let square = lengths
-        .iter()
-        .map(|length| (*length as f64 - mean).powi(2))
-        .sum::<f64>()
-        / rows;
-    (
-        mean,
-        square.sqrt(),
-        lengths.iter().filter(|length| **length == 0).count(),
-    )
+    let square = lengths.iter().map(|length| (*length as f64 - mean).powi(2)).sum::<f64>() / rows;
+    (mean, square.sqrt(), lengths.iter().filter(|length| **length == 0).count())
 }
 
 #[test]
 fn seeds_give_the_same_bits_everywhere() {
-    let pool = |threads: usize| {
-        rayon::ThreadPoolBuilder::new()
-            .num_threads(threads)
-            .build()
-            .unwrap()
-    };
+    let pool =
+        |threads: usize| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
     let made = || {
         [
             hash(rmat(10, 8, 1).unwrap().columns()),
@@ -83,14 +67,8 @@ fn uniform_patterns_have_their_density() {
     let expected = 4096.0 * 4096.0 * 0.1;
     assert!((pattern.nnz() as f64 - expected).abs() < 5.0 * expected.sqrt());
     let mut counts = vec![0; 4096];
-    pattern
-        .columns()
-        .iter()
-        .for_each(|column| counts[*column as usize] += 1);
-    assert!(
-        counts.iter().all(|count| (250..590).contains(count)),
-        "columns are uniform"
-    );
+    pattern.columns().iter().for_each(|column| counts[*column as usize] += 1);
+    assert!(counts.iter().all(|count| (250..590).contains(count)), "columns are uniform");
     assert_eq!(uniform(20, 30, 1.0, 1).unwrap().nnz(), 600);
     assert_eq!(uniform(20, 30, 0.0, 1).unwrap().nnz(), 0);
     assert_eq!(uniform(0, 0, 0.5, 1).unwrap().nnz(), 0);
@@ -108,28 +86,18 @@ fn uniform_patterns_have_their_density() {
 #[test]
 fn bands_and_blocks_have_their_counts() {
     assert_eq!(banded(1 << 12, 27).unwrap().nnz(), 27 * 4096 - 182);
-    assert_eq!(
-        banded(5, 3).unwrap().columns(),
-        [0, 1, 0, 1, 2, 1, 2, 3, 2, 3, 4, 3, 4]
-    );
+    assert_eq!(banded(5, 3).unwrap().columns(), [0, 1, 0, 1, 2, 1, 2, 3, 2, 3, 4, 3, 4]);
     assert_eq!(banded(3, 99).unwrap().nnz(), 9);
     let pattern = blocks(4096, 4096, (64, 64), 0.1, 1).unwrap();
     assert_eq!(pattern.columns().len(), 410);
-    assert_eq!(
-        blocks(100, 90, (32, 32), 1.0, 1).unwrap().columns().len(),
-        12
-    );
+    assert_eq!(blocks(100, 90, (32, 32), 1.0, 1).unwrap().columns().len(), 12);
 }
 
 #[test]
 fn rmat_graphs_are_skewed_and_sized_as_the_published_ones() {
     let pattern = rmat(17, 16, 1).unwrap();
     // The record's graph of this scale has 1,942,840 entries.
-    assert!(
-        (1_930_000..1_955_000).contains(&pattern.nnz()),
-        "{}",
-        pattern.nnz()
-    );
+    assert!((1_930_000..1_955_000).contains(&pattern.nnz()), "{}", pattern.nnz());
     assert!(lengths(&pattern)[0] > 5000, "the first row is the heaviest");
     assert_eq!(rmat(0, 4, 1).unwrap().nnz(), 1);
     assert!(rmat(32, 1, 1).is_err());
@@ -146,21 +114,11 @@ fn pruned_patterns_follow_the_list_of_real_ones() {
         let number = |at: usize| columns[at].parse::<f64>().unwrap();
         let (rows, cols, nnz, empty) = (number(1), number(2), number(3), number(9));
         let (wanted_mean, wanted_std) = (nnz / rows, nnz / rows * number(8));
-        let pattern = pruned(
-            rows as usize,
-            cols as usize,
-            nnz / rows / cols,
-            wanted_std,
-            empty / rows,
-            1,
-        )
-        .unwrap();
+        let pattern =
+            pruned(rows as usize, cols as usize, nnz / rows / cols, wanted_std, empty / rows, 1)
+                .unwrap();
         let (mean, std, found_empty) = statistics(&pattern);
-        assert_eq!(
-            (pattern.nnz() as f64, found_empty as f64),
-            (nnz, empty),
-            "{line}"
-        );
+        assert_eq!((pattern.nnz() as f64, found_empty as f64), (nnz, empty), "{line}");
         assert!((mean - wanted_mean).abs() < 1e-9);
         // The list rounds cov to two digits.
         assert!(
@@ -198,11 +156,7 @@ fn karate_is_the_published_graph() {
     let Some(path) = data("matrix-market/karate.mtx") else {
         return;
     };
-    let read = io::read_matrix_market::<f32>(path)
-        .unwrap()
-        .matrix
-        .to_csr()
-        .unwrap();
+    let read = io::read_matrix_market::<f32>(path).unwrap().matrix.to_csr().unwrap();
     assert_eq!(read.pattern().as_ref(), &pattern);
 }
 
@@ -214,17 +168,11 @@ fn random_values_are_normal_and_integers_exact() {
     assert!(mean.abs() < 0.01 && (moment(2) - 1.0).abs() < 0.02 && (moment(4) - 3.0).abs() < 0.1);
     assert_eq!(
         random_values::<f16>(9, 1),
-        values[..9]
-            .iter()
-            .map(|value| f16::from_f64(*value))
-            .collect::<Vec<_>>()
+        values[..9].iter().map(|value| f16::from_f64(*value)).collect::<Vec<_>>()
     );
     let integers = small_integers::<bf16>(100_000, 1);
     for choice in [-2.0, -1.0, 1.0, 2.0] {
-        let count = integers
-            .iter()
-            .filter(|value| Element::to_f64(**value) == choice)
-            .count();
+        let count = integers.iter().filter(|value| Element::to_f64(**value) == choice).count();
         assert!((24_000..26_000).contains(&count));
     }
 }
@@ -232,17 +180,8 @@ fn random_values_are_normal_and_integers_exact() {
 #[test]
 fn stencils_are_the_operators_they_discretise() {
     let matrix = poisson2d::<f64>(4, 5).unwrap();
-    let (rows, dense) = (
-        20,
-        einsparse_formats::AnySparse::Csr(matrix)
-            .to_dense()
-            .unwrap(),
-    );
-    let sum = |row: usize| {
-        (0..rows)
-            .map(|col| dense.get(&[row, col]).unwrap())
-            .sum::<f64>()
-    };
+    let (rows, dense) = (20, einsparse_formats::AnySparse::Csr(matrix).to_dense().unwrap());
+    let sum = |row: usize| (0..rows).map(|col| dense.get(&[row, col]).unwrap()).sum::<f64>();
     assert_eq!((sum(0), sum(1), sum(6)), (2.0, 1.0, 0.0));
     assert_eq!(
         (dense.get(&[6, 1]), dense.get(&[6, 7]), dense.get(&[4, 5])),
@@ -250,18 +189,14 @@ fn stencils_are_the_operators_they_discretise() {
     );
     let cube = poisson3d::<f32>(3, 3, 3).unwrap();
     assert_eq!(cube.nnz(), 27 + 2 * 54);
-    assert_eq!(
-        cube.pattern().columns()[cube.pattern().row(13)],
-        [4, 10, 12, 13, 14, 16, 22]
-    );
+    assert_eq!(cube.pattern().columns()[cube.pattern().row(13)], [4, 10, 12, 13, 14, 16, 22]);
 }
 
 #[test]
 fn elasticity_is_symmetric_and_ignores_rigid_motions() {
     let (nx, ny) = (3, 2);
-    let matrix = einsparse_formats::AnySparse::Bsr(elasticity2d::<f64>(nx, ny).unwrap())
-        .to_dense()
-        .unwrap();
+    let matrix =
+        einsparse_formats::AnySparse::Bsr(elasticity2d::<f64>(nx, ny).unwrap()).to_dense().unwrap();
     let size = 2 * (nx + 1) * (ny + 1);
     assert_eq!(matrix.shape(), [size, size]);
     let at = |row: usize, col: usize| matrix.get(&[row, col]).unwrap();
@@ -269,17 +204,10 @@ fn elasticity_is_symmetric_and_ignores_rigid_motions() {
     for row in 0..size {
         assert!((0..size).all(|col| (at(row, col) - at(col, row)).abs() < 1e-14));
         assert!(at(row, row) > 0.1);
-        let moves: [&dyn Fn(usize) -> f64; 3] = [
-            &|freedom| (freedom % 2) as f64,
-            &|freedom| 1.0 - (freedom % 2) as f64,
-            &|freedom| {
-                if freedom % 2 == 0 {
-                    -place(freedom / 2).1
-                } else {
-                    place(freedom / 2).0
-                }
-            },
-        ];
+        let moves: [&dyn Fn(usize) -> f64; 3] =
+            [&|freedom| (freedom % 2) as f64, &|freedom| 1.0 - (freedom % 2) as f64, &|freedom| {
+                if freedom % 2 == 0 { -place(freedom / 2).1 } else { place(freedom / 2).0 }
+            }];
         for motion in moves {
             let force: f64 = (0..size).map(|col| at(row, col) * motion(col)).sum();
             assert!(force.abs() < 1e-13, "row {row}: {force}");
@@ -292,11 +220,7 @@ fn surfaces_are_sorted_thin_and_closed() {
     let ball = sphere_surface(10);
     assert!(ball.is_sorted() && ball.windows(2).all(|pair| pair[0] != pair[1]));
     let area = 4.0 * std::f64::consts::PI * 100.0;
-    assert!(
-        (0.7 * area..1.3 * area).contains(&(ball.len() as f64)),
-        "{}",
-        ball.len()
-    );
+    assert!((0.7 * area..1.3 * area).contains(&(ball.len() as f64)), "{}", ball.len());
     assert!(!ball.contains(&[10, 10, 10]) && ball.contains(&[0, 10, 10]));
     let ring = torus_surface(12, 4);
     assert!(ring.is_sorted() && !ring.contains(&[16, 16, 4]) && ring.contains(&[0, 16, 4]));

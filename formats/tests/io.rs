@@ -97,16 +97,10 @@ fn malformed_files_do_what_their_table_says() {
         match want {
             Own => {}
             Good => {
-                let csr = found
-                    .unwrap_or_else(|error| panic!("{error}"))
-                    .to_csr()
-                    .unwrap();
+                let csr = found.unwrap_or_else(|error| panic!("{error}")).to_csr().unwrap();
                 assert_eq!(csr.pattern(), good().pattern(), "{file}");
-                let values = if file.ends_with(".smtx") {
-                    vec![1.0; 6]
-                } else {
-                    good().values().to_vec()
-                };
+                let values =
+                    if file.ends_with(".smtx") { vec![1.0; 6] } else { good().values().to_vec() };
                 assert_eq!(csr.values(), values, "{file}");
             }
             Line(number, words) => refused(found.unwrap_err(), &path, Some(*number), None, words),
@@ -128,13 +122,7 @@ fn refused(
     in_member: Option<&str>,
     words: &[&str],
 ) {
-    let FormatError::Io {
-        path,
-        line,
-        member,
-        reason,
-    } = &error
-    else {
+    let FormatError::Io { path, line, member, reason } = &error else {
         panic!("{file:?}: {error:?}")
     };
     assert_eq!(path, &file.display().to_string());
@@ -153,28 +141,15 @@ fn unusual_files_are_read_as_documented() {
     let read = |file: &str| read_matrix_market::<f32>(folder.join(file)).unwrap();
     let coo = sparse(read("duplicate_entries.mtx").matrix);
     assert_eq!(coo.values(), [1.5, -2.0, 1.0, -0.5, 8.0]);
-    let Loaded::Dense(dense) = read("array_format.mtx").matrix else {
-        panic!("sparse")
-    };
+    let Loaded::Dense(dense) = read("array_format.mtx").matrix else { panic!("sparse") };
     assert_eq!(Loaded::Dense(dense).to_csr().unwrap(), good());
     let coo = sparse(read("value_nan_inf.mtx").matrix);
     assert!(coo.values()[0].is_nan());
-    assert_eq!(
-        coo.values()[1..],
-        [f32::NEG_INFINITY, 0.25, 4.0, f32::INFINITY, 8.0]
-    );
+    assert_eq!(coo.values()[1..], [f32::NEG_INFINITY, 0.25, 4.0, f32::INFINITY, 8.0]);
     let coo = sparse(read("area_past_u32.mtx").matrix);
-    assert_eq!(
-        (coo.shape(), coo.values()),
-        (&[65536, 65537][..], &[1.5, -2.0, 8.0][..])
-    );
-    let AnySparse::Coo(coo) = coo else {
-        panic!("not COO")
-    };
-    assert_eq!(
-        coo.pattern().coords(),
-        [vec![0, 32768, 65535], vec![0, 1, 65536]]
-    );
+    assert_eq!((coo.shape(), coo.values()), (&[65536, 65537][..], &[1.5, -2.0, 8.0][..]));
+    let AnySparse::Coo(coo) = coo else { panic!("not COO") };
+    assert_eq!(coo.pattern().coords(), [vec![0, 32768, 65535], vec![0, 1, 65536]]);
     let empty = sparse(read("no_entries.mtx").matrix);
     assert_eq!((empty.shape(), empty.nnz()), (&[4, 5][..], 0));
 }
@@ -222,41 +197,19 @@ fn real_files_have_their_published_sizes() {
         assert_eq!((coo.shape(), coo.nnz()), (&[rows, cols][..], nnz), "{file}");
     }
     let west = |file: &str| {
-        sparse(
-            read_matrix_market::<f64>(root.join("matrix-market").join(file))
-                .unwrap()
-                .matrix,
-        )
+        sparse(read_matrix_market::<f64>(root.join("matrix-market").join(file)).unwrap().matrix)
     };
     assert_eq!(west("west0067.mtx"), west("west0067_jumbled.mtx"));
-    let AnySparse::Coo(zenios) = west("zenios.mtx") else {
-        panic!("not COO")
-    };
-    let [rows, cols] = zenios.pattern().coords() else {
-        panic!("not a matrix")
-    };
-    let lower = rows
-        .iter()
-        .zip(cols)
-        .zip(zenios.values())
-        .filter(|((row, col), _)| row >= col);
-    assert_eq!(
-        lower.filter(|(_, value)| **value == 0.0).count(),
-        14_375,
-        "explicit zeros stay"
-    );
+    let AnySparse::Coo(zenios) = west("zenios.mtx") else { panic!("not COO") };
+    let [rows, cols] = zenios.pattern().coords() else { panic!("not a matrix") };
+    let lower = rows.iter().zip(cols).zip(zenios.values()).filter(|((row, col), _)| row >= col);
+    assert_eq!(lower.filter(|(_, value)| **value == 0.0).count(), 14_375, "explicit zeros stay");
     let skew = west("skew_fp32.mtx").to_dense().unwrap();
     for (row, col) in (0..6).flat_map(|row| (0..6).map(move |col| (row, col))) {
-        assert_eq!(
-            skew.get(&[row, col]).unwrap(),
-            -skew.get(&[col, row]).unwrap()
-        );
+        assert_eq!(skew.get(&[row, col]).unwrap(), -skew.get(&[col, row]).unwrap());
     }
     let too_large = read_matrix_market::<f16>(root.join("matrix-market/bcsstk13.mtx")).unwrap_err();
-    assert!(
-        too_large.to_string().contains("out of the range of f16"),
-        "{too_large}"
-    );
+    assert!(too_large.to_string().contains("out of the range of f16"), "{too_large}");
 }
 
 #[test]

@@ -40,9 +40,7 @@ fn read(members: &[(&str, Vec<u8>)]) -> Result<AnySparse<f32>, String> {
 }
 
 fn coo(read: AnySparse<f32>) -> Coo<f32> {
-    let AnySparse::Coo(coo) = read else {
-        panic!("{} instead of coo", read.format())
-    };
+    let AnySparse::Coo(coo) = read else { panic!("{} instead of coo", read.format()) };
     coo
 }
 
@@ -54,23 +52,14 @@ fn unsigned_integers_of_matrix_market_are_read() {
     let read = read_matrix_market_from::<f64>(text.as_bytes(), "here").unwrap();
     assert_eq!(read.header.field, Field::UnsignedInteger);
     assert!(read.header.to_string().contains("unsigned-integer"));
-    assert_eq!(
-        sparse(read.matrix).values(),
-        [1.0, 9_223_372_036_854_775_808.0]
-    );
+    assert_eq!(sparse(read.matrix).values(), [1.0, 9_223_372_036_854_775_808.0]);
     let text = "%%MatrixMarket matrix array unsigned-integer symmetric\n%\n2 2\n1\n0\n2\n";
     let read = read_matrix_market_from::<f64>(text.as_bytes(), "here").unwrap();
     let dense = read.matrix.into_dense().unwrap();
     assert_eq!(dense.values(), [1.0, 0.0, 0.0, 2.0]);
     for (rest, reason) in [
-        (
-            "general\n1 1 1\n1 1 -1\n",
-            "here:3: value is not an integer without a sign: `-1`",
-        ),
-        (
-            "skew-symmetric\n2 2 0\n",
-            "unsigned integers cannot be skew-symmetric",
-        ),
+        ("general\n1 1 1\n1 1 -1\n", "here:3: value is not an integer without a sign: `-1`"),
+        ("skew-symmetric\n2 2 0\n", "unsigned integers cannot be skew-symmetric"),
     ] {
         let text = format!("%%MatrixMarket matrix coordinate unsigned-integer {rest}");
         let error = read_matrix_market_from::<f32>(text.as_bytes(), "here").unwrap_err();
@@ -91,9 +80,7 @@ fn values(field: &str, values: &[&str]) -> Result<Vec<f64>, FormatError> {
 
 #[test]
 fn exponents_of_fortran_are_read() {
-    let texts = [
-        "1D+3", "-.5d0", "1.25D-02", "+2.Q1", "1.5-300", "1.5+300", "7e2", "1d3\r",
-    ];
+    let texts = ["1D+3", "-.5d0", "1.25D-02", "+2.Q1", "1.5-300", "1.5+300", "7e2", "1d3\r"];
     let wanted = [1e3, -0.5, 1.25e-2, 20.0, 1.5e-300, 1.5e300, 7e2, 1e3];
     assert_eq!(values("real", &texts).unwrap(), wanted);
     let array = "%%MatrixMarket matrix array real general\n2 1\n1D+3\n 2.5d-1 \n";
@@ -106,10 +93,7 @@ fn exponents_of_fortran_are_read() {
     let error = values("integer", &["1D+3"]).unwrap_err().to_string();
     assert!(error.contains("value is not an integer: `1D+3`"), "{error}");
     let error = values("real", &["1D+999"]).unwrap_err().to_string();
-    assert!(
-        error.contains("value `1D+999` is out of the range of f64"),
-        "{error}"
-    );
+    assert!(error.contains("value `1D+999` is out of the range of f64"), "{error}");
 }
 
 /// NumPy takes any byte but 0 as True.
@@ -123,10 +107,7 @@ fn booleans_are_zero_or_one() {
 fn three_axes(fortran: bool, coords: &[i64], data: &[f32]) -> Vec<(&'static str, Vec<u8>)> {
     let entries = data.len();
     vec![
-        (
-            "coords",
-            npy("<i8", fortran, &format!("(3, {entries})"), coords),
-        ),
+        ("coords", npy("<i8", fortran, &format!("(3, {entries})"), coords)),
         ("format", npy("|S3", false, "()", b"coo")),
         ("shape", npy("<i8", false, "(3,)", &[2_i64, 4, 3])),
         ("data", npy("<f4", false, &format!("({entries},)"), data)),
@@ -181,38 +162,23 @@ fn wrong_coordinates_are_refused_by_axis() {
     let mut members = three_axes(false, &[0; 9], entries);
     members[2].1 = npy("<i8", false, "(2,)", &[2_i64, 4]);
     let error = read(&members).unwrap_err();
-    assert!(
-        error.contains("here (coords): coordinates of 3 axes, 2 expected"),
-        "{error}"
-    );
+    assert!(error.contains("here (coords): coordinates of 3 axes, 2 expected"), "{error}");
     members[2].1 = npy("<i8", false, "(3,)", &[2_i64, 4, 1 << 40]);
     let error = read(&members).unwrap_err();
-    assert!(
-        error.contains("extent of axis 2 1099511627776 is over the index type"),
-        "{error}"
-    );
+    assert!(error.contains("extent of axis 2 1099511627776 is over the index type"), "{error}");
     members[2].1 = npy("<i8", false, "(3,)", &[2_i64, 4, 3]);
     members[3].1 = npy("<f4", false, "(2,)", &[1.0_f32, 2.0]);
     let error = read(&members).unwrap_err();
-    assert!(
-        error.contains("here (data): shape [2], [3] expected"),
-        "{error}"
-    );
+    assert!(error.contains("here (data): shape [2], [3] expected"), "{error}");
 }
 
 fn diagonals(offsets: &[i32], data: &[f64]) -> Vec<(&'static str, Vec<u8>)> {
     let (count, width) = (offsets.len(), data.len() / offsets.len());
     vec![
-        (
-            "offsets",
-            npy("<i4", false, &format!("({count},)"), offsets),
-        ),
+        ("offsets", npy("<i4", false, &format!("({count},)"), offsets)),
         ("format", npy("|S3", false, "()", b"dia")),
         ("shape", npy("<i8", false, "(2,)", &[3_i64, 5])),
-        (
-            "data",
-            npy("<f8", false, &format!("({count}, {width})"), data),
-        ),
+        ("data", npy("<f8", false, &format!("({count}, {width})"), data)),
     ]
 }
 
@@ -228,17 +194,11 @@ fn diagonals_are_read() {
     let found = read(&diagonals(&[-2, 7], &[0.0, 1.0, f64::NAN, 4.0])).unwrap();
     assert_eq!(found.nnz(), 0);
     let error = read(&diagonals(&[1, 1], &[1.0, 2.0])).unwrap_err();
-    assert!(
-        error.contains("here (offsets): diagonal 1 is given twice"),
-        "{error}"
-    );
+    assert!(error.contains("here (offsets): diagonal 1 is given twice"), "{error}");
     let mut members = diagonals(&[0, 1], &[1.0, 2.0]);
     members[0].1 = npy("<i4", false, "(1,)", &[0_i32]);
     let error = read(&members).unwrap_err();
-    assert!(
-        error.contains("here (data): 2 diagonals, 1 expected"),
-        "{error}"
-    );
+    assert!(error.contains("here (data): 2 diagonals, 1 expected"), "{error}");
 }
 
 /// The methods of `zipfile` that NumPy does not use: 12 is bzip2, 14 LZMA, 93 Zstandard.
@@ -249,24 +209,15 @@ fn other_compressions_are_refused_by_name() {
         let mut bytes = archive(&members);
         // Where each local header, and each of the directory, has the method.
         for (mark, behind) in [(b"PK\x03\x04", 8), (b"PK\x01\x02", 10)] {
-            let found: Vec<usize> = bytes
-                .windows(4)
-                .enumerate()
-                .filter(|(_, w)| w == mark)
-                .map(|(at, _)| at)
-                .collect();
+            let found: Vec<usize> =
+                bytes.windows(4).enumerate().filter(|(_, w)| w == mark).map(|(at, _)| at).collect();
             assert_eq!(found.len(), members.len());
             found.iter().for_each(|at| {
                 bytes[at + behind..][..2].copy_from_slice(&method.to_le_bytes());
             });
         }
-        let error = read_npz_from::<f32>(&bytes, "here")
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains(&format!("compressed by {name}, which is not read")),
-            "{error}"
-        );
+        let error = read_npz_from::<f32>(&bytes, "here").unwrap_err().to_string();
+        assert!(error.contains(&format!("compressed by {name}, which is not read")), "{error}");
         assert!(error.contains("numpy.savez_compressed"), "{error}");
     }
 }

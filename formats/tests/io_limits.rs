@@ -110,24 +110,12 @@ fn a_deflated_member_stays_below_the_limit() {
     let length = bytes.len();
     let error = within(length, length, || read_npz_from::<f64>(&bytes, "bomb")).unwrap_err();
     let text = error.to_string();
-    assert!(
-        text.starts_with("bomb (data): 12582912 elements take 100663296 bytes"),
-        "{text}"
-    );
-    assert!(
-        text.contains("over the limit of 64") && text.contains("`io::Limits`"),
-        "{text}"
-    );
+    assert!(text.starts_with("bomb (data): 12582912 elements take 100663296 bytes"), "{text}");
+    assert!(text.contains("over the limit of 64") && text.contains("`io::Limits`"), "{text}");
     // With more memory the reader goes on, and finds what is wrong otherwise.
-    let generous = Limits {
-        bytes: 1 << 30,
-        ..Limits::default()
-    };
+    let generous = Limits { bytes: 1 << 30, ..Limits::default() };
     let error = read_npz_from_within::<f64>(&bytes, "bomb", generous).unwrap_err();
-    assert!(
-        error.to_string().contains("indptr): member missing"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("indptr): member missing"), "{error}");
 }
 
 #[test]
@@ -142,24 +130,12 @@ fn what_a_header_claims_is_not_reserved() {
     let mut bytes = header("<f8", false, "(100000,)");
     bytes.extend([0; 64]);
     let error = from_file::<f64>("cut.npy", bytes).unwrap_err();
-    assert!(
-        error.to_string().contains("cut off: 64 of 800000 bytes"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("cut off: 64 of 800000 bytes"), "{error}");
     let none = from_file::<f64>("none.npy", header("<f8", false, "(4294967295, 0)")).unwrap();
     assert_eq!(none.shape(), [u32::MAX as usize, 0]);
-    for text in [
-        "array real general\n0 4294967295\n",
-        "array real general\n4294967295 0\n",
-    ] {
+    for text in ["array real general\n0 4294967295\n", "array real general\n4294967295 0\n"] {
         let text = format!("%%MatrixMarket matrix {text}");
-        assert_eq!(
-            from_file::<f64>("none.mtx", text.into())
-                .unwrap()
-                .shape()
-                .len(),
-            2
-        );
+        assert_eq!(from_file::<f64>("none.mtx", text.into()).unwrap().shape().len(), 2);
     }
 }
 
@@ -173,10 +149,7 @@ fn rows_without_entries_take_no_memory() {
     let numbers = "arrays for 4294967295 rows take 17179869180 bytes, over the limit of 64000256 for a tensor of 16 bytes; \
                    `allocate::set_limits`, `--memory` or EINSPARSE_MEMORY=BYTES raises it";
     assert_eq!(error.to_string(), numbers);
-    assert_eq!(
-        within(text.len(), 0, || read.into_csr()).unwrap_err(),
-        error
-    );
+    assert_eq!(within(text.len(), 0, || read.into_csr()).unwrap_err(), error);
 }
 
 /// The shortest lines, in an order that has to be sorted, every one with a mirror.
@@ -189,17 +162,11 @@ fn short_lines_are_read_within_the_bound() {
     };
     let mut text = head("pattern", "symmetric", LINES).into_bytes();
     text.extend(b"3 1\n2 1\n".repeat(LINES / 2));
-    let read = from_file::<f64>("pattern.mtx", text)
-        .unwrap()
-        .into_sparse()
-        .unwrap();
+    let read = from_file::<f64>("pattern.mtx", text).unwrap().into_sparse().unwrap();
     assert_eq!((read.nnz(), read.values()), (4, &[1.0; 4][..]));
     let mut text = head("integer", "symmetric", LINES).into_bytes();
     text.extend(b"3 1 1\n2 1 1\n".repeat(LINES / 2));
-    let read = from_file::<f64>("integer.mtx", text)
-        .unwrap()
-        .into_sparse()
-        .unwrap();
+    let read = from_file::<f64>("integer.mtx", text).unwrap().into_sparse().unwrap();
     assert_eq!(read.values(), [(LINES / 2) as f64; 4]);
     let mut text = head("pattern", "symmetric", LINES).into_bytes();
     text.extend(b"3 1\n1 2\n".repeat(LINES / 2 - 1));
@@ -234,10 +201,7 @@ fn parts_of_rows_take_their_share() {
         assert!(opened < pieces + 4 * ROWS, "{opened}");
         for part in [ROWS / 4, ROWS / 100] {
             let csr = file.read::<f64>(0..part).unwrap();
-            let (read, bound) = (
-                most(),
-                4 * ROWS + pieces + 8 * part + 32 * (LINES / ROWS) * part,
-            );
+            let (read, bound) = (most(), 4 * ROWS + pieces + 8 * part + 32 * (LINES / ROWS) * part);
             assert!(read < bound, "{read} bytes, {bound} at most");
             drop(csr);
             most();
@@ -260,21 +224,13 @@ fn parts_of_rows_take_their_share() {
         let path = scratch(name);
         fs::write(&path, &bytes).unwrap();
         let error = within(bytes.len(), 0, || RowFile::open(&path)).unwrap_err();
-        assert!(
-            error.to_string().contains("over the limit of 64"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("over the limit of 64"), "{error}");
     }
     // A line without an end.
     let path = scratch("line.mtx");
     fs::write(&path, vec![b'%'; 80 << 20]).unwrap();
     let error = within(80 << 20, 0, || RowFile::open(&path)).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("a line is longer than 64000000 bytes"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("a line is longer than 64000000 bytes"), "{error}");
     fs::remove_file(path).unwrap();
 }
 
@@ -288,10 +244,9 @@ fn narrow_numbers_are_read_within_the_bound() {
     let mut text = format!("1, {COUNT}, {COUNT}\n0 {COUNT}\n").into_bytes();
     text.extend(b"0 ".repeat(COUNT));
     assert!(from_file::<f64>("columns.smtx", text).is_err());
-    for (fortran, shape) in [
-        (false, format!("({COUNT}, 1)")),
-        (true, format!("({}, 4)", COUNT / 4)),
-    ] {
+    for (fortran, shape) in
+        [(false, format!("({COUNT}, 1)")), (true, format!("({}, 4)", COUNT / 4))]
+    {
         let mut bytes = header("|i1", fortran, &shape);
         bytes.extend([1].repeat(COUNT));
         let length = bytes.len();
@@ -308,18 +263,11 @@ fn archives_of_narrow_numbers_are_read_within_the_bound() {
     const COUNT: usize = 8 << 20;
     let shape = format!("({COUNT},)");
     let mut members = named("coo", 4, 4);
-    for (name, bytes) in [
-        ("row", b"\x01\x00"),
-        ("col", b"\x02\x01"),
-        ("data", b"\x01\x01"),
-    ] {
+    for (name, bytes) in [("row", b"\x01\x00"), ("col", b"\x02\x01"), ("data", b"\x01\x01")] {
         members.push((name, header("|i1", false, &shape), bytes, COUNT / 2));
     }
     let bytes = archive(&members, CompressionMethod::Stored);
-    let read = from_file::<f64>("coo.npz", bytes)
-        .unwrap()
-        .into_sparse()
-        .unwrap();
+    let read = from_file::<f64>("coo.npz", bytes).unwrap().into_sparse().unwrap();
     assert_eq!(read.values(), [(COUNT / 2) as f64; 2]);
 }
 
@@ -334,9 +282,8 @@ fn fortran_order_is_turned() {
         }
     }
     let read = read_npy_from::<f32>(&bytes, "here").unwrap();
-    let wanted = Dense::from_fn([2, 3, 2], |at: &[usize]| {
-        (100 * at[0] + 10 * at[1] + at[2]) as f32
-    });
+    let wanted =
+        Dense::from_fn([2, 3, 2], |at: &[usize]| (100 * at[0] + 10 * at[1] + at[2]) as f32);
     assert_eq!(read, wanted.unwrap());
 }
 
@@ -349,10 +296,7 @@ fn an_endless_file_ends_at_the_limit() {
         fs::remove_file(&path).ok();
         std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
         let error = within(64_000_000, 0, || read_any::<f32>(&path)).unwrap_err();
-        assert!(
-            error.to_string().contains("longer than 64000000 bytes"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("longer than 64000000 bytes"), "{error}");
         fs::remove_file(path).unwrap();
     }
 }
@@ -397,10 +341,7 @@ fn a_failed_write_leaves_the_old_file() {
         }
         for columns in [vec![7, 8], vec![6, 7]] {
             write_smtx(folder.join("second.smtx"), &pattern(columns.clone())).unwrap();
-            assert_eq!(
-                read_smtx(folder.join("new.smtx")).unwrap(),
-                pattern(columns)
-            );
+            assert_eq!(read_smtx(folder.join("new.smtx")).unwrap(), pattern(columns));
         }
         for link in ["second.smtx", "data/first.smtx", "circle.smtx"] {
             let found = fs::symlink_metadata(folder.join(link)).unwrap();
@@ -424,8 +365,5 @@ fn a_pattern_takes_no_array_of_its_rows() {
     };
     assert!(pattern([1, 7, 6, rows as u32 - 1]).is_ok());
     let twice = pattern([1, 7, 6, 7]).unwrap_err();
-    assert!(
-        twice.to_string().contains("row 7 in classes 0 and 1"),
-        "{twice}"
-    );
+    assert!(twice.to_string().contains("row 7 in classes 0 and 1"), "{twice}");
 }

@@ -72,19 +72,13 @@ fn broken_text_is_refused_or_read() {
         let text = format!(
             "%%MatrixMarket matrix coordinate real {symmetry}\n% x\n4 4 3\n2 1 1.5\n3 1 -2\n4 3 8\n"
         );
-        check(text.as_bytes(), 4000, |bytes| {
-            read_matrix_market_from::<f32>(bytes, "file")
-        });
+        check(text.as_bytes(), 4000, |bytes| read_matrix_market_from::<f32>(bytes, "file"));
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("broken-rows.mtx");
         check(text.as_bytes(), 1500, |bytes| rows(&path, bytes));
         let text = format!("%%MatrixMarket matrix array integer {symmetry}\n2 2\n1\n");
-        check(text.as_bytes(), 4000, |bytes| {
-            read_matrix_market_from::<f64>(bytes, "file")
-        });
+        check(text.as_bytes(), 4000, |bytes| read_matrix_market_from::<f64>(bytes, "file"));
     }
-    check(b"4, 5, 6\n0 2 3 5 6 \n0 3 2 1 4 0 \n", 10_000, |bytes| {
-        read_smtx_from(bytes, "file")
-    });
+    check(b"4, 5, 6\n0 2 3 5 6 \n0 3 2 1 4 0 \n", 10_000, |bytes| read_smtx_from(bytes, "file"));
 }
 
 #[test]

@@ -191,9 +191,8 @@ fn parts_of_archives_are_the_whole_to_the_bit() {
         let (rows, cols) = (1 + numbers.below(12), 1 + numbers.below(12));
         let (mut offsets, mut indices, mut values) = (vec![0], Vec::new(), Vec::new());
         for _ in 0..rows {
-            let mut row: Vec<i16> = (0..numbers.below(8))
-                .map(|_| numbers.below(cols) as i16)
-                .collect();
+            let mut row: Vec<i16> =
+                (0..numbers.below(8)).map(|_| numbers.below(cols) as i16).collect();
             if numbers.below(2) == 0 {
                 row.sort_unstable();
                 row.dedup();
@@ -232,44 +231,21 @@ fn text_that_is_no_matrix_is_refused() {
     let faults = [
         ("", ":1: empty file"),
         ("coordinate real general\n% x\n", ":2: size line missing"),
-        (
-            "coordinate real general\n2 2 2\n1 1 1\n",
-            ":3: end of the file after 1 of 2",
-        ),
-        (
-            "coordinate real general\n2 2 1\n3 1 1\n",
-            ":3: row index 3 is past 2",
-        ),
-        (
-            "coordinate real general\n2 2 1\n1 1 1\n2 2 2\n",
-            ":4: text after the last of 1",
-        ),
-        (
-            "coordinate integer general\n2 2 1\n1 1 1.5\n",
-            ":3: value is not an integer",
-        ),
-        (
-            "coordinate real skew-symmetric\n2 2 1\n1 1 1\n",
-            ":3: a skew-symmetric matrix has no",
-        ),
-        (
-            "array real general\n1 1\n1\n",
-            ":1: layout array is not read in parts of rows",
-        ),
+        ("coordinate real general\n2 2 2\n1 1 1\n", ":3: end of the file after 1 of 2"),
+        ("coordinate real general\n2 2 1\n3 1 1\n", ":3: row index 3 is past 2"),
+        ("coordinate real general\n2 2 1\n1 1 1\n2 2 2\n", ":4: text after the last of 1"),
+        ("coordinate integer general\n2 2 1\n1 1 1.5\n", ":3: value is not an integer"),
+        ("coordinate real skew-symmetric\n2 2 1\n1 1 1\n", ":3: a skew-symmetric matrix has no"),
+        ("array real general\n1 1\n1\n", ":1: layout array is not read in parts of rows"),
     ];
     for (text, fault) in faults {
-        let banner = if text.is_empty() {
-            ""
-        } else {
-            "%%MatrixMarket matrix "
-        };
+        let banner = if text.is_empty() { "" } else { "%%MatrixMarket matrix " };
         let error = opened("fault.mtx", format!("{banner}{text}").as_bytes()).unwrap_err();
         assert!(error.contains(&format!("fault.mtx{fault}")), "{error}");
     }
-    for (name, fault) in [
-        ("fault.npy", "extension .mtx or .npz expected"),
-        ("no-such.mtx", "No such file"),
-    ] {
+    for (name, fault) in
+        [("fault.npy", "extension .mtx or .npz expected"), ("no-such.mtx", "No such file")]
+    {
         let error = RowFile::open(scratch(name)).unwrap_err().to_string();
         assert!(error.contains(fault), "{error}");
     }
@@ -278,10 +254,7 @@ fn text_that_is_no_matrix_is_refused() {
     let file = opened("wide.mtx", text.as_bytes()).unwrap();
     assert_eq!(file.read::<f64>(0..1).unwrap().values(), [1.0]);
     let error = file.read::<f32>(0..1).unwrap_err().to_string();
-    assert!(
-        error.contains(":4: value `1e39` is out of the range of f32"),
-        "{error}"
-    );
+    assert!(error.contains(":4: value `1e39` is out of the range of f32"), "{error}");
 }
 
 #[test]
@@ -320,34 +293,13 @@ fn archives_that_are_no_matrix_are_refused() {
     let offsets = |numbers: &[i64]| npy("<i8", "(4,)", numbers);
     let huge = 1 << 33;
     for (members, fault) in [
-        (
-            with("format", npy("|S3", "()", b"csc")),
-            "(format): format `csc` is not read in parts",
-        ),
-        (
-            with("indptr", offsets(&[0, 3, 2, 4])),
-            "(indptr[2]): row offset 2 is below 3",
-        ),
-        (
-            with("indptr", offsets(&[0, 2, 2, 3])),
-            "(indptr[3]): last row offset 3 is not 4",
-        ),
-        (
-            with("indptr", offsets(&[0, huge, huge, huge])),
-            "8589934592 entries are over the index",
-        ),
-        (
-            with("indptr", npy("<i8", "(4,)", &[0u8; 20])),
-            "(indptr): cut off: 20 of 32 bytes",
-        ),
-        (
-            with("data", npy("<f4", "(5,)", &[0u8; 20])),
-            "(data): 5 values, 4 expected",
-        ),
-        (
-            with("data", npy("<f4", "(4, 1)", &[0u8; 16])),
-            "(data): an array of order 1 expected",
-        ),
+        (with("format", npy("|S3", "()", b"csc")), "(format): format `csc` is not read in parts"),
+        (with("indptr", offsets(&[0, 3, 2, 4])), "(indptr[2]): row offset 2 is below 3"),
+        (with("indptr", offsets(&[0, 2, 2, 3])), "(indptr[3]): last row offset 3 is not 4"),
+        (with("indptr", offsets(&[0, huge, huge, huge])), "8589934592 entries are over the index"),
+        (with("indptr", npy("<i8", "(4,)", &[0u8; 20])), "(indptr): cut off: 20 of 32 bytes"),
+        (with("data", npy("<f4", "(5,)", &[0u8; 20])), "(data): 5 values, 4 expected"),
+        (with("data", npy("<f4", "(4, 1)", &[0u8; 16])), "(data): an array of order 1 expected"),
         (sound()[..4].to_vec(), "(data): member missing"),
     ] {
         let error = opened("fault.npz", &archive(&members, METHODS[0])).unwrap_err();
@@ -356,14 +308,8 @@ fn archives_that_are_no_matrix_are_refused() {
     // What a part does not need is not looked at.
     for method in METHODS {
         for (members, fault) in [
-            (
-                with("data", npy("<f4", "(4,)", &[0u8; 12])),
-                "(data[2..4]): cut off: 4 of 8 bytes",
-            ),
-            (
-                with("data", npy("<f4", "(4,)", &[0u8; 4])),
-                "(data[2..4]): cut off: ",
-            ),
+            (with("data", npy("<f4", "(4,)", &[0u8; 12])), "(data[2..4]): cut off: 4 of 8 bytes"),
+            (with("data", npy("<f4", "(4,)", &[0u8; 4])), "(data[2..4]): cut off: "),
             (
                 with("indices", npy("<i1", "(4,)", &[0u8, 1, 2, 4])),
                 "(indices[3]): column index 4 is past 3",
@@ -372,10 +318,7 @@ fn archives_that_are_no_matrix_are_refused() {
                 with("indices", npy("<i1", "(4,)", &[0u8, 1, 255, 2])),
                 "(indices[2]): column index is negative",
             ),
-            (
-                with("data", npy("<f8", "(4,)", &[0.0f64, 0.0, 0.0, 1e39])),
-                "(data[3]): value 1e39",
-            ),
+            (with("data", npy("<f8", "(4,)", &[0.0f64, 0.0, 0.0, 1e39])), "(data[3]): value 1e39"),
         ] {
             let file = opened("fault.npz", &archive(&members, method)).unwrap();
             assert_eq!(file.read::<f32>(1..2).unwrap().nnz(), 0);
@@ -385,10 +328,7 @@ fn archives_that_are_no_matrix_are_refused() {
     }
     let bytes = archive(&sound(), METHODS[0]);
     let error = opened("cut.npz", &bytes[..bytes.len() - 30]).unwrap_err();
-    assert!(
-        error.contains("cut.npz (archive): no end of central"),
-        "{error}"
-    );
+    assert!(error.contains("cut.npz (archive): no end of central"), "{error}");
     let error = opened("cut.npz", &bytes[100..]).unwrap_err();
     assert!(error.contains("cut.npz ("), "{error}");
     // Read whole, the checksum of a member is compared.
@@ -398,10 +338,7 @@ fn archives_that_are_no_matrix_are_refused() {
     bytes[at.unwrap()] ^= 1;
     let file = opened("sum.npz", &bytes).unwrap();
     let error = file.read::<f32>(0..3).unwrap_err().to_string();
-    assert!(
-        error.contains("sum.npz (data): Invalid checksum"),
-        "{error}"
-    );
+    assert!(error.contains("sum.npz (data): Invalid checksum"), "{error}");
 }
 
 /// Of another length; of the same and of the same time; gone.
@@ -414,10 +351,7 @@ fn a_file_that_changes_is_refused() {
     let npz = |value: f32| archive(&members([1, 1], &[0, 1], &[0], &[value]), METHODS[0]);
     for (name, files) in [
         ("changed.mtx", [text(1.0), text(2.0), text(1.5)]),
-        (
-            "changed.npz",
-            [npz(1.0), npz(2.0), [npz(1.0), vec![0; 9]].concat()],
-        ),
+        ("changed.npz", [npz(1.0), npz(2.0), [npz(1.0), vec![0; 9]].concat()]),
     ] {
         let path = scratch(name);
         let file = opened(name, &files[0]).unwrap();
@@ -431,19 +365,14 @@ fn a_file_that_changes_is_refused() {
         let changed = |bytes: &[u8]| {
             write(bytes);
             let error = file.read::<f32>(0..1).unwrap_err().to_string();
-            assert!(
-                error.contains("the file changed since it was opened: "),
-                "{error}"
-            );
+            assert!(error.contains("the file changed since it was opened: "), "{error}");
             error
         };
         assert!(changed(&files[1]).contains("its checksum was "));
         assert!(changed(&files[2]).contains(" bytes, now "));
         let handle = write(&files[0]);
         assert_eq!(file.read::<f32>(0..1).unwrap().values(), [1.0]);
-        handle
-            .set_modified(time + std::time::Duration::from_secs(1))
-            .unwrap();
+        handle.set_modified(time + std::time::Duration::from_secs(1)).unwrap();
         let error = file.read::<f32>(0..1).unwrap_err().to_string();
         assert!(error.contains(" bytes were written again"), "{error}");
         fs::remove_file(path).unwrap();
@@ -455,11 +384,7 @@ fn a_file_that_changes_is_refused() {
 #[test]
 fn counts_are_those_of_the_rows() {
     let pattern = generate::uniform(50, 40, 0.2, 7).unwrap();
-    let counts: Vec<u32> = pattern
-        .offsets()
-        .windows(2)
-        .map(|ends| ends[1] - ends[0])
-        .collect();
+    let counts: Vec<u32> = pattern.offsets().windows(2).map(|ends| ends[1] - ends[0]).collect();
     let path = scratch("counts.mtx");
     write_matrix_market_pattern(&path, &pattern).unwrap();
     let file = RowFile::open(&path).unwrap();

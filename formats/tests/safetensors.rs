@@ -34,12 +34,7 @@ fn sound() -> Vec<u8> {
     let words = [f16::from_f32(-0.5), f16::from_f32(65504.0)].map(|x| x.to_bits());
     let bfloats = [bf16::from_f32(3.0), bf16::INFINITY].map(|x| x.to_bits());
     let mut data = [1.5_f32, f32::MIN_POSITIVE].map(f32::to_le_bytes).concat();
-    data.extend(
-        [words, bfloats]
-            .concat()
-            .iter()
-            .flat_map(|w| w.to_le_bytes()),
-    );
+    data.extend([words, bfloats].concat().iter().flat_map(|w| w.to_le_bytes()));
     data.extend(7_u64.to_le_bytes());
     file(&header, &data)
 }
@@ -51,21 +46,12 @@ fn tensors_are_listed_and_read() {
     let names: Vec<&str> = model.tensors().iter().map(|t| t.name.as_str()).collect();
     assert_eq!(names, ["a.weight", "half", "b\n\u{1f600}", "empty", "step"]);
     assert_eq!(model.tensors()[1].shape, [1, 2]);
-    assert_eq!(
-        (&*model.tensors()[4].dtype, &model.tensors()[4].bytes),
-        ("I64", &(16..24))
-    );
+    assert_eq!((&*model.tensors()[4].dtype, &model.tensors()[4].bytes), ("I64", &(16..24)));
     let read = |model: &mut Safetensors<_>, name: &str| model.read::<f32>(name).unwrap();
     let weight = read(&mut model, "a.weight");
-    assert_eq!(
-        weight,
-        Dense::new([2], vec![1.5, f32::MIN_POSITIVE]).unwrap()
-    );
+    assert_eq!(weight, Dense::new([2], vec![1.5, f32::MIN_POSITIVE]).unwrap());
     assert_eq!(read(&mut model, "half").values(), [-0.5, 65504.0]);
-    assert_eq!(
-        read(&mut model, "b\n\u{1f600}").values(),
-        [3.0, f32::INFINITY]
-    );
+    assert_eq!(read(&mut model, "b\n\u{1f600}").values(), [3.0, f32::INFINITY]);
     assert!(read(&mut model, "empty").is_empty());
 }
 
@@ -74,42 +60,18 @@ fn what_cannot_be_read_is_named() {
     let bytes = sound();
     let mut model = open(&bytes).unwrap();
     let step = model.read::<f32>("step").unwrap_err().to_string();
-    assert_eq!(
-        step,
-        "model (`step`): type `I64` is not read: F64, F32, F16 and BF16 are"
-    );
+    assert_eq!(step, "model (`step`): type `I64` is not read: F64, F32, F16 and BF16 are");
     let none = model.read::<f32>("c").unwrap_err().to_string();
-    assert_eq!(
-        none,
-        "model (`c`): no such tensor: there are 5, the first is `a.weight`"
-    );
-    let large = file(
-        &format!("{{{}}}", tensor("x", "F32", "2", 0, 8)),
-        &[0, 0, 0, 0, 0, 0, 128, 71],
-    );
-    let error = open(&large)
-        .unwrap()
-        .read::<f16>("x")
-        .unwrap_err()
-        .to_string();
-    assert_eq!(
-        error,
-        "model (`x`[1]): value 6.5536e4 is out of the range of f16"
-    );
+    assert_eq!(none, "model (`c`): no such tensor: there are 5, the first is `a.weight`");
+    let large =
+        file(&format!("{{{}}}", tensor("x", "F32", "2", 0, 8)), &[0, 0, 0, 0, 0, 0, 128, 71]);
+    let error = open(&large).unwrap().read::<f16>("x").unwrap_err().to_string();
+    assert_eq!(error, "model (`x`[1]): value 6.5536e4 is out of the range of f16");
     let none = open(&file("{}", &[])).unwrap().read::<f32>("a");
-    assert_eq!(
-        none.unwrap_err().to_string(),
-        "model (`a`): it holds no tensor"
-    );
+    assert_eq!(none.unwrap_err().to_string(), "model (`a`): it holds no tensor");
     let none = model.read_at::<f32>(5).unwrap_err().to_string();
-    assert!(
-        none.contains("(`5`): no such tensor: there are 5"),
-        "{none}"
-    );
-    let limits = Limits {
-        bytes: 4,
-        for_each_byte: 0,
-    };
+    assert!(none.contains("(`5`): no such tensor: there are 5"), "{none}");
+    let limits = Limits { bytes: 4, for_each_byte: 0 };
     let error = Safetensors::within(Cursor::new(&bytes[..]), "model", limits).unwrap_err();
     assert!(error.to_string().contains("over the limit of 4"), "{error}");
 }
@@ -126,16 +88,8 @@ fn paths_name_a_tensor() {
         ("m.safetensors:w", "m.safetensors", Some("w")),
         ("M.Safetensors:w", "M.Safetensors", Some("w")),
         ("m.safetensors:", "m.safetensors", Some("")),
-        (
-            "m.safetensors:a.safetensors",
-            "m.safetensors",
-            Some("a.safetensors"),
-        ),
-        (
-            "m.safetensors:a.safetensors:b",
-            "m.safetensors",
-            Some("a.safetensors:b"),
-        ),
+        ("m.safetensors:a.safetensors", "m.safetensors", Some("a.safetensors")),
+        ("m.safetensors:a.safetensors:b", "m.safetensors", Some("a.safetensors:b")),
         ("a:b/m.safetensors", "a:b/m.safetensors", None),
     ] {
         assert_eq!(split(name), Some((Path::new(file), tensor)), "{name}");
@@ -150,26 +104,17 @@ fn paths_name_a_tensor() {
     };
     assert_eq!(half.shape(), [1, 2]);
     let error = of("").unwrap_err().to_string();
-    assert!(
-        error.ends_with("5 tensors: name one behind a colon"),
-        "{error}"
-    );
+    assert!(error.ends_with("5 tensors: name one behind a colon"), "{error}");
     assert!(of(":c").unwrap_err().to_string().contains("no such tensor"));
-    std::fs::write(
-        &path,
-        file(&format!("{{{}}}", tensor("x", "F16", "1,1", 0, 2)), &[0; 2]),
-    )
-    .unwrap();
+    std::fs::write(&path, file(&format!("{{{}}}", tensor("x", "F16", "1,1", 0, 2)), &[0; 2]))
+        .unwrap();
     assert_eq!(of("").unwrap().shape(), [1, 1]);
     std::fs::remove_file(&path).unwrap();
 }
 
 /// Written in another order than their data has.
 fn doubles() -> Vec<u8> {
-    let tensors = [
-        tensor("b", "F64", "1", 8, 16),
-        tensor("a", "F64", "1", 0, 8),
-    ];
+    let tensors = [tensor("b", "F64", "1", 8, 16), tensor("a", "F64", "1", 0, 8)];
     let data = [1e300_f64, -0.1].map(f64::to_le_bytes).concat();
     file(&format!("{{{}}}", tensors.join(",")), &data)
 }
@@ -183,10 +128,7 @@ fn doubles_are_read_in_any_order() {
     assert_eq!(model.read::<f64>("b").unwrap().values(), [-0.1]);
     assert_eq!(model.read_at::<f64>(0).unwrap().values(), [1e300]);
     let over = model.read::<f32>("a").unwrap_err().to_string();
-    assert_eq!(
-        over,
-        "model (`a`[0]): value 1e300 is out of the range of f32"
-    );
+    assert_eq!(over, "model (`a`[0]): value 1e300 is out of the range of f32");
     assert_eq!(model.read::<i8>("a").unwrap().values(), [127]);
 }
 
@@ -225,25 +167,16 @@ fn a_file_that_shrinks_is_refused() {
 
 #[test]
 fn a_tensor_has_a_limit() {
-    let bytes = file(
-        &format!("{{{}}}", tensor("x", "BF16", "500", 0, 1000)),
-        &[0; 1000],
-    );
+    let bytes = file(&format!("{{{}}}", tensor("x", "BF16", "500", 0, 1000)), &[0; 1000]);
     let of = |bytes_limit| {
-        let limits = Limits {
-            bytes: bytes_limit,
-            for_each_byte: 0,
-        };
+        let limits = Limits { bytes: bytes_limit, for_each_byte: 0 };
         Safetensors::within(Cursor::new(&bytes[..]), "model", limits)
             .and_then(|mut model| model.read::<f64>("x"))
     };
     // 500 f64, and a block of the file.
     assert_eq!(of(5000).unwrap().len(), 500);
     let error = of(4999).unwrap_err().to_string();
-    assert!(
-        error.starts_with("model (`x`): 500 elements take 4000 bytes, 5000 in all"),
-        "{error}"
-    );
+    assert!(error.starts_with("model (`x`): 500 elements take 4000 bytes, 5000 in all"), "{error}");
 }
 
 /// Header and bytes of data of a broken file, and what its error says.
@@ -303,10 +236,7 @@ const BROKEN: [(&str, usize, &str); 36] = [
 fn broken_files_are_refused() {
     for (header, data, says) in BROKEN {
         let error = open(&file(header, &vec![0; data])).unwrap_err().to_string();
-        assert!(
-            error.starts_with("model") && error.contains(says),
-            "{header}\n{error}\n{says}"
-        );
+        assert!(error.starts_with("model") && error.contains(says), "{header}\n{error}\n{says}");
         assert!(!error.contains('\n') && error.len() < 400, "{error}");
     }
     let sound = sound();
@@ -315,22 +245,13 @@ fn broken_files_are_refused() {
         assert!(error.len() < 400, "{length}: {error}");
     }
     let refused = |bytes: &[u8]| open(bytes).unwrap_err().to_string();
-    assert_eq!(
-        refused(&sound[..5]),
-        "model: 5 bytes: shorter than the 8 of the header's length"
-    );
+    assert_eq!(refused(&sound[..5]), "model: 5 bytes: shorter than the 8 of the header's length");
     let cut = refused(&sound[..20]);
     assert!(cut.contains("bytes, 12 are left in the file"), "{cut}");
     let huge = refused(&[&u64::MAX.to_le_bytes()[..], b"{}"].concat());
-    assert_eq!(
-        huge,
-        "model (header): 18446744073709551615 bytes, 2 are left in the file"
-    );
+    assert_eq!(huge, "model (header): 18446744073709551615 bytes, 2 are left in the file");
     let latin = refused(&[&4_u64.to_le_bytes()[..], b"{\"\xe9\""].concat());
-    assert!(
-        latin.contains("(header): line 1, column 3: invalid unicode code point"),
-        "{latin}"
-    );
+    assert!(latin.contains("(header): line 1, column 3: invalid unicode code point"), "{latin}");
 }
 
 #[test]
@@ -343,8 +264,5 @@ fn a_header_past_the_limit_is_not_read() {
     sparse.set_len(8 + length).unwrap();
     let error = Safetensors::open(&path).unwrap_err().to_string();
     std::fs::remove_file(&path).unwrap();
-    assert!(
-        error.ends_with("(header): 100000001 bytes, 100000000 at most"),
-        "{error}"
-    );
+    assert!(error.ends_with("(header): 100000001 bytes, 100000000 at most"), "{error}");
 }

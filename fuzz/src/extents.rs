@@ -142,24 +142,17 @@ fn of_formats(input: &mut Input<'_>) -> Outcome {
 fn of_plans(input: &mut Input<'_>) -> Outcome {
     // Terms have 64 times as much.
     let bytes = 400_000;
-    allocate::set_limits(Limits {
-        bytes,
-        ..Limits::default()
-    });
+    allocate::set_limits(Limits { bytes, ..Limits::default() });
     let text = input.one(&TEXTS);
     let einsum: einsparse::einsum::Einsum = text.parse().expect("a line of the list");
     let mut names: Vec<(String, Vec<usize>)> = Vec::new();
-    let extents: Vec<(String, usize)> = einsum
-        .index_names()
-        .iter()
-        .map(|name| ((*name).to_owned(), extent(input)))
-        .collect();
+    let extents: Vec<(String, usize)> =
+        einsum.index_names().iter().map(|name| ((*name).to_owned(), extent(input))).collect();
     let mut visit = |access: &einsparse::einsum::Access| {
         let one = |index: &einsparse::einsum::IndexExpr| match index {
-            einsparse::einsum::IndexExpr::Name(name) => extents
-                .iter()
-                .find(|(own, _)| own == name)
-                .map_or(1, |own| own.1),
+            einsparse::einsum::IndexExpr::Name(name) => {
+                extents.iter().find(|(own, _)| own == name).map_or(1, |own| own.1)
+            }
             _ => 3,
         };
         let shape = access.indices.iter().map(one).collect();
@@ -168,14 +161,10 @@ fn of_plans(input: &mut Input<'_>) -> Outcome {
             names.push((access.tensor.clone(), shape));
         }
     };
-    einsum
-        .right()
-        .for_each(|access| access.for_each_access(&mut visit));
+    einsum.right().for_each(|access| access.for_each_access(&mut visit));
     let mut held: Vec<(String, Held)> = Vec::new();
     for (name, shape) in names {
-        let elements = shape
-            .iter()
-            .fold(1usize, |n, &extent| n.saturating_mul(extent));
+        let elements = shape.iter().fold(1usize, |n, &extent| n.saturating_mul(extent));
         let value = if elements <= 1 << 12 {
             Held::Dense(Dense::new(shape, vec![1.0; elements]).expect("so many values"))
         } else {
@@ -216,9 +205,7 @@ fn run(text: &str, held: &[(String, Held)]) -> Outcome {
         Err(error) => return refused(&error),
     };
     let shape = plan.out_shape();
-    let elements = shape
-        .iter()
-        .fold(1usize, |n, &extent| n.saturating_mul(extent));
+    let elements = shape.iter().fold(1usize, |n, &extent| n.saturating_mul(extent));
     if elements > 1 << 16 {
         return outcome(&shape.len());
     }
@@ -244,11 +231,7 @@ fn of_operators(input: &mut Input<'_>) -> Outcome {
     };
     let made: Result<(), Error> = match kind {
         0 => Routing::new(context, [a, b], c).and_then(|routing| {
-            let options = GroupedOptions {
-                k: a,
-                n: d,
-                ..GroupedOptions::default()
-            };
+            let options = GroupedOptions { k: a, n: d, ..GroupedOptions::default() };
             GroupedGemm::<f32>::new(&routing, &options).map(drop)
         }),
         1 => {
@@ -268,10 +251,7 @@ fn of_operators(input: &mut Input<'_>) -> Outcome {
         }
         2 => {
             let momentum = f64::from(input.below(2) as u32) / 2.0;
-            let options = SgdOptions {
-                momentum,
-                ..SgdOptions::default()
-            };
+            let options = SgdOptions { momentum, ..SgdOptions::default() };
             Sgd::new(context, &[a, b], &options).map(drop)
         }
         3 => {
@@ -288,12 +268,8 @@ fn of_operators(input: &mut Input<'_>) -> Outcome {
         5 => RmsNorm::<f32>::new(context, [a, b], 1e-6, input.below(2) == 1).map(drop),
         6 => CrossEntropy::<f32>::new(context, [a, b]).map(drop),
         7 => {
-            let options = RouterOptions {
-                tokens: a,
-                experts: b,
-                top_k: c,
-                ..RouterOptions::default()
-            };
+            let options =
+                RouterOptions { tokens: a, experts: b, top_k: c, ..RouterOptions::default() };
             Router::<f32>::new(context, &options).map(drop)
         }
         8 => nn::BiasGradient::<f32>::new(context, [a, b]).map(drop),

@@ -75,10 +75,7 @@ fn one(target: &Target, input: &[u8]) -> Result<u64, String> {
     let seen = seen.map_err(|_| "a panic, see above".to_owned())?;
     let bound = 64_000_000 + 16 * input.len();
     if most > bound {
-        return Err(format!(
-            "{most} bytes of memory for {} bytes, {bound} at most",
-            input.len()
-        ));
+        return Err(format!("{most} bytes of memory for {} bytes, {bound} at most", input.len()));
     }
     if took > SLOW {
         return Err(format!("{} ms", took.as_millis()));

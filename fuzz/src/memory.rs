@@ -18,11 +18,7 @@ const SMALL: usize = 1 << 16;
 
 /// Takes bytes if there are any.
 fn add(bytes: usize) -> bool {
-    let limit = if bytes > SMALL {
-        LIMIT.load(Relaxed)
-    } else {
-        usize::MAX
-    };
+    let limit = if bytes > SMALL { LIMIT.load(Relaxed) } else { usize::MAX };
     let more = |taken: usize| taken.checked_add(bytes).filter(|&all| all <= limit);
     match TAKEN.fetch_update(Relaxed, Relaxed, more) {
         Ok(before) => {

@@ -17,13 +17,7 @@ struct Sizes {
 
 /// The pattern of this format from its arrays, in the order of `Pattern::arrays`.
 fn build(kind: usize, sizes: &Sizes, arrays: Vec<Vec<u32>>) -> Result<SharedPattern, FormatError> {
-    let Sizes {
-        shape,
-        block,
-        group,
-        axis,
-        classes,
-    } = sizes;
+    let Sizes { shape, block, group, axis, classes } = sizes;
     let (rows, cols) = match shape[..] {
         [rows, cols, ..] => (rows, cols),
         _ => (shape.first().copied().unwrap_or(0), 1),
@@ -78,18 +72,11 @@ fn kind_of(format: Format) -> usize {
 fn check(pattern: SharedPattern) -> Outcome {
     let view = pattern.view();
     let (format, shape) = (view.format(), view.shape().to_vec());
-    let slots = view
-        .value_shape()
-        .iter()
-        .fold(1u128, |n, &e| n.saturating_mul(e as u128));
+    let slots = view.value_shape().iter().fold(1u128, |n, &e| n.saturating_mul(e as u128));
     assert_eq!(view.slots() as u128, slots, "{format}");
     assert!(view.nnz() <= view.slots(), "{format}");
     for array in view.arrays() {
-        assert_eq!(
-            array.data.len(),
-            array.shape.iter().product::<usize>(),
-            "{format}"
-        );
+        assert_eq!(array.data.len(), array.shape.iter().product::<usize>(), "{format}");
     }
     let kind = outcome(&(kind_of(format), view.nnz().min(4)));
     // Rows that are not there still have offsets, and slots values.
@@ -97,9 +84,7 @@ fn check(pattern: SharedPattern) -> Outcome {
         return kind;
     }
     let slots = view.slots();
-    let sparse = pattern
-        .with_values(vec![1.0; slots])
-        .expect("one value for each slot");
+    let sparse = pattern.with_values(vec![1.0; slots]).expect("one value for each slot");
     let entries = sparse.entries();
     let inside = |place: &Vec<usize>| place.iter().zip(&shape).all(|(at, extent)| at < extent);
     assert!(entries.keys().all(inside), "{format}: an entry outside");
@@ -108,11 +93,7 @@ fn check(pattern: SharedPattern) -> Outcome {
         Err(error) => return outcome(&(kind, refused(&error))),
     };
     let again = CooPattern::new(back.shape().to_vec(), back.pattern().coords().to_vec());
-    assert_eq!(
-        again.as_ref(),
-        Ok(&**back.pattern()),
-        "{format}: not a COO pattern"
-    );
+    assert_eq!(again.as_ref(), Ok(&**back.pattern()), "{format}: not a COO pattern");
     assert_eq!(AnySparse::from(back).entries(), entries, "{format}");
     kind
 }
@@ -128,10 +109,7 @@ pub fn patterns(data: &[u8]) -> Outcome {
         group: input.number(),
         axis: input.below(4),
         classes: (0..input.below(4))
-            .map(|_| GroupClass {
-                group: input.number(),
-                groups: input.number(),
-            })
+            .map(|_| GroupClass { group: input.number(), groups: input.number() })
             .collect(),
     };
     let count = input.one(&[2, 2, 2, 1, 3, 4]);
@@ -148,13 +126,7 @@ pub fn mutated_patterns(data: &[u8]) -> Outcome {
     let format: Format = input.one(&FORMATS).parse().expect("a format");
     let mut changes = Vec::new();
     for _ in 0..input.below(4) {
-        changes.push((
-            input.below(8),
-            input.byte(),
-            input.byte(),
-            input.number(),
-            input.byte(),
-        ));
+        changes.push((input.below(8), input.byte(), input.byte(), input.number(), input.byte()));
     }
     const EXTENTS: [usize; 10] = [1, 2, 3, 4, 5, 8, 17, 33, 70, 0];
     let shape = [input.one(&EXTENTS), input.one(&EXTENTS)];
@@ -163,13 +135,8 @@ pub fn mutated_patterns(data: &[u8]) -> Outcome {
         return 0;
     };
     let view = sparse.pattern();
-    let mut sizes = Sizes {
-        shape: shape.to_vec(),
-        block: (1, 1),
-        group: 1,
-        axis: 0,
-        classes: Vec::new(),
-    };
+    let mut sizes =
+        Sizes { shape: shape.to_vec(), block: (1, 1), group: 1, axis: 0, classes: Vec::new() };
     match view.format() {
         Format::Bsr { block } | Format::BlockCoo { block } => sizes.block = block,
         Format::BlockGroupCoo { block, group } => {

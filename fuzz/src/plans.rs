@@ -88,11 +88,7 @@ pub struct Sizes {
 }
 
 /// Small ones: a panic hides in the code of the host, not in size.
-const SMALL: Sizes = Sizes {
-    extents: &[2, 3, 4, 1, 5, 7, 0, 6],
-    terms: usize::MAX,
-    largest: 3,
-};
+const SMALL: Sizes = Sizes { extents: &[2, 3, 4, 1, 5, 7, 0, 6], terms: usize::MAX, largest: 3 };
 
 /// Extents of the operands: one for each index name, at times one that disagrees.
 fn shapes(e: &Einsum, sizes: &Sizes, input: &mut Input<'_>) -> BTreeMap<String, Vec<usize>> {
@@ -114,21 +110,15 @@ fn shapes(e: &Einsum, sizes: &Sizes, input: &mut Input<'_>) -> BTreeMap<String, 
             IndexExpr::Access(_) => 5,
             IndexExpr::Sum(terms) => {
                 let reach = |t: &einsparse::einsum::Term| {
-                    t.factor
-                        .saturating_mul(extents[t.index.as_str()].saturating_sub(1))
+                    t.factor.saturating_mul(extents[t.index.as_str()].saturating_sub(1))
                 };
-                terms
-                    .iter()
-                    .map(reach)
-                    .fold(1, usize::saturating_add)
-                    .min(64)
+                terms.iter().map(reach).fold(1, usize::saturating_add).min(64)
             }
         };
         let shape: Vec<usize> = access.indices.iter().map(one).collect();
         shapes.entry(access.tensor.clone()).or_insert(shape);
     };
-    e.right()
-        .for_each(|access| access.for_each_access(&mut visit));
+    e.right().for_each(|access| access.for_each_access(&mut visit));
     e.out.for_each_access(&mut visit);
     if input.below(16) == 15
         && let Some(shape) = shapes.values_mut().next()
@@ -151,21 +141,16 @@ fn arrays(e: &Einsum) -> Vec<String> {
             }
         }
     };
-    e.right()
-        .for_each(|access| access.for_each_access(&mut visit));
+    e.right().for_each(|access| access.for_each_access(&mut visit));
     e.out.for_each_access(&mut visit);
     found
 }
 
 fn dense(input: &mut Input<'_>, shape: &[usize], largest: u64) -> Option<Dense<f64>> {
     let mut seed = u64::from(input.byte());
-    let elements = shape
-        .iter()
-        .try_fold(1_usize, |n, &extent| n.checked_mul(extent))?;
+    let elements = shape.iter().try_fold(1_usize, |n, &extent| n.checked_mul(extent))?;
     let next = |_| {
-        seed = seed
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((seed >> 40) % (2 * largest + 1)) as f64 - largest as f64
     };
     if elements > 1 << 14 {
@@ -311,11 +296,8 @@ pub fn plans(data: &[u8]) -> Outcome {
     }
     let found = out.to_dense().expect("the result");
     if let Some(wanted) = case.wanted(&extents) {
-        let formats: Vec<_> = case
-            .sparse
-            .iter()
-            .map(|(n, s)| format!("{n}: {}", s.format()))
-            .collect();
+        let formats: Vec<_> =
+            case.sparse.iter().map(|(n, s)| format!("{n}: {}", s.format())).collect();
         assert_eq!(found, wanted, "{text} {:?} {formats:?}", case.shapes);
     }
     seen

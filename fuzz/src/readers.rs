@@ -45,22 +45,14 @@ fn is_sound<T: Element>(sparse: &AnySparse<T>) -> Outcome {
 
 fn assert_sound_csr<T: Element>(csr: &Csr<T>) {
     let p = csr.pattern();
-    let again = CsrPattern::new(
-        p.rows(),
-        p.cols(),
-        p.offsets().to_vec(),
-        p.columns().to_vec(),
-    );
+    let again = CsrPattern::new(p.rows(), p.cols(), p.offsets().to_vec(), p.columns().to_vec());
     assert_eq!(again.as_ref(), Ok(&**p));
     assert_eq!(csr.values().len(), p.nnz());
 }
 
 /// Bits, so that a NaN is itself.
 fn bits<T: Element>(values: &[T]) -> Vec<u64> {
-    values
-        .iter()
-        .map(|value| value.to_f64().to_bits())
-        .collect()
+    values.iter().map(|value| value.to_f64().to_bits()).collect()
 }
 
 fn loaded<T: Element>(loaded: Loaded<T>) -> Outcome {
@@ -74,16 +66,10 @@ fn loaded<T: Element>(loaded: Loaded<T>) -> Outcome {
                 let _ = Loaded::Dense(dense).into_csr();
                 return shape;
             }
-            match (
-                Loaded::Dense(dense.clone()).to_csr(),
-                Loaded::Dense(dense).into_csr(),
-            ) {
+            match (Loaded::Dense(dense.clone()).to_csr(), Loaded::Dense(dense).into_csr()) {
                 (Ok(a), Ok(b)) => {
                     assert_sound_csr(&a);
-                    assert_eq!(
-                        (a.pattern(), bits(a.values())),
-                        (b.pattern(), bits(b.values()))
-                    );
+                    assert_eq!((a.pattern(), bits(a.values())), (b.pattern(), bits(b.values())));
                 }
                 (a, b) => assert_eq!(a.map(drop).is_ok(), b.map(drop).is_ok()),
             }
@@ -116,10 +102,7 @@ pub fn matrix_market(data: &[u8]) -> Outcome {
 fn same(a: &Coo<f64>, b: &Coo<f64>) {
     assert_eq!(a.pattern(), b.pattern());
     for (a, b) in a.values().iter().zip(b.values()) {
-        assert!(
-            a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan(),
-            "{a} {b}"
-        );
+        assert!(a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan(), "{a} {b}");
     }
 }
 
@@ -128,9 +111,7 @@ pub fn smtx(data: &[u8]) -> Outcome {
     match io::read_smtx_from(data, "input") {
         Ok(pattern) => {
             let values = vec![1.0; pattern.nnz()];
-            is_sound(&AnySparse::Csr(
-                Csr::new(pattern, values).expect("one value each"),
-            ))
+            is_sound(&AnySparse::Csr(Csr::new(pattern, values).expect("one value each")))
         }
         Err(error) => is_readable(&error),
     }
@@ -143,9 +124,7 @@ const MARK: &[u8] = b"MEMBER";
 /// Members as one input of [`npz`].
 pub fn joined(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let of = |name: &str| members.iter().find(|member| member.0 == name);
-    let bytes = MEMBERS
-        .iter()
-        .map(|name| of(name).map_or(&[][..], |member| &member.1));
+    let bytes = MEMBERS.iter().map(|name| of(name).map_or(&[][..], |member| &member.1));
     bytes.flat_map(|bytes| [MARK, bytes].concat()).collect()
 }
 
@@ -162,8 +141,7 @@ fn packed(data: &[u8]) -> Vec<u8> {
         let (bytes, more) = next.split_at(end.unwrap_or(next.len()));
         rest = more;
         if !bytes.is_empty() {
-            zip.start_file(format!("{name}.npy"), options)
-                .expect("memory takes all");
+            zip.start_file(format!("{name}.npy"), options).expect("memory takes all");
             zip.write_all(bytes).expect("memory takes all");
         }
     }
@@ -209,13 +187,8 @@ fn tensors(data: &[u8]) -> Outcome {
         Err(error) => return is_readable(&error),
     };
     let tensors = file.tensors().to_vec();
-    let bytes = tensors
-        .iter()
-        .map(|stored| stored.bytes.end - stored.bytes.start);
-    let header = data[..8]
-        .try_into()
-        .map(u64::from_le_bytes)
-        .expect("8 bytes");
+    let bytes = tensors.iter().map(|stored| stored.bytes.end - stored.bytes.start);
+    let header = data[..8].try_into().map(u64::from_le_bytes).expect("8 bytes");
     assert_eq!(8 + header + bytes.sum::<u64>(), data.len() as u64);
     let mut seen = outcome(&tensors.len().min(3));
     for stored in tensors.iter().take(4) {

@@ -27,10 +27,7 @@ fn place(access: &Access, at: &BTreeMap<&str, usize>, values: &Values) -> Option
             let Value::Index(shape, slots) = &values[&array.tensor] else {
                 panic!("{array} is no index array");
             };
-            let slot = inner
-                .iter()
-                .zip(shape)
-                .fold(0, |n, (i, extent)| n * extent + i);
+            let slot = inner.iter().zip(shape).fold(0, |n, (i, extent)| n * extent + i);
             Some(slots[slot] as usize).filter(|slot| *slot != u32::MAX as usize)
         }
     };
@@ -50,10 +47,7 @@ fn points<'a>(
     extents: &Extents,
     mut each: impl FnMut(&BTreeMap<&'a str, usize>),
 ) {
-    let extents: Vec<usize> = names
-        .iter()
-        .map(|n| extents.get(n).expect("known"))
-        .collect();
+    let extents: Vec<usize> = names.iter().map(|n| extents.get(n).expect("known")).collect();
     for mut point in 0..extents.iter().product::<usize>() {
         let mut at = BTreeMap::new();
         for (name, extent) in names.iter().zip(&extents).rev() {
@@ -73,13 +67,7 @@ pub fn result(
 ) -> Option<Dense<f64>> {
     let mut sums: Dense<f64> = Dense::zeros(extents.out().to_vec()).expect("small");
     let strides = sums.strides();
-    let slot = |place: &[usize]| {
-        place
-            .iter()
-            .zip(&strides)
-            .map(|(i, s)| i * s)
-            .sum::<usize>()
-    };
+    let slot = |place: &[usize]| place.iter().zip(&strides).map(|(i, s)| i * s).sum::<usize>();
     let scale: f64 = e
         .scalars
         .iter()
@@ -134,10 +122,7 @@ pub fn result(
     }
     if e.mode == Mode::Accumulate {
         let old = before.values().iter();
-        sums.values_mut()
-            .iter_mut()
-            .zip(old)
-            .for_each(|(sum, old)| *sum += old);
+        sums.values_mut().iter_mut().zip(old).for_each(|(sum, old)| *sum += old);
     }
     Some(sums)
 }

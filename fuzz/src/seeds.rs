@@ -8,25 +8,11 @@ use zip::{CompressionMethod, ZipWriter, write::SimpleFileOptions};
 pub fn seeds(target: &str) -> (Vec<Vec<u8>>, &'static [&'static str]) {
     match target {
         "matrix_market" => (matrix_market(), &MARKET_WORDS),
-        "smtx" => (
-            smtx(),
-            &[
-                "0 ",
-                "4294967295",
-                ", ",
-                "\n",
-                "-1",
-                "\r\n",
-                "18446744073709551616",
-            ],
-        ),
+        "smtx" => (smtx(), &["0 ", "4294967295", ", ", "\n", "-1", "\r\n", "18446744073709551616"]),
         "npy" => (npy(), &NUMPY_WORDS),
         "npz" => (npz(), &NUMPY_WORDS),
         "safetensors" => (safetensors(), &TENSOR_WORDS),
-        "format" => (
-            crate::conversions::FORMATS.map(|f| f.into()).to_vec(),
-            &FORMAT_WORDS,
-        ),
+        "format" => (crate::conversions::FORMATS.map(|f| f.into()).to_vec(), &FORMAT_WORDS),
         "einsum" => (einsum(), &EINSUM_WORDS),
         _ => ((0..8).map(random).collect(), &[]),
     }
@@ -113,17 +99,8 @@ const TENSOR_WORDS: [&str; 16] = [
     "\0\0\0\0",
 ];
 
-const FORMAT_WORDS: [&str; 9] = [
-    ":",
-    "x",
-    "@",
-    "1",
-    "0",
-    "4294967296",
-    "groupcoo",
-    "bsr",
-    "nm:2:4",
-];
+const FORMAT_WORDS: [&str; 9] =
+    [":", "x", "@", "1", "0", "4294967296", "groupcoo", "bsr", "nm:2:4"];
 
 const EINSUM_WORDS: [&str; 24] = [
     "[",
@@ -159,9 +136,7 @@ fn matrix_market() -> Vec<Vec<u8>> {
         all.push(format!(
             "%%MatrixMarket matrix coordinate real {symmetry}\n% x\n4 4 3\n{entries}"
         ));
-        all.push(format!(
-            "%%MatrixMarket matrix array integer {symmetry}\n2 2\n1\n"
-        ));
+        all.push(format!("%%MatrixMarket matrix array integer {symmetry}\n2 2\n1\n"));
     }
     all.push(
         "%%MatrixMarket matrix coordinate pattern symmetric\n9 9 4\n3 1\n2 2\n1 3\n9 8\n".into(),
@@ -172,11 +147,7 @@ fn matrix_market() -> Vec<Vec<u8>> {
 }
 
 fn smtx() -> Vec<Vec<u8>> {
-    let all = [
-        "4, 5, 6\n0 2 3 5 6 \n0 3 2 1 4 0 \n",
-        "1, 1, 0\n0 0\n\n",
-        "0, 7, 0\n0\n\n",
-    ];
+    let all = ["4, 5, 6\n0 2 3 5 6 \n0 3 2 1 4 0 \n", "1, 1, 0\n0 0\n\n", "0, 7, 0\n0\n\n"];
     all.map(|text| text.as_bytes().to_vec()).to_vec()
 }
 
@@ -209,18 +180,9 @@ fn safetensors() -> Vec<Vec<u8>> {
     };
     vec![
         file("{}", 0),
-        file(
-            r#"{"w":{"dtype":"F32","shape":[4294967295,0],"data_offsets":[0,0]}}"#,
-            0,
-        ),
-        file(
-            r#"{"w":{"dtype":"F32","shape":[0,4294967295],"data_offsets":[0,0]}}"#,
-            0,
-        ),
-        file(
-            r#"{"w":{"dtype":"F16","shape":[2,3],"data_offsets":[0,12]}}"#,
-            12,
-        ),
+        file(r#"{"w":{"dtype":"F32","shape":[4294967295,0],"data_offsets":[0,0]}}"#, 0),
+        file(r#"{"w":{"dtype":"F32","shape":[0,4294967295],"data_offsets":[0,0]}}"#, 0),
+        file(r#"{"w":{"dtype":"F16","shape":[2,3],"data_offsets":[0,12]}}"#, 12),
         file(
             r#"{"__metadata__":{"a\n":"b"}, "w": {"dtype": "BF16", "shape": [1], "data_offsets": [4, 6]},
                 "v\ud83d\ude00": {"dtype": "F32", "shape": [1, 1], "data_offsets": [0, 4]}}  "#,
@@ -234,32 +196,14 @@ fn safetensors() -> Vec<Vec<u8>> {
 }
 
 fn npz() -> Vec<Vec<u8>> {
-    let words = |values: &[i32]| {
-        values
-            .iter()
-            .flat_map(|v| v.to_le_bytes())
-            .collect::<Vec<u8>>()
-    };
-    let list = |values: &[i32]| {
-        array(
-            "<i4",
-            false,
-            &format!("({},)", values.len()),
-            &words(values),
-        )
-    };
+    let words = |values: &[i32]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+    let list =
+        |values: &[i32]| array("<i4", false, &format!("({},)", values.len()), &words(values));
     let floats = |count: usize, shape: &str| {
-        let values: Vec<u8> = (0..count)
-            .flat_map(|v| (v as f32 - 1.5).to_le_bytes())
-            .collect();
+        let values: Vec<u8> = (0..count).flat_map(|v| (v as f32 - 1.5).to_le_bytes()).collect();
         array("<f4", false, shape, &values)
     };
-    let shape = array(
-        "<i8",
-        false,
-        "(2,)",
-        &[4_i64, 6].map(i64::to_le_bytes).concat(),
-    );
+    let shape = array("<i8", false, "(2,)", &[4_i64, 6].map(i64::to_le_bytes).concat());
     let offsets = |values: &[i32]| vec![("indptr", list(values))];
     let mut all = Vec::new();
     for method in [CompressionMethod::Stored, CompressionMethod::Deflated] {
@@ -270,26 +214,17 @@ fn npz() -> Vec<Vec<u8>> {
         ];
         let compressed = |at: &[i32]| {
             let mut members = offsets(at);
-            members.extend([
-                ("indices", list(&[1, 0, 3, 2])),
-                ("data", floats(4, "(4,)")),
-            ]);
+            members.extend([("indices", list(&[1, 0, 3, 2])), ("data", floats(4, "(4,)"))]);
             members
         };
         let mut bsr = offsets(&[0, 2, 3]);
-        bsr.extend([
-            ("indices", list(&[2, 0, 1])),
-            ("data", floats(12, "(3, 2, 2)")),
-        ]);
+        bsr.extend([("indices", list(&[2, 0, 1])), ("data", floats(12, "(3, 2, 2)"))]);
         let at = [3, 0, 1, 0, 1, 5, 2, 0];
         let coords = vec![
             ("coords", array("<i4", false, "(2, 4)", &words(&at))),
             ("data", floats(4, "(4,)")),
         ];
-        let dia = vec![
-            ("offsets", list(&[-1, 2])),
-            ("data", floats(10, "(2, 5)")),
-        ];
+        let dia = vec![("offsets", list(&[-1, 2])), ("data", floats(10, "(2, 5)"))];
         let kinds = [
             ("coo", coo),
             ("coo", coords),
@@ -305,8 +240,7 @@ fn npz() -> Vec<Vec<u8>> {
             let named = [("shape", shape.clone()), ("format", text)];
             let all_members: Vec<_> = named.into_iter().chain(members).collect();
             for (name, bytes) in &all_members {
-                zip.start_file(format!("{name}.npy"), options)
-                    .expect("memory takes all");
+                zip.start_file(format!("{name}.npy"), options).expect("memory takes all");
                 zip.write_all(bytes).expect("memory takes all");
             }
             all.push(zip.finish().expect("memory takes all").into_inner());

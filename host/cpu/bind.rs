@@ -39,12 +39,7 @@ pub(super) fn owners<'e>(
         for (row, w) in data.windows(2).enumerate() {
             of_entry[w[0] as usize..w[1] as usize].fill(row as u32);
         }
-        Ok(Owner {
-            over: &range.over,
-            index: &range.index,
-            rows: data.len() - 1,
-            of_entry,
-        })
+        Ok(Owner { over: &range.over, index: &range.index, rows: data.len() - 1, of_entry })
     };
     e.ranges.iter().map(of_range).collect()
 }
@@ -142,9 +137,7 @@ fn partial(e: &IndirectEinsum, operands: &AnyOperands<'_>) -> Vec<(usize, Absent
     let filled = e.filled.iter().map(|&f| (f, Absent::Zero));
     let own = e.factors.iter().enumerate();
     let own = own.filter(|(_, access)| operands.partial.contains(&access.tensor));
-    filled
-        .chain(own.map(|(f, _)| (f, Absent::NegativeZero)))
-        .collect()
+    filled.chain(own.map(|(f, _)| (f, Absent::NegativeZero))).collect()
 }
 
 struct Binder<'a> {
@@ -174,11 +167,7 @@ impl<'a> Binder<'a> {
         for (axis, index) in access.indices.iter().enumerate() {
             let extent = shape[axis];
             let expr = self.expr(index, extent, &|| format!("axis {axis} of `{access}`"))?;
-            axes.push(Axis {
-                expr,
-                extent,
-                stride: strides[axis],
-            });
+            axes.push(Axis { expr, extent, stride: strides[axis] });
         }
         Ok(axes)
     }
@@ -226,32 +215,15 @@ impl<'a> Binder<'a> {
                     });
                 }
                 let var = self.extent(owner.index, owner.of_entry.len(), place)?;
-                Ok(Expr::Slot {
-                    array: &owner.of_entry,
-                    var,
-                })
+                Ok(Expr::Slot { array: &owner.of_entry, var })
             }
             Index::Access(access) => self.load(access, bound, place),
-            Index::Split {
-                outer,
-                inner,
-                extent,
-            } => {
+            Index::Split { outer, inner, extent } => {
                 let outer = Box::new(self.expr(outer, bound.div_ceil(*extent), place)?);
                 let block = *extent;
                 Ok(match self.expr(inner, block, place)? {
-                    Expr::Var(inner) => Expr::Split {
-                        outer,
-                        inner,
-                        block,
-                        bound,
-                    },
-                    inner => Expr::Position {
-                        outer,
-                        inner: Box::new(inner),
-                        block,
-                        bound,
-                    },
+                    Expr::Var(inner) => Expr::Split { outer, inner, block, bound },
+                    inner => Expr::Position { outer, inner: Box::new(inner), block, bound },
                 })
             }
         }
@@ -265,30 +237,18 @@ impl<'a> Binder<'a> {
     ) -> Result<Expr<'a>> {
         let view = self.operands.index_array(&access.tensor)?;
         let array = view.data.as_ref();
-        if self
-            .checked
-            .insert((array.as_ptr() as usize, array.len(), bound))
-        {
+        if self.checked.insert((array.as_ptr() as usize, array.len(), bound)) {
             check_slots(&access.tensor, array, (bound, place))?;
         }
         let axes = self.axes(access, &view.shape, &row_major(&view.shape))?;
-        if let [
-            Axis {
-                expr: Expr::Var(var),
-                ..
-            },
-        ] = axes.as_slice()
-        {
+        if let [Axis { expr: Expr::Var(var), .. }] = axes.as_slice() {
             return Ok(Expr::Slot { array, var: *var });
         }
         let args = axes.into_iter().map(|a| (a.expr, a.stride)).collect();
         Ok(Expr::Load { array, args })
     }
 
-    #[expect(
-        clippy::type_complexity,
-        reason = "two lists, named where they are taken apart"
-    )]
+    #[expect(clippy::type_complexity, reason = "two lists, named where they are taken apart")]
     fn guards(
         &mut self,
         e: &'a IndirectEinsum,
@@ -297,20 +257,14 @@ impl<'a> Binder<'a> {
         let Some(sparse) = &e.sparse else {
             return Ok((guards, equalities));
         };
-        let Some((_, tensor)) = self
-            .operands
-            .sparse
-            .as_ref()
-            .filter(|(n, _)| *n == sparse.name)
+        let Some((_, tensor)) = self.operands.sparse.as_ref().filter(|(n, _)| *n == sparse.name)
         else {
             return Err(Error::operand(&sparse.name, "is sparse and was not given"));
         };
         let mut bound_of = BTreeMap::new();
         for (axis, place) in sparse.coordinates.iter().enumerate() {
             let bound = tensor.shape()[axis];
-            let expr = self.expr(place, bound, &|| {
-                format!("axis {axis} of `{}`", sparse.name)
-            })?;
+            let expr = self.expr(place, bound, &|| format!("axis {axis} of `{}`", sparse.name))?;
             bound_of.insert(axis, bound);
             let read = |a: &Access| a.indices.contains(place);
             if !matches!(expr, Expr::Var(_)) && !e.factors.iter().any(read) && !read(&e.out) {
@@ -321,9 +275,7 @@ impl<'a> Binder<'a> {
             let mut side = |index: &'a Index| {
                 let axis = sparse.coordinates.iter().position(|c| c == index);
                 let bound = axis.map_or(usize::MAX, |a| bound_of[&a]);
-                self.expr(index, bound, &|| {
-                    format!("the diagonal of `{}`", sparse.name)
-                })
+                self.expr(index, bound, &|| format!("the diagonal of `{}`", sparse.name))
             };
             equalities.push((side(left)?, side(right)?));
         }

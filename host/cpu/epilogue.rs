@@ -28,10 +28,7 @@ struct Beside<'a, A: Clone> {
 
 impl<'a, A: Sum> Beside<'a, A> {
     fn of(view: &View<'a>) -> Self {
-        Beside {
-            strides: view.strides.clone(),
-            values: view.values.widen(),
-        }
+        Beside { strides: view.strides.clone(), values: view.values.widen() }
     }
 }
 
@@ -62,12 +59,7 @@ impl<'a, A: Sum> Epilogue<'a, A> {
             None => None,
         };
         let Some(bias) = &e.bias else {
-            return Ok(Epilogue {
-                bias: None,
-                axes: Vec::new(),
-                activation: e.activation,
-                gate,
-            });
+            return Ok(Epilogue { bias: None, axes: Vec::new(), activation: e.activation, gate });
         };
         let view = operands.tensor(&bias.tensor)?;
         let name = || bias.tensor.clone();
@@ -75,11 +67,7 @@ impl<'a, A: Sum> Epilogue<'a, A> {
             return Err(Error::Shape {
                 index: name(),
                 left: format!("{} indices in the expression", bias.axes.len()),
-                right: format!(
-                    "the operand has {} axes, {:?}",
-                    view.shape.len(),
-                    view.shape
-                ),
+                right: format!("the operand has {} axes, {:?}", view.shape.len(), view.shape),
             });
         }
         for (&axis, &extent) in bias.axes.iter().zip(&view.shape) {

@@ -43,21 +43,11 @@ impl Expr<'_> {
                 }
                 unpad(array[at])
             }
-            Expr::Split {
-                outer,
-                inner,
-                block,
-                bound,
-            } => {
+            Expr::Split { outer, inner, block, bound } => {
                 let at = outer.eval(vars)? * block + vars[*inner];
                 (at < *bound).then_some(at)
             }
-            Expr::Position {
-                outer,
-                inner,
-                block,
-                bound,
-            } => {
+            Expr::Position { outer, inner, block, bound } => {
                 let at = outer.eval(vars)? * block + inner.eval(vars)?;
                 (at < *bound).then_some(at)
             }

@@ -13,11 +13,7 @@ pub(super) struct Run<'a, A> {
 
 impl<'a, A: Accumulator> Run<'a, A> {
     fn unit(&self, len: usize) -> Option<&'a [A]> {
-        if self.stride == 1 {
-            self.values.get(..len)
-        } else {
-            None
-        }
+        if self.stride == 1 { self.values.get(..len) } else { None }
     }
 }
 
@@ -50,8 +46,7 @@ pub(super) fn add_products<A: Accumulator>(tile: &mut [A], s: A, runs: &[Run<'_,
 
 #[inline]
 fn product<A: Accumulator>(s: A, runs: &[Run<'_, A>], i: usize) -> A {
-    runs.iter()
-        .fold(s, |product, run| product * run.values[i * run.stride])
+    runs.iter().fold(s, |product, run| product * run.values[i * run.stride])
 }
 
 /// Partial sums of a dot product: their number is part of the result's rounding, so it is fixed.
@@ -63,10 +58,9 @@ pub(super) fn dot<A: Accumulator>(len: usize, s: A, runs: &[Run<'_, A>]) -> A {
         return short_dot(len, s, runs);
     }
     let [[sum]] = in_runs(0..len, LANES * RUN, |part| {
-        let from = runs.iter().map(|run| Run {
-            values: &run.values[part.start * run.stride..],
-            stride: run.stride,
-        });
+        let from = runs
+            .iter()
+            .map(|run| Run { values: &run.values[part.start * run.stride..], stride: run.stride });
         let own: Vec<Run<'_, A>> = from.collect();
         [[short_dot(part.len(), s, &own)]]
     });

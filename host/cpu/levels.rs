@@ -40,11 +40,7 @@ pub(super) fn levels<'b, 'a>(
     let level = |expr: &Expr<'a>| expr.vars().iter().map(|&v| level_of[v]).max().unwrap_or(0);
     for (factor, axes) in bound.factors.iter().enumerate() {
         for axis in axes.iter().filter(|a| !is_var(&a.expr, is_inner)) {
-            let step = Step {
-                factor,
-                stride: axis.stride,
-                expr: &axis.expr,
-            };
+            let step = Step { factor, stride: axis.stride, expr: &axis.expr };
             levels[level(&axis.expr)].steps.push(step);
         }
     }
@@ -52,9 +48,7 @@ pub(super) fn levels<'b, 'a>(
         levels[level(guard)].guards.push(guard);
     }
     for pair in &bound.equalities {
-        levels[level(&pair.0).max(level(&pair.1))]
-            .equalities
-            .push(pair);
+        levels[level(&pair.0).max(level(&pair.1))].equalities.push(pair);
     }
     levels
 }
@@ -80,23 +74,13 @@ pub(super) fn choose_inner(bound: &Bound<'_>, walked: &[usize]) -> Option<Inner>
     let is = |v: usize| move |expr: &Expr<'_>| matches!(expr, Expr::Var(x) if *x == v);
     let score = |v: &usize| {
         let strides = bound.factors.iter().map(|axes| -> usize {
-            axes.iter()
-                .filter(|a| is(*v)(&a.expr))
-                .map(|a| a.stride)
-                .sum()
+            axes.iter().filter(|a| is(*v)(&a.expr)).map(|a| a.stride).sum()
         });
         let strided = strides.filter(|s| *s > 1).count();
         let summed = !bound.out.iter().any(|a| is(*v)(&a.expr));
-        (
-            bound.extents[*v] < 4,
-            strided,
-            summed,
-            usize::MAX - bound.extents[*v],
-        )
+        (bound.extents[*v] < 4, strided, summed, usize::MAX - bound.extents[*v])
     };
-    let var = (0..bound.extents.len())
-        .filter(|v| !tied.contains(v))
-        .min_by_key(score)?;
+    let var = (0..bound.extents.len()).filter(|v| !tied.contains(v)).min_by_key(score)?;
     let along = || bound.out.iter().filter(move |a| is(var)(&a.expr));
     let out = (along().count() > 0).then(|| along().map(|a| a.stride).sum());
     Some(Inner { var, out })

@@ -86,16 +86,10 @@ impl<'a> Listing<'a> {
             Expr::Var(v) => v,
             _ => unreachable!("the index stands as itself"),
         });
-        let mut loops = Loops {
-            tables: Vec::new(),
-            order: way.order.clone(),
-            bytes,
-        };
+        let mut loops = Loops { tables: Vec::new(), order: way.order.clone(), bytes };
         let mut terms = terms::list(&bound, &space)?;
-        let parts: Vec<EinsumDim> = terms::parts(&space)
-            .into_iter()
-            .map(|atom| loops.part(atom, &strides))
-            .collect();
+        let parts: Vec<EinsumDim> =
+            terms::parts(&space).into_iter().map(|atom| loops.part(atom, &strides)).collect();
         let mut starts = terms.starts;
         let mut params = EinsumParams::default();
         for (slot, &factor) in way.order.iter().enumerate() {
@@ -162,11 +156,7 @@ impl<'a> Listing<'a> {
     ) -> Result<()> {
         let p = &mut self.params;
         let steps = |dims: &[EinsumDim]| dims.iter().map(|d| d.extent as u128).product::<u128>();
-        let vector = if lanes == Lanes::Vectors {
-            16 / bytes
-        } else {
-            1
-        };
+        let vector = if lanes == Lanes::Vectors { 16 / bytes } else { 1 };
         let long = match summed.last() {
             Some(line) => line.extent,
             None => {
@@ -180,15 +170,9 @@ impl<'a> Listing<'a> {
             (_, None) => 1,
         };
         p.lane_bits = run.clamp(1, 32).next_power_of_two().trailing_zeros();
-        let inner = inner.unwrap_or(EinsumDim {
-            extent: 1,
-            ..EinsumDim::default()
-        });
+        let inner = inner.unwrap_or(EinsumDim { extent: 1, ..EinsumDim::default() });
         p.columns = small("steps of an index", inner.extent.into())?;
-        p.chunks = p
-            .columns
-            .div_ceil(vector as u32 * (1 << p.lane_bits))
-            .max(1);
+        p.chunks = p.columns.div_ceil(vector as u32 * (1 << p.lane_bits)).max(1);
         (p.out_inner, p.bias_inner, p.gate_inner) = (inner.out, inner.bias, inner.gate);
         for f in 0..EINSUM_FACTORS {
             p.factors[f].inner = inner.strides[f];
@@ -197,10 +181,7 @@ impl<'a> Listing<'a> {
         p.parts = parts.len() as u32;
         p.free = free.len() as u32;
         p.summed = summed.len() as u32;
-        p.line = small(
-            "terms of a line",
-            summed.last().map_or(1, |d| d.extent).into(),
-        )?;
+        p.line = small("terms of a line", summed.last().map_or(1, |d| d.extent).into())?;
         let before = &summed[..summed.len().saturating_sub(1)];
         p.lines = small("lines of a term", steps(before))?;
         self.dims = [parts, free, summed].concat();
@@ -238,8 +219,7 @@ impl<'a> Listing<'a> {
                 self.slots += 1;
                 at += size;
             }
-            self.cuts
-                .push([place, first, self.slots - first, EINSUM_WHOLE]);
+            self.cuts.push([place, first, self.slots - first, EINSUM_WHOLE]);
         }
         self.items = classes.into_iter().rev().flatten().collect();
         self.params.count = self.items.len() as u32;
@@ -267,11 +247,7 @@ impl<'a> Listing<'a> {
     /// Elements of accumulators that the parts of cut sums take.
     pub(crate) fn partials(&self, lanes: Lanes, vector: usize) -> u64 {
         let p = &self.params;
-        let width = if lanes == Lanes::Terms {
-            1
-        } else {
-            vector as u64 * (1 << p.lane_bits)
-        };
+        let width = if lanes == Lanes::Terms { 1 } else { vector as u64 * (1 << p.lane_bits) };
         u64::from(self.slots) * u64::from(p.per_item) * width
     }
 }
@@ -287,11 +263,7 @@ impl Places {
         OutStrides {
             out: self.strides.clone(),
             bias,
-            gate: if self.gate.is_empty() {
-                none
-            } else {
-                self.gate.clone()
-            },
+            gate: if self.gate.is_empty() { none } else { self.gate.clone() },
         }
     }
 }
@@ -309,11 +281,7 @@ fn within(what: &str, value: u128, limit: u64) -> Result<()> {
     if value <= u128::from(limit) {
         return Ok(());
     }
-    Err(Error::Overflow {
-        what: what.into(),
-        value,
-        limit: limit.into(),
-    })
+    Err(Error::Overflow { what: what.into(), value, limit: limit.into() })
 }
 
 fn small(what: &str, value: u128) -> Result<u32> {

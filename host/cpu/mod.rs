@@ -163,18 +163,10 @@ fn sum_in<A: Sum + Element>(
     out: AnyOutput<'_>,
     loops: Loops,
 ) -> Result<()> {
-    let AnyOutput {
-        shape,
-        strides,
-        values,
-    } = out;
+    let AnyOutput { shape, strides, values } = out;
     let values = match values.sums::<A>() {
         Ok(values) => {
-            let out = Output {
-                shape,
-                strides,
-                values,
-            };
+            let out = Output { shape, strides, values };
             return store(e, operands, out, loops);
         }
         Err(values) => values,
@@ -184,11 +176,7 @@ fn sum_in<A: Sum + Element>(
         Mode::Accumulate => values.view().widen().into_owned(),
     };
     let (rows, width, pitch) = lines(&shape, &strides);
-    let out = Output {
-        shape,
-        strides,
-        values: &mut wide,
-    };
+    let out = Output { shape, strides, values: &mut wide };
     store(e, operands, out, loops)?;
     values.narrow((rows, width, pitch), &wide);
     Ok(())
@@ -200,9 +188,8 @@ fn store<A: Sum + Element>(
     mut out: Output<'_, A>,
     loops: Loops,
 ) -> Result<()> {
-    if let Some(form) = e
-        .as_spmm()
-        .filter(|form| form.order.is_plain() && form.gate.is_none() && !form.batched)
+    if let Some(form) =
+        e.as_spmm().filter(|form| form.order.is_plain() && form.gate.is_none() && !form.batched)
         && loops != Loops::Nest
         && spmm::run(&form, e, operands, &mut out, loops == Loops::Marking)?
     {

@@ -64,23 +64,17 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         let is_inner = |v: usize| inner.as_ref().is_some_and(|i| i.var == v);
         let out_vars: Vec<usize> = bound.out.iter().flat_map(|a| a.expr.vars()).collect();
         let free = |v: &usize| !walked.contains(v) && !is_inner(*v);
-        let (outer, mut reductions): (Vec<usize>, Vec<usize>) = (0..bound.extents.len())
-            .filter(free)
-            .partition(|v| out_vars.contains(v));
+        let (outer, mut reductions): (Vec<usize>, Vec<usize>) =
+            (0..bound.extents.len()).filter(free).partition(|v| out_vars.contains(v));
         if walked.is_empty() && !reductions.is_empty() {
             walked.push(reductions.remove(0));
         }
         let mut level_of = vec![0; bound.extents.len()];
         walked.iter().for_each(|&v| level_of[v] = 1);
-        reductions
-            .iter()
-            .enumerate()
-            .for_each(|(i, &v)| level_of[v] = 2 + i);
+        reductions.iter().enumerate().for_each(|(i, &v)| level_of[v] = 2 + i);
         let levels = levels(bound, &level_of, 2 + reductions.len(), &is_inner);
         let stride = |f: usize| -> usize {
-            let along = bound.factors[f]
-                .iter()
-                .filter(|a| is_var(&a.expr, &is_inner));
+            let along = bound.factors[f].iter().filter(|a| is_var(&a.expr, &is_inner));
             along.map(|a| a.stride).sum()
         };
         let reads = |f: &usize| bound.factors[*f].iter().any(|a| is_var(&a.expr, &is_inner));
@@ -88,17 +82,7 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
             (0..bound.factors.len()).partition(|f| reads(f));
         let moving = moving.into_iter().map(|f| (f, stride(f))).collect();
         let order = order(bound, walked)?;
-        Ok(Nest {
-            bound,
-            values,
-            order,
-            outer,
-            reductions,
-            inner,
-            levels,
-            moving,
-            fixed,
-        })
+        Ok(Nest { bound, values, order, outer, reductions, inner, levels, moving, fixed })
     }
 
     fn inner_extent(&self) -> usize {
@@ -135,15 +119,7 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
             let mut state = self.state();
             for run in groups[group].clone() {
                 for unit in units * cut / cuts..units * (cut + 1) / cuts {
-                    self.unit(
-                        &mut state,
-                        run,
-                        unit / tiles,
-                        unit % tiles,
-                        per_term,
-                        limit,
-                        store,
-                    );
+                    self.unit(&mut state, run, unit / tiles, unit % tiles, per_term, limit, store);
                 }
             }
         });
@@ -174,10 +150,7 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         }
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one unit is named by three numbers"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "one unit is named by three numbers")]
     fn unit(
         &self,
         state: &mut State<A>,
@@ -198,11 +171,7 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         );
         let length = self.inner_extent();
         let summed = !matches!(&self.inner, Some(Inner { out: Some(_), .. }));
-        let along = if summed {
-            0..length
-        } else {
-            tile * TILE..length.min((tile + 1) * TILE)
-        };
+        let along = if summed { 0..length } else { tile * TILE..length.min((tile + 1) * TILE) };
         let Some(place) = self.out_place(&state.vars, &along) else {
             return;
         };
@@ -238,10 +207,7 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         };
         let (vars, width) = (&state.vars, state.tile.sums.len());
         let tiles = parallel::collect(parts, 1, &|i| {
-            let mut part = State {
-                vars: vars.clone(),
-                ..self.state()
-            };
+            let mut part = State { vars: vars.clone(), ..self.state() };
             part.tile.start(width, self.additions(terms.len()));
             match by_terms {
                 true => self.sum(&mut part, cut(&terms, i), along.clone()),
@@ -280,12 +246,7 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
             return;
         }
         for term in terms {
-            set_vars(
-                &self.order.vars,
-                &self.bound.extents,
-                self.order.term(term),
-                &mut state.vars,
-            );
+            set_vars(&self.order.vars, &self.bound.extents, self.order.term(term), &mut state.vars);
             if self.enter(state, 1) {
                 self.reduce(state, 2, &along);
             }
@@ -314,11 +275,7 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
             0 => at[..n].fill(0),
             _ => at.copy_within((level - 1) * n..level * n, level * n),
         }
-        let Level {
-            steps,
-            guards,
-            equalities,
-        } = &self.levels[level];
+        let Level { steps, guards, equalities } = &self.levels[level];
         for step in steps {
             let Some(value) = step.expr.eval(vars) else {
                 return false;
@@ -355,16 +312,10 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
             values: &values[f][at[f] + along.start * stride..],
             stride,
         };
-        let mut few = [Run {
-            values: &[],
-            stride: 1,
-        }; 4];
+        let mut few = [Run { values: &[], stride: 1 }; 4];
         let many: Vec<Run<'_, A>>;
         let runs = if self.moving.len() <= few.len() {
-            self.moving
-                .iter()
-                .zip(&mut few)
-                .for_each(|(m, slot)| *slot = run(m));
+            self.moving.iter().zip(&mut few).for_each(|(m, slot)| *slot = run(m));
             &few[..self.moving.len()]
         } else {
             many = self.moving.iter().map(run).collect();

@@ -39,10 +39,7 @@ pub struct Operands<'a, T> {
 
 impl<T> Default for Operands<'_, T> {
     fn default() -> Self {
-        Operands {
-            any: AnyOperands::default(),
-            element: PhantomData,
-        }
+        Operands { any: AnyOperands::default(), element: PhantomData }
     }
 }
 
@@ -55,8 +52,7 @@ impl<'a, T: Scalar> Operands<'a, T> {
     /// Binds a dense tensor.
     pub fn dense(&mut self, name: &str, tensor: &'a Dense<T>) -> &mut Self {
         let values = Slice::of(tensor.values());
-        self.any
-            .dense(name, tensor.shape(), tensor.strides(), values);
+        self.any.dense(name, tensor.shape(), tensor.strides(), values);
         self
     }
 
@@ -96,8 +92,7 @@ impl<'a, T: Scalar> Operands<'a, T> {
     /// # Errors
     /// [`Error::Operand`] if `e` has no sparse operand, or it is written for another format or order.
     pub fn sparse(&mut self, e: &IndirectEinsum, tensor: &'a AnySparse<T>) -> Result<&mut Self> {
-        self.any
-            .sparse(e, tensor.pattern(), Slice::of(tensor.values()))?;
+        self.any.sparse(e, tensor.pattern(), Slice::of(tensor.values()))?;
         Ok(self)
     }
 }
@@ -121,11 +116,7 @@ impl<'a> AnyOperands<'a> {
         strides: Vec<usize>,
         values: Slice<'a>,
     ) {
-        let view = View {
-            shape: shape.to_vec(),
-            strides,
-            values,
-        };
+        let view = View { shape: shape.to_vec(), strides, values };
         self.tensors.insert(name.to_owned(), view);
     }
 
@@ -138,11 +129,7 @@ impl<'a> AnyOperands<'a> {
     ) -> Result<()> {
         let fail = |reason| Err(Error::operand(name, reason));
         if shape.len() != strides.len() {
-            return fail(format!(
-                "has {} axes and {} strides",
-                shape.len(),
-                strides.len()
-            ));
+            return fail(format!("has {} axes and {} strides", shape.len(), strides.len()));
         }
         if let Some(reach) = reach(shape, strides)
             && reach > values.len() as u128
@@ -186,10 +173,7 @@ impl<'a> AnyOperands<'a> {
         values: Slice<'a>,
     ) -> Result<()> {
         let Some(sparse) = &e.sparse else {
-            return Err(Error::operand(
-                &e.out.tensor,
-                format!("`{e}` has no sparse operand"),
-            ));
+            return Err(Error::operand(&e.out.tensor, format!("`{e}` has no sparse operand")));
         };
         check_format(sparse, pattern)?;
         self.sparse = Some((sparse.name.clone(), pattern));
@@ -247,9 +231,7 @@ impl<'a> AnyOperands<'a> {
     }
 
     pub(super) fn tensor(&self, name: &str) -> Result<&View<'a>> {
-        self.tensors
-            .get(name)
-            .ok_or_else(|| Error::operand(name, "was not given"))
+        self.tensors.get(name).ok_or_else(|| Error::operand(name, "was not given"))
     }
 
     pub(super) fn index_array(&self, name: &str) -> Result<&IndexView<'a>> {
@@ -261,16 +243,11 @@ impl<'a> AnyOperands<'a> {
 
 /// An index array has one slot for each place of its shape.
 pub(crate) fn as_long_as_its_shape(name: &str, shape: &[usize], slots: usize) -> Result<()> {
-    let wanted = shape
-        .iter()
-        .fold(1u128, |n, &extent| n.saturating_mul(extent as u128));
+    let wanted = shape.iter().fold(1u128, |n, &extent| n.saturating_mul(extent as u128));
     if wanted == slots as u128 {
         return Ok(());
     }
-    Err(Error::operand(
-        name,
-        format!("has shape {shape:?} and {slots} values, {wanted} wanted"),
-    ))
+    Err(Error::operand(name, format!("has shape {shape:?} and {slots} values, {wanted} wanted")))
 }
 
 fn by_axis<'a>(coordinates: [Vec<u32>; 2]) -> Vec<(Role, Cow<'a, [u32]>)> {
@@ -282,18 +259,9 @@ fn by_axis<'a>(coordinates: [Vec<u32>; 2]) -> Vec<(Role, Cow<'a, [u32]>)> {
 fn check_format(sparse: &SparseOperand, tensor: AnyPattern<'_>) -> Result<()> {
     let (wanted, found) = (sparse.format, tensor.format());
     let same = match (wanted, found) {
+        (Format::GroupCoo { axis: a, group: None }, Format::GroupCoo { axis: b, .. }) => a == b,
         (
-            Format::GroupCoo {
-                axis: a,
-                group: None,
-            },
-            Format::GroupCoo { axis: b, .. },
-        ) => a == b,
-        (
-            Format::BlockGroupCoo {
-                block: a,
-                group: None,
-            },
+            Format::BlockGroupCoo { block: a, group: None },
             Format::BlockGroupCoo { block: b, .. },
         ) => a == b,
         _ => wanted == found,
@@ -306,11 +274,7 @@ fn check_format(sparse: &SparseOperand, tensor: AnyPattern<'_>) -> Result<()> {
         return Err(Error::Shape {
             index: sparse.name.clone(),
             left: format!("{} indices in the expression", sparse.coordinates.len()),
-            right: format!(
-                "the operand has {} axes, {:?}",
-                tensor.shape().len(),
-                tensor.shape()
-            ),
+            right: format!("the operand has {} axes, {:?}", tensor.shape().len(), tensor.shape()),
         });
     }
     Ok(())
@@ -330,13 +294,7 @@ fn reach(shape: &[usize], strides: &[usize]) -> Option<u128> {
         return None;
     }
     let last = |(&n, &s): (&usize, &usize)| (n as u128 - 1).saturating_mul(s as u128);
-    Some(
-        1 + shape
-            .iter()
-            .zip(strides)
-            .map(last)
-            .fold(0, u128::saturating_add),
-    )
+    Some(1 + shape.iter().zip(strides).map(last).fold(0, u128::saturating_add))
 }
 
 /// The output of one run: row-major, neighbouring rows `row_stride` elements apart.
@@ -353,21 +311,13 @@ impl<'a, T: Scalar> Output<'a, T> {
     /// # Errors
     /// [`Error::Operand`] unless `values` has one element for each of `shape`.
     pub fn new(shape: &[usize], values: &'a mut [T]) -> Result<Self> {
-        let wanted = shape
-            .iter()
-            .fold(1u128, |n, &e| n.saturating_mul(e as u128));
+        let wanted = shape.iter().fold(1u128, |n, &e| n.saturating_mul(e as u128));
         if wanted != values.len() as u128 {
-            let reason = format!(
-                "has shape {shape:?} and {} elements, {wanted} wanted",
-                values.len()
-            );
+            let reason =
+                format!("has shape {shape:?} and {} elements, {wanted} wanted", values.len());
             return Err(Error::operand("output", reason));
         }
-        Ok(Output {
-            shape: shape.to_vec(),
-            strides: row_major(shape),
-            values,
-        })
+        Ok(Output { shape: shape.to_vec(), strides: row_major(shape), values })
     }
 
     /// A tensor whose rows (runs along the last axis) start `row_stride` elements apart; what lies between them
@@ -381,19 +331,11 @@ impl<'a, T: Scalar> Output<'a, T> {
         values: &'a mut [T],
     ) -> Result<Self> {
         let strides = row_strides(shape, row_stride, values.len())?;
-        Ok(Output {
-            shape: shape.to_vec(),
-            strides,
-            values,
-        })
+        Ok(Output { shape: shape.to_vec(), strides, values })
     }
 
     pub(super) fn any(self) -> AnyOutput<'a> {
-        AnyOutput {
-            shape: self.shape,
-            strides: self.strides,
-            values: SliceMut::of(self.values),
-        }
+        AnyOutput { shape: self.shape, strides: self.strides, values: SliceMut::of(self.values) }
     }
 }
 

@@ -71,11 +71,7 @@ pub(super) fn order(bound: &Bound<'_>, vars: Vec<usize>) -> Result<Order> {
     let count = volume(vars.iter().map(|&v| bound.extents[v])) as u128;
     if count >= u128::from(u32::MAX) {
         let (what, limit) = ("terms of a scatter".into(), u128::from(u32::MAX) - 1);
-        return Err(Error::Overflow {
-            what,
-            value: count,
-            limit,
-        });
+        return Err(Error::Overflow { what, value: count, limit });
     }
     // Terms are numbers of index arrays, which have an element for each, or combinations of them.
     let longest = vars.iter().map(|&v| bound.extents[v]).max().unwrap_or(0);
@@ -83,25 +79,13 @@ pub(super) fn order(bound: &Bound<'_>, vars: Vec<usize>) -> Result<Order> {
     let count = count as usize;
     let parts = key_parts(bound, &vars)?;
     if parts.is_empty() {
-        let starts = if count == 0 {
-            vec![0]
-        } else {
-            vec![0, count as u32]
-        };
-        return Ok(Order {
-            vars,
-            terms: None,
-            starts,
-        });
+        let starts = if count == 0 { vec![0] } else { vec![0, count as u32] };
+        return Ok(Order { vars, terms: None, starts });
     }
     let keys = keys(bound, &vars, &parts, count)?;
     if keys.is_sorted() && keys.last() != Some(&DROPPED) {
         let starts = starts(count, |at| keys[at])?;
-        return Ok(Order {
-            vars,
-            terms: None,
-            starts,
-        });
+        return Ok(Order { vars, terms: None, starts });
     }
     let places: u64 = parts.iter().map(|(_, extent)| *extent).product();
     let terms = if places <= 4 * count as u64 + (1 << 16) {
@@ -110,11 +94,7 @@ pub(super) fn order(bound: &Bound<'_>, vars: Vec<usize>) -> Result<Order> {
         sort_pairs(&keys)?
     };
     let starts = starts(terms.len(), |at| keys[terms[at] as usize])?;
-    Ok(Order {
-        vars,
-        terms: Some(terms),
-        starts,
-    })
+    Ok(Order { vars, terms: Some(terms), starts })
 }
 
 /// The scattered parts of the output's axes with the number of their places.
@@ -132,15 +112,9 @@ fn key_parts<'e, 'a>(bound: &'e Bound<'a>, vars: &[usize]) -> Result<Vec<(&'e Ex
             _ => axis.extent,
         };
         // The walked reduction of a plain output is no key: `key_expr` has seen no scatter in this axis.
-        places = places
-            .checked_mul(extent as u64)
-            .filter(|p| *p < DROPPED)
-            .ok_or_else(|| {
-                Error::operand(
-                    "output",
-                    format!("has more than {DROPPED} places to scatter to"),
-                )
-            })?;
+        places = places.checked_mul(extent as u64).filter(|p| *p < DROPPED).ok_or_else(|| {
+            Error::operand("output", format!("has more than {DROPPED} places to scatter to"))
+        })?;
         parts.push((expr, extent as u64));
     }
     Ok(parts)
@@ -170,9 +144,9 @@ fn keys(
         let mut at = vec![0; bound.extents.len()];
         for (i, key) in keys.iter_mut().enumerate() {
             set_vars(vars, &bound.extents, chunk * CHUNK + i, &mut at);
-            let place = parts.iter().try_fold(0u64, |key, (expr, extent)| {
-                Some(key * extent + expr.eval(&at)? as u64)
-            });
+            let place = parts
+                .iter()
+                .try_fold(0u64, |key, (expr, extent)| Some(key * extent + expr.eval(&at)? as u64));
             *key = place.unwrap_or(DROPPED);
         }
     });

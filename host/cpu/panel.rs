@@ -135,9 +135,7 @@ fn entry_tile<A: Accumulator, const W: usize>(
     for row in piece.clone() {
         let (start, end) = task.rows.spans[row];
         let [sums] = in_runs(start as usize..end as usize, RUN, |slots| {
-            let entries = task.rows.columns[slots.clone()]
-                .iter()
-                .zip(&task.values[slots]);
+            let entries = task.rows.columns[slots.clone()].iter().zip(&task.values[slots]);
             let mut sums = [A::ZERO; W];
             for (&column, &value) in entries {
                 let from = column as usize * task.b_stride + col;
@@ -197,37 +195,32 @@ fn panel<A: Accumulator, const R: usize, const W: usize>(
     // Runs of whole blocks; of a block that is longer than a run, its columns in runs.
     let columns = RUN.min(bk);
     let (pieces, blocks) = (bk.div_ceil(columns), RUN / columns);
-    let sums = in_runs(
-        start as usize * pieces..end as usize * pieces,
-        blocks,
-        |run| {
-            let mut sums = [[A::ZERO; W]; R];
-            for piece in run {
-                let (slot, from) = match pieces {
-                    1 => (piece, 0),
-                    _ => (piece / pieces, piece % pieces * columns),
-                };
-                let first = task.rows.columns[slot] as usize * bk;
-                let values = &task.values[slot * bm * bk + row * bk..][..R * bk];
-                // The part of an edge block outside the matrix is skipped.
-                for k in from..bk.min(from + columns).min(task.shape.1 - first) {
-                    let from = (first + k) * task.b_stride + col;
-                    let b = &task.b[from..from + W];
-                    let a: [A; R] = std::array::from_fn(|r| values[r * bk + k]);
-                    // Zeros fill a block up; they are skipped, because B may hold a NaN there.
-                    for r in 0..R {
-                        if a[r] != A::ZERO {
-                            add(&mut sums[r], task.scale * a[r], b);
-                        }
+    let sums = in_runs(start as usize * pieces..end as usize * pieces, blocks, |run| {
+        let mut sums = [[A::ZERO; W]; R];
+        for piece in run {
+            let (slot, from) = match pieces {
+                1 => (piece, 0),
+                _ => (piece / pieces, piece % pieces * columns),
+            };
+            let first = task.rows.columns[slot] as usize * bk;
+            let values = &task.values[slot * bm * bk + row * bk..][..R * bk];
+            // The part of an edge block outside the matrix is skipped.
+            for k in from..bk.min(from + columns).min(task.shape.1 - first) {
+                let from = (first + k) * task.b_stride + col;
+                let b = &task.b[from..from + W];
+                let a: [A; R] = std::array::from_fn(|r| values[r * bk + k]);
+                // Zeros fill a block up; they are skipped, because B may hold a NaN there.
+                for r in 0..R {
+                    if a[r] != A::ZERO {
+                        add(&mut sums[r], task.scale * a[r], b);
                     }
                 }
             }
-            sums
-        },
-    );
+        }
+        sums
+    });
     for (r, sums) in sums.into_iter().enumerate() {
         let at = (row + r) * pitch + col;
-        task.finish
-            .store(block_row * bm + row + r, col, sums, &mut out[at..at + W]);
+        task.finish.store(block_row * bm + row + r, col, sums, &mut out[at..at + W]);
     }
 }

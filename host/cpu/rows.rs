@@ -47,17 +47,12 @@ impl<'a> Rows<'a> {
             spans.iter_mut().for_each(|(start, end)| *end += *start);
             return Ok(Some(Rows { spans, columns }));
         }
-        let starts = match (
-            array(Role::Offsets { axis: 0 }),
-            array(Role::Coordinate { axis: 0 }),
-        ) {
+        let starts = match (array(Role::Offsets { axis: 0 }), array(Role::Coordinate { axis: 0 })) {
             (Some(offsets), _) => Cow::Borrowed(offsets),
             (None, Some(names)) => Cow::Owned(starts(names, columns.len(), rows)?),
             (None, None) => {
                 let width = columns.len() / rows.max(1);
-                Cow::Owned(allocate::each("starts of rows", rows + 1, &|row| {
-                    (row * width) as u32
-                })?)
+                Cow::Owned(allocate::each("starts of rows", rows + 1, &|row| (row * width) as u32)?)
             }
         };
         let span = |row: &[u32]| {

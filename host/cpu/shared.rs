@@ -15,11 +15,7 @@ unsafe impl<V: Send> Sync for Shared<'_, V> {}
 
 impl<'a, V: Copy> Shared<'a, V> {
     pub fn new(slice: &'a mut [V]) -> Self {
-        Shared {
-            start: slice.as_mut_ptr(),
-            len: slice.len(),
-            slice: PhantomData,
-        }
+        Shared { start: slice.as_mut_ptr(), len: slice.len(), slice: PhantomData }
     }
 
     /// Replaces one element.

@@ -35,18 +35,12 @@ impl<A: Accumulator> Finish<A> {
             sums.iter_mut().for_each(|v| *v += bias[row]);
         }
         if let Some(bias) = &self.cols_bias {
-            sums.iter_mut()
-                .zip(&bias[col..col + W])
-                .for_each(|(v, b)| *v += *b);
+            sums.iter_mut().zip(&bias[col..col + W]).for_each(|(v, b)| *v += *b);
         }
         match self.activation {
             Activation::Identity => {}
-            Activation::Relu => sums
-                .iter_mut()
-                .for_each(|v| *v = activate(Activation::Relu, *v)),
-            Activation::Gelu => sums
-                .iter_mut()
-                .for_each(|v| *v = activate(Activation::Gelu, *v)),
+            Activation::Relu => sums.iter_mut().for_each(|v| *v = activate(Activation::Relu, *v)),
+            Activation::Gelu => sums.iter_mut().for_each(|v| *v = activate(Activation::Gelu, *v)),
         }
         if self.mode == Mode::Accumulate {
             sums.iter_mut().zip(&*out).for_each(|(v, o)| *v = *o + *v);
@@ -157,12 +151,8 @@ fn finish<A: Sum>(
     operands: &AnyOperands<'_>,
     out: &Output<'_, A>,
 ) -> Option<Finish<A>> {
-    let mut finish = Finish {
-        rows_bias: None,
-        cols_bias: None,
-        activation: form.activation,
-        mode: form.mode,
-    };
+    let mut finish =
+        Finish { rows_bias: None, cols_bias: None, activation: form.activation, mode: form.mode };
     if let Some((name, axis)) = &form.bias {
         let bias = operands.tensors.get(name)?;
         let extent = out.shape.get(usize::from(*axis == BiasAxis::Cols))?;

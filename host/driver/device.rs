@@ -66,9 +66,7 @@ pub fn device_count() -> Result<u32> {
     init()?;
     let mut count = 0;
     // SAFETY: `count` is a place for one int.
-    check("cuDeviceGetCount", unsafe {
-        sys::cuDeviceGetCount(&mut count)
-    })?;
+    check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&mut count) })?;
     Ok(count.unsigned_abs())
 }
 
@@ -116,10 +114,7 @@ fn facts(ordinal: u32, device: CUdevice) -> Result<DeviceFacts> {
     Ok(DeviceFacts {
         ordinal,
         name: name(device)?,
-        compute_capability: (
-            get(a::COMPUTE_CAPABILITY_MAJOR)?,
-            get(a::COMPUTE_CAPABILITY_MINOR)?,
-        ),
+        compute_capability: (get(a::COMPUTE_CAPABILITY_MAJOR)?, get(a::COMPUTE_CAPABILITY_MINOR)?),
         sms: get(a::MULTIPROCESSOR_COUNT)?,
         l2_bytes: get(a::L2_CACHE_SIZE)?.into(),
         memory_bytes: memory(device)?,
@@ -160,11 +155,7 @@ fn name(device: CUdevice) -> Result<String> {
     let mut name = [0u8; 128];
     // SAFETY: the driver writes at most the given length, the closing NUL included.
     let code = unsafe {
-        sys::cuDeviceGetName(
-            name.as_mut_ptr().cast::<c_char>(),
-            name.len() as c_int,
-            device,
-        )
+        sys::cuDeviceGetName(name.as_mut_ptr().cast::<c_char>(), name.len() as c_int, device)
     };
     check("cuDeviceGetName", code)?;
     let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
@@ -234,9 +225,7 @@ mod retained {
 
         pub fn set_current(&self) -> Result<()> {
             // SAFETY: the context is retained.
-            check("cuCtxSetCurrent", unsafe {
-                sys::cuCtxSetCurrent(self.handle)
-            })
+            check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.handle) })
         }
 
         pub fn as_raw(&self) -> *mut c_void {
@@ -266,9 +255,7 @@ impl KeptCurrent {
         init()?;
         let mut current = std::ptr::null_mut();
         // SAFETY: `current` is a place for one handle.
-        check("cuCtxGetCurrent", unsafe {
-            sys::cuCtxGetCurrent(&mut current)
-        })?;
+        check("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&mut current) })?;
         Ok(Self(current))
     }
 }
@@ -307,19 +294,13 @@ impl PrimaryContext {
             },
             other => other,
         })?;
-        Ok(Self {
-            context: Some(context),
-            facts,
-        })
+        Ok(Self { context: Some(context), facts })
     }
 
     /// The context of an absent GPU with these facts: memory has addresses and no bytes, kernels load and never run.
     /// All checks for a GPU apply.
     pub(crate) fn absent(facts: DeviceFacts) -> Self {
-        Self {
-            context: None,
-            facts,
-        }
+        Self { context: None, facts }
     }
 
     /// Whether the GPU is absent.
@@ -330,9 +311,7 @@ impl PrimaryContext {
     /// Makes this context current on the calling thread. Every public entry that touches the device calls it:
     /// the driver keeps the current context per thread.
     pub fn set_current(&self) -> Result<()> {
-        self.context
-            .as_ref()
-            .map_or(Ok(()), |own| own.set_current())
+        self.context.as_ref().map_or(Ok(()), |own| own.set_current())
     }
 
     /// Waits for all work of the context; errors of earlier launches appear here.

@@ -58,10 +58,8 @@ impl LoadedModule {
         const LOG: [c_int; 2] = [5, 6];
         let mut options = LOG;
         // Option values are passed in the pointers themselves.
-        let mut values = [
-            log.as_mut_ptr().cast::<c_void>(),
-            ptr::without_provenance_mut(LOG_BYTES),
-        ];
+        let mut values =
+            [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(LOG_BYTES)];
         let mut module = ptr::null_mut();
         // SAFETY: the image is what the caller promises; options and values have the length given and live
         // through the call, as does the log.
@@ -75,11 +73,7 @@ impl LoadedModule {
             )
         };
         check("cuModuleLoadDataEx", code).map_err(|error| with_log(error, &log))?;
-        Ok(Arc::new(Self {
-            handle: module,
-            waits,
-            context: Arc::clone(context),
-        }))
+        Ok(Arc::new(Self { handle: module, waits, context: Arc::clone(context) }))
     }
 
     /// The kernel of this name.
@@ -94,11 +88,7 @@ impl LoadedModule {
         let code = unsafe { sys::cuModuleGetFunction(&mut function, self.handle, text.as_ptr()) };
         check(&format!("cuModuleGetFunction({name})"), code)?;
         trial::on_load(function.addr(), name);
-        Ok(Function {
-            handle: function,
-            waits: self.waits.holds(name),
-            module: Arc::clone(self),
-        })
+        Ok(Function { handle: function, waits: self.waits.holds(name), module: Arc::clone(self) })
     }
 }
 
@@ -149,10 +139,9 @@ fn with_log(error: Error, log: &[u8]) -> Error {
     let end = log.iter().position(|b| *b == 0).unwrap_or(log.len());
     let log = String::from_utf8_lossy(&log[..end]);
     match error {
-        Error::Cuda { call, reason } if !log.trim().is_empty() => Error::Cuda {
-            call,
-            reason: format!("{reason}; {}", log.trim()),
-        },
+        Error::Cuda { call, reason } if !log.trim().is_empty() => {
+            Error::Cuda { call, reason: format!("{reason}; {}", log.trim()) }
+        }
         error => error,
     }
 }
@@ -164,9 +153,7 @@ impl Drop for LoadedModule {
         }
         let unloaded = self.context.set_current().and_then(|()| {
             // SAFETY: the module is ours and unloaded once.
-            check("cuModuleUnload", unsafe {
-                sys::cuModuleUnload(self.handle)
-            })
+            check("cuModuleUnload", unsafe { sys::cuModuleUnload(self.handle) })
         });
         if let Err(error) = unloaded {
             tracing::warn!(%error, "module was not unloaded");
@@ -227,11 +214,7 @@ impl Function {
             waits: Waits::All,
             context: Arc::clone(context),
         };
-        Function {
-            handle: ptr::null_mut(),
-            waits: true,
-            module: Arc::new(module),
-        }
+        Function { handle: ptr::null_mut(), waits: true, module: Arc::new(module) }
     }
 
     /// The handle, for other CUDA crates.
@@ -250,10 +233,7 @@ impl Function {
         // SAFETY: the function is alive.
         let code =
             unsafe { sys::cuFuncSetAttribute(self.handle, MAX_DYNAMIC_SHARED, clamp(bytes)) };
-        check(
-            &format!("cuFuncSetAttribute(dynamic shared memory = {bytes})"),
-            code,
-        )
+        check(&format!("cuFuncSetAttribute(dynamic shared memory = {bytes})"), code)
     }
 
     /// Allows clusters of more than 8 blocks.
@@ -376,12 +356,7 @@ impl Function {
         };
         // SAFETY: configuration, attributes and parameter live through the call, which copies them.
         let code = unsafe {
-            sys::cuLaunchKernelEx(
-                &raw_config,
-                self.handle,
-                params.as_mut_ptr(),
-                ptr::null_mut(),
-            )
+            sys::cuLaunchKernelEx(&raw_config, self.handle, params.as_mut_ptr(), ptr::null_mut())
         };
         check("cuLaunchKernelEx", code)
     }
@@ -413,11 +388,7 @@ mod tests {
             let wanted = module.arch != "sm_80"
                 && ["attention", "dense", "grouped", "pit", "pit_few"].contains(&module.name);
             assert_eq!(wanted, !names.is_empty() && wanted, "{}", module.name);
-            assert!(
-                module.arch != "sm_80" || names.is_empty(),
-                "{}",
-                module.name
-            );
+            assert!(module.arch != "sm_80" || names.is_empty(), "{}", module.name);
         }
     }
 

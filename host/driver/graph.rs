@@ -112,9 +112,7 @@ impl Graph {
     /// Uploads the graph, so that the first launch costs no more than later ones.
     pub fn upload(&mut self, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: graph and stream are alive.
-        check("cuGraphUpload", unsafe {
-            sys::cuGraphUpload(self.0, stream.handle())
-        })
+        check("cuGraphUpload", unsafe { sys::cuGraphUpload(self.0, stream.handle()) })
     }
 
     /// Queues the whole graph on `stream`.
@@ -126,9 +124,7 @@ impl Graph {
     /// that), and no update of a plan's values.
     pub unsafe fn launch(&mut self, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: graph and stream are alive; the rest is the caller's promise.
-        check("cuGraphLaunch", unsafe {
-            sys::cuGraphLaunch(self.0, stream.handle())
-        })
+        check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(self.0, stream.handle()) })
     }
 }
 

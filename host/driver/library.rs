@@ -61,10 +61,7 @@ pub(super) struct Symbol {
 
 impl Symbol {
     pub(super) const fn new(name: &'static str) -> Self {
-        Self {
-            name,
-            address: OnceLock::new(),
-        }
+        Self { name, address: OnceLock::new() }
     }
 
     /// The address, or the CUDA code that stands for its absence.
@@ -73,9 +70,7 @@ impl Symbol {
             let library = library().as_ref().map_err(|_| NOT_INITIALIZED)?;
             // SAFETY: only the address is taken here; the caller gives it its type from the driver's header.
             let symbol = unsafe { library.get::<*const ()>(self.name.as_bytes()) };
-            symbol
-                .map(|s| s.into_raw() as usize)
-                .map_err(|_| SYMBOL_NOT_FOUND)
+            symbol.map(|s| s.into_raw() as usize).map_err(|_| SYMBOL_NOT_FOUND)
         })
     }
 }

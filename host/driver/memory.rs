@@ -19,13 +19,8 @@ pub struct MemoryInfo {
 pub fn mem_get_info() -> Result<MemoryInfo> {
     let (mut free, mut total) = (0, 0);
     // SAFETY: places for one usize each.
-    check("cuMemGetInfo", unsafe {
-        sys::cuMemGetInfo_v2(&mut free, &mut total)
-    })?;
-    Ok(MemoryInfo {
-        free: free as u64,
-        total: total as u64,
-    })
+    check("cuMemGetInfo", unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) })?;
+    Ok(MemoryInfo { free: free as u64, total: total as u64 })
 }
 
 /// Allocates in the current context; 256-byte aligned, not initialised. Zero bytes give address 0.
@@ -70,9 +65,7 @@ pub unsafe fn mem_free_async(address: DevicePtr, stream: RawStream<'_>) -> Resul
         return Ok(());
     }
     // SAFETY: the caller's promise.
-    check("cuMemFreeAsync", unsafe {
-        sys::cuMemFreeAsync(address, stream.handle())
-    })
+    check("cuMemFreeAsync", unsafe { sys::cuMemFreeAsync(address, stream.handle()) })
 }
 
 /// Sets `bytes` bytes to `value`.
@@ -198,11 +191,7 @@ fn rows_at(host: *mut u8, device: DevicePtr, pitch: usize) -> sys::RowsPlace {
     sys::RowsPlace {
         x_in_bytes: 0,
         y: 0,
-        memory_type: if host.is_null() {
-            sys::MEMORY_DEVICE
-        } else {
-            sys::MEMORY_HOST
-        },
+        memory_type: if host.is_null() { sys::MEMORY_DEVICE } else { sys::MEMORY_HOST },
         host: host.cast(),
         device,
         array: std::ptr::null_mut(),
@@ -222,12 +211,7 @@ unsafe fn copy_rows_async(
     if stream.is_absent() {
         return Ok(());
     }
-    let copy = sys::RowsCopy {
-        source,
-        target,
-        width_in_bytes: width,
-        height,
-    };
+    let copy = sys::RowsCopy { source, target, width_in_bytes: width, height };
     // SAFETY: the caller's promise.
     let code = unsafe { sys::cuMemcpy2DAsync_v2(&copy, stream.handle()) };
     check("cuMemcpy2DAsync", code)
@@ -268,21 +252,14 @@ impl DeviceMemory {
             true => 0,
             false => mem_alloc(bytes)?,
         };
-        Ok(Self {
-            address,
-            bytes,
-            owner: None,
-            context: Arc::clone(context),
-        })
+        Ok(Self { address, bytes, owner: None, context: Arc::clone(context) })
     }
 
     /// Whose memory it is, where that is somebody else.
     #[cfg(feature = "cudarc")]
     pub(crate) fn into_owner(mut self) -> Option<Owner> {
         let nobody = || Owner::new(());
-        self.owner
-            .as_mut()
-            .map(|owner| std::mem::replace(owner, nobody()))
+        self.owner.as_mut().map(|owner| std::mem::replace(owner, nobody()))
     }
 
     /// Memory of somebody else, which its owner frees when this is dropped.
@@ -296,12 +273,7 @@ impl DeviceMemory {
         bytes: usize,
         owner: Owner,
     ) -> Self {
-        Self {
-            address,
-            bytes,
-            owner: Some(owner),
-            context: Arc::clone(context),
-        }
+        Self { address, bytes, owner: Some(owner), context: Arc::clone(context) }
     }
 
     /// Allocates and copies `values`; returns when the copy is done.
@@ -429,10 +401,7 @@ impl Drop for DeviceMemory {
             return;
         }
         // SAFETY: the address is ours, freed once; cuMemFree waits for work that still uses it.
-        let freed = self
-            .context
-            .set_current()
-            .and_then(|()| unsafe { mem_free(self.address) });
+        let freed = self.context.set_current().and_then(|()| unsafe { mem_free(self.address) });
         if let Err(error) = freed {
             tracing::warn!(%error, bytes = self.bytes, "device memory was not freed");
         }

@@ -63,9 +63,7 @@ pub fn driver_version() -> Result<(u32, u32)> {
     library::open()?;
     let mut version = 0;
     // SAFETY: `version` is a place for one int.
-    check("cuDriverGetVersion", unsafe {
-        sys::cuDriverGetVersion(&mut version)
-    })?;
+    check("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&mut version) })?;
     let version = version.unsigned_abs();
     Ok((version / 1000, version % 1000 / 10))
 }
@@ -73,10 +71,7 @@ pub fn driver_version() -> Result<(u32, u32)> {
 /// Turns an error of `cust` into ours: `Stream::new(..).map_err(refused("cuStreamCreate"))`.
 #[cfg(feature = "cust")]
 pub fn refused(call: &str) -> impl FnOnce(cust::error::CudaError) -> Error {
-    move |error| Error::Cuda {
-        call: call.to_owned(),
-        reason: words(error as u32),
-    }
+    move |error| Error::Cuda { call: call.to_owned(), reason: words(error as u32) }
 }
 
 /// An error unless the code is CUDA_SUCCESS.
@@ -84,10 +79,7 @@ fn check(call: &str, code: u32) -> Result<()> {
     if code == 0 {
         return Ok(());
     }
-    Err(Error::Cuda {
-        call: call.to_owned(),
-        reason: words(code),
-    })
+    Err(Error::Cuda { call: call.to_owned(), reason: words(code) })
 }
 
 /// As [`check`], for allocations: CUDA_ERROR_OUT_OF_MEMORY becomes numbers.
@@ -140,9 +132,7 @@ mod tests {
     #[test]
     fn a_machine_without_a_driver_gets_errors_with_words() {
         let Err(error) = available() else { return };
-        let Error::Cuda { call, reason } = &error else {
-            panic!("{error}")
-        };
+        let Error::Cuda { call, reason } = &error else { panic!("{error}") };
         assert!(!call.is_empty() && !reason.is_empty(), "{error}");
         for error in [
             PrimaryContext::retain(0).map(drop),

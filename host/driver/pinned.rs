@@ -41,11 +41,7 @@ impl PinnedMemory {
         let start = start.cast::<u8>();
         // SAFETY: so many bytes that the driver just gave.
         unsafe { start.write_bytes(0, room) };
-        Ok(PinnedMemory {
-            start,
-            bytes,
-            context: Arc::clone(context),
-        })
+        Ok(PinnedMemory { start, bytes, context: Arc::clone(context) })
     }
 
     /// Where it begins; never null.
@@ -76,10 +72,7 @@ impl Drop for PinnedMemory {
             return;
         }
         // Work that reads or writes it may be queued still.
-        let idle = self
-            .context
-            .set_current()
-            .and_then(|()| self.context.synchronize());
+        let idle = self.context.set_current().and_then(|()| self.context.synchronize());
         let freed = idle.and_then(|()| {
             // SAFETY: ours, freed once, and in its context.
             let code = unsafe { sys::cuMemFreeHost(self.start.cast()) };

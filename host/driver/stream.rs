@@ -70,9 +70,7 @@ impl RawStream<'_> {
         }
         let mut context = std::ptr::null_mut();
         // SAFETY: the handle is valid by the contract of `from_raw`; a place for one handle.
-        check("cuStreamGetCtx", unsafe {
-            sys::cuStreamGetCtx(self.0, &mut context)
-        })?;
+        check("cuStreamGetCtx", unsafe { sys::cuStreamGetCtx(self.0, &mut context) })?;
         // SAFETY: the context of a stream that lives.
         check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(context) })
     }
@@ -83,9 +81,7 @@ impl RawStream<'_> {
             return Ok(());
         }
         // SAFETY: the handle is valid by the contract of `from_raw`.
-        check("cuStreamSynchronize", unsafe {
-            sys::cuStreamSynchronize(self.0)
-        })
+        check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.0) })
     }
 
     /// Whether all work queued so far is done.
@@ -111,9 +107,7 @@ impl RawStream<'_> {
             return Err(Error::elsewhere("stream"));
         }
         // SAFETY: as in `synchronize`; the event is alive.
-        check("cuStreamWaitEvent", unsafe {
-            sys::cuStreamWaitEvent(self.0, event.0, 0)
-        })
+        check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.0, event.0, 0) })
     }
 
     /// Whether a graph is being captured from this stream.
@@ -123,9 +117,7 @@ impl RawStream<'_> {
         }
         let mut status = 0;
         // SAFETY: as in `synchronize`; `status` is a place for one int.
-        check("cuStreamIsCapturing", unsafe {
-            sys::cuStreamIsCapturing(self.0, &mut status)
-        })?;
+        check("cuStreamIsCapturing", unsafe { sys::cuStreamIsCapturing(self.0, &mut status) })?;
         Ok(status != 0)
     }
 }
@@ -232,9 +224,7 @@ impl Event {
     fn with_flags(flags: u32) -> Result<Self> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: `handle` is a place for one event.
-        check("cuEventCreate", unsafe {
-            sys::cuEventCreate(&mut handle, flags)
-        })?;
+        check("cuEventCreate", unsafe { sys::cuEventCreate(&mut handle, flags) })?;
         Ok(Self(handle))
     }
 
@@ -244,9 +234,7 @@ impl Event {
             return Ok(());
         }
         // SAFETY: the event is alive and the stream valid.
-        check("cuEventRecord", unsafe {
-            sys::cuEventRecord(self.0, stream.handle())
-        })
+        check("cuEventRecord", unsafe { sys::cuEventRecord(self.0, stream.handle()) })
     }
 
     /// Waits until the point is reached.
@@ -255,9 +243,7 @@ impl Event {
             return Ok(());
         }
         // SAFETY: the event is alive.
-        check("cuEventSynchronize", unsafe {
-            sys::cuEventSynchronize(self.0)
-        })
+        check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(self.0) })
     }
 
     /// Whether the point is reached.

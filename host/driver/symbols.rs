@@ -239,10 +239,8 @@ mod tests {
 
     #[test]
     fn a_code_always_has_words() {
-        for error in [
-            cust::error::CudaError::NotInitialized,
-            cust::error::CudaError::UnknownError,
-        ] {
+        for error in [cust::error::CudaError::NotInitialized, cust::error::CudaError::UnknownError]
+        {
             assert!(!error.to_string().is_empty());
         }
     }

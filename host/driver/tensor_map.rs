@@ -208,27 +208,15 @@ impl TensorMap {
 fn encodable(call: &str, address: DevicePtr, extents: &[u64], strides: &[u64]) -> Result<()> {
     const EXTENT: u64 = 1 << 32;
     const STRIDE: u64 = 1 << 40;
-    let refused = |reason: String| {
-        Err(Error::Cuda {
-            call: call.into(),
-            reason,
-        })
-    };
+    let refused = |reason: String| Err(Error::Cuda { call: call.into(), reason });
     if !address.is_multiple_of(16) {
-        return refused(format!(
-            "address {address:#x} is not a multiple of 16 bytes"
-        ));
+        return refused(format!("address {address:#x} is not a multiple of 16 bytes"));
     }
     if let Some(extent) = extents.iter().find(|e| !(1..=EXTENT).contains(*e)) {
         return refused(format!("an extent is {extent}, outside of 1 to {EXTENT}"));
     }
-    if let Some(stride) = strides
-        .iter()
-        .find(|s| !s.is_multiple_of(16) || **s >= STRIDE)
-    {
-        return refused(format!(
-            "a stride is {stride} bytes, not a multiple of 16 below {STRIDE}"
-        ));
+    if let Some(stride) = strides.iter().find(|s| !s.is_multiple_of(16) || **s >= STRIDE) {
+        return refused(format!("a stride is {stride} bytes, not a multiple of 16 below {STRIDE}"));
     }
     Ok(())
 }
@@ -274,9 +262,6 @@ mod tests {
             swizzle: Swizzle::B128,
         };
         let error = TensorMap::encode_tiled(0, &layout).unwrap_err();
-        assert!(
-            error.to_string().contains("2 extents, 0 strides"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("2 extents, 0 strides"), "{error}");
     }
 }

@@ -58,16 +58,8 @@ pub struct OperandAxis {
 
 impl fmt::Display for OperandAxis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = if self.usage.is_pit() {
-            "PIT axis"
-        } else {
-            "fixed"
-        };
-        write!(
-            f,
-            "{}.{}: {verdict}, {}",
-            self.operand, self.index, self.usage
-        )
+        let verdict = if self.usage.is_pit() { "PIT axis" } else { "fixed" };
+        write!(f, "{}.{}: {verdict}, {}", self.operand, self.index, self.usage)
     }
 }
 
@@ -106,11 +98,7 @@ pub fn pit_axes(einsum: &Einsum) -> Vec<OperandAxis> {
 pub(super) fn operands(einsum: &Einsum) -> impl Iterator<Item = &Access> {
     let epilogue = &einsum.epilogue;
     let behind = epilogue.bias.iter().chain(&epilogue.gate);
-    einsum
-        .factors
-        .iter()
-        .chain(behind)
-        .chain(std::iter::once(&einsum.out))
+    einsum.factors.iter().chain(behind).chain(std::iter::once(&einsum.out))
 }
 
 /// What each index is.
@@ -120,11 +108,7 @@ pub(super) fn uses(einsum: &Einsum) -> BTreeMap<&str, AxisUse> {
     einsum.out.for_each_name(&mut |name| kept.push(name));
     for access in operands(einsum) {
         access.for_each_name(&mut |name| {
-            let usage = if kept.contains(&name) {
-                AxisUse::Spatial
-            } else {
-                AxisUse::Reduction
-            };
+            let usage = if kept.contains(&name) { AxisUse::Spatial } else { AxisUse::Reduction };
             uses.entry(name).or_insert(usage);
         });
     }

@@ -33,9 +33,8 @@ impl TileTimes {
         let stream = context.stream()?;
         let b = Dense::from_fn(vec![EXTENT, EXTENT], |i| value(i[0] * 31 + i[1]))?;
         let b = context.upload_dense(&b)?;
-        let narrow = context.upload_dense(&Dense::from_fn(vec![EXTENT, NARROW], |i| {
-            value(i[0] * 17 + i[1])
-        })?)?;
+        let narrow = context
+            .upload_dense(&Dense::from_fn(vec![EXTENT, NARROW], |i| value(i[0] * 17 + i[1]))?)?;
         let mut times = TileTimes::built_in();
         let mut detect = f64::INFINITY;
         for (&height, of_height) in &mut times.heights {
@@ -49,16 +48,9 @@ impl TileTimes {
             let of_tile = (rarely[0] - few[0]) / (waves(EXTENT) - waves(NARROW)).max(1.0);
             let tile = (of_tile - stages(RARELY) * stage).max(0.0);
             let mb = megabytes([EXTENT; 2]);
-            detect = f64::min(
-                detect,
-                (few[1] - launch_us(context, &stream)?).max(0.0) / mb,
-            );
+            detect = f64::min(detect, (few[1] - launch_us(context, &stream)?).max(0.0) / mb);
             let rest = few[0] - waves(NARROW) * (tile + stages(RARELY) * stage) - detect * mb;
-            *of_height = HeightTimes {
-                start: rest.max(0.0),
-                tile,
-                stage: stage.max(0.0),
-            };
+            *of_height = HeightTimes { start: rest.max(0.0), tile, stage: stage.max(0.0) };
         }
         times.detect = detect;
         times.dense = (dense_factor(context, &b, &b, &stream)?
@@ -105,10 +97,7 @@ fn product_us(
         false => f16::ZERO,
     })?;
     let a = context.upload_dense(&a)?;
-    let options = MatmulOptions {
-        height,
-        ..MatmulOptions::default()
-    };
+    let options = MatmulOptions { height, ..MatmulOptions::default() };
     let mut product = DynamicMatmul::<f16>::new(context, [m, k, n], &options)?;
     let mut c = context.zeros::<f16>(&[m, n])?;
     let both = fastest(stream, &mut || product.forward(&a, b, &mut c, stream))?;
@@ -132,10 +121,7 @@ fn dense_factor(
     stream: &Stream,
 ) -> Result<f64> {
     let operands = [("A", a.into()), ("B", b.into())];
-    let plan = context
-        .plan("C[m,n] = A[m,k] * B[k,n]")
-        .operands(&operands)
-        .build()?;
+    let plan = context.plan("C[m,n] = A[m,k] * B[k,n]").operands(&operands).build()?;
     let mut c = context.zeros::<f16>(plan.out_shape())?;
     let us = fastest(stream, &mut || plan.run(&operands, &mut c, stream))?;
     let predicted = plan.choice().candidates.first().map_or(us, |c| c.cost.us);

@@ -66,10 +66,7 @@ impl<T: Scalar> ChannelDetector<T> {
     /// or items; [`Error::NoKernel`] for other element types, and [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 3], threshold: f64) -> Result<Self> {
         if threshold.is_nan() || threshold < 0.0 {
-            return Err(Error::operand(
-                "threshold",
-                format!("is {threshold}, not a magnitude"),
-            ));
+            return Err(Error::operand("threshold", format!("is {threshold}, not a magnitude")));
         }
         let [items, rows, columns] = shape;
         elements("A", &shape)?;
@@ -94,12 +91,7 @@ impl<T: Scalar> ChannelDetector<T> {
             threshold,
             launch,
             shadow: Shadow::new(context, |context| Self::new(context, shape, threshold))?,
-            index: MicroIndex {
-                panels: items,
-                stride,
-                storage,
-                shadow: None,
-            },
+            index: MicroIndex { panels: items, stride, storage, shadow: None },
             values,
             element: PhantomData,
         })
@@ -114,8 +106,7 @@ impl<T: Scalar> ChannelDetector<T> {
     /// [`Error::Shape`] if it is of another shape; [`Error::Operand`] if it belongs to another context, or if it,
     /// or a row of it, is not aligned to 16 bytes.
     pub fn run(&mut self, a: &Tensor<T>, stream: &Stream) -> Result<()> {
-        self.shadow
-            .run(stream, |own, stream| own.run(&a.shadow(), stream))?;
+        self.shadow.run(stream, |own, stream| own.run(&a.shadow(), stream))?;
         let [items, rows, columns] = self.shape;
         let given = match a.shape().split_last() {
             Some((&width, outer)) => [outer.iter().product(), width],
@@ -129,9 +120,7 @@ impl<T: Scalar> ChannelDetector<T> {
                 // SAFETY: the tensor has the planned rows, columns and type; it is the caller's to keep until the
                 // stream is done, as with every run.
                 let queue = unsafe { Queue::new(stream.raw()) };
-                in_turn(self.index.turns(), stream, || {
-                    launch.run(matrix, lists, queue)
-                })
+                in_turn(self.index.turns(), stream, || launch.run(matrix, lists, queue))
             }
             (None, Lists::Host(_)) => {
                 let values = a.any.host().or_elsewhere("A")?;

@@ -289,9 +289,9 @@ impl<T: Scalar> DynamicConvolution<T> {
         let queue = unsafe { Queue::new(stream.raw()) };
         match way {
             Way::All(own) => own.run(all, queue),
-            Way::Skips(own) => in_turn(self.detector.index().turns(), stream, || {
-                skips(own, all, queue)
-            }),
+            Way::Skips(own) => {
+                in_turn(self.detector.index().turns(), stream, || skips(own, all, queue))
+            }
         }
     }
 
@@ -301,8 +301,7 @@ impl<T: Scalar> DynamicConvolution<T> {
     /// As [`forward`](Self::forward).
     #[doc(hidden)]
     pub fn detect(&mut self, sparse: &Tensor<T>, stream: &Stream) -> Result<()> {
-        self.shadow
-            .run(stream, |own, stream| own.detect(&sparse.shadow(), stream))?;
+        self.shadow.run(stream, |own, stream| own.detect(&sparse.shadow(), stream))?;
         let [a, b, _] = self.shapes();
         let (name, shape) = match self.axis {
             ConvolutionAxis::Channels => ("A", a),
@@ -372,31 +371,27 @@ impl OnHost<'_> {
             ConvolutionAxis::Filters => (0..shape.channels as u32).collect(),
         };
         let of_image = self.out[0] * self.out[1];
-        c.store_rows(
-            shape.images * of_image,
-            shape.filters,
-            &|row, sums: &mut [A]| {
-                let (image, place) = (row / of_image, row % of_image);
-                let place = [place / self.out[1], place % self.out[1]];
-                let (channels, filters) = match self.axis {
-                    ConvolutionAxis::Channels => (&self.found[image], &all),
-                    ConvolutionAxis::Filters => (&all, &self.found[0]),
-                };
-                for tap in 0..shape.taps() {
-                    let tap_at = [tap / shape.window[1], tap % shape.window[1]];
-                    let from = shape
-                        .position(place, tap_at)
-                        .map(|[x, y]| ((image * shape.size[0] + x) * shape.size[1] + y) * lda);
-                    for &channel in channels {
-                        let factor = from.map_or(A::ZERO, |from| a[from + channel as usize]);
-                        let line = &b[(tap * shape.channels + channel as usize) * ldb..];
-                        for &filter in filters {
-                            sums[filter as usize] += factor * line[filter as usize];
-                        }
+        c.store_rows(shape.images * of_image, shape.filters, &|row, sums: &mut [A]| {
+            let (image, place) = (row / of_image, row % of_image);
+            let place = [place / self.out[1], place % self.out[1]];
+            let (channels, filters) = match self.axis {
+                ConvolutionAxis::Channels => (&self.found[image], &all),
+                ConvolutionAxis::Filters => (&all, &self.found[0]),
+            };
+            for tap in 0..shape.taps() {
+                let tap_at = [tap / shape.window[1], tap % shape.window[1]];
+                let from = shape
+                    .position(place, tap_at)
+                    .map(|[x, y]| ((image * shape.size[0] + x) * shape.size[1] + y) * lda);
+                for &channel in channels {
+                    let factor = from.map_or(A::ZERO, |from| a[from + channel as usize]);
+                    let line = &b[(tap * shape.channels + channel as usize) * ldb..];
+                    for &filter in filters {
+                        sums[filter as usize] += factor * line[filter as usize];
                     }
                 }
-            },
-        )
+            }
+        })
         .or_elsewhere("C")
     }
 }

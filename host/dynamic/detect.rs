@@ -78,11 +78,7 @@ pub struct Detector<T> {
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     /// Micro-tiles of a matrix.
-    Tiles {
-        shape: [usize; 2],
-        micro: (usize, usize),
-        options: DetectOptions,
-    },
+    Tiles { shape: [usize; 2], micro: (usize, usize), options: DetectOptions },
     /// Rows of sequences.
     Lengths { count: usize, distance: usize },
     /// Choices by expert.
@@ -137,11 +133,7 @@ impl<T> Detector<T> {
         })?;
         Ok(Detector {
             context: context.clone(),
-            kind: Kind::Tiles {
-                shape,
-                micro,
-                options,
-            },
+            kind: Kind::Tiles { shape, micro, options },
             launch,
             shadow,
             element: PhantomData,
@@ -156,11 +148,7 @@ impl<T> Detector<T> {
     /// Lists, and positions of a list at the most.
     fn extents(&self) -> (usize, usize) {
         match &self.kind {
-            Kind::Tiles {
-                shape,
-                micro: (h, w),
-                options,
-            } => {
+            Kind::Tiles { shape, micro: (h, w), options } => {
                 let columns = options.bits.unwrap_or(shape[1]).div_ceil(*w);
                 match *h > 1 {
                     true => (shape[0].div_ceil(*h), columns),
@@ -180,10 +168,7 @@ impl<T> Detector<T> {
         let (panels, positions) = self.extents();
         let own = MicroIndex::of(self.launch.as_ref(), &self.context, [panels, positions])?;
         let shadow = self.shadow.get().map(Detector::index).transpose()?;
-        Ok(MicroIndex {
-            shadow: shadow.map(Box::new),
-            ..own
-        })
+        Ok(MicroIndex { shadow: shadow.map(Box::new), ..own })
     }
 
     pub(crate) fn detect(
@@ -229,16 +214,9 @@ impl<T> Detector<T> {
     pub(super) fn on_host(&self, values: Slice<'_>, leading: usize, lists: &mut [Vec<u32>]) {
         let (_, positions) = self.extents();
         match &self.kind {
-            Kind::Tiles {
-                shape,
-                micro,
-                options,
-            } => on_host(
-                (*shape, *micro, options),
-                (values, leading),
-                lists,
-                positions,
-            ),
+            Kind::Tiles { shape, micro, options } => {
+                on_host((*shape, *micro, options), (values, leading), lists, positions)
+            }
             rows => rows.on_host(values.typed().unwrap_or_default(), lists),
         }
     }
@@ -346,11 +324,7 @@ pub(super) fn operands(
     [a, b, c]: [&AnyTensor; 3],
     stream: &Stream,
 ) -> Result<[DenseMatrix; 3]> {
-    Ok([
-        operand(context, a, stream)?,
-        operand(context, b, stream)?,
-        operand(context, c, stream)?,
-    ])
+    Ok([operand(context, a, stream)?, operand(context, b, stream)?, operand(context, c, stream)?])
 }
 
 /// Queues a search into the lists of an index, in their turn.
@@ -365,10 +339,7 @@ pub(super) fn search(
         return Err(Error::elsewhere("index"));
     }
     if !lists.hold(launch.room()?) {
-        return Err(Error::operand(
-            "index",
-            "is of another detector, which needs less room",
-        ));
+        return Err(Error::operand("index", "is of another detector, which needs less room"));
     }
     // The lists have this launch's room, and live past the work queued on them.
     let run = || launch.run(source, lists, queue);

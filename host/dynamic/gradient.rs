@@ -161,16 +161,9 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
             SparsityHint::LastSteps => a.into(),
             known => Dynamic::new(a).expecting(known).into(),
         };
-        let given = Options {
-            determinism,
-            ..Options::default()
-        };
+        let given = Options { determinism, ..Options::default() };
         let operands = [("A", a), ("dC", dc.into())];
-        context
-            .plan("dB[k,n] = A[m,k] * dC[m,n]")
-            .operands(&operands)
-            .options(&given)
-            .build()
+        context.plan("dB[k,n] = A[m,k] * dC[m,n]").operands(&operands).options(&given).build()
     }
 
     /// Queues the gradients `[dA, dB]` of `[A, B, dC]`. Nothing is allocated or waited for.
@@ -218,10 +211,7 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
 
     /// Kernels of A's gradient and of B's.
     pub fn variants(&self) -> [&'static str; 2] {
-        let [of_a, of_b] = self
-            .skipping
-            .as_ref()
-            .map_or(["cpu"; 2], Skipping::variants);
+        let [of_a, of_b] = self.skipping.as_ref().map_or(["cpu"; 2], Skipping::variants);
         [
             self.first.as_ref().map_or(of_a, Plan::variant),
             self.second.as_ref().map_or(of_b, Plan::variant),

@@ -112,14 +112,7 @@ struct Gradients<T> {
 
 impl<T: Scalar> Gradients<T> {
     fn new(routing: &Routing, options: GroupedOptions) -> Result<Self> {
-        let GroupedOptions {
-            k,
-            n,
-            gather,
-            scatter,
-            transposed,
-            ..
-        } = options;
+        let GroupedOptions { k, n, gather, scatter, transposed, .. } = options;
         let input = GroupedOptions {
             k: n,
             n: k,
@@ -159,9 +152,8 @@ impl<T: Scalar> GroupedGemm<T> {
         options: &GroupedOptions,
         variant: Option<&str>,
     ) -> Result<Self> {
-        let shadow = Shadow::of(routing.shadow(), |routing| {
-            Self::with_variant(routing, options, variant)
-        })?;
+        let shadow =
+            Shadow::of(routing.shadow(), |routing| Self::with_variant(routing, options, variant))?;
         Ok(GroupedGemm {
             product: GroupedProduct::with_variant(routing, *options, variant)?,
             gradients: None,
@@ -184,16 +176,10 @@ impl<T: Scalar> GroupedGemm<T> {
                 "is not there in a product for training: its gradient wants the sums in front of it; `nn::Moe` keeps them",
             ));
         }
-        let shadow = Shadow::of(routing.shadow(), |routing| {
-            Self::for_training(routing, options)
-        })?;
+        let shadow = Shadow::of(routing.shadow(), |routing| Self::for_training(routing, options))?;
         let product = Self::new(routing, options)?;
         let gradients = Some(Gradients::new(routing, *options)?);
-        Ok(GroupedGemm {
-            gradients,
-            shadow,
-            ..product
-        })
+        Ok(GroupedGemm { gradients, shadow, ..product })
     }
 
     /// The kernels of forward and, if it was made for training, of the gradients of A and of the matrices; each `cpu`
@@ -229,13 +215,9 @@ impl<T: Scalar> GroupedGemm<T> {
             let (w, weights, to) = (w.shadow(), weights.as_ref(), &mut c.shadow());
             own.forward(routing, &a.shadow(), w.matrices(), weights, to, stream)
         })?;
-        let operands = GroupedRun {
-            weights,
-            ..GroupedRun::plain(a, w)
-        };
+        let operands = GroupedRun { weights, ..GroupedRun::plain(a, w) };
         in_turn(routing.turns(), stream, || {
-            self.product
-                .in_turn(stream, || self.product.queue(routing, &operands, c, stream))
+            self.product.in_turn(stream, || self.product.queue(routing, &operands, c, stream))
         })
     }
 
@@ -261,9 +243,7 @@ impl<T: Scalar> GroupedGemm<T> {
         })?;
         let gradients = self.gradients()?;
         let operands = GroupedRun::plain(dc, w);
-        in_turn(routing.turns(), stream, || {
-            gradients.input.queue(routing, &operands, da, stream)
-        })
+        in_turn(routing.turns(), stream, || gradients.input.queue(routing, &operands, da, stream))
     }
 
     /// Queues the gradient of the matrices, `dW[e,k,n] = A[row(s),k] * dC[row'(s),n]` summed over the slots `s` that
@@ -298,10 +278,7 @@ impl<T: Scalar> GroupedGemm<T> {
 
     fn gradients(&self) -> Result<&Gradients<T>> {
         self.gradients.as_ref().ok_or_else(|| {
-            Error::operand(
-                "product",
-                "was made without its gradients: `GroupedGemm::for_training`",
-            )
+            Error::operand("product", "was made without its gradients: `GroupedGemm::for_training`")
         })
     }
 }

@@ -59,12 +59,7 @@ impl MicroIndex {
                 Lists::Host(allocate::filled("lists of panels", panels, Vec::new())?)
             }
         };
-        Ok(MicroIndex {
-            panels,
-            stride: list_stride(positions),
-            storage,
-            shadow: None,
-        })
+        Ok(MicroIndex { panels, stride: list_stride(positions), storage, shadow: None })
     }
 
     /// The turns of lists on a device.

@@ -116,16 +116,12 @@ impl MatmulOptions {
                 "batch",
                 format!("has {items} items; only a sparse A of [m, k] and a sparse B take several"),
             ),
-            SparseSide::Output if self.transpose_a => refused(
-                "A",
-                "lies as [k, m]; a product with a ReLU reads it as [m, k]".into(),
-            ),
+            SparseSide::Output if self.transpose_a => {
+                refused("A", "lies as [k, m]; a product with a ReLU reads it as [m, k]".into())
+            }
             SparseSide::Output if self.threshold != 0.0 => refused(
                 "threshold",
-                format!(
-                    "is {}; behind a ReLU zeros are empty, and nothing else",
-                    self.threshold
-                ),
+                format!("is {}; behind a ReLU zeros are empty, and nothing else", self.threshold),
             ),
             _ => Ok(()),
         }
@@ -241,16 +237,12 @@ impl<T: Scalar> DynamicMatmul<T> {
         options: &MatmulOptions,
     ) -> Result<Self> {
         options.check(items)?;
-        let shadow = Shadow::new(context, |context| {
-            Self::batched(context, items, extents, options)
-        })?;
+        let shadow =
+            Shadow::new(context, |context| Self::batched(context, items, extents, options))?;
         let product: Box<dyn Product<T>> = match (options.sparse, options.transpose_a) {
-            (SparseSide::Left, false) => Box::new(LeftProduct::batched(
-                context,
-                items,
-                extents,
-                options.clone(),
-            )?),
+            (SparseSide::Left, false) => {
+                Box::new(LeftProduct::batched(context, items, extents, options.clone())?)
+            }
             (SparseSide::Left, true) => {
                 Box::new(TransposedProduct::new(context, extents, options)?)
             }
@@ -305,8 +297,7 @@ impl<T: Scalar> DynamicMatmul<T> {
     /// As [`forward`](Self::forward); [`Error::Operand`] where the halves are one.
     #[doc(hidden)]
     pub fn detect(&mut self, sparse: &Tensor<T>, stream: &Stream) -> Result<()> {
-        self.shadow
-            .run(stream, |own, stream| own.detect(&sparse.shadow(), stream))?;
+        self.shadow.run(stream, |own, stream| own.detect(&sparse.shadow(), stream))?;
         self.product.detect(sparse, stream)
     }
 

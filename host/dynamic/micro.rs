@@ -40,12 +40,7 @@ pub fn dense_tiles(dtype: Dtype) -> Vec<DenseTile> {
         let Some((m, k)) = tile_of(row) else { continue };
         let n = row.columns as usize;
         if !tiles.iter().any(|t| (t.m, t.n, t.k) == (m, n, k)) {
-            tiles.push(DenseTile {
-                name: row.name,
-                m,
-                n,
-                k,
-            });
+            tiles.push(DenseTile { name: row.name, m, n, k });
         }
     }
     tiles

@@ -109,9 +109,8 @@ impl Routing {
         }
         // Offsets of all experts, and of the slots of none.
         allocate::extent("experts", experts.len() as u128, 4, 0)?;
-        let shadow = Shadow::new(context, |context| {
-            Self::among(context, [tokens, top_k], experts.clone())
-        })?;
+        let shadow =
+            Shadow::new(context, |context| Self::among(context, [tokens, top_k], experts.clone()))?;
         let storage = match context.device() {
             None => Routes::Host {
                 order: Vec::new(),
@@ -120,21 +119,10 @@ impl Routing {
             Some(device) => {
                 let launch = RouteLaunch::new(device, count, experts.clone())?;
                 let routes = launch.routes(device)?;
-                Routes::Device(Box::new(OnDevice {
-                    routes,
-                    device: Arc::clone(device),
-                    launch,
-                }))
+                Routes::Device(Box::new(OnDevice { routes, device: Arc::clone(device), launch }))
             }
         };
-        Ok(Routing {
-            context: context.clone(),
-            tokens,
-            top_k,
-            experts,
-            storage,
-            shadow,
-        })
+        Ok(Routing { context: context.clone(), tokens, top_k, experts, storage, shadow })
     }
 
     /// Tokens, and choices of each.
@@ -192,8 +180,7 @@ impl Routing {
 
     /// [`run`](Self::run) in the turn of whoever calls.
     pub(crate) fn queue(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
-        self.shadow
-            .run(stream, |own, stream| own.queue(&choices.shadow(), stream))?;
+        self.shadow.run(stream, |own, stream| own.queue(&choices.shadow(), stream))?;
         check_shape("choices", &self.shape(), choices.shape())?;
         match &mut self.storage {
             Routes::Host { order, offsets } => {

@@ -55,10 +55,7 @@ impl<T: Scalar> ShareSample<T> {
     /// [`Error::Overflow`] for extents past 2^31.
     pub fn new(context: &Context, shape: [usize; 2], threshold: f64) -> Result<Self> {
         if threshold.is_nan() || threshold < 0.0 {
-            return Err(Error::operand(
-                "threshold",
-                format!("is {threshold}, not a magnitude"),
-            ));
+            return Err(Error::operand("threshold", format!("is {threshold}, not a magnitude")));
         }
         SampleLaunch::takes(T::DTYPE)?;
         elements("matrix", &shape)?;
@@ -85,8 +82,7 @@ impl<T: Scalar> ShareSample<T> {
     /// # Errors
     /// [`Error::Shape`] for a matrix of another shape than planned, [`Error::Operand`] for one of another context.
     pub fn run(&self, matrix: &Tensor<T>, stream: &Stream) -> Result<()> {
-        self.shadow
-            .look(stream, |own, stream| own.run(&matrix.shadow(), stream))?;
+        self.shadow.look(stream, |own, stream| own.run(&matrix.shadow(), stream))?;
         check_shape("matrix", &self.shape, matrix.shape())?;
         match &self.kind {
             Kind::Host(latest) => {
@@ -127,9 +123,8 @@ impl<T: Scalar> ShareSample<T> {
             let full = |top: usize, column: usize| {
                 (top..rows.min(top + height)).any(|row| counts(row, column))
             };
-            let found: usize = tops
-                .map(|top| (0..columns).filter(|&column| full(top, column)).count())
-                .sum();
+            let found: usize =
+                tops.map(|top| (0..columns).filter(|&column| full(top, column)).count()).sum();
             found as f64 / (rows.div_ceil(height) * columns) as f64
         })))
     }

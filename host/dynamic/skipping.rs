@@ -36,10 +36,7 @@ impl Skipping {
         (skips, determinism): (bool, Determinism),
     ) -> Result<Self> {
         let of_a = PitSampledLaunch::new(device, dtype, [m, k, n])?;
-        let work = PitWork {
-            turned: true,
-            ..PitWork::single([k, m, n], WIDTH)
-        };
+        let work = PitWork { turned: true, ..PitWork::single([k, m, n], WIDTH) };
         let (detect, of_b) = kernels_of(device, dtype, work, (0.0, determinism))?;
         Ok(Skipping {
             lists: detect.lists(device)?,
@@ -52,10 +49,7 @@ impl Skipping {
 
     /// Kernels of A's gradient and of B's.
     pub(super) fn variants(&self) -> [&'static str; 2] {
-        [
-            self.of_a.name(),
-            self.of_b.as_ref().map_or("", PitLaunch::name),
-        ]
+        [self.of_a.name(), self.of_b.as_ref().map_or("", PitLaunch::name)]
     }
 
     /// Queues what this computes of `[dA, dB]`, of operands of the planned shapes. `relu`: A's gradient is zero where A
@@ -73,15 +67,9 @@ impl Skipping {
         let da = operand(context, da, stream)?;
         let db = operand(context, db, stream)?;
         // What is refused is refused before anything is queued.
-        let of_a = self.of_a.params(
-            &self.lists,
-            &PitSampledRun {
-                x: dc,
-                y: b,
-                gate: relu.then_some(a),
-                s: da,
-            },
-        )?;
+        let of_a = self
+            .of_a
+            .params(&self.lists, &PitSampledRun { x: dc, y: b, gate: relu.then_some(a), s: da })?;
         let of_b = match &self.of_b {
             Some(launch) => Some((launch, launch.params(&self.lists, Some(a), dc, db)?)),
             None => None,

@@ -57,10 +57,7 @@ impl Einsum {
                 return Err(Error::Shape {
                     index: gate.tensor.clone(),
                     left: format!("the gate is `{gate}`"),
-                    right: format!(
-                        "the output `{}`; both want the same plain indices",
-                        self.out
-                    ),
+                    right: format!("the output `{}`; both want the same plain indices", self.out),
                 });
             }
         }
@@ -85,8 +82,7 @@ impl Einsum {
 
     fn validate_names(&self) -> Result<()> {
         let mut tensors: Vec<&str> = Vec::new();
-        self.right()
-            .for_each(|a| a.for_each_access(&mut |a| tensors.push(&a.tensor)));
+        self.right().for_each(|a| a.for_each_access(&mut |a| tensors.push(&a.tensor)));
         for index in &self.out.indices {
             if let IndexExpr::Access(a) = index {
                 a.for_each_access(&mut |a| tensors.push(&a.tensor));
@@ -133,12 +129,8 @@ impl Einsum {
     /// on the left; [`Error::Operand`] for an operand that is missing or that the expression does not name.
     pub fn check(&self, shapes: &BTreeMap<String, Vec<usize>>) -> Result<Extents> {
         self.validate()?;
-        let mut found = Found {
-            shapes,
-            extents: BTreeMap::new(),
-            sums: Vec::new(),
-            used: Vec::new(),
-        };
+        let mut found =
+            Found { shapes, extents: BTreeMap::new(), sums: Vec::new(), used: Vec::new() };
         for access in self.right() {
             found.access(access)?;
         }
@@ -152,11 +144,7 @@ impl Einsum {
             let reason = format!("is given, but `{self}` does not name it");
             return Err(Error::operand(name, reason));
         }
-        let indices = found
-            .extents
-            .into_iter()
-            .map(|(n, (e, _))| (n.into(), e))
-            .collect();
+        let indices = found.extents.into_iter().map(|(n, (e, _))| (n.into(), e)).collect();
         Ok(Extents { indices, out })
     }
 
@@ -219,12 +207,7 @@ impl<'a> Found<'a> {
                 IndexExpr::Name(n) => {
                     self.extent(n, extent, format!("axis {axis} of `{access}`"))?
                 }
-                IndexExpr::Sum(terms) => self.sums.push(Placed {
-                    access,
-                    axis,
-                    terms,
-                    extent,
-                }),
+                IndexExpr::Sum(terms) => self.sums.push(Placed { access, axis, terms, extent }),
             }
         }
         Ok(())

@@ -35,12 +35,7 @@ struct Parser<'a> {
 }
 
 pub(super) fn einsum(text: &str) -> Result<Einsum> {
-    let mut p = Parser {
-        text,
-        at: 0,
-        next: 0,
-        token: Token::End,
-    };
+    let mut p = Parser { text, at: 0, next: 0, token: Token::End };
     p.advance();
     let Token::Name(_) = p.token else {
         return Err(p.error("an output, as in `C[m,n]`"));
@@ -58,14 +53,7 @@ pub(super) fn einsum(text: &str) -> Result<Einsum> {
     let bias = p.bias()?;
     let gate = if gated { Some(p.gate()?) } else { None };
     if inside {
-        p.sign(
-            ")",
-            if bias.is_some() || gated {
-                "`)`"
-            } else {
-                "`*`, `+ bias[m]` or `)`"
-            },
-        )?;
+        p.sign(")", if bias.is_some() || gated { "`)`" } else { "`*`, `+ bias[m]` or `)`" })?;
     }
     if p.token != Token::End {
         let added = matches!(p.token, Token::Sign("+" | "-"));
@@ -76,19 +64,8 @@ pub(super) fn einsum(text: &str) -> Result<Einsum> {
             (false, ..) => "the end",
         }));
     }
-    let epilogue = Epilogue {
-        bias,
-        activation,
-        gate,
-    };
-    Ok(Einsum {
-        out: out.0,
-        mode,
-        scalars,
-        factors,
-        epilogue,
-        text: text.to_owned(),
-    })
+    let epilogue = Epilogue { bias, activation, gate };
+    Ok(Einsum { out: out.0, mode, scalars, factors, epilogue, text: text.to_owned() })
 }
 
 impl<'a> Parser<'a> {
@@ -213,10 +190,7 @@ impl<'a> Parser<'a> {
             return Err(self.error(expected));
         };
         self.advance();
-        let mut access = Access {
-            tensor: tensor.to_owned(),
-            indices: Vec::new(),
-        };
+        let mut access = Access { tensor: tensor.to_owned(), indices: Vec::new() };
         if self.token != Token::Sign("[") {
             return Ok((access, false));
         }
@@ -292,10 +266,7 @@ impl<'a> Parser<'a> {
             return Err(self.error("an index that the sum does not have yet"));
         }
         self.advance();
-        let term = Term {
-            factor: factor.unwrap_or(1),
-            index: name.to_owned(),
-        };
+        let term = Term { factor: factor.unwrap_or(1), index: name.to_owned() };
         Ok((term, factor.is_none()))
     }
 
@@ -344,9 +315,7 @@ fn lex(s: &str) -> Token<'_> {
         return Token::End;
     };
     if first.is_alphabetic() || first == '_' {
-        let word = s
-            .find(|c: char| !c.is_alphanumeric() && c != '_')
-            .unwrap_or(s.len());
+        let word = s.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(s.len());
         // Primes end a name, as in the paper's m'.
         let end = s[word..].find(|c| c != '\'').map_or(s.len(), |n| word + n);
         return Token::Name(&s[..end]);

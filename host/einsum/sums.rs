@@ -64,10 +64,7 @@ impl SumArray {
     fn new(name: String, terms: &[Term], extents: &Extents) -> Result<Self> {
         let extent = |term: &Term| {
             extents.get(&term.index).ok_or_else(|| {
-                Error::operand(
-                    &name,
-                    format!("the extent of `{}` is not known", term.index),
-                )
+                Error::operand(&name, format!("the extent of `{}` is not known", term.index))
             })
         };
         let shape = terms.iter().map(extent).collect::<Result<Vec<_>>>()?;
@@ -134,16 +131,10 @@ impl Access {
             IndexExpr::Access(a) => IndexExpr::Access(a.with_arrays()),
             IndexExpr::Sum(terms) => IndexExpr::Access(Access {
                 tensor: array_name(terms),
-                indices: terms
-                    .iter()
-                    .map(|term| IndexExpr::Name(term.index.clone()))
-                    .collect(),
+                indices: terms.iter().map(|term| IndexExpr::Name(term.index.clone())).collect(),
             }),
         });
-        Access {
-            tensor: self.tensor.clone(),
-            indices: indices.collect(),
-        }
+        Access { tensor: self.tensor.clone(), indices: indices.collect() }
     }
 }
 
@@ -201,9 +192,7 @@ impl Einsum {
                 }
             });
         }
-        sums.into_iter()
-            .map(|terms| SumArray::new(array_name(terms), terms, extents))
-            .collect()
+        sums.into_iter().map(|terms| SumArray::new(array_name(terms), terms, extents)).collect()
     }
 
     /// Sums stand on the right, and have each index once.
@@ -231,8 +220,7 @@ impl Einsum {
                 ));
             }
         };
-        self.right()
-            .for_each(|access| access.for_each_sum(&mut visit));
+        self.right().for_each(|access| access.for_each_sum(&mut visit));
         found
     }
 }
@@ -329,10 +317,7 @@ pub(super) fn solve<'a>(mut sums: Vec<Placed<'a>>, known: &mut Known<'a>) -> Res
         let mut found: Known<'a> = BTreeMap::new();
         let mut rest = Vec::new();
         for sum in sums {
-            let mut open = sum
-                .terms
-                .iter()
-                .filter(|t| !known.contains_key(t.index.as_str()));
+            let mut open = sum.terms.iter().filter(|t| !known.contains_key(t.index.as_str()));
             match (open.next(), open.next()) {
                 (None, _) => sum.fits(known)?,
                 (Some(term), None) => {

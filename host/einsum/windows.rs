@@ -42,14 +42,9 @@ pub(crate) fn windows(e: &Einsum) -> Option<Windows> {
         let ([s, d], [t, e]) = (step(down, [x, i])?, step(across, [y, j])?);
         fits.then_some(([s, t], [d, e]))
     };
-    let found = |(factors, (strides, dilations))| Windows {
-        factors,
-        strides,
-        dilations,
-    };
+    let found = |(factors, (strides, dilations))| Windows { factors, strides, dilations };
     let one = of(first, second).map(|steps| ([0, 1], steps));
-    one.or_else(|| Some(([1, 0], of(second, first)?)))
-        .map(found)
+    one.or_else(|| Some(([1, 0], of(second, first)?))).map(found)
 }
 
 /// The names of an access with plain indices.
@@ -83,13 +78,7 @@ mod tests {
 
     #[test]
     fn convolutions_are_told_by_structure() {
-        let windows = |factors, strides, dilations| {
-            Some(Windows {
-                factors,
-                strides,
-                dilations,
-            })
-        };
+        let windows = |factors, strides, dilations| Some(Windows { factors, strides, dilations });
         assert_eq!(
             found("C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]"),
             windows([0, 1], [1, 1], [1, 1])

@@ -42,12 +42,7 @@ impl Context {
             let mut value = [0u32];
             // SAFETY: the report names places of the arrays.
             unsafe {
-                copy_dtod_async(
-                    one.address(),
-                    array + u64::from(at) * 4,
-                    4,
-                    device.after_all()?,
-                )?
+                copy_dtod_async(one.address(), array + u64::from(at) * 4, 4, device.after_all()?)?
             };
             device.read(&one, &mut value)?;
             Ok(value[0])

@@ -56,12 +56,7 @@ impl Context {
         let &[m, k] = dense.shape() else {
             let (found, expected) = (dense.shape().len().to_string(), "2".into());
             let what = "order";
-            return Err(FormatError::Shape {
-                what,
-                found,
-                expected,
-            }
-            .into());
+            return Err(FormatError::Shape { what, found, expected }.into());
         };
         match (self.device(), dense.device()) {
             (None, None) => self.upload(dense_to_csr_by(&dense.to_dense()?, choice)?),
@@ -71,10 +66,7 @@ impl Context {
                 let entries = Entries::new(device, (m, k), T::DTYPE, conversion, floor)?;
                 compacted(&entries, device, dense, (m, k))
             }
-            _ => Err(Error::operand(
-                "dense",
-                "is not in the memory of this context",
-            )),
+            _ => Err(Error::operand("dense", "is not in the memory of this context")),
         }
     }
 }
@@ -263,10 +255,7 @@ impl<T: Scalar> SparseTensor<T> {
         let conversion = Conversion::GroupCoo(group);
         let converter = Entries::new(device, shape, T::DTYPE, conversion, 0)?;
         let offsets = device.upload(p.offsets())?;
-        let survey = RawEntries {
-            offsets: offsets.address(),
-            ..RawEntries::default()
-        };
+        let survey = RawEntries { offsets: offsets.address(), ..RawEntries::default() };
         // SAFETY: the offsets live past the reads below, and so do the arrays, which have the sizes that are said.
         let queue = unsafe { Queue::new(device.after_all()?) };
         converter.survey(&survey, queue)?;
@@ -274,10 +263,7 @@ impl<T: Scalar> SparseTensor<T> {
         let slots = groups.saturating_mul(group);
         let own = room::<T>(device, slots)?;
         let rows = DeviceMemory::alloc(device.context(), 4 * groups.next_multiple_of(4))?;
-        let raw = RawEntries {
-            rows: rows.address(),
-            ..self.raw_of(arrays, &offsets, &own, slots)
-        };
+        let raw = RawEntries { rows: rows.address(), ..self.raw_of(arrays, &offsets, &own, slots) };
         device.after_all()?;
         converter.fill_groups(&raw, group, queue)?;
         let (mut index, mut columns) = (vec![0u32; groups], vec![0u32; slots]);
@@ -335,11 +321,7 @@ impl<T: Scalar> SparseTensor<T> {
             ..SortOut::default()
         };
         let from = [offsets.address(), arrays.columns.address()];
-        let values = [
-            arrays.values.address(),
-            permutation.address(),
-            own.values.address(),
-        ];
+        let values = [arrays.values.address(), permutation.address(), own.values.address()];
         // SAFETY: the arrays have these sizes and live past the reads in `csr_of`.
         let queue = unsafe { Queue::new(device.after_all()?) };
         transpose.run(from, starts.address(), out, queue)?;

@@ -20,9 +20,7 @@ pub(super) fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         }
     }
     match found.is_empty() {
-        true => Err(io::Error::other(format!(
-            "the resolver gave 0 addresses of `{host}`"
-        ))),
+        true => Err(io::Error::other(format!("the resolver gave 0 addresses of `{host}`"))),
         false => Ok(found),
     }
 }
@@ -59,18 +57,11 @@ pub(super) fn outgoing() -> IpAddr {
         socket.local_addr().map(|address| address.ip())
     };
     // Networks for documents: the route to them is the default route.
-    let v4 = local(
-        Ipv4Addr::UNSPECIFIED.into(),
-        Ipv4Addr::new(192, 0, 2, 1).into(),
-    );
+    let v4 = local(Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into());
     let v6 = || {
-        local(
-            Ipv6Addr::UNSPECIFIED.into(),
-            Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
-        )
+        local(Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into())
     };
-    v4.or_else(|_| v6())
-        .unwrap_or_else(|_: io::Error| Ipv4Addr::LOCALHOST.into())
+    v4.or_else(|_| v6()).unwrap_or_else(|_: io::Error| Ipv4Addr::LOCALHOST.into())
 }
 
 /// Addresses of the interface that the environment names, if it names one.
@@ -171,19 +162,14 @@ mod tests {
     fn interfaces_are_found_by_name() {
         assert!(named("lo").unwrap().contains(&Ipv4Addr::LOCALHOST.into()));
         let error = named("no such").unwrap_err().to_string();
-        assert!(
-            error.contains("is `no such`") && error.contains("\"lo\""),
-            "{error}"
-        );
+        assert!(error.contains("is `no such`") && error.contains("\"lo\""), "{error}");
     }
 
     #[test]
     fn host_names_have_addresses_of_both_families() {
-        for (host, wanted) in [
-            ("[::1]", "[::1]:7"),
-            ("::1", "[::1]:7"),
-            ("127.0.0.1", "127.0.0.1:7"),
-        ] {
+        for (host, wanted) in
+            [("[::1]", "[::1]:7"), ("::1", "[::1]:7"), ("127.0.0.1", "127.0.0.1:7")]
+        {
             assert_eq!(resolve(host, 7).unwrap(), [wanted.parse().unwrap()]);
         }
         assert!(is_loopback("localhost") && is_loopback("::1") && !is_loopback("192.0.2.1"));

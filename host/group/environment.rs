@@ -29,10 +29,8 @@ impl Described {
         let needed = |name: &str| {
             variable(name).ok_or_else(|| Error::operand(name, "is not set in the environment"))
         };
-        let (rank, size) = (
-            number("RANK", &needed("RANK")?)?,
-            number("WORLD_SIZE", &needed("WORLD_SIZE")?)?,
-        );
+        let (rank, size) =
+            (number("RANK", &needed("RANK")?)?, number("WORLD_SIZE", &needed("WORLD_SIZE")?)?);
         let port = match variable("EINSPARSE_PORT") {
             Some(text) => port("EINSPARSE_PORT", &text, 0)?,
             None => port("MASTER_PORT", &needed("MASTER_PORT")?, 1)?,
@@ -123,14 +121,8 @@ mod tests {
             &[("MASTER_ADDR", "192.0.2.1"), ("WORLD_SIZE", "1")],
         ] {
             let found = of(variables).unwrap();
-            assert!(
-                matches!(found.id.secret, Secret::Shared(_)),
-                "{variables:?}"
-            );
-            assert!(
-                found.size == 1 || is_loopback(&found.id.host),
-                "{variables:?}"
-            );
+            assert!(matches!(found.id.secret, Secret::Shared(_)), "{variables:?}");
+            assert!(found.size == 1 || is_loopback(&found.id.host), "{variables:?}");
             assert_eq!(found.id.port, 29501);
         }
     }
@@ -144,28 +136,18 @@ mod tests {
             &[("MASTER_ADDR", "no.such.host.invalid")],
         ] {
             let error = error(variables);
-            assert!(
-                error.contains("`EINSPARSE_TOKEN`: is not set, and ranks meet at"),
-                "{error}"
-            );
+            assert!(error.contains("`EINSPARSE_TOKEN`: is not set, and ranks meet at"), "{error}");
             assert!(error.contains("openssl rand -hex 16"), "{error}");
         }
         let short = error(&[far, ("EINSPARSE_TOKEN", " secret ")]);
-        assert!(
-            short.contains("has 6 characters, and at least 16 are needed"),
-            "{short}"
-        );
-        let [one, same, other] = [
-            "a secret of a group",
-            " a secret of a group\n",
-            "a secret of another",
-        ]
-        .map(
-            |token| match of(&[far, ("EINSPARSE_TOKEN", token)]).unwrap().id.secret {
-                Secret::Given(token) => token,
-                Secret::Shared(_) => panic!("a token is given"),
-            },
-        );
+        assert!(short.contains("has 6 characters, and at least 16 are needed"), "{short}");
+        let [one, same, other] =
+            ["a secret of a group", " a secret of a group\n", "a secret of another"].map(|token| {
+                match of(&[far, ("EINSPARSE_TOKEN", token)]).unwrap().id.secret {
+                    Secret::Given(token) => token,
+                    Secret::Shared(_) => panic!("a token is given"),
+                }
+            });
         assert!(one == same && one != other);
     }
 
@@ -173,31 +155,11 @@ mod tests {
     fn variables_that_are_wrong_are_named() {
         for (variable, text, wanted) in [
             ("RANK", "none", "`RANK`: is not set in the environment"),
-            (
-                "MASTER_ADDR",
-                "none",
-                "`MASTER_ADDR`: is not set in the environment",
-            ),
-            (
-                "WORLD_SIZE",
-                "two",
-                "`WORLD_SIZE`: must be a number, got `two`",
-            ),
-            (
-                "MASTER_PORT",
-                "65535",
-                "`MASTER_PORT`: must be a port from 0 to 65534, got 65535",
-            ),
-            (
-                "MASTER_PORT",
-                "18446744073709551615",
-                "must be a port from 0 to 65534",
-            ),
-            (
-                "EINSPARSE_PORT",
-                "0",
-                "`EINSPARSE_PORT`: must be a port from 1 to 65535, got 0",
-            ),
+            ("MASTER_ADDR", "none", "`MASTER_ADDR`: is not set in the environment"),
+            ("WORLD_SIZE", "two", "`WORLD_SIZE`: must be a number, got `two`"),
+            ("MASTER_PORT", "65535", "`MASTER_PORT`: must be a port from 0 to 65534, got 65535"),
+            ("MASTER_PORT", "18446744073709551615", "must be a port from 0 to 65534"),
+            ("EINSPARSE_PORT", "0", "`EINSPARSE_PORT`: must be a port from 1 to 65535, got 0"),
             ("EINSPARSE_PORT", "70000", "must be a port from 1 to 65535"),
         ] {
             let found = error(&[(variable, text)]);

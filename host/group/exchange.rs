@@ -75,10 +75,7 @@ impl<T: Scalar> Exchanged for Exchange<'_, T> {
             };
             Ok(parts.iter().enumerate().map(span).collect())
         };
-        Ok([
-            of(SENT, self.from.0, self.from.1)?,
-            of(RECEIVED, self.to.0, self.to.1)?,
-        ])
+        Ok([of(SENT, self.from.0, self.from.1)?, of(RECEIVED, self.to.0, self.to.1)?])
     }
 
     fn on_host(&mut self, ranks: &Inner) -> Result<()> {

@@ -115,10 +115,7 @@ pub(super) fn read(mut from: impl Read) -> io::Result<(Kind, u64, Vec<u8>)> {
     let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().unwrap_or_default());
     let kind = Kind::ALL.get(usize::from(head[0]));
     let kind = *kind.ok_or_else(|| {
-        io::Error::other(format!(
-            "it sent a frame of kind {}, and the kinds are 0 to 3",
-            head[0]
-        ))
+        io::Error::other(format!("it sent a frame of kind {}, and the kinds are 0 to 3", head[0]))
     })?;
     let bytes = word(16);
     if bytes > kind.limit() {
@@ -147,11 +144,7 @@ mod tests {
 
     #[test]
     fn frames_arrive_as_they_were_written() {
-        for bytes in [
-            vec![],
-            vec![7; 3],
-            (0..5 * PIECE).map(|i| i as u8).collect(),
-        ] {
+        for bytes in [vec![], vec![7; 3], (0..5 * PIECE).map(|i| i as u8).collect()] {
             let mut sent = Vec::new();
             write(&mut sent, Kind::Data, 9, &bytes).unwrap();
             assert!(read(&sent[..]).unwrap() == (Kind::Data, 9, bytes));
@@ -178,16 +171,8 @@ mod tests {
                 "a Data frame of 18446744073709551615 bytes, and the limit is 68719476736",
             ),
             (1, 1, "a Beat frame of 1 bytes, and the limit is 0"),
-            (
-                2,
-                1 << 40,
-                "a Leave frame of 1099511627776 bytes, and the limit is 0",
-            ),
-            (
-                3,
-                1 << 17,
-                "a Fail frame of 131072 bytes, and the limit is 65536",
-            ),
+            (2, 1 << 40, "a Leave frame of 1099511627776 bytes, and the limit is 0"),
+            (3, 1 << 17, "a Fail frame of 131072 bytes, and the limit is 65536"),
             (4, 0, "a frame of kind 4, and the kinds are 0 to 3"),
         ] {
             let error = claim(kind, bytes);

@@ -117,11 +117,7 @@ impl<T: Scalar> Halo<T> {
             let reason = format!("asks for row {row} of rank {rank}, which has {own:?}");
             return Err(Error::Rank { rank: peer, reason });
         }
-        let named: Vec<u32> = asked
-            .iter()
-            .flatten()
-            .map(|&row| row - own.start as u32)
-            .collect();
+        let named: Vec<u32> = asked.iter().flatten().map(|&row| row - own.start as u32).collect();
         let (sends, takes) = (ranges(&asked), ranges(&taken));
         let made = || {
             let (context, sent) = (group.context(), named.len());
@@ -219,12 +215,7 @@ impl<T: Scalar> Halo<T> {
         let columns = pattern.columns().iter().enumerate().map(place);
         let columns = columns.collect::<Result<Vec<_>>>()?;
         let offsets = pattern.offsets().to_vec();
-        Ok(CsrPattern::new(
-            pattern.shape()[0],
-            self.held_rows(),
-            offsets,
-            columns,
-        )?)
+        Ok(CsrPattern::new(pattern.shape()[0], self.held_rows(), offsets, columns)?)
     }
 
     /// Zeros for the rows of this rank, with room beside them.
@@ -276,8 +267,7 @@ impl<T: Scalar> Halo<T> {
             }
         }
         let (sends, takes) = (self.spans_sent(), self.spans_held());
-        self.group
-            .exchange((&sent, &sends), (&mut x.whole, &takes), stream)
+        self.group.exchange((&sent, &sends), (&mut x.whole, &takes), stream)
     }
 
     /// Elements to send to each rank, in the buffer.
@@ -298,8 +288,7 @@ impl<T: Scalar> Halo<T> {
 
     pub(super) fn check(&self, x: &Sharded<Tensor<T>>) -> Result<()> {
         let planned = [self.held_rows(), self.n];
-        x.whole
-            .check("the sharded tensor", self.group.context(), &planned)?;
+        x.whole.check("the sharded tensor", self.group.context(), &planned)?;
         if x.own != self.own() || x.rows != self.rows {
             let reason = "has other rows than the halo: `Halo::tensor` makes one";
             return Err(Error::operand("the sharded tensor", reason));
@@ -330,8 +319,7 @@ impl<T: Scalar> Halo<T> {
         }
         let mut came = lock(&self.sent);
         let (held, spans) = (self.spans_held(), self.spans_sent());
-        self.group
-            .exchange((&x.whole, &held), (&mut came, &spans), stream)
+        self.group.exchange((&x.whole, &held), (&mut came, &spans), stream)
     }
 
     /// The second half.

@@ -150,11 +150,7 @@ mod tests {
     use super::*;
 
     fn hello() -> Hello {
-        Hello {
-            rank: 3,
-            size: 5,
-            address: "192.0.2.7:65535".parse().unwrap(),
-        }
+        Hello { rank: 3, size: 5, address: "192.0.2.7:65535".parse().unwrap() }
     }
 
     fn pair() -> (TcpStream, TcpStream) {
@@ -181,10 +177,7 @@ mod tests {
         assert_eq!(found.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
         assert_eq!(other, None);
         for address in ["[2001:db8::1]:1", "[::1]:2", "127.0.0.1:3"] {
-            let hello = Hello {
-                address: address.parse().unwrap(),
-                ..hello()
-            };
+            let hello = Hello { address: address.parse().unwrap(), ..hello() };
             assert_eq!(Hello::of_bytes(&hello.to_bytes()), hello);
         }
     }
@@ -193,15 +186,11 @@ mod tests {
     fn a_program_that_sends_the_proof_back_is_refused() {
         let (mut stranger, own) = pair();
         let other = thread::spawn(move || listening(&own, Token::of_text("secret")).unwrap());
-        stranger
-            .write_all(&[&MAGIC[..], &[1; TOKEN_BYTES]].concat())
-            .unwrap();
+        stranger.write_all(&[&MAGIC[..], &[1; TOKEN_BYTES]].concat()).unwrap();
         let mut second: Second = [0; TOKEN_BYTES + PROOF_BYTES];
         stranger.read_exact(&mut second).unwrap();
         let proof = &second[TOKEN_BYTES..];
-        stranger
-            .write_all(&[&hello().to_bytes()[..], proof].concat())
-            .unwrap();
+        stranger.write_all(&[&hello().to_bytes()[..], proof].concat()).unwrap();
         assert_eq!(other.join().unwrap(), None);
     }
 

@@ -63,10 +63,7 @@ pub(super) fn unique_id() -> Result<[u8; ID_BYTES]> {
     let own = address::of_interface()?.and_then(|own| own.first().copied());
     let own = own.unwrap_or_else(outgoing);
     let listener = TcpListener::bind((own, 0)).map_err(cannot_listen(0, &own.to_string()))?;
-    let port = listener
-        .local_addr()
-        .map_err(cannot_listen(0, &own.to_string()))?
-        .port();
+    let port = listener.local_addr().map_err(cannot_listen(0, &own.to_string()))?.port();
     let token = Token::random().map_err(|error| Error::Rank {
         rank: 0,
         reason: format!("the system gives no random bytes for a token: {error}"),
@@ -78,17 +75,12 @@ pub(super) fn unique_id() -> Result<[u8; ID_BYTES]> {
     let to = bytes[ID_BYTES - HOST_BYTES..].get_mut(..host.len());
     to.ok_or_else(|| Error::operand("id", format!("the address {host} is too long")))?
         .copy_from_slice(host.as_bytes());
-    lock(&LISTENERS)
-        .get_or_insert_default()
-        .insert(token, listener);
+    lock(&LISTENERS).get_or_insert_default().insert(token, listener);
     Ok(bytes)
 }
 
 pub(super) fn cannot_listen(rank: usize, place: &str) -> impl Fn(io::Error) -> Error {
-    move |error| Error::Rank {
-        rank,
-        reason: format!("cannot listen at {place}: {error}"),
-    }
+    move |error| Error::Rank { rank, reason: format!("cannot listen at {place}: {error}") }
 }
 
 /// The listener of an id that this process made, once.

@@ -21,10 +21,7 @@ use crate::error::{Error, Result};
 const ATTEMPT: Duration = Duration::from_secs(5);
 
 fn broken(rank: usize, error: impl std::fmt::Display) -> Error {
-    Error::Rank {
-        rank,
-        reason: format!("its connection broke while ranks met: {error}"),
-    }
+    Error::Rank { rank, reason: format!("its connection broke while ranks met: {error}") }
 }
 
 /// The ranks of one group while they meet.
@@ -39,9 +36,7 @@ struct Meeting<'a> {
 impl Meeting<'_> {
     fn left(&self) -> Duration {
         // A time-out of zero means none to sockets.
-        self.end
-            .saturating_duration_since(Instant::now())
-            .max(Duration::from_millis(1))
+        self.end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
     }
 
     fn seconds(&self) -> u64 {
@@ -88,10 +83,8 @@ impl Meeting<'_> {
                 failed = error;
             }
             if Instant::now() + PAUSE >= self.end {
-                let mut reason = format!(
-                    "cannot be reached at {place} within {} s: {failed}",
-                    self.seconds()
-                );
+                let mut reason =
+                    format!("cannot be reached at {place} within {} s: {failed}", self.seconds());
                 if let (None, Secret::Shared(file)) = (token, &self.id.secret) {
                     reason = format!(
                         "did not write the token of the group to {} within {} s: rank 0 must run on this machine, as \
@@ -124,10 +117,7 @@ impl Meeting<'_> {
                 continue;
             }
             let (missing, refused) = (missing(), arrivals.refused.load(Ordering::Relaxed));
-            let at = arrivals
-                .listeners
-                .iter()
-                .filter_map(|listener| listener.local_addr().ok());
+            let at = arrivals.listeners.iter().filter_map(|listener| listener.local_addr().ok());
             let at: Vec<String> = at.map(|address| address.to_string()).collect();
             let mut reason = format!(
                 "did not come within {} s to {} ({} of {} ranks are missing: {missing:?})",
@@ -193,9 +183,9 @@ impl Meeting<'_> {
             }
         }
         let mut text = match &outcome {
-            Ok(()) => addresses[1..]
-                .iter()
-                .fold(String::new(), |text, address| text + address + "\n"),
+            Ok(()) => {
+                addresses[1..].iter().fold(String::new(), |text, address| text + address + "\n")
+            }
             Err(Error::Rank { rank, reason }) => format!("!{rank} {reason}"),
             Err(other) => format!("!0 {other}"),
         };
@@ -226,10 +216,9 @@ impl Meeting<'_> {
             _ => broken(from, error),
         })?;
         match text.strip_prefix('!').and_then(|text| text.split_once(' ')) {
-            Some((rank, reason)) => Err(Error::Rank {
-                rank: rank.parse().unwrap_or(from),
-                reason: reason.to_owned(),
-            }),
+            Some((rank, reason)) => {
+                Err(Error::Rank { rank: rank.parse().unwrap_or(from), reason: reason.to_owned() })
+            }
             None => Ok(text),
         }
     }
@@ -253,11 +242,7 @@ impl Meeting<'_> {
             let address = new.local_addr().map_err(|error| broken(self.rank, error))?;
             *listener = Some(new);
             let (rank, size) = (self.rank as u32, self.size as u32);
-            Ok(Hello {
-                rank,
-                size,
-                address,
-            })
+            Ok(Hello { rank, size, address })
         };
         let token = || match &self.id.secret {
             Secret::Given(token) => Ok(Some(*token)),
@@ -270,29 +255,17 @@ impl Meeting<'_> {
         links[0] = Some(first);
         let listener = listener.into_inner().ok().flatten();
         let listener = listener.ok_or_else(|| broken(self.rank, "it does not listen"))?;
-        let address = listener
-            .local_addr()
-            .map_err(|error| broken(self.rank, error))?;
+        let address = listener.local_addr().map_err(|error| broken(self.rank, error))?;
         let known: Vec<&str> = text.lines().collect();
         if known.len() + 1 != self.size {
-            let reason = format!(
-                "it named {} addresses for {} ranks",
-                known.len(),
-                self.size - 1
-            );
+            let reason = format!("it named {} addresses for {} ranks", known.len(), self.size - 1);
             return Err(broken(0, reason));
         }
         let (rank, size) = (self.rank as u32, self.size as u32);
         for (peer, place) in (1..self.rank).zip(known) {
             let of_peer: SocketAddr = place.parse().map_err(|error| broken(0, error))?;
             let addresses = || Ok(vec![of_peer]);
-            let hello = |_: &TcpStream| {
-                Ok(Hello {
-                    rank,
-                    size,
-                    address,
-                })
-            };
+            let hello = |_: &TcpStream| Ok(Hello { rank, size, address });
             let (link, _) = self.connect(peer, (place, &addresses), &|| Ok(Some(token)), &hello)?;
             self.answer(peer, &link)?;
             links[peer] = Some(link);
@@ -334,10 +307,7 @@ fn lead(meeting: &Meeting<'_>, links: &mut [Option<TcpStream>]) -> Result<()> {
         Some(listener) => vec![listener],
         None => {
             let addresses = match id.interface()? {
-                Some(own) => own
-                    .iter()
-                    .map(|&own| SocketAddr::new(own, id.port))
-                    .collect(),
+                Some(own) => own.iter().map(|&own| SocketAddr::new(own, id.port)).collect(),
                 None => resolve(&id.host, id.port).map_err(cannot_listen(0, &id.place()))?,
             };
             listen(&addresses).map_err(|error| {
@@ -369,13 +339,7 @@ pub(super) fn meet(id: &Id, rank: usize, size: usize, limit: Duration) -> Result
             limit: MAX_RANKS as u128,
         });
     }
-    let meeting = Meeting {
-        id,
-        rank,
-        size,
-        end: end_of(limit),
-        limit,
-    };
+    let meeting = Meeting { id, rank, size, end: end_of(limit), limit };
     let mut links: Vec<Option<TcpStream>> = (0..size).map(|_| None).collect();
     // A rank without others listens nowhere.
     match (rank, size) {

@@ -136,10 +136,7 @@ impl Shared {
                 }
                 Ok((Kind::Fail, at, reason)) => {
                     let reason = String::from_utf8_lossy(&reason).into_owned();
-                    return self.end(Error::Rank {
-                        rank: at as usize,
-                        reason,
-                    });
+                    return self.end(Error::Rank { rank: at as usize, reason });
                 }
                 Err(error) => {
                     use io::ErrorKind::{TimedOut, UnexpectedEof, WouldBlock};
@@ -218,10 +215,7 @@ impl Mesh {
             if let Some(link) = &link {
                 link.set_timeout(SILENCE).map_err(broken(peer))?;
             }
-            peers.push(link.map(|link| Peer {
-                link,
-                writing: Mutex::new(()),
-            }));
+            peers.push(link.map(|link| Peer { link, writing: Mutex::new(()) }));
         }
         let shared = Arc::new(Shared {
             rank,
@@ -242,10 +236,7 @@ impl Mesh {
                 thread.spawn(move || work(&shared)).map_err(broken(rank))
             };
             for peer in (0..size).filter(|&peer| peer != rank) {
-                start(
-                    format!("from rank {peer}"),
-                    Box::new(move |s| s.listen(peer)),
-                )?;
+                start(format!("from rank {peer}"), Box::new(move |s| s.listen(peer)))?;
             }
             start(format!("watcher of rank {rank}"), Box::new(Shared::watch))?;
         }
@@ -321,10 +312,7 @@ impl Mesh {
         };
         if bytes.len() as u64 > MAX_DATA {
             let error = Error::Overflow {
-                what: format!(
-                    "bytes that rank {} sends to rank {to} in one step",
-                    self.rank()
-                ),
+                what: format!("bytes that rank {} sends to rank {to} in one step", self.rank()),
                 value: bytes.len() as u128,
                 limit: MAX_DATA.into(),
             };
@@ -452,9 +440,6 @@ mod tests {
         head[16..].fill(0xff);
         (&right).write_all(&head).unwrap();
         let error = mesh.receive(1, 0, Duration::MAX).unwrap_err().to_string();
-        assert!(
-            error.contains("rank 1: its connection broke: it sent a Data frame of"),
-            "{error}"
-        );
+        assert!(error.contains("rank 1: its connection broke: it sent a Data frame of"), "{error}");
     }
 }

@@ -218,20 +218,17 @@ impl Group {
             step: AtomicU64::new(0),
             limit: Mutex::new(LIMIT),
         };
-        inner.same(
-            "a GPU (1) or the CPU (0)",
-            Ok(vec![u64::from(context.is_cuda())]),
-        )?;
+        inner.same("a GPU (1) or the CPU (0)", Ok(vec![u64::from(context.is_cuda())]))?;
         if let Some(device) = context.device().filter(|_| inner.mesh.size() > 1) {
             let id = match inner.mesh.rank() {
                 0 => nccl::unique_id().map(Vec::from),
                 _ => Ok(Vec::new()),
             };
             let ids = inner.gather("the id of NCCL", id)?;
-            let id = ids[0].as_slice().try_into().map_err(|_| Error::Rank {
-                rank: 0,
-                reason: "sent no id of NCCL".into(),
-            })?;
+            let id = ids[0]
+                .as_slice()
+                .try_into()
+                .map_err(|_| Error::Rank { rank: 0, reason: "sent no id of NCCL".into() })?;
             let comm = Comm::new(device, &inner.mesh, id, MEETING);
             let made = inner.gather(
                 "connecting by NCCL",
@@ -280,10 +277,9 @@ impl Group {
     /// # Errors
     /// Its own error on the rank that has one; [`Error::Rank`] with its words on the others.
     pub fn all_ok<V>(&self, result: Result<V>) -> Result<V> {
-        let said = self.0.gather(
-            "the end of a step",
-            result.as_ref().map(|_| Vec::new()).map_err(Error::clone),
-        );
+        let said = self
+            .0
+            .gather("the end of a step", result.as_ref().map(|_| Vec::new()).map_err(Error::clone));
         let value = result?;
         said.map(|_| value)
     }
@@ -296,11 +292,7 @@ impl Group {
     pub(crate) fn ask(&self, lists: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
         let Inner { mesh, .. } = &*self.0;
         let step = self.0.next_step();
-        for (peer, list) in lists
-            .iter()
-            .enumerate()
-            .filter(|(peer, _)| *peer != mesh.rank())
-        {
+        for (peer, list) in lists.iter().enumerate().filter(|(peer, _)| *peer != mesh.rank()) {
             mesh.send(peer, step, bytemuck::cast_slice(list))?;
         }
         let take = |peer: usize| match peer == mesh.rank() {
@@ -400,11 +392,8 @@ impl Inner {
                     _ if words.len() > 8 => format!("{} of them", words.len()),
                     _ => format!("{words:?}"),
                 };
-                let reason = format!(
-                    "has {what} {} where rank 0 has {}",
-                    place(&found),
-                    place(&first)
-                );
+                let reason =
+                    format!("has {what} {} where rank 0 has {}", place(&found), place(&first));
                 return Err(Error::Rank { rank, reason });
             }
         }

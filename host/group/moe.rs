@@ -160,12 +160,7 @@ impl<T: Scalar> ShardedMoe<T> {
             let reason = "matrices are those of one GPU; over ranks they have the layer's type";
             return Err(Error::operand("scaled", reason));
         }
-        let MoeOptions {
-            tokens,
-            top_k,
-            model,
-            ..
-        } = deal.options;
+        let MoeOptions { tokens, top_k, model, .. } = deal.options;
         let (context, mine, own) = (deal.group.context(), deal.mine(), deal.own());
         let layer = |share: usize| {
             let part = deal.part(deal.shares.range(share), tokens);
@@ -277,18 +272,9 @@ impl<T: Scalar> ShardedMoe<T> {
         };
         let [rows, words] = [model, top_k].map(|width| self.deal.to_all(width));
         let [to_rows, to_words] = [model, top_k].map(|width| self.deal.in_all(width));
-        let mut x = Exchange {
-            from: (x, &rows),
-            to: (&mut all.x, &to_rows),
-        };
-        let mut choices = Exchange {
-            from: (choices, &words),
-            to: (&mut all.choices, &to_words),
-        };
-        let mut weights = Exchange {
-            from: (weights, &words),
-            to: (&mut all.weights, &to_words),
-        };
+        let mut x = Exchange { from: (x, &rows), to: (&mut all.x, &to_rows) };
+        let mut choices = Exchange { from: (choices, &words), to: (&mut all.choices, &to_words) };
+        let mut weights = Exchange { from: (weights, &words), to: (&mut all.weights, &to_words) };
         let together = &mut [&mut x as _, &mut choices as _, &mut weights as _];
         self.deal.group.exchange_all(together, stream)
     }
@@ -361,12 +347,7 @@ impl<T: Scalar> ShardedMoe<T> {
         }
         let missing = || Error::operand("layer", "was made without `ShardedMoeOptions::training`");
         let training = self.training.as_mut().ok_or_else(missing)?;
-        let MoeOptions {
-            tokens,
-            top_k,
-            model,
-            ..
-        } = self.deal.options;
+        let MoeOptions { tokens, top_k, model, .. } = self.deal.options;
         if let Some((all, _)) = &mut training.all {
             let (rows, to) = (self.deal.to_all(model), self.deal.in_all(model));
             self.deal.group.exchange((out, &rows), (all, &to), stream)?;
@@ -406,12 +387,7 @@ impl<T: Scalar> fmt::Display for ShardedMoe<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (deal, each) = (&self.deal, self.layers.len());
         let (rank, size) = (deal.group.rank(), deal.group.size());
-        let MoeOptions {
-            tokens,
-            experts,
-            model,
-            ..
-        } = deal.options;
+        let MoeOptions { tokens, experts, model, .. } = deal.options;
         let (own, row) = (deal.own(), model * size_of::<T>());
         let sent = [own * (size - 1) * row, (tokens - own) * each * row];
         let shares = deal.shares.ranks();

@@ -102,10 +102,7 @@ impl Api {
         }
         // SAFETY: NCCL answers with a static text for every code.
         let text = unsafe { CStr::from_ptr((self.error_string)(code)) };
-        Err(Error::Cuda {
-            call: call.into(),
-            reason: text.to_string_lossy().into_owned(),
-        })
+        Err(Error::Cuda { call: call.into(), reason: text.to_string_lossy().into_owned() })
     }
 }
 
@@ -151,12 +148,8 @@ impl Comm {
     ) -> Result<Arc<Comm>> {
         let api = api()?;
         device.context().set_current()?;
-        let config = Config {
-            size: size_of::<Config>(),
-            magic: 0xcafe_beef,
-            version: 21400,
-            blocking: 0,
-        };
+        let config =
+            Config { size: size_of::<Config>(), magic: 0xcafe_beef, version: 21400, blocking: 0 };
         let mut raw = std::ptr::null_mut();
         let (size, rank) = (mesh.size() as c_int, mesh.rank() as c_int);
         // SAFETY: a place for one communicator; the config is of the size that it says.
@@ -238,10 +231,8 @@ impl Comm {
             // SAFETY: pairs with the end below.
             let started = unsafe { (self.api.start)() };
             self.api.check("ncclGroupStart", started)?;
-            let both = [
-                (self.api.send, "ncclSend", sends),
-                (self.api.receive, "ncclRecv", receives),
-            ];
+            let both =
+                [(self.api.send, "ncclSend", sends), (self.api.receive, "ncclRecv", receives)];
             let mut queued = Ok(());
             for (transfer, call, spans) in both {
                 for span in spans.iter().filter(|span| span.bytes > 0) {

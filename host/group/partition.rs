@@ -86,20 +86,16 @@ impl Partition {
 
     /// Checks that it deals so many rows to the ranks of a group, and that all of them have this one.
     pub(super) fn agree(&self, group: &Group, what: &str, rows: usize) -> Result<()> {
-        let differs = |left: String, right: String| Error::Shape {
-            index: what.into(),
-            left,
-            right,
-        };
+        let differs =
+            |left: String, right: String| Error::Shape { index: what.into(), left, right };
         let own = match (self.ranks(), self.rows()) {
             (ranks, _) if ranks != group.size() => Err(differs(
                 format!("dealt to {ranks} ranks"),
                 format!("the group has {}", group.size()),
             )),
-            (_, dealt) if dealt != rows => Err(differs(
-                format!("{dealt} of them are dealt"),
-                format!("the matrix has {rows}"),
-            )),
+            (_, dealt) if dealt != rows => {
+                Err(differs(format!("{dealt} of them are dealt"), format!("the matrix has {rows}")))
+            }
             _ => Ok(self.0.iter().map(|&start| start as u64).collect()),
         };
         group.same(what, own)
@@ -169,15 +165,9 @@ impl<T: Scalar> Sharded<Csr<T>> {
                 right: format!("{} in the partition", own.len()),
             }),
         });
-        let columns = checked
-            .as_ref()
-            .map(|local| vec![local.pattern().shape()[1] as u64]);
+        let columns = checked.as_ref().map(|local| vec![local.pattern().shape()[1] as u64]);
         group.same("columns", columns.map_err(Error::clone))?;
-        Ok(Sharded {
-            whole: checked?,
-            own: 0..own.len(),
-            rows: rows.clone(),
-        })
+        Ok(Sharded { whole: checked?, own: 0..own.len(), rows: rows.clone() })
     }
 
     /// The rows of this rank, with the columns of the whole matrix.
@@ -232,8 +222,7 @@ impl<T: Scalar> Sharded<Tensor<T>> {
     /// As [`local`](Self::local).
     pub fn local_mut(&mut self) -> Result<TensorViewMut<'_, T>> {
         let n = self.whole.shape()[1];
-        self.whole
-            .part_mut(self.own.start * n, &[self.own.len(), n])
+        self.whole.part_mut(self.own.start * n, &[self.own.len(), n])
     }
 
     /// The values of the rows of this rank, once the work of the context is done.

@@ -175,11 +175,7 @@ impl<T: Scalar> ShardedSpmm<T> {
     /// # Errors
     /// [`Error::Operand`] for another pattern.
     pub fn set_values(&mut self, a: &Sharded<Csr<T>>, stream: &Stream) -> Result<()> {
-        let parts = cut(
-            &self.halo,
-            a.local(),
-            (self.transposed, self.beside.is_some()),
-        )?;
+        let parts = cut(&self.halo, a.local(), (self.transposed, self.beside.is_some()))?;
         let same = |(part, (rows, a)): (&Part<T>, &(Range<usize>, Csr<T>))| {
             let pattern = part.a.pattern();
             part.rows == *rows
@@ -191,8 +187,7 @@ impl<T: Scalar> ShardedSpmm<T> {
         for (part, (_, a)) in self.parts.iter_mut().zip(&parts) {
             part.a.set_values(a.values())?;
             if part.plan.prepacked().is_some() {
-                part.plan
-                    .update_values(&[("A", (&part.a).into())], stream)?;
+                part.plan.update_values(&[("A", (&part.a).into())], stream)?;
             }
         }
         Ok(())
@@ -245,9 +240,7 @@ impl<T: Scalar> ShardedSpmm<T> {
         // It reads own rows, which nothing comes to.
         run(own, b.with_halo(), &mut c)?;
         stream.wait_for(beside)?;
-        others
-            .iter()
-            .try_for_each(|part| run(part, b.with_halo(), &mut c))
+        others.iter().try_for_each(|part| run(part, b.with_halo(), &mut c))
     }
 
     fn run_back(
@@ -360,10 +353,7 @@ impl<T: Scalar> fmt::Display for ShardedSpmm<T> {
             Some(us) => {
                 let us: Vec<_> = us.iter().map(|us| format!("{us:.0}")).collect();
                 let (us, variant) = (us.join(" + "), self.variant());
-                write!(
-                    f,
-                    "  predicted: products {us} us ({variant}), sending {sending:.0} us"
-                )
+                write!(f, "  predicted: products {us} us ({variant}), sending {sending:.0} us")
             }
             None => write!(f, "  products on the CPU"),
         }

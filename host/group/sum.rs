@@ -83,13 +83,11 @@ impl<T: Scalar> GroupSum<T> {
         let pieces: Vec<Range<usize>> = (0..size).map(|rank| self.pieces.range(rank)).collect();
         let rows = |rank: usize| rank * own.len()..(rank + 1) * own.len();
         let rows: Vec<_> = (0..size).map(rows).collect();
-        self.group
-            .exchange((tensor, &pieces), (&mut *parts, &rows), stream)?;
+        self.group.exchange((tensor, &pieces), (&mut *parts, &rows), stream)?;
         if !own.is_empty() {
             self.sum.backward_bias(parts, sum, stream)?;
         }
         let whole = vec![0..own.len(); size];
-        self.group
-            .exchange((sum, &whole), (tensor, &pieces), stream)
+        self.group.exchange((sum, &whole), (tensor, &pieces), stream)
     }
 }

@@ -112,11 +112,7 @@ impl TokenFile {
             let beside = Path::new(&name);
             let mut options = OpenOptions::new();
             let _ = fs::remove_file(beside);
-            let mut file = options
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(beside)?;
+            let mut file = options.write(true).create_new(true).mode(0o600).open(beside)?;
             file.write_all(&token.0)?;
             fs::rename(beside, &self.0)?;
             Ok(token)
@@ -233,12 +229,7 @@ mod tests {
         fs::create_dir(&elsewhere).unwrap();
         fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o700)).unwrap();
         std::os::unix::fs::symlink(&elsewhere, &directory).unwrap();
-        assert!(
-            file.create()
-                .unwrap_err()
-                .to_string()
-                .contains("is a file or link")
-        );
+        assert!(file.create().unwrap_err().to_string().contains("is a file or link"));
         fs::remove_file(&directory).unwrap();
         fs::remove_dir(&elsewhere).unwrap();
     }

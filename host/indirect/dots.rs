@@ -63,18 +63,13 @@ mod tests {
     use crate::indirect::rewrite_dense;
 
     fn form(text: &str) -> Option<DotsForm> {
-        rewrite_dense(&Einsum::parse(text).unwrap())
-            .unwrap()
-            .as_dots()
+        rewrite_dense(&Einsum::parse(text).unwrap()).unwrap().as_dots()
     }
 
     #[test]
     fn gathered_rows_of_one_to_three_factors_are_dots() {
         let own = form("S[p] += 2 * V[p] * X[I[p],r] * Y[J[p],r] * Z[J[p],r]").unwrap();
-        assert_eq!(
-            (own.mask.as_deref(), own.mode),
-            (Some("V"), Mode::Accumulate)
-        );
+        assert_eq!((own.mask.as_deref(), own.mode), (Some("V"), Mode::Accumulate));
         let names = own.factors.iter().map(|(f, a)| (f.as_str(), a.as_str()));
         assert!(names.eq([("X", "I"), ("Y", "J"), ("Z", "J")]));
         assert_eq!(form("S[p] = X[I[p],r]").unwrap().mask, None);

@@ -46,16 +46,8 @@ pub fn rewrite(e: &Einsum, operand: &str, format: &Format) -> Result<IndirectEin
     if format.holds_fill() {
         out.filled.push(factor);
     }
-    out.factors[factor] = Access {
-        tensor: layout.values,
-        indices: values,
-    };
-    Ok(IndirectEinsum {
-        ranges: layout.ranges,
-        equalities,
-        sparse: Some(sparse),
-        ..out
-    })
+    out.factors[factor] = Access { tensor: layout.values, indices: values };
+    Ok(IndirectEinsum { ranges: layout.ranges, equalities, sparse: Some(sparse), ..out })
 }
 
 /// The indirect Einsum of an expression whose operands are all dense, among them hand-written gathers and scatters, and
@@ -90,10 +82,7 @@ fn find(e: &Einsum, operand: &str) -> Result<usize> {
             format!("is sparse and used {n} times in `{e}`; once is possible"),
         )),
         (None, 0) => Err(Error::operand(operand, format!("is not named in `{e}`"))),
-        (None, _) => Err(Error::operand(
-            operand,
-            format!("is sparse, but not a factor of `{e}`"),
-        )),
+        (None, _) => Err(Error::operand(operand, format!("is sparse, but not a factor of `{e}`"))),
     }
 }
 
@@ -125,10 +114,7 @@ fn check_order(operand: &str, format: &Format, order: usize) -> Result<()> {
         _ if order == 2 => return Ok(()),
         _ => "2",
     };
-    Err(Error::operand(
-        operand,
-        format!("has order {order}, and {format} wants {wanted}"),
-    ))
+    Err(Error::operand(operand, format!("has order {order}, and {format} wants {wanted}")))
 }
 
 /// A name that is not in `taken`: `base`, `base'`, `base''`, ...
@@ -166,16 +152,7 @@ impl<'a> Layout<'a> {
         let loops = e.index_names().into_iter().map(str::to_owned).collect();
         let values = fresh(&mut tensors, &format!("{operand}V"));
         let (arrays, coordinates, ranges) = (Vec::new(), Vec::new(), Vec::new());
-        Layout {
-            operand,
-            names,
-            tensors,
-            loops,
-            values,
-            arrays,
-            coordinates,
-            ranges,
-        }
+        Layout { operand, names, tensors, loops, values, arrays, coordinates, ranges }
     }
 
     /// Sets the coordinates, arrays and ranges; returns the indices of the values array.
@@ -208,15 +185,9 @@ impl<'a> Layout<'a> {
     fn array(&mut self, role: Role, axis: usize, indices: &[&String]) -> Index {
         let base = format!("{}{}", self.operand, self.names[axis].to_uppercase());
         let name = fresh(&mut self.tensors, &base);
-        self.arrays.push(ArrayName {
-            name: name.clone(),
-            role,
-        });
+        self.arrays.push(ArrayName { name: name.clone(), role });
         let indices = indices.iter().map(|n| Index::Name(n.to_string())).collect();
-        Index::Access(Access {
-            tensor: name,
-            indices,
-        })
+        Index::Access(Access { tensor: name, indices })
     }
 
     /// Splits both places into block and place in the block; returns the indices in the block.
@@ -229,11 +200,7 @@ impl<'a> Layout<'a> {
             let inner = Index::Name(self.fresh_loop(&format!("b{}", self.names[axis])));
             inner_indices.push(inner.clone());
             let outer = Box::new(self.coordinates[axis].clone());
-            self.coordinates[axis] = Index::Split {
-                outer,
-                inner: Box::new(inner),
-                extent,
-            };
+            self.coordinates[axis] = Index::Split { outer, inner: Box::new(inner), extent };
         }
         inner_indices
     }
@@ -241,27 +208,16 @@ impl<'a> Layout<'a> {
     /// CSR, CSC and BSR: the entries of one slice along `axis` are `offsets[x] <= p < offsets[x+1]`.
     fn compressed(&mut self, axis: usize, block: Option<(usize, usize)>) -> Vec<Index> {
         let offsets = fresh(&mut self.tensors, &format!("{}P", self.operand));
-        self.arrays.push(ArrayName {
-            name: offsets.clone(),
-            role: Role::Offsets { axis },
-        });
+        self.arrays.push(ArrayName { name: offsets.clone(), role: Role::Offsets { axis } });
         let p = self.fresh_loop("p");
         let over = match block {
             Some(_) => self.fresh_loop(self.names[axis]),
             None => self.names[axis].to_owned(),
         };
-        self.ranges.push(Range {
-            index: p.clone(),
-            offsets,
-            over: over.clone(),
-        });
+        self.ranges.push(Range { index: p.clone(), offsets, over: over.clone() });
         let other = self.coordinate(1 - axis, &[&p]);
         let slice = Index::Name(over);
-        self.coordinates = if axis == 0 {
-            vec![slice, other]
-        } else {
-            vec![other, slice]
-        };
+        self.coordinates = if axis == 0 { vec![slice, other] } else { vec![other, slice] };
         let mut values = vec![Index::Name(p)];
         values.extend(self.split(block));
         values
@@ -276,11 +232,7 @@ impl<'a> Layout<'a> {
         };
         let slot: Vec<&String> = slot.iter().collect();
         for axis in 0..self.names.len() {
-            let indices = if grouped == Some(axis) {
-                &[&p][..]
-            } else {
-                &slot[..]
-            };
+            let indices = if grouped == Some(axis) { &[&p][..] } else { &slot[..] };
             let place = self.coordinate(axis, indices);
             self.coordinates.push(place);
         }
@@ -292,16 +244,9 @@ impl<'a> Layout<'a> {
     /// Groups of several sizes: those of group p are `starts[p] <= q < starts[p+1]`.
     fn ragged(&mut self) -> Vec<Index> {
         let starts = fresh(&mut self.tensors, &format!("{}G", self.operand));
-        self.arrays.push(ArrayName {
-            name: starts.clone(),
-            role: Role::Starts,
-        });
+        self.arrays.push(ArrayName { name: starts.clone(), role: Role::Starts });
         let (p, q) = (self.fresh_loop("p"), self.fresh_loop("q"));
-        self.ranges.push(Range {
-            index: q.clone(),
-            offsets: starts,
-            over: p.clone(),
-        });
+        self.ranges.push(Range { index: q.clone(), offsets: starts, over: p.clone() });
         let row = self.coordinate(0, &[&p]);
         let column = self.coordinate(1, &[&q]);
         self.coordinates = vec![row, column];
@@ -331,16 +276,9 @@ impl<'a> Layout<'a> {
         let (group, q) = (self.fresh_loop("g"), self.fresh_loop("q"));
         let row = self.names[0].to_owned();
         let place = self.array(Role::Positions { axis: 1 }, 1, &[&row, &group, &q]);
-        let slot = vec![
-            Index::Name(row.clone()),
-            Index::Name(group.clone()),
-            Index::Name(q),
-        ];
-        let column = Index::Split {
-            outer: Box::new(Index::Name(group)),
-            inner: Box::new(place),
-            extent: m,
-        };
+        let slot = vec![Index::Name(row.clone()), Index::Name(group.clone()), Index::Name(q)];
+        let column =
+            Index::Split { outer: Box::new(Index::Name(group)), inner: Box::new(place), extent: m };
         self.coordinates = vec![Index::Name(row), column];
         slot
     }
@@ -348,17 +286,13 @@ impl<'a> Layout<'a> {
 
 fn substitute(access: &einsum::Access, map: &BTreeMap<&str, Index>) -> Access {
     let index = |index: &IndexExpr| match index {
-        IndexExpr::Name(n) => map
-            .get(n.as_str())
-            .cloned()
-            .unwrap_or_else(|| Index::Name(n.clone())),
+        IndexExpr::Name(n) => {
+            map.get(n.as_str()).cloned().unwrap_or_else(|| Index::Name(n.clone()))
+        }
         IndexExpr::Access(a) => Index::Access(substitute(a, map)),
         IndexExpr::Sum(_) => unreachable!("sums are index arrays here"),
     };
-    Access {
-        tensor: access.tensor.clone(),
-        indices: access.indices.iter().map(index).collect(),
-    }
+    Access { tensor: access.tensor.clone(), indices: access.indices.iter().map(index).collect() }
 }
 
 pub(crate) fn substitute_all(e: &Einsum, map: &BTreeMap<&str, Index>) -> IndirectEinsum {

@@ -62,10 +62,7 @@ impl SampledForm {
             };
             let place = if own == m { &mut x } else { &mut y };
             let name = factor.tensor.clone();
-            if place
-                .replace((SampledFactor { name, columns }, k))
-                .is_some()
-            {
+            if place.replace((SampledFactor { name, columns }, k)).is_some() {
                 return None;
             }
         }
@@ -112,9 +109,7 @@ pub fn rewrite_sampled(e: &Einsum, format: &Format, mask: Option<&str>) -> Resul
     }
     // The output as if it were a factor: its places are then written into all the others.
     let mut as_factor = e.clone();
-    as_factor
-        .factors
-        .retain(|f| Some(f.tensor.as_str()) != mask);
+    as_factor.factors.retain(|f| Some(f.tensor.as_str()) != mask);
     let mut free = e.out.tensor.clone();
     while e.right().any(|a| a.tensor == free) || free == e.out.tensor {
         free.push('\'');

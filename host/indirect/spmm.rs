@@ -100,10 +100,7 @@ impl IndirectEinsum {
         for index in [o0, o1, d0, d1] {
             index.for_each_name(&mut count);
         }
-        sparse
-            .coordinates
-            .iter()
-            .for_each(|i| i.for_each_name(&mut count));
+        sparse.coordinates.iter().for_each(|i| i.for_each_name(&mut count));
         if uses > 0 || !self.equalities.is_empty() {
             return None;
         }
@@ -126,11 +123,7 @@ impl IndirectEinsum {
         let order = all.into_iter().find(fits)?;
         let first = usize::from(batch.is_some());
         let form = self.form((&sparse.name, &dense.tensor), order, first)?;
-        Some(SpmmForm {
-            batched: batch.is_some(),
-            format: Some(sparse.format),
-            ..form
-        })
+        Some(SpmmForm { batched: batch.is_some(), format: Some(sparse.format), ..form })
     }
 
     /// What all forms share; `first`: the axis of the output where the matrix starts.
@@ -175,21 +168,15 @@ impl IndirectEinsum {
         if !free || !fits || matches!(form.bias, Some((_, BiasAxis::Rows))) {
             return None;
         }
-        Some(SpmmForm {
-            stacked: true,
-            format: Some(sparse.format),
-            ..form
-        })
+        Some(SpmmForm { stacked: true, format: Some(sparse.format), ..form })
     }
 
     /// The product of two dense matrices that this is, or `None`: `C[m,n] (= | +=) A[m,k] * B[k,n]`, with the factors
     /// in either order and A as `[k,m]`, B as `[n,k]` as well.
     pub fn as_gemm(&self) -> Option<SpmmForm> {
-        let (None, [first, second], [Index::Name(m), Index::Name(n)]) = (
-            &self.sparse,
-            self.factors.as_slice(),
-            self.out.indices.as_slice(),
-        ) else {
+        let (None, [first, second], [Index::Name(m), Index::Name(n)]) =
+            (&self.sparse, self.factors.as_slice(), self.out.indices.as_slice())
+        else {
             return None;
         };
         let names = |access: &Access| match access.indices.as_slice() {
@@ -202,11 +189,7 @@ impl IndirectEinsum {
             let [a_m, k] = pair(a, transposed);
             let [b_k, b_n] = pair(b, dense_columns);
             let right = a_m == *m && b_n == *n && k == b_k && k != *m && k != *n && m != n;
-            right.then_some(Orientation {
-                transposed,
-                dense_columns,
-                out_columns: false,
-            })
+            right.then_some(Orientation { transposed, dense_columns, out_columns: false })
         };
         let (a, b, order) = match (is(first, second), is(second, first)) {
             (Some(order), _) => (first, second, order),

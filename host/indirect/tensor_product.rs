@@ -81,26 +81,14 @@ impl IndirectEinsum {
         };
         let out = shape(&self.out, &loops)?;
         let mut others = Vec::new();
-        for (at, factor) in self
-            .factors
-            .iter()
-            .enumerate()
-            .filter(|(at, _)| *at != values)
-        {
+        for (at, factor) in self.factors.iter().enumerate().filter(|(at, _)| *at != values) {
             others.push((at, shape(factor, &loops)?));
         }
         let (kind, factors, transposed, own) = kind(&out, &others).ok_or_else(|| {
             "takes out[b,o] = v * A[b,i] * Y[b,j], and forms of it with channels".to_string()
         })?;
         let loops = loops.into_iter().map(str::to_owned).collect();
-        Ok(TensorProductForm {
-            kind,
-            values,
-            factors,
-            transposed,
-            own,
-            loops,
-        })
+        Ok(TensorProductForm { kind, values, factors, transposed, own, loops })
     }
 
     /// Loop indices inside of nested accesses.
@@ -125,11 +113,7 @@ fn shape<'a>(access: &'a Access, loops: &BTreeSet<&str>) -> Result<Shape<'a>, St
         Index::Split { .. } => Err(format!("takes no blocks, as in `{access}`")),
         _ => Ok(None),
     };
-    let axes = access
-        .indices
-        .iter()
-        .map(dense)
-        .collect::<Result<Vec<_>, _>>()?;
+    let axes = access.indices.iter().map(dense).collect::<Result<Vec<_>, _>>()?;
     match axes[..] {
         [Some(b), None] => Ok(Shape::Rows(b)),
         [Some(b), None, Some(u)] if b != u => Ok(Shape::Channels(b, u)),
@@ -157,33 +141,20 @@ fn kind(out: &Shape<'_>, others: &[(usize, Shape<'_>)]) -> Option<Found> {
         }
     }
     match (out, &rows[..], &wide[..], &matrices[..]) {
-        (Shape::Rows(b), &[(a, p), (y, q)], [], []) if [p, q] == [*b; 2] => Some((
-            TensorProductKind::Items,
-            [Some(a), Some(y), None, None],
-            false,
-            false,
-        )),
+        (Shape::Rows(b), &[(a, p), (y, q)], [], []) if [p, q] == [*b; 2] => {
+            Some((TensorProductKind::Items, [Some(a), Some(y), None, None], false, false))
+        }
         (Shape::Channels(b, u), &[(y, p)], [(a, ..), rest @ ..], [])
             if p == *b && rest.len() < 2 && wide.iter().all(|w| (w.1, w.2) == (*b, *u)) =>
         {
             let d = rest.first().map(|w| w.0);
-            Some((
-                TensorProductKind::Channels,
-                [Some(*a), Some(y), d, None],
-                false,
-                false,
-            ))
+            Some((TensorProductKind::Channels, [Some(*a), Some(y), d, None], false, false))
         }
         (Shape::Rows(b), [], [(a, _, u), (d, ..), rest @ ..], [])
             if rest.len() < 2 && wide.iter().all(|w| (w.1, w.2) == (*b, *u)) =>
         {
             let f = rest.first().map(|w| w.0);
-            Some((
-                TensorProductKind::Sums,
-                [Some(*a), None, Some(*d), f],
-                false,
-                false,
-            ))
+            Some((TensorProductKind::Sums, [Some(*a), None, Some(*d), f], false, false))
         }
         _ => with_matrices(out, &rows, &wide, &matrices),
     }
@@ -223,11 +194,7 @@ fn with_matrices<'a>(
         (Shape::Matrices(of, u, w), &[(y, b)], &[one, other], [])
             if [one.1, other.1, of.unwrap_or(b)] == [b; 3] =>
         {
-            let (a, f) = if one.2 == *u {
-                (one, other)
-            } else {
-                (other, one)
-            };
+            let (a, f) = if one.2 == *u { (one, other) } else { (other, one) };
             let factors = [Some(a.0), Some(y), None, Some(f.0)];
             let found = (TensorProductKind::Weights, factors, false, of.is_some());
             ((a.2, f.2) == (*u, *w)).then_some(found)

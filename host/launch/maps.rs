@@ -51,11 +51,7 @@ pub(crate) fn heads_map(
             _ => Swizzle::None,
         },
     };
-    let address = if there {
-        heads.address
-    } else {
-        empty.address()
-    };
+    let address = if there { heads.address } else { empty.address() };
     Ok(*TensorMap::tiled(empty.context().is_absent(), address, &layout)?.words())
 }
 
@@ -151,11 +147,7 @@ impl Lying {
                 Dtype::Bf16 => TensorMapType::Bf16,
                 _ => TensorMapType::F16,
             },
-            address: if there {
-                images.address
-            } else {
-                empty.address()
-            },
+            address: if there { images.address } else { empty.address() },
             // Of what is empty one element can be read, and nothing behind it.
             extents: images.extents.map(|e| if there { e as u64 } else { 1 }),
             strides: images.strides.map(stride),
@@ -197,10 +189,6 @@ pub(crate) fn tensor_map(
             _ => Swizzle::B32,
         },
     };
-    let address = if there {
-        matrix.address
-    } else {
-        empty.address()
-    };
+    let address = if there { matrix.address } else { empty.address() };
     Ok(*TensorMap::tiled(empty.context().is_absent(), address, &layout)?.words())
 }

@@ -97,16 +97,7 @@ pub struct RawSddmm {
 impl Default for RawSddmm {
     /// No addresses, factor 1.
     fn default() -> Self {
-        RawSddmm {
-            columns: 0,
-            x: 0,
-            ldx: 0,
-            y: 0,
-            ldy: 0,
-            mask: 0,
-            values: 0,
-            alpha: 1.0,
-        }
+        RawSddmm { columns: 0, x: 0, ldx: 0, y: 0, ldy: 0, mask: 0, values: 0, alpha: 1.0 }
     }
 }
 

@@ -15,11 +15,7 @@ pub(crate) struct Planned {
 
 impl Planned {
     pub(crate) fn new(runs: &Arc<Runs>, columns: &[u32]) -> Self {
-        Planned {
-            runs: Arc::clone(runs),
-            columns: columns.to_vec(),
-            known: OnceLock::new(),
-        }
+        Planned { runs: Arc::clone(runs), columns: columns.to_vec(), known: OnceLock::new() }
     }
 
     pub(crate) fn runs(&self) -> &Runs {

@@ -31,10 +31,7 @@ pub(crate) enum Matrix<'a> {
         address: u64,
     },
     /// Slices of rows.
-    Sliced {
-        runs: &'a Arc<Runs>,
-        pattern: &'a Arc<SlicedEllPattern>,
-    },
+    Sliced { runs: &'a Arc<Runs>, pattern: &'a Arc<SlicedEllPattern> },
     /// A dense one, with the elements from one row to the next.
     Dense { leading: usize },
 }

@@ -77,10 +77,7 @@ impl Turns {
             bytes => device.zeros(bytes)?,
         };
         Ok(Turns {
-            last: Mutex::new(Last {
-                end: Event::of(&context)?,
-                counters: Counters::default(),
-            }),
+            last: Mutex::new(Last { end: Event::of(&context)?, counters: Counters::default() }),
             counters,
             context,
         })

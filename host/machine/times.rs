@@ -161,11 +161,7 @@ impl fmt::Display for TileTimes {
 }
 
 fn unreadable(path: &str, line: Option<usize>, reason: &dyn fmt::Display) -> Error {
-    Error::Io {
-        path: path.into(),
-        line: line.map(|line| line as u64),
-        reason: reason.to_string(),
-    }
+    Error::Io { path: path.into(), line: line.map(|line| line as u64), reason: reason.to_string() }
 }
 
 impl FromStr for TileTimes {
@@ -182,28 +178,15 @@ fn parsed(text: &str, path: &str) -> Result<TileTimes> {
         let wrong = || unreadable(path, Some(i + 1), &format!("{line:?} is no time of a tile"));
         let time = |word: &str| {
             let time = word.parse::<f64>().ok();
-            time.filter(|t| t.is_finite() && *t >= 0.0)
-                .ok_or_else(wrong)
+            time.filter(|t| t.is_finite() && *t >= 0.0).ok_or_else(wrong)
         };
         match line.split_whitespace().collect::<Vec<_>>()[..] {
             [] => {}
             [first, ..] if first.starts_with('#') => {}
-            [
-                "height",
-                height,
-                "start",
-                start,
-                "tile",
-                tile,
-                "stage",
-                stage,
-            ] => {
+            ["height", height, "start", start, "tile", tile, "stage", stage] => {
                 let height = height.parse::<usize>().ok().filter(|h| *h > 0);
-                let times = HeightTimes {
-                    start: time(start)?,
-                    tile: time(tile)?,
-                    stage: time(stage)?,
-                };
+                let times =
+                    HeightTimes { start: time(start)?, tile: time(tile)?, stage: time(stage)? };
                 heights.insert(height.ok_or_else(wrong)?, times);
             }
             ["detect", each] => detect = Some(time(each)?),
@@ -212,16 +195,10 @@ fn parsed(text: &str, path: &str) -> Result<TileTimes> {
         }
     }
     match (detect, dense) {
-        (Some(detect), Some(dense)) if !heights.is_empty() => Ok(TileTimes {
-            heights,
-            detect,
-            dense,
-        }),
-        _ => Err(unreadable(
-            path,
-            None,
-            &"wants lines of `height`, `detect` and `dense`",
-        )),
+        (Some(detect), Some(dense)) if !heights.is_empty() => {
+            Ok(TileTimes { heights, detect, dense })
+        }
+        _ => Err(unreadable(path, None, &"wants lines of `height`, `detect` and `dense`")),
     }
 }
 
@@ -262,11 +239,7 @@ mod tests {
     fn more_work_takes_longer() {
         let times = TileTimes::built_in();
         for &height in times.heights.keys() {
-            let us = |n, share| {
-                times
-                    .product_us(height, [4096, 4096, n], share, 132)
-                    .unwrap()
-            };
+            let us = |n, share| times.product_us(height, [4096, 4096, n], share, 132).unwrap();
             assert!(us(4096, 0.5) > us(4096, 0.25));
             assert!(us(4096, 0.25) > us(256, 0.25));
         }

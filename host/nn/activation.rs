@@ -58,9 +58,7 @@ impl<T: Scalar> Activation<T> {
 
     /// Name of the kernel of the forward run, `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
-        self.launch
-            .as_ref()
-            .map_or("cpu", ActivationLaunch::variant)
+        self.launch.as_ref().map_or("cpu", ActivationLaunch::variant)
     }
 
     /// Queues `y = f(x)`. Nothing is allocated or waited for.

@@ -84,10 +84,7 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
         stream: &Stream,
     ) -> Result<()> {
         self.check(&[("dY", dy)], db)?;
-        match self
-            .launch
-            .queue(|launch| self.queue(launch, dy, [None; 2], db, stream))?
-        {
+        match self.launch.queue(|launch| self.queue(launch, dy, [None; 2], db, stream))? {
             true => Ok(()),
             false => self.sum(dy, db),
         }
@@ -107,10 +104,7 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
         stream: &Stream,
     ) -> Result<()> {
         self.check(&[("dY", dy), ("Y", y), ("more", more.unwrap_or(y))], db)?;
-        if self
-            .launch
-            .queue(|launch| self.queue(launch, dy, [more, Some(y)], db, stream))?
-        {
+        if self.launch.queue(|launch| self.queue(launch, dy, [more, Some(y)], db, stream))? {
             return Ok(());
         }
         let (ldy, ldm, ldg) = (y.leading(), more.map_or(0, |m| m.leading()), dy.leading());

@@ -167,12 +167,7 @@ impl<T: Scalar> CrossEntropy<T> {
         labels: &'a Tensor<i32>,
     ) -> Result<HostRows<'a, T>> {
         let labels = labels.host().or_elsewhere("labels")?;
-        Ok(HostRows {
-            logits,
-            leading,
-            classes: self.shape[1],
-            labels: &labels[..self.shape[0]],
-        })
+        Ok(HostRows { logits, leading, classes: self.shape[1], labels: &labels[..self.shape[0]] })
     }
 
     fn queue(

@@ -87,10 +87,7 @@ impl<T: Scalar> Embedding<T> {
         out.check("out", context, &layout.shape())?;
         let runs = self.launch.queue(|launch| {
             let tokens = without_gaps(context, "tokens", tokens, stream)?.address;
-            let [table, out] = [
-                operand(context, table, stream)?,
-                operand(context, out, stream)?,
-            ];
+            let [table, out] = [operand(context, table, stream)?, operand(context, out, stream)?];
             // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
             let queue = unsafe { Queue::new(stream.raw()) };
             launch.run_embed(table, tokens, out, queue)
@@ -166,10 +163,7 @@ impl<T: Scalar> Greedy<T> {
             let at = |name, tensor: &Tensor<i32>| {
                 without_gaps(context, name, tensor, stream).map(|matrix| matrix.address)
             };
-            let lengths = lengths
-                .as_deref()
-                .map(|lengths| at("lengths", lengths))
-                .transpose()?;
+            let lengths = lengths.as_deref().map(|lengths| at("lengths", lengths)).transpose()?;
             let words = [at("tokens", tokens)?, lengths.unwrap_or(0)];
             let logits = operand(context, logits, stream)?;
             // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
@@ -183,9 +177,7 @@ impl<T: Scalar> Greedy<T> {
         cpu::greedy(layout, &cpu::Host::of("logits", logits)?, to);
         if let Some(lengths) = lengths {
             let lengths = lengths.host_mut().or_elsewhere("lengths")?;
-            lengths
-                .iter_mut()
-                .for_each(|length| *length = length.wrapping_add(1));
+            lengths.iter_mut().for_each(|length| *length = length.wrapping_add(1));
         }
         Ok(())
     }

@@ -259,12 +259,7 @@ impl<T: Scalar> Encoder<T> {
         out: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        let EncoderOptions {
-            items,
-            distance,
-            width,
-            ..
-        } = self.options;
+        let EncoderOptions { items, distance, width, .. } = self.options;
         let (apart, together) = ([items, distance, width], [self.options.rows(), width]);
         let shape = if packed { &together[..] } else { &apart };
         x.check("x", &self.context, shape)?;
@@ -284,8 +279,7 @@ impl<T: Scalar> Encoder<T> {
             // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
             // only after the work queued on the context. Runs take turns.
             let queue = unsafe { Queue::new(stream.raw()) };
-            own.turns
-                .queue(true, stream.raw(), || own.run(&run, layers, queue))
+            own.turns.queue(true, stream.raw(), || own.run(&run, layers, queue))
         })?;
         if runs {
             return Ok(());
@@ -323,8 +317,5 @@ impl<T: Scalar> Encoder<T> {
 
 /// A tensor's rows.
 fn rows<T: Scalar>(tensor: &Tensor<T>) -> Rows {
-    Rows {
-        address: tensor.place(),
-        leading: tensor.leading(),
-    }
+    Rows { address: tensor.place(), leading: tensor.leading() }
 }

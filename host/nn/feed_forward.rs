@@ -164,10 +164,7 @@ impl<T: Scalar> FeedForward<T> {
         let u = context.zeros::<T>(&[inputs, hidden])?;
         let w = context.zeros::<T>(&[hidden, outputs])?;
         let hidden = context.zeros::<T>(&[tokens, hidden])?;
-        let planned = Options {
-            determinism: options.determinism,
-            ..Options::default()
-        };
+        let planned = Options { determinism: options.determinism, ..Options::default() };
         let operands = [("X", (&x).into()), ("U", (&u).into())];
         let first = context
             .plan("H[t,h] = relu(X[t,i] * U[i,h])")

@@ -70,17 +70,12 @@ impl<T: Scalar> Glu<T> {
     /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
     /// [`Error::Operand`](crate::Error::Operand) if one lies in another context.
     pub fn forward(&self, x: &Tensor<T>, out: &mut Tensor<T>, stream: &Stream) -> Result<()> {
-        let both = Layout {
-            width: 2 * self.layout.width,
-            ..self.layout
-        };
+        let both = Layout { width: 2 * self.layout.width, ..self.layout };
         x.check("x", &self.context, &both.shape())?;
         out.check("out", &self.context, &self.layout.shape())?;
         let runs = self.launch.queue(|launch| {
-            let matrices = [
-                operand(&self.context, x, stream)?,
-                operand(&self.context, out, stream)?,
-            ];
+            let matrices =
+                [operand(&self.context, x, stream)?, operand(&self.context, out, stream)?];
             // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
             let queue = unsafe { Queue::new(stream.raw()) };
             launch.run(matrices, queue)
@@ -91,12 +86,7 @@ impl<T: Scalar> Glu<T> {
         let leading = out.leading();
         let to = out.host_mut().or_elsewhere("out")?;
         let multiply = |x, y| self.gate.of(x) * y;
-        cpu::gated(
-            self.layout,
-            &cpu::Host::of("x", x)?,
-            multiply,
-            (to, leading),
-        );
+        cpu::gated(self.layout, &cpu::Host::of("x", x)?, multiply, (to, leading));
         Ok(())
     }
 }

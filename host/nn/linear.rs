@@ -84,11 +84,7 @@ pub struct Linear<T: Scalar> {
 
 /// `left * right`, in this order where tokens are rows.
 fn product(columns: bool, left: &str, right: &str) -> String {
-    let (first, second) = if columns {
-        (right, left)
-    } else {
-        (left, right)
-    };
+    let (first, second) = if columns { (right, left) } else { (left, right) };
     format!("{first} * {second}")
 }
 
@@ -174,14 +170,7 @@ impl<T: Scalar> Linear<T> {
             .operands(&[("dY", (&of_y).into()), ("X", (&of_x).into())])
             .sparse_output(&gradient)
             .build()?;
-        Ok(Linear {
-            weight,
-            gradient,
-            bias,
-            forward,
-            input,
-            sampled,
-        })
+        Ok(Linear { weight, gradient, bias, forward, input, sampled })
     }
 
     /// The product, with bias and ReLU where the layer has them.
@@ -260,10 +249,6 @@ impl<T: Scalar> Linear<T> {
 
     /// Kernels of the forward product, the inputs' gradient and the weights' gradient.
     pub fn variants(&self) -> [&'static str; 3] {
-        [
-            self.forward.variant(),
-            self.input.variant(),
-            self.sampled.variant(),
-        ]
+        [self.forward.variant(), self.input.variant(), self.sampled.variant()]
     }
 }

@@ -73,14 +73,8 @@ impl MoeOptions {
     pub fn shapes(&self) -> [[usize; 3]; 2] {
         let wide = self.wide();
         match self.transposed {
-            false => [
-                [self.experts, self.model, wide],
-                [self.experts, self.hidden, self.model],
-            ],
-            true => [
-                [self.experts, wide, self.model],
-                [self.experts, self.model, self.hidden],
-            ],
+            false => [[self.experts, self.model, wide], [self.experts, self.hidden, self.model]],
+            true => [[self.experts, wide, self.model], [self.experts, self.model, self.hidden]],
         }
     }
 
@@ -306,13 +300,7 @@ impl<T: Scalar> Moe<T> {
         (up, down): (Matrices<'_, T>, Matrices<'_, T>),
         out: &Tensor<T>,
     ) -> Result<()> {
-        let MoeOptions {
-            tokens,
-            top_k,
-            model,
-            scaled,
-            ..
-        } = self.options;
+        let MoeOptions { tokens, top_k, model, scaled, .. } = self.options;
         let shapes = self.options.shapes();
         check_shape("x", &[tokens, model], x.shape())?;
         check_shape("weights", &[tokens, top_k], weights.shape())?;
@@ -326,8 +314,7 @@ impl<T: Scalar> Moe<T> {
     /// # Errors
     /// As [`forward`](Self::forward).
     pub fn route(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
-        self.shadow
-            .run(stream, |own, stream| own.route(&choices.shadow(), stream))?;
+        self.shadow.run(stream, |own, stream| own.route(&choices.shadow(), stream))?;
         self.routing.run(choices, stream)
     }
 
@@ -345,9 +332,7 @@ impl<T: Scalar> Moe<T> {
         self.shadow.run(stream, |own, stream| {
             own.multiply_up(&x.shadow(), up.shadow().matrices(), stream)
         })?;
-        in_turn(self.routing.turns(), stream, || {
-            self.queue_up(x, up, stream)
-        })
+        in_turn(self.routing.turns(), stream, || self.queue_up(x, up, stream))
     }
 
     fn queue_up(&mut self, x: &Tensor<T>, up: Matrices<'_, T>, stream: &Stream) -> Result<()> {
@@ -445,10 +430,7 @@ fn add_on_host<A: Sum>(
     out: &mut AnyTensor,
 ) -> Result<()> {
     let width = parts.leading();
-    let rows = parts
-        .host()
-        .ok_or_else(|| Error::elsewhere("rows"))?
-        .widen::<A>();
+    let rows = parts.host().ok_or_else(|| Error::elsewhere("rows"))?.widen::<A>();
     out.store_rows(tokens, model, &|token, sums: &mut [A]| {
         for (column, sum) in sums.iter_mut().enumerate() {
             for j in 0..top {

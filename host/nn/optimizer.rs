@@ -32,12 +32,7 @@ pub struct SgdOptions {
 impl Default for SgdOptions {
     /// Rate 0.01, and nothing else.
     fn default() -> Self {
-        SgdOptions {
-            rate: 0.01,
-            momentum: 0.0,
-            nesterov: false,
-            weight_decay: 0.0,
-        }
+        SgdOptions { rate: 0.01, momentum: 0.0, nesterov: false, weight_decay: 0.0 }
     }
 }
 
@@ -163,19 +158,10 @@ impl Sgd {
     /// [`Error::Operand`](crate::Error::Operand) for constants that are negative or no numbers, and for a momentum from 1 on;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(context: &Context, shape: &[usize], options: &SgdOptions) -> Result<Self> {
-        let SgdOptions {
-            rate,
-            momentum,
-            nesterov,
-            weight_decay: decay,
-        } = *options;
+        let SgdOptions { rate, momentum, nesterov, weight_decay: decay } = *options;
         check("momentum", momentum, 1.0)?;
         check("weight decay", decay, f64::from(f32::MAX))?;
-        let rule = Rule::Sgd {
-            momentum,
-            nesterov,
-            decay,
-        };
+        let rule = Rule::Sgd { momentum, nesterov, decay };
         let kept = [momentum > 0.0, false];
         Update::new(context, shape, rate, rule, kept).map(Sgd)
     }
@@ -213,23 +199,12 @@ impl Adam {
     /// [`Error::Operand`](crate::Error::Operand) for constants that are negative or no numbers, and for betas from 1 on;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(context: &Context, shape: &[usize], options: &AdamOptions) -> Result<Self> {
-        let AdamOptions {
-            rate,
-            betas,
-            epsilon,
-            weight_decay: decay,
-            decoupled,
-        } = *options;
+        let AdamOptions { rate, betas, epsilon, weight_decay: decay, decoupled } = *options;
         check("first beta", betas[0], 1.0)?;
         check("second beta", betas[1], 1.0)?;
         check("epsilon", epsilon, f64::from(f32::MAX))?;
         check("weight decay", decay, f64::from(f32::MAX))?;
-        let rule = Rule::Adam {
-            betas,
-            epsilon,
-            decay,
-            decoupled,
-        };
+        let rule = Rule::Adam { betas, epsilon, decay, decoupled };
         Update::new(context, shape, rate, rule, [true, true]).map(Adam)
     }
 }

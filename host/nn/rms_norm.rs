@@ -82,10 +82,7 @@ impl<T: Scalar> RmsNorm<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check([x, out], factor)?;
-        match self
-            .launch
-            .queue(|launch| self.queue(launch, [x, out], None, factor, stream))?
-        {
+        match self.launch.queue(|launch| self.queue(launch, [x, out], None, factor, stream))? {
             true => Ok(()),
             false => self.on_host(x, factor, out),
         }
@@ -104,10 +101,7 @@ impl<T: Scalar> RmsNorm<T> {
     ) -> Result<()> {
         self.check([x, out], factor)?;
         y.check("y", &self.context, &self.layout.shape())?;
-        if self
-            .launch
-            .queue(|launch| self.queue(launch, [x, out], Some(y), factor, stream))?
-        {
+        if self.launch.queue(|launch| self.queue(launch, [x, out], Some(y), factor, stream))? {
             return Ok(());
         }
         let leading = x.leading();

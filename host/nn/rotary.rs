@@ -82,14 +82,7 @@ impl<T: Scalar> Rotary<T> {
     /// [`Error::Operand`] for heads of no multiple of 16 elements, and a base that is not above 0;
     /// [`Error::NoKernel`] for other element types.
     pub fn new(context: &Context, options: &RotaryOptions) -> Result<Self> {
-        let RotaryOptions {
-            tokens,
-            heads,
-            key_heads,
-            dim,
-            base,
-            ..
-        } = *options;
+        let RotaryOptions { tokens, heads, key_heads, dim, base, .. } = *options;
         if !dim.is_multiple_of(ROTARY_PAIRS) || dim == 0 {
             let reason = format!("is {dim}; heads are a multiple of {ROTARY_PAIRS} elements");
             return Err(Error::operand("dim", reason));
@@ -101,9 +94,7 @@ impl<T: Scalar> Rotary<T> {
         let width = elements("a token of x", &[all, dim])?;
         allocate::extent("elements of a head", dim as u128, 4, 0)?;
         let angle = |i: usize| base.powf(-2.0 * i as f64 / dim as f64);
-        let turns: Vec<f64> = (0..dim / 2)
-            .map(|i| angle(i) / std::f64::consts::TAU)
-            .collect();
+        let turns: Vec<f64> = (0..dim / 2).map(|i| angle(i) / std::f64::consts::TAU).collect();
         let layout = Layout::new("x", [tokens, width], options.tokens_in_columns)?;
         let heads = [heads, key_heads];
         Ok(Rotary {
@@ -139,20 +130,12 @@ impl<T: Scalar> Rotary<T> {
         [q, k, v]: [&mut Tensor<T>; 3],
         stream: &Stream,
     ) -> Result<()> {
-        let RotaryOptions {
-            tokens,
-            heads,
-            key_heads,
-            dim,
-            ..
-        } = self.options;
+        let RotaryOptions { tokens, heads, key_heads, dim, .. } = self.options;
         x.check("x", &self.context, &self.layout.shape())?;
         lengths.check("lengths", &self.context, &[tokens])?;
-        for (name, tensor, heads) in [
-            ("q", &*q, heads),
-            ("k", &*k, key_heads),
-            ("v", &*v, key_heads),
-        ] {
+        for (name, tensor, heads) in
+            [("q", &*q, heads), ("k", &*k, key_heads), ("v", &*v, key_heads)]
+        {
             tensor.check(name, &self.context, &[tokens, heads, dim])?;
             if tensor.leading() != dim {
                 let reason = format!(

@@ -61,12 +61,7 @@ impl<T: Scalar> Router<T> {
     /// [`Error::Operand`] without experts or choices, or with more choices than experts; [`Error::Overflow`]
     /// past its limits and [`Error::NoKernel`] for other element types.
     pub fn new(context: &Context, options: &RouterOptions) -> Result<Self> {
-        let RouterOptions {
-            tokens,
-            experts,
-            top_k,
-            normalized,
-        } = *options;
+        let RouterOptions { tokens, experts, top_k, normalized } = *options;
         if top_k == 0 || top_k > experts {
             return Err(Error::operand(
                 "choices",
@@ -78,12 +73,7 @@ impl<T: Scalar> Router<T> {
             let extents = [tokens, experts, top_k];
             RouterLaunch::new(device, T::DTYPE, extents, normalized)
         })?;
-        Ok(Router {
-            context: context.clone(),
-            options: *options,
-            launch,
-            element: PhantomData,
-        })
+        Ok(Router { context: context.clone(), options: *options, launch, element: PhantomData })
     }
 
     /// Extents.
@@ -189,12 +179,7 @@ impl<T: Scalar> Router<T> {
         choices: &mut Tensor<i32>,
         weights: &mut Tensor<f32>,
     ) -> Result<()> {
-        let RouterOptions {
-            tokens,
-            experts,
-            top_k,
-            normalized,
-        } = self.options;
+        let RouterOptions { tokens, experts, top_k, normalized } = self.options;
         let (ldl, ldc, ldw) = (logits.leading(), choices.leading(), weights.leading());
         let from = logits.host().or_elsewhere("logits")?;
         let to = choices.host_mut().or_elsewhere("choices")?;
@@ -227,12 +212,7 @@ impl<T: Scalar> Router<T> {
         (choices, weights, gradient): (&Tensor<i32>, &Tensor<f32>, &Tensor<f32>),
         to: &mut Tensor<T>,
     ) -> Result<()> {
-        let RouterOptions {
-            tokens,
-            experts,
-            top_k,
-            normalized,
-        } = self.options;
+        let RouterOptions { tokens, experts, top_k, normalized } = self.options;
         let (ldl, ldt) = (logits.leading(), to.leading());
         let leading = [choices.leading(), weights.leading(), gradient.leading()];
         let logits = logits.host().or_elsewhere("logits")?;

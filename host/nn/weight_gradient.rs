@@ -76,12 +76,7 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
             let dtype = multiplied_as(T::DTYPE, precision);
             WeightGradientLaunch::new(device, dtype, extents)
         })?;
-        Ok(WeightGradient {
-            context: context.clone(),
-            extents,
-            launch,
-            elements: PhantomData,
-        })
+        Ok(WeightGradient { context: context.clone(), extents, launch, elements: PhantomData })
     }
 
     /// Name of the kernel, `cpu` on a CPU context.
@@ -173,9 +168,7 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
         stream: &Stream,
     ) -> Result<()> {
         let context = &self.context;
-        let gate = gate
-            .map(|gate| operand(context, gate, stream))
-            .transpose()?;
+        let gate = gate.map(|gate| operand(context, gate, stream)).transpose()?;
         let operands = [
             operand(context, x, stream)?,
             operand(context, dy, stream)?,

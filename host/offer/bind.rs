@@ -5,10 +5,7 @@ use crate::error::{Elsewhere, Error, Result};
 use crate::tensor::{AnyOperand, SparsityHint};
 
 /// Operands as kernels take them, and what is expected of those that are dynamic.
-pub(crate) type Given<'o, 'a> = (
-    &'o [(&'o str, AnyOperand<'a>)],
-    &'o [(&'o str, SparsityHint)],
-);
+pub(crate) type Given<'o, 'a> = (&'o [(&'o str, AnyOperand<'a>)], &'o [(&'o str, SparsityHint)]);
 
 /// The same, owned.
 pub(crate) type Owned<'o, 'a> = (Vec<(&'o str, AnyOperand<'a>)>, Vec<(&'o str, SparsityHint)>);
@@ -44,10 +41,7 @@ pub(crate) fn find<'s, 'a>(
 }
 
 pub(crate) fn wrong(name: &str, wanted: &str, found: &AnyOperand<'_>) -> Error {
-    Error::operand(
-        name,
-        format!("{wanted} wanted, given is a {}", found.describe()),
-    )
+    Error::operand(name, format!("{wanted} wanted, given is a {}", found.describe()))
 }
 
 pub(crate) fn device_tensor(

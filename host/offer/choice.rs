@@ -25,12 +25,7 @@ pub struct Candidate {
 impl Candidate {
     /// The kernel of a row, which reads what it is given as it is.
     pub(crate) fn of(row: &'static Row, cost: Cost) -> Self {
-        Candidate {
-            name: row.name,
-            cost,
-            zeros: row.zeros,
-            prepacked: None,
-        }
+        Candidate { name: row.name, cost, zeros: row.zeros, prepacked: None }
     }
 }
 
@@ -68,8 +63,7 @@ pub struct Choice {
 impl Choice {
     /// Cheapest first.
     pub(crate) fn sort(&mut self) {
-        self.candidates
-            .sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
+        self.candidates.sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
     }
 }
 

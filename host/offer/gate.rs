@@ -24,11 +24,7 @@ pub(crate) fn once_each(operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
         if let Some((_, first)) = operands[..at].iter().find(|(n, _)| n == name) {
             return Err(Error::operand(
                 name,
-                format!(
-                    "is given twice: a {} and a {}",
-                    first.describe(),
-                    operand.describe()
-                ),
+                format!("is given twice: a {} and a {}", first.describe(), operand.describe()),
             ));
         }
     }
@@ -49,11 +45,7 @@ pub(crate) fn pass<'q, 'a>(
             as_long_as_its_shape(name, shape, data.len())?;
         }
     }
-    let mut inside = Inside {
-        e,
-        operands,
-        seen: Vec::new(),
-    };
+    let mut inside = Inside { e, operands, seen: Vec::new() };
     for factor in &e.factors {
         // The values of a sparse operand stand under a name of their own; their pattern was checked when it was made.
         if let Ok(operand) = find(operands, &factor.tensor) {

@@ -19,11 +19,7 @@ pub(crate) struct PlannedPattern {
 
 impl PlannedPattern {
     pub(crate) fn new(name: &str, planned: AnyPattern<'_>) -> Self {
-        PlannedPattern {
-            name: name.to_owned(),
-            planned: planned.shared(),
-            known: OnceLock::new(),
-        }
+        PlannedPattern { name: name.to_owned(), planned: planned.shared(), known: OnceLock::new() }
     }
 
     /// The operand's name.

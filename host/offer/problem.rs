@@ -53,10 +53,7 @@ impl Problem {
         form: &SpmmForm,
         format: Option<Format>,
         work: Work,
-        Types {
-            operands: dtype,
-            out,
-        }: Types,
+        Types { operands: dtype, out }: Types,
     ) -> Problem {
         let alignment = alignment_of(&[work.n]);
         Problem {
@@ -114,13 +111,7 @@ pub(crate) fn given_alignment(options: &Options, operands: &[(&str, AnyOperand<'
 
 /// Largest power of two, at most 16, that divides every number.
 pub(crate) fn alignment_of(numbers: &[usize]) -> usize {
-    numbers.iter().fold(16, |a, &x| {
-        if x == 0 {
-            a
-        } else {
-            a.min(1 << x.trailing_zeros().min(4))
-        }
-    })
+    numbers.iter().fold(16, |a, &x| if x == 0 { a } else { a.min(1 << x.trailing_zeros().min(4)) })
 }
 
 /// The product of an expression, `None` if it is none.
@@ -148,9 +139,7 @@ pub(super) fn problem(
                 Ok(None) => Runs::of_batch(host).map(|batch| batch.map(|(runs, _)| runs)),
                 runs => runs,
             };
-            found
-                .map_err(|error| error.of_operand(&form.sparse))?
-                .map(Into::into)
+            found.map_err(|error| error.of_operand(&form.sparse))?.map(Into::into)
         }
     };
     let Some(runs) = runs else { return Ok(None) };
@@ -219,14 +208,7 @@ fn extents_of_out(form: &SpmmForm, out_shape: &[usize]) -> Option<(usize, [usize
         _ => return None,
     };
     let swapped = form.order.out_columns;
-    Some((
-        items,
-        if swapped {
-            [columns, rows]
-        } else {
-            [rows, columns]
-        },
-    ))
+    Some((items, if swapped { [columns, rows] } else { [rows, columns] }))
 }
 
 /// Words that say where the entries (blocks) are: one each, for N:M one for 16, for sliced ELLPACK for two.
@@ -244,11 +226,7 @@ fn index_slots(host: AnyPattern<'_>, block: (usize, usize)) -> u64 {
 /// Extents of a block of A as it is stored; those of `work` are the product's.
 pub(super) fn stored_block(problem: &Problem) -> (usize, usize) {
     let (m, k) = problem.work.block;
-    if problem.order.transposed {
-        (k, m)
-    } else {
-        (m, k)
-    }
+    if problem.order.transposed { (k, m) } else { (m, k) }
 }
 
 /// Elements from one row of an operand to the next; `width` for operands that are not on a device.
@@ -273,10 +251,8 @@ fn dense_problem(
     let shape = find(operands, &form.sparse)?.shape();
     let (k, a_width) = (shape[usize::from(!order.transposed)], shape[1]);
     let b_width = if order.dense_columns { k } else { n };
-    let (lda, ldb) = (
-        leading(operands, &form.sparse, a_width),
-        leading(operands, &form.dense, b_width),
-    );
+    let (lda, ldb) =
+        (leading(operands, &form.sparse, a_width), leading(operands, &form.dense, b_width));
     let work = Work {
         steps: (0, 0),
         m,

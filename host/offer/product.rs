@@ -100,10 +100,7 @@ impl ProductPlan {
         device: &Arc<Device>,
     ) -> Result<std::result::Result<Self, Refusal>> {
         let no_rows = |format: Format| {
-            Error::operand(
-                &form.sparse,
-                format!("is {format}, which has no rows to walk"),
-            )
+            Error::operand(&form.sparse, format!("is {format}, which has no rows to walk"))
         };
         let matrix = match find(question.operands(), &form.sparse)? {
             AnyOperand::Sparse(a) if row.walk == WalkKind::SlicedEll => {
@@ -122,9 +119,7 @@ impl ProductPlan {
                 stored: problem.work.index_slots as usize,
                 address: a.columns_address().unwrap_or(0),
             },
-            AnyOperand::Dense(a) => Matrix::Dense {
-                leading: a.leading(),
-            },
+            AnyOperand::Dense(a) => Matrix::Dense { leading: a.leading() },
             _ => {
                 return Err(Error::operand(
                     &form.sparse,
@@ -133,10 +128,7 @@ impl ProductPlan {
             }
         };
         let Work { m, k, n, items, .. } = problem.work;
-        sums_fit(
-            row.dtype,
-            problem.work.longest * problem.work.block.1 as u64,
-        )?;
+        sums_fit(row.dtype, problem.work.longest * problem.work.block.1 as u64)?;
         let asked = Asked {
             device,
             row,
@@ -157,11 +149,7 @@ impl ProductPlan {
             launch.a_changed(values, queue)?;
             queue.stream().synchronize()?;
         }
-        Ok(Ok(ProductPlan {
-            launch,
-            form: form.clone(),
-            ahead,
-        }))
+        Ok(Ok(ProductPlan { launch, form: form.clone(), ahead }))
     }
 
     /// Addresses of a run, whose A must have the planned pattern.
@@ -201,8 +189,7 @@ impl ProductPlan {
         Ok(match find(run.operands, &form.sparse)? {
             AnyOperand::Sparse(a) => {
                 let same = Some(a.format()) == form.format
-                    && a.product_runs()
-                        .is_some_and(|r| launch.fits(r, told_by(a.pattern())));
+                    && a.product_runs().is_some_and(|r| launch.fits(r, told_by(a.pattern())));
                 let (true, Some(arrays)) = (same, a.device()) else {
                     return Err(Error::other_pattern(&form.sparse));
                 };

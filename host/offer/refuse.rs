@@ -149,9 +149,7 @@ fn wrong_blocks(row: &Row, problem: &Problem) -> Option<String> {
     let (pm, pk) = row.block;
     let what = if has_strips(row) { "pieces" } else { "blocks" };
     let of = if transposed { ", transposed" } else { "" };
-    Some(format!(
-        "is for {pm} x {pk} {what}, the operand has {bm} x {bk}{of}"
-    ))
+    Some(format!("is for {pm} x {pk} {what}, the operand has {bm} x {bk}{of}"))
 }
 
 /// More rows of A or B than the kernel has room for.
@@ -215,14 +213,8 @@ mod tests {
         let choice = dense.candidates(&Machine::H200, &Options::default());
         let direct = |name: &str| name.starts_with("dense");
         assert!(!choice.candidates.is_empty(), "{choice}");
-        assert!(
-            choice.candidates.iter().all(|c| !direct(c.name)),
-            "{choice}"
-        );
+        assert!(choice.candidates.iter().all(|c| !direct(c.name)), "{choice}");
         let mut refused = choice.refused.iter().filter(|r| direct(&r.name));
-        assert!(
-            refused.any(|r| r.reason.contains("rows of tiles")),
-            "{choice}"
-        );
+        assert!(refused.any(|r| r.reason.contains("rows of tiles")), "{choice}");
     }
 }

@@ -125,9 +125,8 @@ impl<T: Scalar> SparseAttention<T> {
             let extents = own.extents;
             let row = choose::<T>(extents.d, variant)?;
             let masks = own.masks.iter();
-            let tiles: Vec<Tiles> = masks
-                .map(|mask| mask.seen(extents).tiles())
-                .collect::<Result<_>>()?;
+            let tiles: Vec<Tiles> =
+                masks.map(|mask| mask.seen(extents).tiles()).collect::<Result<_>>()?;
             let blocks = device.machine().multiprocessors as usize;
             let work = Work::new(&tiles, &own.of_head, extents.key_heads, blocks)?;
             drop(tiles);
@@ -204,9 +203,7 @@ impl<T: Scalar> SparseAttention<T> {
         self.context.expect_device()?;
         // SAFETY: the caller's promise.
         let queue = unsafe { Queue::new(stream) };
-        self.launch
-            .get()
-            .map_or(Ok(()), |launch| launch.run(raw, queue))
+        self.launch.get().map_or(Ok(()), |launch| launch.run(raw, queue))
     }
 }
 
@@ -245,12 +242,7 @@ impl Masked {
         options: &AttentionOptions,
     ) -> Result<Self> {
         let (extents, masks, of_head) = flags_of_heads(shape, masks, options)?;
-        Ok(Masked {
-            extents,
-            scale: scale_of(options)?,
-            masks,
-            of_head,
-        })
+        Ok(Masked { extents, scale: scale_of(options)?, masks, of_head })
     }
 
     fn on_host<'a>(&'a self, operands: [HostHeads<'a>; 3]) -> HostAttention<'a> {
@@ -268,12 +260,9 @@ fn check_operands<T: Scalar>(
     log_sum: Option<&Tensor<f32>>,
 ) -> Result<()> {
     let (queries, keys) = extents.shapes();
-    for (name, tensor, shape) in [
-        ("q", q, queries),
-        ("k", k, keys),
-        ("v", v, keys),
-        ("out", out, queries),
-    ] {
+    for (name, tensor, shape) in
+        [("q", q, queries), ("k", k, keys), ("v", v, keys), ("out", out, queries)]
+    {
         check_heads(context, name, tensor, shape)?;
     }
     check_log_sum(context, log_sum, [extents.heads, extents.m])
@@ -335,9 +324,7 @@ impl Held {
 
 /// The factor of the scores.
 fn scale_of(options: &AttentionOptions) -> Result<f64> {
-    let scale = options
-        .scale
-        .unwrap_or_else(|| 1.0 / (options.dim.max(1) as f64).sqrt());
+    let scale = options.scale.unwrap_or_else(|| 1.0 / (options.dim.max(1) as f64).sqrt());
     match scale > 0.0 && scale.is_finite() {
         true => Ok(scale),
         false => Err(Error::operand("scale", format!("is {scale}, not above 0"))),

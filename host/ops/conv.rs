@@ -91,10 +91,7 @@ fn belongs(stream: &Stream, device: &Device) -> Result<()> {
     if stream.belongs_to(device) {
         return Ok(());
     }
-    Err(Error::operand(
-        "stream",
-        "belongs to another context than the kernel map",
-    ))
+    Err(Error::operand("stream", "belongs to another context than the kernel map"))
 }
 
 impl<T: Scalar> SparseConv3d<T> {
@@ -120,16 +117,10 @@ impl<T: Scalar> SparseConv3d<T> {
                     let variant = options.variant.as_deref().filter(|_| !turned);
                     let on = (T::DTYPE, device.machine());
                     let rows = choose(on, options, channels, turned, variant)?;
-                    let finish = ConvFinish {
-                        relu,
-                        accumulate: false,
-                    };
+                    let finish = ConvFinish { relu, accumulate: false };
                     ConvProduct::new(device, rows, channels, (map.volume(), turned, finish))
                 };
-                Some([
-                    make(false, [c, m], options.relu)?,
-                    make(true, [m, c], false)?,
-                ])
+                Some([make(false, [c, m], options.relu)?, make(true, [m, c], false)?])
             }
         };
         Ok(SparseConv3d {
@@ -145,9 +136,7 @@ impl<T: Scalar> SparseConv3d<T> {
 
     /// Name of the kernel of the forward pass; `cpu` without one.
     pub fn variant(&self) -> &'static str {
-        self.products
-            .as_ref()
-            .map_or("cpu", |[forward, _]| forward.row().name)
+        self.products.as_ref().map_or("cpu", |[forward, _]| forward.row().name)
     }
 
     /// Device bytes held beside the map and the operands.
@@ -210,10 +199,7 @@ impl<T: Scalar> SparseConv3d<T> {
             });
         }
         if !map.context().holds(tensor.device()) {
-            return Err(Error::operand(
-                name,
-                "lies in another context than the kernel map",
-            ));
+            return Err(Error::operand(name, "lies in another context than the kernel map"));
         }
         Ok(())
     }
@@ -283,10 +269,9 @@ impl<T: Scalar> SparseConv3d<T> {
                 conv.run(&mut out.any);
                 Ok(())
             }
-            (Arrays::Device(..), None) => Err(Error::operand(
-                "map",
-                "lies on a GPU, the convolution on the CPU",
-            )),
+            (Arrays::Device(..), None) => {
+                Err(Error::operand("map", "lies on a GPU, the convolution on the CPU"))
+            }
         }
     }
 
@@ -316,11 +301,7 @@ impl<T: Scalar> SparseConv3d<T> {
         self.check([("input", input, Part::Input), ("dy", dy, Part::Output)])?;
         self.check_part("dw", dw, Part::Weights)?;
         if Out::DTYPE != T::DTYPE && Out::DTYPE != Dtype::F32 {
-            let reason = format!(
-                "is {}, neither {} nor f32",
-                Out::DTYPE.name(),
-                T::DTYPE.name()
-            );
+            let reason = format!("is {}, neither {} nor f32", Out::DTYPE.name(), T::DTYPE.name());
             return Err(Error::operand("dw", reason));
         }
         let ([c, m], map) = (self.channels, &*self.map);
@@ -400,10 +381,7 @@ fn choose(
         (row.vector == 1, area, tiles, turns)
     });
     let Some(&first) = rows.first() else {
-        let indirect = format!(
-            "Out[o,m] = Map[o,i,t] * In[i,c] * W[t,c,m] in {}",
-            own.name()
-        );
+        let indirect = format!("Out[o,m] = Map[o,i,t] * In[i,c] * W[t,c,m] in {}", own.name());
         return Err(Error::no_kernel(indirect, tried));
     };
     // Full f32 serves TF32 where rows are not aligned.

@@ -34,11 +34,7 @@ pub struct Conv2dOptions {
 impl Default for Conv2dOptions {
     /// Every place, no padding, no ReLU.
     fn default() -> Self {
-        Conv2dOptions {
-            stride: 1,
-            padding: [0; 2],
-            relu: false,
-        }
+        Conv2dOptions { stride: 1, padding: [0; 2], relu: false }
     }
 }
 
@@ -134,11 +130,7 @@ impl<T: Scalar> Conv2d<T> {
         self.check_planes("input", input, [shape.channels, of_input])?;
         self.check_planes("out", out, [shape.outputs, of_out])?;
         let [rows, columns] = shape.window;
-        weights.check(
-            "weights",
-            context,
-            &[shape.outputs, shape.each(), rows, columns],
-        )?;
+        weights.check("weights", context, &[shape.outputs, shape.each(), rows, columns])?;
         bias.map_or(Ok(()), |bias| bias.check("bias", context, &[shape.outputs]))?;
         let runs = self.launch.queue(|launch| {
             let operands = Conv2dOperands {

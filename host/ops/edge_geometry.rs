@@ -53,12 +53,7 @@ pub struct GeometryOptions {
 impl Default for GeometryOptions {
     /// Cutoff 5, degrees up to 2, 8 radial functions, exponent 5.
     fn default() -> Self {
-        GeometryOptions {
-            cutoff: 5.0,
-            degree: 2,
-            functions: 8,
-            exponent: 5,
-        }
+        GeometryOptions { cutoff: 5.0, degree: 2, functions: 8, exponent: 5 }
     }
 }
 
@@ -131,17 +126,9 @@ impl<T: Scalar> EdgeGeometry<T> {
         if let Some(cell) = &cell
             && cell.shifts.len() != count
         {
-            return refuse(
-                "shifts",
-                format!("are {}, of {count} edges", cell.shifts.len()),
-            );
+            return refuse("shifts", format!("are {}, of {count} edges", cell.shifts.len()));
         }
-        let GeometryOptions {
-            cutoff,
-            degree,
-            functions,
-            exponent,
-        } = *options;
+        let GeometryOptions { cutoff, degree, functions, exponent } = *options;
         if !(cutoff.is_finite() && cutoff > 0.0) {
             return refuse("cutoff", format!("is {cutoff}; it is a length above 0"));
         }
@@ -166,19 +153,12 @@ impl<T: Scalar> EdgeGeometry<T> {
             exponent,
         };
         let launch = context.prepared(|device| GeometryLaunch::new(device, T::DTYPE, &geometry))?;
-        Ok(EdgeGeometry {
-            context: context.clone(),
-            geometry,
-            launch,
-            element: PhantomData,
-        })
+        Ok(EdgeGeometry { context: context.clone(), geometry, launch, element: PhantomData })
     }
 
     /// Names of the kernels, forward and backward; `cpu` on a CPU context.
     pub fn variants(&self) -> [&'static str; 2] {
-        self.launch
-            .as_ref()
-            .map_or(["cpu"; 2], GeometryLaunch::variants)
+        self.launch.as_ref().map_or(["cpu"; 2], GeometryLaunch::variants)
     }
 
     /// Device bytes held beside the operands: the edges, also by receiver and by sender.
@@ -216,10 +196,7 @@ impl<T: Scalar> EdgeGeometry<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check([("positions", positions); 2], [("Y", y), ("basis", basis)])?;
-        if self
-            .launch
-            .queue(|launch| self.queue(launch, positions, [y, basis], None, stream))?
-        {
+        if self.launch.queue(|launch| self.queue(launch, positions, [y, basis], None, stream))? {
             return Ok(());
         }
         let leading = [y.leading(), basis.leading()];

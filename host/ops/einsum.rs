@@ -82,17 +82,12 @@ fn once(
         None => (*name, *operand),
     });
     let bound: Vec<(&str, AnyOperand<'_>)> = bound.collect();
-    let options = Options {
-        once: true,
-        ..Options::default()
-    };
+    let options = Options { once: true, ..Options::default() };
     let plan = AnyPlan::new((context, types), text, (&bound, None), &options)?;
     let shape = plan.out_shape();
     let leading = shape.last().copied().unwrap_or(1);
     let mut out = AnyTensor::zeros(device, types.out, shape, leading)?;
-    let Einsum {
-        out: access, mode, ..
-    } = plan.einsum();
+    let Einsum { out: access, mode, .. } = plan.einsum();
     if *mode == Mode::Accumulate {
         let start = bound.iter().find(|(name, _)| *name == access.tensor);
         let Some((_, AnyOperand::Dense(start))) = start else {

@@ -125,11 +125,7 @@ impl<T: Scalar> MessagePassing<T> {
             }
             Aggregate::Sum => Exec::sum(context, context.upload(graph)?, shapes)?,
         };
-        Ok(MessagePassing {
-            degrees,
-            exec,
-            shapes,
-        })
+        Ok(MessagePassing { degrees, exec, shapes })
     }
 
     /// New weights of the edges, one for each slot of the graph as it was given. Waits for all work on the GPU.
@@ -283,23 +279,14 @@ impl<T: Scalar> Exec<T> {
 /// Rows of so many features that are gathered along the second axis, for each place on the first.
 fn rows<T: Scalar>(axes: &[usize; 2], features: usize, reduce: u32) -> Gathered<'_> {
     let (kept, factors) = axes.split_at(1);
-    Gathered {
-        kept,
-        factors,
-        rows: RowsOf::All,
-        reduce,
-        dtype: T::DTYPE,
-        n: features,
-    }
+    Gathered { kept, factors, rows: RowsOf::All, reduce, dtype: T::DTYPE, n: features }
 }
 
 /// For each slot the entries of its row.
 fn degrees_of<T: Scalar>(graph: SparseRef<'_, T>, targets: usize) -> Result<Vec<u32>> {
     let Some(axes) = coordinates(graph.pattern()) else {
-        let reason = format!(
-            "is {}; coo, group-coo, csr and csc are walked",
-            graph.pattern().format()
-        );
+        let reason =
+            format!("is {}; coo, group-coo, csr and csc are walked", graph.pattern().format());
         return Err(Error::operand("A", &reason));
     };
     let filled = |slot: usize| axes.iter().all(|axis| axis[slot] != PAD);
@@ -313,11 +300,7 @@ fn degrees_of<T: Scalar>(graph: SparseRef<'_, T>, targets: usize) -> Result<Vec<
         }
     }
     let own = |(slot, row): (usize, u32)| {
-        if filled(slot) {
-            counts[row as usize]
-        } else {
-            1
-        }
+        if filled(slot) { counts[row as usize] } else { 1 }
     };
     Ok(rows().map(own).collect())
 }
@@ -326,6 +309,5 @@ fn degrees_of<T: Scalar>(graph: SparseRef<'_, T>, targets: usize) -> Result<Vec<
 fn divided<T: Scalar, W: Scalar>(weights: &[T], degrees: &[u32]) -> Vec<W> {
     let degrees = degrees.iter().copied().chain(std::iter::repeat(1));
     let each = weights.iter().zip(degrees);
-    each.map(|(w, degree)| W::from_f64(w.to_f64() / f64::from(degree)))
-        .collect()
+    each.map(|(w, degree)| W::from_f64(w.to_f64() / f64::from(degree))).collect()
 }

@@ -38,12 +38,7 @@ pub fn prune_to_nm<T: Scalar>(context: &Context, dense: &Tensor<T>) -> Result<Sp
         return on_host();
     };
     let device = context.planned_on();
-    let matrix = DenseMatrix {
-        address: dense.place(),
-        rows,
-        columns,
-        leading: dense.leading(),
-    };
+    let matrix = DenseMatrix { address: dense.place(), rows, columns, leading: dense.leading() };
     // SAFETY: the tensor has these extents and element type, and is borrowed until the wait in `read`.
     let queue = unsafe { Queue::new(device.after_all()?) };
     let [meta, values] = prune(device, row, matrix, VECTOR_ENTRIES, queue)?;
@@ -54,10 +49,6 @@ pub fn prune_to_nm<T: Scalar>(context: &Context, dense: &Tensor<T>) -> Result<Sp
     let mut positions = vec![0u32; words];
     device.read(&meta, &mut positions)?;
     let pattern = NmPattern::new(rows, columns, positions)?;
-    let arrays = DeviceArrays {
-        columns: meta,
-        values,
-        device: Arc::clone(device),
-    };
+    let arrays = DeviceArrays { columns: meta, values, device: Arc::clone(device) };
     SparseTensor::made(pattern, arrays)
 }

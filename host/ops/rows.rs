@@ -63,20 +63,14 @@ impl RowsRun {
         let mut fibres = fibres.ok_or_else(|| {
             Error::operand(
                 "T",
-                format!(
-                    "is {}; coo, group-coo, csr and csc are walked",
-                    pattern.format()
-                ),
+                format!("is {}; coo, group-coo, csr and csc are walked", pattern.format()),
             )
         })?;
         let exec = match context.device() {
             None => Exec::Cpu,
             Some(device) => {
                 let row = cheapest(context, tensor, asked, &fibres, variant)?;
-                let extents = RowsExtents {
-                    n: asked.n,
-                    accumulate: false,
-                };
+                let extents = RowsExtents { n: asked.n, accumulate: false };
                 let launch = RowsLaunch::new(device, row, &fibres, extents)?;
                 // On the device now.
                 fibres.places = Vec::new();
@@ -180,10 +174,7 @@ impl RowsRun {
             _ => Err(Error::elsewhere(name)),
         };
         if !stream.belongs_to(device) {
-            return Err(Error::operand(
-                "stream",
-                "belongs to another context than the plan",
-            ));
+            return Err(Error::operand("stream", "belongs to another context than the plan"));
         }
         here("T", tensor.device().map(|arrays| &arrays.device))?;
         here(name, out.device())?;
@@ -213,11 +204,7 @@ fn cheapest(
     let work = RowsWork {
         entries: fibres.runs.total,
         rows: fibres.count as u64,
-        factor_rows: asked
-            .factors
-            .iter()
-            .map(|&axis| tensor.shape()[axis] as u64)
-            .sum(),
+        factor_rows: asked.factors.iter().map(|&axis| tensor.shape()[axis] as u64).sum(),
         factors: asked.factors.len() as u64,
         n: asked.n,
         accumulate: false,
@@ -229,12 +216,8 @@ fn cheapest(
         .filter(|row| variant.is_none_or(|name| name == row.name))
         .min_by(|a, b| us(a).total_cmp(&us(b)))
         .ok_or_else(|| {
-            let indirect = format!(
-                "{} factors, {} columns of {}",
-                work.factors,
-                asked.n,
-                asked.dtype.name()
-            );
+            let indirect =
+                format!("{} factors, {} columns of {}", work.factors, asked.n, asked.dtype.name());
             let reason = "the table has rows for one to three factors in f32, f64, f16 and bf16";
             Error::no_kernel(indirect, [Refusal::of("mttkrp", reason)])
         })

@@ -78,9 +78,7 @@ impl<T: Scalar> SampledTensor<T> {
 
     /// Name of the kernel, `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
-        self.launch
-            .as_ref()
-            .map_or("cpu", |launch| launch.row().name)
+        self.launch.as_ref().map_or("cpu", |launch| launch.row().name)
     }
 
     /// Device bytes held beside the operands.
@@ -115,11 +113,7 @@ impl<T: Scalar> SampledTensor<T> {
             return Err(Error::operand("S", &reason));
         }
         for (axis, factor) in factors.iter().enumerate() {
-            check_shape(
-                &format!("factor {axis}"),
-                factor.shape(),
-                &[shape[axis], self.n],
-            )?;
+            check_shape(&format!("factor {axis}"), factor.shape(), &[shape[axis], self.n])?;
         }
         let factors: Vec<&AnyTensor> = factors.iter().map(|f| &f.any).collect();
         let mask = mask.map(|mask| &mask.any);
@@ -142,9 +136,7 @@ fn run_cpu(
     out: &mut AnySparseTensor,
 ) -> Result<()> {
     let axes = places(pattern)?;
-    let matrices = factors
-        .iter()
-        .map(|f| Some((f.host()?.widen::<f64>(), f.leading())));
+    let matrices = factors.iter().map(|f| Some((f.host()?.widen::<f64>(), f.leading())));
     let matrices: Vec<_> = matrices.collect::<Option<_>>().or_elsewhere("a factor")?;
     let mask = match mask {
         Some(mask) => Some(mask.host().or_elsewhere("P")?.widen::<f64>()),
@@ -176,10 +168,7 @@ fn run_cpu(
 /// Coordinates of every slot.
 fn places(pattern: AnyPattern<'_>) -> Result<Vec<Cow<'_, [u32]>>> {
     coordinates(pattern).ok_or_else(|| {
-        let reason = format!(
-            "is {}; coo, group-coo, csr and csc are walked",
-            pattern.format()
-        );
+        let reason = format!("is {}; coo, group-coo, csr and csc are walked", pattern.format());
         Error::operand("P", &reason)
     })
 }

@@ -42,13 +42,7 @@ pub struct SoftmaxOptions {
 impl Default for SoftmaxOptions {
     /// Factor 1, no masks, one head.
     fn default() -> Self {
-        SoftmaxOptions {
-            scale: 1.0,
-            log: false,
-            causal: None,
-            lengths: None,
-            heads: 1,
-        }
+        SoftmaxOptions { scale: 1.0, log: false, causal: None, lengths: None, heads: 1 }
     }
 }
 
@@ -143,9 +137,7 @@ impl<T: Scalar> SparseSoftmax<T> {
 
     /// Kernels of the softmax and of the gradient, `cpu` on a CPU context.
     pub fn variants(&self) -> [&'static str; 2] {
-        self.launch
-            .as_ref()
-            .map_or(["cpu"; 2], SoftmaxLaunch::variants)
+        self.launch.as_ref().map_or(["cpu"; 2], SoftmaxLaunch::variants)
     }
 
     /// Device bytes beside the operands.
@@ -252,9 +244,7 @@ impl<T: Scalar> SparseSoftmax<T> {
         // SAFETY: the caller's promise.
         let queue = unsafe { Queue::new(stream) };
         let how = (self.options.scale, self.options.log);
-        self.launch
-            .queue(|launch| launch.run(raw, how, queue))
-            .map(drop)
+        self.launch.queue(|launch| launch.run(raw, how, queue)).map(drop)
     }
 
     fn rows(&self) -> SoftmaxRows<'_> {
@@ -270,12 +260,7 @@ impl<T: Scalar> SparseSoftmax<T> {
     fn queue(&self, tensors: [Option<&SparseTensor<T>>; 3], stream: &Stream) -> Result<()> {
         let stream = self.context.stream_of(stream)?;
         let [input, upstream, output] = tensors.map(|t| t.map_or(0, |t| t.places()[0]));
-        let raw = RawSoftmax {
-            input,
-            upstream,
-            output,
-            stride: 0,
-        };
+        let raw = RawSoftmax { input, upstream, output, stride: 0 };
         // SAFETY: shapes, rows and places were checked; the tensors are borrowed for the call, and device memory is
         // freed only after the work queued on the context.
         unsafe { self.queue_raw(&raw, stream) }
@@ -323,16 +308,14 @@ fn live(runs: &Runs, columns: &[u32], options: &SoftmaxOptions) -> Result<Option
         && (lengths.is_empty() || !rows.is_multiple_of(lengths.len()))
         && rows > 0
     {
-        let reason = format!(
-            "are {}, which does not divide {rows} rows into equal parts",
-            lengths.len()
-        );
+        let reason =
+            format!("are {}, which does not divide {rows} rows into equal parts", lengths.len());
         return Err(Error::operand("lengths", reason));
     }
     let limit = |row: usize| {
-        let causal = options.causal.map_or(i64::MAX, |offset| {
-            (row as i64).saturating_add(offset).saturating_add(1)
-        });
+        let causal = options
+            .causal
+            .map_or(i64::MAX, |offset| (row as i64).saturating_add(offset).saturating_add(1));
         let length = options.lengths.as_ref().map_or(i64::MAX, |lengths| {
             let length = lengths[row / (rows / lengths.len())];
             i64::try_from(length).unwrap_or(i64::MAX)

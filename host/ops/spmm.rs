@@ -25,9 +25,5 @@ pub fn spmm<'a, T: Scalar>(
     a: impl Into<Operand<'a, T>>,
     b: impl Into<Operand<'a, T>>,
 ) -> Result<Tensor<T>> {
-    super::einsum(
-        context,
-        "C[m,n] = A[m,k] * B[k,n]",
-        &[("A", a.into()), ("B", b.into())],
-    )
+    super::einsum(context, "C[m,n] = A[m,k] * B[k,n]", &[("A", a.into()), ("B", b.into())])
 }

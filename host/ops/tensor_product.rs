@@ -243,18 +243,10 @@ fn shapes(couplings: &Couplings, channels: Channels, items: usize) -> [Vec<usize
     let y = vec![items, j];
     match channels {
         Channels::One => [vec![items, i], y, vec![], vec![items, k]],
-        Channels::Each(u) => [
-            vec![items, i, u],
-            y,
-            vec![items, paths, u],
-            vec![items, k, u],
-        ],
+        Channels::Each(u) => [vec![items, i, u], y, vec![items, paths, u], vec![items, k, u]],
         Channels::Connected(u, w) => [vec![items, i, u], y, vec![paths, u, w], vec![items, c, w]],
-        Channels::ConnectedEach(u, w) => [
-            vec![items, i, u],
-            y,
-            vec![items, paths, u, w],
-            vec![items, c, w],
-        ],
+        Channels::ConnectedEach(u, w) => {
+            [vec![items, i, u], y, vec![items, paths, u, w], vec![items, c, w]]
+        }
     }
 }

@@ -147,12 +147,7 @@ impl<T: Scalar> Ttm<T> {
         };
         let run = RowsRun::new(context, tensor, &asked, variant)?;
         let matrix = [shape.remove(axis), n];
-        Ok(Ttm {
-            run,
-            shape,
-            matrix,
-            element: PhantomData,
-        })
+        Ok(Ttm { run, shape, matrix, element: PhantomData })
     }
 
     /// Rows of the result: fibres of T along the axis that have entries.

@@ -60,10 +60,9 @@ impl Adaptive {
     ) -> Result<std::result::Result<Self, Option<Refusal>>> {
         let asks =
             |o: &AnyOperand<'_>| matches!(o, AnyOperand::Dynamic(_, SparsityHint::LastSteps));
-        let (true, Some(device)) = (
-            operands.iter().any(|(_, o)| asks(o)) && options.variant.is_none(),
-            context.device(),
-        ) else {
+        let (true, Some(device)) =
+            (operands.iter().any(|(_, o)| asks(o)) && options.variant.is_none(), context.device())
+        else {
             return Ok(Err(None));
         };
         let refused = |reason| Ok(Err(refusal(reason)));
@@ -83,11 +82,8 @@ impl Adaptive {
         let times = context.tile_times();
         let plan = AnyPlan::of((context, types), einsum.clone(), &dense, options)?;
         let predicted = plan.choice().candidates.first().map_or(0.0, |c| c.cost.us);
-        let mut alternatives = vec![Alternative {
-            plan,
-            height: None,
-            us: predicted * times.dense,
-        }];
+        let mut alternatives =
+            vec![Alternative { plan, height: None, us: predicted * times.dense }];
         alternatives.extend(Self::skipping((context, types), einsum, operands, options)?);
         if alternatives.len() < 2 {
             return refused("has no kernel to choose from that skips micro-tiles");
@@ -121,10 +117,7 @@ impl Adaptive {
         let skipping: Vec<_> = skipping.collect();
         let mut alternatives = Vec::new();
         for row in pit::rows(types.operands, false) {
-            let own = Options {
-                variant: Some(row.name.into()),
-                ..options.clone()
-            };
+            let own = Options { variant: Some(row.name.into()), ..options.clone() };
             match AnyPlan::of((context, types), einsum.clone(), &skipping, &own) {
                 Ok(plan) => alternatives.push(Alternative {
                     plan,
@@ -183,30 +176,17 @@ impl Compiled for Adaptive {
     /// Runs what is best by the steps before, and looks at a sample of this one's operand for the steps to come.
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let best = self.choose();
-        self.alternatives[best]
-            .plan
-            .run(run.operands, out, run.stream)?;
+        self.alternatives[best].plan.run(run.operands, out, run.stream)?;
         let queue = run.queue(out)?;
         let ((address, leading), [rows, columns, _]) = (run.tensor(&self.name)?, self.extents);
-        let source = DenseMatrix {
-            address,
-            rows,
-            columns,
-            leading,
-        };
-        self.turns
-            .queue(true, queue.stream(), || self.sample.run(source, queue))
+        let source = DenseMatrix { address, rows, columns, leading };
+        self.turns.queue(true, queue.stream(), || self.sample.run(source, queue))
     }
 }
 
 impl fmt::Display for Adaptive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.names().collect();
-        write!(
-            f,
-            "{}, chosen at each run of {}",
-            self.plan(),
-            names.join(", ")
-        )
+        write!(f, "{}, chosen at each run of {}", self.plan(), names.join(", "))
     }
 }

@@ -73,10 +73,7 @@ impl FormatAdvice {
     /// Why nothing runs it: no kernel under the options, or a conversion that takes more memory than
     /// [`allocate::limits`](einsparse_formats::allocate::limits) allows.
     pub fn refusal(&self) -> Option<&str> {
-        let none = self
-            .kernel()
-            .is_none()
-            .then_some("no kernel under these options");
+        let none = self.kernel().is_none().then_some("no kernel under these options");
         self.refused.as_deref().or(none)
     }
 
@@ -102,11 +99,7 @@ pub enum Target<'m> {
 impl fmt::Display for FormatAdvice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let format = self.format.map_or("dense".into(), |f| f.to_string());
-        write!(
-            f,
-            "{format:22} {:7.2} values/entry  ",
-            self.values_per_entry
-        )?;
+        write!(f, "{format:22} {:7.2} values/entry  ", self.values_per_entry)?;
         match &self.candidate {
             Some(c) => write!(f, "{:8.1} us  {}, zeros = {:?}", c.cost.us, c.name, c.zeros),
             None => write!(f, "       -     {}", self.refusal().unwrap_or(CPU)),
@@ -118,19 +111,11 @@ impl fmt::Display for FormatAdvice {
 #[doc(hidden)]
 pub fn advised_formats() -> Vec<Format> {
     let grouped = |group| Format::GroupCoo { axis: 0, group };
-    let mut all = vec![
-        Format::Csr,
-        grouped(None),
-        grouped(Some(4)),
-        grouped(Some(8)),
-        Format::SlicedEll,
-    ];
+    let mut all =
+        vec![Format::Csr, grouped(None), grouped(Some(4)), grouped(Some(8)), Format::SlicedEll];
     for side in [16, 32, 64] {
         let block = (side, side);
-        all.extend([
-            Format::Bsr { block },
-            Format::BlockGroupCoo { block, group: None },
-        ]);
+        all.extend([Format::Bsr { block }, Format::BlockGroupCoo { block, group: None }]);
     }
     all
 }
@@ -179,13 +164,7 @@ pub fn advice(
     let rows: Vec<(u32, u32)> = lens.map(|w| (w[0], w[1] - w[0])).collect();
     let of_entries = work_of(pattern, &entries, &rows, (n, mode));
     let held = allocate::bytes_of(&pattern.arrays()) + (entries.nnz * dtype.bytes()) as u64;
-    let weighed = Weighed {
-        nnz: entries.nnz as u64,
-        held,
-        dtype,
-        options,
-        target,
-    };
+    let weighed = Weighed { nnz: entries.nnz as u64, held, dtype, options, target };
     let steps = sampled_steps(&rows, pattern.columns());
     let mut all = Vec::new();
     // Formats of the same blocks stand side by side, and share what was counted.
@@ -200,10 +179,7 @@ pub fn advice(
             Some((_, blocks)) => block_slots(pattern, format, blocks)?,
             None => slots(pattern, format)?,
         };
-        if all
-            .iter()
-            .any(|own: &FormatAdvice| own.format == Some(slots.format))
-        {
+        if all.iter().any(|own: &FormatAdvice| own.format == Some(slots.format)) {
             continue;
         }
         let area = (block.0 * block.1) as u64;

@@ -67,10 +67,7 @@ impl AnyPlan {
         match out {
             None => {
                 let name = einsum.out.tensor.as_str();
-                if operands
-                    .iter()
-                    .any(|(n, o)| *n == name && o.pattern().is_some())
-                {
+                if operands.iter().any(|(n, o)| *n == name && o.pattern().is_some()) {
                     let way = "is the output and sparse: `ctx.plan(text)..sparse_output(&s).build()` plans into it";
                     return Err(Error::operand(name, way));
                 }
@@ -87,10 +84,8 @@ impl AnyPlan {
         options: &Options,
     ) -> Result<Self> {
         once_each(operands)?;
-        let shapes: BTreeMap<String, Vec<usize>> = operands
-            .iter()
-            .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
-            .collect();
+        let shapes: BTreeMap<String, Vec<usize>> =
+            operands.iter().map(|(name, o)| (name.to_string(), o.shape().to_vec())).collect();
         let extents = einsum.check(&shapes)?;
         let on = (context, types);
         if let Some(limited) = Self::limited(on, (&einsum, &shapes), &extents, operands, options)? {
@@ -104,13 +99,7 @@ impl AnyPlan {
         let adaptive = match adaptive {
             Ok(adaptive) => {
                 let of = (einsum, shapes);
-                return Ok(Self::holding(
-                    (context, types),
-                    of,
-                    &extents,
-                    adaptive,
-                    Adaptive::plan,
-                ));
+                return Ok(Self::holding((context, types), of, &extents, adaptive, Adaptive::plan));
             }
             Err(reason) => reason,
         };
@@ -120,13 +109,7 @@ impl AnyPlan {
             None => (operands, &[][..]),
         };
         if sparse_factors(&einsum, operands).len() > 1 {
-            let asked = Asked {
-                types,
-                context,
-                einsum: &einsum,
-                operands,
-                options,
-            };
+            let asked = Asked { types, context, einsum: &einsum, operands, options };
             return Self::of_several_sparse(&asked, shapes, &extents);
         }
         let indirect = match sparse_among(&einsum, operands)? {
@@ -180,20 +163,9 @@ impl AnyPlan {
         let asked = (options, types);
         let choose::Picked { made, choice } =
             choose::choose(context, (&einsum, &indirect), operands, &extents, asked)?;
-        let expression = Expression {
-            types,
-            context: context.clone(),
-            einsum,
-            indirect,
-            out_shape,
-            shapes,
-        };
-        Ok(AnyPlan {
-            expression,
-            made,
-            choice,
-            shadow: Shadow::none(),
-        })
+        let expression =
+            Expression { types, context: context.clone(), einsum, indirect, out_shape, shapes };
+        Ok(AnyPlan { expression, made, choice, shadow: Shadow::none() })
     }
 
     pub(crate) fn einsum(&self) -> &Einsum {
@@ -275,10 +247,9 @@ impl AnyPlan {
         });
         let given = |name: &str| operands.iter().any(|(own, _)| *own == name);
         match tensors.chain(numbers).find(|name| !given(name)) {
-            Some(name) => Err(Error::operand(
-                name,
-                format!("was not given; a run of `{e}` reads it"),
-            )),
+            Some(name) => {
+                Err(Error::operand(name, format!("was not given; a run of `{e}` reads it")))
+            }
             None => Ok(()),
         }
     }
@@ -303,15 +274,9 @@ impl AnyPlan {
         operands: &[(&str, AnyOperand<'_>)],
         stream: &Stream,
     ) -> Result<()> {
-        self.in_shadow(operands, stream, |plan, given, stream| {
-            plan.update_values(given, stream)
-        })?;
+        self.in_shadow(operands, stream, |plan, given, stream| plan.update_values(given, stream))?;
         once_each(operands)?;
-        self.made.update_values(&Run {
-            of: &self.expression,
-            operands,
-            stream,
-        })
+        self.made.update_values(&Run { of: &self.expression, operands, stream })
     }
 
     /// [`Plan::run_raw`](super::Plan::run_raw) behind its promise.

@@ -91,6 +91,5 @@ pub(crate) fn without_arrays<'o, 'a>(
     operands: &[(&'o str, AnyOperand<'a>)],
 ) -> Vec<(&'o str, AnyOperand<'a>)> {
     let all = operands.iter().copied();
-    all.filter(|(_, o)| !matches!(o, AnyOperand::Index(..)))
-        .collect()
+    all.filter(|(_, o)| !matches!(o, AnyOperand::Index(..))).collect()
 }

@@ -165,10 +165,7 @@ impl<'a, T: Scalar, Out: Scalar> PlanBuilder<'a, T, Out> {
     /// # Ok::<(), einsparse::Error>(())
     /// ```
     pub fn sparse_output<O: Scalar>(self, out: &'a SparseTensor<O>) -> PlanBuilder<'a, T, O> {
-        PlanBuilder {
-            sparse: Some(&out.any),
-            ..self.output()
-        }
+        PlanBuilder { sparse: Some(&out.any), ..self.output() }
     }
 
     /// Parses, checks, rewrites and chooses.

@@ -44,13 +44,7 @@ pub(super) fn choose(
         Some(device) => asked.first_that_runs(device),
         // The choice is still worked out, so that `explain` can show it without a GPU.
         None => Ok(Picked {
-            made: on_cpu(
-                context,
-                (einsum, indirect),
-                operands,
-                extents,
-                (options, types),
-            )?,
+            made: on_cpu(context, (einsum, indirect), operands, extents, (options, types))?,
             choice: asked.choice(),
         }),
     }
@@ -65,10 +59,7 @@ fn on_cpu(
     (options, types): (&Options, Types),
 ) -> Result<Box<dyn Compiled>> {
     let path = path::on_cpu((types, einsum, operands), extents, options)?;
-    let filled = indirect
-        .filled
-        .iter()
-        .map(|&f| indirect.factors[f].tensor.as_str());
+    let filled = indirect.filled.iter().map(|&f| indirect.factors[f].tensor.as_str());
     let filled: Vec<&str> = filled.filter(|_| indirect.sparse.is_none()).collect();
     Ok(match path {
         Some(path) => {
@@ -102,12 +93,7 @@ impl<'q, 'a> Asked<'q, 'a> {
         if e.sparse.is_none() && !e.filled.is_empty() {
             rest.by_ref().take(2).for_each(drop);
         }
-        Asked {
-            question,
-            rest,
-            offers: Vec::new(),
-            refused: Vec::new(),
-        }
+        Asked { question, rest, offers: Vec::new(), refused: Vec::new() }
     }
 
     /// Asks on until there is an offer, or nobody is left.
@@ -150,10 +136,7 @@ impl<'q, 'a> Asked<'q, 'a> {
             let made = (best.make)(device)?.and_then(|made| self.within_limit(made));
             match made {
                 Ok(made) => {
-                    let choice = Choice {
-                        taken: true,
-                        ..self.choice()
-                    };
+                    let choice = Choice { taken: true, ..self.choice() };
                     return Ok(Picked { made, choice });
                 }
                 Err(refusal) => {
@@ -181,11 +164,7 @@ impl<'q, 'a> Asked<'q, 'a> {
         let candidates: Vec<_> = self.offers.into_iter().map(|o| o.candidate).collect();
         let mut refused = self.refused;
         refused.retain(|refusal| candidates.iter().all(|c| c.name != refusal.name));
-        Choice {
-            candidates,
-            taken: false,
-            refused,
-        }
+        Choice { candidates, taken: false, refused }
     }
 }
 

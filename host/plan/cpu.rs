@@ -108,11 +108,7 @@ impl Compiled for OnCpu {
         run.factor()?;
         let mut bound = AnyOperands::default();
         self.arrays.bind(&mut bound)?;
-        for (name, operand) in run
-            .operands
-            .iter()
-            .filter(|(n, _)| *n != run.of.einsum.out.tensor)
-        {
+        for (name, operand) in run.operands.iter().filter(|(n, _)| *n != run.of.einsum.out.tensor) {
             self.bind(&mut bound, &run.of.indirect, (name, operand))?;
         }
         let (shape, leading) = (out.shape().to_vec(), out.leading());

@@ -64,10 +64,7 @@ impl Joined {
         only_factors(einsum, operands)?;
         let names = plain(&einsum.out)?;
         if let Some(twice) = (1..names.len()).find(|&i| names[..i].contains(&names[i])) {
-            let reason = format!(
-                "the sparse output `{}` has `{}` twice",
-                einsum.out, names[twice]
-            );
+            let reason = format!("the sparse output `{}` has `{}` twice", einsum.out, names[twice]);
             return Err(refuse(einsum, reason));
         }
         if einsum.epilogue.bias.is_some() || einsum.epilogue.gate.is_some() {
@@ -104,12 +101,7 @@ impl Joined {
             }
             join_all(tables, None, asked.context.device())?
         };
-        Self::over(
-            asked,
-            table,
-            (&factors, filled),
-            (Some(own), &[out.slots()]),
-        )
+        Self::over(asked, table, (&factors, filled), (Some(own), &[out.slots()]))
     }
 
     /// The plan over a table.
@@ -132,18 +124,10 @@ impl Joined {
                     None => continue,
                 },
             };
-            values.push(Values {
-                operand,
-                name,
-                pattern,
-            });
+            values.push(Values { operand, name, pattern });
         }
         let lists: Vec<_> = lists.map(|(name, l)| (name, [l.len()], l)).collect();
-        let inner = Inner {
-            einsum: &written.einsum,
-            indirect: written.indirect,
-            out_shape,
-        };
+        let inner = Inner { einsum: &written.einsum, indirect: written.indirect, out_shape };
         let plan = with_lists(
             &lists,
             &values,
@@ -151,12 +135,7 @@ impl Joined {
             out.as_ref().map(|_| asked.einsum.out.tensor.as_str()),
             |own| inner.plan(asked, own),
         )?;
-        Ok(Joined {
-            plan: Box::new(plan),
-            values,
-            rows,
-            of,
-        })
+        Ok(Joined { plan: Box::new(plan), values, rows, of })
     }
 
     /// The plan over the lists.
@@ -172,9 +151,7 @@ impl Joined {
         stream: &Stream,
     ) -> Result<()> {
         let name = &self.plan.einsum().out.tensor;
-        with_lists(&[], &self.values, operands, Some(name), |own| {
-            self.plan.run(own, out, stream)
-        })
+        with_lists(&[], &self.values, operands, Some(name), |own| self.plan.run(own, out, stream))
     }
 
     /// Whether a tensor is the sparse output that was planned for.
@@ -238,10 +215,8 @@ struct Inner<'q> {
 
 impl Inner<'_> {
     fn plan(self, asked: &Asked<'_, '_>, operands: &[(&str, AnyOperand<'_>)]) -> Result<AnyPlan> {
-        let mut shapes: BTreeMap<String, Vec<usize>> = operands
-            .iter()
-            .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
-            .collect();
+        let mut shapes: BTreeMap<String, Vec<usize>> =
+            operands.iter().map(|(name, o)| (name.to_string(), o.shape().to_vec())).collect();
         shapes.insert(self.einsum.out.tensor.clone(), self.out_shape.to_vec());
         // The original has been checked with its epilogue, whose indices are now slots of lists.
         let mut bare = self.einsum.clone();

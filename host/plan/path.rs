@@ -70,19 +70,11 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
             Err(error) => Err(error),
         }
     };
-    Answer::of(vec![Offer {
-        candidate,
-        make: Box::new(make),
-    }])
+    Answer::of(vec![Offer { candidate, make: Box::new(make) }])
 }
 
 fn candidate(path: &Path) -> Candidate {
-    Candidate {
-        name: NAME,
-        cost: path.cost(),
-        zeros: path.zeros,
-        prepacked: None,
-    }
+    Candidate { name: NAME, cost: path.cost(), zeros: path.zeros, prepacked: None }
 }
 
 /// Whether another way to compute the expression may be possible.
@@ -142,15 +134,7 @@ fn found(
         held = held.saturating_add(own);
         entries.push(operand.pattern().map(|pattern| pattern.nnz()));
     }
-    Ok(best(Asked {
-        einsum,
-        extents,
-        entries: &entries,
-        held,
-        dtype,
-        place,
-        lists,
-    }))
+    Ok(best(Asked { einsum, extents, entries: &entries, held, dtype, place, lists }))
 }
 
 /// The path that a plan of the CPU runs: where it is cheaper than all factors at once, or asked for.
@@ -213,10 +197,8 @@ impl Context {
             let plan = AnyPlan::of((self, types), einsum, operands, &Options::default())?;
             return Ok(plan.made.steps());
         }
-        let shapes = operands
-            .iter()
-            .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
-            .collect();
+        let shapes =
+            operands.iter().map(|(name, o)| (name.to_string(), o.shape().to_vec())).collect();
         let extents = einsum.check(&shapes)?;
         let found = on_gpu((types, &einsum, operands), &extents, self)?;
         Ok(found.ok().map(|found| found.path.to_string()))

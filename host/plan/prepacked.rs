@@ -71,10 +71,7 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
             make: Box::new(move |_| make(question, &form.sparse, (candidate.name, kept))),
             candidate: Candidate {
                 prepacked: Some(kept),
-                cost: Cost {
-                    us: candidate.cost.us + refill_us,
-                    ..candidate.cost
-                },
+                cost: Cost { us: candidate.cost.us + refill_us, ..candidate.cost },
                 ..candidate
             },
         })
@@ -120,19 +117,13 @@ fn is_two_of_four(problem: &Problem) -> bool {
 /// Rows and columns of A as it is stored.
 fn stored(problem: &Problem) -> [usize; 2] {
     let (m, k) = (problem.work.m, problem.work.k);
-    if problem.order.transposed {
-        [k, m]
-    } else {
-        [m, k]
-    }
+    if problem.order.transposed { [k, m] } else { [m, k] }
 }
 
 /// The sparse forms that single entries may be held in, and the same product over each. In each run: that whose values
 /// come in as one piece, and not one by one to their places. For one run none: the host makes them.
 fn sparse_forms(problem: &Problem, options: &Options) -> Vec<(PrepackedForm, Problem)> {
-    let Work {
-        m, k, n, entries, ..
-    } = problem.work;
+    let Work { m, k, n, entries, .. } = problem.work;
     let mut formats = Vec::new();
     if problem.order.is_plain() && !options.once && !is_two_of_four(problem) {
         formats.push(Format::SlicedEll);
@@ -144,13 +135,9 @@ fn sparse_forms(problem: &Problem, options: &Options) -> Vec<(PrepackedForm, Pro
             formats.push(Format::Bytemap);
         }
     }
-    let over = |format| Problem {
-        format: Some(format),
-        ..*problem
-    };
+    let over = |format| Problem { format: Some(format), ..*problem };
     let all = formats.into_iter();
-    all.map(|format| (PrepackedForm::Sparse(format), over(format)))
-        .collect()
+    all.map(|format| (PrepackedForm::Sparse(format), over(format))).collect()
 }
 
 /// The product over a dense A. Which of two dense matrices is walked is theirs to say.
@@ -168,11 +155,7 @@ fn dense_form(
         return None;
     };
     let Work { k, .. } = problem.work;
-    let width = if form.order.dense_columns {
-        k
-    } else {
-        problem.work.n
-    };
+    let width = if form.order.dense_columns { k } else { problem.work.n };
     let lines = [
         leading_of(stored(problem)[1], problem.dtype.bytes()),
         leading(question.operands(), &form.dense, width),
@@ -180,12 +163,7 @@ fn dense_form(
     ];
     let dense = Problem {
         format: None,
-        work: Work {
-            m,
-            n,
-            ..problem.work
-        }
-        .all_stored(problem.dtype),
+        work: Work { m, n, ..problem.work }.all_stored(problem.dtype),
         order: own.order,
         alignment: alignment_of(&[n, lines[0], lines[1], lines[2]]),
         b_alignment: alignment_of(&lines),
@@ -319,11 +297,7 @@ impl Prepacked {
 
     /// Addresses for the plan over the copy.
     fn raw(&self, raw: &RawSpmm) -> Result<RawSpmm> {
-        Ok(RawSpmm {
-            columns: self.copy.columns(),
-            values: self.copy.address()?,
-            ..*raw
-        })
+        Ok(RawSpmm { columns: self.copy.columns(), values: self.copy.address()?, ..*raw })
     }
 }
 
@@ -336,9 +310,9 @@ impl Compiled for Prepacked {
     fn bytes(&self) -> usize {
         let copy = match &self.copy {
             Copy::Dense(tensor) => tensor.shape()[0] * tensor.leading() * tensor.dtype().bytes(),
-            Copy::Sparse(tensor) => tensor
-                .device()
-                .map_or(0, |d| d.columns.bytes() + d.values.bytes()),
+            Copy::Sparse(tensor) => {
+                tensor.device().map_or(0, |d| d.columns.bytes() + d.values.bytes())
+            }
         };
         let refill = match &self.refill {
             Refill::Dense(expand) => expand.bytes(),
@@ -371,18 +345,13 @@ impl Compiled for Prepacked {
             return Ok(());
         }
         let (queue, values) = (run.queue_of_operands()?, self.values_of(run.operands)?);
-        self.turns
-            .queue(true, queue.stream(), || self.renew(values, queue))
+        self.turns.queue(true, queue.stream(), || self.renew(values, queue))
     }
 }
 
 impl fmt::Display for Prepacked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let when = if self.each_run {
-            "in each run made"
-        } else {
-            "prepacked as"
-        };
+        let when = if self.each_run { "in each run made" } else { "prepacked as" };
         write!(f, "{}, A {when} {}", self.plan, self.form)
     }
 }

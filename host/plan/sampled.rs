@@ -58,16 +58,11 @@ fn shapes(
     operands: &[(&str, AnyOperand<'_>)],
     out: &AnySparseTensor,
 ) -> Result<BTreeMap<String, Vec<usize>>> {
-    let mut shapes: BTreeMap<String, Vec<usize>> = operands
-        .iter()
-        .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
-        .collect();
+    let mut shapes: BTreeMap<String, Vec<usize>> =
+        operands.iter().map(|(name, o)| (name.to_string(), o.shape().to_vec())).collect();
     match shapes.insert(name.into(), out.shape().to_vec()) {
         None => Ok(shapes),
-        Some(_) => Err(Error::operand(
-            name,
-            "is the output, which is given beside the operands",
-        )),
+        Some(_) => Err(Error::operand(name, "is the output, which is given beside the operands")),
     }
 }
 
@@ -121,12 +116,7 @@ impl AnyPlan {
             shapes,
             out_shape: out.shape().to_vec(),
         };
-        Ok(AnyPlan {
-            expression,
-            made,
-            choice,
-            shadow: Shadow::none(),
-        })
+        Ok(AnyPlan { expression, made, choice, shadow: Shadow::none() })
     }
 }
 
@@ -159,19 +149,11 @@ fn product(
     };
     known_variant(&indirect, options)?;
     sums_fit(asked.types.operands, extents.k as u64)?;
-    let places = Places {
-        runs: own.runs,
-        columns: own.columns,
-        block: block_of(&out.format()),
-    };
+    let places = Places { runs: own.runs, columns: own.columns, block: block_of(&out.format()) };
     let how = (out.format(), asked.types, options);
     let choice = sampling(&form, extents, places, operands, how)
         .candidates(&asked.context.machine(), options);
-    let product = Product {
-        form,
-        extents,
-        block: places.block,
-    };
+    let product = Product { form, extents, block: places.block };
     let Some(device) = asked.context.device() else {
         let made = Box::new(OnCpu::new(product, out));
         return Ok(Ok((indirect, choice, made)));
@@ -181,9 +163,6 @@ fn product(
     };
     let of = (product.form.mode, asked.types.out);
     let launch = sddmm_launch(device, row, product.extents, of, places)?;
-    let choice = Choice {
-        taken: true,
-        ..choice
-    };
+    let choice = Choice { taken: true, ..choice };
     Ok(Ok((indirect, choice, Box::new(OnGpu { product, launch }))))
 }

@@ -45,11 +45,9 @@ const STAGED: f64 = 26e9;
 fn given<'a>(operand: &AnyOperand<'a>) -> Option<HostArrays<'a>> {
     match *operand {
         AnyOperand::Sparse(a) => a.host_arrays(),
-        AnyOperand::HostSparse(pattern, values) => Some(HostArrays {
-            columns: columns_of(pattern)?,
-            values,
-            pinned: false,
-        }),
+        AnyOperand::HostSparse(pattern, values) => {
+            Some(HostArrays { columns: columns_of(pattern)?, values, pinned: false })
+        }
         _ => None,
     }
 }
@@ -62,11 +60,7 @@ fn given_in<'a>(
 ) -> Result<HostArrays<'a>> {
     let operand = find(operands, planned.name())?;
     let (Some(given), Some(pattern)) = (given(operand), operand.pattern()) else {
-        return Err(wrong(
-            planned.name(),
-            "a sparse tensor in the memory of the host",
-            operand,
-        ));
+        return Err(wrong(planned.name(), "a sparse tensor in the memory of the host", operand));
     };
     planned.expect(planned.name(), pattern)?;
     // Of another type only by a mistake of ours.
@@ -102,18 +96,8 @@ struct Shown<'l> {
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Layout {
-            slabs,
-            buffers,
-            buffer_bytes,
-            lists_streamed,
-            ..
-        } = self.layout;
-        let lists = if *lists_streamed {
-            "copied with them"
-        } else {
-            "kept"
-        };
+        let Layout { slabs, buffers, buffer_bytes, lists_streamed, .. } = self.layout;
+        let lists = if *lists_streamed { "copied with them" } else { "kept" };
         let Predicted { copy, product, .. } = self.predicted;
         write!(
             f,
@@ -177,9 +161,7 @@ impl AnyPlan {
             extents,
             (options, &machine),
         );
-        let taken = question
-            .product()?
-            .filter(|(problem, form)| slabs::takes(problem, form));
+        let taken = question.product()?.filter(|(problem, form)| slabs::takes(problem, form));
         let Some((problem, form)) = taken else {
             return refuse(vec![Refusal::of(NAME, slabs::STREAMED)]);
         };
@@ -187,13 +169,7 @@ impl AnyPlan {
             Ok(rows) => rows,
             Err(refused) => return refuse(refused),
         };
-        let asked = Limited {
-            question: &question,
-            name,
-            given,
-            pattern,
-            limit,
-        };
+        let asked = Limited { question: &question, name, given, pattern, limit };
         asked.plan(shapes, form, (&rows, problem.work))
     }
 }
@@ -205,26 +181,14 @@ impl Limited<'_, '_> {
         form: &SpmmForm,
         (rows, work): (&[(&'static Row, Cost)], Work),
     ) -> Result<Option<AnyPlan>> {
-        let Question {
-            context,
-            types,
-            einsum,
-            extents,
-            machine,
-            ..
-        } = *self.question;
+        let Question { context, types, einsum, extents, machine, .. } = *self.question;
         let Some(runs) = Runs::of_pattern(self.pattern)? else {
             return Err(Error::other_pattern(self.name));
         };
         let of = Streamed {
             row: rows[0].0,
             runs: &runs,
-            extents: Extents {
-                m: work.m,
-                k: work.k,
-                n: work.n,
-                items: 1,
-            },
+            extents: Extents { m: work.m, k: work.k, n: work.n, items: 1 },
             slots: self.pattern.slots(),
         };
         let [whole, own] = of.whole(machine);
@@ -239,12 +203,7 @@ impl Limited<'_, '_> {
                 out_shape: extents.out().to_vec(),
                 shapes: shapes.clone(),
             };
-            return Ok(Some(AnyPlan {
-                expression,
-                made,
-                choice,
-                shadow: Shadow::none(),
-            }));
+            return Ok(Some(AnyPlan { expression, made, choice, shadow: Shadow::none() }));
         }
         let Some(device) = context.device() else {
             return Ok(None);
@@ -265,11 +224,7 @@ impl Limited<'_, '_> {
         let (context, element) = (self.question.context, self.question.types.operands.bytes());
         let pinned = self.given.pinned;
         // The CPU predicts for a GPU, with what is best there.
-        let rate = if pinned || !context.is_cuda() {
-            LINK
-        } else {
-            STAGED
-        };
+        let rate = if pinned || !context.is_cuda() { LINK } else { STAGED };
         let predict = |cost: &Cost| Predicted {
             copy: layout.copied(element) as f64 / rate * 1e6,
             product: cost.us,
@@ -293,13 +248,7 @@ impl Limited<'_, '_> {
             }
             None => {
                 let einsum = self.question.einsum;
-                Box::new(OnHost::new(
-                    context,
-                    (einsum, form),
-                    (layout, element),
-                    pattern,
-                    shown,
-                )?)
+                Box::new(OnHost::new(context, (einsum, form), (layout, element), pattern, shown)?)
             }
         };
         Ok((made, choice))

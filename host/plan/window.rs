@@ -51,11 +51,7 @@ impl Sums {
             return Ok(None);
         }
         no_sparse_sums(e, operands)?;
-        Ok(Some(Sums {
-            einsum: e.with_arrays(),
-            arrays: e.sum_arrays(extents)?,
-            form: windows(e),
-        }))
+        Ok(Some(Sums { einsum: e.with_arrays(), arrays: e.sum_arrays(extents)?, form: windows(e) }))
     }
 
     /// The operands with the arrays beside them.
@@ -74,12 +70,7 @@ impl Sums {
 
 impl fmt::Display for Sums {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(Windows {
-            strides: [s, t],
-            dilations: [d, e],
-            ..
-        }) = self.form
-        {
+        if let Some(Windows { strides: [s, t], dilations: [d, e], .. }) = self.form {
             write!(f, "a convolution of stride {s} x {t}, dilation {d} x {e}; ")?;
         }
         for (at, array) in self.arrays.iter().enumerate() {
@@ -142,20 +133,13 @@ impl AnyPlan {
         let written = (&einsum, sums.form.as_ref(), extents.out());
         let kernels = ImageKernels::new((context, types), written, operands, options)?;
         // Nobody would tell the plan of new values.
-        let mut options = Options {
-            weights: Weights::EachRun,
-            ..options.clone()
-        };
+        let mut options = Options { weights: Weights::EachRun, ..options.clone() };
         if kernels.is_ok() {
             // The one that was asked for is there; the other is for operands that it cannot read.
             options.variant = None;
         }
-        let plan = AnyPlan::of(
-            (context, types),
-            sums.einsum.clone(),
-            &sums.bound(operands),
-            &options,
-        )?;
+        let plan =
+            AnyPlan::of((context, types), sums.einsum.clone(), &sums.bound(operands), &options)?;
         let mut choice = plan.choice.clone();
         let kernels = match kernels {
             Ok(kernels) => {
@@ -167,11 +151,7 @@ impl AnyPlan {
                 None
             }
         };
-        let windowed = Windowed {
-            sums,
-            plan: Box::new(plan),
-            kernels,
-        };
+        let windowed = Windowed { sums, plan: Box::new(plan), kernels };
         let of = (einsum, shapes);
         Ok(AnyPlan {
             choice,

@@ -33,12 +33,9 @@ impl<T: Scalar> SparseTensor<T> {
         let (slots, shape) = (self.any.pattern().slots(), values.shape());
         let (elements, row) = (shape.iter().product(), shape.last().copied().unwrap_or(1));
         if elements != slots {
-            return Err(FormatError::Length {
-                array: "values",
-                found: elements,
-                expected: slots,
-            }
-            .into());
+            return Err(
+                FormatError::Length { array: "values", found: elements, expected: slots }.into()
+            );
         }
         if values.leading() != row {
             return Err(FormatError::Shape {

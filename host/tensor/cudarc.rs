@@ -24,10 +24,7 @@ struct Of {
 
 impl Of {
     fn context(theirs: &CudaContext) -> Self {
-        Of {
-            ordinal: theirs.ordinal(),
-            primary: theirs.is_primary(),
-        }
+        Of { ordinal: theirs.ordinal(), primary: theirs.is_primary() }
     }
 
     /// Why it is not of our GPU (`None`: of our CPU).
@@ -102,10 +99,7 @@ impl<T: Scalar> Tensor<T> {
         device.context().synchronize()?;
         let stream = Arc::clone(slice.stream());
         let address = slice.device_ptr(&stream).0;
-        let held = Held {
-            slice: Some(slice),
-            context: Arc::clone(device.context()),
-        };
+        let held = Held { slice: Some(slice), context: Arc::clone(device.context()) };
         // SAFETY: the slice has so many elements (`check_len`) at this address, in the context that was just compared,
         // and is dropped when the GPU is done.
         unsafe { Self::from_raw(context, address, rows(shape), held) }
@@ -121,9 +115,7 @@ impl<T: Scalar> Tensor<T> {
             return Err(none());
         };
         device.context().synchronize()?;
-        let held = memory
-            .into_owner()
-            .and_then(|owner| owner.into_held::<Held<T>>());
+        let held = memory.into_owner().and_then(|owner| owner.into_held::<Held<T>>());
         held.and_then(|mut held| held.slice.take()).ok_or_else(none)
     }
 
@@ -258,10 +250,7 @@ mod tests {
     fn another_number_of_elements_is_told() {
         assert!(check_len(6, &[2, 3]).is_ok() && check_len(1, &[]).is_ok());
         let text = check_len(5, &[2, 3]).unwrap_err().to_string();
-        assert!(
-            text.contains("[2, 3]") && text.contains("5 elements"),
-            "{text}"
-        );
+        assert!(text.contains("[2, 3]") && text.contains("5 elements"), "{text}");
         assert!(check_len(0, &[usize::MAX, 2]).is_err());
     }
 }

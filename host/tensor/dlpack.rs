@@ -61,10 +61,7 @@ impl<T: Scalar> Tensor<T> {
         let start = view.data_ptr().expose_provenance() as u64;
         let address = start.checked_add(view.byte_offset());
         let address = address.ok_or_else(|| {
-            wrong(format!(
-                "{} bytes behind {start:#x} there is nothing",
-                view.byte_offset()
-            ))
+            wrong(format!("{} bytes behind {start:#x} there is nothing", view.byte_offset()))
         })?;
         // SAFETY: the caller's promise.
         unsafe { Tensor::from_raw(context, address, (&shape, leading), tensor) }
@@ -94,18 +91,11 @@ impl<T: Scalar> Tensor<T> {
         let layout = Dynamic::new(self.shape().to_vec(), self.strides());
         let prepared = layout.prepare_as::<M>().map_err(|_| Error::Overflow {
             what: "an extent or a stride of a DLPack tensor".into(),
-            value: self
-                .shape()
-                .iter()
-                .chain(&self.strides())
-                .max()
-                .map_or(0, |&n| n as u128),
+            value: self.shape().iter().chain(&self.strides()).max().map_or(0, |&n| n as u128),
             limit: i64::MAX as u128,
         })?;
         let mut made = prepared.initialize(Box::new(self));
-        made.set_data(data)
-            .set_device(device)
-            .set_dtype(dtype(T::DTYPE));
+        made.set_data(data).set_device(device).set_dtype(dtype(T::DTYPE));
         // SAFETY: the box keeps the memory until the deleter is called; extents and strides are those of the tensor.
         Ok(unsafe { made.finish() })
     }
@@ -134,9 +124,7 @@ fn check_device(context: &Context, given: DLDevice) -> Result<()> {
         DLDeviceType::CUDAMANAGED => format!("managed memory of CUDA device {}", given.device_id),
         DLDeviceType(kind) => format!("device {} of type {kind}", given.device_id),
     };
-    Err(wrong(format!(
-        "lies on {kind}, and the context is {context}"
-    )))
+    Err(wrong(format!("lies on {kind}, and the context is {context}")))
 }
 
 fn dtype(own: Dtype) -> DLDataType {
@@ -165,12 +153,7 @@ fn describe(given: DLDataType) -> String {
     ];
     let known = KNOWN.into_iter().find(|own| dtype(*own).matches(given));
     known.map_or_else(
-        || {
-            format!(
-                "of type {}, {} bits, {} lanes",
-                given.code.0, given.bits, given.lanes
-            )
-        },
+        || format!("of type {}, {} bits, {} lanes", given.code.0, given.bits, given.lanes),
         |own| own.name().into(),
     )
 }

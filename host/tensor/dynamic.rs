@@ -82,10 +82,7 @@ const UNKNOWN: f64 = 0.1;
 impl<'a, T> Dynamic<'a, T> {
     /// The tensor as a dynamic operand.
     pub fn new(tensor: &'a Tensor<T>) -> Self {
-        Dynamic {
-            tensor,
-            expected: SparsityHint::default(),
-        }
+        Dynamic { tensor, expected: SparsityHint::default() }
     }
 
     /// The same with something else expected; of what is no share the nearest.

@@ -75,13 +75,8 @@ impl<T: Scalar> Tensor<T> {
                 Storage::Host(unsafe { Buffer::foreign(T::DTYPE, start, len, owner) })
             }
         };
-        let any = AnyTensor {
-            dtype: T::DTYPE,
-            shape: shape.to_vec(),
-            leading,
-            part: None,
-            storage,
-        };
+        let any =
+            AnyTensor { dtype: T::DTYPE, shape: shape.to_vec(), leading, part: None, storage };
         let element = PhantomData;
         Ok(Tensor { any, element })
     }

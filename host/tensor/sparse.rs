@@ -90,11 +90,7 @@ pub(crate) struct HostArrays<'a> {
 
 /// The column (block column) of every slot, for N:M the words of positions; formats of columns have none.
 pub(crate) fn columns_of(pattern: AnyPattern<'_>) -> Option<&[u32]> {
-    let of_axis_1 = [
-        Role::Coordinate { axis: 1 },
-        Role::Positions { axis: 1 },
-        Role::Bits,
-    ];
+    let of_axis_1 = [Role::Coordinate { axis: 1 }, Role::Positions { axis: 1 }, Role::Bits];
     let arrays = pattern.arrays();
     let found = arrays.iter().find(|a| of_axis_1.contains(&a.role));
     found.map(|a| a.data)
@@ -207,11 +203,7 @@ impl AnySparseTensor {
                     None => device.zeros(view.slots() * dtype.bytes() + room)?,
                 };
                 let device = Arc::clone(device);
-                let arrays = DeviceArrays {
-                    columns,
-                    values,
-                    device,
-                };
+                let arrays = DeviceArrays { columns, values, device };
                 (None, Some(arrays))
             }
         };
@@ -246,10 +238,8 @@ impl AnySparseTensor {
             Ok(memory)
         };
         let columns = columns_of(view).unwrap_or(&[]);
-        let pinned = Pinned {
-            columns: locked(bytemuck::cast_slice(columns))?,
-            device: Arc::clone(device),
-        };
+        let pinned =
+            Pinned { columns: locked(bytemuck::cast_slice(columns))?, device: Arc::clone(device) };
         let (dtype, len) = (values.dtype(), values.len());
         let memory = locked(values.bytes())?;
         let start = memory.start();
@@ -328,12 +318,7 @@ impl AnySparseTensor {
         let slots = self.pattern().slots();
         if values.len() != slots {
             let (array, found, expected) = ("values", values.len(), slots);
-            return Err(FormatError::Length {
-                array,
-                found,
-                expected,
-            }
-            .into());
+            return Err(FormatError::Length { array, found, expected }.into());
         }
         match (&self.device, &mut self.values, &self.pinned) {
             (Some(arrays), ..) => upload_inside(self.pattern.view(), values, |inside| {
@@ -364,9 +349,7 @@ impl AnySparseTensor {
     /// Where kernels are told that the values and the columns begin; on the host in a memory that is not there.
     pub(crate) fn places(&self) -> [u64; 2] {
         let own = self.device.as_ref();
-        own.map_or([ABSENT_ADDRESS; 2], |own| {
-            [own.values.address(), own.columns.address()]
-        })
+        own.map_or([ABSENT_ADDRESS; 2], |own| [own.values.address(), own.columns.address()])
     }
 
     pub(crate) fn runs(&self) -> Option<&Arc<Runs>> {
@@ -507,10 +490,7 @@ mod tests {
         let a = AnySparse::from(Bsr::new(pattern, values.to_vec()).unwrap());
         let wanted = [1.0, 2.0, 3.0, 4.0, 5.0, 0.0, 7.0, 0.0];
         assert_eq!(values_inside(a.pattern(), &values).unwrap()[..], wanted);
-        assert!(matches!(
-            values_inside(a.pattern(), &wanted),
-            Ok(Cow::Borrowed(_))
-        ));
+        assert!(matches!(values_inside(a.pattern(), &wanted), Ok(Cow::Borrowed(_))));
     }
 
     #[test]
@@ -522,10 +502,7 @@ mod tests {
         let mut wanted = [0.0; 16];
         wanted[..3].copy_from_slice(&[1.0, 2.0, 3.0]);
         assert_eq!(values_inside(a.pattern(), &values).unwrap()[..], wanted);
-        assert!(matches!(
-            values_inside(a.pattern(), &wanted),
-            Ok(Cow::Borrowed(_))
-        ));
+        assert!(matches!(values_inside(a.pattern(), &wanted), Ok(Cow::Borrowed(_))));
         assert_eq!(columns_of(a.pattern()), Some(&[0x4444_4444][..]));
     }
 }

@@ -164,11 +164,7 @@ impl<T: Scalar> Tensor<T> {
             shape,
             leading: self.leading(),
             // Without rows there is nothing to begin behind.
-            first: if self.shape().contains(&0) {
-                0
-            } else {
-                columns.start
-            },
+            first: if self.shape().contains(&0) { 0 } else { columns.start },
         })
     }
 
@@ -188,11 +184,7 @@ impl<T: Scalar> Tensor<T> {
                 ),
             });
         }
-        Ok(Part {
-            shape: shape.to_vec(),
-            leading,
-            first,
-        })
+        Ok(Part { shape: shape.to_vec(), leading, first })
     }
 
     fn view(&self, part: Part) -> Result<TensorView<'_, T>> {
@@ -220,10 +212,7 @@ impl<T: Scalar> Tensor<T> {
             part: None,
             storage,
         };
-        Ok(TensorView {
-            tensor: Tensor::of(any),
-            of: PhantomData,
-        })
+        Ok(TensorView { tensor: Tensor::of(any), of: PhantomData })
     }
 
     fn view_mut(&mut self, part: Part) -> Result<TensorViewMut<'_, T>> {
@@ -277,10 +266,7 @@ mod tests {
         let mut all = cpu.zeros::<f32>(&[6]).unwrap();
         assert_eq!(all.part(1, &[2]).unwrap().host().unwrap().len(), 2);
         all.part_mut(1, &[2]).unwrap().host_mut().unwrap().fill(7.0);
-        assert_eq!(
-            all.to_dense().unwrap().values(),
-            [0.0, 7.0, 7.0, 0.0, 0.0, 0.0]
-        );
+        assert_eq!(all.to_dense().unwrap().values(), [0.0, 7.0, 7.0, 0.0, 0.0, 0.0]);
         let mut none = cpu.zeros::<f32>(&[0, 4]).unwrap();
         let nothing = Dense::new([0, 2], Vec::new()).unwrap();
         none.columns_mut(2..4).unwrap().write(&nothing).unwrap();

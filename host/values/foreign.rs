@@ -11,9 +11,7 @@ pub struct Owner {
 
 impl Owner {
     pub(crate) fn new(held: impl Send + Sync + 'static) -> Self {
-        Owner {
-            held: Box::new(held),
-        }
+        Owner { held: Box::new(held) }
     }
 
     /// What it was made of, where that is of this type.
@@ -57,11 +55,7 @@ impl Bytes {
     /// `start` is not null and aligned for the elements that are read. So many bytes from it on are initialised, and
     /// nobody else writes them, or reads them while they are written, until the owner is dropped.
     pub(super) unsafe fn foreign(start: *mut u8, len: usize, owner: Owner) -> Self {
-        Bytes::Foreign(Foreign {
-            start,
-            len,
-            _owner: owner,
-        })
+        Bytes::Foreign(Foreign { start, len, _owner: owner })
     }
 
     pub(super) fn view(&self) -> &[u8] {

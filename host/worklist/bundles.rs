@@ -68,11 +68,7 @@ struct Bundles {
 impl Bundles {
     /// `first` is the number of the first row.
     fn of(first: u32, rows: &[(u32, u32)], limit: u32, weight: u32) -> Self {
-        let mut all = Bundles {
-            cut: Vec::new(),
-            single: Vec::new(),
-            bundles: Vec::new(),
-        };
+        let mut all = Bundles { cut: Vec::new(), single: Vec::new(), bundles: Vec::new() };
         // A row belongs to the bundle in whose share of all weights its middle lies.
         let (mut before, mut open) = (0, None);
         for (row, &(start, len)) in (first..).zip(rows) {
@@ -83,12 +79,7 @@ impl Bundles {
                     all.cut.push((row, start, len));
                 } else {
                     let slot = WHOLE_ROW;
-                    all.single.push(Item {
-                        row,
-                        start,
-                        len,
-                        slot,
-                    });
+                    all.single.push(Item { row, start, len, slot });
                 }
                 continue;
             }
@@ -96,12 +87,7 @@ impl Bundles {
             before += own;
             match all.bundles.last_mut() {
                 Some(last) if open == number => last.len += 1,
-                _ => all.bundles.push(Item {
-                    row,
-                    start: 0,
-                    len: 1,
-                    slot: BUNDLE,
-                }),
+                _ => all.bundles.push(Item { row, start: 0, len: 1, slot: BUNDLE }),
             }
             open = number;
         }
@@ -116,9 +102,8 @@ mod tests {
 
     #[test]
     fn bundles_hold_every_short_row_once_and_pieces_the_others() {
-        let lens: Vec<u32> = (0..10_000)
-            .map(|r| if r % 997 == 3 { 400 } else { r * 37 % 23 })
-            .collect();
+        let lens: Vec<u32> =
+            (0..10_000).map(|r| if r % 997 == 3 { 400 } else { r * 37 % 23 }).collect();
         let runs = runs(&lens);
         for (limit, weight) in [(26, 32), (192, 96), (1000, 24)] {
             let list = WorkList::bundled(&runs, limit, weight);
@@ -134,10 +119,7 @@ mod tests {
                     entries += inside.iter().sum::<u32>();
                     rows.for_each(|row| seen[row] += 1);
                 } else if item.slot == WHOLE_ROW {
-                    assert!(
-                        item.len + ROW_ENTRIES > weight && item.len <= limit,
-                        "{item:?}"
-                    );
+                    assert!(item.len + ROW_ENTRIES > weight && item.len <= limit, "{item:?}");
                     seen[item.row as usize] += 1;
                     entries += item.len;
                 } else {
@@ -146,10 +128,7 @@ mod tests {
                     entries += item.len;
                 }
             }
-            assert!(
-                seen.iter().all(|&s| s == 1),
-                "limit {limit}, weight {weight}"
-            );
+            assert!(seen.iter().all(|&s| s == 1), "limit {limit}, weight {weight}");
             assert_eq!(u64::from(entries), runs.total);
         }
         assert_eq!(runs.limit_within(24, 10_000), 24);

@@ -60,16 +60,9 @@ impl Runs {
             slabs.extend(open.take().map(|(slab, _)| slab));
             let alone = bytes(end - first, own);
             if alone > room {
-                return Err(TooLong {
-                    row,
-                    entries: len,
-                    bytes: alone,
-                });
+                return Err(TooLong { row, entries: len, bytes: alone });
             }
-            let slab = Slab {
-                rows: row..row + 1,
-                slots: first..end,
-            };
+            let slab = Slab { rows: row..row + 1, slots: first..end };
             open = Some((slab, own));
         }
         slabs.extend(open.map(|(slab, _)| slab));
@@ -99,9 +92,7 @@ mod tests {
 
     #[test]
     fn every_row_is_in_one_slab_that_holds_its_entries() {
-        let lens: Vec<u32> = (0..500)
-            .map(|r| if r % 7 < 3 { 0 } else { r * 37 % 23 })
-            .collect();
+        let lens: Vec<u32> = (0..500).map(|r| if r % 7 < 3 { 0 } else { r * 37 % 23 }).collect();
         let all = runs(&lens);
         for room in [512, 700, 5000, 1 << 20] {
             let slabs = cut(&lens, room).unwrap();
@@ -109,10 +100,7 @@ mod tests {
             for slab in &slabs {
                 assert_eq!((slab.rows.start, slab.slots.start % ALIGNED), (next, 0));
                 next = slab.rows.end;
-                assert!(
-                    slab.slots.len() * ENTRY + slab.rows.len() * 16 <= room,
-                    "{slab:?}"
-                );
+                assert!(slab.slots.len() * ENTRY + slab.rows.len() * 16 <= room, "{slab:?}");
                 let part = all.part(slab);
                 for (own, row) in part.rows.iter().zip(slab.rows.clone()) {
                     assert_eq!(own.1, lens[row]);
@@ -136,11 +124,7 @@ mod tests {
     }
 
     fn slab_end(slab: &Slab, (start, len): (u32, u32)) -> usize {
-        if len == 0 {
-            slab.slots.end
-        } else {
-            (start + len) as usize
-        }
+        if len == 0 { slab.slots.end } else { (start + len) as usize }
     }
 
     #[test]

@@ -16,11 +16,7 @@ impl Divisor {
         let reciprocal = (1u64 << 32) / value as u64;
         Divisor {
             value,
-            reciprocal: if reciprocal > u32::MAX as u64 {
-                u32::MAX
-            } else {
-                reciprocal as u32
-            },
+            reciprocal: if reciprocal > u32::MAX as u64 { u32::MAX } else { reciprocal as u32 },
         }
     }
 

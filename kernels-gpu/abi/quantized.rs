@@ -30,9 +30,5 @@ pub const fn block_scale(most: u32) -> u32 {
 /// The inverse of a [`block_scale`].
 #[inline(always)]
 pub const fn inverse_scale(scale: u32) -> u32 {
-    if scale >= INFINITE {
-        scale
-    } else {
-        (254 << 23) - scale
-    }
+    if scale >= INFINITE { scale } else { (254 << 23) - scale }
 }

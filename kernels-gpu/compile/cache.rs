@@ -30,10 +30,7 @@ impl Hash {
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
-    |error| Error::Io {
-        path: path.to_path_buf(),
-        reason: error.to_string(),
-    }
+    |error| Error::Io { path: path.to_path_buf(), reason: error.to_string() }
 }
 
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
@@ -62,11 +59,7 @@ pub(crate) fn remove_file(path: &Path) -> Result<(), Error> {
 /// The folders directly below `folder`.
 pub(crate) fn folders(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = fs::read_dir(folder).map_err(at(folder))?;
-    Ok(entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.is_dir())
-        .collect())
+    Ok(entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect())
 }
 
 pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), Error> {
@@ -77,11 +70,7 @@ pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), Error> {
 pub(crate) fn write(path: &Path, content: &[u8]) -> Result<(), Error> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     create_dir(path.parent().unwrap_or(Path::new(".")))?;
-    let unique = format!(
-        "{}-{}",
-        std::process::id(),
-        COUNT.fetch_add(1, Ordering::Relaxed)
-    );
+    let unique = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{unique}"));
     let beside = PathBuf::from(beside);

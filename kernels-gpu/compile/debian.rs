@@ -75,14 +75,12 @@ fn provides(package: &str, library: &str) -> bool {
 fn missing_libraries(root: &Path) -> Result<Vec<String>, Error> {
     let libraries = root.join(format!("usr/lib/{}-linux-gnu", env::consts::ARCH));
     let mut ldd = Command::new("ldd");
-    ldd.env("LD_LIBRARY_PATH", &libraries)
-        .arg(root.join("usr/bin/rustc"));
+    ldd.env("LD_LIBRARY_PATH", &libraries).arg(root.join("usr/bin/rustc"));
     let output = run("asking for rustc's libraries", &mut ldd)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let missing = text.lines().filter(|line| line.contains("not found"));
-    let names: BTreeSet<String> = missing
-        .filter_map(|line| Some(line.split_whitespace().next()?.to_string()))
-        .collect();
+    let names: BTreeSet<String> =
+        missing.filter_map(|line| Some(line.split_whitespace().next()?.to_string())).collect();
     Ok(names.into_iter().collect())
 }
 
@@ -111,25 +109,16 @@ impl Apt {
         cache::create_dir(&folder.join("cache/archives/partial"))?;
         cache::create_dir(&folder.join("packages"))?;
         let apt = Apt { folder };
-        run(
-            "reading Debian's package lists",
-            apt.command("apt-get").args(["-q", "update"]),
-        )?;
+        run("reading Debian's package lists", apt.command("apt-get").args(["-q", "update"]))?;
         Ok(apt)
     }
 
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         let option = |name: &str, value: &Path| format!("{name}={}", value.display());
-        command
-            .arg("-o")
-            .arg(option("Dir::State", &self.folder.join("state")));
-        command
-            .arg("-o")
-            .arg("Dir::State::status=/var/lib/dpkg/status");
-        command
-            .arg("-o")
-            .arg(option("Dir::Cache", &self.folder.join("cache")));
+        command.arg("-o").arg(option("Dir::State", &self.folder.join("state")));
+        command.arg("-o").arg("Dir::State::status=/var/lib/dpkg/status");
+        command.arg("-o").arg(option("Dir::Cache", &self.folder.join("cache")));
         command
     }
 
@@ -137,21 +126,13 @@ impl Apt {
     fn closure(&self, packages: &[&str]) -> Result<Vec<String>, Error> {
         let mut command = self.command("apt-cache");
         command.args(["depends", "--recurse"]);
-        for kind in [
-            "recommends",
-            "suggests",
-            "enhances",
-            "conflicts",
-            "breaks",
-            "replaces",
-        ] {
+        for kind in ["recommends", "suggests", "enhances", "conflicts", "breaks", "replaces"] {
             command.arg(format!("--no-{kind}"));
         }
         let output = run("resolving Debian's packages", command.args(packages))?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let names = text
-            .lines()
-            .filter(|line| line.starts_with(|c: char| c.is_ascii_alphanumeric()));
+        let names =
+            text.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_alphanumeric()));
         Ok(names.map(str::to_string).collect())
     }
 
@@ -161,14 +142,11 @@ impl Apt {
         let mut command = self.command("apt-get");
         run(
             "downloading Debian's packages",
-            command
-                .args(["-q", "download"])
-                .args(packages)
-                .current_dir(&folder),
+            command.args(["-q", "download"]).args(packages).current_dir(&folder),
         )?;
-        for package in cache::files(&folder, &|path| {
-            path.extension().is_some_and(|end| end == "deb")
-        })? {
+        for package in
+            cache::files(&folder, &|path| path.extension().is_some_and(|end| end == "deb"))?
+        {
             let file = folder.join(&package);
             run(
                 "unpacking a Debian package",

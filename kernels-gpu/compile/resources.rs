@@ -43,16 +43,12 @@ pub fn parse(messages: &str) -> Report {
     let mut entry: Option<Resources> = None;
     while let Some(line) = lines.next() {
         if let Some(code) = code(line) {
-            report.warnings.push(Warning {
-                code: code.to_string(),
-                text: line.trim().to_string(),
-            });
+            report.warnings.push(Warning { code: code.to_string(), text: line.trim().to_string() });
         }
         if let Some(name) = quoted_after(line, "Compiling entry function") {
-            report.kernels.extend(entry.replace(Resources {
-                name: name.to_string(),
-                ..Resources::default()
-            }));
+            report.kernels.extend(
+                entry.replace(Resources { name: name.to_string(), ..Resources::default() }),
+            );
         }
         let Some(entry) = &mut entry else { continue };
         if let Some(name) = line.split("Function properties for ").nth(1) {
@@ -91,11 +87,7 @@ fn quoted_after<'a>(line: &'a str, words: &str) -> Option<&'a str> {
 /// The number in front of `unit`; 0 where the unit is not named.
 fn number_before(line: &str, unit: &str) -> u32 {
     let Some(at) = line.find(unit) else { return 0 };
-    line[..at]
-        .split_whitespace()
-        .next_back()
-        .and_then(|word| word.parse().ok())
-        .unwrap_or(0)
+    line[..at].split_whitespace().next_back().and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -119,11 +111,7 @@ ptxas info    : Used 8 registers, used 0 barriers
     #[test]
     fn entries_and_warnings() {
         let report = parse(MESSAGES);
-        let a = Resources {
-            name: "spmm_a".into(),
-            registers: 8,
-            ..Resources::default()
-        };
+        let a = Resources { name: "spmm_a".into(), registers: 8, ..Resources::default() };
         let b = Resources {
             name: "spmm_b".into(),
             registers: 168,

@@ -136,14 +136,9 @@ impl Spec {
 /// `lib.rs`, the vocabulary and the families: not this crate, not what it made, and not the table, whose rows stand in
 /// [`Kernel`], with the list of families: a new row makes its own module stale and no other, a new family none.
 pub(crate) fn is_kernel_source(path: &Path) -> bool {
-    const OTHERS: [&str; 7] = [
-        "compile", "prebuilt", "table", "table.rs", "target", "tests", "benches",
-    ];
-    let first = path
-        .components()
-        .next()
-        .and_then(|part| part.as_os_str().to_str())
-        .unwrap_or("");
+    const OTHERS: [&str; 7] =
+        ["compile", "prebuilt", "table", "table.rs", "target", "tests", "benches"];
+    let first = path.components().next().and_then(|part| part.as_os_str().to_str()).unwrap_or("");
     // `families/mod.rs` and `families/<family>/rows.rs`; a body may have that name further down.
     let listed = match path.components().count() {
         2 => path.ends_with("mod.rs"),

@@ -41,10 +41,7 @@ impl Toolchain {
         let active = env::var_os("RUSTC").map_or_else(|| PathBuf::from("rustc"), PathBuf::from);
         let named =
             env::var_os("EINSPARSE_TOOLCHAIN").map(|folder| Path::new(&folder).join("rustc"));
-        let mut places: Vec<_> = named
-            .map(|rustc| (rustc, Origin::Named))
-            .into_iter()
-            .collect();
+        let mut places: Vec<_> = named.map(|rustc| (rustc, Origin::Named)).into_iter().collect();
         places.push((active, Origin::Active));
         places.push((installed(target_dir).join("rustc"), Origin::Installed));
         places.push((PathBuf::from("/usr/bin/rustc"), Origin::System));
@@ -65,14 +62,9 @@ impl Toolchain {
         debian::install(&folder)?;
         let toolchain =
             Toolchain::at(&folder.join("rustc"), Origin::Installed).map_err(|reason| {
-                Error::Invalid {
-                    reason: format!("{}: {reason}", folder.display()),
-                }
+                Error::Invalid { reason: format!("{}: {reason}", folder.display()) }
             })?;
-        note_installed(
-            target_dir,
-            &format!("rustc {}", toolchain.release().unwrap_or("?")),
-        )?;
+        note_installed(target_dir, &format!("rustc {}", toolchain.release().unwrap_or("?")))?;
         Ok(toolchain)
     }
 
@@ -87,35 +79,22 @@ impl Toolchain {
             }
             Err(error) => Err(error.to_string()),
         };
-        let toolchain = Toolchain {
-            rustc: rustc.to_path_buf(),
-            version: says(&["-vV"])?,
-            origin,
-        };
+        let toolchain = Toolchain { rustc: rustc.to_path_buf(), version: says(&["-vV"])?, origin };
         let release = toolchain.release().ok_or("does not say its release")?;
-        let mut numbers = release
-            .split(['.', '-'])
-            .map(|number| number.parse().unwrap_or(0));
+        let mut numbers = release.split(['.', '-']).map(|number| number.parse().unwrap_or(0));
         if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < OLDEST {
-            return Err(format!(
-                "release {release} is older than {}.{}",
-                OLDEST.0, OLDEST.1
-            ));
+            return Err(format!("release {release} is older than {}.{}", OLDEST.0, OLDEST.1));
         }
         let sysroot = PathBuf::from(says(&["--print", "sysroot"])?);
         match sysroot.join("lib/rustlib/src/rust/library/core").is_dir() {
             true => Ok(toolchain),
-            false => Err(format!(
-                "release {release} without library sources (rust-src)"
-            )),
+            false => Err(format!("release {release} without library sources (rust-src)")),
         }
     }
 
     /// The release, as in `1.96.0`.
     pub fn release(&self) -> Option<&str> {
-        self.version
-            .lines()
-            .find_map(|line| line.strip_prefix("release: "))
+        self.version.lines().find_map(|line| line.strip_prefix("release: "))
     }
 
     /// Release and commit, as in `rustc 1.96.0 (ac68faa20 2026-05-25)`.
@@ -140,26 +119,16 @@ impl Toolchain {
             }
         }
         // Empty, not absent: an empty variable also overrules a wrapper named in a configuration file.
-        command
-            .env("RUSTC_WRAPPER", "")
-            .env("RUSTC_WORKSPACE_WRAPPER", "");
-        command
-            .env("RUSTC", &self.rustc)
-            .env("RUSTC_BOOTSTRAP", "1");
+        command.env("RUSTC_WRAPPER", "").env("RUSTC_WORKSPACE_WRAPPER", "");
+        command.env("RUSTC", &self.rustc).env("RUSTC_BOOTSTRAP", "1");
         command
     }
 }
 
 /// Whether cargo set the variable for us, or it would change how the kernels are built.
 fn inherited_from_cargo(name: &str) -> bool {
-    const KEPT: [&str; 6] = [
-        "CARGO_HOME",
-        "CARGO_HTTP_",
-        "CARGO_NET_",
-        "CARGO_REGISTR",
-        "CARGO_SOURCE_",
-        "RUSTUP_",
-    ];
+    const KEPT: [&str; 6] =
+        ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTR", "CARGO_SOURCE_", "RUSTUP_"];
     const DROPPED: [&str; 10] = [
         "CARGO",
         "RUSTC",

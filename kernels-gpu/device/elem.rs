@@ -53,11 +53,7 @@ pub trait Elem: ElemInfo {
     #[inline(always)]
     fn exchange(a: Self::Acc, other: u32) -> Self::Acc {
         let [low, high] = Self::words(a);
-        let high = if Self::ACC_BYTES == 8 {
-            warp::exchange(high, other)
-        } else {
-            0
-        };
+        let high = if Self::ACC_BYTES == 8 { warp::exchange(high, other) } else { 0 };
         Self::from_words([warp::exchange(low, other), high])
     }
 
@@ -128,11 +124,7 @@ pub trait Elem: ElemInfo {
     #[inline(always)]
     fn store_acc(addr: u64, a: Self::Acc) {
         let w = Self::words(a);
-        if Self::ACC_BYTES == 8 {
-            global::store_v2(addr, w)
-        } else {
-            global::store_b32(addr, w[0])
-        }
+        if Self::ACC_BYTES == 8 { global::store_v2(addr, w) } else { global::store_b32(addr, w[0]) }
     }
 
     /// Stores one accumulator to shared memory.
@@ -148,11 +140,7 @@ pub trait Elem: ElemInfo {
     /// Loads one accumulator from shared memory.
     #[inline(always)]
     fn load_shared(from: u32) -> Self::Acc {
-        let hi = if Self::ACC_BYTES == 8 {
-            copy::load_shared_b32(from + 4)
-        } else {
-            0
-        };
+        let hi = if Self::ACC_BYTES == 8 { copy::load_shared_b32(from + 4) } else { 0 };
         Self::from_words([copy::load_shared_b32(from), hi])
     }
 
@@ -286,12 +274,7 @@ macro_rules! sixteen_bits {
         #[inline(always)]
         fn put(v: &[f32; 8]) -> Raw {
             let pack = matrix::$pack;
-            [
-                pack(v[0], v[1]),
-                pack(v[2], v[3]),
-                pack(v[4], v[5]),
-                pack(v[6], v[7]),
-            ]
+            [pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])]
         }
     };
 }
@@ -305,12 +288,7 @@ impl Elem for F32 {
     }
     #[inline(always)]
     fn put(v: &[f32; 8]) -> Raw {
-        [
-            v[0].to_bits(),
-            v[1].to_bits(),
-            v[2].to_bits(),
-            v[3].to_bits(),
-        ]
+        [v[0].to_bits(), v[1].to_bits(), v[2].to_bits(), v[3].to_bits()]
     }
 }
 
@@ -342,11 +320,7 @@ impl Elem for Bf16 {
     fn get(raw: &Raw, i: usize) -> f32 {
         // A bf16 is the upper half of the f32 of the same value.
         let word = raw[(i / 2) & 3];
-        f32::from_bits(if i.is_multiple_of(2) {
-            word << 16
-        } else {
-            word & 0xffff_0000
-        })
+        f32::from_bits(if i.is_multiple_of(2) { word << 16 } else { word & 0xffff_0000 })
     }
     sixteen_bits!(bf16x2_from_f32);
 }

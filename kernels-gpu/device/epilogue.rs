@@ -25,16 +25,8 @@ pub struct Output {
 
 impl Output {
     /// As it is, to nowhere.
-    pub const PLAIN: Output = Output {
-        c: 0,
-        bias: 0,
-        alpha: 1.0,
-        ldc_bytes: 0,
-        n: 0,
-        flags: 0,
-        gate: 0,
-        gate_bytes: 0,
-    };
+    pub const PLAIN: Output =
+        Output { c: 0, bias: 0, alpha: 1.0, ldc_bytes: 0, n: 0, flags: 0, gate: 0, gate_bytes: 0 };
 }
 
 /// What params say of C, without a gate.
@@ -63,21 +55,15 @@ impl SpmmParams {
 
 #[inline(always)]
 pub fn row_bias<E: Elem>(o: Output, row: u32) -> E::Acc {
-    let raw = E::load_own::<1>(
-        o.bias + row as u64 * E::BYTES as u64,
-        o.flags & FLAG_BIAS_ROWS != 0,
-    );
+    let raw =
+        E::load_own::<1>(o.bias + row as u64 * E::BYTES as u64, o.flags & FLAG_BIAS_ROWS != 0);
     E::get(&raw, 0)
 }
 
 /// The scalar factor of a row's sum. A row without entries has no product: nothing is scaled, not even by infinity.
 #[inline(always)]
 pub fn scale<E: Elem>(o: Output, len: u32) -> E::Acc {
-    if len == 0 {
-        E::ZERO
-    } else {
-        E::scalar(o.alpha)
-    }
+    if len == 0 { E::ZERO } else { E::scalar(o.alpha) }
 }
 
 /// Activation of a finished sum.

@@ -9,11 +9,7 @@ pub fn reduced<const LANES: u32, const MAX: bool>(mut x: f32) -> f32 {
         let distance = 16 >> step;
         if distance < LANES {
             let other = f32::from_bits(warp::exchange(x.to_bits(), distance));
-            x = if MAX {
-                matrix::max_or_nan(x, other)
-            } else {
-                x + other
-            };
+            x = if MAX { matrix::max_or_nan(x, other) } else { x + other };
         }
     });
     x

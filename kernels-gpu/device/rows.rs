@@ -57,11 +57,7 @@ pub fn bring<const WHOLE: bool>(
             copy::copy_async_whole(to, from, valid & (1 << i));
         } else {
             let inside = valid & (1 << i) != 0 && column < source.columns;
-            let (from, bytes) = if inside {
-                (from, 16)
-            } else {
-                (source.address, 0)
-            };
+            let (from, bytes) = if inside { (from, 16) } else { (source.address, 0) };
             copy::copy_async_16(to, from, bytes);
         }
     });

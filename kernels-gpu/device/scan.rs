@@ -64,8 +64,6 @@ pub fn sum(value: u32) -> u32 {
     }
     gpu::sync_threads();
     let mut all = 0;
-    unroll!(w < 8, {
-        all += copy::load_shared_b32(copy::arena() + w as u32 * 4)
-    });
+    unroll!(w < 8, { all += copy::load_shared_b32(copy::arena() + w as u32 * 4) });
     all
 }

@@ -41,10 +41,7 @@ pub(crate) trait Stages {
     #[inline(always)]
     fn operands(slot: u32, group: u32) -> (u32, u32) {
         let stage = Self::stage(slot);
-        (
-            stage + group * SMEM_TILE as u32,
-            stage + 2 * SMEM_TILE as u32,
-        )
+        (stage + group * SMEM_TILE as u32, stage + 2 * SMEM_TILE as u32)
     }
 
     #[inline(always)]
@@ -60,11 +57,7 @@ pub(crate) trait Stages {
     /// The next stage of the ring and its parity.
     #[inline(always)]
     fn next((slot, parity): (u32, u32)) -> (u32, u32) {
-        if slot + 1 == Self::COUNT as u32 {
-            (0, parity ^ 1)
-        } else {
-            (slot + 1, parity)
-        }
+        if slot + 1 == Self::COUNT as u32 { (0, parity ^ 1) } else { (slot + 1, parity) }
     }
 
     /// Makes the barriers; one thread, and the others wait for it. So many arrivals fill or release a stage.
@@ -135,12 +128,7 @@ pub(crate) struct Ring<S> {
 impl<S: Stages> Ring<S> {
     #[inline(always)]
     fn at_start(parity: u32) -> Self {
-        Ring {
-            slot: 0,
-            parity,
-            pending: NONE,
-            tile: PhantomData,
-        }
+        Ring { slot: 0, parity, pending: NONE, tile: PhantomData }
     }
 
     /// Of who copies: the ring starts empty, so the first wait for a free stage passes.

@@ -13,11 +13,7 @@ pub mod attention;
 pub mod conv2d;
 #[cfg(any(not(target_arch = "nvptx64"), family = "convert"))]
 pub mod convert;
-#[cfg(any(
-    not(target_arch = "nvptx64"),
-    family = "discover",
-    family = "gather_gemm"
-))]
+#[cfg(any(not(target_arch = "nvptx64"), family = "discover", family = "gather_gemm"))]
 pub mod discover;
 #[cfg(any(not(target_arch = "nvptx64"), family = "elementwise"))]
 pub mod elementwise;
@@ -44,11 +40,7 @@ pub use attention::abi::*;
 pub use conv2d::abi::*;
 #[cfg(any(not(target_arch = "nvptx64"), family = "convert"))]
 pub use convert::abi::*;
-#[cfg(any(
-    not(target_arch = "nvptx64"),
-    family = "discover",
-    family = "gather_gemm"
-))]
+#[cfg(any(not(target_arch = "nvptx64"), family = "discover", family = "gather_gemm"))]
 pub use discover::abi::*;
 #[cfg(any(not(target_arch = "nvptx64"), family = "elementwise"))]
 pub use elementwise::abi::*;

@@ -24,9 +24,7 @@ fn division_by_a_known_number_is_division() {
         let around = |multiple: u64| [multiple.wrapping_sub(1), multiple, multiple + 1];
         let last = u64::from(u32::MAX / value);
         let multiples = [0, 1, 2, 3, last / 2, last.saturating_sub(1), last];
-        let near = multiples
-            .into_iter()
-            .flat_map(|times| around(times * u64::from(value)));
+        let near = multiples.into_iter().flat_map(|times| around(times * u64::from(value)));
         let near = near.filter_map(|n| u32::try_from(n).ok());
         for n in near.chain(edges(300)) {
             assert_eq!(divisor.of(n), (n / value, n % value), "{n} / {value}");
@@ -44,10 +42,7 @@ fn pieces_cover_their_row_and_are_no_longer_than_asked() {
                 continue;
             }
             let pieces = u64::from(len).div_ceil(u64::from(limit.max(1)));
-            assert!(
-                u64::from(piece) * pieces >= u64::from(len),
-                "{len} by {limit}: {piece}"
-            );
+            assert!(u64::from(piece) * pieces >= u64::from(len), "{len} by {limit}: {piece}");
             assert!(
                 u64::from(piece) <= u64::from(limit.max(1)).next_multiple_of(8),
                 "{len} by {limit}: {piece}"
@@ -62,10 +57,7 @@ fn classes_of_lengths_hold_them() {
     for len in edges(5000).into_iter().filter(|len| *len > 0) {
         let class = length_class(len);
         let above = class == 31 || u64::from(len) < 1 << class;
-        assert!(
-            class > 0 && 1u64 << (class - 1) <= len.into() && above,
-            "{len}: {class}"
-        );
+        assert!(class > 0 && 1u64 << (class - 1) <= len.into() && above, "{len}: {class}");
     }
 }
 
@@ -86,10 +78,7 @@ fn picks_name_each_place_once() {
                 let place = pick(row, column, columns, bytes);
                 assert_eq!(picked(place, columns, bytes), (row, column));
                 let place = (place & 0x7fff) as usize;
-                assert!(
-                    !std::mem::replace(&mut seen[place], true),
-                    "{row}, {column} of {columns}"
-                );
+                assert!(!std::mem::replace(&mut seen[place], true), "{row}, {column} of {columns}");
             }
         }
     }
@@ -133,9 +122,7 @@ const FACTORS: usize = 3;
 
 /// A loop of this extent whose steps move further than 32 bits, for one factor by a table.
 fn dim(memory: &mut Memory, extent: u32, seed: u64) -> (EinsumDim, Vec<u32>) {
-    let table: Vec<u32> = (0..extent)
-        .map(|i| hash(seed + 100 + u64::from(i)) as u32)
-        .collect();
+    let table: Vec<u32> = (0..extent).map(|i| hash(seed + 100 + u64::from(i)) as u32).collect();
     let far = |k: u64| hash(seed + k) % (1 << 40);
     let mut dim = EinsumDim {
         extent: extent.into(),
@@ -173,9 +160,7 @@ fn described(memory: &mut Memory, dims: &[(EinsumDim, Vec<u32>)]) -> u64 {
 fn steps(extents: &[u32]) -> Vec<Vec<u32>> {
     extents.iter().fold(vec![Vec::new()], |all, &extent| {
         let with = |steps: &Vec<u32>| {
-            (0..extent)
-                .map(|at| [&steps[..], &[at]].concat())
-                .collect::<Vec<_>>()
+            (0..extent).map(|at| [&steps[..], &[at]].concat()).collect::<Vec<_>>()
         };
         all.iter().flat_map(with).collect()
     })

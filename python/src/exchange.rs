@@ -51,24 +51,14 @@ const NO_WAIT: i64 = -1;
 
 impl Order {
     /// For what is not read or written by this call.
-    pub const NONE: Order = Order {
-        handle: 0,
-        gpu: 0,
-        torch: NO_WAIT,
-        others: NO_WAIT,
-    };
+    pub const NONE: Order = Order { handle: 0, gpu: 0, torch: NO_WAIT, others: NO_WAIT };
 
     fn new(handle: usize, gpu: u32) -> PyResult<Order> {
         // The protocol writes 1 for the default stream, whose handle is 0.
         let told = i64::try_from(handle.max(1));
         let told =
             told.map_err(|_| PyValueError::new_err(format!("no stream has the handle {handle}")))?;
-        Ok(Order {
-            handle,
-            gpu,
-            torch: told,
-            others: told,
-        })
+        Ok(Order { handle, gpu, torch: told, others: told })
     }
 
     /// The stream, for as long as whoever made it keeps it.
@@ -118,10 +108,7 @@ impl Order {
 /// Keeps the memory of a tensor of PyTorch until the work on a stream that was given is done: else it may be used again
 /// in the order of the current one.
 pub fn hold(object: &Bound<'_, PyAny>, order: Option<Order>) -> PyResult<()> {
-    let Some(Order {
-        handle, gpu, torch, ..
-    }) = order
-    else {
+    let Some(Order { handle, gpu, torch, .. }) = order else {
         return Ok(());
     };
     if torch == NO_WAIT || !is_of(object, "torch")? {
@@ -181,9 +168,8 @@ pub fn type_name(dtype: DLDataType) -> String {
 /// Number of the GPU on which it lies; `None` on the host.
 pub fn gpu_of(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Option<u32>> {
     let py = object.py();
-    let (kind, id): (u32, u32) = object
-        .call_method0(intern!(py, "__dlpack_device__"))?
-        .extract()?;
+    let (kind, id): (u32, u32) =
+        object.call_method0(intern!(py, "__dlpack_device__"))?.extract()?;
     match DLDeviceType(kind) {
         DLDeviceType::CPU | DLDeviceType::CUDAHOST => Ok(None),
         DLDeviceType::CUDA | DLDeviceType::CUDAMANAGED => Ok(Some(id)),
@@ -209,11 +195,7 @@ pub fn take(object: &Bound<'_, PyAny>, name: &str, order: Option<Order>) -> PyRe
     let method = object.getattr(intern!(py, "__dlpack__"))?;
     let arguments = PyDict::new(py);
     if let Some(Order { torch, others, .. }) = order {
-        let told = if is_of(object, "torch")? {
-            torch
-        } else {
-            others
-        };
+        let told = if is_of(object, "torch")? { torch } else { others };
         arguments.set_item(intern!(py, "stream"), told)?;
     }
     arguments.set_item(intern!(py, "max_version"), (1, 0))?;
@@ -288,17 +270,14 @@ impl Foreign {
     /// From the first byte to behind the last.
     pub fn range(&self) -> PyResult<Range<u64>> {
         let view = self.view()?;
-        let strides = view
-            .strides_or_compact()
-            .map_err(|e| PyValueError::new_err(e.to_string()))?;
+        let strides =
+            view.strides_or_compact().map_err(|e| PyValueError::new_err(e.to_string()))?;
         let start = (view.data_ptr() as u64).saturating_add(view.byte_offset());
         if view.num_elements() == 0 {
             return Ok(start..start);
         }
         let steps = view.shape().iter().zip(strides.iter());
-        let last: i64 = steps
-            .map(|(extent, stride)| (extent - 1).saturating_mul(*stride))
-            .sum();
+        let last: i64 = steps.map(|(extent, stride)| (extent - 1).saturating_mul(*stride)).sum();
         let size = view.dtype().element_size() as u64;
         Ok(start..start.saturating_add((last.max(0) as u64 + 1).saturating_mul(size)))
     }
@@ -320,10 +299,9 @@ impl Foreign {
             }
         };
         tensor.map_err(|error| match error {
-            einsparse::Error::Operand { reason, .. } => crate::raise(einsparse::Error::Operand {
-                name: name.into(),
-                reason,
-            }),
+            einsparse::Error::Operand { reason, .. } => {
+                crate::raise(einsparse::Error::Operand { name: name.into(), reason })
+            }
             other => crate::raise(other),
         })
     }

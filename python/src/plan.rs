@@ -111,8 +111,7 @@ impl<'py> Given<'py> {
         }
         let of_sparse = || self.sparse.first().map(|(_, sparse)| sparse.get().dtype);
         self.dtype = self.dtype.or_else(of_sparse);
-        self.dtype
-            .ok_or_else(|| PyValueError::new_err("no operand has values"))
+        self.dtype.ok_or_else(|| PyValueError::new_err("no operand has values"))
     }
 }
 
@@ -149,30 +148,17 @@ impl Plan {
             (None, sparse) => sparse.and_then(|(_, sparse)| sparse.get().gpu),
         };
         let options = Options {
-            precision: if tf32 {
-                Precision::Tf32
-            } else {
-                Precision::Full
-            },
-            zeros: if strict_zeros {
-                ZerosRule::Strict
-            } else {
-                ZerosRule::Dense
-            },
-            weights: if static_weights {
-                Weights::Static
-            } else {
-                Weights::EachRun
-            },
+            precision: if tf32 { Precision::Tf32 } else { Precision::Full },
+            zeros: if strict_zeros { ZerosRule::Strict } else { ZerosRule::Dense },
+            weights: if static_weights { Weights::Static } else { Weights::EachRun },
             variant,
             alignment,
             ..Options::default()
         };
         let context = crate::context(gpu)?;
         let slots = given.sparse.iter();
-        let slots = slots
-            .map(|(name, sparse)| (name.clone(), sparse.get().order.clone()))
-            .collect();
+        let slots =
+            slots.map(|(name, sparse)| (name.clone(), sparse.get().order.clone())).collect();
         let mut names: Vec<String> = given.dense.iter().map(|(name, _)| name.clone()).collect();
         let first = given.dense.first().map(|(name, _)| name.clone());
         let of = with_element!(dtype, first.as_deref().unwrap_or("values"), T => {
@@ -181,14 +167,7 @@ impl Plan {
         })?;
         let facts = of.facts();
         names.retain(|name| *name != facts.out);
-        Ok(Plan {
-            of,
-            slots,
-            facts,
-            context,
-            gpu,
-            operands: names,
-        })
+        Ok(Plan { of, slots, facts, context, gpu, operands: names })
     }
 
     /// Runs with these dense operands and numbers, and returns the output: `out`, or a new array of the library that
@@ -218,10 +197,8 @@ impl Plan {
         }
         let first = given.dense.first().map(|(_, object)| object.clone());
         let like = first.or_else(|| out.clone());
-        let order = self
-            .gpu
-            .map(|gpu| Order::of(stream.as_ref(), like.as_ref(), gpu))
-            .transpose()?;
+        let order =
+            self.gpu.map(|gpu| Order::of(stream.as_ref(), like.as_ref(), gpu)).transpose()?;
         let (out, target) = self.output(py, out, like.as_ref(), order)?;
         let to = target.range()?;
         let mut dense = Vec::with_capacity(given.dense.len());
@@ -258,9 +235,7 @@ impl Plan {
         for (name, array) in named([operands, by_name])? {
             let own = self.slots.iter().find(|(own, _)| *own == name);
             let (_, slots) = own.ok_or_else(|| {
-                PyValueError::new_err(format!(
-                    "operand `{name}`: is no sparse operand of the plan"
-                ))
+                PyValueError::new_err(format!("operand `{name}`: is no sparse operand of the plan"))
             })?;
             if !array.hasattr("__dlpack__")? {
                 let kind = array.get_type();
@@ -279,10 +254,7 @@ impl Plan {
     }
 
     fn __repr__(&self) -> String {
-        format!(
-            "einsparse.Plan({}, on {})",
-            self.facts.variant, self.context
-        )
+        format!("einsparse.Plan({}, on {})", self.facts.variant, self.context)
     }
 
     /// Name of the output.
@@ -326,9 +298,7 @@ impl Plan {
         };
         let target = take(&out, name, order)?;
         match target.is_read_only() {
-            true => Err(PyValueError::new_err(format!(
-                "operand `{name}` is read-only"
-            ))),
+            true => Err(PyValueError::new_err(format!("operand `{name}` is read-only"))),
             false => Ok((out, target)),
         }
     }
@@ -339,9 +309,7 @@ impl Plan {
         py: Python<'py>,
         like: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let Facts {
-            out: name, shape, ..
-        } = &self.facts;
+        let Facts { out: name, shape, .. } = &self.facts;
         if self.facts.accumulates {
             return Err(PyValueError::new_err(format!(
                 "operand `{name}`: is added to by `+=` and must be given as `out`"

@@ -54,10 +54,7 @@ impl Slots {
         let Some(from) = &self.from else {
             return Ok(values);
         };
-        let slot = |&from: &u32| {
-            from.checked_sub(1)
-                .map_or(T::ZERO, |at| values[at as usize])
-        };
+        let slot = |&from: &u32| from.checked_sub(1).map_or(T::ZERO, |at| values[at as usize]);
         Ok(from.iter().map(slot).collect())
     }
 }
@@ -100,16 +97,12 @@ impl Sparse {
         }
         let mut places = places((kind, name), (&shape, &extents), index)?;
         if let Some(format) = format {
-            places = places
-                .convert(format.parse().map_err(wrong)?)
-                .map_err(wrong)?;
+            places = places.convert(format.parse().map_err(wrong)?).map_err(wrong)?;
         }
         let (format, entries) = (places.format().to_string(), places.nnz());
         let (pattern, places) = places.into_parts();
-        let in_order = places.len() == count
-            && (1..)
-                .zip(&places)
-                .all(|(at, &place)| place == f64::from(at));
+        let in_order =
+            places.len() == count && (1..).zip(&places).all(|(at, &place)| place == f64::from(at));
         let from = (!in_order).then(|| places.iter().map(|&place| place as u32).collect());
         let order = Slots { given: count, from };
         let dtype = type_of(&given, name)?;
@@ -118,15 +111,7 @@ impl Sparse {
             let made = pattern.with_values(slots).map_err(wrong)?;
             Ok(Box::new(made) as Box<dyn Any + Send + Sync>)
         })?;
-        Ok(Sparse {
-            of,
-            dtype,
-            gpu,
-            order,
-            shape,
-            format,
-            entries,
-        })
+        Ok(Sparse { of, dtype, gpu, order, shape, format, entries })
     }
 
     /// Extents.
@@ -193,9 +178,8 @@ fn places(
     };
     let blocks = sort(&starts, &mut of);
     let size = count / blocks.len().max(1);
-    let places = blocks
-        .iter()
-        .flat_map(|&block| (1..=size).map(move |at| (block * size + at) as f64));
+    let places =
+        blocks.iter().flat_map(|&block| (1..=size).map(move |at| (block * size + at) as f64));
     let places = places.collect();
     let made: Result<AnySparse<f64>, FormatError> = match (kind, extents) {
         ("csr", _) => CsrPattern::new(rows, columns, starts, of)

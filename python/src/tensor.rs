@@ -34,9 +34,8 @@ impl Tensor {
         let wrong = |e: dlpark::tensor::Error| PyValueError::new_err(e.to_string());
         let view = self.of.validate().map_err(wrong)?;
         let layout = Dynamic::new(view.shape(), view.strides().unwrap_or_default());
-        let prepared = layout
-            .prepare_as::<M>()
-            .map_err(|e| PyValueError::new_err(e.to_string()))?;
+        let prepared =
+            layout.prepare_as::<M>().map_err(|e| PyValueError::new_err(e.to_string()))?;
         let mut made = prepared.initialize(Arc::clone(&self.of));
         made.set_data(view.data_ptr().cast_mut());
         made.set_device(view.device()).set_dtype(view.dtype());
@@ -100,8 +99,7 @@ impl Tensor {
             )));
         }
         if stream != Some(-1) {
-            py.detach(|| self.context.synchronize())
-                .map_err(crate::raise)?;
+            py.detach(|| self.context.synchronize()).map_err(crate::raise)?;
         }
         match max_version {
             Some((1.., _)) => into_capsule::<DLManagedTensorVersioned>(py, self.again()?),

@@ -85,9 +85,7 @@ impl<T: Scalar> Of<T> {
         for (name, object) in &given.dense {
             let foreign = take(object, name, gpu_of(object, name)?.map(|_| Order::NONE))?;
             // SAFETY: the object is held for this call, which reads no values.
-            dense.push((name.as_str(), unsafe {
-                foreign.into_tensor::<T>(context, name)?
-            }));
+            dense.push((name.as_str(), unsafe { foreign.into_tensor::<T>(context, name)? }));
         }
         let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::new();
         operands.extend(sparse.iter().map(|(name, a)| (name.as_str(), a.into())));
@@ -96,16 +94,8 @@ impl<T: Scalar> Of<T> {
         operands.extend(
             indices.map(|(name, (shape, data))| (name.as_str(), Operand::Index(shape, data))),
         );
-        operands.extend(
-            given
-                .numbers
-                .iter()
-                .map(|(name, x)| (name.as_str(), Operand::Scalar(*x))),
-        );
-        let plan = context
-            .plan(expression)
-            .operands(&operands)
-            .options(options);
+        operands.extend(given.numbers.iter().map(|(name, x)| (name.as_str(), Operand::Scalar(*x))));
+        let plan = context.plan(expression).operands(&operands).options(options);
         let plan = py.detach(|| plan.build()).map_err(raise)?;
         Ok(Of {
             plan,
@@ -192,11 +182,7 @@ impl<T: Scalar> Typed for Of<T> {
             let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::with_capacity(8);
             operands.extend(sparse.iter().map(|(name, a)| (name.as_str(), a.into())));
             operands.extend(dense.iter().map(|(name, d)| (name.as_str(), d.into())));
-            operands.extend(
-                numbers
-                    .iter()
-                    .map(|(name, x)| (name.as_str(), Operand::Scalar(*x))),
-            );
+            operands.extend(numbers.iter().map(|(name, x)| (name.as_str(), Operand::Scalar(*x))));
             for (name, x) in &self.numbers {
                 if numbers.iter().all(|(given, _)| given != name) {
                     operands.push((name, Operand::Scalar(*x)));
@@ -240,10 +226,7 @@ impl<T: Scalar> Typed for Of<T> {
 /// An error of an operand's new values, with its name.
 fn of_values(name: &str, error: Error) -> PyErr {
     match error {
-        Error::Operand { reason, .. } => raise(Error::Operand {
-            name: name.into(),
-            reason,
-        }),
+        Error::Operand { reason, .. } => raise(Error::Operand { name: name.into(), reason }),
         Error::Format(error) => PyValueError::new_err(format!("operand `{name}`: {error}")),
         other => raise(other),
     }

@@ -20,57 +20,19 @@ fn sums_over_rows_without_entries_run_or_name_the_operand() {
     let (file, _) = claiming("rows", "4294967295 0 0");
     let a = format!("A={file}");
     for format in ["coo", "groupcoo", "csr", "sell"] {
-        let error = fails(&[
-            "run",
-            "s[] = A[m,k]",
-            &a,
-            "--format",
-            format,
-            "--device",
-            "cpu",
-        ]);
+        let error = fails(&["run", "s[] = A[m,k]", &a, "--format", format, "--device", "cpu"]);
         let words = ["operand `A`", "4294967295 rows", "64000000"];
         assert!(words.iter().all(|word| error.contains(word)), "{error}");
     }
-    let out = works(&[
-        "run",
-        "s[] = A[m,k]",
-        &a,
-        "--format",
-        "groupcoo:2@1",
-        "--device",
-        "cpu",
-    ]);
+    let out = works(&["run", "s[] = A[m,k]", &a, "--format", "groupcoo:2@1", "--device", "cpu"]);
     assert!(out.contains("[0.0000]"), "{out}");
     // What is made for a claimed extent is bounded too.
-    let error = fails(&[
-        "run",
-        "y[m] = A[m,k]",
-        &a,
-        "--format",
-        "groupcoo:2@1",
-        "--device",
-        "cpu",
-    ]);
-    assert!(
-        error.contains("operand `y`") && error.contains("4294967295"),
-        "{error}"
-    );
+    let error = fails(&["run", "y[m] = A[m,k]", &a, "--format", "groupcoo:2@1", "--device", "cpu"]);
+    assert!(error.contains("operand `y`") && error.contains("4294967295"), "{error}");
     let spmm = "C[m,n] = A[k,m] * B[k,n]";
-    let error = fails(&[
-        "run",
-        spmm,
-        &a,
-        "B=random:_x64",
-        "--format",
-        "groupcoo:2@1",
-        "--device",
-        "cpu",
-    ]);
-    assert!(
-        error.contains("operand `B`") && error.contains("274877906880"),
-        "{error}"
-    );
+    let error =
+        fails(&["run", spmm, &a, "B=random:_x64", "--format", "groupcoo:2@1", "--device", "cpu"]);
+    assert!(error.contains("operand `B`") && error.contains("274877906880"), "{error}");
 }
 
 #[test]
@@ -84,10 +46,7 @@ fn conversions_of_claimed_extents_end() {
             assert!(error.contains("134217728 block columns"), "{error}");
         } else {
             let error = fails(&arguments);
-            assert!(
-                error.contains("4294967295 rows and columns to reorder"),
-                "{error}"
-            );
+            assert!(error.contains("4294967295 rows and columns to reorder"), "{error}");
         }
     }
     let (line, out) = claiming("line", "1 4294967295 0");
@@ -117,11 +76,6 @@ fn conversions_of_claimed_extents_end() {
 fn more_memory_is_allowed_by_option() {
     let (rows, out) = claiming("many", "17000000 2 0");
     let error = fails(&["convert", &rows, &out, "--format", "csr"]);
-    assert!(
-        error.contains("17000000 rows") && error.contains("--memory"),
-        "{error}"
-    );
-    works(&[
-        "convert", &rows, &out, "--format", "csr", "--memory", "100MB",
-    ]);
+    assert!(error.contains("17000000 rows") && error.contains("--memory"), "{error}");
+    works(&["convert", &rows, &out, "--format", "csr", "--memory", "100MB"]);
 }

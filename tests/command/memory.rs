@@ -16,19 +16,15 @@ fn inspect(file: &Path, bytes: u64) -> String {
         // data.
         true => {
             let mut shell = Command::new("sh");
-            shell.arg("-c").arg(format!(
-                "ulimit -d {} && ulimit -t 5 && exec \"$@\"",
-                bytes / 1024
-            ));
+            shell
+                .arg("-c")
+                .arg(format!("ulimit -d {} && ulimit -t 5 && exec \"$@\"", bytes / 1024));
             shell.arg("sh").arg(program());
             shell
         }
         false => Command::new(program()),
     };
-    command
-        .env("RAYON_NUM_THREADS", "2")
-        .arg("inspect")
-        .arg(file);
+    command.env("RAYON_NUM_THREADS", "2").arg("inspect").arg(file);
     let start = Instant::now();
     let output = command.output().expect("the command starts");
     let (out, error) = (text(&output.stdout), text(&output.stderr));
@@ -57,22 +53,12 @@ fn many_rows_and_few_entries_take_little() {
     let text = "%%MatrixMarket matrix coordinate real general\n500000 499000 1\n2 2 1\n";
     fs::write(&file, text).expect("a file");
     let out = inspect(&file, 64_000_000);
-    assert!(
-        out.contains("formats") && !out.contains("not counted"),
-        "{out}"
-    );
+    assert!(out.contains("formats") && !out.contains("not counted"), "{out}");
     let (rows, npz) = (file.display().to_string(), folder.join("rows.npz"));
     let text = "%%MatrixMarket matrix coordinate real general\n4294967295 2 1\n2 2 1\n";
     fs::write(&file, text).expect("a file");
-    let error = fails(&[
-        "convert",
-        &rows,
-        &folder.join("rows.smtx").display().to_string(),
-    ]);
-    assert!(
-        error.contains("17179869180 bytes, over the limit of 64000256"),
-        "{error}"
-    );
+    let error = fails(&["convert", &rows, &folder.join("rows.smtx").display().to_string()]);
+    assert!(error.contains("17179869180 bytes, over the limit of 64000256"), "{error}");
     super::works(&["convert", &rows, &npz.display().to_string()]);
     assert!(inspect(&npz, 64_000_000).contains("not counted"));
 }
@@ -98,10 +84,7 @@ fn tensors_of_nothing_take_little() {
     let npz = folder.join("w.npz").display().to_string();
     // The last one has rows alone.
     let error = fails(&["convert", &file.display().to_string(), &npz]);
-    assert!(
-        error.contains("17179869180 bytes, over the limit of 64000000"),
-        "{error}"
-    );
+    assert!(error.contains("17179869180 bytes, over the limit of 64000000"), "{error}");
 }
 
 #[test]
@@ -129,11 +112,7 @@ fn a_killed_command_leaves_no_half_of_a_file() {
     let start = Instant::now();
     let convert = || {
         let mut command = Command::new(program());
-        command
-            .arg("convert")
-            .arg(&from)
-            .arg(&to)
-            .stdout(Stdio::null());
+        command.arg("convert").arg(&from).arg(&to).stdout(Stdio::null());
         command.spawn().expect("the command starts")
     };
     convert().wait().expect("it ends");

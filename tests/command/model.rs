@@ -18,14 +18,7 @@ fn model(path: &Path) {
     let value = |at: usize| if at % 4 < 2 { [0, 0x3c] } else { [0, 0] };
     let weight: Vec<u8> = (0..32 * 64).flat_map(value).collect();
     let length = (header.len() as u64).to_le_bytes();
-    let all = [
-        &length[..],
-        header.as_bytes(),
-        &weight,
-        &[0; 12],
-        &[0, 0, 0x80, 0x3f],
-    ]
-    .concat();
+    let all = [&length[..], header.as_bytes(), &weight, &[0; 12], &[0, 0, 0x80, 0x3f]].concat();
     fs::write(path, all).expect("a file");
 }
 
@@ -51,15 +44,7 @@ fn tensors_of_a_model_are_listed_and_converted() {
     let wide = out.lines().find(|l| l.starts_with("wide")).expect("wide");
     assert!(wide.contains("4294967296"), "{out}");
     let weight = format!("{file}:layer.weight");
-    let out = works(&[
-        "convert",
-        &weight,
-        &npz,
-        "--format",
-        "bsr:16x16",
-        "--dtype",
-        "f32",
-    ]);
+    let out = works(&["convert", &weight, &npz, "--format", "bsr:16x16", "--dtype", "f32"]);
     assert!(out.contains("bsr:16x16 [32, 64]"), "{out}");
     let read = io::read_any::<f32>(&npz).expect("a matrix").to_csr();
     assert_eq!(read.expect("a matrix").nnz(), 1024);

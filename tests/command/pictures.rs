@@ -70,14 +70,7 @@ fn explain_draws_the_chain() {
         }
     }
     assert!(fails(&["explain", SPMM, "--svg", "chain.svg"]).contains("operands"));
-    let wrong = [
-        "explain",
-        SPMM,
-        "A=karate",
-        "B=random:_x4",
-        "--svg",
-        "a.txt",
-    ];
+    let wrong = ["explain", SPMM, "A=karate", "B=random:_x4", "--svg", "a.txt"];
     assert!(fails(&wrong).contains(".svg"));
 }
 
@@ -87,19 +80,13 @@ fn every_format_prints_its_arrays() {
                    blockgroupcoo:2x2:2 nm:2:4 bitmap bytemap";
     for format in formats.split_whitespace() {
         let out = works(&["inspect", "example", "--storage", format]);
-        assert!(
-            out.starts_with("A   ") && out.contains("\nAV  values ["),
-            "{format}: {out}"
-        );
+        assert!(out.starts_with("A   ") && out.contains("\nAV  values ["), "{format}: {out}");
         assert!(out.lines().count() < 60, "{format}: {out}");
     }
     let tensor = works(&["inspect", "clebsch-gordan:1x1x1", "--storage", "coo"]);
     assert!(tensor.contains("axis 2"), "{tensor}");
     let large = fails(&["inspect", "uniform:33x4:0.5", "--storage", "csr"]);
-    assert!(
-        large.contains("32 x 32") && large.contains("33 x 4"),
-        "{large}"
-    );
+    assert!(large.contains("32 x 32") && large.contains("33 x 4"), "{large}");
     let long = fails(&["inspect", "example", "--storage", "bsr:500x500"]);
     assert!(long.contains("8192"), "{long}");
     assert!(fails(&["inspect", "example", "--storage", "bsr"]).contains("bsr"));

@@ -37,10 +37,7 @@ fn malformed_files_are_refused_in_one_line() {
                 let error = fails(&["inspect", &path]);
                 assert!(error.contains(file), "{file}: {error}");
             }
-            _ => assert!(
-                matches!(run(&["inspect", &path]).status.code(), Some(0 | 1)),
-                "{file}"
-            ),
+            _ => assert!(matches!(run(&["inspect", &path]).status.code(), Some(0 | 1)), "{file}"),
         }
     }
     assert!(seen > 50, "{seen} files of the table");

@@ -56,25 +56,12 @@ fn several_sparse_factors_are_checked_by_their_entries() {
     let pattern = CsrPattern::new(3, 2, vec![0, 0, 1, 2], vec![0, 1]).expect("sound");
     let s = Csr::new(pattern, vec![1.0_f32, 2.0]).expect("sound");
     io::write_npz(place("s.npz"), &s).expect("a file");
-    let (a, s) = (
-        format!("A={}", place("a.npz")),
-        format!("S={}", place("s.npz")),
-    );
-    let rest = [
-        "--format", "csr", "--device", "cpu", "--check", "--repeat", "0",
-    ];
+    let (a, s) = (format!("A={}", place("a.npz")), format!("S={}", place("s.npz")));
+    let rest = ["--format", "csr", "--device", "cpu", "--check", "--repeat", "0"];
     for (text, operands, wanted) in [
-        (
-            "C[m,n] = A[m,k] * S[k,n]",
-            &[&a, &s][..],
-            "[0.0000, 0.0000, 2.0000",
-        ),
+        ("C[m,n] = A[m,k] * S[k,n]", &[&a, &s][..], "[0.0000, 0.0000, 2.0000"),
         ("s[] = 2 * A[m,k] * A[m,k]", &[&a], "[inf]"),
-        (
-            "c[n] = A[m,k] * S[k,n] * x[m]",
-            &[&a, &s, &"x=ones:_".to_owned()],
-            "[2.0000, 6.0000]",
-        ),
+        ("c[n] = A[m,k] * S[k,n] * x[m]", &[&a, &s, &"x=ones:_".to_owned()], "[2.0000, 6.0000]"),
     ] {
         let operands: Vec<&str> = operands.iter().map(|text| text.as_str()).collect();
         let out = works(&[&["run", text], &operands[..], &rest].concat());
@@ -92,11 +79,7 @@ fn a_conversion_says_what_the_file_has() {
     let a = place("a.npy");
     io::write_npy(&a, &dense).expect("a file");
     for (output, format, wanted) in [
-        (
-            "a.npz",
-            "bsr:4x4",
-            ": f32 bsr:4x4 [4, 4], 9 entries in 16 slots",
-        ),
+        ("a.npz", "bsr:4x4", ": f32 bsr:4x4 [4, 4], 9 entries in 16 slots"),
         ("b.npz", "ell", ": f32 csr [4, 4], 9 entries"),
         ("c.mtx", "bsr:4x4", ": real coordinate [4, 4], 9 entries"),
         ("d.smtx", "csc", ": pattern csr [4, 4], 9 entries"),
@@ -105,29 +88,16 @@ fn a_conversion_says_what_the_file_has() {
         let out = works(&["convert", &a, &place(output), "--format", format]);
         assert!(out.trim_end().ends_with(wanted), "{out}");
     }
-    let out = works(&[
-        "convert",
-        &place("a.npz"),
-        &place("f.npz"),
-        "--dtype",
-        "bf16",
-    ]);
+    let out = works(&["convert", &place("a.npz"), &place("f.npz"), "--dtype", "bf16"]);
     assert!(out.contains(": f32 bsr:4x4"), "{out}");
-    for (name, float) in [
-        ("a.npz", Some("f32")),
-        ("e.npy", Some("f32")),
-        ("c.mtx", None),
-    ] {
+    for (name, float) in [("a.npz", Some("f32")), ("e.npy", Some("f32")), ("c.mtx", None)] {
         assert_eq!(io::float_type(place(name)), float, "{name}");
     }
     let out = works(&["convert", &place("c.mtx"), &place("g.npz")]);
     assert!(out.contains(": f64 coo [4, 4], 9 entries"), "{out}");
     let out = works_spmm(
         "run",
-        &format!(
-            "A={} B=ones:_x1 --device cpu --format bsr:4x4",
-            place("b.npz")
-        ),
+        &format!("A={} B=ones:_x1 --device cpu --format bsr:4x4", place("b.npz")),
     );
     assert!(out.contains("9 entries, 16 slots"), "{out}");
 }
@@ -140,16 +110,10 @@ fn small_and_large_numbers_are_shown() {
     let path = folder.join("a.npz").display().to_string();
     io::write_npz(&path, &a).expect("a file");
     let out = works(&["inspect", &path, "--storage", "csr"]);
-    let rows: Vec<Vec<&str>> = out
-        .lines()
-        .map(|line| line.split_whitespace().collect())
-        .collect();
+    let rows: Vec<Vec<&str>> = out.lines().map(|line| line.split_whitespace().collect()).collect();
     assert!(rows.contains(&vec!["1e-7", "0", "1"]), "{out}");
     assert!(rows.contains(&vec!["1e300", ".", "0.99999"]), "{out}");
-    assert!(
-        rows.contains(&vec!["1e-7", "0", "1", "1e300", "0.99999"]),
-        "{out}"
-    );
+    assert!(rows.contains(&vec!["1e-7", "0", "1", "1e300", "0.99999"]), "{out}");
 }
 
 /// Blocks of f64 are multiplied by a general kernel: its time is predicted, as the plan takes it.
@@ -159,18 +123,12 @@ fn advice_and_plan_are_one() {
     let out = works_spmm("explain", rest);
     assert!(!out.contains("no kernel"), "{out}");
     assert!(out.contains("predicted for an H200"), "{out}");
-    let line = out
-        .lines()
-        .find(|line| line.contains("bsr:16x16"))
-        .expect("a line");
+    let line = out.lines().find(|line| line.contains("bsr:16x16")).expect("a line");
     let words: Vec<&str> = line.split_whitespace().collect();
     let plan = works_spmm("explain", &format!("{rest} --format bsr:16x16"));
     let first = format!("{}        {} us", words[5].trim_end_matches(','), words[3]);
     let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(
-        squeezed(&plan).contains(&squeezed(&first)),
-        "{first}\n{plan}"
-    );
+    assert!(squeezed(&plan).contains(&squeezed(&first)), "{first}\n{plan}");
 }
 
 #[test]
@@ -180,23 +138,8 @@ fn values_past_the_range_are_counted() {
     let values = "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 1e5\n2 2 7.0\n";
     fs::write(&path, values).expect("a file");
     let a = format!("A={}", path.display());
-    let output = run(&[
-        "run",
-        SPMM,
-        &a,
-        "B=ones:2x2",
-        "--dtype",
-        "f16",
-        "--device",
-        "cpu",
-    ]);
+    let output = run(&["run", SPMM, &a, "B=ones:2x2", "--dtype", "f16", "--device", "cpu"]);
     let warning = text(&output.stderr);
-    assert!(
-        output.status.success() && warning.lines().count() == 1,
-        "{warning}"
-    );
-    assert!(
-        warning.contains("1 values of `A`") && warning.contains("f16"),
-        "{warning}"
-    );
+    assert!(output.status.success() && warning.lines().count() == 1, "{warning}");
+    assert!(warning.contains("1 values of `A`") && warning.contains("f16"), "{warning}");
 }

@@ -33,17 +33,11 @@ fn not_a_number_stays_where_it_belongs() {
                     dense.values_mut()[2 * n..3 * n].fill(poison);
                 }
                 let wanted = p.reference();
-                assert!(
-                    wanted.iter().any(|v| v.is_finite()),
-                    "the test shows nothing"
-                );
+                assert!(wanted.iter().any(|v| v.is_finite()), "the test shows nothing");
                 for general in [false, true] {
                     for (found, wanted) in p.run(general).values().iter().zip(&wanted) {
                         let same = *found == *wanted as f32 || (found.is_nan() && wanted.is_nan());
-                        assert!(
-                            same,
-                            "{text} {format} general={general}: {found} for {wanted}"
-                        );
+                        assert!(same, "{text} {format} general={general}: {found} for {wanted}");
                     }
                 }
             }
@@ -64,26 +58,16 @@ fn full_blocks(rows: usize, cols: usize, format: &str) -> AnySparse<f32> {
     }
     let values = generate::small_integers(coords[0].len(), 3);
     let coo = Coo::new(CooPattern::new(vec![rows, cols], coords).unwrap(), values).unwrap();
-    let mut any = AnySparse::Coo(coo)
-        .convert(format.parse().unwrap())
-        .unwrap();
-    any.values_mut()
-        .iter_mut()
-        .filter(|v| **v == 0.0)
-        .for_each(|v| *v = f32::NAN);
+    let mut any = AnySparse::Coo(coo).convert(format.parse().unwrap()).unwrap();
+    any.values_mut().iter_mut().filter(|v| **v == 0.0).for_each(|v| *v = f32::NAN);
     any
 }
 
 #[test]
 fn padding_is_never_multiplied() {
-    for format in [
-        "ell",
-        "groupcoo:4",
-        "groupcoo:8@1",
-        "bsr:4x4",
-        "blockcoo:4x4",
-        "blockgroupcoo:4x4:3",
-    ] {
+    for format in
+        ["ell", "groupcoo:4", "groupcoo:8@1", "bsr:4x4", "blockcoo:4x4", "blockgroupcoo:4x4:3"]
+    {
         for text in [
             SPMM,
             "r[m] = A[m,k]",
@@ -99,10 +83,7 @@ fn padding_is_never_multiplied() {
             };
             let mut p = Problem::<f32>::new(text, Mode::Assign, "A", extents, 5);
             let tensor = full_blocks(18, 18, format);
-            assert!(
-                tensor.values().iter().any(|v| v.is_nan()),
-                "{format} pads nothing"
-            );
+            assert!(tensor.values().iter().any(|v| v.is_nan()), "{format} pads nothing");
             p.sparse = Some(("A".into(), tensor));
             p.assert_exact(&format!("{text} {format}"));
         }
@@ -113,22 +94,14 @@ fn padding_is_never_multiplied() {
 fn infinite_scalar_meets_only_entries() {
     for format in ["csr", "csc", "groupcoo:4"] {
         let e = Einsum::parse("C[m,n] = a * A[m,k] * B[k,n]").unwrap();
-        let coo = Coo::new(
-            CooPattern::new(vec![2, 2], vec![vec![0], vec![1]]).unwrap(),
-            vec![1.0f32],
-        )
-        .unwrap();
-        let tensor = AnySparse::Coo(coo)
-            .convert(format.parse().unwrap())
-            .unwrap();
+        let coo =
+            Coo::new(CooPattern::new(vec![2, 2], vec![vec![0], vec![1]]).unwrap(), vec![1.0f32])
+                .unwrap();
+        let tensor = AnySparse::Coo(coo).convert(format.parse().unwrap()).unwrap();
         let b = Dense::new([2, 1], vec![1.0f32, 2.0]).unwrap();
         let e = rewrite(&e, "A", &tensor.format()).unwrap();
         let mut operands = Operands::new();
-        operands
-            .sparse(&e, &tensor)
-            .unwrap()
-            .dense("B", &b)
-            .scalar("a", f64::INFINITY);
+        operands.sparse(&e, &tensor).unwrap().dense("B", &b).scalar("a", f64::INFINITY);
         for run in [cpu::run, cpu::run_nest] {
             let mut c = [f32::NAN; 2];
             run(&e, &operands, Output::new(&[2, 1], &mut c).unwrap()).unwrap();
@@ -146,9 +119,7 @@ fn sums_are_wide_and_rounded_once() {
         values[0] = f16::from_f32(4096.0);
         let coords = vec![vec![0; k], (0..k as u32).collect()];
         let coo = Coo::new(CooPattern::new(vec![1, k], coords).unwrap(), values).unwrap();
-        let tensor = AnySparse::Coo(coo)
-            .convert(format.parse().unwrap())
-            .unwrap();
+        let tensor = AnySparse::Coo(coo).convert(format.parse().unwrap()).unwrap();
         let b = Dense::from_fn([k, 3], |_| f16::ONE).unwrap();
         let e = rewrite(&Einsum::parse(SPMM).unwrap(), "A", &tensor.format()).unwrap();
         let mut operands = Operands::new();
@@ -195,20 +166,14 @@ fn thread_count_does_not_show() {
             }
             operands.dense("B", &b).dense("X", &x).dense("L", &long);
             let run = |threads: usize| {
-                let pool = rayon::ThreadPoolBuilder::new()
-                    .num_threads(threads)
-                    .build()
-                    .unwrap();
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
                 let mut out = vec![0.0f32; shape.iter().product()];
                 let view = Output::new(shape, &mut out).unwrap();
                 pool.install(|| cpu::run(&e, &operands, view)).unwrap();
                 bits(&out)
             };
             let one = run(1);
-            assert!(
-                [2, 3, 7].into_iter().all(|threads| run(threads) == one),
-                "{text} {format}"
-            );
+            assert!([2, 3, 7].into_iter().all(|threads| run(threads) == one), "{text} {format}");
         }
     }
 }
@@ -232,10 +197,7 @@ fn wrong_sparse_operands_are_refused() {
     let short = Dense::zeros([33, 3]).unwrap();
     operands.dense("B", &short);
     let shape = cpu::run(&good, &operands, Output::new(&[34, 3], &mut out).unwrap()).unwrap_err();
-    assert!(
-        matches!(&shape, Error::Shape { .. } | Error::InvalidIndex { .. }),
-        "{shape}"
-    );
+    assert!(matches!(&shape, Error::Shape { .. } | Error::InvalidIndex { .. }), "{shape}");
 }
 
 /// Normal values: what rounding leaves between the executor in f32 and the reference in f64, in every row format.

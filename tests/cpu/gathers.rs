@@ -18,11 +18,7 @@ fn slots(n: usize, bound: u32, seed: u64) -> Vec<u32> {
     let number =
         |v: &[f32]| (v[0] + 2.0) as u32 * 25 + (v[1] + 2.0) as u32 * 5 + (v[2] + 2.0) as u32;
     let slot = |v: &[f32]| {
-        if v[0] == -2.0 && v[1] > 0.0 {
-            PAD
-        } else {
-            number(v) % bound
-        }
+        if v[0] == -2.0 && v[1] > 0.0 { PAD } else { number(v) % bound }
     };
     draw.chunks(3).map(slot).collect()
 }
@@ -58,12 +54,7 @@ fn convolution_over_a_map() {
     operands.index("MI", &[groups, size], &mi).unwrap();
     operands.index("MW", &[groups], &mw).unwrap();
     let mut out = vec![f32::NAN; points * filters];
-    cpu::run(
-        &e,
-        &operands,
-        Output::new(&[points, filters], &mut out).unwrap(),
-    )
-    .unwrap();
+    cpu::run(&e, &operands, Output::new(&[points, filters], &mut out).unwrap()).unwrap();
     assert_eq!(out, wanted);
 }
 
@@ -94,21 +85,9 @@ fn tensor_product_of_the_paper() {
     }
     let e = hand("Out[b,K[p],w] += CG[p,q] * X[b,I[p,q],u] * Y[b,J[p,q]] * W[b,L[p],u,w]");
     let mut operands = Operands::new();
-    operands
-        .dense("CG", &cg)
-        .dense("X", &x)
-        .dense("Y", &y)
-        .dense("W", &weights);
-    operands
-        .index("K", &[p], &ks)
-        .unwrap()
-        .index("L", &[p], &ls)
-        .unwrap();
-    operands
-        .index("I", &[p, q], &is)
-        .unwrap()
-        .index("J", &[p, q], &js)
-        .unwrap();
+    operands.dense("CG", &cg).dense("X", &x).dense("Y", &y).dense("W", &weights);
+    operands.index("K", &[p], &ks).unwrap().index("L", &[p], &ls).unwrap();
+    operands.index("I", &[p, q], &is).unwrap().index("J", &[p, q], &js).unwrap();
     let mut out = vec![1.0; b * k * w];
     cpu::run(&e, &operands, Output::new(&[b, k, w], &mut out).unwrap()).unwrap();
     let wanted: Vec<f64> = wanted.iter().map(|v| v + 1.0).collect();
@@ -123,19 +102,10 @@ fn nested_gathers_strides_and_pitch() {
     // B[r,n] is the transpose of a 4 x 3 array; Y[X[i]] = 0, 1, PAD.
     let e = hand("C[i,n] = B[Y[X[i]],n]");
     let mut operands = Operands::new();
-    operands
-        .index("X", &[3], &x)
-        .unwrap()
-        .index("Y", &[4], &y)
-        .unwrap();
+    operands.index("X", &[3], &x).unwrap().index("Y", &[4], &y).unwrap();
     operands.strided("B", &[3, 4], &[1, 3], &b).unwrap();
     let mut out = [-1.0f32; 14];
-    cpu::run(
-        &e,
-        &operands,
-        Output::with_row_stride(&[3, 4], 5, &mut out).unwrap(),
-    )
-    .unwrap();
+    cpu::run(&e, &operands, Output::with_row_stride(&[3, 4], 5, &mut out).unwrap()).unwrap();
     let row = |r: usize| [r, 3 + r, 6 + r, 9 + r].map(|v| v as f32);
     let wanted = [&row(0)[..], &[-1.0], &row(1), &[-1.0], &[0.0; 4]].concat();
     assert_eq!(out.as_slice(), wanted);
@@ -150,20 +120,14 @@ fn errors_name_array_and_numbers() {
     let run = |operands: &Operands<'_, f32>, shape: &[usize]| {
         let mut out = Dense::from_fn(shape.to_vec(), |_| 7.0f32).unwrap();
         let result = cpu::run(&e, operands, Output::new(shape, out.values_mut()).unwrap());
-        assert!(
-            result.is_ok() || out.values().iter().all(|v| *v == 7.0),
-            "untouched on an error"
-        );
+        assert!(result.is_ok() || out.values().iter().all(|v| *v == 7.0), "untouched on an error");
         result
     };
     let mut operands = Operands::new();
     operands.dense("V", &v).dense("B", &b).scalar("a", 2.0);
     operands.index("M", &[3], &m).unwrap();
     let missing = run(&operands, &[6, 2]).unwrap_err();
-    assert!(
-        matches!(&missing, Error::Operand { name, .. } if name == "K"),
-        "{missing}"
-    );
+    assert!(matches!(&missing, Error::Operand { name, .. } if name == "K"), "{missing}");
     operands.index("K", &[3], &k).unwrap();
     run(&operands, &[6, 2]).unwrap();
     let bound = run(&operands, &[5, 2]).unwrap_err();
@@ -178,22 +142,13 @@ fn errors_name_array_and_numbers() {
         }
     );
     let shape = run(&operands, &[6, 3]).unwrap_err();
-    assert!(
-        matches!(&shape, Error::Shape { index, .. } if index == "n"),
-        "{shape}"
-    );
+    assert!(matches!(&shape, Error::Shape { index, .. } if index == "n"), "{shape}");
     let rank = run(&operands, &[12]).unwrap_err();
-    assert!(
-        matches!(&rank, Error::Shape { index, .. } if index == "C"),
-        "{rank}"
-    );
+    assert!(matches!(&rank, Error::Shape { index, .. } if index == "C"), "{rank}");
     let four = [0u32, 1, 2, 3];
     operands.index("K", &[4], &four).unwrap();
     let extent = run(&operands, &[6, 2]).unwrap_err();
-    assert!(
-        matches!(&extent, Error::Shape { index, .. } if index == "p"),
-        "{extent}"
-    );
+    assert!(matches!(&extent, Error::Shape { index, .. } if index == "p"), "{extent}");
     assert!(operands.index("K", &[3], &four).is_err());
     assert!(operands.strided("B", &[4, 2], &[3, 1], b.values()).is_err());
     assert!(operands.strided("B", &[4, 2], &[1], b.values()).is_err());

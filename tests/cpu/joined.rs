@@ -87,19 +87,14 @@ impl Lists {
     fn new(text: &str, extents: &[usize], formats: &[usize], seed: u64, same: bool) -> Lists {
         let e = Einsum::parse(text).unwrap();
         let all = e.index_names();
-        let mut extents: BTreeMap<String, usize> = all
-            .iter()
-            .zip(extents)
-            .map(|(n, x)| (n.to_string(), *x))
-            .collect();
+        let mut extents: BTreeMap<String, usize> =
+            all.iter().zip(extents).map(|(n, x)| (n.to_string(), *x)).collect();
         if text.contains("A[n,k]") {
             extents.insert("n".into(), extents["m"]);
         }
         let shape = |a: &Access| -> Vec<usize> { names(a).iter().map(|n| extents[*n]).collect() };
         let (mut sparse, mut dense) = (BTreeMap::new(), BTreeMap::new());
-        let accesses = e
-            .right()
-            .chain(e.out.tensor.starts_with('S').then_some(&e.out));
+        let accesses = e.right().chain(e.out.tensor.starts_with('S').then_some(&e.out));
         for (i, access) in accesses.enumerate() {
             let name = access.tensor.clone();
             let (shape, own) = (shape(access), seed + i as u64);
@@ -109,9 +104,7 @@ impl Lists {
                     (2, _) => ENTRIES,
                     _ => TENSORS,
                 };
-                let format: Format = list[formats[i % formats.len()] % list.len()]
-                    .parse()
-                    .unwrap();
+                let format: Format = list[formats[i % formats.len()] % list.len()].parse().unwrap();
                 let coo = random_coo::<f32>(&shape, own);
                 sparse.insert(name, AnySparse::Coo(coo).convert(format).unwrap());
             } else {
@@ -130,13 +123,7 @@ impl Lists {
             Scalar::Name(n) => panic!("{n}"),
         });
         let alpha = alpha.product();
-        Lists {
-            e,
-            extents,
-            sparse,
-            dense,
-            alpha,
-        }
+        Lists { e, extents, sparse, dense, alpha }
     }
 
     /// Sums of products at every place of the output.
@@ -146,16 +133,10 @@ impl Lists {
             let of = |n: &&str| index.iter().position(|i| i == n).unwrap();
             names(a).iter().map(of).collect()
         };
-        let wide: BTreeMap<_, _> = self
-            .dense
-            .iter()
-            .map(|(n, d)| (n.as_str(), d.map(f64::from)))
-            .collect();
-        let entries: BTreeMap<_, _> = self
-            .sparse
-            .iter()
-            .map(|(n, a)| (n.as_str(), a.entries()))
-            .collect();
+        let wide: BTreeMap<_, _> =
+            self.dense.iter().map(|(n, d)| (n.as_str(), d.map(f64::from))).collect();
+        let entries: BTreeMap<_, _> =
+            self.sparse.iter().map(|(n, a)| (n.as_str(), a.entries())).collect();
         let numbers: Vec<Vec<usize>> = self.e.factors.iter().map(number).collect();
         let factor = |a: &Access| -> Factor<'_> {
             match wide.get(a.tensor.as_str()) {
@@ -163,13 +144,8 @@ impl Lists {
                 None => Factor::Sparse(&entries[a.tensor.as_str()]),
             }
         };
-        let factors: Vec<(&[usize], Factor<'_>)> = self
-            .e
-            .factors
-            .iter()
-            .zip(&numbers)
-            .map(|(a, at)| (at.as_slice(), factor(a)))
-            .collect();
+        let factors: Vec<(&[usize], Factor<'_>)> =
+            self.e.factors.iter().zip(&numbers).map(|(a, at)| (at.as_slice(), factor(a))).collect();
         let extents: Vec<usize> = self.extents.values().copied().collect();
         let out = number(&self.e.out);
         let mut sums = reference::einsum(&extents, &out, &factors).unwrap();
@@ -190,9 +166,7 @@ impl Lists {
     fn operands(&self) -> Vec<(&str, Operand<'_, f32>)> {
         let sparse = self.sparse.iter().filter(|(n, _)| *n != "S");
         let sparse = sparse.map(|(n, a)| (n.as_str(), a.into()));
-        sparse
-            .chain(self.dense.iter().map(|(n, d)| (n.as_str(), d.into())))
-            .collect()
+        sparse.chain(self.dense.iter().map(|(n, d)| (n.as_str(), d.into()))).collect()
     }
 
     /// Into a dense output that holds ones.
@@ -203,8 +177,7 @@ impl Lists {
         let plan = ctx.plan(&text).operands(&operands).build().unwrap();
         let ones = Dense::from_fn(plan.out_shape().to_vec(), |_| 1.0f32).unwrap();
         let mut out = ctx.upload_dense(&ones).unwrap();
-        plan.run(&operands, &mut out, &ctx.stream().unwrap())
-            .unwrap();
+        plan.run(&operands, &mut out, &ctx.stream().unwrap()).unwrap();
         let before = f64::from(self.e.mode == Mode::Accumulate);
         let wanted: Vec<f64> = self.sums().values().iter().map(|v| v + before).collect();
         assert_eq!(wide(&out), wanted, "{} as {}", self.e, plan.indirect());
@@ -215,26 +188,18 @@ impl Lists {
         let ctx = Context::unchecked_cpu();
         let mut out = ctx.upload(self.sparse["S"].clone()).unwrap();
         let uploaded: Vec<_> = self.sparse.iter().filter(|(n, _)| *n != "S").collect();
-        let uploaded: Vec<_> = uploaded
-            .into_iter()
-            .map(|(n, a)| (n, ctx.upload(a).unwrap()))
-            .collect();
+        let uploaded: Vec<_> =
+            uploaded.into_iter().map(|(n, a)| (n, ctx.upload(a).unwrap())).collect();
         let mut operands = self.operands();
         operands.retain(|(n, _)| !self.sparse.contains_key(*n));
         operands.extend(uploaded.iter().map(|(n, a)| (n.as_str(), a.into())));
         let plan = sampled_plan_of(&ctx, &self.e.to_string(), &operands, &out);
-        plan.run(&operands, &mut out, &ctx.stream().unwrap())
-            .unwrap();
+        plan.run(&operands, &mut out, &ctx.stream().unwrap()).unwrap();
         let (sums, before) = (self.sums(), self.sparse["S"].entries());
         let add = self.e.mode == Mode::Accumulate;
         let wanted: BTreeMap<Vec<usize>, f64> = before
             .into_iter()
-            .map(|(at, old)| {
-                (
-                    at.clone(),
-                    sums.get(&at).unwrap() + if add { old } else { 0.0 },
-                )
-            })
+            .map(|(at, old)| (at.clone(), sums.get(&at).unwrap() + if add { old } else { 0.0 }))
             .collect();
         let found = out.to_host().unwrap().entries();
         assert_eq!(found, wanted, "{} as {}", self.e, plan.indirect());
@@ -285,19 +250,13 @@ fn joined_lists_are_printed() {
             }
         }
     };
-    assert_eq!(
-        of("C[m,n] = A[m,k] * B[k,n]"),
-        "C[M[p],N[p]] = AV[P[p]] * BV[Q[p]]"
-    );
+    assert_eq!(of("C[m,n] = A[m,k] * B[k,n]"), "C[M[p],N[p]] = AV[P[p]] * BV[Q[p]]");
     assert_eq!(of("S[m,n] = A[m,n] * d[m]"), "SV[p] = AV[p] * d[SM[p]]");
     assert_eq!(
         of("S[i,j,k] = A[i,j,k] * x[i,l] * y[j,l] * z[k,l]"),
         "SV[p] = AV[p] * x[SI[p],l] * y[SJ[p],l] * z[SK[p],l]"
     );
-    assert_eq!(
-        of("S[m,n] = A[m,k] * B[k,n]"),
-        "SV[P[p]] = AV[Q[p]] * BV[R[p]]"
-    );
+    assert_eq!(of("S[m,n] = A[m,k] * B[k,n]"), "SV[P[p]] = AV[Q[p]] * BV[R[p]]");
 }
 
 #[test]
@@ -326,9 +285,7 @@ fn refusals_say_why() {
     let operands = [("A", (&a).into()), ("B", (&small).into())];
     let text = "C[m,n] = A[m,k] * B[k,n]";
     let plan = ctx.plan(text).operands(&operands).build().unwrap();
-    let other = AnySparse::Coo(random_coo::<f32>(&[5, 4], 6))
-        .convert(Format::Csr)
-        .unwrap();
+    let other = AnySparse::Coo(random_coo::<f32>(&[5, 4], 6)).convert(Format::Csr).unwrap();
     let mut out = ctx.zeros(&[6, 4]).unwrap();
     let wrong = [("A", (&a).into()), ("B", (&other).into())];
     let stream = ctx.stream().unwrap();

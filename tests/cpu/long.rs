@@ -40,16 +40,7 @@ fn long_rows_keep_their_terms() {
     let pattern = CsrPattern::new(1, ONES + 1, vec![0, ONES as u32 + 1], columns).unwrap();
     let csr: AnySparse<f32> = Csr::new(pattern, values()).unwrap().into();
     let b = Dense::new([ONES + 1, 3], vec![1.0_f32; 3 * (ONES + 1)]).unwrap();
-    for format in [
-        "csr",
-        "coo",
-        "ell",
-        "groupcoo:4",
-        "bsr:1x16",
-        "bsr:1x5000",
-        "csc",
-        "sell",
-    ] {
+    for format in ["csr", "coo", "ell", "groupcoo:4", "bsr:1x16", "bsr:1x5000", "csc", "sell"] {
         let format: Format = format.parse().unwrap();
         let a = csr.convert(format).unwrap();
         for (text, shape) in [

@@ -12,10 +12,7 @@ use crate::support::runs::plan_and_run;
 use trial::Trial;
 
 fn pair_by_pair() -> Options {
-    Options {
-        variant: Some("path".into()),
-        ..Options::default()
-    }
+    Options { variant: Some("path".into()), ..Options::default() }
 }
 
 #[test]
@@ -62,19 +59,14 @@ fn the_expressions_are_of_every_kind() {
         ctx.contraction_path(&t.text, &operands).unwrap().is_some()
     });
     let pairwise = pairwise.count();
-    assert!(
-        (60..290).contains(&pairwise),
-        "{pairwise} of 300 pair by pair"
-    );
+    assert!((60..290).contains(&pairwise), "{pairwise} of 300 pair by pair");
 }
 
 fn csr(shape: [usize; 2], places: &[[u32; 2]]) -> AnySparse<f32> {
     let axis = |axis: usize| places.iter().map(|p| p[axis]).collect();
     let pattern = CooPattern::new(shape.to_vec(), vec![axis(0), axis(1)]).unwrap();
     let values = vec![1.0; places.len()];
-    AnySparse::from(Coo::new(pattern, values).unwrap())
-        .convert("csr".parse().unwrap())
-        .unwrap()
+    AnySparse::from(Coo::new(pattern, values).unwrap()).convert("csr".parse().unwrap()).unwrap()
 }
 
 /// Rows without entries stay zero, whatever later factors hold there.
@@ -83,22 +75,11 @@ fn elements_without_a_term_are_left_out() {
     let ctx = Context::cpu();
     // Row 1 of A is empty. B is NaN in the rows that no entry of A reads.
     let a = csr([3, 40], &[[0, 3], [0, 5], [0, 7], [2, 3], [2, 5], [2, 9]]);
-    let b = Dense::from_fn([40, 30], |i| {
-        if [3, 5, 7, 9].contains(&i[0]) {
-            1.0
-        } else {
-            f32::NAN
-        }
-    });
+    let b = Dense::from_fn([40, 30], |i| if [3, 5, 7, 9].contains(&i[0]) { 1.0 } else { f32::NAN });
     let (b, c) = (b.unwrap(), integers::<f32>(&[30, 100], 1));
     let text = "Y[m,n] = A[m,k] * B[k,l] * C[l,n] * D[m]";
     let d = Dense::new([3], vec![1.0, f32::INFINITY, 1.0]).unwrap();
-    let operands = [
-        ("A", (&a).into()),
-        ("B", (&b).into()),
-        ("C", (&c).into()),
-        ("D", (&d).into()),
-    ];
+    let operands = [("A", (&a).into()), ("B", (&b).into()), ("C", (&c).into()), ("D", (&d).into())];
     let path = ctx.contraction_path(text, &operands).unwrap().unwrap();
     assert!(path.contains("A[m,k] * B[k,l]"), "{path}");
     let (_, y) = plan_and_run(&ctx, text, &operands, &Options::default());
@@ -113,11 +94,7 @@ fn intermediate_results_are_not_rounded_to_the_element_type() {
     let fill =
         |shape: [usize; 2], value: f64| Dense::from_fn(shape, |_| f16::from_f64(value)).unwrap();
     // The first product is 204,800, more than f16 has.
-    let (a, b, c) = (
-        fill([1, 512], 20.0),
-        fill([512, 1], 20.0),
-        fill([1, 1], 0.125),
-    );
+    let (a, b, c) = (fill([1, 512], 20.0), fill([512, 1], 20.0), fill([1, 1], 0.125));
     let operands = [("A", (&a).into()), ("B", (&b).into()), ("C", (&c).into())];
     let text = "Y[i,l] = A[i,j] * B[j,k] * C[k,l]";
     let (plan, y) = plan_and_run(&ctx, text, &operands, &pair_by_pair());
@@ -133,12 +110,7 @@ fn more_pairs_than_a_list_may_have_run_pair_by_pair() {
     let a = csr([N as usize, 1], &(0..N).map(|i| [i, 0]).collect::<Vec<_>>());
     let b = csr([1, N as usize], &(0..N).map(|i| [0, i]).collect::<Vec<_>>());
     let operands = [("A", (&a).into()), ("B", (&b).into())];
-    let (plan, y) = plan_and_run(
-        &ctx,
-        "y[] = A[m,k] * B[k,n]",
-        &operands,
-        &Options::default(),
-    );
+    let (plan, y) = plan_and_run(&ctx, "y[] = A[m,k] * B[k,n]", &operands, &Options::default());
     assert!(plan.to_string().contains("pair by pair"), "{plan}");
     assert_eq!(y.to_dense().unwrap().values(), [2.5e9]);
     let text = "C[m,n] = A[m,k] * B[k,n]";
@@ -146,12 +118,7 @@ fn more_pairs_than_a_list_may_have_run_pair_by_pair() {
     let words = "\n  P0[k,n] = B[k,n]\n  C[m,n] = A[m,k] * P0[k,n]";
     assert!(plan.to_string().contains(words), "{plan}");
     // No index is shared.
-    let (_, y) = plan_and_run(
-        &ctx,
-        "y[] = A[m,k] * B[j,n]",
-        &operands,
-        &Options::default(),
-    );
+    let (_, y) = plan_and_run(&ctx, "y[] = A[m,k] * B[j,n]", &operands, &Options::default());
     assert_eq!(y.to_dense().unwrap().values(), [2.5e9]);
 }
 
@@ -164,9 +131,7 @@ fn two_large_sparse_factors_are_joined_within_a_path() {
     let b: Vec<[u32; 2]> = (0..N).map(|i| [i * 40, i / 50 % 50]).collect();
     let mut e: Vec<[u32; 2]> = (0..N).map(|i| [i % 50, i / 50]).collect();
     let a = csr([50, 40 * N as usize], &in_order(a));
-    let b = csr([40 * N as usize, 50], &b)
-        .convert("coo".parse().unwrap())
-        .unwrap();
+    let b = csr([40 * N as usize, 50], &b).convert("coo".parse().unwrap()).unwrap();
     e.sort_unstable();
     let e = csr([50, N as usize], &e);
     let operands = [("A", (&a).into()), ("B", (&b).into()), ("E", (&e).into())];
@@ -194,9 +159,7 @@ fn what_runs_in_no_way_is_refused_with_numbers() {
     let operands = [("A", (&a).into()), ("B", (&b).into()), ("D", (&d).into())];
     let text = "y[] = A[m,k] * B[k,n] * D[m,n]";
     let error = ctx.plan(text).operands(&operands).build().unwrap_err();
-    let Error::NoKernel { tried, .. } = &error else {
-        panic!("{error}")
-    };
+    let Error::NoKernel { tried, .. } = &error else { panic!("{error}") };
     assert_eq!(tried[0].0, "join");
     assert!(tried[0].1.contains("10000000000"), "{error}");
     assert_eq!(tried[1].0, "path");
@@ -208,18 +171,13 @@ fn what_runs_in_no_way_is_refused_with_numbers() {
 fn stored_zeros_of_blocks_are_left_out_of_lists() {
     let ctx = Context::cpu();
     // Blocks of 2 x 2 with one entry each: three of four values are fill.
-    let a = csr([4, 4], &[[0, 0], [3, 3]])
-        .convert("bsr:2x2".parse().unwrap())
-        .unwrap();
+    let a = csr([4, 4], &[[0, 0], [3, 3]]).convert("bsr:2x2".parse().unwrap()).unwrap();
     let pattern = CsrPattern::new(4, 4, vec![0, 1, 2, 2, 3], vec![0, 1, 3]).unwrap();
     let b = Csr::new(pattern, vec![1.0f32, f32::NAN, 5.0]).unwrap();
     let operands = [("A", (&a).into()), ("B", (&b).into())];
     let text = "C[m,n] = A[m,k] * B[k,n]";
     let (plan, y) = plan_and_run(&ctx, text, &operands, &Options::default());
-    assert_eq!(
-        plan.indirect().to_string(),
-        "C[M[p],N[p]] = AV[P[p]] * BV[Q[p]]"
-    );
+    assert_eq!(plan.indirect().to_string(), "C[M[p],N[p]] = AV[P[p]] * BV[Q[p]]");
     let y = y.to_dense().unwrap();
     assert_eq!((y.values()[0], y.values()[15]), (1.0, 5.0));
     assert_eq!(y.values().iter().filter(|v| **v == 0.0).count(), 14);

@@ -84,10 +84,7 @@ impl<T: einsparse::Scalar> Problem<T> {
                 let coo = random_coo(&shape(access), seed);
                 sparse = Some((operand.to_owned(), AnySparse::Coo(coo)));
             } else {
-                dense.insert(
-                    access.tensor.clone(),
-                    integers(&shape(access), seed + 1 + i as u64),
-                );
+                dense.insert(access.tensor.clone(), integers(&shape(access), seed + 1 + i as u64));
             }
         }
         let out = match mode {
@@ -95,13 +92,7 @@ impl<T: einsparse::Scalar> Problem<T> {
             Mode::Assign => Dense::from_fn(shape(&e.out), |_| T::from_f64(f64::NAN)).unwrap(),
             Mode::Accumulate => integers(&shape(&e.out), seed + 100),
         };
-        Problem {
-            e,
-            extents,
-            sparse,
-            dense,
-            out,
-        }
+        Problem { e, extents, sparse, dense, out }
     }
 
     /// To another format; what N:M does not hold is pruned first.
@@ -146,24 +137,15 @@ impl<T: einsparse::Scalar> Problem<T> {
     pub fn reference(&self) -> Vec<f64> {
         let index: Vec<&String> = self.extents.keys().collect();
         let number = |a: &Access| -> Vec<usize> {
-            names(a)
-                .iter()
-                .map(|n| index.iter().position(|i| i == n).unwrap())
-                .collect()
+            names(a).iter().map(|n| index.iter().position(|i| i == n).unwrap()).collect()
         };
-        let wide: BTreeMap<_, _> = self
-            .dense
-            .iter()
-            .map(|(n, d)| (n, d.map(|v| v.to_f64())))
-            .collect();
+        let wide: BTreeMap<_, _> =
+            self.dense.iter().map(|(n, d)| (n, d.map(|v| v.to_f64()))).collect();
         let entries = self.sparse.as_ref().map(|(_, tensor)| tensor.entries());
         let numbers: Vec<Vec<usize>> = self.e.factors.iter().map(number).collect();
         let factor = |(i, a): (usize, &Access)| match wide.get(&a.tensor) {
             Some(dense) => (numbers[i].as_slice(), Factor::Dense(dense)),
-            None => (
-                numbers[i].as_slice(),
-                Factor::Sparse(entries.as_ref().unwrap()),
-            ),
+            None => (numbers[i].as_slice(), Factor::Sparse(entries.as_ref().unwrap())),
         };
         let factors: Vec<_> = self.e.factors.iter().enumerate().map(factor).collect();
         let extents: Vec<usize> = self.extents.values().copied().collect();

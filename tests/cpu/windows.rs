@@ -29,9 +29,7 @@ fn windows_are_what_loops_give_by_the_steps_of_kernels() {
         let dense = shapes.iter().map(|(name, shape)| (*name, whole(shape, 9)));
         let dense: Vec<(&str, Dense<f64>)> = dense.collect();
         let e = Einsum::parse(text).unwrap();
-        let shapes = dense
-            .iter()
-            .map(|(n, d)| (n.to_string(), d.shape().to_vec()));
+        let shapes = dense.iter().map(|(n, d)| (n.to_string(), d.shape().to_vec()));
         let arrays = e.sum_arrays(&e.check(&shapes.collect()).unwrap()).unwrap();
         let indirect = rewrite_dense(&e).unwrap();
         let mut operands = Operands::new();
@@ -39,9 +37,7 @@ fn windows_are_what_loops_give_by_the_steps_of_kernels() {
             operands.dense(name, dense);
         }
         for array in &arrays {
-            operands
-                .index(&array.name, &array.shape, &array.slots)
-                .unwrap();
+            operands.index(&array.name, &array.shape, &array.slots).unwrap();
         }
         let wanted = by_loops(text, &dense);
         let (mut way, mut ways) = (0, 1);
@@ -89,10 +85,7 @@ fn outputs_that_are_given_tell_extents() {
     assert_eq!(run("C[x] += A[3*x+i] * B[i]"), [21.5, 54.5]);
     let far = einsum!(cpu, "C[x] += A[4*x+i] * B[i]", A = &a, B = &b, C = &start);
     let said = far.unwrap_err().to_string();
-    assert!(
-        said.contains("`4*x+i`") && said.contains("wants 6 elements"),
-        "{said}"
-    );
+    assert!(said.contains("`4*x+i`") && said.contains("wants 6 elements"), "{said}");
 }
 
 /// Entries where the sum of the coordinates is a multiple of three.
@@ -115,10 +108,8 @@ fn sparse_operands_stand_beside_sums() {
     for format in [Format::Coo, Format::Csr] {
         let s = s.convert(format).unwrap();
         let c = einsum!(cpu, "C[x,n] = S[x,i] * A[2*x+i,n]", S = &s, A = &a).unwrap();
-        let wanted = by_loops(
-            "C[x,n] = S[x,i] * A[2*x+i,n]",
-            &[("S", dense.clone()), ("A", a.clone())],
-        );
+        let wanted =
+            by_loops("C[x,n] = S[x,i] * A[2*x+i,n]", &[("S", dense.clone()), ("A", a.clone())]);
         assert_eq!(c.to_dense().unwrap(), wanted, "{format}");
         let text = "C[x,n] = S[x,i] * T[x,i] * A[x+i,n]";
         let c = einsum!(cpu, text, S = &s, T = &s, A = &a).unwrap();
@@ -151,21 +142,11 @@ fn dynamic_operands_may_be_read_at_sums() {
     let three = "C[x,g] = A[x+i,m] * B[i,m,f] * D[f,g]";
     let d = whole(&[5, 3], 3);
     let [on_d] = upload(&cpu, [&d]);
-    let operands = [
-        ("A", (&on_a).into()),
-        ("B", (&on_b).into()),
-        ("D", (&on_d).into()),
-    ];
+    let operands = [("A", (&on_a).into()), ("B", (&on_b).into()), ("D", (&on_d).into())];
     let path = cpu.contraction_path(three, &operands).unwrap().unwrap();
-    assert!(
-        path.starts_with("P0[i,m,g] = B[i,m,f] * D[f,g]; "),
-        "{path}"
-    );
+    assert!(path.starts_with("P0[i,m,g] = B[i,m,f] * D[f,g]; "), "{path}");
     let c = einsparse::ops::einsum(&cpu, three, &operands).unwrap();
-    assert_eq!(
-        c.to_dense().unwrap(),
-        by_loops(three, &[("A", a), ("B", b), ("D", d)])
-    );
+    assert_eq!(c.to_dense().unwrap(), by_loops(three, &[("A", a), ("B", b), ("D", d)]));
 }
 
 #[test]
@@ -173,11 +154,8 @@ fn sums_may_stand_within_index_arrays() {
     let cpu = Context::cpu();
     let (a, b) = (vector(&[1.0, 2.0, 3.0]), vector(&[1.0, 10.0]));
     let turned = [2u32, 1, 0, 2];
-    let operands: [(&str, Operand<'_, f32>); 3] = [
-        ("A", (&a).into()),
-        ("B", (&b).into()),
-        ("M", Operand::Index(&[4], &turned)),
-    ];
+    let operands: [(&str, Operand<'_, f32>); 3] =
+        [("A", (&a).into()), ("B", (&b).into()), ("M", Operand::Index(&[4], &turned))];
     let c = einsparse::ops::einsum(&cpu, "C[x] = A[M[x+i]] * B[i]", &operands).unwrap();
     assert_eq!(c.to_dense().unwrap().values(), [23.0, 12.0, 31.0]);
 }
@@ -203,10 +181,7 @@ fn plans_print_the_expression_and_its_windows() {
         .build()
         .unwrap();
     let said = plan.to_string();
-    assert!(
-        said.contains("(x+i) [7, 3]") && !said.contains("convolution"),
-        "{said}"
-    );
+    assert!(said.contains("(x+i) [7, 3]") && !said.contains("convolution"), "{said}");
 }
 
 #[test]
@@ -216,12 +191,7 @@ fn sparse_operands_are_not_read_at_sums() {
     let s: einsparse::formats::AnySparse<f64> = s.into();
     let refused = einsum!(cpu, "C[x] = S[x+i,k] * B[i,k]", S = &s, B = &b);
     let said = refused.unwrap_err().to_string();
-    for words in [
-        "operand `S`",
-        "is sparse",
-        "`x+i` in `S[x+i,k]`",
-        "dense operands",
-    ] {
+    for words in ["operand `S`", "is sparse", "`x+i` in `S[x+i,k]`", "dense operands"] {
         assert!(said.contains(words), "{words}: {said}");
     }
 }

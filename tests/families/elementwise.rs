@@ -45,14 +45,8 @@ fn with_gaps<T: Scalar>(ctx: &Context, dense: &Dense<T>, gap: usize) -> Tensor<T
 
 fn gaps_are_left<T: Scalar>(tensor: &Tensor<T>) {
     let (stored, columns) = (tensor.to_storage().unwrap(), tensor.shape()[1]);
-    for row in stored
-        .chunks(tensor.leading().max(1))
-        .filter(|row| row.len() > columns)
-    {
-        assert!(
-            row[columns..].iter().all(|x| x.to_f64().is_nan()),
-            "a gap was written"
-        );
+    for row in stored.chunks(tensor.leading().max(1)).filter(|row| row.len() > columns) {
+        assert!(row[columns..].iter().all(|x| x.to_f64().is_nan()), "a gap was written");
     }
 }
 
@@ -78,11 +72,7 @@ fn within<T: Scalar>() -> f64 {
 
 /// Of tokens in columns, or in rows.
 fn shape_of(columns: bool, [tokens, width]: [usize; 2]) -> [usize; 2] {
-    if columns {
-        [width, tokens]
-    } else {
-        [tokens, width]
-    }
+    if columns { [width, tokens] } else { [tokens, width] }
 }
 
 #[test]
@@ -92,19 +82,10 @@ fn what_does_not_fit_is_refused() {
         let text = result.unwrap_err().to_string();
         assert!(text.contains(words), "{text}");
     };
-    refused(
-        RmsNorm::<f32>::new(&cpu, [1, 8], f64::NAN, false).map(drop),
-        "epsilon",
-    );
-    let options = RotaryOptions {
-        dim: 24,
-        ..RotaryOptions::default()
-    };
+    refused(RmsNorm::<f32>::new(&cpu, [1, 8], f64::NAN, false).map(drop), "epsilon");
+    let options = RotaryOptions { dim: 24, ..RotaryOptions::default() };
     refused(Rotary::<f32>::new(&cpu, &options).map(drop), "24");
-    let options = RotaryOptions {
-        base: 0.0,
-        ..RotaryOptions::default()
-    };
+    let options = RotaryOptions { base: 0.0, ..RotaryOptions::default() };
     refused(Rotary::<f32>::new(&cpu, &options).map(drop), "base");
     let stream = cpu.stream().unwrap();
     let norm = RmsNorm::<f32>::new(&cpu, [2, 8], 0.0, true).unwrap();
@@ -118,8 +99,5 @@ fn what_does_not_fit_is_refused() {
     let Some(gpu) = gpu() else { return };
     let norm = ResidualNormGradient::<f32, f64>::new(&gpu, [2, 8], 0.0).map(drop);
     refused(norm, "f64");
-    refused(
-        RmsNorm::<f64>::new(&gpu, [1, 8], 0.0, false).map(drop),
-        "f64",
-    );
+    refused(RmsNorm::<f64>::new(&gpu, [1, 8], 0.0, false).map(drop), "f64");
 }

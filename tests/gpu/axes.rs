@@ -24,16 +24,8 @@ fn pit_axes_of_the_papers_list() {
         ("C[p] = A[p] + B[p]", "p", ""),
         ("C[m,n] = A[m,k] * B[k,n]", "k m n", ""),
         ("C[b,m,n] = A[b,m,k] * B[b,k,n]", "b k m n", ""),
-        (
-            "C[n,f,x,y] = A[n,m,x+i,y+j] * B[f,m,i,j]",
-            "f m n",
-            "i j x y",
-        ),
-        (
-            "C[n,f,x,y] = A[n,m,X[x,i],Y[y,j]] * B[f,m,i,j]",
-            "f m n",
-            "i j x y",
-        ),
+        ("C[n,f,x,y] = A[n,m,x+i,y+j] * B[f,m,i,j]", "f m n", "i j x y"),
+        ("C[n,f,x,y] = A[n,m,X[x,i],Y[y,j]] * B[f,m,i,j]", "f m n", "i j x y"),
     ] {
         assert_eq!(split(text), [pit.to_owned(), fixed.to_owned()], "{text}");
     }
@@ -48,11 +40,7 @@ fn pit_axes_worked_by_hand() {
         ("s[] = A[m,k]", "k m", ""),
         ("d[i] = A[i,i]", "i", ""),
         // Only what the index arrays are read with is fixed.
-        (
-            "Out[MO[p,q],m] += MV[p,q] * In[MI[p,q],c] * W[MW[p],c,m]",
-            "c m",
-            "p q",
-        ),
+        ("Out[MO[p,q],m] += MV[p,q] * In[MI[p,q],c] * W[MW[p],c,m]", "c m", "p q"),
         ("C[AM[p],n] += AV[p] * B[AK[p],n]", "n", "p"),
         ("C[x,n] = A[2*x,n]", "n", "x"),
         ("C[x,n] = A[M[x+i],n] * B[i]", "n", "i x"),
@@ -86,12 +74,7 @@ fn pit_axes_print_operand_and_reason() {
 fn shapes(text: &str, tile: [usize; 3], element: usize) -> Vec<String> {
     let e = Einsum::parse(text).unwrap();
     let [m, n, k] = tile;
-    let tile = DenseTile {
-        name: "by hand",
-        m,
-        n,
-        k,
-    };
+    let tile = DenseTile { name: "by hand", m, n, k };
     let extents = matmul_extents(&e, &tile).unwrap();
     let tiles = micro_tiles(&e, &extents, element);
     tiles.iter().map(ToString::to_string).collect()
@@ -102,14 +85,7 @@ fn shapes(text: &str, tile: [usize; 3], element: usize) -> Vec<String> {
 fn micro_tiles_of_a_product() {
     assert_eq!(
         shapes("C[m,n] = A[m,k] * B[k,n]", [128, 256, 64], 2),
-        [
-            "A.m 1 x 64",
-            "A.k 128 x 1",
-            "B.k 1 x 256",
-            "B.n 64 x 1",
-            "C.m 1 x 256",
-            "C.n 128 x 1"
-        ]
+        ["A.m 1 x 64", "A.k 128 x 1", "B.k 1 x 256", "B.n 64 x 1", "C.m 1 x 256", "C.n 128 x 1"]
     );
     assert_eq!(
         shapes("C[b,m,n] = A[b,m,k] * B[b,k,n]", [32, 64, 32], 4)[..3],
@@ -121,17 +97,9 @@ fn micro_tiles_of_a_product() {
 /// into boxes.
 #[test]
 fn micro_tiles_of_a_convolution() {
-    let sums = shapes(
-        "C[n,f,x,y] = A[n,m,x+i,y+j] * B[f,m,i,j]",
-        [128, 256, 64],
-        2,
-    );
-    let wanted = [
-        "B.f 1 x 64 x 1 x 1",
-        "B.m 256 x 1 x 1 x 1",
-        "C.n 1 x 256 x 1 x 1",
-        "C.f 128 x 1 x 1 x 1",
-    ];
+    let sums = shapes("C[n,f,x,y] = A[n,m,x+i,y+j] * B[f,m,i,j]", [128, 256, 64], 2);
+    let wanted =
+        ["B.f 1 x 64 x 1 x 1", "B.m 256 x 1 x 1 x 1", "C.n 1 x 256 x 1 x 1", "C.f 128 x 1 x 1 x 1"];
     assert_eq!(sums, wanted);
     let arrays = "C[n,f,x,y] = A[n,m,X[x,i],Y[y,j]] * B[f,m,i,j]";
     assert_eq!(shapes(arrays, [128, 256, 64], 2), wanted);
@@ -176,11 +144,7 @@ fn micro_tiles_follow_for_every_tile_of_the_table() {
 #[test]
 fn what_is_no_product_has_no_matrix_tile() {
     let tile = &dense_tiles(Dtype::F16)[0];
-    for text in [
-        "C[m] = A[m,k]",
-        "C[m] = A[m,k] * x[k]",
-        "d[i] = A[i,i] * B[i,i]",
-    ] {
+    for text in ["C[m] = A[m,k]", "C[m] = A[m,k] * x[k]", "d[i] = A[i,i] * B[i,i]"] {
         let e = Einsum::parse(text).unwrap();
         assert_eq!(matmul_extents(&e, tile), None, "{text}");
     }

@@ -21,20 +21,11 @@ pub const LADDER: &str = "rows of every length";
 pub const RAGGED: &str = "a tile less, a tile, a tile more";
 pub const CUT: &str = "one row with everything";
 
-pub const CLASSES: [&str; 7] = [
-    ZERO_ROWS,
-    ZERO_COLUMNS,
-    ONE,
-    NO_ENTRIES,
-    LADDER,
-    RAGGED,
-    CUT,
-];
+pub const CLASSES: [&str; 7] = [ZERO_ROWS, ZERO_COLUMNS, ONE, NO_ENTRIES, LADDER, RAGGED, CUT];
 
 /// Odd widths and those at powers of two; tile edges of the table come to them.
-const WIDTHS: [usize; 20] = [
-    0, 1, 2, 3, 4, 7, 8, 12, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257,
-];
+const WIDTHS: [usize; 20] =
+    [0, 1, 2, 3, 4, 7, 8, 12, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257];
 const FEW: [usize; 6] = [1, 8, 33, 64, 129, 256];
 const VERY_FEW: [usize; 4] = [0, 8, 33, 256];
 
@@ -56,11 +47,7 @@ fn all_widths() -> Vec<usize> {
 }
 
 fn few() -> Vec<usize> {
-    if small() {
-        vec![8, 33, 64]
-    } else {
-        FEW.to_vec()
-    }
+    if small() { vec![8, 33, 64] } else { FEW.to_vec() }
 }
 
 /// Patterns of single entries.
@@ -76,20 +63,14 @@ pub fn entries() -> Vec<Shape> {
         shape(ONE, &[1], 1, &few()),
         shape(NO_ENTRIES, &[0; 9], 7, &few()),
         // 71 is prime: every length from 0 to 70 once, neighbours differ.
-        shape(
-            LADDER,
-            &std::array::from_fn::<_, 71, _>(|r| r * 37 % 71),
-            70,
-            &all_widths(),
-        ),
+        shape(LADDER, &std::array::from_fn::<_, 71, _>(|r| r * 37 % 71), 70, &all_widths()),
     ];
     let mut rng = Rng(9);
     let items = products().map(|row| row.items as usize);
     let edges: BTreeSet<usize> = items.flat_map(|i| [i - 1, i, i + 1]).collect();
     for rows in edges.into_iter().filter(|&rows| rows > 0) {
-        let lens: Vec<usize> = (0..rows)
-            .map(|_| (rng.word() % 12).saturating_sub(2) as usize)
-            .collect();
+        let lens: Vec<usize> =
+            (0..rows).map(|_| (rng.word() % 12).saturating_sub(2) as usize).collect();
         shapes.push(shape(RAGGED, &lens, 23, &few()));
     }
     // Sixteen parts cut at 2048 entries.
@@ -125,13 +106,7 @@ pub fn blocks((bm, bk): (usize, usize)) -> Vec<Shape> {
         shape(ZERO_COLUMNS, &[0, 0], 0, [0, 0], &VERY_FEW),
         shape(ONE, &[1], 1, [bm - 1, bk - 1], &few()),
         shape(NO_ENTRIES, &[0; 3], 2, [0, bk.min(2) - 1], &few()),
-        shape(
-            LADDER,
-            &ladder,
-            longest,
-            [5.min(bm - 1), 3.min(bk - 1)],
-            &all_widths(),
-        ),
+        shape(LADDER, &ladder, longest, [5.min(bm - 1), 3.min(bk - 1)], &all_widths()),
     ];
     for rows in [bm - 1, bm, bm + 1] {
         let lens = vec![2; rows.div_ceil(bm)];

@@ -37,22 +37,13 @@ fn agree<T: Scalar, Out: Scalar>(
             ran => ran.unwrap_or_else(|e| panic!("{what}, {before} before: {e}")),
         }
         stream.synchronize().unwrap();
-        assert!(
-            is_beside(&to, GUARD),
-            "{what}, {before} before: a neighbour is written"
-        );
+        assert!(is_beside(&to, GUARD), "{what}, {before} before: a neighbour is written");
         Some(to.to_dense().unwrap())
     };
     let Some(wanted) = found([0, 0]) else { return };
-    assert!(
-        wanted.values().iter().all(|x| !x.to_f64().is_nan()),
-        "{what}"
-    );
+    assert!(wanted.values().iter().all(|x| !x.to_f64().is_nan()), "{what}");
     for beside in BESIDE {
-        assert!(
-            found(beside).as_ref() == Some(&wanted),
-            "{what}, {beside:?} beside"
-        );
+        assert!(found(beside).as_ref() == Some(&wanted), "{what}, {beside:?} beside");
     }
 }
 
@@ -81,10 +72,7 @@ fn matrix<T: Scalar>(pattern: &CsrPattern, format: &str) -> AnySparse<T> {
 }
 
 fn products<T: Scalar>(ctx: &Context, precision: Precision) {
-    let options = Options {
-        precision,
-        ..Options::default()
-    };
+    let options = Options { precision, ..Options::default() };
     let [m, k] = [130, 136];
     let lens: Vec<usize> = (0..m).map(|row| row * 7 % 40).collect();
     let pattern = spread(&lens, k);
@@ -92,25 +80,17 @@ fn products<T: Scalar>(ctx: &Context, precision: Precision) {
     for n in [8, 40, 64, 136] {
         let what = |of: &str| format!("{of}, {n} columns of {} {precision:?}", T::NAME);
         let b = integers::<T>(&[k, n], 5);
-        for format in [
-            "csr",
-            "coo",
-            "ell",
-            "sell",
-            "groupcoo:4",
-            "bsr:16x16",
-            "bsr:32x32",
-            "bsr:64x64",
-        ] {
+        for format in
+            ["csr", "coo", "ell", "sell", "groupcoo:4", "bsr:16x16", "bsr:32x32", "bsr:64x64"]
+        {
             let a = ctx.upload(matrix::<T>(&pattern, format)).unwrap();
             let text = "C[m,n] = A[m,k] * B[k,n]";
             let run = planned(ctx, text, (&["B"], Some(&a)), &options);
             agree(ctx, &what(format), (from_ref(&b), &[m, n]), run);
         }
-        for (text, shape) in [
-            ("C[m,n] = A[m,k] * B[k,n]", [m, k]),
-            ("C[m,n] = A[k,m] * B[k,n]", [k, m]),
-        ] {
+        for (text, shape) in
+            [("C[m,n] = A[m,k] * B[k,n]", [m, k]), ("C[m,n] = A[k,m] * B[k,n]", [k, m])]
+        {
             let run = planned(ctx, text, (&["A", "B"], None), &options);
             let inputs = [integers::<T>(&shape, 7), b.clone()];
             agree(ctx, &what(text), (&inputs, &[m, n]), run);
@@ -119,10 +99,7 @@ fn products<T: Scalar>(ctx: &Context, precision: Precision) {
         agree::<T, T>(
             ctx,
             &what("products at entries"),
-            (
-                &[integers(&[m, n], 1), integers(&[k, n], 2)],
-                &[1, pattern.columns().len()],
-            ),
+            (&[integers(&[m, n], 1), integers(&[k, n], 2)], &[1, pattern.columns().len()]),
             |inputs, out, stream| {
                 let operands: [(&str, Operand<'_, T>); 2] =
                     [("X", (&inputs[0]).into()), ("Y", (&inputs[1]).into())];
@@ -142,34 +119,22 @@ fn products<T: Scalar>(ctx: &Context, precision: Precision) {
 fn convolutions<T: Scalar>(ctx: &Context, precision: Precision) {
     let voxels: Vec<[i32; 4]> = (0..200).map(|i| [0, i % 7, i / 7 % 7, i / 49]).collect();
     let map = Arc::new(KernelMap::submanifold(ctx, &voxels, [3; 3]).unwrap());
-    let options = ConvOptions {
-        precision,
-        ..ConvOptions::default()
-    };
+    let options = ConvOptions { precision, ..ConvOptions::default() };
     for [c, m] in [[16, 16], [24, 40], [72, 64]] {
         let conv = SparseConv3d::<T>::new(&map, [c, m], &options).unwrap();
         let what = |of: &str| format!("{of} of a convolution of {c} to {m} in {}", T::NAME);
         let (x, dy) = (integers::<T>(&[200, c], 1), integers::<T>(&[200, m], 2));
         let w = Rng(3).integers(27 * c * m);
         let w = upload_values(ctx, &[27, c, m], w);
-        agree::<T, T>(
-            ctx,
-            &what("output"),
-            (from_ref(&x), &[200, m]),
-            |i, out, stream| conv.forward(&i[0], &w, None, out, stream),
-        );
-        agree::<T, T>(
-            ctx,
-            &what("dx"),
-            (from_ref(&dy), &[200, c]),
-            |i, out, stream| conv.backward_input(&w, &i[0], out, stream),
-        );
-        agree::<T, f32>(
-            ctx,
-            &what("dw"),
-            (&[x, dy], &[27, c, m]),
-            |i, out, stream| conv.backward_weight(&i[0], &i[1], out, stream),
-        );
+        agree::<T, T>(ctx, &what("output"), (from_ref(&x), &[200, m]), |i, out, stream| {
+            conv.forward(&i[0], &w, None, out, stream)
+        });
+        agree::<T, T>(ctx, &what("dx"), (from_ref(&dy), &[200, c]), |i, out, stream| {
+            conv.backward_input(&w, &i[0], out, stream)
+        });
+        agree::<T, f32>(ctx, &what("dw"), (&[x, dy], &[27, c, m]), |i, out, stream| {
+            conv.backward_weight(&i[0], &i[1], out, stream)
+        });
     }
 }
 
@@ -216,14 +181,8 @@ fn a_neighbour_that_is_written_is_seen() {
         assert!(is_beside(&columns, GUARD));
         let all = columns.to_storage().unwrap();
         assert_eq!(all[..6], [GUARD, GUARD, 1.0, 1.0, 1.0, GUARD]);
-        let mut whole = Context::cpu()
-            .upload_dense(&Dense::new([2, 6], all).unwrap())
-            .unwrap();
-        whole
-            .part_mut(written, &[1])
-            .unwrap()
-            .write(&Dense::new([1], vec![3.0]).unwrap())
-            .unwrap();
+        let mut whole = Context::cpu().upload_dense(&Dense::new([2, 6], all).unwrap()).unwrap();
+        whole.part_mut(written, &[1]).unwrap().write(&Dense::new([1], vec![3.0]).unwrap()).unwrap();
         std::mem::swap(&mut *whole.columns_mut(2..5).unwrap(), &mut columns);
         assert!(!is_beside(&columns, GUARD), "{written}");
     }

@@ -23,28 +23,13 @@ fn kernels_keep_their_resources() {
         modules.holds(row.module) && (modules.arch() == "sm_90a" || row.arch != "sm_90a")
     };
     for row in kernels().iter().filter(here) {
-        let function = device
-            .modules()
-            .function(row.module, row.name, row.shared_bytes)
-            .unwrap();
+        let function = device.modules().function(row.module, row.name, row.shared_bytes).unwrap();
         let kernel = function.facts().unwrap();
         assert_eq!(kernel.local_bytes, 0, "{} spills: {kernel:?}", row.name);
-        assert!(
-            kernel.max_threads >= row.threads,
-            "{}: {kernel:?}",
-            row.name
-        );
-        assert!(
-            kernel.max_dynamic_smem_bytes >= row.shared_bytes,
-            "{}: {kernel:?}",
-            row.name
-        );
+        assert!(kernel.max_threads >= row.threads, "{}: {kernel:?}", row.name);
+        assert!(kernel.max_dynamic_smem_bytes >= row.shared_bytes, "{}: {kernel:?}", row.name);
         // The residency that was asked of the compiler is the table's on sm_90a alone.
-        let wanted = if device.modules().arch() == "sm_90a" {
-            row.min_blocks
-        } else {
-            1
-        };
+        let wanted = if device.modules().arch() == "sm_90a" { row.min_blocks } else { 1 };
         let registers = kernel.registers.next_multiple_of(8) * row.threads * wanted;
         assert!(
             registers <= facts.registers_per_sm,
@@ -52,9 +37,7 @@ fn kernels_keep_their_resources() {
             row.name,
             kernel.registers
         );
-        let resident = function
-            .blocks_per_sm(row.threads, row.shared_bytes)
-            .unwrap();
+        let resident = function.blocks_per_sm(row.threads, row.shared_bytes).unwrap();
         assert!(
             resident >= wanted,
             "{}: {resident} of {wanted} thread blocks fit a multiprocessor",
@@ -75,11 +58,7 @@ fn texts_compile() {
         module.ptx().map(Result::unwrap)
     };
     // The smallest families whose text is kept for Hopper alone, and the product that everyone asks for.
-    for (family, arch) in [
-        ("pit_sampled", "sm_90a"),
-        ("sampled", "sm_90a"),
-        ("spmm", "sm_80"),
-    ] {
+    for (family, arch) in [("pit_sampled", "sm_90a"), ("sampled", "sm_90a"), ("spmm", "sm_80")] {
         let text = text(family, arch).unwrap_or_else(|| panic!("no text of {family}.{arch}"));
         let module = LoadedModule::from_ptx(context, &text).unwrap();
         for row in kernels().iter().filter(|row| row.module == family) {
@@ -95,9 +74,7 @@ fn events_time_a_kernel() {
     let a = generate::uniform(20_000, 20_000, 0.001, 1).unwrap();
     let values = vec![1.0f32; a.columns().len()];
     let a = gpu.upload(Csr::new(a, values).unwrap()).unwrap();
-    let b = gpu
-        .upload_dense(&Dense::<f32>::zeros([20_000, 128]).unwrap())
-        .unwrap();
+    let b = gpu.upload_dense(&Dense::<f32>::zeros([20_000, 128]).unwrap()).unwrap();
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let text = "C[m,n] = A[m,k] * B[k,n]";
     let plan = gpu.plan(text).operands(&operands).build().unwrap();
@@ -127,26 +104,14 @@ fn device_memory_is_checked() {
     memory.read(&mut back, stream.raw()).unwrap();
     assert_eq!(back, [1, 2, 3]);
     let error = memory.write(&[0u32; 4], stream.raw()).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Overflow {
-                value: 16,
-                limit: 12,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, Error::Overflow { value: 16, limit: 12, .. }), "{error}");
     if small() {
         // compute-sanitizer counts a refused allocation as an error.
         return;
     }
     let wanted = 1usize << 50;
     let error = DeviceMemory::alloc(context, wanted).unwrap_err();
-    let Error::OutOfMemory { wanted: said, free } = error else {
-        panic!("{error}")
-    };
+    let Error::OutOfMemory { wanted: said, free } = error else { panic!("{error}") };
     let info = driver::mem_get_info().unwrap();
     assert!(said == wanted as u64 && 0 < free && free <= info.total);
 }
@@ -157,36 +122,17 @@ fn the_choice_holds_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     let blocks = generate::blocks(256, 256, (32, 32), 0.5, 1).unwrap();
     let values = vec![1.0f32; blocks.columns().len() * 32 * 32];
-    let a = gpu
-        .upload(einsparse::formats::Bsr::new(blocks, values).unwrap())
-        .unwrap();
-    let b = gpu
-        .upload_dense(&Dense::<f32>::zeros([256, 64]).unwrap())
-        .unwrap();
+    let a = gpu.upload(einsparse::formats::Bsr::new(blocks, values).unwrap()).unwrap();
+    let b = gpu.upload_dense(&Dense::<f32>::zeros([256, 64]).unwrap()).unwrap();
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let plan = |options: &Options| {
-        gpu.plan("C[m,n] = A[m,k] * B[k,n]")
-            .operands(&operands)
-            .options(options)
-            .build()
+        gpu.plan("C[m,n] = A[m,k] * B[k,n]").operands(&operands).options(options).build()
     };
-    let tf32 = Options {
-        precision: Precision::Tf32,
-        ..Options::default()
-    };
+    let tf32 = Options { precision: Precision::Tf32, ..Options::default() };
     let plan_tf32 = plan(&tf32).unwrap();
     assert_eq!(plan_tf32.choice().candidates[0].zeros, Zeros::Dense);
-    assert!(
-        plan_tf32.to_string().contains("zeros = Dense"),
-        "{plan_tf32}"
-    );
-    for options in [
-        Options::default(),
-        Options {
-            zeros: ZerosRule::Strict,
-            ..tf32
-        },
-    ] {
+    assert!(plan_tf32.to_string().contains("zeros = Dense"), "{plan_tf32}");
+    for options in [Options::default(), Options { zeros: ZerosRule::Strict, ..tf32 }] {
         // What Tensor Cores may not do the general family does.
         let plan = plan(&options).unwrap();
         assert!(plan.variant().starts_with("einsum_"), "{plan}");
@@ -242,10 +188,7 @@ fn tensor_maps_and_clusters() {
     }
 
     // A kernel without work items touches nothing.
-    let row = kernels()
-        .iter()
-        .find(|row| row.walk == WalkKind::Csr && row.parts == 1)
-        .unwrap();
+    let row = kernels().iter().find(|row| row.walk == WalkKind::Csr && row.parts == 1).unwrap();
     let function = device.modules().function(row.module, row.name, 0).unwrap();
     let params = no_work();
     let config = LaunchConfig {
@@ -258,10 +201,7 @@ fn tensor_maps_and_clusters() {
     let stream = gpu.stream().unwrap();
     // SAFETY: the params are the family's; with no items no address is used.
     unsafe { function.launch(&config, stream.raw(), &params) }.unwrap();
-    let odd = LaunchConfig {
-        grid: [3, 1, 1],
-        ..config
-    };
+    let odd = LaunchConfig { grid: [3, 1, 1], ..config };
     if !small() {
         // SAFETY: as above.
         unsafe { function.launch(&odd, stream.raw(), &params) }.unwrap_err();

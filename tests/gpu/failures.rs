@@ -85,71 +85,36 @@ fn planned<T: Scalar>(
     let dense: Vec<_> = dense.iter().map(uploaded).collect::<Result<_>>()?;
     let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("A", (&a).into())];
     operands.extend(dense.iter().map(|(name, d)| (*name, d.into())));
-    let options = Options {
-        weights: rule,
-        ..Options::default()
-    };
-    let plan = context
-        .plan(text)
-        .operands(&operands)
-        .options(&options)
-        .build()?;
-    finish(context, plan.out_shape(), |c, stream| {
-        plan.run(&operands, c, stream)
-    })
+    let options = Options { weights: rule, ..Options::default() };
+    let plan = context.plan(text).operands(&operands).options(&options).build()?;
+    finish(context, plan.out_shape(), |c, stream| plan.run(&operands, c, stream))
 }
 
 fn plans<'w>(context: &'w Context) -> Vec<Way<'w>> {
     const SPMM: &str = "C[m,n] = A[m,k] * B[k,n]";
     let each = Weights::EachRun;
     let mut ways: Vec<Way<'w>> = Vec::new();
-    for format in [
-        "csr",
-        "coo",
-        "ell",
-        "groupcoo:4",
-        "bsr:16x16",
-        "blockgroupcoo:32x32",
-    ] {
+    for format in ["csr", "coo", "ell", "groupcoo:4", "bsr:16x16", "blockgroupcoo:32x32"] {
         add(&mut ways, "a product", move || {
             planned::<f16>(context, SPMM, matrix(format), &[("B", &[96, 64])], each)
         });
     }
     add(&mut ways, "a product of kept values", move || {
-        planned::<f16>(
-            context,
-            SPMM,
-            matrix("csr"),
-            &[("B", &[96, 64])],
-            Weights::Static,
-        )
+        planned::<f16>(context, SPMM, matrix("csr"), &[("B", &[96, 64])], Weights::Static)
     });
     // Lists on the GPU, lists that come with slabs, and an A that fits; page-locked and not.
-    for (limit, pinned) in [
-        (9000, true),
-        (9000, false),
-        (4000, true),
-        (4000, false),
-        (1 << 20, false),
-    ] {
+    for (limit, pinned) in
+        [(9000, true), (9000, false), (4000, true), (4000, false), (1 << 20, false)]
+    {
         add(&mut ways, "a product under a memory limit", move || {
             let a = matrix::<f32>("csr");
             let locked = if pinned { Some(context.pin(&a)?) } else { None };
             let b = context.upload_dense(&ones::<f32>(&[96, 32]))?;
             let a = locked.as_ref().map_or((&a).into(), Operand::from);
             let operands: [(&str, Operand<'_, f32>); 2] = [("A", a), ("B", (&b).into())];
-            let options = Options {
-                memory_limit: Some(limit),
-                ..Options::default()
-            };
-            let plan = context
-                .plan(SPMM)
-                .operands(&operands)
-                .options(&options)
-                .build()?;
-            finish(context, plan.out_shape(), |c, stream| {
-                plan.run(&operands, c, stream)
-            })
+            let options = Options { memory_limit: Some(limit), ..Options::default() };
+            let plan = context.plan(SPMM).operands(&operands).options(&options).build()?;
+            finish(context, plan.out_shape(), |c, stream| plan.run(&operands, c, stream))
         });
     }
     for pinned in [true, false] {
@@ -171,29 +136,16 @@ fn plans<'w>(context: &'w Context) -> Vec<Way<'w>> {
     });
     add(&mut ways, "a chain", move || {
         let text = "C[m,n] = A[m,k] * B[k,l] * D[l,n]";
-        planned::<f32>(
-            context,
-            text,
-            matrix("csr"),
-            &[("B", &[96, 32]), ("D", &[32, 24])],
-            each,
-        )
+        planned::<f32>(context, text, matrix("csr"), &[("B", &[96, 32]), ("D", &[32, 24])], each)
     });
     add(&mut ways, "an expression of no family", move || {
         let text = "C[n] = A[m,k] * B[k,n] * D[m,n]";
-        planned::<f32>(
-            context,
-            text,
-            matrix("coo"),
-            &[("B", &[96, 8]), ("D", &[130, 8])],
-            each,
-        )
+        planned::<f32>(context, text, matrix("coo"), &[("B", &[96, 8]), ("D", &[130, 8])], each)
     });
     add(&mut ways, "MTTKRP", move || {
         let mut rng = Rng(9);
-        let mut all: Vec<[u32; 3]> = (0..500)
-            .map(|_| [40, 30, 20].map(|n| (rng.word() % n) as u32))
-            .collect();
+        let mut all: Vec<[u32; 3]> =
+            (0..500).map(|_| [40, 30, 20].map(|n| (rng.word() % n) as u32)).collect();
         all.sort_unstable();
         all.dedup();
         let axis = |axis: usize| all.iter().map(|place| place[axis]).collect();
@@ -201,13 +153,7 @@ fn plans<'w>(context: &'w Context) -> Vec<Way<'w>> {
         let count = pattern.coords()[0].len();
         let a = AnySparse::from(Coo::new(pattern, Rng(2).integers::<f32>(count))?);
         let text = "C[i,r] = A[i,j,k] * B[j,r] * D[k,r]";
-        planned(
-            context,
-            text,
-            a,
-            &[("B", &[30, 32]), ("D", &[20, 32])],
-            each,
-        )
+        planned(context, text, a, &[("B", &[30, 32]), ("D", &[20, 32])], each)
     });
     add(&mut ways, "a sampled product", move || {
         let mut s = context.upload(matrix::<f32>("csr"))?;
@@ -240,18 +186,12 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
         ("micro-tiles on the right", SparseSide::Right, false),
     ] {
         add(&mut ways, name, move || {
-            let options = MatmulOptions {
-                sparse,
-                transpose_a,
-                ..MatmulOptions::default()
-            };
+            let options = MatmulOptions { sparse, transpose_a, ..MatmulOptions::default() };
             let mut product = DynamicMatmul::<f16>::new(context, [128, 96, 64], &options)?;
             let stored = if transpose_a { [96, 128] } else { [128, 96] };
             let a = context.upload_dense(&ones(&stored))?;
             let b = context.upload_dense(&ones(&[96, 64]))?;
-            finish(context, &[128, 64], |c, stream| {
-                product.forward(&a, &b, c, stream)
-            })
+            finish(context, &[128, 64], |c, stream| product.forward(&a, &b, c, stream))
         });
     }
     add(&mut ways, "a grouped product", move || {
@@ -303,9 +243,7 @@ fn operators<'w>(context: &'w Context) -> Vec<Way<'w>> {
         let conv = SparseConv3d::<f16>::new(&Arc::new(map), [64, 64], &ConvOptions::default())?;
         let x = context.upload_dense(&ones(&[200, 64]))?;
         let weights = context.upload_dense(&ones(&[27, 64, 64]))?;
-        finish(context, &[200, 64], |out, stream| {
-            conv.forward(&x, &weights, None, out, stream)
-        })
+        finish(context, &[200, 64], |out, stream| conv.forward(&x, &weights, None, out, stream))
     });
     add(&mut ways, "a softmax", move || {
         let a = context.upload(matrix::<f32>("csr"))?;
@@ -348,11 +286,7 @@ fn survives(context: &Context, (name, way): &Way<'_>) -> usize {
         let is_past = trial::is_refusal_ahead();
         trial::refuse(0);
         context.synchronize().unwrap();
-        assert_eq!(
-            trial::live(),
-            held,
-            "{name}, allocation {turn}: memory is left"
-        );
+        assert_eq!(trial::live(), held, "{name}, allocation {turn}: memory is left");
         match found {
             Err(Error::OutOfMemory { wanted, .. }) => assert!(wanted > 0),
             Err(error) => panic!("{name}, allocation {turn}: {error}"),
@@ -445,10 +379,7 @@ fn a_lost_gpu_says_so() {
         unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap();
         let said = |error: Error| {
             let said = error.to_string();
-            assert!(
-                said.contains("illegal address") || said.contains("ILLEGAL"),
-                "{said}"
-            );
+            assert!(said.contains("illegal address") || said.contains("ILLEGAL"), "{said}");
         };
         said(stream.synchronize().unwrap_err());
         said(stream.synchronize().unwrap_err());

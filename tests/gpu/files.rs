@@ -12,18 +12,13 @@ const N: usize = 64;
 
 /// All `.smtx` and `.mtx` files below a folder, in order; `malformed/` is for the readers.
 fn matrices(folder: &Path, found: &mut Vec<PathBuf>) {
-    let mut entries: Vec<PathBuf> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|e| e.unwrap().path())
-        .collect();
+    let mut entries: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     entries.sort();
     for path in entries {
         if path.is_dir() && !path.ends_with("malformed") {
             matrices(&path, found);
-        } else if path
-            .extension()
-            .is_some_and(|end| end == "smtx" || end == "mtx")
-        {
+        } else if path.extension().is_some_and(|end| end == "smtx" || end == "mtx") {
             found.push(path);
         }
     }
@@ -48,15 +43,9 @@ fn patterns() -> Vec<(String, CsrPattern)> {
 fn generated() -> Vec<(String, CsrPattern)> {
     vec![
         ("karate".into(), generate::karate()),
-        (
-            "pruned".into(),
-            generate::pruned(512, 1024, 0.1, 60.0, 0.04, 1).unwrap(),
-        ),
+        ("pruned".into(), generate::pruned(512, 1024, 0.1, 60.0, 0.04, 1).unwrap()),
         ("rmat".into(), generate::rmat(12, 8, 1).unwrap()),
-        (
-            "uniform".into(),
-            generate::uniform(3000, 2000, 0.002, 1).unwrap(),
-        ),
+        ("uniform".into(), generate::uniform(3000, 2000, 0.002, 1).unwrap()),
     ]
 }
 
@@ -71,12 +60,9 @@ fn every_file(context: &Context) {
         let text = "C[m,n] = A[m,k] * B[k,n]";
         let (plan, c) = plan_and_run(context, text, &operands, &Options::default());
         let found = c.to_storage().unwrap();
-        assert_matrix(
-            &(name, format, plan.variant()),
-            &found,
-            (problem.m(), n, n),
-            |r, c| problem.exact(r, c),
-        );
+        assert_matrix(&(name, format, plan.variant()), &found, (problem.m(), n, n), |r, c| {
+            problem.exact(r, c)
+        });
     }
 }
 

@@ -82,21 +82,8 @@ fn contents(context: &Context) {
         ("K", Operand::Index(&[100], &slots[..100])),
         ("L", Operand::Index(&[300], &slots)),
     ];
-    let error = refused(
-        context,
-        "C[n] = B[K[p],n] * D[L[q],n]",
-        &operands,
-        &["L[217]", "77"],
-    );
-    let place = matches!(
-        error,
-        Error::InvalidIndex {
-            position: 217,
-            value: 77,
-            bound: 5,
-            ..
-        }
-    );
+    let error = refused(context, "C[n] = B[K[p],n] * D[L[q],n]", &operands, &["L[217]", "77"]);
+    let place = matches!(error, Error::InvalidIndex { position: 217, value: 77, bound: 5, .. });
     assert!(place, "{error}");
     // Through another array, and on the left.
     let (outer, inner) = ([0u32, 1, 2], [0u32, 3]);
@@ -109,20 +96,9 @@ fn contents(context: &Context) {
     assert!(matches!(error, Error::InvalidIndex { bound: 3, .. }));
     let rows = [0u32, 8];
     let x = context.upload_dense(&ones(&[2])).unwrap();
-    let operands = [
-        ("X", (&x).into()),
-        ("R", Operand::Index(&[2], &rows)),
-        ("C", (&c).into()),
-    ];
+    let operands = [("X", (&x).into()), ("R", Operand::Index(&[2], &rows)), ("C", (&c).into())];
     let error = refused(context, "C[R[p]] += X[p]", &operands, &["R[1]", "8"]);
-    assert!(matches!(
-        error,
-        Error::InvalidIndex {
-            position: 1,
-            bound: 8,
-            ..
-        }
-    ));
+    assert!(matches!(error, Error::InvalidIndex { position: 1, bound: 8, .. }));
 }
 
 /// Names given twice, and numbers where indices are wanted.
@@ -130,26 +106,12 @@ fn names(context: &Context) {
     let [small, large] =
         [ones(&[2, 3]), ones(&[300, 3])].map(|d| context.upload_dense(&d).unwrap());
     let b = context.upload_dense(&ones(&[3, 4])).unwrap();
-    let operands = [
-        ("A", (&small).into()),
-        ("A", (&large).into()),
-        ("B", (&b).into()),
-    ];
+    let operands = [("A", (&small).into()), ("A", (&large).into()), ("B", (&b).into())];
     let text = "C[m,n] = A[m,k] * B[k,n]";
-    refused(
-        context,
-        text,
-        &operands,
-        &["`A`", "twice", "[2, 3]", "[300, 3]"],
-    );
+    refused(context, text, &operands, &["`A`", "twice", "[2, 3]", "[300, 3]"]);
     let k = context.upload_dense(&ones(&[2])).unwrap();
     let operands = [("B", (&b).into()), ("K", (&k).into())];
-    refused(
-        context,
-        "C[p,n] = B[K[p],n]",
-        &operands,
-        &["`K`", "index array"],
-    );
+    refused(context, "C[p,n] = B[K[p],n]", &operands, &["`K`", "index array"]);
 }
 
 /// Index arrays are part of the plan.

@@ -61,10 +61,7 @@ fn on_two(cases: &[fn(&[Context])]) {
 #[test]
 fn streams_of_two_gpus_wait_for_each_other() {
     let Some(two) = two() else { return };
-    let streams = two
-        .contexts
-        .each_ref()
-        .map(|context| context.stream().unwrap());
+    let streams = two.contexts.each_ref().map(|context| context.stream().unwrap());
     for [here, there] in [[0, 1], [1, 0]] {
         let context = &two.contexts[there];
         let n = if small() { 64 } else { 4096 };
@@ -77,10 +74,7 @@ fn streams_of_two_gpus_wait_for_each_other() {
         }
         streams[here].wait_for(&streams[there]).unwrap();
         streams[here].synchronize().unwrap();
-        assert!(
-            streams[there].raw().is_done().unwrap(),
-            "{here} waits for {there}"
-        );
+        assert!(streams[there].raw().is_done().unwrap(), "{here} waits for {there}");
     }
 }
 
@@ -107,18 +101,14 @@ fn captured(contexts: &[Context]) {
         let (context, own) = (group.context(), deal.range(group.rank()).len());
         let stream = context.stream()?;
         for overlap in [false, true] {
-            let options = ShardedOptions {
-                overlap,
-                ..ShardedOptions::default()
-            };
+            let options = ShardedOptions { overlap, ..ShardedOptions::default() };
             let mine = Sharded::of(&group, &a, &deal)?;
             let product = ShardedSpmm::new(&group, &mine, &deal, 32, &options)?;
             let (mut x, mut y) = (product.operand()?, product.output()?);
             let sum = GroupSum::new(&group, &[300])?;
             let mut total = context.zeros::<f32>(&[300])?;
             let write = |x: &mut Sharded<Tensor<f32>>, total: &mut Tensor<f32>, by: f32| {
-                x.local_mut()?
-                    .write(&Dense::from_fn([own, 32], |i| by * i[1] as f32)?)?;
+                x.local_mut()?.write(&Dense::from_fn([own, 32], |i| by * i[1] as f32)?)?;
                 total.write(&Dense::from_fn([300], |i| by * i[0] as f32)?)
             };
             let queue = |x: &mut _, y: &mut _, total: &mut _| {
@@ -190,10 +180,7 @@ fn experts_on_two_gpus() {
 
 #[test]
 fn products_on_two_gpus() {
-    on_two(&[
-        |two| cases::products(two, Some(IN_ORDER)),
-        |two| cases::products(two, None),
-    ]);
+    on_two(&[|two| cases::products(two, Some(IN_ORDER)), |two| cases::products(two, None)]);
 }
 
 #[test]
@@ -218,10 +205,7 @@ fn a_rank_that_leaves_ends_what_is_queued() {
         }
         let start = Instant::now();
         let ended = sum.run(&mut tensor, &stream).and(stream.synchronize());
-        assert!(
-            matches!(ended, Err(Error::Rank { rank: 1, .. })),
-            "{ended:?}"
-        );
+        assert!(matches!(ended, Err(Error::Rank { rank: 1, .. })), "{ended:?}");
         assert!(tensor.to_dense().is_err());
         Ok(start.elapsed())
     });

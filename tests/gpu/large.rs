@@ -51,9 +51,8 @@ fn far_apart<T: Scalar>(context: &Context, row: &'static Row, (text, items): Ask
     let mut c = context.zeros::<T>(&shape).unwrap();
     let stream = context.stream().unwrap();
     // First and last rows of every B.
-    let edges: Vec<[Vec<T>; 2]> = (0..count)
-        .map(|_| [rng.integers(block * N), rng.integers(block * N)])
-        .collect();
+    let edges: Vec<[Vec<T>; 2]> =
+        (0..count).map(|_| [rng.integers(block * N), rng.integers(block * N)]).collect();
     for (z, edges) in edges.iter().enumerate() {
         for (edge, first) in edges.iter().zip([0, ROWS - block]) {
             // SAFETY: the rows lie inside B, and the values live past the wait below.
@@ -89,12 +88,7 @@ fn far_apart<T: Scalar>(context: &Context, row: &'static Row, (text, items): Ask
             };
             let expected: f64 = side.map_or(0.0, sum);
             let place = first + r;
-            assert_eq!(
-                x.to_f64(),
-                expected,
-                "{}, {text}: C[{z},{place},{j}]",
-                row.name
-            );
+            assert_eq!(x.to_f64(), expected, "{}, {text}: C[{z},{place},{j}]", row.name);
         }
     }
 }
@@ -103,10 +97,7 @@ fn far_apart<T: Scalar>(context: &Context, row: &'static Row, (text, items): Ask
 pub fn room(bytes: u64) -> bool {
     let free = mem_get_info().unwrap().free;
     if free < bytes {
-        skipped(
-            "large operands",
-            format_args!("{free} bytes of device memory are free"),
-        );
+        skipped("large operands", format_args!("{free} bytes of device memory are free"));
     }
     free >= bytes
 }

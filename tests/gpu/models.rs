@@ -69,10 +69,7 @@ fn hidden_activations_are_skipped_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     for tokens in [1, 8, 32] {
         let (error, share) = opt_relu::checked(&gpu, [512, 2048], tokens).unwrap();
-        assert!(
-            error < 2e-3 && (0.02..0.05).contains(&share),
-            "{tokens}: {error}, {share}"
-        );
+        assert!(error < 2e-3 && (0.02..0.05).contains(&share), "{tokens}: {error}, {share}");
     }
 }
 
@@ -91,10 +88,7 @@ fn networks_over_voxels_on_the_gpu() {
             point_cloud::gradient_error::<f16>(&gpu, widths).unwrap() / 0.15,
             point_cloud::gradient_error::<bf16>(&gpu, widths).unwrap() / 0.4,
         ];
-        assert!(
-            errors.iter().all(|e| *e < 1.0),
-            "{widths:?}: {errors:?} of the bounds"
-        );
+        assert!(errors.iter().all(|e| *e < 1.0), "{widths:?}: {errors:?} of the bounds");
     }
     let losses = point_cloud::learns::<bf16>(&gpu, VOXEL_WIDTHS[0], 10).unwrap();
     assert!(losses[9] < losses[0], "{losses:?}");
@@ -149,10 +143,7 @@ fn a_captured_step_over_voxels_is_a_step() {
     let losses = made().losses(&gpu, STEPS + 1).unwrap();
     let mut captured = made();
     replay(&gpu, STEPS, |stream| captured.step(stream));
-    assert_eq!(
-        captured.losses(&gpu, 1).unwrap()[0].to_bits(),
-        losses[STEPS].to_bits()
-    );
+    assert_eq!(captured.losses(&gpu, 1).unwrap()[0].to_bits(), losses[STEPS].to_bits());
 }
 
 #[test]
@@ -168,11 +159,7 @@ fn layers_of_an_encoder_on_the_gpu() {
 #[test]
 fn masked_layers_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
-    for (sizes, grows) in [
-        ([640, 128], false),
-        ([640, 128], true),
-        ([1280, 200], false),
-    ] {
+    for (sizes, grows) in [([640, 128], false), ([640, 128], true), ([1280, 200], false)] {
         let errors = sparse_training::errors::<f16>(&gpu, sizes, grows).unwrap();
         assert!(errors.iter().all(|e| *e < 5e-3), "{sizes:?}: {errors:?}");
         let errors = sparse_training::errors::<bf16>(&gpu, sizes, grows).unwrap();
@@ -203,14 +190,8 @@ fn masks_change_between_replays() {
     assert!(losses[STEPS - 1] < 0.9 * losses[0], "{losses:?}");
 }
 
-const TRANSFORMER: Shape = Shape {
-    layers: 2,
-    tokens: 640,
-    width: 256,
-    heads: 2,
-    hidden: 768,
-    classes: 40,
-};
+const TRANSFORMER: Shape =
+    Shape { layers: 2, tokens: 640, width: 256, heads: 2, hidden: 768, classes: 40 };
 
 #[test]
 fn a_transformer_under_a_mask_on_the_gpu() {
@@ -218,16 +199,10 @@ fn a_transformer_under_a_mask_on_the_gpu() {
     let blocks = AttentionMask::Blocks(transformer::blocks(640, 1, 2));
     let causal = AttentionMask::Causal;
     for (heads, mask) in [(2, &blocks), (4, &blocks), (2, &causal)] {
-        let shape = Shape {
-            heads,
-            ..TRANSFORMER
-        };
+        let shape = Shape { heads, ..TRANSFORMER };
         let errors = transformer::errors(&gpu, shape, mask).unwrap();
         // Of gradients a ReLU decides, whose sums are rounded.
-        assert!(
-            errors[0] < 0.03 && errors.iter().all(|e| *e < 0.2),
-            "{heads} heads: {errors:?}"
-        );
+        assert!(errors[0] < 0.03 && errors.iter().all(|e| *e < 0.2), "{heads} heads: {errors:?}");
     }
 }
 
@@ -290,21 +265,14 @@ fn energy_stays_and_motion_repeats_on_the_gpu() {
 fn pruned_convolutions_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     for (edge, batch) in [(64, 1), (64, 3), (97, 2)] {
-        let sizes = Sizes {
-            edge,
-            eighths: 8,
-            classes: 100,
-        };
+        let sizes = Sizes { edge, eighths: 8, classes: 100 };
         let full = Some(Precision::Full);
         let error = mobilenet::checked::<f32>(&gpu, sizes, (batch, full)).unwrap();
         assert!(error < 1e-4, "{sizes:?}, {batch} images: {error}");
         // Pruned and dense.
         for pruned in [Some(Precision::Tf32), None] {
             let error = mobilenet::checked::<f32>(&gpu, sizes, (batch, pruned)).unwrap();
-            assert!(
-                error < 5e-2,
-                "{sizes:?}, {batch} images, {pruned:?}: {error}"
-            );
+            assert!(error < 5e-2, "{sizes:?}, {batch} images, {pruned:?}: {error}");
         }
         let error = mobilenet::checked::<f16>(&gpu, sizes, (batch, full)).unwrap();
         assert!(error < 5e-2, "{sizes:?}, {batch} images in f16: {error}");

@@ -25,12 +25,7 @@ impl<T: Scalar> Random<T> {
         let b = Dense::new([cols, n], rng.units(cols * n)).unwrap();
         let truth = product(&a, b.values(), n, |x| x);
         let magnitude = product(&a, b.values(), n, f64::abs);
-        Random {
-            a,
-            b,
-            truth,
-            magnitude,
-        }
+        Random { a, b, truth, magnitude }
     }
 
     /// The first element past the bound.
@@ -65,10 +60,9 @@ impl<T: Scalar> Random<T> {
 /// Row lengths for a walk: short rows, then ones that are cut.
 fn lens(row: &Row) -> (Vec<usize>, usize) {
     match row.walk {
-        WalkKind::Block => (
-            vec![row.block.0 as usize * 3; row.block.0 as usize],
-            row.block.0 as usize * 3,
-        ),
+        WalkKind::Block => {
+            (vec![row.block.0 as usize * 3; row.block.0 as usize], row.block.0 as usize * 3)
+        }
         _ if small() || row.depth < 4000 => ((0..60).chain([700]).collect(), 700),
         _ => ((0..100).chain([4000, 3001]).collect(), 4000),
     }
@@ -141,20 +135,11 @@ fn tf32_rounds_to_ten_bits_and_only_when_asked() {
     let one_product = |value: f32| {
         // One on A's diagonal, the value in B.
         let diagonal = |p: usize| {
-            if p.is_multiple_of(block + 1) {
-                1.0
-            } else {
-                0.0
-            }
+            if p.is_multiple_of(block + 1) { 1.0 } else { 0.0 }
         };
         let a = Csr::new(pattern.clone(), (0..block * block).map(diagonal).collect()).unwrap();
         let b = Dense::new([block, 64], vec![value; block * 64]).unwrap();
-        let random = Random {
-            a: a.clone(),
-            b,
-            truth: Vec::new(),
-            magnitude: Vec::new(),
-        };
+        let random = Random { a: a.clone(), b, truth: Vec::new(), magnitude: Vec::new() };
         let a = stored(a, &format);
         random.run(&gpu, a, &force(row))
     };
@@ -166,10 +151,7 @@ fn tf32_rounds_to_ten_bits_and_only_when_asked() {
         (1.0 + 0.5 * unit, 1.0 + unit),
     ] {
         // cvt.rna: ties away from zero.
-        assert!(
-            one_product(value).iter().all(|&c| c == rounded),
-            "{value} must become {rounded}"
-        );
+        assert!(one_product(value).iter().all(|&c| c == rounded), "{value} must become {rounded}");
     }
     assert_eq!(f32::ONE, 1.0);
 }

@@ -108,9 +108,7 @@ fn all(context: &Context, foreign: Option<&Context>, cases: u64) {
         Ok(one) => vec![one.parse().unwrap()],
         Err(_) => (0..cases).collect(),
     };
-    numbers
-        .par_iter()
-        .for_each(|&number| run(context, foreign, number, &counts));
+    numbers.par_iter().for_each(|&number| run(context, foreign, number, &counts));
     context.synchronize().unwrap();
     let counts = counts.into_inner().unwrap();
     let sum = |became: usize| counts.of.values().map(|own| own[became]).sum::<usize>();
@@ -125,12 +123,7 @@ fn all(context: &Context, foreign: Option<&Context>, cases: u64) {
         sum(2)
     );
     let lost = &counts.lost;
-    assert!(
-        lost.is_empty(),
-        "{} went wrong:\n{}",
-        lost.len(),
-        lost.join("\n")
-    );
+    assert!(lost.is_empty(), "{} went wrong:\n{}", lost.len(), lost.join("\n"));
     for (name, _) in OPERATORS.iter().filter(|_| numbers.len() > 1 && !small()) {
         let right = counts.of.get(name).map_or(0, |own| own[0]);
         assert!(right > 0, "{name} was never right");
@@ -155,11 +148,7 @@ fn random_operators_are_refused_or_right_on_the_cpu() {
 fn random_operators_are_refused_or_right() {
     let Some(gpu) = gpu_alone() else { return };
     memory::guard();
-    all(
-        &gpu,
-        Some(&Context::unchecked_cpu()),
-        asked(if small() { 0 } else { 1500 }),
-    );
+    all(&gpu, Some(&Context::unchecked_cpu()), asked(if small() { 0 } else { 1500 }));
     let faults = memory::faults();
     let count = faults.len();
     assert!(faults.is_empty(), "{count} writes outside: {faults:?}");

@@ -25,13 +25,12 @@ fn parts_are_written_and_read_where_they_lie() {
         assert!(view.to_dense().unwrap() == own, "{rows:?} {columns:?}");
         drop(view);
         drop(of_rows);
-        wanted = Dense::from_fn([5, 12], |i| {
-            match rows.contains(&i[0]) && columns.contains(&i[1]) {
+        wanted =
+            Dense::from_fn([5, 12], |i| match rows.contains(&i[0]) && columns.contains(&i[1]) {
                 true => own.get(&[i[0] - rows.start, i[1] - columns.start]).unwrap(),
                 false => wanted.get(i).unwrap(),
-            }
-        })
-        .unwrap();
+            })
+            .unwrap();
         assert!(whole.to_dense().unwrap() == wanted, "{rows:?} {columns:?}");
     }
     // Rows with gaps, behind the last of which there may be nothing.
@@ -65,13 +64,7 @@ fn a_part_alone_is_copied() {
     let found = whole.part(0, &[1, columns]).unwrap();
     assert_eq!(found.shape(), [1, columns]);
     if !small() {
-        assert!(
-            of_parts < of_all,
-            "eight parts {of_parts:?}, the whole {of_all:?}"
-        );
-        assert!(
-            of_reads < of_all,
-            "eight parts {of_reads:?}, the whole {of_all:?}"
-        );
+        assert!(of_parts < of_all, "eight parts {of_parts:?}, the whole {of_all:?}");
+        assert!(of_reads < of_all, "eight parts {of_reads:?}, the whole {of_all:?}");
     }
 }

@@ -34,12 +34,7 @@ fn another_place_is_refused() {
     let [on_gpu, bias] = upload(&gpu, [&b, &bias]);
     let on_cpu = cpu.upload_dense(&b).unwrap();
     let with = |b| -> [(&str, Operand<'_, f32>); 4] {
-        [
-            ("A", (&a).into()),
-            ("B", b),
-            ("bias", (&bias).into()),
-            ("s", 1.0.into()),
-        ]
+        [("A", (&a).into()), ("B", b), ("bias", (&bias).into()), ("s", 1.0.into())]
     };
     let good = with((&on_gpu).into());
     let plan = gpu.plan(TEXT).operands(&good).build().unwrap();
@@ -69,13 +64,7 @@ fn another_place_is_refused() {
     assert_eq!(refused(RawSpmm { ldc: 0, ..raw }), "C");
     assert_eq!(refused(RawSpmm { ldb: 28, ..raw }), "B");
     assert_eq!(refused(RawSpmm { bias: 0, ..raw }), "bias");
-    assert_eq!(
-        refused(RawSpmm {
-            values: raw.values + 4,
-            ..raw
-        }),
-        "values of A"
-    );
+    assert_eq!(refused(RawSpmm { values: raw.values + 4, ..raw }), "values of A");
 }
 
 /// A row without entries has no product, so an infinite factor leaves it alone, on every row of the table as on the
@@ -115,9 +104,7 @@ fn a_kernel_that_does_not_exist_is_named() {
         .options(&options)
         .build()
         .unwrap_err();
-    let Error::NoKernel { tried, .. } = error else {
-        panic!("{error}")
-    };
+    let Error::NoKernel { tried, .. } = error else { panic!("{error}") };
     assert_eq!(tried.len(), 1);
     assert_eq!(tried[0].0, "spmm_of_dreams");
 }

@@ -22,10 +22,7 @@ const BOTH: [Weights; 2] = [Weights::Static, Weights::EachRun];
 
 /// With this kernel, or with any.
 fn holding(weights: Weights, variant: Option<&str>) -> Options {
-    Options {
-        weights,
-        ..named(variant)
-    }
+    Options { weights, ..named(variant) }
 }
 
 /// One of the kernels over dense matrices, so that the choice does not decide what is tested.
@@ -50,9 +47,8 @@ fn matrix<T: Scalar>(
 ) -> AnySparse<T> {
     let mut rng = Rng(seed);
     let pattern = generate::uniform(m, k, density, seed).unwrap();
-    let values = (0..pattern.columns().len())
-        .map(|_| T::from_f64((rng.word() % 7) as f64 - 3.0))
-        .collect();
+    let values =
+        (0..pattern.columns().len()).map(|_| T::from_f64((rng.word() % 7) as f64 - 3.0)).collect();
     let csr = AnySparse::from(Csr::new(pattern, values).unwrap());
     csr.convert(format).unwrap()
 }
@@ -79,9 +75,8 @@ fn kept_dense<T: Scalar>(dtype: &str) {
         let format: Format = format.parse().unwrap();
         for (m, k, n) in [(3, 5, 8), (65, 130, 24), (200, 129, 64)] {
             let a = matrix::<T>((m, k, 0.3), format, i as u64);
-            let b = Dense::from_fn([k, n], |at| {
-                T::from_f64(((at[0] * 3 + at[1]) % 5) as f64 - 2.0)
-            });
+            let b =
+                Dense::from_fn([k, n], |at| T::from_f64(((at[0] * 3 + at[1]) % 5) as f64 - 2.0));
             let bias = Dense::from_fn([m], |at| T::from_f64((at[0] % 3) as f64));
             let (b, bias) = (b.unwrap(), bias.unwrap());
             let on_gpu = gpu.upload(&a).unwrap();
@@ -143,10 +138,7 @@ fn kept_of<T: Scalar>(
     let second = first.map_values(|v| T::from_f64(2.0 * v.to_f64() + 1.0));
     for (variant, form) in variants {
         let mut a = gpu.upload(first).unwrap();
-        let options = Options {
-            precision,
-            ..holding(weights, Some(variant))
-        };
+        let options = Options { precision, ..holding(weights, Some(variant)) };
         let plan = plan_of(gpu, TEXT, &with(&a, &db, &dbias), &options);
         assert_eq!(plan.prepacked(), Some(form.to_string()), "{format}");
         a.set_values(second.values()).unwrap();
@@ -210,9 +202,7 @@ fn runs_that_bring_their_values_take_turns() {
     let options = dense_kernel("f16", Weights::EachRun);
     let plan = plan_of(&gpu, TEXT, &operands(&both[0]), &options);
     let streams = [(); 2].map(|_| gpu.stream().unwrap());
-    let mut outputs: Vec<_> = (0..16)
-        .map(|_| gpu.zeros::<f16>(&[m, n]).unwrap())
-        .collect();
+    let mut outputs: Vec<_> = (0..16).map(|_| gpu.zeros::<f16>(&[m, n]).unwrap()).collect();
     for (i, out) in outputs.iter_mut().enumerate() {
         let of = operands(&both[i % 2]);
         plan.run(&of, out, &streams[i % 2]).unwrap();
@@ -234,19 +224,11 @@ fn chains_take_the_values_of_a_run() {
     let second = first.map_values(|v| f16::from_f32(1.0 - v.to_f32()));
     let both = [&first, &second].map(|a| gpu.upload(a).unwrap());
     let dense = |seed: usize| {
-        Dense::from_fn([512, 512], |at| {
-            f16::from_f32(((at[0] + seed * at[1]) % 3) as f32 / 64.0)
-        })
+        Dense::from_fn([512, 512], |at| f16::from_f32(((at[0] + seed * at[1]) % 3) as f32 / 64.0))
     };
     let (b, e) = (dense(1).unwrap(), dense(2).unwrap());
     let [b, e] = upload(&gpu, [&b, &e]);
-    let operands = |a| {
-        [
-            ("A", Operand::from(a)),
-            ("B", (&b).into()),
-            ("E", (&e).into()),
-        ]
-    };
+    let operands = |a| [("A", Operand::from(a)), ("B", (&b).into()), ("E", (&e).into())];
     let planned = both.each_ref().map(operands);
     let options = holding(Weights::Static, None);
     let text = "C[m,n] = A[m,k] * B[k,j] * E[j,n]";
@@ -265,11 +247,9 @@ fn updates_end_before_kernels_read_ahead() {
     let second = first.map_values(|v| f16::from_f32(1.0 - v.to_f32()));
     let both = [&first, &second].map(|a| gpu.upload(a).unwrap());
     let bias = gpu.zeros::<f16>(&[m]).unwrap();
-    for (n, variant) in [
-        (1, "bitmap_f16_256x1_warps6"),
-        (16, "bytemap_f16_256x16"),
-        (32, "bitmap_f16_256x32"),
-    ] {
+    for (n, variant) in
+        [(1, "bitmap_f16_256x1_warps6"), (16, "bytemap_f16_256x16"), (32, "bitmap_f16_256x32")]
+    {
         let b = Dense::from_fn([k, n], |at| f16::from_f32((at[0] % 2) as f32)).unwrap();
         let b = gpu.upload_dense(&b).unwrap();
         let operands = |a| with(a, &b, &bias);
@@ -283,9 +263,7 @@ fn updates_end_before_kernels_read_ahead() {
         });
         assert!(wanted[0] != wanted[1]);
         let stream = gpu.stream().unwrap();
-        let mut outputs: Vec<_> = (0..32)
-            .map(|_| gpu.zeros::<f16>(&[m, n]).unwrap())
-            .collect();
+        let mut outputs: Vec<_> = (0..32).map(|_| gpu.zeros::<f16>(&[m, n]).unwrap()).collect();
         for (i, out) in outputs.iter_mut().enumerate() {
             // An update in front of every second product.
             if i % 2 == 0 {
@@ -339,18 +317,12 @@ fn kept_values_are_new_when_asked_for() {
     let other = matrix::<f16>((m, k, 0.5), Format::Csr, 2);
     let other = gpu.upload(other).unwrap();
     let wrong = with(&other, &db, &dbias);
-    for refused in [
-        plan.run(&wrong, &mut c, &stream),
-        plan.update_values(&wrong, &stream),
-    ] {
+    for refused in [plan.run(&wrong, &mut c, &stream), plan.update_values(&wrong, &stream)] {
         match refused.unwrap_err() {
             Error::Operand { name, reason } => {
                 assert_eq!(
                     (name.as_str(), reason.as_str()),
-                    (
-                        "A",
-                        "has not the pattern, the format or the context that was planned"
-                    )
+                    ("A", "has not the pattern, the format or the context that was planned")
                 );
             }
             other => panic!("{other}"),
@@ -367,10 +339,7 @@ fn forms_are_held_where_they_pay() {
     let b = Dense::<f16>::zeros([512, 256]).unwrap();
     let operands = [("A", Operand::from(&a)), ("B", (&b).into())];
     let planned = |weights, zeros| {
-        let options = Options {
-            zeros,
-            ..holding(weights, None)
-        };
+        let options = Options { zeros, ..holding(weights, None) };
         plan_of(&context, "C[m,n] = A[m,k] * B[k,n]", &operands, &options)
     };
     let [kept, each_run] = BOTH.map(|weights| planned(weights, ZerosRule::Dense));
@@ -381,12 +350,7 @@ fn forms_are_held_where_they_pay() {
         first.unwrap().clone()
     };
     assert!(kept.choice().to_string().contains("A as dense"));
-    assert_eq!(
-        first(&kept).prepacked,
-        Some(PrepackedForm::Dense),
-        "{}",
-        kept.choice()
-    );
+    assert_eq!(first(&kept).prepacked, Some(PrepackedForm::Dense), "{}", kept.choice());
     // Bringing values in costs something, and more than entries laid among zeros where they are multiplied.
     let laid = first(&each_run);
     assert!(laid.cost.us > first(&kept).cost.us);
@@ -401,11 +365,7 @@ fn forms_are_held_where_they_pay() {
     }
     // No kernel over one entry at a time is lost by it.
     let names = |plan: &Plan<f16>| {
-        let plain = plan
-            .choice()
-            .candidates
-            .iter()
-            .filter(|c| c.prepacked.is_none());
+        let plain = plan.choice().candidates.iter().filter(|c| c.prepacked.is_none());
         let mut names: Vec<_> = plain.map(|c| c.name).collect();
         names.sort_unstable();
         names

@@ -163,12 +163,7 @@ fn compare(number: u64, (gpu, is_there): (&Context, bool)) -> Option<Difference>
     })?;
     let (cpu, gpu) = (at(&on_cpu, step), at(&on_gpu, step));
     let case = format!("{case}, step {step}");
-    Some(Difference {
-        number,
-        case,
-        cpu,
-        gpu,
-    })
+    Some(Difference { number, case, cpu, gpu })
 }
 
 /// The first three of each group, and how many there are.
@@ -182,13 +177,7 @@ fn summary(all: &[Difference]) -> String {
     let mut text = String::new();
     for own in groups.values() {
         text += &format!("\n{} cases:\n", own.len());
-        for Difference {
-            number,
-            case,
-            cpu,
-            gpu,
-        } in own.iter().take(3)
-        {
+        for Difference { number, case, cpu, gpu } in own.iter().take(3) {
             text += &format!("  case {number}: {case}\n    cpu: {cpu}\n    gpu: {gpu}\n");
         }
     }
@@ -209,26 +198,16 @@ fn numbers() -> Vec<u64> {
 fn refusals_of_a_cpu_and_a_gpu_are_the_same() {
     let gpu = gpu_alone();
     // Without one: what it would say, as far as that needs none.
-    let context = gpu
-        .as_ref()
-        .map_or_else(Context::absent, |gpu| (**gpu).clone());
+    let context = gpu.as_ref().map_or_else(Context::absent, |gpu| (**gpu).clone());
     // Threads of its own: results of other tests on the pool of all are looked at.
     let pool = rayon::ThreadPoolBuilder::new();
     let pool = pool.start_handler(|_| ignore_results()).build().unwrap();
     let numbers = numbers();
     let mut all: Vec<Difference> = pool.install(|| {
         let cases = numbers.par_iter();
-        cases
-            .filter_map(|&number| compare(number, (&context, gpu.is_some())))
-            .collect()
+        cases.filter_map(|&number| compare(number, (&context, gpu.is_some()))).collect()
     });
     all.sort_by_key(|own| own.number);
     println!("{} cases, {} differ", numbers.len(), all.len());
-    assert!(
-        all.is_empty(),
-        "{} of {} differ:{}",
-        all.len(),
-        numbers.len(),
-        summary(&all)
-    );
+    assert!(all.is_empty(), "{} of {} differ:{}", all.len(), numbers.len(), summary(&all));
 }

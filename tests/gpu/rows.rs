@@ -72,11 +72,7 @@ impl<'a> Suite<'a> {
                 problem: &problem,
                 sparse: &sparse,
                 n,
-                b: [
-                    strided(n),
-                    strided(n.next_multiple_of(16) + 16),
-                    strided(n + 3),
-                ],
+                b: [strided(n), strided(n.next_multiple_of(16) + 16), strided(n + 3)],
                 biases: [&problem.bias_rows, &problem.bias_columns(n)]
                     .map(|d| self.context.upload_dense(d).unwrap()),
             };
@@ -101,17 +97,10 @@ impl<'a> Suite<'a> {
             let format = &names[(turn + turn / self.expressions.len()) % names.len()];
             let x = self.expressions[turn % self.expressions.len()];
             let strided = !whole || turn / 2 % 2 == 1;
-            let b = if !strided {
-                0
-            } else {
-                2 - usize::from(vector > 1)
-            };
+            let b = if !strided { 0 } else { 2 - usize::from(vector > 1) };
             // Outputs of the block family may start anywhere.
-            let leading = if strided && row.walk == WalkKind::Block {
-                on.n + 3
-            } else {
-                on.b[b].leading()
-            };
+            let leading =
+                if strided && row.walk == WalkKind::Block { on.n + 3 } else { on.b[b].leading() };
             self.run(row, on, format, &x, b, leading);
             self.note(row, on, format, &x, strided);
         }
@@ -126,16 +115,8 @@ impl<'a> Suite<'a> {
         b: usize,
         leading: usize,
     ) {
-        let what = (
-            row.name,
-            on.class,
-            format,
-            x.text(),
-            on.problem.m(),
-            on.problem.k(),
-            on.n,
-            leading,
-        );
+        let what =
+            (row.name, on.class, format, x.text(), on.problem.m(), on.problem.k(), on.n, leading);
         let (a, guard) = (&on.sparse[format], T::from_f64(GUARD));
         let mut c = strided(self.context, &on.problem.start(x, on.n), leading, guard);
         let mut planned = on.operands(a, b, x);
@@ -163,9 +144,7 @@ impl<'a> Suite<'a> {
         }
         plan.run(&on.operands(a, b, x), &mut c, &self.stream)
             .unwrap_or_else(|e| panic!("{what:?}: {e}"));
-        self.stream
-            .synchronize()
-            .unwrap_or_else(|e| panic!("{what:?}: {e}"));
+        self.stream.synchronize().unwrap_or_else(|e| panic!("{what:?}: {e}"));
         let found = c.to_storage().unwrap();
         assert_matrix(&what, &found, (on.problem.m(), on.n, leading), |r, c| {
             on.problem.expected(x, r, c)
@@ -187,17 +166,8 @@ impl<'a> Suite<'a> {
             x.text(),
             format!("strided: {strided}"),
         ]);
-        met.extend(beside(
-            "columns",
-            on.n,
-            row.columns as usize,
-            row.vector as usize,
-        ));
-        let tile = if row.walk == WalkKind::Block {
-            row.block.0
-        } else {
-            row.items
-        };
+        met.extend(beside("columns", on.n, row.columns as usize, row.vector as usize));
+        let tile = if row.walk == WalkKind::Block { row.block.0 } else { row.items };
         met.extend(beside("rows", on.problem.m(), tile as usize, 1));
     }
 
@@ -214,16 +184,10 @@ impl<'a> Suite<'a> {
             wanted.extend([true, false].map(|s| format!("strided: {s}")));
             let tiles = ["a tile less of", "a tile of", "a tile more of"];
             wanted.extend(
-                ["rows", "columns"]
-                    .iter()
-                    .flat_map(|axis| tiles.map(|t| format!("{t} {axis}"))),
+                ["rows", "columns"].iter().flat_map(|axis| tiles.map(|t| format!("{t} {axis}"))),
             );
             let missing: Vec<_> = wanted.difference(&self.met[row.name]).collect();
-            assert!(
-                missing.is_empty() || small(),
-                "{} has not met {missing:?}",
-                row.name
-            );
+            assert!(missing.is_empty() || small(), "{} has not met {missing:?}", row.name);
         }
     }
 }
@@ -235,27 +199,20 @@ fn beside(axis: &str, extent: usize, tile: usize, step: usize) -> Option<String>
         (extent, "a tile of"),
         (extent.wrapping_sub(step), "a tile more of"),
     ];
-    words
-        .iter()
-        .find(|(n, _)| *n == tile)
-        .map(|(_, word)| format!("{word} {axis}"))
+    words.iter().find(|(n, _)| *n == tile).map(|(_, word)| format!("{word} {axis}"))
 }
 
 /// Runs all rows of one element type.
 fn every_row<T: Scalar>(context: &Context, dtype: Dtype) {
     let mut suite = Suite::new(context);
-    let hopper = context
-        .device()
-        .is_none_or(|device| device.modules().arch() == "sm_90a");
+    let hopper = context.device().is_none_or(|device| device.modules().arch() == "sm_90a");
     let rows: Vec<&'static Row> = products()
         .filter(|row| row.dtype == dtype && takes_any(row) && (hopper || row.arch != "sm_90a"))
         .collect();
     let (blocked, single): (Vec<_>, Vec<_>) =
         rows.iter().partition(|row| row.walk == WalkKind::Block);
     if !single.is_empty() {
-        cases::entries()
-            .iter()
-            .for_each(|shape| suite.shape::<T>(&single, shape));
+        cases::entries().iter().for_each(|shape| suite.shape::<T>(&single, shape));
     }
     for block in blocked
         .iter()
@@ -267,9 +224,7 @@ fn every_row<T: Scalar>(context: &Context, dtype: Dtype) {
             .copied()
             .filter(|row| (row.block.0 as usize, row.block.1 as usize) == block)
             .collect();
-        cases::blocks(block)
-            .iter()
-            .for_each(|shape| suite.shape::<T>(&of_block, shape));
+        cases::blocks(block).iter().for_each(|shape| suite.shape::<T>(&of_block, shape));
     }
     suite.assert_complete(&rows);
 }

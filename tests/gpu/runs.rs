@@ -22,12 +22,7 @@ fn cut_rows(row: &Row) -> CsrPattern {
         WalkKind::Block => {
             let (bm, bk) = (row.block.0 as usize, row.block.1 as usize);
             let long = 1200 / bk;
-            fill_blocks(
-                &spread(&[1, long, 0, long - 3], long),
-                (bm, bk),
-                bm * 4 - 1,
-                bk * long - 1,
-            )
+            fill_blocks(&spread(&[1, long, 0, long - 3], long), (bm, bk), bm * 4 - 1, bk * long - 1)
         }
         _ if row.depth < 2600 => spread(&(0..50).chain([900, 17, 1000]).collect::<Vec<_>>(), 1000),
         _ => spread(&(0..50).chain([2600, 17, 2300]).collect::<Vec<_>>(), 2600),
@@ -54,9 +49,7 @@ fn same_bits<T: Scalar>(context: &Context, row: &'static Row) {
     let pattern = cut_rows(row);
     let mut rng = Rng(21);
     let a = Csr::new(pattern.clone(), rng.units::<T>(pattern.columns().len())).unwrap();
-    let a = AnySparse::from(a)
-        .convert(formats(row)[0].parse().unwrap())
-        .unwrap();
+    let a = AnySparse::from(a).convert(formats(row)[0].parse().unwrap()).unwrap();
     let b = Dense::new([pattern.cols(), N], rng.units::<T>(pattern.cols() * N)).unwrap();
     let a = context.upload(a).unwrap();
     let b = context.upload_dense(&b).unwrap();
@@ -75,9 +68,7 @@ fn same_bits<T: Scalar>(context: &Context, row: &'static Row) {
         assert!(right, "{plan}");
     }
     let streams = [context.stream().unwrap(), context.stream().unwrap()];
-    let mut outs: Vec<_> = (0..20)
-        .map(|_| context.zeros::<T>(plan.out_shape()).unwrap())
-        .collect();
+    let mut outs: Vec<_> = (0..20).map(|_| context.zeros::<T>(plan.out_shape()).unwrap()).collect();
     for (i, out) in outs.iter_mut().enumerate() {
         plan.run(&operands, out, &streams[i / 3 % 2]).unwrap();
     }
@@ -86,11 +77,7 @@ fn same_bits<T: Scalar>(context: &Context, row: &'static Row) {
     let first = bytes(0);
     assert!(first.iter().any(|&b| b != 0));
     for i in 1..outs.len() {
-        assert!(
-            bytes(i) == first,
-            "{}: run {i} gave other bits than run 0",
-            row.name
-        );
+        assert!(bytes(i) == first, "{}: run {i} gave other bits than run 0", row.name);
     }
 }
 
@@ -117,9 +104,7 @@ fn twenty_runs_give_the_same_bits_on_the_cpu() {
 #[test]
 fn a_plan_outlives_its_streams() {
     let Some(gpu) = gpu() else { return };
-    let row = products()
-        .find(|row| row.dtype == Dtype::F32 && row.walk == WalkKind::Csr)
-        .unwrap();
+    let row = products().find(|row| row.dtype == Dtype::F32 && row.walk == WalkKind::Csr).unwrap();
     let problem = Problem::<f32>::integers(cut_rows(row), 4, N);
     let a = gpu.upload(problem.sparse("csr")).unwrap();
     let b = gpu.upload_dense(&problem.b(N)).unwrap();
@@ -131,9 +116,7 @@ fn a_plan_outlives_its_streams() {
         plan.run(&operands, &mut c, &stream).unwrap();
         drop(stream);
         let found = c.to_storage().unwrap();
-        assert_matrix(&row.name, &found, (problem.m(), N, N), |r, c| {
-            problem.exact(r, c)
-        });
+        assert_matrix(&row.name, &found, (problem.m(), N, N), |r, c| problem.exact(r, c));
     }
 }
 
@@ -163,12 +146,7 @@ fn replayed<T: Scalar>(context: &Context, row: &'static Row) {
         stream.synchronize().unwrap();
         let found = c.to_storage().unwrap();
         let expected = |r: usize, c: usize| problem.exact(r, c);
-        assert_matrix(
-            &(row.name, "replay", i),
-            &found,
-            (problem.m(), N, N),
-            expected,
-        );
+        assert_matrix(&(row.name, "replay", i), &found, (problem.m(), N, N), expected);
     }
     // And the plan still runs outside of the graph, on the stream from before.
     let operands: [(&str, Operand<'_, T>); 2] = [("A", (&a).into()), ("B", (&b).into())];
@@ -247,11 +225,8 @@ fn between_bands<T: Scalar>(context: &Context, row: &'static Row) {
         let a = context.upload(host).unwrap();
         let b = context.upload_dense(&b).unwrap();
         let bias = context.upload_dense(&bias).unwrap();
-        let operands: [(&str, Operand<'_, T>); 3] = [
-            ("A", (&a).into()),
-            ("B", (&b).into()),
-            ("bias", (&bias).into()),
-        ];
+        let operands: [(&str, Operand<'_, T>); 3] =
+            [("A", (&a).into()), ("B", (&b).into()), ("bias", (&bias).into())];
         let plan = plan_of(context, &x.text(), &operands, &force(row));
         let raw = RawSpmm {
             columns: columns.address,
@@ -269,12 +244,7 @@ fn between_bands<T: Scalar>(context: &Context, row: &'static Row) {
         stream.synchronize().unwrap();
         let inside = between(&c, 0, problem.m() * N, &stream);
         let expected = |r, c| problem.expected(&x, r, c);
-        assert_matrix(
-            &(row.name, name, "raw"),
-            &inside,
-            (problem.m(), N, N),
-            expected,
-        );
+        assert_matrix(&(row.name, name, "raw"), &inside, (problem.m(), N, N), expected);
     }
 }
 
@@ -289,9 +259,7 @@ fn raw_addresses_between_guard_bands() {
 fn refuses_alignment(plan: &Plan<f32>, raw: &RawSpmm, stream: RawStream<'_>) {
     // SAFETY: refused before anything is launched.
     let refused = unsafe { plan.run_raw(raw, stream) };
-    let Err(Error::Operand { name, reason }) = &refused else {
-        panic!("{refused:?}")
-    };
+    let Err(Error::Operand { name, reason }) = &refused else { panic!("{refused:?}") };
     assert_eq!(name, "B");
     let says = |what| reason.contains(what);
     assert!(says("Options::alignment") && says("16 bytes"), "{reason}");
@@ -325,30 +293,18 @@ fn misaligned_addresses_are_refused_or_planned_for() {
         let stream = gpu.stream().unwrap();
         let aligned = plan_of(&gpu, TEXT, &operands, &force(row));
         refuses_alignment(&aligned, &raw, stream.raw());
-        let options = Options {
-            variant: None,
-            alignment: Some(1),
-            ..force(row)
-        };
+        let options = Options { variant: None, alignment: Some(1), ..force(row) };
         let any = plan_of(&gpu, TEXT, &operands, &options);
         // SAFETY: as above, waited for below.
         unsafe { any.run_raw(&raw, stream.raw()) }.unwrap();
         stream.synchronize().unwrap();
         // Eight gigabytes from row to row: refused before anything is launched.
-        let far = RawSpmm {
-            ldb: 1 << 31,
-            ..raw
-        };
+        let far = RawSpmm { ldb: 1 << 31, ..raw };
         // SAFETY: as above.
         let error = unsafe { any.run_raw(&far, stream.raw()) }.unwrap_err();
-        assert!(
-            matches!(error, Error::Overflow { value, .. } if value == 1 << 33),
-            "{error}"
-        );
+        assert!(matches!(error, Error::Overflow { value, .. } if value == 1 << 33), "{error}");
         let inside = between(&c_off, 1, problem.m() * N, &stream);
-        assert_matrix(&any.variant(), &inside, (problem.m(), N, N), |r, c| {
-            problem.exact(r, c)
-        });
+        assert_matrix(&any.variant(), &inside, (problem.m(), N, N), |r, c| problem.exact(r, c));
     }
 }
 

@@ -34,16 +34,8 @@ mod plans;
 mod reference;
 
 /// Tiles and their edges, as far as loops can follow.
-const WIDE: Sizes = Sizes {
-    extents: &[16, 64, 3, 8, 33, 128, 1, 40],
-    terms: 1 << 16,
-    largest: 3,
-};
-const NARROW: Sizes = Sizes {
-    extents: &[2, 3, 4, 1, 5, 7, 0, 8],
-    terms: 1 << 12,
-    largest: 3,
-};
+const WIDE: Sizes = Sizes { extents: &[16, 64, 3, 8, 33, 128, 1, 40], terms: 1 << 16, largest: 3 };
+const NARROW: Sizes = Sizes { extents: &[2, 3, 4, 1, 5, 7, 0, 8], terms: 1 << 12, largest: 3 };
 
 /// What became of the cases.
 #[derive(Default)]
@@ -231,42 +223,25 @@ fn one<T: Scalar>(context: &Context, input: &mut Input<'_>, sizes: &Sizes, count
         ..Options::default()
     };
     let told = || format!("{text} {:?} {} {fault:?}", case.shapes, T::NAME);
-    let plan = match context
-        .plan(text)
-        .operands(&operands)
-        .options(&options)
-        .build()
-    {
+    let plan = match context.plan(text).operands(&operands).options(&options).build() {
         Ok(plan) => plan,
         Err(error) => {
             assert!(!error.to_string().is_empty());
             return count(&counts.refused);
         }
     };
-    assert!(
-        !matches!(fault, Fault::Missing | Fault::Length),
-        "{} is planned: {plan}",
-        told()
-    );
+    assert!(!matches!(fault, Fault::Missing | Fault::Length), "{} is planned: {plan}", told());
     let names: Vec<_> = plan.choice().candidates.iter().map(|c| c.name).collect();
     let plan = match input.below(3) {
         // Not only what a plan would take.
         0 if !names.is_empty() => {
             options.variant = Some(names[input.below(names.len())].into());
-            let other = context
-                .plan(text)
-                .operands(&operands)
-                .options(&options)
-                .build();
+            let other = context.plan(text).operands(&operands).options(&options).build();
             other.unwrap_or_else(|e| panic!("{} by {:?}: {e}", told(), options.variant))
         }
         _ => plan,
     };
-    let mut own_operands = if fault == Fault::Extent {
-        operands
-    } else {
-        sound
-    };
+    let mut own_operands = if fault == Fault::Extent { operands } else { sound };
     own_operands.retain(|(name, o)| {
         !matches!(o, Operand::Index(..)) && *name != case.einsum.out.tensor.as_str()
     });
@@ -288,9 +263,7 @@ fn one<T: Scalar>(context: &Context, input: &mut Input<'_>, sizes: &Sizes, count
         _ => {}
     }
     let ran = plan.run(&own_operands, smaller.as_mut().unwrap_or(&mut out), &stream);
-    stream
-        .synchronize()
-        .unwrap_or_else(|e| panic!("{}: {plan}: {e}", told()));
+    stream.synchronize().unwrap_or_else(|e| panic!("{}: {plan}: {e}", told()));
     let must_fail = smaller.is_some_and(|c| c.shape() != plan.out_shape())
         || place.is_some() && matches!(fault, Fault::MissingAtRun | Fault::ExtentAtRun);
     match ran {
@@ -326,10 +299,7 @@ fn all(context: &Context, cases: u64) {
     (0..cases).into_par_iter().for_each(|number: u64| {
         let mut rng = Rng(number + 1);
         let bytes: Vec<u8> = (0..96).flat_map(|_| rng.word().to_le_bytes()).collect();
-        let halves = |sizes: &Sizes| Sizes {
-            largest: 1,
-            ..*sizes
-        };
+        let halves = |sizes: &Sizes| Sizes { largest: 1, ..*sizes };
         let sizes = if number % 4 == 0 { WIDE } else { NARROW };
         let mut input = Input::new(&bytes);
         let run = AssertUnwindSafe(|| match number / 4 % 4 {

@@ -54,10 +54,7 @@ impl Case {
 
     fn b<T: Scalar>(&self, context: &Context, stream: &Stream) -> Tensor<T> {
         let b = context.zeros::<T>(&[self.rows, self.columns]).unwrap();
-        let places = self
-            .owners
-            .iter()
-            .flat_map(|&row| self.pieces.iter().map(move |&c| (row, c)));
+        let places = self.owners.iter().flat_map(|&row| self.pieces.iter().map(move |&c| (row, c)));
         for ((row, column), piece) in places.zip(self.b.chunks(PIECE)) {
             let piece: Vec<T> = piece.iter().map(|&x| T::from_f64(x)).collect();
             // SAFETY: the piece lies inside B, and lives past the wait.
@@ -108,11 +105,7 @@ impl Case {
         let plan = plan_of(context, "C[m,n] = A[m,k] * B[k,n]", &operands, &force(row));
         plan.run(&operands, &mut c, &stream).unwrap();
         let empty = [1, self.rows / 3, self.rows - 3].map(|row| (None, row));
-        let owned = self
-            .owners
-            .iter()
-            .enumerate()
-            .map(|(i, &row)| (Some(i), row));
+        let owned = self.owners.iter().enumerate().map(|(i, &row)| (Some(i), row));
         for (owner, at) in owned.chain(empty) {
             for (p, &first) in self.pieces.iter().enumerate() {
                 let mut found = vec![T::ONE; PIECE];

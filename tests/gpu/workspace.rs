@@ -16,10 +16,7 @@ fn patterns() -> Vec<(&'static str, CsrPattern)> {
         ("uniform", generate::uniform(4096, 4096, 0.05, 1).unwrap()),
         ("rmat", generate::rmat(16, 16, 2).unwrap()),
         ("band", generate::banded(1 << 17, 9).unwrap()),
-        (
-            "short",
-            generate::uniform(1 << 19, 1 << 19, 2.0 / (1 << 19) as f64, 3).unwrap(),
-        ),
+        ("short", generate::uniform(1 << 19, 1 << 19, 2.0 / (1 << 19) as f64, 3).unwrap()),
         ("one", one.unwrap()),
     ]
 }
@@ -55,9 +52,7 @@ fn small_enough(what: &str, row: &Row, form: Option<&str>, bytes: [usize; 2], he
 
 fn spmm<T: Scalar>(context: &Context, what: &str, pattern: &CsrPattern) {
     let values = vec![T::ONE; pattern.columns().len()];
-    let a: SparseTensor<T> = context
-        .upload(Csr::new(pattern.clone(), values).unwrap())
-        .unwrap();
+    let a: SparseTensor<T> = context.upload(Csr::new(pattern.clone(), values).unwrap()).unwrap();
     let dense = pattern.rows() * pattern.cols().next_multiple_of(16) * size_of::<T>();
     let bytes = [bytes_of::<T>(pattern), dense];
     let held = |plan: &Plan<T>, row: &Row| {
@@ -76,12 +71,7 @@ fn spmm<T: Scalar>(context: &Context, what: &str, pattern: &CsrPattern) {
             continue;
         }
         for row in products().filter(|row| row.dtype == T::DTYPE && row.is_plain()) {
-            match context
-                .plan(text)
-                .operands(&operands)
-                .options(&force(row))
-                .build()
-            {
+            match context.plan(text).operands(&operands).options(&force(row)).build() {
                 // A form of A that no plan would take by itself is the size of whoever asks for it.
                 Ok(plan) if plan.prepacked().is_none() => held(&plan, row),
                 Ok(_) => {}
@@ -95,9 +85,7 @@ fn spmm<T: Scalar>(context: &Context, what: &str, pattern: &CsrPattern) {
 
 fn sddmm<T: Scalar>(context: &Context, what: &str, pattern: &CsrPattern) {
     let values = vec![T::ZERO; pattern.columns().len()];
-    let s = context
-        .upload(Csr::new(pattern.clone(), values).unwrap())
-        .unwrap();
+    let s = context.upload(Csr::new(pattern.clone(), values).unwrap()).unwrap();
     let [x, y] = [pattern.rows(), pattern.cols()].map(|rows| Dense::<T>::zeros(vec![rows, 64]));
     let (x, y) = (x.unwrap(), y.unwrap());
     let operands = [("X", (&x).into()), ("Y", (&y).into())];

@@ -28,12 +28,7 @@ fn odd_columns(row: &Row) -> CsrPattern {
     let odd = every.columns().iter().map(|c| 2 * c + 1).collect();
     let odd = CsrPattern::new(lens.len(), 2 * cols + 1, every.offsets().to_vec(), odd).unwrap();
     // One column of the last block lies past the edge.
-    fill_blocks(
-        &odd,
-        (bm, bk),
-        lens.len() * bm,
-        (2 * cols + 1) * bk - usize::from(bk > 1),
-    )
+    fill_blocks(&odd, (bm, bk), lens.len() * bm, (2 * cols + 1) * bk - usize::from(bk > 1))
 }
 
 /// Runs `C = A * B` with the row forced.
@@ -58,17 +53,10 @@ fn run<T: Scalar>(
 fn nan_in_padding<T: Scalar>(a: &AnySparse<T>) -> Vec<T> {
     let mut values = a.values().to_vec();
     let arrays = a.arrays();
-    let columns = arrays
-        .iter()
-        .map(|array| array.data)
-        .max_by_key(|data| data.len());
+    let columns = arrays.iter().map(|array| array.data).max_by_key(|data| data.len());
     let slots = columns.filter(|data| !data.is_empty()).unwrap_or(&[]);
     let each = values.len() / slots.len().max(1);
-    for (slot, _) in slots
-        .iter()
-        .enumerate()
-        .filter(|(_, column)| **column == PAD)
-    {
+    for (slot, _) in slots.iter().enumerate().filter(|(_, column)| **column == PAD) {
         values[slot * each..][..each].fill(T::from_f64(f64::NAN));
     }
     values
@@ -104,11 +92,7 @@ fn check<T: Scalar>(context: &Context, row: &'static Row) {
             // It multiplies every implicit zero, but no padding.
             let c = run(context, row, &a, &values, &problem.b(N));
             let wrong = (0..problem.m()).find(|&r| !exact(&c, r));
-            assert_eq!(
-                wrong, None,
-                "{} on {name}: padding was multiplied",
-                row.name
-            );
+            assert_eq!(wrong, None, "{} on {name}: padding was multiplied", row.name);
             continue;
         }
         for poison in [f64::NAN, f64::INFINITY] {
@@ -133,19 +117,11 @@ fn check<T: Scalar>(context: &Context, row: &'static Row) {
             let c = run(context, row, &a, &values, &b);
             for (r, owns) in owners(&problem.a, row, used).into_iter().enumerate() {
                 if !owns {
-                    assert!(
-                        exact(&c, r),
-                        "{} on {name}: {poison} reached row {r}",
-                        row.name
-                    );
+                    assert!(exact(&c, r), "{} on {name}: {poison} reached row {r}", row.name);
                 } else if row.zeros == Zeros::Strict {
                     // Also where the entry is a stored zero: that times infinity is NaN.
                     let reached = c[r * N..][..N].iter().all(|x| !x.to_f64().is_finite());
-                    assert!(
-                        reached,
-                        "{} on {name}: {poison} did not reach row {r}",
-                        row.name
-                    );
+                    assert!(reached, "{} on {name}: {poison} did not reach row {r}", row.name);
                 }
             }
         }

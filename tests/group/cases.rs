@@ -68,9 +68,7 @@ fn joined(results: Vec<Result<Vec<Vec<f32>>>>) -> Vec<Vec<f32>> {
     let mut ranks = results.into_iter().map(|rank| rank.unwrap());
     let mut all = ranks.next().unwrap();
     for rank in ranks {
-        all.iter_mut()
-            .zip(rank)
-            .for_each(|(all, rows)| all.extend(rows));
+        all.iter_mut().zip(rank).for_each(|(all, rows)| all.extend(rows));
     }
     all
 }
@@ -95,11 +93,7 @@ pub fn products(contexts: &[Context], variant: Option<&str>) {
         let deals = [
             Partition::even(nodes, size),
             Partition::balanced(a.pattern(), n, size),
-            Partition::of_counts(
-                &[&[u32::MAX / 2][..], &vec![0; nodes - 1]].concat(),
-                n,
-                size,
-            ),
+            Partition::of_counts(&[&[u32::MAX / 2][..], &vec![0; nodes - 1]].concat(), n, size),
         ];
         for (rows, columns) in [(0, 0), (1, 1), (1, 0), (2, 2), (0, 2)] {
             for overlap in [false, true] {
@@ -112,10 +106,7 @@ pub fn products(contexts: &[Context], variant: Option<&str>) {
         let stream = group.context().stream()?;
         let case = |(a, b, [rows, columns], overlap): &(_, Dense<f32>, [Partition; 2], _)| {
             let (own, n) = (columns.range(group.rank()), b.shape()[1]);
-            let options = ShardedOptions {
-                plan: plan.clone(),
-                overlap: *overlap,
-            };
+            let options = ShardedOptions { plan: plan.clone(), overlap: *overlap };
             let mine = Sharded::of(&group, a, rows)?;
             let product = ShardedSpmm::new(&group, &mine, columns, n, &options)?;
             let (mut x, mut y) = (product.operand()?, product.output()?);
@@ -161,14 +152,10 @@ pub fn transposed(contexts: &[Context]) {
             let mine = Sharded::of(&group, a, &rows)?;
             let mut found = Vec::new();
             for overlap in [false, true] {
-                let options = ShardedOptions {
-                    overlap,
-                    ..ShardedOptions::default()
-                };
+                let options = ShardedOptions { overlap, ..ShardedOptions::default() };
                 let product = ShardedSpmm::transposed(&group, &mine, &columns, n, &options)?;
                 let (mut x, mut y) = (product.operand()?, product.output()?);
-                x.local_mut()?
-                    .write(&rows_of(b, rows.range(group.rank())))?;
+                x.local_mut()?.write(&rows_of(b, rows.range(group.rank())))?;
                 // Nothing of a run before stays in the sums.
                 for _ in 0..2 {
                     product.run(&mut x, &mut y, &stream)?;
@@ -216,10 +203,7 @@ pub fn sums(contexts: &[Context]) {
             for (place, sum) in found.iter().enumerate() {
                 let wanted: f64 = parts.iter().map(|part| f64::from(part[place])).sum();
                 let bound = 1e-6 * contexts.len() as f64;
-                assert!(
-                    (f64::from(*sum) - wanted).abs() <= bound,
-                    "{sum} for {wanted}"
-                );
+                assert!((f64::from(*sum) - wanted).abs() <= bound, "{sum} for {wanted}");
             }
         }
     }
@@ -230,11 +214,7 @@ pub fn training_step(contexts: &[Context]) {
     const WIDTH: [usize; 2] = [16, 8];
     let (nodes, [inner, outer]) = (120, WIDTH);
     let a = graph(nodes, 6, 21);
-    let (x, w, dy) = (
-        random(nodes, inner, 1),
-        random(inner, outer, 2),
-        random(nodes, outer, 3),
-    );
+    let (x, w, dy) = (random(nodes, inner, 1), random(inner, outer, 2), random(nodes, outer, 3));
     let step = |contexts: &[Context]| {
         let rows = Partition::balanced(a.pattern(), outer, contexts.len());
         on_ranks(contexts, |group| {
@@ -278,9 +258,6 @@ pub fn training_step(contexts: &[Context]) {
     };
     let (found, wanted) = (all(step(contexts)), all(step(&contexts[..1])));
     for (found, wanted) in found.iter().flatten().zip(wanted.iter().flatten()) {
-        assert!(
-            (found - wanted).abs() <= 1e-3 * (1.0 + wanted.abs()),
-            "{found} for {wanted}"
-        );
+        assert!((found - wanted).abs() <= 1e-3 * (1.0 + wanted.abs()), "{found} for {wanted}");
     }
 }

@@ -88,11 +88,7 @@ fn part<T: Scalar>(dense: &Dense<T>, of: std::ops::Range<usize>) -> Dense<T> {
     let each: usize = dense.shape()[1..].iter().product();
     let mut shape = dense.shape().to_vec();
     shape[0] = of.len();
-    Dense::new(
-        shape,
-        dense.values()[of.start * each..of.end * each].to_vec(),
-    )
-    .unwrap()
+    Dense::new(shape, dense.values()[of.start * each..of.end * each].to_vec()).unwrap()
 }
 
 /// Gradients of tokens and both stacks, and of weights.
@@ -111,18 +107,10 @@ fn gradients<T: Scalar>(
     let [x, up, down] = like.0.map(|like| context.zeros(like.shape()));
     let (mut x, mut up, mut down) = (x?, up?, down?);
     let mut weights = context.zeros(like.1.shape())?;
-    backward(MoeGradients {
-        x: &mut x,
-        weights: &mut weights,
-        up: &mut up,
-        down: &mut down,
-    })?;
+    backward(MoeGradients { x: &mut x, weights: &mut weights, up: &mut up, down: &mut down })?;
     stream.synchronize()?;
     let rows = [x.to_dense()?, up.to_dense()?, down.to_dense()?];
-    Ok((
-        rows.map(Dense::into_values),
-        weights.to_dense()?.into_values(),
-    ))
+    Ok((rows.map(Dense::into_values), weights.to_dense()?.into_values()))
 }
 
 /// Over ranks, twice: the same bits.
@@ -221,10 +209,7 @@ fn near_all<T: Scalar>(what: &str, found: &Found<T>, wanted: &Found<T>) {
 /// Tokens dealt evenly, and so that the first rank has them all.
 fn deals(size: usize) -> [Partition; 2] {
     let counts = [&[u32::MAX / 2][..], &[0; TOKENS - 1]].concat();
-    [
-        Partition::even(TOKENS, size),
-        Partition::of_counts(&counts, 8, size),
-    ]
+    [Partition::even(TOKENS, size), Partition::of_counts(&counts, 8, size)]
 }
 
 /// Near the layer of one GPU; with one expert a token, and with one rank, its bits. In as many shares the bits of one
@@ -237,10 +222,7 @@ pub fn experts<T: Scalar>(contexts: &[Context]) {
             let from = operands::<T>(&o, routes);
             let one = alone(&contexts[0], &o, &from).unwrap();
             let plain = ShardedMoeOptions::default();
-            let twelve = ShardedMoeOptions {
-                shares: Some(EXPERTS),
-                ..plain
-            };
+            let twelve = ShardedMoeOptions { shares: Some(EXPERTS), ..plain };
             let whole = Partition::even(TOKENS, 1);
             let wanted = sharded(&contexts[..1], &o, &from, &whole, &twelve);
             for tokens in deals(size) {
@@ -266,14 +248,8 @@ pub fn expert_gradients<T: Scalar>(contexts: &[Context]) {
         for routes in ROUTES {
             let from = operands::<T>(&o, routes);
             let one = alone(&contexts[0], &o, &from).unwrap();
-            let plain = ShardedMoeOptions {
-                training: true,
-                ..ShardedMoeOptions::default()
-            };
-            let twelve = ShardedMoeOptions {
-                shares: Some(EXPERTS),
-                ..plain
-            };
+            let plain = ShardedMoeOptions { training: true, ..ShardedMoeOptions::default() };
+            let twelve = ShardedMoeOptions { shares: Some(EXPERTS), ..plain };
             let whole = Partition::even(TOKENS, 1);
             let wanted = sharded(&contexts[..1], &o, &from, &whole, &twelve);
             near_all("one rank in shares", &wanted, &one);

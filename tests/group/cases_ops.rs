@@ -16,9 +16,7 @@ fn joined<T: Scalar, const N: usize>(results: Vec<Result<[Vec<T>; N]>>) -> [Vec<
     let mut all = [(); N].map(|()| Vec::new());
     for own in results {
         let own = own.unwrap();
-        all.iter_mut()
-            .zip(own)
-            .for_each(|(all, own)| all.extend(own));
+        all.iter_mut().zip(own).for_each(|(all, own)| all.extend(own));
     }
     all
 }
@@ -58,11 +56,7 @@ fn compare<T: Scalar, const N: usize>(
         assert_eq!(found.len(), wanted.len(), "{what}, {kind}");
         for (at, (found, wanted)) in found.iter().zip(wanted).enumerate() {
             let [x, y] = [found, wanted].map(|v| v.to_f64());
-            let same = if exact {
-                x == y
-            } else {
-                (x - y).abs() <= 8.0 * unit * (1.0 + y.abs())
-            };
+            let same = if exact { x == y } else { (x - y).abs() <= 8.0 * unit * (1.0 + y.abs()) };
             assert!(same, "{what}, {kind}: {x} for {y} at {at}");
         }
     }
@@ -82,9 +76,7 @@ fn held<T: Scalar>(
 
 /// `S[m,n] = P[m,n] * X[m,k] * Y[n,k]` and its softmax by rows: the bits of one rank.
 pub fn sampled(contexts: &[Context]) {
-    for (case, (nodes, edges, n)) in [(200, 7, 32), (97, 3, 64), (6, 2, 8)]
-        .into_iter()
-        .enumerate()
+    for (case, (nodes, edges, n)) in [(200, 7, 32), (97, 3, 64), (6, 2, 8)].into_iter().enumerate()
     {
         let p = graph(nodes, edges, 31 + case as u64);
         let (x, y) = (random::<f32>(nodes, n, 4), random::<f32>(nodes, n, 5));
@@ -135,12 +127,7 @@ const HEADS: [usize; 2] = [4, 2];
 const DIM: usize = 64;
 
 fn heads([heads, key_heads]: [usize; 2]) -> AttentionOptions {
-    AttentionOptions {
-        heads,
-        key_heads: Some(key_heads),
-        dim: DIM,
-        ..AttentionOptions::default()
-    }
+    AttentionOptions { heads, key_heads: Some(key_heads), dim: DIM, ..AttentionOptions::default() }
 }
 
 /// Queries, keys and values of all tokens, heads side by side in rows.
@@ -260,12 +247,7 @@ pub fn heads_of_ranks(contexts: &[Context]) {
         [whole]
     };
     let (found, wanted) = (attend(contexts), attend(&contexts[..1]));
-    compare(
-        "attention of heads",
-        !contexts[0].is_cuda(),
-        &found,
-        &wanted,
-    );
+    compare("attention of heads", !contexts[0].is_cuda(), &found, &wanted);
 }
 
 /// The gradient of attention with one head of keys: those of other ranks' keys and values go back to them.
@@ -325,11 +307,7 @@ pub fn attention_gradient<T: Scalar>(contexts: &[Context]) {
                 [row(0), row(1)].concat()
             };
             let dq = (0..own.len()).flat_map(token).collect();
-            Ok([
-                dq,
-                dk.to_dense()?.into_values(),
-                dv.to_dense()?.into_values(),
-            ])
+            Ok([dq, dk.to_dense()?.into_values(), dv.to_dense()?.into_values()])
         }))
     };
     let (found, wanted) = (step(contexts), step(&contexts[..1]));
@@ -348,10 +326,7 @@ pub fn messages(contexts: &[Context]) {
     let (paths, outer) = (couplings.paths().len(), couplings.rows());
     let count = edges.pattern().columns().len();
     let x = random::<f32>(atoms, inner * CHANNELS, 70);
-    let (y, w) = (
-        random::<f32>(count, angles, 71),
-        random::<f32>(count, paths * CHANNELS, 72),
-    );
+    let (y, w) = (random::<f32>(count, angles, 71), random::<f32>(count, paths * CHANNELS, 72));
     let dout = random::<f32>(atoms, outer * CHANNELS, 73);
     let step = |contexts: &[Context]| {
         let rows = Partition::balanced(edges.pattern(), CHANNELS, contexts.len());
@@ -388,18 +363,10 @@ pub fn messages(contexts: &[Context]) {
             let (mut dy, mut dw) = (zeros(layer.y_shape())?, zeros(layer.w_shape())?);
             {
                 let x = x_all.with_halo().part(0, layer.x_shape())?;
-                let factors = Factors {
-                    x: &x,
-                    y: &y,
-                    w: Some(&w),
-                };
+                let factors = Factors { x: &x, y: &y, w: Some(&w) };
                 layer.forward(factors, &mut out, &stream)?;
                 let mut dx = dx.with_halo_mut().part_mut(0, layer.x_shape())?;
-                let to = Gradients {
-                    x: Some(&mut dx),
-                    y: Some(&mut dy),
-                    w: Some(&mut dw),
-                };
+                let to = Gradients { x: Some(&mut dx), y: Some(&mut dy), w: Some(&mut dw) };
                 layer.backward(factors, &dout, to, &stream)?;
             }
             halo.add(&mut dx, &stream)?;
@@ -421,10 +388,7 @@ pub fn messages(contexts: &[Context]) {
 pub fn neighbours(contexts: &[Context]) {
     let (nodes, features) = (130, 16);
     let edges = graph(nodes, 6, 59);
-    let (x, dy) = (
-        random::<f32>(nodes, features, 80),
-        random::<f32>(nodes, features, 81),
-    );
+    let (x, dy) = (random::<f32>(nodes, features, 80), random::<f32>(nodes, features, 81));
     for aggregate in [Aggregate::Sum, Aggregate::Mean, Aggregate::Max] {
         let step = |contexts: &[Context]| {
             let rows = Partition::balanced(edges.pattern(), features, contexts.len());

@@ -36,11 +36,7 @@ fn a_rank() {
     };
     let mut words = role.split(' ');
     let mut word = || words.next().unwrap();
-    let (role, rank, size) = (
-        word().to_owned(),
-        word().parse().unwrap(),
-        word().parse().unwrap(),
-    );
+    let (role, rank, size) = (word().to_owned(), word().parse().unwrap(), word().parse().unwrap());
     let id: Vec<u8> = word()
         .as_bytes()
         .chunks(2)
@@ -74,10 +70,7 @@ fn work(group: &Group) -> Result<()> {
     let mut tensor = context.upload_dense(&Dense::new([4], vec![group.rank() as f32; 4])?)?;
     GroupSum::new(group, &[4])?.run(&mut tensor, &context.stream()?)?;
     let size = group.size();
-    assert_eq!(
-        tensor.to_dense()?.values(),
-        [(size * (size - 1) / 2) as f32; 4]
-    );
+    assert_eq!(tensor.to_dense()?.values(), [(size * (size - 1) / 2) as f32; 4]);
     Ok(())
 }
 
@@ -124,9 +117,7 @@ fn a_stopped_rank_ends_all_others() {
     let group = Group::join(&Context::unchecked_cpu(), &id, 0, 2, KNOWN).unwrap();
     group.barrier().unwrap();
     let signal = |name: &str| {
-        let kill = Command::new("kill")
-            .args([name, &stopped.id().to_string()])
-            .status();
+        let kill = Command::new("kill").args([name, &stopped.id().to_string()]).status();
         assert!(kill.unwrap().success());
     };
     signal("-STOP");
@@ -142,9 +133,7 @@ fn a_stopped_rank_ends_all_others() {
 fn a_rank_that_never_comes_is_named() {
     let second = Duration::from_secs(1);
     let join = |id: &[u8], rank, size| {
-        Group::join(&Context::unchecked_cpu(), id, rank, size, second)
-            .unwrap_err()
-            .to_string()
+        Group::join(&Context::unchecked_cpu(), id, rank, size, second).unwrap_err().to_string()
     };
     let id = Group::unique_id().unwrap();
     let error = join(&id, 0, 3);
@@ -157,23 +146,14 @@ fn a_rank_that_never_comes_is_named() {
     );
     // Nobody listens there any more.
     let error = join(&id, 1, 3);
-    assert!(
-        error.starts_with("rank 0: cannot be reached at "),
-        "{error}"
-    );
+    assert!(error.starts_with("rank 0: cannot be reached at "), "{error}");
     assert!(error.contains("within 1 s"), "{error}");
-    assert_eq!(
-        join(&id, 3, 3),
-        "rank 3: is not below the number of ranks, 3"
-    );
+    assert_eq!(join(&id, 3, 3), "rank 3: is not below the number of ranks, 3");
     for wrong in [&b"none"[..], &[0; 64], &[b'x'; 65]] {
         assert!(join(wrong, 0, 1).contains("must be the 64 bytes of `Group::unique_id`"));
     }
     let error = join(&id, 0, usize::MAX);
-    assert!(
-        error.contains("ranks of a group") && error.contains("65536"),
-        "{error}"
-    );
+    assert!(error.contains("ranks of a group") && error.contains("65536"), "{error}");
     let id = Group::unique_id().unwrap();
     assert!(Group::join(&Context::unchecked_cpu(), &id, 0, 1, Duration::MAX).is_ok());
 }
@@ -202,26 +182,14 @@ fn ranks_with_another_token_do_not_join() {
     let mut other = id;
     other[0] ^= 1;
     let join = |id: [u8; 64], rank: usize| {
-        let error = Group::join(
-            &Context::unchecked_cpu(),
-            &id,
-            rank,
-            2,
-            Duration::from_secs(2),
-        );
+        let error = Group::join(&Context::unchecked_cpu(), &id, rank, 2, Duration::from_secs(2));
         error.unwrap_err().to_string()
     };
     let found = std::thread::spawn(move || join(other, 1));
     let error = join(id, 0);
-    assert!(
-        error.contains("connections without the token of the group were refused"),
-        "{error}"
-    );
+    assert!(error.contains("connections without the token of the group were refused"), "{error}");
     let error = found.join().unwrap();
-    assert!(
-        error.contains("a program listens there that has another token"),
-        "{error}"
-    );
+    assert!(error.contains("a program listens there that has another token"), "{error}");
     assert!(error.contains("must be the same for all ranks"), "{error}");
 }
 
@@ -229,9 +197,7 @@ fn ranks_with_another_token_do_not_join() {
 fn strangers_and_doubles_are_sent_away() {
     let id = Group::unique_id().unwrap();
     // One sends other bytes than a rank does, the rest send none; all stay.
-    let strangers: Vec<_> = (0..16)
-        .map(|_| TcpStream::connect(address_of(&id)).unwrap())
-        .collect();
+    let strangers: Vec<_> = (0..16).map(|_| TcpStream::connect(address_of(&id)).unwrap()).collect();
     (&strangers[0]).write_all(&[7; 64]).unwrap();
     let before = Instant::now();
     let join = |rank, size| Group::join(&Context::unchecked_cpu(), &id, rank, size, KNOWN);
@@ -243,11 +209,7 @@ fn strangers_and_doubles_are_sent_away() {
         group.barrier().unwrap();
         barrier.join().unwrap().unwrap();
     });
-    assert!(
-        before.elapsed() < Duration::from_secs(4),
-        "{:?}",
-        before.elapsed()
-    );
+    assert!(before.elapsed() < Duration::from_secs(4), "{:?}", before.elapsed());
     for (ranks, error) in [
         ([(1, 3), (1, 3)], "rank 1: is there twice"),
         ([(1, 2), (2, 3)], "counts 2 ranks where rank 0 counts 3"),
@@ -258,9 +220,7 @@ fn strangers_and_doubles_are_sent_away() {
             let others = ranks.map(|(rank, size)| scope.spawn(move || join(rank, size)));
             let found = join(0, 3).unwrap_err().to_string();
             assert!(found.contains(error), "{found}");
-            others
-                .into_iter()
-                .for_each(|other| assert!(other.join().unwrap().is_err()));
+            others.into_iter().for_each(|other| assert!(other.join().unwrap().is_err()));
         });
     }
 }
@@ -268,18 +228,10 @@ fn strangers_and_doubles_are_sent_away() {
 #[test]
 fn a_launcher_describes_the_group_in_the_environment() {
     // Of this process alone: other tests must not see it.
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let rank = |rank: usize, address: &str, port: String| {
         Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "group::processes::a_rank_of_a_launcher",
-                "--nocapture",
-            ])
+            .args(["--exact", "group::processes::a_rank_of_a_launcher", "--nocapture"])
             .env("RANK", rank.to_string())
             .envs([("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "2")])
             .env_remove("EINSPARSE_TOKEN")

@@ -61,16 +61,8 @@ const GOLDEN: &[(&str, &[&str], &[&str])] = &[
             "outer_product: C[m,k,n] = A[m,k] * x[n]",
         ],
     ),
-    (
-        "B",
-        MATRIX,
-        &["spmm_second_factor: C[m,n] = A[m,k] * B[k,n]"],
-    ),
-    (
-        "Adj",
-        MATRIX,
-        &["spmv_long_names: y[row] = Adj[row,col] * x[col]"],
-    ),
+    ("B", MATRIX, &["spmm_second_factor: C[m,n] = A[m,k] * B[k,n]"]),
+    ("Adj", MATRIX, &["spmv_long_names: y[row] = Adj[row,col] * x[col]"]),
     ("S", MATRIX, &["sddmm: D[m,n] = S[m,n] * X[m,k] * Y[n,k]"]),
     (
         "T",
@@ -81,17 +73,9 @@ const GOLDEN: &[(&str, &[&str], &[&str])] = &[
             "ttm: Y[i,j,r] = T[i,j,k] * U[k,r]",
         ],
     ),
-    (
-        "CG",
-        TENSOR3,
-        &["tensor_product: Out[b,k,w] = CG[i,j,k] * X[b,i,u] * Y[b,j] * W[b,u,w]"],
-    ),
+    ("CG", TENSOR3, &["tensor_product: Out[b,k,w] = CG[i,j,k] * X[b,i,u] * Y[b,j] * W[b,u,w]"]),
     ("x", &["coo"], &["vector: s = x[i] * y[i]"]),
-    (
-        "A",
-        &["coo", "csr", "ell", "groupcoo"],
-        &["window: C[x,n] = A[x,i] * B[2*x+i,n]"],
-    ),
+    ("A", &["coo", "csr", "ell", "groupcoo"], &["window: C[x,n] = A[x,i] * B[2*x+i,n]"]),
 ];
 
 /// One file for each expression, one line for each format; `EINSPARSE_BLESS=1` writes them anew.
@@ -133,21 +117,12 @@ fn notation_of_the_paper() {
         ("csc", "C[AM[p],n] += AV[p] * B[k,n], AP[k] <= p < AP[k+1]"),
         ("ell", "C[m,n] += AV[m,q] * B[AK[m,q],n]"),
         ("groupcoo:8", "C[AM[p],n] += AV[p,q] * B[AK[p,q],n]"),
-        (
-            "blockcoo:4x4",
-            "C[AM[p],bm,n] += AV[p,bm,bk] * B[AK[p],bk,n]",
-        ),
-        (
-            "blockgroupcoo:4x4",
-            "C[AM[p],bm,n] += AV[p,q,bm,bk] * B[AK[p,q],bk,n]",
-        ),
+        ("blockcoo:4x4", "C[AM[p],bm,n] += AV[p,bm,bk] * B[AK[p],bk,n]"),
+        ("blockgroupcoo:4x4", "C[AM[p],bm,n] += AV[p,q,bm,bk] * B[AK[p,q],bk,n]"),
         ("bitmap", "C[AM[p],n] += AV[p] * B[AK[p],n]"),
         ("bytemap", "C[AM[p],n] += AV[p] * B[AK[p],n]"),
         ("nm:2:4", "C[m,n] += AV[m,g,q] * B[g,AK[m,g,q],n]"),
-        (
-            "bsr:4x4",
-            "C[m',bm,n] += AV[p,bm,bk] * B[AK[p],bk,n], AP[m'] <= p < AP[m'+1]",
-        ),
+        ("bsr:4x4", "C[m',bm,n] += AV[p,bm,bk] * B[AK[p],bk,n], AP[m'] <= p < AP[m'+1]"),
     ] {
         assert_eq!(rewrite(&e, "A", &format(f)).unwrap().to_string(), text);
     }
@@ -161,36 +136,14 @@ fn rewrite_refuses_with_a_reason() {
         ("C[m,n] = A[m,k] * B[k,n]", "X", "csr", "not named"),
         ("C[m,n] = A[m,k] * A[k,n]", "A", "csr", "2 times"),
         ("C[m,n] = A[m,k] * B[k,n]", "C", "csr", "not a factor"),
-        (
-            "C[m,n] = A[m,k] * B[k,n] + b[m]",
-            "b",
-            "coo",
-            "not a factor",
-        ),
-        (
-            "C[m,n] = A[X[m],k] * B[k,n] * D[m]",
-            "A",
-            "csr",
-            "through `X[m]`",
-        ),
-        (
-            "M[i,r] = T[i,j,k] * B[j,r] * C[k,r]",
-            "T",
-            "csr",
-            "order 3, and csr wants 2",
-        ),
-        (
-            "M[i,r] = T[i,j,k] * B[j,r] * C[k,r]",
-            "T",
-            "groupcoo@3",
-            "order 3",
-        ),
+        ("C[m,n] = A[m,k] * B[k,n] + b[m]", "b", "coo", "not a factor"),
+        ("C[m,n] = A[X[m],k] * B[k,n] * D[m]", "A", "csr", "through `X[m]`"),
+        ("M[i,r] = T[i,j,k] * B[j,r] * C[k,r]", "T", "csr", "order 3, and csr wants 2"),
+        ("M[i,r] = T[i,j,k] * B[j,r] * C[k,r]", "T", "groupcoo@3", "order 3"),
         ("s = x[i]", "x", "groupcoo", "at least 2"),
         ("s = x[]", "x", "coo", "at least 1"),
     ] {
-        let shown = rewrite(&parse(text), operand, &format(f))
-            .unwrap_err()
-            .to_string();
+        let shown = rewrite(&parse(text), operand, &format(f)).unwrap_err().to_string();
         assert!(shown.contains(word), "{text}: {shown}");
     }
 }
@@ -199,17 +152,11 @@ fn rewrite_refuses_with_a_reason() {
 fn spmm_is_told_by_structure() {
     for f in MATRIX {
         let is = |text: &str, operand: &str| {
-            rewrite(&parse(text), operand, &format(f))
-                .unwrap()
-                .as_spmm()
+            rewrite(&parse(text), operand, &format(f)).unwrap().as_spmm()
         };
         let form = is("Y[r,c] += relu(2 * a * X[j,c] * S[r,j] + b[c])", "S").unwrap();
         assert_eq!(
-            (
-                form.sparse.as_str(),
-                form.dense.as_str(),
-                form.output.as_str()
-            ),
+            (form.sparse.as_str(), form.dense.as_str(), form.output.as_str()),
             ("S", "X", "Y")
         );
         assert_eq!(form.bias, Some(("b".into(), BiasAxis::Cols)));
@@ -239,12 +186,7 @@ fn spmm_is_told_by_structure() {
             assert_eq!(is(text, operand), None, "{text} {f}");
         }
     }
-    assert_eq!(
-        rewrite_dense(&parse("C[m,n] = A[m,k] * B[k,n]"))
-            .unwrap()
-            .as_spmm(),
-        None
-    );
+    assert_eq!(rewrite_dense(&parse("C[m,n] = A[m,k] * B[k,n]")).unwrap().as_spmm(), None);
 }
 
 #[test]

@@ -5,10 +5,7 @@ use einsparse::Error;
 use einsparse::einsum::{Einsum, IndexExpr, Term};
 
 fn sum(terms: &[(usize, &str)]) -> IndexExpr {
-    let term = |&(factor, index): &(usize, &str)| Term {
-        factor,
-        index: index.into(),
-    };
+    let term = |&(factor, index): &(usize, &str)| Term { factor, index: index.into() };
     IndexExpr::Sum(terms.iter().map(term).collect())
 }
 
@@ -34,10 +31,7 @@ fn sums_parse_and_print() {
 fn sums_hold_no_index_arrays() {
     let nested = parse("C[p] = A[M[p+2*q]] * B[q]");
     assert_eq!(nested.to_string(), "C[p] = A[M[p+2*q]] * B[q]");
-    assert_eq!(
-        nested.with_arrays().to_string(),
-        "C[p] = A[M[(p+2*q)[p,q]]] * B[q]"
-    );
+    assert_eq!(nested.with_arrays().to_string(), "C[p] = A[M[(p+2*q)[p,q]]] * B[q]");
 }
 
 #[test]
@@ -71,29 +65,14 @@ fn parse_errors_in_sums_name_the_place() {
         ("x+-i", 2, NO_CONSTANTS, "`-`"),
         ("x*2", 1, "`[`, `+`, `,` or `]`", "`*`"),
         ("2*3*x", 2, "an index after the factor", "the number `3`"),
-        (
-            "x+2*x",
-            4,
-            "an index that the sum does not have yet",
-            "the name `x`",
-        ),
+        ("x+2*x", 4, "an index that the sum does not have yet", "the name `x`"),
         ("x+M[i]", 3, "`+`, `,` or `]`", "`[`"),
         ("2*M[i]", 3, "`+`, `,` or `]`", "`[`"),
-        (
-            "4294967296*x",
-            0,
-            "a factor that 32 bits hold",
-            "the number `4294967296`",
-        ),
+        ("4294967296*x", 0, "a factor that 32 bits hold", "the number `4294967296`"),
     ] {
         let text = format!("C[x] = A[{inside}] * B[i]");
         match Einsum::parse(&text) {
-            Err(Error::Parse {
-                at: own,
-                expected: wanted,
-                found: seen,
-                ..
-            }) => assert_eq!(
+            Err(Error::Parse { at: own, expected: wanted, found: seen, .. }) => assert_eq!(
                 (own, wanted.as_str(), seen.as_str()),
                 (9 + at, expected, found),
                 "{text}"
@@ -134,11 +113,7 @@ fn extents_of_sums_worked_by_hand() {
         let found = parse(text).check(&shapes(given));
         let found = found.unwrap_or_else(|error| panic!("{text}: {error}"));
         for (index, extent) in shapes(wanted) {
-            assert_eq!(
-                found.get(&index),
-                Some(extent[0]),
-                "{text} {given}: {index}"
-            );
+            assert_eq!(found.get(&index), Some(extent[0]), "{text} {given}: {index}");
         }
     }
 }
@@ -149,39 +124,22 @@ fn sums_that_do_not_fit_are_errors_with_numbers() {
         (
             "C[x] = A[x+i] * B[i]",
             "A 2, B 3",
-            &[
-                "`x+i`",
-                "a window of 3 elements (`i` 3)",
-                "2 in axis 0 of `A[x+i]`",
-            ],
+            &["`x+i`", "a window of 3 elements (`i` 3)", "2 in axis 0 of `A[x+i]`"],
         ),
         (
             "C[n,x] = A[n,x+4*i] * B[i]",
             "A 5x8, B 3",
-            &[
-                "`x+4*i`",
-                "a window of 9 elements (`i` 3)",
-                "8 in axis 1 of `A[n,x+4*i]`",
-            ],
+            &["`x+4*i`", "a window of 9 elements (`i` 3)", "8 in axis 1 of `A[n,x+4*i]`"],
         ),
         (
             "C[x] = A[2*x+i] * B[i]",
             "A 9, B 3, C 5",
-            &[
-                "`2*x+i`",
-                "up to place 10 (`x` 5, `i` 3)",
-                "wants 11 elements",
-                "9 in axis 0",
-            ],
+            &["`2*x+i`", "up to place 10 (`x` 5, `i` 3)", "wants 11 elements", "9 in axis 0"],
         ),
         (
             "C[x] = A[x+i]",
             "A 9",
-            &[
-                "`x+i`",
-                "the extents of `x` and `i` are not known",
-                "9 in axis 0",
-            ],
+            &["`x+i`", "the extents of `x` and `i` are not known", "9 in axis 0"],
         ),
         (
             "C[x+i] = A[x] * B[i]",
@@ -193,11 +151,7 @@ fn sums_that_do_not_fit_are_errors_with_numbers() {
             "A 9, b 18",
             &["`2*x`", "in the bias `b[2*x]`", "not a plain index"],
         ),
-        (
-            "C[x] = relu_grad(A[x], h[2*x])",
-            "A 9, h 18",
-            &["`h`", "the gate is `h[2*x]`"],
-        ),
+        ("C[x] = relu_grad(A[x], h[2*x])", "A 9, h 18", &["`h`", "the gate is `h[2*x]`"]),
     ]);
     // An axis without elements leaves none for the window.
     let e = parse("C[x] = A[x+i] * B[x]");
@@ -208,12 +162,7 @@ fn sums_that_do_not_fit_are_errors_with_numbers() {
 /// Sums that no text has.
 #[test]
 fn sums_made_by_hand_are_checked() {
-    for terms in [
-        &[][..],
-        &[(1, "x")],
-        &[(0, "x"), (1, "i")],
-        &[(1, "x"), (2, "x")],
-    ] {
+    for terms in [&[][..], &[(1, "x")], &[(0, "x"), (1, "i")], &[(1, "x"), (2, "x")]] {
         let mut e = parse("C[x] = A[2*x] * B[i]");
         e.factors[0].indices = vec![sum(terms)];
         let refused = e.check(&shapes("A 9, B 3"));
@@ -240,24 +189,14 @@ fn arrays_hold_every_value_of_a_sum() {
     let arrays = e.sum_arrays(&extents).unwrap();
     assert_eq!(arrays.len(), 2, "each once");
     assert_eq!(
-        (
-            arrays[0].name.as_str(),
-            &arrays[0].shape[..],
-            &arrays[0].slots[..]
-        ),
+        (arrays[0].name.as_str(), &arrays[0].shape[..], &arrays[0].slots[..]),
         ("(2*x+i+5*j)", &[2, 2, 2][..], &[0, 5, 1, 6, 2, 7, 3, 8][..])
     );
-    assert_eq!(
-        (arrays[1].name.as_str(), &arrays[1].slots[..]),
-        ("(2*x)", &[0, 2][..])
-    );
+    assert_eq!((arrays[1].name.as_str(), &arrays[1].slots[..]), ("(2*x)", &[0, 2][..]));
     let mut far = e.clone();
     far.factors[0].indices.truncate(1);
     let large = 1u64 << 40;
     let given = format!("A {large}, B 1x1, D {large}");
     let extents = far.check(&shapes(&given)).unwrap();
-    assert!(matches!(
-        far.sum_arrays(&extents),
-        Err(Error::Overflow { .. })
-    ));
+    assert!(matches!(far.sum_arrays(&extents), Err(Error::Overflow { .. })));
 }

@@ -20,9 +20,7 @@ impl Tensors {
         let count = shape.iter().product();
         let values = generate::random_values::<f32>(count, self.0.len() as u64);
         // As bf16 has them, which f32 keeps.
-        let values = values
-            .iter()
-            .map(|x| bf16::from_f32(around + size * x).to_f32());
+        let values = values.iter().map(|x| bf16::from_f32(around + size * x).to_f32());
         self.0.push((name.into(), shape.to_vec(), values.collect()));
     }
 
@@ -45,10 +43,7 @@ impl Tensors {
         let header = format!("{{{}}}", fields.join(","));
         let length = (header.len() as u64).to_le_bytes();
         let path = std::env::temp_dir();
-        let path = path.join(format!(
-            "einsparse-{}-{name}.safetensors",
-            std::process::id()
-        ));
+        let path = path.join(format!("einsparse-{}-{name}.safetensors", std::process::id()));
         std::fs::write(&path, [&length, header.as_bytes(), &data[..]].concat()).unwrap();
         path
     }
@@ -61,23 +56,13 @@ impl Tensors {
     }
 }
 
-const LLAMA: Shape = Shape {
-    layers: 2,
-    width: 128,
-    hidden: 192,
-    heads: [4, 2],
-    vocabulary: 96,
-    capacity: 16,
-};
+const LLAMA: Shape =
+    Shape { layers: 2, width: 128, hidden: 192, heads: [4, 2], vocabulary: 96, capacity: 16 };
 
 fn llama(shape: &Shape) -> Tensors {
     let (width, hidden, keys) = (shape.width, shape.hidden, shape.heads[1] * shape.dim());
     let mut all = Tensors::default();
-    all.add(
-        "model.embed_tokens.weight",
-        &[shape.vocabulary, width],
-        (1.0, 0.0),
-    );
+    all.add("model.embed_tokens.weight", &[shape.vocabulary, width], (1.0, 0.0));
     for at in 0..shape.layers {
         let mut product = |name: &str, outputs, inputs: usize| {
             let name = format!("model.layers.{at}.{name}.weight");
@@ -144,10 +129,7 @@ fn a_decoder_of_a_file() {
         assert_eq!(norm, values("post_attention_layernorm"));
     }
     let head = weights.head.as_ref().unwrap();
-    assert_eq!(
-        head.values()[7].to_f32(),
-        tensors.values("lm_head.weight")[7]
-    );
+    assert_eq!(head.values()[7].to_f32(), tensors.values("lm_head.weight")[7]);
     assert_eq!(head.shape(), [LLAMA.vocabulary, width]);
     let error = decode::error(&Context::unchecked_cpu(), LLAMA, &weights, 3, 3).unwrap();
     assert!(error < 0.03, "{error}");
@@ -181,21 +163,12 @@ fn tensors_that_are_not_those_of_the_model_are_named() {
     let key = at(&short, "model.layers.1.self_attn.k_proj.weight");
     short.0[key].1 = vec![32, 128];
     short.0[key].2.truncate(32 * 128);
-    let words = [
-        "`model.layers.1.self_attn.k_proj.weight` is [32, 128]",
-        "wants [64, 128]",
-    ];
+    let words = ["`model.layers.1.self_attn.k_proj.weight` is [32, 128]", "wants [64, 128]"];
     refused(&short, &words);
     let mut without = llama(&LLAMA);
     without.0.remove(at(&without, "model.norm.weight"));
-    refused(
-        &without,
-        &["no tensor `model.norm.weight`", "[128]", "einsparse-"],
-    );
-    refused(
-        &Tensors::default(),
-        &["no tensor `model.layers.0.self_attn.q_proj.weight`"],
-    );
+    refused(&without, &["no tensor `model.norm.weight`", "[128]", "einsparse-"]);
+    refused(&Tensors::default(), &["no tensor `model.layers.0.self_attn.q_proj.weight`"]);
     let missing = Checkpoint::open(&["nowhere.safetensors".into()]).map(drop);
     assert!(matches!(missing, Err(Error::Format(_))), "{missing:?}");
 }
@@ -250,10 +223,7 @@ fn an_encoder_of_a_file() {
     let run = Run {
         toy: true,
         context: Context::unchecked_cpu(),
-        arguments: Arguments {
-            file: Some(vec![path.clone()]),
-            ..Arguments::default()
-        },
+        arguments: Arguments { file: Some(vec![path.clone()]), ..Arguments::default() },
         ..Run::default()
     };
     let done = encoder::run(&run);
@@ -264,11 +234,7 @@ fn an_encoder_of_a_file() {
 
 #[test]
 fn a_mobilenet_of_a_file() {
-    let sizes = Sizes {
-        edge: 32,
-        eighths: 1,
-        classes: 5,
-    };
+    let sizes = Sizes { edge: 32, eighths: 1, classes: 5 };
     let mut all = layers::<f64>(sizes).unwrap();
     let mut tensors = Tensors::default();
     let norm = |tensors: &mut Tensors, name: String, outputs: usize| {
@@ -284,19 +250,12 @@ fn a_mobilenet_of_a_file() {
     for (at, layer) in all.iter().enumerate() {
         if layer.bias.is_some() {
             let size = 9.0f32.powf(-0.5);
-            tensors.add(
-                &format!("features.{at}.0.weight"),
-                &layer.window,
-                (size, 0.0),
-            );
+            tensors.add(&format!("features.{at}.0.weight"), &layer.window, (size, 0.0));
             norm(&mut tensors, format!("features.{at}.1"), layer.window[0]);
         }
         if let Some((weights, _, true)) = &layer.product {
             let [outputs, inputs] = [weights.pattern().rows(), weights.pattern().cols()];
-            let (name, size) = (
-                format!("features.{at}.3.weight"),
-                (inputs as f32).powf(-0.5),
-            );
+            let (name, size) = (format!("features.{at}.3.weight"), (inputs as f32).powf(-0.5));
             tensors.add(&name, &[outputs, inputs, 1, 1], (size, 0.0));
             norm(&mut tensors, format!("features.{at}.4"), outputs);
         }

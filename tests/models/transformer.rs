@@ -7,14 +7,8 @@ use einsparse::formats::{Dense, bf16};
 use einsparse::ops::AttentionMask;
 use einsparse::{Context, Tensor};
 
-const SHAPE: Shape = Shape {
-    layers: 2,
-    tokens: 3 * BLOCK,
-    width: 6,
-    heads: 2,
-    hidden: 10,
-    classes: 4,
-};
+const SHAPE: Shape =
+    Shape { layers: 2, tokens: 3 * BLOCK, width: 6, heads: 2, hidden: 10, classes: 4 };
 
 type Net = Transformer<f64, f64>;
 
@@ -163,18 +157,10 @@ fn gradients_are_those_of_differences() {
 #[test]
 fn steps_learn_and_repeat() {
     let cpu = Context::unchecked_cpu();
-    let shape = Shape {
-        layers: 1,
-        width: 16,
-        hidden: 32,
-        ..SHAPE
-    };
+    let shape = Shape { layers: 1, width: 16, hidden: 32, ..SHAPE };
     let mask = AttentionMask::Blocks(blocks());
     let errors = transformer::errors(&cpu, shape, &mask).unwrap();
-    assert!(
-        errors[0] < 0.02 && errors.iter().all(|e| *e < 0.1),
-        "{errors:?}"
-    );
+    assert!(errors[0] < 0.02 && errors.iter().all(|e| *e < 0.1), "{errors:?}");
     let train = || {
         let mut training = Training::new(&cpu, shape, &mask).unwrap();
         let losses = training.losses(&cpu, 10).unwrap();

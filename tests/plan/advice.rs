@@ -39,17 +39,11 @@ fn blocks_are_advised_in_their_size() {
 fn entries_and_dense_have_their_place() {
     let thin = entries::<f16>(generate::uniform(2048, 2048, 0.001, 1).unwrap());
     let best = advice(&thin, 512, &Options::default())[0].format.unwrap();
-    assert!(
-        !matches!(best, Format::Bsr { .. } | Format::BlockGroupCoo { .. }),
-        "{best}"
-    );
+    assert!(!matches!(best, Format::Bsr { .. } | Format::BlockGroupCoo { .. }), "{best}");
     let thick = entries::<f16>(generate::uniform(2048, 2048, 0.4, 1).unwrap());
     assert_eq!(advice(&thick, 512, &Options::default())[0].format, None);
     // A dense product multiplies zeros, which these options forbid.
-    let options = Options {
-        zeros: ZerosRule::Strict,
-        ..Options::default()
-    };
+    let options = Options { zeros: ZerosRule::Strict, ..Options::default() };
     let strict = advice(&thick, 512, &options);
     let dense = strict.iter().find(|one| one.format.is_none()).unwrap();
     assert!(dense.kernel().is_none() && strict[0].kernel().is_some());
@@ -62,10 +56,7 @@ fn advice_is_what_a_plan_takes() {
     planned::<f32>(64, &Options::default());
     planned::<f64>(64, &Options::default());
     planned::<f64>(7, &Options::default());
-    let strict = Options {
-        zeros: ZerosRule::Strict,
-        ..Options::default()
-    };
+    let strict = Options { zeros: ZerosRule::Strict, ..Options::default() };
     planned::<f16>(64, &strict);
 }
 
@@ -102,10 +93,7 @@ fn empty_matrices_and_other_expressions() {
     let b = Dense::<f32>::zeros([31, 8]).unwrap();
     let ask = |text| ctx.plan(text).operand("A", &a).operand("B", &b).advise();
     let error = ask(TEXT).unwrap_err().to_string();
-    assert!(
-        error.contains("has 30 columns, and the dense operand 31 rows"),
-        "{error}"
-    );
+    assert!(error.contains("has 30 columns, and the dense operand 31 rows"), "{error}");
     let error = ask("C[n,m] = A[m,k] * B[k,n]").unwrap_err().to_string();
     assert!(error.contains("C[m,n] = A[m,k] * B[k,n]"), "{error}");
     let error = ctx.plan(TEXT).operand("B", &b).advise().unwrap_err();
@@ -149,11 +137,7 @@ fn formats_beyond_the_limit_of_memory_are_refused() {
             (Err(error), Some(reason)) => {
                 let words = ["slots with padding", "`--memory`", "EINSPARSE_MEMORY"];
                 let texts = [reason.clone(), error.to_string(), one.to_string()];
-                let all = || {
-                    texts
-                        .iter()
-                        .flat_map(|t| words.map(|word| t.contains(word)))
-                };
+                let all = || texts.iter().flat_map(|t| words.map(|word| t.contains(word)));
                 assert!(all().all(|found| found), "{texts:?}");
                 assert!(one.kernel().is_none());
             }

@@ -29,50 +29,29 @@ pub fn refused(text: &str, operands: &[(&str, Operand<'_, f32>)]) -> Error {
 #[track_caller]
 pub fn says(error: &Error, words: &[&str]) {
     let text = error.to_string();
-    assert!(
-        words.iter().all(|w| text.contains(w)),
-        "{words:?} not all in: {text}"
-    );
+    assert!(words.iter().all(|w| text.contains(w)), "{words:?} not all in: {text}");
 }
 
 #[test]
 fn planning_refuses_what_does_not_fit() {
     let (a, b) = two_by_three();
-    let error = refused(
-        "C[m,n] = A[m,k * B[k,n]",
-        &[("A", (&a).into()), ("B", (&b).into())],
-    );
+    let error = refused("C[m,n] = A[m,k * B[k,n]", &[("A", (&a).into()), ("B", (&b).into())]);
     assert!(matches!(error, Error::Parse { at: 15, .. }), "{error:?}");
     says(&error, &["\n               ^\n", "found `*`"]);
     let wrong = Dense::<f32>::zeros([4, 2]).unwrap();
     let error = refused(TEXT, &[("A", (&a).into()), ("B", (&wrong).into())]);
-    assert!(
-        matches!(&error, Error::Shape { index, .. } if index == "k"),
-        "{error:?}"
-    );
+    assert!(matches!(&error, Error::Shape { index, .. } if index == "k"), "{error:?}");
     says(&error, &["3", "4", "A", "B"]);
     let cube = Dense::<f32>::zeros([3, 2, 1]).unwrap();
     let error = refused(TEXT, &[("A", (&a).into()), ("B", (&cube).into())]);
     assert!(matches!(&error, Error::Shape { .. }), "{error:?}");
     says(&error, &["B", "2", "3"]);
     let error = refused(TEXT, &[("A", (&a).into())]);
-    assert!(
-        matches!(&error, Error::Operand { name, .. } if name == "B"),
-        "{error:?}"
-    );
-    let error = refused(
-        TEXT,
-        &[("A", (&a).into()), ("B", (&b).into()), ("D", (&b).into())],
-    );
-    assert!(
-        matches!(&error, Error::Operand { name, .. } if name == "D"),
-        "{error:?}"
-    );
+    assert!(matches!(&error, Error::Operand { name, .. } if name == "B"), "{error:?}");
+    let error = refused(TEXT, &[("A", (&a).into()), ("B", (&b).into()), ("D", (&b).into())]);
+    assert!(matches!(&error, Error::Operand { name, .. } if name == "D"), "{error:?}");
     says(&error, &["does not name it"]);
-    let error = refused(
-        "C[m,n] = A[m,k] * B[k,j]",
-        &[("A", (&a).into()), ("B", (&b).into())],
-    );
+    let error = refused("C[m,n] = A[m,k] * B[k,j]", &[("A", (&a).into()), ("B", (&b).into())]);
     says(&error, &["index `n`"]);
 }
 
@@ -87,10 +66,7 @@ fn running_refuses_what_was_not_planned() {
     let run = |operands: &[(&str, Operand<'_, f32>)], c: &mut Tensor<f32>| {
         plan.run(operands, c, &stream).unwrap_err()
     };
-    let error = run(
-        &[("A", (&a).into()), ("B", (&b).into()), ("D", (&b).into())],
-        &mut c,
-    );
+    let error = run(&[("A", (&a).into()), ("B", (&b).into()), ("D", (&b).into())], &mut c);
     says(&error, &["operand `D`: is not part of the plan"]);
     // A run that read either operand of a name would ignore the other one.
     for twice in [["A", "B", "B"], ["B", "A", "A"], ["A", "A", "B"]] {
@@ -105,30 +81,16 @@ fn running_refuses_what_was_not_planned() {
     }
     let tall = Dense::<f32>::zeros([4, 2]).unwrap();
     let error = run(&[("A", (&a).into()), ("B", (&tall).into())], &mut c);
-    says(
-        &error,
-        &["index `B`: planned with [3, 2] but run with [4, 2]"],
-    );
+    says(&error, &["index `B`: planned with [3, 2] but run with [4, 2]"]);
     for (given, missing) in [("A", "B"), ("B", "A")] {
-        let operand = if given == "A" {
-            (&a).into()
-        } else {
-            (&b).into()
-        };
+        let operand = if given == "A" { (&a).into() } else { (&b).into() };
         let error = run(&[(given, operand)], &mut c);
         says(&error, &[&format!("operand `{missing}`: was not given")]);
     }
     let mut wide = cpu.zeros::<f32>(&[2, 5]).unwrap();
     let error = run(&operands, &mut wide);
-    says(
-        &error,
-        &["index `C`: planned with [2, 2] but run with [2, 5]"],
-    );
-    assert_eq!(
-        c.to_dense().unwrap().values(),
-        [7.0; 4],
-        "outputs are untouched"
-    );
+    says(&error, &["index `C`: planned with [2, 2] but run with [2, 5]"]);
+    assert_eq!(c.to_dense().unwrap().values(), [7.0; 4], "outputs are untouched");
     // SAFETY: a CPU plan launches nothing.
     let error = unsafe { plan.run_raw(&RawSpmm::default(), RawStream::LEGACY) }.unwrap_err();
     assert!(matches!(&error, Error::Cuda { .. }), "{error:?}");
@@ -140,10 +102,7 @@ fn a_named_factor_must_be_a_number() {
     let cpu = Context::cpu();
     let (a, b) = two_by_three();
     let text = "C[m,n] = s * A[m,k] * B[k,n]";
-    let error = refused(
-        text,
-        &[("A", (&a).into()), ("B", (&b).into()), ("s", (&b).into())],
-    );
+    let error = refused(text, &[("A", (&a).into()), ("B", (&b).into()), ("s", (&b).into())]);
     says(&error, &["`s`", "2"]);
     let given: [(&str, Operand<'_, f32>); 3] =
         [("A", (&a).into()), ("B", (&b).into()), ("s", 2.0.into())];
@@ -151,10 +110,7 @@ fn a_named_factor_must_be_a_number() {
     let mut c = cpu.zeros(plan.out_shape()).unwrap();
     let stream = cpu.stream().unwrap();
     let error = plan.run(&given[..2], &mut c, &stream).unwrap_err();
-    assert!(
-        matches!(&error, Error::Operand { name, .. } if name == "s"),
-        "{error:?}"
-    );
+    assert!(matches!(&error, Error::Operand { name, .. } if name == "s"), "{error:?}");
     plan.run(&given, &mut c, &stream).unwrap();
     assert_eq!(c.to_dense().unwrap().values(), [4.0, 4.0, 14.0, 14.0]);
 }
@@ -172,20 +128,11 @@ fn tensors_refuse_what_does_not_fit() {
     let error = sparse.set_values(&[1.0]).unwrap_err();
     says(&error, &["values has 1 elements, 3 wanted"]);
     let error = cpu.zeros::<f32>(&[usize::MAX / 2, 16]).unwrap_err();
-    let Error::Overflow { value, limit, .. } = error else {
-        panic!("{error:?}")
-    };
+    let Error::Overflow { value, limit, .. } = error else { panic!("{error:?}") };
     assert!(value == (usize::MAX / 2) as u128 * 16 && limit < value);
     let error = Error::from(Dense::new([2, 2], vec![1.0f32]).unwrap_err());
     assert!(
-        matches!(
-            &error,
-            Error::Format(FormatError::Length {
-                found: 1,
-                expected: 4,
-                ..
-            })
-        ),
+        matches!(&error, Error::Format(FormatError::Length { found: 1, expected: 4, .. })),
         "{error:?}"
     );
 }
@@ -203,21 +150,11 @@ fn an_index_past_its_axis_is_named() {
         I = (&[2usize][..], &[1u32, 9][..])
     )
     .unwrap_err();
-    let Error::InvalidIndex {
-        array,
-        position,
-        value,
-        bound,
-        ..
-    } = &error
-    else {
+    let Error::InvalidIndex { array, position, value, bound, .. } = &error else {
         panic!("{error:?}")
     };
     assert_eq!((array.as_str(), *position, *value, *bound), ("I", 1, 9, 3));
-    says(
-        &error,
-        &["I[1] = 9 is past axis 0 of `B[I[p],n]`, which has 3"],
-    );
+    says(&error, &["I[1] = 9 is past axis 0 of `B[I[p],n]`, which has 3"]);
 }
 
 #[test]
@@ -235,18 +172,10 @@ fn adding_wants_something_to_add_to() {
 #[test]
 fn no_gpu_and_no_kernel_have_words() {
     let error = Context::cuda(999).map(|c| c.to_string()).unwrap_err();
-    let Error::Cuda { call, reason } = &error else {
-        panic!("{error:?}")
-    };
+    let Error::Cuda { call, reason } = &error else { panic!("{error:?}") };
     assert!(!call.is_empty() && !reason.is_empty());
-    let tried = vec![(
-        "spmm_csr_f32_n32".to_owned(),
-        "moves 4 elements at once".to_owned(),
-    )];
-    let error = Error::NoKernel {
-        indirect: "C[m,n] += AV[p] * B[AK[p],n]".into(),
-        tried,
-    };
+    let tried = vec![("spmm_csr_f32_n32".to_owned(), "moves 4 elements at once".to_owned())];
+    let error = Error::NoKernel { indirect: "C[m,n] += AV[p] * B[AK[p],n]".into(), tried };
     assert_eq!(
         error.to_string(),
         "no kernel for C[m,n] += AV[p] * B[AK[p],n]\n  spmm_csr_f32_n32: moves 4 elements at once"
@@ -263,33 +192,19 @@ fn a_softmax_refuses_what_does_not_fit_with_numbers() {
     };
     let tensor = context.upload(make(&[2, 3])).unwrap();
     let plan = |t: &SparseTensor<f32>, lengths: Option<Vec<usize>>| {
-        let o = SoftmaxOptions {
-            lengths,
-            ..Default::default()
-        };
+        let o = SoftmaxOptions { lengths, ..Default::default() };
         SparseSoftmax::new(&context, t, &o)
     };
     let said = plan(&tensor, Some(vec![1, 2, 3])).unwrap_err().to_string();
-    assert!(
-        said.contains("are 3, which does not divide 2 rows"),
-        "{said}"
-    );
+    assert!(said.contains("are 3, which does not divide 2 rows"), "{said}");
     let blocks = make(&[2, 3]).convert("bsr:2x2".parse().unwrap()).unwrap();
-    let said = plan(&context.upload(blocks).unwrap(), None)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        said.contains("bsr:2x2") && said.contains("single entries"),
-        "{said}"
-    );
+    let said = plan(&context.upload(blocks).unwrap(), None).unwrap_err().to_string();
+    assert!(said.contains("bsr:2x2") && said.contains("single entries"), "{said}");
     let softmax = plan(&tensor, None).unwrap();
     let stream = context.stream().unwrap();
     let run = |lens: &[usize]| {
         let mut other = context.upload(make(lens)).unwrap();
-        softmax
-            .forward(&tensor, &mut other, &stream)
-            .unwrap_err()
-            .to_string()
+        softmax.forward(&tensor, &mut other, &stream).unwrap_err().to_string()
     };
     assert!(run(&[2, 2]).contains("(4 entries, planned with 5)"));
     assert!(run(&[2, 3, 0]).contains("[2, 6]"));
@@ -303,11 +218,7 @@ fn another_pattern_than_planned_is_refused() {
         let pattern = CsrPattern::new(2, 3, vec![0, 1, 3], columns).unwrap();
         Csr::new(pattern, vec![1.0f32, 2.0, 3.0]).unwrap()
     };
-    let (a, same, other) = (
-        matrix(vec![0, 1, 2]),
-        matrix(vec![0, 1, 2]),
-        matrix(vec![1, 1, 2]),
-    );
+    let (a, same, other) = (matrix(vec![0, 1, 2]), matrix(vec![0, 1, 2]), matrix(vec![1, 1, 2]));
     let b = Dense::from_fn([3, 4], |_| 1.0f32).unwrap();
     let uploaded = [&a, &same, &other].map(|a| ctx.upload(a.clone()).unwrap());
     let plan = ctx.plan(TEXT).operand("A", &uploaded[0]);
@@ -345,10 +256,6 @@ fn a_sparse_output_is_told_its_way() {
     let error = einsum!(cpu, text, A = &a, X = &x, Y = &b).unwrap_err();
     says(&error, &["`A`", "sparse_output"]);
     let uploaded = cpu.upload(&a).unwrap();
-    let operands = [
-        ("A", (&uploaded).into()),
-        ("X", (&x).into()),
-        ("Y", (&b).into()),
-    ];
+    let operands = [("A", (&uploaded).into()), ("X", (&x).into()), ("Y", (&b).into())];
     says(&refused(text, &operands), &["`A`", "sparse_output"]);
 }

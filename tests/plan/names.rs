@@ -10,16 +10,11 @@ fn a_missing_operand_is_told_by_its_own_name() {
     let cpu = Context::cpu();
     let (a, b) = two_by_three();
     let stream = cpu.stream().unwrap();
-    for format in [
-        "csr", "csc", "coo", "ell", "sell", "groupcoo", "bsr:1x1", "bitmap",
-    ] {
+    for format in ["csr", "csc", "coo", "ell", "sell", "groupcoo", "bsr:1x1", "bitmap"] {
         let a = AnySparse::from(a.clone()).convert(format.parse().unwrap());
         let a = cpu.upload(a.unwrap()).unwrap();
         let (name, s) = ("A", Operand::Scalar(2.0));
-        for text in [
-            "C[m,n] = s * A[m,k] * B[k,n]",
-            "C[m,n] = s * A[m,k] * B[k,n] + v[n]",
-        ] {
+        for text in ["C[m,n] = s * A[m,k] * B[k,n]", "C[m,n] = s * A[m,k] * B[k,n] + v[n]"] {
             let v = Dense::new([2], vec![1.0; 2]).unwrap();
             let mut operands = vec![(name, (&a).into()), ("B", (&b).into()), ("s", s.clone())];
             if text.contains('v') {
@@ -43,10 +38,7 @@ fn the_index_of_padding_is_refused() {
     let v = Dense::new([3], vec![1.0f32; 3]).unwrap();
     let slots = [2u32, 0, u32::MAX, 1];
     let index = Operand::Index(&[4], &slots);
-    let error = refused(
-        "C[p] = V[R[p]]",
-        &[("V", (&v).into()), ("R", index.clone())],
-    );
+    let error = refused("C[p] = V[R[p]]", &[("V", (&v).into()), ("R", index.clone())]);
     let of = "axis 0 of `V[R[p]]`";
     let wanted = Error::InvalidIndex {
         array: "R".into(),
@@ -58,24 +50,13 @@ fn the_index_of_padding_is_refused() {
     assert_eq!(error, wanted);
     let x = Dense::new([4], vec![1.0f32; 4]).unwrap();
     let out = Dense::new([9], vec![0.0f32; 9]).unwrap();
-    let operands = [
-        ("X", (&x).into()),
-        ("R", index.clone()),
-        ("C", (&out).into()),
-    ];
+    let operands = [("X", (&x).into()), ("R", index.clone()), ("C", (&out).into())];
     let error = refused("C[R[p]] += X[p]", &operands);
     says(&error, &["R[2] = 4294967295", "axis 0 of `C[R[p]]`", "9"]);
     let q = [0u32, 1];
-    let operands = [
-        ("V", (&v).into()),
-        ("R", index.clone()),
-        ("Q", Operand::Index(&[2], &q)),
-    ];
+    let operands = [("V", (&v).into()), ("R", index.clone()), ("Q", Operand::Index(&[2], &q))];
     let error = refused("C[p] = V[R[Q[p]]]", &operands);
     says(&error, &["R[2] = 4294967295", "axis 0 of `V[R[Q[p]]]`"]);
     let error = refused("C[p] = V[p]", &[("V", index)]);
-    says(
-        &error,
-        &["operand `V`", "`V[p]`", "index array of shape [4]"],
-    );
+    says(&error, &["operand `V`", "`V[p]`", "index array of shape [4]"]);
 }

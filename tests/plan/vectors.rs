@@ -27,16 +27,8 @@ fn shared_columns_decide_for_vectors() {
     let gather = gathers.map(|c| c.walk).find(|w| *w != WalkKind::Filled);
     assert_eq!(gather, Some(WalkKind::Csr), "{uniform}");
     let long = generate::uniform_rows(16, 1 << 14, 1 << 13, 1).unwrap();
-    assert!(
-        first(long, 64)
-            .candidates
-            .iter()
-            .any(|c| c.name.starts_with("vectors"))
-    );
-    let longer = first(
-        generate::uniform_rows(16, 1 << 14, (1 << 13) + 1, 1).unwrap(),
-        64,
-    );
+    assert!(first(long, 64).candidates.iter().any(|c| c.name.starts_with("vectors")));
+    let longer = first(generate::uniform_rows(16, 1 << 14, (1 << 13) + 1, 1).unwrap(), 64);
     all_say(
         &reasons(&longer, |row| row.module == "vectors" && row.vector == 8),
         "counts 65,536 values in eight rows, which have more",

@@ -128,9 +128,7 @@ impl Artist {
 
     /// An index array over loop indices, with values below `bound`.
     fn array(&mut self, base: &str, names: &[String], shape: Vec<usize>, bound: usize) -> String {
-        let data = (0..shape.iter().product())
-            .map(|_| self.below(bound) as u32)
-            .collect();
+        let data = (0..shape.iter().product()).map(|_| self.below(bound) as u32).collect();
         let name = format!("{base}{}", self.arrays.len());
         self.arrays.push((name.clone(), shape, data));
         format!("{name}[{}]", names.join(","))
@@ -155,10 +153,7 @@ impl Artist {
             let names = [name.to_owned(), other.to_owned()];
             return (self.array("I", &names, shape, bound), bound);
         }
-        (
-            self.array("I", &[name.to_owned()], vec![extent], bound),
-            bound,
-        )
+        (self.array("I", &[name.to_owned()], vec![extent], bound), bound)
     }
 
     fn tensor(&mut self, name: &str, shape: Vec<usize>, faults: bool) {
@@ -170,8 +165,7 @@ impl Artist {
                 false => self.rng.integer(),
             })
             .collect();
-        self.dense
-            .push((name.to_owned(), Dense::new(shape, values).unwrap()));
+        self.dense.push((name.to_owned(), Dense::new(shape, values).unwrap()));
     }
 
     /// The sparse operand: its access, its format and itself.
@@ -301,11 +295,7 @@ impl Draw {
             a.wide = [8, 16, 40][a.below(3)];
         }
         let faults = a.chance(12);
-        let own = if a.chance(75) {
-            a.below(factors)
-        } else {
-            factors
-        };
+        let own = if a.chance(75) { a.below(factors) } else { factors };
         let (mut texts, mut sparse, mut format) = (Vec::new(), None, None);
         for factor in 0..factors {
             if factor == own {

@@ -53,10 +53,7 @@ pub fn evaluate(draw: &Draw) -> Vec<f64> {
             }
         };
         if let Some(term) = e.factors.iter().map(factor).product::<Option<f64>>() {
-            let flat = out
-                .iter()
-                .zip(&draw.shape)
-                .fold(0, |sum, (i, n)| sum * n + i);
+            let flat = out.iter().zip(&draw.shape).fold(0, |sum, (i, n)| sum * n + i);
             sums[flat] += term;
         }
     }
@@ -120,11 +117,7 @@ fn finish(draw: &Draw, e: &Einsum, sums: Vec<f64>) -> Vec<f64> {
             let open = draw.tensor("G").values()[flat] > 0.0;
             x = if open { x } else { 0.0 };
         }
-        if text.contains("+=") {
-            x + draw.start[flat]
-        } else {
-            x
-        }
+        if text.contains("+=") { x + draw.start[flat] } else { x }
     };
     (0..dense.values().len()).map(one).collect()
 }

@@ -24,17 +24,8 @@ impl Bound {
             other => panic!("no bound for {}", other.name()),
         };
         let accumulator = bits(if dtype == Dtype::F64 { 53 } else { 24 });
-        let operand = if dtype == Dtype::Tf32 {
-            2.0 * bits(11) + bits(22)
-        } else {
-            0.0
-        };
-        Bound {
-            output,
-            accumulator,
-            operand,
-            floor,
-        }
+        let operand = if dtype == Dtype::Tf32 { 2.0 * bits(11) + bits(22) } else { 0.0 };
+        Bound { output, accumulator, operand, floor }
     }
 
     pub fn at(&self, value: f64, magnitude: f64, terms: usize) -> f64 {
@@ -65,8 +56,5 @@ pub fn alike_and_within<T: Scalar>(
 /// A gradient is the slope that a loss was found to have, by differences of 1e-5.
 pub fn near_slope(what: &str, found: f64, slope: f64) {
     let error = (slope - found).abs();
-    assert!(
-        error < 1e-5 * (1.0 + slope.abs()),
-        "{what} = {found}, not {slope}"
-    );
+    assert!(error < 1e-5 * (1.0 + slope.abs()), "{what} = {found}, not {slope}");
 }

@@ -35,13 +35,7 @@ impl Expression {
             (Bias::Rows, false, Some(3), Some(-0.5)),
         ];
         let both = |(bias, relu, literal, named)| {
-            [false, true].map(|accumulate| Expression {
-                accumulate,
-                bias,
-                relu,
-                literal,
-                named,
-            })
+            [false, true].map(|accumulate| Expression { accumulate, bias, relu, literal, named })
         };
         epilogues.into_iter().flat_map(both).collect()
     }
@@ -59,15 +53,8 @@ impl Expression {
             Bias::Columns => " + bias[n]",
         };
         let inner = format!("{literal}{named}A[m,k] * B[k,n]{bias}");
-        let right = if self.relu {
-            format!("relu({inner})")
-        } else {
-            inner
-        };
-        format!(
-            "C[m,n] {} {right}",
-            if self.accumulate { "+=" } else { "=" }
-        )
+        let right = if self.relu { format!("relu({inner})") } else { inner };
+        format!("C[m,n] {} {right}", if self.accumulate { "+=" } else { "=" })
     }
 
     /// Adds what this expression needs beside A and B.

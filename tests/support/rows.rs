@@ -12,13 +12,8 @@ use einsparse::{Context, Operand, Options, Plan, Precision, Tensor, Weights};
 /// Rows that take any pattern, once it is in their format. 2:4 wants its own patterns, bitmaps deeper and fuller ones,
 /// other orders of axes their own expressions; a dense A has none.
 pub fn takes_any(row: &Row) -> bool {
-    let own = [
-        WalkKind::Nm,
-        WalkKind::Permuted,
-        WalkKind::Bitmap,
-        WalkKind::Bytemap,
-        WalkKind::Direct,
-    ];
+    let own =
+        [WalkKind::Nm, WalkKind::Permuted, WalkKind::Bitmap, WalkKind::Bytemap, WalkKind::Direct];
     row.is_plain() && !own.contains(&row.walk) && in_family(row)
 }
 
@@ -31,20 +26,12 @@ fn in_family(row: &Row) -> bool {
 pub fn formats(row: &Row) -> Vec<String> {
     let b = format!("{}x{}", row.block.0, row.block.1);
     match row.walk {
-        WalkKind::Csr | WalkKind::Permuted | WalkKind::Vector | WalkKind::Filled => [
-            "csr",
-            "coo",
-            "ell",
-            "groupcoo:1",
-            "groupcoo:2",
-            "groupcoo:4",
-            "groupcoo:8",
-        ]
-        .map(String::from)
-        .into(),
-        WalkKind::GroupCoo => ["groupcoo:4", "groupcoo:8", "groupcoo:16"]
-            .map(String::from)
-            .into(),
+        WalkKind::Csr | WalkKind::Permuted | WalkKind::Vector | WalkKind::Filled => {
+            ["csr", "coo", "ell", "groupcoo:1", "groupcoo:2", "groupcoo:4", "groupcoo:8"]
+                .map(String::from)
+                .into()
+        }
+        WalkKind::GroupCoo => ["groupcoo:4", "groupcoo:8", "groupcoo:16"].map(String::from).into(),
         WalkKind::SlicedEll => vec!["sell".into()],
         WalkKind::Direct
         | WalkKind::Listed
@@ -53,45 +40,25 @@ pub fn formats(row: &Row) -> Vec<String> {
         | WalkKind::Bytemap => Vec::new(),
         WalkKind::Block => {
             let grouped = [1, 2, 4].map(|g| format!("blockgroupcoo:{b}:{g}"));
-            [format!("bsr:{b}"), format!("blockcoo:{b}")]
-                .into_iter()
-                .chain(grouped)
-                .collect()
+            [format!("bsr:{b}"), format!("blockcoo:{b}")].into_iter().chain(grouped).collect()
         }
     }
 }
 
 /// Options that leave the choice no choice.
 pub fn force(row: &Row) -> Options {
-    let precision = if row.dtype == Dtype::Tf32 {
-        Precision::Tf32
-    } else {
-        Precision::Full
-    };
-    Options {
-        precision,
-        variant: Some(row.name.into()),
-        ..Options::default()
-    }
+    let precision = if row.dtype == Dtype::Tf32 { Precision::Tf32 } else { Precision::Full };
+    Options { precision, variant: Some(row.name.into()), ..Options::default() }
 }
 
 /// Options that name a kernel, or leave the choice.
 pub fn named<'a>(variant: impl Into<Option<&'a str>>) -> Options {
-    Options {
-        variant: variant.into().map(str::to_owned),
-        ..Options::default()
-    }
+    Options { variant: variant.into().map(str::to_owned), ..Options::default() }
 }
 
 /// Rows that a plan cuts into pieces, as it says itself; `None` on the CPU.
 pub fn rows_cut<T: Scalar>(plan: &Plan<T>) -> Option<u32> {
-    plan.to_string()
-        .split_once(" rows cut")?
-        .0
-        .rsplit(' ')
-        .next()?
-        .parse()
-        .ok()
+    plan.to_string().split_once(" rows cut")?.0.rsplit(' ').next()?.parse().ok()
 }
 
 /// One expression of a problem by this row alone, exact: over operands as they lie, into rows of C that start `leading`
@@ -117,10 +84,7 @@ pub fn exact_by_row<T: Scalar>(
         true => Weights::EachRun,
         false => Weights::Static,
     };
-    let options = Options {
-        weights,
-        ..force(row)
-    };
+    let options = Options { weights, ..force(row) };
     let plan = context
         .plan(&x.text())
         .operands(&planned)
@@ -135,9 +99,7 @@ pub fn exact_by_row<T: Scalar>(
         .and_then(|()| stream.synchronize())
         .unwrap_or_else(|e| panic!("{what:?}: {e}"));
     let found = c.to_storage().unwrap();
-    assert_matrix(&what, &found, (problem.m(), n, leading), |r, j| {
-        problem.expected(x, r, j)
-    });
+    assert_matrix(&what, &found, (problem.m(), n, leading), |r, j| problem.expected(x, r, j));
 }
 
 /// `C = A * B` by this row alone.
@@ -171,8 +133,6 @@ pub fn rows_repeat<T: Scalar>(
     let csr = AnySparse::from(a);
     for (row, format) in rows {
         let a = stored(csr.clone(), format);
-        alike_and_within(row.name, [&exact, &size], || {
-            product_by_row(context, row, &a, &b)
-        });
+        alike_and_within(row.name, [&exact, &size], || product_by_row(context, row, &a, &b));
     }
 }

@@ -64,9 +64,7 @@ fn place(access: &Access, at: &BTreeMap<&str, usize>) -> Vec<usize> {
 /// The result, term by term; operands that are not found are ones.
 pub fn by_loops(text: &str, operands: &[(&str, Dense<f64>)]) -> Dense<f64> {
     let e = Einsum::parse(text).unwrap();
-    let shapes = operands
-        .iter()
-        .map(|(n, d)| (n.to_string(), d.shape().to_vec()));
+    let shapes = operands.iter().map(|(n, d)| (n.to_string(), d.shape().to_vec()));
     let extents = e.check(&shapes.collect()).unwrap();
     let names: Vec<(&str, usize)> = extents.iter().collect();
     let value = |access: &Access, at: &BTreeMap<&str, usize>| {
@@ -74,11 +72,7 @@ pub fn by_loops(text: &str, operands: &[(&str, Dense<f64>)]) -> Dense<f64> {
         dense.get(&place(access, at)).unwrap()
     };
     let alpha: f64 = e.scalars.iter().map(number).product();
-    let flat = |own: &[usize]| {
-        own.iter()
-            .zip(extents.out())
-            .fold(0, |sum, (i, n)| sum * n + i)
-    };
+    let flat = |own: &[usize]| own.iter().zip(extents.out()).fold(0, |sum, (i, n)| sum * n + i);
     let mut sums = vec![0.0; extents.out().iter().product()];
     let mut added = sums.clone();
     let mut at = BTreeMap::new();
@@ -110,9 +104,8 @@ fn number(scalar: &Factor) -> f64 {
 pub fn windows_agree<T: Scalar>(context: &Context, look: impl Fn(&str, &Plan<T>)) {
     for (text, shapes, wanted) in windows() {
         let dense = shapes.iter().enumerate();
-        let dense: Vec<_> = dense
-            .map(|(seed, (name, shape))| (*name, whole(shape, seed as u64 + 7)))
-            .collect();
+        let dense: Vec<_> =
+            dense.map(|(seed, (name, shape))| (*name, whole(shape, seed as u64 + 7))).collect();
         let on: Vec<_> = dense
             .iter()
             .map(|(name, d)| (*name, context.upload_dense(&d.map(T::from_f64)).unwrap()))
@@ -126,12 +119,7 @@ pub fn windows_agree<T: Scalar>(context: &Context, look: impl Fn(&str, &Plan<T>)
         finish(context, |stream| plan.run(&operands, &mut out, stream));
         let found = out.to_dense().unwrap().map(T::to_f64);
         let loops = by_loops(text, &dense);
-        assert_eq!(
-            found.values(),
-            loops.values(),
-            "{text}, {}: {plan}",
-            T::DTYPE.name()
-        );
+        assert_eq!(found.values(), loops.values(), "{text}, {}: {plan}", T::DTYPE.name());
         look(text, &plan);
     }
 }

@@ -71,10 +71,7 @@ pub fn write(text: &mut String, rows: &[Row]) -> std::fmt::Result {
     if groups.is_empty() {
         return Ok(());
     }
-    writeln!(
-        text,
-        "\n## The plan's choice compared with the fastest variant\n"
-    )?;
+    writeln!(text, "\n## The plan's choice compared with the fastest variant\n")?;
     writeln!(
         text,
         "| operation | type | plan | cases | geometric mean | min | case of the min |\n|---|---|---|---|---|---|---|"
@@ -84,10 +81,7 @@ pub fn write(text: &mut String, rows: &[Row]) -> std::fmt::Result {
         let (min, at) = worst.map_or((f64::NAN, ""), |(share, at)| (*share, at));
         let mean = geomean(&shares.iter().map(|s| s.0).collect::<Vec<_>>());
         let cases = shares.len();
-        writeln!(
-            text,
-            "| {op} | {dtype} | {name} | {cases} | {mean:.3} | {min:.2} | {at} |"
-        )?;
+        writeln!(text, "| {op} | {dtype} | {name} | {cases} | {mean:.3} | {min:.2} | {at} |")?;
     }
     Ok(())
 }

@@ -19,16 +19,8 @@ struct Page {
 }
 
 const PAGES: [Page; 2] = [
-    Page {
-        path: "docs/guide/performance.md",
-        up: "../../",
-        section: every_group,
-    },
-    Page {
-        path: "README.md",
-        up: "",
-        section: summary,
-    },
+    Page { path: "docs/guide/performance.md", up: "../../", section: every_group },
+    Page { path: "README.md", up: "", section: summary },
 ];
 
 /// A record and what follows from it.
@@ -69,17 +61,8 @@ fn groups(comparisons: &[Comparison]) -> BTreeMap<Key<'_>, Group<'_>> {
     for comparison in comparisons {
         let (dtype, engine) = (&comparison.ours.dtype, &comparison.baseline.engine);
         if let Some((topic, at)) = words::operation(&comparison.what()) {
-            let key = (
-                topic,
-                at,
-                comparison.set.as_str(),
-                dtype.as_str(),
-                engine.as_str(),
-            );
-            all.entry(key)
-                .or_insert(Group(Vec::new()))
-                .0
-                .push(comparison);
+            let key = (topic, at, comparison.set.as_str(), dtype.as_str(), engine.as_str());
+            all.entry(key).or_insert(Group(Vec::new())).0.push(comparison);
         }
     }
     all
@@ -98,11 +81,7 @@ fn every_group(measured: &Measured, folder: &str) -> std::result::Result<String,
     let Some(first) = measured.rows.first() else {
         return Ok(text);
     };
-    let lost = measured
-        .comparisons
-        .iter()
-        .filter(|c| c.is_slower())
-        .count();
+    let lost = measured.comparisons.iter().filter(|c| c.is_slower()).count();
     let total = measured.comparisons.len();
     writeln!(
         text,
@@ -190,24 +169,14 @@ fn with_section(
         return Ok(None);
     };
     let (Some(start), Some(end)) = (text.find(START), text.find(END)) else {
-        return Err(format!(
-            "{}: the lines `{START}` and `{END}` are missing",
-            page.path
-        ));
+        return Err(format!("{}: the lines `{START}` and `{END}` are missing", page.path));
     };
-    let (from, folder) = (
-        start + START.len(),
-        format!("{}{}", page.up, path.display()),
-    );
+    let (from, folder) = (start + START.len(), format!("{}{}", page.up, path.display()));
     if !text[from..end].contains(&format!("({folder}/")) {
         return Ok(None);
     }
     let section = (page.section)(measured, &folder).map_err(|e| e.to_string())?;
-    Ok(Some(format!(
-        "{}\n{section}{}",
-        &text[..from],
-        &text[end..]
-    )))
+    Ok(Some(format!("{}\n{section}{}", &text[..from], &text[end..])))
 }
 
 /// Writes the sections of the pages that name this record.
@@ -241,31 +210,19 @@ mod tests {
         for page in &PAGES {
             let text = std::fs::read_to_string(root().join(page.path)).unwrap();
             let (_, own) = text.split_once(START).unwrap();
-            let (_, path) = own
-                .split_once(&format!("]({}benches/record/", page.up))
-                .unwrap();
-            let record = root()
-                .join("benches/record")
-                .join(path.split_once('/').unwrap().0);
+            let (_, path) = own.split_once(&format!("]({}benches/record/", page.up)).unwrap();
+            let record = root().join("benches/record").join(path.split_once('/').unwrap().0);
             let told = format!("run `cargo xtask report {}`", record.display());
             let (rows, wrong) = read(&record).unwrap();
             let comparisons = comparisons(&rows, &wrong);
             let pictures = pictures(&comparisons).unwrap();
-            let measured = Measured {
-                rows: &rows,
-                comparisons: &comparisons,
-                pictures: &pictures,
-            };
+            let measured = Measured { rows: &rows, comparisons: &comparisons, pictures: &pictures };
             let wanted = with_section(page, &text, &record, &measured).unwrap();
             assert!(wanted.as_deref() == Some(&text), "{}: {told}", page.path);
             let report = std::fs::read_to_string(record.join("report.md")).unwrap();
             let wanted = markdown(&rows, &wrong, &comparisons, &pictures).unwrap();
             assert!(wanted == report, "report.md: {told}");
-            assert_eq!(
-                pictures.len(),
-                QUESTIONS.len(),
-                "a question without an answer"
-            );
+            assert_eq!(pictures.len(), QUESTIONS.len(), "a question without an answer");
             for picture in &pictures {
                 let drawn = std::fs::read_to_string(record.join(picture.file)).unwrap();
                 assert!(drawn == picture.svg, "{}: {told}", picture.file);
@@ -273,18 +230,11 @@ mod tests {
             }
             let groups = groups(&comparisons);
             let shown: usize = groups.values().map(|group| group.0.len()).sum();
-            assert_eq!(
-                shown,
-                comparisons.len(),
-                "an operation without a name in words.rs"
-            );
+            assert_eq!(shown, comparisons.len(), "an operation without a name in words.rs");
             for [what, set, dtype, engine] in README {
                 let (topic, at) = words::operation(what).unwrap();
                 let key = (topic, at, set, dtype, engine);
-                assert!(
-                    groups.contains_key(&key),
-                    "no group {what} {set} {dtype} {engine}"
-                );
+                assert!(groups.contains_key(&key), "no group {what} {set} {dtype} {engine}");
             }
         }
     }

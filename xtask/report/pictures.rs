@@ -37,9 +37,7 @@ pub const QUESTIONS: [Question; 6] = [
         along: "density of the weights (DLMC)",
         place: |c| {
             let own = pruned(c, "cusparse") && c.ours.variant != PREPACKED;
-            own.then(|| density(c))
-                .flatten()
-                .map(|x| (c.ours.dtype.clone(), x))
+            own.then(|| density(c)).flatten().map(|x| (c.ours.dtype.clone(), x))
         },
     },
     Question {
@@ -118,9 +116,7 @@ struct Lines {
 
 impl Lines {
     fn of(question: &Question, comparisons: &[Comparison]) -> Lines {
-        let placed = comparisons
-            .iter()
-            .filter_map(|d| Some(((question.place)(d)?, d.cold)));
+        let placed = comparisons.iter().filter_map(|d| Some(((question.place)(d)?, d.cold)));
         let placed: Vec<((String, String), f64)> = placed.collect();
         let mut along: Vec<String> = Vec::new();
         let mut names: Vec<String> = Vec::new();
@@ -146,22 +142,16 @@ impl Lines {
             let points = along.iter().map(|x| at(&name, x)).collect();
             (name, points)
         };
-        Lines {
-            lines: names.into_iter().map(line).collect(),
-            along,
-        }
+        Lines { lines: names.into_iter().map(line).collect(), along }
     }
 
     /// The break-even: where a line falls below 1 for good, between two numbers of the axis.
     fn break_even(&self, points: &[Point]) -> Option<f64> {
         let numbers = self.along.iter().map(|x| x.parse::<f64>().ok());
         let placed = numbers.zip(points);
-        let placed: Vec<(f64, f64)> = placed
-            .filter_map(|(x, ratios)| Some((x?, geomean(ratios.as_ref()?))))
-            .collect();
-        let mut crossed = placed
-            .windows(2)
-            .filter(|p| (p[0].1 > 1.0) != (p[1].1 > 1.0));
+        let placed: Vec<(f64, f64)> =
+            placed.filter_map(|(x, ratios)| Some((x?, geomean(ratios.as_ref()?)))).collect();
+        let mut crossed = placed.windows(2).filter(|p| (p[0].1 > 1.0) != (p[1].1 > 1.0));
         let (first, next) = (crossed.next()?, crossed.next());
         let [(x0, y0), (x1, y1)] = [first[0], first[1]];
         let share = y0.ln() / (y0.ln() - y1.ln());
@@ -172,9 +162,8 @@ impl Lines {
     fn span(&self) -> (f64, f64) {
         let points = self.lines.iter().flat_map(|(_, points)| points);
         let all = points.flatten().flatten().copied();
-        let (low, high) = all.fold((1.0, 1.0), |(low, high): (f64, f64), r| {
-            (low.min(r), high.max(r))
-        });
+        let (low, high) =
+            all.fold((1.0, 1.0), |(low, high): (f64, f64), r| (low.min(r), high.max(r)));
         (low / 1.15, high * 1.15)
     }
 }
@@ -253,10 +242,7 @@ fn svg(
             .disable_x_mesh()
             .light_line_style(TRANSPARENT)
             .x_desc(question.along)
-            .y_desc(format!(
-                "time of {} / time of einsparse (log scale)",
-                question.baseline
-            ))
+            .y_desc(format!("time of {} / time of einsparse (log scale)", question.baseline))
             .x_labels(2 * lines.along.len() + 1)
             .x_label_formatter(&place)
             .y_label_formatter(&|y| format!("{y}"))
@@ -282,15 +268,10 @@ fn svg(
                     PathElement::new([(*x, min), (*x, max)], colour.mix(0.45).stroke_width(3));
                 chart.draw_series([bar])?;
             }
-            chart.draw_series(LineSeries::new(
-                means.iter().copied(),
-                colour.stroke_width(2),
-            ))?;
+            chart.draw_series(LineSeries::new(means.iter().copied(), colour.stroke_width(2)))?;
             chart.draw_series(means.iter().map(|&at| Circle::new(at, 4, colour.filled())))?;
             if let Some(&(x, mean)) = means.last() {
-                let even = lines
-                    .break_even(points)
-                    .map(|x| format!(", break-even {x:.2}"));
+                let even = lines.break_even(points).map(|x| format!(", break-even {x:.2}"));
                 let label = format!("{name}: {mean:.2}{}", even.unwrap_or_default());
                 ends.push((chart.backend_coord(&(x, mean)), label, colour));
             }
@@ -318,10 +299,8 @@ pub struct Picture {
 
 /// The question, and the first and last point of each line.
 fn alt(question: &Question, lines: &Lines) -> String {
-    let mut text = format!(
-        "{} Time of {} over time of einsparse:",
-        question.title, question.baseline
-    );
+    let mut text =
+        format!("{} Time of {} over time of einsparse:", question.title, question.baseline);
     for (number, (name, points)) in lines.lines.iter().enumerate() {
         let placed = lines.along.iter().zip(points);
         let mut placed = placed.filter_map(|(x, ratios)| Some((x, geomean(ratios.as_ref()?))));

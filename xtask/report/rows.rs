@@ -142,28 +142,18 @@ impl Found {
     /// case.
     fn margin(&self, unit: &str, stay: &BTreeSet<&str>) -> (f64, &str) {
         let mut most = (f64::NEG_INFINITY, "");
-        for name in self
-            .units
-            .get(unit)
-            .into_iter()
-            .flat_map(|unit| &unit.cases)
-        {
+        for name in self.units.get(unit).into_iter().flat_map(|unit| &unit.cases) {
             let case = &self.cases[name];
             let Some(own) = case.get(unit) else { continue };
-            let others = case
-                .iter()
-                .filter(|(other, _)| *other != unit && stay.contains(other.as_str()));
+            let others =
+                case.iter().filter(|(other, _)| *other != unit && stay.contains(other.as_str()));
             let best = others.min_by(|a, b| a.1[0].total_cmp(&b.1[0]));
             let margin = match best {
                 None => f64::INFINITY,
                 Some((_, other)) => {
                     let [decides, also] = [0, 1].map(|i| other[i] / own[i] - 1.0);
                     // One figure alone is noise.
-                    if also > 0.0 {
-                        decides
-                    } else {
-                        decides.min(0.0)
-                    }
+                    if also > 0.0 { decides } else { decides.min(0.0) }
                 }
             };
             if margin > most.0 {
@@ -186,9 +176,7 @@ impl Found {
             .map(|(name, _)| name.as_str())
             .collect();
         loop {
-            let margins = candidates
-                .iter()
-                .map(|name| (*name, self.margin(name, stay)));
+            let margins = candidates.iter().map(|name| (*name, self.margin(name, stay)));
             let least = margins.min_by(|a, b| a.1.0.total_cmp(&b.1.0));
             let Some((name, (margin, case))) = least.filter(|(_, (m, _))| *m <= MARGIN) else {
                 return gone;
@@ -203,38 +191,18 @@ impl Found {
 fn written(found: &Found) -> std::result::Result<String, std::fmt::Error> {
     let mut text = String::new();
     let rows: usize = found.units.values().map(|unit| unit.rows.len()).sum();
-    writeln!(
-        text,
-        "{rows} rows of {} tiles, {} cases.\n",
-        found.units.len(),
-        found.cases.len()
-    )?;
+    writeln!(text, "{rows} rows of {} tiles, {} cases.\n", found.units.len(), found.cases.len())?;
     let all: BTreeSet<&str> = found.units.keys().map(String::as_str).collect();
     let mut stay = all.clone();
     let unwanted = found.go(&mut stay, |unit| unit.taken + unit.predicted == 0);
     let taken = found.go(&mut stay, |_| true);
-    list(
-        &mut text,
-        found,
-        ("No plan takes them, no case wants them", &unwanted),
-    )?;
-    list(
-        &mut text,
-        found,
-        ("Plans take them, but no case wants them by 3 %", &taken),
-    )?;
+    list(&mut text, found, ("No plan takes them, no case wants them", &unwanted))?;
+    list(&mut text, found, ("Plans take them, but no case wants them by 3 %", &taken))?;
     unrecorded(&mut text, found)?;
     by_family(&mut text, found, [&unwanted, &taken])?;
-    writeln!(
-        text,
-        "\n## Rows\n\n| row | family | cases | taken | predicted | margin | where |"
-    )?;
+    writeln!(text, "\n## Rows\n\n| row | family | cases | taken | predicted | margin | where |")?;
     writeln!(text, "|---|---|---|---|---|---|---|")?;
-    for (name, unit) in found
-        .units
-        .iter()
-        .filter(|(_, unit)| !unit.cases.is_empty())
-    {
+    for (name, unit) in found.units.iter().filter(|(_, unit)| !unit.cases.is_empty()) {
         let (margin, case) = found.margin(name, &all);
         writeln!(
             text,
@@ -268,10 +236,7 @@ fn percent(margin: f64) -> String {
 type Gone<'f> = Vec<(&'f str, f64, &'f str)>;
 
 fn list(text: &mut String, found: &Found, (title, gone): (&str, &Gone<'_>)) -> std::fmt::Result {
-    let rows: usize = gone
-        .iter()
-        .map(|(name, ..)| found.units[*name].rows.len())
-        .sum();
+    let rows: usize = gone.iter().map(|(name, ..)| found.units[*name].rows.len()).sum();
     writeln!(text, "## {title}: {rows} rows\n")?;
     let mut families: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (name, margin, _) in gone {
@@ -308,32 +273,21 @@ fn unrecorded(text: &mut String, found: &Found) -> std::fmt::Result {
 }
 
 fn by_family(text: &mut String, found: &Found, gone: [&Gone<'_>; 2]) -> std::fmt::Result {
-    writeln!(
-        text,
-        "## Families\n\n| family | rows | timed | taken | go | could go |"
-    )?;
+    writeln!(text, "## Families\n\n| family | rows | timed | taken | go | could go |")?;
     writeln!(text, "|---|---|---|---|---|---|")?;
     let mut families: BTreeMap<&str, [usize; 5]> = BTreeMap::new();
     for (name, unit) in &found.units {
         let count = unit.rows.len();
         let is_gone = |i: usize| gone[i].iter().any(|(gone, ..)| gone == name);
-        let counts = [
-            true,
-            !unit.cases.is_empty(),
-            unit.taken + unit.predicted > 0,
-            is_gone(0),
-            is_gone(1),
-        ];
+        let counts =
+            [true, !unit.cases.is_empty(), unit.taken + unit.predicted > 0, is_gone(0), is_gone(1)];
         let own = families.entry(&unit.family).or_default();
         for (sum, own) in own.iter_mut().zip(counts) {
             *sum += if own { count } else { 0 };
         }
     }
     for (family, [rows, timed, taken, go, could]) in families {
-        writeln!(
-            text,
-            "| {family} | {rows} | {timed} | {taken} | {go} | {could} |"
-        )?;
+        writeln!(text, "| {family} | {rows} | {timed} | {taken} | {go} | {could} |")?;
     }
     Ok(())
 }
@@ -378,10 +332,7 @@ mod tests {
 
     #[test]
     fn launches_are_compared_warm_and_noise_is_no_wish() {
-        let small = [
-            line("a", "one", 1, [9.0, 5.0]),
-            line("a", "other", 0, [12.0, 4.0]),
-        ];
+        let small = [line("a", "one", 1, [9.0, 5.0]), line("a", "other", 0, [12.0, 4.0])];
         let found = Found::new(&small);
         let all: BTreeSet<&str> = found.units.keys().map(String::as_str).collect();
         // Slower cold: the warm figure alone does not tell.

@@ -14,10 +14,7 @@ pub const TOPICS: [Topic; 8] = [
             ("spmm", "SpMM"),
             ("spmm, prepacked", "SpMM, prepacked"),
             ("spmm_bias_relu", "SpMM with bias and ReLU"),
-            (
-                "spmm_bias_relu, prepacked",
-                "SpMM with bias and ReLU, prepacked",
-            ),
+            ("spmm_bias_relu, prepacked", "SpMM with bias and ReLU, prepacked"),
         ],
     },
     Topic {
@@ -30,10 +27,7 @@ pub const TOPICS: [Topic; 8] = [
             ("training", "training step with block masks"),
         ],
     },
-    Topic {
-        heading: "Dense products",
-        operations: &[("dense", "dense product")],
-    },
+    Topic { heading: "Dense products", operations: &[("dense", "dense product")] },
     Topic {
         heading: "Dense times dense at the nonzeros of a pattern (SDDMM)",
         operations: &[("sddmm", "SDDMM")],

@@ -31,25 +31,11 @@ struct Case {
 
 impl Case {
     fn new(batch: usize, [heads, key_heads]: [usize; 2], dim: usize, tokens: usize) -> Self {
-        Case {
-            batch,
-            heads,
-            key_heads,
-            dim,
-            tokens,
-            capacity: tokens,
-        }
+        Case { batch, heads, key_heads, dim, tokens, capacity: tokens }
     }
 
     fn name(&self) -> String {
-        let Case {
-            batch,
-            heads,
-            key_heads,
-            tokens,
-            capacity,
-            ..
-        } = self;
+        let Case { batch, heads, key_heads, tokens, capacity, .. } = self;
         let room = match capacity == tokens {
             true => String::new(),
             false => format!("-of-{capacity}"),
@@ -90,10 +76,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
         Case::new(8, [64, 8], 128, 8192),
         Case::new(8, [64, 8], 64, 8192),
         // A cache that is almost empty costs what it holds.
-        Case {
-            capacity: 32_768,
-            ..Case::new(64, [32, 8], 128, 1024)
-        },
+        Case { capacity: 32_768, ..Case::new(64, [32, 8], 128, 1024) },
     ] {
         measured::<bf16>(&bench.anew()?, case)?;
     }
@@ -115,20 +98,10 @@ fn cache<T: Scalar>(bench: &Bench<'_>, case: Case, drawn: &[T]) -> Result<Tensor
 
 fn measured<T: Scalar>(bench: &Bench<'_>, case: Case) -> Result<()> {
     if 2 * case.rows() * case.dim * 2 > MOST_BYTES {
-        println!(
-            "{} left out: a cache of more than {MOST_BYTES} bytes",
-            case.name()
-        );
+        println!("{} left out: a cache of more than {MOST_BYTES} bytes", case.name());
         return Ok(());
     }
-    let Case {
-        batch,
-        heads,
-        key_heads,
-        dim,
-        tokens,
-        capacity,
-    } = case;
+    let Case { batch, heads, key_heads, dim, tokens, capacity } = case;
     let random = |rows: usize, seed| generate::random_values::<T>(rows * dim, SEED + seed);
     let host = [random(DRAWN, 1), random(DRAWN, 2), random(batch * heads, 3)];
     let [mut k, mut v] = [cache(bench, case, &host[0])?, cache(bench, case, &host[1])?];
@@ -168,14 +141,7 @@ fn measured<T: Scalar>(bench: &Bench<'_>, case: Case) -> Result<()> {
 
 /// The best of PyTorch's ways.
 fn peer(case: Case, dtype: &str) -> Option<(String, Times)> {
-    let Case {
-        batch,
-        heads,
-        key_heads,
-        dim,
-        tokens,
-        ..
-    } = case;
+    let Case { batch, heads, key_heads, dim, tokens, .. } = case;
     let asked = format!(
         r#"{{"batch": {batch}, "heads": [{heads}, {key_heads}], "dim": {dim}, "tokens": {tokens}, "dtype": "{dtype}"}}"#
     );
@@ -201,11 +167,7 @@ fn error<T: Scalar>(case: Case, host: &[Vec<T>; 3], out: &Tensor<T>) -> Result<f
         let first = query / group * case.capacity;
         let at = |key: usize| (first + key) % DRAWN;
         let score = |key: usize| {
-            let dot: f64 = q
-                .iter()
-                .zip(row(&host[0], at(key)))
-                .map(|(q, k)| q * k)
-                .sum();
+            let dot: f64 = q.iter().zip(row(&host[0], at(key))).map(|(q, k)| q * k).sum();
             dot / (case.dim as f64).sqrt()
         };
         let scores: Vec<f64> = (0..case.tokens).map(score).collect();
@@ -215,10 +177,7 @@ fn error<T: Scalar>(case: Case, host: &[Vec<T>; 3], out: &Tensor<T>) -> Result<f
         for (key, score) in scores.iter().enumerate() {
             let weight = (score - max).exp() / sum;
             let v = row(&host[1], at(key));
-            wanted
-                .iter_mut()
-                .zip(v)
-                .for_each(|(w, v)| w.add(weight * v));
+            wanted.iter_mut().zip(v).for_each(|(w, v)| w.add(weight * v));
         }
         for (w, found) in wanted.iter().zip(row(out.values(), query)) {
             let bound = 2.0 * roundoff * (w.value.abs() + w.size) + 1e-5;

@@ -38,11 +38,7 @@ const CASES: &[(&str, Shape, Entries)] = &[
     ("attention-4096-h8", [8, 4096, 64], Entries::Band(SHARE)),
     ("causal-12288-h1", [1, 12_288, 128], Entries::Causal),
     ("causal-12288-h8", [8, 12_288, 128], Entries::Causal),
-    (
-        "block64-d0.1-12288-h8",
-        [8, 12_288, 128],
-        Entries::Blocks(0.1),
-    ),
+    ("block64-d0.1-12288-h8", [8, 12_288, 128], Entries::Blocks(0.1)),
 ];
 
 /// Measures every case by every kernel that fits.
@@ -113,17 +109,11 @@ fn measured<T: Scalar>(
             attention.forward([q, k, v], &mut out, Some(&mut log_sum), &bench.stream)
         })?;
         let error = worst_error(&host, &out, SAMPLE, |_, query| keys[query].clone())?;
-        let row = Row::new(
-            OP,
-            name,
-            [extent, extent, dim * heads],
-            nnz,
-            T::DTYPE.name(),
-        )
-        .ours(own.name)
-        .timed(&times)
-        .flops(4.0 * (nnz * dim * heads) as f64)
-        .prepared(prepare_ms, attention.workspace_bytes());
+        let row = Row::new(OP, name, [extent, extent, dim * heads], nnz, T::DTYPE.name())
+            .ours(own.name)
+            .timed(&times)
+            .flops(4.0 * (nnz * dim * heads) as f64)
+            .prepared(prepare_ms, attention.workspace_bytes());
         let note = format!("err {error:.2} of the bound");
         bench.add(row.dense().judged(error <= 1.0, note))?;
     }

@@ -75,17 +75,11 @@ fn measured<T: Scalar>(bench: &Bench<'_>, name: &str, shape: Shape, bound: f64) 
         worst = worst.max(error(found, wanted)?);
     }
     let nnz = step.nnz;
-    let row = Row::new(
-        OP,
-        name,
-        [extent, extent, dim * heads],
-        nnz,
-        T::DTYPE.name(),
-    )
-    .ours(step.gradient.variants().join("+"))
-    .timed(&times)
-    .flops(10.0 * (nnz * dim * heads) as f64)
-    .prepared(prepare_ms, step.gradient.workspace_bytes());
+    let row = Row::new(OP, name, [extent, extent, dim * heads], nnz, T::DTYPE.name())
+        .ours(step.gradient.variants().join("+"))
+        .timed(&times)
+        .flops(10.0 * (nnz * dim * heads) as f64)
+        .prepared(prepare_ms, step.gradient.workspace_bytes());
     let note = format!("err {worst:.1e} of the largest");
     bench.add(row.judged(worst <= bound, note))
 }

@@ -55,13 +55,7 @@ impl Case {
             blocks.extend(&all[..TOP]);
         }
         let host = drawn(shape)?;
-        Ok(Case {
-            name,
-            shape,
-            there: uploaded(bench, &host)?,
-            host,
-            blocks,
-        })
+        Ok(Case { name, shape, there: uploaded(bench, &host)?, host, blocks })
     }
 
     fn of_row(&self, head: usize, row: usize) -> &[i32] {
@@ -80,26 +74,12 @@ impl Case {
     fn named(&self, bench: &Bench<'_>) -> Result<()> {
         let [heads, extent, _] = self.shape;
         let blocks = bench.tensor(&[heads, extent / 64, TOP], self.blocks.clone())?;
-        let mask = MaskTensors {
-            key_blocks: Some(&blocks),
-            ..MaskTensors::default()
-        };
+        let mask = MaskTensors { key_blocks: Some(&blocks), ..MaskTensors::default() };
         let options = options(self.shape, None);
         let (attention, prepare_ms) = timed(|| {
-            Ok(DynamicAttention::of_key_blocks(
-                &bench.context,
-                [extent; 2],
-                heads,
-                TOP,
-                &options,
-            )?)
+            Ok(DynamicAttention::of_key_blocks(&bench.context, [extent; 2], heads, TOP, &options)?)
         })?;
-        self.measured(
-            bench,
-            &attention,
-            &mask,
-            ("from numbers of blocks", prepare_ms),
-        )
+        self.measured(bench, &attention, &mask, ("from numbers of blocks", prepare_ms))
     }
 
     fn flagged(&self, bench: &Bench<'_>) -> Result<()> {
@@ -110,21 +90,13 @@ impl Case {
             flags[i / TOP * side + block as usize] = 1;
         }
         let blocks = bench.tensor(&[heads, side, side], flags)?;
-        let mask = MaskTensors {
-            blocks: Some(&blocks),
-            ..MaskTensors::default()
-        };
+        let mask = MaskTensors { blocks: Some(&blocks), ..MaskTensors::default() };
         let options = options(self.shape, None);
         let (attention, prepare_ms) = timed(|| {
             let (context, extents) = (&bench.context, [extent; 2]);
             Ok(DynamicAttention::new(context, extents, heads, &options)?)
         })?;
-        self.measured(
-            bench,
-            &attention,
-            &mask,
-            ("from flags of blocks", prepare_ms),
-        )
+        self.measured(bench, &attention, &mask, ("from flags of blocks", prepare_ms))
     }
 
     fn measured(
@@ -147,9 +119,7 @@ impl Case {
         let worst = worst_error(&self.host, &out, SAMPLE, keys)?;
         let note =
             format!("work list made on the GPU inside the time; err {worst:.2} of the bound");
-        let row = self
-            .row(&times)
-            .ours(format!("{} {what}", attention.variant()));
+        let row = self.row(&times).ours(format!("{} {what}", attention.variant()));
         let row = row.prepared(prepare_ms, attention.workspace_bytes());
         bench.add(row.judged(worst <= 1.0, note))
     }
@@ -159,11 +129,9 @@ impl Case {
         let [heads, extent, dim] = self.shape;
         let asked =
             format!(r#"{{"heads": {heads}, "extent": {extent}, "dim": {dim}, "top": {TOP}}}"#);
-        torch::measure("blocks", &asked)
-            .into_iter()
-            .try_for_each(|(name, times)| {
-                let row = self.row(&times).by("torch", name);
-                bench.add(row.note("compiled; its lists of blocks are made outside of the time"))
-            })
+        torch::measure("blocks", &asked).into_iter().try_for_each(|(name, times)| {
+            let row = self.row(&times).by("torch", name);
+            bench.add(row.note("compiled; its lists of blocks are made outside of the time"))
+        })
     }
 }

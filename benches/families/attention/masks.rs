@@ -64,10 +64,7 @@ fn cases() -> Vec<Case> {
         Case {
             name: "vertical-slash-16384-h8",
             diagonals: distances.iter().map(|&d| -(d as i64)).collect(),
-            mask: AttentionMask::VerticalSlash {
-                columns: columns.clone(),
-                diagonals: distances,
-            },
+            mask: AttentionMask::VerticalSlash { columns: columns.clone(), diagonals: distances },
             columns,
             rows: Vec::new(),
             causal: true,
@@ -92,9 +89,7 @@ impl Case {
         self.columns.iter().for_each(|&c| flags.columns[c] = true);
         self.rows.iter().for_each(|&r| flags.rows[r] = true);
         let number = |d: i64| (d + EXTENT as i64 - 1) as usize;
-        self.diagonals
-            .iter()
-            .for_each(|&d| flags.diagonals[number(d)] = true);
+        self.diagonals.iter().for_each(|&d| flags.diagonals[number(d)] = true);
         flags
     }
 
@@ -147,9 +142,7 @@ impl Case {
         let (mask, options) = (std::slice::from_ref(&self.mask), options(SHAPE, None));
         let (attention, prepare_ms) = timed(|| {
             let (context, extents) = (&bench.context, [EXTENT; 2]);
-            Ok(SparseAttention::<bf16>::structured(
-                context, extents, mask, &options,
-            )?)
+            Ok(SparseAttention::<bf16>::structured(context, extents, mask, &options)?)
         })?;
         let times =
             bench.measure(|| attention.forward([q, k, v], &mut out, None, &bench.stream))?;

@@ -59,13 +59,7 @@ impl<'a, T: Scalar> Case<'a, T> {
         } else {
             Source::Csr(bench.context.upload(csr)?, operands.offsets)
         };
-        Ok(Case {
-            bench,
-            problem,
-            dtype,
-            source,
-            wanted,
-        })
+        Ok(Case { bench, problem, dtype, source, wanted })
     }
 
     /// Bytes that are read and written once by any way of doing it.
@@ -93,11 +87,7 @@ impl<'a, T: Scalar> Case<'a, T> {
         })?;
         let ms = self.call()?;
         let row = self.row(&queued, bytes).ours("call");
-        let row = Row {
-            ms,
-            ms_warm: None,
-            ..row
-        };
+        let row = Row { ms, ms_warm: None, ..row };
         let note = "wall time, allocation and the pattern's way to the host included";
         bench.add(row.bytes(bytes as f64).limit(copied.cold).note(note))?;
         Ok(usize::from(!right))
@@ -162,10 +152,7 @@ impl<'a, T: Scalar> Case<'a, T> {
     /// Median wall time of the method, milliseconds.
     fn call(&self) -> Result<f64> {
         let (pattern, context) = (self.wanted.pattern(), &self.bench.context);
-        let format = Format::BlockGroupCoo {
-            block: pattern.block(),
-            group: Some(pattern.group()),
-        };
+        let format = Format::BlockGroupCoo { block: pattern.block(), group: Some(pattern.group()) };
         let call = || {
             let made = match &self.source {
                 Source::Dense(dense) => {

@@ -71,10 +71,8 @@ fn converted(
     let right = right()?;
     let copied = copied(bench, bytes / 2)?;
     let times = bench.measure(run)?;
-    let note = format!(
-        "{bytes} bytes read and written, copied in {:.4} ms {}",
-        copied.cold, row.note
-    );
+    let note =
+        format!("{bytes} bytes read and written, copied in {:.4} ms {}", copied.cold, row.note);
     let row = row.timed(&times).bytes(bytes as f64).limit(copied.cold);
     bench.add(match right {
         true => row.note(note),
@@ -235,10 +233,8 @@ impl<'a, T: Scalar> Case<'a, T> {
         let (m, order) = (p.rows(), Buffer::new(4 * p.rows())?);
         let length = |r: u32| p.row(r as usize).len() as u32;
         let class = |r: u32| 32 - length(r).leading_zeros();
-        let keys: [(_, _, &dyn Fn(u32) -> u32); 2] = [
-            ("row_classes", Order::Classes, &class),
-            ("row_lengths", Order::Lengths, &length),
-        ];
+        let keys: [(_, _, &dyn Fn(u32) -> u32); 2] =
+            [("row_classes", Order::Classes, &class), ("row_lengths", Order::Lengths, &length)];
         for (variant, by, key) in keys {
             let sorter = RowSorter::new(&bench.context, (m, p.cols()), by)?;
             let (from, to) = (self.offsets.ptr, order.ptr);
@@ -272,11 +268,7 @@ impl<'a, T: Scalar> Case<'a, T> {
                     let made = Converter::group_coo_from_csr::<T>(context, (m, k), group);
                     (group, 4 * slots / group, made?)
                 }
-                _ => (
-                    width,
-                    0,
-                    Converter::ell_from_csr::<T>(context, (m, k), width)?,
-                ),
+                _ => (width, 0, Converter::ell_from_csr::<T>(context, (m, k), width)?),
             };
             let rows = Buffer::new(4 * (slots / group.max(1)).next_multiple_of(4))?;
             let columns = Buffer::new(4 * slots)?;

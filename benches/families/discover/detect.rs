@@ -22,14 +22,10 @@ fn detected<T: Scalar>(bench: &Bench<'_>, micro: (usize, usize)) -> Result<()> {
     for empty in [90, 0] {
         let (dense, full) = sample::<T>(micro, empty)?;
         let matrix = bench.upload(&dense)?;
-        for (determinism, said) in [
-            (Determinism::Strict, "lists in order"),
-            (Determinism::Relaxed, "lists in any order"),
-        ] {
-            let options = DetectOptions {
-                determinism,
-                ..DetectOptions::default()
-            };
+        for (determinism, said) in
+            [(Determinism::Strict, "lists in order"), (Determinism::Relaxed, "lists in any order")]
+        {
+            let options = DetectOptions { determinism, ..DetectOptions::default() };
             let detector = Detector::<T>::new(&bench.context, [EXTENT; 2], micro, &options)?;
             let mut index = detector.index()?;
             let times = bench.measure(|| detector.run(&matrix, &mut index, &bench.stream))?;

@@ -73,10 +73,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
         times.to_string().trim_end().replace('\n', ", ")
     );
     let row = Row::new(OP, "all", [0; 3], 0, Dtype::F16).ours("calibration");
-    bench.add(Row {
-        ms: calibration,
-        ..row.note(note)
-    })
+    bench.add(Row { ms: calibration, ..row.note(note) })
 }
 
 /// Times every kernel, then lets an adaptive plan take its choice; what that loses.

@@ -32,13 +32,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     let (name, voxels) = voxels()?;
     let map = KernelMap::submanifold(&bench.context, &voxels, [3; 3])?;
     let pairs = map.pairs()?.0;
-    let cloud = Cloud {
-        bench,
-        name,
-        voxels,
-        map: Arc::new(map),
-        pairs,
-    };
+    let cloud = Cloud { bench, name, voxels, map: Arc::new(map), pairs };
     cloud.kernel_map()?;
     for channels in CHANNELS {
         cloud.forms::<f16>(channels, Dtype::F16)?;
@@ -136,10 +130,7 @@ impl Cloud<'_> {
             if variant == conv.variant() {
                 continue;
             }
-            let options = ConvOptions {
-                variant: Some(variant.into()),
-                ..options.clone()
-            };
+            let options = ConvOptions { variant: Some(variant.into()), ..options.clone() };
             let conv = SparseConv3d::<T>::new(&self.map, [c, c], &options)?;
             let times = bench.measure(|| conv.forward(&x, &w, None, &mut out, &bench.stream))?;
             let worst = self.error((&input, &weights), &out, unit(kind))?;
@@ -185,8 +176,7 @@ impl Cloud<'_> {
         };
         let note = "as many products, rows gathered before, sums of offsets left out";
         let row = self.row(c, &kind.to_string(), &times);
-        self.bench
-            .add(row.by(engine, "one dense product").note(note))
+        self.bench.add(row.by(engine, "one dense product").note(note))
     }
 
     /// The worst error of a sample of rows, in multiples of its bound.

@@ -19,9 +19,7 @@ const CHECKED: usize = 4;
 
 /// Values of mean 0 and variance 1, of which there are few thousand different ones: millions are wanted.
 fn values<T: Scalar>(count: usize, rng: &mut StdRng) -> Vec<T> {
-    let pool: Vec<T> = (0..4096)
-        .map(|_| T::from_f64(rng.random_range(-1.73..1.73)))
-        .collect();
+    let pool: Vec<T> = (0..4096).map(|_| T::from_f64(rng.random_range(-1.73..1.73))).collect();
     let mut state = rng.random::<u64>() | 1;
     let mut next = || {
         state ^= state << 13;
@@ -73,13 +71,7 @@ fn products<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
         };
         // The halves of the way with lists; where one kernel does both, what that saves.
         let said = (row, "with lists of micro-tiles ");
-        found(
-            bench,
-            (extents, MatmulOptions::default()),
-            both,
-            error,
-            said,
-        )?;
+        found(bench, (extents, MatmulOptions::default()), both, error, said)?;
         whole(bench, (dtype, extents, CuBlas::gemm), both, row)?;
     }
     Ok(())

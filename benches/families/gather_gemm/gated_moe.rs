@@ -16,10 +16,8 @@ use rayon::prelude::*;
 pub const OP: &str = "gated_moe";
 
 /// Name, columns of a token, experts, hidden columns, experts of a token.
-const MODELS: [(&str, usize, usize, usize, usize); 2] = [
-    ("qwen3-30b-a3b", 2048, 128, 768, 8),
-    ("mixtral-8x7b", 4096, 8, 14336, 2),
-];
+const MODELS: [(&str, usize, usize, usize, usize); 2] =
+    [("qwen3-30b-a3b", 2048, 128, 768, 8), ("mixtral-8x7b", 4096, 8, 14336, 2)];
 const TOKENS: [usize; 6] = [1, 16, 64, 256, 1024, 4096];
 /// From so many on a training step is measured.
 const TRAINED: usize = 1024;
@@ -40,10 +38,8 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
         };
         let [up, down] = options.shapes();
         let scale = 1.0 / (model as f32).sqrt();
-        let matrices = [
-            values(up.iter().product(), 1, scale),
-            values(down.iter().product(), 2, scale),
-        ];
+        let matrices =
+            [values(up.iter().product(), 1, scale), values(down.iter().product(), 2, scale)];
         let layer = Layer {
             bench,
             name,
@@ -56,11 +52,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
         layer.all(options)?;
         let layer = layer.scaled([up, down])?;
         for quantize in [false, true] {
-            layer.all(MoeOptions {
-                scaled: true,
-                quantize,
-                ..options
-            })?;
+            layer.all(MoeOptions { scaled: true, quantize, ..options })?;
         }
     }
     Ok(())
@@ -86,11 +78,7 @@ fn logits(o: &MoeOptions, zipf: bool) -> Vec<f32> {
     let mut rng = StdRng::seed_from_u64(SEED + 11);
     let mut logit = |i: usize| {
         let unit: f32 = rng.random_range(1e-7..1.0);
-        let weight = if zipf {
-            (i % o.experts) as f32 + 1.0
-        } else {
-            1.0
-        };
+        let weight = if zipf { (i % o.experts) as f32 + 1.0 } else { 1.0 };
         -(-unit.ln()).ln() - weight.ln()
     };
     (0..o.tokens * o.experts).map(&mut logit).collect()
@@ -119,12 +107,7 @@ impl Layer<'_> {
 
     /// The layer with matrices of these shapes as e4m3.
     fn scaled(self, shapes: [[usize; 3]; 2]) -> Result<Self> {
-        let Layer {
-            bench,
-            name,
-            on,
-            matrices,
-        } = self;
+        let Layer { bench, name, on, matrices } = self;
         // Room for the others.
         drop(on);
         let mut on = Vec::new();
@@ -246,12 +229,8 @@ impl Layer<'_> {
         let mut dweights = bench.zeros::<f32>(&[o.tokens, o.top_k])?;
         bench.measure(|| {
             layer.forward(x, (choices, weights), matrices, &mut out, stream)?;
-            let gradients = MoeGradients {
-                x: &mut dx,
-                weights: &mut dweights,
-                up: &mut dup,
-                down: &mut ddown,
-            };
+            let gradients =
+                MoeGradients { x: &mut dx, weights: &mut dweights, up: &mut dup, down: &mut ddown };
             layer.backward((x, weights), matrices, x, gradients, stream)
         })
     }
@@ -292,10 +271,8 @@ impl Layer<'_> {
         let (mut off, mut size) = (0.0f64, 0.0f64);
         for at in 0..CHECKED.min(o.tokens) {
             let token = at * (o.tokens / CHECKED).max(1);
-            let row: Vec<f64> = x[token * o.model..][..o.model]
-                .iter()
-                .map(|x| x.to_f64())
-                .collect();
+            let row: Vec<f64> =
+                x[token * o.model..][..o.model].iter().map(|x| x.to_f64()).collect();
             let mut wanted = vec![0.0; o.model];
             for number in token * o.top_k..(token + 1) * o.top_k {
                 let expert = chosen[number] as usize;
@@ -308,14 +285,10 @@ impl Layer<'_> {
                 });
                 let hidden: Vec<f64> = hidden.collect();
                 let sums = (0..o.model).into_par_iter();
-                let sums: Vec<f64> = sums
-                    .map(|i| dot(&hidden, &down[i * o.hidden..][..o.hidden]))
-                    .collect();
+                let sums: Vec<f64> =
+                    sums.map(|i| dot(&hidden, &down[i * o.hidden..][..o.hidden])).collect();
                 let weight = f64::from(weights[number]);
-                wanted
-                    .iter_mut()
-                    .zip(sums)
-                    .for_each(|(w, s)| *w += weight * s);
+                wanted.iter_mut().zip(sums).for_each(|(w, s)| *w += weight * s);
             }
             for (wanted, found) in wanted.iter().zip(&found.values()[token * o.model..]) {
                 off += (found.to_f64() - wanted).powi(2);

@@ -67,9 +67,8 @@ fn choices(top: usize, zipf: bool) -> Vec<i32> {
     let mut rng = StdRng::seed_from_u64(SEED + 7);
     let mut chosen = Vec::with_capacity(TOKENS * top);
     for _ in 0..TOKENS {
-        let mut weights: Vec<f64> = (0..EXPERTS)
-            .map(|e| if zipf { 1.0 / (e + 1) as f64 } else { 1.0 })
-            .collect();
+        let mut weights: Vec<f64> =
+            (0..EXPERTS).map(|e| if zipf { 1.0 / (e + 1) as f64 } else { 1.0 }).collect();
         for _ in 0..top {
             let all: f64 = weights.iter().sum();
             let mut at = rng.random_range(0.0..all);
@@ -128,12 +127,7 @@ impl<'a> Layer<'a> {
         let x = Dense::new([TOKENS, columns], x.collect())?;
         let weights = (0..TOKENS * options.top_k).map(|_| rng.random_range(0.1..1.0));
         let x_there = bench.upload(&x)?;
-        let model = Model {
-            options,
-            values,
-            x,
-            weights: weights.collect(),
-        };
+        let model = Model { options, values, x, weights: weights.collect() };
         Ok(Layer {
             bench,
             options,
@@ -157,12 +151,7 @@ impl<'a> Layer<'a> {
 
     /// What every row says.
     fn row(&self, routed: &Routed, times: &Times) -> Row {
-        let MoeOptions {
-            model,
-            hidden,
-            top_k,
-            ..
-        } = self.options;
+        let MoeOptions { model, hidden, top_k, .. } = self.options;
         let chosen = &routed.chosen;
         let used = (0..EXPERTS as i32).filter(|e| chosen.contains(e)).count();
         let law = if routed.zipf { "zipf1" } else { "uniform" };
@@ -314,12 +303,7 @@ impl Model<'_> {
 
     /// Relative error of some tokens' rows, in norm.
     fn error(&self, chosen: &[i32], out: &Tensor<bf16>) -> Result<f64> {
-        let MoeOptions {
-            model,
-            hidden,
-            top_k,
-            ..
-        } = self.options;
+        let MoeOptions { model, hidden, top_k, .. } = self.options;
         let out = out.to_dense()?;
         let pairs = (0..CHECKED * top_k).into_par_iter().map(|pair| {
             let token = pair / top_k * (TOKENS / CHECKED) + 5;

@@ -63,9 +63,7 @@ fn sample(shape: [usize; 4], rows: usize, empty: u32, seed: u64) -> Result<(Dens
     let mut values = Vec::with_capacity(shape.iter().product());
     let mut full = 0;
     for _ in 0..shape[..3].iter().product::<usize>() / rows {
-        let there: Vec<bool> = (0..width)
-            .map(|_| rng.random_range(0..100) >= empty)
-            .collect();
+        let there: Vec<bool> = (0..width).map(|_| rng.random_range(0..100) >= empty).collect();
         full += there.iter().filter(|&&there| there).count();
         for _ in 0..rows {
             values.extend(there.iter().map(|&there| {

@@ -31,15 +31,10 @@ fn of_type<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
                 let a = |i: usize, k: usize| a.values()[i * EXTENT + k];
                 worst_error(a, &b, c, checked(CHECKED))
             };
-            for (determinism, said) in [
-                (Determinism::Strict, ""),
-                (Determinism::Relaxed, "sums in any order; "),
-            ] {
-                let options = MatmulOptions {
-                    height,
-                    determinism,
-                    ..MatmulOptions::default()
-                };
+            for (determinism, said) in
+                [(Determinism::Strict, ""), (Determinism::Relaxed, "sums in any order; ")]
+            {
+                let options = MatmulOptions { height, determinism, ..MatmulOptions::default() };
                 found(bench, ([EXTENT; 3], options), both, error, (row, said))?;
             }
             whole(bench, (dtype, [EXTENT; 3], CuBlas::gemm), both, row)?;

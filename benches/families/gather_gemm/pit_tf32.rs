@@ -39,11 +39,8 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
                 let a = |i: usize, k: usize| rounded(a.values()[i * EXTENT + k]);
                 worst_error(a, &b, c, checked(CHECKED))
             };
-            let options = MatmulOptions {
-                height,
-                precision: Precision::Tf32,
-                ..MatmulOptions::default()
-            };
+            let options =
+                MatmulOptions { height, precision: Precision::Tf32, ..MatmulOptions::default() };
             found(bench, ([EXTENT; 3], options), both, error, (row, ""))?;
             dense(bench, both, error, row)?;
             let whole_by = (Dtype::Tf32, [EXTENT; 3], CuBlas::gemm as _);

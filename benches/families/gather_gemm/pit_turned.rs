@@ -24,10 +24,7 @@ fn of_type<T: Scalar>(bench: &Bench<'_>, dtype: Dtype) -> Result<()> {
         let both @ [a_there, b_there] = [&bench.upload(&a)?, &b_there];
         let workload = format!("micro1x64-e{}", f64::from(empty) / 100.0);
         let row = |times: &Times| row::<T>(OP, workload.clone(), full * 64, times);
-        let options = MatmulOptions {
-            transpose_a: true,
-            ..MatmulOptions::default()
-        };
+        let options = MatmulOptions { transpose_a: true, ..MatmulOptions::default() };
         let mut product = DynamicMatmul::<T>::new(&bench.context, [EXTENT; 3], &options)?;
         let mut c = bench.zeros::<T>(&[EXTENT; 2])?;
         let times = bench.measure(|| product.forward(a_there, b_there, &mut c, &bench.stream))?;

@@ -31,9 +31,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
         let slots = pattern.columns().len() * edge * edge;
         let mut rng = StdRng::seed_from_u64(SEED);
         let mut draw = |count: usize| -> Vec<bf16> {
-            (0..count)
-                .map(|_| bf16::from_f32(rng.random_range(-1.0..1.0)))
-                .collect()
+            (0..count).map(|_| bf16::from_f32(rng.random_range(-1.0..1.0))).collect()
         };
         let values = Values {
             pattern: Arc::new(pattern),

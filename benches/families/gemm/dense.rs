@@ -112,10 +112,7 @@ impl Case<'_> {
         let [m, k, n] = self.extents;
         // Only the shapes are planned with.
         let (a, b) = (self.bench.zeros(&[m, k])?, self.bench.zeros(&[k, n])?);
-        let options = Options {
-            variant: variant.map(str::to_owned),
-            ..precise(self.dtype)
-        };
+        let options = Options { variant: variant.map(str::to_owned), ..precise(self.dtype) };
         let operands = [("A", (&a).into()), ("B", (&b).into())];
         Ok(self.bench.plan(SPMM, &operands, &options)?.0)
     }

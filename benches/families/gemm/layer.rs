@@ -49,17 +49,12 @@ fn layer(bench: &Bench<'_>, (edge, density): (usize, f64), dense: &[Times; 2]) -
     let pattern = full_blocks(EXTENT, edge, density, SEED)?;
     let nnz = pattern.columns().len();
     let csr = Csr::new(Arc::new(pattern), (0..nnz).map(value).collect())?;
-    let format = Format::BlockGroupCoo {
-        block: (edge, edge),
-        group: None,
-    };
+    let format = Format::BlockGroupCoo { block: (edge, edge), group: None };
     let weight = AnySparse::from(csr).convert(format)?;
     let mut layer = Linear::new(&bench.context, weight, EXTENT, &LinearOptions::default())?;
     let filled = |seed: usize| {
         let shape = vec![EXTENT, EXTENT];
-        bench.upload(&Dense::from_fn(shape, |i| {
-            value(i[0] * EXTENT + i[1] + seed)
-        })?)
+        bench.upload(&Dense::from_fn(shape, |i| value(i[0] * EXTENT + i[1] + seed))?)
     };
     let (x, dy) = (filled(1)?, filled(2)?);
     let zeros = || bench.zeros(&[EXTENT, EXTENT]);

@@ -25,9 +25,7 @@ fn operands<T: Scalar>(bench: &Bench<'_>, empty: u32) -> Result<[Tensor<T>; 2]> 
     let mut rng = StdRng::seed_from_u64(SEED + 8);
     let a = (0..EXTENT * EXTENT).map(|_| T::from_f64(rng.random_range(0.0..1.73)));
     let a = bench.tensor(&[EXTENT, EXTENT], a.collect())?;
-    let below: Vec<bool> = (0..EXTENT)
-        .map(|_| rng.random_range(0..100) < empty)
-        .collect();
+    let below: Vec<bool> = (0..EXTENT).map(|_| rng.random_range(0..100) < empty).collect();
     let b = (0..EXTENT * EXTENT).map(|i| {
         let x: f64 = rng.random_range(-1.73..1.73);
         T::from_f64(if below[i % EXTENT] { -x.abs() } else { x })
@@ -39,9 +37,7 @@ fn plain<T: Scalar>(bench: &Bench<'_>, [a, b]: &[Tensor<T>; 2]) -> Result<Plan<T
     let variant = format!("wgmma_{}_64x64_n256", T::DTYPE.name());
     let operands = [("A", a.into()), ("B", b.into())];
     let expression = "C[m,n] = relu(A[m,k] * B[k,n])";
-    Ok(bench
-        .plan(expression, &operands, &forced(Some(&variant)))?
-        .0)
+    Ok(bench.plan(expression, &operands, &forced(Some(&variant)))?.0)
 }
 
 fn marked<T: Scalar>(bench: &Bench<'_>) -> Result<()> {
@@ -54,10 +50,7 @@ fn marked<T: Scalar>(bench: &Bench<'_>) -> Result<()> {
         let operands = [("A", a.into()), ("B", b.into())];
         let without = bench.measure(|| plan.run(&operands, &mut c, stream))?;
         let wanted = c.to_dense()?;
-        let options = MatmulOptions {
-            sparse: SparseSide::Output,
-            ..MatmulOptions::default()
-        };
+        let options = MatmulOptions { sparse: SparseSide::Output, ..MatmulOptions::default() };
         let mut product = DynamicMatmul::<T>::new(context, [EXTENT; 3], &options)?;
         let with = bench.measure(|| product.multiply(a, b, &mut c, stream))?;
         bench.once(|| product.detect(&c, stream))?;

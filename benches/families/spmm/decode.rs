@@ -7,13 +7,8 @@ use einsparse::formats::{AnySparse, Format, convert};
 use rayon::prelude::*;
 
 /// Rows and columns of the weights.
-pub const EXTENTS: [[usize; 2]; 5] = [
-    [4096, 4096],
-    [11008, 4096],
-    [4096, 11008],
-    [28672, 8192],
-    [8192, 28672],
-];
+pub const EXTENTS: [[usize; 2]; 5] =
+    [[4096, 4096], [11008, 4096], [4096, 11008], [28672, 8192], [8192, 28672]];
 pub const DENSITIES: [f64; 4] = [0.5, 0.3, 0.1, 0.05];
 /// Up to here places are also stored as bytes: further up they weigh more than 1.1 bits a position.
 pub const BYTES_UP_TO: f64 = 0.11;
@@ -34,11 +29,7 @@ fn unit(i: usize) -> f64 {
 /// Measures all shapes and densities.
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     for [m, k] in EXTENTS {
-        for kept in DENSITIES
-            .map(Kept::Share)
-            .into_iter()
-            .chain([Kept::TwoOfFour])
-        {
+        for kept in DENSITIES.map(Kept::Share).into_iter().chain([Kept::TwoOfFour]) {
             if !bench.arguments.named(&kept.name([m, k])) {
                 continue;
             }
@@ -95,20 +86,18 @@ fn weights<T: Scalar>(
     let values: Vec<T> = (0..m * k).into_par_iter().map(element).collect();
     let dense = Dense::new(vec![m, k], values)?;
     let nnz = dense.values().par_iter().filter(|&&v| v != T::ZERO).count();
-    let mut forms = vec![Stored::new(bench, nnz, || {
-        Ok(convert::dense_to_bitmap(&dense)?.into())
-    })?];
+    let mut forms = vec![Stored::new(bench, nnz, || Ok(convert::dense_to_bitmap(&dense)?.into()))?];
     let csr = convert::dense_to_csr(&dense)?;
     forms.push(Stored::new(bench, nnz, || {
         Ok(AnySparse::from(csr.clone()).convert(Format::SlicedEll)?)
     })?);
     match kept {
-        Kept::TwoOfFour => forms.push(Stored::new(bench, nnz, || {
-            Ok(convert::dense_to_nm(&dense)?.into())
-        })?),
-        Kept::Share(share) if share <= BYTES_UP_TO => forms.push(Stored::new(bench, nnz, || {
-            Ok(convert::csr_to_bytemap(&csr)?.into())
-        })?),
+        Kept::TwoOfFour => {
+            forms.push(Stored::new(bench, nnz, || Ok(convert::dense_to_nm(&dense)?.into()))?)
+        }
+        Kept::Share(share) if share <= BYTES_UP_TO => {
+            forms.push(Stored::new(bench, nnz, || Ok(convert::csr_to_bytemap(&csr)?.into()))?)
+        }
         Kept::Share(_) => {}
     }
     let weights = Weights {

@@ -69,10 +69,8 @@ impl Layer<'_> {
     }
 
     fn ours(&self) -> Result<()> {
-        for (weights, variant) in [
-            (Weights::EachRun, "auto"),
-            (Weights::Static, "auto@prepacked"),
-        ] {
+        for (weights, variant) in [(Weights::EachRun, "auto"), (Weights::Static, "auto@prepacked")]
+        {
             let (run, note) = by_dtype!(self.case.dtype(), T => self.planned::<T>(weights))?;
             self.measured(("einsparse", variant, &note), run, false)?;
         }
@@ -88,20 +86,9 @@ impl Layer<'_> {
         // Only the shapes of B and the bias are planned with.
         let b = Dense::<T>::zeros(vec![k, case.n])?;
         let bias = Dense::<T>::zeros(vec![m])?;
-        let operands = [
-            ("A", (&a).into()),
-            ("B", (&b).into()),
-            ("bias", (&bias).into()),
-        ];
-        let options = Options {
-            weights,
-            ..Options::default()
-        };
-        let plan = context
-            .plan(EXPRESSION)
-            .operands(&operands)
-            .options(&options)
-            .build()?;
+        let operands = [("A", (&a).into()), ("B", (&b).into()), ("bias", (&bias).into())];
+        let options = Options { weights, ..Options::default() };
+        let plan = context.plan(EXPRESSION).operands(&operands).options(&options).build()?;
         let mut note = plan.variant().to_owned();
         if let Some(form) = plan.prepacked() {
             note += &format!(", A prepacked as {form}");
@@ -128,8 +115,7 @@ impl Layer<'_> {
         let pointers = [case.operands.c.ptr, self.bias.ptr];
         Box::new(move || {
             product()?;
-            case.gpu
-                .bias_relu(case.dtype().size(), pointers, [m, case.n])
+            case.gpu.bias_relu(case.dtype().size(), pointers, [m, case.n])
         })
     }
 
@@ -187,10 +173,7 @@ impl Layer<'_> {
             false => row.strict(),
         };
         let row = row.judged(wrong.is_none(), wrong.as_deref().unwrap_or(note));
-        self.bench.add(Row {
-            op: OP.into(),
-            ..row
-        })?;
+        self.bench.add(Row { op: OP.into(), ..row })?;
         match wrong {
             Some(wrong) if engine == "einsparse" => Err(format!("{variant}: {wrong}").into()),
             _ => Ok(()),

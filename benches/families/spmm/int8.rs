@@ -25,11 +25,7 @@ fn spmm_cases() -> Vec<(&'static str, Source, usize)> {
         ("uniform-4096x4096-d0.1", uniform(0.1), 256),
         ("uniform-4096x4096-d0.05", uniform(0.05), 256),
         ("uniform-4096x4096-d0.02", uniform(0.02), 256),
-        (
-            "uniform-8192x2048-d0.1",
-            Source::Uniform(8192, 2048, 0.1),
-            128,
-        ),
+        ("uniform-8192x2048-d0.1", Source::Uniform(8192, 2048, 0.1), 128),
         ("uniform-2048x512-d0.1", Source::Uniform(2048, 512, 0.1), 64),
         ("rmat17", Source::Rmat(17), 128),
         ("banded1M-27", Source::Banded(1 << 20, 27), 128),
@@ -70,11 +66,7 @@ struct Case<'a> {
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     for (op, cases) in [("spmm", spmm_cases()), ("sddmm", sddmm_cases())] {
         for (name, source, n) in cases {
-            let case = Case {
-                bench: &bench.anew()?,
-                problem: Problem::of(op, name, source)?,
-                n,
-            };
+            let case = Case { bench: &bench.anew()?, problem: Problem::of(op, name, source)?, n };
             if op == "spmm" {
                 case.spmm()?;
                 case.spmm_half()?;
@@ -238,11 +230,7 @@ impl Case<'_> {
             let sum = (0..depth).map(term).collect();
             compare([row, column], found[row * columns + column], sum, 0.0)?;
         }
-        self.add(
-            ["cublaslt", "dense", "int8"],
-            "both factors along k",
-            &times,
-        )
+        self.add(["cublaslt", "dense", "int8"], "both factors along k", &times)
     }
 
     /// Some rows of C against their sums; an error says what is WRONG.
@@ -277,9 +265,7 @@ impl Case<'_> {
             for p in pattern.row(row) {
                 let column = pattern.columns()[p] as usize;
                 let (x, y) = (row * self.n, column * self.n + SECOND);
-                let sum = (0..self.n)
-                    .map(|i| product_of::<In>(x + i, y + i))
-                    .collect();
+                let sum = (0..self.n).map(|i| product_of::<In>(x + i, y + i)).collect();
                 compare([row, column], s.values()[p], sum, relative)?;
             }
         }

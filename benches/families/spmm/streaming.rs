@@ -38,18 +38,12 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     let copy = copied(bench, bytes)?;
     let row = Row::new(OP, &problem.workload, [m, k, 0], nnz, Dtype::F32);
     let row = row.timed(&copy).bytes(bytes as f64);
-    bench.add(
-        row.by("copy", "pinned")
-            .note(format!("{bytes} bytes to the GPU")),
-    )?;
+    bench.add(row.by("copy", "pinned").note(format!("{bytes} bytes to the GPU")))?;
     let a = bench.context.pin(&csr)?;
     for n in bench.arguments.ns(&COLUMNS) {
         let b = bench.tensor(&[k, n], generate::small_integers(k * n, SEED + 1))?;
         let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-        let options = Options {
-            memory_limit: Some(bytes / TIMES),
-            ..forced(None)
-        };
+        let options = Options { memory_limit: Some(bytes / TIMES), ..forced(None) };
         let (plan, prepare) = bench.plan::<f32, f32>(SPMM, &operands, &options)?;
         println!("{plan}");
         let mut c = bench.zeros(&[m, n])?;
@@ -66,10 +60,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
         );
         let row = Row::product(&problem, n, Dtype::F32, &times).limit(floor);
         let row = row.ours(format!("{}+slabs", plan.variant())).strict();
-        bench.add(
-            row.prepared(prepare, plan.workspace_bytes())
-                .judged(same, note),
-        )?;
+        bench.add(row.prepared(prepare, plan.workspace_bytes()).judged(same, note))?;
         drop(plan);
 
         let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&csr).into()), ("B", (&b).into())];
@@ -91,10 +82,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
 fn through(bench: &Bench<'_>, problem: &Problem, csr: &Csr<f32>, copy: &Times) -> Result<()> {
     let (m, k, nnz) = problem.extents();
     let bytes = (m + k) * THROUGH * 4;
-    let b = Dense::new(
-        [k, THROUGH],
-        generate::small_integers(k * THROUGH, SEED + 1),
-    )?;
+    let b = Dense::new([k, THROUGH], generate::small_integers(k * THROUGH, SEED + 1))?;
     let mut c = Dense::zeros([m, THROUGH])?;
     let a = bench.context.upload(csr)?;
     let mut product = HostSpmm::new(&bench.context, &a, THROUGH, bytes / 2)?;
@@ -156,9 +144,5 @@ fn clocked(bench: &Bench<'_>, mut run: impl FnMut() -> Result<()>) -> Result<Tim
     of(2)?;
     let mut one = (0..ALONE).map(|_| of(1)).collect::<Result<Vec<_>>>()?;
     let mut all = (0..3).map(|_| of(TOGETHER)).collect::<Result<Vec<_>>>()?;
-    Ok(Times {
-        cold: median(&mut one),
-        warm: median(&mut all),
-        host_inside: true,
-    })
+    Ok(Times { cold: median(&mut one), warm: median(&mut all), host_inside: true })
 }

@@ -39,14 +39,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
 }
 
 /// Tiles of rows that read values in place; `*`: as wide as B.
-const IN_PLACE: [&str; 6] = [
-    "n*",
-    "n32_s4",
-    "n128_l8",
-    "n128_l8_s4",
-    "n128_l16",
-    "n256_l16",
-];
+const IN_PLACE: [&str; 6] = ["n*", "n32_s4", "n128_l8", "n128_l8_s4", "n128_l16", "n256_l16"];
 
 /// Every so many rows of C are checked.
 const CHECKED: usize = 61;
@@ -112,11 +105,7 @@ fn product<T: Scalar>(
     let b = bench.upload(&Dense::new(shape(k), table.repeat(items))?)?;
     let operands = [("A", (&a).into()), ("B", (&b).into())];
     let (plan, prepare_ms) = timed(|| {
-        let plan = context
-            .plan::<T>(expression)
-            .operands(&operands)
-            .options(&options)
-            .build()?;
+        let plan = context.plan::<T>(expression).operands(&operands).options(&options).build()?;
         context.synchronize()?;
         Ok(plan)
     })?;
@@ -136,10 +125,7 @@ fn product<T: Scalar>(
         Some(wrong) => format!("WRONG: {wrong}"),
         None => format!("{}; prepared {share:.2} of A's bytes", row.note),
     };
-    let (name, flops) = (
-        row.workload.clone(),
-        2.0 * row.nnz as f64 * (n * items) as f64,
-    );
+    let (name, flops) = (row.workload.clone(), 2.0 * row.nnz as f64 * (n * items) as f64);
     let row = row.ours(plan.variant()).timed(&times).flops(flops).strict();
     bench.add(row.prepared(prepare_ms, bytes).note(note))?;
     match wrong {
@@ -151,19 +137,13 @@ fn product<T: Scalar>(
 fn turned<T: Scalar>(bench: &Bench<'_>, name: &str, p: &CsrPattern, n: usize) -> Result<()> {
     let csr = Csr::new(p.clone(), values::<T>(p.columns().len()))?;
     let other = convert::transpose_csr(&csr)?;
-    let of = |note: &str, p: &CsrPattern| Row {
-        n,
-        ..row::<T>(OP, name, p).note(note)
-    };
+    let of = |note: &str, p: &CsrPattern| Row { n, ..row::<T>(OP, name, p).note(note) };
     let by_default = |expression| (expression, Options::default());
     let (as_is, taken) = product(bench, of("A", p), by_default(SPMM), &csr, 1)?;
     let as_matrix = of("transpose as a matrix", other.pattern());
     let (made, _) = product(bench, as_matrix, by_default(SPMM), &other, 1)?;
     let (auto, by) = product(bench, of("transpose", p), by_default(TURNED), &csr, 1)?;
-    let keeps = Options {
-        weights: Weights::Static,
-        ..Options::default()
-    };
+    let keeps = Options { weights: Weights::Static, ..Options::default() };
     let row = of("transpose, values that stay", p);
     let (kept, _) = product(bench, row, (TURNED, keeps), &csr, 1)?;
     if bench.arguments.auto {
@@ -204,10 +184,7 @@ fn batch<T: Scalar>(bench: &Bench<'_>, p: &CsrPattern, items: usize) -> Result<(
     let csr = Csr::new(p.clone(), values::<T>(p.columns().len()))?;
     let expressions = match items {
         1 => [SPMM, TURNED],
-        _ => [
-            "C[z,m,n] = A[m,k] * B[z,k,n]",
-            "C[z,m,n] = A[k,m] * B[z,k,n]",
-        ],
+        _ => ["C[z,m,n] = A[m,k] * B[z,k,n]", "C[z,m,n] = A[k,m] * B[z,k,n]"],
     };
     let name = format!("uniform-2048x2048-d0.05-x{items}");
     for expression in expressions {

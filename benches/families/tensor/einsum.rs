@@ -22,10 +22,7 @@ fn bound<'a>(operands: &[Named<'a>]) -> Vec<Named<'a>> {
 
 /// Small integers on the GPU.
 fn integers(bench: &Bench<'_>, shape: &[usize], seed: u64) -> Result<Tensor<f32>> {
-    bench.tensor(
-        shape,
-        generate::small_integers(shape.iter().product(), seed),
-    )
+    bench.tensor(shape, generate::small_integers(shape.iter().product(), seed))
 }
 
 /// The first run, in milliseconds on the host.
@@ -46,10 +43,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     let density = |vertices: u32| 16.0 / f64::from(vertices);
     let mut sources = vec![
         ("rmat17", Source::Rmat(17)),
-        (
-            "uniform131072-16",
-            Source::Uniform(1 << 17, 1 << 17, density(1 << 17)),
-        ),
+        ("uniform131072-16", Source::Uniform(1 << 17, 1 << 17, density(1 << 17))),
     ];
     if bench.effort().cold == Effort::FULL.cold {
         let source = Source::Uniform(1 << 20, 1 << 20, density(1 << 20));
@@ -58,12 +52,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     for (name, source) in sources {
         let problem = Problem::of(OP, name, source)?;
         for n in [32, 128] {
-            Products {
-                bench,
-                problem: &problem,
-                n,
-            }
-            .all()?;
+            Products { bench, problem: &problem, n }.all()?;
         }
     }
     contractions(bench)
@@ -83,10 +72,7 @@ impl Products<'_> {
         let values = generate::small_integers::<f32>(nnz, SEED);
         let csr = Csr::new(self.problem.pattern.clone(), values)?;
         let b = integers(bench, &[k, n], SEED + 1)?;
-        let group = Format::GroupCoo {
-            axis: 0,
-            group: None,
-        };
+        let group = Format::GroupCoo { axis: 0, group: None };
         let grouped = AnySparse::from(csr.clone()).convert(group)?;
         let a = bench.context.upload(csr)?;
         let operands: [Named<'_>; 2] = [("A", (&a).into()), ("B", (&b).into())];
@@ -154,11 +140,7 @@ fn contractions(bench: &Bench<'_>) -> Result<()> {
     let mut coords = Vec::new();
     for i in 0..entries as u64 {
         let mix = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        coords.push([
-            (i / 20) as u32,
-            (mix >> 40) as u32 % 50_000,
-            (mix >> 20) as u32 % 50_000,
-        ]);
+        coords.push([(i / 20) as u32, (mix >> 40) as u32 % 50_000, (mix >> 20) as u32 % 50_000]);
     }
     let of = |axis: usize| coords.iter().map(|c| c[axis]).collect::<Vec<u32>>();
     let (ti, tj, tk) = (of(0), of(1), of(2));
@@ -181,19 +163,11 @@ fn contractions(bench: &Bench<'_>) -> Result<()> {
     sampled.retain(|(name, _)| *name != "TI");
     let plain = [("P", (&p).into()), ("Q", (&q).into())];
     let cases: [(&str, &str, &[Named<'_>]); 4] = [
-        (
-            "mttkrp",
-            "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r]",
-            &scattered,
-        ),
+        ("mttkrp", "C[TI[p],r] += V[p] * X[TJ[p],r] * Y[TK[p],r]", &scattered),
         ("sampled", "S[p] = V[p] * X[TJ[p],r] * Y[TK[p],r]", &sampled),
         ("dense", "D[i,j] = P[i,k,l] * Q[l,k,j]", &plain),
         // Places that are not sorted: terms are brought in order when planned.
-        (
-            "mttkrp-unsorted",
-            "C[TJ[p],r] += V[p] * X[TI[p],r] * Y[TK[p],r]",
-            &scattered,
-        ),
+        ("mttkrp-unsorted", "C[TJ[p],r] += V[p] * X[TI[p],r] * Y[TK[p],r]", &scattered),
     ];
     for (name, expression, operands) in cases {
         let (plan, planned) = bench.plan(expression, operands, &Options::default())?;

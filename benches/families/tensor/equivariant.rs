@@ -21,12 +21,7 @@ const CASES: [(&str, usize, usize, [&str; 2]); 3] = [
 pub fn run(bench: &Bench<'_>) -> Result<()> {
     let mut rng = StdRng::seed_from_u64(9);
     let mut edges: Vec<[u32; 2]> = (0..EDGES)
-        .map(|_| {
-            [
-                rng.random_range(0..ATOMS as u32),
-                rng.random_range(0..ATOMS as u32),
-            ]
-        })
+        .map(|_| [rng.random_range(0..ATOMS as u32), rng.random_range(0..ATOMS as u32)])
         .collect();
     edges.sort_unstable();
     for (name, channels, largest, peers) in CASES {
@@ -45,19 +40,9 @@ fn measured(
     let couplings = Couplings::natural(largest)?;
     let [receivers, senders] =
         [0, 1].map(|end| -> Vec<u32> { edges.iter().map(|e| e[end]).collect() });
-    let graph = Edges {
-        receivers: &receivers,
-        senders: &senders,
-        nodes: [ATOMS; 2],
-    };
-    let (layer, prepared) = timed(|| {
-        Ok(EquivariantMessage::<f32>::new(
-            &bench.context,
-            &couplings,
-            channels,
-            graph,
-        )?)
-    })?;
+    let graph = Edges { receivers: &receivers, senders: &senders, nodes: [ATOMS; 2] };
+    let (layer, prepared) =
+        timed(|| Ok(EquivariantMessage::<f32>::new(&bench.context, &couplings, channels, graph)?))?;
     let shapes = [
         vec![ATOMS, couplings.components(0), channels],
         vec![EDGES, couplings.components(1)],
@@ -69,12 +54,7 @@ fn measured(
         let values = (0..shape.iter().product()).map(|_| rng.random_range(-1.0f32..1.0));
         Dense::new(shape.clone(), values.collect())
     };
-    let host = [
-        one(&shapes[0])?,
-        one(&shapes[1])?,
-        one(&shapes[2])?,
-        one(&shapes[3])?,
-    ];
+    let host = [one(&shapes[0])?, one(&shapes[1])?, one(&shapes[2])?, one(&shapes[3])?];
     let [x, y, w, g] = host.each_ref().map(|dense| bench.upload(dense));
     let [x, y, w, g] = [x?, y?, w?, g?];
     let [mut dx, mut dy, mut dw, mut out] = [
@@ -83,38 +63,22 @@ fn measured(
         bench.poisoned(&shapes[2])?,
         bench.poisoned(&shapes[3])?,
     ];
-    let factors = Factors {
-        x: &x,
-        y: &y,
-        w: Some(&w),
-    };
+    let factors = Factors { x: &x, y: &y, w: Some(&w) };
     let mut results = Vec::new();
     for all in [false, true] {
         let times = bench.measure(|| {
             layer.forward(factors, &mut out, &bench.stream)?;
             if all {
-                let gradients = Gradients {
-                    x: Some(&mut dx),
-                    y: Some(&mut dy),
-                    w: Some(&mut dw),
-                };
+                let gradients = Gradients { x: Some(&mut dx), y: Some(&mut dy), w: Some(&mut dw) };
                 layer.backward(factors, &g, gradients, &bench.stream)?;
             }
             Ok::<(), einsparse::Error>(())
         })?;
         results.push(times);
     }
-    let found = [
-        dx.to_dense()?,
-        dy.to_dense()?,
-        dw.to_dense()?,
-        out.to_dense()?,
-    ];
+    let found = [dx.to_dense()?, dy.to_dense()?, dw.to_dense()?, out.to_dense()?];
     let worst = (0..4).map(|of| checked(&couplings, edges, &host, of, &found[of]));
-    let worst = worst
-        .collect::<Result<Vec<f64>>>()?
-        .into_iter()
-        .fold(0f64, worse);
+    let worst = worst.collect::<Result<Vec<f64>>>()?.into_iter().fold(0f64, worse);
     let size = |of: usize| 4.0 * shapes[of].iter().product::<usize>() as f64;
     let entries = couplings.tensor::<f32>()?.values().len();
     for (all, times) in results.iter().enumerate() {
@@ -164,12 +128,7 @@ fn checked(
             for (at, &value) in all.values().iter().enumerate() {
                 let [i, j, k] = [0, 1, 2].map(|axis| coords[axis][at] as usize);
                 for u in 0..width {
-                    let inside = [
-                        i * width + u,
-                        j,
-                        paths[k] as usize * width + u,
-                        k * width + u,
-                    ];
+                    let inside = [i * width + u, j, paths[k] as usize * width + u, k * width + u];
                     let others = (0..4).filter(|&other| other != of).map(|other| {
                         let size = rows[other] * if other == 1 { 1 } else { width };
                         f64::from(given[other].values()[items[other] * size + inside[other]])

@@ -41,10 +41,8 @@ fn products(bench: &Bench<'_>, problem: &Problem) -> Result<()> {
         plan.variant(),
         times.cold * 1e3,
     );
-    let note = format!(
-        "{SPMM}, {} pairs, lists in {on_gpu:.2} ms, on the CPU in {on_cpu:.2}",
-        found.rows
-    );
+    let note =
+        format!("{SPMM}, {} pairs, lists in {on_gpu:.2} ms, on the CPU in {on_cpu:.2}", found.rows);
     let row = Row::product(problem, m, Dtype::F32, &times).ours(plan.variant());
     let row = row.prepared(planned, plan.workspace_bytes());
     bench.add(row.strict().note(note))

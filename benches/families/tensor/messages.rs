@@ -77,16 +77,13 @@ fn measured<T: Scalar>(
     if wrong.is_some() {
         return Ok(wrong);
     }
-    let row = Row {
-        n,
-        ..row::<T>(OP, NAME, p)
-    }
-    .ours(layer.variant())
-    .timed(&times)
-    .flops(2.0 * (entries * n) as f64)
-    .bytes(bytes as f64)
-    .limit(gathered.max(bytes as f64 / HBM * 1e3))
-    .prepared(prepared, None);
+    let row = Row { n, ..row::<T>(OP, NAME, p) }
+        .ours(layer.variant())
+        .timed(&times)
+        .flops(2.0 * (entries * n) as f64)
+        .bytes(bytes as f64)
+        .limit(gathered.max(bytes as f64 / HBM * 1e3))
+        .prepared(prepared, None);
     let note = format!("{aggregate:?}").to_lowercase();
     bench.add(row.strict().note(note))?;
     if aggregate == Aggregate::Max {
@@ -123,14 +120,11 @@ fn gradient<T: Scalar>(
             times.warm * 1e3,
         );
         let gathered = entries * n * (2 * size_of::<T>() + 4 * (walks - 1));
-        let row = Row {
-            n,
-            ..row::<T>(OP, NAME, p)
-        }
-        .ours("message")
-        .timed(&times)
-        .limit(gathered as f64 / L2 * 1e3)
-        .prepared(None, layer.gradient_bytes());
+        let row = Row { n, ..row::<T>(OP, NAME, p) }
+            .ours("message")
+            .timed(&times)
+            .limit(gathered as f64 / L2 * 1e3)
+            .prepared(None, layer.gradient_bytes());
         bench.add(row.strict().note(format!("gradient of max, {kind}")))?;
     }
     Ok(())

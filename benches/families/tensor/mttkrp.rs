@@ -20,18 +20,8 @@ const HBM: f64 = 4.27e12;
 type Case = (&'static str, &'static [usize], usize, usize);
 
 const CASES: &[Case] = &[
-    (
-        "tensor-100k-10M",
-        &[100_000, 100_000, 100_000],
-        10_000_000,
-        32,
-    ),
-    (
-        "tensor4-10k-4M",
-        &[10_000, 10_000, 10_000, 10_000],
-        4_000_000,
-        32,
-    ),
+    ("tensor-100k-10M", &[100_000, 100_000, 100_000], 10_000_000, 32),
+    ("tensor4-10k-4M", &[10_000, 10_000, 10_000, 10_000], 4_000_000, 32),
     ("tensor-1k-1M", &[1000, 1000, 1000], 1_000_000, 32),
 ];
 
@@ -60,12 +50,8 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
 fn pattern((_, shape, entries, _): Case) -> Result<CooPattern> {
     let key = |chunk: usize| {
         let mut rng = StdRng::seed_from_u64(20 + chunk as u64);
-        let place = move || {
-            shape
-                .iter()
-                .map(|&n| rng.random_range(0..n as u32))
-                .collect::<Vec<_>>()
-        };
+        let place =
+            move || shape.iter().map(|&n| rng.random_range(0..n as u32)).collect::<Vec<_>>();
         std::iter::repeat_with(place).take(entries / 16)
     };
     let mut places: Vec<Vec<u32>> = (0..16).into_par_iter().flat_map_iter(key).collect();
@@ -110,19 +96,8 @@ impl<'a, T: Scalar> Operands<'a, T> {
             Ok(Dense::new([shape[axis], n], values.collect())?)
         };
         let hosts: Vec<Dense<T>> = (0..shape.len()).map(factor).collect::<Result<_>>()?;
-        let factors = hosts
-            .iter()
-            .map(|f| bench.upload(f))
-            .collect::<Result<_>>()?;
-        Ok(Self {
-            bench,
-            case,
-            there: bench.context.upload(&host)?,
-            host,
-            hosts,
-            factors,
-            wrong,
-        })
+        let factors = hosts.iter().map(|f| bench.upload(f)).collect::<Result<_>>()?;
+        Ok(Self { bench, case, there: bench.context.upload(&host)?, host, hosts, factors, wrong })
     }
 
     fn all(&self) -> Result<()> {
@@ -177,9 +152,7 @@ impl<'a, T: Scalar> Operands<'a, T> {
         let names: Vec<String> = others.iter().map(|axis| format!("F{axis}")).collect();
         let expression = mttkrp_text(order, mode, &names)?;
         let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("T", (&self.there).into())];
-        let own = others
-            .iter()
-            .map(|&axis| Operand::from(&self.factors[axis]));
+        let own = others.iter().map(|&axis| Operand::from(&self.factors[axis]));
         operands.extend(names.iter().map(String::as_str).zip(own));
         let (plan, prepared) = bench.plan::<T, T>(&expression, &operands, &forced(variant))?;
         let mut out = bench.zeros::<T>(plan.out_shape())?;
@@ -194,12 +167,7 @@ impl<'a, T: Scalar> Operands<'a, T> {
             .row("mttkrp", format!("mode {mode}"), &times)
             .flops((others.len() + 1) as f64 * (entries * n) as f64)
             .prepared(prepared, plan.workspace_bytes());
-        self.add(
-            row,
-            (plan.variant(), variant.is_none()),
-            [gathered, bytes],
-            wrong,
-        )
+        self.add(row, (plan.variant(), variant.is_none()), [gathered, bytes], wrong)
     }
 
     fn ttm(&self, axis: usize, variant: Option<&str>) -> Result<()> {
@@ -228,12 +196,7 @@ impl<'a, T: Scalar> Operands<'a, T> {
             .row("ttm", note, &times)
             .flops(2.0 * (entries * n) as f64)
             .prepared(prepared, ttm.workspace_bytes());
-        self.add(
-            row,
-            (ttm.variant(), variant.is_none()),
-            [gathered, bytes],
-            wrong,
-        )
+        self.add(row, (ttm.variant(), variant.is_none()), [gathered, bytes], wrong)
     }
 
     /// The first element of some rows that is off by more than rounding of terms and output.

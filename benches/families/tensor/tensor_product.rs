@@ -30,50 +30,18 @@ const CASES: [Case; 12] = [
     ("tp-full-l2", ONE, 2, "e3nn compiled 59.3, Insum 10.5"),
     ("tp-full-l3", ONE, 3, "e3nn compiled 132, Insum 23.7"),
     ("tp-full-l4", ONE, 4, "e3nn compiled 263, Insum 55.5"),
-    (
-        "tp-uvu-l1",
-        EACH,
-        1,
-        "cuEquivariance 10.7, with gradients 21.6",
-    ),
-    (
-        "tp-uvu-l2",
-        EACH,
-        2,
-        "cuEquivariance 23.7, with gradients 65.5",
-    ),
-    (
-        "tp-uvu-l3",
-        EACH,
-        3,
-        "cuEquivariance 46.5, with gradients 148",
-    ),
-    (
-        "tp-fc-l1",
-        CONNECTED,
-        1,
-        "e3nn compiled 49.2, cuEquivariance 312",
-    ),
-    (
-        "tp-fc-l2",
-        CONNECTED,
-        2,
-        "e3nn compiled 226, cuEquivariance 1677",
-    ),
-    (
-        "tp-fc-l3",
-        CONNECTED,
-        3,
-        "e3nn compiled 743, cuEquivariance 9165",
-    ),
+    ("tp-uvu-l1", EACH, 1, "cuEquivariance 10.7, with gradients 21.6"),
+    ("tp-uvu-l2", EACH, 2, "cuEquivariance 23.7, with gradients 65.5"),
+    ("tp-uvu-l3", EACH, 3, "cuEquivariance 46.5, with gradients 148"),
+    ("tp-fc-l1", CONNECTED, 1, "e3nn compiled 49.2, cuEquivariance 312"),
+    ("tp-fc-l2", CONNECTED, 2, "e3nn compiled 226, cuEquivariance 1677"),
+    ("tp-fc-l3", CONNECTED, 3, "e3nn compiled 743, cuEquivariance 9165"),
     ("tp-fc-l4", CONNECTED, 4, "e3nn compiled 2079"),
     ("tp-fc-each-l1", EACH_CONNECTED, 1, "no peer measured"),
 ];
 
 pub fn run(bench: &Bench<'_>) -> Result<()> {
-    CASES
-        .into_iter()
-        .try_for_each(|case| measured(&bench.anew()?, case))
+    CASES.into_iter().try_for_each(|case| measured(&bench.anew()?, case))
 }
 
 /// X, Y, W and the output's gradient.
@@ -120,18 +88,9 @@ fn step(
 
 /// Outputs full of NaN.
 fn outputs(bench: &Bench<'_>, product: &TensorProduct<f32>) -> Result<[Tensor<f32>; 4]> {
-    let w: &[usize] = if product.w_shape().is_empty() {
-        &[1]
-    } else {
-        product.w_shape()
-    };
+    let w: &[usize] = if product.w_shape().is_empty() { &[1] } else { product.w_shape() };
     let one = |shape: &[usize]| bench.poisoned(shape);
-    Ok([
-        one(product.out_shape())?,
-        one(product.x_shape())?,
-        one(product.y_shape())?,
-        one(w)?,
-    ])
+    Ok([one(product.out_shape())?, one(product.x_shape())?, one(product.y_shape())?, one(w)?])
 }
 
 fn measured(bench: &Bench<'_>, (name, channels, largest, peers): Case) -> Result<()> {
@@ -198,10 +157,7 @@ fn work(
     let (w, out) = (size(product.w_shape()), size(product.out_shape()));
     // A gradient writes what the product reads, and reads the output's gradient in place of the output.
     let (elements, times) = match of {
-        ALL => (
-            3.0 * (x + y + w) + 2.0 * out,
-            if w > 0.0 { 4.0 } else { 3.0 },
-        ),
+        ALL => (3.0 * (x + y + w) + 2.0 * out, if w > 0.0 { 4.0 } else { 3.0 }),
         _ => (x + y + w + out, 1.0),
     };
     let rows = couplings.rows() as f64;
@@ -241,11 +197,7 @@ fn checked(
         };
         let [x, y, w, g] = host;
         let tensors = [part(x, 0)?, part(y, 1)?, part(w, 2)?, part(g, 3)?];
-        let w = if channels == ONE {
-            &[1]
-        } else {
-            small.w_shape()
-        };
+        let w = if channels == ONE { &[1] } else { small.w_shape() };
         let mut out = [
             cpu.zeros(small.out_shape())?,
             cpu.zeros(small.x_shape())?,

@@ -32,19 +32,14 @@ fn by_candle([x, weights, up, down]: [&Tensor; 4], choices: &Tensor, relu: bool)
 
 #[test]
 fn experts_are_those_of_candle() -> Result<()> {
-    let chosen: Vec<u32> = (0..TOKENS * TOP_K)
-        .map(|i| (i * 5 % 7 % EXPERTS) as u32)
-        .collect();
+    let chosen: Vec<u32> = (0..TOKENS * TOP_K).map(|i| (i * 5 % 7 % EXPERTS) as u32).collect();
     let choices = Tensor::from_vec(chosen, (TOKENS, TOP_K), &Device::Cpu)?;
     let x = numbers(&[TOKENS, MODEL], 1)?;
     let weights = numbers(&[TOKENS, TOP_K], 2)?;
     let up = numbers(&[EXPERTS, MODEL, HIDDEN], 3)?;
     let down = numbers(&[EXPERTS, HIDDEN, MODEL], 4)?;
     for relu in [true, false] {
-        let layer = Experts {
-            hidden: HIDDEN,
-            relu,
-        };
+        let layer = Experts { hidden: HIDDEN, relu };
         let ours = layer.forward(&x, (&choices, &weights), (&up, &down))?;
         let theirs = by_candle([&x, &weights, &up, &down], &choices, relu)?;
         assert_eq!(ours.to_vec2::<f32>()?, theirs.to_vec2::<f32>()?);
@@ -63,10 +58,7 @@ fn experts_are_those_of_candle() -> Result<()> {
 
 #[test]
 fn wrong_operands_are_errors_with_numbers() -> Result<()> {
-    let layer = Experts {
-        hidden: HIDDEN,
-        relu: true,
-    };
+    let layer = Experts { hidden: HIDDEN, relu: true };
     let choices = Tensor::full(9u32, (TOKENS, TOP_K), &Device::Cpu)?;
     let (x, weights) = (numbers(&[TOKENS, MODEL], 1)?, numbers(&[TOKENS, TOP_K], 2)?);
     let up = numbers(&[EXPERTS, MODEL, HIDDEN], 3)?;
@@ -76,14 +68,8 @@ fn wrong_operands_are_errors_with_numbers() -> Result<()> {
         out.expect_err("wrong operands").to_string()
     };
     let past = text(&choices, &down);
-    assert!(
-        past.contains("expert 9") && past.contains("are 3"),
-        "{past}"
-    );
+    assert!(past.contains("expert 9") && past.contains("are 3"), "{past}");
     let other = text(&choices.zeros_like()?, &up);
-    assert!(
-        other.contains("`down`") && other.contains("[3, 5, 4]"),
-        "{other}"
-    );
+    assert!(other.contains("`down`") && other.contains("[3, 5, 4]"), "{other}");
     Ok(())
 }

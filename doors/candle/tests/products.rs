@@ -73,10 +73,7 @@ fn spmm_is_candles_matmul() -> Result<()> {
 fn sddmm_is_candles_matmul_at_the_entries() -> Result<()> {
     let (a, rows, columns) = product()?;
     let places = (rows.affine(K as f64, 0.0)? + &columns)?;
-    let (x, y) = (
-        numbers(&[M, N], 5, DType::F32)?,
-        numbers(&[K, N], 6, DType::F32)?,
-    );
+    let (x, y) = (numbers(&[M, N], 5, DType::F32)?, numbers(&[K, N], 6, DType::F32)?);
     let all = x.matmul(&y.t()?)?.flatten_all()?;
     same(&a.sddmm(&x, &y)?, &all.index_select(&places, 0)?, [&x, &y])
 }
@@ -117,10 +114,7 @@ fn operands_that_do_not_lie_in_rows_are_taken() -> Result<()> {
     let values = numbers(&[rows.elem_count()], 2, DType::F32)?;
     let b = numbers(&[N, K + 2], 3, DType::F32)?;
     let b = b.narrow(1, 1, K)?.t()?;
-    exact(
-        &a.spmm(&values, &b)?,
-        &dense(&values, &rows, &columns)?.matmul(&b)?,
-    )
+    exact(&a.spmm(&values, &b)?, &dense(&values, &rows, &columns)?.matmul(&b)?)
 }
 
 #[test]
@@ -130,10 +124,7 @@ fn wrong_operands_are_errors_with_numbers() -> Result<()> {
     let error = |result: Result<Tensor>| result.expect_err("wrong operands").to_string();
     let b = numbers(&[K + 1, N], 3, DType::F32)?;
     let text = error(a.spmm(&values, &b));
-    assert!(
-        text.contains("[10, 6]") && text.contains("[13, 9]"),
-        "{text}"
-    );
+    assert!(text.contains("[10, 6]") && text.contains("[13, 9]"), "{text}");
     let b = numbers(&[K, N], 3, DType::F32)?;
     let few = values.narrow(0, 1, 3)?;
     let text = error(a.spmm(&few, &b));

@@ -38,10 +38,7 @@ fn read_values<T: Element>(header: &Header, body: &Body<'_>) -> Result<Vec<T>, F
     let room = header.entries.min(body.text.len() / 2 + 1);
     let none = |_| Fault::whole(format!("no memory for {room} values"));
     values.try_reserve_exact(room).map_err(none)?;
-    let mut cursor = Cursor {
-        text: body.text,
-        at: 0,
-    };
+    let mut cursor = Cursor { text: body.text, at: 0 };
     let mut number = body.lines_before;
     while cursor.at < body.text.len() {
         number += 1;
@@ -58,21 +55,13 @@ fn read_values<T: Element>(header: &Header, body: &Body<'_>) -> Result<Vec<T>, F
         }
         let value = cursor.value::<T>(header.field);
         let Some(value) = value.filter(|_| cursor.end_of_line().is_some()) else {
-            let line = Cursor {
-                text: body.text,
-                at: start,
-            }
-            .rest_of_line();
+            let line = Cursor { text: body.text, at: start }.rest_of_line();
             return Err(Fault::line(number, diagnose::<T>(line, header)));
         };
         values.push(value);
     }
     if values.len() < header.entries {
-        let reason = format!(
-            "end of the file after {} of {} values",
-            values.len(),
-            header.entries
-        );
+        let reason = format!("end of the file after {} of {} values", values.len(), header.entries);
         return Err(Fault::line(number, reason));
     }
     Ok(values)

@@ -159,11 +159,7 @@ fn parse<T: Element>(text: &[u8], header: &Header, rows: &Range<u64>) -> Chunk<T
         if header.symmetry != Symmetry::General && row != col {
             if rows.contains(&col) {
                 let negate = header.symmetry == Symmetry::SkewSymmetric;
-                let mirrored = if negate {
-                    T::from_f64(-value.to_f64())
-                } else {
-                    value
-                };
+                let mirrored = if negate { T::from_f64(-value.to_f64()) } else { value };
                 let key = (col - rows.start) << 32 | row;
                 chunk.entries.push((key, mirrored));
             }
@@ -178,11 +174,8 @@ fn parse<T: Element>(text: &[u8], header: &Header, rows: &Range<u64>) -> Chunk<T
 /// The line, from 1, of the content line number `index`, from 0.
 fn line_of_content(text: &[u8], index: usize) -> u64 {
     let mut lines = Lines::new(text);
-    let is_content = |line: &&[u8]| {
-        line.trim_ascii_start()
-            .first()
-            .is_some_and(|byte| *byte != b'%')
-    };
+    let is_content =
+        |line: &&[u8]| line.trim_ascii_start().first().is_some_and(|byte| *byte != b'%');
     lines.by_ref().filter(is_content).nth(index);
     lines.number
 }
@@ -202,11 +195,7 @@ impl Mirrors {
     pub(super) fn new(lines_before: u64, rows: Range<usize>, most: usize) -> Result<Self, Fault> {
         let mut places = Vec::new();
         places.try_reserve_exact(most).map_err(no_room)?;
-        Ok(Self {
-            rows: rows.start as u64..rows.end as u64,
-            number: lines_before,
-            places,
-        })
+        Ok(Self { rows: rows.start as u64..rows.end as u64, number: lines_before, places })
     }
 
     pub(super) fn add<T: Element>(&mut self, header: &Header, text: &[u8]) {
@@ -236,15 +225,8 @@ impl Mirrors {
             return Ok(());
         };
         let (high, low) = ((place >> 32) + 1, (place & 0xffff_ffff) + 1);
-        let (row, col) = if line & 1 == 1 {
-            (low, high)
-        } else {
-            (high, low)
-        };
-        let reason = format!(
-            "({row}, {col}) mirrors ({col}, {row}) of line {}",
-            first >> 1
-        );
+        let (row, col) = if line & 1 == 1 { (low, high) } else { (high, low) };
+        let reason = format!("({row}, {col}) mirrors ({col}, {row}) of line {}", first >> 1);
         Err(Fault::line(line >> 1, reason))
     }
 }

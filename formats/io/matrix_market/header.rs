@@ -107,11 +107,7 @@ impl Search {
     /// The header, and what is behind it in this piece; `None` if the next piece is needed.
     pub(super) fn look<'a>(&mut self, text: &'a [u8]) -> Result<Option<(Header, Body<'a>)>, Fault> {
         let first = self.banner.is_none();
-        let mark = if first && text.starts_with(b"\xEF\xBB\xBF") {
-            3
-        } else {
-            0
-        };
+        let mark = if first && text.starts_with(b"\xEF\xBB\xBF") { 3 } else { 0 };
         let mut lines = Lines::new(&text[mark..]);
         lines.number = self.lines;
         let (layout, field, symmetry) = match self.banner {
@@ -132,14 +128,7 @@ impl Search {
         };
         let [rows, cols, entries] =
             read_size(size, layout, symmetry).map_err(|reason| Fault::line(number, reason))?;
-        let header = Header {
-            layout,
-            field,
-            symmetry,
-            rows,
-            cols,
-            entries,
-        };
+        let header = Header { layout, field, symmetry, rows, cols, entries };
         let bytes_before = mark + lines.position;
         let body = Body {
             text: &text[bytes_before..],
@@ -161,26 +150,19 @@ impl Search {
 fn read_banner(banner: &[u8]) -> Result<(Layout, Field, Symmetry), String> {
     const SHAPE: &str =
         "not a Matrix Market banner: `%%MatrixMarket matrix <layout> <field> <symmetry>` expected";
-    let found: Vec<String> = words(banner)
-        .map(|word| String::from_utf8_lossy(word).to_ascii_lowercase())
-        .collect();
+    let found: Vec<String> =
+        words(banner).map(|word| String::from_utf8_lossy(word).to_ascii_lowercase()).collect();
     if found.first().is_none_or(|word| word != "%%matrixmarket") || found.len() != 5 {
         return Err(SHAPE.to_owned());
     }
     if found[1] != "matrix" {
-        return Err(format!(
-            "object {} is not supported, only matrix",
-            quote(found[1].as_bytes())
-        ));
+        return Err(format!("object {} is not supported, only matrix", quote(found[1].as_bytes())));
     }
     let layout = match found[2].as_str() {
         "coordinate" => Layout::Coordinate,
         "array" => Layout::Array,
         other => {
-            return Err(format!(
-                "layout {} is not coordinate or array",
-                quote(other.as_bytes())
-            ));
+            return Err(format!("layout {} is not coordinate or array", quote(other.as_bytes())));
         }
     };
     let field = match found[3].as_str() {
@@ -228,10 +210,9 @@ fn read_symmetry(word: &str, field: Field) -> Result<Symmetry, String> {
 fn read_size(line: &[u8], layout: Layout, symmetry: Symmetry) -> Result<[usize; 3], String> {
     let found: Vec<&[u8]> = words(line).collect();
     let (names, wanted): (&[&str], _) = match layout {
-        Layout::Coordinate => (
-            &["row", "column", "entry"],
-            "rows, columns and entry count expected",
-        ),
+        Layout::Coordinate => {
+            (&["row", "column", "entry"], "rows, columns and entry count expected")
+        }
         Layout::Array => (&["row", "column"], "rows and columns expected"),
     };
     if found.len() != names.len() {
@@ -243,14 +224,8 @@ fn read_size(line: &[u8], layout: Layout, symmetry: Symmetry) -> Result<[usize; 
     }
     let [rows, cols, entries] = counts;
     if symmetry != Symmetry::General && rows != cols {
-        let kind = if symmetry == Symmetry::Symmetric {
-            "symmetric"
-        } else {
-            "skew-symmetric"
-        };
-        return Err(format!(
-            "a {kind} matrix must be square, this one is {rows} x {cols}"
-        ));
+        let kind = if symmetry == Symmetry::Symmetric { "symmetric" } else { "skew-symmetric" };
+        return Err(format!("a {kind} matrix must be square, this one is {rows} x {cols}"));
     }
     // Both are below 2^32, so the products fit u64.
     let (area, half) = (rows * cols, rows * (rows + 1) / 2);
@@ -268,11 +243,7 @@ fn read_size(line: &[u8], layout: Layout, symmetry: Symmetry) -> Result<[usize; 
         Symmetry::Symmetric => half,
         Symmetry::SkewSymmetric => half - rows,
     };
-    Ok([
-        rows as usize,
-        cols as usize,
-        usize::try_from(values).unwrap_or(usize::MAX),
-    ])
+    Ok([rows as usize, cols as usize, usize::try_from(values).unwrap_or(usize::MAX)])
 }
 
 /// A count; rows and columns must fit the index type.

@@ -43,11 +43,8 @@ impl<'a> Cursor<'a> {
         self.peek()?;
         let start = self.at;
         let mut index = 0_u64;
-        while let Some(digit) = self
-            .text
-            .get(self.at)
-            .map(|byte| byte.wrapping_sub(b'0'))
-            .filter(|digit| *digit < 10)
+        while let Some(digit) =
+            self.text.get(self.at).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit < 10)
         {
             index = index.wrapping_mul(10).wrapping_add(u64::from(digit));
             self.at += 1;
@@ -85,11 +82,7 @@ impl<'a> Cursor<'a> {
 pub(super) fn entry<T: Element>(cursor: &mut Cursor<'_>, header: &Header) -> Option<(u64, u64, T)> {
     let row = cursor.index(header.rows)?;
     let col = cursor.index(header.cols)?;
-    let value = if header.field == Field::Pattern {
-        T::ONE
-    } else {
-        cursor.value(header.field)?
-    };
+    let value = if header.field == Field::Pattern { T::ONE } else { cursor.value(header.field)? };
     cursor.end_of_line()?;
     (header.symmetry != Symmetry::SkewSymmetric || row != col).then_some((row, col, value))
 }
@@ -110,9 +103,7 @@ const FORTRAN_LIMIT: usize = 64;
 /// A number whose exponent has another letter than `e`, `1D+3` or `1Q+3`, or none: Fortran writes `1.0-100` where the
 /// exponent has three digits.
 fn parse_fortran<T: Element>(token: &[u8]) -> Option<T> {
-    let end = token[1..]
-        .iter()
-        .position(|byte| !byte.is_ascii_digit() && *byte != b'.')?;
+    let end = token[1..].iter().position(|byte| !byte.is_ascii_digit() && *byte != b'.')?;
     let (mantissa, exponent) = token.split_at(end + 1);
     let exponent = match exponent {
         [b'd' | b'D' | b'q' | b'Q', exponent @ ..] => exponent,
@@ -155,11 +146,7 @@ pub(super) fn diagnose<T: Element>(line: &[u8], header: &Header) -> String {
     let wanted = if header.field == Field::Pattern { 2 } else { 3 };
     let count = COUNT.get(found.len()).copied().unwrap_or("more");
     if found.len() < wanted {
-        let names = if wanted == 2 {
-            "row and column"
-        } else {
-            "row, column and value"
-        };
+        let names = if wanted == 2 { "row and column" } else { "row, column and value" };
         return format!("{names} expected, {count} found");
     }
     if found.len() > wanted {
@@ -170,11 +157,7 @@ pub(super) fn diagnose<T: Element>(line: &[u8], header: &Header) -> String {
         "column",
         header.cols,
     ));
-    let value = || {
-        found
-            .get(2)
-            .and_then(|word| diagnose_value::<T>(word, header.field))
-    };
+    let value = || found.get(2).and_then(|word| diagnose_value::<T>(word, header.field));
     index
         .or_else(value)
         .unwrap_or_else(|| "a skew-symmetric matrix has no diagonal entries".to_owned())
@@ -189,11 +172,8 @@ fn diagnose_index(word: &[u8], name: &str, extent: usize) -> Option<String> {
     }
     let text = String::from_utf8_lossy(word);
     let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
-    let text = if digits.len() == word.len() && zeros < digits.len() {
-        &text[zeros..]
-    } else {
-        &text
-    };
+    let text =
+        if digits.len() == word.len() && zeros < digits.len() { &text[zeros..] } else { &text };
     if digits.len() < word.len() || zeros == digits.len() {
         return Some(format!("{name} index {text} is below 1"));
     }
@@ -208,25 +188,17 @@ fn diagnose_index(word: &[u8], name: &str, extent: usize) -> Option<String> {
 /// What is wrong with a value, if anything is.
 pub(super) fn diagnose_value<T: Element>(word: &[u8], field: Field) -> Option<String> {
     let whole = parse_value::<T>(word).filter(|(_, length)| *length == word.len());
-    let value = whole
-        .map(|(value, _)| value)
-        .or_else(|| parse_fortran(word));
+    let value = whole.map(|(value, _)| value).or_else(|| parse_fortran(word));
     match value {
         None => Some(format!("value is not a number: {}", quote(word))),
         Some(_) if !has_field(word, field) => {
-            let signs = if field == Field::UnsignedInteger {
-                " without a sign"
-            } else {
-                ""
-            };
+            let signs = if field == Field::UnsignedInteger { " without a sign" } else { "" };
             let found = quote(word);
             Some(format!("value is not an integer{signs}: {found}"))
         }
-        Some(value) if !fits(value, word) => Some(format!(
-            "value {} is out of the range of {}",
-            quote(word),
-            T::NAME
-        )),
+        Some(value) if !fits(value, word) => {
+            Some(format!("value {} is out of the range of {}", quote(word), T::NAME))
+        }
         Some(_) => None,
     }
 }

@@ -40,11 +40,7 @@ impl<'a> Text<'a> {
             let reason = "layout array is not read in parts of rows, only coordinate";
             return Err(Fault::line(1, reason));
         }
-        Ok(Self {
-            pieces,
-            header,
-            lines_before,
-        })
+        Ok(Self { pieces, header, lines_before })
     }
 
     /// Hands over the entries of these rows in file order; says whether [`Text::refuse_mirrored`] must look.
@@ -94,11 +90,7 @@ pub(in super::super) fn count_rows(
         }
         Ok(())
     })?;
-    Ok(Counted {
-        shape: [rows, cols],
-        counts,
-        checksum: text.pieces.checksum(),
-    })
+    Ok(Counted { shape: [rows, cols], counts, checksum: text.pieces.checksum() })
 }
 
 /// `name` stands for the file in messages.
@@ -122,9 +114,7 @@ pub(in super::super) fn read_rows<T: Element>(
         entries.try_reserve_exact(count).map_err(none)?;
         let both_halves = text.entries::<T>(rows.clone(), |more| {
             if entries.len() + more.len() > count {
-                return Err(changed(format!(
-                    "rows {rows:?} had {count} entries, now more"
-                )));
+                return Err(changed(format!("rows {rows:?} had {count} entries, now more")));
             }
             entries.extend_from_slice(more);
             Ok(())
@@ -139,11 +129,5 @@ pub(in super::super) fn read_rows<T: Element>(
     let (merge, entries) = read().map_err(|fault: Fault| fault.at(name))?;
     let held = (count * size_of::<(u64, T)>()) as u64;
     let room = limits.of(length).saturating_sub(held);
-    coo_into_csr(coo_from_entries(
-        rows.len(),
-        counted.shape[1],
-        entries,
-        merge,
-        room,
-    )?)
+    coo_into_csr(coo_from_entries(rows.len(), counted.shape[1], entries, merge, room)?)
 }

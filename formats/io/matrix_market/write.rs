@@ -69,17 +69,12 @@ fn write_source<T: Element>(
             let [row_index, col_index] = coo.pattern().coords() else {
                 return Err(not_a_matrix());
             };
-            let places = row_index
-                .iter()
-                .zip(col_index)
-                .map(|(row, col)| (*row, *col));
+            let places = row_index.iter().zip(col_index).map(|(row, col)| (*row, *col));
             coordinate(out, coo.shape(), places.zip(coo.values().iter().copied()))
         }
-        Source::Csr(csr) => coordinate(
-            out,
-            csr.shape(),
-            places(csr.pattern()).zip(csr.values().iter().copied()),
-        ),
+        Source::Csr(csr) => {
+            coordinate(out, csr.shape(), places(csr.pattern()).zip(csr.values().iter().copied()))
+        }
         Source::Csc(csc) => return write_source(out, name, Source::Csr(&csc_to_csr(csc)?)),
         Source::Bsr(bsr) => return write_source(out, name, Source::Csr(&bsr_to_csr(bsr)?)),
         Source::Dense(dense) => {
@@ -104,13 +99,7 @@ pub fn write_matrix_market_pattern(
     let written = replace_file(path, |beside| {
         let mut out = BufWriter::with_capacity(1 << 16, File::create(beside)?);
         writeln!(out, "%%MatrixMarket matrix coordinate pattern general")?;
-        writeln!(
-            out,
-            "{} {} {}",
-            pattern.rows(),
-            pattern.cols(),
-            pattern.nnz()
-        )?;
+        writeln!(out, "{} {} {}", pattern.rows(), pattern.cols(), pattern.nnz())?;
         for (row, col) in places(pattern) {
             writeln!(out, "{} {}", u64::from(row) + 1, u64::from(col) + 1)?;
         }

@@ -37,17 +37,13 @@ pub(super) fn read_header(reader: &mut impl Read) -> Result<String, String> {
         version => return Err(format!(".npy version {version} is not supported")),
     };
     let mut length = [0; 4];
-    reader
-        .read_exact(&mut length[..width])
-        .map_err(|_| "cut off in the header".to_owned())?;
+    reader.read_exact(&mut length[..width]).map_err(|_| "cut off in the header".to_owned())?;
     let length = u32::from_le_bytes(length) as usize;
     if length > HEADER_LIMIT {
         return Err(format!("header of {length} bytes, {HEADER_LIMIT} at most"));
     }
     let mut header = vec![0; length];
-    reader
-        .read_exact(&mut header)
-        .map_err(|_| "cut off in the header".to_owned())?;
+    reader.read_exact(&mut header).map_err(|_| "cut off in the header".to_owned())?;
     String::from_utf8(header).map_err(|_| "the header is not text".to_owned())
 }
 
@@ -59,11 +55,7 @@ pub(super) fn field<'a>(header: &'a str, name: &str) -> Result<&'a str, String> 
         .iter()
         .find_map(|key| header.find(key.as_str()).map(|at| at + key.len()))
         .ok_or_else(missing)?;
-    let value = header[at..]
-        .trim_start()
-        .strip_prefix(':')
-        .ok_or_else(missing)?
-        .trim_start();
+    let value = header[at..].trim_start().strip_prefix(':').ok_or_else(missing)?.trim_start();
     let end = match value.as_bytes().first() {
         Some(b'(') => value.find(')').map(|end| end + 1),
         Some(mark @ (b'\'' | b'"')) => value[1..].find(char::from(*mark)).map(|end| end + 2),
@@ -97,31 +89,15 @@ pub(super) fn parse_type(text: &str) -> Result<(Kind, usize, bool), String> {
         Kind::Bool => size == 1,
         Kind::Bytes | Kind::Unicode => (1..=TEXT_LIMIT).contains(&size),
     };
-    let size = if kind == Kind::Unicode {
-        4 * size
-    } else {
-        size
-    };
-    if known {
-        Ok((kind, size, order == b'>'))
-    } else {
-        Err(unknown())
-    }
+    let size = if kind == Kind::Unicode { 4 * size } else { size };
+    if known { Ok((kind, size, order == b'>')) } else { Err(unknown()) }
 }
 
 pub(super) fn parse_shape(text: &str) -> Result<Vec<usize>, String> {
     let wrong = || format!("shape is not a list of extents: {}", quote(text.as_bytes()));
-    let inner = text
-        .strip_prefix('(')
-        .and_then(|text| text.strip_suffix(')'))
-        .ok_or_else(wrong)?;
-    let extents = inner
-        .split(',')
-        .map(str::trim)
-        .filter(|extent| !extent.is_empty());
-    extents
-        .map(|extent| extent.trim_end_matches('L').parse().map_err(|_| wrong()))
-        .collect()
+    let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).ok_or_else(wrong)?;
+    let extents = inner.split(',').map(str::trim).filter(|extent| !extent.is_empty());
+    extents.map(|extent| extent.trim_end_matches('L').parse().map_err(|_| wrong())).collect()
 }
 
 /// The header, padded so that the data starts at a multiple of 64 bytes.
@@ -131,11 +107,7 @@ pub(in super::super) fn write_header(
     shape: &[usize],
 ) -> std::io::Result<()> {
     let extents: String = shape.iter().map(|extent| format!("{extent},")).collect();
-    let extents = if shape.len() > 1 {
-        extents.trim_end_matches(',')
-    } else {
-        &extents
-    };
+    let extents = if shape.len() > 1 { extents.trim_end_matches(',') } else { &extents };
     let mut header =
         format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({extents}), }}");
     let padded = (10 + header.len() + 1).next_multiple_of(64) - 10;

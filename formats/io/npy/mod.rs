@@ -38,12 +38,10 @@ pub fn read_npy_from<T: Element>(bytes: &[u8], name: &str) -> Result<Dense<T>, F
         let mut array = Array::open(bytes)?;
         // No element is shorter than a byte, so what an array may take is bounded by its file.
         let mut budget = Budget::new(Limits::default(), bytes.len());
-        let values = array
-            .values::<T>(&mut budget)
-            .map_err(|wrong| match wrong {
-                (Some(position), reason) => format!("[{position}]: {reason}"),
-                (None, reason) => reason,
-            })?;
+        let values = array.values::<T>(&mut budget).map_err(|wrong| match wrong {
+            (Some(position), reason) => format!("[{position}]: {reason}"),
+            (None, reason) => reason,
+        })?;
         Ok((array.shape, values))
     };
     let (shape, values) = read().map_err(|reason: String| Fault::whole(reason).at(name))?;
@@ -189,9 +187,7 @@ impl<R: Read> Array<R> {
             };
             (read, held) = (read + more, held + more);
             let whole = held - held % self.size;
-            block[..whole]
-                .chunks_exact(self.size)
-                .try_for_each(&mut take)?;
+            block[..whole].chunks_exact(self.size).try_for_each(&mut take)?;
             block.copy_within(whole..held, 0);
             held -= whole;
         }
@@ -299,9 +295,7 @@ impl<R: Read> Array<R> {
             };
             return Err((None, format!("integer type expected, {found} found")));
         }
-        budget
-            .take::<u32>(self.len)
-            .map_err(|reason| (None, reason))?;
+        budget.take::<u32>(self.len).map_err(|reason| (None, reason))?;
         let (kind, size, big_endian) = (self.kind, self.size, self.big_endian);
         let (mut indices, len) = (Vec::new(), self.len);
         self.each(|bytes| {
@@ -370,9 +364,7 @@ pub(super) fn write_values<T: Element>(
     match T::NAME {
         "f64" => {
             write_header(out, "<f8", shape)?;
-            values
-                .iter()
-                .try_for_each(|value| out.write_all(&value.to_f64().to_le_bytes()))
+            values.iter().try_for_each(|value| out.write_all(&value.to_f64().to_le_bytes()))
         }
         "f16" => {
             write_header(out, "<f2", shape)?;

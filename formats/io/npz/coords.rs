@@ -70,9 +70,7 @@ fn coordinates(
                 _ => Ok(()),
             }
         })?;
-        budget
-            .take::<u32>(all.len())
-            .map_err(|reason| (None, reason))?;
+        budget.take::<u32>(all.len()).map_err(|reason| (None, reason))?;
         let one = |axis: usize| -> Vec<u32> {
             match turned {
                 true => all.iter().skip(axis).step_by(order).copied().collect(),

@@ -202,10 +202,7 @@ impl<R: Read + Seek + Clone> Archive<R> {
     /// Refuses a member that is not there, and compressions that are not read.
     fn check_method(&mut self, name: &str, file: &str) -> Result<(), Fault> {
         let Some(at) = self.zip.index_for_name(file) else {
-            return Err(Fault::member(
-                name,
-                format!("member missing{}", self.known()),
-            ));
+            return Err(Fault::member(name, format!("member missing{}", self.known())));
         };
         let fault = |error: ZipError| Fault::member(name, error.to_string());
         let method = self.zip.by_index_raw(at).map_err(fault)?.compression();

@@ -30,11 +30,7 @@ pub(in super::super) fn count_rows(file: &File, budget: Budget) -> Result<Counte
         counts[row] = counts[row + 1].wrapping_sub(counts[row]);
     }
     counts.truncate(shape[0]);
-    Ok(Counted {
-        shape,
-        counts,
-        checksum: archive.checksum()?,
-    })
+    Ok(Counted { shape, counts, checksum: archive.checksum()? })
 }
 
 /// `name` stands for the file in messages.
@@ -56,26 +52,17 @@ pub(in super::super) fn read_rows<T: Element>(
     let read = || {
         let mut archive = Archive::open(file, budget)?;
         counted.is_still(archive.checksum()?)?;
-        archive
-            .budget
-            .take::<u32>(offsets.len())
-            .map_err(Fault::whole)?;
+        archive.budget.take::<u32>(offsets.len()).map_err(Fault::whole)?;
         let part = match entries {
             all if all == counted.all() => None,
             // Nothing is skipped for nothing.
             none if none.is_empty() => Some(0..0),
             part => Some(part),
         };
-        let values = archive.part("data", part.clone(), |mut data, budget| {
-            data.values::<T>(budget)
-        })?;
+        let values =
+            archive.part("data", part.clone(), |mut data, budget| data.values::<T>(budget))?;
         let indices = indices(&mut archive, "indices", part, "column", cols)?;
-        let parts = Compressed {
-            offsets,
-            indices,
-            values,
-            block: (1, 1),
-        };
+        let parts = Compressed { offsets, indices, values, block: (1, 1) };
         in_order(parts, &mut archive.budget)
     };
     let read = read().map_err(|fault: Fault| fault.at(name))?;

@@ -60,9 +60,7 @@ pub(super) fn read<T: Element>(
 }
 
 pub(super) fn format(archive: &mut Archive<impl Read + Seek + Clone>) -> Result<String, Fault> {
-    archive.member("format", |mut text, _| {
-        text.text().map_err(|reason| (None, reason))
-    })
+    archive.member("format", |mut text, _| text.text().map_err(|reason| (None, reason)))
 }
 
 /// Rows and columns.
@@ -101,10 +99,7 @@ fn extents(archive: &mut Archive<impl Read + Seek + Clone>) -> Result<Vec<usize>
             _ => format!("extent of axis {axis}"),
         };
         if count < 0 {
-            return Err(Fault::member(
-                "shape",
-                format!("{name} is negative: {count}"),
-            ));
+            return Err(Fault::member("shape", format!("{name} is negative: {count}")));
         }
         if count > i128::from(u32::MAX) {
             let most = u32::MAX;
@@ -128,10 +123,7 @@ pub(super) fn indices(
             if index < 0 {
                 Err(format!("{axis} index is negative: {index}"))
             } else if index >= extent as i128 {
-                Err(format!(
-                    "{axis} index {index} is past {}",
-                    extent as i64 - 1
-                ))
+                Err(format!("{axis} index {index} is past {}", extent as i64 - 1))
             } else {
                 Ok(())
             }
@@ -177,11 +169,7 @@ fn coordinates<T: Element>(
     let row_index = indices(archive, "row", None, "row", rows)?;
     let col_index = indices(archive, "col", None, "column", cols)?;
     if col_index.len() != row_index.len() {
-        let reason = format!(
-            "{} column indices, {} expected",
-            col_index.len(),
-            row_index.len()
-        );
+        let reason = format!("{} column indices, {} expected", col_index.len(), row_index.len());
         return Err(Fault::member("col", reason));
     }
     let values = archive.member("data", |mut data, budget| {
@@ -191,11 +179,7 @@ fn coordinates<T: Element>(
         }
         data.values::<T>(budget)
     })?;
-    Ok(Coordinates {
-        rows: row_index,
-        cols: col_index,
-        values,
-    })
+    Ok(Coordinates { rows: row_index, cols: col_index, values })
 }
 
 /// CSR, CSC with its axes exchanged, or BSR.
@@ -238,17 +222,9 @@ pub(super) fn compressed<T: Element>(
     }
     let offsets = offsets(archive, major, lines, indices.len())?;
     if blocks != indices.len() {
-        return Err(Fault::member(
-            "data",
-            format!("{blocks} values, {} expected", indices.len()),
-        ));
+        return Err(Fault::member("data", format!("{blocks} values, {} expected", indices.len())));
     }
-    let parts = Compressed {
-        offsets,
-        indices,
-        values,
-        block,
-    };
+    let parts = Compressed { offsets, indices, values, block };
     in_order(parts, &mut archive.budget)
 }
 
@@ -258,9 +234,7 @@ pub(super) fn in_order<T: Element>(
     budget: &mut Budget,
 ) -> Result<Compressed<T>, Fault> {
     let ascending = parts.offsets.windows(2).all(|ends| {
-        parts.indices[ends[0] as usize..ends[1] as usize]
-            .windows(2)
-            .all(|pair| pair[0] < pair[1])
+        parts.indices[ends[0] as usize..ends[1] as usize].windows(2).all(|pair| pair[0] < pair[1])
     });
     if ascending {
         return Ok(parts);
@@ -338,9 +312,7 @@ fn sort<T: Element>(parts: Compressed<T>) -> Compressed<T> {
             for place in 0..area {
                 let value = |entry: u32| parts.values[entry as usize * area + place];
                 let mut sum = value(same[0]).to_acc();
-                same[1..]
-                    .iter()
-                    .for_each(|entry| sum += value(*entry).to_acc());
+                same[1..].iter().for_each(|entry| sum += value(*entry).to_acc());
                 out.values.push(T::from_acc(sum));
             }
         }

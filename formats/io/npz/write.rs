@@ -51,15 +51,11 @@ fn write<T: Element>(
     let members = match matrix {
         Source::Coo(coo) => {
             let mut members = match coo.pattern().coords() {
-                [row_index, col_index] => vec![
-                    ("row", Member::Indices(row_index)),
-                    ("col", Member::Indices(col_index)),
-                ],
+                [row_index, col_index] => {
+                    vec![("row", Member::Indices(row_index)), ("col", Member::Indices(col_index))]
+                }
                 // A matrix of SciPy has two axes, an array any number.
-                coords => vec![
-                    ("coords", Member::Coords(coords)),
-                    ("_is_array", Member::True),
-                ],
+                coords => vec![("coords", Member::Coords(coords)), ("_is_array", Member::True)],
             };
             let values = Member::Values(vec![coo.values().len()], coo.values());
             members.extend([
@@ -104,9 +100,7 @@ fn write_members<T: Element>(
 ) -> std::io::Result<()> {
     let mut zip = ZipWriter::new(File::create(path)?);
     // Over 4 GiB the member needs the 64-bit header from the start.
-    let options = SimpleFileOptions::default()
-        .compression_method(method)
-        .large_file(true);
+    let options = SimpleFileOptions::default().compression_method(method).large_file(true);
     for (name, member) in members {
         zip.start_file(format!("{name}.npy"), options)?;
         let mut bytes = Vec::new();

@@ -161,12 +161,7 @@ fn check(info: &TensorInfo, data: u64) -> Result<(), String> {
 
 /// As many bytes as the shape takes; types that are not known here may have any size.
 fn check_size(stored: &TensorInfo) -> Result<(), String> {
-    let TensorInfo {
-        shape,
-        bytes,
-        dtype,
-        ..
-    } = stored;
+    let TensorInfo { shape, bytes, dtype, .. } = stored;
     let Some((_, size)) = element(dtype) else {
         return Ok(());
     };
@@ -210,9 +205,7 @@ fn in_order(found: &mut [TensorInfo], data: u64) -> Result<(), Fault> {
     found.sort_by_key(|stored| (stored.bytes.start, stored.bytes.end));
     let none = |bytes: Range<u64>| {
         let Range { start, end } = bytes;
-        Fault::whole(format!(
-            "bytes {start} to {end} of the data belong to no tensor"
-        ))
+        Fault::whole(format!("bytes {start} to {end} of the data belong to no tensor"))
     };
     let mut last: Option<&TensorInfo> = None;
     for stored in found.iter() {

@@ -111,13 +111,7 @@ impl<R: Read + Seek> Safetensors<R> {
     pub fn within(mut from: R, name: &str, limits: Limits) -> Result<Self, FormatError> {
         let (start, tensors) = read_header(&mut from, limits).map_err(|fault| fault.at(name))?;
         let path = name.to_owned();
-        Ok(Safetensors {
-            from,
-            path,
-            limits,
-            start,
-            tensors,
-        })
+        Ok(Safetensors { from, path, limits, start, tensors })
     }
 
     /// All tensors, in the order of their data.
@@ -252,11 +246,7 @@ fn values<T: Element>(
     let length = usize::try_from(total).map_err(large)?;
     from.seek(SeekFrom::Start(start + info.bytes.start))
         .map_err(|error| whole(error.to_string()))?;
-    let from = Told {
-        from: from.take(total),
-        total,
-        progress,
-    };
+    let from = Told { from: from.take(total), total, progress };
     let mut budget = Budget::holding(limits, length, length.min(BLOCK));
     Array::of(kind, size, info.shape.clone(), length, from).values(&mut budget)
 }

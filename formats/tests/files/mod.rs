@@ -15,12 +15,7 @@ pub fn data(name: &str) -> Option<PathBuf> {
         return Some(path);
     }
     // Straight to the stream: the harness swallows what the print macros say.
-    writeln!(
-        std::io::stderr(),
-        "skipped: no {} (set EINSPARSE_DATA)",
-        path.display()
-    )
-    .ok();
+    writeln!(std::io::stderr(), "skipped: no {} (set EINSPARSE_DATA)", path.display()).ok();
     None
 }
 
@@ -29,9 +24,7 @@ pub fn scratch(name: &str) -> PathBuf {
 }
 
 pub fn sparse<T: Element>(loaded: Loaded<T>) -> AnySparse<T> {
-    let Loaded::Sparse(sparse) = loaded else {
-        panic!("a dense matrix")
-    };
+    let Loaded::Sparse(sparse) = loaded else { panic!("a dense matrix") };
     sparse
 }
 
@@ -40,10 +33,8 @@ pub struct Numbers(pub u64);
 
 impl Numbers {
     pub fn below(&mut self, bound: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) as usize) % bound
     }
 }

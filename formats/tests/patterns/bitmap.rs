@@ -38,30 +38,16 @@ fn a_lane_holds_a_fragment() {
     let bitmap = convert::dense_to_bitmap(&dense).unwrap();
     let words = bitmap.pattern().words();
     // Places 0 (0, 0), 3 (8, 1), 4 (0, 8); then 1 (1, 3), 6 (9, 10); place 1 of lane 1 in the second square (0, 19).
-    let bits = |places: &[u32]| {
-        places
-            .iter()
-            .map(|i| 1 << (8 * (i % 4) + i / 4))
-            .sum::<u32>()
-    };
-    assert_eq!(
-        (words[0], words[5], words[1]),
-        (bits(&[0, 3, 4]), bits(&[1, 6]), bits(&[1]) << 2)
-    );
+    let bits = |places: &[u32]| places.iter().map(|i| 1 << (8 * (i % 4) + i / 4)).sum::<u32>();
+    assert_eq!((words[0], words[5], words[1]), (bits(&[0, 3, 4]), bits(&[1, 6]), bits(&[1]) << 2));
     // Row 17 is row 1 of the second slab.
     assert_eq!(words[32 + 5], 1);
     // The left half of the first square, lanes 0 and 5, its right half, lanes 0 and 5; then the second square, and the
     // second slab.
-    assert_eq!(
-        bitmap.values()[..8],
-        [1.0, 4.0, 3.0, 2.0, 5.0, 7.0, 6.0, 0.0]
-    );
+    assert_eq!(bitmap.values()[..8], [1.0, 4.0, 3.0, 2.0, 5.0, 7.0, 6.0, 0.0]);
     // In front of the right half of square (0, 0) three values, of (0, 1) six, which all are in its left one, and of
     // (1, 0) seven.
-    assert_eq!(
-        words[128..132],
-        [3 | 6 << 16, 6 | 6 << 16, 7 | 7 << 16, 7 | 7 << 16]
-    );
+    assert_eq!(words[128..132], [3 | 6 << 16, 6 | 6 << 16, 7 | 7 << 16, 7 | 7 << 16]);
     assert_eq!(bitmap.pattern().starts(), [0, 1]);
 }
 
@@ -83,32 +69,19 @@ fn what_is_wrong_is_named() {
         BitmapPattern::new(70, 40, words, starts).map(|_| ())
     };
     assert_eq!(new(&|_, _| ()), Ok(()));
-    assert_eq!(
-        new(&|w, _| w.truncate(5)),
-        Err(length("words", 5, 2 * WORDS))
-    );
+    assert_eq!(new(&|w, _| w.truncate(5)), Err(length("words", 5, 2 * WORDS)));
     assert_eq!(new(&|_, s| s.push(9)), Err(length("starts", 4, 3)));
     assert_eq!(new(&|_, s| s[0] = 1), Err(index("starts", 0, 1, 1)));
     let behind = p.starts()[2];
-    assert_eq!(
-        new(&|_, s| s[2] += 1),
-        Err(index("starts", 2, behind + 1, u64::from(behind) + 1))
-    );
+    assert_eq!(new(&|_, s| s[2] += 1), Err(index("starts", 2, behind + 1, u64::from(behind) + 1)));
     // Column 63 is past the last: place 7 of lane 3 in the fourth square.
     let word = p.words()[3] | 1 << 31;
-    assert_eq!(
-        new(&|w, _| w[3] |= 1 << 31),
-        Err(index("words", 3, word, 0))
-    );
+    assert_eq!(new(&|w, _| w[3] |= 1 << 31), Err(index("words", 3, word, 0)));
     // A bit more than was counted.
     let free = p.words()[..128].iter().position(|w| w & 1 == 0).unwrap();
     assert!(matches!(
         new(&|w, _| w[free] |= 1),
-        Err(FormatError::InvalidIndex {
-            array: "words",
-            position: 128..,
-            ..
-        })
+        Err(FormatError::InvalidIndex { array: "words", position: 128.., .. })
     ));
     let error = BitmapPattern::new(1 << 31, 1 << 10, vec![], vec![]).unwrap_err();
     assert!(matches!(error, FormatError::Overflow { what: "words", .. }));

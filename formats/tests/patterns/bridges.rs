@@ -12,10 +12,7 @@ fn ndarray_there_and_back() {
     assert_eq!(Dense::try_from(&array).unwrap(), a);
     let matrix: Array2<f64> = array![[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]];
     let turned = Dense::try_from(&matrix.t()).unwrap();
-    assert_eq!(
-        (turned.shape(), turned.values()),
-        (&[3, 2][..], &[1., 4., 2., 5., 3., 6.][..])
-    );
+    assert_eq!((turned.shape(), turned.values()), (&[3, 2][..], &[1., 4., 2., 5., 3., 6.][..]));
 }
 
 #[test]
@@ -26,10 +23,7 @@ fn sprs_there_and_back() {
     }
     let rows: CsMat<f32> = triplets.to_csr();
     let a = Csr::try_from(&rows).unwrap();
-    assert_eq!(
-        (a.pattern().offsets(), a.pattern().columns()),
-        (&[0, 1, 1, 3][..], &[3, 0, 2][..])
-    );
+    assert_eq!((a.pattern().offsets(), a.pattern().columns()), (&[0, 1, 1, 3][..], &[3, 0, 2][..]));
     assert_eq!(CsMat::try_from(&a).unwrap(), rows);
     let columns: CsMat<f32> = triplets.to_csc();
     let any = AnySparse::try_from(&columns).unwrap();

@@ -68,10 +68,7 @@ fn what_is_wrong_is_named() {
     assert_eq!(new(&|_, s| s.push(9)), Err(length("starts", 4, 3)));
     assert_eq!(new(&|_, s| s[0] = 1), Err(index("starts", 0, 1, 1)));
     let (middle, end) = (p.starts()[1], p.starts()[2]);
-    assert_eq!(
-        new(&|_, s| s[1] += 1),
-        Err(index("starts", 1, middle + 1, u64::from(middle) + 1))
-    );
+    assert_eq!(new(&|_, s| s[1] += 1), Err(index("starts", 1, middle + 1, u64::from(middle) + 1)));
     assert_eq!(
         new(&|w, s| {
             s[2] += 1;

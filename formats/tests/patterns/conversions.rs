@@ -25,10 +25,7 @@ fn group_coo_pads_only_the_last_group_of_a_row() {
     assert_eq!((p.nnz(), p.slots(), p.value_shape()), (6, 9, vec![3, 3]));
     let arrays = a.arrays();
     assert_eq!(arrays[0].role, Role::Coordinate { axis: 0 });
-    assert_eq!(
-        (&arrays[0].shape, &arrays[1].shape),
-        (&vec![3], &vec![3, 3])
-    );
+    assert_eq!((&arrays[0].shape, &arrays[1].shape), (&vec![3], &vec![3, 3]));
 }
 
 #[test]
@@ -37,10 +34,7 @@ fn group_coo_on_the_columns() {
     let a = convert::coo_to_group_coo(&coo, 1, Some(2)).unwrap();
     assert_eq!(a.pattern().group_index(), [0, 1, 2, 3, 4]);
     assert_eq!(a.pattern().others(), [vec![0, X, 0, X, 0, 2, 2, X, 0, X]]);
-    assert_eq!(
-        a.values(),
-        [1.0, 0.0, 2.0, 0.0, 3.0, 5.0, 6.0, 0.0, 4.0, 0.0]
-    );
+    assert_eq!(a.values(), [1.0, 0.0, 2.0, 0.0, 3.0, 5.0, 6.0, 0.0, 4.0, 0.0]);
     assert_eq!(a.format().to_string(), "groupcoo:2@1");
 }
 
@@ -49,23 +43,15 @@ fn ragged_blocks_are_filled_with_zeros() {
     let a = convert::csr_to_bsr(&example(), (2, 2)).unwrap();
     assert_eq!(a.pattern().offsets(), [0, 3, 4]);
     assert_eq!(a.pattern().columns(), [0, 1, 2, 1]);
-    let blocks = [
-        1., 2., 0., 0., 3., 0., 0., 0., 4., 0., 0., 0., 5., 6., 0., 0.,
-    ];
+    let blocks = [1., 2., 0., 0., 3., 0., 0., 0., 4., 0., 0., 0., 5., 6., 0., 0.];
     assert_eq!(a.values(), blocks);
     let b = convert::csr_to_block_coo(&example(), (2, 2)).unwrap();
-    assert_eq!(
-        (b.pattern().block_rows(), b.values()),
-        (&[0, 0, 0, 1][..], &blocks[..])
-    );
+    assert_eq!((b.pattern().block_rows(), b.values()), (&[0, 0, 0, 1][..], &blocks[..]));
     let c = convert::csr_to_block_group_coo(&example(), (2, 2), Some(2)).unwrap();
     assert_eq!(c.pattern().block_rows(), [0, 0, 1]);
     assert_eq!(c.pattern().block_cols(), [0, 1, 2, X, 1, X]);
     assert_eq!(c.values()[..12], blocks[..12]);
-    assert_eq!(
-        c.values()[12..],
-        [0., 0., 0., 0., 5., 6., 0., 0., 0., 0., 0., 0.]
-    );
+    assert_eq!(c.values()[12..], [0., 0., 0., 0., 5., 6., 0., 0., 0., 0., 0., 0.]);
     assert_eq!(c.pattern().value_shape(), [3, 2, 2, 2]);
 }
 
@@ -83,10 +69,7 @@ fn transposes() {
     assert_eq!(at.pattern().offsets(), [0, 1, 2, 4, 5, 6]);
     assert_eq!(at.values(), [1.0, 2.0, 3.0, 5.0, 6.0, 4.0]);
     let csc = convert::csr_to_csc(&example()).unwrap();
-    assert_eq!(
-        (csc.pattern().rows_idx(), csc.values()),
-        (at.pattern().columns(), at.values())
-    );
+    assert_eq!((csc.pattern().rows_idx(), csc.values()), (at.pattern().columns(), at.values()));
 }
 
 #[test]
@@ -94,14 +77,7 @@ fn explicit_zeros_stay_outside_blocks() {
     let pattern = CsrPattern::new(2, 2, vec![0, 2, 2], vec![0, 1]).unwrap();
     let a = AnySparse::from(Csr::new(pattern, vec![0.0f32, f32::NAN]).unwrap());
     for format in ["coo", "csc", "ell", "groupcoo:4"] {
-        assert_eq!(
-            a.convert(format.parse().unwrap())
-                .unwrap()
-                .to_csr()
-                .unwrap()
-                .nnz(),
-            2
-        );
+        assert_eq!(a.convert(format.parse().unwrap()).unwrap().to_csr().unwrap().nnz(), 2);
     }
     let blocks = a.convert("bsr:2x2".parse().unwrap()).unwrap();
     assert_eq!(blocks.to_csr().unwrap().pattern().columns(), [1]);
@@ -117,22 +93,11 @@ fn too_many_slots_are_refused_before_they_are_made() {
     let a = AnySparse::from(Csr::new(pattern, vec![f16::ONE; n as usize]).unwrap());
     let slots = u128::from(n) * u128::from(n);
     let limit = u32::MAX.into();
-    let refused = FormatError::Overflow {
-        what: "slots",
-        value: slots,
-        limit,
-    };
+    let refused = FormatError::Overflow { what: "slots", value: slots, limit };
     assert_eq!(a.convert(Format::Ell).unwrap_err(), refused);
-    for format in [
-        "bsr:65536x1024",
-        "blockcoo:65536x1024",
-        "blockgroupcoo:65536x1024:8",
-    ] {
+    for format in ["bsr:65536x1024", "blockcoo:65536x1024", "blockgroupcoo:65536x1024:8"] {
         let error = a.convert(format.parse().unwrap()).unwrap_err();
-        assert!(
-            matches!(error, FormatError::Overflow { what: "slots", .. }),
-            "{error}"
-        );
+        assert!(matches!(error, FormatError::Overflow { what: "slots", .. }), "{error}");
     }
 }
 

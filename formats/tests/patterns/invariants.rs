@@ -8,37 +8,19 @@ use einsparse_formats::{
 const X: u32 = PAD;
 
 pub(super) fn index(array: &'static str, position: usize, value: u32, bound: u64) -> FormatError {
-    FormatError::InvalidIndex {
-        array,
-        position,
-        value: value.into(),
-        bound,
-    }
+    FormatError::InvalidIndex { array, position, value: value.into(), bound }
 }
 
 fn order(array: &'static str, position: usize, previous: u64, value: u64) -> FormatError {
-    FormatError::Order {
-        array,
-        position,
-        previous,
-        value,
-    }
+    FormatError::Order { array, position, previous, value }
 }
 
 pub(super) fn length(array: &'static str, found: usize, expected: usize) -> FormatError {
-    FormatError::Length {
-        array,
-        found,
-        expected,
-    }
+    FormatError::Length { array, found, expected }
 }
 
 fn overflow(what: &'static str, value: u128) -> FormatError {
-    FormatError::Overflow {
-        what,
-        value,
-        limit: u32::MAX.into(),
-    }
+    FormatError::Overflow { what, value, limit: u32::MAX.into() }
 }
 
 /// One call for each broken input.
@@ -67,10 +49,7 @@ fn csr() {
         CsrPattern::new(2, LARGE, vec![0; 3], vec![]) => overflow("columns", 1 << 32);
     }
     let pattern = new(&[0, 2, 3], &[0, 2, 1]).unwrap();
-    assert_eq!(
-        Csr::new(pattern, vec![1.0f32]).unwrap_err(),
-        length("values", 1, 3)
-    );
+    assert_eq!(Csr::new(pattern, vec![1.0f32]).unwrap_err(), length("values", 1, 3));
     let text = "columns[1] = 3 must be below 3";
     assert_eq!(new(&[0, 2, 3], &[0, 3, 1]).unwrap_err().to_string(), text);
 }
@@ -90,16 +69,10 @@ fn csc() {
 #[test]
 fn coo() {
     let new = |shape: &[usize], coords: &[&[u32]]| {
-        CooPattern::new(
-            shape.into(),
-            coords.iter().map(|&axis| axis.into()).collect(),
-        )
+        CooPattern::new(shape.into(), coords.iter().map(|&axis| axis.into()).collect())
     };
     assert!(new(&[2, 3, 4], &[&[0, 0, 1], &[1, 2, 0], &[3, 0, 0]]).is_ok());
-    assert!(matches!(
-        new(&[], &[]).unwrap_err(),
-        FormatError::Shape { what: "order", .. }
-    ));
+    assert!(matches!(new(&[], &[]).unwrap_err(), FormatError::Shape { what: "order", .. }));
     refuses! {
         new(&[2, 3], &[&[0]]) => length("coords", 1, 2);
         new(&[2, 3], &[&[0, 1], &[0]]) => length("coords[1]", 1, 2);
@@ -139,18 +112,9 @@ fn bsr() {
         BsrPattern::new(5, 7, block, offsets.into(), columns.into())
     };
     let ragged = new((2, 3), &[0, 2, 2, 3], &[0, 2, 1]).unwrap();
-    assert_eq!(
-        (ragged.grid(), ragged.slots(), ragged.nnz()),
-        ((3, 3), 18, 18)
-    );
-    assert!(matches!(
-        new((0, 3), &[0], &[]).unwrap_err(),
-        FormatError::Shape { .. }
-    ));
-    assert!(matches!(
-        new((2, 0), &[0], &[]).unwrap_err(),
-        FormatError::Shape { .. }
-    ));
+    assert_eq!((ragged.grid(), ragged.slots(), ragged.nnz()), ((3, 3), 18, 18));
+    assert!(matches!(new((0, 3), &[0], &[]).unwrap_err(), FormatError::Shape { .. }));
+    assert!(matches!(new((2, 0), &[0], &[]).unwrap_err(), FormatError::Shape { .. }));
     refuses! {
         new((2, 3), &[0, 2, 2], &[0, 2]) => length("offsets", 3, 4);
         new((2, 3), &[0, 2, 2, 3], &[0, 3, 1]) => index("columns", 1, 3, 3);
@@ -208,10 +172,7 @@ fn group_coo_of_order_three() {
         let others = vec![first.into(), last.into()];
         GroupCooPattern::new(vec![4, 5, 6], 1, 3, vec![0, 4], others)
     };
-    assert_eq!(
-        new(&[0, 0, 3, 1, X, X], &[1, 4, 0, 5, X, X]).unwrap().nnz(),
-        4
-    );
+    assert_eq!(new(&[0, 0, 3, 1, X, X], &[1, 4, 0, 5, X, X]).unwrap().nnz(), 4);
     refuses! {
         new(&[0, 0, 3, 1, X, X], &[4, 1, 0, 5, X, X]) => order("coords[2]", 1, 4, 1);
         new(&[0, 3, 0, 1, X, X], &[1, 4, 0, 5, X, X]) => order("coords[0]", 2, 3, 0);
@@ -235,10 +196,7 @@ fn block_coo() {
         new((2, 3), &[1, 1], &[0, 0]) => order("block_cols", 1, 0, 0);
         new((1 << 16, 1 << 16), &[0], &[0]) => overflow("slots", 1 << 32);
     }
-    assert!(matches!(
-        new((0, 0), &[], &[]).unwrap_err(),
-        FormatError::Shape { .. }
-    ));
+    assert!(matches!(new((0, 0), &[], &[]).unwrap_err(), FormatError::Shape { .. }));
 }
 
 #[test]
@@ -258,10 +216,7 @@ fn block_group_coo() {
         new((2, 3), 2, &[0, 1], &[0, 1, 2]) => length("block_cols", 3, 4);
         new((1 << 11, 1 << 11), 1 << 10, &[0], &[]) => overflow("slots", 1 << 32);
     }
-    assert!(matches!(
-        new((2, 3), 0, &[], &[]).unwrap_err(),
-        FormatError::Shape { .. }
-    ));
+    assert!(matches!(new((2, 3), 0, &[], &[]).unwrap_err(), FormatError::Shape { .. }));
 }
 
 #[test]

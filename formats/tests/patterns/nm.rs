@@ -15,21 +15,11 @@ fn dense(rows: usize, cols: usize, values: &[f32]) -> Dense<f32> {
 }
 
 fn order(position: usize, previous: u64, value: u64) -> FormatError {
-    FormatError::Order {
-        array: "positions",
-        position,
-        previous,
-        value,
-    }
+    FormatError::Order { array: "positions", position, previous, value }
 }
 
 fn index(position: usize, value: u64, bound: u64) -> FormatError {
-    FormatError::InvalidIndex {
-        array: "positions",
-        position,
-        value,
-        bound,
-    }
+    FormatError::InvalidIndex { array: "positions", position, value, bound }
 }
 
 #[test]
@@ -42,11 +32,7 @@ fn invariants() {
     assert_eq!(good.value_shape(), [2, 16, 2]);
     assert_eq!(good.format(), F);
     assert_eq!(
-        (
-            good.positions(0, 3),
-            good.positions(1, 7),
-            good.positions(1, 8)
-        ),
+        (good.positions(0, 3), good.positions(1, 7), good.positions(1, 8)),
         ([0, 1], [2, 3], [0, 1])
     );
     assert_eq!(good.unpacked().len(), 40);
@@ -56,35 +42,19 @@ fn invariants() {
 #[test]
 fn broken_words_are_named() {
     let new = |cols, meta: &[u32]| NmPattern::new(2, cols, meta.into());
-    let length = FormatError::Length {
-        array: "meta",
-        found: 3,
-        expected: 4,
-    };
+    let length = FormatError::Length { array: "meta", found: 3, expected: 4 };
     assert_eq!(new(40, &[PAD8; 3]).unwrap_err(), length);
     // Group 2 of the third word, that is of row 1: both at 1.
     let equal = PAD8 & !(15 << 8) | (0b0101 << 8);
-    assert_eq!(
-        new(40, &[PAD8, PAD8, equal, PAD8]).unwrap_err(),
-        order(2 * 16 + 2 * 2 + 1, 1, 1)
-    );
+    assert_eq!(new(40, &[PAD8, PAD8, equal, PAD8]).unwrap_err(), order(2 * 16 + 2 * 2 + 1, 1, 1));
     // Group 7: 3 before 0.
     let down = PAD8 & !(15 << 28) | (0b0011 << 28);
-    assert_eq!(
-        new(40, &[PAD8, PAD8, PAD8, down]).unwrap_err(),
-        order(63, 3, 0)
-    );
+    assert_eq!(new(40, &[PAD8, PAD8, PAD8, down]).unwrap_err(), order(63, 3, 0));
     // Groups 10 and up of a row lie past its 40 columns.
     let second = PAD8 & !(15 << 8) | (0b1000 << 8);
-    assert_eq!(
-        new(40, &[PAD8, second, PAD8, PAD8]).unwrap_err(),
-        index(16 + 5, 2, 2)
-    );
+    assert_eq!(new(40, &[PAD8, second, PAD8, PAD8]).unwrap_err(), index(16 + 5, 2, 2));
     let first = PAD8 & !(15 << 12) | (0b1001 << 12);
-    assert_eq!(
-        new(40, &[PAD8, first, PAD8, PAD8]).unwrap_err(),
-        index(16 + 6, 1, 1)
-    );
+    assert_eq!(new(40, &[PAD8, first, PAD8, PAD8]).unwrap_err(), index(16 + 6, 1, 1));
     assert!(new(64, &[PAD8, first, PAD8, second]).is_ok());
     let text = "positions[22] = 1 must be below 1";
     let shown = new(40, &[PAD8, first, PAD8, PAD8]).unwrap_err().to_string();
@@ -95,10 +65,7 @@ fn broken_words_are_named() {
     ));
     assert!(matches!(
         NmPattern::new(1, 1 << 32, vec![]).unwrap_err(),
-        FormatError::Overflow {
-            what: "columns",
-            ..
-        }
+        FormatError::Overflow { what: "columns", .. }
     ));
 }
 
@@ -191,13 +158,7 @@ fn exact_conversion_names_the_group_that_is_too_full() {
     values[20..24].fill(1.0);
     let a = dense(3, 10, &values);
     let error = convert::dense_to_nm(&a).unwrap_err();
-    let full = FormatError::Group {
-        row: 1,
-        group: 1,
-        columns: (4, 7),
-        found: 3,
-        kept: 2,
-    };
+    let full = FormatError::Group { row: 1, group: 1, columns: (4, 7), found: 3, kept: 2 };
     assert_eq!(error, full);
     let text = "row 1, group 1 (columns 4 to 7) holds 3 non-zeros, 2 are kept";
     assert_eq!(error.to_string(), text);
@@ -211,10 +172,7 @@ fn exact_conversion_names_the_group_that_is_too_full() {
     assert_eq!(nm.pattern().positions(0, 0), [1, 3]);
     assert!(of([f64::NAN, 1.0, 0.0, 2.0]).is_err());
     let other = csr.convert(Format::Nm { n: 1, m: 2 }).unwrap_err();
-    assert_eq!(
-        other.to_string(),
-        "format nm:1:2: 2:4 is the one ratio that is stored"
-    );
+    assert_eq!(other.to_string(), "format nm:1:2: 2:4 is the one ratio that is stored");
 }
 
 #[test]
@@ -223,10 +181,7 @@ fn empty_and_thin_matrices() {
         let a = Dense::<f32>::from_fn([rows, cols], |i| (i[1] % 2) as f32).unwrap();
         let nm = convert::dense_to_nm(&a).unwrap();
         let p = nm.pattern();
-        assert_eq!(
-            &NmPattern::new(rows, cols, p.meta().to_vec()).unwrap(),
-            &**p
-        );
+        assert_eq!(&NmPattern::new(rows, cols, p.meta().to_vec()).unwrap(), &**p);
         assert_eq!(nm.slots(), rows * cols.div_ceil(32) * 16);
         assert_eq!(convert::nm_to_dense(&nm).unwrap(), a);
         assert_eq!(convert::prune_to_nm(&a).unwrap(), nm);

@@ -113,16 +113,9 @@ fn permutations_are_checked() {
     assert_eq!(error.to_string(), "order[1] = 3 must be below 3");
     let error = Permutation::new(vec![0, 2, 0]).unwrap_err();
     assert_eq!(error.to_string(), "order[2] = 0: is order[0] already");
-    let a = Csr::new(
-        CsrPattern::new(2, 4, vec![0, 1, 2], vec![3, 0]).unwrap(),
-        vec![1.0f64, 2.0],
-    )
-    .unwrap();
-    let wrong = |what, found| FormatError::Length {
-        array: what,
-        found,
-        expected: 3,
-    };
+    let a = Csr::new(CsrPattern::new(2, 4, vec![0, 1, 2], vec![3, 0]).unwrap(), vec![1.0f64, 2.0])
+        .unwrap();
+    let wrong = |what, found| FormatError::Length { array: what, found, expected: 3 };
     assert_eq!(p.rows(&a).unwrap_err(), wrong("rows", 2));
     assert_eq!(p.columns(&a).unwrap_err(), wrong("columns", 4));
     let dense = Dense::<f32>::zeros([4, 2]).unwrap();
@@ -136,13 +129,7 @@ fn permutations_are_checked() {
 fn options_are_checked() {
     let csr = blocks(1.0);
     let with = |similarity, hashes| Options { similarity, hashes };
-    for options in [
-        with(-0.1, 8),
-        with(1.5, 8),
-        with(f64::NAN, 8),
-        with(0.5, 0),
-        with(0.5, 65),
-    ] {
+    for options in [with(-0.1, 8), with(1.5, 8), with(f64::NAN, 8), with(0.5, 0), with(0.5, 65)] {
         let error = reorder_rows(&csr, (32, 32), &options).unwrap_err();
         assert!(matches!(error, FormatError::Shape { .. }), "{error}");
     }

@@ -194,25 +194,14 @@ fn many_rows_in_many_tasks() {
         offsets.push(columns.len() as u32);
     }
     let values = (0..columns.len()).map(|i| (i % 9) as f32 + 1.0).collect();
-    let a = Csr::new(
-        CsrPattern::new(rows, cols, offsets, columns).unwrap(),
-        values,
-    )
-    .unwrap();
+    let a = Csr::new(CsrPattern::new(rows, cols, offsets, columns).unwrap(), values).unwrap();
     assert!(a.nnz() > 100_000);
     let start = AnySparse::from(a);
-    for format in formats((16, 32), Some(4))
-        .into_iter()
-        .chain(formats((7, 5), None))
-    {
+    for format in formats((16, 32), Some(4)).into_iter().chain(formats((7, 5), None)) {
         let there = start.convert(format).unwrap();
         assert_valid(&there);
         assert_eq!(there.convert(Format::Csr).unwrap(), start, "{format}");
-        assert_eq!(
-            there.to_dense().unwrap(),
-            start.to_dense().unwrap(),
-            "{format}"
-        );
+        assert_eq!(there.to_dense().unwrap(), start.to_dense().unwrap(), "{format}");
     }
 }
 
@@ -220,11 +209,7 @@ fn many_rows_in_many_tasks() {
 fn hypersparse_tensors_do_not_pay_for_their_extents() {
     let n = u32::MAX as usize;
     let coords = vec![vec![0, 0, u32::MAX - 1], vec![5, 9, u32::MAX - 1]];
-    let a = Coo::new(
-        CooPattern::new(vec![n, n], coords).unwrap(),
-        vec![1.0f32, 2.0, 3.0],
-    )
-    .unwrap();
+    let a = Coo::new(CooPattern::new(vec![n, n], coords).unwrap(), vec![1.0f32, 2.0, 3.0]).unwrap();
     for axis in 0..2 {
         let grouped = convert::coo_to_group_coo(&a, axis, None).unwrap();
         assert_eq!(convert::group_coo_to_coo(&grouped).unwrap(), a);
@@ -290,10 +275,7 @@ fn hybrid_groups_are_checked() {
         ([2, 0, 0], [3, 1, 0, 2, PAD]),   // columns descend
         ([2, 0, 0], [3, 0, PAD, 2, PAD]), // padding before the end of a row
     ] {
-        assert!(
-            new(&classes, &index, &columns).is_err(),
-            "{index:?} {columns:?}"
-        );
+        assert!(new(&classes, &index, &columns).is_err(), "{index:?} {columns:?}");
     }
     assert!(new(&[class(0, 3)], &[0, 1, 2], &[]).is_err());
     assert!(new(&classes, &[2, 0], &[3, 0, 1, 2, PAD]).is_err());

@@ -34,10 +34,7 @@ fn rows_are_sorted_and_entries_lie_lane_by_lane() {
     assert_eq!(p.columns()[64], 63 | none << 16);
     assert_eq!(sell.values()[..8], [3.0, 4.0, 5.0, 6.0, 1.0, 2.0, 0.0, 0.0]);
     assert_eq!(sell.values()[128..130], [7.0, 0.0]);
-    assert_eq!(
-        (p.nnz(), p.slots(), p.value_shape()),
-        (7, 256, vec![2, 32, 4])
-    );
+    assert_eq!((p.nnz(), p.slots(), p.value_shape()), (7, 256, vec![2, 32, 4]));
     assert_eq!((p.column(3), p.column(6), p.column(128)), (70, PAD, 127));
 }
 
@@ -55,17 +52,12 @@ fn rows_that_run_ahead_of_the_window_wait() {
 
 #[test]
 fn wide_matrices_go_there_and_back() {
-    for (rows, cols, density) in [
-        (200, 5 * WINDOW, 0.002),
-        (70, 3 * WINDOW, 0.1),
-        (9000, 40, 0.1),
-    ] {
+    for (rows, cols, density) in [(200, 5 * WINDOW, 0.002), (70, 3 * WINDOW, 0.1), (9000, 40, 0.1)]
+    {
         let csr = numbered(generate::uniform(rows, cols, density, 3).unwrap());
         let any = AnySparse::from(csr.clone());
         let sell = any.convert(Format::SlicedEll).unwrap();
-        let AnySparse::SlicedEll(made) = &sell else {
-            panic!("{}", sell.format())
-        };
+        let AnySparse::SlicedEll(made) = &sell else { panic!("{}", sell.format()) };
         let p = made.pattern();
         let again = SlicedEllPattern::new(
             rows,
@@ -79,10 +71,7 @@ fn wide_matrices_go_there_and_back() {
         assert_eq!(sell.to_csr().unwrap(), csr);
         let slots = stats::slots(csr.pattern(), Format::SlicedEll).unwrap();
         let words: usize = sell.arrays().iter().map(|a| a.data.len()).sum();
-        assert_eq!(
-            (slots.index, slots.values),
-            (words as u128, sell.slots() as u128)
-        );
+        assert_eq!((slots.index, slots.values), (words as u128, sell.slots() as u128));
         assert_eq!(slots.padding, (sell.slots() - csr.nnz()) as u128);
     }
 }
@@ -111,12 +100,7 @@ fn the_constructor_refuses() {
     };
     assert_eq!(with(&|_| ()).unwrap(), **p);
     let index = |array, position, value, bound| {
-        Err(FormatError::InvalidIndex {
-            array,
-            position,
-            value,
-            bound,
-        })
+        Err(FormatError::InvalidIndex { array, position, value, bound })
     };
     assert_eq!(with(&|a| a[0][1] = 0), index("rows", 1, 0, 2));
     assert_eq!(with(&|a| a[0][1] = 2), index("rows", 1, 2, 2));
@@ -126,27 +110,10 @@ fn the_constructor_refuses() {
     // A column in front of the one before, one behind padding, one of a lane without a row.
     assert!(matches!(
         with(&|a| a[3][0] = 70 | 70 << 16),
-        Err(FormatError::Order {
-            array: "columns",
-            position: 1,
-            previous: 70,
-            value: 70
-        })
+        Err(FormatError::Order { array: "columns", position: 1, previous: 70, value: 70 })
     ));
-    assert_eq!(
-        with(&|a| a[3][2] = 0xffff | 9 << 16),
-        index("columns", 5, 9, 0)
-    );
-    assert_eq!(
-        with(&|a| a[3][4] = 1 | 0xffff << 16),
-        index("columns", 8, 1, 0)
-    );
-    assert!(matches!(
-        with(&|a| a[1][1] = 2),
-        Err(FormatError::Length { .. })
-    ));
-    assert!(matches!(
-        with(&|a| a[3].truncate(3)),
-        Err(FormatError::Length { .. })
-    ));
+    assert_eq!(with(&|a| a[3][2] = 0xffff | 9 << 16), index("columns", 5, 9, 0));
+    assert_eq!(with(&|a| a[3][4] = 1 | 0xffff << 16), index("columns", 8, 1, 0));
+    assert!(matches!(with(&|a| a[1][1] = 2), Err(FormatError::Length { .. })));
+    assert!(matches!(with(&|a| a[3].truncate(3)), Err(FormatError::Length { .. })));
 }

@@ -8,18 +8,12 @@ use proptest::prelude::*;
 #[test]
 fn statistics_of_rows() {
     let s = RowStats::from_counts([4, 0, 2, 0, 4]);
-    assert_eq!(
-        (s.rows, s.nnz, s.non_empty, s.min, s.max, s.mean),
-        (5, 10, 3, 0, 4, 2.0)
-    );
+    assert_eq!((s.rows, s.nnz, s.non_empty, s.min, s.max, s.mean), (5, 10, 3, 0, 4, 2.0));
     assert!((s.std - 3.2f64.sqrt()).abs() < 1e-12);
     assert_eq!(s.histogram, [(0, 2), (2, 1), (4, 2)]);
     assert_eq!((s.groups(2), s.groups(3), s.group_cost(3)), (5, 5, 35));
     let none = RowStats::from_counts([]);
-    assert_eq!(
-        (none.rows, none.max, none.mean, none.std, none.group()),
-        (0, 0, 0.0, 0.0, 1)
-    );
+    assert_eq!((none.rows, none.max, none.mean, none.std, none.group()), (0, 0, 0.0, 0.0, 1));
 }
 
 #[test]
@@ -105,10 +99,7 @@ fn slots_refuse_what_conversion_refuses() {
     }
     let zero = Format::Bsr { block: (0, 2) };
     assert!(stats::slots(&pattern, zero).is_err());
-    let zero = Format::GroupCoo {
-        axis: 0,
-        group: Some(0),
-    };
+    let zero = Format::GroupCoo { axis: 0, group: Some(0) };
     assert!(stats::slots(&pattern, zero).is_err());
     let cost = stats::slots(&pattern, "bsr:2x2".parse().unwrap()).unwrap();
     assert_eq!((cost.bytes(2), cost.ratio()), (12 + 8, 4.0));

@@ -14,9 +14,7 @@ pub fn matrices([height, width]: [usize; 2]) -> impl Iterator<Item = Csr<f32>> {
         (700, 130, 0.05),
         (513, 257, 0.0),
     ];
-    shapes
-        .into_iter()
-        .map(|(rows, cols, density)| matrix(rows, cols, density))
+    shapes.into_iter().map(|(rows, cols, density)| matrix(rows, cols, density))
 }
 
 pub fn matrix(rows: usize, cols: usize, density: f64) -> Csr<f32> {
@@ -32,10 +30,7 @@ pub fn holds(any: &AnySparse<f32>, csr: &Csr<f32>) {
     assert_eq!(any.entries(), AnySparse::from(csr.clone()).entries());
     let counted = stats::slots(csr.pattern(), any.format()).unwrap();
     let index: usize = any.arrays().iter().map(|array| array.data.len()).sum();
-    assert_eq!(
-        (counted.index, counted.values),
-        (index as u128, any.slots() as u128)
-    );
+    assert_eq!((counted.index, counted.values), (index as u128, any.slots() as u128));
     assert_eq!(counted.values - counted.padding, csr.nnz() as u128);
 }
 

@@ -21,28 +21,18 @@ fn check(pattern: &CsrPattern) {
     let mut vectors = 0;
     for (at, window) in made.windows().iter().enumerate() {
         let rows = at * WINDOW..pattern.rows().min((at + 1) * WINDOW);
-        let mut columns: Vec<u32> = rows
-            .clone()
-            .flat_map(|r| pattern.row(r))
-            .map(|p| pattern.columns()[p])
-            .collect();
+        let mut columns: Vec<u32> =
+            rows.clone().flat_map(|r| pattern.row(r)).map(|p| pattern.columns()[p]).collect();
         columns.sort_unstable();
         columns.dedup();
         assert_eq!(window.vectors as usize, columns.len(), "window {at}");
         let steps = &made.steps()[window.first as usize..][..columns.len().div_ceil(STEP)];
         let mut all = steps.iter().flat_map(|step| step.columns);
-        assert!(
-            all.by_ref().take(columns.len()).eq(columns.iter().copied()),
-            "window {at}"
-        );
+        assert!(all.by_ref().take(columns.len()).eq(columns.iter().copied()), "window {at}");
         // The rest repeats the last column, and no row has an entry there.
         assert!(all.all(|c| Some(&c) == columns.last()), "window {at}");
         for (r, row) in rows.enumerate() {
-            assert_eq!(
-                window.filled >> r & 1 != 0,
-                !pattern.row(row).is_empty(),
-                "row {row}"
-            );
+            assert_eq!(window.filled >> r & 1 != 0, !pattern.row(row).is_empty(), "row {row}");
         }
         vectors += columns.len() as u64;
     }
@@ -50,13 +40,7 @@ fn check(pattern: &CsrPattern) {
     let (steps, longest) = sampled_steps(&rows, pattern.columns());
     let windows = made.windows().iter();
     assert_eq!(steps, made.steps().len() as u64);
-    assert_eq!(
-        longest,
-        windows
-            .map(|w| w.vectors.div_ceil(STEP as u32).into())
-            .max()
-            .unwrap_or(0)
-    );
+    assert_eq!(longest, windows.map(|w| w.vectors.div_ceil(STEP as u32).into()).max().unwrap_or(0));
 }
 
 #[test]
@@ -87,10 +71,7 @@ fn rows_may_lie_apart() {
     let rows = [(4, 2), (0, 1), (9, 0)];
     let made = VectorPattern::from_rows(8, &rows, &[6, 9, 9, 9, 1, 6]).unwrap();
     assert_eq!(made.to_rows(), [vec![(4, 1), (5, 6)], vec![(0, 6)], vec![]]);
-    assert_eq!(
-        (made.windows()[0].base, made.windows()[0].filled),
-        (0, 0b011)
-    );
+    assert_eq!((made.windows()[0].base, made.windows()[0].filled), (0, 0b011));
 }
 
 #[test]
@@ -107,11 +88,7 @@ fn eight_rows_span_65536_values_at_the_most() {
     let error = VectorPattern::from_rows(9, &apart, &columns).unwrap_err();
     assert_eq!(
         error,
-        FormatError::Overflow {
-            what: "values that eight rows span",
-            value: 65_537,
-            limit: 65_536
-        }
+        FormatError::Overflow { what: "values that eight rows span", value: 65_537, limit: 65_536 }
     );
     assert_eq!(sampled_steps(&apart, &columns), (0, 0));
 }

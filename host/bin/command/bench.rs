@@ -51,9 +51,8 @@ impl Bench {
         for format in self.formats(&typed)? {
             let stored = bind::convert(typed.clone(), format)?;
             if let Err(error) = self.format(&stored, operations, &context, &options) {
-                let shown = bind::stored(&stored)
-                    .map(|s| s.format().to_string())
-                    .unwrap_or_default();
+                let shown =
+                    bind::stored(&stored).map(|s| s.format().to_string()).unwrap_or_default();
                 let why = match error.downcast_ref::<Error>() {
                     Some(Error::NoKernel { .. }) => "no kernel under these options".to_string(),
                     _ => super::readable(&*error),
@@ -100,21 +99,10 @@ impl Bench {
         let bound = Bound::new(context, typed)?;
         let expression = &self.problem.expression;
         let (plan, _) = bind::plan(context, expression, &bound, options)?;
-        let names = plan
-            .choice()
-            .candidates
-            .iter()
-            .map(|c| (Some(c.name), Some(c.cost.us)));
-        let variants: Vec<_> = if context.is_cuda() {
-            names.collect()
-        } else {
-            vec![(None, None)]
-        };
+        let names = plan.choice().candidates.iter().map(|c| (Some(c.name), Some(c.cost.us)));
+        let variants: Vec<_> = if context.is_cuda() { names.collect() } else { vec![(None, None)] };
         for (name, predicted) in variants {
-            let options = Options {
-                variant: name.map(str::to_string),
-                ..options.clone()
-            };
+            let options = Options { variant: name.map(str::to_string), ..options.clone() };
             let (plan, _) = bind::plan(context, expression, &bound, &options)?;
             let mut out = bound.output(context, &plan, typed)?;
             let median =
@@ -126,10 +114,8 @@ impl Bench {
                 stored.map(|s| s.format().to_string()).unwrap_or_default(),
                 predicted.map_or("-".to_string(), |us| format!("{us:.1} us")),
                 Shown(median).to_string(),
-                operations.map_or("-".to_string(), |f| format!(
-                    "{:.1}",
-                    f / median.as_secs_f64() * 1e-9
-                ))
+                operations
+                    .map_or("-".to_string(), |f| format!("{:.1}", f / median.as_secs_f64() * 1e-9))
             );
         }
         Ok(())

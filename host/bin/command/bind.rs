@@ -30,13 +30,7 @@ pub fn select<T: Scalar>(
     options: &Options,
     by_cost: bool,
 ) -> Result<Selected> {
-    let simply = |format, why: &str| {
-        Ok(Selected {
-            format,
-            why: why.into(),
-            offers: Vec::new(),
-        })
-    };
+    let simply = |format, why: &str| Ok(Selected { format, why: why.into(), offers: Vec::new() });
     let Some((name, sparse)) = typed.sparse() else {
         return simply(None, "no operand is sparse");
     };
@@ -44,21 +38,16 @@ pub fn select<T: Scalar>(
         return simply(Some(format), "as asked");
     }
     if sparse.shape().len() != 2 {
-        return simply(
-            Some(sparse.format()),
-            "as it came: kernels exist for matrices",
-        );
+        return simply(Some(sparse.format()), "as it came: kernels exist for matrices");
     }
     // `rewrite` refuses an operand that occurs twice; planning reports every other error.
     let form = rewrite(&typed.einsum, name, &Format::Csr);
     let form = form.ok().and_then(|indirect| indirect.as_spmm());
     let form = form.filter(|form| form.order.is_plain() && !form.batched);
-    let width = form
-        .as_ref()
-        .and_then(|form| match typed.get(&form.dense)? {
-            Data::Dense(b) => b.shape().get(1).copied(),
-            _ => None,
-        });
+    let width = form.as_ref().and_then(|form| match typed.get(&form.dense)? {
+        Data::Dense(b) => b.shape().get(1).copied(),
+        _ => None,
+    });
     let Some(n) = width else {
         return simply(
             Some(Format::Csr),
@@ -73,24 +62,14 @@ pub fn select<T: Scalar>(
     // Without a GPU, too, the formats are ordered for one: the executor of the CPU runs csr.
     let machine = context.machine();
     let offers = advice(csr.pattern(), of, T::DTYPE, options, Target::Gpu(&machine))?;
-    let whose = if context.is_cuda() {
-        ""
-    } else {
-        " for an H200"
-    };
-    let best = offers
-        .iter()
-        .find_map(|o| Some((o.format?, o.kernel()?, o.microseconds()?)));
+    let whose = if context.is_cuda() { "" } else { " for an H200" };
+    let best = offers.iter().find_map(|o| Some((o.format?, o.kernel()?, o.microseconds()?)));
     let format = best.map_or(Format::Csr, |(format, ..)| format);
     let why = match best {
         Some((_, kernel, us)) => format!("cheapest by prediction{whose}: {kernel}, {us:.1} us"),
         None => "no kernel under these options".to_string(),
     };
-    Ok(Selected {
-        format: Some(format),
-        why,
-        offers,
-    })
+    Ok(Selected { format: Some(format), why, offers })
 }
 
 /// The sparse operand in another format.
@@ -141,9 +120,7 @@ impl<'a, T: Scalar> Bound<'a, T> {
             };
             Ok((name.as_str(), uploaded))
         };
-        Ok(Bound(
-            typed.operands.iter().map(upload).collect::<Result<_>>()?,
-        ))
+        Ok(Bound(typed.operands.iter().map(upload).collect::<Result<_>>()?))
     }
 
     /// As plans take them.
@@ -208,11 +185,5 @@ pub fn plan<T: Scalar>(
     bound: &Bound<'_, T>,
     options: &Options,
 ) -> Result<(Plan<T>, Duration)> {
-    timed(|| {
-        Ok(context
-            .plan(expression)
-            .operands(&bound.operands())
-            .options(options)
-            .build()?)
-    })
+    timed(|| Ok(context.plan(expression).operands(&bound.operands()).options(options).build()?))
 }

@@ -150,11 +150,7 @@ impl Bars {
     ) -> Result<i32, String> {
         letters.write(area, &self.title, (MARGIN, top + LINE / 2), HPos::Left)?;
         let left = MARGIN + self.names();
-        let finite = self
-            .bars
-            .iter()
-            .map(|bar| bar.us)
-            .filter(|us| us.is_finite());
+        let finite = self.bars.iter().map(|bar| bar.us).filter(|us| us.is_finite());
         let most = finite.fold(0.0, f64::max).max(f64::MIN_POSITIVE);
         let mut y = top + LINE;
         for (at, bar) in self.bars.iter().enumerate() {
@@ -163,11 +159,7 @@ impl Bars {
             letters.write(area, mark, (MARGIN, middle), HPos::Left)?;
             letters.write(area, &bar.name, (left - 8, middle), HPos::Right)?;
             let long = (f64::from(LONGEST) * (bar.us / most).clamp(0.0, 1.0)) as i32;
-            let colour = if taken {
-                RGBColor(0, 90, 181)
-            } else {
-                RGBColor(170, 185, 205)
-            };
+            let colour = if taken { RGBColor(0, 90, 181) } else { RGBColor(170, 185, 205) };
             fill(area, [(left, y + 3), (left + long, y + LINE - 3)], colour)?;
             let said = format!("{:.1} us{}", bar.us, bar.note);
             letters.write(area, &said, (left + long + 8, middle), HPos::Left)?;

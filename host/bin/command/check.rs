@@ -84,13 +84,7 @@ pub fn check<T: Scalar>(typed: &Typed<T>, result: &Dense<T>, ran: &Ran) -> Resul
         false => random,
     };
     let rounding = u_acc * steps + u_in;
-    let mut found = Check {
-        elements: exact.len(),
-        error: 0.0,
-        bound: 0.0,
-        worst: 0.0,
-        past: 0,
-    };
+    let mut found = Check { elements: exact.len(), error: 0.0, bound: 0.0, worst: 0.0, past: 0 };
     for ((&c, &reference), &sum) in result.values().iter().zip(&exact).zip(&sums) {
         let c = c.to_f64();
         // The same NaN or infinity; also the infinity that a sum past the largest value rounds to.
@@ -101,11 +95,7 @@ pub fn check<T: Scalar>(typed: &Typed<T>, result: &Dense<T>, ran: &Ran) -> Resul
             continue;
         }
         let error = (c - reference).abs();
-        let share = if error.is_nan() {
-            f64::INFINITY
-        } else {
-            error / bound
-        };
+        let share = if error.is_nan() { f64::INFINITY } else { error / bound };
         found.past += usize::from(share > 1.0 || share.is_nan());
         found.worst = found.worst.max(share);
         if error > found.error || error.is_nan() {
@@ -138,15 +128,8 @@ fn terms<T: Scalar>(typed: &Typed<T>) -> Result<u128> {
             free.push(name.as_str());
         }
     });
-    let summed = typed
-        .einsum
-        .index_names()
-        .into_iter()
-        .filter(|name| !free.contains(name));
-    let product = summed
-        .filter_map(|name| extents.get(name))
-        .map(|n| n as u128)
-        .product::<u128>();
+    let summed = typed.einsum.index_names().into_iter().filter(|name| !free.contains(name));
+    let product = summed.filter_map(|name| extents.get(name)).map(|n| n as u128).product::<u128>();
     Ok(match typed.sparse() {
         Some((_, sparse)) => product.min(sparse.nnz() as u128),
         None => product,
@@ -199,14 +182,8 @@ fn widen<T: Scalar>(
         name => name.clone(),
     };
     let scalars = typed.einsum.scalars.iter().map(literal).collect();
-    let einsum = Einsum {
-        scalars,
-        ..typed.einsum.clone()
-    };
-    Ok(Typed {
-        einsum,
-        operands: typed.operands.iter().map(wide).collect::<Result<_>>()?,
-    })
+    let einsum = Einsum { scalars, ..typed.einsum.clone() };
+    Ok(Typed { einsum, operands: typed.operands.iter().map(wide).collect::<Result<_>>()? })
 }
 
 /// Of several sparse factors the first one; the others with their zeros.

@@ -32,15 +32,11 @@ impl Demo {
         let context = self.device.open()?;
         let columns = self.columns;
         let pieces: Vec<(String, String)> = match &self.file {
-            Some(file) => vec![(
-                file.display().to_string(),
-                format!("A=sparse:{}", file.display()),
-            )],
+            Some(file) => {
+                vec![(file.display().to_string(), format!("A=sparse:{}", file.display()))]
+            }
             None => vec![
-                (
-                    "Zachary's karate club, 34 members".into(),
-                    "A=karate".into(),
-                ),
+                ("Zachary's karate club, 34 members".into(), "A=karate".into()),
                 (
                     "a weight matrix pruned to 10 %, generated".into(),
                     "A=pruned:2048x2048:0.1".into(),

@@ -22,9 +22,8 @@ pub fn execute() -> Result<()> {
     report("CPU", &cpu);
     let mut broken = cpu.is_err();
     for gpu in gpus.iter().filter(|_| !MODULES.is_empty()) {
-        let result = Context::cuda(gpu.ordinal)
-            .map_err(Into::into)
-            .and_then(|context| self_test(&context));
+        let result =
+            Context::cuda(gpu.ordinal).map_err(Into::into).and_then(|context| self_test(&context));
         report(&format!("GPU {}", gpu.ordinal), &result);
         // An old GPU is no fault of the installation.
         broken |= result.is_err() && arch_for(gpu.compute_capability).is_ok();
@@ -54,26 +53,15 @@ fn report(place: &str, result: &Result<()>) {
 fn self_test(context: &Context) -> Result<()> {
     let pattern = generate::karate();
     let values = generate::small_integers::<f32>(pattern.columns().len(), 1);
-    let b = Dense::new(
-        vec![pattern.cols(), 32],
-        generate::small_integers(pattern.cols() * 32, 2),
-    )?;
+    let b = Dense::new(vec![pattern.cols(), 32], generate::small_integers(pattern.cols() * 32, 2))?;
     let a = Csr::new(pattern, values)?;
     let c = ops::spmm(context, &a, &b)?.to_dense()?;
     let exact = reference::spmm(&a.into(), &b)?;
-    match c
-        .values()
-        .iter()
-        .zip(exact.values())
-        .position(|(c, e)| f64::from(*c) != *e)
-    {
+    match c.values().iter().zip(exact.values()).position(|(c, e)| f64::from(*c) != *e) {
         None => Ok(()),
-        Some(at) => Err(format!(
-            "element {at} is {}, not {}",
-            c.values()[at],
-            exact.values()[at]
-        )
-        .into()),
+        Some(at) => {
+            Err(format!("element {at} is {}, not {}", c.values()[at], exact.values()[at]).into())
+        }
     }
 }
 
@@ -91,25 +79,16 @@ fn modules() {
             .map(|m| {
                 let packed =
                     |code: Option<&[u8]>, what| Some(format!("{what} {} KiB", code?.len() >> 10));
-                let parts = [
-                    packed(m.packed_ptx, "PTX"),
-                    packed(m.packed_cubin, "machine code"),
-                ];
+                let parts = [packed(m.packed_ptx, "PTX"), packed(m.packed_cubin, "machine code")];
                 let parts: Vec<String> = parts.into_iter().flatten().collect();
                 format!("{} ({})", m.arch, parts.join(", "))
             })
             .collect();
-        let built = if built.is_empty() {
-            "not in this build".to_string()
-        } else {
-            built.join(", ")
-        };
+        let built =
+            if built.is_empty() { "not in this build".to_string() } else { built.join(", ") };
         say!("modules  {module}: {rows} kernels, {built}");
     }
-    say!(
-        "         compiled by {}",
-        COMPILER.unwrap_or("another build (EINSPARSE_PTX)")
-    );
+    say!("         compiled by {}", COMPILER.unwrap_or("another build (EINSPARSE_PTX)"));
 }
 
 fn gpus() -> Vec<DeviceFacts> {
@@ -156,18 +135,13 @@ fn gpus() -> Vec<DeviceFacts> {
 /// What a rebuild of the kernels would find; of no interest to someone who only runs.
 fn compiler() {
     let says = |program: &str, argument: &str| {
-        let output = Command::new(program)
-            .arg(argument)
-            .output()
-            .ok()
-            .filter(|o| o.status.success())?;
+        let output =
+            Command::new(program).arg(argument).output().ok().filter(|o| o.status.success())?;
         Some(String::from_utf8_lossy(&output.stdout).trim().to_string())
     };
     let rustc = says("rustc", "--version");
     let sources = says("rustc", "--print=sysroot").is_some_and(|root| {
-        Path::new(&root)
-            .join("lib/rustlib/src/rust/library/core/Cargo.toml")
-            .is_file()
+        Path::new(&root).join("lib/rustlib/src/rust/library/core/Cargo.toml").is_file()
     });
     match (rustc, sources) {
         (None, _) => say!("compiler no rustc on PATH; needed only to build the kernels again"),

@@ -78,9 +78,7 @@ impl Explain {
                         false => "",
                     };
                     say!("Plan     none on {context}{other}");
-                    tried
-                        .iter()
-                        .for_each(|(name, reason)| say!("   {name:24} refused: {reason}"));
+                    tried.iter().for_each(|(name, reason)| say!("   {name:24} refused: {reason}"));
                     match &self.svg {
                         Some(path) => Err(format!("{}: no plan to draw", path.display()).into()),
                         None => Ok(()),
@@ -149,16 +147,9 @@ impl Explain {
             say!("Kernels  none are for this form; the CPU executor runs it");
             return;
         }
-        let whose = if context.is_cuda() {
-            "of this GPU"
-        } else {
-            "of an H200, there is no GPU here"
-        };
-        let m = if context.is_cuda() {
-            context.machine()
-        } else {
-            Machine::H200
-        };
+        let whose =
+            if context.is_cuda() { "of this GPU" } else { "of an H200, there is no GPU here" };
+        let m = if context.is_cuda() { context.machine() } else { Machine::H200 };
         say!(
             "Kernels  predicted with the figures {whose}: HBM {:.2} TB/s, L2 {:.1} TB/s, {} multiprocessors",
             m.hbm * 1e-12,
@@ -205,10 +196,7 @@ fn every_format(expression: &str) -> Result<()> {
         Format::Csr,
         Format::Csc,
         Format::Ell,
-        Format::GroupCoo {
-            axis: 0,
-            group: None,
-        },
+        Format::GroupCoo { axis: 0, group: None },
         Format::HybridGroupCoo,
         Format::Bsr { block },
         Format::BlockCoo { block },
@@ -218,22 +206,16 @@ fn every_format(expression: &str) -> Result<()> {
         Format::Bytemap,
         Format::SlicedEll,
     ];
-    let mut names: Vec<&str> = einsum
-        .factors
-        .iter()
-        .map(|factor| factor.tensor.as_str())
-        .collect();
+    let mut names: Vec<&str> = einsum.factors.iter().map(|factor| factor.tensor.as_str()).collect();
     names.dedup();
     for name in names {
         say!("Indirect with {name} sparse:");
         for format in formats {
             match rewrite(&einsum, name, &format) {
                 Ok(indirect) => say!("   {:20} {indirect}", format.to_string()),
-                Err(error) => say!(
-                    "   {:20} {}",
-                    format.to_string(),
-                    error.to_string().replace('\n', " ")
-                ),
+                Err(error) => {
+                    say!("   {:20} {}", format.to_string(), error.to_string().replace('\n', " "))
+                }
             }
         }
     }
@@ -261,10 +243,7 @@ fn print_axes(einsum: &Einsum) {
             seen.push(&axis.operand);
         }
     }
-    let said: Vec<String> = seen
-        .iter()
-        .map(|name| format!("{name}: {}", listed(name)))
-        .collect();
+    let said: Vec<String> = seen.iter().map(|name| format!("{name}: {}", listed(name))).collect();
     say!("PIT      {}", said.join("; "));
     let tiles = dense_tiles(Dtype::F16);
     let Some(tile) = tiles.iter().max_by_key(|t| t.m * t.n * t.k) else {

@@ -17,10 +17,7 @@ pub fn print<T: Scalar>(tensor: &AnySparse<T>) {
         _ => return,
     };
     for (group, groups) in &classes {
-        say!(
-            "   groups of {group}: {} gathers, {groups} scatters",
-            group * groups
-        );
+        say!("   groups of {group}: {} gathers, {groups} scatters", group * groups);
     }
     let (all, own) = (tensor.slots(), tensor.nnz());
     let share = 100.0 * (all - own) as f64 / all.max(1) as f64;

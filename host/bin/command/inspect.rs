@@ -42,9 +42,7 @@ impl Inspect {
                 (None, None) => return super::model::execute(file),
             };
             let name = file.display();
-            return Err(
-                format!("{name}: {option} draws one tensor: name it, {name}:TENSOR").into(),
-            );
+            return Err(format!("{name}: {option} draws one tensor: name it, {name}:TENSOR").into());
         }
         let (loaded, bytes) = load::source(&self.source, self.seed)?;
         if let Some(format) = self.storage {
@@ -109,16 +107,8 @@ fn few_entries(loaded: Loaded<f64>, reason: &str) -> Result<()> {
 
 fn size(shape: &[usize], entries: usize) {
     let area: f64 = shape.iter().map(|extent| *extent as f64).product();
-    let density = if area > 0.0 {
-        entries as f64 / area
-    } else {
-        0.0
-    };
-    say!(
-        "size     {} x {}, {entries} entries, density {density:.3e}",
-        shape[0],
-        shape[1]
-    );
+    let density = if area > 0.0 { entries as f64 / area } else { 0.0 };
+    say!("size     {} x {}, {entries} entries, density {density:.3e}", shape[0], shape[1]);
 }
 
 /// Rows by length.
@@ -140,9 +130,8 @@ fn values(values: &[f64]) {
     let zeros = values.iter().filter(|x| **x == 0.0).count();
     let past_half = finite().filter(|x| x.abs() >= 65_520.0).count();
     let odd = values.len() - finite().count();
-    let (low, high) = finite().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), x| {
-        (l.min(x), h.max(x))
-    });
+    let (low, high) =
+        finite().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), x| (l.min(x), h.max(x)));
     if low <= high {
         say!(
             "values   {low:e} to {high:e}; {zeros} stored zeros, {odd} NaN or infinite, {past_half} past the range of \
@@ -218,13 +207,7 @@ fn padding(pattern: &CsrPattern) -> Result<()> {
 
 /// How full blocks of each size are, and what a product should cost in each format.
 fn blocks(pattern: &CsrPattern) -> Result<()> {
-    say!(
-        "blocks   {:14} {:>12} {:>8} {:>14}",
-        "",
-        "blocks",
-        "fill",
-        "elements"
-    );
+    say!("blocks   {:14} {:>12} {:>8} {:>14}", "", "blocks", "fill", "elements");
     for found in block_fills(pattern, &BLOCKS)? {
         say!(
             "         {:14} {:>12} {:>6.1} % {:>14}",
@@ -238,11 +221,7 @@ fn blocks(pattern: &CsrPattern) -> Result<()> {
         "advice   by the cost of the cheapest kernel, f16 times {COLUMNS} columns, predicted for an H200"
     );
     for (i, offer) in advised(pattern)?.iter().enumerate() {
-        let mark = if i == 0 && offer.kernel().is_some() {
-            "->"
-        } else {
-            "  "
-        };
+        let mark = if i == 0 && offer.kernel().is_some() { "->" } else { "  " };
         say!("      {mark} {offer}");
     }
     Ok(())
@@ -255,11 +234,5 @@ const COLUMNS: usize = 512;
 pub fn advised(pattern: &CsrPattern) -> Result<Vec<FormatAdvice>> {
     let of = (COLUMNS, Mode::Assign);
     let options = Options::default();
-    Ok(advice(
-        pattern,
-        of,
-        Dtype::F16,
-        &options,
-        Target::Gpu(&Machine::H200),
-    )?)
+    Ok(advice(pattern, of, Dtype::F16, &options, Target::Gpu(&Machine::H200))?)
 }

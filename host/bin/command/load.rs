@@ -17,14 +17,8 @@ static LIMITS: OnceLock<io::Limits> = OnceLock::new();
 /// Takes `--memory` for all files, and for conversions and plans.
 pub fn set_memory(bytes: u64) {
     // Once, before the first file.
-    let _ = LIMITS.set(io::Limits {
-        bytes,
-        for_each_byte: 0,
-    });
-    allocate::set_limits(io::Limits {
-        bytes,
-        ..io::Limits::default()
-    });
+    let _ = LIMITS.set(io::Limits { bytes, for_each_byte: 0 });
+    allocate::set_limits(io::Limits { bytes, ..io::Limits::default() });
 }
 
 /// The most memory that work on a file of so many bytes may take.
@@ -56,9 +50,7 @@ pub fn of_operand<E: std::fmt::Display>(name: &str) -> impl Fn(E) -> String {
 
 /// Bytes from a number with a unit: `500MB`, `8GB`, `8GiB`, `1000`.
 pub fn bytes(text: &str) -> Result<u64, String> {
-    let end = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let unit: u64 = match text[end..].trim().to_ascii_lowercase().as_str() {
         "" | "b" => 1,
         "kb" => 1_000,
@@ -71,10 +63,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         "tib" => 1 << 40,
         _ => return Err("bytes expected, as 500MB or 8GiB".to_string()),
     };
-    let number = text[..end]
-        .parse()
-        .ok()
-        .and_then(|n: u64| n.checked_mul(unit));
+    let number = text[..end].parse().ok().and_then(|n: u64| n.checked_mul(unit));
     number.ok_or_else(|| "bytes expected, as 500MB or 8GiB".to_string())
 }
 
@@ -206,9 +195,7 @@ pub fn source(path: &Path, seed: u64) -> Result<(io::Loaded<f64>, u64)> {
     if let Source::Dense(_, extents) = &source
         && extents.contains(&Extent::Inferred)
     {
-        return Err(
-            format!("`{text}`: there is no other operand that tells the extent `_`").into(),
-        );
+        return Err(format!("`{text}`: there is no other operand that tells the extent `_`").into());
     }
     let of_file = match &source {
         Source::File(path, _) => length_of(path),
@@ -301,10 +288,7 @@ fn known(source: &Source, infer: impl Fn(usize) -> Option<usize>) -> Option<Vec<
 }
 
 fn accesses<'a>(einsum: &'a Einsum, name: &'a str) -> impl Iterator<Item = &'a Access> {
-    einsum
-        .right()
-        .chain([&einsum.out])
-        .filter(move |access| access.tensor == name)
+    einsum.right().chain([&einsum.out]).filter(move |access| access.tensor == name)
 }
 
 fn name_at(access: &Access, axis: usize) -> Option<&str> {
@@ -332,7 +316,5 @@ fn note<'a>(
         }
     };
     einsum.out.for_each_access(&mut visit);
-    einsum
-        .right()
-        .for_each(|access| access.for_each_access(&mut visit));
+    einsum.right().for_each(|access| access.for_each_access(&mut visit));
 }

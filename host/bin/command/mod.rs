@@ -83,10 +83,7 @@ pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error)
-            if matches!(
-                error.kind(),
-                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
-            ) =>
+            if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) =>
         {
             let _ = error.print();
             return ExitCode::SUCCESS;
@@ -96,10 +93,7 @@ pub fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
         Err(error) => {
-            eprintln!(
-                "{}; see `einsparse --help`",
-                first_paragraph(&error.to_string())
-            );
+            eprintln!("{}; see `einsparse --help`", first_paragraph(&error.to_string()));
             return ExitCode::FAILURE;
         }
     };
@@ -156,9 +150,6 @@ fn readable(error: &(dyn Error + 'static)) -> String {
 
 /// The lines of a message of clap up to the first empty one, as one line.
 fn first_paragraph(text: &str) -> String {
-    let lines = text
-        .lines()
-        .map(str::trim)
-        .take_while(|line| !line.is_empty());
+    let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join(" ")
 }

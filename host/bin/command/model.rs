@@ -43,11 +43,7 @@ pub fn execute(path: &Path) -> Result<()> {
         // Names come from the file.
         let (name, dtype) = (tensor.name.escape_debug(), tensor.dtype.escape_debug());
         let shape = format!("{:?}", tensor.shape);
-        say!(
-            "{:wide$}  {:8} {shape:>20} {found}",
-            name.to_string(),
-            dtype.to_string()
-        );
+        say!("{:wide$}  {:8} {shape:>20} {found}", name.to_string(), dtype.to_string());
     }
     Ok(())
 }
@@ -78,15 +74,8 @@ fn facts<T: Element>(dense: Dense<T>, bytes: u64) -> Result<String, FormatError>
     });
     let blocks = advice.iter().find_map(|offer| {
         let format = offer.format.filter(|format| block_of(format) != (1, 1))?;
-        Some(format!(
-            "{format} {:.1} % full",
-            100.0 / offer.values_per_entry
-        ))
+        Some(format!("{format} {:.1} % full", 100.0 / offer.values_per_entry))
     });
     let blocks = blocks.unwrap_or_default();
-    Ok(format!(
-        "{:>9.2e}  {nm:4} {:14} {blocks}",
-        density(pattern.columns().len()),
-        best
-    ))
+    Ok(format!("{:>9.2e}  {nm:4} {:14} {blocks}", density(pattern.columns().len()), best))
 }

@@ -94,17 +94,13 @@ pub enum Source {
 
 /// Splits `NAME=SOURCE`.
 pub fn parse(text: &str) -> Result<(String, Source)> {
-    let (name, source) = text
-        .split_once('=')
-        .ok_or_else(|| format!("operand `{text}`: NAME=SOURCE expected"))?;
+    let (name, source) =
+        text.split_once('=').ok_or_else(|| format!("operand `{text}`: NAME=SOURCE expected"))?;
     let name = name.trim();
     if name.is_empty() {
         return Err(format!("operand `{text}` has no name").into());
     }
-    let source = source
-        .trim()
-        .parse()
-        .map_err(|reason| format!("operand `{name}`: {reason}"))?;
+    let source = source.trim().parse().map_err(|reason| format!("operand `{name}`: {reason}"))?;
     Ok((name.to_string(), source))
 }
 
@@ -155,10 +151,7 @@ fn generator(kind: &str, parts: &[&str]) -> Result<Option<Generator>, String> {
             | "karate" | "example" | "random" | "ones" | "zeros" | "list",
             _,
         ) => {
-            return Err(format!(
-                "`{kind}` takes other parameters than `{}`",
-                parts.join(":")
-            ));
+            return Err(format!("`{kind}` takes other parameters than `{}`", parts.join(":")));
         }
         _ => return Ok(None),
     }))
@@ -167,10 +160,8 @@ fn generator(kind: &str, parts: &[&str]) -> Result<Option<Generator>, String> {
 fn file(text: &str) -> Result<Source, String> {
     let path = PathBuf::from(text);
     let known = ["mtx", "smtx", "npz", "npy"];
-    let extension = path
-        .extension()
-        .map(|e| e.to_string_lossy().to_ascii_lowercase())
-        .unwrap_or_default();
+    let extension =
+        path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase()).unwrap_or_default();
     if known.contains(&extension.as_str()) || Safetensors::split(&path).is_some() {
         return Ok(Source::File(path, Reading::Natural));
     }
@@ -181,9 +172,7 @@ fn file(text: &str) -> Result<Source, String> {
 }
 
 fn number<N: FromStr>(text: &str) -> Result<N, String> {
-    text.trim()
-        .parse()
-        .map_err(|_| format!("`{text}` is not a number as it is wanted here"))
+    text.trim().parse().map_err(|_| format!("`{text}` is not a number as it is wanted here"))
 }
 
 /// An extent: the patterns hold u32.
@@ -193,8 +182,7 @@ fn size(text: &str) -> Result<usize, String> {
 
 fn sizes<const N: usize>(text: &str) -> Result<[usize; N], String> {
     let all: Vec<usize> = text.split('x').map(size).collect::<Result<_, _>>()?;
-    all.try_into()
-        .map_err(|_| format!("`{text}`: {N} sizes joined by x wanted"))
+    all.try_into().map_err(|_| format!("`{text}`: {N} sizes joined by x wanted"))
 }
 
 fn extents(text: &str) -> Result<Vec<Extent>, String> {
@@ -213,33 +201,18 @@ mod tests {
     fn sources_parse() {
         let source = |text: &str| text.parse::<Source>();
         assert_eq!(source("2.5"), Ok(Source::Number(2.5)));
-        assert_eq!(
-            source("a/b.mtx"),
-            Ok(Source::File("a/b.mtx".into(), Reading::Natural))
-        );
-        assert_eq!(
-            source("dense:b.npz"),
-            Ok(Source::File("b.npz".into(), Reading::Dense))
-        );
+        assert_eq!(source("a/b.mtx"), Ok(Source::File("a/b.mtx".into(), Reading::Natural)));
+        assert_eq!(source("dense:b.npz"), Ok(Source::File("b.npz".into(), Reading::Dense)));
         let extents = vec![Extent::Inferred, Extent::Known(64)];
-        assert_eq!(
-            source("random:_x64"),
-            Ok(Source::Dense(Fill::Random, extents))
-        );
-        assert_eq!(
-            source("rmat:10"),
-            Ok(Source::Sparse(Generator::Rmat(10, 16)))
-        );
+        assert_eq!(source("random:_x64"), Ok(Source::Dense(Fill::Random, extents)));
+        assert_eq!(source("rmat:10"), Ok(Source::Sparse(Generator::Rmat(10, 16))));
         assert_eq!(
             source("blocks:64x32:16x8:0.5"),
             Ok(Source::Sparse(Generator::Blocks([64, 32], [16, 8], 0.5)))
         );
         assert_eq!(source("list:1,2"), Ok(Source::List(vec![1.0, 2.0])));
         for name in ["m.safetensors", "M.SafeTensors:a.safetensors"] {
-            assert_eq!(
-                source(name),
-                Ok(Source::File(name.into(), Reading::Natural))
-            );
+            assert_eq!(source(name), Ok(Source::File(name.into(), Reading::Natural)));
         }
         for wrong in [
             "",
@@ -253,10 +226,7 @@ mod tests {
             "random:99999999999",
         ] {
             let error = source(wrong).expect_err(wrong);
-            assert!(
-                !error.is_empty() && !error.contains('\n'),
-                "{wrong}: {error}"
-            );
+            assert!(!error.is_empty() && !error.contains('\n'), "{wrong}: {error}");
         }
         assert!(parse("A").is_err() && parse("=1").is_err());
     }

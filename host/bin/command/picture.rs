@@ -108,8 +108,7 @@ impl Letters {
                 // plotters takes the size of a line for that of a font.
                 let style = TextStyle::from(("monospace", 12.0 * 1.24).into_font());
                 let style = style.pos(Pos::new(at, VPos::Center));
-                area.draw_text(text, &style, place)
-                    .map_err(|e| e.to_string())
+                area.draw_text(text, &style, place).map_err(|e| e.to_string())
             }
             Letters::Pixels => pixels(area, text, place, at),
         }
@@ -123,9 +122,7 @@ fn pixels<B: DrawingBackend>(
     at: HPos,
 ) -> Result<(), String> {
     let letter = |c| get_raster(c, FontWeight::Regular, RasterHeight::Size16);
-    let known = text
-        .chars()
-        .filter_map(|c| letter(c).or_else(|| letter('?')));
+    let known = text.chars().filter_map(|c| letter(c).or_else(|| letter('?')));
     let known: Vec<_> = known.collect();
     let width: usize = known.iter().map(|l| l.width()).sum();
     let mut left = match at {
@@ -138,8 +135,7 @@ fn pixels<B: DrawingBackend>(
         for (down, row) in (top..).zip(letter.rows()) {
             for (across, &shade) in (left..).zip(row).filter(|(_, shade)| **shade > 0) {
                 let colour = BLACK.mix(f64::from(shade) / 255.0);
-                area.draw_pixel((across, down), &colour)
-                    .map_err(|e| e.to_string())?;
+                area.draw_pixel((across, down), &colour).map_err(|e| e.to_string())?;
             }
         }
         left += letter.width() as i32;

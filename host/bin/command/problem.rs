@@ -146,34 +146,20 @@ pub struct Problem {
 impl Problem {
     /// What the plan may do.
     pub fn options(&self) -> Result<Options> {
-        if let Some(name) = self
-            .variant
-            .as_ref()
-            .filter(|name| einsparse::registry::find(name).is_none())
+        if let Some(name) =
+            self.variant.as_ref().filter(|name| einsparse::registry::find(name).is_none())
         {
             return Err(
-                format!("no kernel is named `{name}`; `einsparse kernels` lists them").into(),
+                format!("no kernel is named `{name}`; `einsparse kernels` lists them").into()
             );
         }
         if self.tf32 && self.dtype != Dtype::F32 {
             return Err("--tf32 rounds f32 operands; leave out --dtype".into());
         }
         Ok(Options {
-            precision: if self.tf32 {
-                Precision::Tf32
-            } else {
-                Precision::Full
-            },
-            zeros: if self.strict_zeros {
-                ZerosRule::Strict
-            } else {
-                ZerosRule::Dense
-            },
-            weights: if self.static_weights {
-                Weights::Static
-            } else {
-                Weights::EachRun
-            },
+            precision: if self.tf32 { Precision::Tf32 } else { Precision::Full },
+            zeros: if self.strict_zeros { ZerosRule::Strict } else { ZerosRule::Dense },
+            weights: if self.static_weights { Weights::Static } else { Weights::EachRun },
             variant: self.variant.clone(),
             ..Options::default()
         })
@@ -263,10 +249,7 @@ impl<T: Scalar> Typed<T> {
 
     /// The operand of this name.
     pub fn get(&self, name: &str) -> Option<&Data<T>> {
-        self.operands
-            .iter()
-            .find(|(n, _)| n == name)
-            .map(|(_, data)| data)
+        self.operands.iter().find(|(n, _)| n == name).map(|(_, data)| data)
     }
 }
 
@@ -275,32 +258,19 @@ fn index<T>(name: &str, dense: &Dense<f64>) -> Result<Data<T>> {
         let index = x as u32;
         match f64::from(index) == x {
             true => Ok(index),
-            false => Err(format!(
-                "operand `{name}` is an index array, but value {at} is {x}"
-            )),
+            false => Err(format!("operand `{name}` is an index array, but value {at} is {x}")),
         }
     };
-    let data = dense
-        .values()
-        .iter()
-        .enumerate()
-        .map(whole)
-        .collect::<Result<_, _>>()?;
+    let data = dense.values().iter().enumerate().map(whole).collect::<Result<_, _>>()?;
     Ok(Data::Index(dense.shape().to_vec(), data))
 }
 
 /// One line if values that were finite are no longer.
 pub fn warn_overflow<T: Element>(name: &str, wide: &[f64], narrow: &[T]) {
-    let lost = wide
-        .iter()
-        .zip(narrow)
-        .filter(|(w, n)| w.is_finite() && !n.to_f64().is_finite())
-        .count();
+    let lost =
+        wide.iter().zip(narrow).filter(|(w, n)| w.is_finite() && !n.to_f64().is_finite()).count();
     if lost > 0 {
-        let largest = wide
-            .iter()
-            .filter(|w| w.is_finite())
-            .fold(0.0f64, |m, w| m.max(w.abs()));
+        let largest = wide.iter().filter(|w| w.is_finite()).fold(0.0f64, |m, w| m.max(w.abs()));
         eprintln!(
             "warning: {lost} values of `{name}` are past the range of {} and became infinite (largest {largest:e})",
             T::NAME

@@ -107,12 +107,7 @@ impl Job<'_> {
         );
         if self.repeat > 0 {
             let median = time::median(context, &plan, &operands, &mut out, self.repeat)?;
-            say!(
-                "median   {} of {} runs{}",
-                Shown(median),
-                self.repeat,
-                rate(typed, median)
-            );
+            say!("median   {} of {} runs{}", Shown(median), self.repeat, rate(typed, median));
         }
         say!("C        {:?}, {}", result.shape(), glance(&result));
         if self.check {
@@ -196,11 +191,7 @@ pub fn operations<T: Scalar>(typed: &Typed<T>) -> Option<f64> {
     let [one, two] = &typed.einsum.factors[..] else {
         return None;
     };
-    let (own, other) = if one.tensor == name {
-        (one, two)
-    } else {
-        (two, one)
-    };
+    let (own, other) = if one.tensor == name { (one, two) } else { (two, one) };
     let Some(Data::Dense(_)) = typed.get(&other.tensor) else {
         return None;
     };
@@ -224,21 +215,9 @@ fn rate<T: Scalar>(typed: &Typed<T>, median: Duration) -> String {
 
 /// The first elements and the norm.
 fn glance<T: Scalar>(result: &Dense<T>) -> String {
-    let first: Vec<String> = result
-        .values()
-        .iter()
-        .take(4)
-        .map(|x| format!("{:.4}", x.to_f64()))
-        .collect();
-    let dots = if result.values().len() > 4 {
-        ", ..."
-    } else {
-        ""
-    };
-    let square: f64 = result
-        .values()
-        .iter()
-        .map(|x| x.to_f64() * x.to_f64())
-        .sum();
+    let first: Vec<String> =
+        result.values().iter().take(4).map(|x| format!("{:.4}", x.to_f64())).collect();
+    let dots = if result.values().len() > 4 { ", ..." } else { "" };
+    let square: f64 = result.values().iter().map(|x| x.to_f64() * x.to_f64()).sum();
     format!("norm {:.6e}, [{}{dots}]", square.sqrt(), first.join(", "))
 }

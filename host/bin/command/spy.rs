@@ -34,11 +34,7 @@ impl Axis {
         let pixels = ((f64::from(side) * share).round() as i32).max(40);
         let cells = (pixels / CELL) as usize;
         let cell = extent.div_ceil(cells).max(1);
-        Axis {
-            extent,
-            pixels,
-            cell,
-        }
+        Axis { extent, pixels, cell }
     }
 
     fn cells(self) -> usize {
@@ -153,10 +149,7 @@ impl<'a> Spy<'a> {
         letters.write(area, title, (x, ABOVE - 14), HPos::Left)?;
         for step in 0..STEPS {
             let share = f64::from(step + 1) / f64::from(STEPS);
-            let (y, next) = (
-                high * (STEPS - 1 - step) / STEPS,
-                high * (STEPS - step) / STEPS,
-            );
+            let (y, next) = (high * (STEPS - 1 - step) / STEPS, high * (STEPS - step) / STEPS);
             let corners = [(x, ABOVE + y), (x + 14, ABOVE + next)];
             fill(area, corners, grey(share))?;
         }
@@ -226,9 +219,7 @@ mod tests {
         let marks = long.marks(64);
         assert_eq!(marks[..2], [0, 100]);
         assert_eq!(marks.last(), Some(&1234));
-        let apart = marks
-            .windows(2)
-            .all(|two| long.at(two[1]) - long.at(two[0]) >= 64);
+        let apart = marks.windows(2).all(|two| long.at(two[1]) - long.at(two[0]) >= 64);
         assert!(apart, "{marks:?}");
     }
 

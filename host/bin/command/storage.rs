@@ -122,11 +122,7 @@ fn short(x: f64) -> String {
 
 /// The name of an array in the guide, and what it holds.
 fn named(role: Role, format: Format, order: usize) -> (&'static str, String) {
-    let block = if block_of(&format) == (1, 1) {
-        ""
-    } else {
-        "block "
-    };
+    let block = if block_of(&format) == (1, 1) { "" } else { "block " };
     let axis = |axis: usize| match (order, axis) {
         (2, 0) => "rows".to_owned(),
         (2, 1) => "columns".to_owned(),
@@ -169,28 +165,16 @@ fn unpacked(sparse: &AnySparse<f64>) {
         }
         AnySparse::HybridGroupCoo(a) => {
             let classes = a.pattern().classes().iter();
-            let classes: Vec<String> = classes
-                .map(|class| format!("{} x {}", class.groups, class.group))
-                .collect();
-            say!(
-                "    classes of groups, groups x slots: {}",
-                classes.join(", ")
-            );
+            let classes: Vec<String> =
+                classes.map(|class| format!("{} x {}", class.groups, class.group)).collect();
+            say!("    classes of groups, groups x slots: {}", classes.join(", "));
             let starts = a.pattern().group_starts();
             let starts: Vec<String> = starts.iter().map(ToString::to_string).collect();
-            return list(
-                "AG",
-                "group offsets, not stored",
-                &[starts.len()],
-                (&starts, LINE),
-            );
+            return list("AG", "group offsets, not stored", &[starts.len()], (&starts, LINE));
         }
         _ => return,
     };
-    for (what, indices) in ["unpacked: rows", "unpacked: columns"]
-        .into_iter()
-        .zip(coordinates)
-    {
+    for (what, indices) in ["unpacked: rows", "unpacked: columns"].into_iter().zip(coordinates) {
         let number = |&index: &u32| match index {
             PAD => "-".to_owned(),
             _ => index.to_string(),
@@ -253,9 +237,7 @@ mod tests {
     #[test]
     fn numbers_are_short() {
         let texts = [1.0, -0.5, 0.12345, -0.0001, 1e-7, 1e300, -0.0, f64::NAN].map(short);
-        let wanted = [
-            "1", "-0.5", "0.12345", "-0.0001", "1e-7", "1e300", "-0", "NaN",
-        ];
+        let wanted = ["1", "-0.5", "0.12345", "-0.0001", "1e-7", "1e300", "-0", "NaN"];
         assert_eq!(texts, wanted);
         let rounded = [0.1_f32.into(), 0.999_999_99, 1_234.567_89, 1.234_567_8e-9].map(short);
         assert_eq!(rounded, ["0.1000", "1.000", "1235", "1.235e-9"]);

@@ -19,11 +19,7 @@ impl fmt::Display for Shown {
             1e3..1e6 => (us / 1e3, "ms"),
             _ => (us / 1e6, "s"),
         };
-        let digits = if value < 10.0 {
-            2
-        } else {
-            usize::from(value < 100.0)
-        };
+        let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
         write!(f, "{value:.digits$} {unit}")
     }
 }

@@ -58,8 +58,7 @@ impl<'a> Loops<'a> {
         let along = |atom: &&Atom<'_, '_>| atom.var() == Some(var);
         let of = |strides: &[usize]| -> u64 {
             let own = space.out.iter().filter(along);
-            own.map(|a| (a.times * strides[a.axis] * bytes) as u64)
-                .sum()
+            own.map(|a| (a.times * strides[a.axis] * bytes) as u64).sum()
         };
         let mut dim = EinsumDim {
             extent: extent as u64,

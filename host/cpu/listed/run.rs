@@ -114,20 +114,14 @@ fn launch<A: Sum>(
         p.factors[slot].address = tensor.values.bytes().as_ptr() as u64;
     }
     let of = |name: Option<&String>| -> Result<u64> {
-        name.map_or(Ok(0), |n| {
-            Ok(operands.tensor(n)?.values.bytes().as_ptr() as u64)
-        })
+        name.map_or(Ok(0), |n| Ok(operands.tensor(n)?.values.bytes().as_ptr() as u64))
     };
     p.bias = of(e.bias.as_ref().map(|b| &b.tensor))?;
     p.gate = of(e.gate.as_ref())?;
     let dtype = out.values.dtype();
     p.out = out.values.into_bytes().as_mut_ptr() as u64;
     p.dims = dims.as_ptr() as u64;
-    let vector = if way.lanes == Lanes::Vectors {
-        vector
-    } else {
-        1
-    };
+    let vector = if way.lanes == Lanes::Vectors { vector } else { 1 };
     let mut steps = Steps {
         dtype,
         alpha: A::from_f64(scalar(&e.scalars, operands)?),
@@ -156,11 +150,7 @@ struct Steps<A> {
 impl<A: Sum> Steps<A> {
     fn run(&mut self, items: &[[u32; 4]]) {
         let lanes = 1u32 << self.p.lane_bits;
-        let run = if self.terms {
-            1
-        } else {
-            lanes * self.vector as u32
-        };
+        let run = if self.terms { 1 } else { lanes * self.vector as u32 };
         for item in items {
             for rest in 0..self.p.per_item {
                 for own in 0..run {
@@ -283,10 +273,6 @@ impl<A: Sum> Steps<A> {
         if flag(FLAG_GATE) && (read(gate) <= A::ZERO || read(gate).to_f64().is_nan()) {
             x = A::ZERO;
         }
-        if flag(FLAG_ACCUMULATE) {
-            read(out) + x
-        } else {
-            x
-        }
+        if flag(FLAG_ACCUMULATE) { read(out) + x } else { x }
     }
 }

@@ -49,35 +49,15 @@ impl Atom<'_, '_> {
 fn split<'b, 'a>(expr: &'b Expr<'a>, own: (usize, usize, usize), atoms: &mut Vec<Atom<'b, 'a>>) {
     let (axis, times, extent) = own;
     let mut push = |place| {
-        atoms.push(Atom {
-            place,
-            axis,
-            times,
-            extent,
-        });
+        atoms.push(Atom { place, axis, times, extent });
     };
     match expr {
         Expr::Var(v) => push(Place::Var(*v)),
-        Expr::Split {
-            outer,
-            inner,
-            block,
-            bound,
-        } if bound.is_multiple_of(*block) => {
-            atoms.push(Atom {
-                place: Place::Var(*inner),
-                axis,
-                times,
-                extent: *block,
-            });
+        Expr::Split { outer, inner, block, bound } if bound.is_multiple_of(*block) => {
+            atoms.push(Atom { place: Place::Var(*inner), axis, times, extent: *block });
             split(outer, (axis, times * block, bound / block), atoms);
         }
-        Expr::Position {
-            outer,
-            inner,
-            block,
-            bound,
-        } if bound.is_multiple_of(*block) => {
+        Expr::Position { outer, inner, block, bound } if bound.is_multiple_of(*block) => {
             split(inner, (axis, times, *block), atoms);
             split(outer, (axis, times * block, bound / block), atoms);
         }

@@ -34,11 +34,7 @@ pub(super) struct Terms<'a> {
 }
 
 fn beyond(what: &str, value: u128, limit: u64) -> Error {
-    Error::Overflow {
-        what: what.into(),
-        value,
-        limit: u128::from(limit),
-    }
+    Error::Overflow { what: what.into(), value, limit: u128::from(limit) }
 }
 
 /// The parts of the output's axes that the list decides.
@@ -83,9 +79,7 @@ pub(super) fn list<'a>(bound: &Bound<'a>, space: &Space<'_, 'a>) -> Result<Terms
             Some(order) => reordered(walk, order, tails)?,
         })
     };
-    let walks = (0..bound.factors.len())
-        .map(walk)
-        .collect::<Result<Vec<_>>>()?;
+    let walks = (0..bound.factors.len()).map(walk).collect::<Result<Vec<_>>>()?;
     Ok(Terms { starts, walks })
 }
 
@@ -171,10 +165,7 @@ fn in_order<'a>(
         return Ok(Walk { table, stride });
     }
     let (table, stride) = gathered(&space.list, &bound.extents, own, stride_of, count)?;
-    Ok(Walk {
-        table: Some(Cow::Owned(table)),
-        stride,
-    })
+    Ok(Walk { table: Some(Cow::Owned(table)), stride })
 }
 
 /// Where these loops meet the axes of a factor: a table of places, `PAD` where a term is dropped, and the elements from
@@ -212,9 +203,9 @@ fn evaluated(
         let mut at = vec![0; extents.len()];
         for (i, slot) in slots.iter_mut().enumerate() {
             set_vars(vars, extents, chunk * CHUNK + i, &mut at);
-            let place = steps.iter().try_fold(0, |sum, (place, stride)| {
-                Some(sum + place.eval(&at)? * stride)
-            });
+            let place = steps
+                .iter()
+                .try_fold(0, |sum, (place, stride)| Some(sum + place.eval(&at)? * stride));
             *slot = place.map_or(PAD, |p| p as u32);
         }
     };
@@ -287,19 +278,13 @@ fn reordered<'a>(walk: Walk<'a>, order: &[u32], tails: usize) -> Result<Walk<'a>
     let of = |term: usize| old.map_or(term as u32, |t| t[term]);
     let mut table: Vec<u32> = allocate::zeroed("places of terms", order.len() * tails)?;
     if tails > 0 {
-        table
-            .par_chunks_mut(tails)
-            .zip(order)
-            .for_each(|(slots, &lead)| {
-                for (tail, slot) in slots.iter_mut().enumerate() {
-                    *slot = of(lead as usize * tails + tail);
-                }
-            });
+        table.par_chunks_mut(tails).zip(order).for_each(|(slots, &lead)| {
+            for (tail, slot) in slots.iter_mut().enumerate() {
+                *slot = of(lead as usize * tails + tail);
+            }
+        });
     }
-    Ok(Walk {
-        table: Some(Cow::Owned(table)),
-        stride: walk.stride,
-    })
+    Ok(Walk { table: Some(Cow::Owned(table)), stride: walk.stride })
 }
 
 pub(super) fn gcd(a: usize, b: usize) -> usize {

@@ -45,10 +45,8 @@ pub(crate) fn ways(
 ) -> Vec<Way> {
     let mut ways = Vec::new();
     let last = out_shape.len().wrapping_sub(1);
-    let own: Vec<Way> = free_axes(e)
-        .into_iter()
-        .map(|axis| along(e, axis, out_strides, strides_of))
-        .collect();
+    let own: Vec<Way> =
+        free_axes(e).into_iter().map(|axis| along(e, axis, out_strides, strides_of)).collect();
     for way in &own {
         let contiguous = way.inner == Some(last) && way.strided == 0;
         let moving = e.factors.len() - way.fixed;
@@ -60,10 +58,7 @@ pub(crate) fn ways(
                 .iter()
                 .all(|&f| strides_of(&e.factors[f].tensor).is_some_and(|s| multiples(&s, vector)))
         {
-            ways.push(Way {
-                lanes: Lanes::Vectors,
-                ..way.clone()
-            });
+            ways.push(Way { lanes: Lanes::Vectors, ..way.clone() });
         }
     }
     let narrow = |way: &&Way| {
@@ -74,10 +69,7 @@ pub(crate) fn ways(
         Some(way) => way.clone(),
         None => without(e, Lanes::Elements),
     });
-    ways.push(Way {
-        strided: apart(e, strides_of),
-        ..without(e, Lanes::Terms)
-    });
+    ways.push(Way { strided: apart(e, strides_of), ..without(e, Lanes::Terms) });
     ways
 }
 
@@ -133,13 +125,7 @@ fn without(e: &IndirectEinsum, lanes: Lanes) -> Way {
     let mut order: Vec<usize> = (0..e.factors.len()).collect();
     order.sort_by_key(|f| filled(e) != Some(*f));
     let (inner, fixed, strided) = (None, order.len(), 0);
-    Way {
-        lanes,
-        inner,
-        order,
-        fixed,
-        strided,
-    }
+    Way { lanes, inner, order, fixed, strided }
 }
 
 /// Axes of the output whose index stands nowhere but as itself.
@@ -172,9 +158,8 @@ fn free_axes(e: &IndirectEinsum) -> Vec<usize> {
 fn along(e: &IndirectEinsum, axis: usize, out_strides: &[usize], strides_of: StridesOf<'_>) -> Way {
     let name = &e.out.indices[axis];
     let stride = |access: &Access| -> Option<usize> {
-        let axes: Vec<usize> = (0..access.indices.len())
-            .filter(|&a| access.indices[a] == *name)
-            .collect();
+        let axes: Vec<usize> =
+            (0..access.indices.len()).filter(|&a| access.indices[a] == *name).collect();
         if axes.is_empty() {
             return None;
         }

@@ -83,10 +83,7 @@ mod tests {
             for x in [-9.0, -1.3, -0.2, 0.4, 1.0, 7.5] {
                 let found = (gate.of(x + 1e-6) - gate.of(x - 1e-6)) / 2e-6;
                 let slope = gate.slope(x);
-                assert!(
-                    (found - slope).abs() < 1e-8,
-                    "{gate:?} at {x}: {found}, {slope}"
-                );
+                assert!((found - slope).abs() < 1e-8, "{gate:?} at {x}: {found}, {slope}");
             }
         }
     }

@@ -41,14 +41,7 @@ pub(crate) struct GroupedRun<'a, T> {
 impl<'a, T> GroupedRun<'a, T> {
     /// A product and nothing beside it.
     pub(crate) fn plain(a: &'a Tensor<T>, w: impl Into<Matrices<'a, T>>) -> Self {
-        GroupedRun {
-            a: Some(a),
-            w: w.into(),
-            weights: None,
-            gate: None,
-            keep: false,
-            early: false,
-        }
+        GroupedRun { a: Some(a), w: w.into(), weights: None, gate: None, keep: false, early: false }
     }
 }
 
@@ -126,11 +119,7 @@ impl<T: Scalar> GroupedProduct<T> {
         };
         let quantize = match context.device() {
             Some(device) if options.quantize => {
-                let rows = if options.gather {
-                    tokens
-                } else {
-                    extents.slots()
-                };
+                let rows = if options.gather { tokens } else { extents.slots() };
                 Some(Quantize {
                     launch: QuantizeLaunch::new(device, T::DTYPE, [rows, options.k])?,
                     turns: Turns::new(device)?,
@@ -165,19 +154,8 @@ impl<T: Scalar> GroupedProduct<T> {
     }
 
     fn check(&self, routing: &Routing, run: &GroupedRun<'_, T>, out: &Out<'_, T>) -> Result<()> {
-        let GroupedOptions {
-            gather,
-            k,
-            n,
-            transposed,
-            ..
-        } = self.options;
-        let GroupedExtents {
-            tokens,
-            top,
-            experts,
-            ..
-        } = self.extents;
+        let GroupedOptions { gather, k, n, transposed, .. } = self.options;
+        let GroupedExtents { tokens, top, experts, .. } = self.extents;
         let slots = self.extents.slots();
         let wide = self.extents.columns();
         let matrix = if transposed { [wide, k] } else { [k, wide] };
@@ -233,11 +211,7 @@ impl<T: Scalar> GroupedProduct<T> {
         stream: &Stream,
     ) -> Result<()> {
         let rows = [self.extents.slots(), self.options.n];
-        check_shape(
-            self.names[2],
-            &[next.extents.slots(), next.options.k],
-            &rows,
-        )?;
+        check_shape(self.names[2], &[next.extents.slots(), next.options.k], &rows)?;
         let to = match &next.quantize {
             Some(to) if next.takes_quantized() && !self.options.scatter => to,
             _ => return Err(Error::elsewhere(self.names[2])),
@@ -356,18 +330,9 @@ fn wide<'a, A: Sum>(name: &str, tensor: &'a AnyTensor) -> Result<Wide<'a, A>> {
 
 impl OnHost<'_> {
     fn run<A: Sum>(&self, c: &mut AnyTensor) -> Result<()> {
-        let GroupedOptions {
-            n,
-            scatter,
-            activation,
-            gate: own_gate,
-            ..
-        } = *self.options;
+        let GroupedOptions { n, scatter, activation, gate: own_gate, .. } = *self.options;
         let GroupedExtents { top, experts, .. } = self.extents;
-        let (a, w) = (
-            wide::<A>(self.names[0], self.a)?,
-            wide::<A>(self.names[1], self.w)?,
-        );
+        let (a, w) = (wide::<A>(self.names[0], self.a)?, wide::<A>(self.names[1], self.w)?);
         let weights = self.weights.map(|t| wide::<A>("weights", t)).transpose()?;
         let gate = self.gate.map(|t| wide::<A>("gate", t)).transpose()?;
         let slots = self.order.len();
@@ -398,9 +363,9 @@ impl OnHost<'_> {
                     gate.multiply(&both, sums);
                 }
             }
-            let weight = weights.as_ref().map_or(A::ONE, |(values, leading)| {
-                values[choice / top * leading + choice % top]
-            });
+            let weight = weights
+                .as_ref()
+                .map_or(A::ONE, |(values, leading)| values[choice / top * leading + choice % top]);
             for sum in sums.iter_mut() {
                 *sum = weight * activate(activation, *sum);
             }
@@ -424,17 +389,8 @@ impl OnHost<'_> {
         sums: &mut [A],
     ) {
         let n = sums.len();
-        let GroupedOptions {
-            k,
-            gather,
-            transposed,
-            ..
-        } = *self.options;
-        let row = if gather {
-            choice / self.extents.top
-        } else {
-            slot
-        };
+        let GroupedOptions { k, gather, transposed, .. } = *self.options;
+        let row = if gather { choice / self.extents.top } else { slot };
         let a = &a[row * lda..][..k];
         if transposed {
             for (j, sum) in sums.iter_mut().enumerate() {
@@ -444,9 +400,7 @@ impl OnHost<'_> {
         } else {
             for (i, &x) in a.iter().enumerate() {
                 let line = &w[(expert * k + i) * ldw..][..n];
-                sums.iter_mut()
-                    .zip(line)
-                    .for_each(|(sum, &y)| *sum += x * y);
+                sums.iter_mut().zip(line).for_each(|(sum, &y)| *sum += x * y);
             }
         }
     }

@@ -45,10 +45,7 @@ mod tests {
         // Of large and of small numbers: nothing overflows, and what is far below the largest becomes zero.
         let mut block = [3e38f32, 1.0, -3e38];
         round(&mut block);
-        assert!(
-            block.iter().all(|x| x.is_finite()) && block[1] == 0.0,
-            "{block:?}"
-        );
+        assert!(block.iter().all(|x| x.is_finite()) && block[1] == 0.0, "{block:?}");
         let mut block = [1e-38f32, 0.0];
         round(&mut block);
         assert!(block[1] == 0.0 && block[0] <= 1.1e-38, "{block:?}");

@@ -124,14 +124,8 @@ fn on_host<A: Sum>(
 ) -> Result<()> {
     let WeightOptions { m, n, gather } = *options;
     let (lda, ldb) = (a.leading(), b.leading());
-    let a = a
-        .host()
-        .ok_or_else(|| Error::elsewhere(names[0]))?
-        .widen::<A>();
-    let b = b
-        .host()
-        .ok_or_else(|| Error::elsewhere(names[1]))?
-        .widen::<A>();
+    let a = a.host().ok_or_else(|| Error::elsewhere(names[0]))?.widen::<A>();
+    let b = b.host().ok_or_else(|| Error::elsewhere(names[1]))?.widen::<A>();
     let row = |slot: usize, tokens: bool| match tokens {
         true => order[slot] as usize / top,
         false => slot,
@@ -141,9 +135,7 @@ fn on_host<A: Sum>(
         for slot in offsets[expert] as usize..offsets[expert + 1] as usize {
             let x = a[row(slot, gather[0]) * lda + i];
             let from = &b[row(slot, gather[1]) * ldb..][..n];
-            sums.iter_mut()
-                .zip(from)
-                .for_each(|(sum, &y)| *sum += x * y);
+            sums.iter_mut().zip(from).for_each(|(sum, &y)| *sum += x * y);
         }
     })
     .ok_or_else(|| Error::elsewhere(names[2]))

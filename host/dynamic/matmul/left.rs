@@ -70,10 +70,7 @@ impl<T: Scalar> LeftProduct<T> {
         let (launch, few) = match context.device() {
             None => (None, None),
             Some(device) => {
-                let work = PitWork {
-                    items,
-                    ..PitWork::single(extents, options.height)
-                };
+                let work = PitWork { items, ..PitWork::single(extents, options.height) };
                 let threshold = options.threshold;
                 let how = (threshold, options.determinism);
                 let dtype = multiplied_as(T::DTYPE, options.precision);
@@ -111,10 +108,8 @@ impl<T: Scalar> LeftProduct<T> {
     fn find(&mut self, a: &Tensor<T>, b: Option<&Tensor<T>>, stream: &Stream) -> Result<()> {
         let Some((launch, _)) = &self.launch else {
             let [m, k, _] = self.extents;
-            let options = DetectOptions {
-                threshold: self.options.threshold,
-                ..DetectOptions::default()
-            };
+            let options =
+                DetectOptions { threshold: self.options.threshold, ..DetectOptions::default() };
             let micro = (self.options.height, 1);
             let rows = [self.items * m, k];
             let on = (&self.context, T::DTYPE);
@@ -128,9 +123,7 @@ impl<T: Scalar> LeftProduct<T> {
         };
         let source = operand(&self.context, a, stream)?;
         let next = b.filter(|_| self.items == 1);
-        let next = next
-            .map(|b| operand(&self.context, b, stream))
-            .transpose()?;
+        let next = next.map(|b| operand(&self.context, b, stream)).transpose()?;
         let lists = self.index.lists()?;
         // SAFETY: operands as planned, which the caller keeps until the stream is done, and lists of this product.
         let queue = unsafe { Queue::new(stream.raw()) };
@@ -201,8 +194,6 @@ impl<T: Scalar> Product<T> for LeftProduct<T> {
 
     fn multiply(&mut self, (a, b, c): ProductOperands<'_, T>, stream: &Stream) -> Result<()> {
         self.check(a, b, c)?;
-        in_turn(self.index.turns(), stream, || {
-            self.multiply_found(a, b, c, stream)
-        })
+        in_turn(self.index.turns(), stream, || self.multiply_found(a, b, c, stream))
     }
 }

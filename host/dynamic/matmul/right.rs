@@ -37,17 +37,10 @@ impl<T: Scalar> RightProduct<T> {
         given: &MatmulOptions,
     ) -> Result<Self> {
         let ([_, k, n], transpose_a) = (extents, given.transpose_a);
-        let options = DetectOptions {
-            threshold: given.threshold,
-            ..DetectOptions::default()
-        };
+        let options = DetectOptions { threshold: given.threshold, ..DetectOptions::default() };
         // What is wrong with the options is said the same way on every context.
-        let detector = Detector::of(
-            (&Context::unchecked_cpu(), T::DTYPE),
-            [k, n],
-            (1, WIDTH),
-            options,
-        )?;
+        let detector =
+            Detector::of((&Context::unchecked_cpu(), T::DTYPE), [k, n], (1, WIDTH), options)?;
         let panels = items.saturating_mul(n.div_ceil(WIDTH));
         let how = (given.threshold, given.determinism);
         let kernels = context.on_gpu(|device| {
@@ -98,9 +91,7 @@ impl<T: Scalar> Product<T> for RightProduct<T> {
         // SAFETY: operands of the planned shapes and type, lists of these kernels; all are the caller's to keep until
         // the stream is done, as with every run.
         let queue = unsafe { Queue::new(stream.raw()) };
-        kernels.run(found, all, queue, |launch| {
-            found.turns.queue(true, stream.raw(), launch)
-        })
+        kernels.run(found, all, queue, |launch| found.turns.queue(true, stream.raw(), launch))
     }
 }
 

@@ -35,21 +35,11 @@ impl<T: Scalar> TransposedProduct<T> {
         given: &MatmulOptions,
     ) -> Result<Self> {
         let ([m, k, _], threshold) = (extents, given.threshold);
-        let options = DetectOptions {
-            threshold,
-            ..DetectOptions::default()
-        };
+        let options = DetectOptions { threshold, ..DetectOptions::default() };
         // What is wrong with the options is said the same way on every context.
-        let detector = Detector::of(
-            (&Context::unchecked_cpu(), T::DTYPE),
-            [k, m],
-            (1, WIDTH),
-            options,
-        )?;
-        let work = PitWork {
-            turned: true,
-            ..PitWork::single(extents, WIDTH)
-        };
+        let detector =
+            Detector::of((&Context::unchecked_cpu(), T::DTYPE), [k, m], (1, WIDTH), options)?;
+        let work = PitWork { turned: true, ..PitWork::single(extents, WIDTH) };
         let how = (threshold, given.determinism);
         let launch = context.on_gpu(|device| kernels_of(device, T::DTYPE, work, how))?;
         let detect = launch.as_ref().map(|(detect, _)| detect);

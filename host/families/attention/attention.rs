@@ -114,11 +114,8 @@ impl AttentionLaunch {
         scale: f64,
         lists: AttentionLists,
     ) -> Result<Self> {
-        for (what, value) in [
-            ("queries", extents.m),
-            ("keys", extents.n),
-            ("heads", extents.heads),
-        ] {
+        for (what, value) in [("queries", extents.m), ("keys", extents.n), ("heads", extents.heads)]
+        {
             within(what, value, i32::MAX as usize - STRIP)?;
         }
         let kernel = Kernel::load(device, row)?;
@@ -141,9 +138,7 @@ impl AttentionLaunch {
 
     /// Device bytes of the mask as the kernel reads it, and of partial sums.
     pub(crate) fn bytes(&self) -> usize {
-        let AttentionLists {
-            work, tiles, masks, ..
-        } = &self.lists;
+        let AttentionLists { work, tiles, masks, .. } = &self.lists;
         let lists = work.bytes() + tiles.bytes() + masks.bytes();
         lists + self.partial.bytes() + self.turns.counters().bytes()
     }
@@ -182,13 +177,7 @@ impl AttentionLaunch {
     }
 
     fn params(&self, raw: &RawAttention) -> Result<AttentionParams> {
-        let AttentionExtents {
-            heads,
-            key_heads,
-            m,
-            n,
-            ..
-        } = self.extents;
+        let AttentionExtents { heads, key_heads, m, n, .. } = self.extents;
         let bytes = self.row().dtype.bytes();
         Ok(AttentionParams {
             q_map: self.map(raw.q, raw.q_strides, [heads, m])?,
@@ -215,17 +204,8 @@ impl AttentionLaunch {
         [head, row]: [usize; 2],
         [heads, rows]: [usize; 2],
     ) -> Result<MapWords> {
-        let heads = Heads {
-            address,
-            extents: [self.extents.d, rows, heads],
-            strides: [row, head],
-        };
-        heads_map(
-            self.row().dtype,
-            &heads,
-            [HALF, ATTENTION_PIECE],
-            &self.zeros,
-        )
+        let heads = Heads { address, extents: [self.extents.d, rows, heads], strides: [row, head] };
+        heads_map(self.row().dtype, &heads, [HALF, ATTENTION_PIECE], &self.zeros)
     }
 }
 

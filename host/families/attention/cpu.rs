@@ -22,10 +22,7 @@ impl<'a> HostHeads<'a> {
     /// Of a tensor on the host.
     pub(crate) fn of(tensor: &'a AnyTensor) -> Self {
         let values = tensor.host().map(|values| values.widen());
-        HostHeads {
-            values: values.unwrap_or_default(),
-            leading: tensor.leading(),
-        }
+        HostHeads { values: values.unwrap_or_default(), leading: tensor.leading() }
     }
 
     /// Of a tensor on the host whose heads may lie side by side in rows, `[rows, heads d]`.
@@ -36,10 +33,7 @@ impl<'a> HostHeads<'a> {
         };
         let heads = (0..width / d.max(1)).flat_map(|head| (0..rows).map(move |row| (head, row)));
         let values = heads.flat_map(|(head, row)| &own.values[row * own.leading + head * d..][..d]);
-        HostHeads {
-            values: values.copied().collect(),
-            leading: d,
-        }
+        HostHeads { values: values.copied().collect(), leading: d }
     }
 
     /// The `d` elements of a row.
@@ -149,11 +143,7 @@ impl<'a> HostAttention<'a> {
 /// Exponentials of scores less the largest, that largest (0 where none is above -Inf), and their sum.
 fn softmax_of(scores: Vec<f64>) -> (Vec<f64>, f64, f64) {
     let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let base = if largest == f64::NEG_INFINITY {
-        0.0
-    } else {
-        largest
-    };
+    let base = if largest == f64::NEG_INFINITY { 0.0 } else { largest };
     let weights: Vec<f64> = scores.iter().map(|s| (s - base).exp()).collect();
     let sum = weights.iter().sum();
     (weights, base, sum)

@@ -79,11 +79,7 @@ impl Cut {
         let slots = longest.max(split).min(capacity.div_ceil(unit).max(1));
         let chunks = pairs.saturating_mul(slots as usize);
         within("chunks of all sequences", chunks, MAX_GRID_X)?;
-        Ok(Cut {
-            split,
-            slots,
-            blocks: chunks.min(resident) as u32,
-        })
+        Ok(Cut { split, slots, blocks: chunks.min(resident) as u32 })
     }
 }
 
@@ -158,9 +154,8 @@ impl DecodeLaunch {
         }
         let params = self.params(raw, fresh)?;
         let grid = Grid::of([self.cut.blocks, 1, 1]).early();
-        self.turns.queue(self.cut.slots > 1, queue.stream(), || {
-            queue.launch(&self.kernel, grid, &params)
-        })
+        self.turns
+            .queue(self.cut.slots > 1, queue.stream(), || queue.launch(&self.kernel, grid, &params))
     }
 
     fn params(&self, raw: &RawDecode, fresh: [Rows; 2]) -> Result<DecodeParams> {
@@ -185,9 +180,7 @@ impl DecodeLaunch {
             out: raw.out.0,
             fresh: fresh.map(|(address, _)| address),
             cache: raw.cache.map(|(address, _)| address),
-            cache_pair: raw
-                .cache
-                .map(|(_, leading)| (e.capacity * leading * bytes) as u64),
+            cache_pair: raw.cache.map(|(_, leading)| (e.capacity * leading * bytes) as u64),
             partial: self.partial.address(),
             stats: self.stats.address(),
             counters: self.turns.counters().address(),
@@ -211,25 +204,15 @@ mod tests {
     use super::*;
 
     fn extents(batch: usize, key_heads: usize, capacity: usize, d: usize) -> DecodeExtents {
-        DecodeExtents {
-            batch,
-            key_heads,
-            group: 4,
-            capacity,
-            d,
-        }
+        DecodeExtents { batch, key_heads, group: 4, capacity, d }
     }
 
     /// Chunks of every length have a place, and one sequence fills the GPU.
     #[test]
     fn every_length_has_room() {
-        for (batch, key_heads, capacity) in [
-            (1, 8, 32_768),
-            (1, 1, 100),
-            (3, 5, 7777),
-            (64, 8, 32_768),
-            (1, 32, 0),
-        ] {
+        for (batch, key_heads, capacity) in
+            [(1, 8, 32_768), (1, 1, 100), (3, 5, 7777), (64, 8, 32_768), (1, 32, 0)]
+        {
             for d in [64, 128] {
                 let cut = Cut::new(extents(batch, key_heads, capacity, d), 264).unwrap();
                 let lengths = (0..=capacity).step_by(61).chain([capacity]);
@@ -251,9 +234,6 @@ mod tests {
         let long = Cut::new(extents(1, 1, i32::MAX as usize, 64), 264).unwrap_err();
         assert!(long.to_string().contains("keys of a sequence"), "{long}");
         let many = Cut::new(extents(1 << 28, 32, 64, 64), 264).unwrap_err();
-        assert!(
-            many.to_string().contains("chunks of all sequences"),
-            "{many}"
-        );
+        assert!(many.to_string().contains("chunks of all sequences"), "{many}");
     }
 }

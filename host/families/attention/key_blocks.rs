@@ -50,9 +50,7 @@ impl KeyBlocksLaunch {
         let capacity = mask_tiles(most.saturating_mul(2).min(pieces));
         let groups = strips.saturating_mul(heads);
         let groups = within("groups of 128 queries", groups, i32::MAX as usize)?;
-        let room = strips
-            .saturating_mul(masks)
-            .saturating_mul(capacity.max(BLOCK_MASKS as usize));
+        let room = strips.saturating_mul(masks).saturating_mul(capacity.max(BLOCK_MASKS as usize));
         within("tiles of 128 keys of all masks", room, MASK_LIMIT as usize)?;
         let blocks = groups.min(device.machine().multiprocessors);
         let rounds = groups.div_ceil(blocks.max(1));
@@ -89,14 +87,7 @@ impl KeyBlocksLaunch {
         };
         let grid = [strips as u32, within("masks", masks, MAX_GRID_Y)?];
         let kernel = Kernel::load(device, row)?;
-        Ok((
-            KeyBlocksLaunch {
-                kernel,
-                params,
-                grid,
-            },
-            lists,
-        ))
+        Ok((KeyBlocksLaunch { kernel, params, grid }, lists))
     }
 
     /// Queues the kernel. Runs follow one another.

@@ -66,11 +66,7 @@ impl Room {
         within("queries of a mask made on the GPU", m, 1 << 30)?;
         let strips = m.div_ceil(STRIP);
         let capacity = mask_tiles(n.div_ceil(MASK_PIECE as usize));
-        let groups = within(
-            "groups of 128 queries",
-            strips.saturating_mul(heads),
-            MAX_GRID_X,
-        )?;
+        let groups = within("groups of 128 queries", strips.saturating_mul(heads), MAX_GRID_X)?;
         let all = strips.saturating_mul(masks);
         let tiles = all.saturating_mul(capacity);
         let what = "tiles of 128 keys of all masks";
@@ -82,17 +78,9 @@ impl Room {
             _ => device.machine().multiprocessors,
         };
         // All groups of a share may be empty; cuts move by a few tiles.
-        let share = cost
-            .div_ceil(u64::from(blocks.max(1)))
-            .max(u64::from(MASK_PART));
+        let share = cost.div_ceil(u64::from(blocks.max(1))).max(u64::from(MASK_PART));
         let rounds = (share / u64::from(MASK_QUERIES) + 10).min(u64::from(groups) + 1) as usize;
-        Ok(Room {
-            strips,
-            capacity,
-            groups,
-            blocks,
-            rounds,
-        })
+        Ok(Room { strips, capacity, groups, blocks, rounds })
     }
 
     /// What the kernel writes, and the attention reads.

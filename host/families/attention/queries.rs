@@ -136,9 +136,7 @@ fn strip(mask: Mask<'_>, top: usize) -> (Vec<KeyTile>, Vec<u32>) {
     for row in rows.clone() {
         for keys in mask.row(row) {
             let pieces = keys.start / ATTENTION_PIECE..=(keys.end - 1) / ATTENTION_PIECE;
-            there[pieces]
-                .iter_mut()
-                .for_each(|halves| halves[(row - top) / HALF] = true);
+            there[pieces].iter_mut().for_each(|halves| halves[(row - top) / HALF] = true);
         }
     }
     let seen = there.iter().copied().enumerate();
@@ -180,10 +178,7 @@ fn strip(mask: Mask<'_>, top: usize) -> (Vec<KeyTile>, Vec<u32>) {
             Some(piece) => (piece * ATTENTION_PIECE) as u32,
             None => mask.shape[1].next_multiple_of(ATTENTION_PIECE) as u32,
         };
-        KeyTile {
-            keys: [key(0), key(1)],
-            masks: own,
-        }
+        KeyTile { keys: [key(0), key(1)], masks: own }
     });
     let tiles = tiles.collect();
     (tiles, masks)
@@ -200,10 +195,7 @@ impl Tiles {
 
     /// Tiles of the groups of 128 queries, one behind the other.
     fn joined(strips: &[(Vec<KeyTile>, Vec<u32>)]) -> Result<Tiles> {
-        let mut all = Tiles {
-            firsts: vec![0],
-            ..Tiles::default()
-        };
+        let mut all = Tiles { firsts: vec![0], ..Tiles::default() };
         for (tiles, masks) in strips {
             all.append(tiles, masks)?;
             all.firsts.push(all.tiles.len() as u32);
@@ -265,9 +257,7 @@ mod tests {
             1 => true,
             _ => (row * 31 + column * 17).is_multiple_of(11),
         };
-        (0..m)
-            .map(|row| (0..n).filter(|&c| keep(row, c)).collect())
-            .collect()
+        (0..m).map(|row| (0..n).filter(|&c| keep(row, c)).collect()).collect()
     }
 
     /// What a mask's bits say, read as the kernel does.
@@ -311,10 +301,7 @@ mod tests {
     fn halves_that_see_other_keys_take_turns() {
         let (first, second, both) = ([true, false], [false, true], [true, true]);
         let apart = paired(&[(0, first), (1, second), (4, first), (6, second), (7, both)]);
-        assert_eq!(
-            apart,
-            [[Some(7), None], [Some(0), Some(4)], [Some(1), Some(6)]]
-        );
+        assert_eq!(apart, [[Some(7), None], [Some(0), Some(4)], [Some(1), Some(6)]]);
         let near = paired(&[(0, first), (1, both), (2, both), (3, second)]);
         assert_eq!(near, [[Some(0), Some(1)], [Some(2), Some(3)]]);
         assert_eq!(paired(&[]), [[None; 2]; 0]);

@@ -79,9 +79,7 @@ fn width(shape: &Conv2dShape) -> u32 {
 
 /// Whether rows of both planes are whole vectors of so many elements, and padded by one on each side.
 fn in_vectors(shape: &Conv2dShape, vector: usize) -> bool {
-    let whole = [shape.size[1], shape.out_size[1]]
-        .iter()
-        .all(|width| width.is_multiple_of(vector));
+    let whole = [shape.size[1], shape.out_size[1]].iter().all(|width| width.is_multiple_of(vector));
     whole && shape.padding[1] == 1
 }
 
@@ -105,9 +103,7 @@ impl Conv2dLaunch {
             Kernel::load(device, of_type(rows, dtype, what())?)
         };
         let three = [STEP_DEPTHWISE_UNIT, STEP_DEPTHWISE_STRIDED].contains(&step);
-        let vectors = (three && in_vectors(&shape, 4))
-            .then(|| load(4))
-            .transpose()?;
+        let vectors = (three && in_vectors(&shape, 4)).then(|| load(4)).transpose()?;
         let extent = |what: &str, value: usize| within(what, value, MAX_PLANE);
         let plane = |what: &str, [height, width]: [usize; 2]| {
             extent(what, height.saturating_mul(width))?;
@@ -127,21 +123,13 @@ impl Conv2dLaunch {
             channels: extent("channels", shape.channels)?,
             outputs: extent("outputs", shape.outputs)?,
             window: plane("places of a window", shape.window)?,
-            padding: [
-                extent("padding", shape.padding[0])?,
-                extent("padding", shape.padding[1])?,
-            ],
+            padding: [extent("padding", shape.padding[0])?, extent("padding", shape.padding[1])?],
             stride: extent("stride", shape.stride)?,
             flags: if relu { CONV2D_RELU } else { 0 },
             ..Conv2dParams::default()
         };
         let kernel = load(1)?;
-        let launch = Conv2dLaunch {
-            kernel,
-            vectors,
-            shape,
-            params,
-        };
+        let launch = Conv2dLaunch { kernel, vectors, shape, params };
         launch.pieces(launch.kernel.row())?;
         Ok(launch)
     }
@@ -160,9 +148,7 @@ impl Conv2dLaunch {
             _ => (height.div_ceil(row.items as usize), shape.channels),
         };
         let across = width.div_ceil(row.columns as usize);
-        let all = (down * across)
-            .saturating_mul(shape.batch)
-            .saturating_mul(channels);
+        let all = (down * across).saturating_mul(shape.batch).saturating_mul(channels);
         let all = within("pieces of all planes", all, MAX_GRID_X)?;
         Ok(([down, across].map(|n| Divisor::new(n as u32)), all))
     }
@@ -175,11 +161,10 @@ impl Conv2dLaunch {
             matrix.address.is_multiple_of(bytes)
                 && matrix.leading.is_multiple_of(row.vector as usize)
         };
-        let vectors = self.vectors.as_ref().filter(|kernel| {
-            [input, out]
-                .iter()
-                .all(|matrix| aligned(matrix, kernel.row()))
-        });
+        let vectors = self
+            .vectors
+            .as_ref()
+            .filter(|kernel| [input, out].iter().all(|matrix| aligned(matrix, kernel.row())));
         let kernel = vectors.unwrap_or(&self.kernel);
         let row = kernel.row();
         let bytes = row.dtype.bytes() as u64;

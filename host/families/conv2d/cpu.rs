@@ -25,14 +25,11 @@ pub(crate) fn conv2d<T: Scalar>(
             let (c, i, j) = (tap / (rows * columns), tap / columns % rows, tap % columns);
             let c = if shape.depthwise { output } else { c };
             let at = |from: usize, step: usize, padding: usize, extent: usize| {
-                (from * shape.stride + step)
-                    .checked_sub(padding)
-                    .filter(|at| *at < extent)
+                (from * shape.stride + step).checked_sub(padding).filter(|at| *at < extent)
             };
             let place = at(y, i, shape.padding[0], height).zip(at(x, j, shape.padding[1], width));
-            let value = place.map_or(0.0, |(y, x)| {
-                input[c * pitch + (image * height + y) * width + x].to_f64()
-            });
+            let value = place
+                .map_or(0.0, |(y, x)| input[c * pitch + (image * height + y) * width + x].to_f64());
             sum += weight.to_f64() * value;
         }
         if relu && sum < 0.0 { 0.0 } else { sum }

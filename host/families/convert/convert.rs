@@ -90,15 +90,7 @@ impl Blocks {
         let bitmap = params.block_rows as usize * params.words as usize * 4;
         let digits = selection.1 * SELECT_WORDS as usize * 4;
         let arrivals = (params.block_rows as usize + 1) * 4;
-        let sizes = [
-            scores,
-            selection.1 * 16,
-            digits,
-            bitmap,
-            bitmap,
-            bitmap,
-            arrivals,
-        ];
+        let sizes = [scores, selection.1 * 16, digits, bitmap, bitmap, bitmap, arrivals];
         let mut total = 0;
         let starts = sizes.map(|bytes: usize| {
             let start = total as u64;
@@ -193,17 +185,9 @@ impl Blocks {
             Dtype::F64 => 64,
             _ => 32 + params.position_bits,
         };
-        let rounds = if candidates == 0 {
-            0
-        } else {
-            bits.div_ceil(DIGIT_BITS)
-        };
+        let rounds = if candidates == 0 { 0 } else { bits.div_ceil(DIGIT_BITS) };
         for round in (0..rounds).rev() {
-            let first = if round + 1 == rounds {
-                CONVERT_FIRST
-            } else {
-                0
-            };
+            let first = if round + 1 == rounds { CONVERT_FIRST } else { 0 };
             let params = ConvertParams {
                 digit_shift: round * DIGIT_BITS,
                 flags: params.flags | first,
@@ -218,10 +202,7 @@ impl Blocks {
 
     /// Queues the places of the block rows for another group size, after [`Blocks::survey`].
     pub(crate) fn place(&self, queue: Queue<'_>) -> Result<()> {
-        let params = ConvertParams {
-            flags: self.params.flags | CONVERT_MARKED,
-            ..self.params
-        };
+        let params = ConvertParams { flags: self.params.flags | CONVERT_MARKED, ..self.params };
         let grid = params.block_rows as usize;
         self.launch(STEP_TALLY, false, grid, 1, queue, &params)
     }
@@ -235,9 +216,7 @@ impl Blocks {
         let warps = SCAN_THREADS as usize / 32;
         let rows = params.block_rows as usize;
         let limit = u32::MAX as usize - (SCAN_THREADS * COPIES) as usize;
-        let copies = raw
-            .capacity
-            .saturating_mul(params.block_copies.value as usize);
+        let copies = raw.capacity.saturating_mul(params.block_copies.value as usize);
         within("elements of the slots", copies, limit)?;
         if self.request.choice.is_some() {
             let grid = copies.div_ceil((SCAN_THREADS * COPIES) as usize);
@@ -248,31 +227,20 @@ impl Blocks {
         }
         let slots =
             self.request.group * (params.block_columns.value as usize).div_ceil(self.request.group);
-        let across = slots
-            .div_ceil(params.chunk_slots as usize)
-            .min(CHUNKS_ACROSS);
+        let across = slots.div_ceil(params.chunk_slots as usize).min(CHUNKS_ACROSS);
         let grid = (rows * self.request.block.0).div_ceil(warps);
         self.launch(STEP_FILL_CSR, false, grid, across, queue, &params)
     }
 
     /// Whether dense matrix and output allow 16-byte accesses.
     fn aligned(&self, raw: &RawBlocks) -> bool {
-        let Request {
-            k, block, dtype, ..
-        } = self.request;
+        let Request { k, block, dtype, .. } = self.request;
         let extents = [k, block.1, raw.leading];
         extents.iter().all(|&e| whole(e, dtype)) && (raw.source | raw.values).is_multiple_of(16)
     }
 
     fn bound(&self, raw: &RawBlocks, aligned: bool) -> Result<ConvertParams> {
-        let Request {
-            m,
-            k,
-            block,
-            group,
-            choice,
-            dtype,
-        } = self.request;
+        let Request { m, k, block, group, choice, dtype } = self.request;
         if choice.is_some() && m > 1 && raw.leading < k {
             let reason = format!("leading dimension {} is below its {k} columns", raw.leading);
             return Err(Error::operand("dense", reason));
@@ -282,11 +250,7 @@ impl Blocks {
             return Err(Error::operand("capacity", reason));
         }
         let vectors = choice.is_none() && whole(block.1, dtype) && raw.values.is_multiple_of(16);
-        let wide = if aligned || vectors {
-            16 / dtype.bytes()
-        } else {
-            1
-        };
+        let wide = if aligned || vectors { 16 / dtype.bytes() } else { 1 };
         let lanes = (block.1.min(PIECE.1 as usize).next_power_of_two() / wide).max(1);
         let across =
             self.params.block_columns.value as usize * self.params.piece_columns.value as usize;
@@ -333,9 +297,5 @@ impl Blocks {
 
 /// Thread blocks of a row of pieces; none for a matrix without columns.
 fn chunks(params: &ConvertParams) -> usize {
-    if params.block_columns.value == 0 || params.k == 0 {
-        0
-    } else {
-        params.chunks.value as usize
-    }
+    if params.block_columns.value == 0 || params.k == 0 { 0 } else { params.chunks.value as usize }
 }

@@ -91,19 +91,12 @@ impl Entries {
         small("columns", k)?;
         let dense = matches!(conversion, Conversion::Dense(_));
         if dense {
-            within(
-                "elements of the matrix",
-                m.saturating_mul(k),
-                u32::MAX as usize,
-            )?;
+            within("elements of the matrix", m.saturating_mul(k), u32::MAX as usize)?;
         }
         let grouped = matches!(conversion, Conversion::GroupCoo(_));
         // The narrowest segments, of matrices that are not aligned, make the most thread blocks.
         let blocks = match conversion {
-            Conversion::Dense(_) => segments(k, 1)
-                .0
-                .saturating_mul(m)
-                .div_ceil(SEGMENTS as usize),
+            Conversion::Dense(_) => segments(k, 1).0.saturating_mul(m).div_ceil(SEGMENTS as usize),
             _ if grouped => tiles(m + 1),
             _ => 0,
         };
@@ -145,8 +138,7 @@ impl Entries {
             Conversion::Dense(_) => self.compact(raw, params, queue),
             Conversion::ToCoo => {
                 let blocks = if self.m == 0 { 0 } else { tiles(raw.capacity) };
-                self.steps
-                    .launch(STEP_ENTRY_ROWS, (false, true), blocks, queue, &params)
+                self.steps.launch(STEP_ENTRY_ROWS, (false, true), blocks, queue, &params)
             }
             Conversion::FromCoo => self.steps.launch(
                 STEP_ENTRY_OFFSETS,
@@ -161,8 +153,7 @@ impl Entries {
             }
             Conversion::Ell(_) => {
                 let blocks = copies(params.capacity as usize);
-                self.steps
-                    .launch(STEP_FILL_SLOTS, (false, true), blocks, queue, &params)
+                self.steps.launch(STEP_FILL_SLOTS, (false, true), blocks, queue, &params)
             }
         }
     }
@@ -172,8 +163,7 @@ impl Entries {
         self.steps.device.context().set_current()?;
         let params = self.params(raw)?;
         let blocks = params.tiles as usize;
-        self.steps
-            .launch(STEP_GROUP_STARTS, (false, true), blocks, queue, &params)
+        self.steps.launch(STEP_GROUP_STARTS, (false, true), blocks, queue, &params)
     }
 
     /// Queues rows, columns and values of the groups, the second half.
@@ -192,15 +182,9 @@ impl Entries {
             ..params
         };
         let blocks = if self.m == 0 { 0 } else { tiles(groups) };
-        self.steps
-            .launch(STEP_ENTRY_ROWS, (false, false), blocks, queue, &of_groups)?;
-        let blocks = if self.m == 0 {
-            0
-        } else {
-            copies(groups * group)
-        };
-        self.steps
-            .launch(STEP_FILL_SLOTS, (false, false), blocks, queue, &params)
+        self.steps.launch(STEP_ENTRY_ROWS, (false, false), blocks, queue, &of_groups)?;
+        let blocks = if self.m == 0 { 0 } else { copies(groups * group) };
+        self.steps.launch(STEP_FILL_SLOTS, (false, false), blocks, queue, &params)
     }
 
     fn compact(&self, raw: &RawEntries, params: EntriesParams, queue: Queue<'_>) -> Result<()> {
@@ -208,9 +192,7 @@ impl Entries {
             return queue.fill_words(raw.offsets, 0, self.m + 1);
         }
         let vector = 16 / self.dtype.bytes();
-        let whole = [self.k, raw.leading]
-            .iter()
-            .all(|e| e.is_multiple_of(vector));
+        let whole = [self.k, raw.leading].iter().all(|e| e.is_multiple_of(vector));
         let aligned = whole && raw.source.is_multiple_of(16);
         let (across, columns) = segments(self.k, if aligned { vector } else { 1 });
         // Few thread blocks: more are under way instead.
@@ -227,22 +209,15 @@ impl Entries {
         };
         let top = params.flags & COMPACT_TOP != 0;
         if top {
-            self.steps
-                .launch(STEP_TOP_ENTRIES, (false, true), self.m, queue, &params)?;
+            self.steps.launch(STEP_TOP_ENTRIES, (false, true), self.m, queue, &params)?;
         }
-        self.steps
-            .launch(STEP_COMPACT, (aligned, !top), blocks, queue, &params)
+        self.steps.launch(STEP_COMPACT, (aligned, !top), blocks, queue, &params)
     }
 
     /// What the outputs look like, after a look at what the caller says of them.
     fn shape_of(&self, raw: &RawEntries) -> Result<Shape> {
         let (m, k) = (self.m, self.k);
-        let mut shape = Shape {
-            flags: 0,
-            top: 0,
-            group: 1,
-            capacity: raw.capacity,
-        };
+        let mut shape = Shape { flags: 0, top: 0, group: 1, capacity: raw.capacity };
         match self.conversion {
             Conversion::Dense(choice) => {
                 if m > 1 && raw.leading < k {
@@ -275,12 +250,7 @@ impl Entries {
 
     fn params(&self, raw: &RawEntries) -> Result<EntriesParams> {
         let (m, k) = (self.m, self.k);
-        let Shape {
-            flags,
-            top,
-            group,
-            capacity,
-        } = self.shape_of(raw)?;
+        let Shape { flags, top, group, capacity } = self.shape_of(raw)?;
         let from_coo = self.conversion == Conversion::FromCoo;
         let made = from_coo || matches!(self.conversion, Conversion::Dense(_));
         Ok(EntriesParams {
@@ -290,11 +260,7 @@ impl Entries {
             columns: raw.columns,
             keys: raw.rows,
             rows: raw.rows,
-            starts: if made {
-                raw.offsets
-            } else {
-                self.starts.address()
-            },
+            starts: if made { raw.offsets } else { self.starts.address() },
             out_columns: raw.out_columns,
             out_values: raw.out_values,
             turns: self.turns.address(),
@@ -302,11 +268,7 @@ impl Entries {
             floor: self.floor,
             m: small("rows", m)?,
             k: small("columns", k)?,
-            count: if from_coo {
-                small("entries", raw.capacity)?
-            } else {
-                0
-            },
+            count: if from_coo { small("entries", raw.capacity)? } else { 0 },
             capacity: small("slots", capacity)?,
             tiles: tiles(m + 1) as u32,
             top: small("entries of a row", top)?,

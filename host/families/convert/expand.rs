@@ -74,11 +74,7 @@ impl Places {
         let most = (u32::MAX - 4 * GROUP_BYTES) as usize;
         let entries = within("slots of a matrix made dense", pattern.slots, most)?;
         let rows = pattern.rows;
-        let starts = within(
-            "groups of elements",
-            rows.saturating_mul(row_groups + 1),
-            most,
-        )?;
+        let starts = within("groups of elements", rows.saturating_mul(row_groups + 1), most)?;
         let memory = |words: usize| DeviceMemory::alloc(device.context(), words.max(1) * 4);
         let own = Places {
             places: memory(pattern.slots.div_ceil(4))?,
@@ -95,11 +91,7 @@ impl Places {
             ..own.params()
         };
         let blocks = starts.max(entries.div_ceil(4)).div_ceil(first.items);
-        queue.launch(
-            &Kernel::load(device, first)?,
-            Grid::of([blocks, 1, 1]),
-            &params,
-        )?;
+        queue.launch(&Kernel::load(device, first)?, Grid::of([blocks, 1, 1]), &params)?;
         Ok(own)
     }
 
@@ -120,11 +112,7 @@ impl Places {
             group: 0,
             strip: 0,
             room: 0,
-            deal: StripDeal {
-                stages: self.row_groups.value,
-                parts: 1,
-                turns: 1,
-            },
+            deal: StripDeal { stages: self.row_groups.value, parts: 1, turns: 1 },
         }
     }
 
@@ -169,12 +157,7 @@ impl Expand {
 
     /// Queues the writing of the dense matrix at `out`, all of it, from the values of the planned pattern.
     pub(crate) fn run(&self, values: u64, out: u64, queue: Queue<'_>) -> Result<()> {
-        let params = ExpandParams {
-            values,
-            out,
-            row_bytes: self.row_bytes,
-            ..self.own.params()
-        };
+        let params = ExpandParams { values, out, row_bytes: self.row_bytes, ..self.own.params() };
         let blocks = self.own.groups.div_ceil(self.kernel.row().items);
         let blocks = blocks.min(self.at_once);
         queue.launch(&self.kernel, Grid::of([blocks, 1, 1]), &params)
@@ -211,12 +194,7 @@ impl Strips {
             let what = format!("first entries of {} stages of each row", deal.stages);
             return Ok(Err(over(what, starts)));
         }
-        let places = Places::new(
-            device,
-            pattern,
-            (STRIP_COLUMNS, deal.stages as usize),
-            queue,
-        )?;
+        let places = Places::new(device, pattern, (STRIP_COLUMNS, deal.stages as usize), queue)?;
         let row = step(EXPAND_STRIPS)?;
         let kernel = Kernel::load(device, row)?;
         // Whole tiles, and whole thread blocks: strips behind the last row are empty.
@@ -244,9 +222,7 @@ impl Strips {
         let mut room = [0];
         longest.read(&mut room, queue.stream())?;
         let room = room[0].max(1);
-        let words = lists
-            .saturating_mul(room as usize)
-            .saturating_mul(4 * STRIP_STEP as usize);
+        let words = lists.saturating_mul(room as usize).saturating_mul(4 * STRIP_STEP as usize);
         let heads = lists.saturating_mul(deal.head() as usize * 4);
         let bytes = words.saturating_add(heads);
         if room == u32::MAX || bytes > most {

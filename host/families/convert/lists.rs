@@ -39,10 +39,7 @@ impl<'d> Lists<'d> {
 
     pub(crate) fn new(device: &'d Device) -> Result<Self> {
         let steps = rows_of::<ListParams>().map(|row| Kernel::load(device, row));
-        Ok(Lists {
-            steps: steps.collect::<Result<_>>()?,
-            device,
-        })
+        Ok(Lists { steps: steps.collect::<Result<_>>()?, device })
     }
 
     /// The list of so many rows: those longer than `limit` cut, those that weigh no more than `weight` bundled (0:
@@ -76,10 +73,7 @@ impl<'d> Lists<'d> {
         let mut totals = vec![0u32; kinds];
         counts.read(&mut totals, device.copies())?;
         let total = |kind: u32| totals[kind as usize];
-        let items: usize = totals[..LIST_CUT as usize]
-            .iter()
-            .map(|&n| n as usize)
-            .sum();
+        let items: usize = totals[..LIST_CUT as usize].iter().map(|&n| n as usize).sum();
         let slots = total(LIST_PIECES) as usize;
         let list = List {
             items: DeviceMemory::alloc(device.context(), items * 16)?,
@@ -89,11 +83,8 @@ impl<'d> Lists<'d> {
             bundles: total(LIST_BUNDLES),
             cut_rows: total(LIST_CUT),
         };
-        let params = ListParams {
-            items: list.items.address(),
-            slots: list.slots.address(),
-            ..params
-        };
+        let params =
+            ListParams { items: list.items.address(), slots: list.slots.address(), ..params };
         self.launch(LIST_FILL, tiles, &params)?;
         device.copies().synchronize()?;
         Ok(list)
@@ -102,10 +93,7 @@ impl<'d> Lists<'d> {
     fn launch(&self, step: u32, blocks: u32, params: &ListParams) -> Result<()> {
         let own = |kernel: &&Kernel<_>| kernel.row().step == step;
         let Some(kernel) = self.steps.iter().find(own) else {
-            return Err(Error::operand(
-                "lists",
-                format!("no kernel for step {step}"),
-            ));
+            return Err(Error::operand("lists", format!("no kernel for step {step}")));
         };
         // SAFETY: `make` allocated what the params say, and waits for the end.
         let queue = unsafe { Queue::new(self.device.copies()) };

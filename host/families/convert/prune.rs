@@ -47,13 +47,9 @@ pub(crate) fn prune(
     let meta = device.zeros((total + room) * 4)?;
     let values = device.zeros((total * KEPT + room) * element)?;
     let bytes = matrix.leading.saturating_mul(element);
-    let whole = [
-        matrix.columns * element,
-        bytes,
-        (matrix.address % 16) as usize,
-    ]
-    .iter()
-    .all(|x| x.is_multiple_of(16));
+    let whole = [matrix.columns * element, bytes, (matrix.address % 16) as usize]
+        .iter()
+        .all(|x| x.is_multiple_of(16));
     let params = PruneParams {
         dense: matrix.address,
         values: values.address(),

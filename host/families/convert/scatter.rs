@@ -26,10 +26,7 @@ impl Scatter {
     pub(crate) fn new(device: &Device, dtype: Dtype, places: &[u32]) -> Result<Self> {
         let fits = |row: &&Row| row.dtype.bytes() == dtype.bytes();
         let row = rows_of::<ScatterParams>().find(fits).ok_or_else(|| {
-            Error::operand(
-                "values",
-                format!("are {}, which no kernel moves", dtype.name()),
-            )
+            Error::operand("values", format!("are {}, which no kernel moves", dtype.name()))
         })?;
         let most = (MAX_GRID_X * row.items as usize).min(u32::MAX as usize);
         Ok(Scatter {

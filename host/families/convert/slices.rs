@@ -23,12 +23,9 @@ fn starts(counts: &[u32]) -> Result<Vec<u32>> {
     }
     let slots = u128::from(sum) * CHUNK_SLOTS as u128;
     if slots > u128::from(u32::MAX) {
-        return Err(FormatError::Overflow {
-            what: "slots",
-            value: slots,
-            limit: u32::MAX.into(),
-        }
-        .into());
+        return Err(
+            FormatError::Overflow { what: "slots", value: slots, limit: u32::MAX.into() }.into()
+        );
     }
     Ok(starts)
 }
@@ -127,10 +124,6 @@ fn fill<T: Scalar>(
         read(device, &windows, chunks * 2)?,
         read(device, &columns, slots / 2)?,
     )?;
-    let arrays = DeviceArrays {
-        columns,
-        values,
-        device: Arc::clone(device),
-    };
+    let arrays = DeviceArrays { columns, values, device: Arc::clone(device) };
     SparseTensor::made(pattern, arrays)
 }

@@ -22,10 +22,7 @@ fn step(step: u32, bytes: usize) -> Result<&'static Row> {
         row.step == step && any
     };
     rows_of::<SlicingParams>().find(fits).ok_or_else(|| {
-        Error::operand(
-            "sparse",
-            format!("elements of {bytes} bytes are not sliced on a GPU"),
-        )
+        Error::operand("sparse", format!("elements of {bytes} bytes are not sliced on a GPU"))
     })
 }
 

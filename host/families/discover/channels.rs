@@ -36,17 +36,9 @@ impl Deal {
         let step = step.max(1);
         let block_rows = rows.div_ceil(wave.max(1)).max(1);
         let steps = block_rows.div_ceil(step);
-        let step = if whole {
-            step
-        } else {
-            block_rows.div_ceil(steps)
-        };
+        let step = if whole { step } else { block_rows.div_ceil(steps) };
         let block_rows = step * steps;
-        Deal {
-            parts: rows.div_ceil(block_rows),
-            block_rows,
-            step,
-        }
+        Deal { parts: rows.div_ceil(block_rows), block_rows, step }
     }
 }
 
@@ -70,15 +62,11 @@ pub(crate) struct ChannelsLaunch {
 
 /// The kernel of a step.
 fn find(step: u32, dtype: Dtype) -> Result<&'static Row> {
-    let own = kernels()
-        .iter()
-        .filter(|row| row.module == "channels" && row.step == step);
+    let own = kernels().iter().filter(|row| row.module == "channels" && row.step == step);
     let fits = |row: &&Row| row.dtype.bytes() == dtype.bytes();
     own.clone().find(fits).ok_or_else(|| {
         let what = format!("columns of {} that hold something", dtype.name());
-        none_of(own, what, |row| {
-            format!("is for elements of {} bytes", row.dtype.bytes())
-        })
+        none_of(own, what, |row| format!("is for elements of {} bytes", row.dtype.bytes()))
     })
 }
 
@@ -252,10 +240,9 @@ mod tests {
             assert!(across == 1 || width.is_multiple_of(4), "{vectors}");
             for rows in [1, 7, 49, 300, 3136, 1_000_003] {
                 for wave in [0, 1, 16, 528] {
-                    for (most, whole) in [
-                        (DETECT_THREADS as usize / width, true),
-                        (rows_at_once(vectors), false),
-                    ] {
+                    for (most, whole) in
+                        [(DETECT_THREADS as usize / width, true), (rows_at_once(vectors), false)]
+                    {
                         let deal = Deal::new(rows, wave, most, whole);
                         assert!((1..=most).contains(&deal.step), "{deal:?}");
                         assert!(deal.parts * deal.block_rows >= rows, "{deal:?}");

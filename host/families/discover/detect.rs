@@ -108,9 +108,8 @@ const AHEAD_PANELS: u32 = 16;
 /// The row of a step, or why there is none.
 fn find(step: u32, bytes: usize, micro: (usize, usize), what: &str) -> Result<&'static Row> {
     let block = (micro.0 as u32, micro.1 as u32);
-    let own = kernels()
-        .iter()
-        .filter(|row| row.operation == Operation::Detection && row.step == step);
+    let own =
+        kernels().iter().filter(|row| row.operation == Operation::Detection && row.step == step);
     let fits = |row: &&Row| row.block == block && row.dtype.bytes() == bytes;
     own.clone().find(fits).ok_or_else(|| {
         let what = format!("micro-tiles of {} x {} of {what}", micro.0, micro.1);
@@ -178,11 +177,7 @@ impl DetectLaunch {
     /// `count` choices among `experts`.
     pub(crate) fn choices(device: &Device, count: usize, experts: usize) -> Result<Self> {
         let row = find(STEP_CHOICES, 4, (1, 1), "choices")?;
-        let blocks = within(
-            "thread blocks",
-            count.div_ceil(row.items as usize),
-            MAX_GRID_X,
-        )?;
+        let blocks = within("thread blocks", count.div_ceil(row.items as usize), MAX_GRID_X)?;
         let params = DetectParams {
             rows: small("choices", count)?,
             panels: within("experts", experts, row.items as usize)?,
@@ -238,10 +233,7 @@ impl DetectLaunch {
     /// The same for so many matrices, one behind the other, whose lists follow one another: of single rows, where one
     /// matrix's lists would go on into the next.
     pub(crate) fn batched(self, items: usize) -> Result<Self> {
-        Ok(DetectLaunch {
-            items: within("items", items, MAX_GRID_Y)?,
-            ..self
-        })
+        Ok(DetectLaunch { items: within("items", items, MAX_GRID_Y)?, ..self })
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -325,11 +317,7 @@ impl DetectLaunch {
     /// would read few of the rows, or where the matrix takes more than one wave of thread blocks, which would wait
     /// behind these bytes.
     fn ahead(&self, next: &DenseMatrix) -> (u64, u32, u32) {
-        let wave = self
-            .kernel
-            .row()
-            .min_blocks
-            .saturating_mul(self.multiprocessors);
+        let wave = self.kernel.row().min_blocks.saturating_mul(self.multiprocessors);
         let packs = self.kernel.row().step == STEP_PACK && self.kernel.row().block.1 == 1;
         let aligned = next.address.is_multiple_of(16) && next.leading.is_multiple_of(8);
         if !packs || !aligned || self.blocks > wave || self.params.panels < AHEAD_PANELS {

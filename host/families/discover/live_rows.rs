@@ -156,11 +156,7 @@ impl PackLaunch {
     ) -> Result<()> {
         let mut left = FETCHED;
         let bytes = ahead.map(|(address, bytes)| {
-            let bytes = if address.is_multiple_of(16) {
-                bytes / 16 * 16
-            } else {
-                0
-            };
+            let bytes = if address.is_multiple_of(16) { bytes / 16 * 16 } else { 0 };
             let taken = if bytes <= left { bytes } else { 0 };
             left -= taken;
             taken
@@ -192,9 +188,7 @@ impl PackLaunch {
         (out, scatter, early): (Rows, bool, bool),
         queue: Queue<'_>,
     ) -> Result<()> {
-        for (name, address) in ["factor of the norm", "summand of the norm"]
-            .into_iter()
-            .zip(affine)
+        for (name, address) in ["factor of the norm", "summand of the norm"].into_iter().zip(affine)
         {
             whole_vectors(name, address)?;
         }
@@ -295,11 +289,7 @@ impl LiveProduct {
         let row = self.kernel.row();
         let (high, deep) = (row.block.0 as usize, row.block.1 as usize);
         let map = |rows: Rows, extents, tile: [usize; 2]| {
-            let matrix = Flat {
-                address: rows.address,
-                extents,
-                leading: rows.leading,
-            };
+            let matrix = Flat { address: rows.address, extents, leading: rows.leading };
             tensor_map(self.kernel.row().dtype, &matrix, tile, tile[0], &self.empty)
         };
         let gelu = if gelu { FLAG_GELU } else { 0 };
@@ -331,9 +321,6 @@ mod tests {
         assert!(whole_vectors("factor of the norm", 0x7f00).is_ok());
         let error = whole_vectors("factor of the norm", 0x7f02).unwrap_err();
         let text = error.to_string();
-        assert!(
-            text.contains("factor of the norm") && text.contains("0x7f02"),
-            "{text}"
-        );
+        assert!(text.contains("factor of the norm") && text.contains("0x7f02"), "{text}");
     }
 }

@@ -214,11 +214,8 @@ impl GateLaunch {
     ) -> Result<Self> {
         let step = Step::new(device, STEP_ROUTE_GATE, dtype)?;
         let vectors = width.div_ceil(step.kernel.row().vector as usize);
-        let threads = within(
-            "vectors",
-            slots.saturating_mul(vectors),
-            (i32::MAX as usize) & !1023,
-        )?;
+        let threads =
+            within("vectors", slots.saturating_mul(vectors), (i32::MAX as usize) & !1023)?;
         Ok(GateLaunch {
             blocks: threads.div_ceil(step.kernel.row().threads),
             step,
@@ -286,11 +283,7 @@ impl WeighLaunch {
             flags: gate.unwrap_or(0),
             ..RouteParams::default()
         };
-        Ok(WeighLaunch {
-            blocks: params.count.div_ceil(warps),
-            step,
-            params,
-        })
+        Ok(WeighLaunch { blocks: params.count.div_ceil(warps), step, params })
     }
 
     /// Queues the kernel. `words`: weights and their gradients, one of each choice; `gates`: sums of the gates and what
@@ -306,12 +299,7 @@ impl WeighLaunch {
     ) -> Result<()> {
         let row = self.step.kernel.row();
         aligned(row, "hidden rows", hidden.address, hidden.leading)?;
-        aligned(
-            row,
-            "hidden gradients",
-            gradients.address,
-            gradients.leading,
-        )?;
+        aligned(row, "hidden gradients", gradients.address, gradients.leading)?;
         let bytes = |of: &str, leading: usize| row_bytes(of, leading, row.dtype.bytes());
         let (gates, gate_bytes) = match gates {
             None => (0, 0),

@@ -53,20 +53,12 @@ impl ActivationLaunch {
         }
         let all = [x, dy.unwrap_or(x), out];
         let whole = vectors(row, columns, &all);
-        let of_thread = if whole == 0 {
-            1
-        } else {
-            16 / row.dtype.bytes()
-        };
+        let of_thread = if whole == 0 { 1 } else { 16 / row.dtype.bytes() };
         let params = ActivationParams {
             x: x.address,
             dy: dy.map_or(0, |dy| dy.address),
             out: out.address,
-            row_bytes: [
-                pitch(row, &all[0])?,
-                pitch(row, &all[1])?,
-                pitch(row, &all[2])?,
-            ],
+            row_bytes: [pitch(row, &all[0])?, pitch(row, &all[1])?, pitch(row, &all[2])?],
             rows: small("rows", rows)?,
             columns: small("columns", columns)?,
             flags: self.function | whole,

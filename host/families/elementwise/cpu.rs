@@ -91,16 +91,8 @@ pub(crate) fn rotary<T: Scalar>(
     let half = turns.len();
     let dim = 2 * half;
     let mut first = 0;
-    for (part, (out, heads)) in out
-        .into_iter()
-        .zip([heads[0], heads[1], heads[1]])
-        .enumerate()
-    {
-        for (index, to) in out
-            .chunks_exact_mut(dim)
-            .take(layout.tokens * heads)
-            .enumerate()
-        {
+    for (part, (out, heads)) in out.into_iter().zip([heads[0], heads[1], heads[1]]).enumerate() {
+        for (index, to) in out.chunks_exact_mut(dim).take(layout.tokens * heads).enumerate() {
             let (token, head) = (index / heads, index % heads);
             let of = |i: usize| x.get(layout, token, first + head * dim + i);
             let position = f64::from(lengths[token]) - 1.0;
@@ -131,10 +123,7 @@ pub(crate) fn gated<T: Scalar>(
     multiply: impl Fn(f64, f64) -> f64,
     (out, leading): (&mut [T], usize),
 ) {
-    let both = Layout {
-        width: 2 * layout.width,
-        ..layout
-    };
+    let both = Layout { width: 2 * layout.width, ..layout };
     for token in 0..layout.tokens {
         for feature in 0..layout.width {
             let of = |feature| x.get(both, token, feature);

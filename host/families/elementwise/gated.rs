@@ -21,11 +21,7 @@ pub(crate) struct GatedLaunch {
 impl GatedLaunch {
     /// `gate`: flags of the kernels.
     pub(crate) fn new(device: &Device, dtype: Dtype, layout: Layout, gate: u32) -> Result<Self> {
-        Ok(GatedLaunch {
-            kernel: load(device, dtype, 1, "gated units")?,
-            layout,
-            gate,
-        })
+        Ok(GatedLaunch { kernel: load(device, dtype, 1, "gated units")?, layout, gate })
     }
 
     pub(crate) fn variant(&self) -> &'static str {

@@ -41,11 +41,7 @@ impl Layout {
     /// [`Error::Overflow`](crate::error::Error::Overflow) for more elements than memory has.
     pub(crate) fn new(name: &str, [tokens, width]: [usize; 2], columns: bool) -> Result<Self> {
         elements(name, &[tokens, width])?;
-        Ok(Layout {
-            tokens,
-            width,
-            columns,
-        })
+        Ok(Layout { tokens, width, columns })
     }
 
     pub(crate) fn shape(self) -> [usize; 2] {

@@ -39,10 +39,8 @@ impl NormGradientLaunch {
         epsilon: f64,
     ) -> Result<Self> {
         let step = |dtype, step| load(device, dtype, step, "the gradient of a norm");
-        let (rows, width) = (
-            within("rows", rows, MAX_GRID_X)?,
-            within("columns", width, MAX_GRID_X)?,
-        );
+        let (rows, width) =
+            (within("rows", rows, MAX_GRID_X)?, within("columns", width, MAX_GRID_X)?);
         // Of vectors; without these a part has fewer rows than it might.
         let across = width.div_ceil(NORM_ACROSS * 16 / dtype.bytes() as u32);
         let resident = 2 * device.machine().multiprocessors;

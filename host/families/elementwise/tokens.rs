@@ -108,10 +108,6 @@ impl TokensLaunch {
             flags,
             ..self.params
         };
-        queue.launch(
-            &self.kernel,
-            Grid::of([params.count, 1, 1]).early(),
-            &params,
-        )
+        queue.launch(&self.kernel, Grid::of([params.count, 1, 1]).early(), &params)
     }
 }

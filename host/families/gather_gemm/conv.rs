@@ -158,10 +158,7 @@ impl ConvProduct {
         within("tiles of columns", across, MAX_GRID_Y)?;
         within("offsets of a kernel", volume, MAX_GRID_Y)?;
         let bytes = first.dtype.bytes();
-        let may_turn = [Some(first), any]
-            .iter()
-            .flatten()
-            .any(|row| turns(row, turned));
+        let may_turn = [Some(first), any].iter().flatten().any(|row| turns(row, turned));
         let turn = if may_turn {
             let [c, m] = channels.map(|e| e.next_multiple_of(16 / bytes));
             let elements = volume
@@ -214,9 +211,7 @@ impl ConvProduct {
         let kernel = self.kernel(raw)?;
         let shared = turns(kernel.row(), self.turned);
         map.order().read(queue.stream(), || {
-            self.turns.queue(shared, queue.stream(), || {
-                self.queue(kernel, map, arrays, raw, queue)
-            })
+            self.turns.queue(shared, queue.stream(), || self.queue(kernel, map, arrays, raw, queue))
         })
     }
 
@@ -348,11 +343,7 @@ impl ConvProduct {
             extents: [columns, rows, self.volume],
             strides: [raw.ld_weights, raw.ld_weights * rows],
         };
-        let tile = if turned {
-            [depth, row.columns as usize]
-        } else {
-            [64, depth]
-        };
+        let tile = if turned { [depth, row.columns as usize] } else { [64, depth] };
         heads_map(row.dtype, &matrices, tile, &self.empty)
     }
 }

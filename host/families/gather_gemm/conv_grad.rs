@@ -229,11 +229,7 @@ impl WeightGradient {
             })?;
         let params = self.params(kernel, map, arrays, raw)?;
         let [c, m] = self.channels;
-        let grid = [
-            self.deal.blocks as u32,
-            tiles(kernel.row(), self.channels) as u32,
-            1,
-        ];
+        let grid = [self.deal.blocks as u32, tiles(kernel.row(), self.channels) as u32, 1];
         let sum = ConvStepParams {
             source: self.partial.address(),
             out: raw.out,

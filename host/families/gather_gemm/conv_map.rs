@@ -72,14 +72,8 @@ impl MapSteps {
         let raw = alloc(device, rows.saturating_mul(volume))?;
         let keys = alloc(device, rows.max(tiles))?;
         let step = |step: u32| conv_step(device, step, |_| true);
-        let all = [
-            CONV_INSERT,
-            CONV_NEIGHBOURS,
-            CONV_ARRANGE,
-            CONV_SCHEDULE,
-            CONV_TRANSPOSE,
-            CONV_KEYS,
-        ];
+        let all =
+            [CONV_INSERT, CONV_NEIGHBOURS, CONV_ARRANGE, CONV_SCHEDULE, CONV_TRANSPOSE, CONV_KEYS];
         Ok(MapSteps {
             turns: Turns::new(device)?,
             kernels: all.into_iter().map(step).collect::<Result<_>>()?,
@@ -144,15 +138,8 @@ impl MapSteps {
         queue: Queue<'_>,
     ) -> Result<()> {
         self.device.context().set_current()?;
-        let params = ConvStepParams {
-            source: voxels,
-            out,
-            ..self.params
-        };
-        let insert = ConvStepParams {
-            rows: small("voxels", inputs)?,
-            ..params
-        };
+        let params = ConvStepParams { source: voxels, out, ..self.params };
+        let insert = ConvStepParams { rows: small("voxels", inputs)?, ..params };
         let slots = self.table.bytes() / 4;
         self.turns.queue(true, queue.stream(), || {
             queue.fill_words(self.table.address(), ABSENT, slots)?;
@@ -194,20 +181,14 @@ impl MapSteps {
             masks: to.masks.address(),
             ..self.params
         };
-        let tiles = ConvStepParams {
-            rows: self.rows.div_ceil(ROWS) as u32,
-            ..params
-        };
+        let tiles = ConvStepParams { rows: self.rows.div_ceil(ROWS) as u32, ..params };
         let sorted = |out: u64, capacity: u32| SortOut {
             first: out,
             capacity: capacity as usize,
             ..SortOut::default()
         };
-        let keys = EntriesParams {
-            keys: self.keys.address(),
-            k: u32::MAX,
-            ..EntriesParams::default()
-        };
+        let keys =
+            EntriesParams { keys: self.keys.address(), k: u32::MAX, ..EntriesParams::default() };
         // `alone`: what made the keys is no kernel that lets the next one start early.
         let order = sorted(to.order.address(), params.rows);
         self.sort.run(&self.entries, keys, order, true, queue)?;
@@ -270,12 +251,7 @@ impl StrideSteps {
         let count = device.zeros(4)?;
         let step = |step: u32| conv_step(device, step, |_| true);
         Ok(StrideSteps {
-            kernels: [
-                step(CONV_STRIDE)?,
-                step(CONV_INSERT)?,
-                step(CONV_FIRST)?,
-                step(CONV_TAKE)?,
-            ],
+            kernels: [step(CONV_STRIDE)?, step(CONV_INSERT)?, step(CONV_FIRST)?, step(CONV_TAKE)?],
             entries: Steps::new(device, Dtype::F32)?,
             sort: Sort::new(device, inputs, 1, false)?,
             params: ConvStepParams {
@@ -320,16 +296,9 @@ impl StrideSteps {
     /// Queues their order and number.
     fn find(&self, voxels: u64, queue: Queue<'_>) -> Result<()> {
         let params = self.params;
-        let stride = ConvStepParams {
-            source: voxels,
-            out: self.all.address(),
-            ..params
-        };
-        let keyed = EntriesParams {
-            keys: self.keys.address(),
-            k: u32::MAX,
-            ..EntriesParams::default()
-        };
+        let stride = ConvStepParams { source: voxels, out: self.all.address(), ..params };
+        let keyed =
+            EntriesParams { keys: self.keys.address(), k: u32::MAX, ..EntriesParams::default() };
         let sorted = SortOut {
             first: self.order.address(),
             capacity: params.rows as usize,
@@ -348,11 +317,7 @@ impl StrideSteps {
 
     /// Queues the first of them, as many as are asked for; those behind the last are none.
     fn take(&self, out: u64, outputs: usize, queue: Queue<'_>) -> Result<()> {
-        let take = ConvStepParams {
-            out,
-            rows: small("voxels", outputs)?,
-            ..self.params
-        };
+        let take = ConvStepParams { out, rows: small("voxels", outputs)?, ..self.params };
         queue.launch(&self.kernels[3], Grid::of(blocks(take.rows)), &take)
     }
 }

@@ -16,10 +16,7 @@ struct Rows<'a, A: Clone> {
 impl<'a, A: Sum> Rows<'a, A> {
     fn of(tensor: &'a AnyTensor) -> Self {
         let values = tensor.host().map(|values| values.widen());
-        Rows {
-            values: values.unwrap_or_default(),
-            leading: tensor.leading(),
-        }
+        Rows { values: values.unwrap_or_default(), leading: tensor.leading() }
     }
 
     fn row(&self, row: usize, width: usize) -> &[A] {
@@ -57,9 +54,7 @@ impl HostConv<'_> {
         let (input, weights) = (Rows::<A>::of(self.input), Rows::<A>::of(self.weights));
         let bias = self.bias.map(Rows::<A>::of);
         out.store_rows(rows, m, &|row, sums: &mut [A]| {
-            let of_offsets = self.map.neighbours[positions[row] as usize..]
-                .iter()
-                .step_by(stride);
+            let of_offsets = self.map.neighbours[positions[row] as usize..].iter().step_by(stride);
             for (t, &neighbour) in of_offsets.enumerate() {
                 if neighbour != ABSENT {
                     self.add(t, input.row(neighbour as usize, c), &weights, sums);

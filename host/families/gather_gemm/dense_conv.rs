@@ -66,19 +66,12 @@ fn predict(row: &Row, shape: &ConvolutionShape, out: [usize; 2], machine: &Machi
     let written = positions as f64 * shape.filters as f64;
     let bytes = (read + weights + written) * row.dtype.bytes() as f64;
     let hbm_us = bytes / machine.hbm * 1e6;
-    let rates = Rates {
-        hbm_us,
-        l2: PIXELS_L2,
-        followed: row.parts == 1,
-    };
+    let rates = Rates { hbm_us, l2: PIXELS_L2, followed: row.parts == 1 };
     // Few filters fill a tile like 64 of them.
     let extents = [positions, k, shape.filters.max(64)];
     let cost = of_tiles(row, extents, rates, machine);
     let narrow = if row.columns == 64 { NARROW } else { 1.0 };
-    Cost {
-        us: OVERLAP * narrow * cost.us,
-        ..cost
-    }
+    Cost { us: OVERLAP * narrow * cost.us, ..cost }
 }
 
 /// What copies of pixels reach beside the gathers that L2's rate is counted in.
@@ -111,10 +104,7 @@ impl DenseConvLaunch {
             .map(|row| (row, predict(row, &shape, out, machine)));
         let best = of_type.min_by(|(_, a), (_, b)| a.us.total_cmp(&b.us));
         let Some((row, cost)) = best else {
-            return Err(none_of_type(
-                own,
-                "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]",
-            ));
+            return Err(none_of_type(own, "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]"));
         };
         let Extents { positions, .. } = Extents::of(row, &shape, out);
         let across = shape.filters.div_ceil(row.columns as usize) * row.parts as usize;
@@ -160,9 +150,7 @@ impl DenseConvLaunch {
             return Ok(());
         }
         // The kernel waits for the one ahead before it touches an operand.
-        let grid = Grid::of(self.grid)
-            .in_clusters(self.kernel.row().parts)
-            .early();
+        let grid = Grid::of(self.grid).in_clusters(self.kernel.row().parts).early();
         queue.launch(&self.kernel, grid, &params)
     }
 
@@ -178,11 +166,7 @@ impl DenseConvLaunch {
             extents: [shape.channels, w, h, shape.images],
             strides: [a.leading, w * a.leading, h * w * a.leading],
         };
-        let places = Places {
-            padding: shape.padding,
-            reach: reach(shape),
-            stride: shape.stride,
-        };
+        let places = Places { padding: shape.padding, reach: reach(shape), stride: shape.stride };
         // Not heads, but as many matrices: a tap's.
         let taps = Heads {
             address: b.address,
@@ -211,12 +195,7 @@ fn reach(shape: &ConvolutionShape) -> [usize; 2] {
 
 /// What is the same in every run.
 fn params(row: &Row, shape: &ConvolutionShape, out: [usize; 2]) -> Result<DenseConvParams> {
-    let Extents {
-        positions,
-        stages,
-        deep,
-        k,
-    } = Extents::of(row, shape, out);
+    let Extents { positions, stages, deep, k } = Extents::of(row, shape, out);
     let pair = |of: [usize; 2]| of.map(|extent| extent as u32);
     Ok(DenseConvParams {
         product: DenseParams {

@@ -25,10 +25,7 @@ fn above_of<T: Scalar>(threshold: f64) -> u32 {
     let nearest = T::from_f64(threshold);
     let over = nearest.to_f64() > threshold;
     let bytes = bytemuck::bytes_of(&nearest);
-    let bits = bytes
-        .iter()
-        .rev()
-        .fold(0u32, |bits, &byte| bits << 8 | u32::from(byte));
+    let bits = bytes.iter().rev().fold(0u32, |bits, &byte| bits << 8 | u32::from(byte));
     let limit = bits.saturating_sub(u32::from(over));
     match bytes.len() {
         2 => (0x7fff - limit.min(0x7fff)) * 0x0001_0001,
@@ -93,11 +90,7 @@ impl RightKernels {
         let work = PitWork::right(items, extents, WIDTH);
         let (detect, product) = kernels_of(device, dtype, work, how)?;
         let made = || TransposeLaunch::new(device, dtype, items, [m, k]);
-        Ok(RightKernels {
-            detect,
-            transpose: (!by_columns).then(made).transpose()?,
-            product,
-        })
+        Ok(RightKernels { detect, transpose: (!by_columns).then(made).transpose()?, product })
     }
 
     /// Device bytes beside the lists.

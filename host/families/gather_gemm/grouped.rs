@@ -58,15 +58,11 @@ impl GroupedExtents {
             (true, false) => return Ok(B_COLUMNS),
             (false, true) => "are [n, k] where they are e4m3 with scales (`transposed`)".into(),
             (true, true) if !self.k.is_multiple_of(16) => {
-                format!(
-                    "have {} elements along k, with scales a multiple of 16",
-                    self.k
-                )
+                format!("have {} elements along k, with scales a multiple of 16", self.k)
             }
-            (true, true) if self.gated && !self.n.is_multiple_of(SCALE_BLOCK) => format!(
-                "have {} columns of gates, with scales a multiple of {SCALE_BLOCK}",
-                self.n
-            ),
+            (true, true) if self.gated && !self.n.is_multiple_of(SCALE_BLOCK) => {
+                format!("have {} columns of gates, with scales a multiple of {SCALE_BLOCK}", self.n)
+            }
             (true, true) if self.quantized => return Ok(QUANTIZED_COLUMNS),
             (true, true) => return Ok(SCALED_COLUMNS),
         };
@@ -132,9 +128,7 @@ fn choose(
     variant: Option<&str>,
     machine: &Machine,
 ) -> Result<&'static Row> {
-    let own = kernels()
-        .iter()
-        .filter(|row| row.operation == Operation::Grouped);
+    let own = kernels().iter().filter(|row| row.operation == Operation::Grouped);
     let order = extents.order()?;
     let fits = |row: &&Row| {
         let named = variant.is_none_or(|name| name == row.name);
@@ -232,9 +226,7 @@ impl GroupedLaunch {
 
     /// The map of W: boxes that end where an expert's matrix ends.
     fn w_map(&self, w: DenseMatrix) -> Result<[u64; 16]> {
-        let GroupedExtents {
-            experts, turned, ..
-        } = self.extents;
+        let GroupedExtents { experts, turned, .. } = self.extents;
         let (k, n) = (self.deep(), self.extents.columns());
         let leading = w.leading / self.codes();
         let (wide, deep) = if turned { (k, n) } else { (n, k) };
@@ -261,9 +253,7 @@ impl GroupedLaunch {
         way: GroupedWay,
         operands: &GroupedOperands<'_>,
     ) -> Result<GroupedParams> {
-        let GroupedExtents {
-            top, experts, n, ..
-        } = self.extents;
+        let GroupedExtents { top, experts, n, .. } = self.extents;
         let k = self.deep();
         let GroupedOperands {
             names,
@@ -291,11 +281,8 @@ impl GroupedLaunch {
         }
         let dtype = self.kernel.row().dtype;
         let bytes = |of: &str, leading: usize| row_bytes(of, leading, dtype.bytes());
-        let rows = Flat {
-            address: a.address,
-            extents: [k, self.extents.slots()],
-            leading: a.leading,
-        };
+        let rows =
+            Flat { address: a.address, extents: [k, self.extents.slots()], leading: a.leading };
         let flags = [
             (way.gather, GROUPED_GATHER),
             (way.scatter, GROUPED_SCATTER),
@@ -306,11 +293,7 @@ impl GroupedLaunch {
             (gating, GROUPED_GATE),
             (c_scales != 0, GROUPED_QUANTIZE),
         ];
-        let down = if self.extents.narrow() {
-            GROUPED_FEW
-        } else {
-            GROUPED_ROWS
-        };
+        let down = if self.extents.narrow() { GROUPED_FEW } else { GROUPED_ROWS };
         let flags = flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag);
         Ok(GroupedParams {
             a_map: tensor_map(dtype, &rows, [64, down], 64, &self.empty)?,
@@ -395,10 +378,7 @@ mod tests {
         assert_eq!(one([4096, 8, 14336, 2], [false; 2]), mixtral);
         let scaled = ["grouped_bf16_e4m3_gated_64", "grouped_bf16_e4m3_128"];
         assert_eq!(one([4096, 8, 14336, 2], [true, false]), scaled);
-        let quantized = [
-            "grouped_bf16_quantized_gated_64",
-            "grouped_bf16_quantized_128",
-        ];
+        let quantized = ["grouped_bf16_quantized_gated_64", "grouped_bf16_quantized_128"];
         assert_eq!(one([2048, 128, 768, 8], [true, true]), quantized);
     }
 }

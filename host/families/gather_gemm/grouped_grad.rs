@@ -52,20 +52,12 @@ impl GradLaunch {
         let [down, across] = Self::tiles(row, &extents);
         let tiles = extents.experts.saturating_mul(down).saturating_mul(across);
         let tiles = within("tiles", tiles, i32::MAX as usize)?;
-        Ok(GradLaunch {
-            kernel,
-            extents,
-            tiles,
-            grid: tiles.min(device.machine().multiprocessors),
-        })
+        Ok(GradLaunch { kernel, extents, tiles, grid: tiles.min(device.machine().multiprocessors) })
     }
 
     /// Tiles of a matrix, down and across.
     fn tiles(row: &Row, extents: &GradExtents) -> [usize; 2] {
-        [
-            extents.m.div_ceil(row.block.0 as usize),
-            extents.n.div_ceil(row.columns as usize),
-        ]
+        [extents.m.div_ceil(row.block.0 as usize), extents.n.div_ceil(row.columns as usize)]
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -81,9 +73,7 @@ impl GradLaunch {
         [a, b, w]: [DenseMatrix; 3],
         queue: Queue<'_>,
     ) -> Result<()> {
-        let GradExtents {
-            top, m, n, tokens, ..
-        } = self.extents;
+        let GradExtents { top, m, n, tokens, .. } = self.extents;
         for (name, matrix) in names.into_iter().zip([a, b, w]) {
             aligned(self.kernel.row(), name, matrix.address, matrix.leading)?;
         }

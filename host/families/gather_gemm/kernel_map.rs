@@ -217,10 +217,9 @@ impl KernelMap {
     pub fn bytes(&self) -> usize {
         let own = match &self.arrays {
             Arrays::Host(_) => 0,
-            Arrays::Device(a, _) => [&a.neighbours, &a.order, &a.masks, &a.schedule]
-                .iter()
-                .map(|m| m.bytes())
-                .sum(),
+            Arrays::Device(a, _) => {
+                [&a.neighbours, &a.order, &a.masks, &a.schedule].iter().map(|m| m.bytes()).sum()
+            }
         };
         own + self.turned.get().map_or(0, |turned| turned.bytes())
     }
@@ -243,14 +242,7 @@ impl KernelMap {
             Arrays::Host(arrays) => {
                 let raw = build::transpose(&arrays.get(), self.inputs, self.volume);
                 let (ranks, outputs) = (self.ranks.clone(), self.inputs);
-                Self::from_raw(
-                    &self.context,
-                    self.outputs,
-                    outputs,
-                    Vec::new(),
-                    &raw,
-                    ranks,
-                )?
+                Self::from_raw(&self.context, self.outputs, outputs, Vec::new(), &raw, ranks)?
             }
             Arrays::Device(arrays, device) => on_device::transpose(self, arrays, device)?,
         };

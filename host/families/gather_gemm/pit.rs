@@ -34,25 +34,13 @@ pub(crate) struct PitWork {
 impl PitWork {
     /// One item, A as it is written.
     pub(crate) fn single(extents: [usize; 3], height: usize) -> Self {
-        PitWork {
-            items: 1,
-            extents,
-            height,
-            turned: false,
-            right: false,
-        }
+        PitWork { items: 1, extents, height, turned: false, right: false }
     }
 
     /// `C[z,m,n] = A[z,m,k] * B[z,k,n]` with micro-tiles of `1 x width` of B, of the transpose of A, for extents
     /// `[m, k, n]`.
     pub(crate) fn right(items: usize, [m, k, n]: [usize; 3], width: usize) -> Self {
-        PitWork {
-            items,
-            extents: [n, k, m],
-            height: width,
-            turned: true,
-            right: true,
-        }
+        PitWork { items, extents: [n, k, m], height: width, turned: true, right: true }
     }
 
     /// What the user calls the operand with micro-tiles, and the other one.
@@ -62,11 +50,7 @@ impl PitWork {
 
     fn block(&self) -> (u32, u32) {
         let height = self.height as u32;
-        if self.turned {
-            (1, height)
-        } else {
-            (height, 1)
-        }
+        if self.turned { (1, height) } else { (height, 1) }
     }
 
     /// The family for matrices that are multiplied in this type.
@@ -94,15 +78,8 @@ pub(crate) struct PitLaunch {
 impl PitLaunch {
     /// The product, with lists of `stride` places.
     pub(crate) fn new(device: &Device, dtype: Dtype, work: PitWork, stride: usize) -> Result<Self> {
-        let PitWork {
-            items,
-            extents: [m, k, n],
-            height,
-            ..
-        } = work;
-        let own = kernels()
-            .iter()
-            .filter(|row| row.module == work.family(dtype));
+        let PitWork { items, extents: [m, k, n], height, .. } = work;
+        let own = kernels().iter().filter(|row| row.module == work.family(dtype));
         let fits = |row: &&Row| row.dtype == dtype && row.block == work.block();
         let Some(row) = own.clone().find(fits) else {
             let what = format!("C[m,n] += A[m,AK[p]] * B[AK[p],n], {height} rows at a time");
@@ -117,11 +94,7 @@ impl PitLaunch {
             within(what, value, i32::MAX as usize - row.columns as usize)?;
         }
         let panels = items.saturating_mul(m.div_ceil(height));
-        within(
-            "places of all lists",
-            panels.saturating_mul(stride),
-            i32::MAX as usize,
-        )?;
+        within("places of all lists", panels.saturating_mul(stride), i32::MAX as usize)?;
         let tiles = panels.saturating_mul(n.div_ceil(row.columns as usize));
         let tiles = within("tiles", tiles, i32::MAX as usize)?;
         Ok(PitLaunch {
@@ -171,21 +144,14 @@ impl PitLaunch {
         b: DenseMatrix,
         c: DenseMatrix,
     ) -> Result<PitParams> {
-        let PitWork {
-            items,
-            extents: [m, k, n],
-            ..
-        } = self.work;
+        let PitWork { items, extents: [m, k, n], .. } = self.work;
         let element = self.kernel.row().dtype.bytes();
         let name = self.work.names()[1];
         aligned(self.kernel.row(), name, b.address, b.leading)?;
         // Rows that end within 16 bytes are copied with what lies behind them; a sum of that is stored only where C has
         // as many columns.
         if !self.work.right && !n.is_multiple_of(16 / element) {
-            let reason = format!(
-                "has {n} columns; the kernel copies {} at once",
-                16 / element
-            );
+            let reason = format!("has {n} columns; the kernel copies {} at once", 16 / element);
             return Err(Error::operand(name, reason));
         }
         let a_map = self.a_map(lists, a.as_ref())?;
@@ -239,11 +205,7 @@ impl PitLaunch {
             let extents = [height, self.panels * self.stride];
             (extents, [height.min(64), 64])
         };
-        let values = Flat {
-            address: packed.address(),
-            extents,
-            leading: extents[0],
-        };
+        let values = Flat { address: packed.address(), extents, leading: extents[0] };
         tensor_map(dtype, &values, tile, tile[0], &self.empty)
     }
 

@@ -159,10 +159,8 @@ impl PitConvLaunch {
         }
         whole("C", &c, vector)?;
         if !self.shape.filters.is_multiple_of(vector) {
-            let reason = format!(
-                "has {} filters; the kernel copies {} at once",
-                self.shape.filters, vector
-            );
+            let reason =
+                format!("has {} filters; the kernel copies {} at once", self.shape.filters, vector);
             return Err(Error::operand("B", reason));
         }
         Ok(())
@@ -236,23 +234,14 @@ pub(super) fn whole(name: &str, matrix: &DenseMatrix, vector: usize) -> Result<(
 /// Refuses extents that the kernels do not count to, by themselves or together.
 pub(super) fn limits(shape: &ConvolutionShape, out: [usize; 2]) -> Result<()> {
     let most = i32::MAX as usize;
-    let product = |of: &[usize]| {
-        of.iter()
-            .fold(1usize, |all, &extent| all.saturating_mul(extent))
-    };
+    let product = |of: &[usize]| of.iter().fold(1usize, |all, &extent| all.saturating_mul(extent));
     for (what, value) in [
         ("images", shape.images),
         ("channels", shape.channels),
         ("filters", shape.filters),
         ("rows of B", product(&[shape.taps(), shape.channels])),
-        (
-            "positions of A",
-            product(&[shape.images.max(1), shape.size[0], shape.size[1]]),
-        ),
-        (
-            "positions of C",
-            product(&[shape.images.max(1), out[0], out[1]]),
-        ),
+        ("positions of A", product(&[shape.images.max(1), shape.size[0], shape.size[1]])),
+        ("positions of C", product(&[shape.images.max(1), out[0], out[1]])),
     ] {
         within(what, value, most)?;
     }

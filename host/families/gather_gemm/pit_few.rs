@@ -57,10 +57,7 @@ pub(crate) fn few_row(
     multiprocessors: u32,
 ) -> Option<&'static Row> {
     let height = |row: &&Row| row.block.0 as usize >= extents[0];
-    let least = few_rows(dtype)
-        .filter(height)
-        .map(|row| row.block.0)
-        .min()?;
+    let least = few_rows(dtype).filter(height).map(|row| row.block.0).min()?;
     let own = few_rows(dtype).filter(|row| row.block.0 == least);
     own.min_by_key(|row| {
         let [tiles, parts] = cut(row, extents, multiprocessors);
@@ -81,10 +78,7 @@ impl PitFewLaunch {
         let m_there = within("rows of A", m, row.block.0 as usize)?;
         // Sections reach past the last column.
         let most = i32::MAX as usize - 4096;
-        let (k_there, n_there) = (
-            within("rows of B", k, most)?,
-            within("columns of B", n, most)?,
-        );
+        let (k_there, n_there) = (within("rows of B", k, most)?, within("columns of B", n, most)?);
         let [tiles, parts] = cut(row, extents, device.machine().multiprocessors);
         let share = k.div_ceil(parts).next_multiple_of(SHARE_UNIT);
         let kernel = Kernel::load(device, row)?;
@@ -116,9 +110,7 @@ impl PitFewLaunch {
         let row = row.ok_or_else(|| {
             let [m, ..] = extents;
             let what = format!("C[m,n] += A[m,AK[p]] * B[AK[p],n], all {m} rows at a time");
-            none_of(few_rows(dtype), what, |row| {
-                format!("is for {} rows at the most", row.block.0)
-            })
+            none_of(few_rows(dtype), what, |row| format!("is for {} rows at the most", row.block.0))
         })?;
         Self::new(device, row, extents, above)
     }

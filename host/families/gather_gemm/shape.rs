@@ -89,11 +89,9 @@ impl ConvolutionShape {
     /// [`Error::Operand`] for a window, stride or dilation of 0; [`Error::Shape`] for a window that the padded image
     /// does not hold; [`Error::Overflow`].
     pub fn out(&self) -> Result<[usize; 2]> {
-        for (name, pair) in [
-            ("window", self.window),
-            ("stride", self.stride),
-            ("dilation", self.dilation),
-        ] {
+        for (name, pair) in
+            [("window", self.window), ("stride", self.stride), ("dilation", self.dilation)]
+        {
             if pair.contains(&0) {
                 return Err(Error::operand(
                     name,
@@ -104,9 +102,7 @@ impl ConvolutionShape {
         let along = |axis: usize| {
             let padded = self.size[axis] as u128 + 2 * self.padding[axis] as u128;
             let spanned = self.dilation[axis] as u128 * (self.window[axis] as u128 - 1) + 1;
-            let out = padded
-                .checked_sub(spanned)
-                .map(|rest| rest / self.stride[axis] as u128 + 1);
+            let out = padded.checked_sub(spanned).map(|rest| rest / self.stride[axis] as u128 + 1);
             match out {
                 None => Err(Error::Shape {
                     index: ["x", "y"][axis].into(),

@@ -47,12 +47,7 @@ fn predict_block(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let limit = row_limit(row, blocks as u64, rows as usize, work.n, machine);
     let run = work.longest.min(u64::from(limit)) as f64 * block;
     let chain_us = TILE_US + (run * element / PANEL_BYTES as f64).ceil() * STAGE_US;
-    sum(
-        work,
-        machine,
-        row.dtype,
-        [gather_us, arithmetic_us + fill_us, chain_us],
-    )
+    sum(work, machine, row.dtype, [gather_us, arithmetic_us + fill_us, chain_us])
 }
 
 /// One stage of a strip of 128 rows against 256, 128 columns when every multiprocessor works: its bytes through L2 take
@@ -92,12 +87,7 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
         STAGE_128_US
     } / speed;
     // Copies of single columns go out one by one.
-    let stage_us = stage_us
-        * if row.block.0 == 1 || row.block.1 == 1 {
-            6.0
-        } else {
-            1.0
-        };
+    let stage_us = stage_us * if row.block.0 == 1 || row.block.1 == 1 { 6.0 } else { 1.0 };
     let depth = PANEL_BYTES as f64 / element;
     let strip_us = (slices / depth) * stage_us + STRIP_US * columns / 64.0;
     let turns = strips * tiles / f64::from(machine.multiprocessors);
@@ -105,10 +95,7 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let strips_us = turns.max(1.0) * strip_us;
     let cost = sum(work, machine, row.dtype, [gather_us, strips_us, START_US]);
     let lists_us = if lists { 0.0 } else { LISTS_US };
-    Cost {
-        us: cost.us + lists_us,
-        ..cost
-    }
+    Cost { us: cost.us + lists_us, ..cost }
 }
 
 /// What reading a byte of A costs beside one of B.
@@ -125,19 +112,12 @@ fn predict_nm(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let items = work.items as f64;
     let sms = f64::from(machine.multiprocessors);
     let turns = (tiles / sms).ceil().max(1.0);
-    let (k, element) = (
-        work.k.next_multiple_of(2 * row.block.1 as usize) as f64,
-        row.dtype.bytes() as f64,
-    );
+    let (k, element) =
+        (work.k.next_multiple_of(2 * row.block.1 as usize) as f64, row.dtype.bytes() as f64);
     let (a, b) = (rows / 2.0 * element, columns * element);
     let shared = k * (rows / 64.0 * b + SHARED_A * a + a + b);
     let clock = machine.issue / 4.0 / sms;
     let tile_us = shared / SHARED_BYTES / clock * 1e6 + STRIP_US * rows * columns / 8192.0;
     let gather_us = turns * k * (a + b) / (TILES_L2 * machine.l2 / sms) * 1e6;
-    sum(
-        work,
-        machine,
-        row.dtype,
-        [gather_us, turns * tile_us, START_US].map(|us| us * items),
-    )
+    sum(work, machine, row.dtype, [gather_us, turns * tile_us, START_US].map(|us| us * items))
 }

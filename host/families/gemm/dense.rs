@@ -69,11 +69,7 @@ impl Tiles {
         leading: usize,
         tile: [usize; 2],
     ) -> Result<MapWords> {
-        let matrix = Flat {
-            address,
-            extents,
-            leading,
-        };
+        let matrix = Flat { address, extents, leading };
         tensor_map(self.row.dtype, &matrix, tile, tile[0], &self.empty)
     }
 

@@ -31,11 +31,7 @@ pub(super) fn turns(row: &Row) -> u32 {
 
 /// Rows of a strip and strips of a tile, and how so many stages are dealt to the warps of a strip.
 fn deal(row: &Row, stages: u32) -> ([u32; 2], StripDeal) {
-    let deal = StripDeal {
-        stages,
-        parts: row.parts,
-        turns: turns(row),
-    };
+    let deal = StripDeal { stages, parts: row.parts, turns: turns(row) };
     ([row.items, row.block.0 / row.items], deal)
 }
 
@@ -45,19 +41,8 @@ impl DenseCsr {
         matrix: Matrix<'_>,
     ) -> Result<std::result::Result<Self, Refusal>> {
         let (device, row) = (of.device, of.row);
-        let Matrix::Sparse {
-            runs,
-            spans,
-            columns,
-            stored,
-            address,
-            ..
-        } = matrix
-        else {
-            return Err(Error::operand(
-                &of.form.sparse,
-                "has no entries in row order",
-            ));
+        let Matrix::Sparse { runs, spans, columns, stored, address, .. } = matrix else {
+            return Err(Error::operand(&of.form.sparse, "has no entries in row order"));
         };
         let kernel = Kernel::load(device, row)?;
         let tiles = Tiles::new(of)?;
@@ -69,12 +54,7 @@ impl DenseCsr {
                 uploaded.address()
             }
         };
-        let pattern = Placed {
-            columns: address,
-            slots: stored,
-            spans,
-            rows: runs.rows.len(),
-        };
+        let pattern = Placed { columns: address, slots: stored, spans, rows: runs.rows.len() };
         // SAFETY: columns and spans are those of a checked pattern, borrowed until the wait, and the lists are made for
         // it.
         let queue = unsafe { Queue::new(device.after_all()?) };
@@ -82,12 +62,7 @@ impl DenseCsr {
             Ok(strips) => strips,
             Err(reason) => return Ok(Err(Refusal::of(row.name, reason))),
         };
-        Ok(Ok(DenseCsr {
-            kernel,
-            tiles,
-            planned: Planned::new(runs, columns),
-            strips,
-        }))
+        Ok(Ok(DenseCsr { kernel, tiles, planned: Planned::new(runs, columns), strips }))
     }
 }
 

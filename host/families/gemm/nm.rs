@@ -80,10 +80,7 @@ fn metadata(positions: &[u32], (m, words): (usize, usize), rows: usize, depth: u
                 frag::metadata_of(lane, halves[0], halves[1])
             } else {
                 let (own, column) = frag::metadata_narrow(lane);
-                word(
-                    row(own),
-                    stage * of_stage + at % registers * 2 + column as usize,
-                )
+                word(row(own), stage * of_stage + at % registers * 2 + column as usize)
             };
         }
     });
@@ -127,9 +124,7 @@ impl TwoOfFour {
         aligned(self.row(), "B", raw.b, raw.ldb)?;
         aligned(self.row(), "values of A", raw.values, words * NM_WORD / 2)?;
         // Without a gate both are 0.
-        let whole = [raw.ldc, n, raw.ldg]
-            .iter()
-            .all(|x| x.is_multiple_of(16 / element));
+        let whole = [raw.ldc, n, raw.ldg].iter().all(|x| x.is_multiple_of(16 / element));
         if whole && raw.c.is_multiple_of(16) && raw.gate.is_multiple_of(16) {
             flags |= FLAG_VECTORS;
         }
@@ -140,11 +135,7 @@ impl TwoOfFour {
         let a_tile = [depth / 2, rows];
         let stored = words * NM_WORD / 2;
         let map = |address, extents, leading, tile: [usize; 2]| {
-            let matrix = Flat {
-                address,
-                extents,
-                leading,
-            };
+            let matrix = Flat { address, extents, leading };
             tensor_map(self.row().dtype, &matrix, tile, tile[0], &self.tiles)
         };
         let b_map = if self.row().order & B_COLUMNS == 0 {
@@ -232,10 +223,7 @@ mod tests {
         };
         assert_eq!(halves(&all), halves(&positions));
         // Row 65 is row 1 of the second 64: lane 4, second pair, and word 4 is step 0.
-        assert_eq!(
-            all[3 * of_pair + 4 * 2] & 0xffff,
-            positions[65 * 5 + 4] & 0xffff
-        );
+        assert_eq!(all[3 * of_pair + 4 * 2] & 0xffff, positions[65 * 5 + 4] & 0xffff);
     }
 
     /// The same for 8-bit elements: a word of every row and 32 columns, whole.

@@ -38,10 +38,7 @@ fn product(
             Box::new(DenseProduct::new(of, leading)?)
         }
         Matrix::Dense { .. } | Matrix::Sliced { .. } => {
-            return Err(Error::operand(
-                &of.form.sparse,
-                "is of no form that the kernel reads",
-            ));
+            return Err(Error::operand(&of.form.sparse, "is of no form that the kernel reads"));
         }
     }))
 }

@@ -144,17 +144,12 @@ impl<P: Copy + 'static> Panels<P> {
     fn flags(&self, raw: &RawSpmm) -> Result<u32> {
         let Extents { m, n, .. } = self.extents;
         let (mut flags, _) = flags(&self.form, self.extents, raw)?;
-        let width = if self.row().order & C_COLUMNS == 0 {
-            n
-        } else {
-            m
-        };
+        let width = if self.row().order & C_COLUMNS == 0 { n } else { m };
         // Without a gate both are 0.
-        let whole = [raw.ldc, width, raw.ldg]
-            .iter()
-            .all(|x| x.is_multiple_of(16 / self.out.bytes()))
-            && raw.c.is_multiple_of(16)
-            && raw.gate.is_multiple_of(16);
+        let whole =
+            [raw.ldc, width, raw.ldg].iter().all(|x| x.is_multiple_of(16 / self.out.bytes()))
+                && raw.c.is_multiple_of(16)
+                && raw.gate.is_multiple_of(16);
         if whole {
             flags |= FLAG_VECTORS;
         }
@@ -174,17 +169,9 @@ impl<P: Copy + 'static> Panels<P> {
         } else {
             [pieces.rows, pieces.depth]
         };
-        let Values {
-            rows,
-            columns,
-            leading,
-        } = self.values;
+        let Values { rows, columns, leading } = self.values;
         let map = |address, extents, leading, tile, swizzled| {
-            let matrix = Flat {
-                address,
-                extents,
-                leading,
-            };
+            let matrix = Flat { address, extents, leading };
             tensor_map(self.row().dtype, &matrix, tile, swizzled, &self.zeros)
         };
         let a_map = map(raw.values, [columns, rows], leading, tile, tile[0])?;
@@ -246,11 +233,7 @@ impl Product for Panels {
 
 /// Rows of one B as it lies in memory.
 fn b_rows(form: &SpmmForm, extents: Extents) -> usize {
-    if form.order.dense_columns {
-        extents.n
-    } else {
-        extents.k
-    }
+    if form.order.dense_columns { extents.n } else { extents.k }
 }
 
 /// How many of a batch one launch computes.
@@ -264,10 +247,7 @@ fn folded(form: &SpmmForm, extents: Extents, pieces: Pieces) -> Result<usize> {
         ("rows of A", m),
         ("rows of B", k),
         ("columns of B", n),
-        (
-            "rows of all B",
-            b_rows(form, extents).saturating_mul(folded),
-        ),
+        ("rows of all B", b_rows(form, extents).saturating_mul(folded)),
     ] {
         within(what, value, i32::MAX as usize - STRIP)?;
     }
@@ -277,11 +257,7 @@ fn folded(form: &SpmmForm, extents: Extents, pieces: Pieces) -> Result<usize> {
 /// A dense A, columns by columns where it is wanted transposed.
 fn dense_values((m, k): (usize, usize), leading: usize, transposed: bool) -> Values {
     let (rows, columns) = if transposed { (k, m) } else { (m, k) };
-    Values {
-        rows,
-        columns,
-        leading,
-    }
+    Values { rows, columns, leading }
 }
 
 /// How a kernel of 8-bit operands is told the type of C.
@@ -301,13 +277,7 @@ fn lying<'a>(
     (form, pieces): (&SpmmForm, Pieces),
 ) -> Option<(Source<'a>, Values)> {
     match matrix {
-        Matrix::Sparse {
-            runs,
-            columns,
-            block,
-            stored,
-            ..
-        } => Some((
+        Matrix::Sparse { runs, columns, block, stored, .. } => Some((
             Source::Blocks(runs, columns, block, form.order.transposed),
             stored_blocks(block, stored),
         )),
@@ -321,16 +291,8 @@ fn lying<'a>(
 
 /// Rows of the array of values: those of its blocks, or for blocks of one column the blocks.
 fn stored_blocks((bm, bk): (usize, usize), stored: usize) -> Values {
-    let (rows, columns) = if bk == 1 {
-        (stored, bm)
-    } else {
-        (stored * bm, bk)
-    };
-    Values {
-        rows,
-        columns,
-        leading: columns,
-    }
+    let (rows, columns) = if bk == 1 { (stored, bm) } else { (stored * bm, bk) };
+    Values { rows, columns, leading: columns }
 }
 
 /// Strips as rows of words that the driver module copies.

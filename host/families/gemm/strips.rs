@@ -96,13 +96,7 @@ impl Records {
             .into_par_iter()
             .map(|strip| {
                 let mut list = Vec::new();
-                gather(
-                    source,
-                    pieces,
-                    per_column.as_ref(),
-                    strip * STRIP,
-                    &mut list,
-                );
+                gather(source, pieces, per_column.as_ref(), strip * STRIP, &mut list);
                 // Edge blocks reach further. Their zeros would meet the next B of a batch, and a NaN times zero is
                 // none.
                 list.retain(|piece| (piece.k as usize) < depth);
@@ -117,16 +111,10 @@ impl Records {
             .map(|words| {
                 let stages = (words.len() / record) as u32;
                 at += stages;
-                Span {
-                    record: at - stages,
-                    stages,
-                }
+                Span { record: at - stages, stages }
             })
             .collect();
-        Records {
-            words: strips.concat(),
-            spans,
-        }
+        Records { words: strips.concat(), spans }
     }
 }
 
@@ -157,12 +145,7 @@ fn gather(
     for place in 0..places {
         let row = first + place * pieces.rows;
         let mut push = |k: usize, (y, x): (usize, usize)| {
-            list.push(Piece {
-                k: k as u32,
-                place: place as u32,
-                row: y as u32,
-                column: x as u32,
-            });
+            list.push(Piece { k: k as u32, place: place as u32, row: y as u32, column: x as u32 });
         };
         match *source {
             Source::Dense(rows, depth) => {
@@ -218,10 +201,7 @@ fn records(list: &[Piece], pieces: Pieces) -> Vec<u32> {
         let words = &mut words[at..];
         words[RECORD_HEAD + slice] = same_k[0].k;
         for piece in same_k {
-            let (half, inner) = (
-                piece.place as usize / per_half,
-                piece.place as usize % per_half,
-            );
+            let (half, inner) = (piece.place as usize / per_half, piece.place as usize % per_half);
             let steps = (pieces.depth / step_depth).max(1);
             let first = slice * pieces.depth / step_depth;
             let sixteenths = piece.place as usize * pieces.rows / 16
@@ -246,19 +226,11 @@ mod tests {
     /// Blocks of 32 x 32 in strips of 128 rows: pieces at the same k share a slice, of the product and its transpose.
     #[test]
     fn records_name_every_block_once() {
-        let runs = Runs {
-            rows: vec![(0, 2), (2, 1), (3, 0), (3, 2), (5, 1)],
-            total: 6,
-            longest: 2,
-        };
+        let runs =
+            Runs { rows: vec![(0, 2), (2, 1), (3, 0), (3, 2), (5, 1)], total: 6, longest: 2 };
         let columns = [0, 3, 3, 1, 2, 0];
         for transposed in [false, true] {
-            let pieces = Pieces {
-                rows: 32,
-                depth: 32,
-                stage: 64,
-                transposed,
-            };
+            let pieces = Pieces { rows: 32, depth: 32, stage: 64, transposed };
             let source = Source::Blocks(&runs, &columns, (32, 32), transposed);
             let extents = if transposed { (128, 160) } else { (160, 128) };
             let records = Records::new(&source, pieces, extents);
@@ -283,37 +255,19 @@ mod tests {
     /// Blocks of 128 x 128 over 192 terms: the second half of the last block is no stage.
     #[test]
     fn records_end_where_the_terms_do() {
-        let runs = Runs {
-            rows: vec![(0, 2)],
-            total: 2,
-            longest: 2,
-        };
+        let runs = Runs { rows: vec![(0, 2)], total: 2, longest: 2 };
         for transposed in [false, true] {
-            let pieces = Pieces {
-                rows: 64,
-                depth: 64,
-                stage: 64,
-                transposed,
-            };
+            let pieces = Pieces { rows: 64, depth: 64, stage: 64, transposed };
             let (runs, columns) = if transposed {
                 let rows = vec![(0, 1), (1, 1)];
-                (
-                    Runs {
-                        rows,
-                        ..runs.clone()
-                    },
-                    [0, 0],
-                )
+                (Runs { rows, ..runs.clone() }, [0, 0])
             } else {
                 (runs.clone(), [0, 1])
             };
             let source = Source::Blocks(&runs, &columns, (128, 128), transposed);
             let records = Records::new(&source, pieces, (128, 192));
-            let starts: Vec<u32> = records
-                .words
-                .chunks(pieces.record())
-                .map(|record| record[RECORD_HEAD])
-                .collect();
+            let starts: Vec<u32> =
+                records.words.chunks(pieces.record()).map(|record| record[RECORD_HEAD]).collect();
             assert_eq!(starts, [0, 64, 128], "transposed: {transposed}");
         }
     }

@@ -91,21 +91,12 @@ pub(crate) fn update<G: Scalar>(
 fn one(rule: Rule, state: &UpdateState, [x, g]: [f64; 2], [m, v]: &mut [f64; 2]) -> f64 {
     let rate = f64::from(state.rate);
     match rule {
-        Rule::Sgd {
-            momentum,
-            nesterov,
-            decay,
-        } => {
+        Rule::Sgd { momentum, nesterov, decay } => {
             let g = g + decay * x;
             *m = momentum * *m + g;
             x - rate * if nesterov { g + momentum * *m } else { *m }
         }
-        Rule::Adam {
-            betas,
-            epsilon,
-            decay,
-            decoupled,
-        } => {
+        Rule::Adam { betas, epsilon, decay, decoupled } => {
             let (x, g) = match decoupled {
                 true => (x - rate * decay * x, g),
                 false => (x, g + decay * x),

@@ -59,11 +59,7 @@ impl CrossEntropyLaunch {
             count: load(STEP_COUNT_LABELS, Dtype::F32)?,
             partial: device.zeros(blocks as usize * 4)?,
             blocks: [rows.div_ceil(threads).clamp(1, COUNTERS), blocks],
-            params: CrossEntropyParams {
-                rows,
-                classes,
-                ..CrossEntropyParams::default()
-            },
+            params: CrossEntropyParams { rows, classes, ..CrossEntropyParams::default() },
             turns: Turns::with_counters(device, 8)?,
             kernel,
         })

@@ -17,17 +17,8 @@ use crate::registry::{Dtype, of_type};
 /// What a step does to a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rule {
-    Sgd {
-        momentum: f64,
-        nesterov: bool,
-        decay: f64,
-    },
-    Adam {
-        betas: [f64; 2],
-        epsilon: f64,
-        decay: f64,
-        decoupled: bool,
-    },
+    Sgd { momentum: f64, nesterov: bool, decay: f64 },
+    Adam { betas: [f64; 2], epsilon: f64, decay: f64, decoupled: bool },
 }
 
 impl Rule {
@@ -49,15 +40,12 @@ impl Rule {
     fn params(self) -> UpdateParams {
         let betas = self.betas();
         let (epsilon, decay, flags) = match self {
-            Rule::Sgd {
-                nesterov, decay, ..
-            } => (0.0, decay, if nesterov { UPDATE_NESTEROV } else { 0 }),
-            Rule::Adam {
-                epsilon,
-                decay,
-                decoupled,
-                ..
-            } => (epsilon, decay, if decoupled { UPDATE_DECOUPLED } else { 0 }),
+            Rule::Sgd { nesterov, decay, .. } => {
+                (0.0, decay, if nesterov { UPDATE_NESTEROV } else { 0 })
+            }
+            Rule::Adam { epsilon, decay, decoupled, .. } => {
+                (epsilon, decay, if decoupled { UPDATE_DECOUPLED } else { 0 })
+            }
         };
         UpdateParams {
             betas,
@@ -130,10 +118,7 @@ impl UpdateLaunch {
         Ok(UpdateLaunch {
             kernels,
             state: device.upload(&words(&rule.start(rate)))?,
-            params: UpdateParams {
-                len: len as u64,
-                ..rule.params()
-            },
+            params: UpdateParams { len: len as u64, ..rule.params() },
             blocks,
             turns: Turns::new(device)?,
         })
@@ -179,7 +164,6 @@ impl UpdateLaunch {
         in_vectors("copy", params.copy)?;
         // The kernel waits for the one ahead before it reads or writes.
         let grid = Grid::of([self.blocks, 1, 1]).early();
-        self.turns
-            .queue(true, queue.stream(), || queue.launch(kernel, grid, &params))
+        self.turns.queue(true, queue.stream(), || queue.launch(kernel, grid, &params))
     }
 }

@@ -52,11 +52,7 @@ impl Parts {
         Ok(Parts {
             sum: load(device, STEP_WEIGHT_SUM, Dtype::F32)?,
             partial: DeviceMemory::alloc(device.context(), parts as usize * sums * 4)?,
-            params: WeightParams {
-                of_part,
-                parts,
-                ..params
-            },
+            params: WeightParams { of_part, parts, ..params },
             turns: Turns::new(device)?,
             tiles,
         })
@@ -198,10 +194,7 @@ impl BiasGradientLaunch {
         db: u64,
         queue: Queue<'_>,
     ) -> Result<()> {
-        let params = WeightParams {
-            db,
-            ..self.0.params(dy, beside)?
-        };
+        let params = WeightParams { db, ..self.0.params(dy, beside)? };
         self.0.run(&params, BIAS_COLUMNS, [1, 1], queue)
     }
 }

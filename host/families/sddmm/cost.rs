@@ -90,11 +90,7 @@ const CLOCKS_PER_US: f64 = 1755.0;
 /// Clocks that a tile takes a multiprocessor.
 pub(crate) fn tile_clocks(row: &Row, stages: usize, entries: f64) -> f64 {
     let chunks = f64::from(row.columns) / CHUNK as f64;
-    let round = if row.dtype == Dtype::Tf32 {
-        ROUND_CLOCKS
-    } else {
-        0.0
-    };
+    let round = if row.dtype == Dtype::Tf32 { ROUND_CLOCKS } else { 0.0 };
     let stage = (CHUNK_CLOCKS * chunks).max(ROWS_CLOCKS * (2.0 + chunks)) + round * (2.0 + chunks);
     let out = OUT_CLOCKS * chunks * row.dtype.bytes() as f64 / 2.0;
     stages as f64 * stage + TILE_CLOCKS + out + entries * PICK_CLOCKS
@@ -165,11 +161,7 @@ fn gathers(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     // Per entry and step: its column and address; then vectors; per entry: the reduction and its share of a store.
     let each = steps * (4.0 + repeat * (1.0 + vector + convert)) + 5.0;
     let compute_us = entries * each * lanes / 32.0 / (machine.issue * ISSUE_SHARE) * 1e6;
-    [
-        bytes_us.hypot(lines_us),
-        compute_us,
-        chain(row, work, machine, steps),
-    ]
+    [bytes_us.hypot(lines_us), compute_us, chain(row, work, machine, steps)]
 }
 
 /// Items one after the other, each a chain of bursts.

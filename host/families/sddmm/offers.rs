@@ -41,9 +41,7 @@ impl Sampling<'_> {
     /// reason.
     pub(crate) fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
         let mut choice = Choice::default();
-        let rows = kernels()
-            .iter()
-            .filter(|row| samples(row) && self.computes(row.dtype));
+        let rows = kernels().iter().filter(|row| samples(row) && self.computes(row.dtype));
         for row in rows {
             match self.refusal(row, machine, options) {
                 Some(reason) => choice.refused.push(Refusal::of(row.name, reason)),
@@ -61,9 +59,7 @@ impl Sampling<'_> {
                 reason: format!("no kernel of these families computes {}", self.dtype.name()),
             });
         }
-        choice
-            .candidates
-            .sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
+        choice.candidates.sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
         choice
     }
 
@@ -92,20 +88,13 @@ impl Sampling<'_> {
         let x = row.order & A_COLUMNS != 0;
         let y = row.order & B_COLUMNS == 0;
         if (self.form.x.columns, self.form.y.columns) != (x, y) {
-            let order = if x {
-                "[k,m] and [k,n]"
-            } else {
-                "[m,k] and [n,k]"
-            };
+            let order = if x { "[k,m] and [k,n]" } else { "[m,k] and [n,k]" };
             return Some(format!("reads {order}"));
         }
         if row.module == "sddmm_staged" {
             let (most, k) = (row.columns as usize, self.work.k);
             if k > most || k <= most / 4 {
-                return Some(format!(
-                    "is for up to {most} terms, and more than {}",
-                    most / 4
-                ));
+                return Some(format!("is for up to {most} terms, and more than {}", most / 4));
             }
         } else if row.arch == "sm_90a" {
             return self.refusal_of_copies(row, options);
@@ -127,9 +116,7 @@ impl Sampling<'_> {
         }
         let ([x, y], vector) = (self.distances, row.vector as usize);
         if let Some(given) = options.alignment.filter(|a| !a.is_multiple_of(vector)) {
-            return Some(format!(
-                "moves {vector} elements at once, the plan is for {given}"
-            ));
+            return Some(format!("moves {vector} elements at once, the plan is for {given}"));
         }
         (!x.is_multiple_of(vector) || !y.is_multiple_of(vector)).then(|| {
             format!("moves {vector} elements at once, rows of X lie {x} apart, rows of Y {y}")
@@ -204,10 +191,7 @@ mod tests {
             distances,
             alignment: 4,
         };
-        let machine = Machine {
-            wgmma,
-            ..Machine::H200
-        };
+        let machine = Machine { wgmma, ..Machine::H200 };
         sampling.candidates(&machine, &Options::default())
     }
 
@@ -218,33 +202,15 @@ mod tests {
         assert_eq!(wide.candidates[0].name, "sampled_f16_64");
         for (text, block, distances, wgmma, words) in [
             (PLAIN, (64, 64), [64, 64], 0.0, "compute capability 9.0"),
-            (
-                "S[m,n] = X[m,k] * Y[k,n]",
-                (64, 64),
-                [64, 64],
-                1e14,
-                "reads [m,k] and [n,k]",
-            ),
+            ("S[m,n] = X[m,k] * Y[k,n]", (64, 64), [64, 64], 1e14, "reads [m,k] and [n,k]"),
             (PLAIN, (8, 64), [64, 64], 1e14, "the output has 8 x 64"),
-            (
-                PLAIN,
-                (64, 64),
-                [64, 60],
-                1e14,
-                "rows of X lie 64 apart, rows of Y 60",
-            ),
+            (PLAIN, (64, 64), [64, 60], 1e14, "rows of X lie 64 apart, rows of Y 60"),
         ] {
             let choice = said(text, block, distances, Dtype::F16, wgmma);
             assert_eq!(choice.candidates, [], "{text}");
-            assert!(
-                choice.refused.iter().any(|r| r.reason.contains(words)),
-                "{choice:?}"
-            );
+            assert!(choice.refused.iter().any(|r| r.reason.contains(words)), "{choice:?}");
         }
         let narrow = said(PLAIN, (64, 64), [64, 64], Dtype::E4m3, 1e14);
-        assert!(
-            narrow.refused[0].reason.ends_with("computes e4m3"),
-            "{narrow:?}"
-        );
+        assert!(narrow.refused[0].reason.ends_with("computes e4m3"), "{narrow:?}");
     }
 }

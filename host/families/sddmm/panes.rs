@@ -118,11 +118,7 @@ impl Panes {
         let drafts: Vec<Draft> = (0..runs.rows.len().div_ceil(STRIP))
             .into_par_iter()
             .flat_map_iter(|strip| {
-                drafts(
-                    (runs, columns),
-                    strip,
-                    (across, limit, row.dtype.bytes() as u32),
-                )
+                drafts((runs, columns), strip, (across, limit, row.dtype.bytes() as u32))
             })
             .collect();
         let clocks = |i: &u32| {
@@ -135,34 +131,20 @@ impl Panes {
 
     /// The tiles one after the other as they are computed, and their picks likewise.
     fn in_order(drafts: &[Draft], order: &[u32], blocks: usize) -> Result<Panes> {
-        let mut list = Panes {
-            blocks,
-            count: drafts.len(),
-            ..Panes::default()
-        };
+        let mut list = Panes { blocks, count: drafts.len(), ..Panes::default() };
         let mut start = 0usize;
         for &i in order {
             let Some(draft) = drafts.get(i as usize) else {
-                list.panes.push(Pane {
-                    row: NO_STRIP,
-                    ..Pane::default()
-                });
+                list.panes.push(Pane { row: NO_STRIP, ..Pane::default() });
                 list.groups.extend([Picks::default(); PICK_GROUPS]);
                 list.bases.extend([0; STRIP]);
                 continue;
             };
-            let picks = Picks {
-                start: start as u32,
-                words: draft.picks.len() as u32,
-            };
-            list.panes.push(Pane {
-                picks,
-                ..draft.pane
-            });
-            list.groups.extend(draft.groups.map(|own| Picks {
-                start: (start + own.start as usize) as u32,
-                ..own
-            }));
+            let picks = Picks { start: start as u32, words: draft.picks.len() as u32 };
+            list.panes.push(Pane { picks, ..draft.pane });
+            list.groups.extend(
+                draft.groups.map(|own| Picks { start: (start + own.start as usize) as u32, ..own }),
+            );
             list.bases.extend(draft.bases);
             list.picks.extend(&draft.picks);
             start = (start + draft.picks.len()).next_multiple_of(PICK_ALIGN);
@@ -294,11 +276,7 @@ mod tests {
             columns.extend(own);
             rows.push((start as u32, lens(row) as u32));
         }
-        let runs = Runs {
-            rows,
-            total: columns.len() as u64,
-            longest: 300,
-        };
+        let runs = Runs { rows, total: columns.len() as u64, longest: 300 };
         for row in kernels().iter().filter(|r| r.module == "sddmm_tiles") {
             let bytes = row.dtype.bytes() as u32;
             let list = Panes::new(row, (&runs, &columns), 100, 5).unwrap();

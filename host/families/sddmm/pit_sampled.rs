@@ -75,12 +75,7 @@ impl PitSampledLaunch {
     ) -> Result<PitSampledParams> {
         let PitSampledRun { x, y, gate, s } = *run;
         let [m, n, k] = self.extents;
-        let named = [
-            ("dC", Some(x)),
-            ("B", Some(y)),
-            ("dA", Some(s)),
-            ("A", gate),
-        ];
+        let named = [("dC", Some(x)), ("B", Some(y)), ("dA", Some(s)), ("A", gate)];
         for (name, matrix) in named {
             if let Some(matrix) = matrix {
                 aligned(self.kernel.row(), name, matrix.address, matrix.leading)?;
@@ -88,11 +83,7 @@ impl PitSampledLaunch {
         }
         let dtype = self.kernel.row().dtype;
         let bytes = |of: &str, matrix: DenseMatrix| row_bytes(of, matrix.leading, dtype.bytes());
-        let rows_of_y = Flat {
-            address: y.address,
-            extents: [k, n],
-            leading: y.leading,
-        };
+        let rows_of_y = Flat { address: y.address, extents: [k, n], leading: y.leading };
         Ok(PitSampledParams {
             y_map: tensor_map(dtype, &rows_of_y, [64, SAMPLED_WIDTH], 64, &self.empty)?,
             lists: lists.lists.address(),

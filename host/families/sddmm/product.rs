@@ -34,10 +34,7 @@ pub(crate) struct Pattern<'a> {
 
 pub(crate) fn pattern<'a>(name: &str, s: &'a AnySparseTensor) -> Result<Pattern<'a>> {
     let (runs, columns) = s.row_order().ok_or_else(|| {
-        Error::operand(
-            name,
-            format!("is {}, and a sparse output is in row order", s.format()),
-        )
+        Error::operand(name, format!("is {}, and a sparse output is in row order", s.format()))
     })?;
     Ok(Pattern { runs, columns })
 }
@@ -48,10 +45,7 @@ impl Product {
         if self.form.mask.is_some() == (raw.mask != 0) {
             return Ok(());
         }
-        Err(Error::operand(
-            "mask",
-            "is part of the plan or of the addresses, not of both",
-        ))
+        Err(Error::operand("mask", "is part of the plan or of the addresses, not of both"))
     }
 }
 
@@ -103,16 +97,7 @@ impl Compiled for OnGpu {
             },
         };
         let (columns, values) = self.arrays_of(run, &form.output, out)?;
-        let raw = RawSddmm {
-            columns,
-            x,
-            ldx,
-            y,
-            ldy,
-            mask,
-            values,
-            alpha,
-        };
+        let raw = RawSddmm { columns, x, ldx, y, ldy, mask, values, alpha };
         self.launch.run(&raw, queue)
     }
 
@@ -137,10 +122,7 @@ pub(crate) struct OnCpu {
 
 impl OnCpu {
     pub(crate) fn new(product: Product, out: &AnySparseTensor) -> Self {
-        OnCpu {
-            out: PlannedPattern::new(&product.form.output, out.pattern()),
-            product,
-        }
+        OnCpu { out: PlannedPattern::new(&product.form.output, out.pattern()), product }
     }
 
     /// The values of a mask on the host.
@@ -204,10 +186,6 @@ fn strided<'a>(
         AnyOperand::HostDense(shape, values) => (*values, shape[1]),
         other => return Err(wrong(name, "a dense tensor", other)),
     };
-    let (row, k) = if factor.columns {
-        (1, leading)
-    } else {
-        (leading, 1)
-    };
+    let (row, k) = if factor.columns { (1, leading) } else { (leading, 1) };
     Ok(Strided { values, row, k })
 }

@@ -104,11 +104,7 @@ impl Sampler {
         mode: Mode,
         places: Places<'_>,
     ) -> Result<Self> {
-        let Places {
-            runs,
-            columns,
-            block,
-        } = places;
+        let Places { runs, columns, block } = places;
         let SddmmExtents { m, n, k } = extents;
         for (what, value) in [("rows", m), ("columns", n), ("terms", k)] {
             within(what, value, i32::MAX as usize - STRIP)?;
@@ -120,11 +116,7 @@ impl Sampler {
             u32::MAX as usize - 1,
         )?;
         let kernel = Kernel::load(device, row)?;
-        let pattern = Blocks {
-            runs,
-            columns,
-            block,
-        };
+        let pattern = Blocks { runs, columns, block };
         let list = Windows::new(row, pattern, k, device.machine().multiprocessors as usize);
         let partial = list.slots as usize * STRIP * row.columns as usize * 4;
         Ok(Sampler {
@@ -197,18 +189,8 @@ impl Sampler {
         tile: [usize; 2],
         swizzled: usize,
     ) -> Result<MapWords> {
-        let matrix = Flat {
-            address,
-            extents,
-            leading,
-        };
-        tensor_map(
-            self.kernel.row().dtype,
-            &matrix,
-            tile,
-            swizzled,
-            &self.zeros,
-        )
+        let matrix = Flat { address, extents, leading };
+        tensor_map(self.kernel.row().dtype, &matrix, tile, swizzled, &self.zeros)
     }
 }
 
@@ -244,9 +226,8 @@ impl SddmmLaunch for Sampler {
         }
         let params = self.params(raw)?;
         let grid = Grid::of([self.blocks, 1, 1]);
-        self.turns.queue(self.parts > 1, queue.stream(), || {
-            queue.launch(&self.kernel, grid, &params)
-        })
+        self.turns
+            .queue(self.parts > 1, queue.stream(), || queue.launch(&self.kernel, grid, &params))
     }
 }
 

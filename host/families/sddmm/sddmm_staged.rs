@@ -39,11 +39,7 @@ impl SddmmStaged {
         let most = STAGED_BYTES / (extents.k * row.dtype.bytes()).max(1);
         let multiprocessors = device.machine().multiprocessors as usize;
         let list = Shelves::new((runs, columns), extents.n, most, multiprocessors);
-        let blocks = within(
-            "thread blocks",
-            list.shelves.len(),
-            crate::launch::MAX_GRID_X,
-        )?;
+        let blocks = within("thread blocks", list.shelves.len(), crate::launch::MAX_GRID_X)?;
         Ok(SddmmStaged {
             entries: Sddmm::of_items(
                 device,
@@ -86,10 +82,8 @@ impl SddmmLaunch for SddmmStaged {
         if self.blocks == 0 {
             return Ok(());
         }
-        let params = SddmmStagedParams {
-            sddmm: self.entries.params(raw)?,
-            shelves: self.shelves.address(),
-        };
+        let params =
+            SddmmStagedParams { sddmm: self.entries.params(raw)?, shelves: self.shelves.address() };
         let grid = Grid::of([self.blocks, 1, 1]);
         queue.launch(&self.entries.kernel, grid, &params)
     }

@@ -104,19 +104,12 @@ impl SddmmTiles {
         let extents = if columns { [rows, k] } else { [k, rows] };
         aligned(self.row(), name, address, leading)?;
         if leading < extents[0] {
-            let reason = format!(
-                "leading dimension {leading} is below its {} columns",
-                extents[0]
-            );
+            let reason = format!("leading dimension {leading} is below its {} columns", extents[0]);
             return Err(Error::operand(name, reason));
         }
         let deep = PANEL_BYTES / self.row().dtype.bytes();
         let tile = if columns { [HALF, deep] } else { [deep, HALF] };
-        let matrix = Flat {
-            address,
-            extents,
-            leading,
-        };
+        let matrix = Flat { address, extents, leading };
         tensor_map(self.row().dtype, &matrix, tile, tile[0], &self.zeros)
     }
 }

@@ -59,10 +59,7 @@ impl Shelves {
             .collect();
         let blocks = multiprocessors.max(1) * ranges.len().div_ceil(multiprocessors.max(1));
         let parts = parts(&ranges, blocks, width);
-        let mut list = Shelves {
-            width,
-            ..Shelves::default()
-        };
+        let mut list = Shelves { width, ..Shelves::default() };
         for (range, (own, parts)) in ranges.iter().zip(parts).enumerate() {
             let share = cost(own).div_ceil(parts.max(1)).max(1);
             let (mut first, mut load) = (0, 0);
@@ -110,10 +107,8 @@ fn items(runs: &Runs, columns: &[u32], column: usize, width: usize) -> Vec<Item>
 fn parts(ranges: &[Vec<Item>], blocks: usize, width: usize) -> Vec<u64> {
     let costs: Vec<u64> = ranges.iter().map(|own| cost(own)).collect();
     let mut parts: Vec<u64> = costs.iter().map(|&cost| u64::from(cost > 0)).collect();
-    let mut heap: BinaryHeap<_> = (0..ranges.len())
-        .filter(|&i| costs[i] > 0)
-        .map(|i| (costs[i], Reverse(i)))
-        .collect();
+    let mut heap: BinaryHeap<_> =
+        (0..ranges.len()).filter(|&i| costs[i] > 0).map(|i| (costs[i], Reverse(i))).collect();
     let mut left = (blocks as u64).saturating_sub(parts.iter().sum());
     while left > 0 {
         let Some((share, Reverse(i))) = heap.pop() else {
@@ -144,11 +139,7 @@ mod tests {
             columns.extend((0..row * 3 % 200).map(|i| (i * step) as u32));
             rows.push((start, columns.len() as u32 - start));
         }
-        let runs = Runs {
-            total: columns.len() as u64,
-            longest: 199,
-            rows,
-        };
+        let runs = Runs { total: columns.len() as u64, longest: 199, rows };
         for (most, blocks) in [(200, 132), (64, 7), (1, 3), (5000, 1)] {
             let list = Shelves::new((&runs, &columns), 1000, most, blocks);
             let mut seen = vec![0; columns.len()];
@@ -170,11 +161,7 @@ mod tests {
             assert!(seen.iter().all(|&s| s == 1), "{most} {blocks}");
             assert_eq!(taken as usize, list.items.len());
         }
-        let none = Runs {
-            rows: vec![(0, 0); 3],
-            total: 0,
-            longest: 0,
-        };
+        let none = Runs { rows: vec![(0, 0); 3], total: 0, longest: 0 };
         assert!(Shelves::new((&none, &[]), 10, 4, 132).shelves.is_empty());
     }
 }

@@ -66,28 +66,21 @@ impl Windows {
             .flat_map_iter(|strip| drafts(blocks, strip * STRIP, piece, width / piece))
             .collect();
         let stages = k.div_ceil(PANEL_BYTES / row.dtype.bytes()) as u32;
-        let most = if drafts.len() >= 4 * multiprocessors {
-            1
-        } else {
-            MOST_PARTS.min(stages.max(1))
-        };
+        let most =
+            if drafts.len() >= 4 * multiprocessors { 1 } else { MOST_PARTS.min(stages.max(1)) };
         let lists = (1..=most)
             .map(|parts| {
-                let (lists, longest) = deal(
-                    tasks(&drafts, stages, parts),
-                    multiprocessors,
-                    |w: &Window| cost(w, piece),
-                );
+                let (lists, longest) =
+                    deal(tasks(&drafts, stages, parts), multiprocessors, |w: &Window| {
+                        cost(w, piece)
+                    });
                 (longest, parts, lists)
             })
             .min_by_key(|(longest, parts, _)| (*longest, *parts));
         let Some((_, parts, lists)) = lists else {
             return Windows::default();
         };
-        let none = Window {
-            row: NO_STRIP,
-            ..Window::default()
-        };
+        let none = Window { row: NO_STRIP, ..Window::default() };
         let windows = rounds(&lists, none);
         let pieces = width / piece;
         let columns = windows.iter().flat_map(|w| {
@@ -113,11 +106,7 @@ impl Windows {
 fn cost(window: &Window, piece: usize) -> u64 {
     let halves = u64::from(window.live & 15 != 0) + u64::from(window.live >> 4 & 15 != 0);
     let chunks = (u64::from(window.live >> 8) * piece as u64).div_ceil(HALF as u64);
-    let cut = if window.parts >> 16 > 1 {
-        PART_COPIES
-    } else {
-        0
-    };
+    let cut = if window.parts >> 16 > 1 { PART_COPIES } else { 0 };
     u64::from(window.stages) * (halves + chunks) + WINDOW_COPIES + cut
 }
 
@@ -214,29 +203,15 @@ mod tests {
             (at - len, len)
         });
         let rows = rows.to_vec();
-        let columns: Vec<u32> = lens
-            .iter()
-            .flat_map(|&len| (0..len).map(|i| i * 3))
-            .collect();
-        let runs = Runs {
-            rows,
-            total: u64::from(at),
-            longest: 40,
-        };
-        for row in kernels()
-            .iter()
-            .filter(|r| r.operation == Operation::Sampled && r.block.0 > 1)
-        {
+        let columns: Vec<u32> = lens.iter().flat_map(|&len| (0..len).map(|i| i * 3)).collect();
+        let runs = Runs { rows, total: u64::from(at), longest: 40 };
+        for row in kernels().iter().filter(|r| r.operation == Operation::Sampled && r.block.0 > 1) {
             for (bm, bk) in [(16, 16), (32, 32), (64, 64), (128, 128), (16, 32), (64, 32)] {
                 let piece = row.block.1 as usize;
                 if bk % piece != 0 {
                     continue;
                 }
-                let blocks = Blocks {
-                    runs: &runs,
-                    columns: &columns,
-                    block: (bm, bk),
-                };
+                let blocks = Blocks { runs: &runs, columns: &columns, block: (bm, bk) };
                 let list = Windows::new(row, blocks, 1000, 132);
                 let mut places: Vec<_> = list.places.iter().filter(|&&p| p != NO_PLACE).collect();
                 places.sort_unstable();

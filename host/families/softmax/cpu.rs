@@ -49,13 +49,12 @@ impl SoftmaxRows<'_> {
 
 /// Largest, or NaN if one of them is.
 fn max_or_nan(values: impl Iterator<Item = f64>) -> f64 {
-    values.fold(f64::NEG_INFINITY, |max, x| {
-        if max.is_nan() || x.is_nan() {
-            f64::NAN
-        } else {
-            max.max(x)
-        }
-    })
+    values.fold(
+        f64::NEG_INFINITY,
+        |max, x| {
+            if max.is_nan() || x.is_nan() { f64::NAN } else { max.max(x) }
+        },
+    )
 }
 
 /// Softmax of `input`, or of what `output` holds where there is none, into `output`.

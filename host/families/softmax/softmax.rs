@@ -112,11 +112,9 @@ impl SoftmaxLaunch {
 
     /// Addresses and distances are whole vectors.
     fn check(&self, row: &Row, raw: &RawSoftmax) -> Result<()> {
-        for (name, address) in [
-            ("input", raw.input),
-            ("upstream", raw.upstream),
-            ("output", raw.output),
-        ] {
+        for (name, address) in
+            [("input", raw.input), ("upstream", raw.upstream), ("output", raw.output)]
+        {
             crate::launch::in_vectors(name, address)?;
         }
         let bytes = raw.stride.saturating_mul(row.dtype.bytes());

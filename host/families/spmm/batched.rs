@@ -93,14 +93,7 @@ impl Gathers {
 impl Batched {
     pub(crate) fn new(of: Asked<'_>, matrix: Matrix<'_>) -> Result<Self> {
         let (form, extents) = (of.form.clone(), of.extents);
-        let Matrix::Sparse {
-            runs,
-            spans,
-            columns,
-            address,
-            ..
-        } = matrix
-        else {
+        let Matrix::Sparse { runs, spans, columns, address, .. } = matrix else {
             return Err(Error::operand(&form.sparse, "is dense"));
         };
         if !form.order.transposed {
@@ -117,11 +110,7 @@ impl Batched {
             gather: Gathers::new(of, (&Arc::new(turned), None))?,
             form,
             extents,
-            turned: Some(Turned {
-                planned: Planned::new(runs, columns),
-                pattern,
-                ordered,
-            }),
+            turned: Some(Turned { planned: Planned::new(runs, columns), pattern, ordered }),
         })
     }
 
@@ -155,10 +144,7 @@ impl Batched {
         while done < self.extents.items {
             // A grid is as deep as it is high.
             let depth = (self.extents.items - done).min(MAX_GRID_Y);
-            let part = BatchedParams {
-                product: params.item(done as u32),
-                ..params
-            };
+            let part = BatchedParams { product: params.item(done as u32), ..params };
             gather.launch(depth as u32, &part, queue)?;
             done += depth;
         }
@@ -193,9 +179,7 @@ impl Product for Batched {
 
     fn a_changed(&self, values: u64, queue: Queue<'_>) -> Result<()> {
         match self.turned.as_ref().and_then(|own| own.ordered.as_ref()) {
-            Some(own) => own
-                .turns
-                .queue(true, queue.stream(), || own.fill_checked(values, queue)),
+            Some(own) => own.turns.queue(true, queue.stream(), || own.fill_checked(values, queue)),
             None => Ok(()),
         }
     }
@@ -218,10 +202,7 @@ impl Product for Batched {
         let Some(turned) = &self.turned else {
             return self.products(raw, queue);
         };
-        let own = RawSpmm {
-            columns: turned.pattern.address(),
-            ..*raw
-        };
+        let own = RawSpmm { columns: turned.pattern.address(), ..*raw };
         let Some(ordered) = &turned.ordered else {
             return self.products(&own, queue);
         };
@@ -229,10 +210,7 @@ impl Product for Batched {
             if !ordered.kept {
                 ordered.fill_checked(raw.values, queue)?;
             }
-            let own = RawSpmm {
-                values: ordered.values.address(),
-                ..own
-            };
+            let own = RawSpmm { values: ordered.values.address(), ..own };
             self.products(&own, queue)
         })
     }
@@ -309,12 +287,7 @@ type Made = (DeviceMemory, Option<Ordered>);
 /// Pattern and runs of the transpose of a pattern of so many slots, whose columns lie at `address`. Extents are those
 /// of the product: A has k rows and m columns.
 fn turn(
-    &Asked {
-        device,
-        row,
-        extents,
-        ..
-    }: &Asked<'_>,
+    &Asked { device, row, extents, .. }: &Asked<'_>,
     runs: &Runs,
     (slots, address): (usize, u64),
 ) -> Result<(Made, Runs)> {
@@ -338,13 +311,7 @@ fn turn(
         true => [pattern.address(), 0],
         false => [permutation.address(), pattern.address()],
     };
-    let out = SortOut {
-        first,
-        second,
-        pairs,
-        capacity: entries,
-        ..SortOut::default()
-    };
+    let out = SortOut { first, second, pairs, capacity: entries, ..SortOut::default() };
     // SAFETY: the arrays have these sizes and live past the read below, the pattern of the plan with it.
     let queue = unsafe { Queue::new(device.after_all()?) };
     transpose.run([offsets.address(), address], starts.address(), out, queue)?;
@@ -356,14 +323,7 @@ fn turn(
             let counts = (slots, entries);
             let element = row.dtype.bytes();
             let steps = transpose.into_steps();
-            Some(Ordered::new(
-                device,
-                steps,
-                permutation,
-                counts,
-                element,
-                queue,
-            )?)
+            Some(Ordered::new(device, steps, permutation, counts, element, queue)?)
         }
     };
     Ok(((pattern, ordered), Runs::of_offsets(&turned)?))

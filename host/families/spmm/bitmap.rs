@@ -136,10 +136,8 @@ impl Bitmaps {
         let (extents, tile, leading) = if columns == 1 {
             crate::launch::in_vectors("B", raw.b)?;
             if raw.ldb != 1 {
-                let reason = format!(
-                    "has {} elements from one row to the next, planned was 1",
-                    raw.ldb
-                );
+                let reason =
+                    format!("has {} elements from one row to the next, planned was 1", raw.ldb);
                 return Err(Error::operand("B", reason));
             }
             ([k, 1], [BIT_TILE, 1], k)
@@ -150,11 +148,7 @@ impl Bitmaps {
         if self.row().vector == 1 {
             return Ok([0; 16]);
         }
-        let matrix = Flat {
-            address: raw.b,
-            extents,
-            leading,
-        };
+        let matrix = Flat { address: raw.b, extents, leading };
         let swizzled = if columns <= 8 { 0 } else { columns };
         tensor_map(dtype, &matrix, tile, swizzled, &self.starts)
     }

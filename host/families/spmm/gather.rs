@@ -124,9 +124,8 @@ impl<P: Copy + 'static> Gather<P> {
     pub(crate) fn launch(&self, depth: u32, params: &P, queue: Queue<'_>) -> Result<()> {
         let grid = Grid::of([self.grid[0], self.grid[1], depth])
             .early_if(self.row().walk != WalkKind::Block);
-        self.turns.queue(self.cut_rows > 0, queue.stream(), || {
-            queue.launch(&self.kernel, grid, params)
-        })
+        self.turns
+            .queue(self.cut_rows > 0, queue.stream(), || queue.launch(&self.kernel, grid, params))
     }
 
     /// Bytes of partial sums and of counters of one product.

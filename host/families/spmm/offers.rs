@@ -29,12 +29,7 @@ fn product(
     let ordered = row.module == "batched" || row.module == "spmm" && of.form.order.transposed;
     let product: Box<dyn Product> = match matrix {
         _ if ordered => Box::new(Batched::new(of, matrix)?),
-        Matrix::Sparse {
-            runs,
-            spans,
-            columns,
-            ..
-        } => match row.walk {
+        Matrix::Sparse { runs, spans, columns, .. } => match row.walk {
             WalkKind::Bitmap | WalkKind::Bytemap => {
                 let made = Bitmaps::new(of, (runs, columns))?;
                 return Ok(made.map(|product| Box::new(product) as _));
@@ -47,10 +42,7 @@ fn product(
         }
         Matrix::Sliced { runs, pattern } => Box::new(Staged::new(of, (runs, pattern))?),
         Matrix::Dense { .. } => {
-            return Err(Error::operand(
-                &of.form.sparse,
-                "is dense, and the kernel reads entries",
-            ));
+            return Err(Error::operand(&of.form.sparse, "is dense, and the kernel reads entries"));
         }
     };
     Ok(Ok(product))

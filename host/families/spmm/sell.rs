@@ -77,12 +77,7 @@ impl Deal {
             }
             while slice + 1 < offsets.len() && (offsets[slice] < to || last) {
                 let (first, end) = (offsets[slice].max(from), offsets[slice + 1].min(to));
-                deal.pieces.push(SellPiece {
-                    first,
-                    end,
-                    slice: slice as u32,
-                    parts: 0,
-                });
+                deal.pieces.push(SellPiece { first, end, slice: slice as u32, parts: 0 });
                 if offsets[slice + 1] > to {
                     break;
                 }
@@ -122,16 +117,8 @@ impl Sell {
         let deal = Deal::new(pattern.offsets(), blocks as usize, row.items as usize);
         // Kernels number them in 32 bits.
         let most = i32::MAX as usize;
-        within(
-            "counters of slices",
-            tiles.saturating_mul(slices as usize),
-            most,
-        )?;
-        within(
-            "parts of cut slices",
-            tiles.saturating_mul(deal.count as usize),
-            most,
-        )?;
+        within("counters of slices", tiles.saturating_mul(slices as usize), most)?;
+        within("parts of cut slices", tiles.saturating_mul(deal.count as usize), most)?;
         let partial = deal.count as usize * tiles * SLICE * row.columns as usize * 4;
         let pieces: Vec<[u32; 4]> = deal
             .pieces

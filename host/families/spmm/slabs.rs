@@ -31,10 +31,9 @@ pub(crate) fn rows<'q>(
     for (row, answer) in problem.rows_of(FAMILY, question.machine, question.options) {
         match answer {
             Ok(cost) if reads_slabs(row) => found.push((row, cost)),
-            Ok(_) => refused.push(Refusal::of(
-                row.name,
-                "reads A as a whole, not in chunks of rows",
-            )),
+            Ok(_) => {
+                refused.push(Refusal::of(row.name, "reads A as a whole, not in chunks of rows"))
+            }
             Err(refusal) => refused.push(refusal),
         }
     }
@@ -101,9 +100,7 @@ impl SlabProduct {
         let words = std::mem::take(&mut layout.words);
         let lists = if layout.lists_streamed {
             let mut memory = PinnedMemory::zeros(device.context(), words.len() * 4)?;
-            memory
-                .bytes_mut()
-                .copy_from_slice(bytemuck::cast_slice(&words));
+            memory.bytes_mut().copy_from_slice(bytemuck::cast_slice(&words));
             Lists::OnHost(memory)
         } else {
             Lists::OnDevice(device.upload(&words)?)
@@ -156,9 +153,7 @@ impl SlabProduct {
 
     /// Looks at addresses of a run as the launches will: columns and values are those of a buffer.
     pub(crate) fn check(&self, raw: &RawSpmm) -> Result<()> {
-        self.listed((0, 0), [0; 3])
-            .params(self.row(), (&self.form, self.extents), raw)
-            .map(|_| ())
+        self.listed((0, 0), [0; 3]).params(self.row(), (&self.form, self.extents), raw).map(|_| ())
     }
 
     /// Queues the product of a slab that lies in the buffer at this address, in a lane below [`LANES`]: behind the one
@@ -170,10 +165,7 @@ impl SlabProduct {
         raw: &RawSpmm,
         queue: Queue<'_>,
     ) -> Result<()> {
-        let (items, element) = (
-            self.layout.lists[slab].items as u32,
-            self.row().dtype.bytes(),
-        );
+        let (items, element) = (self.layout.lists[slab].items as u32, self.row().dtype.bytes());
         let rows = self.layout.slabs[slab].rows.clone();
         let kept = match &self.lists {
             Lists::OnDevice(memory) => Some(memory.address()),
@@ -189,13 +181,9 @@ impl SlabProduct {
             bias: raw.bias + if row_bias { below(1) } else { 0 },
             ..*raw
         };
-        let extents = Extents {
-            m: rows.len(),
-            ..self.extents
-        };
+        let extents = Extents { m: rows.len(), ..self.extents };
         let params =
-            self.listed((items, lane), at)
-                .params(self.row(), (&self.form, extents), &own)?;
+            self.listed((items, lane), at).params(self.row(), (&self.form, extents), &own)?;
         // Not ahead of the end of the kernel before: they share partial sums.
         let grid = Grid::of([items.div_ceil(self.row().items), self.tiles, 1]);
         queue.launch(&self.kernel, grid, &params)

@@ -54,14 +54,9 @@ impl Shared {
         let pieces = shares.pieces.iter();
         let pieces: Vec<[u32; 4]> = pieces.map(|p| [p.first, p.end, p.slice, p.kind]).collect();
         let spans = shares.spans.iter();
-        let spans: Vec<[u32; 4]> = spans
-            .map(|s| [s.first, s.count, s.crossing[0], s.crossing[1]])
-            .collect();
-        let words = |j: &StagedJoin| {
-            [j.warp, j.count, j.end, j.reserved]
-                .into_iter()
-                .chain(j.rows)
-        };
+        let spans: Vec<[u32; 4]> =
+            spans.map(|s| [s.first, s.count, s.crossing[0], s.crossing[1]]).collect();
+        let words = |j: &StagedJoin| [j.warp, j.count, j.end, j.reserved].into_iter().chain(j.rows);
         let joins: Vec<u32> = shares.joins.iter().flat_map(words).collect();
         Ok(Shared {
             pieces: device.upload(&pieces)?,
@@ -128,11 +123,7 @@ impl Staged {
             let shares = Shares::new(pattern.offsets(), &marked, spread, row.items as usize);
             lists = Some(Shared::new(device, &shares)?);
             cluster = spread.blocks as u32;
-            blocks = if slices == 0 {
-                0
-            } else {
-                spread.clusters as u32 * cluster
-            };
+            blocks = if slices == 0 { 0 } else { spread.clusters as u32 * cluster };
         }
         Ok(Staged {
             kernel,
@@ -162,15 +153,8 @@ impl Staged {
         if whole && raw.c.is_multiple_of(16) && column_bias.is_multiple_of(16) {
             flags |= FLAG_VECTORS;
         }
-        let b = Flat {
-            address: raw.b,
-            extents: [n, k],
-            leading: raw.ldb,
-        };
-        let lists = self
-            .lists
-            .as_ref()
-            .map(|lists| lists.all().map(|m| m.address()));
+        let b = Flat { address: raw.b, extents: [n, k], leading: raw.ldb };
+        let lists = self.lists.as_ref().map(|lists| lists.all().map(|m| m.address()));
         let [pieces, others, spans, joins] = lists.unwrap_or_default();
         let tile = [self.row().columns as usize, K_TILE];
         Ok(StagedParams {

@@ -48,12 +48,7 @@ fn windows(pattern: &VectorPattern) -> Vec<[u32; 4]> {
     order.par_sort_by_key(class);
     let words = |&at: &u32| {
         let window = pattern.windows()[at as usize];
-        let RowWindow {
-            window,
-            first,
-            vectors,
-            base,
-        } = RowWindow {
+        let RowWindow { window, first, vectors, base } = RowWindow {
             window: at,
             first: window.first,
             vectors: window.vectors | u32::from(window.filled) << 24,
@@ -188,23 +183,16 @@ mod tests {
     fn records_hold_columns_and_rows() {
         let pattern = VectorPattern::from_rows(70_000, &[(0, 2), (2, 1)], &[3, 9, 9]).unwrap();
         let narrow = records(pattern.steps(), false);
-        assert_eq!(
-            (narrow.len(), narrow[0], narrow[7]),
-            (16, 9 << 16 | 3, 9 << 16 | 9)
-        );
+        assert_eq!((narrow.len(), narrow[0], narrow[7]), (16, 9 << 16 | 3, 9 << 16 | 9));
         assert_eq!(narrow[8..10], [0b11, 2 << 16 | 0b10]);
         let wide = records(pattern.steps(), true);
-        assert_eq!(
-            (wide.len(), &wide[..3], &wide[16..18]),
-            (24, &[3, 9, 9][..], &narrow[8..10])
-        );
+        assert_eq!((wide.len(), &wide[..3], &wide[16..18]), (24, &[3, 9, 9][..], &narrow[8..10]));
     }
 
     #[test]
     fn long_windows_come_first() {
-        let rows: Vec<(u32, u32)> = (0..24)
-            .map(|r| (r * 40, if r < 16 { 1 } else { 40 }))
-            .collect();
+        let rows: Vec<(u32, u32)> =
+            (0..24).map(|r| (r * 40, if r < 16 { 1 } else { 40 })).collect();
         let columns: Vec<u32> = (0..24 * 40).map(|c| c % 40).collect();
         let pattern = VectorPattern::from_rows(40, &rows, &columns).unwrap();
         let order: Vec<u32> = windows(&pattern).iter().map(|w| w[0]).collect();

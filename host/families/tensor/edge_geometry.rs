@@ -50,25 +50,16 @@ impl GeometryLaunch {
             Kernel::load(device, row)
         };
         let [to, from] = [&of.receivers[..], &of.senders];
-        let edges = [
-            device.upload(to)?,
-            device.upload(from)?,
-            device.upload(of.shifts.as_flattened())?,
-        ];
-        let sides = [
-            Side::new(device, to, from, of.atoms)?,
-            Side::new(device, from, to, of.atoms)?,
-        ];
+        let edges =
+            [device.upload(to)?, device.upload(from)?, device.upload(of.shifts.as_flattened())?];
+        let sides =
+            [Side::new(device, to, from, of.atoms)?, Side::new(device, from, to, of.atoms)?];
         let mut cell = [0.0; 9];
         cell.copy_from_slice(of.cell.as_flattened());
         let params = GeometryParams {
             receivers: edges[0].address(),
             senders: edges[1].address(),
-            shifts: if of.shifts.is_empty() {
-                0
-            } else {
-                edges[2].address()
-            },
+            shifts: if of.shifts.is_empty() { 0 } else { edges[2].address() },
             starts: sides.each_ref().map(|side| side.starts.address()),
             edges: sides.each_ref().map(|side| side.entries.address()),
             cell,

@@ -146,11 +146,7 @@ impl EinsumLaunch {
                 in_vectors("factor", address)?;
             }
             factor.address = address;
-            factor.table = match factor
-                .table
-                .checked_sub(1)
-                .map(|t| &self.tables[t as usize])
-            {
+            factor.table = match factor.table.checked_sub(1).map(|t| &self.tables[t as usize]) {
                 Some(Table::Own(memory)) => memory.address(),
                 Some(Table::Operand) => raw.columns,
                 None => 0,

@@ -161,16 +161,9 @@ impl EquivariantLaunch {
             if !device.modules().holds(forward.module) {
                 return Ok(None);
             }
-            let kernels = [
-                Kernel::load(device, forward)?,
-                Kernel::load(device, backward)?,
-            ];
+            let kernels = [Kernel::load(device, forward)?, Kernel::load(device, backward)?];
             let pairs = pairs.map(|row| Kernel::load(device, row)).transpose()?;
-            steps.push(Step {
-                group,
-                kernels,
-                pairs,
-            });
+            steps.push(Step { group, kernels, pairs });
         }
         let whole =
             |of: usize| matches!(&steps[..], [one] if one.group.covered(of) == shape.rows[of]);
@@ -182,13 +175,7 @@ impl EquivariantLaunch {
             ]),
             None => None,
         };
-        Ok(Some(EquivariantLaunch {
-            device: Arc::clone(device),
-            shape,
-            steps,
-            sides,
-            added,
-        }))
+        Ok(Some(EquivariantLaunch { device: Arc::clone(device), shape, steps, sides, added }))
     }
 
     pub(crate) fn device(&self) -> &Arc<Device> {
@@ -230,9 +217,7 @@ impl EquivariantLaunch {
             Some(_) => strip(rows.saturating_mul(items), self.device.machine().l2_bytes),
             None => all,
         };
-        (0..all)
-            .step_by(wide.max(1))
-            .map(move |first| [first, wide.min(all - first)])
+        (0..all).step_by(wide.max(1)).map(move |first| [first, wide.min(all - first)])
     }
 
     fn params(
@@ -380,10 +365,7 @@ impl EquivariantLaunch {
             }
         };
         if self.added[0] {
-            zero(
-                raw.gradients[0],
-                [self.shape.width, self.shape.items[1] * in_x],
-            )?;
+            zero(raw.gradients[0], [self.shape.width, self.shape.items[1] * in_x])?;
         }
         if self.added[1] || self.shape.width == 0 {
             zero(raw.gradients[1], [in_y, self.shape.items[2]])?;

@@ -56,11 +56,8 @@ pub(crate) fn coordinates(pattern: AnyPattern<'_>) -> Option<Vec<Cow<'_, [u32]>>
         AnyPattern::Csc(a) => vec![Cow::Borrowed(a.rows_idx()), Cow::Owned(spread(a.offsets()))],
         AnyPattern::GroupCoo(p) => {
             let g = p.group();
-            let mut axes: Vec<Cow<'_, [u32]>> = p
-                .others()
-                .iter()
-                .map(|axis| Cow::Borrowed(axis.as_slice()))
-                .collect();
+            let mut axes: Vec<Cow<'_, [u32]>> =
+                p.others().iter().map(|axis| Cow::Borrowed(axis.as_slice())).collect();
             let index = p.group_index().par_iter();
             let grouped: Vec<u32> = index.flat_map_iter(|&i| vec![i; g]).collect();
             axes.insert(p.axis(), Cow::Owned(grouped));
@@ -73,18 +70,10 @@ pub(crate) fn coordinates(pattern: AnyPattern<'_>) -> Option<Vec<Cow<'_, [u32]>>
 /// Rows of the output, as many as kernels count at the most.
 fn counted(shape: &[usize], kept: &[usize], rows: RowsOf) -> Result<u128> {
     for &extent in shape {
-        within(
-            "extent of a sparse tensor",
-            extent as u128,
-            u128::from(LAST_OF_ROW),
-        )?;
+        within("extent of a sparse tensor", extent as u128, u128::from(LAST_OF_ROW))?;
     }
     let all = kept.iter().map(|&axis| shape[axis] as u128).product();
-    let most = if rows == RowsOf::All {
-        i32::MAX as u128
-    } else {
-        u128::from(u64::MAX)
-    };
+    let most = if rows == RowsOf::All { i32::MAX as u128 } else { u128::from(u64::MAX) };
     within("rows of the output", all, most)?;
     Ok(all)
 }
@@ -112,12 +101,7 @@ impl Fibres {
         let slot = |at: usize| permutation.as_ref().map_or(at, |order| order[at] as usize);
         let mut places: Vec<Vec<u32>> = of_factors
             .iter()
-            .map(|&axis| {
-                (0..entries)
-                    .into_par_iter()
-                    .map(|at| axes[axis][slot(at)])
-                    .collect()
-            })
+            .map(|&axis| (0..entries).into_par_iter().map(|at| axes[axis][slot(at)]).collect())
             .collect();
         let starts: Vec<u32> = (0..entries as u32)
             .into_par_iter()
@@ -129,17 +113,9 @@ impl Fibres {
             places[0][end as usize - 1] |= LAST_OF_ROW;
         }
         let row_keys: Vec<u64> = starts.par_iter().map(|&at| keys[at as usize]).collect();
-        let runs = starts
-            .iter()
-            .zip(&ends)
-            .map(|(&s, &e)| (s, e - s))
-            .collect();
+        let runs = starts.iter().zip(&ends).map(|(&s, &e)| (s, e - s)).collect();
         let mut own = Fibres {
-            count: if rows == RowsOf::All {
-                all as usize
-            } else {
-                starts.len()
-            },
+            count: if rows == RowsOf::All { all as usize } else { starts.len() },
             places,
             permutation,
             slots,
@@ -165,8 +141,7 @@ impl Fibres {
             next = key + 1;
         }
         if (self.count as u64) > next {
-            self.gaps
-                .push((next as u32, (self.count as u64 - next) as u32));
+            self.gaps.push((next as u32, (self.count as u64 - next) as u32));
         }
         if !self.gaps.is_empty() {
             self.rows = Some(keys.iter().map(|&key| key as u32).collect());
@@ -190,12 +165,7 @@ impl Fibres {
                 list.cut(rank, start, len, piece.next_multiple_of(4));
                 continue;
             }
-            let item = open.get_or_insert(Item {
-                row: rank,
-                start,
-                len: 0,
-                slot: BUNDLE,
-            });
+            let item = open.get_or_insert(Item { row: rank, start, len: 0, slot: BUNDLE });
             item.len += len;
             // Items end where the next would begin aligned, if rows allow: its loads bring nothing of this one.
             if item.start % weight + item.len >= weight {
@@ -225,11 +195,7 @@ fn within(what: &str, value: u128, limit: u128) -> Result<()> {
     if value <= limit {
         return Ok(());
     }
-    Err(Error::Overflow {
-        what: what.into(),
-        value,
-        limit,
-    })
+    Err(Error::Overflow { what: what.into(), value, limit })
 }
 
 /// Place of every entry on the kept axes, ascending, and the slots in that order unless they lie so.
@@ -251,10 +217,8 @@ fn sorted(
             return (keys, None);
         }
     }
-    let mut pairs: Vec<(u64, u32)> = all
-        .filter(|&slot| filled(slot))
-        .map(|slot| (key(slot), slot as u32))
-        .collect();
+    let mut pairs: Vec<(u64, u32)> =
+        all.filter(|&slot| filled(slot)).map(|slot| (key(slot), slot as u32)).collect();
     pairs.par_sort_unstable();
     let (keys, slots) = pairs.into_par_iter().unzip();
     (keys, Some(slots))
@@ -267,20 +231,14 @@ mod tests {
     use einsparse_formats::{Coo, CooPattern, Format};
 
     fn tensor() -> AnySparse<f32> {
-        let coords = vec![
-            vec![0, 0, 0, 2, 2, 4],
-            vec![1, 1, 2, 0, 3, 1],
-            vec![0, 2, 1, 1, 1, 0],
-        ];
+        let coords = vec![vec![0, 0, 0, 2, 2, 4], vec![1, 1, 2, 0, 3, 1], vec![0, 2, 1, 1, 1, 0]];
         let pattern = CooPattern::new(vec![5, 4, 3], coords).unwrap();
         Coo::new(pattern, vec![1.0; 6]).unwrap().into()
     }
 
     #[test]
     fn rows_of_the_first_axis_need_no_order_and_leave_gaps() {
-        let own = Fibres::new(tensor().pattern(), &[0], &[1, 2], RowsOf::All)
-            .unwrap()
-            .unwrap();
+        let own = Fibres::new(tensor().pattern(), &[0], &[1, 2], RowsOf::All).unwrap().unwrap();
         assert_eq!(own.permutation, None);
         assert_eq!(own.runs.rows, [(0, 3), (3, 2), (5, 1)]);
         assert_eq!(own.rows, Some(vec![0, 2, 4]));
@@ -292,14 +250,10 @@ mod tests {
 
     #[test]
     fn other_axes_are_sorted_and_fibres_are_numbered() {
-        let own = Fibres::new(tensor().pattern(), &[2], &[0], RowsOf::All)
-            .unwrap()
-            .unwrap();
+        let own = Fibres::new(tensor().pattern(), &[2], &[0], RowsOf::All).unwrap().unwrap();
         assert_eq!(own.permutation, Some(vec![0, 5, 2, 3, 4, 1]));
         assert_eq!((own.count, own.gaps.len()), (3, 0));
-        let own = Fibres::new(tensor().pattern(), &[0, 1], &[2], RowsOf::Stored)
-            .unwrap()
-            .unwrap();
+        let own = Fibres::new(tensor().pattern(), &[0, 1], &[2], RowsOf::Stored).unwrap().unwrap();
         assert_eq!(own.keys, [1, 2, 8, 11, 17]);
         assert_eq!((own.count, own.rows), (5, None));
     }
@@ -311,14 +265,9 @@ mod tests {
             let pattern = CooPattern::new(vec![2, 4], coords).unwrap();
             Coo::new(pattern, vec![1.0; 3]).unwrap().into()
         };
-        let format = Format::GroupCoo {
-            axis: 0,
-            group: Some(2),
-        };
+        let format = Format::GroupCoo { axis: 0, group: Some(2) };
         let grouped = matrix.convert(format).unwrap();
-        let own = Fibres::new(grouped.pattern(), &[0], &[1], RowsOf::All)
-            .unwrap()
-            .unwrap();
+        let own = Fibres::new(grouped.pattern(), &[0], &[1], RowsOf::All).unwrap().unwrap();
         assert_eq!(own.permutation, Some(vec![0, 1, 2]));
         assert_eq!((own.slots, own.entries()), (4, 3));
     }
@@ -326,17 +275,12 @@ mod tests {
     #[test]
     fn every_entry_is_in_exactly_one_item() {
         let lens = [3u32, 400, 1, 1, 90, 17, 1000];
-        let coords: Vec<u32> = (0u32..)
-            .zip(lens)
-            .flat_map(|(r, n)| vec![r; n as usize])
-            .collect();
+        let coords: Vec<u32> = (0u32..).zip(lens).flat_map(|(r, n)| vec![r; n as usize]).collect();
         let columns: Vec<u32> = lens.iter().flat_map(|&n| 0..n).collect();
         let count = coords.len();
         let pattern = CooPattern::new(vec![7, 1000], vec![coords, columns]).unwrap();
         let a: AnySparse<f32> = Coo::new(pattern, vec![1.0; count]).unwrap().into();
-        let own = Fibres::new(a.pattern(), &[0], &[1], RowsOf::All)
-            .unwrap()
-            .unwrap();
+        let own = Fibres::new(a.pattern(), &[0], &[1], RowsOf::All).unwrap().unwrap();
         for (weight, limit) in [(16, 32), (64, 128), (5000, 9000)] {
             let list = own.items(weight, limit, true);
             let mut seen = vec![0; count];

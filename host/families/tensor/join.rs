@@ -48,12 +48,7 @@ pub(crate) fn check_pairs(pairs: u128, [left, right]: [usize; 2]) -> Result<()> 
         return Err(too_long(pairs));
     }
     let held = 12 * (left as u64 + right as u64);
-    Ok(allocate::terms(
-        "pairs of entries with equal shared indices",
-        pairs,
-        40,
-        held,
-    )?)
+    Ok(allocate::terms("pairs of entries with equal shared indices", pairs, 40, held)?)
 }
 
 impl Table {
@@ -118,10 +113,7 @@ impl Table {
         device: Option<&Arc<Device>>,
     ) -> Result<Table> {
         let shared: Vec<&str> = self.names.iter().map(String::as_str).collect();
-        let shared: Vec<&str> = shared
-            .into_iter()
-            .filter(|n| other.column(n).is_some())
-            .collect();
+        let shared: Vec<&str> = shared.into_iter().filter(|n| other.column(n).is_some()).collect();
         let keys = self.keys(&other, &shared, true)?;
         let order = match order {
             Some(names) => Some(self.keys(&other, names, false)?),
@@ -179,10 +171,7 @@ impl Table {
                 used = true;
                 let values = &table.values[column];
                 let add = |(key, &value): (&mut u64, &u32)| *key += u64::from(value) * own;
-                keys.par_iter_mut()
-                    .zip(values)
-                    .with_min_len(1 << 12)
-                    .for_each(add);
+                keys.par_iter_mut().zip(values).with_min_len(1 << 12).for_each(add);
             }
         }
         Ok(keys)
@@ -208,13 +197,7 @@ impl Table {
         }
         let mut tensors = self.tensors;
         tensors.extend(other.tensors);
-        Ok(Table {
-            tensors,
-            slots,
-            names,
-            extents,
-            values,
-        })
+        Ok(Table { tensors, slots, names, extents, values })
     }
 }
 
@@ -228,9 +211,7 @@ fn places_overflow(names: &[&str], places: u128) -> Error {
 
 /// `data` at each of these places.
 fn gather(data: &[u32], at: &[u32]) -> Result<Vec<u32>> {
-    Ok(allocate::each("positions", at.len(), &|row| {
-        data[at[row] as usize]
-    })?)
+    Ok(allocate::each("positions", at.len(), &|row| data[at[row] as usize])?)
 }
 
 /// The rows of all tables, joined one after the other: one that shares an index with those before, as long as there is

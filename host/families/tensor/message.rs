@@ -86,12 +86,10 @@ impl Items {
             let size = len.div_ceil(parts).next_multiple_of(4);
             let first = own.parts;
             for at in (0..len).step_by(size as usize) {
-                own.items
-                    .push([source, start + at, size.min(len - at), own.parts]);
+                own.items.push([source, start + at, size.min(len - at), own.parts]);
                 own.parts += 1;
             }
-            own.cuts
-                .push([source, first, own.parts - first, MESSAGE_WHOLE]);
+            own.cuts.push([source, first, own.parts - first, MESSAGE_WHOLE]);
         }
         own.empty(next..by_source.count as u32);
         own.items.sort_by_key(|[_, _, len, _]| len.leading_zeros());
@@ -100,8 +98,7 @@ impl Items {
 
     /// Sources without entries, whose gradients are zero.
     fn empty(&mut self, sources: std::ops::Range<u32>) {
-        self.items
-            .extend(sources.map(|source| [source, 0, 0, MESSAGE_WHOLE]));
+        self.items.extend(sources.map(|source| [source, 0, 0, MESSAGE_WHOLE]));
     }
 }
 
@@ -207,20 +204,10 @@ impl MessageLaunch {
             features: counts.features,
             ..MessageParams::default()
         };
-        let picked = MessageParams {
-            count: counts.items,
-            ..params
-        };
-        let cut = MessageParams {
-            items: self.cuts.address(),
-            count: counts.cuts,
-            join: 1,
-            ..params
-        };
-        let weights = MessageParams {
-            out: raw.dvalues,
-            ..params
-        };
+        let picked = MessageParams { count: counts.items, ..params };
+        let cut =
+            MessageParams { items: self.cuts.address(), count: counts.cuts, join: 1, ..params };
+        let weights = MessageParams { out: raw.dvalues, ..params };
         self.device.context().set_current()?;
         self.turns.queue(true, queue.stream(), || {
             queue.fill(self.first.address(), 0xff, self.first.bytes())?;

@@ -83,11 +83,7 @@ impl RowsLaunch {
         let weight = rows_weight(row, (fibres.runs.total, streamed), extents.n, machine);
         let most = PARTIAL_BYTES / (columns * row.dtype.acc_bytes()).max(1);
         // Short items are for short rows: cutting has a price.
-        let shortest = if streamed {
-            2 * CUT_STREAMED
-        } else {
-            2 * weight
-        };
+        let shortest = if streamed { 2 * CUT_STREAMED } else { 2 * weight };
         let limit = fibres.runs.limit_within(shortest, most);
         let weight = if streamed { weight } else { limit / 2 };
         let list = fibres.items(weight, limit, !extents.accumulate);
@@ -97,11 +93,7 @@ impl RowsLaunch {
         Ok(RowsLaunch {
             turns: Turns::with_counters(device, list.counters as usize * tiles * 4)?,
             places: fibres.places.iter().map(upload).collect::<Result<_>>()?,
-            rows: fibres
-                .rows
-                .as_ref()
-                .map(|rows| device.upload(rows))
-                .transpose()?,
+            rows: fibres.rows.as_ref().map(|rows| device.upload(rows)).transpose()?,
             ordered: ordered(device, row, fibres)?,
             items: device.upload(Words::words(&list.items))?,
             slots: device.upload(Words::words(&list.slots))?,
@@ -128,12 +120,7 @@ impl RowsLaunch {
 
     /// Device bytes beside the operands.
     pub(crate) fn bytes(&self) -> usize {
-        let lists = [
-            &self.items,
-            &self.slots,
-            &self.partial,
-            self.turns.counters(),
-        ];
+        let lists = [&self.items, &self.slots, &self.partial, self.turns.counters()];
         lists
             .into_iter()
             .chain(&self.places)
@@ -171,10 +158,7 @@ impl RowsLaunch {
         };
         ordered.turns.queue(true, queue.stream(), || {
             ordered.fill(raw.values, queue)?;
-            let own = RawRows {
-                values: ordered.values.address(),
-                ..*raw
-            };
+            let own = RawRows { values: ordered.values.address(), ..*raw };
             self.launch(&own, queue)
         })
     }
@@ -183,9 +167,8 @@ impl RowsLaunch {
     fn launch(&self, raw: &RawRows, queue: Queue<'_>) -> Result<()> {
         let params = self.params(raw)?;
         let grid = Grid::of(self.grid).early();
-        self.turns.queue(self.cut_rows > 0, queue.stream(), || {
-            queue.launch(&self.kernel, grid, &params)
-        })
+        self.turns
+            .queue(self.cut_rows > 0, queue.stream(), || queue.launch(&self.kernel, grid, &params))
     }
 
     fn params(&self, raw: &RawRows) -> Result<MttkrpParams> {

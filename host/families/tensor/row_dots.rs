@@ -109,11 +109,7 @@ impl DotsLaunch {
             leading: [leading[1], leading[2]],
         };
         let each = self.row().items as usize * DOT_ENTRIES as usize;
-        let blocks = within(
-            "thread blocks",
-            (self.slots as usize).div_ceil(each),
-            MAX_GRID_X,
-        )?;
+        let blocks = within("thread blocks", (self.slots as usize).div_ceil(each), MAX_GRID_X)?;
         let grid = Grid::of([blocks, 1, 1]).early();
         queue.launch(&self.kernel, grid, &params)
     }

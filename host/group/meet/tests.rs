@@ -14,13 +14,7 @@ fn id() -> Id {
 }
 
 fn meeting(id: &Id, rank: usize, size: usize) -> Meeting<'_> {
-    Meeting {
-        id,
-        rank,
-        size,
-        end: end_of(LIMIT),
-        limit: LIMIT,
-    }
+    Meeting { id, rank, size, end: end_of(LIMIT), limit: LIMIT }
 }
 
 #[test]
@@ -31,11 +25,7 @@ fn a_second_claim_of_a_rank_is_refused_and_the_first_link_stays() {
     // Rank 1 of 4 accepts ranks 2 and 3; the others have other ideas.
     let claim = |rank: u32, size: u32| {
         let stream = TcpStream::connect(address).unwrap();
-        let hello = Hello {
-            rank,
-            size,
-            address,
-        };
+        let hello = Hello { rank, size, address };
         handshake::connecting(&stream, token, hello, LIMIT).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         (read_text(&stream, 1000).unwrap(), stream)
@@ -68,10 +58,7 @@ fn a_second_claim_of_a_rank_is_refused_and_the_first_link_stays() {
 #[test]
 fn all_addresses_of_a_host_are_tried() {
     let (id, token) = (id(), Token::of_text("a secret of this test"));
-    let closed = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     // Programs that are not of this group answer at two more addresses, one of them with nothing.
     let strangers = ["127.0.0.1:0", "127.0.0.1:0"].map(|at| TcpListener::bind(at).unwrap());
     let other = strangers[0].try_clone().unwrap();
@@ -88,11 +75,7 @@ fn all_addresses_of_a_host_are_tried() {
         Ok(vec![closed, other?, gone?, own])
     };
     let accepted = thread::spawn(move || handshake::listening(&listener.accept()?.0, token));
-    let hello = Hello {
-        rank: 1,
-        size: 2,
-        address: own,
-    };
+    let hello = Hello { rank: 1, size: 2, address: own };
     let own_meeting = meeting(&id, 1, 2);
     let found = own_meeting.connect(0, ("here", &addresses), &|| Ok(Some(token)), &|_| Ok(hello));
     let (stream, _) = found.unwrap();

@@ -94,15 +94,12 @@ impl Deal {
         let [all, own] = [self.options.tokens, self.own()].map(|rows| rows * width);
         let moved = |parts: Vec<Range<usize>>, by: &dyn Fn(usize) -> usize| -> Vec<_> {
             let parts = parts.into_iter().enumerate();
-            parts
-                .map(|(rank, part)| part.start + by(rank)..part.end + by(rank))
-                .collect()
+            parts.map(|(rank, part)| part.start + by(rank)..part.end + by(rank)).collect()
         };
         for place in 0..each {
             let sends = moved(self.in_all(width), &|_| place * all);
             let takes = moved(self.to_all(width), &|rank| (rank * each + place) * own);
-            self.group
-                .exchange((from, &sends), (&mut *to, &takes), stream)?;
+            self.group.exchange((from, &sends), (&mut *to, &takes), stream)?;
         }
         Ok(())
     }

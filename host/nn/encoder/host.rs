@@ -64,18 +64,11 @@ impl<'a> Batch<'a> {
         let sequences = lengths.map(|(item, length)| {
             let length = usize::try_from(*length).unwrap_or(0);
             let length = length.min(options.distance).min(most - before);
-            let first = if packed {
-                before
-            } else {
-                item * options.distance
-            };
+            let first = if packed { before } else { item * options.distance };
             before += length;
             first..first + length
         });
-        Batch {
-            options,
-            sequences: sequences.collect(),
-        }
+        Batch { options, sequences: sequences.collect() }
     }
 
     /// A layer at a time: wide weights of all would be many times as large.
@@ -163,12 +156,7 @@ impl<'a> HostLayer<'a> {
 
     /// The layer on the tokens of a sequence.
     fn sequence(&self, x: &[f64]) -> Vec<f64> {
-        let EncoderOptions {
-            width,
-            hidden,
-            epsilon,
-            ..
-        } = *self.options;
+        let EncoderOptions { width, hidden, epsilon, .. } = *self.options;
         let rows = x.len() / width.max(1);
         let product = |a: &[f64], own, outputs, through_gelu| {
             self.product((a, rows), own, outputs, through_gelu)
@@ -200,17 +188,9 @@ impl<'a> HostLayer<'a> {
                 let (head, row) = (i / count.max(1), i % count.max(1));
                 &qkv[row * 3 * width + part * width + head * d..][..d]
             });
-            HostHeads {
-                values: rows.copied().collect(),
-                leading: d,
-            }
+            HostHeads { values: rows.copied().collect(), leading: d }
         };
-        let mask = Flags {
-            shape: [count, count],
-            full: true,
-            length: count,
-            ..Flags::default()
-        };
+        let mask = Flags { shape: [count, count], full: true, length: count, ..Flags::default() };
         let attention = HostAttention {
             q: part(0),
             k: part(1),

@@ -47,25 +47,12 @@ impl Launches {
         device: &std::sync::Arc<Device>,
         options: &EncoderOptions,
     ) -> Result<Self> {
-        let EncoderOptions {
-            items,
-            distance,
-            width,
-            heads,
-            hidden,
-            ..
-        } = *options;
+        let EncoderOptions { items, distance, width, heads, hidden, .. } = *options;
         let dtype = T::DTYPE;
         let extents = [items, distance, width];
         let pack = PackLaunch::new(device, dtype, extents, options.rows(), options.epsilon)?;
         let m = pack.capacity();
-        let extents = AttentionExtents {
-            heads,
-            key_heads: heads,
-            m,
-            n: m,
-            d: width / heads,
-        };
+        let extents = AttentionExtents { heads, key_heads: heads, m, n: m, d: width / heads };
         let row = crate::ops::attention::choose::<T>(extents.d, None)?;
         let (masks, lists) = MaskLaunch::new(device, extents, 1, None)?;
         let scale = 1.0 / (extents.d.max(1) as f64).sqrt();
@@ -82,13 +69,7 @@ impl Launches {
                 product(width, hidden)?,
                 product(hidden, width)?,
             ],
-            rows: [
-                zeros(width)?,
-                zeros(3 * width)?,
-                zeros(width)?,
-                zeros(width)?,
-                zeros(hidden)?,
-            ],
+            rows: [zeros(width)?, zeros(3 * width)?, zeros(width)?, zeros(width)?, zeros(hidden)?],
             pack,
             masks,
             attention,
@@ -142,11 +123,10 @@ impl Launches {
         queue: Queue<'_>,
     ) -> Result<()> {
         let at = |tensor: &Tensor<T>| tensor.place();
-        let [packed, qkv, normed, sums, hidden] =
-            self.rows.each_ref().map(|(memory, columns)| Rows {
-                address: memory.address(),
-                leading: *columns,
-            });
+        let [packed, qkv, normed, sums, hidden] = self
+            .rows
+            .each_ref()
+            .map(|(memory, columns)| Rows { address: memory.address(), leading: *columns });
         let flags = self.flags();
         let matrices = [weights.qkv, weights.out, weights.up, weights.down];
         let product = |which: usize, from: Rows, to: Rows| {
@@ -156,8 +136,7 @@ impl Launches {
             self.products[which].run(operands, (at(bias), which == 2), live, queue)
         };
         let norm = |own: [&Tensor<T>; 2], operands: [Rows; 2], to: Rows, scatter: bool| {
-            self.pack
-                .norm(operands, own.map(at), (to, scatter, true), queue)
+            self.pack.norm(operands, own.map(at), (to, scatter, true), queue)
         };
         match step {
             0 => {
@@ -185,12 +164,7 @@ impl Launches {
     /// The mask as packing has left it, which is in front of the product to queries, keys and values.
     fn flags(&self) -> RawFlags {
         let [ranges, live] = self.pack.addresses();
-        RawFlags {
-            ranges,
-            live,
-            beside: true,
-            ..RawFlags::default()
-        }
+        RawFlags { ranges, live, beside: true, ..RawFlags::default() }
     }
 }
 

@@ -125,11 +125,7 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
         affine: &mut Tensor<Out>,
     ) -> Result<()> {
         let layout = Layout::new("x", self.shape, false)?;
-        let all = [
-            cpu::Host::of("x", x)?,
-            cpu::Host::of("y", y)?,
-            cpu::Host::of("dy", dy)?,
-        ];
+        let all = [cpu::Host::of("x", x)?, cpu::Host::of("y", y)?, cpu::Host::of("dy", dy)?];
         let factor = factor.host().or_elsewhere("factor")?;
         let leading = dx.leading();
         let to = dx.host_mut().or_elsewhere("dx")?;

@@ -72,11 +72,7 @@ impl<T: Scalar> Backward<T> {
         let gradients = |m, n, gather: [bool; 2]| {
             let options = match o.transposed {
                 false => WeightOptions { m, n, gather },
-                true => WeightOptions {
-                    m: n,
-                    n: m,
-                    gather: [gather[1], gather[0]],
-                },
+                true => WeightOptions { m: n, n: m, gather: [gather[1], gather[0]] },
             };
             GroupedWeight::new(routing, options)
         };
@@ -131,22 +127,11 @@ impl<T: Scalar> Moe<T> {
                 up: &mut gradients.up.shadow(),
                 down: &mut gradients.down.shadow(),
             };
-            own.backward(
-                (&x, &weights),
-                (&up, &down),
-                &out.shadow(),
-                gradients,
-                stream,
-            )
+            own.backward((&x, &weights), (&up, &down), &out.shadow(), gradients, stream)
         })?;
         self.check(x, weights, (up.into(), down.into()), out)?;
         let to = &gradients;
-        self.check(
-            to.x,
-            to.weights,
-            ((&*to.up).into(), (&*to.down).into()),
-            out,
-        )?;
+        self.check(to.x, to.weights, ((&*to.up).into(), (&*to.down).into()), out)?;
         in_turn(self.routing.turns(), stream, || {
             self.queue_backward((x, weights), (up, down), out, gradients, stream)
         })
@@ -177,24 +162,12 @@ impl<T: Scalar> Moe<T> {
             early: false,
         };
         let hidden = &mut backward.hidden;
-        backward
-            .through_down
-            .queue(routing, &operands, hidden, stream)?;
+        backward.through_down.queue(routing, &operands, hidden, stream)?;
         let rows = [&mut self.hidden, hidden];
         let words = (weights, gradients.weights);
-        weigh(
-            routing,
-            rows,
-            self.kept.as_mut(),
-            words,
-            &backward.weigh,
-            stream,
-        )?;
+        weigh(routing, rows, self.kept.as_mut(), words, &backward.weigh, stream)?;
         let h = &self.hidden;
-        let g = self
-            .kept
-            .as_ref()
-            .map_or(&backward.hidden, |kept| &kept.sums);
+        let g = self.kept.as_ref().map_or(&backward.hidden, |kept| &kept.sums);
         let sides = |of: [_; 2]| match self.options.transposed {
             false => of,
             true => [of[1], of[0]],
@@ -207,9 +180,7 @@ impl<T: Scalar> Moe<T> {
             None => &mut *gradients.x,
             Some(parts) => parts,
         };
-        backward
-            .through_up
-            .queue(routing, &GroupedRun::plain(g, up), parts, stream)?;
+        backward.through_up.queue(routing, &GroupedRun::plain(g, up), parts, stream)?;
         match &self.parts {
             None => Ok(()),
             Some(parts) => self.add_up(None, parts, gradients.x, stream),
@@ -299,9 +270,7 @@ fn weigh_on_host<A: Sum>(
             }
         });
     }
-    let to = gradient
-        .host_mut()
-        .ok_or_else(|| Error::elsewhere("gradient of weights"))?;
+    let to = gradient.host_mut().ok_or_else(|| Error::elsewhere("gradient of weights"))?;
     for (slot, &choice) in order.iter().enumerate() {
         let choice = choice as usize;
         to[choice / top * ldd + choice % top] = dots.get(slot).copied().unwrap_or(0.0);

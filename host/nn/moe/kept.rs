@@ -53,8 +53,7 @@ impl<T: Scalar> Kept<T> {
         hidden: &mut Tensor<T>,
         stream: &Stream,
     ) -> Result<()> {
-        self.product
-            .queue(routing, operands, &mut self.sums, stream)?;
+        self.product.queue(routing, operands, &mut self.sums, stream)?;
         let context = routing.context();
         let (Some(launch), Routes::Device(_)) = (&self.launch, routing.routes()) else {
             return with_sums!(T::DTYPE, A => on_host::<A>(self.gate, &self.sums, &mut hidden.any));

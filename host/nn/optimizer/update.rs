@@ -68,9 +68,7 @@ impl Update {
         check_rate(rate)?;
         self.state.rate = rate as f32;
         let device = self.context.planned_on();
-        self.launch
-            .get()
-            .map_or(Ok(()), |launch| launch.set_rate(device, rate))
+        self.launch.get().map_or(Ok(()), |launch| launch.set_rate(device, rate))
     }
 
     pub(super) fn steps(&self) -> Result<u64> {
@@ -158,10 +156,8 @@ impl Update {
         let own = parameters.host_mut().or_elsewhere("parameters")?;
         let gradient = gradient.host().or_elsewhere("gradient")?;
         let [first, second] = &mut self.moments;
-        let moments = [
-            first.host_mut().or_elsewhere("moments")?,
-            second.host_mut().or_elsewhere("moments")?,
-        ];
+        let moments =
+            [first.host_mut().or_elsewhere("moments")?, second.host_mut().or_elsewhere("moments")?];
         cpu::update(self.rule, &mut self.state, own, gradient, moments);
         if let Some(copy) = copy {
             let to = copy.host_mut().or_elsewhere("copy")?;

@@ -144,12 +144,7 @@ impl<T: Scalar> CachedAttention<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check([q, k, v, out], lengths)?;
-        let DecodeExtents {
-            batch,
-            key_heads,
-            d,
-            ..
-        } = self.extents;
+        let DecodeExtents { batch, key_heads, d, .. } = self.extents;
         for (name, tensor) in [("new k", new[0]), ("new v", new[1])] {
             tensor.check(name, &self.context, &[batch, key_heads, d])?;
         }
@@ -165,13 +160,7 @@ impl<T: Scalar> CachedAttention<T> {
 
     /// Shapes and places.
     fn check(&self, [q, k, v, out]: [&Tensor<T>; 4], lengths: &Tensor<i32>) -> Result<()> {
-        let DecodeExtents {
-            batch,
-            key_heads,
-            group,
-            capacity,
-            d,
-        } = self.extents;
+        let DecodeExtents { batch, key_heads, group, capacity, d } = self.extents;
         let queries = [batch, key_heads * group, d];
         let cached = [batch, key_heads, capacity, d];
         q.check("q", &self.context, &queries)?;
@@ -216,12 +205,7 @@ impl<T: Scalar> CachedAttention<T> {
 
     /// Rows of this step to the ends of their sequences.
     fn put_on_host(&self, new: &Tensor<T>, cache: &mut Tensor<T>, lengths: &Tensor<i32>) {
-        let DecodeExtents {
-            key_heads,
-            capacity,
-            d,
-            ..
-        } = self.extents;
+        let DecodeExtents { key_heads, capacity, d, .. } = self.extents;
         let (from, to) = (new.leading(), cache.leading());
         let (Some(new), Some(cache)) = (new.host(), cache.host_mut()) else {
             return;

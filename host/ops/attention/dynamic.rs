@@ -157,13 +157,7 @@ impl<T: Scalar> DynamicAttention<T> {
         if options.lengths.is_some() {
             return Err(Error::operand("lengths", "are data of each run here"));
         }
-        let extents = AttentionExtents {
-            heads,
-            key_heads,
-            m,
-            n,
-            d: options.dim,
-        };
+        let extents = AttentionExtents { heads, key_heads, m, n, d: options.dim };
         elements("queries", &[heads, m, options.dim])?;
         elements("keys", &[key_heads, n, options.dim])?;
         elements("masks", &[masks, m.div_ceil(64), n.div_ceil(64)])?;
@@ -301,16 +295,10 @@ impl<T: Scalar> DynamicAttention<T> {
                 return Ok((0, 0));
             };
             let masks = self.masks_of(tensor.shape());
-            let shape: Vec<usize> = std::iter::once(masks)
-                .chain(of_mask.iter().copied())
-                .collect();
+            let shape: Vec<usize> = std::iter::once(masks).chain(of_mask.iter().copied()).collect();
             tensor.check(name, &self.context, &shape)?;
             let rows: usize = of_mask[..of_mask.len() - 1].iter().product();
-            let bytes = if masks == 1 {
-                0
-            } else {
-                rows * tensor.leading()
-            };
+            let bytes = if masks == 1 { 0 } else { rows * tensor.leading() };
             Ok::<_, Error>((tensor.place(), bytes))
         };
         Ok(RawFlags {
@@ -381,9 +369,7 @@ impl<T: Scalar> DynamicAttention<T> {
         log_sum: Option<&mut Tensor<f32>>,
     ) {
         let operands = operands.map(|tensor| HostHeads::in_rows(tensor, self.extents.d));
-        let flags: Vec<Flags> = (0..self.masks)
-            .map(|index| self.flags(mask, index))
-            .collect();
+        let flags: Vec<Flags> = (0..self.masks).map(|index| self.flags(mask, index)).collect();
         let each = self.extents.heads / self.masks;
         let masks = (0..self.extents.heads).map(|head| Seen::Flags(&flags[head / each]));
         let attention = HostAttention::new(operands, masks, self.extents, self.scale);

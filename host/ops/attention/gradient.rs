@@ -101,10 +101,7 @@ impl<T: Scalar> AttentionGradient<T> {
     fn with_shadow(context: &Context, make: impl Fn() -> Result<Masked>) -> Result<Self> {
         let own = make()?;
         let shadow = Shadow::new(context, |context| Self::planned(context, make()?))?;
-        Ok(AttentionGradient {
-            shadow,
-            ..Self::planned(context, own)?
-        })
+        Ok(AttentionGradient { shadow, ..Self::planned(context, own)? })
     }
 
     fn planned(context: &Context, own: Masked) -> Result<Self> {
@@ -207,13 +204,7 @@ impl<T: Scalar> AttentionGradient<T> {
             let to = &mut dqkv.shadow();
             own.backward_in_rows(&qkv.shadow(), &dy.shadow(), to, stream)
         })?;
-        let AttentionExtents {
-            heads,
-            key_heads,
-            m,
-            n,
-            d,
-        } = self.own.extents;
+        let AttentionExtents { heads, key_heads, m, n, d } = self.own.extents;
         if m != n {
             let reason = format!("is {m} x {n}; rows hold a query and a key each");
             return Err(Error::operand("mask", reason));

@@ -70,13 +70,7 @@ pub(super) fn extents<T: Scalar>(
         let reason = format!("has shape {shape:?}; a mask is a matrix of queries and keys");
         return Err(Error::operand("mask", reason));
     };
-    Ok(AttentionExtents {
-        heads,
-        key_heads,
-        m,
-        n,
-        d: options.dim,
-    })
+    Ok(AttentionExtents { heads, key_heads, m, n, d: options.dim })
 }
 
 /// How many keys each head has.
@@ -87,16 +81,12 @@ pub(super) fn lengths_of(options: &AttentionOptions, n: usize) -> Result<Vec<usi
         return Ok(allocate::filled("lengths of heads", heads, n)?);
     };
     if lengths.is_empty() || !heads.is_multiple_of(lengths.len()) {
-        let reason = format!(
-            "are {}, which does not divide {heads} heads into equal parts",
-            lengths.len()
-        );
+        let reason =
+            format!("are {}, which does not divide {heads} heads into equal parts", lengths.len());
         return Err(Error::operand("lengths", reason));
     }
     let each = heads / lengths.len();
-    Ok((0..heads)
-        .map(|head| lengths[head / each.max(1)].min(n))
-        .collect())
+    Ok((0..heads).map(|head| lengths[head / each.max(1)].min(n)).collect())
 }
 
 /// The different pairs of a mask and a length that heads have, masks one after the other, and which pair each head has.
@@ -131,11 +121,7 @@ pub(super) fn hidden<T: Scalar>(
             let reason = format!("is {}; a mask is in row order", mask.format());
             return Err(Error::operand("mask", reason));
         };
-        given.push((
-            Arc::clone(runs),
-            Arc::new(columns.to_vec()),
-            block_of(&mask.format()),
-        ));
+        given.push((Arc::clone(runs), Arc::new(columns.to_vec()), block_of(&mask.format())));
     }
     let (pairs, of_head) = pairs_of_heads(lengths, given.len());
     let own = |(mask, length): (usize, usize)| {
@@ -160,12 +146,7 @@ pub(crate) fn choose<T: Scalar>(dim: usize, variant: Option<&str>) -> Result<&'s
 
 /// The same over a cache.
 pub(super) fn choose_cached<T: Scalar>(dim: usize) -> Result<&'static Row> {
-    fitting::<T>(
-        rows_of::<DecodeParams>(),
-        "attention over a cache",
-        dim,
-        None,
-    )
+    fitting::<T>(rows_of::<DecodeParams>(), "attention over a cache", dim, None)
 }
 
 fn fitting<T: Scalar>(
@@ -185,10 +166,6 @@ fn fitting<T: Scalar>(
             None
         }
     };
-    let tried = rows
-        .clone()
-        .filter_map(|row| Some(Refusal::of(row.name, fault(row)?)));
-    rows.clone()
-        .find(|row| fault(row).is_none())
-        .ok_or_else(|| Error::no_kernel(what, tried))
+    let tried = rows.clone().filter_map(|row| Some(Refusal::of(row.name, fault(row)?)));
+    rows.clone().find(|row| fault(row).is_none()).ok_or_else(|| Error::no_kernel(what, tried))
 }

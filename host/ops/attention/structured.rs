@@ -64,11 +64,7 @@ pub enum AttentionMask {
 impl AttentionMask {
     /// The mask of `m` queries and `n` keys, without what the options hide.
     pub(super) fn flags(&self, [m, n]: [usize; 2]) -> Result<Flags> {
-        let mut flags = Flags {
-            shape: [m, n],
-            length: n,
-            ..Flags::default()
-        };
+        let mut flags = Flags { shape: [m, n], length: n, ..Flags::default() };
         let count = (m + n).saturating_sub(1);
         let window = |before: usize, after: usize| {
             let from = (m.max(1) - 1).saturating_sub(before);
@@ -81,11 +77,7 @@ impl AttentionMask {
                 flags.causal = Some(0);
             }
             AttentionMask::Window { before, after } => flags.diagonals = window(*before, *after),
-            AttentionMask::WindowGlobal {
-                before,
-                after,
-                globals,
-            } => {
+            AttentionMask::WindowGlobal { before, after, globals } => {
                 below("global token", globals, m.min(n))?;
                 flags.diagonals = window(*before, *after);
                 flags.columns = Bits::of(n, globals.iter().copied());
@@ -139,13 +131,7 @@ pub(super) fn flags_of_heads(
             limit: 1 << 30,
         });
     }
-    let extents = AttentionExtents {
-        heads,
-        key_heads,
-        m,
-        n,
-        d: options.dim,
-    };
+    let extents = AttentionExtents { heads, key_heads, m, n, d: options.dim };
     let (pairs, of_head) = pairs_of_heads(lengths_of(options, n)?, masks.len());
     let held = |(mask, length): (usize, usize)| {
         let mut flags = masks[mask].flags([m, n])?;

@@ -43,10 +43,8 @@ impl LargestGradient {
         let by = |axis: usize| -> Result<Fibres> {
             let fibres = Fibres::new(pattern, &[axis], &[1 - axis], RowsOf::All)?;
             fibres.ok_or_else(|| {
-                let reason = format!(
-                    "is {}; coo, group-coo, csr and csc are walked",
-                    pattern.format()
-                );
+                let reason =
+                    format!("is {}; coo, group-coo, csr and csc are walked", pattern.format());
                 Error::operand("A", &reason)
             })
         };
@@ -62,13 +60,7 @@ impl LargestGradient {
         let shadow = Shadow::new(context, |context| {
             Self::new(context, &graph.shadow()?, [targets, sources], features)
         })?;
-        Ok(LargestGradient {
-            shadow,
-            exec,
-            targets,
-            sources,
-            features,
-        })
+        Ok(LargestGradient { shadow, exec, targets, sources, features })
     }
 
     /// Device bytes held beside the operands.
@@ -95,10 +87,8 @@ impl LargestGradient {
             own.run(&graph, [&x, &y, &dy], dx, dvalues.as_mut(), stream)
         })?;
         let (sources, targets) = ([self.sources, self.features], [self.targets, self.features]);
-        for ((name, tensor), shape) in ["X", "Y", "dY"]
-            .iter()
-            .zip(given)
-            .zip([sources, targets, targets])
+        for ((name, tensor), shape) in
+            ["X", "Y", "dY"].iter().zip(given).zip([sources, targets, targets])
         {
             check_shape(name, &shape, tensor.shape())?;
         }

@@ -104,12 +104,7 @@ impl<T: Scalar> SparseSoftmax<T> {
             return Err(Error::operand("scores", reason));
         }
         let [input, upstream, output] = tensors.map(|t| t.map_or(0, |t| t.place()));
-        let raw = RawSoftmax {
-            input,
-            upstream,
-            output,
-            stride,
-        };
+        let raw = RawSoftmax { input, upstream, output, stride };
         // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
         // only after the work queued on the context.
         unsafe { self.queue_raw(&raw, stream) }

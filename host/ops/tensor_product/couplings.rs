@@ -117,20 +117,12 @@ impl Couplings {
         }
         let sorted: BTreeSet<_> = places.iter().map(|&[i, j, k]| [k, i, j]).collect();
         if places.is_empty() || sorted.len() < places.len() {
-            return refuse(format!(
-                "{} paths, {} of them different",
-                places.len(),
-                sorted.len()
-            ));
+            return refuse(format!("{} paths, {} of them different", places.len(), sorted.len()));
         }
         let places: Vec<_> = sorted.into_iter().map(|[k, i, j]| [i, j, k]).collect();
         let degrees = |place: &[usize; 3]| [0, 1, 2].map(|of| parts[of][place[of]]);
         let paths = places.iter().map(degrees).collect();
-        Ok(Couplings {
-            parts,
-            places,
-            paths,
-        })
+        Ok(Couplings { parts, places, paths })
     }
 
     /// The degrees `(l1, l2, l3)` of the paths, in the order of their outputs.
@@ -167,9 +159,7 @@ impl Couplings {
     /// The path of each component of the paths' outputs.
     pub fn path_of_row(&self) -> Vec<u32> {
         let paths = self.paths.iter().enumerate();
-        paths
-            .flat_map(|(at, path)| vec![at as u32; 2 * path[2] + 1])
-            .collect()
+        paths.flat_map(|(at, path)| vec![at as u32; 2 * path[2] + 1]).collect()
     }
 
     /// The component, of an output that holds every part once, that each component of the paths' outputs adds to.

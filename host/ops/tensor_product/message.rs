@@ -39,10 +39,9 @@ impl Edges<'_> {
             let reason = format!("are {}, of {} receivers", from.len(), to.len());
             return Err(Error::operand("senders", reason));
         }
-        for (name, list, count) in [
-            ("receivers", to, self.nodes[0]),
-            ("senders", from, self.nodes[1]),
-        ] {
+        for (name, list, count) in
+            [("receivers", to, self.nodes[0]), ("senders", from, self.nodes[1])]
+        {
             if let Some(at) = list.iter().position(|&node| node as usize >= count) {
                 let reason = format!("has {} at edge {at}; there are {count}", list[at]);
                 return Err(Error::operand(name, reason));
@@ -103,11 +102,7 @@ impl<T: Scalar> EquivariantMessage<T> {
         edges: Edges<'_>,
     ) -> Result<Self> {
         edges.check()?;
-        let Edges {
-            receivers,
-            senders,
-            nodes,
-        } = edges;
+        let Edges { receivers, senders, nodes } = edges;
         let (count, paths) = (receivers.len(), couplings.paths().len());
         let shapes = [
             vec![nodes[1], couplings.components(0), channels],

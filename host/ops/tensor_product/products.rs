@@ -76,12 +76,7 @@ impl<T: Scalar> Products<T> {
                 Exec::Plans(Box::new(planned))
             }
         };
-        Ok(Products {
-            exec,
-            shadow,
-            context: context.clone(),
-            shapes,
-        })
+        Ok(Products { exec, shadow, context: context.clone(), shapes })
     }
 
     pub(super) fn forward(
@@ -123,11 +118,7 @@ impl<T: Scalar> Products<T> {
             let of = |tensor: &Option<&mut Tensor<T>>| tensor.as_ref().map(|own| own.shadow());
             let mut to = [&gradients.x, &gradients.y, &gradients.w].map(of);
             let [dx, dy, dw] = to.each_mut().map(Option::as_mut);
-            let gradients = Gradients {
-                x: dx,
-                y: dy,
-                w: dw,
-            };
+            let gradients = Gradients { x: dx, y: dy, w: dw };
             own.backward(Factors { x, y, w }, &dout.shadow(), gradients, stream)
         })?;
         let Gradients { x, y, w } = gradients;
@@ -160,18 +151,10 @@ impl<T: Scalar> Products<T> {
     /// Names of the kernels of the product and of the gradients of X, Y and W, where they are planned.
     pub(super) fn variants(&self) -> [Option<&'static str>; 4] {
         match &self.exec {
-            Exec::Plans(planned) => planned
-                .plans
-                .each_ref()
-                .map(|p| p.as_ref().map(Plan::variant)),
+            Exec::Plans(planned) => planned.plans.each_ref().map(|p| p.as_ref().map(Plan::variant)),
             Exec::Constants(launch) => {
                 let [forward, backward] = launch.variants();
-                [
-                    Some(forward),
-                    Some(backward),
-                    Some(backward),
-                    Some(backward),
-                ]
+                [Some(forward), Some(backward), Some(backward), Some(backward)]
             }
         }
     }
@@ -189,11 +172,7 @@ impl<T: Scalar> Products<T> {
     /// Places of X, Y and W.
     fn given(&self, factors: Factors<'_, T>) -> Result<[(u64, usize); 3]> {
         let w = factors.w.ok_or_else(|| missing("W"))?;
-        Ok([
-            self.place("X", 0, factors.x)?,
-            self.place("Y", 1, factors.y)?,
-            self.place("W", 2, w)?,
-        ])
+        Ok([self.place("X", 0, factors.x)?, self.place("Y", 1, factors.y)?, self.place("W", 2, w)?])
     }
 
     /// Address and leading dimension of a tensor of a planned shape on the plan's GPU.
@@ -216,11 +195,8 @@ impl<T: Scalar> Products<T> {
 /// What the kernels are told.
 fn shape_of(couplings: &Couplings, width: usize, shapes: &[Vec<usize>; 4]) -> EquivariantShape {
     let mut paths = Vec::new();
-    for (w, (&degrees, [x, y, out])) in couplings
-        .paths()
-        .iter()
-        .zip(couplings.first_rows())
-        .enumerate()
+    for (w, (&degrees, [x, y, out])) in
+        couplings.paths().iter().zip(couplings.first_rows()).enumerate()
     {
         let rows = [x, y, out, w];
         paths.push(PathPlace { degrees, rows });
@@ -255,10 +231,7 @@ impl<T: Scalar> Planned<T> {
             coefficients: context.upload(couplings.tensor::<T>()?)?,
             plans: [None, None, None, None],
         };
-        let mut arrays = vec![
-            ("L", couplings.path_of_row()),
-            ("K", couplings.component_of_row()),
-        ];
+        let mut arrays = vec![("L", couplings.path_of_row()), ("K", couplings.component_of_row())];
         if let Some([r, s]) = edges {
             arrays.extend([("R", r.to_vec()), ("S", s.to_vec())]);
         }
@@ -324,8 +297,7 @@ impl<T: Scalar> Planned<T> {
 
 /// Whether an expression names a tensor: not as the end of another name.
 fn is_named(line: &str, name: &str) -> bool {
-    line.split(|c: char| !c.is_alphanumeric())
-        .any(|word| word == name)
+    line.split(|c: char| !c.is_alphanumeric()).any(|word| word == name)
 }
 
 fn missing(name: &str) -> Error {

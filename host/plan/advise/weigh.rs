@@ -39,12 +39,8 @@ impl Weighed<'_> {
 
     pub(super) fn dense(&self, work: Work) -> Result<FormatAdvice> {
         let values = work.m as u128 * work.k as u128;
-        let slots = Slots {
-            format: Format::Csr,
-            index: 0,
-            values,
-            padding: values - u128::from(self.nnz),
-        };
+        let slots =
+            Slots { format: Format::Csr, index: 0, values, padding: values - u128::from(self.nnz) };
         self.of(None, (&slots, values as u64), work)
     }
 

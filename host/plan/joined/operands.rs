@@ -25,10 +25,7 @@ pub(in crate::plan) fn sparse_factors(
         found.any(|(_, o)| o.pattern().is_some())
     };
     let factors = einsum.factors.iter().enumerate();
-    factors
-        .filter(|(_, access)| sparse(&access.tensor))
-        .map(|(f, _)| f)
-        .collect()
+    factors.filter(|(_, access)| sparse(&access.tensor)).map(|(f, _)| f).collect()
 }
 
 pub(super) fn plain<'e>(access: &'e Access) -> Result<Vec<&'e str>> {
@@ -105,15 +102,9 @@ pub(super) fn with_lists<R>(
     f: impl FnOnce(&[(&str, AnyOperand<'_>)]) -> Result<R>,
 ) -> Result<R> {
     let mut flat = Vec::new();
-    for own in values
-        .iter()
-        .filter(|v| operands.iter().any(|(n, _)| *n == v.operand))
-    {
+    for own in values.iter().filter(|v| operands.iter().any(|(n, _)| *n == v.operand)) {
         let operand = find(operands, &own.operand)?;
-        if !operand
-            .pattern()
-            .is_some_and(|pattern| own.pattern.view() == pattern)
-        {
+        if !operand.pattern().is_some_and(|pattern| own.pattern.view() == pattern) {
             return Err(Error::other_pattern(&own.operand));
         }
         flat.push((own.name.as_str(), flat_values(&own.operand, operand)?));
@@ -123,19 +114,12 @@ pub(super) fn with_lists<R>(
         .filter(|(name, o)| Some(*name) != hidden && o.pattern().is_none())
         .map(|(name, o)| (*name, *o));
     let mut all: Vec<(&str, AnyOperand<'_>)> = dense.collect();
-    all.extend(
-        flat.iter()
-            .map(|(name, tensor)| (*name, AnyOperand::Dense(tensor))),
-    );
+    all.extend(flat.iter().map(|(name, tensor)| (*name, AnyOperand::Dense(tensor))));
     let list = |(name, shape, data)| -> (&str, AnyOperand<'_>) {
         let (name, shape, data): (&String, &[usize; 1], &Vec<u32>) = (name, shape, data);
         (name, AnyOperand::Index(shape, data))
     };
-    all.extend(
-        lists
-            .iter()
-            .map(|(name, shape, data)| list((name, shape, data))),
-    );
+    all.extend(lists.iter().map(|(name, shape, data)| list((name, shape, data))));
     f(&all)
 }
 

@@ -63,20 +63,13 @@ impl Context {
         operands: &[(&str, AnyOperand<'_>)],
     ) -> Result<PositionLists> {
         let einsum = Einsum::parse(text)?;
-        let shapes: BTreeMap<String, Vec<usize>> = operands
-            .iter()
-            .map(|(name, o)| (name.to_string(), o.shape().to_vec()))
-            .collect();
+        let shapes: BTreeMap<String, Vec<usize>> =
+            operands.iter().map(|(name, o)| (name.to_string(), o.shape().to_vec())).collect();
         einsum.check(&shapes)?;
         no_sparse_sums(&einsum, operands)?;
         let einsum = einsum.with_arrays();
-        let asked = Asked {
-            types,
-            context: self,
-            einsum: &einsum,
-            operands,
-            options: &Options::default(),
-        };
+        let asked =
+            Asked { types, context: self, einsum: &einsum, operands, options: &Options::default() };
         only_factors(&einsum, operands)?;
         let factors = sparse_factors(&einsum, operands);
         if factors.is_empty() {
@@ -86,10 +79,6 @@ impl Context {
         let rows = table.rows();
         let mut written = write_joined(&einsum, table, &factors, false);
         written.indirect.filled = filled(&asked, &factors)?;
-        Ok(PositionLists {
-            indirect: written.indirect,
-            lists: written.lists,
-            rows,
-        })
+        Ok(PositionLists { indirect: written.indirect, lists: written.lists, rows })
     }
 }

@@ -55,11 +55,8 @@ pub(crate) fn write_joined(
     let of_factors = factors.iter().map(|&f| e.factors[f].tensor.as_str());
     let tensors = sparse_output.then_some(e.out.tensor.as_str());
     let rows = table.rows();
-    for (at, (tensor, (slots, all))) in tensors
-        .into_iter()
-        .chain(of_factors)
-        .zip(table.slots)
-        .enumerate()
+    for (at, (tensor, (slots, all))) in
+        tensors.into_iter().chain(of_factors).zip(table.slots).enumerate()
     {
         let own = values_of(tensor, &mut values, &mut names);
         // A tensor of which every slot is there, in order, is read without a list.
@@ -72,10 +69,7 @@ pub(crate) fn write_joined(
             lists.push((list.clone(), slots));
             slot_of(&list, &row)
         };
-        accesses.push(Access {
-            tensor: own,
-            indices: vec![index],
-        });
+        accesses.push(Access { tensor: own, indices: vec![index] });
     }
     let base = tensors.unwrap_or_default();
     let mut map = BTreeMap::new();
@@ -83,21 +77,13 @@ pub(crate) fn write_joined(
         if !is_read(e, name, factors, sparse_output) {
             continue;
         }
-        let list = fresh(
-            &mut names.tensors,
-            &format!("{base}{}", name.to_uppercase()),
-        );
+        let list = fresh(&mut names.tensors, &format!("{base}{}", name.to_uppercase()));
         map.insert(name.as_str(), slot_of(&list, &row));
         lists.push((list, data));
     }
     let einsum = rewritten(e, &map, factors, sparse_output, accesses);
     let indirect = substitute_all(&einsum, &BTreeMap::new());
-    Written {
-        einsum,
-        indirect,
-        lists,
-        values,
-    }
+    Written { einsum, indirect, lists, values }
 }
 
 /// The name of the array with a tensor's values, the same wherever the tensor occurs.
@@ -139,11 +125,7 @@ fn rewritten(
     mut accesses: Vec<Access>,
 ) -> Einsum {
     let mut own = e.clone();
-    own.out = if sparse_output {
-        accesses.remove(0)
-    } else {
-        substitute(&e.out, map)
-    };
+    own.out = if sparse_output { accesses.remove(0) } else { substitute(&e.out, map) };
     for (f, access) in own.factors.iter_mut().enumerate() {
         *access = match factors.iter().position(|&own| own == f) {
             Some(at) => accesses[at].clone(),
@@ -164,8 +146,5 @@ fn substitute(access: &Access, map: &BTreeMap<&str, IndexExpr>) -> Access {
         IndexExpr::Access(a) => IndexExpr::Access(substitute(a, map)),
         IndexExpr::Sum(_) => unreachable!("sums are index arrays here"),
     };
-    Access {
-        tensor: access.tensor.clone(),
-        indices: access.indices.iter().map(index).collect(),
-    }
+    Access { tensor: access.tensor.clone(), indices: access.indices.iter().map(index).collect() }
 }

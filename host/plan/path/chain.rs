@@ -34,16 +34,9 @@ impl Chain {
     ) -> Result<Self> {
         let (mut steps, mut temporaries) = (Vec::new(), Vec::<AnyTensor>::new());
         // `update_values` of this plan does not reach the steps.
-        let options = Options {
-            variant: None,
-            weights: Weights::EachRun,
-            ..options.clone()
-        };
+        let options = Options { variant: None, weights: Weights::EachRun, ..options.clone() };
         let Some((last, before)) = path.steps.split_last() else {
-            return Err(Error::NoKernel {
-                indirect: path.to_string(),
-                tried: Vec::new(),
-            });
+            return Err(Error::NoKernel { indirect: path.to_string(), tried: Vec::new() });
         };
         for step in before {
             let bound = bound(step, operands, &temporaries)?;
@@ -73,10 +66,7 @@ impl Chain {
         out: &mut AnyTensor,
         stream: &Stream,
     ) -> Result<()> {
-        let mut all = self
-            .temporaries
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.temporaries.lock().unwrap_or_else(PoisonError::into_inner);
         for (at, (plan, step)) in self.steps.iter().zip(&self.path.steps).enumerate() {
             let (done, rest) = all.split_at_mut(at);
             let bound = bound(step, operands, done)?;
@@ -103,11 +93,7 @@ fn bound<'b>(
     };
     let given = operands.iter().map(|(name, _)| *name);
     let out = given.filter(|name| *name == step.einsum.out.tensor).take(1);
-    let mut all = step
-        .names()
-        .into_iter()
-        .map(of)
-        .collect::<Result<Vec<_>>>()?;
+    let mut all = step.names().into_iter().map(of).collect::<Result<Vec<_>>>()?;
     for name in out {
         // An output that is given determines the leading dimension.
         all.push((name, *find(operands, name)?));
@@ -117,12 +103,7 @@ fn bound<'b>(
 
 impl fmt::Display for Chain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{NAME} of {} steps, zeros = {:?}",
-            self.path.steps.len(),
-            self.path.zeros
-        )?;
+        write!(f, "{NAME} of {} steps, zeros = {:?}", self.path.steps.len(), self.path.zeros)?;
         for (step, plan) in self.path.steps.iter().zip(&self.steps) {
             write!(f, "\n  {}: {plan}", step.einsum)?;
         }
@@ -139,10 +120,7 @@ impl Compiled for Chain {
     }
 
     fn bytes(&self) -> usize {
-        let all = self
-            .temporaries
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let all = self.temporaries.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = |t: &AnyTensor| t.shape().iter().product::<usize>() * t.dtype().bytes();
         let plans = self.steps.iter().map(AnyPlan::workspace_bytes);
         all.iter().map(bytes).sum::<usize>() + plans.sum::<usize>() + self.last.workspace_bytes()
@@ -151,9 +129,9 @@ impl Compiled for Chain {
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         run.queue(out)?;
         match &self.turns {
-            Some(turns) => turns.queue(true, run.stream.raw(), || {
-                self.queue(run.operands, out, run.stream)
-            }),
+            Some(turns) => {
+                turns.queue(true, run.stream.raw(), || self.queue(run.operands, out, run.stream))
+            }
             None => self.queue(run.operands, out, run.stream),
         }
     }

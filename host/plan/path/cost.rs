@@ -52,10 +52,7 @@ impl Search<'_> {
     /// Two terms, a sparse one first: the rows of the result are its rows. On the CPU, if both are sparse, the one of
     /// fewer elements is stored as a dense tensor before, if it fits in memory. It is returned too.
     pub(super) fn operands(&self, a: Size, b: Size) -> (Option<Size>, [Size; 2]) {
-        let dense = |size: Size| Size {
-            entries: None,
-            ..size
-        };
+        let dense = |size: Size| Size { entries: None, ..size };
         match (a.entries, b.entries, self.asked.place) {
             (Some(_), Some(_), Place::Cpu) => {
                 let swap = self.volume(a.names) < self.volume(b.names);

@@ -74,21 +74,14 @@ impl CpuChain {
             };
             let own = indirect.factors.iter().enumerate();
             let own = own.filter(|(_, access)| filled.contains(&access.tensor.as_str()));
-            indirect
-                .filled
-                .extend(own.map(|(f, _)| f).collect::<Vec<_>>());
+            indirect.filled.extend(own.map(|(f, _)| f).collect::<Vec<_>>());
             let extent = |index: &IndexExpr| match index {
                 IndexExpr::Name(name) => extents.get(name).unwrap_or(1),
                 // Only the output has these, and its shape is given.
                 IndexExpr::Access(_) | IndexExpr::Sum(_) => 1,
             };
             let shape = step.einsum.out.indices.iter().map(extent).collect();
-            Ok(Written {
-                indirect,
-                shape,
-                lists,
-                values,
-            })
+            Ok(Written { indirect, shape, lists, values })
         };
         Ok(CpuChain {
             own: OnCpu::new(context, operands),
@@ -136,14 +129,10 @@ impl CpuChain {
     }
 
     fn temporary(&self, shape: &[usize]) -> Result<Buffer> {
-        let elements = shape
-            .iter()
-            .try_fold(1usize, |n, &extent| n.checked_mul(extent));
+        let elements = shape.iter().try_fold(1usize, |n, &extent| n.checked_mul(extent));
         let elements = elements.ok_or_else(|| Error::Overflow {
             what: "elements of an intermediate result".into(),
-            value: shape
-                .iter()
-                .fold(1, |n: u128, &extent| n.saturating_mul(extent as u128)),
+            value: shape.iter().fold(1, |n: u128, &extent| n.saturating_mul(extent as u128)),
             limit: usize::MAX as u128,
         })?;
         Buffer::zeros(self.sums, elements)

@@ -126,13 +126,7 @@ fn greedy(terms: &[Size], out: u128, costs: &impl Costs) -> Option<Vec<(usize, u
     // looked at once.
     let mut candidates = Vec::new();
     for at in 1..left.len() {
-        add_candidates(
-            &mut candidates,
-            &sizes,
-            (&left, out),
-            (at, &left[..at]),
-            costs,
-        );
+        add_candidates(&mut candidates, &sizes, (&left, out), (at, &left[..at]), costs);
     }
     while left.len() > 1 {
         let last = left.len() == 2;
@@ -142,10 +136,7 @@ fn greedy(terms: &[Size], out: u128, costs: &impl Costs) -> Option<Vec<(usize, u
             let growth = c.growth.total_cmp(&d.growth);
             growth.then(c.us.total_cmp(&d.us))
         };
-        let best = candidates
-            .iter()
-            .filter(possible)
-            .min_by(|c, d| order(c, d))?;
+        let best = candidates.iter().filter(possible).min_by(|c, d| order(c, d))?;
         let (pair, kept) = (best.terms, best.kept);
         let touched = |term: usize| term == pair.0 || term == pair.1;
         candidates.retain(|c| !touched(c.terms.0) && !touched(c.terms.1));
@@ -155,13 +146,7 @@ fn greedy(terms: &[Size], out: u128, costs: &impl Costs) -> Option<Vec<(usize, u
         sizes.push(Size::dense(kept));
         let others = left.clone();
         left.push(result);
-        add_candidates(
-            &mut candidates,
-            &sizes,
-            (&left, out),
-            (result, &others),
-            costs,
-        );
+        add_candidates(&mut candidates, &sizes, (&left, out), (result, &others), costs);
     }
     Some(pairs)
 }

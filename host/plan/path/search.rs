@@ -54,10 +54,7 @@ pub(super) struct NoPath {
 }
 
 fn no_path(reason: impl Into<String>) -> NoPath {
-    NoPath {
-        reason: reason.into(),
-        operations: None,
-    }
+    NoPath { reason: reason.into(), operations: None }
 }
 
 /// A factor, or the result of a step.
@@ -91,10 +88,7 @@ pub(super) fn best(asked: Asked<'_>) -> Result<Found, NoPath> {
         let name = |index: &IndexExpr| matches!(index, IndexExpr::Name(_));
         access.indices.iter().all(name)
     };
-    let mut sparse = factors
-        .iter()
-        .zip(asked.entries)
-        .filter(|(_, n)| n.is_some());
+    let mut sparse = factors.iter().zip(asked.entries).filter(|(_, n)| n.is_some());
     let all_plain = factors.iter().chain([&einsum.out]).all(plain);
     if gpu && !all_plain || !sparse.all(|(access, _)| plain(access)) {
         return Err(no_path("orders factors with plain indices"));
@@ -104,22 +98,14 @@ pub(super) fn best(asked: Asked<'_>) -> Result<Found, NoPath> {
         let reason = format!("orders up to {MAX_NAMES} indices, this expression has {found}");
         return Err(no_path(reason));
     }
-    let extents = names
-        .iter()
-        .map(|name| asked.extents.get(name).unwrap_or(1) as f64);
+    let extents = names.iter().map(|name| asked.extents.get(name).unwrap_or(1) as f64);
     let extents: Vec<f64> = extents.collect();
     // No term of the sum exists, and a step must not create one from a NaN.
     if extents.contains(&0.0) {
         return Err(no_path("an index has the extent 0"));
     }
     let max_bytes = allocate::limits().of(asked.held) as f64;
-    Search {
-        asked,
-        names,
-        extents,
-        max_bytes,
-    }
-    .found()
+    Search { asked, names, extents, max_bytes }.found()
 }
 
 impl Search<'_> {
@@ -150,28 +136,19 @@ impl Search<'_> {
                 });
             }
         };
-        Ok(Found {
-            path,
-            whole_us: self.whole_us(&sizes, out),
-            only_dense,
-        })
+        Ok(Found { path, whole_us: self.whole_us(&sizes, out), only_dense })
     }
 
     /// The step with the largest result, and the numbers.
     fn over_limit(&self, steps: &[Step], allowed: f64) -> String {
         let before = &steps[..steps.len() - 1];
-        let largest = before
-            .iter()
-            .max_by(|a, b| a.elements.total_cmp(&b.elements));
+        let largest = before.iter().max_by(|a, b| a.elements.total_cmp(&b.elements));
         let Some(step) = largest else {
             return "all intermediate results fit".into();
         };
         let mut axes = Vec::new();
         step.einsum.out.for_each_name(&mut |name| {
-            axes.push(format!(
-                "{name} = {}",
-                self.asked.extents.get(name).unwrap_or(1)
-            ));
+            axes.push(format!("{name} = {}", self.asked.extents.get(name).unwrap_or(1)));
         });
         format!(
             "the result of the step `{}` has {} elements ({}), {} bytes: the intermediate results of this expression \
@@ -203,12 +180,7 @@ impl Search<'_> {
         // A slot of an index array may be padding, which drops a term.
         let gathered = |index: &IndexExpr| !matches!(index, IndexExpr::Name(_));
         let partial = entries.is_some() || access.indices.iter().any(gathered);
-        Term {
-            access,
-            size: Size { names, entries },
-            temporary: None,
-            partial,
-        }
+        Term { access, size: Size { names, entries }, temporary: None, partial }
     }
 
     fn bit(&self, name: &str) -> u128 {
@@ -260,10 +232,7 @@ impl Search<'_> {
 
     /// A term with its own indices summed, or a sparse one as a dense tensor.
     fn reduced(&self, term: &Term, kept: u128, steps: &mut Vec<Step>) -> Term {
-        let out = Access {
-            tensor: self.fresh(steps.len()),
-            indices: self.indices(&[term], kept),
-        };
+        let out = Access { tensor: self.fresh(steps.len()), indices: self.indices(&[term], kept) };
         let work = self.work(&[term.size], kept);
         self.add(&[term], out, (work, self.volume(kept)), false, steps)
     }
@@ -282,10 +251,9 @@ impl Search<'_> {
         let kept = (a.size.names | b.size.names) & others;
         let out = match last {
             true => self.asked.einsum.out.clone(),
-            false => Access {
-                tensor: self.fresh(steps.len()),
-                indices: self.indices(&[&a, &b], kept),
-            },
+            false => {
+                Access { tensor: self.fresh(steps.len()), indices: self.indices(&[&a, &b], kept) }
+            }
         };
         let work = self.work(&[a.size, b.size], kept);
         self.add(&[&a, &b], out, (work, self.volume(kept)), last, steps)
@@ -338,11 +306,7 @@ impl Search<'_> {
             partial,
             temporaries: terms.iter().filter_map(temporary).collect(),
         });
-        Term {
-            temporary: Some(number),
-            partial,
-            ..self.term(out, None)
-        }
+        Term { temporary: Some(number), partial, ..self.term(out, None) }
     }
 
     /// A name that no operand has.

@@ -102,22 +102,14 @@ fn chained(
         out_shape: extents.out().to_vec(),
         shapes: shapes.clone(),
     };
-    Ok(Some(AnyPlan {
-        expression,
-        made,
-        choice,
-        shadow: Shadow::none(),
-    }))
+    Ok(Some(AnyPlan { expression, made, choice, shadow: Shadow::none() }))
 }
 
 /// The refusal of lists, and why there is no path either.
 fn both(asked: &Asked<'_, '_>, refused: Error, path: String) -> Error {
     let path = Refusal::of(NAME, path);
     match refused {
-        Error::NoKernel {
-            indirect,
-            mut tried,
-        } => {
+        Error::NoKernel { indirect, mut tried } => {
             tried.push(path.into());
             Error::NoKernel { indirect, tried }
         }

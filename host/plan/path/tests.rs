@@ -18,9 +18,7 @@ fn upload(ctx: &Context, shapes: &[[usize; 2]]) -> Vec<Tensor<f64>> {
 fn path_of(text: &str, operands: &[(&str, Operand<'_, f64>)]) -> Found {
     let einsum = Einsum::parse(text).unwrap();
     let operands = erase(operands);
-    let shapes = operands
-        .iter()
-        .map(|(name, o)| (name.to_string(), o.shape().to_vec()));
+    let shapes = operands.iter().map(|(name, o)| (name.to_string(), o.shape().to_vec()));
     let extents = einsum.check(&shapes.collect()).unwrap();
     let asked = (Types::of::<f64, f64>(), &einsum, &operands[..]);
     let found = found(asked, &extents, (Dtype::F64, Place::Cpu, false)).unwrap();
@@ -30,8 +28,7 @@ fn path_of(text: &str, operands: &[(&str, Operand<'_, f64>)]) -> Found {
 fn run(ctx: &Context, text: &str, operands: &[(&str, Operand<'_, f64>)]) -> (String, Dense<f64>) {
     let plan = ctx.plan(text).operands(operands).build().unwrap();
     let mut out = ctx.zeros(plan.out_shape()).unwrap();
-    plan.run(operands, &mut out, &ctx.stream().unwrap())
-        .unwrap();
+    plan.run(operands, &mut out, &ctx.stream().unwrap()).unwrap();
     (plan.to_string(), out.to_dense().unwrap())
 }
 
@@ -40,11 +37,7 @@ fn three_matrices_cost_two_products_of_matrices() {
     const N: usize = 300;
     let ctx = Context::cpu();
     let own = upload(&ctx, &[[N, N], [N, N], [N, N]]);
-    let operands = [
-        ("A", (&own[0]).into()),
-        ("B", (&own[1]).into()),
-        ("C", (&own[2]).into()),
-    ];
+    let operands = [("A", (&own[0]).into()), ("B", (&own[1]).into()), ("C", (&own[2]).into())];
     let text = "Y[i,l] = A[i,j] * B[j,k] * C[k,l]";
     let found = path_of(text, &operands);
     let flops: f64 = found.path.steps.iter().map(|step| step.flops).sum();
@@ -57,11 +50,8 @@ fn three_matrices_cost_two_products_of_matrices() {
     );
     let (_, p) = run(&ctx, "P[i,k] = A[i,j] * B[j,k]", &operands[..2]);
     let p = ctx.upload_dense(&p).unwrap();
-    let (_, wanted) = run(
-        &ctx,
-        "Y[i,l] = P[i,k] * C[k,l]",
-        &[("P", (&p).into()), operands[2].clone()],
-    );
+    let (_, wanted) =
+        run(&ctx, "Y[i,l] = P[i,k] * C[k,l]", &[("P", (&p).into()), operands[2].clone()]);
     assert_eq!(y, wanted);
 }
 
@@ -69,27 +59,18 @@ fn three_matrices_cost_two_products_of_matrices() {
 fn sixty_matrices_cost_as_many_products() {
     let ctx = Context::cpu();
     let rotation = Dense::from_fn([3, 3], |i| f64::from((i[0] + 1) % 3 == i[1])).unwrap();
-    let own: Vec<_> = (0..60)
-        .map(|_| ctx.upload_dense(&rotation).unwrap())
-        .collect();
+    let own: Vec<_> = (0..60).map(|_| ctx.upload_dense(&rotation).unwrap()).collect();
     let names: Vec<String> = (0..60).map(|at| format!("M{at}")).collect();
     let factor = |at: usize| format!("M{at}[i{at},i{}]", at + 1);
     let factors: Vec<String> = (0..60).map(factor).collect();
     let text = format!("Y[i0,i60] = {}", factors.join(" * "));
-    let operands: Vec<_> = names
-        .iter()
-        .zip(&own)
-        .map(|(n, t)| (n.as_str(), t.into()))
-        .collect();
+    let operands: Vec<_> = names.iter().zip(&own).map(|(n, t)| (n.as_str(), t.into())).collect();
     let path = path_of(&text, &operands).path;
     let flops: f64 = path.steps.iter().map(|step| step.flops).sum();
     assert_eq!((path.steps.len(), flops), (59, 59.0 * 2.0 * 27.0));
     // Twenty full turns.
     let (_, y) = run(&ctx, &text, &operands);
-    assert_eq!(
-        y,
-        Dense::from_fn([3, 3], |i| f64::from(i[0] == i[1])).unwrap()
-    );
+    assert_eq!(y, Dense::from_fn([3, 3], |i| f64::from(i[0] == i[1])).unwrap());
 }
 
 /// Steps of a GPU, run on the CPU as plans of their own, against what the CPU runs.
@@ -101,22 +82,15 @@ fn agrees(text: &str, [m, k, l, n]: [usize; 4], wanted: &str) {
     let values = (0..2 * m).map(|v| (v % 5) as f64 - 1.0).collect();
     let a = ctx.upload(Csr::new(pattern, values).unwrap()).unwrap();
     let own = upload(&ctx, &[[k, l], [l, n], [m, n]]);
-    let bias = ctx
-        .upload_dense(&Dense::from_fn([n], |_| 1.0).unwrap())
-        .unwrap();
-    let mut operands: Vec<(&str, Operand<'_, f64>)> = vec![
-        ("A", (&a).into()),
-        ("B", (&own[0]).into()),
-        ("C", (&own[1]).into()),
-    ];
+    let bias = ctx.upload_dense(&Dense::from_fn([n], |_| 1.0).unwrap()).unwrap();
+    let mut operands: Vec<(&str, Operand<'_, f64>)> =
+        vec![("A", (&a).into()), ("B", (&own[0]).into()), ("C", (&own[1]).into())];
     if text.contains("bias") {
         operands.push(("bias", (&bias).into()));
     }
     let erased = erase(&operands);
     let einsum = Einsum::parse(text).unwrap();
-    let shapes = erased
-        .iter()
-        .map(|(name, o)| (name.to_string(), o.shape().to_vec()));
+    let shapes = erased.iter().map(|(name, o)| (name.to_string(), o.shape().to_vec()));
     let extents = einsum.check(&shapes.collect()).unwrap();
     let types = Types::of::<f64, f64>();
     let found = on_gpu((types, &einsum, &erased), &extents, &ctx).unwrap();
@@ -130,11 +104,7 @@ fn agrees(text: &str, [m, k, l, n]: [usize; 4], wanted: &str) {
     let [mut one, mut other] = [(); 2].map(|()| ctx.upload_dense(&integers(m, n)).unwrap());
     plan.run(&operands, &mut one, &stream).unwrap();
     chain.queue(&erased, &mut other.any, &stream).unwrap();
-    assert_eq!(
-        one.to_dense().unwrap(),
-        other.to_dense().unwrap(),
-        "{chain}"
-    );
+    assert_eq!(one.to_dense().unwrap(), other.to_dense().unwrap(), "{chain}");
 }
 
 #[test]
@@ -154,24 +124,12 @@ fn intermediate_results_have_a_limit() {
     // Any two of the six share one index, and any step has three indices left.
     let text = "Y[] = A[i,j] * B[i,k] * C[i,l] * D[j,k] * E[j,l] * F[k,l]";
     let operands = ["A", "B", "C", "D", "E", "F"].map(|name| (name, Operand::from(&own[0])));
-    let options = Options {
-        variant: Some(NAME.into()),
-        ..Options::default()
-    };
-    let error = ctx
-        .plan(text)
-        .operands(&operands)
-        .options(&options)
-        .build()
-        .unwrap_err();
+    let options = Options { variant: Some(NAME.into()), ..Options::default() };
+    let error = ctx.plan(text).operands(&operands).options(&options).build().unwrap_err();
     let error = error.to_string();
-    for words in [
-        "64000000 elements",
-        "= 400, ",
-        "512000000 bytes",
-        "each of them",
-        "EINSPARSE_MEMORY",
-    ] {
+    for words in
+        ["64000000 elements", "= 400, ", "512000000 bytes", "each of them", "EINSPARSE_MEMORY"]
+    {
         assert!(error.contains(words), "{error}");
     }
     // All factors at once need no memory.
@@ -181,9 +139,7 @@ fn intermediate_results_have_a_limit() {
     let names = ["i", "j", "k", "l", "m", "n"];
     let pairs = (0..6).flat_map(|b| (0..b).map(move |a| format!("A[{},{}]", names[a], names[b])));
     let text = format!("Y[] = {}", pairs.collect::<Vec<_>>().join(" * "));
-    let error = ctx
-        .contraction_path(&text, &[("A", (&own).into())])
-        .unwrap_err();
+    let error = ctx.contraction_path(&text, &[("A", (&own).into())]).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
     assert!(error.to_string().contains("= 1000, "), "{error}");
 }
@@ -193,8 +149,6 @@ fn two_factors_leave_no_choice() {
     let ctx = Context::cpu();
     let own = upload(&ctx, &[[3, 4], [4, 2]]);
     let operands = [("B", (&own[0]).into()), ("C", (&own[1]).into())];
-    let found = ctx
-        .contraction_path("Y[k,n] = B[k,l] * C[l,n]", &operands)
-        .unwrap();
+    let found = ctx.contraction_path("Y[k,n] = B[k,l] * C[l,n]", &operands).unwrap();
     assert_eq!(found, None);
 }

@@ -139,10 +139,7 @@ pub(super) fn sliced(
     };
     let values = SliceValues::new(device, dtype.bytes(), matrix.pattern(), matrix.values())?;
     let copy = zeros(device, dtype, &converted)?;
-    Ok((
-        Copy::Sparse(copy),
-        Refill::Slices(values, Arc::clone(device)),
-    ))
+    Ok((Copy::Sparse(copy), Refill::Slices(values, Arc::clone(device))))
 }
 
 /// The same in another sparse format.

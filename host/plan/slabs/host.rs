@@ -46,10 +46,7 @@ impl OnHost {
             return Err(Error::other_pattern(pattern.name()));
         };
         let words = layout.buffer_bytes.div_ceil(8);
-        let by_rows = form
-            .bias
-            .as_ref()
-            .filter(|(_, axis)| *axis == BiasAxis::Rows);
+        let by_rows = form.bias.as_ref().filter(|(_, axis)| *axis == BiasAxis::Rows);
         Ok(OnHost {
             context: context.clone(),
             indirect: rewrite(einsum, pattern.name(), &Format::Csr)?,
@@ -183,10 +180,6 @@ impl fmt::Display for OnHost {
             predicted: self.shown.0,
             limit: self.shown.1,
         };
-        write!(
-            f,
-            "cpu: parallel executor on {}, as a GPU would: {shown}",
-            self.context
-        )
+        write!(f, "cpu: parallel executor on {}, as a GPU would: {shown}", self.context)
     }
 }

@@ -26,24 +26,12 @@ pub(super) struct Kept {
 impl Kept {
     /// The plan over the copy has `rest` bytes.
     pub(super) fn new(device: &Arc<Device>, asked: &Limited<'_, '_>, rest: usize) -> Result<Self> {
-        let Limited {
-            question,
-            name,
-            given,
-            pattern,
-            ..
-        } = *asked;
+        let Limited { question, name, given, pattern, .. } = *asked;
         let (options, operands) = (question.options, question.operands());
         let values = given.values;
-        let a = AnySparseTensor::new(
-            Some(device),
-            pattern.shared(),
-            (values.dtype(), Some(values)),
-        )?;
-        let own = Options {
-            memory_limit: Some(rest),
-            ..options.clone()
-        };
+        let a =
+            AnySparseTensor::new(Some(device), pattern.shared(), (values.dtype(), Some(values)))?;
+        let own = Options { memory_limit: Some(rest), ..options.clone() };
         let on = (question.context, question.types);
         let plan = AnyPlan::of(on, question.einsum.clone(), &swap(operands, name, &a), &own)?;
         Ok(Kept {
@@ -95,10 +83,7 @@ impl Compiled for Kept {
     }
 
     fn bytes(&self) -> usize {
-        let arrays = self
-            .a
-            .device()
-            .map_or(0, |d| d.columns.bytes() + d.values.bytes());
+        let arrays = self.a.device().map_or(0, |d| d.columns.bytes() + d.values.bytes());
         let spans = self.a.spans().map_or(0, |spans| spans.bytes());
         arrays + spans + self.plan.workspace_bytes()
     }
@@ -136,11 +121,7 @@ impl Compiled for Kept {
 
 impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let when = if self.each_run {
-            "its values copied in each run"
-        } else {
-            "its values kept"
-        };
+        let when = if self.each_run { "its values copied in each run" } else { "its values kept" };
         write!(f, "{}, A kept on the GPU, {when}", self.plan)
     }
 }

@@ -72,11 +72,7 @@ struct Marks {
 
 impl Marks {
     fn new(context: &PrimaryContext, buffers: usize) -> Result<Self> {
-        let all = || {
-            (0..buffers)
-                .map(|_| Event::of(context))
-                .collect::<Result<_>>()
-        };
+        let all = || (0..buffers).map(|_| Event::of(context)).collect::<Result<_>>();
         Ok(Marks {
             start: Event::of(context)?,
             end: Event::of(context)?,
@@ -98,9 +94,7 @@ impl Streaming {
         let staged = if pinned { 0 } else { count };
         let context = device.context();
         // Zeros: kernels read past the last entry of a slab.
-        let buffers = (0..count)
-            .map(|_| device.zeros(bytes))
-            .collect::<Result<_>>()?;
+        let buffers = (0..count).map(|_| device.zeros(bytes)).collect::<Result<_>>()?;
         let staging = (0..staged).map(|_| PinnedMemory::zeros(context, bytes));
         let staging = staging.collect::<Result<_>>()?;
         context.set_current()?;
@@ -136,15 +130,7 @@ impl Streaming {
             None => 0,
         };
         let (c, ldc) = run.output(out)?;
-        let raw = RawSpmm {
-            b,
-            ldb,
-            c,
-            ldc,
-            bias,
-            alpha: run.factor()?,
-            ..RawSpmm::default()
-        };
+        let raw = RawSpmm { b, ldb, c, ldc, bias, alpha: run.factor()?, ..RawSpmm::default() };
         self.product.check(&raw).map(|()| raw)
     }
 
@@ -169,9 +155,7 @@ impl Streaming {
                     let end = &state.captured.end;
                     end.record(own).and_then(|()| stream.wait(end))
                 }),
-                false => state
-                    .each_of_own(|own| own.synchronize())
-                    .and(stream.synchronize()),
+                false => state.each_of_own(|own| own.synchronize()).and(stream.synchronize()),
             };
             if let Err(error) = ended {
                 tracing::warn!(%error, "what was queued of a failed run did not end");
@@ -187,28 +171,16 @@ impl Streaming {
         raw: &RawSpmm,
         queue: Queue<'_>,
     ) -> Result<()> {
-        let State {
-            live,
-            captured,
-            next,
-            replays,
-            staging,
-            copies,
-            beside,
-        } = state;
+        let State { live, captured, next, replays, staging, copies, beside } = state;
         let (stream, copies) = (queue.stream(), copies.raw());
         // SAFETY: their work begins behind that of the queue so far, and ends in front of what follows there.
-        let beside = beside
-            .each_ref()
-            .map(|own| unsafe { Queue::new(own.raw()) });
+        let beside = beside.each_ref().map(|own| unsafe { Queue::new(own.raw()) });
         let [second] = beside;
         let queues: [Queue<'_>; LANES] = [queue, second];
         *replays |= capturing;
         let marks = if capturing { captured } else { live };
         marks.start.record(stream)?;
-        beside
-            .iter()
-            .try_for_each(|own| own.stream().wait(&marks.start))?;
+        beside.iter().try_for_each(|own| own.stream().wait(&marks.start))?;
         if *replays {
             copies.wait(&marks.start)?;
         }
@@ -312,17 +284,12 @@ impl Compiled for Streaming {
         let of_a = |name: &str, operand: &AnyOperand<'_>| {
             name == self.pattern.name() && matches!(operand, AnyOperand::Sparse(_))
         };
-        let others: Vec<_> = run
-            .operands
-            .iter()
-            .copied()
-            .filter(|(name, o)| !of_a(name, o))
-            .collect();
+        let others: Vec<_> =
+            run.operands.iter().copied().filter(|(name, o)| !of_a(name, o)).collect();
         let queue = run.of.check_places(&others, out, run.stream)?;
         let raw = self.bind(run, out)?;
         self.device.context().set_current()?;
-        self.turns
-            .queue(true, queue.stream(), || self.queue(from, &raw, queue))
+        self.turns.queue(true, queue.stream(), || self.queue(from, &raw, queue))
     }
 }
 

@@ -1,12 +1,7 @@
 //! One instruction = one function, no policy. On the host (type-check only) `ptx!` is empty.
 //! Inline asm is not `convergent` to LLVM: callers keep barriers, shuffles and mma out of divergent branches.
 //! rustc's own jump threading knows nothing of either, and is turned off (`compile/device.rs`).
-#![allow(
-    unused_variables,
-    unused_mut,
-    unused_assignments,
-    clippy::let_and_return
-)]
+#![allow(unused_variables, unused_mut, unused_assignments, clippy::let_and_return)]
 
 pub mod barrier;
 pub mod bits;

@@ -35,14 +35,7 @@ impl Spot {
     #[inline(always)]
     pub fn of(m: u32, corner: [u32; 2], (group, smem): (u32, u32)) -> Spot {
         let (lane, warp) = gpu::lane_and_warp();
-        Spot {
-            m,
-            corner,
-            group,
-            smem,
-            lane,
-            warp,
-        }
+        Spot { m, corner, group, smem, lane, warp }
     }
 
     /// The same, made anew: places derived from it are not carried in registers through a loop.
@@ -304,9 +297,7 @@ fn add_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
         old[j] = global::load_own_v4(line + j as u64 * 4 * o.ldc_bytes as u64, inside);
     });
     warp::sync_lanes(u32::MAX);
-    unroll!(j < 4, {
-        put_back(smem, j as u32 * 4 + lane / 8, lane, old[j])
-    });
+    unroll!(j < 4, { put_back(smem, j as u32 * 4 + lane / 8, lane, old[j]) });
     warp::sync_lanes(u32::MAX);
     unroll!(j < 4, {
         let place = frag::swizzle(own.0, 2 * j as u32 + own.1, PANEL_BYTES as u32);
@@ -339,10 +330,7 @@ fn add_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk)
 /// The lane's 16 bytes of a row to where [`staged`] takes them from.
 #[inline(always)]
 fn put_back(smem: u32, row: u32, lane: u32, eight: [u32; 4]) {
-    copy::store_shared_v4(
-        smem + frag::swizzle(row, lane % 8, PANEL_BYTES as u32),
-        eight,
-    );
+    copy::store_shared_v4(smem + frag::swizzle(row, lane % 8, PANEL_BYTES as u32), eight);
 }
 
 /// Adds the words of the columns from `16 j` on, as [`word`] has them.
@@ -451,11 +439,7 @@ pub fn store_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &
             let to = smem + (first ^ (32 * j as u32));
             unroll!(r < 2, {
                 let k = 4 * j + ROWS[r];
-                let two = if h == 0 {
-                    [x[k], x[k + 1]]
-                } else {
-                    [x[k + 16], x[k + 17]]
-                };
+                let two = if h == 0 { [x[k], x[k + 1]] } else { [x[k + 16], x[k + 17]] };
                 let two = two.map(f32::to_bits);
                 copy::store_shared_v2(to + 8 * PANEL_BYTES as u32 * r as u32, two);
             });
@@ -471,11 +455,7 @@ pub fn store_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &
             };
             let x = f32::from_bits(copy::load_shared_b32(smem + place(down, right)));
             let [row, column] = [corner[0] + down, corner[1] + 32 * h + right];
-            let [line, place] = if ORDER & C_COLUMNS == 0 {
-                [row, column]
-            } else {
-                [column, row]
-            };
+            let [line, place] = if ORDER & C_COLUMNS == 0 { [row, column] } else { [column, row] };
             let along = place as u64 * S::WIDTH as u64;
             let one = One {
                 inside: row < spot.m && column < o.n,

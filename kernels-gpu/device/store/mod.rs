@@ -59,13 +59,7 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
     #[inline(always)]
     pub fn rows<T: TypeOfC>(o: Output, spot: Spot, stages: u32) -> (f32, [f32; 2]) {
         let row = spot.corner[0] + spot.warp * 16 + frag::accumulator(spot.lane, 0).0;
-        let bias = [0, 8].map(|r| {
-            if row + r < spot.m {
-                T::row_bias(o, row + r)
-            } else {
-                0.0
-            }
-        });
+        let bias = [0, 8].map(|r| if row + r < spot.m { T::row_bias(o, row + r) } else { 0.0 });
         (scale::<F32>(o, stages), bias)
     }
 

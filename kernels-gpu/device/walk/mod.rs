@@ -68,10 +68,7 @@ impl Batch {
 fn quad<E: Elem>(values: u64, at: u64, ok: bool) -> [Raw; 2] {
     let from = values + at * E::BYTES as u64;
     match E::BYTES {
-        8 => [
-            global::load_v4_once(from, ok),
-            global::load_v4_once(from + 16, ok),
-        ],
+        8 => [global::load_v4_once(from, ok), global::load_v4_once(from + 16, ok)],
         4 => [global::load_v4_once(from, ok), [0; 4]],
         _ => {
             let [a, b] = global::load_v2_once(from, ok);

@@ -25,11 +25,7 @@ impl<'a> View<'a> {
     fn new(p: &'a KeyBlocksParams) -> Self {
         let mask = gpu::block_y();
         let given = global::load_b32_fresh(p.lengths + mask as u64 * 4, p.lengths != 0) as i32;
-        let length = if p.lengths == 0 {
-            p.n
-        } else {
-            (given.max(0) as u32).min(p.n)
-        };
+        let length = if p.lengths == 0 { p.n } else { (given.max(0) as u32).min(p.n) };
         let top = gpu::block_x() * STRIP as u32;
         let end = |query: u32| key_end(query.min(p.m - 1), length, p.causal);
         let ends = [0, 1].map(|half| {
@@ -38,13 +34,7 @@ impl<'a> View<'a> {
             let there = u32::from(first < p.m);
             [end(first) * there, end(first + MASK_PIECE - 1) * there]
         });
-        View {
-            p,
-            top,
-            own: mask * gpu::grid_x() + gpu::block_x(),
-            length,
-            ends,
-        }
+        View { p, top, own: mask * gpu::grid_x() + gpu::block_x(), length, ends }
     }
 
     /// Sets the bits of the blocks that the queries name and see.

@@ -21,11 +21,7 @@ pub(super) fn quad_sum(x: f32) -> f32 {
 /// Minus a base, scaled; zero for none, so that -Inf gives no weight.
 #[inline(always)]
 pub(super) fn shift_of(base: f32, scale: f32) -> f32 {
-    if base == f32::NEG_INFINITY {
-        0.0
-    } else {
-        -base * scale
-    }
+    if base == f32::NEG_INFINITY { 0.0 } else { -base * scale }
 }
 
 /// Power of two up to which exponentials may grow before their base moves: the sums so far are seldom touched (an idea

@@ -59,10 +59,7 @@ fn spans(p: &ExpandParams, first: u32) -> Spans {
         let (row, _) = p.row_groups.of(group);
         let at = p.starts + (group as u64 + row as u64) * 4;
         let inside = group < p.groups;
-        spans[i] = [
-            global::load_b32(at, inside),
-            global::load_b32(at + 4, inside),
-        ];
+        spans[i] = [global::load_b32(at, inside), global::load_b32(at + 4, inside)];
     });
     spans
 }
@@ -170,12 +167,7 @@ impl Strip {
         let last = warp::greatest(if end > first { end } else { 0 });
         // Rows without entries say nothing; where all are, the strip has none.
         let first = warp::least(if end > first { first } else { last });
-        Strip {
-            number,
-            starts,
-            there,
-            slots: [first, last],
-        }
+        Strip { number, starts, there, slots: [first, last] }
     }
 
     /// The row's entries in a stage: how many all rows up to it have there, and its end.

@@ -55,22 +55,14 @@ impl PerThread {
     /// Whether a bundle begins at row `i`.
     #[inline(always)]
     fn begins(&self, i: usize) -> bool {
-        let before = if i == 0 {
-            self.before
-        } else {
-            self.key[(i + 7) & 7]
-        };
+        let before = if i == 0 { self.before } else { self.key[(i + 7) & 7] };
         self.key[i & 7] != 0 && self.key[i & 7] != before
     }
 
     /// Whether a bundle ends behind row `i`.
     #[inline(always)]
     fn ends(&self, i: usize) -> bool {
-        let behind = if i == 7 {
-            self.behind
-        } else {
-            self.key[(i + 1) & 7]
-        };
+        let behind = if i == 7 { self.behind } else { self.key[(i + 1) & 7] };
         self.key[i & 7] != 0 && self.key[i & 7] != behind
     }
 
@@ -98,14 +90,8 @@ impl PerThread {
 #[inline(always)]
 fn look(p: &ListParams) -> PerThread {
     let first = gpu::block_x() * LIST_TILE + gpu::thread() * 8;
-    let mut own = PerThread {
-        first,
-        start: [0; 8],
-        len: [0; 8],
-        key: [0; 8],
-        before: 0,
-        behind: 0,
-    };
+    let mut own =
+        PerThread { first, start: [0; 8], len: [0; 8], key: [0; 8], before: 0, behind: 0 };
     let mut weight = [0u32; 8];
     let mut sum = 0;
     unroll!(i < 8, {
@@ -304,10 +290,8 @@ fn pieces(p: &ListParams, own: &PerThread) {
         }
     });
     gpu::sync_threads();
-    let (to, counter) = (
-        copy::load_shared_b32(of_kind(LIST_PIECES)),
-        copy::load_shared_b32(of_kind(LIST_CUT)),
-    );
+    let (to, counter) =
+        (copy::load_shared_b32(of_kind(LIST_PIECES)), copy::load_shared_b32(of_kind(LIST_CUT)));
     let mut i = 0;
     while i < rows {
         let [row, start, len, first] = copy::load_shared_v4(collected(i));
@@ -318,10 +302,7 @@ fn pieces(p: &ListParams, own: &PerThread) {
         while j < count {
             let own = (len - j * piece).min(piece);
             store_item(p, first + j, [row, start + j * piece, own, first + j]);
-            global::store_v4(
-                p.slots + (first + j) as u64 * 16,
-                [counter + i, first, count, 0],
-            );
+            global::store_v4(p.slots + (first + j) as u64 * 16, [counter + i, first, count, 0]);
             j += SCAN_THREADS;
         }
         i += 1;

@@ -24,11 +24,7 @@ fn largest<E: ElemInfo>(four: u64, inside: u32) -> (u32, u32) {
     let bits = E::DTYPE.bytes() as u32 * 8;
     let element = |i: u32| (four >> (bits * i)) as u32 & ((1 << bits) - 1);
     let key = |i: u32| {
-        if i < inside {
-            magnitude::<E>(element(i))
-        } else {
-            -1
-        }
+        if i < inside { magnitude::<E>(element(i)) } else { -1 }
     };
     let above = |best: u32, i: u32| if key(i) > key(best) { i } else { best };
     let first = above(above(above(0, 1), 2), 3);
@@ -52,10 +48,8 @@ fn chunk<E: ElemInfo>(p: &PruneParams, row: u64, column: u32) -> [u32; 4] {
         unroll!(j < 4, {
             if j * bytes < 4 {
                 let element = (i * 4 / bytes + j) as u32;
-                let (at, inside) = (
-                    at + element as u64 * bytes as u64,
-                    column + element < p.columns,
-                );
+                let (at, inside) =
+                    (at + element as u64 * bytes as u64, column + element < p.columns);
                 let loaded = if bytes == 1 {
                     global::load_b8(at, inside)
                 } else {

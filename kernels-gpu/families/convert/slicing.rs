@@ -19,12 +19,7 @@ impl Taken {
     /// Nothing yet.
     #[inline(always)]
     fn from(entry: u32) -> Taken {
-        Taken {
-            window: [0; 2],
-            entry,
-            columns: [0; CHUNK_STEPS],
-            count: 0,
-        }
+        Taken { window: [0; 2], entry, columns: [0; CHUNK_STEPS], count: 0 }
     }
 
     #[inline(always)]

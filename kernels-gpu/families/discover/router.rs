@@ -119,11 +119,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterChoos
             }
             number += 1;
         }
-        let of_choice = if lane < p.top {
-            power(own, greatest)
-        } else {
-            0.0
-        };
+        let of_choice = if lane < p.top { power(own, greatest) } else { 0.0 };
         let all = match p.flags & ROUTER_NORMALIZED {
             0 => powers(p, &logits, greatest),
             _ => lanes::sum(of_choice),

@@ -105,9 +105,7 @@ fn tell(p: &SampleParams, [top, left]: [u32; 2], turn: u32) {
     let mut report = (next as u64) << 48;
     unroll!(which < 3, {
         let (found, looked_at) = (count(found, which as u32), count(looked_at, which as u32));
-        let share = (found as u64 * 0xffff)
-            .checked_div(looked_at as u64)
-            .unwrap_or(0);
+        let share = (found as u64 * 0xffff).checked_div(looked_at as u64).unwrap_or(0);
         report |= share << (16 * which);
     });
     global::store_b64_relaxed(p.state, 0);

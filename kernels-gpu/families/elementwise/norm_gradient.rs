@@ -46,10 +46,7 @@ fn load<E: Elem<Acc = f32>, const V: usize, const N: usize>(
             raw[of][k] = E::load_own::<V>(at, column < p.width);
         });
     });
-    let mut all = [Vector {
-        z: [0.0; V],
-        g: [0.0; V],
-    }; N];
+    let mut all = [Vector { z: [0.0; V], g: [0.0; V] }; N];
     unroll!(k < N, {
         let column = first + k as u32 * 32 * V as u32;
         let factor = E::load_own::<V>(p.factor + (column * E::BYTES) as u64, column < p.width);

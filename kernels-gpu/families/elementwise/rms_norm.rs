@@ -116,9 +116,7 @@ fn rows<E: Elem<Acc = f32>, const V: usize, const LANES: u32>(p: &RmsNormParams)
             let ([_, column], inside) = at(first)(k as u32);
             if inside {
                 let mut out = [0.0; V];
-                unroll!(i < V, {
-                    out[i] = E::get(&raw[k], i) * scale * E::get(&factors[k], i)
-                });
+                unroll!(i < V, { out[i] = E::get(&raw[k], i) * scale * E::get(&factors[k], i) });
                 let line = p.out + token as u64 * p.out_row as u64;
                 E::store::<V>(line + (column * E::BYTES) as u64, &out);
             }
@@ -188,9 +186,7 @@ impl Part {
         let base = gpu::block_y() * RMS_ACROSS * V;
         let left = (p.tokens - base).div_ceil(V);
         let mut across = 1;
-        unroll!(i < 5, {
-            across = if across < left { across * 2 } else { across }
-        });
+        unroll!(i < 5, { across = if across < left { across * 2 } else { across } });
         let lane = gpu::thread() % across;
         let from = gpu::block_x() * p.share;
         let end = from + p.share;

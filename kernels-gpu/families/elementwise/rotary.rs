@@ -25,11 +25,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RotaryParams> for RotaryTile 
     unsafe fn run(p: &RotaryParams, _: u64) {
         grid::launch_dependents();
         grid::wait_dependency();
-        if E::BYTES == 4 {
-            pairs::<E, 4>(p)
-        } else {
-            pairs::<E, 8>(p)
-        }
+        if E::BYTES == 4 { pairs::<E, 4>(p) } else { pairs::<E, 8>(p) }
     }
 }
 
@@ -71,11 +67,8 @@ fn load<E: Elem<Acc = f32>, const V: usize>(
     }
     unroll!(i < V, {
         let feature = feature + i as u32;
-        let [row, column] = if p.flags & ELEMENTWISE_COLUMNS != 0 {
-            [feature, token]
-        } else {
-            [token, feature]
-        };
+        let [row, column] =
+            if p.flags & ELEMENTWISE_COLUMNS != 0 { [feature, token] } else { [token, feature] };
         let at = p.x + row as u64 * p.x_row as u64 + (column * E::BYTES) as u64;
         values[i] = E::get(&E::load_own::<1>(at, true), 0);
     });

@@ -21,22 +21,14 @@ fn embed<E: Elem<Acc = f32>, const V: usize>(p: &TokensParams) {
         return;
     }
     let (far, near) = (index / across, index % across);
-    let (token, feature) = if columns {
-        (near, far)
-    } else {
-        (far, near * V as u64)
-    };
+    let (token, feature) = if columns { (near, far) } else { (far, near * V as u64) };
     if token >= p.count as u64 || feature >= p.width as u64 {
         return;
     }
     let number = global::load_b32_fresh(p.tokens + token * 4, true);
     let from = p.table + number as u64 * p.table_row as u64 + feature * E::BYTES as u64;
     let raw = E::load_own::<V>(from, number < p.vocabulary);
-    let [row, column] = if columns {
-        [feature, token]
-    } else {
-        [token, feature]
-    };
+    let [row, column] = if columns { [feature, token] } else { [token, feature] };
     let to = p.out + row * p.out_row as u64 + column * E::BYTES as u64;
     if V == 1 {
         E::store_raw(to, raw);
@@ -66,10 +58,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, TokensParams> for GreedyTile 
     unsafe fn run(p: &TokensParams, _: u64) {
         grid::launch_dependents();
         grid::wait_dependency();
-        let none = Largest {
-            value: f32::NEG_INFINITY,
-            at: 0,
-        };
+        let none = Largest { value: f32::NEG_INFINITY, at: 0 };
         let mut largest = match (p.flags & ELEMENTWISE_VECTORS != 0, E::BYTES) {
             (true, 4) => scan::<E, 4>(p, none),
             (true, _) => scan::<E, 8>(p, none),
@@ -112,16 +101,11 @@ fn scan<E: Elem<Acc = f32>, const V: usize>(p: &TokensParams, none: Largest) -> 
     let mut largest = none;
     let mut first = gpu::thread() * V as u32;
     while first < p.vocabulary {
-        let [row, column] = if p.flags & ELEMENTWISE_COLUMNS != 0 {
-            [first, token]
-        } else {
-            [token, first]
-        };
+        let [row, column] =
+            if p.flags & ELEMENTWISE_COLUMNS != 0 { [first, token] } else { [token, first] };
         let at = p.table + row as u64 * p.table_row as u64 + (column * E::BYTES) as u64;
         let raw = E::load_own::<V>(at, true);
-        unroll!(i < V, {
-            largest = largest.or(E::get(&raw, i), first + i as u32)
-        });
+        unroll!(i < V, { largest = largest.or(E::get(&raw, i), first + i as u32) });
         first += THREADS * V as u32;
     }
     largest

@@ -23,12 +23,7 @@ mod conv_steps;
 mod grouped;
 #[cfg(any(module = "grouped_grad", feature = "cuda_std"))]
 mod grouped_grad;
-#[cfg(any(
-    module = "pit",
-    module = "pit_turned",
-    module = "pit_right",
-    feature = "cuda_std"
-))]
+#[cfg(any(module = "pit", module = "pit_turned", module = "pit_right", feature = "cuda_std"))]
 mod pit;
 #[cfg(any(module = "pit_conv", feature = "cuda_std"))]
 mod pit_conv;

@@ -33,12 +33,7 @@ impl<W: WalkInfo, E: MmaElem, const B: usize, const MA: usize, const NA: usize, 
     #[inline(always)]
     unsafe fn run(p: &SpmmParams, _at: u64) {
         let [row, start, len, slot] = global::load_v4(p.items + gpu::block_x() as u64 * 16, true);
-        let run = Run {
-            row,
-            start,
-            len,
-            column: gpu::block_y() * Self::COLUMNS,
-        };
+        let run = Run { row, start, len, column: gpu::block_y() * Self::COLUMNS };
         const {
             assert!(
                 B * OUT_ROW as usize <= STAGES * Self::stage_bytes(Dtype::F16),
@@ -71,10 +66,7 @@ impl<W: WalkInfo, E: MmaElem, const B: usize, const MA: usize, const NA: usize, 
             s += 1;
         }
         stage_out::<B, MA, NA>(&acc);
-        let mut sources = Sources {
-            first: slot,
-            count: 0,
-        };
+        let mut sources = Sources { first: slot, count: 0 };
         if slot != WHOLE_ROW {
             sources = fix_up::<B>(p, slot, run.column);
             if sources.count == 0 {
@@ -140,10 +132,8 @@ fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
         let (r, chunk) = (index / chunks, index % chunks);
         let k = s * stage_k + r;
         let block = k / B as u32;
-        let column = global::load_b32(
-            p.columns + (run.start as u64 + block as u64) * 4,
-            block < run.len,
-        );
+        let column =
+            global::load_b32(p.columns + (run.start as u64 + block as u64) * 4, block < run.len);
         let row = column as u64 * B as u64 + (k % B as u32) as u64;
         let first = run.column + chunk * per_chunk;
         let exists = block < run.len && row < p.k as u64 && first < p.n;
@@ -155,11 +145,7 @@ fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
             BTile::<ROW_32>(arena).chunk(r, chunk)
         };
         if ALIGNED {
-            let bytes = if left < per_chunk {
-                left * E::BYTES
-            } else {
-                16
-            };
+            let bytes = if left < per_chunk { left * E::BYTES } else { 16 };
             copy::copy_async_16(to, if exists { from } else { p.b }, bytes);
         } else {
             copy::store_shared_v4(to, chunk_by_element::<E>(from, left));
@@ -260,10 +246,7 @@ fn fix_up<const B: usize>(p: &SpmmParams, slot: u32, column: u32) -> Sources {
     let [counter, first, count, _] = global::load_v4(p.slots + slot as u64 * 16, true);
     let mut index = gpu::thread();
     while index < (B * BLOCK_COLUMNS / 4) as u32 {
-        let (r, c) = (
-            index / (BLOCK_COLUMNS as u32 / 4),
-            index % (BLOCK_COLUMNS as u32 / 4) * 4,
-        );
+        let (r, c) = (index / (BLOCK_COLUMNS as u32 / 4), index % (BLOCK_COLUMNS as u32 / 4) * 4);
         let four = copy::load_shared_v4(copy::arena() + r * OUT_ROW + c * 4);
         global::store_v4(partial_at::<B>(p, slot, r, column + c), four);
         index += THREADS;
@@ -281,10 +264,7 @@ fn fix_up<const B: usize>(p: &SpmmParams, slot: u32, column: u32) -> Sources {
     gpu::sync_threads();
     let last = copy::load_shared_b32(copy::arena()) + 1 == count;
     global::fence_gpu();
-    Sources {
-        first,
-        count: if last { count } else { 0 },
-    }
+    Sources { first, count: if last { count } else { 0 } }
 }
 
 /// Four finished sums: from the arena, or added up over the row's slots in slot order.
@@ -317,11 +297,7 @@ fn write<E: MmaElem, const B: usize, const V: usize>(p: &SpmmParams, run: Run, f
         }
         let aligned = c & !3;
         let low = four::<B>(p, from, run.column, r, aligned);
-        let high = if V > 4 {
-            four::<B>(p, from, run.column, r, aligned + 4)
-        } else {
-            low
-        };
+        let high = if V > 4 { four::<B>(p, from, run.column, r, aligned + 4) } else { low };
         let mut out = [0f32; V];
         unroll!(i < V, {
             let k = (c - aligned) as usize + i;
@@ -333,10 +309,7 @@ fn write<E: MmaElem, const B: usize, const V: usize>(p: &SpmmParams, run: Run, f
                 high[i & 3]
             };
         });
-        let factors = (
-            scale::<E>(p.output(), run.len),
-            row_bias::<E>(p.output(), row),
-        );
+        let factors = (scale::<E>(p.output(), run.len), row_bias::<E>(p.output(), row));
         finish::<E, V>(p.output(), row, run.column + c, factors, out);
     }
 }

@@ -130,11 +130,7 @@ fn read<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
     p: &CrossEntropyParams,
     part: Part,
 ) -> Seen {
-    let mut seen = Seen {
-        max: NONE,
-        sum: 0.0,
-        target: 0.0,
-    };
+    let mut seen = Seen { max: NONE, sum: 0.0, target: 0.0 };
     let mut from = 0;
     while from < p.classes {
         let column = from + part.first;
@@ -177,11 +173,7 @@ fn write<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
         let raw = load::<E, VEC>(part, column, part.live && column < p.classes);
         let mut out = [0.0; VEC];
         unroll!(i < VEC, {
-            let one = if column + i as u32 == part.label {
-                1.0
-            } else {
-                0.0
-            };
+            let one = if column + i as u32 == part.label { 1.0 } else { 0.0 };
             let share = power(E::get(&raw, i) - base) * inverse;
             if part.live {
                 out[i] = (share - one) * factor;

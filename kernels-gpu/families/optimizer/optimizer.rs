@@ -29,11 +29,7 @@ impl Rule for Descent {
     fn update(&self, [x, g, m, _]: [f32; 4]) -> [f32; 3] {
         let g = matrix::fma_f32(self.decay, x, g);
         let m = matrix::fma_f32(self.beta, m, g);
-        let along = if self.nesterov {
-            matrix::fma_f32(self.beta, m, g)
-        } else {
-            m
-        };
+        let along = if self.nesterov { matrix::fma_f32(self.beta, m, g) } else { m };
         [matrix::fma_f32(-self.rate, along, x), m, 0.0]
     }
 }
@@ -54,11 +50,7 @@ struct Adam {
 /// `v.sqrt()`; of what is no normal number zero.
 #[inline(always)]
 fn root(v: f32) -> f32 {
-    if v < f32::MIN_POSITIVE {
-        0.0
-    } else {
-        v * matrix::inverse_root(v)
-    }
+    if v < f32::MIN_POSITIVE { 0.0 } else { v * matrix::inverse_root(v) }
 }
 
 impl Rule for Adam {
@@ -151,10 +143,7 @@ fn state(p: &UpdateParams) -> (f32, u32, [f64; 2]) {
     let [rate, _, steps, _] = global::load_v4_fresh(p.state, true);
     let words = global::load_v4_fresh(p.state + 16, true);
     let correction = |low: u32, high: u32| f64::from_bits((high as u64) << 32 | low as u64);
-    let corrections = [
-        correction(words[0], words[1]),
-        correction(words[2], words[3]),
-    ];
+    let corrections = [correction(words[0], words[1]), correction(words[2], words[3])];
     (f32::from_bits(rate), steps, corrections)
 }
 
@@ -169,12 +158,7 @@ fn advance(p: &UpdateParams, steps: u32, corrections: [f64; 2]) {
     }
     let next = |i: usize| matrix::fma_f64(p.betas[i], corrections[i], 1.0 - p.betas[i]).to_bits();
     let (first, second) = (next(0), next(1));
-    let words = [
-        first as u32,
-        (first >> 32) as u32,
-        second as u32,
-        (second >> 32) as u32,
-    ];
+    let words = [first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32];
     global::store_v4(p.state + 16, words);
     // The rate stays.
     global::store_b32(p.state + 4, 0);
@@ -202,11 +186,8 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, UpdateParams> for AdamStep {
     unsafe fn run(p: &UpdateParams, _: u64) {
         grid::wait_dependency();
         let (rate, steps, corrections) = state(p);
-        let decays = if p.flags & UPDATE_DECOUPLED != 0 {
-            [0.0, rate * p.decay]
-        } else {
-            [p.decay, 0.0]
-        };
+        let decays =
+            if p.flags & UPDATE_DECOUPLED != 0 { [0.0, rate * p.decay] } else { [p.decay, 0.0] };
         let rule = Adam {
             step: rate * matrix::reciprocal(corrections[0] as f32),
             root: matrix::inverse_root(corrections[1] as f32),

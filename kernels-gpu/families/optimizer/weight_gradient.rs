@@ -48,11 +48,7 @@ fn load<E: Elem<Acc = f32>, const VEC: usize, const GATE: bool>(
 ) -> Loaded {
     // Not carried through the loop: all registers are taken.
     let thread = gpu::rematerialize_thread();
-    let mut loaded = Loaded {
-        x: [[0.0; 4]; 2],
-        dy: [0.0; 4],
-        gate: [0.0; 4],
-    };
+    let mut loaded = Loaded { x: [[0.0; 4]; 2], dy: [0.0; 4], gate: [0.0; 4] };
     unroll!(j < 2, {
         let row = from + thread / 32 + 4 * j as u32;
         let column = gpu::block_y() * INPUTS + thread % 32 * 4;

@@ -193,11 +193,7 @@ pub(super) fn over_lanes<E: Terms, const LANES: u32>(mut sums: [E::Acc; SAMPLES]
 #[inline(always)]
 fn exchange<E: Terms>(a: E::Acc, other: u32) -> E::Acc {
     let [low, high] = E::words(a);
-    let high = if E::ACC_BYTES == 8 {
-        warp::exchange(high, other)
-    } else {
-        0
-    };
+    let high = if E::ACC_BYTES == 8 { warp::exchange(high, other) } else { 0 };
     E::from_words([warp::exchange(low, other), high])
 }
 

@@ -55,11 +55,7 @@ impl Chunk {
     #[inline(always)]
     pub fn entry<E: Elem<Acc = f32>>(&self, i: usize) -> (u32, f32) {
         let word = self.columns[(i / 2) & 1];
-        let local = if i % 2 == 0 {
-            word & 0xffff
-        } else {
-            word >> 16
-        };
+        let local = if i % 2 == 0 { word & 0xffff } else { word >> 16 };
         let value = E::get(&self.values, i);
         (local, if local == NO_ENTRY { 0.0 } else { value })
     }

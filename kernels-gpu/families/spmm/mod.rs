@@ -14,12 +14,7 @@ mod parts;
 mod relaxed;
 #[cfg(any(module = "sell", feature = "cuda_std"))]
 mod sell;
-#[cfg(any(
-    module = "spmm",
-    module = "batched",
-    module = "relaxed",
-    feature = "cuda_std"
-))]
+#[cfg(any(module = "spmm", module = "batched", module = "relaxed", feature = "cuda_std"))]
 mod spmm;
 #[cfg(any(module = "staged", feature = "cuda_std"))]
 mod staged;

@@ -54,9 +54,7 @@ pub fn join<const LEN: usize, const USED: usize, const AT_ONCE: usize>(
                 acc[0] += f32::from_bits(fours[ahead][0][0]);
             }
             unroll!(j < USED / 4, {
-                unroll!(i < 4, {
-                    acc[4 * j + i] += f32::from_bits(fours[ahead][j][i])
-                });
+                unroll!(i < 4, { acc[4 * j + i] += f32::from_bits(fours[ahead][j][i]) });
             });
         });
         from += AT_ONCE as u32;

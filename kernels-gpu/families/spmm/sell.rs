@@ -23,22 +23,13 @@ impl SellParams {
 
     #[inline(always)]
     fn slots(&self) -> Slots {
-        Slots {
-            windows: self.windows,
-            columns: self.columns,
-            values: self.values,
-        }
+        Slots { windows: self.windows, columns: self.columns, values: self.values }
     }
 
     #[inline(always)]
     fn piece(&self, at: u32) -> SellPiece {
         let [first, end, slice, parts] = global::load_v4(self.pieces + at as u64 * 16, true);
-        SellPiece {
-            first,
-            end,
-            slice,
-            parts,
-        }
+        SellPiece { first, end, slice, parts }
     }
 }
 
@@ -179,10 +170,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32, const N: usize> Kernel<W
         // What belongs to the plan is read while the kernel ahead ends.
         let warp = gpu::block_x() * WARPS + gpu::thread() / 32;
         let from = p.spans + warp as u64 * 4;
-        let (mut at, end) = (
-            global::load_b32(from, true),
-            global::load_b32(from + 4, true),
-        );
+        let (mut at, end) = (global::load_b32(from, true), global::load_b32(from + 4, true));
         let none = SellPiece::default();
         let mut piece = if at < end { p.piece(at) } else { none };
         grid::launch_dependents();

@@ -64,11 +64,7 @@ impl Run {
     #[inline(always)]
     fn new<W: Walk>(start: u32, len: u32) -> Run {
         let lead = W::lead(start);
-        Run {
-            base: start as u64 - lead as u64,
-            lead,
-            end: lead + len,
-        }
+        Run { base: start as u64 - lead as u64, lead, end: lead + len }
     }
 
     /// Loads the burst at `at`, nothing behind the end.

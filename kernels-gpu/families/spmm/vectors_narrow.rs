@@ -125,11 +125,7 @@ impl Share {
             global::load_b32(at & !3, count > 0),
             global::load_b32((at & !3) + 4, first + count > 4),
         ];
-        Entries {
-            words,
-            valid,
-            first,
-        }
+        Entries { words, valid, first }
     }
 
     /// Adds a step that lies in a stage.
@@ -145,10 +141,8 @@ impl Share {
                 unroll!(c < 2, {
                     // Two vectors' pairs of columns each: four vectors of the one column, and of the other.
                     let (upper, lower) = (m[c], m[c + 2]);
-                    let a = [
-                        matrix::bytes(upper, lower, 0x6420),
-                        matrix::bytes(upper, lower, 0x7531),
-                    ];
+                    let a =
+                        [matrix::bytes(upper, lower, 0x6420), matrix::bytes(upper, lower, 0x7531)];
                     matrix::mma_s8(&mut acc[2 * t + c], a, operand);
                 });
             }
@@ -258,11 +252,7 @@ impl<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool>
             share.multiply(&mut acc, here, entries.operand());
             (next, ahead, entries) = (ahead, later, following);
             free = here;
-            here = if here + each == end {
-                share.ring
-            } else {
-                here + each
-            };
+            here = if here + each == end { share.ring } else { here + each };
             step += PARTS;
             // Nobody overwrites what another lane still reads.
             warp::sync_lanes(u32::MAX);

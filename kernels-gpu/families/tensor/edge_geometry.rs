@@ -69,11 +69,7 @@ impl Edge {
         unroll!(_step < 3, {
             inverse *= 1.5 - 0.5 * square * inverse * inverse;
         });
-        Edge {
-            unit: vector.map(|x| x * inverse),
-            inverse,
-            length: square * inverse,
-        }
+        Edge { unit: vector.map(|x| x * inverse), inverse, length: square * inverse }
     }
 }
 
@@ -135,10 +131,7 @@ impl Radial {
         self.sines = [sine, twice * sine - self.sines[0]];
         self.cosines = [cosine, twice * cosine - self.cosines[0]];
         self.order += 1.0;
-        [
-            bessel * self.envelope,
-            rise * self.envelope + bessel * self.slope,
-        ]
+        [bessel * self.envelope, rise * self.envelope + bessel * self.slope]
     }
 }
 
@@ -231,11 +224,7 @@ fn gradient<E: Elem>(p: &GeometryParams, own: u32) -> [f64; 3] {
         add(11, ROOT_21_8, [0.0, 5.0 * z * z - 1.0, 10.0 * y * z]);
         add(12, 1.5 * ROOT_7, [0.0, 0.0, 5.0 * z * z - 1.0]);
         add(13, ROOT_21_8, [5.0 * z * z - 1.0, 0.0, 10.0 * x * z]);
-        add(
-            14,
-            0.5 * ROOT_105,
-            [2.0 * x * z, -2.0 * y * z, x * x - y * y],
-        );
+        add(14, 0.5 * ROOT_105, [2.0 * x * z, -2.0 * y * z, x * x - y * y]);
         add(15, 3.0 * ROOT_35_8, [x * x - y * y, -2.0 * x * y, 0.0]);
     }
     let at = row_of::<E>(p.radial, own, p.row_bytes[2]);
@@ -248,11 +237,7 @@ fn gradient<E: Elem>(p: &GeometryParams, own: u32) -> [f64; 3] {
     }
     let inner = g[0] * x + g[1] * y + g[2] * z;
     // An edge of length 0 has no direction, and none that it could take.
-    let across = if edge.inverse < LONGEST {
-        edge.inverse
-    } else {
-        0.0
-    };
+    let across = if edge.inverse < LONGEST { edge.inverse } else { 0.0 };
     let mut sum = [0.0; 3];
     unroll!(i < 3, {
         sum[i] = across * (g[i] - inner * edge.unit[i]) + along * edge.unit[i];

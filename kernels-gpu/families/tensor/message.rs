@@ -26,10 +26,7 @@ fn element<E: Elem>(matrix: u64, row: u32, row_bytes: u32, f: u32, ok: bool) -> 
 
 #[inline(always)]
 fn value<E: Elem>(p: &MessageParams, slot: u32, ok: bool) -> E::Acc {
-    E::get(
-        &E::load_own::<1>(p.values + slot as u64 * E::BYTES as u64, ok),
-        0,
-    )
+    E::get(&E::load_own::<1>(p.values + slot as u64 * E::BYTES as u64, ok), 0)
 }
 
 /// Where the winner for target `m` and feature `f` stands.
@@ -47,9 +44,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for FirstLargest {
         }
         let [targets, sources, slots] = [p.targets, p.sources, p.slots].map(|of| four(of, at));
         let mut weights = [E::ZERO; ENTRIES];
-        unroll!(u < 4, {
-            weights[u] = value::<E>(p, slots[u], at + (u as u32) < p.count)
-        });
+        unroll!(u < 4, { weights[u] = value::<E>(p, slots[u], at + (u as u32) < p.count) });
         let mut f = gpu::thread() % 32;
         while f < p.features {
             let (mut x, mut y) = ([E::ZERO; ENTRIES], [E::ZERO; ENTRIES]);
@@ -82,11 +77,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for PickLargest {
             return;
         }
         let [source, start, len, slot] = global::load_v4(p.items + item as u64 * 16, true);
-        let sum = if p.join != 0 {
-            joined::<E>(p, start, len, f)
-        } else {
-            picked::<E>(p, start, len, f)
-        };
+        let sum =
+            if p.join != 0 { joined::<E>(p, start, len, f) } else { picked::<E>(p, start, len, f) };
         if slot == MESSAGE_WHOLE {
             let row = p.out + source as u64 * p.out_bytes as u64;
             E::store::<1>(row + (f * E::BYTES) as u64, &[sum]);

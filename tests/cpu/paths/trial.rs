@@ -118,9 +118,8 @@ impl Trial {
             // Axes of a sparse tensor are different indices more often than not.
             let first = a.below(NAMES.len());
             let step = 1 + a.below(2);
-            let own: Vec<usize> = (0..order)
-                .map(|axis| (first + axis * step) % NAMES.len())
-                .collect();
+            let own: Vec<usize> =
+                (0..order).map(|axis| (first + axis * step) % NAMES.len()).collect();
             let shape: Vec<usize> = own.iter().map(|&i| trial.extents[i]).collect();
             let name = format!("T{number}");
             if a.chance(45) {
@@ -169,10 +168,8 @@ impl Trial {
             (own.clone(), factor)
         };
         let factors: Vec<_> = self.factors.iter().map(factor).collect();
-        let borrowed: Vec<(&[usize], Factor<'_>)> = factors
-            .iter()
-            .map(|(own, f)| (own.as_slice(), *f))
-            .collect();
+        let borrowed: Vec<(&[usize], Factor<'_>)> =
+            factors.iter().map(|(own, f)| (own.as_slice(), *f)).collect();
         // The reference walks over all indices, also those that no factor has.
         let used = |i: usize| self.factors.iter().any(|(_, own)| own.contains(&i));
         let extents = self.extents.iter().enumerate();
@@ -183,16 +180,10 @@ impl Trial {
 
     pub fn run<T: Scalar>(&self, options: &Options) {
         let ctx = Context::cpu();
-        let sparse: Vec<(&String, AnySparse<T>)> = self
-            .sparse
-            .iter()
-            .map(|(n, a)| (n, a.map_values(T::from_f64)))
-            .collect();
-        let dense: Vec<(&String, Dense<T>)> = self
-            .dense
-            .iter()
-            .map(|(n, d)| (n, d.map(T::from_f64)))
-            .collect();
+        let sparse: Vec<(&String, AnySparse<T>)> =
+            self.sparse.iter().map(|(n, a)| (n, a.map_values(T::from_f64))).collect();
+        let dense: Vec<(&String, Dense<T>)> =
+            self.dense.iter().map(|(n, d)| (n, d.map(T::from_f64))).collect();
         let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::new();
         operands.extend(sparse.iter().map(|(n, a)| (n.as_str(), a.into())));
         operands.extend(dense.iter().map(|(n, d)| (n.as_str(), d.into())));
@@ -206,10 +197,7 @@ impl Trial {
         };
         let out = output_of(&ctx, &plan, &operands).to_dense().unwrap();
         if let Some(difference) = first_difference(out.values(), &self.wanted()) {
-            let formats = self
-                .sparse
-                .iter()
-                .map(|(n, a)| format!("{n} {}", a.format()));
+            let formats = self.sparse.iter().map(|(n, a)| format!("{n} {}", a.format()));
             let formats: Vec<String> = formats.collect();
             panic!(
                 "seed {}: {} {:?} {formats:?}\n  {plan}\n  {difference}",

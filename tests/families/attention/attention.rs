@@ -15,11 +15,7 @@ use einsparse::{Context, Error, Graph, SparseTensor};
 
 /// `heads` of `dim`, factor and masks left out.
 fn plain(heads: usize, dim: usize) -> AttentionOptions {
-    AttentionOptions {
-        heads,
-        dim,
-        ..AttentionOptions::default()
-    }
+    AttentionOptions { heads, dim, ..AttentionOptions::default() }
 }
 
 /// Lengths of rows: none, one, some, all.
@@ -34,16 +30,8 @@ fn uneven(rows: usize, columns: usize) -> CsrPattern {
 }
 
 fn sizes<T: Scalar>(context: &Context) {
-    let all = [
-        (1, 1),
-        (63, 64),
-        (64, 65),
-        (65, 127),
-        (128, 128),
-        (129, 200),
-        (300, 129),
-        (200, 700),
-    ];
+    let all =
+        [(1, 1), (63, 64), (64, 65), (65, 127), (128, 128), (129, 200), (300, 129), (200, 700)];
     let all = if small() { &all[4..6] } else { &all[..] };
     for (i, &(m, n)) in all.iter().enumerate() {
         for dim in [64, 128] {
@@ -78,12 +66,7 @@ fn hidden<T: Scalar>(context: &Context) {
         (None, Some(vec![300, 0, 64, 129]), Some(0.01)),
         (Some(0), Some(vec![77, 1000]), None),
     ] {
-        let options = AttentionOptions {
-            causal,
-            lengths,
-            scale,
-            ..plain(4, 64)
-        };
+        let options = AttentionOptions { causal, lengths, scale, ..plain(4, 64) };
         Case::<T>::new(vec![dense.clone()], options.clone(), 7).check(context, "csr");
         Case::<T>::new(vec![uneven(300, 300)], options, 8).check(context, "csr");
     }
@@ -102,10 +85,7 @@ fn formats<T: Scalar>(context: &Context) {
     for edge in [16, 32, 64, 128] {
         let (m, n) = (4 * edge - 5, 6 * edge - 7);
         let pattern = crate::support::fill_blocks(&spread(&[0, 3, 6, 1], 6), (edge, edge), m, n);
-        for format in [
-            format!("bsr:{edge}x{edge}"),
-            format!("blockgroupcoo:{edge}x{edge}:2"),
-        ] {
+        for format in [format!("bsr:{edge}x{edge}"), format!("blockgroupcoo:{edge}x{edge}:2")] {
             Case::<T>::new(vec![pattern.clone()], plain(2, 128), 4).check(context, &format);
         }
     }
@@ -117,15 +97,9 @@ fn masks_in_every_format() {
 }
 
 fn heads<T: Scalar>(context: &Context) {
-    let masks: Vec<_> = [1, 2, 3, 4]
-        .iter()
-        .map(|&i| spread(&[(i * 40) % 190; 190], 190))
-        .collect();
+    let masks: Vec<_> = [1, 2, 3, 4].iter().map(|&i| spread(&[(i * 40) % 190; 190], 190)).collect();
     Case::<T>::new(masks.clone(), plain(4, 64), 5).check(context, "csr");
-    let grouped = AttentionOptions {
-        key_heads: Some(2),
-        ..plain(4, 128)
-    };
+    let grouped = AttentionOptions { key_heads: Some(2), ..plain(4, 128) };
     Case::<T>::new(masks, grouped.clone(), 6).check(context, "csr");
     Case::<T>::new(vec![uneven(130, 140)], grouped, 6).check(context, "csr");
 }
@@ -179,12 +153,9 @@ fn planted<T: Scalar>(context: &Context) {
         offsets.push(columns.len() as u32);
     }
     let pattern = CsrPattern::new(m, n, offsets, columns).unwrap();
-    for (bad, in_values) in [
-        (f64::NAN, false),
-        (f64::INFINITY, false),
-        (f64::NAN, true),
-        (f64::INFINITY, true),
-    ] {
+    for (bad, in_values) in
+        [(f64::NAN, false), (f64::INFINITY, false), (f64::NAN, true), (f64::INFINITY, true)]
+    {
         let mut case = Case::<T>::new(vec![pattern.clone()], plain(1, dim), 2);
         // Key 131 belongs to query 65.
         let operand = if in_values { &mut case.v } else { &mut case.k };
@@ -203,10 +174,7 @@ fn planted<T: Scalar>(context: &Context) {
                     65 => assert!(!finite, "{bad} {in_values} {variant:?}: {out:?}"),
                     _ if row % 8 == 0 => assert!(zero, "{bad} {in_values} {row} {variant:?}"),
                     64..128 if in_values => {}
-                    _ => assert!(
-                        finite && !zero,
-                        "{bad} {in_values} {row} {variant:?}: {out:?}"
-                    ),
+                    _ => assert!(finite && !zero, "{bad} {in_values} {row} {variant:?}: {out:?}"),
                 }
             }
         }
@@ -227,25 +195,19 @@ fn a_captured_run_repeats_itself() {
     let [q, k, v] = upload(&context, [&case.q, &case.k, &case.v]);
     let stream = context.stream().unwrap();
     let mut out = context.zeros::<bf16>(&[2, 300, 128]).unwrap();
-    attention
-        .forward([&q, &k, &v], &mut out, None, &stream)
-        .unwrap();
+    attention.forward([&q, &k, &v], &mut out, None, &stream).unwrap();
     stream.synchronize().unwrap();
     let wanted = out.to_dense().unwrap();
     out.write(&nan(&[2, 300, 128])).unwrap();
-    let graph = Graph::capture(stream.raw(), |_| {
-        attention.forward([&q, &k, &v], &mut out, None, &stream)
-    });
+    let graph =
+        Graph::capture(stream.raw(), |_| attention.forward([&q, &k, &v], &mut out, None, &stream));
     let mut graph = graph.unwrap();
     for _ in 0..3 {
         // SAFETY: everything that the captured run names is alive until the end of this test.
         unsafe { graph.launch(stream.raw()).unwrap() };
     }
     stream.synchronize().unwrap();
-    assert_eq!(
-        bits(out.to_dense().unwrap().values()),
-        bits(wanted.values())
-    );
+    assert_eq!(bits(out.to_dense().unwrap().values()), bits(wanted.values()));
 }
 
 #[test]
@@ -267,17 +229,9 @@ fn what_does_not_fit_is_refused() {
         options
     };
     for (masks, options, wanted) in [
-        (
-            &[&mask][..],
-            with(|o| o.scale = Some(0.0)),
-            "is 0, not above 0",
-        ),
+        (&[&mask][..], with(|o| o.scale = Some(0.0)), "is 0, not above 0"),
         (&[&mask], with(|o| o.scale = Some(f64::NAN)), "is NaN"),
-        (
-            &[&mask],
-            with(|o| o.key_heads = Some(3)),
-            "are 3, which do not divide 4 heads",
-        ),
+        (&[&mask], with(|o| o.key_heads = Some(3)), "are 3, which do not divide 4 heads"),
         (&[&mask], with(|o| o.key_heads = Some(0)), "are 0"),
         (
             &[&mask],
@@ -285,23 +239,11 @@ fn what_does_not_fit_is_refused() {
             "are 2, which do not divide 0 heads",
         ),
         (&[&bits], with(|_| {}), "is bitmap; a mask is in row order"),
-        (
-            &[&bytes],
-            with(|_| {}),
-            "is bytemap; a mask is in row order",
-        ),
-        (
-            &[&mask],
-            with(|o| o.lengths = Some(vec![1; 3])),
-            "are 3, which does not divide 4",
-        ),
+        (&[&bytes], with(|_| {}), "is bytemap; a mask is in row order"),
+        (&[&mask], with(|o| o.lengths = Some(vec![1; 3])), "are 3, which does not divide 4"),
         (&[&mask, &mask], with(|_| {}), "are 2; one for all 4 heads"),
         (&[], with(|_| {}), "are 0"),
-        (
-            &[&mask, &mask, &mask, &other],
-            with(|_| {}),
-            "another [2, 4]",
-        ),
+        (&[&mask, &mask, &mask, &other], with(|_| {}), "another [2, 4]"),
     ] {
         let found = refused(masks, options);
         assert!(found.contains(wanted), "{found}");
@@ -311,24 +253,14 @@ fn what_does_not_fit_is_refused() {
     let k = cpu.zeros::<f32>(&[1, 3, 8]).unwrap();
     let mut out = cpu.zeros::<f32>(&[1, 2, 8]).unwrap();
     let stream = cpu.stream().unwrap();
-    let error = attention
-        .forward([&q, &q, &k], &mut out, None, &stream)
-        .unwrap_err();
+    let error = attention.forward([&q, &q, &k], &mut out, None, &stream).unwrap_err();
     let wanted = matches!(&error, Error::Shape { index, .. } if index == "k");
     assert!(wanted, "{error}");
-    attention
-        .forward([&q, &k, &k], &mut out, None, &stream)
-        .unwrap();
+    attention.forward([&q, &k, &k], &mut out, None, &stream).unwrap();
     // Nothing to do is done.
     let none = SparseAttention::new(&cpu, &[&mask], &plain(0, 8)).unwrap();
     let empty = |rows| cpu.zeros::<f32>(&[0, rows, 8]).unwrap();
-    none.forward(
-        [&empty(2), &empty(3), &empty(3)],
-        &mut empty(2),
-        None,
-        &stream,
-    )
-    .unwrap();
+    none.forward([&empty(2), &empty(3), &empty(3)], &mut empty(2), None, &stream).unwrap();
 }
 
 #[test]
@@ -339,8 +271,5 @@ fn other_types_and_widths_have_no_kernel() {
     assert!(error.to_string().contains("is for f16, not f32"), "{error}");
     let mask = context.upload(csr::<f16>(spread(&[1, 2], 3))).unwrap();
     let error = SparseAttention::new(&context, &[&mask], &plain(1, 96)).unwrap_err();
-    assert!(
-        error.to_string().contains("is for queries of 64, not 96"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("is for queries of 64, not 96"), "{error}");
 }

@@ -13,13 +13,7 @@ use einsparse::registry::Scalar;
 use einsparse::{Context, Error, Result};
 
 fn shape(batch: usize, [heads, key_heads]: [usize; 2], dim: usize, capacity: usize) -> Shape {
-    Shape {
-        batch,
-        heads,
-        key_heads,
-        dim,
-        capacity,
-    }
+    Shape { batch, heads, key_heads, dim, capacity }
 }
 
 /// None, one, around a tile, odd, all.
@@ -121,12 +115,9 @@ fn the_largest_score_may_be_anywhere() {
 
 /// A NaN or Inf is seen by the heads that share it, and by no other.
 fn planted<T: Scalar>(context: &Context) {
-    for (bad, in_values) in [
-        (f64::NAN, false),
-        (f64::INFINITY, false),
-        (f64::NAN, true),
-        (f64::INFINITY, true),
-    ] {
+    for (bad, in_values) in
+        [(f64::NAN, false), (f64::INFINITY, false), (f64::NAN, true), (f64::INFINITY, true)]
+    {
         let mut case = Case::<T>::new(shape(3, [4, 2], 128, 150), vec![150, 149, 150], 3);
         let operand = if in_values { &mut case.v } else { &mut case.k };
         let clean = operand.clone();
@@ -185,12 +176,7 @@ fn a_captured_step_lets_sequences_grow() {
     let run = || there.append(&attention, &lengths, &stream);
     let mut graph = Replay::of(&stream, run);
     case.add_fresh();
-    for lens in [
-        [1, 298, 0],
-        [250, 298, 299],
-        [251, 299, 300],
-        [300, 300, 300],
-    ] {
+    for lens in [[1, 298, 0], [250, 298, 299], [251, 299, 300], [300, 300, 300]] {
         case.lengths = lens.to_vec();
         lengths.write(&case.lengths_dense()).unwrap();
         // SAFETY: everything that the captured run names is alive until the end of this test.
@@ -234,14 +220,7 @@ fn what_does_not_fit_is_refused() -> Result<()> {
     let short = cpu.zeros::<i32>(&[3])?;
     let other = attention.forward(&q, [&k, &v], &short, &mut out, &stream);
     named(other.unwrap_err(), "lengths");
-    let other = attention.append(
-        &q,
-        [&new, &q],
-        [&mut k, &mut v],
-        &lengths,
-        &mut out,
-        &stream,
-    );
+    let other = attention.append(&q, [&new, &q], [&mut k, &mut v], &lengths, &mut out, &stream);
     named(other.unwrap_err(), "new v");
     // Nothing to do is done.
     let none = CachedAttention::<f32>::new(&cpu, [0, 5], &options)?;

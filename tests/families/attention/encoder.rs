@@ -55,26 +55,13 @@ impl<T: Scalar> Model<T> {
             layer(width, hidden),
             layer(hidden, width),
         ];
-        let mut norm = || {
-            [
-                values(&[width], 0.2, 1.0, &mut rng),
-                values(&[width], 0.2, 0.0, &mut rng),
-            ]
-        };
-        Model {
-            options,
-            matrices,
-            norms: vec![norm(), norm()],
-        }
+        let mut norm =
+            || [values(&[width], 0.2, 1.0, &mut rng), values(&[width], 0.2, 0.0, &mut rng)];
+        Model { options, matrices, norms: vec![norm(), norm()] }
     }
 
     pub fn x(&self, seed: u64) -> Dense<T> {
-        let EncoderOptions {
-            items,
-            distance,
-            width,
-            ..
-        } = self.options;
+        let EncoderOptions { items, distance, width, .. } = self.options;
         values(&[items, distance, width], 1.0, 0.0, &mut Rng(seed))
     }
 
@@ -83,10 +70,7 @@ impl<T: Scalar> Model<T> {
             let pairs = all.iter().map(|pair| upload(context, pair.each_ref()));
             pairs.collect()
         };
-        There {
-            matrices: both(&self.matrices),
-            norms: both(&self.norms),
-        }
+        There { matrices: both(&self.matrices), norms: both(&self.norms) }
     }
 
     /// What a context makes of it; rows behind a sequence's length are 77.
@@ -111,9 +95,7 @@ impl<T: Scalar> Model<T> {
         let times = if context.device().is_some() { 2 } else { 1 };
         for _ in 0..times {
             let weights = [there.weights()];
-            layer
-                .forward(&x, &lengths, &weights, &mut out, &stream)
-                .unwrap();
+            layer.forward(&x, &lengths, &weights, &mut out, &stream).unwrap();
         }
         stream.synchronize().unwrap();
         let [_, products @ ..] = layer.variants();
@@ -180,10 +162,7 @@ fn sequences_do_not_see_each_other() {
     let lengths = [3, 0, 7, 1];
     let whole = model.run(&cpu, &x, &lengths);
     let alone = Model::<f32> {
-        options: EncoderOptions {
-            items: 1,
-            ..model.options
-        },
+        options: EncoderOptions { items: 1, ..model.options },
         ..Model::new(model.options)
     };
     let size = 7 * 16;
@@ -220,9 +199,7 @@ fn lengths_of<T: Scalar>(gpu: &Context, ran: &mut BTreeSet<&'static str>) {
     for (items, distance, width, heads) in [(5, 70, 128, 2), (3, 200, 256, 2), (32, 128, 192, 3)] {
         let options = options(items, distance, width, heads);
         let most = distance as i32;
-        let some: Vec<i32> = (0..items as i32)
-            .map(|i| (i * 37 + 11) % (most + 1))
-            .collect();
+        let some: Vec<i32> = (0..items as i32).map(|i| (i * 37 + 11) % (most + 1)).collect();
         let mut one = vec![0; items];
         one[items - 1] = 1;
         let mut first = vec![-5; items];
@@ -245,17 +222,11 @@ fn encoder_of_varying_lengths_on_the_gpu() {
     lengths_of::<f16>(&gpu, &mut ran);
     lengths_of::<bf16>(&gpu, &mut ran);
     // Cut and uncut tiles whose thread blocks take a second one.
-    let many = |items| EncoderOptions {
-        hidden: 64,
-        ..options(items, 128, 512, 4)
-    };
+    let many = |items| EncoderOptions { hidden: 64, ..options(items, 128, 512, 4) };
     alike::<f16>(&gpu, many(24), &[128; 24], &[1, 300, 1500], &mut ran);
     alike::<bf16>(&gpu, many(8), &[128; 8], &[1, 300], &mut ran);
     // Wide tiles, cut: many rows are expected, few come.
-    let deep = |hidden| EncoderOptions {
-        hidden,
-        ..options(24, 256, 256, 2)
-    };
+    let deep = |hidden| EncoderOptions { hidden, ..options(24, 256, 256, 2) };
     let mut few = [0; 24];
     (few[0], few[7]) = (256, 130);
     for (hidden, expected) in [(3072, 2500), (2048, 6000)] {
@@ -263,14 +234,7 @@ fn encoder_of_varying_lengths_on_the_gpu() {
         alike::<bf16>(&gpu, deep(hidden), &few, &[expected], &mut ran);
     }
     for dtype in ["f16", "bf16"] {
-        for tile in [
-            "128x128_k2",
-            "128x128_k4",
-            "128x192",
-            "128x256",
-            "128x256_k2",
-            "128x256_k4",
-        ] {
+        for tile in ["128x128_k2", "128x128_k4", "128x192", "128x256", "128x256_k2", "128x256_k4"] {
             let name = format!("dense_live_{dtype}_{tile}");
             assert!(ran.contains(&*name), "{name} is not among {ran:?}");
         }
@@ -293,17 +257,12 @@ fn encoder_in_a_graph() {
     let run = || layer.forward(&x_there, &lengths_there, &weights, &mut out, &stream);
     let mut graph = Replay::of(&stream, run);
     let mut first: Option<Vec<f64>> = None;
-    for lengths in [
-        [90, 3, 40, 0, 77, 1],
-        [0; 6],
-        [90; 6],
-        [0, 0, 0, 0, 0, 90],
-        [90, 3, 40, 0, 77, 1],
-    ] {
+    for lengths in
+        [[90, 3, 40, 0, 77, 1], [0; 6], [90; 6], [0, 0, 0, 0, 0, 90], [90, 3, 40, 0, 77, 1]]
+    {
         let dense = Dense::new([6], lengths.to_vec()).unwrap();
         lengths_there.write(&dense).unwrap();
-        out.write(&model.marked(&Context::unchecked_cpu()).to_dense().unwrap())
-            .unwrap();
+        out.write(&model.marked(&Context::unchecked_cpu()).to_dense().unwrap()).unwrap();
         // SAFETY: everything that the captured run names is alive until the end of this test.
         unsafe { graph.run() };
         let found = wide(&out);
@@ -326,9 +285,7 @@ fn norms<T: Scalar>(gpu: &Context) {
             let [x, y, factor, summand] = upload(context, [&x, &y, &factor, &summand]);
             let norm = ResidualNorm::<T>::new(context, [rows, columns], 1e-5).unwrap();
             let mut out = poisoned::<T>(context, &[rows, columns]);
-            finish(context, |stream| {
-                norm.forward([&x, &y], [&factor, &summand], &mut out, stream)
-            });
+            finish(context, |stream| norm.forward([&x, &y], [&factor, &summand], &mut out, stream));
             wide(&out)
         };
         let unit = if T::NAME == "f16" { 2e-3 } else { 1.6e-2 };
@@ -348,10 +305,7 @@ fn encoder_refuses_what_it_cannot() {
     let cpu = Context::unchecked_cpu();
     let error = Encoder::<f16>::new(&cpu, &options(1, 1, 100, 3)).unwrap_err();
     assert!(error.to_string().contains("divide 100"), "{error}");
-    let negative = EncoderOptions {
-        epsilon: -1.0,
-        ..options(1, 1, 8, 1)
-    };
+    let negative = EncoderOptions { epsilon: -1.0, ..options(1, 1, 8, 1) };
     assert!(Encoder::<f16>::new(&cpu, &negative).is_err());
     let model = Model::<f32>::new(options(2, 3, 8, 1));
     let layer = Encoder::<f32>::new(&cpu, &options(2, 4, 8, 1)).unwrap();
@@ -360,9 +314,7 @@ fn encoder_refuses_what_it_cannot() {
     let lengths = cpu.zeros::<i32>(&[2]).unwrap();
     let mut out = model.marked(&cpu);
     let stream = cpu.stream().unwrap();
-    let error = layer
-        .forward(&x, &lengths, &[there.weights()], &mut out, &stream)
-        .unwrap_err();
+    let error = layer.forward(&x, &lengths, &[there.weights()], &mut out, &stream).unwrap_err();
     assert!(matches!(error, Error::Shape { .. }), "{error}");
     let Some(gpu) = gpu() else { return };
     let error = Encoder::<f32>::new(&gpu, &options(1, 8, 64, 1)).unwrap_err();

@@ -20,27 +20,19 @@ fn encoder_layers_behind_one_another() {
     let there = models.each_ref().map(|model| model.upload(&gpu));
     let there_lengths = upload(&gpu, &Dense::new([6], lengths.to_vec()).unwrap());
     let stream = gpu.stream().unwrap();
-    let xs: Vec<_> = (0..4)
-        .map(|seed| upload(&gpu, &models[0].x(seed)))
-        .collect();
+    let xs: Vec<_> = (0..4).map(|seed| upload(&gpu, &models[0].x(seed))).collect();
     let mut between = models[0].marked(&gpu);
     let mut outs: Vec<_> = xs.iter().map(|_| models[1].marked(&gpu)).collect();
     for (x, out) in xs.iter().zip(&mut outs) {
         let own = there.each_ref().map(|own| [own.weights()]);
-        layers[0]
-            .forward(x, &there_lengths, &own[0], &mut between, &stream)
-            .unwrap();
-        layers[1]
-            .forward(&between, &there_lengths, &own[1], out, &stream)
-            .unwrap();
+        layers[0].forward(x, &there_lengths, &own[0], &mut between, &stream).unwrap();
+        layers[1].forward(&between, &there_lengths, &own[1], out, &stream).unwrap();
     }
     stream.synchronize().unwrap();
     for (seed, (x, out)) in xs.iter().zip(&outs).enumerate() {
         // The first layer once more, waited for: the second one's rows are the same bits.
         let own = [there[0].weights()];
-        layers[0]
-            .forward(x, &there_lengths, &own, &mut between, &stream)
-            .unwrap();
+        layers[0].forward(x, &there_lengths, &own, &mut between, &stream).unwrap();
         stream.synchronize().unwrap();
         let what = format!("x {seed}");
         let cpu = Context::unchecked_cpu();
@@ -81,9 +73,7 @@ fn encoder_takes_weights_written_just_ahead() {
             write.bias(&biases[i], &there);
         }
         let weights = [there.weights()];
-        layer
-            .forward(&x, &there_lengths, &weights, out, &stream)
-            .unwrap();
+        layer.forward(&x, &there_lengths, &weights, out, &stream).unwrap();
     }
     stream.synchronize().unwrap();
     for (factor, out) in factors.into_iter().zip(&outs) {
@@ -119,11 +109,7 @@ impl<'a> Writer<'a> {
         let operands: [(&str, Operand<'_, f16>); 2] =
             [("A", factor.into()), ("B", original.into())];
         let text = "C[m,n] = A[m,k] * B[k,n]";
-        Writer {
-            plan: gpu.plan(text).operands(&operands).build().unwrap(),
-            original,
-            stream,
-        }
+        Writer { plan: gpu.plan(text).operands(&operands).build().unwrap(), original, stream }
     }
 
     fn matrix(&self, factor: &Tensor<f16>, there: &mut There<f16>) {
@@ -143,10 +129,7 @@ impl<'a> Writer<'a> {
 }
 
 fn nothing_hidden<T: Scalar>() -> Model<T> {
-    Model::new(EncoderOptions {
-        hidden: 0,
-        ..options(3, 20, 128, 2)
-    })
+    Model::new(EncoderOptions { hidden: 0, ..options(3, 20, 128, 2) })
 }
 
 /// Nothing is left of the feed-forward network but the second bias.
@@ -158,10 +141,7 @@ fn encoder_without_a_hidden_element() {
     let mut same = nothing_hidden::<f32>();
     same.options.hidden = 8;
     let mut rng = Rng(9);
-    same.matrices[2] = [
-        values(&[128, 8], 1.0, 0.0, &mut rng),
-        values(&[8], 1.0, 0.0, &mut rng),
-    ];
+    same.matrices[2] = [values(&[128, 8], 1.0, 0.0, &mut rng), values(&[8], 1.0, 0.0, &mut rng)];
     same.matrices[3][0] = values(&[8, 128], 0.0, 0.0, &mut rng);
     let x = model.x(2);
     let found = model.run(&cpu, &x, &lengths);

@@ -25,9 +25,7 @@ fn stack<T: Scalar>(context: &Context, options: EncoderOptions) -> Vec<There<T>>
 
 /// The rows of a padded batch that hold tokens, the first so many of them.
 fn packed<T: Copy>(padded: &[T], options: &EncoderOptions, most: usize) -> Vec<T> {
-    let EncoderOptions {
-        distance, width, ..
-    } = *options;
+    let EncoderOptions { distance, width, .. } = *options;
     let items = LENGTHS.iter().enumerate();
     let rows = items.flat_map(|(item, length)| (0..*length as usize).map(move |row| (item, row)));
     let rows = rows.take(most);
@@ -54,9 +52,7 @@ fn stacked<T: Scalar>(context: &Context, width: usize) {
         let mut found = Vec::new();
         for _ in 0..2 {
             let (from, mut out) = (context.upload_dense(&x).unwrap(), model.marked(context));
-            encoder
-                .forward(&from, &lengths, &layers, &mut out, &stream)
-                .unwrap();
+            encoder.forward(&from, &lengths, &layers, &mut out, &stream).unwrap();
             stream.synchronize().unwrap();
             found.push(wide(&out));
         }
@@ -67,9 +63,7 @@ fn stacked<T: Scalar>(context: &Context, width: usize) {
         let mut from = context.upload_dense(&x).unwrap();
         for layer in &layers {
             let mut out = model.marked(context);
-            encoder
-                .forward(&from, &lengths, &[*layer], &mut out, &stream)
-                .unwrap();
+            encoder.forward(&from, &lengths, &[*layer], &mut out, &stream).unwrap();
             from = out;
         }
         stream.synchronize().unwrap();
@@ -79,21 +73,11 @@ fn stacked<T: Scalar>(context: &Context, width: usize) {
         let mut own = packed(x.values(), &plain, live);
         own.resize(rows * width, T::from_f64(f64::NAN));
         let from = upload(context, &[rows, width], &own);
-        let mut out = upload(
-            context,
-            &[rows, width],
-            &vec![T::from_f64(77.0); rows * width],
-        );
-        encoder
-            .forward_packed(&from, &lengths, &layers, &mut out, &stream)
-            .unwrap();
+        let mut out = upload(context, &[rows, width], &vec![T::from_f64(77.0); rows * width]);
+        encoder.forward_packed(&from, &lengths, &layers, &mut out, &stream).unwrap();
         stream.synchronize().unwrap();
         let out = wide(&out);
-        assert_eq!(
-            out[..live * width],
-            packed(&found[0], &plain, live),
-            "{what}: packed"
-        );
+        assert_eq!(out[..live * width], packed(&found[0], &plain, live), "{what}: packed");
         assert!(out[live * width..].iter().all(|&x| x == 77.0), "{what}");
     }
 }
@@ -101,29 +85,20 @@ fn stacked<T: Scalar>(context: &Context, width: usize) {
 #[test]
 fn encoder_stacks_are_layers_one_by_one() {
     stacked::<f32>(&Context::unchecked_cpu(), 16);
-    on_gpu(&[
-        |context| stacked::<f16>(context, 128),
-        |context| stacked::<bf16>(context, 128),
-    ]);
+    on_gpu(&[|context| stacked::<f16>(context, 128), |context| stacked::<bf16>(context, 128)]);
 }
 
 /// A run whose tokens are NaN leaves nothing to the next one, which has fewer.
 #[test]
 fn encoder_stacks_forget_what_ran_before() {
     let Some(gpu) = gpu_alone() else { return };
-    let plain = EncoderOptions {
-        most: Some(256),
-        ..options(6, 90, 128, 2)
-    };
+    let plain = EncoderOptions { most: Some(256), ..options(6, 90, 128, 2) };
     let there = stack::<f16>(&gpu, plain);
     let layers: Vec<_> = there.iter().map(There::weights).collect();
     let encoder = Encoder::<f16>::new(&gpu, &plain).unwrap();
     let good = values::<f16>(&[256, 128], 1.0, 0.0, &mut Rng(2));
     let bad = vec![f16::NAN; 256 * 128];
-    let (mut x, mut out) = (
-        gpu.zeros(&[256, 128]).unwrap(),
-        gpu.zeros(&[256, 128]).unwrap(),
-    );
+    let (mut x, mut out) = (gpu.zeros(&[256, 128]).unwrap(), gpu.zeros(&[256, 128]).unwrap());
     let mut lengths = gpu.zeros::<i32>(&[6]).unwrap();
     let stream = gpu.stream().unwrap();
     let run = || encoder.forward_packed(&x, &lengths, &layers, &mut out, &stream);
@@ -134,11 +109,8 @@ fn encoder_stacks_forget_what_ran_before() {
         (&bad, LENGTHS),
         (good.values(), LENGTHS.map(|length| length / 3)),
     ] {
-        x.write(&Dense::new([256, 128], values.to_vec()).unwrap())
-            .unwrap();
-        lengths
-            .write(&Dense::new([6], own.to_vec()).unwrap())
-            .unwrap();
+        x.write(&Dense::new([256, 128], values.to_vec()).unwrap()).unwrap();
+        lengths.write(&Dense::new([6], own.to_vec()).unwrap()).unwrap();
         // SAFETY: everything that the captured run names is alive until the end of this test.
         unsafe { graph.run() };
         let live = own.iter().sum::<i32>() as usize;

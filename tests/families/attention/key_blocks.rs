@@ -71,11 +71,7 @@ impl<T: Scalar> Case<T> {
         let (heads, d) = (options.heads, options.dim);
         let keys = [options.key_heads.unwrap_or(heads), shape.n, d];
         Case {
-            operands: [
-                units([heads, shape.m, d], 1),
-                units(keys, 2),
-                units(keys, 3),
-            ],
+            operands: [units([heads, shape.m, d], 1), units(keys, 2), units(keys, 3)],
             blocks: shape.blocks(seed),
             lengths: limited.then(|| shape.lengths()),
             shape,
@@ -116,13 +112,8 @@ impl<T: Scalar> Case<T> {
 
 /// Shapes with ragged ends, one mask for all heads and several, limits and none.
 fn cases<T: Scalar>() -> Vec<(String, Case<T>)> {
-    let all = [
-        (1, 1, 1, 1),
-        (64, 65, 2, 3),
-        (129, 200, 3, 2),
-        (300, 1129, 1, 9),
-        (513, 2700, 2, 24),
-    ];
+    let all =
+        [(1, 1, 1, 1), (64, 65, 2, 3), (129, 200, 3, 2), (300, 1129, 1, 9), (513, 2700, 2, 24)];
     let all = if small() { &all[2..4] } else { &all[..] };
     let mut cases = Vec::new();
     for (i, &(m, n, masks, most)) in all.iter().enumerate() {
@@ -143,10 +134,7 @@ fn cases<T: Scalar>() -> Vec<(String, Case<T>)> {
 
 fn on<T: Scalar>(gpu: &Context) {
     for (what, case) in cases::<T>() {
-        let (found, wanted) = (
-            case.run(gpu, true),
-            case.run(&Context::unchecked_cpu(), true),
-        );
+        let (found, wanted) = (case.run(gpu, true), case.run(&Context::unchecked_cpu(), true));
         assert_near(&found, &wanted, &what);
     }
 }
@@ -174,12 +162,7 @@ fn blocks_that_queries_name_are_those_of_flags_on_the_cpu() {
 #[test]
 fn blocks_that_queries_name_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
-    let shape = Shape {
-        m: 700,
-        n: 900,
-        masks: 3,
-        most: 5,
-    };
+    let shape = Shape { m: 700, n: 900, masks: 3, most: 5 };
     let mut case = Case::<bf16>::new(shape, plain(3, 128), 1, false);
     let options = &case.options;
     let attention =
@@ -190,10 +173,7 @@ fn blocks_that_queries_name_in_a_graph() {
     let mut out = poisoned(&gpu, &[3, shape.m, 128]);
     let stream = gpu.stream().unwrap();
     let mut graph = Replay::of(&stream, || {
-        let mask = MaskTensors {
-            key_blocks: Some(&blocks),
-            ..MaskTensors::default()
-        };
+        let mask = MaskTensors { key_blocks: Some(&blocks), ..MaskTensors::default() };
         attention.forward([&q, &k, &v], &mask, &mut out, None, &stream)
     });
     let mut first = None;
@@ -202,11 +182,7 @@ fn blocks_that_queries_name_in_a_graph() {
         blocks.write(&case.blocks).unwrap();
         // SAFETY: everything that the captured run names is alive until the end of this test.
         unsafe { graph.run() };
-        assert_near(
-            &out,
-            &case.run(&Context::unchecked_cpu(), true),
-            "in a graph",
-        );
+        assert_near(&out, &case.run(&Context::unchecked_cpu(), true), "in a graph");
         if seed == 2 {
             let bits = out.to_dense().unwrap().values().to_vec();
             assert!(first.is_none_or(|earlier: Vec<bf16>| earlier == bits));
@@ -229,26 +205,13 @@ fn blocks_that_queries_name_and_flags_exclude_each_other() {
     };
     let named = DynamicAttention::of_key_blocks(&cpu, [8, 8], 1, 2, &plain(1, 2)).unwrap();
     let flagged = DynamicAttention::new(&cpu, [8, 8], 1, &plain(1, 2)).unwrap();
-    let of = |key_blocks| MaskTensors {
-        key_blocks,
-        ..MaskTensors::default()
-    };
-    let both = MaskTensors {
-        columns: Some(&columns),
-        rows: Some(&rows),
-        ..of(Some(&right))
-    };
+    let of = |key_blocks| MaskTensors { key_blocks, ..MaskTensors::default() };
+    let both = MaskTensors { columns: Some(&columns), rows: Some(&rows), ..of(Some(&right)) };
     let text = refused(&named, both).to_string();
-    assert!(
-        text.contains("columns") && text.contains("key_blocks"),
-        "{text}"
-    );
+    assert!(text.contains("columns") && text.contains("key_blocks"), "{text}");
     let text = refused(&named, of(None)).to_string();
     assert!(text.contains("planned with 2"), "{text}");
     let text = refused(&flagged, of(Some(&right))).to_string();
     assert!(text.contains("of_key_blocks"), "{text}");
-    assert!(matches!(
-        refused(&named, of(Some(&wrong))),
-        Error::Shape { .. }
-    ));
+    assert!(matches!(refused(&named, of(Some(&wrong))), Error::Shape { .. }));
 }

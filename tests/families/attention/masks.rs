@@ -11,11 +11,7 @@ use einsparse::registry::Scalar;
 use einsparse::{Context, Error, Tensor};
 
 pub fn plain(heads: usize, dim: usize) -> AttentionOptions {
-    AttentionOptions {
-        heads,
-        dim,
-        ..AttentionOptions::default()
-    }
+    AttentionOptions { heads, dim, ..AttentionOptions::default() }
 }
 
 pub fn units<T: Scalar>(shape: [usize; 3], seed: u64) -> Dense<T> {
@@ -149,11 +145,7 @@ impl<T: Scalar> Pair<T> {
         let key_heads = options.key_heads.unwrap_or(heads);
         let keys = [key_heads, shape.n, d];
         Pair {
-            host: [
-                units([heads, shape.m, d], 1),
-                units(keys, 2),
-                units(keys, 3),
-            ],
+            host: [units([heads, shape.m, d], 1), units(keys, 2), units(keys, 3)],
             shape,
             options,
         }
@@ -187,13 +179,7 @@ impl<T: Scalar> Pair<T> {
 }
 
 fn shapes<T: Scalar>(gpu: &Context) {
-    let all = [
-        (1, 1, 1),
-        (64, 65, 2),
-        (129, 200, 3),
-        (300, 129, 1),
-        (257, 700, 2),
-    ];
+    let all = [(1, 1, 1), (64, 65, 2), (129, 200, 3), (300, 129, 1), (257, 700, 2)];
     let all = if small() { &all[2..4] } else { &all[..] };
     for (i, &(m, n, masks)) in all.iter().enumerate() {
         for kinds in 0..32 {
@@ -238,11 +224,7 @@ fn masks_of_flags_cut_along_the_keys() {
 #[test]
 fn masks_of_flags_in_a_graph() {
     let Some(gpu) = gpu_alone() else { return };
-    let shape = Shape {
-        m: 400,
-        n: 500,
-        masks: 2,
-    };
+    let shape = Shape { m: 400, n: 500, masks: 2 };
     let options = plain(4, 64);
     let pair = Pair::<f16>::new(shape, options.clone());
     let attention = DynamicAttention::<f16>::new(&gpu, [400, 500], 2, &options).unwrap();
@@ -275,12 +257,8 @@ fn masks_of_flags_in_a_graph() {
         }
         let lengths = Dense::new([2], flags.lengths.clone().unwrap()).unwrap();
         there.lengths.as_mut().unwrap().write(&lengths).unwrap();
-        out.write(
-            &poisoned::<f16>(&Context::unchecked_cpu(), &[4, 400, 64])
-                .to_dense()
-                .unwrap(),
-        )
-        .unwrap();
+        out.write(&poisoned::<f16>(&Context::unchecked_cpu(), &[4, 400, 64]).to_dense().unwrap())
+            .unwrap();
         // SAFETY: everything that the captured run names is alive until the end of this test.
         unsafe { graph.run() };
         let (wanted, _) = pair.run(&Context::unchecked_cpu(), &flags);
@@ -304,39 +282,22 @@ fn filled(shape: Shape, value: i8) -> Flags {
 #[test]
 fn masks_that_are_refused() {
     let cpu = Context::unchecked_cpu();
-    let globals = AttentionMask::WindowGlobal {
-        before: 1,
-        after: 1,
-        globals: vec![8],
-    };
+    let globals = AttentionMask::WindowGlobal { before: 1, after: 1, globals: vec![8] };
     let error = SparseAttention::<f16>::structured(&cpu, [8, 8], &[globals], &plain(1, 64));
     assert!(matches!(error.unwrap_err(), Error::Operand { .. }));
     let blocks = AttentionMask::Blocks(vec![[0, 1]]);
     let error = SparseAttention::<f16>::structured(&cpu, [8, 8], &[blocks], &plain(1, 64));
-    assert!(
-        error
-            .unwrap_err()
-            .to_string()
-            .contains("column of blocks 1")
-    );
+    assert!(error.unwrap_err().to_string().contains("column of blocks 1"));
     let error = DynamicAttention::<f16>::new(&cpu, [8, 8], 2, &plain(3, 64)).unwrap_err();
     assert!(error.to_string().contains("divide 3 heads"), "{error}");
-    let options = AttentionOptions {
-        lengths: Some(vec![1]),
-        ..plain(1, 64)
-    };
+    let options = AttentionOptions { lengths: Some(vec![1]), ..plain(1, 64) };
     assert!(DynamicAttention::<f16>::new(&cpu, [8, 8], 1, &options).is_err());
     let attention = DynamicAttention::<f32>::new(&cpu, [8, 8], 1, &plain(1, 2)).unwrap();
     let [q, k, v] = [1, 2, 3].map(|i| cpu.upload_dense(&units([1, 8, 2], i)).unwrap());
     let columns = cpu.zeros::<i8>(&[1, 7]).unwrap();
-    let mask = MaskTensors {
-        columns: Some(&columns),
-        ..MaskTensors::default()
-    };
+    let mask = MaskTensors { columns: Some(&columns), ..MaskTensors::default() };
     let mut out = cpu.zeros(&[1, 8, 2]).unwrap();
     let stream = cpu.stream().unwrap();
-    let error = attention
-        .forward([&q, &k, &v], &mask, &mut out, None, &stream)
-        .unwrap_err();
+    let error = attention.forward([&q, &k, &v], &mask, &mut out, None, &stream).unwrap_err();
     assert!(matches!(error, Error::Shape { .. }), "{error}");
 }

@@ -14,11 +14,9 @@ fn sees(mask: &AttentionMask, q: usize, k: usize) -> bool {
     match mask {
         AttentionMask::Causal => k <= q,
         AttentionMask::Window { before, after } => k + before >= q && k <= q + after,
-        AttentionMask::WindowGlobal {
-            before,
-            after,
-            globals,
-        } => (k + before >= q && k <= q + after) || globals.contains(&q) || globals.contains(&k),
+        AttentionMask::WindowGlobal { before, after, globals } => {
+            (k + before >= q && k <= q + after) || globals.contains(&q) || globals.contains(&k)
+        }
         AttentionMask::VerticalSlash { columns, diagonals } => {
             k <= q && (columns.contains(&k) || diagonals.contains(&(q - k)))
         }
@@ -29,15 +27,8 @@ fn sees(mask: &AttentionMask, q: usize, k: usize) -> bool {
 fn structured() -> Vec<AttentionMask> {
     vec![
         AttentionMask::Causal,
-        AttentionMask::Window {
-            before: 70,
-            after: 5,
-        },
-        AttentionMask::WindowGlobal {
-            before: 32,
-            after: 32,
-            globals: vec![0, 1, 2, 3, 77, 190],
-        },
+        AttentionMask::Window { before: 70, after: 5 },
+        AttentionMask::WindowGlobal { before: 32, after: 32, globals: vec![0, 1, 2, 3, 77, 190] },
         AttentionMask::VerticalSlash {
             columns: vec![0, 1, 64, 130],
             diagonals: vec![0, 1, 2, 100],
@@ -64,10 +55,7 @@ fn structured_masks_see_what_they_say() {
             SparseAttention::structured(&cpu, [m, n], std::slice::from_ref(&mask), &options);
         let mut out = cpu.zeros(&[1, m, 1]).unwrap();
         let stream = cpu.stream().unwrap();
-        attention
-            .unwrap()
-            .forward([&q, &k, &values], &mut out, None, &stream)
-            .unwrap();
+        attention.unwrap().forward([&q, &k, &values], &mut out, None, &stream).unwrap();
         let out = out.to_dense().unwrap();
         for (row, found) in out.values().iter().enumerate() {
             // All keys are the same, and so are the weights of those that are seen.
@@ -99,9 +87,7 @@ fn structured_on<T: Scalar>(gpu: &Context) {
             let [q, k, v] = upload(context, host.each_ref());
             let attention = SparseAttention::structured(context, [m, n], &masks, &options).unwrap();
             let mut out = poisoned(context, &[masks.len(), m, dim]);
-            finish(context, |stream| {
-                attention.forward([&q, &k, &v], &mut out, None, stream)
-            });
+            finish(context, |stream| attention.forward([&q, &k, &v], &mut out, None, stream));
             out
         };
         assert_near(&run(gpu), &run(&cpu), &format!("{m} x {n}"));
@@ -111,10 +97,7 @@ fn structured_on<T: Scalar>(gpu: &Context) {
 /// Queries, keys and values as a projection writes them, beside one another in rows, are what they are head by head.
 fn in_rows<T: Scalar>(context: &Context) {
     let (heads, m, dim) = (4, 200, 64);
-    let mask = AttentionMask::Window {
-        before: 30,
-        after: 0,
-    };
+    let mask = AttentionMask::Window { before: 30, after: 0 };
     let attention =
         SparseAttention::structured(context, [m, m], &[mask], &plain(heads, dim)).unwrap();
     let rows = units::<T>([1, m, 3 * heads * dim], 4);
@@ -126,9 +109,7 @@ fn in_rows<T: Scalar>(context: &Context) {
     };
     let [q, k, v] = [0, 1, 2].map(part);
     let mut wanted = poisoned::<T>(context, &[heads, m, dim]);
-    finish(context, |stream| {
-        attention.forward([&q, &k, &v], &mut wanted, None, stream)
-    });
+    finish(context, |stream| attention.forward([&q, &k, &v], &mut wanted, None, stream));
     let there = context.upload_dense(&rows).unwrap();
     let columns = |part: usize| {
         let width = heads * dim;
@@ -136,9 +117,7 @@ fn in_rows<T: Scalar>(context: &Context) {
     };
     let (q, k, v) = (columns(0), columns(1), columns(2));
     let mut found = context.zeros::<T>(&[m, heads * dim]).unwrap();
-    finish(context, |stream| {
-        attention.forward([&q, &k, &v], &mut found, None, stream)
-    });
+    finish(context, |stream| attention.forward([&q, &k, &v], &mut found, None, stream));
     let (found, wanted) = (found.to_dense().unwrap(), wanted.to_dense().unwrap());
     for (at, found) in found.values().iter().enumerate() {
         let (row, column) = (at / (heads * dim), at % (heads * dim));
@@ -192,9 +171,7 @@ fn gradients_on(context: &Context) {
         let [q, k, v, dy] = upload(context, host.each_ref());
         let mut results = [&q, &k, &v].map(|like| context.zeros(like.shape()).unwrap());
         let [dq, dk, dv] = &mut results;
-        finish(context, |stream| {
-            gradient.backward([&q, &k, &v], &dy, [dq, dk, dv], stream)
-        });
+        finish(context, |stream| gradient.backward([&q, &k, &v], &dy, [dq, dk, dv], stream));
         results.map(|t| t.to_dense().unwrap())
     };
     let entries = masks.iter().map(|mask| listed(mask, [m, n]));

@@ -61,11 +61,7 @@ fn reference(case: Case, relu: bool, [x, w, b]: [&[f64]; 3]) -> Vec<f64> {
             for (y, x0) in (0..down).flat_map(|y| (0..across).map(move |x| (y, x))) {
                 let mut sum = b[m];
                 for c in 0..each {
-                    let channel = if each == 1 && outputs == channels {
-                        m
-                    } else {
-                        c
-                    };
+                    let channel = if each == 1 && outputs == channels { m } else { c };
                     for (i, j) in (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j))) {
                         let (py, px) = (y * stride + i, x0 * stride + j);
                         let inside = (padding[0]..height + padding[0]).contains(&py)
@@ -97,22 +93,14 @@ fn run<T: Scalar>(
     [gap, apart]: [usize; 2],
 ) -> (Vec<f64>, bool) {
     let ([channels, batch, height, width], weights, stride, padding) = case;
-    let options = Conv2dOptions {
-        stride,
-        padding,
-        relu,
-    };
+    let options = Conv2dOptions { stride, padding, relu };
     let conv = Conv2d::<T>::new(ctx, case.0, weights, &options).unwrap();
     let [outputs, _, down, across] = conv.out_shape();
     let nan = T::from_f64(f64::NAN);
     let places = batch * height * width;
     let values = integers::<T>(channels * places, 1);
     let x = Dense::from_fn([channels, places + gap], |i| {
-        if i[1] < places {
-            values[i[0] * places + i[1]]
-        } else {
-            nan
-        }
+        if i[1] < places { values[i[0] * places + i[1]] } else { nan }
     });
     let x = strided(ctx, &x.unwrap(), places + gap + apart, nan);
     let w = upload_values(ctx, &weights, integers::<T>(weights.iter().product(), 2));
@@ -120,16 +108,10 @@ fn run<T: Scalar>(
     let of_out = batch * down * across;
     let out = Dense::from_fn([outputs, of_out + gap], |_| nan).unwrap();
     let mut out = ctx.upload_strided(&out, of_out + gap + apart, nan).unwrap();
-    finish(ctx, |stream| {
-        conv.forward(&x, &w, Some(&b), &mut out, stream)
-    });
+    finish(ctx, |stream| conv.forward(&x, &w, Some(&b), &mut out, stream));
     let stored = out.to_storage().unwrap();
     let rows = || stored.chunks((of_out + gap + apart).max(1));
-    let alone = rows().all(|row| {
-        row[of_out.min(row.len())..]
-            .iter()
-            .all(|x| x.to_f64().is_nan())
-    });
+    let alone = rows().all(|row| row[of_out.min(row.len())..].iter().all(|x| x.to_f64().is_nan()));
     let found = rows().flat_map(|row| row[..of_out].iter().map(|x| x.to_f64()));
     (found.collect(), alone)
 }
@@ -150,16 +132,8 @@ fn agrees<T: Scalar>(ctx: &Context) {
             // Whole vectors, rows that are none, and rows that are further apart than they are long.
             for gap in [[0, 0], [3, 0], [0, 8], [4, 1]] {
                 let (found, alone) = run::<T>(ctx, case, relu, gap);
-                assert!(
-                    found == wanted,
-                    "{} {case:?}, relu {relu}, {gap:?}",
-                    T::NAME
-                );
-                assert!(
-                    alone,
-                    "{} {case:?}, {gap:?}: written behind the places",
-                    T::NAME
-                );
+                assert!(found == wanted, "{} {case:?}, relu {relu}, {gap:?}", T::NAME);
+                assert!(alone, "{} {case:?}, {gap:?}: written behind the places", T::NAME);
             }
         }
     }
@@ -182,10 +156,7 @@ fn planes_on_the_cpu() {
 /// A bias is not needed, and without ReLU NaN and both infinities pass.
 fn no_bias_and_no_numbers(ctx: &Context) {
     for width in [8, 7] {
-        let options = Conv2dOptions {
-            padding: [1, 1],
-            ..Conv2dOptions::default()
-        };
+        let options = Conv2dOptions { padding: [1, 1], ..Conv2dOptions::default() };
         let conv = Conv2d::<f32>::new(ctx, [1, 1, 3, width], [1, 1, 3, 3], &options).unwrap();
         let mut values = vec![1.0f32; 3 * width];
         (values[0], values[width - 1]) = (f32::NAN, f32::NEG_INFINITY);
@@ -226,26 +197,13 @@ fn other_shapes_are_refused() {
         made.unwrap_err().to_string()
     };
     let error = told([4, 1, 5, 5], [8, 2, 3, 3], &options);
-    assert!(
-        error.contains("of 2 channels each, for 8 outputs of 4"),
-        "{error}"
-    );
+    assert!(error.contains("of 2 channels each, for 8 outputs of 4"), "{error}");
     let error = told([4, 1, 2, 5], [4, 1, 3, 3], &options);
     assert!(error.contains("3 x 3 and planes of 2 x 5"), "{error}");
-    let error = told(
-        [4, 1, 5, 5],
-        [4, 1, 3, 3],
-        &Conv2dOptions {
-            stride: 0,
-            ..options
-        },
-    );
+    let error = told([4, 1, 5, 5], [4, 1, 3, 3], &Conv2dOptions { stride: 0, ..options });
     assert!(error.contains("stride 0"), "{error}");
     let conv = Conv2d::<f32>::new(&cpu, [4, 1, 5, 5], [4, 1, 3, 3], &options).unwrap();
-    let (x, w) = (
-        cpu.zeros(&[4, 24]).unwrap(),
-        cpu.zeros(&[4, 1, 3, 3]).unwrap(),
-    );
+    let (x, w) = (cpu.zeros(&[4, 24]).unwrap(), cpu.zeros(&[4, 1, 3, 3]).unwrap());
     let mut out = cpu.zeros(&[4, 9]).unwrap();
     let short = conv.forward(&x, &w, None, &mut out, &cpu.stream().unwrap());
     assert!(matches!(&short, Err(Error::Shape { .. })), "{short:?}");
@@ -256,10 +214,9 @@ fn other_shapes_are_refused() {
 fn large_windows_are_refused_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     let options = Conv2dOptions::default();
-    for (input, weights, part) in [
-        ([4, 1, 20, 20], [4, 1, 9, 3], "9 x 3"),
-        ([64, 1, 8, 8], [8, 64, 3, 3], "576 taps"),
-    ] {
+    for (input, weights, part) in
+        [([4, 1, 20, 20], [4, 1, 9, 3], "9 x 3"), ([64, 1, 8, 8], [8, 64, 3, 3], "576 taps")]
+    {
         let error = Conv2d::<f32>::new(&gpu, input, weights, &options).unwrap_err();
         assert!(matches!(error, Error::NoKernel { .. }), "{error}");
         assert!(error.to_string().contains(part), "{error}");

@@ -29,21 +29,15 @@ const BLOCKS: [(usize, usize); 13] = [
 
 fn formats(block: (usize, usize)) -> [Format; 4] {
     let group = |group| Format::BlockGroupCoo { block, group };
-    [
-        Format::Bsr { block },
-        Format::BlockCoo { block },
-        group(None),
-        group(Some(4)),
-    ]
+    [Format::Bsr { block }, Format::BlockCoo { block }, group(None), group(Some(4))]
 }
 
 /// Values of many magnitudes, zero in most of the patches of 8 x 8; a few NaN, infinities and -0.
 fn patches<T: Scalar>(m: usize, k: usize, seed: u64) -> Dense<T> {
     let mut rng = Rng(seed);
     let across = k.div_ceil(8);
-    let zero: Vec<bool> = (0..m.div_ceil(8) * across)
-        .map(|_| !rng.word().is_multiple_of(3))
-        .collect();
+    let zero: Vec<bool> =
+        (0..m.div_ceil(8) * across).map(|_| !rng.word().is_multiple_of(3)).collect();
     let salt = rng.word();
     Dense::from_fn([m, k], |i| {
         let word = Rng(salt ^ ((i[0] as u64) << 32 | i[1] as u64)).word();
@@ -174,23 +168,14 @@ fn csr_becomes_the_same_blocks() {
 fn made_blocks_are_operands() {
     let Some(gpu) = gpu() else { return };
     let a = Dense::from_fn([200, 160], |i| {
-        f16::from_f64(if (i[0] / 32 + i[1] / 32) % 2 == 0 {
-            (i[0] % 3) as f64 - 1.0
-        } else {
-            0.0
-        })
+        f16::from_f64(if (i[0] / 32 + i[1] / 32) % 2 == 0 { (i[0] % 3) as f64 - 1.0 } else { 0.0 })
     })
     .unwrap();
     let b = Dense::from_fn([160, 64], |i| f16::from_f64((i[0] * 7 + i[1]) as f64 % 5.0)).unwrap();
-    let format = Format::BlockGroupCoo {
-        block: (32, 32),
-        group: None,
-    };
+    let format = Format::BlockGroupCoo { block: (32, 32), group: None };
     let run = |ctx: &Context| {
         let dense = ctx.upload_dense(&a).unwrap();
-        let mut blocks = ctx
-            .blocks_from_dense(&dense, format, BlockChoice::NonZero)
-            .unwrap();
+        let mut blocks = ctx.blocks_from_dense(&dense, format, BlockChoice::NonZero).unwrap();
         let b = ctx.upload_dense(&b).unwrap();
         let mut outs = Vec::new();
         for _ in 0..2 {

@@ -109,14 +109,7 @@ fn between<T: Scalar>(gpu: &Context) {
         let host = integers::<T>(pattern);
         let on_gpu = gpu.upload(&host).unwrap();
         let on_cpu = Context::unchecked_cpu().upload(host).unwrap();
-        for text in [
-            "coo",
-            "groupcoo",
-            "groupcoo:1",
-            "groupcoo:3",
-            "groupcoo:8",
-            "ell",
-        ] {
+        for text in ["coo", "groupcoo", "groupcoo:1", "groupcoo:3", "groupcoo:8", "ell"] {
             let format: Format = text.parse().unwrap();
             // Rows of ELL that do not fit on one side must not fit on the other.
             match (on_gpu.to_entries(format), on_cpu.to_entries(format)) {
@@ -145,16 +138,10 @@ fn other_formats_are_refused() {
     let cpu = Context::unchecked_cpu();
     let a = cpu.upload(integers::<f32>(generate::karate())).unwrap();
     let refused = |format| a.to_entries(format).unwrap_err().to_string();
-    let columns = Format::GroupCoo {
-        axis: 1,
-        group: Some(2),
-    };
+    let columns = Format::GroupCoo { axis: 1, group: Some(2) };
     for format in [Format::Csc, columns] {
         let said = refused(format);
-        assert!(
-            said.contains("is csr") && said.contains(&format!("not to {format}")),
-            "{said}"
-        );
+        assert!(said.contains("is csr") && said.contains(&format!("not to {format}")), "{said}");
     }
     assert!(a.to_entries(Format::Coo).unwrap().transposed().is_err());
 }
@@ -271,10 +258,7 @@ fn a_conversion_is_replayed_and_stays_inside() {
             let arrays = wanted.arrays();
             let used = arrays[1].data.len().min(capacity);
             assert!(bits(&offsets)[..=m] == *arrays[0].data, "{choice:?} {seed}");
-            assert!(
-                bits(&columns)[..used] == arrays[1].data[..used],
-                "{choice:?} {seed}"
-            );
+            assert!(bits(&columns)[..used] == arrays[1].data[..used], "{choice:?} {seed}");
             let values: Vec<u32> = wanted.values().iter().map(|v| v.to_bits()).collect();
             assert!(bits(&out)[..used] == values[..used], "{choice:?} {seed}");
             assert!(bits(&offsets)[m + 1..].iter().all(|&v| v == guard));

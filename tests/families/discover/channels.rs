@@ -205,11 +205,9 @@ fn detects_above<T: Scalar>(context: &Context) {
 
 /// Activations and weights as they are, of four axes.
 fn four_axes<T: Scalar>(context: &Context) {
-    for (axes, shape) in [
-        ([4, 7, 5, 40], [4, 35, 40]),
-        ([3, 3, 16, 72], [1, 144, 72]),
-        ([1, 1, 1, 8], [1, 1, 8]),
-    ] {
+    for (axes, shape) in
+        [([4, 7, 5, 40], [4, 35, 40]), ([3, 3, 16, 72], [1, 144, 72]), ([1, 1, 1, 8], [1, 1, 8])]
+    {
         let values = Pattern::Share(60).values::<T>(shape, 9);
         let a = upload(context, &axes, &values, axes[3]);
         let mut detector = ChannelDetector::<T>::new(context, shape, 0.0).unwrap();
@@ -220,12 +218,7 @@ fn four_axes<T: Scalar>(context: &Context) {
 
 #[test]
 fn channels_on_the_cpu() {
-    on_cpu(&[
-        detects::<f16>,
-        detects_above::<f64>,
-        detects_above::<bf16>,
-        four_axes::<f32>,
-    ]);
+    on_cpu(&[detects::<f16>, detects_above::<f64>, detects_above::<bf16>, four_axes::<f32>]);
 }
 
 #[test]
@@ -235,11 +228,7 @@ fn channels_on_the_gpu() {
 
 #[test]
 fn channels_above_thresholds_on_the_gpu() {
-    on_gpu(&[
-        detects_above::<f16>,
-        detects_above::<bf16>,
-        four_axes::<f16>,
-    ]);
+    on_gpu(&[detects_above::<f16>, detects_above::<bf16>, four_axes::<f16>]);
 }
 
 /// Runs one behind the other, none of them waited for: each clears what it was told by.

@@ -13,23 +13,14 @@ const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
 /// Boxes of fewer than 264 are all looked at: the shares are exact, up to a 65,535th.
 fn samples<T: Scalar>(gpu: &Context) {
     let cpu = Context::unchecked_cpu();
-    for shape @ [m, k] in [
-        [300, 500],
-        [128, 64],
-        [1, 1],
-        [129, 65],
-        [2000, 300],
-        [40, 4097],
-    ] {
+    for shape @ [m, k] in [[300, 500], [128, 64], [1, 1], [129, 65], [2000, 300], [40, 4097]] {
         let on = ShareSample::<T>::new(gpu, shape, 0.0).unwrap();
         let wanted = ShareSample::<T>::new(&cpu, shape, 0.0).unwrap();
         let stream = gpu.stream().unwrap();
         let cpu_stream = cpu.stream().unwrap();
         for (height, per_mille) in [(32, 100), (64, 300), (128, 500), (1, 5), (1, 0), (32, 1000)] {
             let a = dynamic::<T>([m, k], height, per_mille, 3 + per_mille);
-            wanted
-                .run(&cpu.upload_dense(&a).unwrap(), &cpu_stream)
-                .unwrap();
+            wanted.run(&cpu.upload_dense(&a).unwrap(), &cpu_stream).unwrap();
             // Dense rows, and rows that allow no loads of 16 bytes.
             for room in [k, k.next_multiple_of(8) + 8, k + 1] {
                 // What stands behind the columns is nobody's.
@@ -56,9 +47,7 @@ fn shares_by_a_sample_on_the_gpu() {
 #[test]
 fn shares_of_a_large_matrix() {
     let Some(gpu) = gpu() else { return };
-    let a = gpu
-        .upload_dense(&dynamic::<f16>([4096, 4096], 64, 100, 7))
-        .unwrap();
+    let a = gpu.upload_dense(&dynamic::<f16>([4096, 4096], 64, 100, 7)).unwrap();
     let sample = ShareSample::<f16>::new(&gpu, [4096, 4096], 0.0).unwrap();
     let mut all = Vec::new();
     for _ in 0..4 {
@@ -117,10 +106,7 @@ fn plans_follow_the_steps_before() {
     let dense = gpu.plan(LINE).operands(&operands).build().unwrap();
     // The dense kernel takes as long as 128 rows of a third of the micro-tiles.
     let predicted = dense.choice().candidates[0].cost.us;
-    let times = TileTimes {
-        dense: (2.0 + 2048.0 / 64.0 / 3.0) / predicted,
-        ..times
-    };
+    let times = TileTimes { dense: (2.0 + 2048.0 / 64.0 / 3.0) / predicted, ..times };
     gpu.set_tile_times(times);
     let plan = adaptive(&gpu, &a, &b_there, true);
     gpu.set_tile_times(TileTimes::built_in());
@@ -136,10 +122,7 @@ fn plans_follow_the_steps_before() {
     ] {
         let values = dynamic::<f16>([m, k], height, per_mille, 17 + per_mille);
         a.write(&values).unwrap();
-        let wanted: Vec<f16> = product(&values, &b)
-            .into_iter()
-            .map(f16::from_f64)
-            .collect();
+        let wanted: Vec<f16> = product(&values, &b).into_iter().map(f16::from_f64).collect();
         for step in 0..2 {
             let operands = [("A", Dynamic::new(&a).into()), ("B", (&b_there).into())];
             finish(&gpu, |stream| plan.run(&operands, &mut c, stream));
@@ -156,9 +139,7 @@ fn plans_follow_the_steps_before() {
 #[test]
 fn strict_plans_do_not_adapt() {
     let cpu = Context::unchecked_cpu();
-    let a = cpu
-        .upload_dense(&dynamic::<f16>([64, 64], 32, 100, 1))
-        .unwrap();
+    let a = cpu.upload_dense(&dynamic::<f16>([64, 64], 32, 100, 1)).unwrap();
     let b = integers::<f16>([64, 64], 5);
     let b_there = cpu.upload_dense(&b).unwrap();
     let plan = adaptive(&cpu, &a, &b_there, true);

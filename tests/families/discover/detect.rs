@@ -30,19 +30,11 @@ fn wanted(
     (h, w): (usize, usize),
     counts: impl Fn(usize, usize) -> bool,
 ) -> Vec<Vec<u32>> {
-    let (panels, _) = if h > 1 {
-        (rows.div_ceil(h), columns)
-    } else {
-        (columns.div_ceil(w), rows)
-    };
+    let (panels, _) = if h > 1 { (rows.div_ceil(h), columns) } else { (columns.div_ceil(w), rows) };
     let mut lists = vec![BTreeSet::new(); panels];
     for row in 0..rows {
         for column in (0..columns).filter(|&column| counts(row, column)) {
-            let (panel, position) = if h > 1 {
-                (row / h, column / w)
-            } else {
-                (column / w, row)
-            };
+            let (panel, position) = if h > 1 { (row / h, column / w) } else { (column / w, row) };
             lists[panel].insert(position as u32);
         }
     }
@@ -129,10 +121,7 @@ fn detects<T: Kinds>(context: &Context) {
                     let strict = DetectOptions::default();
                     let found = detected(context, &dense, leading, micro, &strict);
                     assert!(found == lists, "{what:?}");
-                    let relaxed = DetectOptions {
-                        determinism: Determinism::Relaxed,
-                        ..strict
-                    };
+                    let relaxed = DetectOptions { determinism: Determinism::Relaxed, ..strict };
                     let mut found = detected(context, &dense, leading, micro, &relaxed);
                     found.iter_mut().for_each(|list| list.sort_unstable());
                     assert!(found == lists, "{what:?}, any order");
@@ -155,10 +144,7 @@ fn detects_bits(context: &Context) {
                 (0..32).filter(set).fold(0u32, |word, b| word | 1 << b) as i32
             };
             let dense = Dense::from_fn(words.to_vec(), bits).unwrap();
-            let options = DetectOptions {
-                bits: Some(shape[1]),
-                ..DetectOptions::default()
-            };
+            let options = DetectOptions { bits: Some(shape[1]), ..DetectOptions::default() };
             for micro in MICRO {
                 let lists = wanted(shape, micro, |r, c| pattern[r * shape[1] + c]);
                 for leading in [words[1], words[1].next_multiple_of(4) + 4] {
@@ -179,10 +165,7 @@ fn detects_above<T: Scalar>(context: &Context) {
         .collect();
     let dense = Dense::new(shape.to_vec(), values).unwrap();
     for threshold in [0.5, 0.999, 0.996_1, 1e-30, 7.0, f64::INFINITY] {
-        let options = DetectOptions {
-            threshold,
-            ..DetectOptions::default()
-        };
+        let options = DetectOptions { threshold, ..DetectOptions::default() };
         for micro in MICRO {
             let counts =
                 |r: usize, c: usize| dense.values()[r * shape[1] + c].to_f64().abs() > threshold;
@@ -212,9 +195,8 @@ fn rows(context: &Context) {
 
     for (count, experts) in [(5000, 64), (1024, 1), (7, 1024), (3000, 300)] {
         let mut words = Words(5);
-        let choices: Vec<i32> = (0..count)
-            .map(|_| (words.next() % (experts as u64 + 2)) as i32 - 1)
-            .collect();
+        let choices: Vec<i32> =
+            (0..count).map(|_| (words.next() % (experts as u64 + 2)) as i32 - 1).collect();
         let tensor = Dense::new([count], choices.clone()).unwrap();
         let tensor = context.upload_dense(&tensor).unwrap();
         let detector = Detector::choices(context, count, experts).unwrap();
@@ -235,13 +217,7 @@ fn rows(context: &Context) {
 
 #[test]
 fn detection_on_the_cpu() {
-    on_cpu(&[
-        detects::<f32>,
-        detects::<i8>,
-        detects_bits,
-        detects_above::<f16>,
-        rows,
-    ]);
+    on_cpu(&[detects::<f32>, detects::<i8>, detects_bits, detects_above::<f16>, rows]);
 }
 
 #[test]
@@ -256,11 +232,7 @@ fn detection_of_masks_on_the_gpu() {
 
 #[test]
 fn detection_above_thresholds_on_the_gpu() {
-    on_gpu(&[
-        detects_above::<f32>,
-        detects_above::<f16>,
-        detects_above::<bf16>,
-    ]);
+    on_gpu(&[detects_above::<f32>, detects_above::<f16>, detects_above::<bf16>]);
 }
 
 #[test]
@@ -277,26 +249,8 @@ fn detection_refuses_what_it_cannot() {
     let options = DetectOptions::default;
     for (error, said) in [
         (new((0, 1), options()), "0 x 1"),
-        (
-            new(
-                (32, 1),
-                DetectOptions {
-                    threshold: -1.0,
-                    ..options()
-                },
-            ),
-            "-1",
-        ),
-        (
-            new(
-                (32, 1),
-                DetectOptions {
-                    bits: Some(8),
-                    ..options()
-                },
-            ),
-            "int32",
-        ),
+        (new((32, 1), DetectOptions { threshold: -1.0, ..options() }), "-1"),
+        (new((32, 1), DetectOptions { bits: Some(8), ..options() }), "int32"),
     ] {
         assert!(matches!(error, Error::Operand { .. }), "{error}");
         assert!(error.to_string().contains(said), "{error}");
@@ -316,19 +270,11 @@ fn detection_refuses_what_it_cannot() {
 #[test]
 fn thread_blocks_start_in_order() {
     let Some(gpu) = gpu() else { return };
-    let [rows, columns] = if crate::support::small() {
-        [256, 8192]
-    } else {
-        [4096, 32_768]
-    };
-    let matrix = Dense::from_fn([rows, columns], |i| {
-        f16::from_f32(f32::from(u8::from(i[1] % 3 == 0)))
-    });
+    let [rows, columns] = if crate::support::small() { [256, 8192] } else { [4096, 32_768] };
+    let matrix =
+        Dense::from_fn([rows, columns], |i| f16::from_f32(f32::from(u8::from(i[1] % 3 == 0))));
     let matrix = gpu.upload_dense(&matrix.unwrap()).unwrap();
-    let options = DetectOptions {
-        determinism: Determinism::Strict,
-        ..DetectOptions::default()
-    };
+    let options = DetectOptions { determinism: Determinism::Strict, ..DetectOptions::default() };
     let detectors = [(32, 1), (1, 32)]
         .map(|micro| Detector::<f16>::new(&gpu, [rows, columns], micro, &options.clone()).unwrap());
     let streams = [gpu.stream().unwrap(), gpu.stream().unwrap()];

@@ -12,12 +12,7 @@ use crate::support::{Rng, gpu};
 const NORMALIZED: [bool; 2] = [false, true];
 
 fn options([tokens, experts, top_k]: [usize; 3], normalized: bool) -> RouterOptions {
-    RouterOptions {
-        tokens,
-        experts,
-        top_k,
-        normalized,
-    }
+    RouterOptions { tokens, experts, top_k, normalized }
 }
 
 /// Values of few kinds, so that some are equal; or any values.
@@ -67,15 +62,9 @@ fn near(what: &str, found: &[f64], wanted: &[f64], within: f64) {
 }
 
 fn agrees<T: Scalar>(gpu: &Context, within: f64) {
-    for extents in [
-        [1, 1, 1],
-        [5, 8, 2],
-        [130, 128, 8],
-        [33, 31, 31],
-        [7, 1024, 32],
-        [9, 300, 6],
-        [0, 4, 1],
-    ] {
+    for extents in
+        [[1, 1, 1], [5, 8, 2], [130, 128, 8], [33, 31, 31], [7, 1024, 32], [9, 300, 6], [0, 4, 1]]
+    {
         for normalized in NORMALIZED {
             for equal in [false, true] {
                 let o = options(extents, normalized);
@@ -166,10 +155,7 @@ fn routers_refuse_what_they_cannot() {
     let cpu = Context::unchecked_cpu();
     for extents in [[3, 4, 0], [3, 4, 5], [3, 0, 0]] {
         let error = Router::<f32>::new(&cpu, &options(extents, true)).unwrap_err();
-        assert!(
-            matches!(&error, Error::Operand { name, .. } if name == "choices"),
-            "{error}"
-        );
+        assert!(matches!(&error, Error::Operand { name, .. } if name == "choices"), "{error}");
     }
     let Some(gpu) = gpu() else { return };
     for extents in [[3, 1025, 2], [3, 64, 33]] {

@@ -22,13 +22,8 @@ pub(in crate::families) enum Router {
     Holes,
 }
 
-pub(in crate::families) const ROUTERS: [Router; 5] = [
-    Router::Even,
-    Router::Uneven,
-    Router::One,
-    Router::Nobody,
-    Router::Holes,
-];
+pub(in crate::families) const ROUTERS: [Router; 5] =
+    [Router::Even, Router::Uneven, Router::One, Router::Nobody, Router::Holes];
 
 /// Choices among `experts`.
 pub(in crate::families) fn choices(
@@ -88,9 +83,7 @@ fn routes(context: &Context, shape: [usize; 2], experts: usize, router: Router) 
     let mut wanted = Vec::new();
     for expert in 0..experts {
         let (first, end) = (offsets[expert], offsets[expert + 1]);
-        let rows = (end - first)
-            .div_ceil((end - first).div_ceil(128).max(1))
-            .max(1);
+        let rows = (end - first).div_ceil((end - first).div_ceil(128).max(1)).max(1);
         let starts = (first..end).step_by(rows as usize);
         wanted.extend(starts.map(|at| [expert as u32, at, (end - at).min(rows)]));
     }
@@ -138,10 +131,8 @@ fn routes_of_some(
         let mut routing = Routing::among(context, shape, own.clone()).unwrap();
         finish(context, |stream| routing.run(&there, stream));
         let of = |c: i32| usize::try_from(c).ok().filter(|c| own.contains(c));
-        let (order, offsets) = sorted(
-            &all.map(|c| of(c).map_or(-1, |c| (c - own.start) as i32)),
-            own.len(),
-        );
+        let (order, offsets) =
+            sorted(&all.map(|c| of(c).map_or(-1, |c| (c - own.start) as i32)), own.len());
         assert!(routing.order().unwrap() == order, "{own:?} {router:?}");
         assert_eq!(routing.offsets().unwrap(), offsets, "{own:?} {router:?}");
         assert_eq!(routing.experts(), own.len());

@@ -17,16 +17,8 @@ fn gated<T: Scalar>(
     gap: usize,
 ) -> Vec<f64> {
     let glu = Glu::<T>::new(ctx, gate, [tokens, width], columns).unwrap();
-    let x = with_gaps(
-        ctx,
-        &values::<T>(&shape_of(columns, [tokens, 2 * width]), 7),
-        gap,
-    );
-    let mut out = with_gaps(
-        ctx,
-        &values::<T>(&shape_of(columns, [tokens, width]), 8),
-        gap,
-    );
+    let x = with_gaps(ctx, &values::<T>(&shape_of(columns, [tokens, 2 * width]), 7), gap);
+    let mut out = with_gaps(ctx, &values::<T>(&shape_of(columns, [tokens, width]), 8), gap);
     finish(ctx, |stream| glu.forward(&x, &mut out, stream));
     gaps_are_left(&out);
     wide(&out)
@@ -88,12 +80,7 @@ fn activations_agree<T: Scalar>(gpu: &Context) {
             for gap in [0, 8, 1] {
                 let found = activated::<T>(gpu, gate, extents, gap);
                 let wanted = activated::<T>(&Context::unchecked_cpu(), gate, extents, gap);
-                near::<T>(
-                    &format!("{gate:?} {extents:?}"),
-                    &found,
-                    &wanted,
-                    within::<T>(),
-                );
+                near::<T>(&format!("{gate:?} {extents:?}"), &found, &wanted, within::<T>());
             }
         }
     }
@@ -101,11 +88,7 @@ fn activations_agree<T: Scalar>(gpu: &Context) {
 
 #[test]
 fn activations_on_the_gpu() {
-    on_gpu(&[
-        activations_agree::<f32>,
-        activations_agree::<f16>,
-        activations_agree::<bf16>,
-    ]);
+    on_gpu(&[activations_agree::<f32>, activations_agree::<f16>, activations_agree::<bf16>]);
 }
 
 #[test]
@@ -142,9 +125,7 @@ fn gradients_at_the_ends<T: Scalar>(context: &Context) {
         });
         let mut dx = context.zeros::<T>(&[1, 6]).unwrap();
         let function = Activation::new(context, gate, [1, 6]).unwrap();
-        finish(context, |stream| {
-            function.backward(&x, &dy, &mut dx, stream)
-        });
+        finish(context, |stream| function.backward(&x, &dy, &mut dx, stream));
         assert_eq!(wide(&dx), wanted, "{gate:?}");
     }
 }

@@ -33,14 +33,8 @@ fn norms<T: Scalar>(
 
 fn norms_agree<T: Scalar>(gpu: &Context) {
     for extents in EXTENTS {
-        for (columns, gap) in [
-            (false, 0),
-            (true, 0),
-            (false, 8),
-            (true, 8),
-            (false, 3),
-            (true, 1),
-        ] {
+        for (columns, gap) in [(false, 0), (true, 0), (false, 8), (true, 8), (false, 3), (true, 1)]
+        {
             let found = norms::<T>(gpu, extents, columns, gap);
             let wanted = norms::<T>(&Context::unchecked_cpu(), extents, columns, gap);
             let what = format!("{extents:?}, columns {columns}, gap {gap}");
@@ -66,11 +60,7 @@ fn norms_are_those_written_out() {
         let [x, y] = [1, 2].map(|seed| values::<f64>(&shape, seed).into_values());
         let factor = values::<f64>(&[width], 3).into_values();
         let at = |t: usize, f: usize| {
-            if columns {
-                f * tokens + t
-            } else {
-                t * width + f
-            }
+            if columns { f * tokens + t } else { t * width + f }
         };
         for t in 0..tokens {
             let root = |of: &dyn Fn(usize) -> f64| {
@@ -136,11 +126,7 @@ fn gradients_agree<T: Scalar>(gpu: &Context) {
 
 #[test]
 fn gradients_of_layer_norms_on_the_gpu() {
-    on_gpu(&[
-        gradients_agree::<f32>,
-        gradients_agree::<f16>,
-        gradients_agree::<bf16>,
-    ]);
+    on_gpu(&[gradients_agree::<f32>, gradients_agree::<f16>, gradients_agree::<bf16>]);
 }
 
 #[test]
@@ -159,22 +145,14 @@ fn gradients_of_layer_norms_are_those_of_differences() {
         all[which].values_mut()[at] += by;
         let [x, y, factor, summand] = all.map(|dense| cpu.upload_dense(&dense).unwrap());
         let mut out = cpu.zeros(&extents).unwrap();
-        finish(&cpu, |stream| {
-            norm.forward([&x, &y], [&factor, &summand], &mut out, stream)
-        });
+        finish(&cpu, |stream| norm.forward([&x, &y], [&factor, &summand], &mut out, stream));
         let sums = wide(&out);
         sums.iter().zip(&upstream).map(|(y, dy)| y * dy).sum()
     };
-    for (which, found) in [&found[0], &found[0], &found[1], &found[2]]
-        .into_iter()
-        .enumerate()
-    {
+    for (which, found) in [&found[0], &found[0], &found[1], &found[2]].into_iter().enumerate() {
         for (at, found) in found.iter().enumerate() {
             let slope = (loss(which, at, STEP) - loss(which, at, -STEP)) / (2.0 * STEP);
-            assert!(
-                (found - slope).abs() < 1e-7,
-                "{which}, {at}: {found}, not {slope}"
-            );
+            assert!((found - slope).abs() < 1e-7, "{which}, {at}: {found}, not {slope}");
         }
     }
 }

@@ -43,13 +43,8 @@ fn tokens<T: Scalar>(
     (wide(&out), words(&numbers), words(&lengths))
 }
 
-const TOKENS: [[usize; 3]; 5] = [
-    [1, 5, 16],
-    [9, 5, 40],
-    [64, 1000, 513],
-    [16, 8, 4096],
-    [3, 4, 32_000],
-];
+const TOKENS: [[usize; 3]; 5] =
+    [[1, 5, 16], [9, 5, 40], [64, 1000, 513], [16, 8, 4096], [3, 4, 32_000]];
 
 fn tokens_agree<T: Scalar>(gpu: &Context) {
     for extents in TOKENS {
@@ -58,12 +53,7 @@ fn tokens_agree<T: Scalar>(gpu: &Context) {
             let wanted = tokens::<T>(&Context::unchecked_cpu(), extents, columns);
             let bits = |values: &[f64]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(&found.0), bits(&wanted.0), "{} {extents:?}", T::NAME);
-            assert_eq!(
-                found.1,
-                wanted.1,
-                "{} {extents:?}, columns {columns}",
-                T::NAME
-            );
+            assert_eq!(found.1, wanted.1, "{} {extents:?}, columns {columns}", T::NAME);
             assert_eq!(found.2, wanted.2);
         }
     }
@@ -71,11 +61,7 @@ fn tokens_agree<T: Scalar>(gpu: &Context) {
 
 #[test]
 fn tokens_on_the_gpu() {
-    on_gpu(&[
-        tokens_agree::<f32>,
-        tokens_agree::<f16>,
-        tokens_agree::<bf16>,
-    ]);
+    on_gpu(&[tokens_agree::<f32>, tokens_agree::<f16>, tokens_agree::<bf16>]);
 }
 
 #[test]
@@ -90,10 +76,9 @@ fn the_first_of_the_largest_is_the_next_token() {
 fn a_captured_step_generates_one_token_after_the_other() {
     let Some(gpu) = gpu_alone() else { return };
     // Each token's row is largest where the next one is.
-    let table = Dense::from_fn(vec![8, 8], |i| {
-        f16::from_f32(f32::from(u8::from(i[1] == (i[0] + 3) % 8)))
-    })
-    .unwrap();
+    let table =
+        Dense::from_fn(vec![8, 8], |i| f16::from_f32(f32::from(u8::from(i[1] == (i[0] + 3) % 8))))
+            .unwrap();
     let table = gpu.upload_dense(&table).unwrap();
     let one = |x: i32| upload_values(&gpu, &[1], vec![x]);
     let (mut token, mut length) = (one(2), one(1));

@@ -90,32 +90,20 @@ impl<T: Scalar> Out<T> {
     fn new(ctx: &Context, shape: &[usize], gap: usize) -> Out<T> {
         let leading = shape.last().unwrap() + gap;
         let tensor = strided(ctx, &nan(shape), leading, T::from_f64(GUARD));
-        Out {
-            tensor,
-            shape: shape.to_vec(),
-        }
+        Out { tensor, shape: shape.to_vec() }
     }
 
     fn assert(&self, wanted: &[f64], what: &str) {
         let width = *self.shape.last().unwrap();
         let leading = self.tensor.leading().max(1);
-        for (row, got) in self
-            .tensor
-            .to_storage()
-            .unwrap()
-            .chunks(leading)
-            .enumerate()
-        {
+        for (row, got) in self.tensor.to_storage().unwrap().chunks(leading).enumerate() {
             for (column, got) in got.iter().enumerate() {
                 let wanted = if column < width {
                     T::from_f64(wanted[row * width + column])
                 } else {
                     T::from_f64(GUARD)
                 };
-                assert!(
-                    *got == wanted,
-                    "{what}: ({row}, {column}) is {got}, not {wanted}"
-                );
+                assert!(*got == wanted, "{what}: ({row}, {column}) is {got}, not {wanted}");
             }
         }
     }
@@ -133,11 +121,8 @@ struct Case<'a> {
 fn agree<T: Scalar>(ctx: &Context, case: &Case<'_>, options: &ConvOptions) {
     let geometry = ConvGeometry::new(case.kernel, case.stride, [1; 3]).unwrap();
     let map = Arc::new(KernelMap::new(ctx, case.voxels, &geometry).unwrap());
-    let (out, pairs) = pairs(
-        case.voxels,
-        case.kernel.map(|k| k as i32),
-        case.stride.map(|s| s as i32),
-    );
+    let (out, pairs) =
+        pairs(case.voxels, case.kernel.map(|k| k as i32), case.stride.map(|s| s as i32));
     assert_eq!(map.voxels(), out);
     assert_eq!(map.pairs().unwrap().0, pairs.len());
     let ([c, m], gap) = (case.channels, case.gap);
@@ -169,47 +154,27 @@ fn agree<T: Scalar>(ctx: &Context, case: &Case<'_>, options: &ConvOptions) {
         }
     }
     let mut plain = Out::new(ctx, &[outputs, m], gap);
-    finish(ctx, |stream| {
-        conv.forward(&input, &weights, None, &mut plain.tensor, stream)
-    });
+    finish(ctx, |stream| conv.forward(&input, &weights, None, &mut plain.tensor, stream));
     plain.assert(&sums, &what);
-    let options = ConvOptions {
-        relu: true,
-        ..options.clone()
-    };
+    let options = ConvOptions { relu: true, ..options.clone() };
     let clamped = SparseConv3d::<T>::new(&map, [c, m], &options).unwrap();
     let mut out = Out::new(ctx, &[outputs, m], gap);
-    finish(ctx, |stream| {
-        clamped.forward(&input, &weights, Some(&bias), &mut out.tensor, stream)
-    });
-    let finished: Vec<f64> = (0..outputs * m)
-        .map(|at| (sums[at] + b[at % m]).max(0.0))
-        .collect();
+    finish(ctx, |stream| clamped.forward(&input, &weights, Some(&bias), &mut out.tensor, stream));
+    let finished: Vec<f64> = (0..outputs * m).map(|at| (sums[at] + b[at % m]).max(0.0)).collect();
     out.assert(&finished, &format!("{what}, bias and ReLU"));
     let mut out = Out::new(ctx, &[outputs, m], gap);
-    finish(ctx, |stream| {
-        clamped.forward(&input, &weights, None, &mut out.tensor, stream)
-    });
+    finish(ctx, |stream| clamped.forward(&input, &weights, None, &mut out.tensor, stream));
     let clamped: Vec<f64> = sums.iter().map(|sum| sum.max(0.0)).collect();
     out.assert(&clamped, &format!("{what}, ReLU alone"));
     let mut out = Out::new(ctx, &[inputs, c], gap);
-    finish(ctx, |stream| {
-        conv.backward_input(&weights, &gradient, &mut out.tensor, stream)
-    });
+    finish(ctx, |stream| conv.backward_input(&weights, &gradient, &mut out.tensor, stream));
     out.assert(&to_input, &format!("{what}, gradient of the input"));
     let mut out = Out::<T>::new(ctx, &[volume, c, m], gap);
-    finish(ctx, |stream| {
-        conv.backward_weight(&input, &gradient, &mut out.tensor, stream)
-    });
+    finish(ctx, |stream| conv.backward_weight(&input, &gradient, &mut out.tensor, stream));
     out.assert(&to_weights, &format!("{what}, gradient of the weights"));
     let mut out = Out::<f32>::new(ctx, &[volume, c, m], gap);
-    finish(ctx, |stream| {
-        conv.backward_weight(&input, &gradient, &mut out.tensor, stream)
-    });
-    out.assert(
-        &to_weights,
-        &format!("{what}, gradient of the weights in f32"),
-    );
+    finish(ctx, |stream| conv.backward_weight(&input, &gradient, &mut out.tensor, stream));
+    out.assert(&to_weights, &format!("{what}, gradient of the weights in f32"));
 }
 
 const GEOMETRIES: &[([usize; 3], [usize; 3])] = &[
@@ -235,11 +200,7 @@ const CHANNELS: &[([usize; 2], usize)] = &[
 ];
 
 fn suite<T: Scalar>(ctx: &Context, options: &ConvOptions) {
-    let counts: &[usize] = if small() {
-        &[130]
-    } else {
-        &[0, 1, 63, 129, 300, 900]
-    };
+    let counts: &[usize] = if small() { &[130] } else { &[0, 1, 63, 129, 300, 900] };
     for &count in counts {
         let voxels = cloud(count, 12, 3 + count as u64);
         for (g, &(kernel, stride)) in GEOMETRIES.iter().enumerate() {
@@ -249,27 +210,14 @@ fn suite<T: Scalar>(ctx: &Context, options: &ConvOptions) {
                     continue;
                 }
                 let voxels = &voxels;
-                agree::<T>(
-                    ctx,
-                    &Case {
-                        voxels,
-                        kernel,
-                        stride,
-                        channels,
-                        gap,
-                    },
-                    options,
-                );
+                agree::<T>(ctx, &Case { voxels, kernel, stride, channels, gap }, options);
             }
         }
     }
 }
 
 fn tf32() -> ConvOptions {
-    ConvOptions {
-        precision: Precision::Tf32,
-        ..ConvOptions::default()
-    }
+    ConvOptions { precision: Precision::Tf32, ..ConvOptions::default() }
 }
 
 #[test]
@@ -304,22 +252,13 @@ fn convolutions_by_mma_sync_agree() {
     fn all<T: Scalar>(gpu: &Context) {
         let rows = kernels().iter().filter(|row| row.module == "conv_mma");
         for row in rows.filter(|row| row.dtype == T::DTYPE) {
-            let options = ConvOptions {
-                variant: Some(row.name.into()),
-                ..ConvOptions::default()
-            };
+            let options = ConvOptions { variant: Some(row.name.into()), ..ConvOptions::default() };
             let geometries = &GEOMETRIES[..if small() { 1 } else { GEOMETRIES.len() }];
             for (i, &(kernel, stride)) in geometries.iter().enumerate() {
                 let shapes = [([72, 200], 8), ([16, 16], 0), ([24, 40], 8), ([128, 64], 0)];
                 for (channels, gap) in shapes.into_iter().take(if small() { 1 } else { 4 }) {
                     let voxels = &cloud(129 + 200 * i, 12, 5);
-                    let case = Case {
-                        voxels,
-                        kernel,
-                        stride,
-                        channels,
-                        gap,
-                    };
+                    let case = Case { voxels, kernel, stride, channels, gap };
                     agree::<T>(gpu, &case, &options);
                 }
             }
@@ -365,9 +304,7 @@ fn maps_of_gpu_and_cpu_have_the_same_bits() {
         let sizes = [count, map.outputs()];
         let builder = KernelMapBuilder::strided(&gpu, sizes, &geometry).unwrap();
         let mut out = gpu.zeros::<i32>(&[map.outputs(), 4]).unwrap();
-        finish(&gpu, |stream| {
-            builder.rebuild_strided(&map, &on_device, &mut out, stream)
-        });
+        finish(&gpu, |stream| builder.rebuild_strided(&map, &on_device, &mut out, stream));
         let host = KernelMap::new(&cpu, &other, &geometry).unwrap();
         assert_eq!(out.to_dense().unwrap().values(), host.voxels().concat());
         assert!(words(&host) == words(&map), "{count}, rebuilt with strides");
@@ -380,16 +317,10 @@ fn maps_of_gpu_and_cpu_have_the_same_bits() {
 #[test]
 fn mistakes_are_named() {
     let cpu = Context::unchecked_cpu();
-    let text = |voxels: &[[i32; 4]]| {
-        KernelMap::submanifold(&cpu, voxels, [3; 3])
-            .unwrap_err()
-            .to_string()
-    };
+    let text =
+        |voxels: &[[i32; 4]]| KernelMap::submanifold(&cpu, voxels, [3; 3]).unwrap_err().to_string();
     let twice = text(&[[0, 1, 2, 3], [0; 4], [0, 1, 2, 3]]);
-    assert!(
-        twice.contains("voxels 0 and 2 are both [0, 1, 2, 3]"),
-        "{twice}"
-    );
+    assert!(twice.contains("voxels 0 and 2 are both [0, 1, 2, 3]"), "{twice}");
     let far = text(&[[0, 1 << 30, 0, 0]]);
     assert!(far.contains("voxel 0"), "{far}");
     assert!(ConvGeometry::new([3, 0, 3], [1; 3], [1; 3]).is_err());
@@ -398,14 +329,8 @@ fn mistakes_are_named() {
     let [input, weights] = [vec![1, 3], vec![27, 2, 2]].map(|s| cpu.zeros::<f32>(&s).unwrap());
     let mut out = cpu.zeros::<f32>(&[1, 2]).unwrap();
     let stream = cpu.stream().unwrap();
-    let shape = conv
-        .forward(&input, &weights, None, &mut out, &stream)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        shape.contains("[1, 2]") && shape.contains("[1, 3]"),
-        "{shape}"
-    );
+    let shape = conv.forward(&input, &weights, None, &mut out, &stream).unwrap_err().to_string();
+    assert!(shape.contains("[1, 2]") && shape.contains("[1, 3]"), "{shape}");
 }
 
 /// A missing neighbour is not multiplied on the CPU, nor anywhere by the gradient of the weights; where kernels of the
@@ -421,9 +346,7 @@ fn what_is_missing_is_not_multiplied() {
         let input = ctx.upload_dense(&ones(&[2, 16])).unwrap();
         let gradient = ctx.upload_dense(&nan.unwrap()).unwrap();
         let mut out = ctx.zeros::<f16>(&[27, 16, 16]).unwrap();
-        finish(ctx, |stream| {
-            conv.backward_weight(&input, &gradient, &mut out, stream)
-        });
+        finish(ctx, |stream| conv.backward_weight(&input, &gradient, &mut out, stream));
         for (at, x) in out.to_dense().unwrap().values().iter().enumerate() {
             assert_eq!(x.is_nan(), at / 256 == 13, "{at}");
         }
@@ -432,12 +355,7 @@ fn what_is_missing_is_not_multiplied() {
     let Some(gpu) = gpu() else { return };
     check(&gpu);
     let map = Arc::new(KernelMap::submanifold(&gpu, &[[0; 4]], [3; 3]).unwrap());
-    let options = ConvOptions {
-        zeros: einsparse::ZerosRule::Strict,
-        ..ConvOptions::default()
-    };
-    let refused = SparseConv3d::<f16>::new(&map, [16, 16], &options)
-        .unwrap_err()
-        .to_string();
+    let options = ConvOptions { zeros: einsparse::ZerosRule::Strict, ..ConvOptions::default() };
+    let refused = SparseConv3d::<f16>::new(&map, [16, 16], &options).unwrap_err().to_string();
     assert!(refused.contains("Strict"), "{refused}");
 }

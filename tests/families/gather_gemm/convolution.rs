@@ -27,9 +27,7 @@ fn exact_once<T: Scalar>(
 ) {
     let [a_there, b_there] = upload(context, [a, b]);
     let mut c = poisoned::<T>(context, &of.shapes()[2]);
-    finish(context, |stream| {
-        of.forward(&a_there, &b_there, &mut c, stream)
-    });
+    finish(context, |stream| of.forward(&a_there, &b_there, &mut c, stream));
     exact(&c, &reference(s, a, b), what);
 }
 
@@ -54,9 +52,7 @@ fn convolves<T: Scalar>(context: &Context, s: ConvolutionShape, axis: Convolutio
         let a_there = context.upload_strided(&a, s.channels + 8, T::ONE).unwrap();
         let b_there = context.upload_strided(&b, s.filters + 16, T::ONE).unwrap();
         let mut c = poisoned::<T>(context, &shapes[2]);
-        finish(context, |stream| {
-            of.forward(&a_there, &b_there, &mut c, stream)
-        });
+        finish(context, |stream| of.forward(&a_there, &b_there, &mut c, stream));
         let what = format!("{} {s:?} {axis:?} {per_mille}", T::NAME);
         exact(&c, &reference(&s, &a, &b), &what);
     }
@@ -87,10 +83,7 @@ fn convolution_on_the_gpu() {
         plain([1, 20, 33, 200], [1, 1], 40),
         plain([2, 5, 130, 24], [2, 5], 136),
         plain([5, 1, 1, 16], [1, 1], 8),
-        ConvolutionShape {
-            stride: [2, 2],
-            ..plain([2, 15, 17, 40], [3, 3], 72).same()
-        },
+        ConvolutionShape { stride: [2, 2], ..plain([2, 15, 17, 40], [3, 3], 72).same() },
         ConvolutionShape {
             stride: [1, 3],
             dilation: [2, 1],
@@ -124,11 +117,7 @@ fn convolution_takes_every_tile() {
         (7, 840, "64x256"),
     ] {
         for axis in [Channels, Filters] {
-            let s = plain(
-                [if small() { 4 } else { 32 }, size, size, 24],
-                [1, 3],
-                filters,
-            );
+            let s = plain([if small() { 4 } else { 32 }, size, size, 24], [1, 3], filters);
             let s = s.same();
             let of = convolution::<f16>(&gpu, &s, axis).unwrap();
             let taken = of.variants()[2];
@@ -167,10 +156,7 @@ fn convolution_of_few_and_many_channels_side_by_side() {
 
 /// Nothing to read, nothing to sum over or nothing to write.
 fn of_nothing(context: &Context) {
-    let around = ConvolutionShape {
-        padding: [2, 1],
-        ..plain([2, 0, 6, 16], [3, 3], 16)
-    };
+    let around = ConvolutionShape { padding: [2, 1], ..plain([2, 0, 6, 16], [3, 3], 16) };
     for s in [
         plain([0, 6, 6, 16], [3, 3], 16),
         plain([2, 6, 6, 0], [3, 3], 16),
@@ -243,10 +229,7 @@ fn convolution_of_random_values() {
                 let noise = (i as f64 * 0.618).fract() + 0.5;
                 f16::from_f64(f64::from(x.to_f32()) * noise * by)
             };
-            Dense::new(
-                d.shape().to_vec(),
-                d.values().iter().enumerate().map(mix).collect(),
-            )
+            Dense::new(d.shape().to_vec(), d.values().iter().enumerate().map(mix).collect())
         };
         let [a, b] = operands::<f16>(&s, axis, 300, 11);
         let (a, b) = (scaled(&a, 0.3).unwrap(), scaled(&b, 0.2).unwrap());
@@ -302,17 +285,11 @@ fn convolution_refuses_what_it_cannot() {
     let error = of(&cpu, wide).unwrap_err();
     assert!(matches!(error, Error::Shape { .. }), "{error}");
     assert!(error.to_string().contains('5'), "{error}");
-    let still = ConvolutionShape {
-        stride: [1, 0],
-        ..plain([1, 4, 4, 8], [3, 3], 8)
-    };
+    let still = ConvolutionShape { stride: [1, 0], ..plain([1, 4, 4, 8], [3, 3], 8) };
     let error = of(&cpu, still).unwrap_err();
     assert!(error.to_string().contains("stride"), "{error}");
     let Some(gpu) = gpu() else { return };
-    let far = ConvolutionShape {
-        stride: [9, 1],
-        ..plain([1, 14, 4, 8], [3, 3], 8)
-    };
+    let far = ConvolutionShape { stride: [9, 1], ..plain([1, 14, 4, 8], [3, 3], 8) };
     assert!(of(&gpu, far).unwrap_err().to_string().contains('9'));
     let odd = plain([1, 4, 4, 8], [3, 3], 8);
     let error = convolution::<f32>(&gpu, &odd, Channels).unwrap_err();
@@ -320,8 +297,6 @@ fn convolution_refuses_what_it_cannot() {
     let mut odd = of(&gpu, plain([1, 4, 4, 8], [3, 3], 12)).unwrap();
     let [a, b, c] = odd.shapes().map(|shape| gpu.zeros::<f16>(&shape).unwrap());
     let mut c = c;
-    let error = odd
-        .forward(&a, &b, &mut c, &gpu.stream().unwrap())
-        .unwrap_err();
+    let error = odd.forward(&a, &b, &mut c, &gpu.stream().unwrap()).unwrap_err();
     assert!(matches!(error, Error::Operand { .. }), "{error}");
 }

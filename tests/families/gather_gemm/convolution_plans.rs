@@ -18,11 +18,7 @@ const LINE: &str = "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]";
 const STRIDED: &str = "C[n,x,y,f] = A[n,2*x+i,y+2*j,m] * B[i,j,m,f]";
 
 fn strided(a: [usize; 4], window: [usize; 2], filters: usize) -> ConvolutionShape {
-    ConvolutionShape {
-        stride: [2, 1],
-        dilation: [1, 2],
-        ..plain(a, window, filters)
-    }
+    ConvolutionShape { stride: [2, 1], dilation: [1, 2], ..plain(a, window, filters) }
 }
 
 /// The expression with the operand that is sparse along the axis as a dynamic one.
@@ -75,28 +71,18 @@ fn plans_of_convolutions_say_what_they_take() {
     assert_eq!(skips.choice().candidates[0].name, skips.variant());
     let filters = plan(LINE, (&a).into(), Dynamic::new(&b).into(), &usual);
     assert!(filters.variant().contains("filters"), "{filters}");
-    for (name, taken) in [
-        (skips.variant(), true),
-        (filters.variant(), false),
-        ("pit_conv_bf16_64x256", false),
-    ] {
+    for (name, taken) in
+        [(skips.variant(), true), (filters.variant(), false), ("pit_conv_bf16_64x256", false)]
+    {
         let named = named(name);
         let given = [("A", Dynamic::new(&a).into()), ("B", (&b).into())];
         let plan = gpu.plan::<f16>(LINE).operands(&given).options(&named);
         let is_taken = plan.build().is_ok_and(|plan| plan.variant() == name);
         assert_eq!(is_taken, taken, "{name}");
     }
-    let full = plan(
-        LINE,
-        Dynamic::new(&a).into(),
-        Dynamic::new(&b).into(),
-        &usual,
-    );
+    let full = plan(LINE, Dynamic::new(&a).into(), Dynamic::new(&b).into(), &usual);
     assert_eq!(full.variant(), skips.variant());
-    let strict = Options {
-        zeros: ZerosRule::Strict,
-        ..Options::default()
-    };
+    let strict = Options { zeros: ZerosRule::Strict, ..Options::default() };
     let odd = gpu.zeros::<f16>(&[3, 3, 256, 20]).unwrap();
     let scaled = "C[n,x,y,f] = 2 * A[n,x+i,y+j,m] * B[i,j,m,f]";
     for (line, b, options, reason) in [
@@ -163,11 +149,7 @@ fn plans_of_convolutions_into_fewer_positions() {
         .collect();
     let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
     let mut c = poisoned::<f16>(&gpu, &[2, 5, 6, 24]);
-    let given = [
-        ("A", Dynamic::new(&a).into()),
-        ("B", (&b).into()),
-        ("C", (&c).into()),
-    ];
+    let given = [("A", Dynamic::new(&a).into()), ("B", (&b).into()), ("C", (&c).into())];
     let plan = gpu.plan::<f16>(LINE).operands(&given).build().unwrap();
     assert!(plan.variant().starts_with("einsum"), "{plan}");
     let given = [("A", Dynamic::new(&a).into()), ("B", (&b).into())];
@@ -183,10 +165,7 @@ fn plans_of_convolutions_in_a_graph() {
     let [a, b] = operands::<f16>(&s, Channels, 500, 1);
     let mut a_there = gpu.upload_dense(&a).unwrap();
     let b_there = gpu.upload_dense(&b).unwrap();
-    let given = [
-        ("A", Dynamic::new(&a_there).into()),
-        ("B", (&b_there).into()),
-    ];
+    let given = [("A", Dynamic::new(&a_there).into()), ("B", (&b_there).into())];
     let usual = gpu.plan::<f16>(LINE).operands(&given).build().unwrap();
     let mut all = usual.choice().candidates.iter().map(|own| own.name);
     let skips = named(all.find(|name| name.starts_with("pit_conv")).unwrap());
@@ -195,10 +174,7 @@ fn plans_of_convolutions_in_a_graph() {
     let mut c = poisoned::<f16>(&gpu, &[3, 8, 8, 64]);
     let stream = gpu.stream().unwrap();
     let mut graph = Replay::of(&stream, || {
-        let given = [
-            ("A", Dynamic::new(&a_there).into()),
-            ("B", (&b_there).into()),
-        ];
+        let given = [("A", Dynamic::new(&a_there).into()), ("B", (&b_there).into())];
         plan.run(&given, &mut c, &stream)
     });
     for (per_mille, seed) in [(100, 1), (0, 2), (900, 3)] {

@@ -21,9 +21,7 @@ const LINE: &str = "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]";
 
 fn names(dtype: Dtype) -> Vec<&'static str> {
     let own = kernels().iter().filter(|row| row.module == "dense_conv");
-    own.filter(|row| row.dtype == dtype)
-        .map(|row| row.name)
-        .collect()
+    own.filter(|row| row.dtype == dtype).map(|row| row.name).collect()
 }
 
 /// The shape as an expression.
@@ -41,11 +39,7 @@ fn cases() -> Vec<ConvolutionShape> {
         plain([3, 7, 7, 72], [3, 3], 264),
         plain([1, 20, 33, 200], [1, 1], 40),
         plain([2, 5, 130, 24], [2, 5], 136),
-        ConvolutionShape {
-            stride: [2, 3],
-            dilation: [1, 2],
-            ..plain([3, 17, 22, 40], [3, 2], 72)
-        },
+        ConvolutionShape { stride: [2, 3], dilation: [1, 2], ..plain([3, 17, 22, 40], [3, 2], 72) },
     ];
     if !small() {
         cases.push(plain([5, 14, 14, 128], [3, 3], 256));
@@ -112,12 +106,7 @@ fn geometry(context: &Context) {
     for s in [
         plain([2, 12, 11, 64], [3, 3], 72).same(),
         around([3, 5], [1, 3], [2, 1], plain([2, 12, 11, 136], [2, 4], 24)),
-        around(
-            [0, 127],
-            [8, 1],
-            [1, 9],
-            plain([1, 30, 20, 16], [3, 15], 12),
-        ),
+        around([0, 127], [8, 1], [1, 9], plain([1, 30, 20, 16], [3, 15], 12)),
         plain([0, 6, 6, 16], [3, 3], 16),
         plain([2, 6, 6, 0], [3, 3], 16),
         plain([2, 6, 6, 16], [3, 3], 0),
@@ -155,26 +144,17 @@ fn dense_conv_where_looking_does_not_pay() {
     let b = gpu.zeros::<f16>(&[3, 3, 256, 256]).unwrap();
     for (expected, skips) in [(0.05, true), (0.1, true), (0.9, false), (1.0, false)] {
         let hint = SparsityHint::MicroTiles(expected);
-        let given = [
-            ("A", Dynamic::new(&a).expecting(hint).into()),
-            ("B", (&b).into()),
-        ];
+        let given = [("A", Dynamic::new(&a).expecting(hint).into()), ("B", (&b).into())];
         let plan = gpu.plan::<f16>(LINE).operands(&given).build().unwrap();
         assert_eq!(plan.variant().starts_with("pit_conv"), skips, "{plan}");
         let all = plan.choice().candidates.iter();
         let names: Vec<&str> = all.map(|own| own.name).collect();
         for family in ["pit_conv", "dense_conv"] {
-            assert!(
-                names.iter().any(|name| name.starts_with(family)),
-                "{names:?}"
-            );
+            assert!(names.iter().any(|name| name.starts_with(family)), "{names:?}");
         }
         assert_eq!(names[0], plan.variant());
     }
-    let strict = Options {
-        zeros: ZerosRule::Strict,
-        ..Options::default()
-    };
+    let strict = Options { zeros: ZerosRule::Strict, ..Options::default() };
     let given = [("A", (&a).into()), ("B", (&b).into())];
     let dense = plan_of::<f16>(&gpu, LINE, &given, &strict);
     assert!(dense.variant().starts_with("dense_conv"), "{dense}");

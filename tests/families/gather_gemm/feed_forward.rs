@@ -65,10 +65,7 @@ fn layers<T: Scalar>(context: &Context) {
                 });
                 let [hidden, out] = reference(&x, &u, &w);
                 let what = (T::NAME, tokens, share, layer.variants());
-                assert!(
-                    layer.hidden().to_dense().unwrap().values() == hidden,
-                    "{what:?}"
-                );
+                assert!(layer.hidden().to_dense().unwrap().values() == hidden, "{what:?}");
                 assert!(y.to_dense().unwrap().values() == out, "{what:?}");
             }
         }
@@ -120,9 +117,7 @@ fn relu_layers_name_what_does_not_fit() {
     let stream = cpu.stream().unwrap();
     let mut y = zeros([2, 5]);
     layer.forward([&x, &u, &w], &mut y, &stream).unwrap();
-    let error = layer
-        .forward([&x, &u, &wrong], &mut y, &stream)
-        .unwrap_err();
+    let error = layer.forward([&x, &u, &wrong], &mut y, &stream).unwrap_err();
     assert!(matches!(error, Error::Shape { .. }), "{error}");
 }
 
@@ -149,10 +144,7 @@ fn relu_layers_of_many_tokens_on_the_gpu() {
         layer.forward(operands, &mut y, &stream).unwrap();
         stream.synchronize().unwrap();
         let [hidden, out] = reference(&x, &u, &w);
-        assert!(
-            layer.hidden().to_dense().unwrap().values() == hidden,
-            "{seed}"
-        );
+        assert!(layer.hidden().to_dense().unwrap().values() == hidden, "{seed}");
         assert!(y.to_dense().unwrap().values() == out, "{seed}");
         // Planned for rows without gaps.
         let strided = gpu.upload_strided(&x, d + 8, f16::NAN).unwrap();

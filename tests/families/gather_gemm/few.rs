@@ -136,13 +136,9 @@ fn few_rows_keep_infinities_on_the_gpu() {
 fn by_each_kernel<T: Scalar>(context: &Context) {
     let rows = kernels().iter().filter(|row| row.module == "pit_few");
     for row in rows.filter(|row| row.dtype == T::DTYPE) {
-        for [less, k, n] in [
-            [0, 600, 264],
-            [7, 2600, 648],
-            [1, 64, 8],
-            [8, 9000, 392],
-            [0, 26_000, 24],
-        ] {
+        for [less, k, n] in
+            [[0, 600, 264], [7, 2600, 648], [1, 64, 8], [8, 9000, 392], [0, 26_000, 24]]
+        {
             let m = row.block.0 as usize - less;
             let b = context.upload_dense(&integers::<T>([k, n], 3)).unwrap();
             let mut a_there = context.zeros::<T>(&[m, k]).unwrap();
@@ -160,11 +156,7 @@ fn by_each_kernel<T: Scalar>(context: &Context) {
                 let b = b.to_dense().unwrap();
                 let wanted: Vec<T> = product(&a, &b).into_iter().map(T::from_f64).collect();
                 let found = c.to_dense().unwrap();
-                assert!(
-                    found.values() == wanted,
-                    "{} {m} {k} {n} {per_mille}",
-                    row.name
-                );
+                assert!(found.values() == wanted, "{} {m} {k} {n} {per_mille}", row.name);
             }
         }
     }
@@ -190,13 +182,8 @@ fn few_rows_of_strided_operands_on_the_gpu() {
             let a_there = gpu.upload_strided(&a, lda, f16::NAN).unwrap();
             let nan = nan::<f16>(&[m, n]);
             let mut c = gpu.upload_strided(&nan, ldc, f16::ONE).unwrap();
-            finish(&gpu, |stream| {
-                product_of.forward(&a_there, &b_there, &mut c, stream)
-            });
-            assert!(
-                c.to_dense().unwrap().values() == wanted,
-                "{m} {k} {n} {lda} {ldc}"
-            );
+            finish(&gpu, |stream| product_of.forward(&a_there, &b_there, &mut c, stream));
+            assert!(c.to_dense().unwrap().values() == wanted, "{m} {k} {n} {lda} {ldc}");
             let stored = c.to_storage().unwrap();
             let gap = |row: &[f16]| row.get(n).is_none_or(|&x| x == f16::ONE);
             assert!(stored.chunks(ldc).all(gap));
@@ -215,10 +202,7 @@ fn few_rows_above_a_threshold_on_the_gpu() {
     let b = vec![f16::ONE; k * n];
     let upload = |shape: [usize; 2], values| upload_values(&gpu, &shape, values);
     let (a, b) = (upload([m, k], a), upload([k, n], b));
-    let options = MatmulOptions {
-        threshold: 0.25,
-        ..MatmulOptions::default()
-    };
+    let options = MatmulOptions { threshold: 0.25, ..MatmulOptions::default() };
     let mut product = DynamicMatmul::new(&gpu, [m, k, n], &options).unwrap();
     let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
     finish(&gpu, |stream| product.forward(&a, &b, &mut c, stream));
@@ -257,18 +241,13 @@ fn few_rows_have_the_same_bits_on_the_gpu() {
     let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], &MatmulOptions::default()).unwrap();
     let mut run = || {
         let mut c = gpu.zeros::<f16>(&[m, n]).unwrap();
-        finish(&gpu, |stream| {
-            product_of.forward(&a_there, &b_there, &mut c, stream)
-        });
+        finish(&gpu, |stream| product_of.forward(&a_there, &b_there, &mut c, stream));
         c.to_dense().unwrap().values().to_vec()
     };
     let first = run();
     for (found, wanted) in first.iter().zip(product(&a, &b)) {
         let error = (found.to_f64() - wanted).abs();
-        assert!(
-            error <= 0.001 * wanted.abs() + 0.001,
-            "{found} for {wanted}"
-        );
+        assert!(error <= 0.001 * wanted.abs() + 0.001, "{found} for {wanted}");
     }
     for _ in 0..20 {
         assert!(run() == first);
@@ -292,11 +271,7 @@ fn few_rows_in_a_graph() {
 #[test]
 fn plans_take_the_kernel_of_few_rows() {
     let cpu = Context::unchecked_cpu();
-    for (m, name) in [
-        (1, "pit_few_f16_16"),
-        (32, "pit_few_f16_32"),
-        (64, "pit_few_f16_64"),
-    ] {
+    for (m, name) in [(1, "pit_few_f16_16"), (32, "pit_few_f16_32"), (64, "pit_few_f16_64")] {
         let a = cpu.zeros::<f16>(&[m, 20_480]).unwrap();
         let b = cpu.zeros::<f16>(&[20_480, 5120]).unwrap();
         let operands = [("A", Dynamic::new(&a).into()), ("B", (&b).into())];

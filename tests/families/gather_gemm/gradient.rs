@@ -30,9 +30,7 @@ fn gradients<T: Scalar>(context: &Context) {
             let made = DynamicMatmulGradient::<T>::new(context, extents, of_a, expected, order);
             let gradient = made.unwrap();
             let operands = [&a_there, &b_there, &dc_there];
-            finish(context, |stream| {
-                gradient.backward(operands, [&mut da, &mut db], stream)
-            });
+            finish(context, |stream| gradient.backward(operands, [&mut da, &mut db], stream));
             let gate =
                 |(x, a): (f64, &T)| T::from_f64(if relu && a.to_f64() <= 0.0 { 0.0 } else { x });
             let wanted = product(&dc, &transposed(&b));

@@ -41,11 +41,7 @@ impl Given {
 }
 
 fn options(of_a: GradientOfA, share: f64) -> Given {
-    Given {
-        of_a,
-        expected: SparsityHint::MicroTiles(share),
-        determinism: Determinism::Strict,
-    }
+    Given { of_a, expected: SparsityHint::MicroTiles(share), determinism: Determinism::Strict }
 }
 
 /// A's gradient, of which only what is wanted stays.
@@ -87,39 +83,22 @@ fn skips<T: Scalar>(context: &Context, extents: [usize; 3], given: Given) {
         let (a_there, mut da) = (there(&a), there(&nan::<T>(&[m, k])));
         let mut db = poisoned::<T>(context, &[k, n]);
         let operands = [&a_there, &b_there, &dc_there];
-        finish(context, |stream| {
-            gradient.backward(operands, [&mut da, &mut db], stream)
-        });
-        let what = format!(
-            "{} {extents:?} {per_mille} {given:?} {:?}",
-            T::NAME,
-            gradient.variants()
-        );
+        finish(context, |stream| gradient.backward(operands, [&mut da, &mut db], stream));
+        let what =
+            format!("{} {extents:?} {per_mille} {given:?} {:?}", T::NAME, gradient.variants());
         let wanted = of_a(&a, &b, &dc, given.of_a);
         exact(&da, &wanted, &format!("dA {what}"));
         exact(&db, &product(&transposed(&a), &dc), &format!("dB {what}"));
     }
 }
 
-const ALL: [GradientOfA; 3] = [
-    GradientOfA::Whole,
-    GradientOfA::Relu,
-    GradientOfA::MicroTiles,
-];
+const ALL: [GradientOfA; 3] = [GradientOfA::Whole, GradientOfA::Relu, GradientOfA::MicroTiles];
 
 #[test]
 fn gradients_at_micro_tiles_on_the_cpu() {
     for wanted in ALL {
-        skips::<f32>(
-            &Context::unchecked_cpu(),
-            [33, 200, 9],
-            options(wanted, 0.1),
-        );
-        skips::<bf16>(
-            &Context::unchecked_cpu(),
-            [20, 64, 17],
-            options(wanted, 1.0),
-        );
+        skips::<f32>(&Context::unchecked_cpu(), [33, 200, 9], options(wanted, 0.1));
+        skips::<bf16>(&Context::unchecked_cpu(), [20, 64, 17], options(wanted, 1.0));
     }
 }
 
@@ -128,20 +107,12 @@ fn gradients_at_micro_tiles_on_the_cpu() {
 fn gradients_at_micro_tiles_on_the_gpu() {
     let Some(gpu) = gpu_alone() else { return };
     gpu.set_tile_times(free());
-    for extents in [
-        [64, 64, 64],
-        [1, 8, 8],
-        [200, 136, 72],
-        [300, 320, 136],
-        [129, 2568, 40],
-        [257, 192, 600],
-    ] {
+    for extents in
+        [[64, 64, 64], [1, 8, 8], [200, 136, 72], [300, 320, 136], [129, 2568, 40], [257, 192, 600]]
+    {
         for wanted in ALL {
             for determinism in [Determinism::Strict, Determinism::Relaxed] {
-                let given = Given {
-                    determinism,
-                    ..options(wanted, 0.02)
-                };
+                let given = Given { determinism, ..options(wanted, 0.02) };
                 skips::<f16>(&gpu, extents, given);
                 skips::<bf16>(&gpu, extents, given);
             }
@@ -157,21 +128,16 @@ fn gradients_at_micro_tiles_on_the_gpu() {
 fn gradients_skip_where_plans_do() {
     let cpu = Context::unchecked_cpu();
     let first = |expected| {
-        let given = Given {
-            expected,
-            ..options(GradientOfA::Whole, 0.1)
-        };
+        let given = Given { expected, ..options(GradientOfA::Whole, 0.1) };
         let gradient = given.gradient::<f16>(&cpu, [4096, 4096, 4096]);
         let gradient = gradient.unwrap();
         gradient.plan_of_b().unwrap().choice().candidates[0].name
     };
     let skipping = "pit_f16_1x64";
     assert_eq!(first(SparsityHint::MicroTiles(0.05)), skipping);
-    for expected in [
-        SparsityHint::MicroTiles(1.0),
-        SparsityHint::Elements(0.3),
-        SparsityHint::LastSteps,
-    ] {
+    for expected in
+        [SparsityHint::MicroTiles(1.0), SparsityHint::Elements(0.3), SparsityHint::LastSteps]
+    {
         assert_ne!(first(expected), skipping, "{expected:?}");
     }
     let Some(gpu) = gpu() else { return };
@@ -236,16 +202,11 @@ fn gradients_at_micro_tiles_keep_nan_where_it_is() {
     let upload = |shape: [usize; 2], values| upload_values(&gpu, &shape, values);
     let (a, dc) = (upload([m, k], a), upload([m, n], dc));
     let b = gpu.upload_dense(&integers::<f16>([k, n], 4)).unwrap();
-    let (mut da, mut db) = (
-        gpu.zeros::<f16>(&[m, k]).unwrap(),
-        gpu.zeros::<f16>(&[k, n]).unwrap(),
-    );
+    let (mut da, mut db) = (gpu.zeros::<f16>(&[m, k]).unwrap(), gpu.zeros::<f16>(&[k, n]).unwrap());
     let given = options(GradientOfA::MicroTiles, 0.1);
     let gradient = given.gradient::<f16>(&gpu, [m, k, n]).unwrap();
     let outputs = [&mut da, &mut db];
-    finish(&gpu, |stream| {
-        gradient.backward([&a, &b, &dc], outputs, stream)
-    });
+    finish(&gpu, |stream| gradient.backward([&a, &b, &dc], outputs, stream));
     for (i, x) in da.to_dense().unwrap().values().iter().enumerate() {
         let there = i / k == 9 && (64..128).contains(&(i % k));
         assert_eq!(x.is_nan(), there, "row {}, column {}", i / k, i % k);
@@ -269,8 +230,6 @@ fn gradients_at_micro_tiles_refuse_what_they_cannot() {
     let (a, b, mut da, mut db) = (eight(), eight(), eight(), eight());
     let stream = gpu.stream().unwrap();
     let outputs = [&mut da, &mut db];
-    let error = gradient
-        .backward([&a, &b, &wide], outputs, &stream)
-        .unwrap_err();
+    let error = gradient.backward([&a, &b, &wide], outputs, &stream).unwrap_err();
     assert!(matches!(error, Error::Shape { .. }), "{error}");
 }

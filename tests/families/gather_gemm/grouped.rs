@@ -28,11 +28,7 @@ fn product<T: Scalar>(
     let rows = if gather { tokens } else { slots };
     let a = integers::<T>(context, &[rows, k], k + 8, 5);
     let wide = if options.gate.is_some() { 2 * n } else { n };
-    let matrix = if options.transposed {
-        [wide, k]
-    } else {
-        [k, wide]
-    };
+    let matrix = if options.transposed { [wide, k] } else { [k, wide] };
     let shape = [experts, matrix[0], matrix[1]];
     let w = integers::<T>(context, &shape, matrix[1] + 16, 6);
     let weights = Rng(7).integers::<f32>(slots);
@@ -43,9 +39,7 @@ fn product<T: Scalar>(
     let mut c = strided(context, &guard, n + 8, T::from_f64(77.0));
     let matmul = GroupedGemm::<T>::with_variant(&routing, &options, variant).unwrap();
     let weights = weighted.then_some(&weights);
-    finish(context, |stream| {
-        matmul.forward(&routing, &a, &w, weights, &mut c, stream)
-    });
+    finish(context, |stream| matmul.forward(&routing, &a, &w, weights, &mut c, stream));
     let stored = c.to_storage().unwrap();
     stored.into_iter().map(|x| x.to_f64()).collect()
 }
@@ -181,9 +175,7 @@ fn grouped_product_on_the_cpu() {
     };
     let found = product::<f32>(&cpu, &choices, experts, options, true, None);
     let a = integers::<f32>(&cpu, &[9, k], k, 5).to_dense().unwrap();
-    let w = integers::<f32>(&cpu, &[experts, k, n], n, 6)
-        .to_dense()
-        .unwrap();
+    let w = integers::<f32>(&cpu, &[experts, k, n], n, 6).to_dense().unwrap();
     let weights = Rng(7).integers::<f32>(18);
     for (number, &expert) in choices.values().iter().enumerate() {
         for j in 0..n {
@@ -194,11 +186,7 @@ fn grouped_product_on_the_cpu() {
                 Ok(e) if e < experts => weights[number] * (0..k).map(term).sum::<f32>().max(0.0),
                 _ => 0.0,
             };
-            assert_eq!(
-                found[number * (n + 8) + j],
-                f64::from(wanted),
-                "{number} {j}"
-            );
+            assert_eq!(found[number * (n + 8) + j], f64::from(wanted), "{number} {j}");
         }
     }
 }
@@ -211,13 +199,7 @@ fn grouped_product_keeps_nan_where_it_is() {
     let choices = Dense::from_fn(vec![tokens, 1], |i| i[0] as i32 % 2).unwrap();
     for gather in [true, false] {
         let routing = routed(&gpu, &choices, 2);
-        let options = GroupedOptions {
-            k,
-            n,
-            gather,
-            scatter: true,
-            ..GroupedOptions::default()
-        };
+        let options = GroupedOptions { k, n, gather, scatter: true, ..GroupedOptions::default() };
         // Row 0 of tokens, and of slots, is of expert 0.
         let mut a = vec![f16::ONE; tokens * k];
         a[3] = f16::NAN;
@@ -228,9 +210,7 @@ fn grouped_product_keeps_nan_where_it_is() {
         let w = upload_values(&gpu, &[2, k, n], w);
         let mut c = gpu.zeros::<f16>(&[tokens, n]).unwrap();
         let matmul = GroupedGemm::<f16>::new(&routing, &options).unwrap();
-        finish(&gpu, |stream| {
-            matmul.forward(&routing, &a, &w, None, &mut c, stream)
-        });
+        finish(&gpu, |stream| matmul.forward(&routing, &a, &w, None, &mut c, stream));
         let c = c.to_dense().unwrap();
         for (token, row) in c.values().chunks(n).enumerate() {
             let right = |x: &f16| match token {
@@ -258,11 +238,7 @@ fn grouped_products_refuse_what_they_cannot() {
     let error = Routing::new(&gpu, [4, 1], 1025).unwrap_err();
     assert!(matches!(error, Error::Overflow { .. }), "{error}");
     let routing = Routing::new(&gpu, [4, 1], 3).unwrap();
-    let options = |k, n| GroupedOptions {
-        k,
-        n,
-        ..GroupedOptions::default()
-    };
+    let options = |k, n| GroupedOptions { k, n, ..GroupedOptions::default() };
     let error = GroupedGemm::<f32>::new(&routing, &options(8, 8)).unwrap_err();
     assert!(matches!(error, Error::NoKernel { .. }), "{error}");
     let error = GroupedGemm::<f16>::new(&routing, &options(12, 8)).unwrap_err();
@@ -275,13 +251,8 @@ fn gradients_of_grouped_products_refuse_what_they_cannot() {
     let cpu = Context::unchecked_cpu();
     let stream = cpu.stream().unwrap();
     let routing = Routing::new(&cpu, [4, 2], 3).unwrap();
-    let options = GroupedOptions {
-        k: 8,
-        n: 16,
-        gather: true,
-        transposed: true,
-        ..GroupedOptions::default()
-    };
+    let options =
+        GroupedOptions { k: 8, n: 16, gather: true, transposed: true, ..GroupedOptions::default() };
     let zeros = |shape: &[usize]| cpu.zeros::<f16>(shape).unwrap();
     let (a, dc, w) = (zeros(&[4, 8]), zeros(&[8, 16]), zeros(&[3, 16, 8]));
     let (mut da, mut dw) = (zeros(&[8, 8]), zeros(&[3, 16, 8]));

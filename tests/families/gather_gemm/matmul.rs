@@ -77,9 +77,7 @@ pub(super) fn multiplies<T: Scalar>(
         let poison = nan::<T>(&[m, n]);
         let gap = T::from_f64(77.0);
         let mut c = context.upload_strided(&poison, room, gap).unwrap();
-        finish(context, |stream| {
-            product_of.forward(&a_there, &b_there, &mut c, stream)
-        });
+        finish(context, |stream| product_of.forward(&a_there, &b_there, &mut c, stream));
         let stored = c.to_storage().unwrap();
         let wanted = product(&a, &b);
         for (i, row) in stored.chunks(room).enumerate().take(m) {
@@ -99,11 +97,7 @@ pub(super) fn multiplies<T: Scalar>(
 fn all<T: Scalar>(context: &Context) {
     for height in [128, 64, 32] {
         for determinism in [Determinism::Strict, Determinism::Relaxed] {
-            let options = MatmulOptions {
-                height,
-                determinism,
-                ..MatmulOptions::default()
-            };
+            let options = MatmulOptions { height, determinism, ..MatmulOptions::default() };
             for extents in [
                 [128, 64, 256],
                 [1, 1, 8],
@@ -121,16 +115,8 @@ fn all<T: Scalar>(context: &Context) {
 
 #[test]
 fn dynamic_product_on_the_cpu() {
-    multiplies::<f32>(
-        &Context::unchecked_cpu(),
-        [70, 50, 9],
-        &MatmulOptions::default(),
-    );
-    multiplies::<f16>(
-        &Context::unchecked_cpu(),
-        [70, 50, 9],
-        &MatmulOptions::default(),
-    );
+    multiplies::<f32>(&Context::unchecked_cpu(), [70, 50, 9], &MatmulOptions::default());
+    multiplies::<f16>(&Context::unchecked_cpu(), [70, 50, 9], &MatmulOptions::default());
 }
 
 #[test]
@@ -207,10 +193,7 @@ fn dynamic_product_in_a_graph() {
 #[test]
 fn dynamic_product_refuses_what_it_cannot() {
     let cpu = Context::unchecked_cpu();
-    let options = MatmulOptions {
-        height: 0,
-        ..MatmulOptions::default()
-    };
+    let options = MatmulOptions { height: 0, ..MatmulOptions::default() };
     let error = DynamicMatmul::<f16>::new(&cpu, [8, 8, 8], &options).unwrap_err();
     assert!(matches!(error, Error::Operand { .. }), "{error}");
     let Some(gpu) = gpu() else { return };

@@ -95,12 +95,7 @@ pub(super) fn operands<T: Scalar>(o: &MoeOptions, exact: bool) -> Operands<T> {
         false => rng.unit() as f32,
     });
     let weights = Dense::new(vec![o.tokens, o.top_k], weights.collect()).unwrap();
-    Operands {
-        x,
-        weights,
-        up,
-        down,
-    }
+    Operands { x, weights, up, down }
 }
 
 /// Runs a layer over these choices into an output of NaN.
@@ -116,9 +111,7 @@ fn run<T: Scalar>(
     let [choices] = upload(context, [choices]);
     let mut out = poisoned::<T>(context, &[o.tokens, o.model]);
     let routed = (&choices, &weights);
-    finish(context, |stream| {
-        layer.forward(&x, routed, (&up, &down), &mut out, stream)
-    });
+    finish(context, |stream| layer.forward(&x, routed, (&up, &down), &mut out, stream));
     out.to_dense().unwrap().values().to_vec()
 }
 
@@ -128,13 +121,7 @@ pub fn reference<T: Scalar>(
     operands: &Operands<T>,
     choices: &Dense<i32>,
 ) -> Vec<f64> {
-    let MoeOptions {
-        model,
-        hidden,
-        experts,
-        top_k,
-        ..
-    } = *o;
+    let MoeOptions { model, hidden, experts, top_k, .. } = *o;
     let round = |x: f64| T::from_f64(x).to_f64();
     let [up_at, down_at] = places(o);
     let mut out = vec![0.0; o.tokens * model];
@@ -310,20 +297,9 @@ fn a_layer_of_experts_refuses_what_it_cannot() {
     let (choices, weights) = (cpu.zeros::<i32>(&[4, 2]).unwrap(), tensor(&[4, 2]));
     let mut out = tensor(&[4, 8]);
     let stream = cpu.stream().unwrap();
-    let error = layer
-        .forward(&x, (&choices, &weights), (&up, &up), &mut out, &stream)
-        .unwrap_err();
-    assert!(
-        matches!(&error, Error::Shape { index, .. } if index == "down"),
-        "{error}"
-    );
-    let both = MoeOptions {
-        gate: Some(Gate::Silu),
-        ..o
-    };
+    let error = layer.forward(&x, (&choices, &weights), (&up, &up), &mut out, &stream).unwrap_err();
+    assert!(matches!(&error, Error::Shape { index, .. } if index == "down"), "{error}");
+    let both = MoeOptions { gate: Some(Gate::Silu), ..o };
     let error = Moe::<f32>::new(&cpu, &both).unwrap_err();
-    assert!(
-        matches!(&error, Error::Operand { name, .. } if name == "activation"),
-        "{error}"
-    );
+    assert!(matches!(&error, Error::Operand { name, .. } if name == "activation"), "{error}");
 }

@@ -277,16 +277,9 @@ fn slopes(o: &MoeOptions) {
                 loss(&there)
             };
             // Steps of f32 weights are not exact.
-            let (step, close) = if which == 1 {
-                (0.25, 1e-5)
-            } else {
-                (step, 1e-7)
-            };
+            let (step, close) = if which == 1 { (0.25, 1e-5) } else { (step, 1e-7) };
             let slope = (moved(step) - moved(-step)) / (2.0 * step);
-            assert!(
-                (found - slope).abs() < close,
-                "{which} {i}: {found}, not {slope}"
-            );
+            assert!((found - slope).abs() < close, "{which} {i}: {found}, not {slope}");
         }
     }
 }
@@ -328,8 +321,5 @@ fn gradients_of_a_layer_of_experts_want_room() {
     let choices = cpu.zeros::<i32>(&[4, 1]).unwrap();
     let stream = cpu.stream().unwrap();
     let error = there.run(&mut layer, &choices, &stream).unwrap_err();
-    assert!(
-        matches!(&error, Error::Operand { name, .. } if name == "layer"),
-        "{error}"
-    );
+    assert!(matches!(&error, Error::Operand { name, .. } if name == "layer"), "{error}");
 }

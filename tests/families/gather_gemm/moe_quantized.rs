@@ -31,10 +31,7 @@ fn rounded<T: Scalar>(context: &Context, a: &Dense<T>) -> Vec<f64> {
         unreachable!("two axes");
     };
     let mut routing = Routing::new(context, [rows, 1], 1).unwrap();
-    let options = GroupedOptions {
-        gather: true,
-        ..both_sides(k, k)
-    };
+    let options = GroupedOptions { gather: true, ..both_sides(k, k) };
     let product = GroupedGemm::<T>::new(&routing, &options).unwrap();
     let one = |at: &[usize]| E4m3::from_f64(f64::from(u8::from(at[1] == at[2])));
     let codes = Dense::from_fn(vec![1, k, k], one).unwrap();
@@ -55,14 +52,7 @@ fn rounded<T: Scalar>(context: &Context, a: &Dense<T>) -> Vec<f64> {
 /// Numbers of all sizes, blocks of zeros, rows that end within a block; rows with NaN and infinity.
 fn rows_are_rounded_as_on_the_cpu<T: Scalar>() {
     let Some(gpu) = gpu() else { return };
-    for [rows, k] in [
-        [1, 16],
-        [3, 64],
-        [70, 80],
-        [200, 272],
-        [5, 1040],
-        [130, 128],
-    ] {
+    for [rows, k] in [[1, 16], [3, 64], [70, 80], [200, 272], [5, 1040], [130, 128]] {
         let mut rng = Rng(31);
         let mut value = |at: &[usize]| {
             let [row, column] = [at[0], at[1]];
@@ -110,10 +100,7 @@ fn rows_of_bf16_are_quantized_as_on_the_cpu() {
 }
 
 fn quantized(shape: [usize; 2], experts: usize, extents: [usize; 2], gated: bool) -> MoeOptions {
-    MoeOptions {
-        quantize: true,
-        ..scaled(shape, experts, extents, gated)
-    }
+    MoeOptions { quantize: true, ..scaled(shape, experts, extents, gated) }
 }
 
 /// A layer's output.
@@ -136,17 +123,13 @@ fn routed<T: Scalar>(
     let mut out = poisoned::<T>(context, &[o.tokens, o.model]);
     let mut layer = Moe::<T>::new(context, &options).unwrap();
     let matrices = ((&up.0, &up.1), (&down.0, &down.1));
-    finish(context, |stream| {
-        layer.forward(&x, (&choices, &weights), matrices, &mut out, stream)
-    });
+    finish(context, |stream| layer.forward(&x, (&choices, &weights), matrices, &mut out, stream));
     let found = out.to_dense().unwrap();
     // Its parts make the same.
     let mut parts = poisoned::<T>(context, &[o.tokens, o.model]);
     finish(context, |stream| layer.route(&choices, stream));
     finish(context, |stream| layer.multiply_up(&x, matrices.0, stream));
-    finish(context, |stream| {
-        layer.multiply_down(&weights, matrices.1, &mut parts, stream)
-    });
+    finish(context, |stream| layer.multiply_down(&weights, matrices.1, &mut parts, stream));
     assert!(parts.to_dense().unwrap().values() == found.values());
     found.values().iter().map(|x| x.to_f64()).collect()
 }
@@ -173,19 +156,12 @@ fn a_layer_agrees<T: Scalar>() {
             let case = Case::<T>::new(options);
             let found = output(&gpu, &case, options);
             let wanted = output(&Context::unchecked_cpu(), &case, options);
-            let exact = MoeOptions {
-                quantize: false,
-                ..options
-            };
+            let exact = MoeOptions { quantize: false, ..options };
             let exact = output(&gpu, &case, exact);
             let [near, far] = [&wanted, &exact].map(|other| off(&found, other));
             // Of sums that differ in their last bits some hidden numbers are rounded the other way.
             assert!(near < 0.02, "{} {options:?}: {near}", T::NAME);
-            assert!(
-                (0.01..0.08).contains(&far),
-                "{} {options:?}: {far}",
-                T::NAME
-            );
+            assert!((0.01..0.08).contains(&far), "{} {options:?}: {far}", T::NAME);
             assert!(near < far / 2.0, "{} {options:?}: {near}, {far}", T::NAME);
         }
     }
@@ -227,10 +203,7 @@ fn hidden_rows_of_quantized_experts_have_the_bits_of_two_products() {
             gate: o.gate,
             ..both_sides(o.model, o.hidden)
         };
-        let down = GroupedOptions {
-            scatter: true,
-            ..both_sides(o.hidden, o.model)
-        };
+        let down = GroupedOptions { scatter: true, ..both_sides(o.hidden, o.model) };
         let products =
             [up, down].map(|options| GroupedGemm::<bf16>::new(&routing, &options).unwrap());
         let [x] = upload(&gpu, [&case.x]);
@@ -264,10 +237,7 @@ fn hidden_rows_of_quantized_experts_have_the_bits_of_two_products() {
 fn a_quantized_product_in_two_streams() {
     let Some(gpu) = gpu() else { return };
     let [tokens, k, n, experts] = [4000, 1024, 256, 2];
-    let options = GroupedOptions {
-        gather: true,
-        ..both_sides(k, n)
-    };
+    let options = GroupedOptions { gather: true, ..both_sides(k, n) };
     let streams = [gpu.stream().unwrap(), gpu.stream().unwrap()];
     let mut routings = [0, 1].map(|_| Routing::new(&gpu, [tokens, 1], experts).unwrap());
     let chosen = choices([tokens, 1], experts, Router::Even, 3);
@@ -285,9 +255,7 @@ fn a_quantized_product_in_two_streams() {
     for _ in 0..20 {
         for (i, out) in outs.iter_mut().enumerate() {
             let w = (&codes, &scales);
-            product
-                .forward(&routings[i], &rows[i], w, None, out, &streams[i])
-                .unwrap();
+            product.forward(&routings[i], &rows[i], w, None, out, &streams[i]).unwrap();
         }
     }
     for (stream, (out, sum)) in streams.iter().zip(outs.iter().zip([1024.0, -2048.0])) {
@@ -332,10 +300,7 @@ fn quantized_experts_on_the_cpu_are_rounded() {
     for gated in [false, true] {
         let options = quantized([40, 2], 3, [144, 128], gated);
         let case = Case::<f32>::new(options);
-        let exact = MoeOptions {
-            quantize: false,
-            ..options
-        };
+        let exact = MoeOptions { quantize: false, ..options };
         let far = off(&output(&cpu, &case, options), &output(&cpu, &case, exact));
         assert!((0.01..0.08).contains(&far), "{far}");
     }
@@ -344,30 +309,20 @@ fn quantized_experts_on_the_cpu_are_rounded() {
 #[test]
 fn rows_are_quantized_for_scaled_matrices_only() {
     let cpu = Context::unchecked_cpu();
-    let options = MoeOptions {
-        scaled: false,
-        ..quantized([4, 2], 3, [32, 128], true)
-    };
+    let options = MoeOptions { scaled: false, ..quantized([4, 2], 3, [32, 128], true) };
     let said = Moe::<f32>::new(&cpu, &options).unwrap_err().to_string();
     assert!(said.contains("`scaled`"), "{said}");
     let Some(gpu) = gpu() else { return };
     // Rows that lie elsewhere are refused, not fetched.
     let mut routing = Routing::new(&cpu, [2, 1], 1).unwrap();
     let stream = cpu.stream().unwrap();
-    routing
-        .run(&cpu.zeros::<i32>(&[2, 1]).unwrap(), &stream)
-        .unwrap();
-    let options = GroupedOptions {
-        gather: true,
-        ..both_sides(16, 16)
-    };
+    routing.run(&cpu.zeros::<i32>(&[2, 1]).unwrap(), &stream).unwrap();
+    let options = GroupedOptions { gather: true, ..both_sides(16, 16) };
     let product = GroupedGemm::<bf16>::new(&routing, &options).unwrap();
     let a = gpu.zeros::<bf16>(&[2, 16]).unwrap();
     let codes = cpu.zeros::<E4m3>(&[1, 16, 16]).unwrap();
     let scales = cpu.zeros::<f32>(&[1, 1, 1]).unwrap();
     let mut c = cpu.zeros::<bf16>(&[2, 16]).unwrap();
-    let said = product
-        .forward(&routing, &a, (&codes, &scales), None, &mut c, &stream)
-        .unwrap_err();
+    let said = product.forward(&routing, &a, (&codes, &scales), None, &mut c, &stream).unwrap_err();
     assert!(said.to_string().contains('A'), "{said}");
 }

@@ -97,9 +97,7 @@ fn product<T: Scalar>(
     let mut c = poisoned::<T>(context, &[tokens * top, n]);
     let product = GroupedGemm::<T>::with_variant(&routing, &options, variant).unwrap();
     let w = (&codes, &scales);
-    finish(context, |stream| {
-        product.forward(&routing, &a, w, Some(&weights), &mut c, stream)
-    });
+    finish(context, |stream| product.forward(&routing, &a, w, Some(&weights), &mut c, stream));
     let found = c.to_dense().unwrap();
     found.values().iter().map(|x| x.to_f64()).collect()
 }
@@ -114,9 +112,7 @@ fn rows_agree<T: Scalar>() {
     });
     let mut tried = Vec::new();
     for gated in [false, true] {
-        let own = own
-            .clone()
-            .filter(|row| gated == (row.step == STEP_GROUPED_GATED));
+        let own = own.clone().filter(|row| gated == (row.step == STEP_GROUPED_GATED));
         for (shape, experts, [k, n], router) in [
             ([300, 1], 3, [64usize, 256usize], Router::Even),
             ([200, 2], 5, [80, 264], Router::Uneven),
@@ -151,10 +147,8 @@ fn rows_agree<T: Scalar>() {
                 let wanted = product::<T>(&cpu, &choices, (options, &w), None);
                 for row in own.clone() {
                     // These integers lose nothing when rows are quantized.
-                    let options = GroupedOptions {
-                        quantize: row.order == QUANTIZED_COLUMNS,
-                        ..options
-                    };
+                    let options =
+                        GroupedOptions { quantize: row.order == QUANTIZED_COLUMNS, ..options };
                     let found = product::<T>(&gpu, &choices, (options, &w), Some(row.name));
                     let fault = (found.iter().zip(&wanted))
                         .position(|(a, b)| a != b && !(a.is_nan() && b.is_nan()));
@@ -208,16 +202,9 @@ pub struct Case<T> {
 impl<T: Scalar> Case<T> {
     pub fn new(options: MoeOptions) -> Self {
         let [up, down] = options.shapes();
-        let MoeOptions {
-            tokens,
-            top_k,
-            model,
-            ..
-        } = options;
+        let MoeOptions { tokens, top_k, model, .. } = options;
         let mut rng = Rng(23);
-        let x = (0..tokens * model)
-            .map(|_| T::from_f64(rng.unit()))
-            .collect();
+        let x = (0..tokens * model).map(|_| T::from_f64(rng.unit())).collect();
         let weights = (0..tokens * top_k).map(|_| rng.unit() as f32).collect();
         Case {
             options,
@@ -238,21 +225,14 @@ impl<T: Scalar> Case<T> {
         let mut own = poisoned::<T>(context, &shape);
         let mut layer = Moe::<T>::new(context, &self.options).unwrap();
         let matrices = ((&up.0, &up.1), (&down.0, &down.1));
-        finish(context, |stream| {
-            layer.forward(&x, routed, matrices, &mut own, stream)
-        });
+        finish(context, |stream| layer.forward(&x, routed, matrices, &mut own, stream));
 
-        let plain = MoeOptions {
-            scaled: false,
-            ..self.options
-        };
+        let plain = MoeOptions { scaled: false, ..self.options };
         let [up, down] = [0, 1].map(|i| self.matrices[i].rounded::<T>());
         let [up, down] = upload(context, [&up, &down]);
         let mut other = poisoned::<T>(context, &shape);
         let mut layer = Moe::<T>::new(context, &plain).unwrap();
-        finish(context, |stream| {
-            layer.forward(&x, routed, (&up, &down), &mut other, stream)
-        });
+        finish(context, |stream| layer.forward(&x, routed, (&up, &down), &mut other, stream));
         [own, other].map(|out| out.to_dense().unwrap().into_values())
     }
 }
@@ -329,10 +309,7 @@ fn a_layer_of_scaled_experts_in_a_graph() {
         // SAFETY: everything that the captured run names is alive until the end of this test.
         unsafe { graph.run() };
         let [own, other] = case.both(&gpu, &choices);
-        assert!(
-            own == other && out.to_dense().unwrap().values() == own,
-            "{router:?}"
-        );
+        assert!(own == other && out.to_dense().unwrap().values() == own, "{router:?}");
     }
 }
 
@@ -344,17 +321,11 @@ fn scaled_experts_refuse_what_they_cannot() {
         other => panic!("{other}"),
     };
     let fits = scaled([4, 2], 3, [32, 128], true);
-    let said = refused(MoeOptions {
-        transposed: false,
-        ..fits
-    });
+    let said = refused(MoeOptions { transposed: false, ..fits });
     assert!(said.contains("[n, k]"), "{said}");
     let said = refused(MoeOptions { model: 40, ..fits });
     assert!(said.contains("40 elements along k"), "{said}");
-    let said = refused(MoeOptions {
-        hidden: 160,
-        ..fits
-    });
+    let said = refused(MoeOptions { hidden: 160, ..fits });
     assert!(said.contains("160 columns of gates"), "{said}");
     let said = Moe::<f32>::for_training(&cpu, &fits).unwrap_err();
     assert!(said.to_string().contains("no gradients"), "{said}");
@@ -370,29 +341,15 @@ fn scaled_experts_refuse_what_they_cannot() {
     let routed = (&choices, &weights);
     let (up, down) = ((&codes[0], &scales[0]), (&codes[1], &scales[1]));
     let mut layer = Moe::<f32>::new(&cpu, &fits).unwrap();
-    layer
-        .forward(&x, routed, (up, down), &mut out, &stream)
-        .unwrap();
+    layer.forward(&x, routed, (up, down), &mut out, &stream).unwrap();
     let swapped = (&codes[0], &scales[1]);
-    let error = layer
-        .forward(&x, routed, (swapped, down), &mut out, &stream)
-        .unwrap_err();
-    assert!(
-        matches!(&error, Error::Shape { index, .. } if index == "scales of up"),
-        "{error}"
-    );
+    let error = layer.forward(&x, routed, (swapped, down), &mut out, &stream).unwrap_err();
+    assert!(matches!(&error, Error::Shape { index, .. } if index == "scales of up"), "{error}");
     let plain = tensor(&[3, 32, 128]);
-    let error = layer
-        .forward(&x, routed, (up, &plain), &mut out, &stream)
-        .unwrap_err();
+    let error = layer.forward(&x, routed, (up, &plain), &mut out, &stream).unwrap_err();
     assert!(error.to_string().contains("has no scales"), "{error}");
-    let options = MoeOptions {
-        scaled: false,
-        ..fits
-    };
+    let options = MoeOptions { scaled: false, ..fits };
     let mut layer = Moe::<f32>::new(&cpu, &options).unwrap();
-    let error = layer
-        .forward(&x, routed, (up, down), &mut out, &stream)
-        .unwrap_err();
+    let error = layer.forward(&x, routed, (up, down), &mut out, &stream).unwrap_err();
     assert!(error.to_string().contains("made for f32"), "{error}");
 }

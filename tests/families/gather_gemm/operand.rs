@@ -41,12 +41,7 @@ fn dynamic_operands_are_chosen_for_by_their_share() {
     let choice = plan(
         &cpu,
         LINE,
-        (
-            Dynamic::new(&a)
-                .expecting(SparsityHint::MicroTiles(1.0))
-                .into(),
-            &b,
-        ),
+        (Dynamic::new(&a).expecting(SparsityHint::MicroTiles(1.0)).into(), &b),
         None,
     );
     let choice = choice.choice().to_string();
@@ -69,11 +64,7 @@ fn dynamic_operands_of_other_expressions_are_dense() {
     };
     for (line, operands, reason) in [
         ("C[m,n] = 2 * A[m,k] * B[k,n]", (&a, &b), "without factors"),
-        (
-            "C[m,n] = relu(A[m,k] * B[k,n])",
-            (&a, &b),
-            "without factors",
-        ),
+        ("C[m,n] = relu(A[m,k] * B[k,n])", (&a, &b), "without factors"),
         ("C[n,m] = A[m,k] * B[k,n]", (&a, &b), "computes C[m,n]"),
         ("C[m,n] = B[m,k] * A[k,n]", (&a, &b), "of the first matrix"),
         (LINE, (&odd, &odd), "by 16 bytes"),
@@ -94,12 +85,7 @@ fn agree<T: Scalar>(context: &Context, variants: &[Option<&str>]) {
     let b_there = context.upload_dense(&b).unwrap();
     let mut a_there = context.zeros::<T>(&[m, k]).unwrap();
     for &variant in variants {
-        let plan = plan(
-            context,
-            LINE,
-            (Dynamic::new(&a_there).into(), &b_there),
-            variant,
-        );
+        let plan = plan(context, LINE, (Dynamic::new(&a_there).into(), &b_there), variant);
         if let Some(variant) = variant {
             assert_eq!(plan.variant(), variant);
         }
@@ -107,10 +93,7 @@ fn agree<T: Scalar>(context: &Context, variants: &[Option<&str>]) {
             let a = dynamic::<T>([m, k], 64, per_mille, 7 + per_mille);
             a_there.write(&a).unwrap();
             let mut c = poisoned::<T>(context, &[m, n]);
-            let operands = [
-                ("A", Dynamic::new(&a_there).into()),
-                ("B", (&b_there).into()),
-            ];
+            let operands = [("A", Dynamic::new(&a_there).into()), ("B", (&b_there).into())];
             finish(context, |stream| plan.run(&operands, &mut c, stream));
             let wanted: Vec<T> = product(&a, &b).into_iter().map(T::from_f64).collect();
             let found = c.to_dense().unwrap();

@@ -39,10 +39,7 @@ impl<T: Scalar> Clouds<T> {
             x: operand(&[count, c]),
             dy: operand(&[count, m]),
             weights: operand(&[27, c, m]),
-            options: ConvOptions {
-                precision,
-                ..ConvOptions::default()
-            },
+            options: ConvOptions { precision, ..ConvOptions::default() },
         }
     }
 
@@ -67,8 +64,7 @@ impl<T: Scalar> Clouds<T> {
 
     fn gradient(&self, conv: &SparseConv3d<T>, stream: &Stream) -> Dense<f32> {
         let mut dw = self.context.zeros::<f32>(self.weights.shape()).unwrap();
-        conv.backward_weight(&self.x, &self.dy, &mut dw, stream)
-            .unwrap();
+        conv.backward_weight(&self.x, &self.dy, &mut dw, stream).unwrap();
         stream.synchronize().unwrap();
         dw.to_dense().unwrap()
     }
@@ -101,17 +97,11 @@ fn gradients_follow<T: Scalar>(gpu: &Context, precision: Precision) {
         voxels.write(&all.words(cloud)).unwrap();
         // SAFETY: all that was captured is alive, and nothing else uses it.
         unsafe { rebuilds.launch(stream.raw()).unwrap() };
-        assert!(
-            all.gradient(&conv, &stream) == all.wanted(cloud),
-            "replayed, {cloud}"
-        );
+        assert!(all.gradient(&conv, &stream) == all.wanted(cloud), "replayed, {cloud}");
         // SAFETY: as above.
         unsafe { step.launch(stream.raw()).unwrap() };
         stream.synchronize().unwrap();
-        assert!(
-            dw.to_dense().unwrap() == all.wanted(cloud),
-            "a step, {cloud}"
-        );
+        assert!(dw.to_dense().unwrap() == all.wanted(cloud), "a step, {cloud}");
     }
 }
 
@@ -170,20 +160,15 @@ fn a_gradient_in_a_graph_holds_its_map() {
     let voxels = gpu.upload_dense(&all.words(1)).unwrap();
     let mut dw = gpu.zeros::<f32>(all.weights.shape()).unwrap();
     // The first call cannot be captured.
-    let refused = Graph::capture(stream.raw(), |_| {
-        conv.backward_weight(&all.x, &all.dy, &mut dw, &stream)
-    });
+    let refused =
+        Graph::capture(stream.raw(), |_| conv.backward_weight(&all.x, &all.dy, &mut dw, &stream));
     let error = refused.unwrap_err().to_string();
     assert!(error.contains("capture"), "{error}");
     let wanted = all.gradient(&conv, &stream);
-    let mut graph = Graph::capture(stream.raw(), |_| {
-        conv.backward_weight(&all.x, &all.dy, &mut dw, &stream)
-    })
-    .unwrap();
-    let error = builder
-        .rebuild(&map, &voxels, &stream)
-        .unwrap_err()
-        .to_string();
+    let mut graph =
+        Graph::capture(stream.raw(), |_| conv.backward_weight(&all.x, &all.dy, &mut dw, &stream))
+            .unwrap();
+    let error = builder.rebuild(&map, &voxels, &stream).unwrap_err().to_string();
     assert!(error.contains("graph"), "{error}");
     // SAFETY: all that was captured is alive, and nothing else uses it.
     unsafe { graph.launch(stream.raw()).unwrap() };
@@ -199,13 +184,10 @@ fn a_rebuild_waits_for_runs_on_other_streams() {
     let all = Clouds::<f32>::new(&gpu, count, 60, Precision::Full);
     let (conv, map, builder) = all.shared();
     let streams = [(); 3].map(|()| gpu.stream().unwrap());
-    let clouds: Vec<_> = (0..4)
-        .map(|c| gpu.upload_dense(&all.words(c)).unwrap())
-        .collect();
+    let clouds: Vec<_> = (0..4).map(|c| gpu.upload_dense(&all.words(c)).unwrap()).collect();
     let shape = [count, CHANNELS[1]];
     let forward = |conv: &SparseConv3d<f32>, out: &mut Tensor<f32>, stream: &Stream| {
-        conv.forward(&all.x, &all.weights, None, out, stream)
-            .unwrap();
+        conv.forward(&all.x, &all.weights, None, out, stream).unwrap();
     };
     let wanted: Vec<Dense<f32>> = (0..4)
         .map(|cloud| {

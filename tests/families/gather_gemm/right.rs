@@ -54,9 +54,7 @@ fn multiplies<T: Scalar>(
         let between = T::from_f64(77.0);
         let poison = nan::<T>(&[m, n]);
         let mut c = context.upload_strided(&poison, n + 8, between).unwrap();
-        finish(context, |stream| {
-            product_of.forward(&a_there, &b_there, &mut c, stream)
-        });
+        finish(context, |stream| product_of.forward(&a_there, &b_there, &mut c, stream));
         let what = format!("{} {m} {k} {n} {options:?} {gap} {per_mille}", T::NAME);
         exact(&c, &product(&a, &b), &what);
         let stored = c.to_storage().unwrap();
@@ -134,16 +132,10 @@ fn keeps_nan(context: &Context, by_columns: bool) {
     let mut c = poisoned::<f16>(context, &[m, n]);
     let options = options(by_columns, Determinism::Strict);
     let mut product = DynamicMatmul::new(context, [m, k, n], &options).unwrap();
-    finish(context, |stream| {
-        product.forward(&a_there, &b_there, &mut c, stream)
-    });
+    finish(context, |stream| product.forward(&a_there, &b_there, &mut c, stream));
     for (i, row) in c.to_dense().unwrap().values().chunks(n).enumerate() {
         for (j, x) in row.iter().enumerate() {
-            let wanted = if j == 100 {
-                a.values()[i * k + 9]
-            } else {
-                f16::ZERO
-            };
+            let wanted = if j == 100 { a.values()[i * k + 9] } else { f16::ZERO };
             let right = match i == 5 && (64..128).contains(&j) {
                 true => x.is_nan(),
                 false => *x == wanted,
@@ -172,10 +164,7 @@ fn batches<T: Scalar>(context: &Context, items: usize, [m, k, n]: [usize; 3], by
     let each = |z: usize| {
         let seed = z as u64;
         let per_mille = [300, 0, 1000, 50][z % 4];
-        (
-            integers::<T>([m, k], 7 + seed),
-            pieces::<T>([k, n], per_mille, 11 + seed),
-        )
+        (integers::<T>([m, k], 7 + seed), pieces::<T>([k, n], per_mille, 11 + seed))
     };
     let three = |of: &dyn Fn(usize) -> Dense<T>| {
         let all: Vec<_> = (0..items).map(of).collect();
@@ -192,9 +181,7 @@ fn batches<T: Scalar>(context: &Context, items: usize, [m, k, n]: [usize; 3], by
     let mut c = poisoned::<T>(context, &[items, m, n]);
     for run in 0..2 {
         finish(context, |stream| batch.forward(&a, &b, &mut c, stream));
-        let wanted: Vec<f64> = (0..items)
-            .flat_map(|z| product(&each(z).0, &each(z).1))
-            .collect();
+        let wanted: Vec<f64> = (0..items).flat_map(|z| product(&each(z).0, &each(z).1)).collect();
         let what = format!("{items} of {m} {k} {n} {by_columns}, run {run}");
         exact(&c, &wanted, &what);
     }
@@ -207,12 +194,9 @@ fn batches_of_right_products() {
     }
     let Some(gpu) = gpu() else { return };
     for by_columns in [false, true] {
-        for (items, extents) in [
-            (3, [256, 200, 264]),
-            (5, [64, 130, 72]),
-            (2, [96, 600, 64]),
-            (7, [8, 8, 8]),
-        ] {
+        for (items, extents) in
+            [(3, [256, 200, 264]), (5, [64, 130, 72]), (2, [96, 600, 64]), (7, [8, 8, 8])]
+        {
             batches::<f16>(&gpu, items, extents, by_columns);
             batches::<bf16>(&gpu, items, extents, by_columns);
         }
@@ -225,18 +209,13 @@ fn batches_of_right_products() {
 fn right_product_refuses_what_it_cannot() {
     let cpu = Context::unchecked_cpu();
     let plain = options(false, Determinism::Strict);
-    let wrong = MatmulOptions {
-        threshold: f64::NAN,
-        ..plain.clone()
-    };
+    let wrong = MatmulOptions { threshold: f64::NAN, ..plain.clone() };
     let error = DynamicMatmul::<f16>::new(&cpu, [8, 8, 8], &wrong).unwrap_err();
     assert!(error.to_string().contains("NaN"), "{error}");
     let mut product = DynamicMatmul::<f32>::new(&cpu, [8, 4, 8], &plain.clone()).unwrap();
     let (a, b) = (cpu.zeros(&[4, 8]).unwrap(), cpu.zeros(&[4, 8]).unwrap());
     let mut c = cpu.zeros(&[8, 8]).unwrap();
-    let error = product
-        .forward(&a, &b, &mut c, &cpu.stream().unwrap())
-        .unwrap_err();
+    let error = product.forward(&a, &b, &mut c, &cpu.stream().unwrap()).unwrap_err();
     assert!(matches!(error, Error::Shape { .. }), "{error}");
     let Some(gpu) = gpu() else { return };
     let error = DynamicMatmul::<f32>::new(&gpu, [8, 8, 8], &plain.clone()).unwrap_err();
@@ -244,9 +223,7 @@ fn right_product_refuses_what_it_cannot() {
     let mut odd = DynamicMatmul::<f16>::new(&gpu, [8, 8, 12], &plain).unwrap();
     let (a, b) = (gpu.zeros(&[8, 8]).unwrap(), gpu.zeros(&[8, 12]).unwrap());
     let mut c = gpu.zeros(&[8, 12]).unwrap();
-    let error = odd
-        .forward(&a, &b, &mut c, &gpu.stream().unwrap())
-        .unwrap_err();
+    let error = odd.forward(&a, &b, &mut c, &gpu.stream().unwrap()).unwrap_err();
     assert!(matches!(error, Error::Operand { .. }), "{error}");
 }
 

@@ -56,19 +56,10 @@ fn plans_say_why_right_operands_are_dense() {
     };
     let (x, y) = (Dynamic::new(&a), Dynamic::new(&b));
     for (found, reason) in [
-        (
-            said("C[m,n] = 2 * A[m,k] * B[k,n]", (&a).into(), y.into()),
-            "without factors",
-        ),
-        (
-            said("C[m,n] = A[m,k] * B[n,k]", (&a).into(), y.into()),
-            "refused: computes C[m,n]",
-        ),
+        (said("C[m,n] = 2 * A[m,k] * B[k,n]", (&a).into(), y.into()), "without factors"),
+        (said("C[m,n] = A[m,k] * B[n,k]", (&a).into(), y.into()), "refused: computes C[m,n]"),
         (said(LINE, x.into(), (&b).into()), "of the second matrix"),
-        (
-            said(LINE, (&odd).into(), Dynamic::new(&odd).into()),
-            "pieces of rows of B by 16 bytes",
-        ),
+        (said(LINE, (&odd).into(), Dynamic::new(&odd).into()), "pieces of rows of B by 16 bytes"),
     ] {
         assert!(found.contains(reason), "{reason}: {found}");
         assert!(!found.contains("pit_right_f16"), "{reason}: {found}");
@@ -83,17 +74,9 @@ fn agree<T: Scalar>(context: &Context, line: &str, variant: Option<&str>) {
     let [m, k, n] = [301, 200, 264];
     let by_columns = line == BY_COLUMNS;
     let a = integers::<T>([m, k], 5);
-    let a_there = left(
-        context,
-        &a,
-        by_columns,
-        if by_columns { room(m) } else { 0 },
-    );
+    let a_there = left(context, &a, by_columns, if by_columns { room(m) } else { 0 });
     let mut b_there = context.zeros::<T>(&[k, n]).unwrap();
-    let operands = [
-        ("A", (&a_there).into()),
-        ("B", Dynamic::new(&b_there).into()),
-    ];
+    let operands = [("A", (&a_there).into()), ("B", Dynamic::new(&b_there).into())];
     let plan = plan_of(context, line, &operands, &named(variant));
     if let Some(variant) = variant {
         assert_eq!(plan.variant(), variant);
@@ -105,20 +88,12 @@ fn agree<T: Scalar>(context: &Context, line: &str, variant: Option<&str>) {
         let b = pieces::<T>([k, n], per_mille, 7 + per_mille);
         b_there.write(&b).unwrap();
         let mut c = poisoned::<T>(context, &[m, n]);
-        let operands = [
-            ("A", (&a_there).into()),
-            ("B", Dynamic::new(&b_there).into()),
-        ];
+        let operands = [("A", (&a_there).into()), ("B", Dynamic::new(&b_there).into())];
         finish(context, |stream| plan.run(&operands, &mut c, stream));
         exact(&c, &product(&a, &b), &format!("{plan}, {per_mille}"));
     }
     let once = match by_columns {
-        true => einsum!(
-            *context,
-            BY_COLUMNS,
-            A = &a_there,
-            B = Dynamic::new(&b_there)
-        ),
+        true => einsum!(*context, BY_COLUMNS, A = &a_there, B = Dynamic::new(&b_there)),
         false => einsum!(*context, LINE, A = &a_there, B = Dynamic::new(&b_there)),
     };
     let b = b_there.to_dense().unwrap();

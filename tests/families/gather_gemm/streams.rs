@@ -51,10 +51,7 @@ fn keeps_apart(context: &Context, name: &str, shape: &[usize], run: &mut Run<'_>
         streams.iter().for_each(|s| s.synchronize().unwrap());
         for (ahead, out) in outs.iter().enumerate() {
             let found = out.to_dense().unwrap().into_values();
-            assert!(
-                found == alone[(first + ahead) % SETS],
-                "{name}, run {first} + {ahead}"
-            );
+            assert!(found == alone[(first + ahead) % SETS], "{name}, run {first} + {ahead}");
         }
     }
     let shared = Mutex::new(run);
@@ -91,25 +88,17 @@ fn micro_tiles_on_two_streams() {
     for height in [32, 128] {
         let draw = |s: u64| dynamic([m, k], height, shares(s), s + 5);
         let of = uploaded(&gpu, (0..SETS as u64).map(draw));
-        let options = MatmulOptions {
-            height,
-            ..MatmulOptions::default()
-        };
+        let options = MatmulOptions { height, ..MatmulOptions::default() };
         let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], &options.clone()).unwrap();
         keeps_apart(&gpu, "matmul", &[m, n], &mut |set, c, stream| {
             product.forward(&of[set], &bs[set], c, stream)
         });
         let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], &options).unwrap();
         let halves = [gpu.stream().unwrap(), gpu.stream().unwrap()];
-        keeps_apart(
-            &gpu,
-            "detect and multiply",
-            &[m, n],
-            &mut |set, c, stream| {
-                product.detect(&of[set], &halves[set % 2])?;
-                product.multiply(&of[set], &bs[set], c, stream)
-            },
-        );
+        keeps_apart(&gpu, "detect and multiply", &[m, n], &mut |set, c, stream| {
+            product.detect(&of[set], &halves[set % 2])?;
+            product.multiply(&of[set], &bs[set], c, stream)
+        });
     }
     let draw = |s: u64| dynamic([k, m], 1, shares(s), s + 7);
     let turned = uploaded(&gpu, (0..SETS as u64).map(draw));
@@ -121,10 +110,7 @@ fn micro_tiles_on_two_streams() {
     let a = uploaded(&gpu, (0..SETS as u64).map(|s| integers([m, k], s + 11)));
     let draw = |s: u64| dynamic([k, n], 1, shares(s), s + 13);
     let right = uploaded(&gpu, (0..SETS as u64).map(draw));
-    let options = MatmulOptions {
-        sparse: SparseSide::Right,
-        ..MatmulOptions::default()
-    };
+    let options = MatmulOptions { sparse: SparseSide::Right, ..MatmulOptions::default() };
     let mut product = DynamicMatmul::<f16>::new(&gpu, [m, k, n], &options).unwrap();
     keeps_apart(&gpu, "right", &[m, n], &mut |set, c, stream| {
         product.forward(&a[set], &right[set], c, stream)
@@ -143,12 +129,9 @@ fn feed_forward_on_two_streams() {
     let u = of([inputs, hidden], 21);
     let w = of([hidden, outputs], 41);
     let mut layer = FeedForward::<f16>::new(&gpu, extents, &Default::default()).unwrap();
-    keeps_apart(
-        &gpu,
-        "feed forward",
-        &[tokens, outputs],
-        &mut |set, y, stream| layer.forward([&x[set], &u[set], &w[set]], y, stream),
-    );
+    keeps_apart(&gpu, "feed forward", &[tokens, outputs], &mut |set, y, stream| {
+        layer.forward([&x[set], &u[set], &w[set]], y, stream)
+    });
 }
 
 #[test]

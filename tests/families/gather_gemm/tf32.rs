@@ -14,11 +14,7 @@ const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
 const HEIGHTS: [usize; 3] = [128, 64, 32];
 
 fn options(height: usize) -> MatmulOptions {
-    MatmulOptions {
-        height,
-        precision: Precision::Tf32,
-        ..MatmulOptions::default()
-    }
+    MatmulOptions { height, precision: Precision::Tf32, ..MatmulOptions::default() }
 }
 
 #[test]
@@ -33,10 +29,7 @@ fn tf32_product_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     for height in HEIGHTS {
         for determinism in [Determinism::Strict, Determinism::Relaxed] {
-            let options = MatmulOptions {
-                determinism,
-                ..options(height)
-            };
+            let options = MatmulOptions { determinism, ..options(height) };
             for extents in [
                 [128, 64, 256],
                 [1, 1, 8],
@@ -78,11 +71,7 @@ fn truth(a: &Dense<f32>, b: &Dense<f32>) -> [Vec<f64>; 2] {
 #[test]
 fn tf32_product_of_random_values() {
     let Some(gpu) = gpu() else { return };
-    let [m, k, n] = if small() {
-        [130, 190, 68]
-    } else {
-        [389, 777, 604]
-    };
+    let [m, k, n] = if small() { [130, 190, 68] } else { [389, 777, 604] };
     let mut rng = Rng(11);
     let b = random([k, n], 1, 1.0, &mut rng);
     let b_there = gpu.upload_dense(&b).unwrap();
@@ -94,9 +83,7 @@ fn tf32_product_of_random_values() {
             let a_there = gpu.upload_dense(&a).unwrap();
             let mut run = || {
                 let mut c = poisoned::<f32>(&gpu, &[m, n]);
-                finish(&gpu, |stream| {
-                    product_of.forward(&a_there, &b_there, &mut c, stream)
-                });
+                finish(&gpu, |stream| product_of.forward(&a_there, &b_there, &mut c, stream));
                 c.to_dense().unwrap().values().to_vec()
             };
             let (found, again) = (run(), run());
@@ -128,8 +115,7 @@ fn tf32_product_rounds_both_operands() {
     let unit = f32::powi(2.0, -10);
     let on = |rows: usize, columns: usize, x: f32| {
         let of = |i: &[usize]| if i[0] % k == i[1] % k { x } else { 0.0 };
-        gpu.upload_dense(&Dense::from_fn(vec![rows, columns], of).unwrap())
-            .unwrap()
+        gpu.upload_dense(&Dense::from_fn(vec![rows, columns], of).unwrap()).unwrap()
     };
     for height in HEIGHTS {
         let mut product = DynamicMatmul::new(&gpu, [m, k, n], &options(height)).unwrap();
@@ -198,10 +184,7 @@ fn tf32_product_above_a_threshold() {
         let b = integers::<f32>([k, n], 5);
         let counted = Dense::from_fn(vec![m, k], |i| if i[1] % 3 == 0 { 1f32 } else { 0.0 });
         let wanted = product(&counted.unwrap(), &b);
-        let options = MatmulOptions {
-            threshold: 0.25,
-            ..options(height)
-        };
+        let options = MatmulOptions { threshold: 0.25, ..options(height) };
         let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], &options).unwrap();
         let (a, b) = (gpu.upload_dense(&a).unwrap(), gpu.upload_dense(&b).unwrap());
         let nan = nan::<f32>(&[m, n]);
@@ -266,11 +249,7 @@ fn plan(
     (a, b): (Operand<'_, f32>, &Tensor<f32>),
     (precision, variant): (Precision, Option<&str>),
 ) -> Plan<f32> {
-    let options = Options {
-        precision,
-        variant: variant.map(Into::into),
-        ..Options::default()
-    };
+    let options = Options { precision, variant: variant.map(Into::into), ..Options::default() };
     plan_of(context, LINE, &[("A", a), ("B", b.into())], &options)
 }
 
@@ -308,10 +287,7 @@ fn tf32_plans_on_the_gpu() {
             let a = dynamic::<f32>([m, k], 32, per_mille, 7 + per_mille);
             a_there.write(&a).unwrap();
             let mut c = poisoned::<f32>(&gpu, &[m, n]);
-            let operands = [
-                ("A", Dynamic::new(&a_there).into()),
-                ("B", (&b_there).into()),
-            ];
+            let operands = [("A", Dynamic::new(&a_there).into()), ("B", (&b_there).into())];
             finish(&gpu, |stream| plan.run(&operands, &mut c, stream));
             let found = c.to_dense().unwrap();
             let found = found.values().iter().map(|&x| f64::from(x));

@@ -77,19 +77,14 @@ fn multiplies<T: Scalar>(context: &Context, height: usize, stream: &Stream) {
     let rows = PANELS * height - 8;
     let b = integers::<T>([DEPTH, COLUMNS], 5);
     let b_there = context.upload_dense(&b).unwrap();
-    let options = MatmulOptions {
-        height,
-        ..MatmulOptions::default()
-    };
+    let options = MatmulOptions { height, ..MatmulOptions::default() };
     let extents = [rows, DEPTH, COLUMNS];
     let mut product = DynamicMatmul::<T>::new(context, extents, &options).unwrap();
     // A C whose rows are not aligned is stored element by element.
     for (turn, room) in [(0, COLUMNS), (1, COLUMNS + 24), (2, COLUMNS + 3)] {
         let a = context.upload_dense(&mixed::<T>(rows, height, turn));
         let mut c = poisoned::<T>(context, rows, room);
-        product
-            .forward(&a.unwrap(), &b_there, &mut c, stream)
-            .unwrap();
+        product.forward(&a.unwrap(), &b_there, &mut c, stream).unwrap();
         stream.synchronize().unwrap();
         check(&c, &b, (height, turn));
     }

@@ -18,11 +18,7 @@ pub(super) fn pieces<T: Scalar>([k, m]: [usize; 2], per_mille: u64, seed: u64) -
 
 /// Of an A that lies as `[k, m]`.
 pub(super) fn transposing(determinism: Determinism) -> MatmulOptions {
-    MatmulOptions {
-        transpose_a: true,
-        determinism,
-        ..MatmulOptions::default()
-    }
+    MatmulOptions { transpose_a: true, determinism, ..MatmulOptions::default() }
 }
 
 pub(super) fn exact<T: Scalar>(found: &Tensor<T>, wanted: &[f64], what: &str) {
@@ -44,9 +40,7 @@ fn turns<T: Scalar>(context: &Context, extents: [usize; 3], determinism: Determi
         let a = pieces::<T>([k, m], per_mille, 9 + per_mille);
         let a_there = context.upload_strided(&a, m + 16, T::ONE).unwrap();
         let mut c = poisoned::<T>(context, &[m, n]);
-        finish(context, |stream| {
-            product_of.forward(&a_there, &b_there, &mut c, stream)
-        });
+        finish(context, |stream| product_of.forward(&a_there, &b_there, &mut c, stream));
         let wanted = product(&transposed(&a), &b);
         exact(&c, &wanted, &format!("{} {extents:?} {per_mille}", T::NAME));
     }
@@ -87,9 +81,7 @@ fn turned_product_in_a_graph() {
     let all = [(100, 1), (0, 2), (900, 3), (50, 4)]
         .map(|(per_mille, seed)| pieces([k, m], per_mille, seed));
     let mut run = |a: &_, c: &mut _, stream: &_| of.forward(a, &b_there, c, stream);
-    replays(&gpu, &all, [m, n], &mut run, |a| {
-        product(&transposed(a), &b)
-    });
+    replays(&gpu, &all, [m, n], &mut run, |a| product(&transposed(a), &b));
 }
 
 /// A NaN in a row of B reaches the 64 columns of A that have a micro-tile there, and no others.
@@ -118,10 +110,7 @@ fn turned_product_keeps_nan_where_it_is() {
 fn turned_product_refuses_what_it_cannot() {
     let cpu = Context::unchecked_cpu();
     let plain = transposing(Determinism::Strict);
-    let wrong = MatmulOptions {
-        threshold: f64::NAN,
-        ..plain.clone()
-    };
+    let wrong = MatmulOptions { threshold: f64::NAN, ..plain.clone() };
     let error = DynamicMatmul::<f16>::new(&cpu, [8, 8, 8], &wrong).unwrap_err();
     assert!(error.to_string().contains("NaN"), "{error}");
     let error = DynamicMatmul::<f16>::batched(&cpu, 2, [8, 8, 8], &plain.clone()).unwrap_err();
@@ -132,18 +121,13 @@ fn turned_product_refuses_what_it_cannot() {
     let mut odd = DynamicMatmul::<f16>::new(&gpu, [12, 8, 8], &plain).unwrap();
     let (a, b) = (gpu.zeros(&[8, 12]).unwrap(), gpu.zeros(&[8, 8]).unwrap());
     let mut c = gpu.zeros(&[12, 8]).unwrap();
-    let error = odd
-        .forward(&a, &b, &mut c, &gpu.stream().unwrap())
-        .unwrap_err();
+    let error = odd.forward(&a, &b, &mut c, &gpu.stream().unwrap()).unwrap_err();
     assert!(matches!(error, Error::Operand { .. }), "{error}");
 }
 
 fn batches<T: Scalar>(context: &Context, items: usize, extents: [usize; 3], height: usize) {
     let [m, k, n] = extents;
-    let options = MatmulOptions {
-        height,
-        ..MatmulOptions::default()
-    };
+    let options = MatmulOptions { height, ..MatmulOptions::default() };
     let mut batch = DynamicMatmul::<T>::batched(context, items, extents, &options).unwrap();
     let a = dynamic::<T>([items * m, k], height, 200, 3);
     let b = integers::<T>([items * k, n], 4);
@@ -154,17 +138,14 @@ fn batches<T: Scalar>(context: &Context, items: usize, extents: [usize; 3], heig
     };
     let (a_there, b_there) = (three(&a, m), three(&b, k));
     let mut c = poisoned::<T>(context, &[items, m, n]);
-    finish(context, |stream| {
-        batch.forward(&a_there, &b_there, &mut c, stream)
-    });
+    finish(context, |stream| batch.forward(&a_there, &b_there, &mut c, stream));
     let item = |dense: &Dense<T>, z: usize, rows: usize| {
         let columns = dense.shape()[1];
         let values = dense.values()[z * rows * columns..(z + 1) * rows * columns].to_vec();
         Dense::new([rows, columns], values).unwrap()
     };
-    let wanted: Vec<f64> = (0..items)
-        .flat_map(|z| product(&item(&a, z, m), &item(&b, z, k)))
-        .collect();
+    let wanted: Vec<f64> =
+        (0..items).flat_map(|z| product(&item(&a, z, m), &item(&b, z, k))).collect();
     exact(&c, &wanted, &format!("{items} of {extents:?} by {height}"));
 }
 
@@ -185,12 +166,7 @@ fn batches_of_dynamic_products() {
         if items > 1 {
             batches::<f16>(&gpu, items, extents, height);
         }
-        batches::<bf16>(
-            &gpu,
-            items.max(2),
-            [height * 2, extents[1], extents[2]],
-            height,
-        );
+        batches::<bf16>(&gpu, items.max(2), [height * 2, extents[1], extents[2]], height);
     }
 }
 
@@ -202,17 +178,9 @@ fn dense_passes(context: &Context) {
     let [x, y] = upload(context, [&a, &b]);
     let sums = einsum!(*context, "S[m] = A[m,k]", A = Dynamic::new(&x)).unwrap();
     let rows = a.values().chunks(80);
-    let wanted: Vec<f64> = rows
-        .map(|row| row.iter().map(|v| v.to_f64()).sum())
-        .collect();
+    let wanted: Vec<f64> = rows.map(|row| row.iter().map(|v| v.to_f64()).sum()).collect();
     exact(&sums, &wanted, "sums");
-    let each = einsum!(
-        *context,
-        "C[m,k] = A[m,k] * B[m,k]",
-        A = Dynamic::new(&x),
-        B = &y
-    )
-    .unwrap();
+    let each = einsum!(*context, "C[m,k] = A[m,k] * B[m,k]", A = Dynamic::new(&x), B = &y).unwrap();
     let both = a.values().iter().zip(b.values());
     let wanted: Vec<f64> = both.map(|(a, b)| a.to_f64() * b.to_f64()).collect();
     exact(&each, &wanted, "products");
@@ -250,23 +218,13 @@ fn training(context: &Context) {
         };
         let w = Dense::from_fn(vec![out, input], masked).unwrap();
         w_there.write(&w).unwrap();
-        let operands = [
-            ("W", Dynamic::new(&w_there).into()),
-            ("X", (&x_there).into()),
-        ];
+        let operands = [("W", Dynamic::new(&w_there).into()), ("X", (&x_there).into())];
         forward.run(&operands, &mut y, &stream).unwrap();
-        let operands = [
-            ("W", Dynamic::new(&w_there).into()),
-            ("X", (&d_y_there).into()),
-        ];
+        let operands = [("W", Dynamic::new(&w_there).into()), ("X", (&d_y_there).into())];
         backward.run(&operands, &mut d_x, &stream).unwrap();
         stream.synchronize().unwrap();
         exact(&y, &product(&w, &x), "forward");
-        exact(
-            &d_x,
-            &product(&transposed(&w), &d_y),
-            "gradient of the input",
-        );
+        exact(&d_x, &product(&transposed(&w), &d_y), "gradient of the input");
     }
 }
 

@@ -32,32 +32,18 @@ fn check<T: Scalar>(
     let values: Vec<T> = (0..nnz).map(|i| T::from_f64(integer(i))).collect();
     let csr = Csr::new(pattern, values).unwrap();
     let format = format!("blockgroupcoo:{bm}x{bk}:2").parse().unwrap();
-    let a = context
-        .upload(AnySparse::from(csr.clone()).convert(format).unwrap())
-        .unwrap();
+    let a = context.upload(AnySparse::from(csr.clone()).convert(format).unwrap()).unwrap();
     for [a_text, b_text, c_text] in TEXTS {
         let transposed = a_text == "A[k,m]";
         if transposed && bm != bk {
             continue;
         }
-        let (m, k) = if transposed {
-            (columns, rows)
-        } else {
-            (rows, columns)
-        };
+        let (m, k) = if transposed { (columns, rows) } else { (rows, columns) };
         let at = |item: usize, k: usize, n: usize| integer(item * 31 + k * 13 + n * 5);
         let (b_swapped, c_swapped) = (b_text == "n,k", c_text == "n,m");
-        let b_shape = if b_swapped {
-            [items, n, k]
-        } else {
-            [items, k, n]
-        };
+        let b_shape = if b_swapped { [items, n, k] } else { [items, k, n] };
         let b = Dense::from_fn(b_shape.to_vec(), |i| {
-            let (k, n) = if b_swapped {
-                (i[2], i[1])
-            } else {
-                (i[1], i[2])
-            };
+            let (k, n) = if b_swapped { (i[2], i[1]) } else { (i[1], i[2]) };
             T::from_f64(at(i[0], k, n))
         })
         .unwrap();
@@ -68,11 +54,8 @@ fn check<T: Scalar>(
         let bias = Dense::from_fn(vec![m], |i| T::from_f64(integer(i[0]))).unwrap();
         let bias = context.upload_dense(&bias).unwrap();
         let text = format!("C[z,{c_text}] = {a_text} * B[z,{b_text}] + bias[m]");
-        let operands: Vec<(&str, Operand<'_, T>)> = vec![
-            ("A", (&a).into()),
-            ("B", (&b).into()),
-            ("bias", (&bias).into()),
-        ];
+        let operands: Vec<(&str, Operand<'_, T>)> =
+            vec![("A", (&a).into()), ("B", (&b).into()), ("bias", (&bias).into())];
         let plan = context.plan(&text).operands(&operands).build().unwrap();
         let c = output_of(context, &plan, &operands);
         let c = c.to_dense().unwrap();
@@ -90,11 +73,7 @@ fn check<T: Scalar>(
             }
             for (i, sum) in sums.iter().enumerate() {
                 let (m_at, j) = (i / n, i % n);
-                let place = if c_swapped {
-                    [item, j, m_at]
-                } else {
-                    [item, m_at, j]
-                };
+                let place = if c_swapped { [item, j, m_at] } else { [item, m_at, j] };
                 let wanted = T::from_f64(sum + integer(m_at));
                 let found = c.get(&place).unwrap();
                 assert_eq!(

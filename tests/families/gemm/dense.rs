@@ -36,11 +36,7 @@ fn check<T: Scalar>(
     let guard = T::from_f64(GUARD);
     let mut c = context.upload_strided(&start, leading(n), guard).unwrap();
     let operands = || -> Vec<(&str, Operand<'_, T>)> {
-        vec![
-            ("A", (&left).into()),
-            ("B", (&right).into()),
-            ("bias", (&add).into()),
-        ]
+        vec![("A", (&left).into()), ("B", (&right).into()), ("bias", (&add).into())]
     };
     let mut planned = operands();
     planned.push(("C", (&c).into()));
@@ -49,9 +45,8 @@ fn check<T: Scalar>(
     finish(context, |stream| plan.run(&operands(), &mut c, stream));
     let found = c.to_storage().unwrap();
     assert_matrix(&what, &found, (m, n, leading(n)), |r, j| {
-        let sum: f64 = (0..k)
-            .map(|x| a.values()[r * k + x].to_f64() * b.values()[x * n + j].to_f64())
-            .sum();
+        let sum: f64 =
+            (0..k).map(|x| a.values()[r * k + x].to_f64() * b.values()[x * n + j].to_f64()).sum();
         T::from_f64((sum + bias.values()[j].to_f64()).max(0.0))
     });
 }
@@ -59,14 +54,9 @@ fn check<T: Scalar>(
 /// `gelu(A * B)` of a diagonal A: every value of B through the function, within the rounding of the output.
 fn gelu<T: Scalar>(context: &Context, roundoff: f64) {
     let n = 64;
-    let a = Dense::from_fn(vec![n, n], |i| {
-        T::from_f64(f64::from(u8::from(i[0] == i[1])))
-    })
-    .unwrap();
-    let b = Dense::from_fn(vec![n, n], |i| {
-        T::from_f64((i[0] * n + i[1]) as f64 / 256.0 - 8.0)
-    })
-    .unwrap();
+    let a = Dense::from_fn(vec![n, n], |i| T::from_f64(f64::from(u8::from(i[0] == i[1])))).unwrap();
+    let b = Dense::from_fn(vec![n, n], |i| T::from_f64((i[0] * n + i[1]) as f64 / 256.0 - 8.0))
+        .unwrap();
     let through = through_gelu(context, &a, &b);
     for (x, found) in b.values().iter().zip(&through) {
         let x = x.to_f64();
@@ -85,12 +75,8 @@ fn through_gelu<T: Scalar>(context: &Context, a: &Dense<T>, b: &Dense<T>) -> Vec
 fn through_gelu_of<T: Scalar>(context: &Context, a: Operand<'_, T>, b: &Dense<T>) -> Vec<T> {
     let right = context.upload_dense(b).unwrap();
     let operands: [(&str, Operand<'_, T>); 2] = [("A", a), ("B", (&right).into())];
-    let (_, c) = plan_and_run(
-        context,
-        "C[m,n] = gelu(A[m,k] * B[k,n])",
-        &operands,
-        &Options::default(),
-    );
+    let (_, c) =
+        plan_and_run(context, "C[m,n] = gelu(A[m,k] * B[k,n])", &operands, &Options::default());
     c.to_dense().unwrap().values().to_vec()
 }
 
@@ -153,11 +139,8 @@ const SHAPES: [[usize; 3]; 8] = [
 ];
 
 /// How the kernels read A and B.
-const ORDERS: [(&str, &str); 3] = [
-    ("A[m,k]", "B[k,n]"),
-    ("A[m,k]", "B[n,k]"),
-    ("A[k,m]", "B[k,n]"),
-];
+const ORDERS: [(&str, &str); 3] =
+    [("A[m,k]", "B[k,n]"), ("A[m,k]", "B[n,k]"), ("A[k,m]", "B[k,n]")];
 
 #[test]
 fn dense_products_on_the_gpu() {

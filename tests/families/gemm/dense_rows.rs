@@ -28,9 +28,7 @@ const SHAPES: [[usize; 3]; 12] = [
 const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
 
 fn rows(module: &str, dtype: Dtype) -> Vec<&'static Row> {
-    products()
-        .filter(|row| row.module == module && row.dtype == dtype)
-        .collect()
+    products().filter(|row| row.module == module && row.dtype == dtype).collect()
 }
 
 fn pattern(m: usize, k: usize, seed: u64) -> CsrPattern {
@@ -112,13 +110,7 @@ fn dense_csr_rows_of_uneven_matrices() {
         let sparse = gpu.upload(problem.sparse("csr")).unwrap();
         let b = gpu.upload_dense(&problem.b(72)).unwrap();
         for row in rows("dense_csr", Dtype::F16) {
-            exact_by_row(
-                &gpu,
-                row,
-                (&problem, &expressions[0]),
-                ((&sparse).into(), &b),
-                72,
-            );
+            exact_by_row(&gpu, row, (&problem, &expressions[0]), ((&sparse).into(), &b), 72);
         }
     }
 }
@@ -195,11 +187,7 @@ fn diagonal(gpu: &Context, value: f32, rounded: f32, left: bool) {
             if meets || value.is_finite() {
                 let wanted = if meets { rounded } else { 0.0 };
                 let same = found == wanted || tie || found.is_nan() && wanted.is_nan();
-                assert!(
-                    same,
-                    "{}: {value} at C[{r},{j}] gives {found}, not {wanted}",
-                    row.name
-                );
+                assert!(same, "{}: {value} at C[{r},{j}] gives {found}, not {wanted}", row.name);
             }
         }
     }
@@ -235,9 +223,7 @@ fn dense_rows_repeat_their_bits() {
         let plan = plan_of(&gpu, TEXT, &operands, &named(row.name));
         let stream = gpu.stream().unwrap();
         // Launches overlap: each starts while the one ahead ends.
-        let mut outputs: Vec<_> = (0..20)
-            .map(|_| gpu.zeros::<f16>(&[m, n]).unwrap())
-            .collect();
+        let mut outputs: Vec<_> = (0..20).map(|_| gpu.zeros::<f16>(&[m, n]).unwrap()).collect();
         for c in &mut outputs {
             plan.run(&operands, c, &stream).unwrap();
         }
@@ -256,19 +242,15 @@ fn dense_rows_repeat_their_bits() {
 fn dense_products_follow_each_other() {
     let Some(gpu) = gpu() else { return };
     let n = 256;
-    let step = Dense::from_fn([n, n], |i| {
-        f16::from_f64(f64::from(u8::from((i[0] + 1) % n == i[1])))
-    });
+    let step =
+        Dense::from_fn([n, n], |i| f16::from_f64(f64::from(u8::from((i[0] + 1) % n == i[1]))));
     let step = step.unwrap();
     let entries = gpu.upload(dense_to_csr(&step).unwrap()).unwrap();
     let step = gpu.upload_dense(&step).unwrap();
     let host = Dense::from_fn([n, 64], |i| f16::from_f64((i[0] * 3 + i[1]) as f64 % 97.0)).unwrap();
     for row in both() {
         let left = || left(row, &step, &entries);
-        let mut states = [
-            gpu.upload_dense(&host).unwrap(),
-            gpu.zeros::<f16>(&[n, 64]).unwrap(),
-        ];
+        let mut states = [gpu.upload_dense(&host).unwrap(), gpu.zeros::<f16>(&[n, 64]).unwrap()];
         let stream = gpu.stream().unwrap();
         let operands = [("A", left()), ("B", (&states[0]).into())];
         let plan = plan_of(&gpu, TEXT, &operands, &named(row.name));

@@ -23,9 +23,7 @@ fn weights<T: Scalar>(edge: usize) -> AnySparse<T> {
     let values = (0..pattern.columns().len()).map(|i| T::from_f64(integer(3 * i + 1)));
     let values = values.collect();
     let format = format!("blockgroupcoo:{edge}x{edge}:2").parse().unwrap();
-    AnySparse::from(Csr::new(pattern, values).unwrap())
-        .convert(format)
-        .unwrap()
+    AnySparse::from(Csr::new(pattern, values).unwrap()).convert(format).unwrap()
 }
 
 fn check<T: Scalar>(context: &Context, edge: usize, tokens: usize, options: LinearOptions) {
@@ -71,11 +69,7 @@ fn check<T: Scalar>(context: &Context, edge: usize, tokens: usize, options: Line
         for i in 0..inputs {
             let there = has_block(edge, o, i);
             let sum: f64 = (0..tokens).map(|t| at(&dy, t, o) * at(&x, t, i)).sum();
-            let wanted = if there {
-                T::from_f64(sum).to_f64()
-            } else {
-                0.0
-            };
+            let wanted = if there { T::from_f64(sum).to_f64() } else { 0.0 };
             assert_eq!(at(&found, o, i), wanted, "dw {what:?}");
         }
     }
@@ -89,21 +83,9 @@ fn has_block(edge: usize, o: usize, i: usize) -> bool {
 }
 
 const SIDES: [LinearOptions; 3] = [
-    LinearOptions {
-        tokens_in_columns: false,
-        relu: false,
-        relu_input: false,
-    },
-    LinearOptions {
-        tokens_in_columns: false,
-        relu: true,
-        relu_input: false,
-    },
-    LinearOptions {
-        tokens_in_columns: false,
-        relu: false,
-        relu_input: true,
-    },
+    LinearOptions { tokens_in_columns: false, relu: false, relu_input: false },
+    LinearOptions { tokens_in_columns: false, relu: true, relu_input: false },
+    LinearOptions { tokens_in_columns: false, relu: false, relu_input: true },
 ];
 
 #[test]
@@ -133,13 +115,9 @@ fn gradients_agree_with_finite_differences() {
     let shape = weight.shape().to_vec();
     let tokens = 3;
     // None is zero, where the ReLU has no slope.
-    let raw: Vec<f64> = (0..tokens * shape[1])
-        .map(|i| (i * 7919 % 101) as f64 / 50.0 - 0.995)
-        .collect();
-    let options = LinearOptions {
-        relu_input: true,
-        ..LinearOptions::default()
-    };
+    let raw: Vec<f64> =
+        (0..tokens * shape[1]).map(|i| (i * 7919 % 101) as f64 / 50.0 - 0.995).collect();
+    let options = LinearOptions { relu_input: true, ..LinearOptions::default() };
     let stream = context.stream().unwrap();
     // The layer's input is the ReLU of what is moved.
     let input = |raw: &[f64]| {

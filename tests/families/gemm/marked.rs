@@ -14,19 +14,10 @@ use crate::support::{gpu, gpu_alone};
 /// The product, rounded, and the columns of every `height` rows that hold something.
 fn reference<T: Scalar>(x: &Dense<T>, u: &Dense<T>, height: usize) -> (Vec<T>, Vec<Vec<u32>>) {
     let n = u.shape()[1];
-    let values: Vec<T> = product(x, u)
-        .into_iter()
-        .map(|x| T::from_f64(x.max(0.0)))
-        .collect();
+    let values: Vec<T> = product(x, u).into_iter().map(|x| T::from_f64(x.max(0.0))).collect();
     let panels = values.chunks((height * n).max(1));
     let lists = panels.map(|panel| {
-        let full = |&j: &u32| {
-            panel
-                .iter()
-                .skip(j as usize)
-                .step_by(n)
-                .any(|x| x.to_f64() != 0.0)
-        };
+        let full = |&j: &u32| panel.iter().skip(j as usize).step_by(n).any(|x| x.to_f64() != 0.0);
         (0..n as u32).filter(full).collect()
     });
     let lists = lists.collect();
@@ -34,11 +25,7 @@ fn reference<T: Scalar>(x: &Dense<T>, u: &Dense<T>, height: usize) -> (Vec<T>, V
 }
 
 fn options(height: usize) -> MatmulOptions {
-    MatmulOptions {
-        sparse: SparseSide::Output,
-        height,
-        ..MatmulOptions::default()
-    }
+    MatmulOptions { sparse: SparseSide::Output, height, ..MatmulOptions::default() }
 }
 
 fn marks<T: Scalar>(context: &Context, extents: [usize; 3], height: usize) {
@@ -118,29 +105,14 @@ fn marked_products_refuse_what_they_cannot() {
     let cpu = Context::unchecked_cpu();
     let refused = |options: &MatmulOptions, name: &str| {
         let error = DynamicMatmul::<f16>::new(&cpu, [8, 8, 8], options).unwrap_err();
-        assert!(
-            matches!(&error, Error::Operand { name: own, .. } if own == name),
-            "{error}"
-        );
+        assert!(matches!(&error, Error::Operand { name: own, .. } if own == name), "{error}");
     };
     refused(&options(0), "C");
     let plain = options(128);
     let transpose_a = true;
-    refused(
-        &MatmulOptions {
-            transpose_a,
-            ..plain.clone()
-        },
-        "A",
-    );
+    refused(&MatmulOptions { transpose_a, ..plain.clone() }, "A");
     for threshold in [0.5, f64::NAN] {
-        refused(
-            &MatmulOptions {
-                threshold,
-                ..plain.clone()
-            },
-            "threshold",
-        );
+        refused(&MatmulOptions { threshold, ..plain.clone() }, "threshold");
     }
     let error = DynamicMatmul::<f16>::batched(&cpu, 2, [8, 8, 8], &plain).unwrap_err();
     assert!(error.to_string().contains("has 2 items"), "{error}");

@@ -76,9 +76,8 @@ impl<In: Scalar> Case<In> {
                 .unwrap();
             assert_eq!(plan.variant(), wanted, "{text}");
             let start = |r: usize, j: usize| (r * 3 + j * 2) as f64 % 11.0 - 5.0;
-            let first = Dense::from_fn(vec![self.m, self.n], |at| {
-                Out::from_f64(start(at[0], at[1]))
-            });
+            let first =
+                Dense::from_fn(vec![self.m, self.n], |at| Out::from_f64(start(at[0], at[1])));
             let first = first.unwrap();
             let leading = self.n.next_multiple_of(8) + 8 - odd;
             let guard = Out::from_f64(GUARD);
@@ -132,23 +131,14 @@ fn ragged(edge: usize, extent: usize) -> CsrPattern {
 fn long(edge: usize) -> CsrPattern {
     let blocks = 12_288 / edge;
     let lens = [blocks, 3, blocks / 2];
-    fill_blocks(
-        &spread(&lens, blocks),
-        (edge, edge),
-        3 * edge,
-        blocks * edge,
-    )
+    fill_blocks(&spread(&lens, blocks), (edge, edge), 3 * edge, blocks * edge)
 }
 
 fn cases<In: Scalar>(context: &Context, wanted: &str, edges: &[usize], most: i32) {
     for &edge in edges {
         for (n, format) in [(16, "bsr"), (264, "blockgroupcoo"), (131, "blockcoo")] {
-            let case = Case::<In>::new(
-                ragged(edge, 300),
-                &format!("{format}:{edge}x{edge}"),
-                n,
-                most,
-            );
+            let case =
+                Case::<In>::new(ragged(edge, 300), &format!("{format}:{edge}x{edge}"), n, most);
             case.check_outputs(context, wanted);
             if In::DTYPE == Dtype::Int8 {
                 case.check::<i32>(context, wanted, &[1.0, 1.0, -3.0]);
@@ -158,9 +148,7 @@ fn cases<In: Scalar>(context: &Context, wanted: &str, edges: &[usize], most: i32
 }
 
 fn rows() -> impl Iterator<Item = &'static Row> {
-    kernels()
-        .iter()
-        .filter(|row| row.operation == Operation::Narrow && row.walk == WalkKind::Block)
+    kernels().iter().filter(|row| row.operation == Operation::Narrow && row.walk == WalkKind::Block)
 }
 
 #[test]
@@ -194,11 +182,7 @@ fn the_cpu_multiplies_8_bit_operands() {
 fn cut_rows_of_8_bit_operands_add_up_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     for row in rows() {
-        let edge = if row.block == (64, 128) {
-            128
-        } else {
-            row.block.0 as usize
-        };
+        let edge = if row.block == (64, 128) { 128 } else { row.block.0 as usize };
         let format = format!("bsr:{edge}x{edge}");
         match row.dtype {
             Dtype::E4m3 => {
@@ -231,9 +215,7 @@ fn long_fp8_sums_keep_their_bits_on_the_gpu() {
     let blocks = fill_blocks(&spread(&[k / edge], k / edge), (edge, edge), edge, k);
     let mut rng = Rng(5);
     let mut random = |count: usize| -> Vec<E4m3> {
-        (0..count)
-            .map(|_| E4m3::from_f64(rng.unit().abs()))
-            .collect()
+        (0..count).map(|_| E4m3::from_f64(rng.unit().abs())).collect()
     };
     let (values, b) = (random(edge * k), random(n * k));
     let exact = |r: usize, j: usize, step: &dyn Fn(f64) -> f64| {
@@ -245,9 +227,7 @@ fn long_fp8_sums_keep_their_bits_on_the_gpu() {
         })
     };
     let csr = AnySparse::from(Csr::new(blocks, values.clone()).unwrap());
-    let a = gpu
-        .upload(csr.convert("bsr:128x128".parse().unwrap()).unwrap())
-        .unwrap();
+    let a = gpu.upload(csr.convert("bsr:128x128".parse().unwrap()).unwrap()).unwrap();
     let dense = upload_values(&gpu, &[n, k], b.clone());
     let operands = [("A", (&a).into()), ("B", (&dense).into())];
     let plan = planned::<E4m3, f32>(&gpu, "C[m,n] = A[m,k] * B[n,k]", &operands).unwrap();
@@ -306,26 +286,11 @@ fn refused<In: Scalar, Out: Scalar>(text: &str, format: &str) -> String {
 fn kernels_of_8_bit_operands_say_what_they_refuse() {
     let text = "C[m,n] = A[m,k] * B[n,k]";
     for (reason, found) in [
-        (
-            "no e4m3 output of e4m3",
-            refused::<E4m3, E4m3>(text, "bsr:32x32"),
-        ),
-        (
-            "no int32 output of e5m2",
-            refused::<E5m2, i32>(text, "bsr:32x32"),
-        ),
-        (
-            "no f32 output of f16",
-            refused::<f16, f32>(text, "bsr:32x32"),
-        ),
-        (
-            "bias",
-            refused::<i8, f32>("C[m,n] = A[m,k] * B[n,k] + bias[m]", "bsr:32x32"),
-        ),
-        (
-            "activation",
-            refused::<i8, i32>("C[m,n] = relu(A[m,k] * B[n,k])", "bsr:32x32"),
-        ),
+        ("no e4m3 output of e4m3", refused::<E4m3, E4m3>(text, "bsr:32x32")),
+        ("no int32 output of e5m2", refused::<E5m2, i32>(text, "bsr:32x32")),
+        ("no f32 output of f16", refused::<f16, f32>(text, "bsr:32x32")),
+        ("bias", refused::<i8, f32>("C[m,n] = A[m,k] * B[n,k] + bias[m]", "bsr:32x32")),
+        ("activation", refused::<i8, i32>("C[m,n] = relu(A[m,k] * B[n,k])", "bsr:32x32")),
         ("32 x 32 pieces", refused::<i8, i32>(text, "bsr:16x16")),
         ("csr", refused::<E4m3, f32>(text, "csr")),
     ] {
@@ -341,9 +306,7 @@ fn long_rows_of_int8_are_refused_on_the_gpu() {
     let blocks = fill_blocks(&spread(&[k / edge], k / edge), (edge, edge), edge, k);
     let ones = vec![1i8; blocks.columns().len()];
     let csr = AnySparse::from(Csr::new(blocks, ones).unwrap());
-    let a = gpu
-        .upload(csr.convert("bsr:64x64".parse().unwrap()).unwrap())
-        .unwrap();
+    let a = gpu.upload(csr.convert("bsr:64x64".parse().unwrap()).unwrap()).unwrap();
     let b = Dense::<i8>::zeros(vec![16, k]).unwrap();
     let b = gpu.upload_dense(&b).unwrap();
     let operands = [("A", (&a).into()), ("B", (&b).into())];
@@ -366,18 +329,13 @@ fn dense<In: Scalar, Out: Scalar>(gpu: &Context, (m, k, n): (usize, usize, usize
     assert!(plan.variant().contains("64x128"), "{plan}");
     let mut c = gpu.zeros::<Out>(plan.out_shape()).unwrap();
     run(gpu, &plan, &operands, &mut c);
-    assert_matrix(
-        &(In::NAME, Out::NAME, m, k, n),
-        &c.to_storage().unwrap(),
-        (m, n, n),
-        |r, j| {
-            let term = |i: usize| {
-                let at = |x: &Dense<In>, row| x.get(&[row, i]).unwrap().to_f64();
-                at(&a, r) * at(&b, j)
-            };
-            Out::from_f64((0..k).map(term).sum())
-        },
-    );
+    assert_matrix(&(In::NAME, Out::NAME, m, k, n), &c.to_storage().unwrap(), (m, n, n), |r, j| {
+        let term = |i: usize| {
+            let at = |x: &Dense<In>, row| x.get(&[row, i]).unwrap().to_f64();
+            at(&a, r) * at(&b, j)
+        };
+        Out::from_f64((0..k).map(term).sum())
+    });
 }
 
 #[test]

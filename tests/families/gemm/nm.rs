@@ -10,17 +10,8 @@ use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
 use einsparse::{Context, Operand};
 
 /// Rows and columns: around a group, a word of positions, a stage, 64 rows, a tile, and more stages than are in flight.
-const SHAPES: [[usize; 2]; 9] = [
-    [0, 8],
-    [3, 0],
-    [1, 1],
-    [5, 31],
-    [64, 64],
-    [129, 65],
-    [257, 97],
-    [300, 1000],
-    [513, 640],
-];
+const SHAPES: [[usize; 2]; 9] =
+    [[0, 8], [3, 0], [1, 1], [5, 31], [64, 64], [129, 65], [257, 97], [300, 1000], [513, 640]];
 const WIDTHS: [usize; 6] = [1, 8, 129, 192, 200, 264];
 
 /// At most two of every four columns, at random places; every group is full where `full` says so.
@@ -37,9 +28,7 @@ pub(super) fn two_of_four([rows, cols]: [usize; 2], full: bool, seed: u64) -> Cs
                 places[0] = 4;
             }
             let inside = |place: &u64| *place < 4 && group + (*place as usize) < cols;
-            let kept = places
-                .into_iter()
-                .filter(|place| count > 0 && inside(place));
+            let kept = places.into_iter().filter(|place| count > 0 && inside(place));
             columns.extend(kept.map(|place| (group as u64 + place) as u32));
         }
         offsets.push(columns.len() as u32);
@@ -113,11 +102,7 @@ fn nan_stays<T: Scalar>(context: &Context) {
                 let owns = pattern.columns()[pattern.row(r)].contains(&(poisoned as u32));
                 let line = r * n..(r + 1) * n;
                 let reached = c[line.clone()].iter().all(|x| x.to_f64().is_nan());
-                let right = if owns {
-                    reached
-                } else {
-                    c[line.clone()] == clean[line]
-                };
+                let right = if owns { reached } else { c[line.clone()] == clean[line] };
                 assert!(right, "{}: NaN in row {poisoned} of B, row {r}", row.name);
             }
         }
@@ -178,23 +163,11 @@ fn prunes_alike<T: Scalar>(context: &Context, from_bits: impl Fn(u16) -> T) {
         0x7fc0, 0x7f81, 0xffc1, 0x0001, 0x8001,
     ];
     let mut rng = Rng(17);
-    for [rows, columns] in [
-        [0, 8],
-        [3, 0],
-        [1, 1],
-        [5, 31],
-        [64, 64],
-        [37, 102],
-        [130, 1000],
-    ] {
+    for [rows, columns] in [[0, 8], [3, 0], [1, 1], [5, 31], [64, 64], [37, 102], [130, 1000]] {
         let mut element = |_: &[usize]| {
             let word = rng.word();
             let random = (word >> 8) as u16;
-            from_bits(if word % 4 == 0 {
-                random
-            } else {
-                special[random as usize % special.len()]
-            })
+            from_bits(if word % 4 == 0 { random } else { special[random as usize % special.len()] })
         };
         let dense: Vec<T> = (0..rows * columns).map(|_| element(&[])).collect();
         let dense = Dense::new([rows, columns], dense).unwrap();
@@ -257,9 +230,7 @@ fn batches_and_gates<T: Scalar>(context: &Context) {
         for (n, odd) in [(72, 0), (200, 3), (9, 0)] {
             let scaled = |item: usize| {
                 let factor = T::from_f64(item as f64 - 1.0).to_f64();
-                plain(n)
-                    .into_iter()
-                    .map(move |x| T::from_f64(x.to_f64() * factor))
+                plain(n).into_iter().map(move |x| T::from_f64(x.to_f64() * factor))
             };
             let b: Vec<T> = (0..items).flat_map(scaled).collect();
             let b = Dense::new([items, shape[1], n], b).unwrap();
@@ -269,11 +240,8 @@ fn batches_and_gates<T: Scalar>(context: &Context) {
             let (nan, guard) = (T::from_f64(f64::NAN), T::from_f64(GUARD));
             let b = context.upload_strided(&b, aligned, nan).unwrap();
             let gates = context.upload_strided(&gates, aligned + odd, nan).unwrap();
-            let operands: [(&str, Operand<'_, T>); 3] = [
-                ("A", (&a).into()),
-                ("B", (&b).into()),
-                ("G", (&gates).into()),
-            ];
+            let operands: [(&str, Operand<'_, T>); 3] =
+                [("A", (&a).into()), ("B", (&b).into()), ("G", (&gates).into())];
             let text = "C[z,m,n] = relu_grad(A[m,k] * B[z,k,n], G[z,m,n])";
             let start = Dense::zeros([items, shape[0], n]).unwrap();
             let mut c = strided(context, &start, aligned + odd, guard);

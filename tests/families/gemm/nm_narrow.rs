@@ -12,24 +12,13 @@ use einsparse::{Context, Error, Operand};
 
 /// Rows and columns: around a group, a word of positions, a step, a stage, a pair of stages, a tile, and more stages
 /// than are in flight.
-const SHAPES: [[usize; 2]; 9] = [
-    [0, 8],
-    [3, 0],
-    [1, 1],
-    [5, 31],
-    [64, 64],
-    [129, 130],
-    [257, 97],
-    [300, 1500],
-    [513, 640],
-];
+const SHAPES: [[usize; 2]; 9] =
+    [[0, 8], [3, 0], [1, 1], [5, 31], [64, 64], [129, 130], [257, 97], [300, 1500], [513, 640]];
 const WIDTHS: [usize; 4] = [1, 16, 129, 264];
 const PLAIN: &str = "C[m,n] = A[m,k] * B[n,k]";
 
 fn rows() -> impl Iterator<Item = &'static Row> {
-    kernels()
-        .iter()
-        .filter(|row| row.operation == Operation::Narrow && row.walk == WalkKind::Nm)
+    kernels().iter().filter(|row| row.operation == Operation::Narrow && row.walk == WalkKind::Nm)
 }
 
 fn case(shape: [usize; 2], full: bool, n: usize) -> Case<i8> {
@@ -84,18 +73,9 @@ fn refused<Out: Scalar>(text: &str) -> Vec<Refusal> {
 fn kernels_of_two_of_four_of_int8_say_what_they_refuse() {
     for (reason, found) in [
         ("no int8 output of int8", refused::<i8>(PLAIN)),
-        (
-            "adds no bias",
-            refused::<f32>("C[m,n] = A[m,k] * B[n,k] + bias[m]"),
-        ),
-        (
-            "no activation of an int32",
-            refused::<i32>("C[m,n] = relu(A[m,k] * B[n,k])"),
-        ),
-        (
-            "no relu_grad",
-            refused::<f32>("C[m,n] = relu_grad(A[m,k] * B[n,k], G[m,n])"),
-        ),
+        ("adds no bias", refused::<f32>("C[m,n] = A[m,k] * B[n,k] + bias[m]")),
+        ("no activation of an int32", refused::<i32>("C[m,n] = relu(A[m,k] * B[n,k])")),
+        ("no relu_grad", refused::<f32>("C[m,n] = relu_grad(A[m,k] * B[n,k], G[m,n])")),
         ("computes", refused::<i32>("C[m,n] = A[m,k] * B[k,n]")),
     ] {
         let here = |r: &&Refusal| r.name.contains("nm_int8") && r.reason.contains(reason);

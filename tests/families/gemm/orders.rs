@@ -32,25 +32,13 @@ struct Stored {
 
 impl Stored {
     fn new(rows: usize, columns: usize, swapped: bool) -> Stored {
-        let shape = if swapped {
-            [columns, rows]
-        } else {
-            [rows, columns]
-        };
-        Stored {
-            shape,
-            leading: shape[1].next_multiple_of(8) + 8,
-            swapped,
-        }
+        let shape = if swapped { [columns, rows] } else { [rows, columns] };
+        Stored { shape, leading: shape[1].next_multiple_of(8) + 8, swapped }
     }
 
     fn dense<T: Scalar>(&self, f: impl Fn(usize, usize) -> f64 + Sync) -> Dense<T> {
         let value = |i: &[usize]| {
-            let (r, c) = if self.swapped {
-                (i[1], i[0])
-            } else {
-                (i[0], i[1])
-            };
+            let (r, c) = if self.swapped { (i[1], i[0]) } else { (i[0], i[1]) };
             T::from_f64(f(r, c))
         };
         Dense::from_fn(self.shape.to_vec(), value).unwrap()
@@ -74,11 +62,7 @@ fn check<T: Scalar>(context: &Context, edge: usize, order: Order, options: &Opti
         let nnz = pattern.columns().len();
         let values: Vec<T> = (0..nnz).map(|i| T::from_f64(integer(i))).collect();
         let csr = Csr::new(pattern, values).unwrap();
-        let (m, k) = if order.0 {
-            (columns, rows)
-        } else {
-            (rows, columns)
-        };
+        let (m, k) = if order.0 { (columns, rows) } else { (rows, columns) };
         let a = AnySparse::from(csr.clone())
             .convert(format!("{format}:{edge}x{edge}").parse().unwrap())
             .unwrap();
@@ -99,25 +83,16 @@ fn check<T: Scalar>(context: &Context, edge: usize, order: Order, options: &Opti
         let gap = T::from_f64(f64::NAN);
         let b = strided(context, &b.dense(at), b.leading, gap);
         let c = Stored::new(m, n, order.2);
-        let product = format!(
-            "{} * {}",
-            access("A", ["m", "k"], order.0),
-            access("B", ["k", "n"], order.1)
-        );
-        for (tail, equals, axis) in [
-            ("", "=", ' '),
-            ("", "+=", ' '),
-            (" + bias[m]", "=", 'm'),
-            (" + bias[n]", "=", 'n'),
-        ] {
+        let product =
+            format!("{} * {}", access("A", ["m", "k"], order.0), access("B", ["k", "n"], order.1));
+        for (tail, equals, axis) in
+            [("", "=", ' '), ("", "+=", ' '), (" + bias[m]", "=", 'm'), (" + bias[n]", "=", 'n')]
+        {
             let start = |m_at: usize, n_at: usize| match equals {
                 "=" => f64::NAN,
                 _ => (m_at * 3 + n_at * 2) as f64 % 11.0 - 5.0,
             };
-            let text = format!(
-                "{} {equals} {product}{tail}",
-                access("C", ["m", "n"], order.2)
-            );
+            let text = format!("{} {equals} {product}{tail}", access("C", ["m", "n"], order.2));
             let bias = |i: usize| f64::from(i as u32 % 5) - 2.0;
             let length = if axis == 'm' { m } else { n };
             let add = Dense::from_fn(vec![length], |i| T::from_f64(bias(i[0]))).unwrap();
@@ -139,24 +114,19 @@ fn check<T: Scalar>(context: &Context, edge: usize, order: Order, options: &Opti
             finish(context, |stream| plan.run(&operands(), &mut out, stream));
             let found = out.to_storage().unwrap();
             let [height, width] = c.shape;
-            assert_matrix(
-                &(what, &text, n, format),
-                &found,
-                (height, width, c.leading),
-                |r, j| {
-                    let (m_at, n_at) = if order.2 { (j, r) } else { (r, j) };
-                    let more = match axis {
-                        'm' => bias(m_at),
-                        'n' => bias(n_at),
-                        _ => 0.0,
-                    };
-                    let before = match start(m_at, n_at) {
-                        x if x.is_nan() => 0.0,
-                        x => x,
-                    };
-                    T::from_f64(sums[m_at * n + n_at] + before + more)
-                },
-            );
+            assert_matrix(&(what, &text, n, format), &found, (height, width, c.leading), |r, j| {
+                let (m_at, n_at) = if order.2 { (j, r) } else { (r, j) };
+                let more = match axis {
+                    'm' => bias(m_at),
+                    'n' => bias(n_at),
+                    _ => 0.0,
+                };
+                let before = match start(m_at, n_at) {
+                    x if x.is_nan() => 0.0,
+                    x => x,
+                };
+                T::from_f64(sums[m_at * n + n_at] + before + more)
+            });
         }
     }
 }
@@ -175,11 +145,7 @@ fn every_row_of_another_order_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     for row in rows() {
         // Pieces of 64 x 64 also make up larger blocks.
-        let edges: &[usize] = if row.block.0 == 64 {
-            &[64, 128]
-        } else {
-            &[row.block.0 as usize]
-        };
+        let edges: &[usize] = if row.block.0 == 64 { &[64, 128] } else { &[row.block.0 as usize] };
         for &edge in edges {
             let (order, options) = (order(row), force(row));
             match row.dtype {
@@ -195,13 +161,7 @@ fn every_row_of_another_order_on_the_gpu() {
 fn the_cpu_multiplies_in_every_order() {
     for bits in 0..8 {
         let order = (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
-        check::<f32>(
-            &Context::unchecked_cpu(),
-            16,
-            order,
-            &Options::default(),
-            "cpu",
-        );
+        check::<f32>(&Context::unchecked_cpu(), 16, order, &Options::default(), "cpu");
     }
     assert!(rows().count() > 0);
 }

@@ -62,19 +62,13 @@ fn run<T: Scalar>(ctx: &Context, logits: &Dense<T>, labels: &Dense<i32>) -> (f64
         loss_of.forward_backward_in_place((&mut in_place, &labels), placed, stream)
     });
     let [all, alone, placed] = losses.map(|loss| wide(&loss)[0].to_bits());
-    assert!(
-        all == alone && all == placed,
-        "{rows} x {classes}: three losses"
-    );
+    assert!(all == alone && all == placed, "{rows} x {classes}: three losses");
     let found = wide(&gradient);
     let bits = |values: &[f64]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
     assert_eq!(bits(&found), bits(&wide(&in_place)), "in place");
     let stored = gradient.to_storage().unwrap();
     for row in stored.chunks(leading).filter(|row| row.len() == leading) {
-        assert!(
-            row[classes..].iter().all(|x| x.to_f64().is_nan()),
-            "a gap was written"
-        );
+        assert!(row[classes..].iter().all(|x| x.to_f64().is_nan()), "a gap was written");
     }
     (f64::from_bits(all), found)
 }
@@ -94,10 +88,7 @@ fn agrees<T: Scalar>(gpu: &Context, within: f64) {
         let (loss, gradient) = run(gpu, &logits, &labels);
         let (wanted, slopes) = run(&Context::unchecked_cpu(), &logits, &labels);
         near(&format!("loss of {extents:?}"), loss, wanted, 4e-6);
-        let live = labels
-            .values()
-            .iter()
-            .filter(|l| (0..extents[1] as i32).contains(l));
+        let live = labels.values().iter().filter(|l| (0..extents[1] as i32).contains(l));
         let count = live.count().max(1) as f64;
         for (at, (found, wanted)) in gradient.iter().zip(&slopes).enumerate() {
             let what = format!("{} gradient of {extents:?} at {at}", T::NAME);
@@ -162,11 +153,7 @@ fn the_gradient_is_that_of_differences() {
             values[at] += by;
             loss(&values)
         };
-        near_slope(
-            "gradient",
-            *found,
-            (moved(STEP) - moved(-STEP)) / (2.0 * STEP),
-        );
+        near_slope("gradient", *found, (moved(STEP) - moved(-STEP)) / (2.0 * STEP));
     }
 }
 
@@ -237,20 +224,13 @@ fn a_captured_loss_serves_other_labels() {
 #[test]
 fn what_does_not_fit_is_refused() {
     let cpu = Context::unchecked_cpu();
-    let told = CrossEntropy::<f32>::new(&cpu, [7, 0])
-        .unwrap_err()
-        .to_string();
+    let told = CrossEntropy::<f32>::new(&cpu, [7, 0]).unwrap_err().to_string();
     assert!(told.contains("7 rows of 0 classes"), "{told}");
     let loss_of = CrossEntropy::<f32>::new(&cpu, [2, 3]).unwrap();
     let logits = cpu.zeros::<f32>(&[2, 3]).unwrap();
-    let (short, labels) = (
-        cpu.zeros::<i32>(&[1]).unwrap(),
-        cpu.zeros::<i32>(&[2]).unwrap(),
-    );
-    let (mut loss, mut wide) = (
-        cpu.zeros::<f32>(&[1]).unwrap(),
-        cpu.zeros::<f32>(&[2, 4]).unwrap(),
-    );
+    let (short, labels) = (cpu.zeros::<i32>(&[1]).unwrap(), cpu.zeros::<i32>(&[2]).unwrap());
+    let (mut loss, mut wide) =
+        (cpu.zeros::<f32>(&[1]).unwrap(), cpu.zeros::<f32>(&[2, 4]).unwrap());
     let stream = cpu.stream().unwrap();
     let wrong = loss_of.forward((&logits, &short), &mut loss, &stream);
     assert!(matches!(wrong, Err(Error::Shape { .. })), "{wrong:?}");

@@ -14,42 +14,15 @@ const STEPS: usize = 5;
 
 fn sgd_options() -> [SgdOptions; 4] {
     let plain = SgdOptions::default();
-    let decaying = SgdOptions {
-        weight_decay: 0.1,
-        ..plain
-    };
-    let momentum = SgdOptions {
-        momentum: 0.9,
-        ..decaying
-    };
-    [
-        plain,
-        decaying,
-        momentum,
-        SgdOptions {
-            nesterov: true,
-            ..momentum
-        },
-    ]
+    let decaying = SgdOptions { weight_decay: 0.1, ..plain };
+    let momentum = SgdOptions { momentum: 0.9, ..decaying };
+    [plain, decaying, momentum, SgdOptions { nesterov: true, ..momentum }]
 }
 
 fn adam_options() -> [AdamOptions; 3] {
-    let plain = AdamOptions {
-        rate: 0.05,
-        ..AdamOptions::default()
-    };
-    let decaying = AdamOptions {
-        weight_decay: 0.1,
-        ..plain
-    };
-    [
-        plain,
-        decaying,
-        AdamOptions {
-            decoupled: true,
-            ..decaying
-        },
-    ]
+    let plain = AdamOptions { rate: 0.05, ..AdamOptions::default() };
+    let decaying = AdamOptions { weight_decay: 0.1, ..plain };
+    [plain, decaying, AdamOptions { decoupled: true, ..decaying }]
 }
 
 /// The gradient of a step.
@@ -86,10 +59,7 @@ macro_rules! trained {
 fn near(what: &dyn std::fmt::Debug, found: &[f64], wanted: &[f64], within: f64) {
     assert_eq!(found.len(), wanted.len());
     for (at, (x, y)) in found.iter().zip(wanted).enumerate() {
-        assert!(
-            (x - y).abs() <= within * (1.0 + y.abs()),
-            "{what:?}, {at}: {x}, not {y}"
-        );
+        assert!((x - y).abs() <= within * (1.0 + y.abs()), "{what:?}, {at}: {x}, not {y}");
     }
 }
 
@@ -101,18 +71,12 @@ fn steps_on_the_gpu() {
         for o in &sgd_options() {
             let found = trained!(Sgd, f16, &gpu, len, o);
             near(&(o, len), &found, &trained!(Sgd, f16, &cpu, len, o), 2e-6);
-            assert!(
-                trained!(Sgd, bf16, &gpu, len, o) == found,
-                "by the copy's type"
-            );
+            assert!(trained!(Sgd, bf16, &gpu, len, o) == found, "by the copy's type");
         }
         for o in &adam_options() {
             let found = trained!(Adam, bf16, &gpu, len, o);
             near(&(o, len), &found, &trained!(Adam, bf16, &cpu, len, o), 4e-6);
-            assert!(
-                trained!(Adam, f16, &gpu, len, o) == found,
-                "by the copy's type"
-            );
+            assert!(trained!(Adam, f16, &gpu, len, o) == found, "by the copy's type");
         }
     }
 }
@@ -127,12 +91,7 @@ fn descent_is_that_of_pytorch() {
             for step in 0..STEPS {
                 let g = f64::from(gradient(step, 50)[at]) + o.weight_decay * x;
                 momentum = o.momentum * momentum + g;
-                x -= o.rate
-                    * if o.nesterov {
-                        g + o.momentum * momentum
-                    } else {
-                        momentum
-                    };
+                x -= o.rate * if o.nesterov { g + o.momentum * momentum } else { momentum };
             }
             x
         };
@@ -157,10 +116,7 @@ fn adam_is_that_of_pytorch() {
                 m = o.betas[0] * m + (1.0 - o.betas[0]) * g;
                 v = o.betas[1] * v + (1.0 - o.betas[1]) * g * g;
                 let t = step as i32 + 1;
-                let corrected = [
-                    m / (1.0 - o.betas[0].powi(t)),
-                    v / (1.0 - o.betas[1].powi(t)),
-                ];
+                let corrected = [m / (1.0 - o.betas[0].powi(t)), v / (1.0 - o.betas[1].powi(t))];
                 x -= o.rate * corrected[0] / (corrected[1].sqrt() + o.epsilon);
             }
             x
@@ -246,29 +202,11 @@ fn wrong_constants_and_operands_are_refused() {
     let cpu = Context::unchecked_cpu();
     let told = |o: AdamOptions| Adam::new(&cpu, &[2], &o).unwrap_err().to_string();
     let plain = AdamOptions::default();
-    let negative = told(AdamOptions {
-        rate: -0.5,
-        ..plain
-    });
-    assert!(
-        negative.contains("rate") && negative.contains("-0.5"),
-        "{negative}"
-    );
-    let one = told(AdamOptions {
-        betas: [0.9, 1.0],
-        ..plain
-    });
-    assert!(
-        one.contains("second beta") && one.contains("below 1"),
-        "{one}"
-    );
-    assert!(
-        told(AdamOptions {
-            epsilon: f64::NAN,
-            ..plain
-        })
-        .contains("NaN")
-    );
+    let negative = told(AdamOptions { rate: -0.5, ..plain });
+    assert!(negative.contains("rate") && negative.contains("-0.5"), "{negative}");
+    let one = told(AdamOptions { betas: [0.9, 1.0], ..plain });
+    assert!(one.contains("second beta") && one.contains("below 1"), "{one}");
+    assert!(told(AdamOptions { epsilon: f64::NAN, ..plain }).contains("NaN"));
     let mut adam = Adam::new(&cpu, &[2, 2], &plain).unwrap();
     let mut x = cpu.zeros::<f32>(&[2, 2]).unwrap();
     let stream = cpu.stream().unwrap();
@@ -277,23 +215,15 @@ fn wrong_constants_and_operands_are_refused() {
     let dense = einsparse::formats::Dense::zeros([2, 2]).unwrap();
     let gaps = cpu.upload_strided(&dense, 3, 0.0f32).unwrap();
     let told = adam.step(&mut x, &gaps, &stream).unwrap_err().to_string();
-    assert!(
-        told.contains("gradient") && told.contains("3 elements apart"),
-        "{told}"
-    );
+    assert!(told.contains("gradient") && told.contains("3 elements apart"), "{told}");
     let mut copy = cpu.zeros::<f32>(&[2, 2]).unwrap();
     let g = cpu.zeros::<f32>(&[2, 2]).unwrap();
-    let told = adam
-        .step_with_copy(&mut x, &g, &mut copy, &stream)
-        .unwrap_err();
+    let told = adam.step_with_copy(&mut x, &g, &mut copy, &stream).unwrap_err();
     assert!(told.to_string().contains("f16 or bf16"), "{told}");
     let mut copy = cpu.zeros::<f16>(&[2, 2]).unwrap();
     let g = cpu.zeros::<bf16>(&[2, 2]).unwrap();
     let told = adam.step_with_copy(&mut x, &g, &mut copy, &stream);
     let told = told.unwrap_err().to_string();
-    assert!(
-        told.contains("gradient") && told.contains("as the copy"),
-        "{told}"
-    );
+    assert!(told.contains("gradient") && told.contains("as the copy"), "{told}");
     assert_eq!(adam.steps().unwrap(), 0);
 }

@@ -31,10 +31,7 @@ fn run<T: Scalar>(
     gap: usize,
     precision: Precision,
 ) -> [Vec<f64>; 5] {
-    let (x, dy) = (
-        integers::<T>(&[rows, inputs], 1),
-        integers::<T>(&[rows, outputs], 2),
-    );
+    let (x, dy) = (integers::<T>(&[rows, inputs], 1), integers::<T>(&[rows, outputs], 2));
     let nan = T::from_f64(f64::NAN);
     let x = ctx.upload_strided(&x, inputs + gap, nan).unwrap();
     let dy = ctx.upload_strided(&dy, outputs + gap, nan).unwrap();
@@ -47,11 +44,7 @@ fn run<T: Scalar>(
     let mut gated_db = poisoned::<f32>(ctx, &[outputs]);
     let mut output = integers::<T>(&[rows, outputs], 3);
     // Not above zero.
-    output
-        .values_mut()
-        .iter_mut()
-        .step_by(7)
-        .for_each(|y| *y = nan);
+    output.values_mut().iter_mut().step_by(7).for_each(|y| *y = nan);
     let output = ctx.upload_strided(&output, outputs + gap, nan).unwrap();
     let mut slope = strided(ctx, &integers::<T>(&[rows, outputs], 2), outputs + gap, nan);
     finish(ctx, |stream| {
@@ -62,20 +55,11 @@ fn run<T: Scalar>(
     });
     assert_eq!(wide(&dw), wide(&alone), "without a bias");
     let stored = slope.to_storage().unwrap();
-    for row in stored
-        .chunks(outputs + gap)
-        .filter(|row| row.len() > outputs)
-    {
+    for row in stored.chunks(outputs + gap).filter(|row| row.len() > outputs) {
         let gap = &row[outputs..];
         assert!(gap.iter().all(|x| x.to_f64().is_nan()), "a gap was written");
     }
-    [
-        wide(&dw),
-        wide(&db),
-        wide(&gated_dw),
-        wide(&gated_db),
-        wide(&slope),
-    ]
+    [wide(&dw), wide(&db), wide(&gated_dw), wide(&gated_db), wide(&slope)]
 }
 
 fn agrees<T: Scalar>(gpu: &Context, precision: Precision) {
@@ -103,16 +87,9 @@ fn weights_on_the_gpu() {
 #[test]
 fn weights_on_the_cpu() {
     for [rows, inputs, outputs] in EXTENTS {
-        let [x, dy] = [
-            integers::<f64>(&[rows, inputs], 1),
-            integers::<f64>(&[rows, outputs], 2),
-        ];
-        let [dw, db, gated_dw, gated_db, slope] = run::<f32>(
-            &Context::unchecked_cpu(),
-            [rows, inputs, outputs],
-            3,
-            Precision::Full,
-        );
+        let [x, dy] = [integers::<f64>(&[rows, inputs], 1), integers::<f64>(&[rows, outputs], 2)];
+        let [dw, db, gated_dw, gated_db, slope] =
+            run::<f32>(&Context::unchecked_cpu(), [rows, inputs, outputs], 3, Precision::Full);
         let at =
             |d: &Dense<f64>, row: usize, column: usize| d.values()[row * d.shape()[1] + column];
         for place in [0, inputs * outputs / 2, inputs * outputs - 1] {
@@ -169,19 +146,13 @@ fn in_order<T: Scalar>(gpu: &Context, precision: Precision, off: Range<f64>) {
     assert!(found.iter().all(|one| one == &found[0]), "{precision:?}");
     let far = found[0].iter().zip(&wanted[0]).map(|(a, b)| (a - b).abs());
     let far = far.fold(0.0, f64::max);
-    assert!(
-        off.contains(&far),
-        "{} {precision:?}: off by {far}",
-        T::NAME
-    );
+    assert!(off.contains(&far), "{} {precision:?}: off by {far}", T::NAME);
 }
 
 #[test]
 fn other_shapes_are_refused() {
     let cpu = Context::unchecked_cpu();
-    let told = WeightGradient::<f32>::new(&cpu, [4, 0, 3])
-        .unwrap_err()
-        .to_string();
+    let told = WeightGradient::<f32>::new(&cpu, [4, 0, 3]).unwrap_err().to_string();
     assert!(told.contains("0 x 3"), "{told}");
     let gradient = WeightGradient::<f32>::new(&cpu, [4, 2, 3]).unwrap();
     let [x, dy] = [[4, 2], [5, 3]].map(|shape| cpu.zeros::<f32>(&shape).unwrap());
@@ -209,24 +180,14 @@ fn biases<T: Scalar>(ctx: &Context, [rows, outputs]: [usize; 2], gap: usize) -> 
         gradient.backward_bias_relu(&output, None, &mut slope, &mut gated, stream)?;
         gradient.backward_bias_relu(&output, Some(&more), &mut sum, &mut both, stream)
     });
-    assert_eq!(
-        wide(&given),
-        wide(&dy()),
-        "without a ReLU nothing is written"
-    );
+    assert_eq!(wide(&given), wide(&dy()), "without a ReLU nothing is written");
     for written in [&slope, &sum] {
         let stored = written.to_storage().unwrap();
         let rows = stored.chunks(outputs + gap);
         let mut gaps = rows.flat_map(|row| row.iter().skip(outputs));
         assert!(gaps.all(|x| x.to_f64().is_nan()), "a gap was written");
     }
-    [
-        wide(&db),
-        wide(&gated),
-        wide(&slope),
-        wide(&both),
-        wide(&sum),
-    ]
+    [wide(&db), wide(&gated), wide(&slope), wide(&both), wide(&sum)]
 }
 
 #[test]

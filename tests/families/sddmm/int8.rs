@@ -10,9 +10,7 @@ use einsparse::registry::{Operation, Row, Scalar, kernels};
 use einsparse::{Context, Operand};
 
 fn sddmm_rows() -> impl Iterator<Item = &'static Row> {
-    kernels()
-        .iter()
-        .filter(|row| row.operation == Operation::SampledNarrow)
+    kernels().iter().filter(|row| row.operation == Operation::SampledNarrow)
 }
 
 /// SDDMM of a pattern with `k` terms, exact, masked and not, into one type.
@@ -27,31 +25,21 @@ fn samples<Out: Scalar>(
     let entries = pattern.columns().len();
     let mut some = |n: usize| -> Vec<i8> { (0..n).map(|_| value()).collect() };
     let (mask, x, y) = (some(entries), some(LENS.len() * k), some(700 * k));
-    let old: Vec<Out> = (0..entries)
-        .map(|p| Out::from_f64((p % 7) as f64 - 3.0))
-        .collect();
+    let old: Vec<Out> = (0..entries).map(|p| Out::from_f64((p % 7) as f64 - 3.0)).collect();
     let stored = |csr: AnySparse<Out>| csr.convert(format.parse().unwrap()).unwrap();
     let old_csr = Csr::new(pattern.clone(), old).unwrap();
     let mut s = context.upload(stored(old_csr.clone().into())).unwrap();
     let p = AnySparse::from(Csr::new(pattern.clone(), mask.clone()).unwrap());
-    let p = context
-        .upload(p.convert(format.parse().unwrap()).unwrap())
-        .unwrap();
-    let leading = if row.is_some_and(|row| row.vector > 1) {
-        k.next_multiple_of(16)
-    } else {
-        k + 3
-    };
+    let p = context.upload(p.convert(format.parse().unwrap()).unwrap()).unwrap();
+    let leading =
+        if row.is_some_and(|row| row.vector > 1) { k.next_multiple_of(16) } else { k + 3 };
     let upload = |values: &[i8], rows: usize| {
         let dense = Dense::new(vec![rows, k], values.to_vec()).unwrap();
         context.upload_strided(&dense, leading, i8::MIN).unwrap()
     };
     let (own_x, own_y) = (upload(&x, LENS.len()), upload(&y, 700));
-    let mut operands: Vec<(&str, Operand<'_, i8>)> = vec![
-        ("X", (&own_x).into()),
-        ("Y", (&own_y).into()),
-        ("s", alpha.into()),
-    ];
+    let mut operands: Vec<(&str, Operand<'_, i8>)> =
+        vec![("X", (&own_x).into()), ("Y", (&own_y).into()), ("s", alpha.into())];
     let masked = text.contains("P[m,n]");
     if masked {
         operands.push(("P", (&p).into()));
@@ -69,11 +57,7 @@ fn samples<Out: Scalar>(
         let column = pattern.columns()[p] as usize;
         let terms = (0..k).map(|i| i64::from(x[r * k + i]) * i64::from(y[column * k + i]));
         let factor = alpha * if masked { f64::from(mask[p]) } else { 1.0 };
-        let old = if add {
-            old_csr.values()[p].to_f64()
-        } else {
-            0.0
-        };
+        let old = if add { old_csr.values()[p].to_f64() } else { 0.0 };
         let wanted = Out::from_f64(terms.sum::<i64>() as f64 * factor + old);
         let name = row.map(|row| row.name);
         assert!(
@@ -102,9 +86,7 @@ fn every_sample(context: &Context, row: Option<&Row>) {
             // Products of mask and factor go beyond i32 here and there.
             samples::<i32>(context, row, (k, "csr"), (text, -40.0), || whole(&mut rng));
         }
-        samples::<f32>(context, row, (k, "csr"), (SDDMM[1], 0.5), || {
-            (rng.word() >> 61) as i8 - 4
-        });
+        samples::<f32>(context, row, (k, "csr"), (SDDMM[1], 0.5), || (rng.word() >> 61) as i8 - 4);
     }
     for format in FORMATS {
         let case = (64, format);

@@ -40,23 +40,13 @@ impl<T: Scalar> Case<T> {
         let pattern = Arc::clone(csr.pattern());
         let s = AnySparse::from(csr);
         let exact = [(m, 1), (n, 2)].map(|(rows, seed): (usize, usize)| -> Vec<i32> {
-            (0..rows * k)
-                .map(|i| integer(i * 3 + seed) as i32)
-                .collect()
+            (0..rows * k).map(|i| integer(i * 3 + seed) as i32).collect()
         });
         let dense = |own: &[i32]| {
             let rows = own.len() / k;
-            let shape = if by_column {
-                vec![k, rows]
-            } else {
-                vec![rows, k]
-            };
+            let shape = if by_column { vec![k, rows] } else { vec![rows, k] };
             let at = |i: &[usize]| {
-                if by_column {
-                    i[1] * k + i[0]
-                } else {
-                    i[0] * k + i[1]
-                }
+                if by_column { i[1] * k + i[0] } else { i[0] * k + i[1] }
             };
             Dense::from_fn(shape, |i| T::from_f64(f64::from(own[at(i)]))).unwrap()
         };
@@ -90,11 +80,7 @@ fn strided<T: Scalar>(context: &Context, dense: &Dense<T>) -> Tensor<T> {
 fn check<T: Scalar>(context: &Context, case: &Case<T>, wanted: &str) {
     let (x, y) = (strided(context, &case.x), strided(context, &case.y));
     let mask = context.upload(&case.s).unwrap();
-    let factors = if case.by_column {
-        "X[k,m] * Y[k,n]"
-    } else {
-        "X[m,k] * Y[n,k]"
-    };
+    let factors = if case.by_column { "X[k,m] * Y[k,n]" } else { "X[m,k] * Y[n,k]" };
     for (head, accumulate, masked, alpha) in [
         ("S[m,n] = ", false, false, 1.0),
         ("S[m,n] += ", true, false, 1.0),
@@ -142,9 +128,8 @@ fn cases<T: Scalar>(context: &Context, row: &Row) {
         _ => &[(16, 16), (48, 16), (32, 48)],
     };
     for &block in blocks {
-        let lens: Vec<usize> = (0..(330 / block.0).max(4))
-            .map(|r| r * 5 % 4 * (1 + r % 2))
-            .collect();
+        let lens: Vec<usize> =
+            (0..(330 / block.0).max(4)).map(|r| r * 5 % 4 * (1 + r % 2)).collect();
         // The last is cut along k.
         for (gap, k) in [(0, 64), (5, 72), (3, 8), (0, 1100)] {
             let case = Case::<T>::new(&lens, block, gap, k, by_column);
@@ -156,9 +141,8 @@ fn cases<T: Scalar>(context: &Context, row: &Row) {
 #[test]
 fn every_row_samples_products_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
-    for row in kernels()
-        .iter()
-        .filter(|r| r.operation == Operation::Sampled && r.module == "sampled")
+    for row in
+        kernels().iter().filter(|r| r.operation == Operation::Sampled && r.module == "sampled")
     {
         match row.dtype {
             Dtype::F16 => cases::<f16>(&gpu, row),
@@ -176,10 +160,7 @@ fn the_cpu_samples_products_in_every_order_of_axes() {
         // Explicit zeros are places too.
         let values = (0..case.pattern.columns().len()).map(|i| integer(i) as f32);
         let csr = Csr::new(Arc::clone(&case.pattern), values.collect()).unwrap();
-        let csr = Case {
-            s: csr.into(),
-            ..case
-        };
+        let csr = Case { s: csr.into(), ..case };
         check(&Context::unchecked_cpu(), &csr, "cpu");
     }
 }
@@ -195,10 +176,7 @@ fn sampled_bits_repeat_on_the_gpu() {
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
     let mut s = gpu.upload(&case.s).unwrap();
     let plan = sampled_plan_of(&gpu, "S[m,n] = X[m,k] * Y[n,k]", &operands, &s);
-    assert!(
-        !plan.to_string().contains(" 1 parts"),
-        "{plan}: not cut along k"
-    );
+    assert!(!plan.to_string().contains(" 1 parts"), "{plan}: not cut along k");
     let mut first = None;
     for _ in 0..20 {
         finish(&gpu, |stream| plan.run(&operands, &mut s, stream));
@@ -220,10 +198,7 @@ fn sampled_plans_refuse_what_does_not_fit() {
         plan.build().unwrap_err()
     };
     let twice = plan("S[m,n] = X[m,k] * X[m,k]");
-    assert!(
-        matches!(&twice, Error::Shape { index, .. } if index == "n"),
-        "{twice}"
-    );
+    assert!(matches!(&twice, Error::Shape { index, .. } if index == "n"), "{twice}");
     let read = plan("S[m,n] = S[m,n] * X[m,k] * Y[n,k]");
     assert!(read.to_string().contains('S'), "{read}");
     let shape = plan("S[m,n] = X[n,k] * Y[m,k]");
@@ -244,11 +219,7 @@ fn runs_of_sampled_plans_refuse_what_was_not_planned() {
     let mut s = cpu.upload(&case.s).unwrap();
     let stream = cpu.stream().unwrap();
     let plan = {
-        let operands = [
-            ("X", (&x).into()),
-            ("Y", (&y).into()),
-            ("P", (&mask).into()),
-        ];
+        let operands = [("X", (&x).into()), ("Y", (&y).into()), ("P", (&mask).into())];
         let text = "S[m,n] = P[m,n] * X[m,k] * Y[n,k]";
         sampled_plan_of(&cpu, text, &operands, &s)
     };

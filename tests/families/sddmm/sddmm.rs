@@ -20,9 +20,7 @@ const GAP: usize = 8;
 
 fn rows() -> impl Iterator<Item = &'static Row> {
     let families = ["sddmm", "sddmm_staged", "sddmm_tiles"];
-    kernels()
-        .iter()
-        .filter(move |row| families.contains(&row.module))
+    kernels().iter().filter(move |row| families.contains(&row.module))
 }
 
 /// Whether a row reads X as `[k, m]` and Y as `[k, n]`.
@@ -106,11 +104,7 @@ fn ordered(text: &str, row: Option<&Row>) -> String {
 /// X and Y with NaN between their rows, as far apart as vectors allow.
 fn strided<T: Scalar>(context: &Context, dense: &Dense<T>, any: bool) -> Tensor<T> {
     let width = dense.shape()[1];
-    let leading = if any {
-        width + 3
-    } else {
-        width.next_multiple_of(GAP) + GAP
-    };
+    let leading = if any { width + 3 } else { width.next_multiple_of(GAP) + GAP };
     let gap = T::from_f64(f64::NAN);
     context.upload_strided(dense, leading, gap).unwrap()
 }
@@ -215,12 +209,7 @@ fn tiles<T: Scalar>(context: &Context, row: &Row) {
         check(context, &Case::<T>::integers(&lens, k), "csr", Some(row));
     }
     let many: Vec<usize> = (0..128 * 150).map(|r| r * 5 % 13).collect();
-    check(
-        context,
-        &Case::<T>::integers(&many, 72),
-        "groupcoo:3",
-        Some(row),
-    );
+    check(context, &Case::<T>::integers(&many, 72), "groupcoo:3", Some(row));
 }
 
 #[test]
@@ -250,18 +239,8 @@ fn formats_in_row_order_are_sampled() {
     for context in gpu.iter().map(|g| &**g).chain([&cpu]) {
         for format in ["csr", "coo", "ell", "groupcoo:3", "groupcoo:8"] {
             for k in [5, 64, 72] {
-                check(
-                    context,
-                    &Case::<f32>::integers(&LENS[..14], k),
-                    format,
-                    None,
-                );
-                check(
-                    context,
-                    &Case::<bf16>::integers(&LENS[..14], k),
-                    format,
-                    None,
-                );
+                check(context, &Case::<f32>::integers(&LENS[..14], k), format, None);
+                check(context, &Case::<bf16>::integers(&LENS[..14], k), format, None);
             }
         }
     }
@@ -278,20 +257,11 @@ fn random<T: Scalar>(context: &Context, row: &Row) {
             let (sum, magnitude) = case.sum(place);
             let error = (found.to_f64() - sum).abs();
             let most = bound.at(sum, magnitude, k);
-            assert!(
-                error <= most,
-                "{}: {error} over {most} at {place:?}",
-                row.name
-            );
+            assert!(error <= most, "{}: {error} over {most} at {place:?}", row.name);
         }
         let bits = found.values().iter().map(|v| v.to_f64().to_bits());
         let bits: Vec<u64> = bits.collect();
-        assert_eq!(
-            first.get_or_insert_with(|| bits.clone()),
-            &bits,
-            "{}",
-            row.name
-        );
+        assert_eq!(first.get_or_insert_with(|| bits.clone()), &bits, "{}", row.name);
     }
 }
 
@@ -317,11 +287,7 @@ fn planted<T: Scalar>(context: &Context, row: &Row) {
     for ((place, exact), found) in case.places().into_iter().zip(exact).zip(found.values()) {
         let reached = place.0 == bad_row || place.1 == bad_column;
         let found = found.to_f64();
-        let right = if reached {
-            !found.is_finite()
-        } else {
-            found == T::from_f64(exact).to_f64()
-        };
+        let right = if reached { !found.is_finite() } else { found == T::from_f64(exact).to_f64() };
         assert!(right, "{}: {found} at {place:?}", row.name);
     }
 }

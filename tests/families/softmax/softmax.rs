@@ -21,11 +21,7 @@ fn lengths() -> Vec<usize> {
         let around = [edge - 8, edge - 7, edge - 3, edge - 1, edge, edge + 1];
         all.extend(around.into_iter().filter(|_| edge <= most));
     }
-    let long: &[usize] = if small() {
-        &[4100, 0]
-    } else {
-        &[8193, 0, 100_000]
-    };
+    let long: &[usize] = if small() { &[4100, 0] } else { &[8193, 0, 100_000] };
     all.extend(long);
     all
 }
@@ -50,11 +46,7 @@ fn reference(o: &SoftmaxOptions, scores: &[Option<f64>]) -> Vec<f64> {
     let one = |s: &Option<f64>| match s {
         Some(s) if max > -INF || max.is_nan() => {
             let difference = s * o.scale - max;
-            if o.log {
-                difference - sum.ln()
-            } else {
-                difference.exp() / sum
-            }
+            if o.log { difference - sum.ln() } else { difference.exp() / sum }
         }
         _ => masked,
     };
@@ -71,15 +63,9 @@ fn reference_gradient(o: &SoftmaxOptions, y: &[f64], dy: &[Option<f64>]) -> Vec<
         None => (0.0, 0.0),
         Some(dy) if o.log => {
             let p = y.exp();
-            (
-                o.scale * (dy - p * sum),
-                o.scale.abs() * (dy.abs() + p * size),
-            )
+            (o.scale * (dy - p * sum), o.scale.abs() * (dy.abs() + p * size))
         }
-        Some(dy) => (
-            o.scale * y * (dy - sum),
-            (o.scale * y).abs() * (dy.abs() + size),
-        ),
+        Some(dy) => (o.scale * y * (dy - sum), (o.scale * y).abs() * (dy.abs() + size)),
     };
     y.iter().zip(dy).map(one).collect()
 }
@@ -131,11 +117,7 @@ fn check<T: Scalar>(context: &Context, pattern: &CsrPattern, scores: &[T], o: &S
         let all: Vec<_> = range.clone().map(|p| live(row, p, scores[p])).collect();
         for (p, wanted) in range.clone().zip(reference(o, &all)) {
             let what = (T::NAME, o, row, range.len(), p - range.start);
-            let size = if o.log {
-                1.0 + wanted.abs()
-            } else {
-                wanted.abs()
-            };
+            let size = if o.log { 1.0 + wanted.abs() } else { wanted.abs() };
             assert_near(&what, y[p], (wanted, size));
         }
     }
@@ -154,16 +136,11 @@ fn check<T: Scalar>(context: &Context, pattern: &CsrPattern, scores: &[T], o: &S
             assert_near(&what, ds[p], wanted);
         }
     }
-    softmax
-        .backward_in_place(&out, &mut upstream, &stream)
-        .unwrap();
+    softmax.backward_in_place(&out, &mut upstream, &stream).unwrap();
     let mut again = given;
     softmax.forward_in_place(&mut again, &stream).unwrap();
     assert!(same_bits(&values(&again), &y), "in place, {o:?}");
-    assert!(
-        same_bits(&values(&upstream), &ds),
-        "gradient in place, {o:?}"
-    );
+    assert!(same_bits(&values(&upstream), &ds), "gradient in place, {o:?}");
 }
 
 fn same_bits<T: Scalar>(a: &[T], b: &[T]) -> bool {
@@ -173,29 +150,14 @@ fn same_bits<T: Scalar>(a: &[T], b: &[T]) -> bool {
 /// With and without factor, logarithm and masks.
 fn options(rows: usize) -> Vec<SoftmaxOptions> {
     let plain = SoftmaxOptions::default();
-    let masked = SoftmaxOptions {
-        scale: 0.125,
-        causal: Some(COLUMNS as i64 / 3),
-        ..plain.clone()
-    };
+    let masked = SoftmaxOptions { scale: 0.125, causal: Some(COLUMNS as i64 / 3), ..plain.clone() };
     let lengths = (0..rows).map(|r| r * 7919 % COLUMNS).collect();
     vec![
         plain.clone(),
-        SoftmaxOptions {
-            scale: -2.5,
-            log: true,
-            ..plain.clone()
-        },
+        SoftmaxOptions { scale: -2.5, log: true, ..plain.clone() },
         masked.clone(),
-        SoftmaxOptions {
-            log: true,
-            lengths: Some(vec![60_000]),
-            ..masked
-        },
-        SoftmaxOptions {
-            lengths: Some(lengths),
-            ..plain
-        },
+        SoftmaxOptions { log: true, lengths: Some(vec![60_000]), ..masked },
+        SoftmaxOptions { lengths: Some(lengths), ..plain },
     ]
 }
 
@@ -212,15 +174,7 @@ fn every_length<T: Scalar>(context: &Context) {
 fn planted<T: Scalar>(context: &Context) {
     let mut scores: Vec<f64> = Vec::new();
     let mut lens = Vec::new();
-    for len in [
-        1usize,
-        3,
-        40,
-        100,
-        700,
-        if small() { 40 } else { 3000 },
-        5000,
-    ] {
+    for len in [1usize, 3, 40, 100, 700, if small() { 40 } else { 3000 }, 5000] {
         for plant in [f64::NAN, INF, -INF] {
             let row = scores.len();
             scores.extend((0..len).map(|i| (i % 7) as f64));
@@ -237,11 +191,7 @@ fn planted<T: Scalar>(context: &Context) {
     let scores: Vec<T> = scores.iter().map(|&x| T::from_f64(x)).collect();
     for log in [false, true] {
         for causal in [None, Some(2400)] {
-            let o = SoftmaxOptions {
-                log,
-                causal,
-                ..Default::default()
-            };
+            let o = SoftmaxOptions { log, causal, ..Default::default() };
             check(context, &pattern, &scores, &o);
         }
     }
@@ -294,17 +244,10 @@ fn formats<T: Scalar>(context: &Context) {
         let found = run(format);
         let near = |(a, b): (&T, &T)| (a.to_f64() - b.to_f64()).abs() <= 1e-6 + roundoff::<T>().0;
         let dense = found.to_dense().unwrap();
-        assert!(
-            dense.values().iter().zip(wanted.values()).all(near),
-            "{format}"
-        );
+        assert!(dense.values().iter().zip(wanted.values()).all(near), "{format}");
         let padding =
             found.values().len() - found.values().iter().filter(|v| **v != T::ZERO).count();
-        assert_eq!(
-            padding,
-            found.values().len() - csr.values().len(),
-            "{format}"
-        );
+        assert_eq!(padding, found.values().len() - csr.values().len(), "{format}");
     }
 }
 
@@ -319,12 +262,7 @@ fn gradients_are_those_of_finite_differences() {
     let stream = context.stream().unwrap();
     for log in [false, true] {
         let causal = (!log).then_some(2);
-        let o = SoftmaxOptions {
-            scale: 0.7,
-            log,
-            causal,
-            ..SoftmaxOptions::default()
-        };
+        let o = SoftmaxOptions { scale: 0.7, log, causal, ..SoftmaxOptions::default() };
         let tensor = upload(&context, &host, &scores);
         let softmax = SparseSoftmax::new(&context, &tensor, &o).unwrap();
         let loss = |scores: &[f64]| -> f64 {
@@ -335,9 +273,7 @@ fn gradients_are_those_of_finite_differences() {
         let mut y = upload(&context, &host, &scores);
         softmax.forward(&tensor, &mut y, &stream).unwrap();
         let mut gradient = upload(&context, &host, &weights);
-        softmax
-            .backward_in_place(&y, &mut gradient, &stream)
-            .unwrap();
+        softmax.backward_in_place(&y, &mut gradient, &stream).unwrap();
         for (i, found) in values(&gradient).into_iter().enumerate() {
             let at = |shift: f64| {
                 let mut moved = scores.clone();
@@ -345,10 +281,7 @@ fn gradients_are_those_of_finite_differences() {
                 loss(&moved)
             };
             let wanted = (at(STEP) - at(-STEP)) / (2.0 * STEP);
-            assert!(
-                (found - wanted).abs() < 1e-8,
-                "{log} {i}: {found}, expected {wanted}"
-            );
+            assert!((found - wanted).abs() < 1e-8, "{log} {i}: {found}, expected {wanted}");
         }
     }
 }
@@ -383,10 +316,5 @@ fn captured_and_between_guard_bands() {
     let mut found = guarded.clone();
     memory.read(&mut found, stream.raw()).unwrap();
     assert!(same_bits(&found[BAND..BAND + n], &values(&wanted)));
-    assert!(
-        found[..BAND]
-            .iter()
-            .chain(&found[BAND + n..])
-            .all(|&x| x == 77.0)
-    );
+    assert!(found[..BAND].iter().chain(&found[BAND + n..]).all(|&x| x == 77.0));
 }

@@ -51,9 +51,7 @@ fn each_of_a_batch_may_have_its_values() {
             let own = all.values()[z * stride..][..nnz].to_vec();
             let own = Csr::new(csr.pattern().clone(), own).unwrap();
             let wanted = product(&own, transposed, n, |k, j| value(z, k, j));
-            let found = c.values()[z * m * n..][..m * n]
-                .iter()
-                .map(|&x| f64::from(x));
+            let found = c.values()[z * m * n..][..m * n].iter().map(|&x| f64::from(x));
             assert!(found.eq(wanted), "{transposed} {z}");
         }
     }
@@ -62,12 +60,7 @@ fn each_of_a_batch_may_have_its_values() {
 /// A pattern for each of a batch, in one launch: `A[z,m,k]` in COO.
 fn patterns_of_their_own<T: Scalar>(context: &Context) {
     let (items, m, k) = (4, 6, 11);
-    let lens = [
-        [3, 0, 11, 2, 0, 1],
-        [0; 6],
-        [1, 1, 1, 1, 1, 1],
-        [0, 0, 0, 0, 0, 9],
-    ];
+    let lens = [[3, 0, 11, 2, 0, 1], [0; 6], [1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 9]];
     let all: Vec<Csr<T>> = lens.iter().map(|lens| matrix(spread(lens, k))).collect();
     let mut coords = vec![Vec::new(); 3];
     let mut values = Vec::new();
@@ -88,11 +81,8 @@ fn patterns_of_their_own<T: Scalar>(context: &Context) {
         let b = strided(context, &b, n + 8, T::from_f64(f64::NAN));
         let bias = Dense::from_fn(vec![n], |i| T::from_f64(integer(i[0]))).unwrap();
         let bias = context.upload_dense(&bias).unwrap();
-        let operands: Vec<(&str, Operand<'_, T>)> = vec![
-            ("A", (&a).into()),
-            ("B", (&b).into()),
-            ("bias", (&bias).into()),
-        ];
+        let operands: Vec<(&str, Operand<'_, T>)> =
+            vec![("A", (&a).into()), ("B", (&b).into()), ("bias", (&bias).into())];
         let text = "C[z,m,n] = relu(A[z,m,k] * B[z,k,n] + bias[n])";
         let (plan, c) = plan_and_run(context, text, &operands, &Options::default());
         let c = c.to_dense().unwrap();
@@ -101,14 +91,7 @@ fn patterns_of_their_own<T: Scalar>(context: &Context) {
             for (i, sum) in sums.iter().enumerate() {
                 let wanted = T::from_f64((sum + integer(i % n)).max(0.0));
                 let found = c.values()[z * m * n + i];
-                assert_eq!(
-                    found,
-                    wanted,
-                    "C[{z},{},{}] {n} {}",
-                    i / n,
-                    i % n,
-                    plan.variant()
-                );
+                assert_eq!(found, wanted, "C[{z},{},{}] {n} {}", i / n, i % n, plan.variant());
             }
         }
     }

@@ -36,9 +36,7 @@ fn bundled<T: Scalar>(context: &Context, dtype: Dtype) {
         let names = formats(row);
         // ELL would be as wide as the longest row.
         let names: Vec<_> = names.iter().filter(|name| *name != "ell").collect();
-        let a = context
-            .upload(problem.sparse(names[turn % names.len()]))
-            .unwrap();
+        let a = context.upload(problem.sparse(names[turn % names.len()])).unwrap();
         let n = (row.columns + row.vector) as usize;
         let b = context.upload_dense(&problem.b(n)).unwrap();
         let biases = upload(context, [&problem.bias_rows, &problem.bias_columns(n)]);
@@ -58,9 +56,7 @@ fn bundled<T: Scalar>(context: &Context, dtype: Dtype) {
                 found.push(c.to_storage().unwrap());
             }
             assert!(found[0] == found[1], "{what:?}: other bits");
-            assert_matrix(&what, &found[0], (rows, n, n), |r, c| {
-                problem.expected(x, r, c)
-            });
+            assert_matrix(&what, &found[0], (rows, n, n), |r, c| problem.expected(x, r, c));
         }
     }
 }
@@ -92,9 +88,7 @@ fn longer_rows_by_class() {
         assert_eq!(rows_cut(&plan), Some(5), "{plan}");
         finish(&gpu, |stream| plan.run(&operands, &mut c, stream));
         let found = c.to_storage().unwrap();
-        assert_matrix(&row.name, &found, (rows, 36, 36), |r, c| {
-            problem.expected(x, r, c)
-        });
+        assert_matrix(&row.name, &found, (rows, 36, 36), |r, c| problem.expected(x, r, c));
     }
 }
 

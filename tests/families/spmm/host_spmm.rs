@@ -19,10 +19,7 @@ fn matrix<T: Scalar>(seed: u64) -> Csr<T> {
 
 fn wanted<T: Scalar>(a: &Csr<T>, b: &Dense<T>) -> Dense<T> {
     let cpu = Context::unchecked_cpu();
-    einsparse::ops::spmm(&cpu, a, b)
-        .unwrap()
-        .to_dense()
-        .unwrap()
+    einsparse::ops::spmm(&cpu, a, b).unwrap().to_dense().unwrap()
 }
 
 /// Of B and C a column, for each chunk under way.
@@ -146,23 +143,12 @@ fn what_does_not_fit_is_told_with_numbers() {
     let cpu = Context::unchecked_cpu();
     let a = cpu.upload(matrix::<f32>(1)).unwrap();
     let little = HostSpmm::new(&cpu, &a, 8, 100).unwrap_err();
-    assert!(
-        matches!(little, Error::Overflow { limit: 100, .. }),
-        "{little}"
-    );
+    assert!(matches!(little, Error::Overflow { limit: 100, .. }), "{little}");
     let dense = cpu.zeros::<f32>(&[4]).unwrap();
-    let told = HostSpmm::new(&cpu, &dense, 8, 1 << 20)
-        .unwrap_err()
-        .to_string();
+    let told = HostSpmm::new(&cpu, &dense, 8, 1 << 20).unwrap_err().to_string();
     assert!(told.contains("[4]"), "{told}");
     let mut product = HostSpmm::new(&cpu, &a, 8, 1 << 20).unwrap();
-    let (b, mut c) = (
-        Dense::zeros([INNER, 9]).unwrap(),
-        Dense::zeros([ROWS, 8]).unwrap(),
-    );
+    let (b, mut c) = (Dense::zeros([INNER, 9]).unwrap(), Dense::zeros([ROWS, 8]).unwrap());
     let told = product.run(&a, &b, &mut c).unwrap_err().to_string();
-    assert!(
-        told.contains("[210, 9]") && told.contains("[210, 8]"),
-        "{told}"
-    );
+    assert!(told.contains("[210, 9]") && told.contains("[210, 8]"), "{told}");
 }

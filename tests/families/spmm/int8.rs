@@ -75,11 +75,8 @@ impl Product {
         let a = a.convert(format.parse().unwrap()).unwrap();
         let a = context.upload(a).unwrap();
         // Rows of B as far apart as the row wants them, and no further.
-        let gap = if row.is_some_and(|row| row.vector == 16) {
-            n.next_multiple_of(16)
-        } else {
-            n + 1
-        };
+        let gap =
+            if row.is_some_and(|row| row.vector == 16) { n.next_multiple_of(16) } else { n + 1 };
         let b = context.upload_strided(&self.b, gap, i8::MIN).unwrap();
         let operands: [(&str, Operand<'_, i8>); 3] =
             [("A", (&a).into()), ("B", (&b).into()), ("s", scale.into())];
@@ -113,9 +110,8 @@ impl Product {
 }
 
 /// Rows of no entry, around a step of sixteen vectors and around a ring of steps; not a multiple of eight of them.
-pub(in crate::families) const LENS: [usize; 21] = [
-    0, 1, 2, 15, 16, 17, 31, 0, 33, 47, 48, 49, 5, 690, 64, 7, 0, 0, 3, 129, 700,
-];
+pub(in crate::families) const LENS: [usize; 21] =
+    [0, 1, 2, 15, 16, 17, 31, 0, 33, 47, 48, 49, 5, 690, 64, 7, 0, 0, 3, 129, 700];
 const WIDTHS: [usize; 8] = [1, 2, 15, 16, 33, 128, 130, 264];
 
 fn products(context: &Context, row: Option<&Row>) {
@@ -131,9 +127,7 @@ fn products(context: &Context, row: Option<&Row>) {
     }
     // Small enough sums that two roundings are one.
     let mut rng = Rng(5);
-    let case = Product::new(spread(&[3, 0, 9, 16, 40, 1], 60), 34, || {
-        (rng.word() >> 60) as i8 - 8
-    });
+    let case = Product::new(spread(&[3, 0, 9, 16, 40, 1], 60), 34, || (rng.word() >> 60) as i8 - 8);
     case.check::<f16>(context, (row, "csr"), (SPMM[1], 0.5));
     case.check::<bf16>(context, (row, "csr"), (SPMM[2], 1.0));
     // Columns that 16 bits do not name.
@@ -201,13 +195,8 @@ fn longer_rows_of_int8_are_refused_on_the_gpu() {
     let text = "C[m,n] = A[m,k] * B[k,n]";
     let plan = gpu.plan::<i8>(text).operands(&operands).output::<i32>();
     let error = plan.build().unwrap_err().to_string();
-    assert!(
-        error.contains("counts 65,536 values in eight rows"),
-        "{error}"
-    );
-    let mut s: SparseTensor<i32> = gpu
-        .upload(Csr::new(spread(&[1], 1), vec![0]).unwrap())
-        .unwrap();
+    assert!(error.contains("counts 65,536 values in eight rows"), "{error}");
+    let mut s: SparseTensor<i32> = gpu.upload(Csr::new(spread(&[1], 1), vec![0]).unwrap()).unwrap();
     let x = gpu.upload_dense(&Dense::<i8>::zeros(vec![1, k]).unwrap());
     let x = x.unwrap();
     let operands = [("X", (&x).into()), ("Y", (&x).into())];
@@ -236,9 +225,7 @@ fn plans_choose_kernels_of_int8() {
         assert!(first.starts_with("vectors_int8"), "{}", plan.choice());
         assert_eq!(first.ends_with("any"), bytes, "{}", plan.choice());
     }
-    let s = cpu
-        .upload(Csr::new(spread(&[5; 100], 200), vec![0i32; 500]).unwrap())
-        .unwrap();
+    let s = cpu.upload(Csr::new(spread(&[5; 100], 200), vec![0i32; 500]).unwrap()).unwrap();
     for (k, name) in [(64, "sddmm_csr_int8_k64"), (77, "sddmm_csr_int8_any32")] {
         let [x, y] = [100, 200].map(|rows| Dense::<i8>::zeros(vec![rows, k]).unwrap());
         let operands = [("X", (&x).into()), ("Y", (&y).into())];
@@ -263,33 +250,17 @@ fn kernels_of_int8_say_what_they_refuse() {
         }
         let plan = cpu.plan::<i8>(text).operands(&operands);
         match whole {
-            true => plan
-                .output::<i32>()
-                .build()
-                .unwrap()
-                .choice()
-                .refused
-                .clone(),
+            true => plan.output::<i32>().build().unwrap().choice().refused.clone(),
             false => plan.build().unwrap().choice().refused.clone(),
         }
     };
     for (reason, found) in [
         ("no int8 output", said("C[m,n] = A[m,k] * B[k,n]", false)),
-        (
-            "adds no bias",
-            said("C[m,n] = A[m,k] * B[k,n] + bias[m]", true),
-        ),
-        (
-            "no activation of an int32",
-            said("C[m,n] = relu(A[m,k] * B[k,n])", true),
-        ),
+        ("adds no bias", said("C[m,n] = A[m,k] * B[k,n] + bias[m]", true)),
+        ("no activation of an int32", said("C[m,n] = relu(A[m,k] * B[k,n])", true)),
         ("computes", said("C[m,n] = A[m,k] * B[n,k]", true)),
     ] {
         let here = |r: &&Refusal| r.name.contains("vectors_int8") && r.reason.contains(reason);
-        assert_eq!(
-            found.iter().filter(here).count(),
-            spmm_rows().count(),
-            "{reason}: {found:?}"
-        );
+        assert_eq!(found.iter().filter(here).count(), spmm_rows().count(), "{reason}: {found:?}");
     }
 }

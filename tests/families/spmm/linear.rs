@@ -28,11 +28,8 @@ fn matrix<T: Scalar>(rows: usize, columns: usize, seed: usize) -> Dense<T> {
     Dense::from_fn(vec![rows, columns], at).unwrap()
 }
 
-const OPTIONS: LinearOptions = LinearOptions {
-    tokens_in_columns: true,
-    relu: false,
-    relu_input: false,
-};
+const OPTIONS: LinearOptions =
+    LinearOptions { tokens_in_columns: true, relu: false, relu_input: false };
 
 fn check<T: Scalar>(context: &Context, format: &str, tokens: usize, biased: bool) {
     let csr = weights::<T>();
@@ -44,10 +41,7 @@ fn check<T: Scalar>(context: &Context, format: &str, tokens: usize, biased: bool
     let bias = Dense::from_fn(vec![outputs], |i| T::from_f64(integer(i[0]))).unwrap();
     let mut layer = if biased {
         let bias = context.upload_dense(&bias).unwrap();
-        let options = LinearOptions {
-            relu: true,
-            ..OPTIONS
-        };
+        let options = LinearOptions { relu: true, ..OPTIONS };
         Linear::with_bias(context, weight, tokens, bias, &options).unwrap()
     } else {
         Linear::new(context, weight, tokens, &OPTIONS).unwrap()
@@ -80,11 +74,7 @@ fn check<T: Scalar>(context: &Context, format: &str, tokens: usize, biased: bool
         let own = &csr.pattern().columns()[csr.pattern().row(o)];
         for i in 0..inputs {
             let sum: f64 = (0..tokens).map(|t| at(&dy, o, t) * at(&x, i, t)).sum();
-            let wanted = if own.contains(&(i as u32)) {
-                T::from_f64(sum).to_f64()
-            } else {
-                0.0
-            };
+            let wanted = if own.contains(&(i as u32)) { T::from_f64(sum).to_f64() } else { 0.0 };
             assert_eq!(at(&found, o, i), wanted, "dw {what:?}");
         }
     }
@@ -128,9 +118,7 @@ fn differences(context: &Context) {
     let y = run(&layer, &x);
     let x_there = context.upload_dense(&x).unwrap();
     let mut dx = context.zeros(&[inputs, tokens]).unwrap();
-    finish(context, |stream| {
-        layer.backward(&x_there, &y, &mut dx, stream)
-    });
+    finish(context, |stream| layer.backward(&x_there, &y, &mut dx, stream));
     let (dx, dw) = (dx.to_dense().unwrap(), layer.gradient().to_host().unwrap());
     let step = 1e-5;
     for i in 0..inputs * tokens {

@@ -13,10 +13,8 @@ const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
 /// Parts of cut rows added in any order: exact on whole numbers, for plans that allow it and name it.
 #[test]
 fn relaxed_rows_add_to_c_on_the_gpu() {
-    let relaxed: Vec<&Row> = kernels()
-        .iter()
-        .filter(|row| row.operation == Operation::Relaxed)
-        .collect();
+    let relaxed: Vec<&Row> =
+        kernels().iter().filter(|row| row.operation == Operation::Relaxed).collect();
     assert!(!relaxed.is_empty());
     // Short rows, and two that every tile cuts.
     let lens: Vec<usize> = (0..50).chain([2600, 17, 2300]).collect();
@@ -28,10 +26,7 @@ fn relaxed_rows_add_to_c_on_the_gpu() {
             let a = context.upload(problem.sparse("csr")).unwrap();
             let b = context.upload_dense(&problem.b(N)).unwrap();
             let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-            let options = Options {
-                determinism,
-                ..named(row.name)
-            };
+            let options = Options { determinism, ..named(row.name) };
             let plan = plan_of(context, text, &operands, &options);
             if context.is_cuda() {
                 // The long ones, and at the most those above the least that a row is cut at, 32.
@@ -49,9 +44,7 @@ fn relaxed_rows_add_to_c_on_the_gpu() {
         assert!(stored.to_string().contains("as parts come"), "{stored}");
         for context in gpu.iter().map(|g| &**g) {
             let (_, found) = run(context, Determinism::Relaxed, added);
-            assert_matrix(&row.name, &found, (problem.m(), N, N), |r, c| {
-                problem.exact(r, c) + 1.0
-            });
+            assert_matrix(&row.name, &found, (problem.m(), N, N), |r, c| problem.exact(r, c) + 1.0);
         }
     }
 }
@@ -64,15 +57,9 @@ fn relaxed_rows_refuse_the_transpose() {
     let a = cpu.upload(problem.sparse("csr")).unwrap();
     let b = cpu.zeros::<f32>(&[2, N]).unwrap();
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
-    let options = Options {
-        determinism: Determinism::Relaxed,
-        ..named("relaxed_csr_f32_n32")
-    };
+    let options = Options { determinism: Determinism::Relaxed, ..named("relaxed_csr_f32_n32") };
     let plan = plan_of(&cpu, "C[k,n] += A[m,k] * B[m,n]", &operands, &options);
     let choice = plan.choice();
     assert!(choice.candidates.is_empty(), "{choice}");
-    assert!(
-        choice.to_string().contains("takes its transpose"),
-        "{choice}"
-    );
+    assert!(choice.to_string().contains("takes its transpose"), "{choice}");
 }

@@ -37,10 +37,7 @@ fn bytes<T: Scalar>(a: &Csr<T>) -> usize {
 }
 
 fn limited(limit: usize, variant: Option<&str>) -> Options {
-    Options {
-        memory_limit: Some(limit),
-        ..named(variant)
-    }
+    Options { memory_limit: Some(limit), ..named(variant) }
 }
 
 fn planned(
@@ -97,11 +94,7 @@ impl<T: Scalar> Dressed<T> {
             x.operands(&mut operands, self.biases.each_ref());
             operands
         };
-        let plan = ctx
-            .plan(&x.text())
-            .operands(&of(planned_with))
-            .options(options)
-            .build()?;
+        let plan = ctx.plan(&x.text()).operands(&of(planned_with)).options(options).build()?;
         check(&plan, plan.workspace_bytes());
         let mut c = ctx.upload_strided(&self.start, self.leading, T::from_f64(77.0))?;
         let stream = ctx.stream()?;
@@ -146,18 +139,13 @@ fn agrees<T: Scalar>(ctx: &Context, n: usize, variant: Option<&str>) {
         };
         let found = dressed.run(ctx, (x, given.0), (given.1, &options), |plan, bytes| {
             taken = plan.to_string();
-            assert!(
-                slabs(plan) >= part && bytes <= limit,
-                "{plan}: {bytes}, {limit}"
-            );
+            assert!(slabs(plan) >= part && bytes <= limit, "{plan}: {bytes}, {limit}");
         });
         let found = found.unwrap_or_else(|e| panic!("{}, {variant:?}, 1/{part}: {e}", x.text()));
         let kernel = taken.split(':').next().unwrap();
         let whole = named((kernel != "cpu").then_some(kernel));
         let a = Operand::from(&there);
-        let wanted = dressed
-            .run(ctx, (x, a.clone()), (a, &whole), |_, _| {})
-            .unwrap();
+        let wanted = dressed.run(ctx, (x, a.clone()), (a, &whole), |_, _| {}).unwrap();
         same_bits(&(x.text(), taken, part), &found, &wanted);
     }
 }
@@ -207,17 +195,10 @@ fn one<T: Scalar>(ctx: &Context, row: &'static Row, n: usize, x: &Expression) ->
     let csr = matrix::<T>(pattern(6000));
     let dressed = Dressed::new(ctx, &csr, n);
     let (there, pinned) = (ctx.upload(&csr)?, ctx.pin(&csr)?);
-    let whole = dressed.run(
-        ctx,
-        (x, (&there).into()),
-        ((&there).into(), &force(row)),
-        |_, _| {},
-    )?;
+    let whole =
+        dressed.run(ctx, (x, (&there).into()), ((&there).into(), &force(row)), |_, _| {})?;
     // Partial sums of wide outputs count as well.
-    let options = Options {
-        memory_limit: Some(bytes(&csr) / 2 + 400 * n * 4),
-        ..force(row)
-    };
+    let options = Options { memory_limit: Some(bytes(&csr) / 2 + 400 * n * 4), ..force(row) };
     let of = Operand::from(&pinned);
     let found = dressed.run(ctx, (x, of.clone()), (of, &options), |_, _| {})?;
     same_bits(&row.name, &found, &whole);
@@ -245,9 +226,7 @@ fn bundles_give_the_bits_of_the_whole() {
             let name = kernel.split(':').next().filter(|name| *name != "cpu");
             let whole = named(name);
             let a = Operand::from(&there);
-            let wanted = dressed
-                .run(ctx, (x, a.clone()), (a, &whole), |_, _| {})
-                .unwrap();
+            let wanted = dressed.run(ctx, (x, a.clone()), (a, &whole), |_, _| {}).unwrap();
             same_bits(&(kernel, part), &found, &wanted);
         }
     }
@@ -269,9 +248,7 @@ fn coo_is_streamed_as_csr_is() {
         let options = limited(bytes(&csr) / 3, None);
         let run = |a: &SparseTensor<f32>| {
             let of = Operand::from(a);
-            dressed.run(ctx, (x, of.clone()), (of, &options), |plan, _| {
-                assert!(slabs(plan) > 2)
-            })
+            dressed.run(ctx, (x, of.clone()), (of, &options), |plan, _| assert!(slabs(plan) > 2))
         };
         same_bits(&"coo", &run(&one).unwrap(), &run(&other).unwrap());
     }
@@ -294,8 +271,7 @@ fn values_of_the_next_run_are_those_of_its_operand() {
         let doubled: Vec<f32> = csr.values().iter().map(|x| 2.0 * x).collect();
         // Waits for the run above.
         pinned.set_values(&doubled).unwrap();
-        plan.run(&[("A", (&pinned).into()), ("B", b)], &mut other, &stream)
-            .unwrap();
+        plan.run(&[("A", (&pinned).into()), ("B", b)], &mut other, &stream).unwrap();
         stream.synchronize().unwrap();
         let (one, other) = (one.to_dense().unwrap(), other.to_dense().unwrap());
         let twice: Vec<f32> = one.values().iter().map(|x| 2.0 * x).collect();
@@ -323,9 +299,7 @@ fn runs_share_their_buffers_in_turn() {
     for (turn, c) in out.iter_mut().enumerate() {
         plan.run(&operands, c, &streams[turn % 2]).unwrap();
     }
-    streams
-        .iter()
-        .for_each(|stream| stream.synchronize().unwrap());
+    streams.iter().for_each(|stream| stream.synchronize().unwrap());
     for c in &out {
         same_bits(&"in turn", c.to_dense().unwrap().values(), wanted.values());
     }

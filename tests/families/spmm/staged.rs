@@ -55,12 +55,9 @@ fn check_of<T: Scalar>(context: &Context, what: &str, pattern: CsrPattern, n: us
             }
             stream.synchronize().unwrap();
             let found = c.to_storage().unwrap();
-            assert_matrix(
-                &(row.name, what),
-                &found,
-                (problem.m(), n, leading),
-                |r, c| problem.exact(r, c),
-            );
+            assert_matrix(&(row.name, what), &found, (problem.m(), n, leading), |r, c| {
+                problem.exact(r, c)
+            });
         }
     }
 }
@@ -81,10 +78,7 @@ fn long_slices_take_several_thread_blocks() {
     let many = generate::uniform(6 * SLICE, k, 0.5, 3).unwrap();
     let patterns = [("one", one), ("among", among), ("two", two), ("many", many)];
     for (what, pattern) in patterns.into_iter().take(if small() { 1 } else { 4 }) {
-        for n in [4, 31, 64, 200]
-            .into_iter()
-            .take(if small() { 2 } else { 4 })
-        {
+        for n in [4, 31, 64, 200].into_iter().take(if small() { 2 } else { 4 }) {
             check(&gpu, &format!("{what}, {n} columns"), pattern.clone(), n);
         }
     }
@@ -97,12 +91,7 @@ fn rings_go_round() {
     let k = depth * RING_ROWS + 100;
     for (rows, density) in [(300, 0.05), (33, 0.002), (520, 0.01)] {
         let pattern = generate::uniform(rows, k, density, 5).unwrap();
-        check(
-            &gpu,
-            &format!("{rows} x {k}, density {density}"),
-            pattern,
-            40,
-        );
+        check(&gpu, &format!("{rows} x {k}, density {density}"), pattern, 40);
     }
 }
 
@@ -122,35 +111,17 @@ fn rows_that_run_ahead_wait() {
         _ => Vec::new(),
     });
     check(&gpu, "both ends", ends, 64);
-    let one = pattern(k, 5, |row| {
-        if row == 2 {
-            (0..k as u32).collect()
-        } else {
-            vec![]
-        }
-    });
+    let one = pattern(k, 5, |row| if row == 2 { (0..k as u32).collect() } else { vec![] });
     check(&gpu, "one row with everything", one, 8);
 }
 
 #[test]
 fn slices_may_be_ragged() {
     let Some(gpu) = gpu() else { return };
-    for rows in [
-        1,
-        SLICE - 1,
-        SLICE,
-        SLICE + 1,
-        8 * SLICE + 1,
-        16 * SLICE - 1,
-    ] {
+    for rows in [1, SLICE - 1, SLICE, SLICE + 1, 8 * SLICE + 1, 16 * SLICE - 1] {
         for cols in [1, 63, 64, 65] {
             let lens = |row: usize| (0..(row % (cols + 1)) as u32).collect();
-            check(
-                &gpu,
-                &format!("{rows} x {cols}"),
-                pattern(cols, rows, lens),
-                31,
-            );
+            check(&gpu, &format!("{rows} x {cols}"), pattern(cols, rows, lens), 31);
         }
     }
 }
@@ -162,15 +133,10 @@ fn few_columns_of_16_bits() {
     let uniform = |m, k, d| generate::uniform(m, k, d, 5).unwrap();
     let long = pattern(3000, 70, |row| {
         let step = 5 + row % 40;
-        (0..if row % 3 == 0 { 0 } else { 60 })
-            .map(|i| (i * step) as u32)
-            .collect()
+        (0..if row % 3 == 0 { 0 } else { 60 }).map(|i| (i * step) as u32).collect()
     });
     let all = [
-        (
-            "one entry",
-            pattern(9, 40, |row| if row == 7 { vec![3] } else { vec![] }),
-        ),
+        ("one entry", pattern(9, 40, |row| if row == 7 { vec![3] } else { vec![] })),
         ("long slices", long),
         ("wide", uniform(500, 9000, 0.01)),
         ("many slices", uniform(20_000, 300, 0.1)),
@@ -191,15 +157,9 @@ fn slices_are_made_on_the_device() {
     fn same<T: Scalar>(gpu: &Context, what: &str, pattern: CsrPattern) {
         let values = (1..=pattern.nnz()).map(|i| T::from_f64((i % 100) as f64));
         let csr = Csr::new(pattern.clone(), values.collect()).unwrap();
-        let wanted = AnySparse::from(csr.clone())
-            .convert(Format::SlicedEll)
-            .unwrap();
+        let wanted = AnySparse::from(csr.clone()).convert(Format::SlicedEll).unwrap();
         let made = gpu.upload(csr).unwrap().to_sliced_ell().unwrap();
-        assert!(
-            made.to_host().unwrap() == wanted,
-            "{what}, {}",
-            T::DTYPE.name()
-        );
+        assert!(made.to_host().unwrap() == wanted, "{what}, {}", T::DTYPE.name());
     }
     let uniform = |m, k, d| generate::uniform(m, k, d, 11).unwrap();
     let cases = [
@@ -207,10 +167,7 @@ fn slices_are_made_on_the_device() {
         ("wide", uniform(100, 9000, 0.01)),
         ("no rows", uniform(0, 10, 0.5)),
         ("no entries", pattern(9, 40, |_| Vec::new())),
-        (
-            "far ahead",
-            pattern(8000, 40, |row| vec![row as u32, 4000 + 90 * row as u32]),
-        ),
+        ("far ahead", pattern(8000, 40, |row| vec![row as u32, 4000 + 90 * row as u32])),
     ];
     for (what, pattern) in cases {
         same::<f32>(&gpu, what, pattern.clone());
@@ -227,9 +184,7 @@ fn padding_and_foreign_rows_stay_out() {
     let odd = pattern(200, 40, |row| (0..row as u32).map(|i| 2 * i + 1).collect());
     let problem = Problem::<f32>::integers(odd, 5, 32);
     let a = problem.sparse("sell");
-    let AnySparse::SlicedEll(sliced) = &a else {
-        panic!("{}", a.format())
-    };
+    let AnySparse::SlicedEll(sliced) = &a else { panic!("{}", a.format()) };
     let p = sliced.pattern();
     let mut values = a.values().to_vec();
     let padding = (0..values.len()).filter(|&slot| p.column(slot) == u32::MAX);
@@ -264,10 +219,7 @@ fn few_columns_that_the_launch_ahead_writes() {
         let own =
             |row: &&Row| row.module == "sell" && row.dtype == T::DTYPE && row.columns >= n as u32;
         let row = products().find(own).unwrap();
-        let mut states = [
-            gpu.upload_dense(&start).unwrap(),
-            gpu.zeros::<T>(&[m, n]).unwrap(),
-        ];
+        let mut states = [gpu.upload_dense(&start).unwrap(), gpu.zeros::<T>(&[m, n]).unwrap()];
         let operands = [("A", (&a).into()), ("B", (&states[0]).into())];
         let plan = plan_of::<T>(gpu, TEXT, &operands, &named(row.name));
         let stream = gpu.stream().unwrap();

@@ -9,14 +9,7 @@ use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
 use einsparse::registry::{Row, WalkKind, products};
 use einsparse::{Context, Operand, Options, Scalar};
 
-const FORMATS: [&str; 6] = [
-    "csr",
-    "coo",
-    "ell",
-    "groupcoo:1",
-    "groupcoo:4",
-    "groupcoo:3",
-];
+const FORMATS: [&str; 6] = ["csr", "coo", "ell", "groupcoo:1", "groupcoo:4", "groupcoo:3"];
 
 pub fn integer(i: usize) -> f64 {
     (i * 7919 % 7) as f64 - 3.0
@@ -45,20 +38,12 @@ pub fn product<T: Scalar>(
     n: usize,
     b: impl Fn(usize, usize) -> f64,
 ) -> Vec<f64> {
-    let m = if transposed {
-        a.pattern().cols()
-    } else {
-        a.pattern().rows()
-    };
+    let m = if transposed { a.pattern().cols() } else { a.pattern().rows() };
     let mut sums = vec![0f64; m * n];
     for row in 0..a.pattern().rows() {
         for p in a.pattern().row(row) {
             let column = a.pattern().columns()[p] as usize;
-            let (to, from) = if transposed {
-                (column, row)
-            } else {
-                (row, column)
-            };
+            let (to, from) = if transposed { (column, row) } else { (row, column) };
             let x = a.values()[p].to_f64();
             for j in 0..n {
                 sums[to * n + j] += x * b(from, j);
@@ -80,11 +65,7 @@ fn check<T: Scalar>(
     let a = stored(csr.clone(), format);
     let mut a = context.upload(a).unwrap();
     let (rows, columns) = (csr.shape()[0], csr.shape()[1]);
-    let (m, k) = if transposed {
-        (columns, rows)
-    } else {
-        (rows, columns)
-    };
+    let (m, k) = if transposed { (columns, rows) } else { (rows, columns) };
     let value = |z: usize, k: usize, j: usize| integer(z * 31 + k * 13 + j * 5);
     let shape = |rows| items.into_iter().chain([rows, n]).collect::<Vec<_>>();
     let at = |i: &[usize]| match *i {
@@ -110,11 +91,8 @@ fn check<T: Scalar>(
             a.set_values(other.values()).unwrap();
         }
         c.write(&start).unwrap();
-        let operands: Vec<(&str, Operand<'_, T>)> = vec![
-            ("A", (&a).into()),
-            ("B", (&b).into()),
-            ("bias", (&bias).into()),
-        ];
+        let operands: Vec<(&str, Operand<'_, T>)> =
+            vec![("A", (&a).into()), ("B", (&b).into()), ("bias", (&bias).into())];
         let plan = plan_of(context, &text, &operands, options);
         finish(context, |stream| plan.run(&operands, &mut c, stream));
         let found = c.to_dense().unwrap();
@@ -123,17 +101,7 @@ fn check<T: Scalar>(
             for (i, sum) in sums.iter().enumerate() {
                 let wanted = T::from_f64(2.0 * sum + integer(i / n) + (i % n) as f64 % 3.0);
                 let found = found.values()[z * m * n + i];
-                let what = (
-                    &text,
-                    format,
-                    rows,
-                    columns,
-                    n,
-                    z,
-                    i / n,
-                    i % n,
-                    plan.variant(),
-                );
+                let what = (&text, format, rows, columns, n, z, i / n, i % n, plan.variant());
                 assert_eq!(found, wanted, "{what:?}");
             }
         }
@@ -172,13 +140,7 @@ fn ahead<T: Scalar>(context: &Context) {
         let csr = matrix::<T>(patterns()[0].clone());
         let n = row.columns as usize + row.vector as usize;
         check(context, &force(row), (&csr, "csr"), (true, None), n);
-        check(
-            context,
-            &force(row),
-            (&csr, "ell"),
-            (true, None),
-            row.vector as usize,
-        );
+        check(context, &force(row), (&csr, "ell"), (true, None), row.vector as usize);
     }
 }
 
@@ -200,9 +162,7 @@ fn by_tiles<T: Scalar>(context: &Context, (pattern, row): (CsrPattern, &'static 
     let operands = [("A", (&a).into()), ("B", (&ones).into())];
     let plan = plan_of(context, text, &operands, &force(row));
     let stream = context.stream().unwrap();
-    let mut found: Vec<_> = (0..4)
-        .map(|_| context.zeros::<T>(&[columns, n]).unwrap())
-        .collect();
+    let mut found: Vec<_> = (0..4).map(|_| context.zeros::<T>(&[columns, n]).unwrap()).collect();
     for (turn, c) in found.iter_mut().enumerate() {
         let values = (0..csr.values().len()).map(|i| T::from_f64(integer(i + turn)));
         a.set_values(&values.collect::<Vec<_>>()).unwrap();
@@ -252,12 +212,7 @@ fn values_are_ordered_by_tiles() {
 
 #[test]
 fn every_row_of_the_family() {
-    on_gpu(&[
-        every_row::<f32>,
-        every_row::<f64>,
-        every_row::<f16>,
-        every_row::<bf16>,
-    ]);
+    on_gpu(&[every_row::<f32>, every_row::<f64>, every_row::<f16>, every_row::<bf16>]);
 }
 
 fn every_format<T: Scalar>(context: &Context) {
@@ -295,11 +250,7 @@ fn nan_reaches_its_rows_alone() {
     let (n, items) = (12, 2);
     let csr = matrix::<f32>(spread(&[3, 0, 5, 2], 9));
     let value = |i: &[usize]| {
-        if i[0] == 1 && i[1] == 2 {
-            f32::NAN
-        } else {
-            1.0
-        }
+        if i[0] == 1 && i[1] == 2 { f32::NAN } else { 1.0 }
     };
     let b = Dense::from_fn([items, 4, n], value).unwrap();
     let b = gpu.upload_dense(&b).unwrap();
@@ -337,10 +288,7 @@ fn another_pattern_is_refused() {
     let mut c = gpu.zeros::<f32>(plan.out_shape()).unwrap();
     let stream = gpu.stream().unwrap();
     plan.run(&with(&same), &mut c, &stream).unwrap();
-    let refused = plan
-        .run(&with(&other), &mut c, &stream)
-        .unwrap_err()
-        .to_string();
+    let refused = plan.run(&with(&other), &mut c, &stream).unwrap_err().to_string();
     assert!(refused.contains("has not the pattern"), "{refused}");
     stream.synchronize().unwrap();
 }

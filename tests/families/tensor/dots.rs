@@ -13,12 +13,8 @@ fn entries<T: Scalar>(shape: &[usize], count: usize) -> AnySparse<T> {
     let coord = |&n: &usize| (0..count).map(|_| (rng.word() % n as u64) as u32).collect();
     let coords: Vec<Vec<u32>> = shape.iter().map(coord).collect();
     let values = Rng(3).integers::<T>(count);
-    let ones = values
-        .iter()
-        .map(|v| if *v == T::ZERO { T::from_f64(1.0) } else { *v });
-    Coo::from_entries(shape.to_vec(), coords, ones.collect())
-        .unwrap()
-        .into()
+    let ones = values.iter().map(|v| if *v == T::ZERO { T::from_f64(1.0) } else { *v });
+    Coo::from_entries(shape.to_vec(), coords, ones.collect()).unwrap().into()
 }
 
 /// The kernel and the values of S.
@@ -31,18 +27,13 @@ fn sampled<T: Scalar>(
     let p = context.upload(p).unwrap();
     let start = p.to_host().unwrap().map_values(|_| T::from_f64(1.0));
     let mut s = context.upload(start).unwrap();
-    let on: Vec<_> = dense
-        .iter()
-        .map(|(name, d)| (*name, context.upload_dense(d).unwrap()))
-        .collect();
+    let on: Vec<_> =
+        dense.iter().map(|(name, d)| (*name, context.upload_dense(d).unwrap())).collect();
     let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("P", (&p).into())];
     operands.extend(on.iter().map(|(name, d)| (*name, d.into())));
     let plan = sampled_plan_of(context, text, &operands, &s);
     finish(context, |stream| plan.run(&operands, &mut s, stream));
-    (
-        plan.variant().to_owned(),
-        s.to_host().unwrap().values().to_vec(),
-    )
+    (plan.variant().to_owned(), s.to_host().unwrap().values().to_vec())
 }
 
 fn products<T: Scalar>(gpu: &Context) {
@@ -50,53 +41,24 @@ fn products<T: Scalar>(gpu: &Context) {
     let (flat, deep) = (entries::<T>(&[40, 30], 300), entries::<T>(&[9, 12, 7], 200));
     let csr = flat.convert(Format::Csr).unwrap();
     for n in [1, 8, 33, 64, 128] {
-        let of_matrix = [
-            ("X", matrix(40, n)),
-            ("Y", matrix(30, n)),
-            ("Z", matrix(30, n)),
-        ];
-        let of_tensor = [
-            ("X", matrix(9, n)),
-            ("Y", matrix(12, n)),
-            ("Z", matrix(7, n)),
-        ];
+        let of_matrix = [("X", matrix(40, n)), ("Y", matrix(30, n)), ("Z", matrix(30, n))];
+        let of_tensor = [("X", matrix(9, n)), ("Y", matrix(12, n)), ("Z", matrix(7, n))];
         for (text, p, dense) in [
-            (
-                "S[m,n] = P[m,n] * X[m,k] * Y[n,k] * Z[n,k]",
-                &csr,
-                &of_matrix,
-            ),
-            (
-                "S[m,n] += P[m,n] * X[m,k] * Y[n,k] * Z[n,k]",
-                &flat,
-                &of_matrix,
-            ),
-            (
-                "S[i,j,l] = 2 * P[i,j,l] * X[i,r] * Y[j,r] * Z[l,r]",
-                &deep,
-                &of_tensor,
-            ),
+            ("S[m,n] = P[m,n] * X[m,k] * Y[n,k] * Z[n,k]", &csr, &of_matrix),
+            ("S[m,n] += P[m,n] * X[m,k] * Y[n,k] * Z[n,k]", &flat, &of_matrix),
+            ("S[i,j,l] = 2 * P[i,j,l] * X[i,r] * Y[j,r] * Z[l,r]", &deep, &of_tensor),
         ] {
             let (variant, found) = sampled(gpu, text, p, dense);
             let (_, wanted) = sampled(&Context::unchecked_cpu(), text, p, dense);
             assert!(variant.starts_with("mttkrp"), "{text}: {variant}");
-            assert!(
-                found == wanted,
-                "{text}, n {n}, {}: {variant}",
-                T::DTYPE.name()
-            );
+            assert!(found == wanted, "{text}, n {n}, {}: {variant}", T::DTYPE.name());
         }
     }
 }
 
 #[test]
 fn sampled_products_of_three_matrices_have_kernels() {
-    on_gpu(&[
-        products::<f32>,
-        products::<f64>,
-        products::<f16>,
-        products::<bf16>,
-    ]);
+    on_gpu(&[products::<f32>, products::<f64>, products::<f16>, products::<bf16>]);
 }
 
 /// Entries named by hand, of two matrices, with rows of every size that a kernel has for itself.
@@ -127,12 +89,7 @@ fn by_hand<T: Scalar>(gpu: &Context) {
 
 #[test]
 fn products_of_two_rows_at_entries_by_hand() {
-    on_gpu(&[
-        by_hand::<f32>,
-        by_hand::<f64>,
-        by_hand::<f16>,
-        by_hand::<bf16>,
-    ]);
+    on_gpu(&[by_hand::<f32>, by_hand::<f64>, by_hand::<f16>, by_hand::<bf16>]);
 }
 
 /// Arrays by hand: their entries, and places that there are not.
@@ -158,10 +115,7 @@ fn arrays_by_hand_are_checked() {
         stream.synchronize().unwrap();
         Ok::<_, Error>((plan.variant().to_owned(), out.to_dense().unwrap()))
     };
-    for text in [
-        "S[p] += X[I[p],r] * Y[J[p],r]",
-        "S[p] = X[I[p],r] * Y[J[p],r]",
-    ] {
+    for text in ["S[p] += X[I[p],r] * Y[J[p],r]", "S[p] = X[I[p],r] * Y[J[p],r]"] {
         let (variant, found) = run(&gpu, text, &j).unwrap();
         assert!(variant.starts_with("mttkrp"), "{text}: {variant}");
         let cpu = Context::unchecked_cpu();
@@ -173,15 +127,7 @@ fn arrays_by_hand_are_checked() {
     j[1] = 5;
     let error = run(&gpu, "S[p] += X[I[p],r] * Y[J[p],r]", &j).unwrap_err();
     assert!(
-        matches!(
-            error,
-            Error::InvalidIndex {
-                position: 1,
-                value: 5,
-                bound: 5,
-                ..
-            }
-        ),
+        matches!(error, Error::InvalidIndex { position: 1, value: 5, bound: 5, .. }),
         "{error}"
     );
 }

@@ -42,12 +42,7 @@ impl Case {
             senders,
             shifts: periodic.then_some(shifts),
             positions,
-            options: GeometryOptions {
-                cutoff: 3.3,
-                degree,
-                functions,
-                exponent: 4 + degree,
-            },
+            options: GeometryOptions { cutoff: 3.3, degree, functions, exponent: 4 + degree },
         }
     }
 
@@ -56,23 +51,16 @@ impl Case {
     }
 
     fn geometry<T: Scalar>(&self, ctx: &Context) -> EdgeGeometry<T> {
-        let edges = Edges {
-            receivers: &self.receivers,
-            senders: &self.senders,
-            nodes: [self.atoms; 2],
-        };
-        let cell = self.shifts.as_ref().map(|shifts| PeriodicCell {
-            vectors: CELL,
-            shifts,
-        });
+        let edges =
+            Edges { receivers: &self.receivers, senders: &self.senders, nodes: [self.atoms; 2] };
+        let cell = self.shifts.as_ref().map(|shifts| PeriodicCell { vectors: CELL, shifts });
         EdgeGeometry::new(ctx, edges, cell, &self.options).unwrap()
     }
 
     /// Gradients of Y and basis.
     fn given(&self) -> [Vec<f64>; 2] {
         let mut rng = Rng(5);
-        self.widths()
-            .map(|width| rng.units::<f64>(width * self.receivers.len()))
+        self.widths().map(|width| rng.units::<f64>(width * self.receivers.len()))
     }
 
     /// Y, basis, and the gradient by the positions; rows so many elements apart.
@@ -103,11 +91,7 @@ impl Case {
             let dense = tensor.to_dense().unwrap();
             dense.values().iter().map(|x| x.to_f64()).collect()
         };
-        [
-            wide(&y),
-            wide(&basis),
-            gradient.to_dense().unwrap().into_values(),
-        ]
+        [wide(&y), wide(&basis), gradient.to_dense().unwrap().into_values()]
     }
 }
 
@@ -126,13 +110,7 @@ fn gradients_are_those_of_differences() {
         let given = case.given();
         let value = |case: &Case| -> f64 {
             let found = case.run::<f64>(&Context::unchecked_cpu(), 0);
-            let of = |of: usize| {
-                found[of]
-                    .iter()
-                    .zip(&given[of])
-                    .map(|(a, b)| a * b)
-                    .sum::<f64>()
-            };
+            let of = |of: usize| found[of].iter().zip(&given[of]).map(|(a, b)| a * b).sum::<f64>();
             of(0) + of(1)
         };
         let found = case.run::<f64>(&Context::unchecked_cpu(), 0);
@@ -144,12 +122,7 @@ fn gradients_are_those_of_differences() {
             };
             let slope = (moved(1e-6) - moved(-1e-6)) / 2e-6;
             case.positions[at] = kept;
-            near(
-                &[*found],
-                &[slope],
-                1e-6,
-                &format!("degree {degree}, gradient {at}"),
-            );
+            near(&[*found], &[slope], 1e-6, &format!("degree {degree}, gradient {at}"));
         }
     }
 }
@@ -202,12 +175,7 @@ fn harmonics_couple_to_harmonics() {
         beyond += u32::from(x >= 1.0);
         for n in 0..3 {
             let sine = 0.5f64.sqrt() * (std::f64::consts::PI * (n + 1) as f64 * x).sin();
-            near(
-                &[basis[edge * 3 + n]],
-                &[sine / r * envelope],
-                1e-12,
-                "radial function",
-            );
+            near(&[basis[edge * 3 + n]], &[sine / r * envelope], 1e-12, "radial function");
         }
     }
     assert!(beyond > 5 && beyond < 54);
@@ -245,15 +213,8 @@ fn edges_on_the_gpu() {
 fn what_is_no_geometry_is_refused() {
     let cpu = Context::unchecked_cpu();
     let made = |receivers: &[u32], nodes, shifts: Option<&[[i32; 3]]>, options| {
-        let edges = Edges {
-            receivers,
-            senders: &[0, 1],
-            nodes,
-        };
-        let cell = shifts.map(|shifts| PeriodicCell {
-            vectors: CELL,
-            shifts,
-        });
+        let edges = Edges { receivers, senders: &[0, 1], nodes };
+        let cell = shifts.map(|shifts| PeriodicCell { vectors: CELL, shifts });
         EdgeGeometry::<f32>::new(&cpu, edges, cell, &options)
     };
     let options = GeometryOptions::default;
@@ -264,18 +225,9 @@ fn what_is_no_geometry_is_refused() {
         made(&[1, 2], [2, 2], None, options()),
         made(&[1, 0], [2, 3], None, options()),
         made(&[1, 0], [2, 2], Some(&[[0; 3]]), options()),
-        with(GeometryOptions {
-            cutoff: 0.0,
-            ..options()
-        }),
-        with(GeometryOptions {
-            degree: 4,
-            ..options()
-        }),
-        with(GeometryOptions {
-            exponent: 0,
-            ..options()
-        }),
+        with(GeometryOptions { cutoff: 0.0, ..options() }),
+        with(GeometryOptions { degree: 4, ..options() }),
+        with(GeometryOptions { exponent: 0, ..options() }),
     ] {
         assert!(matches!(wrong, Err(Error::Operand { .. })), "{wrong:?}");
     }

@@ -23,12 +23,7 @@ fn on_the_gpu<T: Scalar>(context: &Context, draw: &Draw) -> Vec<&'static str> {
     let dense: Vec<(&str, Tensor<T>)> = draw
         .dense
         .iter()
-        .map(|(n, d)| {
-            (
-                n.as_str(),
-                context.upload_dense(&d.map(T::from_f64)).unwrap(),
-            )
-        })
+        .map(|(n, d)| (n.as_str(), context.upload_dense(&d.map(T::from_f64)).unwrap()))
         .collect();
     let start: Vec<T> = draw.start.iter().map(|v| T::from_f64(*v)).collect();
     let start = Dense::new(draw.shape.clone(), start).unwrap();
@@ -53,8 +48,7 @@ fn on_the_gpu<T: Scalar>(context: &Context, draw: &Draw) -> Vec<&'static str> {
             .unwrap_or_else(|e| fail(e));
         assert_eq!(plan.variant(), *name, "{draw}");
         let mut out = context.upload_dense(&start).unwrap();
-        plan.run(&operands, &mut out, &stream)
-            .unwrap_or_else(|e| fail(e));
+        plan.run(&operands, &mut out, &stream).unwrap_or_else(|e| fail(e));
         stream.synchronize().unwrap();
         let found = out.to_dense().unwrap().into_values();
         if let Some(difference) = first_difference(&found, &draw.wanted) {
@@ -67,15 +61,10 @@ fn on_the_gpu<T: Scalar>(context: &Context, draw: &Draw) -> Vec<&'static str> {
 /// The general kernels among the candidates, as a plan without a GPU sees them.
 fn cpu_choice<T: Scalar>(draw: &Draw) -> Vec<&'static str> {
     let context = Context::unchecked_cpu();
-    let sparse: Option<AnySparse<T>> = draw
-        .sparse
-        .as_ref()
-        .map(|a| a.map_values(|v| T::from_f64(v)));
-    let dense: Vec<(&str, Dense<T>)> = draw
-        .dense
-        .iter()
-        .map(|(n, d)| (n.as_str(), d.map(T::from_f64)))
-        .collect();
+    let sparse: Option<AnySparse<T>> =
+        draw.sparse.as_ref().map(|a| a.map_values(|v| T::from_f64(v)));
+    let dense: Vec<(&str, Dense<T>)> =
+        draw.dense.iter().map(|(n, d)| (n.as_str(), d.map(T::from_f64))).collect();
     let start = Dense::from_fn(draw.shape.clone(), |_| T::ZERO).unwrap();
     let mut operands: Vec<(&str, Operand<'_, T>)> = Vec::new();
     operands.extend(sparse.iter().map(|a| ("A", a.into())));

@@ -23,18 +23,12 @@ fn constants_are_the_coefficients() {
             let wanted = clebsch_gordan::<f64>(l1, l2, l3).unwrap();
             let coords = wanted.pattern().coords();
             let own = couplings_of([l1, l2, l3]);
-            let mut found: Vec<_> = own.all[..own.count]
-                .iter()
-                .map(|c| (c.at, c.value))
-                .collect();
+            let mut found: Vec<_> = own.all[..own.count].iter().map(|c| (c.at, c.value)).collect();
             found.sort_by_key(|c| c.0);
             assert_eq!(found.len(), wanted.values().len(), "{l1} {l2} {l3}");
             for (at, (place, value)) in found.into_iter().enumerate() {
                 assert_eq!(place, [0, 1, 2].map(|axis| coords[axis][at] as usize));
-                assert!(
-                    (value - wanted.values()[at]).abs() < 1e-15,
-                    "{l1} {l2} {l3}"
-                );
+                assert!((value - wanted.values()[at]).abs() < 1e-15, "{l1} {l2} {l3}");
             }
         }
     }
@@ -63,11 +57,7 @@ impl Graph {
     }
 
     fn edges(&self) -> Edges<'_> {
-        Edges {
-            receivers: &self.receivers,
-            senders: &self.senders,
-            nodes: self.nodes,
-        }
+        Edges { receivers: &self.receivers, senders: &self.senders, nodes: self.nodes }
     }
 }
 
@@ -94,13 +84,7 @@ impl Case {
             let count = shape.iter().product();
             rng.units::<T>(count).iter().map(|v| v.to_f64()).collect()
         });
-        Case {
-            couplings: couplings.clone(),
-            graph,
-            width,
-            shapes,
-            data,
-        }
+        Case { couplings: couplings.clone(), graph, width, shapes, data }
     }
 
     /// The product (3), or the gradient of X, Y or W: sums, and sums of magnitudes.
@@ -109,13 +93,7 @@ impl Case {
         let (coords, paths) = (all.pattern().coords(), self.couplings.path_of_row());
         let mut sums = vec![(0.0, 0.0); self.data[of].len()];
         let rows = self.shapes.each_ref().map(|shape| shape[1]);
-        for (edge, (&r, &s)) in self
-            .graph
-            .receivers
-            .iter()
-            .zip(&self.graph.senders)
-            .enumerate()
-        {
+        for (edge, (&r, &s)) in self.graph.receivers.iter().zip(&self.graph.senders).enumerate() {
             for (at, &value) in all.values().iter().enumerate() {
                 let [i, j, k] = [0, 1, 2].map(|axis| coords[axis][at] as usize);
                 for u in 0..self.width {
@@ -141,11 +119,7 @@ impl Case {
 /// Product and gradients against the loops, all gradients at once and each alone; the same bits again. Gaps lie between
 /// rows of the operands, and of what is written.
 fn check<T: Scalar>(ctx: &Context, case: &Case, [read, gap]: [usize; 2]) {
-    let what = format!(
-        "{:?}, width {}, gaps {read} and {gap}",
-        case.couplings.paths(),
-        case.width
-    );
+    let what = format!("{:?}, width {}, gaps {read} and {gap}", case.couplings.paths(), case.width);
     let layer =
         EquivariantMessage::<T>::new(ctx, &case.couplings, case.width, case.graph.edges()).unwrap();
     let all =
@@ -182,14 +156,10 @@ fn check<T: Scalar>(ctx: &Context, case: &Case, [read, gap]: [usize; 2]) {
         let width = *case.shapes[of].last().unwrap();
         let all = found[of].to_storage().unwrap();
         for row in all.chunks(width + gap) {
-            let kept = row[width.min(row.len())..]
-                .iter()
-                .all(|v| v.to_f64() == GUARD);
+            let kept = row[width.min(row.len())..].iter().all(|v| v.to_f64() == GUARD);
             assert!(kept, "{what}: {of} wrote between rows");
         }
-        compare::<T>(&wide(&found[of]), &case.reference(of), || {
-            format!("{what}, {of}")
-        });
+        compare::<T>(&wide(&found[of]), &case.reference(of), || format!("{what}, {of}"));
     }
     for of in 0..3 {
         let alone = run([0, 1, 2].map(|own| own == of));
@@ -247,11 +217,7 @@ fn messages_and_gradients() {
 fn infinities_stay_where_they_belong() {
     let run = |ctx: &Context| {
         let couplings = Couplings::natural(2).unwrap();
-        let graph = Graph {
-            receivers: vec![0, 1, 1],
-            senders: vec![0, 1, 2],
-            nodes: [3, 3],
-        };
+        let graph = Graph { receivers: vec![0, 1, 1], senders: vec![0, 1, 2], nodes: [3, 3] };
         let mut case = Case::new::<f32>(&couplings, graph, 40);
         // Sender 1, channel 7; it sends edge 1 to receiver 1.
         let rows = couplings.components(0);
@@ -262,16 +228,11 @@ fn infinities_stay_where_they_belong() {
             [0, 1, 2].map(|of| spread::<f32>(ctx, &case.shapes[of], &case.data[of], (0, 0.0)));
         let [x, y, w] = &all;
         let mut out = ctx.zeros::<f32>(layer.out_shape()).unwrap();
-        finish(ctx, |stream| {
-            layer.forward(Factors { x, y, w: Some(w) }, &mut out, stream)
-        });
+        finish(ctx, |stream| layer.forward(Factors { x, y, w: Some(w) }, &mut out, stream));
         for (at, value) in wide(&out).into_iter().enumerate() {
             let (receiver, channel) = (at / 40 / couplings.rows(), at % 40);
             let may = receiver == 1 && channel == 7;
-            assert!(
-                value.is_finite() || may,
-                "receiver {receiver}, channel {channel}"
-            );
+            assert!(value.is_finite() || may, "receiver {receiver}, channel {channel}");
         }
     };
     run(&Context::unchecked_cpu());
@@ -287,12 +248,7 @@ fn second_derivatives_are_products() {
     let couplings = Couplings::natural(2).unwrap();
     let channels = Channels::Each(2);
     let product = TensorProduct::<f64>::with_gradients(&ctx, &couplings, channels, 2).unwrap();
-    let shapes = [
-        product.x_shape(),
-        product.y_shape(),
-        product.w_shape(),
-        product.out_shape(),
-    ];
+    let shapes = [product.x_shape(), product.y_shape(), product.w_shape(), product.out_shape()];
     let mut rng = Rng(4);
     let mut values = |shape: &[usize]| rng.units::<f64>(shape.iter().product());
     let data = shapes.map(&mut values);
@@ -304,48 +260,28 @@ fn second_derivatives_are_products() {
         let all = [0, 1, 2, 3].map(|of| tensor(shapes[of], &data[of]));
         let [x, y, w, g] = &all;
         let mut dy = ctx.zeros(shapes[1]).unwrap();
-        let gradients = Gradients {
-            x: None,
-            y: Some(&mut dy),
-            w: None,
-        };
-        product
-            .backward(Factors { x, y, w: Some(w) }, g, gradients, &stream)
-            .unwrap();
+        let gradients = Gradients { x: None, y: Some(&mut dy), w: None };
+        product.backward(Factors { x, y, w: Some(w) }, g, gradients, &stream).unwrap();
         stream.synchronize().unwrap();
         wide(&dy).iter().zip(&v).map(|(a, b)| a * b).sum::<f64>()
     };
     let all = [0, 1, 2, 3].map(|of| tensor(shapes[of], &data[of]));
     let [x, _, w, g] = &all;
     let at_v = tensor(shapes[1], &v);
-    let factors = Factors {
-        x,
-        y: &at_v,
-        w: Some(w),
-    };
+    let factors = Factors { x, y: &at_v, w: Some(w) };
     let mut own = [0, 2, 3].map(|of| ctx.zeros::<f64>(shapes[of]).unwrap());
     let [dx, dw, dg] = &mut own;
-    let gradients = Gradients {
-        x: Some(dx),
-        y: None,
-        w: Some(dw),
-    };
+    let gradients = Gradients { x: Some(dx), y: None, w: Some(dw) };
     product.backward(factors, g, gradients, &stream).unwrap();
     product.forward(factors, dg, &stream).unwrap();
     stream.synchronize().unwrap();
     for (of, derivative) in [0, 2, 3].into_iter().zip(&own) {
         let mut moved = data.clone();
         let step = rng.units::<f64>(moved[of].len());
-        moved[of]
-            .iter_mut()
-            .zip(&step)
-            .for_each(|(v, s)| *v += 0.5 * s);
+        moved[of].iter_mut().zip(&step).for_each(|(v, s)| *v += 0.5 * s);
         let slope: f64 = wide(derivative).iter().zip(&step).map(|(d, s)| d * s).sum();
         let difference = paired(&moved) - paired(&data);
-        assert!(
-            (difference - 0.5 * slope).abs() < 1e-9,
-            "{of}: {difference} {slope}"
-        );
+        assert!((difference - 0.5 * slope).abs() < 1e-9, "{of}: {difference} {slope}");
     }
 }
 
@@ -358,11 +294,7 @@ fn edges_of_vertices_that_are_not_there_are_refused() {
         (&[0, 2], &[0, 0], "2 at edge 1; there are 2"),
         (&[0, 1], &[3, 0], "3 at edge 0; there are 3"),
     ] {
-        let edges = Edges {
-            receivers,
-            senders,
-            nodes: [2, 3],
-        };
+        let edges = Edges { receivers, senders, nodes: [2, 3] };
         let error = EquivariantMessage::<f32>::new(&ctx, &couplings, 4, edges).unwrap_err();
         assert!(error.to_string().contains(part), "{error}");
     }
@@ -372,9 +304,7 @@ fn edges_of_vertices_that_are_not_there_are_refused() {
         (["0e", "", "0e"], "`` is no irrep"),
         (["0e", "1o", "2e"], "0 paths"),
     ] {
-        let error = Couplings::irreps(texts[0], texts[1], texts[2])
-            .unwrap_err()
-            .to_string();
+        let error = Couplings::irreps(texts[0], texts[1], texts[2]).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }
 }

@@ -20,10 +20,7 @@ fn assert_same(gpu: &Context, text: &str, operands: &[(&str, AnySparse<f32>)]) {
     let wanted = cpu.position_lists(text, &host).unwrap();
     assert_eq!(found.rows, wanted.rows, "{text}");
     assert!(found == wanted, "{text}: {} rows", wanted.rows);
-    let uploaded: Vec<_> = operands
-        .iter()
-        .map(|(n, a)| (*n, gpu.upload(a).unwrap()))
-        .collect();
+    let uploaded: Vec<_> = operands.iter().map(|(n, a)| (*n, gpu.upload(a).unwrap())).collect();
     let on_gpu: Vec<(&str, Operand<'_, f32>)> =
         uploaded.iter().map(|(n, a)| (*n, a.into())).collect();
     let run = |context: &Context, operands: &[(&str, Operand<'_, f32>)]| {
@@ -37,18 +34,11 @@ fn assert_same(gpu: &Context, text: &str, operands: &[(&str, AnySparse<f32>)]) {
 fn entries_that_meet_are_those_of_the_cpu() {
     let Some(gpu) = gpu() else { return };
     let most = if small() { 60 } else { 700 };
-    for (m, k, n, density) in [
-        (1, 1, 1, 1.0),
-        (37, 53, 29, 0.2),
-        (0, 5, 4, 0.5),
-        (most, 300, most, 0.05),
-    ] {
+    for (m, k, n, density) in
+        [(1, 1, 1, 1.0), (37, 53, 29, 0.2), (0, 5, 4, 0.5), (most, 300, most, 0.05)]
+    {
         let (a, b) = (random(m, k, density, 3), random(k, n, density, 4));
-        for (own, other) in [
-            ("csr", "csr"),
-            ("groupcoo:3", "ell"),
-            ("csc", "groupcoo:hybrid"),
-        ] {
+        for (own, other) in [("csr", "csr"), ("groupcoo:3", "ell"), ("csc", "groupcoo:hybrid")] {
             let own = a.convert(own.parse().unwrap()).unwrap();
             let other = b.convert(other.parse().unwrap()).unwrap();
             let both = [("A", own), ("B", other)];
@@ -96,21 +86,12 @@ fn one_key_meets_everything() {
 
 fn meet(gpu: &Context, m: usize, n: usize) {
     let column = CsrPattern::new(m, 3, (0..=m as u32).collect(), vec![1; m]).unwrap();
-    let row = CsrPattern::new(
-        3,
-        n,
-        vec![0, 0, n as u32, n as u32],
-        (0..n as u32).collect(),
-    )
-    .unwrap();
+    let row =
+        CsrPattern::new(3, n, vec![0, 0, n as u32, n as u32], (0..n as u32).collect()).unwrap();
     let values = |count| generate::small_integers(count, 1);
     let a = Csr::new(column, values(m)).unwrap();
     let b = Csr::new(row, values(n)).unwrap();
-    assert_same(
-        gpu,
-        "C[n,m] = A[m,k] * B[k,n]",
-        &[("A", a.into()), ("B", b.into())],
-    );
+    assert_same(gpu, "C[n,m] = A[m,k] * B[k,n]", &[("A", a.into()), ("B", b.into())]);
 }
 
 /// Places past 2^32: keys of two words, in the search and in the order.
@@ -118,11 +99,7 @@ fn meet(gpu: &Context, m: usize, n: usize) {
 fn long_keys_have_two_words() {
     let Some(gpu) = gpu() else { return };
     let n = if small() { 300 } else { 5000u32 };
-    let spread = |by: u32, at: u32| {
-        (0..n)
-            .map(|i| i.wrapping_mul(by) % at)
-            .collect::<Vec<u32>>()
-    };
+    let spread = |by: u32, at: u32| (0..n).map(|i| i.wrapping_mul(by) % at).collect::<Vec<u32>>();
     let tensor = |by: u32| {
         let mut places: Vec<[u32; 3]> = spread(by, 40)
             .into_iter()
@@ -141,24 +118,13 @@ fn long_keys_have_two_words() {
     let host: Vec<(&str, Operand<'_, f32>)> = both.iter().map(|(n, a)| (*n, a.into())).collect();
     for text in ["C[i] = A[i,j,k] * B[i,j,k]", "C[h,i] = A[i,j,k] * B[h,j,k]"] {
         let found = gpu.position_lists(text, &host).unwrap();
-        let wanted = Context::unchecked_cpu()
-            .position_lists(text, &host)
-            .unwrap();
-        assert!(
-            wanted.rows > 0 && found == wanted,
-            "{text}: {} rows",
-            wanted.rows
-        );
+        let wanted = Context::unchecked_cpu().position_lists(text, &host).unwrap();
+        assert!(wanted.rows > 0 && found == wanted, "{text}: {} rows", wanted.rows);
     }
     // The order itself takes two words: the places of C are 6 * 10^12.
     let text = "C[j,k] = A[i,j,k] * B[i,j,k]";
     let found = gpu.position_lists(text, &host).unwrap();
-    assert!(
-        found
-            == Context::unchecked_cpu()
-                .position_lists(text, &host)
-                .unwrap()
-    );
+    assert!(found == Context::unchecked_cpu().position_lists(text, &host).unwrap());
 }
 
 /// Products over hybrid groups: the rows of CSR, whatever class they are in.
@@ -169,25 +135,15 @@ fn hybrid_groups_have_the_product_of_csr() {
         let pattern = generate::rmat(if small() { 7 } else { 10 }, 6, seed).unwrap();
         let values: Vec<f32> = generate::small_integers(pattern.columns().len(), seed);
         let csr = Csr::new(pattern, values).unwrap();
-        let b = Dense::from_fn([csr.shape()[1], n], |i| {
-            ((i[0] * 7 + i[1]) % 5) as f32 - 2.0
-        })
-        .unwrap();
+        let b =
+            Dense::from_fn([csr.shape()[1], n], |i| ((i[0] * 7 + i[1]) % 5) as f32 - 2.0).unwrap();
         let hybrid = convert::csr_to_hybrid_group_coo(&csr).unwrap();
-        assert!(
-            hybrid.pattern().classes().len() > 1,
-            "{:?}",
-            hybrid.pattern().classes()
-        );
+        assert!(hybrid.pattern().classes().len() > 1, "{:?}", hybrid.pattern().classes());
         let run = |a: AnySparse<f32>| {
             let (a, b) = (gpu.upload(a).unwrap(), gpu.upload_dense(&b).unwrap());
             let operands = [("A", (&a).into()), ("B", (&b).into())];
-            let (_, c) = plan_and_run(
-                &gpu,
-                "C[m,n] = A[m,k] * B[k,n]",
-                &operands,
-                &Options::default(),
-            );
+            let (_, c) =
+                plan_and_run(&gpu, "C[m,n] = A[m,k] * B[k,n]", &operands, &Options::default());
             c.to_dense().unwrap()
         };
         assert_eq!(run(hybrid.into()), run(csr.clone().into()), "n = {n}");

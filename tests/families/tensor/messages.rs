@@ -43,16 +43,10 @@ fn aggregated<T: Scalar>(graph: &Csr<T>, x: &Dense<T>, aggregate: Aggregate) -> 
 
 fn messages<T: Scalar>(context: &Context) {
     let csr = graph::<T>();
-    let all: Vec<AnySparse<T>> = [
-        Format::Csr,
-        Format::Coo,
-        Format::GroupCoo {
-            axis: 0,
-            group: Some(4),
-        },
-    ]
-    .map(|format| AnySparse::from(csr.clone()).convert(format).unwrap())
-    .into();
+    let all: Vec<AnySparse<T>> =
+        [Format::Csr, Format::Coo, Format::GroupCoo { axis: 0, group: Some(4) }]
+            .map(|format| AnySparse::from(csr.clone()).convert(format).unwrap())
+            .into();
     for n in [1, 32, 128] {
         let x = integers::<T>(&[320, n], n as u64);
         let on = context.upload_dense(&x).unwrap();
@@ -76,12 +70,7 @@ fn messages<T: Scalar>(context: &Context) {
 #[test]
 fn messages_are_aggregated() {
     on_cpu(&[messages::<f64>, messages::<f16>, messages::<bf16>]);
-    on_gpu(&[
-        messages::<f32>,
-        messages::<f64>,
-        messages::<f16>,
-        messages::<bf16>,
-    ]);
+    on_gpu(&[messages::<f32>, messages::<f64>, messages::<f16>, messages::<bf16>]);
 }
 
 /// The gradient against differences of the forward run, which is linear; NaN in the largest.
@@ -92,26 +81,15 @@ fn gradients(context: &Context) {
         let layer = MessagePassing::new(context, csr.clone(), 4, aggregate).unwrap();
         let dy = integers::<f32>(&[9, 4], 3);
         let x = integers::<f32>(&[320, 4], 4);
-        let [mut y, mut dx] = [
-            context.zeros(&[9, 4]).unwrap(),
-            context.zeros(&[320, 4]).unwrap(),
-        ];
-        layer
-            .forward(&context.upload_dense(&x).unwrap(), &mut y, &stream)
-            .unwrap();
-        layer
-            .backward(&context.upload_dense(&dy).unwrap(), &mut dx, &stream)
-            .unwrap();
+        let [mut y, mut dx] = [context.zeros(&[9, 4]).unwrap(), context.zeros(&[320, 4]).unwrap()];
+        layer.forward(&context.upload_dense(&x).unwrap(), &mut y, &stream).unwrap();
+        layer.backward(&context.upload_dense(&dy).unwrap(), &mut dx, &stream).unwrap();
         stream.synchronize().unwrap();
         // <dY, Y(X)> = <dX, X> for a linear map.
         let dot =
             |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum::<f64>();
         let [y, dx] = [y, dx].map(|t| t.to_dense().unwrap());
-        assert_eq!(
-            dot(dy.values(), y.values()),
-            dot(dx.values(), x.values()),
-            "{aggregate:?}"
-        );
+        assert_eq!(dot(dy.values(), y.values()), dot(dx.values(), x.values()), "{aggregate:?}");
         assert!(dx.values().iter().any(|&v| v != 0.0));
     }
     let layer = MessagePassing::new(context, csr.clone(), 4, Aggregate::Max).unwrap();
@@ -122,15 +100,9 @@ fn gradients(context: &Context) {
     layer.forward(&x, &mut y, &stream).unwrap();
     stream.synchronize().unwrap();
     let y = y.to_dense().unwrap();
-    assert!(
-        y.values()[16].is_nan() && y.values()[17] == 0.0,
-        "{:?}",
-        y.values()
-    );
+    assert!(y.values()[16].is_nan() && y.values()[17] == 0.0, "{:?}", y.values());
     let mut dx = context.zeros(&[320, 4]).unwrap();
-    let error = layer
-        .backward(&context.zeros(&[9, 4]).unwrap(), &mut dx, &stream)
-        .unwrap_err();
+    let error = layer.backward(&context.zeros(&[9, 4]).unwrap(), &mut dx, &stream).unwrap_err();
     assert!(error.to_string().contains("backward_max"), "{error}");
 }
 
@@ -149,13 +121,8 @@ fn new_weights_of_a_mean_are_divided_too() {
     let x = integers::<f64>(&[320, 2], 9);
     let mut y = cpu.zeros(&[9, 2]).unwrap();
     let stream = cpu.stream().unwrap();
-    layer
-        .forward(&cpu.upload_dense(&x).unwrap(), &mut y, &stream)
-        .unwrap();
-    let wanted: Vec<f64> = aggregated(&csr, &x, Aggregate::Mean)
-        .iter()
-        .map(|y| 2.0 * y)
-        .collect();
+    layer.forward(&cpu.upload_dense(&x).unwrap(), &mut y, &stream).unwrap();
+    let wanted: Vec<f64> = aggregated(&csr, &x, Aggregate::Mean).iter().map(|y| 2.0 * y).collect();
     assert_eq!(y.to_dense().unwrap().values(), wanted);
     assert!(layer.set_weights(&doubled[1..]).is_err());
 }
@@ -163,12 +130,7 @@ fn new_weights_of_a_mean_are_divided_too() {
 /// Weights are not rounded before the sum: f16 and bf16 do not contain 1 / 1,000,000.
 fn long_means<T: Scalar>(context: &Context) {
     const EDGES: usize = 1_000_000;
-    let pattern = CsrPattern::new(
-        2,
-        EDGES,
-        vec![0, 0, EDGES as u32],
-        (0..EDGES as u32).collect(),
-    );
+    let pattern = CsrPattern::new(2, EDGES, vec![0, 0, EDGES as u32], (0..EDGES as u32).collect());
     let all = |x: f64, count| std::iter::repeat_n(T::from_f64(x), count).collect::<Vec<T>>();
     let graph = Csr::new(pattern.unwrap(), all(1.0, EDGES)).unwrap();
     let mut layer = MessagePassing::new(context, graph, 1, Aggregate::Mean).unwrap();
@@ -203,46 +165,28 @@ fn sampled<T: Scalar>(context: &Context) {
         let coord = |&n: &usize| (0..count).map(|_| (rng.word() % n as u64) as u32).collect();
         let coords: Vec<Vec<u32>> = shape.iter().map(coord).collect();
         let ones = vec![T::from_f64(1.0); count];
-        let coo: AnySparse<T> = Coo::from_entries(shape.to_vec(), coords, ones)
-            .unwrap()
-            .into();
+        let coo: AnySparse<T> = Coo::from_entries(shape.to_vec(), coords, ones).unwrap().into();
         let mut all = vec![coo.clone()];
         for axis in (0..shape.len()).filter(|_| shape.len() > 1) {
-            all.push(
-                coo.convert(Format::GroupCoo {
-                    axis,
-                    group: Some(3),
-                })
-                .unwrap(),
-            );
+            all.push(coo.convert(Format::GroupCoo { axis, group: Some(3) }).unwrap());
         }
         for t in &all {
             for n in [1, 8, 32, 129] {
-                let factors: Vec<Dense<T>> = shape
-                    .iter()
-                    .map(|&m| integers(&[m, n], (m + n) as u64))
-                    .collect();
+                let factors: Vec<Dense<T>> =
+                    shape.iter().map(|&m| integers(&[m, n], (m + n) as u64)).collect();
                 let mut wanted = t.clone();
                 let entries = t.entries();
-                let on: Vec<_> = factors
-                    .iter()
-                    .map(|f| context.upload_dense(f).unwrap())
-                    .collect();
+                let on: Vec<_> = factors.iter().map(|f| context.upload_dense(f).unwrap()).collect();
                 let p = context.upload(t).unwrap();
                 let mut s = context.upload(t).unwrap();
                 let op = SampledTensor::new(context, &p, n).unwrap();
                 let borrowed: Vec<_> = on.iter().collect();
-                finish(context, |stream| {
-                    op.forward(Some(&p), &borrowed, &mut s, stream)
-                });
-                wanted
-                    .values_mut()
-                    .copy_from_slice(s.to_host().unwrap().values());
+                finish(context, |stream| op.forward(Some(&p), &borrowed, &mut s, stream));
+                wanted.values_mut().copy_from_slice(s.to_host().unwrap().values());
                 for (index, found) in wanted.entries() {
                     let term = |r: usize| {
                         let own = index.iter().zip(&factors);
-                        own.map(|(&i, f)| f.values()[i * n + r].to_f64())
-                            .product::<f64>()
+                        own.map(|(&i, f)| f.values()[i * n + r].to_f64()).product::<f64>()
                     };
                     let value = entries[&index] * (0..n).map(term).sum::<f64>();
                     let rounded = T::from_f64(value).to_f64();
@@ -262,12 +206,7 @@ fn sampled<T: Scalar>(context: &Context) {
 #[test]
 fn products_at_entries_of_tensors_are_exact() {
     sampled::<f64>(&Context::unchecked_cpu());
-    on_gpu(&[
-        sampled::<f32>,
-        sampled::<f64>,
-        sampled::<f16>,
-        sampled::<bf16>,
-    ]);
+    on_gpu(&[sampled::<f32>, sampled::<f64>, sampled::<f16>, sampled::<bf16>]);
 }
 
 /// A sparse and two dense factors, pair by pair: on a GPU with TF32, which the numbers fit.
@@ -283,10 +222,7 @@ fn three_factors_go_pair_by_pair() {
         let [b, c] = upload(context, [&b, &c]);
         let operands: [(&str, Operand<'_, f32>); 3] =
             [("A", (&a).into()), ("B", (&b).into()), ("C", (&c).into())];
-        let options = Options {
-            precision: Precision::Tf32,
-            ..Options::default()
-        };
+        let options = Options { precision: Precision::Tf32, ..Options::default() };
         let (plan, y) = plan_and_run(context, text, &operands, &options);
         (plan.variant(), plan.to_string(), y.to_dense().unwrap())
     };

@@ -23,11 +23,7 @@ fn tensor<T: Scalar>(shape: &[usize], entries: usize) -> Coo<T> {
                 1 => place / 2 * 2,
                 _ => place,
             };
-            own.push(if axis == 0 {
-                first.min(extent - 1)
-            } else {
-                place
-            } as u32);
+            own.push(if axis == 0 { first.min(extent - 1) } else { place } as u32);
         }
     }
     let values = rng.integers(entries);
@@ -50,11 +46,7 @@ fn case<T: Scalar>(
 ) -> (String, Dense<f64>) {
     let order = t.shape().len();
     let names: Vec<&str> = kept.iter().map(|&axis| AXES[axis]).chain(["r"]).collect();
-    let mut text = format!(
-        "M[{}] = 2 * T[{}]",
-        names.join(","),
-        AXES[..order].join(",")
-    );
+    let mut text = format!("M[{}] = 2 * T[{}]", names.join(","), AXES[..order].join(","));
     for (f, &axis) in of.iter().enumerate() {
         text += &format!(" * F{f}[{},r]", AXES[axis]);
     }
@@ -65,12 +57,7 @@ fn case<T: Scalar>(
     let all: Vec<usize> = (0..order).collect();
     let places: Vec<[usize; 2]> = of.iter().map(|&axis| [axis, order]).collect();
     let mut terms: Vec<(&[usize], Factor<'_>)> = vec![(&all, Factor::Sparse(&entries))];
-    terms.extend(
-        places
-            .iter()
-            .zip(&wide)
-            .map(|(p, f)| (&p[..], Factor::Dense(f))),
-    );
+    terms.extend(places.iter().zip(&wide).map(|(p, f)| (&p[..], Factor::Dense(f))));
     let out: Vec<usize> = kept.iter().copied().chain([order]).collect();
     let mut wanted = einsum(&extents, &out, &terms).unwrap();
     wanted.values_mut().iter_mut().for_each(|x| *x *= 2.0);
@@ -84,11 +71,8 @@ fn run<T: Scalar>(
     (kept, of, n): (&[usize], &[usize], usize),
     row: Option<&Row>,
 ) {
-    let factors: Vec<Dense<T>> = of
-        .iter()
-        .enumerate()
-        .map(|(f, &axis)| matrix(t.shape()[axis], n, 7 + f as u64))
-        .collect();
+    let factors: Vec<Dense<T>> =
+        of.iter().enumerate().map(|(f, &axis)| matrix(t.shape()[axis], n, 7 + f as u64)).collect();
     let (text, wanted) = case(t, kept, of, &factors);
     let there = context.upload(t).unwrap();
     let nan = T::from_f64(f64::NAN);
@@ -96,23 +80,14 @@ fn run<T: Scalar>(
     let on: Vec<_> = factors.iter().map(strided).collect();
     let names: Vec<String> = (0..of.len()).map(|f| format!("F{f}")).collect();
     for accumulate in [false, true] {
-        let text = if accumulate {
-            text.replace(" = ", " += ")
-        } else {
-            text.clone()
-        };
+        let text = if accumulate { text.replace(" = ", " += ") } else { text.clone() };
         let shape = wanted.shape().to_vec();
         let old = if accumulate { 3.0 } else { f64::NAN };
         let start =
             Dense::new(shape.clone(), vec![T::from_f64(old); wanted.values().len()]).unwrap();
         let guard = T::from_f64(GUARD);
         let mut operands: Vec<(&str, Operand<'_, T>)> = vec![("T", (&there).into())];
-        operands.extend(
-            names
-                .iter()
-                .map(String::as_str)
-                .zip(on.iter().map(Operand::from)),
-        );
+        operands.extend(names.iter().map(String::as_str).zip(on.iter().map(Operand::from)));
         let plan = plan_of(context, &text, &operands, &named(row.map(|row| row.name)));
         for _ in 0..2 {
             let leading = n.next_multiple_of(8) + 16;
@@ -130,9 +105,7 @@ fn run<T: Scalar>(
                 );
             }
             let all = out.to_storage().unwrap();
-            let kept = all
-                .chunks(leading)
-                .all(|row| row[n..].iter().all(|&x| x == guard));
+            let kept = all.chunks(leading).all(|row| row[n..].iter().all(|&x| x == guard));
             assert!(kept, "{text}: wrote between rows");
         }
     }
@@ -189,12 +162,7 @@ fn every_row<T: Scalar>(gpu: &Context) {
 
 #[test]
 fn every_row_of_mttkrp_is_exact() {
-    on_gpu(&[
-        every_row::<f32>,
-        every_row::<f64>,
-        every_row::<f16>,
-        every_row::<bf16>,
-    ]);
+    on_gpu(&[every_row::<f32>, every_row::<f64>, every_row::<f16>, every_row::<bf16>]);
 }
 
 /// What a plan takes by itself, over formats, and tensors with nothing in them.
@@ -202,23 +170,14 @@ fn formats<T: Scalar>(context: &Context) {
     for &(kept, of, order) in FORMS {
         let coo: AnySparse<T> = tensor::<T>(shape(order), 120).into();
         let mut all: Vec<AnySparse<T>> = (0..order)
-            .flat_map(|axis| {
-                [1, 3, 8].map(|g| Format::GroupCoo {
-                    axis,
-                    group: Some(g),
-                })
-            })
+            .flat_map(|axis| [1, 3, 8].map(|g| Format::GroupCoo { axis, group: Some(g) }))
             .map(|format| coo.convert(format).unwrap())
             .collect();
         if order == 2 {
             all.extend([Format::Csr, Format::Csc].map(|f| coo.convert(f).unwrap()));
         }
         let none = vec![Vec::new(); order];
-        all.push(
-            Coo::<T>::from_entries(shape(order).to_vec(), none, Vec::new())
-                .unwrap()
-                .into(),
-        );
+        all.push(Coo::<T>::from_entries(shape(order).to_vec(), none, Vec::new()).unwrap().into());
         all.push(coo);
         for t in &all {
             for n in [1, 5, 32] {
@@ -238,27 +197,14 @@ fn plans_gather_rows_for_any_format() {
 fn planted(context: &Context) {
     let coords = vec![vec![0, 0, 2], vec![0, 1, 2], vec![1, 2, 3]];
     let t = Coo::from_entries(vec![4, 3, 5], coords, vec![1.0f32, 0.0, 2.0]).unwrap();
-    for (place, reached) in [
-        (0, None),
-        (1, Some(0)),
-        (2, Some(0)),
-        (3, Some(2)),
-        (4, None),
-    ] {
+    for (place, reached) in [(0, None), (1, Some(0)), (2, Some(0)), (3, Some(2)), (4, None)] {
         let b = Dense::new([3, 32], vec![1.0; 96]).unwrap();
         for planted in [f32::NAN, f32::INFINITY] {
             let c = Dense::from_fn([5, 32], |i| if i[0] == place { planted } else { 1.0 }).unwrap();
-            let m = ops::mttkrp(context, &t, 0, [&b, &c])
-                .unwrap()
-                .to_dense()
-                .unwrap();
+            let m = ops::mttkrp(context, &t, 0, [&b, &c]).unwrap().to_dense().unwrap();
             for (row, values) in m.values().chunks(32).enumerate() {
                 let finite = values.iter().all(|x| x.is_finite());
-                assert_eq!(
-                    finite,
-                    reached != Some(row),
-                    "place {place} row {row} {planted}"
-                );
+                assert_eq!(finite, reached != Some(row), "place {place} row {row} {planted}");
             }
         }
     }
@@ -287,25 +233,12 @@ fn fibres<T: Scalar>(context: &Context) {
             for (at, row) in y.values().chunks(n).enumerate() {
                 let index = kept.iter().zip(places.coords());
                 let place = index.fold(0, |p, (&a, c)| p * shape(order)[a] + c[at] as usize);
-                let own = wanted.values()[place * n..][..n]
-                    .iter()
-                    .map(|x| T::from_f64(x / 2.0));
-                assert!(
-                    own.eq(row.iter().copied()),
-                    "{order} {axis} {n} {}",
-                    ttm.variant()
-                );
+                let own = wanted.values()[place * n..][..n].iter().map(|x| T::from_f64(x / 2.0));
+                assert!(own.eq(row.iter().copied()), "{order} {axis} {n} {}", ttm.variant());
                 filled[place] = true;
             }
-            let rest = wanted
-                .values()
-                .chunks(n)
-                .zip(filled)
-                .filter(|(_, filled)| !filled);
-            assert!(
-                rest.flat_map(|(row, _)| row).all(|&x| x == 0.0),
-                "a fibre is missing"
-            );
+            let rest = wanted.values().chunks(n).zip(filled).filter(|(_, filled)| !filled);
+            assert!(rest.flat_map(|(row, _)| row).all(|&x| x == 0.0), "a fibre is missing");
         }
     }
 }
@@ -323,26 +256,14 @@ fn wrong_modes_and_formats_are_refused() {
     let b = matrix::<f32>(5, 3, 1);
     for mode in [0, 3] {
         let error = ops::mttkrp(&cpu, &t, mode, [&b]).unwrap_err().to_string();
-        assert!(
-            error.contains("order 3") && error.contains(&format!("mode {mode}")),
-            "{error}"
-        );
+        assert!(error.contains("order 3") && error.contains(&format!("mode {mode}")), "{error}");
     }
     let there = cpu.upload(t).unwrap();
     let error = ops::Ttm::new(&cpu, &there, 3, 2).unwrap_err().to_string();
     assert!(error.contains("no axis 3"), "{error}");
     let ttm = ops::Ttm::new(&cpu, &there, 2, 2).unwrap();
-    let (b, mut y) = (
-        cpu.zeros(&[6, 3]).unwrap(),
-        cpu.zeros(&[ttm.count(), 2]).unwrap(),
-    );
+    let (b, mut y) = (cpu.zeros(&[6, 3]).unwrap(), cpu.zeros(&[ttm.count(), 2]).unwrap());
     let stream = cpu.stream().unwrap();
-    let error = ttm
-        .forward(&there, &b, &mut y, &stream)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("[6, 2]") && error.contains("[6, 3]"),
-        "{error}"
-    );
+    let error = ttm.forward(&there, &b, &mut y, &stream).unwrap_err().to_string();
+    assert!(error.contains("[6, 2]") && error.contains("[6, 3]"), "{error}");
 }

@@ -64,11 +64,7 @@ fn upload<T: Scalar>(
 
 /// One gradient and no other: of X (0), Y or W.
 fn only<T>(of: usize, out: &mut Tensor<T>) -> Gradients<'_, T> {
-    let mut all = Gradients {
-        x: None,
-        y: None,
-        w: None,
-    };
+    let mut all = Gradients { x: None, y: None, w: None };
     *[&mut all.x, &mut all.y, &mut all.w][of] = Some(out);
     all
 }
@@ -108,11 +104,7 @@ fn run<T: Scalar>(
     let out = queue(ctx, product, tensors, of, gap).unwrap();
     let width = *shape.last().unwrap_or(&1);
     let all = out.to_storage().unwrap();
-    let kept = |row: &[T]| {
-        row[width.min(row.len())..]
-            .iter()
-            .all(|&x| x == T::from_f64(GUARD))
-    };
+    let kept = |row: &[T]| row[width.min(row.len())..].iter().all(|&x| x == T::from_f64(GUARD));
     let mut rows = all.chunks(width + gap);
     assert!(rows.all(kept), "{of} of {shape:?}: wrote between rows");
     wide(&out)
@@ -126,9 +118,7 @@ fn check<T: Scalar>(ctx: &Context, couplings: &Couplings, channels: Channels, it
         let wanted = case.reference(of);
         let plan = gradients.variants()[(of + 1) % 4].unwrap_or("");
         let own = plan == "cpu"
-            || ["tensor_product_", "equivariant_"]
-                .iter()
-                .any(|own| plan.starts_with(own));
+            || ["tensor_product_", "equivariant_"].iter().any(|own| plan.starts_with(own));
         for gap in [0, 4, 7] {
             let tensors = upload(ctx, &gradients, &case, gap);
             // What takes a product that is too large for shared memory runs with the strides that were planned, and
@@ -187,9 +177,7 @@ fn suite<T: Scalar>(ctx: &Context, items: &[usize]) {
         .iter()
         .flat_map(|c| KINDS.map(|kind| (c, kind)))
     {
-        items
-            .iter()
-            .for_each(|&n| check::<T>(ctx, couplings, channels, n));
+        items.iter().for_each(|&n| check::<T>(ctx, couplings, channels, n));
     }
 }
 
@@ -198,11 +186,7 @@ fn products_and_gradients() {
     suite::<f64>(&Context::unchecked_cpu(), &[3]);
     suite::<f32>(&Context::unchecked_cpu(), &[1]);
     let Some(ctx) = gpu() else { return };
-    let items: &[usize] = if small() {
-        &[33]
-    } else {
-        &[1, 31, 32, 33, 150]
-    };
+    let items: &[usize] = if small() { &[33] } else { &[1, 31, 32, 33, 150] };
     suite::<f32>(&ctx, items);
     suite::<f64>(&ctx, &[33]);
     suite::<f16>(&ctx, &[33]);
@@ -291,11 +275,7 @@ fn equivariant<T: Scalar>(ctx: &Context, couplings: &Couplings, channels: Channe
     case.data[0] = turn(&case.data[0], &upto(0), u, &matrices);
     case.data[1] = turn(&case.data[1], &upto(1), 1, &matrices);
     let after = run(ctx, &product, &upload(ctx, &product, &case, 0), 3, 0);
-    for (at, (a, b)) in after
-        .iter()
-        .zip(turn(&before, &outputs, w, &matrices))
-        .enumerate()
-    {
+    for (at, (a, b)) in after.iter().zip(turn(&before, &outputs, w, &matrices)).enumerate() {
         assert!((a - b).abs() < bound, "{channels:?} {at}: {a} {b}");
     }
     // A rotation that does nothing would prove nothing.
@@ -343,19 +323,9 @@ fn what_couples_to_nothing_is_refused() {
     let product = TensorProduct::<f32>::new(&ctx, &Couplings::natural(1).unwrap(), ONE, 2).unwrap();
     let (x, mut out) = (ctx.zeros(&[2, 4]).unwrap(), ctx.zeros(&[2, 7]).unwrap());
     let stream = ctx.stream().unwrap();
-    let factors = Factors {
-        x: &x,
-        y: &x,
-        w: None,
-    };
-    let error = product
-        .forward(factors, &mut out, &stream)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("[2, 8]") && error.contains("[2, 7]"),
-        "{error}"
-    );
+    let factors = Factors { x: &x, y: &x, w: None };
+    let error = product.forward(factors, &mut out, &stream).unwrap_err().to_string();
+    assert!(error.contains("[2, 8]") && error.contains("[2, 7]"), "{error}");
     let mut dw = ctx.zeros(&[1]).unwrap();
     let error = product.backward(factors, &out, only(2, &mut dw), &stream);
     assert!(error.unwrap_err().to_string().contains("DW"));

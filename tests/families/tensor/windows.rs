@@ -70,10 +70,7 @@ fn entries() -> (AnySparse<f64>, Dense<f64>) {
 fn sparse_operands_stand_beside_sums() {
     let Some(gpu) = gpu() else { return };
     let ((s, dense), a) = (entries(), whole(&[12, 6], 3));
-    for text in [
-        "C[x,n] = S[x,i] * A[2*x+i,n]",
-        "C[x,n] = S[x,i] * T[x,i] * A[x+i,n]",
-    ] {
+    for text in ["C[x,n] = S[x,i] * A[2*x+i,n]", "C[x,n] = S[x,i] * T[x,i] * A[x+i,n]"] {
         let two = text.contains('T');
         let c = match two {
             true => einsum!(*gpu, text, S = &s, T = &s, A = &a),
@@ -106,10 +103,7 @@ fn dynamic_operands_may_be_read_at_sums() {
         let active = Dynamic::new(&on_a).expecting(expected);
         let operands = [("A", active.into()), ("B", (&on_b).into())];
         for determinism in [Determinism::default(), Determinism::Relaxed] {
-            let options = Options {
-                determinism,
-                ..Options::default()
-            };
+            let options = Options { determinism, ..Options::default() };
             let (plan, c) = plan_and_run(&gpu, TEXT, &operands, &options);
             let found = c.to_dense().unwrap().map(f16::to_f64);
             assert_eq!(found, wanted, "{plan}");

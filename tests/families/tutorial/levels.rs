@@ -32,12 +32,7 @@ impl Product {
             sums.into_par_iter().map(f16::from_f32)
         };
         let c = left.par_chunks(k).flat_map(row).collect();
-        Self {
-            extents: [m, k, n],
-            a,
-            b,
-            c,
-        }
+        Self { extents: [m, k, n], a, b, c }
     }
 }
 

@@ -30,23 +30,10 @@ fn extents(t: &mut Trial<'_>) -> (Extents, AttentionOptions) {
         key_heads: (heads != key_heads).then_some(key_heads),
         dim,
         scale: t.one(&[None, Some(0.5)]),
-        causal: t.one(&[
-            None,
-            None,
-            Some(0),
-            Some(-2),
-            Some(i64::MIN),
-            Some(i64::MAX),
-        ]),
+        causal: t.one(&[None, None, Some(0), Some(-2), Some(i64::MIN), Some(i64::MAX)]),
         lengths: None,
     };
-    let extents = Extents {
-        heads,
-        key_heads,
-        m,
-        n,
-        dim,
-    };
+    let extents = Extents { heads, key_heads, m, n, dim };
     (extents, options)
 }
 
@@ -77,14 +64,10 @@ struct Tensors<T> {
 fn tensors<T: Scalar>(t: &mut Trial<'_>, e: Extents) -> Tensors<T> {
     let q = t.given::<T>("q", &[e.heads, e.m, e.dim], |_, _| 0.0);
     let share = t.one(&[0, 0, 1]);
-    let is_nan: Vec<bool> = (0..e.key_heads * e.n)
-        .map(|_| t.below(32) < share)
-        .collect();
-    let k = t.given::<T>("k", &[e.key_heads, e.n, e.dim], |t, i| {
-        match is_nan[i / e.dim] {
-            true => f64::NAN,
-            false => t.integer(),
-        }
+    let is_nan: Vec<bool> = (0..e.key_heads * e.n).map(|_| t.below(32) < share).collect();
+    let k = t.given::<T>("k", &[e.key_heads, e.n, e.dim], |t, i| match is_nan[i / e.dim] {
+        true => f64::NAN,
+        false => t.integer(),
     });
     let v = t.integers::<T>("v", &[e.key_heads, e.n, e.dim]);
     let out = t.written::<T>("out", &[e.heads, e.m, e.dim]);
@@ -92,13 +75,7 @@ fn tensors<T: Scalar>(t: &mut Trial<'_>, e: Extents) -> Tensors<T> {
     t.whole = true;
     let log_sum = t.once_in(2);
     let log_sum = log_sum.then(|| t.written::<f32>("log_sum", &[e.heads, e.m]));
-    Tensors {
-        q,
-        k,
-        v,
-        out,
-        log_sum,
-    }
+    Tensors { q, k, v, out, log_sum }
 }
 
 impl<T: Scalar> Tensors<T> {
@@ -192,11 +169,7 @@ fn flags(t: &mut Trial<'_>, name: &str, masks: usize, of: &[usize]) -> Option<Gi
     let axes: Vec<usize> = (1..shape.len()).collect();
     Some(t.given_but(name, &shape, &axes, |t, _| {
         let is_set = t.below(16) < share;
-        if is_set {
-            t.one(&[1.0, -1.0, 4.0])
-        } else {
-            0.0
-        }
+        if is_set { t.one(&[1.0, -1.0, 4.0]) } else { 0.0 }
     }))
 }
 

@@ -85,12 +85,7 @@ pub fn sddmm<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     if t.is_made_wrong("a factor is not given") {
         operands.remove(t.below(2));
     }
-    let plan = t
-        .context
-        .plan(text)
-        .operands(&operands)
-        .sparse_output(&own[0])
-        .build();
+    let plan = t.context.plan(text).operands(&operands).sparse_output(&own[0]).build();
     let plan = t.made(plan)?;
     let mut operands: Vec<(&str, Operand<'_, T>)> =
         vec![("X", (&x.there).into()), ("Y", (&y.there).into())];
@@ -111,11 +106,7 @@ pub fn sddmm<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         true => elements[i],
         false => stored.values()[i].to_f64(),
     };
-    let wanted: Vec<f64> = dots
-        .iter()
-        .enumerate()
-        .map(|(i, x)| x * factor(i))
-        .collect();
+    let wanted: Vec<f64> = dots.iter().enumerate().map(|(i, x)| x * factor(i)).collect();
     let found = out.to_host().unwrap().to_dense().unwrap();
     let what = format!("{text} of {} by {}", p.format(), plan.variant());
     same_values(&what, found.values(), &wanted);
@@ -155,17 +146,10 @@ impl Rows {
         for (own, live) in self.entries.iter().zip(self.live()) {
             let hidden = if log { f64::NEG_INFINITY } else { 0.0 };
             own.iter().for_each(|&at| out[at] = hidden);
-            let sum: f64 = live
-                .iter()
-                .map(|&at| (scores[at] * self.options.scale).exp())
-                .sum();
+            let sum: f64 = live.iter().map(|&at| (scores[at] * self.options.scale).exp()).sum();
             for at in live {
                 let score = scores[at] * self.options.scale;
-                out[at] = if log {
-                    score - sum.ln()
-                } else {
-                    score.exp() / sum
-                };
+                out[at] = if log { score - sum.ln() } else { score.exp() / sum };
             }
         }
         out
@@ -199,14 +183,7 @@ fn softmax_options(t: &mut Trial<'_>, rows: usize, columns: usize) -> SoftmaxOpt
     let mut options = SoftmaxOptions {
         scale: t.one(&[1.0, 0.5]),
         log: t.once_in(2),
-        causal: t.one(&[
-            None,
-            None,
-            Some(0),
-            Some(-3),
-            Some(i64::MIN),
-            Some(i64::MAX),
-        ]),
+        causal: t.one(&[None, None, Some(0), Some(-3), Some(i64::MIN), Some(i64::MAX)]),
         lengths: t.once_in(2).then_some(lengths),
         heads: 1,
     };
@@ -238,11 +215,7 @@ pub fn softmax<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         let own = entries.iter().filter(|(place, _)| place[0] == row);
         own.map(|(_, x)| *x as usize).collect()
     };
-    let rows = Rows {
-        entries: (0..m).map(own).collect(),
-        columns: n,
-        options: options.clone(),
-    };
+    let rows = Rows { entries: (0..m).map(own).collect(), columns: n, options: options.clone() };
     let mut scores: Vec<f64> = (0..m * n).map(|_| t.integer()).collect();
     let planned = t.context.upload(with::<T>(&pattern, &scores)).unwrap();
     let made = SparseSoftmax::new(t.context, &planned, &options);
@@ -280,29 +253,20 @@ pub fn softmax_of_heads<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let entries = t.entries(&[m, n], share);
     let pattern = sparse_of::<T>(&[m, n], &entries, "csr")?;
     let planned = t.context.upload(pattern).unwrap();
-    let options = SoftmaxOptions {
-        heads,
-        ..SoftmaxOptions::default()
-    };
+    let options = SoftmaxOptions { heads, ..SoftmaxOptions::default() };
     let softmax = t.made(SparseSoftmax::new(t.context, &planned, &options.clone()))?;
     // Heads lie as far apart in the output as in the input.
     t.whole = true;
     let slots = entries.len();
     let scores = t.integers::<T>("scores", &[heads, slots]);
     let mut out = t.written::<T>("output", &[heads, slots]);
-    t.run(&mut out, |out, stream| {
-        softmax.forward_heads(&scores.there, out, stream)
-    })?;
+    t.run(&mut out, |out, stream| softmax.forward_heads(&scores.there, out, stream))?;
     let in_row = |row: usize| {
         let own = entries.iter().enumerate();
         let own = own.filter(|(_, (place, _))| place[0] == row);
         own.map(|(at, _)| at).collect()
     };
-    let rows = Rows {
-        entries: (0..m).map(in_row).collect(),
-        columns: n,
-        options,
-    };
+    let rows = Rows { entries: (0..m).map(in_row).collect(), columns: n, options };
     let all = scores.values.chunks(slots.max(1));
     let wanted: Vec<f64> = all.flat_map(|own| rows.softmax(own)).collect();
     near("heads", out.to_dense().unwrap().values(), &wanted, 0.0);

@@ -85,14 +85,10 @@ fn stack<T: Scalar>(
     let chosen = |e: usize| choices.values.iter().any(|&c| named(c, experts) == Some(e));
     let used: Vec<bool> = (0..experts).map(chosen).collect();
     let size = (matrix[0] * matrix[1]).max(1);
-    t.given(
-        "matrices",
-        &[experts, matrix[0], matrix[1]],
-        |t, i| match used[i / size] {
-            true => t.integer(),
-            false => f64::NAN,
-        },
-    )
+    t.given("matrices", &[experts, matrix[0], matrix[1]], |t, i| match used[i / size] {
+        true => t.integer(),
+        false => f64::NAN,
+    })
 }
 
 /// A stack as e4m3 with scales, and what it stands for.
@@ -103,9 +99,8 @@ fn scaled_stack(
 ) -> (Given<E4m3>, Given<f32>, Vec<f64>) {
     let codes = stack::<E4m3>(t, choices, matrix);
     let [down, across] = matrix.map(|extent| extent.div_ceil(SCALE_BLOCK));
-    let scales = t.given::<f32>("scales", &[choices.1, down, across], |t, _| {
-        t.one(&[0.5, 1.0, 2.0, -1.0])
-    });
+    let scales =
+        t.given::<f32>("scales", &[choices.1, down, across], |t, _| t.one(&[0.5, 1.0, 2.0, -1.0]));
     let value = |(i, code): (usize, &f64)| {
         let (line, column) = (i / matrix[1], i % matrix[1]);
         let [expert, row] = [line / matrix[0], line % matrix[0]];
@@ -155,11 +150,9 @@ pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     };
     let is_gated = t.once_in(3);
     let options = match is_gated {
-        true => GroupedOptions {
-            gate: Some(Gate::Relu),
-            activation: Activation::Identity,
-            ..options
-        },
+        true => {
+            GroupedOptions { gate: Some(Gate::Relu), activation: Activation::Identity, ..options }
+        }
         false => options,
     };
     let options = match options.transposed && t.once_in(3) {
@@ -179,11 +172,7 @@ pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let wide = if is_gated { 2 * n } else { n };
     let product = t.made(GroupedGemm::<T>::new(&routing, &options))?;
     let a = rows_of::<T>(t, &choices, of, (options.gather, k));
-    let matrix = if options.transposed {
-        [wide, k]
-    } else {
-        [k, wide]
-    };
+    let matrix = if options.transposed { [wide, k] } else { [k, wide] };
     let (plain, scaled, values);
     let w = if options.scaled {
         let (codes, scales, stand_for) = scaled_stack(t, (&choices, experts), matrix);
@@ -195,20 +184,16 @@ pub fn grouped<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         Matrices::Plain(&plain.there)
     };
     let weights = t.once_in(2).then(|| {
-        t.given::<f32>("weights", &[tokens, top], |t, i| {
-            match named(choices.values[i], experts) {
-                Some(_) => t.one(&[0.5, 1.0, 2.0, -1.0]),
-                None => f64::NAN,
-            }
+        t.given::<f32>("weights", &[tokens, top], |t, i| match named(choices.values[i], experts) {
+            Some(_) => t.one(&[0.5, 1.0, 2.0, -1.0]),
+            None => f64::NAN,
         })
     });
     let mut c = t.written::<T>("C", &[tokens * top, n]);
     let other = other_routing(t, of);
     let by = other.as_ref().unwrap_or(&routing);
     let weighted = weights.as_ref().map(|w| &w.there);
-    t.run(&mut c, |c, stream| {
-        product.forward(by, &a.there, w, weighted, c, stream)
-    })?;
+    t.run(&mut c, |c, stream| product.forward(by, &a.there, w, weighted, c, stream))?;
     // Rows of no expert are zero where they are scattered, and else stay as they are.
     let start = if options.scatter { 0.0 } else { f64::NAN };
     let mut wanted = vec![start; tokens * top * n];
@@ -263,13 +248,8 @@ pub fn grouped_gradient<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let product = t.made(GroupedGemm::<T>::for_training(&routing, &options))?;
     let of_input = t.once_in(2);
     let other = other_routing(t, of);
-    let drawn = Drawn {
-        of,
-        choices: &choices,
-        by: other.as_ref().unwrap_or(&routing),
-        product,
-        options,
-    };
+    let drawn =
+        Drawn { of, choices: &choices, by: other.as_ref().unwrap_or(&routing), product, options };
     match of_input {
         true => gradient_of_input(t, &drawn),
         false => gradient_of_weight(t, &drawn),
@@ -282,10 +262,7 @@ fn gradient_of_input<T: Scalar>(t: &mut Trial<'_>, d: &Drawn<'_, T>) -> Result<(
     let matrix = if d.options.transposed { [n, k] } else { [k, n] };
     let w = stack::<T>(t, (d.choices, experts), matrix);
     let mut da = t.written::<T>("dA", &[tokens * top, k]);
-    t.run(&mut da, |da, stream| {
-        d.product
-            .backward_input(d.by, &dc.there, &w.there, da, stream)
-    })?;
+    t.run(&mut da, |da, stream| d.product.backward_input(d.by, &dc.there, &w.there, da, stream))?;
     let start = if d.options.gather { 0.0 } else { f64::NAN };
     let mut wanted = vec![start; tokens * top * k];
     for (slot, &choice) in sorted(d.choices, experts).0.iter().enumerate() {
@@ -293,11 +270,7 @@ fn gradient_of_input<T: Scalar>(t: &mut Trial<'_>, d: &Drawn<'_, T>) -> Result<(
         let Some(expert) = named(d.choices.values[choice], experts) else {
             continue;
         };
-        let row = if d.options.scatter {
-            choice / top
-        } else {
-            slot
-        };
+        let row = if d.options.scatter { choice / top } else { slot };
         let to = if d.options.gather { choice } else { slot };
         for i in 0..k {
             let at = |j: usize| match d.options.transposed {
@@ -317,10 +290,7 @@ fn gradient_of_weight<T: Scalar>(t: &mut Trial<'_>, d: &Drawn<'_, T>) -> Result<
     let dc = rows_of::<T>(t, d.choices, d.of, (d.options.scatter, n));
     let matrix = if d.options.transposed { [n, k] } else { [k, n] };
     let mut dw = t.written::<T>("dW", &[experts, matrix[0], matrix[1]]);
-    t.run(&mut dw, |dw, stream| {
-        d.product
-            .backward_weight(d.by, &a.there, &dc.there, dw, stream)
-    })?;
+    t.run(&mut dw, |dw, stream| d.product.backward_weight(d.by, &a.there, &dc.there, dw, stream))?;
     let mut wanted = vec![0.0; experts * k * n];
     for (slot, &choice) in sorted(d.choices, experts).0.iter().enumerate() {
         let choice = choice as usize;
@@ -359,18 +329,14 @@ pub fn layer<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let mut layer = t.made(made)?;
     let choices = choices(t, of);
     let x = rows_of::<T>(t, &choices, of, (true, o.model));
-    let weights = t.given::<f32>("weights", &[tokens, top], |t, _| {
-        t.one(&[0.5, 1.0, 2.0, -1.0])
-    });
+    let weights = t.given::<f32>("weights", &[tokens, top], |t, _| t.one(&[0.5, 1.0, 2.0, -1.0]));
     let [[_, rows, columns], down] = o.shapes();
     let up = stack::<T>(t, (&choices, experts), [rows, columns]);
     let down = stack::<T>(t, (&choices, experts), [down[1], down[2]]);
     let mut out = t.written::<T>("out", &[tokens, o.model]);
     let matrices = (&up.there, &down.there);
     let routed = (&choices.there, &weights.there);
-    t.run(&mut out, |out, stream| {
-        layer.forward(&x.there, routed, matrices, out, stream)
-    })?;
+    t.run(&mut out, |out, stream| layer.forward(&x.there, routed, matrices, out, stream))?;
     let operands = ExpertOperands {
         x: dense::<T>(&[tokens, o.model], &x.values),
         weights: dense(&[tokens, top], &weights.values),
@@ -403,12 +369,8 @@ fn layer_gradients<T: Scalar>(
     let mut dweights = t.written::<f32>("dweights", &[o.tokens, o.top_k]);
     let mut dup = t.written::<T>("dup", &o.shapes()[0]);
     let mut ddown = t.written::<T>("ddown", &o.shapes()[1]);
-    let gradients = MoeGradients {
-        x: &mut dx,
-        weights: &mut dweights,
-        up: &mut dup,
-        down: &mut ddown,
-    };
+    let gradients =
+        MoeGradients { x: &mut dx, weights: &mut dweights, up: &mut dup, down: &mut ddown };
     t.queue(|stream| layer.backward(from, (up, down), &dout.there, gradients, stream))?;
     let dout = dense::<T>(&[o.tokens, o.model], &dout.values);
     let [x, weights, up, down] = expert_gradients(o, operands, chosen, &dout);

@@ -60,11 +60,8 @@ pub fn of_blocks<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     t.aim(4);
     let tokens = t.rows();
     let weight = blocks::<T>(t)?;
-    let options = LinearOptions {
-        relu: t.once_in(2),
-        relu_input: t.once_in(2),
-        ..LinearOptions::default()
-    };
+    let options =
+        LinearOptions { relu: t.once_in(2), relu_input: t.once_in(2), ..LinearOptions::default() };
     let given = match t.is_made_wrong("weights that are no matrix") {
         true => coo(&[2, 3, 4], &[(vec![0, 1, 2], 1.0)]),
         false => weight.map_values(|x| x),
@@ -85,9 +82,7 @@ pub fn of_blocks<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     same(&format!("Y of {:?}", layer.variants()), &y, &wanted);
     let dy = t.integers::<T>("dY", &[tokens, o]);
     let mut dx = t.written::<T>("dX", &[tokens, i]);
-    t.run(&mut dx, |dx, stream| {
-        layer.backward_input(&x.there, &dy.there, dx, stream)
-    })?;
+    t.run(&mut dx, |dx, stream| layer.backward_input(&x.there, &dy.there, dx, stream))?;
     t.queue(|stream| layer.backward_weight(&x.there, &dy.there, stream))?;
     let mut wanted = product(&dy.values, &w, [tokens, o, i]);
     if options.relu_input {
@@ -119,11 +114,8 @@ pub fn of_entries<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         let dense = einsparse::formats::Dense::new([rows], own).unwrap();
         (values, t.context.upload_dense(&dense).unwrap())
     };
-    let options = LinearOptions {
-        tokens_in_columns: true,
-        relu: t.once_in(2),
-        ..LinearOptions::default()
-    };
+    let options =
+        LinearOptions { tokens_in_columns: true, relu: t.once_in(2), ..LinearOptions::default() };
     let given = weight.map_values(|x| x);
     let made = match biased {
         true => Linear::with_bias(t.context, given, tokens, bias, &options),
@@ -142,23 +134,13 @@ pub fn of_entries<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     if options.relu {
         wanted.iter_mut().for_each(|x| *x = x.max(0.0));
     }
-    same(
-        &format!("Y of {format} {:?}", layer.variants()),
-        &y,
-        &wanted,
-    );
+    same(&format!("Y of {format} {:?}", layer.variants()), &y, &wanted);
     let dy = t.integers::<T>("dY", &[o, tokens]);
     let mut dx = t.written::<T>("dX", &[i, tokens]);
-    t.run(&mut dx, |dx, stream| {
-        layer.backward_input(&x.there, &dy.there, dx, stream)
-    })?;
+    t.run(&mut dx, |dx, stream| layer.backward_input(&x.there, &dy.there, dx, stream))?;
     t.queue(|stream| layer.backward_weight(&x.there, &dy.there, stream))?;
     let wanted = product(&turned(&w, [o, i]), &dy.values, [i, o, tokens]);
-    same(
-        &format!("dX of {format} {:?}", layer.variants()),
-        &dx,
-        &wanted,
-    );
+    same(&format!("dX of {format} {:?}", layer.variants()), &dx, &wanted);
     let wanted = product(&dy.values, &turned(&x.values, [i, tokens]), [o, tokens, i]);
     check_gradient(&weight, layer.gradient(), wanted);
     Ok(())
@@ -188,14 +170,9 @@ pub fn feed_forward<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     });
     let w = t.integers::<T>("W", &[h, o]);
     let mut y = t.written::<T>("Y", &[tokens, o]);
-    t.run(&mut y, |y, stream| {
-        layer.forward([&x.there, &u.there, &w.there], y, stream)
-    })?;
+    t.run(&mut y, |y, stream| layer.forward([&x.there, &u.there, &w.there], y, stream))?;
     let hidden = product(&x.values, &u.values, [tokens, i, h]);
-    let hidden: Vec<f64> = hidden
-        .into_iter()
-        .map(|x| T::from_f64(x.max(0.0)).to_f64())
-        .collect();
+    let hidden: Vec<f64> = hidden.into_iter().map(|x| T::from_f64(x.max(0.0)).to_f64()).collect();
     same("hidden", layer.hidden(), &hidden);
     let wanted = product(&hidden, &w.values, [tokens, h, o]);
     same(&format!("Y of {:?}", layer.variants()), &y, &wanted);

@@ -30,11 +30,7 @@ fn lists(
         own.into_iter()
             .any(|row| (j * w..((j + 1) * w).min(columns)).any(|column| counts(row, column)))
     };
-    let (panels, positions) = if h > 1 {
-        (down, across)
-    } else {
-        (across, down)
-    };
+    let (panels, positions) = if h > 1 { (down, across) } else { (across, down) };
     let list = |panel: usize| {
         let tile = |&p: &u32| match h > 1 {
             true => is_there(panel, p as usize),
@@ -90,10 +86,7 @@ fn detected<T: Scalar>(
 /// Micro-tiles of values. NaN is never empty.
 pub fn tiles<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let (shape, micro) = ([t.rows(), t.rows()], micro(t));
-    let options = DetectOptions {
-        threshold: t.one(&[0.0, 0.0, 1.0]),
-        ..DetectOptions::default()
-    };
+    let options = DetectOptions { threshold: t.one(&[0.0, 0.0, 1.0]), ..DetectOptions::default() };
     let (threshold, every) = (options.threshold, t.one(&[1, 20, 200]));
     let (matrix, found) = detected::<T>(t, shape, micro, options, |t, _| match t.below(every) {
         0 if t.once_in(9) => f64::NAN,
@@ -124,10 +117,7 @@ pub fn masks<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         return Ok(());
     }
     let words = [shape[0], shape[1].div_ceil(32)];
-    let options = DetectOptions {
-        bits: Some(shape[1]),
-        ..DetectOptions::default()
-    };
+    let options = DetectOptions { bits: Some(shape[1]), ..DetectOptions::default() };
     let every = t.one(&[1, 3, 20]);
     // Bits behind the last column are set, too.
     let word = |t: &mut Trial<'_>, _| match t.once_in(every) {
@@ -155,11 +145,9 @@ pub fn channels<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let mut detector = t.made(made)?;
     let [items, rows, columns] = shape;
     let every = t.one(&[1, 30, 300]);
-    let a = t.given::<T>("A", &[items * rows, columns], |t, _| {
-        match t.once_in(every) {
-            true => t.integer(),
-            false => 0.0,
-        }
+    let a = t.given::<T>("A", &[items * rows, columns], |t, _| match t.once_in(every) {
+        true => t.integer(),
+        false => 0.0,
     });
     t.queue(|stream| detector.run(&a.there, stream))?;
     let found = detector.index().to_lists().unwrap();
@@ -168,9 +156,7 @@ pub fn channels<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     for (item, found) in found.iter().enumerate() {
         let own = &a.values[item * rows * columns..][..rows * columns];
         let counts = |c: usize| (0..rows).any(|r| own[r * columns + c].abs() > threshold);
-        let wanted: Vec<u32> = (0..columns as u32)
-            .filter(|&c| counts(c as usize))
-            .collect();
+        let wanted: Vec<u32> = (0..columns as u32).filter(|&c| counts(c as usize)).collect();
         assert_eq!(found, &wanted, "{shape:?}");
         for row in 0..rows {
             let from = &packed[(item * rows + row) * stride..][..wanted.len()];

@@ -13,9 +13,7 @@ pub fn coo<T: Scalar>(shape: &[usize], entries: &[(Vec<usize>, f64)]) -> AnySpar
     let axis = |at: usize| entries.iter().map(|(place, _)| place[at] as u32).collect();
     let coords = (0..shape.len()).map(axis).collect();
     let values = entries.iter().map(|(_, x)| T::from_f64(*x)).collect();
-    Coo::from_entries(shape.to_vec(), coords, values)
-        .unwrap()
-        .into()
+    Coo::from_entries(shape.to_vec(), coords, values).unwrap().into()
 }
 
 /// The same in a format, where it takes them.

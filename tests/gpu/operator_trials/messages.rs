@@ -26,21 +26,14 @@ impl Graph {
         let share = t.one(&[0, 1, 4, 16]);
         let mut entries = t.entries(&shape, share);
         let mut degrees = vec![0.0; shape[0]];
-        entries
-            .iter()
-            .for_each(|(place, _)| degrees[place[0]] += 1.0);
+        entries.iter().for_each(|(place, _)| degrees[place[0]] += 1.0);
         // Multiples of the degree: a mean's weights are whole numbers then.
         if aggregate == Aggregate::Mean {
             let each = entries.iter_mut();
             each.for_each(|(place, x)| *x *= degrees[place[0]]);
         }
         let edges = entries.iter().map(|(place, x)| (place[0], place[1], *x));
-        let graph = Graph {
-            edges: edges.collect(),
-            targets: shape[0],
-            features,
-            aggregate,
-        };
+        let graph = Graph { edges: edges.collect(), targets: shape[0], features, aggregate };
         (graph, entries)
     }
 
@@ -62,11 +55,7 @@ impl Graph {
                     Aggregate::Sum => terms.sum(),
                     Aggregate::Mean => terms.sum::<f64>() / self.degree(target),
                     Aggregate::Max => terms.fold(f64::NEG_INFINITY, |max, x| {
-                        if max.is_nan() || x.is_nan() {
-                            f64::NAN
-                        } else {
-                            max.max(x)
-                        }
+                        if max.is_nan() || x.is_nan() { f64::NAN } else { max.max(x) }
                     }),
                 };
             }
@@ -124,11 +113,9 @@ pub fn messages<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let made = MessagePassing::new(t.context, sparse, features, aggregate);
     let layer = t.made(made)?;
     let has_nan = aggregate == Aggregate::Max && t.once_in(3);
-    let x = t.given::<T>("X", &[sources, features], |t, _| {
-        match has_nan && t.once_in(20) {
-            true => f64::NAN,
-            false => t.integer(),
-        }
+    let x = t.given::<T>("X", &[sources, features], |t, _| match has_nan && t.once_in(20) {
+        true => f64::NAN,
+        false => t.integer(),
     });
     let mut y = t.written::<T>("Y", &[targets, features]);
     t.run(&mut y, |y, stream| layer.forward(&x.there, y, stream))?;

@@ -84,9 +84,6 @@ pub fn near<T: Scalar>(what: &str, found: &[T], wanted: &[f64], size: f64) {
         let is_same = found == wanted || found.is_nan() && wanted.is_nan();
         let is_near = wanted.is_finite()
             && (found - wanted).abs() <= within * wanted.abs().max(1.0) + of_sums;
-        assert!(
-            is_same || is_near,
-            "{what}: element {at} is {found}, not {wanted}"
-        );
+        assert!(is_same || is_near, "{what}: element {at} is {found}, not {wanted}");
     }
 }

@@ -18,9 +18,7 @@ fn tensor<T: Scalar>(
     orders: &[usize],
 ) -> Result<(AnySparse<T>, Entries), Outcome> {
     let order = t.one(orders);
-    let shape: Vec<usize> = (0..order)
-        .map(|_| t.one(&[1, 2, 3, 5, 8, 12, 0, 9]))
-        .collect();
+    let shape: Vec<usize> = (0..order).map(|_| t.one(&[1, 2, 3, 5, 8, 12, 0, 9])).collect();
     let share = t.one(&[0, 4, 16, 48]);
     let entries = t.entries(&shape, share);
     let format = match order {
@@ -69,9 +67,7 @@ pub fn mttkrp<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let mut wanted = vec![0.0; shape[own] * n];
     for (place, x) in &entries {
         for r in 0..n {
-            let each = factors
-                .iter()
-                .map(|(axis, f)| f.values[place[*axis] * n + r]);
+            let each = factors.iter().map(|(axis, f)| f.values[place[*axis] * n + r]);
             wanted[place[own] * n + r] += x * each.product::<f64>();
         }
     }
@@ -144,14 +140,10 @@ pub fn sampled<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
             }
         }
     }
-    t.run(&mut out, |out, stream| {
-        sampled.forward(mask.as_ref(), &given, out, stream)
-    })?;
+    t.run(&mut out, |out, stream| sampled.forward(mask.as_ref(), &given, out, stream))?;
     let dot = |place: &[usize]| -> f64 {
         let term = |r: usize| {
-            let each = factors
-                .iter()
-                .map(|(axis, f)| f.values[place[*axis] * n + r]);
+            let each = factors.iter().map(|(axis, f)| f.values[place[*axis] * n + r]);
             each.product::<f64>()
         };
         (0..n).map(term).sum()
@@ -203,10 +195,8 @@ impl<T: Scalar> Product<T> {
             Channels::Connected(u, v) => (u, v, false),
             Channels::ConnectedEach(u, v) => (u, v, true),
         };
-        let is_connected = matches!(
-            self.channels,
-            Channels::Connected(..) | Channels::ConnectedEach(..)
-        );
+        let is_connected =
+            matches!(self.channels, Channels::Connected(..) | Channels::ConnectedEach(..));
         for b in 0..self.items {
             for &([i, j, row, path, component], c) in &terms.0 {
                 let to = if is_connected { component } else { row };
@@ -216,12 +206,7 @@ impl<T: Scalar> Product<T> {
                         true => (b * out + to) * v + q,
                         false => (b * out + to) * u + p,
                     };
-                    let own = [
-                        (b * x + i) * u + p,
-                        b * y + j,
-                        (path * u + p) * v + q,
-                        place,
-                    ];
+                    let own = [(b * x + i) * u + p, b * y + j, (path * u + p) * v + q, place];
                     call(own, c);
                 }
             }
@@ -260,31 +245,18 @@ pub fn tensor_product<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         false => TensorProduct::<T>::new(t.context, &couplings, channels, items),
     };
     let product = t.made(made)?;
-    let shapes = [
-        product.x_shape(),
-        product.y_shape(),
-        product.w_shape(),
-        product.out_shape(),
-    ]
-    .map(<[usize]>::to_vec);
+    let shapes = [product.x_shape(), product.y_shape(), product.w_shape(), product.out_shape()]
+        .map(<[usize]>::to_vec);
     // Whether rows may lie apart is the kernel's.
     t.whole = true;
     let x = t.integers::<T>("X", &shapes[0]);
     let y = t.integers::<T>("Y", &shapes[1]);
     let w = match channels {
-        Channels::One => Given {
-            values: Vec::new(),
-            there: t.context.zeros(&[0]).unwrap(),
-        },
+        Channels::One => Given { values: Vec::new(), there: t.context.zeros(&[0]).unwrap() },
         _ => t.integers::<T>("W", &shapes[2]),
     };
     let terms = Terms::of::<T>(&couplings);
-    let own = Product {
-        channels,
-        items,
-        shapes,
-        all: [x, y, w],
-    };
+    let own = Product { channels, items, shapes, all: [x, y, w] };
     run(t, &product, &own, &terms, has_gradients)
 }
 
@@ -304,15 +276,10 @@ fn run<T: Scalar>(
     let [x, y, w] = &own.all;
     let has_weights = own.channels != Channels::One;
     let is_missing = has_weights && t.is_run_wrong("weights that are not given");
-    let factors = Factors {
-        x: &x.there,
-        y: &y.there,
-        w: (has_weights && !is_missing).then_some(&w.there),
-    };
+    let factors =
+        Factors { x: &x.there, y: &y.there, w: (has_weights && !is_missing).then_some(&w.there) };
     let mut out = t.written::<T>("Out", &own.shapes[3]);
-    t.run(&mut out, |out, stream| {
-        product.forward(factors, out, stream)
-    })?;
+    t.run(&mut out, |out, stream| product.forward(factors, out, stream))?;
     let weight = |at: usize| if has_weights { w.values[at] } else { 1.0 };
     let is_whole = terms.0.iter().all(|(_, c)| c.fract() == 0.0);
     let check = |what: &str, found: &Tensor<T>, (wanted, sizes): (Vec<f64>, Vec<f64>)| {
@@ -339,11 +306,7 @@ fn run<T: Scalar>(
     for of in 0..if has_weights { 3 } else { 2 } {
         let mut to = t.written::<T>("a gradient", &own.shapes[of]);
         t.run(&mut to, |to, stream| {
-            let mut gradients = Gradients {
-                x: None,
-                y: None,
-                w: None,
-            };
+            let mut gradients = Gradients { x: None, y: None, w: None };
             match of {
                 0 => gradients.x = Some(to),
                 1 => gradients.y = Some(to),

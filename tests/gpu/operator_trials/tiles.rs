@@ -22,9 +22,7 @@ fn tiled<T: Scalar>(
     let share = t.one(&[1, 4, 4, 16]);
     let rows: usize = shape[..shape.len() - 1].iter().product();
     let across = columns.div_ceil(w);
-    let live: Vec<bool> = (0..rows.div_ceil(h) * across)
-        .map(|_| t.below(16) < share)
-        .collect();
+    let live: Vec<bool> = (0..rows.div_ceil(h) * across).map(|_| t.below(16) < share).collect();
     t.given(name, shape, |t, i| {
         let (row, column) = (i / columns, i % columns);
         match live[row / h * across + column / w] && !t.once_in(3) {
@@ -97,9 +95,7 @@ pub fn left<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let a = tiled::<T>(t, "A", &of_items(items, [m, k]), (height, 1));
     let b = with_nan::<T>(t, "B", &of_items(items, [k, n]));
     let mut c = t.written::<T>("C", &of_items(items, [m, n]));
-    t.run(&mut c, |c, stream| {
-        of.forward(&a.there, &b.there, c, stream)
-    })?;
+    t.run(&mut c, |c, stream| of.forward(&a.there, &b.there, c, stream))?;
     let mut wanted = vec![0.0; items * m * n];
     for row in 0..items * m {
         let first = row / height * height;
@@ -126,19 +122,13 @@ pub fn on_the_turn<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     if t.is_made_wrong("a threshold that is none") {
         threshold = t.one(&[-1.0, f64::NAN, -f64::INFINITY]);
     }
-    let options = MatmulOptions {
-        transpose_a: true,
-        threshold,
-        ..MatmulOptions::default()
-    };
+    let options = MatmulOptions { transpose_a: true, threshold, ..MatmulOptions::default() };
     let made = DynamicMatmul::<T>::new(t.context, [m, k, n], &options);
     let mut of = t.made(made)?;
     let a = tiled::<T>(t, "A", &[k, m], (1, WIDTH));
     let b = with_nan::<T>(t, "B", &[k, n]);
     let mut c = t.written::<T>("C", &[m, n]);
-    t.run(&mut c, |c, stream| {
-        of.forward(&a.there, &b.there, c, stream)
-    })?;
+    t.run(&mut c, |c, stream| of.forward(&a.there, &b.there, c, stream))?;
     let mut wanted = vec![0.0; m * n];
     for row in 0..m {
         let first = row / WIDTH * WIDTH;
@@ -178,17 +168,13 @@ pub fn right<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
         true => i / m,
         false => i / (m * k) * k + i % k,
     };
-    let a = t.given::<T>("A", &of_items(items, of_a), |t, i| {
-        match is_nan[in_column(i)] {
-            true => f64::NAN,
-            false => t.integer(),
-        }
+    let a = t.given::<T>("A", &of_items(items, of_a), |t, i| match is_nan[in_column(i)] {
+        true => f64::NAN,
+        false => t.integer(),
     });
     let b = tiled::<T>(t, "B", &of_items(items, [k, n]), (1, WIDTH));
     let mut c = t.written::<T>("C", &of_items(items, [m, n]));
-    t.run(&mut c, |c, stream| {
-        of.forward(&a.there, &b.there, c, stream)
-    })?;
+    t.run(&mut c, |c, stream| of.forward(&a.there, &b.there, c, stream))?;
     let mut wanted = vec![0.0; items * m * n];
     for row in 0..items * m {
         let (item, i) = (row / m, row % m);
@@ -220,19 +206,13 @@ pub fn marked<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     if t.is_made_wrong("micro-tiles of no rows, or of one") {
         height = t.below(2);
     }
-    let options = MatmulOptions {
-        sparse: SparseSide::Output,
-        height,
-        ..MatmulOptions::default()
-    };
+    let options = MatmulOptions { sparse: SparseSide::Output, height, ..MatmulOptions::default() };
     let mut of = t.made(DynamicMatmul::<T>::new(t.context, [m, k, n], &options))?;
     // Planned without gaps.
     t.whole = true;
     let [a, b] = [("A", [m, k]), ("B", [k, n])].map(|(name, shape)| t.integers::<T>(name, &shape));
     let mut c = t.written::<T>("C", &[m, n]);
-    t.run(&mut c, |c, stream| {
-        of.forward(&a.there, &b.there, c, stream)
-    })?;
+    t.run(&mut c, |c, stream| of.forward(&a.there, &b.there, c, stream))?;
     let mut wanted = product(&a.values, &b.values, [m, k, n]);
     wanted.iter_mut().for_each(|x| *x = x.max(0.0));
     same(&format!("C of {:?}", of.variants()), &c, &wanted);

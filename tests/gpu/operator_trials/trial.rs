@@ -96,10 +96,7 @@ impl<'c> Trial<'c> {
 
     /// [`Trial::new`], for a comparison of errors with those of another context.
     pub fn compared(context: &'c Context, foreign: Option<&'c Context>, number: u64) -> Self {
-        Trial {
-            said: Some(Vec::new()),
-            ..Trial::new(context, foreign, number)
-        }
+        Trial { said: Some(Vec::new()), ..Trial::new(context, foreign, number) }
     }
 
     /// Errors of all steps, in order, or `taken`.
@@ -154,9 +151,7 @@ impl<'c> Trial<'c> {
         if self.said.is_some() {
             return self.one(&[1, 2, 3, 5, 7, 8, 16, 17, 0, 33]);
         }
-        self.one(&[
-            1, 2, 3, 5, 7, 8, 16, 17, 31, 32, 33, 63, 64, 65, 0, 127, 128, 129,
-        ])
+        self.one(&[1, 2, 3, 5, 7, 8, 16, 17, 31, 32, 33, 63, 64, 65, 0, 127, 128, 129])
     }
 
     /// Columns; kernels of a GPU mostly want multiples of 8 elements.
@@ -167,11 +162,7 @@ impl<'c> Trial<'c> {
             true => self.once_in(6),
             false => !self.once_in(4),
         };
-        if any {
-            self.one(&ANY)
-        } else {
-            self.one(&WHOLE)
-        }
+        if any { self.one(&ANY) } else { self.one(&WHOLE) }
     }
 
     /// Whether the operator is to be made of something wrong. What is made of it must be an error.
@@ -278,10 +269,7 @@ impl<'c> Trial<'c> {
         // Integers have no NaN; this is an index that might be one.
         let is_whole = T::from_f64(0.5).to_f64() != 0.5;
         let between = T::from_f64(if is_whole { 1.0 } else { f64::NAN });
-        Given {
-            values: wide,
-            there: self.place(name, &dense, axes, between),
-        }
+        Given { values: wide, there: self.place(name, &dense, axes, between) }
     }
 
     /// An operand of small integers.

@@ -137,9 +137,7 @@ pub fn convolution<T: Scalar>(t: &mut Trial<'_>) -> Result<(), Outcome> {
     let bias = t.once_in(2).then(|| t.integers::<T>("bias", &[m]));
     let mut out = t.written::<T>("out", &[outputs.len(), m]);
     let given = bias.as_ref().map(|b| &b.there);
-    t.run(&mut out, |out, stream| {
-        conv.forward(&input.there, &weights.there, given, out, stream)
-    })?;
+    t.run(&mut out, |out, stream| conv.forward(&input.there, &weights.there, given, out, stream))?;
     let weight = |which: usize, x: usize, y: usize| weights.values[(which * c + x) * m + y];
     let start = |i: usize| bias.as_ref().map_or(0.0, |b| b.values[i % m]);
     let mut wanted: Vec<f64> = (0..outputs.len() * m).map(start).collect();

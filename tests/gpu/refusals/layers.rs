@@ -31,15 +31,8 @@ pub fn rms_norm<T: Scalar>(t: &mut Trial<'_>) -> Done {
     let in_columns = t.once_in(3);
     let made = RmsNorm::<T>::new(t.context, [tokens, width], epsilon, in_columns);
     let norm = t.made(made)?;
-    let shape = if in_columns {
-        [width, tokens]
-    } else {
-        [tokens, width]
-    };
-    let (mut x, factor) = (
-        zeros::<T>(t, "x", &shape),
-        zeros::<T>(t, "factor", &[width]),
-    );
+    let shape = if in_columns { [width, tokens] } else { [tokens, width] };
+    let (mut x, factor) = (zeros::<T>(t, "x", &shape), zeros::<T>(t, "factor", &[width]));
     let (y, mut out) = (zeros::<T>(t, "y", &shape), zeros::<T>(t, "out", &shape));
     t.queue(|stream| norm.forward(&x, &factor, &mut out, stream))?;
     t.queue(|stream| norm.forward_residual([&mut x, &mut out], &y, &factor, stream))
@@ -67,10 +60,7 @@ pub fn norm_gradient<T: Scalar>(t: &mut Trial<'_>) -> Done {
     let norm = t.made(made)?;
     let shape = [tokens, width];
     let [x, y, dy] = ["x", "y", "dy"].map(|name| zeros::<T>(t, name, &shape));
-    let (factor, mut dx) = (
-        zeros::<T>(t, "factor", &[width]),
-        zeros::<T>(t, "dx", &shape),
-    );
+    let (factor, mut dx) = (zeros::<T>(t, "factor", &[width]), zeros::<T>(t, "dx", &shape));
     let mut affine = zeros::<f32>(t, "affine", &[2, width]);
     t.queue(|stream| norm.backward([&x, &y], &factor, &dy, &mut dx, &mut affine, stream))
 }
@@ -86,16 +76,9 @@ pub fn glu<T: Scalar>(t: &mut Trial<'_>) -> Done {
     let made = Glu::<T>::new(t.context, gate, [tokens, width], in_columns);
     let glu = t.made(made)?;
     let of = |width: usize| {
-        if in_columns {
-            [width, tokens]
-        } else {
-            [tokens, width]
-        }
+        if in_columns { [width, tokens] } else { [tokens, width] }
     };
-    let (x, mut out) = (
-        zeros::<T>(t, "x", &of(2 * width)),
-        zeros::<T>(t, "out", &of(width)),
-    );
+    let (x, mut out) = (zeros::<T>(t, "x", &of(2 * width)), zeros::<T>(t, "out", &of(width)));
     t.queue(|stream| glu.forward(&x, &mut out, stream))
 }
 
@@ -115,15 +98,8 @@ pub fn embedding<T: Scalar>(t: &mut Trial<'_>) -> Done {
     let in_columns = t.once_in(3);
     let made = Embedding::<T>::new(t.context, [words, width], tokens, in_columns);
     let embedding = t.made(made)?;
-    let shape = if in_columns {
-        [width, tokens]
-    } else {
-        [tokens, width]
-    };
-    let (table, ids) = (
-        zeros::<T>(t, "table", &[words, width]),
-        zeros::<i32>(t, "ids", &[tokens]),
-    );
+    let shape = if in_columns { [width, tokens] } else { [tokens, width] };
+    let (table, ids) = (zeros::<T>(t, "table", &[words, width]), zeros::<i32>(t, "ids", &[tokens]));
     let mut out = zeros::<T>(t, "out", &shape);
     t.queue(|stream| embedding.forward(&table, &ids, &mut out, stream))
 }
@@ -132,15 +108,8 @@ pub fn greedy<T: Scalar>(t: &mut Trial<'_>) -> Done {
     t.aim(3);
     let (tokens, words, in_columns) = (t.rows(), width(t), t.once_in(3));
     let greedy = t.made(Greedy::<T>::new(t.context, [tokens, words], in_columns))?;
-    let shape = if in_columns {
-        [words, tokens]
-    } else {
-        [tokens, words]
-    };
-    let (logits, mut ids) = (
-        zeros::<T>(t, "logits", &shape),
-        zeros::<i32>(t, "ids", &[tokens]),
-    );
+    let shape = if in_columns { [words, tokens] } else { [tokens, words] };
+    let (logits, mut ids) = (zeros::<T>(t, "logits", &shape), zeros::<i32>(t, "ids", &[tokens]));
     let mut lengths = t.once_in(2).then(|| zeros::<i32>(t, "lengths", &[tokens]));
     t.queue(|stream| greedy.forward(&logits, &mut ids, lengths.as_mut(), stream))
 }
@@ -156,24 +125,10 @@ pub fn rotary<T: Scalar>(t: &mut Trial<'_>) -> Done {
         tokens_in_columns: t.once_in(3),
     };
     let rotary = t.made(Rotary::<T>::new(t.context, &options))?;
-    let RotaryOptions {
-        tokens,
-        heads,
-        key_heads,
-        dim,
-        tokens_in_columns,
-        ..
-    } = options;
+    let RotaryOptions { tokens, heads, key_heads, dim, tokens_in_columns, .. } = options;
     let width = (heads + 2 * key_heads) * dim;
-    let shape = if tokens_in_columns {
-        [width, tokens]
-    } else {
-        [tokens, width]
-    };
-    let (x, lengths) = (
-        zeros::<T>(t, "x", &shape),
-        zeros::<i32>(t, "lengths", &[tokens]),
-    );
+    let shape = if tokens_in_columns { [width, tokens] } else { [tokens, width] };
+    let (x, lengths) = (zeros::<T>(t, "x", &shape), zeros::<i32>(t, "lengths", &[tokens]));
     let [mut q, mut k, mut v] = [("q", heads), ("k", key_heads), ("v", key_heads)]
         .map(|(name, heads)| zeros::<T>(t, name, &[tokens, heads, dim]));
     t.queue(|stream| rotary.forward(&x, &lengths, [&mut q, &mut k, &mut v], stream))
@@ -197,13 +152,7 @@ pub fn router<T: Scalar>(t: &mut Trial<'_>) -> Done {
     let of_weights = zeros::<f32>(t, "of_weights", &[tokens, top_k]);
     let mut gradient = zeros::<T>(t, "gradient", &[tokens, experts]);
     t.queue(|stream| {
-        router.backward(
-            &logits,
-            (&choices, &weights),
-            &of_weights,
-            &mut gradient,
-            stream,
-        )
+        router.backward(&logits, (&choices, &weights), &of_weights, &mut gradient, stream)
     })
 }
 
@@ -224,9 +173,7 @@ pub fn bias_gradient<T: Scalar>(t: &mut Trial<'_>) -> Done {
     t.aim(4);
     let shape = [t.rows(), width(t)];
     if t.once_in(4) {
-        return t
-            .made(BiasGradient::<T, T>::new(t.context, shape))
-            .map(drop);
+        return t.made(BiasGradient::<T, T>::new(t.context, shape)).map(drop);
     }
     let sum = t.made(BiasGradient::<T, f32>::new(t.context, shape))?;
     let mut dy = zeros::<T>(t, "dy", &shape);
@@ -322,10 +269,7 @@ pub fn encoder<T: Scalar>(t: &mut Trial<'_>) -> Done {
     let x = zeros::<T>(t, "x", &[items, distance, width]);
     let lengths = zeros::<i32>(t, "lengths", &[items]);
     let of = |t: &mut Trial<'_>, i: usize, o: usize| {
-        [
-            zeros::<T>(t, "weights", &[i, o]),
-            zeros::<T>(t, "bias", &[o]),
-        ]
+        [zeros::<T>(t, "weights", &[i, o]), zeros::<T>(t, "bias", &[o])]
     };
     let (qkv, proj) = (of(t, width, 3 * width), of(t, width, width));
     let (up, down) = (of(t, width, hidden), of(t, hidden, width));

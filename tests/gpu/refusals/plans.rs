@@ -13,30 +13,12 @@ type Done = Result<(), Outcome>;
 
 /// Expressions with one sparse operand A, and the axes of all of them.
 const TEXTS: &[(&str, &[(&str, &str)])] = &[
-    (
-        "C[m,n] = A[m,k] * B[k,n]",
-        &[("A", "mk"), ("B", "kn"), ("C", "mn")],
-    ),
-    (
-        "C[m,n] = A[m,k] * B[k,n]",
-        &[("A", "mk"), ("B", "kn"), ("C", "mn")],
-    ),
-    (
-        "C[m,n] += A[m,k] * B[k,n]",
-        &[("A", "mk"), ("B", "kn"), ("C", "mn")],
-    ),
-    (
-        "C[n,m] = A[m,k] * B[k,n]",
-        &[("A", "mk"), ("B", "kn"), ("C", "nm")],
-    ),
-    (
-        "C[m,n] = A[m,k] * B[n,k]",
-        &[("A", "mk"), ("B", "nk"), ("C", "mn")],
-    ),
-    (
-        "C[k,n] = A[m,k] * B[m,n]",
-        &[("A", "mk"), ("B", "mn"), ("C", "kn")],
-    ),
+    ("C[m,n] = A[m,k] * B[k,n]", &[("A", "mk"), ("B", "kn"), ("C", "mn")]),
+    ("C[m,n] = A[m,k] * B[k,n]", &[("A", "mk"), ("B", "kn"), ("C", "mn")]),
+    ("C[m,n] += A[m,k] * B[k,n]", &[("A", "mk"), ("B", "kn"), ("C", "mn")]),
+    ("C[n,m] = A[m,k] * B[k,n]", &[("A", "mk"), ("B", "kn"), ("C", "nm")]),
+    ("C[m,n] = A[m,k] * B[n,k]", &[("A", "mk"), ("B", "nk"), ("C", "mn")]),
+    ("C[k,n] = A[m,k] * B[m,n]", &[("A", "mk"), ("B", "mn"), ("C", "kn")]),
     (
         "C[m,n] = relu(A[m,k] * B[k,n] + bias[n])",
         &[("A", "mk"), ("B", "kn"), ("bias", "n"), ("C", "mn")],
@@ -45,21 +27,12 @@ const TEXTS: &[(&str, &[(&str, &str)])] = &[
         "C[m,n] = s * A[m,k] * B[k,n] + bias[m]",
         &[("A", "mk"), ("B", "kn"), ("bias", "m"), ("C", "mn")],
     ),
-    (
-        "y[m] = A[m,k] * x[k]",
-        &[("A", "mk"), ("x", "k"), ("y", "m")],
-    ),
+    ("y[m] = A[m,k] * x[k]", &[("A", "mk"), ("x", "k"), ("y", "m")]),
     ("r[m] = A[m,k]", &[("A", "mk"), ("r", "m")]),
     ("s[] = A[m,k]", &[("A", "mk"), ("s", "")]),
     ("D[m,k] = A[m,k]", &[("A", "mk"), ("D", "mk")]),
-    (
-        "C[m,n] = A[m,k] * B[k,n] * E[m,n]",
-        &[("A", "mk"), ("B", "kn"), ("E", "mn"), ("C", "mn")],
-    ),
-    (
-        "C[b,m,n] = A[m,k] * B[b,k,n]",
-        &[("A", "mk"), ("B", "bkn"), ("C", "bmn")],
-    ),
+    ("C[m,n] = A[m,k] * B[k,n] * E[m,n]", &[("A", "mk"), ("B", "kn"), ("E", "mn"), ("C", "mn")]),
+    ("C[b,m,n] = A[m,k] * B[b,k,n]", &[("A", "mk"), ("B", "bkn"), ("C", "bmn")]),
 ];
 
 const FORMATS: [&str; 14] = [
@@ -119,11 +92,7 @@ fn options(t: &mut Trial<'_>) -> Options {
     Options {
         precision: t.one(&[Precision::Full, Precision::Full, Precision::Tf32]),
         zeros: t.one(&[ZerosRule::Dense, ZerosRule::Dense, ZerosRule::Strict]),
-        determinism: t.one(&[
-            Determinism::Strict,
-            Determinism::Strict,
-            Determinism::Relaxed,
-        ]),
+        determinism: t.one(&[Determinism::Strict, Determinism::Strict, Determinism::Relaxed]),
         weights: t.one(&[Weights::EachRun, Weights::EachRun, Weights::Static]),
         alignment: t.one(&[None, None, Some(1), Some(2), Some(8), Some(3), Some(0)]),
         memory_limit: t.one(&[None, None, None, Some(0), Some(1 << 20)]),
@@ -172,12 +141,7 @@ fn planned<T: Scalar>(t: &mut Trial<'_>, options: &Options) -> Done {
         };
         let dense = places(t, &d);
         let operands = bound(d.text, (&a).into(), &dense);
-        let made = t
-            .context
-            .plan(d.text)
-            .operands(&operands)
-            .options(options)
-            .build();
+        let made = t.context.plan(d.text).operands(&operands).options(options).build();
         t.made(made)?
     };
     let other = other_pattern(t, &d)?;
@@ -208,19 +172,14 @@ pub fn plan<T: Scalar>(t: &mut Trial<'_>) -> Done {
 
 pub fn named<T: Scalar>(t: &mut Trial<'_>) -> Done {
     let all: Vec<&str> = products().map(|row| row.name).collect();
-    let own: Vec<&str> = products()
-        .filter(|row| row.dtype.name() == T::NAME)
-        .map(|row| row.name)
-        .collect();
+    let own: Vec<&str> =
+        products().filter(|row| row.dtype.name() == T::NAME).map(|row| row.name).collect();
     let name = match t.below(8) {
         0 => "spmm_of_dreams",
         1 => t.one(&all),
         _ => t.one(&own),
     };
-    let options = Options {
-        variant: Some(name.into()),
-        ..options(t)
-    };
+    let options = Options { variant: Some(name.into()), ..options(t) };
     planned::<T>(t, &options)
 }
 
@@ -239,12 +198,7 @@ pub fn update<T: Scalar>(t: &mut Trial<'_>) -> Done {
         };
         let dense = places(t, &d);
         let operands = bound(d.text, (&a).into(), &dense);
-        let made = t
-            .context
-            .plan(d.text)
-            .operands(&operands)
-            .options(&options)
-            .build();
+        let made = t.context.plan(d.text).operands(&operands).options(&options).build();
         t.made(made)?
     };
     let other = other_pattern(t, &d)?;
@@ -277,10 +231,8 @@ pub fn sampled<T: Scalar>(t: &mut Trial<'_>) -> Done {
     let format = t.one(&FORMATS);
     let s = sparse_of::<T>(&[m, n], &entries, format)?;
     let mut options = options(t);
-    let names: Vec<&str> = einsparse::kernels::table::kernels()
-        .iter()
-        .map(|row| row.name)
-        .collect();
+    let names: Vec<&str> =
+        einsparse::kernels::table::kernels().iter().map(|row| row.name).collect();
     if t.once_in(4) {
         options.variant = Some(t.one(&names).into());
     }
@@ -289,25 +241,12 @@ pub fn sampled<T: Scalar>(t: &mut Trial<'_>) -> Done {
         let [x, y] = [("X", shapes[0]), ("Y", shapes[1])]
             .map(|(name, shape)| t.given::<T>(name, &shape, |_, _| 1.0).there);
         let operands = [("X", Operand::from(&x)), ("Y", (&y).into())];
-        let made = t
-            .context
-            .plan(text)
-            .operands(&operands)
-            .options(&options)
-            .sparse_output(&own);
+        let made = t.context.plan(text).operands(&operands).options(&options).sparse_output(&own);
         let made = made.build();
         t.made(made)?
     };
-    let other = if t.once_in(4) {
-        t.entries(&[m, n], 16)
-    } else {
-        entries
-    };
-    let format = if t.once_in(6) {
-        t.one(&FORMATS)
-    } else {
-        format
-    };
+    let other = if t.once_in(4) { t.entries(&[m, n], 16) } else { entries };
+    let format = if t.once_in(6) { t.one(&FORMATS) } else { format };
     let s = sparse_of::<T>(&[m, n], &other, format)?;
     let mut out = t.sparse("S", &s);
     let [x, y] = [("X", shapes[0]), ("Y", shapes[1])]

@@ -31,10 +31,7 @@ pub fn conv2d<T: Scalar>(t: &mut Trial<'_>) -> Done {
     };
     let conv = t.made(Conv2d::<T>::new(t.context, input, weights, &options))?;
     let of_out = conv.out_shape();
-    let (x, w) = (
-        zeros::<T>(t, "input", &input),
-        zeros::<T>(t, "weights", &weights),
-    );
+    let (x, w) = (zeros::<T>(t, "input", &input), zeros::<T>(t, "weights", &weights));
     let bias = t.once_in(2).then(|| zeros::<T>(t, "bias", &[o]));
     let mut out = zeros::<T>(t, "out", &of_out);
     t.queue(|stream| conv.forward(&x, &w, bias.as_ref(), &mut out, stream))
@@ -45,12 +42,7 @@ pub fn dynamic_convolution<T: Scalar>(t: &mut Trial<'_>) -> Done {
     let (c, o) = (t.one(&[64, 32, 8, 3]), t.one(&[64, 128, 8, 5]));
     let a = [t.one(&[1, 2, 0]), t.one(&[8, 5, 1]), t.one(&[8, 7, 16]), c];
     let window = t.one(&[[3, 3], [1, 1], [2, 3], [0, 1]]);
-    let b = [
-        window[0],
-        window[1],
-        if t.once_in(8) { c + 8 } else { c },
-        o,
-    ];
+    let b = [window[0], window[1], if t.once_in(8) { c + 8 } else { c }, o];
     let options = ConvolutionOptions {
         axis: t.one(&[ConvolutionAxis::Channels, ConvolutionAxis::Filters]),
         threshold: t.one(&[0.0, 0.5, -1.0, f64::NAN]),
@@ -61,10 +53,7 @@ pub fn dynamic_convolution<T: Scalar>(t: &mut Trial<'_>) -> Done {
     };
     let mut conv = t.made(DynamicConvolution::<T>::new(t.context, a, b, &options))?;
     let shapes = conv.shapes();
-    let (a, b) = (
-        zeros::<T>(t, "A", &shapes[0]),
-        zeros::<T>(t, "B", &shapes[1]),
-    );
+    let (a, b) = (zeros::<T>(t, "A", &shapes[0]), zeros::<T>(t, "B", &shapes[1]));
     let mut c = zeros::<T>(t, "C", &shapes[2]);
     t.queue(|stream| conv.forward(&a, &b, &mut c, stream))?;
     t.queue(|stream| conv.detect(&a, stream))?;
@@ -86,11 +75,7 @@ pub fn edge_geometry<T: Scalar>(t: &mut Trial<'_>) -> Done {
         functions: t.one(&[8, 1, 0, 33, 1000]),
         exponent: t.one(&[6, 1, 0, 99]),
     };
-    let of = Edges {
-        receivers: &receivers,
-        senders: &senders,
-        nodes: [nodes, nodes],
-    };
+    let of = Edges { receivers: &receivers, senders: &senders, nodes: [nodes, nodes] };
     let geometry = t.made(EdgeGeometry::<T>::new(t.context, of, None, &options))?;
     let positions = zeros::<f64>(t, "positions", &[nodes, 3]);
     let width = (options.degree + 1) * (options.degree + 1);
@@ -137,19 +122,13 @@ fn masks(t: &mut Trial<'_>, heads: usize) -> Vec<AttentionMask> {
     (0..count)
         .map(|_| match one {
             0 => AttentionMask::Causal,
-            1 => AttentionMask::Window {
-                before: 2,
-                after: t.one(&[0, 1, usize::MAX]),
-            },
-            2 => AttentionMask::WindowGlobal {
-                before: 1,
-                after: 1,
-                globals: vec![t.one(&[0, 900])],
-            },
-            3 => AttentionMask::VerticalSlash {
-                columns: vec![t.one(&[0, 900])],
-                diagonals: vec![0],
-            },
+            1 => AttentionMask::Window { before: 2, after: t.one(&[0, 1, usize::MAX]) },
+            2 => {
+                AttentionMask::WindowGlobal { before: 1, after: 1, globals: vec![t.one(&[0, 900])] }
+            }
+            3 => {
+                AttentionMask::VerticalSlash { columns: vec![t.one(&[0, 900])], diagonals: vec![0] }
+            }
             _ => AttentionMask::Blocks(vec![t.one(&[[0, 0], [0, 9], [7, 0]])]),
         })
         .collect()
@@ -171,9 +150,7 @@ pub fn structured_attention<T: Scalar>(t: &mut Trial<'_>) -> Done {
     let q = zeros::<T>(t, "q", &of(heads, m));
     let [k, v] = ["k", "v"].map(|name| zeros::<T>(t, name, &of(key_heads, n)));
     let mut out = zeros::<T>(t, "out", &of(heads, m));
-    let mut sums = t
-        .once_in(2)
-        .then(|| zeros::<f32>(t, "log_sum", &[heads, m]));
+    let mut sums = t.once_in(2).then(|| zeros::<f32>(t, "log_sum", &[heads, m]));
     t.queue(|stream| attention.forward([&q, &k, &v], &mut out, sums.as_mut(), stream))
 }
 
@@ -203,10 +180,7 @@ pub fn attention_gradient<T: Scalar>(t: &mut Trial<'_>) -> Done {
     let [mut dk, mut dv] = ["dk", "dv"].map(|name| zeros::<T>(t, name, &[key_heads, n, dim]));
     t.queue(|stream| gradient.backward([&q, &k, &v], &dy, [&mut dq, &mut dk, &mut dv], stream))?;
     let wide = (heads + 2 * key_heads) * dim;
-    let (qkv, dy) = (
-        zeros::<T>(t, "qkv", &[m, wide]),
-        zeros::<T>(t, "dy", &[m, heads * dim]),
-    );
+    let (qkv, dy) = (zeros::<T>(t, "qkv", &[m, wide]), zeros::<T>(t, "dy", &[m, heads * dim]));
     let mut to = zeros::<T>(t, "dqkv", &[m, wide]);
     t.queue(|stream| gradient.backward_in_rows(&qkv, &dy, &mut to, stream))
 }
@@ -215,33 +189,18 @@ pub fn softmax_in_place<T: Scalar>(t: &mut Trial<'_>) -> Done {
     t.aim(3);
     let [m, n] = [t.rows(), t.rows()];
     let entries = t.entries(&[m, n], 20);
-    let format = t.one(&[
-        "csr",
-        "coo",
-        "ell",
-        "groupcoo:4",
-        "csc",
-        "bsr:2x2",
-        "bitmap",
-        "sell",
-    ]);
+    let format = t.one(&["csr", "coo", "ell", "groupcoo:4", "csc", "bsr:2x2", "bitmap", "sell"]);
     let planned = sparse_of::<T>(&[m, n], &entries, format)?;
     let options = SoftmaxOptions {
         scale: t.one(&[1.0, 0.0, f64::NAN]),
         causal: t.one(&[None, Some(0)]),
-        lengths: t
-            .one(&[None, Some(1), Some(0), Some(3)])
-            .map(|parts| vec![1; parts]),
+        lengths: t.one(&[None, Some(1), Some(0), Some(3)]).map(|parts| vec![1; parts]),
         heads: t.one(&[1, 1, 1, 2, 0]),
         log: t.once_in(2),
     };
     let planned = t.sparse("planned", &planned);
     let softmax = t.made(SparseSoftmax::<T>::new(t.context, &planned, &options))?;
-    let other = if t.once_in(3) {
-        t.entries(&[m, n], 20)
-    } else {
-        entries
-    };
+    let other = if t.once_in(3) { t.entries(&[m, n], 20) } else { entries };
     let format = if t.once_in(6) { "coo" } else { format };
     let own = sparse_of::<T>(&[m, n], &other, format)?;
     let (mut scores, dy) = (t.sparse("scores", &own), t.sparse("dy", &own));
@@ -260,10 +219,8 @@ pub fn sampled_tensor<T: Scalar>(t: &mut Trial<'_>) -> Done {
     let pattern = sparse_of::<T>(&shape, &entries, format)?;
     let there = t.sparse("pattern", &pattern);
     let sampled = t.made(SampledTensor::<T>::new(t.context, &there, n))?;
-    let factors: Vec<Tensor<T>> = shape
-        .iter()
-        .map(|&extent| zeros::<T>(t, "factor", &[extent, n]))
-        .collect();
+    let factors: Vec<Tensor<T>> =
+        shape.iter().map(|&extent| zeros::<T>(t, "factor", &[extent, n])).collect();
     let mut factors: Vec<&Tensor<T>> = factors.iter().collect();
     if t.once_in(8) {
         factors.pop();

@@ -9,12 +9,7 @@ use rayon::prelude::*;
 impl Layer<'_> {
     /// Forward and backward; the gradient of the output is x.
     pub(super) fn step(&self, routed: &Routed) -> Result<()> {
-        let MoeOptions {
-            model,
-            hidden,
-            top_k,
-            ..
-        } = self.options;
+        let MoeOptions { model, hidden, top_k, .. } = self.options;
         let (bench, stream) = (self.bench, &self.bench.stream);
         let (x, there, weights) = (&self.x, &routed.there, &routed.weights);
         let mut layer = Moe::<bf16>::for_training(&bench.context, &self.options)?;
@@ -26,12 +21,8 @@ impl Layer<'_> {
         let matrices = (&self.up, &self.down);
         let times = bench.measure(|| {
             layer.forward(x, (there, weights), matrices, &mut out, stream)?;
-            let gradients = MoeGradients {
-                x: &mut dx,
-                weights: &mut dweights,
-                up: &mut dup,
-                down: &mut ddown,
-            };
+            let gradients =
+                MoeGradients { x: &mut dx, weights: &mut dweights, up: &mut dup, down: &mut ddown };
             layer.backward((x, weights), matrices, x, gradients, stream)
         })?;
         let error = self.model.gradient_error(&routed.chosen, &dx, &dweights)?;
@@ -56,12 +47,7 @@ impl Model<'_> {
         dx: &Tensor<bf16>,
         dweights: &Tensor<f32>,
     ) -> Result<f64> {
-        let MoeOptions {
-            model,
-            hidden,
-            top_k,
-            ..
-        } = self.options;
+        let MoeOptions { model, hidden, top_k, .. } = self.options;
         let (dx, dweights) = (dx.to_dense()?, dweights.to_dense()?);
         let dot =
             |a: &[f64], b: &[bf16]| -> f64 { a.iter().zip(b).map(|(x, y)| x * y.to_f64()).sum() };
@@ -95,15 +81,9 @@ impl Model<'_> {
             }
             [off, size, off_x, size_x]
         });
-        let sums = tokens.reduce(
-            || [0.0; 4],
-            |a, b| [a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]],
-        );
+        let sums =
+            tokens.reduce(|| [0.0; 4], |a, b| [a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]]);
         let error = (sums[0] / sums[1]).max(sums[2] / sums[3]).sqrt();
-        Ok(if sums.iter().any(|s| s.is_nan()) {
-            f64::INFINITY
-        } else {
-            error
-        })
+        Ok(if sums.iter().any(|s| s.is_nan()) { f64::INFINITY } else { error })
     }
 }

@@ -64,12 +64,7 @@ pub fn evaluate(
     start: Vec<f64>,
 ) -> Result<Vec<f64>> {
     let names = typed.einsum.index_names();
-    let number = |name: &str| {
-        names
-            .iter()
-            .position(|own| *own == name)
-            .unwrap_or_default()
-    };
+    let number = |name: &str| names.iter().position(|own| *own == name).unwrap_or_default();
     let axes = |access: &Access| -> Vec<usize> {
         let indices = access.indices.iter();
         indices
@@ -92,18 +87,14 @@ pub fn evaluate(
     for access in &typed.einsum.factors {
         match typed.get(&access.tensor) {
             Some(Data::Sparse(a)) => sparse.push(entries(a.to_coo()?, axes(access), &mut seen)),
-            Some(Data::Dense(d)) => dense.push(Elements {
-                values: d.values(),
-                strides: strides(access, d.shape()),
-            }),
+            Some(Data::Dense(d)) => {
+                dense.push(Elements { values: d.values(), strides: strides(access, d.shape()) })
+            }
             Some(Data::Number(x)) => factor *= x,
             _ => return Err(format!("operand `{}` is not a tensor", access.tensor).into()),
         }
     }
-    let free = names
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| !seen.contains(at));
+    let free = names.iter().enumerate().filter(|(at, _)| !seen.contains(at));
     let free = free.map(|(at, name)| (at, extents.get(name).unwrap_or(1)));
     let mut walk = Walk {
         sparse,
@@ -137,12 +128,7 @@ fn entries(coo: Coo<f64>, axes: Vec<usize>, seen: &mut HashSet<usize>) -> Entrie
         by_bound.entry(key(entry)).or_default().push(entry);
     }
     seen.extend(&axes);
-    Entries {
-        coo,
-        axes,
-        bound,
-        by_bound,
-    }
+    Entries { coo, axes, bound, by_bound }
 }
 
 impl Walk<'_> {

@@ -17,13 +17,7 @@ pub(crate) struct HostDecode<'a> {
 impl HostDecode<'_> {
     /// Output of row `row` of the queries.
     fn query(&self, row: usize, sums: &mut [f64]) {
-        let DecodeExtents {
-            key_heads,
-            group,
-            capacity,
-            d,
-            ..
-        } = self.extents;
+        let DecodeExtents { key_heads, group, capacity, d, .. } = self.extents;
         let pair = row / group;
         let keys = pair * capacity..pair * capacity + self.lengths[pair / key_heads];
         let q = self.q.row(row, d);

@@ -39,10 +39,8 @@ impl Work {
         blocks: usize,
     ) -> Result<Work> {
         let mut all = Tiles::default();
-        let bases: Vec<u32> = tiles
-            .iter()
-            .map(|t| all.append(&t.tiles, &t.masks))
-            .collect::<Result<_>>()?;
+        let bases: Vec<u32> =
+            tiles.iter().map(|t| all.append(&t.tiles, &t.masks)).collect::<Result<_>>()?;
         let group = masks.len() / key_heads.max(1);
         let mut whole = Vec::new();
         for (head, &mask) in masks.iter().enumerate() {
@@ -72,10 +70,7 @@ impl Work {
                 }
             }
         }
-        let none = Queries {
-            row: NO_STRIP,
-            ..Queries::default()
-        };
+        let none = Queries { row: NO_STRIP, ..Queries::default() };
         Ok(Work {
             queries: rounds(&best.lists, none),
             tiles: all.tiles,
@@ -124,12 +119,7 @@ impl Dealt {
         for list in &mut lists {
             list.sort_by_key(|queries| queries.count() == 1);
         }
-        Dealt {
-            lists,
-            longest,
-            slots,
-            counters,
-        }
+        Dealt { lists, longest, slots, counters }
     }
 }
 
@@ -149,9 +139,7 @@ mod tests {
     fn every_tile_is_dealt_once() {
         let of = |counts: &[u32]| {
             let mut firsts = vec![0];
-            counts
-                .iter()
-                .for_each(|c| firsts.push(firsts[firsts.len() - 1] + c));
+            counts.iter().for_each(|c| firsts.push(firsts[firsts.len() - 1] + c));
             Tiles {
                 tiles: vec![KeyTile::default(); firsts[counts.len()] as usize],
                 masks: Vec::new(),
@@ -181,12 +169,7 @@ mod tests {
                 for (strip, span) in tiles[mask].firsts.windows(2).enumerate() {
                     let mut parts = met.remove(&(head as u32, strip as u32)).unwrap();
                     parts.sort_by_key(Queries::part);
-                    let mut at = span[0]
-                        + if mask == 1 {
-                            tiles[0].tiles.len() as u32
-                        } else {
-                            0
-                        };
+                    let mut at = span[0] + if mask == 1 { tiles[0].tiles.len() as u32 } else { 0 };
                     let count: u32 = parts.iter().map(|q| q.tiles).sum();
                     assert_eq!(
                         (count, parts.len()),

@@ -106,11 +106,7 @@ impl Flags {
             let (query, first) = (query as u32, first as u32);
             let block = self.block(query / MASK_PIECE * MASK_PIECE, first);
             let bits = row_bits(self, query, self.range(query), first, block);
-            keys.extend(
-                (0..64)
-                    .filter(|i| bits >> i & 1 != 0)
-                    .map(|i| first as usize + i),
-            );
+            keys.extend((0..64).filter(|i| bits >> i & 1 != 0).map(|i| first as usize + i));
         }
         keys
     }
@@ -139,10 +135,7 @@ impl Flags {
                     (masks.len() / WORDS - 1) as u32
                 }
             });
-            KeyTile {
-                keys: pair.map(|(key, _)| key),
-                masks: own,
-            }
+            KeyTile { keys: pair.map(|(key, _)| key), masks: own }
         });
         let tiles = tiles.collect();
         (tiles, masks)
@@ -198,11 +191,7 @@ mod tests {
                         .filter(|&(q, k)| there(q, k))
                         .collect();
                     let tiles = flags.tiles().unwrap();
-                    assert_eq!(
-                        entries(&tiles, shape.1, shape.0),
-                        wanted,
-                        "{shape:?} {kind}"
-                    );
+                    assert_eq!(entries(&tiles, shape.1, shape.0), wanted, "{shape:?} {kind}");
                     for q in 0..shape.0 {
                         let keys = (0..shape.1).filter(|&k| there(q, k));
                         assert_eq!(flags.keys(q), keys.collect::<Vec<_>>());
@@ -227,12 +216,7 @@ mod tests {
         let blocks = m.div_ceil(64) * n.div_ceil(64);
         let band = (m + n - 1).saturating_sub(200)..m + n - 1;
         let diagonals = (0..m + n - 1).filter(|&i| has(3) && (some(i, 41) || band.contains(&i)));
-        let range = |q: usize| {
-            [
-                q as u32 / 100 * 50,
-                (q as u32 / 100 * 50 + 120).min(n as u32),
-            ]
-        };
+        let range = |q: usize| [q as u32 / 100 * 50, (q as u32 / 100 * 50 + 120).min(n as u32)];
         Flags {
             shape: [m, n],
             full: false,
@@ -240,11 +224,7 @@ mod tests {
             columns: every(n, has(1), 13),
             rows: every(m, has(2), 17),
             diagonals: Bits::of(m + n - 1, diagonals),
-            ranges: if has(4) {
-                (0..m).map(range).collect()
-            } else {
-                Vec::new()
-            },
+            ranges: if has(4) { (0..m).map(range).collect() } else { Vec::new() },
             causal,
             length,
         }
@@ -262,8 +242,6 @@ mod tests {
         there
             && (range[0] as usize..range[1] as usize).contains(&k)
             && k < flags.length
-            && flags
-                .causal
-                .is_none_or(|offset| k as i64 <= q as i64 + offset)
+            && flags.causal.is_none_or(|offset| k as i64 <= q as i64 + offset)
     }
 }

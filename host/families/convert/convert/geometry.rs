@@ -16,25 +16,14 @@ const CHUNK_ELEMENTS: usize = 8192;
 
 /// The params without addresses, and the blocks of a selection and the number of selections (0 without).
 pub(crate) fn geometry(request: &Request) -> Result<(ConvertParams, (usize, usize))> {
-    let Request {
-        m,
-        k,
-        block: (bm, bk),
-        group,
-        choice,
-        dtype,
-    } = *request;
+    let Request { m, k, block: (bm, bk), group, choice, dtype } = *request;
     let small = |what, value| within(what, value, MAX_GRID_X);
     let (rows, columns) = (m.div_ceil(bm), k.div_ceil(bk));
     let grid = rows.saturating_mul(columns);
     // The last part of a selection ends past its last block.
     let most = (u32::MAX - SELECT_PART) as usize;
     within("blocks of the grid", grid, most)?;
-    within(
-        "elements of a block",
-        bm.saturating_mul(bk),
-        u32::MAX as usize,
-    )?;
+    within("elements of a block", bm.saturating_mul(bk), u32::MAX as usize)?;
     let (down, across) = (bm.div_ceil(PIECE.0 as usize), bk.div_ceil(PIECE.1 as usize));
     small("rows of pieces", rows.saturating_mul(down))?;
     small("pieces of a row", columns.saturating_mul(across))?;
@@ -94,11 +83,7 @@ fn floor(threshold: f64, dtype: Dtype) -> u64 {
         return limit.to_bits();
     }
     let near = limit as f32;
-    let below = if f64::from(near) > limit {
-        near.next_down()
-    } else {
-        near
-    };
+    let below = if f64::from(near) > limit { near.next_down() } else { near };
     u64::from(below.to_bits()) << 32
 }
 
@@ -121,10 +106,7 @@ mod tests {
         let ends = params.parts.value.checked_mul(SELECT_PART);
         assert!(ends.is_some_and(|end| end >= params.candidates.value));
         let refused = geometry(&request(65_537, 65_535)).unwrap_err().to_string();
-        assert!(
-            refused.contains("blocks of the grid is 4294967295"),
-            "{refused}"
-        );
+        assert!(refused.contains("blocks of the grid is 4294967295"), "{refused}");
     }
 
     #[test]

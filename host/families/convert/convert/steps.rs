@@ -28,10 +28,7 @@ pub(crate) fn steps(device: &Device, request: &Request) -> Result<Vec<Kernel<Con
 /// Whether a row of the table is a step of this conversion. Copies know the size of an element, sums its accumulator.
 fn needs(row: &Row, request: &Request) -> bool {
     let (dtype, dense) = (request.dtype, request.choice.is_some());
-    let top = matches!(
-        request.choice,
-        Some(BlockChoice::Top(_) | BlockChoice::TopPerRow(_))
-    );
+    let top = matches!(request.choice, Some(BlockChoice::Top(_) | BlockChoice::TopPerRow(_)));
     match row.step {
         STEP_SCORE => dense && row.dtype == dtype,
         STEP_SELECT => top && row.dtype == accumulator(dtype),

@@ -54,11 +54,7 @@ impl Reorder {
             starts: words((tiles + 1) * tiles)?,
             between: steps.device.zeros((count + VECTOR_ENTRIES) * element)?,
         };
-        let keys = EntriesParams {
-            keys: permutation,
-            k: u32::MAX,
-            ..EntriesParams::default()
-        };
+        let keys = EntriesParams { keys: permutation, k: u32::MAX, ..EntriesParams::default() };
         let out = SortOut {
             keys: from.address(),
             first: to.address(),

@@ -80,9 +80,8 @@ impl Sort {
         let bits = bits.max(1);
         let passes = bits.div_ceil(SORT_BITS);
         // As even as can be: a pass of few bits costs as much as one of many.
-        let passes: Vec<u32> = (0..passes)
-            .map(|i| bits * (i + 1) / passes - bits * i / passes)
-            .collect();
+        let passes: Vec<u32> =
+            (0..passes).map(|i| bits * (i + 1) / passes - bits * i / passes).collect();
         let digits = passes.iter().map(|&bits| 1usize << bits).max().unwrap_or(1);
         let alloc = |words: usize| DeviceMemory::alloc(device.context(), words.saturating_mul(4));
         let between = (1..passes.len().min(3)).map(|_| {
@@ -192,11 +191,7 @@ impl Sort {
             },
             ..EntriesParams::default()
         };
-        let out = SortOut {
-            first: out,
-            capacity: self.count,
-            ..SortOut::default()
-        };
+        let out = SortOut { first: out, capacity: self.count, ..SortOut::default() };
         self.run(steps, params, out, true, queue)
     }
 }
@@ -279,10 +274,7 @@ impl Transpose {
             capacity: small("slots", self.slots)?,
             ..EntriesParams::default()
         };
-        let out = SortOut {
-            keys: self.keys.address(),
-            ..out
-        };
+        let out = SortOut { keys: self.keys.address(), ..out };
         let columns = EntriesParams {
             keys: self.keys.address(),
             starts: to,
@@ -291,13 +283,11 @@ impl Transpose {
             ..EntriesParams::default()
         };
         let blocks = if self.m == 0 { 0 } else { tiles(self.slots) };
-        self.steps
-            .launch(STEP_ENTRY_ROWS, (false, true), blocks, queue, &params)?;
+        self.steps.launch(STEP_ENTRY_ROWS, (false, true), blocks, queue, &params)?;
         self.sort.run(&self.steps, params, out, false, queue)?;
         let blocks = tiles(out.capacity + 1);
         let none = self.slots == 0;
-        self.steps
-            .launch(STEP_ENTRY_OFFSETS, (false, none), blocks, queue, &columns)
+        self.steps.launch(STEP_ENTRY_OFFSETS, (false, none), blocks, queue, &columns)
     }
 
     /// The kernels, for other steps.
@@ -328,11 +318,5 @@ pub(crate) fn permute(
         ..EntriesParams::default()
     };
     // Values may come from a kernel that let this one start early, and are not read past L1: no overlap.
-    steps.launch(
-        STEP_PERMUTE_VALUES,
-        (false, true),
-        copies(count),
-        queue,
-        &params,
-    )
+    steps.launch(STEP_PERMUTE_VALUES, (false, true), copies(count), queue, &params)
 }

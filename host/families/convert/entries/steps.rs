@@ -38,10 +38,7 @@ impl Steps {
     pub(crate) fn new(device: &Arc<Device>, dtype: Dtype) -> Result<Self> {
         let rows = rows_of::<EntriesParams>().filter(|row| needs(row, dtype));
         let kernels = rows.map(|row| Kernel::load(device, row));
-        Ok(Steps {
-            kernels: kernels.collect::<Result<_>>()?,
-            device: Arc::clone(device),
-        })
+        Ok(Steps { kernels: kernels.collect::<Result<_>>()?, device: Arc::clone(device) })
     }
 
     /// New memory of the GPU, all zero.
@@ -84,10 +81,7 @@ impl Steps {
         params: &EntriesParams,
     ) -> Result<()> {
         let Some(kernel) = self.kernels.iter().find(|kernel| fits(kernel.row())) else {
-            return Err(Error::operand(
-                "entries",
-                format!("no kernel for step {step}"),
-            ));
+            return Err(Error::operand("entries", format!("no kernel for step {step}")));
         };
         let grid = Grid::of([within("thread blocks", blocks, MAX_GRID_X)?, 1, 1]).early_if(!first);
         queue.launch(kernel, grid, params)

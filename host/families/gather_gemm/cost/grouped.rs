@@ -30,11 +30,7 @@ pub(crate) fn columns(row: &Row, [rows, matrices, n]: [usize; 3], machine: &Mach
     // The last panel of each is half full, unless it is the only one.
     let panels = met.max(count / GROUPED_ROWS as f64 + 0.5 * met);
     let waves = (panels * across / f64::from(machine.multiprocessors)).ceil();
-    let gates = if row.step == STEP_GROUPED_GATED {
-        2.0
-    } else {
-        1.0
-    };
+    let gates = if row.step == STEP_GROUPED_GATED { 2.0 } else { 1.0 };
     let wide = gates * f64::from(row.columns);
     let narrow: f64 = match few_rows(rows, matrices) {
         true if row.order == QUANTIZED_COLUMNS && rows <= matrices.saturating_mul(LEAST) => {

@@ -75,10 +75,7 @@ impl ConvTiles {
     fn stage(&self, machine: &Machine) -> [f64; 2] {
         let all = f64::from(machine.multiprocessors).max(1.0);
         let waves = (self.tiles / all).ceil() * all * 1e6;
-        [
-            waves * self.bytes / machine.l2,
-            waves * self.flops / machine.wgmma.max(1.0),
-        ]
+        [waves * self.bytes / machine.l2, waves * self.flops / machine.wgmma.max(1.0)]
     }
 
     /// Time of a stage of all of them, us.
@@ -102,23 +99,12 @@ impl ConvTiles {
     pub(crate) fn cost(&self, filters: bool, share: f64, machine: &Machine) -> Cost {
         let listed = if filters { 1.0 } else { share };
         let deep = (self.shape.channels as f64 * listed / self.deep).max(0.25);
-        let (side_by_side, chunks) = if filters {
-            self.filled(share)
-        } else {
-            (1.0, 1.0)
-        };
+        let (side_by_side, chunks) = if filters { self.filled(share) } else { (1.0, 1.0) };
         let stages = self.shape.taps() as f64 * deep * chunks;
         let [gather_us, compute_us] = self.stage(machine).map(|us| us * stages);
-        let looked = if filters {
-            self.elements[1]
-        } else {
-            self.elements[0]
-        };
+        let looked = if filters { self.elements[1] } else { self.elements[0] };
         let over = |elements: f64, rate: f64| elements * self.element / rate * 1e6;
-        let hbm_us = over(
-            self.elements.iter().sum::<f64>() + looked * share,
-            machine.hbm,
-        );
+        let hbm_us = over(self.elements.iter().sum::<f64>() + looked * share, machine.hbm);
         let detection_us =
             DETECTED * (over(looked, machine.hbm) + over(looked * (1.0 + share), machine.l2));
         let all = f64::from(machine.multiprocessors).max(1.0);
@@ -127,9 +113,7 @@ impl ConvTiles {
             us: START_US
                 + detection_us
                 + ends_us
-                + gather_us
-                    .max(compute_us)
-                    .max(over(self.elements[2], machine.hbm)),
+                + gather_us.max(compute_us).max(over(self.elements[2], machine.hbm)),
             hbm_us,
             gather_us,
             compute_us,

@@ -21,10 +21,8 @@ fn hash(voxel: [i32; 4]) -> u32 {
 impl<'v> Table<'v> {
     /// The voxels, or the two that are at the same place.
     fn new(voxels: &'v [[i32; 4]]) -> std::result::Result<Self, [usize; 2]> {
-        let mut table = Table {
-            voxels,
-            slots: vec![ABSENT; (2 * voxels.len()).next_power_of_two().max(2)],
-        };
+        let mut table =
+            Table { voxels, slots: vec![ABSENT; (2 * voxels.len()).next_power_of_two().max(2)] };
         for (i, &voxel) in voxels.iter().enumerate() {
             let slot = table.slot(voxel);
             if table.slots[slot] != ABSENT {
@@ -37,10 +35,8 @@ impl<'v> Table<'v> {
 
     /// Voxels without checks: batch `i32::MIN` marks padding, and of several at one place the first counts.
     fn of_any(voxels: &'v [[i32; 4]]) -> Self {
-        let mut table = Table {
-            voxels,
-            slots: vec![ABSENT; (2 * voxels.len()).next_power_of_two().max(2)],
-        };
+        let mut table =
+            Table { voxels, slots: vec![ABSENT; (2 * voxels.len()).next_power_of_two().max(2)] };
         for (i, &voxel) in voxels.iter().enumerate().filter(|(_, v)| v[0] != i32::MIN) {
             let slot = table.slot(voxel);
             if table.slots[slot] == ABSENT {
@@ -69,12 +65,7 @@ fn refused(reason: String) -> Error {
 fn strided(voxel: [i32; 4], geometry: &ConvGeometry) -> [i32; 4] {
     let [x, y, z] = geometry.stride();
     let down = |v: i32, s: usize| v.div_euclid(s as i32);
-    [
-        voxel[0],
-        down(voxel[1], x),
-        down(voxel[2], y),
-        down(voxel[3], z),
-    ]
+    [voxel[0], down(voxel[1], x), down(voxel[2], y), down(voxel[3], z)]
 }
 
 /// Refuses voxels that are too many or too far away.
@@ -111,10 +102,8 @@ pub(super) fn outputs(voxels: &[[i32; 4]], geometry: &ConvGeometry) -> Vec<[i32;
     }
     let all: Vec<[i32; 4]> = voxels.par_iter().map(|&v| strided(v, geometry)).collect();
     let mut out = Vec::new();
-    let mut table = Table {
-        voxels: &all,
-        slots: vec![ABSENT; (2 * all.len()).next_power_of_two().max(2)],
-    };
+    let mut table =
+        Table { voxels: &all, slots: vec![ABSENT; (2 * all.len()).next_power_of_two().max(2)] };
     for (i, &voxel) in all.iter().enumerate() {
         let slot = table.slot(voxel);
         if table.slots[slot] == ABSENT {
@@ -164,19 +153,17 @@ fn neighbours_in(table: &Table<'_>, out: &[[i32; 4]], geometry: &ConvGeometry) -
     allocate::terms("neighbours of voxels", count, 12, 16 * out.len() as u64)?;
     let len = out.len() * offsets.len();
     let mut raw = allocate::filled("neighbours of voxels", len, ABSENT)?;
-    raw.par_chunks_mut(offsets.len())
-        .zip(out)
-        .for_each(|(row, voxel)| {
-            for (to, offset) in row.iter_mut().zip(&offsets) {
-                let mut at = *voxel;
-                for axis in 0..3 {
-                    let x = i64::from(voxel[axis + 1]) * stride[axis] + i64::from(offset[axis]);
-                    // Beyond the limit there is no voxel.
-                    at[axis + 1] = i32::try_from(x).unwrap_or(i32::MAX);
-                }
-                *to = table.slots[table.slot(at)];
+    raw.par_chunks_mut(offsets.len()).zip(out).for_each(|(row, voxel)| {
+        for (to, offset) in row.iter_mut().zip(&offsets) {
+            let mut at = *voxel;
+            for axis in 0..3 {
+                let x = i64::from(voxel[axis + 1]) * stride[axis] + i64::from(offset[axis]);
+                // Beyond the limit there is no voxel.
+                at[axis + 1] = i32::try_from(x).unwrap_or(i32::MAX);
             }
-        });
+            *to = table.slots[table.slot(at)];
+        }
+    });
     Ok(raw)
 }
 
@@ -195,10 +182,8 @@ fn key(row: &[u32], ranks: &[u32]) -> u32 {
 pub(super) fn arrange(raw: &[u32], outputs: usize, ranks: &[u32]) -> MapArrays<Vec<u32>> {
     let volume = ranks.len();
     let row = |o: u32| &raw[o as usize * volume..][..volume];
-    let mut keys: Vec<(u32, u32)> = (0..outputs as u32)
-        .into_par_iter()
-        .map(|o| (key(row(o), ranks), o))
-        .collect();
+    let mut keys: Vec<(u32, u32)> =
+        (0..outputs as u32).into_par_iter().map(|o| (key(row(o), ranks), o)).collect();
     keys.par_sort_unstable();
     let stride = outputs.next_multiple_of(ROWS);
     let mut order = vec![ABSENT; stride];
@@ -223,22 +208,13 @@ pub(super) fn arrange(raw: &[u32], outputs: usize, ranks: &[u32]) -> MapArrays<V
         }
     }
     let schedule = schedule(&masks, words, stride / ROWS);
-    MapArrays {
-        neighbours,
-        order,
-        masks,
-        schedule,
-    }
+    MapArrays { neighbours, order, masks, schedule }
 }
 
 /// Tiles, those with the most offsets first; two that share 256 positions count as one, a single one comes last.
 fn schedule(masks: &[u32], words: usize, tiles: usize) -> Vec<u32> {
     let offsets = |tile: u32| -> u32 {
-        let quarter = |q: usize| {
-            masks
-                .get((tile as usize / 2 * 4 + q) * words..)?
-                .get(..words)
-        };
+        let quarter = |q: usize| masks.get((tile as usize / 2 * 4 + q) * words..)?.get(..words);
         let [Some(a), Some(b), Some(c), Some(d)] = [0, 1, 2, 3].map(quarter) else {
             return 0;
         };

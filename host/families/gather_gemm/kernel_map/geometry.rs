@@ -29,19 +29,13 @@ impl ConvGeometry {
     /// [`Error::Operand`] where an extent, stride or dilation is 0, or a kernel reaches beyond 2^30.
     pub fn new(kernel: [usize; 3], stride: [usize; 3], dilation: [usize; 3]) -> Result<Self> {
         let refused = |reason: String| Error::operand("kernel", reason);
-        for (what, values) in [
-            ("extents", kernel),
-            ("strides", stride),
-            ("dilations", dilation),
-        ] {
+        for (what, values) in [("extents", kernel), ("strides", stride), ("dilations", dilation)] {
             if values.contains(&0) {
                 return Err(refused(format!("{what} {values:?} must be above 0")));
             }
         }
-        let volume = kernel
-            .iter()
-            .try_fold(1usize, |v, &k| v.checked_mul(k))
-            .filter(|&v| v <= 1 << 16);
+        let volume =
+            kernel.iter().try_fold(1usize, |v, &k| v.checked_mul(k)).filter(|&v| v <= 1 << 16);
         if volume.is_none() {
             return Err(refused(format!("{kernel:?} has more than 65536 offsets")));
         }
@@ -53,11 +47,7 @@ impl ConvGeometry {
                 )));
             }
         }
-        Ok(ConvGeometry {
-            kernel,
-            stride,
-            dilation,
-        })
+        Ok(ConvGeometry { kernel, stride, dilation })
     }
 
     /// Strides.

@@ -93,14 +93,7 @@ impl KernelMap {
         let [outputs, inputs, _] = lists.extents;
         let (raw, ranks) = (lists.neighbours()?, lists.ranks());
         let cpu = Context::unchecked_cpu();
-        Ok(Self::from_raw(
-            &cpu,
-            inputs,
-            outputs,
-            Vec::new(),
-            &raw,
-            ranks,
-        )?)
+        Ok(Self::from_raw(&cpu, inputs, outputs, Vec::new(), &raw, ranks)?)
     }
 
     /// The same map on a GPU.
@@ -133,10 +126,7 @@ impl KernelMap {
         let halves = host.masks.par_iter().map(|mask| mask.count_ones() as usize);
         let stages = host.masks.chunks(words.max(1) * (ROWS / HALF)).map(|tile| {
             let (a, b) = tile.split_at(words);
-            a.iter()
-                .zip(b)
-                .map(|(a, b)| (a | b).count_ones() as usize)
-                .sum::<usize>()
+            a.iter().zip(b).map(|(a, b)| (a | b).count_ones() as usize).sum::<usize>()
         });
         Ok(MapCounts {
             pairs: host.neighbours.par_iter().filter(|&&n| n != ABSENT).count(),

@@ -32,10 +32,7 @@ pub(super) fn new(
     } else {
         let (out, count) = strided(device, own.address(), voxels.len(), geometry, queue)?;
         let mut outputs = vec![[0; 4]; count];
-        device.read(
-            &out,
-            bytemuck::cast_slice_mut::<[i32; 4], i32>(&mut outputs),
-        )?;
+        device.read(&out, bytemuck::cast_slice_mut::<[i32; 4], i32>(&mut outputs))?;
         (Some(out), outputs)
     };
     let (ranks, offsets) = (geometry.ranks(), geometry.offsets());
@@ -45,13 +42,7 @@ pub(super) fn new(
     let places = [&own, out.as_ref().unwrap_or(&own)].map(DeviceMemory::address);
     steps.run(places, voxels.len(), &arrays, queue)?;
     queue.stream().synchronize()?;
-    Ok(made(
-        context,
-        extents,
-        outputs,
-        (ranks, Arc::default()),
-        (arrays, device),
-    ))
+    Ok(made(context, extents, outputs, (ranks, Arc::default()), (arrays, device)))
 }
 
 fn made(
@@ -290,10 +281,7 @@ impl KernelMapBuilder {
         let to = self.address("out", out, self.outputs)?;
         self.check(map, stream)?;
         let Some(strided) = &self.strided else {
-            return Err(Error::operand(
-                "builder",
-                "makes submanifold maps: `rebuild`",
-            ));
+            return Err(Error::operand("builder", "makes submanifold maps: `rebuild`"));
         };
         // What would be refused later is refused before anything is queued.
         map.order().may_rebuild()?;

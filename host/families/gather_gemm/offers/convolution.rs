@@ -59,10 +59,7 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     }
     let refused = not_here(dtype, question.machine);
     if offers.is_empty() && refused.is_empty() {
-        return refuse(format!(
-            "has no kernel for {}",
-            question.types.operands.name()
-        ));
+        return refuse(format!("has no kernel for {}", question.types.operands.name()));
     }
     Ok(Answer { offers, refused })
 }
@@ -108,11 +105,7 @@ impl Found {
             return Err("has no kernel for operands without elements".into());
         }
         let names = [0, 1, 2].map(|i| form.lists[i].as_str());
-        let described = MapLists {
-            names,
-            lists,
-            extents: [outputs, inputs, offsets],
-        };
+        let described = MapLists { names, lists, extents: [outputs, inputs, offsets] };
         let map = KernelMap::of_lists(&described)?;
         let counts = map.counts()?;
         if counts.multiplied > MANY.max(counts.pairs * WASTE) {
@@ -120,18 +113,14 @@ impl Found {
             let why = format!("multiplies 64 rows at a time, here {rows} rows for {terms} terms");
             return Err(why.into());
         }
-        let lines = [
-            leading(operands, &form.input, c),
-            leading(operands, &form.weights, weights[2]),
-        ];
+        let lines =
+            [leading(operands, &form.input, c), leading(operands, &form.weights, weights[2])];
         let shapes = [&input[..], &weights[..], &[outputs, n]];
         let elements: f64 = shapes.iter().map(|shape| volume(shape) as f64).sum();
         let bytes = elements * question.types.operands.bytes() as f64;
         Ok(Found {
             channels: [c, n],
-            aligned: lines
-                .iter()
-                .fold(16, |all, line| all.min(1 << line.trailing_zeros().min(4))),
+            aligned: lines.iter().fold(16, |all, line| all.min(1 << line.trailing_zeros().min(4))),
             work: Gathers {
                 pairs: counts.pairs,
                 multiplied: counts.multiplied,
@@ -146,10 +135,7 @@ impl Found {
     }
 
     fn work(&self, row: &Row) -> Gathers {
-        Gathers {
-            turns: turns(row, self.form.turned),
-            ..self.work
-        }
+        Gathers { turns: turns(row, self.form.turned), ..self.work }
     }
 }
 
@@ -167,10 +153,7 @@ impl Made {
         rows: [Option<&'static Row>; 2],
         found: Arc<Found>,
     ) -> Result<Made> {
-        let finish = ConvFinish {
-            relu: false,
-            accumulate: found.form.mode == Mode::Accumulate,
-        };
+        let finish = ConvFinish { relu: false, accumulate: found.form.mode == Mode::Accumulate };
         let shape = (found.map.volume(), found.form.turned, finish);
         Ok(Made {
             product: ConvProduct::new(device, rows, found.channels, shape)?,
@@ -215,9 +198,7 @@ impl Compiled for Made {
 impl fmt::Display for Made {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let row = self.product.row();
-        let Gathers {
-            pairs, multiplied, ..
-        } = self.found.work;
+        let Gathers { pairs, multiplied, .. } = self.found.work;
         write!(
             f,
             "{}: zeros = {:?}, {} rows multiplied for {} terms, {} threads, {} bytes of shared memory",
@@ -241,23 +222,13 @@ mod tests {
             let rows = |machine: &Machine| conv_rows(dtype, machine, None).collect::<Vec<_>>();
             let left = rows(&small);
             assert!(!left.is_empty() && left.iter().all(|row| row.shared_bytes <= 99 << 10));
-            let over: Vec<_> = rows(&large)
-                .into_iter()
-                .filter(|row| !left.contains(row))
-                .collect();
+            let over: Vec<_> = rows(&large).into_iter().filter(|row| !left.contains(row)).collect();
             assert!(!over.is_empty(), "{}", dtype.name());
             let refused = not_here(dtype, &small);
             for row in over {
-                let own = refused
-                    .iter()
-                    .find(|refusal| refusal.name == row.name)
-                    .unwrap();
+                let own = refused.iter().find(|refusal| refusal.name == row.name).unwrap();
                 let both = [row.shared_bytes, 101_376].map(|bytes| format!("{bytes}"));
-                assert!(
-                    both.iter().all(|bytes| own.reason.contains(bytes)),
-                    "{}",
-                    own.reason
-                );
+                assert!(both.iter().all(|bytes| own.reason.contains(bytes)), "{}", own.reason);
             }
         }
     }

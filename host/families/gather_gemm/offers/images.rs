@@ -79,10 +79,7 @@ impl Skipping {
     }
 
     fn run(&self, all: [DenseMatrix; 3], queue: Queue<'_>) -> Result<()> {
-        let run = || {
-            self.product
-                .run_found(&self.channels, &self.lists, all, queue)
-        };
+        let run = || self.product.run_found(&self.channels, &self.lists, all, queue);
         self.turns.queue(true, queue.stream(), run)
     }
 }
@@ -194,12 +191,7 @@ impl ImageKernels {
         let asked = options.variant.as_deref();
         let found = ways((device, types.operands), shape, sparse, (all, asked))?;
         Ok(match found {
-            Ok((way, candidates)) => Ok(ImageKernels {
-                way,
-                candidates,
-                names,
-                shapes,
-            }),
+            Ok((way, candidates)) => Ok(ImageKernels { way, candidates, names, shapes }),
             Err(reason) => Err(Some(Refusal::of(family, reason))),
         })
     }
@@ -276,9 +268,7 @@ fn ways(
     });
     let candidates: Vec<Candidate> = candidates.collect();
     let first = ways.into_iter().next();
-    Ok(first
-        .map(|(way, _)| (way, candidates))
-        .ok_or_else(|| reasons.join("; ")))
+    Ok(first.map(|(way, _)| (way, candidates)).ok_or_else(|| reasons.join("; ")))
 }
 
 /// Operands and output; one that is not known yet is as it should be.

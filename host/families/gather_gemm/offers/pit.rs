@@ -109,14 +109,10 @@ fn offer<'q>(
     (form, cost): (SpmmForm, Cost),
 ) -> Offer<'q> {
     if row.module == "pit_few" {
-        return Offer::of(row, cost, move |device| {
-            few::Made::new(device, row, extents, &form)
-        });
+        return Offer::of(row, cost, move |device| few::Made::new(device, row, extents, &form));
     }
     // No room for the values of a full A: a dense kernel may have its turn.
-    Offer::with_room(row, cost, move |device| {
-        Made::new(device, row, extents, (&form, question))
-    })
+    Offer::with_room(row, cost, move |device| Made::new(device, row, extents, (&form, question)))
 }
 
 /// The kernels that multiply in this type and take A as `[m, k]`, or turned.
@@ -126,17 +122,13 @@ pub(crate) fn rows(dtype: Dtype, turned: bool) -> impl Iterator<Item = &'static 
         (_, false) => "pit",
         (_, true) => "pit_turned",
     };
-    kernels()
-        .iter()
-        .filter(move |row| row.module == family && row.dtype == dtype)
+    kernels().iter().filter(move |row| row.module == family && row.dtype == dtype)
 }
 
 /// Whether a kernel of 16-bit types skips micro-tiles of A, or of A transposed.
 pub(crate) fn skips(variant: &str, turned: bool) -> bool {
     let of_halves = [Dtype::F16, Dtype::Bf16].into_iter();
-    of_halves
-        .flat_map(|dtype| rows(dtype, turned))
-        .any(|row| row.name == variant)
+    of_halves.flat_map(|dtype| rows(dtype, turned)).any(|row| row.name == variant)
 }
 
 /// Rows of C that a micro-tile of a kernel has.
@@ -164,10 +156,8 @@ pub(crate) fn adaptable(
 
 /// `[m, k, n]`, or why the kernels do not take these operands.
 fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<[usize; 3], Unfit> {
-    let (a, b) = (
-        find(question.operands(), &form.sparse)?,
-        find(question.operands(), &form.dense)?,
-    );
+    let (a, b) =
+        (find(question.operands(), &form.sparse)?, find(question.operands(), &form.dense)?);
     let AnyOperand::Dense(rows) = b else {
         return Err(wrong(&form.dense, "an uploaded dense tensor", b).into());
     };
@@ -175,11 +165,7 @@ fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<[usize; 3], U
         return Err("multiplies matrices".into());
     };
     let turned = form.order.transposed;
-    let (m, k) = if turned {
-        (second, first)
-    } else {
-        (first, second)
-    };
+    let (m, k) = if turned { (second, first) } else { (first, second) };
     let vector = 16 / question.types.operands.bytes();
     let whole = |x: usize| x.is_multiple_of(vector);
     let given = question.options.alignment.unwrap_or(vector).max(1);
@@ -191,9 +177,7 @@ fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<[usize; 3], U
         _ => false,
     };
     if turned && !gathered(a) {
-        return Err(
-            "gathers pieces of rows of A by 16 bytes, which it is not a multiple of".into(),
-        );
+        return Err("gathers pieces of rows of A by 16 bytes, which it is not a multiple of".into());
     }
     Ok([m, k, n])
 }
@@ -205,11 +189,7 @@ fn plain(form: &SpmmForm) -> bool {
         && form.gate.is_none()
         && form.activation == Activation::Identity
         && form.scalars.is_empty()
-        && Orientation {
-            transposed: false,
-            ..form.order
-        }
-        .is_plain()
+        && Orientation { transposed: false, ..form.order }.is_plain()
 }
 
 /// Detection and product, with the lists between them.
@@ -231,10 +211,8 @@ impl Made {
         extents: [usize; 3],
         (form, question): (&SpmmForm, &Question<'_, '_>),
     ) -> Result<Self> {
-        let work = PitWork {
-            turned: form.order.transposed,
-            ..PitWork::single(extents, height(row))
-        };
+        let work =
+            PitWork { turned: form.order.transposed, ..PitWork::single(extents, height(row)) };
         let how = (0.0, question.options.determinism);
         let types = (question.types.operands, row.dtype);
         let (detect, product) = kernels_as(device, types, work, how)?;
@@ -272,10 +250,6 @@ impl Compiled for Made {
 
 impl fmt::Display for Made {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_kernel(
-            f,
-            self.row,
-            format_args!("micro-tiles found by {}", self.detect.name()),
-        )
+        write_kernel(f, self.row, format_args!("micro-tiles found by {}", self.detect.name()))
     }
 }

@@ -19,18 +19,10 @@ struct Ends {
 }
 
 /// Where A is copied.
-const COPIED: Ends = Ends {
-    first: 1.9,
-    send: 0.3,
-    join: [0.3, 0.1],
-};
+const COPIED: Ends = Ends { first: 1.9, send: 0.3, join: [0.3, 0.1] };
 /// Where warps lay its entries: fitted to eight kernels on DLMC and on large matrices. `first` is a microsecond less than
 /// found, which is what other kernels' predictions leave out.
-const LAID: Ends = Ends {
-    first: 2.6,
-    send: 0.1,
-    join: [0.5, 0.3],
-};
+const LAID: Ends = Ends { first: 2.6, send: 0.1, join: [0.5, 0.3] };
 /// Fewer columns than this take longer than the sum below says, not explained: 8192 x 2048 times 8 columns 27.6 us, 2.3
 /// times it.
 const FEW_COLUMNS: usize = 32;
@@ -77,29 +69,20 @@ pub(super) fn predict_filled(row: &Row, work: &Work, machine: &Machine) -> Cost 
     // The last step of a stage is half full.
     let steps_of = |entries: f64| entries / stages.max(1.0) / f64::from(STRIP_STEP) + 0.5;
     let mean = work.entries as f64 / strips.max(1.0);
-    let fullest = (work.fullest as f64 * strip / 16.0)
-        .min(strip * k as f64)
-        .max(mean);
+    let fullest = (work.fullest as f64 * strip / 16.0).min(strip * k as f64).max(mean);
     let e = row.dtype.bytes() as f64;
     let c = (m * n) as f64 * if work.accumulate { 2.0 } else { 1.0 };
     let words = strips * stages * steps_of(mean) * f64::from(STRIP_STEP) * 4.0;
     let bytes = words + work.entries as f64 * e + ((k * n) as f64 + c) * e;
-    let rates = Rates {
-        hbm_us: bytes / machine.hbm * 1e6 * LAY_BYTES,
-        l2: TILES_L2,
-        followed: false,
-    };
+    let rates =
+        Rates { hbm_us: bytes / machine.hbm * 1e6 * LAY_BYTES, l2: TILES_L2, followed: false };
     let (open, step) = LAY_CLOCKS;
     let turns = f64::from(turns(row));
     let passes = ((stages / f64::from(row.parts)).ceil() / turns).ceil();
     let clock = machine.issue / 4.0 / f64::from(machine.multiprocessors);
     // A cluster is done when its fullest strip is.
     let lay_us = passes * (open + step * steps_of(fullest)) / clock * 1e6;
-    let a = A {
-        ends: LAID,
-        lay_us,
-        copied: 0.0,
-    };
+    let a = A { ends: LAID, lay_us, copied: 0.0 };
     of_parts(row, [m, k, n], rates, a, machine)
 }
 
@@ -115,11 +98,7 @@ pub(crate) struct Rates {
 
 /// The tiles of a product of `[m, k, n]`.
 pub(crate) fn of_tiles(row: &Row, extents: [usize; 3], rates: Rates, machine: &Machine) -> Cost {
-    let a = A {
-        ends: COPIED,
-        lay_us: 0.0,
-        copied: f64::from(row.block.0),
-    };
+    let a = A { ends: COPIED, lay_us: 0.0, copied: f64::from(row.block.0) };
     of_parts(row, extents, rates, a, machine)
 }
 
@@ -136,11 +115,7 @@ struct A {
 fn of_parts(
     row: &Row,
     [m, k, n]: [usize; 3],
-    Rates {
-        hbm_us,
-        l2,
-        followed,
-    }: Rates,
+    Rates { hbm_us, l2, followed }: Rates,
     a: A,
     machine: &Machine,
 ) -> Cost {
@@ -152,9 +127,7 @@ fn of_parts(
     // Two thread blocks of a multiprocessor share its rates, and hide each other's beginnings.
     let load = (tiles * cut / slots).max(1.0);
     let load = if load < 3.0 { load.ceil() } else { load };
-    let turns = (tiles * cut / (slots * f64::from(row.min_blocks)))
-        .ceil()
-        .max(1.0);
+    let turns = (tiles * cut / (slots * f64::from(row.min_blocks))).ceil().max(1.0);
     let turns = if followed { 1.0 } else { turns };
     let speed = machine.l2 / Machine::H200.l2;
     let sms = f64::from(machine.multiprocessors);
@@ -163,11 +136,7 @@ fn of_parts(
     let gather_us = load * stages * stage_bytes / (l2 * machine.l2 / sms) * 1e6;
     let compute_us = load * stages * 2.0 * rows * columns * depth / (rate / sms) * 1e6;
     let area = rows * columns / 4096.0;
-    let join_us = if row.parts > 1 {
-        a.ends.join[0] + a.ends.join[1] * area
-    } else {
-        0.0
-    };
+    let join_us = if row.parts > 1 { a.ends.join[0] + a.ends.join[1] * area } else { 0.0 };
     let ends_us = a.ends.first * turns + a.ends.send * area * load + join_us;
     let latency_us = ends_us / speed;
     // Those of one multiprocessor are laid at the same time.
@@ -179,11 +148,5 @@ fn of_parts(
     if n < FEW_COLUMNS {
         us *= FEW;
     }
-    Cost {
-        us,
-        hbm_us,
-        gather_us,
-        compute_us,
-        latency_us,
-    }
+    Cost { us, hbm_us, gather_us, compute_us, latency_us }
 }

@@ -61,13 +61,8 @@ impl MarkedLaunch {
                 format!("is for {dtype}, 16 rows or a larger power of two")
             }));
         };
-        let asked = Asked {
-            device,
-            row,
-            form: form(),
-            extents: Extents { m, k, n, items: 1 },
-            out: dtype,
-        };
+        let asked =
+            Asked { device, row, form: form(), extents: Extents { m, k, n, items: 1 }, out: dtype };
         Ok(MarkedLaunch {
             panels: Panels::new(asked, Matrix::Dense { leading })?,
             height: height.trailing_zeros(),
@@ -119,9 +114,7 @@ impl MarkedLaunch {
             height: self.height,
         };
         let grid = Grid::of([own.blocks, 1, 1]);
-        own.turns.queue(own.cut > 0, queue.stream(), || {
-            queue.launch(&own.kernel, grid, &params)
-        })
+        own.turns.queue(own.cut > 0, queue.stream(), || queue.launch(&own.kernel, grid, &params))
     }
 }
 

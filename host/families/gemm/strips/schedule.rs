@@ -29,11 +29,7 @@ pub(crate) struct Tiles {
 
 impl Tiles {
     pub(crate) fn new(columns: usize, n: usize, items: usize) -> Tiles {
-        Tiles {
-            columns,
-            across: n.div_ceil(columns),
-            items,
-        }
+        Tiles { columns, across: n.div_ceil(columns), items }
     }
 
     fn all(self) -> usize {
@@ -62,10 +58,7 @@ impl Schedule {
     /// Deals every strip and tile of `columns` columns to `blocks` thread blocks, longest first to the least loaded.
     /// Strips far longer than a fair share are cut along k when that shortens the whole.
     pub(crate) fn new(spans: &[Span], tiles: Tiles, blocks: usize) -> Schedule {
-        let total: u64 = spans
-            .iter()
-            .map(|s| u64::from(s.stages) + STRIP_STAGES)
-            .sum();
+        let total: u64 = spans.iter().map(|s| u64::from(s.stages) + STRIP_STAGES).sum();
         let fair = (total * tiles.all() as u64).div_ceil(blocks.max(1) as u64);
         let longest = spans.iter().map(|s| u64::from(s.stages)).max().unwrap_or(0);
         let mut best = Self::with_limit(spans, tiles, blocks, u32::MAX);
@@ -132,28 +125,14 @@ impl Schedule {
         let count = tasks.len();
         let (mut lists, longest) = deal(tasks, blocks, cost);
         // Every other thread block begins with its short strips, so that not all send their C at the same time.
-        lists
-            .iter_mut()
-            .skip(1)
-            .step_by(2)
-            .for_each(|list| list.reverse());
+        lists.iter_mut().skip(1).step_by(2).for_each(|list| list.reverse());
         // What is cut comes first all the same: the last to arrive adds up while others still compute.
         for list in &mut lists {
             list.sort_by_key(|strip| strip.count() == 1);
         }
-        let none = Strip {
-            row: NO_STRIP,
-            ..Strip::default()
-        };
+        let none = Strip { row: NO_STRIP, ..Strip::default() };
         let strips = rounds(&lists, none);
-        Schedule {
-            strips,
-            blocks: lists.len(),
-            count,
-            slots,
-            cut,
-            longest,
-        }
+        Schedule { strips, blocks: lists.len(), count, slots, cut, longest }
     }
 }
 
@@ -182,11 +161,7 @@ pub(crate) fn deal<T>(
 /// The lists by rounds: the first of each, the second of each, ...; `none` where a list has ended.
 pub(crate) fn rounds<T: Copy>(lists: &[Vec<T>], none: T) -> Vec<T> {
     let rounds = lists.iter().map(Vec::len).max().unwrap_or(0);
-    let at = |round: usize| {
-        lists
-            .iter()
-            .map(move |list| *list.get(round).unwrap_or(&none))
-    };
+    let at = |round: usize| lists.iter().map(move |list| *list.get(round).unwrap_or(&none));
     (0..rounds).flat_map(at).collect()
 }
 
@@ -200,10 +175,7 @@ mod tests {
             .iter()
             .map(|&stages| {
                 record += stages;
-                Span {
-                    record: record - stages,
-                    stages,
-                }
+                Span { record: record - stages, stages }
             })
             .collect()
     }

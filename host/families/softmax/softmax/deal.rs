@@ -153,15 +153,7 @@ impl Deal {
             live.extend(spans.iter().map(|s| s.live));
             live.extend(stretches.live);
         }
-        Ok(Deal {
-            items,
-            live,
-            bounds: stretches.bounds,
-            pieces,
-            blocks,
-            gradient_blocks,
-            firsts,
-        })
+        Ok(Deal { items, live, bounds: stretches.bounds, pieces, blocks, gradient_blocks, firsts })
     }
 }
 
@@ -173,11 +165,7 @@ fn cut(span: Span, row: &Row, items: &mut Vec<Span>, pieces: &mut Vec<[u32; 2]>)
     while done < span.len {
         let start = span.start + done;
         let len = (most - start % row.vector).min(span.len - done);
-        items.push(Span {
-            start,
-            len,
-            live: span.live.saturating_sub(done).min(len),
-        });
+        items.push(Span { start, len, live: span.live.saturating_sub(done).min(len) });
         done += len;
     }
     let count = items.len() - first;
@@ -249,9 +237,8 @@ mod tests {
 
     #[test]
     fn every_entry_is_dealt_once_and_fits_its_class() {
-        let mut lens = vec![
-            0u32, 1, 3, 4, 13, 16, 17, 60, 130, 512, 900, 1025, 4090, 4097, 100_000,
-        ];
+        let mut lens =
+            vec![0u32, 1, 3, 4, 13, 16, 17, 60, 130, 512, 900, 1025, 4090, 4097, 100_000];
         lens.extend((0..3000).map(|i| if i % 700 == 50 { 40 } else { i * 7 % 34 }));
         let mut rows = Vec::new();
         let (mut start, mut wanted) = (0, Vec::new());
@@ -270,10 +257,7 @@ mod tests {
             let stretches = deal.items.len() as u32 - deal.firsts[SOFTMAX_STRETCHES];
             assert_eq!(stretches > 0, resident == 1, "{stretches}");
             let (deal, row) = dealt(&rows, None, dtype, resident);
-            let all = wanted
-                .iter()
-                .map(|&(slot, _)| (slot, true))
-                .collect::<Vec<_>>();
+            let all = wanted.iter().map(|&(slot, _)| (slot, true)).collect::<Vec<_>>();
             assert_eq!(slots(&deal, row), all);
         }
     }
@@ -282,13 +266,7 @@ mod tests {
     fn pieces_know_those_of_their_row() {
         let rows = [(3, 9000), (9003, 5), (9008, 4100)];
         let (deal, _) = dealt(&rows, None, Dtype::F32, 1);
-        let pieces = [
-            [3, 4093],
-            [4096, 4096],
-            [8192, 811],
-            [9008, 4096],
-            [13_104, 4],
-        ];
+        let pieces = [[3, 4093], [4096, 4096], [8192, 811], [9008, 4096], [13_104, 4]];
         assert_eq!(deal.items[..5], pieces);
         assert_eq!(deal.pieces, [[0, 3], [0, 3], [0, 3], [3, 2], [3, 2]]);
     }

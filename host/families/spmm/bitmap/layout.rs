@@ -31,11 +31,7 @@ pub(crate) enum Layout {
 
 impl Layout {
     pub(crate) fn of(row: &Row) -> Layout {
-        if row.walk == WalkKind::Bytemap {
-            Layout::Bytes
-        } else {
-            Layout::Bits
-        }
+        if row.walk == WalkKind::Bytemap { Layout::Bytes } else { Layout::Bits }
     }
 
     /// Columns of a tile.
@@ -116,10 +112,7 @@ mod tests {
         assert_eq!(sums("bitmap_f16_256x1_warps6"), WarpTile::<1, 6, 4>::SUMS);
         assert_eq!(sums("bitmap_f16_256x8_warps6"), WarpTile::<8, 6, 4>::SUMS);
         assert_eq!(sums("bitmap_f16_256x8_halves3"), WarpTile::<8, 3, 2>::SUMS);
-        assert_eq!(
-            sums("bitmap_f16_256x16_halves3"),
-            WarpTile::<16, 3, 2>::SUMS
-        );
+        assert_eq!(sums("bitmap_f16_256x16_halves3"), WarpTile::<16, 3, 2>::SUMS);
         assert_eq!(sums("bitmap_f16_256x16"), 0);
     }
 }

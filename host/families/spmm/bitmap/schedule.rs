@@ -62,13 +62,8 @@ impl Schedule {
         // A strip without columns of A is written all the same.
         let depth = across.max(1);
         let units = strips * depth;
-        let blocks = units
-            .div_ceil(LEAST)
-            .clamp(usize::from(units > 0), most.max(1));
-        let mut schedule = Schedule {
-            strips,
-            ..Schedule::default()
-        };
+        let blocks = units.div_ceil(LEAST).clamp(usize::from(units > 0), most.max(1));
+        let mut schedule = Schedule { strips, ..Schedule::default() };
         // As many thread blocks for each strip, where hardly one is lost by that: then none has parts of two strips to
         // finish.
         let each = blocks / strips.max(1);
@@ -172,11 +167,9 @@ mod tests {
 
     #[test]
     fn every_stage_of_every_strip_comes_once() {
-        for (m, k, groups, count, most) in [
-            (1000, 700usize, 4, 1, 132),
-            (64, 6400, 1, 2, 7),
-            (1, 1, 2, 3, 9),
-        ] {
+        for (m, k, groups, count, most) in
+            [(1000, 700usize, 4, 1, 132), (64, 6400, 1, 2, 7), (1, 1, 2, 3, 9)]
+        {
             let across = k.div_ceil(BIT_TILE);
             let bands = bands(m, across, groups);
             let entries = vec![1; bands.len()];

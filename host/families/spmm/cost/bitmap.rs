@@ -38,17 +38,9 @@ pub(super) fn predict_bytes(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let carry_us = BITMAP_START_US + parts * f64::from(row.columns) * BITMAP_PART_US;
     // What A would take as a byte map, whatever it is stored in now.
     let words = (work.m.div_ceil(64) * work.k.div_ceil(128) * 9) as u64 + work.entries / 4;
-    let work = &Work {
-        index_slots: words,
-        ..*work
-    };
+    let work = &Work { index_slots: words, ..*work };
     let compute_us = expand.max(arithmetic) * 1e6 + carry_us;
-    sum(
-        work,
-        machine,
-        row.dtype,
-        [b / machine.l2 * 1e6, compute_us, 0.0],
-    )
+    sum(work, machine, row.dtype, [b / machine.l2 * 1e6, compute_us, 0.0])
 }
 
 /// Positions are expanded one like the other, however many hold a value; B comes through L2 for every strip.
@@ -85,10 +77,7 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let carry_us = BITMAP_START_US + parts * part_us + sums_us;
     // What A would take as a bitmap, whatever it is stored in now.
     let words = (work.m.div_ceil(64) * work.k.div_ceil(64) * 137) as u64;
-    let work = &Work {
-        index_slots: words,
-        ..*work
-    };
+    let work = &Work { index_slots: words, ..*work };
     let compute_us = expand.max(arithmetic) * 1e6 + carry_us;
     sum(work, machine, row.dtype, [gather_us, compute_us, 0.0])
 }

@@ -93,13 +93,7 @@ pub(super) fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost 
     if row.threads > BUNDLED_THREADS {
         us *= LARGE_BLOCKS;
     }
-    Cost {
-        us,
-        hbm_us,
-        gather_us,
-        compute_us,
-        latency_us,
-    }
+    Cost { us, hbm_us, gather_us, compute_us, latency_us }
 }
 
 /// Bytes per second at which rows of B arrive: from L2, or from HBM where a column tile of B does not fit. Column tiles
@@ -132,11 +126,7 @@ fn chain(row: &Row, work: &Work, machine: &Machine, tiles: f64) -> f64 {
         let piece = work.longest.min(u64::from(limit));
         let pieces = work.longest.div_ceil(u64::from(limit).max(1)) as f64;
         let cut = piece < work.longest;
-        let carry = if cut {
-            CARRY_US + CARRY_PIECE_US * pieces
-        } else {
-            0.0
-        };
+        let carry = if cut { CARRY_US + CARRY_PIECE_US * pieces } else { 0.0 };
         fixed + carry + (piece as f64 / step).ceil() * burst_us
     };
     if let Some(weight) = bundles(row, [work.entries, work.longest, rows], work.n, machine) {

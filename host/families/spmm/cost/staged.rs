@@ -60,11 +60,7 @@ fn at_once(multiprocessors: u32, blocks: u64) -> u64 {
         _ => 1,
     };
     let clusters = (u64::from(multiprocessors) / blocks).saturating_sub(lost);
-    if blocks == 1 {
-        clusters.max(1)
-    } else {
-        clusters
-    }
+    if blocks == 1 { clusters.max(1) } else { clusters }
 }
 
 /// The best spread for `total` chunks in `slices`, the longest of `longest`. A cluster's load is what its slices and
@@ -82,16 +78,11 @@ pub(crate) fn spread(
             clusters,
             blocks,
             turns: (clusters * tiles.max(1)).div_ceil(once),
-            load: all
-                .div_ceil(clusters)
-                .max(longest + FINISH)
-                .div_ceil(blocks),
+            load: all.div_ceil(clusters).max(longest + FINISH).div_ceil(blocks),
         })
     };
     let may = [1, 2, 4, 8].into_iter();
-    let best = may
-        .filter(|&blocks| at_once(multiprocessors, blocks) > 0)
-        .flat_map(of);
+    let best = may.filter(|&blocks| at_once(multiprocessors, blocks) > 0).flat_map(of);
     let best = best.min_by_key(|s| (s.cost(), s.blocks, s.clusters));
     best.unwrap_or_default()
 }
@@ -103,11 +94,7 @@ fn predict_resident(row: &Row, work: &Work, machine: &Machine) -> Cost {
     // Chunks are whole, and a slice is as long as its longest row.
     let chunks = work.entries as f64 * PADDED / 128.0 + slices as f64 / 2.0;
     let longest = work.longest.div_ceil(u64::from(row.burst));
-    let spread = spread(
-        [chunks as u64, longest, slices],
-        tiles,
-        machine.multiprocessors,
-    );
+    let spread = spread([chunks as u64, longest, slices], tiles, machine.multiprocessors);
     let element = row.dtype.bytes() as f64;
     let bytes = (spread.clusters * spread.blocks * tiles) as f64 * work.k as f64 * 128.0
         + work.entries as f64 * (2.0 + element) * tiles as f64;
@@ -156,10 +143,5 @@ fn predict_tiles(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let gather_us = bytes / machine.l2 * 1e6;
     let chain_us = work.longest as f64 / parts * STAGED_STEP * us_per_clock;
     let compute_us = turns.max(1.0) * (block_us + STAGED_US + join_us);
-    sum(
-        work,
-        machine,
-        row.dtype,
-        [gather_us, compute_us, chain_us + STAGED_US],
-    )
+    sum(work, machine, row.dtype, [gather_us, compute_us, chain_us + STAGED_US])
 }

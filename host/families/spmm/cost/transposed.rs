@@ -31,11 +31,7 @@ const TILES_OF_8_BYTES: [(u32, usize); 1] = [(13, 8 << 20)];
 
 /// Values of a tile, as a power of two, for so many of so many bytes; `None` where they go one by one.
 pub(crate) fn tile_of(count: usize, element: usize) -> Option<u32> {
-    let tiles: &[_] = if element == 8 {
-        &TILES_OF_8_BYTES
-    } else {
-        &TILES
-    };
+    let tiles: &[_] = if element == 8 { &TILES_OF_8_BYTES } else { &TILES };
     let fits = tiles.iter().find(|(_, most)| count <= *most);
     fits.filter(|_| count >= LEAST).map(|&(log, _)| log)
 }
@@ -46,11 +42,7 @@ pub fn transposed_us(row: &Row, work: &Work, machine: &Machine) -> f64 {
     let (entries, element) = (work.entries as f64, row.dtype.bytes() as f64);
     let resident = entries * element < 0.5 * machine.l2_bytes as f64;
     let each = |[l2, hbm]: [f64; 2]| {
-        if resident {
-            l2 / machine.l2
-        } else {
-            hbm / machine.hbm
-        }
+        if resident { l2 / machine.l2 } else { hbm / machine.hbm }
     };
     let count = work.entries as usize;
     let padded = work.index_slots > work.entries;

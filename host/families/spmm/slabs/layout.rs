@@ -102,10 +102,8 @@ impl Layout {
                 Err(wanted) => least = least.min(wanted),
             }
         }
-        let (row, longest) = (0..)
-            .zip(&of.runs.rows)
-            .max_by_key(|(_, run)| run.1)
-            .unwrap_or((0, &(0, 0)));
+        let (row, longest) =
+            (0..).zip(&of.runs.rows).max_by_key(|(_, run)| run.1).unwrap_or((0, &(0, 0)));
         Err(Error::Overflow {
             what: format!(
                 "bytes on the GPU for two chunks of A with their work lists, each at least a row (row {row} has {} \
@@ -194,11 +192,7 @@ impl Layout {
             let runs = of.runs.part(slab);
             let list = cutting.list(&runs);
             let part = layout.add(&list, cutting.weight.map(|_| &runs));
-            let streamed = if lists_streamed {
-                part.at[3] - part.at[0]
-            } else {
-                0
-            };
+            let streamed = if lists_streamed { part.at[3] - part.at[0] } else { 0 };
             let bytes = of.buffer(slab.slots.len(), streamed);
             layout.buffer_bytes = layout.buffer_bytes.max(bytes);
             let [partial, counters] = of.sums(&list);
@@ -220,23 +214,15 @@ impl Layout {
         self.words.extend(Slot::words(&list.slots).as_flattened());
         at[2] = self.words.len() * 4;
         let rows = spans.iter().flat_map(|runs| &runs.rows);
-        self.words
-            .extend(rows.flat_map(|&(start, len)| [start, len]));
+        self.words.extend(rows.flat_map(|&(start, len)| [start, len]));
         self.words.resize(self.words.len().next_multiple_of(4), 0);
         at[3] = self.words.len() * 4;
-        ListPart {
-            at,
-            items: list.items.len(),
-        }
+        ListPart { at, items: list.items.len() }
     }
 
     /// Bytes on the GPU.
     pub(crate) fn bytes(&self) -> usize {
-        let lists = if self.lists_streamed {
-            0
-        } else {
-            self.words.len() * 4
-        };
+        let lists = if self.lists_streamed { 0 } else { self.words.len() * 4 };
         let sums = self.partial_bytes + self.counter_bytes;
         self.buffers * self.buffer_bytes + lists + LANES * sums
     }
@@ -244,11 +230,7 @@ impl Layout {
     /// Bytes that a run copies.
     pub(crate) fn copied(&self, element: usize) -> usize {
         let slots = self.slabs.iter().map(|slab| slab.slots.len());
-        let lists = if self.lists_streamed {
-            self.words.len() * 4
-        } else {
-            0
-        };
+        let lists = if self.lists_streamed { self.words.len() * 4 } else { 0 };
         slots.sum::<usize>() * (4 + element) + lists
     }
 
@@ -256,10 +238,7 @@ impl Layout {
     pub(crate) fn places(&self, slab: usize, element: usize) -> [usize; 2] {
         let with_room = self.slabs[slab].slots.len() + VECTOR_ENTRIES;
         let values = (with_room * 4).next_multiple_of(ALIGNED);
-        [
-            values,
-            values + (with_room * element).next_multiple_of(ALIGNED),
-        ]
+        [values, values + (with_room * element).next_multiple_of(ALIGNED)]
     }
 
     /// Of a slab in the buffer at this address: where its values are, and its items, slots and spans, which are in the
@@ -335,10 +314,7 @@ mod tests {
             let kept = (!layout.lists_streamed).then_some(KEPT);
             let (values, [item_at, slot_at, span_at]) =
                 layout.addresses(at, ELEMENT, (BUFFER, kept));
-            let memory = Memory {
-                buffer: &buffer,
-                kept: all,
-            };
+            let memory = Memory { buffer: &buffer, kept: all };
             let mut found = vec![Vec::new(); slab.rows.len()];
             let mut read = |row: u32, start: u32, len: u32| {
                 for slot in start..start + len {
@@ -391,12 +367,7 @@ mod tests {
             let of = Streamed {
                 row: find("spmm_csr_f32_n32").unwrap(),
                 runs: &runs,
-                extents: Extents {
-                    m: rows as usize,
-                    k: 1000,
-                    n,
-                    items: 1,
-                },
+                extents: Extents { m: rows as usize, k: 1000, n, items: 1 },
                 slots: runs.total as usize,
             };
             let cutting = Cutting::new(of.row, &runs, of.extents, &machine);

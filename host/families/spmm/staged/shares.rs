@@ -39,9 +39,8 @@ fn deal(offsets: &[u32], clusters: usize) -> Vec<Vec<u32>> {
     let mut order: Vec<u32> = (0..offsets.len() as u32 - 1).collect();
     order.sort_by_key(|&s| std::cmp::Reverse(cost(s)));
     let mut dealt = vec![Vec::new(); clusters];
-    let mut heap: std::collections::BinaryHeap<_> = (0..clusters)
-        .map(|g| std::cmp::Reverse((0u64, g)))
-        .collect();
+    let mut heap: std::collections::BinaryHeap<_> =
+        (0..clusters).map(|g| std::cmp::Reverse((0u64, g))).collect();
     for slice in order {
         let Some(std::cmp::Reverse((sum, cluster))) = heap.pop() else {
             break;
@@ -124,12 +123,7 @@ fn shared(parts: &[Vec<Part>]) -> Vec<Shared> {
         let parts: Vec<&Part> = parts.iter().filter(|part| !part.whole()).collect();
         for (i, part) in parts.iter().enumerate() {
             if part.begins {
-                all.push(Shared {
-                    slice: part.slice,
-                    first: warp,
-                    last: warp,
-                    end: false,
-                });
+                all.push(Shared { slice: part.slice, first: warp, last: warp, end: false });
             } else if let Some(last) = all.last_mut() {
                 // A warp between them that has nothing has sums of zero.
                 (last.last, last.end) = (warp, i + 1 < parts.len());
@@ -176,10 +170,7 @@ impl Shares {
             last.kind = PIECE_OPEN;
         }
         // A warp without work has an open piece that no join names.
-        let nothing = StagedPiece {
-            kind: PIECE_OPEN,
-            ..StagedPiece::default()
-        };
+        let nothing = StagedPiece { kind: PIECE_OPEN, ..StagedPiece::default() };
         self.pieces[warp] = own.first().copied().unwrap_or(nothing);
         self.others.push(self.pieces.len() as u32);
         self.pieces.extend(own.get(1..).unwrap_or(&[]));
@@ -188,10 +179,7 @@ impl Shares {
 
     /// The joins of thread block `block` of a cluster that shares these slices.
     fn join(&mut self, rows: &[u32], shared: &[Shared], block: usize, warps: usize) {
-        let mut span = StagedSpan {
-            first: self.joins.len() as u32,
-            ..StagedSpan::default()
-        };
+        let mut span = StagedSpan { first: self.joins.len() as u32, ..StagedSpan::default() };
         let [from, to] = [block * warps, (block + 1) * warps - 1];
         for s in shared {
             let [first, last] = [s.first.max(from), s.last.min(to)];
@@ -211,8 +199,7 @@ impl Shares {
                 reserved: 0,
                 rows: [0; SLICE],
             };
-            join.rows
-                .copy_from_slice(&rows[s.slice as usize * SLICE..][..SLICE]);
+            join.rows.copy_from_slice(&rows[s.slice as usize * SLICE..][..SLICE]);
             self.joins.push(join);
         }
         span.count = self.joins.len() as u32 - span.first;
@@ -310,29 +297,20 @@ mod tests {
             offsets.push(offsets.last().unwrap() + length);
         }
         let rows: Vec<u32> = (0..lengths.len() as u32).flat_map(|s| [s; SLICE]).collect();
-        let spread = Spread {
-            clusters,
-            blocks,
-            ..Spread::default()
-        };
+        let spread = Spread { clusters, blocks, ..Spread::default() };
         let shares = Shares::new(&offsets, &rows, spread, warps);
         let mut finished = walk(&shares, spread, warps);
         finished.sort();
         let wanted = (0..lengths.len())
             .map(|s| (s as u32, (offsets[s]..offsets[s + 1]).collect::<Vec<_>>()));
-        assert!(
-            finished == wanted.collect::<Vec<_>>(),
-            "{lengths:?}, {spread:?}"
-        );
+        assert!(finished == wanted.collect::<Vec<_>>(), "{lengths:?}, {spread:?}");
     }
 
     #[test]
     fn every_slice_is_added_once_and_in_order() {
         let mut word = 7u64;
         let mut next = |below: u64| {
-            word = word
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
+            word = word.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (word >> 33) % below
         };
         for case in 0..600 {

@@ -58,24 +58,9 @@ struct Waits {
 }
 
 const WAITS: [Waits; 3] = [
-    Waits {
-        gather: 1.14,
-        compute: 1.2,
-        warp_us: 0.0008,
-        step_us: 0.02,
-    },
-    Waits {
-        gather: 1.07,
-        compute: 1.4,
-        warp_us: 0.0008,
-        step_us: 0.164,
-    },
-    Waits {
-        gather: 0.3,
-        compute: 1.3,
-        warp_us: 0.0003,
-        step_us: 0.26,
-    },
+    Waits { gather: 1.14, compute: 1.2, warp_us: 0.0008, step_us: 0.02 },
+    Waits { gather: 1.07, compute: 1.4, warp_us: 0.0008, step_us: 0.164 },
+    Waits { gather: 0.3, compute: 1.3, warp_us: 0.0003, step_us: 0.26 },
 ];
 
 /// Predicts one variant.
@@ -142,10 +127,7 @@ impl Walk {
         let lanes = run.clamp(1.0, 32.0).log2().ceil().exp2();
         let wide = match over_terms {
             true => 1.0,
-            false => steps
-                .along
-                .max(1.0)
-                .min(lanes * if columns == 2 { vector } else { 1.0 }),
+            false => steps.along.max(1.0).min(lanes * if columns == 2 { vector } else { 1.0 }),
         };
         let units = steps.out / wide;
         let piece = terms.min((LEAST_CUT as f64).max(units * terms / AIM as f64));

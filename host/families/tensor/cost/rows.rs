@@ -71,10 +71,7 @@ pub(crate) fn predict_rows(row: &Row, work: &RowsWork, machine: &Machine) -> Cos
     let lanes = f64::from(row.threads / row.items);
     let tiles = work.n.div_ceil(row.columns as usize).max(1) as f64;
     let (element, entries) = (row.dtype.bytes() as f64, work.entries as f64);
-    let (factors, width) = (
-        work.factors as f64,
-        work.n as f64 * row.dtype.bytes() as f64,
-    );
+    let (factors, width) = (work.factors as f64, work.n as f64 * row.dtype.bytes() as f64);
     let vector = f64::from(row.vector);
     let repeat = f64::from(row.columns) / lanes / vector;
     let places = entries * (4.0 * factors + element);
@@ -97,10 +94,7 @@ pub(crate) fn predict_rows(row: &Row, work: &RowsWork, machine: &Machine) -> Cos
     let chain = ((weight.min(entries) / f64::from(row.burst)).ceil() + ends) * BURST_US;
     let latency_us = turns * (chain + BURST_US);
     let fourth = [hbm_us, gather_us, compute_us, latency_us].map(|t| t.powi(4));
-    let ordered_us = match (
-        work.ordered,
-        tile_of(work.entries as usize, row.dtype.bytes()),
-    ) {
+    let ordered_us = match (work.ordered, tile_of(work.entries as usize, row.dtype.bytes())) {
         (false, _) => 0.0,
         (true, Some(_)) => ORDER_US + entries * (4.0 * element + 4.0) / machine.hbm * 1e6,
         (true, None) => ORDER_US / 2.0 + entries * (36.0 + element) / machine.l2 * 1e6,

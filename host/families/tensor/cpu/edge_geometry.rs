@@ -28,11 +28,7 @@ fn harmonics(degree: usize, [x, y, z]: [f64; 3]) -> Vec<(f64, [f64; 3])> {
     let mut all = vec![(1.0, [0.0; 3])];
     if degree > 0 {
         let c = 3f64.sqrt();
-        all.extend([
-            (c * y, [0.0, c, 0.0]),
-            (c * z, [0.0, 0.0, c]),
-            (c * x, [c, 0.0, 0.0]),
-        ]);
+        all.extend([(c * y, [0.0, c, 0.0]), (c * z, [0.0, 0.0, c]), (c * x, [c, 0.0, 0.0])]);
     }
     if degree > 1 {
         let (c, s) = (15f64.sqrt(), 5f64.sqrt());
@@ -49,25 +45,13 @@ fn harmonics(degree: usize, [x, y, z]: [f64; 3]) -> Vec<(f64, [f64; 3])> {
         let planar = x * x - y * y;
         let axial = 5.0 * z * z - 1.0;
         all.extend([
-            (
-                a * y * (3.0 * x * x - y * y),
-                [6.0 * a * x * y, 3.0 * a * planar, 0.0],
-            ),
+            (a * y * (3.0 * x * x - y * y), [6.0 * a * x * y, 3.0 * a * planar, 0.0]),
             (b * x * y * z, [b * y * z, b * x * z, b * x * y]),
             (c * y * axial, [0.0, c * axial, 10.0 * c * y * z]),
-            (
-                d / 2.0 * z * (5.0 * z * z - 3.0),
-                [0.0, 0.0, 1.5 * d * axial],
-            ),
+            (d / 2.0 * z * (5.0 * z * z - 3.0), [0.0, 0.0, 1.5 * d * axial]),
             (c * x * axial, [c * axial, 0.0, 10.0 * c * x * z]),
-            (
-                b / 2.0 * z * planar,
-                [b * x * z, -b * y * z, b / 2.0 * planar],
-            ),
-            (
-                a * x * (x * x - 3.0 * y * y),
-                [3.0 * a * planar, -6.0 * a * x * y, 0.0],
-            ),
+            (b / 2.0 * z * planar, [b * x * z, -b * y * z, b / 2.0 * planar]),
+            (a * x * (x * x - 3.0 * y * y), [3.0 * a * planar, -6.0 * a * x * y, 0.0]),
         ]);
     }
     all
@@ -85,10 +69,7 @@ fn radial(of: &Geometry, length: f64, function: usize) -> [f64; 2] {
     let envelope = 1.0 - (p + 1.0) * (p + 2.0) / 2.0 * x.powf(p) + p * (p + 2.0) * x.powf(p + 1.0)
         - p * (p + 1.0) / 2.0 * x.powf(p + 2.0);
     let slope = -p * (p + 1.0) * (p + 2.0) / 2.0 * x.powf(p - 1.0) * (1.0 - x).powi(2);
-    [
-        bessel * envelope,
-        rise * envelope + bessel * slope / of.cutoff,
-    ]
+    [bessel * envelope, rise * envelope + bessel * slope / of.cutoff]
 }
 
 /// Harmonics and radial functions of all edges.
@@ -127,9 +108,7 @@ pub(crate) fn backward<T: Scalar>(
         }
         let inner: f64 = (0..3).map(|i| across[i] * unit[i]).sum();
         let row = dbasis[edge * ld_basis..][..of.functions].iter().enumerate();
-        let along: f64 = row
-            .map(|(f, d)| d.to_f64() * radial(of, length, f)[1])
-            .sum();
+        let along: f64 = row.map(|(f, d)| d.to_f64() * radial(of, length, f)[1]).sum();
         // An edge of length 0 has no direction, and none that it could take.
         let inverse = if length > 1e-14 { 1.0 / length } else { 0.0 };
         for i in 0..3 {

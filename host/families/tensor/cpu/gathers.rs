@@ -27,10 +27,8 @@ pub(crate) fn gathers(
         None => (0..fibres.runs.rows.len() as u32).collect(),
     };
     let values = values.widen::<f64>();
-    let factors: Vec<_> = factors
-        .iter()
-        .map(|(data, leading)| (data.widen::<f64>(), *leading))
-        .collect();
+    let factors: Vec<_> =
+        factors.iter().map(|(data, leading)| (data.widen::<f64>(), *leading)).collect();
     let mut wide = vec![0.0; out.len().min(fibres.count * leading)];
     parallel::chunks(&mut wide, leading, &|row, sums| {
         let rank = ranks.partition_point(|&own| (own as usize) < row);
@@ -43,17 +41,10 @@ pub(crate) fn gathers(
             sums.fill(f64::NEG_INFINITY);
         }
         for at in start as usize..(start + len) as usize {
-            let slot = fibres
-                .permutation
-                .as_ref()
-                .map_or(at, |order| order[at] as usize);
-            let rows = fibres
-                .places
-                .iter()
-                .zip(&factors)
-                .map(|(places, (data, leading))| {
-                    &data[(places[at] & (LAST_OF_ROW - 1)) as usize * leading..][..n]
-                });
+            let slot = fibres.permutation.as_ref().map_or(at, |order| order[at] as usize);
+            let rows = fibres.places.iter().zip(&factors).map(|(places, (data, leading))| {
+                &data[(places[at] & (LAST_OF_ROW - 1)) as usize * leading..][..n]
+            });
             let rows: Vec<&[f64]> = rows.collect();
             for (j, sum) in sums.iter_mut().enumerate() {
                 let product = rows.iter().fold(values[slot], |x, row| x * row[j]);

@@ -24,20 +24,14 @@ pub(crate) struct Largest<'a> {
 const NONE: u32 = u32::MAX;
 
 fn slot_of(fibres: &Fibres, at: usize) -> u32 {
-    fibres
-        .permutation
-        .as_ref()
-        .map_or(at as u32, |order| order[at])
+    fibres.permutation.as_ref().map_or(at as u32, |order| order[at])
 }
 
 /// The row and the entries of each row that has some.
 fn rows(fibres: &Fibres) -> impl IndexedParallelIterator<Item = (usize, std::ops::Range<usize>)> {
     let runs = fibres.runs.rows.par_iter().enumerate();
     runs.map(|(rank, &(start, len))| {
-        let row = fibres
-            .rows
-            .as_ref()
-            .map_or(rank, |rows| rows[rank] as usize);
+        let row = fibres.rows.as_ref().map_or(rank, |rows| rows[rank] as usize);
         (row, start as usize..(start + len) as usize)
     })
 }

@@ -50,19 +50,12 @@ impl Group {
     /// The largest degree of the kernel that computes it: there is one for all sums that are odd.
     pub(super) fn largest(&self) -> usize {
         let degrees = self.paths.iter().flat_map(|path| path.degrees);
-        if self.odd {
-            3
-        } else {
-            degrees.max().unwrap_or(0).max(1)
-        }
+        if self.odd { 3 } else { degrees.max().unwrap_or(0).max(1) }
     }
 
     /// Rows of X (0) or Y (1) that it reads.
     pub(super) fn covered(&self, of: usize) -> usize {
         let parts = self.parts[of].iter().enumerate();
-        parts
-            .filter(|(_, row)| row.is_some())
-            .map(|(l, _)| 2 * l + 1)
-            .sum()
+        parts.filter(|(_, row)| row.is_some()).map(|(l, _)| 2 * l + 1).sum()
     }
 }

@@ -25,14 +25,11 @@ pub(crate) fn join(
     let rows = counts.iter().map(|&count| count as u128).sum();
     check_pairs(rows, [left.len(), right.len()])?;
     let mut pairs = allocate::filled("pairs of entries", rows as usize, (0, 0))?;
-    parallel::each_of(
-        pieces(&counts, &mut pairs),
-        &|_, (rows, pairs): Piece<'_>| {
-            let of = |p: usize| sorted[found(p)].iter().map(move |&(_, q)| (p as u32, q));
-            let places = pairs.iter_mut().zip(rows.flat_map(of));
-            places.for_each(|(place, pair)| *place = pair);
-        },
-    );
+    parallel::each_of(pieces(&counts, &mut pairs), &|_, (rows, pairs): Piece<'_>| {
+        let of = |p: usize| sorted[found(p)].iter().map(move |&(_, q)| (p as u32, q));
+        let places = pairs.iter_mut().zip(rows.flat_map(of));
+        places.for_each(|(place, pair)| *place = pair);
+    });
     if let Some([left, right]) = order {
         pairs.par_sort_unstable_by_key(|&(p, q)| (left[p as usize] + right[q as usize], p, q));
     }

@@ -106,11 +106,8 @@ impl<'d> Join<'d> {
         let Some(kernel) = self.kernels.iter().find(own) else {
             return Err(Error::operand("join", format!("no kernel for step {step}")));
         };
-        let blocks = within(
-            "thread blocks",
-            count.div_ceil(kernel.row().threads as usize),
-            MAX_GRID_X,
-        )?;
+        let blocks =
+            within("thread blocks", count.div_ceil(kernel.row().threads as usize), MAX_GRID_X)?;
         self.queue.launch(kernel, Grid::of([blocks, 1, 1]), params)
     }
 
@@ -133,11 +130,8 @@ impl<'d> Join<'d> {
     fn pairs(&self, params: JoinParams, order: Option<Keys<'_>>) -> Result<(Vec<u32>, Vec<u32>)> {
         let pairs = params.pairs as usize;
         let (left, right) = (self.room(pairs)?, self.room(pairs)?);
-        let mut params = JoinParams {
-            out_left: left.address(),
-            out_right: right.address(),
-            ..params
-        };
+        let mut params =
+            JoinParams { out_left: left.address(), out_right: right.address(), ..params };
         let Some([own, other]) = order else {
             self.launch(STEP_JOIN_FILL, pairs, &params)?;
             return Ok((self.read(&left, pairs)?, self.read(&right, pairs)?));
@@ -148,11 +142,7 @@ impl<'d> Join<'d> {
         let bits = (u64::BITS - most.leading_zeros()).max(1);
         let words = Words {
             low: self.room(pairs)?,
-            high: if bits > 32 {
-                Some(self.room(pairs)?)
-            } else {
-                None
-            },
+            high: if bits > 32 { Some(self.room(pairs)?) } else { None },
             bits,
         };
         let [own, other] = [self.device.upload(own)?, self.device.upload(other)?];
@@ -191,16 +181,9 @@ impl<'d> Join<'d> {
     fn sorted(&self, keys: &Words, count: usize) -> Result<DeviceMemory> {
         let places = self.room(count)?;
         let sort = Sort::new(self.device, count, keys.bits.min(32), false)?;
-        let params = EntriesParams {
-            keys: keys.low.address(),
-            k: u32::MAX,
-            ..EntriesParams::default()
-        };
-        let out = SortOut {
-            first: places.address(),
-            capacity: count,
-            ..SortOut::default()
-        };
+        let params =
+            EntriesParams { keys: keys.low.address(), k: u32::MAX, ..EntriesParams::default() };
+        let out = SortOut { first: places.address(), capacity: count, ..SortOut::default() };
         self.device.context().set_current()?;
         sort.run(&self.sorts, params, out, true, self.queue)?;
         let Some(high) = &keys.high else {
@@ -210,16 +193,8 @@ impl<'d> Join<'d> {
         let high = self.gathered(high, &places, count)?;
         let (unused, ordered) = (self.room(count)?, self.room(count)?);
         let sort = Sort::new(self.device, count, keys.bits - 32, true)?;
-        let params = EntriesParams {
-            keys: high.address(),
-            second: places.address(),
-            ..params
-        };
-        let out = SortOut {
-            first: unused.address(),
-            second: ordered.address(),
-            ..out
-        };
+        let params = EntriesParams { keys: high.address(), second: places.address(), ..params };
+        let out = SortOut { first: unused.address(), second: ordered.address(), ..out };
         sort.run(&self.sorts, params, out, true, self.queue)?;
         self.device.context().synchronize()?;
         Ok(ordered)
@@ -234,10 +209,6 @@ impl Words {
             let words: Vec<u32> = keys.par_iter().map(|k| (k >> shift) as u32).collect();
             device.upload(&words)
         };
-        Ok(Words {
-            low: part(0)?,
-            high: if bits > 32 { Some(part(32)?) } else { None },
-            bits,
-        })
+        Ok(Words { low: part(0)?, high: if bits > 32 { Some(part(32)?) } else { None }, bits })
     }
 }

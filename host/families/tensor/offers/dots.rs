@@ -115,10 +115,7 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         let mut own: Vec<Cow<'_, [u32]>> = places.iter().map(|p| Cow::Borrowed(*p)).collect();
         mark_padding(&mut own);
         let own: Vec<&[u32]> = own.iter().map(|places| &**places).collect();
-        Ok(Dots {
-            launch: DotsLaunch::new(device, row, &own, n)?,
-            form: form.clone(),
-        })
+        Ok(Dots { launch: DotsLaunch::new(device, row, &own, n)?, form: form.clone() })
     })])
 }
 

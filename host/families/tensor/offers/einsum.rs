@@ -30,23 +30,16 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let e = question.indirect;
     let factors = e.factors.len();
     if factors == 0 || factors > EINSUM_FACTORS {
-        return refused(format!(
-            "multiplies 1 to {EINSUM_FACTORS} factors, this has {factors}"
-        ));
+        return refused(format!("multiplies 1 to {EINSUM_FACTORS} factors, this has {factors}"));
     }
     if e.filled.len() > 1 {
-        let names = e
-            .filled
-            .iter()
-            .map(|&f| format!("`{}`", e.factors[f].tensor));
+        let names = e.filled.iter().map(|&f| format!("`{}`", e.factors[f].tensor));
         return refused(format!(
             "leaves stored zeros of one operand in blocks or 2:4 out, this has {}: store all but one in csr",
             names.collect::<Vec<_>>().join(" and ")
         ));
     }
-    let mut rows = kernels()
-        .iter()
-        .filter(|r| r.operation == Operation::Einsum);
+    let mut rows = kernels().iter().filter(|r| r.operation == Operation::Einsum);
     if !question.types.alike() || rows.all(|r| r.dtype != question.types.operands) {
         let (own, out) = (question.types.operands.name(), question.types.out.name());
         return refused(format!(
@@ -61,9 +54,7 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         let row = row_of(question.types.operands, factors, &way)?;
         let steps = steps_of(question, &way);
         let cost = predict(row, &steps, question.machine);
-        Some(Offer::unless(row, cost, move |device| {
-            General::new(question, device, row, &way)
-        }))
+        Some(Offer::unless(row, cost, move |device| General::new(question, device, row, &way)))
     });
     Answer::of(offers.collect())
 }
@@ -102,10 +93,7 @@ pub(crate) fn product(
             operands: slots * (bytes + index_bytes) + (k * n) as f64 * bytes,
         };
         let cost = predict(row, &steps, machine);
-        machine
-            .lacks(row)
-            .is_none()
-            .then(|| Candidate::of(row, cost))
+        machine.lacks(row).is_none().then(|| Candidate::of(row, cost))
     });
     Ok(candidates.collect())
 }
@@ -187,10 +175,7 @@ fn bound<'o>(question: &'o Question<'_, '_>) -> Result<AnyOperands<'o>> {
             AnyOperand::Scalar(x) => bound.scalar(name, *x),
             // Plans hand dynamic tensors on as the dense ones that they are.
             AnyOperand::HostSparse(..) | AnyOperand::HostDense(..) | AnyOperand::Dynamic(..) => {
-                return Err(Error::operand(
-                    name,
-                    "upload it to the context before planning",
-                ));
+                return Err(Error::operand(name, "upload it to the context before planning"));
             }
         }
     }
@@ -230,13 +215,8 @@ impl General {
         }
         let bound = bound(question)?;
         let offsets = Offsets::new(e, &bound)?;
-        let listing = Listing::new(
-            e,
-            (&bound, question.types.operands.bytes()),
-            &offsets,
-            &places,
-            way,
-        );
+        let listing =
+            Listing::new(e, (&bound, question.types.operands.bytes()), &offsets, &places, way);
         let listing = match listing {
             // More than the kernels number.
             Err(error @ Error::Overflow { .. }) => {

@@ -78,14 +78,9 @@ pub(crate) fn rows_of(
 /// Why the family does not walk this tensor. Plain products of a matrix in row order have families of their own.
 fn unfit(indirect: &IndirectEinsum, pattern: AnyPattern<'_>) -> Option<String> {
     let format = pattern.format();
-    let known = matches!(
-        format,
-        Format::Coo | Format::Csr | Format::Csc | Format::GroupCoo { .. }
-    );
+    let known = matches!(format, Format::Coo | Format::Csr | Format::Csc | Format::GroupCoo { .. });
     if !known {
-        return Some(format!(
-            "walks coo, group-coo, csr and csc, the operand is {format}"
-        ));
+        return Some(format!("walks coo, group-coo, csr and csc, the operand is {format}"));
     }
     let product = indirect.as_spmm().is_some_and(|form| !form.stacked);
     // Lists of rows that are too long are refused when the product is planned.
@@ -100,11 +95,7 @@ fn work(
     n: usize,
 ) -> RowsWork {
     let shape = pattern.shape();
-    let rows = question
-        .extents
-        .out()
-        .split_last()
-        .map_or(1, |(_, outer)| volume(outer));
+    let rows = question.extents.out().split_last().map_or(1, |(_, outer)| volume(outer));
     let in_order = match pattern.format() {
         Format::Coo | Format::Csr => (0..form.rows.len()).eq(form.rows.iter().copied()),
         Format::Csc => form.rows == [1],
@@ -113,11 +104,7 @@ fn work(
     RowsWork {
         entries: pattern.nnz() as u64,
         rows: rows as u64,
-        factor_rows: form
-            .factors
-            .iter()
-            .map(|(_, axis)| shape[*axis] as u64)
-            .sum(),
+        factor_rows: form.factors.iter().map(|(_, axis)| shape[*axis] as u64).sum(),
         factors: form.factors.len() as u64,
         n,
         accumulate: form.mode == Mode::Accumulate,
@@ -144,10 +131,9 @@ impl RowsPlan {
     ) -> Result<Self> {
         match find(question.operands(), &form.sparse)? {
             AnyOperand::Sparse(a) => Self::new(device, row, form, a.pattern(), n),
-            AnyOperand::HostSparse(..) => Err(Error::operand(
-                form.sparse,
-                "upload it to the context before planning",
-            )),
+            AnyOperand::HostSparse(..) => {
+                Err(Error::operand(form.sparse, "upload it to the context before planning"))
+            }
             _ => Err(Error::elsewhere(&form.sparse)),
         }
     }
@@ -167,10 +153,7 @@ impl RowsPlan {
                 format!("is {}, whose slots have no coordinates", pattern.format()),
             )
         })?;
-        let extents = RowsExtents {
-            n,
-            accumulate: form.mode == Mode::Accumulate,
-        };
+        let extents = RowsExtents { n, accumulate: form.mode == Mode::Accumulate };
         Ok(RowsPlan {
             launch: RowsLaunch::new(device, row, &fibres, extents)?,
             pattern: PlannedPattern::new(&form.sparse, pattern),

@@ -36,10 +36,7 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let row =
         row_for((form.kind, form.own), question.types.operands).filter(|_| question.types.alike());
     let Some(row) = row else {
-        return refuse(format!(
-            "has no kernel for {}",
-            question.types.operands.name()
-        ));
+        return refuse(format!("has no kernel for {}", question.types.operands.name()));
     };
     let piece = rows_of_piece(row.step, row.threads);
     let found = match Bound::new(question, form, piece) {
@@ -84,10 +81,7 @@ impl Bound {
         let indirect = question.indirect;
         let (arrays, sparse) = entries::arrays(question)?;
         let entries = Entries::new(indirect, &form, &arrays);
-        let count = entries
-            .extents
-            .iter()
-            .try_fold(1usize, |n, e| n.checked_mul(*e));
+        let count = entries.extents.iter().try_fold(1usize, |n, e| n.checked_mul(*e));
         let count = match count {
             Some(count) if count <= MOST => count,
             _ => {
@@ -100,12 +94,8 @@ impl Bound {
         let shapes = shapes(question, &form)?;
         let terms = terms((indirect, &form), (&entries, count), &shapes, &holder)?;
         let slots = holder.slots();
-        let named = form
-            .factors
-            .map(|f| f.map(|f| indirect.factors[f].tensor.clone()));
-        let pattern = sparse
-            .map(|(_, tensor)| tensor.arrays())
-            .unwrap_or_default();
+        let named = form.factors.map(|f| f.map(|f| indirect.factors[f].tensor.clone()));
+        let pattern = sparse.map(|(_, tensor)| tensor.arrays()).unwrap_or_default();
         let pattern = pattern.iter().map(|a| (a.role, a.data.to_vec())).collect();
         let (shape, lists, swapped) =
             Bound::sorted(terms, (&form, piece), &shapes, slots, indirect.mode)?;
@@ -173,12 +163,7 @@ impl Bound {
     }
 
     fn work(&self, element: usize) -> Couplings {
-        let CouplingShape {
-            items,
-            rows,
-            widths: (a, out),
-            ..
-        } = self.shape;
+        let CouplingShape { items, rows, widths: (a, out), .. } = self.shape;
         let [ra, ry, rd, rf, ro] = rows;
         let each = if self.shape.own { items } else { 1 };
         let elements = match self.shape.kind {
@@ -267,11 +252,7 @@ fn holder(
             (factor.as_str(), operand.shape().to_vec(), strides)
         }
     };
-    Ok(Some(Holder {
-        name: name.to_owned(),
-        shape,
-        strides,
-    }))
+    Ok(Some(Holder { name: name.to_owned(), shape, strides }))
 }
 
 /// Shapes of A, Y, D, F and the output; empty for what is not there.

@@ -124,11 +124,7 @@ fn pieces(terms: &[Term], rows: u32, piece: u32) -> Lists {
         words.extend(list.words(starts));
         words.resize(end, 0);
     }
-    Lists {
-        words,
-        counts,
-        totals,
-    }
+    Lists { words, counts, totals }
 }
 
 impl Builder {
@@ -138,19 +134,13 @@ impl Builder {
 
     fn words(self, starts: Vec<u32>) -> impl Iterator<Item = u32> {
         let lists = self.segments.into_iter().chain(self.pairs).flatten();
-        lists
-            .chain(self.entries.into_iter().flatten())
-            .chain(starts)
+        lists.chain(self.entries.into_iter().flatten()).chain(starts)
     }
 
     /// All of it, with where the segments of each row begin.
     fn done(self, starts: Vec<u32>) -> Lists {
         let counts = self.counts();
-        Lists {
-            words: self.words(starts).collect(),
-            counts,
-            totals: counts,
-        }
+        Lists { words: self.words(starts).collect(), counts, totals: counts }
     }
 
     /// A segment for each row of F and matrix; a pair for each row of A, whose entries name rows of the output.
@@ -192,14 +182,12 @@ impl Builder {
     /// A segment of a row for kernels that read entries by fours.
     fn of_entries(&mut self, row: u32, terms: &[Term]) {
         let first = self.entries.len() as u32;
-        self.entries
-            .extend(terms.iter().map(|t| [t.y | t.a << 16, t.place]));
+        self.entries.extend(terms.iter().map(|t| [t.y | t.a << 16, t.place]));
         while !self.entries.len().is_multiple_of(4) {
             self.entries.push([0, TENSOR_NONE]);
         }
         let count = terms.len() as u32;
-        self.segments
-            .push([first, count, TENSOR_NONE, row | TENSOR_LAST]);
+        self.segments.push([first, count, TENSOR_NONE, row | TENSOR_LAST]);
     }
 
     /// Segments of a row: one for each row of D, of at most `most` pairs, the first at an even place.
@@ -245,8 +233,7 @@ impl Builder {
             self.entries.push([at as u32, term.place]);
         }
         let count = terms.len() as u32;
-        self.segments
-            .push([first, count, TENSOR_NONE, row | TENSOR_LAST]);
+        self.segments.push([first, count, TENSOR_NONE, row | TENSOR_LAST]);
     }
 }
 
@@ -261,14 +248,7 @@ mod tests {
     use super::*;
 
     fn term(out: u32, d: u32, a: u32, y: u32, place: u32) -> Term {
-        Term {
-            out,
-            d,
-            a,
-            f: 0,
-            y,
-            place,
-        }
+        Term { out, d, a, f: 0, y, place }
     }
 
     #[test]
@@ -280,13 +260,8 @@ mod tests {
             term(0, 0, 6, 1, 2),
             term(0, 3, 4, 1, 9),
         ];
-        let lists = Lists::new(
-            (TensorProductKind::Channels, false),
-            &terms,
-            (3, 1),
-            (true, false),
-        )
-        .unwrap();
+        let lists = Lists::new((TensorProductKind::Channels, false), &terms, (3, 1), (true, false))
+            .unwrap();
         assert_eq!(lists.counts, [4, 5, 5]);
         let segments: Vec<_> = lists.words[..16].chunks(4).collect();
         assert_eq!(segments[0], [0, 2, 0, 0]);
@@ -303,18 +278,9 @@ mod tests {
 
     #[test]
     fn entries_of_items_begin_at_multiples_of_four() {
-        let terms = [
-            term(1, 0, 4, 1, 0),
-            term(1, 0, 4, 2, 1),
-            term(2, 0, 1, 1, 2),
-        ];
-        let lists = Lists::new(
-            (TensorProductKind::Items, false),
-            &terms,
-            (3, 1),
-            (false, false),
-        )
-        .unwrap();
+        let terms = [term(1, 0, 4, 1, 0), term(1, 0, 4, 2, 1), term(2, 0, 1, 1, 2)];
+        let lists =
+            Lists::new((TensorProductKind::Items, false), &terms, (3, 1), (false, false)).unwrap();
         assert_eq!(lists.counts, [3, 0, 8]);
         let segments: Vec<_> = lists.words[..12].chunks(4).collect();
         assert_eq!(segments[0][..2], [0, 0]);
@@ -333,12 +299,8 @@ mod tests {
 
     #[test]
     fn pieces_are_numbered_for_themselves_and_equally_long() {
-        let terms = [
-            term(0, 0, 4, 1, 0),
-            term(1, 0, 4, 2, 1),
-            term(1, 1, 6, 1, 2),
-            term(2, 3, 5, 1, 9),
-        ];
+        let terms =
+            [term(0, 0, 4, 1, 0), term(1, 0, 4, 2, 1), term(1, 1, 6, 1, 2), term(2, 3, 5, 1, 9)];
         let kind = (TensorProductKind::Connected, false);
         let lists = Lists::new(kind, &terms, (3, 2), (true, false)).unwrap();
         // Pairs begin at even places.

@@ -77,11 +77,7 @@ impl<T: Scalar> Entries<T> {
             plan("Y[h,n,d] = S[m,n] * X[h,m,d]", &queries)?,
         ];
         let onto = || plan("Y[h,n,d] += S[m,n] * X[h,m,d]", &queries);
-        Ok(Entries {
-            products,
-            onto: (!batched).then(onto).transpose()?,
-            batched,
-        })
+        Ok(Entries { products, onto: (!batched).then(onto).transpose()?, batched })
     }
 }
 
@@ -154,10 +150,7 @@ impl<T: Scalar> Group<T> {
             .operands(&operands)
             .sparse_output(&scores)
             .build()?;
-        let options = SoftmaxOptions {
-            heads,
-            ..SoftmaxOptions::default()
-        };
+        let options = SoftmaxOptions { heads, ..SoftmaxOptions::default() };
         let softmax = SparseSoftmax::new(context, &scores, &options)?;
         let stride = slots.next_multiple_of(8).max(8);
         let values = || Tensor::new(context.device(), &[heads, slots], stride);
@@ -202,11 +195,7 @@ impl<T: Scalar> Group<T> {
             output: weights.address,
             stride: weights.leading,
         };
-        let backward = RawSoftmax {
-            upstream: slopes.address,
-            output: slopes.address,
-            ..forward
-        };
+        let backward = RawSoftmax { upstream: slopes.address, output: slopes.address, ..forward };
         // SAFETY: `[heads, slots]` of the pattern, owned by self.
         unsafe {
             self.softmax.run_raw(&forward, stream.raw())?;
@@ -265,21 +254,9 @@ impl<T: Scalar> Group<T> {
                 _ => &entries.products[1],
             };
             for (plan, values, b, c, alpha) in [
-                (
-                    &entries.products[0],
-                    slopes,
-                    (k, key_head),
-                    (dq, head),
-                    scale,
-                ),
+                (&entries.products[0], slopes, (k, key_head), (dq, head), scale),
                 (of_keys, slopes, (q, head), (dk, key_head), scale),
-                (
-                    of_keys,
-                    weights,
-                    (places.upstream, head),
-                    (dv, key_head),
-                    1.0,
-                ),
+                (of_keys, weights, (places.upstream, head), (dv, key_head), 1.0),
             ] {
                 let raw = RawSpmm {
                     columns,

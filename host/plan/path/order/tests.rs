@@ -83,9 +83,7 @@ fn cheapest(terms: &[u128], out: u128, costs: &Products) -> f64 {
 fn random(seed: usize, count: usize) -> (Vec<Size>, u128, Products) {
     let mut state = seed as u64 * 2_654_435_761 + 1;
     let mut below = |n: u64| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(99_991);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99_991);
         (state >> 33) % n
     };
     let extents: Vec<usize> = (0..6).map(|_| 1 + below(9) as usize).collect();

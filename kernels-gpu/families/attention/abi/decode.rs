@@ -126,17 +126,7 @@ mod tests {
         for dim in [64, 128] {
             let unit = decode_unit(dim);
             for split in [1, 4, 33, 264] {
-                for length in [
-                    0,
-                    1,
-                    unit - 1,
-                    unit,
-                    unit + 1,
-                    1000,
-                    8192,
-                    32_767,
-                    1_000_000,
-                ] {
+                for length in [0, 1, unit - 1, unit, unit + 1, 1000, 8192, 32_767, 1_000_000] {
                     let (chunks, each) = decode_chunks(unit, length, split);
                     let own = each * unit;
                     assert!(chunks >= 1 && (1..=DECODE_MOST).contains(&each));

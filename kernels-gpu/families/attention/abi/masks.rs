@@ -108,11 +108,7 @@ pub const fn low_bits(count: i32) -> u64 {
 /// The key behind the last one that a query may see.
 #[inline(always)]
 fn end<F: MaskFlags>(flags: &F, query: u32, range: [u32; 2]) -> i32 {
-    (range[1] as i32).min(
-        (query as i32)
-            .saturating_add(flags.causal())
-            .saturating_add(1),
-    )
+    (range[1] as i32).min((query as i32).saturating_add(flags.causal()).saturating_add(1))
 }
 
 /// What the piece of 64 queries and 64 keys holds. Both multiples of 64.
@@ -304,14 +300,7 @@ mod tests {
     /// Every tile has a place of its own, and the halves take turns.
     #[test]
     fn places_are_those_of_all_tiles() {
-        for tiles in [
-            [0, 0, 0],
-            [3, 0, 0],
-            [0, 4, 4],
-            [2, 5, 1],
-            [1, 0, 3],
-            [0, 2, 6],
-        ] {
+        for tiles in [[0, 0, 0], [3, 0, 0], [0, 4, 4], [2, 5, 1], [1, 0, 3], [0, 2, 6]] {
             let mut places = Vec::new();
             for class in 0..MASK_CLASSES {
                 places.extend((0..tiles[class]).map(|i| class_place(tiles, class, i)));
@@ -320,10 +309,6 @@ mod tests {
             let count: u32 = tiles.iter().sum();
             assert_eq!(places, (0..count).collect::<Vec<_>>(), "{tiles:?}");
         }
-        assert_eq!(
-            [1, 2].map(|class| class_place([1, 2, 2], class, 1)),
-            [3, 4],
-            "by turns"
-        );
+        assert_eq!([1, 2].map(|class| class_place([1, 2, 2], class, 1)), [3, 4], "by turns");
     }
 }

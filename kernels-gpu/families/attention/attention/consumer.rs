@@ -25,10 +25,7 @@ fn mask_of(p: &AttentionParams, tile: u32, group: u32, valid: bool) -> u32 {
 fn entries_of(p: &AttentionParams, mask: u32) -> Entries {
     let own = gpu::rematerialize_thread() % 128;
     let at = p.masks + mask as u64 * ATTENTION_MASK as u64 + own as u64 * 8;
-    Entries {
-        mask,
-        bits: global::load_v2_fresh(at, mask < MASK_LIMIT),
-    }
+    Entries { mask, bits: global::load_v2_fresh(at, mask < MASK_LIMIT) }
 }
 
 /// No instruction: the operands of a product under way stay where they are until here.
@@ -58,10 +55,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
             round += 1;
             later = queries(p, round);
             let mut out = Acc::<CHUNKS>::zero();
-            let mut rows = Rows {
-                base: [f32::NEG_INFINITY; 2],
-                sum: [0.0; 2],
-            };
+            let mut rows = Rows { base: [f32::NEG_INFINITY; 2], sum: [0.0; 2] };
             if now.tiles > 0 {
                 barrier::wait(Self::full(Self::QUERIES), queries_parity);
                 queries_parity ^= 1;

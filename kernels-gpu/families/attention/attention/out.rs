@@ -68,10 +68,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         }
         global::fence_gpu();
         *out = Acc::zero();
-        *rows = Rows {
-            base: [f32::NEG_INFINITY; 2],
-            sum: [0.0; 2],
-        };
+        *rows = Rows { base: [f32::NEG_INFINITY; 2], sum: [0.0; 2] };
         let mut part = 0;
         while part < now.count() {
             Self::add_part(place(part), row_place(part), p.scale, out, rows);
@@ -126,11 +123,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         if p.log_sum != 0 && lane % 4 == 0 {
             unroll!(r < 2, {
                 let row = row + 8 * r as u32;
-                let largest = if rows.sum[r] == 0.0 {
-                    0.0
-                } else {
-                    rows.base[r] * p.scale
-                };
+                let largest = if rows.sum[r] == 0.0 { 0.0 } else { rows.base[r] * p.scale };
                 let log = (largest + matrix::log2(rows.sum[r])) * LN_2;
                 if row < p.m {
                     let index = now.head as u64 * p.m as u64 + row as u64;

@@ -79,10 +79,7 @@ fn largest(scores: &Acc<2>) -> Largest {
 /// The largest of each row, in all its lanes.
 #[inline(always)]
 fn tops(max: Largest) -> [f32; 2] {
-    [
-        quad_max(max[0][0].max(max[1][0])),
-        quad_max(max[0][1].max(max[1][1])),
-    ]
+    [quad_max(max[0][0].max(max[1][0])), quad_max(max[0][1].max(max[1][1]))]
 }
 
 /// Does the base move? False for -Inf and -Inf, and for Inf and Inf, which gives NaN below.

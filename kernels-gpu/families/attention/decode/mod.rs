@@ -35,11 +35,7 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
 
     #[inline(always)]
     fn next((slot, parity): Place) -> Place {
-        if slot + 1 == DECODE_SLOTS as u32 {
-            (0, parity ^ 1)
-        } else {
-            (slot + 1, parity)
-        }
+        if slot + 1 == DECODE_SLOTS as u32 { (0, parity ^ 1) } else { (slot + 1, parity) }
     }
 
     /// First key of tile `j` of this warp.
@@ -128,11 +124,8 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
     fn load_fresh(p: &DecodeParams, pair: u32, fresh: bool, lane: u32) -> [u32; 4] {
         let own = fresh && lane < 16 * CHUNKS as u32;
         let (piece, values) = Self::piece(lane);
-        let (base, row) = if values {
-            (p.fresh[1], p.fresh_row[1])
-        } else {
-            (p.fresh[0], p.fresh_row[0])
-        };
+        let (base, row) =
+            if values { (p.fresh[1], p.fresh_row[1]) } else { (p.fresh[0], p.fresh_row[0]) };
         global::load_v4_fresh(base + pair as u64 * row as u64 + piece as u64 * 16, own)
     }
 

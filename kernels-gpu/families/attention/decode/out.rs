@@ -20,11 +20,7 @@ struct Part {
 }
 
 impl Part {
-    const NONE: Part = Part {
-        base: f32::NEG_INFINITY,
-        sum: 0.0,
-        out: [0.0; 4],
-    };
+    const NONE: Part = Part { base: f32::NEG_INFINITY, sum: 0.0, out: [0.0; 4] };
 
     /// Brings what is there to a base that is not below its own.
     #[inline(always)]
@@ -180,11 +176,7 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
                     let out = global::load_v4_fresh(at, there).map(f32::from_bits);
                     let [own, sum] = stats.map(f32::from_bits);
                     let own = if there { own } else { f32::NEG_INFINITY };
-                    parts[c] = Part {
-                        base: own,
-                        sum,
-                        out,
-                    };
+                    parts[c] = Part { base: own, sum, out };
                 });
                 unroll!(c < 8, {
                     base = base.max(parts[c].base);
@@ -204,9 +196,7 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
     fn finish<E: MmaElem>(p: &DecodeParams, pair: u32, [row, vector]: [u32; 2], part: &Part) {
         let inverse = matrix::reciprocal(part.sum);
         // No key, no product; NaN stays.
-        let out = part
-            .out
-            .map(|x| if part.sum == 0.0 { 0.0 } else { x * inverse });
+        let out = part.out.map(|x| if part.sum == 0.0 { 0.0 } else { x * inverse });
         let index = pair as u64 * p.group as u64 + row as u64;
         E::store::<4>(p.out + index * p.out_row as u64 + vector as u64 * 8, &out);
     }

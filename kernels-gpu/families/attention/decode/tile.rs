@@ -49,11 +49,7 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
 
     #[inline(always)]
     pub(super) fn none() -> Self {
-        Sums {
-            out: [[[0.0; 4]; 8]; CHUNKS],
-            base: [f32::NEG_INFINITY; 2],
-            sum: [0.0; 2],
-        }
+        Sums { out: [[[0.0; 4]; 8]; CHUNKS], base: [f32::NEG_INFINITY; 2], sum: [0.0; 2] }
     }
 
     /// Weights of the keys in `slot`, of which the first `keys` are there.

@@ -33,13 +33,7 @@ pub(super) struct Work<'p> {
 impl<'p> Work<'p> {
     #[inline(always)]
     pub(super) fn new(p: &'p DecodeParams, dim: u32) -> Self {
-        Work {
-            p,
-            unit: decode_unit(dim),
-            item: 0,
-            first: 0,
-            before: 0,
-        }
+        Work { p, unit: decode_unit(dim), item: 0, first: 0, before: 0 }
     }
 
     /// Keys of a sequence: below 0 none, above the capacity as many as that.
@@ -55,23 +49,12 @@ impl<'p> Work<'p> {
     pub(super) fn find(&mut self, item: u32) -> Chunk {
         self.item = item;
         let lane = gpu::rematerialize_thread() % 32;
-        let mut found = Chunk {
-            pair: 0,
-            length: 0,
-            from: 0,
-            to: 0,
-            chunk: 0,
-            chunks: 0,
-        };
+        let mut found = Chunk { pair: 0, length: 0, from: 0, to: 0, chunk: 0, chunks: 0 };
         while self.first < self.p.batch {
             let sequence = self.first + lane;
             let length = self.length(sequence);
             let (chunks, each) = decode_chunks(self.unit, length, self.p.split);
-            let own = if sequence < self.p.batch {
-                chunks * self.p.kv_heads
-            } else {
-                0
-            };
+            let own = if sequence < self.p.batch { chunks * self.p.kv_heads } else { 0 };
             let mut through = own;
             unroll!(step < 5, {
                 let distance = 1 << step;

@@ -118,29 +118,16 @@ impl Row<'_> {
         }
         let tiles = self.tiles(low);
         let offset = at - self.before(low);
-        let next = Border {
-            group: low + 1,
-            tile: 0,
-        };
-        let own = Border {
-            group: low,
-            tile: 0,
-        };
+        let next = Border { group: low + 1, tile: 0 };
+        let own = Border { group: low, tile: 0 };
         if tiles <= MASK_WHOLE {
-            if offset * 2 < tiles + MASK_QUERIES {
-                own
-            } else {
-                next
-            }
+            if offset * 2 < tiles + MASK_QUERIES { own } else { next }
         } else if offset <= MASK_PART {
             own
         } else if offset + MASK_PART > tiles + 1 {
             next
         } else {
-            Border {
-                group: low,
-                tile: offset - 1,
-            }
+            Border { group: low, tile: offset - 1 }
         }
     }
 
@@ -175,11 +162,7 @@ impl Row<'_> {
         let (start, end) = (self.border(block), self.border(block + 1));
         let mut round = 0;
         if end.tile > 0 {
-            let from = if start.group == end.group {
-                start.tile
-            } else {
-                0
-            };
+            let from = if start.group == end.group { start.tile } else { 0 };
             let tiles = self.tiles(end.group);
             self.write((block, round), end.group, from, end.tile, tiles);
             round += 1;

@@ -88,11 +88,7 @@ fn fill(to: u32, flags: u64, from: i32, count: i32, words: u32) {
 /// The address of a mask's flags; 0 for none.
 #[inline(always)]
 fn flags_of(flags: u64, mask: u32, bytes: u64) -> u64 {
-    if flags == 0 {
-        0
-    } else {
-        flags + mask as u64 * bytes
-    }
+    if flags == 0 { 0 } else { flags + mask as u64 * bytes }
 }
 
 /// First key of a query and the one behind the last, of a mask of `length` keys.
@@ -100,11 +96,7 @@ fn flags_of(flags: u64, mask: u32, bytes: u64) -> u64 {
 fn range(p: &MaskParams, length: u32, query: u32) -> [u32; 2] {
     let at = p.ranges + query as u64 * 8;
     let [first, end] = global::load_v2_fresh(at, p.ranges != 0 && query < p.m);
-    if p.ranges == 0 {
-        [0, length]
-    } else {
-        [first, end.min(length)]
-    }
+    if p.ranges == 0 { [0, length] } else { [first, end.min(length)] }
 }
 
 impl MaskFlags for View<'_> {
@@ -135,11 +127,7 @@ impl MaskFlags for View<'_> {
         let from = copy::arena() + MASK_DIAGONALS + at / 32 * 4;
         let [a, b, c] = [0, 4, 8].map(|i| copy::load_shared_b32(from + i));
         let (low, by) = (a as u64 | (b as u64) << 32, at % 32);
-        if by == 0 {
-            low
-        } else {
-            low >> by | (c as u64) << (64 - by)
-        }
+        if by == 0 { low } else { low >> by | (c as u64) << (64 - by) }
     }
 
     #[inline(always)]
@@ -193,11 +181,7 @@ impl<'a> View<'a> {
             if full { u64::MAX } else { bits }
         };
         let given = global::load_b32_fresh(p.lengths + mask as u64 * 4, p.lengths != 0) as i32;
-        let length = if p.lengths == 0 {
-            p.n
-        } else {
-            (given.max(0) as u32).min(p.n)
-        };
+        let length = if p.lengths == 0 { p.n } else { (given.max(0) as u32).min(p.n) };
         // Here, all at once: pieces of keys would wait for them one behind the other.
         let edge = |i: u32| range(p, length, (top + i).min(p.m - 1));
         let (last, next) = (MASK_PIECE - 1, MASK_PIECE);

@@ -39,10 +39,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, Conv2dParams> for DepthwiseAn
             return;
         }
         let piece = Piece::of(p, index);
-        let from = [
-            piece.input::<E>(p, piece.channel),
-            weights::<E>(p, piece.channel),
-        ];
+        let from = [piece.input::<E>(p, piece.channel), weights::<E>(p, piece.channel)];
         let start = [
             (piece.down * p.stride).wrapping_sub(p.padding[0]),
             (piece.across * p.stride).wrapping_sub(p.padding[1]),
@@ -94,10 +91,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, Conv2dParams> for DepthwisePl
         sum = lanes::sum(sum);
         if gpu::thread().is_multiple_of(32) {
             let sum = sum + bias::<E>(p, piece.channel);
-            E::store::<1>(
-                piece.out::<E>(p, piece.channel),
-                &[matrix::max_or_nan(sum, least(p))],
-            );
+            E::store::<1>(piece.out::<E>(p, piece.channel), &[matrix::max_or_nan(sum, least(p))]);
         }
     }
 }

@@ -15,11 +15,7 @@ struct Row {
 type Columns = [bool; 3];
 
 impl Row {
-    const NONE: Row = Row {
-        left: [0; 4],
-        own: [[0; 4]; 2],
-        right: [0; 4],
-    };
+    const NONE: Row = Row { left: [0; 4], own: [[0; 4]; 2], right: [0; 4] };
 
     /// The row whose own elements begin at `at`: one address, and distances that the code knows.
     #[inline(always)]

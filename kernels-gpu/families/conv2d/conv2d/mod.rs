@@ -35,12 +35,7 @@ impl Piece {
         let (rest, across) = p.across.of(index);
         let (rest, down) = p.down.of(rest);
         let (channel, image) = p.batch.of(rest);
-        Piece {
-            channel,
-            image,
-            down,
-            across,
-        }
+        Piece { channel, image, down, across }
     }
 
     /// The plane of a channel that this image is.
@@ -71,9 +66,5 @@ fn bias<E: Elem<Acc = f32>>(p: &Conv2dParams, channel: u32) -> f32 {
 /// What an output is at the least.
 #[inline(always)]
 fn least(p: &Conv2dParams) -> f32 {
-    if p.flags & CONV2D_RELU != 0 {
-        0.0
-    } else {
-        f32::NEG_INFINITY
-    }
+    if p.flags & CONV2D_RELU != 0 { 0.0 } else { f32::NEG_INFINITY }
 }

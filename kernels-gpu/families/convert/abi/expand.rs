@@ -29,11 +29,7 @@ impl<const STEP: u32> Tile for Expand<STEP> {
         _ => 128,
     };
     const STEP: u32 = STEP;
-    const SHARED_BYTES: u32 = if STEP == EXPAND_VALUES {
-        Self::ITEMS * GROUP_BYTES
-    } else {
-        0
-    };
+    const SHARED_BYTES: u32 = if STEP == EXPAND_VALUES { Self::ITEMS * GROUP_BYTES } else { 0 };
     const ACCESS: u32 = 1;
 }
 

@@ -31,11 +31,7 @@ impl<const STEP: u32> Tile for Slicing<STEP> {
     const COLUMNS: u32 = 1;
     const ITEMS: u32 = if STEP == SLICING_ORDER { 128 } else { 4 };
     const STEP: u32 = STEP;
-    const SHARED_BYTES: u32 = if STEP == SLICING_ORDER {
-        SORTED as u32 * 4
-    } else {
-        0
-    };
+    const SHARED_BYTES: u32 = if STEP == SLICING_ORDER { SORTED as u32 * 4 } else { 0 };
     const ACCESS: u32 = 1;
 }
 

@@ -25,9 +25,7 @@ impl<W: WalkInfo, E: Elem, const ALIGNED: bool> Kernel<W, E, ConvertParams> for 
                 global::load_b32_fresh(word(p.group_rows, p.group.of(slot).0 as u64), valid);
             let (below, beside) = p.row_copies.of(inside);
             let row = block_row * p.block_m.value + below;
-            let column = block_column
-                .wrapping_mul(p.block_k.value)
-                .wrapping_add(beside * wide);
+            let column = block_column.wrapping_mul(p.block_k.value).wrapping_add(beside * wide);
             let filled = valid && block_column != NO_BLOCK && row < p.m && column < p.k;
             let from = p.source + row as u64 * p.row_bytes + column as u64 * E::BYTES as u64;
             raw[u] = if ALIGNED {
@@ -36,11 +34,7 @@ impl<W: WalkInfo, E: Elem, const ALIGNED: bool> Kernel<W, E, ConvertParams> for 
                 E::load::<1>(from, filled)
             };
             let copy = slot as u64 * p.block_copies.value as u64 + inside as u64;
-            to[u] = if valid {
-                p.values + copy * (wide * E::BYTES) as u64
-            } else {
-                0
-            };
+            to[u] = if valid { p.values + copy * (wide * E::BYTES) as u64 } else { 0 };
         });
         unroll!(u < 4, {
             if to[u] != 0 {

@@ -37,10 +37,7 @@ fn score<E: Elem>(p: &ConvertParams, block_row: u32, column: u32) -> E::Acc {
         unroll!(u < 8, {
             let (below, beside) = p.piece_columns.of(done + u as u32);
             let at = first + below as u64 * pieces + beside as u64;
-            let (at, ok) = (
-                p.scores + at * E::ACC_BYTES as u64,
-                done + (u as u32) < count,
-            );
+            let (at, ok) = (p.scores + at * E::ACC_BYTES as u64, done + (u as u32) < count);
             raw[u] = if E::ACC_BYTES == 8 {
                 global::load_v2_fresh(at, ok)
             } else {

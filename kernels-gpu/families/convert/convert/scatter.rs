@@ -113,11 +113,7 @@ fn copy<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
 #[inline(always)]
 fn clear<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
     let vectors = p.flags & CONVERT_VECTORS != 0;
-    let (each, bytes) = if vectors {
-        (p.row_copies, 16)
-    } else {
-        (p.block_k, E::BYTES)
-    };
+    let (each, bytes) = if vectors { (p.row_copies, 16) } else { (p.block_k, E::BYTES) };
     let mut at = first * each.value + lane();
     while at < end * each.value {
         let (block, beside) = each.of(at);

@@ -28,9 +28,7 @@ fn score<E: Elem, const V: usize>(p: &ConvertParams) {
     let lanes = 1u32 << p.lane_bits;
     let own = gpu::thread() & (lanes - 1);
     let within = beside * PIECE.1 + own * V as u32;
-    let column = block_column
-        .wrapping_mul(p.block_k.value)
-        .wrapping_add(within);
+    let column = block_column.wrapping_mul(p.block_k.value).wrapping_add(within);
     let inside = piece < pieces && within < p.block_k.value && column < p.k;
     let mut from = p.source + first as u64 * p.row_bytes + column as u64 * E::BYTES as u64;
     let mut sums = [E::ZERO; 8];
@@ -53,10 +51,7 @@ fn score<E: Elem, const V: usize>(p: &ConvertParams) {
         row += 8;
     }
     let pair = |a: usize, b: usize| E::add(sums[a], sums[b]);
-    let (left, right) = (
-        E::add(pair(0, 1), pair(2, 3)),
-        E::add(pair(4, 5), pair(6, 7)),
-    );
+    let (left, right) = (E::add(pair(0, 1), pair(2, 3)), E::add(pair(4, 5), pair(6, 7)));
     let mut sum = E::add(left, right);
     let mut step = 1;
     while step < lanes {

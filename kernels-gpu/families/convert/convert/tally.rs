@@ -35,9 +35,7 @@ fn decide<E: Elem>(p: &ConvertParams, block_row: u32) {
     }
     // Other warps stored what this one reads next.
     gpu::sync_threads();
-    tally(p, block_row, |w| {
-        global::load_b32_fresh(word(present, w as u64), true)
-    });
+    tally(p, block_row, |w| global::load_b32_fresh(word(present, w as u64), true));
 }
 
 #[inline(always)]

@@ -16,20 +16,12 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for CheckEntries {
             return;
         }
         let end = start + (p.count - start).min(ENTRY_TILE);
-        let first = if p.m == 0 {
-            0
-        } else {
-            row_at(p.offsets, p.m, start)
-        };
+        let first = if p.m == 0 { 0 } else { row_at(p.offsets, p.m, start) };
         mark_starts(p, first, start, end);
         let marks = own_marks();
         let at = start + gpu::thread() * 8;
         let column = |at: u32| global::load_b32_fresh(word(p.columns, at as u64), at < end);
-        let mut before = if at > 0 && at < end {
-            column(at - 1)
-        } else {
-            0
-        };
+        let mut before = if at > 0 && at < end { column(at - 1) } else { 0 };
         let mut bad = u32::MAX;
         unroll!(i < 8, {
             let at = at + i as u32;
@@ -53,10 +45,8 @@ fn offsets(p: &EntriesParams, start: u32) {
     unroll!(i < 8, {
         let at = start + i as u32 * SCAN_THREADS + gpu::thread();
         let own = global::load_b32_fresh(word(p.offsets, at as u64), at <= p.m);
-        let prior = global::load_b32_fresh(
-            word(p.offsets, at as u64).wrapping_sub(4),
-            at > 0 && at <= p.m,
-        );
+        let prior =
+            global::load_b32_fresh(word(p.offsets, at as u64).wrapping_sub(4), at > 0 && at <= p.m);
         let wrong = own < prior || at == 0 && own != 0 || at == p.m && own != p.count;
         if at <= p.m && wrong {
             global::lower(p.report, at);

@@ -97,12 +97,7 @@ fn keep<E: Elem, const V: usize, const TOP: bool>(
     let (low, low_all) = warp_scan(kept(0) | kept(1) << 16);
     let (high, high_all) = warp_scan(kept(2) | kept(3) << 16);
     let before = [low & 0xffff, low >> 16, high & 0xffff, high >> 16];
-    let all = [
-        low_all & 0xffff,
-        low_all >> 16,
-        high_all & 0xffff,
-        high_all >> 16,
-    ];
+    let all = [low_all & 0xffff, low_all >> 16, high_all & 0xffff, high_all >> 16];
     let local = stage_of_warp();
     let mut own = 0;
     unroll!(v < 4, {
@@ -203,10 +198,7 @@ fn above<E: Elem, const V: usize>(raw: &Raw, floor: u64) -> u32 {
 #[inline(always)]
 fn warp_scan(value: u32) -> (u32, u32) {
     let inclusive = inclusive(value);
-    (
-        inclusive - value,
-        warp::shuffle::<32>(inclusive, 31, ALL_LANES),
-    )
+    (inclusive - value, warp::shuffle::<32>(inclusive, 31, ALL_LANES))
 }
 
 /// Sum of the warps in front, and of all. Every thread must call it.

@@ -17,11 +17,7 @@ fn key(p: &EntriesParams, at: u32, inside: bool) -> u32 {
     let start = global::load_b32_fresh(word(p.offsets, at as u64), inside);
     let end = global::load_b32_fresh(word(p.offsets, at as u64 + 1), inside);
     let length = end.wrapping_sub(start);
-    if p.flags & SORT_CLASSES != 0 {
-        length.leading_zeros()
-    } else {
-        p.k.saturating_sub(length)
-    }
+    if p.flags & SORT_CLASSES != 0 { length.leading_zeros() } else { p.k.saturating_sub(length) }
 }
 
 #[inline(always)]
@@ -144,9 +140,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
     unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::launch_dependents();
         grid::wait_dependency();
-        let shared = Shared {
-            digits: 1 << p.bits,
-        };
+        let shared = Shared { digits: 1 << p.bits };
         let mut w = gpu::thread();
         while w < shared.digits * WARPS {
             copy::store_shared_b32(behind_scan() + w * 4, 0);
@@ -302,11 +296,7 @@ fn bases(p: &EntriesParams, shared: Shared) {
         let mut own = 0;
         unroll!(w < 8, {
             let count = shared.counters(w as u32) + digit * 4;
-            own += if inside {
-                copy::load_shared_b32(count)
-            } else {
-                0
-            };
+            own += if inside { copy::load_shared_b32(count) } else { 0 };
         });
         let (before, all) = scan(total);
         let (place, of_tile) = scan(own);

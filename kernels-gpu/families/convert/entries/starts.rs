@@ -20,11 +20,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for GroupStarts {
             let row = first + i as u32;
             let end = offset(row + 1);
             let (whole, rest) = p.group.of(end.wrapping_sub(start));
-            groups[i] = if row < p.m {
-                whole + (rest > 0) as u32
-            } else {
-                0
-            };
+            groups[i] = if row < p.m { whole + (rest > 0) as u32 } else { 0 };
             own += groups[i];
             start = end;
         });

@@ -24,12 +24,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for TopEntries {
         grid::launch_dependents();
         let row = gpu::block_x();
         let from = p.source + row as u64 * p.row_bytes;
-        let mut pivot = Pivot {
-            bits: 0,
-            shift: E::BYTES * 8 - 1,
-            left: p.top,
-            equal: u32::MAX,
-        };
+        let mut pivot = Pivot { bits: 0, shift: E::BYTES * 8 - 1, left: p.top, equal: u32::MAX };
         while pivot.shift > 0 && pivot.left > 0 {
             pivot = settle::<E>(p, from, pivot);
         }
@@ -103,12 +98,7 @@ fn settle<E: Elem>(p: &EntriesParams, from: u64, pivot: Pivot) -> Pivot {
     });
     gpu::sync_threads();
     let [digit, left, equal, _] = copy::load_shared_v4(found);
-    let settled = Pivot {
-        bits: pivot.bits | (digit as u64) << shift,
-        shift,
-        left,
-        equal,
-    };
+    let settled = Pivot { bits: pivot.bits | (digit as u64) << shift, shift, left, equal };
     gpu::sync_threads();
     settled
 }

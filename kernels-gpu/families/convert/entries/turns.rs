@@ -22,10 +22,7 @@ const OWN: u32 = 1;
 /// The place of this thread block, and the run. Thread blocks start in the order of their numbers.
 #[inline(always)]
 pub(super) fn take(p: &EntriesParams) -> Turn {
-    Turn {
-        tile: gpu::block_x(),
-        run: global::load_b32_fresh(p.turns + 4, true),
-    }
+    Turn { tile: gpu::block_x(), run: global::load_b32_fresh(p.turns + 4, true) }
 }
 
 /// Counts this thread block in, once it has looked back; the last of all counts the run. Every thread must call it.
@@ -76,11 +73,7 @@ fn look_back(states: u64, run: u32, end: u32) -> (u32, bool) {
     }
     let full = warp::ballot(kind == ALL);
     // Without one that has left all, the number of zeros is 32.
-    let mut part = if lane() <= full.trailing_zeros() {
-        value
-    } else {
-        0
-    };
+    let mut part = if lane() <= full.trailing_zeros() { value } else { 0 };
     let mut step = 1;
     while step < 32 {
         part += warp::shuffle::<32>(part, lane() ^ step, ALL_LANES);

@@ -71,11 +71,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let (mut before, mut from) = (0, 0);
         while from < words {
             let place = copy::arena() + (own * words + from + lane) * 4;
-            let mut inclusive = if from + lane < words {
-                copy::load_shared_b32(place).count_ones()
-            } else {
-                0
-            };
+            let mut inclusive =
+                if from + lane < words { copy::load_shared_b32(place).count_ones() } else { 0 };
             let count = inclusive;
             let mut step = 1;
             while step < 32 {

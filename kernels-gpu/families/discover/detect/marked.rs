@@ -34,12 +34,7 @@ impl<const MH: u32> MarkedTiles<MH> {
     fn part(p: &DetectParams) -> Part {
         let (row_block, part) = p.across.of(gpu::block_x());
         let words = p.columns.div_ceil(64) * 2;
-        Part {
-            row_block,
-            part,
-            marks: p.status + row_block as u64 * words as u64 * 4,
-            words,
-        }
+        Part { row_block, part, marks: p.status + row_block as u64 * words as u64 * 4, words }
     }
 
     /// Counts the bits, and leaves the part's columns in shared memory, in order. A thread has a column.

@@ -39,11 +39,7 @@ fn gathered(marks: u32, bits: u32) -> u32 {
 /// Bits of the first `count` elements of a word.
 #[inline(always)]
 fn first_elements(count: u32, bits: u32) -> u32 {
-    if count * bits >= 32 {
-        u32::MAX
-    } else {
-        (1 << (count * bits)) - 1
-    }
+    if count * bits >= 32 { u32::MAX } else { (1 << (count * bits)) - 1 }
 }
 
 /// Where a region lies: which across and down, first row and column.
@@ -58,11 +54,7 @@ struct Place {
 impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     #[inline(always)]
     fn bits<E: ElemInfo>() -> u32 {
-        if STEP == STEP_BITS {
-            1
-        } else {
-            E::DTYPE.bytes() as u32 * 8
-        }
+        if STEP == STEP_BITS { 1 } else { E::DTYPE.bytes() as u32 * 8 }
     }
 
     /// The params of this thread block's item: matrices of a batch lie one behind the other, and so do their lists.
@@ -87,12 +79,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     #[inline(always)]
     fn place(p: &DetectParams, r: Region) -> Place {
         let (down, across) = p.across.of(gpu::block_x());
-        Place {
-            across,
-            down,
-            top: down * r.rows,
-            left: across * r.columns,
-        }
+        Place { across, down, top: down * r.rows, left: across * r.columns }
     }
 
     /// 16 bytes from column `column` of row `row` on; zeros outside the matrix, except behind the columns of a row.
@@ -126,10 +113,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     #[inline(always)]
     fn row(r: Region, round: u32) -> (u32, u32) {
         let step = DETECT_THREADS / r.vectors;
-        (
-            gpu::thread() / r.vectors + round * DETECT_LOADS * step,
-            step,
-        )
+        (gpu::thread() / r.vectors + round * DETECT_LOADS * step, step)
     }
 
     #[inline(always)]

@@ -36,10 +36,8 @@ fn gradient<E: Elem<Acc = f32>, const GATED: bool>(p: &RouteParams) {
     if slot < routed {
         let weight = global::load_b32_fresh(p.weights + choice as u64 * 4, true);
         let weight = f32::from_bits(weight);
-        let (row, other) = (
-            p.rows + slot as u64 * p.row_bytes as u64,
-            p.sums + slot as u64 * p.sum_bytes as u64,
-        );
+        let (row, other) =
+            (p.rows + slot as u64 * p.row_bytes as u64, p.sums + slot as u64 * p.sum_bytes as u64);
         let sums = p.gates + slot as u64 * p.gate_bytes as u64;
         let mut vector = lane;
         while vector < p.vectors.value {
@@ -49,11 +47,8 @@ fn gradient<E: Elem<Acc = f32>, const GATED: bool>(p: &RouteParams) {
             let place = vector as u64 * 16;
             let h = global::load_v4_once(row + place, true);
             let g = global::load_v4_once(other + place, true);
-            let [mut x, mut y] = if GATED {
-                gate::load::<E>(p, slot, vector)
-            } else {
-                [[0.0; 8]; 2]
-            };
+            let [mut x, mut y] =
+                if GATED { gate::load::<E>(p, slot, vector) } else { [[0.0; 8]; 2] };
             let mut weighted = [0f32; 8];
             unroll!(i < 8, {
                 let (h, g) = (E::get(&h, i), E::get(&g, i));

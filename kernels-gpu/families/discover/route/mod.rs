@@ -171,17 +171,9 @@ impl RoutePlace {
         while from < p.bins.value {
             let bin = from + lane;
             let inside = bin < p.bins.value;
-            let count = if inside {
-                copy::load_shared_b32(word(STARTS, bin))
-            } else {
-                0
-            };
+            let count = if inside { copy::load_shared_b32(word(STARTS, bin)) } else { 0 };
             // Choices of none have no panel.
-            let own = if bin + 1 < p.bins.value {
-                count.div_ceil(ROUTE_PANEL)
-            } else {
-                0
-            };
+            let own = if bin + 1 < p.bins.value { count.div_ceil(ROUTE_PANEL) } else { 0 };
             let (start, first) = (slots + before(count), panels + before(own));
             slots = warp::shuffle::<32>(start + count, 31, u32::MAX);
             panels = warp::shuffle::<32>(first + own, 31, u32::MAX);
@@ -264,9 +256,7 @@ impl RoutePlace {
             let panels = count.div_ceil(ROUTE_PANEL);
             // As large as each other, panels and groups: who works through them stays in step.
             let rows = count.div_ceil(panels.max(1));
-            let together = panels
-                .div_ceil(panels.div_ceil(ROUTE_TOGETHER).max(1))
-                .max(1);
+            let together = panels.div_ceil(panels.div_ceil(ROUTE_TOGETHER).max(1)).max(1);
             let mut row_block = gpu::thread() % 32;
             while row_block < panels {
                 let from = row_block * rows;

@@ -35,11 +35,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
     pub const DEPTH: usize = 128 / BYTES;
     /// Threads that gather. Where a thread has 64 sums, two thread blocks have registers for no more than two such
     /// warps each.
-    pub const COPIERS: u32 = if CHUNKS == 1 || Self::ALONE {
-        128
-    } else {
-        CONV_COPIERS
-    };
+    pub const COPIERS: u32 = if CHUNKS == 1 || Self::ALONE { 128 } else { CONV_COPIERS };
     /// Rows of a stage that each of them gathers 16 bytes of.
     pub const SHARE: usize = CONV_ROWS * 8 / Self::COPIERS as usize;
     /// Bytes of a stage's part of the matrix.
@@ -148,11 +144,7 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         _ => 3,
     };
     /// Threads that gather: as many as there are registers for.
-    pub const COPIERS: u32 = if GROUPS + CHUNKS == 2 {
-        128
-    } else {
-        CONV_COPIERS
-    };
+    pub const COPIERS: u32 = if GROUPS + CHUNKS == 2 { 128 } else { CONV_COPIERS };
     /// Rows of a stage that each of them gathers 16 bytes of.
     pub const SHARE: usize = CONV_HALF * 8 / Self::COPIERS as usize;
     /// Offset of the barriers: full and empty of each stage.
@@ -271,12 +263,7 @@ impl ConvPart {
     /// Of its words.
     #[inline(always)]
     pub const fn of([offset, first, count, pad]: [u32; 4]) -> ConvPart {
-        ConvPart {
-            offset,
-            first,
-            count,
-            pad,
-        }
+        ConvPart { offset, first, count, pad }
     }
 }
 

@@ -72,11 +72,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         _ => 8,
     };
     /// Boxes of W in a stage with [`B_COLUMNS`].
-    pub const BOXES: usize = if GATED {
-        2
-    } else {
-        (64 * CHUNKS).div_ceil(GROUPED_BOX)
-    };
+    pub const BOXES: usize = if GATED { 2 } else { (64 * CHUNKS).div_ceil(GROUPED_BOX) };
     /// Bytes of 64 columns of W as they arrive.
     pub const CHUNK_BYTES: usize = match ORDER {
         SCALED_COLUMNS => SMEM_TILE / 2,

@@ -28,11 +28,7 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
     /// Bytes of A in a stage: 64 micro-tiles of its rows.
     pub const A_BYTES: usize = MT * 64 * 2;
     /// Offset of B in a stage.
-    pub const B_AT: usize = if Self::A_BYTES < SMEM_TILE {
-        SMEM_TILE
-    } else {
-        Self::A_BYTES
-    };
+    pub const B_AT: usize = if Self::A_BYTES < SMEM_TILE { SMEM_TILE } else { Self::A_BYTES };
     /// Bytes of a stage.
     pub const STAGE: usize = Self::B_AT + CHUNKS * SMEM_TILE;
     /// Stages in flight.
@@ -42,11 +38,7 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
     /// Offset of the barriers: full and empty of each stage.
     pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
     /// Rows of A that one row of its tile of shared memory holds, and their bytes.
-    pub const A_ROW: usize = if MT * 2 < PANEL_BYTES {
-        MT * 2
-    } else {
-        PANEL_BYTES
-    };
+    pub const A_ROW: usize = if MT * 2 < PANEL_BYTES { MT * 2 } else { PANEL_BYTES };
 }
 
 impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> Tile
@@ -56,11 +48,7 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> Tile
     const COLUMNS: u32 = PIT_COLUMNS as u32;
     const BURST: u32 = Self::STAGES as u32;
     const ORDER: u32 = ORDER;
-    const BLOCK: (u32, u32) = if TRANSPOSED {
-        (1, MT as u32)
-    } else {
-        (MT as u32, 1)
-    };
+    const BLOCK: (u32, u32) = if TRANSPOSED { (1, MT as u32) } else { (MT as u32, 1) };
     const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
     const ACCESS: u32 = 16;
 }

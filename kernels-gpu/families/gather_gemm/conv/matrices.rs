@@ -111,17 +111,9 @@ impl Matrices for ConvWordsParams {
             } else {
                 (first[0] + line % 64, first[1] + line / 64 * 64 + chunk * 8)
             };
-            let inside = if row < rows {
-                columns.saturating_sub(left)
-            } else {
-                0
-            };
+            let inside = if row < rows { columns.saturating_sub(left) } else { 0 };
             let at = (offset as u64 * rows as u64 + row as u64) * self.weights_bytes as u64;
-            let from = if inside > 0 {
-                self.weights + at + left as u64 * 2
-            } else {
-                self.weights
-            };
+            let from = if inside > 0 { self.weights + at + left as u64 * 2 } else { self.weights };
             let bytes = (inside * 2).min(16);
             copy::copy_async_16(b_tile + frag::swizzle(line, chunk, 128), from, bytes);
             piece += T::COPIERS;

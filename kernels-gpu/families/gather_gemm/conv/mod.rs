@@ -55,10 +55,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
         let (group, chunk) = (thread / 8, thread % 8);
         let warpgroup = thread / (Self::COPIERS / 2);
         let mut offsets = Offsets::of(p, tile);
-        let mut ahead = Ahead {
-            offsets: Offsets::of(p, tile),
-            entry: 0,
-        };
+        let mut ahead = Ahead { offsets: Offsets::of(p, tile), entry: 0 };
         while ahead.entry < CONV_AHEAD {
             warp::stay_rolled();
             Self::look_up(p, &mut ahead, tile, warpgroup);

@@ -19,10 +19,7 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         let across = p.base.n.div_ceil(Self::COLUMNS);
         let block = gpu::block_y();
         let row = block.checked_div(across).unwrap_or(0);
-        (
-            row * 64 * GROUPS as u32,
-            (block - row * across) * Self::COLUMNS,
-        )
+        (row * 64 * GROUPS as u32, (block - row * across) * Self::COLUMNS)
     }
 
     /// Input and output row of this thread's positions among 64, from `row` on.
@@ -132,12 +129,8 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
             let slot = ring.wait_full();
             if GROUPS > 1 || done % 2 == group {
                 barrier::fence_copies();
-                let smem = Self::stage(slot)
-                    + if GROUPS > 1 {
-                        group * SMEM_TILE as u32
-                    } else {
-                        0
-                    };
+                let smem =
+                    Self::stage(slot) + if GROUPS > 1 { group * SMEM_TILE as u32 } else { 0 };
                 let b_tile = Self::stage(slot) + (GROUPS * SMEM_TILE) as u32;
                 acc.fence();
                 unroll!(step < 4, {

@@ -46,11 +46,8 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
         }
         let valid = ahead.half != CONV_ABSENT;
         let stride = ahead.places.part.offset as u64 * p.base.stride as u64;
-        let line = if thread < PAIRS_STAGE as u32 {
-            p.base.neighbours + stride * 4
-        } else {
-            p.base.order
-        };
+        let line =
+            if thread < PAIRS_STAGE as u32 { p.base.neighbours + stride * 4 } else { p.base.order };
         let position = ahead.half.wrapping_mul(CONV_HALF as u32) + ahead.upper * 32 + thread % 32;
         ahead.row = global::load_b32(line + position as u64 * 4, valid);
         ahead.upper ^= 1;
@@ -116,14 +113,8 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     #[inline(always)]
     fn epilogue<E: PairElem>(p: &ConvWordsParams, sums: &Sums) {
         let (channel, column) = Self::corner(p);
-        let (warp, lane) = (
-            gpu::rematerialize_thread() / 32,
-            gpu::rematerialize_thread() % 32,
-        );
-        let corner = (
-            channel + warp / Self::ACROSS * 32,
-            column + warp % Self::ACROSS * 64,
-        );
+        let (warp, lane) = (gpu::rematerialize_thread() / 32, gpu::rematerialize_thread() % 32);
+        let corner = (channel + warp / Self::ACROSS * 32, column + warp % Self::ACROSS * 64);
         unroll!(j < 8, {
             unroll!(i < 8, {
                 let (row, across) = E::place(lane, j, i);
@@ -183,12 +174,7 @@ impl<W: WalkInfo, E: PairElem, const SIDE: usize, const VECTORS: bool> Kernel<W,
         let mut places = Places::of(p);
         let stages = places.part.count * 2;
         let half = places.next();
-        let mut ahead = Ahead {
-            places,
-            half,
-            upper: 0,
-            row: 0,
-        };
+        let mut ahead = Ahead { places, half, upper: 0, row: 0 };
         let mut sums: Sums = [[0.0; 8]; 8];
         Self::look(p, &mut ahead);
         Self::keep(p, &mut ahead, 0);

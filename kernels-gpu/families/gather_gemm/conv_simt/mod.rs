@@ -37,13 +37,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         let tile = global::load_b32(p.base.schedule + (block / shares) as u64 * 4, true);
         let first = (tile * shares + block % shares) * Self::ROWS as u32;
         copy::store_shared_b32(Self::notes() + Self::THREADS * 16, first);
-        let mut ahead = Ahead {
-            offset: 0,
-            channel: 0,
-            own: false,
-            list: 0,
-            row: CONV_ABSENT,
-        };
+        let mut ahead = Ahead { offset: 0, channel: 0, own: false, list: 0, row: CONV_ABSENT };
         Self::look(p, &mut ahead, 0, 0);
         Self::step(p, &mut ahead);
         ahead

@@ -114,13 +114,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             row_block = first + own - across * together;
         }
         let [expert, first, rows, _] = record(row_block);
-        Work {
-            expert,
-            first,
-            rows,
-            column: across * Self::COLUMNS,
-            shared,
-        }
+        Work { expert, first, rows, column: across * Self::COLUMNS, shared }
     }
 
     #[inline(always)]
@@ -230,10 +224,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32) {
         let stage = Self::stage(slot);
-        let (smem, b_tile) = (
-            stage + group * SMEM_TILE as u32,
-            stage + Self::A_BYTES as u32,
-        );
+        let (smem, b_tile) = (stage + group * SMEM_TILE as u32, stage + Self::A_BYTES as u32);
         unroll!(step < 4, {
             let row = PANEL_BYTES as u32;
             let a = frag::descriptor(smem + step as u32 * 32, row, 16);

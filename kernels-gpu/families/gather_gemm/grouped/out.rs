@@ -52,17 +52,9 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         let slot = work.first + row;
         let weight = [0, 8].map(|r| {
             let own = warp::shuffle::<32>(weight, lane / 4 + r, u32::MAX);
-            if p.weights != 0 {
-                f32::from_bits(own)
-            } else {
-                1.0
-            }
+            if p.weights != 0 { f32::from_bits(own) } else { 1.0 }
         });
-        let floor = if flags & FLAG_RELU != 0 {
-            0.0
-        } else {
-            f32::NEG_INFINITY
-        };
+        let floor = if flags & FLAG_RELU != 0 { 0.0 } else { f32::NEG_INFINITY };
         let place = match (inside, flags & GROUPED_SCATTER != 0) {
             (false, _) => NOWHERE,
             (true, true) => choice,
@@ -165,11 +157,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         let mut out = eight;
         unroll!(w < 4, {
             let half = |i: usize| {
-                if E::get(&gate, 2 * w + i) > 0.0 {
-                    0xffff << (16 * i)
-                } else {
-                    0
-                }
+                if E::get(&gate, 2 * w + i) > 0.0 { 0xffff << (16 * i) } else { 0 }
             };
             out[w] = eight[w] & (half(0) | half(1));
         });

@@ -78,10 +78,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
     #[inline(always)]
     pub(super) fn choice(p: &GroupedParams, work: Work) -> u32 {
         let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
-        global::load_b32_fresh(
-            p.order + (work.first + thread) as u64 * 4,
-            thread < work.rows,
-        )
+        global::load_b32_fresh(p.order + (work.first + thread) as u64 * 4, thread < work.rows)
     }
 
     /// All four warps: rows gathered by the slots' tokens. What the next tile needs is fetched a tile ahead, what tells
@@ -131,11 +128,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
     #[inline(always)]
     pub(super) fn bring(p: &GroupedParams, rows: Rows, deep: u32, ring: &Ring<Self>) {
         let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
-        let source = Source {
-            address: p.a,
-            row_bytes: p.lda_bytes,
-            columns: p.k,
-        };
+        let source = Source { address: p.a, row_bytes: p.lda_bytes, columns: p.k };
         let to = Self::stage(ring.slot);
         if deep + DEPTH <= p.k {
             rows::bring::<true>(source, rows, thread, deep, to);

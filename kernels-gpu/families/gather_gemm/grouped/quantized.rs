@@ -67,11 +67,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         [0, 8].map(|r| {
             let source = warp::shuffle::<32>(source, lane / 4 + r, u32::MAX);
             let there = group * 64 + gpu::rematerialize_thread() / 32 % 4 * 16 + lane / 4 + r;
-            if there < work.rows {
-                source * stages
-            } else {
-                NOWHERE
-            }
+            if there < work.rows { source * stages } else { NOWHERE }
         })
     }
 

@@ -98,11 +98,7 @@ impl GroupedGrad {
         let stage = Self::stage(slot) + warp * STEP * PANEL_BYTES as u32;
         let row = |i: u32, tokens: u32| {
             let of_token = warp::shuffle::<32>(token, i, u32::MAX);
-            if p.flags & tokens != 0 {
-                of_token
-            } else {
-                first + i
-            }
+            if p.flags & tokens != 0 { of_token } else { first + i }
         };
         let column = work.row + lane % 16 * 8;
         let from = p.a + column as u64 * 2;
@@ -132,11 +128,7 @@ impl GroupedGrad {
         if WHOLE {
             copy::copy_async_whole(to, from, u32::from(inside));
         } else {
-            let (from, bytes) = if inside && valid {
-                (from, 16)
-            } else {
-                (any, 0)
-            };
+            let (from, bytes) = if inside && valid { (from, 16) } else { (any, 0) };
             copy::copy_async_16(to, from, bytes);
         }
     }

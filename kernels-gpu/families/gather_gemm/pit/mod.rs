@@ -38,11 +38,7 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
     /// all items.
     #[inline(always)]
     fn place(p: &PitParams, row_block: u32) -> (u32, u32) {
-        let (item, within) = if TRANSPOSED {
-            p.item.of(row_block)
-        } else {
-            (0, row_block)
-        };
+        let (item, within) = if TRANSPOSED { p.item.of(row_block) } else { (0, row_block) };
         (item, within * MT as u32)
     }
 

@@ -48,11 +48,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
     /// Columns of B that there are: the filters, or those that are listed.
     #[inline(always)]
     fn columns(p: &PitConvParams) -> u32 {
-        if FILTERS {
-            global::load_b32_fresh(p.counts, true)
-        } else {
-            p.filters
-        }
+        if FILTERS { global::load_b32_fresh(p.counts, true) } else { p.filters }
     }
 
     /// Work number `index`: neighbours share columns of B.
@@ -116,11 +112,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         acc: &mut Acc<C>,
     ) {
         // Of few channels a position has half a line.
-        let row = if Self::is_narrow(count) {
-            PANEL_BYTES as u32 / 2
-        } else {
-            PANEL_BYTES as u32
-        };
+        let row = if Self::is_narrow(count) { PANEL_BYTES as u32 / 2 } else { PANEL_BYTES as u32 };
         let mut tap = 0;
         while tap < taps {
             let mut from = 0;

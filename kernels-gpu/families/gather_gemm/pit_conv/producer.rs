@@ -24,12 +24,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
 
     #[inline(always)]
     fn start_a(map: u64, image: u32, [x, y]: [u32; 2], from: u32, slot: u32) {
-        bulk::tma_load_4d(
-            Self::stage(slot),
-            map,
-            [from, y, x, image],
-            Self::full(slot),
-        );
+        bulk::tma_load_4d(Self::stage(slot), map, [from, y, x, image], Self::full(slot));
     }
 
     /// Channels are listed: the rows of B that they meet are gathered.
@@ -113,11 +108,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                         copy::copy_async_whole(to, from, inside);
                     } else {
                         let valid = inside != 0 && row != NO_TILE;
-                        let from = if valid {
-                            from + row as u64 * p.ldb_bytes as u64
-                        } else {
-                            p.b
-                        };
+                        let from = if valid { from + row as u64 * p.ldb_bytes as u64 } else { p.b };
                         gather::copy_or_zero(to, from, valid);
                     }
                 }

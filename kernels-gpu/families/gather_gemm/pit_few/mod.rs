@@ -169,11 +169,7 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
             }
             Self::multiply::<E>(own, listed, s, slot, sums);
             freed = slot;
-            slot = if slot == Self::STAGES - 1 {
-                0
-            } else {
-                slot + 1
-            };
+            slot = if slot == Self::STAGES - 1 { 0 } else { slot + 1 };
             s += 1;
         }
     }
@@ -198,11 +194,7 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
             loop {
                 let count = (total - first).min(Self::ROOM - listed);
                 let place = listed;
-                let taken = Taken {
-                    first,
-                    count,
-                    place,
-                };
+                let taken = Taken { first, count, place };
                 Self::put(&raw, found, rank, column, taken);
                 first += count;
                 listed += count;

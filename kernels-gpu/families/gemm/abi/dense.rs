@@ -47,11 +47,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     /// Bytes of an atom of 16 rows.
     pub const ATOM: usize = 512;
     /// Bytes of the sums that come from all thread blocks of the cluster.
-    pub const RECEIVED: usize = if CUT == 1 {
-        0
-    } else {
-        Self::WARPS * Self::ATOMS * Self::ATOM
-    };
+    pub const RECEIVED: usize = if CUT == 1 { 0 } else { Self::WARPS * Self::ATOMS * Self::ATOM };
     /// The sums take the place of the stages, when all have been read.
     pub const OVER_STAGES: bool = Self::RECEIVED > (64 << 10);
     /// Bytes of sums beside the stages.
@@ -65,11 +61,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         if fit > 8 { 8 } else { fit }
     };
     /// Offset of the sums.
-    pub const SUMS: usize = if Self::OVER_STAGES {
-        0
-    } else {
-        Self::STAGES * Self::STAGE
-    };
+    pub const SUMS: usize = if Self::OVER_STAGES { 0 } else { Self::STAGES * Self::STAGE };
     /// Offset of the barriers: full and empty of each stage, and that of the sums.
     pub const BARRIERS: usize = Self::STAGES * Self::STAGE + Self::BESIDE;
 }

@@ -24,11 +24,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
     for FilledTile<GROUPS, CHUNKS, CUT>
 {
     const THREADS: u32 = (DenseTile::<GROUPS, CHUNKS, CUT>::WARPS + Self::FILLERS) as u32 * 32;
-    const MIN_BLOCKS: u32 = if GROUPS * CHUNKS == 1 {
-        DenseTile::<GROUPS, CHUNKS, CUT>::MIN_BLOCKS
-    } else {
-        1
-    };
+    const MIN_BLOCKS: u32 =
+        if GROUPS * CHUNKS == 1 { DenseTile::<GROUPS, CHUNKS, CUT>::MIN_BLOCKS } else { 1 };
     const COLUMNS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::COLUMNS;
     /// Rows of a strip.
     const ITEMS: u32 = {

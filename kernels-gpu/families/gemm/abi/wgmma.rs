@@ -38,11 +38,8 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     /// Pieces of A in one half and slice.
     pub const PIECES: usize = HALF / PM;
     /// Copies of B in a stage.
-    pub const B_COPIES: usize = if ORDER & B_COLUMNS == 0 {
-        Self::SLICES * CHUNKS
-    } else {
-        Self::SLICES
-    };
+    pub const B_COPIES: usize =
+        if ORDER & B_COLUMNS == 0 { Self::SLICES * CHUNKS } else { Self::SLICES };
     /// Copies of A in a stage, both halves.
     pub const A_COPIES: usize = 2 * Self::SLICES * Self::PIECES;
     /// Bytes of a stage.

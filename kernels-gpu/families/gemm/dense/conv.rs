@@ -20,11 +20,7 @@ impl<'p> Window<'p> {
         let (image, place) = p.image.of(top);
         let (x, y) = p.row.of(place);
         let first = |axis: usize, at: u32| (at * p.stride[axis]).wrapping_sub(p.padding[axis]);
-        Window {
-            p,
-            down,
-            first: [first(0, x), first(1, y), image],
-        }
+        Window { p, down, first: [first(0, x), first(1, y), image] }
     }
 
     /// Tap and first channel of the stage that begins `k` deep.
@@ -91,11 +87,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> ConvTile<GROUPS
         let inside = |down: u32| down * high < p.product.m;
         if !copies {
             // Nothing is copied by these, so where the first tap meets A does not matter.
-            let spot = |down| Window {
-                p,
-                down,
-                first: [0; 3],
-            };
+            let spot = |down| Window { p, down, first: [0; 3] };
             DenseTile::<GROUPS, CHUNKS, CUT>::multiply_all::<E, _>(&p.product, inside, spot);
         } else if warp::elected() {
             let spot = |down| Window::of(p, down, down * high);

@@ -96,11 +96,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> FilledTile<GROU
         let [from, count] = DenseTile::<GROUPS, CHUNKS, CUT>::part(&p.product);
         let (strips, turns) = (Self::STRIPS as u32, Self::TURNS as u32);
         let (strip, turn) = (filler % strips, filler / strips);
-        let deal = StripDeal {
-            stages: p.product.stages,
-            parts: CUT as u32,
-            turns,
-        };
+        let deal = StripDeal { stages: p.product.stages, parts: CUT as u32, turns };
         let rank = if CUT == 1 { 0 } else { cluster::rank() };
         let list = deal.list(gpu::block_y() * strips + strip, rank, turn) as u64;
         let lane = gpu::thread() % 32;
@@ -115,9 +111,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> FilledTile<GROU
         // The plan's, which were there before the launch ahead. Nothing tells where they are, so they are asked for at once,
         // and in this order, which compilers would not keep of loads that know no other.
         let mut words: Held = [0; HELD];
-        unroll!(i < HELD, {
-            words[i] = global::load_own_b32(word_at(own, i), true)
-        });
+        unroll!(i < HELD, { words[i] = global::load_own_b32(word_at(own, i), true) });
         // A word of the head a lane: loads in the loop would be waited for together with those of values.
         let mut known = head_words(0);
         Self::sync();
@@ -198,11 +192,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> FilledTile<GROU
                 barrier::arrive(full(ring.0));
             }
             let next = DenseTile::<GROUPS, CHUNKS, CUT>::next;
-            if Self::TURNS == 2 {
-                next(next(ring))
-            } else {
-                next(ring)
-            }
+            if Self::TURNS == 2 { next(next(ring)) } else { next(ring) }
         };
         // Free at first.
         let mut ring = (stage, 1);

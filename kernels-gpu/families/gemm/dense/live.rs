@@ -52,10 +52,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS
         let [from, count] = DenseTile::<GROUPS, CHUNKS, CUT>::part(p);
         let ahead = DenseTile::<GROUPS, CHUNKS, CUT>::ahead(count);
         let high = DenseTile::<GROUPS, CHUNKS, CUT>::ROWS as u32;
-        let corner = [
-            gpu::block_y() * high,
-            DenseTile::<GROUPS, CHUNKS, CUT>::left(),
-        ];
+        let corner = [gpu::block_y() * high, DenseTile::<GROUPS, CHUNKS, CUT>::left()];
         DenseTile::<GROUPS, CHUNKS, CUT>::start::<false, ONLY_B>(
             (at, Self),
             corner,

@@ -177,11 +177,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             _ => barrier::expect(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
         }
         let b_tile = stage + (GROUPS * SMEM_TILE) as u32;
-        let (a, b) = if Self::TRANSPOSED {
-            (b_tile, stage)
-        } else {
-            (stage, b_tile)
-        };
+        let (a, b) = if Self::TRANSPOSED { (b_tile, stage) } else { (stage, b_tile) };
         if WHAT == BOTH || WHAT == ONLY_A {
             spot.bring_a(a, at, [k, top], full);
         }
@@ -285,11 +281,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     /// Starts the copies of all tiles of this thread block, rows of tiles a grid apart while there are any `inside`: the
     /// stages of the next are on their way while one is stored. `begun`: stages of the first tile that have been started.
     /// One lane.
-    #[cfg(any(
-        module = "dense_conv",
-        module = "dense_live",
-        not(target_arch = "nvptx64")
-    ))]
+    #[cfg(any(module = "dense_conv", module = "dense_live", not(target_arch = "nvptx64")))]
     #[inline(always)]
     fn copy_all<S: Spot>(
         p: &DenseParams,
@@ -321,11 +313,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     }
 
     /// Multiplies and stores those tiles; the warps that multiply.
-    #[cfg(any(
-        module = "dense_conv",
-        module = "dense_live",
-        not(target_arch = "nvptx64")
-    ))]
+    #[cfg(any(module = "dense_conv", module = "dense_live", not(target_arch = "nvptx64")))]
     #[inline(always)]
     fn multiply_all<E: DenseElem, S: Spot>(
         p: &DenseParams,
@@ -356,10 +344,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     fn parts_of(slot: u32) -> [u32; 2] {
         let group = gpu::thread() / 128;
         let stage = Self::stage(slot);
-        [
-            stage + group * SMEM_TILE as u32,
-            stage + (GROUPS * SMEM_TILE) as u32,
-        ]
+        [stage + group * SMEM_TILE as u32, stage + (GROUPS * SMEM_TILE) as u32]
     }
 
     /// Waits for a stage; what this thread needs of it in registers.

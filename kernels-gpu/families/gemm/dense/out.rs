@@ -63,10 +63,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         acc: &Acc<CHUNKS>,
         spot: S,
     ) {
-        let (lane, warp) = (
-            gpu::rematerialize_thread() % 32,
-            gpu::rematerialize_thread() / 32,
-        );
+        let (lane, warp) = (gpu::rematerialize_thread() % 32, gpu::rematerialize_thread() / 32);
         let mut own: Own = [[[0.0; 4]; 4]; 8];
         let place = if CUT == 1 {
             unroll!(q < Self::FOURS, {
@@ -111,15 +108,9 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         let (own, pair) = frag::accumulator(lane, 0);
         if Self::TRANSPOSED {
             let across = warp / 2 * 32 + frag::transposed_column(warp % 2 * 16 + own);
-            return Place {
-                row: top + atom * 8 + pair,
-                column: left + across,
-            };
+            return Place { row: top + atom * 8 + pair, column: left + across };
         }
-        Place {
-            row: top + warp * 16 + own,
-            column: left + atom * 8 + pair,
-        }
+        Place { row: top + warp * 16 + own, column: left + atom * 8 + pair }
     }
 
     /// Shared memory for the sums.
@@ -159,11 +150,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     }
 
     /// Neighbouring atoms of a warp that are finished by the same thread block.
-    const RUN: usize = if Self::SHARE < Self::ATOMS {
-        Self::SHARE
-    } else {
-        Self::ATOMS
-    };
+    const RUN: usize = if Self::SHARE < Self::ATOMS { Self::SHARE } else { Self::ATOMS };
 
     /// Stores a run of atoms, each behind the one before.
     #[inline(always)]
@@ -235,11 +222,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         };
         // The launch ahead may have written it.
         let bias = |flag: u32, [row, column]: [u32; 2]| {
-            let (at, end) = if flag == FLAG_BIAS_ROWS {
-                (row, m)
-            } else {
-                (column, o.n)
-            };
+            let (at, end) = if flag == FLAG_BIAS_ROWS { (row, m) } else { (column, o.n) };
             let from = o.bias + at as u64 * E::BYTES as u64;
             E::get(&E::load_fresh(from, o.flags & flag != 0 && at < end), 0)
         };

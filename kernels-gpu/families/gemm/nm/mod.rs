@@ -169,14 +169,10 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHU
     {
         let stage = Self::stage(ring.wait_full());
         ring.advance();
-        let (smem, b_tile) = (
-            stage + group * (MA * HALF * NM_ROW_BYTES) as u32,
-            stage + Self::A_BYTES as u32,
-        );
+        let (smem, b_tile) =
+            (stage + group * (MA * HALF * NM_ROW_BYTES) as u32, stage + Self::A_BYTES as u32);
         unroll!(i < MA, { acc[i].fence() });
-        unroll!(step < NM_STEPS, {
-            Self::step(acc, [smem, b_tile], step, meta)
-        });
+        unroll!(step < NM_STEPS, { Self::step(acc, [smem, b_tile], step, meta) });
         wgmma::commit();
     }
 }
@@ -202,9 +198,7 @@ impl<E: SparseElem, const MA: usize, const CHUNKS: usize> Products<E, MA, CHUNKS
 
     #[inline(always)]
     fn take(p: &NmParams, into: &mut Self::Meta, meta: Self::Meta) {
-        unroll!(i < MA, {
-            wgmma_sparse::take(&mut into[i], meta[i], p.zero)
-        });
+        unroll!(i < MA, { wgmma_sparse::take(&mut into[i], meta[i], p.zero) });
     }
 
     #[inline(always)]

@@ -45,9 +45,7 @@ impl<E: SparseNarrow, const MA: usize, const CHUNKS: usize> Products<E, MA, CHUN
     #[inline(always)]
     fn take(p: &NmParams, into: &mut Self::Meta, meta: Self::Meta) {
         unroll!(step < NM_STEPS, {
-            unroll!(i < MA, {
-                wgmma_sparse::take(&mut into[step][i], meta[step][i], p.zero)
-            });
+            unroll!(i < MA, { wgmma_sparse::take(&mut into[step][i], meta[step][i], p.zero) });
         });
     }
 
@@ -67,9 +65,7 @@ impl<E: SparseNarrow, const MA: usize, const CHUNKS: usize> Products<E, MA, CHUN
     fn wait<const PENDING: u32>(p: &NmParams, acc: &mut [Acc<CHUNKS>; MA], meta: Self::Meta) {
         unroll!(i < MA, { acc[i].wait::<PENDING>() });
         unroll!(step < NM_STEPS, {
-            unroll!(i < MA, {
-                wgmma_sparse::keep(meta[step][i], copy::arena(), p.zero)
-            });
+            unroll!(i < MA, { wgmma_sparse::keep(meta[step][i], copy::arena(), p.zero) });
         });
     }
 

@@ -106,11 +106,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     fn b(b_tile: u32, step: usize) -> u64 {
         if ORDER & B_COLUMNS == 0 {
             let row = PANEL_BYTES as u32;
-            frag::descriptor(
-                b_tile + (step * Self::STEP_DEPTH) as u32 * row,
-                row,
-                SMEM_TILE as u32,
-            )
+            frag::descriptor(b_tile + (step * Self::STEP_DEPTH) as u32 * row, row, SMEM_TILE as u32)
         } else {
             let (slice, within) = (step * Self::STEP_DEPTH / PK, step * Self::STEP_DEPTH % PK);
             let place = slice * CHUNKS * 64 * PK * BYTES + within * BYTES;

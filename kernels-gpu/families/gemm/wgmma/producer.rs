@@ -34,16 +34,9 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     /// Word of the record that copy `i` is about: the k of a slice for B, the row of a piece for A.
     #[inline(always)]
     fn word_of(i: u32) -> u32 {
-        let (b_copies, per_slice) = (
-            Self::B_COPIES as u32,
-            (Self::B_COPIES / Self::SLICES) as u32,
-        );
+        let (b_copies, per_slice) = (Self::B_COPIES as u32, (Self::B_COPIES / Self::SLICES) as u32);
         RECORD_HEAD as u32
-            + if i < b_copies {
-                i / per_slice
-            } else {
-                Self::SLICES as u32 + i - b_copies
-            }
+            + if i < b_copies { i / per_slice } else { Self::SLICES as u32 + i - b_copies }
     }
 
     #[inline(always)]

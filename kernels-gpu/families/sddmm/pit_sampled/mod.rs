@@ -46,13 +46,7 @@ impl Hand {
             let in_front = warp::shuffle_up(upto, 1 << i);
             upto += if lane >= 1 << i { in_front } else { 0 };
         });
-        Hand {
-            first,
-            count,
-            upto,
-            before,
-            all: warp::shuffle::<32>(upto, 31, u32::MAX),
-        }
+        Hand { first, count, upto, before, all: warp::shuffle::<32>(upto, 31, u32::MAX) }
     }
 
     /// Tile number `index`, if there are so many; numbers only ascend. All lanes of a warp together.
@@ -70,11 +64,7 @@ impl Hand {
         Work {
             list: self.first + lane,
             from,
-            rows: if self.first < p.panels {
-                (count - from).min(LISTED)
-            } else {
-                0
-            },
+            rows: if self.first < p.panels { (count - from).min(LISTED) } else { 0 },
         }
     }
 }
@@ -138,11 +128,7 @@ impl PitSampled {
     #[inline(always)]
     fn bring<const WHOLE: bool>(p: &PitSampledParams, rows: Rows, deep: u32, slot: u32) {
         let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
-        let source = Source {
-            address: p.x,
-            row_bytes: p.ldx_bytes,
-            columns: p.k,
-        };
+        let source = Source { address: p.x, row_bytes: p.ldx_bytes, columns: p.k };
         let to = Self::stage(slot) + Self::X_AT as u32;
         rows::bring::<WHOLE>(source, rows, thread, deep, to);
     }

@@ -91,16 +91,8 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
         let mut place = column(0, later.row != NO_STRIP);
         while later.row != NO_STRIP {
             let now = later;
-            let valid = if i < 2 {
-                now.live >> (4 * i) & 15 != 0
-            } else {
-                piece < now.live >> 8
-            };
-            let start = if i < 2 {
-                now.row + i * HALF as u32
-            } else {
-                place
-            };
+            let valid = if i < 2 { now.live >> (4 * i) & 15 != 0 } else { piece < now.live >> 8 };
+            let start = if i < 2 { now.row + i * HALF as u32 } else { place };
             let halves = u32::from(now.live & 15 != 0) + u32::from(now.live >> 4 & 15 != 0);
             let bytes = halves * SMEM_TILE as u32 + (now.live >> 8) * Self::PIECE as u32;
             round += 1;

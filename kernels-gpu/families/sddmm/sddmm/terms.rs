@@ -146,8 +146,5 @@ fn store_whole(p: &SddmmParams, entry: u64, sum: i32, mask: i32) {
     let old = global::load_own_b32(at, accumulate) as i32;
     let scaled = (sum as i64 * p.alpha as i32 as i64).clamp(-BEYOND, BEYOND);
     let value = scaled * mask as i64 + old as i64;
-    global::store_b32(
-        at,
-        value.clamp(i32::MIN as i64, i32::MAX as i64) as i32 as u32,
-    );
+    global::store_b32(at, value.clamp(i32::MIN as i64, i32::MAX as i64) as i32 as u32);
 }

@@ -148,18 +148,13 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         let thread = gpu::thread() % COPIERS;
         let i = Self::copy();
         let chunk = i.wrapping_sub(2);
-        let (map, along_k) = if i < 2 {
-            (at, ORDER & A_COLUMNS == 0)
-        } else {
-            (at + 128, ORDER & B_COLUMNS != 0)
-        };
+        let (map, along_k) =
+            if i < 2 { (at, ORDER & A_COLUMNS == 0) } else { (at + 128, ORDER & B_COLUMNS != 0) };
         let mut ring = Ring::<Self>::producer();
         let mut round = 0;
         let mut later = first;
         while later.row != NO_STRIP {
-            let Copies {
-                row, live, column, ..
-            } = later;
+            let Copies { row, live, column, .. } = later;
             // The lists are long where rows are full, and HBM is far.
             if thread == 127 && later.picks.words > 0 {
                 let from = p.picks + later.picks.start as u64 * 4;
@@ -293,9 +288,6 @@ impl<W: WalkInfo, E: TileElem, const CHUNKS: usize, const ORDER: u32, const BYTE
         let (copied, multiplied) = (Self::copies(p, other), PerThread::load(p, own));
         Self::set_up(at);
         gpu::sync_threads();
-        roles!(
-            Self::produce(p, at, copied),
-            Self::consume::<E>(p, multiplied)
-        );
+        roles!(Self::produce(p, at, copied), Self::consume::<E>(p, multiplied));
     }
 }

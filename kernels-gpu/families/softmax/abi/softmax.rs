@@ -60,11 +60,7 @@ impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: boo
     const MIN_BLOCKS: u32 = if GRADIENT { 5 } else { 7 };
     const COLUMNS: u32 = VEC as u32;
     const BURST: u32 = WIDE as u32;
-    const STEP: u32 = if GRADIENT {
-        STEP_SOFTMAX_GRADIENT
-    } else {
-        STEP_SOFTMAX
-    };
+    const STEP: u32 = if GRADIENT { STEP_SOFTMAX_GRADIENT } else { STEP_SOFTMAX };
     // A stretch and what the last row's thread looks at beyond it, 36 words for 32 slots. The reductions of longer rows
     // need two words for each warp.
     const SHARED_BYTES: u32 = 4 * (STRETCH_SLOTS + 32) / 32 * 36;

@@ -42,11 +42,7 @@ pub(super) fn base_of(max: f32) -> f32 {
 /// What scores are multiplied by: but for the logarithm, they are powers of two.
 #[inline(always)]
 fn factor<const LOG: bool>(scale: f32) -> f32 {
-    if LOG {
-        scale
-    } else {
-        scale * core::f32::consts::LOG2_E
-    }
+    if LOG { scale } else { scale * core::f32::consts::LOG2_E }
 }
 
 /// The exponential of a difference of such scores.
@@ -108,11 +104,8 @@ impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, c
         unroll!(r < REP, {
             let mut out = [masked; VEC];
             unroll!(i < VEC, {
-                out[i] = if LOG {
-                    values[r][i] + finish.shift
-                } else {
-                    values[r][i] * finish.factor
-                };
+                out[i] =
+                    if LOG { values[r][i] + finish.shift } else { values[r][i] * finish.factor };
             });
             if p.live != 0 {
                 // Masked entries, whatever the others are.

@@ -10,11 +10,7 @@ use crate::families::softmax::abi::*;
 /// The gradient of a scaled score, of what the softmax gave and the gradient of that, and the row's sum.
 #[inline(always)]
 pub(super) fn slope<const LOG: bool>(y: f32, dy: f32, sum: f32) -> f32 {
-    if LOG {
-        matrix::fma_f32(-exp(y), sum, dy)
-    } else {
-        y * (dy - sum)
-    }
+    if LOG { matrix::fma_f32(-exp(y), sum, dy) } else { y * (dy - sum) }
 }
 
 /// Output of the softmax and its gradient, as they lie in memory.

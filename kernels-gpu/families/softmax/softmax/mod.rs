@@ -254,10 +254,7 @@ fn reduce<const LANES: u32, const MAX: bool>(x: f32, word: u32) -> f32 {
         x = f32::from_bits(copy::load_shared_b32(share(0)));
         unroll!(other < 4, {
             if other > 0 {
-                x = join(
-                    x,
-                    f32::from_bits(copy::load_shared_b32(share(other as u32))),
-                );
+                x = join(x, f32::from_bits(copy::load_shared_b32(share(other as u32))));
             }
         });
     }

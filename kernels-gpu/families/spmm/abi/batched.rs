@@ -28,20 +28,11 @@ impl BatchedParams {
     pub const fn item(&self, item: u32) -> SpmmParams {
         let item = item as u64;
         SpmmParams {
-            values: self
-                .product
-                .values
-                .wrapping_add(item.wrapping_mul(self.values)),
+            values: self.product.values.wrapping_add(item.wrapping_mul(self.values)),
             b: self.product.b.wrapping_add(item.wrapping_mul(self.b)),
             c: self.product.c.wrapping_add(item.wrapping_mul(self.c)),
-            partial: self
-                .product
-                .partial
-                .wrapping_add(item.wrapping_mul(self.partial)),
-            counters: self
-                .product
-                .counters
-                .wrapping_add(item.wrapping_mul(self.counters)),
+            partial: self.product.partial.wrapping_add(item.wrapping_mul(self.partial)),
+            counters: self.product.counters.wrapping_add(item.wrapping_mul(self.counters)),
             ..self.product
         }
     }

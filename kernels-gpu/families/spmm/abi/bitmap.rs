@@ -35,11 +35,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Tile
 {
     /// The warpgroups, and one warp that copies.
     const THREADS: u32 = GROUPS as u32 * 128 + 32;
-    const MIN_BLOCKS: u32 = if GROUPS == 2 && N == 16 {
-        3
-    } else {
-        4 / GROUPS as u32
-    };
+    const MIN_BLOCKS: u32 = if GROUPS == 2 && N == 16 { 3 } else { 4 / GROUPS as u32 };
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = GROUPS as u32;
     const BLOCK: (u32, u32) = (64 * GROUPS as u32, BIT_TILE as u32);

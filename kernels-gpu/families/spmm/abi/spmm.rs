@@ -36,11 +36,7 @@ impl<
     const BURST: u32 = UNROLL as u32;
     const ACCESS: u32 = 1;
     fn shared_bytes(dtype: Dtype) -> u32 {
-        if SPLIT == 1 {
-            0
-        } else {
-            THREADS * (VEC * REP * dtype.acc_bytes()) as u32
-        }
+        if SPLIT == 1 { 0 } else { THREADS * (VEC * REP * dtype.acc_bytes()) as u32 }
     }
     fn vector(_: Dtype) -> u32 {
         VEC as u32

@@ -86,10 +86,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         Self::clear(own, own.tile + BYTE_TILE as u32);
         barrier::sync_named(1 + group, 128);
         let mut ring = Ring::first(0);
-        let mut before = Spread {
-            chunks: 0,
-            places: [[own.tile; 4]; KEPT],
-        };
+        let mut before = Spread { chunks: 0, places: [[own.tile; 4]; KEPT] };
         let mut odd = 0;
         let mut round = 0;
         loop {
@@ -188,10 +185,7 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
             bits::store_halves(third, halves(pair), chunks > turn);
             turn += WARPS;
         }
-        Spread {
-            chunks,
-            places: [first, second, third],
-        }
+        Spread { chunks, places: [first, second, third] }
     }
 
     /// Zeros where [`spread`](Self::spread) stored.
@@ -250,9 +244,7 @@ impl<const GROUPS: usize, const N: usize> Filled<GROUPS> for ByteTile<GROUPS, N>
         let chunks = (own[GROUPS] - own[0]) * unit;
         let counts = piece.height * BYTE_COUNTS as u32;
         let mut starts = [0; 8];
-        unroll!(j < GROUPS, {
-            starts[j] = ((own[j] - own[0]) * unit) | (chunks << 16)
-        });
+        unroll!(j < GROUPS, { starts[j] = ((own[j] - own[0]) * unit) | (chunks << 16) });
         let [a, b, c, d, ..] = starts;
         copy::store_shared_v4(offsets(slot), [a, b, c, d]);
         let (to, full) = (Self::a(p, slot), Self::full(slot));

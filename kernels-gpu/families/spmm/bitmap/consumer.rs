@@ -119,12 +119,7 @@ impl Slab {
     #[inline(always)]
     pub(super) fn new(word: u32, middles: [u32; 2], values: u32) -> Slab {
         let counts = bits::halves_of_squares(word);
-        Slab {
-            word,
-            middles,
-            values,
-            counts,
-        }
+        Slab { word, middles, values, counts }
     }
 
     /// This lane's fragment of square `t`: values of the left half lie in front of the middle, so many of them as

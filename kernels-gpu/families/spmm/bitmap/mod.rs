@@ -60,22 +60,14 @@ impl Ring {
     /// The first stage. Who fills it waits with parity 1, which passes on new barriers.
     #[inline(always)]
     fn first(parity: u32) -> Ring {
-        Ring {
-            slot: 0,
-            parity,
-            arrival: 0,
-        }
+        Ring { slot: 0, parity, arrival: 0 }
     }
 
     /// The barrier that says that the stage has arrived, and the parity it has before.
     #[inline(always)]
     fn full(self) -> (u32, u32) {
         let second = self.arrival >= BIT_STAGES as u32;
-        let number = if second {
-            self.arrival - BIT_STAGES as u32
-        } else {
-            self.arrival
-        };
+        let number = if second { self.arrival - BIT_STAGES as u32 } else { self.arrival };
         (copy::arena() + number * 8, second as u32)
     }
 

@@ -32,20 +32,13 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Filled<GROUPS>
         let at_words = Self::a(p, slot);
         let at_values = at_words + (GROUPS * BIT_BYTES) as u32;
         let mut starts = [0; 8];
-        unroll!(j < GROUPS, {
-            starts[j] = at_values + (own[j] - own[0]) * 16
-        });
+        unroll!(j < GROUPS, { starts[j] = at_values + (own[j] - own[0]) * 16 });
         let [a, b, c, d, ..] = starts;
         copy::store_shared_v4(offsets(slot), [a, b, c, d]);
         let (full, _) = ring.full();
         let b = if ALIGNED { Self::B_BYTES as u32 } else { 0 };
         barrier::arrive_expect(full, words + values + b);
-        bulk::load_line(
-            at_words,
-            p.words + tile as u64 * BIT_BYTES as u64,
-            words,
-            full,
-        );
+        bulk::load_line(at_words, p.words + tile as u64 * BIT_BYTES as u64, words, full);
         if values != 0 {
             bulk::load_line(at_values, p.values + own[0] as u64 * 16, values, full);
         }
@@ -78,11 +71,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
                 let index = index + i as u32 * 32;
                 let (row, chunk) = (index / chunks, index % chunks);
                 let first = column + chunk * 8;
-                let left = if k + row < p.k && first < p.n {
-                    p.n - first
-                } else {
-                    0
-                };
+                let left = if k + row < p.k && first < p.n { p.n - first } else { 0 };
                 let from = p.b + (k + row) as u64 * p.ldb_bytes as u64 + first as u64 * 2;
                 elements[i] = [0, 1, 2, 3, 4, 5, 6, 7]
                     .map(|e: u32| global::load_own_b16(from + e as u64 * 2, e < left));

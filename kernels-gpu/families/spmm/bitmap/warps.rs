@@ -114,13 +114,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
             let phase = slabs + (index - 16) % more;
             (pair / Self::PARTS_OF, pair % Self::PARTS_OF, phase)
         };
-        PerWarp {
-            group,
-            part,
-            phase,
-            lane: gpu::thread() % 32,
-            weights: bits::Weights::new(),
-        }
+        PerWarp { group, part, phase, lane: gpu::thread() % 32, weights: bits::Weights::new() }
     }
 
     /// A tile of A times its rows of B.

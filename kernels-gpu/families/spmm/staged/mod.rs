@@ -20,11 +20,7 @@ type Acc = [[f32; 4]; PIECES];
 impl StagedParams {
     #[inline(always)]
     fn slots(&self) -> Slots {
-        Slots {
-            windows: self.windows,
-            columns: self.columns,
-            values: self.values,
-        }
+        Slots { windows: self.windows, columns: self.columns, values: self.values }
     }
 }
 
@@ -37,11 +33,7 @@ struct Place {
 }
 
 impl Place {
-    const START: Place = Place {
-        tile: 0,
-        slot: 0,
-        parity: 0,
-    };
+    const START: Place = Place { tile: 0, slot: 0, parity: 0 };
 
     #[inline(always)]
     fn advance(&mut self) {

@@ -16,12 +16,7 @@ struct Ahead {
 
 #[inline(always)]
 fn piece_of([first, end, slice, kind]: [u32; 4]) -> StagedPiece {
-    StagedPiece {
-        first,
-        end,
-        slice,
-        kind,
-    }
+    StagedPiece { first, end, slice, kind }
 }
 
 /// Lanes that hold a row of sums, four columns each.
@@ -47,10 +42,7 @@ impl<const WARPS: u32> Resident<WARPS> {
     /// Leaves a slice's sums there.
     #[inline(always)]
     fn stage_sums(acc: &Acc, own: bool) {
-        leave_row(
-            acc,
-            Self::sums(own) + gpu::thread() % 32 * Self::SUMS as u32,
-        );
+        leave_row(acc, Self::sums(own) + gpu::thread() % 32 * Self::SUMS as u32);
     }
 
     /// Where four sums of row `local` of a slice are, for this lane.
@@ -101,11 +93,7 @@ impl<const WARPS: u32> Resident<WARPS> {
         let lane = gpu::rematerialize_thread() % 32;
         let rows = p.rows + (piece.slice as u64 * SLICE as u64 + lane as u64 * 4) * 4;
         let behind = lane == Self::ROW_LANES;
-        let from = if behind {
-            p.pieces + after as u64 * 16
-        } else {
-            rows
-        };
+        let from = if behind { p.pieces + after as u64 * 16 } else { rows };
         if lane < Self::ROW_LANES || behind && after < end {
             copy::copy_async_16(Self::beside(after) + lane * 16, from, 16);
         }

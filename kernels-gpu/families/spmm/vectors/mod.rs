@@ -94,11 +94,7 @@ impl Share {
                 unroll!(s < SLABS, {
                     let column = self.column + (s * SLAB_BYTES) as u32 / E::BYTES;
                     let bytes = if valid && column < p.n { 16 } else { 0 };
-                    let from = if bytes > 0 {
-                        from + (s * SLAB_BYTES) as u64
-                    } else {
-                        p.b
-                    };
+                    let from = if bytes > 0 { from + (s * SLAB_BYTES) as u64 } else { p.b };
                     copy::copy_async_16(to + (s * STAGE_SLAB) as u32, from, bytes);
                 });
             });
@@ -144,20 +140,11 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
             warp::sync_lanes(u32::MAX);
             let operand = E::operand(entries.raw, entries.first, entries.valid);
             unroll!(s < SLABS, {
-                E::step(
-                    &mut acc[s],
-                    here + (s * STAGE_SLAB) as u32,
-                    share.lane,
-                    operand,
-                );
+                E::step(&mut acc[s], here + (s * STAGE_SLAB) as u32, share.lane, operand);
             });
             (next, ahead, entries) = (ahead, later, following);
             free = here;
-            here = if here + each == end {
-                share.ring
-            } else {
-                here + each
-            };
+            here = if here + each == end { share.ring } else { here + each };
             step += PARTS;
             // Nobody overwrites what another lane still reads.
             warp::sync_lanes(u32::MAX);
@@ -278,10 +265,7 @@ impl<
         if !inside {
             return;
         }
-        let (at, rings) = (
-            (window, vectors >> 24),
-            share.ring - part * Self::RING as u32,
-        );
+        let (at, rings) = ((window, vectors >> 24), share.ring - part * Self::RING as u32);
         if BYTES == 2 {
             Self::write::<E, 8>(p, at, rings, part);
         } else {

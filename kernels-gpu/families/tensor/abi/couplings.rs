@@ -27,15 +27,8 @@ pub struct PathCouplings {
 
 /// The coefficients of a path `(l1, l2, l3)`.
 pub const fn couplings_of(degrees: [usize; 3]) -> PathCouplings {
-    let nothing = Coupling {
-        at: [0; 3],
-        ends: [false; 2],
-        value: 0.0,
-    };
-    let mut found = PathCouplings {
-        all: [nothing; MOST_COUPLINGS],
-        count: 0,
-    };
+    let nothing = Coupling { at: [0; 3], ends: [false; 2], value: 0.0 };
+    let mut found = PathCouplings { all: [nothing; MOST_COUPLINGS], count: 0 };
     let [l1, l2, l3] = degrees;
     // Where the degrees add up to an odd number the coefficients are imaginary.
     let part = (l1 + l2 + l3) % 2;
@@ -47,11 +40,8 @@ pub const fn couplings_of(degrees: [usize; 3]) -> PathCouplings {
         while j <= 2 * l2 {
             let value = real_coefficient(degrees, [i, j, k])[part];
             if value > 1e-9 || value < -1e-9 {
-                found.all[found.count] = Coupling {
-                    at: [i, j, k],
-                    ends: [found.count == before, false],
-                    value,
-                };
+                found.all[found.count] =
+                    Coupling { at: [i, j, k], ends: [found.count == before, false], value };
                 found.count += 1;
             }
             j += 1;
@@ -128,14 +118,8 @@ const fn racah(degrees: [usize; 3], [m1, m2, m3]: [i64; 3]) -> f64 {
     let mut sum = 0.0;
     let mut t = 0;
     while t <= l1 + l2 - l3 {
-        let places = [
-            t,
-            l1 + l2 - l3 - t,
-            l1 - m1 - t,
-            l2 + m2 - t,
-            l3 - l2 + m1 + t,
-            l3 - l1 - m2 + t,
-        ];
+        let places =
+            [t, l1 + l2 - l3 - t, l1 - m1 - t, l2 + m2 - t, l3 - l2 + m1 + t, l3 - l1 - m2 + t];
         let mut product = if t % 2 == 0 { 1.0 } else { -1.0 };
         let mut at = 0;
         while at < places.len() {

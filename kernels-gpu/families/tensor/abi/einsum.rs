@@ -220,13 +220,8 @@ impl EinsumParams {
     /// Where unit `rest` of an item that belongs to `place` works.
     #[inline(always)]
     pub fn spot<const N: usize>(&self, arrays: &impl Arrays, place: u32, rest: u32) -> Spot<N> {
-        let mut spot = Spot {
-            base: [0; N],
-            out: self.out,
-            bias: self.bias,
-            gate: self.gate,
-            chunk: 0,
-        };
+        let mut spot =
+            Spot { base: [0; N], out: self.out, bias: self.bias, gate: self.gate, chunk: 0 };
         each_factor!(f < N, { spot.base[f] = self.factors[f].address });
         let mut left = place;
         let mut part = self.parts;
@@ -260,14 +255,7 @@ impl EinsumParams {
     /// The line of an item's terms, where no other loop is summed.
     #[inline(always)]
     pub fn listed<const N: usize>(&self, base: [u64; N], start: u32, len: u32) -> Line<N> {
-        let mut line = Line {
-            base,
-            tables: [0; N],
-            strides: [0; N],
-            first: start,
-            len,
-            ok: true,
-        };
+        let mut line = Line { base, tables: [0; N], strides: [0; N], first: start, len, ok: true };
         each_factor!(f < N, {
             line.tables[f] = self.factors[f].table;
             line.strides[f] = self.factors[f].stride;

@@ -38,10 +38,7 @@ pub struct Paths {
 impl Paths {
     /// Those of degrees up to `largest` whose sum is even, or odd.
     pub const fn of(largest: usize, odd: bool) -> Paths {
-        let mut paths = Paths {
-            all: [[0; 3]; MOST_PATHS],
-            count: 0,
-        };
+        let mut paths = Paths { all: [[0; 3]; MOST_PATHS], count: 0 };
         let ends = largest + 1;
         let mut at = 0;
         while at < ends * ends * ends {

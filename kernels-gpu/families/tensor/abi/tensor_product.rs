@@ -202,11 +202,7 @@ impl TensorProductParams {
                 let traces = step == STEP_TENSOR_OWN_TRACES;
                 let transposed = self.flags & FLAG_TRANSPOSED != 0;
                 let at_rows = a * row + row + if transposed { aligned(tall * 32) } else { 0 };
-                let rows = if step == STEP_TENSOR_OWN_CONNECTED {
-                    out
-                } else {
-                    f
-                };
+                let rows = if step == STEP_TENSOR_OWN_CONNECTED { out } else { f };
                 let at_y = at_rows + rows * row;
                 let at_pairs = at_y + aligned(if traces { out } else { y } * acc);
                 let coefficients = if traces { 0 } else { aligned(pairs * acc * 2) };

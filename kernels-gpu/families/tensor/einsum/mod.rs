@@ -116,11 +116,7 @@ struct Run<const N: usize> {
 impl<const N: usize> Run<N> {
     #[inline(always)]
     fn new<const UNROLL: usize, const ACROSS: bool>(mut line: Line<N>, step: u32) -> Self {
-        let lead = if ACROSS {
-            0
-        } else {
-            line.first % vector(UNROLL)
-        };
+        let lead = if ACROSS { 0 } else { line.first % vector(UNROLL) };
         line.first -= lead;
         line.len += lead;
         Run { line, lead, step }
@@ -204,10 +200,7 @@ impl<
             });
             spot.out += column as u64 * p.out_inner;
         }
-        let mut sum = Sum::<E, VEC> {
-            acc: [E::ZERO; VEC],
-            seen: false,
-        };
+        let mut sum = Sum::<E, VEC> { acc: [E::ZERO; VEC], seen: false };
         let kept = Kept::new::<VEC, ACROSS>(p, rest, lane);
         let (first, step) = if ACROSS { (lane, lanes) } else { (0, 1) };
         if p.flags & FLAG_JOIN != 0 {
@@ -267,11 +260,7 @@ impl<
         let mut at = lane;
         let mut next = run.fetch::<FIXED, UNROLL, ACROSS>(at);
         while at < run.line.len {
-            let slots = if AHEAD {
-                next
-            } else {
-                run.fetch::<FIXED, UNROLL, ACROSS>(at)
-            };
+            let slots = if AHEAD { next } else { run.fetch::<FIXED, UNROLL, ACROSS>(at) };
             if AHEAD {
                 next = run.fetch::<FIXED, UNROLL, ACROSS>(at + step * UNROLL as u32);
             }
@@ -338,11 +327,7 @@ impl<
             }
         });
         unroll!(i < VEC, {
-            let mut product = if FIXED == 0 {
-                E::get(&raw[0], i)
-            } else {
-                fixed
-            };
+            let mut product = if FIXED == 0 { E::get(&raw[0], i) } else { fixed };
             unroll!(f < N, {
                 if f + 1 < N && f >= FIXED && f > 0 {
                     product = E::mul(product, E::get(&raw[f], i));
@@ -362,9 +347,5 @@ impl<
 #[inline(always)]
 fn is_zero<E: Elem>(x: E::Acc) -> bool {
     let [low, high] = E::words(x);
-    if E::ACC_BYTES == 8 {
-        low == 0 && high << 1 == 0
-    } else {
-        low << 1 == 0
-    }
+    if E::ACC_BYTES == 8 { low == 0 && high << 1 == 0 } else { low << 1 == 0 }
 }

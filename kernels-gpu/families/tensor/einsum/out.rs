@@ -37,9 +37,7 @@ fn scaled<E: Elem, const VEC: usize>(p: &EinsumParams, sum: &Sum<E, VEC>) -> [E:
 #[inline(always)]
 pub fn epilogue<E: Elem, const VEC: usize>(p: &EinsumParams, sum: &Sum<E, VEC>, at: u64) {
     let part = scaled(p, sum);
-    unroll!(i < VEC, {
-        E::store_acc(p.partial + (at + i as u64) * E::ACC_BYTES as u64, part[i])
-    });
+    unroll!(i < VEC, { E::store_acc(p.partial + (at + i as u64) * E::ACC_BYTES as u64, part[i]) });
 }
 
 /// Adds up parts `from`, `from + step`, ... below `end`, in this order.
@@ -111,11 +109,8 @@ pub fn finish<E: Elem, const VEC: usize>(
 #[inline(always)]
 fn is_positive<E: Elem>(x: E::Acc) -> bool {
     let [low, high] = E::words(x);
-    let (top, rest, infinity) = if E::ACC_BYTES == 8 {
-        (high, low, 0x7ff0_0000)
-    } else {
-        (low, 0, 0x7f80_0000)
-    };
+    let (top, rest, infinity) =
+        if E::ACC_BYTES == 8 { (high, low, 0x7ff0_0000) } else { (low, 0, 0x7f80_0000) };
     let sign = top >> 31 != 0;
     let nan = (top & 0x7fff_ffff) > infinity || ((top & 0x7fff_ffff) == infinity && rest != 0);
     !sign && !nan && (top | rest) != 0

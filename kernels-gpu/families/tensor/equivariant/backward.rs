@@ -45,11 +45,7 @@ impl<
         let warps = chunks.clamp(1, all);
         let teams = if warps < 3 { all / warps } else { 1 };
         let warp = gpu::thread() / 32;
-        let team = Team {
-            warps,
-            warp: warp % warps,
-            number: warp / warps,
-        };
+        let team = Team { warps, warp: warp % warps, number: warp / warps };
         let row = gpu::block_x() * teams + team.number;
         if team.number >= teams || row >= p.rows {
             return;
@@ -59,11 +55,7 @@ impl<
         while chunk - team.warp < chunks {
             warp::stay_rolled();
             let channel = (chunk * 32 + gpu::thread() % 32) * CHANNELS as u32;
-            let lane = Lane {
-                row,
-                channel,
-                inside: channel < p.width,
-            };
+            let lane = Lane { row, channel, inside: channel < p.width };
             let again = chunk >= warps || p.flags & FLAG_ADD_DY != 0;
             Self::chunk::<E>(p, lane, team, again, &mut batch);
             chunk += warps;
@@ -83,17 +75,13 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
         let from = channel_of::<E>(p, 0, lane.row, lane.channel);
         let each = |c: usize| (c as u32 * E::BYTES) as u64;
         each_component::<LARGEST>(p, 0, from, |i, at| {
-            unroll!(c < CHANNELS, {
-                x[c][i] = load::<E>(at + each(c), lane.inside)
-            });
+            unroll!(c < CHANNELS, { x[c][i] = load::<E>(at + each(c), lane.inside) });
         });
         let mut dx = [[E::ZERO; COMPONENTS]; CHANNELS];
         let to_dx = channel_of::<E>(p, 4, lane.row, lane.channel);
         if p.dx != 0 && p.flags & FLAG_ADD_DX != 0 {
             each_component::<LARGEST>(p, 2, to_dx, |i, at| {
-                unroll!(c < CHANNELS, {
-                    dx[c][i] = load::<E>(at + each(c), lane.inside)
-                });
+                unroll!(c < CHANNELS, { dx[c][i] = load::<E>(at + each(c), lane.inside) });
             });
         }
         let mut entries = Entries::<true, LARGEST, ODD, CHANNELS>::new::<E>(
@@ -185,9 +173,7 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
         if CHANNELS == 1 || p.flags & FLAG_EVEN_GRADIENTS != 0 {
             E::store::<CHANNELS>(at, own);
         } else {
-            unroll!(c < CHANNELS, {
-                E::store::<1>(at + (c as u32 * E::BYTES) as u64, &[own[c]])
-            });
+            unroll!(c < CHANNELS, { E::store::<1>(at + (c as u32 * E::BYTES) as u64, &[own[c]]) });
         }
     }
 

@@ -152,8 +152,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
     /// The entry at a position among the known, and the other end of its edge.
     #[inline(always)]
     fn ids(&self, behind_first: u32) -> [u32; 2] {
-        self.known
-            .map(|known| warp::shuffle::<32>(known, behind_first % KNOWN, u32::MAX))
+        self.known.map(|known| warp::shuffle::<32>(known, behind_first % KNOWN, u32::MAX))
     }
 
     #[inline(always)]

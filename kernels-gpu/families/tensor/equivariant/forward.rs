@@ -27,11 +27,7 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
         }
         let first = (warp - row * chunks) as u32 * 32;
         let channel = first + gpu::thread() % 32;
-        let lane = Lane {
-            row: row as u32,
-            channel,
-            inside: channel < p.width,
-        };
+        let lane = Lane { row: row as u32, channel, inside: channel < p.width };
         let mut entries =
             Entries::<false, LARGEST, ODD, 1>::new::<E>(p, positions(p, lane.row), first);
         let mut sums = [[E::ZERO; 7]; MOST_PATHS];

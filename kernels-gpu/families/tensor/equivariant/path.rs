@@ -104,9 +104,5 @@ pub fn gradients<E: Elem, const A: usize, const B: usize, const C: usize, const 
 /// A coefficient times a component, added to the sum unless it is the first.
 #[inline(always)]
 fn times<E: Elem>(value: f64, y: E::Acc, sum: E::Acc, is_first: bool) -> E::Acc {
-    if is_first {
-        E::mul(E::scalar(value), y)
-    } else {
-        E::fma(E::scalar(value), y, sum)
-    }
+    if is_first { E::mul(E::scalar(value), y) } else { E::fma(E::scalar(value), y, sum) }
 }

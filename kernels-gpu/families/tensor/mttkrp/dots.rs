@@ -24,17 +24,9 @@ impl<W: Walk, E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>
             let sums = sums::<E, FACTORS, LANES, VEC>(p, &places, count.saturating_sub(at));
             let lane = gpu::thread() % LANES;
             let mut own = sums[0];
-            unroll!(u < 4, {
-                own = if lane == u as u32 { sums[u] } else { own }
-            });
+            unroll!(u < 4, { own = if lane == u as u32 { sums[u] } else { own } });
             let mut place = places[0][0];
-            unroll!(u < 4, {
-                place = if lane == u as u32 {
-                    places[0][u]
-                } else {
-                    place
-                }
-            });
+            unroll!(u < 4, { place = if lane == u as u32 { places[0][u] } else { place } });
             if lane < BURST as u32 && at + (lane as u64) < count && place != u32::MAX {
                 store::<E>(p, at + lane as u64, own);
             }
@@ -87,11 +79,7 @@ fn sums<E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>(
                 if FACTORS > 2 {
                     x = E::mul(x, E::get(&raw[2][u], i));
                 }
-                let y = if FACTORS > 1 {
-                    E::get(&raw[1][u], i)
-                } else {
-                    E::scalar(1.0)
-                };
+                let y = if FACTORS > 1 { E::get(&raw[1][u], i) } else { E::scalar(1.0) };
                 sums[u] = E::fma(x, y, sums[u]);
             });
         });
@@ -114,10 +102,7 @@ fn store<E: Elem>(p: &MttkrpParams, entry: u64, sum: E::Acc) {
     let offset = entry * E::BYTES as u64;
     let mut x = E::mul(sum, E::scalar(p.product.alpha));
     if p.product.values != 0 {
-        x = E::mul(
-            x,
-            E::get(&E::load_own::<1>(p.product.values + offset, true), 0),
-        );
+        x = E::mul(x, E::get(&E::load_own::<1>(p.product.values + offset, true), 0));
     }
     let to = p.product.c + offset;
     if p.product.flags & FLAG_ACCUMULATE != 0 {

@@ -51,11 +51,7 @@ impl<
         let mut acc = [[start_of::<E, REDUCE>(); VEC]; REP];
         let (mut at, mut rank) = (0, row);
         while at < run.end {
-            let burst = Burst {
-                places: next,
-                values,
-                at,
-            };
+            let burst = Burst { places: next, values, at };
             at += UNROLL as u32;
             next = run.places::<FACTORS, UNROLL>(p, at);
             values = run.values::<E, UNROLL, REDUCE>(p, at);
@@ -76,11 +72,7 @@ const fn value_bytes<E: Elem, const REDUCE: u32>() -> u32 {
 /// What a reduction begins with.
 #[inline(always)]
 fn start_of<E: Elem, const REDUCE: u32>() -> E::Acc {
-    if REDUCE == REDUCE_MAX {
-        E::scalar(f64::NEG_INFINITY)
-    } else {
-        E::ZERO
-    }
+    if REDUCE == REDUCE_MAX { E::scalar(f64::NEG_INFINITY) } else { E::ZERO }
 }
 
 /// Entries of an item: where loads begin, and which of what they bring belongs to it.
@@ -181,11 +173,7 @@ impl Burst {
     #[inline(always)]
     fn place(&self, f: usize, u: usize) -> u32 {
         let place = self.places[f][(u / 4) & 1][u & 3];
-        if f == 0 {
-            place & (LAST_OF_ROW - 1)
-        } else {
-            place
-        }
+        if f == 0 { place & (LAST_OF_ROW - 1) } else { place }
     }
 
     /// Adds the products of the burst to the rows they belong to, in entry order, and stores rows that end: all rows of
@@ -232,11 +220,7 @@ impl Burst {
         });
         unroll!(u < UNROLL, {
             let exists = valid >> u & 1 != 0;
-            let value = if exists {
-                self.value::<E, REDUCE>(u)
-            } else {
-                E::ZERO
-            };
+            let value = if exists { self.value::<E, REDUCE>(u) } else { E::ZERO };
             unroll!(r < REP, {
                 unroll!(i < VEC, {
                     let others = [&raw[1][u][r], &raw[2][u][r]];

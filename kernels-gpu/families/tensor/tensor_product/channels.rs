@@ -49,13 +49,7 @@ fn load<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, item: u64,
     let a = p.a + (item * p.item_strides[0] + channel as u64) * bytes;
     stage::rows::<E>(own, a, p.row_strides[0], [p.rows[0], left], wide);
     let d = p.d + (item * p.item_strides[2] + channel as u64) * bytes;
-    stage::rows::<E>(
-        own + s.parts[1],
-        d,
-        p.row_strides[1],
-        [p.rows[2], left],
-        wide,
-    );
+    stage::rows::<E>(own + s.parts[1], d, p.row_strides[1], [p.rows[2], left], wide);
     let mut row = gpu::thread() % 32;
     while row < p.rows[1] {
         let y = E::load::<1>(p.y + (item * p.item_strides[1] + row as u64) * bytes, true);

@@ -201,20 +201,13 @@ fn corner_of<E: Elem>(
 ) -> [[E::Acc; 4]; 4] {
     // Transposed: rows of memory are columns of the product.
     let transposed = p.flags & FLAG_TRANSPOSED != 0;
-    let (down, along, ends) = if transposed {
-        (column, row, [columns, rows])
-    } else {
-        (row, column, [rows, columns])
-    };
+    let (down, along, ends) =
+        if transposed { (column, row, [columns, rows]) } else { (row, column, [rows, columns]) };
     let mut found = [[E::ZERO; 4]; 4];
     unroll!(i < 4, {
         let at = down + i as u32;
         let from = from + (at as u64 * p.row_strides[1] + along as u64) * E::BYTES as u64;
-        let inside = if at < ends[0] {
-            ends[1] - along.min(ends[1])
-        } else {
-            0
-        };
+        let inside = if at < ends[0] { ends[1] - along.min(ends[1]) } else { 0 };
         found[i] = four::<E>(from, inside, p.flags & FLAG_WIDE != 0);
     });
     if transposed {

@@ -17,13 +17,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorItems {
         let from = |operand: u64, which: usize| {
             operand + first as u64 * p.item_strides[which] * E::BYTES as u64
         };
-        stage::tile::<E>(
-            own,
-            from(p.a, 0),
-            p.item_strides[0],
-            [p.rows[0], left],
-            warps,
-        );
+        stage::tile::<E>(own, from(p.a, 0), p.item_strides[0], [p.rows[0], left], warps);
         let y = own + s.parts[0];
         stage::tile::<E>(y, from(p.y, 1), p.item_strides[1], [p.rows[1], left], warps);
         stage::segments(p, p.lists, arena, 1, Self::THREADS);
@@ -57,10 +51,7 @@ fn products<E: Elem>(p: &TensorProductParams, s: &TensorShared) {
             let mut terms = [(E::ZERO, E::ZERO); 4];
             unroll!(i < 4, {
                 let right = E::load_shared(y + (codes[i] & 0xffff));
-                terms[i] = (
-                    E::load_shared(a + (codes[i] >> 16)),
-                    E::mul(values[i], right),
-                );
+                terms[i] = (E::load_shared(a + (codes[i] >> 16)), E::mul(values[i], right));
             });
             unroll!(i < 4, {
                 if done + (i as u32) < count {

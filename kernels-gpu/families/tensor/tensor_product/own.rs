@@ -54,11 +54,8 @@ pub fn rows<E: Elem>(
     item: u64,
     [channel, width]: [u32; 2],
 ) {
-    let (operand, stride) = if which == 0 {
-        (p.a, p.row_strides[0])
-    } else {
-        (p.f, p.row_strides[2])
-    };
+    let (operand, stride) =
+        if which == 0 { (p.a, p.row_strides[0]) } else { (p.f, p.row_strides[2]) };
     let from = operand + (item * p.item_strides[which] + channel as u64) * E::BYTES as u64;
     let wide = p.flags & FLAG_WIDE != 0;
     stage::rows::<E>(to, from, stride, [p.rows[which], width - channel], wide);
@@ -106,12 +103,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnConnec
             while channel < p.width {
                 warp::stay_rolled();
                 left_rows::<E>(p, &s, own, item, channel);
-                let place = Place {
-                    own,
-                    item,
-                    channel,
-                    column,
-                };
+                let place = Place { own, item, channel, column };
                 products::<E>(p, &s, place);
                 channel += 32;
             }
@@ -284,12 +276,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnTraces
                     rows::<E>(p, 3, own + s.parts[2], item, [channel, p.out_width]);
                     copy::copy_wait_all();
                     warp::sync_lanes(u32::MAX);
-                    let place = Place {
-                        own,
-                        item,
-                        channel,
-                        column,
-                    };
+                    let place = Place { own, item, channel, column };
                     dots::<E>(p, &s, place);
                     channel += 32;
                 }
@@ -351,11 +338,7 @@ pub fn over_lanes<E: Elem, const LANES: u32>(mut sum: E::Acc) -> E::Acc {
     while other < LANES {
         let words = E::words(sum);
         let low = warp::exchange(words[0], other);
-        let high = if E::ACC_BYTES == 8 {
-            warp::exchange(words[1], other)
-        } else {
-            0
-        };
+        let high = if E::ACC_BYTES == 8 { warp::exchange(words[1], other) } else { 0 };
         sum = E::add(sum, E::from_words([low, high]));
         other *= 2;
     }

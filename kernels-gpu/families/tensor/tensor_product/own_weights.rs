@@ -63,12 +63,7 @@ fn matrices<E: Elem>(
             let matrix = (row & !TENSOR_LAST) as u64 * p.width as u64;
             let to = to + matrix * p.row_strides[3] * E::BYTES as u64;
             let left = p.width - channel;
-            store::<E>(
-                p,
-                to,
-                if column + lane < p.out_width { left } else { 0 },
-                &sums,
-            );
+            store::<E>(p, to, if column + lane < p.out_width { left } else { 0 }, &sums);
             sums = [[E::ZERO; 8]; 4];
         }
         segment += 1;

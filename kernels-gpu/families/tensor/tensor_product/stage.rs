@@ -177,8 +177,5 @@ pub fn ahead<E: Elem>(p: &TensorProductParams, threads: u32) {
     }
     let from = p.d + gpu::thread() as u64 * 128;
     let all = p.rows[2] as u64 * p.item_strides[2] * bytes;
-    global::load_own_b16(
-        from,
-        gpu::thread() as u64 * 128 < all.min(threads as u64 * 128),
-    );
+    global::load_own_b16(from, gpu::thread() as u64 * 128 < all.min(threads as u64 * 128));
 }

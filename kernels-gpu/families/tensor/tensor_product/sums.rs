@@ -70,11 +70,7 @@ fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, is_first: 
     while pair < p.counts[1] {
         let [a, f, d, _] = copy::load_shared_v4(copy::arena() + s.pairs + pair * 16);
         let to = own + s.parts[3] + pair * E::ACC_BYTES;
-        let mut sum = if is_first {
-            E::ZERO
-        } else {
-            E::load_shared(to)
-        };
+        let mut sum = if is_first { E::ZERO } else { E::load_shared(to) };
         let (a, d) = (own + a, own + s.parts[1] + d);
         let mut step = 0;
         while step < 32 {

@@ -25,45 +25,16 @@ struct Shape {
 
 const SHAPES: [Shape; 7] = {
     const fn shape(threads: u32, min_blocks: u32, tile: (u32, u32)) -> Shape {
-        Shape {
-            threads,
-            min_blocks,
-            tile,
-            depth: 64,
-            line: 128,
-            stages: 1,
-            out: 0,
-        }
+        Shape { threads, min_blocks, tile, depth: 64, line: 128, stages: 1, out: 0 }
     }
-    let loops = Shape {
-        depth: 1,
-        stages: 0,
-        ..shape(256, 4, (1, 256))
-    };
+    let loops = Shape { depth: 1, stages: 0, ..shape(256, 4, (1, 256)) };
     // Held as f32.
-    let shared = Shape {
-        depth: 16,
-        line: 64,
-        ..shape(256, 2, (128, 128))
-    };
-    let mma = Shape {
-        stages: 3,
-        ..shape(128, 2, (128, 128))
-    };
+    let shared = Shape { depth: 16, line: 64, ..shape(256, 2, (128, 128)) };
+    let mma = Shape { stages: 3, ..shape(128, 2, (128, 128)) };
     let wgmma = shape(128, 2, (128, 128));
-    let ring = Shape {
-        stages: 3,
-        ..shape(128, 2, (128, 128))
-    };
-    let roles = Shape {
-        stages: 4,
-        ..shape(384, 1, (128, 256))
-    };
-    let persistent = Shape {
-        stages: 4,
-        out: 2 * SMEM_TILE,
-        ..shape(384, 1, (128, 256))
-    };
+    let ring = Shape { stages: 3, ..shape(128, 2, (128, 128)) };
+    let roles = Shape { stages: 4, ..shape(384, 1, (128, 256)) };
+    let persistent = Shape { stages: 4, out: 2 * SMEM_TILE, ..shape(384, 1, (128, 256)) };
     [loops, shared, mma, wgmma, ring, roles, persistent]
 };
 

@@ -26,15 +26,9 @@ impl Ring {
     #[inline(always)]
     pub fn next(self, stages: usize) -> Ring {
         if self.slot + 1 == stages as u32 {
-            Ring {
-                slot: 0,
-                parity: self.parity ^ 1,
-            }
+            Ring { slot: 0, parity: self.parity ^ 1 }
         } else {
-            Ring {
-                slot: self.slot + 1,
-                ..self
-            }
+            Ring { slot: self.slot + 1, ..self }
         }
     }
 }

@@ -79,10 +79,7 @@ impl<const NUMBER: usize> Level<NUMBER> {
         while k < p.k {
             barrier::wait(Self::full(now.slot), now.parity);
             let stage = Self::stage(now.slot);
-            let (smem, b_tile) = (
-                stage + half * SMEM_TILE as u32,
-                stage + 2 * SMEM_TILE as u32,
-            );
+            let (smem, b_tile) = (stage + half * SMEM_TILE as u32, stage + 2 * SMEM_TILE as u32);
             acc.fence();
             unroll!(step < STEPS, {
                 <E as WgmmaElem>::mma::<4, 0, 1>(acc, a(smem, step), b(b_tile, step));

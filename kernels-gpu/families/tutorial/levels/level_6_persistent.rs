@@ -64,10 +64,7 @@ fn raster(p: &LevelsParams, tile: u32) -> (u32, u32) {
 /// and from there eight lanes a line of 128 bytes.
 #[inline(always)]
 fn store<E: Half>(p: &LevelsParams, (row, column): (u32, u32), acc: &Acc<4>) {
-    let (lane, warp) = (
-        gpu::rematerialize_thread() % 32,
-        gpu::rematerialize_thread() / 32,
-    );
+    let (lane, warp) = (gpu::rematerialize_thread() % 32, gpu::rematerialize_thread() / 32);
     let buffer = copy::arena() + This::OUT as u32 + warp * 16 * PANEL_BYTES as u32;
     let (r, chunk) = frag::ldmatrix_x4(lane);
     let to = p.c + offset::<E>(row + warp * 16 + lane / 8, column + lane % 8 * 8, p.n);
@@ -78,14 +75,8 @@ fn store<E: Half>(p: &LevelsParams, (row, column): (u32, u32), acc: &Acc<4>) {
         unroll!(j < 4, {
             let x = &acc.0[c];
             let pair = |i: usize| E::put(&[x[i], x[i + 1], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
-            let (i, at) = (
-                8 * j,
-                frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32),
-            );
-            matrix::stmatrix_x4(
-                buffer + at,
-                [pair(i), pair(i + 2), pair(i + 4), pair(i + 6)],
-            );
+            let (i, at) = (8 * j, frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32));
+            matrix::stmatrix_x4(buffer + at, [pair(i), pair(i + 2), pair(i + 4), pair(i + 6)]);
         });
         warp::sync_lanes(u32::MAX);
         unroll!(j < 4, {

@@ -17,11 +17,7 @@ pub fn variants<T: Scalar>(context: &Context, dim: usize) -> Vec<Option<&'static
             && row.dtype == T::DTYPE
             && row.columns as usize == dim
     };
-    let names: Vec<_> = kernels()
-        .iter()
-        .filter(fits)
-        .map(|r| Some(r.name))
-        .collect();
+    let names: Vec<_> = kernels().iter().filter(fits).map(|r| Some(r.name)).collect();
     assert!(!names.is_empty(), "no kernel for {} {dim}", T::NAME);
     names
 }
@@ -33,16 +29,11 @@ pub fn csr<T: Scalar>(pattern: CsrPattern) -> AnySparse<T> {
 
 /// Keys of a query in a mask that are not hidden.
 fn keys(pattern: &CsrPattern, row: usize, o: &AttentionOptions, head: usize) -> Vec<usize> {
-    let length = o
-        .lengths
-        .as_ref()
-        .map_or(usize::MAX, |l| l[head * l.len() / o.heads]);
+    let length = o.lengths.as_ref().map_or(usize::MAX, |l| l[head * l.len() / o.heads]);
     let of_row = &pattern.columns()[pattern.row(row)];
     let keys = of_row.iter().map(|&c| c as usize);
     keys.filter(|&key| {
-        key < length
-            && o.causal
-                .is_none_or(|offset| key as i64 <= row as i64 + offset)
+        key < length && o.causal.is_none_or(|offset| key as i64 <= row as i64 + offset)
     })
     .collect()
 }
@@ -69,9 +60,8 @@ impl<T: Scalar> Case<T> {
         let mut rng = Rng(seed);
         let mut dense = |heads: usize, rows: usize| {
             // Scores beyond what one tile's largest would tell.
-            let values: Vec<T> = (0..heads * rows * d)
-                .map(|_| T::from_f64(2.0 * rng.unit()))
-                .collect();
+            let values: Vec<T> =
+                (0..heads * rows * d).map(|_| T::from_f64(2.0 * rng.unit())).collect();
             Dense::new(vec![heads, rows, d], values).unwrap()
         };
         let key_heads = options.key_heads.unwrap_or(options.heads);
@@ -111,11 +101,7 @@ impl<T: Scalar> Case<T> {
                 *size += weight * v.abs();
             }
         }
-        let log_sum = if keys.is_empty() {
-            f64::NEG_INFINITY
-        } else {
-            max + sum.ln()
-        };
+        let log_sum = if keys.is_empty() { f64::NEG_INFINITY } else { max + sum.ln() };
         Wanted { out, size, log_sum }
     }
 
@@ -161,9 +147,7 @@ impl<T: Scalar> Case<T> {
 
     pub fn masks(&self, context: &Context, format: &str) -> Vec<SparseTensor<T>> {
         let mask = |p: &CsrPattern| {
-            let mask = csr::<T>(p.clone())
-                .convert(format.parse().unwrap())
-                .unwrap();
+            let mask = csr::<T>(p.clone()).convert(format.parse().unwrap()).unwrap();
             context.upload(mask).unwrap()
         };
         self.patterns.iter().map(mask).collect()
@@ -189,10 +173,7 @@ impl<T: Scalar> Case<T> {
                     let (w, size) = (wanted.out[i], wanted.size[i]);
                     // Weights and output rounded, scores and sums in f32.
                     let bound = roundoff::<T>() * (w.abs() + 1.5 * size) + 2e-5;
-                    assert!(
-                        (x.to_f64() - w).abs() <= bound,
-                        "{what:?} {i}: {x}, expected {w}"
-                    );
+                    assert!((x.to_f64() - w).abs() <= bound, "{what:?} {i}: {x}, expected {w}");
                 }
             }
         }

@@ -42,9 +42,7 @@ fn gradients<T: Scalar>(
     // A second run finds nothing of the first.
     for _ in 0..2 {
         let outputs = [&mut dq, &mut dk, &mut dv];
-        gradient
-            .backward([&q, &k, &v], &from, outputs, &stream)
-            .unwrap();
+        gradient.backward([&q, &k, &v], &from, outputs, &stream).unwrap();
     }
     stream.synchronize().unwrap();
     [dq, dk, dv].map(|t| t.to_dense().unwrap())
@@ -82,9 +80,7 @@ fn gradients_in_rows<T: Scalar>(
     };
     let (qkv, from) = (upload(&beside(&all)), upload(&beside(&[upstream])));
     let mut out = upload(&nan(qkv.shape()));
-    finish(context, |stream| {
-        gradient.backward_in_rows(&qkv, &from, &mut out, stream)
-    });
+    finish(context, |stream| gradient.backward_in_rows(&qkv, &from, &mut out, stream));
     let out = out.to_dense().unwrap();
     let width = out.shape()[1];
     let mut first = 0;
@@ -122,15 +118,9 @@ fn gradients_are_those_of_finite_differences() {
     let loss = |operands: [&Dense<f64>; 3]| -> f64 {
         let [q, k, v] = upload(&context, operands);
         let mut out = context.zeros::<f64>(q.shape()).unwrap();
-        attention
-            .forward([&q, &k, &v], &mut out, None, &stream)
-            .unwrap();
+        attention.forward([&q, &k, &v], &mut out, None, &stream).unwrap();
         let out = out.to_dense().unwrap();
-        out.values()
-            .iter()
-            .zip(from.values())
-            .map(|(o, w)| o * w)
-            .sum()
+        out.values().iter().zip(from.values()).map(|(o, w)| o * w).sum()
     };
     for (which, found) in found.iter().enumerate() {
         for (i, found) in found.values().iter().enumerate() {
@@ -143,10 +133,7 @@ fn gradients_are_those_of_finite_differences() {
                 loss(all)
             };
             let wanted = (at(STEP) - at(-STEP)) / (2.0 * STEP);
-            assert!(
-                (found - wanted).abs() < 1e-8,
-                "{which} {i}: {found}, expected {wanted}"
-            );
+            assert!((found - wanted).abs() < 1e-8, "{which} {i}: {found}, expected {wanted}");
         }
     }
 }
@@ -159,12 +146,7 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str) {
         let in_rows = gradients_in_rows(context, case, format, &from);
         assert!(found == in_rows, "{:?}, in rows", case.options);
     }
-    let wanted = gradients(
-        &Context::unchecked_cpu(),
-        &exact(case),
-        format,
-        &from.map(T::to_f64),
-    );
+    let wanted = gradients(&Context::unchecked_cpu(), &exact(case), format, &from.map(T::to_f64));
     let bound = match T::NAME {
         "bf16" => 0.5f64.powi(5),
         "f16" => 0.5f64.powi(8),
@@ -175,28 +157,16 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str) {
         for (i, (found, wanted)) in found.values().iter().zip(wanted.values()).enumerate() {
             let near = (found.to_f64() - wanted).abs() <= bound * largest;
             let what = (T::NAME, format, &case.options, which, i);
-            assert!(
-                near,
-                "{what:?}: {found:?}, expected {wanted} of at most {largest}"
-            );
+            assert!(near, "{what:?}: {found:?}, expected {wanted} of at most {largest}");
         }
     }
 }
 
 fn suite<T: Scalar>(context: &Context) {
     let dense = |rows: usize| spread(&vec![rows; rows], rows);
-    let masks: Vec<CsrPattern> = (1..5)
-        .map(|i| spread(&[(i * 40) % 190; 190], 190))
-        .collect();
-    let hidden = AttentionOptions {
-        causal: Some(2),
-        lengths: Some(vec![100, 33]),
-        ..plain(4, 64)
-    };
-    let grouped = AttentionOptions {
-        key_heads: Some(2),
-        ..plain(4, 64)
-    };
+    let masks: Vec<CsrPattern> = (1..5).map(|i| spread(&[(i * 40) % 190; 190], 190)).collect();
+    let hidden = AttentionOptions { causal: Some(2), lengths: Some(vec![100, 33]), ..plain(4, 64) };
+    let grouped = AttentionOptions { key_heads: Some(2), ..plain(4, 64) };
     let all = [
         (vec![uneven(129, 200)], plain(3, 128)),
         (vec![uneven(64, 65)], plain(1, 40)),
@@ -211,11 +181,7 @@ fn suite<T: Scalar>(context: &Context) {
     }
     for format in ["ell", "coo", "bsr:16x16", "blockgroupcoo:16x16:2"] {
         let pattern = fill_blocks(&spread(&[0, 3, 6, 1], 6), (16, 16), 59, 89);
-        check(
-            context,
-            &Case::<T>::new(vec![pattern], plain(2, 64), 9),
-            format,
-        );
+        check(context, &Case::<T>::new(vec![pattern], plain(2, 64), 9), format);
     }
 }
 
@@ -232,16 +198,9 @@ fn gradients_on_the_gpu() {
 /// Masks that fill blocks, whose products run on Tensor Cores; edges are no multiple of a block.
 fn of_blocks<T: Scalar>(context: &Context) {
     let dense = |rows: usize| spread(&vec![rows; rows], rows);
-    let grouped = AttentionOptions {
-        key_heads: Some(2),
-        ..plain(4, 64)
-    };
+    let grouped = AttentionOptions { key_heads: Some(2), ..plain(4, 64) };
     let half = spread(&[350; 800], 700);
-    let all = [
-        (dense(600), plain(2, 128)),
-        (dense(600), grouped),
-        (half, plain(1, 40)),
-    ];
+    let all = [(dense(600), plain(2, 128)), (dense(600), grouped), (half, plain(1, 40))];
     for (i, (mask, options)) in all.into_iter().enumerate() {
         let case = Case::<T>::new(vec![mask], options, i as u64);
         let masks = case.masks(context, "csr");
@@ -263,10 +222,7 @@ fn what_does_not_fit_is_refused() {
     let cpu = Context::unchecked_cpu();
     let case = Case::<f32>::new(vec![uneven(4, 5)], plain(2, 3), 1);
     let masks = case.masks(&cpu, "csr");
-    let bad = AttentionOptions {
-        scale: Some(-1.0),
-        ..plain(2, 3)
-    };
+    let bad = AttentionOptions { scale: Some(-1.0), ..plain(2, 3) };
     let error = AttentionGradient::new(&cpu, &[&masks[0]], &bad).unwrap_err();
     assert!(error.to_string().contains("-1, not above 0"), "{error}");
     let mut gradient = AttentionGradient::new(&cpu, &[&masks[0]], &case.options).unwrap();
@@ -278,9 +234,6 @@ fn what_does_not_fit_is_refused() {
         .backward([&q, &k, &v], &q, [&mut dq, &mut dk, &mut short], &stream)
         .unwrap_err()
         .to_string();
-    assert!(
-        error.contains("[2, 5, 3]") && error.contains("[2, 4, 3]"),
-        "{error}"
-    );
+    assert!(error.contains("[2, 5, 3]") && error.contains("[2, 4, 3]"), "{error}");
     assert_eq!(dq.to_dense().unwrap(), case.q);
 }

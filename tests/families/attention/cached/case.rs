@@ -77,13 +77,7 @@ pub fn bits<T: bytemuck::NoUninit>(values: &[T]) -> &[u8] {
 impl<T: Scalar> Case<T> {
     pub fn new(shape: Shape, lengths: Vec<i32>, seed: u64) -> Self {
         let mut rng = Rng(seed);
-        let Shape {
-            batch,
-            heads,
-            key_heads,
-            dim,
-            capacity,
-        } = shape;
+        let Shape { batch, heads, key_heads, dim, capacity } = shape;
         let pairs = batch * key_heads;
         let mut row = |there: bool| -> Vec<T> {
             let one = |_| match there {
@@ -104,14 +98,7 @@ impl<T: Scalar> Case<T> {
             Dense::new(vec![batch, key_heads, capacity, dim], values).unwrap()
         };
         let (k, v) = (cache(), cache());
-        Case {
-            q: Dense::new(vec![batch, heads, dim], q).unwrap(),
-            shape,
-            lengths,
-            k,
-            v,
-            fresh,
-        }
+        Case { q: Dense::new(vec![batch, heads, dim], q).unwrap(), shape, lengths, k, v, fresh }
     }
 
     pub fn lengths_dense(&self) -> Dense<i32> {
@@ -137,13 +124,7 @@ impl<T: Scalar> Case<T> {
 
     /// Puts what a step adds to the end of each sequence.
     pub fn add_fresh(&mut self) {
-        let Shape {
-            key_heads,
-            dim,
-            capacity,
-            batch,
-            ..
-        } = self.shape;
+        let Shape { key_heads, dim, capacity, batch, .. } = self.shape;
         for pair in 0..batch * key_heads {
             let Some(last) = self.length(pair / key_heads).checked_sub(1) else {
                 continue;
@@ -159,21 +140,15 @@ impl<T: Scalar> Case<T> {
     /// Runs it; twice, to the same bits. The second time the last rows are added to a cache without them, which then
     /// holds them and is otherwise as it was.
     pub fn run(&self, context: &Context) -> Vec<T> {
-        let Shape {
-            batch, capacity, ..
-        } = self.shape;
+        let Shape { batch, capacity, .. } = self.shape;
         let options = self.shape.options();
         let attention = CachedAttention::<T>::new(context, [batch, capacity], &options).unwrap();
         let lengths = context.upload_dense(&self.lengths_dense()).unwrap();
         let mut there = self.upload(context);
-        finish(context, |stream| {
-            there.forward(&attention, &lengths, stream)
-        });
+        finish(context, |stream| there.forward(&attention, &lengths, stream));
         let first = self.guarded(&there);
         there = self.upload(context);
-        finish(context, |stream| {
-            there.forward(&attention, &lengths, stream)
-        });
+        finish(context, |stream| there.forward(&attention, &lengths, stream));
         assert_eq!(bits(&first), bits(&self.guarded(&there)), "a second run");
         first
     }
@@ -201,9 +176,7 @@ impl<T: Scalar> Case<T> {
         let mut there = grown.upload(context);
         grown.add_fresh();
         let wanted = grown.run(context);
-        let Shape {
-            batch, capacity, ..
-        } = self.shape;
+        let Shape { batch, capacity, .. } = self.shape;
         let options = self.shape.options();
         let attention = CachedAttention::<T>::new(context, [batch, capacity], &options).unwrap();
         let lengths = context.upload_dense(&self.lengths_dense()).unwrap();
@@ -220,13 +193,7 @@ impl<T: Scalar> Case<T> {
 
     /// Output of a query, and the sum of magnitudes that its errors grow with.
     fn wanted(&self, sequence: usize, head: usize) -> (Vec<f64>, Vec<f64>) {
-        let Shape {
-            heads,
-            key_heads,
-            dim,
-            capacity,
-            ..
-        } = self.shape;
+        let Shape { heads, key_heads, dim, capacity, .. } = self.shape;
         let row = |dense: &Dense<T>, row: usize| -> Vec<f64> {
             let row = &dense.values()[row * dim..][..dim];
             row.iter().map(|x| x.to_f64()).collect()

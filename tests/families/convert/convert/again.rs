@@ -17,10 +17,7 @@ fn a_converter_runs_again_and_stays_inside() {
     )
     .unwrap();
     let stream: Stream = gpu.stream().unwrap();
-    let format = Format::BlockGroupCoo {
-        block,
-        group: Some(group),
-    };
+    let format = Format::BlockGroupCoo { block, group: Some(group) };
     for (seed, capacity) in [(11, 256), (12, 256), (13, 20)] {
         let host = patches::<f32>(extent, extent, seed);
         let source = gpu.upload_dense(&host).unwrap();
@@ -44,18 +41,11 @@ fn a_converter_runs_again_and_stays_inside() {
         stream.synchronize().unwrap();
         let cpu = Context::unchecked_cpu();
         let wanted = cpu
-            .blocks_from_dense(
-                &cpu.upload_dense(&host).unwrap(),
-                format,
-                BlockChoice::NonZero,
-            )
+            .blocks_from_dense(&cpu.upload_dense(&host).unwrap(), format, BlockChoice::NonZero)
             .unwrap();
         let wanted = wanted.to_host().unwrap();
         let slots = wanted.slots() / area;
-        assert_eq!(
-            *converter.groups().unwrap().last().unwrap() as usize,
-            slots / group
-        );
+        assert_eq!(*converter.groups().unwrap().last().unwrap() as usize, slots / group);
         let used = slots.min(capacity);
         let (values, guard) = (bits(&out), 77f32.to_bits());
         let expected: Vec<u32> = wanted.values().iter().map(|v| v.to_bits()).collect();

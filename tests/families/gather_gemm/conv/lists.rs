@@ -10,10 +10,8 @@ const LINE: &str = "Out[Q[p],n] += In[I[p],c] * W[T[p],c,n]";
 
 /// Lists of output rows, input rows and offsets: pairs in any order.
 fn lists(pairs: &Pairs, rng: &mut Rng) -> [Vec<u32>; 3] {
-    let mut terms: Vec<[u32; 3]> = pairs
-        .iter()
-        .map(|&(t, i, o)| [o as u32, i as u32, t as u32])
-        .collect();
+    let mut terms: Vec<[u32; 3]> =
+        pairs.iter().map(|&(t, i, o)| [o as u32, i as u32, t as u32]).collect();
     for last in (1..terms.len()).rev() {
         terms.swap(last, rng.word() as usize % (last + 1));
     }
@@ -55,10 +53,7 @@ impl<T: Scalar> Case<T> {
     ) -> Result<(Plan<T>, Vec<T>), Error> {
         let len = [self.lists[0].len()];
         let list = |i: usize| (&len[..], &self.lists[i][..]);
-        let operands = [
-            ("In", (&self.input.1).into()),
-            ("W", (&self.weights.1).into()),
-        ];
+        let operands = [("In", (&self.input.1).into()), ("W", (&self.weights.1).into())];
         let mut planned = operands.to_vec();
         for (number, name) in ["Q", "I", "T"].into_iter().enumerate() {
             planned.push((name, list(number).into()));
@@ -93,29 +88,19 @@ impl<T: Scalar> Case<T> {
 fn agree<T: Scalar>(ctx: &Context, precision: Precision) {
     let lines = [
         (LINE, false, (1.0, 1.0)),
-        (
-            "Out[Q[s],m] = 2 * In[I[s],k] * W[T[s],k,m]",
-            false,
-            (0.0, 2.0),
-        ),
+        ("Out[Q[s],m] = 2 * In[I[s],k] * W[T[s],k,m]", false, (0.0, 2.0)),
         ("Out[Q[p],n] += W[T[p],n,c] * In[I[p],c]", true, (1.0, 1.0)),
     ];
     for (line, turned, factors) in lines {
         let (mut case, pairs) = Case::<T>::new(ctx, 200, turned);
         let wanted = case.wanted(&pairs, turned, factors);
-        let options = Options {
-            precision,
-            ..Options::default()
-        };
+        let options = Options { precision, ..Options::default() };
         let (plan, found) = case.run(ctx, line, &options).unwrap();
         let chosen = plan.choice().candidates[0].name;
         assert!(chosen.starts_with("conv_"), "{}", plan.choice());
         for (at, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
             let wanted = T::from_f64(*wanted);
-            assert!(
-                *found == wanted,
-                "{line}, {plan}: {at} is {found}, not {wanted}"
-            );
+            assert!(*found == wanted, "{line}, {plan}: {at} is {found}, not {wanted}");
         }
     }
 }
@@ -145,10 +130,7 @@ fn rows_without_a_term_see_nothing_of_its_matrix() {
         case.weights.1 = ctx.upload_dense(&dense).unwrap();
         let ones = Dense::from_fn(case.input.1.shape().to_vec(), |_| 1.0f32).unwrap();
         case.input.1 = ctx.upload_dense(&ones).unwrap();
-        let options = Options {
-            zeros: ZerosRule::Strict,
-            ..Options::default()
-        };
+        let options = Options { zeros: ZerosRule::Strict, ..Options::default() };
         let (plan, found) = case.run(ctx, LINE, &options).unwrap();
         let choice = plan.choice().to_string();
         assert!(choice.contains("multiplies zeros"), "{choice}");

@@ -76,14 +76,8 @@ pub fn operands<T: Scalar>(
 ) -> [Dense<T>; 2] {
     let [a, b] = shapes(s);
     match axis {
-        Channels => [
-            columns(a, a[1] * a[2], per_mille, seed),
-            columns(b, 1, 1000, seed + 1),
-        ],
-        Filters => [
-            columns(a, 1, 1000, seed),
-            columns(b, b[0] * b[1] * b[2], per_mille, seed + 1),
-        ],
+        Channels => [columns(a, a[1] * a[2], per_mille, seed), columns(b, 1, 1000, seed + 1)],
+        Filters => [columns(a, 1, 1000, seed), columns(b, b[0] * b[1] * b[2], per_mille, seed + 1)],
     }
 }
 

@@ -36,21 +36,14 @@ fn raw_addresses_write_the_values_and_nothing_around_them() {
     stream.synchronize().unwrap();
     let found = out.to_dense().unwrap();
     let (inside, around) = (GAP..GAP + entries, |i: usize| i < GAP || i >= GAP + entries);
-    assert!(
-        (0..found.values().len())
-            .filter(|&i| around(i))
-            .all(|i| found.values()[i] == 77.0)
-    );
+    assert!((0..found.values().len()).filter(|&i| around(i)).all(|i| found.values()[i] == 77.0));
     for (place, &found) in case.places().into_iter().zip(&found.values()[inside]) {
         assert_eq!(f64::from(found), 3.0 * case.sum(place).0);
     }
     raw.ldx = 36;
     // SAFETY: refused before anything is launched.
     let narrow = unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap_err();
-    assert!(
-        narrow.to_string().contains("below its 40 columns"),
-        "{narrow}"
-    );
+    assert!(narrow.to_string().contains("below its 40 columns"), "{narrow}");
     raw.mask = raw.values;
     // SAFETY: as above.
     let mask = unsafe { plan.run_raw(&raw, stream.raw()) }.unwrap_err();
@@ -87,17 +80,10 @@ fn entries_refuse_orders_and_variants_that_are_not_there() {
     let case = Case::<f32>::integers(&LENS, 8);
     let context = gpu.as_deref().unwrap_or(&cpu);
     let x = context.upload_dense(&case.x).unwrap();
-    let y = context
-        .upload_dense(&Dense::<f32>::zeros([8, COLUMNS]).unwrap())
-        .unwrap();
+    let y = context.upload_dense(&Dense::<f32>::zeros([8, COLUMNS]).unwrap()).unwrap();
     let s = context.upload(&case.s).unwrap();
     let operands = [("X", (&x).into()), ("Y", (&y).into())];
-    match context
-        .plan("S[m,n] = X[m,k] * Y[k,n]")
-        .operands(&operands)
-        .sparse_output(&s)
-        .build()
-    {
+    match context.plan("S[m,n] = X[m,k] * Y[k,n]").operands(&operands).sparse_output(&s).build() {
         Ok(plan) => {
             // No kernel of its own; what runs any expression does.
             let general = |name: &str| name == "cpu" || name.starts_with("einsum_");
@@ -107,19 +93,13 @@ fn entries_refuse_orders_and_variants_that_are_not_there() {
             assert!(plan.choice().refused.iter().any(reads));
         }
         Err(Error::NoKernel { tried, .. }) => {
-            assert!(
-                tried
-                    .iter()
-                    .any(|(_, reason)| reason == "reads [m,k] and [n,k]")
-            );
+            assert!(tried.iter().any(|(_, reason)| reason == "reads [m,k] and [n,k]"));
         }
         Err(other) => panic!("{other}"),
     }
     let options = named("sddmm_nowhere");
     let operands = [("X", (&x).into()), ("Y", (&x).into())];
-    let small = context
-        .upload(Csr::new(spread(&[1; 16], 16), vec![0.0f32; 16]).unwrap())
-        .unwrap();
+    let small = context.upload(Csr::new(spread(&[1; 16], 16), vec![0.0f32; 16]).unwrap()).unwrap();
     let text = "S[m,n] = X[m,k] * Y[n,k]";
     let unknown = context
         .plan(text)
@@ -128,8 +108,5 @@ fn entries_refuse_orders_and_variants_that_are_not_there() {
         .options(&options)
         .build()
         .unwrap_err();
-    assert!(
-        unknown.to_string().contains("no kernel of this name"),
-        "{unknown}"
-    );
+    assert!(unknown.to_string().contains("no kernel of this name"), "{unknown}");
 }

@@ -9,9 +9,7 @@ use einsparse::{Context, Scalar};
 /// Rows enough for thread blocks to go round, of every class.
 pub fn many_rows<T: Scalar>(context: &Context) {
     let rows = if small() { 300 } else { 60_000 };
-    let lens: Vec<usize> = (0..rows)
-        .map(|r| [3, 14, 0, 25, 50, 90][r % 6] + r % 3)
-        .collect();
+    let lens: Vec<usize> = (0..rows).map(|r| [3, 14, 0, 25, 50, 90][r % 6] + r % 3).collect();
     let pattern = spread(&lens, 120);
     let scores = Rng(9).units::<T>(pattern.columns().len());
     check(context, &pattern, &scores, &SoftmaxOptions::default());
@@ -34,12 +32,7 @@ pub fn short_rows<T: Scalar>(context: &Context) {
     let scores = Rng(12).units::<T>(pattern.columns().len());
     for log in [false, true] {
         for causal in [None, Some(-(rows as i64) / 2)] {
-            let o = SoftmaxOptions {
-                scale: 3.0,
-                log,
-                causal,
-                ..SoftmaxOptions::default()
-            };
+            let o = SoftmaxOptions { scale: 3.0, log, causal, ..SoftmaxOptions::default() };
             check(context, &pattern, &scores, &o);
         }
     }
@@ -65,11 +58,7 @@ pub fn heads<T: Scalar>(context: &Context) {
     let dy = Rng(22).units::<T>(heads * slots);
     let host = AnySparse::from(Csr::new(pattern, all[..slots].to_vec()).unwrap());
     let single = upload(context, &host, &all[..slots]);
-    let options = SoftmaxOptions {
-        scale: 1.5,
-        causal: Some(3000),
-        ..SoftmaxOptions::default()
-    };
+    let options = SoftmaxOptions { scale: 1.5, causal: Some(3000), ..SoftmaxOptions::default() };
     let alone = SparseSoftmax::new(context, &single, &options.clone()).unwrap();
     let together = SoftmaxOptions { heads, ..options };
     let together = SparseSoftmax::new(context, &single, &together).unwrap();
@@ -82,12 +71,8 @@ pub fn heads<T: Scalar>(context: &Context) {
     let (scores, mut gradient) = (strided(&all), strided(&dy));
     let (mut out, mut in_place) = (strided(&all), strided(&all));
     together.forward_heads(&scores, &mut out, &stream).unwrap();
-    together
-        .forward_heads_in_place(&mut in_place, &stream)
-        .unwrap();
-    together
-        .backward_heads_in_place(&out, &mut gradient, &stream)
-        .unwrap();
+    together.forward_heads_in_place(&mut in_place, &stream).unwrap();
+    together.backward_heads_in_place(&out, &mut gradient, &stream).unwrap();
     stream.synchronize().unwrap();
     let [out, in_place, gradient] = [out, in_place, gradient].map(|t| t.to_storage().unwrap());
     for head in 0..heads {
@@ -110,22 +95,14 @@ fn heads_that_do_not_fit_are_refused() {
     let cpu = Context::unchecked_cpu();
     let host = AnySparse::from(Csr::new(spread(&[2, 1], 4), vec![1.0f32; 3]).unwrap());
     let scores = cpu.upload(host).unwrap();
-    let options = SoftmaxOptions {
-        heads: 2,
-        ..SoftmaxOptions::default()
-    };
+    let options = SoftmaxOptions { heads: 2, ..SoftmaxOptions::default() };
     let softmax = SparseSoftmax::new(&cpu, &scores, &options).unwrap();
     let stream = cpu.stream().unwrap();
     let mut single = cpu.upload(scores.to_host().unwrap()).unwrap();
     let error = softmax.forward_in_place(&mut single, &stream).unwrap_err();
     let error = error.to_string();
-    assert!(
-        error.contains("one set of values, planned for 2"),
-        "{error}"
-    );
+    assert!(error.contains("one set of values, planned for 2"), "{error}");
     let mut three = cpu.zeros::<f32>(&[3, 3]).unwrap();
-    let error = softmax
-        .forward_heads_in_place(&mut three, &stream)
-        .unwrap_err();
+    let error = softmax.forward_heads_in_place(&mut three, &stream).unwrap_err();
     assert!(error.to_string().contains("[2, 3]"), "{error}");
 }

@@ -16,16 +16,10 @@ fn what_fits_stays() {
             [("A", (&pinned).into()), ("B", (&dressed.b).into())];
         let limit = 1 << 20;
         for weights in [Weights::EachRun, Weights::Static] {
-            let options = Options {
-                weights,
-                ..limited(limit, None)
-            };
+            let options = Options { weights, ..limited(limit, None) };
             let plan = planned(ctx, &operands, &options).unwrap();
             let text = plan.to_string();
-            assert!(
-                !text.contains("chunks") && plan.workspace_bytes() <= limit,
-                "{text}"
-            );
+            assert!(!text.contains("chunks") && plan.workspace_bytes() <= limit, "{text}");
             assert_eq!(text.contains("A kept on the GPU"), ctx.is_cuda(), "{text}");
         }
         let options = limited(limit, None);
@@ -56,14 +50,7 @@ fn a_limit_that_is_too_small_names_bytes() {
         for limit in [0, 1000, 400 * 8] {
             let options = limited(limit, None);
             let error = planned(ctx, &operands, &options).unwrap_err();
-            let Error::Overflow {
-                what,
-                value,
-                limit: of,
-            } = &error
-            else {
-                panic!("{error}")
-            };
+            let Error::Overflow { what, value, limit: of } = &error else { panic!("{error}") };
             assert!(what.contains("400 entries") && *value > *of, "{error}");
             assert_eq!(*of, limit as u128, "{error}");
         }
@@ -80,11 +67,8 @@ fn matrices_without_entries_or_rows() {
             let a = ctx.pin(a).unwrap();
             let b = ctx.zeros::<f32>(&[40, 8]).unwrap();
             let bias = upload_values(ctx, &[rows], (0..rows).map(|i| i as f32).collect());
-            let operands: [(&str, Operand<'_, f32>); 3] = [
-                ("A", (&a).into()),
-                ("B", (&b).into()),
-                ("bias", (&bias).into()),
-            ];
+            let operands: [(&str, Operand<'_, f32>); 3] =
+                [("A", (&a).into()), ("B", (&b).into()), ("bias", (&bias).into())];
             let text = "C[m,n] = A[m,k] * B[k,n] + bias[m]";
             let options = limited(limit, None);
             let (plan, c) = plan_and_run(ctx, text, &operands, &options);
@@ -109,20 +93,10 @@ fn other_patterns_and_expressions_are_refused() {
         let mut lens = vec![0; m];
         lens[3] = 5;
         let other = matrix::<f32>(spread(&lens, k));
-        let (mut c, stream) = (
-            ctx.upload_dense(&dressed.start).unwrap(),
-            ctx.stream().unwrap(),
-        );
+        let (mut c, stream) = (ctx.upload_dense(&dressed.start).unwrap(), ctx.stream().unwrap());
         let error = plan.run(&[("A", (&other).into()), ("B", b.clone())], &mut c, &stream);
-        assert!(
-            matches!(error, Err(Error::Operand { ref name, .. }) if name == "A"),
-            "{error:?}"
-        );
-        same_bits(
-            &"untouched",
-            c.to_dense().unwrap().values(),
-            dressed.start.values(),
-        );
+        assert!(matches!(error, Err(Error::Operand { ref name, .. }) if name == "A"), "{error:?}");
+        same_bits(&"untouched", c.to_dense().unwrap().values(), dressed.start.values());
 
         let x = ctx.zeros::<f32>(&[m, 8]).unwrap();
         let transposed = [("A", Operand::from(&csr)), ("X", (&x).into())];
@@ -141,17 +115,11 @@ fn page_locked_tensors_want_a_limit_on_a_gpu() {
     let b = gpu.zeros::<f32>(&[700, 8]).unwrap();
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&a).into()), ("B", (&b).into())];
     let error = gpu.plan(TEXT).operands(&operands).build().unwrap_err();
-    assert!(
-        error.to_string().contains("Options::memory_limit"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("Options::memory_limit"), "{error}");
     // What lies on the GPU counts not, what kernels keep does.
     let there = gpu.upload(matrix::<f32>(pattern(300))).unwrap();
     let operands: [(&str, Operand<'_, f32>); 2] = [("A", (&there).into()), ("B", (&b).into())];
     let error = planned(&gpu, &operands, &limited(16, None)).unwrap_err();
     let error = error.to_string();
-    assert!(
-        error.contains("bytes of the GPU, and the limit is 16"),
-        "{error}"
-    );
+    assert!(error.contains("bytes of the GPU, and the limit is 16"), "{error}");
 }

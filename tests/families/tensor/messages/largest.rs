@@ -17,23 +17,16 @@ fn run<T: Scalar>(
     [x, dy]: [&Dense<T>; 2],
 ) -> [Vec<f64>; 3] {
     let n = x.shape()[1];
-    let &[targets, sources] = graph.shape() else {
-        panic!("a matrix")
-    };
+    let &[targets, sources] = graph.shape() else { panic!("a matrix") };
     let layer = MessagePassing::new(context, graph.clone(), n, Aggregate::Max).unwrap();
     let stream = context.stream().unwrap();
     let nan = |shape: &[usize]| poisoned::<T>(context, shape);
-    let [mut y, mut dx, mut da] = [
-        nan(&[targets, n]),
-        nan(&[sources, n]),
-        nan(&[graph.values().len()]),
-    ];
+    let [mut y, mut dx, mut da] =
+        [nan(&[targets, n]), nan(&[sources, n]), nan(&[graph.values().len()])];
     let [x, dy] = upload(context, [x, dy]);
     layer.forward(&x, &mut y, &stream).unwrap();
     for da in [None, Some(&mut da)] {
-        layer
-            .backward_max([&x, &y, &dy], &mut dx, da, &stream)
-            .unwrap();
+        layer.backward_max([&x, &y, &dy], &mut dx, da, &stream).unwrap();
     }
     stream.synchronize().unwrap();
     [&y, &dx, &da].map(wide)
@@ -82,15 +75,8 @@ fn exact<T: Scalar>(context: &Context) {
 
 fn exact_on<T: Scalar>(context: &Context, csr: Csr<T>) {
     let (targets, sources) = (csr.pattern().rows(), csr.pattern().cols());
-    let formats = [
-        Format::Csr,
-        Format::Coo,
-        Format::Csc,
-        Format::GroupCoo {
-            axis: 0,
-            group: Some(4),
-        },
-    ];
+    let formats =
+        [Format::Csr, Format::Coo, Format::Csc, Format::GroupCoo { axis: 0, group: Some(4) }];
     for n in [1, 7, 32, 100] {
         let x = integers::<T>(&[sources, n], n as u64);
         let dy = integers::<T>(&[targets, n], 7);
@@ -98,18 +84,8 @@ fn exact_on<T: Scalar>(context: &Context, csr: Csr<T>) {
             let graph = AnySparse::from(csr.clone()).convert(format).unwrap();
             let [_, dx, da] = run(context, &graph, [&x, &dy]);
             let [wanted_dx, wanted_da] = wanted(&graph, [&x, &dy]);
-            assert_eq!(
-                dx,
-                wanted_dx,
-                "dX, {format}, {n} features, {}",
-                T::DTYPE.name()
-            );
-            assert_eq!(
-                da,
-                wanted_da,
-                "dA, {format}, {n} features, {}",
-                T::DTYPE.name()
-            );
+            assert_eq!(dx, wanted_dx, "dX, {format}, {n} features, {}", T::DTYPE.name());
+            assert_eq!(da, wanted_da, "dA, {format}, {n} features, {}", T::DTYPE.name());
         }
     }
 }
@@ -149,20 +125,14 @@ fn differences(context: &Context) {
         let near = (found - gradient).abs() < 1e-7;
         assert!(near, "{what}[{place}]: {found} by differences, {gradient}");
     };
-    for place in (0..x.len())
-        .filter(|p| dx[*p] != 0.0 || p % 97 == 0)
-        .step_by(9)
-    {
+    for place in (0..x.len()).filter(|p| dx[*p] != 0.0 || p % 97 == 0).step_by(9) {
         check("dX", place, dx[place], &|step| {
             let mut moved = x.clone();
             moved[place] += step;
             loss(&moved, &weights)
         });
     }
-    for place in (0..weights.len())
-        .filter(|p| da[*p] != 0.0 || p % 97 == 0)
-        .step_by(5)
-    {
+    for place in (0..weights.len()).filter(|p| da[*p] != 0.0 || p % 97 == 0).step_by(5) {
         check("dA", place, da[place], &|step| {
             let mut moved = weights.clone();
             moved[place] += step;
@@ -187,9 +157,8 @@ fn special_values_win_once() {
         for at in [row.start + 3, row.start + 5] {
             x[p.columns()[at] as usize] = f32::NAN;
         }
-        let ones: AnySparse<f32> = Csr::new(p.clone(), vec![1.0; p.columns().len()])
-            .unwrap()
-            .into();
+        let ones: AnySparse<f32> =
+            Csr::new(p.clone(), vec![1.0; p.columns().len()]).unwrap().into();
         let x = Dense::new([SOURCES, 1], x).unwrap();
         let dy = Dense::new([TARGETS, 1], vec![1.0f32; TARGETS]).unwrap();
         let [y, dx, _] = run(context, &ones, [&x, &dy]);

@@ -44,12 +44,7 @@ impl Case {
         ];
         let mut rng = Rng(items as u64 + 7);
         let data = lens.map(|n| rng.units::<T>(n).iter().map(|v| v.to_f64()).collect());
-        Case {
-            couplings,
-            channels,
-            items,
-            data,
-        }
+        Case { couplings, channels, items, data }
     }
 
     /// For every term: places in X, Y, W, Out (W's is none without weights), and the coefficient.

@@ -44,21 +44,9 @@ pub fn rotation(rng: &mut Rng) -> Matrix {
     let n = q.iter().map(|v| v * v).sum::<f64>().sqrt();
     let [w, x, y, z] = q.map(|v| v / n);
     vec![
-        vec![
-            1.0 - 2.0 * (y * y + z * z),
-            2.0 * (x * y - w * z),
-            2.0 * (x * z + w * y),
-        ],
-        vec![
-            2.0 * (x * y + w * z),
-            1.0 - 2.0 * (x * x + z * z),
-            2.0 * (y * z - w * x),
-        ],
-        vec![
-            2.0 * (x * z - w * y),
-            2.0 * (y * z + w * x),
-            1.0 - 2.0 * (x * x + y * y),
-        ],
+        vec![1.0 - 2.0 * (y * y + z * z), 2.0 * (x * y - w * z), 2.0 * (x * z + w * y)],
+        vec![2.0 * (x * y + w * z), 1.0 - 2.0 * (x * x + z * z), 2.0 * (y * z - w * x)],
+        vec![2.0 * (x * z - w * y), 2.0 * (y * z + w * x), 1.0 - 2.0 * (x * x + y * y)],
     ]
 }
 
@@ -95,7 +83,5 @@ pub fn wigner(l: usize, rotation: &Matrix, rng: &mut Rng) -> Matrix {
     }
     // The directions left over must agree: the harmonics span what they turn into.
     assert!(rows[n..].iter().flatten().all(|v| v.abs() < 1e-8));
-    (0..n)
-        .map(|i| (0..n).map(|j| rows[j][n + i]).collect())
-        .collect()
+    (0..n).map(|i| (0..n).map(|j| rows[j][n + i]).collect()).collect()
 }

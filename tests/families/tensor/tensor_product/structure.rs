@@ -13,22 +13,11 @@ fn plans_find_the_kernels() {
     let couplings = Couplings::natural(1).unwrap();
     let kinds = [
         (ONE, ["items", "items", "items", ""]),
-        (
-            Channels::Each(8),
-            ["channels", "channels", "sums", "channels"],
-        ),
-        (
-            Channels::Connected(8, 4),
-            ["connected", "connected", "traces", "weights"],
-        ),
+        (Channels::Each(8), ["channels", "channels", "sums", "channels"]),
+        (Channels::Connected(8, 4), ["connected", "connected", "traces", "weights"]),
         (
             Channels::ConnectedEach(8, 4),
-            [
-                "own_connected",
-                "own_connected",
-                "own_traces",
-                "own_weights",
-            ],
+            ["own_connected", "own_connected", "own_traces", "own_weights"],
         ),
     ];
     let (paths, components) = (couplings.path_of_row(), couplings.component_of_row());

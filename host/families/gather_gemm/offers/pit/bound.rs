@@ -16,10 +16,7 @@ pub(super) struct Bound {
 impl Bound {
     /// The operands of a product of extents `[m, k, n]`; A as `of_a`.
     pub(super) fn new(form: &SpmmForm, [m, k, n]: [usize; 3], of_a: [usize; 2]) -> Self {
-        Bound {
-            names: [form.sparse.clone(), form.dense.clone()],
-            extents: [of_a, [k, n], [m, n]],
-        }
+        Bound { names: [form.sparse.clone(), form.dense.clone()], extents: [of_a, [k, n], [m, n]] }
     }
 
     /// A, B and C of a run.
@@ -36,10 +33,5 @@ impl Bound {
 
 /// An operand on the device.
 fn matrix((address, leading): (u64, usize), [rows, columns]: [usize; 2]) -> DenseMatrix {
-    DenseMatrix {
-        address,
-        rows,
-        columns,
-        leading,
-    }
+    DenseMatrix { address, rows, columns, leading }
 }

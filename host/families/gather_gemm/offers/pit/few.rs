@@ -74,10 +74,7 @@ impl fmt::Display for Made {
         write_kernel(
             f,
             self.row,
-            format_args!(
-                "columns found by itself, {} parts along k",
-                self.launch.parts()
-            ),
+            format_args!("columns found by itself, {} parts along k", self.launch.parts()),
         )
     }
 }

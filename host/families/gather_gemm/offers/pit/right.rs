@@ -61,10 +61,8 @@ fn found(question: &Question<'_, '_>) -> Result<Found, Unfit> {
 
 /// `[m, k, n]`, or why the kernels do not take these operands.
 fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<[usize; 3], Unfit> {
-    let (a, b) = (
-        find(question.operands(), &form.sparse)?,
-        find(question.operands(), &form.dense)?,
-    );
+    let (a, b) =
+        (find(question.operands(), &form.sparse)?, find(question.operands(), &form.dense)?);
     let AnyOperand::Dense(rows) = a else {
         return Err(wrong(&form.sparse, "an uploaded dense tensor", a).into());
     };
@@ -78,9 +76,7 @@ fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<[usize; 3], U
     let whole = |x: usize| x.is_multiple_of(vector);
     let given = question.options.alignment.unwrap_or(vector).max(1);
     if !whole(n) || !whole(pieces.leading()) || !whole(given) {
-        return Err(
-            "gathers pieces of rows of B by 16 bytes, which it is not a multiple of".into(),
-        );
+        return Err("gathers pieces of rows of B by 16 bytes, which it is not a multiple of".into());
     }
     if !form.order.transposed {
         return Ok([first, second, n]);
@@ -134,9 +130,8 @@ impl Compiled for Made {
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let queue = run.queue(out)?;
         let all = self.bound.matrices(run, out)?;
-        self.kernels.run(&self.lists, all, queue, |launch| {
-            self.turns.queue(true, queue.stream(), launch)
-        })
+        self.kernels
+            .run(&self.lists, all, queue, |launch| self.turns.queue(true, queue.stream(), launch))
     }
 }
 

@@ -54,16 +54,10 @@ impl<'a> Entries<'a> {
         form: &'a TensorProductForm,
         arrays: &'a Arrays<'a>,
     ) -> Entries<'a> {
-        let mut entries = Entries {
-            loops: &form.loops,
-            extents: vec![0; form.loops.len()],
-            arrays,
-        };
+        let mut entries =
+            Entries { loops: &form.loops, extents: vec![0; form.loops.len()], arrays };
         for access in indirect.factors.iter().chain([&indirect.out]) {
-            access
-                .indices
-                .iter()
-                .for_each(|index| entries.measure(index));
+            access.indices.iter().for_each(|index| entries.measure(index));
         }
         entries
     }
@@ -154,12 +148,5 @@ pub(super) fn term(
         rows[of] = value;
     }
     let [a, y, d, f, out] = rows;
-    Ok(Some(Term {
-        out,
-        d,
-        a,
-        f,
-        y,
-        place: 0,
-    }))
+    Ok(Some(Term { out, d, a, f, y, place: 0 }))
 }

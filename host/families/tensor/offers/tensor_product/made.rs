@@ -23,11 +23,7 @@ impl Compiled for Made {
 
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let queue = run.queue(out)?;
-        let mut raw = RawCouplings {
-            values: 0,
-            operands: [(0, 0); 5],
-            alpha: run.factor()?,
-        };
+        let mut raw = RawCouplings { values: 0, operands: [(0, 0); 5], alpha: run.factor()? };
         raw.values = match find(run.operands, &self.found.values)? {
             AnyOperand::Sparse(s) => {
                 let arrays = s.device().or_elsewhere(&self.found.values)?;
@@ -57,11 +53,7 @@ impl Made {
     /// Is this the pattern whose entries were looked up?
     fn check_pattern(&self, tensor: AnyPattern<'_>) -> Result<()> {
         let found = tensor.arrays();
-        let planned = self
-            .found
-            .pattern
-            .iter()
-            .map(|(role, data)| (*role, &data[..]));
+        let planned = self.found.pattern.iter().map(|(role, data)| (*role, &data[..]));
         if planned.eq(found.iter().map(|a| (a.role, a.data))) {
             return Ok(());
         }

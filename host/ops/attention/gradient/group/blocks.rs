@@ -80,10 +80,8 @@ impl<T: Scalar> Blocks<T> {
             let operands = [("S", (&values).into()), ("X", x.into())];
             context.plan(text).operands(&operands).build()
         };
-        let products = [
-            plan("Y[m,d] = S[m,n] * X[n,d]", &keys)?,
-            plan("Y[n,d] = S[m,n] * X[m,d]", &queries)?,
-        ];
+        let products =
+            [plan("Y[m,d] = S[m,n] * X[n,d]", &keys)?, plan("Y[n,d] = S[m,n] * X[m,d]", &queries)?];
         let onto = || plan("Y[n,d] += S[m,n] * X[m,d]", &queries);
         let shared = extents.heads != extents.key_heads;
         let onto = shared.then(onto).transpose()?;

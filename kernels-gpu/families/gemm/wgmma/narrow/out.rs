@@ -19,21 +19,13 @@ fn product(x: i32, factor: i32, old: i32) -> i32 {
     let sum = x as i64 * factor as i64 + old as i64;
     let (low, high) = (sum as i32, (sum >> 32) as i32);
     // The upper half of an i32 repeats its sign. Two comparisons of 64 bits would be eight instructions.
-    if high == low >> 31 {
-        low
-    } else {
-        high >> 31 ^ i32::MAX
-    }
+    if high == low >> 31 { low } else { high >> 31 ^ i32::MAX }
 }
 
 /// The sum of two accumulators.
 #[inline(always)]
 fn add<E: NarrowElem>(a: f32, b: f32) -> f32 {
-    if E::WHOLE {
-        f32::from_bits(whole(a).wrapping_add(whole(b)) as u32)
-    } else {
-        a + b
-    }
+    if E::WHOLE { f32::from_bits(whole(a).wrapping_add(whole(b)) as u32) } else { a + b }
 }
 
 /// The type that the flags name.
