@@ -52,8 +52,8 @@ macro_rules! load_four {
     )+};
 }
 
-// `nc` and `pure`: memory that neither this kernel writes nor, where it starts before the launch ahead has ended, that
-// one. ptxas may move such a load in front of the wait, so operands of a dependent launch take one of the other forms.
+// `nc` and `pure`: memory that no kernel writes: neither this one nor the launch before it, if that launch has not ended yet.
+// ptxas may move such a load before the wait. Operands that the launch before writes need one of the other forms.
 load_one! {
     load_b32 = "ld.global.nc.u32" (pure, readonly, nostack);
     /// 2 bytes in the low half.
@@ -201,7 +201,7 @@ instructions! {
 
 /// Polls word `i` of 8 bytes, which a thread block with a lower number writes in this launch, until its upper half
 /// equals `tag` in all but the lowest two bits. GPUs start thread blocks in the order of their numbers, so the writer is
-/// running or done. The number of polls has no limit: a debugger or another process that suspends this launch suspends
+/// running or done. The number of polls is unlimited: a debugger or another process that suspends this launch suspends
 /// the writer with it, and no count of polls tells that from a fault. `words`: 8-byte aligned.
 #[allow(named_asm_labels, reason = "PTX keeps labels inside braces apart")]
 #[inline(always)]
