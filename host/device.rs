@@ -11,17 +11,37 @@ use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::machine::TileTimes;
 use crate::module::{MODULES, Modules, arch_for};
+use einsparse_kernels::table::ARCHS;
 
-/// The compute capability whose kernels run: the GPU's, or 8.0 where EINSPARSE_ARCH is `sm_80`, for tests of what other
-/// GPUs run on the one that is there.
+/// The compute capability whose kernels run: the GPU's, or that of EINSPARSE_ARCH, for tests of what other GPUs run on
+/// the one that is there.
 fn capability(own: (u32, u32)) -> Result<(u32, u32)> {
-    match std::env::var("EINSPARSE_ARCH").as_deref() {
-        Err(_) => Ok(own),
-        Ok("sm_80") => Ok(own.min((8, 0))),
-        Ok(other) => Err(Error::Cuda {
-            call: "choose device code".into(),
-            reason: format!("EINSPARSE_ARCH is `{other}`: `sm_80` or nothing"),
-        }),
+    let Ok(asked) = std::env::var("EINSPARSE_ARCH") else {
+        return Ok(own);
+    };
+    let refusal = |reason| Error::Cuda { call: "choose device code".into(), reason };
+    let number = asked.strip_prefix("sm_").and_then(|digits| digits.parse::<u32>().ok());
+    let number = number.filter(|number| (80..1000).contains(number)).ok_or_else(|| {
+        refusal(format!("EINSPARSE_ARCH is `{asked}`: expected `sm_80`, `sm_86` and the like"))
+    })?;
+    let capability = (number / 10, number % 10);
+    if capability > own {
+        let (major, minor) = own;
+        return Err(refusal(format!(
+            "EINSPARSE_ARCH is `{asked}`, but this GPU has compute capability {major}.{minor}"
+        )));
+    }
+    // Without what only GPUs of exactly this compute capability run.
+    let exact = ARCHS.iter().any(|arch| arch.exact && arch.capability == capability);
+    Ok((capability.0, capability.1 + u32::from(exact)))
+}
+
+/// Dynamic shared memory that a thread block of a GPU of this compute capability may have, at most `own`.
+fn shared_bytes((major, minor): (u32, u32), own: u32) -> u32 {
+    match (major, minor) {
+        (8, 0 | 7) => own.min(163 << 10),
+        (8 | 12, _) => own.min(99 << 10),
+        _ => own,
     }
 }
 
@@ -69,12 +89,10 @@ impl Device {
             2e3 * f64::from(facts.memory_clock_khz) * f64::from(facts.memory_bus_bits) / 8.0,
             facts.l2_bytes,
         );
-        let machine = machine.with_shared_bytes(facts.smem_per_block_optin);
-        let modules = Modules::new(Arc::clone(&context), capability(facts.compute_capability)?)?;
-        let machine = match modules.arch() {
-            "sm_90a" => machine.with_wgmma(),
-            _ => machine,
-        };
+        let capability = capability(facts.compute_capability)?;
+        let shared = shared_bytes(capability, facts.smem_per_block_optin);
+        let machine = machine.with_capability(capability).with_shared_bytes(shared);
+        let modules = Modules::new(Arc::clone(&context), capability)?;
         let copies = OwnedStream::new()?;
         Ok(Arc::new(Device {
             context,

@@ -41,7 +41,7 @@ impl<P: Copy + 'static> Kernel<P> {
         let modules = device.modules();
         Ok(Kernel {
             row,
-            function: modules.function(row.module, row.name, shared_bytes)?,
+            function: modules.function(row, shared_bytes)?,
             shared_bytes,
             params: PhantomData,
         })

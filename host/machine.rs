@@ -2,7 +2,8 @@
 
 mod times;
 
-use einsparse_kernels::table::Row;
+use einsparse_kernels::abi::{CLUSTER, FP8_MMA, TMA, WGMMA};
+use einsparse_kernels::table::{Row, archs_of};
 
 pub use times::{HeightTimes, TileTimes};
 pub(crate) use times::{megabytes, stages, waves};
@@ -26,6 +27,8 @@ pub struct Machine {
     pub wgmma: f64,
     /// Largest dynamic shared memory of a thread block, bytes.
     pub shared_bytes: u32,
+    /// Compute capability whose kernels run.
+    pub capability: (u32, u32),
 }
 
 impl Machine {
@@ -40,6 +43,7 @@ impl Machine {
         mma: 460e12,
         wgmma: 770e12,
         shared_bytes: 227 << 10,
+        capability: (9, 0),
     };
 
     /// Ceilings scaled from the H200's by what the driver says of a GPU.
@@ -58,16 +62,12 @@ impl Machine {
             wgmma: 0.0,
             // Of compute capability 8.0.
             shared_bytes: 163 << 10,
+            capability: (8, 0),
         }
     }
 }
 
 impl Machine {
-    /// The same with Hopper's `wgmma`.
-    pub fn with_wgmma(self) -> Machine {
-        Machine { wgmma: self.mma * Machine::H200.wgmma / Machine::H200.mma, ..self }
-    }
-
     /// This machine with another limit of shared memory for a thread block: 163 KiB have compute capabilities 8.0 and 8.7, 227 have
     /// 9.0 and 10.0, 99 have 8.6, 8.9 and 12.0.
     pub fn with_shared_bytes(self, shared_bytes: u32) -> Machine {
@@ -76,10 +76,39 @@ impl Machine {
 
     /// The need of a kernel that this GPU does not meet, or `None`.
     pub(crate) fn lacks(&self, row: &Row) -> Option<String> {
-        if row.arch == "sm_90a" && self.wgmma == 0.0 {
-            return Some("is made of wgmma, which compute capability 9.0 has".into());
+        if !row.runs_on(self.capability) {
+            return Some(self.why_not(row));
         }
         self.lacks_shared(row.shared_bytes)
+    }
+
+    /// Why no code of this kernel is for this GPU.
+    fn why_not(&self, row: &Row) -> String {
+        let (major, minor) = self.capability;
+        if row.stands_in && row.needs == 0 {
+            return "does the work of a kernel made of wgmma, which this GPU has".into();
+        }
+        let what = [
+            (WGMMA, "wgmma, which compute capability 9.0 has"),
+            (TMA, "the tensor copy engine, which compute capability 9.0 and newer have"),
+            (CLUSTER, "clusters, which compute capability 9.0 and newer have"),
+            (FP8_MMA, "fp8 in Tensor Cores, which compute capability 8.9 and newer have"),
+        ];
+        let needed = what.into_iter().find(|(need, _)| row.needs & need != 0);
+        let needed = needed.map_or("another GPU", |(_, name)| name);
+        format!("needs {needed}; this GPU runs kernels of {major}.{minor}")
+    }
+
+    /// f16 flops per second of the instruction that this kernel multiplies with.
+    pub(crate) fn products(&self, row: &Row) -> f64 {
+        if row.needs & WGMMA != 0 { self.wgmma } else { self.mma }
+    }
+
+    /// This machine running the kernels of another compute capability.
+    pub fn with_capability(self, capability: (u32, u32)) -> Machine {
+        let hopper = archs_of(capability).any(|arch| arch.has & WGMMA != 0);
+        let wgmma = self.mma * Machine::H200.wgmma / Machine::H200.mma;
+        Machine { capability, wgmma: if hopper { wgmma } else { 0.0 }, ..self }
     }
 
     /// Why a thread block cannot have so much dynamic shared memory, or `None`.
@@ -104,7 +133,7 @@ mod tests {
         let large = Machine::scaled(108, 1_410_000, 2.0e12, 40 << 20);
         let small = large.with_shared_bytes(99 << 10);
         let mut refused = 0;
-        for row in kernels().iter().filter(|row| row.arch == "sm_80") {
+        for row in kernels().iter().filter(|row| row.runs_on((8, 0))) {
             assert_eq!(large.lacks(row), None, "{}", row.name);
             let reason = small.lacks(row);
             assert_eq!(reason.is_some(), row.shared_bytes > 101_376, "{}", row.name);
@@ -115,6 +144,7 @@ mod tests {
             }
         }
         assert!(refused > 0);
-        assert!(kernels().iter().all(|row| Machine::H200.lacks(row).is_none()));
+        let hopper = |row: &&Row| row.runs_on(Machine::H200.capability);
+        assert!(kernels().iter().filter(hopper).all(|row| Machine::H200.lacks(row).is_none()));
     }
 }

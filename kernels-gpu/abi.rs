@@ -241,6 +241,8 @@ pub trait Tile {
     const DEPTH: u32 = u32::MAX;
     /// What it needs of a GPU: `TMA` and the like.
     const NEEDS: u32 = 0;
+    /// It does the work of another row on GPUs without `wgmma`, and is not built for those with it.
+    const STANDS_IN: bool = false;
     /// Dynamic shared memory in bytes, whatever the element type.
     const SHARED_BYTES: u32 = 0;
     /// Bytes that one access to B and C moves, 16 for vectors and the copy engine; 1 for single elements, and for tiles

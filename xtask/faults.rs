@@ -6,6 +6,7 @@ use crate::bundle::copy_folder;
 use crate::cargo::{Result, target_dir};
 use crate::setup::{kernels, setup};
 use einsparse_compile::{Code, Kernels, Spec, source_dir};
+use einsparse_kernels::table::ARCHS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -79,7 +80,6 @@ fn faults() -> Result<Vec<Fault>> {
     Ok(faults)
 }
 
-const ARCH: &str = "sm_90a";
 /// Compilers that run at once.
 const WORKERS: usize = 2;
 
@@ -134,7 +134,7 @@ fn compile(fault: &Fault, sources: &Path, target: &Path) -> Result<Vec<u8>> {
         return Err(format!("{}: not once in {}", fault.from, fault.file).into());
     }
     fs::write(&file, whole.replacen(&*fault.from, &fault.to, 1))?;
-    let mut specs = Spec::of_table(ARCH);
+    let mut specs = Spec::of_table(&ARCHS[0]);
     specs.retain(|spec| spec.module == fault.module);
     let kernels = Kernels { sources, ..kernels(target) };
     let made = kernels.modules(&specs);

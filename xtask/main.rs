@@ -45,8 +45,8 @@ enum Task {
     Ptx {
         /// Only kernels whose name contains this.
         filter: Option<String>,
-        /// The architecture, sm_90a or sm_80.
-        #[arg(long, default_value = "sm_90a")]
+        /// The architecture: one of kernels-gpu/table/arch.rs.
+        #[arg(long, default_value = einsparse_kernels::table::ARCHS[0].name)]
         arch: String,
         /// Also write the machine code as text beside each module.
         #[arg(long)]
@@ -102,8 +102,8 @@ enum Task {
         // The record of building calls it so.
         #[arg(long, alias = "family")]
         module: Option<String>,
-        /// With --module: the architecture of the GPU, sm_90a or sm_80.
-        #[arg(long, default_value = "sm_90a", requires = "module")]
+        /// With --module: the architecture, one of kernels-gpu/table/arch.rs.
+        #[arg(long, default_value = einsparse_kernels::table::ARCHS[0].name, requires = "module")]
         arch: String,
         /// With kernels that have a fault each, for `run.sh faults`: does the suite find them? All, or those whose
         /// names contain one of these, between commas.

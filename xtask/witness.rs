@@ -5,15 +5,16 @@ use crate::cargo::{Result, git, target_dir};
 use crate::setup::{kernels, setup};
 use einsparse_compile::Spec;
 use einsparse_kernels::packed::unpack;
+use einsparse_kernels::table::ARCHS;
 use std::collections::BTreeMap;
 
 /// Where the machine code of a commit lies.
-const KEPT: &str = "kernels-gpu/prebuilt/cubin-sm90a";
+const KEPT: &str = "kernels-gpu/prebuilt/cubin/sm_90a";
 
 /// Machine code by kernel.
 type Codes = BTreeMap<String, Vec<u8>>;
 
-/// Compares every kernel for sm_90a with that of `commit`, by name, whatever module it lies in. An error where one
+/// Compares every kernel for the first architecture with that of `commit`, by name, whatever module it lies in. An error where one
 /// differs.
 pub fn witness(commit: &str) -> Result<()> {
     let (before, now) = (of_commit(commit)?, of_sources()?);
@@ -44,7 +45,7 @@ fn of_sources() -> Result<Codes> {
     let target = target_dir()?;
     // Modules that only benches use are left out: they are not kept.
     let mut specs = Spec::all();
-    specs.retain(|spec| spec.arch == "sm_90a");
+    specs.retain(|spec| spec.arch == ARCHS[0].name);
     let kernels = kernels(&target);
     if !kernels.stale(&specs)?.is_empty() {
         setup()?;
@@ -118,7 +119,7 @@ mod tests {
     #[test]
     fn kernels_are_found_in_their_modules() {
         let target = target_dir().unwrap();
-        let specs = Spec::of_table("sm_90a");
+        let specs = Spec::of_table(&ARCHS[0]);
         let specs: Vec<Spec> = specs.into_iter().filter(|spec| spec.module == "softmax").collect();
         let module = kernels(&target).modules(&specs).unwrap().remove(0);
         let mut file = module.cubin.as_ref().unwrap().content().unwrap();

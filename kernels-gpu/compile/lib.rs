@@ -17,7 +17,7 @@ mod toolchain;
 pub use error::{Error, MissingToolchain};
 pub use prebuilt::{Code, Kernels, Module, inputs, keep, source_dir};
 pub use ptxas::{Nvdisasm, Ptxas};
-pub use spec::{ARCHS, Kernel, Spec, present};
+pub use spec::{Kernel, Spec, present};
 pub use toolchain::{Origin, Toolchain};
 
 use std::path::{Path, PathBuf};

@@ -241,7 +241,11 @@ impl Loader for CpAsync {
                 let now = row.wrapping_add(r);
                 // The address of what is outside is not read, and has to be one all the same.
                 let there = inside && now < height && bytes > 0;
-                let at = if there { base + now as u64 * stride + begin as u64 } else { map[MAP_ADDRESS] };
+                let at = if there {
+                    base + now as u64 * stride + begin as u64
+                } else {
+                    map[MAP_ADDRESS]
+                };
                 if rows % at_once == 0 || r + own < rows {
                     let to = to + frag::swizzled(byte, row_bytes);
                     copy::copy_async_16(to, at, if there { bytes } else { 0 });

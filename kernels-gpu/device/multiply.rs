@@ -1,10 +1,9 @@
 //! Products of a warpgroup over 32 bytes of depth: `wgmma`, or `ldmatrix` and `mma.sync` of the same operands in shared
 //! memory. A body names its operands by [`frag::descriptor`] and takes the atom as a parameter.
 
-use super::elem::Elem;
 use super::gpu;
 use super::ptx::wgmma::{self, Acc};
-use super::ptx::{barrier, copy, matrix, wgmma_sparse};
+use super::ptx::{barrier, copy, matrix};
 use super::warpgroup::WgmmaElem;
 use crate::abi::*;
 use crate::frag;
@@ -179,6 +178,13 @@ pub trait Multiply: AtomInfo {
         a: [u32; 4],
         b: u64,
     );
+    /// [`Self::mma`] with A's fragments of 16 rows from wherever they are: of the 16 rows of each warp, asked for by 0, or
+    /// those of all 64 for quarters, by 0 to 3. `None`, the same for all lanes, is zeros.
+    fn mma_fragments<E: WgmmaElem, const C: usize, const TB: i32>(
+        acc: &mut Acc<C>,
+        a: impl Fn(u32) -> Option<[u32; 4]>,
+        b: u64,
+    );
     /// TF32, `D = A B`, or `D += A B` where `onto`; both contiguous along k. Bits below the 10 of the mantissa are cut
     /// off.
     fn mma_tf32<const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, onto: bool);
@@ -245,6 +251,15 @@ impl Multiply for Wgmma {
         b: u64,
     ) {
         E::mma_registers::<C, TB>(acc, a, b);
+    }
+
+    #[inline(always)]
+    fn mma_fragments<E: WgmmaElem, const C: usize, const TB: i32>(
+        acc: &mut Acc<C>,
+        a: impl Fn(u32) -> Option<[u32; 4]>,
+        b: u64,
+    ) {
+        E::mma_registers::<C, TB>(acc, a(0).unwrap_or([0; 4]), b);
     }
 
     #[inline(always)]
@@ -405,24 +420,25 @@ impl<const QUARTERS: bool> Synchronous<QUARTERS> {
     #[inline(always)]
     fn products<E: StepElem, const C: usize>(
         acc: &mut Acc<C>,
-        rows: impl Fn(u32) -> [u32; 4],
+        rows: impl Fn(u32) -> Option<[u32; 4]>,
         columns: impl Fn(u32) -> [u32; 4],
     ) {
         if QUARTERS {
             let mut b = [[0u32; 4]; C];
             unroll!(n < C, most 4, { b[n] = columns(n as u32) });
             unroll!(m < 4, {
-                let a = rows(m as u32);
-                unroll!(n < C, most 4, {
-                    unroll!(half < 2, {
-                        add(acc, m * 2 * C + 2 * n + half, |sums| {
-                            E::step(sums, a, [b[n][2 * half], b[n][2 * half + 1]])
+                if let Some(a) = rows(m as u32) {
+                    unroll!(n < C, most 4, {
+                        unroll!(half < 2, {
+                            add(acc, m * 2 * C + 2 * n + half, |sums| {
+                                E::step(sums, a, [b[n][2 * half], b[n][2 * half + 1]])
+                            });
                         });
                     });
-                });
+                }
             });
         } else {
-            let a = rows(0);
+            let Some(a) = rows(0) else { return };
             unroll!(c < C, most 4, {
                 unroll!(pair < 4, {
                     let b = columns((c * 4 + pair) as u32);
@@ -448,7 +464,7 @@ impl<const QUARTERS: bool> Synchronous<QUARTERS> {
         let (row, column) = Self::share::<C>(warp);
         let a = Rows::<TA>::from(a, row, lane);
         let b = Columns::<TB>::from(b, column, lane);
-        Self::products::<E, C>(acc, |m| a.fragment(m), |n| b.fragments(n, 0));
+        Self::products::<E, C>(acc, |m| Some(a.fragment(m)), |n| b.fragments(n, 0));
     }
 
     /// Adds the products of fragments of A in registers.
@@ -458,10 +474,13 @@ impl<const QUARTERS: bool> Synchronous<QUARTERS> {
         a: [u32; 4],
         b: u64,
     ) {
-        const { assert!(!QUARTERS, "a warp has fragments of its 16 rows alone") };
+        // No assertion: a body may have both ways, one of them never taken.
+        if QUARTERS {
+            return;
+        }
         let (_, lane) = gpu::warp_and_lane();
         let b = Columns::<TB>::from(b, 0, lane);
-        Self::products::<E, C>(acc, |_| a, |n| b.fragments(n, 0));
+        Self::products::<E, C>(acc, |_| Some(a), |n| b.fragments(n, 0));
     }
 
     #[inline(always)]
@@ -532,6 +551,18 @@ impl<const QUARTERS: bool> Multiply for Synchronous<QUARTERS> {
         b: u64,
     ) {
         Self::multiply_registers::<E, C, TB>(acc, a, b);
+    }
+
+    #[inline(always)]
+    fn mma_fragments<E: WgmmaElem, const C: usize, const TB: i32>(
+        acc: &mut Acc<C>,
+        a: impl Fn(u32) -> Option<[u32; 4]>,
+        b: u64,
+    ) {
+        let (warp, lane) = gpu::warp_and_lane();
+        let (_, column) = Self::share::<C>(warp);
+        let b = Columns::<TB>::from(b, column, lane);
+        Self::products::<E, C>(acc, a, |n| b.fragments(n, 0));
     }
 
     #[inline(always)]

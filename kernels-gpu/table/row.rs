@@ -2,6 +2,7 @@
 
 extern crate std;
 
+use super::arch::{ARCHS, Arch, archs_of, least};
 use core::any::TypeId;
 use std::vec::Vec;
 
@@ -46,8 +47,10 @@ pub struct Row {
     pub depth: u32,
     /// The least architecture whose module holds the kernel.
     pub arch: &'static str,
-    /// What it needs of a GPU beyond that: [`crate::abi::TMA`] and the like.
+    /// What it needs of a GPU beyond compute capability 8.0: [`crate::abi::TMA`] and the like.
     pub needs: u32,
+    /// Whether it does the work of another row on GPUs without `wgmma`.
+    pub stands_in: bool,
     /// Bytes of the params struct.
     pub params_bytes: usize,
     /// The params struct.
@@ -59,6 +62,22 @@ pub struct Row {
 }
 
 impl Row {
+    /// Whether the module of this architecture holds the kernel.
+    pub fn built_for(&self, arch: &Arch) -> bool {
+        let fits = |arch: &Arch| {
+            let replaced = self.stands_in && arch.has & crate::abi::WGMMA != 0;
+            self.needs & !arch.has == 0 && !replaced
+        };
+        // GPUs of an architecture between others also run the code of the one below, which has all else.
+        let below = ARCHS.iter().find(|other| other.capability < arch.capability);
+        fits(arch) && (arch.exact || !below.is_some_and(fits))
+    }
+
+    /// Whether a GPU of this compute capability runs the kernel.
+    pub fn runs_on(&self, capability: (u32, u32)) -> bool {
+        archs_of(capability).any(|arch| self.built_for(arch))
+    }
+
     /// Whether the kernel takes these params.
     pub fn takes<P: 'static>(&self) -> bool {
         self.params == TypeId::of::<P>()
@@ -113,7 +132,8 @@ macro_rules! rows {
                 step: <$tile as Tile>::STEP,
                 depth: <$tile as Tile>::DEPTH,
                 arch: stringify!($arch),
-                needs: <$tile as Tile>::NEEDS,
+                needs: <$tile as Tile>::NEEDS | least(stringify!($arch)),
+                stands_in: <$tile as Tile>::STANDS_IN,
                 params_bytes: size_of::<$params>(),
                 params: TypeId::of::<$params>(),
                 vector: 0,

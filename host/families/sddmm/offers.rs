@@ -1,7 +1,7 @@
 //! The choice of a kernel for a product at the places of a sparse output.
 
 use einsparse_formats::Format;
-use einsparse_kernels::abi::{A_COLUMNS, B_COLUMNS, Operation};
+use einsparse_kernels::abi::{A_COLUMNS, B_COLUMNS, Operation, TMA};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::cost::{Samples, predict_samples};
@@ -96,7 +96,7 @@ impl Sampling<'_> {
             if k > most || k <= most / 4 {
                 return Some(format!("is for up to {most} terms, and more than {}", most / 4));
             }
-        } else if row.arch == "sm_90a" {
+        } else if row.needs & TMA != 0 {
             return self.refusal_of_copies(row, options);
         }
         let (vector, alignment) = (row.vector, self.alignment);

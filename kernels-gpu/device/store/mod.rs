@@ -27,10 +27,10 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
         Self::write_as::<T, true>(o, m, corner, smem, stages, acc);
     }
 
-    /// [`Self::write`] in place unless `COPIED`: a copy of a chunk takes registers, and whoever holds other sums beside
-    /// these has none.
+    /// [`Self::write`] in straight code unless `ROLLED`: a loop over chunks takes registers for a copy of one, and
+    /// whoever holds other sums beside these has none.
     #[inline(always)]
-    pub fn write_as<T: TypeOfC, const COPIED: bool>(
+    pub fn write_as<T: TypeOfC, const ROLLED: bool>(
         o: Output,
         m: u32,
         [top, left]: [u32; 2],
@@ -48,10 +48,10 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
         if o.flags & (VECTORS | MORE) == VECTORS {
             Self::scale_and_clip(o, rows, acc);
             T::store_all::<ORDER, CHUNKS>(o, spot, acc);
-        } else if COPIED {
+        } else if ROLLED {
             Self::finish::<T>(o, spot, rows, acc);
         } else {
-            Self::finish_in_place::<T>(o, spot, rows, acc);
+            Self::finish_straight::<T>(o, spot, rows, acc);
         }
     }
 
@@ -85,45 +85,37 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
             warp::stay_rolled();
             let spot = spot.rematerialize();
             let mut x = Self::finished::<T>(o, spot, rows, c, acc);
-            Self::add_and_store::<T, true>(o, spot, c, &mut x);
+            Self::add_and_store::<T>(o, spot, c, &mut x);
             c += 1;
         }
     }
 
-    /// [`Self::finish`] in place: the chunks take turns in the registers of the first.
+    /// [`Self::finish`] in place.
     #[inline(always)]
-    fn finish_in_place<T: TypeOfC>(
+    fn finish_straight<T: TypeOfC>(
         o: Output,
         spot: Spot,
         (alpha, bias): (f32, [f32; 2]),
         acc: &mut Acc<CHUNKS>,
     ) {
-        let mut c = warp::rematerialize(0);
-        while c < CHUNKS as u32 {
-            warp::stay_rolled();
-            let spot = spot.rematerialize();
-            if alpha != 1.0 || o.flags & FLAG_BIAS_ROWS != 0 {
-                acc.0[0] = chunk::scaled(&acc.0[0], alpha, bias);
-            }
-            chunk::activate::<T, 1>(o, spot, c, &mut acc.0[0]);
-            Self::add_and_store::<T, false>(o, spot, c, &mut acc.0[0]);
-            unroll!(k < 3, {
-                if k + 1 < CHUNKS {
-                    acc.0[k] = acc.0[k + 1];
-                }
+        if alpha != 1.0 || o.flags & FLAG_BIAS_ROWS != 0 {
+            unroll!(c < CHUNKS, most 4, {
+                acc.0[c] = chunk::scaled(&acc.0[c], alpha, bias);
             });
-            // Nobody reads it again: its registers are free.
-            acc.0[CHUNKS - 1] = [0.0; 32];
-            c += 1;
         }
+        unroll!(c < CHUNKS, most 4, {
+            let spot = spot.rematerialize();
+            chunk::activate::<T, 1>(o, spot, c as u32, &mut acc.0[c]);
+            Self::add_and_store::<T>(o, spot, c as u32, &mut acc.0[c]);
+        });
     }
 
     /// A finished chunk to C, or added to it: in pieces of 16 bytes where C allows those, but for what a gate is to
     /// stand between.
     #[inline(always)]
-    fn add_and_store<T: TypeOfC, const PIECES: bool>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
+    fn add_and_store<T: TypeOfC>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
         let add = o.flags & FLAG_ACCUMULATE != 0;
-        if o.flags & FLAG_VECTORS == 0 || add && (!PIECES || o.flags & FLAG_GATE != 0) {
+        if o.flags & FLAG_VECTORS == 0 || add && o.flags & FLAG_GATE != 0 {
             T::store_elements::<ORDER>(o, spot, c, x);
             return;
         }

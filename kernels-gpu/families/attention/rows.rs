@@ -18,10 +18,10 @@ macro_rules! rows_attention {
                     attention_decode_bf16_d64: Direct, Bf16, Decode<1>;
                     attention_decode_bf16_d128: Direct, Bf16, Decode<2>;
                 }
-                key_blocks "key_blocks" KeyBlocksParams sm_90a Own {
+                key_blocks "key_blocks" KeyBlocksParams sm_80 Own {
                     attention_key_blocks: Direct, F32, KeyBlocks;
                 }
-                masks "masks" MaskParams sm_90a Detection {
+                masks "masks" MaskParams sm_80 Detection {
                     attention_masks: Direct, F32, MaskTiles;
                 }
             }

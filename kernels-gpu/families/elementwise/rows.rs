@@ -44,7 +44,7 @@ macro_rules! rows_elementwise {
                     gated_unit_f16: Direct, F16, GatedTile;
                     gated_unit_bf16: Direct, Bf16, GatedTile;
                 }
-                quantize "quantize" QuantizeParams sm_90a Own {
+                quantize "quantize" QuantizeParams sm_80 Own {
                     quantize_f16: Direct, F16, QuantizeTile;
                     quantize_bf16: Direct, Bf16, QuantizeTile;
                 }

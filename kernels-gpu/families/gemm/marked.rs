@@ -1,10 +1,9 @@
 //! A product of dense matrices that says which micro-tiles of its result are not empty (`wgmma::marked`).
 
-use crate::device::mma::MmaElem;
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
-impl<W: WalkInfo, E: WgmmaElem + MmaElem, const CHUNKS: usize> Kernel<W, E, MarkedParams>
+impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, MarkedParams>
     for MarkedPanel<CHUNKS>
 {
     #[inline(always)]

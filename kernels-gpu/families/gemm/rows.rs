@@ -83,14 +83,14 @@ macro_rules! rows_gemm {
                     wgmma_bf16_16x16t_left_n256: Block, Bf16, Panel<16, 16, 4, { COLUMN_PIECES | ON_THE_LEFT }>;
                 }
                 panel_mma "panel_mma" WgmmaParams sm_80 Product {
-                    panel_mma_f16_64x64_n256: Block, F16, Panel<64, 64, 4, PLAIN, 2, MmaSync, CpAsync>;
-                    panel_mma_f16_64x64_n128: Block, F16, Panel<64, 64, 2, PLAIN, 2, MmaSync, CpAsync>;
-                    panel_mma_f16_16x16_n256: Block, F16, Panel<16, 16, 4, IN_REGISTERS, 2, MmaSync, CpAsync>;
-                    panel_mma_f16_64x64t_n256: Block, F16, Panel<64, 64, 4, A_COLUMNS, 2, MmaSync, CpAsync>;
-                    panel_mma_f16_64x64_nk_n256: Block, F16, Panel<64, 64, 4, B_COLUMNS, 2, MmaSync, CpAsync>;
-                    panel_mma_f16_32x32_n256: Block, F16, Panel<32, 32, 4, IN_REGISTERS, 2, MmaSync, CpAsync>;
-                    panel_mma_f16_1x64_n256: Block, F16, Panel<1, 64, 4, PLAIN, 2, MmaSync, CpAsync>;
-                    panel_mma_f16_64x1_n256: Block, F16, Panel<64, 1, 4, COLUMN_PIECES, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_64x64_n256: Block, F16, Panel<64, 64, 4, PLAIN, 2, MmaQuarters, CpAsync>;
+                    panel_mma_f16_64x64_n128: Block, F16, Panel<64, 64, 2, PLAIN, 2, MmaQuarters, CpAsync>;
+                    panel_mma_f16_16x16_n256: Block, F16, Panel<16, 16, 4, IN_REGISTERS, 2, MmaQuarters, CpAsync>;
+                    panel_mma_f16_64x64t_n256: Block, F16, Panel<64, 64, 4, A_COLUMNS, 2, MmaQuarters, CpAsync>;
+                    panel_mma_f16_64x64_nk_n256: Block, F16, Panel<64, 64, 4, B_COLUMNS, 2, MmaQuarters, CpAsync>;
+                    panel_mma_f16_32x32_n256: Block, F16, Panel<32, 32, 4, IN_REGISTERS, 2, MmaQuarters, CpAsync>;
+                    panel_mma_f16_1x64_n256: Block, F16, Panel<1, 64, 4, PLAIN, 2, MmaQuarters, CpAsync>;
+                    panel_mma_f16_64x1_n256: Block, F16, Panel<64, 1, 4, COLUMN_PIECES, 2, MmaQuarters, CpAsync>;
                 }
                 dense "dense" DenseParams sm_90a Product {
                     dense_f16_64x64: Direct, F16, DenseTile<1, 1, 1>;

@@ -46,7 +46,7 @@ macro_rules! rows_sddmm {
                     sddmm_csr_int8_k256: Csr, Int8, Dots<16, 16, 1, 8, 5>;
                     sddmm_csr_int8_any32: Csr, Int8, Dots<8, 1, 4, 4, 5>;
                 }
-                sddmm_staged "sddmm_staged" SddmmStagedParams sm_90a Sampled {
+                sddmm_staged "sddmm_staged" SddmmStagedParams sm_80 Sampled {
                     sddmm_staged_f32_k64: Csr, F32, StagedDots<8, 2, 4>;
                     sddmm_staged_f32_k128: Csr, F32, StagedDots<16, 2, 4>;
                     sddmm_staged_f32_k256: Csr, F32, StagedDots<32, 2, 4>;

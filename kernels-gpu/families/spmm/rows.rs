@@ -88,7 +88,7 @@ macro_rules! rows_spmm {
                     relaxed_csr_f32_n128: Csr, F32, Relaxed<32, 4, 1, 8>;
                     relaxed_csr_f32_n128_l16: Csr, F32, Relaxed<16, 4, 2, 4>;
                 }
-                sell "sell" SellParams sm_90a Product {
+                sell "sell" SellParams sm_80 Product {
                     sell_f32_n1: SlicedEll, F32, Sell<32, 1>;
                     sell_f16_n1: SlicedEll, F16, Sell<32, 1>;
                     sell_f16_n8: SlicedEll, F16, Sell<16, 8>;

@@ -153,7 +153,7 @@ macro_rules! rows_tensor {
                     tensor_product_own_weights_f16: Csr, F16, TensorOwnWeights;
                     tensor_product_own_weights_bf16: Csr, Bf16, TensorOwnWeights;
                 }
-                equivariant "equivariant" EquivariantParams sm_90a Own {
+                equivariant "equivariant" EquivariantParams sm_80 Own {
                     equivariant_forward_f32_l1: Direct, F32, EquivariantForward<1, false, 8>;
                     equivariant_forward_f32_l2: Direct, F32, EquivariantForward<2, false, 4>;
                     equivariant_forward_f32_l3: Direct, F32, EquivariantForward<3, false, 3>;

@@ -139,9 +139,9 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
                     let b = frag::descriptor(b_tile + deep, 128, SMEM_TILE as u32);
                     E::mma::<CHUNKS, 1, 1>(&mut acc, a, b);
                 });
-                ring.issued(&mut acc);
+                ring.issued::<Wgmma, _>(&mut acc);
             } else {
-                ring.drain(&mut acc);
+                ring.drain::<Wgmma, _>(&mut acc);
                 Self::release_pending(slot);
             }
             done += 1;

@@ -214,11 +214,11 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             barrier::fence_copies();
             acc.fence();
             Self::multiply::<E>(acc, slot, group);
-            ring.issued(acc);
+            ring.issued::<Wgmma, _>(acc);
             ring.advance();
             deep += DEPTH;
         }
-        ring.drain(acc);
+        ring.drain::<Wgmma, _>(acc);
     }
 
     #[inline(always)]

@@ -153,11 +153,11 @@ impl GroupedGrad {
                 barrier::fence_copies();
                 acc.fence();
                 Self::multiply::<E>(&mut acc, slot, group, (end - from).div_ceil(STEP));
-                ring.issued(&mut acc);
+                ring.issued::<Wgmma, _>(&mut acc);
                 ring.advance();
                 from += GRAD_DEPTH;
             }
-            ring.drain(&mut acc);
+            ring.drain::<Wgmma, _>(&mut acc);
             Self::epilogue::<E>(p, work, group, end - first, &mut acc);
         }
     }

@@ -169,11 +169,11 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
                 barrier::fence_copies();
                 acc.fence();
                 Self::multiply::<E, C>(&mut acc, slot, group, steps::<DEPTH, STEP>(count, from));
-                ring.issued(&mut acc);
+                ring.issued::<Wgmma, _>(&mut acc);
                 ring.advance();
                 from += DEPTH;
             }
-            ring.drain(&mut acc);
+            ring.drain::<Wgmma, _>(&mut acc);
             Self::epilogue::<E, C>(p, work, group, count, &mut acc);
             index += gpu::grid_x();
         }

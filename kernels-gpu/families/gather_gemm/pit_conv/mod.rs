@@ -124,13 +124,13 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                 }
                 acc.fence();
                 Self::multiply::<E, C>(acc, slot, (group, row), steps::<DEPTH, STEP>(count, from));
-                ring.issued(acc);
+                ring.issued::<Wgmma, _>(acc);
                 ring.advance();
                 from += DEPTH;
             }
             tap += 1;
         }
-        ring.drain(acc);
+        ring.drain::<Wgmma, _>(acc);
     }
 
     #[inline(always)]

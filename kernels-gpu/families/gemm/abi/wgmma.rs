@@ -69,9 +69,8 @@ impl<
         (false, 2) => 2,
         (false, _) => 3,
     };
-    /// Threads that copy. Without `wgmma` sums stay in the registers that a thread starts with, and two warps leave
-    /// enough of them.
-    pub const COPIERS: u32 = if A::ASYNCHRONOUS { 128 } else { 0 };
+    /// Threads that copy.
+    pub const COPIERS: u32 = 128;
     /// Words of a record: [`RECORD_HEAD`], the k of each slice, the row of each piece; whole 16 bytes.
     pub const RECORD: usize = record_words(Self::SLICES, Self::A_COPIES);
     /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.

@@ -329,11 +329,11 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
                 let slot = ring.wait_full();
                 let [smem, b_tile] = Self::parts_of(slot);
                 E::stage(&mut acc, smem, &E::own(smem), b_tile);
-                ring.issued(&mut acc);
+                ring.issued::<Wgmma, _>(&mut acc);
                 ring.advance();
                 stage += 1;
             }
-            ring.drain(&mut acc);
+            ring.drain::<Wgmma, _>(&mut acc);
             Self::epilogue::<E, _>(p, &acc, spot(down));
             down += gpu::grid_y();
         }

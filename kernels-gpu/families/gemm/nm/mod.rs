@@ -13,26 +13,6 @@ use crate::device::stages::NONE;
 use crate::device::store::StoreTile;
 use crate::families::gemm::abi::*;
 
-/// An element type with a sparse `wgmma` atom.
-pub trait SparseElem: WgmmaElem {
-    /// `D += A B`, 32 deep.
-    fn mma_sparse<const C: usize, const SELECTOR: i32>(acc: &mut Acc<C>, a: u64, b: u64, meta: u32);
-}
-
-impl SparseElem for F16 {
-    #[inline(always)]
-    fn mma_sparse<const C: usize, const S: i32>(acc: &mut Acc<C>, a: u64, b: u64, meta: u32) {
-        acc.mma_sparse_f16::<S>(a, b, meta)
-    }
-}
-
-impl SparseElem for Bf16 {
-    #[inline(always)]
-    fn mma_sparse<const C: usize, const S: i32>(acc: &mut Acc<C>, a: u64, b: u64, meta: u32) {
-        acc.mma_sparse_bf16::<S>(a, b, meta)
-    }
-}
-
 /// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 40 + 2 x 232 is three
 /// times the 168 they start with.
 const REGISTERS: [u32; 2] = [40, 232];
@@ -177,7 +157,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHU
     }
 }
 
-impl<E: SparseElem, const MA: usize, const CHUNKS: usize> Products<E, MA, CHUNKS>
+impl<E: SparseElem + WgmmaElem, const MA: usize, const CHUNKS: usize> Products<E, MA, CHUNKS>
     for TwoOfFour<MA, CHUNKS>
 {
     type Meta = [u32; MA];
@@ -209,9 +189,9 @@ impl<E: SparseElem, const MA: usize, const CHUNKS: usize> Products<E, MA, CHUNKS
             let place = i * HALF * NM_ROW_BYTES + step * 32;
             let a = frag::descriptor(smem + place as u32, NM_ROW_BYTES as u32, 16);
             if step == 0 {
-                E::mma_sparse::<CHUNKS, 0>(&mut acc[i], a, b, meta[i]);
+                Wgmma::mma_sparse::<E, CHUNKS, 0>(&mut acc[i], a, b, meta[i]);
             } else {
-                E::mma_sparse::<CHUNKS, 1>(&mut acc[i], a, b, meta[i]);
+                Wgmma::mma_sparse::<E, CHUNKS, 1>(&mut acc[i], a, b, meta[i]);
             }
         });
     }

@@ -6,22 +6,8 @@ use super::Products;
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_sparse;
 use crate::families::gemm::abi::*;
-use crate::families::gemm::wgmma::narrow::NarrowElem;
 
-/// An element type of 8 bits with a sparse `wgmma` atom.
-pub trait SparseNarrow: NarrowElem {
-    /// `D += A B`, 64 deep.
-    fn mma_sparse<const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, meta: u32);
-}
-
-impl SparseNarrow for Int8 {
-    #[inline(always)]
-    fn mma_sparse<const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, meta: u32) {
-        acc.mma_sparse_s8(a, b, meta)
-    }
-}
-
-impl<E: SparseNarrow, const MA: usize, const CHUNKS: usize> Products<E, MA, CHUNKS>
+impl<E: SparseElem + BytesElem, const MA: usize, const CHUNKS: usize> Products<E, MA, CHUNKS>
     for TwoOfFour<MA, CHUNKS, 1>
 {
     /// A register for each step and 64 rows.
@@ -57,7 +43,7 @@ impl<E: SparseNarrow, const MA: usize, const CHUNKS: usize> Products<E, MA, CHUN
         unroll!(i < MA, {
             let place = i * HALF * NM_ROW_BYTES + step * NM_ROW_BYTES / NM_STEPS;
             let a = frag::descriptor(smem + place as u32, NM_ROW_BYTES as u32, 16);
-            E::mma_sparse::<CHUNKS>(&mut acc[i], a, b, meta[step][i]);
+            Wgmma::mma_sparse::<E, CHUNKS, 0>(&mut acc[i], a, b, meta[step][i]);
         });
     }
 

@@ -3,14 +3,12 @@
 //! A stage holds slices of B that the pieces of A in these 128 rows share.
 
 mod consumer;
-mod fragments;
 #[cfg(any(module = "marked", not(target_arch = "nvptx64")))]
 mod marked;
 pub mod narrow;
 mod out;
 mod producer;
 
-use crate::device::mma::MmaElem;
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
@@ -39,7 +37,7 @@ impl<
     const CHUNKS: usize,
     const ORDER: u32,
     const BYTES: usize,
-    A: AtomInfo,
+    A: Multiply,
     L: Loader,
 > Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
@@ -137,27 +135,23 @@ impl<
 
 impl<
     W: WalkInfo,
-    E: WgmmaElem + MmaElem,
+    E: WgmmaElem,
     const PM: usize,
     const PK: usize,
     const CHUNKS: usize,
     const ORDER: u32,
-    A: AtomInfo,
+    A: Multiply,
     L: Loader,
 > Kernel<W, E, WgmmaParams> for Panel<PM, PK, CHUNKS, ORDER, 2, A, L>
 {
     #[inline(always)]
     unsafe fn run(p: &WgmmaParams, at: u64) {
-        if !A::ASYNCHRONOUS {
-            Self::run_fed::<E, _>(p);
-            return;
-        }
         Self::set_up(at);
         if ORDER == COLUMN_PIECES {
             // Columns of pieces take more to copy.
-            roles!(Self::produce(p, at), Self::consume::<E, _>(p));
+            roles!(A: Self::produce(p, at), Self::consume::<E, _>(p));
         } else {
-            roles!(REGISTERS, Self::produce(p, at), Self::consume::<E, _>(p));
+            roles!(A: REGISTERS, Self::produce(p, at), Self::consume::<E, _>(p));
         }
     }
 }

@@ -26,7 +26,7 @@ impl<
     const CHUNKS: usize,
     const ORDER: u32,
     const BYTES: usize,
-    A: AtomInfo,
+    A: Multiply,
     L: Loader,
 > Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
@@ -51,11 +51,10 @@ impl<
             if !fix_up_by(cut, group, Self::scratch(), acc, add) {
                 return None;
             }
-            Self::settle(acc, group);
-            return Some(1);
         }
-        Self::settle(acc, group);
-        Some(strip.stages)
+        // Sums of other thread blocks lie as these do, however that is.
+        A::settle(acc, Self::place(strip, group).1.1, 1 + group);
+        Some(if strip.count() > 1 { 1 } else { strip.stages })
     }
 
     /// Corner of a warpgroup's rows of a strip, and its shared memory for the way out.
@@ -76,13 +75,7 @@ impl<
     ) {
         if let Some(stages) = Self::whole(p, strip, group, acc, |a, b| a + b) {
             let ((corner, smem), o) = (Self::place(strip, group), p.output(strip.item));
-            // A loop over chunks wants registers that nobody without `setmaxnreg` has.
-            if A::ASYNCHRONOUS {
-                StoreTile::<CHUNKS, ORDER>::write::<E>(o, p.m, corner, smem, stages, acc);
-            } else {
-                let store = StoreTile::<CHUNKS, ORDER>::write_as::<E, false>;
-                store(o, p.m, corner, smem, stages, acc);
-            }
+            StoreTile::<CHUNKS, ORDER>::write::<E>(o, p.m, corner, smem, stages, acc);
         }
     }
 }

@@ -32,7 +32,7 @@ impl<
     const CHUNKS: usize,
     const ORDER: u32,
     const BYTES: usize,
-    A: AtomInfo,
+    A: Multiply,
     L: Loader,
 > Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {

@@ -153,14 +153,14 @@ impl PitSampled {
                     barrier::fence_copies();
                     acc.fence();
                     Self::multiply::<E>(&mut acc, slot, group);
-                    ring.issued(&mut acc);
+                    ring.issued::<Wgmma, _>(&mut acc);
                 } else {
                     Self::release_pending(slot);
                 }
                 ring.advance();
                 deep += DEPTH;
             }
-            ring.drain(&mut acc);
+            ring.drain::<Wgmma, _>(&mut acc);
             if used {
                 Self::epilogue::<E>(p, work, group, lines, &acc);
             }

@@ -134,12 +134,12 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
                 } else {
                     acc.fence();
                     Self::multiply::<E>(&mut acc, slot, warpgroup, live);
-                    ring.issued(&mut acc);
+                    ring.issued::<Wgmma, _>(&mut acc);
                 }
                 ring.advance();
                 s += 1;
             }
-            ring.drain(&mut acc);
+            ring.drain::<Wgmma, _>(&mut acc);
             if live != 0 {
                 Self::epilogue::<E>(p, now, warpgroup, live, &mut acc);
             }

@@ -216,12 +216,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
                 } else {
                     acc.fence();
                     Self::multiply::<E>(&mut acc, (slot, warpgroup), chunks);
-                    ring.issued(&mut acc);
+                    ring.issued::<Wgmma, _>(&mut acc);
                 }
                 ring.advance();
                 s += 1;
             }
-            ring.drain(&mut acc);
+            ring.drain::<Wgmma, _>(&mut acc);
             if apart && warpgroup == 0 {
                 barrier::arrive_named(1, CONSUMERS * 32);
             }

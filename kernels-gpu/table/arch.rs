@@ -1,0 +1,59 @@
+//! The architectures that modules are compiled for. No other file names one.
+
+use crate::abi::{CLUSTER, FP8_MMA, TMA, WGMMA};
+
+/// What a module is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arch {
+    /// As compilers name it.
+    pub name: &'static str,
+    /// The least compute capability whose GPUs run the code.
+    pub capability: (u32, u32),
+    /// Only GPUs of exactly this compute capability run the code.
+    pub exact: bool,
+    /// Machine code is kept beside the PTX.
+    pub has_cubin: bool,
+    /// What rows may need: [`crate::abi::TMA`] and the like.
+    pub has: u32,
+}
+
+/// Every architecture, the one with most capabilities first.
+pub const ARCHS: &[Arch] = &[
+    Arch {
+        name: "sm_90a",
+        capability: (9, 0),
+        exact: true,
+        has_cubin: true,
+        has: TMA | CLUSTER | WGMMA | FP8_MMA,
+    },
+    Arch {
+        name: "sm_90",
+        capability: (9, 0),
+        exact: false,
+        has_cubin: false,
+        has: TMA | CLUSTER | FP8_MMA,
+    },
+    Arch { name: "sm_80", capability: (8, 0), exact: false, has_cubin: true, has: 0 },
+];
+
+impl Arch {
+    /// The architecture of this name.
+    pub fn named(name: &str) -> Option<&'static Arch> {
+        ARCHS.iter().find(|arch| arch.name == name)
+    }
+
+    /// Whether a GPU of this compute capability runs the code.
+    pub fn runs_on(&self, capability: (u32, u32)) -> bool {
+        if self.exact { capability == self.capability } else { capability >= self.capability }
+    }
+}
+
+/// The architectures whose code a GPU of this compute capability runs, the one with most capabilities first.
+pub fn archs_of(capability: (u32, u32)) -> impl Iterator<Item = &'static Arch> {
+    ARCHS.iter().filter(move |arch| arch.runs_on(capability))
+}
+
+/// What a module's least architecture in the table stands for.
+pub(crate) const fn least(arch: &str) -> u32 {
+    if arch.len() > 5 { TMA | CLUSTER | WGMMA } else { 0 }
+}
