@@ -113,7 +113,7 @@ fn gpus() -> Vec<DeviceFacts> {
         Ok(facts) => {
             let (major, minor) = facts.compute_capability;
             let code = arch_for(facts.compute_capability)
-                .map_or_else(|e| e.to_string(), |a| format!("runs {a}"));
+                .map_or_else(|e| e.to_string(), |a| format!("runs {}", a.name));
             say!(
                 "GPU {ordinal}    {}: compute capability {major}.{minor} ({code}), {} multiprocessors, {:.0} GiB, L2 \
                  {} MiB",
