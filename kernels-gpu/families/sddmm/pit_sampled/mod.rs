@@ -95,14 +95,13 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
             while deep < p.k {
                 ring.wait_empty();
                 let full = ring.full();
-                if !L::BY_ONE || thread == 0 {
-                    if L::BY_ONE {
+                if L::BY_ONE {
+                    if thread == 0 {
                         barrier::arrive_expect(full, SMEM_TILE as u32);
+                        Self::start_y(p, at, work, deep, ring.slot);
                     }
-                    let team = Team { thread, threads: SAMPLED_COPIERS };
-                    let place = [deep, work.list * SAMPLED_WIDTH as u32];
-                    let shape = Shape { rows: SAMPLED_WIDTH, row_bytes: PANEL_BYTES, element: 2 };
-                    L::tile(team, Self::stage(ring.slot), (at, &p.y_map), place, shape, full);
+                } else {
+                    Self::start_y(p, at, work, deep, ring.slot);
                 }
                 if deep + DEPTH <= p.k {
                     Self::bring::<true>(p, rows, deep, ring.slot);
@@ -117,6 +116,16 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
             work = hand.work(p, index);
         }
         copy::copy_wait_all();
+    }
+
+    /// Starts the copies of a stage of Y: one, or this thread's share.
+    #[inline(always)]
+    fn start_y(p: &PitSampledParams, at: u64, work: Work, deep: u32, slot: u32) {
+        let thread = gpu::thread() - CONSUMERS * 32;
+        let team = Team { thread, threads: SAMPLED_COPIERS };
+        let place = [deep, work.list * SAMPLED_WIDTH as u32];
+        let shape = Shape { rows: SAMPLED_WIDTH, row_bytes: PANEL_BYTES, element: 2 };
+        L::tile(team, Self::stage(slot), (at, &p.y_map), place, shape, Self::full(slot));
     }
 
     /// The rows of X that this lane brings 16 bytes of: those that are listed.
