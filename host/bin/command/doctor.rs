@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use einsparse::cost::{Machine, Rates};
 use einsparse::driver::{self, DeviceFacts};
 use einsparse::formats::{Csr, Dense, generate, reference};
 use einsparse::module::{COMPILER, MODULES, arch_for};
@@ -121,6 +122,17 @@ fn gpus() -> Vec<DeviceFacts> {
                 facts.sms,
                 facts.memory_bytes as f64 / f64::from(1 << 30),
                 facts.l2_bytes >> 20
+            );
+            let machine = Machine::of(&facts, facts.compute_capability);
+            let source = match machine.rates {
+                Rates::Measured => "measured on such a GPU",
+                Rates::Datasheet => "from its datasheet; none was measured on such a GPU",
+                Rates::Scaled => "scaled from an H200; none was measured on such a GPU",
+            };
+            say!(
+                "         kernels are chosen by {:.2} TB/s of memory and {:.0} TFLOP/s of f16 products, {source}",
+                machine.hbm / 1e12,
+                machine.wgmma.max(machine.mma) / 1e12
             );
             Some(facts)
         }
