@@ -6,6 +6,7 @@ use crate::support::gpu;
 use crate::support::rows::force;
 use crate::support::runs::sampled_plan_of;
 use einsparse::formats::{Csr, CsrPattern, Dense, FormatError, f16, generate};
+use einsparse::kernels::families::SddmmTilesParams;
 use einsparse::registry::{Row, Scalar, WalkKind, find, products};
 use einsparse::{Context, Error, Operand, Plan, SparseTensor};
 
@@ -93,7 +94,7 @@ fn sddmm<T: Scalar>(context: &Context, what: &str, pattern: &CsrPattern) {
     let plan = sampled_plan_of::<T, _>(context, text, &operands, &s);
     let row = find(plan.variant()).unwrap();
     // Dense tiles pick their entries by a list of them: a form of the pattern.
-    if row.module != "sddmm_tiles" {
+    if !row.takes::<SddmmTilesParams>() {
         let bytes = [bytes_of::<T>(pattern), 0];
         small_enough(what, row, None, bytes, plan.workspace_bytes());
     }

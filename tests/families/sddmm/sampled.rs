@@ -7,7 +7,8 @@ use crate::support::{fill_blocks, gpu, spread};
 use std::sync::Arc;
 
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
-use einsparse::registry::{Dtype, Operation, Row, Scalar, kernels};
+use einsparse::kernels::families::SampledParams;
+use einsparse::registry::{Dtype, Row, Scalar, kernels};
 use einsparse::{Context, Error, Operand, Tensor};
 
 /// Small integers, so that every sum is exact.
@@ -141,9 +142,9 @@ fn cases<T: Scalar>(context: &Context, row: &Row) {
 #[test]
 fn every_row_samples_products_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
-    for row in
-        kernels().iter().filter(|r| r.operation == Operation::Sampled && r.module == "sampled")
-    {
+    let machine = gpu.machine();
+    let runs = |row: &&Row| row.takes::<SampledParams>() && machine.lacks(row).is_none();
+    for row in kernels().iter().filter(runs) {
         match row.dtype {
             Dtype::F16 => cases::<f16>(&gpu, row),
             Dtype::Bf16 => cases::<bf16>(&gpu, row),

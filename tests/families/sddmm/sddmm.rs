@@ -9,6 +9,7 @@ use crate::support::rows::force;
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
+use einsparse::kernels::families::SddmmTilesParams;
 use einsparse::registry::{Dtype, Row, Scalar, kernels};
 use einsparse::{Context, Operand, Tensor};
 
@@ -18,9 +19,12 @@ const COLUMNS: usize = 700;
 const LENS: [usize; 16] = [0, 1, 2, 7, 8, 9, 0, 15, 16, 17, 23, 64, 65, 3, 690, 0];
 const GAP: usize = 8;
 
-fn rows() -> impl Iterator<Item = &'static Row> {
-    let families = ["sddmm", "sddmm_staged", "sddmm_tiles"];
-    kernels().iter().filter(move |row| families.contains(&row.module))
+/// The rows that the GPU runs.
+fn rows(gpu: &Context) -> impl Iterator<Item = &'static Row> {
+    let machine = gpu.machine();
+    let modules = ["sddmm", "sddmm_staged", "sddmm_tiles", "sddmm_tiles_mma"];
+    let here = move |row: &&Row| modules.contains(&row.module) && machine.lacks(row).is_none();
+    kernels().iter().filter(here)
 }
 
 /// Whether a row reads X as `[k, m]` and Y as `[k, n]`.
@@ -215,7 +219,7 @@ fn tiles<T: Scalar>(context: &Context, row: &Row) {
 #[test]
 fn dense_tiles_are_picked_exactly_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
-    for row in rows().filter(|row| row.module == "sddmm_tiles") {
+    for row in rows(&gpu).filter(|row| row.takes::<SddmmTilesParams>()) {
         match row.dtype {
             Dtype::F16 => tiles::<f16>(&gpu, row),
             Dtype::Tf32 => tiles::<f32>(&gpu, row),
@@ -227,7 +231,7 @@ fn dense_tiles_are_picked_exactly_on_the_gpu() {
 #[test]
 fn every_row_samples_entries_exactly_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
-    for row in rows() {
+    for row in rows(&gpu) {
         by_dtype!(row, exact(&gpu, row));
     }
 }
@@ -268,7 +272,7 @@ fn random<T: Scalar>(context: &Context, row: &Row) {
 #[test]
 fn sampled_entries_are_within_their_bound_and_repeat_bit_by_bit() {
     let Some(gpu) = gpu() else { return };
-    for row in rows() {
+    for row in rows(&gpu) {
         by_dtype!(row, random(&gpu, row));
     }
 }
@@ -295,7 +299,7 @@ fn planted<T: Scalar>(context: &Context, row: &Row) {
 #[test]
 fn nan_and_inf_reach_only_entries_of_their_row_and_column() {
     let Some(gpu) = gpu() else { return };
-    for row in rows() {
+    for row in rows(&gpu) {
         by_dtype!(row, planted(&gpu, row));
     }
 }

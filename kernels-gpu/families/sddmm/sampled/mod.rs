@@ -120,6 +120,9 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
                 ring.advance();
             }
         }
+        if !L::BY_ONE {
+            copy::copy_wait_all();
+        }
     }
 
     /// Starts copy `i` of a stage, from these places along k and across.

@@ -195,6 +195,9 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
                 ring.advance();
             }
         }
+        if !L::BY_ONE {
+            copy::copy_wait_all();
+        }
     }
 
     /// Starts copy `i` of a stage, from these places along k and across.
