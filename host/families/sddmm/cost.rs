@@ -62,10 +62,18 @@ pub fn predict_samples(row: &Row, work: &Samples, machine: &Machine) -> Cost {
     }
 }
 
+/// Part of a stage's products for which they wait for the next one, where few stages are in flight; an estimate.
+fn short_ring(row: &Row) -> f64 {
+    match row.needs & WGMMA {
+        0 => 0.1 / f64::from(row.burst.max(2) - 1),
+        _ => 0.0,
+    }
+}
+
 /// Windows of blocks: no two rows of the table differ but in their pieces, and wide ones are fewer copies.
 fn windows(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     let copies = 1.0 + 16.0 / f64::from(row.block.1);
-    let compute_us = work.flops() / machine.products(row).max(1.0) * 1e6;
+    let compute_us = work.flops() / machine.products(row).max(1.0) * 1e6 * (1.0 + short_ring(row));
     [compute_us * copies / 2.0, compute_us, ITEM_US]
 }
 
@@ -100,6 +108,7 @@ pub(crate) fn tile_clocks(row: &Row, stages: usize, entries: f64) -> f64 {
         0 => [MMA_CHUNK_CLOCKS, MMA_ROWS_CLOCKS],
         _ => [CHUNK_CLOCKS, ROWS_CLOCKS],
     };
+    let chunk = chunk * (1.0 + short_ring(row));
     let stage = (chunk * chunks).max(rows * (2.0 + chunks)) + round * (2.0 + chunks);
     let out = OUT_CLOCKS * chunks * row.dtype.bytes() as f64 / 2.0;
     stages as f64 * stage + TILE_CLOCKS + out + entries * PICK_CLOCKS

@@ -22,11 +22,15 @@ macro_rules! rows_sddmm {
                 }
                 sampled_mma "sampled_mma" SampledParams sm_80 Sampled {
                     sampled_mma_f16_64: Block, F16, Sampled<64, BOTH_ROWS, 2, MmaSync, CpAsync>;
+                    sampled_mma_f16_64_wide: Block, F16, Sampled<64, BOTH_ROWS, 2, MmaSync, CpAsyncWide>;
                     sampled_mma_f16_64t: Block, F16, Sampled<64, BOTH_COLUMNS, 2, MmaQuarters, CpAsync>;
+                    sampled_mma_f16_64t_wide: Block, F16, Sampled<64, BOTH_COLUMNS, 2, MmaQuarters, CpAsyncWide>;
                     sampled_mma_f16_16: Block, F16, Sampled<16, BOTH_ROWS, 2, MmaSync, CpAsync>;
                     sampled_mma_f16_16t: Block, F16, Sampled<16, BOTH_COLUMNS, 2, MmaQuarters, CpAsync>;
                     sampled_mma_bf16_64: Block, Bf16, Sampled<64, BOTH_ROWS, 2, MmaSync, CpAsync>;
+                    sampled_mma_bf16_64_wide: Block, Bf16, Sampled<64, BOTH_ROWS, 2, MmaSync, CpAsyncWide>;
                     sampled_mma_bf16_64t: Block, Bf16, Sampled<64, BOTH_COLUMNS, 2, MmaQuarters, CpAsync>;
+                    sampled_mma_bf16_64t_wide: Block, Bf16, Sampled<64, BOTH_COLUMNS, 2, MmaQuarters, CpAsyncWide>;
                     sampled_mma_bf16_16: Block, Bf16, Sampled<16, BOTH_ROWS, 2, MmaSync, CpAsync>;
                     sampled_mma_bf16_16t: Block, Bf16, Sampled<16, BOTH_COLUMNS, 2, MmaQuarters, CpAsync>;
                 }
@@ -78,11 +82,15 @@ macro_rules! rows_sddmm {
                 }
                 sddmm_tiles_mma "sddmm_tiles_mma" SddmmTilesParams sm_80 Sampled {
                     sddmm_tiles_mma_f16_n128: Csr, F16, PickTile<2, BOTH_ROWS, 2, MmaSync, CpAsync>;
+                    sddmm_tiles_mma_f16_n128_wide: Csr, F16, PickTile<2, BOTH_ROWS, 2, MmaSync, CpAsyncWide>;
                     sddmm_tiles_mma_f16_n128t: Csr, F16, PickTile<2, BOTH_COLUMNS, 2, MmaSync, CpAsync>;
+                    sddmm_tiles_mma_f16_n128t_wide: Csr, F16, PickTile<2, BOTH_COLUMNS, 2, MmaSync, CpAsyncWide>;
                     sddmm_tiles_mma_f16_n64: Csr, F16, PickTile<1, BOTH_ROWS, 2, MmaSync, CpAsync>;
                     sddmm_tiles_mma_f16_n64t: Csr, F16, PickTile<1, BOTH_COLUMNS, 2, MmaSync, CpAsync>;
                     sddmm_tiles_mma_bf16_n128: Csr, Bf16, PickTile<2, BOTH_ROWS, 2, MmaSync, CpAsync>;
+                    sddmm_tiles_mma_bf16_n128_wide: Csr, Bf16, PickTile<2, BOTH_ROWS, 2, MmaSync, CpAsyncWide>;
                     sddmm_tiles_mma_bf16_n128t: Csr, Bf16, PickTile<2, BOTH_COLUMNS, 2, MmaSync, CpAsync>;
+                    sddmm_tiles_mma_bf16_n128t_wide: Csr, Bf16, PickTile<2, BOTH_COLUMNS, 2, MmaSync, CpAsyncWide>;
                     sddmm_tiles_mma_bf16_n64: Csr, Bf16, PickTile<1, BOTH_ROWS, 2, MmaSync, CpAsync>;
                     sddmm_tiles_mma_bf16_n64t: Csr, Bf16, PickTile<1, BOTH_COLUMNS, 2, MmaSync, CpAsync>;
                     sddmm_tiles_mma_tf32_n64: Csr, Tf32, PickTile<1, BOTH_ROWS, 4, MmaSync, CpAsync>;

@@ -22,13 +22,16 @@ pub const SAMPLED_GATE: u32 = 1;
 #[derive(Clone, Copy, Debug)]
 pub struct PitSampled<A = Wgmma, L = Tma>(PhantomData<(A, L)>);
 
-impl<A: AtomInfo, L> PitSampled<A, L> {
+impl<A, L: LoaderInfo> PitSampled<A, L> {
     /// Offset of the rows of X in a stage; in front of them are Y's.
     pub const X_AT: usize = SMEM_TILE;
     /// Bytes of a stage, 64 deep.
     pub const STAGE: usize = Self::X_AT + SAMPLED_LISTED * 128;
-    /// Stages in flight; three of them fit 99 KB of shared memory.
-    pub const STAGES: usize = if A::ASYNCHRONOUS { 8 } else { 3 };
+    /// Stages in flight.
+    pub const STAGES: usize = match L::BY_ONE {
+        true => 8,
+        false => (L::SHARED - 2 * SMEM_TILE - 512) / Self::STAGE,
+    };
     /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty of each stage.

@@ -20,7 +20,7 @@ pub struct Sampled<
     L = Tma,
 >(PhantomData<(A, L)>);
 
-impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: AtomInfo, L>
+impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A, L: LoaderInfo>
     Sampled<P, ORDER, CHUNKS, A, L>
 {
     /// Pieces of columns of a window.
@@ -29,8 +29,11 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: AtomInfo, L>
     pub const PIECE: usize = P * PANEL_BYTES;
     /// Bytes of a stage: two halves of X, the chunks of Y.
     pub const STAGE: usize = (2 + CHUNKS) * SMEM_TILE;
-    /// Stages in flight; two of them fit 99 KB of shared memory.
-    pub const STAGES: usize = if A::ASYNCHRONOUS { 4 } else { 2 };
+    /// Stages in flight.
+    pub const STAGES: usize = match L::BY_ONE {
+        true => 4,
+        false => (L::SHARED - 2 * SMEM_TILE - 512) / Self::STAGE,
+    };
     /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers, full and empty of each stage, and of two words for the split-K fix-up.

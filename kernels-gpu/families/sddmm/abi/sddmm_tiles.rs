@@ -29,7 +29,7 @@ pub const CHUNK: usize = HALF;
 /// Bit of a pick that is an entry; without it, the half word fills up a pair.
 pub const PICKED: u32 = 0x8000;
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo, L>
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A, L: LoaderInfo>
     PickTile<CHUNKS, ORDER, BYTES, A, L>
 {
     /// Elements along k of a stage.
@@ -39,14 +39,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo, L>
     /// Bytes of a stage: two halves of X, the chunks of Y.
     pub const STAGE: usize = (2 + CHUNKS) * SMEM_TILE;
     /// Stages in flight.
-    pub const STAGES: usize = match (A::ASYNCHRONOUS, CHUNKS, BYTES) {
+    pub const STAGES: usize = match (L::BY_ONE, CHUNKS, BYTES) {
         (true, 4, _) => 3,
         (true, 2, 2) => 6,
         (true, 2, _) => 5,
         (true, ..) => 8,
-        // As many as fit 99 KB of shared memory with the finished sums.
-        (false, 1, 2) => 3,
-        (false, ..) => 2,
+        (false, ..) => (L::SHARED - 2 * HALF * Self::ROW_BYTES - 512) / Self::STAGE,
     };
     /// Offset of the finished sums, `HALF` rows of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;

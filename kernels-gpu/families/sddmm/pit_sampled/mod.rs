@@ -69,7 +69,7 @@ impl Hand {
     }
 }
 
-impl<A: AtomInfo, L> Stages for PitSampled<A, L> {
+impl<A, L: LoaderInfo> Stages for PitSampled<A, L> {
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;

@@ -31,7 +31,7 @@ fn window(p: &SampledParams, round: u32) -> Window {
     }
 }
 
-impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: AtomInfo, L> Stages
+impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A, L: LoaderInfo> Stages
     for Sampled<P, ORDER, CHUNKS, A, L>
 {
     /// A stage is X's halves, then Y's chunks of 64 columns.

@@ -88,7 +88,7 @@ impl PerThread {
     }
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo, L> Stages
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A, L: LoaderInfo> Stages
     for PickTile<CHUNKS, ORDER, BYTES, A, L>
 {
     /// A stage is X's halves, then Y's chunks of 64 columns.
