@@ -60,7 +60,7 @@ fn same_bits<T: Scalar>(context: &Context, row: &'static Row) {
         // `dense_csr` cut none.
         let right = match row.module {
             "wgmma" => rows_cut(&plan) > Some(0),
-            "vectors" | "staged" | "sell" | "dense_csr" => rows_cut(&plan) == Some(0),
+            "vectors" | "staged" | "sell" | "sell_99k" | "dense_csr" => rows_cut(&plan) == Some(0),
             // The long ones, and of single entries at the most those above the least that a row is cut at, 32.
             _ if row.block == (1, 1) => (Some(2)..=Some(19)).contains(&rows_cut(&plan)),
             _ => rows_cut(&plan) == Some(2),

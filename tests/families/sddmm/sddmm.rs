@@ -9,8 +9,8 @@ use crate::support::rows::force;
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
-use einsparse::kernels::families::SddmmTilesParams;
-use einsparse::registry::{Dtype, Row, Scalar, kernels};
+use einsparse::kernels::families::{SddmmStagedParams, SddmmTilesParams};
+use einsparse::registry::{Dtype, Operation, Row, Scalar, kernels};
 use einsparse::{Context, Operand, Tensor};
 
 /// Columns of S: more than the longest row.
@@ -22,9 +22,8 @@ const GAP: usize = 8;
 /// The rows that the GPU runs.
 fn rows(gpu: &Context) -> impl Iterator<Item = &'static Row> {
     let machine = gpu.machine();
-    let modules = ["sddmm", "sddmm_staged", "sddmm_tiles", "sddmm_tiles_mma"];
-    let here = move |row: &&Row| modules.contains(&row.module) && machine.lacks(row).is_none();
-    kernels().iter().filter(here)
+    let samples = |row: &Row| row.operation == Operation::Sampled && row.block == (1, 1);
+    kernels().iter().filter(move |row| samples(row) && machine.lacks(row).is_none())
 }
 
 /// Whether a row reads X as `[k, m]` and Y as `[k, n]`.
@@ -179,7 +178,7 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option
 /// Around one and two steps along k, in whole vectors.
 fn lengths(row: &Row) -> Vec<usize> {
     let (step, v) = (row.columns as usize, row.vector as usize);
-    if row.module == "sddmm_staged" {
+    if row.takes::<SddmmStagedParams>() {
         // One step at the most.
         return vec![step / 4 + v, step / 2, step - v, step];
     }
