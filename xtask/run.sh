@@ -17,6 +17,8 @@ if [ -f bundle.tar.xz ]; then
     rm bundle.tar.xz
 fi
 export EINSPARSE_REQUIRE_GPU=1 EINSPARSE_DATA="$here/data"
+# Kernels of other GPUs as machine code, for EINSPARSE_ARCH.
+[ -d cubins ] && export EINSPARSE_CUBINS="$here/cubins"
 # A bundle of one module has no other kernels.
 [ -f module ] && EINSPARSE_TEST_ONLY=$(cat module) && export EINSPARSE_TEST_ONLY
 # Tests that read the source tree or compile kernels have neither here, and skip.
