@@ -67,6 +67,12 @@ pub fn for_the_first(specs: &[Spec], folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Machine code of a module for a GPU of the first architecture.
+pub fn assembled_for_the_first(module: &Module) -> Result<PathBuf> {
+    let mut made = assembled(&[(module, ARCHS[0].name)])?;
+    Ok(made.pop().ok_or("nothing was assembled")?.0)
+}
+
 fn modules(specs: &[Spec]) -> Result<Vec<Module>> {
     let target = target_dir()?;
     let kernels = kernels(&target);

@@ -56,8 +56,9 @@ sanitizer() {
     return $failed
 }
 
-# One fault: name, module, test.
+# One fault: name, module, test, and the architecture whose kernels are to run, - for the GPU's own.
 fault() {
+    [ "$4" != - ] && export EINSPARSE_ARCH="$4"
     # A whole name, or the beginning of several.
     exact=--exact
     [ "${3%::}" != "$3" ] && exact=
@@ -74,7 +75,7 @@ fault() {
 }
 
 faults() {
-    xargs -P 8 -n 3 ./run.sh fault <faults/list | tee faults/outcome
+    xargs -P 8 -n 4 ./run.sh fault <faults/list | tee faults/outcome
     found=$(grep -c ": found" faults/outcome)
     echo "$found of $(wc -l <faults/list) faults found"
     [ "$found" -eq "$(wc -l <faults/list)" ]
