@@ -23,7 +23,13 @@ mod conv_steps;
 mod grouped;
 #[cfg(any(module = "grouped_grad", feature = "cuda_std"))]
 mod grouped_grad;
-#[cfg(any(module = "pit", module = "pit_turned", module = "pit_right", feature = "cuda_std"))]
+#[cfg(any(
+    module = "pit",
+    module = "pit_turned",
+    module = "pit_right",
+    module = "pit_mma",
+    feature = "cuda_std"
+))]
 mod pit;
 #[cfg(any(module = "pit_conv", feature = "cuda_std"))]
 mod pit_conv;
@@ -35,6 +41,7 @@ mod pit_tf32;
     module = "pit",
     module = "pit_turned",
     module = "pit_right",
+    module = "pit_mma",
     module = "pit_tf32",
     feature = "cuda_std"
 ))]

@@ -66,7 +66,7 @@ macro_rules! rows_gather_gemm {
                     conv_transpose: Direct, F32, ConvStep<CONV_TRANSPOSE>;
                     conv_keys: Direct, F32, ConvStep<CONV_KEYS>;
                 }
-                pit "pit" PitParams sm_90a Dynamic {
+                pit "pit" PitParams sm_80 Dynamic {
                     pit_f16_128x1: Block, F16, PitColumns<128, false>;
                     pit_f16_64x1: Block, F16, PitColumns<64, false>;
                     pit_f16_32x1: Block, F16, PitColumns<32, false>;
@@ -74,13 +74,25 @@ macro_rules! rows_gather_gemm {
                     pit_bf16_64x1: Block, Bf16, PitColumns<64, false>;
                     pit_bf16_32x1: Block, Bf16, PitColumns<32, false>;
                 }
-                pit_turned "pit_turned" PitParams sm_90a Dynamic {
+                pit_turned "pit_turned" PitParams sm_80 Dynamic {
                     pit_f16_1x64: Block, F16, PitColumns<64, true>;
                     pit_bf16_1x64: Block, Bf16, PitColumns<64, true>;
                 }
-                pit_right "pit_right" PitParams sm_90a Dynamic {
+                pit_right "pit_right" PitParams sm_80 Dynamic {
                     pit_right_f16_1x64: Block, F16, PitColumns<64, true, C_COLUMNS>;
                     pit_right_bf16_1x64: Block, Bf16, PitColumns<64, true, C_COLUMNS>;
+                }
+                pit_mma "pit_mma" PitParams sm_80 Dynamic {
+                    pit_mma_f16_128x1: Block, F16, PitColumns<128, false, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_f16_64x1: Block, F16, PitColumns<64, false, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_f16_32x1: Block, F16, PitColumns<32, false, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_bf16_128x1: Block, Bf16, PitColumns<128, false, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_bf16_64x1: Block, Bf16, PitColumns<64, false, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_bf16_32x1: Block, Bf16, PitColumns<32, false, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_f16_1x64: Block, F16, PitColumns<64, true, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_bf16_1x64: Block, Bf16, PitColumns<64, true, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_right_f16_1x64: Block, F16, PitColumns<64, true, C_COLUMNS, MmaQuarters, CpAsync>;
+                    pit_mma_right_bf16_1x64: Block, Bf16, PitColumns<64, true, C_COLUMNS, MmaQuarters, CpAsync>;
                 }
                 pit_tf32 "pit_tf32" PitParams sm_90a Dynamic {
                     pit_tf32_128x1: Block, Tf32, PitWords<128>;
