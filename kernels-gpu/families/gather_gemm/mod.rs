@@ -35,7 +35,7 @@ mod pit;
 mod pit_conv;
 #[cfg(any(module = "pit_few", feature = "cuda_std"))]
 mod pit_few;
-#[cfg(any(module = "pit_tf32", feature = "cuda_std"))]
+#[cfg(any(module = "pit_tf32", module = "pit_tf32_mma", feature = "cuda_std"))]
 mod pit_tf32;
 #[cfg(any(
     module = "pit",
@@ -43,6 +43,7 @@ mod pit_tf32;
     module = "pit_right",
     module = "pit_mma",
     module = "pit_tf32",
+    module = "pit_tf32_mma",
     feature = "cuda_std"
 ))]
 mod pit_work;

@@ -94,10 +94,15 @@ macro_rules! rows_gather_gemm {
                     pit_mma_right_f16_1x64: Block, F16, PitColumns<64, true, C_COLUMNS, MmaQuarters, CpAsync>;
                     pit_mma_right_bf16_1x64: Block, Bf16, PitColumns<64, true, C_COLUMNS, MmaQuarters, CpAsync>;
                 }
-                pit_tf32 "pit_tf32" PitParams sm_90a Dynamic {
+                pit_tf32 "pit_tf32" PitParams sm_80 Dynamic {
                     pit_tf32_128x1: Block, Tf32, PitWords<128>;
                     pit_tf32_64x1: Block, Tf32, PitWords<64>;
                     pit_tf32_32x1: Block, Tf32, PitWords<32>;
+                }
+                pit_tf32_mma "pit_tf32_mma" PitParams sm_80 Dynamic {
+                    pit_mma_tf32_128x1: Block, Tf32, PitWords<128, MmaSync, CpAsync>;
+                    pit_mma_tf32_64x1: Block, Tf32, PitWords<64, MmaSync, CpAsync>;
+                    pit_mma_tf32_32x1: Block, Tf32, PitWords<32, MmaSync, CpAsync>;
                 }
                 pit_conv "pit_conv" PitConvParams sm_90a Dynamic {
                     pit_conv_f16_128x256: Block, F16, PitConv<128, 4, false>;
