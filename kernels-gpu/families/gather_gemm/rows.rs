@@ -118,7 +118,7 @@ macro_rules! rows_gather_gemm {
                     pit_conv_bf16_filters_128x128: Block, Bf16, PitConv<128, 2, true>;
                     pit_conv_bf16_filters_64x256: Block, Bf16, PitConv<64, 4, true>;
                 }
-                pit_few "pit_few" PitFewParams sm_90a Dynamic {
+                pit_few "pit_few" PitFewParams sm_80 Dynamic {
                     pit_few_f16_16_n256: Block, F16, FewRows<16, 8>;
                     pit_few_f16_16_n384: Block, F16, FewRows<16, 12>;
                     pit_few_f16_32_n256: Block, F16, FewRows<32, 8>;
@@ -129,6 +129,14 @@ macro_rules! rows_gather_gemm {
                     pit_few_bf16_32_n256: Block, Bf16, FewRows<32, 8>;
                     pit_few_bf16_32_n384: Block, Bf16, FewRows<32, 12>;
                     pit_few_bf16_64_n256: Block, Bf16, FewRows<64, 8>;
+                }
+                pit_few_parts "pit_few_parts" PitFewParams sm_80 Dynamic {
+                    pit_few_parts_f16_16: Block, F16, FewRows<16, 8, false>;
+                    pit_few_parts_f16_32: Block, F16, FewRows<32, 8, false>;
+                    pit_few_parts_f16_64: Block, F16, FewRows<64, 8, false>;
+                    pit_few_parts_bf16_16: Block, Bf16, FewRows<16, 8, false>;
+                    pit_few_parts_bf16_32: Block, Bf16, FewRows<32, 8, false>;
+                    pit_few_parts_bf16_64: Block, Bf16, FewRows<64, 8, false>;
                 }
                 grouped "grouped" GroupedParams sm_90a Grouped {
                     grouped_f16_256: Block, F16, GroupedTile<4, PLAIN>;
