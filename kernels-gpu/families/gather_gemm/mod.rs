@@ -6,12 +6,13 @@ pub mod abi;
     module = "conv",
     module = "conv_mma",
     module = "conv_grad",
+    module = "conv_grad_mma",
     module = "conv_pairs",
     module = "conv_simt",
     feature = "cuda_std"
 ))]
 mod conv;
-#[cfg(any(module = "conv_grad", feature = "cuda_std"))]
+#[cfg(any(module = "conv_grad", module = "conv_grad_mma", feature = "cuda_std"))]
 mod conv_grad;
 #[cfg(any(module = "conv_pairs", feature = "cuda_std"))]
 mod conv_pairs;
