@@ -75,7 +75,7 @@ impl Machine {
     }
 
     /// The need of a kernel that this GPU does not meet, or `None`.
-    pub(crate) fn lacks(&self, row: &Row) -> Option<String> {
+    pub fn lacks(&self, row: &Row) -> Option<String> {
         if !row.runs_on(self.capability) {
             return Some(self.why_not(row));
         }

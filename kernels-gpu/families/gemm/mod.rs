@@ -27,6 +27,7 @@ mod nm;
     module = "marked",
     module = "marked_mma",
     module = "panel_mma",
+    module = "narrow_mma",
     feature = "cuda_std"
 ))]
 mod wgmma;
