@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::skipped;
+use einsparse::kernels::table::{ARCHS, Arch};
 use einsparse::module::{EmbeddedModule, MODULES};
 use einsparse::registry::{MODULE_NAMES, Operation, Row, kernels};
-use einsparse::kernels::table::{ARCHS, Arch};
 use einsparse_compile::resources::{self, Report};
 use einsparse_compile::{Kernels, Module, Spec, ptx, source_dir, target_dir};
 

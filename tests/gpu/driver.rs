@@ -60,8 +60,8 @@ fn texts_compile() {
     // The smallest families whose text is kept for Hopper alone, and the product that everyone asks for.
     let (first, last) = (&ARCHS[0], &ARCHS[ARCHS.len() - 1]);
     for (family, arch) in [("pit_sampled", first), ("sampled", first), ("spmm", last)] {
-        let text = text(family, arch.name)
-            .unwrap_or_else(|| panic!("no text of {family}.{}", arch.name));
+        let text =
+            text(family, arch.name).unwrap_or_else(|| panic!("no text of {family}.{}", arch.name));
         let module = LoadedModule::from_ptx(context, &text).unwrap();
         let built = |row: &&Row| row.module == family && row.built_for(arch);
         for row in kernels().iter().filter(built) {

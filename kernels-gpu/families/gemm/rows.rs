@@ -163,10 +163,10 @@ macro_rules! rows_gemm {
                 dense_mma "dense_mma" DenseParams sm_80 Product {
                     dense_mma_f16_64x64: Direct, F16, DenseTile<1, 1, 1, 2, MmaQuarters, CpAsync>;
                     dense_mma_f16_128x128: Direct, F16, DenseTile<2, 2, 1, 2, MmaQuarters, CpAsync>;
-                    dense_mma_f16_128x256: Direct, F16, DenseTile<2, 4, 1, 2, MmaQuarters, CpAsync>;
+                    dense_mma_f16_128x256_wide: Direct, F16, DenseTile<2, 4, 1, 2, MmaQuarters, CpAsyncWide>;
                     dense_mma_bf16_64x64: Direct, Bf16, DenseTile<1, 1, 1, 2, MmaQuarters, CpAsync>;
                     dense_mma_bf16_128x128: Direct, Bf16, DenseTile<2, 2, 1, 2, MmaQuarters, CpAsync>;
-                    dense_mma_bf16_128x256: Direct, Bf16, DenseTile<2, 4, 1, 2, MmaQuarters, CpAsync>;
+                    dense_mma_bf16_128x256_wide: Direct, Bf16, DenseTile<2, 4, 1, 2, MmaQuarters, CpAsyncWide>;
                     dense_mma_tf32_64x64: Direct, Tf32, DenseTile<1, 1, 1, 4, MmaSync, CpAsync>;
                     dense_mma_tf32_128x64: Direct, Tf32, DenseTile<1, 2, 1, 4, MmaSync, CpAsync>;
                     dense_mma_tf32_128x128: Direct, Tf32, DenseTile<2, 2, 1, 4, MmaSync, CpAsync>;

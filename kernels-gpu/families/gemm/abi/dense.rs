@@ -28,8 +28,6 @@ const ALONE: usize = 226 << 10;
 const SHARED: usize = 112 << 10;
 /// Bytes of a tile's barriers at the most, and what is left for alignment.
 const BARRIER_BYTES: usize = 256;
-/// Stages without the copy engine: a tile of 128 x 128 has as many in the 99 KiB that every GPU has.
-const COPIED_STAGES: usize = 3;
 
 impl<
     const GROUPS: usize,
@@ -77,10 +75,14 @@ impl<
     };
     /// Stages in flight.
     pub const STAGES: usize = {
-        let room = if Self::TWO { SHARED } else { ALONE };
+        let room = match (L::BY_ONE, Self::TWO) {
+            (true, true) => SHARED,
+            (true, false) => ALONE,
+            (false, true) => L::SHARED / 2,
+            (false, false) => L::SHARED,
+        };
         let fit = (room - Self::BESIDE - BARRIER_BYTES) / Self::STAGE;
-        let most = if A::ASYNCHRONOUS { 8 } else { COPIED_STAGES };
-        if fit > most { most } else { fit }
+        if fit > 8 { 8 } else { fit }
     };
     /// Offset of the sums.
     pub const SUMS: usize = if Self::OVER_STAGES { 0 } else { Self::STAGES * Self::STAGE };

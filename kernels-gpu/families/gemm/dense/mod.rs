@@ -321,6 +321,10 @@ impl<
         if count == 0 {
             return acc;
         }
+        if !A::ASYNCHRONOUS {
+            Self::sum::<E>(&mut acc, &mut Ring::<Self>::consumer(), count);
+            return acc;
+        }
         let mut ring = (0, 0);
         let mut pending = NONE;
         let mut own = Self::arrived::<E, FILLED>(ring);
@@ -341,9 +345,6 @@ impl<
                 E::keep(&own);
                 Self::release_pending(slot);
                 own = next;
-            } else if !A::ASYNCHRONOUS {
-                Self::release(slot);
-                own = Self::arrived::<E, FILLED>(ring);
             } else {
                 A::wait::<CHUNKS, 1>(&mut acc);
                 Self::release_pending(pending);
@@ -354,6 +355,20 @@ impl<
         }
         A::wait::<CHUNKS, 0>(&mut acc);
         acc
+    }
+
+    /// Adds the products of so many stages to a warpgroup's 64 rows.
+    #[inline(always)]
+    fn sum<E: DenseElem>(acc: &mut Acc<CHUNKS>, ring: &mut Ring<Self>, count: u32) {
+        let mut stage = 0;
+        while stage < count {
+            let slot = ring.wait_full();
+            let [smem, b_tile] = Self::parts_of(slot);
+            E::stage::<A, CHUNKS>(acc, smem, &E::own::<L>(smem), b_tile);
+            ring.issued::<A, _>(acc);
+            ring.advance();
+            stage += 1;
+        }
     }
 
     /// Starts the copies of all tiles of this thread block, rows of tiles a grid apart while there are any `inside`: the
@@ -415,15 +430,7 @@ impl<
         let mut down = gpu::block_y();
         while inside(down) {
             let mut acc = Acc::<CHUNKS>::zero();
-            let mut stage = 0;
-            while stage < p.stages {
-                let slot = ring.wait_full();
-                let [smem, b_tile] = Self::parts_of(slot);
-                E::stage::<A, CHUNKS>(&mut acc, smem, &E::own::<L>(smem), b_tile);
-                ring.issued::<A, _>(&mut acc);
-                ring.advance();
-                stage += 1;
-            }
+            Self::sum::<E>(&mut acc, &mut ring, p.stages);
             ring.drain::<A, _>(&mut acc);
             Self::epilogue::<E, _>(p, &acc, spot(down));
             down += gpu::grid_y();
