@@ -2,7 +2,7 @@
 
 pub(crate) mod dense;
 
-use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, WalkKind};
+use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, STRIP, WGMMA, WalkKind};
 use einsparse_kernels::table::Row;
 
 use crate::cost::{Cost, Machine, SHARED_BYTES, START_US, Work, row_limit, sum};
@@ -62,6 +62,20 @@ const STRIP_US: f64 = 0.5;
 /// What lists and records take of a dense product beyond the module `dense`, which has none.
 const LISTS_US: f64 = 2.5;
 
+/// Share of the rate of `mma.sync` that warps reach which read fragments from shared memory.
+const SYNCHRONOUS_SHARE: f64 = 0.8;
+
+/// A stage of a strip with synchronous products, which are left out for 16 rows without a piece. `full`: how much of a
+/// stage has pieces.
+fn synchronous_stage_us(row: &Row, full: f64, machine: &Machine) -> f64 {
+    let sms = f64::from(machine.multiprocessors);
+    let deep = (PANEL_BYTES / row.dtype.bytes()) as f64;
+    let flops = 2.0 * STRIP as f64 * f64::from(row.columns) * deep;
+    let bytes = (STRIP as f64 + f64::from(row.columns)) * PANEL_BYTES as f64;
+    let compute_us = flops * full.min(1.0) / (machine.products(row) * SYNCHRONOUS_SHARE) * sms;
+    compute_us.max(bytes / machine.l2 * sms) * 1e6
+}
+
 /// Blocks are taken to lie at random. A slice of B is copied where anything in 128 rows wants it.
 fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let (bm, bk) = (work.block.0 as f64, work.block.1 as f64);
@@ -86,6 +100,10 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     } else {
         STAGE_128_US
     } / speed;
+    let stage_us = match row.needs & WGMMA {
+        0 => synchronous_stage_us(row, density / union(STRIP as f64), machine),
+        _ => stage_us,
+    };
     // Copies of single columns go out one by one.
     let stage_us = stage_us * if row.block.0 == 1 || row.block.1 == 1 { 6.0 } else { 1.0 };
     let depth = PANEL_BYTES as f64 / element;

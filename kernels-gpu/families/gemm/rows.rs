@@ -278,7 +278,9 @@ macro_rules! rows_gemm {
                     marked_bf16_n256: Direct, Bf16, MarkedPanel<4>;
                 }
                 marked_mma "marked_mma" MarkedParams sm_80 Own {
+                    marked_mma_f16_n192_wide: Direct, F16, MarkedPanel<3, MmaQuarters, CpAsyncWide>;
                     marked_mma_f16_n128: Direct, F16, MarkedPanel<2, MmaQuarters, CpAsync>;
+                    marked_mma_bf16_n192_wide: Direct, Bf16, MarkedPanel<3, MmaQuarters, CpAsyncWide>;
                     marked_mma_bf16_n128: Direct, Bf16, MarkedPanel<2, MmaQuarters, CpAsync>;
                 }
             }
