@@ -1,7 +1,8 @@
 //! The same product with A of single entries, module `dense_csr`: warps lay the values of a stage's columns into shared
 //! memory among zeros, as the plan's lists say, while those of the next ones are on their way.
 
-use super::{B_ARRIVES, DenseElem, DenseTile, Each};
+use super::copies::B_ARRIVES;
+use super::{DenseElem, DenseTile, Each};
 use crate::abi::{STRIP_HEAD, STRIP_STEP, StripDeal, strip_place, strip_value};
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;

@@ -3,7 +3,8 @@
 
 use core::marker::PhantomData;
 
-use super::{DenseElem, ONLY_A, ONLY_B, Spot};
+use super::copies::{ONLY_A, ONLY_B};
+use super::{DenseElem, Spot};
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
