@@ -221,7 +221,9 @@ macro_rules! rows_gemm {
                 }
                 dense_live_mma "dense_live_mma" DenseParams sm_80 Live {
                     dense_live_mma_f16_128x128: Direct, F16, LiveTile<2, 2, 1, MmaQuarters, CpAsync>;
+                    dense_live_mma_f16_128x256_wide: Direct, F16, LiveTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
                     dense_live_mma_bf16_128x128: Direct, Bf16, LiveTile<2, 2, 1, MmaQuarters, CpAsync>;
+                    dense_live_mma_bf16_128x256_wide: Direct, Bf16, LiveTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
                 }
                 dense_csr "dense_csr" DenseCsrParams sm_80 Product {
                     dense_csr_f16_64x64: Filled, F16, FilledTile<1, 1, 1>;
@@ -270,8 +272,10 @@ macro_rules! rows_gemm {
                 dense_conv_mma "dense_conv_mma" DenseConvParams sm_80 Own {
                     dense_conv_mma_f16_64x64: Direct, F16, ConvTile<1, 1, 1, MmaQuarters, CpAsync>;
                     dense_conv_mma_f16_128x128: Direct, F16, ConvTile<2, 2, 1, MmaQuarters, CpAsync>;
+                    dense_conv_mma_f16_128x256_wide: Direct, F16, ConvTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
                     dense_conv_mma_bf16_64x64: Direct, Bf16, ConvTile<1, 1, 1, MmaQuarters, CpAsync>;
                     dense_conv_mma_bf16_128x128: Direct, Bf16, ConvTile<2, 2, 1, MmaQuarters, CpAsync>;
+                    dense_conv_mma_bf16_128x256_wide: Direct, Bf16, ConvTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
                 }
                 marked "marked" MarkedParams sm_80 Own {
                     marked_f16_n256: Direct, F16, MarkedPanel<4>;

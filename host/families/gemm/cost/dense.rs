@@ -108,7 +108,7 @@ fn clock(machine: &Machine) -> f64 {
 
 /// Clocks of shared memory in a stage of a kernel whose warps read fragments: the stage is written, and each warp reads
 /// what it multiplies. `wgmma` reads beside that, and is not slowed down by it.
-fn shared_clocks(row: &Row) -> f64 {
+pub(crate) fn shared_clocks(row: &Row) -> f64 {
     if row.needs & WGMMA != 0 {
         return 0.0;
     }
