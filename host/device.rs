@@ -153,11 +153,11 @@ impl Device {
         let known = times.get_or_insert_with(|| {
             let file = TileTimes::file(&self.facts().name).filter(|file| file.exists());
             let Some(file) = file else {
-                return TileTimes::built_in();
+                return TileTimes::on(&self.machine);
             };
             TileTimes::load(&file).unwrap_or_else(|error| {
                 tracing::warn!(%error, "built-in times of tiles are used");
-                TileTimes::built_in()
+                TileTimes::on(&self.machine)
             })
         });
         known.clone()

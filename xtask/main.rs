@@ -2,6 +2,7 @@
 //! `cargo xtask demo` and `cargo xtask test`.
 
 mod api;
+mod archs;
 mod bundle;
 mod cargo;
 mod faults;
@@ -82,6 +83,8 @@ enum Task {
         #[arg(long, num_args = 2, value_names = ["BEFORE", "NOW"])]
         times: Option<Vec<PathBuf>>,
     },
+    /// Assemble every kernel for every kind of GPU: none may use local memory.
+    Archs,
     /// Readers, language, patterns, conversions and plans on random inputs; what fails is kept in fuzz/artifacts.
     Fuzz {
         /// For all targets together.
@@ -112,6 +115,9 @@ enum Task {
         /// names contain one of these, between commas.
         #[arg(long, conflicts_with = "module", num_args = 0..=1, default_missing_value = "")]
         faults: Option<String>,
+        /// With machine code of the kernels for other GPUs, for runs with EINSPARSE_ARCH: the driver would compile them.
+        #[arg(long, conflicts_with = "module")]
+        archs: bool,
     },
     /// Measure every operation on this machine's GPU, part by part, into a folder of benches/record; goes on where it
     /// ended.
@@ -159,10 +165,11 @@ fn main() -> ExitCode {
             let times = times.map_or(Ok(()), |files| report_on(&files, Question::Slower));
             kernels.and(times)
         }
+        Task::Archs => archs::archs(),
         Task::Fuzz { seconds, seed, targets } => fuzz(seconds, seed, &targets),
         Task::Asan { arguments } => asan(&arguments),
-        Task::GpuBundle { module, arch, faults } => {
-            bundle::bundle(module.as_deref(), &arch, faults.as_deref())
+        Task::GpuBundle { module, arch, faults, archs } => {
+            bundle::bundle(module.as_deref(), &arch, faults.as_deref(), archs)
         }
         Task::Record { seconds, gpu } => record(seconds, &gpu),
         Task::Report { records, rows: true, .. } => report_on(&records, Question::Rows),

@@ -5,12 +5,11 @@ mod runs;
 
 use crate::support::bounds::Bound;
 use crate::support::dense::transposed;
-use crate::support::rows::force;
+use crate::support::rows::{force, kernels_here, module_of};
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
-use einsparse::kernels::families::{SddmmStagedParams, SddmmTilesParams};
-use einsparse::registry::{Dtype, Operation, Row, Scalar, kernels};
+use einsparse::registry::{Dtype, Row, Scalar};
 use einsparse::{Context, Operand, Tensor};
 
 /// Columns of S: more than the longest row.
@@ -19,11 +18,9 @@ const COLUMNS: usize = 700;
 const LENS: [usize; 16] = [0, 1, 2, 7, 8, 9, 0, 15, 16, 17, 23, 64, 65, 3, 690, 0];
 const GAP: usize = 8;
 
-/// The rows that the GPU runs.
-fn rows(gpu: &Context) -> impl Iterator<Item = &'static Row> {
-    let machine = gpu.machine();
-    let samples = |row: &Row| row.operation == Operation::Sampled && row.block == (1, 1);
-    kernels().iter().filter(move |row| samples(row) && machine.lacks(row).is_none())
+fn rows() -> impl Iterator<Item = &'static Row> {
+    let families = ["sddmm", "sddmm_staged", "sddmm_tiles"];
+    kernels_here().filter(move |row| families.contains(&module_of(row)))
 }
 
 /// Whether a row reads X as `[k, m]` and Y as `[k, n]`.
@@ -178,7 +175,7 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option
 /// Around one and two steps along k, in whole vectors.
 fn lengths(row: &Row) -> Vec<usize> {
     let (step, v) = (row.columns as usize, row.vector as usize);
-    if row.takes::<SddmmStagedParams>() {
+    if module_of(row) == "sddmm_staged" {
         // One step at the most.
         return vec![step / 4 + v, step / 2, step - v, step];
     }
@@ -218,7 +215,7 @@ fn tiles<T: Scalar>(context: &Context, row: &Row) {
 #[test]
 fn dense_tiles_are_picked_exactly_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
-    for row in rows(&gpu).filter(|row| row.takes::<SddmmTilesParams>()) {
+    for row in rows().filter(|row| module_of(row) == "sddmm_tiles") {
         match row.dtype {
             Dtype::F16 => tiles::<f16>(&gpu, row),
             Dtype::Tf32 => tiles::<f32>(&gpu, row),
@@ -230,7 +227,7 @@ fn dense_tiles_are_picked_exactly_on_the_gpu() {
 #[test]
 fn every_row_samples_entries_exactly_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
-    for row in rows(&gpu) {
+    for row in rows() {
         by_dtype!(row, exact(&gpu, row));
     }
 }
@@ -271,7 +268,7 @@ fn random<T: Scalar>(context: &Context, row: &Row) {
 #[test]
 fn sampled_entries_are_within_their_bound_and_repeat_bit_by_bit() {
     let Some(gpu) = gpu() else { return };
-    for row in rows(&gpu) {
+    for row in rows() {
         by_dtype!(row, random(&gpu, row));
     }
 }
@@ -298,7 +295,7 @@ fn planted<T: Scalar>(context: &Context, row: &Row) {
 #[test]
 fn nan_and_inf_reach_only_entries_of_their_row_and_column() {
     let Some(gpu) = gpu() else { return };
-    for row in rows(&gpu) {
+    for row in rows() {
         by_dtype!(row, planted(&gpu, row));
     }
 }
