@@ -73,9 +73,12 @@ impl Row {
         fits(arch) && (arch.exact || !below.is_some_and(fits))
     }
 
-    /// Whether a GPU of this compute capability runs the kernel.
+    /// Whether a GPU of this compute capability runs the kernel. One that runs the code of several architectures takes no
+    /// kernel from below that stands in for another of its own.
     pub fn runs_on(&self, capability: (u32, u32)) -> bool {
-        archs_of(capability).any(|arch| self.built_for(arch))
+        let replaced =
+            self.stands_in && archs_of(capability).any(|arch| arch.has & crate::abi::WGMMA != 0);
+        !replaced && archs_of(capability).any(|arch| self.built_for(arch))
     }
 
     /// Whether the kernel takes these params.

@@ -6,13 +6,13 @@ pub mod abi;
 mod batched;
 #[cfg(any(module = "bitmap", feature = "cuda_std"))]
 mod bitmap;
-#[cfg(any(module = "staged", module = "sell", feature = "cuda_std"))]
+#[cfg(any(module = "staged", module = "sell", module = "sell_99k", feature = "cuda_std"))]
 mod chunk;
-#[cfg(any(module = "bitmap", module = "sell", feature = "cuda_std"))]
+#[cfg(any(module = "bitmap", module = "sell", module = "sell_99k", feature = "cuda_std"))]
 mod parts;
 #[cfg(any(module = "relaxed", feature = "cuda_std"))]
 mod relaxed;
-#[cfg(any(module = "sell", feature = "cuda_std"))]
+#[cfg(any(module = "sell", module = "sell_99k", feature = "cuda_std"))]
 mod sell;
 #[cfg(any(module = "spmm", module = "batched", module = "relaxed", feature = "cuda_std"))]
 mod spmm;

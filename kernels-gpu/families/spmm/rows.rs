@@ -95,6 +95,13 @@ macro_rules! rows_spmm {
                     sell_bf16_n1: SlicedEll, Bf16, Sell<32, 1>;
                     sell_bf16_n8: SlicedEll, Bf16, Sell<16, 8>;
                 }
+                sell_99k "sell_99k" SellParams sm_80 Product {
+                    sell_f32_n1_99k: SlicedEll, F32, Sell<32, 1, 99>;
+                    sell_f16_n1_99k: SlicedEll, F16, Sell<32, 1, 99>;
+                    sell_f16_n8_99k: SlicedEll, F16, Sell<16, 8, 99>;
+                    sell_bf16_n1_99k: SlicedEll, Bf16, Sell<32, 1, 99>;
+                    sell_bf16_n8_99k: SlicedEll, Bf16, Sell<16, 8, 99>;
+                }
                 staged "staged" StagedParams sm_90a Product {
                     staged_f32_w8_p8: SlicedEll, F32, Staged<8, 8>;
                     staged_f32_w16: SlicedEll, F32, Staged<16, 1>;
