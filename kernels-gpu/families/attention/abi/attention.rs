@@ -37,8 +37,9 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
     /// Offset of the output buffers, [`SMEM_TILE`] bytes of each 64 queries. A warp that copies for itself stores through
     /// the place of its own queries.
     pub const OUT: usize = if A::ASYNCHRONOUS { Self::RING + Self::SLOTS * Self::SLOT } else { 0 };
-    /// Offset of the barriers: full of each slot and of the queries, then empty of each; then two words for the split-K
-    /// fix-up.
+    /// Bytes behind the barriers: two words for the split-K fix-up, and sums of exponentials where registers are few.
+    pub const SCRATCH: usize = if A::ASYNCHRONOUS { 16 } else { 16 + 4 * STRIP };
+    /// Offset of the barriers: full of each slot and of the queries, then empty of each.
     pub const BARRIERS: usize = if A::ASYNCHRONOUS {
         Self::OUT + 2 * SMEM_TILE
     } else {
@@ -54,7 +55,7 @@ impl<const CHUNKS: usize, A: AtomInfo, L: LoaderInfo> Tile for Attention<CHUNKS,
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const BURST: u32 = Self::SLOTS as u32;
     const BLOCK: (u32, u32) = (STRIP as u32, ATTENTION_PIECE as u32);
-    const SHARED_BYTES: u32 = (Self::BARRIERS + (Self::SLOTS + 1) * 16 + 16) as u32;
+    const SHARED_BYTES: u32 = (Self::BARRIERS + (Self::SLOTS + 1) * 16 + Self::SCRATCH) as u32;
     const ACCESS: u32 = 16;
 }
 

@@ -5,88 +5,105 @@ use super::softmax::{Entries, Rows, Weights, pack, shrink, softmax};
 use super::{onward, queries};
 use crate::device::prelude::*;
 use crate::families::attention::abi::*;
+use crate::families::attention::lanes::quad_sum;
 
 /// Warps of a thread block.
 const WARPS: u32 = 4;
 /// What is copied to a slot or to the place of the queries, in boxes of 64 elements a row.
-const PIECE: Shape = Shape { rows: ATTENTION_PIECE, row_bytes: PANEL_BYTES, element: 2 };
+const BOXED: Shape = Shape { rows: ATTENTION_PIECE, row_bytes: PANEL_BYTES, element: 2 };
 /// The queries of a warp of either half.
 const OWN_QUERIES: Shape = Shape { rows: HALF / 4, row_bytes: PANEL_BYTES, element: 2 };
 /// Both fragments of [`MmaSync::mma_two`].
 const BOTH: u32 = MmaSync::FIRST | MmaSync::SECOND;
 
-/// The piece of keys that is multiplied, and what is behind it.
+/// A piece of keys, and what is behind it.
 #[derive(Clone, Copy)]
-struct Pieces {
+struct Piece {
     /// Number of the tile that it is of.
     number: u32,
-    /// Tiles from that one on; 0 behind the last piece.
+    /// Twice the tiles from that one on, and 1 where the next piece is of the same tile.
     left: u32,
-    /// Words of the [`KeyTile`].
-    tile: [u32; 4],
-    /// Which piece of its tile it is.
-    side: u32,
+    /// Its first key.
+    key: u32,
 }
 
-impl Pieces {
+/// Words of a [`KeyTile`].
+type Record = [u32; 4];
+
+impl Piece {
+    /// The first piece of these queries.
     #[inline(always)]
-    fn first(p: &AttentionParams, now: Queries) -> Self {
-        let tile = Self::load(p, now.tile, now.tiles > 0);
-        Pieces { number: now.tile, left: now.tiles, tile, side: 0 }
+    fn first(p: &AttentionParams, now: Queries, record: Record) -> Self {
+        Piece { number: now.tile, left: Self::left(p, now.tiles, record), key: record[0] }
     }
 
     #[inline(always)]
-    fn load(p: &AttentionParams, number: u32, valid: bool) -> [u32; 4] {
+    fn record(p: &AttentionParams, number: u32, valid: bool) -> Record {
         let at = p.tiles + number as u64 * size_of::<KeyTile>() as u64;
         global::load_v4_fresh(at, valid)
     }
 
-    /// Whether the next piece is of the same tile. A second one that begins past the last key is none.
+    /// A second piece that begins past the last key is none.
     #[inline(always)]
-    fn stays(&self, p: &AttentionParams) -> bool {
-        self.side == 0 && self.tile[1] < (p.k_map[MAP_EXTENTS] >> 32) as u32
+    fn left(p: &AttentionParams, tiles: u32, record: Record) -> u32 {
+        let two = record[1] < (p.k_map[MAP_EXTENTS] >> 32) as u32;
+        2 * tiles + u32::from(two && tiles > 0)
     }
 
-    /// Loads the tile of the next piece where it is another one, long before it is used.
     #[inline(always)]
-    fn look_ahead(&self, p: &AttentionParams) -> [u32; 4] {
-        Self::load(p, self.number + 1, !self.stays(p) && self.left > 1)
+    fn valid(&self) -> bool {
+        self.left > 1
     }
 
-    /// The next piece, whose tile has been looked at.
     #[inline(always)]
-    fn next(self, p: &AttentionParams, ahead: [u32; 4]) -> Self {
-        if self.stays(p) {
-            Pieces { side: 1, ..self }
-        } else {
-            Pieces { number: self.number + 1, left: self.left - 1, tile: ahead, side: 0 }
+    fn stays(&self) -> bool {
+        self.left % 2 != 0
+    }
+
+    /// Loads the tile of the next piece, long before it is used.
+    #[inline(always)]
+    fn look_ahead(&self, p: &AttentionParams) -> Record {
+        let number = self.number + u32::from(!self.stays());
+        Self::record(p, number, self.stays() || self.left > 3)
+    }
+
+    /// The next piece, whose tile this is, and which one of the tile it is.
+    #[inline(always)]
+    fn next(self, p: &AttentionParams, record: Record) -> (Self, u32) {
+        if self.stays() {
+            return (Piece { left: self.left - 1, key: record[1], ..self }, 1);
         }
-    }
-
-    #[inline(always)]
-    fn key(&self) -> u32 {
-        if self.side == 0 { self.tile[0] } else { self.tile[1] }
-    }
-
-    /// The entries of either half.
-    #[inline(always)]
-    fn entries(&self, p: &AttentionParams) -> Both {
-        let own = gpu::rematerialize_thread() % 128 * 8 + self.side * 4;
-        [self.tile[2], self.tile[3]].map(|mask| {
-            let at = p.masks + mask as u64 * ATTENTION_MASK as u64 + own as u64;
-            Entries { mask, bits: [global::load_b32_fresh(at, self.left > 0 && mask < MASK_LIMIT)] }
-        })
+        let left = Self::left(p, self.left / 2 - 1, record);
+        (Piece { number: self.number + 1, left, key: record[0] }, 0)
     }
 }
 
-/// The entries of either half.
-type Both = [Entries<1>; 2];
-
-/// Which halves have entries for this warp, by the numbers of [`MmaSync::mma_two`].
+/// The bits of this thread in the masks of a tile, of its piece `side`.
 #[inline(always)]
-fn halves_of(entries: Both) -> u32 {
-    let own = entries.map(|half| warp::ballot(half.mask == MASK_ALL || half.bits[0] != 0) != 0);
-    own[0] as u32 * MmaSync::FIRST + own[1] as u32 * MmaSync::SECOND
+fn bits_of(p: &AttentionParams, valid: bool, masks: [u32; 2], side: u32) -> [u32; 2] {
+    let own = gpu::rematerialize_thread() % 128 * 8 + side * 4;
+    let mut bits = [0; 2];
+    unroll!(half < 2, {
+        let at = p.masks + masks[half] as u64 * ATTENTION_MASK as u64 + own as u64;
+        bits[half] = global::load_b32_fresh(at, valid && masks[half] < MASK_LIMIT);
+    });
+    bits
+}
+
+/// Entries of either half, and which of them this warp has any of, by the numbers of [`MmaSync::mma_two`]. A warp whose
+/// 16 queries see all keys needs no mask.
+#[inline(always)]
+fn entries_of(masks: [u32; 2], bits: [u32; 2]) -> ([Entries<1>; 2], u32) {
+    let mut halves = 0;
+    let mut entries = [Entries { mask: MASK_NONE, bits: [0] }; 2];
+    unroll!(half < 2, {
+        let own = if masks[half] == MASK_ALL { u32::MAX } else { bits[half] };
+        let all = warp::ballot(own != u32::MAX) == 0;
+        let any = warp::ballot(own != 0) != 0;
+        entries[half] = Entries { mask: if all { MASK_ALL } else { 0 }, bits: [own] };
+        halves |= if any { MmaSync::FIRST << half } else { 0 };
+    });
+    (entries, halves)
 }
 
 /// Where in the ring the next piece is copied to, and where the next one is multiplied.
@@ -98,7 +115,8 @@ struct Places<S> {
 /// A warp's sums of either half.
 struct Sums<const CHUNKS: usize> {
     out: [Acc<CHUNKS>; 2],
-    rows: [Rows; 2],
+    /// See [`Rows::base`].
+    base: [[f32; 2]; 2],
 }
 
 impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
@@ -112,21 +130,65 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         gpu::sync_threads();
         grid::wait_dependency();
         let mut ring = Places { ahead: Ring::producer(), now: Ring::consumer() };
-        let mut round = 0;
         let mut now = queries(p, 0);
+        let mut round = 0;
+        unroll!(half < 2, {
+            Self::take_sums(half);
+        });
         while now.row != NO_STRIP {
-            let mut sums = Sums { out: [Acc::zero(); 2], rows: [Rows::NONE; 2] };
+            let mut sums = Sums { out: [Acc::zero(); 2], base: [[f32::NEG_INFINITY; 2]; 2] };
             Self::walk_pieces::<E>(p, at, now, &mut ring, &mut sums);
             // Again, and the next ones not earlier: sums and scores leave no registers for them.
             now = queries(p, round);
             round += 1;
             let later = queries(p, round);
             unroll!(half < 2, {
-                let rows = sums.rows[half];
+                let rows = Rows { base: sums.base[half], sum: Self::take_sums(half) };
                 Self::epilogue::<E>(p, now, half as u32, &mut sums.out[half], rows);
             });
             now = later;
         }
+    }
+
+    /// Shared address of a sum of exponentials: the first two of the four lanes of a row and of the eighth below keep
+    /// one each. Eight registers of sums and bases are more than there are.
+    #[inline(always)]
+    fn sum_place(half: usize) -> u32 {
+        let (lane, warp) = gpu::lane_and_warp();
+        let row = half as u32 * HALF as u32 + warp * 16 + lane % 2 * 8 + lane / 4;
+        Self::scratch() + 16 + row * 4
+    }
+
+    /// Whether this lane keeps a sum.
+    #[inline(always)]
+    fn keeps_sum() -> bool {
+        gpu::rematerialize_thread() % 4 < 2
+    }
+
+    /// Multiplies the sums of a half by `by`, and adds those of a piece to them.
+    #[inline(always)]
+    fn add_sums(half: usize, more: [f32; 2], by: [f32; 2]) {
+        let more = more.map(quad_sum);
+        if Self::keeps_sum() {
+            let first = gpu::rematerialize_thread() % 2 == 0;
+            let (more, by) = if first { (more[0], by[0]) } else { (more[1], by[1]) };
+            let place = Self::sum_place(half);
+            let sum = f32::from_bits(copy::load_shared_b32(place));
+            copy::store_shared_b32(place, matrix::fma_f32(sum, by, more).to_bits());
+        }
+    }
+
+    /// The sums of this lane of a half, which are zeros from here on.
+    #[inline(always)]
+    fn take_sums(half: usize) -> [f32; 2] {
+        if !Self::keeps_sum() {
+            return [0.0; 2];
+        }
+        let place = Self::sum_place(half);
+        let sum = f32::from_bits(copy::load_shared_b32(place));
+        copy::store_shared_b32(place, 0);
+        let first = gpu::rematerialize_thread() % 2 == 0;
+        if first { [sum, 0.0] } else { [0.0, sum] }
     }
 
     /// All pieces of keys of these queries. The next piece's keys are copied behind the scores of this one, its values
@@ -139,43 +201,52 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         ring: &mut Places<Self>,
         sums: &mut Sums<CHUNKS>,
     ) {
-        let mut this = Pieces::first(p, now);
-        let mut entries = this.entries(p);
+        let record = Piece::record(p, now.tile, now.tiles > 0);
+        let mut this = Piece::first(p, now, record);
+        let mut masks = [record[2], record[3]];
+        let mut bits = bits_of(p, this.valid(), masks, 0);
         let (keys, values) = ((at + 128, &p.k_map), (at + 256, &p.v_map));
-        if this.left > 0 {
-            Self::copy_piece(keys, [this.key(), now.key_head], ring, |full| {
+        if this.valid() {
+            Self::copy_piece(keys, [this.key, now.key_head], ring, |full| {
                 Self::copy_queries(p, at, now, full)
             });
-            Self::copy_piece(values, [this.key(), now.key_head], ring, |_| ());
+            Self::copy_piece(values, [this.key, now.key_head], ring, |_| ());
         }
-        while this.left > 0 {
-            let ahead = this.look_ahead(p);
-            let halves = halves_of(entries);
+        while this.valid() {
+            let (entries, halves) = entries_of(masks, bits);
             let mut scores = [Acc::<1>::zero(); 2];
             let slot = ring.now.wait_full();
             Self::score_pieces::<E>(&mut scores, slot, halves);
             Self::release(slot);
             ring.now.advance();
-            let next = this.next(p, ahead);
-            if next.left > 0 {
-                Self::copy_piece(keys, [next.key(), now.key_head], ring, |_| ());
-            }
+            let mut record = [0; 4];
             let mut weights = [[[[0; 4]; STEPS]; 1]; 2];
             unroll!(half < 2, {
                 if halves >> half & 1 != 0 {
-                    let rows = &mut sums.rows[half];
-                    let by = softmax(&mut scores[half], entries[half], rows, p.scale);
+                    let mut rows = Rows { base: sums.base[half], sum: [0.0; 2] };
+                    let by = softmax(&mut scores[half], entries[half], &mut rows, p.scale);
+                    sums.base[half] = rows.base;
+                    Self::add_sums(half, rows.sum, by);
                     shrink(&mut sums.out[half], by);
                     weights[half] = pack::<E, 1>(&scores[half]);
                 }
+                if half == 0 {
+                    // Not earlier: registers.
+                    record = this.look_ahead(p);
+                }
             });
-            entries = next.entries(p);
+            let (next, side) = this.next(p, record);
+            if next.valid() {
+                Self::copy_piece(keys, [next.key, now.key_head], ring, |_| ());
+            }
+            masks = [record[2], record[3]];
+            bits = bits_of(p, next.valid(), masks, side);
             let slot = ring.now.wait_full();
             Self::weigh_pieces::<E>(&mut sums.out, slot, &weights, halves);
             Self::release(slot);
             ring.now.advance();
-            if next.left > 0 {
-                Self::copy_piece(values, [next.key(), now.key_head], ring, |_| ());
+            if next.valid() {
+                Self::copy_piece(values, [next.key, now.key_head], ring, |_| ());
             }
             this = next;
         }
@@ -192,11 +263,13 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         let team = Team { thread: gpu::rematerialize_thread(), threads: Self::THREADS };
         let to = Self::stage(ring.ahead.wait_empty());
         let full = ring.ahead.full();
+        // Products of strides with this head stay out of registers between copies.
+        let head = warp::rematerialize(place[1]);
         L::fill(team, full, Self::SLOT as u32, || {
             first(full);
             unroll!(c < CHUNKS, most 4, {
-                let place = [c as u32 * 64, place[0], place[1]];
-                L::tile(team, to + (c * SMEM_TILE) as u32, map, place, PIECE, full);
+                let place = [c as u32 * 64, place[0], head];
+                L::tile(team, to + (c * SMEM_TILE) as u32, map, place, BOXED, full);
             });
         });
         ring.ahead.advance();
@@ -226,17 +299,22 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         let (row, chunk) = frag::ldmatrix_x4(lane);
         let byte = (warp * 16 + row) * PANEL_BYTES as u32 + chunk * 16;
         let queries = frag::swizzled(copy::arena() + byte, PANEL_BYTES as u32);
+        // A loop: in straight code ptxas loads fragments so early that registers run out.
         macro_rules! score {
-            ($which:expr) => {
-                unroll!(c < CHUNKS, most 4, {
+            ($which:expr) => {{
+                let mut c = warp::rematerialize(0);
+                while c < CHUNKS as u32 {
+                    warp::stay_rolled();
+                    let queries = queries + c * SMEM_TILE as u32;
                     let fragment = |step: usize, half: usize| {
                         let from = queries ^ (step * 32) as u32;
-                        matrix::ldmatrix_x4(from + ((half * CHUNKS + c) * SMEM_TILE) as u32)
+                        matrix::ldmatrix_x4(from + (half * CHUNKS * SMEM_TILE) as u32)
                     };
-                    let keys = onward(keys, c * SMEM_TILE);
+                    let keys = keys + (c * (SMEM_TILE / 16) as u32) as u64;
                     MmaSync::mma_two::<E, 1, 0, { $which }>(scores, fragment, keys);
-                })
-            };
+                    c += 1;
+                }
+            }};
         }
         match halves {
             BOTH => score!(BOTH),
