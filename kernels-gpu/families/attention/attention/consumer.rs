@@ -2,7 +2,7 @@
 //! the next tile are multiplied while the values of this one are.
 
 use super::softmax::{Entries, Rows, Weights, pack, shrink, softmax};
-use super::{Place, onward, queries};
+use super::{Place, queries};
 use crate::device::prelude::*;
 use crate::device::ptx::ptx;
 use crate::families::attention::abi::*;
@@ -224,4 +224,11 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
             E::mma_registers::<CHUNKS, 1>(out, weights, onward(values, at));
         });
     }
+}
+
+/// The descriptor of what lies `bytes` further on: the address is its lowest field, and shared memory fits into it.
+#[inline(always)]
+fn onward(descriptor: u64, bytes: usize) -> u64 {
+    let low = descriptor as u32 + (bytes / 16) as u32;
+    descriptor & 0xffff_ffff_0000_0000 | low as u64
 }

@@ -131,13 +131,6 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     }
 }
 
-/// The descriptor of what lies `bytes` further on: the address is its lowest field, and shared memory fits into it.
-#[inline(always)]
-fn onward(descriptor: u64, bytes: usize) -> u64 {
-    let low = descriptor as u32 + (bytes / 16) as u32;
-    descriptor & 0xffff_ffff_0000_0000 | low as u64
-}
-
 impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, AttentionParams>
     for Attention<CHUNKS>
 {

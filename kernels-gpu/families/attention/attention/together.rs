@@ -1,8 +1,8 @@
 //! Four warps that copy and multiply by turns, each with 16 queries of either half. Both halves multiply what is read
 //! of keys and values once. The keys of a tile are taken piece by piece: scores of 128 would take all registers.
 
+use super::queries;
 use super::softmax::{Entries, Rows, Weights, pack, shrink, softmax};
-use super::{onward, queries};
 use crate::device::prelude::*;
 use crate::families::attention::abi::*;
 use crate::families::attention::lanes::quad_sum;
@@ -299,7 +299,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         let (row, chunk) = frag::ldmatrix_x4(lane);
         let byte = (warp * 16 + row) * PANEL_BYTES as u32 + chunk * 16;
         let queries = frag::swizzled(copy::arena() + byte, PANEL_BYTES as u32);
-        // A loop: in straight code ptxas loads fragments so early that registers run out.
+        // A loop to LLVM, straight code to ptxas: addresses that LLVM prepares for it take registers that are not there.
         macro_rules! score {
             ($which:expr) => {{
                 let mut c = warp::rematerialize(0);
