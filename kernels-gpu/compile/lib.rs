@@ -15,6 +15,7 @@ mod spec;
 mod toolchain;
 
 pub use error::{Error, MissingToolchain};
+pub use manifest::reports;
 pub use prebuilt::{Code, Kernels, Module, inputs, keep, source_dir};
 pub use ptxas::{Nvdisasm, Ptxas};
 pub use spec::{Kernel, Spec, present};

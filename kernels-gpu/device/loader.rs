@@ -141,7 +141,7 @@ fn extent(map: &MapWords, axis: usize) -> u32 {
     if axis % 2 == 0 { two as u32 } else { (two >> 32) as u32 }
 }
 
-impl Loader for CpAsync {
+impl<const KIB: usize> Loader for Copies<KIB> {
     #[inline(always)]
     fn fills(threads: u32) -> u32 {
         threads

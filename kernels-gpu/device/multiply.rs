@@ -368,6 +368,8 @@ impl<const TA: i32> Rows<TA> {
 #[derive(Clone, Copy)]
 struct Columns<const TB: i32> {
     operand: Operand,
+    /// The first column.
+    column: u32,
     /// Where this lane reads the first fragment.
     first: u32,
 }
@@ -384,7 +386,7 @@ impl<const TB: i32> Columns<TB> {
             let (deep, chunk) = frag::ldmatrix_x4(lane);
             operand.across(deep, column) + chunk * 16
         };
-        Columns { operand, first: operand.swizzled(byte) }
+        Columns { operand, column, first: operand.swizzled(byte) }
     }
 
     /// The fragments `n` x 16 columns further on, of two times 8 columns; `step` x 32 bytes deeper.
@@ -397,6 +399,19 @@ impl<const TB: i32> Columns<TB> {
         let bytes = n * 32;
         let from = (self.first ^ bytes % row_bytes) + bytes / row_bytes * between;
         matrix::ldmatrix_x4_trans(from + step * 16 * row_bytes)
+    }
+
+    /// [`Self::fragments`] of columns that may lie beyond the rows of the first ones.
+    #[inline(always)]
+    fn fragments_beyond(self, n: u32) -> [u32; 4] {
+        let Operand { row_bytes, between, .. } = self.operand;
+        if TB == 0 {
+            return self.fragments(n, 0);
+        }
+        let (before, bytes) = (self.column * 2, self.column * 2 + n * 32);
+        let from = self.first ^ (before ^ bytes) % row_bytes;
+        let groups = bytes / row_bytes - before / row_bytes;
+        matrix::ldmatrix_x4_trans(from + groups * between)
     }
 }
 
@@ -414,6 +429,13 @@ impl<const QUARTERS: bool> Synchronous<QUARTERS> {
     #[inline(always)]
     fn share<const C: usize>(warp: u32) -> (u32, u32) {
         if QUARTERS { (0, warp * 16 * C as u32) } else { (warp * 16, 0) }
+    }
+
+    /// Fragments of columns of this warp.
+    #[inline(always)]
+    fn columns<const C: usize, const TB: i32>(b: Columns<TB>, n: u32) -> [u32; 4] {
+        // Of 192 columns a warp has 48, of 64 that lie in a row.
+        if QUARTERS && C == 3 { b.fragments_beyond(n) } else { b.fragments(n, 0) }
     }
 
     /// Adds the products of fragments: `rows` m are 16 rows, `columns` n are two times 8 columns.
@@ -459,12 +481,11 @@ impl<const QUARTERS: bool> Synchronous<QUARTERS> {
         a: u64,
         b: u64,
     ) {
-        const { assert!(!QUARTERS || C != 3 || TB == 0, "columns of a warp lie in one tile") };
         let (warp, lane) = gpu::warp_and_lane();
         let (row, column) = Self::share::<C>(warp);
         let a = Rows::<TA>::from(a, row, lane);
         let b = Columns::<TB>::from(b, column, lane);
-        Self::products::<E, C>(acc, |m| Some(a.fragment(m)), |n| b.fragments(n, 0));
+        Self::products::<E, C>(acc, |m| Some(a.fragment(m)), |n| Self::columns::<C, TB>(b, n));
     }
 
     /// Adds the products of fragments of A in registers.
@@ -562,7 +583,7 @@ impl<const QUARTERS: bool> Multiply for Synchronous<QUARTERS> {
         let (warp, lane) = gpu::warp_and_lane();
         let (_, column) = Self::share::<C>(warp);
         let b = Columns::<TB>::from(b, column, lane);
-        Self::products::<E, C>(acc, a, |n| b.fragments(n, 0));
+        Self::products::<E, C>(acc, a, |n| Self::columns::<C, TB>(b, n));
     }
 
     #[inline(always)]

@@ -22,6 +22,7 @@ mod nm;
     module = "nm_narrow",
     module = "marked",
     module = "panel_mma",
+    module = "narrow_mma",
     feature = "cuda_std"
 ))]
 mod wgmma;

@@ -26,7 +26,7 @@ macro_rules! rows_gemm {
                     block_tf32_b32_any: Block, Tf32, MmaTile<32, 2, 4, false>;
                     block_tf32_b64_any: Block, Tf32, MmaTile<64, 2, 8, false>;
                 }
-                wgmma "wgmma" WgmmaParams sm_90a Product {
+                wgmma "wgmma" WgmmaParams sm_80 Product {
                     wgmma_f16_64x64_n256: Block, F16, Panel<64, 64, 4, PLAIN>;
                     wgmma_f16_64x64_n128: Block, F16, Panel<64, 64, 2, PLAIN>;
                     wgmma_f16_64x32_n256: Block, F16, Panel<64, 32, 4, IN_REGISTERS>;
@@ -83,14 +83,48 @@ macro_rules! rows_gemm {
                     wgmma_bf16_16x16t_left_n256: Block, Bf16, Panel<16, 16, 4, { COLUMN_PIECES | ON_THE_LEFT }>;
                 }
                 panel_mma "panel_mma" WgmmaParams sm_80 Product {
-                    panel_mma_f16_64x64_n256: Block, F16, Panel<64, 64, 4, PLAIN, 2, MmaQuarters, CpAsync>;
                     panel_mma_f16_64x64_n128: Block, F16, Panel<64, 64, 2, PLAIN, 2, MmaQuarters, CpAsync>;
-                    panel_mma_f16_16x16_n256: Block, F16, Panel<16, 16, 4, IN_REGISTERS, 2, MmaQuarters, CpAsync>;
-                    panel_mma_f16_64x64t_n256: Block, F16, Panel<64, 64, 4, A_COLUMNS, 2, MmaQuarters, CpAsync>;
-                    panel_mma_f16_64x64_nk_n256: Block, F16, Panel<64, 64, 4, B_COLUMNS, 2, MmaQuarters, CpAsync>;
-                    panel_mma_f16_32x32_n256: Block, F16, Panel<32, 32, 4, IN_REGISTERS, 2, MmaQuarters, CpAsync>;
-                    panel_mma_f16_1x64_n256: Block, F16, Panel<1, 64, 4, PLAIN, 2, MmaQuarters, CpAsync>;
-                    panel_mma_f16_64x1_n256: Block, F16, Panel<64, 1, 4, COLUMN_PIECES, 2, MmaQuarters, CpAsync>;
+                    panel_mma_f16_64x32_n128: Block, F16, Panel<64, 32, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_32x32_n128: Block, F16, Panel<32, 32, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_16x32_n128: Block, F16, Panel<16, 32, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_16x16_n128: Block, F16, Panel<16, 16, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_64x1_n128: Block, F16, Panel<64, 1, 2, COLUMN_PIECES, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_32x1_n128: Block, F16, Panel<32, 1, 2, COLUMN_PIECES, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_1x64_n128: Block, F16, Panel<1, 64, 2, PLAIN, 2, MmaQuarters, CpAsync>;
+                    panel_mma_f16_64x64t_n128: Block, F16, Panel<64, 64, 2, A_COLUMNS, 2, MmaQuarters, CpAsync>;
+                    panel_mma_f16_32x32t_n128: Block, F16, Panel<32, 32, 2, COLUMN_PIECES, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_16x16t_n128: Block, F16, Panel<16, 16, 2, COLUMN_PIECES, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_64x64_nk_n128: Block, F16, Panel<64, 64, 2, B_COLUMNS, 2, MmaQuarters, CpAsync>;
+                    panel_mma_f16_64x64_left_n128: Block, F16, Panel<64, 64, 2, ON_THE_LEFT, 2, MmaQuarters, CpAsync>;
+                    panel_mma_f16_64x64t_left_n128: Block, F16, Panel<64, 64, 2, { A_COLUMNS | ON_THE_LEFT }, 2, MmaQuarters, CpAsync>;
+                    panel_mma_f16_32x32_left_n128: Block, F16, Panel<32, 32, 2, { IN_REGISTERS | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_32x32t_left_n128: Block, F16, Panel<32, 32, 2, { COLUMN_PIECES | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_16x16_left_n128: Block, F16, Panel<16, 16, 2, { IN_REGISTERS | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_16x16t_left_n128: Block, F16, Panel<16, 16, 2, { COLUMN_PIECES | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_64x64_n128_wide: Block, F16, Panel<64, 64, 2, PLAIN, 2, MmaQuarters, CpAsyncWide>;
+                    panel_mma_f16_64x64_nk_n128_wide: Block, F16, Panel<64, 64, 2, B_COLUMNS, 2, MmaQuarters, CpAsyncWide>;
+                    panel_mma_f16_64x64t_n128_wide: Block, F16, Panel<64, 64, 2, A_COLUMNS, 2, MmaQuarters, CpAsyncWide>;
+                    panel_mma_bf16_64x64_n128: Block, Bf16, Panel<64, 64, 2, PLAIN, 2, MmaQuarters, CpAsync>;
+                    panel_mma_bf16_64x32_n128: Block, Bf16, Panel<64, 32, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_32x32_n128: Block, Bf16, Panel<32, 32, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_16x32_n128: Block, Bf16, Panel<16, 32, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_16x16_n128: Block, Bf16, Panel<16, 16, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_64x1_n128: Block, Bf16, Panel<64, 1, 2, COLUMN_PIECES, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_32x1_n128: Block, Bf16, Panel<32, 1, 2, COLUMN_PIECES, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_1x64_n128: Block, Bf16, Panel<1, 64, 2, PLAIN, 2, MmaQuarters, CpAsync>;
+                    panel_mma_bf16_64x64t_n128: Block, Bf16, Panel<64, 64, 2, A_COLUMNS, 2, MmaQuarters, CpAsync>;
+                    panel_mma_bf16_32x32t_n128: Block, Bf16, Panel<32, 32, 2, COLUMN_PIECES, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_16x16t_n128: Block, Bf16, Panel<16, 16, 2, COLUMN_PIECES, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_64x64_nk_n128: Block, Bf16, Panel<64, 64, 2, B_COLUMNS, 2, MmaQuarters, CpAsync>;
+                    panel_mma_bf16_64x64_left_n128: Block, Bf16, Panel<64, 64, 2, ON_THE_LEFT, 2, MmaQuarters, CpAsync>;
+                    panel_mma_bf16_64x64t_left_n128: Block, Bf16, Panel<64, 64, 2, { A_COLUMNS | ON_THE_LEFT }, 2, MmaQuarters, CpAsync>;
+                    panel_mma_bf16_32x32_left_n128: Block, Bf16, Panel<32, 32, 2, { IN_REGISTERS | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_32x32t_left_n128: Block, Bf16, Panel<32, 32, 2, { COLUMN_PIECES | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_16x16_left_n128: Block, Bf16, Panel<16, 16, 2, { IN_REGISTERS | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_16x16t_left_n128: Block, Bf16, Panel<16, 16, 2, { COLUMN_PIECES | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_64x64_n128_wide: Block, Bf16, Panel<64, 64, 2, PLAIN, 2, MmaQuarters, CpAsyncWide>;
+                    panel_mma_bf16_64x64_nk_n128_wide: Block, Bf16, Panel<64, 64, 2, B_COLUMNS, 2, MmaQuarters, CpAsyncWide>;
+                    panel_mma_bf16_64x64t_n128_wide: Block, Bf16, Panel<64, 64, 2, A_COLUMNS, 2, MmaQuarters, CpAsyncWide>;
                 }
                 dense "dense" DenseParams sm_90a Product {
                     dense_f16_64x64: Direct, F16, DenseTile<1, 1, 1>;
@@ -134,7 +168,7 @@ macro_rules! rows_gemm {
                     nm_bf16_128x128: Nm, Bf16, TwoOfFour<1, 2>;
                     nm_bf16_128x256: Nm, Bf16, TwoOfFour<1, 4>;
                 }
-                narrow "narrow" WgmmaParams sm_90a Narrow {
+                narrow "narrow" WgmmaParams sm_80 Narrow {
                     narrow_e4m3_64x128_n256: Block, E4m3, Panel<64, 128, 4, B_COLUMNS, 1>;
                     narrow_e4m3_64x64_n256: Block, E4m3, Panel<64, 64, 4, B_COLUMNS, 1>;
                     narrow_e4m3_32x32_n256: Block, E4m3, Panel<32, 32, 4, B_COLUMNS, 1>;
@@ -144,6 +178,17 @@ macro_rules! rows_gemm {
                     narrow_int8_64x128_n256: Block, Int8, Panel<64, 128, 4, B_COLUMNS, 1>;
                     narrow_int8_64x64_n256: Block, Int8, Panel<64, 64, 4, B_COLUMNS, 1>;
                     narrow_int8_32x32_n256: Block, Int8, Panel<32, 32, 4, B_COLUMNS, 1>;
+                }
+                narrow_mma "narrow_mma" WgmmaParams sm_80 Narrow {
+                    narrow_mma_e4m3_64x128_n128: Block, E4m3, Panel<64, 128, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
+                    narrow_mma_e4m3_64x64_n128: Block, E4m3, Panel<64, 64, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
+                    narrow_mma_e4m3_32x32_n128: Block, E4m3, Panel<32, 32, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
+                    narrow_mma_e5m2_64x128_n128: Block, E5m2, Panel<64, 128, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
+                    narrow_mma_e5m2_64x64_n128: Block, E5m2, Panel<64, 64, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
+                    narrow_mma_e5m2_32x32_n128: Block, E5m2, Panel<32, 32, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
+                    narrow_mma_int8_64x128_n128: Block, Int8, Panel<64, 128, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
+                    narrow_mma_int8_64x64_n128: Block, Int8, Panel<64, 64, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
+                    narrow_mma_int8_32x32_n128: Block, Int8, Panel<32, 32, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
                 }
                 nm_narrow "nm_narrow" NmParams sm_90a Narrow {
                     nm_int8_128x256: Nm, Int8, TwoOfFour<1, 4, 1>;

@@ -2,12 +2,13 @@
 //! CPU, against exact integers.
 
 use crate::support::dense::upload;
+use crate::support::rows::{kernels_here, module_of};
 use crate::support::runs::{finish, sampled_plan_of};
 use crate::support::{fill_blocks, gpu, spread};
 use std::sync::Arc;
 
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
-use einsparse::registry::{Dtype, Operation, Row, Scalar, kernels};
+use einsparse::registry::{Dtype, Operation, Row, Scalar};
 use einsparse::{Context, Error, Operand, Tensor};
 
 /// Small integers, so that every sum is exact.
@@ -142,7 +143,7 @@ fn cases<T: Scalar>(context: &Context, row: &Row) {
 fn every_row_samples_products_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     for row in
-        kernels().iter().filter(|r| r.operation == Operation::Sampled && r.module == "sampled")
+        kernels_here().filter(|r| r.operation == Operation::Sampled && module_of(r) == "sampled")
     {
         match row.dtype {
             Dtype::F16 => cases::<f16>(&gpu, row),

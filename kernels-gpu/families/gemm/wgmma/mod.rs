@@ -22,7 +22,7 @@ impl<
     const ORDER: u32,
     const BYTES: usize,
     A: AtomInfo,
-    L,
+    L: LoaderInfo,
 > Stages for Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
     /// A stage is A's halves, then B's chunks of 64 columns.
