@@ -137,13 +137,13 @@ macro_rules! rows_gather_gemm {
                     pit_few_bf16_32_n384: Block, Bf16, FewRows<32, 12>;
                     pit_few_bf16_64_n256: Block, Bf16, FewRows<64, 8>;
                 }
-                pit_few_parts "pit_few_parts" PitFewParams sm_80 Dynamic {
-                    pit_few_f16_16_parts: Block, F16, FewRows<16, 8, false>;
-                    pit_few_f16_32_parts: Block, F16, FewRows<32, 8, false>;
-                    pit_few_f16_64_parts: Block, F16, FewRows<64, 8, false>;
-                    pit_few_bf16_16_parts: Block, Bf16, FewRows<16, 8, false>;
-                    pit_few_bf16_32_parts: Block, Bf16, FewRows<32, 8, false>;
-                    pit_few_bf16_64_parts: Block, Bf16, FewRows<64, 8, false>;
+                pit_few_mma "pit_few_mma" PitFewParams sm_80 Dynamic {
+                    pit_few_mma_f16_16_n256: Block, F16, FewRows<16, 8, false>;
+                    pit_few_mma_f16_32_n256: Block, F16, FewRows<32, 8, false>;
+                    pit_few_mma_f16_64_n256: Block, F16, FewRows<64, 8, false>;
+                    pit_few_mma_bf16_16_n256: Block, Bf16, FewRows<16, 8, false>;
+                    pit_few_mma_bf16_32_n256: Block, Bf16, FewRows<32, 8, false>;
+                    pit_few_mma_bf16_64_n256: Block, Bf16, FewRows<64, 8, false>;
                 }
                 grouped "grouped" GroupedParams sm_90a Grouped {
                     grouped_f16_256: Block, F16, GroupedTile<4, PLAIN>;
