@@ -7,7 +7,7 @@ use einsparse::{Context, Scalar};
 
 use super::matmul::{dynamic, integers, multiplies, product, replays};
 use crate::support::dense::{nan, poisoned, upload, upload_values};
-use crate::support::rows::{as_on_hopper, here, kernels_here, module_of, named};
+use crate::support::rows::{as_on_hopper, kernels_here, module_of, named};
 use crate::support::runs::{finish, plan_of};
 use crate::support::{gpu, gpu_alone, on_gpu, small};
 
