@@ -10,7 +10,7 @@ pub const WGMMA: u32 = 4;
 pub const FP8_MMA: u32 = 8;
 
 /// What multiplies a stage.
-pub trait AtomInfo {
+pub trait AtomInfo: Copy {
     /// `WGMMA` or nothing.
     const NEEDS: u32;
     /// Products go on while their warps do something else, and registers move between warpgroups.
@@ -47,7 +47,7 @@ impl<const QUARTERS: bool> AtomInfo for Synchronous<QUARTERS> {
 }
 
 /// What copies tiles into shared memory.
-pub trait LoaderInfo {
+pub trait LoaderInfo: Copy {
     /// `TMA` or nothing.
     const NEEDS: u32;
     /// One thread starts the copy of a whole tile.

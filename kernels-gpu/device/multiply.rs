@@ -188,7 +188,8 @@ pub trait Multiply: AtomInfo {
     /// TF32, `D = A B`, or `D += A B` where `onto`; both contiguous along k. Bits below the 10 of the mantissa are cut
     /// off.
     fn mma_tf32<const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, onto: bool);
-    /// TF32, `D += A B`, with the fragment of each warp's 16 rows of A in registers. Not of quarters.
+    /// TF32, `D += A B`, with the fragment of each warp's 16 rows of A in registers. Not of quarters. Where no copy
+    /// engine rounded B on its way, that is done here.
     fn mma_tf32_registers<const C: usize>(acc: &mut Acc<C>, a: [u32; 4], b: u64);
     /// Elements of 8 bits, `D = A B`, or `D += A B` where `onto`; both contiguous along k.
     fn mma_bytes<E: BytesElem, const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, onto: bool);
@@ -594,7 +595,13 @@ impl<const QUARTERS: bool> Multiply for Synchronous<QUARTERS> {
 
     #[inline(always)]
     fn mma_tf32_registers<const C: usize>(acc: &mut Acc<C>, a: [u32; 4], b: u64) {
-        Self::multiply_registers::<Tf32, C, 0>(acc, a, b);
+        if QUARTERS {
+            return;
+        }
+        let (_, lane) = gpu::warp_and_lane();
+        let b = Columns::<0>::from(b, 0, lane);
+        let rounded = |n| b.fragments(n, 0).map(matrix::round_tf32);
+        Self::products::<Tf32, C>(acc, |_| Some(a), rounded);
     }
 
     #[inline(always)]

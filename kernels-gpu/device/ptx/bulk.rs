@@ -43,7 +43,7 @@ instructions! {
 /// Whether [`prefetch_line`] does anything.
 #[inline(always)]
 pub const fn prefetches_lines() -> bool {
-    !cfg!(arch = "sm_80")
+    cfg!(since = "9.0")
 }
 
 /// Fetches `bytes` neighbouring bytes from global `from` into L2, both multiples of 16, where there is a copy engine.

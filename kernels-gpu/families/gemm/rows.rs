@@ -126,7 +126,7 @@ macro_rules! rows_gemm {
                     panel_mma_bf16_64x64_nk_n128_wide: Block, Bf16, Panel<64, 64, 2, B_COLUMNS, 2, MmaQuarters, CpAsyncWide>;
                     panel_mma_bf16_64x64t_n128_wide: Block, Bf16, Panel<64, 64, 2, A_COLUMNS, 2, MmaQuarters, CpAsyncWide>;
                 }
-                dense "dense" DenseParams sm_90a Product {
+                dense "dense" DenseParams sm_80 Product {
                     dense_f16_64x64: Direct, F16, DenseTile<1, 1, 1>;
                     dense_f16_64x64_k2: Direct, F16, DenseTile<1, 1, 2>;
                     dense_f16_64x64_k4: Direct, F16, DenseTile<1, 1, 4>;
@@ -162,6 +162,17 @@ macro_rules! rows_gemm {
                     dense_tf32_128x128_k2: Direct, Tf32, DenseTile<2, 2, 2, 4>;
                     dense_tf32_128x128_k4: Direct, Tf32, DenseTile<2, 2, 4, 4>;
                 }
+                dense_mma "dense_mma" DenseParams sm_80 Product {
+                    dense_mma_f16_64x64: Direct, F16, DenseTile<1, 1, 1, 2, MmaQuarters, CpAsync>;
+                    dense_mma_f16_128x128: Direct, F16, DenseTile<2, 2, 1, 2, MmaQuarters, CpAsync>;
+                    dense_mma_f16_128x256_wide: Direct, F16, DenseTile<2, 4, 1, 2, MmaQuarters, CpAsyncWide>;
+                    dense_mma_bf16_64x64: Direct, Bf16, DenseTile<1, 1, 1, 2, MmaQuarters, CpAsync>;
+                    dense_mma_bf16_128x128: Direct, Bf16, DenseTile<2, 2, 1, 2, MmaQuarters, CpAsync>;
+                    dense_mma_bf16_128x256_wide: Direct, Bf16, DenseTile<2, 4, 1, 2, MmaQuarters, CpAsyncWide>;
+                    dense_mma_tf32_64x64: Direct, Tf32, DenseTile<1, 1, 1, 4, MmaSync, CpAsync>;
+                    dense_mma_tf32_128x64: Direct, Tf32, DenseTile<1, 2, 1, 4, MmaSync, CpAsync>;
+                    dense_mma_tf32_128x128: Direct, Tf32, DenseTile<2, 2, 1, 4, MmaSync, CpAsync>;
+                }
                 nm "nm" NmParams sm_90a Product {
                     nm_f16_128x128: Nm, F16, TwoOfFour<1, 2>;
                     nm_f16_128x256: Nm, F16, TwoOfFour<1, 4>;
@@ -194,7 +205,7 @@ macro_rules! rows_gemm {
                     nm_int8_128x256: Nm, Int8, TwoOfFour<1, 4, 1>;
                     nm_int8_128x128: Nm, Int8, TwoOfFour<1, 2, 1>;
                 }
-                dense_live "dense_live" DenseParams sm_90a Live {
+                dense_live "dense_live" DenseParams sm_80 Live {
                     dense_live_f16_128x128: Direct, F16, LiveTile<2, 2, 1>;
                     dense_live_f16_128x128_k2: Direct, F16, LiveTile<2, 2, 2>;
                     dense_live_f16_128x128_k4: Direct, F16, LiveTile<2, 2, 4>;
@@ -210,7 +221,13 @@ macro_rules! rows_gemm {
                     dense_live_bf16_128x256_k2: Direct, Bf16, LiveTile<2, 4, 2>;
                     dense_live_bf16_128x256_k4: Direct, Bf16, LiveTile<2, 4, 4>;
                 }
-                dense_csr "dense_csr" DenseCsrParams sm_90a Product {
+                dense_live_mma "dense_live_mma" DenseParams sm_80 Live {
+                    dense_live_mma_f16_128x128: Direct, F16, LiveTile<2, 2, 1, MmaQuarters, CpAsync>;
+                    dense_live_mma_f16_128x256_wide: Direct, F16, LiveTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
+                    dense_live_mma_bf16_128x128: Direct, Bf16, LiveTile<2, 2, 1, MmaQuarters, CpAsync>;
+                    dense_live_mma_bf16_128x256_wide: Direct, Bf16, LiveTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
+                }
+                dense_csr "dense_csr" DenseCsrParams sm_80 Product {
                     dense_csr_f16_64x64: Filled, F16, FilledTile<1, 1, 1>;
                     dense_csr_f16_64x64_k2: Filled, F16, FilledTile<1, 1, 2>;
                     dense_csr_f16_64x64_k4: Filled, F16, FilledTile<1, 1, 4>;
@@ -228,7 +245,13 @@ macro_rules! rows_gemm {
                     dense_csr_bf16_128x128_k2: Filled, Bf16, FilledTile<2, 2, 2>;
                     dense_csr_bf16_128x256: Filled, Bf16, FilledTile<2, 4, 1>;
                 }
-                dense_conv "dense_conv" DenseConvParams sm_90a Own {
+                dense_csr_mma "dense_csr_mma" DenseCsrParams sm_80 Product {
+                    dense_csr_mma_f16_64x64: Filled, F16, FilledTile<1, 1, 1, MmaQuarters, CpAsync>;
+                    dense_csr_mma_f16_128x128: Filled, F16, FilledTile<2, 2, 1, MmaQuarters, CpAsync>;
+                    dense_csr_mma_bf16_64x64: Filled, Bf16, FilledTile<1, 1, 1, MmaQuarters, CpAsync>;
+                    dense_csr_mma_bf16_128x128: Filled, Bf16, FilledTile<2, 2, 1, MmaQuarters, CpAsync>;
+                }
+                dense_conv "dense_conv" DenseConvParams sm_80 Own {
                     dense_conv_f16_64x64: Direct, F16, ConvTile<1, 1, 1>;
                     dense_conv_f16_64x64_k4: Direct, F16, ConvTile<1, 1, 4>;
                     dense_conv_f16_128x64: Direct, F16, ConvTile<2, 1, 1>;
@@ -248,9 +271,23 @@ macro_rules! rows_gemm {
                     dense_conv_bf16_128x256_k2: Direct, Bf16, ConvTile<2, 4, 2>;
                     dense_conv_bf16_128x256_k4: Direct, Bf16, ConvTile<2, 4, 4>;
                 }
-                marked "marked" MarkedParams sm_90a Own {
+                dense_conv_mma "dense_conv_mma" DenseConvParams sm_80 Own {
+                    dense_conv_mma_f16_64x64: Direct, F16, ConvTile<1, 1, 1, MmaQuarters, CpAsync>;
+                    dense_conv_mma_f16_128x128: Direct, F16, ConvTile<2, 2, 1, MmaQuarters, CpAsync>;
+                    dense_conv_mma_f16_128x256_wide: Direct, F16, ConvTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
+                    dense_conv_mma_bf16_64x64: Direct, Bf16, ConvTile<1, 1, 1, MmaQuarters, CpAsync>;
+                    dense_conv_mma_bf16_128x128: Direct, Bf16, ConvTile<2, 2, 1, MmaQuarters, CpAsync>;
+                    dense_conv_mma_bf16_128x256_wide: Direct, Bf16, ConvTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
+                }
+                marked "marked" MarkedParams sm_80 Own {
                     marked_f16_n256: Direct, F16, MarkedPanel<4>;
                     marked_bf16_n256: Direct, Bf16, MarkedPanel<4>;
+                }
+                marked_mma "marked_mma" MarkedParams sm_80 Own {
+                    marked_mma_f16_n192_wide: Direct, F16, MarkedPanel<3, MmaQuarters, CpAsyncWide>;
+                    marked_mma_f16_n128: Direct, F16, MarkedPanel<2, MmaQuarters, CpAsync>;
+                    marked_mma_bf16_n192_wide: Direct, Bf16, MarkedPanel<3, MmaQuarters, CpAsyncWide>;
+                    marked_mma_bf16_n128: Direct, Bf16, MarkedPanel<2, MmaQuarters, CpAsync>;
                 }
             }
         }

@@ -2,7 +2,7 @@
 //! CPU, against exact integers.
 
 use crate::support::dense::upload;
-use crate::support::rows::{kernels_here, module_of};
+use crate::support::rows::{kernels_here, module_of, named};
 use crate::support::runs::{finish, sampled_plan_of};
 use crate::support::{fill_blocks, gpu, spread};
 use std::sync::Arc;
@@ -95,7 +95,9 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, wanted: &str) {
         if masked {
             operands.push(("P", (&mask).into()));
         }
-        let plan = sampled_plan_of(context, &text, &operands, &s);
+        let options = named(context.is_cuda().then_some(wanted));
+        let plan = context.plan(&text).operands(&operands).sparse_output(&s);
+        let plan = plan.options(&options).build().unwrap_or_else(|e| panic!("{text}: {e}"));
         assert_eq!(plan.variant(), wanted, "{text}");
         finish(context, |stream| plan.run(&operands, &mut s, stream));
         let found = s.to_host().unwrap().to_dense().unwrap();

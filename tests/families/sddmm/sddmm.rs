@@ -20,7 +20,7 @@ const GAP: usize = 8;
 
 fn rows() -> impl Iterator<Item = &'static Row> {
     let families = ["sddmm", "sddmm_staged", "sddmm_tiles"];
-    kernels_here().filter(move |row| families.contains(&row.module))
+    kernels_here().filter(move |row| families.contains(&module_of(row)))
 }
 
 /// Whether a row reads X as `[k, m]` and Y as `[k, n]`.

@@ -3,7 +3,7 @@
 //! A stage holds slices of B that the pieces of A in these 128 rows share.
 
 mod consumer;
-#[cfg(any(module = "marked", not(target_arch = "nvptx64")))]
+#[cfg(any(module = "marked", module = "marked_mma", not(target_arch = "nvptx64")))]
 mod marked;
 pub mod narrow;
 mod out;
