@@ -32,7 +32,7 @@ mod grouped_grad;
     feature = "cuda_std"
 ))]
 mod pit;
-#[cfg(any(module = "pit_conv", feature = "cuda_std"))]
+#[cfg(any(module = "pit_conv", module = "pit_conv_mma", feature = "cuda_std"))]
 mod pit_conv;
 #[cfg(any(module = "pit_few", module = "pit_few_mma", feature = "cuda_std"))]
 mod pit_few;
