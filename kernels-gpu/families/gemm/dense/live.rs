@@ -158,6 +158,28 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::undivided::<E, _>(p, at, Self::reaches, spot);
     }
 
+    /// All tiles of a cluster that shares them along k, one after the other.
+    #[inline(always)]
+    fn cut_tiles<E: DenseElem>(p: &DenseParams, at: u64) {
+        loop {
+            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::tile::<E>(p, at, Self::spot());
+            let next = Self::spot().down() + gpu::grid_y();
+            if !Self::reaches(next) {
+                return;
+            }
+            // The ring is made anew: the stages have been read, by whoever reads them, before they are written.
+            A::fence_copies();
+            cluster::arrive();
+            cluster::wait();
+            // Asked again: there is no register for the answer while sums are.
+            if gpu::rematerialize_thread() == 0 {
+                Self::go_to(next);
+                DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::take_down();
+            }
+            gpu::sync_threads();
+        }
+    }
+
     /// Is there a row in that row of tiles? The same for all threads of a cluster.
     #[inline(always)]
     fn reaches(down: u32) -> bool {
@@ -223,22 +245,6 @@ impl<
             }
             return;
         }
-        loop {
-            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::tile::<E>(p, at, Self::spot());
-            let next = Self::spot().down() + gpu::grid_y();
-            if !Self::reaches(next) {
-                return;
-            }
-            // The ring is made anew: the stages have been read, by whoever reads them, before they are written.
-            A::fence_copies();
-            cluster::arrive();
-            cluster::wait();
-            // Asked again: there is no register for the answer while sums are.
-            if gpu::rematerialize_thread() == 0 {
-                Self::go_to(next);
-                DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::take_down();
-            }
-            gpu::sync_threads();
-        }
+        Self::cut_tiles::<E>(p, at);
     }
 }
