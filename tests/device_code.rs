@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::skipped;
+use einsparse::kernels::abi::{A_COLUMNS, B_COLUMNS, C_COLUMNS, CLUSTER, FP8_MMA, TMA, WGMMA};
 use einsparse::kernels::table::{ARCHS, Arch};
 use einsparse::module::{EmbeddedModule, MODULES};
 use einsparse::registry::{MODULE_NAMES, Operation, Row, kernels};
@@ -188,6 +189,56 @@ fn every_entry_was_assembled_without_spills() {
         count += 1;
     }
     assert!(count > 0 || made.is_empty(), "no module has ptxas' report");
+}
+
+/// What the text of a kernel uses, in the words of the table.
+fn uses(entry: &str) -> u32 {
+    let needs: [(u32, &[&str]); 4] = [
+        (WGMMA, &["wgmma.", "setmaxnreg."]),
+        (TMA, &["cp.async.bulk.tensor", "cp.async.bulk.shared", "expect_tx"]),
+        (CLUSTER, &["mapa.", "barrier.cluster", "%cluster_"]),
+        (FP8_MMA, &["e4m3.e4m3", "e5m2.e5m2"]),
+    ];
+    let used = needs.iter().filter(|(_, words)| words.iter().any(|word| entry.contains(word)));
+    let used = used.fold(0, |used, (need, _)| used | need);
+    // fp8 is a type of wgmma, too.
+    if used & WGMMA != 0 { used & !FP8_MMA } else { used }
+}
+
+#[test]
+fn no_kernel_uses_more_than_its_row_says() {
+    let mut seen = 0;
+    for module in modules().unwrap_or_default() {
+        let (Some(text), arch) = (module.ptx(), arch_of(module.arch)) else { continue };
+        let text = text.unwrap();
+        for entry in text.split(".entry ").skip(1) {
+            let row = kernels().iter().find(|row| entry.starts_with(&format!("{}(", row.name)));
+            let row = row.expect("a row for each entry");
+            let used = uses(entry);
+            assert_eq!(used & !row.needs, 0, "{} for {}: {used:#b}", row.name, arch.name);
+            seen |= used;
+        }
+    }
+    // The words are still those of the texts.
+    if modules().is_some_and(|modules| modules.iter().any(|m| m.name == "grouped")) {
+        assert_eq!(seen, WGMMA | TMA | CLUSTER);
+    }
+}
+
+/// Compute capabilities 8.6, 8.9 and 12.0 have 99 KiB of shared memory for a thread block.
+#[test]
+fn no_operation_is_missing_where_shared_memory_is_small() {
+    let order = |row: &Row| row.order & (A_COLUMNS | B_COLUMNS | C_COLUMNS);
+    let key = |row: &Row| {
+        let own = (row.operation == Operation::Own).then_some(row.params);
+        (row.operation, own, row.step, row.dtype, order(row))
+    };
+    let fits = |row: &&Row| row.runs_on((8, 6)) && row.shared_bytes <= 99 << 10;
+    let served: BTreeSet<_> = kernels().iter().filter(fits).map(key).collect();
+    let wanted = kernels().iter().filter(|row| row.operation != Operation::Teaching);
+    let missing: Vec<_> =
+        wanted.filter(|row| !served.contains(&key(row))).map(|row| row.name).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 /// Launches look up a step by operation and number, whatever the module.

@@ -631,6 +631,8 @@ impl<const QUARTERS: bool> Multiply for Synchronous<QUARTERS> {
         }
         let (warp, lane) = gpu::warp_and_lane();
         let smem = smem + lane * 16;
+        // A warp that is ahead must not overwrite what another one still stores of the sums before.
+        barrier::sync_named(id, 128);
         // Of each 16 rows one atom in a round: what a warp sends and what it receives are the same four atoms of its
         // registers.
         unroll!(n < 2 * C, {

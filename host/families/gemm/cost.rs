@@ -2,7 +2,7 @@
 
 pub(crate) mod dense;
 
-use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, STRIP, WGMMA, WalkKind};
+use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, WalkKind};
 use einsparse_kernels::table::Row;
 
 use crate::cost::{Cost, Machine, SHARED_BYTES, START_US, Work, row_limit, sum};
@@ -62,18 +62,24 @@ const STRIP_US: f64 = 0.5;
 /// What lists and records take of a dense product beyond the module `dense`, which has none.
 const LISTS_US: f64 = 2.5;
 
-/// Share of the rate of `mma.sync` that warps reach which read fragments from shared memory.
-const SYNCHRONOUS_SHARE: f64 = 0.8;
+/// The same of kernels of `mma.sync`, of 128 columns: with three stages and more, and with two, where copies are waited
+/// for; with pieces of 32 and of 16 rows, which are copied one by one, and for all of them. Measured on an H200, whose
+/// `mma.sync` has the rate that these are of.
+const SYNC_STAGE_US: [f64; 2] = [0.80, 1.02];
+const SYNC_PIECES_US: [f64; 3] = [0.90, 1.20, 0.45];
 
-/// A stage of a strip with synchronous products, which are left out for 16 rows without a piece. `full`: how much of a
-/// stage has pieces.
-fn synchronous_stage_us(row: &Row, full: f64, machine: &Machine) -> f64 {
-    let sms = f64::from(machine.multiprocessors);
-    let deep = (PANEL_BYTES / row.dtype.bytes()) as f64;
-    let flops = 2.0 * STRIP as f64 * f64::from(row.columns) * deep;
-    let bytes = (STRIP as f64 + f64::from(row.columns)) * PANEL_BYTES as f64;
-    let compute_us = flops * full.min(1.0) / (machine.products(row) * SYNCHRONOUS_SHARE) * sms;
-    compute_us.max(bytes / machine.l2 * sms) * 1e6
+fn synchronous_stage_us(row: &Row, density: f64, machine: &Machine) -> f64 {
+    let [deep, shallow] = SYNC_STAGE_US;
+    let [large, small, all] = SYNC_PIECES_US;
+    let us = if row.order & IN_REGISTERS != 0 {
+        all * density + if row.block.0 < 32 { small } else { large }
+    } else if row.burst > 2 {
+        deep
+    } else {
+        shallow
+    };
+    let sms = |machine: &Machine| machine.mma / f64::from(machine.multiprocessors);
+    us * row.dtype.bytes().max(1) as f64 / 2.0 * sms(&Machine::H200) / sms(machine)
 }
 
 /// Blocks are taken to lie at random. A slice of B is copied where anything in 128 rows wants it.
@@ -93,17 +99,15 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let l2 = if lists { 1.0 } else { dense::TILES_L2 };
     let gather_us = bytes / (l2 * machine.l2) * 1e6;
     let speed = machine.l2 / Machine::H200.l2;
-    let stage_us = if row.order & IN_REGISTERS != 0 {
+    let stage_us = if row.stands_in {
+        synchronous_stage_us(row, density, machine) * speed
+    } else if row.order & IN_REGISTERS != 0 {
         STAGE_REGISTERS_US + STAGE_FRAGMENTS_US * density
     } else if row.columns > 128 {
         STAGE_256_US
     } else {
         STAGE_128_US
     } / speed;
-    let stage_us = match row.needs & WGMMA {
-        0 => synchronous_stage_us(row, density / union(STRIP as f64), machine),
-        _ => stage_us,
-    };
     // Copies of single columns go out one by one.
     let stage_us = stage_us * if row.block.0 == 1 || row.block.1 == 1 { 6.0 } else { 1.0 };
     let depth = PANEL_BYTES as f64 / element;

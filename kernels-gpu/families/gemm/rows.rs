@@ -102,7 +102,8 @@ macro_rules! rows_gemm {
                     panel_mma_f16_16x16_left_n128: Block, F16, Panel<16, 16, 2, { IN_REGISTERS | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
                     panel_mma_f16_16x16t_left_n128: Block, F16, Panel<16, 16, 2, { COLUMN_PIECES | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
                     panel_mma_f16_64x64_n128_wide: Block, F16, Panel<64, 64, 2, PLAIN, 2, MmaQuarters, CpAsyncWide>;
-                    panel_mma_f16_64x64_n192_wide: Block, F16, Panel<64, 64, 3, PLAIN, 2, MmaQuarters, CpAsyncWide>;
+                    panel_mma_f16_64x64_nk_n128_wide: Block, F16, Panel<64, 64, 2, B_COLUMNS, 2, MmaQuarters, CpAsyncWide>;
+                    panel_mma_f16_64x64t_n128_wide: Block, F16, Panel<64, 64, 2, A_COLUMNS, 2, MmaQuarters, CpAsyncWide>;
                     panel_mma_bf16_64x64_n128: Block, Bf16, Panel<64, 64, 2, PLAIN, 2, MmaQuarters, CpAsync>;
                     panel_mma_bf16_64x32_n128: Block, Bf16, Panel<64, 32, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
                     panel_mma_bf16_32x32_n128: Block, Bf16, Panel<32, 32, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
@@ -122,7 +123,8 @@ macro_rules! rows_gemm {
                     panel_mma_bf16_16x16_left_n128: Block, Bf16, Panel<16, 16, 2, { IN_REGISTERS | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
                     panel_mma_bf16_16x16t_left_n128: Block, Bf16, Panel<16, 16, 2, { COLUMN_PIECES | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
                     panel_mma_bf16_64x64_n128_wide: Block, Bf16, Panel<64, 64, 2, PLAIN, 2, MmaQuarters, CpAsyncWide>;
-                    panel_mma_bf16_64x64_n192_wide: Block, Bf16, Panel<64, 64, 3, PLAIN, 2, MmaQuarters, CpAsyncWide>;
+                    panel_mma_bf16_64x64_nk_n128_wide: Block, Bf16, Panel<64, 64, 2, B_COLUMNS, 2, MmaQuarters, CpAsyncWide>;
+                    panel_mma_bf16_64x64t_n128_wide: Block, Bf16, Panel<64, 64, 2, A_COLUMNS, 2, MmaQuarters, CpAsyncWide>;
                 }
                 dense "dense" DenseParams sm_80 Product {
                     dense_f16_64x64: Direct, F16, DenseTile<1, 1, 1>;
