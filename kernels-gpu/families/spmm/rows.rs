@@ -95,7 +95,7 @@ macro_rules! rows_spmm {
                     sell_bf16_n1: SlicedEll, Bf16, Sell<32, 1>;
                     sell_bf16_n8: SlicedEll, Bf16, Sell<16, 8>;
                 }
-                staged "staged" StagedParams sm_90a Product {
+                staged "staged" StagedParams sm_80 Product {
                     staged_f32_w8_p8: SlicedEll, F32, Staged<8, 8>;
                     staged_f32_w16: SlicedEll, F32, Staged<16, 1>;
                     staged_f32_w16_p2: SlicedEll, F32, Staged<16, 2>;
