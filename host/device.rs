@@ -45,6 +45,20 @@ fn shared_bytes((major, minor): (u32, u32), own: u32) -> u32 {
     }
 }
 
+impl Machine {
+    /// What the driver says of a GPU, which runs the kernels of a compute capability, and what is known of its rates.
+    pub fn of(facts: &DeviceFacts, capability: (u32, u32)) -> Machine {
+        // Two transfers a clock; kHz and bits.
+        let memory =
+            2e3 * f64::from(facts.memory_clock_khz) * f64::from(facts.memory_bus_bits) / 8.0;
+        let machine = Machine::scaled(facts.sms, facts.clock_khz, memory, facts.l2_bytes);
+        machine
+            .with_shared_bytes(shared_bytes(capability, facts.smem_per_block_optin))
+            .with_capability(capability)
+            .named(&facts.name, memory > 0.0)
+    }
+}
+
 /// One GPU that a [`Context`](crate::Context) works on.
 ///
 /// ```
@@ -82,16 +96,8 @@ impl Device {
         arch_for(device_facts(ordinal)?.compute_capability)?;
         let context = Arc::new(PrimaryContext::retain(ordinal)?);
         let facts = context.facts();
-        let machine = Machine::scaled(
-            facts.sms,
-            facts.clock_khz,
-            // Two transfers a clock; kHz and bits.
-            2e3 * f64::from(facts.memory_clock_khz) * f64::from(facts.memory_bus_bits) / 8.0,
-            facts.l2_bytes,
-        );
         let capability = capability(facts.compute_capability)?;
-        let shared = shared_bytes(capability, facts.smem_per_block_optin);
-        let machine = machine.with_capability(capability).with_shared_bytes(shared);
+        let machine = Machine::of(facts, capability);
         let modules = Modules::new(Arc::clone(&context), capability)?;
         let copies = OwnedStream::new()?;
         Ok(Arc::new(Device {
@@ -147,11 +153,11 @@ impl Device {
         let known = times.get_or_insert_with(|| {
             let file = TileTimes::file(&self.facts().name).filter(|file| file.exists());
             let Some(file) = file else {
-                return TileTimes::built_in();
+                return TileTimes::on(&self.machine);
             };
             TileTimes::load(&file).unwrap_or_else(|error| {
                 tracing::warn!(%error, "built-in times of tiles are used");
-                TileTimes::built_in()
+                TileTimes::on(&self.machine)
             })
         });
         known.clone()

@@ -1,10 +1,12 @@
 //! What a GPU can do: ceilings that costs are predicted with, and measured times of tiles.
 
+mod devices;
 mod times;
 
 use einsparse_kernels::abi::{CLUSTER, FP8_MMA, TMA, WGMMA};
 use einsparse_kernels::table::{Row, archs_of};
 
+pub use devices::Rates;
 pub use times::{HeightTimes, TileTimes};
 pub(crate) use times::{megabytes, stages, waves};
 
@@ -29,6 +31,8 @@ pub struct Machine {
     pub shared_bytes: u32,
     /// Compute capability whose kernels run.
     pub capability: (u32, u32),
+    /// Where these rates come from.
+    pub rates: Rates,
 }
 
 impl Machine {
@@ -44,6 +48,7 @@ impl Machine {
         wgmma: 770e12,
         shared_bytes: 227 << 10,
         capability: (9, 0),
+        rates: Rates::Measured,
     };
 
     /// Ceilings scaled from the H200's by what the driver says of a GPU.
@@ -54,7 +59,7 @@ impl Machine {
         let cores = f64::from(multiprocessors) / 132.0 * f64::from(clock_khz) / 1_980_000.0;
         Machine {
             multiprocessors,
-            hbm: if hbm_peak > 0.0 { hbm_peak * 0.89 } else { h.hbm },
+            hbm: if hbm_peak > 0.0 { hbm_peak * devices::MEMORY_SHARE } else { h.hbm },
             l2: h.l2 * cores,
             l2_bytes,
             issue: h.issue * cores,
@@ -63,6 +68,7 @@ impl Machine {
             // Of compute capability 8.0.
             shared_bytes: 163 << 10,
             capability: (8, 0),
+            rates: Rates::Scaled,
         }
     }
 }
@@ -75,7 +81,7 @@ impl Machine {
     }
 
     /// The need of a kernel that this GPU does not meet, or `None`.
-    pub(crate) fn lacks(&self, row: &Row) -> Option<String> {
+    pub fn lacks(&self, row: &Row) -> Option<String> {
         if !row.runs_on(self.capability) {
             return Some(self.why_not(row));
         }

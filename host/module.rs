@@ -1,6 +1,7 @@
 //! The device modules embedded at build time, each for its architecture, loaded at first use.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::driver::{Function, LoadedModule, PrimaryContext};
@@ -204,19 +205,33 @@ pub unsafe fn replace(module: &str, cubin: Vec<u8>) {
     replaced.insert(module.to_owned(), cubin);
 }
 
+/// Whether a GPU of this compute capability runs machine code of an architecture: GPUs of one major version do.
+pub fn is_native(arch: &str, capability: (u32, u32)) -> bool {
+    let runs = |arch: &Arch| arch.runs_on(capability) && arch.capability.0 == capability.0;
+    Arch::named(arch).is_some_and(runs)
+}
+
 /// Whether kernels of this architecture may start before the one ahead of them has ended, and wait for it.
 pub(crate) fn overlaps(arch: &str) -> bool {
     Arch::named(arch).is_some_and(|arch| arch.capability >= (9, 0))
 }
 
-/// Machine code first: it spares the driver's compiler, which takes seconds for a large module.
+/// Machine code first: it spares the driver's compiler, which takes seconds for a large module. The folder
+/// EINSPARSE_CUBINS has code of this GPU for modules that were compiled for others, which tests run here.
 fn load(context: &Arc<PrimaryContext>, code: &EmbeddedModule) -> Result<Arc<LoadedModule>> {
     let replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(cubin) = replaced.get(code.name) {
         return LoadedModule::from_cubin(context, cubin, overlaps(code.arch));
     }
     drop(replaced);
-    if let Some(cubin) = code.cubin() {
+    if let Some(folder) = std::env::var_os("EINSPARSE_CUBINS") {
+        let file = Path::new(&folder).join(format!("{}.{}.cubin", code.name, code.arch));
+        if let Ok(cubin) = std::fs::read(file) {
+            return LoadedModule::from_cubin(context, &cubin, overlaps(code.arch));
+        }
+    }
+    let native = is_native(code.arch, context.facts().compute_capability);
+    if let Some(cubin) = code.cubin().filter(|_| native) {
         match LoadedModule::from_cubin(context, &cubin?, overlaps(code.arch)) {
             Ok(module) => return Ok(module),
             Err(error) => {

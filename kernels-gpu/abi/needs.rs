@@ -10,7 +10,7 @@ pub const WGMMA: u32 = 4;
 pub const FP8_MMA: u32 = 8;
 
 /// What multiplies a stage.
-pub trait AtomInfo {
+pub trait AtomInfo: Copy {
     /// `WGMMA` or nothing.
     const NEEDS: u32;
     /// Products go on while their warps do something else, and registers move between warpgroups.
@@ -47,29 +47,39 @@ impl<const QUARTERS: bool> AtomInfo for Synchronous<QUARTERS> {
 }
 
 /// What copies tiles into shared memory.
-pub trait LoaderInfo {
+pub trait LoaderInfo: Copy {
     /// `TMA` or nothing.
     const NEEDS: u32;
     /// One thread starts the copy of a whole tile.
     const BY_ONE: bool;
+    /// Dynamic shared memory that the stages of a thread block may take, bytes.
+    const SHARED: usize;
 }
 
 /// The tensor copy engine: one thread starts the copy of a tile.
 #[derive(Clone, Copy, Debug)]
 pub struct Tma;
 
-/// `cp.async`: threads copy a tile together.
+/// `cp.async`: threads copy a tile together. Stages take at most so many KiB of shared memory.
 #[derive(Clone, Copy, Debug)]
-pub struct CpAsync;
+pub struct Copies<const KIB: usize>;
+
+/// `cp.async`, for every GPU: compute capabilities 8.6, 8.9 and 12.0 have 99 KiB of shared memory.
+pub type CpAsync = Copies<99>;
+
+/// `cp.async`, for GPUs with 163 KiB of shared memory: compute capability 8.0.
+pub type CpAsyncWide = Copies<163>;
 
 impl LoaderInfo for Tma {
     const NEEDS: u32 = TMA;
     const BY_ONE: bool = true;
+    const SHARED: usize = 227 << 10;
 }
 
-impl LoaderInfo for CpAsync {
+impl<const KIB: usize> LoaderInfo for Copies<KIB> {
     const NEEDS: u32 = 0;
     const BY_ONE: bool = false;
+    const SHARED: usize = KIB << 10;
 }
 
 /// Words of a [`MapWords`](super::MapWords) that [`CpAsync`] reads: the address of a tensor, bytes from one place to the

@@ -40,7 +40,7 @@ pub struct Spec {
     pub module: String,
     /// Its family, given to the sources as `--cfg family="<family>"`.
     pub family: String,
-    /// `-Ctarget-cpu`, given to the sources as `--cfg arch="<arch>"`.
+    /// `-Ctarget-cpu`, whose compute capability the sources see as `cfg(since = "9.0")` and the like.
     pub arch: String,
     /// The entries the module must have, no more and no less.
     pub kernels: Vec<Kernel>,

@@ -56,6 +56,18 @@ pub trait Loader: LoaderInfo {
         shape: Shape,
         full: u32,
     );
+    /// Copies neighbouring pixels of images, a row of the box each, from the one at `[channel, y, x, image]` on, each
+    /// moved by an offset along x and y. A map of pixels says how far apart they are; or `pixel` says where each is,
+    /// as `[y, x, image]`. Zeros outside the images.
+    fn pixels(
+        team: Team,
+        to: u32,
+        map: (u64, &MapWords),
+        place: ([u32; 4], [u32; 2]),
+        shape: Shape,
+        full: u32,
+        pixel: impl Fn(u32) -> [u32; 3],
+    );
     /// Copies `bytes` neighbouring bytes, a multiple of 16, to shared `to`.
     fn line(team: Team, to: u32, from: u64, bytes: u32, full: u32);
     /// [`Self::line`] of many bytes.
@@ -126,6 +138,19 @@ impl Loader for Tma {
     }
 
     #[inline(always)]
+    fn pixels(
+        _: Team,
+        to: u32,
+        (at, _): (u64, &MapWords),
+        (place, offset): ([u32; 4], [u32; 2]),
+        _: Shape,
+        full: u32,
+        _: impl Fn(u32) -> [u32; 3],
+    ) {
+        bulk::tma_load_pixels(to, at, place, offset, full);
+    }
+
+    #[inline(always)]
     fn line(_: Team, to: u32, from: u64, bytes: u32, full: u32) {
         bulk::load_line(to, from, bytes, full);
     }
@@ -148,7 +173,7 @@ fn extent(map: &MapWords, axis: usize) -> u32 {
     if axis % 2 == 0 { two as u32 } else { (two >> 32) as u32 }
 }
 
-impl Loader for CpAsync {
+impl<const KIB: usize> Loader for Copies<KIB> {
     #[inline(always)]
     fn fills(threads: u32) -> u32 {
         threads
@@ -259,6 +284,55 @@ impl Loader for CpAsync {
                 }
                 r += at_once;
             }
+        }
+    }
+
+    #[inline(always)]
+    fn pixels(
+        team: Team,
+        to: u32,
+        (_, map): (u64, &MapWords),
+        ([channel, ..], [down, right]): ([u32; 4], [u32; 2]),
+        shape: Shape,
+        _: u32,
+        pixel: impl Fn(u32) -> [u32; 3],
+    ) {
+        let (rows, row_bytes) = (shape.rows as u32, shape.row_bytes as u32);
+        let chunks = row_bytes / 16;
+        let at_once = team.threads / chunks;
+        let (own, column) = (team.thread / chunks, team.thread % chunks * 16);
+        let begin = channel * shape.element as u32 + column;
+        let bytes = extent(map, 0).saturating_sub(begin).min(16);
+        // An address for each row, or that of the tensor for one outside.
+        let source = |row: u32| {
+            let [y, x, image] = pixel(row);
+            let (y, x) = (y.wrapping_add(right), x.wrapping_add(down));
+            let inside = y < extent(map, 1) && x < extent(map, 2) && image < extent(map, 3);
+            let from = map[MAP_ADDRESS]
+                + begin as u64
+                + y as u64 * map[MAP_STRIDES]
+                + x as u64 * map[MAP_STRIDES + 1]
+                + image as u64 * map[MAP_STRIDES + 2];
+            if inside && bytes > 0 { (from, true) } else { (map[MAP_ADDRESS], false) }
+        };
+        let to_row = |row: u32| to + frag::swizzled(row * row_bytes + column, row_bytes);
+        let whole = extent(map, 0).is_multiple_of(16);
+        let mut r = own;
+        while r < rows {
+            warp::stay_rolled();
+            // Four pixels are sought at the same time.
+            unroll!(i < 4, {
+                let row = r + i as u32 * at_once;
+                if row < rows {
+                    let (from, inside) = source(row);
+                    if whole {
+                        gather::copy_or_zero(to_row(row), from, inside);
+                    } else {
+                        copy::copy_async_16(to_row(row), from, if inside { bytes } else { 0 });
+                    }
+                }
+            });
+            r += 4 * at_once;
         }
     }
 

@@ -188,7 +188,8 @@ pub trait Multiply: AtomInfo {
     /// TF32, `D = A B`, or `D += A B` where `onto`; both contiguous along k. Bits below the 10 of the mantissa are cut
     /// off.
     fn mma_tf32<const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, onto: bool);
-    /// TF32, `D += A B`, with the fragment of each warp's 16 rows of A in registers. Not of quarters.
+    /// TF32, `D += A B`, with the fragment of each warp's 16 rows of A in registers. Not of quarters. Where no copy
+    /// engine rounded B on its way, that is done here.
     fn mma_tf32_registers<const C: usize>(acc: &mut Acc<C>, a: [u32; 4], b: u64);
     /// Elements of 8 bits, `D = A B`, or `D += A B` where `onto`; both contiguous along k.
     fn mma_bytes<E: BytesElem, const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, onto: bool);
@@ -369,6 +370,8 @@ impl<const TA: i32> Rows<TA> {
 #[derive(Clone, Copy)]
 pub(super) struct Columns<const TB: i32> {
     operand: Operand,
+    /// The first column.
+    column: u32,
     /// Where this lane reads the first fragment.
     pub(super) first: u32,
 }
@@ -385,7 +388,7 @@ impl<const TB: i32> Columns<TB> {
             let (deep, chunk) = frag::ldmatrix_x4(lane);
             operand.across(deep, column) + chunk * 16
         };
-        Columns { operand, first: operand.swizzled(byte) }
+        Columns { operand, column, first: operand.swizzled(byte) }
     }
 
     /// The fragments `n` x 16 columns further on, of two times 8 columns; `step` x 32 bytes deeper.
@@ -398,6 +401,19 @@ impl<const TB: i32> Columns<TB> {
         let bytes = n * 32;
         let from = (self.first ^ bytes % row_bytes) + bytes / row_bytes * between;
         matrix::ldmatrix_x4_trans(from + step * 16 * row_bytes)
+    }
+
+    /// [`Self::fragments`] of columns that may lie beyond the rows of the first ones.
+    #[inline(always)]
+    fn fragments_beyond(self, n: u32) -> [u32; 4] {
+        let Operand { row_bytes, between, .. } = self.operand;
+        if TB == 0 {
+            return self.fragments(n, 0);
+        }
+        let (before, bytes) = (self.column * 2, self.column * 2 + n * 32);
+        let from = self.first ^ (before ^ bytes) % row_bytes;
+        let groups = bytes / row_bytes - before / row_bytes;
+        matrix::ldmatrix_x4_trans(from + groups * between)
     }
 }
 
@@ -415,6 +431,13 @@ impl<const QUARTERS: bool> Synchronous<QUARTERS> {
     #[inline(always)]
     fn share<const C: usize>(warp: u32) -> (u32, u32) {
         if QUARTERS { (0, warp * 16 * C as u32) } else { (warp * 16, 0) }
+    }
+
+    /// Fragments of columns of this warp.
+    #[inline(always)]
+    fn columns<const C: usize, const TB: i32>(b: Columns<TB>, n: u32) -> [u32; 4] {
+        // Of 192 columns a warp has 48, of 64 that lie in a row.
+        if QUARTERS && C == 3 { b.fragments_beyond(n) } else { b.fragments(n, 0) }
     }
 
     /// Adds the products of fragments: `rows` m are 16 rows, `columns` n are two times 8 columns.
@@ -460,12 +483,11 @@ impl<const QUARTERS: bool> Synchronous<QUARTERS> {
         a: u64,
         b: u64,
     ) {
-        const { assert!(!QUARTERS || C != 3 || TB == 0, "columns of a warp lie in one tile") };
         let (warp, lane) = gpu::warp_and_lane();
         let (row, column) = Self::share::<C>(warp);
         let a = Rows::<TA>::from(a, row, lane);
         let b = Columns::<TB>::from(b, column, lane);
-        Self::products::<E, C>(acc, |m| Some(a.fragment(m)), |n| b.fragments(n, 0));
+        Self::products::<E, C>(acc, |m| Some(a.fragment(m)), |n| Self::columns::<C, TB>(b, n));
     }
 
     /// Adds the products of fragments of A in registers.
@@ -595,7 +617,7 @@ impl<const QUARTERS: bool> Multiply for Synchronous<QUARTERS> {
         let (warp, lane) = gpu::warp_and_lane();
         let (_, column) = Self::share::<C>(warp);
         let b = Columns::<TB>::from(b, column, lane);
-        Self::products::<E, C>(acc, a, |n| b.fragments(n, 0));
+        Self::products::<E, C>(acc, a, |n| Self::columns::<C, TB>(b, n));
     }
 
     #[inline(always)]
@@ -606,7 +628,13 @@ impl<const QUARTERS: bool> Multiply for Synchronous<QUARTERS> {
 
     #[inline(always)]
     fn mma_tf32_registers<const C: usize>(acc: &mut Acc<C>, a: [u32; 4], b: u64) {
-        Self::multiply_registers::<Tf32, C, 0>(acc, a, b);
+        if QUARTERS {
+            return;
+        }
+        let (_, lane) = gpu::warp_and_lane();
+        let b = Columns::<0>::from(b, 0, lane);
+        let rounded = |n| b.fragments(n, 0).map(matrix::round_tf32);
+        Self::products::<Tf32, C>(acc, |_| Some(a), rounded);
     }
 
     #[inline(always)]
@@ -636,7 +664,7 @@ impl<const QUARTERS: bool> Multiply for Synchronous<QUARTERS> {
         }
         let (warp, lane) = gpu::warp_and_lane();
         let smem = smem + lane * 16;
-        // Other warps may still read what they stored there of the tile before.
+        // A warp that is ahead must not overwrite what another one still stores of the sums before.
         barrier::sync_named(id, 128);
         // Of each 16 rows one atom in a round: what a warp sends and what it receives are the same four atoms of its
         // registers.

@@ -86,18 +86,6 @@ pub(crate) trait Stages {
         gpu::sync_threads();
     }
 
-    /// Arrives at the stage for each warp of those that copy, the first one also for `bytes` on their way. Its barrier.
-    #[inline(always)]
-    fn arrive_copying(slot: u32, thread: u32, bytes: u32) -> u32 {
-        let full = Self::full(slot);
-        if thread == 0 {
-            barrier::arrive_expect(full, bytes);
-        } else if thread % 32 == 0 {
-            barrier::arrive(full);
-        }
-        full
-    }
-
     /// Lets the stage be overwritten, as far as this warp goes, unless there is [`NONE`].
     #[inline(always)]
     fn release_pending(slot: u32) {

@@ -36,6 +36,10 @@ pub const ARCHS: &[Arch] = &[
     Arch { name: "sm_80", capability: (8, 0), exact: false, has_cubin: true, has: 0 },
 ];
 
+/// Compute capabilities that brought instructions which others replace before: sources see those that an architecture has
+/// as `cfg(since = "9.0")`.
+pub const CAPABILITIES: &[(u32, u32)] = &[(8, 0), (8, 9), (9, 0)];
+
 impl Arch {
     /// The architecture of this name.
     pub fn named(name: &str) -> Option<&'static Arch> {

@@ -5,9 +5,68 @@ use super::bounds::alike_and_within;
 use super::dense::upload;
 use super::runs::plan_and_run;
 use super::{Expression, GUARD, Problem, Rng, assert_matrix, product, stored};
+use einsparse::cost::Machine;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense};
-use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
+use einsparse::registry::{Dtype, Operation, Row, Scalar, WalkKind, kernels};
 use einsparse::{Context, Operand, Options, Plan, Precision, Tensor, Weights};
+use std::sync::LazyLock;
+
+/// What the GPU of these tests can do; an H200's where there is none.
+static MACHINE: LazyLock<Machine> = LazyLock::new(|| {
+    let context = Context::cuda(0).ok();
+    context.map_or(Machine::H200, |context| context.machine())
+});
+
+/// The rows that the GPU of these tests runs.
+pub fn kernels_here() -> impl Iterator<Item = &'static Row> + Clone {
+    kernels().iter().filter(|row| MACHINE.lacks(row).is_none())
+}
+
+/// Those of them that compute products.
+pub fn products_here() -> impl Iterator<Item = &'static Row> + Clone {
+    kernels_here().filter(|row| row.operation == Operation::Product)
+}
+
+/// The module of a row, or of the row that it stands in for on GPUs without `wgmma`.
+pub fn module_of(row: &Row) -> &'static str {
+    match row.module.strip_suffix("_mma").filter(|_| row.stands_in) {
+        Some("panel") => "wgmma",
+        Some(other) => other,
+        None => row.module,
+    }
+}
+
+/// The name of a row, or of the one that it stands in for.
+pub fn as_on_hopper(name: &str) -> String {
+    match name.strip_prefix("panel_mma") {
+        Some(rest) => format!("wgmma{rest}"),
+        None => name.replacen("_mma", "", 1),
+    }
+}
+
+/// This row, or on GPUs without `wgmma` the one that stands in for it.
+pub fn here(name: &str) -> &'static str {
+    let row = kernels().iter().find(|row| row.name == name);
+    let row = row.unwrap_or_else(|| panic!("no row is called {name}"));
+    if MACHINE.lacks(row).is_none() {
+        return row.name;
+    }
+    let alike = |other: &&Row| {
+        other.params == row.params
+            && (other.operation, other.step) == (row.operation, row.step)
+            && (other.dtype, other.walk, other.order) == (row.dtype, row.walk, row.order)
+    };
+    let apart = |other: &&Row| {
+        if as_on_hopper(other.name) == name {
+            return ([0; 2], 0, 0);
+        }
+        let blocks = [(other.block.0, row.block.0), (other.block.1, row.block.1)];
+        let blocks = blocks.map(|(a, b)| a.abs_diff(b));
+        (blocks, other.columns.abs_diff(row.columns), other.items.abs_diff(row.items))
+    };
+    let nearest = kernels_here().filter(alike).min_by_key(apart);
+    nearest.unwrap_or_else(|| panic!("nothing stands in for {name}")).name
+}
 
 /// Rows that take any pattern, once it is in their format. 2:4 wants its own patterns, bitmaps deeper and fuller ones,
 /// other orders of axes their own expressions; a dense A has none.

@@ -62,6 +62,26 @@ const STRIP_US: f64 = 0.5;
 /// What lists and records take of a dense product beyond the module `dense`, which has none.
 const LISTS_US: f64 = 2.5;
 
+/// The same of kernels of `mma.sync`, of 128 columns: with three stages and more, and with two, where copies are waited
+/// for; with pieces of 32 and of 16 rows, which are copied one by one, and for all of them. Measured on an H200, whose
+/// `mma.sync` has the rate that these are of.
+const SYNC_STAGE_US: [f64; 2] = [0.80, 1.02];
+const SYNC_PIECES_US: [f64; 3] = [0.90, 1.20, 0.45];
+
+fn synchronous_stage_us(row: &Row, density: f64, machine: &Machine) -> f64 {
+    let [deep, shallow] = SYNC_STAGE_US;
+    let [large, small, all] = SYNC_PIECES_US;
+    let us = if row.order & IN_REGISTERS != 0 {
+        all * density + if row.block.0 < 32 { small } else { large }
+    } else if row.burst > 2 {
+        deep
+    } else {
+        shallow
+    };
+    let sms = |machine: &Machine| machine.mma / f64::from(machine.multiprocessors);
+    us * row.dtype.bytes().max(1) as f64 / 2.0 * sms(&Machine::H200) / sms(machine)
+}
+
 /// Blocks are taken to lie at random. A slice of B is copied where anything in 128 rows wants it.
 fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let (bm, bk) = (work.block.0 as f64, work.block.1 as f64);
@@ -79,7 +99,9 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let l2 = if lists { 1.0 } else { dense::TILES_L2 };
     let gather_us = bytes / (l2 * machine.l2) * 1e6;
     let speed = machine.l2 / Machine::H200.l2;
-    let stage_us = if row.order & IN_REGISTERS != 0 {
+    let stage_us = if row.stands_in {
+        synchronous_stage_us(row, density, machine) * speed
+    } else if row.order & IN_REGISTERS != 0 {
         STAGE_REGISTERS_US + STAGE_FRAGMENTS_US * density
     } else if row.columns > 128 {
         STAGE_256_US

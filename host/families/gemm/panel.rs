@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use einsparse_kernels::abi::{
     A_COLUMNS, B_COLUMNS, C_COLUMNS, FLAG_OUT_BF16, FLAG_OUT_F16, FLAG_OUT_F32, FLAG_VECTORS, HALF,
-    PANEL_BYTES, STRIP, TMA,
+    Operation, PANEL_BYTES, STRIP, TMA,
 };
 use einsparse_kernels::families::WgmmaParams;
 use einsparse_kernels::table::Row;
@@ -153,7 +153,7 @@ impl<P: Copy + 'static> Panels<P> {
         if whole {
             flags |= FLAG_VECTORS;
         }
-        if self.row().module == "narrow" {
+        if self.row().operation == Operation::Narrow {
             flags |= out_flag(self.out);
         }
         Ok(flags)

@@ -146,7 +146,7 @@ instructions! {
 /// The two e4m3 in the low half of `x` as f16.
 #[inline(always)]
 pub fn f16x2_from_e4m3(x: u32) -> u32 {
-    if cfg!(arch = "sm_80") {
+    if !cfg!(since = "8.9") {
         return e4m3_by_f16(x);
     }
     let mut y = 0u32;
@@ -178,7 +178,7 @@ pub fn f16x2_from_e5m2(x: u32) -> u32 {
 /// `lo` and `hi` as e4m3 to nearest even, of at most 448, in the low half.
 #[inline(always)]
 pub fn e4m3x2_from_f32(lo: f32, hi: f32) -> u32 {
-    if cfg!(arch = "sm_80") {
+    if !cfg!(since = "8.9") {
         return e4m3_of(lo) | e4m3_of(hi) << 8;
     }
     let mut y = 0u32;
@@ -220,7 +220,7 @@ pub fn positive_f16x2(x: u32) -> u32 {
 /// All bits of those halves of `x` that are positive bf16.
 #[inline(always)]
 pub fn positive_bf16x2(x: u32) -> u32 {
-    if cfg!(arch = "sm_80") {
+    if !cfg!(since = "9.0") {
         let positive = |half: u32| if half.wrapping_sub(1) < 0x7f80 { 0xffff } else { 0 };
         return positive(x & 0xffff) | positive(x >> 16) << 16;
     }
@@ -232,7 +232,7 @@ pub fn positive_bf16x2(x: u32) -> u32 {
 /// Stores four 8 x 8 matrices of 16-bit elements; lanes 8r..8r+8 give the rows of matrix r. Inverse of [`ldmatrix_x4`].
 #[inline(always)]
 pub fn stmatrix_x4(to: u32, v: [u32; 4]) {
-    if cfg!(arch = "sm_80") {
+    if !cfg!(since = "9.0") {
         return store_matrices(to, v);
     }
     ptx!(
@@ -255,7 +255,7 @@ fn store_matrices(to: u32, v: [u32; 4]) {
 /// The same, of the transposed matrices: the lanes' addresses are those of the columns of what they hold.
 #[inline(always)]
 pub fn stmatrix_x4_trans(to: u32, v: [u32; 4]) {
-    if cfg!(arch = "sm_80") {
+    if !cfg!(since = "9.0") {
         return store_transposed(to, v);
     }
     ptx!(

@@ -50,7 +50,7 @@ macro_rules! rows_discover {
                 sample "sample" SampleParams sm_80 Detection {
                     sample_16: Direct, F16, SampleBox;
                 }
-                live_rows "live_rows" LiveRowsParams sm_90a Live {
+                live_rows "live_rows" LiveRowsParams sm_80 Live {
                     live_rows_pack_f16: Direct, F16, PackRows;
                     live_rows_pack_bf16: Direct, Bf16, PackRows;
                     live_rows_norm_f16: Direct, F16, NormRows;

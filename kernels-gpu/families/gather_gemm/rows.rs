@@ -6,7 +6,7 @@ macro_rules! rows_gather_gemm {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             gather_gemm {
-                conv "conv" ConvParams sm_90a Convolution {
+                conv "conv" ConvParams sm_80 Convolution {
                     conv_f16_n64: Direct, F16, Gathered<1, PLAIN>;
                     conv_f16_n128: Direct, F16, Gathered<2, PLAIN>;
                     conv_f16_turned_n64: Direct, F16, Gathered<1, B_COLUMNS>;
@@ -19,12 +19,13 @@ macro_rules! rows_gather_gemm {
                     conv_tf32_turned_n128: Direct, Tf32, Gathered<2, B_COLUMNS, 4>;
                 }
                 conv_mma "conv_mma" ConvWordsParams sm_80 Convolution {
-                    conv_mma_f16_n64: Direct, F16, Gathered<1, PLAIN, 2, 3>;
-                    conv_mma_f16_t_n64: Direct, F16, Gathered<1, B_COLUMNS, 2, 3>;
-                    conv_mma_bf16_n64: Direct, Bf16, Gathered<1, PLAIN, 2, 3>;
-                    conv_mma_bf16_t_n64: Direct, Bf16, Gathered<1, B_COLUMNS, 2, 3>;
+                    conv_mma_f16_n64: Direct, F16, Gathered<1, PLAIN, 2, MmaSync>;
+                    conv_mma_f16_t_n64: Direct, F16, Gathered<1, B_COLUMNS, 2, MmaSync>;
+                    conv_mma_bf16_n64: Direct, Bf16, Gathered<1, PLAIN, 2, MmaSync>;
+                    conv_mma_bf16_t_n64: Direct, Bf16, Gathered<1, B_COLUMNS, 2, MmaSync>;
+                    conv_mma_tf32_t_n64: Direct, Tf32, Gathered<1, B_COLUMNS, 4, MmaSync>;
                 }
-                conv_grad "conv_grad" ConvWordsParams sm_90a Convolution {
+                conv_grad "conv_grad" ConvWordsParams sm_80 Convolution {
                     conv_grad_f16_64x64: Direct, F16, GatheredPairs<1, 1>;
                     conv_grad_f16_64x128: Direct, F16, GatheredPairs<1, 2>;
                     conv_grad_f16_128x64: Direct, F16, GatheredPairs<2, 1>;
@@ -33,6 +34,12 @@ macro_rules! rows_gather_gemm {
                     conv_grad_bf16_64x128: Direct, Bf16, GatheredPairs<1, 2>;
                     conv_grad_bf16_128x64: Direct, Bf16, GatheredPairs<2, 1>;
                     conv_grad_bf16_128x128: Direct, Bf16, GatheredPairs<2, 2>;
+                }
+                conv_grad_mma "conv_grad_mma" ConvWordsParams sm_80 Convolution {
+                    conv_grad_mma_f16_64x64: Direct, F16, GatheredPairs<1, 1, MmaSync>;
+                    conv_grad_mma_f16_128x128: Direct, F16, GatheredPairs<2, 2, MmaSync>;
+                    conv_grad_mma_bf16_64x64: Direct, Bf16, GatheredPairs<1, 1, MmaSync>;
+                    conv_grad_mma_bf16_128x128: Direct, Bf16, GatheredPairs<2, 2, MmaSync>;
                 }
                 conv_simt "conv_simt" ConvWordsParams sm_80 Convolution {
                     conv_simt_f32_64x128: Direct, F32, GatheredWords<2, 2, true>;
@@ -66,7 +73,7 @@ macro_rules! rows_gather_gemm {
                     conv_transpose: Direct, F32, ConvStep<CONV_TRANSPOSE>;
                     conv_keys: Direct, F32, ConvStep<CONV_KEYS>;
                 }
-                pit "pit" PitParams sm_90a Dynamic {
+                pit "pit" PitParams sm_80 Dynamic {
                     pit_f16_128x1: Block, F16, PitColumns<128, false>;
                     pit_f16_64x1: Block, F16, PitColumns<64, false>;
                     pit_f16_32x1: Block, F16, PitColumns<32, false>;
@@ -74,18 +81,35 @@ macro_rules! rows_gather_gemm {
                     pit_bf16_64x1: Block, Bf16, PitColumns<64, false>;
                     pit_bf16_32x1: Block, Bf16, PitColumns<32, false>;
                 }
-                pit_turned "pit_turned" PitParams sm_90a Dynamic {
+                pit_turned "pit_turned" PitParams sm_80 Dynamic {
                     pit_f16_1x64: Block, F16, PitColumns<64, true>;
                     pit_bf16_1x64: Block, Bf16, PitColumns<64, true>;
                 }
-                pit_right "pit_right" PitParams sm_90a Dynamic {
+                pit_right "pit_right" PitParams sm_80 Dynamic {
                     pit_right_f16_1x64: Block, F16, PitColumns<64, true, C_COLUMNS>;
                     pit_right_bf16_1x64: Block, Bf16, PitColumns<64, true, C_COLUMNS>;
                 }
-                pit_tf32 "pit_tf32" PitParams sm_90a Dynamic {
+                pit_mma "pit_mma" PitParams sm_80 Dynamic {
+                    pit_mma_f16_128x1: Block, F16, PitColumns<128, false, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_f16_64x1: Block, F16, PitColumns<64, false, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_f16_32x1: Block, F16, PitColumns<32, false, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_bf16_128x1: Block, Bf16, PitColumns<128, false, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_bf16_64x1: Block, Bf16, PitColumns<64, false, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_bf16_32x1: Block, Bf16, PitColumns<32, false, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_f16_1x64: Block, F16, PitColumns<64, true, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_bf16_1x64: Block, Bf16, PitColumns<64, true, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_right_f16_1x64: Block, F16, PitColumns<64, true, C_COLUMNS, MmaQuarters, CpAsync>;
+                    pit_mma_right_bf16_1x64: Block, Bf16, PitColumns<64, true, C_COLUMNS, MmaQuarters, CpAsync>;
+                }
+                pit_tf32 "pit_tf32" PitParams sm_80 Dynamic {
                     pit_tf32_128x1: Block, Tf32, PitWords<128>;
                     pit_tf32_64x1: Block, Tf32, PitWords<64>;
                     pit_tf32_32x1: Block, Tf32, PitWords<32>;
+                }
+                pit_tf32_mma "pit_tf32_mma" PitParams sm_80 Dynamic {
+                    pit_mma_tf32_128x1: Block, Tf32, PitWords<128, MmaSync, CpAsync>;
+                    pit_mma_tf32_64x1: Block, Tf32, PitWords<64, MmaSync, CpAsync>;
+                    pit_mma_tf32_32x1: Block, Tf32, PitWords<32, MmaSync, CpAsync>;
                 }
                 pit_conv "pit_conv" PitConvParams sm_90a Dynamic {
                     pit_conv_f16_128x256: Block, F16, PitConv<128, 4, false>;
@@ -101,7 +125,7 @@ macro_rules! rows_gather_gemm {
                     pit_conv_bf16_filters_128x128: Block, Bf16, PitConv<128, 2, true>;
                     pit_conv_bf16_filters_64x256: Block, Bf16, PitConv<64, 4, true>;
                 }
-                pit_few "pit_few" PitFewParams sm_90a Dynamic {
+                pit_few "pit_few" PitFewParams sm_80 Dynamic {
                     pit_few_f16_16_n256: Block, F16, FewRows<16, 8>;
                     pit_few_f16_16_n384: Block, F16, FewRows<16, 12>;
                     pit_few_f16_32_n256: Block, F16, FewRows<32, 8>;
@@ -112,6 +136,14 @@ macro_rules! rows_gather_gemm {
                     pit_few_bf16_32_n256: Block, Bf16, FewRows<32, 8>;
                     pit_few_bf16_32_n384: Block, Bf16, FewRows<32, 12>;
                     pit_few_bf16_64_n256: Block, Bf16, FewRows<64, 8>;
+                }
+                pit_few_parts "pit_few_parts" PitFewParams sm_80 Dynamic {
+                    pit_few_f16_16_parts: Block, F16, FewRows<16, 8, false>;
+                    pit_few_f16_32_parts: Block, F16, FewRows<32, 8, false>;
+                    pit_few_f16_64_parts: Block, F16, FewRows<64, 8, false>;
+                    pit_few_bf16_16_parts: Block, Bf16, FewRows<16, 8, false>;
+                    pit_few_bf16_32_parts: Block, Bf16, FewRows<32, 8, false>;
+                    pit_few_bf16_64_parts: Block, Bf16, FewRows<64, 8, false>;
                 }
                 grouped "grouped" GroupedParams sm_90a Grouped {
                     grouped_f16_256: Block, F16, GroupedTile<4, PLAIN>;

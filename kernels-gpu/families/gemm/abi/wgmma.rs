@@ -41,7 +41,7 @@ impl<
     const ORDER: u32,
     const BYTES: usize,
     A: AtomInfo,
-    L,
+    L: LoaderInfo,
 > Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
     /// Depth of a stage in elements.
@@ -60,14 +60,11 @@ impl<
     /// Bytes of a stage.
     pub const STAGE: usize = (2 + CHUNKS) * SMEM_TILE;
     /// Stages in flight.
-    pub const STAGES: usize = match (A::ASYNCHRONOUS, CHUNKS) {
+    pub const STAGES: usize = match (L::BY_ONE, CHUNKS) {
         (true, 4) => 4,
         (true, 2) => 6,
         (true, _) => 8,
-        // 163 and 99 KB of shared memory, with the output buffers.
-        (false, 4) => 3,
-        (false, 2) => 2,
-        (false, _) => 3,
+        (false, _) => (L::SHARED - 2 * SMEM_TILE - 512) / Self::STAGE,
     };
     /// Threads that copy.
     pub const COPIERS: u32 = 128;
@@ -99,6 +96,7 @@ impl<
 {
     const THREADS: u32 = 256 + Self::COPIERS;
     const NEEDS: u32 = A::NEEDS | L::NEEDS;
+    const STANDS_IN: bool = !A::ASYNCHRONOUS;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (PM as u32, PK as u32);

@@ -61,13 +61,16 @@ impl<
         while later.row != NO_STRIP {
             let strip = later;
             round += 1;
-            later = Self::strip(p, round);
+            // Without registers of other warps there are none to keep a strip in.
+            if A::ASYNCHRONOUS {
+                later = Self::strip(p, round);
+            }
             let mut acc = Acc::<CHUNKS>::zero();
             let mut s = 0;
             while s < strip.stages {
                 let slot = ring.wait_full();
                 let mask = Self::mask_of(slot, group);
-                if A::QUARTERS && ORDER & IN_REGISTERS != 0 {
+                if !A::ASYNCHRONOUS && ORDER & IN_REGISTERS != 0 {
                     if mask & 0x55 != 0 {
                         Self::multiply_pieces::<E>(&mut acc, slot, group, mask);
                     }
@@ -92,7 +95,14 @@ impl<
                 s += 1;
             }
             ring.drain::<A, CHUNKS>(&mut acc);
+            let strip = match A::ASYNCHRONOUS {
+                true => strip,
+                false => Self::strip(p, warp::rematerialize(round) - 1),
+            };
             Self::epilogue_for(params, strip, group, &mut acc);
+            if !A::ASYNCHRONOUS {
+                later = Self::strip(p, round);
+            }
         }
     }
 
@@ -160,15 +170,16 @@ impl<
         });
     }
 
-    /// The products of one stage where each warp takes the pieces of all 64 rows from shared memory.
+    /// The synchronous products of one stage. A warp skips those of rows without a piece.
     #[inline(always)]
     fn multiply_pieces<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32, mask: u32) {
-        let (_, lane) = gpu::warp_and_lane();
+        let (warp, lane) = gpu::warp_and_lane();
         let (smem, b_tile) = Self::operands(slot, group);
-        let first = warp::rematerialize(smem + Self::lane_place(lane));
+        let own = if A::QUARTERS { 0 } else { warp };
+        let first = warp::rematerialize(smem + Self::lane_place(own * 16, lane));
         let mut there = u32::MAX;
         if PK > 1 {
-            there = copy::load_shared_b32(Self::mask(slot) + 4) >> (group * 4);
+            there = copy::load_shared_b32(Self::mask(slot) + 4) >> (group * 4 + own);
             there = warp::shuffle::<32>(there, 0, u32::MAX);
         }
         unroll!(step < STEPS, {
@@ -190,15 +201,16 @@ impl<
     /// Bytes of a row of pieces in shared memory.
     const PIECE_ROW: usize = if ORDER & A_COLUMNS == 0 { PK } else { PM } * BYTES;
 
-    /// Byte that a lane reads of the first fragment. A piece may have fewer rows than a fragment.
+    /// Byte that a lane reads of the fragment of rows `top ..`. A piece may have fewer rows than a fragment.
     #[inline(always)]
-    fn lane_place(lane: u32) -> u32 {
+    fn lane_place(top: u32, lane: u32) -> u32 {
         if ORDER & A_COLUMNS == 0 {
             let (row, chunk) = frag::ldmatrix_x4(lane);
-            row * Self::PIECE_ROW as u32 + chunk * 16
+            // Pieces below each other follow each other.
+            (top + row) * Self::PIECE_ROW as u32 + chunk * 16
         } else {
             let (deep, chunk) = frag::ldmatrix_x4_columns(lane);
-            Self::column_piece(chunk * 8) + deep * Self::PIECE_ROW as u32
+            Self::column_piece(top + chunk * 8) + deep * Self::PIECE_ROW as u32
         }
     }
 
@@ -209,7 +221,7 @@ impl<
         piece * (Self::DEPTH * PM * BYTES) as u32 + row * BYTES as u32
     }
 
-    /// A's fragment of rows `16 m ..` in a step; this lane reads the first one at `first`.
+    /// A's fragment `m` x 16 rows below the one that this lane reads at `first`, in a step.
     #[inline(always)]
     fn piece_fragment(first: u32, step: usize, m: usize) -> [u32; 4] {
         let deep = step * Self::STEP_DEPTH;

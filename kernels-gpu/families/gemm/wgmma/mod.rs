@@ -3,7 +3,7 @@
 //! A stage holds slices of B that the pieces of A in these 128 rows share.
 
 mod consumer;
-#[cfg(any(module = "marked", not(target_arch = "nvptx64")))]
+#[cfg(any(module = "marked", module = "marked_mma", not(target_arch = "nvptx64")))]
 mod marked;
 pub mod narrow;
 mod out;
@@ -22,7 +22,7 @@ impl<
     const ORDER: u32,
     const BYTES: usize,
     A: AtomInfo,
-    L,
+    L: LoaderInfo,
 > Stages for Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
     /// A stage is A's halves, then B's chunks of 64 columns.

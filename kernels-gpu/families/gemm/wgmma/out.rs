@@ -75,7 +75,13 @@ impl<
     ) {
         if let Some(stages) = Self::whole(p, strip, group, acc, |a, b| a + b) {
             let ((corner, smem), o) = (Self::place(strip, group), p.output(strip.item));
-            StoreTile::<CHUNKS, ORDER>::write::<E>(o, p.m, corner, smem, stages, acc);
+            if A::ASYNCHRONOUS {
+                StoreTile::<CHUNKS, ORDER>::write::<E>(o, p.m, corner, smem, stages, acc);
+            } else {
+                // A copy of a chunk would take registers that other warps do not give.
+                let write = StoreTile::<CHUNKS, ORDER>::write_as::<E, false>;
+                write(o, p.m, corner, smem, stages, acc);
+            }
         }
     }
 }

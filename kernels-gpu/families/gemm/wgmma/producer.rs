@@ -55,6 +55,7 @@ impl<
         }
     }
 
+    #[inline(always)]
     pub(in crate::families) fn produce(p: &WgmmaParams, at: u64) {
         let thread = gpu::thread() - CONSUMERS * 32;
         // Neighbouring copies in different warps.

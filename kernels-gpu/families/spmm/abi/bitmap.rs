@@ -72,27 +72,21 @@ pub const fn eights(n: usize) -> usize {
 
 /// Tile of the module: 256 rows against `N` columns (1, 8 or 16; one column is a vector without gaps). A warp has every
 /// `PHASES`th stage and of its tiles `SLABS` slabs of 16 rows (2 or 4, and as many phases or more): nothing waits for
-/// other warps before the strip ends. A thread block has `KB` of shared memory.
+/// other warps before the strip ends.
 #[derive(Clone, Copy, Debug)]
-pub struct WarpTile<
-    const N: usize,
-    const PHASES: usize,
-    const SLABS: usize,
-    L = Tma,
-    const KB: u32 = 227,
->(PhantomData<L>);
+pub struct WarpTile<const N: usize, const PHASES: usize, const SLABS: usize, L = Tma>(
+    PhantomData<L>,
+);
 
-impl<const N: usize, const PHASES: usize, const SLABS: usize, L, const KB: u32>
-    WarpTile<N, PHASES, SLABS, L, KB>
-{
+impl<const N: usize, const PHASES: usize, const SLABS: usize, L> WarpTile<N, PHASES, SLABS, L> {
     /// Warps that multiply.
     pub const WARPS: usize = BIT_PANEL * PHASES * 4 / SLABS;
     /// Bytes behind the stages, where the sums of the phases meet, two slabs of each warp at a time.
     pub const SUMS: usize = Self::WARPS * 32 * eights(N) * 8 * 4;
 }
 
-impl<const N: usize, const PHASES: usize, const SLABS: usize, L: LoaderInfo, const KB: u32> Tile
-    for WarpTile<N, PHASES, SLABS, L, KB>
+impl<const N: usize, const PHASES: usize, const SLABS: usize, L: LoaderInfo> Tile
+    for WarpTile<N, PHASES, SLABS, L>
 {
     /// The warps that multiply, and one that copies.
     const THREADS: u32 = (Self::WARPS * 32 + 32) as u32;
@@ -102,7 +96,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: LoaderInfo, con
     const ITEMS: u32 = BIT_PANEL as u32;
     const PARTS: u32 = PHASES as u32;
     const BLOCK: (u32, u32) = ((BIT_PANEL * BIT_TILE) as u32, BIT_TILE as u32);
-    const SHARED_BYTES: u32 = KB << 10;
+    const SHARED_BYTES: u32 = L::SHARED as u32;
     const ACCESS: u32 = 16;
 }
 
@@ -144,7 +138,7 @@ impl<const GROUPS: usize, const N: usize, A: AtomInfo, L: LoaderInfo> Tile
     /// half of what compute capability 8.0 has.
     const SHARED_BYTES: u32 = match (A::ASYNCHRONOUS, N) {
         (true, _) => shared_bytes_of(SHARED_KB[0], Self::MIN_BLOCKS),
-        (false, 64) => 99 << 10,
+        (false, 64) => L::SHARED as u32,
         (false, _) => shared_bytes_of(SHARED_KB[1], Self::MIN_BLOCKS),
     };
     const ACCESS: u32 = 16;

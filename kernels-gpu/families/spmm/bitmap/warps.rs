@@ -52,8 +52,8 @@ impl Ring {
     }
 }
 
-impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader, const KB: u32>
-    WarpTile<N, PHASES, SLABS, L, KB>
+impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
+    WarpTile<N, PHASES, SLABS, L>
 {
     /// Warps that have a tile together.
     const PARTS_OF: u32 = (4 / SLABS) as u32;
@@ -234,15 +234,8 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader, const K
     }
 }
 
-impl<
-    W: WalkInfo,
-    E: ThinElem,
-    const N: usize,
-    const PHASES: usize,
-    const SLABS: usize,
-    L,
-    const KB: u32,
-> Kernel<W, E, BitmapParams> for WarpTile<N, PHASES, SLABS, L, KB>
+impl<W: WalkInfo, E: ThinElem, const N: usize, const PHASES: usize, const SLABS: usize, L>
+    Kernel<W, E, BitmapParams> for WarpTile<N, PHASES, SLABS, L>
 where
     L: Loader,
 {

@@ -76,8 +76,17 @@ impl<
             }
             // Not before: registers are scarce until here.
             round += 1;
-            later = Self::strip(p, round);
+            if A::ASYNCHRONOUS {
+                later = Self::strip(p, round);
+            }
+            let strip = match A::ASYNCHRONOUS {
+                true => strip,
+                false => Self::strip(p, warp::rematerialize(round) - 1),
+            };
             Self::epilogue_narrow::<E>(p, strip, group, &mut acc);
+            if !A::ASYNCHRONOUS {
+                later = Self::strip(p, round);
+            }
         }
         if Self::promotes::<E>() && group == 0 {
             // Nobody waits for the turn at which the other one arrived last.

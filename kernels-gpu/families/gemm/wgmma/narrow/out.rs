@@ -139,7 +139,12 @@ impl<
                 });
             });
         }
-        StoreTile::<CHUNKS, ORDER>::write::<Named>(o, m, corner, smem, stages, acc);
+        if A::ASYNCHRONOUS {
+            StoreTile::<CHUNKS, ORDER>::write::<Named>(o, m, corner, smem, stages, acc);
+        } else {
+            let write = StoreTile::<CHUNKS, ORDER>::write_as::<Named, false>;
+            write(o, m, corner, smem, stages, acc);
+        }
     }
 
     /// i32 sums times a whole factor, added to C where it is asked for, saturated.
