@@ -94,6 +94,16 @@ macro_rules! rows_spmm {
                     sell_f16_n8: SlicedEll, F16, Sell<16, 8>;
                     sell_bf16_n1: SlicedEll, Bf16, Sell<32, 1>;
                     sell_bf16_n8: SlicedEll, Bf16, Sell<16, 8>;
+                    sell_f32_n1_wide: SlicedEll, F32, Sell<32, 1, 163>;
+                    sell_f32_n1_small: SlicedEll, F32, Sell<32, 1, 99>;
+                    sell_f16_n1_wide: SlicedEll, F16, Sell<32, 1, 163>;
+                    sell_f16_n1_small: SlicedEll, F16, Sell<32, 1, 99>;
+                    sell_f16_n8_wide: SlicedEll, F16, Sell<16, 8, 163>;
+                    sell_f16_n8_small: SlicedEll, F16, Sell<16, 8, 99>;
+                    sell_bf16_n1_wide: SlicedEll, Bf16, Sell<32, 1, 163>;
+                    sell_bf16_n1_small: SlicedEll, Bf16, Sell<32, 1, 99>;
+                    sell_bf16_n8_wide: SlicedEll, Bf16, Sell<16, 8, 163>;
+                    sell_bf16_n8_small: SlicedEll, Bf16, Sell<16, 8, 99>;
                 }
                 staged "staged" StagedParams sm_80 Product {
                     staged_f32_w8_p8: SlicedEll, F32, Staged<8, 8>;
