@@ -143,7 +143,9 @@ fn predict_nm(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let (a, b) = (rows / 2.0 * element, columns * element);
     let by_wgmma = row.needs & WGMMA != 0;
     let of_a = if by_wgmma { SHARED_A } else { READERS_OF_A };
-    let shared = k * (rows / 64.0 * b + of_a * a + a + b);
+    // Each of two warpgroups reads B once, or for each 64 of its rows.
+    let of_b = if by_wgmma { rows / 64.0 } else { 2.0 };
+    let shared = k * (of_b * b + of_a * a + a + b);
     let clock = machine.issue / 4.0 / sms;
     let shared_us = shared / SHARED_BYTES / clock * 1e6;
     // Half of the products are none; elements of a byte take half as long.

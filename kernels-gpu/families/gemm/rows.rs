@@ -181,7 +181,9 @@ macro_rules! rows_gemm {
                 }
                 nm_mma "nm_mma" NmParams sm_80 Product {
                     nm_mma_f16_128x128: Nm, F16, TwoOfFour<1, 2, 2, MmaQuarters, CpAsync>;
+                    nm_mma_f16_256x128_wide: Nm, F16, TwoOfFour<2, 2, 2, MmaQuarters, CpAsyncWide>;
                     nm_mma_bf16_128x128: Nm, Bf16, TwoOfFour<1, 2, 2, MmaQuarters, CpAsync>;
+                    nm_mma_bf16_256x128_wide: Nm, Bf16, TwoOfFour<2, 2, 2, MmaQuarters, CpAsyncWide>;
                 }
                 narrow "narrow" WgmmaParams sm_80 Narrow {
                     narrow_e4m3_64x128_n256: Block, E4m3, Panel<64, 128, 4, B_COLUMNS, 1>;
@@ -211,6 +213,7 @@ macro_rules! rows_gemm {
                 }
                 nm_narrow_mma "nm_narrow_mma" NmParams sm_80 Narrow {
                     nm_mma_int8_128x128: Nm, Int8, TwoOfFour<1, 2, 1, MmaQuarters, CpAsync>;
+                    nm_mma_int8_256x128_wide: Nm, Int8, TwoOfFour<2, 2, 1, MmaQuarters, CpAsyncWide>;
                 }
                 dense_live "dense_live" DenseParams sm_80 Live {
                     dense_live_f16_128x128: Direct, F16, LiveTile<2, 2, 1>;

@@ -31,7 +31,7 @@ pub struct TwoOfFour<
     L = Tma,
 >(PhantomData<(A, L)>);
 
-impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L>
+impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L: LoaderInfo>
     TwoOfFour<MA, CHUNKS, BYTES, A, L>
 {
     /// Columns of A, and rows of B, that one stage is deep.
@@ -49,11 +49,14 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L>
     /// Bytes of a stage. Behind the operands stands the metadata, unless it goes to registers ahead of its stage.
     pub const STAGE: usize = Self::OPERANDS
         + if A::ASYNCHRONOUS { 0 } else { 2 * MA * Self::META_WORDS * Self::META_LINE };
+    /// Threads that copy and do not multiply. No registers move to those that multiply 2 x 64 rows by `mma.sync`, so
+    /// they copy themselves.
+    pub const COPIERS: u32 = if A::ASYNCHRONOUS || MA == 1 { 128 } else { 0 };
     /// Stages in flight.
     pub const STAGES: usize = {
-        // 200 KB, or 99 KB with the output buffers.
-        let room = if A::ASYNCHRONOUS { 200 } else { 82 };
-        (room << 10) / Self::STAGE
+        // The rest is that of the output buffers and barriers.
+        let room = if A::ASYNCHRONOUS { 200 << 10 } else { L::SHARED - (17 << 10) };
+        room / Self::STAGE
     };
     /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
@@ -64,7 +67,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L>
 impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L: LoaderInfo> Tile
     for TwoOfFour<MA, CHUNKS, BYTES, A, L>
 {
-    const THREADS: u32 = 384;
+    const THREADS: u32 = 256 + Self::COPIERS;
     const NEEDS: u32 = A::NEEDS | L::NEEDS;
     const STANDS_IN: bool = !A::ASYNCHRONOUS;
     const COLUMNS: u32 = 64 * CHUNKS as u32;

@@ -62,7 +62,7 @@ pub trait Products<E, const MA: usize, const CHUNKS: usize>: Stages {
     fn store(p: &NmParams, corner: [u32; 2], smem: (u32, u32), acc: &mut Acc<CHUNKS>);
 }
 
-impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L> Stages
+impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L: LoaderInfo> Stages
     for TwoOfFour<MA, CHUNKS, BYTES, A, L>
 {
     const COUNT: usize = Self::STAGES;
@@ -73,10 +73,10 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L> S
 impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: Loader>
     TwoOfFour<MA, CHUNKS, BYTES, A, L>
 {
-    /// Waits for a free stage and starts its copies: one thread where that is enough.
+    /// Waits for a free stage and starts its copies, until there are no more: one thread where that is enough.
     #[inline(always)]
     fn produce(p: &NmParams, at: u64) {
-        let team = Team { thread: gpu::thread() - CONSUMERS * 32, threads: COPIERS };
+        let team = Team { thread: gpu::thread() - CONSUMERS * 32, threads: Self::COPIERS };
         if L::BY_ONE && team.thread != 0 {
             return;
         }
@@ -86,15 +86,28 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
             let corner = p.corner(tile);
             let mut s = 0;
             while s < p.pairs * NM_PAIR as u32 {
-                let (to, full) = (Self::stage(ring.wait_empty()), ring.full());
-                L::expect(full, team.thread, Self::STAGE as u32);
-                Self::start(p, at, team, corner, s, (to, full));
-                L::started(full, team.thread);
-                ring.advance();
+                Self::start_next(p, at, team, &mut ring, corner, s);
                 s += 1;
             }
             tile += gpu::grid_x();
         }
+    }
+
+    /// Waits for a free stage and starts its copies, those of stage `s` of a tile.
+    #[inline(always)]
+    fn start_next(
+        p: &NmParams,
+        at: u64,
+        team: Team,
+        ring: &mut Ring<Self>,
+        corner: [u32; 2],
+        s: u32,
+    ) {
+        let (to, full) = (Self::stage(ring.wait_empty()), ring.full());
+        L::expect(full, team.thread, Self::STAGE as u32);
+        Self::start(p, at, team, corner, s, (to, full));
+        L::started(full, team.thread);
+        ring.advance();
     }
 
     /// Starts the copies of stage `s` of a tile.
@@ -145,7 +158,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
                     copy::copy_async_4(to + holder * 4, from);
                 });
             });
-            holder += COPIERS;
+            holder += if Self::COPIERS > 0 { Self::COPIERS } else { CONSUMERS * 32 };
         }
     }
 
@@ -173,12 +186,65 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
                     s += 1;
                 }
             }
-            let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
-            unroll!(i < MA, {
-                let corner = [top + (i * HALF) as u32, column];
-                A::settle(&mut acc[i], smem, 1 + group);
-                Self::store(p, corner, (group, smem), &mut acc[i]);
-            });
+            Self::send::<E>(p, group, [top, column], &mut acc);
+            tile += gpu::grid_x();
+        }
+    }
+
+    /// Sends a warpgroup's sums out.
+    #[inline(always)]
+    fn send<E>(p: &NmParams, group: u32, [top, column]: [u32; 2], acc: &mut [Acc<CHUNKS>; MA])
+    where
+        Self: Products<E, MA, CHUNKS>,
+    {
+        let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
+        unroll!(i < MA, {
+            let corner = [top + (i * HALF) as u32, column];
+            A::settle(&mut acc[i], smem, 1 + group);
+            Self::store(p, corner, (group, smem), &mut acc[i]);
+        });
+    }
+
+    /// All threads: copy stages ahead of the one that they multiply. The place of a stage was that of the second before,
+    /// so that no warp waits for the slowest one at once.
+    #[inline(always)]
+    fn copy_and_multiply<E>(p: &NmParams, at: u64)
+    where
+        Self: Products<E, MA, CHUNKS>,
+    {
+        let team = Team { thread: gpu::thread(), threads: CONSUMERS * 32 };
+        let group = gpu::thread() / 128;
+        let stages = p.pairs * NM_PAIR as u32;
+        let (mut copied, mut ring) = (Ring::<Self>::producer(), Ring::<Self>::consumer());
+        // The stage to copy next.
+        let mut later = if stages > 0 { gpu::block_x() } else { p.tile_count };
+        let (mut corner, mut next) = (p.corner(later), 0);
+        let mut early = Self::STAGES as u32 - 2;
+        let mut tile = gpu::block_x();
+        while tile < p.tile_count {
+            let [row, column] = p.corner(tile);
+            let mut acc = [Acc::<CHUNKS>::zero(); MA];
+            let mut s = 0;
+            while s < stages {
+                warp::stay_rolled();
+                if later < p.tile_count {
+                    Self::start_next(p, at, team, &mut copied, corner, next);
+                    next += 1;
+                    if next == stages {
+                        later += gpu::grid_x();
+                        (corner, next) = (p.corner(later), 0);
+                    }
+                }
+                if early > 0 && later < p.tile_count {
+                    early -= 1;
+                    continue;
+                }
+                Self::multiply_stage::<E>(&mut acc, ring.wait_full(), group);
+                Self::release(ring.slot);
+                ring.advance();
+                s += 1;
+            }
+            Self::send::<E>(p, group, [row + group * (MA * HALF) as u32, column], &mut acc);
             tile += gpu::grid_x();
         }
     }
@@ -347,12 +413,20 @@ where
 {
     #[inline(always)]
     unsafe fn run(p: &NmParams, at: u64) {
-        let copiers = if L::BY_ONE { 32 } else { COPIERS };
+        let copiers = match Self::COPIERS {
+            0 => CONSUMERS * 32,
+            _ if L::BY_ONE => 32,
+            copiers => copiers,
+        };
         if gpu::thread() == 0 {
             Self::make_barriers(L::arrivals(copiers), CONSUMERS);
             L::prefetch_maps::<2>(at);
         }
         gpu::sync_threads();
-        roles!(A: REGISTERS, Self::produce(p, at), Self::consume::<E>(p));
+        if Self::COPIERS == 0 {
+            Self::copy_and_multiply::<E>(p, at);
+        } else {
+            roles!(A: REGISTERS, Self::produce(p, at), Self::consume::<E>(p));
+        }
     }
 }
