@@ -70,6 +70,8 @@ pub trait Loader: LoaderInfo {
     );
     /// Copies `bytes` neighbouring bytes, a multiple of 16, to shared `to`.
     fn line(team: Team, to: u32, from: u64, bytes: u32, full: u32);
+    /// [`Self::line`] of many bytes.
+    fn long_line(team: Team, to: u32, from: u64, bytes: u32, full: u32);
     /// Brings `bytes` neighbouring bytes, a multiple of 16, to L2, if the GPU can do that without waiting.
     fn prefetch_line(from: u64, bytes: u32);
 }
@@ -151,6 +153,11 @@ impl Loader for Tma {
     #[inline(always)]
     fn line(_: Team, to: u32, from: u64, bytes: u32, full: u32) {
         bulk::load_line(to, from, bytes, full);
+    }
+
+    #[inline(always)]
+    fn long_line(team: Team, to: u32, from: u64, bytes: u32, full: u32) {
+        Self::line(team, to, from, bytes, full);
     }
 
     #[inline(always)]
@@ -336,6 +343,25 @@ impl<const KIB: usize> Loader for Copies<KIB> {
             copy::copy_async_whole(to + byte, from + byte as u64, 1);
             byte += team.threads * 16;
         }
+    }
+
+    #[inline(always)]
+    fn long_line(team: Team, to: u32, from: u64, bytes: u32, full: u32) {
+        let step = team.threads * 16;
+        let own = team.thread * 16;
+        let (mut to_own, mut from_own) = (to + own, from + own as u64);
+        let mut left = bytes;
+        while left >= 8 * step {
+            warp::stay_rolled();
+            unroll!(i < 8, {
+                let on = i as u32 * step;
+                copy::copy_async_whole(to_own + on, from_own + on as u64, 1);
+            });
+            to_own += 8 * step;
+            from_own += 8 * step as u64;
+            left -= 8 * step;
+        }
+        Self::line(team, to_own - own, from_own - own as u64, left, full);
     }
 
     #[inline(always)]

@@ -46,6 +46,7 @@ pub mod scan;
 pub mod split_k;
 pub mod stages;
 pub mod store;
+pub mod thin;
 pub mod tile;
 pub mod walk;
 pub mod warpgroup;

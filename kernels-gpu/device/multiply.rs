@@ -193,12 +193,13 @@ pub trait Multiply: AtomInfo {
     fn mma_tf32_registers<const C: usize>(acc: &mut Acc<C>, a: [u32; 4], b: u64);
     /// Elements of 8 bits, `D = A B`, or `D += A B` where `onto`; both contiguous along k.
     fn mma_bytes<E: BytesElem, const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, onto: bool);
-    /// `D += A B` where A keeps two of four along k.
-    fn mma_sparse<E: SparseElem, const C: usize, const SELECTOR: i32>(
-        acc: &mut Acc<C>,
-        a: u64,
+    /// `D += A B` of `M` times 64 rows, where A keeps two of four along k. `meta` is asked by which 64 rows for the lane's
+    /// word of its warp's 16 rows by 0, or for quarters of all 64 by 0 to 3.
+    fn mma_sparse<E: SparseElem, const C: usize, const M: usize, const SELECTOR: i32>(
+        acc: &mut [Acc<C>; M],
+        a: [u64; M],
         b: u64,
-        meta: u32,
+        meta: impl Fn(usize, usize) -> u32,
     );
     /// Gives each warp the sums of its 16 rows, all columns, once all products are done. All four warps call it
     /// together; `smem`: [`SMEM_TILE`] bytes that nobody else uses, `id`: a named barrier of their own.
@@ -279,13 +280,13 @@ impl Multiply for Wgmma {
     }
 
     #[inline(always)]
-    fn mma_sparse<E: SparseElem, const C: usize, const SELECTOR: i32>(
-        acc: &mut Acc<C>,
-        a: u64,
+    fn mma_sparse<E: SparseElem, const C: usize, const M: usize, const SELECTOR: i32>(
+        acc: &mut [Acc<C>; M],
+        a: [u64; M],
         b: u64,
-        meta: u32,
+        meta: impl Fn(usize, usize) -> u32,
     ) {
-        E::wgmma::<C, SELECTOR>(acc, a, b, meta);
+        unroll!(i < M, most 4, { E::wgmma::<C, SELECTOR>(&mut acc[i], a[i], b, meta(i, 0)) });
     }
 
     #[inline(always)]
@@ -294,7 +295,7 @@ impl Multiply for Wgmma {
 
 /// What a descriptor says, read back: constants but for the address, where both are inlined.
 #[derive(Clone, Copy)]
-struct Operand {
+pub(super) struct Operand {
     at: u32,
     row_bytes: u32,
     between: u32,
@@ -330,16 +331,16 @@ impl Operand {
 
 /// A of one step, read as fragments of 16 rows: `TA` 1: contiguous along m.
 #[derive(Clone, Copy)]
-struct Rows<const TA: i32> {
+pub(super) struct Rows<const TA: i32> {
     operand: Operand,
     /// Where this lane reads the first fragment.
-    first: u32,
+    pub(super) first: u32,
 }
 
 impl<const TA: i32> Rows<TA> {
     /// From row `row` on, a multiple of 16.
     #[inline(always)]
-    fn from(descriptor: u64, row: u32, lane: u32) -> Self {
+    pub(super) fn from(descriptor: u64, row: u32, lane: u32) -> Self {
         let operand = Operand::of(descriptor);
         let byte = if TA == 0 {
             let (down, chunk) = frag::ldmatrix_x4(lane);
@@ -367,18 +368,18 @@ impl<const TA: i32> Rows<TA> {
 
 /// B of one step, read as fragments of 16 columns. `TB` 1: contiguous along n.
 #[derive(Clone, Copy)]
-struct Columns<const TB: i32> {
+pub(super) struct Columns<const TB: i32> {
     operand: Operand,
     /// The first column.
     column: u32,
     /// Where this lane reads the first fragment.
-    first: u32,
+    pub(super) first: u32,
 }
 
 impl<const TB: i32> Columns<TB> {
     /// From column `column` on, a multiple of 16.
     #[inline(always)]
-    fn from(descriptor: u64, column: u32, lane: u32) -> Self {
+    pub(super) fn from(descriptor: u64, column: u32, lane: u32) -> Self {
         let operand = Operand::of(descriptor);
         let byte = if TB == 0 {
             let (down, chunk) = frag::ldmatrix_x4_columns(lane);
@@ -392,7 +393,7 @@ impl<const TB: i32> Columns<TB> {
 
     /// The fragments `n` x 16 columns further on, of two times 8 columns; `step` x 32 bytes deeper.
     #[inline(always)]
-    fn fragments(self, n: u32, step: u32) -> [u32; 4] {
+    pub(super) fn fragments(self, n: u32, step: u32) -> [u32; 4] {
         let Operand { row_bytes, between, .. } = self.operand;
         if TB == 0 {
             return matrix::ldmatrix_x4((self.first ^ step * 32) + n * 16 * row_bytes);
@@ -506,28 +507,60 @@ impl<const QUARTERS: bool> Synchronous<QUARTERS> {
     }
 
     #[inline(always)]
-    fn multiply_sparse<E: SparseElem, const C: usize, const SELECTOR: i32, const TB: i32>(
-        acc: &mut Acc<C>,
-        a: u64,
+    fn multiply_sparse<
+        E: SparseElem,
+        const C: usize,
+        const M: usize,
+        const SELECTOR: i32,
+        const TB: i32,
+    >(
+        acc: &mut [Acc<C>; M],
+        a: [u64; M],
         b: u64,
-        meta: u32,
+        meta: impl Fn(usize, usize) -> u32,
     ) {
-        const { assert!(!QUARTERS, "a lane has the metadata of its warp's 16 rows alone") };
+        const { assert!(!QUARTERS || C != 3 || TB == 0, "columns of a warp lie in one tile") };
         let (warp, lane) = gpu::warp_and_lane();
-        let a = Rows::<0>::from(a, warp * 16, lane).fragment(0);
-        let b = Columns::<TB>::from(b, 0, lane);
-        unroll!(c < C, most 4, {
-            unroll!(pair < 4, {
-                let n = (c * 4 + pair) as u32;
-                let (x, y) = (b.fragments(n, 0), b.fragments(n, 1));
-                unroll!(half < 2, {
-                    let (i, j) = (2 * half, 2 * half + 1);
-                    add(acc, 8 * c + 2 * pair + half, |sums| {
-                        E::step::<SELECTOR>(sums, a, [x[i], x[j], y[i], y[j]], meta)
+        let (row, column) = Self::share::<C>(warp);
+        let a = a.map(|a| Rows::<0>::from(a, row, lane));
+        let b = Columns::<TB>::from(b, column, lane);
+        let columns = |n: u32| {
+            let (x, y) = (b.fragments(n, 0), b.fragments(n, 1));
+            [[x[0], x[1], y[0], y[1]], [x[2], x[3], y[2], y[3]]]
+        };
+        if QUARTERS {
+            let mut held = [[[0u32; 4]; 2]; C];
+            unroll!(n < C, most 4, { held[n] = columns(n as u32) });
+            unroll!(i < M, most 4, {
+                unroll!(m < 4, {
+                    let meta = meta(i, m);
+                    let rows = a[i].fragment(m as u32);
+                    unroll!(n < C, most 4, {
+                        unroll!(half < 2, {
+                            add(&mut acc[i], m * 2 * C + 2 * n + half, |sums| {
+                                E::step::<SELECTOR>(sums, rows, held[n][half], meta)
+                            });
+                        });
                     });
                 });
             });
-        });
+        } else {
+            let rows = a.map(|a| a.fragment(0));
+            let mut own = [0; M];
+            unroll!(i < M, most 4, { own[i] = meta(i, 0) });
+            unroll!(c < C, most 4, {
+                unroll!(pair < 4, {
+                    let b = columns((c * 4 + pair) as u32);
+                    unroll!(i < M, most 4, {
+                        unroll!(half < 2, {
+                            add(&mut acc[i], 8 * c + 2 * pair + half, |sums| {
+                                E::step::<SELECTOR>(sums, rows[i], b[half], own[i])
+                            });
+                        });
+                    });
+                });
+            });
+        }
     }
 
     #[inline(always)]
@@ -652,16 +685,16 @@ impl<const QUARTERS: bool> Multiply for Synchronous<QUARTERS> {
     }
 
     #[inline(always)]
-    fn mma_sparse<E: SparseElem, const C: usize, const SELECTOR: i32>(
-        acc: &mut Acc<C>,
-        a: u64,
+    fn mma_sparse<E: SparseElem, const C: usize, const M: usize, const SELECTOR: i32>(
+        acc: &mut [Acc<C>; M],
+        a: [u64; M],
         b: u64,
-        meta: u32,
+        meta: impl Fn(usize, usize) -> u32,
     ) {
         if E::B_ROWS {
-            Self::multiply_sparse::<E, C, SELECTOR, 1>(acc, a, b, meta);
+            Self::multiply_sparse::<E, C, M, SELECTOR, 1>(acc, a, b, meta);
         } else {
-            Self::multiply_sparse::<E, C, SELECTOR, 0>(acc, a, b, meta);
+            Self::multiply_sparse::<E, C, M, SELECTOR, 0>(acc, a, b, meta);
         }
     }
 

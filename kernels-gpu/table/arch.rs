@@ -13,6 +13,8 @@ pub struct Arch {
     pub exact: bool,
     /// Machine code is kept beside the PTX.
     pub has_cubin: bool,
+    /// Dynamic shared memory of a thread block, bytes: what the GPUs with most of it have.
+    pub shared_bytes: u32,
     /// What rows may need: [`crate::abi::TMA`] and the like.
     pub has: u32,
 }
@@ -33,7 +35,14 @@ pub const ARCHS: &[Arch] = &[
         has_cubin: false,
         has: TMA | CLUSTER | FP8_MMA,
     },
-    Arch { name: "sm_80", capability: (8, 0), exact: false, has_cubin: true, has: 0 },
+    Arch {
+        name: "sm_80",
+        capability: (8, 0),
+        exact: false,
+        has_cubin: true,
+        shared_bytes: 163 << 10,
+        has: 0,
+    },
 ];
 
 /// Compute capabilities that brought instructions which others replace before: sources see those that an architecture has

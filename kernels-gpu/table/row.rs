@@ -66,7 +66,8 @@ impl Row {
     pub fn built_for(&self, arch: &Arch) -> bool {
         let fits = |arch: &Arch| {
             let replaced = self.stands_in && arch.has & crate::abi::WGMMA != 0;
-            self.needs & !arch.has == 0 && !replaced
+            let there = self.needs & !arch.has == 0 && self.shared_bytes <= arch.shared_bytes;
+            there && !replaced
         };
         // GPUs of an architecture between others also run the code of the one below, which has all else.
         let below = ARCHS.iter().find(|other| other.capability < arch.capability);

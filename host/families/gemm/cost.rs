@@ -2,7 +2,7 @@
 
 pub(crate) mod dense;
 
-use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, WalkKind};
+use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, WGMMA, WalkKind};
 use einsparse_kernels::table::Row;
 
 use crate::cost::{Cost, Machine, SHARED_BYTES, START_US, Work, row_limit, sum};
@@ -122,6 +122,10 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
 
 /// What reading a byte of A costs beside one of B.
 const SHARED_A: f64 = 1.5;
+/// Warps that read A where each has all 64 rows and a quarter of the columns.
+const READERS_OF_A: f64 = 4.0;
+/// Share of the rate of `mma.sync` that products of two of four reach.
+const SPARSE_SHARE: f64 = 0.8;
 /// Rate of copies of whole tiles beside gathers through L2; more than 1.3 were seen, and they were not the limit.
 const TILES_L2: f64 = 2.0;
 
@@ -137,9 +141,17 @@ fn predict_nm(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let (k, element) =
         (work.k.next_multiple_of(2 * row.block.1 as usize) as f64, row.dtype.bytes() as f64);
     let (a, b) = (rows / 2.0 * element, columns * element);
-    let shared = k * (rows / 64.0 * b + SHARED_A * a + a + b);
+    let by_wgmma = row.needs & WGMMA != 0;
+    let of_a = if by_wgmma { SHARED_A } else { READERS_OF_A };
+    // Each of two warpgroups reads B once, or for each 64 of its rows.
+    let of_b = if by_wgmma { rows / 64.0 } else { 2.0 };
+    let shared = k * (of_b * b + of_a * a + a + b);
     let clock = machine.issue / 4.0 / sms;
-    let tile_us = shared / SHARED_BYTES / clock * 1e6 + STRIP_US * rows * columns / 8192.0;
+    let shared_us = shared / SHARED_BYTES / clock * 1e6;
+    // Half of the products are none; elements of a byte take half as long.
+    let rate = machine.products(row) / sms * 4.0 / element * SPARSE_SHARE;
+    let products_us = if by_wgmma { 0.0 } else { 2.0 * rows * columns * k / rate * 1e6 };
+    let tile_us = shared_us.max(products_us) + STRIP_US * rows * columns / 8192.0;
     let gather_us = turns * k * (a + b) / (TILES_L2 * machine.l2 / sms) * 1e6;
     sum(work, machine, row.dtype, [gather_us, turns * tile_us, START_US].map(|us| us * items))
 }

@@ -18,12 +18,19 @@ mod block;
 mod dense;
 #[cfg(any(module = "marked", module = "marked_mma", feature = "cuda_std"))]
 mod marked;
-#[cfg(any(module = "nm", module = "nm_narrow", feature = "cuda_std"))]
+#[cfg(any(
+    module = "nm",
+    module = "nm_mma",
+    module = "nm_narrow",
+    module = "nm_narrow_mma",
+    feature = "cuda_std"
+))]
 mod nm;
 #[cfg(any(
     module = "wgmma",
     module = "narrow",
     module = "nm_narrow",
+    module = "nm_narrow_mma",
     module = "marked",
     module = "marked_mma",
     module = "panel_mma",

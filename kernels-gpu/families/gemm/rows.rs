@@ -173,11 +173,17 @@ macro_rules! rows_gemm {
                     dense_mma_tf32_128x64: Direct, Tf32, DenseTile<1, 2, 1, 4, MmaSync, CpAsync>;
                     dense_mma_tf32_128x128: Direct, Tf32, DenseTile<2, 2, 1, 4, MmaSync, CpAsync>;
                 }
-                nm "nm" NmParams sm_90a Product {
+                nm "nm" NmParams sm_80 Product {
                     nm_f16_128x128: Nm, F16, TwoOfFour<1, 2>;
                     nm_f16_128x256: Nm, F16, TwoOfFour<1, 4>;
                     nm_bf16_128x128: Nm, Bf16, TwoOfFour<1, 2>;
                     nm_bf16_128x256: Nm, Bf16, TwoOfFour<1, 4>;
+                }
+                nm_mma "nm_mma" NmParams sm_80 Product {
+                    nm_mma_f16_128x128: Nm, F16, TwoOfFour<1, 2, 2, MmaQuarters, CpAsync>;
+                    nm_mma_f16_256x128_wide: Nm, F16, TwoOfFour<2, 2, 2, MmaQuarters, CpAsyncWide>;
+                    nm_mma_bf16_128x128: Nm, Bf16, TwoOfFour<1, 2, 2, MmaQuarters, CpAsync>;
+                    nm_mma_bf16_256x128_wide: Nm, Bf16, TwoOfFour<2, 2, 2, MmaQuarters, CpAsyncWide>;
                 }
                 narrow "narrow" WgmmaParams sm_80 Narrow {
                     narrow_e4m3_64x128_n256: Block, E4m3, Panel<64, 128, 4, B_COLUMNS, 1>;
@@ -201,9 +207,13 @@ macro_rules! rows_gemm {
                     narrow_mma_int8_64x64_n128: Block, Int8, Panel<64, 64, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
                     narrow_mma_int8_32x32_n128: Block, Int8, Panel<32, 32, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
                 }
-                nm_narrow "nm_narrow" NmParams sm_90a Narrow {
+                nm_narrow "nm_narrow" NmParams sm_80 Narrow {
                     nm_int8_128x256: Nm, Int8, TwoOfFour<1, 4, 1>;
                     nm_int8_128x128: Nm, Int8, TwoOfFour<1, 2, 1>;
+                }
+                nm_narrow_mma "nm_narrow_mma" NmParams sm_80 Narrow {
+                    nm_mma_int8_128x128: Nm, Int8, TwoOfFour<1, 2, 1, MmaQuarters, CpAsync>;
+                    nm_mma_int8_256x128_wide: Nm, Int8, TwoOfFour<2, 2, 1, MmaQuarters, CpAsyncWide>;
                 }
                 dense_live "dense_live" DenseParams sm_80 Live {
                     dense_live_f16_128x128: Direct, F16, LiveTile<2, 2, 1>;

@@ -4,15 +4,15 @@ pub mod abi;
 
 #[cfg(any(module = "batched", feature = "cuda_std"))]
 mod batched;
-#[cfg(any(module = "bitmap", feature = "cuda_std"))]
+#[cfg(any(module = "bitmap", module = "bitmap_mma", feature = "cuda_std"))]
 mod bitmap;
-#[cfg(any(module = "staged", module = "sell", module = "sell_99k", feature = "cuda_std"))]
+#[cfg(any(module = "staged", module = "sell", feature = "cuda_std"))]
 mod chunk;
-#[cfg(any(module = "bitmap", module = "sell", module = "sell_99k", feature = "cuda_std"))]
+#[cfg(any(module = "bitmap", module = "bitmap_mma", module = "sell", feature = "cuda_std"))]
 mod parts;
 #[cfg(any(module = "relaxed", feature = "cuda_std"))]
 mod relaxed;
-#[cfg(any(module = "sell", module = "sell_99k", feature = "cuda_std"))]
+#[cfg(any(module = "sell", feature = "cuda_std"))]
 mod sell;
 #[cfg(any(module = "spmm", module = "batched", module = "relaxed", feature = "cuda_std"))]
 mod spmm;

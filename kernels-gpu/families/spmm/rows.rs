@@ -94,15 +94,18 @@ macro_rules! rows_spmm {
                     sell_f16_n8: SlicedEll, F16, Sell<16, 8>;
                     sell_bf16_n1: SlicedEll, Bf16, Sell<32, 1>;
                     sell_bf16_n8: SlicedEll, Bf16, Sell<16, 8>;
+                    sell_f32_n1_wide: SlicedEll, F32, Sell<32, 1, 163>;
+                    sell_f32_n1_small: SlicedEll, F32, Sell<32, 1, 99>;
+                    sell_f16_n1_wide: SlicedEll, F16, Sell<32, 1, 163>;
+                    sell_f16_n1_small: SlicedEll, F16, Sell<32, 1, 99>;
+                    sell_f16_n8_wide: SlicedEll, F16, Sell<16, 8, 163>;
+                    sell_f16_n8_small: SlicedEll, F16, Sell<16, 8, 99>;
+                    sell_bf16_n1_wide: SlicedEll, Bf16, Sell<32, 1, 163>;
+                    sell_bf16_n1_small: SlicedEll, Bf16, Sell<32, 1, 99>;
+                    sell_bf16_n8_wide: SlicedEll, Bf16, Sell<16, 8, 163>;
+                    sell_bf16_n8_small: SlicedEll, Bf16, Sell<16, 8, 99>;
                 }
-                sell_99k "sell_99k" SellParams sm_80 Product {
-                    sell_f32_n1_99k: SlicedEll, F32, Sell<32, 1, 99>;
-                    sell_f16_n1_99k: SlicedEll, F16, Sell<32, 1, 99>;
-                    sell_f16_n8_99k: SlicedEll, F16, Sell<16, 8, 99>;
-                    sell_bf16_n1_99k: SlicedEll, Bf16, Sell<32, 1, 99>;
-                    sell_bf16_n8_99k: SlicedEll, Bf16, Sell<16, 8, 99>;
-                }
-                staged "staged" StagedParams sm_90a Product {
+                staged "staged" StagedParams sm_80 Product {
                     staged_f32_w8_p8: SlicedEll, F32, Staged<8, 8>;
                     staged_f32_w16: SlicedEll, F32, Staged<16, 1>;
                     staged_f32_w16_p2: SlicedEll, F32, Staged<16, 2>;
@@ -166,7 +169,7 @@ macro_rules! rows_spmm {
                     vectors_int8_n128_s8: WholeVector, Int8, NarrowVectors<1, 8, true>;
                     vectors_int8_any: WholeVector, Int8, NarrowVectors<4, 1, false>;
                 }
-                bitmap "bitmap" BitmapParams sm_90a Product {
+                bitmap "bitmap" BitmapParams sm_80 Product {
                     bitmap_f16_256x1_warps6: Bits, F16, WarpTile<1, 6, 4>;
                     bitmap_f16_256x1_halves3: Bits, F16, WarpTile<1, 3, 2>;
                     bitmap_f16_256x8_warps6: Bits, F16, WarpTile<8, 6, 4>;
@@ -199,6 +202,32 @@ macro_rules! rows_spmm {
                     bytemap_bf16_128x32: Bytes, Bf16, ByteTile<2, 32>;
                     bytemap_bf16_256x32: Bytes, Bf16, ByteTile<4, 32>;
                     bytemap_bf16_256x64: Bytes, Bf16, ByteTile<4, 64>;
+                }
+                bitmap_mma "bitmap_mma" BitmapParams sm_80 Product {
+                    bitmap_mma_f16_256x1_halves3_wide: Bits, F16, WarpTile<1, 3, 2, CpAsyncWide>;
+                    bitmap_mma_f16_256x1_halves3: Bits, F16, WarpTile<1, 3, 2, CpAsync>;
+                    bitmap_mma_f16_256x8_halves3_wide: Bits, F16, WarpTile<8, 3, 2, CpAsyncWide>;
+                    bitmap_mma_f16_256x8_halves3: Bits, F16, WarpTile<8, 3, 2, CpAsync>;
+                    bitmap_mma_f16_256x16_halves2_wide: Bits, F16, WarpTile<16, 2, 2, CpAsyncWide>;
+                    bitmap_mma_f16_128x16: Bits, F16, BitTile<2, 16, true, MmaSync, CpAsync>;
+                    bitmap_mma_f16_128x32: Bits, F16, BitTile<2, 32, true, MmaSync, CpAsync>;
+                    bitmap_mma_f16_128x64: Bits, F16, BitTile<2, 64, true, MmaSync, CpAsync>;
+                    bitmap_mma_f16_128x64_any: Bits, F16, BitTile<2, 64, false, MmaSync, CpAsync>;
+                    bitmap_mma_bf16_256x1_halves3_wide: Bits, Bf16, WarpTile<1, 3, 2, CpAsyncWide>;
+                    bitmap_mma_bf16_256x1_halves3: Bits, Bf16, WarpTile<1, 3, 2, CpAsync>;
+                    bitmap_mma_bf16_256x8_halves3_wide: Bits, Bf16, WarpTile<8, 3, 2, CpAsyncWide>;
+                    bitmap_mma_bf16_256x8_halves3: Bits, Bf16, WarpTile<8, 3, 2, CpAsync>;
+                    bitmap_mma_bf16_256x16_halves2_wide: Bits, Bf16, WarpTile<16, 2, 2, CpAsyncWide>;
+                    bitmap_mma_bf16_128x16: Bits, Bf16, BitTile<2, 16, true, MmaSync, CpAsync>;
+                    bitmap_mma_bf16_128x32: Bits, Bf16, BitTile<2, 32, true, MmaSync, CpAsync>;
+                    bitmap_mma_bf16_128x64: Bits, Bf16, BitTile<2, 64, true, MmaSync, CpAsync>;
+                    bitmap_mma_bf16_128x64_any: Bits, Bf16, BitTile<2, 64, false, MmaSync, CpAsync>;
+                    bytemap_mma_f16_128x16: Bytes, F16, ByteTile<2, 16, MmaSync, CpAsync>;
+                    bytemap_mma_f16_128x32: Bytes, F16, ByteTile<2, 32, MmaSync, CpAsync>;
+                    bytemap_mma_f16_128x64: Bytes, F16, ByteTile<2, 64, MmaSync, CpAsync>;
+                    bytemap_mma_bf16_128x16: Bytes, Bf16, ByteTile<2, 16, MmaSync, CpAsync>;
+                    bytemap_mma_bf16_128x32: Bytes, Bf16, ByteTile<2, 32, MmaSync, CpAsync>;
+                    bytemap_mma_bf16_128x64: Bytes, Bf16, ByteTile<2, 64, MmaSync, CpAsync>;
                 }
             }
         }

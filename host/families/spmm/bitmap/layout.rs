@@ -1,6 +1,6 @@
 //! What launches know of the two formats by tiles: how deep a tile is, where its values start, how large a stage gets.
 
-use einsparse_kernels::abi::WalkKind;
+use einsparse_kernels::abi::{WGMMA, WalkKind};
 use einsparse_kernels::families::{
     BIT_ALIGN, BIT_BYTES, BIT_HEAD, BIT_TILE, BIT_WORDS, BYTE_COUNTS, BYTE_DEPTH, BYTE_TILE,
     BYTE_UNIT, eights,
@@ -80,11 +80,13 @@ impl Layout {
         (bytes + SLACK).next_multiple_of(128)
     }
 
-    /// Bytes in front of the stages.
-    pub(crate) fn head(self, groups: usize) -> usize {
+    /// Bytes in front of the stages of a kernel.
+    pub(crate) fn head(self, row: &Row) -> usize {
+        // One tile is spread out while another is multiplied, where that goes on by itself.
+        let spread = if row.needs & WGMMA != 0 { 2 } else { 1 };
         match self {
             Layout::Bits => BIT_HEAD,
-            Layout::Bytes => BIT_HEAD + groups * 2 * BYTE_TILE,
+            Layout::Bytes => BIT_HEAD + row.items as usize * spread * BYTE_TILE,
         }
     }
 

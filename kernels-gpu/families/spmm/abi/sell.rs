@@ -6,10 +6,7 @@ use crate::abi::Tile;
 /// Tile of the module: `WARPS` warps, each with a share of all chunks, against `N` columns (1 or 8) of all rows of B, in
 /// `KIB` KiB of shared memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Sell<const WARPS: u32, const N: usize, const KIB: usize = SELL_KIB>;
-
-/// Shared memory of the kernels for GPUs that have it.
-const SELL_KIB: usize = 227;
+pub struct Sell<const WARPS: u32, const N: usize, const KIB: usize = 227>;
 
 impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
     /// Bytes of a row of B in shared memory: of one column in f32, so that it is converted once; of several as they lie.
@@ -21,7 +18,7 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
 }
 
 impl<const WARPS: u32, const N: usize, const KIB: usize> Tile for Sell<WARPS, N, KIB> {
-    const STANDS_IN: bool = KIB < SELL_KIB;
+    const STANDS_IN: bool = KIB < 227;
     const THREADS: u32 = WARPS * 32;
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = WARPS;

@@ -1,6 +1,6 @@
 //! A as bits and values, "load as sparse, compute as dense" (Flash-LLM, arXiv 2309.10285; SpInfer, EuroSys 2025): a
 //! warp copies tiles as they lie into a ring of stages, warpgroups expand them into fragments in registers and multiply
-//! 64 rows each (`wgmma`). Every thread block has as many stages as the next: strips of C are cut along k wherever that
+//! 64 rows each. Every thread block has as many stages as the next: strips of C are cut along k wherever that
 //! falls.
 
 mod bytes;
@@ -10,38 +10,10 @@ mod producer;
 mod starts;
 mod warps;
 
-use crate::device::mma::MmaElem;
 use crate::device::prelude::*;
-use crate::device::ptx::wgmma_thin::Thin;
+use crate::device::thin::{MultiplyThin, ThinElem};
 use crate::families::spmm::abi::*;
 use starts::{AHEAD, Starts, first_starts, of_stage, starts};
-
-/// An element type with a `wgmma` atom for few columns.
-pub trait ThinElem: MmaElem {
-    /// `D += A B`, 16 deep, A in registers.
-    fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64);
-
-    /// The same with A in shared memory, contiguous along k.
-    fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64);
-}
-
-macro_rules! thin_elem {
-    ($elem:ident, $mma:ident, $shared:ident) => {
-        impl ThinElem for $elem {
-            #[inline(always)]
-            fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64) {
-                acc.$mma(a, b)
-            }
-            #[inline(always)]
-            fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64) {
-                acc.$shared(a, b)
-            }
-        }
-    };
-}
-
-thin_elem!(F16, mma_f16, mma_f16_shared);
-thin_elem!(Bf16, mma_bf16, mma_bf16_shared);
 
 /// Barriers of arrival, twice: one round of each parity.
 const ARRIVALS: u32 = 2 * BIT_STAGES as u32;
@@ -90,11 +62,11 @@ trait Filled<const GROUPS: usize>: Stages {
     /// Whether the copy engine brings B, so that A may come ahead of it.
     const B_COPIED: bool;
 
-    /// Starts the copies of one stage, but for those of B that are started behind it; every lane calls it.
+    /// Starts the copies of one stage, but for those of B that the loader copies; every lane calls it.
     fn copy_a(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring);
 
-    /// Starts those of B.
-    fn copy_b(at: u64, piece: BitPiece, stage: u32, ring: Ring);
+    /// Starts those of B, the last of a stage.
+    fn copy_b(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, ring: Ring);
 
     #[inline(always)]
     fn produce(p: &BitmapParams, at: u64) {
@@ -140,7 +112,7 @@ trait Filled<const GROUPS: usize>: Stages {
                     } else {
                         early -= 1;
                     }
-                    Self::copy_b(at, piece, stage + i, ring);
+                    Self::copy_b(p, at, piece, stage + i, ring);
                     ring.advance(p.stages);
                     i += 1;
                 }
@@ -185,8 +157,8 @@ impl BitmapParams {
 }
 
 /// B of a stage; A lies behind the ring.
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Stages
-    for BitTile<GROUPS, N, ALIGNED>
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L> Stages
+    for BitTile<GROUPS, N, ALIGNED, A, L>
 {
     const COUNT: usize = BIT_STAGES;
     const STRIDE: usize = Self::B_BYTES;
@@ -194,7 +166,9 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Stages
     const FIRST_STAGE: usize = BIT_HEAD;
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L: Loader>
+    BitTile<GROUPS, N, ALIGNED, A, L>
+{
     /// A of a stage: the words of the tiles, then their values.
     #[inline(always)]
     fn a(p: &BitmapParams, slot: u32) -> u32 {
@@ -207,19 +181,22 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         // There are more threads than barriers.
         let slot = gpu::thread();
         if slot < BIT_STAGES as u32 {
-            barrier::init(Self::full(slot), 1);
+            barrier::init(Self::full(slot), L::arrivals(32));
             barrier::init(Self::empty(slot), warps);
             barrier::init_fence();
         }
         if slot == 0 && ALIGNED {
-            bulk::prefetch_map(at);
+            L::prefetch_maps::<1>(at);
         }
         gpu::sync_threads();
     }
 }
 
-impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize, const ALIGNED: bool>
-    Kernel<W, E, BitmapParams> for BitTile<GROUPS, N, ALIGNED>
+impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L>
+    Kernel<W, E, BitmapParams> for BitTile<GROUPS, N, ALIGNED, A, L>
+where
+    A: MultiplyThin,
+    L: Loader,
 {
     #[inline(always)]
     unsafe fn run(p: &BitmapParams, at: u64) {
