@@ -101,7 +101,10 @@ impl Machine {
             (FP8_MMA, "fp8 in Tensor Cores, which compute capability 8.9 and newer have"),
         ];
         let needed = what.into_iter().find(|(need, _)| row.needs & need != 0);
-        let needed = needed.map_or("another GPU", |(_, name)| name);
+        let Some((_, needed)) = needed else {
+            let shared = self.lacks_shared(row.shared_bytes);
+            return shared.unwrap_or_else(|| "is for another GPU".into());
+        };
         format!("needs {needed}; this GPU runs kernels of {major}.{minor}")
     }
 

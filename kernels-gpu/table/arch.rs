@@ -26,6 +26,7 @@ pub const ARCHS: &[Arch] = &[
         capability: (9, 0),
         exact: true,
         has_cubin: true,
+        shared_bytes: 227 << 10,
         has: TMA | CLUSTER | WGMMA | FP8_MMA,
     },
     Arch {
@@ -33,6 +34,7 @@ pub const ARCHS: &[Arch] = &[
         capability: (9, 0),
         exact: false,
         has_cubin: false,
+        shared_bytes: 227 << 10,
         has: TMA | CLUSTER | FP8_MMA,
     },
     Arch {
