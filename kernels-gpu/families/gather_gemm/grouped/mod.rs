@@ -4,6 +4,7 @@
 //! where rows are many, two of a cluster fetch it for both. W of e4m3 with scales is written to the stages by four more
 //! warps (`scaled`), or multiplied as it is with rows of e4m3 (`quantized`).
 
+mod mixed;
 mod out;
 mod producer;
 mod quantized;
@@ -32,8 +33,14 @@ struct Work {
     shared: bool,
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Stages
-    for GroupedTile<CHUNKS, ORDER, GATED>
+impl<
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const GATED: bool,
+    const ROWS: usize,
+    A: AtomInfo,
+    L: LoaderInfo,
+> Stages for GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
 {
     /// A stage is A's halves, then W's chunks of 64 columns, those of gates in front.
     const COUNT: usize = Self::STAGES;
@@ -55,7 +62,20 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Stages
     }
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNKS, ORDER, GATED> {
+impl<
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const GATED: bool,
+    const ROWS: usize,
+    A: Multiply,
+    L: Loader,
+> GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
+{
+    /// What a tile needs on its way out is fetched behind its products, which leave no registers.
+    const LATE: bool = Self::TURNS || !A::ASYNCHRONOUS && CHUNKS == 4;
+    /// Warpgroups take turns at the Tensor Core.
+    const TURNS: bool = ORDER == QUANTIZED_COLUMNS && A::ASYNCHRONOUS;
+
     #[inline(always)]
     fn tiles(p: &GroupedParams) -> u32 {
         let tiles = global::load_b32_fresh(p.panels, true) * p.across.value;
@@ -121,6 +141,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
     fn set_up(p: &GroupedParams, at: u64) {
         if gpu::thread() == 0 {
             let arrivals = match (ORDER, p.flags & GROUPED_GATHER) {
+                _ if !L::BY_ONE => L::fills(GROUPED_COPIERS),
                 (SCALED_COLUMNS, 0) => Self::FILL_NEIGHBOURS,
                 (SCALED_COLUMNS, _) => Self::FILL_GATHERED,
                 (_, 0) => 1,
@@ -128,12 +149,11 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
                 _ => GROUPED_COPIERS + 1,
             };
             let blocks = if Self::paired(p) { 2 } else { 1 };
-            Self::make_barriers(arrivals, blocks * CONSUMERS);
-            if ORDER == SCALED_COLUMNS {
+            Self::make_barriers(arrivals, blocks * Self::CONSUMERS);
+            if Self::WRITES {
                 Self::make_code_barriers();
             }
-            bulk::prefetch_map(at);
-            bulk::prefetch_map(at + 128);
+            L::prefetch_maps::<2>(at);
         }
         gpu::sync_threads();
         if Self::paired(p) {
@@ -150,7 +170,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
         let tiles = Self::tiles(p);
         let mut ring = Ring::<Self>::consumer();
-        if ORDER == QUANTIZED_COLUMNS {
+        if Self::TURNS {
             Self::first_turn(group);
         }
         let mut index = Self::first_work(p);
@@ -158,36 +178,35 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         let mut later = Self::work(p, index + Self::stride(p), tiles);
         let mut choice = Self::chosen(p, work, group);
         while index < tiles {
-            let rows = || warp::shuffle::<32>(work.rows, 0, u32::MAX);
-            let ahead = || {
+            let ahead = |later: Work| {
                 (
                     Self::work(p, index + 2 * Self::stride(p), tiles),
                     Self::chosen(p, later, group),
                     Self::weight(p, work, group, choice),
                 )
             };
-            if ORDER == QUANTIZED_COLUMNS {
-                // Behind the products, which have no registers left.
+            if Self::LATE {
                 let mut acc = Acc::<CHUNKS>::zero();
-                let own = (group, choice);
-                let rows = rows();
+                let rows = Self::count(work);
                 let multiplies = group * 64 < rows;
+                let mut held = 0;
                 if multiplies {
-                    Self::quantized_products(p, (work, rows), own, &mut ring, &mut acc);
+                    held = Self::all_products::<E>(p, work, (group, choice), &mut ring, &mut acc);
                 } else {
                     Self::pass(p, &mut ring);
                 }
-                let (latest, choice_later, weight) = ahead();
+                if !A::ASYNCHRONOUS {
+                    later = Self::work(p, index + Self::stride(p), tiles);
+                }
+                let (latest, choice_later, weight) = ahead(later);
                 if multiplies {
-                    Self::epilogue::<E>(p, work, group, (choice, weight), &acc);
+                    Self::epilogue::<E>(p, work, (group, held), (choice, weight), &mut acc);
                 }
                 (work, later, choice) = (later, latest, choice_later);
             } else {
-                let (latest, choice_later, weight) = ahead();
-                if group * 64 < rows() {
-                    let mut acc = Acc::<CHUNKS>::zero();
-                    Self::products::<E>(p, group, &mut ring, &mut acc);
-                    Self::epilogue::<E>(p, work, group, (choice, weight), &acc);
+                let (latest, choice_later, weight) = ahead(later);
+                if group * 64 < Self::count(work) {
+                    Self::halves::<E>(p, work, group, (choice, weight), &mut ring);
                 } else {
                     Self::pass(p, &mut ring);
                 }
@@ -195,34 +214,93 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             }
             index += Self::stride(p);
         }
-        if ORDER == QUANTIZED_COLUMNS {
+        if Self::TURNS {
             Self::last_turn(group);
         }
     }
 
+    /// Rows of a panel, the same for all lanes.
+    #[inline(always)]
+    fn count(work: Work) -> u32 {
+        warp::shuffle::<32>(work.rows, 0, u32::MAX)
+    }
+
+    /// What is left of a panel behind its first 64 rows.
+    #[inline(always)]
+    fn second_half(work: Work) -> Work {
+        Work { first: work.first + 64, rows: work.rows - 64, ..work }
+    }
+
+    /// The warpgroup's rows of a panel: with 64 rows for a thread block those of one half after the other.
+    #[inline(always)]
+    fn halves<E: WgmmaElem>(
+        p: &GroupedParams,
+        mut work: Work,
+        group: u32,
+        (mut choice, mut weight): (u32, u32),
+        ring: &mut Ring<Self>,
+    ) {
+        loop {
+            let mut acc = Acc::<CHUNKS>::zero();
+            let held = Self::all_products::<E>(p, work, (group, choice), ring, &mut acc);
+            Self::epilogue::<E>(p, work, (group, held), (choice, weight), &mut acc);
+            if ROWS == GROUPED_ROWS || Self::count(work) <= 64 {
+                return;
+            }
+            work = Self::second_half(work);
+            choice = Self::chosen(p, work, group);
+            weight = Self::weight(p, work, group, choice);
+        }
+    }
+
+    /// Multiplies a tile, and frees its stages; synchronous products but for the last one, which is returned: sums leave
+    /// through it.
+    #[inline(always)]
+    fn all_products<E: WgmmaElem>(
+        p: &GroupedParams,
+        work: Work,
+        (group, choice): (u32, u32),
+        ring: &mut Ring<Self>,
+        acc: &mut Acc<CHUNKS>,
+    ) -> u32 {
+        if Self::ADDS_SCALED {
+            Self::products_of_codes::<E>(p, work, (group, choice), ring, acc)
+        } else {
+            Self::products::<E>(p, work, group, ring, acc)
+        }
+    }
+
+    /// [`Self::all_products`] of elements as they are.
     #[inline(always)]
     fn products<E: WgmmaElem>(
         p: &GroupedParams,
+        work: Work,
         group: u32,
         ring: &mut Ring<Self>,
         acc: &mut Acc<CHUNKS>,
-    ) {
-        let mut deep = 0;
+    ) -> u32 {
+        let rows = if ROWS == GROUPED_ROWS { 64 } else { Self::count(work) };
+        let (mut deep, mut held) = (0, 0);
         while deep < p.k {
             let slot = ring.wait_full();
             // The gathered rows were written by ordinary copies.
-            barrier::fence_copies();
-            acc.fence();
-            Self::multiply::<E>(acc, slot, group);
-            ring.issued::<Wgmma, _>(acc);
-            ring.advance();
+            A::fence_copies();
+            A::fence(acc);
+            Self::multiply::<E>(acc, slot, group, rows);
             deep += DEPTH;
+            if A::ASYNCHRONOUS || deep < p.k {
+                ring.issued::<A, _>(acc);
+            } else {
+                held = slot;
+            }
+            ring.advance();
         }
-        ring.drain::<Wgmma, _>(acc);
+        ring.drain::<A, _>(acc);
+        held
     }
 
     #[inline(always)]
-    fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32) {
+    fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32, rows: u32) {
         let stage = Self::stage(slot);
         let (smem, b_tile) = (stage + group * SMEM_TILE as u32, stage + Self::A_BYTES as u32);
         unroll!(step < 4, {
@@ -230,12 +308,27 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             let a = frag::descriptor(smem + step as u32 * 32, row, 16);
             if ORDER & B_COLUMNS == 0 {
                 let b = frag::descriptor(b_tile + step as u32 * 16 * row, row, SMEM_TILE as u32);
-                E::mma::<CHUNKS, 0, 1>(acc, a, b);
+                Self::multiply_step::<E, 1>(acc, a, b, rows);
             } else {
                 let b = frag::descriptor(b_tile + step as u32 * 32, row, 16);
-                E::mma::<CHUNKS, 0, 0>(acc, a, b);
+                Self::multiply_step::<E, 0>(acc, a, b, rows);
             }
         });
+    }
+
+    /// A step of the rows that are there. Whoever has 128 rows multiplies all of them: tests would cost more.
+    #[inline(always)]
+    fn multiply_step<E: WgmmaElem, const TB: i32>(
+        acc: &mut Acc<CHUNKS>,
+        a: u64,
+        b: u64,
+        rows: u32,
+    ) {
+        if ROWS == GROUPED_ROWS {
+            A::mma::<E, CHUNKS, 0, TB>(acc, a, b);
+        } else {
+            A::mma_rows::<E, CHUNKS, 0, TB>(acc, a, b, rows);
+        }
     }
 
     /// Goes through the stages of a tile that this warpgroup has no rows of.
@@ -251,33 +344,41 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
     }
 }
 
-impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, const ORDER: u32, const GATED: bool>
-    Kernel<W, E, GroupedParams> for GroupedTile<CHUNKS, ORDER, GATED>
+impl<
+    W: WalkInfo,
+    E: WgmmaElem,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const GATED: bool,
+    const ROWS: usize,
+    A: Multiply,
+    L: Loader,
+> Kernel<W, E, GroupedParams> for GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
 {
     #[inline(always)]
     unsafe fn run(p: &GroupedParams, at: u64) {
         Self::set_up(p, at);
-        if gpu::thread() >= CONSUMERS * 32 {
-            if ORDER == SCALED_COLUMNS {
-                barrier::registers_down::<{ SCALED_REGISTERS[1] }>();
-                if gpu::thread() >= CONSUMERS * 32 + GROUPED_COPIERS {
+        if gpu::thread() >= Self::CONSUMERS * 32 {
+            if Self::WRITES {
+                A::registers_down::<{ SCALED_REGISTERS[1] }>();
+                if gpu::thread() >= Self::CONSUMERS * 32 + GROUPED_COPIERS {
                     Self::scale::<E>(p);
                 } else {
                     Self::bring_both(p, at);
                 }
                 return;
             }
-            barrier::registers_down::<PRODUCER_REGISTERS>();
-            if p.flags & GROUPED_GATHER != 0 {
+            A::registers_down::<PRODUCER_REGISTERS>();
+            if !L::BY_ONE || p.flags & GROUPED_GATHER != 0 {
                 Self::gather(p, at);
-            } else if gpu::thread() == CONSUMERS * 32 {
+            } else if gpu::thread() == Self::CONSUMERS * 32 {
                 Self::slide(p, at);
             }
         } else {
-            if ORDER == SCALED_COLUMNS {
-                barrier::registers_up::<{ SCALED_REGISTERS[0] }>();
+            if Self::WRITES {
+                A::registers_up::<{ SCALED_REGISTERS[0] }>();
             } else {
-                barrier::registers_up::<CONSUMER_REGISTERS>();
+                A::registers_up::<CONSUMER_REGISTERS>();
             }
             grid::wait_dependency();
             // After the wait: what starts early may rely on all that came before this kernel.
