@@ -1,7 +1,7 @@
 //! Rows on a GPU, each times the matrix that was chosen for it.
 
 use einsparse_formats::SCALE_BLOCK;
-use einsparse_kernels::abi::{B_COLUMNS, Divisor, PLAIN};
+use einsparse_kernels::abi::{B_COLUMNS, CLUSTER, Divisor, PLAIN, TMA};
 use einsparse_kernels::families::{
     GROUPED_BLOCK, GROUPED_BOX, GROUPED_DEPTH, GROUPED_EARLY, GROUPED_FEW, GROUPED_GATE,
     GROUPED_GATHER, GROUPED_NARROW, GROUPED_ONCE, GROUPED_PAIRED, GROUPED_QUANTIZE, GROUPED_ROWS,
@@ -16,10 +16,10 @@ use crate::families::convert::DenseMatrix;
 use crate::families::discover::route::DeviceRoutes;
 use crate::families::gather_gemm::cost::grouped::{columns, few_rows};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, Heads, heads_map, tensor_map};
+use crate::launch::maps::{Flat, Heads, heads_map, strided_heads_map, tensor_map};
 use crate::launch::{aligned, row_bytes, small, within};
 use crate::machine::Machine;
-use crate::registry::{Dtype, Operation, none_of_type};
+use crate::registry::{Dtype, Operation, none_of};
 
 /// What is multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +121,8 @@ pub(crate) struct GroupedOperands<'a> {
     pub c_scales: u64,
 }
 
-/// The kernel for these extents, of those for this element type and order of W, or of this name.
+/// The kernel for these extents, of those for this element type and order of W, or of this name. What stands in for
+/// another kernel is for GPUs without that one, and for who asks for it by name.
 fn choose(
     dtype: Dtype,
     extents: &GroupedExtents,
@@ -137,13 +138,16 @@ fn choose(
     };
     let dearer = |a: &&Row, b: &&Row| {
         let work = [extents.slots(), extents.experts, extents.n];
-        let [a, b] = [a, b].map(|row| columns(row, work, machine));
-        a.total_cmp(&b)
+        let [of_a, of_b] = [a, b].map(|row| columns(row, work, machine));
+        a.stands_in.cmp(&b.stands_in).then(of_a.total_cmp(&of_b))
     };
-    own.clone()
-        .filter(fits)
-        .min_by(dearer)
-        .ok_or_else(|| none_of_type(own, "C[s,n] += A[AM[s],k] * W[WE[s],k,n]"))
+    let runs = |row: &&Row| machine.lacks(row).is_none();
+    own.clone().filter(fits).filter(runs).min_by(dearer).ok_or_else(|| {
+        none_of(own, "C[s,n] += A[AM[s],k] * W[WE[s],k,n]", |row| {
+            let here = if row.dtype == dtype { machine.lacks(row) } else { None };
+            here.unwrap_or_else(|| format!("is for {}", row.dtype.name()))
+        })
+    })
 }
 
 /// A kernel chosen for these extents.
@@ -209,9 +213,7 @@ impl GroupedLaunch {
     fn paired(&self) -> bool {
         let row = self.kernel.row();
         let across = self.extents.n.div_ceil(row.columns as usize);
-        let of_w = row.columns * if self.extents.gated { 2 } else { 1 };
-        let plain = row.order == PLAIN || row.order == B_COLUMNS;
-        of_w == 256 && plain && !self.extents.few_rows() && across.is_multiple_of(2)
+        row.needs & CLUSTER != 0 && !self.extents.few_rows() && across.is_multiple_of(2)
     }
 
     /// Elements along k that the kernel takes for one of two bytes.
@@ -244,6 +246,9 @@ impl GroupedLaunch {
             SCALED_COLUMNS => Dtype::E4m3,
             _ => self.kernel.row().dtype,
         };
+        if self.kernel.row().needs & TMA == 0 {
+            return strided_heads_map(dtype, &heads);
+        }
         heads_map(dtype, &heads, [64, down], &self.empty)
     }
 
@@ -296,7 +301,11 @@ impl GroupedLaunch {
         let down = if self.extents.narrow() { GROUPED_FEW } else { GROUPED_ROWS };
         let flags = flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag);
         Ok(GroupedParams {
-            a_map: tensor_map(dtype, &rows, [64, down], 64, &self.empty)?,
+            a_map: match self.kernel.row().needs & TMA {
+                // All rows are gathered.
+                0 => [0; 16],
+                _ => tensor_map(dtype, &rows, [64, down], 64, &self.empty)?,
+            },
             w_map: self.w_map(w)?,
             a: a.address,
             c: c.address,
@@ -380,5 +389,34 @@ mod tests {
         assert_eq!(one([4096, 8, 14336, 2], [true, false]), scaled);
         let quantized = ["grouped_bf16_quantized_gated_64", "grouped_bf16_quantized_128"];
         assert_eq!(one([2048, 128, 768, 8], [true, true]), quantized);
+    }
+
+    /// Without `wgmma`: 64 rows at a time where few rows meet each matrix, and no more shared memory than there is.
+    #[test]
+    fn stand_ins_are_chosen_without_wgmma() {
+        let large = Machine::scaled(108, 1_410_000, 2.0e12, 40 << 20);
+        let name = |machine: &Machine, tokens: usize, gated: bool, codes: [bool; 2]| {
+            let extents = GroupedExtents {
+                tokens,
+                top: 8,
+                experts: 64,
+                k: 4096,
+                n: 1536,
+                turned: true,
+                gated,
+                scaled: codes[0],
+                quantized: codes[1],
+            };
+            choose(Dtype::F16, &extents, None, machine).unwrap().name
+        };
+        for machine in [large, large.with_shared_bytes(99 << 10)] {
+            let name = |tokens, gated, codes| name(&machine, tokens, gated, codes);
+            assert_eq!(name(16, false, [false; 2]), "grouped_mma_f16_few_128_t");
+            assert_eq!(name(16, true, [false; 2]), "grouped_mma_f16_few_gated_64_t");
+            assert_eq!(name(16, true, [true, false]), "grouped_mma_f16_e4m3_gated_64");
+            assert_eq!(name(16, false, [true; 2]), "grouped_mma_f16_quantized_128");
+            let many = name(4096, false, [false; 2]);
+            assert!(many.starts_with("grouped_mma_f16_") && !many.contains("few"), "{many}");
+        }
     }
 }

@@ -81,11 +81,11 @@ impl<
 {
     /// Warps that multiply.
     pub const CONSUMERS: u32 = ROWS as u32 / 16;
-    /// Four warps write a scaled W to the stages. Else codes are converted on their way to the Tensor Core.
+    /// Four warps write a scaled W to the stages.
     pub const WRITES: bool = ORDER == SCALED_COLUMNS && A::ASYNCHRONOUS;
-    /// Codes are multiplied block by block, from zero, and scaled as they are added.
-    pub const ADDS_SCALED: bool =
-        ORDER == QUANTIZED_COLUMNS || ORDER == SCALED_COLUMNS && !A::ASYNCHRONOUS;
+    /// Codes are converted on their way to the Tensor Core.
+    pub const CONVERTS: bool =
+        !A::ASYNCHRONOUS && (ORDER == SCALED_COLUMNS || ORDER == QUANTIZED_COLUMNS);
     /// Chunks of 64 columns of C.
     pub const OUT_CHUNKS: usize = if GATED { CHUNKS / 2 } else { CHUNKS };
     /// Whether it may run in clusters of two.

@@ -4,7 +4,7 @@
 //! where rows are many, two of a cluster fetch it for both. W of e4m3 with scales is written to the stages by four more
 //! warps (`scaled`), or multiplied as it is with rows of e4m3 (`quantized`).
 
-mod mixed;
+mod codes;
 mod out;
 mod producer;
 mod quantized;
@@ -71,8 +71,8 @@ impl<
     L: Loader,
 > GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
 {
-    /// What a tile needs on its way out is fetched behind its products, which leave no registers.
-    const LATE: bool = Self::TURNS || !A::ASYNCHRONOUS && CHUNKS == 4;
+    /// Nothing is fetched ahead, or kept: products leave no registers.
+    const FORGETS: bool = !A::ASYNCHRONOUS && (ORDER == QUANTIZED_COLUMNS || CHUNKS == 4);
     /// Warpgroups take turns at the Tensor Core.
     const TURNS: bool = ORDER == QUANTIZED_COLUMNS && A::ASYNCHRONOUS;
 
@@ -106,7 +106,9 @@ impl<
         let (mut row_block, mut across) = p.across.of(if paired { 2 * index } else { index });
         let mut shared = false;
         let record = |row_block: u32| {
-            let at = p.panels + (row_block as u64 + 1) * ROUTE_RECORD as u64 * 4;
+            let panels =
+                if Self::FORGETS { warp::rematerialize_address(p.panels) } else { p.panels };
+            let at = panels + (row_block as u64 + 1) * ROUTE_RECORD as u64 * 4;
             global::load_v4_fresh(at, index < tiles)
         };
         if paired {
@@ -178,35 +180,35 @@ impl<
         let mut later = Self::work(p, index + Self::stride(p), tiles);
         let mut choice = Self::chosen(p, work, group);
         while index < tiles {
-            let ahead = |later: Work| {
-                (
-                    Self::work(p, index + 2 * Self::stride(p), tiles),
-                    Self::chosen(p, later, group),
-                    Self::weight(p, work, group, choice),
-                )
-            };
-            if Self::LATE {
+            if Self::TURNS {
+                // Behind the products, which have no registers left.
                 let mut acc = Acc::<CHUNKS>::zero();
                 let rows = Self::count(work);
                 let multiplies = group * 64 < rows;
-                let mut held = 0;
                 if multiplies {
-                    held = Self::all_products::<E>(p, work, (group, choice), &mut ring, &mut acc);
+                    Self::quantized_products(p, work, (group, choice), &mut ring, &mut acc);
                 } else {
                     Self::pass(p, &mut ring);
                 }
-                if !A::ASYNCHRONOUS {
-                    later = Self::work(p, index + Self::stride(p), tiles);
-                }
-                let (latest, choice_later, weight) = ahead(later);
+                let (latest, choice_later, weight) =
+                    Self::ahead(p, (index, tiles), [work, later], (group, choice));
                 if multiplies {
-                    Self::epilogue::<E>(p, work, (group, held), (choice, weight), &mut acc);
+                    Self::epilogue::<E>(p, work, (group, 0), (choice, weight), &mut acc);
                 }
                 (work, later, choice) = (later, latest, choice_later);
-            } else {
-                let (latest, choice_later, weight) = ahead(later);
+            } else if Self::FORGETS {
+                let work = Self::work(p, index, index + 1);
+                let group = gpu::rematerialize_thread() / 128;
                 if group * 64 < Self::count(work) {
-                    Self::halves::<E>(p, work, group, (choice, weight), &mut ring);
+                    Self::halves::<E>(p, (index, work), group, (0, 0), &mut ring);
+                } else {
+                    Self::pass(p, &mut ring);
+                }
+            } else {
+                let (latest, choice_later, weight) =
+                    Self::ahead(p, (index, tiles), [work, later], (group, choice));
+                if group * 64 < Self::count(work) {
+                    Self::halves::<E>(p, (index, work), group, (choice, weight), &mut ring);
                 } else {
                     Self::pass(p, &mut ring);
                 }
@@ -217,6 +219,21 @@ impl<
         if Self::TURNS {
             Self::last_turn(group);
         }
+    }
+
+    /// The work behind the next one, the choice of a row of the next, and the weight of the row of this one.
+    #[inline(always)]
+    fn ahead(
+        p: &GroupedParams,
+        (index, tiles): (u32, u32),
+        [work, later]: [Work; 2],
+        (group, choice): (u32, u32),
+    ) -> (Work, u32, u32) {
+        (
+            Self::work(p, index + 2 * Self::stride(p), tiles),
+            Self::chosen(p, later, group),
+            Self::weight(p, work, group, choice),
+        )
     }
 
     /// Rows of a panel, the same for all lanes.
@@ -235,42 +252,43 @@ impl<
     #[inline(always)]
     fn halves<E: WgmmaElem>(
         p: &GroupedParams,
-        mut work: Work,
+        (index, mut work): (u32, Work),
         group: u32,
         (mut choice, mut weight): (u32, u32),
         ring: &mut Ring<Self>,
     ) {
+        let mut half = 0;
         loop {
             let mut acc = Acc::<CHUNKS>::zero();
-            let held = Self::all_products::<E>(p, work, (group, choice), ring, &mut acc);
+            let held = if Self::CONVERTS {
+                Self::products_of_codes::<E>(p, work, ring, &mut acc)
+            } else {
+                Self::products::<E>(p, work, group, ring, &mut acc)
+            };
+            let group = if Self::FORGETS { gpu::rematerialize_thread() / 128 } else { group };
+            if Self::FORGETS {
+                work = Self::work(p, index, index + 1);
+                if half > 0 {
+                    work = Self::second_half(work);
+                }
+                choice = Self::chosen(p, work, group);
+                weight = Self::weight(p, work, group, choice);
+            }
             Self::epilogue::<E>(p, work, (group, held), (choice, weight), &mut acc);
             if ROWS == GROUPED_ROWS || Self::count(work) <= 64 {
                 return;
             }
+            half = 1;
             work = Self::second_half(work);
-            choice = Self::chosen(p, work, group);
-            weight = Self::weight(p, work, group, choice);
+            if !Self::FORGETS {
+                choice = Self::chosen(p, work, group);
+                weight = Self::weight(p, work, group, choice);
+            }
         }
     }
 
     /// Multiplies a tile, and frees its stages; synchronous products but for the last one, which is returned: sums leave
     /// through it.
-    #[inline(always)]
-    fn all_products<E: WgmmaElem>(
-        p: &GroupedParams,
-        work: Work,
-        (group, choice): (u32, u32),
-        ring: &mut Ring<Self>,
-        acc: &mut Acc<CHUNKS>,
-    ) -> u32 {
-        if Self::ADDS_SCALED {
-            Self::products_of_codes::<E>(p, work, (group, choice), ring, acc)
-        } else {
-            Self::products::<E>(p, work, group, ring, acc)
-        }
-    }
-
-    /// [`Self::all_products`] of elements as they are.
     #[inline(always)]
     fn products<E: WgmmaElem>(
         p: &GroupedParams,
@@ -302,32 +320,39 @@ impl<
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32, rows: u32) {
         let stage = Self::stage(slot);
-        let (smem, b_tile) = (stage + group * SMEM_TILE as u32, stage + Self::A_BYTES as u32);
-        unroll!(step < 4, {
-            let row = PANEL_BYTES as u32;
-            let a = frag::descriptor(smem + step as u32 * 32, row, 16);
-            if ORDER & B_COLUMNS == 0 {
-                let b = frag::descriptor(b_tile + step as u32 * 16 * row, row, SMEM_TILE as u32);
-                Self::multiply_step::<E, 1>(acc, a, b, rows);
-            } else {
-                let b = frag::descriptor(b_tile + step as u32 * 32, row, 16);
-                Self::multiply_step::<E, 0>(acc, a, b, rows);
-            }
-        });
+        let tiles = (stage + group * SMEM_TILE as u32, stage + Self::A_BYTES as u32);
+        if A::ASYNCHRONOUS || CHUNKS < 4 {
+            unroll!(step < 4, { Self::multiply_step::<E>(acc, tiles, step as u32, rows) });
+            return;
+        }
+        let mut step = 0;
+        while step < 4 {
+            // Straight code would read more ahead than there are registers for.
+            warp::stay_rolled();
+            Self::multiply_step::<E>(acc, tiles, step, rows);
+            step += 1;
+        }
     }
 
     /// A step of the rows that are there. Whoever has 128 rows multiplies all of them: tests would cost more.
     #[inline(always)]
-    fn multiply_step<E: WgmmaElem, const TB: i32>(
+    fn multiply_step<E: WgmmaElem>(
         acc: &mut Acc<CHUNKS>,
-        a: u64,
-        b: u64,
+        (smem, b_tile): (u32, u32),
+        step: u32,
         rows: u32,
     ) {
-        if ROWS == GROUPED_ROWS {
-            A::mma::<E, CHUNKS, 0, TB>(acc, a, b);
-        } else {
-            A::mma_rows::<E, CHUNKS, 0, TB>(acc, a, b, rows);
+        let row = PANEL_BYTES as u32;
+        let a = frag::descriptor(smem + step * 32, row, 16);
+        let b = match ORDER & B_COLUMNS {
+            0 => frag::descriptor(b_tile + step * 16 * row, row, SMEM_TILE as u32),
+            _ => frag::descriptor(b_tile + step * 32, row, 16),
+        };
+        match (ROWS == GROUPED_ROWS, ORDER & B_COLUMNS) {
+            (true, 0) => A::mma::<E, CHUNKS, 0, 1>(acc, a, b),
+            (true, _) => A::mma::<E, CHUNKS, 0, 0>(acc, a, b),
+            (false, 0) => A::mma_rows::<E, CHUNKS, 0, 1>(acc, a, b, rows),
+            (false, _) => A::mma_rows::<E, CHUNKS, 0, 0>(acc, a, b, rows),
         }
     }
 

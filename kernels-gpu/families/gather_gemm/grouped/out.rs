@@ -195,7 +195,8 @@ impl<
         if p.flags & GROUPED_SCATTER == 0 {
             return;
         }
-        let (lane, warp) = (gpu::thread() % 32, gpu::thread() / 32);
+        let thread = gpu::rematerialize_thread();
+        let (lane, warp) = (thread % 32, thread / 32);
         let first = global::load_b32_fresh(p.offsets + p.experts as u64 * 4, true);
         let mut slot = first + gpu::block_x() * Self::CONSUMERS + warp;
         while slot < p.slots {
