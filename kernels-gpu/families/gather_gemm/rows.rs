@@ -153,6 +153,7 @@ macro_rules! rows_gather_gemm {
                     grouped_mma_f16_few_64: Block, F16, GroupedTile<1, PLAIN, false, 64, MmaQuarters, CpAsync>;
                     grouped_mma_f16_gated_64: Block, F16, GroupedTile<2, PLAIN, true, 128, MmaQuarters, CpAsync>;
                     grouped_mma_f16_few_gated_64: Block, F16, GroupedTile<2, PLAIN, true, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_192_t: Block, F16, GroupedTile<3, B_COLUMNS, false, 128, MmaQuarters, CpAsync>;
                     grouped_mma_f16_128_t: Block, F16, GroupedTile<2, B_COLUMNS, false, 128, MmaQuarters, CpAsync>;
                     grouped_mma_f16_few_128_t: Block, F16, GroupedTile<2, B_COLUMNS, false, 64, MmaQuarters, CpAsync>;
                     grouped_mma_f16_few_64_t: Block, F16, GroupedTile<1, B_COLUMNS, false, 64, MmaQuarters, CpAsync>;
@@ -167,6 +168,7 @@ macro_rules! rows_gather_gemm {
                     grouped_mma_bf16_few_64: Block, Bf16, GroupedTile<1, PLAIN, false, 64, MmaQuarters, CpAsync>;
                     grouped_mma_bf16_gated_64: Block, Bf16, GroupedTile<2, PLAIN, true, 128, MmaQuarters, CpAsync>;
                     grouped_mma_bf16_few_gated_64: Block, Bf16, GroupedTile<2, PLAIN, true, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_192_t: Block, Bf16, GroupedTile<3, B_COLUMNS, false, 128, MmaQuarters, CpAsync>;
                     grouped_mma_bf16_128_t: Block, Bf16, GroupedTile<2, B_COLUMNS, false, 128, MmaQuarters, CpAsync>;
                     grouped_mma_bf16_few_128_t: Block, Bf16, GroupedTile<2, B_COLUMNS, false, 64, MmaQuarters, CpAsync>;
                     grouped_mma_bf16_few_64_t: Block, Bf16, GroupedTile<1, B_COLUMNS, false, 64, MmaQuarters, CpAsync>;

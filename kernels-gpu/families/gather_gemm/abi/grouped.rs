@@ -5,8 +5,8 @@
 use core::marker::PhantomData;
 
 use crate::abi::{
-    AtomInfo, B_COLUMNS, CLUSTER, Divisor, LoaderInfo, MapWords, PANEL_BYTES, PLAIN, SMEM_TILE,
-    STEP_NONE, Tile, Tma, Wgmma,
+    AtomInfo, B_COLUMNS, CLUSTER, CpAsync, Divisor, LoaderInfo, MapWords, MmaQuarters, PANEL_BYTES,
+    PLAIN, SMEM_TILE, STEP_NONE, Tile, Tma, Wgmma,
 };
 
 /// Rows of a panel: two warpgroups of 64.
@@ -102,11 +102,15 @@ impl<
         (true, _, 2) => 6,
         (true, ..) => 8,
         // More than 99 KB.
-        (false, _, 4) => 3,
+        (false, _, 3) => 4,
         (false, ..) => STAGES_BYTES / Self::STAGE,
     };
     /// Boxes of W in a stage with [`B_COLUMNS`].
-    pub const BOXES: usize = if GATED { 2 } else { (64 * CHUNKS).div_ceil(GROUPED_BOX) };
+    pub const BOXES: usize = match (GATED, L::BY_ONE) {
+        (true, _) => 2,
+        (false, true) => (64 * CHUNKS).div_ceil(GROUPED_BOX),
+        (false, false) => 1,
+    };
     /// Bytes of 64 columns of W as they arrive.
     pub const CHUNK_BYTES: usize = match ORDER {
         SCALED_COLUMNS => SMEM_TILE / 2,
@@ -155,6 +159,11 @@ const _: () = assert!(GroupedTile::<4, PLAIN>::BARRIERS + 128 <= 227 << 10);
 const _: () = assert!(GroupedTile::<2, B_COLUMNS>::BARRIERS + 128 <= 227 << 10);
 const _: () = assert!(GroupedTile::<1, B_COLUMNS>::BARRIERS + 128 <= 227 << 10);
 const _: () = assert!(GroupedTile::<2, SCALED_COLUMNS>::SHARED_BYTES <= 227 << 10);
+const _: () = assert!(
+    GroupedTile::<3, B_COLUMNS, false, 128, MmaQuarters, CpAsync>::SHARED_BYTES <= 163 << 10
+);
+const _: () =
+    assert!(GroupedTile::<2, PLAIN, false, 128, MmaQuarters, CpAsync>::SHARED_BYTES <= 99 << 10);
 
 /// Parameters of the `grouped` kernels.
 #[repr(C)]

@@ -2,10 +2,11 @@
 //! a stage or a block from zero, and what it found is scaled as it is added. Rows are e4m3 with scales too, or of f16 or
 //! bf16, both of which hold what e4m3 holds. A warp multiplies a quarter of the columns.
 
+use super::DEPTH;
 use super::out::NOWHERE;
 use super::quantized::BLOCKS;
 use super::scaled::NO_SCALE;
-use super::{DEPTH, Work};
+use super::work::Work;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
@@ -78,12 +79,12 @@ impl<
         work: Work,
         ring: &mut Ring<Self>,
         acc: &mut Acc<CHUNKS>,
-    ) -> u32 {
+    ) {
         let rows = Self::scales_of_rows(p, work);
         let columns = Self::scales_of_quarter(p, work);
         let count = Self::count(work);
         let sums = if ORDER == QUANTIZED_COLUMNS { BLOCKS as u32 } else { 1 };
-        let (mut deep, mut held) = (0, 0);
+        let mut deep = 0;
         while deep < p.k {
             let [by_column, _] = Self::factors(p, columns, deep);
             let slot = ring.wait_full();
@@ -106,12 +107,9 @@ impl<
             deep += DEPTH;
             if deep < p.k {
                 Self::release(slot);
-            } else {
-                held = slot;
             }
             ring.advance();
         }
-        held
     }
 
     /// Adds sums, each times the scales of its row and of the columns.

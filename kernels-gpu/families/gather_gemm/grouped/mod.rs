@@ -9,10 +9,11 @@ mod out;
 mod producer;
 mod quantized;
 mod scaled;
+mod work;
 
 use crate::device::prelude::*;
-use crate::families::discover::abi::ROUTE_RECORD;
 use crate::families::gather_gemm::abi::*;
+use work::Work;
 
 /// Registers of a thread that gathers, which holds eight rows, and of one that multiplies: with two of these, three
 /// times 168.
@@ -21,17 +22,6 @@ const CONSUMER_REGISTERS: u32 = 216;
 /// Of a thread that multiplies and of any other where four warps write W: four times 128.
 const SCALED_REGISTERS: [u32; 2] = [152, 104];
 const DEPTH: u32 = GROUPED_DEPTH as u32;
-
-/// What a thread block computes next.
-#[derive(Clone, Copy)]
-struct Work {
-    expert: u32,
-    first: u32,
-    rows: u32,
-    column: u32,
-    /// The other thread block of the cluster multiplies with the same columns.
-    shared: bool,
-}
 
 impl<
     const CHUNKS: usize,
@@ -72,72 +62,9 @@ impl<
 > GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
 {
     /// Nothing is fetched ahead, or kept: products leave no registers.
-    const FORGETS: bool = !A::ASYNCHRONOUS && (ORDER == QUANTIZED_COLUMNS || CHUNKS == 4);
+    const FORGETS: bool = !A::ASYNCHRONOUS && ORDER == QUANTIZED_COLUMNS;
     /// Warpgroups take turns at the Tensor Core.
     const TURNS: bool = ORDER == QUANTIZED_COLUMNS && A::ASYNCHRONOUS;
-
-    #[inline(always)]
-    fn tiles(p: &GroupedParams) -> u32 {
-        let tiles = global::load_b32_fresh(p.panels, true) * p.across.value;
-        if Self::paired(p) { tiles / 2 } else { tiles }
-    }
-
-    #[inline(always)]
-    fn paired(p: &GroupedParams) -> bool {
-        Self::PAIRS && warp::rematerialize(p.flags) & GROUPED_PAIRED != 0
-    }
-
-    /// Number of this thread block's first work.
-    #[inline(always)]
-    fn first_work(p: &GroupedParams) -> u32 {
-        gpu::block_x() >> u32::from(Self::paired(p))
-    }
-
-    /// From one work to the next.
-    #[inline(always)]
-    fn stride(p: &GroupedParams) -> u32 {
-        gpu::grid_x() >> u32::from(Self::paired(p))
-    }
-
-    /// Work number `index` of `tiles`, none past the last: neighbours share rows of A, or columns of W.
-    #[inline(always)]
-    fn work(p: &GroupedParams, index: u32, tiles: u32) -> Work {
-        let paired = Self::paired(p);
-        let (mut row_block, mut across) = p.across.of(if paired { 2 * index } else { index });
-        let mut shared = false;
-        let record = |row_block: u32| {
-            let panels =
-                if Self::FORGETS { warp::rematerialize_address(p.panels) } else { p.panels };
-            let at = panels + (row_block as u64 + 1) * ROUTE_RECORD as u64 * 4;
-            global::load_v4_fresh(at, index < tiles)
-        };
-        if paired {
-            let [.., group] = record(row_block);
-            let (first, together) = (row_block - (group & 0xffff), group >> 16);
-            // Two tiles across at a time, by all panels of the group.
-            let own = index - first * (p.across.value / 2);
-            let columns = own.checked_div(together).unwrap_or(0);
-            let turn = own - columns * together;
-            let rank = cluster::rank();
-            shared = turn < (together & !1);
-            let [panel, tile] = if shared {
-                [(turn & !1) + rank, turn % 2]
-            } else {
-                // The last one of an odd number: each thread block takes a tile of it.
-                [turn, rank]
-            };
-            (row_block, across) = (first + panel, 2 * columns + tile);
-        } else if p.flags & GROUPED_ONCE == 0 {
-            // A group's tiles go column by column: a matrix larger than L2 is read once for all of it.
-            let [.., group] = record(row_block);
-            let (first, together) = (row_block - (group & 0xffff), group >> 16);
-            let own = index - first * p.across.value;
-            across = own.checked_div(together).unwrap_or(0);
-            row_block = first + own - across * together;
-        }
-        let [expert, first, rows, _] = record(row_block);
-        Work { expert, first, rows, column: across * Self::COLUMNS, shared }
-    }
 
     #[inline(always)]
     fn set_up(p: &GroupedParams, at: u64) {
@@ -176,9 +103,12 @@ impl<
             Self::first_turn(group);
         }
         let mut index = Self::first_work(p);
-        let mut work = Self::work(p, index, tiles);
-        let mut later = Self::work(p, index + Self::stride(p), tiles);
-        let mut choice = Self::chosen(p, work, group);
+        let (mut work, mut later, mut choice) = (Work::NONE, Work::NONE, 0);
+        if !Self::FORGETS {
+            work = Self::work(p, index, tiles);
+            later = Self::work(p, index + Self::stride(p), tiles);
+            choice = Self::chosen(p, work, group);
+        }
         while index < tiles {
             if Self::TURNS {
                 // Behind the products, which have no registers left.
@@ -198,12 +128,7 @@ impl<
                 (work, later, choice) = (later, latest, choice_later);
             } else if Self::FORGETS {
                 let work = Self::work(p, index, index + 1);
-                let group = gpu::rematerialize_thread() / 128;
-                if group * 64 < Self::count(work) {
-                    Self::halves::<E>(p, (index, work), group, (0, 0), &mut ring);
-                } else {
-                    Self::pass(p, &mut ring);
-                }
+                Self::halves::<E>(p, (index, work), group, (0, 0), &mut ring);
             } else {
                 let (latest, choice_later, weight) =
                     Self::ahead(p, (index, tiles), [work, later], (group, choice));
@@ -236,18 +161,6 @@ impl<
         )
     }
 
-    /// Rows of a panel, the same for all lanes.
-    #[inline(always)]
-    fn count(work: Work) -> u32 {
-        warp::shuffle::<32>(work.rows, 0, u32::MAX)
-    }
-
-    /// What is left of a panel behind its first 64 rows.
-    #[inline(always)]
-    fn second_half(work: Work) -> Work {
-        Work { first: work.first + 64, rows: work.rows - 64, ..work }
-    }
-
     /// The warpgroup's rows of a panel: with 64 rows for a thread block those of one half after the other.
     #[inline(always)]
     fn halves<E: WgmmaElem>(
@@ -260,12 +173,11 @@ impl<
         let mut half = 0;
         loop {
             let mut acc = Acc::<CHUNKS>::zero();
-            let held = if Self::CONVERTS {
-                Self::products_of_codes::<E>(p, work, ring, &mut acc)
+            if Self::CONVERTS {
+                Self::products_of_codes::<E>(p, work, ring, &mut acc);
             } else {
-                Self::products::<E>(p, work, group, ring, &mut acc)
-            };
-            let group = if Self::FORGETS { gpu::rematerialize_thread() / 128 } else { group };
+                Self::products::<E>(p, work, group, ring, &mut acc);
+            }
             if Self::FORGETS {
                 work = Self::work(p, index, index + 1);
                 if half > 0 {
@@ -274,6 +186,7 @@ impl<
                 choice = Self::chosen(p, work, group);
                 weight = Self::weight(p, work, group, choice);
             }
+            let held = Self::before(ring.slot);
             Self::epilogue::<E>(p, work, (group, held), (choice, weight), &mut acc);
             if ROWS == GROUPED_ROWS || Self::count(work) <= 64 {
                 return;
@@ -287,8 +200,13 @@ impl<
         }
     }
 
-    /// Multiplies a tile, and frees its stages; synchronous products but for the last one, which is returned: sums leave
-    /// through it.
+    /// The stage before: the one that a tile ended with.
+    #[inline(always)]
+    fn before(slot: u32) -> u32 {
+        if slot == 0 { Self::STAGES as u32 - 1 } else { slot - 1 }
+    }
+
+    /// Multiplies a tile, and frees its stages; synchronous products but for the last one: sums leave through it.
     #[inline(always)]
     fn products<E: WgmmaElem>(
         p: &GroupedParams,
@@ -296,9 +214,9 @@ impl<
         group: u32,
         ring: &mut Ring<Self>,
         acc: &mut Acc<CHUNKS>,
-    ) -> u32 {
+    ) {
         let rows = if ROWS == GROUPED_ROWS { 64 } else { Self::count(work) };
-        let (mut deep, mut held) = (0, 0);
+        let mut deep = 0;
         while deep < p.k {
             let slot = ring.wait_full();
             // The gathered rows were written by ordinary copies.
@@ -308,30 +226,17 @@ impl<
             deep += DEPTH;
             if A::ASYNCHRONOUS || deep < p.k {
                 ring.issued::<A, _>(acc);
-            } else {
-                held = slot;
             }
             ring.advance();
         }
         ring.drain::<A, _>(acc);
-        held
     }
 
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32, rows: u32) {
         let stage = Self::stage(slot);
         let tiles = (stage + group * SMEM_TILE as u32, stage + Self::A_BYTES as u32);
-        if A::ASYNCHRONOUS || CHUNKS < 4 {
-            unroll!(step < 4, { Self::multiply_step::<E>(acc, tiles, step as u32, rows) });
-            return;
-        }
-        let mut step = 0;
-        while step < 4 {
-            // Straight code would read more ahead than there are registers for.
-            warp::stay_rolled();
-            Self::multiply_step::<E>(acc, tiles, step, rows);
-            step += 1;
-        }
+        unroll!(step < 4, { Self::multiply_step::<E>(acc, tiles, step as u32, rows) });
     }
 
     /// A step of the rows that are there. Whoever has 128 rows multiplies all of them: tests would cost more.

@@ -1,7 +1,7 @@
 //! Sums on their way out: activation, the weight of each row, and through shared memory to whole lines of C, at the
 //! rows of the slots or of their choices.
 
-use super::Work;
+use super::work::Work;
 use crate::device::prelude::*;
 use crate::device::quantize::quantize;
 use crate::device::store::chunk::{stage_rows, staged};

@@ -2,7 +2,8 @@
 //! neighbours; W by the copy engine, through a map of three axes, whose boxes end where an expert's matrix ends. Without a
 //! copy engine all threads bring all of it.
 
-use super::{DEPTH, Work};
+use super::DEPTH;
+use super::work::Work;
 use crate::device::prelude::*;
 use crate::device::rows::{self, Rows, Source};
 use crate::families::gather_gemm::abi::*;

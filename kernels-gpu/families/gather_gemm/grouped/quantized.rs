@@ -2,8 +2,9 @@
 //! it is added to f32 registers, while the other warpgroup keeps the Tensor Core busy: they take turns, or both would
 //! add at the same time. Without products that go on by themselves: `codes`.
 
+use super::DEPTH;
 use super::out::NOWHERE;
-use super::{DEPTH, Work};
+use super::work::Work;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 

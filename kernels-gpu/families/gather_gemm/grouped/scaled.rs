@@ -1,7 +1,8 @@
 //! W as e4m3 with scales: the copy engine brings the codes into a ring of their own, stages ahead, and four warps that
 //! do nothing else write them, scaled and rounded to A's type, to where W lies in a stage.
 
-use super::{DEPTH, Work};
+use super::DEPTH;
+use super::work::Work;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
