@@ -62,7 +62,7 @@ impl<
 > GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
 {
     /// Nothing is fetched ahead, or kept: products leave no registers.
-    const FORGETS: bool = !A::ASYNCHRONOUS && ORDER == QUANTIZED_COLUMNS;
+    const FORGETS: bool = !A::ASYNCHRONOUS && (ORDER == QUANTIZED_COLUMNS || CHUNKS == 3);
     /// Warpgroups take turns at the Tensor Core.
     const TURNS: bool = ORDER == QUANTIZED_COLUMNS && A::ASYNCHRONOUS;
 
@@ -128,7 +128,11 @@ impl<
                 (work, later, choice) = (later, latest, choice_later);
             } else if Self::FORGETS {
                 let work = Self::work(p, index, index + 1);
-                Self::halves::<E>(p, (index, work), group, (0, 0), &mut ring);
+                if group * 64 < Self::count(work) {
+                    Self::halves::<E>(p, (index, work), group, (0, 0), &mut ring);
+                } else {
+                    Self::pass(p, &mut ring);
+                }
             } else {
                 let (latest, choice_later, weight) =
                     Self::ahead(p, (index, tiles), [work, later], (group, choice));
@@ -215,6 +219,7 @@ impl<
         ring: &mut Ring<Self>,
         acc: &mut Acc<CHUNKS>,
     ) {
+        // Whoever has 128 rows multiplies all of them: tests would cost more.
         let rows = if ROWS == GROUPED_ROWS { 64 } else { Self::count(work) };
         let mut deep = 0;
         while deep < p.k {
@@ -239,7 +244,7 @@ impl<
         unroll!(step < 4, { Self::multiply_step::<E>(acc, tiles, step as u32, rows) });
     }
 
-    /// A step of the rows that are there. Whoever has 128 rows multiplies all of them: tests would cost more.
+    /// A step of 32 bytes along k.
     #[inline(always)]
     fn multiply_step<E: WgmmaElem>(
         acc: &mut Acc<CHUNKS>,
@@ -253,11 +258,9 @@ impl<
             0 => frag::descriptor(b_tile + step * 16 * row, row, SMEM_TILE as u32),
             _ => frag::descriptor(b_tile + step * 32, row, 16),
         };
-        match (ROWS == GROUPED_ROWS, ORDER & B_COLUMNS) {
-            (true, 0) => A::mma::<E, CHUNKS, 0, 1>(acc, a, b),
-            (true, _) => A::mma::<E, CHUNKS, 0, 0>(acc, a, b),
-            (false, 0) => A::mma_rows::<E, CHUNKS, 0, 1>(acc, a, b, rows),
-            (false, _) => A::mma_rows::<E, CHUNKS, 0, 0>(acc, a, b, rows),
+        match ORDER & B_COLUMNS {
+            0 => A::mma_rows::<E, CHUNKS, 0, 1>(acc, a, b, rows),
+            _ => A::mma_rows::<E, CHUNKS, 0, 0>(acc, a, b, rows),
         }
     }
 
