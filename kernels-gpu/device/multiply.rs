@@ -206,14 +206,6 @@ pub trait Multiply: AtomInfo {
     fn mma_tf32_registers<const C: usize>(acc: &mut Acc<C>, a: [u32; 4], b: u64);
     /// Elements of 8 bits, `D = A B`, or `D += A B` where `onto`; both contiguous along k.
     fn mma_bytes<E: BytesElem, const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, onto: bool);
-    /// [`Self::mma_bytes`], which may leave out 16 rows of A from `rows` on at a time.
-    fn mma_bytes_rows<E: BytesElem, const C: usize>(
-        acc: &mut Acc<C>,
-        a: u64,
-        b: u64,
-        onto: bool,
-        rows: u32,
-    );
     /// `D += A B` where A keeps two of four along k.
     fn mma_sparse<E: SparseElem, const C: usize, const SELECTOR: i32>(
         acc: &mut Acc<C>,
@@ -314,17 +306,6 @@ impl Multiply for Wgmma {
 
     #[inline(always)]
     fn mma_bytes<E: BytesElem, const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, onto: bool) {
-        E::wgmma(acc, a, b, onto);
-    }
-
-    #[inline(always)]
-    fn mma_bytes_rows<E: BytesElem, const C: usize>(
-        acc: &mut Acc<C>,
-        a: u64,
-        b: u64,
-        onto: bool,
-        _: u32,
-    ) {
         E::wgmma(acc, a, b, onto);
     }
 
@@ -666,18 +647,6 @@ impl<const QUARTERS: bool> Multiply for Synchronous<QUARTERS> {
     fn mma_bytes<E: BytesElem, const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, onto: bool) {
         Self::clear_unless(acc, onto);
         Self::multiply::<E, C, 0, 0>(acc, a, b);
-    }
-
-    #[inline(always)]
-    fn mma_bytes_rows<E: BytesElem, const C: usize>(
-        acc: &mut Acc<C>,
-        a: u64,
-        b: u64,
-        onto: bool,
-        rows: u32,
-    ) {
-        Self::clear_unless(acc, onto);
-        Self::multiply_rows::<E, C, 0, 0>(acc, a, b, rows);
     }
 
     #[inline(always)]

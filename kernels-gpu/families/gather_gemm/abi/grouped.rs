@@ -83,9 +83,6 @@ impl<
     pub const CONSUMERS: u32 = ROWS as u32 / 16;
     /// Four warps write a scaled W to the stages.
     pub const WRITES: bool = ORDER == SCALED_COLUMNS && A::ASYNCHRONOUS;
-    /// Codes are converted on their way to the Tensor Core.
-    pub const CONVERTS: bool =
-        !A::ASYNCHRONOUS && (ORDER == SCALED_COLUMNS || ORDER == QUANTIZED_COLUMNS);
     /// Chunks of 64 columns of C.
     pub const OUT_CHUNKS: usize = if GATED { CHUNKS / 2 } else { CHUNKS };
     /// Whether it may run in clusters of two.

@@ -1,6 +1,6 @@
-//! W as e4m3 where products are synchronous: codes become elements between shared memory and the Tensor Core, which sums
-//! a stage or a block from zero, and what it found is scaled as it is added. Rows are e4m3 with scales too, or of f16 or
-//! bf16, both of which hold what e4m3 holds. A warp multiplies a quarter of the columns.
+//! W as e4m3 where products are synchronous: codes become elements between shared memory and the Tensor Core. With rows
+//! of f16 or bf16 W is scaled and rounded there, and sums have the bits of those with a W that was rounded before. With
+//! rows of e4m3 sums of a block from zero are scaled as they are added. A warp multiplies a quarter of the columns.
 
 use super::DEPTH;
 use super::out::NOWHERE;
@@ -10,7 +10,7 @@ use super::work::Work;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
-/// Elements along k of a step, and of what a lane reads of codes at once.
+/// Bytes of codes of a step of 16, and what a lane reads of codes at once where all are codes.
 const STEP: u32 = 16;
 const READ: u32 = 2 * STEP;
 
@@ -30,9 +30,6 @@ impl<
     #[inline(always)]
     fn scales_of_rows(p: &GroupedParams, work: Work) -> OfRows<u32> {
         let mut found = [[NOWHERE; 2]; 4];
-        if ORDER != QUANTIZED_COLUMNS {
-            return found;
-        }
         let lane = gpu::rematerialize_thread() % 32;
         let gathers = p.flags & GROUPED_GATHER != 0;
         let stages = p.k.div_ceil(DEPTH);
@@ -49,12 +46,9 @@ impl<
         found
     }
 
-    /// The scales of the lane's rows for block `block` along k. Rows of other types than e4m3 have none.
+    /// The scales of the lane's rows for block `block` along k.
     #[inline(always)]
     fn block_scales(p: &GroupedParams, rows: OfRows<u32>, block: u32) -> OfRows<f32> {
-        if ORDER != QUANTIZED_COLUMNS {
-            return [[1.0; 2]; 4];
-        }
         let at = p.a_scales + block as u64 * 4;
         rows.map(|two| {
             two.map(|row| {
@@ -72,9 +66,9 @@ impl<
         [if is_second { second } else { first }, NO_SCALE]
     }
 
-    /// As `products`, of codes that are scaled as they are added. For one warpgroup, and two chunks of columns.
+    /// As `products`, of rows of codes by codes. For one warpgroup, and two chunks of columns.
     #[inline(always)]
-    pub(super) fn products_of_codes<E: WgmmaElem>(
+    pub(super) fn products_of_codes(
         p: &GroupedParams,
         work: Work,
         ring: &mut Ring<Self>,
@@ -83,27 +77,44 @@ impl<
         let rows = Self::scales_of_rows(p, work);
         let columns = Self::scales_of_quarter(p, work);
         let count = Self::count(work);
-        let sums = if ORDER == QUANTIZED_COLUMNS { BLOCKS as u32 } else { 1 };
         let mut deep = 0;
         while deep < p.k {
             let [by_column, _] = Self::factors(p, columns, deep);
             let slot = ring.wait_full();
-            let mut sum = 0;
-            while sum < sums {
+            let mut block = 0;
+            while block < BLOCKS as u32 {
                 // Straight code would convert more at a time than there are registers for.
                 warp::stay_rolled();
                 // Products take longer than these loads.
-                let by_row = Self::block_scales(p, rows, deep / DEPTH * sums + sum);
+                let by_row = Self::block_scales(p, rows, deep / DEPTH * BLOCKS as u32 + block);
                 let mut part = Acc::<CHUNKS>::zero();
-                let tiles = (Self::stage(slot), Self::w_of(slot).0);
-                if ORDER == QUANTIZED_COLUMNS {
-                    Self::multiply_block(&mut part, tiles, sum, count);
-                } else {
-                    Self::multiply_mixed::<E>(&mut part, tiles, count);
-                }
+                Self::multiply_block(&mut part, slot, block, count);
                 Self::add_scaled(acc, &part, by_row, by_column);
-                sum += 1;
+                block += 1;
             }
+            deep += DEPTH;
+            if deep < p.k {
+                Self::release(slot);
+            }
+            ring.advance();
+        }
+    }
+
+    /// As `products`, of rows of elements by codes. For one warpgroup, and two chunks of columns.
+    #[inline(always)]
+    pub(super) fn products_of_scaled<E: WgmmaElem>(
+        p: &GroupedParams,
+        work: Work,
+        ring: &mut Ring<Self>,
+        acc: &mut Acc<CHUNKS>,
+    ) {
+        let columns = Self::scales_of_quarter(p, work);
+        let count = Self::count(work);
+        let mut deep = 0;
+        while deep < p.k {
+            let [by, _] = Self::factors(p, columns, deep);
+            let slot = ring.wait_full();
+            Self::multiply_scaled::<E>(acc, slot, by, count);
             deep += DEPTH;
             if deep < p.k {
                 Self::release(slot);
@@ -128,72 +139,88 @@ impl<
         });
     }
 
-    /// The products of a block of codes along k by codes, of the first `rows` rows.
+    /// The two codes in the low half of `x` times their scale as elements.
     #[inline(always)]
-    fn multiply_block(part: &mut Acc<CHUNKS>, (a_tile, b_tile): (u32, u32), block: u32, rows: u32) {
-        let mut step = 2 * block;
-        while step < 2 * block + 2 {
+    fn scaled<E: WgmmaElem>(x: u32, by: f32) -> u32 {
+        let two = matrix::f16x2_from_e4m3(x);
+        let [lo, hi] = [two, two >> 16].map(|x| E::mul(by, matrix::f32_from_f16(x)));
+        match E::DTYPE {
+            Dtype::F16 => matrix::f16x2_from_f32(lo, hi),
+            _ => matrix::bf16x2_from_f32(lo, hi),
+        }
+    }
+
+    /// Adds the products of a stage of elements by codes, of the first `rows` rows.
+    #[inline(always)]
+    fn multiply_scaled<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, by: f32, rows: u32) {
+        let (warp, lane) = gpu::warp_and_lane();
+        let (row, chunk) = frag::ldmatrix_x4(lane);
+        let a = Self::stage(slot) + row * PANEL_BYTES as u32;
+        let a_chunk = (row % 8 << 4) ^ (chunk * 16);
+        // A lane takes two neighbouring codes of each eight: half a word.
+        let column = warp * 16 * CHUNKS as u32 + lane / 4;
+        let row_bytes = GROUPED_DEPTH as u32;
+        let b = Self::w_of(slot).0 + column * row_bytes + lane % 4 / 2 * 4;
+        let half = lane % 2 * 16;
+        // Rows of codes are swizzled over 64 bytes.
+        let b_chunk = lane / 8 << 4;
+        let mut step = 0;
+        while step < 4 {
+            // Straight code would convert more at a time than there are registers for.
             warp::stay_rolled();
-            let a = frag::descriptor(a_tile + step * 32, PANEL_BYTES as u32, 16);
-            let b = frag::descriptor(b_tile + step * 32, PANEL_BYTES as u32, 16);
-            A::mma_bytes_rows::<E4m3, CHUNKS>(part, a, b, true, rows);
+            let of_rows = |m: u32| {
+                let at = a + m * 16 * PANEL_BYTES as u32 + (a_chunk ^ (step * 32));
+                (m * 16 < rows).then(|| matrix::ldmatrix_x4(at))
+            };
+            let of_columns = |n: u32| {
+                let at = b + n * 16 * row_bytes + (b_chunk ^ (step * STEP));
+                [0, 8, 8 * row_bytes, 8 * row_bytes + 8].map(|further| {
+                    Self::scaled::<E>(copy::load_shared_b32(at + further) >> half, by)
+                })
+            };
+            A::mma_both::<E, CHUNKS>(acc, of_rows, of_columns);
             step += 1;
         }
     }
 
-    /// The two codes in the low half of `x` as elements.
+    /// Adds the products of block `block` of a stage of codes by codes, of the first `rows` rows, in f16, which holds all
+    /// of their values. A lane reads four neighbouring codes of either: which product of a step comes first does not
+    /// matter.
     #[inline(always)]
-    fn elements<E: WgmmaElem>(x: u32) -> u32 {
-        let two = matrix::f16x2_from_e4m3(x);
-        if let Dtype::F16 = E::DTYPE {
-            return two;
-        }
-        matrix::bf16x2_from_f32(matrix::f32_from_f16(two), matrix::f32_from_f16(two >> 16))
-    }
-
-    /// The products of a stage of elements by codes, of the first `rows` rows. A lane reads four neighbouring codes, and the four
-    /// elements of A that they meet: which product of a step comes first does not matter.
-    #[inline(always)]
-    pub(super) fn multiply_mixed<E: WgmmaElem>(
-        part: &mut Acc<CHUNKS>,
-        (a_tile, b_tile): (u32, u32),
-        rows: u32,
-    ) {
+    fn multiply_block(part: &mut Acc<CHUNKS>, slot: u32, block: u32, rows: u32) {
         let (warp, lane) = gpu::warp_and_lane();
-        let row = lane / 4;
-        let a = a_tile + row * PANEL_BYTES as u32;
+        let row_bytes = PANEL_BYTES as u32;
         // Rows are swizzled over 128 bytes.
-        let a_chunk = (lane % 4 * 8) ^ (row << 4);
+        let (row, chunk) = frag::ldmatrix_x4(lane);
+        let a = Self::stage(slot) + row * row_bytes;
+        let a_chunk = (row % 8 << 4) ^ (chunk * 16);
         // Eight columns, two times 16 codes of each, then the eight columns behind them.
-        let column = warp * 16 * CHUNKS as u32 + lane / 16 * 8 + lane % 8;
-        let b = b_tile + column * GROUPED_DEPTH as u32;
-        // Rows of codes are swizzled over 64 bytes.
-        let b_chunk = (lane / 8 % 2 * STEP) ^ (lane % 8 / 2 << 4);
-        let mut read = 0;
-        while read < DEPTH / READ {
-            // Straight code would convert more at a time than there are registers for.
+        let (column, chunk) = frag::ldmatrix_x4_columns(lane);
+        let b = Self::w_of(slot).0 + (warp * 16 * CHUNKS as u32 + column) * row_bytes;
+        let b_chunk = (column % 8 << 4) ^ (chunk * 16);
+        let mut read = 2 * block;
+        while read < 2 * block + 2 {
             warp::stay_rolled();
             let mut codes = [[0; 4]; CHUNKS];
             unroll!(n < CHUNKS, most 4, {
-                let at = b + n as u32 * 16 * GROUPED_DEPTH as u32;
+                let at = b + n as u32 * 16 * row_bytes;
                 codes[n] = matrix::ldmatrix_x4(at + (b_chunk ^ (read * READ)));
             });
             unroll!(step < 2, {
-                let deep = (2 * read + step as u32) * STEP * 2;
                 let of_rows = |m: u32| {
-                    let at = a + m * 16 * PANEL_BYTES as u32 + (a_chunk ^ deep);
+                    let at = a + m * 16 * row_bytes + (a_chunk ^ (read * READ));
                     (m * 16 < rows).then(|| {
-                        let upper = copy::load_shared_v2(at);
-                        let lower = copy::load_shared_v2(at + 8 * PANEL_BYTES as u32);
-                        [upper[0], lower[0], upper[1], lower[1]]
+                        let own = matrix::ldmatrix_x4(at);
+                        let [x, y] = [own[2 * step], own[2 * step + 1]];
+                        [x, y, x >> 16, y >> 16].map(matrix::f16x2_from_e4m3)
                     })
                 };
                 let of_columns = |n: u32| {
                     let own = codes[n as usize];
                     let [x, y] = [own[step], own[2 + step]];
-                    [x, x >> 16, y, y >> 16].map(Self::elements::<E>)
+                    [x, x >> 16, y, y >> 16].map(matrix::f16x2_from_e4m3)
                 };
-                A::mma_both::<E, CHUNKS>(part, of_rows, of_columns);
+                A::mma_both::<F16, CHUNKS>(part, of_rows, of_columns);
             });
             read += 1;
         }

@@ -177,10 +177,12 @@ impl<
         let mut half = 0;
         loop {
             let mut acc = Acc::<CHUNKS>::zero();
-            if Self::CONVERTS {
-                Self::products_of_codes::<E>(p, work, ring, &mut acc);
-            } else {
-                Self::products::<E>(p, work, group, ring, &mut acc);
+            match (A::ASYNCHRONOUS, ORDER) {
+                (false, QUANTIZED_COLUMNS) => Self::products_of_codes(p, work, ring, &mut acc),
+                (false, SCALED_COLUMNS) => {
+                    Self::products_of_scaled::<E>(p, work, ring, &mut acc);
+                }
+                _ => Self::products::<E>(p, work, group, ring, &mut acc),
             }
             if Self::FORGETS {
                 work = Self::work(p, index, index + 1);
