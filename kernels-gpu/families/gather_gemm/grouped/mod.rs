@@ -62,7 +62,7 @@ impl<
 > GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
 {
     /// Nothing is fetched ahead, or kept: products leave no registers.
-    const FORGETS: bool = !A::ASYNCHRONOUS && (ORDER == QUANTIZED_COLUMNS || CHUNKS == 3);
+    const FORGETS: bool = !A::ASYNCHRONOUS && ORDER == QUANTIZED_COLUMNS;
     /// Warpgroups take turns at the Tensor Core.
     const TURNS: bool = ORDER == QUANTIZED_COLUMNS && A::ASYNCHRONOUS;
 
@@ -128,11 +128,7 @@ impl<
                 (work, later, choice) = (later, latest, choice_later);
             } else if Self::FORGETS {
                 let work = Self::work(p, index, index + 1);
-                if group * 64 < Self::count(work) {
-                    Self::halves::<E>(p, (index, work), group, (0, 0), &mut ring);
-                } else {
-                    Self::pass(p, &mut ring);
-                }
+                Self::halves::<E>(p, (index, work), group, (0, 0), &mut ring);
             } else {
                 let (latest, choice_later, weight) =
                     Self::ahead(p, (index, tiles), [work, later], (group, choice));
@@ -243,7 +239,17 @@ impl<
     fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32, rows: u32) {
         let stage = Self::stage(slot);
         let tiles = (stage + group * SMEM_TILE as u32, stage + Self::A_BYTES as u32);
-        unroll!(step < 4, { Self::multiply_step::<E>(acc, tiles, step as u32, rows) });
+        if CHUNKS != 3 {
+            unroll!(step < 4, { Self::multiply_step::<E>(acc, tiles, step as u32, rows) });
+            return;
+        }
+        let mut step = 0;
+        while step < 4 {
+            // Straight code would read more ahead than there are registers for.
+            warp::stay_rolled();
+            Self::multiply_step::<E>(acc, tiles, step, rows);
+            step += 1;
+        }
     }
 
     /// A step of 32 bytes along k.
