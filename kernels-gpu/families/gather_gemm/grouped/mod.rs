@@ -239,17 +239,7 @@ impl<
     fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32, rows: u32) {
         let stage = Self::stage(slot);
         let tiles = (stage + group * SMEM_TILE as u32, stage + Self::A_BYTES as u32);
-        if CHUNKS != 3 {
-            unroll!(step < 4, { Self::multiply_step::<E>(acc, tiles, step as u32, rows) });
-            return;
-        }
-        let mut step = 0;
-        while step < 4 {
-            // Straight code would read more ahead than there are registers for.
-            warp::stay_rolled();
-            Self::multiply_step::<E>(acc, tiles, step, rows);
-            step += 1;
-        }
+        unroll!(step < 4, { Self::multiply_step::<E>(acc, tiles, step as u32, rows) });
     }
 
     /// A step of 32 bytes along k.

@@ -31,7 +31,8 @@ impl<
     /// Where the number of panels is, and behind it the panels.
     #[inline(always)]
     fn panels(p: &GroupedParams) -> u64 {
-        if Self::FORGETS { warp::rematerialize_address(p.panels) } else { p.panels }
+        // Not carried through products that are synchronous: they leave no registers.
+        if A::ASYNCHRONOUS { p.panels } else { warp::rematerialize_address(p.panels) }
     }
 
     #[inline(always)]
