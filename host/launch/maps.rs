@@ -213,6 +213,17 @@ pub(crate) fn strided_tensor(
     Ok(words)
 }
 
+/// [`strided_map`] of a matrix for each head.
+pub(crate) fn strided_heads_map(dtype: Dtype, heads: &Heads) -> Result<[u64; 16]> {
+    let [columns, rows, count] = heads.extents;
+    let one = Flat { address: heads.address, extents: [columns, rows], leading: heads.strides[0] };
+    let mut words = strided_map(dtype, &one)?;
+    words[MAP_STRIDES + 1] = (heads.strides[1].max(columns) * dtype.bytes()) as u64;
+    let count = if heads.address != 0 { super::small("heads", count)? } else { 0 };
+    words[MAP_EXTENTS + 1] = count.into();
+    Ok(words)
+}
+
 /// Map of tiles of `[columns, rows]`, swizzled over `swizzled` elements, 0 for not at all. What is empty is mapped to
 /// `empty`.
 pub(crate) fn tensor_map(

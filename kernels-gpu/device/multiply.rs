@@ -185,6 +185,20 @@ pub trait Multiply: AtomInfo {
         a: impl Fn(u32) -> Option<[u32; 4]>,
         b: u64,
     );
+    /// [`Self::mma`], which may leave out 16 rows of A from `rows` on at a time.
+    fn mma_rows<E: WgmmaElem, const C: usize, const TA: i32, const TB: i32>(
+        acc: &mut Acc<C>,
+        a: u64,
+        b: u64,
+        rows: u32,
+    );
+    /// `D += A B` of fragments from wherever they are: A's as of [`Self::mma_fragments`], B's of two times 8 columns, `n` x
+    /// 16 columns behind this warp's first. Of `mma.sync` alone.
+    fn mma_both<E: StepElem, const C: usize>(
+        acc: &mut Acc<C>,
+        a: impl Fn(u32) -> Option<[u32; 4]>,
+        b: impl Fn(u32) -> [u32; 4],
+    );
     /// TF32, `D = A B`, or `D += A B` where `onto`; both contiguous along k. Bits below the 10 of the mantissa are cut
     /// off.
     fn mma_tf32<const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, onto: bool);
@@ -262,6 +276,24 @@ impl Multiply for Wgmma {
         b: u64,
     ) {
         E::mma_registers::<C, TB>(acc, a(0).unwrap_or([0; 4]), b);
+    }
+
+    #[inline(always)]
+    fn mma_rows<E: WgmmaElem, const C: usize, const TA: i32, const TB: i32>(
+        acc: &mut Acc<C>,
+        a: u64,
+        b: u64,
+        _: u32,
+    ) {
+        E::mma::<C, TA, TB>(acc, a, b);
+    }
+
+    #[inline(always)]
+    fn mma_both<E: StepElem, const C: usize>(
+        _: &mut Acc<C>,
+        _: impl Fn(u32) -> Option<[u32; 4]>,
+        _: impl Fn(u32) -> [u32; 4],
+    ) {
     }
 
     #[inline(always)]
@@ -490,6 +522,22 @@ impl<const QUARTERS: bool> Synchronous<QUARTERS> {
         Self::products::<E, C>(acc, |m| Some(a.fragment(m)), |n| Self::columns::<C, TB>(b, n));
     }
 
+    /// [`Self::multiply`] of the first `rows` rows.
+    #[inline(always)]
+    fn multiply_rows<E: StepElem, const C: usize, const TA: i32, const TB: i32>(
+        acc: &mut Acc<C>,
+        a: u64,
+        b: u64,
+        rows: u32,
+    ) {
+        let (warp, lane) = gpu::warp_and_lane();
+        let (row, column) = Self::share::<C>(warp);
+        let a = Rows::<TA>::from(a, row, lane);
+        let b = Columns::<TB>::from(b, column, lane);
+        let is_there = |m: u32| row + m * 16 < rows;
+        Self::products::<E, C>(acc, |m| is_there(m).then(|| a.fragment(m)), |n| b.fragments(n, 0));
+    }
+
     /// Adds the products of fragments of A in registers.
     #[inline(always)]
     fn multiply_registers<E: StepElem, const C: usize, const TB: i32>(
@@ -659,6 +707,25 @@ impl<const QUARTERS: bool> Multiply for Synchronous<QUARTERS> {
         let (_, column) = Self::share::<C>(warp);
         let b = Columns::<TB>::from(b, column, lane);
         Self::products::<E, C>(acc, a, |n| Self::columns::<C, TB>(b, n));
+    }
+
+    #[inline(always)]
+    fn mma_rows<E: WgmmaElem, const C: usize, const TA: i32, const TB: i32>(
+        acc: &mut Acc<C>,
+        a: u64,
+        b: u64,
+        rows: u32,
+    ) {
+        Self::multiply_rows::<E, C, TA, TB>(acc, a, b, rows);
+    }
+
+    #[inline(always)]
+    fn mma_both<E: StepElem, const C: usize>(
+        acc: &mut Acc<C>,
+        a: impl Fn(u32) -> Option<[u32; 4]>,
+        b: impl Fn(u32) -> [u32; 4],
+    ) {
+        Self::products::<E, C>(acc, a, b);
     }
 
     #[inline(always)]

@@ -9,6 +9,7 @@ pub(crate) mod cpu;
 pub(crate) mod dense_conv;
 pub(crate) mod found;
 pub(crate) mod grouped;
+mod grouped_choice;
 pub(crate) mod grouped_grad;
 pub(crate) mod kernel_map;
 pub(crate) mod offers;

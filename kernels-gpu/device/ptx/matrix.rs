@@ -162,11 +162,13 @@ pub fn f16x2_from_e4m3(x: u32) -> u32 {
 #[inline(always)]
 fn e4m3_by_f16(x: u32) -> u32 {
     const TWO_TO_8: u32 = 0x5c00_5c00;
-    const LARGEST: u32 = 0x5f00_5f00;
-    let two = x & 0xff | (x & 0xff00) << 8;
-    let size = mul_f16x2((two & 0x007f_007f) << 7, TWO_TO_8);
+    // 448 times 2^-8.
+    const LARGEST: u32 = 0x3f00_3f00;
+    // The codes as upper bytes of both halves, above zeros.
+    let two = bytes(x, 0, 0x1404);
+    let size = two >> 1 & 0x3f80_3f80;
     let not = greater_f16x2(size, LARGEST) & 0x7fff_7fff;
-    size | not | (two & 0x0080_0080) << 8
+    mul_f16x2(size | two & 0x8000_8000, TWO_TO_8) | not
 }
 
 /// The two e5m2 in the low half of `x` as f16, of which they are the upper halves.

@@ -20,9 +20,9 @@ mod conv_pairs;
 mod conv_simt;
 #[cfg(any(module = "conv_steps", feature = "cuda_std"))]
 mod conv_steps;
-#[cfg(any(module = "grouped", feature = "cuda_std"))]
+#[cfg(any(module = "grouped", module = "grouped_mma", feature = "cuda_std"))]
 mod grouped;
-#[cfg(any(module = "grouped_grad", feature = "cuda_std"))]
+#[cfg(any(module = "grouped_grad", module = "grouped_grad_mma", feature = "cuda_std"))]
 mod grouped_grad;
 #[cfg(any(
     module = "pit",

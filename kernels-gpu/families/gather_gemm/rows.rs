@@ -155,7 +155,7 @@ macro_rules! rows_gather_gemm {
                     pit_few_mma_bf16_32_n256: Block, Bf16, FewRows<32, 8, false>;
                     pit_few_mma_bf16_64_n256: Block, Bf16, FewRows<64, 8, false>;
                 }
-                grouped "grouped" GroupedParams sm_90a Grouped {
+                grouped "grouped" GroupedParams sm_80 Grouped {
                     grouped_f16_256: Block, F16, GroupedTile<4, PLAIN>;
                     grouped_f16_128: Block, F16, GroupedTile<2, PLAIN>;
                     grouped_bf16_256: Block, Bf16, GroupedTile<4, PLAIN>;
@@ -189,9 +189,45 @@ macro_rules! rows_gather_gemm {
                     grouped_f16_quantized_gated_64: Block, F16, GroupedTile<2, QUANTIZED_COLUMNS, true>;
                     grouped_bf16_quantized_gated_64: Block, Bf16, GroupedTile<2, QUANTIZED_COLUMNS, true>;
                 }
-                grouped_grad "grouped_grad" GroupedGradParams sm_90a Own {
-                    grouped_grad_f16: Block, F16, GroupedGrad;
-                    grouped_grad_bf16: Block, Bf16, GroupedGrad;
+                grouped_mma "grouped_mma" GroupedParams sm_80 Grouped {
+                    grouped_mma_f16_128: Block, F16, GroupedTile<2, PLAIN, false, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_few_128: Block, F16, GroupedTile<2, PLAIN, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_few_64: Block, F16, GroupedTile<1, PLAIN, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_gated_64: Block, F16, GroupedTile<2, PLAIN, true, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_few_gated_64: Block, F16, GroupedTile<2, PLAIN, true, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_192_t: Block, F16, GroupedTile<3, B_COLUMNS, false, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_128_t: Block, F16, GroupedTile<2, B_COLUMNS, false, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_few_128_t: Block, F16, GroupedTile<2, B_COLUMNS, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_few_64_t: Block, F16, GroupedTile<1, B_COLUMNS, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_gated_64_t: Block, F16, GroupedTile<2, B_COLUMNS, true, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_few_gated_64_t: Block, F16, GroupedTile<2, B_COLUMNS, true, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_e4m3_128: Block, F16, GroupedTile<2, SCALED_COLUMNS, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_e4m3_gated_64: Block, F16, GroupedTile<2, SCALED_COLUMNS, true, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_quantized_128: Block, F16, GroupedTile<2, QUANTIZED_COLUMNS, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_quantized_gated_64: Block, F16, GroupedTile<2, QUANTIZED_COLUMNS, true, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_128: Block, Bf16, GroupedTile<2, PLAIN, false, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_few_128: Block, Bf16, GroupedTile<2, PLAIN, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_few_64: Block, Bf16, GroupedTile<1, PLAIN, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_gated_64: Block, Bf16, GroupedTile<2, PLAIN, true, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_few_gated_64: Block, Bf16, GroupedTile<2, PLAIN, true, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_192_t: Block, Bf16, GroupedTile<3, B_COLUMNS, false, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_128_t: Block, Bf16, GroupedTile<2, B_COLUMNS, false, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_few_128_t: Block, Bf16, GroupedTile<2, B_COLUMNS, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_few_64_t: Block, Bf16, GroupedTile<1, B_COLUMNS, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_gated_64_t: Block, Bf16, GroupedTile<2, B_COLUMNS, true, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_few_gated_64_t: Block, Bf16, GroupedTile<2, B_COLUMNS, true, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_e4m3_128: Block, Bf16, GroupedTile<2, SCALED_COLUMNS, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_e4m3_gated_64: Block, Bf16, GroupedTile<2, SCALED_COLUMNS, true, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_quantized_128: Block, Bf16, GroupedTile<2, QUANTIZED_COLUMNS, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_quantized_gated_64: Block, Bf16, GroupedTile<2, QUANTIZED_COLUMNS, true, 64, MmaQuarters, CpAsync>;
+                }
+                grouped_grad "grouped_grad" GroupedGradParams sm_80 Own {
+                    grouped_grad_f16: Block, F16, GroupedGrad<4>;
+                    grouped_grad_bf16: Block, Bf16, GroupedGrad<4>;
+                }
+                grouped_grad_mma "grouped_grad_mma" GroupedGradParams sm_80 Own {
+                    grouped_grad_mma_f16: Block, F16, GroupedGrad<2, MmaQuarters>;
+                    grouped_grad_mma_bf16: Block, Bf16, GroupedGrad<2, MmaQuarters>;
                 }
             }
         }
