@@ -92,7 +92,7 @@ impl Machine {
     fn why_not(&self, row: &Row) -> String {
         let (major, minor) = self.capability;
         if row.stands_in && row.needs == 0 {
-            return "does the work of a kernel made of wgmma, which this GPU has".into();
+            return "does the work of a kernel for Hopper, which this GPU is".into();
         }
         let what = [
             (WGMMA, "wgmma, which compute capability 9.0 has"),
@@ -101,7 +101,10 @@ impl Machine {
             (FP8_MMA, "fp8 in Tensor Cores, which compute capability 8.9 and newer have"),
         ];
         let needed = what.into_iter().find(|(need, _)| row.needs & need != 0);
-        let needed = needed.map_or("another GPU", |(_, name)| name);
+        let Some((_, needed)) = needed else {
+            let shared = self.lacks_shared(row.shared_bytes);
+            return shared.unwrap_or_else(|| "is for another GPU".into());
+        };
         format!("needs {needed}; this GPU runs kernels of {major}.{minor}")
     }
 
@@ -142,7 +145,7 @@ mod tests {
         for row in kernels().iter().filter(|row| row.runs_on((8, 0))) {
             assert_eq!(large.lacks(row), None, "{}", row.name);
             let reason = small.lacks(row);
-            assert_eq!(reason.is_some(), row.shared_bytes > 101_376, "{}", row.name);
+            assert_eq!(reason.is_some(), row.shared_bytes > 99 << 10, "{}", row.name);
             if let Some(reason) = reason {
                 let needs = format!("needs {} bytes", row.shared_bytes);
                 assert!(reason.contains(&needs) && reason.ends_with("has 101376"), "{reason}");

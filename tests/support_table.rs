@@ -110,9 +110,10 @@ const GPUS: [((u32, u32), u32); 6] = [
     ((8, 0), 163 << 10),
 ];
 
-/// The line that a module belongs to: kernels that stand in for others on GPUs without `wgmma` belong to theirs.
+/// The line that a module belongs to: kernels that stand in for others on GPUs without `wgmma`, or with less shared memory,
+/// belong to theirs.
 fn own(module: &str) -> &str {
-    match module.strip_suffix("_mma") {
+    match module.strip_suffix("_mma").or_else(|| module.strip_suffix("_99k")) {
         Some("panel") => "wgmma",
         Some(other) => other,
         None => module,

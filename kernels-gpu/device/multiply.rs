@@ -571,6 +571,47 @@ impl<const QUARTERS: bool> Synchronous<QUARTERS> {
     }
 }
 
+impl MmaSync {
+    /// The first of two fragments of A.
+    pub const FIRST: u32 = 1;
+    /// The second of two fragments of A.
+    pub const SECOND: u32 = 2;
+
+    /// `D += A B`, [`STEPS`] steps deep, of two times 16 rows of each warp with sums of their own, or of those that
+    /// `WHICH` names. `a`: the fragment of A of a step and of either of the two. B is read once for both.
+    #[inline(always)]
+    pub fn mma_two<E: StepElem, const C: usize, const TB: i32, const WHICH: u32>(
+        acc: &mut [Acc<C>; 2],
+        a: impl Fn(usize, usize) -> [u32; 4],
+        b: u64,
+    ) {
+        let (_, lane) = gpu::warp_and_lane();
+        let b = Columns::<TB>::from(b, 0, lane);
+        unroll!(step < STEPS, most 4, {
+            let mut rows = [[0; 4]; 2];
+            unroll!(i < 2, {
+                if WHICH >> i & 1 != 0 {
+                    rows[i] = a(step, i);
+                }
+            });
+            unroll!(c < C, most 4, {
+                unroll!(pair < 4, {
+                    let b = b.fragments((c * 4 + pair) as u32, step as u32);
+                    unroll!(half < 2, {
+                        unroll!(i < 2, {
+                            if WHICH >> i & 1 != 0 {
+                                add(&mut acc[i], 8 * c + 2 * pair + half, |sums| {
+                                    E::step(sums, rows[i], [b[2 * half], b[2 * half + 1]])
+                                });
+                            }
+                        });
+                    });
+                });
+            });
+        });
+    }
+}
+
 impl<const QUARTERS: bool> Multiply for Synchronous<QUARTERS> {
     #[inline(always)]
     fn registers_down<const COUNT: u32>() {}

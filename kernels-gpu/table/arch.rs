@@ -13,6 +13,8 @@ pub struct Arch {
     pub exact: bool,
     /// Machine code is kept beside the PTX.
     pub has_cubin: bool,
+    /// Dynamic shared memory of a thread block, bytes: what the GPUs with most of it have.
+    pub shared_bytes: u32,
     /// What rows may need: [`crate::abi::TMA`] and the like.
     pub has: u32,
 }
@@ -24,6 +26,7 @@ pub const ARCHS: &[Arch] = &[
         capability: (9, 0),
         exact: true,
         has_cubin: true,
+        shared_bytes: 227 << 10,
         has: TMA | CLUSTER | WGMMA | FP8_MMA,
     },
     Arch {
@@ -31,9 +34,17 @@ pub const ARCHS: &[Arch] = &[
         capability: (9, 0),
         exact: false,
         has_cubin: false,
+        shared_bytes: 227 << 10,
         has: TMA | CLUSTER | FP8_MMA,
     },
-    Arch { name: "sm_80", capability: (8, 0), exact: false, has_cubin: true, has: 0 },
+    Arch {
+        name: "sm_80",
+        capability: (8, 0),
+        exact: false,
+        has_cubin: true,
+        shared_bytes: 163 << 10,
+        has: 0,
+    },
 ];
 
 /// Compute capabilities that brought instructions which others replace before: sources see those that an architecture has

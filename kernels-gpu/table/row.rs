@@ -66,16 +66,20 @@ impl Row {
     pub fn built_for(&self, arch: &Arch) -> bool {
         let fits = |arch: &Arch| {
             let replaced = self.stands_in && arch.has & crate::abi::WGMMA != 0;
-            self.needs & !arch.has == 0 && !replaced
+            let there = self.needs & !arch.has == 0 && self.shared_bytes <= arch.shared_bytes;
+            there && !replaced
         };
         // GPUs of an architecture between others also run the code of the one below, which has all else.
         let below = ARCHS.iter().find(|other| other.capability < arch.capability);
         fits(arch) && (arch.exact || !below.is_some_and(fits))
     }
 
-    /// Whether a GPU of this compute capability runs the kernel.
+    /// Whether a GPU of this compute capability runs the kernel. One that runs the code of several architectures takes no
+    /// kernel from below that stands in for another of its own.
     pub fn runs_on(&self, capability: (u32, u32)) -> bool {
-        archs_of(capability).any(|arch| self.built_for(arch))
+        let replaced =
+            self.stands_in && archs_of(capability).any(|arch| arch.has & crate::abi::WGMMA != 0);
+        !replaced && archs_of(capability).any(|arch| self.built_for(arch))
     }
 
     /// Whether the kernel takes these params.

@@ -27,9 +27,10 @@ pub fn products_here() -> impl Iterator<Item = &'static Row> + Clone {
     kernels_here().filter(|row| row.operation == Operation::Product)
 }
 
-/// The module of a row, or of the row that it stands in for on GPUs without `wgmma`.
+/// The module of a row, or of the row that it stands in for on GPUs without `wgmma` or with less shared memory.
 pub fn module_of(row: &Row) -> &'static str {
-    match row.module.strip_suffix("_mma").filter(|_| row.stands_in) {
+    let other = ["_mma", "_99k"].into_iter().find_map(|end| row.module.strip_suffix(end));
+    match other.filter(|_| row.stands_in) {
         Some("panel") => "wgmma",
         Some(other) => other,
         None => row.module,
@@ -40,7 +41,7 @@ pub fn module_of(row: &Row) -> &'static str {
 pub fn as_on_hopper(name: &str) -> String {
     match name.strip_prefix("panel_mma") {
         Some(rest) => format!("wgmma{rest}"),
-        None => name.replacen("_mma", "", 1),
+        None => name.replacen("_mma", "", 1).replacen("_99k", "", 1),
     }
 }
 

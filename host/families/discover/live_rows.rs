@@ -241,9 +241,13 @@ impl LiveProduct {
         let row = rows_of(STEP_LIVE_PRODUCT, dtype)
             .filter(|row| machine.lacks(row).is_none())
             .min_by_key(|row| clocks(row, [expected.clamp(1, m.max(1)), k, n], some));
-        let row = match row {
-            Some(row) => row,
-            None => find(STEP_LIVE_PRODUCT, dtype, "a product of packed rows")?,
+        let Some(row) = row else {
+            let all = kernels().iter().filter(|row| row.step == STEP_LIVE_PRODUCT);
+            let all = all.filter(|row| row.operation == Operation::Live);
+            return Err(none_of(all, "a product of packed rows", |row| {
+                let lacks = machine.lacks(row).filter(|_| row.dtype == dtype);
+                lacks.unwrap_or_else(|| format!("is for {}", row.dtype.name()))
+            }));
         };
         let across = n.div_ceil(row.columns as usize) * row.parts as usize;
         // As many rows of tiles as the GPU holds at once; further ones are taken by the same thread blocks. A thread

@@ -18,7 +18,7 @@ use crate::launch::maps::{
 };
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, small, within};
 use crate::machine::Machine;
-use crate::registry::{Dtype, none_of_type};
+use crate::registry::{Dtype, none_of};
 
 /// What a map of pixels takes: positions of zeros, positions from the first tap to the last, and from one place to the
 /// next.
@@ -103,11 +103,14 @@ impl DenseConvLaunch {
         let of_type = own
             .clone()
             .filter(|row| row.dtype == dtype && name.is_none_or(|name| row.name == name))
-            .filter(|row| name.is_some() || machine.lacks(row).is_none())
+            .filter(|row| machine.lacks(row).is_none())
             .map(|row| (row, predict(row, &shape, out, machine)));
         let best = of_type.min_by(|(_, a), (_, b)| a.us.total_cmp(&b.us));
         let Some((row, cost)) = best else {
-            return Err(none_of_type(own, "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]"));
+            return Err(none_of(own, "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]", |row| {
+                let lacks = machine.lacks(row).filter(|_| row.dtype == dtype);
+                lacks.unwrap_or_else(|| format!("is for {}", row.dtype.name()))
+            }));
         };
         let Extents { positions, .. } = Extents::of(row, &shape, out);
         let across = shape.filters.div_ceil(row.columns as usize) * row.parts as usize;

@@ -68,16 +68,24 @@ pub(crate) fn pit_rows(
 
 /// The kernel for this product that the GPU runs.
 fn pick(dtype: Dtype, work: &PitWork, machine: &Machine) -> Result<&'static Row> {
-    let all = rows_of::<PitParams>().filter(|row| (row.block.0 == 1) == work.turned);
-    let fits = |row: &&Row| row.block == work.block();
-    let mut own = pit_rows(dtype, work.turned, work.right).filter(fits);
-    own.find(|row| machine.lacks(row).is_none()).ok_or_else(|| {
-        let what = format!("C[m,n] += A[m,AK[p]] * B[AK[p],n], {} rows at a time", work.height);
-        none_of(all, what, |row| {
-            let rows = row.block.0.max(row.block.1);
-            let other = format!("is for {rows} rows of {}", row.dtype.name());
-            machine.lacks(row).unwrap_or(other)
-        })
+    let order = if work.right { C_COLUMNS } else { PLAIN };
+    let alike = |row: &&Row| row.order == order && (row.block.0 == 1) == work.turned;
+    let runs = |row: &&Row| machine.lacks(row).is_none();
+    let fits = |row: &&Row| row.dtype == dtype && row.block == work.block();
+    let all = rows_of::<PitParams>().filter(alike);
+    if let Some(row) = all.clone().filter(runs).find(fits) {
+        return Ok(row);
+    }
+    let what = format!("C[m,n] += A[m,AK[p]] * B[AK[p],n], {} rows at a time", work.height);
+    let reason = |row: &Row| {
+        let rows = row.block.0.max(row.block.1);
+        let other = format!("is for {rows} rows of {}", row.dtype.name());
+        machine.lacks(row).unwrap_or(other)
+    };
+    // Rows for other GPUs are named where this one runs none.
+    Err(match all.clone().any(|row| runs(&row)) {
+        true => none_of(all.filter(runs), what, reason),
+        false => none_of(all, what, reason),
     })
 }
 

@@ -1,8 +1,7 @@
 //! What products at the places of a pattern (SDDMM) cost.
 
 use einsparse_kernels::abi::{Dtype, PANEL_BYTES, SMEM_TILE, STRIP, WGMMA, WalkKind};
-use einsparse_kernels::families::{CHUNK, SAMPLES, STAGED_BYTES};
-use einsparse_kernels::families::{SddmmStagedParams, SddmmTilesParams};
+use einsparse_kernels::families::{CHUNK, SAMPLES, SddmmStagedParams, SddmmTilesParams};
 use einsparse_kernels::table::Row;
 
 use crate::cost::{
@@ -142,7 +141,7 @@ fn staged(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     let row_bytes = (work.k * row.dtype.bytes()).max(1) as f64;
     let sms = f64::from(machine.multiprocessors);
     let speed = machine.l2 / Machine::H200.l2 * CLOCKS_PER_US;
-    let width = (STAGED_BYTES as f64 / row_bytes).floor().min(work.n as f64);
+    let width = (f64::from(row.shared_bytes) / row_bytes).floor().min(work.n as f64);
     let ranges = (work.n as f64 / width.max(1.0)).ceil();
     let runs = (work.m as f64 * ranges).min(work.entries as f64);
     let entries = work.entries as f64 + RUN_WASTE * runs;

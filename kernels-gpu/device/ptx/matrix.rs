@@ -245,7 +245,7 @@ pub fn stmatrix_x4(to: u32, v: [u32; 4]) {
 /// [`stmatrix_x4`] without that instruction: a lane stores its words of a row to where another lane says.
 #[inline(always)]
 fn store_matrices(to: u32, v: [u32; 4]) {
-    let lane = gpu::thread() % 32;
+    let lane = gpu::rematerialize_thread() % 32;
     unroll!(r < 4, {
         let row = warp::shuffle::<32>(to, r as u32 * 8 + lane / 4, u32::MAX);
         copy::store_shared_b32(row + lane % 4 * 4, v[r]);
@@ -268,7 +268,7 @@ pub fn stmatrix_x4_trans(to: u32, v: [u32; 4]) {
 /// [`stmatrix_x4_trans`] without that instruction: the elements of a lane's word lie in two columns.
 #[inline(always)]
 fn store_transposed(to: u32, v: [u32; 4]) {
-    let lane = gpu::thread() % 32;
+    let lane = gpu::rematerialize_thread() % 32;
     unroll!(r < 4, {
         unroll!(half < 2, {
             let column = r as u32 * 8 + lane % 4 * 2 + half as u32;

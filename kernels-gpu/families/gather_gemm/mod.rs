@@ -32,9 +32,9 @@ mod grouped_grad;
     feature = "cuda_std"
 ))]
 mod pit;
-#[cfg(any(module = "pit_conv", feature = "cuda_std"))]
+#[cfg(any(module = "pit_conv", module = "pit_conv_mma", feature = "cuda_std"))]
 mod pit_conv;
-#[cfg(any(module = "pit_few", module = "pit_few_parts", feature = "cuda_std"))]
+#[cfg(any(module = "pit_few", module = "pit_few_mma", feature = "cuda_std"))]
 mod pit_few;
 #[cfg(any(module = "pit_tf32", module = "pit_tf32_mma", feature = "cuda_std"))]
 mod pit_tf32;

@@ -111,7 +111,7 @@ macro_rules! rows_gather_gemm {
                     pit_mma_tf32_64x1: Block, Tf32, PitWords<64, MmaSync, CpAsync>;
                     pit_mma_tf32_32x1: Block, Tf32, PitWords<32, MmaSync, CpAsync>;
                 }
-                pit_conv "pit_conv" PitConvParams sm_90a Dynamic {
+                pit_conv "pit_conv" PitConvParams sm_80 Dynamic {
                     pit_conv_f16_128x256: Block, F16, PitConv<128, 4, false>;
                     pit_conv_f16_128x128: Block, F16, PitConv<128, 2, false>;
                     pit_conv_f16_64x256: Block, F16, PitConv<64, 4, false>;
@@ -125,6 +125,16 @@ macro_rules! rows_gather_gemm {
                     pit_conv_bf16_filters_128x128: Block, Bf16, PitConv<128, 2, true>;
                     pit_conv_bf16_filters_64x256: Block, Bf16, PitConv<64, 4, true>;
                 }
+                pit_conv_mma "pit_conv_mma" PitConvParams sm_80 Dynamic {
+                    pit_conv_mma_f16_128x128: Block, F16, PitConv<128, 2, false, MmaQuarters, CpAsync>;
+                    pit_conv_mma_f16_64x256: Block, F16, PitConv<64, 4, false, MmaQuarters, CpAsync>;
+                    pit_conv_mma_bf16_128x128: Block, Bf16, PitConv<128, 2, false, MmaQuarters, CpAsync>;
+                    pit_conv_mma_bf16_64x256: Block, Bf16, PitConv<64, 4, false, MmaQuarters, CpAsync>;
+                    pit_conv_mma_f16_filters_128x128: Block, F16, PitConv<128, 2, true, MmaQuarters, CpAsync>;
+                    pit_conv_mma_f16_filters_64x256: Block, F16, PitConv<64, 4, true, MmaQuarters, CpAsync>;
+                    pit_conv_mma_bf16_filters_128x128: Block, Bf16, PitConv<128, 2, true, MmaQuarters, CpAsync>;
+                    pit_conv_mma_bf16_filters_64x256: Block, Bf16, PitConv<64, 4, true, MmaQuarters, CpAsync>;
+                }
                 pit_few "pit_few" PitFewParams sm_80 Dynamic {
                     pit_few_f16_16_n256: Block, F16, FewRows<16, 8>;
                     pit_few_f16_16_n384: Block, F16, FewRows<16, 12>;
@@ -137,13 +147,13 @@ macro_rules! rows_gather_gemm {
                     pit_few_bf16_32_n384: Block, Bf16, FewRows<32, 12>;
                     pit_few_bf16_64_n256: Block, Bf16, FewRows<64, 8>;
                 }
-                pit_few_parts "pit_few_parts" PitFewParams sm_80 Dynamic {
-                    pit_few_f16_16_parts: Block, F16, FewRows<16, 8, false>;
-                    pit_few_f16_32_parts: Block, F16, FewRows<32, 8, false>;
-                    pit_few_f16_64_parts: Block, F16, FewRows<64, 8, false>;
-                    pit_few_bf16_16_parts: Block, Bf16, FewRows<16, 8, false>;
-                    pit_few_bf16_32_parts: Block, Bf16, FewRows<32, 8, false>;
-                    pit_few_bf16_64_parts: Block, Bf16, FewRows<64, 8, false>;
+                pit_few_mma "pit_few_mma" PitFewParams sm_80 Dynamic {
+                    pit_few_mma_f16_16_n256: Block, F16, FewRows<16, 8, false>;
+                    pit_few_mma_f16_32_n256: Block, F16, FewRows<32, 8, false>;
+                    pit_few_mma_f16_64_n256: Block, F16, FewRows<64, 8, false>;
+                    pit_few_mma_bf16_16_n256: Block, Bf16, FewRows<16, 8, false>;
+                    pit_few_mma_bf16_32_n256: Block, Bf16, FewRows<32, 8, false>;
+                    pit_few_mma_bf16_64_n256: Block, Bf16, FewRows<64, 8, false>;
                 }
                 grouped "grouped" GroupedParams sm_90a Grouped {
                     grouped_f16_256: Block, F16, GroupedTile<4, PLAIN>;

@@ -9,11 +9,12 @@ mod sampled;
 #[cfg(any(
     module = "sddmm",
     module = "sddmm_staged",
+    module = "sddmm_staged_99k",
     module = "sddmm_narrow",
     feature = "cuda_std"
 ))]
 mod sddmm;
-#[cfg(any(module = "sddmm_staged", feature = "cuda_std"))]
+#[cfg(any(module = "sddmm_staged", module = "sddmm_staged_99k", feature = "cuda_std"))]
 mod sddmm_staged;
 #[cfg(any(module = "sddmm_tiles", module = "sddmm_tiles_mma", feature = "cuda_std"))]
 mod sddmm_tiles;

@@ -66,6 +66,12 @@ macro_rules! rows_sddmm {
                     sddmm_staged_f32_k256: Csr, F32, StagedDots<32, 2, 4>;
                     sddmm_staged_f32_k512: Csr, F32, StagedDots<32, 4, 4>;
                 }
+                sddmm_staged_99k "sddmm_staged_99k" SddmmStagedParams sm_80 Sampled {
+                    sddmm_staged_f32_k64_99k: Csr, F32, StagedDots<8, 2, 4, 99>;
+                    sddmm_staged_f32_k128_99k: Csr, F32, StagedDots<16, 2, 4, 99>;
+                    sddmm_staged_f32_k256_99k: Csr, F32, StagedDots<32, 2, 4, 99>;
+                    sddmm_staged_f32_k512_99k: Csr, F32, StagedDots<32, 4, 4, 99>;
+                }
                 sddmm_tiles "sddmm_tiles" SddmmTilesParams sm_80 Sampled {
                     sddmm_tiles_f16_n256: Csr, F16, PickTile<4, BOTH_ROWS>;
                     sddmm_tiles_f16_n128: Csr, F16, PickTile<2, BOTH_ROWS>;

@@ -57,8 +57,9 @@ impl MarkedLaunch {
         let Some(row) = row.filter(|_| fits) else {
             let what = format!("C[m,n] += relu(A[m,k] * B[k,n]), marked {height} rows at a time");
             return Err(none_of(own, what, |row| {
+                let lacks = device.machine().lacks(row).filter(|_| row.dtype == dtype && fits);
                 let dtype = row.dtype.name();
-                format!("is for {dtype}, 16 rows or a larger power of two")
+                lacks.unwrap_or(format!("is for {dtype}, 16 rows or a larger power of two"))
             }));
         };
         let asked =
@@ -118,11 +119,10 @@ impl MarkedLaunch {
     }
 }
 
-/// The first row that runs on this GPU; without one, the first that does not, which says why.
+/// The first row that runs on this GPU.
 fn row_for(device: &Device, dtype: Dtype) -> Option<&'static Row> {
-    let of_type = rows_of::<MarkedParams>().filter(|row| row.dtype == dtype);
-    let runs = of_type.clone().find(|row| device.machine().lacks(row).is_none());
-    runs.or_else(|| of_type.clone().next())
+    let mut of_type = rows_of::<MarkedParams>().filter(|row| row.dtype == dtype);
+    of_type.find(|row| device.machine().lacks(row).is_none())
 }
 
 /// Whether a plan's kernel for `relu(A * B)` is the one that can mark: what it computes with takes the same time then.
@@ -131,11 +131,8 @@ pub(crate) fn can_mark(device: &Device, variant: &str) -> bool {
     let Some(plain) = find(variant) else {
         return false;
     };
-    let marks = |row: &Row| {
-        let same = row.columns == plain.columns || row.stands_in && plain.columns >= row.columns;
-        same && device.machine().lacks(row).is_none()
-    };
+    let marks = |row: &Row| row.columns == plain.columns || row.stands_in;
     let whole = has_strips(plain) && plain.order == PLAIN && plain.block == (HALF as u32, 64);
-    (whole || plain.stands_in && plain.walk == WalkKind::Direct)
-        && row_for(device, plain.dtype).is_some_and(marks)
+    let large = plain.stands_in && plain.walk == WalkKind::Direct && plain.columns >= 128;
+    (whole || large) && row_for(device, plain.dtype).is_some_and(marks)
 }

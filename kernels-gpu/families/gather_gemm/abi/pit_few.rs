@@ -1,7 +1,7 @@
 //! The module `pit_few`: `C[m,n] = A[m,k] * B[k,n]` of at most 64 rows whose empty columns of A are found by the same
 //! kernel: each thread block looks through its part of k, lists the columns that hold something and gathers the rows of
-//! B that they meet. Parts of a tile are thread blocks of a cluster, which sum in shared memory, in order; or, in module
-//! `pit_few_parts`, they leave their sums in memory, and the one that arrives last adds them up, in order.
+//! B that they meet. Parts of a tile are thread blocks of a cluster, which sum in shared memory, in order. In module
+//! `pit_few_mma` they leave their sums in memory, and the one that arrives last adds them up, in order.
 
 use crate::abi::{CLUSTER, TMA, Tile};
 

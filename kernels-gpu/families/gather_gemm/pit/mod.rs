@@ -155,8 +155,9 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
         });
     }
 
-    /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on. `WHOLE`: all rows
-    /// are there; else those that are not arrive as zeros, since zeros of A times whatever is no number would be none.
+    /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on. `WHOLE`: all
+    /// rows are there; else those that are not arrive as zeros, since zeros of A times whatever is no number would be
+    /// none.
     #[inline(always)]
     fn gather<const WHOLE: bool>(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
         let thread = gpu::rematerialize_thread() - CONSUMERS * 32;

@@ -1,5 +1,5 @@
-//! Sums of parts that are no cluster: each leaves its own in memory, and the one that arrives last adds up those of all,
-//! in the order of the parts: the same bits every time.
+//! Sums of parts that are no cluster: each leaves its own in memory. The one that arrives last adds up those of all, in
+//! the order of the parts: the same bits every time.
 
 use super::Sums;
 use crate::device::prelude::*;

@@ -53,8 +53,17 @@ impl<
     pub const STAGE_OF_A: usize = if Self::TRANSPOSED { CHUNKS } else { GROUPS } * SMEM_TILE;
     /// Warps that multiply, 16 rows each.
     pub const WARPS: usize = 4 * GROUPS;
+    /// Without the copy engine, the warps of so large a tile copy what they multiply: eight of them have 255 registers a
+    /// thread, and beside others that copy 168.
+    pub const UNDIVIDED: bool = !L::BY_ONE && GROUPS * CHUNKS == 8;
+    /// Threads that copy and do nothing else.
+    pub const COPIERS: usize = match (L::BY_ONE, Self::UNDIVIDED) {
+        (true, _) => 32,
+        (false, true) => 0,
+        (false, false) => 128,
+    };
     /// Threads that copy.
-    pub const COPIERS: usize = if L::BY_ONE { 32 } else { 128 };
+    pub const TEAM: usize = if Self::UNDIVIDED { 128 * GROUPS } else { Self::COPIERS };
     /// Atoms of 8 columns in a row of the tile.
     pub const ATOMS: usize = 8 * CHUNKS;
     /// Atoms of a warp's 16 rows that each thread block of the cluster finishes, all warps together.

@@ -111,9 +111,11 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
     #[inline(always)]
     fn tiles<E: DenseElem>(p: &DenseConvParams, at: u64) {
         let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
-        let copies = warp >= DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::WARPS as u32;
+        let undivided = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::UNDIVIDED;
+        let multiplies = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::WARPS as u32;
+        let copies = undivided || warp >= multiplies;
         if copies && DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::sets_up() {
-            let copiers = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::COPIERS as u32;
+            let copiers = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::TEAM as u32;
             DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::set_up(at, L::fills(copiers));
         }
         warp::sync_lanes(u32::MAX);
@@ -121,7 +123,11 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         grid::wait_dependency();
         let high = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ROWS as u32;
         let inside = |down: u32| down * high < p.product.m;
-        if !copies {
+        if undivided {
+            let spot = |down| Window::of(p, down, down * high);
+            let all = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::undivided::<E, _>;
+            all(&p.product, at, inside, spot);
+        } else if !copies {
             // Nothing is copied by these, so where the first tap meets A does not matter.
             let spot = |down| Window { p, down, first: [0; 3] };
             DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::multiply_all::<E, _>(

@@ -26,7 +26,8 @@ impl<
     /// Threads that copy together.
     #[inline(always)]
     pub(super) fn team() -> Team {
-        Team { thread: gpu::thread() - Self::WARPS as u32 * 32, threads: Self::COPIERS as u32 }
+        let first = if Self::UNDIVIDED { 0 } else { Self::WARPS as u32 * 32 };
+        Team { thread: gpu::thread() - first, threads: Self::TEAM as u32 }
     }
 
     /// Does this thread start copies? Of those that copy, one lane where the copy engine does the rest, which waits for
@@ -144,7 +145,7 @@ impl<
         let [from, count] = Self::part(p);
         let begun = spot.begun();
         if !begun && Self::sets_up() {
-            Self::set_up(at, L::fills(Self::COPIERS as u32));
+            Self::set_up(at, L::fills(Self::TEAM as u32));
         }
         Self::together();
         Self::ready();

@@ -68,7 +68,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
     fn start_ahead(p: &DenseParams, at: u64) {
         let early = p.early != 0;
         let known = global::load_b32_fresh(p.live, early);
-        let copiers = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::COPIERS as u32;
+        let copiers = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::TEAM as u32;
         if L::BY_ONE || DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::sets_up() {
             DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::set_up(at, L::fills(copiers));
         }
@@ -142,6 +142,44 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         }
     }
 
+    /// All tiles where all warps copy: nothing is on its way before the launch ahead has ended.
+    #[inline(always)]
+    fn undivided<E: DenseElem>(p: &DenseParams, at: u64) {
+        grid::wait_dependency();
+        if gpu::thread() == 0 {
+            let rows = global::load_b32_fresh(p.live, true).min(p.m);
+            copy::store_shared_b32(copy::arena() + Self::LIVE as u32, rows);
+            let fill = L::fills(DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::TEAM as u32);
+            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::set_up(at, fill);
+        }
+        Self::fetch_biases::<E>(p);
+        gpu::sync_threads();
+        let spot = |down| Whole::<GROUPS, CHUNKS, A, L> { down, tile: PhantomData };
+        DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::undivided::<E, _>(p, at, Self::reaches, spot);
+    }
+
+    /// All tiles of a cluster that shares them along k, one after the other.
+    #[inline(always)]
+    fn cut_tiles<E: DenseElem>(p: &DenseParams, at: u64) {
+        loop {
+            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::tile::<E>(p, at, Self::spot());
+            let next = Self::spot().down() + gpu::grid_y();
+            if !Self::reaches(next) {
+                return;
+            }
+            // The ring is made anew: the stages have been read, by whoever reads them, before they are written.
+            A::fence_copies();
+            cluster::arrive();
+            cluster::wait();
+            // Asked again: there is no register for the answer while sums are.
+            if gpu::rematerialize_thread() == 0 {
+                Self::go_to(next);
+                DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::take_down();
+            }
+            gpu::sync_threads();
+        }
+    }
+
     /// Is there a row in that row of tiles? The same for all threads of a cluster.
     #[inline(always)]
     fn reaches(down: u32) -> bool {
@@ -163,6 +201,9 @@ impl<
 {
     #[inline(always)]
     unsafe fn run(p: &DenseParams, at: u64) {
+        if DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::UNDIVIDED {
+            return Self::undivided::<E>(p, at);
+        }
         if CUT > 1 && gpu::thread() == 0 {
             Self::go_to(gpu::block_y());
         }
@@ -204,22 +245,6 @@ impl<
             }
             return;
         }
-        loop {
-            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::tile::<E>(p, at, Self::spot());
-            let next = Self::spot().down() + gpu::grid_y();
-            if !Self::reaches(next) {
-                return;
-            }
-            // The ring is made anew: the stages have been read, by whoever reads them, before they are written.
-            A::fence_copies();
-            cluster::arrive();
-            cluster::wait();
-            // Asked again: there is no register for the answer while sums are.
-            if gpu::rematerialize_thread() == 0 {
-                Self::go_to(next);
-                DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::take_down();
-            }
-            gpu::sync_threads();
-        }
+        Self::cut_tiles::<E>(p, at);
     }
 }

@@ -12,6 +12,7 @@ mod lines;
 #[cfg(any(module = "dense_live", module = "dense_live_mma", not(target_arch = "nvptx64")))]
 mod live;
 mod out;
+mod undivided;
 
 use crate::abi::part_start;
 use crate::device::prelude::*;
@@ -269,6 +270,17 @@ impl<
     L: Loader,
 > DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
 {
+    /// This thread block's tile where all warps copy.
+    #[inline(always)]
+    fn undivided_tile<E: DenseElem>(p: &DenseParams, at: u64) {
+        if gpu::thread() == 0 {
+            Self::set_up(at, L::fills(Self::TEAM as u32));
+        }
+        gpu::sync_threads();
+        let own = gpu::block_y();
+        Self::undivided::<E, _>(p, at, |down| down == own, |_| Each);
+    }
+
     /// This thread block's tile. All threads.
     #[inline(always)]
     fn tile<E: DenseElem>(p: &DenseParams, at: u64, spot: impl Spot) {
@@ -309,6 +321,10 @@ impl<
     #[inline(always)]
     unsafe fn run(p: &DenseParams, at: u64) {
         grid::launch_dependents();
-        Self::tile::<E>(p, at, Each);
+        if Self::UNDIVIDED {
+            Self::undivided_tile::<E>(p, at);
+        } else {
+            Self::tile::<E>(p, at, Each);
+        }
     }
 }

@@ -1,10 +1,10 @@
 //! The module `sell`: SpMM of one to a few columns over slices of rows of A (SELL-C-sigma), B in shared memory.
 
 use super::{CHUNK_STEPS, SLICE};
-use crate::abi::{TMA, Tile};
+use crate::abi::Tile;
 
 /// Tile of the module: `WARPS` warps, each with a share of all chunks, against `N` columns (1 or 8) of all rows of B, in
-/// `KIB` of shared memory.
+/// `KIB` KiB of shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Sell<const WARPS: u32, const N: usize, const KIB: usize = 227>;
 
@@ -18,8 +18,7 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
 }
 
 impl<const WARPS: u32, const N: usize, const KIB: usize> Tile for Sell<WARPS, N, KIB> {
-    /// GPUs without a copy engine have 163 KB at the most.
-    const NEEDS: u32 = if KIB > 163 { TMA } else { 0 };
+    const STANDS_IN: bool = KIB < 227;
     const THREADS: u32 = WARPS * 32;
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = WARPS;
