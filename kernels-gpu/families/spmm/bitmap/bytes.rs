@@ -79,14 +79,21 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
         gpu::sync_threads();
     }
 
+    /// This warp's own, with all zeros in its warpgroup's tiles.
     #[inline(always)]
-    fn consume<E: ThinElem>(p: &BitmapParams) {
+    fn own() -> PerWarp {
         let own = PerWarp::new(Self::SPREAD as u32);
-        let group = own.group;
         unroll!(i < Self::SPREAD, most 4, {
             Self::clear(own, own.tile + (i * BYTE_TILE) as u32);
         });
-        barrier::sync_named(1 + group, 128);
+        barrier::sync_named(1 + own.group, 128);
+        own
+    }
+
+    #[inline(always)]
+    fn consume<E: ThinElem>(p: &BitmapParams) {
+        let own = Self::own();
+        let group = own.group;
         let mut ring = Ring::first(0);
         let mut before = Spread { chunks: 0, places: [[own.tile; 4]; KEPT] };
         let mut odd = 0;
