@@ -26,7 +26,7 @@ pub struct Wgmma;
 /// `ldmatrix` and `mma.sync`. With `QUARTERS` a warp multiplies 64 rows by a quarter of the columns. This takes less
 /// than half of the loads from shared memory, and the sums have to be exchanged before a body looks at them.
 #[derive(Clone, Copy, Debug)]
-pub struct Synchronous<const QUARTERS: bool>;
+pub struct Synchronous<const QUARTERS: bool, const FP8: bool = false>;
 
 /// `mma.sync`; sums lie as `wgmma` leaves them.
 pub type MmaSync = Synchronous<false>;
@@ -34,14 +34,17 @@ pub type MmaSync = Synchronous<false>;
 /// `mma.sync` of 64 rows by a quarter of the columns for each warp.
 pub type MmaQuarters = Synchronous<true>;
 
+/// The same where Tensor Cores multiply fp8, which elsewhere is multiplied as f16.
+pub type MmaFp8 = Synchronous<true, true>;
+
 impl AtomInfo for Wgmma {
     const NEEDS: u32 = WGMMA;
     const ASYNCHRONOUS: bool = true;
     const QUARTERS: bool = false;
 }
 
-impl<const QUARTERS: bool> AtomInfo for Synchronous<QUARTERS> {
-    const NEEDS: u32 = 0;
+impl<const QUARTERS: bool, const FP8: bool> AtomInfo for Synchronous<QUARTERS, FP8> {
+    const NEEDS: u32 = if FP8 { FP8_MMA } else { 0 };
     const ASYNCHRONOUS: bool = false;
     const QUARTERS: bool = QUARTERS;
 }

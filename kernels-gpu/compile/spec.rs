@@ -74,12 +74,16 @@ impl Spec {
             let first = table::kernels().iter().find(|row| row.module == module);
             first.map_or("", |row| row.family).to_string()
         };
-        let of_modules = table::MODULE_NAMES.iter().map(|&module| Spec {
-            module: module.to_string(),
-            family: family(module),
-            arch: arch.name.to_string(),
-            kernels: rows(module),
-            partial: false,
+        let all = |module: &str| table::kernels().iter().filter(|row| row.module == module).count();
+        let of_modules = table::MODULE_NAMES.iter().map(|&module| {
+            let kernels: Vec<Kernel> = rows(module);
+            Spec {
+                module: module.to_string(),
+                family: family(module),
+                arch: arch.name.to_string(),
+                partial: kernels.len() < all(module),
+                kernels,
+            }
         });
         of_modules.filter(|spec| !spec.kernels.is_empty()).collect()
     }
@@ -125,7 +129,7 @@ impl Spec {
     pub fn only(mut self, part: &str) -> Option<Spec> {
         let before = self.kernels.len();
         self.kernels.retain(|kernel| kernel.name.contains(part));
-        self.partial = self.kernels.len() < before;
+        self.partial |= self.kernels.len() < before;
         (!self.kernels.is_empty()).then_some(self)
     }
 

@@ -12,6 +12,11 @@ use crate::frag;
 pub trait StepElem {
     /// `D += A B` of 16 x 8 sums, 32 bytes deep. The fragments are what `ldmatrix` delivers, whatever the type.
     fn step(d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]);
+    /// The same where Tensor Cores multiply fp8.
+    #[inline(always)]
+    fn step_fp8(d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
+        Self::step(d, a, b)
+    }
 }
 
 macro_rules! step {
@@ -43,7 +48,7 @@ impl StepElem for Int8 {
 /// Types of 8 bits are multiplied as f16, which holds each of their values. Which product of a sum comes first does not
 /// matter: either half of the bytes of each fragment's register makes a product of 16 deep.
 macro_rules! by_f16 {
-    ($($elem:ident: $convert:ident;)+) => {$(
+    ($($elem:ident: $convert:ident, $own:ident;)+) => {$(
         impl StepElem for $elem {
             #[inline(always)]
             fn step(d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
@@ -53,13 +58,18 @@ macro_rules! by_f16 {
                 matrix::mma_f16(d, [a0[0], a1[0], a0[1], a1[1]], b0);
                 matrix::mma_f16(d, [a2[0], a3[0], a2[1], a3[1]], b1);
             }
+
+            #[inline(always)]
+            fn step_fp8(d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
+                matrix::$own(d, a, b)
+            }
         }
     )+};
 }
 
 by_f16! {
-    E4m3: f16x2_from_e4m3;
-    E5m2: f16x2_from_e5m2;
+    E4m3: f16x2_from_e4m3, mma_e4m3;
+    E5m2: f16x2_from_e5m2, mma_e5m2;
 }
 
 /// An element type of 8 bits that warpgroups multiply.
@@ -458,7 +468,13 @@ fn add<const C: usize>(acc: &mut Acc<C>, atom: usize, step: impl FnOnce(&mut [f3
     unroll!(i < 4, { acc.0[c][at + i] = sums[i] });
 }
 
-impl<const QUARTERS: bool> Synchronous<QUARTERS> {
+impl<const QUARTERS: bool, const FP8: bool> Synchronous<QUARTERS, FP8> {
+    /// `D += A B` of 16 x 8 sums.
+    #[inline(always)]
+    fn step<E: StepElem>(d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
+        if FP8 { E::step_fp8(d, a, b) } else { E::step(d, a, b) }
+    }
+
     /// First row of A and first column of B that this warp multiplies.
     #[inline(always)]
     fn share<const C: usize>(warp: u32) -> (u32, u32) {
@@ -487,7 +503,7 @@ impl<const QUARTERS: bool> Synchronous<QUARTERS> {
                     unroll!(n < C, most 4, {
                         unroll!(half < 2, {
                             add(acc, m * 2 * C + 2 * n + half, |sums| {
-                                E::step(sums, a, [b[n][2 * half], b[n][2 * half + 1]])
+                                Self::step::<E>(sums, a, [b[n][2 * half], b[n][2 * half + 1]])
                             });
                         });
                     });
@@ -500,7 +516,7 @@ impl<const QUARTERS: bool> Synchronous<QUARTERS> {
                     let b = columns((c * 4 + pair) as u32);
                     unroll!(half < 2, {
                         add(acc, 8 * c + 2 * pair + half, |sums| {
-                            E::step(sums, a, [b[2 * half], b[2 * half + 1]])
+                            Self::step::<E>(sums, a, [b[2 * half], b[2 * half + 1]])
                         });
                     });
                 });
@@ -660,7 +676,7 @@ impl MmaSync {
     }
 }
 
-impl<const QUARTERS: bool> Multiply for Synchronous<QUARTERS> {
+impl<const QUARTERS: bool, const FP8: bool> Multiply for Synchronous<QUARTERS, FP8> {
     #[inline(always)]
     fn registers_down<const COUNT: u32>() {}
 

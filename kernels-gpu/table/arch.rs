@@ -38,6 +38,14 @@ pub const ARCHS: &[Arch] = &[
         has: TMA | CLUSTER | FP8_MMA,
     },
     Arch {
+        name: "sm_89",
+        capability: (8, 9),
+        exact: false,
+        has_cubin: true,
+        shared_bytes: 99 << 10,
+        has: FP8_MMA,
+    },
+    Arch {
         name: "sm_80",
         capability: (8, 0),
         exact: false,
@@ -66,9 +74,4 @@ impl Arch {
 /// The architectures whose code a GPU of this compute capability runs, the one with most capabilities first.
 pub fn archs_of(capability: (u32, u32)) -> impl Iterator<Item = &'static Arch> {
     ARCHS.iter().filter(move |arch| arch.runs_on(capability))
-}
-
-/// What a module's least architecture in the table stands for.
-pub(crate) const fn least(arch: &str) -> u32 {
-    if arch.len() > 5 { TMA | CLUSTER | WGMMA } else { 0 }
 }

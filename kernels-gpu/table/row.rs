@@ -2,7 +2,7 @@
 
 extern crate std;
 
-use super::arch::{ARCHS, Arch, archs_of, least};
+use super::arch::{ARCHS, Arch, archs_of};
 use core::any::TypeId;
 use std::vec::Vec;
 
@@ -45,8 +45,6 @@ pub struct Row {
     pub step: u32,
     /// Rows of B at the most, `u32::MAX` without a limit.
     pub depth: u32,
-    /// The least architecture whose module holds the kernel.
-    pub arch: &'static str,
     /// What it needs of a GPU beyond compute capability 8.0: [`crate::abi::TMA`] and the like.
     pub needs: u32,
     /// Whether it does the work of another row on GPUs without `wgmma`.
@@ -105,7 +103,7 @@ impl Row {
 
 macro_rules! rows {
     ($($family:ident {
-        $($module:ident $cfg:tt $params:ident $arch:ident $operation:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+
+        $($module:ident $cfg:tt $params:ident $operation:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+
     })+) => {
         /// Modules of PTX, in table order.
         pub const MODULE_NAMES: &[&str] = &[$($(stringify!($module)),+),+];
@@ -135,8 +133,7 @@ macro_rules! rows {
                 order: <$tile as Tile>::ORDER,
                 step: <$tile as Tile>::STEP,
                 depth: <$tile as Tile>::DEPTH,
-                arch: stringify!($arch),
-                needs: <$tile as Tile>::NEEDS | least(stringify!($arch)),
+                needs: <$tile as Tile>::NEEDS,
                 stands_in: <$tile as Tile>::STANDS_IN,
                 params_bytes: size_of::<$params>(),
                 params: TypeId::of::<$params>(),

@@ -2,7 +2,7 @@
 
 pub(crate) mod dense;
 
-use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, WGMMA, WalkKind};
+use einsparse_kernels::abi::{Dtype, FP8_MMA, IN_REGISTERS, PANEL_BYTES, WGMMA, WalkKind};
 use einsparse_kernels::table::Row;
 
 use crate::cost::{Cost, Machine, SHARED_BYTES, START_US, Work, row_limit, sum};
@@ -79,7 +79,10 @@ fn synchronous_stage_us(row: &Row, density: f64, machine: &Machine) -> f64 {
         shallow
     };
     let sms = |machine: &Machine| machine.mma / f64::from(machine.multiprocessors);
-    us * row.dtype.bytes().max(1) as f64 / 2.0 * sms(&Machine::H200) / sms(machine)
+    // fp8 that is converted is multiplied as f16.
+    let fp8 = matches!(row.dtype, Dtype::E4m3 | Dtype::E5m2) && row.needs & FP8_MMA == 0;
+    let share = if fp8 { 1.2 } else { row.dtype.bytes() as f64 / 2.0 };
+    us * share * sms(&Machine::H200) / sms(machine)
 }
 
 /// Blocks are taken to lie at random. A slice of B is copied where anything in 128 rows wants it.

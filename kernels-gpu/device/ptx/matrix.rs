@@ -50,6 +50,14 @@ mma! {
     /// D += A B, m16n8k8, TF32 operands, f32 accumulators.
     mma_tf32, "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
 }
+mma! {
+    /// D += A B, m16n8k32, e4m3 operands, f32 accumulators. Compute capability 8.9, PTX 8.4.
+    mma_e4m3, "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
+}
+mma! {
+    /// D += A B, m16n8k32, e5m2 operands, f32 accumulators. Compute capability 8.9, PTX 8.4.
+    mma_e5m2, "mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32"
+}
 
 /// D += A B, m16n8k16, 8-bit integers, i32 accumulators.
 #[inline(always)]

@@ -6,7 +6,7 @@ macro_rules! rows_gemm {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             gemm {
-                block "block" SpmmParams sm_80 Product {
+                block "block" SpmmParams Product {
                     block_f16_b16: Block, F16, MmaTile<16, 1, 4, true>;
                     block_f16_b32: Block, F16, MmaTile<32, 2, 4, true>;
                     block_f16_b64: Block, F16, MmaTile<64, 2, 8, true>;
@@ -26,7 +26,7 @@ macro_rules! rows_gemm {
                     block_tf32_b32_any: Block, Tf32, MmaTile<32, 2, 4, false>;
                     block_tf32_b64_any: Block, Tf32, MmaTile<64, 2, 8, false>;
                 }
-                wgmma "wgmma" WgmmaParams sm_80 Product {
+                wgmma "wgmma" WgmmaParams Product {
                     wgmma_f16_64x64_n256: Block, F16, Panel<64, 64, 4, PLAIN>;
                     wgmma_f16_64x64_n128: Block, F16, Panel<64, 64, 2, PLAIN>;
                     wgmma_f16_64x32_n256: Block, F16, Panel<64, 32, 4, IN_REGISTERS>;
@@ -82,7 +82,7 @@ macro_rules! rows_gemm {
                     wgmma_bf16_16x16_left_n256: Block, Bf16, Panel<16, 16, 4, { IN_REGISTERS | ON_THE_LEFT }>;
                     wgmma_bf16_16x16t_left_n256: Block, Bf16, Panel<16, 16, 4, { COLUMN_PIECES | ON_THE_LEFT }>;
                 }
-                panel_mma "panel_mma" WgmmaParams sm_80 Product {
+                panel_mma "panel_mma" WgmmaParams Product {
                     panel_mma_f16_64x64_n128: Block, F16, Panel<64, 64, 2, PLAIN, 2, MmaQuarters, CpAsync>;
                     panel_mma_f16_64x32_n128: Block, F16, Panel<64, 32, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
                     panel_mma_f16_32x32_n128: Block, F16, Panel<32, 32, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
@@ -126,7 +126,7 @@ macro_rules! rows_gemm {
                     panel_mma_bf16_64x64_nk_n128_wide: Block, Bf16, Panel<64, 64, 2, B_COLUMNS, 2, MmaQuarters, CpAsyncWide>;
                     panel_mma_bf16_64x64t_n128_wide: Block, Bf16, Panel<64, 64, 2, A_COLUMNS, 2, MmaQuarters, CpAsyncWide>;
                 }
-                dense "dense" DenseParams sm_80 Product {
+                dense "dense" DenseParams Product {
                     dense_f16_64x64: Direct, F16, DenseTile<1, 1, 1>;
                     dense_f16_64x64_k2: Direct, F16, DenseTile<1, 1, 2>;
                     dense_f16_64x64_k4: Direct, F16, DenseTile<1, 1, 4>;
@@ -162,7 +162,7 @@ macro_rules! rows_gemm {
                     dense_tf32_128x128_k2: Direct, Tf32, DenseTile<2, 2, 2, 4>;
                     dense_tf32_128x128_k4: Direct, Tf32, DenseTile<2, 2, 4, 4>;
                 }
-                dense_mma "dense_mma" DenseParams sm_80 Product {
+                dense_mma "dense_mma" DenseParams Product {
                     dense_mma_f16_64x64: Direct, F16, DenseTile<1, 1, 1, 2, MmaQuarters, CpAsync>;
                     dense_mma_f16_128x128: Direct, F16, DenseTile<2, 2, 1, 2, MmaQuarters, CpAsync>;
                     dense_mma_f16_128x256_wide: Direct, F16, DenseTile<2, 4, 1, 2, MmaQuarters, CpAsyncWide>;
@@ -173,19 +173,19 @@ macro_rules! rows_gemm {
                     dense_mma_tf32_128x64: Direct, Tf32, DenseTile<1, 2, 1, 4, MmaSync, CpAsync>;
                     dense_mma_tf32_128x128: Direct, Tf32, DenseTile<2, 2, 1, 4, MmaSync, CpAsync>;
                 }
-                nm "nm" NmParams sm_80 Product {
+                nm "nm" NmParams Product {
                     nm_f16_128x128: Nm, F16, TwoOfFour<1, 2>;
                     nm_f16_128x256: Nm, F16, TwoOfFour<1, 4>;
                     nm_bf16_128x128: Nm, Bf16, TwoOfFour<1, 2>;
                     nm_bf16_128x256: Nm, Bf16, TwoOfFour<1, 4>;
                 }
-                nm_mma "nm_mma" NmParams sm_80 Product {
+                nm_mma "nm_mma" NmParams Product {
                     nm_mma_f16_128x128: Nm, F16, TwoOfFour<1, 2, 2, MmaQuarters, CpAsync>;
                     nm_mma_f16_256x128_wide: Nm, F16, TwoOfFour<2, 2, 2, MmaQuarters, CpAsyncWide>;
                     nm_mma_bf16_128x128: Nm, Bf16, TwoOfFour<1, 2, 2, MmaQuarters, CpAsync>;
                     nm_mma_bf16_256x128_wide: Nm, Bf16, TwoOfFour<2, 2, 2, MmaQuarters, CpAsyncWide>;
                 }
-                narrow "narrow" WgmmaParams sm_80 Narrow {
+                narrow "narrow" WgmmaParams Narrow {
                     narrow_e4m3_64x128_n256: Block, E4m3, Panel<64, 128, 4, B_COLUMNS, 1>;
                     narrow_e4m3_64x64_n256: Block, E4m3, Panel<64, 64, 4, B_COLUMNS, 1>;
                     narrow_e4m3_32x32_n256: Block, E4m3, Panel<32, 32, 4, B_COLUMNS, 1>;
@@ -196,7 +196,7 @@ macro_rules! rows_gemm {
                     narrow_int8_64x64_n256: Block, Int8, Panel<64, 64, 4, B_COLUMNS, 1>;
                     narrow_int8_32x32_n256: Block, Int8, Panel<32, 32, 4, B_COLUMNS, 1>;
                 }
-                narrow_mma "narrow_mma" WgmmaParams sm_80 Narrow {
+                narrow_mma "narrow_mma" WgmmaParams Narrow {
                     narrow_mma_e4m3_64x128_n128: Block, E4m3, Panel<64, 128, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
                     narrow_mma_e4m3_64x64_n128: Block, E4m3, Panel<64, 64, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
                     narrow_mma_e4m3_32x32_n128: Block, E4m3, Panel<32, 32, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
@@ -206,16 +206,22 @@ macro_rules! rows_gemm {
                     narrow_mma_int8_64x128_n128: Block, Int8, Panel<64, 128, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
                     narrow_mma_int8_64x64_n128: Block, Int8, Panel<64, 64, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
                     narrow_mma_int8_32x32_n128: Block, Int8, Panel<32, 32, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
+                    narrow_mma_e4m3_64x128_n128_fp8: Block, E4m3, Panel<64, 128, 2, B_COLUMNS, 1, MmaFp8, CpAsync>;
+                    narrow_mma_e4m3_64x64_n128_fp8: Block, E4m3, Panel<64, 64, 2, B_COLUMNS, 1, MmaFp8, CpAsync>;
+                    narrow_mma_e4m3_32x32_n128_fp8: Block, E4m3, Panel<32, 32, 2, B_COLUMNS, 1, MmaFp8, CpAsync>;
+                    narrow_mma_e5m2_64x128_n128_fp8: Block, E5m2, Panel<64, 128, 2, B_COLUMNS, 1, MmaFp8, CpAsync>;
+                    narrow_mma_e5m2_64x64_n128_fp8: Block, E5m2, Panel<64, 64, 2, B_COLUMNS, 1, MmaFp8, CpAsync>;
+                    narrow_mma_e5m2_32x32_n128_fp8: Block, E5m2, Panel<32, 32, 2, B_COLUMNS, 1, MmaFp8, CpAsync>;
                 }
-                nm_narrow "nm_narrow" NmParams sm_80 Narrow {
+                nm_narrow "nm_narrow" NmParams Narrow {
                     nm_int8_128x256: Nm, Int8, TwoOfFour<1, 4, 1>;
                     nm_int8_128x128: Nm, Int8, TwoOfFour<1, 2, 1>;
                 }
-                nm_narrow_mma "nm_narrow_mma" NmParams sm_80 Narrow {
+                nm_narrow_mma "nm_narrow_mma" NmParams Narrow {
                     nm_mma_int8_128x128: Nm, Int8, TwoOfFour<1, 2, 1, MmaQuarters, CpAsync>;
                     nm_mma_int8_256x128_wide: Nm, Int8, TwoOfFour<2, 2, 1, MmaQuarters, CpAsyncWide>;
                 }
-                dense_live "dense_live" DenseParams sm_80 Live {
+                dense_live "dense_live" DenseParams Live {
                     dense_live_f16_128x128: Direct, F16, LiveTile<2, 2, 1>;
                     dense_live_f16_128x128_k2: Direct, F16, LiveTile<2, 2, 2>;
                     dense_live_f16_128x128_k4: Direct, F16, LiveTile<2, 2, 4>;
@@ -231,13 +237,13 @@ macro_rules! rows_gemm {
                     dense_live_bf16_128x256_k2: Direct, Bf16, LiveTile<2, 4, 2>;
                     dense_live_bf16_128x256_k4: Direct, Bf16, LiveTile<2, 4, 4>;
                 }
-                dense_live_mma "dense_live_mma" DenseParams sm_80 Live {
+                dense_live_mma "dense_live_mma" DenseParams Live {
                     dense_live_mma_f16_128x128: Direct, F16, LiveTile<2, 2, 1, MmaQuarters, CpAsync>;
                     dense_live_mma_f16_128x256_wide: Direct, F16, LiveTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
                     dense_live_mma_bf16_128x128: Direct, Bf16, LiveTile<2, 2, 1, MmaQuarters, CpAsync>;
                     dense_live_mma_bf16_128x256_wide: Direct, Bf16, LiveTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
                 }
-                dense_csr "dense_csr" DenseCsrParams sm_80 Product {
+                dense_csr "dense_csr" DenseCsrParams Product {
                     dense_csr_f16_64x64: Filled, F16, FilledTile<1, 1, 1>;
                     dense_csr_f16_64x64_k2: Filled, F16, FilledTile<1, 1, 2>;
                     dense_csr_f16_64x64_k4: Filled, F16, FilledTile<1, 1, 4>;
@@ -255,13 +261,13 @@ macro_rules! rows_gemm {
                     dense_csr_bf16_128x128_k2: Filled, Bf16, FilledTile<2, 2, 2>;
                     dense_csr_bf16_128x256: Filled, Bf16, FilledTile<2, 4, 1>;
                 }
-                dense_csr_mma "dense_csr_mma" DenseCsrParams sm_80 Product {
+                dense_csr_mma "dense_csr_mma" DenseCsrParams Product {
                     dense_csr_mma_f16_64x64: Filled, F16, FilledTile<1, 1, 1, MmaQuarters, CpAsync>;
                     dense_csr_mma_f16_128x128: Filled, F16, FilledTile<2, 2, 1, MmaQuarters, CpAsync>;
                     dense_csr_mma_bf16_64x64: Filled, Bf16, FilledTile<1, 1, 1, MmaQuarters, CpAsync>;
                     dense_csr_mma_bf16_128x128: Filled, Bf16, FilledTile<2, 2, 1, MmaQuarters, CpAsync>;
                 }
-                dense_conv "dense_conv" DenseConvParams sm_80 Own {
+                dense_conv "dense_conv" DenseConvParams Own {
                     dense_conv_f16_64x64: Direct, F16, ConvTile<1, 1, 1>;
                     dense_conv_f16_64x64_k4: Direct, F16, ConvTile<1, 1, 4>;
                     dense_conv_f16_128x64: Direct, F16, ConvTile<2, 1, 1>;
@@ -281,7 +287,7 @@ macro_rules! rows_gemm {
                     dense_conv_bf16_128x256_k2: Direct, Bf16, ConvTile<2, 4, 2>;
                     dense_conv_bf16_128x256_k4: Direct, Bf16, ConvTile<2, 4, 4>;
                 }
-                dense_conv_mma "dense_conv_mma" DenseConvParams sm_80 Own {
+                dense_conv_mma "dense_conv_mma" DenseConvParams Own {
                     dense_conv_mma_f16_64x64: Direct, F16, ConvTile<1, 1, 1, MmaQuarters, CpAsync>;
                     dense_conv_mma_f16_128x128: Direct, F16, ConvTile<2, 2, 1, MmaQuarters, CpAsync>;
                     dense_conv_mma_f16_128x256_wide: Direct, F16, ConvTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
@@ -289,11 +295,11 @@ macro_rules! rows_gemm {
                     dense_conv_mma_bf16_128x128: Direct, Bf16, ConvTile<2, 2, 1, MmaQuarters, CpAsync>;
                     dense_conv_mma_bf16_128x256_wide: Direct, Bf16, ConvTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
                 }
-                marked "marked" MarkedParams sm_80 Own {
+                marked "marked" MarkedParams Own {
                     marked_f16_n256: Direct, F16, MarkedPanel<4>;
                     marked_bf16_n256: Direct, Bf16, MarkedPanel<4>;
                 }
-                marked_mma "marked_mma" MarkedParams sm_80 Own {
+                marked_mma "marked_mma" MarkedParams Own {
                     marked_mma_f16_n192_wide: Direct, F16, MarkedPanel<3, MmaQuarters, CpAsyncWide>;
                     marked_mma_f16_n128: Direct, F16, MarkedPanel<2, MmaQuarters, CpAsync>;
                     marked_mma_bf16_n192_wide: Direct, Bf16, MarkedPanel<3, MmaQuarters, CpAsyncWide>;
