@@ -62,7 +62,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     let (local, wanted) = (count("LDL") + count("STL"), row.module);
     let right = match wanted {
         // Whatever it stands in for, it multiplies by `mma.sync`.
-        _ if row.stands_in => hopper + sparse == 0 && ampere > 0,
+        _ if row.stands_in && wanted.ends_with("_mma") => hopper + sparse == 0 && ampere > 0,
         "nm" | "nm_narrow" => {
             hopper + ampere == 0 && sparse >= 2 && count(&format!("{mnemonic}.SP")) == sparse
         }

@@ -45,6 +45,11 @@ pub fn as_on_hopper(name: &str) -> String {
     }
 }
 
+/// Whether the GPU of these tests runs this row.
+pub fn is_here(name: &str) -> bool {
+    kernels_here().any(|row| row.name == name)
+}
+
 /// This row, or on GPUs without `wgmma` the one that stands in for it.
 pub fn here(name: &str) -> &'static str {
     let row = kernels().iter().find(|row| row.name == name);
