@@ -256,7 +256,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
                     if next < rows {
                         let byte = (next + own) * row_bytes + column;
                         if rows % at_once == 0 || next + own < rows {
-                            copy::copy_async_whole(to + frag::swizzled(byte, row_bytes), from, 1);
+                            copy::copy_async_whole(frag::swizzled(to + byte, row_bytes), from, 1);
                         }
                         from += at_once as u64 * stride;
                     }
@@ -279,7 +279,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
                     map[MAP_ADDRESS]
                 };
                 if rows % at_once == 0 || r + own < rows {
-                    let to = to + frag::swizzled(byte, row_bytes);
+                    let to = frag::swizzled(to + byte, row_bytes);
                     copy::copy_async_16(to, at, if there { bytes } else { 0 });
                 }
                 r += at_once;
@@ -315,7 +315,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
                 + image as u64 * map[MAP_STRIDES + 2];
             if inside && bytes > 0 { (from, true) } else { (map[MAP_ADDRESS], false) }
         };
-        let to_row = |row: u32| to + frag::swizzled(row * row_bytes + column, row_bytes);
+        let to_row = |row: u32| frag::swizzled(to + row * row_bytes + column, row_bytes);
         let whole = extent(map, 0).is_multiple_of(16);
         let mut r = own;
         while r < rows {

@@ -67,9 +67,9 @@ impl Row {
             let there = self.needs & !arch.has == 0 && self.shared_bytes <= arch.shared_bytes;
             there && !replaced
         };
-        // GPUs of an architecture between others also run the code of the one below, which has all else.
-        let below = ARCHS.iter().find(|other| other.capability < arch.capability);
-        fits(arch) && (arch.exact || !below.is_some_and(fits))
+        // GPUs of an architecture between others also run the code of those below, which have all else.
+        let below = || ARCHS.iter().filter(|other| other.capability < arch.capability);
+        fits(arch) && (arch.exact || !below().any(fits))
     }
 
     /// Whether a GPU of this compute capability runs the kernel. One that runs the code of several architectures takes no

@@ -185,10 +185,13 @@ impl<
         let source = Source { address: p.a, row_bytes: p.lda_bytes, columns: p.k };
         // Of the second half the row in front of which all rows of the stage would lie.
         let to = Self::stage(ring.slot).wrapping_sub(half * SMEM_TILE as u32);
-        if deep + DEPTH <= p.k {
-            rows::bring::<true>(source, rows, thread, deep, to);
-        } else {
-            rows::bring::<false>(source, rows, thread, deep, to);
+        // Warps of the other half would clear places that are not theirs.
+        if ROWS == GROUPED_ROWS || thread / 64 == half {
+            if deep + DEPTH <= p.k {
+                rows::bring::<true>(source, rows, thread, deep, to);
+            } else {
+                rows::bring::<false>(source, rows, thread, deep, to);
+            }
         }
         gather::arrive_with_copies(ring.full());
     }
