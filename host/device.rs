@@ -46,6 +46,17 @@ fn shared_bytes((major, minor): (u32, u32), own: u32) -> u32 {
 }
 
 impl Machine {
+    /// Ceilings of an H200 that is not there, with the kernels that EINSPARSE_ARCH names.
+    pub(crate) fn absent() -> Machine {
+        let own = Machine::H200.capability;
+        match capability(own).unwrap_or(own) {
+            same if same == own => Machine::H200,
+            other => Machine::H200
+                .with_capability(other)
+                .with_shared_bytes(shared_bytes(other, Machine::H200.shared_bytes)),
+        }
+    }
+
     /// What the driver says of a GPU, which runs the kernels of a compute capability, and what is known of its rates.
     pub fn of(facts: &DeviceFacts, capability: (u32, u32)) -> Machine {
         // Two transfers a clock; kHz and bits.
@@ -110,18 +121,19 @@ impl Device {
         }))
     }
 
-    /// An H200 that is not there. A CPU context prepares what a GPU would, so that both refuse the same operands with
-    /// the same words; nothing is allocated and nothing runs.
+    /// An H200 that is not there, with the kernels that EINSPARSE_ARCH names. A CPU context prepares what a GPU would, so
+    /// that both refuse the same operands with the same words; nothing is allocated and nothing runs.
     pub(crate) fn absent() -> &'static Arc<Device> {
         static ABSENT: OnceLock<Arc<Device>> = OnceLock::new();
         ABSENT.get_or_init(|| {
             let context = Arc::new(PrimaryContext::absent(DeviceFacts::h200()));
+            let machine = Machine::absent();
             Arc::new(Device {
-                machine: Machine::H200,
+                machine,
                 times: Mutex::new(Some(TileTimes::built_in())),
                 failure: Mutex::new(None),
                 copies: OwnedStream::absent(),
-                modules: Modules::absent(&context),
+                modules: Modules::absent(&context, machine.capability),
                 context,
             })
         })

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::driver::{Function, LoadedModule, PrimaryContext};
 use crate::error::{Error, Result};
-use crate::machine::Machine;
 use einsparse_kernels::packed::unpack;
 use einsparse_kernels::table::{ARCHS, Arch, Row, archs_of};
 
@@ -123,8 +122,7 @@ impl Modules {
     }
 
     /// The kernels of a GPU that is not there: all of the table, without code.
-    pub(crate) fn absent(context: &Arc<PrimaryContext>) -> Self {
-        let capability = Machine::H200.capability;
+    pub(crate) fn absent(context: &Arc<PrimaryContext>, capability: (u32, u32)) -> Self {
         Modules { context: Arc::clone(context), capability, modules: BTreeMap::new() }
     }
 

@@ -25,7 +25,9 @@ fn kernels_keep_their_resources() {
     for row in kernels().iter().filter(here) {
         let function = modules.function(row, row.shared_bytes).unwrap();
         let kernel = function.facts().unwrap();
-        assert_eq!(kernel.local_bytes, 0, "{} spills: {kernel:?}", row.name);
+        // Kernels of other GPUs are assembled for this one by tests alone.
+        let own = modules.capability() == facts.compute_capability;
+        assert!(!own || kernel.local_bytes == 0, "{} spills: {kernel:?}", row.name);
         assert!(kernel.max_threads >= row.threads, "{}: {kernel:?}", row.name);
         assert!(kernel.max_dynamic_smem_bytes >= row.shared_bytes, "{}: {kernel:?}", row.name);
         // The residency that was asked of the compiler is the table's on Hopper alone.

@@ -391,7 +391,7 @@ fn what_no_stage_holds_gives_way_to_the_next() {
     let bias = Dense::from_fn([m], |at| f16::from_f32((at[0] % 4) as f32)).unwrap();
     let ([db, dbias], da) = (upload(&gpu, [&b, &bias]), gpu.upload(&a).unwrap());
     let operands = with(&da, &db, &dbias);
-    let forced = holding(Weights::Static, Some("bytemap_f16_128x16"));
+    let forced = holding(Weights::Static, Some(here("bytemap_f16_128x16")));
     let plan = gpu.plan(TEXT).operands(&operands).options(&forced);
     let error = plan.build().unwrap_err().to_string();
     assert!(error.contains("shared memory has no room"), "{error}");

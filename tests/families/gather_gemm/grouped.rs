@@ -135,7 +135,7 @@ fn grouped_products_of_many_rows_are_those_of_the_cpu() {
     let own = kernels_here().filter(|row| {
         let gates = 1 + u32::from(row.step == STEP_GROUPED_GATED);
         let lies = row.order == PLAIN || row.order == B_COLUMNS;
-        let wide = lies && row.columns * gates == 256;
+        let wide = lies && row.columns * gates >= if row.stands_in { 128 } else { 256 };
         row.operation == Operation::Grouped && row.dtype == bf16::DTYPE && wide
     });
     let mut tried = 0;
@@ -157,7 +157,7 @@ fn grouped_products_of_many_rows_are_those_of_the_cpu() {
         assert!(fault.is_none(), "{}: at {fault:?}", row.name);
         tried += 1;
     }
-    assert_eq!(tried, 4);
+    assert!(tried >= 4, "{tried}");
 }
 
 /// The CPU's against sums written out here.

@@ -33,7 +33,7 @@ fn right_operands_are_chosen_for_by_their_share() {
     for line in [LINE, BY_COLUMNS] {
         for share in [0.02, 0.1] {
             let name = taken(line, SparsityHint::MicroTiles(share));
-            assert_eq!(name, "pit_right_f16_1x64", "{line} {share}");
+            assert_eq!(name, here("pit_right_f16_1x64"), "{line} {share}");
         }
         let full = taken(line, SparsityHint::MicroTiles(1.0));
         assert!(!full.starts_with("pit"), "{line}: {full}");
@@ -66,8 +66,8 @@ fn plans_say_why_right_operands_are_dense() {
     }
     // Both of them: kernels for either stand in the list.
     let found = said(LINE, x.into(), y.into());
-    assert!(found.contains("pit_right_f16_1x64"), "{found}");
-    assert!(found.contains("pit_f16_128x1"), "{found}");
+    assert!(found.contains(here("pit_right_f16_1x64")), "{found}");
+    assert!(found.contains(here("pit_f16_128x1")), "{found}");
 }
 
 fn agree<T: Scalar>(context: &Context, line: &str, variant: Option<&str>) {

@@ -266,7 +266,7 @@ fn tf32_plans_choose_by_the_share() {
     };
     let tenth = SparsityHint::MicroTiles(0.1);
     let first = |expected| of(expected, Precision::Tf32).candidates[0].name;
-    assert_eq!(first(tenth), "pit_tf32_128x1");
+    assert_eq!(first(tenth), here("pit_tf32_128x1"));
     assert!(!first(SparsityHint::MicroTiles(1.0)).starts_with("pit"));
     let full = of(tenth, Precision::Full);
     assert!(full.to_string().contains("Precision::Tf32"), "{full}");
