@@ -192,38 +192,6 @@ fn strided(dtype: Dtype, address: u64, extents: &[usize], strides: &[usize]) -> 
     Ok(words)
 }
 
-/// [`strided_map`] of a tensor of up to four axes: extents, the innermost first, and elements from one place to the next
-/// along all axes but that.
-pub(crate) fn strided_tensor(
-    dtype: Dtype,
-    address: u64,
-    extents: &[usize],
-    strides: &[usize],
-) -> Result<[u64; 16]> {
-    let mut words = [0; 16];
-    words[MAP_ADDRESS] = address;
-    for (word, stride) in words[MAP_STRIDES..MAP_EXTENTS].iter_mut().zip(strides) {
-        *word = (stride * dtype.bytes()) as u64;
-    }
-    for (axis, &extent) in extents.iter().enumerate().take(4).filter(|_| address != 0) {
-        let extent = if axis == 0 { extent * dtype.bytes() } else { extent };
-        let extent = super::small("places of an axis", extent)?;
-        words[MAP_EXTENTS + axis / 2] |= u64::from(extent) << (32 * (axis % 2));
-    }
-    Ok(words)
-}
-
-/// [`strided_map`] of a matrix for each head.
-pub(crate) fn strided_heads_map(dtype: Dtype, heads: &Heads) -> Result<[u64; 16]> {
-    let [columns, rows, count] = heads.extents;
-    let one = Flat { address: heads.address, extents: [columns, rows], leading: heads.strides[0] };
-    let mut words = strided_map(dtype, &one)?;
-    words[MAP_STRIDES + 1] = (heads.strides[1].max(columns) * dtype.bytes()) as u64;
-    let count = if heads.address != 0 { super::small("heads", count)? } else { 0 };
-    words[MAP_EXTENTS + 1] = count.into();
-    Ok(words)
-}
-
 /// Map of tiles of `[columns, rows]`, swizzled over `swizzled` elements, 0 for not at all. What is empty is mapped to
 /// `empty`.
 pub(crate) fn tensor_map(

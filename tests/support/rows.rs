@@ -12,9 +12,8 @@ use einsparse::{Context, Operand, Options, Plan, Precision, Tensor, Weights};
 use std::sync::LazyLock;
 
 /// What the GPU of these tests can do; where there is none, what CPU contexts check operands for.
-static MACHINE: LazyLock<Machine> = LazyLock::new(|| {
-    Context::cuda(0).unwrap_or_else(|_| Context::cpu()).machine()
-});
+static MACHINE: LazyLock<Machine> =
+    LazyLock::new(|| Context::cuda(0).unwrap_or_else(|_| Context::cpu()).machine());
 
 /// The rows that the GPU of these tests runs.
 pub fn kernels_here() -> impl Iterator<Item = &'static Row> + Clone {

@@ -16,7 +16,7 @@ use crate::families::discover::route::DeviceRoutes;
 use crate::families::gather_gemm::cost::grouped::few_rows;
 use crate::families::gather_gemm::grouped_choice::choose;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, Heads, heads_map, strided_heads_map, tensor_map};
+use crate::launch::maps::{Flat, Heads, heads_map, strided_heads, tensor_map};
 use crate::launch::{aligned, row_bytes, small, within};
 use crate::registry::Dtype;
 
@@ -217,7 +217,7 @@ impl GroupedLaunch {
             _ => self.kernel.row().dtype,
         };
         if self.kernel.row().needs & TMA == 0 {
-            return strided_heads_map(dtype, &heads);
+            return strided_heads(dtype, &heads);
         }
         heads_map(dtype, &heads, [64, down], &self.empty)
     }

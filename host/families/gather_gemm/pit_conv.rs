@@ -13,7 +13,7 @@ use crate::families::discover::{ChannelsLaunch, DeviceLists};
 use crate::families::gather_gemm::ConvolutionShape;
 use crate::families::gather_gemm::cost::pit_conv::ConvTiles;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Heads, Images, heads_map, images_map, strided_tensor};
+use crate::launch::maps::{Heads, Images, heads_map, images_map, strided_heads, strided_images};
 use crate::launch::{in_vectors, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::{Dtype, none_of};
@@ -195,7 +195,7 @@ impl PitConvLaunch {
         let steps = [1, shape.stride[1], shape.stride[0], 1];
         let boxes = |channels: usize| {
             if !engine {
-                return strided_tensor(dtype, address, &images.extents, &images.strides);
+                return strided_images(dtype, &images);
             }
             let tile = [channels, self.tile[1], self.tile[0], 1];
             images_map(dtype, &images, (tile, steps), &self.empty)
@@ -211,7 +211,7 @@ impl PitConvLaunch {
             if engine {
                 heads_map(dtype, &taps, [64, PIT_CONV_DEPTH], &self.empty)?
             } else {
-                strided_tensor(dtype, taps.address, &taps.extents, &taps.strides)?
+                strided_heads(dtype, &taps)?
             }
         } else {
             boxes(PIT_CONV_DEPTH / 2)?
