@@ -235,6 +235,12 @@ impl Kernels<'_> {
     }
 }
 
+/// The folders of all architectures that are there.
+fn folders() -> impl Iterator<Item = PathBuf> {
+    let of = |folder: &'static str| ARCHS.iter().map(move |arch| Path::new(folder).join(arch.name));
+    FOLDERS.into_iter().flat_map(of).filter(|folder| folder.is_dir())
+}
+
 /// Where the project keeps the sources of its kernels.
 pub fn source_dir() -> &'static Path {
     Path::new(einsparse_kernels::SOURCE_DIR)
@@ -245,9 +251,9 @@ pub fn inputs() -> Result<Vec<PathBuf>, Error> {
     let folder = source_dir();
     let sources = cache::files(folder, &is_kernel_source)?;
     let mut files: Vec<PathBuf> = sources.into_iter().map(|file| folder.join(file)).collect();
-    for folder in FOLDERS.map(Path::new) {
+    for folder in folders() {
         let kept = |path: &Path| path.extension().is_some_and(|end| end == "zst" || end == "txt");
-        let kept = cache::files(folder, &kept)?;
+        let kept = cache::files(&folder, &kept)?;
         files.extend(kept.into_iter().map(|file| folder.join(file)));
     }
     Ok(files)
@@ -293,8 +299,9 @@ pub fn keep(modules: &[Module], compress: impl Fn(&[u8]) -> Vec<u8>) -> Result<(
         let entries: Vec<Entry> = of_arch.map(|module| module.entry.clone()).collect();
         cache::write(&manifest_of(arch), manifest::write(&entries).as_bytes())?;
     }
-    for folder in FOLDERS.map(Path::new) {
+    for folder in folders() {
         let packed = |path: &Path| path.extension().is_some_and(|end| end == "zst");
+        let folder = folder.as_path();
         for stale in cache::files(folder, &packed)? {
             let stale = folder.join(stale);
             if !files.contains(&stale) {
