@@ -156,14 +156,14 @@ impl<
         let (warp, lane) = gpu::warp_and_lane();
         let (row, chunk) = frag::ldmatrix_x4(lane);
         let a = Self::stage(slot) + row * PANEL_BYTES as u32;
-        let a_chunk = (row % 8 << 4) ^ (chunk * 16);
+        let a_chunk = ((row % 8) << 4) ^ (chunk * 16);
         // A lane takes two neighbouring codes of each eight: half a word.
         let column = warp * 16 * CHUNKS as u32 + lane / 4;
         let row_bytes = GROUPED_DEPTH as u32;
         let b = Self::w_of(slot).0 + column * row_bytes + lane % 4 / 2 * 4;
         let half = lane % 2 * 16;
         // Rows of codes are swizzled over 64 bytes.
-        let b_chunk = lane / 8 << 4;
+        let b_chunk = (lane / 8) << 4;
         let mut step = 0;
         while step < 4 {
             // Straight code would convert more at a time than there are registers for.
@@ -193,11 +193,11 @@ impl<
         // Rows are swizzled over 128 bytes.
         let (row, chunk) = frag::ldmatrix_x4(lane);
         let a = Self::stage(slot) + row * row_bytes;
-        let a_chunk = (row % 8 << 4) ^ (chunk * 16);
+        let a_chunk = ((row % 8) << 4) ^ (chunk * 16);
         // Eight columns, two times 16 codes of each, then the eight columns behind them.
         let (column, chunk) = frag::ldmatrix_x4_columns(lane);
         let b = Self::w_of(slot).0 + (warp * 16 * CHUNKS as u32 + column) * row_bytes;
-        let b_chunk = (column % 8 << 4) ^ (chunk * 16);
+        let b_chunk = ((column % 8) << 4) ^ (chunk * 16);
         let mut read = 2 * block;
         while read < 2 * block + 2 {
             warp::stay_rolled();

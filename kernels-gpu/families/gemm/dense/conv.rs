@@ -61,7 +61,9 @@ impl Spot for Window<'_> {
         let [x, y, image] = self.first;
         let place = [channel, y, x, image];
         L::pixels(team, to, map, (place, offset), shape, full, |row| {
-            let [x, y, image] = Self::met(p, top + row);
+            // Not a value that ptxas knows to grow from one row to the next: it would take the high half of a product out
+            // of the loop as if that were linear.
+            let [x, y, image] = Self::met(p, warp::rematerialize(top + row));
             [y, x, image]
         });
     }
