@@ -32,8 +32,9 @@ impl Team {
 pub trait Loader: LoaderInfo {
     /// Arrivals at a stage's barrier that a team of so many threads fills by [`Loader::fill`].
     fn fills(threads: u32) -> u32;
-    /// Arrivals at a stage's barrier for `threads` threads that call [`Loader::expect`] and [`Loader::started`].
-    fn arrivals(threads: u32) -> u32;
+    /// Arrivals at a stage's barrier for `threads` threads that call [`Loader::expect`] and [`Loader::started`]. `stores`:
+    /// the first of them also stores something of the stage, before it calls the former.
+    fn arrivals(threads: u32, stores: bool) -> u32;
     /// Fetches `MAPS` tensor maps from the parameters' address on. One thread.
     fn prefetch_maps<const MAPS: usize>(at: u64);
     /// Starts the copies of a stage, `bytes` in all, which complete barrier `full`: one arrival where the copy engine
@@ -41,8 +42,9 @@ pub trait Loader: LoaderInfo {
     fn fill(team: Team, full: u32, bytes: u32, start: impl FnOnce());
     /// Calls `start` with each copy of a warp's share, and the word that the lane of that copy has.
     fn each(copies: u32, word: u32, start: impl Fn(u32, u32));
-    /// Thread `thread` of those that copy arrives before its copies: `bytes` are on their way.
-    fn expect(full: u32, thread: u32, bytes: u32);
+    /// Thread `thread` of those that copy arrives before its copies: `bytes` are on their way. Without the copy engine an
+    /// arrival for what was stored waits for all copies of the thread that are under way.
+    fn expect(full: u32, thread: u32, bytes: u32, stores: bool);
     /// Thread `thread` of those that copy has started its copies.
     fn started(full: u32, thread: u32);
     /// Copies the box of a tensor of `D` axes (2 to 4) that begins at `place`, the innermost axis first, to shared `to`,
@@ -83,7 +85,7 @@ impl Loader for Tma {
     }
 
     #[inline(always)]
-    fn arrivals(threads: u32) -> u32 {
+    fn arrivals(threads: u32, _: bool) -> u32 {
         threads / 32
     }
 
@@ -109,7 +111,7 @@ impl Loader for Tma {
     }
 
     #[inline(always)]
-    fn expect(full: u32, thread: u32, bytes: u32) {
+    fn expect(full: u32, thread: u32, bytes: u32, _: bool) {
         if thread == 0 {
             barrier::arrive_expect(full, bytes);
         } else if thread % 32 == 0 {
@@ -181,8 +183,8 @@ impl<const KIB: usize> Loader for Copies<KIB> {
 
     /// Every thread, once its copies have ended, and the first one for what it stored.
     #[inline(always)]
-    fn arrivals(threads: u32) -> u32 {
-        threads + 1
+    fn arrivals(threads: u32, stores: bool) -> u32 {
+        threads + u32::from(stores)
     }
 
     #[inline(always)]
@@ -206,8 +208,8 @@ impl<const KIB: usize> Loader for Copies<KIB> {
     }
 
     #[inline(always)]
-    fn expect(full: u32, thread: u32, _: u32) {
-        if thread == 0 {
+    fn expect(full: u32, thread: u32, _: u32, stores: bool) {
+        if stores && thread == 0 {
             barrier::arrive(full);
         }
     }

@@ -54,7 +54,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
             let at = at + (i % 2) as u64 * 128;
             let full = Self::full(warp, slot);
             let to = Self::ring(warp) + slot * Self::SLOT as u32;
-            L::expect(full, lane, Self::SLOT as u32);
+            L::expect(full, lane, Self::SLOT as u32, false);
             let copy = |words: &MapWords| {
                 let shape = Shape { rows: Self::KEYS, row_bytes: PANEL_BYTES, element: 2 };
                 unroll!(c < CHUNKS, most 4, {
@@ -201,7 +201,7 @@ impl<W: WalkInfo, E: MmaElem, const CHUNKS: usize, L: Loader> Kernel<W, E, Decod
         if gpu::thread() == 0 {
             let mut slot = 0;
             while slot < (DECODE_WARPS * DECODE_SLOTS) as u32 {
-                barrier::init(Self::full(0, slot), L::arrivals(32));
+                barrier::init(Self::full(0, slot), L::arrivals(32, false));
                 slot += 1;
             }
             barrier::init_fence();

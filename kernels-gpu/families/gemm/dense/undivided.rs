@@ -35,8 +35,8 @@ impl<
 > DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
 {
     /// All tiles of this thread block, rows of tiles a grid apart while there are any `inside`. All threads, once the
-    /// barriers are made. The stage that is overwritten is the one before that which was just multiplied: by then the
-    /// other warps have mostly read it as well, and nobody waits long for the slowest of them.
+    /// barriers are made. They meet at each stage: whoever passes knows that all have read the one before, which the next
+    /// copies overwrite. An arrival at a barrier of the ring would wait for the copies that its thread has under way.
     #[inline(always)]
     pub(super) fn undivided<E: DenseElem, S: Spot>(
         p: &DenseParams,
@@ -47,7 +47,7 @@ impl<
         const { assert!(!Self::UNDIVIDED || !A::ASYNCHRONOUS && CUT == 1) };
         grid::wait_dependency();
         let mut ring = Ring::<Self>::consumer();
-        let mut free = Ring::<Self>::producer();
+        let mut free = 0;
         let mut next = Cursor { down: gpu::block_y(), stage: 0 };
         let start = |next: Cursor, slot: u32| {
             let corner = [next.down * Self::ROWS as u32, Self::left()];
@@ -55,15 +55,14 @@ impl<
             Self::copy::<BOTH>(p, (at, spot(next.down)), Self::team(), corner, k, slot);
         };
         // All of the ring is free at first.
-        let mut slot = 0;
-        while slot < Self::STAGES as u32 {
+        while free < Self::STAGES as u32 {
             if p.stages > 0 && inside(next.down) {
-                start(next, slot);
+                start(next, free);
             }
             next = next.next(p.stages);
-            free.advance();
-            slot += 1;
+            free += 1;
         }
+        free = Self::STAGES as u32 - 1;
         let mut down = gpu::block_y();
         let mut is_first = true;
         while inside(down) {
@@ -72,16 +71,16 @@ impl<
             while stage < p.stages {
                 warp::stay_rolled();
                 let slot = ring.wait_full();
-                let [smem, b_tile] = Self::parts_of(slot);
-                E::stage::<A, CHUNKS>(&mut acc, smem, &E::own::<L>(smem), b_tile);
-                ring.issued::<A, _>(&mut acc);
-                ring.advance();
+                gpu::sync_threads();
+                free = if free + 1 == Self::STAGES as u32 { 0 } else { free + 1 };
                 if !is_first && inside(next.down) {
-                    start(next, free.wait_empty());
+                    start(next, free);
                     next = next.next(p.stages);
-                    free.advance();
                 }
                 is_first = false;
+                let [smem, b_tile] = Self::parts_of(slot);
+                E::stage::<A, CHUNKS>(&mut acc, smem, &E::own::<L>(smem), b_tile);
+                ring.advance();
                 stage += 1;
             }
             Self::epilogue::<E, _>(p, &acc, spot(down));

@@ -331,7 +331,7 @@ where
             copiers => copiers,
         };
         if gpu::thread() == 0 {
-            Self::make_barriers(L::arrivals(copiers), CONSUMERS);
+            Self::make_barriers(L::arrivals(copiers, false), CONSUMERS);
             L::prefetch_maps::<2>(at);
         }
         gpu::sync_threads();

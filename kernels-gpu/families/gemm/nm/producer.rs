@@ -37,7 +37,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
         s: u32,
     ) {
         let (to, full) = (Self::stage(ring.wait_empty()), ring.full());
-        L::expect(full, team.thread, Self::STAGE as u32);
+        L::expect(full, team.thread, Self::STAGE as u32, false);
         Self::start(p, at, team, corner, s, (to, full));
         L::started(full, team.thread);
         ring.advance();

@@ -104,7 +104,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
             let end = k + now.stages * 64;
             while k < end {
                 let slot = ring.wait_empty();
-                L::expect(ring.full(), thread, bytes);
+                L::expect(ring.full(), thread, bytes, false);
                 L::each(2 + pieces, across, |lane, across| {
                     let i = if L::BY_ONE { own } else { lane };
                     let wanted = match i {
@@ -220,7 +220,7 @@ impl<
     #[inline(always)]
     unsafe fn run(p: &SampledParams, at: u64) {
         if gpu::thread() == 0 {
-            Self::make_barriers(L::arrivals(COPIERS), CONSUMERS);
+            Self::make_barriers(L::arrivals(COPIERS, false), CONSUMERS);
             L::prefetch_maps::<2>(at);
         }
         gpu::sync_threads();

@@ -133,7 +133,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
             return;
         }
         L::prefetch_maps::<2>(at);
-        Self::make_barriers(L::arrivals(COPIERS), CONSUMERS);
+        Self::make_barriers(L::arrivals(COPIERS, false), CONSUMERS);
     }
 
     /// Which copy this thread has the word of. Neighbouring ones in different warps where a thread starts a copy: those
@@ -182,7 +182,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
             let mut stage = 0;
             while stage < p.stages {
                 let (slot, k) = (ring.wait_empty(), stage * Self::DEPTH as u32);
-                L::expect(ring.full(), thread, bytes);
+                L::expect(ring.full(), thread, bytes, false);
                 L::each(2 + chunks, across, |lane, across| {
                     let i = if L::BY_ONE { own } else { lane };
                     let wanted = if i < 2 { live >> i & 1 != 0 } else { i - 2 < chunks };

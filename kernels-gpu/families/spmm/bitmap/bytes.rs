@@ -4,7 +4,7 @@
 
 use super::out::Strip;
 use super::starts::Starts;
-use super::{Filled, Ring, offsets};
+use super::{Filled, Ring, bring_starts, offsets, units_before};
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
 use crate::device::thin::{MultiplyThin, ThinElem};
@@ -69,7 +69,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
         // There are more threads than stages.
         let slot = gpu::thread();
         if slot < p.stages {
-            barrier::init(Self::full(slot), L::arrivals(32));
+            barrier::init(Self::full(slot), L::arrivals(32, false));
             barrier::init(Self::empty(slot), GROUPS as u32 * WARPS);
             barrier::init_fence();
         }
@@ -191,8 +191,14 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
     fn spread(p: &BitmapParams, slot: u32, own: PerWarp, tile: u32) -> Spread {
         let a = Self::a(p, slot);
         let chunks = copy::load_shared_b8(a + own.group * BYTE_COUNTS as u32 + own.lane);
-        let offset = copy::load_shared_b32(offsets(slot) + own.group * 4);
-        let (front, all) = (offset & 0xffff, offset >> 16);
+        let (front, all) = if L::BY_ONE {
+            let offset = copy::load_shared_b32(offsets::<L>(slot) + own.group * 4);
+            (offset & 0xffff, offset >> 16)
+        } else {
+            let chunks = [own.group * 4, GROUPS as u32 * 4];
+            let [front, all] = chunks.map(|at| units_before::<L>(slot, at) * BYTE_UNIT as u32);
+            (front, all)
+        };
         let bank = tile + own.lane * 4;
         let places = a + COUNTS + front * 4;
         let values = a + COUNTS + all * 4 + front * 8;
@@ -267,14 +273,16 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> Filled<GRO
         // The last start is that behind the last tile there is.
         let chunks = (own[GROUPS] - own[0]) * unit;
         let counts = piece.height * BYTE_COUNTS as u32;
-        if lane == 0 {
+        if !L::BY_ONE {
+            bring_starts::<GROUPS, L>(p, piece, tile, slot);
+        } else if lane == 0 {
             let mut starts = [0; 8];
             unroll!(j < GROUPS, { starts[j] = ((own[j] - own[0]) * unit) | (chunks << 16) });
             let [a, b, c, d, ..] = starts;
-            copy::store_shared_v4(offsets(slot), [a, b, c, d]);
+            copy::store_shared_v4(offsets::<L>(slot), [a, b, c, d]);
         }
         let (to, full) = (Self::a(p, slot), Self::full(slot));
-        L::expect(full, lane, counts + chunks * 12 + Self::B_BYTES as u32);
+        L::expect(full, lane, counts + chunks * 12 + Self::B_BYTES as u32, false);
         let team = Team { thread: lane, threads: 32 };
         let first = p.words + tile as u64 * BYTE_COUNTS as u64;
         L::line(team, to, first, counts, full);

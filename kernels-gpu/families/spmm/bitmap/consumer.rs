@@ -1,7 +1,7 @@
 //! A warpgroup that multiplies: a warp expands its slab of 16 rows of a tile into fragments, four squares side by side.
 
+use super::Ring;
 use super::out::Strip;
-use super::{Ring, offsets};
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
 use crate::device::thin::{MultiplyThin, ThinElem};
@@ -92,7 +92,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: MultiplyThin, 
         let stage = Self::a(p, slot);
         let own = copy::load_shared_b32(stage + at.word);
         let squares = copy::load_shared_v2(stage + at.squares);
-        let values = copy::load_shared_b32(offsets(slot) + at.values);
+        let values = Self::values(p, slot, at.values);
         let own = Slab::new(own, squares, values);
         let [pairs] = scanned([own.counts]);
         [0, 1, 2, 3].map(|t| own.square(at.weights, pairs, t))

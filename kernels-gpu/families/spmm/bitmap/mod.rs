@@ -123,10 +123,34 @@ trait Filled<const GROUPS: usize>: Stages {
 }
 
 /// What the warpgroups take of a stage, a word each: the address of one's values; of places as bytes, the chunks in
-/// front of its own, and from bit 16 on all.
+/// front of its own, and from bit 16 on all. Without the copy engine the starts, as the plan has them, of each tile and
+/// behind the last: copied, they arrive with the values.
 #[inline(always)]
-fn offsets(slot: u32) -> u32 {
-    copy::arena() + (BIT_STAGES * 16) as u32 + slot * 16
+fn offsets<L: LoaderInfo>(slot: u32) -> u32 {
+    let bytes = if L::BY_ONE { 16 } else { 20 };
+    copy::arena() + (BIT_STAGES * 16) as u32 + slot * bytes
+}
+
+/// Starts the copy of a stage's starts, of tile `tile` and those behind it. All lanes.
+#[inline(always)]
+fn bring_starts<const GROUPS: usize, L: LoaderInfo>(
+    p: &BitmapParams,
+    piece: BitPiece,
+    tile: u32,
+    slot: u32,
+) {
+    let lane = gpu::thread() % 32;
+    if lane <= GROUPS as u32 {
+        let from = p.starts + (tile as u64 + lane.min(piece.height) as u64) * 4;
+        copy::copy_async_4(offsets::<L>(slot) + lane * 4, from);
+    }
+}
+
+/// Units in front of the tile whose start lies `at` bytes behind the stage's first.
+#[inline(always)]
+fn units_before<L: LoaderInfo>(slot: u32, at: u32) -> u32 {
+    let [first, own] = [0, at].map(|at| copy::load_shared_b32(offsets::<L>(slot) + at));
+    own - first
 }
 
 impl BitmapParams {
@@ -175,13 +199,22 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L: Loader>
         copy::arena() + BIT_HEAD as u32 + p.stages * Self::B_BYTES as u32 + slot * p.slot_bytes
     }
 
+    /// Address of the values of the tile of a warpgroup, four times whose number is `at`.
+    #[inline(always)]
+    fn values(p: &BitmapParams, slot: u32, at: u32) -> u32 {
+        if L::BY_ONE {
+            return copy::load_shared_b32(offsets::<L>(slot) + at);
+        }
+        Self::a(p, slot) + (GROUPS * BIT_BYTES) as u32 + units_before::<L>(slot, at) * 16
+    }
+
     /// Makes the barriers, of those that free a stage for so many warps, and fetches the tensor map.
     #[inline(always)]
     fn set_up(at: u64, warps: u32) {
         // There are more threads than barriers.
         let slot = gpu::thread();
         if slot < BIT_STAGES as u32 {
-            barrier::init(Self::full(slot), L::arrivals(32));
+            barrier::init(Self::full(slot), L::arrivals(32, !ALIGNED));
             barrier::init(Self::empty(slot), warps);
             barrier::init_fence();
         }

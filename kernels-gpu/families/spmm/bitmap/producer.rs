@@ -1,7 +1,7 @@
 //! The warp that copies: A's words and values as they lie, B by boxes or element by element.
 
 use super::starts::Starts;
-use super::{Filled, Ring, offsets};
+use super::{Filled, Ring, bring_starts, offsets};
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
@@ -32,15 +32,17 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: Multiply, L: L
         let words = piece.height * BIT_BYTES as u32;
         let at_words = Self::a(p, slot);
         let at_values = at_words + (GROUPS * BIT_BYTES) as u32;
-        if lane == 0 {
+        if !L::BY_ONE {
+            bring_starts::<GROUPS, L>(p, piece, tile, slot);
+        } else if lane == 0 {
             let mut starts = [0; 8];
             unroll!(j < GROUPS, { starts[j] = at_values + (own[j] - own[0]) * 16 });
             let [a, b, c, d, ..] = starts;
-            copy::store_shared_v4(offsets(slot), [a, b, c, d]);
+            copy::store_shared_v4(offsets::<L>(slot), [a, b, c, d]);
         }
         let (full, _) = ring.full();
         let b = if ALIGNED { Self::B_BYTES as u32 } else { 0 };
-        L::expect(full, lane, words + values + b);
+        L::expect(full, lane, words + values + b, !ALIGNED);
         let team = Team { thread: lane, threads: 32 };
         L::long_line(team, at_words, p.words + tile as u64 * BIT_BYTES as u64, words, full);
         if values != 0 {

@@ -4,7 +4,7 @@
 
 use super::consumer::{Slab, scanned};
 use super::out::Strip;
-use super::{ARRIVALS, Filled, Ring, offsets};
+use super::{ARRIVALS, Filled, Ring};
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
 use crate::device::thin::ThinElem;
@@ -124,7 +124,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
     #[inline(always)]
     fn multiply<E: ThinElem>(p: &BitmapParams, slot: u32, own: PerWarp, sums: &mut Sums<SLABS>) {
         let a = Shared::<N, L>::a(p, slot) + own.group * BIT_BYTES as u32;
-        let values = copy::load_shared_b32(offsets(slot) + own.group * 4);
+        let values = Shared::<N, L>::values(p, slot, own.group * 4);
         let b = Self::rows(slot, own.lane);
         // Two slabs at once: their chains of shuffles run side by side.
         unroll!(pair < 2, {
