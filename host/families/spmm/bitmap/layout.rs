@@ -1,9 +1,9 @@
 //! What launches know of the two formats by tiles: how deep a tile is, where its values start, how large a stage gets.
 
-use einsparse_kernels::abi::{WGMMA, WalkKind};
+use einsparse_kernels::abi::{TMA, WGMMA, WalkKind};
 use einsparse_kernels::families::{
     BIT_ALIGN, BIT_BYTES, BIT_HEAD, BIT_TILE, BIT_WORDS, BYTE_COUNTS, BYTE_DEPTH, BYTE_TILE,
-    BYTE_UNIT, eights,
+    BYTE_UNIT, copying_warps, eights,
 };
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
@@ -17,8 +17,10 @@ const COUNTS: usize = 4 * BYTE_COUNTS;
 pub(crate) fn sums(row: &Row) -> usize {
     match row.parts {
         1 => 0,
-        // All warps but the one that copies.
-        _ => (row.threads / 32 - 1) as usize * eights(row.columns as usize) * 8 * 32 * 4,
+        _ => {
+            let multiply = row.threads as usize / 32 - copying_warps(row.needs & TMA != 0);
+            multiply * eights(row.columns as usize) * 8 * 32 * 4
+        }
     }
 }
 

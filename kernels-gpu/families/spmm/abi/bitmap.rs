@@ -45,11 +45,18 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L>
     pub const B_BYTES: usize = BIT_TILE * N * 2;
 }
 
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L: LoaderInfo>
+    BitTile<GROUPS, N, ALIGNED, A, L>
+{
+    /// Threads that copy: a warp, or without the copy engine two, unless they store what they read of B.
+    pub const COPIERS: u32 = if L::BY_ONE || !ALIGNED { 32 } else { 64 };
+}
+
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: AtomInfo, L: LoaderInfo> Tile
     for BitTile<GROUPS, N, ALIGNED, A, L>
 {
-    /// The warpgroups, and one warp that copies.
-    const THREADS: u32 = GROUPS as u32 * 128 + 32;
+    /// The warpgroups, and those that copy.
+    const THREADS: u32 = GROUPS as u32 * 128 + Self::COPIERS;
     const NEEDS: u32 = A::NEEDS | L::NEEDS;
     const STANDS_IN: bool = !A::ASYNCHRONOUS;
     const MIN_BLOCKS: u32 =
@@ -70,6 +77,11 @@ pub const fn eights(n: usize) -> usize {
     n.div_ceil(8)
 }
 
+/// Warps of a [`WarpTile`] that copy: one where the copy engine does the rest.
+pub const fn copying_warps(by_one: bool) -> usize {
+    if by_one { 1 } else { 4 }
+}
+
 /// Tile of the module: 256 rows against `N` columns (1, 8 or 16; one column is a vector without gaps). A warp has every
 /// `PHASES`th stage and of its tiles `SLABS` slabs of 16 rows (2 or 4, and as many phases or more): nothing waits for
 /// other warps before the strip ends.
@@ -85,11 +97,18 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L> WarpTile<N, PHA
     pub const SUMS: usize = Self::WARPS * 32 * eights(N) * 8 * 4;
 }
 
+impl<const N: usize, const PHASES: usize, const SLABS: usize, L: LoaderInfo>
+    WarpTile<N, PHASES, SLABS, L>
+{
+    /// Threads that copy.
+    pub const COPIERS: u32 = 32 * copying_warps(L::BY_ONE) as u32;
+}
+
 impl<const N: usize, const PHASES: usize, const SLABS: usize, L: LoaderInfo> Tile
     for WarpTile<N, PHASES, SLABS, L>
 {
-    /// The warps that multiply, and one that copies.
-    const THREADS: u32 = (Self::WARPS * 32 + 32) as u32;
+    /// The warps that multiply, and those that copy.
+    const THREADS: u32 = Self::WARPS as u32 * 32 + Self::COPIERS;
     const NEEDS: u32 = L::NEEDS;
     const STANDS_IN: bool = !L::BY_ONE;
     const COLUMNS: u32 = N as u32;
@@ -114,7 +133,9 @@ pub const BYTE_TILE: usize = BIT_TILE * BYTE_DEPTH * 2;
 #[derive(Clone, Copy, Debug)]
 pub struct ByteTile<const GROUPS: usize, const N: usize, A = Wgmma, L = Tma>(PhantomData<(A, L)>);
 
-impl<const GROUPS: usize, const N: usize, A: AtomInfo, L> ByteTile<GROUPS, N, A, L> {
+impl<const GROUPS: usize, const N: usize, A: AtomInfo, L: LoaderInfo> ByteTile<GROUPS, N, A, L> {
+    /// Threads that copy: a warp, or without the copy engine two.
+    pub const COPIERS: u32 = if L::BY_ONE { 32 } else { 64 };
     /// Bytes of B in a stage.
     pub const B_BYTES: usize = BYTE_DEPTH * N * 2;
     /// Tiles of a warpgroup that are spread out: one while another is multiplied, where that goes on by itself.
@@ -126,8 +147,8 @@ impl<const GROUPS: usize, const N: usize, A: AtomInfo, L> ByteTile<GROUPS, N, A,
 impl<const GROUPS: usize, const N: usize, A: AtomInfo, L: LoaderInfo> Tile
     for ByteTile<GROUPS, N, A, L>
 {
-    /// The warpgroups, and one warp that copies.
-    const THREADS: u32 = GROUPS as u32 * 128 + 32;
+    /// The warpgroups, and those that copy.
+    const THREADS: u32 = GROUPS as u32 * 128 + Self::COPIERS;
     const NEEDS: u32 = A::NEEDS | L::NEEDS;
     const STANDS_IN: bool = !A::ASYNCHRONOUS;
     const MIN_BLOCKS: u32 = if A::ASYNCHRONOUS || N < 64 { 4 / GROUPS as u32 } else { 1 };

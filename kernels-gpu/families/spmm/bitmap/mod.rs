@@ -57,19 +57,28 @@ impl Ring {
     }
 }
 
-/// A ring of stages of `GROUPS` tiles that one warp fills.
+/// The threads that copy, behind those that multiply.
+#[inline(always)]
+fn copiers<L: LoaderInfo>(threads: u32, copiers: u32) -> Team {
+    if L::BY_ONE {
+        return Team { thread: gpu::thread() % 32, threads: 32 };
+    }
+    Team { thread: gpu::thread() - (threads - copiers), threads: copiers }
+}
+
+/// A ring of stages of `GROUPS` tiles that a team fills.
 trait Filled<const GROUPS: usize>: Stages {
     /// Whether the copy engine brings B, so that A may come ahead of it.
     const B_COPIED: bool;
 
-    /// Starts the copies of one stage, but for those of B that the loader copies; every lane calls it.
-    fn copy_a(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring);
+    /// Starts the copies of one stage, but for those of B that the loader copies; all of the team call it.
+    fn copy_a(team: Team, p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring);
 
     /// Starts those of B, the last of a stage.
-    fn copy_b(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, ring: Ring);
+    fn copy_b(team: Team, p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, ring: Ring);
 
     #[inline(always)]
-    fn produce(p: &BitmapParams, at: u64) {
+    fn produce(team: Team, p: &BitmapParams, at: u64) {
         // A ring that starts empty: the first wait for a free stage passes.
         let mut ring = Ring::first(1);
         let mut later = p.piece(0);
@@ -81,7 +90,7 @@ trait Filled<const GROUPS: usize>: Stages {
             let mut ahead = ring;
             while early < p.stages && early < AHEAD && early < later.stages {
                 let own = of_stage::<GROUPS>(next, early);
-                Self::copy_a(p, later, early, own, ahead);
+                Self::copy_a(team, p, later, early, own, ahead);
                 ahead.advance(p.stages);
                 early += 1;
             }
@@ -108,11 +117,11 @@ trait Filled<const GROUPS: usize>: Stages {
                     if early == 0 {
                         let own = of_stage::<GROUPS>(now, i);
                         barrier::wait(Self::empty(ring.slot), ring.parity);
-                        Self::copy_a(p, piece, stage + i, own, ring);
+                        Self::copy_a(team, p, piece, stage + i, own, ring);
                     } else {
                         early -= 1;
                     }
-                    Self::copy_b(p, at, piece, stage + i, ring);
+                    Self::copy_b(team, p, at, piece, stage + i, ring);
                     ring.advance(p.stages);
                     i += 1;
                 }
@@ -131,18 +140,19 @@ fn offsets<L: LoaderInfo>(slot: u32) -> u32 {
     copy::arena() + (BIT_STAGES * 16) as u32 + slot * bytes
 }
 
-/// Starts the copy of a stage's starts, of tile `tile` and those behind it. All lanes.
+/// Starts the copy of a stage's starts, of tile `tile` and those behind it. All of the team.
 #[inline(always)]
 fn bring_starts<const GROUPS: usize, L: LoaderInfo>(
+    team: Team,
     p: &BitmapParams,
     piece: BitPiece,
     tile: u32,
     slot: u32,
 ) {
-    let lane = gpu::thread() % 32;
-    if lane <= GROUPS as u32 {
-        let from = p.starts + (tile as u64 + lane.min(piece.height) as u64) * 4;
-        copy::copy_async_4(offsets::<L>(slot) + lane * 4, from);
+    let word = team.thread;
+    if word <= GROUPS as u32 {
+        let from = p.starts + (tile as u64 + word.min(piece.height) as u64) * 4;
+        copy::copy_async_4(offsets::<L>(slot) + word * 4, from);
     }
 }
 
@@ -208,13 +218,13 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L: Loader>
         Self::a(p, slot) + (GROUPS * BIT_BYTES) as u32 + units_before::<L>(slot, at) * 16
     }
 
-    /// Makes the barriers, of those that free a stage for so many warps, and fetches the tensor map.
+    /// Makes the barriers, of stages that so many threads fill and so many warps free, and fetches the tensor map.
     #[inline(always)]
-    fn set_up(at: u64, warps: u32) {
+    fn set_up(at: u64, copiers: u32, warps: u32) {
         // There are more threads than barriers.
         let slot = gpu::thread();
         if slot < BIT_STAGES as u32 {
-            barrier::init(Self::full(slot), L::arrivals(32, !ALIGNED));
+            barrier::init(Self::full(slot), L::arrivals(copiers, !ALIGNED));
             barrier::init(Self::empty(slot), warps);
             barrier::init_fence();
         }
@@ -233,9 +243,9 @@ where
 {
     #[inline(always)]
     unsafe fn run(p: &BitmapParams, at: u64) {
-        Self::set_up(at, GROUPS as u32 * 4);
+        Self::set_up(at, Self::COPIERS, GROUPS as u32 * 4);
         if gpu::thread() >= GROUPS as u32 * 128 {
-            Self::produce(p, at);
+            Self::produce(copiers::<L>(Self::THREADS, Self::COPIERS), p, at);
         } else {
             grid::wait_dependency();
             grid::launch_dependents();

@@ -4,7 +4,7 @@
 
 use super::consumer::{Slab, scanned};
 use super::out::Strip;
-use super::{ARRIVALS, Filled, Ring};
+use super::{ARRIVALS, Filled, Ring, copiers};
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
 use crate::device::thin::ThinElem;
@@ -241,9 +241,9 @@ where
 {
     #[inline(always)]
     unsafe fn run(p: &BitmapParams, at: u64) {
-        Shared::<N, L>::set_up(at, BIT_PANEL as u32 * Self::PARTS_OF);
-        if gpu::thread() >= (<Self as Tile>::THREADS - 32) {
-            Shared::<N, L>::produce(p, at);
+        Shared::<N, L>::set_up(at, Self::COPIERS, BIT_PANEL as u32 * Self::PARTS_OF);
+        if gpu::thread() >= Self::WARPS as u32 * 32 {
+            Shared::<N, L>::produce(copiers::<L>(Self::THREADS, Self::COPIERS), p, at);
         } else {
             grid::wait_dependency();
             grid::launch_dependents();
