@@ -204,19 +204,19 @@ macro_rules! rows_spmm {
                     bytemap_bf16_256x64: Bytes, Bf16, ByteTile<4, 64>;
                 }
                 bitmap_mma "bitmap_mma" BitmapParams Product {
-                    bitmap_mma_f16_256x1_halves3_wide: Bits, F16, WarpTile<1, 3, 2, CpAsyncWide>;
-                    bitmap_mma_f16_256x1_halves3: Bits, F16, WarpTile<1, 3, 2, CpAsync>;
-                    bitmap_mma_f16_256x8_halves3_wide: Bits, F16, WarpTile<8, 3, 2, CpAsyncWide>;
-                    bitmap_mma_f16_256x8_halves3: Bits, F16, WarpTile<8, 3, 2, CpAsync>;
+                    bitmap_mma_f16_256x1_warps4_wide: Bits, F16, WarpTile<1, 4, 4, CpAsyncWide>;
+                    bitmap_mma_f16_256x1_warps4: Bits, F16, WarpTile<1, 4, 4, CpAsync>;
+                    bitmap_mma_f16_256x8_warps4_wide: Bits, F16, WarpTile<8, 4, 4, CpAsyncWide>;
+                    bitmap_mma_f16_256x8_warps4: Bits, F16, WarpTile<8, 4, 4, CpAsync>;
                     bitmap_mma_f16_256x16_halves2_wide: Bits, F16, WarpTile<16, 2, 2, CpAsyncWide>;
                     bitmap_mma_f16_128x16: Bits, F16, BitTile<2, 16, true, MmaSync, CpAsync>;
                     bitmap_mma_f16_128x32: Bits, F16, BitTile<2, 32, true, MmaSync, CpAsync>;
                     bitmap_mma_f16_128x64: Bits, F16, BitTile<2, 64, true, MmaSync, CpAsync>;
                     bitmap_mma_f16_128x64_any: Bits, F16, BitTile<2, 64, false, MmaSync, CpAsync>;
-                    bitmap_mma_bf16_256x1_halves3_wide: Bits, Bf16, WarpTile<1, 3, 2, CpAsyncWide>;
-                    bitmap_mma_bf16_256x1_halves3: Bits, Bf16, WarpTile<1, 3, 2, CpAsync>;
-                    bitmap_mma_bf16_256x8_halves3_wide: Bits, Bf16, WarpTile<8, 3, 2, CpAsyncWide>;
-                    bitmap_mma_bf16_256x8_halves3: Bits, Bf16, WarpTile<8, 3, 2, CpAsync>;
+                    bitmap_mma_bf16_256x1_warps4_wide: Bits, Bf16, WarpTile<1, 4, 4, CpAsyncWide>;
+                    bitmap_mma_bf16_256x1_warps4: Bits, Bf16, WarpTile<1, 4, 4, CpAsync>;
+                    bitmap_mma_bf16_256x8_warps4_wide: Bits, Bf16, WarpTile<8, 4, 4, CpAsyncWide>;
+                    bitmap_mma_bf16_256x8_warps4: Bits, Bf16, WarpTile<8, 4, 4, CpAsync>;
                     bitmap_mma_bf16_256x16_halves2_wide: Bits, Bf16, WarpTile<16, 2, 2, CpAsyncWide>;
                     bitmap_mma_bf16_128x16: Bits, Bf16, BitTile<2, 16, true, MmaSync, CpAsync>;
                     bitmap_mma_bf16_128x32: Bits, Bf16, BitTile<2, 32, true, MmaSync, CpAsync>;

@@ -13,7 +13,7 @@ use super::convolution::{operands, plain, reference};
 use super::turned::exact;
 use crate::support::dense::{poisoned, strided, upload};
 use crate::support::replay::Replay;
-use crate::support::rows::{as_on_hopper, kernels_here, module_of, named};
+use crate::support::rows::{as_on_hopper, is_here, kernels_here, module_of, named};
 use crate::support::runs::{finish, plan_of};
 use crate::support::{gpu, gpu_alone, on_both, small};
 
@@ -114,7 +114,10 @@ fn geometry(context: &Context) {
     ] {
         let mut of = of_all::<f16>(context, &s);
         if context.device().is_some() {
-            assert!(as_on_hopper(of.variants()[2]).starts_with("dense_conv_f16"), "{s:?}");
+            // Few filters of many taps may be faster elsewhere with a stand-in.
+            if is_here("dense_conv_f16_64x64") {
+                assert!(of.variants()[2].starts_with("dense_conv_f16"), "{s:?}");
+            }
             assert_eq!(of.index().panels(), 0);
         }
         for per_mille in [1000, 400] {

@@ -48,8 +48,8 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L>
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L: LoaderInfo>
     BitTile<GROUPS, N, ALIGNED, A, L>
 {
-    /// Threads that copy: a warp, or without the copy engine two, unless they store what they read of B.
-    pub const COPIERS: u32 = if L::BY_ONE || !ALIGNED { 32 } else { 64 };
+    /// Threads that copy: a warp, or without the copy engine two.
+    pub const COPIERS: u32 = if L::BY_ONE { 32 } else { 64 };
 }
 
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: AtomInfo, L: LoaderInfo> Tile

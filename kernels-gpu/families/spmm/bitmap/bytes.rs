@@ -4,7 +4,7 @@
 
 use super::out::Strip;
 use super::starts::Starts;
-use super::{Filled, Ring, bring_starts, copiers, offsets, units_before};
+use super::{Filled, Ring, bring_starts, copier, offsets, units_before};
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
 use crate::device::thin::{MultiplyThin, ThinElem};
@@ -71,7 +71,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
         // There are more threads than stages.
         let slot = gpu::thread();
         if slot < p.stages {
-            barrier::init(Self::full(slot), L::arrivals(Self::COPIERS, false));
+            barrier::init(Self::full(slot), L::arrivals(32, false));
             barrier::init(Self::empty(slot), GROUPS as u32 * WARPS);
             barrier::init_fence();
         }
@@ -264,8 +264,9 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> Filled<GRO
     const B_COPIED: bool = L::BY_ONE;
 
     #[inline(always)]
-    fn copy_a(team: Team, p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
-        if L::BY_ONE && team.thread != 0 {
+    fn copy_a(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
+        let lane = gpu::thread() % 32;
+        if L::BY_ONE && lane != 0 {
             return;
         }
         let slot = ring.slot;
@@ -275,15 +276,16 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> Filled<GRO
         let chunks = (own[GROUPS] - own[0]) * unit;
         let counts = piece.height * BYTE_COUNTS as u32;
         if !L::BY_ONE {
-            bring_starts::<GROUPS, L>(team, p, piece, tile, slot);
-        } else if team.thread == 0 {
+            bring_starts::<GROUPS, L>(p, piece, tile, slot);
+        } else if lane == 0 {
             let mut starts = [0; 8];
             unroll!(j < GROUPS, { starts[j] = ((own[j] - own[0]) * unit) | (chunks << 16) });
             let [a, b, c, d, ..] = starts;
             copy::store_shared_v4(offsets::<L>(slot), [a, b, c, d]);
         }
         let (to, full) = (Self::a(p, slot), Self::full(slot));
-        L::expect(full, team.thread, counts + chunks * 12 + Self::B_BYTES as u32, false);
+        L::expect(full, lane, counts + chunks * 12 + Self::B_BYTES as u32, false);
+        let team = Team { thread: lane, threads: 32 };
         let first = p.words + tile as u64 * BYTE_COUNTS as u64;
         L::line(team, to, first, counts, full);
         if chunks != 0 {
@@ -295,18 +297,19 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> Filled<GRO
     }
 
     #[inline(always)]
-    fn copy_b(team: Team, p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, ring: Ring) {
-        if L::BY_ONE && team.thread != 0 {
+    fn copy_b(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, ring: Ring) {
+        let lane = gpu::thread() % 32;
+        if L::BY_ONE && lane != 0 {
             return;
         }
         let (to, full) = (Self::stage(ring.slot), Self::full(ring.slot));
         let k = (piece.place + stage) * BYTE_DEPTH as u32;
         let half = (BYTE_DEPTH / 2) as u32;
-        let map = (at, &p.b_map);
+        let (team, map) = (Team { thread: lane, threads: 32 }, (at, &p.b_map));
         let shape = Shape { rows: BYTE_DEPTH / 2, row_bytes: N * 2, element: 2 };
         L::tile(team, to, map, [piece.column, k], shape, full);
         L::tile(team, to + half * N as u32 * 2, map, [piece.column, k + half], shape, full);
-        L::started(full, team.thread);
+        L::started(full, lane);
     }
 }
 
@@ -337,7 +340,7 @@ impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize, A: MultiplyT
     unsafe fn run(p: &BitmapParams, at: u64) {
         Self::set_up(p, at);
         if gpu::thread() >= GROUPS as u32 * 128 {
-            Self::produce(copiers::<L>(Self::THREADS, Self::COPIERS), p, at);
+            Self::produce(p, at, copier(GROUPS as u32 * 128, Self::COPIERS));
         } else {
             grid::wait_dependency();
             grid::launch_dependents();

@@ -57,28 +57,21 @@ impl Ring {
     }
 }
 
-/// The threads that copy, behind those that multiply.
-#[inline(always)]
-fn copiers<L: LoaderInfo>(threads: u32, copiers: u32) -> Team {
-    if L::BY_ONE {
-        return Team { thread: gpu::thread() % 32, threads: 32 };
-    }
-    Team { thread: gpu::thread() - (threads - copiers), threads: copiers }
-}
-
-/// A ring of stages of `GROUPS` tiles that a team fills.
+/// A ring of stages of `GROUPS` tiles that warps fill, a stage each by turns.
 trait Filled<const GROUPS: usize>: Stages {
     /// Whether the copy engine brings B, so that A may come ahead of it.
     const B_COPIED: bool;
 
-    /// Starts the copies of one stage, but for those of B that the loader copies; all of the team call it.
-    fn copy_a(team: Team, p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring);
+    /// Starts the copies of one stage, but for those of B that the loader copies; every lane calls it.
+    fn copy_a(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring);
 
     /// Starts those of B, the last of a stage.
-    fn copy_b(team: Team, p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, ring: Ring);
+    fn copy_b(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, ring: Ring);
 
+    /// Warp `own` of those `warps` that copy: its stages of all pieces. What a stage takes of a warp beside its copies is
+    /// longer than what four take to multiply one.
     #[inline(always)]
-    fn produce(team: Team, p: &BitmapParams, at: u64) {
+    fn produce(p: &BitmapParams, at: u64, [own, warps]: [u32; 2]) {
         // A ring that starts empty: the first wait for a free stage passes.
         let mut ring = Ring::first(1);
         let mut later = p.piece(0);
@@ -90,13 +83,14 @@ trait Filled<const GROUPS: usize>: Stages {
             let mut ahead = ring;
             while early < p.stages && early < AHEAD && early < later.stages {
                 let own = of_stage::<GROUPS>(next, early);
-                Self::copy_a(team, p, later, early, own, ahead);
+                Self::copy_a(p, later, early, own, ahead);
                 ahead.advance(p.stages);
                 early += 1;
             }
         }
         grid::wait_dependency();
         grid::launch_dependents();
+        let mut turn = 0;
         let mut round = 0;
         while later.height != 0 {
             let piece = later;
@@ -114,14 +108,20 @@ trait Filled<const GROUPS: usize>: Stages {
                 let count = if left < AHEAD { left } else { AHEAD };
                 let mut i = 0;
                 while i < count {
+                    // Every warp for every stage: one that left some out could take a round for the one before the last.
                     if early == 0 {
-                        let own = of_stage::<GROUPS>(now, i);
                         barrier::wait(Self::empty(ring.slot), ring.parity);
-                        Self::copy_a(team, p, piece, stage + i, own, ring);
-                    } else {
-                        early -= 1;
                     }
-                    Self::copy_b(team, p, at, piece, stage + i, ring);
+                    if turn == own {
+                        if early == 0 {
+                            let starts = of_stage::<GROUPS>(now, i);
+                            Self::copy_a(p, piece, stage + i, starts, ring);
+                        } else {
+                            early -= 1;
+                        }
+                        Self::copy_b(p, at, piece, stage + i, ring);
+                    }
+                    turn = if turn + 1 == warps { 0 } else { turn + 1 };
                     ring.advance(p.stages);
                     i += 1;
                 }
@@ -129,6 +129,15 @@ trait Filled<const GROUPS: usize>: Stages {
             }
         }
     }
+}
+
+/// Which of the warps that copy this one is, the same for all lanes, and how many they are.
+#[inline(always)]
+fn copier(multiply: u32, copiers: u32) -> [u32; 2] {
+    if copiers == 32 {
+        return [0, 1];
+    }
+    [warp::shuffle::<32>((gpu::thread() - multiply) / 32, 0, u32::MAX), copiers / 32]
 }
 
 /// What the warpgroups take of a stage, a word each: the address of one's values; of places as bytes, the chunks in
@@ -140,19 +149,18 @@ fn offsets<L: LoaderInfo>(slot: u32) -> u32 {
     copy::arena() + (BIT_STAGES * 16) as u32 + slot * bytes
 }
 
-/// Starts the copy of a stage's starts, of tile `tile` and those behind it. All of the team.
+/// Starts the copy of a stage's starts, of tile `tile` and those behind it. All lanes.
 #[inline(always)]
 fn bring_starts<const GROUPS: usize, L: LoaderInfo>(
-    team: Team,
     p: &BitmapParams,
     piece: BitPiece,
     tile: u32,
     slot: u32,
 ) {
-    let word = team.thread;
-    if word <= GROUPS as u32 {
-        let from = p.starts + (tile as u64 + word.min(piece.height) as u64) * 4;
-        copy::copy_async_4(offsets::<L>(slot) + word * 4, from);
+    let lane = gpu::thread() % 32;
+    if lane <= GROUPS as u32 {
+        let from = p.starts + (tile as u64 + lane.min(piece.height) as u64) * 4;
+        copy::copy_async_4(offsets::<L>(slot) + lane * 4, from);
     }
 }
 
@@ -218,13 +226,13 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L: Loader>
         Self::a(p, slot) + (GROUPS * BIT_BYTES) as u32 + units_before::<L>(slot, at) * 16
     }
 
-    /// Makes the barriers, of stages that so many threads fill and so many warps free, and fetches the tensor map.
+    /// Makes the barriers, of those that free a stage for so many warps, and fetches the tensor map.
     #[inline(always)]
-    fn set_up(at: u64, copiers: u32, warps: u32) {
+    fn set_up(at: u64, warps: u32) {
         // There are more threads than barriers.
         let slot = gpu::thread();
         if slot < BIT_STAGES as u32 {
-            barrier::init(Self::full(slot), L::arrivals(copiers, !ALIGNED));
+            barrier::init(Self::full(slot), L::arrivals(32, !ALIGNED));
             barrier::init(Self::empty(slot), warps);
             barrier::init_fence();
         }
@@ -243,9 +251,9 @@ where
 {
     #[inline(always)]
     unsafe fn run(p: &BitmapParams, at: u64) {
-        Self::set_up(at, Self::COPIERS, GROUPS as u32 * 4);
+        Self::set_up(at, GROUPS as u32 * 4);
         if gpu::thread() >= GROUPS as u32 * 128 {
-            Self::produce(copiers::<L>(Self::THREADS, Self::COPIERS), p, at);
+            Self::produce(p, at, copier(GROUPS as u32 * 128, Self::COPIERS));
         } else {
             grid::wait_dependency();
             grid::launch_dependents();

@@ -14,7 +14,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: Multiply, L: L
     const B_COPIED: bool = ALIGNED && L::BY_ONE;
 
     #[inline(always)]
-    fn copy_a(team: Team, p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
+    fn copy_a(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
         let slot = ring.slot;
         let tile = piece.tile + stage * piece.step;
         if !ALIGNED {
@@ -23,7 +23,8 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: Multiply, L: L
             A::fence_copies();
             warp::sync_lanes(u32::MAX);
         }
-        if L::BY_ONE && team.thread != 0 {
+        let lane = gpu::thread() % 32;
+        if L::BY_ONE && lane != 0 {
             return;
         }
         // The last start is that behind the last tile there is.
@@ -32,8 +33,8 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: Multiply, L: L
         let at_words = Self::a(p, slot);
         let at_values = at_words + (GROUPS * BIT_BYTES) as u32;
         if !L::BY_ONE {
-            bring_starts::<GROUPS, L>(team, p, piece, tile, slot);
-        } else if team.thread == 0 {
+            bring_starts::<GROUPS, L>(p, piece, tile, slot);
+        } else if lane == 0 {
             let mut starts = [0; 8];
             unroll!(j < GROUPS, { starts[j] = at_values + (own[j] - own[0]) * 16 });
             let [a, b, c, d, ..] = starts;
@@ -41,23 +42,26 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: Multiply, L: L
         }
         let (full, _) = ring.full();
         let b = if ALIGNED { Self::B_BYTES as u32 } else { 0 };
-        L::expect(full, team.thread, words + values + b, !ALIGNED);
+        L::expect(full, lane, words + values + b, !ALIGNED);
+        let team = Team { thread: lane, threads: 32 };
         L::long_line(team, at_words, p.words + tile as u64 * BIT_BYTES as u64, words, full);
         if values != 0 {
             L::long_line(team, at_values, p.values + own[0] as u64 * 16, values, full);
         }
         if !ALIGNED {
-            L::started(full, team.thread);
+            L::started(full, lane);
         }
     }
 
     #[inline(always)]
-    fn copy_b(team: Team, p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, ring: Ring) {
-        if !ALIGNED || L::BY_ONE && team.thread != 0 {
+    fn copy_b(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, ring: Ring) {
+        let lane = gpu::thread() % 32;
+        if !ALIGNED || L::BY_ONE && lane != 0 {
             return;
         }
         let k = (piece.place + stage) * BIT_TILE as u32;
         let ((full, _), to) = (ring.full(), Self::stage(ring.slot));
+        let team = Team { thread: lane, threads: 32 };
         let map = (at, &p.b_map);
         if N > 1 {
             let shape = Shape { rows: BIT_TILE, row_bytes: N * 2, element: 2 };
@@ -67,25 +71,26 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: Multiply, L: L
             let shape = Shape { rows: 1, row_bytes: BIT_TILE * 2, element: 2 };
             L::tile(team, to, map, [k, 0], shape, full);
         } else {
-            Self::copy_column(team, p, k, to);
+            Self::copy_column(p, k, to);
         }
-        L::started(full, team.thread);
+        L::started(full, lane);
     }
 }
 
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L>
     BitTile<GROUPS, N, ALIGNED, A, L>
 {
-    /// 64 elements of one column of B from `k` on, zeros past the last row: a thread has eight of them, which are not
+    /// 64 elements of one column of B from `k` on, zeros past the last row: a lane has eight of them, which are not
     /// swizzled.
     #[inline(always)]
-    fn copy_column(team: Team, p: &BitmapParams, k: u32, to: u32) {
-        let first = k + team.thread * 8;
+    fn copy_column(p: &BitmapParams, k: u32, to: u32) {
+        let lane = gpu::thread() % 32;
+        let first = k + lane * 8;
         let bytes = (p.k.saturating_sub(first) * 2).min(16);
-        if team.thread < BIT_TILE as u32 / 8 {
+        if lane < BIT_TILE as u32 / 8 {
             // The address of what is outside is not read, and has to be one all the same.
             let from = if bytes > 0 { p.b + first as u64 * 2 } else { p.b };
-            copy::copy_async_16(to + team.thread * 16, from, bytes);
+            copy::copy_async_16(to + lane * 16, from, bytes);
         }
     }
 

@@ -4,7 +4,7 @@
 
 use super::consumer::{Slab, scanned};
 use super::out::Strip;
-use super::{ARRIVALS, Filled, Ring, copiers};
+use super::{ARRIVALS, Filled, Ring, copier};
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
 use crate::device::thin::ThinElem;
@@ -241,9 +241,10 @@ where
 {
     #[inline(always)]
     unsafe fn run(p: &BitmapParams, at: u64) {
-        Shared::<N, L>::set_up(at, Self::COPIERS, BIT_PANEL as u32 * Self::PARTS_OF);
+        Shared::<N, L>::set_up(at, BIT_PANEL as u32 * Self::PARTS_OF);
         if gpu::thread() >= Self::WARPS as u32 * 32 {
-            Shared::<N, L>::produce(copiers::<L>(Self::THREADS, Self::COPIERS), p, at);
+            let copier = copier(Self::WARPS as u32 * 32, Self::COPIERS);
+            Shared::<N, L>::produce(p, at, copier);
         } else {
             grid::wait_dependency();
             grid::launch_dependents();
