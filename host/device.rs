@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::machine::TileTimes;
 use crate::module::{MODULES, Modules, arch_for};
-use einsparse_kernels::table::ARCHS;
+use einsparse_kernels::table::{ARCHS, shared_bytes_of};
 
 /// The compute capability whose kernels run: the GPU's, or that of EINSPARSE_ARCH, for tests of what other GPUs run on
 /// the one that is there.
@@ -28,7 +28,8 @@ fn capability(own: (u32, u32)) -> Result<(u32, u32)> {
     if capability > own {
         let (major, minor) = own;
         return Err(refusal(format!(
-            "EINSPARSE_ARCH is `{asked}`, but this GPU has compute capability {major}.{minor}"
+            "EINSPARSE_ARCH is `{asked}`: this GPU has compute capability {major}.{minor} and runs kernels of at most \
+             that; unset EINSPARSE_ARCH to run its own"
         )));
     }
     // Without what only GPUs of exactly this compute capability run.
@@ -37,12 +38,8 @@ fn capability(own: (u32, u32)) -> Result<(u32, u32)> {
 }
 
 /// Dynamic shared memory that a thread block of a GPU of this compute capability may have, at most `own`.
-fn shared_bytes((major, minor): (u32, u32), own: u32) -> u32 {
-    match (major, minor) {
-        (8, 0 | 7) => own.min(163 << 10),
-        (8 | 12, _) => own.min(99 << 10),
-        _ => own,
-    }
+fn shared_bytes(capability: (u32, u32), own: u32) -> u32 {
+    shared_bytes_of(capability).map_or(own, |bytes| bytes.min(own))
 }
 
 impl Machine {

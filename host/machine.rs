@@ -4,7 +4,7 @@ mod devices;
 mod times;
 
 use einsparse_kernels::abi::{CLUSTER, FP8_MMA, TMA, WGMMA};
-use einsparse_kernels::table::{Row, archs_of};
+use einsparse_kernels::table::{ARCHS, Arch, Row, archs_of};
 
 pub use devices::Rates;
 pub use times::{HeightTimes, TileTimes};
@@ -74,8 +74,7 @@ impl Machine {
 }
 
 impl Machine {
-    /// This machine with another limit of shared memory for a thread block: 163 KiB have compute capabilities 8.0 and 8.7, 227 have
-    /// 9.0 and 10.0, 99 have 8.6, 8.9 and 12.0.
+    /// This machine with another limit of shared memory for a thread block.
     pub fn with_shared_bytes(self, shared_bytes: u32) -> Machine {
         Machine { shared_bytes, ..self }
     }
@@ -90,22 +89,34 @@ impl Machine {
 
     /// Why no code of this kernel is for this GPU.
     fn why_not(&self, row: &Row) -> String {
-        let (major, minor) = self.capability;
-        if row.stands_in && row.needs == 0 {
-            return "does the work of a kernel for Hopper, which this GPU is".into();
+        if row.stands_in && self.wgmma > 0.0 {
+            return "replaces a kernel with `wgmma` on GPUs without `wgmma`; this GPU has `wgmma`"
+                .into();
         }
+        let has = archs_of(self.capability).fold(0, |has, arch| has | arch.has);
         let what = [
             (WGMMA, "wgmma, which compute capability 9.0 has"),
             (TMA, "the tensor copy engine, which compute capability 9.0 and newer have"),
             (CLUSTER, "clusters, which compute capability 9.0 and newer have"),
             (FP8_MMA, "fp8 in Tensor Cores, which compute capability 8.9 and newer have"),
         ];
-        let needed = what.into_iter().find(|(need, _)| row.needs & need != 0);
-        let Some((_, needed)) = needed else {
-            let shared = self.lacks_shared(row.shared_bytes);
-            return shared.unwrap_or_else(|| "is for another GPU".into());
+        let needed = what.into_iter().find(|(need, _)| row.needs & need & !has != 0);
+        let (major, minor) = self.capability;
+        // EINSPARSE_ARCH names a capability without the code that only its own GPUs run.
+        let is_plain =
+            |arch: &Arch| arch.exact && arch.capability == (major, minor.wrapping_sub(1));
+        let own = match ARCHS.iter().find(|arch| is_plain(arch)) {
+            Some(Arch { capability: (major, minor), .. }) => {
+                format!("{major}.{minor} without `wgmma`")
+            }
+            None => format!("{major}.{minor}"),
         };
-        format!("needs {needed}; this GPU runs kernels of {major}.{minor}")
+        match needed {
+            Some((_, needed)) => format!("needs {needed}; this GPU runs kernels of {own}"),
+            None => self.lacks_shared(row.shared_bytes).unwrap_or_else(|| {
+                format!("has no code for this GPU, which runs kernels of compute capability {own}")
+            }),
+        }
     }
 
     /// f16 flops per second of the instruction that this kernel multiplies with.

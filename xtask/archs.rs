@@ -5,25 +5,15 @@ use crate::cargo::{Result, target_dir};
 use crate::setup::{kernels, setup};
 use einsparse_compile::resources::{self, Report};
 use einsparse_compile::{Module, Ptxas, Spec};
-use einsparse_kernels::table::{ARCHS, Arch, archs_of};
+use einsparse_kernels::table::{ARCHS, Arch, GPUS, archs_of};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The GPUs that kernels are for, as ptxas names them, with their compute capabilities.
-const GPUS: [(&str, (u32, u32)); 6] = [
-    ("sm_80", (8, 0)),
-    ("sm_86", (8, 6)),
-    ("sm_89", (8, 9)),
-    ("sm_90", (9, 0)),
-    ("sm_100", (10, 0)),
-    ("sm_120", (12, 0)),
-];
-
-/// A module to assemble: whose text, and for which GPU.
-type Job<'a> = (&'a Module, &'static str);
+/// A module to assemble: whose text, and for which GPU, as ptxas names it.
+type Job<'a> = (&'a Module, String);
 
 /// Assembles every module for every GPU that runs its text. An error where a kernel uses local memory.
 pub fn archs() -> Result<()> {
@@ -33,9 +23,9 @@ pub fn archs() -> Result<()> {
         archs.any(|arch| arch.name == module.arch())
     };
     let mut jobs: Vec<Job<'_>> = Vec::new();
-    for (gpu, capability) in GPUS {
-        let of_gpu = modules.iter().filter(|module| runs(module, capability));
-        jobs.extend(of_gpu.map(|module| (module, gpu)));
+    for &((major, minor), _) in GPUS {
+        let of_gpu = modules.iter().filter(|module| runs(module, (major, minor)));
+        jobs.extend(of_gpu.map(|module| (module, format!("sm_{major}{minor}"))));
     }
     let mut faults = Vec::new();
     for ((module, gpu), (_, report)) in jobs.iter().zip(assembled(&jobs)?) {
@@ -55,11 +45,11 @@ pub fn archs() -> Result<()> {
 
 /// Writes machine code of the modules that are not compiled for a GPU of the first architecture into a folder, for such a
 /// GPU: `<module>.<architecture>.cubin`.
-pub fn for_the_first(specs: &[Spec], folder: &Path) -> Result<()> {
+pub fn assemble_for_test_gpu(specs: &[Spec], folder: &Path) -> Result<()> {
     let others: Vec<Spec> =
         specs.iter().filter(|spec| spec.arch != ARCHS[0].name).cloned().collect();
     let modules = modules(&others)?;
-    let jobs: Vec<Job<'_>> = modules.iter().map(|module| (module, ARCHS[0].name)).collect();
+    let jobs: Vec<Job<'_>> = modules.iter().map(|module| (module, ARCHS[0].name.into())).collect();
     fs::create_dir_all(folder)?;
     for ((module, _), (cubin, _)) in jobs.iter().zip(assembled(&jobs)?) {
         fs::copy(cubin, folder.join(module.name() + ".cubin"))?;
@@ -68,8 +58,8 @@ pub fn for_the_first(specs: &[Spec], folder: &Path) -> Result<()> {
 }
 
 /// Machine code of a module for a GPU of the first architecture.
-pub fn assembled_for_the_first(module: &Module) -> Result<PathBuf> {
-    let mut made = assembled(&[(module, ARCHS[0].name)])?;
+pub fn assembled_for_test_gpu(module: &Module) -> Result<PathBuf> {
+    let mut made = assembled(&[(module, ARCHS[0].name.into())])?;
     Ok(made.pop().ok_or("nothing was assembled")?.0)
 }
 
@@ -85,7 +75,13 @@ fn modules(specs: &[Spec]) -> Result<Vec<Module>> {
 /// Machine code, and what ptxas said, in the order of the jobs. What was assembled before is taken from the build folder.
 fn assembled(jobs: &[Job<'_>]) -> Result<Vec<(PathBuf, Report)>> {
     let target = target_dir()?;
-    let ptxas = Ptxas::find(&target).ok_or("no ptxas: `cargo xtask setup`")?;
+    let ptxas = match Ptxas::find(&target) {
+        Some(ptxas) => ptxas,
+        None => {
+            setup()?;
+            Ptxas::find(&target).ok_or("`cargo xtask setup` installed no ptxas")?
+        }
+    };
     let folder = target.join("device/assembled");
     fs::create_dir_all(&folder)?;
     let next = AtomicUsize::new(0);
@@ -94,7 +90,7 @@ fn assembled(jobs: &[Job<'_>]) -> Result<Vec<(PathBuf, Report)>> {
         loop {
             let place = next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = jobs.get(place) else { return Ok(()) };
-            let made = assemble(*job, &ptxas, &folder).map_err(|error| error.to_string())?;
+            let made = assemble(job, &ptxas, &folder).map_err(|error| error.to_string())?;
             done.lock().map_err(|error| error.to_string())?.push((place, made));
         }
     };
@@ -111,7 +107,7 @@ fn assembled(jobs: &[Job<'_>]) -> Result<Vec<(PathBuf, Report)>> {
     Ok(made.into_iter().map(|(_, made)| made).collect())
 }
 
-fn assemble((module, gpu): Job<'_>, ptxas: &Ptxas, folder: &Path) -> Result<(PathBuf, Report)> {
+fn assemble((module, gpu): &Job<'_>, ptxas: &Ptxas, folder: &Path) -> Result<(PathBuf, Report)> {
     let text = text_of(module)?;
     let mut hash = DefaultHasher::new();
     (&text, &ptxas.version).hash(&mut hash);

@@ -70,7 +70,7 @@ pub fn bundle(module: Option<&str>, arch: &str, faults: Option<&str>, archs: boo
         faults::plant(&folder.join("faults"), named)?;
     }
     if archs {
-        archs::for_the_first(&specs, &folder.join("cubins"))?;
+        archs::assemble_for_test_gpu(&specs, &folder.join("cubins"))?;
     }
     pack(&folder)?;
     let bytes = size(&folder)?;

@@ -154,7 +154,7 @@ fn compile(fault: &Fault, sources: &Path, target: &Path) -> Result<Vec<u8>> {
     let made = made?;
     let module = made.first().ok_or("no module")?;
     if arch != ARCHS[0] {
-        return Ok(fs::read(archs::assembled_for_the_first(module)?)?);
+        return Ok(fs::read(archs::assembled_for_test_gpu(module)?)?);
     }
     let code = module.cubin.as_ref();
     Ok(code.map(Code::content).ok_or("no machine code")??)

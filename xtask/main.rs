@@ -163,7 +163,10 @@ fn main() -> ExitCode {
         Task::Witness { commit, times } => {
             let kernels = witness::witness(&commit);
             let times = times.map_or(Ok(()), |files| report_on(&files, Question::Slower));
-            kernels.and(times)
+            match (kernels, times) {
+                (Err(kernels), Err(times)) => Err(format!("{kernels}\n{times}").into()),
+                (kernels, times) => kernels.and(times),
+            }
         }
         Task::Archs => archs::archs(),
         Task::Fuzz { seconds, seed, targets } => fuzz(seconds, seed, &targets),

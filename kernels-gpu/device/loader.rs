@@ -33,17 +33,17 @@ pub trait Loader: LoaderInfo {
     /// Arrivals at a stage's barrier that a team of so many threads fills by [`Loader::fill`].
     fn fills(threads: u32) -> u32;
     /// Arrivals at a stage's barrier for `threads` threads that call [`Loader::expect`] and [`Loader::started`]. `stores`:
-    /// the first of them also stores something of the stage, before it calls the former.
+    /// thread 0 also writes part of the stage, with plain stores before `expect`.
     fn arrivals(threads: u32, stores: bool) -> u32;
     /// Fetches `MAPS` tensor maps from the parameters' address on. One thread.
     fn prefetch_maps<const MAPS: usize>(at: u64);
     /// Starts the copies of a stage, `bytes` in all, which complete barrier `full`: one arrival where the copy engine
-    /// copies, else one for each thread of the team. What a thread stored before this call has no order before it.
+    /// copies, else one for each thread of the team. Plain stores before this call are not ordered before the arrival.
     fn fill(team: Team, full: u32, bytes: u32, start: impl FnOnce());
     /// Calls `start` with each copy of a warp's share, and the word that the lane of that copy has.
     fn each(copies: u32, word: u32, start: impl Fn(u32, u32));
-    /// Thread `thread` of those that copy arrives before its copies: `bytes` are on their way. Without the copy engine an
-    /// arrival for what was stored waits for all copies of the thread that are under way.
+    /// Thread `thread` of those that copy arrives before its copies: `bytes` are on their way. Without the copy engine only
+    /// an arrival for stores is needed. It is compiled as a fence on compute capability 8.x.
     fn expect(full: u32, thread: u32, bytes: u32, stores: bool);
     /// Thread `thread` of those that copy has started its copies.
     fn started(full: u32, thread: u32);

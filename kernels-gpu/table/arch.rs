@@ -13,7 +13,7 @@ pub struct Arch {
     pub exact: bool,
     /// Machine code is kept beside the PTX.
     pub has_cubin: bool,
-    /// Dynamic shared memory of a thread block, bytes: what the GPUs with most of it have.
+    /// Dynamic shared memory of a thread block, bytes: the maximum over the GPUs that run the code.
     pub shared_bytes: u32,
     /// What rows may need: [`crate::abi::TMA`] and the like.
     pub has: u32,
@@ -54,6 +54,27 @@ pub const ARCHS: &[Arch] = &[
         has: 0,
     },
 ];
+
+/// The compute capabilities that kernels are assembled and tested for, and the dynamic shared memory of a thread block,
+/// bytes. (CUDA C++ Programming Guide, technical specifications per compute capability.)
+pub const GPUS: &[((u32, u32), u32)] = &[
+    ((9, 0), 227 << 10),
+    ((10, 0), 227 << 10),
+    ((12, 0), 99 << 10),
+    ((8, 9), 99 << 10),
+    ((8, 6), 99 << 10),
+    ((8, 0), 163 << 10),
+];
+
+/// The dynamic shared memory of a thread block on GPUs of this compute capability, bytes; of one that is not listed, the
+/// least of its major version. `None` where nothing is known.
+pub fn shared_bytes_of(capability: (u32, u32)) -> Option<u32> {
+    // Jetson Orin has as much as an A100.
+    let capability = if capability == (8, 7) { (8, 0) } else { capability };
+    let listed = GPUS.iter().find(|(gpu, _)| *gpu == capability);
+    let alike = GPUS.iter().filter(|(gpu, _)| gpu.0 == capability.0);
+    listed.or_else(|| alike.min_by_key(|(_, bytes)| *bytes)).map(|(_, bytes)| *bytes)
+}
 
 /// Compute capabilities that brought instructions which others replace before: sources see those that an architecture has
 /// as `cfg(since = "9.0")`.

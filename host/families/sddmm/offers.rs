@@ -201,7 +201,7 @@ mod tests {
         let hopper = Machine::H200;
         let ampere = hopper.with_capability((8, 0)).with_shared_bytes(99 << 10);
         for (machine, name, other) in [
-            (&hopper, "sampled_f16_64", "does the work of a kernel made of wgmma"),
+            (&hopper, "sampled_f16_64", "this GPU has `wgmma`"),
             (&ampere, "sampled_mma_f16_64", "compute capability 9.0"),
         ] {
             let wide = said(PLAIN, (128, 64), [64, 72], Dtype::F16, machine);

@@ -5,7 +5,7 @@ mod layout;
 mod schedule;
 
 use einsparse_kernels::abi::{FLAG_A_KEPT, FLAG_VECTORS, MapWords, TMA};
-use einsparse_kernels::families::{BIT_STAGES, BIT_TILE, BitmapParams, eights};
+use einsparse_kernels::families::{BIT_STAGES, BIT_TILE, BitmapParams, eights, stages_for};
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
 
@@ -121,7 +121,7 @@ impl Bitmaps {
             partial: DeviceMemory::alloc(device.context(), partial)?,
             rounds: (rounds.len() / schedule.blocks().max(1) as usize) as u32,
             schedule,
-            stages: stages.min(BIT_STAGES) as u32,
+            stages: stages_for(stages.min(BIT_STAGES) as u32, layout::copiers(row)),
             slot_bytes: slot_bytes as u32,
             places: small("bytes of the counts of A", layout.places(tiles))?,
             keeps_a: false,

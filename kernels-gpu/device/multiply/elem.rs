@@ -57,7 +57,10 @@ macro_rules! by_f16 {
 
             #[inline(always)]
             fn step_fp8(d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
-                matrix::$own(d, a, b)
+                // Sums of fp8 within Tensor Cores have fewer bits than f32 (SageAttention2, arXiv 2411.10958, section 3).
+                let mut products = [0.0; 4];
+                matrix::$own(&mut products, a, b);
+                unroll!(i < 4, { d[i] += products[i] });
             }
         }
     )+};

@@ -99,7 +99,11 @@ impl<const QUARTERS: bool, const FP8: bool> Synchronous<QUARTERS, FP8> {
         let a = Rows::<TA>::from(a, row, lane);
         let b = Columns::<TB>::from(b, column, lane);
         let is_there = |m: u32| row + m * 16 < rows;
-        Self::products::<E, C>(acc, |m| is_there(m).then(|| a.fragment(m)), |n| b.fragments(n, 0));
+        Self::products::<E, C>(
+            acc,
+            |m| is_there(m).then(|| a.fragment(m)),
+            |n| Self::columns::<C, TB>(b, n),
+        );
     }
 
     /// Adds the products of fragments of A in registers.
@@ -336,7 +340,7 @@ impl<const QUARTERS: bool, const FP8: bool> Multiply for Synchronous<QUARTERS, F
         }
         let (warp, lane) = gpu::warp_and_lane();
         let smem = smem + lane * 16;
-        // A warp that is ahead must not overwrite what another one still stores of the sums before.
+        // A warp that is ahead must not overwrite what another one still reads here, or stores of the sums before.
         barrier::sync_named(id, 128);
         // Of each 16 rows one atom in a round: what a warp sends and what it receives are the same four atoms of its
         // registers.

@@ -18,10 +18,15 @@ pub(crate) fn sums(row: &Row) -> usize {
     match row.parts {
         1 => 0,
         _ => {
-            let multiply = row.threads as usize / 32 - copying_warps(row.needs & TMA != 0);
-            multiply * eights(row.columns as usize) * 8 * 32 * 4
+            let multiply = row.threads / 32 - copiers(row);
+            multiply as usize * eights(row.columns as usize) * 8 * 32 * 4
         }
     }
+}
+
+/// Warps that copy.
+pub(crate) fn copiers(row: &Row) -> u32 {
+    copying_warps(row.needs & TMA != 0, row.parts > 1)
 }
 
 /// How places are stored.

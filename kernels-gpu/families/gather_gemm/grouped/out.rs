@@ -53,11 +53,7 @@ impl<
         acc: &mut Acc<CHUNKS>,
     ) {
         let smem = Self::out_buffer(group, held);
-        if A::QUARTERS {
-            // All four warps have read what the sums are exchanged through.
-            barrier::sync_named(1 + group, 128);
-            A::settle(acc, smem, 1 + group);
-        }
+        A::settle(acc, smem, 1 + group);
         let lane = gpu::rematerialize_thread() % 32;
         // Here and now: predicates held through the loop over tiles cost registers.
         let flags = warp::rematerialize(p.flags);

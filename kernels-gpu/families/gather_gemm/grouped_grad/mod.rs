@@ -202,11 +202,7 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
         let first =
             if A::ASYNCHRONOUS { copy::arena() + Self::OUT as u32 } else { Self::stage(held) };
         let smem = first + group * SMEM_TILE as u32;
-        if A::QUARTERS {
-            // All four warps have read what the sums are exchanged through.
-            barrier::sync_named(1 + group, 128);
-            A::settle(acc, smem, 1 + group);
-        }
+        A::settle(acc, smem, 1 + group);
         let o = Output {
             c: p.w + work.expert as u64 * p.m as u64 * p.ldw_bytes as u64,
             ldc_bytes: p.ldw_bytes,

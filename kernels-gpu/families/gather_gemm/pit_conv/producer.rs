@@ -35,7 +35,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
     }
 
     /// Starts this thread's copies of channels of a tile's positions, the first of which meets `[x, y]`: eight threads
-    /// bring a line. Zeros outside of the image.
+    /// bring a line. Zeros outside of the image and behind the last channel.
     #[inline(always)]
     fn bring_a(p: &PitConvParams, image: u32, [x, y]: [u32; 2], from: u32, slot: u32) {
         let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
@@ -54,7 +54,13 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
             let valid = first < bytes && x < tall && y < wide;
             let from = line + x as u64 * down + y as u64 * right;
             let from = if valid { from } else { p.a_map[MAP_ADDRESS] };
-            gather::copy_or_zero(to + further * PANEL_BYTES as u32, from, valid);
+            let to = to + further * PANEL_BYTES as u32;
+            if bytes.is_multiple_of(16) {
+                gather::copy_or_zero(to, from, valid);
+            } else {
+                let there = bytes.saturating_sub(first).min(16);
+                copy::copy_async_16(to, from, if valid { there } else { 0 });
+            }
         });
     }
 

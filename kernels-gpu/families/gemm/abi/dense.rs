@@ -53,8 +53,8 @@ impl<
     pub const STAGE_OF_A: usize = if Self::TRANSPOSED { CHUNKS } else { GROUPS } * SMEM_TILE;
     /// Warps that multiply, 16 rows each.
     pub const WARPS: usize = 4 * GROUPS;
-    /// Without the copy engine, the warps of so large a tile copy what they multiply: eight of them have 255 registers a
-    /// thread, and beside others that copy 168.
+    /// Without the copy engine, the warps of so large a tile copy what they multiply. Eight warps alone may use 255
+    /// registers a thread; with four copying warps, 168.
     pub const UNDIVIDED: bool = !L::BY_ONE && GROUPS * CHUNKS == 8;
     /// Threads that copy and do nothing else.
     pub const COPIERS: usize = match (L::BY_ONE, Self::UNDIVIDED) {

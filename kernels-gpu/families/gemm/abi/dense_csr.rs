@@ -26,7 +26,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: AtomInfo, L:
     /// Warps that take turns at the stages of a strip: what a stage takes beside its entries is as long as four steps of
     /// them. The sums of the largest tile leave registers for one, and so do copies by threads.
     pub const TURNS: usize = if GROUPS * CHUNKS == 8 || !L::BY_ONE { 1 } else { 2 };
-    /// Warps that lay entries into the stages, of which the first strip's copy B.
+    /// Warps that lay entries into the stages. The first strip's copy B, but for the first stages, which a warp copies that
+    /// multiplies.
     pub const FILLERS: usize = Self::STRIPS * Self::TURNS;
 }
 

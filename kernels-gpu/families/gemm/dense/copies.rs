@@ -30,6 +30,14 @@ impl<
         Team { thread: gpu::thread() - first, threads: Self::TEAM as u32 }
     }
 
+    /// Waits for the copies of this thread, which must not end before them.
+    #[inline(always)]
+    pub(super) fn finish_copies() {
+        if !L::BY_ONE {
+            copy::copy_wait_all();
+        }
+    }
+
     /// Does this thread start copies? Of those that copy, one lane where the copy engine does the rest, which waits for
     /// nobody between one stage and the next; or all.
     #[inline(always)]
@@ -167,6 +175,7 @@ impl<
             let corner = Self::corner(spot);
             let ahead = Self::ahead(count);
             Self::start::<true, BOTH>(p, (at, spot), corner, from, ahead, count, (0, 0));
+            Self::finish_copies();
         }
         warp::sync_lanes(u32::MAX);
     }
@@ -210,5 +219,6 @@ impl<
             stage = 0;
             down += gpu::grid_y();
         }
+        Self::finish_copies();
     }
 }

@@ -260,6 +260,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
             }
             open(ring, stage);
         }
+        DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::finish_copies();
     }
 
     /// Makes this warp's part of a stage, at `to`, zero.

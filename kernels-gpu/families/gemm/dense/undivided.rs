@@ -35,8 +35,8 @@ impl<
 > DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
 {
     /// All tiles of this thread block, rows of tiles a grid apart while there are any `inside`. All threads, once the
-    /// barriers are made. They meet at each stage: whoever passes knows that all have read the one before, which the next
-    /// copies overwrite. An arrival at a barrier of the ring would wait for the copies that its thread has under way.
+    /// barriers are made. The barrier at stage s orders all reads of stage s - 1 before the copies that overwrite its slot.
+    /// (On compute capability 8.x an arrival at an mbarrier is compiled as a fence and an atomic instruction.)
     #[inline(always)]
     pub(super) fn undivided<E: DenseElem, S: Spot>(
         p: &DenseParams,
@@ -47,6 +47,7 @@ impl<
         const { assert!(!Self::UNDIVIDED || !A::ASYNCHRONOUS && CUT == 1) };
         grid::wait_dependency();
         let mut ring = Ring::<Self>::consumer();
+        // The slot that is copied to next.
         let mut free = 0;
         let mut next = Cursor { down: gpu::block_y(), stage: 0 };
         let start = |next: Cursor, slot: u32| {
@@ -62,7 +63,7 @@ impl<
             next = next.next(p.stages);
             free += 1;
         }
-        free = Self::STAGES as u32 - 1;
+        free = 0;
         let mut down = gpu::block_y();
         let mut is_first = true;
         while inside(down) {
@@ -72,10 +73,12 @@ impl<
                 warp::stay_rolled();
                 let slot = ring.wait_full();
                 gpu::sync_threads();
-                free = if free + 1 == Self::STAGES as u32 { 0 } else { free + 1 };
-                if !is_first && inside(next.down) {
-                    start(next, free);
-                    next = next.next(p.stages);
+                if !is_first {
+                    if inside(next.down) {
+                        start(next, free);
+                        next = next.next(p.stages);
+                    }
+                    free = if free + 1 == Self::STAGES as u32 { 0 } else { free + 1 };
                 }
                 is_first = false;
                 let [smem, b_tile] = Self::parts_of(slot);

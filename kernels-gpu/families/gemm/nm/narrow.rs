@@ -69,6 +69,8 @@ impl<E: SparseElem + BytesElem, const MA: usize, const CHUNKS: usize, A: Multipl
     #[inline(always)]
     fn store(p: &NmParams, corner: [u32; 2], smem: (u32, u32), acc: &mut Acc<CHUNKS>) {
         let (o, m) = (p.output(), p.m);
-        Panel::<64, 64, CHUNKS, PLAIN, 1>::write_narrow::<E>(o, m, corner, smem, p.pairs, acc);
+        Panel::<64, 64, CHUNKS, PLAIN, 1, A, L>::write_narrow::<E>(
+            o, m, corner, smem, p.pairs, acc,
+        );
     }
 }

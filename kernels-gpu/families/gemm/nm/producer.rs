@@ -24,6 +24,9 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
             }
             tile += gpu::grid_x();
         }
+        if !L::BY_ONE {
+            copy::copy_wait_all();
+        }
     }
 
     /// Waits for a free stage and starts its copies, those of stage `s` of a tile.

@@ -1,5 +1,5 @@
-//! Blocks on Hopper's Tensor Cores: a persistent thread block per multiprocessor. One warp starts tensor copies into a
-//! ring of stages, two warpgroups multiply what has arrived (`wgmma`), 64 rows of C each, and send C out.
+//! Blocks on Tensor Cores: a persistent thread block per multiprocessor. Four warps start copies into a ring of stages,
+//! two warpgroups multiply what has arrived (`wgmma` or `mma.sync`), 64 rows of C each, and send C out.
 //! A stage holds slices of B that the pieces of A in these 128 rows share.
 
 mod consumer;

@@ -1,6 +1,6 @@
 //! The warpgroup that copies: reads the records of its strips a stage ahead, waits for a free stage, and starts the
-//! copies of A's pieces and B's slices, one thread each. Four warps, because the copies that the lanes of a warp start
-//! go out one after the other.
+//! copies of A's pieces and B's slices: a thread each with the copy engine, else a warp each. Four warps, because the
+//! copies that the lanes of a warp start go out one after the other.
 
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
@@ -23,7 +23,7 @@ impl Ahead {
 
 /// Bytes of a line of L1.
 const LINE: u32 = 128;
-/// Hardly the disjunction of words of records.
+/// Practically never equal to the OR of words of records: a store that depends on it keeps the loads alive.
 const NO_WORD: u32 = u32::MAX;
 
 impl<
@@ -111,6 +111,9 @@ impl<
                 L::started(full, thread);
                 ring.advance();
             }
+        }
+        if !L::BY_ONE {
+            copy::copy_wait_all();
         }
         if touched == NO_WORD {
             copy::store_shared_b32(Self::scratch() + 8, touched);

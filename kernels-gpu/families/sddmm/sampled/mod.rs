@@ -192,6 +192,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
     /// Y, and a choice between all at once and some takes more registers than there are (C7511).
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, warpgroup: u32, live: u32) {
+        const { assert!(!A::QUARTERS || CHUNKS <= 2, "sums of a pair lie as those of all") };
         let (smem, b_tile) = Self::operands(slot, warpgroup);
         unroll!(pair < CHUNKS / 2, most 4, {
             if live >> (2 * pair) & 3 != 0 {

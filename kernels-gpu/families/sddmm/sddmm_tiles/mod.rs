@@ -283,6 +283,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
     /// some takes more registers than there are (C7511).
     #[inline(always)]
     fn multiply<E: TileElem>(acc: &mut Acc<CHUNKS>, (slot, warpgroup): (u32, u32), chunks: u32) {
+        const { assert!(!A::QUARTERS || CHUNKS <= 2, "sums of a pair lie as those of all") };
         let (smem, b_tile) = Self::operands(slot, warpgroup);
         if CHUNKS < 4 {
             return Self::steps::<E, CHUNKS>(acc, smem, b_tile);

@@ -48,8 +48,8 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L>
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L: LoaderInfo>
     BitTile<GROUPS, N, ALIGNED, A, L>
 {
-    /// Threads that copy: a warp, or without the copy engine two.
-    pub const COPIERS: u32 = if L::BY_ONE { 32 } else { 64 };
+    /// Threads that copy.
+    pub const COPIERS: u32 = 32 * copying_warps(L::BY_ONE, false);
 }
 
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: AtomInfo, L: LoaderInfo> Tile
@@ -77,9 +77,36 @@ pub const fn eights(n: usize) -> usize {
     n.div_ceil(8)
 }
 
-/// Warps of a [`WarpTile`] that copy: one where the copy engine does the rest.
-pub const fn copying_warps(by_one: bool) -> usize {
-    if by_one { 1 } else { 4 }
+/// Warps of a thread block that copy: one where the copy engine does the rest, else more beside warps that multiply each
+/// for itself than beside warpgroups.
+pub const fn copying_warps(by_one: bool, by_warps: bool) -> u32 {
+    match (by_one, by_warps) {
+        (true, _) => 1,
+        (false, true) => 4,
+        (false, false) => 2,
+    }
+}
+
+/// How many of `most` warps copy by turns into a ring of so many stages. It divides them: each slot belongs to one warp,
+/// which sees every round of its barriers.
+pub const fn copying_into(stages: u32, most: u32) -> u32 {
+    let mut warps = most;
+    while !stages.is_multiple_of(warps) {
+        warps -= 1;
+    }
+    warps
+}
+
+/// The largest number of stages up to `stages` into which more than half of `most` warps copy, if there is one.
+pub const fn stages_for(stages: u32, most: u32) -> u32 {
+    let mut fewer = stages;
+    while fewer > 0 {
+        if 2 * copying_into(fewer, most) > most {
+            return fewer;
+        }
+        fewer -= 1;
+    }
+    stages
 }
 
 /// Tile of the module: 256 rows against `N` columns (1, 8 or 16; one column is a vector without gaps). A warp has every
@@ -101,7 +128,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: LoaderInfo>
     WarpTile<N, PHASES, SLABS, L>
 {
     /// Threads that copy.
-    pub const COPIERS: u32 = 32 * copying_warps(L::BY_ONE) as u32;
+    pub const COPIERS: u32 = 32 * copying_warps(L::BY_ONE, true);
 }
 
 impl<const N: usize, const PHASES: usize, const SLABS: usize, L: LoaderInfo> Tile
@@ -134,8 +161,8 @@ pub const BYTE_TILE: usize = BIT_TILE * BYTE_DEPTH * 2;
 pub struct ByteTile<const GROUPS: usize, const N: usize, A = Wgmma, L = Tma>(PhantomData<(A, L)>);
 
 impl<const GROUPS: usize, const N: usize, A: AtomInfo, L: LoaderInfo> ByteTile<GROUPS, N, A, L> {
-    /// Threads that copy: a warp, or without the copy engine two.
-    pub const COPIERS: u32 = if L::BY_ONE { 32 } else { 64 };
+    /// Threads that copy.
+    pub const COPIERS: u32 = 32 * copying_warps(L::BY_ONE, false);
     /// Bytes of B in a stage.
     pub const B_BYTES: usize = BYTE_DEPTH * N * 2;
     /// Tiles of a warpgroup that are spread out: one while another is multiplied, where that goes on by itself.

@@ -261,6 +261,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
 impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> Filled<GROUPS>
     for ByteTile<GROUPS, N, A, L>
 {
+    const BY_ONE: bool = L::BY_ONE;
     const B_COPIED: bool = L::BY_ONE;
 
     #[inline(always)]
@@ -340,7 +341,7 @@ impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize, A: MultiplyT
     unsafe fn run(p: &BitmapParams, at: u64) {
         Self::set_up(p, at);
         if gpu::thread() >= GROUPS as u32 * 128 {
-            Self::produce(p, at, copier(GROUPS as u32 * 128, Self::COPIERS));
+            Self::produce(p, at, copier(p, GROUPS as u32 * 128, Self::COPIERS));
         } else {
             grid::wait_dependency();
             grid::launch_dependents();

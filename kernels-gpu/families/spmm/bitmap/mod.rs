@@ -1,5 +1,5 @@
 //! A as bits and values, "load as sparse, compute as dense" (Flash-LLM, arXiv 2309.10285; SpInfer, EuroSys 2025): a
-//! warp copies tiles as they lie into a ring of stages, warpgroups expand them into fragments in registers and multiply
+//! warp (or several) copies tiles as they lie into a ring of stages, warpgroups expand them into fragments in registers and multiply
 //! 64 rows each. Every thread block has as many stages as the next: strips of C are cut along k wherever that
 //! falls.
 
@@ -59,7 +59,9 @@ impl Ring {
 
 /// A ring of stages of `GROUPS` tiles that warps fill, a stage each by turns.
 trait Filled<const GROUPS: usize>: Stages {
-    /// Whether the copy engine brings B, so that A may come ahead of it.
+    /// Whether the copy engine copies.
+    const BY_ONE: bool;
+    /// Whether it brings B, so that A may come ahead of it.
     const B_COPIED: bool;
 
     /// Starts the copies of one stage, but for those of B that the loader copies; every lane calls it.
@@ -68,10 +70,13 @@ trait Filled<const GROUPS: usize>: Stages {
     /// Starts those of B, the last of a stage.
     fn copy_b(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, ring: Ring);
 
-    /// Warp `own` of those `warps` that copy: its stages of all pieces. What a stage takes of a warp beside its copies is
-    /// longer than what four take to multiply one.
+    /// Warp `own` of those `warps` that copy: its stages of all pieces; none of a warp behind them. Issuing the copies of a
+    /// stage by `cp.async` takes one warp longer than the others need to multiply it.
     #[inline(always)]
     fn produce(p: &BitmapParams, at: u64, [own, warps]: [u32; 2]) {
+        if own >= warps {
+            return;
+        }
         // A ring that starts empty: the first wait for a free stage passes.
         let mut ring = Ring::first(1);
         let mut later = p.piece(0);
@@ -108,13 +113,10 @@ trait Filled<const GROUPS: usize>: Stages {
                 let count = if left < AHEAD { left } else { AHEAD };
                 let mut i = 0;
                 while i < count {
-                    // Every warp for every stage: one that left some out could take a round for the one before the last.
-                    if early == 0 {
-                        barrier::wait(Self::empty(ring.slot), ring.parity);
-                    }
                     if turn == own {
                         if early == 0 {
                             let starts = of_stage::<GROUPS>(now, i);
+                            barrier::wait(Self::empty(ring.slot), ring.parity);
                             Self::copy_a(p, piece, stage + i, starts, ring);
                         } else {
                             early -= 1;
@@ -128,16 +130,20 @@ trait Filled<const GROUPS: usize>: Stages {
                 stage += AHEAD;
             }
         }
+        if !Self::BY_ONE {
+            copy::copy_wait_all();
+        }
     }
 }
 
-/// Which of the warps that copy this one is, the same for all lanes, and how many they are.
+/// Which of the warps that copy this one is, the same for all lanes, and how many copy into the ring.
 #[inline(always)]
-fn copier(multiply: u32, copiers: u32) -> [u32; 2] {
+fn copier(p: &BitmapParams, multiply: u32, copiers: u32) -> [u32; 2] {
     if copiers == 32 {
         return [0, 1];
     }
-    [warp::shuffle::<32>((gpu::thread() - multiply) / 32, 0, u32::MAX), copiers / 32]
+    let own = warp::shuffle::<32>((gpu::thread() - multiply) / 32, 0, u32::MAX);
+    [own, copying_into(p.stages, copiers / 32)]
 }
 
 /// What the warpgroups take of a stage, a word each: the address of one's values; of places as bytes, the chunks in
@@ -253,7 +259,7 @@ where
     unsafe fn run(p: &BitmapParams, at: u64) {
         Self::set_up(at, GROUPS as u32 * 4);
         if gpu::thread() >= GROUPS as u32 * 128 {
-            Self::produce(p, at, copier(GROUPS as u32 * 128, Self::COPIERS));
+            Self::produce(p, at, copier(p, GROUPS as u32 * 128, Self::COPIERS));
         } else {
             grid::wait_dependency();
             grid::launch_dependents();

@@ -11,6 +11,7 @@ const BATCH: usize = 4;
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: Multiply, L: Loader>
     Filled<GROUPS> for BitTile<GROUPS, N, ALIGNED, A, L>
 {
+    const BY_ONE: bool = L::BY_ONE;
     const B_COPIED: bool = ALIGNED && L::BY_ONE;
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Warps that multiply each for itself (`mma.sync`), for 1, 8 or 16 columns: a warp has a tile of 64 x 64 to itself,
-//! several warps have the stages of a strip by turns, and their sums meet where the strip ends. The warp that copies is
-//! that of the other tiles.
+//! several warps have the stages of a strip by turns, and their sums meet where the strip ends. Those that copy are those
+//! of the other tiles.
 
 use super::consumer::{Slab, scanned};
 use super::out::Strip;
@@ -243,7 +243,7 @@ where
     unsafe fn run(p: &BitmapParams, at: u64) {
         Shared::<N, L>::set_up(at, BIT_PANEL as u32 * Self::PARTS_OF);
         if gpu::thread() >= Self::WARPS as u32 * 32 {
-            let copier = copier(Self::WARPS as u32 * 32, Self::COPIERS);
+            let copier = copier(p, Self::WARPS as u32 * 32, Self::COPIERS);
             Shared::<N, L>::produce(p, at, copier);
         } else {
             grid::wait_dependency();

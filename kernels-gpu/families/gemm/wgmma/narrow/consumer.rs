@@ -32,7 +32,7 @@ impl<
     L: Loader,
 > Panel<PM, PK, CHUNKS, ORDER, 1, A, L>
 {
-    /// Sums of a stage are added to others: `mma.sync` has whole f32 sums.
+    /// Sums of a stage are added to others. `mma.sync` adds each product to f32 sums.
     const fn promotes<E: BytesElem>() -> bool {
         E::PROMOTED && A::ASYNCHRONOUS
     }
