@@ -127,7 +127,7 @@ impl Device {
             let machine = Machine::absent();
             Arc::new(Device {
                 machine,
-                times: Mutex::new(Some(TileTimes::built_in())),
+                times: Mutex::new(Some(TileTimes::on(&machine))),
                 failure: Mutex::new(None),
                 copies: OwnedStream::absent(),
                 modules: Modules::absent(&context, machine.capability),

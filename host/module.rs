@@ -143,7 +143,7 @@ impl Modules {
             let (major, minor) = self.capability;
             Error::Cuda {
                 call: format!("load kernel `{}`", row.name),
-                reason: format!("it is not for compute capability {major}.{minor}"),
+                reason: format!("it has no code for compute capability {major}.{minor}"),
             }
         })?;
         embedded(MODULES, row.module, arch.name)
@@ -215,14 +215,15 @@ pub(crate) fn overlaps(arch: &str) -> bool {
 }
 
 /// Machine code first: it spares the driver's compiler, which takes seconds for a large module. The folder
-/// EINSPARSE_CUBINS has code of this GPU for modules that were compiled for others, which tests run here.
+/// EINSPARSE_CUBINS has code of this GPU for modules of others, which run here with EINSPARSE_ARCH.
 fn load(context: &Arc<PrimaryContext>, code: &EmbeddedModule) -> Result<Arc<LoadedModule>> {
     let replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(cubin) = replaced.get(code.name) {
         return LoadedModule::from_cubin(context, cubin, overlaps(code.arch));
     }
     drop(replaced);
-    if let Some(folder) = std::env::var_os("EINSPARSE_CUBINS") {
+    let is_test = std::env::var_os("EINSPARSE_ARCH").is_some();
+    if let Some(folder) = std::env::var_os("EINSPARSE_CUBINS").filter(|_| is_test) {
         let file = Path::new(&folder).join(format!("{}.{}.cubin", code.name, code.arch));
         if let Ok(cubin) = std::fs::read(file) {
             return LoadedModule::from_cubin(context, &cubin, overlaps(code.arch));

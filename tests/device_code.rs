@@ -14,11 +14,6 @@ use einsparse_compile::{Kernels, Module, Spec, ptx, source_dir, target_dir};
 /// Registers of a multiprocessor.
 const REGISTERS: u32 = 65_536;
 
-/// Dynamic shared memory a thread block may ask for, bytes.
-fn shared_limit(arch: &Arch) -> u32 {
-    if arch.capability >= (9, 0) { 227 << 10 } else { 163 << 10 }
-}
-
 /// A row that a module must hold, and the residency that is asked of `arch`.
 type Wanted = (&'static Row, u32);
 
@@ -114,7 +109,7 @@ fn resource_faults(report: &Report, module: &str, arch: &Arch) -> Vec<String> {
         if spilled > 0 {
             faults.push(format!("{}: local memory: {used:?}", row.name));
         }
-        if used.smem + row.shared_bytes > shared_limit(arch) {
+        if used.smem + row.shared_bytes > arch.shared_bytes {
             faults.push(format!(
                 "{}: {} bytes of shared memory",
                 row.name,
@@ -221,7 +216,7 @@ fn no_kernel_uses_more_than_its_row_says() {
     }
     // The words are still those of the texts.
     if modules().is_some_and(|modules| modules.iter().any(|m| m.name == "grouped")) {
-        assert_eq!(seen, WGMMA | TMA | CLUSTER);
+        assert_eq!(seen, WGMMA | TMA | CLUSTER | FP8_MMA);
     }
 }
 
@@ -261,7 +256,7 @@ fn names_are_unique_and_geometry_fits() {
     for row in kernels() {
         assert!(MODULE_NAMES.contains(&row.module), "{row:?}");
         assert!(row.threads.is_multiple_of(32) && (32..=1024).contains(&row.threads), "{row:?}");
-        assert!(row.shared_bytes <= shared_limit(&ARCHS[0]), "{row:?}");
+        assert!(row.shared_bytes <= ARCHS[0].shared_bytes, "{row:?}");
         // What the launch bounds promise of registers is not undone by shared memory: 1 KiB a block is the system's.
         assert!(row.min_blocks * (row.shared_bytes + 1024) <= 228 << 10, "{row:?}");
         assert!(

@@ -2,7 +2,9 @@
 
 use crate::support::skipped;
 use einsparse::cost::Machine;
-use einsparse::registry::{MODULE_NAMES, Row, kernels};
+use einsparse::kernels::abi::{A_COLUMNS, B_COLUMNS, C_COLUMNS};
+use einsparse::kernels::table::GPUS;
+use einsparse::registry::{MODULE_NAMES, Operation, Row, kernels};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -100,16 +102,6 @@ const SHARED: [&str; 20] = [
     "levels",
 ];
 
-/// Dynamic shared memory of a thread block, bytes, by compute capability: the columns of the table.
-const GPUS: [((u32, u32), u32); 6] = [
-    ((9, 0), 227 << 10),
-    ((10, 0), 227 << 10),
-    ((12, 0), 99 << 10),
-    ((8, 9), 99 << 10),
-    ((8, 6), 99 << 10),
-    ((8, 0), 163 << 10),
-];
-
 /// The line that a module belongs to: kernels that stand in for others on GPUs without `wgmma`, or with less shared memory,
 /// belong to theirs.
 fn own(module: &str) -> &str {
@@ -120,10 +112,15 @@ fn own(module: &str) -> &str {
     }
 }
 
-/// What is known of an operation on a GPU. Two kernels that differ in nothing but what they need do the same.
+/// What is known of an operation on a GPU. Two kernels that differ in nothing but what they need do the same. EINSPARSE_ARCH
+/// makes an H200 run the kernels of older GPUs, not those of newer ones.
 fn state(modules: &[&str], (capability, shared): ((u32, u32), u32)) -> &'static str {
     let of_line = || kernels().iter().filter(|row| modules.contains(&own(row.module)));
-    let key = |row: &Row| (row.operation, row.step, row.dtype);
+    let key = |row: &Row| {
+        let params = (row.operation == Operation::Own).then_some(row.params);
+        let order = row.order & (A_COLUMNS | B_COLUMNS | C_COLUMNS);
+        (row.operation, params, row.step, row.dtype, row.walk, order)
+    };
     let here: BTreeSet<_> = of_line()
         .filter(|row| row.runs_on(capability) && row.shared_bytes <= shared)
         .map(key)
@@ -131,16 +128,18 @@ fn state(modules: &[&str], (capability, shared): ((u32, u32), u32)) -> &'static 
     match of_line().all(|row| here.contains(&key(row))) {
         false => "partly",
         true if capability == Machine::H200.capability => "measured",
-        true => "tested",
+        true if capability < Machine::H200.capability => "tested",
+        true => "built",
     }
 }
 
 /// The table that the page has to hold.
 fn table() -> String {
-    let names = GPUS.map(|((major, minor), _)| format!("{major}.{minor}")).join(" | ");
+    let names = GPUS.iter().map(|((major, minor), _)| format!("{major}.{minor}"));
+    let names = names.collect::<Vec<_>>().join(" | ");
     let mut text = format!("| operation | {names} |\n|---|{}\n", "---|".repeat(GPUS.len()));
     for (line, modules) in LINES {
-        let states = GPUS.map(|gpu| state(modules, gpu)).join(" | ");
+        let states = GPUS.iter().map(|gpu| state(modules, *gpu)).collect::<Vec<_>>().join(" | ");
         text += &format!("| {line} | {states} |\n");
     }
     text

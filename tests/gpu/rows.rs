@@ -7,7 +7,6 @@ use super::cases::{self, CLASSES, CUT, Shape};
 use crate::support::dense::strided;
 use crate::support::rows::{force, formats, products_here, rows_cut, takes_any};
 use crate::support::{Expression, GUARD, Problem, WIDEST, assert_matrix, gpu, small};
-use einsparse::cost::Machine;
 use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
 use einsparse::{Context, Operand, SparseTensor, Stream, Tensor};
 
@@ -206,10 +205,8 @@ fn beside(axis: &str, extent: usize, tile: usize, step: usize) -> Option<String>
 /// Runs all rows of one element type.
 fn every_row<T: Scalar>(context: &Context, dtype: Dtype) {
     let mut suite = Suite::new(context);
-    let machine = context.device().map_or(Machine::H200, |device| *device.machine());
-    let rows: Vec<&'static Row> = products_here()
-        .filter(|row| row.dtype == dtype && takes_any(row) && machine.lacks(row).is_none())
-        .collect();
+    let rows: Vec<&'static Row> =
+        products_here().filter(|row| row.dtype == dtype && takes_any(row)).collect();
     let (blocked, single): (Vec<_>, Vec<_>) =
         rows.iter().partition(|row| row.walk == WalkKind::Block);
     if !single.is_empty() {

@@ -50,9 +50,14 @@ pub fn is_here(name: &str) -> bool {
 
 /// This row, or on GPUs without `wgmma` the one that stands in for it.
 pub fn here(name: &str) -> &'static str {
+    here_on(&MACHINE, name)
+}
+
+/// This row, or the one that stands in for it on a machine without `wgmma`.
+pub fn here_on(machine: &Machine, name: &str) -> &'static str {
     let row = kernels().iter().find(|row| row.name == name);
     let row = row.unwrap_or_else(|| panic!("no row is called {name}"));
-    if MACHINE.lacks(row).is_none() {
+    if machine.lacks(row).is_none() {
         return row.name;
     }
     let alike = |other: &&Row| {
@@ -68,7 +73,8 @@ pub fn here(name: &str) -> &'static str {
         let blocks = blocks.map(|(a, b)| a.abs_diff(b));
         (blocks, other.columns.abs_diff(row.columns), other.items.abs_diff(row.items))
     };
-    let nearest = kernels_here().filter(alike).min_by_key(apart);
+    let here = kernels().iter().filter(|row| machine.lacks(row).is_none());
+    let nearest = here.filter(alike).min_by_key(apart);
     nearest.unwrap_or_else(|| panic!("nothing stands in for {name}")).name
 }
 

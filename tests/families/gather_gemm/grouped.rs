@@ -1,6 +1,6 @@
 //! Products of rows with chosen matrices, by each kernel of the module `grouped`: exact on integers.
 
-use crate::support::rows::kernels_here;
+use crate::support::rows::{is_here, kernels_here};
 use einsparse::dynamic::{Gate, GroupedGemm, GroupedOptions, Routing};
 use einsparse::einsum::Activation;
 use einsparse::formats::{Dense, bf16, f16};
@@ -157,7 +157,7 @@ fn grouped_products_of_many_rows_are_those_of_the_cpu() {
         assert!(fault.is_none(), "{}: at {fault:?}", row.name);
         tried += 1;
     }
-    assert!(tried >= 4, "{tried}");
+    assert!(tried >= 4 && (tried == 4 || !is_here("grouped_bf16_256_t")), "{tried}");
 }
 
 /// The CPU's against sums written out here.

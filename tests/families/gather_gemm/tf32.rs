@@ -1,7 +1,7 @@
 //! Products of f32 as TF32 with an operand whose micro-tiles are found while running: exact on small integers, within
 //! the bound of ten bits of mantissa on random values.
 
-use crate::support::rows::{as_on_hopper, here};
+use crate::support::rows::{as_on_hopper, here, here_on};
 use einsparse::dynamic::{Dynamic, DynamicMatmul, MatmulOptions, SparsityHint};
 use einsparse::formats::Dense;
 use einsparse::{Context, Determinism, Operand, Options, Plan, Precision, Tensor};
@@ -266,7 +266,7 @@ fn tf32_plans_choose_by_the_share() {
     };
     let tenth = SparsityHint::MicroTiles(0.1);
     let first = |expected| of(expected, Precision::Tf32).candidates[0].name;
-    assert_eq!(first(tenth), here("pit_tf32_128x1"));
+    assert_eq!(first(tenth), here_on(&cpu.machine(), "pit_tf32_128x1"));
     assert!(!first(SparsityHint::MicroTiles(1.0)).starts_with("pit"));
     let full = of(tenth, Precision::Full);
     assert!(full.to_string().contains("Precision::Tf32"), "{full}");
