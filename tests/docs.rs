@@ -277,8 +277,9 @@ fn stand_ins_are_as_fast_as_the_record_says() {
             format!("| `{op}` | {} | {:.2} | {least:.2} |", shares.len(), mean.exp())
         })
         .collect();
-    let (_, table) =
-        page.split_once("| operation | cases | mean | least |\n|---|---|---|---|\n").expect("no table");
+    let (_, table) = page
+        .split_once("| operation | cases | mean | least |\n|---|---|---|---|\n")
+        .expect("no table");
     let lines: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
     assert_eq!(lines, wanted, "{PAGE} against the record:\n{}", wanted.join("\n"));
 }

@@ -4,7 +4,7 @@
 mod transposes;
 
 use crate::support::dense::{upload, wide};
-use crate::support::rows::{as_on_hopper, here, is_here, named};
+use crate::support::rows::{here, here_on, is_here, named};
 use crate::support::runs::{finish, output_of, plan_of};
 use crate::support::{Rng, gpu};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, convert, f16, generate};
@@ -354,13 +354,16 @@ fn forms_are_held_where_they_pay() {
         first.unwrap().clone()
     };
     assert!(kept.choice().to_string().contains("A as dense"));
-    assert_eq!(first(&kept).prepacked, Some(PrepackedForm::Dense), "{}", kept.choice());
-    // Bringing values in costs something, and more than entries laid among zeros where they are multiplied.
-    let laid = first(&each_run);
-    assert!(laid.cost.us > first(&kept).cost.us);
-    assert!(each_run.choice().to_string().contains("A as dense"));
-    assert!(as_on_hopper(laid.name).starts_with("dense_csr"), "{}", each_run.choice());
-    assert!(as_dense(&each_run).cost.us > laid.cost.us);
+    // A stand-in may be slower than what needs no other form.
+    if here_on(&context.machine(), "dense_csr_f16_64x64") == "dense_csr_f16_64x64" {
+        assert_eq!(first(&kept).prepacked, Some(PrepackedForm::Dense), "{}", kept.choice());
+        // Bringing values in costs something, and more than entries laid among zeros where they are multiplied.
+        let laid = first(&each_run);
+        assert!(laid.cost.us > first(&kept).cost.us);
+        assert!(each_run.choice().to_string().contains("A as dense"));
+        assert!(laid.name.starts_with("dense_csr"), "{}", each_run.choice());
+        assert!(as_dense(&each_run).cost.us > laid.cost.us);
+    }
     // Implicit zeros are the user's to decide.
     for weights in BOTH {
         let strict = planned(weights, ZerosRule::Strict);

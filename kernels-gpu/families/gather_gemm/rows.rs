@@ -45,8 +45,11 @@ macro_rules! rows_gather_gemm {
                     conv_simt_f32_64x128: Direct, F32, GatheredWords<2, 2, true>;
                     conv_simt_f32_128x64: Direct, F32, GatheredWords<4, 1, true>;
                     conv_simt_f32_any: Direct, F32, GatheredWords<4, 2, false>;
+                    conv_simt_f32_any_64x128: Direct, F32, GatheredWords<2, 2, false>;
                     conv_simt_f16_any: Direct, F16, GatheredWords<4, 2, false>;
+                    conv_simt_f16_any_64x128: Direct, F16, GatheredWords<2, 2, false>;
                     conv_simt_bf16_any: Direct, Bf16, GatheredWords<4, 2, false>;
+                    conv_simt_bf16_any_64x128: Direct, Bf16, GatheredWords<2, 2, false>;
                 }
                 conv_pairs "conv_pairs" ConvWordsParams Convolution {
                     conv_pairs_f32_64x64: Direct, F32, Paired<64, true>;

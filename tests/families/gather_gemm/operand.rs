@@ -30,17 +30,17 @@ fn dynamic_operands_are_chosen_for_by_their_share() {
     let b = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
     let first = |a: Operand<'_, f16>| plan(&cpu, LINE, (a, &b), None).choice().candidates[0].name;
     let expecting = |expected| first(Dynamic::new(&a).expecting(expected).into());
-    // Where a stand-in is fastest at another height, this does not say which.
+    let full = expecting(SparsityHint::MicroTiles(1.0));
+    // With stand-ins another height may be fastest, and skipping may pay further up.
     if here_on(&cpu.machine(), "pit_f16_128x1") == "pit_f16_128x1" {
         assert_eq!(first(Dynamic::new(&a).into()), "pit_f16_128x1");
         assert_eq!(expecting(SparsityHint::MicroTiles(0.02)), "pit_f16_128x1");
         // Of single elements, 0.47, 0.27 and 0.15 of the micro-tiles of 128, 64 and 32 rows: the fewer rows, the fewer
         // products, and the fewer that share a row of B.
         assert_eq!(expecting(SparsityHint::Elements(0.005)), "pit_f16_64x1");
+        assert_eq!(expecting(SparsityHint::Elements(0.014)), full);
     }
     assert!(expecting(SparsityHint::MicroTiles(0.02)).starts_with("pit"));
-    let full = expecting(SparsityHint::MicroTiles(1.0));
-    assert_eq!(expecting(SparsityHint::Elements(0.014)), full);
     assert!(!full.starts_with("pit"), "{full}");
     let choice = plan(
         &cpu,

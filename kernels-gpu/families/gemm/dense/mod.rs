@@ -131,9 +131,7 @@ impl<
         let mut slot = 0;
         while slot < Self::STAGES as u32 {
             barrier::init(Self::full(slot), fill);
-            if !Self::UNDIVIDED {
-                barrier::init(Self::empty(slot), Self::WARPS as u32);
-            }
+            barrier::init(Self::empty(slot), Self::WARPS as u32);
             slot += 1;
         }
         if CUT > 1 {

@@ -35,8 +35,8 @@ impl<
 > DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
 {
     /// All tiles of this thread block, rows of tiles a grid apart while there are any `inside`. All threads, once the
-    /// barriers are made. The barrier at stage s orders all reads of stage s - 1 before the copies that overwrite its slot.
-    /// (On compute capability 8.x an arrival at an mbarrier is compiled as a fence and an atomic instruction.)
+    /// barriers are made. The stage that is overwritten is the one before that which was just multiplied: by then the
+    /// other warps have mostly read it as well, and nobody waits long for the slowest of them.
     #[inline(always)]
     pub(super) fn undivided<E: DenseElem, S: Spot>(
         p: &DenseParams,
@@ -47,8 +47,7 @@ impl<
         const { assert!(!Self::UNDIVIDED || !A::ASYNCHRONOUS && CUT == 1) };
         grid::wait_dependency();
         let mut ring = Ring::<Self>::consumer();
-        // The slot that is copied to next.
-        let mut free = 0;
+        let mut free = Ring::<Self>::producer();
         let mut next = Cursor { down: gpu::block_y(), stage: 0 };
         let start = |next: Cursor, slot: u32| {
             let corner = [next.down * Self::ROWS as u32, Self::left()];
@@ -56,14 +55,15 @@ impl<
             Self::copy::<BOTH>(p, (at, spot(next.down)), Self::team(), corner, k, slot);
         };
         // All of the ring is free at first.
-        while free < Self::STAGES as u32 {
+        let mut slot = 0;
+        while slot < Self::STAGES as u32 {
             if p.stages > 0 && inside(next.down) {
-                start(next, free);
+                start(next, slot);
             }
             next = next.next(p.stages);
-            free += 1;
+            free.advance();
+            slot += 1;
         }
-        free = 0;
         let mut down = gpu::block_y();
         let mut is_first = true;
         while inside(down) {
@@ -72,18 +72,16 @@ impl<
             while stage < p.stages {
                 warp::stay_rolled();
                 let slot = ring.wait_full();
-                gpu::sync_threads();
-                if !is_first {
-                    if inside(next.down) {
-                        start(next, free);
-                        next = next.next(p.stages);
-                    }
-                    free = if free + 1 == Self::STAGES as u32 { 0 } else { free + 1 };
-                }
-                is_first = false;
                 let [smem, b_tile] = Self::parts_of(slot);
                 E::stage::<A, CHUNKS>(&mut acc, smem, &E::own::<L>(smem), b_tile);
+                ring.issued::<A, _>(&mut acc);
                 ring.advance();
+                if !is_first && inside(next.down) {
+                    start(next, free.wait_empty());
+                    next = next.next(p.stages);
+                    free.advance();
+                }
+                is_first = false;
                 stage += 1;
             }
             Self::epilogue::<E, _>(p, &acc, spot(down));

@@ -67,7 +67,7 @@ impl<
         // Every warp that copies arrives: one without copies in a stage must not fall a round behind. And every warp
         // that multiplies: in a stage without work for its warpgroup nothing else holds it to the others.
         if gpu::thread() == 0 {
-            Self::make_barriers(L::arrivals(Self::COPIERS, false), CONSUMERS);
+            Self::make_barriers(L::arrivals(Self::COPIERS, true), CONSUMERS);
             L::prefetch_maps::<2>(at);
         }
         gpu::sync_threads();

@@ -93,7 +93,7 @@ impl<
                 let slot = ring.wait_empty();
                 let head = now.head();
                 let full = Self::full(slot);
-                L::expect(full, thread, Self::announce(slot, thread, head, here), false);
+                L::expect(full, thread, Self::announce(slot, thread, head), true);
                 let mut first = 0;
                 let mut word = now.word;
                 loop {
@@ -135,17 +135,10 @@ impl<
         p.records + strip.record as u64 * (Self::RECORD * 4) as u64
     }
 
-    /// Tells the consumers what will be there, as the head of the stage's record says; how many bytes that is. The first
-    /// thread does.
+    /// Tells the consumers what will be there; how many bytes that is. The first thread does.
     #[inline(always)]
-    fn announce(slot: u32, thread: u32, [mask, _, _, sixteenths]: [u32; 4], record: u64) -> u32 {
+    fn announce(slot: u32, thread: u32, [mask, _, _, sixteenths]: [u32; 4]) -> u32 {
         if thread != 0 {
-            return 0;
-        }
-        if !L::BY_ONE {
-            // Copied, this arrives with what else the thread copies.
-            copy::copy_async_4(Self::mask(slot), record);
-            copy::copy_async_4(Self::mask(slot) + 4, record + 12);
             return 0;
         }
         let slices = (mask | mask >> 1) & 0x55;
