@@ -106,17 +106,18 @@ macro_rules! mma_sparse {
 }
 
 mma_sparse! {
-    /// `D += A B`, m16n8k32, f16, of A two of four along k. Metadata as of `wgmma`: `crate::frag::metadata`.
-    mma_sparse_f16, "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+    /// `D += A B`, m16n8k32, f16, of A two of four along k. Metadata as of `wgmma`: `crate::frag::metadata`. Its places
+    /// ascend, which Blackwell wants said: otherwise ptxas sorts them for each product.
+    mma_sparse_f16, "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 }
 mma_sparse! {
     /// `D += A B`, m16n8k32, bf16, of A two of four along k.
-    mma_sparse_bf16, "mma.sp.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32"
+    mma_sparse_bf16, "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32"
 }
 mma_sparse! {
     /// `D += A B`, m16n8k64, 8-bit integers, of A two of four along k. Accumulators are i32 in these registers; the
     /// selector is 0. Metadata: `crate::frag::metadata_narrow`.
-    mma_sparse_s8, "mma.sp.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32"
+    mma_sparse_s8, "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32"
 }
 
 instructions! {
