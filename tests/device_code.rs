@@ -240,14 +240,14 @@ fn no_operation_is_missing_where_shared_memory_is_small() {
 /// Launches look up a step by operation and number, whatever the module.
 #[test]
 fn a_step_of_an_operation_is_of_one_family() {
-    let mut modules = BTreeMap::new();
+    let mut families = BTreeMap::new();
     let looked_up = |row: &&Row| matches!(row.operation, Operation::Detection | Operation::Live);
     for row in kernels().iter().filter(looked_up) {
         let key = (row.operation, row.step);
-        let module = modules.entry(key).or_insert(row.module);
-        assert_eq!(*module, row.module, "{} has step {}", row.name, row.step);
+        let family = families.entry(key).or_insert(row.family);
+        assert_eq!(*family, row.family, "{} has step {}", row.name, row.step);
     }
-    assert!(modules.len() > 8, "{modules:?}");
+    assert!(families.len() > 8, "{families:?}");
 }
 
 #[test]

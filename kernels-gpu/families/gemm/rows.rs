@@ -206,9 +206,7 @@ macro_rules! rows_gemm {
                     narrow_mma_int8_64x128_n128: Block, Int8, Panel<64, 128, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
                     narrow_mma_int8_64x64_n128: Block, Int8, Panel<64, 64, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
                     narrow_mma_int8_32x32_n128: Block, Int8, Panel<32, 32, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
-                    narrow_mma_e4m3_64x64_n128_fp8: Block, E4m3, Panel<64, 64, 2, B_COLUMNS, 1, MmaFp8, CpAsync>;
                     narrow_mma_e4m3_32x32_n128_fp8: Block, E4m3, Panel<32, 32, 2, B_COLUMNS, 1, MmaFp8, CpAsync>;
-                    narrow_mma_e5m2_64x64_n128_fp8: Block, E5m2, Panel<64, 64, 2, B_COLUMNS, 1, MmaFp8, CpAsync>;
                     narrow_mma_e5m2_32x32_n128_fp8: Block, E5m2, Panel<32, 32, 2, B_COLUMNS, 1, MmaFp8, CpAsync>;
                 }
                 nm_narrow "nm_narrow" NmParams Narrow {

@@ -78,9 +78,11 @@ fn kernels_of_two_of_four_of_int8_say_what_they_refuse() {
         ("no relu_grad", refused::<f32>("C[m,n] = relu_grad(A[m,k] * B[n,k], G[m,n])")),
         ("computes", refused::<i32>("C[m,n] = A[m,k] * B[k,n]")),
     ] {
-        let here =
-            |r: &&Refusal| as_on_hopper(&r.name).contains("nm_int8") && r.reason.contains(reason);
-        assert_eq!(found.iter().filter(here).count(), 2, "{reason}: {found:?}");
+        let rows = kernels_here().filter(|row| as_on_hopper(row.name).contains("nm_int8"));
+        for row in rows {
+            let said = |r: &Refusal| r.name == row.name && r.reason.contains(reason);
+            assert!(found.iter().any(said), "{} {reason}: {found:?}", row.name);
+        }
     }
 }
 
