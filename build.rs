@@ -84,7 +84,7 @@ fn modules(out: &Path) -> Result<Vec<Module>, String> {
     let is_stale = |spec: &Spec| stale.contains(&spec.name());
     if env::var("PROFILE").is_ok_and(|profile| profile == "debug") {
         // Nobody waits for code that this machine does not run.
-        specs.retain(|spec| !is_stale(spec) || spec.arch == present());
+        specs.retain(|spec| !is_stale(spec) || present().contains(&&*spec.arch));
     }
     match kernels.modules(&specs) {
         Err(Error::MissingToolchain(missing)) if !required() => {
@@ -169,8 +169,7 @@ fn write_table(out: &Path, modules: &[Files]) -> io::Result<()> {
     );
     for Files { module, arch, ptx, cubin } in modules {
         let ptx = embed(ptx.as_ref(), format!("{module}.{arch}.ptx"))?;
-        let cubin = cubin.as_ref().filter(|_| arch == "sm_90a");
-        let cubin = embed(cubin, format!("{module}.{arch}.cubin"))?;
+        let cubin = embed(cubin.as_ref(), format!("{module}.{arch}.cubin"))?;
         table += &format!(
             "    EmbeddedModule {{ name: {module:?}, arch: {arch:?}, packed_ptx: {ptx}, packed_cubin: {cubin} }},\n"
         );

@@ -109,7 +109,7 @@ pub fn load(place: &Place<'_>) -> Result<()> {
         let (ms, first) = timed(|| {
             let (code, took) = bench::timed(|| Ok(module.cubin().expect("seen above")?))?;
             unpacked = took;
-            Ok(LoadedModule::from_cubin(context, &code).map(drop)?)
+            Ok(LoadedModule::from_cubin(context, &code, true).map(drop)?)
         })?;
         let row = Row::new("load", module.name, [0; 3], 0, "").ours("cubin");
         let note = format!("{unpacked:.2} ms of it unpacking, first time {first:.2} ms");

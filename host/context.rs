@@ -107,10 +107,11 @@ impl Context {
         self.device().map_or(Ok(()), |d| d.synchronize())
     }
 
-    /// Ceilings for predictions: this GPU's, or an H200's where there is none.
+    /// Ceilings for predictions: this GPU's, or where there is none those of an H200, with the kernels that EINSPARSE_ARCH
+    /// names.
     #[doc(hidden)]
     pub fn machine(&self) -> Machine {
-        self.device().map_or(Machine::H200, |d| *d.machine())
+        self.device().map_or_else(Machine::absent, |d| *d.machine())
     }
 
     /// Bytes of the GPU's memory that nobody holds, of this or another process.

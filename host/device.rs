@@ -11,17 +11,59 @@ use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::machine::TileTimes;
 use crate::module::{MODULES, Modules, arch_for};
+use einsparse_kernels::table::{ARCHS, shared_bytes_of};
 
-/// The compute capability whose kernels run: the GPU's, or 8.0 where EINSPARSE_ARCH is `sm_80`, for tests of what other
-/// GPUs run on the one that is there.
+/// The compute capability whose kernels run: the GPU's, or that of EINSPARSE_ARCH, for tests of what other GPUs run on
+/// the one that is there.
 fn capability(own: (u32, u32)) -> Result<(u32, u32)> {
-    match std::env::var("EINSPARSE_ARCH").as_deref() {
-        Err(_) => Ok(own),
-        Ok("sm_80") => Ok(own.min((8, 0))),
-        Ok(other) => Err(Error::Cuda {
-            call: "choose device code".into(),
-            reason: format!("EINSPARSE_ARCH is `{other}`: `sm_80` or nothing"),
-        }),
+    let Ok(asked) = std::env::var("EINSPARSE_ARCH") else {
+        return Ok(own);
+    };
+    let refusal = |reason| Error::Cuda { call: "choose device code".into(), reason };
+    let number = asked.strip_prefix("sm_").and_then(|digits| digits.parse::<u32>().ok());
+    let number = number.filter(|number| (80..1000).contains(number)).ok_or_else(|| {
+        refusal(format!("EINSPARSE_ARCH is `{asked}`: expected `sm_80`, `sm_86` and the like"))
+    })?;
+    let capability = (number / 10, number % 10);
+    if capability > own {
+        let (major, minor) = own;
+        return Err(refusal(format!(
+            "EINSPARSE_ARCH is `{asked}`: this GPU has compute capability {major}.{minor} and runs kernels of at most \
+             that; unset EINSPARSE_ARCH to run its own"
+        )));
+    }
+    // Without what only GPUs of exactly this compute capability run.
+    let exact = ARCHS.iter().any(|arch| arch.exact && arch.capability == capability);
+    Ok((capability.0, capability.1 + u32::from(exact)))
+}
+
+/// Dynamic shared memory that a thread block of a GPU of this compute capability may have, at most `own`.
+fn shared_bytes(capability: (u32, u32), own: u32) -> u32 {
+    shared_bytes_of(capability).map_or(own, |bytes| bytes.min(own))
+}
+
+impl Machine {
+    /// Ceilings of an H200 that is not there, with the kernels that EINSPARSE_ARCH names.
+    pub(crate) fn absent() -> Machine {
+        let own = Machine::H200.capability;
+        match capability(own).unwrap_or(own) {
+            same if same == own => Machine::H200,
+            other => Machine::H200
+                .with_capability(other)
+                .with_shared_bytes(shared_bytes(other, Machine::H200.shared_bytes)),
+        }
+    }
+
+    /// What the driver says of a GPU, which runs the kernels of a compute capability, and what is known of its rates.
+    pub fn of(facts: &DeviceFacts, capability: (u32, u32)) -> Machine {
+        // Two transfers a clock; kHz and bits.
+        let memory =
+            2e3 * f64::from(facts.memory_clock_khz) * f64::from(facts.memory_bus_bits) / 8.0;
+        let machine = Machine::scaled(facts.sms, facts.clock_khz, memory, facts.l2_bytes);
+        machine
+            .with_shared_bytes(shared_bytes(capability, facts.smem_per_block_optin))
+            .with_capability(capability)
+            .named(&facts.name, memory > 0.0)
     }
 }
 
@@ -62,19 +104,9 @@ impl Device {
         arch_for(device_facts(ordinal)?.compute_capability)?;
         let context = Arc::new(PrimaryContext::retain(ordinal)?);
         let facts = context.facts();
-        let machine = Machine::scaled(
-            facts.sms,
-            facts.clock_khz,
-            // Two transfers a clock; kHz and bits.
-            2e3 * f64::from(facts.memory_clock_khz) * f64::from(facts.memory_bus_bits) / 8.0,
-            facts.l2_bytes,
-        );
-        let machine = machine.with_shared_bytes(facts.smem_per_block_optin);
-        let modules = Modules::new(Arc::clone(&context), capability(facts.compute_capability)?)?;
-        let machine = match modules.arch() {
-            "sm_90a" => machine.with_wgmma(),
-            _ => machine,
-        };
+        let capability = capability(facts.compute_capability)?;
+        let machine = Machine::of(facts, capability);
+        let modules = Modules::new(Arc::clone(&context), capability)?;
         let copies = OwnedStream::new()?;
         Ok(Arc::new(Device {
             context,
@@ -86,18 +118,19 @@ impl Device {
         }))
     }
 
-    /// An H200 that is not there. A CPU context prepares what a GPU would, so that both refuse the same operands with
-    /// the same words; nothing is allocated and nothing runs.
+    /// An H200 that is not there, with the kernels that EINSPARSE_ARCH names. A CPU context prepares what a GPU would, so
+    /// that both refuse the same operands with the same words; nothing is allocated and nothing runs.
     pub(crate) fn absent() -> &'static Arc<Device> {
         static ABSENT: OnceLock<Arc<Device>> = OnceLock::new();
         ABSENT.get_or_init(|| {
             let context = Arc::new(PrimaryContext::absent(DeviceFacts::h200()));
+            let machine = Machine::absent();
             Arc::new(Device {
-                machine: Machine::H200,
-                times: Mutex::new(Some(TileTimes::built_in())),
+                machine,
+                times: Mutex::new(Some(TileTimes::on(&machine))),
                 failure: Mutex::new(None),
                 copies: OwnedStream::absent(),
-                modules: Modules::absent(&context),
+                modules: Modules::absent(&context, machine.capability),
                 context,
             })
         })
@@ -129,11 +162,11 @@ impl Device {
         let known = times.get_or_insert_with(|| {
             let file = TileTimes::file(&self.facts().name).filter(|file| file.exists());
             let Some(file) = file else {
-                return TileTimes::built_in();
+                return TileTimes::on(&self.machine);
             };
             TileTimes::load(&file).unwrap_or_else(|error| {
                 tracing::warn!(%error, "built-in times of tiles are used");
-                TileTimes::built_in()
+                TileTimes::on(&self.machine)
             })
         });
         known.clone()

@@ -41,7 +41,7 @@ impl<P: Copy + 'static> Kernel<P> {
         let modules = device.modules();
         Ok(Kernel {
             row,
-            function: modules.function(row.module, row.name, shared_bytes)?,
+            function: modules.function(row, shared_bytes)?,
             shared_bytes,
             params: PhantomData,
         })
@@ -185,7 +185,7 @@ mod tests {
 
     macro_rules! params {
         ($($family:ident {
-            $($module:ident $cfg:tt $params:ident $arch:ident $operation:ident { $($rows:tt)+ })+
+            $($module:ident $cfg:tt $params:ident $operation:ident { $($rows:tt)+ })+
         })+) => {
             const ALL: &[Params] = &[$($((stringify!($params), |row| takes::<$params>(row).is_ok())),+),+];
         };

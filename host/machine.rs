@@ -1,9 +1,12 @@
 //! What a GPU can do: ceilings that costs are predicted with, and measured times of tiles.
 
+mod devices;
 mod times;
 
-use einsparse_kernels::table::Row;
+use einsparse_kernels::abi::{CLUSTER, FP8_MMA, TMA, WGMMA};
+use einsparse_kernels::table::{ARCHS, Arch, Row, archs_of};
 
+pub use devices::Rates;
 pub use times::{HeightTimes, TileTimes};
 pub(crate) use times::{megabytes, stages, waves};
 
@@ -26,6 +29,10 @@ pub struct Machine {
     pub wgmma: f64,
     /// Largest dynamic shared memory of a thread block, bytes.
     pub shared_bytes: u32,
+    /// Compute capability whose kernels run.
+    pub capability: (u32, u32),
+    /// Where these rates come from.
+    pub rates: Rates,
 }
 
 impl Machine {
@@ -40,6 +47,8 @@ impl Machine {
         mma: 460e12,
         wgmma: 770e12,
         shared_bytes: 227 << 10,
+        capability: (9, 0),
+        rates: Rates::Measured,
     };
 
     /// Ceilings scaled from the H200's by what the driver says of a GPU.
@@ -50,7 +59,7 @@ impl Machine {
         let cores = f64::from(multiprocessors) / 132.0 * f64::from(clock_khz) / 1_980_000.0;
         Machine {
             multiprocessors,
-            hbm: if hbm_peak > 0.0 { hbm_peak * 0.89 } else { h.hbm },
+            hbm: if hbm_peak > 0.0 { hbm_peak * devices::MEMORY_SHARE } else { h.hbm },
             l2: h.l2 * cores,
             l2_bytes,
             issue: h.issue * cores,
@@ -58,28 +67,68 @@ impl Machine {
             wgmma: 0.0,
             // Of compute capability 8.0.
             shared_bytes: 163 << 10,
+            capability: (8, 0),
+            rates: Rates::Scaled,
         }
     }
 }
 
 impl Machine {
-    /// The same with Hopper's `wgmma`.
-    pub fn with_wgmma(self) -> Machine {
-        Machine { wgmma: self.mma * Machine::H200.wgmma / Machine::H200.mma, ..self }
-    }
-
-    /// This machine with another limit of shared memory for a thread block: 163 KiB have compute capabilities 8.0 and 8.7, 227 have
-    /// 9.0 and 10.0, 99 have 8.6, 8.9 and 12.0.
+    /// This machine with another limit of shared memory for a thread block.
     pub fn with_shared_bytes(self, shared_bytes: u32) -> Machine {
         Machine { shared_bytes, ..self }
     }
 
     /// The need of a kernel that this GPU does not meet, or `None`.
-    pub(crate) fn lacks(&self, row: &Row) -> Option<String> {
-        if row.arch == "sm_90a" && self.wgmma == 0.0 {
-            return Some("is made of wgmma, which compute capability 9.0 has".into());
+    pub fn lacks(&self, row: &Row) -> Option<String> {
+        if !row.runs_on(self.capability) {
+            return Some(self.why_not(row));
         }
         self.lacks_shared(row.shared_bytes)
+    }
+
+    /// Why no code of this kernel is for this GPU.
+    fn why_not(&self, row: &Row) -> String {
+        if row.stands_in && self.wgmma > 0.0 {
+            return "replaces a kernel with `wgmma` on GPUs without `wgmma`; this GPU has `wgmma`"
+                .into();
+        }
+        let has = archs_of(self.capability).fold(0, |has, arch| has | arch.has);
+        let what = [
+            (WGMMA, "wgmma, which compute capability 9.0 has"),
+            (TMA, "the tensor copy engine, which compute capability 9.0 and newer have"),
+            (CLUSTER, "clusters, which compute capability 9.0 and newer have"),
+            (FP8_MMA, "fp8 in Tensor Cores, which compute capability 8.9 and newer have"),
+        ];
+        let needed = what.into_iter().find(|(need, _)| row.needs & need & !has != 0);
+        let (major, minor) = self.capability;
+        // EINSPARSE_ARCH names a capability without the code that only its own GPUs run.
+        let is_plain =
+            |arch: &Arch| arch.exact && arch.capability == (major, minor.wrapping_sub(1));
+        let own = match ARCHS.iter().find(|arch| is_plain(arch)) {
+            Some(Arch { capability: (major, minor), .. }) => {
+                format!("{major}.{minor} without `wgmma`")
+            }
+            None => format!("{major}.{minor}"),
+        };
+        match needed {
+            Some((_, needed)) => format!("needs {needed}; this GPU runs kernels of {own}"),
+            None => self.lacks_shared(row.shared_bytes).unwrap_or_else(|| {
+                format!("has no code for this GPU, which runs kernels of compute capability {own}")
+            }),
+        }
+    }
+
+    /// f16 flops per second of the instruction that this kernel multiplies with.
+    pub(crate) fn products(&self, row: &Row) -> f64 {
+        if row.needs & WGMMA != 0 { self.wgmma } else { self.mma }
+    }
+
+    /// This machine running the kernels of another compute capability.
+    pub fn with_capability(self, capability: (u32, u32)) -> Machine {
+        let hopper = archs_of(capability).any(|arch| arch.has & WGMMA != 0);
+        let wgmma = self.mma * Machine::H200.wgmma / Machine::H200.mma;
+        Machine { capability, wgmma: if hopper { wgmma } else { 0.0 }, ..self }
     }
 
     /// Why a thread block cannot have so much dynamic shared memory, or `None`.
@@ -104,10 +153,10 @@ mod tests {
         let large = Machine::scaled(108, 1_410_000, 2.0e12, 40 << 20);
         let small = large.with_shared_bytes(99 << 10);
         let mut refused = 0;
-        for row in kernels().iter().filter(|row| row.arch == "sm_80") {
+        for row in kernels().iter().filter(|row| row.runs_on((8, 0))) {
             assert_eq!(large.lacks(row), None, "{}", row.name);
             let reason = small.lacks(row);
-            assert_eq!(reason.is_some(), row.shared_bytes > 101_376, "{}", row.name);
+            assert_eq!(reason.is_some(), row.shared_bytes > 99 << 10, "{}", row.name);
             if let Some(reason) = reason {
                 let needs = format!("needs {} bytes", row.shared_bytes);
                 assert!(reason.contains(&needs) && reason.ends_with("has 101376"), "{reason}");
@@ -115,6 +164,7 @@ mod tests {
             }
         }
         assert!(refused > 0);
-        assert!(kernels().iter().all(|row| Machine::H200.lacks(row).is_none()));
+        let hopper = |row: &&Row| row.runs_on(Machine::H200.capability);
+        assert!(kernels().iter().filter(hopper).all(|row| Machine::H200.lacks(row).is_none()));
     }
 }

@@ -1,20 +1,22 @@
 //! The device modules embedded at build time, each for its architecture, loaded at first use.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::driver::{Function, LoadedModule, PrimaryContext};
 use crate::error::{Error, Result};
 use einsparse_kernels::packed::unpack;
+use einsparse_kernels::table::{ARCHS, Arch, Row, archs_of};
 
 /// Device code of one module of kernels for one architecture, packed ([`einsparse_kernels::packed`]).
 #[derive(Clone, Copy, Debug)]
 pub struct EmbeddedModule {
     /// Its name in the table.
     pub name: &'static str,
-    /// `sm_90a` or `sm_80`.
+    /// Name of its architecture ([`einsparse_kernels::table::ARCHS`]).
     pub arch: &'static str,
-    /// PTX text; none for `sm_90a` where the module has the same kernels for `sm_80`, whose text serves both.
+    /// PTX text; none where the module has the same kernels for an architecture below, whose text serves both.
     pub packed_ptx: Option<&'static [u8]>,
     /// Machine code of exactly this architecture, where an assembler was at hand.
     pub packed_cubin: Option<&'static [u8]>,
@@ -45,26 +47,23 @@ include!(concat!(env!("OUT_DIR"), "/modules.rs"));
 /// The compiler that made the embedded modules; `None` for modules made elsewhere, or none.
 pub const COMPILER: Option<&str> = option_env!("EINSPARSE_DEVICE_COMPILER");
 
-/// The architecture whose PTX every GPU takes that the kernels are for.
-const EVERY_GPU: &str = "sm_80";
-
 /// Dynamic shared memory that needs no opting in, bytes.
 const SMEM_WITHOUT_ASKING: u32 = 48 << 10;
 
-/// The architecture whose code a GPU of this compute capability runs. `sm_90a` is for 9.0 alone; the PTX
-/// of `sm_80` serves everything from 8.0 on.
-pub fn arch_for(compute_capability: (u32, u32)) -> Result<&'static str> {
-    match compute_capability {
-        (9, 0) => Ok("sm_90a"),
-        (8.., _) => Ok("sm_80"),
-        (major, minor) => Err(Error::Cuda {
+/// The architecture with most capabilities whose code a GPU of this compute capability runs.
+pub fn arch_for(compute_capability: (u32, u32)) -> Result<&'static Arch> {
+    archs_of(compute_capability).next().ok_or_else(|| {
+        let (major, minor) = compute_capability;
+        let names: Vec<&str> = ARCHS.iter().map(|arch| arch.name).collect();
+        Error::Cuda {
             call: "choose device code".into(),
             reason: format!(
-                "this GPU has compute capability {major}.{minor}; the kernels are for sm_90a (9.0) and sm_80 (8.0 and \
-                 newer)"
+                "this GPU has compute capability {major}.{minor}; the kernels are for {}, which compute capability \
+                 8.0 and newer run",
+                names.join(", ")
             ),
-        }),
-    }
+        }
+    })
 }
 
 /// The module of this name for this architecture.
@@ -98,16 +97,16 @@ struct Loaded {
 /// The device code of one context. Modules load at first use; functions are looked up once.
 pub struct Modules {
     context: Arc<PrimaryContext>,
-    arch: &'static str,
-    /// A lock per module, so that loading one does not hold up launches of another.
-    modules: BTreeMap<&'static str, Mutex<Option<Loaded>>>,
+    capability: (u32, u32),
+    /// A lock per module and architecture, so that loading one does not hold up launches of another.
+    modules: BTreeMap<(&'static str, &'static str), Mutex<Option<Loaded>>>,
 }
 
 impl std::fmt::Debug for Modules {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let modules: Vec<_> = self.modules.keys().collect();
         f.debug_struct("Modules")
-            .field("arch", &self.arch)
+            .field("capability", &self.capability)
             .field("modules", &modules)
             .finish_non_exhaustive()
     }
@@ -117,24 +116,37 @@ impl Modules {
     /// Chooses the architecture; loads nothing yet. `compute_capability` is the device's, or a lower one to
     /// run older code on purpose.
     pub fn new(context: Arc<PrimaryContext>, compute_capability: (u32, u32)) -> Result<Self> {
-        let arch = arch_for(compute_capability)?;
-        let modules = MODULES.iter().map(|m| (m.name, Mutex::new(None))).collect();
-        Ok(Self { context, arch, modules })
+        arch_for(compute_capability)?;
+        let modules = MODULES.iter().map(|m| ((m.name, m.arch), Mutex::new(None))).collect();
+        Ok(Self { context, capability: compute_capability, modules })
     }
 
     /// The kernels of a GPU that is not there: all of the table, without code.
-    pub(crate) fn absent(context: &Arc<PrimaryContext>) -> Self {
-        Modules { context: Arc::clone(context), arch: "sm_90a", modules: BTreeMap::new() }
+    pub(crate) fn absent(context: &Arc<PrimaryContext>, capability: (u32, u32)) -> Self {
+        Modules { context: Arc::clone(context), capability, modules: BTreeMap::new() }
     }
 
-    /// The architecture whose code runs here.
-    pub fn arch(&self) -> &'static str {
-        self.arch
+    /// The compute capability whose kernels run here.
+    pub fn capability(&self) -> (u32, u32) {
+        self.capability
     }
 
-    /// Whether this build holds the module for the architecture that runs here.
-    pub fn holds(&self, module: &str) -> bool {
-        self.context.is_absent() || embedded(MODULES, module, self.arch).is_ok()
+    /// Whether this build holds the kernel for an architecture that runs here.
+    pub fn holds(&self, row: &Row) -> bool {
+        self.context.is_absent() || self.code(row).is_ok()
+    }
+
+    /// The module with this kernel.
+    fn code(&self, row: &Row) -> Result<&'static EmbeddedModule> {
+        let mut archs = archs_of(self.capability).filter(|arch| row.built_for(arch));
+        let arch = archs.next().ok_or_else(|| {
+            let (major, minor) = self.capability;
+            Error::Cuda {
+                call: format!("load kernel `{}`", row.name),
+                reason: format!("it has no code for compute capability {major}.{minor}"),
+            }
+        })?;
+        embedded(MODULES, row.module, arch.name)
     }
 
     /// The context the modules load into.
@@ -142,16 +154,16 @@ impl Modules {
         &self.context
     }
 
-    /// The kernel `entry` of `module`, allowed to use `smem_bytes` of dynamic shared memory. Loads the module
-    /// at its first use; plans call this when they are built, not when they run.
-    pub fn function(&self, module: &str, entry: &str, smem_bytes: u32) -> Result<Function> {
+    /// The kernel of a row, allowed to use `smem_bytes` of dynamic shared memory. Loads the module at its first use;
+    /// plans call this when they are built, not when they run.
+    pub fn function(&self, row: &Row, smem_bytes: u32) -> Result<Function> {
         if self.context.is_absent() {
             return Ok(Function::absent(&self.context));
         }
         self.context.set_current()?;
         // Errors that name what is missing come first; then the slot exists.
-        let code = embedded(MODULES, module, self.arch)?;
-        let mut slot = lock(&self.modules[code.name]);
+        let (code, entry) = (self.code(row)?, row.name);
+        let mut slot = lock(&self.modules[&(code.name, code.arch)]);
         let loaded = match &mut *slot {
             Some(loaded) => loaded,
             empty => empty
@@ -191,15 +203,35 @@ pub unsafe fn replace(module: &str, cubin: Vec<u8>) {
     replaced.insert(module.to_owned(), cubin);
 }
 
-/// Machine code first: it spares the driver's compiler, which takes seconds for a large module.
+/// Whether a GPU of this compute capability runs machine code of an architecture: GPUs of one major version do.
+pub fn is_native(arch: &str, capability: (u32, u32)) -> bool {
+    let runs = |arch: &Arch| arch.runs_on(capability) && arch.capability.0 == capability.0;
+    Arch::named(arch).is_some_and(runs)
+}
+
+/// Whether kernels of this architecture may start before the one ahead of them has ended, and wait for it.
+pub(crate) fn overlaps(arch: &str) -> bool {
+    Arch::named(arch).is_some_and(|arch| arch.capability >= (9, 0))
+}
+
+/// Machine code first: it spares the driver's compiler, which takes seconds for a large module. The folder
+/// EINSPARSE_CUBINS has code of this GPU for modules of others, which run here with EINSPARSE_ARCH.
 fn load(context: &Arc<PrimaryContext>, code: &EmbeddedModule) -> Result<Arc<LoadedModule>> {
     let replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(cubin) = replaced.get(code.name) {
-        return LoadedModule::from_cubin(context, cubin);
+        return LoadedModule::from_cubin(context, cubin, overlaps(code.arch));
     }
     drop(replaced);
-    if let Some(cubin) = code.cubin() {
-        match LoadedModule::from_cubin(context, &cubin?) {
+    let is_test = std::env::var_os("EINSPARSE_ARCH").is_some();
+    if let Some(folder) = std::env::var_os("EINSPARSE_CUBINS").filter(|_| is_test) {
+        let file = Path::new(&folder).join(format!("{}.{}.cubin", code.name, code.arch));
+        if let Ok(cubin) = std::fs::read(file) {
+            return LoadedModule::from_cubin(context, &cubin, overlaps(code.arch));
+        }
+    }
+    let native = is_native(code.arch, context.facts().compute_capability);
+    if let Some(cubin) = code.cubin().filter(|_| native) {
+        match LoadedModule::from_cubin(context, &cubin?, overlaps(code.arch)) {
             Ok(module) => return Ok(module),
             Err(error) => {
                 tracing::warn!(module = code.name, arch = code.arch, %error, "cubin refused, compiling the PTX");
@@ -208,13 +240,22 @@ fn load(context: &Arc<PrimaryContext>, code: &EmbeddedModule) -> Result<Arc<Load
     }
     let text = match code.ptx() {
         Some(text) => text?,
-        // A module without text of its own for this architecture has all its kernels in the one for every GPU.
-        None => match embedded(MODULES, code.name, EVERY_GPU)?.ptx() {
+        // A module without text of its own for this architecture has all its kernels in one of an architecture below.
+        None => match below(code).and_then(EmbeddedModule::ptx) {
             Some(text) => text?,
             None => String::new(),
         },
     };
     LoadedModule::from_ptx(context, &text)
+}
+
+/// The same module with text, for an architecture whose code the GPUs of its own run too.
+fn below(code: &EmbeddedModule) -> Option<&'static EmbeddedModule> {
+    let capability = Arch::named(code.arch)?.capability;
+    let runs = |m: &&EmbeddedModule| {
+        m.name == code.name && archs_of(capability).any(|arch| arch.name == m.arch)
+    };
+    MODULES.iter().filter(runs).find(|m| m.packed_ptx.is_some())
 }
 
 #[cfg(test)]
@@ -227,29 +268,31 @@ mod tests {
 
     #[test]
     fn the_architecture_follows_the_compute_capability() {
-        assert_eq!(arch_for((9, 0)).unwrap(), "sm_90a");
-        for newer in [(8, 0), (8, 9), (10, 0), (12, 1)] {
-            assert_eq!(arch_for(newer).unwrap(), "sm_80");
+        for (capability, place) in
+            [((9, 0), 0), ((10, 0), 1), ((12, 1), 1), ((8, 9), 2), ((8, 6), 3), ((8, 0), 3)]
+        {
+            assert_eq!(arch_for(capability).unwrap(), &ARCHS[place]);
         }
         let error = arch_for((7, 5)).unwrap_err().to_string();
-        assert!(["7.5", "sm_90a", "sm_80"].iter().all(|s| error.contains(s)), "{error}");
+        assert!(error.contains("7.5") && error.contains(ARCHS[0].name), "{error}");
     }
 
     #[test]
     fn what_is_missing_is_named() {
-        let table = [module("spmm", "sm_80"), module("spmm", "sm_90a"), module("block", "sm_90a")];
-        assert_eq!(embedded(&table, "spmm", "sm_80").unwrap().arch, "sm_80");
+        let [most, least] = [0, ARCHS.len() - 1].map(|place| ARCHS[place].name);
+        let table = [module("spmm", least), module("spmm", most), module("block", most)];
+        assert_eq!(embedded(&table, "spmm", least).unwrap().arch, least);
         let words = |table, module, arch| embedded(table, module, arch).unwrap_err().to_string();
-        assert!(words(&table, "block", "sm_80").contains("for sm_90a only"));
-        assert!(words(&table, "sddmm", "sm_80").contains("no such module"));
-        assert!(words(&[], "spmm", "sm_80").contains("no device code"));
+        assert!(words(&table, "block", least).contains(&format!("for {most} only")));
+        assert!(words(&table, "sddmm", least).contains("no such module"));
+        assert!(words(&[], "spmm", least).contains("no device code"));
     }
 
     #[test]
     fn the_table_names_each_module_once() {
         for (i, m) in MODULES.iter().enumerate() {
-            assert!(arch_for((9, 0)).is_ok_and(|a| a == m.arch) || m.arch == "sm_80", "{}", m.arch);
-            let text = m.ptx().or_else(|| embedded(MODULES, m.name, EVERY_GPU).ok()?.ptx());
+            assert!(Arch::named(m.arch).is_some(), "{}", m.arch);
+            let text = m.ptx().or_else(|| below(m)?.ptx());
             assert!(text.unwrap().unwrap().contains(".version"), "{}.{}", m.name, m.arch);
             assert!(!MODULES[..i].iter().any(|o| (o.name, o.arch) == (m.name, m.arch)));
         }

@@ -2,6 +2,7 @@
 //! operands lie, flags. A family's own tiles and params are in `families/<family>/abi`.
 
 mod divisor;
+mod needs;
 mod order;
 mod product;
 mod quantized;
@@ -10,6 +11,7 @@ mod stage;
 mod strips;
 
 pub use divisor::*;
+pub use needs::*;
 pub use order::*;
 pub use product::*;
 pub use quantized::*;
@@ -237,6 +239,10 @@ pub trait Tile {
     const STEP: u32 = STEP_NONE;
     /// Rows of B at the most.
     const DEPTH: u32 = u32::MAX;
+    /// What it needs of a GPU: `TMA` and the like.
+    const NEEDS: u32 = 0;
+    /// It does the work of another row on GPUs without `wgmma`, and is not built for those with it.
+    const STANDS_IN: bool = false;
     /// Dynamic shared memory in bytes, whatever the element type.
     const SHARED_BYTES: u32 = 0;
     /// Bytes that one access to B and C moves, 16 for vectors and the copy engine; 1 for single elements, and for tiles

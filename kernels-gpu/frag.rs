@@ -47,6 +47,12 @@ pub const fn swizzle(row: u32, chunk: u32, row_bytes: u32) -> u32 {
     row * row_bytes + (chunk ^ (row & 7)) * 16
 }
 
+/// Byte of a tile whose rows of `row_bytes` (32, 64 or 128) lie one after another, swizzled over as many bytes, as the
+/// copy engine and `wgmma` have them. The tile begins at a multiple of 1024.
+pub const fn swizzled(byte: u32, row_bytes: u32) -> u32 {
+    byte ^ (byte >> 7 & (row_bytes / 16 - 1)) << 4
+}
+
 /// Which of 32 columns of B is row `row` of 32 of a product transposed (`dense` module, TF32). The lanes of a fragment
 /// then read 32 different banks of a piece of 32 columns that lies swizzled over its rows.
 pub const fn transposed_column(row: u32) -> u32 {

@@ -13,6 +13,10 @@ macro_rules! gather_rows {
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
+mod arch;
+#[cfg(not(target_arch = "nvptx64"))]
 mod row;
+#[cfg(not(target_arch = "nvptx64"))]
+pub use arch::*;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use row::*;

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::skipped;
+use einsparse::kernels::abi::{A_COLUMNS, B_COLUMNS, C_COLUMNS, CLUSTER, FP8_MMA, TMA, WGMMA};
+use einsparse::kernels::table::{ARCHS, Arch};
 use einsparse::module::{EmbeddedModule, MODULES};
 use einsparse::registry::{MODULE_NAMES, Operation, Row, kernels};
 use einsparse_compile::resources::{self, Report};
@@ -12,23 +14,20 @@ use einsparse_compile::{Kernels, Module, Spec, ptx, source_dir, target_dir};
 /// Registers of a multiprocessor.
 const REGISTERS: u32 = 65_536;
 
-/// Dynamic shared memory a thread block may ask for, bytes.
-fn shared_limit(arch: &str) -> u32 {
-    if arch == "sm_90a" { 227 << 10 } else { 163 << 10 }
-}
-
 /// A row that a module must hold, and the residency that is asked of `arch`.
 type Wanted = (&'static Row, u32);
 
-/// Of `sm_90a` all rows as the table has them; of `sm_80` what the device build asks for.
-fn rows(module: &str, arch: &str) -> Vec<Wanted> {
+/// What the device build asks for.
+fn rows(module: &str, arch: &Arch) -> Vec<Wanted> {
     let of_module = kernels().iter().filter(|row| row.module == module);
-    if arch == "sm_90a" {
-        return of_module.map(|row| (row, row.min_blocks)).collect();
-    }
     let wanted: Vec<_> = Spec::of_table(arch).into_iter().flat_map(|spec| spec.kernels).collect();
     let blocks = |row: &Row| wanted.iter().find(|k| k.name == row.name).map(|k| k.min_blocks);
     of_module.filter_map(|row| Some((row, blocks(row)?))).collect()
+}
+
+/// The architecture of this name.
+fn arch_of(name: &str) -> &'static Arch {
+    Arch::named(name).expect("an architecture of the table")
 }
 
 /// The modules, or `None` after a line where the build holds none. EINSPARSE_REQUIRE_PTX=1 forbids that.
@@ -43,7 +42,7 @@ fn modules() -> Option<&'static [EmbeddedModule]> {
 }
 
 /// What is wrong with a module's text.
-fn faults(text: &str, module: &str, arch: &str) -> Vec<String> {
+fn faults(text: &str, module: &str, arch: &Arch) -> Vec<String> {
     let mut faults = Vec::new();
     let rows = rows(module, arch);
     let found: BTreeSet<&str> = ptx::entries(text).into_iter().collect();
@@ -51,7 +50,7 @@ fn faults(text: &str, module: &str, arch: &str) -> Vec<String> {
     faults.extend(wanted.difference(&found).map(|name| format!("no entry for the row {name}")));
     faults.extend(found.difference(&wanted).map(|name| format!("no row for the entry {name}")));
     let target = text.lines().find_map(|line| line.strip_prefix(".target ")).unwrap_or("none");
-    if !target.split(',').any(|t| t.trim() == arch) {
+    if !target.split(',').any(|t| t.trim() == arch.name) {
         faults.push(format!("the target is {target}"));
     }
     for word in ["panic", "trap;", "call.uni", "call (", ".local ", "__local_depot", "brk;"] {
@@ -90,7 +89,7 @@ fn entry_faults(text: &str, (row, min_blocks): Wanted) -> Vec<String> {
 }
 
 /// What is wrong with a module as ptxas reports it.
-fn resource_faults(report: &Report, module: &str, arch: &str) -> Vec<String> {
+fn resource_faults(report: &Report, module: &str, arch: &Arch) -> Vec<String> {
     const SPEED: [&str; 5] = ["C7508", "C7511", "C7513", "C7514", "C7519"];
     let costly = report.warnings.iter().filter(|w| SPEED.contains(&w.code.as_str()));
     let mut faults: Vec<String> = costly.map(|w| w.text.clone()).collect();
@@ -110,7 +109,7 @@ fn resource_faults(report: &Report, module: &str, arch: &str) -> Vec<String> {
         if spilled > 0 {
             faults.push(format!("{}: local memory: {used:?}", row.name));
         }
-        if used.smem + row.shared_bytes > shared_limit(arch) {
+        if used.smem + row.shared_bytes > arch.shared_bytes {
             faults.push(format!(
                 "{}: {} bytes of shared memory",
                 row.name,
@@ -161,7 +160,7 @@ fn the_text_of_every_module_agrees_with_the_table() {
     for module in modules().unwrap_or_default() {
         if let Some(text) = module.ptx() {
             let name = format!("{}.{}", module.name, module.arch);
-            assert_none(&faults(&text.unwrap(), module.name, module.arch), &name);
+            assert_none(&faults(&text.unwrap(), module.name, arch_of(module.arch)), &name);
             found.insert(module.name);
         }
     }
@@ -179,7 +178,7 @@ fn every_entry_was_assembled_without_spills() {
     let mut count = 0;
     for module in reported {
         assert_none(
-            &resource_faults(module.report(), module.stem(), module.arch()),
+            &resource_faults(module.report(), module.stem(), arch_of(module.arch())),
             &module.name(),
         );
         count += 1;
@@ -187,17 +186,68 @@ fn every_entry_was_assembled_without_spills() {
     assert!(count > 0 || made.is_empty(), "no module has ptxas' report");
 }
 
+/// What the text of a kernel uses, in the words of the table.
+fn uses(entry: &str) -> u32 {
+    let needs: [(u32, &[&str]); 4] = [
+        (WGMMA, &["wgmma.", "setmaxnreg."]),
+        (TMA, &["cp.async.bulk.tensor", "cp.async.bulk.shared", "expect_tx"]),
+        (CLUSTER, &["mapa.", "barrier.cluster", "%cluster_"]),
+        (FP8_MMA, &["e4m3.e4m3", "e5m2.e5m2"]),
+    ];
+    let used = needs.iter().filter(|(_, words)| words.iter().any(|word| entry.contains(word)));
+    let used = used.fold(0, |used, (need, _)| used | need);
+    // fp8 is a type of wgmma, too.
+    if used & WGMMA != 0 { used & !FP8_MMA } else { used }
+}
+
+#[test]
+fn no_kernel_uses_more_than_its_row_says() {
+    let mut seen = 0;
+    for module in modules().unwrap_or_default() {
+        let (Some(text), arch) = (module.ptx(), arch_of(module.arch)) else { continue };
+        let text = text.unwrap();
+        for entry in text.split(".entry ").skip(1) {
+            let row = kernels().iter().find(|row| entry.starts_with(&format!("{}(", row.name)));
+            let row = row.expect("a row for each entry");
+            let used = uses(entry);
+            assert_eq!(used & !row.needs, 0, "{} for {}: {used:#b}", row.name, arch.name);
+            seen |= used;
+        }
+    }
+    // The words are still those of the texts.
+    if modules().is_some_and(|modules| modules.iter().any(|m| m.name == "grouped")) {
+        assert_eq!(seen, WGMMA | TMA | CLUSTER | FP8_MMA);
+    }
+}
+
+/// Compute capabilities 8.6, 8.9 and 12.0 have 99 KiB of shared memory for a thread block.
+#[test]
+fn no_operation_is_missing_where_shared_memory_is_small() {
+    let order = |row: &Row| row.order & (A_COLUMNS | B_COLUMNS | C_COLUMNS);
+    let key = |row: &Row| {
+        let own = (row.operation == Operation::Own).then_some(row.params);
+        // Whether it takes rows that begin anywhere, too.
+        (row.operation, own, row.step, row.dtype, order(row), row.vector == 1)
+    };
+    let fits = |row: &&Row| row.runs_on((8, 6)) && row.shared_bytes <= 99 << 10;
+    let served: BTreeSet<_> = kernels().iter().filter(fits).map(key).collect();
+    let wanted = kernels().iter().filter(|row| row.operation != Operation::Teaching);
+    let missing: Vec<_> =
+        wanted.filter(|row| !served.contains(&key(row))).map(|row| row.name).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 /// Launches look up a step by operation and number, whatever the module.
 #[test]
 fn a_step_of_an_operation_is_of_one_family() {
-    let mut modules = BTreeMap::new();
+    let mut families = BTreeMap::new();
     let looked_up = |row: &&Row| matches!(row.operation, Operation::Detection | Operation::Live);
     for row in kernels().iter().filter(looked_up) {
         let key = (row.operation, row.step);
-        let module = modules.entry(key).or_insert(row.module);
-        assert_eq!(*module, row.module, "{} has step {}", row.name, row.step);
+        let family = families.entry(key).or_insert(row.family);
+        assert_eq!(*family, row.family, "{} has step {}", row.name, row.step);
     }
-    assert!(modules.len() > 8, "{modules:?}");
+    assert!(families.len() > 8, "{families:?}");
 }
 
 #[test]
@@ -207,7 +257,7 @@ fn names_are_unique_and_geometry_fits() {
     for row in kernels() {
         assert!(MODULE_NAMES.contains(&row.module), "{row:?}");
         assert!(row.threads.is_multiple_of(32) && (32..=1024).contains(&row.threads), "{row:?}");
-        assert!(row.shared_bytes <= shared_limit("sm_90a"), "{row:?}");
+        assert!(row.shared_bytes <= ARCHS[0].shared_bytes, "{row:?}");
         // What the launch bounds promise of registers is not undone by shared memory: 1 KiB a block is the system's.
         assert!(row.min_blocks * (row.shared_bytes + 1024) <= 228 << 10, "{row:?}");
         assert!(
@@ -224,7 +274,7 @@ fn names_are_unique_and_geometry_fits() {
 }
 
 /// A text as the device build writes it for the rows of a module.
-fn sound(module: &str, arch: &str) -> String {
+fn sound(module: &str, arch: &Arch) -> String {
     let entry = |(row, min_blocks): &Wanted| {
         let (name, bytes) = (row.name, row.params_bytes);
         format!(
@@ -234,13 +284,13 @@ fn sound(module: &str, arch: &str) -> String {
         )
     };
     let entries: String = rows(module, arch).iter().map(entry).collect();
-    format!(".version 8.0\n.target {arch}\n.address_size 64\n{entries}")
+    format!(".version 8.0\n.target {}\n.address_size 64\n{entries}", arch.name)
 }
 
 /// The checks above find what they are for.
 #[test]
 fn a_broken_text_is_found_out() {
-    let (module, arch) = (MODULE_NAMES[0], "sm_90a");
+    let (module, arch) = (MODULE_NAMES[0], &ARCHS[0]);
     let text = sound(module, arch);
     assert_eq!(faults(&text, module, arch), [""; 0]);
     let name = rows(module, arch)[0].0.name;
@@ -254,7 +304,7 @@ fn a_broken_text_is_found_out() {
         (params, "[104]".into(), vec![format!("{name}: no `.param")]),
         (".maxntid 128".into(), ".maxntid 256".into(), vec![format!("{name}: no `.maxntid 128")]),
         (".minnctapersm".into(), ".maxnreg".into(), vec![format!("{name}: no `.minnctapersm")]),
-        (arch.into(), "sm_75".into(), vec!["the target is sm_75".into()]),
+        (arch.name.into(), "sm_75".into(), vec!["the target is sm_75".into()]),
         (
             "\tret;".into(),
             "\tcall.uni _ZN4core9panicking5panic, ();\n\tret;".into(),
@@ -282,7 +332,7 @@ fn a_broken_text_is_found_out() {
 
 #[test]
 fn a_spill_and_too_many_registers_are_found_out() {
-    let (module, arch) = (MODULE_NAMES[0], "sm_90a");
+    let (module, arch) = (MODULE_NAMES[0], &ARCHS[0]);
     let used = |(row, _): &Wanted| resources::Resources {
         name: row.name.into(),
         registers: 64,

@@ -2,7 +2,7 @@
 //! docs/building.md and the README's minutes against theirs, those of docs/checks.md as well.
 
 use crate::support::skipped;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 const PAGE: &str = "docs/levels.md";
@@ -234,6 +234,54 @@ fn models_are_those_of_the_record() {
     let (_, table) = page.split_once("|---|---|---|---|---|---|\n").expect("no table");
     let lines: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
     assert_eq!(lines, wanted, "{PAGE} against the record");
+}
+
+/// The fastest time of each case of a record, by operation and case.
+fn fastest(path: &str) -> BTreeMap<(String, String), f64> {
+    let record = file(path).unwrap();
+    let mut reader = csv::Reader::from_reader(record.as_bytes());
+    let headers = reader.headers().unwrap().clone();
+    let column = |name: &str| headers.iter().position(|header| header == name).unwrap();
+    let [op, engine, ms] = ["op", "engine", "ms"].map(column);
+    let case = ["workload", "m", "k", "n", "nnz", "dtype"].map(column);
+    let mut times = BTreeMap::new();
+    for row in reader.records().map(Result::unwrap) {
+        let Ok(time) = row[ms].parse::<f64>() else { continue };
+        if &row[engine] == "einsparse" && time > 0.0 {
+            let case = case.map(|column| &row[column]).join(" ");
+            let least = times.entry((row[op].to_owned(), case)).or_insert(time);
+            *least = time.min(*least);
+        }
+    }
+    times
+}
+
+/// How fast kernels without `wgmma` are beside Hopper's, operation by operation.
+#[test]
+fn stand_ins_are_as_fast_as_the_record_says() {
+    const PAGE: &str = "docs/guide/guarantees.md";
+    let Some(page) = file(PAGE) else { return };
+    let [own, others] =
+        ["own", "sm_80"].map(|name| fastest(&format!("benches/record/stand_ins/{name}.csv")));
+    let mut shares: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for ((op, case), time) in &own {
+        if let Some(other) = others.get(&(op.clone(), case.clone())) {
+            shares.entry(op).or_default().push(time / other);
+        }
+    }
+    let wanted: Vec<String> = shares
+        .into_iter()
+        .map(|(op, shares)| {
+            let mean = shares.iter().map(|share| share.ln()).sum::<f64>() / shares.len() as f64;
+            let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+            format!("| `{op}` | {} | {:.2} | {least:.2} |", shares.len(), mean.exp())
+        })
+        .collect();
+    let (_, table) = page
+        .split_once("| operation | cases | mean | least |\n|---|---|---|---|\n")
+        .expect("no table");
+    let lines: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
+    assert_eq!(lines, wanted, "{PAGE} against the record:\n{}", wanted.join("\n"));
 }
 
 /// Times on two GPUs beside those of the same case on one. Of a case that grows with the GPUs the page says so.

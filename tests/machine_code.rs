@@ -7,7 +7,9 @@ use crate::support::skipped;
 use einsparse::module::MODULES;
 use einsparse::registry::{Dtype, Row, kernels};
 use einsparse_compile::{Nvdisasm, target_dir};
+use einsparse_kernels::abi::FP8_MMA;
 use einsparse_kernels::families::QUANTIZED_COLUMNS;
+use einsparse_kernels::table::Arch;
 
 /// Instruction mnemonics of each function of a disassembly, with how often they occur.
 fn instructions(text: &str) -> BTreeMap<&str, BTreeMap<&str, usize>> {
@@ -29,6 +31,8 @@ fn instructions(text: &str) -> BTreeMap<&str, BTreeMap<&str, usize>> {
         let mnemonic = match word.split('.').next().unwrap_or(word) {
             "HGMMA" if word.starts_with("HGMMA.SP.") => "HGMMA.SP",
             "IGMMA" if word.starts_with("IGMMA.SP.") => "IGMMA.SP",
+            "HMMA" if word.starts_with("HMMA.SP.") => "HMMA.SP",
+            "IMMA" if word.starts_with("IMMA.SP.") => "IMMA.SP",
             plain => plain,
         };
         *functions.entry(function).or_insert_with(BTreeMap::new).entry(mnemonic).or_insert(0) += 1;
@@ -56,10 +60,20 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
         _ if row.module == "grouped" && row.order == QUANTIZED_COLUMNS => "QGMMA",
         _ => "HGMMA",
     };
-    let (hopper, ampere) = (count(mnemonic), count("HMMA") + count("IMMA"));
+    let hopper = count(mnemonic);
+    let ampere = count("HMMA") + count("IMMA") + count("QMMA");
+    let sparse_ampere = count("HMMA.SP") + count("IMMA.SP");
     let sparse = count("HGMMA.SP") + count("IGMMA.SP");
     let (local, wanted) = (count("LDL") + count("STL"), row.module);
     let right = match wanted {
+        // Whatever it stands in for, a kernel multiplies by `mma.sync`.
+        "nm_mma" | "nm_narrow_mma" => hopper + sparse + ampere == 0 && sparse_ampere > 0,
+        _ if row.needs & FP8_MMA != 0 && row.stands_in => {
+            hopper + sparse + sparse_ampere == 0 && count("QMMA") == ampere && ampere > 0
+        }
+        _ if row.stands_in && wanted.ends_with("_mma") => {
+            hopper + sparse + sparse_ampere == 0 && ampere > 0
+        }
         "nm" | "nm_narrow" => {
             hopper + ampere == 0 && sparse >= 2 && count(&format!("{mnemonic}.SP")) == sparse
         }
@@ -83,7 +97,7 @@ fn fault(row: &Row, found: &BTreeMap<&str, usize>) -> Option<String> {
     };
     (!right || local > 0).then(|| {
         format!(
-            "{} of module {wanted}: {hopper} {mnemonic}, {sparse} sparse, {ampere} HMMA and IMMA, {local} accesses to \
+            "{} of module {wanted}: {hopper} {mnemonic}, {sparse} sparse, {ampere} HMMA, IMMA and QMMA, {sparse_ampere} of them sparse, {local} accesses to \
              local memory",
             row.name
         )
@@ -105,7 +119,9 @@ fn tensor_cores_where_they_are_meant() {
         std::fs::write(&path, cubin.unwrap()).unwrap();
         let text = nvdisasm.disassemble(&path).unwrap();
         let functions = instructions(&text);
-        let rows = kernels().iter().filter(|row| row.module == module.name);
+        let arch = Arch::named(module.arch).unwrap();
+        let of_module = |row: &&Row| row.module == module.name && row.built_for(arch);
+        let rows = kernels().iter().filter(of_module);
         let faults: Vec<String> = rows
             .filter_map(|row| match functions.get(row.name) {
                 Some(found) => fault(row, found),

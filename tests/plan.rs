@@ -55,8 +55,11 @@ fn candidates(choice: &Choice) -> Vec<&'static Row> {
 
 /// Reasons of the refused rows that `of` picks.
 fn reasons(choice: &Choice, of: impl Fn(&Row) -> bool) -> Vec<&str> {
-    let picked =
-        |r: &&einsparse::error::Refusal| products().any(|row| row.name == r.name && of(row));
+    let machine = Context::cpu().machine();
+    let runs = |row: &Row| machine.lacks(row).is_none();
+    let picked = |r: &&einsparse::error::Refusal| {
+        products().any(|row| row.name == r.name && runs(row) && of(row))
+    };
     choice.refused.iter().filter(picked).map(|r| r.reason.as_str()).collect()
 }
 

@@ -1,6 +1,7 @@
 //! `cargo xtask gpu-bundle`: stripped test, bench and command binaries, data and a `run.sh`, for a
 //! machine that has a GPU and its driver but no toolchain.
 
+use crate::archs;
 use crate::cargo::{Result, cargo, git, json_string, root};
 use crate::faults;
 use crate::python;
@@ -25,7 +26,8 @@ const RUN: &str = include_str!("run.sh");
 
 /// Builds `gpu-bundle/` in the root of the project: all of it, or the tests and benches of one module on one
 /// architecture. `faults`: with modules that have one each, those whose names contain one of these, between commas.
-pub fn bundle(module: Option<&str>, arch: &str, faults: Option<&str>) -> Result<()> {
+/// `archs`: with machine code of the modules for other GPUs.
+pub fn bundle(module: Option<&str>, arch: &str, faults: Option<&str>, archs: bool) -> Result<()> {
     let mut specs = Spec::every();
     if let Some(module) = module {
         specs.retain(|spec| spec.module == module && spec.arch == arch);
@@ -66,6 +68,9 @@ pub fn bundle(module: Option<&str>, arch: &str, faults: Option<&str>) -> Result<
     }
     if let Some(named) = faults {
         faults::plant(&folder.join("faults"), named)?;
+    }
+    if archs {
+        archs::assemble_for_test_gpu(&specs, &folder.join("cubins"))?;
     }
     pack(&folder)?;
     let bytes = size(&folder)?;

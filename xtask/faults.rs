@@ -2,10 +2,12 @@
 //! They lie beside those sources, in `kernels-gpu/families/<family>/faults.txt`: a line `key: value` for each field, a
 //! text of several lines as so many fields of one key, and an empty line between faults.
 
+use crate::archs;
 use crate::bundle::copy_folder;
 use crate::cargo::{Result, target_dir};
 use crate::setup::{kernels, setup};
 use einsparse_compile::{Code, Kernels, Spec, source_dir};
+use einsparse_kernels::table::{ARCHS, Arch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -79,7 +81,6 @@ fn faults() -> Result<Vec<Fault>> {
     Ok(faults)
 }
 
-const ARCH: &str = "sm_90a";
 /// Compilers that run at once.
 const WORKERS: usize = 2;
 
@@ -121,12 +122,22 @@ pub fn plant(to: &Path, named: &str) -> Result<()> {
         }
         Result::Ok(())
     })?;
-    let line = |fault: &Fault| format!("{} {} {}\n", fault.name, fault.module, fault.test);
+    let line = |fault: &Fault| {
+        let arch = arch_of(&fault.module).filter(|arch| *arch != ARCHS[0]);
+        let arch = arch.map_or("-", |arch| arch.name);
+        format!("{} {} {} {arch}\n", fault.name, fault.module, fault.test)
+    };
     let lines: String = faults.iter().map(line).collect();
     Ok(fs::write(to.join("list"), lines)?)
 }
 
-/// Machine code of the module with the fault.
+/// The architecture with most capabilities that has the module.
+fn arch_of(module: &str) -> Option<Arch> {
+    let has = |arch: &&Arch| Spec::of_table(arch).iter().any(|spec| spec.module == module);
+    ARCHS.iter().find(has).copied()
+}
+
+/// Machine code of the module with the fault, for GPUs of the first architecture.
 fn compile(fault: &Fault, sources: &Path, target: &Path) -> Result<Vec<u8>> {
     let file = sources.join(&fault.file);
     let whole = fs::read_to_string(&file)?;
@@ -134,13 +145,18 @@ fn compile(fault: &Fault, sources: &Path, target: &Path) -> Result<Vec<u8>> {
         return Err(format!("{}: not once in {}", fault.from, fault.file).into());
     }
     fs::write(&file, whole.replacen(&*fault.from, &fault.to, 1))?;
-    let mut specs = Spec::of_table(ARCH);
+    let arch = arch_of(&fault.module).ok_or_else(|| format!("no module {}", fault.module))?;
+    let mut specs = Spec::of_table(&arch);
     specs.retain(|spec| spec.module == fault.module);
     let kernels = Kernels { sources, ..kernels(target) };
     let made = kernels.modules(&specs);
     fs::write(&file, whole)?;
     let made = made?;
-    let code = made.first().and_then(|module| module.cubin.as_ref());
+    let module = made.first().ok_or("no module")?;
+    if arch != ARCHS[0] {
+        return Ok(fs::read(archs::assembled_for_test_gpu(module)?)?);
+    }
+    let code = module.cubin.as_ref();
     Ok(code.map(Code::content).ok_or("no machine code")??)
 }
 

@@ -2,6 +2,7 @@
 //! `cargo xtask demo` and `cargo xtask test`.
 
 mod api;
+mod archs;
 mod bundle;
 mod cargo;
 mod faults;
@@ -45,8 +46,8 @@ enum Task {
     Ptx {
         /// Only kernels whose name contains this.
         filter: Option<String>,
-        /// The architecture, sm_90a or sm_80.
-        #[arg(long, default_value = "sm_90a")]
+        /// The architecture: one of kernels-gpu/table/arch.rs.
+        #[arg(long, default_value = einsparse_kernels::table::ARCHS[0].name)]
         arch: String,
         /// Also write the machine code as text beside each module.
         #[arg(long)]
@@ -73,12 +74,17 @@ enum Task {
         #[arg(long, requires = "verify")]
         tenth: bool,
     },
-    /// Which kernels have other machine code than at a commit: none, where a change only moves code about.
+    /// Whether kernels spill, or take more registers, instructions or time than at a commit.
     Witness {
         /// The commit.
         #[arg(default_value = "HEAD")]
         commit: String,
+        /// Records of the commit and of now, CSV as `cargo bench --bench gpu -- --out` writes them, to compare times too.
+        #[arg(long, num_args = 2, value_names = ["BEFORE", "NOW"])]
+        times: Option<Vec<PathBuf>>,
     },
+    /// Assemble every kernel for every kind of GPU: none may use local memory.
+    Archs,
     /// Readers, language, patterns, conversions and plans on random inputs; what fails is kept in fuzz/artifacts.
     Fuzz {
         /// For all targets together.
@@ -102,13 +108,16 @@ enum Task {
         // The record of building calls it so.
         #[arg(long, alias = "family")]
         module: Option<String>,
-        /// With --module: the architecture of the GPU, sm_90a or sm_80.
-        #[arg(long, default_value = "sm_90a", requires = "module")]
+        /// With --module: the architecture, one of kernels-gpu/table/arch.rs.
+        #[arg(long, default_value = einsparse_kernels::table::ARCHS[0].name, requires = "module")]
         arch: String,
         /// With kernels that have a fault each, for `run.sh faults`: does the suite find them? All, or those whose
         /// names contain one of these, between commas.
         #[arg(long, conflicts_with = "module", num_args = 0..=1, default_missing_value = "")]
         faults: Option<String>,
+        /// With machine code of the kernels for other GPUs, for runs with EINSPARSE_ARCH: the driver would compile them.
+        #[arg(long, conflicts_with = "module")]
+        archs: bool,
     },
     /// Measure every operation on this machine's GPU, part by part, into a folder of benches/record; goes on where it
     /// ended.
@@ -128,7 +137,18 @@ enum Task {
         /// Records of `cargo bench --bench gpu -- --rows --out`, all parts together: which rows nobody wants.
         #[arg(long)]
         rows: bool,
+        /// Of two records, an earlier one and one of now: which operations take longer.
+        #[arg(long, conflicts_with = "rows")]
+        slower: bool,
     },
+}
+
+/// What a report is about.
+#[derive(Clone, Copy)]
+enum Question {
+    Measured,
+    Rows,
+    Slower,
 }
 
 fn main() -> ExitCode {
@@ -140,14 +160,24 @@ fn main() -> ExitCode {
         Task::Python { arguments } => python::test(&arguments),
         Task::Api { bless } => api::api(bless),
         Task::Prebuild { verify, tenth } => prebuild(verify, tenth),
-        Task::Witness { commit } => witness::witness(&commit),
+        Task::Witness { commit, times } => {
+            let kernels = witness::witness(&commit);
+            let times = times.map_or(Ok(()), |files| report_on(&files, Question::Slower));
+            match (kernels, times) {
+                (Err(kernels), Err(times)) => Err(format!("{kernels}\n{times}").into()),
+                (kernels, times) => kernels.and(times),
+            }
+        }
+        Task::Archs => archs::archs(),
         Task::Fuzz { seconds, seed, targets } => fuzz(seconds, seed, &targets),
         Task::Asan { arguments } => asan(&arguments),
-        Task::GpuBundle { module, arch, faults } => {
-            bundle::bundle(module.as_deref(), &arch, faults.as_deref())
+        Task::GpuBundle { module, arch, faults, archs } => {
+            bundle::bundle(module.as_deref(), &arch, faults.as_deref(), archs)
         }
         Task::Record { seconds, gpu } => record(seconds, &gpu),
-        Task::Report { records, rows } => report_on(&records, rows),
+        Task::Report { records, rows: true, .. } => report_on(&records, Question::Rows),
+        Task::Report { records, slower: true, .. } => report_on(&records, Question::Slower),
+        Task::Report { records, .. } => report_on(&records, Question::Measured),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -222,23 +252,28 @@ fn prebuild(verify: bool, tenth: bool) -> cargo::Result<()> {
 }
 
 #[cfg(feature = "report")]
-fn report_on(records: &[PathBuf], rows: bool) -> cargo::Result<()> {
-    if rows {
-        print!("{}", report::rows::report(records)?);
-        return Ok(());
-    }
-    for record in records {
-        print!("{}", report::report(record)?);
+fn report_on(records: &[PathBuf], question: Question) -> cargo::Result<()> {
+    match (question, records) {
+        (Question::Rows, records) => print!("{}", report::rows::report(records)?),
+        (Question::Slower, [before, now]) => print!("{}", report::times::compare(before, now)?),
+        (Question::Slower, _) => return Err("expected two records".into()),
+        (Question::Measured, records) => {
+            for record in records {
+                print!("{}", report::report(record)?);
+            }
+        }
     }
     Ok(())
 }
 
 #[cfg(not(feature = "report"))]
-fn report_on(records: &[PathBuf], rows: bool) -> cargo::Result<()> {
+fn report_on(records: &[PathBuf], question: Question) -> cargo::Result<()> {
     let records = records.iter().map(std::path::absolute);
     let mut arguments = records.collect::<Result<Vec<_>, _>>()?;
-    if rows {
-        arguments.insert(0, "--rows".into());
+    match question {
+        Question::Measured => {}
+        Question::Rows => arguments.insert(0, "--rows".into()),
+        Question::Slower => arguments.insert(0, "--slower".into()),
     }
     again_with("report", arguments)
 }

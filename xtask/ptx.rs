@@ -2,24 +2,26 @@
 
 use crate::cargo::{Result, target_dir};
 use crate::setup::{kernels, setup};
-use einsparse_compile::{ARCHS, Code, Kernels, Nvdisasm, Spec, resources};
+use einsparse_compile::{Code, Kernels, Nvdisasm, Spec, resources};
+use einsparse_kernels::table::{ARCHS, Arch};
 use std::fs;
 use std::path::PathBuf;
 
 /// Compiles the rows whose name contains `filter` and nothing else, and prints the resource table; `sass` also writes
 /// the machine code as text.
 pub fn ptx(filter: Option<&str>, arch: &str, sass: bool) -> Result<()> {
-    if !ARCHS.contains(&arch) {
-        return Err(format!("{arch}: the architectures are {}", ARCHS.join(", ")).into());
-    }
+    let arch = of_name(arch)?;
     let specs: Vec<Spec> = Spec::of_table(arch)
         .into_iter()
         .filter_map(|spec| spec.only(filter.unwrap_or("")))
         .collect();
     if specs.is_empty() {
-        return Err(
-            format!("no kernel of {arch} has {:?} in its name", filter.unwrap_or("")).into()
-        );
+        return Err(format!(
+            "no kernel of {} has {:?} in its name",
+            arch.name,
+            filter.unwrap_or("")
+        )
+        .into());
     }
     let target = target_dir()?;
     let kernels = Kernels { report_all: true, ..kernels(&target) };
@@ -50,6 +52,12 @@ pub fn ptx(filter: Option<&str>, arch: &str, sass: bool) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The architecture of this name.
+pub fn of_name(name: &str) -> Result<&'static Arch> {
+    let names = || ARCHS.iter().map(|arch| arch.name).collect::<Vec<_>>().join(", ");
+    Ok(Arch::named(name).ok_or_else(|| format!("{name}: the architectures are {}", names()))?)
 }
 
 fn print_table(report: &resources::Report) {

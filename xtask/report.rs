@@ -7,6 +7,7 @@ mod choice;
 mod performance;
 mod pictures;
 pub mod rows;
+pub mod times;
 mod words;
 
 use performance::Measured;

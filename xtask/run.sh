@@ -17,6 +17,8 @@ if [ -f bundle.tar.xz ]; then
     rm bundle.tar.xz
 fi
 export EINSPARSE_REQUIRE_GPU=1 EINSPARSE_DATA="$here/data"
+# Kernels of other GPUs as machine code, for EINSPARSE_ARCH.
+[ -d cubins ] && export EINSPARSE_CUBINS="$here/cubins"
 # A bundle of one module has no other kernels.
 [ -f module ] && EINSPARSE_TEST_ONLY=$(cat module) && export EINSPARSE_TEST_ONLY
 # Tests that read the source tree or compile kernels have neither here, and skip.
@@ -54,8 +56,9 @@ sanitizer() {
     return $failed
 }
 
-# One fault: name, module, test.
+# One fault: name, module, test, and the architecture whose kernels are to run, - for the GPU's own.
 fault() {
+    [ "$4" != - ] && export EINSPARSE_ARCH="$4"
     # A whole name, or the beginning of several.
     exact=--exact
     [ "${3%::}" != "$3" ] && exact=
@@ -72,7 +75,7 @@ fault() {
 }
 
 faults() {
-    xargs -P 8 -n 3 ./run.sh fault <faults/list | tee faults/outcome
+    xargs -P 8 -n 4 ./run.sh fault <faults/list | tee faults/outcome
     found=$(grep -c ": found" faults/outcome)
     echo "$found of $(wc -l <faults/list) faults found"
     [ "$found" -eq "$(wc -l <faults/list)" ]

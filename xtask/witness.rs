@@ -1,79 +1,155 @@
-//! `cargo xtask witness COMMIT`: which kernels have other machine code than at a commit. A step that moves code about
-//! shows none.
+//! `cargo xtask witness COMMIT`: how kernels differ from those of a commit. Whether a change of a body is accepted is
+//! decided by spills, registers, instructions and time, not by equal machine code: the order of symbols changes that.
 
 use crate::cargo::{Result, git, target_dir};
 use crate::setup::{kernels, setup};
-use einsparse_compile::Spec;
+use einsparse_compile::resources::Resources;
+use einsparse_compile::{Spec, reports};
 use einsparse_kernels::packed::unpack;
 use std::collections::BTreeMap;
 
-/// Where the machine code of a commit lies.
-const KEPT: &str = "kernels-gpu/prebuilt/cubin-sm90a";
+/// Folder of what is kept.
+const KEPT: &str = "kernels-gpu/prebuilt/";
+/// Registers that a kernel may take more.
+const REGISTERS: u32 = 2;
+/// Share of instructions that a kernel may have more.
+const INSTRUCTIONS: f64 = 0.02;
+/// Bytes of a machine instruction.
+const INSTRUCTION: usize = 16;
 
-/// Machine code by kernel.
-type Codes = BTreeMap<String, Vec<u8>>;
+/// What is compared of a kernel.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Facts {
+    registers: u32,
+    /// Bytes of local memory: stack and spills.
+    local: u32,
+    /// Machine code; empty where none is kept.
+    code: Vec<u8>,
+}
 
-/// Compares every kernel for sm_90a with that of `commit`, by name, whatever module it lies in. An error where one
-/// differs.
+impl Facts {
+    fn add(&mut self, used: &Resources) {
+        self.registers = used.registers;
+        self.local = used.stack.max(used.spill_stores).max(used.spill_loads);
+    }
+
+    /// Instructions, without what fills up the end.
+    fn instructions(&self) -> usize {
+        let all: Vec<&[u8]> = self.code.chunks(INSTRUCTION).collect();
+        let filling = all.last().map_or(0, |last| {
+            let same = all.iter().rev().take_while(|one| one[..8] == last[..8]);
+            same.count().saturating_sub(1)
+        });
+        all.len() - filling
+    }
+
+    /// Why this is worse than what was before.
+    fn worse_than(&self, before: &Facts) -> Option<String> {
+        let mut reasons = Vec::new();
+        if self.local > 0 && self.local > before.local {
+            reasons.push(format!("{} bytes of local memory, before {}", self.local, before.local));
+        }
+        if self.registers > before.registers + REGISTERS {
+            reasons.push(format!("{} registers, before {}", self.registers, before.registers));
+        }
+        let [now, then] = [self, before].map(Facts::instructions);
+        if then > 0 && now as f64 > then as f64 * (1.0 + INSTRUCTIONS) {
+            reasons.push(format!("{now} instructions, before {then}"));
+        }
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+}
+
+/// By architecture and name, whatever module a kernel lies in.
+type Kernels = BTreeMap<(String, String), Facts>;
+
+/// Compares every kernel with that of `commit`. An error where a limit is exceeded.
 pub fn witness(commit: &str) -> Result<()> {
     let (before, now) = (of_commit(commit)?, of_sources()?);
-    let mut told = Vec::new();
-    for (name, code) in &now {
-        match before.get(name) {
-            None => told.push(format!("{name}: new, {} bytes", code.len())),
-            Some(other) if other != code => {
-                let (from, to) = (other.len(), code.len());
-                told.push(format!("{name}: other code, {from} bytes and now {to}"));
+    let (mut faults, mut same, mut within, mut new) = (Vec::new(), 0, 0, 0);
+    for ((arch, name), facts) in &now {
+        let said = match before.get(&(arch.clone(), name.clone())) {
+            Some(other) if other == facts => {
+                same += 1;
+                None
             }
-            Some(_) => {}
-        }
+            Some(other) => {
+                within += 1;
+                facts.worse_than(other)
+            }
+            None => {
+                new += 1;
+                facts.worse_than(&Facts { registers: u32::MAX - REGISTERS, ..Facts::default() })
+            }
+        };
+        faults.extend(said.map(|said| format!("{name} for {arch}: {said}")));
     }
-    let gone = before.keys().filter(|name| !now.contains_key(*name));
-    told.extend(gone.map(|name| format!("{name}: gone")));
-    told.iter().for_each(|line| println!("{line}"));
-    let same = now.iter().filter(|(name, code)| before.get(*name) == Some(code));
-    println!("{} of {} kernels have the code of {commit}", same.count(), now.len());
-    match told.len() {
+    let gone = before.keys().filter(|kernel| !now.contains_key(*kernel)).count();
+    faults.iter().for_each(|line| println!("{line}"));
+    println!(
+        "{} kernels, compared with {commit}: {same} the same, {within} changed, {new} new, {gone} gone",
+        now.len()
+    );
+    match faults.len() {
         0 => Ok(()),
-        count => Err(format!("{count} kernels are not as at {commit}").into()),
+        count => Err(format!("{count} limits exceeded").into()),
     }
 }
 
 /// What the sources make: kept, cached or compiled now.
-fn of_sources() -> Result<Codes> {
+fn of_sources() -> Result<Kernels> {
     let target = target_dir()?;
     // Modules that only benches use are left out: they are not kept.
-    let mut specs = Spec::all();
-    specs.retain(|spec| spec.arch == "sm_90a");
-    let kernels = kernels(&target);
+    let specs = Spec::all();
+    let kernels = einsparse_compile::Kernels { report_all: true, ..kernels(&target) };
     if !kernels.stale(&specs)?.is_empty() {
         setup()?;
     }
-    let mut codes = Codes::new();
+    let mut found = Kernels::new();
     for module in kernels.modules(&specs)? {
+        let of = |name: &str| (module.arch().to_owned(), name.to_owned());
+        for used in &module.report().kernels {
+            found.entry(of(&used.name)).or_default().add(used);
+        }
         if let Some(code) = &module.cubin {
-            codes.extend(of_cubin(&code.content()?)?);
+            for (name, code) in of_cubin(&code.content()?)? {
+                found.entry(of(&name)).or_default().code = code;
+            }
         }
     }
-    Ok(codes)
+    Ok(found)
 }
 
-fn of_commit(commit: &str) -> Result<Codes> {
-    let folder = format!("{KEPT}/");
-    let listed = git(&["ls-tree", "--name-only", commit, &folder])?;
-    let mut codes = Codes::new();
-    for path in String::from_utf8(listed)?.lines().filter(|path| path.ends_with(".zst")) {
-        let packed = git(&["show", &format!("{commit}:{path}")])?;
-        codes.extend(of_cubin(&unpack(&packed)?)?);
+fn of_commit(commit: &str) -> Result<Kernels> {
+    let listed = git(&["ls-tree", "-r", "--name-only", commit, KEPT])?;
+    let listed = String::from_utf8(listed)?;
+    let content = |path: &str| git(&["show", &format!("{commit}:{path}")]);
+    let mut found = Kernels::new();
+    for path in listed.lines().filter(|path| path.ends_with("manifest.txt")) {
+        let text = String::from_utf8(content(path)?)?;
+        let modules = reports(&text).ok_or_else(|| format!("{commit}: {path} is no manifest"))?;
+        for (arch, report) in modules {
+            for used in &report.kernels {
+                found.entry((arch.clone(), used.name.clone())).or_default().add(used);
+            }
+        }
     }
-    match codes.is_empty() {
+    for path in listed.lines().filter(|path| path.ends_with(".cubin.zst")) {
+        // The folder is called after the architecture, at older commits without the underscore.
+        let folder = path.rsplit('/').nth(1).unwrap_or_default().replace("sm9", "sm_9");
+        let arch = folder.rsplit('-').next().unwrap_or_default().to_owned();
+        for (name, code) in of_cubin(&unpack(&content(path)?)?)? {
+            found.entry((arch.clone(), name)).or_default().code = code;
+        }
+    }
+    match found.is_empty() {
         true => Err(format!("{commit} has no modules in {KEPT}").into()),
-        false => Ok(codes),
+        false => Ok(found),
     }
 }
 
 /// The sections `.text.<kernel>` of a file of machine code (ELF, 64 bits, little-endian).
-fn of_cubin(file: &[u8]) -> Result<Codes> {
+fn of_cubin(file: &[u8]) -> Result<BTreeMap<String, Vec<u8>>> {
     let sections = sections(file).ok_or("no whole file of machine code")?;
     let of_kernel = |(name, code): (String, &[u8])| {
         let name = name.strip_prefix(".text.")?.to_owned();
@@ -114,11 +190,30 @@ fn sections(file: &[u8]) -> Option<Vec<(String, &[u8])>> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn limits_are_those_of_a_merge() {
+        let code = |instructions: usize| {
+            // Each instruction another one, and three that fill up the end.
+            let bytes = (0..instructions).flat_map(|i| (i as u128 + 1).to_le_bytes());
+            bytes.chain([0; 3 * INSTRUCTION]).collect()
+        };
+        let facts =
+            |registers, local, instructions| Facts { registers, local, code: code(instructions) };
+        let before = facts(100, 0, 1000);
+        assert_eq!(before.instructions(), 1001);
+        assert_eq!(facts(102, 0, 1020).worse_than(&before), None);
+        assert_eq!(facts(90, 0, 500).worse_than(&before), None);
+        let said = facts(103, 8, 1030).worse_than(&before).unwrap();
+        for word in ["8 bytes", "103 registers", "1031 instructions"] {
+            assert!(said.contains(word), "{said}");
+        }
+    }
+
     /// Every kernel of the table is found in the modules that are kept, and a changed byte shows.
     #[test]
     fn kernels_are_found_in_their_modules() {
         let target = target_dir().unwrap();
-        let specs = Spec::of_table("sm_90a");
+        let specs = Spec::of_table(&einsparse_kernels::table::ARCHS[0]);
         let specs: Vec<Spec> = specs.into_iter().filter(|spec| spec.module == "softmax").collect();
         let module = kernels(&target).modules(&specs).unwrap().remove(0);
         let mut file = module.cubin.as_ref().unwrap().content().unwrap();

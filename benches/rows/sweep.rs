@@ -199,7 +199,7 @@ fn samples(machine: &Machine, chosen: &mut Chosen) {
                         [Operation::Sampled, Operation::SampledNarrow].contains(&row.operation)
                             && row.dtype == dtype
                             && row.module.starts_with("sddmm")
-                            && row.arch == "sm_80"
+                            && row.runs_on((8, 0))
                             && k.is_multiple_of(row.vector as usize)
                     });
                     let us =

@@ -76,8 +76,8 @@ impl ConvolutionOptions {
 /// has empty filters, other ones at each run: the permutable axes n, m and f of a convolution (PIT, arXiv 2301.10936,
 /// table 1; x, y, i and j stand in index arithmetic and stay as they are). Two kernels list the channels (filters) that
 /// hold something and pack their values, a third multiplies these alone, with stride, dilation and padding of the
-/// [options](ConvolutionOptions). The host learns nothing of it; all can be captured in a CUDA graph. For f16 and bf16
-/// on Hopper; the CPU takes every element type.
+/// [options](ConvolutionOptions). The host learns nothing of it; all can be captured in a CUDA graph. For f16 and bf16;
+/// the CPU takes every element type.
 ///
 /// A micro-tile is multiplied whole (`zeros = Dense`): with zeros of the padding too, so a weight that is not finite
 /// makes NaN there. A channel that an image does not have, or a filter that is empty, is multiplied with nothing; where

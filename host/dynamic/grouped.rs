@@ -55,8 +55,8 @@ pub struct GroupedOptions {
 
 /// `C[s,n] = weight(s) act(A[row(s),k] * W[expert(s),k,n])` for each slot `s` of a [`Routing`]: rows gathered and
 /// scattered by index while they pass through shared memory (SRead and SWrite of PIT, arXiv 2301.10936, section 3.4, on
-/// the m axis). No padding, no capacity: panels of up to 128 rows of one expert, as many as there are. For f16 and bf16
-/// on Hopper, `k` and `n` multiples of 8; the CPU takes every element type.
+/// the m axis). No padding, no capacity: panels of up to 128 rows of one expert, as many as there are. For f16 and bf16,
+/// `k` and `n` multiples of 8; the CPU takes every element type.
 ///
 /// With [`scatter`](GroupedOptions::scatter) the row of a choice that names no expert is zero; without it such rows,
 /// the last ones, stay as they are. The same bits at every run.

@@ -130,7 +130,7 @@ impl MatmulOptions {
 
 /// `C[m,n] = A[m,k] * B[k,n]` with a matrix that is dense in memory and has empty micro-tiles, other ones at each run
 /// (PIT, arXiv 2301.10936). The host learns nothing of what was found: all can be captured in a CUDA graph. For f16 and
-/// bf16 on Hopper, and f32 of a sparse A of `[m, k]` with [`Precision::Tf32`]; the CPU takes every element type and
+/// bf16 on a GPU, and f32 of a sparse A of `[m, k]` with [`Precision::Tf32`]; the CPU takes every element type and
 /// extent, and f32 in full precision.
 ///
 /// - A sparse A: one kernel finds its micro-tiles of [`height`](MatmulOptions::height) `x 1` and packs their values, a

@@ -1,5 +1,7 @@
 //! Tensor maps of row-major matrices.
 
+use einsparse_kernels::abi::{MAP_ADDRESS, MAP_EXTENTS, MAP_STRIDES};
+
 use crate::driver::{
     DeviceMemory, PixelLayout, Swizzle, TensorMap, TensorMapLayout, TensorMapType,
 };
@@ -153,6 +155,41 @@ impl Lying {
             strides: images.strides.map(stride),
         }
     }
+}
+
+/// What threads that copy tiles of a matrix with `cp.async` read in place of a tensor map.
+pub(crate) fn strided_map(dtype: Dtype, matrix: &Flat) -> Result<[u64; 16]> {
+    let [columns, rows] = matrix.extents;
+    strided(dtype, matrix.address, &[columns, rows], &[matrix.leading.max(columns)])
+}
+
+/// The same of a matrix for each head.
+pub(crate) fn strided_heads(dtype: Dtype, heads: &Heads) -> Result<[u64; 16]> {
+    strided(dtype, heads.address, &heads.extents, &heads.strides)
+}
+
+/// The same of images.
+pub(crate) fn strided_images(dtype: Dtype, images: &Images) -> Result<[u64; 16]> {
+    strided(dtype, images.address, &images.extents, &images.strides)
+}
+
+/// The same of a tensor of two to four axes, the innermost first, with elements from one place to the next along the
+/// others. Nothing is read of what is empty.
+fn strided(dtype: Dtype, address: u64, extents: &[usize], strides: &[usize]) -> Result<[u64; 16]> {
+    const WHAT: [&str; 4] = ["bytes of a row", "rows", "matrices", "images"];
+    let bytes = dtype.bytes();
+    let there = address != 0 && extents.iter().all(|&extent| extent > 0);
+    let mut words = [0; 16];
+    words[MAP_ADDRESS] = address;
+    for (axis, &stride) in strides.iter().enumerate() {
+        words[MAP_STRIDES + axis] = (stride * bytes) as u64;
+    }
+    for (axis, &extent) in extents.iter().enumerate().filter(|_| there) {
+        let extent = if axis == 0 { extent.saturating_mul(bytes) } else { extent };
+        let extent = u64::from(super::small(WHAT[axis], extent)?);
+        words[MAP_EXTENTS + axis / 2] |= extent << (axis % 2 * 32);
+    }
+    Ok(words)
 }
 
 /// Map of tiles of `[columns, rows]`, swizzled over `swizzled` elements, 0 for not at all. What is empty is mapped to

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use super::Machine;
 use crate::error::{Error, Result};
 
 /// A variable that names the file of [`TileTimes`] for every GPU.
@@ -66,11 +67,39 @@ impl TileTimes {
         }
     }
 
+    /// What is taken on this GPU where no file is: the [built-in](TileTimes::built_in) times, or where products are
+    /// those of `mma.sync` what follows from them. Not measured.
+    pub(crate) fn on(machine: &Machine) -> TileTimes {
+        TileTimes::built_in().slowed(machine, 1.0)
+    }
+
+    /// These times on a GPU without `wgmma`, of products at this share of the f16 rate: a stage takes as long as its
+    /// gathers through L2, or as its products.
+    fn slowed(mut self, machine: &Machine, of_f16: f64) -> TileTimes {
+        /// What products of a stage reach of the instruction's rate.
+        const REACHED: f64 = 0.85;
+        if machine.wgmma > 0.0 {
+            return self;
+        }
+        let each = |rate: f64, machine: &Machine| rate / f64::from(machine.multiprocessors.max(1));
+        let own = each(machine.l2, machine).max(1.0);
+        let gathers = each(Machine::H200.l2, &Machine::H200) / own;
+        let rate = each(machine.mma * of_f16 * REACHED, machine).max(1.0);
+        for (&height, times) in &mut self.heights {
+            // Fewer than 64 rows are multiplied as 64.
+            let flops = 2.0 * height.max(64) as f64 * COLUMNS as f64 * STAGE;
+            times.tile *= gathers;
+            times.stage = (times.stage * gathers).max(flops / rate * 1e6);
+        }
+        self.detect *= Machine::H200.hbm / machine.hbm.max(1.0);
+        self
+    }
+
     /// The same for f32 as TF32: from what a stage pulls through L2 (benches/NOTES.md, "pit_right, pit_tf32 and
     /// pit_few"), not measured.
-    pub(crate) fn tf32() -> TileTimes {
+    pub(crate) fn tf32(machine: &Machine) -> TileTimes {
         let of = |start, tile, stage| HeightTimes { start, tile, stage };
-        TileTimes {
+        let times = TileTimes {
             heights: BTreeMap::from([
                 (128, of(8.0, 4.8, 1.5)),
                 (64, of(8.0, 2.6, 1.24)),
@@ -79,7 +108,8 @@ impl TileTimes {
             // Twice the bytes.
             detect: 0.6,
             dense: 1.0,
-        }
+        };
+        times.slowed(machine, 0.5)
     }
 
     /// The file of a GPU of this name: `EINSPARSE_CALIBRATION`, else `einsparse/<name>.times` in the user's folder of

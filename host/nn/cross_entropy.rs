@@ -84,16 +84,11 @@ impl<T: Scalar> CrossEntropy<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check((logits, labels), loss)?;
-        match self
-            .launch
-            .queue(|launch| self.queue(launch, (logits, labels), loss, None, stream))?
-        {
-            true => Ok(()),
-            false => {
-                let (mean, _) = self.host(rows_of(logits)?, labels)?.loss();
-                store(loss, mean)
-            }
+        if self.launch.queue(|launch| self.queue(launch, (logits, labels), loss, None, stream))? {
+            return Ok(());
         }
+        let (mean, _) = self.host(rows_of(logits)?, labels)?.loss();
+        store(loss, mean)
     }
 
     /// Queues the loss and the gradient of the logits, `[rows, classes]`.

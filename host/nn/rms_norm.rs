@@ -82,10 +82,10 @@ impl<T: Scalar> RmsNorm<T> {
         stream: &Stream,
     ) -> Result<()> {
         self.check([x, out], factor)?;
-        match self.launch.queue(|launch| self.queue(launch, [x, out], None, factor, stream))? {
-            true => Ok(()),
-            false => self.on_host(x, factor, out),
+        if self.launch.queue(|launch| self.queue(launch, [x, out], None, factor, stream))? {
+            return Ok(());
         }
+        self.on_host(x, factor, out)
     }
 
     /// Queues `x += y` and the normalisation of the sum: the residual stream of a model is `x`.

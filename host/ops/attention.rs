@@ -12,7 +12,9 @@ use crate::driver::RawStream;
 use crate::error::{Error, Result};
 use crate::families::attention::cpu::{HostAttention, HostHeads};
 use crate::families::attention::queries::{Flags, Mask, Seen, Tiles, Work};
-use crate::families::attention::{AttentionExtents, AttentionLaunch, AttentionLists, RawAttention};
+use crate::families::attention::{
+    AttentionExtents, AttentionLaunch, AttentionLists, RawAttention, resident,
+};
 use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
@@ -123,11 +125,11 @@ impl<T: Scalar> SparseAttention<T> {
     fn planned(context: &Context, own: Masked, variant: Option<&str>) -> Result<Self> {
         let launch = context.prepared(|device| {
             let extents = own.extents;
-            let row = choose::<T>(extents.d, variant)?;
+            let row = choose::<T>(device.machine(), extents.d, variant)?;
             let masks = own.masks.iter();
             let tiles: Vec<Tiles> =
                 masks.map(|mask| mask.seen(extents).tiles()).collect::<Result<_>>()?;
-            let blocks = device.machine().multiprocessors as usize;
+            let blocks = resident(device.machine(), row) as usize;
             let work = Work::new(&tiles, &own.of_head, extents.key_heads, blocks)?;
             drop(tiles);
             let lists = AttentionLists::new(device, &work)?;

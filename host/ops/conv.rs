@@ -362,7 +362,8 @@ fn choose(
     let mut tried = not_here(own, machine);
     let mut rows: Vec<&'static Row> = Vec::new();
     // Full f32 serves TF32 where there is no kernel for it.
-    let full = conv_rows(dtype, machine, variant).filter(|_| !tried.is_empty() && own != dtype);
+    let none = conv_rows(own, machine, variant).next().is_none();
+    let full = conv_rows(dtype, machine, variant).filter(|_| none && own != dtype);
     for row in conv_rows(own, machine, variant).chain(full.collect::<Vec<_>>()) {
         let reason = if variant.is_some_and(|name| name != row.name) {
             "another is asked for"

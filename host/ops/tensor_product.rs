@@ -126,7 +126,7 @@ pub struct Gradients<'a, T> {
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 ///
-/// On Hopper [`Channels::Each`] in f32 with degrees up to 3 runs kernels whose coefficients are constants: a launch
+/// On a GPU, [`Channels::Each`] in f32 with degrees up to 3 runs kernels whose coefficients are constants: a launch
 /// computes the product, another all its gradients. The product is linear in each operand, so second derivatives are
 /// products again: of `<V, dY>` by the output's gradient it is the product with V in place of Y, by X and W they are
 /// the gradients with V in place of Y; likewise for the others.

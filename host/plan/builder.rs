@@ -136,7 +136,7 @@ impl<'a, T: Scalar, Out: Scalar> PlanBuilder<'a, T, Out> {
     ///
     /// `S[m,n] (= | +=) P[m,n] * X[m,k] * Y[n,k]` (SDDMM): P is a sparse factor with the same pattern and may be
     /// missing, the axes of X and Y may be swapped, scalar factors are allowed. On a GPU CSR, COO, ELL and GroupCOO in
-    /// every type with X and Y `[m,k]`, `[n,k]`, on Hopper in f16 and bf16 with `[k,m]`, `[k,n]` too; blocks of
+    /// every type with X and Y `[m,k]`, `[n,k]`, in f16 and bf16 with `[k,m]`, `[k,n]` too; blocks of
     /// multiples of 16 x 16 in f16 and bf16, with X and Y both `[m,k]`, `[n,k]` or both `[k,m]`, `[k,n]`. `i8` into
     /// f16, bf16, f32 and `i32`, onto CSR, COO, ELL and GroupCOO, with X and Y `[m,k]`, `[n,k]` and a mask of `i8`:
     /// sums are exact; into `i32` factors are whole numbers, and results are saturated.

@@ -8,6 +8,7 @@ use crate::prebuilt::{Code, Module};
 use crate::resources::{self, Report};
 use crate::spec::is_kernel_source;
 use crate::{Error, Ptxas, RECIPE, Spec, Toolchain, ptx};
+use einsparse_kernels::table::{Arch, CAPABILITIES};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -153,7 +154,13 @@ impl Build<'_> {
         rustc.args(self.flags(&spec.arch));
         rustc.arg(format!("--cfg=family=\"{}\"", spec.family));
         rustc.arg(format!("--cfg=module=\"{}\"", spec.module));
-        rustc.arg(format!("--cfg=arch=\"{}\"", spec.arch));
+        let arch = Arch::named(&spec.arch).ok_or_else(|| Error::Invalid {
+            reason: format!("{}: no such architecture", spec.arch),
+        })?;
+        // What bodies may use says the table; `since` selects between instructions that do the same.
+        for (major, minor) in CAPABILITIES.iter().filter(|least| **least <= arch.capability) {
+            rustc.arg(format!("--cfg=since=\"{major}.{minor}\""));
+        }
         if spec.partial {
             rustc.arg("--cfg=some_rows");
             rustc.args(spec.kernels.iter().map(|row| format!("--cfg={}", row.name)));

@@ -15,15 +15,16 @@ mod spec;
 mod toolchain;
 
 pub use error::{Error, MissingToolchain};
+pub use manifest::reports;
 pub use prebuilt::{Code, Kernels, Module, inputs, keep, source_dir};
 pub use ptxas::{Nvdisasm, Ptxas};
-pub use spec::{ARCHS, Kernel, Spec, present};
+pub use spec::{Kernel, Spec, present};
 pub use toolchain::{Origin, Toolchain};
 
 use std::path::{Path, PathBuf};
 
 /// Changes whenever the way of building changes, so that no module of an older way is taken.
-const RECIPE: &str = "5";
+const RECIPE: &str = "6";
 
 /// The build folder that `path` (`OUT_DIR`, or a program that cargo built) lies in: the outermost
 /// ancestor with cargo's CACHEDIR.TAG, else the parent of the `debug` or `release` folder.

@@ -171,6 +171,11 @@ pub(crate) fn parse(text: &str) -> Option<Vec<Entry>> {
     Some(entries)
 }
 
+/// The modules of a manifest as text: architecture, and what ptxas said; `None` for anything else.
+pub fn reports(text: &str) -> Option<Vec<(String, Report)>> {
+    Some(parse(text)?.into_iter().map(|entry| (entry.arch, entry.report)).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,20 +6,17 @@ use crate::device::Build;
 use crate::manifest::{self, Entry, Sources};
 use crate::resources::Report;
 use crate::spec::is_kernel_source;
-use crate::{ARCHS, Error, Ptxas, Spec, Toolchain};
+use crate::{Error, Ptxas, Spec, Toolchain};
 use einsparse_kernels::packed;
+use einsparse_kernels::table::{ARCHS, Arch};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// File in each folder of kept modules that says what they were made of.
 const MANIFEST: &str = "manifest.txt";
 
-/// The architecture that machine code is kept for.
-const CUBINS: &str = "sm_90a";
-
-/// Folders of kept modules.
-const FOLDERS: [&str; 3] =
-    [einsparse_cubin_sm90a::FOLDER, einsparse_ptx_sm90a::FOLDER, einsparse_ptx_sm80::FOLDER];
+/// Folders of kept modules, in which each architecture has one.
+const FOLDERS: [&str; 2] = [einsparse_cubin::FOLDER, einsparse_ptx::FOLDER];
 
 /// Builds of one module that stay on this machine.
 const KEPT: usize = 4;
@@ -28,8 +25,7 @@ const KEPT: usize = 4;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
     pub(crate) entry: Entry,
-    /// Its text, launch bounds included. The project keeps none for `sm_90a` where the one for `sm_80` has the same
-    /// kernels.
+    /// Its text, launch bounds included. The project keeps none where that of an architecture below has the same kernels.
     pub ptx: Option<Code>,
     /// Machine code, where it was asked for and ptxas was at hand.
     pub cubin: Option<Code>,
@@ -74,23 +70,17 @@ impl Module {
     fn kept(entry: &Entry) -> Module {
         let file = |folder, end| {
             let name = format!("{}.{end}.zst", entry.module);
-            Code::Packed(Path::new(folder).join(name))
+            let path = Path::new(folder).join(&entry.arch).join(name);
+            path.is_file().then_some(Code::Packed(path))
         };
-        let ptx = file(folder_of_ptx(&entry.arch), "ptx");
-        let cubin = file(einsparse_cubin_sm90a::FOLDER, "cubin");
-        Module {
-            ptx: Some(ptx).filter(|ptx| ptx.path().is_file()),
-            cubin: (entry.arch == CUBINS).then_some(cubin),
-            entry: entry.clone(),
-        }
+        let [cubins, texts] = FOLDERS;
+        Module { ptx: file(texts, "ptx"), cubin: file(cubins, "cubin"), entry: entry.clone() }
     }
 }
 
-fn folder_of_ptx(arch: &str) -> &'static str {
-    match arch {
-        CUBINS => einsparse_ptx_sm90a::FOLDER,
-        _ => einsparse_ptx_sm80::FOLDER,
-    }
+/// What was written down beside the modules of an architecture.
+fn manifest_of(arch: &Arch) -> PathBuf {
+    Path::new(einsparse_ptx::FOLDER).join(arch.name).join(MANIFEST)
 }
 
 /// A file of code.
@@ -205,9 +195,7 @@ impl Kernels<'_> {
 
     /// What the project keeps, as its manifests say.
     fn kept(&self) -> Vec<Entry> {
-        let texts = ARCHS
-            .iter()
-            .map(|arch| fs::read_to_string(Path::new(folder_of_ptx(arch)).join(MANIFEST)));
+        let texts = ARCHS.iter().map(|arch| fs::read_to_string(manifest_of(arch)));
         let entries = texts.flatten().filter_map(|text| manifest::parse(&text));
         entries.flatten().collect()
     }
@@ -247,6 +235,12 @@ impl Kernels<'_> {
     }
 }
 
+/// The folders of all architectures that are there.
+fn folders() -> impl Iterator<Item = PathBuf> {
+    let of = |folder: &'static str| ARCHS.iter().map(move |arch| Path::new(folder).join(arch.name));
+    FOLDERS.into_iter().flat_map(of).filter(|folder| folder.is_dir())
+}
+
 /// Where the project keeps the sources of its kernels.
 pub fn source_dir() -> &'static Path {
     Path::new(einsparse_kernels::SOURCE_DIR)
@@ -257,9 +251,9 @@ pub fn inputs() -> Result<Vec<PathBuf>, Error> {
     let folder = source_dir();
     let sources = cache::files(folder, &is_kernel_source)?;
     let mut files: Vec<PathBuf> = sources.into_iter().map(|file| folder.join(file)).collect();
-    for folder in FOLDERS.map(Path::new) {
+    for folder in folders() {
         let kept = |path: &Path| path.extension().is_some_and(|end| end == "zst" || end == "txt");
-        let kept = cache::files(folder, &kept)?;
+        let kept = cache::files(&folder, &kept)?;
         files.extend(kept.into_iter().map(|file| folder.join(file)));
     }
     Ok(files)
@@ -273,7 +267,8 @@ pub fn inputs() -> Result<Vec<PathBuf>, Error> {
 pub fn keep(modules: &[Module], compress: impl Fn(&[u8]) -> Vec<u8>) -> Result<(), Error> {
     let mut files = Vec::new();
     let mut write = |folder: &str, module: &Module, end: &str, code: &Code, frame| {
-        let path = Path::new(folder).join(format!("{}.{end}.zst", module.stem()));
+        let path = Path::new(folder).join(module.arch());
+        let path = path.join(format!("{}.{end}.zst", module.stem()));
         files.push(path.clone());
         match code {
             Code::Packed(_) => Ok(()),
@@ -292,20 +287,21 @@ pub fn keep(modules: &[Module], compress: impl Fn(&[u8]) -> Vec<u8>) -> Result<(
         }
         // Text is unpacked where a driver compiles for seconds; machine code in the first call of a kernel.
         if let Some(ptx) = module.ptx.as_ref().filter(|_| !has_twin(module, modules)) {
-            write(folder_of_ptx(module.arch()), module, "ptx", ptx, 0)?;
+            write(einsparse_ptx::FOLDER, module, "ptx", ptx, 0)?;
         }
-        if let Some(cubin) = module.cubin.as_ref().filter(|_| module.arch() == CUBINS) {
-            write(einsparse_cubin_sm90a::FOLDER, module, "cubin", cubin, packed::FRAME)?;
+        let has_cubin = Arch::named(module.arch()).is_some_and(|arch| arch.has_cubin);
+        if let Some(cubin) = module.cubin.as_ref().filter(|_| has_cubin) {
+            write(einsparse_cubin::FOLDER, module, "cubin", cubin, packed::FRAME)?;
         }
     }
     for arch in ARCHS {
-        let of_arch = modules.iter().filter(|module| module.arch() == *arch);
+        let of_arch = modules.iter().filter(|module| module.arch() == arch.name);
         let entries: Vec<Entry> = of_arch.map(|module| module.entry.clone()).collect();
-        let path = Path::new(folder_of_ptx(arch)).join(MANIFEST);
-        cache::write(&path, manifest::write(&entries).as_bytes())?;
+        cache::write(&manifest_of(arch), manifest::write(&entries).as_bytes())?;
     }
-    for folder in FOLDERS.map(Path::new) {
+    for folder in folders() {
         let packed = |path: &Path| path.extension().is_some_and(|end| end == "zst");
+        let folder = folder.as_path();
         for stale in cache::files(folder, &packed)? {
             let stale = folder.join(stale);
             if !files.contains(&stale) {
@@ -316,16 +312,18 @@ pub fn keep(modules: &[Module], compress: impl Fn(&[u8]) -> Vec<u8>) -> Result<(
     Ok(())
 }
 
-/// Whether the text of another architecture has the same kernels and runs on this one's GPUs.
+/// Whether the text of an architecture below has the same kernels.
 fn has_twin(module: &Module, modules: &[Module]) -> bool {
     let names = |module: &Module| {
         let kernels = module.report().kernels.iter();
         kernels.map(|kernel| kernel.name.clone()).collect::<Vec<_>>()
     };
+    let own = Arch::named(module.arch()).map_or((0, 0), |arch| arch.capability);
     let twin = |other: &Module| {
-        other.stem() == module.stem() && other.arch() != CUBINS && names(other) == names(module)
+        let below = Arch::named(other.arch()).is_some_and(|arch| arch.capability < own);
+        below && other.stem() == module.stem() && names(other) == names(module)
     };
-    module.arch() == CUBINS && modules.iter().any(twin)
+    modules.iter().any(twin)
 }
 
 #[cfg(test)]

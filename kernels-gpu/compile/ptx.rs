@@ -55,7 +55,13 @@ pub fn with_launch_bounds(ptx: &str, spec: &Spec) -> Result<String, Error> {
 }
 
 /// Instructions that want a newer PTX version than rustc is asked for, and which.
-const NEWER: [(&str, &str); 2] = [("wgmma.mma_async.sp.", "8.2"), ("st.async.", "8.1")];
+const NEWER: [(&str, &str); 5] = [
+    (".row.col.f32.e4m3.", "8.4"),
+    (".row.col.f32.e5m2.", "8.4"),
+    ("wgmma.mma_async.sp.", "8.2"),
+    ("mma.sp::ordered_metadata.", "8.5"),
+    ("st.async.", "8.1"),
+];
 
 /// The text with the PTX version that its instructions want. Modules without such instructions stay open to older
 /// drivers.

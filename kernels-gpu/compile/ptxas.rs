@@ -7,7 +7,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The first ptxas that knows sm_90a and PTX 8.0.
+/// The first ptxas that knows compute capability 9.0 and PTX 8.0.
 const OLDEST: (u32, u32) = (12, 0);
 
 /// NVIDIA's assembler from PTX to machine code.

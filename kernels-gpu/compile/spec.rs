@@ -1,23 +1,23 @@
 //! What there is to compile: every module for every architecture, with its entries and their launch bounds.
 
-use einsparse_kernels::table;
+use einsparse_kernels::table::{self, ARCHS, Arch, Row};
 use std::env;
 use std::path::Path;
 use std::process::Command;
 
-/// Architectures the modules are built for. `sm_90a` is Hopper, `sm_80` everything from Ampere on.
-pub const ARCHS: &[&str] = &["sm_90a", "sm_80"];
-
-/// The architecture whose code the GPU of this machine takes; `sm_90a` where there is none.
-pub fn present() -> &'static str {
+/// The architectures whose code the GPU of this machine takes, the one with most capabilities first; those of compute
+/// capability 9.0 where there is none.
+pub fn present() -> Vec<&'static str> {
     let mut smi = Command::new("nvidia-smi");
     smi.args(["--query-gpu=compute_cap", "--format=csv,noheader"]);
     let output = smi.output().map(|output| output.stdout).unwrap_or_default();
     let first = String::from_utf8_lossy(&output);
-    match first.lines().next().map(str::trim) {
-        None | Some("" | "9.0") => "sm_90a",
-        Some(_) => "sm_80",
-    }
+    let number = |line: &str| {
+        let (major, minor) = line.trim().split_once('.')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    };
+    let capability = first.lines().next().and_then(number).unwrap_or((9, 0));
+    table::archs_of(capability).map(|arch| arch.name).collect()
 }
 
 /// One entry of a module and the launch bounds written into it.
@@ -40,7 +40,7 @@ pub struct Spec {
     pub module: String,
     /// Its family, given to the sources as `--cfg family="<family>"`.
     pub family: String,
-    /// `-Ctarget-cpu`, given to the sources as `--cfg arch="<arch>"`.
+    /// `-Ctarget-cpu`, whose compute capability the sources see as `cfg(since = "9.0")` and the like.
     pub arch: String,
     /// The entries the module must have, no more and no less.
     pub kernels: Vec<Kernel>,
@@ -51,20 +51,22 @@ pub struct Spec {
 impl Spec {
     /// The modules of the kernel table for `arch`.
     ///
-    /// The table's residency is Hopper's. `sm_80` is asked for one thread block less: it has 164 KiB of shared memory
-    /// instead of 228, and ptxas spills there what fits on `sm_90a`.
-    pub fn of_table(arch: &str) -> Vec<Spec> {
-        let fewer = u32::from(arch != "sm_90a");
+    /// The table's residency is Hopper's. Others are asked for one thread block less, as far as a row does not stand in
+    /// for Hopper's: they have 164 KiB of shared memory instead of 228, and ptxas spills there what fits on Hopper.
+    pub fn of_table(arch: &Arch) -> Vec<Spec> {
+        let fewer = u32::from(!arch.exact);
         let rows = |module: &str| {
-            let of_module = table::kernels()
-                .iter()
-                .filter(|row| row.module == module && (row.arch != "sm_90a" || arch == "sm_90a"));
+            let own = |row: &&Row| row.module == module && row.built_for(arch);
+            let of_module = table::kernels().iter().filter(own);
             of_module
                 .map(|row| Kernel {
                     name: row.name.to_string(),
                     source: row.source.to_string(),
                     threads: row.threads,
-                    min_blocks: row.min_blocks.saturating_sub(fewer).max(1),
+                    min_blocks: match row.stands_in {
+                        true => row.min_blocks,
+                        false => row.min_blocks.saturating_sub(fewer).max(1),
+                    },
                 })
                 .collect()
         };
@@ -72,19 +74,23 @@ impl Spec {
             let first = table::kernels().iter().find(|row| row.module == module);
             first.map_or("", |row| row.family).to_string()
         };
-        let of_modules = table::MODULE_NAMES.iter().map(|&module| Spec {
-            module: module.to_string(),
-            family: family(module),
-            arch: arch.to_string(),
-            kernels: rows(module),
-            partial: false,
+        let all = |module: &str| table::kernels().iter().filter(|row| row.module == module).count();
+        let of_modules = table::MODULE_NAMES.iter().map(|&module| {
+            let kernels: Vec<Kernel> = rows(module);
+            Spec {
+                module: module.to_string(),
+                family: family(module),
+                arch: arch.name.to_string(),
+                partial: kernels.len() < all(module),
+                kernels,
+            }
         });
         of_modules.filter(|spec| !spec.kernels.is_empty()).collect()
     }
 
     /// Every module of all of [`ARCHS`].
     pub fn every() -> Vec<Spec> {
-        ARCHS.iter().flat_map(|arch| Spec::of_table(arch)).collect()
+        ARCHS.iter().flat_map(Spec::of_table).collect()
     }
 
     /// The modules that plans take, and that the project keeps.
@@ -123,13 +129,14 @@ impl Spec {
     pub fn only(mut self, part: &str) -> Option<Spec> {
         let before = self.kernels.len();
         self.kernels.retain(|kernel| kernel.name.contains(part));
-        self.partial = self.kernels.len() < before;
+        self.partial |= self.kernels.len() < before;
         (!self.kernels.is_empty()).then_some(self)
     }
 
-    /// A cubin fits one architecture only, so only `sm_90a` has them; other GPUs take the PTX.
+    /// A cubin of a base architecture runs on newer GPUs of the same major version, so it is made of the first and the
+    /// last; GPUs between take the PTX.
     pub fn has_cubin(&self) -> bool {
-        self.arch == "sm_90a"
+        Arch::named(&self.arch).is_some_and(|arch| arch.has_cubin)
     }
 }
 

@@ -29,12 +29,6 @@ pub trait Atom<E: Elem> {
     }
 }
 
-/// `wgmma`: asynchronous, operands by descriptor. Compute capability 9.0.
-pub struct Wgmma;
-
-/// `ldmatrix` and `mma.sync`. Compute capability 8.0 and newer.
-pub struct MmaSync;
-
 /// B of a step of 32 bytes.
 #[inline(always)]
 fn descriptor<const TB: i32>(b: u32, step: usize) -> u64 {
@@ -79,6 +73,42 @@ impl Atom<Tf32> for Wgmma {
         });
         wgmma::commit();
     }
+}
+
+impl Atom<Tf32> for MmaSync {
+    const LATER: bool = false;
+
+    /// Both are rounded on their way to the registers. `TB` is 0.
+    #[inline(always)]
+    fn multiply<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: u32, b: u32) {
+        let (warp, lane) = gpu::warp_and_lane();
+        let (row, chunk) = frag::ldmatrix_x4(lane);
+        let (column, deep) = frag::ldmatrix_x4_columns(lane);
+        unroll!(step < 4, {
+            let step = step as u32;
+            let from = a + frag::swizzle(warp * 16 + row, 2 * step + chunk, 128);
+            let own = matrix::ldmatrix_x4(from).map(matrix::round_tf32);
+            unroll!(c < C, most 4, {
+                unroll!(pair < 4, {
+                    let column = c as u32 * 64 + pair as u32 * 16 + column;
+                    let from = b + frag::swizzle(column, 2 * step + deep, 128);
+                    let two = matrix::ldmatrix_x4(from).map(matrix::round_tf32);
+                    unroll!(n < 2, {
+                        let at = 8 * pair + 4 * n;
+                        let mut sums = [0, 1, 2, 3].map(|i| acc.0[c][at + i]);
+                        matrix::mma_tf32(&mut sums, own, [two[2 * n], two[2 * n + 1]]);
+                        unroll!(i < 4, { acc.0[c][at + i] = sums[i] });
+                    });
+                });
+            });
+        });
+    }
+
+    #[inline(always)]
+    fn wait<const C: usize, const PENDING: u32>(_: &mut Acc<C>) {}
+
+    #[inline(always)]
+    fn fence_copies() {}
 }
 
 impl<E: WgmmaElem + MmaElem> Atom<E> for MmaSync {

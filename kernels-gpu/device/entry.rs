@@ -11,7 +11,7 @@ use crate::for_each_kernel;
 
 macro_rules! entries {
     ($($family:ident {
-        $($module:ident $cfg:tt $params:ident $arch:ident $operation:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+
+        $($module:ident $cfg:tt $params:ident $operation:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+
     })+) => {
         $($(
             #[cfg(any(module = $cfg, not(target_arch = "nvptx64")))]

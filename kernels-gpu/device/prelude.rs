@@ -4,6 +4,8 @@ pub(crate) use super::elem::{Elem, Raw};
 pub(crate) use super::glu;
 pub(crate) use super::gpu;
 pub(crate) use super::kernel::Kernel;
+pub(crate) use super::loader::{Loader, Shape, Team};
+pub(crate) use super::multiply::{BytesElem, Multiply, SparseElem};
 pub(crate) use super::ptx::wgmma::{self, Acc};
 pub(crate) use super::ptx::{
     barrier, bits, bulk, cluster, copy, gather, global, grid, matrix, warp,

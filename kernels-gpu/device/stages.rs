@@ -5,7 +5,8 @@
 use core::marker::PhantomData;
 
 use super::gpu;
-use super::ptx::wgmma::{self, Acc};
+use super::multiply::Multiply;
+use super::ptx::wgmma::Acc;
 use super::ptx::{barrier, bulk, copy, warp};
 use crate::abi::SMEM_TILE;
 
@@ -85,18 +86,6 @@ pub(crate) trait Stages {
         gpu::sync_threads();
     }
 
-    /// Arrives at the stage for each warp of those that copy, the first one also for `bytes` on their way. Its barrier.
-    #[inline(always)]
-    fn arrive_copying(slot: u32, thread: u32, bytes: u32) -> u32 {
-        let full = Self::full(slot);
-        if thread == 0 {
-            barrier::arrive_expect(full, bytes);
-        } else if thread % 32 == 0 {
-            barrier::arrive(full);
-        }
-        full
-    }
-
     /// Lets the stage be overwritten, as far as this warp goes, unless there is [`NONE`].
     #[inline(always)]
     fn release_pending(slot: u32) {
@@ -168,11 +157,16 @@ impl<S: Stages> Ring<S> {
         (self.slot, self.parity) = S::next((self.slot, self.parity));
     }
 
-    /// Closes the products of this stage, and releases the one before, whose products are done then.
+    /// Closes the products of this stage, and releases the one before, whose products are done then. Synchronous products
+    /// are done already, and this stage is released.
     #[inline(always)]
-    pub(crate) fn issued<const C: usize>(&mut self, acc: &mut Acc<C>) {
-        wgmma::commit();
-        acc.wait::<1>();
+    pub(crate) fn issued<A: Multiply, const C: usize>(&mut self, acc: &mut Acc<C>) {
+        if !A::ASYNCHRONOUS {
+            S::release(self.slot);
+            return;
+        }
+        A::commit();
+        A::wait::<C, 1>(acc);
         self.retire();
     }
 
@@ -185,8 +179,8 @@ impl<S: Stages> Ring<S> {
 
     /// Waits for all products, and releases their stage.
     #[inline(always)]
-    pub(crate) fn drain<const C: usize>(&mut self, acc: &mut Acc<C>) {
-        acc.wait::<0>();
+    pub(crate) fn drain<A: Multiply, const C: usize>(&mut self, acc: &mut Acc<C>) {
+        A::wait::<C, 0>(acc);
         self.flush();
     }
 

@@ -1,11 +1,12 @@
 //! Warpgroups: element types that they multiply, and the roles that they take.
 
 use super::elem::Elem;
+use super::multiply::StepElem;
 use super::ptx::wgmma::Acc;
 use crate::abi::{A_COLUMNS, B_COLUMNS, Bf16, F16};
 
 /// An element type with a `wgmma` atom.
-pub trait WgmmaElem: Elem<Acc = f32> {
+pub trait WgmmaElem: Elem<Acc = f32> + StepElem {
     /// `D += A B`, 32 bytes deep.
     fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64);
     /// The same of operands that lie as `ORDER` says.
@@ -49,19 +50,29 @@ pub const CONSUMERS: u32 = 8;
 pub const COPIERS: u32 = 128;
 
 /// The roles in a thread block: the last warpgroup gives registers up and copies, the others multiply. In front stand
-/// registers other than [`REGISTERS`]. No function: sums of closures may come to lie in memory.
+/// the atom, and registers other than [`REGISTERS`]. No function: sums of closures may come to lie in memory.
 macro_rules! roles {
-    ($copy:expr, $multiply:expr $(,)?) => {
-        $crate::device::warpgroup::roles!($crate::device::warpgroup::REGISTERS, $copy, $multiply)
+    ($atom:ident: $copy:expr, $multiply:expr $(,)?) => {
+        $crate::device::warpgroup::roles!(
+            $atom: $crate::device::warpgroup::REGISTERS,
+            $copy,
+            $multiply
+        )
     };
-    ($registers:expr, $copy:expr, $multiply:expr $(,)?) => {
+    ($atom:ident: $registers:expr, $copy:expr, $multiply:expr $(,)?) => {
         if $crate::device::gpu::thread() >= $crate::device::warpgroup::CONSUMERS * 32 {
-            $crate::device::ptx::barrier::registers_down::<{ $registers[0] }>();
+            $atom::registers_down::<{ $registers[0] }>();
             $copy
         } else {
-            $crate::device::ptx::barrier::registers_up::<{ $registers[1] }>();
+            $atom::registers_up::<{ $registers[1] }>();
             $multiply
         }
+    };
+    ($copy:expr, $multiply:expr $(,)?) => {
+        $crate::device::warpgroup::roles!(Wgmma: $copy, $multiply)
+    };
+    ($registers:expr, $copy:expr, $multiply:expr $(,)?) => {
+        $crate::device::warpgroup::roles!(Wgmma: $registers, $copy, $multiply)
     };
 }
 

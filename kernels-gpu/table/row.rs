@@ -2,6 +2,7 @@
 
 extern crate std;
 
+use super::arch::{ARCHS, Arch, archs_of};
 use core::any::TypeId;
 use std::vec::Vec;
 
@@ -44,8 +45,10 @@ pub struct Row {
     pub step: u32,
     /// Rows of B at the most, `u32::MAX` without a limit.
     pub depth: u32,
-    /// The least architecture whose module holds the kernel.
-    pub arch: &'static str,
+    /// What it needs of a GPU beyond compute capability 8.0: [`crate::abi::TMA`] and the like.
+    pub needs: u32,
+    /// Whether it does the work of another row on GPUs without `wgmma`.
+    pub stands_in: bool,
     /// Bytes of the params struct.
     pub params_bytes: usize,
     /// The params struct.
@@ -57,6 +60,26 @@ pub struct Row {
 }
 
 impl Row {
+    /// Whether the module of this architecture holds the kernel.
+    pub fn built_for(&self, arch: &Arch) -> bool {
+        let fits = |arch: &Arch| {
+            let replaced = self.stands_in && arch.has & crate::abi::WGMMA != 0;
+            let there = self.needs & !arch.has == 0 && self.shared_bytes <= arch.shared_bytes;
+            there && !replaced
+        };
+        // GPUs of an architecture between others also run the code of those below, which have all else.
+        let below = || ARCHS.iter().filter(|other| other.capability < arch.capability);
+        fits(arch) && (arch.exact || !below().any(fits))
+    }
+
+    /// Whether a GPU of this compute capability runs the kernel. One that runs the code of several architectures takes no
+    /// kernel from below that stands in for another of its own.
+    pub fn runs_on(&self, capability: (u32, u32)) -> bool {
+        let replaced =
+            self.stands_in && archs_of(capability).any(|arch| arch.has & crate::abi::WGMMA != 0);
+        !replaced && archs_of(capability).any(|arch| self.built_for(arch))
+    }
+
     /// Whether the kernel takes these params.
     pub fn takes<P: 'static>(&self) -> bool {
         self.params == TypeId::of::<P>()
@@ -80,7 +103,7 @@ impl Row {
 
 macro_rules! rows {
     ($($family:ident {
-        $($module:ident $cfg:tt $params:ident $arch:ident $operation:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+
+        $($module:ident $cfg:tt $params:ident $operation:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+
     })+) => {
         /// Modules of PTX, in table order.
         pub const MODULE_NAMES: &[&str] = &[$($(stringify!($module)),+),+];
@@ -110,7 +133,8 @@ macro_rules! rows {
                 order: <$tile as Tile>::ORDER,
                 step: <$tile as Tile>::STEP,
                 depth: <$tile as Tile>::DEPTH,
-                arch: stringify!($arch),
+                needs: <$tile as Tile>::NEEDS,
+                stands_in: <$tile as Tile>::STANDS_IN,
                 params_bytes: size_of::<$params>(),
                 params: TypeId::of::<$params>(),
                 vector: 0,

@@ -1,10 +1,10 @@
 //! Shapes that every row of the table must meet: nothing, one, a tile less or more, ragged, cut rows.
 
+use crate::support::rows::products_here;
 use std::collections::BTreeSet;
 
 use crate::support::{Rng, WIDEST, fill_blocks, small, spread};
 use einsparse::formats::CsrPattern;
-use einsparse::registry::products;
 
 /// A pattern and the widths it is run with.
 pub struct Shape {
@@ -35,7 +35,7 @@ fn all_widths() -> Vec<usize> {
     }
     let mut widths = BTreeSet::from(WIDTHS);
     // Not those of one column, which take nothing else.
-    for row in products().filter(|row| row.columns >= row.vector) {
+    for row in products_here().filter(|row| row.columns >= row.vector) {
         let (tile, step) = (row.columns as usize, row.vector as usize);
         widths.extend([tile - step, tile, tile + step]);
     }
@@ -66,7 +66,7 @@ pub fn entries() -> Vec<Shape> {
         shape(LADDER, &std::array::from_fn::<_, 71, _>(|r| r * 37 % 71), 70, &all_widths()),
     ];
     let mut rng = Rng(9);
-    let items = products().map(|row| row.items as usize);
+    let items = products_here().map(|row| row.items as usize);
     let edges: BTreeSet<usize> = items.flat_map(|i| [i - 1, i, i + 1]).collect();
     for rows in edges.into_iter().filter(|&rows| rows > 0) {
         let lens: Vec<usize> =

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use einsparse::module::MODULES;
-use einsparse::registry::kernels;
 
+use crate::support::rows::kernels_here;
 use crate::support::skipped;
 
 /// After a run of the whole suite with EINSPARSE_TEST_ROWS=FILE: the file names every row of the table that this build
-/// holds.
+/// holds and this GPU runs.
 #[test]
 fn every_row_of_the_table_ran() {
     let Ok(file) = std::env::var("EINSPARSE_TEST_ROWS_RAN") else {
@@ -18,7 +18,7 @@ fn every_row_of_the_table_ran() {
     let ran = std::fs::read_to_string(file).unwrap();
     let ran: BTreeSet<&str> = ran.lines().collect();
     let built = |family: &str| MODULES.iter().any(|module| module.name == family);
-    let all = kernels().iter().filter(|row| built(row.module));
+    let all = kernels_here().filter(|row| built(row.module));
     let all: Vec<&str> = all.map(|row| row.name).collect();
     let idle: Vec<_> = all.iter().filter(|name| !ran.contains(*name)).collect();
     println!("{} of {} rows ran", all.len() - idle.len(), all.len());

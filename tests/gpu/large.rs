@@ -1,12 +1,12 @@
 //! B and C of more than 2^32 bytes: offsets are 64 bits wide in every walk.
 
-use crate::support::rows::{force, takes_any};
+use crate::support::rows::{force, module_of, products_here, takes_any};
 use crate::support::runs::plan_of;
 use crate::support::{Gpu, Rng, gpu, skipped, small};
 use einsparse::driver::mem_get_info;
 use einsparse::driver::{copy_dtoh_async, copy_htod_async, memset_d8_async};
 use einsparse::formats::{AnySparse, Bsr, BsrPattern, Csr, CsrPattern, f16};
-use einsparse::registry::{Dtype, Row, Scalar, products};
+use einsparse::registry::{Dtype, Row, Scalar};
 use einsparse::{Context, Operand, Tensor};
 
 const N: usize = 256;
@@ -124,10 +124,10 @@ fn offsets_past_four_gigabytes() {
             return;
         }
         let wide = |row: &&Row| {
-            let of_family = row.module == family && takes_any(row);
+            let of_family = module_of(row) == family && takes_any(row);
             of_family && row.dtype == Dtype::F16 && row.vector > 1
         };
-        let Some(row) = products().find(wide) else {
+        let Some(row) = products_here().find(wide) else {
             continue;
         };
         far_apart::<f16>(&gpu, row, PLAIN);

@@ -2,11 +2,11 @@
 //! dropped entry.
 
 use crate::support::bounds::Bound;
-use crate::support::rows::{force, formats, takes_any};
+use crate::support::rows::{force, formats, products_here, takes_any};
 use crate::support::runs::plan_and_run;
 use crate::support::{Rng, gpu, on_gpu, product, small, spread, stored};
 use einsparse::formats::{AnySparse, Csr, Dense, Element, bf16, f16};
-use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
+use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
 use einsparse::{Context, Options};
 
 /// A times B with the truth and what its error is measured by.
@@ -69,7 +69,7 @@ fn lens(row: &Row) -> (Vec<usize>, usize) {
 }
 
 fn rows_within_the_bound<T: Scalar>(context: &Context, dtype: Dtype) {
-    for row in products().filter(|row| row.dtype == dtype && takes_any(row)) {
+    for row in products_here().filter(|row| row.dtype == dtype && takes_any(row)) {
         let (lens, cols) = lens(row);
         let random = Random::<T>::new(&lens, cols, 64, 3);
         for format in formats(row) {
@@ -129,7 +129,7 @@ fn the_bound_catches_a_dropped_entry() {
 #[test]
 fn tf32_rounds_to_ten_bits_and_only_when_asked() {
     let Some(gpu) = gpu() else { return };
-    let row = products().find(|row| row.dtype == Dtype::Tf32).unwrap();
+    let row = products_here().find(|row| row.dtype == Dtype::Tf32).unwrap();
     let (block, format) = (row.block.0 as usize, formats(row).swap_remove(0));
     let pattern = spread(&vec![block; block], block);
     let one_product = |value: f32| {

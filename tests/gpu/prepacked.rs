@@ -4,7 +4,7 @@
 mod transposes;
 
 use crate::support::dense::{upload, wide};
-use crate::support::rows::named;
+use crate::support::rows::{here, here_on, is_here, named};
 use crate::support::runs::{finish, output_of, plan_of};
 use crate::support::{Rng, gpu};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, bf16, convert, f16, generate};
@@ -27,7 +27,7 @@ fn holding(weights: Weights, variant: Option<&str>) -> Options {
 
 /// One of the kernels over dense matrices, so that the choice does not decide what is tested.
 fn dense_kernel(dtype: &str, weights: Weights) -> Options {
-    holding(weights, Some(&format!("wgmma_{dtype}_64x64_n128")))
+    holding(weights, Some(here(&format!("wgmma_{dtype}_64x64_n128"))))
 }
 
 /// A and B of a product, and its bias.
@@ -157,7 +157,7 @@ fn kept_of<T: Scalar>(
 #[test]
 fn two_of_four_is_kept_by_tiles() {
     let Some(gpu) = gpu() else { return };
-    let bits = [("bitmap_f16_128x16", PrepackedForm::Sparse(Format::Bitmap))];
+    let bits = [(here("bitmap_f16_128x16"), PrepackedForm::Sparse(Format::Bitmap))];
     for (m, k) in [(3, 5), (200, 300), (129, 258)] {
         let dense = Dense::from_fn([m, k], |at| {
             f16::from_f32(match (at[0] + at[1] / 4) % 3 {
@@ -174,13 +174,15 @@ fn two_of_four_is_kept_by_tiles() {
 fn kept_in_other_forms_is_the_same_product_and_takes_new_values() {
     let Some(gpu) = gpu() else { return };
     let bits = [
-        ("bitmap_f16_128x16", PrepackedForm::Sparse(Format::Bitmap)),
-        ("bytemap_f16_256x32", PrepackedForm::Sparse(Format::Bytemap)),
+        (here("bitmap_f16_128x16"), PrepackedForm::Sparse(Format::Bitmap)),
+        (here("bytemap_f16_256x32"), PrepackedForm::Sparse(Format::Bytemap)),
     ];
     kept_as::<f16>(&gpu, Weights::Static, &bits, Precision::Full);
-    let slices = ["staged_f32_all", "staged_f32_w16_p4"];
+    // Slices of several columns need the tensor copy engine.
+    let slices = ["staged_f32_all", "staged_f32_w16_p4"].into_iter().filter(|name| is_here(name));
     let slices = slices.map(|name| (name, PrepackedForm::Sparse(Format::SlicedEll)));
-    let dense = [("dense_tf32_64x64", PrepackedForm::Dense)];
+    let slices: Vec<_> = slices.collect();
+    let dense = [(here("dense_tf32_64x64"), PrepackedForm::Dense)];
     for weights in BOTH {
         kept_as::<f32>(&gpu, weights, &slices, Precision::Full);
         kept_as::<f32>(&gpu, weights, &dense, Precision::Tf32);
@@ -247,9 +249,11 @@ fn updates_end_before_kernels_read_ahead() {
     let second = first.map_values(|v| f16::from_f32(1.0 - v.to_f32()));
     let both = [&first, &second].map(|a| gpu.upload(a).unwrap());
     let bias = gpu.zeros::<f16>(&[m]).unwrap();
-    for (n, variant) in
-        [(1, "bitmap_f16_256x1_warps6"), (16, "bytemap_f16_256x16"), (32, "bitmap_f16_256x32")]
-    {
+    for (n, variant) in [
+        (1, here("bitmap_f16_256x1_warps6")),
+        (16, here("bytemap_f16_256x16")),
+        (32, here("bitmap_f16_256x32")),
+    ] {
         let b = Dense::from_fn([k, n], |at| f16::from_f32((at[0] % 2) as f32)).unwrap();
         let b = gpu.upload_dense(&b).unwrap();
         let operands = |a| with(a, &b, &bias);
@@ -350,13 +354,16 @@ fn forms_are_held_where_they_pay() {
         first.unwrap().clone()
     };
     assert!(kept.choice().to_string().contains("A as dense"));
-    assert_eq!(first(&kept).prepacked, Some(PrepackedForm::Dense), "{}", kept.choice());
-    // Bringing values in costs something, and more than entries laid among zeros where they are multiplied.
-    let laid = first(&each_run);
-    assert!(laid.cost.us > first(&kept).cost.us);
-    assert!(each_run.choice().to_string().contains("A as dense"));
-    assert!(laid.name.starts_with("dense_csr"), "{}", each_run.choice());
-    assert!(as_dense(&each_run).cost.us > laid.cost.us);
+    // A stand-in may be slower than what needs no other form.
+    if here_on(&context.machine(), "dense_csr_f16_64x64") == "dense_csr_f16_64x64" {
+        assert_eq!(first(&kept).prepacked, Some(PrepackedForm::Dense), "{}", kept.choice());
+        // Bringing values in costs something, and more than entries laid among zeros where they are multiplied.
+        let laid = first(&each_run);
+        assert!(laid.cost.us > first(&kept).cost.us);
+        assert!(each_run.choice().to_string().contains("A as dense"));
+        assert!(laid.name.starts_with("dense_csr"), "{}", each_run.choice());
+        assert!(as_dense(&each_run).cost.us > laid.cost.us);
+    }
     // Implicit zeros are the user's to decide.
     for weights in BOTH {
         let strict = planned(weights, ZerosRule::Strict);
@@ -387,7 +394,7 @@ fn what_no_stage_holds_gives_way_to_the_next() {
     let bias = Dense::from_fn([m], |at| f16::from_f32((at[0] % 4) as f32)).unwrap();
     let ([db, dbias], da) = (upload(&gpu, [&b, &bias]), gpu.upload(&a).unwrap());
     let operands = with(&da, &db, &dbias);
-    let forced = holding(Weights::Static, Some("bytemap_f16_128x16"));
+    let forced = holding(Weights::Static, Some(here("bytemap_f16_128x16")));
     let plan = gpu.plan(TEXT).operands(&operands).options(&forced);
     let error = plan.build().unwrap_err().to_string();
     assert!(error.contains("shared memory has no room"), "{error}");

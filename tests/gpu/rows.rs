@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::cases::{self, CLASSES, CUT, Shape};
 use crate::support::dense::strided;
-use crate::support::rows::{force, formats, rows_cut, takes_any};
+use crate::support::rows::{force, formats, products_here, rows_cut, takes_any};
 use crate::support::{Expression, GUARD, Problem, WIDEST, assert_matrix, gpu, small};
-use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
+use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
 use einsparse::{Context, Operand, SparseTensor, Stream, Tensor};
 
 /// A problem in the context, for one width.
@@ -205,10 +205,8 @@ fn beside(axis: &str, extent: usize, tile: usize, step: usize) -> Option<String>
 /// Runs all rows of one element type.
 fn every_row<T: Scalar>(context: &Context, dtype: Dtype) {
     let mut suite = Suite::new(context);
-    let hopper = context.device().is_none_or(|device| device.modules().arch() == "sm_90a");
-    let rows: Vec<&'static Row> = products()
-        .filter(|row| row.dtype == dtype && takes_any(row) && (hopper || row.arch != "sm_90a"))
-        .collect();
+    let rows: Vec<&'static Row> =
+        products_here().filter(|row| row.dtype == dtype && takes_any(row)).collect();
     let (blocked, single): (Vec<_>, Vec<_>) =
         rows.iter().partition(|row| row.walk == WalkKind::Block);
     if !single.is_empty() {
@@ -247,7 +245,7 @@ macro_rules! suites {
 
         #[test]
         fn every_row_belongs_to_a_suite() {
-            assert!(products().all(|row| [$(Dtype::$dtype),*].contains(&row.dtype)));
+            assert!(products_here().all(|row| [$(Dtype::$dtype),*].contains(&row.dtype)));
         }
     };
 }

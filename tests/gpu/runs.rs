@@ -2,7 +2,7 @@
 //! between guard bands, on misaligned ones.
 
 use crate::support::dense::nan;
-use crate::support::rows::{force, formats, rows_cut, takes_any};
+use crate::support::rows::{force, formats, module_of, products_here, rows_cut, takes_any};
 use crate::support::runs::plan_of;
 use crate::support::{
     Bias, Expression, GUARD, Problem, Rng, assert_matrix, fill_blocks, gpu, gpu_alone, spread,
@@ -10,7 +10,7 @@ use crate::support::{
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, IndexArray, Role, bf16, f16};
 use einsparse::ops::{SoftmaxOptions, SparseSoftmax};
 use einsparse::raw::{DeviceMemory, RawSpmm, RawStream};
-use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
+use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
 use einsparse::{Context, Error, Graph, Operand, Options, Plan, Stream};
 
 const N: usize = 64;
@@ -32,7 +32,7 @@ fn cut_rows(row: &Row) -> CsrPattern {
 /// Calls `$check::<T>(arguments, row)` for every row of the table with its element type.
 macro_rules! each_row {
     ($check:ident($($argument:expr),*)) => {
-        for row in products().filter(|row| takes_any(row)) {
+        for row in products_here().filter(|row| takes_any(row)) {
             match row.dtype {
                 Dtype::F32 | Dtype::Tf32 => $check::<f32>($($argument,)* row),
                 Dtype::F64 => $check::<f64>($($argument,)* row),
@@ -58,7 +58,7 @@ fn same_bits<T: Scalar>(context: &Context, row: &'static Row) {
     if context.is_cuda() {
         // Strips of 128 rows and each of their column tiles count in the `wgmma` family; `vectors`, `staged`, `sell` and
         // `dense_csr` cut none.
-        let right = match row.module {
+        let right = match module_of(row) {
             "wgmma" => rows_cut(&plan) > Some(0),
             "vectors" | "staged" | "sell" | "dense_csr" => rows_cut(&plan) == Some(0),
             // The long ones, and of single entries at the most those above the least that a row is cut at, 32.
@@ -94,17 +94,18 @@ fn twenty_runs_give_the_same_bits_on_the_cpu() {
     // The executor reads formats, not kernels: one row of each walk stands for its formats.
     for walk in [WalkKind::Csr, WalkKind::GroupCoo] {
         let of_walk = |row: &&Row| row.walk == walk && row.dtype == Dtype::F32;
-        same_bits::<f32>(&cpu, products().find(of_walk).unwrap());
+        same_bits::<f32>(&cpu, products_here().find(of_walk).unwrap());
     }
     let blocks = |row: &&Row| row.walk == WalkKind::Block && row.dtype == Dtype::F16;
-    same_bits::<f16>(&cpu, products().find(blocks).unwrap());
+    same_bits::<f16>(&cpu, products_here().find(blocks).unwrap());
 }
 
 /// A plan whose stream is gone still runs on the next.
 #[test]
 fn a_plan_outlives_its_streams() {
     let Some(gpu) = gpu() else { return };
-    let row = products().find(|row| row.dtype == Dtype::F32 && row.walk == WalkKind::Csr).unwrap();
+    let row =
+        products_here().find(|row| row.dtype == Dtype::F32 && row.walk == WalkKind::Csr).unwrap();
     let problem = Problem::<f32>::integers(cut_rows(row), 4, N);
     let a = gpu.upload(problem.sparse("csr")).unwrap();
     let b = gpu.upload_dense(&problem.b(N)).unwrap();
@@ -271,7 +272,7 @@ fn misaligned_addresses_are_refused_or_planned_for() {
     let Some(gpu) = gpu() else { return };
     for dtype in [Dtype::F32, Dtype::Tf32] {
         let vector = |row: &&Row| row.dtype == dtype && row.vector == 4;
-        let row = products().find(vector).unwrap();
+        let row = products_here().find(vector).unwrap();
         let problem = Problem::<f32>::integers(cut_rows(row), 6, N);
         let format = formats(row).swap_remove(0);
         let a = gpu.upload(problem.sparse(&format)).unwrap();

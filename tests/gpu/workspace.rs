@@ -3,10 +3,10 @@
 //! elements and half of A.
 
 use crate::support::gpu;
-use crate::support::rows::force;
+use crate::support::rows::{force, module_of, products_here};
 use crate::support::runs::sampled_plan_of;
 use einsparse::formats::{Csr, CsrPattern, Dense, FormatError, f16, generate};
-use einsparse::registry::{Row, Scalar, WalkKind, find, products};
+use einsparse::registry::{Row, Scalar, WalkKind, find};
 use einsparse::{Context, Error, Operand, Plan, SparseTensor};
 
 /// Uniform rows, hubs, bands, many short rows, and one row with everything.
@@ -70,7 +70,7 @@ fn spmm<T: Scalar>(context: &Context, what: &str, pattern: &CsrPattern) {
         if n != 128 {
             continue;
         }
-        for row in products().filter(|row| row.dtype == T::DTYPE && row.is_plain()) {
+        for row in products_here().filter(|row| row.dtype == T::DTYPE && row.is_plain()) {
             match context.plan(text).operands(&operands).options(&force(row)).build() {
                 // A form of A that no plan would take by itself is the size of whoever asks for it.
                 Ok(plan) if plan.prepacked().is_none() => held(&plan, row),
@@ -93,7 +93,7 @@ fn sddmm<T: Scalar>(context: &Context, what: &str, pattern: &CsrPattern) {
     let plan = sampled_plan_of::<T, _>(context, text, &operands, &s);
     let row = find(plan.variant()).unwrap();
     // Dense tiles pick their entries by a list of them: a form of the pattern.
-    if row.module != "sddmm_tiles" {
+    if module_of(row) != "sddmm_tiles" {
         let bytes = [bytes_of::<T>(pattern), 0];
         small_enough(what, row, None, bytes, plan.workspace_bytes());
     }

@@ -1,13 +1,13 @@
 //! Implicit zeros and padding are never multiplied: NaN and Inf planted where no entry looks, and where one does.
 
 use crate::support::dense::{nan, strided};
-use crate::support::rows::{force, formats, takes_any};
+use crate::support::rows::{force, formats, module_of, products_here, takes_any};
 use crate::support::runs::{finish, plan_of};
 use crate::support::{GUARD, Problem, fill_blocks, on_gpu, small, spread};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, PAD, bf16, f16};
 use einsparse::kernels::abi::HALF;
 use einsparse::kernels::families::WINDOW;
-use einsparse::registry::{Dtype, Row, Scalar, WalkKind, Zeros, products};
+use einsparse::registry::{Dtype, Row, Scalar, WalkKind, Zeros};
 use einsparse::{Context, Operand};
 
 const N: usize = 64;
@@ -66,7 +66,7 @@ fn nan_in_padding<T: Scalar>(a: &AnySparse<T>) -> Vec<T> {
 /// also their neighbours among the 64 (8) rows of C that are computed together.
 fn owners<T: Scalar>(a: &Csr<T>, row: &Row, column: usize) -> Vec<bool> {
     let block = row.block.1 as usize;
-    let together = match row.module {
+    let together = match module_of(row) {
         "wgmma" => HALF,
         "vectors" => WINDOW,
         _ => 1,
@@ -130,7 +130,7 @@ fn check<T: Scalar>(context: &Context, row: &'static Row) {
 
 fn every_row(context: &Context) {
     // Under a tool one of four: other tests run all of them.
-    let rows = products().filter(|row| takes_any(row));
+    let rows = products_here().filter(|row| takes_any(row));
     for row in rows.step_by(if small() { 4 } else { 1 }) {
         match row.dtype {
             Dtype::F32 | Dtype::Tf32 => check::<f32>(context, row),

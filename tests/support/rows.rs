@@ -5,9 +5,78 @@ use super::bounds::alike_and_within;
 use super::dense::upload;
 use super::runs::plan_and_run;
 use super::{Expression, GUARD, Problem, Rng, assert_matrix, product, stored};
+use einsparse::cost::Machine;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense};
-use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
+use einsparse::registry::{Dtype, Operation, Row, Scalar, WalkKind, kernels};
 use einsparse::{Context, Operand, Options, Plan, Precision, Tensor, Weights};
+use std::sync::LazyLock;
+
+/// What the GPU of these tests can do; where there is none, what CPU contexts check operands for.
+static MACHINE: LazyLock<Machine> =
+    LazyLock::new(|| Context::cuda(0).unwrap_or_else(|_| Context::cpu()).machine());
+
+/// The rows that the GPU of these tests runs.
+pub fn kernels_here() -> impl Iterator<Item = &'static Row> + Clone {
+    kernels().iter().filter(|row| MACHINE.lacks(row).is_none())
+}
+
+/// Those of them that compute products.
+pub fn products_here() -> impl Iterator<Item = &'static Row> + Clone {
+    kernels_here().filter(|row| row.operation == Operation::Product)
+}
+
+/// The module of a row, or of the row that it stands in for on GPUs without `wgmma` or with less shared memory.
+pub fn module_of(row: &Row) -> &'static str {
+    let other = ["_mma", "_99k"].into_iter().find_map(|end| row.module.strip_suffix(end));
+    match other.filter(|_| row.stands_in) {
+        Some("panel") => "wgmma",
+        Some(other) => other,
+        None => row.module,
+    }
+}
+
+/// The name of a row, or of the one that it stands in for.
+pub fn as_on_hopper(name: &str) -> String {
+    match name.strip_prefix("panel_mma") {
+        Some(rest) => format!("wgmma{rest}"),
+        None => name.replacen("_mma", "", 1).replacen("_99k", "", 1),
+    }
+}
+
+/// Whether the GPU of these tests runs this row.
+pub fn is_here(name: &str) -> bool {
+    kernels_here().any(|row| row.name == name)
+}
+
+/// This row, or on GPUs without `wgmma` the one that stands in for it.
+pub fn here(name: &str) -> &'static str {
+    here_on(&MACHINE, name)
+}
+
+/// This row, or the one that stands in for it on a machine without `wgmma`.
+pub fn here_on(machine: &Machine, name: &str) -> &'static str {
+    let row = kernels().iter().find(|row| row.name == name);
+    let row = row.unwrap_or_else(|| panic!("no row is called {name}"));
+    if machine.lacks(row).is_none() {
+        return row.name;
+    }
+    let alike = |other: &&Row| {
+        other.params == row.params
+            && (other.operation, other.step) == (row.operation, row.step)
+            && (other.dtype, other.walk, other.order) == (row.dtype, row.walk, row.order)
+    };
+    let apart = |other: &&Row| {
+        if as_on_hopper(other.name) == name {
+            return ([0; 2], 0, 0);
+        }
+        let blocks = [(other.block.0, row.block.0), (other.block.1, row.block.1)];
+        let blocks = blocks.map(|(a, b)| a.abs_diff(b));
+        (blocks, other.columns.abs_diff(row.columns), other.items.abs_diff(row.items))
+    };
+    let here = kernels().iter().filter(|row| machine.lacks(row).is_none());
+    let nearest = here.filter(alike).min_by_key(apart);
+    nearest.unwrap_or_else(|| panic!("nothing stands in for {name}")).name
+}
 
 /// Rows that take any pattern, once it is in their format. 2:4 wants its own patterns, bitmaps deeper and fuller ones,
 /// other orders of axes their own expressions; a dense A has none.

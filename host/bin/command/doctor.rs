@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
+use einsparse::cost::{Machine, Rates};
 use einsparse::driver::{self, DeviceFacts};
 use einsparse::formats::{Csr, Dense, generate, reference};
-use einsparse::module::{COMPILER, MODULES, arch_for};
+use einsparse::module::{COMPILER, EmbeddedModule, MODULES, arch_for, is_native};
 use einsparse::registry::{MODULE_NAMES, kernels};
 use einsparse::{Context, ops};
 
@@ -113,7 +114,7 @@ fn gpus() -> Vec<DeviceFacts> {
         Ok(facts) => {
             let (major, minor) = facts.compute_capability;
             let code = arch_for(facts.compute_capability)
-                .map_or_else(|e| e.to_string(), |a| format!("runs {a}"));
+                .map_or_else(|e| e.to_string(), |a| format!("runs {}", a.name));
             say!(
                 "GPU {ordinal}    {}: compute capability {major}.{minor} ({code}), {} multiprocessors, {:.0} GiB, L2 \
                  {} MiB",
@@ -121,6 +122,31 @@ fn gpus() -> Vec<DeviceFacts> {
                 facts.sms,
                 facts.memory_bytes as f64 / f64::from(1 << 30),
                 facts.l2_bytes >> 20
+            );
+            let has_code = |m: &&EmbeddedModule| {
+                m.packed_cubin.is_some() && is_native(m.arch, facts.compute_capability)
+            };
+            if MODULES.iter().any(|m| has_code(&m)) {
+                say!("         this build has machine code for it");
+            } else {
+                say!(
+                    "         this build has PTX for it, which the driver compiles at the first use of a module: up to a \
+                     minute for each"
+                );
+                say!(
+                    "         the driver keeps what it compiled in CUDA_CACHE_PATH, ~/.nv/ComputeCache without it"
+                );
+            }
+            let machine = Machine::of(&facts, facts.compute_capability);
+            let source = match machine.rates {
+                Rates::Measured => "measured on such a GPU",
+                Rates::Datasheet => "from its datasheet; none was measured on such a GPU",
+                Rates::Scaled => "scaled from an H200; none was measured on such a GPU",
+            };
+            say!(
+                "         kernels are chosen by {:.2} TB/s of memory and {:.0} TFLOP/s of f16 products, {source}",
+                machine.hbm / 1e12,
+                machine.wgmma.max(machine.mma) / 1e12
             );
             Some(facts)
         }

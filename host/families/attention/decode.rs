@@ -1,17 +1,18 @@
 //! A kernel of the module `decode`: one query of each head against a cache, whose lengths the device knows alone.
 
-use einsparse_kernels::abi::HALF;
+use einsparse_kernels::abi::{HALF, TMA};
 use einsparse_kernels::families::{
     DECODE_GROUP, DECODE_MOST, DecodeParams, decode_chunks, decode_unit,
 };
 use einsparse_kernels::table::Row;
 
 use super::attention::check;
+use super::resident;
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Heads, heads_map};
+use crate::launch::maps::{Heads, heads_map, strided_heads};
 use crate::launch::{MAX_GRID_X, Turns, row_bytes, small, within};
 
 /// Extents of an attention over a cache.
@@ -104,8 +105,7 @@ impl DecodeLaunch {
         scale: f64,
     ) -> Result<Self> {
         within("queries of a head of keys", extents.group, DECODE_GROUP)?;
-        let resident = device.machine().multiprocessors * row.min_blocks;
-        let cut = Cut::new(extents, resident as usize)?;
+        let cut = Cut::new(extents, resident(device.machine(), row) as usize)?;
         // Whole sequences leave nothing.
         let parts = match cut.slots {
             1 => 0,
@@ -168,6 +168,9 @@ impl DecodeLaunch {
                 extents: [e.d, e.capacity, e.pairs()],
                 strides: [leading, leading * e.capacity],
             };
+            if self.row().needs & TMA == 0 {
+                return strided_heads(self.row().dtype, &heads);
+            }
             let tile = [HALF, self.row().block.1 as usize];
             heads_map(self.row().dtype, &heads, tile, &self.zeros)
         };

@@ -36,13 +36,13 @@ pub(crate) struct KeyBlocksLaunch {
 
 impl KeyBlocksLaunch {
     /// Room for work lists of `masks` masks that share the heads in equal parts, where each 64 queries name at most
-    /// `most` blocks, and the lists for the attention kernel.
+    /// `most` blocks, and the lists for the attention kernel, which has so many thread blocks.
     pub(crate) fn new(
         device: &Device,
         extents: AttentionExtents,
         masks: usize,
-        most: usize,
-        causal: Option<i64>,
+        (most, causal): (usize, Option<i64>),
+        blocks: u32,
     ) -> Result<(Self, AttentionLists)> {
         let AttentionExtents { heads, m, n, .. } = extents;
         within("keys of a mask made on the GPU", n, MASK_KEYS as usize)?;
@@ -52,7 +52,7 @@ impl KeyBlocksLaunch {
         let groups = within("groups of 128 queries", groups, i32::MAX as usize)?;
         let room = strips.saturating_mul(masks).saturating_mul(capacity.max(BLOCK_MASKS as usize));
         within("tiles of 128 keys of all masks", room, MASK_LIMIT as usize)?;
-        let blocks = groups.min(device.machine().multiprocessors);
+        let blocks = groups.min(blocks);
         let rounds = groups.div_ceil(blocks.max(1));
         let (all, work) = (strips * masks, (rounds * blocks) as usize);
         let lists = AttentionLists {

@@ -60,7 +60,7 @@ struct Room {
 }
 
 impl Room {
-    fn new(device: &Device, extents: AttentionExtents, masks: usize) -> Result<Self> {
+    fn new(extents: AttentionExtents, masks: usize, blocks: u32) -> Result<Self> {
         let AttentionExtents { heads, m, n, .. } = extents;
         within("keys of a mask made on the GPU", n, MASK_KEYS as usize)?;
         within("queries of a mask made on the GPU", m, 1 << 30)?;
@@ -73,10 +73,7 @@ impl Room {
         within(what, tiles.saturating_mul(2), MASK_LIMIT as usize)?;
         let cost = u64::from(groups) * (capacity as u64 + u64::from(MASK_QUERIES));
         within("tiles of all heads", cost as usize, i32::MAX as usize)?;
-        let blocks = match groups {
-            0 => 0,
-            _ => device.machine().multiprocessors,
-        };
+        let blocks = if groups == 0 { 0 } else { blocks };
         // All groups of a share may be empty; cuts move by a few tiles.
         let share = cost.div_ceil(u64::from(blocks.max(1))).max(u64::from(MASK_PART));
         let rounds = (share / u64::from(MASK_QUERIES) + 10).min(u64::from(groups) + 1) as usize;
@@ -101,12 +98,13 @@ impl Room {
 
 impl MaskLaunch {
     /// Room for work lists of `masks` masks that share the heads in equal parts, and the lists for the attention
-    /// kernel.
+    /// kernel, which has so many thread blocks.
     pub(crate) fn new(
         device: &Device,
         extents: AttentionExtents,
         masks: usize,
         causal: Option<i64>,
+        blocks: u32,
     ) -> Result<(Self, AttentionLists)> {
         let AttentionExtents { heads, m, n, .. } = extents;
         let own = |row: &&Row| row.operation == Operation::Detection && row.step == STEP_MASKS;
@@ -116,7 +114,7 @@ impl MaskLaunch {
                 tried: Vec::new(),
             });
         };
-        let room = Room::new(device, extents, masks)?;
+        let room = Room::new(extents, masks, blocks)?;
         let all = room.strips * masks;
         let lists = room.lists(device, masks)?;
         let counts = device.zeros((all * 4).max(16))?;

@@ -34,8 +34,10 @@ pub(crate) struct Lists<'d> {
 }
 
 impl<'d> Lists<'d> {
-    /// The kernels that make a list.
-    pub(crate) const FAMILY: &'static str = "lists";
+    /// Whether this build holds the kernels that make a list.
+    pub(crate) fn is_there(device: &Device) -> bool {
+        rows_of::<ListParams>().all(|row| device.modules().holds(row))
+    }
 
     pub(crate) fn new(device: &'d Device) -> Result<Self> {
         let steps = rows_of::<ListParams>().map(|row| Kernel::load(device, row));

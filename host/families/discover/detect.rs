@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use einsparse_kernels::abi::Divisor;
 use einsparse_kernels::families::{
-    DETECT_ORDERED, DETECT_PAD, DETECT_VECTORS, DetectParams, STEP_BITS, STEP_CHOICES,
-    STEP_LENGTHS, STEP_MARKED, STEP_PACK, STEP_TILES, mark_words, region,
+    DETECT_ORDERED, DETECT_PAD, DETECT_ROUNDED, DETECT_VECTORS, DetectParams, STEP_BITS,
+    STEP_CHOICES, STEP_LENGTHS, STEP_MARKED, STEP_PACK, STEP_TILES, mark_words, region,
 };
 use einsparse_kernels::table::{Row, kernels};
 
@@ -234,6 +234,12 @@ impl DetectLaunch {
     /// matrix's lists would go on into the next.
     pub(crate) fn batched(self, items: usize) -> Result<Self> {
         Ok(DetectLaunch { items: within("items", items, MAX_GRID_Y)?, ..self })
+    }
+
+    /// With packed values of 4 bytes rounded to TF32.
+    pub(crate) fn rounded(mut self) -> Self {
+        self.params.flags |= DETECT_ROUNDED;
+        self
     }
 
     pub(crate) fn name(&self) -> &'static str {

@@ -1,6 +1,6 @@
 //! Kernels over rows whose number is known on the device only: modules `live_rows` and `dense_live`.
 
-use einsparse_kernels::abi::{FLAG_BIAS_COLUMNS, FLAG_GELU, FLAG_VECTORS, PANEL_BYTES};
+use einsparse_kernels::abi::{FLAG_BIAS_COLUMNS, FLAG_GELU, FLAG_VECTORS, PANEL_BYTES, TMA};
 use einsparse_kernels::families::{
     DenseParams, LIVE_ROWS_EARLY, LIVE_ROWS_PACKED, LIVE_ROWS_SCATTER, LiveRowsParams,
     NORM_COLUMNS, PACK_AHEAD, PACK_PAD, PACK_PARTS, STEP_LIVE_PRODUCT, STEP_NORM_ROWS,
@@ -13,7 +13,7 @@ use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::families::discover::cost::live::clocks;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, tensor_map};
+use crate::launch::maps::{Flat, strided_map, tensor_map};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, row_bytes, small, within};
 use crate::registry::{Dtype, Operation, none_of};
 
@@ -236,12 +236,18 @@ impl LiveProduct {
             let reason = format!("is {k} x {n}; multiples of 8 do");
             return Err(Error::operand("weights", reason));
         }
-        let some = device.machine().multiprocessors as usize;
+        let machine = device.machine();
+        let some = machine.multiprocessors as usize;
         let row = rows_of(STEP_LIVE_PRODUCT, dtype)
+            .filter(|row| machine.lacks(row).is_none())
             .min_by_key(|row| clocks(row, [expected.clamp(1, m.max(1)), k, n], some));
-        let row = match row {
-            Some(row) => row,
-            None => find(STEP_LIVE_PRODUCT, dtype, "a product of packed rows")?,
+        let Some(row) = row else {
+            let all = kernels().iter().filter(|row| row.step == STEP_LIVE_PRODUCT);
+            let all = all.filter(|row| row.operation == Operation::Live);
+            return Err(none_of(all, "a product of packed rows", |row| {
+                let lacks = machine.lacks(row).filter(|_| row.dtype == dtype);
+                lacks.unwrap_or_else(|| format!("is for {}", row.dtype.name()))
+            }));
         };
         let across = n.div_ceil(row.columns as usize) * row.parts as usize;
         // As many rows of tiles as the GPU holds at once; further ones are taken by the same thread blocks. A thread
@@ -290,7 +296,10 @@ impl LiveProduct {
         let (high, deep) = (row.block.0 as usize, row.block.1 as usize);
         let map = |rows: Rows, extents, tile: [usize; 2]| {
             let matrix = Flat { address: rows.address, extents, leading: rows.leading };
-            tensor_map(self.kernel.row().dtype, &matrix, tile, tile[0], &self.empty)
+            if row.needs & TMA == 0 {
+                return strided_map(row.dtype, &matrix);
+            }
+            tensor_map(row.dtype, &matrix, tile, tile[0], &self.empty)
         };
         let gelu = if gelu { FLAG_GELU } else { 0 };
         let params = DenseParams {

@@ -1,7 +1,7 @@
 //! A convolution's product: kernel, grid and tensor map of the weights.
 
 use einsparse_kernels::abi::{
-    B_COLUMNS, FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_RELU, FLAG_VECTORS,
+    B_COLUMNS, FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_RELU, FLAG_VECTORS, TMA, WGMMA,
 };
 use einsparse_kernels::families::{
     CONV_GRADIENT, CONV_TURN, ConvParams, ConvStepParams, ConvWordsParams,
@@ -64,7 +64,7 @@ pub(crate) fn reads(row: &Row, address: u64, leading: usize) -> bool {
 /// A kernel that multiplies, by what it is told of the weights.
 #[derive(Debug)]
 enum Multiplier {
-    /// A tensor map of them: module `conv`.
+    /// A tensor map of them.
     Mapped(Kernel<ConvParams>),
     /// Their address.
     Addressed(Kernel<ConvWordsParams>),
@@ -72,9 +72,10 @@ enum Multiplier {
 
 impl Multiplier {
     fn load(device: &Device, row: &'static Row) -> Result<Self> {
-        Ok(match row.module {
-            "conv" => Multiplier::Mapped(Kernel::load(device, row)?),
-            _ => Multiplier::Addressed(Kernel::load(device, row)?),
+        Ok(if row.takes::<ConvParams>() {
+            Multiplier::Mapped(Kernel::load(device, row)?)
+        } else {
+            Multiplier::Addressed(Kernel::load(device, row)?)
         })
     }
 
@@ -94,9 +95,11 @@ pub(crate) fn conv_rows<'n>(
     asked: Option<&'n str>,
 ) -> impl Iterator<Item = &'static Row> + use<'n> {
     let machine = *machine;
+    let runs = move |row: &Row| machine.lacks(row).is_none();
+    let by_warpgroups = of_type(dtype).any(|row| row.needs & WGMMA != 0 && runs(row));
     of_type(dtype).filter(move |row| {
-        let meant = row.module != "conv_mma" || machine.wgmma == 0.0 || asked == Some(row.name);
-        meant && machine.lacks(row).is_none()
+        let meant = row.module != "conv_mma" || !by_warpgroups || asked == Some(row.name);
+        meant && runs(row)
     })
 }
 
@@ -311,9 +314,9 @@ impl ConvProduct {
         if whole && raw.out.is_multiple_of(16) && raw.bias.is_multiple_of(16) {
             flags |= FLAG_VECTORS;
         }
-        let w_map = match kernel.row().module {
-            "conv" => self.weights_map(kernel.row(), raw)?,
-            _ => [0; 16],
+        let w_map = match kernel.row().needs & TMA {
+            0 => [0; 16],
+            _ => self.weights_map(kernel.row(), raw)?,
         };
         let walked = walked(map, arrays)?;
         Ok(ConvParams {

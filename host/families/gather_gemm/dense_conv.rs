@@ -1,6 +1,6 @@
 //! A convolution of all channels, to all filters: module `dense_conv`.
 
-use einsparse_kernels::abi::{Divisor, FLAG_VECTORS};
+use einsparse_kernels::abi::{Divisor, FLAG_VECTORS, TMA};
 use einsparse_kernels::families::{DenseConvParams, DenseParams};
 use einsparse_kernels::table::{Row, rows_of};
 
@@ -13,10 +13,12 @@ use crate::families::gather_gemm::ConvolutionShape;
 use crate::families::gather_gemm::pit_conv::{limits, whole};
 use crate::families::gemm::cost::dense::{Rates, of_tiles};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Heads, Images, Places, heads_map, pixels_map};
+use crate::launch::maps::{
+    Heads, Images, Places, heads_map, pixels_map, strided_heads, strided_images,
+};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, small, within};
 use crate::machine::Machine;
-use crate::registry::{Dtype, none_of_type};
+use crate::registry::{Dtype, none_of};
 
 /// What a map of pixels takes: positions of zeros, positions from the first tap to the last, and from one place to the
 /// next.
@@ -101,10 +103,14 @@ impl DenseConvLaunch {
         let of_type = own
             .clone()
             .filter(|row| row.dtype == dtype && name.is_none_or(|name| row.name == name))
+            .filter(|row| machine.lacks(row).is_none())
             .map(|row| (row, predict(row, &shape, out, machine)));
         let best = of_type.min_by(|(_, a), (_, b)| a.us.total_cmp(&b.us));
         let Some((row, cost)) = best else {
-            return Err(none_of_type(own, "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]"));
+            return Err(none_of(own, "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]", |row| {
+                let lacks = machine.lacks(row).filter(|_| row.dtype == dtype);
+                lacks.unwrap_or_else(|| format!("is for {}", row.dtype.name()))
+            }));
         };
         let Extents { positions, .. } = Extents::of(row, &shape, out);
         let across = shape.filters.div_ceil(row.columns as usize) * row.parts as usize;
@@ -175,8 +181,14 @@ impl DenseConvLaunch {
         };
         let (rows, deep) = (row.block.0 as usize, row.block.1 as usize);
         let mut params = self.params;
-        params.product.a_map = pixels_map(row.dtype, &images, &places, rows, &self.empty)?;
-        params.product.b_map = heads_map(row.dtype, &taps, [64, deep], &self.empty)?;
+        [params.product.a_map, params.product.b_map] = if row.needs & TMA == 0 {
+            [strided_images(row.dtype, &images)?, strided_heads(row.dtype, &taps)?]
+        } else {
+            [
+                pixels_map(row.dtype, &images, &places, rows, &self.empty)?,
+                heads_map(row.dtype, &taps, [64, deep], &self.empty)?,
+            ]
+        };
         params.product.c = c.address;
         let line = c.leading.saturating_mul(element);
         params.product.ldc_bytes = small("bytes of a row of C", line)?;

@@ -65,7 +65,7 @@ pub(crate) fn kernels_as(
     if work.turned {
         return Ok((detect.batched(work.items)?, product));
     }
-    Ok((detect, product))
+    Ok((if product.wants_rounded() { detect.rounded() } else { detect }, product))
 }
 
 /// The kernels of a run, in their order.

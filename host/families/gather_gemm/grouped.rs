@@ -1,25 +1,24 @@
 //! Rows on a GPU, each times the matrix that was chosen for it.
 
 use einsparse_formats::SCALE_BLOCK;
-use einsparse_kernels::abi::{B_COLUMNS, Divisor, PLAIN};
+use einsparse_kernels::abi::{B_COLUMNS, CLUSTER, Divisor, PLAIN, TMA};
 use einsparse_kernels::families::{
     GROUPED_BLOCK, GROUPED_BOX, GROUPED_DEPTH, GROUPED_EARLY, GROUPED_FEW, GROUPED_GATE,
     GROUPED_GATHER, GROUPED_NARROW, GROUPED_ONCE, GROUPED_PAIRED, GROUPED_QUANTIZE, GROUPED_ROWS,
-    GROUPED_SCATTER, GroupedParams, QUANTIZED_COLUMNS, SCALED_COLUMNS, STEP_GROUPED_GATED,
+    GROUPED_SCATTER, GroupedParams, QUANTIZED_COLUMNS, SCALED_COLUMNS,
 };
-use einsparse_kernels::table::{Row, kernels};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::route::DeviceRoutes;
-use crate::families::gather_gemm::cost::grouped::{columns, few_rows};
+use crate::families::gather_gemm::cost::grouped::few_rows;
+use crate::families::gather_gemm::grouped_choice::choose;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, Heads, heads_map, tensor_map};
+use crate::launch::maps::{Flat, Heads, heads_map, strided_heads, tensor_map};
 use crate::launch::{aligned, row_bytes, small, within};
-use crate::machine::Machine;
-use crate::registry::{Dtype, Operation, none_of_type};
+use crate::registry::Dtype;
 
 /// What is multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,31 +120,6 @@ pub(crate) struct GroupedOperands<'a> {
     pub c_scales: u64,
 }
 
-/// The kernel for these extents, of those for this element type and order of W, or of this name.
-fn choose(
-    dtype: Dtype,
-    extents: &GroupedExtents,
-    variant: Option<&str>,
-    machine: &Machine,
-) -> Result<&'static Row> {
-    let own = kernels().iter().filter(|row| row.operation == Operation::Grouped);
-    let order = extents.order()?;
-    let fits = |row: &&Row| {
-        let named = variant.is_none_or(|name| name == row.name);
-        let lies = row.order == order && (row.step == STEP_GROUPED_GATED) == extents.gated;
-        named && row.dtype == dtype && lies
-    };
-    let dearer = |a: &&Row, b: &&Row| {
-        let work = [extents.slots(), extents.experts, extents.n];
-        let [a, b] = [a, b].map(|row| columns(row, work, machine));
-        a.total_cmp(&b)
-    };
-    own.clone()
-        .filter(fits)
-        .min_by(dearer)
-        .ok_or_else(|| none_of_type(own, "C[s,n] += A[AM[s],k] * W[WE[s],k,n]"))
-}
-
 /// A kernel chosen for these extents.
 #[derive(Debug)]
 pub(crate) struct GroupedLaunch {
@@ -209,9 +183,7 @@ impl GroupedLaunch {
     fn paired(&self) -> bool {
         let row = self.kernel.row();
         let across = self.extents.n.div_ceil(row.columns as usize);
-        let of_w = row.columns * if self.extents.gated { 2 } else { 1 };
-        let plain = row.order == PLAIN || row.order == B_COLUMNS;
-        of_w == 256 && plain && !self.extents.few_rows() && across.is_multiple_of(2)
+        row.needs & CLUSTER != 0 && !self.extents.few_rows() && across.is_multiple_of(2)
     }
 
     /// Elements along k that the kernel takes for one of two bytes.
@@ -244,6 +216,9 @@ impl GroupedLaunch {
             SCALED_COLUMNS => Dtype::E4m3,
             _ => self.kernel.row().dtype,
         };
+        if self.kernel.row().needs & TMA == 0 {
+            return strided_heads(dtype, &heads);
+        }
         heads_map(dtype, &heads, [64, down], &self.empty)
     }
 
@@ -296,7 +271,11 @@ impl GroupedLaunch {
         let down = if self.extents.narrow() { GROUPED_FEW } else { GROUPED_ROWS };
         let flags = flags.iter().filter(|(set, _)| *set).map(|(_, flag)| flag);
         Ok(GroupedParams {
-            a_map: tensor_map(dtype, &rows, [64, down], 64, &self.empty)?,
+            a_map: match self.kernel.row().needs & TMA {
+                // All rows are gathered.
+                0 => [0; 16],
+                _ => tensor_map(dtype, &rows, [64, down], 64, &self.empty)?,
+            },
             w_map: self.w_map(w)?,
             a: a.address,
             c: c.address,
@@ -326,59 +305,5 @@ impl GroupedLaunch {
             a_scales,
             c_scales,
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Wide tiles pull less through L2; narrow ones where the wide would leave half a wave without work.
-    #[test]
-    fn tiles_are_as_narrow_as_waves_ask_for() {
-        let name_of = |extents: GroupedExtents| {
-            let row = choose(Dtype::Bf16, &extents, None, &Machine::H200);
-            row.unwrap().name
-        };
-        let name = |top: usize, k: usize, n: usize| {
-            name_of(GroupedExtents {
-                tokens: 4096,
-                top,
-                experts: 64,
-                k,
-                n,
-                turned: false,
-                gated: false,
-                scaled: false,
-                quantized: false,
-            })
-        };
-        assert_eq!(name(1, 768, 3072), "grouped_bf16_256");
-        assert_eq!(name(1, 3072, 768), "grouped_bf16_128");
-        assert_eq!(name(8, 4096, 1536), "grouped_bf16_256");
-        assert_eq!(name(8, 1536, 4096), "grouped_bf16_256");
-        let one = |[model, experts, hidden, top]: [usize; 4], [scaled, quantized]: [bool; 2]| {
-            [(model, hidden, true), (hidden, model, false)].map(|(k, n, gated)| {
-                name_of(GroupedExtents {
-                    tokens: 1,
-                    top,
-                    experts,
-                    k,
-                    n,
-                    turned: true,
-                    gated,
-                    scaled,
-                    quantized,
-                })
-            })
-        };
-        let qwen = ["grouped_bf16_gated_64_t", "grouped_bf16_128_t"];
-        assert_eq!(one([2048, 128, 768, 8], [false; 2]), qwen);
-        let mixtral = ["grouped_bf16_gated_128_t", "grouped_bf16_64_t"];
-        assert_eq!(one([4096, 8, 14336, 2], [false; 2]), mixtral);
-        let scaled = ["grouped_bf16_e4m3_gated_64", "grouped_bf16_e4m3_128"];
-        assert_eq!(one([4096, 8, 14336, 2], [true, false]), scaled);
-        let quantized = ["grouped_bf16_quantized_gated_64", "grouped_bf16_quantized_128"];
-        assert_eq!(one([2048, 128, 768, 8], [true, true]), quantized);
     }
 }

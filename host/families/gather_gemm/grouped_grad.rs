@@ -38,7 +38,8 @@ pub(crate) struct GradLaunch {
 impl GradLaunch {
     /// A gradient of these extents.
     pub(crate) fn new(device: &Device, dtype: Dtype, extents: GradExtents) -> Result<Self> {
-        let own = rows_of::<GroupedGradParams>();
+        let runs = |row: &&Row| device.machine().lacks(row).is_none();
+        let own = rows_of::<GroupedGradParams>().filter(runs);
         let row = of_type(own, dtype, "W[WE[s],m,n] += A[AM[s],m] * B[BM[s],n]")?;
         let kernel = Kernel::load(device, row)?;
         let vector = row.vector as usize;

@@ -1,9 +1,9 @@
 //! A product with an operand whose micro-tiles were found while running: its list and its packed values are read on the
 //! device.
 
-use einsparse_kernels::abi::{Divisor, FLAG_VECTORS, MapWords};
+use einsparse_kernels::abi::{C_COLUMNS, Divisor, FLAG_VECTORS, MapWords, PLAIN, TMA};
 use einsparse_kernels::families::{PIT_TF32_DEPTH, PitParams};
-use einsparse_kernels::table::{Row, kernels};
+use einsparse_kernels::table::{Row, rows_of};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
@@ -11,8 +11,9 @@ use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::DeviceLists;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, tensor_map};
+use crate::launch::maps::{Flat, strided_map, tensor_map};
 use crate::launch::{aligned, row_bytes, small, within};
+use crate::machine::Machine;
 use crate::registry::{Dtype, none_of};
 
 /// `C[z,m,n] = A[z,m,k] * B[z,k,n]`, or turned `C[z,m,n] = A[z,k,m] * B[z,k,n]`.
@@ -52,16 +53,40 @@ impl PitWork {
         let height = self.height as u32;
         if self.turned { (1, height) } else { (height, 1) }
     }
+}
 
-    /// The family for matrices that are multiplied in this type.
-    fn family(&self, dtype: Dtype) -> &'static str {
-        match (self.turned, self.right) {
-            (false, _) if dtype == Dtype::Tf32 => "pit_tf32",
-            (false, _) => "pit",
-            (true, false) => "pit_turned",
-            (true, true) => "pit_right",
-        }
+/// The kernels that multiply in this type, of a turned A or not, that store C as `[n, m]` or not.
+pub(crate) fn pit_rows(
+    dtype: Dtype,
+    turned: bool,
+    right: bool,
+) -> impl Iterator<Item = &'static Row> + Clone {
+    let order = if right { C_COLUMNS } else { PLAIN };
+    rows_of::<PitParams>()
+        .filter(move |row| row.dtype == dtype && row.order == order && (row.block.0 == 1) == turned)
+}
+
+/// The kernel for this product that the GPU runs.
+fn pick(dtype: Dtype, work: &PitWork, machine: &Machine) -> Result<&'static Row> {
+    let order = if work.right { C_COLUMNS } else { PLAIN };
+    let alike = |row: &&Row| row.order == order && (row.block.0 == 1) == work.turned;
+    let runs = |row: &&Row| machine.lacks(row).is_none();
+    let fits = |row: &&Row| row.dtype == dtype && row.block == work.block();
+    let all = rows_of::<PitParams>().filter(alike);
+    if let Some(row) = all.clone().filter(runs).find(fits) {
+        return Ok(row);
     }
+    let what = format!("C[m,n] += A[m,AK[p]] * B[AK[p],n], {} rows at a time", work.height);
+    let reason = |row: &Row| {
+        let rows = row.block.0.max(row.block.1);
+        let other = format!("is for {rows} rows of {}", row.dtype.name());
+        machine.lacks(row).unwrap_or(other)
+    };
+    // Rows for other GPUs are named where this one runs none.
+    Err(match all.clone().any(|row| runs(&row)) {
+        true => none_of(all.filter(runs), what, reason),
+        false => none_of(all, what, reason),
+    })
 }
 
 /// A kernel chosen for these extents.
@@ -79,15 +104,7 @@ impl PitLaunch {
     /// The product, with lists of `stride` places.
     pub(crate) fn new(device: &Device, dtype: Dtype, work: PitWork, stride: usize) -> Result<Self> {
         let PitWork { items, extents: [m, k, n], height, .. } = work;
-        let own = kernels().iter().filter(|row| row.module == work.family(dtype));
-        let fits = |row: &&Row| row.dtype == dtype && row.block == work.block();
-        let Some(row) = own.clone().find(fits) else {
-            let what = format!("C[m,n] += A[m,AK[p]] * B[AK[p],n], {height} rows at a time");
-            return Err(none_of(own, what, |row| {
-                let rows = row.block.0.max(row.block.1);
-                format!("is for {rows} rows of {}", row.dtype.name())
-            }));
-        };
+        let row = pick(dtype, &work, device.machine())?;
         let kernel = Kernel::load(device, row)?;
         let rows = items.saturating_mul(m);
         for (what, value) in [("rows of A", rows), ("rows of B", k), ("columns of B", n)] {
@@ -109,6 +126,11 @@ impl PitLaunch {
 
     pub(crate) fn name(&self) -> &'static str {
         self.kernel.row().name
+    }
+
+    /// Whether packed values have to be rounded to the type they are multiplied in: nothing does it on their way.
+    pub(crate) fn wants_rounded(&self) -> bool {
+        self.kernel.row().dtype == Dtype::Tf32 && self.kernel.row().needs & TMA == 0
     }
 
     /// Queues the product.
@@ -196,7 +218,7 @@ impl PitLaunch {
             return Err(Error::operand("index", "holds no values"));
         };
         let (dtype, height) = (self.kernel.row().dtype, self.work.height);
-        // Of elements of 4 bytes a row of A each, as `wgmma` wants them. The copy engine rounds them.
+        // Of elements of 4 bytes a row of A each, as products of them want it. The copy engine rounds them.
         let rows_of_a = dtype == Dtype::Tf32;
         let (extents, tile) = if rows_of_a {
             let extents = [self.stride, self.panels * height];
@@ -206,6 +228,9 @@ impl PitLaunch {
             (extents, [height.min(64), 64])
         };
         let values = Flat { address: packed.address(), extents, leading: extents[0] };
+        if self.kernel.row().needs & TMA == 0 {
+            return strided_map(dtype, &values);
+        }
         tensor_map(dtype, &values, tile, tile[0], &self.empty)
     }
 

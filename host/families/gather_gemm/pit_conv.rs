@@ -1,8 +1,8 @@
 //! A convolution of the channels, or to the filters, that were listed while running.
 
-use einsparse_kernels::abi::Divisor;
+use einsparse_kernels::abi::{Divisor, TMA};
 use einsparse_kernels::families::{PIT_CONV_DEPTH, PitConvParams, STEP_CHANNELS, STEP_FILTERS};
-use einsparse_kernels::table::{Row, kernels};
+use einsparse_kernels::table::{Row, rows_of};
 
 use crate::cost::Cost;
 use crate::device::Device;
@@ -13,10 +13,10 @@ use crate::families::discover::{ChannelsLaunch, DeviceLists};
 use crate::families::gather_gemm::ConvolutionShape;
 use crate::families::gather_gemm::cost::pit_conv::ConvTiles;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Heads, Images, heads_map, images_map};
+use crate::launch::maps::{Heads, Images, heads_map, images_map, strided_heads, strided_images};
 use crate::launch::{in_vectors, row_bytes, small, within};
 use crate::machine::Machine;
-use crate::registry::{Dtype, none_of_type};
+use crate::registry::{Dtype, none_of};
 
 /// Positions of a tile along an axis, times their distance in A, at the most: what a tensor map takes.
 const SPAN: usize = 256;
@@ -56,14 +56,15 @@ impl PitConvLaunch {
         }
         let out = shape.out()?;
         limits(&shape, out)?;
-        let own = kernels().iter().filter(|row| row.module == "pit_conv");
+        let machine = device.machine();
+        let own = rows_of::<PitConvParams>();
         let wanted = if filters { STEP_FILTERS } else { STEP_CHANNELS };
-        let fits = |row: &&Row| row.dtype == dtype && row.step == wanted;
+        let fits =
+            |row: &&Row| row.dtype == dtype && row.step == wanted && machine.lacks(row).is_none();
         let choices = own.clone().filter(fits).flat_map(|row| {
             let tiles = boxes(row.block.0 as usize, shape.stride);
             tiles.map(move |tile| (row, tile))
         });
-        let machine = device.machine();
         // Of equal ones a kernel of few columns, which has more stages in flight, and few tiles.
         let order = |(row, tile): &(&'static Row, [usize; 2])| {
             let tiles = ConvTiles::of(row, *tile, &shape, out);
@@ -76,7 +77,10 @@ impl PitConvLaunch {
         });
         let Some((row, tile)) = best else {
             let what = "C[n,x,y,f] += A[n,X[x,i],Y[y,j],AM[p]] * B[i,j,AM[p],f]";
-            return Err(none_of_type(own, what));
+            return Err(none_of(own, what, |row| {
+                let other = format!("is for {}", row.dtype.name());
+                machine.lacks(row).unwrap_or(other)
+            }));
         };
         let kernel = Kernel::load(device, row)?;
         let params = params(&shape, out, tile, stride)?;
@@ -187,8 +191,12 @@ impl PitConvLaunch {
             extents: [channels, w, h, shape.images],
             strides: [leading, w * leading, h * w * leading],
         };
+        let engine = self.kernel.row().needs & TMA != 0;
         let steps = [1, shape.stride[1], shape.stride[0], 1];
         let boxes = |channels: usize| {
+            if !engine {
+                return strided_images(dtype, &images);
+            }
             let tile = [channels, self.tile[1], self.tile[0], 1];
             images_map(dtype, &images, (tile, steps), &self.empty)
         };
@@ -200,7 +208,11 @@ impl PitConvLaunch {
                 extents: [stride, shape.channels, shape.taps()],
                 strides: [stride, shape.channels * stride],
             };
-            heads_map(dtype, &taps, [64, PIT_CONV_DEPTH], &self.empty)?
+            if engine {
+                heads_map(dtype, &taps, [64, PIT_CONV_DEPTH], &self.empty)?
+            } else {
+                strided_heads(dtype, &taps)?
+            }
         } else {
             boxes(PIT_CONV_DEPTH / 2)?
         };

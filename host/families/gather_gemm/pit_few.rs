@@ -1,13 +1,16 @@
 //! A product of few rows whose kernel finds the empty columns of A itself: nothing is kept between runs.
 
+use einsparse_kernels::abi::CLUSTER;
 use einsparse_kernels::families::{FEW_PAIRS, FEW_PARTS, FEW_VECTORS, PitFewParams};
-use einsparse_kernels::table::{Row, kernels};
+use einsparse_kernels::table::{Row, rows_of};
 
 use crate::device::Device;
+use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::{MAX_GRID_X, aligned, row_bytes, small, within};
+use crate::launch::{MAX_GRID_X, Turns, aligned, row_bytes, small, within};
+use crate::machine::Machine;
 use crate::registry::{Dtype, none_of};
 
 /// Columns of A that a part is worth having for, and what shares are a multiple of.
@@ -21,12 +24,28 @@ pub(crate) struct PitFewLaunch {
     extents: [usize; 3],
     params: PitFewParams,
     grid: u32,
+    /// Sums of parts that are no cluster: runs share them.
+    partial: DeviceMemory,
+    turns: Turns,
 }
 
-/// The kernels of this family.
-pub(crate) fn few_rows(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
-    let fits = move |row: &&Row| row.module == "pit_few" && row.dtype == dtype;
-    kernels().iter().filter(fits)
+/// The kernels for few rows.
+pub(crate) fn few_rows(dtype: Dtype) -> impl Iterator<Item = &'static Row> + Clone {
+    rows_of::<PitFewParams>().filter(move |row| row.dtype == dtype)
+}
+
+/// Those of them that the GPU runs: of parts that meet in a cluster, where there is one.
+fn runnable(dtype: Dtype, machine: &Machine) -> Vec<&'static Row> {
+    let mut rows: Vec<_> = few_rows(dtype).filter(|row| machine.lacks(row).is_none()).collect();
+    if rows.iter().any(|row| in_cluster(row)) {
+        rows.retain(|row| in_cluster(row));
+    }
+    rows
+}
+
+/// Whether parts of a tile are a cluster.
+fn in_cluster(row: &Row) -> bool {
+    row.needs & CLUSTER != 0
 }
 
 /// Multiprocessors that clusters of so many find room on, one thread block each: they keep to a part of the GPU, the
@@ -41,8 +60,11 @@ fn reach(parts: usize, multiprocessors: u32) -> usize {
 }
 
 /// Tiles across, and thread blocks that share a tile along k: as many as there are multiprocessors for.
-fn cut(row: &Row, [_, k, n]: [usize; 3], multiprocessors: u32) -> [usize; 2] {
+fn cut(row: &Row, [m, k, n]: [usize; 3], multiprocessors: u32) -> [usize; 2] {
     let tiles = n.div_ceil(row.columns as usize);
+    if !in_cluster(row) {
+        return [tiles, apart(row, [m, k], (multiprocessors as usize).checked_div(tiles))];
+    }
     let mut parts = FEW_PARTS as usize;
     while parts > 1 && (tiles * parts > reach(parts, multiprocessors) || k < LEAST_SHARE * parts) {
         parts /= 2;
@@ -50,16 +72,31 @@ fn cut(row: &Row, [_, k, n]: [usize; 3], multiprocessors: u32) -> [usize; 2] {
     [tiles, parts]
 }
 
+/// Parts of a tile that are no cluster, at most so many: the one that arrives last reads the sums of all, while the
+/// others have left.
+fn apart(row: &Row, [m, k]: [usize; 2], most: Option<usize>) -> usize {
+    /// Of how many columns of A one is taken to hold something.
+    const OFTEN: usize = 4;
+    let columns = row.columns as usize;
+    // Bytes that a part reads of a column of A, and of B for it, and those of its sums.
+    let each = (m + columns / OFTEN) * row.dtype.bytes();
+    let sums = m.next_multiple_of(8) * columns * 4;
+    let most = most.unwrap_or(1).min(FEW_PARTS as usize).min(k / LEAST_SHARE).max(1);
+    (1..=most).min_by_key(|parts| k / parts * each + (parts - 1) * sums).unwrap_or(1)
+}
+
 /// Of the kernels for these extents, the one whose thread blocks have the least to gather. `None` for too many rows.
 pub(crate) fn few_row(
     dtype: Dtype,
     extents: [usize; 3],
-    multiprocessors: u32,
+    machine: &Machine,
 ) -> Option<&'static Row> {
-    let height = |row: &&Row| row.block.0 as usize >= extents[0];
-    let least = few_rows(dtype).filter(height).map(|row| row.block.0).min()?;
-    let own = few_rows(dtype).filter(|row| row.block.0 == least);
-    own.min_by_key(|row| {
+    let multiprocessors = machine.multiprocessors;
+    let mut rows = runnable(dtype, machine);
+    rows.retain(|row| row.block.0 as usize >= extents[0]);
+    let least = rows.iter().map(|row| row.block.0).min()?;
+    rows.retain(|row| row.block.0 == least);
+    rows.into_iter().min_by_key(|row| {
         let [tiles, parts] = cut(row, extents, multiprocessors);
         let turns = (tiles * parts).div_ceil(multiprocessors.max(1) as usize);
         row.columns as usize * FEW_PARTS as usize / parts * turns
@@ -83,8 +120,13 @@ impl PitFewLaunch {
         let share = k.div_ceil(parts).next_multiple_of(SHARE_UNIT);
         let kernel = Kernel::load(device, row)?;
         let tiles = if m == 0 { 0 } else { tiles };
+        let shared = parts > 1 && !in_cluster(row);
+        let sums =
+            if shared { tiles * parts * (row.block.0 * row.columns) as usize * 4 } else { 0 };
         Ok(PitFewLaunch {
             kernel,
+            partial: DeviceMemory::alloc(device.context(), sums)?,
+            turns: Turns::with_counters(device, if shared { tiles * 4 } else { 0 })?,
             extents,
             params: PitFewParams {
                 m: m_there,
@@ -106,11 +148,15 @@ impl PitFewLaunch {
         extents: [usize; 3],
         above: u32,
     ) -> Result<Self> {
-        let row = few_row(dtype, extents, device.machine().multiprocessors);
+        let machine = device.machine();
+        let row = few_row(dtype, extents, machine);
         let row = row.ok_or_else(|| {
             let [m, ..] = extents;
             let what = format!("C[m,n] += A[m,AK[p]] * B[AK[p],n], all {m} rows at a time");
-            none_of(few_rows(dtype), what, |row| format!("is for {} rows at the most", row.block.0))
+            none_of(few_rows(dtype), what, |row| {
+                let most = format!("is for {} rows at the most", row.block.0);
+                machine.lacks(row).unwrap_or(most)
+            })
         })?;
         Self::new(device, row, extents, above)
     }
@@ -124,6 +170,11 @@ impl PitFewLaunch {
         self.params.parts
     }
 
+    /// Bytes of the sums that parts leave in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.partial.bytes() + self.turns.counters().bytes()
+    }
+
     /// Queues the product.
     /// A, B and C are `[m, k]`, `[k, n]` and `[m, n]` of the row's type.
     pub(crate) fn run(&self, [a, b, c]: [DenseMatrix; 3], queue: Queue<'_>) -> Result<()> {
@@ -131,10 +182,12 @@ impl PitFewLaunch {
         if self.grid == 0 {
             return Ok(());
         }
-        let parts = params.parts;
+        let clusters = in_cluster(self.kernel.row());
+        let grid = Grid::of([self.grid, 1, 1]).in_clusters(if clusters { params.parts } else { 1 });
         // The kernel waits for the one ahead before it touches an operand.
-        let grid = Grid::of([self.grid, 1, 1]).in_clusters(parts).early();
-        queue.launch(&self.kernel, grid, &params)
+        let grid = grid.early();
+        let shared = params.parts > 1 && !clusters;
+        self.turns.queue(shared, queue.stream(), || queue.launch(&self.kernel, grid, &params))
     }
 
     /// The params of a run, or why the operands cannot be read.
@@ -158,6 +211,8 @@ impl PitFewLaunch {
             ldb_bytes: bytes("B", b)?,
             ldc_bytes: bytes("C", c)?,
             flags: if vectors { FEW_VECTORS } else { 0 } | if pairs { FEW_PAIRS } else { 0 },
+            partial: self.partial.address(),
+            counters: self.turns.counters().address(),
             ..self.params
         })
     }

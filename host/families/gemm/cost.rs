@@ -2,7 +2,7 @@
 
 pub(crate) mod dense;
 
-use einsparse_kernels::abi::{Dtype, IN_REGISTERS, PANEL_BYTES, WalkKind};
+use einsparse_kernels::abi::{Dtype, FP8_MMA, IN_REGISTERS, PANEL_BYTES, WGMMA, WalkKind};
 use einsparse_kernels::table::Row;
 
 use crate::cost::{Cost, Machine, SHARED_BYTES, START_US, Work, row_limit, sum};
@@ -62,6 +62,29 @@ const STRIP_US: f64 = 0.5;
 /// What lists and records take of a dense product beyond the module `dense`, which has none.
 const LISTS_US: f64 = 2.5;
 
+/// The same of kernels of `mma.sync`, of 128 columns: with three stages and more, and with two, where copies are waited
+/// for; with pieces of 32 and of 16 rows, which are copied one by one, and for all of them. Measured on an H200, whose
+/// `mma.sync` has the rate that these are of.
+const SYNC_STAGE_US: [f64; 2] = [0.80, 1.02];
+const SYNC_PIECES_US: [f64; 3] = [0.90, 1.20, 0.45];
+
+fn synchronous_stage_us(row: &Row, density: f64, machine: &Machine) -> f64 {
+    let [deep, shallow] = SYNC_STAGE_US;
+    let [large, small, all] = SYNC_PIECES_US;
+    let us = if row.order & IN_REGISTERS != 0 {
+        all * density + if row.block.0 < 32 { small } else { large }
+    } else if row.burst > 2 {
+        deep
+    } else {
+        shallow
+    };
+    let sms = |machine: &Machine| machine.mma / f64::from(machine.multiprocessors);
+    // fp8 that is converted is multiplied as f16.
+    let fp8 = matches!(row.dtype, Dtype::E4m3 | Dtype::E5m2) && row.needs & FP8_MMA == 0;
+    let share = if fp8 { 1.2 } else { row.dtype.bytes() as f64 / 2.0 };
+    us * share * sms(&Machine::H200) / sms(machine)
+}
+
 /// Blocks are taken to lie at random. A slice of B is copied where anything in 128 rows wants it.
 fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let (bm, bk) = (work.block.0 as f64, work.block.1 as f64);
@@ -79,7 +102,9 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let l2 = if lists { 1.0 } else { dense::TILES_L2 };
     let gather_us = bytes / (l2 * machine.l2) * 1e6;
     let speed = machine.l2 / Machine::H200.l2;
-    let stage_us = if row.order & IN_REGISTERS != 0 {
+    let stage_us = if row.stands_in {
+        synchronous_stage_us(row, density, machine) * speed
+    } else if row.order & IN_REGISTERS != 0 {
         STAGE_REGISTERS_US + STAGE_FRAGMENTS_US * density
     } else if row.columns > 128 {
         STAGE_256_US
@@ -100,6 +125,10 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
 
 /// What reading a byte of A costs beside one of B.
 const SHARED_A: f64 = 1.5;
+/// Warps that read A where each has all 64 rows and a quarter of the columns.
+const READERS_OF_A: f64 = 4.0;
+/// Share of the rate of `mma.sync` that products of two of four reach.
+const SPARSE_SHARE: f64 = 0.8;
 /// Rate of copies of whole tiles beside gathers through L2; more than 1.3 were seen, and they were not the limit.
 const TILES_L2: f64 = 2.0;
 
@@ -115,9 +144,17 @@ fn predict_nm(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let (k, element) =
         (work.k.next_multiple_of(2 * row.block.1 as usize) as f64, row.dtype.bytes() as f64);
     let (a, b) = (rows / 2.0 * element, columns * element);
-    let shared = k * (rows / 64.0 * b + SHARED_A * a + a + b);
+    let by_wgmma = row.needs & WGMMA != 0;
+    let of_a = if by_wgmma { SHARED_A } else { READERS_OF_A };
+    // Each of two warpgroups reads B once, or for each 64 of its rows.
+    let of_b = if by_wgmma { rows / 64.0 } else { 2.0 };
+    let shared = k * (of_b * b + of_a * a + a + b);
     let clock = machine.issue / 4.0 / sms;
-    let tile_us = shared / SHARED_BYTES / clock * 1e6 + STRIP_US * rows * columns / 8192.0;
+    let shared_us = shared / SHARED_BYTES / clock * 1e6;
+    // Half of the products are none; elements of a byte take half as long.
+    let rate = machine.products(row) / sms * 4.0 / element * SPARSE_SHARE;
+    let products_us = if by_wgmma { 0.0 } else { 2.0 * rows * columns * k / rate * 1e6 };
+    let tile_us = shared_us.max(products_us) + STRIP_US * rows * columns / 8192.0;
     let gather_us = turns * k * (a + b) / (TILES_L2 * machine.l2 / sms) * 1e6;
     sum(work, machine, row.dtype, [gather_us, turns * tile_us, START_US].map(|us| us * items))
 }

@@ -1,4 +1,4 @@
-//! A kernel of the module `dense_csr`: tiles of a dense product, and where the entries of A go in their stages, found once
+//! A kernel of the modules `dense_csr` and `dense_csr_mma`: tiles of a dense product, and where the entries of A go in their stages, found once
 //! for a pattern.
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! A kernel of the modules `nm` and `nm_narrow`: the order of its tiles, tensor maps of the operands.
+//! A kernel for a matrix that keeps two of four: the order of its tiles, maps of the operands.
 
-use einsparse_kernels::abi::{B_COLUMNS, Dtype, FLAG_VECTORS, HALF, Operation};
+use einsparse_kernels::abi::{B_COLUMNS, Dtype, FLAG_VECTORS, HALF, Operation, TMA};
 use einsparse_kernels::families::{NM_HOLDERS, NM_PAIR, NM_STEPS, NM_WORD, NmParams};
 use einsparse_kernels::frag;
 use einsparse_kernels::table::Row;
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::families::gemm::panel::out_flag;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, tensor_map};
+use crate::launch::maps::{Flat, strided_map, tensor_map};
 use crate::launch::{
     Asked, Extents, Product, RawSpmm, aligned, flags, footprint, row_bytes, small, within,
 };
@@ -53,7 +53,7 @@ fn tiles(m: usize, n: usize, (rows, columns): (usize, usize)) -> Vec<[u32; 2]> {
     list
 }
 
-/// The words of positions, `[m, words]`, as the lanes of a warpgroup hold them for `wgmma`: for each 64 rows, pair of
+/// The words of positions, `[m, words]`, as the lanes of a warpgroup hold them for products: for each 64 rows, pair of
 /// stages `depth` columns deep, and thread the words for either stage. Rows are filled up to a multiple of `rows`.
 fn metadata(positions: &[u32], (m, words): (usize, usize), rows: usize, depth: usize) -> Vec<u32> {
     let of_stage = depth / NM_WORD;
@@ -136,6 +136,9 @@ impl TwoOfFour {
         let stored = words * NM_WORD / 2;
         let map = |address, extents, leading, tile: [usize; 2]| {
             let matrix = Flat { address, extents, leading };
+            if self.row().needs & TMA == 0 {
+                return strided_map(self.row().dtype, &matrix);
+            }
             tensor_map(self.row().dtype, &matrix, tile, tile[0], &self.tiles)
         };
         let b_map = if self.row().order & B_COLUMNS == 0 {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use einsparse_kernels::abi::{
     A_COLUMNS, B_COLUMNS, C_COLUMNS, FLAG_OUT_BF16, FLAG_OUT_F16, FLAG_OUT_F32, FLAG_VECTORS, HALF,
-    PANEL_BYTES, STRIP,
+    Operation, PANEL_BYTES, STRIP, TMA,
 };
 use einsparse_kernels::families::WgmmaParams;
 use einsparse_kernels::table::Row;
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::families::gemm::strips::{Pieces, Records, Schedule, Source, Tiles};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, tensor_map};
+use crate::launch::maps::{Flat, strided_map, tensor_map};
 use crate::launch::{
     Asked, Extents, Matrix, Planned, Product, RawSpmm, Turns, flags, footprint, row_bytes, small,
     within,
@@ -153,7 +153,7 @@ impl<P: Copy + 'static> Panels<P> {
         if whole {
             flags |= FLAG_VECTORS;
         }
-        if self.row().module == "narrow" {
+        if self.row().operation == Operation::Narrow {
             flags |= out_flag(self.out);
         }
         Ok(flags)
@@ -172,6 +172,9 @@ impl<P: Copy + 'static> Panels<P> {
         let Values { rows, columns, leading } = self.values;
         let map = |address, extents, leading, tile, swizzled| {
             let matrix = Flat { address, extents, leading };
+            if self.row().needs & TMA == 0 {
+                return strided_map(self.row().dtype, &matrix);
+            }
             tensor_map(self.row().dtype, &matrix, tile, swizzled, &self.zeros)
         };
         let a_map = map(raw.values, [columns, rows], leading, tile, tile[0])?;

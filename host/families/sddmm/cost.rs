@@ -1,7 +1,7 @@
 //! What products at the places of a pattern (SDDMM) cost.
 
-use einsparse_kernels::abi::{Dtype, PANEL_BYTES, SMEM_TILE, STRIP, WalkKind};
-use einsparse_kernels::families::{CHUNK, SAMPLES, STAGED_BYTES};
+use einsparse_kernels::abi::{Dtype, PANEL_BYTES, SMEM_TILE, STRIP, WGMMA, WalkKind};
+use einsparse_kernels::families::{CHUNK, SAMPLES, SddmmStagedParams, SddmmTilesParams};
 use einsparse_kernels::table::Row;
 
 use crate::cost::{
@@ -41,12 +41,12 @@ impl Samples {
     }
 }
 
-/// Predicts one row of the modules `sampled`, `sddmm` and `sddmm_tiles`.
+/// Predicts one row of the modules `sampled`, `sddmm` and `sddmm_tiles`, or of one that stands in for it.
 pub fn predict_samples(row: &Row, work: &Samples, machine: &Machine) -> Cost {
     let parts = match row.walk {
         WalkKind::Block => windows(row, work, machine),
-        _ if row.module == "sddmm_staged" => staged(row, work, machine),
-        _ if row.module == "sddmm_tiles" => tiles(row, work, machine),
+        _ if row.takes::<SddmmStagedParams>() => staged(row, work, machine),
+        _ if row.takes::<SddmmTilesParams>() => tiles(row, work, machine),
         _ => gathers(row, work, machine),
     };
     let hbm_us = work.compulsory_bytes(row.dtype) / machine.hbm * 1e6;
@@ -61,18 +61,30 @@ pub fn predict_samples(row: &Row, work: &Samples, machine: &Machine) -> Cost {
     }
 }
 
+/// Part of a stage's products for which they wait for the next one, where few stages are in flight; an estimate.
+fn short_ring(row: &Row) -> f64 {
+    match row.needs & WGMMA {
+        0 => 0.1 / f64::from(row.burst.max(2) - 1),
+        _ => 0.0,
+    }
+}
+
 /// Windows of blocks: no two rows of the table differ but in their pieces, and wide ones are fewer copies.
 fn windows(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     let copies = 1.0 + 16.0 / f64::from(row.block.1);
-    let compute_us = work.flops() / machine.wgmma.max(1.0) * 1e6;
+    let compute_us = work.flops() / machine.products(row).max(1.0) * 1e6 * (1.0 + short_ring(row));
     [compute_us * copies / 2.0, compute_us, ITEM_US]
 }
 
 /// Clocks of a multiprocessor for a stage of a dense tile, for each of its chunks of 64 columns: 256 of `wgmma`, and
 /// waits.
 const CHUNK_CLOCKS: f64 = 350.0;
+/// The same of `mma.sync`: 530 of it, 580 of its operands out of shared memory, and waits.
+const MMA_CHUNK_CLOCKS: f64 = 650.0;
 /// For each tile of 64 rows of X or Y that a stage brings through L2.
 const ROWS_CLOCKS: f64 = 182.0;
+/// The same by `cp.async`.
+const MMA_ROWS_CLOCKS: f64 = 240.0;
 /// Of a tile beside its stages, and for each chunk of it: sums out of the registers.
 const TILE_CLOCKS: f64 = 900.0;
 const OUT_CLOCKS: f64 = 250.0;
@@ -91,7 +103,12 @@ const CLOCKS_PER_US: f64 = 1755.0;
 pub(crate) fn tile_clocks(row: &Row, stages: usize, entries: f64) -> f64 {
     let chunks = f64::from(row.columns) / CHUNK as f64;
     let round = if row.dtype == Dtype::Tf32 { ROUND_CLOCKS } else { 0.0 };
-    let stage = (CHUNK_CLOCKS * chunks).max(ROWS_CLOCKS * (2.0 + chunks)) + round * (2.0 + chunks);
+    let [chunk, rows] = match row.needs & WGMMA {
+        0 => [MMA_CHUNK_CLOCKS, MMA_ROWS_CLOCKS],
+        _ => [CHUNK_CLOCKS, ROWS_CLOCKS],
+    };
+    let chunk = chunk * (1.0 + short_ring(row));
+    let stage = (chunk * chunks).max(rows * (2.0 + chunks)) + round * (2.0 + chunks);
     let out = OUT_CLOCKS * chunks * row.dtype.bytes() as f64 / 2.0;
     stages as f64 * stage + TILE_CLOCKS + out + entries * PICK_CLOCKS
 }
@@ -124,7 +141,7 @@ fn staged(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     let row_bytes = (work.k * row.dtype.bytes()).max(1) as f64;
     let sms = f64::from(machine.multiprocessors);
     let speed = machine.l2 / Machine::H200.l2 * CLOCKS_PER_US;
-    let width = (STAGED_BYTES as f64 / row_bytes).floor().min(work.n as f64);
+    let width = (f64::from(row.shared_bytes) / row_bytes).floor().min(work.n as f64);
     let ranges = (work.n as f64 / width.max(1.0)).ceil();
     let runs = (work.m as f64 * ranges).min(work.entries as f64);
     let entries = work.entries as f64 + RUN_WASTE * runs;

@@ -2,6 +2,7 @@
 
 use einsparse_formats::Format;
 use einsparse_kernels::abi::{A_COLUMNS, B_COLUMNS, Operation};
+use einsparse_kernels::families::{SampledParams, SddmmStagedParams, SddmmTilesParams};
 use einsparse_kernels::table::{Row, kernels};
 
 use super::cost::{Samples, predict_samples};
@@ -91,13 +92,13 @@ impl Sampling<'_> {
             let order = if x { "[k,m] and [k,n]" } else { "[m,k] and [n,k]" };
             return Some(format!("reads {order}"));
         }
-        if row.module == "sddmm_staged" {
+        if row.takes::<SddmmStagedParams>() {
             let (most, k) = (row.columns as usize, self.work.k);
             if k > most || k <= most / 4 {
                 return Some(format!("is for up to {most} terms, and more than {}", most / 4));
             }
-        } else if row.arch == "sm_90a" {
-            return self.refusal_of_copies(row, options);
+        } else if row.takes::<SampledParams>() || row.takes::<SddmmTilesParams>() {
+            return self.refusal_of_tiles(row, options);
         }
         let (vector, alignment) = (row.vector, self.alignment);
         (!alignment.is_multiple_of(vector as usize)).then(|| {
@@ -105,8 +106,8 @@ impl Sampling<'_> {
         })
     }
 
-    /// Of kernels fed by the tensor copy engine.
-    fn refusal_of_copies(&self, row: &Row, options: &Options) -> Option<String> {
+    /// Of kernels that copy whole tiles of X and Y.
+    fn refusal_of_tiles(&self, row: &Row, options: &Options) -> Option<String> {
         let (bm, bk) = block_of(&self.format);
         let (pm, pk) = (row.block.0 as usize, row.block.1 as usize);
         if !bm.is_multiple_of(pm) || !bk.is_multiple_of(pk) {
@@ -171,7 +172,7 @@ mod tests {
         block: (usize, usize),
         distances: [usize; 2],
         dtype: Dtype,
-        wgmma: f64,
+        machine: &Machine,
     ) -> Choice {
         let form = SampledForm::of(&Einsum::parse(text).unwrap(), None).unwrap();
         let sampling = Sampling {
@@ -191,26 +192,32 @@ mod tests {
             distances,
             alignment: 4,
         };
-        let machine = Machine { wgmma, ..Machine::H200 };
-        sampling.candidates(&machine, &Options::default())
+        sampling.candidates(machine, &Options::default())
     }
 
     #[test]
     fn refusals_say_why() {
         const PLAIN: &str = "S[m,n] = X[m,k] * Y[n,k]";
-        let wide = said(PLAIN, (128, 64), [64, 72], Dtype::F16, 1e14);
-        assert_eq!(wide.candidates[0].name, "sampled_f16_64");
-        for (text, block, distances, wgmma, words) in [
-            (PLAIN, (64, 64), [64, 64], 0.0, "compute capability 9.0"),
-            ("S[m,n] = X[m,k] * Y[k,n]", (64, 64), [64, 64], 1e14, "reads [m,k] and [n,k]"),
-            (PLAIN, (8, 64), [64, 64], 1e14, "the output has 8 x 64"),
-            (PLAIN, (64, 64), [64, 60], 1e14, "rows of X lie 64 apart, rows of Y 60"),
+        let hopper = Machine::H200;
+        let ampere = hopper.with_capability((8, 0)).with_shared_bytes(99 << 10);
+        for (machine, name, other) in [
+            (&hopper, "sampled_f16_64", "this GPU has `wgmma`"),
+            (&ampere, "sampled_mma_f16_64", "compute capability 9.0"),
         ] {
-            let choice = said(text, block, distances, Dtype::F16, wgmma);
-            assert_eq!(choice.candidates, [], "{text}");
-            assert!(choice.refused.iter().any(|r| r.reason.contains(words)), "{choice:?}");
+            let wide = said(PLAIN, (128, 64), [64, 72], Dtype::F16, machine);
+            assert_eq!(wide.candidates[0].name, name);
+            assert!(wide.refused.iter().any(|r| r.reason.contains(other)), "{wide:?}");
+            for (text, block, distances, words) in [
+                ("S[m,n] = X[m,k] * Y[k,n]", (64, 64), [64, 64], "reads [m,k] and [n,k]"),
+                (PLAIN, (8, 64), [64, 64], "the output has 8 x 64"),
+                (PLAIN, (64, 64), [64, 60], "rows of X lie 64 apart, rows of Y 60"),
+            ] {
+                let choice = said(text, block, distances, Dtype::F16, machine);
+                assert_eq!(choice.candidates, [], "{text}");
+                assert!(choice.refused.iter().any(|r| r.reason.contains(words)), "{choice:?}");
+            }
         }
-        let narrow = said(PLAIN, (64, 64), [64, 64], Dtype::E4m3, 1e14);
+        let narrow = said(PLAIN, (64, 64), [64, 64], Dtype::E4m3, &hopper);
         assert!(narrow.refused[0].reason.ends_with("computes e4m3"), "{narrow:?}");
     }
 }

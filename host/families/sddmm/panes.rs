@@ -1,5 +1,6 @@
-//! The work list of the module `sddmm_tiles`: which tiles of 128 rows and gathered chunks of 64 columns hold entries,
-//! which of their elements these are, and which multiprocessor takes which tile. Layout: `einsparse_kernels::abi`.
+//! The work list of the modules `sddmm_tiles` and `sddmm_tiles_mma`: which tiles of 128 rows and gathered chunks of 64
+//! columns hold entries, which of their elements these are, and which multiprocessor takes which tile. Layout:
+//! `einsparse_kernels::abi`.
 
 use einsparse_kernels::abi::{HALF, NO_STRIP, PANEL_BYTES, STRIP};
 use einsparse_kernels::families::{CHUNK, MOST_CHUNKS, PICK_GROUPS, PICK_ROWS, Pane, Picks, pick};
@@ -259,8 +260,8 @@ impl Draft {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use einsparse_kernels::families::{CHUNK, PICKED, picked};
-    use einsparse_kernels::table::kernels;
+    use einsparse_kernels::families::{CHUNK, PICKED, SddmmTilesParams, picked};
+    use einsparse_kernels::table::rows_of;
     use std::collections::BTreeMap;
 
     /// Every entry is picked once, from the element of a tile that is its own, into its own slot; pairs are aligned.
@@ -277,7 +278,7 @@ mod tests {
             rows.push((start as u32, lens(row) as u32));
         }
         let runs = Runs { rows, total: columns.len() as u64, longest: 300 };
-        for row in kernels().iter().filter(|r| r.module == "sddmm_tiles") {
+        for row in rows_of::<SddmmTilesParams>() {
             let bytes = row.dtype.bytes() as u32;
             let list = Panes::new(row, (&runs, &columns), 100, 5).unwrap();
             let mut slots = BTreeMap::new();

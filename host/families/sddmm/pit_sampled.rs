@@ -1,7 +1,8 @@
 //! A product at the micro-tiles of another matrix, which were found while running: their lists are read on the device.
 
+use einsparse_kernels::abi::TMA;
 use einsparse_kernels::families::{PitSampledParams, SAMPLED_GATE, SAMPLED_WIDTH};
-use einsparse_kernels::table::kernels;
+use einsparse_kernels::table::{Row, rows_of};
 
 use crate::device::Device;
 use crate::driver::DeviceMemory;
@@ -9,9 +10,10 @@ use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DeviceLists, list_stride};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, tensor_map};
+use crate::launch::maps::{Flat, strided_map, tensor_map};
 use crate::launch::{aligned, row_bytes, small, within};
-use crate::registry::{Dtype, of_type};
+use crate::machine::Machine;
+use crate::registry::{Dtype, none_of};
 
 /// A kernel chosen for `S[m,n] = X[m,k] * Y[n,k]`.
 #[derive(Debug)]
@@ -31,12 +33,21 @@ pub(crate) struct PitSampledRun {
     pub s: DenseMatrix,
 }
 
+/// The kernel of this type that the GPU runs.
+fn pick(dtype: Dtype, machine: &Machine) -> Result<&'static Row> {
+    let mut own = rows_of::<PitSampledParams>().filter(|row| row.dtype == dtype);
+    own.find(|row| machine.lacks(row).is_none()).ok_or_else(|| {
+        let what = "S[L[p],n] = X[L[p],k] * Y[n,k], 64 columns at a time";
+        none_of(rows_of::<PitSampledParams>(), what, |row| {
+            machine.lacks(row).unwrap_or_else(|| format!("is for {}", row.dtype.name()))
+        })
+    })
+}
+
 impl PitSampledLaunch {
     /// The product, for `[m, n, k]`.
     pub(crate) fn new(device: &Device, dtype: Dtype, extents: [usize; 3]) -> Result<Self> {
-        let own = kernels().iter().filter(|row| row.module == "pit_sampled");
-        let what = "S[L[p],n] = X[L[p],k] * Y[n,k], 64 columns at a time";
-        let row = of_type(own, dtype, what)?;
+        let row = pick(dtype, device.machine())?;
         let kernel = Kernel::load(device, row)?;
         let [m, n, k] = extents;
         let listed = row.items as usize;
@@ -84,8 +95,12 @@ impl PitSampledLaunch {
         let dtype = self.kernel.row().dtype;
         let bytes = |of: &str, matrix: DenseMatrix| row_bytes(of, matrix.leading, dtype.bytes());
         let rows_of_y = Flat { address: y.address, extents: [k, n], leading: y.leading };
+        let y_map = match self.kernel.row().needs & TMA {
+            0 => strided_map(dtype, &rows_of_y)?,
+            _ => tensor_map(dtype, &rows_of_y, [64, SAMPLED_WIDTH], 64, &self.empty)?,
+        };
         Ok(PitSampledParams {
-            y_map: tensor_map(dtype, &rows_of_y, [64, SAMPLED_WIDTH], 64, &self.empty)?,
+            y_map,
             lists: lists.lists.address(),
             counts: lists.counts.address(),
             x: x.address,

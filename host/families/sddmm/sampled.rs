@@ -1,12 +1,12 @@
-//! Kernels at the places of a pattern. Of the module `sampled`: windows of a pattern, tensor maps of X and Y.
+//! Kernels at the places of a pattern. Of the modules `sampled` and `sampled_mma`: windows of a pattern, maps of X and Y.
 
 use std::fmt;
 use std::sync::Arc;
 
 use einsparse_kernels::abi::{
-    A_COLUMNS, B_COLUMNS, FLAG_ACCUMULATE, FLAG_MASK_VALUES, HALF, MapWords, STRIP,
+    A_COLUMNS, B_COLUMNS, FLAG_ACCUMULATE, FLAG_MASK_VALUES, HALF, MapWords, STRIP, TMA,
 };
-use einsparse_kernels::families::{SampledParams, Window};
+use einsparse_kernels::families::{SampledParams, SddmmStagedParams, SddmmTilesParams, Window};
 use einsparse_kernels::table::Row;
 
 use crate::device::Device;
@@ -18,7 +18,7 @@ use crate::families::sddmm::sddmm_staged::SddmmStaged;
 use crate::families::sddmm::sddmm_tiles::SddmmTiles;
 use crate::families::sddmm::windows::{Blocks, Windows};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, tensor_map};
+use crate::launch::maps::{Flat, strided_map, tensor_map};
 use crate::launch::{Planned, RawSddmm, Turns, aligned, small, within};
 use crate::registry::Dtype;
 use crate::worklist::Runs;
@@ -65,13 +65,14 @@ pub(crate) fn sddmm_launch(
     places: Places<'_>,
 ) -> Result<Box<dyn SddmmLaunch>> {
     let pattern = (places.runs, places.columns);
-    Ok(match row.module {
-        "sddmm" | "sddmm_narrow" => {
-            Box::new(Sddmm::new(device, row, extents, (mode, out), pattern)?)
-        }
-        "sddmm_staged" => Box::new(SddmmStaged::new(device, row, extents, mode, pattern)?),
-        "sddmm_tiles" => Box::new(SddmmTiles::new(device, row, extents, mode, pattern)?),
-        _ => Box::new(Sampler::new(device, row, extents, mode, places)?),
+    Ok(if row.takes::<SampledParams>() {
+        Box::new(Sampler::new(device, row, extents, mode, places)?)
+    } else if row.takes::<SddmmTilesParams>() {
+        Box::new(SddmmTiles::new(device, row, extents, mode, pattern)?)
+    } else if row.takes::<SddmmStagedParams>() {
+        Box::new(SddmmStaged::new(device, row, extents, mode, pattern)?)
+    } else {
+        Box::new(Sddmm::new(device, row, extents, (mode, out), pattern)?)
     })
 }
 
@@ -190,6 +191,9 @@ impl Sampler {
         swizzled: usize,
     ) -> Result<MapWords> {
         let matrix = Flat { address, extents, leading };
+        if self.kernel.row().needs & TMA == 0 {
+            return strided_map(self.kernel.row().dtype, &matrix);
+        }
         tensor_map(self.kernel.row().dtype, &matrix, tile, swizzled, &self.zeros)
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::families::{STAGED_BYTES, SddmmStagedParams, Shelf};
+use einsparse_kernels::families::{SddmmStagedParams, Shelf};
 use einsparse_kernels::table::Row;
 
 use crate::device::Device;
@@ -36,7 +36,7 @@ impl SddmmStaged {
         mode: Mode,
         (runs, columns): (&Arc<Runs>, &[u32]),
     ) -> Result<Self> {
-        let most = STAGED_BYTES / (extents.k * row.dtype.bytes()).max(1);
+        let most = row.shared_bytes as usize / (extents.k * row.dtype.bytes()).max(1);
         let multiprocessors = device.machine().multiprocessors as usize;
         let list = Shelves::new((runs, columns), extents.n, most, multiprocessors);
         let blocks = within("thread blocks", list.shelves.len(), crate::launch::MAX_GRID_X)?;

@@ -1,10 +1,11 @@
-//! A kernel of the module `sddmm_tiles`: tiles that hold entries, what is picked of them, tensor maps of X and Y.
+//! A kernel of the module `sddmm_tiles` or `sddmm_tiles_mma`: tiles that hold entries, what is picked of them, maps of X
+//! and Y.
 
 use std::sync::Arc;
 
 use einsparse_kernels::abi::{
     A_COLUMNS, B_COLUMNS, FLAG_ACCUMULATE, FLAG_MASK_VALUES, FLAG_VECTORS, HALF, MapWords,
-    PANEL_BYTES, STRIP,
+    PANEL_BYTES, STRIP, TMA,
 };
 use einsparse_kernels::families::{Pane, Picks, SddmmTilesParams};
 use einsparse_kernels::table::Row;
@@ -17,7 +18,7 @@ use crate::families::sddmm::panes::Panes;
 use crate::families::sddmm::{SddmmExtents, SddmmLaunch};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::RawSddmm;
-use crate::launch::maps::{Flat, tensor_map};
+use crate::launch::maps::{Flat, strided_map, tensor_map};
 use crate::launch::{Planned, aligned, within};
 use crate::worklist::Runs;
 
@@ -110,6 +111,9 @@ impl SddmmTiles {
         let deep = PANEL_BYTES / self.row().dtype.bytes();
         let tile = if columns { [HALF, deep] } else { [deep, HALF] };
         let matrix = Flat { address, extents, leading };
+        if self.row().needs & TMA == 0 {
+            return strided_map(self.row().dtype, &matrix);
+        }
         tensor_map(self.row().dtype, &matrix, tile, tile[0], &self.zeros)
     }
 }

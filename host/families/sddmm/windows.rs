@@ -1,5 +1,5 @@
-//! The work list of the module `sampled`: which blocks of a pattern each window of 128 rows and gathered columns holds,
-//! and which multiprocessor takes which window. Layout of the lists: `einsparse_kernels::abi`.
+//! The work list of the modules `sampled` and `sampled_mma`: which blocks of a pattern each window of 128 rows and
+//! gathered columns holds, and which multiprocessor takes which window. Layout of the lists: `einsparse_kernels::abi`.
 
 use std::collections::BTreeMap;
 
@@ -190,8 +190,8 @@ fn drafts(blocks: Blocks<'_>, first: usize, piece: usize, pieces: usize) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use einsparse_kernels::abi::Operation;
-    use einsparse_kernels::table::kernels;
+    use einsparse_kernels::families::SampledParams;
+    use einsparse_kernels::table::rows_of;
 
     /// Every 16 rows and piece of every block have exactly one place, whole or in parts, for each width of pieces.
     #[test]
@@ -205,7 +205,7 @@ mod tests {
         let rows = rows.to_vec();
         let columns: Vec<u32> = lens.iter().flat_map(|&len| (0..len).map(|i| i * 3)).collect();
         let runs = Runs { rows, total: u64::from(at), longest: 40 };
-        for row in kernels().iter().filter(|r| r.operation == Operation::Sampled && r.block.0 > 1) {
+        for row in rows_of::<SampledParams>() {
             for (bm, bk) in [(16, 16), (32, 32), (64, 64), (128, 128), (16, 32), (64, 32)] {
                 let piece = row.block.1 as usize;
                 if bk % piece != 0 {
@@ -222,7 +222,7 @@ mod tests {
                 let stages: u32 = list.windows.iter().map(|w| w.stages).sum();
                 assert_eq!(stages as usize, list.count * 1000usize.div_ceil(64));
                 assert_eq!(list.windows.len() % list.blocks, 0);
-                assert_eq!(list.columns.len(), list.windows.len() * 256 / piece);
+                assert_eq!(list.columns.len(), list.windows.len() * row.columns as usize / piece);
             }
         }
     }

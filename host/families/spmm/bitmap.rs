@@ -1,11 +1,11 @@
-//! A kernel of the module `bitmap`: the same number of stages for every thread block, and where strips are cut for
+//! A kernel of the modules `bitmap` and `bitmap_mma`: the same number of stages for every thread block, and where strips are cut for
 //! that.
 
 mod layout;
 mod schedule;
 
-use einsparse_kernels::abi::{FLAG_A_KEPT, FLAG_VECTORS, MapWords};
-use einsparse_kernels::families::{BIT_STAGES, BIT_TILE, BitmapParams, eights};
+use einsparse_kernels::abi::{FLAG_A_KEPT, FLAG_VECTORS, MapWords, TMA};
+use einsparse_kernels::families::{BIT_STAGES, BIT_TILE, BitmapParams, eights, stages_for};
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
 
@@ -16,7 +16,7 @@ use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, tensor_map};
+use crate::launch::maps::{Flat, strided_map, tensor_map};
 use crate::launch::{
     Asked, Extents, Product, RawSpmm, Turns, aligned, flags, row_bytes, small, within,
 };
@@ -98,7 +98,7 @@ impl Bitmaps {
         let schedule = Schedule::new(&bands, &entries, across, strips, most);
         let slot_bytes = layout.slot_bytes(groups, longest(&bands, across, &starts));
         let b_bytes = layout.depth() * columns * 2;
-        let room = row.shared_bytes as usize - layout.head(groups) - layout::sums(row);
+        let room = row.shared_bytes as usize - layout.head(row) - layout::sums(row);
         let stages = room / (slot_bytes + b_bytes);
         if stages == 0 {
             let reason = format!(
@@ -121,7 +121,7 @@ impl Bitmaps {
             partial: DeviceMemory::alloc(device.context(), partial)?,
             rounds: (rounds.len() / schedule.blocks().max(1) as usize) as u32,
             schedule,
-            stages: stages.min(BIT_STAGES) as u32,
+            stages: stages_for(stages.min(BIT_STAGES) as u32, layout::copiers(row)),
             slot_bytes: slot_bytes as u32,
             places: small("bytes of the counts of A", layout.places(tiles))?,
             keeps_a: false,
@@ -129,7 +129,7 @@ impl Bitmaps {
         }))
     }
 
-    /// Where the copy engine finds B: one column is a row of a matrix, since it has no gaps.
+    /// Where tiles of B are copied from: one column is a row of a matrix, since it has no gaps.
     fn b_map(&self, raw: &RawSpmm) -> Result<MapWords> {
         let Extents { k, n, .. } = self.extents;
         let (dtype, columns) = (self.row().dtype, self.row().columns as usize);
@@ -149,6 +149,9 @@ impl Bitmaps {
             return Ok([0; 16]);
         }
         let matrix = Flat { address: raw.b, extents, leading };
+        if self.row().needs & TMA == 0 {
+            return strided_map(dtype, &matrix);
+        }
         let swizzled = if columns <= 8 { 0 } else { columns };
         tensor_map(dtype, &matrix, tile, swizzled, &self.starts)
     }

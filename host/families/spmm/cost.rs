@@ -8,6 +8,7 @@ pub(crate) mod transposed;
 mod vectors;
 
 use einsparse_kernels::abi::WalkKind;
+use einsparse_kernels::families::SellParams;
 use einsparse_kernels::table::Row;
 
 use crate::cost::{Cost, Machine};
@@ -20,7 +21,7 @@ pub(crate) fn predict(row: &Row, problem: &Problem, machine: &Machine) -> Cost {
         WalkKind::Bitmap => bitmap::predict(row, work, machine),
         WalkKind::Bytemap => bitmap::predict_bytes(row, work, machine),
         WalkKind::Vector => vectors::predict(row, work, machine),
-        WalkKind::SlicedEll if row.module == "sell" => sell::predict(row, work, machine),
+        WalkKind::SlicedEll if row.takes::<SellParams>() => sell::predict(row, work, machine),
         WalkKind::SlicedEll => staged::predict(row, work, machine),
         _ => gather::predict_gather(row, work, machine),
     };

@@ -275,7 +275,7 @@ fn list_of(
     cutting: Cutting,
 ) -> Result<List> {
     let rows = runs.rows.len();
-    let here = rows >= DEVICE_ROWS && device.modules().holds(Lists::FAMILY);
+    let here = rows >= DEVICE_ROWS && Lists::is_there(device);
     if let Some(spans) = spans.filter(|_| here) {
         let Cutting { limit, weight } = cutting;
         return Lists::new(device)?.make(spans, rows, limit, weight.unwrap_or(0));

@@ -1,6 +1,7 @@
 //! Which kernels of the family can run a product.
 
 use einsparse_kernels::abi::WalkKind;
+use einsparse_kernels::families::SellParams;
 
 use super::batched::Batched;
 use super::bitmap::Bitmaps;
@@ -37,7 +38,7 @@ fn product(
             WalkKind::Vector => Box::new(VectorProduct::new(of, (runs, columns))?),
             _ => Box::new(Gather::new(of, (runs, spans))?),
         },
-        Matrix::Sliced { runs, pattern } if row.module == "sell" => {
+        Matrix::Sliced { runs, pattern } if row.takes::<SellParams>() => {
             Box::new(Sell::new(of, (runs, pattern))?)
         }
         Matrix::Sliced { runs, pattern } => Box::new(Staged::new(of, (runs, pattern))?),

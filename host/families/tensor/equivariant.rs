@@ -157,8 +157,7 @@ impl EquivariantLaunch {
             let (Some(forward), Some(backward)) = (forward, backward) else {
                 return Ok(None);
             };
-            // For Hopper alone: for GPUs before it the sums would not stay in registers.
-            if !device.modules().holds(forward.module) {
+            if !device.modules().holds(forward) {
                 return Ok(None);
             }
             let kernels = [Kernel::load(device, forward)?, Kernel::load(device, backward)?];

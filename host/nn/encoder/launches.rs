@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::families::attention::{
-    AttentionExtents, AttentionLaunch, MaskLaunch, RawAttention, RawFlags,
+    AttentionExtents, AttentionLaunch, MaskLaunch, RawAttention, RawFlags, resident,
 };
 use crate::families::discover::{LiveProduct, PackLaunch, Rows};
 use crate::kernel::Queue;
@@ -53,8 +53,9 @@ impl Launches {
         let pack = PackLaunch::new(device, dtype, extents, options.rows(), options.epsilon)?;
         let m = pack.capacity();
         let extents = AttentionExtents { heads, key_heads: heads, m, n: m, d: width / heads };
-        let row = crate::ops::attention::choose::<T>(extents.d, None)?;
-        let (masks, lists) = MaskLaunch::new(device, extents, 1, None)?;
+        let row = crate::ops::attention::choose::<T>(device.machine(), extents.d, None)?;
+        let blocks = resident(device.machine(), row);
+        let (masks, lists) = MaskLaunch::new(device, extents, 1, None, blocks)?;
         let scale = 1.0 / (extents.d.max(1) as f64).sqrt();
         let attention = AttentionLaunch::new(device, row, extents, scale, lists)?;
         let expected = options.expected.unwrap_or(m);

@@ -115,13 +115,13 @@ impl Update {
             let reason = format!("is {}; it is f32, or as the copy", G::DTYPE.name());
             return Err(Error::operand("gradient", reason));
         }
-        match self
+        if self
             .launch
             .queue(|launch| self.queue(launch, (parameters, gradient), copy.as_deref(), stream))?
         {
-            true => Ok(()),
-            false => self.step_on_host(parameters, gradient, copy),
+            return Ok(());
         }
+        self.step_on_host(parameters, gradient, copy)
     }
 
     fn queue<T: Scalar, G: Scalar>(

@@ -83,7 +83,7 @@ impl<T: Scalar> CachedAttention<T> {
         elements("queries", &[batch, heads, options.dim])?;
         elements("keys", &[batch, key_heads, capacity, options.dim])?;
         let launch = context.prepared(|device| {
-            let row = choose_cached::<T>(extents.d)?;
+            let row = choose_cached::<T>(device.machine(), extents.d)?;
             DecodeLaunch::new(device, row, extents, scale)
         })?;
         Ok(CachedAttention {

@@ -9,6 +9,7 @@ use crate::families::attention::cpu::{HostAttention, HostHeads};
 use crate::families::attention::queries::{Bits, Flags, Seen};
 use crate::families::attention::{
     AttentionExtents, AttentionLaunch, KeyBlocksLaunch, MaskLaunch, RawFlags, RawKeyBlocks,
+    resident,
 };
 use crate::kernel::Queue;
 use crate::registry::Scalar;
@@ -164,13 +165,14 @@ impl<T: Scalar> DynamicAttention<T> {
         elements("diagonals", &[m.saturating_add(n)])?;
         let scale = scale_of(options)?;
         let launch = context.prepared(|device| {
-            let row = choose::<T>(extents.d, None)?;
-            let causal = options.causal;
+            let row = choose::<T>(device.machine(), extents.d, None)?;
+            let (causal, blocks) = (options.causal, resident(device.machine(), row));
             let (tiles, lists) = if let Some(most) = most {
-                let (own, lists) = KeyBlocksLaunch::new(device, extents, masks, most, causal)?;
+                let limits = (most, causal);
+                let (own, lists) = KeyBlocksLaunch::new(device, extents, masks, limits, blocks)?;
                 (Lists::Blocks(own), lists)
             } else {
-                let (own, lists) = MaskLaunch::new(device, extents, masks, causal)?;
+                let (own, lists) = MaskLaunch::new(device, extents, masks, causal, blocks)?;
                 (Lists::Flags(Box::new(own)), lists)
             };
             let attention = AttentionLaunch::new(device, row, extents, scale, lists)?;

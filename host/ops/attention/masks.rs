@@ -11,6 +11,7 @@ use einsparse_formats::allocate;
 use crate::context::Context;
 use crate::error::{Error, Refusal, Result, elements};
 use crate::families::attention::AttentionExtents;
+use crate::machine::Machine;
 use crate::registry::{Operation, Scalar, block_of, kernels};
 use crate::tensor::SparseTensor;
 use crate::worklist::Runs;
@@ -138,22 +139,28 @@ pub(super) fn hidden<T: Scalar>(
 }
 
 /// The kernel for an element type and this many elements of a query.
-pub(crate) fn choose<T: Scalar>(dim: usize, variant: Option<&str>) -> Result<&'static Row> {
+pub(crate) fn choose<T: Scalar>(
+    machine: &Machine,
+    dim: usize,
+    variant: Option<&str>,
+) -> Result<&'static Row> {
     let own = |row: &&Row| row.operation == Operation::Attention;
     let what = "attention at the entries of a mask";
-    fitting::<T>(kernels().iter().filter(own), what, dim, variant)
+    fitting::<T>(machine, kernels().iter().filter(own), what, (dim, variant))
 }
 
 /// The same over a cache.
-pub(super) fn choose_cached<T: Scalar>(dim: usize) -> Result<&'static Row> {
-    fitting::<T>(rows_of::<DecodeParams>(), "attention over a cache", dim, None)
+pub(super) fn choose_cached<T: Scalar>(machine: &Machine, dim: usize) -> Result<&'static Row> {
+    let what = "attention over a cache";
+    fitting::<T>(machine, rows_of::<DecodeParams>(), what, (dim, None))
 }
 
+/// The first of the rows that serves, and that the GPU has.
 fn fitting<T: Scalar>(
+    machine: &Machine,
     rows: impl Iterator<Item = &'static Row> + Clone,
     what: &str,
-    dim: usize,
-    variant: Option<&str>,
+    (dim, variant): (usize, Option<&str>),
 ) -> Result<&'static Row> {
     let fault = |row: &Row| {
         if row.dtype != T::DTYPE {
@@ -163,7 +170,7 @@ fn fitting<T: Scalar>(
         } else if variant.is_some_and(|name| name != row.name) {
             Some("is not the one asked for".into())
         } else {
-            None
+            machine.lacks(row)
         }
     };
     let tried = rows.clone().filter_map(|row| Some(Refusal::of(row.name, fault(row)?)));

@@ -62,8 +62,8 @@ impl Edges<'_> {
 /// | W | `[edges, paths, channels]` |
 /// | Out | `[receivers, components of all paths, channels]` |
 ///
-/// On Hopper f32 and degrees up to 3 have kernels of their own, one for the messages and one for all gradients, which are
-/// launched once or, in large graphs, for some channels at a time; other types, degrees and GPUs run the expressions.
+/// f32 and degrees up to 3 have kernels of their own, one for the messages and one for all gradients, which are
+/// launched once or, in large graphs, for some channels at a time; other types and degrees run the expressions.
 /// Runs, gradients, shapes and names of kernels are those of [`TensorProduct`], which this dereferences to; gradients are
 /// always planned, and that of X is a sum over the edges of a sender. Every element of an output is written.
 ///

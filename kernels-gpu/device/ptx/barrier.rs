@@ -12,7 +12,7 @@ instructions! {
 /// Makes this thread's [`init`]s visible to the copy engine, where there is one.
 #[inline(always)]
 pub fn init_fence() {
-    if !cfg!(arch = "sm_80") {
+    if cfg!(since = "9.0") {
         ptx!("fence.mbarrier_init.release.cluster;", options(nostack));
     }
 }
@@ -34,7 +34,7 @@ instructions! {
 pub fn try_wait(barrier: u32, parity: u32) -> bool {
     // On the host, where nothing runs, a loop around this still ends.
     let mut done = 1u32;
-    if cfg!(arch = "sm_80") {
+    if !cfg!(since = "9.0") {
         ptx!(
             "{{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [{b}], {parity}; selp.u32 {done}, 1, 0, p; }}",
             b = in(reg32) barrier, parity = in(reg32) parity, done = inout(reg32) done, options(nostack)

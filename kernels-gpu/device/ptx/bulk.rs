@@ -1,6 +1,6 @@
 //! The bulk copy engine: tiles by tensor map (`cp.async.bulk.tensor`) between global and shared memory.
 
-use super::instructions;
+use super::{instructions, ptx};
 
 instructions! {
     /// Starts the copy of the tile at column `x`, row `y` to shared `to`; its bytes count at `barrier`.
@@ -36,9 +36,23 @@ instructions! {
     pub load_line(to: u32, from: u64, bytes: u32, barrier: u32):
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [{to}], [{from}], {bytes}, [{barrier}];",
         in(reg32 to, reg64 from, reg32 bytes barrier);
-    /// Fetches `bytes` neighbouring bytes from global `from` into L2, both multiples of 16.
-    pub prefetch_line(from: u64, bytes: u32):
-        "cp.async.bulk.prefetch.L2.global [{from}], {bytes};", in(reg64 from, reg32 bytes);
     /// Fetches a tensor map ahead of its first use.
     pub prefetch_map(map: u64): "prefetch.tensormap [{map}];", in(reg64 map);
+}
+
+/// Whether [`prefetch_line`] does anything.
+#[inline(always)]
+pub const fn prefetches_lines() -> bool {
+    cfg!(since = "9.0")
+}
+
+/// Fetches `bytes` neighbouring bytes from global `from` into L2, both multiples of 16, where there is a copy engine.
+#[inline(always)]
+pub fn prefetch_line(from: u64, bytes: u32) {
+    if prefetches_lines() {
+        ptx!(
+            "cp.async.bulk.prefetch.L2.global [{from}], {bytes};",
+            from = in(reg64) from, bytes = in(reg32) bytes, options(nostack)
+        );
+    }
 }

@@ -52,8 +52,8 @@ macro_rules! load_four {
     )+};
 }
 
-// `nc` and `pure`: memory that no kernel writes: neither this one nor the launch before it, if that launch has not ended yet.
-// ptxas may move such a load before the wait. Operands that the launch before writes need one of the other forms.
+// `nc` and `pure`: memory that no kernel writes: neither this one nor the launch before it, if that launch has not ended
+// yet. ptxas may move such a load before the wait. Operands that the launch before writes need one of the other forms.
 load_one! {
     load_b32 = "ld.global.nc.u32" (pure, readonly, nostack);
     /// 2 bytes in the low half.

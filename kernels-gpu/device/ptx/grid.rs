@@ -6,7 +6,7 @@ use super::ptx;
 /// Lets the next kernel start once every thread block has come here; what it may touch is told by [`wait_dependency`].
 #[inline(always)]
 pub fn launch_dependents() {
-    if cfg!(arch = "sm_90a") {
+    if cfg!(since = "9.0") {
         ptx!("griddepcontrol.launch_dependents;", options(nostack));
     }
 }
@@ -15,7 +15,7 @@ pub fn launch_dependents() {
 /// loads say that nothing writes while the kernel runs, and ptxas may move them in front of the wait.
 #[inline(always)]
 pub fn wait_dependency() {
-    if cfg!(arch = "sm_90a") {
+    if cfg!(since = "9.0") {
         ptx!("griddepcontrol.wait;", options(nostack));
     }
 }

@@ -50,6 +50,14 @@ mma! {
     /// D += A B, m16n8k8, TF32 operands, f32 accumulators.
     mma_tf32, "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
 }
+mma! {
+    /// D += A B, m16n8k32, e4m3 operands, f32 accumulators. Compute capability 8.9, PTX 8.4.
+    mma_e4m3, "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
+}
+mma! {
+    /// D += A B, m16n8k32, e5m2 operands, f32 accumulators. Compute capability 8.9, PTX 8.4.
+    mma_e5m2, "mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32"
+}
 
 /// D += A B, m16n8k16, 8-bit integers, i32 accumulators.
 #[inline(always)]
@@ -64,6 +72,54 @@ pub fn mma_s8(d: &mut [u32; 4], a: [u32; 2], b: u32) {
     *d = [d0, d1, d2, d3];
 }
 
+/// `D += A B` of 8-bit integers over 32 bytes of depth, i32 accumulators.
+#[inline(always)]
+pub fn mma_s8_k32(d: &mut [u32; 4], a: [u32; 4], b: [u32; 2]) {
+    let [mut d0, mut d1, mut d2, mut d3] = *d;
+    ptx!(
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {{{d0}, {d1}, {d2}, {d3}}}, {{{a0}, {a1}, {a2}, {a3}}}, {{{b0}, {b1}}}, {{{d0}, {d1}, {d2}, {d3}}};",
+        d0 = inout(reg32) d0, d1 = inout(reg32) d1, d2 = inout(reg32) d2, d3 = inout(reg32) d3,
+        a0 = in(reg32) a[0], a1 = in(reg32) a[1], a2 = in(reg32) a[2], a3 = in(reg32) a[3],
+        b0 = in(reg32) b[0], b1 = in(reg32) b[1],
+        options(pure, nomem, nostack)
+    );
+    *d = [d0, d1, d2, d3];
+}
+
+macro_rules! mma_sparse {
+    ($(#[$doc:meta])* $name:ident, $text:literal) => {
+        $(#[$doc])*
+        #[inline(always)]
+        pub fn $name<const SELECTOR: i32>(d: &mut [f32; 4], a: [u32; 4], b: [u32; 4], meta: u32) {
+            let [mut d0, mut d1, mut d2, mut d3] = *d;
+            ptx!(
+                concat!($text, " {{{d0}, {d1}, {d2}, {d3}}}, {{{a0}, {a1}, {a2}, {a3}}}, {{{b0}, {b1}, {b2}, {b3}}}, {{{d0}, {d1}, {d2}, {d3}}}, {meta}, {s};"),
+                d0 = inout(reg32) d0, d1 = inout(reg32) d1, d2 = inout(reg32) d2, d3 = inout(reg32) d3,
+                a0 = in(reg32) a[0], a1 = in(reg32) a[1], a2 = in(reg32) a[2], a3 = in(reg32) a[3],
+                b0 = in(reg32) b[0], b1 = in(reg32) b[1], b2 = in(reg32) b[2], b3 = in(reg32) b[3],
+                meta = in(reg32) meta, s = const SELECTOR,
+                options(pure, nomem, nostack)
+            );
+            *d = [d0, d1, d2, d3];
+        }
+    };
+}
+
+mma_sparse! {
+    /// `D += A B`, m16n8k32, f16, of A two of four along k. Metadata as of `wgmma`: `crate::frag::metadata`. Its places
+    /// ascend, which Blackwell wants said: otherwise ptxas sorts them for each product.
+    mma_sparse_f16, "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
+}
+mma_sparse! {
+    /// `D += A B`, m16n8k32, bf16, of A two of four along k.
+    mma_sparse_bf16, "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32"
+}
+mma_sparse! {
+    /// `D += A B`, m16n8k64, 8-bit integers, of A two of four along k. Accumulators are i32 in these registers; the
+    /// selector is 0. Metadata: `crate::frag::metadata_narrow`.
+    mma_sparse_s8, "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32"
+}
+
 instructions! {
     /// No instruction: the compiler keeps the registers until here.
     pub keep([a, b, c, d]: [u32; 4]): "// {a} {b} {c} {d}", in(reg32 a b c d);
@@ -73,12 +129,12 @@ instructions! {
     /// The f16 in the low half of `x` as f32.
     pub f32_from_f16(x: u32) -> f32 = y, out(reg32 y = 0f32):
         "{{ .reg .b16 h; cvt.u16.u32 h, {x}; cvt.f32.f16 {y}, h; }}", in(reg32 x), options(pure, nomem);
-    /// The two e4m3 in the low half of `x` as f16.
-    pub f16x2_from_e4m3(x: u32) -> u32 = y, out(reg32 y = 0):
-        "{{ .reg .b16 h; cvt.u16.u32 h, {x}; cvt.rn.f16x2.e4m3x2 {y}, h; }}", in(reg32 x), options(pure, nomem);
-    /// `lo` and `hi` as e4m3 to nearest even, of at most 448, in the low half.
-    pub e4m3x2_from_f32(lo: f32, hi: f32) -> u32 = y, out(reg32 y = 0):
-        "{{ .reg .b16 h; cvt.rn.satfinite.e4m3x2.f32 h, {hi}, {lo}; cvt.u32.u16 {y}, h; }}", in(reg32 lo hi), options(pure, nomem);
+    /// Two products of f16, each rounded.
+    pub mul_f16x2(a: u32, b: u32) -> u32 = y, out(reg32 y = 0):
+        "mul.rn.f16x2 {y}, {a}, {b};", in(reg32 a b), options(pure, nomem);
+    /// All bits of those halves of `x` that are greater than those of `than`, as f16.
+    pub greater_f16x2(x: u32, than: u32) -> u32 = y, out(reg32 y = 0):
+        "set.gt.u32.f16x2 {y}, {x}, {than};", in(reg32 x than), options(pure, nomem);
     /// `lo` and `hi` rounded to nearest even, packed.
     pub f16x2_from_f32(lo: f32, hi: f32) -> u32 = y, out(reg32 y = 0):
         "cvt.rn.f16x2.f32 {y}, {hi}, {lo};", in(reg32 lo hi), options(pure, nomem);
@@ -96,6 +152,74 @@ instructions! {
         "fma.rn.f64 {d}, {a}, {b}, {d};", in(reg64 a b), options(pure, nomem);
 }
 
+/// The two e4m3 in the low half of `x` as f16.
+#[inline(always)]
+pub fn f16x2_from_e4m3(x: u32) -> u32 {
+    if !cfg!(since = "8.9") {
+        return e4m3_by_f16(x);
+    }
+    let mut y = 0u32;
+    ptx!(
+        "{{ .reg .b16 h; cvt.u16.u32 h, {x}; cvt.rn.f16x2.e4m3x2 {y}, h; }}",
+        y = inout(reg32) y, x = in(reg32) x, options(pure, nomem, nostack)
+    );
+    y
+}
+
+/// [`f16x2_from_e4m3`] by an exact product: as bits of f16, whose exponent is biased by 8 more, an e4m3 is 2^-8 times
+/// itself. What exceeds 448 then was no number.
+#[inline(always)]
+fn e4m3_by_f16(x: u32) -> u32 {
+    const TWO_TO_8: u32 = 0x5c00_5c00;
+    // 448 times 2^-8.
+    const LARGEST: u32 = 0x3f00_3f00;
+    // The codes as upper bytes of both halves, above zeros.
+    let two = bytes(x, 0, 0x1404);
+    let size = two >> 1 & 0x3f80_3f80;
+    let not = greater_f16x2(size, LARGEST) & 0x7fff_7fff;
+    mul_f16x2(size | two & 0x8000_8000, TWO_TO_8) | not
+}
+
+/// The two e5m2 in the low half of `x` as f16, of which they are the upper halves.
+#[inline(always)]
+pub fn f16x2_from_e5m2(x: u32) -> u32 {
+    (x & 0xff) << 8 | (x & 0xff00) << 16
+}
+
+/// `lo` and `hi` as e4m3 to nearest even, of at most 448, in the low half.
+#[inline(always)]
+pub fn e4m3x2_from_f32(lo: f32, hi: f32) -> u32 {
+    if !cfg!(since = "8.9") {
+        return e4m3_of(lo) | e4m3_of(hi) << 8;
+    }
+    let mut y = 0u32;
+    ptx!(
+        "{{ .reg .b16 h; cvt.rn.satfinite.e4m3x2.f32 h, {hi}, {lo}; cvt.u32.u16 {y}, h; }}",
+        y = inout(reg32) y, lo = in(reg32) lo, hi = in(reg32) hi, options(pure, nomem, nostack)
+    );
+    y
+}
+
+/// An f32 as e4m3 to nearest even, of at most 448.
+#[inline(always)]
+fn e4m3_of(x: f32) -> u32 {
+    let (sign, size) = (x.to_bits() >> 24 & 0x80, x.to_bits() & 0x7fff_ffff);
+    // Of f32: 2^-6, below which e4m3 has steps of 2^-9, and 464, which is half-way between 448 and what is none.
+    let whole = if size > 0x7f80_0000 {
+        0x7f
+    } else if size >= 0x43e8_0000 {
+        0x7e
+    } else if size < 0x3c80_0000 {
+        // A sum with 2^14 rounds to steps of 2^-9, and its lowest bits are their number.
+        (f32::from_bits(size) + 16384.0).to_bits() & 0xf
+    } else {
+        // Rounds off 20 bits of mantissa; a carry goes on to the exponent, whose bias is 120 less.
+        let rounded = size + 0x7_ffff + (size >> 20 & 1);
+        (rounded >> 20) - (120 << 3)
+    };
+    sign | whole
+}
+
 /// All bits of those halves of `x` that are positive f16.
 #[inline(always)]
 pub fn positive_f16x2(x: u32) -> u32 {
@@ -104,9 +228,13 @@ pub fn positive_f16x2(x: u32) -> u32 {
     y
 }
 
-/// All bits of those halves of `x` that are positive bf16. Compute capability 9.0.
+/// All bits of those halves of `x` that are positive bf16.
 #[inline(always)]
 pub fn positive_bf16x2(x: u32) -> u32 {
+    if !cfg!(since = "9.0") {
+        let positive = |half: u32| if half.wrapping_sub(1) < 0x7f80 { 0xffff } else { 0 };
+        return positive(x & 0xffff) | positive(x >> 16) << 16;
+    }
     let mut y = 0u32;
     ptx!("set.gt.u32.bf16x2 {y}, {x}, {zero};", y = out(reg32) y, x = in(reg32) x, zero = in(reg32) 0, options(pure, nomem, nostack));
     y
@@ -115,7 +243,7 @@ pub fn positive_bf16x2(x: u32) -> u32 {
 /// Stores four 8 x 8 matrices of 16-bit elements; lanes 8r..8r+8 give the rows of matrix r. Inverse of [`ldmatrix_x4`].
 #[inline(always)]
 pub fn stmatrix_x4(to: u32, v: [u32; 4]) {
-    if cfg!(arch = "sm_80") {
+    if !cfg!(since = "9.0") {
         return store_matrices(to, v);
     }
     ptx!(
@@ -128,17 +256,40 @@ pub fn stmatrix_x4(to: u32, v: [u32; 4]) {
 /// [`stmatrix_x4`] without that instruction: a lane stores its words of a row to where another lane says.
 #[inline(always)]
 fn store_matrices(to: u32, v: [u32; 4]) {
-    let lane = gpu::thread() % 32;
+    let lane = gpu::rematerialize_thread() % 32;
     unroll!(r < 4, {
         let row = warp::shuffle::<32>(to, r as u32 * 8 + lane / 4, u32::MAX);
         copy::store_shared_b32(row + lane % 4 * 4, v[r]);
     });
 }
 
+/// The same, of the transposed matrices: the lanes' addresses are those of the columns of what they hold.
+#[inline(always)]
+pub fn stmatrix_x4_trans(to: u32, v: [u32; 4]) {
+    if !cfg!(since = "9.0") {
+        return store_transposed(to, v);
+    }
+    ptx!(
+        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [{to}], {{{a}, {b}, {c}, {d}}};",
+        to = in(reg32) to, a = in(reg32) v[0], b = in(reg32) v[1], c = in(reg32) v[2], d = in(reg32) v[3],
+        options(nostack)
+    );
+}
+
+/// [`stmatrix_x4_trans`] without that instruction: the elements of a lane's word lie in two columns.
+#[inline(always)]
+fn store_transposed(to: u32, v: [u32; 4]) {
+    let lane = gpu::rematerialize_thread() % 32;
+    unroll!(r < 4, {
+        unroll!(half < 2, {
+            let column = r as u32 * 8 + lane % 4 * 2 + half as u32;
+            let column = warp::shuffle::<32>(to, column, u32::MAX);
+            copy::store_shared_b16(column + lane / 4 * 2, v[r] >> (16 * half));
+        });
+    });
+}
+
 instructions! {
-    /// The same, of the transposed matrices: the lanes' addresses are those of the columns of what they hold.
-    pub stmatrix_x4_trans(to: u32, [a, b, c, d]: [u32; 4]):
-        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [{to}], {{{a}, {b}, {c}, {d}}};", in(reg32 to a b c d);
     /// 2 to the power of `x`, to 2 ulp.
     pub exp2(x: f32) -> f32 = y, out(reg32 y = 0f32): "ex2.approx.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
     /// The logarithm of `x` to base 2, to 2^-22: absolute between 1/2 and 2, relative elsewhere.

@@ -6,7 +6,7 @@ macro_rules! rows_conv2d {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             conv2d {
-                conv2d "conv2d" Conv2dParams sm_80 Own {
+                conv2d "conv2d" Conv2dParams Own {
                     depthwise_f32_s1_x4: Direct, F32, Depthwise<4, 1>;
                     depthwise_f32_s1: Direct, F32, Depthwise<1, 1>;
                     depthwise_f32_s2_x4: Direct, F32, Depthwise<4, 2>;

@@ -6,12 +6,12 @@ macro_rules! rows_convert {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             convert {
-                prune "prune" PruneParams sm_80 Own {
+                prune "prune" PruneParams Own {
                     prune_f16: Direct, F16, Word32;
                     prune_bf16: Direct, Bf16, Word32;
                     prune_int8: Direct, Int8, Word32;
                 }
-                convert "convert" ConvertParams sm_80 Own {
+                convert "convert" ConvertParams Own {
                     convert_score_f32: Direct, F32, Score<true>;
                     convert_score_f64: Direct, F64, Score<true>;
                     convert_score_f16: Direct, F16, Score<true>;
@@ -36,21 +36,21 @@ macro_rules! rows_convert {
                     convert_fill_csr_32: Direct, F32, FillCsr;
                     convert_fill_csr_64: Direct, F64, FillCsr;
                 }
-                scatter "scatter" ScatterParams sm_80 Own {
+                scatter "scatter" ScatterParams Own {
                     scatter_16: Direct, F16, Four;
                 }
-                expand "expand" ExpandParams sm_80 Own {
+                expand "expand" ExpandParams Own {
                     expand_places: Direct, F32, Expand<EXPAND_PLACES>;
                     expand_16: Direct, F16, Expand<EXPAND_VALUES>;
                     expand_32: Direct, F32, Expand<EXPAND_VALUES>;
                     expand_strips: Direct, F32, Expand<EXPAND_STRIPS>;
                 }
-                lists "lists" ListParams sm_80 Own {
+                lists "lists" ListParams Own {
                     lists_survey: Direct, F32, Lists<LIST_SURVEY>;
                     lists_place: Direct, F32, Lists<LIST_PLACE>;
                     lists_fill: Direct, F32, Lists<LIST_FILL>;
                 }
-                slicing "slicing" SlicingParams sm_80 Own {
+                slicing "slicing" SlicingParams Own {
                     slicing_order: Direct, F32, Slicing<SLICING_ORDER>;
                     slicing_count: Direct, F32, Slicing<SLICING_COUNT>;
                     slicing_fill_16: Direct, F16, Slicing<SLICING_FILL>;
@@ -59,7 +59,7 @@ macro_rules! rows_convert {
                     slicing_values_16: Direct, F16, Slicing<SLICING_VALUES>;
                     slicing_values_32: Direct, F32, Slicing<SLICING_VALUES>;
                 }
-                entries "entries" EntriesParams sm_80 Own {
+                entries "entries" EntriesParams Own {
                     entries_rows: Direct, F32, EntryRows;
                     entries_offsets: Direct, F32, EntryOffsets;
                     entries_check: Direct, F32, CheckEntries;

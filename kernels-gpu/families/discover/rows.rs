@@ -6,7 +6,7 @@ macro_rules! rows_discover {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             discover {
-                detect "detect" DetectParams sm_80 Detection {
+                detect "detect" DetectParams Detection {
                     detect_16_128x1: Direct, F16, MicroTiles<128, 1, STEP_TILES>;
                     detect_16_64x1: Direct, F16, MicroTiles<64, 1, STEP_TILES>;
                     detect_16_32x1: Direct, F16, MicroTiles<32, 1, STEP_TILES>;
@@ -43,23 +43,23 @@ macro_rules! rows_discover {
                     detect_lengths: Direct, F32, DetectLengths;
                     detect_choices: Direct, F32, DetectChoices;
                 }
-                channels "channels" ChannelsParams sm_80 Detection {
+                channels "channels" ChannelsParams Detection {
                     channels_mark_16: Direct, F16, MarkChannels;
                     channels_pack_16: Direct, F16, PackChannels;
                 }
-                sample "sample" SampleParams sm_80 Detection {
+                sample "sample" SampleParams Detection {
                     sample_16: Direct, F16, SampleBox;
                 }
-                live_rows "live_rows" LiveRowsParams sm_90a Live {
+                live_rows "live_rows" LiveRowsParams Live {
                     live_rows_pack_f16: Direct, F16, PackRows;
                     live_rows_pack_bf16: Direct, Bf16, PackRows;
                     live_rows_norm_f16: Direct, F16, NormRows;
                     live_rows_norm_bf16: Direct, Bf16, NormRows;
                 }
-                transpose "transpose" TransposeParams sm_80 Own {
+                transpose "transpose" TransposeParams Own {
                     transpose_16: Direct, F16, TransposeTile;
                 }
-                route "route" RouteParams sm_80 Own {
+                route "route" RouteParams Own {
                     route_count: Direct, F32, RouteCount;
                     route_place: Direct, F32, RoutePlace;
                     route_sum_f16: Direct, F16, RouteSum;
@@ -71,7 +71,7 @@ macro_rules! rows_discover {
                     route_gate_gradient_f16: Direct, F16, RouteGateGradient;
                     route_gate_gradient_bf16: Direct, Bf16, RouteGateGradient;
                 }
-                router "router" RouterParams sm_80 Own {
+                router "router" RouterParams Own {
                     router_choose_f32: Direct, F32, RouterChoose;
                     router_choose_f16: Direct, F16, RouterChoose;
                     router_choose_bf16: Direct, Bf16, RouterChoose;

@@ -6,7 +6,7 @@ macro_rules! rows_elementwise {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             elementwise {
-                rms_norm "rms_norm" RmsNormParams sm_80 Own {
+                rms_norm "rms_norm" RmsNormParams Own {
                     rms_norm_rows_f32: Direct, F32, RmsRows;
                     rms_norm_rows_f16: Direct, F16, RmsRows;
                     rms_norm_rows_bf16: Direct, Bf16, RmsRows;
@@ -17,7 +17,7 @@ macro_rules! rows_elementwise {
                     rms_norm_scale_f16: Direct, F16, RmsScale;
                     rms_norm_scale_bf16: Direct, Bf16, RmsScale;
                 }
-                norm_gradient "norm_gradient" NormGradientParams sm_80 Own {
+                norm_gradient "norm_gradient" NormGradientParams Own {
                     norm_gradient_f32: Direct, F32, NormInput;
                     norm_gradient_f16: Direct, F16, NormInput;
                     norm_gradient_bf16: Direct, Bf16, NormInput;
@@ -26,12 +26,12 @@ macro_rules! rows_elementwise {
                     norm_gradient_parts_bf16: Direct, Bf16, NormParts;
                     norm_gradient_sum: Direct, F32, NormSum;
                 }
-                rotary "rotary" RotaryParams sm_80 Own {
+                rotary "rotary" RotaryParams Own {
                     rotary_f32: Direct, F32, RotaryTile;
                     rotary_f16: Direct, F16, RotaryTile;
                     rotary_bf16: Direct, Bf16, RotaryTile;
                 }
-                activation "activation" ActivationParams sm_80 Own {
+                activation "activation" ActivationParams Own {
                     activation_f32: Direct, F32, ActivationTile;
                     activation_f16: Direct, F16, ActivationTile;
                     activation_bf16: Direct, Bf16, ActivationTile;
@@ -39,16 +39,16 @@ macro_rules! rows_elementwise {
                     activation_gradient_f16: Direct, F16, ActivationGradientTile;
                     activation_gradient_bf16: Direct, Bf16, ActivationGradientTile;
                 }
-                gated "gated" GatedParams sm_80 Own {
+                gated "gated" GatedParams Own {
                     gated_unit_f32: Direct, F32, GatedTile;
                     gated_unit_f16: Direct, F16, GatedTile;
                     gated_unit_bf16: Direct, Bf16, GatedTile;
                 }
-                quantize "quantize" QuantizeParams sm_90a Own {
+                quantize "quantize" QuantizeParams Own {
                     quantize_f16: Direct, F16, QuantizeTile;
                     quantize_bf16: Direct, Bf16, QuantizeTile;
                 }
-                tokens "tokens" TokensParams sm_80 Own {
+                tokens "tokens" TokensParams Own {
                     tokens_embed_f32: Direct, F32, EmbedTile;
                     tokens_embed_f16: Direct, F16, EmbedTile;
                     tokens_embed_bf16: Direct, Bf16, EmbedTile;

@@ -6,7 +6,7 @@ macro_rules! rows_gather_gemm {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             gather_gemm {
-                conv "conv" ConvParams sm_90a Convolution {
+                conv "conv" ConvParams Convolution {
                     conv_f16_n64: Direct, F16, Gathered<1, PLAIN>;
                     conv_f16_n128: Direct, F16, Gathered<2, PLAIN>;
                     conv_f16_turned_n64: Direct, F16, Gathered<1, B_COLUMNS>;
@@ -18,13 +18,14 @@ macro_rules! rows_gather_gemm {
                     conv_tf32_turned_n64: Direct, Tf32, Gathered<1, B_COLUMNS, 4>;
                     conv_tf32_turned_n128: Direct, Tf32, Gathered<2, B_COLUMNS, 4>;
                 }
-                conv_mma "conv_mma" ConvWordsParams sm_80 Convolution {
-                    conv_mma_f16_n64: Direct, F16, Gathered<1, PLAIN, 2, 3>;
-                    conv_mma_f16_t_n64: Direct, F16, Gathered<1, B_COLUMNS, 2, 3>;
-                    conv_mma_bf16_n64: Direct, Bf16, Gathered<1, PLAIN, 2, 3>;
-                    conv_mma_bf16_t_n64: Direct, Bf16, Gathered<1, B_COLUMNS, 2, 3>;
+                conv_mma "conv_mma" ConvWordsParams Convolution {
+                    conv_mma_f16_n64: Direct, F16, Gathered<1, PLAIN, 2, MmaSync>;
+                    conv_mma_f16_t_n64: Direct, F16, Gathered<1, B_COLUMNS, 2, MmaSync>;
+                    conv_mma_bf16_n64: Direct, Bf16, Gathered<1, PLAIN, 2, MmaSync>;
+                    conv_mma_bf16_t_n64: Direct, Bf16, Gathered<1, B_COLUMNS, 2, MmaSync>;
+                    conv_mma_tf32_t_n64: Direct, Tf32, Gathered<1, B_COLUMNS, 4, MmaSync>;
                 }
-                conv_grad "conv_grad" ConvWordsParams sm_90a Convolution {
+                conv_grad "conv_grad" ConvWordsParams Convolution {
                     conv_grad_f16_64x64: Direct, F16, GatheredPairs<1, 1>;
                     conv_grad_f16_64x128: Direct, F16, GatheredPairs<1, 2>;
                     conv_grad_f16_128x64: Direct, F16, GatheredPairs<2, 1>;
@@ -34,14 +35,23 @@ macro_rules! rows_gather_gemm {
                     conv_grad_bf16_128x64: Direct, Bf16, GatheredPairs<2, 1>;
                     conv_grad_bf16_128x128: Direct, Bf16, GatheredPairs<2, 2>;
                 }
-                conv_simt "conv_simt" ConvWordsParams sm_80 Convolution {
+                conv_grad_mma "conv_grad_mma" ConvWordsParams Convolution {
+                    conv_grad_mma_f16_64x64: Direct, F16, GatheredPairs<1, 1, MmaSync>;
+                    conv_grad_mma_f16_128x128: Direct, F16, GatheredPairs<2, 2, MmaSync>;
+                    conv_grad_mma_bf16_64x64: Direct, Bf16, GatheredPairs<1, 1, MmaSync>;
+                    conv_grad_mma_bf16_128x128: Direct, Bf16, GatheredPairs<2, 2, MmaSync>;
+                }
+                conv_simt "conv_simt" ConvWordsParams Convolution {
                     conv_simt_f32_64x128: Direct, F32, GatheredWords<2, 2, true>;
                     conv_simt_f32_128x64: Direct, F32, GatheredWords<4, 1, true>;
                     conv_simt_f32_any: Direct, F32, GatheredWords<4, 2, false>;
+                    conv_simt_f32_any_64x128: Direct, F32, GatheredWords<2, 2, false>;
                     conv_simt_f16_any: Direct, F16, GatheredWords<4, 2, false>;
+                    conv_simt_f16_any_64x128: Direct, F16, GatheredWords<2, 2, false>;
                     conv_simt_bf16_any: Direct, Bf16, GatheredWords<4, 2, false>;
+                    conv_simt_bf16_any_64x128: Direct, Bf16, GatheredWords<2, 2, false>;
                 }
-                conv_pairs "conv_pairs" ConvWordsParams sm_80 Convolution {
+                conv_pairs "conv_pairs" ConvWordsParams Convolution {
                     conv_pairs_f32_64x64: Direct, F32, Paired<64, true>;
                     conv_pairs_f32_128x128: Direct, F32, Paired<128, true>;
                     conv_pairs_tf32_64x64: Direct, Tf32, Paired<64, true>;
@@ -50,7 +60,7 @@ macro_rules! rows_gather_gemm {
                     conv_pairs_f16_any: Direct, F16, Paired<128, false>;
                     conv_pairs_bf16_any: Direct, Bf16, Paired<128, false>;
                 }
-                conv_steps "conv_steps" ConvStepParams sm_80 Convolution {
+                conv_steps "conv_steps" ConvStepParams Convolution {
                     conv_turn_16: Direct, F16, ConvStep<CONV_TURN>;
                     conv_turn_32: Direct, F32, ConvStep<CONV_TURN>;
                     conv_sum_f32: Direct, F32, ConvStep<CONV_SUM>;
@@ -66,7 +76,7 @@ macro_rules! rows_gather_gemm {
                     conv_transpose: Direct, F32, ConvStep<CONV_TRANSPOSE>;
                     conv_keys: Direct, F32, ConvStep<CONV_KEYS>;
                 }
-                pit "pit" PitParams sm_90a Dynamic {
+                pit "pit" PitParams Dynamic {
                     pit_f16_128x1: Block, F16, PitColumns<128, false>;
                     pit_f16_64x1: Block, F16, PitColumns<64, false>;
                     pit_f16_32x1: Block, F16, PitColumns<32, false>;
@@ -74,20 +84,37 @@ macro_rules! rows_gather_gemm {
                     pit_bf16_64x1: Block, Bf16, PitColumns<64, false>;
                     pit_bf16_32x1: Block, Bf16, PitColumns<32, false>;
                 }
-                pit_turned "pit_turned" PitParams sm_90a Dynamic {
+                pit_turned "pit_turned" PitParams Dynamic {
                     pit_f16_1x64: Block, F16, PitColumns<64, true>;
                     pit_bf16_1x64: Block, Bf16, PitColumns<64, true>;
                 }
-                pit_right "pit_right" PitParams sm_90a Dynamic {
+                pit_right "pit_right" PitParams Dynamic {
                     pit_right_f16_1x64: Block, F16, PitColumns<64, true, C_COLUMNS>;
                     pit_right_bf16_1x64: Block, Bf16, PitColumns<64, true, C_COLUMNS>;
                 }
-                pit_tf32 "pit_tf32" PitParams sm_90a Dynamic {
+                pit_mma "pit_mma" PitParams Dynamic {
+                    pit_mma_f16_128x1: Block, F16, PitColumns<128, false, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_f16_64x1: Block, F16, PitColumns<64, false, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_f16_32x1: Block, F16, PitColumns<32, false, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_bf16_128x1: Block, Bf16, PitColumns<128, false, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_bf16_64x1: Block, Bf16, PitColumns<64, false, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_bf16_32x1: Block, Bf16, PitColumns<32, false, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_f16_1x64: Block, F16, PitColumns<64, true, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_bf16_1x64: Block, Bf16, PitColumns<64, true, PLAIN, MmaQuarters, CpAsync>;
+                    pit_mma_right_f16_1x64: Block, F16, PitColumns<64, true, C_COLUMNS, MmaQuarters, CpAsync>;
+                    pit_mma_right_bf16_1x64: Block, Bf16, PitColumns<64, true, C_COLUMNS, MmaQuarters, CpAsync>;
+                }
+                pit_tf32 "pit_tf32" PitParams Dynamic {
                     pit_tf32_128x1: Block, Tf32, PitWords<128>;
                     pit_tf32_64x1: Block, Tf32, PitWords<64>;
                     pit_tf32_32x1: Block, Tf32, PitWords<32>;
                 }
-                pit_conv "pit_conv" PitConvParams sm_90a Dynamic {
+                pit_tf32_mma "pit_tf32_mma" PitParams Dynamic {
+                    pit_mma_tf32_128x1: Block, Tf32, PitWords<128, MmaSync, CpAsync>;
+                    pit_mma_tf32_64x1: Block, Tf32, PitWords<64, MmaSync, CpAsync>;
+                    pit_mma_tf32_32x1: Block, Tf32, PitWords<32, MmaSync, CpAsync>;
+                }
+                pit_conv "pit_conv" PitConvParams Dynamic {
                     pit_conv_f16_128x256: Block, F16, PitConv<128, 4, false>;
                     pit_conv_f16_128x128: Block, F16, PitConv<128, 2, false>;
                     pit_conv_f16_64x256: Block, F16, PitConv<64, 4, false>;
@@ -101,7 +128,17 @@ macro_rules! rows_gather_gemm {
                     pit_conv_bf16_filters_128x128: Block, Bf16, PitConv<128, 2, true>;
                     pit_conv_bf16_filters_64x256: Block, Bf16, PitConv<64, 4, true>;
                 }
-                pit_few "pit_few" PitFewParams sm_90a Dynamic {
+                pit_conv_mma "pit_conv_mma" PitConvParams Dynamic {
+                    pit_conv_mma_f16_128x128: Block, F16, PitConv<128, 2, false, MmaQuarters, CpAsync>;
+                    pit_conv_mma_f16_64x256: Block, F16, PitConv<64, 4, false, MmaQuarters, CpAsync>;
+                    pit_conv_mma_bf16_128x128: Block, Bf16, PitConv<128, 2, false, MmaQuarters, CpAsync>;
+                    pit_conv_mma_bf16_64x256: Block, Bf16, PitConv<64, 4, false, MmaQuarters, CpAsync>;
+                    pit_conv_mma_f16_filters_128x128: Block, F16, PitConv<128, 2, true, MmaQuarters, CpAsync>;
+                    pit_conv_mma_f16_filters_64x256: Block, F16, PitConv<64, 4, true, MmaQuarters, CpAsync>;
+                    pit_conv_mma_bf16_filters_128x128: Block, Bf16, PitConv<128, 2, true, MmaQuarters, CpAsync>;
+                    pit_conv_mma_bf16_filters_64x256: Block, Bf16, PitConv<64, 4, true, MmaQuarters, CpAsync>;
+                }
+                pit_few "pit_few" PitFewParams Dynamic {
                     pit_few_f16_16_n256: Block, F16, FewRows<16, 8>;
                     pit_few_f16_16_n384: Block, F16, FewRows<16, 12>;
                     pit_few_f16_32_n256: Block, F16, FewRows<32, 8>;
@@ -113,7 +150,15 @@ macro_rules! rows_gather_gemm {
                     pit_few_bf16_32_n384: Block, Bf16, FewRows<32, 12>;
                     pit_few_bf16_64_n256: Block, Bf16, FewRows<64, 8>;
                 }
-                grouped "grouped" GroupedParams sm_90a Grouped {
+                pit_few_mma "pit_few_mma" PitFewParams Dynamic {
+                    pit_few_mma_f16_16_n256: Block, F16, FewRows<16, 8, false>;
+                    pit_few_mma_f16_32_n256: Block, F16, FewRows<32, 8, false>;
+                    pit_few_mma_f16_64_n256: Block, F16, FewRows<64, 8, false>;
+                    pit_few_mma_bf16_16_n256: Block, Bf16, FewRows<16, 8, false>;
+                    pit_few_mma_bf16_32_n256: Block, Bf16, FewRows<32, 8, false>;
+                    pit_few_mma_bf16_64_n256: Block, Bf16, FewRows<64, 8, false>;
+                }
+                grouped "grouped" GroupedParams Grouped {
                     grouped_f16_256: Block, F16, GroupedTile<4, PLAIN>;
                     grouped_f16_128: Block, F16, GroupedTile<2, PLAIN>;
                     grouped_bf16_256: Block, Bf16, GroupedTile<4, PLAIN>;
@@ -147,9 +192,45 @@ macro_rules! rows_gather_gemm {
                     grouped_f16_quantized_gated_64: Block, F16, GroupedTile<2, QUANTIZED_COLUMNS, true>;
                     grouped_bf16_quantized_gated_64: Block, Bf16, GroupedTile<2, QUANTIZED_COLUMNS, true>;
                 }
-                grouped_grad "grouped_grad" GroupedGradParams sm_90a Own {
-                    grouped_grad_f16: Block, F16, GroupedGrad;
-                    grouped_grad_bf16: Block, Bf16, GroupedGrad;
+                grouped_mma "grouped_mma" GroupedParams Grouped {
+                    grouped_mma_f16_128: Block, F16, GroupedTile<2, PLAIN, false, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_few_128: Block, F16, GroupedTile<2, PLAIN, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_few_64: Block, F16, GroupedTile<1, PLAIN, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_gated_64: Block, F16, GroupedTile<2, PLAIN, true, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_few_gated_64: Block, F16, GroupedTile<2, PLAIN, true, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_192_t: Block, F16, GroupedTile<3, B_COLUMNS, false, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_128_t: Block, F16, GroupedTile<2, B_COLUMNS, false, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_few_128_t: Block, F16, GroupedTile<2, B_COLUMNS, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_few_64_t: Block, F16, GroupedTile<1, B_COLUMNS, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_gated_64_t: Block, F16, GroupedTile<2, B_COLUMNS, true, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_few_gated_64_t: Block, F16, GroupedTile<2, B_COLUMNS, true, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_e4m3_128: Block, F16, GroupedTile<2, SCALED_COLUMNS, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_e4m3_gated_64: Block, F16, GroupedTile<2, SCALED_COLUMNS, true, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_quantized_128: Block, F16, GroupedTile<2, QUANTIZED_COLUMNS, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_f16_quantized_gated_64: Block, F16, GroupedTile<2, QUANTIZED_COLUMNS, true, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_128: Block, Bf16, GroupedTile<2, PLAIN, false, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_few_128: Block, Bf16, GroupedTile<2, PLAIN, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_few_64: Block, Bf16, GroupedTile<1, PLAIN, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_gated_64: Block, Bf16, GroupedTile<2, PLAIN, true, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_few_gated_64: Block, Bf16, GroupedTile<2, PLAIN, true, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_192_t: Block, Bf16, GroupedTile<3, B_COLUMNS, false, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_128_t: Block, Bf16, GroupedTile<2, B_COLUMNS, false, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_few_128_t: Block, Bf16, GroupedTile<2, B_COLUMNS, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_few_64_t: Block, Bf16, GroupedTile<1, B_COLUMNS, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_gated_64_t: Block, Bf16, GroupedTile<2, B_COLUMNS, true, 128, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_few_gated_64_t: Block, Bf16, GroupedTile<2, B_COLUMNS, true, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_e4m3_128: Block, Bf16, GroupedTile<2, SCALED_COLUMNS, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_e4m3_gated_64: Block, Bf16, GroupedTile<2, SCALED_COLUMNS, true, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_quantized_128: Block, Bf16, GroupedTile<2, QUANTIZED_COLUMNS, false, 64, MmaQuarters, CpAsync>;
+                    grouped_mma_bf16_quantized_gated_64: Block, Bf16, GroupedTile<2, QUANTIZED_COLUMNS, true, 64, MmaQuarters, CpAsync>;
+                }
+                grouped_grad "grouped_grad" GroupedGradParams Own {
+                    grouped_grad_f16: Block, F16, GroupedGrad<4>;
+                    grouped_grad_bf16: Block, Bf16, GroupedGrad<4>;
+                }
+                grouped_grad_mma "grouped_grad_mma" GroupedGradParams Own {
+                    grouped_grad_mma_f16: Block, F16, GroupedGrad<2, MmaQuarters>;
+                    grouped_grad_mma_bf16: Block, Bf16, GroupedGrad<2, MmaQuarters>;
                 }
             }
         }

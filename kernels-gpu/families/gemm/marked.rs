@@ -3,17 +3,18 @@
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
-impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, MarkedParams>
-    for MarkedPanel<CHUNKS>
+impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, A: Multiply, L: Loader>
+    Kernel<W, E, MarkedParams> for MarkedPanel<CHUNKS, A, L>
 {
     #[inline(always)]
     unsafe fn run(p: &MarkedParams, at: u64) {
         // The product's parameters come first, so its tensor maps lie where that looks for them.
         const { assert!(core::mem::offset_of!(MarkedParams, product) == 0) };
-        Panel::<64, 64, CHUNKS, PLAIN>::set_up(at);
+        Panel::<64, 64, CHUNKS, PLAIN, 2, A, L>::set_up(at);
         roles!(
-            Panel::<64, 64, CHUNKS, PLAIN>::produce(&p.product, at),
-            Panel::<64, 64, CHUNKS, PLAIN>::consume::<E, _>(p)
+            A:
+            Panel::<64, 64, CHUNKS, PLAIN, 2, A, L>::produce(&p.product, at),
+            Panel::<64, 64, CHUNKS, PLAIN, 2, A, L>::consume::<E, _>(p)
         );
     }
 }

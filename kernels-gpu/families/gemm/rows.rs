@@ -6,7 +6,7 @@ macro_rules! rows_gemm {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             gemm {
-                block "block" SpmmParams sm_80 Product {
+                block "block" SpmmParams Product {
                     block_f16_b16: Block, F16, MmaTile<16, 1, 4, true>;
                     block_f16_b32: Block, F16, MmaTile<32, 2, 4, true>;
                     block_f16_b64: Block, F16, MmaTile<64, 2, 8, true>;
@@ -26,7 +26,7 @@ macro_rules! rows_gemm {
                     block_tf32_b32_any: Block, Tf32, MmaTile<32, 2, 4, false>;
                     block_tf32_b64_any: Block, Tf32, MmaTile<64, 2, 8, false>;
                 }
-                wgmma "wgmma" WgmmaParams sm_90a Product {
+                wgmma "wgmma" WgmmaParams Product {
                     wgmma_f16_64x64_n256: Block, F16, Panel<64, 64, 4, PLAIN>;
                     wgmma_f16_64x64_n128: Block, F16, Panel<64, 64, 2, PLAIN>;
                     wgmma_f16_64x32_n256: Block, F16, Panel<64, 32, 4, IN_REGISTERS>;
@@ -82,7 +82,51 @@ macro_rules! rows_gemm {
                     wgmma_bf16_16x16_left_n256: Block, Bf16, Panel<16, 16, 4, { IN_REGISTERS | ON_THE_LEFT }>;
                     wgmma_bf16_16x16t_left_n256: Block, Bf16, Panel<16, 16, 4, { COLUMN_PIECES | ON_THE_LEFT }>;
                 }
-                dense "dense" DenseParams sm_90a Product {
+                panel_mma "panel_mma" WgmmaParams Product {
+                    panel_mma_f16_64x64_n128: Block, F16, Panel<64, 64, 2, PLAIN, 2, MmaQuarters, CpAsync>;
+                    panel_mma_f16_64x32_n128: Block, F16, Panel<64, 32, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_32x32_n128: Block, F16, Panel<32, 32, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_16x32_n128: Block, F16, Panel<16, 32, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_16x16_n128: Block, F16, Panel<16, 16, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_64x1_n128: Block, F16, Panel<64, 1, 2, COLUMN_PIECES, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_32x1_n128: Block, F16, Panel<32, 1, 2, COLUMN_PIECES, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_1x64_n128: Block, F16, Panel<1, 64, 2, PLAIN, 2, MmaQuarters, CpAsync>;
+                    panel_mma_f16_64x64t_n128: Block, F16, Panel<64, 64, 2, A_COLUMNS, 2, MmaQuarters, CpAsync>;
+                    panel_mma_f16_32x32t_n128: Block, F16, Panel<32, 32, 2, COLUMN_PIECES, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_16x16t_n128: Block, F16, Panel<16, 16, 2, COLUMN_PIECES, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_64x64_nk_n128: Block, F16, Panel<64, 64, 2, B_COLUMNS, 2, MmaQuarters, CpAsync>;
+                    panel_mma_f16_64x64_left_n128: Block, F16, Panel<64, 64, 2, ON_THE_LEFT, 2, MmaQuarters, CpAsync>;
+                    panel_mma_f16_64x64t_left_n128: Block, F16, Panel<64, 64, 2, { A_COLUMNS | ON_THE_LEFT }, 2, MmaQuarters, CpAsync>;
+                    panel_mma_f16_32x32_left_n128: Block, F16, Panel<32, 32, 2, { IN_REGISTERS | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_32x32t_left_n128: Block, F16, Panel<32, 32, 2, { COLUMN_PIECES | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_16x16_left_n128: Block, F16, Panel<16, 16, 2, { IN_REGISTERS | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_16x16t_left_n128: Block, F16, Panel<16, 16, 2, { COLUMN_PIECES | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
+                    panel_mma_f16_64x64_n128_wide: Block, F16, Panel<64, 64, 2, PLAIN, 2, MmaQuarters, CpAsyncWide>;
+                    panel_mma_f16_64x64_nk_n128_wide: Block, F16, Panel<64, 64, 2, B_COLUMNS, 2, MmaQuarters, CpAsyncWide>;
+                    panel_mma_f16_64x64t_n128_wide: Block, F16, Panel<64, 64, 2, A_COLUMNS, 2, MmaQuarters, CpAsyncWide>;
+                    panel_mma_bf16_64x64_n128: Block, Bf16, Panel<64, 64, 2, PLAIN, 2, MmaQuarters, CpAsync>;
+                    panel_mma_bf16_64x32_n128: Block, Bf16, Panel<64, 32, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_32x32_n128: Block, Bf16, Panel<32, 32, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_16x32_n128: Block, Bf16, Panel<16, 32, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_16x16_n128: Block, Bf16, Panel<16, 16, 2, IN_REGISTERS, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_64x1_n128: Block, Bf16, Panel<64, 1, 2, COLUMN_PIECES, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_32x1_n128: Block, Bf16, Panel<32, 1, 2, COLUMN_PIECES, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_1x64_n128: Block, Bf16, Panel<1, 64, 2, PLAIN, 2, MmaQuarters, CpAsync>;
+                    panel_mma_bf16_64x64t_n128: Block, Bf16, Panel<64, 64, 2, A_COLUMNS, 2, MmaQuarters, CpAsync>;
+                    panel_mma_bf16_32x32t_n128: Block, Bf16, Panel<32, 32, 2, COLUMN_PIECES, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_16x16t_n128: Block, Bf16, Panel<16, 16, 2, COLUMN_PIECES, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_64x64_nk_n128: Block, Bf16, Panel<64, 64, 2, B_COLUMNS, 2, MmaQuarters, CpAsync>;
+                    panel_mma_bf16_64x64_left_n128: Block, Bf16, Panel<64, 64, 2, ON_THE_LEFT, 2, MmaQuarters, CpAsync>;
+                    panel_mma_bf16_64x64t_left_n128: Block, Bf16, Panel<64, 64, 2, { A_COLUMNS | ON_THE_LEFT }, 2, MmaQuarters, CpAsync>;
+                    panel_mma_bf16_32x32_left_n128: Block, Bf16, Panel<32, 32, 2, { IN_REGISTERS | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_32x32t_left_n128: Block, Bf16, Panel<32, 32, 2, { COLUMN_PIECES | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_16x16_left_n128: Block, Bf16, Panel<16, 16, 2, { IN_REGISTERS | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_16x16t_left_n128: Block, Bf16, Panel<16, 16, 2, { COLUMN_PIECES | ON_THE_LEFT }, 2, MmaSync, CpAsync>;
+                    panel_mma_bf16_64x64_n128_wide: Block, Bf16, Panel<64, 64, 2, PLAIN, 2, MmaQuarters, CpAsyncWide>;
+                    panel_mma_bf16_64x64_nk_n128_wide: Block, Bf16, Panel<64, 64, 2, B_COLUMNS, 2, MmaQuarters, CpAsyncWide>;
+                    panel_mma_bf16_64x64t_n128_wide: Block, Bf16, Panel<64, 64, 2, A_COLUMNS, 2, MmaQuarters, CpAsyncWide>;
+                }
+                dense "dense" DenseParams Product {
                     dense_f16_64x64: Direct, F16, DenseTile<1, 1, 1>;
                     dense_f16_64x64_k2: Direct, F16, DenseTile<1, 1, 2>;
                     dense_f16_64x64_k4: Direct, F16, DenseTile<1, 1, 4>;
@@ -118,13 +162,30 @@ macro_rules! rows_gemm {
                     dense_tf32_128x128_k2: Direct, Tf32, DenseTile<2, 2, 2, 4>;
                     dense_tf32_128x128_k4: Direct, Tf32, DenseTile<2, 2, 4, 4>;
                 }
-                nm "nm" NmParams sm_90a Product {
+                dense_mma "dense_mma" DenseParams Product {
+                    dense_mma_f16_64x64: Direct, F16, DenseTile<1, 1, 1, 2, MmaQuarters, CpAsync>;
+                    dense_mma_f16_128x128: Direct, F16, DenseTile<2, 2, 1, 2, MmaQuarters, CpAsync>;
+                    dense_mma_f16_128x256_wide: Direct, F16, DenseTile<2, 4, 1, 2, MmaQuarters, CpAsyncWide>;
+                    dense_mma_bf16_64x64: Direct, Bf16, DenseTile<1, 1, 1, 2, MmaQuarters, CpAsync>;
+                    dense_mma_bf16_128x128: Direct, Bf16, DenseTile<2, 2, 1, 2, MmaQuarters, CpAsync>;
+                    dense_mma_bf16_128x256_wide: Direct, Bf16, DenseTile<2, 4, 1, 2, MmaQuarters, CpAsyncWide>;
+                    dense_mma_tf32_64x64: Direct, Tf32, DenseTile<1, 1, 1, 4, MmaSync, CpAsync>;
+                    dense_mma_tf32_128x64: Direct, Tf32, DenseTile<1, 2, 1, 4, MmaSync, CpAsync>;
+                    dense_mma_tf32_128x128: Direct, Tf32, DenseTile<2, 2, 1, 4, MmaSync, CpAsync>;
+                }
+                nm "nm" NmParams Product {
                     nm_f16_128x128: Nm, F16, TwoOfFour<1, 2>;
                     nm_f16_128x256: Nm, F16, TwoOfFour<1, 4>;
                     nm_bf16_128x128: Nm, Bf16, TwoOfFour<1, 2>;
                     nm_bf16_128x256: Nm, Bf16, TwoOfFour<1, 4>;
                 }
-                narrow "narrow" WgmmaParams sm_90a Narrow {
+                nm_mma "nm_mma" NmParams Product {
+                    nm_mma_f16_128x128: Nm, F16, TwoOfFour<1, 2, 2, MmaQuarters, CpAsync>;
+                    nm_mma_f16_256x128_wide: Nm, F16, TwoOfFour<2, 2, 2, MmaQuarters, CpAsyncWide>;
+                    nm_mma_bf16_128x128: Nm, Bf16, TwoOfFour<1, 2, 2, MmaQuarters, CpAsync>;
+                    nm_mma_bf16_256x128_wide: Nm, Bf16, TwoOfFour<2, 2, 2, MmaQuarters, CpAsyncWide>;
+                }
+                narrow "narrow" WgmmaParams Narrow {
                     narrow_e4m3_64x128_n256: Block, E4m3, Panel<64, 128, 4, B_COLUMNS, 1>;
                     narrow_e4m3_64x64_n256: Block, E4m3, Panel<64, 64, 4, B_COLUMNS, 1>;
                     narrow_e4m3_32x32_n256: Block, E4m3, Panel<32, 32, 4, B_COLUMNS, 1>;
@@ -135,11 +196,28 @@ macro_rules! rows_gemm {
                     narrow_int8_64x64_n256: Block, Int8, Panel<64, 64, 4, B_COLUMNS, 1>;
                     narrow_int8_32x32_n256: Block, Int8, Panel<32, 32, 4, B_COLUMNS, 1>;
                 }
-                nm_narrow "nm_narrow" NmParams sm_90a Narrow {
+                narrow_mma "narrow_mma" WgmmaParams Narrow {
+                    narrow_mma_e4m3_64x128_n128: Block, E4m3, Panel<64, 128, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
+                    narrow_mma_e4m3_64x64_n128: Block, E4m3, Panel<64, 64, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
+                    narrow_mma_e4m3_32x32_n128: Block, E4m3, Panel<32, 32, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
+                    narrow_mma_e5m2_64x128_n128: Block, E5m2, Panel<64, 128, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
+                    narrow_mma_e5m2_64x64_n128: Block, E5m2, Panel<64, 64, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
+                    narrow_mma_e5m2_32x32_n128: Block, E5m2, Panel<32, 32, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
+                    narrow_mma_int8_64x128_n128: Block, Int8, Panel<64, 128, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
+                    narrow_mma_int8_64x64_n128: Block, Int8, Panel<64, 64, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
+                    narrow_mma_int8_32x32_n128: Block, Int8, Panel<32, 32, 2, B_COLUMNS, 1, MmaQuarters, CpAsync>;
+                    narrow_mma_e4m3_32x32_n128_fp8: Block, E4m3, Panel<32, 32, 2, B_COLUMNS, 1, MmaFp8, CpAsync>;
+                    narrow_mma_e5m2_32x32_n128_fp8: Block, E5m2, Panel<32, 32, 2, B_COLUMNS, 1, MmaFp8, CpAsync>;
+                }
+                nm_narrow "nm_narrow" NmParams Narrow {
                     nm_int8_128x256: Nm, Int8, TwoOfFour<1, 4, 1>;
                     nm_int8_128x128: Nm, Int8, TwoOfFour<1, 2, 1>;
                 }
-                dense_live "dense_live" DenseParams sm_90a Live {
+                nm_narrow_mma "nm_narrow_mma" NmParams Narrow {
+                    nm_mma_int8_128x128: Nm, Int8, TwoOfFour<1, 2, 1, MmaQuarters, CpAsync>;
+                    nm_mma_int8_256x128_wide: Nm, Int8, TwoOfFour<2, 2, 1, MmaQuarters, CpAsyncWide>;
+                }
+                dense_live "dense_live" DenseParams Live {
                     dense_live_f16_128x128: Direct, F16, LiveTile<2, 2, 1>;
                     dense_live_f16_128x128_k2: Direct, F16, LiveTile<2, 2, 2>;
                     dense_live_f16_128x128_k4: Direct, F16, LiveTile<2, 2, 4>;
@@ -155,7 +233,13 @@ macro_rules! rows_gemm {
                     dense_live_bf16_128x256_k2: Direct, Bf16, LiveTile<2, 4, 2>;
                     dense_live_bf16_128x256_k4: Direct, Bf16, LiveTile<2, 4, 4>;
                 }
-                dense_csr "dense_csr" DenseCsrParams sm_90a Product {
+                dense_live_mma "dense_live_mma" DenseParams Live {
+                    dense_live_mma_f16_128x128: Direct, F16, LiveTile<2, 2, 1, MmaQuarters, CpAsync>;
+                    dense_live_mma_f16_128x256_wide: Direct, F16, LiveTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
+                    dense_live_mma_bf16_128x128: Direct, Bf16, LiveTile<2, 2, 1, MmaQuarters, CpAsync>;
+                    dense_live_mma_bf16_128x256_wide: Direct, Bf16, LiveTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
+                }
+                dense_csr "dense_csr" DenseCsrParams Product {
                     dense_csr_f16_64x64: Filled, F16, FilledTile<1, 1, 1>;
                     dense_csr_f16_64x64_k2: Filled, F16, FilledTile<1, 1, 2>;
                     dense_csr_f16_64x64_k4: Filled, F16, FilledTile<1, 1, 4>;
@@ -173,7 +257,13 @@ macro_rules! rows_gemm {
                     dense_csr_bf16_128x128_k2: Filled, Bf16, FilledTile<2, 2, 2>;
                     dense_csr_bf16_128x256: Filled, Bf16, FilledTile<2, 4, 1>;
                 }
-                dense_conv "dense_conv" DenseConvParams sm_90a Own {
+                dense_csr_mma "dense_csr_mma" DenseCsrParams Product {
+                    dense_csr_mma_f16_64x64: Filled, F16, FilledTile<1, 1, 1, MmaQuarters, CpAsync>;
+                    dense_csr_mma_f16_128x128: Filled, F16, FilledTile<2, 2, 1, MmaQuarters, CpAsync>;
+                    dense_csr_mma_bf16_64x64: Filled, Bf16, FilledTile<1, 1, 1, MmaQuarters, CpAsync>;
+                    dense_csr_mma_bf16_128x128: Filled, Bf16, FilledTile<2, 2, 1, MmaQuarters, CpAsync>;
+                }
+                dense_conv "dense_conv" DenseConvParams Own {
                     dense_conv_f16_64x64: Direct, F16, ConvTile<1, 1, 1>;
                     dense_conv_f16_64x64_k4: Direct, F16, ConvTile<1, 1, 4>;
                     dense_conv_f16_128x64: Direct, F16, ConvTile<2, 1, 1>;
@@ -193,9 +283,23 @@ macro_rules! rows_gemm {
                     dense_conv_bf16_128x256_k2: Direct, Bf16, ConvTile<2, 4, 2>;
                     dense_conv_bf16_128x256_k4: Direct, Bf16, ConvTile<2, 4, 4>;
                 }
-                marked "marked" MarkedParams sm_90a Own {
+                dense_conv_mma "dense_conv_mma" DenseConvParams Own {
+                    dense_conv_mma_f16_64x64: Direct, F16, ConvTile<1, 1, 1, MmaQuarters, CpAsync>;
+                    dense_conv_mma_f16_128x128: Direct, F16, ConvTile<2, 2, 1, MmaQuarters, CpAsync>;
+                    dense_conv_mma_f16_128x256_wide: Direct, F16, ConvTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
+                    dense_conv_mma_bf16_64x64: Direct, Bf16, ConvTile<1, 1, 1, MmaQuarters, CpAsync>;
+                    dense_conv_mma_bf16_128x128: Direct, Bf16, ConvTile<2, 2, 1, MmaQuarters, CpAsync>;
+                    dense_conv_mma_bf16_128x256_wide: Direct, Bf16, ConvTile<2, 4, 1, MmaQuarters, CpAsyncWide>;
+                }
+                marked "marked" MarkedParams Own {
                     marked_f16_n256: Direct, F16, MarkedPanel<4>;
                     marked_bf16_n256: Direct, Bf16, MarkedPanel<4>;
+                }
+                marked_mma "marked_mma" MarkedParams Own {
+                    marked_mma_f16_n192_wide: Direct, F16, MarkedPanel<3, MmaQuarters, CpAsyncWide>;
+                    marked_mma_f16_n128: Direct, F16, MarkedPanel<2, MmaQuarters, CpAsync>;
+                    marked_mma_bf16_n192_wide: Direct, Bf16, MarkedPanel<3, MmaQuarters, CpAsyncWide>;
+                    marked_mma_bf16_n128: Direct, Bf16, MarkedPanel<2, MmaQuarters, CpAsync>;
                 }
             }
         }

@@ -26,8 +26,8 @@ fn stage(p: &SddmmParams, column: u32, columns: u32, threads: u32) {
     gpu::sync_threads();
 }
 
-impl<W: Walk, E: Elem, const LANES: u32, const REP: usize, const FLIGHT: usize>
-    Kernel<W, E, SddmmStagedParams> for StagedDots<LANES, REP, FLIGHT>
+impl<W: Walk, E: Elem, const LANES: u32, const REP: usize, const FLIGHT: usize, const KIB: usize>
+    Kernel<W, E, SddmmStagedParams> for StagedDots<LANES, REP, FLIGHT, KIB>
 {
     #[inline(always)]
     unsafe fn run(p: &SddmmStagedParams, _at: u64) {
@@ -53,7 +53,9 @@ impl<W: Walk, E: Elem, const LANES: u32, const REP: usize, const FLIGHT: usize>
     }
 }
 
-impl<const LANES: u32, const REP: usize, const FLIGHT: usize> StagedDots<LANES, REP, FLIGHT> {
+impl<const LANES: u32, const REP: usize, const FLIGHT: usize, const KIB: usize>
+    StagedDots<LANES, REP, FLIGHT, KIB>
+{
     /// The entries of a run, eight at a time.
     #[inline(always)]
     fn entries<E: Elem>(p: &SddmmParams, run: Run, column: u32, x: &[Raw; REP]) {

@@ -6,7 +6,7 @@ macro_rules! rows_softmax {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             softmax {
-                softmax "softmax" SoftmaxParams sm_80 Own {
+                softmax "softmax" SoftmaxParams Own {
                     softmax_f32: Csr, F32, SoftmaxRows<4, 8, 4, false>;
                     softmax_f16: Csr, F16, SoftmaxRows<8, 4, 2, false>;
                     softmax_bf16: Csr, Bf16, SoftmaxRows<8, 4, 2, false>;

@@ -4,11 +4,11 @@ pub mod abi;
 
 #[cfg(any(module = "batched", feature = "cuda_std"))]
 mod batched;
-#[cfg(any(module = "bitmap", feature = "cuda_std"))]
+#[cfg(any(module = "bitmap", module = "bitmap_mma", feature = "cuda_std"))]
 mod bitmap;
 #[cfg(any(module = "staged", module = "sell", feature = "cuda_std"))]
 mod chunk;
-#[cfg(any(module = "bitmap", module = "sell", feature = "cuda_std"))]
+#[cfg(any(module = "bitmap", module = "bitmap_mma", module = "sell", feature = "cuda_std"))]
 mod parts;
 #[cfg(any(module = "relaxed", feature = "cuda_std"))]
 mod relaxed;

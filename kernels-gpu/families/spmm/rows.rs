@@ -6,7 +6,7 @@ macro_rules! rows_spmm {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             spmm {
-                spmm "spmm" SpmmParams sm_80 Product {
+                spmm "spmm" SpmmParams Product {
                     spmm_csr_f32_n32: Csr, F32, SubWarp<8, 4, 1, 8, 1>;
                     spmm_csr_f32_n64: Csr, F32, SubWarp<16, 4, 1, 8, 1>;
                     spmm_csr_f32_n128: Csr, F32, SubWarp<32, 4, 1, 8, 1>;
@@ -83,26 +83,36 @@ macro_rules! rows_spmm {
                     spmm_group_coo_bf16_n256_s4: GroupCoo, Bf16, SubWarp<32, 8, 1, 8, 4>;
                     spmm_group_coo_bf16_any32: GroupCoo, Bf16, SubWarp<32, 1, 1, 8, 1>;
                 }
-                relaxed "relaxed" SpmmParams sm_80 Relaxed {
+                relaxed "relaxed" SpmmParams Relaxed {
                     relaxed_csr_f32_n32: Csr, F32, Relaxed<8, 4, 1, 8>;
                     relaxed_csr_f32_n128: Csr, F32, Relaxed<32, 4, 1, 8>;
                     relaxed_csr_f32_n128_l16: Csr, F32, Relaxed<16, 4, 2, 4>;
                 }
-                sell "sell" SellParams sm_90a Product {
+                sell "sell" SellParams Product {
                     sell_f32_n1: SlicedEll, F32, Sell<32, 1>;
                     sell_f16_n1: SlicedEll, F16, Sell<32, 1>;
                     sell_f16_n8: SlicedEll, F16, Sell<16, 8>;
                     sell_bf16_n1: SlicedEll, Bf16, Sell<32, 1>;
                     sell_bf16_n8: SlicedEll, Bf16, Sell<16, 8>;
+                    sell_f32_n1_wide: SlicedEll, F32, Sell<32, 1, 163>;
+                    sell_f32_n1_small: SlicedEll, F32, Sell<32, 1, 99>;
+                    sell_f16_n1_wide: SlicedEll, F16, Sell<32, 1, 163>;
+                    sell_f16_n1_small: SlicedEll, F16, Sell<32, 1, 99>;
+                    sell_f16_n8_wide: SlicedEll, F16, Sell<16, 8, 163>;
+                    sell_f16_n8_small: SlicedEll, F16, Sell<16, 8, 99>;
+                    sell_bf16_n1_wide: SlicedEll, Bf16, Sell<32, 1, 163>;
+                    sell_bf16_n1_small: SlicedEll, Bf16, Sell<32, 1, 99>;
+                    sell_bf16_n8_wide: SlicedEll, Bf16, Sell<16, 8, 163>;
+                    sell_bf16_n8_small: SlicedEll, Bf16, Sell<16, 8, 99>;
                 }
-                staged "staged" StagedParams sm_90a Product {
+                staged "staged" StagedParams Product {
                     staged_f32_w8_p8: SlicedEll, F32, Staged<8, 8>;
                     staged_f32_w16: SlicedEll, F32, Staged<16, 1>;
                     staged_f32_w16_p2: SlicedEll, F32, Staged<16, 2>;
                     staged_f32_w16_p4: SlicedEll, F32, Staged<16, 4>;
                     staged_f32_all: SlicedEll, F32, Resident<16>;
                 }
-                batched "batched" BatchedParams sm_80 Product {
+                batched "batched" BatchedParams Product {
                     batched_csr_f32_n32: Csr, F32, SubWarp<8, 4, 1, 8, 1>;
                     batched_csr_f32_n64: Csr, F32, SubWarp<16, 4, 1, 8, 1>;
                     batched_csr_f32_n128: Csr, F32, SubWarp<32, 4, 1, 8, 1>;
@@ -142,7 +152,7 @@ macro_rules! rows_spmm {
                     batched_permuted_bf16_n256_l16: Permuted, Bf16, SubWarp<16, 8, 2, 4, 1>;
                     batched_permuted_bf16_any32: Permuted, Bf16, SubWarp<32, 1, 1, 8, 1>;
                 }
-                vectors "vectors" VectorsParams sm_80 Product {
+                vectors "vectors" VectorsParams Product {
                     vectors_f16_n64: Vector, F16, Vectors<4, 1, 1>;
                     vectors_f16_n64_s8: Vector, F16, Vectors<1, 8, 1>;
                     vectors_f16_n128: Vector, F16, Vectors<4, 1, 2>;
@@ -153,13 +163,13 @@ macro_rules! rows_spmm {
                     vectors_bf16_n128_s4: Vector, Bf16, Vectors<1, 4, 2>;
                     vectors_tf32_n64: Vector, Tf32, Vectors<4, 1, 2, 4>;
                 }
-                vectors_narrow "vectors_narrow" VectorsParams sm_80 Narrow {
+                vectors_narrow "vectors_narrow" VectorsParams Narrow {
                     vectors_int8_n128: WholeVector, Int8, NarrowVectors<4, 1, true>;
                     vectors_int8_n128_s4: WholeVector, Int8, NarrowVectors<1, 4, true>;
                     vectors_int8_n128_s8: WholeVector, Int8, NarrowVectors<1, 8, true>;
                     vectors_int8_any: WholeVector, Int8, NarrowVectors<4, 1, false>;
                 }
-                bitmap "bitmap" BitmapParams sm_90a Product {
+                bitmap "bitmap" BitmapParams Product {
                     bitmap_f16_256x1_warps6: Bits, F16, WarpTile<1, 6, 4>;
                     bitmap_f16_256x1_halves3: Bits, F16, WarpTile<1, 3, 2>;
                     bitmap_f16_256x8_warps6: Bits, F16, WarpTile<8, 6, 4>;
@@ -192,6 +202,32 @@ macro_rules! rows_spmm {
                     bytemap_bf16_128x32: Bytes, Bf16, ByteTile<2, 32>;
                     bytemap_bf16_256x32: Bytes, Bf16, ByteTile<4, 32>;
                     bytemap_bf16_256x64: Bytes, Bf16, ByteTile<4, 64>;
+                }
+                bitmap_mma "bitmap_mma" BitmapParams Product {
+                    bitmap_mma_f16_256x1_warps4_wide: Bits, F16, WarpTile<1, 4, 4, CpAsyncWide>;
+                    bitmap_mma_f16_256x1_warps4: Bits, F16, WarpTile<1, 4, 4, CpAsync>;
+                    bitmap_mma_f16_256x8_warps4_wide: Bits, F16, WarpTile<8, 4, 4, CpAsyncWide>;
+                    bitmap_mma_f16_256x8_warps4: Bits, F16, WarpTile<8, 4, 4, CpAsync>;
+                    bitmap_mma_f16_256x16_halves2_wide: Bits, F16, WarpTile<16, 2, 2, CpAsyncWide>;
+                    bitmap_mma_f16_128x16: Bits, F16, BitTile<2, 16, true, MmaSync, CpAsync>;
+                    bitmap_mma_f16_128x32: Bits, F16, BitTile<2, 32, true, MmaSync, CpAsync>;
+                    bitmap_mma_f16_128x64: Bits, F16, BitTile<2, 64, true, MmaSync, CpAsync>;
+                    bitmap_mma_f16_128x64_any: Bits, F16, BitTile<2, 64, false, MmaSync, CpAsync>;
+                    bitmap_mma_bf16_256x1_warps4_wide: Bits, Bf16, WarpTile<1, 4, 4, CpAsyncWide>;
+                    bitmap_mma_bf16_256x1_warps4: Bits, Bf16, WarpTile<1, 4, 4, CpAsync>;
+                    bitmap_mma_bf16_256x8_warps4_wide: Bits, Bf16, WarpTile<8, 4, 4, CpAsyncWide>;
+                    bitmap_mma_bf16_256x8_warps4: Bits, Bf16, WarpTile<8, 4, 4, CpAsync>;
+                    bitmap_mma_bf16_256x16_halves2_wide: Bits, Bf16, WarpTile<16, 2, 2, CpAsyncWide>;
+                    bitmap_mma_bf16_128x16: Bits, Bf16, BitTile<2, 16, true, MmaSync, CpAsync>;
+                    bitmap_mma_bf16_128x32: Bits, Bf16, BitTile<2, 32, true, MmaSync, CpAsync>;
+                    bitmap_mma_bf16_128x64: Bits, Bf16, BitTile<2, 64, true, MmaSync, CpAsync>;
+                    bitmap_mma_bf16_128x64_any: Bits, Bf16, BitTile<2, 64, false, MmaSync, CpAsync>;
+                    bytemap_mma_f16_128x16: Bytes, F16, ByteTile<2, 16, MmaSync, CpAsync>;
+                    bytemap_mma_f16_128x32: Bytes, F16, ByteTile<2, 32, MmaSync, CpAsync>;
+                    bytemap_mma_f16_128x64: Bytes, F16, ByteTile<2, 64, MmaSync, CpAsync>;
+                    bytemap_mma_bf16_128x16: Bytes, Bf16, ByteTile<2, 16, MmaSync, CpAsync>;
+                    bytemap_mma_bf16_128x32: Bytes, Bf16, ByteTile<2, 32, MmaSync, CpAsync>;
+                    bytemap_mma_bf16_128x64: Bytes, Bf16, ByteTile<2, 64, MmaSync, CpAsync>;
                 }
             }
         }

@@ -36,7 +36,7 @@ impl SellParams {
 /// The next chunks of a warp.
 type Next = [Chunk; AHEAD];
 
-impl<const WARPS: u32, const N: usize> Sell<WARPS, N> {
+impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
     /// First column of C.
     #[inline(always)]
     fn left() -> u32 {
@@ -162,8 +162,8 @@ impl<const WARPS: u32, const N: usize> Sell<WARPS, N> {
     }
 }
 
-impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32, const N: usize> Kernel<W, E, SellParams>
-    for Sell<WARPS, N>
+impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32, const N: usize, const KIB: usize>
+    Kernel<W, E, SellParams> for Sell<WARPS, N, KIB>
 {
     #[inline(always)]
     unsafe fn run(p: &SellParams, _: u64) {

@@ -6,7 +6,7 @@ macro_rules! rows_tensor {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             tensor {
-                mttkrp "mttkrp" MttkrpParams sm_80 Rows {
+                mttkrp "mttkrp" MttkrpParams Rows {
                     mttkrp_f32_g1_n16: Csr, F32, Rows<1, 4, 4, 1, 4>;
                     mttkrp_f32_g1_n32: Csr, F32, Rows<1, 8, 4, 1, 4>;
                     mttkrp_f32_g1_n32_u8: Csr, F32, Rows<1, 8, 4, 1, 8>;
@@ -115,7 +115,7 @@ macro_rules! rows_tensor {
                     mttkrp_bf16_dots3_any: Csr, Bf16, RowDots<3, 8, 1>;
                     mttkrp_bf16_dots1_any: Csr, Bf16, RowDots<1, 8, 1>;
                 }
-                tensor_product "tensor_product" TensorProductParams sm_80 TensorProduct {
+                tensor_product "tensor_product" TensorProductParams TensorProduct {
                     tensor_product_items_f32: Csr, F32, TensorItems;
                     tensor_product_items_f64: Csr, F64, TensorItems;
                     tensor_product_items_f16: Csr, F16, TensorItems;
@@ -153,7 +153,7 @@ macro_rules! rows_tensor {
                     tensor_product_own_weights_f16: Csr, F16, TensorOwnWeights;
                     tensor_product_own_weights_bf16: Csr, Bf16, TensorOwnWeights;
                 }
-                equivariant "equivariant" EquivariantParams sm_90a Own {
+                equivariant "equivariant" EquivariantParams Own {
                     equivariant_forward_f32_l1: Direct, F32, EquivariantForward<1, false, 8>;
                     equivariant_forward_f32_l2: Direct, F32, EquivariantForward<2, false, 4>;
                     equivariant_forward_f32_l3: Direct, F32, EquivariantForward<3, false, 3>;
@@ -165,13 +165,13 @@ macro_rules! rows_tensor {
                     equivariant_backward_f32_l2_c2: Direct, F32, EquivariantBackward<2, false, 6, 2>;
                     equivariant_backward_f32_odd: Direct, F32, EquivariantBackward<3, true, 3, 1>;
                 }
-                edge_geometry "edge_geometry" GeometryParams sm_80 Own {
+                edge_geometry "edge_geometry" GeometryParams Own {
                     edge_geometry_forward_f32: Direct, F32, GeometryForward;
                     edge_geometry_forward_f64: Direct, F64, GeometryForward;
                     edge_geometry_backward_f32: Direct, F32, GeometryBackward;
                     edge_geometry_backward_f64: Direct, F64, GeometryBackward;
                 }
-                message "message" MessageParams sm_80 Own {
+                message "message" MessageParams Own {
                     message_first_f32: Direct, F32, FirstLargest;
                     message_first_f64: Direct, F64, FirstLargest;
                     message_first_f16: Direct, F16, FirstLargest;
@@ -185,12 +185,12 @@ macro_rules! rows_tensor {
                     message_weights_f16: Direct, F16, LargestWeights;
                     message_weights_bf16: Direct, Bf16, LargestWeights;
                 }
-                join "join" JoinParams sm_80 Own {
+                join "join" JoinParams Own {
                     join_count: Direct, F32, JoinCount;
                     join_starts: Direct, F32, JoinStarts;
                     join_fill: Direct, F32, JoinFill;
                 }
-                einsum "einsum" EinsumParams sm_80 Einsum {
+                einsum "einsum" EinsumParams Einsum {
                     einsum_f32_x1_wide1: Listed, F32, Wide<1, 0, 4>;
                     einsum_f32_x2_wide2: Listed, F32, Wide<2, 0, 4>;
                     einsum_f32_x2_wide1: Listed, F32, Wide<2, 1, 4>;

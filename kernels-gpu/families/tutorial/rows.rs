@@ -6,7 +6,7 @@ macro_rules! rows_tutorial {
     ($rest:tt $($before:tt)*) => {
         $crate::gather_rows! { $rest $($before)*
             tutorial {
-                levels "levels" LevelsParams sm_90a Teaching {
+                levels "levels" LevelsParams Teaching {
                     level_0_loop: Direct, F16, Level<0>;
                     level_1_shared: Direct, F16, Level<1>;
                     level_2_mma: Direct, F16, Level<2>;

@@ -2,6 +2,7 @@
 
 use crate::support::dense::{poisoned, upload, wide};
 use crate::support::replay::Replay;
+use crate::support::rows::here;
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, gpu_alone, on_gpu};
 use einsparse::formats::{Dense, bf16, f16};
@@ -235,7 +236,7 @@ fn encoder_of_varying_lengths_on_the_gpu() {
     }
     for dtype in ["f16", "bf16"] {
         for tile in ["128x128_k2", "128x128_k4", "128x192", "128x256", "128x256_k2", "128x256_k4"] {
-            let name = format!("dense_live_{dtype}_{tile}");
+            let name = here(&format!("dense_live_{dtype}_{tile}"));
             assert!(ran.contains(&*name), "{name} is not among {ran:?}");
         }
     }

@@ -1,5 +1,6 @@
 //! Shares by a sample, times of tiles, and plans that choose anew at each run.
 
+use crate::support::rows::here;
 use einsparse::dynamic::{Dynamic, HeightTimes, ShareSample, SparsityHint, TileTimes};
 use einsparse::formats::{bf16, f16};
 use einsparse::{Context, Determinism, Error, Options, Plan, Scalar, Tensor};
@@ -115,10 +116,10 @@ fn plans_follow_the_steps_before() {
     // Height and share of the micro-tiles, and what the next step takes.
     for (height, per_mille, next) in [
         (128, 1000, dense.variant()),
-        (128, 100, "pit_f16_128x1"),
-        (64, 150, "pit_f16_64x1"),
+        (128, 100, here("pit_f16_128x1")),
+        (64, 150, here("pit_f16_64x1")),
         (128, 900, dense.variant()),
-        (128, 0, "pit_f16_128x1"),
+        (128, 0, here("pit_f16_128x1")),
     ] {
         let values = dynamic::<f16>([m, k], height, per_mille, 17 + per_mille);
         a.write(&values).unwrap();

@@ -4,6 +4,7 @@
 
 mod lists;
 
+use crate::support::rows::kernels_here;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -12,7 +13,6 @@ use crate::support::runs::finish;
 use crate::support::{GUARD, Rng, gpu, small};
 use einsparse::formats::{Dense, bf16, f16};
 use einsparse::ops::{ConvGeometry, ConvOptions, KernelMap, KernelMapBuilder, SparseConv3d};
-use einsparse::registry::kernels;
 use einsparse::{Context, Precision, Scalar, Tensor};
 
 /// A cloud of `count` voxels in a box, each once.
@@ -250,7 +250,7 @@ fn convolutions_in_tf32_agree() {
 #[test]
 fn convolutions_by_mma_sync_agree() {
     fn all<T: Scalar>(gpu: &Context) {
-        let rows = kernels().iter().filter(|row| row.module == "conv_mma");
+        let rows = kernels_here().filter(|row| row.module == "conv_mma");
         for row in rows.filter(|row| row.dtype == T::DTYPE) {
             let options = ConvOptions { variant: Some(row.name.into()), ..ConvOptions::default() };
             let geometries = &GEOMETRIES[..if small() { 1 } else { GEOMETRIES.len() }];

@@ -6,21 +6,21 @@ use einsparse::dynamic::{
     ConvolutionOptions, ConvolutionShape, Dynamic, DynamicConvolution, SparsityHint,
 };
 use einsparse::formats::{bf16, f16};
-use einsparse::registry::{Dtype, kernels};
+use einsparse::registry::Dtype;
 use einsparse::{Context, Options, Scalar, ZerosRule};
 
 use super::convolution::{operands, plain, reference};
 use super::turned::exact;
 use crate::support::dense::{poisoned, strided, upload};
 use crate::support::replay::Replay;
-use crate::support::rows::named;
+use crate::support::rows::{as_on_hopper, is_here, kernels_here, module_of, named};
 use crate::support::runs::{finish, plan_of};
 use crate::support::{gpu, gpu_alone, on_both, small};
 
 const LINE: &str = "C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]";
 
 fn names(dtype: Dtype) -> Vec<&'static str> {
-    let own = kernels().iter().filter(|row| row.module == "dense_conv");
+    let own = kernels_here().filter(|row| module_of(row) == "dense_conv");
     own.filter(|row| row.dtype == dtype).map(|row| row.name).collect()
 }
 
@@ -114,8 +114,11 @@ fn geometry(context: &Context) {
     ] {
         let mut of = of_all::<f16>(context, &s);
         if context.device().is_some() {
-            assert!(of.variants()[2].starts_with("dense_conv_f16"), "{s:?}");
-            assert_eq!(of.index().panels(), 0);
+            // Few filters of many taps may be faster elsewhere with a stand-in.
+            if is_here("dense_conv_f16_64x64") {
+                assert!(of.variants()[2].starts_with("dense_conv_f16"), "{s:?}");
+                assert_eq!(of.index().panels(), 0);
+            }
         }
         for per_mille in [1000, 400] {
             let [a, b] = operands::<f16>(&s, Filters, per_mille, 5);
@@ -146,7 +149,7 @@ fn dense_conv_where_looking_does_not_pay() {
         let hint = SparsityHint::MicroTiles(expected);
         let given = [("A", Dynamic::new(&a).expecting(hint).into()), ("B", (&b).into())];
         let plan = gpu.plan::<f16>(LINE).operands(&given).build().unwrap();
-        assert_eq!(plan.variant().starts_with("pit_conv"), skips, "{plan}");
+        assert_eq!(as_on_hopper(plan.variant()).starts_with("pit_conv"), skips, "{plan}");
         let all = plan.choice().candidates.iter();
         let names: Vec<&str> = all.map(|own| own.name).collect();
         for family in ["pit_conv", "dense_conv"] {
@@ -157,7 +160,7 @@ fn dense_conv_where_looking_does_not_pay() {
     let strict = Options { zeros: ZerosRule::Strict, ..Options::default() };
     let given = [("A", (&a).into()), ("B", (&b).into())];
     let dense = plan_of::<f16>(&gpu, LINE, &given, &strict);
-    assert!(dense.variant().starts_with("dense_conv"), "{dense}");
+    assert!(as_on_hopper(dense.variant()).starts_with("dense_conv"), "{dense}");
 }
 
 /// A captured graph multiplies what is there at each replay.

@@ -1,9 +1,10 @@
 //! Products of rows with chosen matrices, by each kernel of the module `grouped`: exact on integers.
 
+use crate::support::rows::{is_here, kernels_here};
 use einsparse::dynamic::{Gate, GroupedGemm, GroupedOptions, Routing};
 use einsparse::einsum::Activation;
 use einsparse::formats::{Dense, bf16, f16};
-use einsparse::registry::{Operation, kernels};
+use einsparse::registry::Operation;
 use einsparse::{Context, Error, Scalar};
 use einsparse_kernels::abi::{B_COLUMNS, PLAIN};
 use einsparse_kernels::families::STEP_GROUPED_GATED;
@@ -93,7 +94,7 @@ fn multiplies<T: Scalar>(gpu: &Context, variant: &str, (transposed, is_gated): (
 fn rows_agree<T: Scalar>(transposed: bool) {
     let Some(gpu) = gpu() else { return };
     let order = if transposed { B_COLUMNS } else { PLAIN };
-    let own = kernels().iter().filter(|row| {
+    let own = kernels_here().filter(|row| {
         let right = row.dtype == T::DTYPE && row.order == order;
         row.operation == Operation::Grouped && right
     });
@@ -131,10 +132,10 @@ fn grouped_products_of_many_rows_are_those_of_the_cpu() {
     let cpu = Context::unchecked_cpu();
     // 3,181 rows, groups of 9, 9 and 7 panels, and 319, a group of 3.
     let choices = Dense::from_fn(vec![3500, 1], |i| i32::from(i[0] % 11 == 0)).unwrap();
-    let own = kernels().iter().filter(|row| {
+    let own = kernels_here().filter(|row| {
         let gates = 1 + u32::from(row.step == STEP_GROUPED_GATED);
         let lies = row.order == PLAIN || row.order == B_COLUMNS;
-        let wide = lies && row.columns * gates == 256;
+        let wide = lies && row.columns * gates >= if row.stands_in { 128 } else { 256 };
         row.operation == Operation::Grouped && row.dtype == bf16::DTYPE && wide
     });
     let mut tried = 0;
@@ -156,7 +157,7 @@ fn grouped_products_of_many_rows_are_those_of_the_cpu() {
         assert!(fault.is_none(), "{}: at {fault:?}", row.name);
         tried += 1;
     }
-    assert_eq!(tried, 4);
+    assert!(tried >= 4 && (tried == 4 || !is_here("grouped_bf16_256_t")), "{tried}");
 }
 
 /// The CPU's against sums written out here.

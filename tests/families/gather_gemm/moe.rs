@@ -1,5 +1,6 @@
 //! A layer of experts against the same layer on the CPU, and that against sums written out: exact on integers.
 
+use crate::support::rows::is_here;
 use einsparse::dynamic::Gate;
 use einsparse::einsum::Activation;
 use einsparse::formats::{Dense, bf16, f16};
@@ -210,7 +211,11 @@ fn a_layer_of_experts_with_many_tokens() {
     let Some(gpu) = gpu() else { return };
     let [_, o] = gated(options([1700, 2], 4, [1024, 264]), Gate::Relu);
     let layer = Moe::<bf16>::new(&gpu, &o).unwrap();
-    assert_eq!(layer.variants()[1], "grouped_bf16_256_t");
+    let second = layer.variants()[1];
+    match is_here("grouped_bf16_256_t") {
+        true => assert_eq!(second, "grouped_bf16_256_t"),
+        false => assert!(second.ends_with("_t"), "{second}"),
+    }
     let operands = operands::<bf16>(&o, true);
     let choices = choices([o.tokens, o.top_k], o.experts, Router::Even, 2);
     let run = |context: &Context| run(context, &o, &operands, &choices);

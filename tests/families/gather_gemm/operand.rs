@@ -7,7 +7,7 @@ use einsparse::{Context, Operand, Plan, Scalar, Tensor, einsum};
 use super::matmul::{dynamic, integers, product};
 use crate::support::dense::poisoned;
 use crate::support::gpu;
-use crate::support::rows::named;
+use crate::support::rows::{here, here_on, named};
 use crate::support::runs::{finish, plan_of, sampled_plan_of};
 
 const LINE: &str = "C[m,n] = A[m,k] * B[k,n]";
@@ -29,14 +29,18 @@ fn dynamic_operands_are_chosen_for_by_their_share() {
     let a = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
     let b = cpu.zeros::<f16>(&[4096, 4096]).unwrap();
     let first = |a: Operand<'_, f16>| plan(&cpu, LINE, (a, &b), None).choice().candidates[0].name;
-    assert_eq!(first(Dynamic::new(&a).into()), "pit_f16_128x1");
     let expecting = |expected| first(Dynamic::new(&a).expecting(expected).into());
-    assert_eq!(expecting(SparsityHint::MicroTiles(0.02)), "pit_f16_128x1");
-    // Of single elements, 0.47, 0.27 and 0.15 of the micro-tiles of 128, 64 and 32 rows: the fewer rows, the fewer
-    // products, and the fewer that share a row of B.
-    assert_eq!(expecting(SparsityHint::Elements(0.005)), "pit_f16_64x1");
     let full = expecting(SparsityHint::MicroTiles(1.0));
-    assert_eq!(expecting(SparsityHint::Elements(0.014)), full);
+    // With stand-ins another height may be fastest, and skipping may pay further up.
+    if here_on(&cpu.machine(), "pit_f16_128x1") == "pit_f16_128x1" {
+        assert_eq!(first(Dynamic::new(&a).into()), "pit_f16_128x1");
+        assert_eq!(expecting(SparsityHint::MicroTiles(0.02)), "pit_f16_128x1");
+        // Of single elements, 0.47, 0.27 and 0.15 of the micro-tiles of 128, 64 and 32 rows: the fewer rows, the fewer
+        // products, and the fewer that share a row of B.
+        assert_eq!(expecting(SparsityHint::Elements(0.005)), "pit_f16_64x1");
+        assert_eq!(expecting(SparsityHint::Elements(0.014)), full);
+    }
+    assert!(expecting(SparsityHint::MicroTiles(0.02)).starts_with("pit"));
     assert!(!full.starts_with("pit"), "{full}");
     let choice = plan(
         &cpu,
@@ -114,9 +118,9 @@ fn dynamic_operands_on_the_cpu() {
 #[test]
 fn dynamic_operands_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
-    let named = ["pit_f16_128x1", "pit_f16_64x1", "pit_f16_32x1"].map(Some);
+    let named = [here("pit_f16_128x1"), here("pit_f16_64x1"), here("pit_f16_32x1")].map(Some);
     agree::<f16>(&gpu, &named);
-    agree::<bf16>(&gpu, &[None, Some("pit_bf16_128x1")]);
+    agree::<bf16>(&gpu, &[None, Some(here("pit_bf16_128x1"))]);
     agree::<f32>(&gpu, &[None]);
 }
 

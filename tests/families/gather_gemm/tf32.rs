@@ -1,6 +1,7 @@
 //! Products of f32 as TF32 with an operand whose micro-tiles are found while running: exact on small integers, within
 //! the bound of ten bits of mantissa on random values.
 
+use crate::support::rows::{as_on_hopper, here, here_on};
 use einsparse::dynamic::{Dynamic, DynamicMatmul, MatmulOptions, SparsityHint};
 use einsparse::formats::Dense;
 use einsparse::{Context, Determinism, Operand, Options, Plan, Precision, Tensor};
@@ -77,7 +78,7 @@ fn tf32_product_of_random_values() {
     let b_there = gpu.upload_dense(&b).unwrap();
     for height in HEIGHTS {
         let mut product_of = DynamicMatmul::new(&gpu, [m, k, n], &options(height)).unwrap();
-        assert!(product_of.variants()[1].starts_with("pit_tf32"));
+        assert!(as_on_hopper(product_of.variants()[1]).starts_with("pit_tf32"));
         for share in [0.1, 0.5, 1.0] {
             let a = random([m, k], height, share, &mut rng);
             let a_there = gpu.upload_dense(&a).unwrap();
@@ -265,7 +266,7 @@ fn tf32_plans_choose_by_the_share() {
     };
     let tenth = SparsityHint::MicroTiles(0.1);
     let first = |expected| of(expected, Precision::Tf32).candidates[0].name;
-    assert_eq!(first(tenth), "pit_tf32_128x1");
+    assert_eq!(first(tenth), here_on(&cpu.machine(), "pit_tf32_128x1"));
     assert!(!first(SparsityHint::MicroTiles(1.0)).starts_with("pit"));
     let full = of(tenth, Precision::Full);
     assert!(full.to_string().contains("Precision::Tf32"), "{full}");
@@ -279,7 +280,7 @@ fn tf32_plans_on_the_gpu() {
     let b = integers::<f32>([k, n], 5);
     let b_there = gpu.upload_dense(&b).unwrap();
     let mut a_there = gpu.zeros::<f32>(&[m, k]).unwrap();
-    for variant in HEIGHTS.map(|height| format!("pit_tf32_{height}x1")) {
+    for variant in HEIGHTS.map(|height| here(&format!("pit_tf32_{height}x1"))) {
         let operands = (Dynamic::new(&a_there).into(), &b_there);
         let plan = plan(&gpu, operands, (Precision::Tf32, Some(&variant)));
         assert_eq!(plan.variant(), variant);

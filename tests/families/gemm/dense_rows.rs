@@ -1,12 +1,12 @@
 //! Every row of the modules `dense` and `dense_csr`, forced by name: tile edges, parts of k without stages, every expression,
 //! C at any address.
 
-use crate::support::rows::{exact_by_row, force, named};
+use crate::support::rows::{exact_by_row, force, module_of, named, products_here};
 use crate::support::runs::{plan_and_run, plan_of};
 use crate::support::{Expression, Problem, Rng, gpu, small, spread};
 use einsparse::formats::convert::dense_to_csr;
 use einsparse::formats::{CsrPattern, Dense, bf16, f16};
-use einsparse::registry::{Dtype, Row, Scalar, products};
+use einsparse::registry::{Dtype, Row, Scalar};
 use einsparse::{Context, Operand, Options, SparseTensor, Tensor};
 
 /// (m, k, n): nothing, one, edges of tiles, more stages than a ring holds.
@@ -28,7 +28,7 @@ const SHAPES: [[usize; 3]; 12] = [
 const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
 
 fn rows(module: &str, dtype: Dtype) -> Vec<&'static Row> {
-    products().filter(|row| row.module == module && row.dtype == dtype).collect()
+    products_here().filter(|row| module_of(row) == module && row.dtype == dtype).collect()
 }
 
 fn pattern(m: usize, k: usize, seed: u64) -> CsrPattern {
@@ -201,7 +201,7 @@ fn both() -> impl Iterator<Item = &'static Row> {
 
 /// A as the row's module reads it.
 fn left<'a>(row: &Row, dense: &'a Tensor<f16>, entries: &'a SparseTensor<f16>) -> Operand<'a, f16> {
-    match row.module {
+    match module_of(row) {
         "dense" => dense.into(),
         _ => entries.into(),
     }

@@ -2,10 +2,11 @@
 //! integers; the error of long fp8 sums.
 
 use crate::support::dense::upload_values;
+use crate::support::rows::kernels_here;
 use crate::support::runs::finish;
 use crate::support::{GUARD, Rng, assert_matrix, fill_blocks, gpu, spread, stored};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, E4m3, E5m2, Element, bf16, f16};
-use einsparse::registry::{Dtype, Operation, Row, Scalar, WalkKind, kernels};
+use einsparse::registry::{Dtype, Operation, Row, Scalar, WalkKind};
 use einsparse::{Context, Error, Operand, Options, Plan, SparseTensor, Tensor};
 
 /// A of blocks, B as `[n, k]`, and their exact product.
@@ -148,7 +149,7 @@ fn cases<In: Scalar>(context: &Context, wanted: &str, edges: &[usize], most: i32
 }
 
 fn rows() -> impl Iterator<Item = &'static Row> {
-    kernels().iter().filter(|row| row.operation == Operation::Narrow && row.walk == WalkKind::Block)
+    kernels_here().filter(|row| row.operation == Operation::Narrow && row.walk == WalkKind::Block)
 }
 
 #[test]

@@ -3,11 +3,11 @@
 
 use super::narrow::Case;
 use super::nm::two_of_four;
-use crate::support::rows::force;
+use crate::support::rows::{as_on_hopper, force, kernels_here};
 use crate::support::{gpu, stored};
 use einsparse::error::Refusal;
 use einsparse::formats::{Csr, Dense};
-use einsparse::registry::{Operation, Row, Scalar, WalkKind, kernels};
+use einsparse::registry::{Operation, Row, Scalar, WalkKind};
 use einsparse::{Context, Error, Operand};
 
 /// Rows and columns: around a group, a word of positions, a step, a stage, a pair of stages, a tile, and more stages
@@ -18,7 +18,7 @@ const WIDTHS: [usize; 4] = [1, 16, 129, 264];
 const PLAIN: &str = "C[m,n] = A[m,k] * B[n,k]";
 
 fn rows() -> impl Iterator<Item = &'static Row> {
-    kernels().iter().filter(|row| row.operation == Operation::Narrow && row.walk == WalkKind::Nm)
+    kernels_here().filter(|row| row.operation == Operation::Narrow && row.walk == WalkKind::Nm)
 }
 
 fn case(shape: [usize; 2], full: bool, n: usize) -> Case<i8> {
@@ -78,8 +78,11 @@ fn kernels_of_two_of_four_of_int8_say_what_they_refuse() {
         ("no relu_grad", refused::<f32>("C[m,n] = relu_grad(A[m,k] * B[n,k], G[m,n])")),
         ("computes", refused::<i32>("C[m,n] = A[m,k] * B[k,n]")),
     ] {
-        let here = |r: &&Refusal| r.name.contains("nm_int8") && r.reason.contains(reason);
-        assert_eq!(found.iter().filter(here).count(), 2, "{reason}: {found:?}");
+        let rows = kernels_here().filter(|row| as_on_hopper(row.name).contains("nm_int8"));
+        for row in rows {
+            let said = |r: &Refusal| r.name == row.name && r.reason.contains(reason);
+            assert!(found.iter().any(said), "{} {reason}: {found:?}", row.name);
+        }
     }
 }
 

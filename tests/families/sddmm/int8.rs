@@ -2,15 +2,15 @@
 //! integers.
 
 use crate::families::spmm::int8::{FORMATS, LENS, whole};
-use crate::support::rows::force;
+use crate::support::rows::{force, kernels_here};
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
-use einsparse::registry::{Operation, Row, Scalar, kernels};
+use einsparse::registry::{Operation, Row, Scalar};
 use einsparse::{Context, Operand};
 
 fn sddmm_rows() -> impl Iterator<Item = &'static Row> {
-    kernels().iter().filter(|row| row.operation == Operation::SampledNarrow)
+    kernels_here().filter(|row| row.operation == Operation::SampledNarrow)
 }
 
 /// SDDMM of a pattern with `k` terms, exact, masked and not, into one type.

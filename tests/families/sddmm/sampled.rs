@@ -2,12 +2,13 @@
 //! CPU, against exact integers.
 
 use crate::support::dense::upload;
+use crate::support::rows::{kernels_here, module_of, named};
 use crate::support::runs::{finish, sampled_plan_of};
 use crate::support::{fill_blocks, gpu, spread};
 use std::sync::Arc;
 
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
-use einsparse::registry::{Dtype, Operation, Row, Scalar, kernels};
+use einsparse::registry::{Dtype, Operation, Row, Scalar};
 use einsparse::{Context, Error, Operand, Tensor};
 
 /// Small integers, so that every sum is exact.
@@ -94,7 +95,9 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, wanted: &str) {
         if masked {
             operands.push(("P", (&mask).into()));
         }
-        let plan = sampled_plan_of(context, &text, &operands, &s);
+        let options = named(context.is_cuda().then_some(wanted));
+        let plan = context.plan(&text).operands(&operands).sparse_output(&s);
+        let plan = plan.options(&options).build().unwrap_or_else(|e| panic!("{text}: {e}"));
         assert_eq!(plan.variant(), wanted, "{text}");
         finish(context, |stream| plan.run(&operands, &mut s, stream));
         let found = s.to_host().unwrap().to_dense().unwrap();
@@ -142,7 +145,7 @@ fn cases<T: Scalar>(context: &Context, row: &Row) {
 fn every_row_samples_products_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     for row in
-        kernels().iter().filter(|r| r.operation == Operation::Sampled && r.module == "sampled")
+        kernels_here().filter(|r| r.operation == Operation::Sampled && module_of(r) == "sampled")
     {
         match row.dtype {
             Dtype::F16 => cases::<f16>(&gpu, row),

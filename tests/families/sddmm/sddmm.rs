@@ -5,11 +5,11 @@ mod runs;
 
 use crate::support::bounds::Bound;
 use crate::support::dense::transposed;
-use crate::support::rows::force;
+use crate::support::rows::{force, kernels_here, module_of};
 use crate::support::runs::finish;
 use crate::support::{Rng, gpu, spread};
 use einsparse::formats::{AnySparse, Csr, Dense, bf16, f16};
-use einsparse::registry::{Dtype, Row, Scalar, kernels};
+use einsparse::registry::{Dtype, Row, Scalar};
 use einsparse::{Context, Operand, Tensor};
 
 /// Columns of S: more than the longest row.
@@ -20,7 +20,7 @@ const GAP: usize = 8;
 
 fn rows() -> impl Iterator<Item = &'static Row> {
     let families = ["sddmm", "sddmm_staged", "sddmm_tiles"];
-    kernels().iter().filter(move |row| families.contains(&row.module))
+    kernels_here().filter(move |row| families.contains(&module_of(row)))
 }
 
 /// Whether a row reads X as `[k, m]` and Y as `[k, n]`.
@@ -175,7 +175,7 @@ fn check<T: Scalar>(context: &Context, case: &Case<T>, format: &str, row: Option
 /// Around one and two steps along k, in whole vectors.
 fn lengths(row: &Row) -> Vec<usize> {
     let (step, v) = (row.columns as usize, row.vector as usize);
-    if row.module == "sddmm_staged" {
+    if module_of(row) == "sddmm_staged" {
         // One step at the most.
         return vec![step / 4 + v, step / 2, step - v, step];
     }
@@ -215,7 +215,7 @@ fn tiles<T: Scalar>(context: &Context, row: &Row) {
 #[test]
 fn dense_tiles_are_picked_exactly_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
-    for row in rows().filter(|row| row.module == "sddmm_tiles") {
+    for row in rows().filter(|row| module_of(row) == "sddmm_tiles") {
         match row.dtype {
             Dtype::F16 => tiles::<f16>(&gpu, row),
             Dtype::Tf32 => tiles::<f32>(&gpu, row),

@@ -1,11 +1,11 @@
 //! Bitmap tiles: every row of the family forced by name, over ragged shapes, modes and epilogues, exact on integers;
 //! NaN where no tile looks; the same bits every time. The CPU executor runs the same suite.
 
-use crate::support::rows::{exact_by_row, product_by_row, rows_repeat};
+use crate::support::rows::{exact_by_row, product_by_row, products_here, rows_repeat};
 use crate::support::runs::output_of;
 use crate::support::{Expression, Problem, Rng, WIDEST, assert_matrix, gpu, on_gpu, small};
 use einsparse::formats::{CsrPattern, bf16, f16};
-use einsparse::registry::{Dtype, Row, Scalar, WalkKind, products};
+use einsparse::registry::{Dtype, Row, Scalar, WalkKind};
 use einsparse::{Context, Operand};
 
 /// Rows, columns and density: around a lane's rows, a square, a tile, a panel, and more stages than are in flight; full
@@ -47,7 +47,7 @@ fn format_of(row: &Row) -> Option<&'static str> {
 }
 
 fn rows_of(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
-    products().filter(move |row| format_of(row).is_some() && row.dtype == dtype)
+    products_here().filter(move |row| format_of(row).is_some() && row.dtype == dtype)
 }
 
 /// Columns of B that a row of the table takes of so many.

@@ -2,11 +2,11 @@
 //! that bundles, over the epilogues in turn; the same bits again.
 
 use crate::support::dense::{strided, upload};
-use crate::support::rows::{force, formats, rows_cut};
+use crate::support::rows::{force, formats, products_here, rows_cut};
 use crate::support::runs::{finish, plan_of};
 use crate::support::{Expression, GUARD, Problem, assert_matrix, gpu, small, spread};
 use einsparse::formats::CsrPattern;
-use einsparse::registry::{Dtype, Scalar, WalkKind, products};
+use einsparse::registry::{Dtype, Scalar, WalkKind};
 use einsparse::{Context, Operand};
 
 /// Empty rows in runs, rows of every short length, a few that are cut, one of them last.
@@ -25,7 +25,7 @@ fn bundled<T: Scalar>(context: &Context, dtype: Dtype) {
     let rows = 22_000;
     let problem = Problem::<T>::integers(pattern(rows), 5, 264);
     let expressions = Expression::all();
-    let of_type = products().filter(|row| {
+    let of_type = products_here().filter(|row| {
         let walks = matches!(row.walk, WalkKind::Csr | WalkKind::GroupCoo);
         row.dtype == dtype && walks && row.parts == 1 && row.threads == 128
     });
@@ -76,7 +76,7 @@ fn longer_rows_by_class() {
     let x = &Expression::all()[0];
     let a = gpu.upload(problem.sparse("csr")).unwrap();
     let b = gpu.upload_dense(&problem.b(36)).unwrap();
-    for row in products().filter(|row| row.name == "spmm_csr_f32_n32") {
+    for row in products_here().filter(|row| row.name == "spmm_csr_f32_n32") {
         let start = problem.start(x, 36);
         let mut c = gpu.upload_strided(&start, 36, GUARD as f32).unwrap();
         let mut operands: Vec<(&str, Operand<'_, f32>)> =

@@ -2,12 +2,12 @@
 //! them, and the CPU, against exact integers; extremes, saturation; what is refused.
 
 use crate::support::dense::strided;
-use crate::support::rows::force;
+use crate::support::rows::{force, kernels_here};
 use crate::support::runs::{finish, sampled_plan_of};
 use crate::support::{GUARD, Rng, assert_matrix, gpu, spread};
 use einsparse::error::Refusal;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
-use einsparse::registry::{Operation, Row, Scalar, WalkKind, kernels};
+use einsparse::registry::{Operation, Row, Scalar, WalkKind};
 use einsparse::{Context, Error, Operand, SparseTensor};
 
 const SPMM: [&str; 3] = [
@@ -18,9 +18,7 @@ const SPMM: [&str; 3] = [
 pub(in crate::families) const FORMATS: [&str; 4] = ["csr", "coo", "ell", "groupcoo:3"];
 
 fn spmm_rows() -> impl Iterator<Item = &'static Row> {
-    kernels()
-        .iter()
-        .filter(|row| row.operation == Operation::Narrow && row.walk == WalkKind::Vector)
+    kernels_here().filter(|row| row.operation == Operation::Narrow && row.walk == WalkKind::Vector)
 }
 
 /// Any 8-bit integer, the least and the largest more often than others.

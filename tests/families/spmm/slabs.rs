@@ -5,11 +5,11 @@ mod limits;
 
 use crate::support::dense::upload;
 use crate::support::replay::Replay;
-use crate::support::rows::{force, named};
+use crate::support::rows::{force, named, products_here};
 use crate::support::runs::{plan_and_run, plan_of};
 use crate::support::{Bias, Expression, Rng, gpu, gpu_alone, on_both, spread};
 use einsparse::formats::{AnySparse, Coo, CooPattern, Csr, CsrPattern, Dense, bf16, f16};
-use einsparse::registry::{Operation, Row, WalkKind, products};
+use einsparse::registry::{Operation, Row, WalkKind};
 use einsparse::{Context, Operand, Options, Plan, Result, Scalar, SparseTensor, Tensor};
 
 const TEXT: &str = "C[m,n] = A[m,k] * B[k,n]";
@@ -169,7 +169,7 @@ fn every_kernel_gives_the_bits_of_the_whole() {
         let product = row.operation == Operation::Product && row.walk == WalkKind::Csr;
         product && row.module == "spmm"
     };
-    for row in products().filter(reads) {
+    for row in products_here().filter(reads) {
         let n = (row.columns + row.vector) as usize;
         let x = Expression {
             accumulate: true,

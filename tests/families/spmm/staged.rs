@@ -2,12 +2,12 @@
 //! of, slices with and without rows, a part of a thread block left over.
 
 use crate::support::dense::{nan, strided};
-use crate::support::rows::named;
+use crate::support::rows::{module_of, named, products_here};
 use crate::support::runs::{plan_and_run, plan_of};
 use crate::support::{GUARD, Problem, assert_matrix, gpu, small};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, Format, Pattern, bf16, f16, generate};
 use einsparse::kernels::families::{RING_ROWS, SLICE};
-use einsparse::registry::{Row, Scalar, WalkKind, products};
+use einsparse::registry::{Row, Scalar, WalkKind};
 use einsparse::{Context, SparseTensor};
 
 /// The rows for elements of a type that take a matrix of so many columns.
@@ -16,7 +16,7 @@ fn rows<T: Scalar>(cols: usize) -> impl Iterator<Item = &'static Row> {
         let walks = row.walk == WalkKind::SlicedEll && row.dtype == T::DTYPE;
         walks && cols <= row.depth as usize
     };
-    products().filter(own)
+    products_here().filter(own)
 }
 
 /// A pattern from the columns of each row.
@@ -216,9 +216,10 @@ fn few_columns_that_the_launch_ahead_writes() {
         let a = gpu.upload(a).unwrap();
         let start =
             Dense::from_fn([m, n], |i| T::from_f64((i[0] * 3 + i[1]) as f64 % 97.0)).unwrap();
-        let own =
-            |row: &&Row| row.module == "sell" && row.dtype == T::DTYPE && row.columns >= n as u32;
-        let row = products().find(own).unwrap();
+        let own = |row: &&Row| {
+            module_of(row) == "sell" && row.dtype == T::DTYPE && row.columns >= n as u32
+        };
+        let row = products_here().find(own).unwrap();
         let mut states = [gpu.upload_dense(&start).unwrap(), gpu.zeros::<T>(&[m, n]).unwrap()];
         let operands = [("A", (&a).into()), ("B", (&states[0]).into())];
         let plan = plan_of::<T>(gpu, TEXT, &operands, &named(row.name));

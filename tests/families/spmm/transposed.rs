@@ -2,11 +2,11 @@
 //! row of family `batched`, forced by name.
 
 use crate::support::dense::{strided, upload_values};
-use crate::support::rows::force;
+use crate::support::rows::{force, products_here};
 use crate::support::runs::{finish, plan_and_run, plan_of};
 use crate::support::{gpu, on_gpu, small, spread, stored};
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense, bf16, f16};
-use einsparse::registry::{Row, WalkKind, products};
+use einsparse::registry::{Row, WalkKind};
 use einsparse::{Context, Operand, Options, Scalar};
 
 const FORMATS: [&str; 6] = ["csr", "coo", "ell", "groupcoo:1", "groupcoo:4", "groupcoo:3"];
@@ -110,7 +110,7 @@ fn check<T: Scalar>(
 
 fn rows(dtype: &str) -> impl Iterator<Item = &'static Row> {
     let dtype = dtype.to_owned();
-    products().filter(move |row| row.module == "batched" && row.dtype.name() == dtype)
+    products_here().filter(move |row| row.module == "batched" && row.dtype.name() == dtype)
 }
 
 fn every_row<T: Scalar>(context: &Context) {
@@ -136,7 +136,7 @@ fn every_row<T: Scalar>(context: &Context) {
 fn ahead<T: Scalar>(context: &Context) {
     let walks =
         |row: &&Row| row.module == "spmm" && row.walk == WalkKind::Csr && row.dtype == T::DTYPE;
-    for row in products().filter(walks) {
+    for row in products_here().filter(walks) {
         let csr = matrix::<T>(patterns()[0].clone());
         let n = row.columns as usize + row.vector as usize;
         check(context, &force(row), (&csr, "csr"), (true, None), n);

@@ -2,13 +2,13 @@
 //! largest product.
 
 use crate::support::dense::{integers, strided};
-use crate::support::rows::named;
+use crate::support::rows::{kernels_here, named};
 use crate::support::runs::{finish, plan_of};
 use crate::support::{GUARD, Rng, on_both, on_gpu, small};
 use einsparse::formats::reference::{Factor, einsum};
 use einsparse::formats::{AnySparse, Coo, Dense, Format, bf16, f16};
 use einsparse::kernels::families::{REDUCE_SUM, rows_step};
-use einsparse::registry::{Dtype, Operation, Row, kernels};
+use einsparse::registry::{Dtype, Operation, Row};
 use einsparse::{Context, Operand, Scalar, ops};
 
 /// A tensor whose first axis has a row with everything, rows with little and rows with nothing.
@@ -113,7 +113,7 @@ fn run<T: Scalar>(
 
 /// Rows of the table of this element, reduction and number of factors.
 fn rows(dtype: Dtype, factors: usize, reduce: u32) -> Vec<&'static Row> {
-    let rows = kernels().iter().filter(|row| {
+    let rows = kernels_here().filter(|row| {
         row.operation == Operation::Rows
             && row.dtype == dtype
             && row.step == rows_step(factors, reduce)

@@ -191,11 +191,7 @@ pub fn update<T: Scalar>(t: &mut Trial<'_>) -> Done {
         ..Options::default()
     };
     let plan: Plan<T> = {
-        // Under a limit a GPU streams an A in the memory of the host. A CPU context refuses the memory of a GPU.
-        let a = match options.memory_limit {
-            Some(_) => t.context.upload(d.a.map_values(|x| x)).unwrap(),
-            None => t.sparse("A", &d.a),
-        };
+        let a = t.sparse("A", &d.a);
         let dense = places(t, &d);
         let operands = bound(d.text, (&a).into(), &dense);
         let made = t.context.plan(d.text).operands(&operands).options(&options).build();

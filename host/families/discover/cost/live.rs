@@ -1,6 +1,9 @@
 //! Predictions for products of rows whose number is known on the device (`dense_live`).
 
+use einsparse_kernels::abi::WGMMA;
 use einsparse_kernels::table::Row;
+
+use crate::families::gemm::cost::dense::shared_clocks;
 
 /// Clocks that a tile costs beside its stages, and a cluster that joins its parts.
 const TILE_CLOCKS: usize = 2500;
@@ -9,13 +12,15 @@ const CLUSTER_CLOCKS: usize = 1000;
 const JOINED_BYTES: usize = 25;
 
 /// Clocks of `expected` rows of a product, were it computed by this row alone: Tensor Cores at seven eighths of 2048
-/// products a clock, L2 at 45 bytes a clock and multiprocessor, in whole waves.
+/// products a clock, half as many with `mma.sync`, L2 at 45 bytes a clock and multiprocessor, in whole waves.
 pub(crate) fn clocks(row: &Row, [expected, k, n]: [usize; 3], multiprocessors: usize) -> usize {
     let [high, wide] = [row.block.0 as usize, row.columns as usize];
     let (deep, parts) = (row.block.1 as usize, row.parts as usize);
     let blocks = expected.div_ceil(high) * n.div_ceil(wide) * parts;
-    let products = high * wide * deep / 2048;
-    let stage = (products + products / 7).max((high + wide) * deep * 2 / 45);
+    let rate = if row.needs & WGMMA == 0 { 1024 } else { 2048 };
+    let products = high * wide * deep / rate;
+    let bytes = ((high + wide) * deep * 2 / 45).max(shared_clocks(row) as usize);
+    let stage = (products + products / 7).max(bytes);
     let joined = match parts {
         1 => 0,
         _ => CLUSTER_CLOCKS + high * wide * 4 / parts * (parts - 1) / JOINED_BYTES,

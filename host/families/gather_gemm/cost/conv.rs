@@ -38,10 +38,9 @@ pub(crate) fn predict_convolution(row: &Row, work: &Gathers, machine: &Machine) 
     let depth = c.next_multiple_of(row.block.1 as usize) as f64;
     let flops = 2.0 * work.multiplied as f64 * depth * columns;
     let peak = match row.dtype {
-        _ if row.module == "conv_mma" => machine.mma * TENSOR_SHARE,
-        _ if row.module != "conv" => machine.issue * 64.0 * CORE_SHARE,
-        Dtype::Tf32 => machine.wgmma / 2.0 * TENSOR_SHARE,
-        _ => machine.wgmma * TENSOR_SHARE,
+        _ if row.module == "conv_simt" => machine.issue * 64.0 * CORE_SHARE,
+        Dtype::Tf32 => machine.products(row) / 2.0 * TENSOR_SHARE,
+        _ => machine.products(row) * TENSOR_SHARE,
     };
     let element = row.dtype.bytes() as f64;
     let across = columns / f64::from(row.columns);

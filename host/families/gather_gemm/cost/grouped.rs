@@ -12,6 +12,10 @@ const NARROW_FEW: f64 = 1.05;
 /// Of e4m3 on both sides, where at most so many rows meet each matrix.
 const NARROW_LEAST: f64 = 0.95;
 const LEAST: usize = 32;
+/// What a tile of 64 rows costs where many rows meet each matrix, which it reads twice; and one of 128 where few do, with
+/// less of the matrices on its way.
+const LOW: f64 = 1.4;
+const HIGH: f64 = 1.2;
 /// Columns of W of the widest tile.
 const WIDEST: f64 = 256.0;
 
@@ -39,5 +43,11 @@ pub(crate) fn columns(row: &Row, [rows, matrices, n]: [usize; 3], machine: &Mach
         true => NARROW_FEW,
         false => NARROW,
     };
-    waves * wide * narrow.powf((WIDEST / wide).log2())
+    let is_low = (row.block.0 as usize) < GROUPED_ROWS;
+    let high = match (rows <= matrices.saturating_mul(GROUPED_ROWS / 2), is_low) {
+        (true, false) => HIGH,
+        (false, true) => LOW,
+        _ => 1.0,
+    };
+    waves * wide * high * narrow.powf((WIDEST / wide).log2())
 }

@@ -1,6 +1,7 @@
 //! Predictions for products with dynamic micro-tiles (benches/NOTES.md, "pit: dynamic micro-tiles").
 
-use einsparse_kernels::abi::Dtype;
+use einsparse_kernels::abi::{Dtype, WGMMA};
+use einsparse_kernels::families::PitFewParams;
 use einsparse_kernels::table::Row;
 
 use crate::cost::Cost;
@@ -13,12 +14,20 @@ const WORTH: f64 = 0.9;
 
 /// Share of the Tensor Cores' rate that tiles of so many rows reach when every micro-tile is there: the fewer rows
 /// share a gathered row of B, the less.
-fn rate(height: u32) -> f64 {
-    match height {
-        128 => 0.90,
-        64 => 0.61,
-        _ => 0.32,
+fn rate(row: &Row) -> f64 {
+    match (row.needs & WGMMA != 0, row.block.0.max(row.block.1)) {
+        (true, 128) => 0.90,
+        (true, 64) => 0.61,
+        (true, _) => 0.32,
+        // Slower products wait less for rows of B. Tiles of 32 rows are multiplied as those of 64. Not measured.
+        (false, 32) => 0.42,
+        (false, _) => 0.85,
     }
+}
+
+/// Whether the kernel finds the columns of A that hold something itself.
+pub(crate) fn finds_columns(row: &Row) -> bool {
+    row.takes::<PitFewParams>()
 }
 
 /// Of few rows: launch, a look at A from HBM and then at the rows of B that it names, and the sums of a cluster, us.
@@ -28,10 +37,7 @@ const FEW_START_US: f64 = 6.5;
 /// Whether anything is gained where this share of the micro-tiles holds something. Of few rows all that is read is rows
 /// of B that count.
 pub(crate) fn is_worth_it(row: &Row, share: f64) -> bool {
-    match row.module {
-        "pit_few" => share <= WORTH,
-        _ => share <= WORTH * rate(row.block.0.max(row.block.1)),
-    }
+    share <= if finds_columns(row) { WORTH } else { WORTH * rate(row) }
 }
 
 /// One kernel for few rows: every tile across looks through A, and the rows of B are read once.
@@ -76,17 +82,17 @@ pub(crate) fn predict(
     share: f64,
     (machine, times): (&Machine, &TileTimes),
 ) -> Cost {
-    if row.module == "pit_few" {
+    if finds_columns(row) {
         return predict_few(row, extents, share, machine);
     }
     let height = row.block.0.max(row.block.1) as usize;
-    let tf32 = (row.dtype == Dtype::Tf32).then(TileTimes::tf32);
+    let tf32 = (row.dtype == Dtype::Tf32).then(|| TileTimes::tf32(machine));
     let times = tf32.as_ref().unwrap_or(times);
     let us = times.product_us(height, extents, share, machine.multiprocessors);
     let [m, k, n] = extents.map(|x| x as f64);
     let bytes = row.dtype.bytes() as f64;
-    let wgmma = machine.wgmma * if tf32.is_some() { 0.5 } else { 1.0 };
-    let tops = (wgmma * rate(height as u32)).max(1.0);
+    let peak = machine.products(row) * if tf32.is_some() { 0.5 } else { 1.0 };
+    let tops = (peak * rate(row)).max(1.0);
     Cost {
         us: us.unwrap_or(f64::INFINITY),
         hbm_us: (m * k + m * k * share + k * n + m * n) * bytes / machine.hbm * 1e6,

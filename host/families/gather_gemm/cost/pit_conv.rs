@@ -16,9 +16,10 @@ const DETECTED: f64 = 1.8;
 
 /// Tiles of positions and filters that a shape takes.
 pub(crate) struct ConvTiles {
-    /// Bytes that a stage of one brings, and its multiplications.
+    /// Bytes that a stage of one brings, its multiplications, and the kernel that does them.
     bytes: f64,
     flops: f64,
+    row: &'static Row,
     tiles: f64,
     /// Of them side by side.
     across: f64,
@@ -35,7 +36,7 @@ pub(crate) struct ConvTiles {
 impl ConvTiles {
     /// Of a kernel with boxes of `tile` positions.
     pub(crate) fn of(
-        row: &Row,
+        row: &'static Row,
         tile: [usize; 2],
         shape: &ConvolutionShape,
         out: [usize; 2],
@@ -51,6 +52,7 @@ impl ConvTiles {
         ConvTiles {
             bytes: deep * (positions + columns) * element,
             flops: 2.0 * positions * columns * deep,
+            row,
             tiles: shape.images as f64 * boxes * across,
             across,
             of_a: positions / (positions + columns),
@@ -75,7 +77,7 @@ impl ConvTiles {
     fn stage(&self, machine: &Machine) -> [f64; 2] {
         let all = f64::from(machine.multiprocessors).max(1.0);
         let waves = (self.tiles / all).ceil() * all * 1e6;
-        [waves * self.bytes / machine.l2, waves * self.flops / machine.wgmma.max(1.0)]
+        [waves * self.bytes / machine.l2, waves * self.flops / machine.products(self.row).max(1.0)]
     }
 
     /// Time of a stage of all of them, us.

@@ -1,4 +1,4 @@
-//! Plans with an operand whose micro-tiles are found while running: modules `detect`, `pit` and `pit_tf32`.
+//! Plans with an operand whose micro-tiles are found while running: `detect`, and the kernels of `PitParams`.
 
 mod bound;
 mod few;
@@ -7,16 +7,16 @@ pub(crate) mod right;
 use std::fmt;
 use std::sync::Arc;
 
-use einsparse_kernels::table::{Row, kernels};
+use einsparse_kernels::table::Row;
 
 use crate::cost::Cost;
 use crate::device::Device;
 use crate::einsum::{Activation, Mode};
 use crate::error::Result;
 use crate::families::discover::{DetectLaunch, DeviceLists};
-use crate::families::gather_gemm::cost::pit::{is_worth_it, predict};
+use crate::families::gather_gemm::cost::pit::{finds_columns, is_worth_it, predict};
 use crate::families::gather_gemm::found::kernels_as;
-use crate::families::gather_gemm::{PitLaunch, PitWork};
+use crate::families::gather_gemm::{PitLaunch, PitWork, few_rows, pit_rows};
 use crate::indirect::{IndirectEinsum, Orientation, SpmmForm};
 use crate::launch::Turns;
 use crate::offer::bind::{find, wrong};
@@ -40,26 +40,26 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         Err(unfit) => return unfit.answer("pit"),
     };
     // A micro-tile has no more rows than A.
-    let share = |row: &Row| {
-        expected.share(match row.module {
-            "pit_few" => extents[0],
-            _ => height(row),
-        })
-    };
+    let share =
+        |row: &Row| expected.share(if finds_columns(row) { extents[0] } else { height(row) });
     let turned = form.order.transposed;
-    let few = kernels()
-        .iter()
-        .filter(|row| !turned && row.module == "pit_few" && row.dtype == question.types.operands);
+    let few = few_rows(question.types.operands).filter(|_| !turned);
     let dtype = multiplied_as(question.types.operands, question.options.precision);
-    let mut rows = rows(dtype, turned).chain(few).peekable();
-    if rows.peek().is_none() {
+    let rows = rows(dtype, turned).chain(few);
+    let Some(first) = rows.clone().next() else {
         return refused(
             "computes f16 and bf16, and with A[m,k] f32 where the plan asks for Precision::Tf32",
         );
-    }
+    };
     let asked = question.options.variant.as_deref();
-    let multiprocessors = question.machine.multiprocessors;
-    let rows = rows.filter(|row| few::is_offered(row, extents, asked, multiprocessors));
+    let machine = question.machine;
+    // What is asked for and does not run is refused with its reason.
+    let runs = |row: &&Row| asked == Some(row.name) || machine.lacks(row).is_none();
+    let mut rows = rows.filter(runs).peekable();
+    if rows.peek().is_none() {
+        return refused(&machine.lacks(first).unwrap_or_default());
+    }
+    let rows = rows.filter(|row| few::is_offered(row, extents, asked, machine));
     let wanted = |row: &&Row| asked == Some(row.name) || is_worth_it(row, share(row));
     let mut rows = rows.filter(wanted).peekable();
     if rows.peek().is_none() {
@@ -67,7 +67,7 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     }
     let times = question.context.tile_times();
     let offers = rows.map(|row| {
-        let cost = predict(row, extents, share(row), (question.machine, &times));
+        let cost = predict(row, extents, share(row), (machine, &times));
         offer(question, row, extents, (form.clone(), cost))
     });
     Answer::of(offers.collect())
@@ -95,9 +95,6 @@ fn asked<'q>(
     let found = all.find(|(name, _)| name == dynamic(&form));
     let (_, expected) = found.ok_or(missing)?;
     let extents = extents(question, &form)?;
-    if question.machine.wgmma == 0.0 {
-        return Err("is made of wgmma, which compute capability 9.0 has".into());
-    }
     Ok((form, expected, extents))
 }
 
@@ -108,7 +105,7 @@ fn offer<'q>(
     extents: [usize; 3],
     (form, cost): (SpmmForm, Cost),
 ) -> Offer<'q> {
-    if row.module == "pit_few" {
+    if finds_columns(row) {
         return Offer::of(row, cost, move |device| few::Made::new(device, row, extents, &form));
     }
     // No room for the values of a full A: a dense kernel may have its turn.
@@ -116,13 +113,8 @@ fn offer<'q>(
 }
 
 /// The kernels that multiply in this type and take A as `[m, k]`, or turned.
-pub(crate) fn rows(dtype: Dtype, turned: bool) -> impl Iterator<Item = &'static Row> {
-    let family = match (dtype, turned) {
-        (Dtype::Tf32, false) => "pit_tf32",
-        (_, false) => "pit",
-        (_, true) => "pit_turned",
-    };
-    kernels().iter().filter(move |row| row.module == family && row.dtype == dtype)
+pub(crate) fn rows(dtype: Dtype, turned: bool) -> impl Iterator<Item = &'static Row> + Clone {
+    pit_rows(dtype, turned, false)
 }
 
 /// Whether a kernel of 16-bit types skips micro-tiles of A, or of A transposed.

@@ -1,10 +1,10 @@
 //! The dense family: tiles, and their parts along k, dealt over the multiprocessors. Measured on one H200,
 //! benches/NOTES.md, "dense: small dense products".
 
-use einsparse_kernels::abi::{PANEL_BYTES, STRIP_STEP};
+use einsparse_kernels::abi::{PANEL_BYTES, STRIP_STEP, WGMMA};
 use einsparse_kernels::table::Row;
 
-use crate::cost::{Cost, LAUNCH_US, Machine, Work};
+use crate::cost::{Cost, LAUNCH_US, Machine, SHARED_BYTES, Work};
 use crate::families::gemm::dense_csr::turns;
 
 /// What a thread block takes beside its stages, in microseconds.
@@ -79,9 +79,8 @@ pub(super) fn predict_filled(row: &Row, work: &Work, machine: &Machine) -> Cost 
     let (open, step) = LAY_CLOCKS;
     let turns = f64::from(turns(row));
     let passes = ((stages / f64::from(row.parts)).ceil() / turns).ceil();
-    let clock = machine.issue / 4.0 / f64::from(machine.multiprocessors);
     // A cluster is done when its fullest strip is.
-    let lay_us = passes * (open + step * steps_of(fullest)) / clock * 1e6;
+    let lay_us = passes * (open + step * steps_of(fullest)) / clock(machine) * 1e6;
     let a = A { ends: LAID, lay_us, copied: 0.0 };
     of_parts(row, [m, k, n], rates, a, machine)
 }
@@ -100,6 +99,26 @@ pub(crate) struct Rates {
 pub(crate) fn of_tiles(row: &Row, extents: [usize; 3], rates: Rates, machine: &Machine) -> Cost {
     let a = A { ends: COPIED, lay_us: 0.0, copied: f64::from(row.block.0) };
     of_parts(row, extents, rates, a, machine)
+}
+
+/// Clocks of a multiprocessor in a second.
+fn clock(machine: &Machine) -> f64 {
+    machine.issue / 4.0 / f64::from(machine.multiprocessors)
+}
+
+/// Clocks of shared memory in a stage of a kernel whose warps read fragments: the stage is written, and each warp reads
+/// what it multiplies. `wgmma` reads beside that, and is not slowed down by it.
+pub(crate) fn shared_clocks(row: &Row) -> f64 {
+    if row.needs & WGMMA != 0 {
+        return 0.0;
+    }
+    let (rows, columns) = (f64::from(row.block.0), f64::from(row.columns));
+    // TF32: 16 columns of each warp with all rows. Else 64 rows with a quarter of the columns.
+    let read = match row.dtype.bytes() {
+        4 => columns / 16.0 * (16.0 + rows),
+        _ => rows / 16.0 * (64.0 + columns / 4.0),
+    };
+    (rows + columns + read) * PANEL_BYTES as f64 / SHARED_BYTES
 }
 
 /// How A gets into the stages.
@@ -132,7 +151,7 @@ fn of_parts(
     let speed = machine.l2 / Machine::H200.l2;
     let sms = f64::from(machine.multiprocessors);
     let stage_bytes = (a.copied + columns) * PANEL_BYTES as f64;
-    let rate = machine.wgmma * if row.dtype.bytes() == 4 { 0.5 } else { 1.0 };
+    let rate = machine.products(row) * if row.dtype.bytes() == 4 { 0.5 } else { 1.0 };
     let gather_us = load * stages * stage_bytes / (l2 * machine.l2 / sms) * 1e6;
     let compute_us = load * stages * 2.0 * rows * columns * depth / (rate / sms) * 1e6;
     let area = rows * columns / 4096.0;
@@ -143,7 +162,8 @@ fn of_parts(
     let blocks = f64::from(row.min_blocks);
     let shared = 1.0 + LAY_SHARED * (load.min(blocks) - 1.0);
     let lay_us = a.lay_us * (load / blocks * shared).max(1.0);
-    let cubes = [hbm_us, gather_us, compute_us, lay_us].map(|t| t.powi(3));
+    let shared_us = load * stages * shared_clocks(row) / clock(machine) * 1e6;
+    let cubes = [hbm_us, gather_us, compute_us, lay_us, shared_us].map(|t| t.powi(3));
     let mut us = LAUNCH_US + latency_us + cubes.iter().sum::<f64>().cbrt();
     if n < FEW_COLUMNS {
         us *= FEW;

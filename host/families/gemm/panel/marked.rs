@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use einsparse_kernels::abi::FLAG_VECTORS;
+use einsparse_kernels::abi::{FLAG_VECTORS, HALF, PLAIN, WalkKind};
 use einsparse_kernels::families::{MarkedParams, mark_words};
-use einsparse_kernels::table::rows_of;
+use einsparse_kernels::table::{Row, rows_of};
 
 use super::Panels;
 use crate::device::Device;
@@ -14,7 +14,7 @@ use crate::families::convert::DenseMatrix;
 use crate::indirect::{Orientation, SpmmForm};
 use crate::kernel::{Grid, Queue};
 use crate::launch::{Asked, Extents, Matrix, RawSpmm, small};
-use crate::registry::{Dtype, none_of};
+use crate::registry::{Dtype, find, has_strips, none_of};
 
 /// `C[m,n] = relu(A[m,k] * B[k,n])`, and a bit for each column of every `height` rows of C.
 #[derive(Debug)]
@@ -52,13 +52,14 @@ impl MarkedLaunch {
         height: usize,
     ) -> Result<Self> {
         let own = rows_of::<MarkedParams>();
-        let row = own.clone().find(|row| row.dtype == dtype);
+        let row = row_for(device, dtype);
         let fits = height.is_power_of_two() && height >= 16;
         let Some(row) = row.filter(|_| fits) else {
             let what = format!("C[m,n] += relu(A[m,k] * B[k,n]), marked {height} rows at a time");
             return Err(none_of(own, what, |row| {
+                let lacks = device.machine().lacks(row).filter(|_| row.dtype == dtype && fits);
                 let dtype = row.dtype.name();
-                format!("is for {dtype}, 16 rows or a larger power of two")
+                lacks.unwrap_or(format!("is for {dtype}, 16 rows or a larger power of two"))
             }));
         };
         let asked =
@@ -118,9 +119,20 @@ impl MarkedLaunch {
     }
 }
 
+/// The first row that runs on this GPU.
+fn row_for(device: &Device, dtype: Dtype) -> Option<&'static Row> {
+    let mut of_type = rows_of::<MarkedParams>().filter(|row| row.dtype == dtype);
+    of_type.find(|row| device.machine().lacks(row).is_none())
+}
+
 /// Whether a plan's kernel for `relu(A * B)` is the one that can mark: what it computes with takes the same time then.
+/// Without `wgmma`, large tiles of dense matrices take the same time whichever they are.
 pub(crate) fn can_mark(device: &Device, variant: &str) -> bool {
-    device.machine().wgmma > 0.0
-        && variant.starts_with("wgmma_")
-        && variant.ends_with("_64x64_n256")
+    let Some(plain) = find(variant) else {
+        return false;
+    };
+    let marks = |row: &Row| row.columns == plain.columns || row.stands_in;
+    let whole = has_strips(plain) && plain.order == PLAIN && plain.block == (HALF as u32, 64);
+    let large = plain.stands_in && plain.walk == WalkKind::Direct && plain.columns >= 128;
+    (whole || large) && row_for(device, plain.dtype).is_some_and(marks)
 }

@@ -1,9 +1,9 @@
 //! What launches know of the two formats by tiles: how deep a tile is, where its values start, how large a stage gets.
 
-use einsparse_kernels::abi::WalkKind;
+use einsparse_kernels::abi::{TMA, WGMMA, WalkKind};
 use einsparse_kernels::families::{
     BIT_ALIGN, BIT_BYTES, BIT_HEAD, BIT_TILE, BIT_WORDS, BYTE_COUNTS, BYTE_DEPTH, BYTE_TILE,
-    BYTE_UNIT, eights,
+    BYTE_UNIT, copying_warps, eights,
 };
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
@@ -17,9 +17,16 @@ const COUNTS: usize = 4 * BYTE_COUNTS;
 pub(crate) fn sums(row: &Row) -> usize {
     match row.parts {
         1 => 0,
-        // All warps but the one that copies.
-        _ => (row.threads / 32 - 1) as usize * eights(row.columns as usize) * 8 * 32 * 4,
+        _ => {
+            let multiply = row.threads / 32 - copiers(row);
+            multiply as usize * eights(row.columns as usize) * 8 * 32 * 4
+        }
     }
+}
+
+/// Warps that copy.
+pub(crate) fn copiers(row: &Row) -> u32 {
+    copying_warps(row.needs & TMA != 0, row.parts > 1)
 }
 
 /// How places are stored.
@@ -80,11 +87,13 @@ impl Layout {
         (bytes + SLACK).next_multiple_of(128)
     }
 
-    /// Bytes in front of the stages.
-    pub(crate) fn head(self, groups: usize) -> usize {
+    /// Bytes in front of the stages of a kernel.
+    pub(crate) fn head(self, row: &Row) -> usize {
+        // One tile is spread out while another is multiplied, where that goes on by itself.
+        let spread = if row.needs & WGMMA != 0 { 2 } else { 1 };
         match self {
             Layout::Bits => BIT_HEAD,
-            Layout::Bytes => BIT_HEAD + groups * 2 * BYTE_TILE,
+            Layout::Bytes => BIT_HEAD + row.items as usize * spread * BYTE_TILE,
         }
     }
 

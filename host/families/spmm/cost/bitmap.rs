@@ -1,4 +1,4 @@
-//! What a kernel of the module `bitmap` costs. Measured on one H200, benches/NOTES.md,
+//! What a kernel for tiles of bits or bytes costs. Measured on one H200, benches/NOTES.md,
 //! "bitmap and bytemap: medium density, few columns".
 
 use einsparse_kernels::table::Row;
@@ -32,7 +32,7 @@ pub(super) fn predict_bytes(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let wide = f64::from(row.columns.max(16) - 16) * column;
     let clocks = squares * (empty + wide) + work.entries as f64 * each;
     let expand = tiles * clocks * 4.0 / machine.issue;
-    let arithmetic = 2.0 * m * k * tiles * f64::from(row.columns) / machine.wgmma.max(1.0);
+    let arithmetic = 2.0 * m * k * tiles * f64::from(row.columns) / machine.products(row).max(1.0);
     let resident = f64::from(machine.multiprocessors * row.min_blocks);
     let parts = (resident / (strips * tiles)).max(1.0);
     let carry_us = BITMAP_START_US + parts * f64::from(row.columns) * BITMAP_PART_US;
@@ -51,7 +51,7 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let b = strips * k * tiles * f64::from(row.columns) * row.dtype.bytes() as f64;
     let gather_us = b / machine.l2 * 1e6;
     let squares = (m / 16.0).ceil() * (k / 16.0).ceil() * tiles;
-    let arithmetic = 2.0 * m * k * tiles * f64::from(row.columns) / machine.wgmma.max(1.0);
+    let arithmetic = 2.0 * m * k * tiles * f64::from(row.columns) / machine.products(row).max(1.0);
     // Rows of B element by element are a warp's work of its own.
     let slow = if row.vector == 1 { 2.5 } else { 1.0 };
     let density = (work.entries as f64 / (m * k).max(1.0)).min(1.0);
@@ -59,7 +59,7 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
         let (empty, full, column) = WARP_SQUARE_CLOCKS;
         let columns = f64::from(row.columns.max(8));
         let more = column * (columns - 8.0);
-        if row.parts == 3 {
+        if row.parts < 4 {
             // Half a tile each: B comes twice, and half as many sums meet.
             ((empty, full), more + 3.0, columns * WARP_SUMS_US / 2.0)
         } else {

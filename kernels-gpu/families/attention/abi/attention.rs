@@ -1,7 +1,10 @@
-//! The module `attention`: `softmax(scale * Q K^T) V` at the entries of a mask, without a score in memory. A thread
-//! block takes 128 queries, two warpgroups of 64, against tiles of 128 gathered keys fed by the tensor copy engine.
+//! The modules `attention` and `attention_mma`: `softmax(scale * Q K^T) V` at the entries of a mask, without a score in
+//! memory. A thread block takes 128 queries against tiles of 128 gathered keys: two warpgroups of 64 queries, fed by the
+//! tensor copy engine, or four warps with 16 queries of either half each, which copy for themselves.
 
-use crate::abi::{HALF, MapWords, SMEM_TILE, STRIP, Tile};
+use core::marker::PhantomData;
+
+use crate::abi::{AtomInfo, HALF, LoaderInfo, MapWords, SMEM_TILE, STRIP, Tile, Tma, Wgmma};
 
 /// Neighbouring keys that are copied together.
 pub const ATTENTION_PIECE: usize = 64;
@@ -17,30 +20,42 @@ pub const MASK_ALL: u32 = u32::MAX - 1;
 /// Most tiles that a mask can index.
 pub const MASK_LIMIT: u32 = u32::MAX - 2;
 
-/// Tile of the module: heads of `CHUNKS` x 64 elements.
+/// Tile of the modules: heads of `CHUNKS` x 64 elements.
 #[derive(Clone, Copy, Debug)]
-pub struct Attention<const CHUNKS: usize>;
+pub struct Attention<const CHUNKS: usize, A = Wgmma, L = Tma>(PhantomData<(A, L)>);
 
-impl<const CHUNKS: usize> Attention<CHUNKS> {
-    /// Bytes of 128 queries, or of 128 keys or values.
+impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
+    /// Bytes of 128 queries.
     pub const BYTES: usize = 2 * CHUNKS * SMEM_TILE;
-    /// Tiles of keys or values in flight.
-    pub const SLOTS: usize = 5;
+    /// Bytes of the keys or values in a slot: a tile. Where warps wait for their products, a piece.
+    pub const SLOT: usize = if A::ASYNCHRONOUS { Self::BYTES } else { Self::BYTES / 2 };
+    /// Slots of keys or values in flight. Three pieces leave room for two thread blocks in 164 KB: one computes
+    /// exponentials while the other multiplies.
+    pub const SLOTS: usize = if A::ASYNCHRONOUS { 5 } else { 3 };
     /// Offset of the ring; the queries lie in front of it.
     pub const RING: usize = Self::BYTES;
-    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
-    pub const OUT: usize = Self::RING + Self::SLOTS * Self::BYTES;
-    /// Offset of the barriers: full of each slot and of the queries, then empty of each; then two words for the split-K
-    /// fix-up.
-    pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each 64 queries. A warp that copies for itself stores through
+    /// the place of its own queries.
+    pub const OUT: usize = if A::ASYNCHRONOUS { Self::RING + Self::SLOTS * Self::SLOT } else { 0 };
+    /// Bytes behind the barriers: two words for the split-K fix-up, and sums of exponentials where registers are few.
+    pub const SCRATCH: usize = if A::ASYNCHRONOUS { 16 } else { 16 + 4 * STRIP };
+    /// Offset of the barriers: full of each slot and of the queries, then empty of each.
+    pub const BARRIERS: usize = if A::ASYNCHRONOUS {
+        Self::OUT + 2 * SMEM_TILE
+    } else {
+        Self::RING + Self::SLOTS * Self::SLOT
+    };
 }
 
-impl<const CHUNKS: usize> Tile for Attention<CHUNKS> {
-    const THREADS: u32 = 384;
+impl<const CHUNKS: usize, A: AtomInfo, L: LoaderInfo> Tile for Attention<CHUNKS, A, L> {
+    const THREADS: u32 = if A::ASYNCHRONOUS { 384 } else { 128 };
+    const MIN_BLOCKS: u32 = if A::ASYNCHRONOUS { 1 } else { 2 };
+    const NEEDS: u32 = A::NEEDS | L::NEEDS;
+    const STANDS_IN: bool = !A::ASYNCHRONOUS;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const BURST: u32 = Self::SLOTS as u32;
     const BLOCK: (u32, u32) = (STRIP as u32, ATTENTION_PIECE as u32);
-    const SHARED_BYTES: u32 = (Self::BARRIERS + (Self::SLOTS + 1) * 16 + 16) as u32;
+    const SHARED_BYTES: u32 = (Self::BARRIERS + (Self::SLOTS + 1) * 16 + Self::SCRATCH) as u32;
     const ACCESS: u32 = 16;
 }
 

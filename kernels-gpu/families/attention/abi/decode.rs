@@ -1,7 +1,9 @@
-//! The module `decode`: one query of each head against the keys and values that a cache holds of its sequence
+//! The modules `decode` and `decode_mma`: one query of each head against the keys and values that a cache holds of its sequence
 //! (flash-decoding). Which thread block sees which keys is said here for both sides.
 
-use crate::abi::{MapWords, PANEL_BYTES, Tile};
+use core::marker::PhantomData;
+
+use crate::abi::{LoaderInfo, MapWords, PANEL_BYTES, Tile, Tma};
 
 /// Warps of a thread block, each with a ring of its own.
 pub const DECODE_WARPS: usize = 4;
@@ -12,11 +14,11 @@ pub const DECODE_SLOTS: usize = 3;
 /// Most keys of a chunk, in tiles of all warps: 1 MB of keys and values.
 pub const DECODE_MOST: u32 = 16;
 
-/// Tile of the module: heads of `CHUNKS` x 64 elements, by turns 8 KB of keys and of their values a warp.
+/// Tile of the modules: heads of `CHUNKS` x 64 elements, by turns 8 KB of keys and of their values a warp.
 #[derive(Clone, Copy, Debug)]
-pub struct Decode<const CHUNKS: usize>;
+pub struct Decode<const CHUNKS: usize, L = Tma>(PhantomData<L>);
 
-impl<const CHUNKS: usize> Decode<CHUNKS> {
+impl<const CHUNKS: usize, L> Decode<CHUNKS, L> {
     /// Keys that a warp multiplies at once.
     pub const KEYS: usize = 64 / CHUNKS;
     /// Bytes of 64 elements of them.
@@ -35,8 +37,10 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
     pub const TOLD: usize = Self::BARRIERS + DECODE_WARPS * DECODE_SLOTS * 8;
 }
 
-impl<const CHUNKS: usize> Tile for Decode<CHUNKS> {
+impl<const CHUNKS: usize, L: LoaderInfo> Tile for Decode<CHUNKS, L> {
     const THREADS: u32 = DECODE_WARPS as u32 * 32;
+    const NEEDS: u32 = L::NEEDS;
+    const STANDS_IN: bool = !L::BY_ONE;
     const MIN_BLOCKS: u32 = 2;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const BURST: u32 = DECODE_SLOTS as u32;
@@ -136,7 +140,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(decode_unit(64), 4 * Decode::<1>::KEYS as u32);
-        assert_eq!(decode_unit(128), 4 * Decode::<2>::KEYS as u32);
+        assert_eq!(decode_unit(64), 4 * <Decode<1>>::KEYS as u32);
+        assert_eq!(decode_unit(128), 4 * <Decode<2>>::KEYS as u32);
     }
 }

@@ -1,7 +1,7 @@
 //! A warpgroup of 64 queries: scores of a tile of keys, mask, online softmax, product with the values. The scores of
 //! the next tile are multiplied while the values of this one are.
 
-use super::softmax::{Entries, Rows, Weights, pack, rescale, softmax};
+use super::softmax::{Entries, Rows, Weights, pack, shrink, softmax};
 use super::{Place, queries};
 use crate::device::prelude::*;
 use crate::device::ptx::ptx;
@@ -9,7 +9,7 @@ use crate::families::attention::abi::*;
 
 /// Entries of the tiles to come: the number of a mask is loaded two steps ahead, its bits one.
 struct Ahead {
-    next: Entries,
+    next: Entries<2>,
     mask: u32,
 }
 
@@ -22,7 +22,7 @@ fn mask_of(p: &AttentionParams, tile: u32, group: u32, valid: bool) -> u32 {
 }
 
 #[inline(always)]
-fn entries_of(p: &AttentionParams, mask: u32) -> Entries {
+fn entries_of(p: &AttentionParams, mask: u32) -> Entries<2> {
     let own = gpu::rematerialize_thread() % 128;
     let at = p.masks + mask as u64 * ATTENTION_MASK as u64 + own as u64 * 8;
     Entries { mask, bits: global::load_v2_fresh(at, mask < MASK_LIMIT) }
@@ -31,9 +31,9 @@ fn entries_of(p: &AttentionParams, mask: u32) -> Entries {
 /// No instruction: the operands of a product under way stay where they are until here.
 #[inline(always)]
 #[cfg_attr(not(target_arch = "nvptx64"), allow(unused_variables))]
-fn keep(weights: &mut Weights) {
+fn keep(weights: &mut Weights<2>) {
     unroll!(i < 8, {
-        let w = &mut weights[i];
+        let w = &mut weights[i / STEPS][i % STEPS];
         ptx!(
             "// {} {} {} {}",
             inout(reg32) w[0], inout(reg32) w[1], inout(reg32) w[2], inout(reg32) w[3],
@@ -55,7 +55,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
             round += 1;
             later = queries(p, round);
             let mut out = Acc::<CHUNKS>::zero();
-            let mut rows = Rows { base: [f32::NEG_INFINITY; 2], sum: [0.0; 2] };
+            let mut rows = Rows::NONE;
             if now.tiles > 0 {
                 barrier::wait(Self::full(Self::QUERIES), queries_parity);
                 queries_parity ^= 1;
@@ -93,8 +93,8 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
             }
             let mut scores = Self::scored::<E>(keys, group);
             Self::release_keys(keys, j, now.tiles);
-            Self::shrink(out, softmax(&mut scores, this, rows, p.scale));
-            let mut weights = pack::<E>(&scores);
+            shrink(out, softmax(&mut scores, this, rows, p.scale));
+            let mut weights = pack::<E, 2>(&scores);
             // The tile's values wait to be weighed, behind the scores of the next tile.
             loop {
                 j += 1;
@@ -117,13 +117,13 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
                 wgmma::commit();
                 scores.wait::<1>();
                 Self::release_keys(keys, j, now.tiles);
-                let shrink = softmax(&mut scores, this, rows, p.scale);
+                let by = softmax(&mut scores, this, rows, p.scale);
                 Self::hold(rows);
                 out.wait::<0>();
                 keep(&mut weights);
                 Self::release_if(values, true);
-                Self::shrink(out, shrink);
-                weights = pack::<E>(&scores);
+                shrink(out, by);
+                weights = pack::<E, 2>(&scores);
             }
         }
         ring
@@ -142,7 +142,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
 
     /// Weighs a tile's values behind which no scores come, and waits for the sums.
     #[inline(always)]
-    fn weigh_last<E: WgmmaElem>(out: &mut Acc<CHUNKS>, values: u32, weights: &mut Weights) {
+    fn weigh_last<E: WgmmaElem>(out: &mut Acc<CHUNKS>, values: u32, weights: &mut Weights<2>) {
         out.fence();
         Self::weigh::<E>(out, values, weights);
         wgmma::commit();
@@ -152,7 +152,13 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
 
     /// Entries of step `j`; those of the next are loaded.
     #[inline(always)]
-    fn step(p: &AttentionParams, now: Queries, group: u32, j: u32, ahead: &mut Ahead) -> Entries {
+    fn step(
+        p: &AttentionParams,
+        now: Queries,
+        group: u32,
+        j: u32,
+        ahead: &mut Ahead,
+    ) -> Entries<2> {
         let mut this = ahead.next;
         ahead.next = entries_of(p, ahead.mask);
         ahead.mask = mask_of(p, now.tile + j + 2, group, j + 2 < now.tiles);
@@ -195,14 +201,6 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         }
     }
 
-    /// Multiplies what is summed where the base of a row of this warp has moved.
-    #[inline(always)]
-    fn shrink(out: &mut Acc<CHUNKS>, by: [f32; 2]) {
-        if warp::ballot(by[0] != 1.0 || by[1] != 1.0) != 0 {
-            rescale(out, by);
-        }
-    }
-
     #[inline(always)]
     fn score<E: WgmmaElem>(scores: &mut Acc<2>, slot: u32, group: u32) {
         let queries = copy::arena() + group * (CHUNKS * SMEM_TILE) as u32;
@@ -218,11 +216,12 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     }
 
     #[inline(always)]
-    fn weigh<E: WgmmaElem>(out: &mut Acc<CHUNKS>, slot: u32, weights: &Weights) {
+    fn weigh<E: WgmmaElem>(out: &mut Acc<CHUNKS>, slot: u32, weights: &Weights<2>) {
         let values = frag::descriptor(Self::stage(slot), PANEL_BYTES as u32, SMEM_TILE as u32);
         unroll!(step < 8, {
             let at = step / STEPS * CHUNKS * SMEM_TILE + step % STEPS * 16 * PANEL_BYTES;
-            E::mma_registers::<CHUNKS, 1>(out, weights[step], onward(values, at));
+            let weights = weights[step / STEPS][step % STEPS];
+            E::mma_registers::<CHUNKS, 1>(out, weights, onward(values, at));
         });
     }
 }

@@ -1,10 +1,12 @@
-//! Attention at the entries of a mask on Hopper's Tensor Cores (the online softmax of FlashAttention, arXiv 2205.14135,
-//! on the pipeline of FlashAttention-3, arXiv 2407.08608): a persistent thread block per multiprocessor, one thread
-//! that copies tiles of keys and values into a ring, two warpgroups of 64 queries each. Scores live in registers only.
+//! Attention at the entries of a mask on Tensor Cores (the online softmax of FlashAttention, arXiv 2205.14135). Scores
+//! live in registers only, and thread blocks are persistent. With `wgmma` (the pipeline of FlashAttention-3, arXiv
+//! 2407.08608), one thread copies tiles of keys and values into a ring, two warpgroups have 64 queries each. With
+//! `mma.sync` (that of FlashAttention-2, arXiv 2307.08691), four warps copy and multiply by turns ([`together`]).
 
 mod consumer;
 mod out;
 mod softmax;
+mod together;
 
 use crate::device::prelude::*;
 use crate::families::attention::abi::*;
@@ -36,23 +38,25 @@ fn queries(p: &AttentionParams, round: u32) -> Queries {
     }
 }
 
-impl<const CHUNKS: usize> Stages for Attention<CHUNKS> {
+impl<const CHUNKS: usize, A: AtomInfo, L> Stages for Attention<CHUNKS, A, L> {
     const COUNT: usize = Self::SLOTS;
-    const STRIDE: usize = Self::BYTES;
+    const STRIDE: usize = Self::SLOT;
     const FIRST_BARRIER: usize = Self::BARRIERS;
     const FIRST_STAGE: usize = Self::RING;
     const BARRIERS_EACH: usize = Self::SLOTS + 1;
 }
 
-impl<const CHUNKS: usize> Attention<CHUNKS> {
-    /// The barriers of the queries.
-    const QUERIES: u32 = Self::SLOTS as u32;
-
+impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
     /// Two words for the warpgroups that fix up.
     #[inline(always)]
     fn scratch() -> u32 {
         copy::arena() + (Self::BARRIERS + (Self::SLOTS + 1) * 16) as u32
     }
+}
+
+impl<const CHUNKS: usize> Attention<CHUNKS> {
+    /// The barriers of the queries.
+    const QUERIES: u32 = Self::SLOTS as u32;
 
     /// One thread starts all copies: keys of the first tile, then by turns keys of the next and values of this one, in
     /// the order in which they are multiplied.
@@ -142,5 +146,15 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize> Kernel<W, E, AttentionParam
             },
             Self::consume::<E>(p)
         );
+    }
+}
+
+impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, L: Loader> Kernel<W, E, AttentionParams>
+    for Attention<CHUNKS, MmaSync, L>
+{
+    #[inline(always)]
+    unsafe fn run(p: &AttentionParams, at: u64) {
+        grid::launch_dependents();
+        Self::run_together::<E>(p, at);
     }
 }

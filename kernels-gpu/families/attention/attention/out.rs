@@ -10,7 +10,7 @@ use crate::families::attention::lanes::{quad_sum, shift_of};
 
 const LN_2: f32 = core::f32::consts::LN_2;
 
-impl<const CHUNKS: usize> Attention<CHUNKS> {
+impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
     /// What becomes of the sums of a part.
     #[inline(always)]
     pub(super) fn epilogue<E: WgmmaElem>(
@@ -68,7 +68,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         }
         global::fence_gpu();
         *out = Acc::zero();
-        *rows = Rows { base: [f32::NEG_INFINITY; 2], sum: [0.0; 2] };
+        *rows = Rows::NONE;
         let mut part = 0;
         while part < now.count() {
             Self::add_part(place(part), row_place(part), p.scale, out, rows);

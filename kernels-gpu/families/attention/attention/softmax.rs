@@ -4,16 +4,16 @@ use crate::device::prelude::*;
 use crate::families::attention::abi::MASK_ALL;
 use crate::families::attention::lanes::{SLACK, quad_max, shift_of};
 
-/// Probabilities of 64 queries and 128 keys, as the left operand of the eight products with 16 values each.
-pub(super) type Weights = [[u32; 4]; 8];
+/// Probabilities of 64 queries and `C` x 64 keys, as the left operand of the products with 16 values each.
+pub(super) type Weights<const C: usize> = [[[u32; 4]; STEPS]; C];
 
-/// What a tile is to a warpgroup.
+/// What `C` x 64 keys are to 64 queries.
 #[derive(Clone, Copy)]
-pub(super) struct Entries {
+pub(super) struct Entries<const C: usize> {
     /// [`KeyTile::masks`](crate::families::attention::abi::KeyTile::masks) of the half; the same for all lanes.
     pub mask: u32,
     /// Bits of this thread's accumulators.
-    pub bits: [u32; 2],
+    pub bits: [u32; C],
 }
 
 /// Base and sum of exponentials of the two rows of which a thread holds a quarter.
@@ -24,6 +24,11 @@ pub(super) struct Rows {
     pub base: [f32; 2],
     /// Of this thread's own columns.
     pub sum: [f32; 2],
+}
+
+impl Rows {
+    /// Without entries.
+    pub(super) const NONE: Rows = Rows { base: [f32::NEG_INFINITY; 2], sum: [0.0; 2] };
 }
 
 /// Every accumulator of a row `r` of the two.
@@ -42,14 +47,14 @@ macro_rules! each {
 }
 
 /// The largest score of two rows, of each piece apart: one chain would be as long as what it is to be hidden behind.
-type Largest = [[f32; 2]; 2];
+type Largest<const C: usize> = [[f32; 2]; C];
 
 /// Scores without an entry become -Inf, and the largest of the others.
 #[inline(always)]
-fn hide(scores: &mut Acc<2>, bits: [u32; 2]) -> Largest {
-    let mut max = [[f32::NEG_INFINITY; 2]; 2];
+fn hide<const C: usize>(scores: &mut Acc<C>, bits: [u32; C]) -> Largest<C> {
+    let mut max = [[f32::NEG_INFINITY; 2]; C];
     // Bits in order: ptxas then moves seven at once to predicates.
-    unroll!(c < 2, {
+    unroll!(c < C, most 4, {
         unroll!(atom < 8, {
             unroll!(i < 4, {
                 let x = &mut scores.0[c][4 * atom + i];
@@ -64,11 +69,11 @@ fn hide(scores: &mut Acc<2>, bits: [u32; 2]) -> Largest {
 }
 
 #[inline(always)]
-fn largest(scores: &Acc<2>) -> Largest {
-    let mut max = [[f32::NEG_INFINITY; 2]; 2];
+fn largest<const C: usize>(scores: &Acc<C>) -> Largest<C> {
+    let mut max = [[f32::NEG_INFINITY; 2]; C];
     unroll!(atom < 8, {
         unroll!(i < 4, {
-            unroll!(c < 2, {
+            unroll!(c < C, most 4, {
                 max[c][i / 2] = max[c][i / 2].max(scores.0[c][4 * atom + i]);
             });
         });
@@ -78,8 +83,14 @@ fn largest(scores: &Acc<2>) -> Largest {
 
 /// The largest of each row, in all its lanes.
 #[inline(always)]
-fn tops(max: Largest) -> [f32; 2] {
-    [quad_max(max[0][0].max(max[1][0])), quad_max(max[0][1].max(max[1][1]))]
+fn tops<const C: usize>(max: Largest<C>) -> [f32; 2] {
+    let mut top = max[0];
+    unroll!(c < C, most 4, {
+        if c > 0 {
+            top = [top[0].max(max[c][0]), top[1].max(max[c][1])];
+        }
+    });
+    top.map(quad_max)
 }
 
 /// Does the base move? False for -Inf and -Inf, and for Inf and Inf, which gives NaN below.
@@ -91,9 +102,9 @@ fn grows(top: f32, base: f32, scale: f32) -> bool {
 /// Scores to exponentials, relative to a base that `rows` keeps with their sums. What earlier sums are to be multiplied
 /// by.
 #[inline(always)]
-pub(super) fn softmax(
-    scores: &mut Acc<2>,
-    entries: Entries,
+pub(super) fn softmax<const C: usize>(
+    scores: &mut Acc<C>,
+    entries: Entries<C>,
     rows: &mut Rows,
     scale: f32,
 ) -> [f32; 2] {
@@ -107,7 +118,7 @@ pub(super) fn softmax(
     {
         top = tops(hide(scores, entries.bits));
     }
-    let mut sum = [[0f32; 2]; 2];
+    let mut sum = [[0f32; 2]; C];
     let mut shrink = [1f32; 2];
     // Minus the base, scaled; zero while there is none, so that -Inf gives no weight.
     let mut shift = [0f32; 2];
@@ -122,7 +133,7 @@ pub(super) fn softmax(
         rows.base[r] = base;
     });
     if masked {
-        unroll!(c < 2, {
+        unroll!(c < C, most 4, {
             unroll!(atom < 8, {
                 unroll!(i < 4, {
                     let x = &mut scores.0[c][4 * atom + i];
@@ -134,21 +145,35 @@ pub(super) fn softmax(
             });
         });
     } else {
-        each!(scores, 2, |r, x| {
+        each!(scores, C, |r, x| {
             *x = matrix::exp2_flushed(matrix::fma_f32(*x, scale, shift[r]));
         });
     }
     unroll!(atom < 8, {
         unroll!(i < 4, {
-            unroll!(c < 2, {
+            unroll!(c < C, most 4, {
                 sum[c][i / 2] += scores.0[c][4 * atom + i];
             });
         });
     });
     unroll!(r < 2, {
-        rows.sum[r] = matrix::fma_f32(rows.sum[r], shrink[r], sum[0][r] + sum[1][r]);
+        let mut all = sum[0][r];
+        unroll!(c < C, most 4, {
+            if c > 0 {
+                all += sum[c][r];
+            }
+        });
+        rows.sum[r] = matrix::fma_f32(rows.sum[r], shrink[r], all);
     });
     shrink
+}
+
+/// Multiplies what is summed where the base of a row of this warp has moved.
+#[inline(always)]
+pub(super) fn shrink<const C: usize>(out: &mut Acc<C>, by: [f32; 2]) {
+    if warp::ballot(by[0] != 1.0 || by[1] != 1.0) != 0 {
+        rescale(out, by);
+    }
 }
 
 #[inline(always)]
@@ -160,13 +185,15 @@ pub(super) fn rescale<const C: usize>(out: &mut Acc<C>, by: [f32; 2]) {
 
 /// Exponentials rounded, as the left operand of a product: two atoms of 8 keys are one of 16.
 #[inline(always)]
-pub(super) fn pack<E: WgmmaElem>(scores: &Acc<2>) -> Weights {
-    let mut weights: Weights = [[0; 4]; 8];
-    unroll!(step < 8, {
-        unroll!(w < 4, {
-            let k = 8 * (step % 4) + 2 * w;
-            let (x, y) = (scores.0[step / 4][k], scores.0[step / 4][k + 1]);
-            weights[step][w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
+pub(super) fn pack<E: WgmmaElem, const C: usize>(scores: &Acc<C>) -> Weights<C> {
+    let mut weights: Weights<C> = [[[0; 4]; STEPS]; C];
+    unroll!(c < C, most 4, {
+        unroll!(step < 4, {
+            unroll!(w < 4, {
+                let k = 8 * step + 2 * w;
+                let (x, y) = (scores.0[c][k], scores.0[c][k + 1]);
+                weights[c][step][w] = E::put(&[x, y, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
+            });
         });
     });
     weights

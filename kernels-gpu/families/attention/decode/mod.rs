@@ -21,7 +21,7 @@ fn place() -> (u32, u32) {
     gpu::lane_and_warp()
 }
 
-impl<const CHUNKS: usize> Decode<CHUNKS> {
+impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
     /// The ring of a warp.
     #[inline(always)]
     fn ring(warp: u32) -> u32 {
@@ -47,17 +47,29 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
     /// Starts the copies of this warp's tile `i / 2`: of its keys, of its values where `i` is odd. The whole warp calls
     /// it.
     #[inline(always)]
-    fn fetch(at: u64, chunk: &Chunk, warp: u32, i: u32, slot: u32) {
-        if warp::elected() {
+    fn fetch(p: &DecodeParams, at: u64, chunk: &Chunk, [warp, i, slot]: [u32; 3]) {
+        if !L::BY_ONE || warp::elected() {
+            let lane = if L::BY_ONE { 0 } else { place().0 };
             let key = Self::key(chunk, warp, i / 2);
             let at = at + (i % 2) as u64 * 128;
             let full = Self::full(warp, slot);
             let to = Self::ring(warp) + slot * Self::SLOT as u32;
-            barrier::arrive_expect(full, Self::SLOT as u32);
-            unroll!(c < CHUNKS, most 4, {
-                let to = to + (c * Self::BOX) as u32;
-                bulk::tma_load_3d(to, at, [c as u32 * 64, key, chunk.pair], full);
-            });
+            L::expect(full, lane, Self::SLOT as u32, false);
+            let copy = |words: &MapWords| {
+                let shape = Shape { rows: Self::KEYS, row_bytes: PANEL_BYTES, element: 2 };
+                unroll!(c < CHUNKS, most 4, {
+                    let to = to + (c * Self::BOX) as u32;
+                    let place = [c as u32 * 64, key, chunk.pair];
+                    L::tile(Team::warp(), to, (at, words), place, shape, full);
+                });
+            };
+            // The copy engine reads the map at its address.
+            if L::BY_ONE || i % 2 == 0 {
+                copy(&p.k_map);
+            } else {
+                copy(&p.v_map);
+            }
+            L::started(full, lane);
         }
     }
 
@@ -75,7 +87,7 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
         let mut ahead = *ring;
         let mut j = 0;
         while j < 2 * tiles && j < DECODE_SLOTS as u32 {
-            Self::fetch(at, chunk, warp, j, ahead.0);
+            Self::fetch(p, at, chunk, [warp, j, ahead.0]);
             ahead = Self::next(ahead);
             j += 1;
         }
@@ -97,7 +109,7 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
             // All lanes have read: the slot may be overwritten.
             warp::sync_lanes(u32::MAX);
             if 2 * j + (DECODE_SLOTS as u32) < 2 * tiles {
-                Self::fetch(at, chunk, warp, 2 * j + DECODE_SLOTS as u32, ring.0);
+                Self::fetch(p, at, chunk, [warp, 2 * j + DECODE_SLOTS as u32, ring.0]);
             }
             *ring = Self::next(*ring);
             let slot = Self::ring(warp) + ring.0 * Self::SLOT as u32;
@@ -111,7 +123,7 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
             sums.weigh::<E>(&weights, slot);
             warp::sync_lanes(u32::MAX);
             if 2 * j + 1 + (DECODE_SLOTS as u32) < 2 * tiles {
-                Self::fetch(at, chunk, warp, 2 * j + 1 + DECODE_SLOTS as u32, ring.0);
+                Self::fetch(p, at, chunk, [warp, 2 * j + 1 + DECODE_SLOTS as u32, ring.0]);
             }
             *ring = Self::next(*ring);
             j += 1;
@@ -180,19 +192,20 @@ impl<const CHUNKS: usize> Decode<CHUNKS> {
     }
 }
 
-impl<W: WalkInfo, E: MmaElem, const CHUNKS: usize> Kernel<W, E, DecodeParams> for Decode<CHUNKS> {
+impl<W: WalkInfo, E: MmaElem, const CHUNKS: usize, L: Loader> Kernel<W, E, DecodeParams>
+    for Decode<CHUNKS, L>
+{
     #[inline(always)]
     unsafe fn run(p: &DecodeParams, at: u64) {
         grid::launch_dependents();
         if gpu::thread() == 0 {
             let mut slot = 0;
             while slot < (DECODE_WARPS * DECODE_SLOTS) as u32 {
-                barrier::init(Self::full(0, slot), 1);
+                barrier::init(Self::full(0, slot), L::arrivals(32, false));
                 slot += 1;
             }
             barrier::init_fence();
-            bulk::prefetch_map(at);
-            bulk::prefetch_map(at + 128);
+            L::prefetch_maps::<2>(at);
         }
         gpu::sync_threads();
         grid::wait_dependency();
@@ -205,7 +218,9 @@ impl<W: WalkInfo, E: MmaElem, const CHUNKS: usize> Kernel<W, E, DecodeParams> fo
             gpu::sync_threads();
             Self::join::<E>(p, &chunk);
             // Sums lie where the next tiles are copied to.
-            barrier::fence_copies();
+            if L::BY_ONE {
+                barrier::fence_copies();
+            }
             gpu::sync_threads();
             chunk = work.find(work.item + gpu::grid_x());
         }

@@ -48,7 +48,7 @@ impl Part {
     }
 }
 
-impl<const CHUNKS: usize> Decode<CHUNKS> {
+impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
     /// Vectors of four sums in a row.
     const VECTORS: u32 = 16 * CHUNKS as u32;
 

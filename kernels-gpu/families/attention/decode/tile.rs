@@ -63,7 +63,7 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
     ) -> Scores {
         let lane = gpu::rematerialize_thread() % 32;
         let mut scores = Self::scores::<E>(queries, slot, lane);
-        if keys < Decode::<CHUNKS>::KEYS as u32 {
+        if keys < <Decode<CHUNKS>>::KEYS as u32 {
             Self::hide(&mut scores, keys, lane);
         }
         self.soften(&mut scores, scale);
@@ -75,7 +75,7 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
         let mut scores = [[0.0; 4]; 8];
         let (key, piece) = frag::ldmatrix_x4_columns(lane);
         unroll!(c < CHUNKS, most 4, {
-            let keys = ATile(slot + (c * Decode::<CHUNKS>::BOX) as u32);
+            let keys = ATile(slot + (c * <Decode<CHUNKS>>::BOX) as u32);
             unroll!(step < 4, {
                 unroll!(s < 4, {
                     if s < Self::STEPS {
@@ -161,7 +161,7 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
                 let [a, b] = [scores[2 * s], scores[2 * s + 1]];
                 let weights = E::put(&[a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]]);
                 unroll!(c < CHUNKS, most 4, {
-                    let at = slot + (c * Decode::<CHUNKS>::BOX) as u32;
+                    let at = slot + (c * <Decode<CHUNKS>>::BOX) as u32;
                     let values = BTile::<PANEL_BYTES>(at);
                     unroll!(n < 4, {
                         let [x, y] = values.fragment_b16(s as u32, n as u32 * 16, lane);

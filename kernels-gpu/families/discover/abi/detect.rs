@@ -23,6 +23,8 @@ pub const DETECT_CHOICES: u32 = 1024;
 pub const DETECT_ORDERED: u32 = 1;
 /// Rows allow loads of 16 bytes.
 pub const DETECT_VECTORS: u32 = 2;
+/// Packed elements of 4 bytes are rounded to TF32: no copy engine does that on their way to the product.
+pub const DETECT_ROUNDED: u32 = 4;
 
 /// Step of the micro-tiles of a matrix.
 pub const STEP_TILES: u32 = 1;

@@ -113,7 +113,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     /// last warp, of which least is asked.
     #[inline(always)]
     fn fetch_ahead(p: &DetectParams) {
-        if !cfg!(arch = "sm_90a") {
+        if !bulk::prefetches_lines() {
             return;
         }
         let mut row = gpu::block_x() + (DETECT_THREADS - 1 - gpu::thread()) * gpu::grid_x();

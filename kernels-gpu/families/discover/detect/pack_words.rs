@@ -80,7 +80,9 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             while row < MH {
                 let from = Self::kept_words(r, row, column / 4) + column % 4 * 4;
                 let to = top + (row as u64 * p.stride as u64 + (base + own) as u64) * 4;
-                global::store_b32(to, copy::load_shared_b32(from));
+                let word = copy::load_shared_b32(from);
+                let rounded = p.flags & DETECT_ROUNDED != 0;
+                global::store_b32(to, if rounded { matrix::round_tf32(word) } else { word });
                 row += step;
             }
         }

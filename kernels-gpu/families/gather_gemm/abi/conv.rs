@@ -2,7 +2,9 @@
 //! tile of columns, walks the offsets that any of its rows has a neighbour at, gathers the neighbours' rows and
 //! multiplies them with the offset's matrix: `Out[o,m] = sum over t, c of In[neighbour(t,o),c] * W[t,c,m]`.
 
-use crate::abi::{B_COLUMNS, MapWords, SMEM_TILE, Tile};
+use core::marker::PhantomData;
+
+use crate::abi::{AtomInfo, B_COLUMNS, MapWords, MmaSync, SMEM_TILE, TMA, Tile, Wgmma};
 
 /// Rows of the output of a thread block.
 pub const CONV_ROWS: usize = 128;
@@ -19,17 +21,14 @@ pub const CONV_ENTRIES: u32 = 8;
 pub const CONV_ABSENT: u32 = u32::MAX;
 
 /// Tile of `conv`: 128 rows by `CHUNKS` x 64 columns of elements of `BYTES` bytes; [`B_COLUMNS`]: the matrices lie as
-/// `[t, m, c]`. `MOST`: stages at the most, where a GPU has less shared memory.
+/// `[t, m, c]`. `A` multiplies; where that is `wgmma`, the copy engine brings the matrices.
 #[derive(Clone, Copy, Debug)]
-pub struct Gathered<
-    const CHUNKS: usize,
-    const ORDER: u32,
-    const BYTES: usize = 2,
-    const MOST: usize = 6,
->;
+pub struct Gathered<const CHUNKS: usize, const ORDER: u32, const BYTES: usize = 2, A = Wgmma>(
+    PhantomData<A>,
+);
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize>
-    Gathered<CHUNKS, ORDER, BYTES, MOST>
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
+    Gathered<CHUNKS, ORDER, BYTES, A>
 {
     /// Channels of a stage, 128 bytes.
     pub const DEPTH: usize = 128 / BYTES;
@@ -46,7 +45,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
     pub const ALONE: bool = BYTES == 4 && CHUNKS > 1;
     /// Stages in flight: two thread blocks share a multiprocessor.
     pub const STAGES: usize = match (CHUNKS, Self::ALONE) {
-        _ if MOST < 4 => MOST,
+        // 99 KB of shared memory.
+        _ if !A::ASYNCHRONOUS => 3,
         (_, true) => 6,
         (1, _) => 4,
         _ => 3,
@@ -63,9 +63,10 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
     };
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize> Tile
-    for Gathered<CHUNKS, ORDER, BYTES, MOST>
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo> Tile
+    for Gathered<CHUNKS, ORDER, BYTES, A>
 {
+    const NEEDS: u32 = if A::ASYNCHRONOUS { A::NEEDS | TMA } else { 0 };
     const THREADS: u32 = 256 + Self::COPIERS;
     const MIN_BLOCKS: u32 = if Self::ALONE { 1 } else { 2 };
     const COLUMNS: u32 = 64 * CHUNKS as u32;
@@ -81,7 +82,10 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
 const _: () = assert!(Gathered::<2, B_COLUMNS, 2>::BARRIERS + 48 <= 115_712);
 const _: () = assert!(Gathered::<1, B_COLUMNS, 4>::BARRIERS + 64 <= 115_712);
 /// What a thread block may have on GPUs of compute capability 8.6, 8.9 and 12.0.
-const _: () = assert!(Gathered::<1, B_COLUMNS, 2, 3>::BARRIERS + 48 <= 101_376);
+const _: () = assert!(Gathered::<1, B_COLUMNS, 2, MmaSync>::SHARED_BYTES <= 99 << 10);
+const _: () = assert!(Gathered::<1, B_COLUMNS, 4, MmaSync>::SHARED_BYTES <= 99 << 10);
+const _: () = assert!(GatheredPairs::<1, 1, MmaSync>::SHARED_BYTES <= 99 << 10);
+const _: () = assert!(GatheredPairs::<2, 2, MmaSync>::SHARED_BYTES <= 99 << 10);
 const _: () = assert!(CONV_ENTRIES > CONV_AHEAD + 1);
 
 /// Parameters of the `conv` kernels.
@@ -132,15 +136,15 @@ pub const CONV_GRADIENT: u32 = 12;
 /// output, over the pairs of one offset. With one group the two warpgroups take stages in turn and add their sums up at
 /// the end.
 #[derive(Clone, Copy, Debug)]
-pub struct GatheredPairs<const GROUPS: usize, const CHUNKS: usize>;
+pub struct GatheredPairs<const GROUPS: usize, const CHUNKS: usize, A = Wgmma>(PhantomData<A>);
 
-impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
+impl<const GROUPS: usize, const CHUNKS: usize, A: AtomInfo> GatheredPairs<GROUPS, CHUNKS, A> {
     /// Bytes of a stage: 64 rows of the input, then of the gradient.
     pub const STAGE: usize = (GROUPS + CHUNKS) * SMEM_TILE;
     /// Stages in flight: two thread blocks share a multiprocessor.
-    pub const STAGES: usize = match GROUPS + CHUNKS {
-        2 => 6,
-        3 => 4,
+    pub const STAGES: usize = match (GROUPS + CHUNKS, A::ASYNCHRONOUS) {
+        (2, true) => 6,
+        (3, true) => 4,
         _ => 3,
     };
     /// Threads that gather: as many as there are registers for.
@@ -151,9 +155,14 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
     pub const BARRIERS: usize = Self::STAGES * Self::STAGE;
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize> Tile for GatheredPairs<GROUPS, CHUNKS> {
+impl<const GROUPS: usize, const CHUNKS: usize, A: AtomInfo> Tile
+    for GatheredPairs<GROUPS, CHUNKS, A>
+{
+    const NEEDS: u32 = A::NEEDS;
+    const STANDS_IN: bool = !A::ASYNCHRONOUS;
     const THREADS: u32 = 256 + Self::COPIERS;
-    const MIN_BLOCKS: u32 = 2;
+    // Fragments beside 64 sums take too many registers for two.
+    const MIN_BLOCKS: u32 = if A::ASYNCHRONOUS || GROUPS + CHUNKS == 2 { 2 } else { 1 };
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const ITEMS: u32 = 64 * GROUPS as u32;
     const BURST: u32 = Self::STAGES as u32;

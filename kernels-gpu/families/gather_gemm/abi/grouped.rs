@@ -2,7 +2,12 @@
 //! `C[s,n] = act(A[row(s),k] * W[expert(s),k,n])`: gathered on the way in, weighted and scattered on the way out (SRead
 //! and SWrite of PIT, arXiv 2301.10936, on the m axis).
 
-use crate::abi::{B_COLUMNS, Divisor, MapWords, PLAIN, SMEM_TILE, STEP_NONE, Tile};
+use core::marker::PhantomData;
+
+use crate::abi::{
+    AtomInfo, B_COLUMNS, CLUSTER, CpAsync, Divisor, LoaderInfo, MapWords, MmaQuarters, PANEL_BYTES,
+    PLAIN, SMEM_TILE, STEP_NONE, Tile, Tma, Wgmma,
+};
 
 /// Rows of a panel: two warpgroups of 64.
 pub const GROUPED_ROWS: usize = 128;
@@ -49,30 +54,60 @@ pub const GROUPED_BLOCK: usize = 128;
 /// Step of tiles whose columns are `gate(A W_g) * (A W_u)`: columns of gates in front, then as many others.
 pub const STEP_GROUPED_GATED: u32 = 1;
 
-/// Tile of `grouped`: 128 rows by `CHUNKS` x 64 columns of W. `ORDER`: [`PLAIN`], [`B_COLUMNS`] for W as
-/// `[expert, n, k]`, [`SCALED_COLUMNS`] or [`QUANTIZED_COLUMNS`]. `GATED`: half of the columns are gates of the other half.
-#[derive(Clone, Copy, Debug)]
-pub struct GroupedTile<const CHUNKS: usize, const ORDER: u32, const GATED: bool = false>;
+/// Shared memory for stages where copies are `cp.async`: 99 KB are all that some GPUs have.
+const STAGES_BYTES: usize = 96 << 10;
 
-impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNKS, ORDER, GATED> {
+/// Tile of `grouped`: `ROWS` rows by `CHUNKS` x 64 columns of W. `ORDER`: [`PLAIN`], [`B_COLUMNS`] for W as
+/// `[expert, n, k]`, [`SCALED_COLUMNS`] or [`QUANTIZED_COLUMNS`]. `GATED`: half of the columns are gates of the other half.
+/// With 64 rows a thread block takes the halves of a panel one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupedTile<
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const GATED: bool = false,
+    const ROWS: usize = GROUPED_ROWS,
+    A = Wgmma,
+    L = Tma,
+>(PhantomData<(A, L)>);
+
+impl<
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const GATED: bool,
+    const ROWS: usize,
+    A: AtomInfo,
+    L: LoaderInfo,
+> GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
+{
+    /// Warps that multiply.
+    pub const CONSUMERS: u32 = ROWS as u32 / 16;
+    /// Four warps write a scaled W to the stages.
+    pub const WRITES: bool = ORDER == SCALED_COLUMNS && A::ASYNCHRONOUS;
     /// Chunks of 64 columns of C.
     pub const OUT_CHUNKS: usize = if GATED { CHUNKS / 2 } else { CHUNKS };
     /// Whether it may run in clusters of two.
-    pub const PAIRS: bool = CHUNKS == 4 && (ORDER == PLAIN || ORDER == B_COLUMNS);
+    pub const PAIRS: bool = CHUNKS == 4 && (ORDER == PLAIN || ORDER == B_COLUMNS) && L::BY_ONE;
     /// Bytes of A in a stage.
-    pub const A_BYTES: usize = 2 * SMEM_TILE;
+    pub const A_BYTES: usize = ROWS * PANEL_BYTES;
     /// Bytes of W in a stage.
-    pub const W_BYTES: usize = CHUNKS * SMEM_TILE;
+    pub const W_BYTES: usize = CHUNKS * if Self::WRITES { SMEM_TILE } else { Self::CHUNK_BYTES };
     /// Bytes of a stage.
     pub const STAGE: usize = Self::A_BYTES + Self::W_BYTES;
     /// Stages in flight.
-    pub const STAGES: usize = match (ORDER, CHUNKS) {
-        (SCALED_COLUMNS, _) | (_, 4) => 4,
-        (_, 2) => 6,
-        _ => 8,
+    pub const STAGES: usize = match (A::ASYNCHRONOUS, ORDER, CHUNKS) {
+        (true, SCALED_COLUMNS, _) | (true, _, 4) => 4,
+        (true, _, 2) => 6,
+        (true, ..) => 8,
+        // More than 99 KB.
+        (false, _, 3) => 4,
+        (false, ..) => STAGES_BYTES / Self::STAGE,
     };
     /// Boxes of W in a stage with [`B_COLUMNS`].
-    pub const BOXES: usize = if GATED { 2 } else { (64 * CHUNKS).div_ceil(GROUPED_BOX) };
+    pub const BOXES: usize = match (GATED, L::BY_ONE) {
+        (true, _) => 2,
+        (false, true) => (64 * CHUNKS).div_ceil(GROUPED_BOX),
+        (false, false) => 1,
+    };
     /// Bytes of 64 columns of W as they arrive.
     pub const CHUNK_BYTES: usize = match ORDER {
         SCALED_COLUMNS => SMEM_TILE / 2,
@@ -86,29 +121,32 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         _ => GROUPED_BLOCK,
     };
     /// Stages of e4m3 in flight.
-    pub const CODE_STAGES: usize = match ORDER {
-        SCALED_COLUMNS => 8,
-        _ => 0,
-    };
-    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
+    pub const CODE_STAGES: usize = if Self::WRITES { 8 } else { 0 };
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup. Where products are synchronous there are none:
+    /// sums leave through what the warpgroup's rows of A were in.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the e4m3.
-    pub const CODES: usize = Self::OUT + 2 * SMEM_TILE;
+    pub const CODES: usize = Self::OUT + if A::ASYNCHRONOUS { 2 * SMEM_TILE } else { 0 };
     /// Offset of the barriers: full and empty of each stage, and of those of e4m3.
     pub const BARRIERS: usize = Self::CODES + Self::CODE_STAGES * CHUNKS * Self::CHUNK_BYTES;
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Tile
-    for GroupedTile<CHUNKS, ORDER, GATED>
+impl<
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const GATED: bool,
+    const ROWS: usize,
+    A: AtomInfo,
+    L: LoaderInfo,
+> Tile for GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
 {
-    const THREADS: u32 = match ORDER {
-        SCALED_COLUMNS => 256 + 2 * GROUPED_COPIERS,
-        _ => 256 + GROUPED_COPIERS,
-    };
+    const THREADS: u32 = 32 * Self::CONSUMERS + GROUPED_COPIERS * if Self::WRITES { 2 } else { 1 };
+    const NEEDS: u32 = A::NEEDS | L::NEEDS | if Self::PAIRS { CLUSTER } else { 0 };
+    const STANDS_IN: bool = !A::ASYNCHRONOUS;
     const COLUMNS: u32 = 64 * Self::OUT_CHUNKS as u32;
     const STEP: u32 = if GATED { STEP_GROUPED_GATED } else { STEP_NONE };
     const BURST: u32 = Self::STAGES as u32;
-    const BLOCK: (u32, u32) = (GROUPED_ROWS as u32, GROUPED_DEPTH as u32);
+    const BLOCK: (u32, u32) = (ROWS as u32, GROUPED_DEPTH as u32);
     const ORDER: u32 = ORDER;
     const SHARED_BYTES: u32 = (Self::BARRIERS + (Self::STAGES + Self::CODE_STAGES) * 16) as u32;
     const ACCESS: u32 = 16;
@@ -118,6 +156,11 @@ const _: () = assert!(GroupedTile::<4, PLAIN>::BARRIERS + 128 <= 227 << 10);
 const _: () = assert!(GroupedTile::<2, B_COLUMNS>::BARRIERS + 128 <= 227 << 10);
 const _: () = assert!(GroupedTile::<1, B_COLUMNS>::BARRIERS + 128 <= 227 << 10);
 const _: () = assert!(GroupedTile::<2, SCALED_COLUMNS>::SHARED_BYTES <= 227 << 10);
+const _: () = assert!(
+    GroupedTile::<3, B_COLUMNS, false, 128, MmaQuarters, CpAsync>::SHARED_BYTES <= 163 << 10
+);
+const _: () =
+    assert!(GroupedTile::<2, PLAIN, false, 128, MmaQuarters, CpAsync>::SHARED_BYTES <= 99 << 10);
 
 /// Parameters of the `grouped` kernels.
 #[repr(C)]

@@ -1,7 +1,9 @@
 //! The module `grouped_grad`: the gradient of a stack of matrices, `W[e,m,n] = A[row(s),m] * B[row'(s),n]` summed over
 //! the slots s of expert e, rows of both gathered on the way in.
 
-use crate::abi::{Divisor, SMEM_TILE, Tile};
+use core::marker::PhantomData;
+
+use crate::abi::{AtomInfo, Divisor, SMEM_TILE, Tile, Wgmma};
 
 /// A's rows are those of the slots' tokens; else they are the slots.
 pub const GRAD_A_TOKENS: u32 = 1 << 16;
@@ -13,24 +15,27 @@ pub const GRAD_DEPTH: u32 = 64;
 /// Threads that gather.
 pub const GRAD_COPIERS: u32 = 128;
 
-/// Tile of `grouped_grad`: 128 rows by 256 columns of one expert's matrix.
+/// Tile of `grouped_grad`: 128 rows by `CHUNKS` x 64 columns of one expert's matrix.
 #[derive(Clone, Copy, Debug)]
-pub struct GroupedGrad;
+pub struct GroupedGrad<const CHUNKS: usize, A = Wgmma>(PhantomData<A>);
 
-impl GroupedGrad {
-    /// Bytes of a stage: two tiles of shared memory of A, four of B.
-    pub const STAGE: usize = 6 * SMEM_TILE;
+impl<const CHUNKS: usize, A: AtomInfo> GroupedGrad<CHUNKS, A> {
+    /// Bytes of a stage: two tiles of shared memory of A, `CHUNKS` of B.
+    pub const STAGE: usize = (2 + CHUNKS) * SMEM_TILE;
     /// Stages in flight.
-    pub const STAGES: usize = 4;
-    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
+    pub const STAGES: usize = if A::ASYNCHRONOUS { 4 } else { 3 };
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup. Where products are synchronous there are none:
+    /// sums leave through what the warpgroup's rows of A were in.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty of each stage.
-    pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
+    pub const BARRIERS: usize = Self::OUT + if A::ASYNCHRONOUS { 2 * SMEM_TILE } else { 0 };
 }
 
-impl Tile for GroupedGrad {
+impl<const CHUNKS: usize, A: AtomInfo> Tile for GroupedGrad<CHUNKS, A> {
     const THREADS: u32 = 256 + GRAD_COPIERS;
-    const COLUMNS: u32 = 256;
+    const NEEDS: u32 = A::NEEDS;
+    const STANDS_IN: bool = !A::ASYNCHRONOUS;
+    const COLUMNS: u32 = 64 * CHUNKS as u32;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (128, GRAD_DEPTH);
     const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
@@ -76,4 +81,4 @@ pub struct GroupedGradParams {
 }
 
 const _: () = assert!(size_of::<GroupedGradParams>() == 96);
-const _: () = assert!(GroupedGrad::BARRIERS + 128 <= 227 << 10);
+const _: () = assert!(GroupedGrad::<4>::BARRIERS + 128 <= 227 << 10);

@@ -9,12 +9,15 @@
 //! `C[n,m] = (A[k,m])^T * B[k,n]` transposed, so what the params call A is the right factor of a product, and what they
 //! call B the transpose of the left one.
 
-use crate::abi::{C_COLUMNS, Divisor, MapWords, PANEL_BYTES, PLAIN, SMEM_TILE, Tile};
+use core::marker::PhantomData;
 
-/// Columns of C of a thread block.
+use crate::abi::{
+    AtomInfo, C_COLUMNS, CpAsync, Divisor, LoaderInfo, MapWords, MmaQuarters, PANEL_BYTES, PLAIN,
+    SMEM_TILE, Tile, Tma, Wgmma,
+};
+
+/// Columns of C of a thread block, at the most.
 pub const PIT_COLUMNS: usize = 256;
-/// Chunks of 64 columns.
-const CHUNKS: usize = PIT_COLUMNS / 64;
 
 /// Threads that gather.
 pub const PIT_COPIERS: u32 = 128;
@@ -22,17 +25,40 @@ pub const PIT_COPIERS: u32 = 128;
 /// Tile of `pit`: `MT` rows by 256 columns. `TRANSPOSED`: A is gathered too. `ORDER`: [`C_COLUMNS`] where C lies as
 /// `[n,m]`.
 #[derive(Clone, Copy, Debug)]
-pub struct PitColumns<const MT: usize, const TRANSPOSED: bool, const ORDER: u32 = PLAIN>;
+pub struct PitColumns<
+    const MT: usize,
+    const TRANSPOSED: bool,
+    const ORDER: u32 = PLAIN,
+    A = Wgmma,
+    L = Tma,
+>(PhantomData<(A, L)>);
 
-impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, TRANSPOSED, ORDER> {
-    /// Bytes of A in a stage: 64 micro-tiles of its rows.
-    pub const A_BYTES: usize = MT * 64 * 2;
+impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: AtomInfo, L: LoaderInfo>
+    PitColumns<MT, TRANSPOSED, ORDER, A, L>
+{
+    /// Chunks of 64 columns. Where registers do not move, a thread that multiplies has room for 64 sums: 128 rows take
+    /// half as many columns.
+    pub const CHUNKS: usize =
+        if MT == 128 && !A::ASYNCHRONOUS { PIT_COLUMNS / 128 } else { PIT_COLUMNS / 64 };
+    /// Micro-tiles of a stage: short ones where a thread block has 99 KB of shared memory.
+    pub const DEPTH: usize = if A::ASYNCHRONOUS { 64 } else { 32 };
+    /// Bytes of A in a stage: the micro-tiles of its rows.
+    pub const A_BYTES: usize = MT * Self::DEPTH * 2;
+    /// Bytes of 64 rows of A, or of 64 columns of B, in a stage.
+    pub const SLAB: usize = Self::DEPTH * PANEL_BYTES;
     /// Offset of B in a stage.
-    pub const B_AT: usize = if Self::A_BYTES < SMEM_TILE { SMEM_TILE } else { Self::A_BYTES };
+    pub const B_AT: usize = if Self::A_BYTES < Self::SLAB { Self::SLAB } else { Self::A_BYTES };
     /// Bytes of a stage.
-    pub const STAGE: usize = Self::B_AT + CHUNKS * SMEM_TILE;
+    pub const STAGE: usize = Self::B_AT + Self::CHUNKS * Self::SLAB;
     /// Stages in flight.
-    pub const STAGES: usize = if MT == 128 { 4 } else { 5 };
+    pub const STAGES: usize = match (A::ASYNCHRONOUS, MT) {
+        (true, 128) => 4,
+        (true, _) => 5,
+        (false, 128) => 5,
+        (false, _) => 4,
+    };
+    /// Arrivals that fill a stage: every thread that gathers, and the copy engine if it copies A.
+    pub const ARRIVALS: u32 = PIT_COPIERS + (L::BY_ONE && !TRANSPOSED) as u32;
     /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty of each stage.
@@ -41,11 +67,13 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
     pub const A_ROW: usize = if MT * 2 < PANEL_BYTES { MT * 2 } else { PANEL_BYTES };
 }
 
-impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> Tile
-    for PitColumns<MT, TRANSPOSED, ORDER>
+impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: AtomInfo, L: LoaderInfo> Tile
+    for PitColumns<MT, TRANSPOSED, ORDER, A, L>
 {
     const THREADS: u32 = 256 + PIT_COPIERS;
-    const COLUMNS: u32 = PIT_COLUMNS as u32;
+    const NEEDS: u32 = A::NEEDS | L::NEEDS;
+    const STANDS_IN: bool = !A::ASYNCHRONOUS;
+    const COLUMNS: u32 = 64 * Self::CHUNKS as u32;
     const BURST: u32 = Self::STAGES as u32;
     const ORDER: u32 = ORDER;
     const BLOCK: (u32, u32) = if TRANSPOSED { (1, MT as u32) } else { (MT as u32, 1) };
@@ -53,8 +81,16 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> Tile
     const ACCESS: u32 = 16;
 }
 
-const _: () = assert!(PitColumns::<128, false>::BARRIERS + 80 <= 227 << 10);
-const _: () = assert!(PitColumns::<64, true, C_COLUMNS>::BARRIERS + 80 <= 227 << 10);
+const _: () = assert!(PitColumns::<128, false>::SHARED_BYTES <= 227 << 10);
+const _: () = assert!(PitColumns::<64, true, C_COLUMNS>::SHARED_BYTES <= 227 << 10);
+// What a thread block may have on GPUs of compute capability 8.6, 8.9 and 12.0.
+const _: () =
+    assert!(PitColumns::<128, false, PLAIN, MmaQuarters, CpAsync>::SHARED_BYTES <= 99 << 10);
+const _: () =
+    assert!(PitColumns::<64, false, PLAIN, MmaQuarters, CpAsync>::SHARED_BYTES <= 99 << 10);
+// Tiles of shared memory begin where the swizzle does.
+const _: () =
+    assert!(PitColumns::<32, false, PLAIN, MmaQuarters, CpAsync>::STAGE.is_multiple_of(1024));
 
 /// Parameters of the `pit` kernels.
 #[repr(C)]

@@ -4,7 +4,11 @@
 //! and packed (`channels`): for each image rows of B are gathered by its list, or columns of C are scattered by the
 //! list of filters.
 
-use crate::abi::{Divisor, MapWords, SMEM_TILE, Tile};
+use core::marker::PhantomData;
+
+use crate::abi::{
+    AtomInfo, CpAsync, Divisor, LoaderInfo, MapWords, MmaQuarters, SMEM_TILE, Tile, Tma, Wgmma,
+};
 
 /// Threads that gather.
 pub const PIT_CONV_COPIERS: u32 = 128;
@@ -14,24 +18,30 @@ pub const PIT_CONV_DEPTH: usize = 64;
 /// Tile of `pit_conv`: a box of `MT` positions of an image by `CHUNKS` x 64 filters. `FILTERS`: filters were listed,
 /// else channels.
 #[derive(Clone, Copy, Debug)]
-pub struct PitConv<const MT: usize, const CHUNKS: usize, const FILTERS: bool>;
+pub struct PitConv<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A = Wgmma, L = Tma>(
+    PhantomData<(A, L)>,
+);
 
-impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUNKS, FILTERS> {
+impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: AtomInfo, L>
+    PitConv<MT, CHUNKS, FILTERS, A, L>
+{
     /// Bytes of A in a stage.
     pub const A_BYTES: usize = MT * PIT_CONV_DEPTH * 2;
     /// Bytes of a stage: A, then chunks of 64 columns of B.
     pub const STAGE: usize = Self::A_BYTES + CHUNKS * SMEM_TILE;
     /// Stages in flight.
-    pub const STAGES: usize = (200 << 10) / Self::STAGE;
+    pub const STAGES: usize = (if A::ASYNCHRONOUS { 200 << 10 } else { 82 << 10 }) / Self::STAGE;
     /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty of each stage.
     pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
-impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> Tile
-    for PitConv<MT, CHUNKS, FILTERS>
+impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: AtomInfo, L: LoaderInfo> Tile
+    for PitConv<MT, CHUNKS, FILTERS, A, L>
 {
+    const NEEDS: u32 = A::NEEDS | L::NEEDS;
+    const STANDS_IN: bool = !A::ASYNCHRONOUS;
     const THREADS: u32 = 256 + PIT_CONV_COPIERS;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const BURST: u32 = Self::STAGES as u32;
@@ -49,6 +59,9 @@ pub const STEP_FILTERS: u32 = 2;
 const _: () = assert!(PitConv::<128, 4, false>::BARRIERS + 128 <= 227 << 10);
 const _: () = assert!(PitConv::<128, 2, true>::BARRIERS + 128 <= 227 << 10);
 const _: () = assert!(PitConv::<64, 4, false>::BARRIERS + 128 <= 227 << 10);
+// What a thread block may have on GPUs of compute capability 8.6, 8.9 and 12.0.
+const _: () = assert!(PitConv::<128, 2, false, MmaQuarters, CpAsync>::SHARED_BYTES <= 99 << 10);
+const _: () = assert!(PitConv::<64, 4, false, MmaQuarters, CpAsync>::SHARED_BYTES <= 99 << 10);
 
 /// Parameters of the `pit_conv` kernels. `[0]` of a pair is along x, the rows of an image, `[1]` along y, its columns.
 #[repr(C)]

@@ -1,8 +1,9 @@
 //! The module `pit_few`: `C[m,n] = A[m,k] * B[k,n]` of at most 64 rows whose empty columns of A are found by the same
 //! kernel: each thread block looks through its part of k, lists the columns that hold something and gathers the rows of
-//! B that they meet. Parts of a tile are thread blocks of a cluster, which sum in shared memory, in order.
+//! B that they meet. Parts of a tile are thread blocks of a cluster, which sum in shared memory, in order. In module
+//! `pit_few_mma` they leave their sums in memory, and the one that arrives last adds them up, in order.
 
-use crate::abi::Tile;
+use crate::abi::{CLUSTER, TMA, Tile};
 
 /// Listed columns of a stage.
 pub const FEW_DEPTH: u32 = 32;
@@ -14,11 +15,12 @@ pub const FEW_VECTORS: u32 = 1;
 /// Rows of C allow stores of 4 bytes.
 pub const FEW_PAIRS: u32 = 2;
 
-/// Tile of `pit_few`: `MT` rows (16, 32 or 64), 32 columns of C for each of `WARPS` warps.
+/// Tile of `pit_few`: `MT` rows (16, 32 or 64), 32 columns of C for each of `WARPS` warps. `TOGETHER`: parts of a tile
+/// are a cluster.
 #[derive(Clone, Copy, Debug)]
-pub struct FewRows<const MT: usize, const WARPS: usize>;
+pub struct FewRows<const MT: usize, const WARPS: usize, const TOGETHER: bool = true>;
 
-impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
+impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARPS, TOGETHER> {
     /// Words of a row of A that a lane looks at together: with all rows 64 registers.
     pub const WORDS: usize = 64 / MT;
     /// Columns of A that a lane looks at together.
@@ -26,13 +28,21 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     /// Those of all lanes: a round.
     pub const ROUND: u32 = 32 * WARPS as u32 * Self::EACH;
     /// Listed columns that there is room for, whole stages.
-    pub const ROOM: u32 = match MT {
-        16 => 1024,
-        32 => 512,
-        _ => 256,
+    pub const ROOM: u32 = match (TOGETHER, MT) {
+        (true, 16) => 1024,
+        (true, 32) => 512,
+        (true, _) => 256,
+        // 99 KB of shared memory.
+        (false, 16) => 640,
+        (false, 32) => 384,
+        (false, _) => 224,
     };
     /// Stages of the ring.
-    pub const STAGES: u32 = if MT == 16 { 6 } else { 5 };
+    pub const STAGES: u32 = match (TOGETHER, MT) {
+        (true, 16) => 6,
+        (true, _) => 5,
+        (false, _) => 4,
+    };
     /// Bytes of a row of B in a stage.
     pub const ROW_BYTES: usize = WARPS * 64;
     /// Bytes of a stage.
@@ -49,16 +59,20 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     /// stages.
     pub const SUMS: usize = Self::STAGES as usize * Self::STAGE;
     /// Offset of the values of listed columns.
-    pub const VALUES: usize = Self::SUMS + Self::ATOMS * Self::ATOM;
+    pub const VALUES: usize = Self::SUMS + if TOGETHER { Self::ATOMS * Self::ATOM } else { 0 };
     /// Offset of the list, four bytes a column.
     pub const LIST: usize = Self::VALUES + Self::ROOM as usize * Self::A_ROW;
     /// Offset of how many columns each warp has found: of this round, and of the next.
     pub const COUNTS: usize = Self::LIST + Self::ROOM as usize * 4;
-    /// Offset of the barrier of the sums.
+    /// Offset of the barrier of the sums, or of the word that says how many parts have arrived.
     pub const SUMMED: usize = Self::COUNTS + 2 * 128;
 }
 
-impl<const MT: usize, const WARPS: usize> Tile for FewRows<MT, WARPS> {
+impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> Tile
+    for FewRows<MT, WARPS, TOGETHER>
+{
+    const NEEDS: u32 = if TOGETHER { CLUSTER | TMA } else { 0 };
+    const STANDS_IN: bool = !TOGETHER;
     const THREADS: u32 = 32 * WARPS as u32;
     const COLUMNS: u32 = 32 * WARPS as u32;
     const PARTS: u32 = FEW_PARTS;
@@ -71,6 +85,11 @@ impl<const MT: usize, const WARPS: usize> Tile for FewRows<MT, WARPS> {
 const _: () = assert!(FewRows::<16, 12>::SUMMED + 8 <= 227 << 10);
 const _: () = assert!(FewRows::<32, 12>::SUMMED + 8 <= 227 << 10);
 const _: () = assert!(FewRows::<64, 8>::SUMMED + 8 <= 227 << 10);
+// What a thread block may have on GPUs of compute capability 8.6, 8.9 and 12.0.
+const _: () = assert!(FewRows::<16, 8, false>::SHARED_BYTES <= 99 << 10);
+const _: () = assert!(FewRows::<32, 8, false>::SHARED_BYTES <= 99 << 10);
+const _: () = assert!(FewRows::<64, 8, false>::SHARED_BYTES <= 99 << 10);
+const _: () = assert!(FewRows::<64, 8, false>::ROOM.is_multiple_of(FEW_DEPTH));
 const _: () = assert!(FewRows::<16, 8>::ATOMS.is_multiple_of(2 * FEW_PARTS as usize));
 const _: () = assert!(FewRows::<16, 12>::ATOMS.is_multiple_of(2 * FEW_PARTS as usize));
 const _: () = assert!(FewRows::<64, 8>::ROOM.is_multiple_of(FEW_DEPTH));
@@ -97,7 +116,7 @@ pub struct PitFewParams {
     pub k: u32,
     /// Columns of B and C.
     pub n: u32,
-    /// Thread blocks of a tile, a cluster: 1, 2, 4 or 8.
+    /// Thread blocks of a tile, of a cluster 1, 2, 4 or 8.
     pub parts: u32,
     /// Columns of A of a part, a multiple of 64.
     pub share: u32,
@@ -105,6 +124,10 @@ pub struct PitFewParams {
     pub above: u32,
     /// `FEW_*`.
     pub flags: u32,
+    /// Sums of all parts of all tiles where these are no clusters.
+    pub partial: u64,
+    /// How many parts of each tile have left theirs, all zero between launches.
+    pub counters: u64,
 }
 
-const _: () = assert!(size_of::<PitFewParams>() == 64);
+const _: () = assert!(size_of::<PitFewParams>() == 80);

@@ -2,21 +2,25 @@
 //! `C^T = B^T A^T`: `wgmma` takes operands of 4 bytes from shared memory only where they are contiguous along k.
 //! Micro-tiles are packed that way; rows of B, gathered as they lie, go through registers.
 
-use crate::abi::{PANEL_BYTES, Tile};
+use core::marker::PhantomData;
+
+use crate::abi::{AtomInfo, CpAsync, LoaderInfo, MmaSync, PANEL_BYTES, Tile, Tma, Wgmma};
 
 /// Micro-tiles of a stage.
 pub const PIT_TF32_DEPTH: usize = PANEL_BYTES / 4;
 /// Columns of a piece of a stage's rows of B.
 pub const PIT_TF32_PIECE: usize = PANEL_BYTES / 4;
-/// Columns of C of a thread block.
-const COLUMNS: usize = 256;
-
 /// Tile of `pit_tf32`: `MT` rows by 256 columns, half of them of each of two warpgroups. Its params are
 /// [`PitParams`](super::PitParams) with A's packed values as a matrix: a row for each row of A, `stride` places wide.
 #[derive(Clone, Copy, Debug)]
-pub struct PitWords<const MT: usize>;
+pub struct PitWords<const MT: usize, A = Wgmma, L = Tma>(PhantomData<(A, L)>);
 
-impl<const MT: usize> PitWords<MT> {
+impl<const MT: usize, A: AtomInfo, L: LoaderInfo> PitWords<MT, A, L> {
+    /// Blocks of 64 columns of a warpgroup. Where registers do not move, a thread that multiplies has room for 64 sums:
+    /// 128 rows take half as many columns.
+    pub const BLOCKS: usize = if MT == 128 && !A::ASYNCHRONOUS { 1 } else { 2 };
+    /// Columns of C of a thread block.
+    pub const ACROSS: usize = 128 * Self::BLOCKS;
     /// Bytes of A in a stage.
     pub const A_BYTES: usize = MT * PANEL_BYTES;
     /// Bytes of a piece: 32 rows of B of 32 columns.
@@ -24,20 +28,27 @@ impl<const MT: usize> PitWords<MT> {
     /// Offset of B in a stage. Of fewer than 64 rows `wgmma` reads on, into B: what it makes of that is left nowhere.
     pub const B_AT: usize = Self::A_BYTES;
     /// Bytes of a stage.
-    pub const STAGE: usize = Self::B_AT + COLUMNS / PIT_TF32_PIECE * Self::PIECE;
+    pub const STAGE: usize = Self::B_AT + Self::ACROSS / PIT_TF32_PIECE * Self::PIECE;
     /// Stages in flight.
-    pub const STAGES: usize = match MT {
-        128 => 4,
-        64 => 5,
-        _ => 6,
+    pub const STAGES: usize = match (A::ASYNCHRONOUS, MT) {
+        (true, 128) => 4,
+        (true, 64) => 5,
+        (true, _) => 6,
+        // 99 KB of shared memory.
+        (false, 128) => 3,
+        (false, _) => 2,
     };
+    /// Arrivals that fill a stage: every thread that gathers, and the copy engine if it copies A.
+    pub const ARRIVALS: u32 = super::PIT_COPIERS + L::BY_ONE as u32;
     /// Offset of the barriers: full and empty of each stage.
     pub const BARRIERS: usize = Self::STAGES * Self::STAGE;
 }
 
-impl<const MT: usize> Tile for PitWords<MT> {
+impl<const MT: usize, A: AtomInfo, L: LoaderInfo> Tile for PitWords<MT, A, L> {
     const THREADS: u32 = 256 + super::PIT_COPIERS;
-    const COLUMNS: u32 = COLUMNS as u32;
+    const NEEDS: u32 = A::NEEDS | L::NEEDS;
+    const STANDS_IN: bool = !A::ASYNCHRONOUS;
+    const COLUMNS: u32 = Self::ACROSS as u32;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (MT as u32, 1);
     const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
@@ -47,6 +58,9 @@ impl<const MT: usize> Tile for PitWords<MT> {
 const _: () = assert!(PitWords::<128>::BARRIERS + 96 <= 227 << 10);
 const _: () = assert!(PitWords::<64>::BARRIERS + 96 <= 227 << 10);
 const _: () = assert!(PitWords::<32>::BARRIERS + 96 <= 227 << 10);
+// What a thread block may have on GPUs of compute capability 8.6, 8.9 and 12.0.
+const _: () = assert!(PitWords::<128, MmaSync, CpAsync>::SHARED_BYTES <= 99 << 10);
+const _: () = assert!(PitWords::<64, MmaSync, CpAsync>::SHARED_BYTES <= 99 << 10);
 // Slabs that `wgmma` reads begin where the swizzle does.
 const _: () = assert!(PitWords::<32>::STAGE.is_multiple_of(1024));
 

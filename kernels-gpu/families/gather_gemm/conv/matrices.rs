@@ -2,12 +2,13 @@
 //! gather.
 
 use super::Gathered;
-use crate::device::atom::{MmaSync, Wgmma};
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
 /// A tile, as far as its matrices go.
 pub trait BTile {
+    /// Bytes of an element.
+    const ELEMENT: u32;
     const CHUNKS: usize;
     /// Matrices lie as `[t, m, c]`.
     const BY_COLUMNS: bool;
@@ -16,9 +17,10 @@ pub trait BTile {
     const COPIERS: u32;
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize> BTile
-    for Gathered<CHUNKS, ORDER, BYTES, MOST>
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo> BTile
+    for Gathered<CHUNKS, ORDER, BYTES, A>
 {
+    const ELEMENT: u32 = BYTES as u32;
     const CHUNKS: usize = CHUNKS;
     const BY_COLUMNS: bool = ORDER & B_COLUMNS != 0;
     const BYTES: u32 = Self::B_BYTES as u32;
@@ -27,8 +29,6 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
 
 /// Parameters that say where the matrices are.
 pub trait Matrices {
-    /// What multiplies them.
-    type By;
     /// Arrivals at a stage beside those of the threads that gather.
     const ARRIVALS: u32;
     /// What all kernels walk.
@@ -41,7 +41,6 @@ pub trait Matrices {
 }
 
 impl Matrices for ConvParams {
-    type By = Wgmma;
     const ARRIVALS: u32 = 1;
 
     #[inline(always)]
@@ -78,7 +77,6 @@ impl Matrices for ConvParams {
 
 /// By address: for every GPU with `mma.sync`.
 impl Matrices for ConvWordsParams {
-    type By = MmaSync;
     const ARRIVALS: u32 = 0;
 
     #[inline(always)]
@@ -89,7 +87,7 @@ impl Matrices for ConvWordsParams {
     #[inline(always)]
     fn prefetch(_: u64) {}
 
-    /// 16 bytes a copy of elements of two bytes; zeros outside the matrix, since zeros of the input times whatever is
+    /// 16 bytes a copy; zeros outside the matrix, since zeros of the input times whatever is
     /// no number would be none.
     #[inline(always)]
     fn start<T: BTile>(
@@ -106,15 +104,17 @@ impl Matrices for ConvWordsParams {
         let mut piece = thread;
         while piece < T::BYTES / 16 {
             let (line, chunk) = (piece / 8, piece % 8);
+            let across = chunk * (16 / T::ELEMENT);
             let (row, left) = if T::BY_COLUMNS {
-                (first[0] + line, first[1] + chunk * 8)
+                (first[0] + line, first[1] + across)
             } else {
-                (first[0] + line % 64, first[1] + line / 64 * 64 + chunk * 8)
+                (first[0] + line % 64, first[1] + line / 64 * 64 + across)
             };
             let inside = if row < rows { columns.saturating_sub(left) } else { 0 };
             let at = (offset as u64 * rows as u64 + row as u64) * self.weights_bytes as u64;
-            let from = if inside > 0 { self.weights + at + left as u64 * 2 } else { self.weights };
-            let bytes = (inside * 2).min(16);
+            let along = left as u64 * T::ELEMENT as u64;
+            let from = if inside > 0 { self.weights + at + along } else { self.weights };
+            let bytes = (inside * T::ELEMENT).min(16);
             copy::copy_async_16(b_tile + frag::swizzle(line, chunk, 128), from, bytes);
             piece += T::COPIERS;
         }

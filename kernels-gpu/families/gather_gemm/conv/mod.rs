@@ -21,16 +21,16 @@ struct Ahead {
     entry: u32,
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize> Stages
-    for Gathered<CHUNKS, ORDER, BYTES, MOST>
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo> Stages
+    for Gathered<CHUNKS, ORDER, BYTES, A>
 {
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize>
-    Gathered<CHUNKS, ORDER, BYTES, MOST>
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
+    Gathered<CHUNKS, ORDER, BYTES, A>
 {
     #[inline(always)]
     fn tile(p: &ConvParams) -> u32 {
@@ -149,7 +149,10 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usiz
     }
 
     #[inline(always)]
-    fn consume<E: Elem<Acc = f32>, A: Atom<E>>(p: &ConvParams) {
+    fn consume<E: Elem<Acc = f32>>(p: &ConvParams)
+    where
+        A: Atom<E>,
+    {
         let warpgroup = gpu::thread() / 128;
         let tile = Self::tile(p);
         let mut offsets = Offsets::of(p, tile);
@@ -202,10 +205,8 @@ impl<
     const CHUNKS: usize,
     const ORDER: u32,
     const BYTES: usize,
-    const MOST: usize,
-> Kernel<W, E, P> for Gathered<CHUNKS, ORDER, BYTES, MOST>
-where
-    P::By: Atom<E>,
+    A: Atom<E> + AtomInfo,
+> Kernel<W, E, P> for Gathered<CHUNKS, ORDER, BYTES, A>
 {
     #[inline(always)]
     unsafe fn run(p: &P, at: u64) {
@@ -213,7 +214,7 @@ where
         if gpu::thread() >= CONSUMERS * 32 {
             Self::produce(p, at);
         } else {
-            Self::consume::<E, P::By>(p.base());
+            Self::consume::<E>(p.base());
         }
     }
 }

@@ -5,8 +5,8 @@ use crate::device::prelude::*;
 use crate::device::store::chunk::{ROWS, stage_rows, staged};
 use crate::families::gather_gemm::abi::*;
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, const MOST: usize>
-    Gathered<CHUNKS, ORDER, BYTES, MOST>
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
+    Gathered<CHUNKS, ORDER, BYTES, A>
 {
     /// Writes the 64 rows of a warpgroup. `any`: there was a product at all.
     #[inline(always)]

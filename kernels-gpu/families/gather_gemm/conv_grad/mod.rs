@@ -7,13 +7,15 @@ use super::conv::parts::Places;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
-impl<const GROUPS: usize, const CHUNKS: usize> Stages for GatheredPairs<GROUPS, CHUNKS> {
+impl<const GROUPS: usize, const CHUNKS: usize, A: AtomInfo> Stages
+    for GatheredPairs<GROUPS, CHUNKS, A>
+{
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
+impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS, CHUNKS, A> {
     #[inline(always)]
     fn corner(p: &ConvWordsParams) -> (u32, u32) {
         let across = p.base.n.div_ceil(Self::COLUMNS);
@@ -128,26 +130,26 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
         while done < count {
             let slot = ring.wait_full();
             if GROUPS > 1 || done % 2 == group {
-                barrier::fence_copies();
+                A::fence_copies();
                 let smem =
                     Self::stage(slot) + if GROUPS > 1 { group * SMEM_TILE as u32 } else { 0 };
                 let b_tile = Self::stage(slot) + (GROUPS * SMEM_TILE) as u32;
-                acc.fence();
+                A::fence(&mut acc);
                 unroll!(step < 4, {
                     let deep = step as u32 * 16 * 128;
                     let a = frag::descriptor(smem + deep, 128, SMEM_TILE as u32);
                     let b = frag::descriptor(b_tile + deep, 128, SMEM_TILE as u32);
-                    E::mma::<CHUNKS, 1, 1>(&mut acc, a, b);
+                    A::mma::<E, CHUNKS, 1, 1>(&mut acc, a, b);
                 });
-                ring.issued(&mut acc);
+                ring.issued::<A, _>(&mut acc);
             } else {
-                ring.drain(&mut acc);
+                ring.drain::<A, _>(&mut acc);
                 Self::release_pending(slot);
             }
             done += 1;
             ring.advance();
         }
-        acc.wait::<0>();
+        A::wait::<CHUNKS, 0>(&mut acc);
         let beside = copy::arena() + gpu::rematerialize_thread() % 128 * 8;
         if GROUPS == 1 {
             Self::lend(group, beside, &acc);
@@ -216,8 +218,8 @@ impl<const GROUPS: usize, const CHUNKS: usize> GatheredPairs<GROUPS, CHUNKS> {
     }
 }
 
-impl<W: WalkInfo, E: WgmmaElem, const GROUPS: usize, const CHUNKS: usize>
-    Kernel<W, E, ConvWordsParams> for GatheredPairs<GROUPS, CHUNKS>
+impl<W: WalkInfo, E: WgmmaElem, const GROUPS: usize, const CHUNKS: usize, A: Multiply>
+    Kernel<W, E, ConvWordsParams> for GatheredPairs<GROUPS, CHUNKS, A>
 {
     #[inline(always)]
     unsafe fn run(p: &ConvWordsParams, _: u64) {

@@ -4,14 +4,16 @@
 //! where rows are many, two of a cluster fetch it for both. W of e4m3 with scales is written to the stages by four more
 //! warps (`scaled`), or multiplied as it is with rows of e4m3 (`quantized`).
 
+mod codes;
 mod out;
 mod producer;
 mod quantized;
 mod scaled;
+mod work;
 
 use crate::device::prelude::*;
-use crate::families::discover::abi::ROUTE_RECORD;
 use crate::families::gather_gemm::abi::*;
+use work::Work;
 
 /// Registers of a thread that gathers, which holds eight rows, and of one that multiplies: with two of these, three
 /// times 168.
@@ -21,19 +23,14 @@ const CONSUMER_REGISTERS: u32 = 216;
 const SCALED_REGISTERS: [u32; 2] = [152, 104];
 const DEPTH: u32 = GROUPED_DEPTH as u32;
 
-/// What a thread block computes next.
-#[derive(Clone, Copy)]
-struct Work {
-    expert: u32,
-    first: u32,
-    rows: u32,
-    column: u32,
-    /// The other thread block of the cluster multiplies with the same columns.
-    shared: bool,
-}
-
-impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Stages
-    for GroupedTile<CHUNKS, ORDER, GATED>
+impl<
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const GATED: bool,
+    const ROWS: usize,
+    A: AtomInfo,
+    L: LoaderInfo,
+> Stages for GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
 {
     /// A stage is A's halves, then W's chunks of 64 columns, those of gates in front.
     const COUNT: usize = Self::STAGES;
@@ -55,72 +52,25 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Stages
     }
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNKS, ORDER, GATED> {
-    #[inline(always)]
-    fn tiles(p: &GroupedParams) -> u32 {
-        let tiles = global::load_b32_fresh(p.panels, true) * p.across.value;
-        if Self::paired(p) { tiles / 2 } else { tiles }
-    }
-
-    #[inline(always)]
-    fn paired(p: &GroupedParams) -> bool {
-        Self::PAIRS && warp::rematerialize(p.flags) & GROUPED_PAIRED != 0
-    }
-
-    /// Number of this thread block's first work.
-    #[inline(always)]
-    fn first_work(p: &GroupedParams) -> u32 {
-        gpu::block_x() >> u32::from(Self::paired(p))
-    }
-
-    /// From one work to the next.
-    #[inline(always)]
-    fn stride(p: &GroupedParams) -> u32 {
-        gpu::grid_x() >> u32::from(Self::paired(p))
-    }
-
-    /// Work number `index` of `tiles`, none past the last: neighbours share rows of A, or columns of W.
-    #[inline(always)]
-    fn work(p: &GroupedParams, index: u32, tiles: u32) -> Work {
-        let paired = Self::paired(p);
-        let (mut row_block, mut across) = p.across.of(if paired { 2 * index } else { index });
-        let mut shared = false;
-        let record = |row_block: u32| {
-            let at = p.panels + (row_block as u64 + 1) * ROUTE_RECORD as u64 * 4;
-            global::load_v4_fresh(at, index < tiles)
-        };
-        if paired {
-            let [.., group] = record(row_block);
-            let (first, together) = (row_block - (group & 0xffff), group >> 16);
-            // Two tiles across at a time, by all panels of the group.
-            let own = index - first * (p.across.value / 2);
-            let columns = own.checked_div(together).unwrap_or(0);
-            let turn = own - columns * together;
-            let rank = cluster::rank();
-            shared = turn < (together & !1);
-            let [panel, tile] = if shared {
-                [(turn & !1) + rank, turn % 2]
-            } else {
-                // The last one of an odd number: each thread block takes a tile of it.
-                [turn, rank]
-            };
-            (row_block, across) = (first + panel, 2 * columns + tile);
-        } else if p.flags & GROUPED_ONCE == 0 {
-            // A group's tiles go column by column: a matrix larger than L2 is read once for all of it.
-            let [.., group] = record(row_block);
-            let (first, together) = (row_block - (group & 0xffff), group >> 16);
-            let own = index - first * p.across.value;
-            across = own.checked_div(together).unwrap_or(0);
-            row_block = first + own - across * together;
-        }
-        let [expert, first, rows, _] = record(row_block);
-        Work { expert, first, rows, column: across * Self::COLUMNS, shared }
-    }
+impl<
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const GATED: bool,
+    const ROWS: usize,
+    A: Multiply,
+    L: Loader,
+> GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
+{
+    /// Nothing is fetched ahead, or kept: products leave no registers.
+    const FORGETS: bool = !A::ASYNCHRONOUS && ORDER == QUANTIZED_COLUMNS;
+    /// Warpgroups take turns at the Tensor Core.
+    const TURNS: bool = ORDER == QUANTIZED_COLUMNS && A::ASYNCHRONOUS;
 
     #[inline(always)]
     fn set_up(p: &GroupedParams, at: u64) {
         if gpu::thread() == 0 {
             let arrivals = match (ORDER, p.flags & GROUPED_GATHER) {
+                _ if !L::BY_ONE => L::fills(GROUPED_COPIERS),
                 (SCALED_COLUMNS, 0) => Self::FILL_NEIGHBOURS,
                 (SCALED_COLUMNS, _) => Self::FILL_GATHERED,
                 (_, 0) => 1,
@@ -128,12 +78,11 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
                 _ => GROUPED_COPIERS + 1,
             };
             let blocks = if Self::paired(p) { 2 } else { 1 };
-            Self::make_barriers(arrivals, blocks * CONSUMERS);
-            if ORDER == SCALED_COLUMNS {
+            Self::make_barriers(arrivals, blocks * Self::CONSUMERS);
+            if Self::WRITES {
                 Self::make_code_barriers();
             }
-            bulk::prefetch_map(at);
-            bulk::prefetch_map(at + 128);
+            L::prefetch_maps::<2>(at);
         }
         gpu::sync_threads();
         if Self::paired(p) {
@@ -150,44 +99,41 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
         let tiles = Self::tiles(p);
         let mut ring = Ring::<Self>::consumer();
-        if ORDER == QUANTIZED_COLUMNS {
+        if Self::TURNS {
             Self::first_turn(group);
         }
         let mut index = Self::first_work(p);
-        let mut work = Self::work(p, index, tiles);
-        let mut later = Self::work(p, index + Self::stride(p), tiles);
-        let mut choice = Self::chosen(p, work, group);
+        let (mut work, mut later, mut choice) = (Work::NONE, Work::NONE, 0);
+        if !Self::FORGETS {
+            work = Self::work(p, index, tiles);
+            later = Self::work(p, index + Self::stride(p), tiles);
+            choice = Self::chosen(p, work, group);
+        }
         while index < tiles {
-            let rows = || warp::shuffle::<32>(work.rows, 0, u32::MAX);
-            let ahead = || {
-                (
-                    Self::work(p, index + 2 * Self::stride(p), tiles),
-                    Self::chosen(p, later, group),
-                    Self::weight(p, work, group, choice),
-                )
-            };
-            if ORDER == QUANTIZED_COLUMNS {
+            if Self::TURNS {
                 // Behind the products, which have no registers left.
                 let mut acc = Acc::<CHUNKS>::zero();
-                let own = (group, choice);
-                let rows = rows();
+                let rows = Self::count(work);
                 let multiplies = group * 64 < rows;
                 if multiplies {
-                    Self::quantized_products(p, (work, rows), own, &mut ring, &mut acc);
+                    Self::quantized_products(p, work, (group, choice), &mut ring, &mut acc);
                 } else {
                     Self::pass(p, &mut ring);
                 }
-                let (latest, choice_later, weight) = ahead();
+                let (latest, choice_later, weight) =
+                    Self::ahead(p, (index, tiles), [work, later], (group, choice));
                 if multiplies {
-                    Self::epilogue::<E>(p, work, group, (choice, weight), &acc);
+                    Self::epilogue::<E>(p, work, (group, 0), (choice, weight), &mut acc);
                 }
                 (work, later, choice) = (later, latest, choice_later);
+            } else if Self::FORGETS {
+                let work = Self::work(p, index, index + 1);
+                Self::halves::<E>(p, (index, work), group, (0, 0), &mut ring);
             } else {
-                let (latest, choice_later, weight) = ahead();
-                if group * 64 < rows() {
-                    let mut acc = Acc::<CHUNKS>::zero();
-                    Self::products::<E>(p, group, &mut ring, &mut acc);
-                    Self::epilogue::<E>(p, work, group, (choice, weight), &acc);
+                let (latest, choice_later, weight) =
+                    Self::ahead(p, (index, tiles), [work, later], (group, choice));
+                if group * 64 < Self::count(work) {
+                    Self::halves::<E>(p, (index, work), group, (choice, weight), &mut ring);
                 } else {
                     Self::pass(p, &mut ring);
                 }
@@ -195,47 +141,125 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             }
             index += Self::stride(p);
         }
-        if ORDER == QUANTIZED_COLUMNS {
+        if Self::TURNS {
             Self::last_turn(group);
         }
     }
 
+    /// The work behind the next one, the choice of a row of the next, and the weight of the row of this one.
+    #[inline(always)]
+    fn ahead(
+        p: &GroupedParams,
+        (index, tiles): (u32, u32),
+        [work, later]: [Work; 2],
+        (group, choice): (u32, u32),
+    ) -> (Work, u32, u32) {
+        (
+            Self::work(p, index + 2 * Self::stride(p), tiles),
+            Self::chosen(p, later, group),
+            Self::weight(p, work, group, choice),
+        )
+    }
+
+    /// The warpgroup's rows of a panel: with 64 rows for a thread block those of one half after the other.
+    #[inline(always)]
+    fn halves<E: WgmmaElem>(
+        p: &GroupedParams,
+        (index, mut work): (u32, Work),
+        group: u32,
+        (mut choice, mut weight): (u32, u32),
+        ring: &mut Ring<Self>,
+    ) {
+        let mut half = 0;
+        loop {
+            let mut acc = Acc::<CHUNKS>::zero();
+            match (A::ASYNCHRONOUS, ORDER) {
+                (false, QUANTIZED_COLUMNS) => Self::products_of_codes(p, work, ring, &mut acc),
+                (false, SCALED_COLUMNS) => {
+                    Self::products_of_scaled::<E>(p, work, ring, &mut acc);
+                }
+                _ => Self::products::<E>(p, work, group, ring, &mut acc),
+            }
+            if Self::FORGETS {
+                work = Self::work(p, index, index + 1);
+                if half > 0 {
+                    work = Self::second_half(work);
+                }
+                choice = Self::chosen(p, work, group);
+                weight = Self::weight(p, work, group, choice);
+            }
+            let held = Self::before(ring.slot);
+            Self::epilogue::<E>(p, work, (group, held), (choice, weight), &mut acc);
+            if ROWS == GROUPED_ROWS || Self::count(work) <= 64 {
+                return;
+            }
+            half = 1;
+            work = Self::second_half(work);
+            if !Self::FORGETS {
+                choice = Self::chosen(p, work, group);
+                weight = Self::weight(p, work, group, choice);
+            }
+        }
+    }
+
+    /// The stage before: the one that a tile ended with.
+    #[inline(always)]
+    fn before(slot: u32) -> u32 {
+        if slot == 0 { Self::STAGES as u32 - 1 } else { slot - 1 }
+    }
+
+    /// Multiplies a tile, and frees its stages; synchronous products but for the last one: sums leave through it.
     #[inline(always)]
     fn products<E: WgmmaElem>(
         p: &GroupedParams,
+        work: Work,
         group: u32,
         ring: &mut Ring<Self>,
         acc: &mut Acc<CHUNKS>,
     ) {
+        // Whoever has 128 rows multiplies all of them: tests would cost more.
+        let rows = if ROWS == GROUPED_ROWS { 64 } else { Self::count(work) };
         let mut deep = 0;
         while deep < p.k {
             let slot = ring.wait_full();
             // The gathered rows were written by ordinary copies.
-            barrier::fence_copies();
-            acc.fence();
-            Self::multiply::<E>(acc, slot, group);
-            ring.issued(acc);
-            ring.advance();
+            A::fence_copies();
+            A::fence(acc);
+            Self::multiply::<E>(acc, slot, group, rows);
             deep += DEPTH;
+            if A::ASYNCHRONOUS || deep < p.k {
+                ring.issued::<A, _>(acc);
+            }
+            ring.advance();
         }
-        ring.drain(acc);
+        ring.drain::<A, _>(acc);
     }
 
     #[inline(always)]
-    fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32) {
+    fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32, rows: u32) {
         let stage = Self::stage(slot);
-        let (smem, b_tile) = (stage + group * SMEM_TILE as u32, stage + Self::A_BYTES as u32);
-        unroll!(step < 4, {
-            let row = PANEL_BYTES as u32;
-            let a = frag::descriptor(smem + step as u32 * 32, row, 16);
-            if ORDER & B_COLUMNS == 0 {
-                let b = frag::descriptor(b_tile + step as u32 * 16 * row, row, SMEM_TILE as u32);
-                E::mma::<CHUNKS, 0, 1>(acc, a, b);
-            } else {
-                let b = frag::descriptor(b_tile + step as u32 * 32, row, 16);
-                E::mma::<CHUNKS, 0, 0>(acc, a, b);
-            }
-        });
+        let tiles = (stage + group * SMEM_TILE as u32, stage + Self::A_BYTES as u32);
+        unroll!(step < 4, { Self::multiply_step::<E>(acc, tiles, step as u32, rows) });
+    }
+
+    /// A step of 32 bytes along k.
+    #[inline(always)]
+    fn multiply_step<E: WgmmaElem>(
+        acc: &mut Acc<CHUNKS>,
+        (smem, b_tile): (u32, u32),
+        step: u32,
+        rows: u32,
+    ) {
+        let row = PANEL_BYTES as u32;
+        let a = frag::descriptor(smem + step * 32, row, 16);
+        let b = match ORDER & B_COLUMNS {
+            0 => frag::descriptor(b_tile + step * 16 * row, row, SMEM_TILE as u32),
+            _ => frag::descriptor(b_tile + step * 32, row, 16),
+        };
+        match ORDER & B_COLUMNS {
+            0 => A::mma_rows::<E, CHUNKS, 0, 1>(acc, a, b, rows),
+            _ => A::mma_rows::<E, CHUNKS, 0, 0>(acc, a, b, rows),
+        }
     }
 
     /// Goes through the stages of a tile that this warpgroup has no rows of.
@@ -251,33 +275,41 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
     }
 }
 
-impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, const ORDER: u32, const GATED: bool>
-    Kernel<W, E, GroupedParams> for GroupedTile<CHUNKS, ORDER, GATED>
+impl<
+    W: WalkInfo,
+    E: WgmmaElem,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const GATED: bool,
+    const ROWS: usize,
+    A: Multiply,
+    L: Loader,
+> Kernel<W, E, GroupedParams> for GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
 {
     #[inline(always)]
     unsafe fn run(p: &GroupedParams, at: u64) {
         Self::set_up(p, at);
-        if gpu::thread() >= CONSUMERS * 32 {
-            if ORDER == SCALED_COLUMNS {
-                barrier::registers_down::<{ SCALED_REGISTERS[1] }>();
-                if gpu::thread() >= CONSUMERS * 32 + GROUPED_COPIERS {
+        if gpu::thread() >= Self::CONSUMERS * 32 {
+            if Self::WRITES {
+                A::registers_down::<{ SCALED_REGISTERS[1] }>();
+                if gpu::thread() >= Self::CONSUMERS * 32 + GROUPED_COPIERS {
                     Self::scale::<E>(p);
                 } else {
                     Self::bring_both(p, at);
                 }
                 return;
             }
-            barrier::registers_down::<PRODUCER_REGISTERS>();
-            if p.flags & GROUPED_GATHER != 0 {
+            A::registers_down::<PRODUCER_REGISTERS>();
+            if !L::BY_ONE || p.flags & GROUPED_GATHER != 0 {
                 Self::gather(p, at);
-            } else if gpu::thread() == CONSUMERS * 32 {
+            } else if gpu::thread() == Self::CONSUMERS * 32 {
                 Self::slide(p, at);
             }
         } else {
-            if ORDER == SCALED_COLUMNS {
-                barrier::registers_up::<{ SCALED_REGISTERS[0] }>();
+            if Self::WRITES {
+                A::registers_up::<{ SCALED_REGISTERS[0] }>();
             } else {
-                barrier::registers_up::<CONSUMER_REGISTERS>();
+                A::registers_up::<CONSUMER_REGISTERS>();
             }
             grid::wait_dependency();
             // After the wait: what starts early may rely on all that came before this kernel.

@@ -1,7 +1,7 @@
 //! Sums on their way out: activation, the weight of each row, and through shared memory to whole lines of C, at the
 //! rows of the slots or of their choices.
 
-use super::Work;
+use super::work::Work;
 use crate::device::prelude::*;
 use crate::device::quantize::quantize;
 use crate::device::store::chunk::{stage_rows, staged};
@@ -10,7 +10,15 @@ use crate::families::gather_gemm::abi::*;
 /// A row that is not there has no place in C, and no scales.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
-impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNKS, ORDER, GATED> {
+impl<
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const GATED: bool,
+    const ROWS: usize,
+    A: Multiply,
+    L: Loader,
+> GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
+{
     /// Which row of the row block lanes 0 to 15 of this warp hold for it; the others the same.
     #[inline(always)]
     pub(super) fn own_row(group: u32) -> u32 {
@@ -40,10 +48,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
     pub(super) fn epilogue<E: WgmmaElem>(
         p: &GroupedParams,
         work: Work,
-        group: u32,
+        (group, held): (u32, u32),
         (choice, weight): (u32, u32),
-        acc: &Acc<CHUNKS>,
+        acc: &mut Acc<CHUNKS>,
     ) {
+        let smem = Self::out_buffer(group, held);
+        A::settle(acc, smem, 1 + group);
         let lane = gpu::rematerialize_thread() % 32;
         // Here and now: predicates held through the loop over tiles cost registers.
         let flags = warp::rematerialize(p.flags);
@@ -61,8 +71,20 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             (true, false) => slot,
         };
         let top = gpu::rematerialize_thread() / 32 % 4 * 16;
-        let corner = (group, top, work.column);
+        let corner = (smem + top * PANEL_BYTES as u32, work.column);
         Self::store::<E>(p, corner, place, (floor, weight), acc);
+        // Without a stage nothing was held.
+        if !A::ASYNCHRONOUS && p.k > 0 {
+            Self::release(held);
+        }
+    }
+
+    /// What a warpgroup's sums leave through: a buffer of its own, or its rows of A in the stage that it still holds.
+    #[inline(always)]
+    fn out_buffer(group: u32, held: u32) -> u32 {
+        let first =
+            if A::ASYNCHRONOUS { copy::arena() + Self::OUT as u32 } else { Self::stage(held) };
+        first + group * SMEM_TILE as u32
     }
 
     /// Chunks of 64 columns through shared memory, each warp its own 16 rows, to whole lines of 128 bytes. `place`: the
@@ -71,13 +93,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
     #[inline(always)]
     fn store<E: WgmmaElem>(
         p: &GroupedParams,
-        (group, top, left): (u32, u32, u32),
+        (smem, left): (u32, u32),
         place: u32,
         (floor, weight): (f32, [f32; 2]),
         acc: &Acc<CHUNKS>,
     ) {
         let lane = gpu::rematerialize_thread() % 32;
-        let smem = copy::arena() + Self::OUT as u32 + group * SMEM_TILE as u32 + top * 128;
         let own = frag::ldmatrix_x4(lane);
         let column = left + lane % 8 * 8;
         let mut lines = [0u32; 4];
@@ -170,9 +191,10 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         if p.flags & GROUPED_SCATTER == 0 {
             return;
         }
-        let (lane, warp) = (gpu::thread() % 32, gpu::thread() / 32);
+        let thread = gpu::rematerialize_thread();
+        let (lane, warp) = (thread % 32, thread / 32);
         let first = global::load_b32_fresh(p.offsets + p.experts as u64 * 4, true);
-        let mut slot = first + gpu::block_x() * CONSUMERS + warp;
+        let mut slot = first + gpu::block_x() * Self::CONSUMERS + warp;
         while slot < p.slots {
             let choice = global::load_b32_fresh(p.order + slot as u64 * 4, true);
             let line = p.c + choice as u64 * p.ldc_bytes as u64;
@@ -181,7 +203,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
                 global::store_v4(line + column as u64 * 2, [0; 4]);
                 column += 256;
             }
-            slot += gpu::grid_x() * CONSUMERS;
+            slot += gpu::grid_x() * Self::CONSUMERS;
         }
     }
 }

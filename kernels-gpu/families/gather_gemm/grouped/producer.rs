@@ -1,19 +1,44 @@
 //! The warps that bring stages: rows of A by 16-byte copies where they are gathered, by the copy engine where they are
-//! neighbours; W always by the copy engine, through a map of three axes, whose boxes end where an expert's matrix ends.
+//! neighbours; W by the copy engine, through a map of three axes, whose boxes end where an expert's matrix ends. Without a
+//! copy engine all threads bring all of it.
 
-use super::{DEPTH, Work};
+use super::DEPTH;
+use super::work::Work;
 use crate::device::prelude::*;
 use crate::device::rows::{self, Rows, Source};
 use crate::families::gather_gemm::abi::*;
 
-impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNKS, ORDER, GATED> {
+impl<
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const GATED: bool,
+    const ROWS: usize,
+    A: Multiply,
+    L: Loader,
+> GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
+{
     /// Where W lies in a stage, and the barrier on which it arrives.
     #[inline(always)]
     pub(super) fn w_of(slot: u32) -> (u32, u32) {
         (Self::stage(slot) + Self::A_BYTES as u32, Self::full(slot))
     }
 
-    /// Starts the copies of W, `deep` into a tile's, to shared `to`; their bytes count at `full`. One thread.
+    /// The threads that bring stages, this one of them.
+    #[inline(always)]
+    fn team() -> Team {
+        let thread = gpu::rematerialize_thread() - Self::CONSUMERS * 32;
+        Team { thread, threads: GROUPED_COPIERS }
+    }
+
+    /// A box of W of so many rows.
+    #[inline(always)]
+    fn shape(rows: usize) -> Shape {
+        let element = if ORDER == SCALED_COLUMNS { 1 } else { 2 };
+        Shape { rows, row_bytes: GROUPED_DEPTH * element, element }
+    }
+
+    /// Starts the copies of W, `deep` into a tile's, to shared `to`; their bytes count at `full`. One thread, or all that
+    /// copy.
     #[inline(always)]
     pub(super) fn start_w(
         p: &GroupedParams,
@@ -24,8 +49,11 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
     ) {
         let map = at + 128;
         let (shared, rank) = (Self::PAIRS && work.shared, cluster::rank());
-        let load = |to: u32, place: [u32; 3], half: usize| {
-            if !shared {
+        let load = |to: u32, place: [u32; 3], half: usize, rows: usize| {
+            if !L::BY_ONE {
+                let shape = Self::shape(rows);
+                L::tile::<3>(Self::team(), to, (map, &p.w_map), place, shape, full);
+            } else if !shared {
                 bulk::tma_load_3d_under(to, map, place, full, policy);
             } else if half as u32 == rank {
                 bulk::tma_load_3d_both(to, map, place, full, policy);
@@ -39,7 +67,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
                     true => work.column + 64 * c as u32,
                     false => p.n + work.column + 64 * (c - Self::OUT_CHUNKS) as u32,
                 };
-                load(to, [column, deep, work.expert], 2 * c / CHUNKS);
+                load(to, [column, deep, work.expert], 2 * c / CHUNKS, GROUPED_DEPTH);
             });
         } else {
             let across = CHUNKS / Self::BOXES;
@@ -47,7 +75,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
                 let to = to + (half * across * Self::CHUNK_BYTES) as u32;
                 let further = if GATED { p.n } else { 64 * across as u32 };
                 let column = work.column + half as u32 * further;
-                load(to, [deep, column, work.expert], half);
+                load(to, [deep, column, work.expert], half, 64 * across);
             });
         }
     }
@@ -77,7 +105,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
     /// Choice of the slot that this lane fetches for its warp: the warp brings 32 rows of the panel.
     #[inline(always)]
     pub(super) fn choice(p: &GroupedParams, work: Work) -> u32 {
-        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
+        let thread = gpu::rematerialize_thread() - Self::CONSUMERS * 32;
         global::load_b32_fresh(p.order + (work.first + thread) as u64 * 4, thread < work.rows)
     }
 
@@ -87,7 +115,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
     pub(super) fn gather(p: &GroupedParams, at: u64) {
         grid::wait_dependency();
         grid::launch_dependents();
-        let thread = gpu::thread() - CONSUMERS * 32;
+        let thread = gpu::thread() - Self::CONSUMERS * 32;
         let policy = global::first_out_of_l2(p.flags & GROUPED_ONCE != 0);
         let tiles = Self::tiles(p);
         let mut ring = Ring::<Self>::producer();
@@ -99,16 +127,26 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             let latest = Self::work(p, index + 2 * Self::stride(p), tiles);
             let choice_later = Self::choice(p, later);
             let rows = Self::rows(p, work, choice);
-            let mut deep = 0;
-            while deep < p.k {
-                ring.wait_empty();
-                if thread == 0 {
-                    barrier::arrive_expect(ring.full(), Self::W_BYTES as u32);
-                    Self::start_w(p, at, (work, deep), Self::w_of(ring.slot), policy);
+            let mut half = 0;
+            loop {
+                let own = Self::rows_of_half(rows, half);
+                let mut deep = 0;
+                while deep < p.k {
+                    ring.wait_empty();
+                    if L::BY_ONE && thread == 0 {
+                        barrier::arrive_expect(ring.full(), Self::W_BYTES as u32);
+                    }
+                    if !L::BY_ONE || thread == 0 {
+                        Self::start_w(p, at, (work, deep), Self::w_of(ring.slot), policy);
+                    }
+                    Self::bring(p, own, (half, deep), &ring);
+                    ring.advance();
+                    deep += DEPTH;
                 }
-                Self::bring(p, rows, deep, &ring);
-                ring.advance();
-                deep += DEPTH;
+                half += 1;
+                if ROWS == GROUPED_ROWS || half * 64 >= work.rows {
+                    break;
+                }
             }
             (work, later, choice) = (later, latest, choice_later);
             index += Self::stride(p);
@@ -116,24 +154,44 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         copy::copy_wait_all();
     }
 
-    /// The rows of A that this lane brings 16 bytes of: those of the slots' tokens.
+    /// Of the rows that this lane brings those of one half of the panel, where each is a tile of its own.
+    #[inline(always)]
+    fn rows_of_half((rows, valid): Rows, half: u32) -> Rows {
+        let thread = gpu::rematerialize_thread() - Self::CONSUMERS * 32;
+        let own = ROWS == GROUPED_ROWS || thread / 64 == half;
+        (rows, if own { valid } else { 0 })
+    }
+
+    /// The rows of A that this lane brings 16 bytes of: those of the slots' tokens, or of the slots.
     #[inline(always)]
     pub(super) fn rows(p: &GroupedParams, work: Work, choice: u32) -> Rows {
-        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
-        let token = p.top.of(choice).0;
+        let thread = gpu::rematerialize_thread() - Self::CONSUMERS * 32;
+        let token = match L::BY_ONE || p.flags & GROUPED_GATHER != 0 {
+            true => p.top.of(choice).0,
+            false => work.first + thread,
+        };
         rows::shared_out(thread, token, work.rows)
     }
 
     /// Starts a thread's copies of rows of A, and arrives with them.
     #[inline(always)]
-    pub(super) fn bring(p: &GroupedParams, rows: Rows, deep: u32, ring: &Ring<Self>) {
-        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
+    pub(super) fn bring(
+        p: &GroupedParams,
+        rows: Rows,
+        (half, deep): (u32, u32),
+        ring: &Ring<Self>,
+    ) {
+        let thread = gpu::rematerialize_thread() - Self::CONSUMERS * 32;
         let source = Source { address: p.a, row_bytes: p.lda_bytes, columns: p.k };
-        let to = Self::stage(ring.slot);
-        if deep + DEPTH <= p.k {
-            rows::bring::<true>(source, rows, thread, deep, to);
-        } else {
-            rows::bring::<false>(source, rows, thread, deep, to);
+        // Of the second half the row in front of which all rows of the stage would lie.
+        let to = Self::stage(ring.slot).wrapping_sub(half * SMEM_TILE as u32);
+        // Warps of the other half would clear places that are not theirs.
+        if ROWS == GROUPED_ROWS || thread / 64 == half {
+            if deep + DEPTH <= p.k {
+                rows::bring::<true>(source, rows, thread, deep, to);
+            } else {
+                rows::bring::<false>(source, rows, thread, deep, to);
+            }
         }
         gather::arrive_with_copies(ring.full());
     }

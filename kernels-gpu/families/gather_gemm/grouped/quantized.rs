@@ -1,16 +1,17 @@
 //! A and W both as e4m3: the Tensor Core sums each [`QUANTIZED_BLOCK`] along k from zero, and what it found is scaled as
 //! it is added to f32 registers, while the other warpgroup keeps the Tensor Core busy: they take turns, or both would
-//! add at the same time.
+//! add at the same time. Without products that go on by themselves: `codes`.
 
+use super::DEPTH;
 use super::out::NOWHERE;
-use super::{DEPTH, Work};
+use super::work::Work;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
 /// Named barriers of the turns.
 const TURNS: u32 = 1;
 /// Blocks of A's rows in a stage.
-const BLOCKS: usize = 2;
+pub(super) const BLOCKS: usize = 2;
 const _: () = assert!(BLOCKS * QUANTIZED_BLOCK == 2 * GROUPED_DEPTH);
 
 /// Waits until the other warpgroup has issued what comes before.
@@ -31,7 +32,15 @@ const PART: usize = 2;
 /// Scales of a stage: of the lane's two rows, block by block, and of W's columns.
 type Scales = ([[f32; BLOCKS]; 2], [f32; 2]);
 
-impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNKS, ORDER, GATED> {
+impl<
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const GATED: bool,
+    const ROWS: usize,
+    A: Multiply,
+    L: Loader,
+> GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
+{
     /// Scales of a row that is `deep` pairs long.
     #[inline(always)]
     pub(super) fn scales_of(deep: u32) -> u32 {
@@ -86,7 +95,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
     #[inline(always)]
     pub(super) fn quantized_products(
         p: &GroupedParams,
-        (work, count): (Work, u32),
+        work: Work,
         (group, choice): (u32, u32),
         ring: &mut Ring<Self>,
         acc: &mut Acc<CHUNKS>,
@@ -94,7 +103,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
         let rows = Self::row_scales(p, work, (group, choice));
         let columns = Self::scales(p, work);
         // The other one has rows too.
-        let turns = count > 64;
+        let turns = Self::count(work) > 64;
         let mut part = Acc::<PART>::unset();
         let mut next = Self::stage_scales(p, rows, columns, 0);
         let mut deep = 0;
@@ -104,7 +113,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             let slot = ring.wait_full();
             if p.flags & GROUPED_GATHER != 0 {
                 // The gathered rows were written by ordinary copies.
-                barrier::fence_copies();
+                A::fence_copies();
             }
             // Behind the fence, which waits for loads too.
             next = Self::stage_scales(p, rows, columns, deep);
@@ -113,13 +122,13 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
                 if turns {
                     wait_turn(group);
                 }
-                part.fence();
+                A::fence(&mut part);
                 Self::multiply_codes(p, &mut part, (slot, group), (block, first));
-                wgmma::commit();
+                A::commit();
                 if turns {
                     arrive_turn(group);
                 }
-                part.wait::<0>();
+                A::wait::<PART, 0>(&mut part);
                 if step + 1 == BLOCKS * CHUNKS / PART {
                     Self::release(slot);
                 }
@@ -157,7 +166,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             // A bit that is never set: were it known that nothing is added, ptxas would start these sums in further
             // registers, and there are none.
             let onto = i > 0 || warp::rematerialize(p.flags) >> 31 != 0;
-            part.mma_e4m3(a, b, onto);
+            A::mma_bytes::<E4m3, PART>(part, a, b, onto);
         });
     }
 }

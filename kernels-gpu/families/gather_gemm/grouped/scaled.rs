@@ -1,7 +1,8 @@
 //! W as e4m3 with scales: the copy engine brings the codes into a ring of their own, stages ahead, and four warps that
 //! do nothing else write them, scaled and rounded to A's type, to where W lies in a stage.
 
-use super::{DEPTH, Work};
+use super::DEPTH;
+use super::work::Work;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
@@ -9,7 +10,7 @@ use crate::families::gather_gemm::abi::*;
 const WRITERS: u32 = GROUPED_COPIERS;
 const FIRST_WRITER: u32 = CONSUMERS * 32 + GROUPED_COPIERS;
 /// Of columns that are not there.
-const NO_SCALE: u32 = u32::MAX;
+pub(super) const NO_SCALE: u32 = u32::MAX;
 
 /// The ring of codes that are not scaled yet.
 struct Codes<const CHUNKS: usize, const ORDER: u32, const GATED: bool>;
@@ -74,7 +75,15 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Ahead<CHUNKS, ORD
     }
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNKS, ORDER, GATED> {
+impl<
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const GATED: bool,
+    const ROWS: usize,
+    A: Multiply,
+    L: Loader,
+> GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
+{
     /// Arrivals that fill a stage: every thread that writes, and A's copies.
     pub(super) const FILL_GATHERED: u32 = 2 * WRITERS;
     pub(super) const FILL_NEIGHBOURS: u32 = WRITERS + 1;
@@ -94,7 +103,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             grid::wait_dependency();
             grid::launch_dependents();
         }
-        let thread = gpu::thread() - CONSUMERS * 32;
+        let thread = gpu::thread() - Self::CONSUMERS * 32;
         let tiles = Self::tiles(p);
         let mut ahead = Ahead::<CHUNKS, ORDER, GATED>::new(p, tiles);
         let mut index = gpu::block_x();
@@ -127,7 +136,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
             while deep < p.k {
                 ring.wait_empty();
                 if gathers {
-                    Self::bring(p, rows, deep, &ring);
+                    Self::bring(p, rows, (0, deep), &ring);
                 } else if thread == 0 {
                     barrier::arrive_expect(ring.full(), Self::a_bytes(p, work.rows));
                     Self::start_a(p, at, (work, deep), &ring);
@@ -170,7 +179,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> GroupedTile<CHUNK
                 let own = Self::load_codes(from);
                 ring.wait_empty();
                 Self::write_scaled::<E>(own, Self::w_of(ring.slot).0, by);
-                barrier::fence_copies();
+                A::fence_copies();
                 barrier::arrive(ring.full());
                 Codes::<CHUNKS, ORDER, GATED>::release(codes.slot);
                 ring.advance();

@@ -23,14 +23,14 @@ struct Work {
     end: u32,
 }
 
-impl Stages for GroupedGrad {
-    /// A stage is A's two tiles of shared memory of 64 columns, then B's four.
+impl<const CHUNKS: usize, A: AtomInfo> Stages for GroupedGrad<CHUNKS, A> {
+    /// A stage is A's two tiles of shared memory of 64 columns, then B's.
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl GroupedGrad {
+impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
     /// Work number `index`: neighbours share rows of A, then the expert.
     #[inline(always)]
     fn work(p: &GroupedGradParams, index: u32) -> Work {
@@ -41,10 +41,16 @@ impl GroupedGrad {
         Work {
             expert,
             row: down * 128,
-            column: across * 256,
+            column: across * Self::COLUMNS,
             first: global::load_b32_fresh(at, inside),
             end: global::load_b32_fresh(at + 4, inside),
         }
+    }
+
+    /// Where the stages of a tile end. Synchronous products have one even without slots, through which zeros leave.
+    #[inline(always)]
+    fn end(first: u32, end: u32) -> u32 {
+        if A::ASYNCHRONOUS { end } else { end.max(first + 1) }
     }
 
     /// Four warps, each 16 slots of a stage. A lane holds one of its warp's choices; those of the next stage are
@@ -66,7 +72,7 @@ impl GroupedGrad {
             };
             let mut next = choice(work.first);
             let mut from = work.first;
-            while from < work.end {
+            while from < Self::end(work.first, work.end) {
                 let token = p.top.of(next).0;
                 next = choice(from + GRAD_DEPTH);
                 ring.wait_empty();
@@ -85,7 +91,7 @@ impl GroupedGrad {
         copy::copy_wait_all();
     }
 
-    /// Starts this warp's copies of a stage: of A 256 bytes a slot, half a warp each, of B 512, a warp each.
+    /// Starts this warp's copies of a stage: of A 256 bytes a slot, half a warp each, of B as much or 512, a warp each.
     #[inline(always)]
     fn bring<const WHOLE: bool>(
         p: &GroupedGradParams,
@@ -109,12 +115,13 @@ impl GroupedGrad {
             let to = to + own * PANEL_BYTES as u32 + ((lane % 8) ^ (own % 8)) * 16;
             Self::start::<WHOLE>(to, from, p.a, (column < p.m, first + own < work.end));
         });
-        let column = work.column + lane * 8;
+        let lanes = 8 * CHUNKS as u32;
+        let column = work.column + lane % lanes * 8;
         let from = p.b + column as u64 * 2;
-        let to = stage + 2 * SMEM_TILE as u32 + lane / 8 * SMEM_TILE as u32;
-        unroll!(eight < 2, {
+        let to = stage + 2 * SMEM_TILE as u32 + lane % lanes / 8 * SMEM_TILE as u32;
+        unroll!(eight < CHUNKS / 2, most 4, {
             unroll!(i < 8, {
-                let own = (8 * eight + i) as u32;
+                let own = (8 * eight + i) as u32 * (32 / lanes) + lane / lanes;
                 let from = from + row(own, GRAD_B_TOKENS) as u64 * p.ldb_bytes as u64;
                 let to = to + own * PANEL_BYTES as u32 + ((lane % 8) ^ (own % 8)) * 16;
                 Self::start::<WHOLE>(to, from, p.b, (column < p.n, first + own < work.end));
@@ -145,25 +152,33 @@ impl GroupedGrad {
             index += gpu::grid_x();
             later = Self::work(p, index);
             let [first, end] = [work.first, work.end].map(|v| warp::shuffle::<32>(v, 0, u32::MAX));
-            let mut acc = Acc::<4>::zero();
-            let mut from = first;
-            while from < end {
+            let mut acc = Acc::<CHUNKS>::zero();
+            let (mut from, mut held) = (first, 0);
+            while from < Self::end(first, end) {
                 let slot = ring.wait_full();
                 // The gathered rows were written by ordinary copies.
-                barrier::fence_copies();
-                acc.fence();
-                Self::multiply::<E>(&mut acc, slot, group, (end - from).div_ceil(STEP));
-                ring.issued(&mut acc);
-                ring.advance();
+                A::fence_copies();
+                A::fence(&mut acc);
+                let used = end.saturating_sub(from).div_ceil(STEP);
+                Self::multiply::<E>(&mut acc, slot, group, used);
                 from += GRAD_DEPTH;
+                if A::ASYNCHRONOUS || from < end {
+                    ring.issued::<A, _>(&mut acc);
+                } else {
+                    held = slot;
+                }
+                ring.advance();
             }
-            ring.drain(&mut acc);
-            Self::epilogue::<E>(p, work, group, end - first, &mut acc);
+            ring.drain::<A, _>(&mut acc);
+            Self::epilogue::<E>(p, work, (group, held), end - first, &mut acc);
+            if !A::ASYNCHRONOUS {
+                Self::release(held);
+            }
         }
     }
 
     #[inline(always)]
-    fn multiply<E: WgmmaElem>(acc: &mut Acc<4>, slot: u32, group: u32, used: u32) {
+    fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32, used: u32) {
         let (smem, b_tile) = Self::operands(slot, group);
         let row = PANEL_BYTES as u32;
         unroll!(step < 4, {
@@ -171,7 +186,7 @@ impl GroupedGrad {
                 let deep = step as u32 * STEP * row;
                 let a = frag::descriptor(smem + deep, row, GRAD_DEPTH * row);
                 let b = frag::descriptor(b_tile + deep, row, SMEM_TILE as u32);
-                E::mma::<4, 1, 1>(acc, a, b);
+                A::mma::<E, CHUNKS, 1, 1>(acc, a, b);
             }
         });
     }
@@ -180,11 +195,14 @@ impl GroupedGrad {
     fn epilogue<E: WgmmaElem>(
         p: &GroupedGradParams,
         work: Work,
-        group: u32,
+        (group, held): (u32, u32),
         count: u32,
-        acc: &mut Acc<4>,
+        acc: &mut Acc<CHUNKS>,
     ) {
-        let smem = copy::arena() + Self::OUT as u32 + group * SMEM_TILE as u32;
+        let first =
+            if A::ASYNCHRONOUS { copy::arena() + Self::OUT as u32 } else { Self::stage(held) };
+        let smem = first + group * SMEM_TILE as u32;
+        A::settle(acc, smem, 1 + group);
         let o = Output {
             c: p.w + work.expert as u64 * p.m as u64 * p.ldw_bytes as u64,
             ldc_bytes: p.ldw_bytes,
@@ -193,16 +211,18 @@ impl GroupedGrad {
             ..Output::PLAIN
         };
         let corner = [work.row + group * 64, work.column];
-        StoreTile::<4, PLAIN>::write::<E>(o, p.m, corner, (group, smem), count, acc);
+        StoreTile::<CHUNKS, PLAIN>::write::<E>(o, p.m, corner, (group, smem), count, acc);
     }
 }
 
-impl<W: WalkInfo, E: WgmmaElem> Kernel<W, E, GroupedGradParams> for GroupedGrad {
+impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, A: Multiply> Kernel<W, E, GroupedGradParams>
+    for GroupedGrad<CHUNKS, A>
+{
     #[inline(always)]
     unsafe fn run(p: &GroupedGradParams, _: u64) {
         Self::make_ring::<0>(0, GRAD_COPIERS, CONSUMERS);
         grid::wait_dependency();
         grid::launch_dependents();
-        roles!(REGISTERS, Self::produce(p), Self::consume::<E>(p));
+        roles!(A: REGISTERS, Self::produce(p), Self::consume::<E>(p));
     }
 }

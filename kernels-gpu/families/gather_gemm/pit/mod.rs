@@ -10,8 +10,7 @@ use crate::device::store::StoreTile;
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
 
-/// Micro-tiles of a stage, and of one `wgmma`.
-const DEPTH: u32 = 64;
+/// Micro-tiles of one step of the product.
 const STEP: u32 = 16;
 
 impl PitParams {
@@ -25,15 +24,26 @@ impl PitParams {
     }
 }
 
-impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> Stages
-    for PitColumns<MT, TRANSPOSED, ORDER>
+impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: AtomInfo, L: LoaderInfo> Stages
+    for PitColumns<MT, TRANSPOSED, ORDER, A, L>
 {
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, TRANSPOSED, ORDER> {
+impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: Loader>
+    PitColumns<MT, TRANSPOSED, ORDER, A, L>
+{
+    /// Rows of B of a stage that a warp gathers.
+    const ROWS: u32 = Self::DEPTH as u32 / 4;
+    /// Lanes that share a row of B.
+    const LANES: u32 = Self::COLUMNS / 8;
+    /// Rows of B that a warp copies at once.
+    const AT_ONCE: usize = 32 / Self::LANES as usize;
+    /// A tile of A's packed values, 64 rows of A wide or narrower.
+    const A_TILE: Shape = Shape { rows: Self::DEPTH, row_bytes: Self::A_ROW, element: 2 };
+
     /// The item that a row block belongs to, and its first row there. Rows of an A that is not transposed are those of
     /// all items.
     #[inline(always)]
@@ -51,49 +61,67 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
         while index < p.tiles {
             let work = Work::new(p, index, Self::COLUMNS);
             let list = p.lists + work.row_block as u64 * p.stride as u64 * 4;
-            let column = work.column + lane * 8;
+            let column = work.column + lane % Self::LANES * 8;
             let (item, _) = p.item.of(work.row_block);
             let b = p.b + item as u64 * p.item_bytes + column as u64 * 2;
             let lanes = (b, u32::from(column < p.n));
             // Once for a tile: what is computed for each stage stands between the wait for it and its first copy.
             let of_a = Self::own_of_a(p, work, lane);
             // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
-            let place = |from: u32| list + (from + warp * STEP + lane % STEP) as u64 * 4;
+            let place =
+                |from: u32| list + (from + warp * Self::ROWS + lane % Self::ROWS) as u64 * 4;
             let mut rows = global::load_b32_fresh(place(0), work.count > 0);
             let mut from = 0;
             while from < work.count {
                 let now = rows;
-                let more = from + DEPTH < work.count;
-                rows = global::load_b32_fresh(place(from + DEPTH), more);
+                let more = from + (Self::DEPTH as u32) < work.count;
+                rows = global::load_b32_fresh(place(from + Self::DEPTH as u32), more);
                 ring.wait_empty();
                 if TRANSPOSED {
                     Self::gather_a(p, of_a, ring.slot, now);
-                } else if thread == 0 {
+                } else {
                     Self::start_a(p, at, work, from, ring.slot);
                 }
-                if from + (warp + 1) * STEP <= work.count {
+                if from + (warp + 1) * Self::ROWS <= work.count {
                     Self::gather::<true>(p, lanes, ring.slot, now);
-                } else if warp < steps::<DEPTH, STEP>(work.count, from) {
+                } else if warp * Self::ROWS < Self::used(work.count, from) * STEP {
                     Self::gather::<false>(p, lanes, ring.slot, now);
                 }
                 gather::arrive_with_copies(ring.full());
                 ring.advance();
-                from += DEPTH;
+                from += Self::DEPTH as u32;
             }
             index += gpu::grid_x();
         }
         copy::copy_wait_all();
     }
 
-    /// Starts the copy of a stage's micro-tiles; one thread.
+    /// Steps that are used of the stage that begins at micro-tile `from`.
+    #[inline(always)]
+    fn used(count: u32, from: u32) -> u32 {
+        if Self::DEPTH == 64 {
+            steps::<64, STEP>(count, from)
+        } else {
+            steps::<32, STEP>(count, from)
+        }
+    }
+
+    /// Starts the copy of a stage's micro-tiles. Arrivals of threads that copy are those of their other copies.
     #[inline(always)]
     fn start_a(p: &PitParams, at: u64, work: Work, from: u32, slot: u32) {
+        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
+        if L::BY_ONE && thread != 0 {
+            return;
+        }
         let (to, full) = (Self::stage(slot), Self::full(slot));
-        barrier::arrive_expect(full, Self::A_BYTES as u32);
+        if L::BY_ONE {
+            barrier::arrive_expect(full, Self::A_BYTES as u32);
+        }
         let y = work.row_block * p.stride + from;
-        bulk::tma_load_2d(to, at, 0, y, full);
+        let (team, map) = (Team { thread, threads: PIT_COPIERS }, (at, &p.a_map));
+        L::tile(team, to, map, [0, y], Self::A_TILE, full);
         if MT == 128 {
-            bulk::tma_load_2d(to + SMEM_TILE as u32, at, 64, y, full);
+            L::tile(team, to + Self::SLAB as u32, map, [64, y], Self::A_TILE, full);
         }
     }
 
@@ -116,8 +144,8 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
         let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let (within, chunk) = (lane / 8, lane % 8);
-        let to = Self::stage(slot) + warp * STEP * PANEL_BYTES as u32;
-        unroll!(four < 4, {
+        let to = Self::stage(slot) + warp * Self::ROWS * PANEL_BYTES as u32;
+        unroll!(four < Self::DEPTH / 16, most 4, {
             let place = 4 * (four as u32) + within;
             let row = warp::shuffle::<32>(rows, place, u32::MAX);
             let to = to + place * PANEL_BYTES as u32 + (chunk ^ (place % 8)) * 16;
@@ -127,18 +155,24 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
         });
     }
 
-    /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on. `WHOLE`: there
-    /// are 16; else those that are not arrive as zeros, since zeros of A times whatever is no number would be none.
+    /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on. `WHOLE`: all
+    /// rows are there; else those that are not arrive as zeros, since zeros of A times whatever is no number would be
+    /// none.
     #[inline(always)]
     fn gather<const WHOLE: bool>(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
         let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
+        // Of the rows that a warp copies at once this lane's.
+        let own = if Self::AT_ONCE == 1 { 0 } else { lane / Self::LANES };
+        let lane = lane % Self::LANES;
         let to = Self::stage(slot) + Self::B_AT as u32;
-        let to = to + lane / 8 * SMEM_TILE as u32 + warp * STEP * PANEL_BYTES as u32;
-        unroll!(eight < 2, {
-            unroll!(i < 8, {
-                let row = warp::shuffle::<32>(rows, (8 * eight + i) as u32, u32::MAX);
-                let to = to + ((lane % 8) ^ i as u32) * 16 + (8 * eight + i) as u32 * 128;
+        let to = to + lane / 8 * Self::SLAB as u32 + warp * Self::ROWS * PANEL_BYTES as u32;
+        unroll!(eight < Self::DEPTH / 32, most 4, {
+            unroll!(i < 8 / Self::AT_ONCE, {
+                let first = (i * Self::AT_ONCE) as u32;
+                let (place, within) = (8 * eight as u32 + first + own, first + own);
+                let row = warp::shuffle::<32>(rows, place, u32::MAX);
+                let to = to + ((lane % 8) ^ within) * 16 + place * PANEL_BYTES as u32;
                 if WHOLE {
                     let from = from + row as u64 * p.ldb_bytes as u64;
                     copy::copy_async_whole(to, from, inside);
@@ -166,14 +200,14 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
             while from < count {
                 let slot = ring.wait_full();
                 // The gathered rows were written by ordinary copies.
-                barrier::fence_copies();
-                acc.fence();
-                Self::multiply::<E, C>(&mut acc, slot, group, steps::<DEPTH, STEP>(count, from));
-                ring.issued(&mut acc);
+                A::fence_copies();
+                A::fence(&mut acc);
+                Self::multiply::<E, C>(&mut acc, slot, group, Self::used(count, from));
+                ring.issued::<A, _>(&mut acc);
                 ring.advance();
-                from += DEPTH;
+                from += Self::DEPTH as u32;
             }
-            ring.drain(&mut acc);
+            ring.drain::<A, _>(&mut acc);
             Self::epilogue::<E, C>(p, work, group, count, &mut acc);
             index += gpu::grid_x();
         }
@@ -184,19 +218,19 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
         let stage = Self::stage(slot);
         let b_tile = stage + Self::B_AT as u32;
         let (a, b) = if MT == 128 {
-            (stage + group * SMEM_TILE as u32, b_tile)
+            (stage + group * Self::SLAB as u32, b_tile)
         } else {
-            (stage, b_tile + group * 2 * SMEM_TILE as u32)
+            (stage, b_tile + group * 2 * Self::SLAB as u32)
         };
         let row = Self::A_ROW as u32;
         // 32 rows stand for 64: the second half of the operand is the first again.
-        let between = if MT == 32 { 0 } else { DEPTH * row };
-        unroll!(step < 4, {
+        let between = if MT == 32 { 0 } else { Self::DEPTH as u32 * row };
+        unroll!(step < Self::DEPTH / STEP as usize, most 4, {
             if (step as u32) < used {
                 let deep = step as u32 * STEP;
                 let a = frag::descriptor(a + deep * row, row, between);
-                let b = frag::descriptor(b + deep * PANEL_BYTES as u32, 128, SMEM_TILE as u32);
-                E::mma::<C, 1, 1>(acc, a, b);
+                let b = frag::descriptor(b + deep * PANEL_BYTES as u32, 128, Self::SLAB as u32);
+                A::mma::<E, C, 1, 1>(acc, a, b);
             }
         });
     }
@@ -218,26 +252,35 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32> PitColumns<MT, T
         let smem = copy::arena() + Self::OUT as u32 + group * SMEM_TILE as u32;
         let end = p.m.min(top + MT as u32);
         let o = p.output(item);
+        A::settle(acc, smem, 1 + group);
         StoreTile::<C, ORDER>::write::<E>(o, end, [row, column], (group, smem), count, acc);
     }
 }
 
-impl<W: WalkInfo, E: WgmmaElem, const MT: usize, const TRANSPOSED: bool, const ORDER: u32>
-    Kernel<W, E, PitParams> for PitColumns<MT, TRANSPOSED, ORDER>
+impl<
+    W: WalkInfo,
+    E: WgmmaElem,
+    const MT: usize,
+    const TRANSPOSED: bool,
+    const ORDER: u32,
+    A: Multiply,
+    L: Loader,
+> Kernel<W, E, PitParams> for PitColumns<MT, TRANSPOSED, ORDER, A, L>
 {
     #[inline(always)]
     unsafe fn run(p: &PitParams, at: u64) {
         grid::launch_dependents();
-        // Every thread that gathers, and the copy of A.
-        if TRANSPOSED {
-            Self::make_ring::<0>(at, PIT_COPIERS, CONSUMERS);
-        } else {
-            Self::make_ring::<1>(at, PIT_COPIERS + 1, CONSUMERS);
+        if gpu::thread() == 0 {
+            Self::make_barriers(Self::ARRIVALS, CONSUMERS);
+            if !TRANSPOSED {
+                L::prefetch_maps::<1>(at);
+            }
         }
+        gpu::sync_threads();
         grid::wait_dependency();
         roles!(
-            Self::produce(p, at),
-            if MT == 128 {
+            A: Self::produce(p, at),
+            if MT == 128 && A::ASYNCHRONOUS {
                 Self::consume::<E, 4>(p);
             } else {
                 Self::consume::<E, 2>(p);

@@ -24,25 +24,27 @@ struct Work {
     count: u32,
 }
 
-impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> Stages
-    for PitConv<MT, CHUNKS, FILTERS>
+impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: AtomInfo, L> Stages
+    for PitConv<MT, CHUNKS, FILTERS, A, L>
 {
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUNKS, FILTERS> {
+impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: Loader>
+    PitConv<MT, CHUNKS, FILTERS, A, L>
+{
     /// Warpgroups that share the columns of a tile: 128 positions are two halves, fewer are both warpgroups', half the
     /// columns each.
     const GROUPS: u32 = if MT == 128 { 1 } else { 2 };
     /// Chunks of 64 columns of a warpgroup at the most.
     const CONSUMED: usize = CHUNKS / Self::GROUPS as usize;
 
-    /// Whether so many channels are brought by half lines.
+    /// Whether the copy engine brings so many channels by half lines.
     #[inline(always)]
     fn is_narrow(count: u32) -> bool {
-        !FILTERS && count <= DEPTH / 2
+        L::BY_ONE && !FILTERS && count <= DEPTH / 2
     }
 
     /// Columns of B that there are: the filters, or those that are listed.
@@ -101,6 +103,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
     ) {
         let mut acc = Acc::<C>::zero();
         Self::products::<E, C>((count, p.taps), group, ring, &mut acc);
+        A::settle(&mut acc, Self::out(group), 1 + group);
         Self::epilogue::<E, C>(p, work, (group, columns), &acc);
     }
 
@@ -120,17 +123,17 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                 let slot = ring.wait_full();
                 if !FILTERS {
                     // The gathered rows were written by ordinary copies.
-                    barrier::fence_copies();
+                    A::fence_copies();
                 }
-                acc.fence();
+                A::fence(acc);
                 Self::multiply::<E, C>(acc, slot, (group, row), steps::<DEPTH, STEP>(count, from));
-                ring.issued(acc);
+                ring.issued::<A, _>(acc);
                 ring.advance();
                 from += DEPTH;
             }
             tap += 1;
         }
-        ring.drain(acc);
+        ring.drain::<A, _>(acc);
     }
 
     #[inline(always)]
@@ -152,25 +155,40 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
             if (step as u32) < used {
                 let a = frag::descriptor(a + step as u32 * 32, row, 16);
                 let b = frag::descriptor(b + step as u32 * STEP * line, line, SMEM_TILE as u32);
-                E::mma::<C, 0, 1>(acc, a, b);
+                A::mma::<E, C, 0, 1>(acc, a, b);
             }
         });
     }
 }
 
-impl<W: WalkInfo, E: WgmmaElem, const MT: usize, const CHUNKS: usize, const FILTERS: bool>
-    Kernel<W, E, PitConvParams> for PitConv<MT, CHUNKS, FILTERS>
+impl<
+    W: WalkInfo,
+    E: WgmmaElem,
+    const MT: usize,
+    const CHUNKS: usize,
+    const FILTERS: bool,
+    A: Multiply,
+    L: Loader,
+> Kernel<W, E, PitConvParams> for PitConv<MT, CHUNKS, FILTERS, A, L>
 {
     #[inline(always)]
     unsafe fn run(p: &PitConvParams, at: u64) {
         grid::launch_dependents();
-        // The copies of the engine, and every thread that gathers.
-        let arrivals = if FILTERS { 1 } else { PIT_CONV_COPIERS + 1 };
-        Self::make_ring::<2>(at, arrivals, CONSUMERS);
+        if gpu::thread() == 0 {
+            // The copies of the engine, and every thread that gathers.
+            let arrivals = if FILTERS {
+                L::fills(PIT_CONV_COPIERS)
+            } else {
+                PIT_CONV_COPIERS + L::BY_ONE as u32
+            };
+            Self::make_barriers(arrivals, CONSUMERS);
+            L::prefetch_maps::<2>(at);
+        }
+        gpu::sync_threads();
         grid::wait_dependency();
         roles!(
-            if FILTERS {
-                if gpu::thread() == CONSUMERS * 32 {
+            A: if FILTERS {
+                if !L::BY_ONE || gpu::thread() == CONSUMERS * 32 {
                     Self::slide(p, at);
                 }
             } else {

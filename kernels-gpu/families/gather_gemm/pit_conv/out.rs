@@ -8,7 +8,15 @@ use crate::families::gather_gemm::abi::*;
 /// A position that is not there has no row in C, nor a filter that is not there a column.
 const NOWHERE: u32 = u32::MAX;
 
-impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUNKS, FILTERS> {
+impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: Loader>
+    PitConv<MT, CHUNKS, FILTERS, A, L>
+{
+    /// The output buffer of a warpgroup.
+    #[inline(always)]
+    pub(super) fn out(group: u32) -> u32 {
+        copy::arena() + Self::OUT as u32 + group * SMEM_TILE as u32
+    }
+
     /// The row of C that lanes 0 to 15 of this warp hold for it; the others the same.
     #[inline(always)]
     fn line(p: &PitConvParams, work: Work, group: u32) -> u32 {
@@ -34,7 +42,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         let line = Self::line(p, work, group);
         let left = work.column + if MT == 128 { 0 } else { group * 64 * C as u32 };
         let warp = gpu::rematerialize_thread() / 32 % 4;
-        let smem = copy::arena() + Self::OUT as u32 + group * SMEM_TILE as u32 + warp * 16 * 128;
+        let smem = Self::out(group) + warp * 16 * 128;
         unroll!(c < C, most 4, {
             // The lanes have read the 64 columns before.
             warp::sync_lanes(u32::MAX);

@@ -6,7 +6,14 @@ use crate::device::stages::steps;
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
 
-impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUNKS, FILTERS> {
+impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: Loader>
+    PitConv<MT, CHUNKS, FILTERS, A, L>
+{
+    /// Positions of a tile that the threads copy at once, 16 bytes each.
+    const AT_ONCE: u32 = PIT_CONV_COPIERS / 8;
+
+    /// Packed filters of a stage, 64 of them.
+    const B_TILE: Shape = Shape { rows: PIT_CONV_DEPTH, row_bytes: PANEL_BYTES, element: 2 };
     /// Lanes that bring a row of B, 16 bytes each.
     const LANES: u32 = 8 * CHUNKS as u32;
 
@@ -25,6 +32,36 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
     #[inline(always)]
     fn start_a(map: u64, image: u32, [x, y]: [u32; 2], from: u32, slot: u32) {
         bulk::tma_load_4d(Self::stage(slot), map, [from, y, x, image], Self::full(slot));
+    }
+
+    /// Starts this thread's copies of channels of a tile's positions, the first of which meets `[x, y]`: eight threads
+    /// bring a line. Zeros outside of the image and behind the last channel.
+    #[inline(always)]
+    fn bring_a(p: &PitConvParams, image: u32, [x, y]: [u32; 2], from: u32, slot: u32) {
+        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
+        let (own, chunk) = (thread / 8, thread % 8);
+        let (of_line, of_images) = (p.a_map[MAP_EXTENTS], p.a_map[MAP_EXTENTS + 1]);
+        let (bytes, wide, tall) = (of_line as u32, (of_line >> 32) as u32, of_images as u32);
+        let [right, down, next] = [0, 1, 2].map(|axis| p.a_map[MAP_STRIDES + axis]);
+        let first = from * 2 + chunk * 16;
+        let line = p.a_map[MAP_ADDRESS] + image as u64 * next + first as u64;
+        let to = Self::stage(slot) + own * PANEL_BYTES as u32 + (chunk ^ (own % 8)) * 16;
+        unroll!(i < MT / Self::AT_ONCE as usize, {
+            let further = i as u32 * Self::AT_ONCE;
+            let (lower, later) = p.wide.of(own + further);
+            let x = x.wrapping_add(lower * p.stride[0]);
+            let y = y.wrapping_add(later * p.stride[1]);
+            let valid = first < bytes && x < tall && y < wide;
+            let from = line + x as u64 * down + y as u64 * right;
+            let from = if valid { from } else { p.a_map[MAP_ADDRESS] };
+            let to = to + further * PANEL_BYTES as u32;
+            if bytes.is_multiple_of(16) {
+                gather::copy_or_zero(to, from, valid);
+            } else {
+                let there = bytes.saturating_sub(first).min(16);
+                copy::copy_async_16(to, from, if valid { there } else { 0 });
+            }
+        });
     }
 
     /// Channels are listed: the rows of B that they meet are gathered.
@@ -62,7 +99,9 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                         rows = global::load_b32_fresh(place(from), true);
                     }
                     ring.wait_empty();
-                    if thread == 0 {
+                    if !L::BY_ONE {
+                        Self::bring_a(p, work.image, origin, from, ring.slot);
+                    } else if thread == 0 {
                         barrier::arrive_expect(ring.full(), bytes);
                         Self::start_a(map, work.image, origin, from, ring.slot);
                     }
@@ -116,11 +155,13 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
         });
     }
 
-    /// Filters are listed: one thread starts the copies of A and of the packed filters.
+    /// Filters are listed: one thread starts the copies of A and of the packed filters, or all of them copy.
     #[inline(always)]
     pub(super) fn slide(p: &PitConvParams, at: u64) {
         let columns = Self::columns(p);
         let tiles = p.positions * columns.div_ceil(Self::COLUMNS);
+        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
+        let team = Team { thread, threads: PIT_CONV_COPIERS };
         let mut ring = Ring::<Self>::producer();
         let mut index = gpu::block_x();
         while index < tiles {
@@ -133,15 +174,23 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                 let mut from = 0;
                 while from < work.count {
                     let (slot, full) = (ring.wait_empty(), ring.full());
-                    barrier::arrive_expect(full, bytes);
-                    Self::start_a(at, work.image, origin, from, slot);
+                    if L::BY_ONE {
+                        barrier::arrive_expect(full, bytes);
+                        Self::start_a(at, work.image, origin, from, slot);
+                    } else {
+                        Self::bring_a(p, work.image, origin, from, slot);
+                    }
                     let to = Self::stage(slot) + Self::A_BYTES as u32;
                     let mut chunk = 0;
                     while chunk < chunks {
                         let column = work.column + chunk * 64;
                         let to = to + chunk * SMEM_TILE as u32;
-                        bulk::tma_load_3d(to, at + 128, [column, from, tap], full);
+                        let place = [column, from, tap];
+                        L::tile(team, to, (at + 128, &p.b_map), place, Self::B_TILE, full);
                         chunk += 1;
+                    }
+                    if !L::BY_ONE {
+                        gather::arrive_with_copies(full);
                     }
                     ring.advance();
                     from += DEPTH;
@@ -149,6 +198,9 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool> PitConv<MT, CHUN
                 tap += 1;
             }
             index += gpu::grid_x();
+        }
+        if !L::BY_ONE {
+            copy::copy_wait_all();
         }
     }
 }

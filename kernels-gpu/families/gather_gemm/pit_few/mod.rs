@@ -1,9 +1,10 @@
 //! A product of at most 64 rows with an A most of whose columns are empty: each thread block finds those of its part of
 //! k that are not (`scan`), gathers the rows of B that they meet into a ring of stages by copies of 16 bytes,
-//! multiplies, and meets the other parts of its tile in the cluster (`out`). All bytes of B that are read are those of
-//! listed rows.
+//! multiplies, and meets the other parts of its tile in the cluster (`out`) or in memory (`parts`). All bytes of B that
+//! are read are those of listed rows.
 
 mod out;
+mod parts;
 mod scan;
 
 use crate::device::mma::MmaElem;
@@ -31,7 +32,7 @@ struct PerThread {
     b: [u32; 2],
 }
 
-impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
+impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARPS, TOGETHER> {
     /// The places of this thread. Computed where it stands: while A is on its way, not before it is asked for.
     #[inline(always)]
     fn places(p: &PitFewParams) -> PerThread {
@@ -59,10 +60,26 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
         (gpu::thread() / 32, gpu::thread() % 32)
     }
 
-    /// Number of this thread block's tile. Parts are a power of two.
+    /// So many thread blocks by the parts of a tile. Those of a cluster are a power of two.
+    #[inline(always)]
+    fn by_parts(p: &PitFewParams, blocks: u32) -> u32 {
+        if TOGETHER {
+            blocks >> p.parts.trailing_zeros()
+        } else {
+            blocks.checked_div(p.parts).unwrap_or(0)
+        }
+    }
+
+    /// Number of this thread block's tile.
     #[inline(always)]
     fn tile(p: &PitFewParams) -> u32 {
-        gpu::block_x() >> p.parts.trailing_zeros()
+        Self::by_parts(p, gpu::block_x())
+    }
+
+    /// Which part of its tile this thread block is.
+    #[inline(always)]
+    fn part(p: &PitFewParams) -> u32 {
+        if TOGETHER { cluster::rank() } else { gpu::block_x() - Self::tile(p) * p.parts }
     }
 
     /// Where the column of A of a place of the list stands.
@@ -143,11 +160,13 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     /// multiplied next.
     #[inline(always)]
     fn wait_for_copies() {
-        if Self::STAGES == 6 {
-            copy::copy_wait::<4>();
-        } else {
-            const { assert!(Self::STAGES == 5 || Self::STAGES == 6) };
-            copy::copy_wait::<3>();
+        match Self::STAGES {
+            6 => copy::copy_wait::<4>(),
+            5 => copy::copy_wait::<3>(),
+            _ => {
+                const { assert!(Self::STAGES >= 4 && Self::STAGES <= 6) };
+                copy::copy_wait::<2>();
+            }
         }
     }
 
@@ -229,7 +248,7 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     /// columns to ask for.
     #[inline(always)]
     fn set_up(p: &PitFewParams) {
-        if p.parts > 1 {
+        if TOGETHER && p.parts > 1 {
             if gpu::thread() == Self::THREADS - 32 {
                 barrier::init(Self::summed(), 1);
                 barrier::init_fence();
@@ -241,18 +260,22 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     }
 }
 
-impl<W: WalkInfo, E: MmaElem, const MT: usize, const WARPS: usize> Kernel<W, E, PitFewParams>
-    for FewRows<MT, WARPS>
+impl<W: WalkInfo, E: MmaElem, const MT: usize, const WARPS: usize, const TOGETHER: bool>
+    Kernel<W, E, PitFewParams> for FewRows<MT, WARPS, TOGETHER>
 {
     #[inline(always)]
     unsafe fn run(p: &PitFewParams, _: u64) {
         grid::launch_dependents();
         Self::set_up(p);
         grid::wait_dependency();
-        let from = cluster::rank() * p.share;
+        let from = Self::part(p) * p.share;
         let end = p.k.min(from.saturating_add(p.share));
         let mut sums: Sums = [[[0.0; 4]; 4]; 4];
         Self::gather::<E>(p, from, end, &mut sums);
-        Self::epilogue::<E>(p, &sums);
+        if TOGETHER {
+            Self::epilogue::<E>(p, &sums);
+        } else {
+            Self::add_parts::<E>(p, &mut sums);
+        }
     }
 }

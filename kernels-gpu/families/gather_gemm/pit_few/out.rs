@@ -5,7 +5,7 @@ use super::Sums;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
-impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
+impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARPS, TOGETHER> {
     /// The barrier that says: the sums of the other parts have arrived.
     #[inline(always)]
     pub(super) fn summed() -> u32 {
@@ -20,7 +20,7 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
 
     /// Whether a lane has sums of rows that there are: of one row four lanes do.
     #[inline(always)]
-    fn has_rows(p: &PitFewParams) -> bool {
+    pub(super) fn has_rows(p: &PitFewParams) -> bool {
         frag::accumulator(gpu::thread() % 32, 0).0 < p.m
     }
 
@@ -104,7 +104,7 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
 
     /// Stores an atom of the tile, as far as C goes; `n` is even.
     #[inline(always)]
-    fn store<E: Elem<Acc = f32>>(p: &PitFewParams, atom: u32, sums: [f32; 4]) {
+    pub(super) fn store<E: Elem<Acc = f32>>(p: &PitFewParams, atom: u32, sums: [f32; 4]) {
         let across = Self::ATOMS_ACROSS as u32;
         let (row, column) = frag::accumulator(gpu::thread() % 32, 0);
         let row = atom / across * 16 + row;

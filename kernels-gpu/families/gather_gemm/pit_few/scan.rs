@@ -16,7 +16,7 @@ pub(super) struct Taken {
     pub place: u32,
 }
 
-impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
+impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARPS, TOGETHER> {
     /// A lane's words of a row at `at`; zeros where the row is none of `rows`. Rows have room for whole vectors where
     /// these are allowed.
     #[inline(always)]
@@ -82,7 +82,7 @@ impl<const MT: usize, const WARPS: usize> FewRows<MT, WARPS> {
     pub(super) fn fetch_ahead(p: &PitFewParams, from: u32, end: u32) {
         const LINE: u32 = 64;
         let across = Self::ROUND / LINE;
-        let tiles = gpu::grid_x() >> p.parts.trailing_zeros();
+        let tiles = Self::by_parts(p, gpu::grid_x());
         let mut line = Self::tile(p) + gpu::thread() * tiles;
         while from < end && line < p.m * across {
             let column = from + line % across * LINE;

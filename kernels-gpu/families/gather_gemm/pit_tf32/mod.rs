@@ -16,13 +16,16 @@ const STEP: u32 = 8;
 /// What a lane holds of 64 columns of a stage's rows of B: its registers of each step.
 type PerThread = [[u32; 4]; STEPS];
 
-impl<const MT: usize> Stages for PitWords<MT> {
+impl<const MT: usize, A: AtomInfo, L: LoaderInfo> Stages for PitWords<MT, A, L> {
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const MT: usize> PitWords<MT> {
+impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
+    /// The panel's values of a stage.
+    const A_TILE: Shape = Shape { rows: MT, row_bytes: PANEL_BYTES, element: 4 };
+
     #[inline(always)]
     fn produce(p: &PitParams, at: u64) {
         let thread = gpu::thread() - CONSUMERS * 32;
@@ -45,11 +48,14 @@ impl<const MT: usize> PitWords<MT> {
                 let more = from + DEPTH < work.count;
                 rows = global::load_b32_fresh(place(from + DEPTH), more);
                 ring.wait_empty();
-                if thread == 0 {
-                    let full = ring.full();
-                    barrier::arrive_expect(full, Self::A_BYTES as u32);
-                    let y = work.row_block * MT as u32;
-                    bulk::tma_load_2d(Self::stage(ring.slot), at, from, y, full);
+                if !L::BY_ONE || thread == 0 {
+                    let (to, full) = (Self::stage(ring.slot), ring.full());
+                    if L::BY_ONE {
+                        barrier::arrive_expect(full, Self::A_BYTES as u32);
+                    }
+                    let place = [from, work.row_block * MT as u32];
+                    let team = Team { thread, threads: PIT_COPIERS };
+                    L::tile(team, to, (at, &p.a_map), place, Self::A_TILE, full);
                 }
                 if from + (warp + 1) * STEP <= work.count {
                     Self::gather::<true>(p, (b, inside), ring.slot, now);
@@ -86,7 +92,9 @@ impl<const MT: usize> PitWords<MT> {
             unroll!(half < 2, {
                 let to = to + (half * 4 * Self::PIECE) as u32;
                 let from = from + half as u64 * 512;
-                if WHOLE {
+                if half >= Self::BLOCKS {
+                    // All columns are copied.
+                } else if WHOLE {
                     copy::copy_async_whole(to, from, inside[half]);
                 } else {
                     let valid = inside[half] != 0 && row != NO_TILE;
@@ -115,25 +123,36 @@ impl<const MT: usize> PitWords<MT> {
                 loop {
                     let (slot, used) = (ring.0, steps::<DEPTH, STEP>(count, from));
                     Self::multiply(&mut low, slot, &own, used);
-                    let other = Self::own(slot, 2 * group + 1);
-                    low.wait::<0>();
+                    let other =
+                        if Self::BLOCKS == 1 { own } else { Self::own(slot, 2 * group + 1) };
+                    A::wait::<C, 0>(&mut low);
                     keep(&own);
-                    Self::multiply(&mut high, slot, &other, used);
+                    if Self::BLOCKS > 1 {
+                        Self::multiply(&mut high, slot, &other, used);
+                    }
+                    if !A::ASYNCHRONOUS {
+                        Self::release(slot);
+                    }
                     ring = Self::next(ring);
                     from += DEPTH;
                     if from < count {
                         own = Self::arrived(ring, group);
                     }
-                    high.wait::<0>();
-                    keep(&other);
-                    Self::release(slot);
+                    if A::ASYNCHRONOUS {
+                        A::wait::<C, 0>(&mut high);
+                        keep(&other);
+                        Self::release(slot);
+                    }
                     if from >= count {
                         break;
                     }
                 }
             }
-            Self::epilogue(p, work, 2 * group, &low);
-            Self::epilogue(p, work, 2 * group + 1, &high);
+            let first = Self::BLOCKS as u32 * group;
+            Self::epilogue(p, work, first, &low);
+            if Self::BLOCKS > 1 {
+                Self::epilogue(p, work, first + 1, &high);
+            }
             index += gpu::grid_x();
         }
     }
@@ -142,7 +161,7 @@ impl<const MT: usize> PitWords<MT> {
     #[inline(always)]
     fn arrived(ring: (u32, u32), group: u32) -> PerThread {
         barrier::wait(Self::full(ring.0), ring.1);
-        Self::own(ring.0, 2 * group)
+        Self::own(ring.0, Self::BLOCKS as u32 * group)
     }
 
     /// A lane's share of the `block`th 64 columns of B, which are rows of the transposed product, rounded to TF32. Rows
@@ -170,25 +189,25 @@ impl<const MT: usize> PitWords<MT> {
     #[inline(always)]
     fn multiply<const C: usize>(acc: &mut Acc<C>, slot: u32, own: &PerThread, used: u32) {
         let a = Self::stage(slot);
-        acc.fence();
+        A::fence(acc);
         // Straight code where all steps are there: behind a condition each product is a group of its own.
         if used == STEPS as u32 {
             unroll!(step < STEPS, { Self::step(acc, a, own, step) });
-            wgmma::commit();
+            A::commit();
         } else {
             unroll!(step < 3, {
                 if (step as u32) < used {
                     Self::step(acc, a, own, step);
                 }
             });
-            wgmma::commit();
+            A::commit();
         }
     }
 
     #[inline(always)]
     fn step<const C: usize>(acc: &mut Acc<C>, a: u32, own: &PerThread, step: usize) {
         let a = frag::descriptor(a + step as u32 * 32, PANEL_BYTES as u32, 16);
-        acc.mma_tf32_registers(own[step], a);
+        A::mma_tf32_registers(acc, own[step], a);
     }
 
     /// Stores 64 columns of C as they lie in registers: eight lanes fill a sector of 32 bytes.
@@ -224,15 +243,20 @@ fn keep(own: &PerThread) {
     unroll!(step < STEPS, { matrix::keep(own[step]) });
 }
 
-impl<W: WalkInfo, E: Elem<Acc = f32>, const MT: usize> Kernel<W, E, PitParams> for PitWords<MT> {
+impl<W: WalkInfo, E: Elem<Acc = f32>, const MT: usize, A: Multiply, L: Loader>
+    Kernel<W, E, PitParams> for PitWords<MT, A, L>
+{
     #[inline(always)]
     unsafe fn run(p: &PitParams, at: u64) {
         grid::launch_dependents();
-        // Every thread that gathers, and the copy of A.
-        Self::make_ring::<1>(at, PIT_COPIERS + 1, CONSUMERS);
+        if gpu::thread() == 0 {
+            Self::make_barriers(Self::ARRIVALS, CONSUMERS);
+            L::prefetch_maps::<1>(at);
+        }
+        gpu::sync_threads();
         grid::wait_dependency();
         roles!(
-            Self::produce(p, at),
+            A: Self::produce(p, at),
             if MT == 128 {
                 Self::consume::<2>(p);
             } else {

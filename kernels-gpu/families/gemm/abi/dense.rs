@@ -1,7 +1,12 @@
 //! The module `dense`: `C[m,n] = A[m,k] * B[k,n]` with A dense, for matrices too small to fill the GPU with large
 //! tiles. A tile of C is computed by a cluster of thread blocks, each of which has its part of k.
 
-use crate::abi::{Divisor, Dtype, MapWords, PANEL_BYTES, SMEM_TILE, Tile};
+use core::marker::PhantomData;
+
+use crate::abi::{
+    AtomInfo, CLUSTER, Divisor, Dtype, LoaderInfo, MapWords, PANEL_BYTES, SMEM_TILE, Tile, Tma,
+    Wgmma,
+};
 
 /// Tile of the module `dense`: `GROUPS` warpgroups of 64 rows, `CHUNKS` x 64 columns; `CUT` thread blocks of a cluster
 /// share a tile along k. Elements of `BYTES` bytes. Of 4 bytes (TF32) the tile is computed transposed, as
@@ -13,7 +18,9 @@ pub struct DenseTile<
     const CHUNKS: usize,
     const CUT: usize,
     const BYTES: usize = 2,
->;
+    A = Wgmma,
+    L = Tma,
+>(PhantomData<(A, L)>);
 
 /// Bytes of shared memory of a thread block that has a multiprocessor to itself, and of one that shares it with
 /// another.
@@ -22,8 +29,14 @@ const SHARED: usize = 112 << 10;
 /// Bytes of a tile's barriers at the most, and what is left for alignment.
 const BARRIER_BYTES: usize = 256;
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
-    DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+impl<
+    const GROUPS: usize,
+    const CHUNKS: usize,
+    const CUT: usize,
+    const BYTES: usize,
+    A: AtomInfo,
+    L: LoaderInfo,
+> DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
 {
     /// The tile is computed transposed.
     pub const TRANSPOSED: bool = BYTES == 4;
@@ -40,6 +53,17 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     pub const STAGE_OF_A: usize = if Self::TRANSPOSED { CHUNKS } else { GROUPS } * SMEM_TILE;
     /// Warps that multiply, 16 rows each.
     pub const WARPS: usize = 4 * GROUPS;
+    /// Without the copy engine, the warps of so large a tile copy what they multiply. Eight warps alone may use 255
+    /// registers a thread; with four copying warps, 168.
+    pub const UNDIVIDED: bool = !L::BY_ONE && GROUPS * CHUNKS == 8;
+    /// Threads that copy and do nothing else.
+    pub const COPIERS: usize = match (L::BY_ONE, Self::UNDIVIDED) {
+        (true, _) => 32,
+        (false, true) => 0,
+        (false, false) => 128,
+    };
+    /// Threads that copy.
+    pub const TEAM: usize = if Self::UNDIVIDED { 128 * GROUPS } else { Self::COPIERS };
     /// Atoms of 8 columns in a row of the tile.
     pub const ATOMS: usize = 8 * CHUNKS;
     /// Atoms of a warp's 16 rows that each thread block of the cluster finishes, all warps together.
@@ -53,10 +77,19 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     /// Bytes of sums beside the stages.
     const BESIDE: usize = if Self::OVER_STAGES { 0 } else { Self::RECEIVED };
     /// Two thread blocks share a multiprocessor where that leaves each of them stages enough.
-    const TWO: bool = Self::BESIDE + 4 * Self::STAGE <= SHARED;
+    const TWO: bool = if A::ASYNCHRONOUS {
+        Self::BESIDE + 4 * Self::STAGE <= SHARED
+    } else {
+        GROUPS * CHUNKS == 1
+    };
     /// Stages in flight.
     pub const STAGES: usize = {
-        let room = if Self::TWO { SHARED } else { ALONE };
+        let room = match (L::BY_ONE, Self::TWO) {
+            (true, true) => SHARED,
+            (true, false) => ALONE,
+            (false, true) => L::SHARED / 2,
+            (false, false) => L::SHARED,
+        };
         let fit = (room - Self::BESIDE - BARRIER_BYTES) / Self::STAGE;
         if fit > 8 { 8 } else { fit }
     };
@@ -66,10 +99,23 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     pub const BARRIERS: usize = Self::STAGES * Self::STAGE + Self::BESIDE;
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize> Tile
-    for DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+/// What a cluster of so many thread blocks needs.
+const fn cluster_of(parts: usize) -> u32 {
+    if parts > 1 { CLUSTER } else { 0 }
+}
+
+impl<
+    const GROUPS: usize,
+    const CHUNKS: usize,
+    const CUT: usize,
+    const BYTES: usize,
+    A: AtomInfo,
+    L: LoaderInfo,
+> Tile for DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
 {
-    const THREADS: u32 = 128 * GROUPS as u32 + 32;
+    const THREADS: u32 = (128 * GROUPS + Self::COPIERS) as u32;
+    const NEEDS: u32 = A::NEEDS | L::NEEDS | cluster_of(CUT);
+    const STANDS_IN: bool = !A::ASYNCHRONOUS;
     const MIN_BLOCKS: u32 = if Self::TWO { 2 } else { 1 };
     const COLUMNS: u32 = 64 * if Self::TRANSPOSED { GROUPS } else { CHUNKS } as u32;
     const PARTS: u32 = CUT as u32;
@@ -117,12 +163,16 @@ pub const STEP_LIVE_PRODUCT: u32 = 3;
 
 /// A tile of the module `dense` if `live` rows reach it, and those that lie a grid further down.
 #[derive(Clone, Copy, Debug)]
-pub struct LiveTile<const GROUPS: usize, const CHUNKS: usize, const CUT: usize>;
+pub struct LiveTile<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A = Wgmma, L = Tma>(
+    PhantomData<(A, L)>,
+);
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS, CHUNKS, CUT> {
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: AtomInfo, L: LoaderInfo>
+    LiveTile<GROUPS, CHUNKS, CUT, A, L>
+{
     /// Offset of the row of tiles that is computed, behind the barriers; of how many rows there are; of the biases.
-    pub const DOWN: usize = DenseTile::<GROUPS, CHUNKS, CUT>::BARRIERS
-        + DenseTile::<GROUPS, CHUNKS, CUT>::STAGES * 16
+    pub const DOWN: usize = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BARRIERS
+        + DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::STAGES * 16
         + 8;
     /// See [`Self::DOWN`].
     pub const LIVE: usize = Self::DOWN + 4;
@@ -130,18 +180,20 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS
     pub const BIASES: usize = Self::DOWN + 8;
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
-    for LiveTile<GROUPS, CHUNKS, CUT>
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: AtomInfo, L: LoaderInfo> Tile
+    for LiveTile<GROUPS, CHUNKS, CUT, A, L>
 {
-    const THREADS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::THREADS;
-    const MIN_BLOCKS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::MIN_BLOCKS;
-    const COLUMNS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::COLUMNS;
-    const ITEMS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::ITEMS;
+    const NEEDS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::NEEDS;
+    const STANDS_IN: bool = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::STANDS_IN;
+    const THREADS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::THREADS;
+    const MIN_BLOCKS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::MIN_BLOCKS;
+    const COLUMNS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::COLUMNS;
+    const ITEMS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ITEMS;
     const PARTS: u32 = CUT as u32;
-    const BURST: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::BURST;
-    const BLOCK: (u32, u32) = DenseTile::<GROUPS, CHUNKS, CUT>::BLOCK;
+    const BURST: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BURST;
+    const BLOCK: (u32, u32) = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BLOCK;
     const STEP: u32 = STEP_LIVE_PRODUCT;
-    const ACCESS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::ACCESS;
+    const ACCESS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ACCESS;
     fn shared_bytes(dtype: Dtype) -> u32 {
         Self::BIASES as u32 + Self::COLUMNS * dtype.bytes() as u32
     }
@@ -151,18 +203,22 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
 /// the other, and whose k are the taps, each with all its channels. Not cut along k, it is followed by those that lie a
 /// grid further down.
 #[derive(Clone, Copy, Debug)]
-pub struct ConvTile<const GROUPS: usize, const CHUNKS: usize, const CUT: usize>;
+pub struct ConvTile<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A = Wgmma, L = Tma>(
+    PhantomData<(A, L)>,
+);
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
-    for ConvTile<GROUPS, CHUNKS, CUT>
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: AtomInfo, L: LoaderInfo> Tile
+    for ConvTile<GROUPS, CHUNKS, CUT, A, L>
 {
-    const THREADS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::THREADS;
-    const MIN_BLOCKS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::MIN_BLOCKS;
-    const COLUMNS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::COLUMNS;
+    const NEEDS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::NEEDS;
+    const STANDS_IN: bool = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::STANDS_IN;
+    const THREADS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::THREADS;
+    const MIN_BLOCKS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::MIN_BLOCKS;
+    const COLUMNS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::COLUMNS;
     const PARTS: u32 = CUT as u32;
-    const BURST: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::BURST;
-    const BLOCK: (u32, u32) = DenseTile::<GROUPS, CHUNKS, CUT>::BLOCK;
-    const SHARED_BYTES: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::SHARED_BYTES;
+    const BURST: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BURST;
+    const BLOCK: (u32, u32) = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BLOCK;
+    const SHARED_BYTES: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::SHARED_BYTES;
     const ACCESS: u32 = 16;
 }
 

@@ -1,41 +1,58 @@
 //! The module `dense_csr`: a [`DenseTile`] of a product whose A is of single entries, which warps lay among zeros into the
 //! stages ("load as sparse, compute as dense", Flash-LLM, arXiv 2309.10285).
 
+use core::marker::PhantomData;
+
 use super::{DenseParams, DenseTile};
-use crate::abi::{STRIP_ROWS, Tile};
+use crate::abi::{AtomInfo, LoaderInfo, STRIP_ROWS, Tile, Tma, Wgmma};
 
 /// Tile of the module `dense_csr`.
 #[derive(Clone, Copy, Debug)]
-pub struct FilledTile<const GROUPS: usize, const CHUNKS: usize, const CUT: usize>;
+pub struct FilledTile<
+    const GROUPS: usize,
+    const CHUNKS: usize,
+    const CUT: usize,
+    A = Wgmma,
+    L = Tma,
+>(PhantomData<(A, L)>);
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> FilledTile<GROUPS, CHUNKS, CUT> {
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: AtomInfo, L: LoaderInfo>
+    FilledTile<GROUPS, CHUNKS, CUT, A, L>
+{
     /// Strips of a tile.
     pub const STRIPS: usize = 4;
     /// Rows of a strip.
-    pub const STRIP: usize = DenseTile::<GROUPS, CHUNKS, CUT>::ROWS / Self::STRIPS;
+    pub const STRIP: usize = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ROWS / Self::STRIPS;
     /// Warps that take turns at the stages of a strip: what a stage takes beside its entries is as long as four steps of
-    /// them. The sums of the largest tile leave registers for one.
-    pub const TURNS: usize = if GROUPS * CHUNKS == 8 { 1 } else { 2 };
-    /// Warps that lay entries into the stages, of which the first strip's copy B.
+    /// them. The sums of the largest tile leave registers for one, and so do copies by threads.
+    pub const TURNS: usize = if GROUPS * CHUNKS == 8 || !L::BY_ONE { 1 } else { 2 };
+    /// Warps that lay entries into the stages. The first strip's copy B, but for the first stages, which a warp copies that
+    /// multiplies.
     pub const FILLERS: usize = Self::STRIPS * Self::TURNS;
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Tile
-    for FilledTile<GROUPS, CHUNKS, CUT>
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: AtomInfo, L: LoaderInfo> Tile
+    for FilledTile<GROUPS, CHUNKS, CUT, A, L>
 {
-    const THREADS: u32 = (DenseTile::<GROUPS, CHUNKS, CUT>::WARPS + Self::FILLERS) as u32 * 32;
-    const MIN_BLOCKS: u32 =
-        if GROUPS * CHUNKS == 1 { DenseTile::<GROUPS, CHUNKS, CUT>::MIN_BLOCKS } else { 1 };
-    const COLUMNS: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::COLUMNS;
+    const NEEDS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::NEEDS;
+    const STANDS_IN: bool = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::STANDS_IN;
+    const THREADS: u32 =
+        (DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::WARPS + Self::FILLERS) as u32 * 32;
+    const MIN_BLOCKS: u32 = if GROUPS * CHUNKS == 1 {
+        DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::MIN_BLOCKS
+    } else {
+        1
+    };
+    const COLUMNS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::COLUMNS;
     /// Rows of a strip.
     const ITEMS: u32 = {
         assert!(Self::STRIP <= STRIP_ROWS as usize, "a lane for each row");
         Self::STRIP as u32
     };
     const PARTS: u32 = CUT as u32;
-    const BURST: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::BURST;
-    const BLOCK: (u32, u32) = DenseTile::<GROUPS, CHUNKS, CUT>::BLOCK;
-    const SHARED_BYTES: u32 = DenseTile::<GROUPS, CHUNKS, CUT>::SHARED_BYTES;
+    const BURST: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BURST;
+    const BLOCK: (u32, u32) = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BLOCK;
+    const SHARED_BYTES: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::SHARED_BYTES;
     const ACCESS: u32 = 16;
 }
 

@@ -1,10 +1,14 @@
-//! The module `nm`: C by tiles, A kept two of four, fed by the tensor copy engine.
+//! The modules `nm` and `nm_mma`: C by tiles, A kept two of four.
 
-use crate::abi::{B_COLUMNS, MapWords, PANEL_BYTES, PLAIN, SMEM_TILE, Tile};
+use core::marker::PhantomData;
+
+use crate::abi::{
+    AtomInfo, B_COLUMNS, LoaderInfo, MapWords, PANEL_BYTES, PLAIN, SMEM_TILE, Tile, Tma, Wgmma,
+};
 
 /// Bytes of one row of A in a stage: half of its columns are stored.
 pub const NM_ROW_BYTES: usize = PANEL_BYTES / 2;
-/// Steps of a stage along k, one sparse `wgmma` of 64 bytes of B's depth each.
+/// Steps of a stage along k, one sparse product of 64 bytes of B's depth each.
 pub const NM_STEPS: usize = 2;
 
 /// Stages whose metadata a lane loads at once. Tiles take a multiple of them.
@@ -16,32 +20,56 @@ pub const NM_WORD: usize = 32;
 /// Threads of a warpgroup, which hold the metadata of 64 rows.
 pub const NM_HOLDERS: usize = 128;
 
-/// Tile of the modules `nm` and `nm_narrow`: each of two warpgroups computes `MA` x 64 rows, against `CHUNKS` x 64
-/// columns; elements have `BYTES` bytes. Those of one byte lie along k in B too.
+/// Tile of the modules `nm` and `nm_narrow` and those that stand in for them: each of two warpgroups computes `MA` x 64
+/// rows, against `CHUNKS` x 64 columns; elements have `BYTES` bytes. Those of one byte lie along k in B too.
 #[derive(Clone, Copy, Debug)]
-pub struct TwoOfFour<const MA: usize, const CHUNKS: usize, const BYTES: usize = 2>;
+pub struct TwoOfFour<
+    const MA: usize,
+    const CHUNKS: usize,
+    const BYTES: usize = 2,
+    A = Wgmma,
+    L = Tma,
+>(PhantomData<(A, L)>);
 
-impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHUNKS, BYTES> {
+impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L: LoaderInfo>
+    TwoOfFour<MA, CHUNKS, BYTES, A, L>
+{
     /// Columns of A, and rows of B, that one stage is deep.
     pub const DEPTH: usize = PANEL_BYTES / BYTES;
     /// Rows of C.
     pub const ROWS: usize = 2 * 64 * MA;
     /// Bytes of A in a stage.
     pub const A_BYTES: usize = Self::ROWS * NM_ROW_BYTES;
-    /// Bytes of a stage: A's rows, then B's chunks of 64 columns.
-    pub const STAGE: usize = Self::A_BYTES + CHUNKS * SMEM_TILE;
+    /// Bytes of A and B in a stage: A's rows, then B's chunks of 64 columns.
+    pub const OPERANDS: usize = Self::A_BYTES + CHUNKS * SMEM_TILE;
+    /// Words of metadata of a thread and 64 rows in a stage.
+    pub const META_WORDS: usize = 2 / BYTES;
+    /// Bytes of the metadata of 64 rows for one of these words.
+    pub const META_LINE: usize = 4 * NM_HOLDERS;
+    /// Bytes of a stage. Behind the operands stands the metadata, unless it goes to registers ahead of its stage.
+    pub const STAGE: usize = Self::OPERANDS
+        + if A::ASYNCHRONOUS { 0 } else { 2 * MA * Self::META_WORDS * Self::META_LINE };
+    /// Threads that copy and do not multiply. No registers move to those that multiply 2 x 64 rows by `mma.sync`, so
+    /// they copy themselves.
+    pub const COPIERS: u32 = if A::ASYNCHRONOUS || MA == 1 { 128 } else { 0 };
     /// Stages in flight.
-    pub const STAGES: usize = (200 << 10) / Self::STAGE;
+    pub const STAGES: usize = {
+        // The rest is that of the output buffers and barriers.
+        let room = if A::ASYNCHRONOUS { 200 << 10 } else { L::SHARED - (17 << 10) };
+        room / Self::STAGE
+    };
     /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty of each stage.
     pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
-impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> Tile
-    for TwoOfFour<MA, CHUNKS, BYTES>
+impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L: LoaderInfo> Tile
+    for TwoOfFour<MA, CHUNKS, BYTES, A, L>
 {
-    const THREADS: u32 = 384;
+    const THREADS: u32 = 256 + Self::COPIERS;
+    const NEEDS: u32 = A::NEEDS | L::NEEDS;
+    const STANDS_IN: bool = !A::ASYNCHRONOUS;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (Self::ROWS as u32, Self::DEPTH as u32);
@@ -50,7 +78,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> Tile
     const ACCESS: u32 = 16;
 }
 
-/// Parameters of the `nm` and `nm_narrow` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`, or `B[n,k]`.
+/// Parameters of the kernels made of [`TwoOfFour`]: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`, or `B[n,k]`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct NmParams {

@@ -1,13 +1,19 @@
 //! The module `wgmma`: a strip of 128 rows of C against up to 256 columns, fed by the tensor copy engine.
 //! What a stage of the pipeline holds is written down by the host as a [record](record_words).
 
+use core::marker::PhantomData;
+
+use crate::abi::AtomInfo;
 use crate::abi::B_COLUMNS;
 use crate::abi::HALF;
+use crate::abi::LoaderInfo;
 use crate::abi::MapWords;
 use crate::abi::PANEL_BYTES;
 use crate::abi::SMEM_TILE;
 use crate::abi::STEPS;
 use crate::abi::Tile;
+use crate::abi::Tma;
+use crate::abi::Wgmma;
 
 /// A record's row of a piece that is not there and reads as zeros.
 pub const ABSENT: u32 = 0x7fff_ffff;
@@ -21,13 +27,22 @@ pub struct Panel<
     const CHUNKS: usize,
     const ORDER: u32,
     const BYTES: usize = 2,
->;
+    A = Wgmma,
+    L = Tma,
+>(PhantomData<(A, L)>);
 
 /// Words of a record in front of its k and rows: mask, A's column in either half, sixteenths that are there.
 pub const RECORD_HEAD: usize = 4;
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize,
+    A: AtomInfo,
+    L: LoaderInfo,
+> Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
     /// Depth of a stage in elements.
     pub const DEPTH: usize = PANEL_BYTES / BYTES;
@@ -45,11 +60,14 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     /// Bytes of a stage.
     pub const STAGE: usize = (2 + CHUNKS) * SMEM_TILE;
     /// Stages in flight.
-    pub const STAGES: usize = match CHUNKS {
-        4 => 4,
-        2 => 6,
-        _ => 8,
+    pub const STAGES: usize = match (L::BY_ONE, CHUNKS) {
+        (true, 4) => 4,
+        (true, 2) => 6,
+        (true, _) => 8,
+        (false, _) => (L::SHARED - 2 * SMEM_TILE - 512) / Self::STAGE,
     };
+    /// Threads that copy.
+    pub const COPIERS: u32 = 128;
     /// Words of a record: [`RECORD_HEAD`], the k of each slice, the row of each piece; whole 16 bytes.
     pub const RECORD: usize = record_words(Self::SLICES, Self::A_COPIES);
     /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
@@ -66,10 +84,19 @@ pub const fn record_words(slices: usize, a_copies: usize) -> usize {
     (RECORD_HEAD + slices + a_copies).next_multiple_of(4)
 }
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Tile for Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize,
+    A: AtomInfo,
+    L: LoaderInfo,
+> Tile for Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
-    const THREADS: u32 = 384;
+    const THREADS: u32 = 256 + Self::COPIERS;
+    const NEEDS: u32 = A::NEEDS | L::NEEDS;
+    const STANDS_IN: bool = !A::ASYNCHRONOUS;
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (PM as u32, PK as u32);

@@ -17,10 +17,16 @@ struct Window<'p> {
 impl<'p> Window<'p> {
     #[inline(always)]
     fn of(p: &'p DenseConvParams, down: u32, top: u32) -> Self {
-        let (image, place) = p.image.of(top);
+        Window { p, down, first: Self::met(p, top) }
+    }
+
+    /// What the first tap meets at a position of C.
+    #[inline(always)]
+    fn met(p: &DenseConvParams, position: u32) -> [u32; 3] {
+        let (image, place) = p.image.of(position);
         let (x, y) = p.row.of(place);
         let first = |axis: usize, at: u32| (at * p.stride[axis]).wrapping_sub(p.padding[axis]);
-        Window { p, down, first: [first(0, x), first(1, y), image] }
+        [first(0, x), first(1, y), image]
     }
 
     /// Tap and first channel of the stage that begins `k` deep.
@@ -39,23 +45,52 @@ impl Spot for Window<'_> {
     }
     /// The engine counts on from the first position, over rows and images, and fills in what lies outside.
     #[inline(always)]
-    fn bring_a(self, to: u32, map: u64, [k, _]: [u32; 2], full: u32) {
+    fn bring_a<L: Loader>(
+        self,
+        team: Team,
+        to: u32,
+        map: (u64, &MapWords),
+        [k, top]: [u32; 2],
+        shape: Shape,
+        full: u32,
+    ) {
         let p = self.p;
         let [tap, channel] = self.tap(k);
         let (i, j) = p.window.of(tap);
         let offset = [i * p.dilation[0], j * p.dilation[1]];
         let [x, y, image] = self.first;
-        bulk::tma_load_pixels(to, map, [channel, y, x, image], offset, full);
+        let place = [channel, y, x, image];
+        L::pixels(team, to, map, (place, offset), shape, full, |row| {
+            // Not a value that ptxas knows to grow from one row to the next: it would take the high half of a product out
+            // of the loop as if that were linear.
+            let [x, y, image] = Self::met(p, warp::rematerialize(top + row));
+            [y, x, image]
+        });
     }
     #[inline(always)]
-    fn bring_b(self, to: u32, map: u64, [left, k]: [u32; 2], full: u32) {
+    fn bring_b<L: Loader>(
+        self,
+        team: Team,
+        to: u32,
+        map: (u64, &MapWords),
+        [left, k]: [u32; 2],
+        shape: Shape,
+        full: u32,
+    ) {
         let [tap, channel] = self.tap(k);
-        bulk::tma_load_3d(to, map, [left, channel, tap], full);
+        L::tile(team, to, map, [left, channel, tap], shape, full);
     }
 }
 
-impl<W: WalkInfo, E: DenseElem, const GROUPS: usize, const CHUNKS: usize, const CUT: usize>
-    Kernel<W, E, DenseConvParams> for ConvTile<GROUPS, CHUNKS, CUT>
+impl<
+    W: WalkInfo,
+    E: DenseElem,
+    const GROUPS: usize,
+    const CHUNKS: usize,
+    const CUT: usize,
+    A: Multiply,
+    L: Loader,
+> Kernel<W, E, DenseConvParams> for ConvTile<GROUPS, CHUNKS, CUT, A, L>
 {
     #[inline(always)]
     unsafe fn run(p: &DenseConvParams, at: u64) {
@@ -64,34 +99,45 @@ impl<W: WalkInfo, E: DenseElem, const GROUPS: usize, const CHUNKS: usize, const 
             Self::tiles::<E>(p, at);
         } else {
             let down = gpu::block_y();
-            let top = down * DenseTile::<GROUPS, CHUNKS, CUT>::ROWS as u32;
+            let top = down * DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ROWS as u32;
             let spot = Window::of(p, down, top);
-            DenseTile::<GROUPS, CHUNKS, CUT>::tile::<E>(&p.product, at, spot);
+            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::tile::<E>(&p.product, at, spot);
         }
     }
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> ConvTile<GROUPS, CHUNKS, CUT> {
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L: Loader>
+    ConvTile<GROUPS, CHUNKS, CUT, A, L>
+{
     /// Tiles a grid apart, without a break: the stages of the next are on their way while this one is stored.
     #[inline(always)]
     fn tiles<E: DenseElem>(p: &DenseConvParams, at: u64) {
         let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
-        let copies = warp >= DenseTile::<GROUPS, CHUNKS, CUT>::WARPS as u32;
-        if copies && warp::elected() {
-            DenseTile::<GROUPS, CHUNKS, CUT>::set_up(at, 1);
+        let undivided = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::UNDIVIDED;
+        let multiplies = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::WARPS as u32;
+        let copies = undivided || warp >= multiplies;
+        if copies && DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::sets_up() {
+            let copiers = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::TEAM as u32;
+            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::set_up(at, L::fills(copiers));
         }
         warp::sync_lanes(u32::MAX);
         gpu::sync_threads();
         grid::wait_dependency();
-        let high = DenseTile::<GROUPS, CHUNKS, CUT>::ROWS as u32;
+        let high = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ROWS as u32;
         let inside = |down: u32| down * high < p.product.m;
-        if !copies {
+        if undivided {
+            let spot = |down| Window::of(p, down, down * high);
+            let all = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::undivided::<E, _>;
+            all(&p.product, at, inside, spot);
+        } else if !copies {
             // Nothing is copied by these, so where the first tap meets A does not matter.
             let spot = |down| Window { p, down, first: [0; 3] };
-            DenseTile::<GROUPS, CHUNKS, CUT>::multiply_all::<E, _>(&p.product, inside, spot);
-        } else if warp::elected() {
+            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::multiply_all::<E, _>(
+                &p.product, inside, spot,
+            );
+        } else if DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::starts() {
             let spot = |down| Window::of(p, down, down * high);
-            DenseTile::<GROUPS, CHUNKS, CUT>::copy_all(&p.product, at, 0, inside, spot);
+            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::copy_all(&p.product, at, 0, inside, spot);
         }
     }
 }

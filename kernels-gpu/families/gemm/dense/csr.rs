@@ -1,7 +1,8 @@
 //! The same product with A of single entries, module `dense_csr`: warps lay the values of a stage's columns into shared
 //! memory among zeros, as the plan's lists say, while those of the next ones are on their way.
 
-use super::{B_ARRIVES, DenseElem, DenseTile, Each};
+use super::copies::B_ARRIVES;
+use super::{DenseElem, DenseTile, Each};
 use crate::abi::{STRIP_HEAD, STRIP_STEP, StripDeal, strip_place, strip_value};
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
@@ -19,41 +20,50 @@ const MADE: u32 = 8;
 /// A word or a value of each.
 type Held = [u32; HELD];
 
-impl<W: WalkInfo, E: DenseElem, const GROUPS: usize, const CHUNKS: usize, const CUT: usize>
-    Kernel<W, E, DenseCsrParams> for FilledTile<GROUPS, CHUNKS, CUT>
+impl<
+    W: WalkInfo,
+    E: DenseElem,
+    const GROUPS: usize,
+    const CHUNKS: usize,
+    const CUT: usize,
+    A: Multiply,
+    L: Loader,
+> Kernel<W, E, DenseCsrParams> for FilledTile<GROUPS, CHUNKS, CUT, A, L>
 {
     #[inline(always)]
     unsafe fn run(p: &DenseCsrParams, at: u64) {
         grid::launch_dependents();
         // Said by one lane for all, as in `DenseTile::tile`.
         let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
-        let multiplies = DenseTile::<GROUPS, CHUNKS, CUT>::WARPS as u32;
+        let multiplies = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::WARPS as u32;
         if warp == 0 {
             Self::begin(&p.product, at);
         } else {
-            DenseTile::<GROUPS, CHUNKS, CUT>::ready();
+            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ready();
         }
         if warp >= multiplies {
             // The sums of 256 columns take more than a thread starts with.
             if CHUNKS == 4 && GROUPS == 1 {
-                barrier::registers_down::<136>();
+                A::registers_down::<136>();
             }
             Self::fill(p, at, warp - multiplies);
-            DenseTile::<GROUPS, CHUNKS, CUT>::stand_by();
+            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::stand_by();
         } else {
             if CHUNKS == 4 && GROUPS == 1 {
-                barrier::registers_up::<232>();
+                A::registers_up::<232>();
             }
             Self::sync();
-            let acc = DenseTile::<GROUPS, CHUNKS, CUT>::multiply::<E, true>(&p.product);
+            let acc = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::multiply::<E, true>(&p.product);
             // Without a stage nothing was waited for.
             grid::wait_dependency();
-            DenseTile::<GROUPS, CHUNKS, CUT>::epilogue::<E, _>(&p.product, &acc, Each);
+            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::epilogue::<E, _>(&p.product, &acc, Each);
         }
     }
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> FilledTile<GROUPS, CHUNKS, CUT> {
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L: Loader>
+    FilledTile<GROUPS, CHUNKS, CUT, A, L>
+{
     /// Waits until the barriers are made. All threads, from where their roles are: those that lay have asked for their words
     /// by then.
     #[inline(always)]
@@ -64,36 +74,49 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> FilledTile<GROU
     /// The first warp makes the barriers, and starts the copies of B of as many stages as fit.
     #[inline(always)]
     fn begin(p: &DenseParams, at: u64) {
-        if warp::elected() {
-            DenseTile::<GROUPS, CHUNKS, CUT>::set_up(at, 1 + Self::STRIPS as u32);
+        let sets_up = if L::BY_ONE { warp::elected() } else { gpu::thread() == 0 };
+        if sets_up {
+            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::set_up(
+                at,
+                L::fills(32) + Self::STRIPS as u32,
+            );
         }
         warp::sync_lanes(u32::MAX);
-        DenseTile::<GROUPS, CHUNKS, CUT>::ready();
-        if warp::elected() {
+        DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ready();
+        if DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::starts() {
             grid::wait_dependency();
-            let [from, count] = DenseTile::<GROUPS, CHUNKS, CUT>::part(p);
-            let ahead = DenseTile::<GROUPS, CHUNKS, CUT>::ahead(count);
+            let [from, count] = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::part(p);
+            let ahead = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ahead(count);
             let mut stage = 0;
             while stage < ahead {
-                Self::copy(at, from + stage, stage);
+                Self::copy(p, at, from + stage, stage);
                 stage += 1;
             }
         }
         warp::sync_lanes(u32::MAX);
     }
 
+    /// Starts the copy of B of a stage; the lanes of a warp that start copies.
     #[inline(always)]
-    fn copy(at: u64, stage: u32, slot: u32) {
-        let corner = DenseTile::<GROUPS, CHUNKS, CUT>::corner(Each);
-        let deep = stage * DenseTile::<GROUPS, CHUNKS, CUT>::DEPTH as u32;
-        DenseTile::<GROUPS, CHUNKS, CUT>::copy::<B_ARRIVES>((at, Each), corner, deep, slot);
+    fn copy(p: &DenseParams, at: u64, stage: u32, slot: u32) {
+        let corner = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::corner(Each);
+        let deep = stage * DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::DEPTH as u32;
+        let team = Team::warp();
+        DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::copy::<B_ARRIVES>(
+            p,
+            (at, Each),
+            team,
+            corner,
+            deep,
+            slot,
+        );
     }
 
     /// A warp that lays the entries of its strip into the stages of this thread block's part at which it has a turn. The
     /// steps of its list follow each other across the stages; words are two bursts ahead, values one.
     #[inline(always)]
     fn fill(p: &DenseCsrParams, at: u64, filler: u32) {
-        let [from, count] = DenseTile::<GROUPS, CHUNKS, CUT>::part(&p.product);
+        let [from, count] = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::part(&p.product);
         let (strips, turns) = (Self::STRIPS as u32, Self::TURNS as u32);
         let (strip, turn) = (filler % strips, filler / strips);
         let deal = StripDeal { stages: p.product.stages, parts: CUT as u32, turns };
@@ -151,12 +174,12 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> FilledTile<GROU
         let many = end > HELD as u32 && end <= MOST_AHEAD && lane == 0;
         if many {
             // Bursts wait for L2 then, and no longer for memory.
-            bulk::prefetch_line(own, end * 4 * STRIP_STEP);
+            L::prefetch_line(own, end * 4 * STRIP_STEP);
         }
         grid::wait_dependency();
         if many {
             let ends = [values, values + slots as u64 * 2 + 15].map(|at| at & !15);
-            bulk::prefetch_line(ends[0], (ends[1] - ends[0]) as u32);
+            L::prefetch_line(ends[0], (ends[1] - ends[0]) as u32);
         }
         // Where a step's lane writes, told apart ahead: at the store it would be waited for.
         let places_of = |words: &Held| {
@@ -173,16 +196,20 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> FilledTile<GROU
         let mut step = 0;
         // In a register: computed again it would be asked for at each step.
         let arena = warp::shuffle::<32>(copy::arena(), 0, u32::MAX);
-        let full =
-            |slot: u32| arena + (DenseTile::<GROUPS, CHUNKS, CUT>::BARRIERS as u32) + slot * 8;
+        let full = |slot: u32| {
+            arena + (DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BARRIERS as u32) + slot * 8
+        };
         let open = |(slot, parity): (u32, u32), stage: u32| {
-            let stages = DenseTile::<GROUPS, CHUNKS, CUT>::STAGES as u32;
+            let stages = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::STAGES as u32;
             barrier::wait(full(slot + stages), parity);
-            if strip == 0 && stage >= stages && warp::elected() {
-                Self::copy(at, from + stage, slot);
+            let copies = strip == 0 && stage >= stages;
+            if copies && DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::starts() {
+                Self::copy(&p.product, at, from + stage, slot);
             }
             let bytes = (Self::STRIP * PANEL_BYTES) as u32;
-            let to = arena + slot * DenseTile::<GROUPS, CHUNKS, CUT>::STAGE as u32 + strip * bytes;
+            let to = arena
+                + slot * DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::STAGE as u32
+                + strip * bytes;
             Self::clear(to);
             to
         };
@@ -191,7 +218,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> FilledTile<GROU
             if lane == 0 {
                 barrier::arrive(full(ring.0));
             }
-            let next = DenseTile::<GROUPS, CHUNKS, CUT>::next;
+            let next = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::next;
             if Self::TURNS == 2 { next(next(ring)) } else { next(ring) }
         };
         // Free at first.
@@ -233,6 +260,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> FilledTile<GROU
             }
             open(ring, stage);
         }
+        DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::finish_copies();
     }
 
     /// Makes this warp's part of a stage, at `to`, zero.

@@ -8,33 +8,38 @@ pub trait DenseElem: Elem<Acc = f32> {
     type Own: Copy;
 
     /// Reads it. The stage has arrived.
-    fn own(smem: u32) -> Self::Own;
+    fn own<L: Loader>(smem: u32) -> Self::Own;
 
     /// No instruction: the registers are still read when this is reached, and what is read since lies in others.
     fn keep(own: &Self::Own);
 
     /// Starts the products of a stage: a warpgroup's own tile of shared memory with the tile of B.
-    fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, own: &Self::Own, b_tile: u32);
+    fn stage<A: Multiply, const C: usize>(
+        acc: &mut Acc<C>,
+        smem: u32,
+        own: &Self::Own,
+        b_tile: u32,
+    );
 }
 
 impl<E: WgmmaElem> DenseElem for E {
     type Own = ();
 
     #[inline(always)]
-    fn own(_: u32) {}
+    fn own<L: Loader>(_: u32) {}
 
     #[inline(always)]
     fn keep(_: &()) {}
 
     /// Rows of A, contiguous along k, times columns of B, contiguous along n.
     #[inline(always)]
-    fn stage<const C: usize>(acc: &mut Acc<C>, smem: u32, _: &(), b_tile: u32) {
+    fn stage<A: Multiply, const C: usize>(acc: &mut Acc<C>, smem: u32, _: &(), b_tile: u32) {
         let row = PANEL_BYTES as u32;
-        acc.fence();
+        A::fence(acc);
         unroll!(step < STEPS, {
             let a = frag::descriptor(smem + step as u32 * 32, row, 16);
             let b = frag::descriptor(b_tile + step as u32 * 16 * row, row, SMEM_TILE as u32);
-            E::mma::<C, 0, 1>(acc, a, b);
+            A::mma::<E, C, 0, 1>(acc, a, b);
         });
     }
 }
@@ -44,7 +49,7 @@ impl DenseElem for Tf32 {
 
     /// Columns of B, which `wgmma` takes from shared memory only where they are contiguous along k.
     #[inline(always)]
-    fn own(smem: u32) -> Self::Own {
+    fn own<L: Loader>(smem: u32) -> Self::Own {
         let (lane, warp) = gpu::lane_and_warp();
         let row = PANEL_BYTES as u32;
         // Two pieces of 32 columns lie behind each other.
@@ -55,7 +60,9 @@ impl DenseElem for Tf32 {
             let column = frag::transposed_column(warp % 2 * 16 + g);
             let at = piece + frag::swizzle(k, column / 4, row) + column % 4 * 4;
             unroll!(step < STEPS, {
-                b[step][r] = copy::load_shared_b32(at + step as u32 * 8 * row);
+                let word = copy::load_shared_b32(at + step as u32 * 8 * row);
+                // The copy engine has rounded.
+                b[step][r] = if L::BY_ONE { word } else { matrix::round_tf32(word) };
             });
         });
         b
@@ -68,11 +75,11 @@ impl DenseElem for Tf32 {
 
     /// Times rows of A, which are contiguous along k.
     #[inline(always)]
-    fn stage<const C: usize>(acc: &mut Acc<C>, _: u32, own: &Self::Own, b_tile: u32) {
-        acc.fence();
+    fn stage<A: Multiply, const C: usize>(acc: &mut Acc<C>, _: u32, own: &Self::Own, b_tile: u32) {
+        A::fence(acc);
         unroll!(step < STEPS, {
             let a = frag::descriptor(b_tile + step as u32 * 32, PANEL_BYTES as u32, 16);
-            acc.mma_tf32_registers(own[step], a);
+            A::mma_tf32_registers(acc, own[step], a);
         });
     }
 }

@@ -7,8 +7,14 @@ use crate::device::epilogue::Output;
 use crate::device::prelude::*;
 use crate::device::store::chunk::ROWS;
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
-    DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+impl<
+    const GROUPS: usize,
+    const CHUNKS: usize,
+    const CUT: usize,
+    const BYTES: usize,
+    A: Multiply,
+    L: Loader,
+> DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
 {
     /// Stores a thread's atoms, where C allows 16 bytes at once, or adds them to what it holds.
     #[inline(always)]

@@ -1,18 +1,28 @@
 //! The same product for rows whose number is known on the device: module `dense_live`. What the launch ahead does not
 //! write, the weights and their biases, is on its way before that has ended.
 
-use super::{DenseElem, ONLY_A, ONLY_B, Spot};
+use core::marker::PhantomData;
+
+use super::copies::{ONLY_A, ONLY_B};
+use super::{DenseElem, Spot};
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Spot
-    for LiveTile<GROUPS, CHUNKS, CUT>
+/// A tile that a cluster shares along k, of the row of tiles that shared memory names.
+#[derive(Clone, Copy)]
+struct Shared<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A, L>(
+    PhantomData<(A, L)>,
+);
+
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L: Loader> Spot
+    for Shared<GROUPS, CHUNKS, CUT, A, L>
 {
-    const BIASES: Option<usize> = Some(Self::BIASES);
+    const BIASES: Option<usize> = Some(LiveTile::<GROUPS, CHUNKS, CUT, A, L>::BIASES);
     /// In shared memory: registers are the sums'.
     #[inline(always)]
     fn down(self) -> u32 {
-        copy::load_shared_b32(copy::arena() + Self::DOWN as u32)
+        let at = LiveTile::<GROUPS, CHUNKS, CUT, A, L>::DOWN as u32;
+        copy::load_shared_b32(copy::arena() + at)
     }
     /// The first tile of a thread block.
     #[inline(always)]
@@ -23,19 +33,29 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> Spot
 
 /// A tile of row `down` of tiles, not cut along k.
 #[derive(Clone, Copy)]
-struct Whole<const GROUPS: usize, const CHUNKS: usize> {
+struct Whole<const GROUPS: usize, const CHUNKS: usize, A, L> {
     down: u32,
+    tile: PhantomData<(A, L)>,
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize> Spot for Whole<GROUPS, CHUNKS> {
-    const BIASES: Option<usize> = Some(LiveTile::<GROUPS, CHUNKS, 1>::BIASES);
+impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply, L: Loader> Spot
+    for Whole<GROUPS, CHUNKS, A, L>
+{
+    const BIASES: Option<usize> = Some(LiveTile::<GROUPS, CHUNKS, 1, A, L>::BIASES);
     #[inline(always)]
     fn down(self) -> u32 {
         self.down
     }
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS, CHUNKS, CUT> {
+impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L: Loader>
+    LiveTile<GROUPS, CHUNKS, CUT, A, L>
+{
+    #[inline(always)]
+    fn spot() -> Shared<GROUPS, CHUNKS, CUT, A, L> {
+        Shared(PhantomData)
+    }
+
     /// Goes to another row of tiles; one thread.
     #[inline(always)]
     fn go_to(down: u32) {
@@ -43,18 +63,25 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS
     }
 
     /// The barriers and the first tile's first stages: B before the launch ahead has ended, which does not write it.
-    /// One lane of the warp that copies.
+    /// Those that start copies.
     #[inline(always)]
     fn start_ahead(p: &DenseParams, at: u64) {
         let early = p.early != 0;
         let known = global::load_b32_fresh(p.live, early);
-        DenseTile::<GROUPS, CHUNKS, CUT>::set_up(at, 1);
-        let [from, count] = DenseTile::<GROUPS, CHUNKS, CUT>::part(p);
-        let ahead = DenseTile::<GROUPS, CHUNKS, CUT>::ahead(count);
-        let high = DenseTile::<GROUPS, CHUNKS, CUT>::ROWS as u32;
-        let corner = [gpu::block_y() * high, DenseTile::<GROUPS, CHUNKS, CUT>::left()];
-        DenseTile::<GROUPS, CHUNKS, CUT>::start::<false, ONLY_B>(
-            (at, Self),
+        let copiers = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::TEAM as u32;
+        if L::BY_ONE || DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::sets_up() {
+            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::set_up(at, L::fills(copiers));
+        }
+        if !L::BY_ONE {
+            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::together();
+        }
+        let [from, count] = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::part(p);
+        let ahead = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ahead(count);
+        let high = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ROWS as u32;
+        let corner = [gpu::block_y() * high, DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::left()];
+        DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::start::<false, ONLY_B>(
+            p,
+            (at, Self::spot()),
             corner,
             from,
             0,
@@ -66,8 +93,9 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS
         let rows = rows.min(p.m);
         copy::store_shared_b32(copy::arena() + Self::LIVE as u32, rows);
         if corner[0] < rows {
-            DenseTile::<GROUPS, CHUNKS, CUT>::start::<false, ONLY_A>(
-                (at, Self),
+            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::start::<false, ONLY_A>(
+                p,
+                (at, Self::spot()),
                 corner,
                 from,
                 0,
@@ -82,6 +110,10 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS
     /// Waits for B, where no tile is computed: shared memory is not left before it has come.
     #[inline(always)]
     fn drain(stages: u32) {
+        if !L::BY_ONE {
+            copy::copy_wait_all();
+            return;
+        }
         let mut slot = 0;
         while slot < stages {
             let full = Self::full(slot);
@@ -93,14 +125,14 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS
 
     #[inline(always)]
     fn full(slot: u32) -> u32 {
-        let first = DenseTile::<GROUPS, CHUNKS, CUT>::BARRIERS as u32;
+        let first = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BARRIERS as u32;
         copy::arena() + first + slot * 8
     }
 
     /// The biases of the tile's columns; the warps that multiply.
     #[inline(always)]
     fn fetch_biases<E: Elem>(p: &DenseParams) {
-        let left = DenseTile::<GROUPS, CHUNKS, CUT>::left();
+        let left = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::left();
         let mut i = gpu::thread();
         while i < Self::COLUMNS {
             let valid = p.flags & FLAG_BIAS_COLUMNS != 0 && left + i < p.n;
@@ -110,27 +142,75 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize> LiveTile<GROUPS
         }
     }
 
+    /// All tiles where all warps copy: nothing is on its way before the launch ahead has ended.
+    #[inline(always)]
+    fn undivided<E: DenseElem>(p: &DenseParams, at: u64) {
+        grid::wait_dependency();
+        if gpu::thread() == 0 {
+            let rows = global::load_b32_fresh(p.live, true).min(p.m);
+            copy::store_shared_b32(copy::arena() + Self::LIVE as u32, rows);
+            let fill = L::fills(DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::TEAM as u32);
+            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::set_up(at, fill);
+        }
+        Self::fetch_biases::<E>(p);
+        gpu::sync_threads();
+        let spot = |down| Whole::<GROUPS, CHUNKS, A, L> { down, tile: PhantomData };
+        DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::undivided::<E, _>(p, at, Self::reaches, spot);
+    }
+
+    /// All tiles of a cluster that shares them along k, one after the other.
+    #[inline(always)]
+    fn cut_tiles<E: DenseElem>(p: &DenseParams, at: u64) {
+        loop {
+            DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::tile::<E>(p, at, Self::spot());
+            let next = Self::spot().down() + gpu::grid_y();
+            if !Self::reaches(next) {
+                return;
+            }
+            // The ring is made anew: the stages have been read, by whoever reads them, before they are written.
+            A::fence_copies();
+            cluster::arrive();
+            cluster::wait();
+            // Asked again: there is no register for the answer while sums are.
+            if gpu::rematerialize_thread() == 0 {
+                Self::go_to(next);
+                DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::take_down();
+            }
+            gpu::sync_threads();
+        }
+    }
+
     /// Is there a row in that row of tiles? The same for all threads of a cluster.
     #[inline(always)]
     fn reaches(down: u32) -> bool {
         let rows = copy::load_shared_b32(copy::arena() + Self::LIVE as u32);
-        let high = DenseTile::<GROUPS, CHUNKS, CUT>::ROWS as u32;
+        let high = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ROWS as u32;
         down * high < rows
     }
 }
 
-impl<W: WalkInfo, E: DenseElem, const GROUPS: usize, const CHUNKS: usize, const CUT: usize>
-    Kernel<W, E, DenseParams> for LiveTile<GROUPS, CHUNKS, CUT>
+impl<
+    W: WalkInfo,
+    E: DenseElem,
+    const GROUPS: usize,
+    const CHUNKS: usize,
+    const CUT: usize,
+    A: Multiply,
+    L: Loader,
+> Kernel<W, E, DenseParams> for LiveTile<GROUPS, CHUNKS, CUT, A, L>
 {
     #[inline(always)]
     unsafe fn run(p: &DenseParams, at: u64) {
+        if DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::UNDIVIDED {
+            return Self::undivided::<E>(p, at);
+        }
         if CUT > 1 && gpu::thread() == 0 {
             Self::go_to(gpu::block_y());
         }
         let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
-        let copies = warp >= DenseTile::<GROUPS, CHUNKS, CUT>::WARPS as u32;
+        let copies = warp >= DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::WARPS as u32;
         if copies {
-            if warp::elected() {
+            if DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::starts() {
                 Self::start_ahead(p, at);
             }
             warp::sync_lanes(u32::MAX);
@@ -146,31 +226,25 @@ impl<W: WalkInfo, E: DenseElem, const GROUPS: usize, const CHUNKS: usize, const 
             return;
         }
         if CUT == 1 {
-            let spot = |down| Whole::<GROUPS, CHUNKS> { down };
+            let spot = |down| Whole::<GROUPS, CHUNKS, A, L> { down, tile: PhantomData };
             if !copies {
-                DenseTile::<GROUPS, CHUNKS, CUT>::multiply_all::<E, _>(p, Self::reaches, spot);
-            } else if warp::elected() {
-                let begun = DenseTile::<GROUPS, CHUNKS, CUT>::ahead(p.stages);
-                DenseTile::<GROUPS, CHUNKS, CUT>::copy_all(p, at, begun, Self::reaches, spot);
+                DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::multiply_all::<E, _>(
+                    p,
+                    Self::reaches,
+                    spot,
+                );
+            } else if DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::starts() {
+                let begun = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ahead(p.stages);
+                DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::copy_all(
+                    p,
+                    at,
+                    begun,
+                    Self::reaches,
+                    spot,
+                );
             }
             return;
         }
-        loop {
-            DenseTile::<GROUPS, CHUNKS, CUT>::tile::<E>(p, at, Self);
-            let next = Self.down() + gpu::grid_y();
-            if !Self::reaches(next) {
-                return;
-            }
-            // The ring is made anew: the stages have been read, by whoever reads them, before they are written.
-            barrier::fence_copies();
-            cluster::arrive();
-            cluster::wait();
-            // Asked again: there is no register for the answer while sums are.
-            if gpu::rematerialize_thread() == 0 {
-                Self::go_to(next);
-                DenseTile::<GROUPS, CHUNKS, CUT>::take_down();
-            }
-            gpu::sync_threads();
-        }
+        Self::cut_tiles::<E>(p, at);
     }
 }

@@ -1,16 +1,18 @@
 //! A dense product of matrices that do not fill the GPU with large tiles: a thread block for a part of a tile along k,
-//! one warp that starts copies, warpgroups of 64 rows that multiply. The first copy goes out as soon as its barrier is
-//! made, and the sums of a tile's parts meet in shared memory (`out`).
+//! a warp that starts copies or a warpgroup that copies, warpgroups of 64 rows that multiply. The first copy goes out as
+//! soon as its barrier is made, and the sums of a tile's parts meet in shared memory (`out`).
 
-#[cfg(any(module = "dense_conv", not(target_arch = "nvptx64")))]
+#[cfg(any(module = "dense_conv", module = "dense_conv_mma", not(target_arch = "nvptx64")))]
 mod conv;
-#[cfg(any(module = "dense_csr", not(target_arch = "nvptx64")))]
+mod copies;
+#[cfg(any(module = "dense_csr", module = "dense_csr_mma", not(target_arch = "nvptx64")))]
 mod csr;
 mod elem;
 mod lines;
-#[cfg(any(module = "dense_live", not(target_arch = "nvptx64")))]
+#[cfg(any(module = "dense_live", module = "dense_live_mma", not(target_arch = "nvptx64")))]
 mod live;
 mod out;
+mod undivided;
 
 use crate::abi::part_start;
 use crate::device::prelude::*;
@@ -31,13 +33,29 @@ trait Spot: Copy {
     }
     /// Starts the copy of the rows of A from `top` on, `k` deep, to shared `to`.
     #[inline(always)]
-    fn bring_a(self, to: u32, map: u64, [k, top]: [u32; 2], full: u32) {
-        bulk::tma_load_2d(to, map, k, top, full);
+    fn bring_a<L: Loader>(
+        self,
+        team: Team,
+        to: u32,
+        map: (u64, &MapWords),
+        [k, top]: [u32; 2],
+        shape: Shape,
+        full: u32,
+    ) {
+        L::tile(team, to, map, [k, top], shape, full);
     }
     /// The same of the rows of B from `k` on, `left` across.
     #[inline(always)]
-    fn bring_b(self, to: u32, map: u64, [left, k]: [u32; 2], full: u32) {
-        bulk::tma_load_2d(to, map, left, k, full);
+    fn bring_b<L: Loader>(
+        self,
+        team: Team,
+        to: u32,
+        map: (u64, &MapWords),
+        [left, k]: [u32; 2],
+        shape: Shape,
+        full: u32,
+    ) {
+        L::tile(team, to, map, [left, k], shape, full);
     }
 }
 
@@ -52,15 +70,14 @@ impl Spot for Each {
     }
 }
 
-/// What of a stage is copied.
-const BOTH: u32 = 0;
-const ONLY_A: u32 = 1;
-const ONLY_B: u32 = 2;
-/// B alone, of stages that others fill with A: it arrives for itself.
-const B_ARRIVES: u32 = 3;
-
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize> Stages
-    for DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+impl<
+    const GROUPS: usize,
+    const CHUNKS: usize,
+    const CUT: usize,
+    const BYTES: usize,
+    A: AtomInfo,
+    L: LoaderInfo,
+> Stages for DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
 {
     /// A stage is the warpgroups' own tiles of shared memory, then those that all multiply them with.
     const COUNT: usize = Self::STAGES;
@@ -68,8 +85,14 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
-    DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+impl<
+    const GROUPS: usize,
+    const CHUNKS: usize,
+    const CUT: usize,
+    const BYTES: usize,
+    A: Multiply,
+    L: Loader,
+> DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
 {
     /// Barrier that says: the sums of all parts have arrived.
     #[inline(always)]
@@ -104,8 +127,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     /// Makes the barriers and fetches the tensor maps; one thread. So many arrivals fill a stage.
     #[inline(always)]
     fn set_up(at: u64, fill: u32) {
-        bulk::prefetch_map(at);
-        bulk::prefetch_map(at + 128);
+        L::prefetch_maps::<2>(at);
         let mut slot = 0;
         while slot < Self::STAGES as u32 {
             barrier::init(Self::full(slot), fill);
@@ -136,108 +158,6 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         }
     }
 
-    /// Starts the copies of stages `from..to` of this thread block's part; `ring` is the place of the first. One lane:
-    /// it waits for nobody between one stage and the next, and a stage waits for it. `FREED`: the ring has been round
-    /// once, and stages are waited for.
-    #[inline(always)]
-    fn start<const FREED: bool, const WHAT: u32>(
-        (at, spot): (u64, impl Spot),
-        corner: [u32; 2],
-        first: u32,
-        from: u32,
-        to: u32,
-        ring: (u32, u32),
-    ) {
-        let mut ring = ring;
-        let mut s = from;
-        while s < to {
-            if FREED {
-                barrier::wait(Self::empty(ring.0), ring.1);
-            }
-            Self::copy::<WHAT>((at, spot), corner, (first + s) * Self::DEPTH as u32, ring.0);
-            ring = Self::next(ring);
-            s += 1;
-        }
-    }
-
-    /// Starts the copies of the stage that begins `k` deep; one lane.
-    #[inline(always)]
-    fn copy<const WHAT: u32>(
-        (at, spot): (u64, impl Spot),
-        [top, left]: [u32; 2],
-        k: u32,
-        slot: u32,
-    ) {
-        let (stage, full) = (Self::stage(slot), Self::full(slot));
-        match WHAT {
-            BOTH => barrier::arrive_expect(full, Self::STAGE as u32),
-            ONLY_A => barrier::arrive_expect(full, Self::STAGE_OF_A as u32),
-            B_ARRIVES => barrier::arrive_expect(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
-            // The stage is full when A has come as well: that arrives.
-            _ => barrier::expect(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
-        }
-        let b_tile = stage + (GROUPS * SMEM_TILE) as u32;
-        let (a, b) = if Self::TRANSPOSED { (b_tile, stage) } else { (stage, b_tile) };
-        if WHAT == BOTH || WHAT == ONLY_A {
-            spot.bring_a(a, at, [k, top], full);
-        }
-        if WHAT == ONLY_A {
-            return;
-        }
-        // B in pieces of 128 bytes across.
-        let wide = Self::ACROSS as u32;
-        unroll!(c < Self::COLUMNS as usize / Self::ACROSS, {
-            let to = b + (c * Self::DEPTH * PANEL_BYTES) as u32;
-            spot.bring_b(to, at + 128, [left + wide * c as u32, k], full);
-        });
-    }
-
-    /// Tells the cluster that this thread block runs and has made its barriers: it takes sums, where they lie beside
-    /// the stages.
-    #[inline(always)]
-    fn ready() {
-        if CUT > 1 && !Self::OVER_STAGES {
-            cluster::arrive_relaxed();
-        }
-    }
-
-    /// How many of a part's stages fit into the ring at once.
-    #[inline(always)]
-    fn ahead(count: u32) -> u32 {
-        let most = Self::STAGES as u32;
-        if count < most { count } else { most }
-    }
-
-    /// The warp that copies makes the barriers, and starts as many stages as fit before the others know.
-    #[inline(always)]
-    fn begin(p: &DenseParams, at: u64, spot: impl Spot) {
-        let [from, count] = Self::part(p);
-        let begun = spot.begun();
-        if !begun && warp::elected() {
-            Self::set_up(at, 1);
-        }
-        warp::sync_lanes(u32::MAX);
-        Self::ready();
-        if !begun && warp::elected() {
-            grid::wait_dependency();
-            let corner = Self::corner(spot);
-            Self::start::<false, BOTH>((at, spot), corner, from, 0, Self::ahead(count), (0, 0));
-        }
-        // Together to the barrier of all threads.
-        warp::sync_lanes(u32::MAX);
-    }
-
-    /// The warp that copies, once the ring has been filled.
-    #[inline(always)]
-    fn go_on(p: &DenseParams, at: u64, spot: impl Spot) {
-        let [from, count] = Self::part(p);
-        if warp::elected() {
-            let corner = Self::corner(spot);
-            Self::start::<true, BOTH>((at, spot), corner, from, Self::ahead(count), count, (0, 0));
-        }
-        warp::sync_lanes(u32::MAX);
-    }
-
     /// A warpgroup's 64 rows, summed over this thread block's part of k. `FILLED`: A is not copied by the copy engine.
     #[inline(always)]
     fn multiply<E: DenseElem, const FILLED: bool>(p: &DenseParams) -> Acc<CHUNKS> {
@@ -246,14 +166,18 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         if count == 0 {
             return acc;
         }
+        if !A::ASYNCHRONOUS {
+            Self::sum::<E>(&mut acc, &mut Ring::<Self>::consumer(), count);
+            return acc;
+        }
         let mut ring = (0, 0);
         let mut pending = NONE;
         let mut own = Self::arrived::<E, FILLED>(ring);
         let mut s = 1;
         loop {
             let [smem, b_tile] = Self::parts_of(ring.0);
-            E::stage(&mut acc, smem, &own, b_tile);
-            wgmma::commit();
+            E::stage::<A, CHUNKS>(&mut acc, smem, &own, b_tile);
+            A::commit();
             if s == count {
                 break;
             }
@@ -262,58 +186,44 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             if Self::TRANSPOSED {
                 // While the Tensor Cores work: they read registers, and the next stage's are others.
                 let next = Self::arrived::<E, FILLED>(ring);
-                acc.wait::<0>();
+                A::wait::<CHUNKS, 0>(&mut acc);
                 E::keep(&own);
                 Self::release_pending(slot);
                 own = next;
             } else {
-                acc.wait::<1>();
+                A::wait::<CHUNKS, 1>(&mut acc);
                 Self::release_pending(pending);
                 pending = slot;
                 own = Self::arrived::<E, FILLED>(ring);
             }
             s += 1;
         }
-        acc.wait::<0>();
+        A::wait::<CHUNKS, 0>(&mut acc);
         acc
     }
 
-    /// Starts the copies of all tiles of this thread block, rows of tiles a grid apart while there are any `inside`: the
-    /// stages of the next are on their way while one is stored. `begun`: stages of the first tile that have been started.
-    /// One lane.
-    #[cfg(any(module = "dense_conv", module = "dense_live", not(target_arch = "nvptx64")))]
+    /// Adds the products of so many stages to a warpgroup's 64 rows.
     #[inline(always)]
-    fn copy_all<S: Spot>(
-        p: &DenseParams,
-        at: u64,
-        begun: u32,
-        inside: impl Fn(u32) -> bool,
-        spot: impl Fn(u32) -> S,
-    ) {
-        let left = Self::left();
-        let mut ring = Ring::<Self>::producer();
+    fn sum<E: DenseElem>(acc: &mut Acc<CHUNKS>, ring: &mut Ring<Self>, count: u32) {
         let mut stage = 0;
-        while stage < begun {
+        while stage < count {
+            let slot = ring.wait_full();
+            let [smem, b_tile] = Self::parts_of(slot);
+            E::stage::<A, CHUNKS>(acc, smem, &E::own::<L>(smem), b_tile);
+            ring.issued::<A, _>(acc);
             ring.advance();
             stage += 1;
-        }
-        let mut down = gpu::block_y();
-        while inside(down) {
-            let spot = spot(down);
-            let top = down * Self::ROWS as u32;
-            while stage < p.stages {
-                let slot = ring.wait_empty();
-                Self::copy::<BOTH>((at, spot), [top, left], stage * Self::DEPTH as u32, slot);
-                ring.advance();
-                stage += 1;
-            }
-            stage = 0;
-            down += gpu::grid_y();
         }
     }
 
     /// Multiplies and stores those tiles; the warps that multiply.
-    #[cfg(any(module = "dense_conv", module = "dense_live", not(target_arch = "nvptx64")))]
+    #[cfg(any(
+        module = "dense_conv",
+        module = "dense_conv_mma",
+        module = "dense_live",
+        module = "dense_live_mma",
+        not(target_arch = "nvptx64")
+    ))]
     #[inline(always)]
     fn multiply_all<E: DenseElem, S: Spot>(
         p: &DenseParams,
@@ -324,16 +234,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         let mut down = gpu::block_y();
         while inside(down) {
             let mut acc = Acc::<CHUNKS>::zero();
-            let mut stage = 0;
-            while stage < p.stages {
-                let slot = ring.wait_full();
-                let [smem, b_tile] = Self::parts_of(slot);
-                E::stage(&mut acc, smem, &E::own(smem), b_tile);
-                ring.issued(&mut acc);
-                ring.advance();
-                stage += 1;
-            }
-            ring.drain(&mut acc);
+            Self::sum::<E>(&mut acc, &mut ring, p.stages);
+            ring.drain::<A, _>(&mut acc);
             Self::epilogue::<E, _>(p, &acc, spot(down));
             down += gpu::grid_y();
         }
@@ -353,15 +255,32 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
         barrier::wait(Self::full(ring.0), ring.1);
         if FILLED {
             // By ordinary stores. Who stored would wait here for loads as well.
-            barrier::fence_copies();
+            A::fence_copies();
         }
-        E::own(Self::parts_of(ring.0)[0])
+        E::own::<L>(Self::parts_of(ring.0)[0])
     }
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
-    DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+impl<
+    const GROUPS: usize,
+    const CHUNKS: usize,
+    const CUT: usize,
+    const BYTES: usize,
+    A: Multiply,
+    L: Loader,
+> DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
 {
+    /// This thread block's tile where all warps copy.
+    #[inline(always)]
+    fn undivided_tile<E: DenseElem>(p: &DenseParams, at: u64) {
+        if gpu::thread() == 0 {
+            Self::set_up(at, L::fills(Self::TEAM as u32));
+        }
+        gpu::sync_threads();
+        let own = gpu::block_y();
+        Self::undivided::<E, _>(p, at, |down| down == own, |_| Each);
+    }
+
     /// This thread block's tile. All threads.
     #[inline(always)]
     fn tile<E: DenseElem>(p: &DenseParams, at: u64, spot: impl Spot) {
@@ -395,11 +314,17 @@ impl<
     const CHUNKS: usize,
     const CUT: usize,
     const BYTES: usize,
-> Kernel<W, E, DenseParams> for DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+    A: Multiply,
+    L: Loader,
+> Kernel<W, E, DenseParams> for DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
 {
     #[inline(always)]
     unsafe fn run(p: &DenseParams, at: u64) {
         grid::launch_dependents();
-        Self::tile::<E>(p, at, Each);
+        if Self::UNDIVIDED {
+            Self::undivided_tile::<E>(p, at);
+        } else {
+            Self::tile::<E>(p, at, Each);
+        }
     }
 }

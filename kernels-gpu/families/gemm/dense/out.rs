@@ -33,11 +33,17 @@ pub(super) struct Place {
     pub column: u32,
 }
 
-impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: usize>
-    DenseTile<GROUPS, CHUNKS, CUT, BYTES>
+impl<
+    const GROUPS: usize,
+    const CHUNKS: usize,
+    const CUT: usize,
+    const BYTES: usize,
+    A: Multiply,
+    L: Loader,
+> DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
 {
-    /// Atoms that a thread finishes.
-    const OWN: usize = Self::ATOMS / CUT;
+    /// Atoms that a thread finishes at once: all of a cluster's share, or of four times 16 rows those of one.
+    const OWN: usize = if A::QUARTERS { Self::ATOMS / 4 } else { Self::ATOMS / CUT };
     /// Fours of them, and how many of each four there are.
     pub(super) const FOURS: usize = Self::OWN.div_ceil(4);
     pub(super) const OF_FOUR: usize = if Self::OWN < 4 { Self::OWN } else { 4 };
@@ -65,6 +71,16 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
     ) {
         let (lane, warp) = (gpu::rematerialize_thread() % 32, gpu::rematerialize_thread() / 32);
         let mut own: Own = [[[0.0; 4]; 4]; 8];
+        if A::QUARTERS {
+            unroll!(m < 4, {
+                unroll!(q < Self::FOURS, {
+                    own[q] = [0, 1, 2, 3].map(|g| four(acc, m * Self::OWN + q * 4 + g));
+                });
+                let place = Self::place_of_quarter(spot, lane, warp, m as u32);
+                Self::finish::<E, S>(p, place, &mut own);
+            });
+            return;
+        }
         let place = if CUT == 1 {
             unroll!(q < Self::FOURS, {
                 own[q] = [0, 1, 2, 3].map(|g| four(acc, q * 4 + g));
@@ -81,23 +97,29 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             let [warp, atom] = [first / Self::ATOMS as u32, first % Self::ATOMS as u32];
             Self::place(spot, lane, warp, atom)
         };
+        Self::finish::<E, S>(p, place, &mut own);
+    }
+
+    /// Finishes a thread's atoms, and stores them.
+    #[inline(always)]
+    fn finish<E: Elem<Acc = f32>, S: Spot>(p: &DenseParams, place: Place, own: &mut Own) {
         let o = p.output();
         let changed = o.flags & (FLAG_BIAS_ROWS | FLAG_BIAS_COLUMNS | FLAG_RELU | FLAG_GELU) != 0;
         // Apart from each other: code that is only jumped over still has to be fetched.
         let alpha = scale::<E>(o, p.stages);
         if changed || alpha != 1.0 {
             match S::BIASES {
-                Some(at) => Self::add_near::<E>(at, place, alpha, &mut own),
-                None => Self::add::<E>(o, p.m, place, alpha, &mut own),
+                Some(at) => Self::add_near::<E>(at, place, alpha, own),
+                None => Self::add::<E>(o, p.m, place, alpha, own),
             }
-            Self::activate::<E>(o, &mut own);
+            Self::activate::<E>(o, own);
         }
         if S::BIASES.is_some() || o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
-            Self::store_lines::<E, false>(o, p.m, place, &own);
+            Self::store_lines::<E, false>(o, p.m, place, own);
         } else if o.flags & FLAG_VECTORS != 0 {
-            Self::store_lines::<E, true>(o, p.m, place, &own);
+            Self::store_lines::<E, true>(o, p.m, place, own);
         } else {
-            Self::store_elements::<E>(o, p.m, place, &own);
+            Self::store_elements::<E>(o, p.m, place, own);
         }
     }
 
@@ -111,6 +133,17 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, const BYTES: us
             return Place { row: top + atom * 8 + pair, column: left + across };
         }
         Place { row: top + warp * 16 + own, column: left + atom * 8 + pair }
+    }
+
+    /// The same where a warp has a quarter of the columns of its warpgroup's 64 rows: of the first of the rows
+    /// `16 m ..`.
+    #[inline(always)]
+    fn place_of_quarter(spot: impl Spot, lane: u32, warp: u32, m: u32) -> Place {
+        const { assert!(!A::QUARTERS || CUT == 1 && !Self::TRANSPOSED) };
+        let [top, left] = Self::corner(spot);
+        let (own, pair) = frag::accumulator(lane, 0);
+        let across = warp % 4 * 16 * CHUNKS as u32;
+        Place { row: top + warp / 4 * 64 + m * 16 + own, column: left + across + pair }
     }
 
     /// Shared memory for the sums.

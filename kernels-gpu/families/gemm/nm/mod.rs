@@ -1,10 +1,12 @@
-//! A kept two of four on Hopper's sparse Tensor Cores: a persistent thread block per multiprocessor. One thread copies
-//! tiles of A and B into a ring of stages, two warpgroups multiply what has arrived (`wgmma.mma_async.sp`) and send C
-//! out. The metadata goes straight from global memory to registers, a pair of stages ahead, in the order in which lanes
-//! hold it: gathered from the rows' words it would take a quarter of what shared memory and L1 give.
+//! A kept two of four on sparse Tensor Cores: a persistent thread block per multiprocessor. One thread, or a warpgroup,
+//! copies tiles of A and B into a ring of stages, two warpgroups multiply what has arrived and send C out. With `wgmma`
+//! the metadata goes straight from global memory to registers, a pair of stages ahead, in the order in which lanes hold
+//! it: gathered from the rows' words it would take a quarter of what shared memory and L1 give. `mma.sync` leaves no
+//! registers for that where a warp has 64 rows: metadata, in the same order, is part of the stage.
 
-#[cfg(any(module = "nm_narrow", feature = "cuda_std"))]
+#[cfg(any(module = "nm_narrow", module = "nm_narrow_mma", feature = "cuda_std"))]
 pub mod narrow;
+mod producer;
 
 use crate::device::epilogue::{Output, output};
 use crate::device::prelude::*;
@@ -12,26 +14,6 @@ use crate::device::ptx::wgmma_sparse;
 use crate::device::stages::NONE;
 use crate::device::store::StoreTile;
 use crate::families::gemm::abi::*;
-
-/// An element type with a sparse `wgmma` atom.
-pub trait SparseElem: WgmmaElem {
-    /// `D += A B`, 32 deep.
-    fn mma_sparse<const C: usize, const SELECTOR: i32>(acc: &mut Acc<C>, a: u64, b: u64, meta: u32);
-}
-
-impl SparseElem for F16 {
-    #[inline(always)]
-    fn mma_sparse<const C: usize, const S: i32>(acc: &mut Acc<C>, a: u64, b: u64, meta: u32) {
-        acc.mma_sparse_f16::<S>(a, b, meta)
-    }
-}
-
-impl SparseElem for Bf16 {
-    #[inline(always)]
-    fn mma_sparse<const C: usize, const S: i32>(acc: &mut Acc<C>, a: u64, b: u64, meta: u32) {
-        acc.mma_sparse_bf16::<S>(a, b, meta)
-    }
-}
 
 /// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 40 + 2 x 232 is three
 /// times the 168 they start with.
@@ -65,54 +47,33 @@ pub trait Products<E, const MA: usize, const CHUNKS: usize>: Stages {
     fn metadata(p: &NmParams, top: u32, pair: u32) -> [Self::Meta; NM_PAIR];
     /// Metadata into the registers that `wgmma` reads it from.
     fn take(p: &NmParams, into: &mut Self::Meta, meta: Self::Meta);
-    /// The `wgmma`s of a step against A at the first and B at the second place.
-    fn step(acc: &mut [Acc<CHUNKS>; MA], at: [u32; 2], step: usize, meta: Self::Meta);
+    /// The word of a step and the rows of `acc[i]`.
+    fn word(meta: Self::Meta, step: usize, i: usize) -> u32;
+    /// The products of a step against A at the first and B at the second place, `meta` as of
+    /// [`Multiply::mma_sparse`].
+    fn step(
+        acc: &mut [Acc<CHUNKS>; MA],
+        at: [u32; 2],
+        step: usize,
+        meta: impl Fn(usize, usize) -> u32,
+    );
     /// Waits until at most `PENDING` groups are under way, and frees the metadata of the one before.
     fn wait<const PENDING: u32>(p: &NmParams, acc: &mut [Acc<CHUNKS>; MA], meta: Self::Meta);
     /// Finishes and stores 64 rows of sums.
     fn store(p: &NmParams, corner: [u32; 2], smem: (u32, u32), acc: &mut Acc<CHUNKS>);
 }
 
-impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> Stages
-    for TwoOfFour<MA, CHUNKS, BYTES>
+impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L: LoaderInfo> Stages
+    for TwoOfFour<MA, CHUNKS, BYTES, A, L>
 {
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHUNKS, BYTES> {
-    /// One thread: waits for a free stage and starts its copies.
-    #[inline(always)]
-    fn produce(p: &NmParams, at: u64) {
-        if gpu::thread() != CONSUMERS * 32 {
-            return;
-        }
-        let mut ring = Ring::<Self>::producer();
-        let mut tile = gpu::block_x();
-        while tile < p.tile_count {
-            let [row, column] = p.corner(tile);
-            let mut s = 0;
-            while s < p.pairs * NM_PAIR as u32 {
-                let (to, full) = (Self::stage(ring.wait_empty()), ring.full());
-                barrier::arrive_expect(full, Self::STAGE as u32);
-                bulk::tma_load_2d(to, at, s * (Self::DEPTH / 2) as u32, row, full);
-                let k = s * Self::DEPTH as u32;
-                if BYTES == 1 {
-                    bulk::tma_load_2d(to + Self::A_BYTES as u32, at + 128, k, column, full);
-                } else {
-                    unroll!(c < CHUNKS, most 4, {
-                        let to = to + (Self::A_BYTES + c * SMEM_TILE) as u32;
-                        bulk::tma_load_2d(to, at + 128, column + c as u32 * 64, k, full);
-                    });
-                }
-                ring.advance();
-                s += 1;
-            }
-            tile += gpu::grid_x();
-        }
-    }
-
+impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: Loader>
+    TwoOfFour<MA, CHUNKS, BYTES, A, L>
+{
     /// A warpgroup: multiplies tiles and sends them out.
     #[inline(always)]
     fn consume<E>(p: &NmParams)
@@ -126,35 +87,120 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHU
             let [row, column] = p.corner(tile);
             let top = row + group * (MA * HALF) as u32;
             let mut acc = [Acc::<CHUNKS>::zero(); MA];
-            let mut next = Self::metadata(p, top, 0);
-            // Two sets of registers by turns, each kept until the `wgmma`s that read it are done.
-            let (mut even, mut odd) = (Self::NO_META, Self::NO_META);
-            let mut pending = NONE;
-            let mut pair = 0;
-            while pair < p.pairs {
-                let now = next;
-                pair += 1;
-                next = Self::metadata(p, top, pair);
-                Self::take(p, &mut even, now[0]);
-                let first = ring.slot;
-                Self::multiply::<E>(&mut acc, &mut ring, group, even);
-                Self::wait::<1>(p, &mut acc, odd);
-                Self::release_pending(pending);
-                Self::take(p, &mut odd, now[1]);
-                pending = ring.slot;
-                Self::multiply::<E>(&mut acc, &mut ring, group, odd);
-                Self::wait::<1>(p, &mut acc, even);
-                Self::release_pending(first);
+            if A::ASYNCHRONOUS {
+                Self::multiply_ahead::<E>(p, &mut acc, &mut ring, group, top);
+            } else {
+                let mut s = 0;
+                while s < p.pairs * NM_PAIR as u32 {
+                    Self::multiply_stage::<E>(&mut acc, ring.wait_full(), group);
+                    Self::release(ring.slot);
+                    ring.advance();
+                    s += 1;
+                }
             }
-            Self::wait::<0>(p, &mut acc, odd);
-            Self::release_pending(pending);
-            let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
-            unroll!(i < MA, {
-                let corner = [top + (i * HALF) as u32, column];
-                Self::store(p, corner, (group, smem), &mut acc[i]);
-            });
+            Self::send::<E>(p, group, [top, column], &mut acc);
             tile += gpu::grid_x();
         }
+    }
+
+    /// Sends a warpgroup's sums out.
+    #[inline(always)]
+    fn send<E>(p: &NmParams, group: u32, [top, column]: [u32; 2], acc: &mut [Acc<CHUNKS>; MA])
+    where
+        Self: Products<E, MA, CHUNKS>,
+    {
+        let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
+        unroll!(i < MA, {
+            let corner = [top + (i * HALF) as u32, column];
+            A::settle(&mut acc[i], smem, 1 + group);
+            Self::store(p, corner, (group, smem), &mut acc[i]);
+        });
+    }
+
+    /// All threads: copy stages ahead of the one that they multiply. The place of a stage was that of the second before,
+    /// so that no warp waits for the slowest one at once.
+    #[inline(always)]
+    fn copy_and_multiply<E>(p: &NmParams, at: u64)
+    where
+        Self: Products<E, MA, CHUNKS>,
+    {
+        let team = Team { thread: gpu::thread(), threads: CONSUMERS * 32 };
+        let group = gpu::thread() / 128;
+        let stages = p.pairs * NM_PAIR as u32;
+        let (mut copied, mut ring) = (Ring::<Self>::producer(), Ring::<Self>::consumer());
+        // The stage to copy next.
+        let mut later = if stages > 0 { gpu::block_x() } else { p.tile_count };
+        let (mut corner, mut next) = (p.corner(later), 0);
+        let mut early = Self::STAGES as u32 - 2;
+        let mut tile = gpu::block_x();
+        while tile < p.tile_count {
+            let [row, column] = p.corner(tile);
+            let mut acc = [Acc::<CHUNKS>::zero(); MA];
+            let mut s = 0;
+            while s < stages {
+                warp::stay_rolled();
+                if later < p.tile_count {
+                    Self::start_next(p, at, team, &mut copied, corner, next);
+                    next += 1;
+                    if next == stages {
+                        later += gpu::grid_x();
+                        (corner, next) = (p.corner(later), 0);
+                    }
+                }
+                if early > 0 && later < p.tile_count {
+                    early -= 1;
+                    continue;
+                }
+                Self::multiply_stage::<E>(&mut acc, ring.wait_full(), group);
+                Self::release(ring.slot);
+                ring.advance();
+                s += 1;
+            }
+            Self::send::<E>(p, group, [row + group * (MA * HALF) as u32, column], &mut acc);
+            tile += gpu::grid_x();
+        }
+    }
+
+    /// The products of a tile by `wgmma`, with the metadata of the next pair of stages on its way.
+    #[inline(always)]
+    fn multiply_ahead<E>(
+        p: &NmParams,
+        acc: &mut [Acc<CHUNKS>; MA],
+        ring: &mut Ring<Self>,
+        group: u32,
+        top: u32,
+    ) where
+        Self: Products<E, MA, CHUNKS>,
+    {
+        let mut next = Self::metadata(p, top, 0);
+        // Two sets of registers by turns, each kept until the `wgmma`s that read it are done.
+        let (mut even, mut odd) = (Self::NO_META, Self::NO_META);
+        let mut pending = NONE;
+        let mut pair = 0;
+        while pair < p.pairs {
+            let now = next;
+            pair += 1;
+            next = Self::metadata(p, top, pair);
+            Self::take(p, &mut even, now[0]);
+            let first = ring.slot;
+            Self::multiply::<E>(acc, ring, group, even);
+            Self::wait::<1>(p, acc, odd);
+            Self::release_pending(pending);
+            Self::take(p, &mut odd, now[1]);
+            pending = ring.slot;
+            Self::multiply::<E>(acc, ring, group, odd);
+            Self::wait::<1>(p, acc, even);
+            Self::release_pending(first);
+        }
+        Self::wait::<0>(p, acc, odd);
+        Self::release_pending(pending);
+    }
+
+    /// A of a warpgroup in a stage, and B.
+    #[inline(always)]
+    fn operands_of(slot: u32, group: u32) -> [u32; 2] {
+        let stage = Self::stage(slot);
+        [stage + group * (MA * HALF * NM_ROW_BYTES) as u32, stage + Self::A_BYTES as u32]
     }
 
     /// Waits for the next stage and issues its `wgmma`s, as one group.
@@ -167,18 +213,40 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize> TwoOfFour<MA, CHU
     ) where
         Self: Products<E, MA, CHUNKS>,
     {
-        let stage = Self::stage(ring.wait_full());
+        let at = Self::operands_of(ring.wait_full(), group);
         ring.advance();
-        let (smem, b_tile) =
-            (stage + group * (MA * HALF * NM_ROW_BYTES) as u32, stage + Self::A_BYTES as u32);
-        unroll!(i < MA, { acc[i].fence() });
-        unroll!(step < NM_STEPS, { Self::step(acc, [smem, b_tile], step, meta) });
-        wgmma::commit();
+        unroll!(i < MA, { A::fence(&mut acc[i]) });
+        unroll!(step < NM_STEPS, {
+            Self::step(acc, at, step, |i, _| Self::word(meta, step, i));
+        });
+        A::commit();
+    }
+
+    /// The products of a stage that has its metadata.
+    #[inline(always)]
+    fn multiply_stage<E>(acc: &mut [Acc<CHUNKS>; MA], slot: u32, group: u32)
+    where
+        Self: Products<E, MA, CHUNKS>,
+    {
+        let at = Self::operands_of(slot, group);
+        let lines = group as usize * MA * Self::META_WORDS * Self::META_LINE;
+        let thread = gpu::rematerialize_thread() % NM_HOLDERS as u32;
+        // A warp with all rows takes the words of the lanes like this one in all warps.
+        let own = if A::QUARTERS { thread % 32 } else { thread };
+        let meta = Self::stage(slot) + Self::OPERANDS as u32 + lines as u32 + own * 4;
+        unroll!(step < NM_STEPS, {
+            let of_step = meta + (step % Self::META_WORDS * Self::META_LINE) as u32;
+            // Loaded for each step, though two may share a word: registers are scarcer.
+            Self::step(acc, at, step, |i, m| {
+                let line = (i * Self::META_WORDS * Self::META_LINE) as u32;
+                copy::load_shared_b32(of_step + line + m as u32 * 128)
+            });
+        });
     }
 }
 
-impl<E: SparseElem, const MA: usize, const CHUNKS: usize> Products<E, MA, CHUNKS>
-    for TwoOfFour<MA, CHUNKS>
+impl<E: SparseElem + WgmmaElem, const MA: usize, const CHUNKS: usize, A: Multiply, L: Loader>
+    Products<E, MA, CHUNKS> for TwoOfFour<MA, CHUNKS, 2, A, L>
 {
     type Meta = [u32; MA];
     const NO_META: Self::Meta = [0; MA];
@@ -201,25 +269,37 @@ impl<E: SparseElem, const MA: usize, const CHUNKS: usize> Products<E, MA, CHUNKS
         unroll!(i < MA, { wgmma_sparse::take(&mut into[i], meta[i], p.zero) });
     }
 
+    /// Both steps share a word.
     #[inline(always)]
-    fn step(acc: &mut [Acc<CHUNKS>; MA], [smem, b_tile]: [u32; 2], step: usize, meta: Self::Meta) {
+    fn word(meta: Self::Meta, _: usize, i: usize) -> u32 {
+        meta[i]
+    }
+
+    #[inline(always)]
+    fn step(
+        acc: &mut [Acc<CHUNKS>; MA],
+        [smem, b_tile]: [u32; 2],
+        step: usize,
+        meta: impl Fn(usize, usize) -> u32,
+    ) {
         let row = PANEL_BYTES as u32;
         let b = frag::descriptor(b_tile + step as u32 * 32 * row, row, SMEM_TILE as u32);
+        let mut a = [0; MA];
         unroll!(i < MA, {
             let place = i * HALF * NM_ROW_BYTES + step * 32;
-            let a = frag::descriptor(smem + place as u32, NM_ROW_BYTES as u32, 16);
-            if step == 0 {
-                E::mma_sparse::<CHUNKS, 0>(&mut acc[i], a, b, meta[i]);
-            } else {
-                E::mma_sparse::<CHUNKS, 1>(&mut acc[i], a, b, meta[i]);
-            }
+            a[i] = frag::descriptor(smem + place as u32, NM_ROW_BYTES as u32, 16);
         });
+        if step == 0 {
+            A::mma_sparse::<E, CHUNKS, MA, 0>(acc, a, b, meta);
+        } else {
+            A::mma_sparse::<E, CHUNKS, MA, 1>(acc, a, b, meta);
+        }
     }
 
     #[inline(always)]
     fn wait<const PENDING: u32>(p: &NmParams, acc: &mut [Acc<CHUNKS>; MA], meta: Self::Meta) {
         unroll!(i < MA, {
-            acc[i].wait::<PENDING>();
+            A::wait::<CHUNKS, PENDING>(&mut acc[i]);
             wgmma_sparse::keep(meta[i], copy::arena(), p.zero);
         });
     }
@@ -236,14 +316,29 @@ impl<E: SparseElem, const MA: usize, const CHUNKS: usize> Products<E, MA, CHUNKS
     }
 }
 
-impl<W: WalkInfo, E, const MA: usize, const CHUNKS: usize, const BYTES: usize>
-    Kernel<W, E, NmParams> for TwoOfFour<MA, CHUNKS, BYTES>
+impl<W: WalkInfo, E, const MA: usize, const CHUNKS: usize, const BYTES: usize, A, L>
+    Kernel<W, E, NmParams> for TwoOfFour<MA, CHUNKS, BYTES, A, L>
 where
+    A: Multiply,
+    L: Loader,
     Self: Products<E, MA, CHUNKS>,
 {
     #[inline(always)]
     unsafe fn run(p: &NmParams, at: u64) {
-        Self::make_ring::<2>(at, 1, CONSUMERS);
-        roles!(REGISTERS, Self::produce(p, at), Self::consume::<E>(p));
+        let copiers = match Self::COPIERS {
+            0 => CONSUMERS * 32,
+            _ if L::BY_ONE => 32,
+            copiers => copiers,
+        };
+        if gpu::thread() == 0 {
+            Self::make_barriers(L::arrivals(copiers, false), CONSUMERS);
+            L::prefetch_maps::<2>(at);
+        }
+        gpu::sync_threads();
+        if Self::COPIERS == 0 {
+            Self::copy_and_multiply::<E>(p, at);
+        } else {
+            roles!(A: REGISTERS, Self::produce(p, at), Self::consume::<E>(p));
+        }
     }
 }

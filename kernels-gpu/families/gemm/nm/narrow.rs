@@ -1,28 +1,14 @@
-//! The module `nm_narrow`: 8-bit operands, B as `[n, k]`, contiguous along k as A is, which is all that `wgmma` takes
-//! of them. Every `wgmma` has metadata of its own, a word of the format from each lane. Results leave as those of
+//! The modules `nm_narrow` and `nm_narrow_mma`: 8-bit operands, B as `[n, k]`, contiguous along k as A is, which is all
+//! that `wgmma` takes of them. Every product has metadata of its own, a word of the format from each lane. Results leave as those of
 //! `wgmma::narrow`.
 
 use super::Products;
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_sparse;
 use crate::families::gemm::abi::*;
-use crate::families::gemm::wgmma::narrow::NarrowElem;
 
-/// An element type of 8 bits with a sparse `wgmma` atom.
-pub trait SparseNarrow: NarrowElem {
-    /// `D += A B`, 64 deep.
-    fn mma_sparse<const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, meta: u32);
-}
-
-impl SparseNarrow for Int8 {
-    #[inline(always)]
-    fn mma_sparse<const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, meta: u32) {
-        acc.mma_sparse_s8(a, b, meta)
-    }
-}
-
-impl<E: SparseNarrow, const MA: usize, const CHUNKS: usize> Products<E, MA, CHUNKS>
-    for TwoOfFour<MA, CHUNKS, 1>
+impl<E: SparseElem + BytesElem, const MA: usize, const CHUNKS: usize, A: Multiply, L: Loader>
+    Products<E, MA, CHUNKS> for TwoOfFour<MA, CHUNKS, 1, A, L>
 {
     /// A register for each step and 64 rows.
     type Meta = [[u32; MA]; NM_STEPS];
@@ -50,20 +36,31 @@ impl<E: SparseNarrow, const MA: usize, const CHUNKS: usize> Products<E, MA, CHUN
     }
 
     #[inline(always)]
-    fn step(acc: &mut [Acc<CHUNKS>; MA], [smem, b_tile]: [u32; 2], step: usize, meta: Self::Meta) {
+    fn word(meta: Self::Meta, step: usize, i: usize) -> u32 {
+        meta[step][i]
+    }
+
+    #[inline(always)]
+    fn step(
+        acc: &mut [Acc<CHUNKS>; MA],
+        [smem, b_tile]: [u32; 2],
+        step: usize,
+        meta: impl Fn(usize, usize) -> u32,
+    ) {
         // A step is half of a row: 64 bytes of B, 32 of A.
         let place = b_tile + (step * PANEL_BYTES / NM_STEPS) as u32;
         let b = frag::descriptor(place, PANEL_BYTES as u32, 16);
+        let mut a = [0; MA];
         unroll!(i < MA, {
             let place = i * HALF * NM_ROW_BYTES + step * NM_ROW_BYTES / NM_STEPS;
-            let a = frag::descriptor(smem + place as u32, NM_ROW_BYTES as u32, 16);
-            E::mma_sparse::<CHUNKS>(&mut acc[i], a, b, meta[step][i]);
+            a[i] = frag::descriptor(smem + place as u32, NM_ROW_BYTES as u32, 16);
         });
+        A::mma_sparse::<E, CHUNKS, MA, 0>(acc, a, b, meta);
     }
 
     #[inline(always)]
     fn wait<const PENDING: u32>(p: &NmParams, acc: &mut [Acc<CHUNKS>; MA], meta: Self::Meta) {
-        unroll!(i < MA, { acc[i].wait::<PENDING>() });
+        unroll!(i < MA, { A::wait::<CHUNKS, PENDING>(&mut acc[i]) });
         unroll!(step < NM_STEPS, {
             unroll!(i < MA, { wgmma_sparse::keep(meta[step][i], copy::arena(), p.zero) });
         });
@@ -72,6 +69,8 @@ impl<E: SparseNarrow, const MA: usize, const CHUNKS: usize> Products<E, MA, CHUN
     #[inline(always)]
     fn store(p: &NmParams, corner: [u32; 2], smem: (u32, u32), acc: &mut Acc<CHUNKS>) {
         let (o, m) = (p.output(), p.m);
-        Panel::<64, 64, CHUNKS, PLAIN, 1>::write_narrow::<E>(o, m, corner, smem, p.pairs, acc);
+        Panel::<64, 64, CHUNKS, PLAIN, 1, A, L>::write_narrow::<E>(
+            o, m, corner, smem, p.pairs, acc,
+        );
     }
 }

@@ -13,8 +13,16 @@ pub(in crate::families) trait Epilogue<E, P, const CHUNKS: usize> {
     fn epilogue_for(params: &P, strip: Strip, group: u32, acc: &mut Acc<CHUNKS>);
 }
 
-impl<E, const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Epilogue<E, WgmmaParams, CHUNKS> for Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<
+    E,
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize,
+    A: Multiply,
+    L: Loader,
+> Epilogue<E, WgmmaParams, CHUNKS> for Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 where
     E: WgmmaElem,
 {
@@ -29,8 +37,15 @@ where
     }
 }
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize,
+    A: Multiply,
+    L: Loader,
+> Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
     /// Multiplies the 64 rows of every strip that are a warpgroup's, and hands its sums on.
     #[inline(always)]
@@ -46,33 +61,48 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         while later.row != NO_STRIP {
             let strip = later;
             round += 1;
-            later = Self::strip(p, round);
+            // Without registers of other warps there are none to keep a strip in.
+            if A::ASYNCHRONOUS {
+                later = Self::strip(p, round);
+            }
             let mut acc = Acc::<CHUNKS>::zero();
             let mut s = 0;
             while s < strip.stages {
                 let slot = ring.wait_full();
                 let mask = Self::mask_of(slot, group);
-                if mask & 0x55 != 0 && ORDER & IN_REGISTERS != 0 {
+                if !A::ASYNCHRONOUS && ORDER & IN_REGISTERS != 0 {
+                    if mask & 0x55 != 0 {
+                        Self::multiply_pieces::<E>(&mut acc, slot, group, mask);
+                    }
+                    Self::release(slot);
+                } else if mask & 0x55 != 0 && ORDER & IN_REGISTERS != 0 {
                     let a = Self::fragments(slot, group);
-                    acc.fence();
+                    A::fence(&mut acc);
                     Self::multiply_registers::<E>(&mut acc, slot, mask, a);
-                    wgmma::commit();
+                    A::commit();
                     // The fragments' registers are read until then. The other warpgroup keeps the Tensor Cores busy.
-                    acc.wait::<0>();
+                    A::wait::<CHUNKS, 0>(&mut acc);
                     Self::release_pending(slot);
                 } else if mask & 0x55 != 0 {
-                    acc.fence();
+                    A::fence(&mut acc);
                     Self::multiply::<E>(&mut acc, slot, group, mask);
-                    ring.issued(&mut acc);
+                    ring.issued::<A, CHUNKS>(&mut acc);
                 } else {
-                    ring.drain(&mut acc);
+                    ring.drain::<A, CHUNKS>(&mut acc);
                     Self::release_pending(slot);
                 }
                 ring.advance();
                 s += 1;
             }
-            ring.drain(&mut acc);
+            ring.drain::<A, CHUNKS>(&mut acc);
+            let strip = match A::ASYNCHRONOUS {
+                true => strip,
+                false => Self::strip(p, warp::rematerialize(round) - 1),
+            };
             Self::epilogue_for(params, strip, group, &mut acc);
+            if !A::ASYNCHRONOUS {
+                later = Self::strip(p, round);
+            }
         }
     }
 
@@ -82,7 +112,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         unroll!(step < STEPS, {
             if PK >= Self::DEPTH || mask >> (2 * step) & 1 != 0 {
                 let (a, b) = (Self::a(smem, step), Self::b(b_tile, step));
-                E::mma_ordered::<CHUNKS, ORDER>(acc, a, b);
+                A::mma_ordered::<E, CHUNKS, ORDER>(acc, a, b);
             }
         });
     }
@@ -132,11 +162,76 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         unroll!(step < STEPS, {
             if mask >> (2 * step) & 1 != 0 {
                 if ORDER & B_COLUMNS == 0 {
-                    E::mma_registers::<CHUNKS, 1>(acc, a[step], Self::b(b_tile, step));
+                    A::mma_registers::<E, CHUNKS, 1>(acc, a[step], Self::b(b_tile, step));
                 } else {
-                    E::mma_registers::<CHUNKS, 0>(acc, a[step], Self::b(b_tile, step));
+                    A::mma_registers::<E, CHUNKS, 0>(acc, a[step], Self::b(b_tile, step));
                 }
             }
         });
+    }
+
+    /// The synchronous products of one stage. A warp skips those of rows without a piece.
+    #[inline(always)]
+    fn multiply_pieces<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32, mask: u32) {
+        let (warp, lane) = gpu::warp_and_lane();
+        let (smem, b_tile) = Self::operands(slot, group);
+        let own = if A::QUARTERS { 0 } else { warp };
+        let first = warp::rematerialize(smem + Self::lane_place(own * 16, lane));
+        let mut there = u32::MAX;
+        if PK > 1 {
+            there = copy::load_shared_b32(Self::mask(slot) + 4) >> (group * 4 + own);
+            there = warp::shuffle::<32>(there, 0, u32::MAX);
+        }
+        unroll!(step < STEPS, {
+            if mask >> (2 * step) & 1 != 0 {
+                let b = Self::b(b_tile, step);
+                let rows = |m: u32| {
+                    let is_there = there >> (8 * step as u32 + m) & 1 != 0;
+                    is_there.then(|| Self::piece_fragment(first, step, m as usize))
+                };
+                if ORDER & B_COLUMNS == 0 {
+                    A::mma_fragments::<E, CHUNKS, 1>(acc, rows, b);
+                } else {
+                    A::mma_fragments::<E, CHUNKS, 0>(acc, rows, b);
+                }
+            }
+        });
+    }
+
+    /// Bytes of a row of pieces in shared memory.
+    const PIECE_ROW: usize = if ORDER & A_COLUMNS == 0 { PK } else { PM } * BYTES;
+
+    /// Byte that a lane reads of the fragment of rows `top ..`. A piece may have fewer rows than a fragment.
+    #[inline(always)]
+    fn lane_place(top: u32, lane: u32) -> u32 {
+        if ORDER & A_COLUMNS == 0 {
+            let (row, chunk) = frag::ldmatrix_x4(lane);
+            // Pieces below each other follow each other.
+            (top + row) * Self::PIECE_ROW as u32 + chunk * 16
+        } else {
+            let (deep, chunk) = frag::ldmatrix_x4_columns(lane);
+            Self::column_piece(top + chunk * 8) + deep * Self::PIECE_ROW as u32
+        }
+    }
+
+    /// Byte of row `row` of A in a tile of pieces that lie column by column.
+    #[inline(always)]
+    const fn column_piece(row: u32) -> u32 {
+        let (piece, row) = (row / PM as u32, row % PM as u32);
+        piece * (Self::DEPTH * PM * BYTES) as u32 + row * BYTES as u32
+    }
+
+    /// A's fragment `m` x 16 rows below the one that this lane reads at `first`, in a step.
+    #[inline(always)]
+    fn piece_fragment(first: u32, step: usize, m: usize) -> [u32; 4] {
+        let deep = step * Self::STEP_DEPTH;
+        if ORDER & A_COLUMNS != 0 {
+            let down = (deep * Self::PIECE_ROW) as u32;
+            return matrix::ldmatrix_x4_trans(first + Self::column_piece(m as u32 * 16) + down);
+        }
+        let (slice, within) = (deep / PK, deep % PK * BYTES);
+        let (piece, row) = (m * 16 / PM, m * 16 % PM);
+        let place = within + Self::a_place(slice, piece) + row * Self::PIECE_ROW;
+        matrix::ldmatrix_x4(first + place as u32)
     }
 }

@@ -65,8 +65,16 @@ impl MarkedParams {
     }
 }
 
-impl<E, const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Epilogue<E, MarkedParams, CHUNKS> for Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<
+    E,
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize,
+    A: Multiply,
+    L: Loader,
+> Epilogue<E, MarkedParams, CHUNKS> for Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 where
     E: WgmmaElem,
 {
@@ -81,8 +89,15 @@ where
     }
 }
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize,
+    A: Multiply,
+    L: Loader,
+> Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
     /// As [`Self::epilogue`] for a C that allows accesses of 16 bytes.
     #[inline(always)]

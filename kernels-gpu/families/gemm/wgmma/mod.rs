@@ -1,9 +1,9 @@
-//! Blocks on Hopper's Tensor Cores: a persistent thread block per multiprocessor. One warp starts tensor copies into a
-//! ring of stages, two warpgroups multiply what has arrived (`wgmma`), 64 rows of C each, and send C out.
+//! Blocks on Tensor Cores: a persistent thread block per multiprocessor. Four warps start copies into a ring of stages,
+//! two warpgroups multiply what has arrived (`wgmma` or `mma.sync`), 64 rows of C each, and send C out.
 //! A stage holds slices of B that the pieces of A in these 128 rows share.
 
 mod consumer;
-#[cfg(any(module = "marked", not(target_arch = "nvptx64")))]
+#[cfg(any(module = "marked", module = "marked_mma", not(target_arch = "nvptx64")))]
 mod marked;
 pub mod narrow;
 mod out;
@@ -15,8 +15,15 @@ use crate::families::gemm::abi::*;
 /// Registers of a thread that copies and of one that multiplies, through which passes what C holds.
 const REGISTERS: [u32; 2] = [40, 232];
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Stages for Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize,
+    A: AtomInfo,
+    L: LoaderInfo,
+> Stages for Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
     /// A stage is A's halves, then B's chunks of 64 columns.
     const COUNT: usize = Self::STAGES;
@@ -24,8 +31,15 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize,
+    A: Multiply,
+    L: Loader,
+> Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
     /// This thread block's strip of a round; none past the last round.
     #[inline(always)]
@@ -52,7 +66,11 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     pub(in crate::families) fn set_up(at: u64) {
         // Every warp that copies arrives: one without copies in a stage must not fall a round behind. And every warp
         // that multiplies: in a stage without work for its warpgroup nothing else holds it to the others.
-        Self::make_ring::<2>(at, COPIERS / 32, CONSUMERS);
+        if gpu::thread() == 0 {
+            Self::make_barriers(L::arrivals(Self::COPIERS, true), CONSUMERS);
+            L::prefetch_maps::<2>(at);
+        }
+        gpu::sync_threads();
     }
 
     /// Place of the mask and the sixteenths of the stage's record.
@@ -122,16 +140,18 @@ impl<
     const PK: usize,
     const CHUNKS: usize,
     const ORDER: u32,
-> Kernel<W, E, WgmmaParams> for Panel<PM, PK, CHUNKS, ORDER>
+    A: Multiply,
+    L: Loader,
+> Kernel<W, E, WgmmaParams> for Panel<PM, PK, CHUNKS, ORDER, 2, A, L>
 {
     #[inline(always)]
     unsafe fn run(p: &WgmmaParams, at: u64) {
         Self::set_up(at);
         if ORDER == COLUMN_PIECES {
             // Columns of pieces take more to copy.
-            roles!(Self::produce(p, at), Self::consume::<E, _>(p));
+            roles!(A: Self::produce(p, at), Self::consume::<E, _>(p));
         } else {
-            roles!(REGISTERS, Self::produce(p, at), Self::consume::<E, _>(p));
+            roles!(A: REGISTERS, Self::produce(p, at), Self::consume::<E, _>(p));
         }
     }
 }

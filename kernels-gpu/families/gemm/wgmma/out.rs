@@ -20,8 +20,15 @@ impl WgmmaParams {
     }
 }
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize,
+    A: Multiply,
+    L: Loader,
+> Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
     /// Adds what other thread blocks have of a strip. Its stages for whoever arrives last, and stores.
     #[inline(always)]
@@ -41,9 +48,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 parts: strip.count(),
                 counter: strip.counter,
             };
-            return fix_up_by(cut, group, Self::scratch(), acc, add).then_some(1);
+            if !fix_up_by(cut, group, Self::scratch(), acc, add) {
+                return None;
+            }
         }
-        Some(strip.stages)
+        // Sums of other thread blocks lie as these do, however that is.
+        A::settle(acc, Self::place(strip, group).1.1, 1 + group);
+        Some(if strip.count() > 1 { 1 } else { strip.stages })
     }
 
     /// Corner of a warpgroup's rows of a strip, and its shared memory for the way out.
@@ -64,7 +75,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
     ) {
         if let Some(stages) = Self::whole(p, strip, group, acc, |a, b| a + b) {
             let ((corner, smem), o) = (Self::place(strip, group), p.output(strip.item));
-            StoreTile::<CHUNKS, ORDER>::write::<E>(o, p.m, corner, smem, stages, acc);
+            if A::ASYNCHRONOUS {
+                StoreTile::<CHUNKS, ORDER>::write::<E>(o, p.m, corner, smem, stages, acc);
+            } else {
+                // A copy of a chunk would take registers that other warps do not give.
+                let write = StoreTile::<CHUNKS, ORDER>::write_as::<E, false>;
+                write(o, p.m, corner, smem, stages, acc);
+            }
         }
     }
 }

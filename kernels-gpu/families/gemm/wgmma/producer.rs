@@ -1,6 +1,6 @@
 //! The warpgroup that copies: reads the records of its strips a stage ahead, waits for a free stage, and starts the
-//! copies of A's pieces and B's slices, one thread each. Four warps, because the copies that the lanes of a warp start
-//! go out one after the other.
+//! copies of A's pieces and B's slices: a thread each with the copy engine, else a warp each. Four warps, because the
+//! copies that the lanes of a warp start go out one after the other.
 
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
@@ -23,11 +23,18 @@ impl Ahead {
 
 /// Bytes of a line of L1.
 const LINE: u32 = 128;
-/// Hardly the disjunction of words of records.
+/// Practically never equal to the OR of words of records: a store that depends on it keeps the loads alive.
 const NO_WORD: u32 = u32::MAX;
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Panel<PM, PK, CHUNKS, ORDER, BYTES>
+impl<
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize,
+    A: Multiply,
+    L: Loader,
+> Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
     const COPIES: usize = Self::A_COPIES + Self::B_COPIES;
 
@@ -48,10 +55,12 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         }
     }
 
+    #[inline(always)]
     pub(in crate::families) fn produce(p: &WgmmaParams, at: u64) {
-        let thread = gpu::thread() % COPIERS;
+        let thread = gpu::thread() - CONSUMERS * 32;
         // Neighbouring copies in different warps.
-        let i = thread % 32 * 4 + thread / 32;
+        let (warps, warp) = (Self::COPIERS / 32, thread / 32);
+        let i = thread % 32 * warps + warp;
         let mut ring = Ring::<Self>::producer();
         let head = p.heads + gpu::block_x() as u64 * (Self::RECORD * 4) as u64;
         let mut next = Self::fetch(head, i, true);
@@ -83,20 +92,28 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 }
                 let slot = ring.wait_empty();
                 let head = now.head();
-                if thread == 0 {
-                    Self::expect(slot, head);
-                } else if thread % 32 == 0 {
-                    barrier::arrive(Self::full(slot));
+                let full = Self::full(slot);
+                L::expect(full, thread, Self::announce(slot, thread, head), true);
+                let mut first = 0;
+                let mut word = now.word;
+                loop {
+                    let left = (Self::COPIES as u32 - first).min(Self::COPIERS);
+                    L::each((left + warps - 1 - warp) / warps, word, |lane, word| {
+                        Self::start(p, at, slot, first + lane * warps + warp, head, place, word);
+                    });
+                    first += Self::COPIERS;
+                    if first >= Self::COPIES as u32 {
+                        break;
+                    }
+                    let own = first + i < Self::COPIES as u32;
+                    word = global::load_b32(here + Self::word_of(first + i) as u64 * 4, own);
                 }
-                Self::start(p, at, slot, i, head, place, now.word);
-                let mut i = i + COPIERS;
-                while i < Self::COPIES as u32 {
-                    let word = global::load_b32(here + Self::word_of(i) as u64 * 4, true);
-                    Self::start(p, at, slot, i, head, place, word);
-                    i += COPIERS;
-                }
+                L::started(full, thread);
                 ring.advance();
             }
+        }
+        if !L::BY_ONE {
+            copy::copy_wait_all();
         }
         if touched == NO_WORD {
             copy::store_shared_b32(Self::scratch() + 8, touched);
@@ -118,9 +135,12 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         p.records + strip.record as u64 * (Self::RECORD * 4) as u64
     }
 
-    /// Tells the consumers what will be there, and the barrier how much to wait for.
+    /// Tells the consumers what will be there; how many bytes that is. The first thread does.
     #[inline(always)]
-    fn expect(slot: u32, [mask, _, _, sixteenths]: [u32; 4]) {
+    fn announce(slot: u32, thread: u32, [mask, _, _, sixteenths]: [u32; 4]) -> u32 {
+        if thread != 0 {
+            return 0;
+        }
         let slices = (mask | mask >> 1) & 0x55;
         let a = if ORDER & IN_REGISTERS != 0 && PK > 1 {
             sixteenths.count_ones() * (SMEM_TILE / STEPS / 4) as u32
@@ -129,7 +149,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
         };
         let b = slices.count_ones() * (CHUNKS * SMEM_TILE / STEPS) as u32;
         copy::store_shared_v2(Self::mask(slot), [mask, sixteenths]);
-        barrier::arrive_expect(Self::full(slot), a + b);
+        a + b
     }
 
     /// Starts copy `i` of a stage, unless nobody multiplies what it brings.
@@ -156,10 +176,13 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
             let b_tile = stage + 2 * SMEM_TILE as u32;
             if ORDER & B_COLUMNS == 0 {
                 let to = b_tile + chunk * SMEM_TILE as u32 + slice * (PK * PANEL_BYTES) as u32;
-                bulk::tma_load_2d(to, at + 128, column + chunk * 64, first + word, full);
+                let place = [column + chunk * 64, first + word];
+                L::tile(Team::warp(), to, (at + 128, &p.b_map), place, Self::shape(PK, HALF), full);
             } else {
                 let to = b_tile + slice * (CHUNKS * 64 * PK * BYTES) as u32;
-                bulk::tma_load_2d(to, at + 128, word, first + column, full);
+                let place = [word, first + column];
+                let shape = Self::shape(CHUNKS * 64, PK);
+                L::tile(Team::warp(), to, (at + 128, &p.b_map), place, shape, full);
             }
         } else if i < Self::COPIES as u32 {
             let i = i - b_copies;
@@ -193,13 +216,21 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32, co
                 p.a + (word as u64 * p.a_row as u64 + x as u64) * BYTES as u64
             };
             if word != ABSENT {
-                bulk::load_line(to, from, (PM * PK * BYTES) as u32, full);
+                L::line(Team::warp(), to, from, (PM * PK * BYTES) as u32, full);
             } else if PK == 1 {
                 // Columns of a step lie side by side: one that is absent is still multiplied.
-                bulk::load_line(to, p.zeros, (PM * PK * BYTES) as u32, full);
+                L::line(Team::warp(), to, p.zeros, (PM * PK * BYTES) as u32, full);
             }
         } else {
-            bulk::tma_load_2d(to, at, x, word, full);
+            let shape =
+                if ORDER & A_COLUMNS == 0 { Self::shape(PM, PK) } else { Self::shape(PK, PM) };
+            L::tile(Team::warp(), to, (at, &p.a_map), [x, word], shape, full);
         }
+    }
+
+    /// So many rows of so many elements.
+    #[inline(always)]
+    fn shape(rows: usize, columns: usize) -> Shape {
+        Shape { rows, row_bytes: columns * BYTES, element: BYTES }
     }
 }

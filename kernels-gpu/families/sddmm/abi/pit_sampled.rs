@@ -3,7 +3,9 @@
 //! (arXiv 2301.10936). For each panel of 64 columns of S, rows of X are gathered by the panel's list, and rows of S
 //! scattered by it.
 
-use crate::abi::{MapWords, SMEM_TILE, Tile};
+use core::marker::PhantomData;
+
+use crate::abi::{AtomInfo, LoaderInfo, MapWords, SMEM_TILE, Tile, Tma, Wgmma};
 
 /// Columns of S of a panel: elements of a micro-tile.
 pub const SAMPLED_WIDTH: usize = 64;
@@ -15,26 +17,31 @@ pub const SAMPLED_COPIERS: u32 = 128;
 /// S is only there where the gate is positive.
 pub const SAMPLED_GATE: u32 = 1;
 
-/// Tile of `pit_sampled`: 128 listed rows of X by 64 rows of Y. Y is the first operand of the `wgmma`, since its 64
-/// rows are all there.
+/// Tile of `pit_sampled` and `pit_sampled_mma`: 128 listed rows of X by 64 rows of Y. Y is the first operand of the
+/// products, since its 64 rows are all there. `L` brings Y.
 #[derive(Clone, Copy, Debug)]
-pub struct PitSampled;
+pub struct PitSampled<A = Wgmma, L = Tma>(PhantomData<(A, L)>);
 
-impl PitSampled {
+impl<A, L: LoaderInfo> PitSampled<A, L> {
     /// Offset of the rows of X in a stage; in front of them are Y's.
     pub const X_AT: usize = SMEM_TILE;
     /// Bytes of a stage, 64 deep.
     pub const STAGE: usize = Self::X_AT + SAMPLED_LISTED * 128;
     /// Stages in flight.
-    pub const STAGES: usize = 8;
+    pub const STAGES: usize = match L::BY_ONE {
+        true => 8,
+        false => (L::SHARED - 2 * SMEM_TILE - 512) / Self::STAGE,
+    };
     /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers: full and empty of each stage.
     pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
-impl Tile for PitSampled {
+impl<A: AtomInfo, L: LoaderInfo> Tile for PitSampled<A, L> {
     const THREADS: u32 = 256 + SAMPLED_COPIERS;
+    const NEEDS: u32 = A::NEEDS | L::NEEDS;
+    const STANDS_IN: bool = !A::ASYNCHRONOUS;
     const COLUMNS: u32 = SAMPLED_WIDTH as u32;
     const ITEMS: u32 = SAMPLED_LISTED as u32;
     const BURST: u32 = Self::STAGES as u32;
@@ -43,7 +50,7 @@ impl Tile for PitSampled {
     const ACCESS: u32 = 16;
 }
 
-const _: () = assert!(PitSampled::BARRIERS + PitSampled::STAGES * 16 <= 227 << 10);
+const _: () = assert!(<PitSampled as Tile>::SHARED_BYTES <= 227 << 10);
 
 /// Parameters of the `pit_sampled` kernels.
 #[repr(C)]

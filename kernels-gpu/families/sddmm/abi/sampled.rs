@@ -1,34 +1,52 @@
 //! The module `sampled` (SDDMM): products of dense matrices at the places of a block pattern only. A window is 128 rows
 //! of the output against up to 256 gathered columns, fed by the tensor copy engine as in the module `wgmma`.
 
-use crate::abi::{HALF, MapWords, PANEL_BYTES, SMEM_TILE, STEPS, Strip, Tile};
+use core::marker::PhantomData;
 
-/// Chunks of 64 columns of a window.
+use crate::abi::{AtomInfo, HALF, LoaderInfo, MapWords, PANEL_BYTES, SMEM_TILE};
+use crate::abi::{STEPS, Strip, Tile, Tma, Wgmma};
+
+/// Chunks of 64 columns of a window, at the most.
 pub const WINDOW_CHUNKS: usize = 4;
 
-/// Tile of the module `sampled`. The columns of a window are gathered in pieces of `P` (16, 32 or 64); `ORDER` says how
-/// X and Y lie in memory. 16-bit elements: a stage is 64 deep.
+/// Tile of the modules `sampled` and `sampled_mma`. The columns of a window are gathered in pieces of `P` (16, 32 or
+/// 64), `CHUNKS` (2 or 4) times 64 of them; `ORDER` says how X and Y lie in memory. 16-bit elements: a stage is 64 deep.
 #[derive(Clone, Copy, Debug)]
-pub struct Sampled<const P: usize, const ORDER: u32>;
+pub struct Sampled<
+    const P: usize,
+    const ORDER: u32,
+    const CHUNKS: usize = WINDOW_CHUNKS,
+    A = Wgmma,
+    L = Tma,
+>(PhantomData<(A, L)>);
 
-impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
+impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A, L: LoaderInfo>
+    Sampled<P, ORDER, CHUNKS, A, L>
+{
     /// Pieces of columns of a window.
-    pub const PIECES: usize = WINDOW_CHUNKS * 64 / P;
+    pub const PIECES: usize = CHUNKS * 64 / P;
     /// Bytes of a piece in a stage.
     pub const PIECE: usize = P * PANEL_BYTES;
-    /// Bytes of a stage: two halves of X, four chunks of Y.
-    pub const STAGE: usize = (2 + WINDOW_CHUNKS) * SMEM_TILE;
+    /// Bytes of a stage: two halves of X, the chunks of Y.
+    pub const STAGE: usize = (2 + CHUNKS) * SMEM_TILE;
     /// Stages in flight.
-    pub const STAGES: usize = 4;
+    pub const STAGES: usize = match L::BY_ONE {
+        true => 4,
+        false => (L::SHARED - 2 * SMEM_TILE - 512) / Self::STAGE,
+    };
     /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
     /// Offset of the barriers, full and empty of each stage, and of two words for the split-K fix-up.
     pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
-impl<const P: usize, const ORDER: u32> Tile for Sampled<P, ORDER> {
+impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: AtomInfo, L: LoaderInfo> Tile
+    for Sampled<P, ORDER, CHUNKS, A, L>
+{
     const THREADS: u32 = 384;
-    const COLUMNS: u32 = 64 * WINDOW_CHUNKS as u32;
+    const NEEDS: u32 = A::NEEDS | L::NEEDS;
+    const STANDS_IN: bool = !A::ASYNCHRONOUS;
+    const COLUMNS: u32 = 64 * CHUNKS as u32;
     const BURST: u32 = Self::STAGES as u32;
     const BLOCK: (u32, u32) = (16, P as u32);
     const ORDER: u32 = ORDER;

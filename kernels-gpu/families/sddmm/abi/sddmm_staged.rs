@@ -4,23 +4,29 @@
 use crate::abi::{BOTH_ROWS, Dtype, Tile};
 
 /// Tile of the module `sddmm_staged`: a segment of `LANES` (8, 16 or 32) lanes takes a run of entries, `REP` vectors of
-/// four elements a lane, which hold all of k; `FLIGHT` rows of Y are read at once.
+/// four elements a lane, which hold all of k; `FLIGHT` rows of Y are read at once, of `KIB` KiB in shared memory.
 #[derive(Clone, Copy, Debug)]
-pub struct StagedDots<const LANES: u32, const REP: usize, const FLIGHT: usize>;
+pub struct StagedDots<
+    const LANES: u32,
+    const REP: usize,
+    const FLIGHT: usize,
+    const KIB: usize = STAGED_KIB,
+>;
 
-/// Shared memory for rows of Y, bytes.
-pub const STAGED_BYTES: usize = 200 << 10;
+/// Shared memory of the kernels for GPUs that have it.
+const STAGED_KIB: usize = 200;
 
-impl<const LANES: u32, const REP: usize, const FLIGHT: usize> Tile
-    for StagedDots<LANES, REP, FLIGHT>
+impl<const LANES: u32, const REP: usize, const FLIGHT: usize, const KIB: usize> Tile
+    for StagedDots<LANES, REP, FLIGHT, KIB>
 {
     const THREADS: u32 = 512;
+    const STANDS_IN: bool = KIB < STAGED_KIB;
     /// Most terms of a product.
     const COLUMNS: u32 = LANES * 4 * REP as u32;
     const ITEMS: u32 = Self::THREADS / LANES;
     const BURST: u32 = FLIGHT as u32;
     const ORDER: u32 = BOTH_ROWS;
-    const SHARED_BYTES: u32 = STAGED_BYTES as u32;
+    const SHARED_BYTES: u32 = (KIB << 10) as u32;
     const ACCESS: u32 = 1;
     fn vector(_: Dtype) -> u32 {
         4

@@ -1,12 +1,22 @@
 //! The module `sddmm_tiles`: products of dense matrices at single entries of a pattern, on Tensor Cores. Tiles that
 //! hold entries are computed densely; a list of *picks* says which of a tile's elements are entries.
 
-use crate::abi::{HALF, MapWords, PANEL_BYTES, SMEM_TILE, STEPS, STRIP, Tile};
+use core::marker::PhantomData;
 
-/// Tile of the module `sddmm_tiles`: 128 rows of the output against up to `CHUNKS` chunks of 64 gathered columns.
-/// `ORDER` says how X and Y lie in memory, `BYTES` what an element takes: 2, or 4 for TF32. A stage is 128 bytes deep.
+use crate::abi::{AtomInfo, HALF, LoaderInfo, MapWords, PANEL_BYTES, SMEM_TILE};
+use crate::abi::{STEPS, STRIP, Tile, Tma, Wgmma};
+
+/// Tile of the modules `sddmm_tiles` and `sddmm_tiles_mma`: 128 rows of the output against up to `CHUNKS` chunks of 64
+/// gathered columns. `ORDER` says how X and Y lie in memory, `BYTES` what an element takes: 2, or 4 for TF32. A stage is
+/// 128 bytes deep.
 #[derive(Clone, Copy, Debug)]
-pub struct PickTile<const CHUNKS: usize, const ORDER: u32, const BYTES: usize = 2>;
+pub struct PickTile<
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize = 2,
+    A = Wgmma,
+    L = Tma,
+>(PhantomData<(A, L)>);
 
 /// Rows of a tile whose picks are one list: those of a warp.
 pub const PICK_ROWS: usize = 16;
@@ -19,7 +29,9 @@ pub const CHUNK: usize = HALF;
 /// Bit of a pick that is an entry; without it, the half word fills up a pair.
 pub const PICKED: u32 = 0x8000;
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS, ORDER, BYTES> {
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A, L: LoaderInfo>
+    PickTile<CHUNKS, ORDER, BYTES, A, L>
+{
     /// Elements along k of a stage.
     pub const DEPTH: usize = PANEL_BYTES / BYTES;
     /// Bytes of a row of finished sums in shared memory.
@@ -27,11 +39,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
     /// Bytes of a stage: two halves of X, the chunks of Y.
     pub const STAGE: usize = (2 + CHUNKS) * SMEM_TILE;
     /// Stages in flight.
-    pub const STAGES: usize = match (CHUNKS, BYTES) {
-        (4, _) => 3,
-        (2, 2) => 6,
-        (2, _) => 5,
-        _ => 8,
+    pub const STAGES: usize = match (L::BY_ONE, CHUNKS, BYTES) {
+        (true, 4, _) => 3,
+        (true, 2, 2) => 6,
+        (true, 2, _) => 5,
+        (true, ..) => 8,
+        (false, ..) => (L::SHARED - 2 * HALF * Self::ROW_BYTES - 512) / Self::STAGE,
     };
     /// Offset of the finished sums, `HALF` rows of each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
@@ -39,10 +52,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
     pub const BARRIERS: usize = Self::OUT + 2 * HALF * Self::ROW_BYTES;
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Tile
-    for PickTile<CHUNKS, ORDER, BYTES>
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo, L: LoaderInfo> Tile
+    for PickTile<CHUNKS, ORDER, BYTES, A, L>
 {
     const THREADS: u32 = 384;
+    const NEEDS: u32 = A::NEEDS | L::NEEDS;
+    const STANDS_IN: bool = !A::ASYNCHRONOUS;
     const COLUMNS: u32 = (CHUNK * CHUNKS) as u32;
     const BURST: u32 = Self::STAGES as u32;
     const ORDER: u32 = ORDER;

@@ -69,13 +69,13 @@ impl Hand {
     }
 }
 
-impl Stages for PitSampled {
+impl<A, L: LoaderInfo> Stages for PitSampled<A, L> {
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl PitSampled {
+impl<A: Multiply, L: Loader> PitSampled<A, L> {
     /// Address of a place of a panel's list.
     #[inline(always)]
     fn listed(p: &PitSampledParams, work: Work, place: u32) -> u64 {
@@ -95,10 +95,13 @@ impl PitSampled {
             while deep < p.k {
                 ring.wait_empty();
                 let full = ring.full();
-                if thread == 0 {
-                    barrier::arrive_expect(full, SMEM_TILE as u32);
-                    let top = work.list * SAMPLED_WIDTH as u32;
-                    bulk::tma_load_2d(Self::stage(ring.slot), at, deep, top, full);
+                if L::BY_ONE {
+                    if thread == 0 {
+                        barrier::arrive_expect(full, SMEM_TILE as u32);
+                        Self::start_y(p, at, work, deep, ring.slot);
+                    }
+                } else {
+                    Self::start_y(p, at, work, deep, ring.slot);
                 }
                 if deep + DEPTH <= p.k {
                     Self::bring::<true>(p, rows, deep, ring.slot);
@@ -113,6 +116,16 @@ impl PitSampled {
             work = hand.work(p, index);
         }
         copy::copy_wait_all();
+    }
+
+    /// Starts the copies of a stage of Y: one, or this thread's share.
+    #[inline(always)]
+    fn start_y(p: &PitSampledParams, at: u64, work: Work, deep: u32, slot: u32) {
+        let thread = gpu::thread() - CONSUMERS * 32;
+        let team = Team { thread, threads: SAMPLED_COPIERS };
+        let place = [deep, work.list * SAMPLED_WIDTH as u32];
+        let shape = Shape { rows: SAMPLED_WIDTH, row_bytes: PANEL_BYTES, element: 2 };
+        L::tile(team, Self::stage(slot), (at, &p.y_map), place, shape, Self::full(slot));
     }
 
     /// The rows of X that this lane brings 16 bytes of: those that are listed.
@@ -150,18 +163,19 @@ impl PitSampled {
                 let slot = ring.wait_full();
                 if used {
                     // The gathered rows were written by ordinary copies.
-                    barrier::fence_copies();
-                    acc.fence();
+                    A::fence_copies();
+                    A::fence(&mut acc);
                     Self::multiply::<E>(&mut acc, slot, group);
-                    ring.issued(&mut acc);
+                    ring.issued::<A, _>(&mut acc);
                 } else {
                     Self::release_pending(slot);
                 }
                 ring.advance();
                 deep += DEPTH;
             }
-            ring.drain(&mut acc);
+            ring.drain::<A, _>(&mut acc);
             if used {
+                A::settle(&mut acc, Self::out(group), 1 + group);
                 Self::epilogue::<E>(p, work, group, lines, &acc);
             }
             index += gpu::grid_x();
@@ -177,16 +191,22 @@ impl PitSampled {
             let deep = step as u32 * 32;
             let a = frag::descriptor(y + deep, row, 16);
             let b = frag::descriptor(x + deep, row, 16);
-            E::mma::<1, 0, 0>(acc, a, b);
+            A::mma::<E, 1, 0, 0>(acc, a, b);
         });
     }
 }
 
-impl<W: WalkInfo, E: WgmmaElem> Kernel<W, E, PitSampledParams> for PitSampled {
+impl<W: WalkInfo, E: WgmmaElem, A: Multiply, L: Loader> Kernel<W, E, PitSampledParams>
+    for PitSampled<A, L>
+{
     #[inline(always)]
     unsafe fn run(p: &PitSampledParams, at: u64) {
-        // Every thread that gathers, and the copy of Y.
-        Self::make_ring::<1>(at, SAMPLED_COPIERS + 1, CONSUMERS);
+        if gpu::thread() == 0 {
+            // Every thread that gathers, and the copy of Y, if none of theirs.
+            Self::make_barriers(SAMPLED_COPIERS + L::BY_ONE as u32, CONSUMERS);
+            L::prefetch_maps::<1>(at);
+        }
+        gpu::sync_threads();
         grid::wait_dependency();
         // After the wait: what starts early may rely on all that came before this kernel.
         grid::launch_dependents();

@@ -7,7 +7,13 @@ use crate::device::stages::NONE;
 use crate::device::store::chunk::{stage_columns, staged};
 use crate::families::sddmm::abi::*;
 
-impl PitSampled {
+impl<A: Multiply, L: Loader> PitSampled<A, L> {
+    /// A warpgroup's buffer.
+    #[inline(always)]
+    pub(super) fn out(group: u32) -> u32 {
+        copy::arena() + Self::OUT as u32 + group * SMEM_TILE as u32
+    }
+
     /// The rows of S that this lane stores 16 bytes of, [`NONE`] where there is none: fetched ahead of the products.
     #[inline(always)]
     pub(super) fn lines(p: &PitSampledParams, work: Work, group: u32) -> [u32; 4] {
@@ -33,7 +39,7 @@ impl PitSampled {
         acc: &Acc<1>,
     ) {
         let (lane, warp) = gpu::lane_and_warp();
-        let smem = copy::arena() + Self::OUT as u32 + group * SMEM_TILE as u32;
+        let smem = Self::out(group);
         let column = work.list * SAMPLED_WIDTH as u32 + lane % 8 * 8;
         let inside = column < p.n;
         let gate = Self::gate::<E>(p, lines, (column, inside));

@@ -1,6 +1,6 @@
-//! SDDMM onto a block pattern on Hopper's Tensor Cores: a persistent thread block per multiprocessor computes windows
-//! of 128 rows against 256 gathered columns, and stores the blocks that the pattern holds. The ring of stages, the
-//! split into copying and multiplying warps and the split-K fix-up are those of the module `wgmma`.
+//! SDDMM onto a block pattern on Tensor Cores: a persistent thread block per multiprocessor computes windows of 128 rows
+//! against 256 or 128 gathered columns, and stores the blocks that the pattern holds. The ring of stages, the split into
+//! copying and multiplying warps and the split-K fix-up are those of the module `wgmma`.
 
 mod out;
 
@@ -31,14 +31,22 @@ fn window(p: &SampledParams, round: u32) -> Window {
     }
 }
 
-impl<const P: usize, const ORDER: u32> Stages for Sampled<P, ORDER> {
+impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A, L: LoaderInfo> Stages
+    for Sampled<P, ORDER, CHUNKS, A, L>
+{
     /// A stage is X's halves, then Y's chunks of 64 columns.
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
+impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Loader>
+    Sampled<P, ORDER, CHUNKS, A, L>
+{
+    /// X lies along k, and Y does.
+    const X_ALONG: bool = ORDER & A_COLUMNS == 0;
+    const Y_ALONG: bool = ORDER & B_COLUMNS != 0;
+
     /// Two words for the warpgroups that fix up.
     #[inline(always)]
     fn scratch() -> u32 {
@@ -49,7 +57,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
     #[inline(always)]
     fn x(smem: u32, step: usize) -> u64 {
         let row = PANEL_BYTES as u32;
-        if ORDER & A_COLUMNS == 0 {
+        if Self::X_ALONG {
             frag::descriptor(smem + step as u32 * 32, row, 16)
         } else {
             frag::descriptor(smem + step as u32 * 16 * row, row, SMEM_TILE as u32)
@@ -59,7 +67,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
     /// Y for a step of 16 along k, from a chunk on.
     #[inline(always)]
     fn y(chunk: u32, step: usize) -> u64 {
-        if ORDER & B_COLUMNS != 0 {
+        if Self::Y_ALONG {
             frag::descriptor(chunk + step as u32 * 32, PANEL_BYTES as u32, 16)
         } else {
             let row = P as u32 * 2;
@@ -67,23 +75,17 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
         }
     }
 
-    /// One copy a thread and stage: a half of X or a piece of Y, always to the same place, 64 further along k each
-    /// time.
+    /// The copies of a stage, a half of X or a piece of Y each, bring to the same place 64 further along k each time. A
+    /// thread has the word of one of them, where it begins across k.
     #[inline(always)]
     fn produce(p: &SampledParams, at: u64) {
         let thread = gpu::thread() % COPIERS;
         // Neighbouring copies in different warps: those that the lanes of a warp start go out one after the other.
-        let i = thread % 32 * 4 + thread / 32;
-        let piece = i.wrapping_sub(2);
+        let own = if L::BY_ONE { thread % 32 * 4 + thread / 32 } else { thread % 32 };
+        let piece = own.wrapping_sub(2);
         let column = |round: u32, valid: bool| {
             let at = p.columns + (index(round) * Self::PIECES as u64 + piece as u64) * 4;
             global::load_b32(at, valid && piece < Self::PIECES as u32)
-        };
-        let (to, map, along_x) = if i < 2 {
-            (i * SMEM_TILE as u32, at, ORDER & A_COLUMNS == 0)
-        } else {
-            let to = 2 * SMEM_TILE as u32 + piece * Self::PIECE as u32;
-            (to, at + 128, ORDER & B_COLUMNS != 0)
         };
         let mut ring = Ring::<Self>::producer();
         let mut round = 0;
@@ -91,10 +93,10 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
         let mut place = column(0, later.row != NO_STRIP);
         while later.row != NO_STRIP {
             let now = later;
-            let valid = if i < 2 { now.live >> (4 * i) & 15 != 0 } else { piece < now.live >> 8 };
-            let start = if i < 2 { now.row + i * HALF as u32 } else { place };
+            let pieces = now.live >> 8;
+            let across = if own < 2 { now.row + own * HALF as u32 } else { place };
             let halves = u32::from(now.live & 15 != 0) + u32::from(now.live >> 4 & 15 != 0);
-            let bytes = halves * SMEM_TILE as u32 + (now.live >> 8) * Self::PIECE as u32;
+            let bytes = halves * SMEM_TILE as u32 + pieces * Self::PIECE as u32;
             round += 1;
             later = window(p, round);
             place = column(round, round < p.rounds);
@@ -102,14 +104,54 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
             let end = k + now.stages * 64;
             while k < end {
                 let slot = ring.wait_empty();
-                let full = Self::arrive_copying(slot, thread, bytes);
-                if valid {
-                    let (x, y) = if along_x { (k, start) } else { (start, k) };
-                    bulk::tma_load_2d(Self::stage(slot) + to, map, x, y, full);
-                }
+                L::expect(ring.full(), thread, bytes, false);
+                L::each(2 + pieces, across, |lane, across| {
+                    let i = if L::BY_ONE { own } else { lane };
+                    let wanted = match i {
+                        0 | 1 => now.live >> (4 * i) & 15 != 0,
+                        _ => i - 2 < pieces,
+                    };
+                    if wanted {
+                        Self::start(p, at, (slot, i), [k, across]);
+                    }
+                });
+                L::started(ring.full(), thread);
                 k += 64;
                 ring.advance();
             }
+        }
+        if !L::BY_ONE {
+            copy::copy_wait_all();
+        }
+    }
+
+    /// Starts copy `i` of a stage, from these places along k and across.
+    #[inline(always)]
+    fn start(p: &SampledParams, at: u64, (slot, i): (u32, u32), [k, across]: [u32; 2]) {
+        let team = Team { thread: gpu::thread() % COPIERS, threads: COPIERS };
+        let place = |along: bool| if along { [k, across] } else { [across, k] };
+        // 64 deep, `width` across.
+        let shape = |along: bool, width: usize| match along {
+            true => Shape { rows: width, row_bytes: PANEL_BYTES, element: 2 },
+            false => Shape { rows: PANEL_BYTES / 2, row_bytes: 2 * width, element: 2 },
+        };
+        let (stage, full) = (Self::stage(slot), Self::full(slot));
+        if L::BY_ONE {
+            // One instruction for both: lanes that take different ways would do so one after the other.
+            let (to, at, along) = match i {
+                0 | 1 => (i * SMEM_TILE as u32, at, Self::X_ALONG),
+                _ => (2 * SMEM_TILE as u32 + (i - 2) * Self::PIECE as u32, at + 128, Self::Y_ALONG),
+            };
+            let shape = shape(along, P);
+            L::tile(team, stage + to, (at, &p.x_map), place(along), shape, full);
+        } else if i < 2 {
+            let to = stage + i * SMEM_TILE as u32;
+            let shape = shape(Self::X_ALONG, HALF);
+            L::tile(team, to, (at, &p.x_map), place(Self::X_ALONG), shape, full);
+        } else {
+            let to = stage + 2 * SMEM_TILE as u32 + (i - 2) * Self::PIECE as u32;
+            let shape = shape(Self::Y_ALONG, P);
+            L::tile(team, to, (at + 128, &p.y_map), place(Self::Y_ALONG), shape, full);
         }
     }
 
@@ -125,38 +167,40 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
             later = window(p, round);
             // The same for all lanes, and the shuffle tells ptxas so (C7519).
             let live = warp::shuffle::<32>(now.live >> (4 * warpgroup) & 15, 0, u32::MAX);
-            let mut acc = Acc::<WINDOW_CHUNKS>::zero();
+            let mut acc = Acc::<CHUNKS>::zero();
             let mut s = 0;
             while s < now.stages {
                 let slot = ring.wait_full();
                 if live == 0 {
                     Self::release_pending(slot);
                 } else {
-                    acc.fence();
+                    A::fence(&mut acc);
                     Self::multiply::<E>(&mut acc, slot, warpgroup, live);
-                    ring.issued(&mut acc);
+                    ring.issued::<A, _>(&mut acc);
                 }
                 ring.advance();
                 s += 1;
             }
-            ring.drain(&mut acc);
+            ring.drain::<A, _>(&mut acc);
             if live != 0 {
                 Self::epilogue::<E>(p, now, warpgroup, live, &mut acc);
             }
         }
     }
 
-    /// The `wgmma`s of one stage, two chunks at a time: chunks one by one would read X from shared memory as often as
+    /// The products of one stage, two chunks at a time: chunks one by one would read X from shared memory as often as
     /// Y, and a choice between all at once and some takes more registers than there are (C7511).
     #[inline(always)]
-    fn multiply<E: WgmmaElem>(acc: &mut Acc<WINDOW_CHUNKS>, slot: u32, warpgroup: u32, live: u32) {
+    fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, warpgroup: u32, live: u32) {
+        const { assert!(!A::QUARTERS || CHUNKS <= 2, "sums of a pair lie as those of all") };
         let (smem, b_tile) = Self::operands(slot, warpgroup);
-        unroll!(pair < WINDOW_CHUNKS / 2, {
+        unroll!(pair < CHUNKS / 2, most 4, {
             if live >> (2 * pair) & 3 != 0 {
                 let mut two = Acc([acc.0[2 * pair], acc.0[2 * pair + 1]]);
                 let chunk = b_tile + 2 * pair as u32 * SMEM_TILE as u32;
                 unroll!(step < STEPS, {
-                    E::mma_ordered::<2, ORDER>(&mut two, Self::x(smem, step), Self::y(chunk, step));
+                    let (x, y) = (Self::x(smem, step), Self::y(chunk, step));
+                    A::mma_ordered::<E, 2, ORDER>(&mut two, x, y);
                 });
                 [acc.0[2 * pair], acc.0[2 * pair + 1]] = two.0;
             }
@@ -164,12 +208,23 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
     }
 }
 
-impl<W: WalkInfo, E: WgmmaElem, const P: usize, const ORDER: u32> Kernel<W, E, SampledParams>
-    for Sampled<P, ORDER>
+impl<
+    W: WalkInfo,
+    E: WgmmaElem,
+    const P: usize,
+    const ORDER: u32,
+    const CHUNKS: usize,
+    A: Multiply,
+    L: Loader,
+> Kernel<W, E, SampledParams> for Sampled<P, ORDER, CHUNKS, A, L>
 {
     #[inline(always)]
     unsafe fn run(p: &SampledParams, at: u64) {
-        Self::make_ring::<2>(at, COPIERS / 32, CONSUMERS);
-        roles!(Self::produce(p, at), Self::consume::<E>(p));
+        if gpu::thread() == 0 {
+            Self::make_barriers(L::arrivals(COPIERS, false), CONSUMERS);
+            L::prefetch_maps::<2>(at);
+        }
+        gpu::sync_threads();
+        roles!(A: Self::produce(p, at), Self::consume::<E>(p));
     }
 }

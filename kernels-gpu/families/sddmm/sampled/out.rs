@@ -6,14 +6,16 @@ use crate::device::split_k::{SplitK, fix_up};
 use crate::device::store::chunk::{ROWS, stage_rows, staged};
 use crate::families::sddmm::abi::*;
 
-impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
+impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Loader>
+    Sampled<P, ORDER, CHUNKS, A, L>
+{
     #[inline(always)]
     pub(super) fn epilogue<E: WgmmaElem>(
         p: &SampledParams,
         window: Window,
         warpgroup: u32,
         live: u32,
-        acc: &mut Acc<WINDOW_CHUNKS>,
+        acc: &mut Acc<CHUNKS>,
     ) {
         let parts = window.parts >> 16;
         if parts > 1 {
@@ -29,9 +31,11 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
                 return;
             }
         }
+        // Sums of other thread blocks lie as these do, however that is.
+        A::settle(acc, Self::out(warpgroup), 1 + warpgroup);
         let alpha = E::scalar(p.alpha);
         if alpha != 1.0 {
-            unroll!(c < WINDOW_CHUNKS, {
+            unroll!(c < CHUNKS, most 4, {
                 unroll!(j < 8, {
                     unroll!(i < 4, { acc.0[c][4 * j + i] *= alpha });
                 });
@@ -41,7 +45,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
         let row = (window.window * PLACE_GROUPS as u32 + group) as u64;
         let places = p.places + row * (Self::PIECES * 4) as u64;
         let in_halves = warp::rematerialize(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0;
-        unroll!(c < WINDOW_CHUNKS, {
+        unroll!(c < CHUNKS, most 4, {
             if live >> c & 1 != 0 {
                 let places = places + (c * 64 / P * 4) as u64;
                 if in_halves {
@@ -51,6 +55,12 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
                 }
             }
         });
+    }
+
+    /// A warpgroup's buffer.
+    #[inline(always)]
+    fn out(warpgroup: u32) -> u32 {
+        copy::arena() + Self::OUT as u32 + warpgroup * SMEM_TILE as u32
     }
 
     /// Address of the values at a place.
@@ -65,8 +75,7 @@ impl<const P: usize, const ORDER: u32> Sampled<P, ORDER> {
         let (lane, warp) = gpu::lane_and_warp();
         let column = lane % 8 * 8;
         let place = global::load_b32(places + (column / P as u32 * 4) as u64, true);
-        let smem =
-            copy::arena() + (Self::OUT + warpgroup as usize * SMEM_TILE) as u32 + warp * 2048;
+        let smem = Self::out(warpgroup) + warp * 2048;
         let own = frag::ldmatrix_x4(lane);
         warp::sync_lanes(u32::MAX);
         stage_rows::<E>(acc, smem, own);

@@ -1,6 +1,6 @@
-//! SDDMM at single entries on Hopper's Tensor Cores: tiles that hold entries are computed densely, and the entries
-//! picked out of them ("compute dense, store sparse"). A persistent thread block per multiprocessor; ring of stages and
-//! split into copying and multiplying warps are those of the module `wgmma`.
+//! SDDMM at single entries on Tensor Cores: tiles that hold entries are computed densely, and the entries picked out of
+//! them ("compute dense, store sparse"). A persistent thread block per multiprocessor; ring of stages and split into
+//! copying and multiplying warps are those of the module `wgmma`.
 
 mod out;
 
@@ -10,20 +10,32 @@ use crate::families::sddmm::abi::*;
 /// An element type that tiles are multiplied in.
 pub trait TileElem: Elem<Acc = f32> {
     /// `D += A B`, 32 bytes deep. `TA`, `TB` 1: the operand is contiguous along m, n instead of k; 16-bit types only.
-    fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64);
+    fn mma<A: Multiply, const C: usize, const TA: i32, const TB: i32>(
+        acc: &mut Acc<C>,
+        a: u64,
+        b: u64,
+    );
 }
 
 impl<E: WgmmaElem> TileElem for E {
     #[inline(always)]
-    fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64) {
-        <E as WgmmaElem>::mma::<C, TA, TB>(acc, a, b)
+    fn mma<A: Multiply, const C: usize, const TA: i32, const TB: i32>(
+        acc: &mut Acc<C>,
+        a: u64,
+        b: u64,
+    ) {
+        A::mma::<E, C, TA, TB>(acc, a, b)
     }
 }
 
 impl TileElem for Tf32 {
     #[inline(always)]
-    fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64) {
-        acc.mma_tf32(a, b, true)
+    fn mma<A: Multiply, const C: usize, const TA: i32, const TB: i32>(
+        acc: &mut Acc<C>,
+        a: u64,
+        b: u64,
+    ) {
+        A::mma_tf32::<C>(acc, a, b, true)
     }
 }
 
@@ -76,8 +88,8 @@ impl PerThread {
     }
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Stages
-    for PickTile<CHUNKS, ORDER, BYTES>
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A, L: LoaderInfo> Stages
+    for PickTile<CHUNKS, ORDER, BYTES, A, L>
 {
     /// A stage is X's halves, then Y's chunks of 64 columns.
     const COUNT: usize = Self::STAGES;
@@ -85,17 +97,23 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> Stages
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS, ORDER, BYTES> {
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: Loader>
+    PickTile<CHUNKS, ORDER, BYTES, A, L>
+{
+    /// X lies along k, and Y does.
+    const X_ALONG: bool = ORDER & A_COLUMNS == 0;
+    const Y_ALONG: bool = ORDER & B_COLUMNS != 0;
+
     /// X of one warpgroup for a step of 16 along k.
     #[inline(always)]
     fn x(smem: u32, step: usize) -> u64 {
-        Self::operand(smem, step, ORDER & A_COLUMNS == 0)
+        Self::operand(smem, step, Self::X_ALONG)
     }
 
     /// Y for a step of 16 along k.
     #[inline(always)]
     fn y(b_tile: u32, step: usize) -> u64 {
-        Self::operand(b_tile, step, ORDER & B_COLUMNS != 0)
+        Self::operand(b_tile, step, Self::Y_ALONG)
     }
 
     /// Tiles of 64 rows of 128 bytes, along k or across it.
@@ -114,17 +132,16 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         if gpu::thread() != 0 {
             return;
         }
-        bulk::prefetch_map(at);
-        bulk::prefetch_map(at + 128);
-        Self::make_barriers(COPIERS / 32, CONSUMERS);
+        L::prefetch_maps::<2>(at);
+        Self::make_barriers(L::arrivals(COPIERS, false), CONSUMERS);
     }
 
-    /// Which copy this thread starts. Neighbouring ones in different warps: those that the lanes of a warp start go out
-    /// one after the other.
+    /// Which copy this thread has the word of. Neighbouring ones in different warps where a thread starts a copy: those
+    /// that the lanes of a warp start go out one after the other.
     #[inline(always)]
     fn copy() -> u32 {
         let thread = gpu::rematerialize_thread() % COPIERS;
-        thread % 32 * 4 + thread / 32
+        if L::BY_ONE { thread % 32 * 4 + thread / 32 } else { thread % 32 }
     }
 
     #[inline(always)]
@@ -141,15 +158,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         }
     }
 
-    /// One copy a thread and stage: a half of X or a chunk of Y, always to the same place, a stage further along k each
+    /// The copies of a stage, a half of X or a chunk of Y each, bring to the same place a stage further along k each
     /// time.
     #[inline(always)]
     fn produce(p: &SddmmTilesParams, at: u64, first: Copies) {
         let thread = gpu::thread() % COPIERS;
-        let i = Self::copy();
-        let chunk = i.wrapping_sub(2);
-        let (map, along_k) =
-            if i < 2 { (at, ORDER & A_COLUMNS == 0) } else { (at + 128, ORDER & B_COLUMNS != 0) };
+        let own = Self::copy();
         let mut ring = Ring::<Self>::producer();
         let mut round = 0;
         let mut later = first;
@@ -158,29 +172,47 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
             // The lists are long where rows are full, and HBM is far.
             if thread == 127 && later.picks.words > 0 {
                 let from = p.picks + later.picks.start as u64 * 4;
-                bulk::prefetch_line(from, later.picks.words.next_multiple_of(4) * 4);
+                L::prefetch_line(from, later.picks.words.next_multiple_of(4) * 4);
             }
             let chunks = live >> 8;
-            let (valid, start) = if i < 2 {
-                (live >> i & 1 != 0, row + i * HALF as u32)
-            } else {
-                (chunk < chunks, column)
-            };
+            let across = if own < 2 { row + own * HALF as u32 } else { column };
             let bytes = ((live & 1) + (live >> 1 & 1) + chunks) * SMEM_TILE as u32;
             round += 1;
             later = Self::copies(p, round);
             let mut stage = 0;
             while stage < p.stages {
                 let (slot, k) = (ring.wait_empty(), stage * Self::DEPTH as u32);
-                let full = Self::arrive_copying(slot, thread, bytes);
-                if valid {
-                    let (x, y) = if along_k { (k, start) } else { (start, k) };
-                    bulk::tma_load_2d(Self::stage(slot) + i * SMEM_TILE as u32, map, x, y, full);
-                }
+                L::expect(ring.full(), thread, bytes, false);
+                L::each(2 + chunks, across, |lane, across| {
+                    let i = if L::BY_ONE { own } else { lane };
+                    let wanted = if i < 2 { live >> i & 1 != 0 } else { i - 2 < chunks };
+                    if wanted {
+                        Self::start(p, at, (slot, i), [k, across]);
+                    }
+                });
+                L::started(ring.full(), thread);
                 stage += 1;
                 ring.advance();
             }
         }
+        if !L::BY_ONE {
+            copy::copy_wait_all();
+        }
+    }
+
+    /// Starts copy `i` of a stage, from these places along k and across.
+    #[inline(always)]
+    fn start(p: &SddmmTilesParams, at: u64, (slot, i): (u32, u32), [k, across]: [u32; 2]) {
+        let team = Team { thread: gpu::thread() % COPIERS, threads: COPIERS };
+        let place = |along: bool| if along { [k, across] } else { [across, k] };
+        // A stage is as deep as 128 bytes have elements, and 16-bit elements lie across k alone.
+        let shape = Shape { rows: HALF, row_bytes: PANEL_BYTES, element: BYTES };
+        let (to, full) = (Self::stage(slot) + i * SMEM_TILE as u32, Self::full(slot));
+        let (at, map, place) = match i {
+            0 | 1 => (at, p.x_map, place(Self::X_ALONG)),
+            _ => (at + 128, p.y_map, place(Self::Y_ALONG)),
+        };
+        L::tile(team, to, (at, &map), place, shape, full);
     }
 
     #[inline(always)]
@@ -214,24 +246,25 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
                 if live == 0 {
                     Self::release_pending(slot);
                 } else {
-                    acc.fence();
+                    A::fence(&mut acc);
                     Self::multiply::<E>(&mut acc, (slot, warpgroup), chunks);
-                    ring.issued(&mut acc);
+                    ring.issued::<A, _>(&mut acc);
                 }
                 ring.advance();
                 s += 1;
             }
-            ring.drain(&mut acc);
+            ring.drain::<A, _>(&mut acc);
             if apart && warpgroup == 0 {
                 barrier::arrive_named(1, CONSUMERS * 32);
             }
             if live != 0 {
+                A::settle(&mut acc, Self::out(warpgroup), 2 + warpgroup);
                 Self::epilogue::<E>(p, now, first, &mut acc);
             }
         }
     }
 
-    /// Rounds a stage to TF32 where it lies, both warpgroups together: `wgmma` would cut the bits off.
+    /// Rounds a stage to TF32 where it lies, both warpgroups together: products would cut the bits off.
     #[inline(always)]
     fn round(slot: u32) {
         let place = Self::stage(slot) + gpu::rematerialize_thread() * 16;
@@ -242,14 +275,15 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
             copy::store_shared_v4(at, four);
             i += 1;
         }
-        barrier::fence_copies();
+        A::fence_copies();
         barrier::sync_named(1, CONSUMERS * 32);
     }
 
-    /// The `wgmma`s of one stage, of the chunks that are there. Two of four at a time: a choice between all at once and
+    /// The products of one stage, of the chunks that are there. Two of four at a time: a choice between all at once and
     /// some takes more registers than there are (C7511).
     #[inline(always)]
     fn multiply<E: TileElem>(acc: &mut Acc<CHUNKS>, (slot, warpgroup): (u32, u32), chunks: u32) {
+        const { assert!(!A::QUARTERS || CHUNKS <= 2, "sums of a pair lie as those of all") };
         let (smem, b_tile) = Self::operands(slot, warpgroup);
         if CHUNKS < 4 {
             return Self::steps::<E, CHUNKS>(acc, smem, b_tile);
@@ -269,16 +303,23 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
         unroll!(step < STEPS, {
             let (x, y) = (Self::x(smem, step), Self::y(b_tile, step));
             if ORDER == BOTH_ROWS {
-                E::mma::<C, 0, 0>(acc, x, y)
+                E::mma::<A, C, 0, 0>(acc, x, y)
             } else {
-                E::mma::<C, 1, 1>(acc, x, y)
+                E::mma::<A, C, 1, 1>(acc, x, y)
             }
         });
     }
 }
 
-impl<W: WalkInfo, E: TileElem, const CHUNKS: usize, const ORDER: u32, const BYTES: usize>
-    Kernel<W, E, SddmmTilesParams> for PickTile<CHUNKS, ORDER, BYTES>
+impl<
+    W: WalkInfo,
+    E: TileElem,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const BYTES: usize,
+    A: Multiply,
+    L: Loader,
+> Kernel<W, E, SddmmTilesParams> for PickTile<CHUNKS, ORDER, BYTES, A, L>
 {
     #[inline(always)]
     unsafe fn run(p: &SddmmTilesParams, at: u64) {
@@ -288,6 +329,6 @@ impl<W: WalkInfo, E: TileElem, const CHUNKS: usize, const ORDER: u32, const BYTE
         let (copied, multiplied) = (Self::copies(p, other), PerThread::load(p, own));
         Self::set_up(at);
         gpu::sync_threads();
-        roles!(Self::produce(p, at, copied), Self::consume::<E>(p, multiplied));
+        roles!(A: Self::produce(p, at, copied), Self::consume::<E>(p, multiplied));
     }
 }

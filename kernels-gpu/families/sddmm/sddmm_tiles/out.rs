@@ -13,7 +13,9 @@ const STEP: u32 = BATCH as u32 * 32;
 /// The first two batches of a list: the second is on its way while the first is used.
 pub(super) type First = [[u32; BATCH]; 2];
 
-impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS, ORDER, BYTES> {
+impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: Loader>
+    PickTile<CHUNKS, ORDER, BYTES, A, L>
+{
     /// Passes in which sums of 4 bytes find room in shared memory.
     const PASSES: u32 = 4 / BYTES as u32;
     /// Columns of a pass.
@@ -36,6 +38,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize> PickTile<CHUNKS,
     #[inline(always)]
     pub(super) fn first(p: &SddmmTilesParams, list: Picks) -> First {
         [Self::picks(p, list, 0), Self::picks(p, list, STEP)]
+    }
+
+    /// A warpgroup's 64 rows of finished sums.
+    #[inline(always)]
+    pub(super) fn out(warpgroup: u32) -> u32 {
+        copy::arena() + Self::OUT as u32 + warpgroup * (HALF * Self::ROW_BYTES) as u32
     }
 
     /// This warp's 16 rows of finished sums.

@@ -1,7 +1,9 @@
-//! The module `bitmap`: A as bits and values by tiles of 64 x 64, expanded in registers, C by strips of 64 rows and up
+//! The modules `bitmap` and `bitmap_mma`: A as bits and values by tiles of 64 x 64, expanded in registers, C by strips of 64 rows and up
 //! to 64 columns for each warpgroup.
 
-use crate::abi::{MapWords, Tile};
+use core::marker::PhantomData;
+
+use crate::abi::{AtomInfo, LoaderInfo, MapWords, Tile, Tma, Wgmma};
 
 /// Rows and columns of a tile of A.
 pub const BIT_TILE: usize = 64;
@@ -20,27 +22,53 @@ pub const BIT_AHEAD: usize = 32;
 /// Bytes in front of the stages: barriers `full` and `empty`, then where the values of each warpgroup start.
 pub const BIT_HEAD: usize = 1024;
 
-/// Tile of the module: `GROUPS` warpgroups of 64 rows each against `N` columns (16, 32 or 64). `ALIGNED`: B by the
-/// tensor copy engine, else element by element.
-#[derive(Clone, Copy, Debug)]
-pub struct BitTile<const GROUPS: usize, const N: usize, const ALIGNED: bool>;
+/// Shared memory that each of so many thread blocks of a multiprocessor may have, of `all` kilobytes: the system takes
+/// one for each.
+const fn shared_bytes_of(all: u32, blocks: u32) -> u32 {
+    ((all << 10) / blocks - 1024) & !127
+}
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
+/// Kilobytes of a multiprocessor's shared memory: compute capability 9.0 and 8.0.
+const SHARED_KB: [u32; 2] = [228, 164];
+
+/// Tile of the module: `GROUPS` warpgroups of 64 rows each against `N` columns (16, 32 or 64). `ALIGNED`: B by the
+/// loader, else element by element.
+#[derive(Clone, Copy, Debug)]
+pub struct BitTile<const GROUPS: usize, const N: usize, const ALIGNED: bool, A = Wgmma, L = Tma>(
+    PhantomData<(A, L)>,
+);
+
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L>
+    BitTile<GROUPS, N, ALIGNED, A, L>
+{
     /// Bytes of B in a stage.
     pub const B_BYTES: usize = BIT_TILE * N * 2;
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Tile
-    for BitTile<GROUPS, N, ALIGNED>
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L: LoaderInfo>
+    BitTile<GROUPS, N, ALIGNED, A, L>
 {
-    /// The warpgroups, and one warp that copies.
-    const THREADS: u32 = GROUPS as u32 * 128 + 32;
-    const MIN_BLOCKS: u32 = if GROUPS == 2 && N == 16 { 3 } else { 4 / GROUPS as u32 };
+    /// Threads that copy.
+    pub const COPIERS: u32 = 32 * copying_warps(L::BY_ONE, false);
+}
+
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: AtomInfo, L: LoaderInfo> Tile
+    for BitTile<GROUPS, N, ALIGNED, A, L>
+{
+    /// The warpgroups, and those that copy.
+    const THREADS: u32 = GROUPS as u32 * 128 + Self::COPIERS;
+    const NEEDS: u32 = A::NEEDS | L::NEEDS;
+    const STANDS_IN: bool = !A::ASYNCHRONOUS;
+    const MIN_BLOCKS: u32 =
+        if A::ASYNCHRONOUS && GROUPS == 2 && N == 16 { 3 } else { 4 / GROUPS as u32 };
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = GROUPS as u32;
     const BLOCK: (u32, u32) = (64 * GROUPS as u32, BIT_TILE as u32);
-    /// All there is, divided among the thread blocks of a multiprocessor, each of which the system takes 1 KiB for.
-    const SHARED_BYTES: u32 = ((228 << 10) / Self::MIN_BLOCKS - 1024) & !127;
+    /// All there is, divided among the thread blocks of a multiprocessor.
+    const SHARED_BYTES: u32 = {
+        let all = SHARED_KB[!A::ASYNCHRONOUS as usize];
+        shared_bytes_of(all, Self::MIN_BLOCKS)
+    };
     const ACCESS: u32 = if ALIGNED { 16 } else { 1 };
 }
 
@@ -49,26 +77,72 @@ pub const fn eights(n: usize) -> usize {
     n.div_ceil(8)
 }
 
-/// Tile of the module: 256 rows against `N` columns (1, 8 or 16; one column is a vector without gaps). A warp has every `PHASES`th stage and of its tiles
-/// `SLABS` slabs of 16 rows (2 or 4, and as many phases or more): nothing waits for other warps before the strip ends.
-#[derive(Clone, Copy, Debug)]
-pub struct WarpTile<const N: usize, const PHASES: usize, const SLABS: usize>;
+/// Warps of a thread block that copy: one where the copy engine does the rest, else more beside warps that multiply each
+/// for itself than beside warpgroups.
+pub const fn copying_warps(by_one: bool, by_warps: bool) -> u32 {
+    match (by_one, by_warps) {
+        (true, _) => 1,
+        (false, true) => 4,
+        (false, false) => 2,
+    }
+}
 
-impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES, SLABS> {
+/// How many of `most` warps copy by turns into a ring of so many stages. It divides them: each slot belongs to one warp,
+/// which sees every round of its barriers.
+pub const fn copying_into(stages: u32, most: u32) -> u32 {
+    let mut warps = most;
+    while !stages.is_multiple_of(warps) {
+        warps -= 1;
+    }
+    warps
+}
+
+/// The largest number of stages up to `stages` into which more than half of `most` warps copy, if there is one.
+pub const fn stages_for(stages: u32, most: u32) -> u32 {
+    let mut fewer = stages;
+    while fewer > 0 {
+        if 2 * copying_into(fewer, most) > most {
+            return fewer;
+        }
+        fewer -= 1;
+    }
+    stages
+}
+
+/// Tile of the module: 256 rows against `N` columns (1, 8 or 16; one column is a vector without gaps). A warp has every
+/// `PHASES`th stage and of its tiles `SLABS` slabs of 16 rows (2 or 4, and as many phases or more): nothing waits for
+/// other warps before the strip ends.
+#[derive(Clone, Copy, Debug)]
+pub struct WarpTile<const N: usize, const PHASES: usize, const SLABS: usize, L = Tma>(
+    PhantomData<L>,
+);
+
+impl<const N: usize, const PHASES: usize, const SLABS: usize, L> WarpTile<N, PHASES, SLABS, L> {
     /// Warps that multiply.
     pub const WARPS: usize = BIT_PANEL * PHASES * 4 / SLABS;
     /// Bytes behind the stages, where the sums of the phases meet, two slabs of each warp at a time.
     pub const SUMS: usize = Self::WARPS * 32 * eights(N) * 8 * 4;
 }
 
-impl<const N: usize, const PHASES: usize, const SLABS: usize> Tile for WarpTile<N, PHASES, SLABS> {
-    /// The warps that multiply, and one that copies.
-    const THREADS: u32 = (Self::WARPS * 32 + 32) as u32;
+impl<const N: usize, const PHASES: usize, const SLABS: usize, L: LoaderInfo>
+    WarpTile<N, PHASES, SLABS, L>
+{
+    /// Threads that copy.
+    pub const COPIERS: u32 = 32 * copying_warps(L::BY_ONE, true);
+}
+
+impl<const N: usize, const PHASES: usize, const SLABS: usize, L: LoaderInfo> Tile
+    for WarpTile<N, PHASES, SLABS, L>
+{
+    /// The warps that multiply, and those that copy.
+    const THREADS: u32 = Self::WARPS as u32 * 32 + Self::COPIERS;
+    const NEEDS: u32 = L::NEEDS;
+    const STANDS_IN: bool = !L::BY_ONE;
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = BIT_PANEL as u32;
     const PARTS: u32 = PHASES as u32;
     const BLOCK: (u32, u32) = ((BIT_PANEL * BIT_TILE) as u32, BIT_TILE as u32);
-    const SHARED_BYTES: u32 = 227 << 10;
+    const SHARED_BYTES: u32 = L::SHARED as u32;
     const ACCESS: u32 = 16;
 }
 
@@ -84,24 +158,37 @@ pub const BYTE_TILE: usize = BIT_TILE * BYTE_DEPTH * 2;
 /// Tile of the module for A with its places as bytes: `GROUPS` warpgroups of 64 rows each against `N` columns (16, 32
 /// or 64).
 #[derive(Clone, Copy, Debug)]
-pub struct ByteTile<const GROUPS: usize, const N: usize>;
+pub struct ByteTile<const GROUPS: usize, const N: usize, A = Wgmma, L = Tma>(PhantomData<(A, L)>);
 
-impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
+impl<const GROUPS: usize, const N: usize, A: AtomInfo, L: LoaderInfo> ByteTile<GROUPS, N, A, L> {
+    /// Threads that copy.
+    pub const COPIERS: u32 = 32 * copying_warps(L::BY_ONE, false);
     /// Bytes of B in a stage.
     pub const B_BYTES: usize = BYTE_DEPTH * N * 2;
-    /// Bytes in front of the stages: barriers, and for each warpgroup two tiles of A spread out.
-    pub const HEAD: usize = BIT_HEAD + GROUPS * 2 * BYTE_TILE;
+    /// Tiles of a warpgroup that are spread out: one while another is multiplied, where that goes on by itself.
+    pub const SPREAD: usize = if A::ASYNCHRONOUS { 2 } else { 1 };
+    /// Bytes in front of the stages: barriers, and each warpgroup's tiles of A spread out.
+    pub const HEAD: usize = BIT_HEAD + GROUPS * Self::SPREAD * BYTE_TILE;
 }
 
-impl<const GROUPS: usize, const N: usize> Tile for ByteTile<GROUPS, N> {
-    /// The warpgroups, and one warp that copies.
-    const THREADS: u32 = GROUPS as u32 * 128 + 32;
-    const MIN_BLOCKS: u32 = 4 / GROUPS as u32;
+impl<const GROUPS: usize, const N: usize, A: AtomInfo, L: LoaderInfo> Tile
+    for ByteTile<GROUPS, N, A, L>
+{
+    /// The warpgroups, and those that copy.
+    const THREADS: u32 = GROUPS as u32 * 128 + Self::COPIERS;
+    const NEEDS: u32 = A::NEEDS | L::NEEDS;
+    const STANDS_IN: bool = !A::ASYNCHRONOUS;
+    const MIN_BLOCKS: u32 = if A::ASYNCHRONOUS || N < 64 { 4 / GROUPS as u32 } else { 1 };
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = GROUPS as u32;
     const BLOCK: (u32, u32) = (64 * GROUPS as u32, BYTE_DEPTH as u32);
-    /// All there is, divided among the thread blocks of a multiprocessor, each of which the system takes 1 KiB for.
-    const SHARED_BYTES: u32 = ((228 << 10) / Self::MIN_BLOCKS - 1024) & !127;
+    /// All there is, divided among the thread blocks of a multiprocessor. Two stages against 64 columns take more than
+    /// half of what compute capability 8.0 has.
+    const SHARED_BYTES: u32 = match (A::ASYNCHRONOUS, N) {
+        (true, _) => shared_bytes_of(SHARED_KB[0], Self::MIN_BLOCKS),
+        (false, 64) => L::SHARED as u32,
+        (false, _) => shared_bytes_of(SHARED_KB[1], Self::MIN_BLOCKS),
+    };
     const ACCESS: u32 = 16;
 }
 
@@ -139,7 +226,7 @@ pub struct BitPiece {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct BitmapParams {
-    /// B, boxes of 64 rows; unused where it is not aligned.
+    /// B by boxes of 64 rows; unused where it is not aligned.
     pub b_map: MapWords,
     /// A's words.
     pub words: u64,

@@ -3,26 +3,28 @@
 use super::{CHUNK_STEPS, SLICE};
 use crate::abi::Tile;
 
-/// Tile of the module: `WARPS` warps, each with a share of all chunks, against `N` columns (1 or 8) of all rows of B.
+/// Tile of the module: `WARPS` warps, each with a share of all chunks, against `N` columns (1 or 8) of all rows of B, in
+/// `KIB` KiB of shared memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Sell<const WARPS: u32, const N: usize>;
+pub struct Sell<const WARPS: u32, const N: usize, const KIB: usize = 227>;
 
-impl<const WARPS: u32, const N: usize> Sell<WARPS, N> {
+impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
     /// Bytes of a row of B in shared memory: of one column in f32, so that it is converted once; of several as they lie.
     pub const ROW: usize = if N == 1 { 4 } else { N * 2 };
     /// Rows of B that shared memory holds, and behind them a row of zeros, which padding reads.
-    pub const ROWS: usize = (227 << 10) / Self::ROW - 1;
+    pub const ROWS: usize = (KIB << 10) / Self::ROW - 1;
     /// Bytes of the partial sums of a slice.
     pub const PARTIAL: usize = SLICE * N * 4;
 }
 
-impl<const WARPS: u32, const N: usize> Tile for Sell<WARPS, N> {
+impl<const WARPS: u32, const N: usize, const KIB: usize> Tile for Sell<WARPS, N, KIB> {
+    const STANDS_IN: bool = KIB < 227;
     const THREADS: u32 = WARPS * 32;
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = WARPS;
     const BURST: u32 = CHUNK_STEPS as u32;
     const DEPTH: u32 = Self::ROWS as u32;
-    const SHARED_BYTES: u32 = 227 << 10;
+    const SHARED_BYTES: u32 = (KIB << 10) as u32;
     const ACCESS: u32 = 1;
 }
 

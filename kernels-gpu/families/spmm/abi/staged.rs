@@ -1,6 +1,6 @@
 //! The module `staged`: SpMM with rows of B in shared memory, over slices of rows of A.
 
-use crate::abi::{MapWords, Tile};
+use crate::abi::{CLUSTER, MapWords, TMA, Tile};
 
 /// Rows of A in a slice: one for each lane of a warp.
 pub const SLICE: usize = 32;
@@ -43,6 +43,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
 
 impl<const WARPS: u32, const PARTS: u32> Tile for Staged<WARPS, PARTS> {
     const THREADS: u32 = (WARPS + 1) * 32;
+    const NEEDS: u32 = TMA;
     const COLUMNS: u32 = STAGED_COLUMNS;
     const ITEMS: u32 = WARPS / PARTS;
     const PARTS: u32 = PARTS;
@@ -91,6 +92,7 @@ impl<const WARPS: u32> Resident<WARPS> {
 
 impl<const WARPS: u32> Tile for Resident<WARPS> {
     const THREADS: u32 = WARPS * 32;
+    const NEEDS: u32 = TMA | CLUSTER;
     const COLUMNS: u32 = STAGED_COLUMNS;
     const ITEMS: u32 = WARPS;
     const BURST: u32 = CHUNK_STEPS as u32;

@@ -1,12 +1,13 @@
 //! A with its places as bytes: four warps spread a tile of 64 x 128 out in shared memory, each lane in a bank of its
-//! own, one warpgroup multiplies it from there and takes the values away again. Two tiles by turns: one is spread out
-//! while the other is multiplied.
+//! own, one warpgroup multiplies it from there and takes the values away again. With `wgmma` two tiles by turns: one is
+//! spread out while the other is multiplied.
 
 use super::out::Strip;
 use super::starts::Starts;
-use super::{Filled, Ring, ThinElem, offsets};
+use super::{Filled, Ring, bring_starts, copier, offsets, units_before};
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
+use crate::device::thin::{MultiplyThin, ThinElem};
 use crate::families::spmm::abi::*;
 
 /// Chunks of a bank that a warp remembers, to take them away again. Where a bank has more than four times as many, the
@@ -30,33 +31,35 @@ struct PerWarp {
     group: u32,
     warp: u32,
     lane: u32,
-    /// First of the two tiles.
+    /// First of its tiles.
     tile: u32,
 }
 
 impl PerWarp {
     #[inline(always)]
-    fn new() -> PerWarp {
+    fn new(tiles: u32) -> PerWarp {
         // The same for all lanes, which ptxas has to see.
         let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
         PerWarp {
             group,
             warp: warp::shuffle::<32>(gpu::thread() / 32 % WARPS, 0, u32::MAX),
             lane: gpu::thread() % 32,
-            tile: copy::arena() + BIT_HEAD as u32 + group * 2 * BYTE_TILE as u32,
+            tile: copy::arena() + BIT_HEAD as u32 + group * tiles * BYTE_TILE as u32,
         }
     }
 }
 
 /// B of a stage; A lies behind the ring.
-impl<const GROUPS: usize, const N: usize> Stages for ByteTile<GROUPS, N> {
+impl<const GROUPS: usize, const N: usize, A: AtomInfo, L: LoaderInfo> Stages
+    for ByteTile<GROUPS, N, A, L>
+{
     const COUNT: usize = BIT_STAGES;
     const STRIDE: usize = Self::B_BYTES;
     const FIRST_BARRIER: usize = 0;
     const FIRST_STAGE: usize = Self::HEAD;
 }
 
-impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
+impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<GROUPS, N, A, L> {
     /// A of a stage: counts, places, values.
     #[inline(always)]
     fn a(p: &BitmapParams, slot: u32) -> u32 {
@@ -68,23 +71,31 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         // There are more threads than stages.
         let slot = gpu::thread();
         if slot < p.stages {
-            barrier::init(Self::full(slot), 1);
+            barrier::init(Self::full(slot), L::arrivals(32, false));
             barrier::init(Self::empty(slot), GROUPS as u32 * WARPS);
             barrier::init_fence();
         }
         if slot == 0 {
-            bulk::prefetch_map(at);
+            L::prefetch_maps::<1>(at);
         }
         gpu::sync_threads();
     }
 
+    /// This warp's own, with all zeros in its warpgroup's tiles.
+    #[inline(always)]
+    fn own() -> PerWarp {
+        let own = PerWarp::new(Self::SPREAD as u32);
+        unroll!(i < Self::SPREAD, most 4, {
+            Self::clear(own, own.tile + (i * BYTE_TILE) as u32);
+        });
+        barrier::sync_named(1 + own.group, 128);
+        own
+    }
+
     #[inline(always)]
     fn consume<E: ThinElem>(p: &BitmapParams) {
-        let own = PerWarp::new();
+        let own = Self::own();
         let group = own.group;
-        Self::clear(own, own.tile);
-        Self::clear(own, own.tile + BYTE_TILE as u32);
-        barrier::sync_named(1 + group, 128);
         let mut ring = Ring::first(0);
         let mut before = Spread { chunks: 0, places: [[own.tile; 4]; KEPT] };
         let mut odd = 0;
@@ -102,19 +113,24 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
             let mut acc = Thin::<N>::zero();
             let (mut stage, mut last) = (0, 0);
             while stage < piece.stages {
+                if !A::ASYNCHRONOUS {
+                    Self::at_once::<E>(p, own, &mut ring, &mut acc);
+                    stage += 1;
+                    continue;
+                }
                 let (tile, other) = (own.tile + odd, own.tile + (BYTE_TILE as u32 - odd));
                 barrier::wait(Self::full(ring.slot), ring.parity);
                 let now = Self::spread(p, ring.slot, own, tile);
-                acc.wait::<0>();
+                A::wait_thin(&mut acc);
                 if stage != 0 && p.stages != 1 {
                     Self::release(last);
                 }
-                barrier::fence_copies();
+                A::fence_copies();
                 // The tile is there, and the other one is not read any more.
                 barrier::sync_named(1 + group, 128);
-                acc.fence();
+                A::fence_thin(&mut acc);
                 Self::multiply::<E>(&mut acc, tile, ring.slot);
-                wgmma::commit();
+                A::commit();
                 Self::clear_values(own, before, other);
                 barrier::sync_named(1 + group, 128);
                 before = now;
@@ -122,18 +138,32 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
                 last = ring.slot;
                 if p.stages == 1 {
                     // There is no room to copy the next one meanwhile.
-                    acc.wait::<0>();
+                    A::wait_thin(&mut acc);
                     Self::release(last);
                 }
                 ring.advance(p.stages);
                 stage += 1;
             }
-            acc.wait::<0>();
-            if stage != 0 && p.stages != 1 {
+            A::wait_thin(&mut acc);
+            if A::ASYNCHRONOUS && stage != 0 && p.stages != 1 {
                 Self::release(last);
             }
             Self::epilogue::<E>(p, piece, group, &mut acc);
         }
+    }
+
+    /// Spreads the next stage's tile out, multiplies it, and takes its values away.
+    #[inline(always)]
+    fn at_once<E: ThinElem>(p: &BitmapParams, own: PerWarp, ring: &mut Ring, acc: &mut Thin<N>) {
+        barrier::wait(Self::full(ring.slot), ring.parity);
+        let now = Self::spread(p, ring.slot, own, own.tile);
+        barrier::sync_named(1 + own.group, 128);
+        Self::multiply::<E>(acc, own.tile, ring.slot);
+        Self::release(ring.slot);
+        ring.advance(p.stages);
+        barrier::sync_named(1 + own.group, 128);
+        Self::clear_values(own, now, own.tile);
+        barrier::sync_named(1 + own.group, 128);
     }
 
     /// Sends a warpgroup's sums out as those of a strip.
@@ -163,8 +193,14 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
     fn spread(p: &BitmapParams, slot: u32, own: PerWarp, tile: u32) -> Spread {
         let a = Self::a(p, slot);
         let chunks = copy::load_shared_b8(a + own.group * BYTE_COUNTS as u32 + own.lane);
-        let offset = copy::load_shared_b32(offsets(slot) + own.group * 4);
-        let (front, all) = (offset & 0xffff, offset >> 16);
+        let (front, all) = if L::BY_ONE {
+            let offset = copy::load_shared_b32(offsets::<L>(slot) + own.group * 4);
+            (offset & 0xffff, offset >> 16)
+        } else {
+            let chunks = [own.group * 4, GROUPS as u32 * 4];
+            let [front, all] = chunks.map(|at| units_before::<L>(slot, at) * BYTE_UNIT as u32);
+            (front, all)
+        };
         let bank = tile + own.lane * 4;
         let places = a + COUNTS + front * 4;
         let values = a + COUNTS + all * 4 + front * 8;
@@ -217,24 +253,21 @@ impl<const GROUPS: usize, const N: usize> ByteTile<GROUPS, N> {
         // The address, in units of 16 bytes, stands in the lowest bits.
         let tile = a as u32 | warp::shuffle::<32>(tile, 0, u32::MAX) >> 4;
         let from = b as u32 | warp::shuffle::<32>(Self::stage(slot), 0, u32::MAX) >> 4;
-        let high = |descriptor: u64| descriptor & 0xffff_ffff_0000_0000;
-        unroll!(t < BYTE_DEPTH / 16, {
-            // Halves of 64 columns follow each other; 16 columns are 32 bytes. Of B, 16 rows are as many units of 16
-            // bytes as a row has bytes.
-            let place = (t / 4 * BYTE_TILE / 2 + t % 4 * 32) as u32;
-            let a = high(a) | (tile + place / 16) as u64;
-            let b = high(b) | (from + t as u32 * row) as u64;
-            E::mma_thin_shared::<N>(acc, a, b);
-        });
+        let at = |descriptor: u64, low: u32| descriptor & 0xffff_ffff_0000_0000 | low as u64;
+        A::mma_thin_shared::<E, N>(acc, at(a, tile), at(b, from));
     }
 }
 
-impl<const GROUPS: usize, const N: usize> Filled<GROUPS> for ByteTile<GROUPS, N> {
-    const B_COPIED: bool = true;
+impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> Filled<GROUPS>
+    for ByteTile<GROUPS, N, A, L>
+{
+    const BY_ONE: bool = L::BY_ONE;
+    const B_COPIED: bool = L::BY_ONE;
 
     #[inline(always)]
     fn copy_a(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
-        if gpu::thread() % 32 != 0 {
+        let lane = gpu::thread() % 32;
+        if L::BY_ONE && lane != 0 {
             return;
         }
         let slot = ring.slot;
@@ -243,32 +276,41 @@ impl<const GROUPS: usize, const N: usize> Filled<GROUPS> for ByteTile<GROUPS, N>
         // The last start is that behind the last tile there is.
         let chunks = (own[GROUPS] - own[0]) * unit;
         let counts = piece.height * BYTE_COUNTS as u32;
-        let mut starts = [0; 8];
-        unroll!(j < GROUPS, { starts[j] = ((own[j] - own[0]) * unit) | (chunks << 16) });
-        let [a, b, c, d, ..] = starts;
-        copy::store_shared_v4(offsets(slot), [a, b, c, d]);
+        if !L::BY_ONE {
+            bring_starts::<GROUPS, L>(p, piece, tile, slot);
+        } else if lane == 0 {
+            let mut starts = [0; 8];
+            unroll!(j < GROUPS, { starts[j] = ((own[j] - own[0]) * unit) | (chunks << 16) });
+            let [a, b, c, d, ..] = starts;
+            copy::store_shared_v4(offsets::<L>(slot), [a, b, c, d]);
+        }
         let (to, full) = (Self::a(p, slot), Self::full(slot));
-        barrier::arrive_expect(full, counts + chunks * 12 + Self::B_BYTES as u32);
+        L::expect(full, lane, counts + chunks * 12 + Self::B_BYTES as u32, false);
+        let team = Team { thread: lane, threads: 32 };
         let first = p.words + tile as u64 * BYTE_COUNTS as u64;
-        bulk::load_line(to, first, counts, full);
+        L::line(team, to, first, counts, full);
         if chunks != 0 {
             let places = p.words + (p.places as u64 + own[0] as u64) * 16;
-            bulk::load_line(to + COUNTS, places, chunks * 4, full);
+            L::long_line(team, to + COUNTS, places, chunks * 4, full);
             let values = p.values + own[0] as u64 * 32;
-            bulk::load_line(to + COUNTS + chunks * 4, values, chunks * 8, full);
+            L::long_line(team, to + COUNTS + chunks * 4, values, chunks * 8, full);
         }
     }
 
     #[inline(always)]
-    fn copy_b(at: u64, piece: BitPiece, stage: u32, ring: Ring) {
-        if gpu::thread() % 32 != 0 {
+    fn copy_b(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, ring: Ring) {
+        let lane = gpu::thread() % 32;
+        if L::BY_ONE && lane != 0 {
             return;
         }
         let (to, full) = (Self::stage(ring.slot), Self::full(ring.slot));
         let k = (piece.place + stage) * BYTE_DEPTH as u32;
         let half = (BYTE_DEPTH / 2) as u32;
-        bulk::tma_load_2d(to, at, piece.column, k, full);
-        bulk::tma_load_2d(to + half * N as u32 * 2, at, piece.column, k + half, full);
+        let (team, map) = (Team { thread: lane, threads: 32 }, (at, &p.b_map));
+        let shape = Shape { rows: BYTE_DEPTH / 2, row_bytes: N * 2, element: 2 };
+        L::tile(team, to, map, [piece.column, k], shape, full);
+        L::tile(team, to + half * N as u32 * 2, map, [piece.column, k + half], shape, full);
+        L::started(full, lane);
     }
 }
 
@@ -292,14 +334,14 @@ fn halves([a, b]: [u32; 2]) -> [u32; 4] {
     [a, a >> 16, b, b >> 16]
 }
 
-impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize> Kernel<W, E, BitmapParams>
-    for ByteTile<GROUPS, N>
+impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader>
+    Kernel<W, E, BitmapParams> for ByteTile<GROUPS, N, A, L>
 {
     #[inline(always)]
     unsafe fn run(p: &BitmapParams, at: u64) {
         Self::set_up(p, at);
         if gpu::thread() >= GROUPS as u32 * 128 {
-            Self::produce(p, at);
+            Self::produce(p, at, copier(p, GROUPS as u32 * 128, Self::COPIERS));
         } else {
             grid::wait_dependency();
             grid::launch_dependents();

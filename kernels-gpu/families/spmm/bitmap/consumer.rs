@@ -1,12 +1,13 @@
 //! A warpgroup that multiplies: a warp expands its slab of 16 rows of a tile into fragments, four squares side by side.
 
+use super::Ring;
 use super::out::Strip;
-use super::{Ring, ThinElem, offsets};
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
+use crate::device::thin::{MultiplyThin, ThinElem};
 use crate::families::spmm::abi::*;
 
-/// Squares of 16 columns in a tile, one `wgmma` each.
+/// Squares of 16 columns in a tile, one product each.
 const SQUARES: usize = 4;
 
 /// Where this lane finds its own of a stage.
@@ -18,12 +19,16 @@ struct PerThread {
     weights: bits::Weights,
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: MultiplyThin, L: Loader>
+    BitTile<GROUPS, N, ALIGNED, A, L>
+{
     #[inline(always)]
     pub(super) fn consume<E: ThinElem>(p: &BitmapParams) {
         // The same for all lanes, which ptxas has to see.
         let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
         let mut ring = Ring::first(0);
+        // What is held through the loop costs registers, of which other GPUs take more: there it is made again.
+        let now = |group| if A::ASYNCHRONOUS { group } else { gpu::rematerialize_thread() / 128 };
         let (warp, lane) = (gpu::thread() / 32 % 4, gpu::thread() % 32);
         let own = PerThread {
             word: warp::rematerialize(group * BIT_BYTES as u32 + (warp * 32 + lane) * 4),
@@ -38,7 +43,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
                 return;
             }
             round += 1;
-            if group >= warp::shuffle::<32>(piece.height, 0, u32::MAX) {
+            if now(group) >= warp::shuffle::<32>(piece.height, 0, u32::MAX) {
                 Self::pass(p, &mut ring, piece.stages);
                 continue;
             }
@@ -48,15 +53,17 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
                 let (full, parity) = ring.full();
                 barrier::wait(full, parity);
                 let a = Self::fragments(p, ring.slot, own);
-                acc.fence();
+                A::fence_thin(&mut acc);
                 Self::multiply::<E>(&mut acc, ring.slot, a);
-                wgmma::commit();
+                A::commit();
                 // The fragments' registers are read until then; other warpgroups expand meanwhile.
-                acc.wait::<0>();
+                A::wait_thin(&mut acc);
                 Self::release(ring.slot);
                 ring.advance(p.stages);
                 stage += 1;
             }
+            let piece = if A::ASYNCHRONOUS { piece } else { p.piece(round - 1) };
+            let group = now(group);
             match N {
                 16 if GROUPS == 4 => {
                     Strip::<GROUPS, N, 4>::epilogue::<E>(p, piece, group, &mut acc)
@@ -85,7 +92,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         let stage = Self::a(p, slot);
         let own = copy::load_shared_b32(stage + at.word);
         let squares = copy::load_shared_v2(stage + at.squares);
-        let values = copy::load_shared_b32(offsets(slot) + at.values);
+        let values = Self::values(p, slot, at.values);
         let own = Slab::new(own, squares, values);
         let [pairs] = scanned([own.counts]);
         [0, 1, 2, 3].map(|t| own.square(at.weights, pairs, t))
@@ -93,14 +100,10 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
 
     #[inline(always)]
     fn multiply<E: ThinElem>(acc: &mut Thin<N>, slot: u32, a: [[u32; 4]; SQUARES]) {
-        let row = (N * 2) as u32;
-        let b = frag::descriptor(0, row, 16);
-        // The address, in units of 16 bytes, stands in the lowest bits: 16 rows are as many units as a row has bytes.
-        let at = b as u32 | Self::stage(slot) >> 4;
-        unroll!(t < SQUARES, {
-            let low = (at + t as u32 * row) as u64;
-            E::mma_thin::<N>(acc, a[t], b & 0xffff_ffff_0000_0000 | low);
-        });
+        let b = frag::descriptor(0, (N * 2) as u32, 16);
+        // The address, in units of 16 bytes, stands in the lowest bits.
+        let low = (b as u32 | Self::stage(slot) >> 4) as u64;
+        A::mma_thin::<E, N>(acc, a, b & 0xffff_ffff_0000_0000 | low);
     }
 }
 

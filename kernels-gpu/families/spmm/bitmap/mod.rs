@@ -1,6 +1,6 @@
 //! A as bits and values, "load as sparse, compute as dense" (Flash-LLM, arXiv 2309.10285; SpInfer, EuroSys 2025): a
-//! warp copies tiles as they lie into a ring of stages, warpgroups expand them into fragments in registers and multiply
-//! 64 rows each (`wgmma`). Every thread block has as many stages as the next: strips of C are cut along k wherever that
+//! warp (or several) copies tiles as they lie into a ring of stages, warpgroups expand them into fragments in registers and multiply
+//! 64 rows each. Every thread block has as many stages as the next: strips of C are cut along k wherever that
 //! falls.
 
 mod bytes;
@@ -10,38 +10,10 @@ mod producer;
 mod starts;
 mod warps;
 
-use crate::device::mma::MmaElem;
 use crate::device::prelude::*;
-use crate::device::ptx::wgmma_thin::Thin;
+use crate::device::thin::{MultiplyThin, ThinElem};
 use crate::families::spmm::abi::*;
 use starts::{AHEAD, Starts, first_starts, of_stage, starts};
-
-/// An element type with a `wgmma` atom for few columns.
-pub trait ThinElem: MmaElem {
-    /// `D += A B`, 16 deep, A in registers.
-    fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64);
-
-    /// The same with A in shared memory, contiguous along k.
-    fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64);
-}
-
-macro_rules! thin_elem {
-    ($elem:ident, $mma:ident, $shared:ident) => {
-        impl ThinElem for $elem {
-            #[inline(always)]
-            fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64) {
-                acc.$mma(a, b)
-            }
-            #[inline(always)]
-            fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64) {
-                acc.$shared(a, b)
-            }
-        }
-    };
-}
-
-thin_elem!(F16, mma_f16, mma_f16_shared);
-thin_elem!(Bf16, mma_bf16, mma_bf16_shared);
 
 /// Barriers of arrival, twice: one round of each parity.
 const ARRIVALS: u32 = 2 * BIT_STAGES as u32;
@@ -85,19 +57,26 @@ impl Ring {
     }
 }
 
-/// A ring of stages of `GROUPS` tiles that one warp fills.
+/// A ring of stages of `GROUPS` tiles that warps fill, a stage each by turns.
 trait Filled<const GROUPS: usize>: Stages {
-    /// Whether the copy engine brings B, so that A may come ahead of it.
+    /// Whether the copy engine copies.
+    const BY_ONE: bool;
+    /// Whether it brings B, so that A may come ahead of it.
     const B_COPIED: bool;
 
-    /// Starts the copies of one stage, but for those of B that are started behind it; every lane calls it.
+    /// Starts the copies of one stage, but for those of B that the loader copies; every lane calls it.
     fn copy_a(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring);
 
-    /// Starts those of B.
-    fn copy_b(at: u64, piece: BitPiece, stage: u32, ring: Ring);
+    /// Starts those of B, the last of a stage.
+    fn copy_b(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, ring: Ring);
 
+    /// Warp `own` of those `warps` that copy: its stages of all pieces; none of a warp behind them. Issuing the copies of a
+    /// stage by `cp.async` takes one warp longer than the others need to multiply it.
     #[inline(always)]
-    fn produce(p: &BitmapParams, at: u64) {
+    fn produce(p: &BitmapParams, at: u64, [own, warps]: [u32; 2]) {
+        if own >= warps {
+            return;
+        }
         // A ring that starts empty: the first wait for a free stage passes.
         let mut ring = Ring::first(1);
         let mut later = p.piece(0);
@@ -116,6 +95,7 @@ trait Filled<const GROUPS: usize>: Stages {
         }
         grid::wait_dependency();
         grid::launch_dependents();
+        let mut turn = 0;
         let mut round = 0;
         while later.height != 0 {
             let piece = later;
@@ -133,28 +113,68 @@ trait Filled<const GROUPS: usize>: Stages {
                 let count = if left < AHEAD { left } else { AHEAD };
                 let mut i = 0;
                 while i < count {
-                    if early == 0 {
-                        let own = of_stage::<GROUPS>(now, i);
-                        barrier::wait(Self::empty(ring.slot), ring.parity);
-                        Self::copy_a(p, piece, stage + i, own, ring);
-                    } else {
-                        early -= 1;
+                    if turn == own {
+                        if early == 0 {
+                            let starts = of_stage::<GROUPS>(now, i);
+                            barrier::wait(Self::empty(ring.slot), ring.parity);
+                            Self::copy_a(p, piece, stage + i, starts, ring);
+                        } else {
+                            early -= 1;
+                        }
+                        Self::copy_b(p, at, piece, stage + i, ring);
                     }
-                    Self::copy_b(at, piece, stage + i, ring);
+                    turn = if turn + 1 == warps { 0 } else { turn + 1 };
                     ring.advance(p.stages);
                     i += 1;
                 }
                 stage += AHEAD;
             }
         }
+        if !Self::BY_ONE {
+            copy::copy_wait_all();
+        }
     }
 }
 
-/// What the warpgroups take of a stage, a word each: the address of one's values; of places as bytes, the chunks in
-/// front of its own, and from bit 16 on all.
+/// Which of the warps that copy this one is, the same for all lanes, and how many copy into the ring.
 #[inline(always)]
-fn offsets(slot: u32) -> u32 {
-    copy::arena() + (BIT_STAGES * 16) as u32 + slot * 16
+fn copier(p: &BitmapParams, multiply: u32, copiers: u32) -> [u32; 2] {
+    if copiers == 32 {
+        return [0, 1];
+    }
+    let own = warp::shuffle::<32>((gpu::thread() - multiply) / 32, 0, u32::MAX);
+    [own, copying_into(p.stages, copiers / 32)]
+}
+
+/// What the warpgroups take of a stage, a word each: the address of one's values; of places as bytes, the chunks in
+/// front of its own, and from bit 16 on all. Without the copy engine the starts, as the plan has them, of each tile and
+/// behind the last: copied, they arrive with the values.
+#[inline(always)]
+fn offsets<L: LoaderInfo>(slot: u32) -> u32 {
+    let bytes = if L::BY_ONE { 16 } else { 20 };
+    copy::arena() + (BIT_STAGES * 16) as u32 + slot * bytes
+}
+
+/// Starts the copy of a stage's starts, of tile `tile` and those behind it. All lanes.
+#[inline(always)]
+fn bring_starts<const GROUPS: usize, L: LoaderInfo>(
+    p: &BitmapParams,
+    piece: BitPiece,
+    tile: u32,
+    slot: u32,
+) {
+    let lane = gpu::thread() % 32;
+    if lane <= GROUPS as u32 {
+        let from = p.starts + (tile as u64 + lane.min(piece.height) as u64) * 4;
+        copy::copy_async_4(offsets::<L>(slot) + lane * 4, from);
+    }
+}
+
+/// Units in front of the tile whose start lies `at` bytes behind the stage's first.
+#[inline(always)]
+fn units_before<L: LoaderInfo>(slot: u32, at: u32) -> u32 {
+    let [first, own] = [0, at].map(|at| copy::load_shared_b32(offsets::<L>(slot) + at));
+    own - first
 }
 
 impl BitmapParams {
@@ -185,8 +205,8 @@ impl BitmapParams {
 }
 
 /// B of a stage; A lies behind the ring.
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Stages
-    for BitTile<GROUPS, N, ALIGNED>
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L> Stages
+    for BitTile<GROUPS, N, ALIGNED, A, L>
 {
     const COUNT: usize = BIT_STAGES;
     const STRIDE: usize = Self::B_BYTES;
@@ -194,11 +214,22 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Stages
     const FIRST_STAGE: usize = BIT_HEAD;
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L: Loader>
+    BitTile<GROUPS, N, ALIGNED, A, L>
+{
     /// A of a stage: the words of the tiles, then their values.
     #[inline(always)]
     fn a(p: &BitmapParams, slot: u32) -> u32 {
         copy::arena() + BIT_HEAD as u32 + p.stages * Self::B_BYTES as u32 + slot * p.slot_bytes
+    }
+
+    /// Address of the values of the tile of a warpgroup, four times whose number is `at`.
+    #[inline(always)]
+    fn values(p: &BitmapParams, slot: u32, at: u32) -> u32 {
+        if L::BY_ONE {
+            return copy::load_shared_b32(offsets::<L>(slot) + at);
+        }
+        Self::a(p, slot) + (GROUPS * BIT_BYTES) as u32 + units_before::<L>(slot, at) * 16
     }
 
     /// Makes the barriers, of those that free a stage for so many warps, and fetches the tensor map.
@@ -207,25 +238,28 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N
         // There are more threads than barriers.
         let slot = gpu::thread();
         if slot < BIT_STAGES as u32 {
-            barrier::init(Self::full(slot), 1);
+            barrier::init(Self::full(slot), L::arrivals(32, !ALIGNED));
             barrier::init(Self::empty(slot), warps);
             barrier::init_fence();
         }
         if slot == 0 && ALIGNED {
-            bulk::prefetch_map(at);
+            L::prefetch_maps::<1>(at);
         }
         gpu::sync_threads();
     }
 }
 
-impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize, const ALIGNED: bool>
-    Kernel<W, E, BitmapParams> for BitTile<GROUPS, N, ALIGNED>
+impl<W: WalkInfo, E: ThinElem, const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L>
+    Kernel<W, E, BitmapParams> for BitTile<GROUPS, N, ALIGNED, A, L>
+where
+    A: MultiplyThin,
+    L: Loader,
 {
     #[inline(always)]
     unsafe fn run(p: &BitmapParams, at: u64) {
         Self::set_up(at, GROUPS as u32 * 4);
         if gpu::thread() >= GROUPS as u32 * 128 {
-            Self::produce(p, at);
+            Self::produce(p, at, copier(p, GROUPS as u32 * 128, Self::COPIERS));
         } else {
             grid::wait_dependency();
             grid::launch_dependents();

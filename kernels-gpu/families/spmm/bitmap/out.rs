@@ -1,10 +1,10 @@
 //! Sums on their way to C, and the split-K fix-up of strips that several thread blocks share. Each warp carries its 16
 //! rows for itself: nothing waits for other warps.
 
-use super::ThinElem;
 use crate::device::epilogue::{Output, finish, output, row_bias, scale};
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
+use crate::device::thin::ThinElem;
 use crate::families::spmm::abi::*;
 use crate::families::spmm::parts;
 

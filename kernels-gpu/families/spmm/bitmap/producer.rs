@@ -1,17 +1,18 @@
-//! The warp that copies: A's words and values as they lie, B by boxes or element by element.
+//! The warps that copy: A's words and values as they lie, B by boxes or element by element.
 
 use super::starts::Starts;
-use super::{Filled, Ring, offsets};
+use super::{Filled, Ring, bring_starts, offsets};
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
 /// Chunks of B that a lane copies at once; those of all lanes are a multiple of it for any number of columns.
 const BATCH: usize = 4;
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Filled<GROUPS>
-    for BitTile<GROUPS, N, ALIGNED>
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: Multiply, L: Loader>
+    Filled<GROUPS> for BitTile<GROUPS, N, ALIGNED, A, L>
 {
-    const B_COPIED: bool = ALIGNED;
+    const BY_ONE: bool = L::BY_ONE;
+    const B_COPIED: bool = ALIGNED && L::BY_ONE;
 
     #[inline(always)]
     fn copy_a(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring) {
@@ -20,10 +21,11 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Filled<GROUPS>
         if !ALIGNED {
             let k = (piece.place + stage) * BIT_TILE as u32;
             Self::copy_elements(p, k, piece.column, Self::stage(slot));
-            barrier::fence_copies();
+            A::fence_copies();
             warp::sync_lanes(u32::MAX);
         }
-        if gpu::thread() % 32 != 0 {
+        let lane = gpu::thread() % 32;
+        if L::BY_ONE && lane != 0 {
             return;
         }
         // The last start is that behind the last tile there is.
@@ -31,33 +33,68 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> Filled<GROUPS>
         let words = piece.height * BIT_BYTES as u32;
         let at_words = Self::a(p, slot);
         let at_values = at_words + (GROUPS * BIT_BYTES) as u32;
-        let mut starts = [0; 8];
-        unroll!(j < GROUPS, { starts[j] = at_values + (own[j] - own[0]) * 16 });
-        let [a, b, c, d, ..] = starts;
-        copy::store_shared_v4(offsets(slot), [a, b, c, d]);
+        if !L::BY_ONE {
+            bring_starts::<GROUPS, L>(p, piece, tile, slot);
+        } else if lane == 0 {
+            let mut starts = [0; 8];
+            unroll!(j < GROUPS, { starts[j] = at_values + (own[j] - own[0]) * 16 });
+            let [a, b, c, d, ..] = starts;
+            copy::store_shared_v4(offsets::<L>(slot), [a, b, c, d]);
+        }
         let (full, _) = ring.full();
         let b = if ALIGNED { Self::B_BYTES as u32 } else { 0 };
-        barrier::arrive_expect(full, words + values + b);
-        bulk::load_line(at_words, p.words + tile as u64 * BIT_BYTES as u64, words, full);
+        L::expect(full, lane, words + values + b, !ALIGNED);
+        let team = Team { thread: lane, threads: 32 };
+        L::long_line(team, at_words, p.words + tile as u64 * BIT_BYTES as u64, words, full);
         if values != 0 {
-            bulk::load_line(at_values, p.values + own[0] as u64 * 16, values, full);
+            L::long_line(team, at_values, p.values + own[0] as u64 * 16, values, full);
+        }
+        if !ALIGNED {
+            L::started(full, lane);
         }
     }
 
     #[inline(always)]
-    fn copy_b(at: u64, piece: BitPiece, stage: u32, ring: Ring) {
-        if !ALIGNED || gpu::thread() % 32 != 0 {
+    fn copy_b(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, ring: Ring) {
+        let lane = gpu::thread() % 32;
+        if !ALIGNED || L::BY_ONE && lane != 0 {
             return;
         }
         let k = (piece.place + stage) * BIT_TILE as u32;
-        // One column is mapped as a row.
-        let [x, y] = if N == 1 { [k, 0] } else { [piece.column, k] };
-        let (full, _) = ring.full();
-        bulk::tma_load_2d(Self::stage(ring.slot), at, x, y, full);
+        let ((full, _), to) = (ring.full(), Self::stage(ring.slot));
+        let team = Team { thread: lane, threads: 32 };
+        let map = (at, &p.b_map);
+        if N > 1 {
+            let shape = Shape { rows: BIT_TILE, row_bytes: N * 2, element: 2 };
+            L::tile(team, to, map, [piece.column, k], shape, full);
+        } else if L::BY_ONE {
+            // One column is mapped as a row.
+            let shape = Shape { rows: 1, row_bytes: BIT_TILE * 2, element: 2 };
+            L::tile(team, to, map, [k, 0], shape, full);
+        } else {
+            Self::copy_column(p, k, to);
+        }
+        L::started(full, lane);
     }
 }
 
-impl<const GROUPS: usize, const N: usize, const ALIGNED: bool> BitTile<GROUPS, N, ALIGNED> {
+impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L>
+    BitTile<GROUPS, N, ALIGNED, A, L>
+{
+    /// 64 elements of one column of B from `k` on, zeros past the last row: a lane has eight of them, which are not
+    /// swizzled.
+    #[inline(always)]
+    fn copy_column(p: &BitmapParams, k: u32, to: u32) {
+        let lane = gpu::thread() % 32;
+        let first = k + lane * 8;
+        let bytes = (p.k.saturating_sub(first) * 2).min(16);
+        if lane < BIT_TILE as u32 / 8 {
+            // The address of what is outside is not read, and has to be one all the same.
+            let from = if bytes > 0 { p.b + first as u64 * 2 } else { p.b };
+            copy::copy_async_16(to + lane * 16, from, bytes);
+        }
+    }
+
     /// B's 64 rows from `k`, element by element, laid out as the copy engine would: 16-byte chunks swizzled within the
     /// length of a row. What lies past the last row or column is zero. Four chunks of a lane are under way at once.
     #[inline(always)]

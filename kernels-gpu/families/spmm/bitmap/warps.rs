@@ -1,12 +1,13 @@
 //! Warps that multiply each for itself (`mma.sync`), for 1, 8 or 16 columns: a warp has a tile of 64 x 64 to itself,
-//! several warps have the stages of a strip by turns, and their sums meet where the strip ends. The warp that copies is
-//! that of the other tiles.
+//! several warps have the stages of a strip by turns, and their sums meet where the strip ends. Those that copy are those
+//! of the other tiles.
 
 use super::consumer::{Slab, scanned};
 use super::out::Strip;
-use super::{ARRIVALS, Filled, Ring, ThinElem, offsets};
+use super::{ARRIVALS, Filled, Ring, copier};
 use crate::device::prelude::*;
 use crate::device::ptx::wgmma_thin::Thin;
+use crate::device::thin::ThinElem;
 use crate::families::spmm::abi::*;
 
 /// Squares of 16 columns of a slab.
@@ -28,7 +29,7 @@ struct PerWarp {
 }
 
 /// The geometry in shared memory, which is that of the other tiles.
-type Shared<const N: usize> = BitTile<BIT_PANEL, N, true>;
+type Shared<const N: usize, L> = BitTile<BIT_PANEL, N, true, Wgmma, L>;
 
 impl Ring {
     #[inline(always)]
@@ -51,7 +52,9 @@ impl Ring {
     }
 }
 
-impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES, SLABS> {
+impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
+    WarpTile<N, PHASES, SLABS, L>
+{
     /// Warps that have a tile together.
     const PARTS_OF: u32 = (4 / SLABS) as u32;
 
@@ -80,7 +83,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
                 if valid {
                     Self::multiply::<E>(p, ring.slot, own, &mut sums);
                 }
-                Shared::<N>::release(ring.slot);
+                Shared::<N, L>::release(ring.slot);
                 ring.skip(phases, p.stages);
                 stage += phases;
             }
@@ -120,8 +123,8 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
     /// A tile of A times its rows of B.
     #[inline(always)]
     fn multiply<E: ThinElem>(p: &BitmapParams, slot: u32, own: PerWarp, sums: &mut Sums<SLABS>) {
-        let a = Shared::<N>::a(p, slot) + own.group * BIT_BYTES as u32;
-        let values = copy::load_shared_b32(offsets(slot) + own.group * 4);
+        let a = Shared::<N, L>::a(p, slot) + own.group * BIT_BYTES as u32;
+        let values = Shared::<N, L>::values(p, slot, own.group * 4);
         let b = Self::rows(slot, own.lane);
         // Two slabs at once: their chains of shuffles run side by side.
         unroll!(pair < 2, {
@@ -164,7 +167,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
     /// stands in all eight of a fragment.
     #[inline(always)]
     fn rows(slot: u32, lane: u32) -> Rows {
-        let b = Shared::<N>::stage(slot);
+        let b = Shared::<N, L>::stage(slot);
         let mut rows = [[[0; 2]; 2]; SQUARES];
         if N == 1 {
             // Each row of a matrix is the same eight elements.
@@ -231,14 +234,17 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize> WarpTile<N, PHASES
     }
 }
 
-impl<W: WalkInfo, E: ThinElem, const N: usize, const PHASES: usize, const SLABS: usize>
-    Kernel<W, E, BitmapParams> for WarpTile<N, PHASES, SLABS>
+impl<W: WalkInfo, E: ThinElem, const N: usize, const PHASES: usize, const SLABS: usize, L>
+    Kernel<W, E, BitmapParams> for WarpTile<N, PHASES, SLABS, L>
+where
+    L: Loader,
 {
     #[inline(always)]
     unsafe fn run(p: &BitmapParams, at: u64) {
-        Shared::<N>::set_up(at, BIT_PANEL as u32 * Self::PARTS_OF);
-        if gpu::thread() >= (<Self as Tile>::THREADS - 32) {
-            Shared::<N>::produce(p, at);
+        Shared::<N, L>::set_up(at, BIT_PANEL as u32 * Self::PARTS_OF);
+        if gpu::thread() >= Self::WARPS as u32 * 32 {
+            let copier = copier(p, Self::WARPS as u32 * 32, Self::COPIERS);
+            Shared::<N, L>::produce(p, at, copier);
         } else {
             grid::wait_dependency();
             grid::launch_dependents();

@@ -1,7 +1,7 @@
 //! The module `levels`: one dense product, `C[m,n] = A[m,k] * B[k,n]`, from a plain loop to the persistent,
 //! warp-specialised kernel. It is there to be read (docs/levels.md) and measured; no plan chooses it.
 
-use crate::abi::{MapWords, SMEM_TILE, Tile};
+use crate::abi::{MapWords, SMEM_TILE, TMA, Tile, WGMMA};
 
 /// Level `NUMBER` of the product, for elements of 16 bits. m, n and k are multiples of the tile: edges are the business
 /// of the other modules.
@@ -56,6 +56,7 @@ impl<const NUMBER: usize> Level<NUMBER> {
 }
 
 impl<const NUMBER: usize> Tile for Level<NUMBER> {
+    const NEEDS: u32 = TMA | WGMMA;
     const THREADS: u32 = SHAPES[NUMBER].threads;
     const MIN_BLOCKS: u32 = SHAPES[NUMBER].min_blocks;
     const COLUMNS: u32 = SHAPES[NUMBER].tile.1;

@@ -1,10 +1,11 @@
 //! Operands of an attention on the host, and what must come out.
 
 use crate::support::Rng;
+use crate::support::rows::kernels_here;
 use crate::support::runs::finish;
 use einsparse::formats::{AnySparse, Csr, CsrPattern, Dense};
 use einsparse::ops::{AttentionOptions, SparseAttention};
-use einsparse::registry::{Operation, Scalar, kernels};
+use einsparse::registry::{Operation, Scalar};
 use einsparse::{Context, SparseTensor, Tensor};
 
 /// Names of the kernels for a type and this many elements of a query; the CPU has one.
@@ -17,7 +18,7 @@ pub fn variants<T: Scalar>(context: &Context, dim: usize) -> Vec<Option<&'static
             && row.dtype == T::DTYPE
             && row.columns as usize == dim
     };
-    let names: Vec<_> = kernels().iter().filter(fits).map(|r| Some(r.name)).collect();
+    let names: Vec<_> = kernels_here().filter(fits).map(|r| Some(r.name)).collect();
     assert!(!names.is_empty(), "no kernel for {} {dim}", T::NAME);
     names
 }

@@ -30,7 +30,7 @@ impl Level {
         [m, k, n]: [usize; 3],
         [a, b, c]: [u64; 3],
     ) -> Result<Self> {
-        let function = device.modules().function(row.module, row.name, row.shared_bytes)?;
+        let function = device.modules().function(row, row.shared_bytes)?;
         let (rows, columns) = (row.block.0, row.columns);
         assert!(m.is_multiple_of(rows as usize) && n.is_multiple_of(columns as usize));
         assert!(k.is_multiple_of(row.block.1 as usize));

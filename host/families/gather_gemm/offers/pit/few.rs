@@ -1,4 +1,4 @@
-//! Plans whose kernel finds the empty columns of a dynamic operand of few rows itself: module `pit_few`.
+//! Plans whose kernel finds the empty columns of a dynamic operand of few rows itself.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,8 +8,10 @@ use einsparse_kernels::table::Row;
 use super::bound::Bound;
 use crate::device::Device;
 use crate::error::Result;
+use crate::families::gather_gemm::cost::pit::finds_columns;
 use crate::families::gather_gemm::{PitFewLaunch, few_row};
 use crate::indirect::SpmmForm;
+use crate::machine::Machine;
 use crate::offer::{Compiled, Run, write_kernel};
 use crate::tensor::AnyTensor;
 
@@ -19,12 +21,12 @@ pub(super) fn is_offered(
     row: &Row,
     extents: [usize; 3],
     asked: Option<&str>,
-    multiprocessors: u32,
+    machine: &Machine,
 ) -> bool {
-    if row.module != "pit_few" {
+    if !finds_columns(row) {
         return true;
     }
-    let best = few_row(row.dtype, extents, multiprocessors);
+    let best = few_row(row.dtype, extents, machine);
     let named = asked == Some(row.name) && extents[0] <= row.block.0 as usize;
     named || best.is_some_and(|best| best.name == row.name)
 }
@@ -59,7 +61,7 @@ impl Compiled for Made {
     }
 
     fn bytes(&self) -> usize {
-        0
+        self.launch.bytes()
     }
 
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {

@@ -1,9 +1,9 @@
-//! Plans with a dynamic operand on the right: modules `detect`, `transpose` and `pit_right`.
+//! Plans with a dynamic operand on the right: `detect`, `transpose`, and the kernels of `PitParams`.
 
 use std::fmt;
 use std::sync::Arc;
 
-use einsparse_kernels::table::{Row, kernels};
+use einsparse_kernels::table::Row;
 
 use super::asked;
 use super::bound::Bound;
@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::families::discover::DeviceLists;
 use crate::families::gather_gemm::cost::pit::{is_worth_it, predict, transposition_us};
 use crate::families::gather_gemm::found::{RightKernels, WIDTH};
+use crate::families::gather_gemm::pit_rows;
 use crate::indirect::SpmmForm;
 use crate::launch::Turns;
 use crate::offer::bind::{find, wrong};
@@ -50,10 +51,17 @@ type Found = (SpmmForm, &'static Row, f64, [usize; 3]);
 fn found(question: &Question<'_, '_>) -> Result<Found, Unfit> {
     let missing = "skips pieces of rows of the second matrix, and that is not dynamic";
     let (form, expected, extents) = asked(question, (|form| &form.dense, missing), extents)?;
-    let own = |row: &&Row| row.module == "pit_right" && row.dtype == question.types.operands;
-    let row = kernels().iter().find(own).ok_or("computes f16 and bf16")?;
+    let mut rows = pit_rows(question.types.operands, true, true);
+    let first = rows.clone().next().ok_or("computes f16 and bf16")?;
+    let asked = question.options.variant.as_deref();
+    let machine = question.machine;
+    // What is asked for and does not run is refused with its reason.
+    let runs = |row: &&Row| asked == Some(row.name) || machine.lacks(row).is_none();
+    let Some(row) = rows.find(runs) else {
+        return Err(machine.lacks(first).unwrap_or_default().as_str().into());
+    };
     let share = expected.share(WIDTH);
-    if question.options.variant.as_deref() != Some(row.name) && !is_worth_it(row, share) {
+    if asked != Some(row.name) && !is_worth_it(row, share) {
         return Err("gains nothing where nearly all micro-tiles hold something".into());
     }
     Ok((form, row, share, extents))

@@ -2,7 +2,6 @@
 //! stage, 128 deep, is summed by the Tensor Core from zero, 128 columns at a time, and added to f32 registers, while
 //! the other warpgroup keeps the Tensor Core busy: they take turns, or both would add at the same time.
 
-use super::NarrowElem;
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
@@ -24,16 +23,27 @@ fn arrive_turn(group: u32) {
     barrier::arrive_named(TURNS + (group ^ 1), 256);
 }
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
-    Panel<PM, PK, CHUNKS, ORDER, 1>
+impl<
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    A: Multiply,
+    L: Loader,
+> Panel<PM, PK, CHUNKS, ORDER, 1, A, L>
 {
+    /// Sums of a stage are added to others. `mma.sync` adds each product to f32 sums.
+    const fn promotes<E: BytesElem>() -> bool {
+        E::PROMOTED && A::ASYNCHRONOUS
+    }
+
     #[inline(always)]
-    pub(super) fn consume_narrow<E: NarrowElem>(p: &WgmmaParams) {
+    pub(super) fn consume_narrow<E: BytesElem>(p: &WgmmaParams) {
         let group = gpu::thread() / 128;
         let mut later = Self::strip(p, 0);
         let mut round = 0;
         let mut ring = Ring::<Self>::consumer();
-        if E::PROMOTED && group == 1 {
+        if Self::promotes::<E>() && group == 1 {
             arrive_turn(group);
         }
         while later.row != NO_STRIP {
@@ -44,32 +54,41 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
             while s < strip.stages {
                 let slot = ring.wait_full();
                 let mask = Self::mask_of(slot, group);
-                if E::PROMOTED {
+                if Self::promotes::<E>() {
                     if mask & 0x55 != 0 {
                         Self::promote::<E>(&mut acc, &mut part, slot, group, mask);
                     } else {
                         Self::pass(slot, group);
                     }
                 } else if mask & 0x55 != 0 {
-                    acc.fence();
+                    A::fence(&mut acc);
                     Self::multiply_narrow::<E, CHUNKS>(&mut acc, 0, slot, group, mask, true);
-                    ring.issued(&mut acc);
+                    ring.issued::<A, CHUNKS>(&mut acc);
                 } else {
-                    ring.drain(&mut acc);
+                    ring.drain::<A, CHUNKS>(&mut acc);
                     Self::release_pending(slot);
                 }
                 ring.advance();
                 s += 1;
             }
-            if !E::PROMOTED {
-                ring.drain(&mut acc);
+            if !Self::promotes::<E>() {
+                ring.drain::<A, CHUNKS>(&mut acc);
             }
             // Not before: registers are scarce until here.
             round += 1;
-            later = Self::strip(p, round);
+            if A::ASYNCHRONOUS {
+                later = Self::strip(p, round);
+            }
+            let strip = match A::ASYNCHRONOUS {
+                true => strip,
+                false => Self::strip(p, warp::rematerialize(round) - 1),
+            };
             Self::epilogue_narrow::<E>(p, strip, group, &mut acc);
+            if !A::ASYNCHRONOUS {
+                later = Self::strip(p, round);
+            }
         }
-        if E::PROMOTED && group == 0 {
+        if Self::promotes::<E>() && group == 0 {
             // Nobody waits for the turn at which the other one arrived last.
             wait_turn(group);
         }
@@ -87,7 +106,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
 
     /// One stage, summed apart and added to `acc`. Frees the stage.
     #[inline(always)]
-    fn promote<E: NarrowElem>(
+    fn promote<E: BytesElem>(
         acc: &mut Acc<CHUNKS>,
         part: &mut Acc<PART>,
         slot: u32,
@@ -96,11 +115,11 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     ) {
         unroll!(pass < CHUNKS / PART, {
             wait_turn(group);
-            part.fence();
+            A::fence(part);
             Self::multiply_narrow::<E, PART>(part, pass * PART, slot, group, mask, false);
-            wgmma::commit();
+            A::commit();
             arrive_turn(group);
-            part.wait::<0>();
+            A::wait::<PART, 0>(part);
             if pass + 1 == CHUNKS / PART {
                 Self::release_pending(slot);
             }
@@ -118,7 +137,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
 
     /// The `wgmma`s of one stage against `C` chunks of columns from `first`; `onto` what the accumulators hold, or not.
     #[inline(always)]
-    fn multiply_narrow<E: NarrowElem, const C: usize>(
+    fn multiply_narrow<E: BytesElem, const C: usize>(
         acc: &mut Acc<C>,
         first: usize,
         slot: u32,
@@ -139,7 +158,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                     // are none.
                     let before = 0x55 & ((1 << (2 * step)) - 1) | 1 << 31;
                     let onto = onto || i > 0 || mask & before != 0;
-                    E::mma::<C>(acc, Self::a(smem, step), Self::b(b_tile, step), onto);
+                    A::mma_bytes::<E, C>(acc, Self::a(smem, step), Self::b(b_tile, step), onto);
                 });
             }
         });

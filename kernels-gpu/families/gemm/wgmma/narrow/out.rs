@@ -1,6 +1,5 @@
 //! Accumulators of 8-bit products on their way to C, whose type is a flag of the launch.
 
-use super::NarrowElem;
 use crate::device::epilogue::Output;
 use crate::device::prelude::*;
 use crate::device::store::StoreTile;
@@ -24,7 +23,7 @@ fn product(x: i32, factor: i32, old: i32) -> i32 {
 
 /// The sum of two accumulators.
 #[inline(always)]
-fn add<E: NarrowElem>(a: f32, b: f32) -> f32 {
+fn add<E: BytesElem>(a: f32, b: f32) -> f32 {
     if E::WHOLE { f32::from_bits(whole(a).wrapping_add(whole(b)) as u32) } else { a + b }
 }
 
@@ -95,11 +94,17 @@ impl Cell for Whole {
     }
 }
 
-impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
-    Panel<PM, PK, CHUNKS, ORDER, 1>
+impl<
+    const PM: usize,
+    const PK: usize,
+    const CHUNKS: usize,
+    const ORDER: u32,
+    A: Multiply,
+    L: Loader,
+> Panel<PM, PK, CHUNKS, ORDER, 1, A, L>
 {
     #[inline(always)]
-    pub(super) fn epilogue_narrow<E: NarrowElem>(
+    pub(super) fn epilogue_narrow<E: BytesElem>(
         p: &WgmmaParams,
         strip: Strip,
         group: u32,
@@ -112,7 +117,7 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
     }
 
     #[inline(always)]
-    pub(in crate::families) fn write_narrow<E: NarrowElem>(
+    pub(in crate::families) fn write_narrow<E: BytesElem>(
         o: Output,
         m: u32,
         corner: [u32; 2],
@@ -134,7 +139,12 @@ impl<const PM: usize, const PK: usize, const CHUNKS: usize, const ORDER: u32>
                 });
             });
         }
-        StoreTile::<CHUNKS, ORDER>::write::<Named>(o, m, corner, smem, stages, acc);
+        if A::ASYNCHRONOUS {
+            StoreTile::<CHUNKS, ORDER>::write::<Named>(o, m, corner, smem, stages, acc);
+        } else {
+            let write = StoreTile::<CHUNKS, ORDER>::write_as::<Named, false>;
+            write(o, m, corner, smem, stages, acc);
+        }
     }
 
     /// i32 sums times a whole factor, added to C where it is asked for, saturated.

@@ -1,0 +1,124 @@
+//! What is known of the rates of GPUs: measured, or as their makers state them.
+
+use super::Machine;
+
+/// Where the rates of a [`Machine`] come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rates {
+    /// Measured on this kind of GPU.
+    Measured,
+    /// Taken from the datasheet of this kind of GPU; nothing was measured on it.
+    Datasheet,
+    /// Scaled from an H200 by multiprocessors, clock and memory; nothing is known of this kind of GPU.
+    Scaled,
+}
+
+/// Rates as a datasheet states them: f16 products of Tensor Cores that are added in f32, without sparsity, and device
+/// memory.
+struct Datasheet {
+    /// Words of the name that the driver reports.
+    name: &'static str,
+    multiprocessors: u32,
+    /// TFLOP/s.
+    f16: f64,
+    /// GB/s.
+    memory: f64,
+}
+
+/// One line for each kind of GPU. Sources: NVIDIA's datasheets of A100, A10, L40S, H100 and B200, and its white papers
+/// on Ada and on Blackwell for GeForce.
+const DATASHEETS: &[Datasheet] = &[
+    Datasheet { name: "A100", multiprocessors: 108, f16: 312.0, memory: 2039.0 },
+    Datasheet { name: "A10", multiprocessors: 72, f16: 125.0, memory: 600.0 },
+    Datasheet { name: "L40S", multiprocessors: 142, f16: 362.0, memory: 864.0 },
+    Datasheet { name: "RTX 4090", multiprocessors: 128, f16: 165.2, memory: 1008.0 },
+    Datasheet { name: "RTX 5090", multiprocessors: 170, f16: 209.5, memory: 1792.0 },
+    Datasheet { name: "H100", multiprocessors: 132, f16: 989.4, memory: 3350.0 },
+    Datasheet { name: "B200", multiprocessors: 148, f16: 2250.0, memory: 8000.0 },
+];
+
+/// What a program reaches of a datasheet's rate of memory: that of an H200 is 4.8 TB/s, and 4.28 were measured.
+pub(super) const MEMORY_SHARE: f64 = 0.89;
+/// What a program is assumed to reach of a datasheet's rate of products by `mma.sync`. Measured on no such GPU.
+const PRODUCT_SHARE: f64 = 0.85;
+
+/// Whether these words follow each other in a name as whole words: an A10G is no A10, an RTX A1000 no A100.
+fn has_words(name: &str, words: &str) -> bool {
+    let split = |text: &str| -> Vec<String> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+        words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
+    };
+    let (name, words) = (split(name), split(words));
+    name.windows(words.len()).any(|part| part == words)
+}
+
+impl Machine {
+    /// The rates of a GPU of this name in place of scaled ones, where they are known. That of its memory stays as the
+    /// driver reported it (`has_memory_rate`). A part of a GPU, or one with fewer multiprocessors, has as much less.
+    pub(crate) fn named(self, name: &str, has_memory_rate: bool) -> Machine {
+        let h200 = Machine::H200.multiprocessors;
+        if has_words(name, "H200") && self.multiprocessors == h200 {
+            return Machine { rates: Rates::Measured, ..self };
+        }
+        let Some(sheet) = DATASHEETS.iter().find(|sheet| has_words(name, sheet.name)) else {
+            return self;
+        };
+        // The rate of compute capability 9.0 and 10.0 is that of instructions which these kernels use on 9.0 alone, and
+        // theirs is scaled.
+        let has_product_rate = self.capability.0 == 8 || self.capability.0 == 12;
+        if !has_product_rate && has_memory_rate {
+            return self;
+        }
+        let share = f64::from(self.multiprocessors) / f64::from(sheet.multiprocessors);
+        let hbm = sheet.memory * 1e9 * MEMORY_SHARE * share;
+        let mma = sheet.f16 * 1e12 * PRODUCT_SHARE * share;
+        Machine {
+            hbm: if has_memory_rate { self.hbm } else { hbm },
+            mma: if has_product_rate { mma } else { self.mma },
+            rates: Rates::Datasheet,
+            ..self
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ampere(multiprocessors: u32) -> Machine {
+        Machine::scaled(multiprocessors, 1_410_000, 2.0e12, 40 << 20)
+    }
+
+    #[test]
+    fn known_gpus_have_rates_of_their_own() {
+        let scaled = ampere(108);
+        assert_eq!(scaled.rates, Rates::Scaled);
+        let a100 = scaled.named("NVIDIA A100-SXM4-80GB", false);
+        assert_eq!(a100.rates, Rates::Datasheet);
+        let told = scaled.named("NVIDIA A100-PCIE-40GB", true);
+        assert_eq!((told.hbm, told.mma), (scaled.hbm, a100.mma));
+        assert!((a100.mma / 1e12 - 265.2).abs() < 0.1 && (a100.hbm / 1e12 - 1.81).abs() < 0.01);
+        let a10 = ampere(72).named("NVIDIA A10", false);
+        assert!((a10.hbm / 1e9 - 534.0).abs() < 1.0);
+        for name in ["NVIDIA L40S", "NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 5090"] {
+            assert_eq!(scaled.named(name, true).rates, Rates::Datasheet, "{name}");
+        }
+        assert_eq!(Machine::H200.named("NVIDIA H200", true).rates, Rates::Measured);
+    }
+
+    #[test]
+    fn other_gpus_do_not_have_them() {
+        let scaled = ampere(108);
+        for name in ["another GPU", "NVIDIA RTX A1000", "NVIDIA A10G", "NVIDIA GH200 480GB"] {
+            assert_eq!(scaled.named(name, false), scaled, "{name}");
+        }
+        // A slice has its share of the whole.
+        let whole = scaled.named("NVIDIA A100-SXM4-80GB", false);
+        let slice = ampere(14).named("NVIDIA A100-SXM4-80GB MIG 1g.10gb", false);
+        assert!((slice.mma / whole.mma - 14.0 / 108.0).abs() < 1e-6);
+        assert_ne!(ampere(16).named("NVIDIA H200 MIG 1g.18gb", true).rates, Rates::Measured);
+        // What the driver reports of memory is no datasheet's rate.
+        let h100 = Machine { capability: (9, 0), ..ampere(132) };
+        assert_eq!(h100.named("NVIDIA H100 80GB HBM3", true).rates, Rates::Scaled);
+    }
+}

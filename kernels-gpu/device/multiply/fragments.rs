@@ -1,0 +1,128 @@
+//! Operands in shared memory, read as fragments of `mma.sync`.
+
+use crate::device::ptx::matrix;
+use crate::frag;
+
+/// What a descriptor says, read back: constants but for the address, where both are inlined.
+#[derive(Clone, Copy)]
+pub(in crate::device) struct Operand {
+    at: u32,
+    row_bytes: u32,
+    between: u32,
+}
+
+impl Operand {
+    #[inline(always)]
+    fn of(descriptor: u64) -> Self {
+        Operand {
+            at: (descriptor as u32 & 0x3fff) << 4,
+            row_bytes: match descriptor >> 62 {
+                1 => 128,
+                2 => 64,
+                _ => 32,
+            },
+            between: ((descriptor >> 16) as u32 & 0x3fff) * 16,
+        }
+    }
+
+    /// Shared address of a byte, whose swizzle depends on the address alone.
+    #[inline(always)]
+    fn swizzled(self, byte: u32) -> u32 {
+        frag::swizzled(self.at + byte, self.row_bytes)
+    }
+
+    /// Byte of 16-bit element `across` of row `deep`, where rows lie along k.
+    #[inline(always)]
+    fn across(self, deep: u32, across: u32) -> u32 {
+        let bytes = across * 2;
+        deep * self.row_bytes + bytes / self.row_bytes * self.between + bytes % self.row_bytes
+    }
+}
+
+/// A of one step, read as fragments of 16 rows: `TA` 1: contiguous along m.
+#[derive(Clone, Copy)]
+pub(in crate::device) struct Rows<const TA: i32> {
+    operand: Operand,
+    /// Where this lane reads the first fragment.
+    pub(in crate::device) first: u32,
+}
+
+impl<const TA: i32> Rows<TA> {
+    /// From row `row` on, a multiple of 16.
+    #[inline(always)]
+    pub(in crate::device) fn from(descriptor: u64, row: u32, lane: u32) -> Self {
+        let operand = Operand::of(descriptor);
+        let byte = if TA == 0 {
+            let (down, chunk) = frag::ldmatrix_x4(lane);
+            (row + down) * operand.row_bytes + chunk * 16
+        } else {
+            let (deep, chunk) = frag::ldmatrix_x4_columns(lane);
+            operand.across(deep, row) + chunk * 16
+        };
+        Rows { operand, first: operand.swizzled(byte) }
+    }
+
+    /// The fragment `m` x 16 rows further on.
+    #[inline(always)]
+    pub(super) fn fragment(self, m: u32) -> [u32; 4] {
+        let Operand { row_bytes, between, .. } = self.operand;
+        if TA == 0 {
+            return matrix::ldmatrix_x4(self.first + m * 16 * row_bytes);
+        }
+        // Rows of the operand are swizzled by bits that this does not change.
+        let bytes = m * 32;
+        let from = (self.first ^ (bytes % row_bytes)) + bytes / row_bytes * between;
+        matrix::ldmatrix_x4_trans(from)
+    }
+}
+
+/// B of one step, read as fragments of 16 columns. `TB` 1: contiguous along n.
+#[derive(Clone, Copy)]
+pub(in crate::device) struct Columns<const TB: i32> {
+    operand: Operand,
+    /// The first column.
+    column: u32,
+    /// Where this lane reads the first fragment.
+    pub(in crate::device) first: u32,
+}
+
+impl<const TB: i32> Columns<TB> {
+    /// From column `column` on, a multiple of 16.
+    #[inline(always)]
+    pub(in crate::device) fn from(descriptor: u64, column: u32, lane: u32) -> Self {
+        let operand = Operand::of(descriptor);
+        let byte = if TB == 0 {
+            let (down, chunk) = frag::ldmatrix_x4_columns(lane);
+            (column + down) * operand.row_bytes + chunk * 16
+        } else {
+            let (deep, chunk) = frag::ldmatrix_x4(lane);
+            operand.across(deep, column) + chunk * 16
+        };
+        Columns { operand, column, first: operand.swizzled(byte) }
+    }
+
+    /// The fragments `n` x 16 columns further on, of two times 8 columns; `step` x 32 bytes deeper.
+    #[inline(always)]
+    pub(in crate::device) fn fragments(self, n: u32, step: u32) -> [u32; 4] {
+        let Operand { row_bytes, between, .. } = self.operand;
+        if TB == 0 {
+            return matrix::ldmatrix_x4((self.first ^ (step * 32)) + n * 16 * row_bytes);
+        }
+        let bytes = n * 32;
+        let from = (self.first ^ (bytes % row_bytes)) + bytes / row_bytes * between;
+        matrix::ldmatrix_x4_trans(from + step * 16 * row_bytes)
+    }
+
+    /// [`Self::fragments`] of columns that may lie beyond the rows of the first ones.
+    #[inline(always)]
+    pub(super) fn fragments_beyond(self, n: u32) -> [u32; 4] {
+        let Operand { row_bytes, between, .. } = self.operand;
+        if TB == 0 {
+            return self.fragments(n, 0);
+        }
+        let (before, bytes) = (self.column * 2, self.column * 2 + n * 32);
+        let from = self.first ^ ((before ^ bytes) % row_bytes);
+        let groups = bytes / row_bytes - before / row_bytes;
+        matrix::ldmatrix_x4_trans(from + groups * between)
+    }
+}

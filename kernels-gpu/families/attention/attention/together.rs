@@ -1,0 +1,348 @@
+//! Four warps that copy and multiply by turns, each with 16 queries of either half. Both halves multiply what is read
+//! of keys and values once. The keys of a tile are taken piece by piece: scores of 128 would take all registers.
+
+use super::queries;
+use super::softmax::{Entries, Rows, Weights, pack, shrink, softmax};
+use crate::device::prelude::*;
+use crate::families::attention::abi::*;
+use crate::families::attention::lanes::quad_sum;
+
+/// Warps of a thread block.
+const WARPS: u32 = 4;
+/// What is copied to a slot or to the place of the queries, in boxes of 64 elements a row.
+const BOXED: Shape = Shape { rows: ATTENTION_PIECE, row_bytes: PANEL_BYTES, element: 2 };
+/// The queries of a warp of either half.
+const OWN_QUERIES: Shape = Shape { rows: HALF / 4, row_bytes: PANEL_BYTES, element: 2 };
+/// Both fragments of [`MmaSync::mma_two`].
+const BOTH: u32 = MmaSync::FIRST | MmaSync::SECOND;
+
+/// A piece of keys, and what is behind it.
+#[derive(Clone, Copy)]
+struct Piece {
+    /// Number of the tile that it is of.
+    number: u32,
+    /// Twice the tiles from that one on, and 1 where the next piece is of the same tile.
+    left: u32,
+    /// Its first key.
+    key: u32,
+}
+
+/// Words of a [`KeyTile`].
+type Record = [u32; 4];
+
+impl Piece {
+    /// The first piece of these queries.
+    #[inline(always)]
+    fn first(p: &AttentionParams, now: Queries, record: Record) -> Self {
+        Piece { number: now.tile, left: Self::left(p, now.tiles, record), key: record[0] }
+    }
+
+    #[inline(always)]
+    fn record(p: &AttentionParams, number: u32, valid: bool) -> Record {
+        let at = p.tiles + number as u64 * size_of::<KeyTile>() as u64;
+        global::load_v4_fresh(at, valid)
+    }
+
+    /// A second piece that begins past the last key is none.
+    #[inline(always)]
+    fn left(p: &AttentionParams, tiles: u32, record: Record) -> u32 {
+        let two = record[1] < (p.k_map[MAP_EXTENTS] >> 32) as u32;
+        2 * tiles + u32::from(two && tiles > 0)
+    }
+
+    #[inline(always)]
+    fn valid(&self) -> bool {
+        self.left > 1
+    }
+
+    #[inline(always)]
+    fn stays(&self) -> bool {
+        self.left % 2 != 0
+    }
+
+    /// Loads the tile of the next piece, long before it is used.
+    #[inline(always)]
+    fn look_ahead(&self, p: &AttentionParams) -> Record {
+        let number = self.number + u32::from(!self.stays());
+        Self::record(p, number, self.stays() || self.left > 3)
+    }
+
+    /// The next piece, whose tile this is, and which one of the tile it is.
+    #[inline(always)]
+    fn next(self, p: &AttentionParams, record: Record) -> (Self, u32) {
+        if self.stays() {
+            return (Piece { left: self.left - 1, key: record[1], ..self }, 1);
+        }
+        let left = Self::left(p, self.left / 2 - 1, record);
+        (Piece { number: self.number + 1, left, key: record[0] }, 0)
+    }
+}
+
+/// The bits of this thread in the masks of a tile, of its piece `side`.
+#[inline(always)]
+fn bits_of(p: &AttentionParams, valid: bool, masks: [u32; 2], side: u32) -> [u32; 2] {
+    let own = gpu::rematerialize_thread() % 128 * 8 + side * 4;
+    let mut bits = [0; 2];
+    unroll!(half < 2, {
+        let at = p.masks + masks[half] as u64 * ATTENTION_MASK as u64 + own as u64;
+        bits[half] = global::load_b32_fresh(at, valid && masks[half] < MASK_LIMIT);
+    });
+    bits
+}
+
+/// Entries of either half, and which of them this warp has any of, by the numbers of [`MmaSync::mma_two`]. A warp whose
+/// 16 queries see all keys needs no mask.
+#[inline(always)]
+fn entries_of(masks: [u32; 2], bits: [u32; 2]) -> ([Entries<1>; 2], u32) {
+    let mut halves = 0;
+    let mut entries = [Entries { mask: MASK_NONE, bits: [0] }; 2];
+    unroll!(half < 2, {
+        let own = if masks[half] == MASK_ALL { u32::MAX } else { bits[half] };
+        let all = warp::ballot(own != u32::MAX) == 0;
+        let any = warp::ballot(own != 0) != 0;
+        entries[half] = Entries { mask: if all { MASK_ALL } else { 0 }, bits: [own] };
+        halves |= if any { MmaSync::FIRST << half } else { 0 };
+    });
+    (entries, halves)
+}
+
+/// Where in the ring the next piece is copied to, and where the next one is multiplied.
+struct Places<S> {
+    ahead: Ring<S>,
+    now: Ring<S>,
+}
+
+/// A warp's sums of either half.
+struct Sums<const CHUNKS: usize> {
+    out: [Acc<CHUNKS>; 2],
+    /// See [`Rows::base`].
+    base: [[f32; 2]; 2],
+}
+
+impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
+    /// All queries of this thread block. `at`: the address of the parameters.
+    #[inline(always)]
+    pub(super) fn run_together<E: WgmmaElem>(p: &AttentionParams, at: u64) {
+        if gpu::thread() == 0 {
+            Self::make_barriers(L::fills(Self::THREADS), WARPS);
+            L::prefetch_maps::<3>(at);
+        }
+        gpu::sync_threads();
+        grid::wait_dependency();
+        let mut ring = Places { ahead: Ring::producer(), now: Ring::consumer() };
+        let mut now = queries(p, 0);
+        let mut round = 0;
+        unroll!(half < 2, {
+            Self::take_sums(half);
+        });
+        while now.row != NO_STRIP {
+            let mut sums = Sums { out: [Acc::zero(); 2], base: [[f32::NEG_INFINITY; 2]; 2] };
+            Self::walk_pieces::<E>(p, at, now, &mut ring, &mut sums);
+            // Again, and the next ones not earlier: sums and scores leave no registers for them.
+            now = queries(p, round);
+            round += 1;
+            let later = queries(p, round);
+            unroll!(half < 2, {
+                let rows = Rows { base: sums.base[half], sum: Self::take_sums(half) };
+                Self::epilogue::<E>(p, now, half as u32, &mut sums.out[half], rows);
+            });
+            now = later;
+        }
+    }
+
+    /// Shared address of a sum of exponentials: the first two of the four lanes of a row and of the eighth below keep
+    /// one each. Eight registers of sums and bases are more than there are.
+    #[inline(always)]
+    fn sum_place(half: usize) -> u32 {
+        let (lane, warp) = gpu::lane_and_warp();
+        let row = half as u32 * HALF as u32 + warp * 16 + lane % 2 * 8 + lane / 4;
+        Self::scratch() + 16 + row * 4
+    }
+
+    /// Whether this lane keeps a sum.
+    #[inline(always)]
+    fn keeps_sum() -> bool {
+        gpu::rematerialize_thread() % 4 < 2
+    }
+
+    /// Multiplies the sums of a half by `by`, and adds those of a piece to them.
+    #[inline(always)]
+    fn add_sums(half: usize, more: [f32; 2], by: [f32; 2]) {
+        let more = more.map(quad_sum);
+        if Self::keeps_sum() {
+            let first = gpu::rematerialize_thread() % 2 == 0;
+            let (more, by) = if first { (more[0], by[0]) } else { (more[1], by[1]) };
+            let place = Self::sum_place(half);
+            let sum = f32::from_bits(copy::load_shared_b32(place));
+            copy::store_shared_b32(place, matrix::fma_f32(sum, by, more).to_bits());
+        }
+    }
+
+    /// The sums of this lane of a half, which are zeros from here on.
+    #[inline(always)]
+    fn take_sums(half: usize) -> [f32; 2] {
+        if !Self::keeps_sum() {
+            return [0.0; 2];
+        }
+        let place = Self::sum_place(half);
+        let sum = f32::from_bits(copy::load_shared_b32(place));
+        copy::store_shared_b32(place, 0);
+        let first = gpu::rematerialize_thread() % 2 == 0;
+        if first { [sum, 0.0] } else { [0.0, sum] }
+    }
+
+    /// All pieces of keys of these queries. The next piece's keys are copied behind the scores of this one, its values
+    /// behind the values of this one: the slots are free then.
+    #[inline(always)]
+    fn walk_pieces<E: WgmmaElem>(
+        p: &AttentionParams,
+        at: u64,
+        now: Queries,
+        ring: &mut Places<Self>,
+        sums: &mut Sums<CHUNKS>,
+    ) {
+        let record = Piece::record(p, now.tile, now.tiles > 0);
+        let mut this = Piece::first(p, now, record);
+        let mut masks = [record[2], record[3]];
+        let mut bits = bits_of(p, this.valid(), masks, 0);
+        let (keys, values) = ((at + 128, &p.k_map), (at + 256, &p.v_map));
+        if this.valid() {
+            Self::copy_piece(keys, [this.key, now.key_head], ring, |full| {
+                Self::copy_queries(p, at, now, full)
+            });
+            Self::copy_piece(values, [this.key, now.key_head], ring, |_| ());
+        }
+        while this.valid() {
+            let (entries, halves) = entries_of(masks, bits);
+            let mut scores = [Acc::<1>::zero(); 2];
+            let slot = ring.now.wait_full();
+            Self::score_pieces::<E>(&mut scores, slot, halves);
+            Self::release(slot);
+            ring.now.advance();
+            let mut record = [0; 4];
+            let mut weights = [[[[0; 4]; STEPS]; 1]; 2];
+            unroll!(half < 2, {
+                if halves >> half & 1 != 0 {
+                    let mut rows = Rows { base: sums.base[half], sum: [0.0; 2] };
+                    let by = softmax(&mut scores[half], entries[half], &mut rows, p.scale);
+                    sums.base[half] = rows.base;
+                    Self::add_sums(half, rows.sum, by);
+                    shrink(&mut sums.out[half], by);
+                    weights[half] = pack::<E, 1>(&scores[half]);
+                }
+                if half == 0 {
+                    // Not earlier: registers.
+                    record = this.look_ahead(p);
+                }
+            });
+            let (next, side) = this.next(p, record);
+            if next.valid() {
+                Self::copy_piece(keys, [next.key, now.key_head], ring, |_| ());
+            }
+            masks = [record[2], record[3]];
+            bits = bits_of(p, next.valid(), masks, side);
+            let slot = ring.now.wait_full();
+            Self::weigh_pieces::<E>(&mut sums.out, slot, &weights, halves);
+            Self::release(slot);
+            ring.now.advance();
+            if next.valid() {
+                Self::copy_piece(values, [next.key, now.key_head], ring, |_| ());
+            }
+            this = next;
+        }
+    }
+
+    /// Starts the copy of the keys or values from `place`, a key and a head, on, and ahead of it what `first` starts.
+    #[inline(always)]
+    fn copy_piece(
+        map: (u64, &MapWords),
+        place: [u32; 2],
+        ring: &mut Places<Self>,
+        first: impl FnOnce(u32),
+    ) {
+        let team = Team { thread: gpu::rematerialize_thread(), threads: Self::THREADS };
+        let to = Self::stage(ring.ahead.wait_empty());
+        let full = ring.ahead.full();
+        // Products of strides with this head stay out of registers between copies.
+        let head = warp::rematerialize(place[1]);
+        L::fill(team, full, Self::SLOT as u32, || {
+            first(full);
+            unroll!(c < CHUNKS, most 4, {
+                let place = [c as u32 * 64, place[0], head];
+                L::tile(team, to + (c * SMEM_TILE) as u32, map, place, BOXED, full);
+            });
+        });
+        ring.ahead.advance();
+    }
+
+    /// Starts the copy of this warp's queries. They arrive with the first keys.
+    #[inline(always)]
+    fn copy_queries(p: &AttentionParams, at: u64, now: Queries, full: u32) {
+        let (_, warp) = gpu::lane_and_warp();
+        // Results of other queries may have been here.
+        warp::sync_lanes(u32::MAX);
+        unroll!(half < 2, {
+            unroll!(c < CHUNKS, most 4, {
+                let to = copy::arena() + ((half * CHUNKS + c) * SMEM_TILE) as u32 + warp * 2048;
+                let row = now.row + (half * HALF) as u32 + warp * 16;
+                let place = [c as u32 * 64, row, now.head];
+                L::tile(Team::warp(), to, (at, &p.q_map), place, OWN_QUERIES, full);
+            });
+        });
+    }
+
+    /// Scores of a piece for those of the halves that have entries.
+    #[inline(always)]
+    fn score_pieces<E: WgmmaElem>(scores: &mut [Acc<1>; 2], slot: u32, halves: u32) {
+        let keys = frag::descriptor(Self::stage(slot), PANEL_BYTES as u32, 16);
+        let (lane, warp) = gpu::lane_and_warp();
+        let (row, chunk) = frag::ldmatrix_x4(lane);
+        let byte = (warp * 16 + row) * PANEL_BYTES as u32 + chunk * 16;
+        let queries = frag::swizzled(copy::arena() + byte, PANEL_BYTES as u32);
+        // A loop to LLVM, straight code to ptxas: addresses that LLVM prepares for it take registers that are not there.
+        macro_rules! score {
+            ($which:expr) => {{
+                let mut c = warp::rematerialize(0);
+                while c < CHUNKS as u32 {
+                    warp::stay_rolled();
+                    let queries = queries + c * SMEM_TILE as u32;
+                    let fragment = |step: usize, half: usize| {
+                        let from = queries ^ (step * 32) as u32;
+                        matrix::ldmatrix_x4(from + (half * CHUNKS * SMEM_TILE) as u32)
+                    };
+                    let keys = keys + (c * (SMEM_TILE / 16) as u32) as u64;
+                    MmaSync::mma_two::<E, 1, 0, { $which }>(scores, fragment, keys);
+                    c += 1;
+                }
+            }};
+        }
+        match halves {
+            BOTH => score!(BOTH),
+            MmaSync::FIRST => score!(MmaSync::FIRST),
+            MmaSync::SECOND => score!(MmaSync::SECOND),
+            _ => (),
+        }
+    }
+
+    /// Weighs the values of a piece for those of the halves that have entries.
+    #[inline(always)]
+    fn weigh_pieces<E: WgmmaElem>(
+        out: &mut [Acc<CHUNKS>; 2],
+        slot: u32,
+        weights: &[Weights<1>; 2],
+        halves: u32,
+    ) {
+        let values = frag::descriptor(Self::stage(slot), PANEL_BYTES as u32, SMEM_TILE as u32);
+        let fragment = |step: usize, half: usize| weights[half][0][step];
+        match halves {
+            BOTH => MmaSync::mma_two::<E, CHUNKS, 1, BOTH>(out, fragment, values),
+            MmaSync::FIRST => {
+                MmaSync::mma_two::<E, CHUNKS, 1, { MmaSync::FIRST }>(out, fragment, values)
+            }
+            MmaSync::SECOND => {
+                MmaSync::mma_two::<E, CHUNKS, 1, { MmaSync::SECOND }>(out, fragment, values)
+            }
+            _ => (),
+        }
+    }
+}

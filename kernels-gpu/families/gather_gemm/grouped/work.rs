@@ -1,0 +1,110 @@
+//! The order in which thread blocks take the tiles of panels.
+
+use crate::device::prelude::*;
+use crate::families::discover::abi::ROUTE_RECORD;
+use crate::families::gather_gemm::abi::*;
+
+/// What a thread block computes next.
+#[derive(Clone, Copy)]
+pub(super) struct Work {
+    pub(super) expert: u32,
+    pub(super) first: u32,
+    pub(super) rows: u32,
+    pub(super) column: u32,
+    /// The other thread block of the cluster multiplies with the same columns.
+    pub(super) shared: bool,
+}
+
+impl Work {
+    pub(super) const NONE: Work = Work { expert: 0, first: 0, rows: 0, column: 0, shared: false };
+}
+
+impl<
+    const CHUNKS: usize,
+    const ORDER: u32,
+    const GATED: bool,
+    const ROWS: usize,
+    A: Multiply,
+    L: Loader,
+> GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
+{
+    /// Where the number of panels is, and behind it the panels.
+    #[inline(always)]
+    fn panels(p: &GroupedParams) -> u64 {
+        // Not carried through products that are synchronous: they leave no registers.
+        if A::ASYNCHRONOUS { p.panels } else { warp::rematerialize_address(p.panels) }
+    }
+
+    #[inline(always)]
+    pub(super) fn tiles(p: &GroupedParams) -> u32 {
+        let tiles = global::load_b32_fresh(Self::panels(p), true) * p.across.value;
+        if Self::paired(p) { tiles / 2 } else { tiles }
+    }
+
+    #[inline(always)]
+    pub(super) fn paired(p: &GroupedParams) -> bool {
+        Self::PAIRS && warp::rematerialize(p.flags) & GROUPED_PAIRED != 0
+    }
+
+    /// Number of this thread block's first work.
+    #[inline(always)]
+    pub(super) fn first_work(p: &GroupedParams) -> u32 {
+        gpu::block_x() >> u32::from(Self::paired(p))
+    }
+
+    /// From one work to the next.
+    #[inline(always)]
+    pub(super) fn stride(p: &GroupedParams) -> u32 {
+        gpu::grid_x() >> u32::from(Self::paired(p))
+    }
+
+    /// Work number `index` of `tiles`, none past the last: neighbours share rows of A, or columns of W.
+    #[inline(always)]
+    pub(super) fn work(p: &GroupedParams, index: u32, tiles: u32) -> Work {
+        let paired = Self::paired(p);
+        let (mut row_block, mut across) = p.across.of(if paired { 2 * index } else { index });
+        let mut shared = false;
+        let record = |row_block: u32| {
+            let at = Self::panels(p) + (row_block as u64 + 1) * ROUTE_RECORD as u64 * 4;
+            global::load_v4_fresh(at, index < tiles)
+        };
+        if paired {
+            let [.., group] = record(row_block);
+            let (first, together) = (row_block - (group & 0xffff), group >> 16);
+            // Two tiles across at a time, by all panels of the group.
+            let own = index - first * (p.across.value / 2);
+            let columns = own.checked_div(together).unwrap_or(0);
+            let turn = own - columns * together;
+            let rank = cluster::rank();
+            shared = turn < (together & !1);
+            let [panel, tile] = if shared {
+                [(turn & !1) + rank, turn % 2]
+            } else {
+                // The last one of an odd number: each thread block takes a tile of it.
+                [turn, rank]
+            };
+            (row_block, across) = (first + panel, 2 * columns + tile);
+        } else if p.flags & GROUPED_ONCE == 0 {
+            // A group's tiles go column by column: a matrix larger than L2 is read once for all of it.
+            let [.., group] = record(row_block);
+            let (first, together) = (row_block - (group & 0xffff), group >> 16);
+            let own = index - first * p.across.value;
+            across = own.checked_div(together).unwrap_or(0);
+            row_block = first + own - across * together;
+        }
+        let [expert, first, rows, _] = record(row_block);
+        Work { expert, first, rows, column: across * Self::COLUMNS, shared }
+    }
+
+    /// Rows of a panel, the same for all lanes.
+    #[inline(always)]
+    pub(super) fn count(work: Work) -> u32 {
+        warp::shuffle::<32>(work.rows, 0, u32::MAX)
+    }
+
+    /// What is left of a panel behind its first 64 rows.
+    #[inline(always)]
+    pub(super) fn second_half(work: Work) -> Work {
+        Work { first: work.first + 64, rows: work.rows - 64, ..work }
+    }
+}

@@ -1,0 +1,93 @@
+//! Sums of parts that are no cluster: each leaves its own in memory. The one that arrives last adds up those of all, in
+//! the order of the parts: the same bits every time.
+
+use super::Sums;
+use crate::device::prelude::*;
+use crate::families::gather_gemm::abi::*;
+
+impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARPS, TOGETHER> {
+    /// Where this lane's sums of a part of this tile lie in memory.
+    #[inline(always)]
+    fn left_at(p: &PitFewParams, part: u32) -> u64 {
+        let (warp, lane) = Self::own();
+        let slot = Self::tile(p) * p.parts + part;
+        let first = slot as u64 * (Self::ATOMS * Self::ATOM) as u64;
+        p.partial + first + (warp * 4 * Self::ATOM as u32 + lane * 16) as u64
+    }
+
+    /// Byte of this warp's atom behind [`Self::left_at`].
+    const fn place(i: usize, j: usize) -> u64 {
+        ((i * Self::ATOMS_ACROSS + j) * Self::ATOM) as u64
+    }
+
+    /// Stores the sums, or leaves them to the part that arrives last.
+    #[inline(always)]
+    pub(super) fn add_parts<E: Elem<Acc = f32>>(p: &PitFewParams, sums: &mut Sums) {
+        if p.parts > 1 {
+            Self::leave(p, sums);
+            if !Self::is_last(p) {
+                return;
+            }
+            Self::add(p, sums);
+        }
+        let warp = gpu::thread() / 32;
+        unroll!(i < MT / 16, most 4, {
+            unroll!(j < 4, {
+                let atom = (i * Self::ATOMS_ACROSS + j) as u32 + warp * 4;
+                Self::store::<E>(p, atom, sums[i][j]);
+            });
+        });
+    }
+
+    #[inline(always)]
+    fn leave(p: &PitFewParams, sums: &Sums) {
+        let to = Self::left_at(p, Self::part(p));
+        if Self::has_rows(p) {
+            unroll!(i < MT / 16, most 4, {
+                unroll!(j < 4, {
+                    global::store_v4(to + Self::place(i, j), sums[i][j].map(f32::to_bits));
+                });
+            });
+        }
+        global::fence_gpu();
+    }
+
+    /// Whether all other parts have left their sums. All threads get the same answer.
+    #[inline(always)]
+    fn is_last(p: &PitFewParams) -> bool {
+        let told = copy::arena() + Self::SUMMED as u32;
+        gpu::sync_threads();
+        if gpu::thread() == 0 {
+            let arrivals = p.counters + Self::tile(p) as u64 * 4;
+            let before = global::atomic_add(arrivals, 1);
+            copy::store_shared_b32(told, before);
+            if before + 1 == p.parts {
+                global::store_b32(arrivals, 0);
+            }
+        }
+        gpu::sync_threads();
+        copy::load_shared_b32(told) + 1 == p.parts
+    }
+
+    /// The sums of all parts.
+    #[inline(always)]
+    fn add(p: &PitFewParams, sums: &mut Sums) {
+        global::fence_gpu();
+        let valid = Self::has_rows(p);
+        *sums = [[[0.0; 4]; 4]; 4];
+        let mut part = 0;
+        while part < p.parts {
+            let from = Self::left_at(p, part);
+            unroll!(i < MT / 16, most 4, {
+                let mut four = [[0; 4]; 4];
+                unroll!(j < 4, {
+                    four[j] = global::load_v4_fresh(from + Self::place(i, j), valid);
+                });
+                unroll!(j < 4, {
+                    unroll!(r < 4, { sums[i][j][r] += f32::from_bits(four[j][r]) });
+                });
+            });
+            part += 1;
+        }
+    }
+}

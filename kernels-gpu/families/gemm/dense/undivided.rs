@@ -1,0 +1,91 @@
+//! Tiles whose warps copy what they multiply: where registers do not move between warps, those that only copy would
+//! keep theirs from the sums.
+
+use super::copies::BOTH;
+use super::{DenseElem, DenseTile, Spot};
+use crate::device::prelude::*;
+use crate::families::gemm::abi::*;
+
+/// A stage of a row of tiles.
+#[derive(Clone, Copy)]
+struct Cursor {
+    down: u32,
+    stage: u32,
+}
+
+impl Cursor {
+    /// The next one of `stages`, or the first one of the row of tiles that lies a grid further down.
+    #[inline(always)]
+    fn next(self, stages: u32) -> Self {
+        if self.stage + 1 < stages {
+            Cursor { stage: self.stage + 1, ..self }
+        } else {
+            Cursor { down: self.down + gpu::grid_y(), stage: 0 }
+        }
+    }
+}
+
+impl<
+    const GROUPS: usize,
+    const CHUNKS: usize,
+    const CUT: usize,
+    const BYTES: usize,
+    A: Multiply,
+    L: Loader,
+> DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
+{
+    /// All tiles of this thread block, rows of tiles a grid apart while there are any `inside`. All threads, once the
+    /// barriers are made. The stage that is overwritten is the one before that which was just multiplied: by then the
+    /// other warps have mostly read it as well, and nobody waits long for the slowest of them.
+    #[inline(always)]
+    pub(super) fn undivided<E: DenseElem, S: Spot>(
+        p: &DenseParams,
+        at: u64,
+        inside: impl Fn(u32) -> bool,
+        spot: impl Fn(u32) -> S,
+    ) {
+        const { assert!(!Self::UNDIVIDED || !A::ASYNCHRONOUS && CUT == 1) };
+        grid::wait_dependency();
+        let mut ring = Ring::<Self>::consumer();
+        let mut free = Ring::<Self>::producer();
+        let mut next = Cursor { down: gpu::block_y(), stage: 0 };
+        let start = |next: Cursor, slot: u32| {
+            let corner = [next.down * Self::ROWS as u32, Self::left()];
+            let k = next.stage * Self::DEPTH as u32;
+            Self::copy::<BOTH>(p, (at, spot(next.down)), Self::team(), corner, k, slot);
+        };
+        // All of the ring is free at first.
+        let mut slot = 0;
+        while slot < Self::STAGES as u32 {
+            if p.stages > 0 && inside(next.down) {
+                start(next, slot);
+            }
+            next = next.next(p.stages);
+            free.advance();
+            slot += 1;
+        }
+        let mut down = gpu::block_y();
+        let mut is_first = true;
+        while inside(down) {
+            let mut acc = Acc::<CHUNKS>::zero();
+            let mut stage = 0;
+            while stage < p.stages {
+                warp::stay_rolled();
+                let slot = ring.wait_full();
+                let [smem, b_tile] = Self::parts_of(slot);
+                E::stage::<A, CHUNKS>(&mut acc, smem, &E::own::<L>(smem), b_tile);
+                ring.issued::<A, _>(&mut acc);
+                ring.advance();
+                if !is_first && inside(next.down) {
+                    start(next, free.wait_empty());
+                    next = next.next(p.stages);
+                    free.advance();
+                }
+                is_first = false;
+                stage += 1;
+            }
+            Self::epilogue::<E, _>(p, &acc, spot(down));
+            down += gpu::grid_y();
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Copies of A, B and, where it is part of a stage, the metadata.
+
+use crate::device::prelude::*;
+use crate::families::gemm::abi::*;
+
+impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: Loader>
+    TwoOfFour<MA, CHUNKS, BYTES, A, L>
+{
+    /// Waits for a free stage and starts its copies, until there are no more: one thread where that is enough.
+    #[inline(always)]
+    pub(super) fn produce(p: &NmParams, at: u64) {
+        let team = Team { thread: gpu::thread() - CONSUMERS * 32, threads: Self::COPIERS };
+        if L::BY_ONE && team.thread != 0 {
+            return;
+        }
+        let mut ring = Ring::<Self>::producer();
+        let mut tile = gpu::block_x();
+        while tile < p.tile_count {
+            let corner = p.corner(tile);
+            let mut s = 0;
+            while s < p.pairs * NM_PAIR as u32 {
+                Self::start_next(p, at, team, &mut ring, corner, s);
+                s += 1;
+            }
+            tile += gpu::grid_x();
+        }
+        if !L::BY_ONE {
+            copy::copy_wait_all();
+        }
+    }
+
+    /// Waits for a free stage and starts its copies, those of stage `s` of a tile.
+    #[inline(always)]
+    pub(super) fn start_next(
+        p: &NmParams,
+        at: u64,
+        team: Team,
+        ring: &mut Ring<Self>,
+        corner: [u32; 2],
+        s: u32,
+    ) {
+        let (to, full) = (Self::stage(ring.wait_empty()), ring.full());
+        L::expect(full, team.thread, Self::STAGE as u32, false);
+        Self::start(p, at, team, corner, s, (to, full));
+        L::started(full, team.thread);
+        ring.advance();
+    }
+
+    /// Starts the copies of stage `s` of a tile.
+    #[inline(always)]
+    fn start(
+        p: &NmParams,
+        at: u64,
+        team: Team,
+        [row, column]: [u32; 2],
+        s: u32,
+        (to, full): (u32, u32),
+    ) {
+        let shape = |rows: usize, row_bytes: usize| Shape { rows, row_bytes, element: BYTES };
+        let place = [s * (Self::DEPTH / 2) as u32, row];
+        let a = shape(Self::ROWS, NM_ROW_BYTES);
+        L::tile(team, to, (at, &p.a_map), place, a, full);
+        let k = s * Self::DEPTH as u32;
+        let b_map = (at + 128, &p.b_map);
+        if BYTES == 1 {
+            let b = shape(CHUNKS * HALF, PANEL_BYTES);
+            L::tile(team, to + Self::A_BYTES as u32, b_map, [k, column], b, full);
+        } else {
+            unroll!(c < CHUNKS, most 4, {
+                let to = to + (Self::A_BYTES + c * SMEM_TILE) as u32;
+                let place = [column + c as u32 * 64, k];
+                L::tile(team, to, b_map, place, shape(Self::DEPTH, PANEL_BYTES), full);
+            });
+        }
+        if !A::ASYNCHRONOUS {
+            Self::start_metadata(p, team.thread, row, s, to + Self::OPERANDS as u32);
+        }
+    }
+
+    /// Starts the copies of a stage's metadata: of each 64 rows a line of words, one for each thread that holds some.
+    #[inline(always)]
+    fn start_metadata(p: &NmParams, thread: u32, row: u32, s: u32, to: u32) {
+        let words = Self::META_WORDS as u32;
+        let (pair, second) = (s / NM_PAIR as u32, s % NM_PAIR as u32);
+        let mut holder = thread;
+        while holder < NM_HOLDERS as u32 {
+            let own = (holder * NM_PAIR as u32 + second) * words * 4;
+            unroll!(i < 2 * MA, most 4, {
+                let at = (row / HALF as u32 + i as u32) * p.pairs + pair;
+                let line = at as u64 * (NM_HOLDERS * NM_PAIR * 4) as u64 * words as u64;
+                unroll!(w < Self::META_WORDS, most 4, {
+                    let to = to + ((i * Self::META_WORDS + w) * Self::META_LINE) as u32;
+                    let from = p.meta + line + (own + w as u32 * 4) as u64;
+                    copy::copy_async_4(to + holder * 4, from);
+                });
+            });
+            holder += if Self::COPIERS > 0 { Self::COPIERS } else { CONSUMERS * 32 };
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Modules assembled for other GPUs than they were compiled for: `cargo xtask archs` looks for spills on every kind of
+//! GPU, and bundles carry machine code with which a GPU runs the kernels of older ones without compiling them.
+
+use crate::cargo::{Result, target_dir};
+use crate::setup::{kernels, setup};
+use einsparse_compile::resources::{self, Report};
+use einsparse_compile::{Module, Ptxas, Spec};
+use einsparse_kernels::table::{ARCHS, Arch, GPUS, archs_of};
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A module to assemble: whose text, and for which GPU, as ptxas names it.
+type Job<'a> = (&'a Module, String);
+
+/// Assembles every module for every GPU that runs its text. An error where a kernel uses local memory.
+pub fn archs() -> Result<()> {
+    let modules = modules(&Spec::all())?;
+    let runs = |module: &Module, capability| {
+        let mut archs = archs_of(capability).filter(|arch| !arch.exact);
+        archs.any(|arch| arch.name == module.arch())
+    };
+    let mut jobs: Vec<Job<'_>> = Vec::new();
+    for &((major, minor), _) in GPUS {
+        let of_gpu = modules.iter().filter(|module| runs(module, (major, minor)));
+        jobs.extend(of_gpu.map(|module| (module, format!("sm_{major}{minor}"))));
+    }
+    let mut faults = Vec::new();
+    for ((module, gpu), (_, report)) in jobs.iter().zip(assembled(&jobs)?) {
+        for used in &report.kernels {
+            if used.stack.max(used.spill_stores).max(used.spill_loads) > 0 {
+                faults.push(format!("{} for {gpu}: {used:?}", module.name()));
+            }
+        }
+    }
+    faults.iter().for_each(|fault| println!("{fault}"));
+    println!("{} modules assembled for {} GPUs", jobs.len(), GPUS.len());
+    match faults.len() {
+        0 => Ok(()),
+        count => Err(format!("{count} kernels use local memory").into()),
+    }
+}
+
+/// Writes machine code of the modules that are not compiled for a GPU of the first architecture into a folder, for such a
+/// GPU: `<module>.<architecture>.cubin`.
+pub fn assemble_for_test_gpu(specs: &[Spec], folder: &Path) -> Result<()> {
+    let others: Vec<Spec> =
+        specs.iter().filter(|spec| spec.arch != ARCHS[0].name).cloned().collect();
+    let modules = modules(&others)?;
+    let jobs: Vec<Job<'_>> = modules.iter().map(|module| (module, ARCHS[0].name.into())).collect();
+    fs::create_dir_all(folder)?;
+    for ((module, _), (cubin, _)) in jobs.iter().zip(assembled(&jobs)?) {
+        fs::copy(cubin, folder.join(module.name() + ".cubin"))?;
+    }
+    Ok(())
+}
+
+/// Machine code of a module for a GPU of the first architecture.
+pub fn assembled_for_test_gpu(module: &Module) -> Result<PathBuf> {
+    let mut made = assembled(&[(module, ARCHS[0].name.into())])?;
+    Ok(made.pop().ok_or("nothing was assembled")?.0)
+}
+
+fn modules(specs: &[Spec]) -> Result<Vec<Module>> {
+    let target = target_dir()?;
+    let kernels = kernels(&target);
+    if !kernels.stale(specs)?.is_empty() {
+        setup()?;
+    }
+    Ok(kernels.modules(specs)?)
+}
+
+/// Machine code, and what ptxas said, in the order of the jobs. What was assembled before is taken from the build folder.
+fn assembled(jobs: &[Job<'_>]) -> Result<Vec<(PathBuf, Report)>> {
+    let target = target_dir()?;
+    let ptxas = match Ptxas::find(&target) {
+        Some(ptxas) => ptxas,
+        None => {
+            setup()?;
+            Ptxas::find(&target).ok_or("`cargo xtask setup` installed no ptxas")?
+        }
+    };
+    let folder = target.join("device/assembled");
+    fs::create_dir_all(&folder)?;
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::new());
+    let work = || -> std::result::Result<(), String> {
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(job) = jobs.get(place) else { return Ok(()) };
+            let made = assemble(job, &ptxas, &folder).map_err(|error| error.to_string())?;
+            done.lock().map_err(|error| error.to_string())?.push((place, made));
+        }
+    };
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|threads| {
+        let workers: Vec<_> = (0..workers).map(|_| threads.spawn(work)).collect();
+        for worker in workers {
+            worker.join().map_err(|_| "a worker panicked")??;
+        }
+        Result::Ok(())
+    })?;
+    let mut made = done.into_inner()?;
+    made.sort_by_key(|(place, _)| *place);
+    Ok(made.into_iter().map(|(_, made)| made).collect())
+}
+
+fn assemble((module, gpu): &Job<'_>, ptxas: &Ptxas, folder: &Path) -> Result<(PathBuf, Report)> {
+    let text = text_of(module)?;
+    let mut hash = DefaultHasher::new();
+    (&text, &ptxas.version).hash(&mut hash);
+    let name = format!("{}.{:016x}.{gpu}", module.name(), hash.finish());
+    let place = |end: &str| folder.join(format!("{name}.{end}"));
+    let (cubin, said) = (place("cubin"), place("txt"));
+    if !said.is_file() {
+        let ptx = place("ptx");
+        fs::write(&ptx, &text)?;
+        let report = ptxas.assemble(&ptx, gpu, &cubin)?;
+        fs::remove_file(&ptx)?;
+        fs::write(&said, report)?;
+        eprintln!("assembled {} for {gpu}", module.name());
+    }
+    Ok((cubin, resources::parse(&fs::read_to_string(&said)?)))
+}
+
+/// The text of a module. The project keeps none where that of an architecture below has the same kernels.
+fn text_of(module: &Module) -> Result<Vec<u8>> {
+    if let Some(ptx) = &module.ptx {
+        return Ok(ptx.content()?);
+    }
+    let below = ARCHS.iter().filter(|arch| arch.name != module.arch()).map(Arch::clone);
+    for arch in below {
+        let mut specs = Spec::of_table(&arch);
+        specs.retain(|spec| spec.module == module.stem());
+        if let Some(ptx) = modules(&specs)?.pop().and_then(|module| module.ptx) {
+            return Ok(ptx.content()?);
+        }
+    }
+    Err(format!("{} has no text", module.name()).into())
+}
