@@ -259,7 +259,7 @@ fn fastest(path: &str) -> BTreeMap<(String, String), f64> {
 /// How fast kernels without `wgmma` are beside Hopper's, operation by operation.
 #[test]
 fn stand_ins_are_as_fast_as_the_record_says() {
-    const PAGE: &str = "docs/guide/guarantees.md";
+    const PAGE: &str = "docs/kernels.md";
     let Some(page) = file(PAGE) else { return };
     let [own, others] =
         ["own", "sm_80"].map(|name| fastest(&format!("benches/record/stand_ins/{name}.csv")));

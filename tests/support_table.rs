@@ -112,8 +112,10 @@ fn own(module: &str) -> &str {
     }
 }
 
-/// What is known of an operation on a GPU. Two kernels that differ in nothing but what they need do the same. EINSPARSE_ARCH
-/// makes an H200 run the kernels of older GPUs, not those of newer ones.
+/// Compute capabilities for which the whole suite passed on an H200, with EINSPARSE_ARCH.
+const TESTED: [(u32, u32); 1] = [(8, 0)];
+
+/// What is known of an operation on a GPU. Two kernels that differ in nothing but what they need do the same.
 fn state(modules: &[&str], (capability, shared): ((u32, u32), u32)) -> &'static str {
     let of_line = || kernels().iter().filter(|row| modules.contains(&own(row.module)));
     let key = |row: &Row| {
@@ -128,7 +130,7 @@ fn state(modules: &[&str], (capability, shared): ((u32, u32), u32)) -> &'static 
     match of_line().all(|row| here.contains(&key(row))) {
         false => "partly",
         true if capability == Machine::H200.capability => "measured",
-        true if capability < Machine::H200.capability => "tested",
+        true if TESTED.contains(&capability) => "tested",
         true => "built",
     }
 }

@@ -237,7 +237,7 @@ fn encoder_of_varying_lengths_on_the_gpu() {
     for dtype in ["f16", "bf16"] {
         for tile in ["128x128_k2", "128x128_k4", "128x192", "128x256", "128x256_k2", "128x256_k4"] {
             let name = here(&format!("dense_live_{dtype}_{tile}"));
-            assert!(ran.contains(&*name), "{name} is not among {ran:?}");
+            assert!(ran.contains(name), "{name} is not among {ran:?}");
         }
     }
 }

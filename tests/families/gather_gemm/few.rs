@@ -48,7 +48,7 @@ fn few_rows_on_the_gpu() {
     let Some(gpu) = gpu() else { return };
     let product = DynamicMatmul::<f16>::new(&gpu, [5, 513, 1000], &MatmulOptions::default());
     let variants = product.unwrap().variants();
-    let one = variants.len() == 1 && as_on_hopper(&variants[0]).starts_with("pit_few_f16_16");
+    let one = variants.len() == 1 && as_on_hopper(variants[0]).starts_with("pit_few_f16_16");
     assert!(one, "{variants:?}");
     all::<f16>(&gpu);
     all::<bf16>(&gpu);

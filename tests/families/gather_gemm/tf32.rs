@@ -282,7 +282,7 @@ fn tf32_plans_on_the_gpu() {
     let mut a_there = gpu.zeros::<f32>(&[m, k]).unwrap();
     for variant in HEIGHTS.map(|height| here(&format!("pit_tf32_{height}x1"))) {
         let operands = (Dynamic::new(&a_there).into(), &b_there);
-        let plan = plan(&gpu, operands, (Precision::Tf32, Some(&variant)));
+        let plan = plan(&gpu, operands, (Precision::Tf32, Some(variant)));
         assert_eq!(plan.variant(), variant);
         for per_mille in [1000, 0, 100, 30] {
             let a = dynamic::<f32>([m, k], 32, per_mille, 7 + per_mille);

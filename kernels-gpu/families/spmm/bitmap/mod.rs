@@ -1,6 +1,6 @@
-//! A as bits and values, "load as sparse, compute as dense" (Flash-LLM, arXiv 2309.10285; SpInfer, EuroSys 2025): a
-//! warp (or several) copies tiles as they lie into a ring of stages, warpgroups expand them into fragments in registers and multiply
-//! 64 rows each. Every thread block has as many stages as the next: strips of C are cut along k wherever that
+//! A as bits and values, "load as sparse, compute as dense" (Flash-LLM, arXiv 2309.10285; SpInfer, EuroSys 2025): one
+//! or several warps copy tiles as they lie into a ring of stages, warpgroups expand them into fragments in registers and
+//! multiply 64 rows each. Every thread block has as many stages as the next: strips of C are cut along k wherever that
 //! falls.
 
 mod bytes;
@@ -223,7 +223,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L: Loader>
         copy::arena() + BIT_HEAD as u32 + p.stages * Self::B_BYTES as u32 + slot * p.slot_bytes
     }
 
-    /// Address of the values of the tile of a warpgroup, four times whose number is `at`.
+    /// Address of the values of a warpgroup's tile; `at` is four times the number of the warpgroup.
     #[inline(always)]
     fn values(p: &BitmapParams, slot: u32, at: u32) -> u32 {
         if L::BY_ONE {
