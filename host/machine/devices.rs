@@ -39,10 +39,10 @@ const DATASHEETS: &[Datasheet] = &[
 
 /// What a program reaches of a datasheet's rate of memory: that of an H200 is 4.8 TB/s, and 4.28 were measured.
 pub(super) const MEMORY_SHARE: f64 = 0.89;
-/// What a program is assumed to reach of a datasheet's rate of products by `mma.sync`. Measured on no such GPU.
+/// Assumed share of a datasheet's rate of products that a program reaches with `mma.sync`. No such GPU was measured.
 const PRODUCT_SHARE: f64 = 0.85;
 
-/// Whether these words follow each other in a name as whole words: an A10G is no A10, an RTX A1000 no A100.
+/// Whether a name contains these whole words in a row. An A10G must not match A10, nor an RTX A1000 match A100.
 fn has_words(name: &str, words: &str) -> bool {
     let split = |text: &str| -> Vec<String> {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric());
@@ -117,7 +117,7 @@ mod tests {
         let slice = ampere(14).named("NVIDIA A100-SXM4-80GB MIG 1g.10gb", false);
         assert!((slice.mma / whole.mma - 14.0 / 108.0).abs() < 1e-6);
         assert_ne!(ampere(16).named("NVIDIA H200 MIG 1g.18gb", true).rates, Rates::Measured);
-        // What the driver reports of memory is no datasheet's rate.
+        // The driver reports the rate of memory; nothing comes from the datasheet.
         let h100 = Machine { capability: (9, 0), ..ampere(132) };
         assert_eq!(h100.named("NVIDIA H100 80GB HBM3", true).rates, Rates::Scaled);
     }

@@ -235,7 +235,7 @@ impl Kernels<'_> {
     }
 }
 
-/// The folders of all architectures that are there.
+/// The folders of all architectures that exist.
 fn folders() -> impl Iterator<Item = PathBuf> {
     let of = |folder: &'static str| ARCHS.iter().map(move |arch| Path::new(folder).join(arch.name));
     FOLDERS.into_iter().flat_map(of).filter(|folder| folder.is_dir())

@@ -127,7 +127,7 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
 const SHARED_A: f64 = 1.5;
 /// Warps that read A where each has all 64 rows and a quarter of the columns.
 const READERS_OF_A: f64 = 4.0;
-/// Share of the rate of `mma.sync` that products of two of four reach, counting those that are none: measured on an H200.
+/// Share of the rate of `mma.sync` that 2:4 products reach, omitted products included: benches/record/stand_ins, `nm_spmm`.
 const SPARSE_SHARE: f64 = 0.38;
 /// Rate of copies of whole tiles beside gathers through L2; more than 1.3 were seen, and they were not the limit.
 const TILES_L2: f64 = 2.0;

@@ -79,6 +79,7 @@ fn kernels_of_two_of_four_of_int8_say_what_they_refuse() {
         ("computes", refused::<i32>("C[m,n] = A[m,k] * B[k,n]")),
     ] {
         let rows = kernels_here().filter(|row| as_on_hopper(row.name).contains("nm_int8"));
+        assert!(rows.clone().next().is_some());
         for row in rows {
             let said = |r: &Refusal| r.name == row.name && r.reason.contains(reason);
             assert!(found.iter().any(said), "{} {reason}: {found:?}", row.name);

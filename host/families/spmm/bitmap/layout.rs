@@ -108,7 +108,8 @@ impl Layout {
 
 #[cfg(test)]
 mod tests {
-    use einsparse_kernels::families::WarpTile;
+    use einsparse_kernels::abi::CpAsync;
+    use einsparse_kernels::families::{WarpTile, copying_into, stages_for};
     use einsparse_kernels::table::kernels;
 
     /// The host's count is that of the device.
@@ -123,5 +124,19 @@ mod tests {
         assert_eq!(sums("bitmap_f16_256x8_halves3"), WarpTile::<8, 3, 2>::SUMS);
         assert_eq!(sums("bitmap_f16_256x16_halves3"), WarpTile::<16, 3, 2>::SUMS);
         assert_eq!(sums("bitmap_f16_256x16"), 0);
+        assert_eq!(sums("bitmap_mma_f16_256x8_warps4"), WarpTile::<8, 4, 4, CpAsync>::SUMS);
+    }
+
+    #[test]
+    fn copying_warps_divide_the_stages() {
+        for most in [1, 2, 4] {
+            for stages in 1..=24 {
+                let fewer = stages_for(stages, most);
+                let warps = copying_into(fewer, most);
+                assert!(fewer.is_multiple_of(warps) && warps <= most, "{stages} {most}");
+                assert!(2 * warps > most || fewer == stages, "{stages} {most}");
+            }
+        }
+        assert_eq!([7, 4, 2].map(|stages| stages_for(stages, 4)), [6, 4, 2]);
     }
 }
