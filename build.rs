@@ -5,7 +5,7 @@
 use einsparse_compile::{
     Code, Error, Kernels, Module, Spec, inputs, present, source_dir, stamp, target_dir,
 };
-use einsparse_kernels::packed::pack_quickly;
+use einsparse_kernels::packed::{FRAME, compress_quickly, pack, pack_text};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs, io};
@@ -158,7 +158,13 @@ fn write_table(out: &Path, modules: &[Files]) -> io::Result<()> {
             Code::Packed(file) => file.clone(),
             Code::Raw(file) => {
                 let packed = out.join(name + ".zst");
-                fs::write(&packed, pack_quickly(&fs::read(file)?))?;
+                let content = fs::read(file)?;
+                let is_text = file.extension().is_some_and(|end| end == "ptx");
+                let bytes = match is_text {
+                    true => pack_text(&content, compress_quickly),
+                    false => pack(&content, FRAME, compress_quickly),
+                };
+                fs::write(&packed, bytes)?;
                 packed
             }
         };

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::driver::{Function, LoadedModule, PrimaryContext};
 use crate::error::{Error, Result};
-use einsparse_kernels::packed::unpack;
+use einsparse_kernels::packed::{unpack, unpack_text};
 use einsparse_kernels::table::{ARCHS, Arch, Row, archs_of};
 
 /// Device code of one module of kernels for one architecture, packed ([`einsparse_kernels::packed`]).
@@ -25,17 +25,17 @@ pub struct EmbeddedModule {
 impl EmbeddedModule {
     /// The PTX text.
     pub fn ptx(&self) -> Option<Result<String>> {
-        let bytes = self.unpacked(self.packed_ptx?);
+        let bytes = self.named(unpack_text(self.packed_ptx?));
         Some(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 
     /// The machine code.
     pub fn cubin(&self) -> Option<Result<Vec<u8>>> {
-        Some(self.unpacked(self.packed_cubin?))
+        Some(self.named(unpack(self.packed_cubin?)))
     }
 
-    fn unpacked(&self, packed: &[u8]) -> Result<Vec<u8>> {
-        unpack(packed).map_err(|reason| Error::Cuda {
+    fn named(&self, unpacked: Result<Vec<u8>, String>) -> Result<Vec<u8>> {
+        unpacked.map_err(|reason| Error::Cuda {
             call: format!("unpack kernels `{}` for {}", self.name, self.arch),
             reason,
         })

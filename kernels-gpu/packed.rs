@@ -1,7 +1,10 @@
-//! Modules as files: zstd in frames of 256 KiB, which unpack side by side, with the seek table of zstd's seekable
-//! format (github.com/facebook/zstd, contrib/seekable_format) behind them. `zstd -d` reads them too.
+//! Modules as files: zstd in frames, which unpack side by side, with the seek table of zstd's seekable format
+//! (github.com/facebook/zstd, contrib/seekable_format) behind them. `zstd -d` reads them too. In PTX the numbers of
+//! registers are differences ([`pack_text`]).
 
 extern crate std;
+
+mod registers;
 
 use ruzstd::decoding::FrameDecoder;
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
@@ -11,8 +14,9 @@ use std::thread;
 use std::vec;
 use std::vec::Vec;
 
-/// Bytes of content in a frame.
-pub const FRAME: usize = 256 << 10;
+/// Bytes of machine code in a frame. Smaller frames unpack on more threads but repeat what other frames contain: frames
+/// of 256 KiB are a quarter longer.
+pub const FRAME: usize = 1 << 20;
 
 /// Magic numbers of the skippable frame that holds the table, and of its end.
 const SKIPPABLE: u32 = 0x184D_2A5E;
@@ -44,9 +48,25 @@ pub fn pack(content: &[u8], frame: usize, compress: impl Fn(&[u8]) -> Vec<u8>) -
     packed
 }
 
-/// [`pack`] in little time, for modules that stay on this machine.
-pub fn pack_quickly(content: &[u8]) -> Vec<u8> {
-    pack(content, FRAME, |piece| compress_to_vec(piece, CompressionLevel::Fastest))
+/// Packs PTX into one frame, the number of each register as the difference from the number at its place in an earlier
+/// line. A text is unpacked where a driver compiles it for seconds, so one thread is enough.
+///
+/// # Panics
+/// [`unpack_text`] would return another text. No compiler writes one with leading zeros or ten digits in a register.
+pub fn pack_text(text: &[u8], compress: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
+    let differences = registers::to_differences(text);
+    assert!(registers::from_differences(&differences) == text, "registers of an unknown form");
+    pack(&differences, differences.len(), compress)
+}
+
+/// What [`pack_text`] packed, or what is wrong with the bytes.
+pub fn unpack_text(packed: &[u8]) -> Result<Vec<u8>, String> {
+    Ok(registers::from_differences(&unpack(packed)?))
+}
+
+/// Compresses in little time, for modules that stay on this machine.
+pub fn compress_quickly(piece: &[u8]) -> Vec<u8> {
+    compress_to_vec(piece, CompressionLevel::Fastest)
 }
 
 /// The content, or what is wrong with the bytes.
@@ -120,15 +140,25 @@ mod tests {
     fn what_is_packed_comes_back() {
         for bytes in [0, 1, FRAME - 1, FRAME, FRAME + 1, 5 * FRAME + 7] {
             let content: Vec<u8> = (0..bytes).map(|i| (i / 3) as u8).collect();
-            let packed = pack_quickly(&content);
+            let packed = pack(&content, FRAME, compress_quickly);
             assert_eq!(unpack(&packed).as_ref(), Ok(&content), "{bytes}");
         }
     }
 
     #[test]
+    fn text_comes_back() {
+        let line = |i: u32| format!("\tadd.s32 \t%r{}, %r{}, %r7;\n\t@%p{i} bra $L{i};\n", 3 * i, 900 - i);
+        let mut text: String = (0..300).map(line).collect();
+        text += "mov.u32 %r1, %tid.x; %\n%r-5 %rd-, %rd12345678901, %f999999999%f0";
+        let packed = pack_text(text.as_bytes(), compress_quickly);
+        assert_eq!(unpack_text(&packed).unwrap(), text.as_bytes());
+        assert!(packed.len() < pack(text.as_bytes(), FRAME, compress_quickly).len() / 2);
+    }
+
+    #[test]
     fn damage_is_an_error() {
         let content: Vec<u8> = (0..3 * FRAME).map(|i| (i % 251) as u8).collect();
-        let packed = pack_quickly(&content);
+        let packed = pack(&content, FRAME, compress_quickly);
         for end in [0, 4, 9, 40, packed.len() / 2, packed.len() - 1] {
             assert!(unpack(&packed[..end]).is_err(), "cut at {end}");
         }

@@ -3,9 +3,9 @@
 
 use crate::cargo::{Result, target_dir};
 use crate::setup::{kernels, setup};
-use einsparse_compile::resources::{self, Report};
+use einsparse_compile::resources::{self, Report, Resources};
 use einsparse_compile::{Module, Ptxas, Spec};
-use einsparse_kernels::table::{ARCHS, Arch, GPUS, archs_of};
+use einsparse_kernels::table::{self, ARCHS, Arch, GPUS, archs_of};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// A module to assemble: whose text, and for which GPU, as ptxas names it.
 type Job<'a> = (&'a Module, String);
 
-/// Assembles every module for every GPU that runs its text. An error where a kernel uses local memory.
+/// Bytes that a kernel may store or load again on GPUs for which the project keeps no machine code. Two values that a
+/// thread needs once for each strip of C cost less than a thread block fewer at a time.
+const MOST_SPILLED: u32 = 8;
+
+/// Assembles every module for every GPU that runs its text. Kernels that spill registers there are printed; more than
+/// [`MOST_SPILLED`] bytes are an error. A stack without spills is no error: for 12.0, ptxas calls a routine of its own for copies into a cluster's memory.
 pub fn archs() -> Result<()> {
     let modules = modules(&Spec::all())?;
     let runs = |module: &Module, capability| {
@@ -23,23 +28,33 @@ pub fn archs() -> Result<()> {
         archs.any(|arch| arch.name == module.arch())
     };
     let mut jobs: Vec<Job<'_>> = Vec::new();
-    for &((major, minor), _) in GPUS {
-        let of_gpu = modules.iter().filter(|module| runs(module, (major, minor)));
+    let mut gpus = Vec::new();
+    for gpu in GPUS {
+        let (major, minor) = gpu.0;
+        let of_gpu = modules.iter().filter(|module| runs(module, gpu.0));
         jobs.extend(of_gpu.map(|module| (module, format!("sm_{major}{minor}"))));
+        gpus.resize(jobs.len(), *gpu);
     }
-    let mut faults = Vec::new();
-    for ((module, gpu), (_, report)) in jobs.iter().zip(assembled(&jobs)?) {
-        for used in &report.kernels {
-            if used.stack.max(used.spill_stores).max(used.spill_loads) > 0 {
-                faults.push(format!("{} for {gpu}: {used:?}", module.name()));
+    let mut faults = 0;
+    for (((module, name), gpu), (_, report)) in jobs.iter().zip(gpus).zip(assembled(&jobs)?) {
+        let runs_here = |kernel: &Resources| {
+            let row = table::kernels().iter().find(|row| row.name == kernel.name);
+            row.is_some_and(|row| row.runs_on(gpu.0) && row.shared_bytes <= gpu.1)
+        };
+        for used in report.kernels.iter().filter(|kernel| runs_here(kernel)) {
+            let spilled = used.spill_stores.max(used.spill_loads);
+            if spilled > 0 {
+                println!("{} for {name}: {used:?}", module.name());
             }
+            faults += usize::from(spilled > MOST_SPILLED);
         }
     }
-    faults.iter().for_each(|fault| println!("{fault}"));
     println!("{} modules assembled for {} GPUs", jobs.len(), GPUS.len());
-    match faults.len() {
+    match faults {
         0 => Ok(()),
-        count => Err(format!("{count} kernels use local memory").into()),
+        count => {
+            Err(format!("{count} kernels spill more than {MOST_SPILLED} bytes of registers").into())
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::manifest::{self, Entry, Sources};
 use crate::resources::Report;
 use crate::spec::is_kernel_source;
 use crate::{Error, Ptxas, Spec, Toolchain};
-use einsparse_kernels::packed;
+use einsparse_kernels::packed::{FRAME, pack, pack_text, unpack, unpack_text};
 use einsparse_kernels::table::{ARCHS, Arch};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,10 @@ const MANIFEST: &str = "manifest.txt";
 
 /// Folders of kept modules, in which each architecture has one.
 const FOLDERS: [&str; 2] = [einsparse_cubin::FOLDER, einsparse_ptx::FOLDER];
+
+/// Ends of the names of kept files: text, machine code.
+const TEXT: &str = ".ptx.zst";
+const MACHINE_CODE: &str = ".cubin.zst";
 
 /// Builds of one module that stay on this machine.
 const KEPT: usize = 4;
@@ -69,12 +73,12 @@ impl Module {
 
     fn kept(entry: &Entry) -> Module {
         let file = |folder, end| {
-            let name = format!("{}.{end}.zst", entry.module);
+            let name = entry.module.clone() + end;
             let path = Path::new(folder).join(&entry.arch).join(name);
             path.is_file().then_some(Code::Packed(path))
         };
         let [cubins, texts] = FOLDERS;
-        Module { ptx: file(texts, "ptx"), cubin: file(cubins, "cubin"), entry: entry.clone() }
+        Module { ptx: file(texts, TEXT), cubin: file(cubins, MACHINE_CODE), entry: entry.clone() }
     }
 }
 
@@ -105,9 +109,13 @@ impl Code {
         let bytes = cache::read(self.path())?;
         match self {
             Code::Raw(_) => Ok(bytes),
-            Code::Packed(path) => packed::unpack(&bytes).map_err(|reason| Error::Invalid {
-                reason: format!("{}: {reason}", path.display()),
-            }),
+            Code::Packed(path) => {
+                let is_text = path.to_string_lossy().ends_with(TEXT);
+                let unpacked = if is_text { unpack_text(&bytes) } else { unpack(&bytes) };
+                unpacked.map_err(|reason| Error::Invalid {
+                    reason: format!("{}: {reason}", path.display()),
+                })
+            }
         }
     }
 }
@@ -266,17 +274,15 @@ pub fn inputs() -> Result<Vec<PathBuf>, Error> {
 /// Modules that ptxas did not see, files that cannot be written.
 pub fn keep(modules: &[Module], compress: impl Fn(&[u8]) -> Vec<u8>) -> Result<(), Error> {
     let mut files = Vec::new();
-    let mut write = |folder: &str, module: &Module, end: &str, code: &Code, frame| {
-        let path = Path::new(folder).join(module.arch());
-        let path = path.join(format!("{}.{end}.zst", module.stem()));
+    let mut write = |folder: &str, module: &Module, end: &str, code: &Code| {
+        let path = Path::new(folder).join(module.arch()).join(module.stem().to_owned() + end);
         files.push(path.clone());
         match code {
             Code::Packed(_) => Ok(()),
-            Code::Raw(_) => {
-                let content = code.content()?;
-                let frame = if frame == 0 { content.len() } else { frame };
-                cache::write(&path, &packed::pack(&content, frame, &compress))
+            Code::Raw(_) if end == TEXT => {
+                cache::write(&path, &pack_text(&code.content()?, &compress))
             }
+            Code::Raw(_) => cache::write(&path, &pack(&code.content()?, FRAME, &compress)),
         }
     };
     for module in modules {
@@ -285,13 +291,12 @@ pub fn keep(modules: &[Module], compress: impl Fn(&[u8]) -> Vec<u8>) -> Result<(
                 reason: format!("{}: kept without ptxas' report", module.name()),
             });
         }
-        // Text is unpacked where a driver compiles for seconds; machine code in the first call of a kernel.
         if let Some(ptx) = module.ptx.as_ref().filter(|_| !has_twin(module, modules)) {
-            write(einsparse_ptx::FOLDER, module, "ptx", ptx, 0)?;
+            write(einsparse_ptx::FOLDER, module, TEXT, ptx)?;
         }
         let has_cubin = Arch::named(module.arch()).is_some_and(|arch| arch.has_cubin);
         if let Some(cubin) = module.cubin.as_ref().filter(|_| has_cubin) {
-            write(einsparse_cubin::FOLDER, module, "cubin", cubin, packed::FRAME)?;
+            write(einsparse_cubin::FOLDER, module, MACHINE_CODE, cubin)?;
         }
     }
     for arch in ARCHS {
