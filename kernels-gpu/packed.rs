@@ -147,7 +147,8 @@ mod tests {
 
     #[test]
     fn text_comes_back() {
-        let line = |i: u32| format!("\tadd.s32 \t%r{}, %r{}, %r7;\n\t@%p{i} bra $L{i};\n", 3 * i, 900 - i);
+        let line =
+            |i: u32| format!("\tadd.s32 \t%r{}, %r{}, %r7;\n\t@%p{i} bra $L{i};\n", 3 * i, 900 - i);
         let mut text: String = (0..300).map(line).collect();
         text += "mov.u32 %r1, %tid.x; %\n%r-5 %rd-, %rd12345678901, %f999999999%f0";
         let packed = pack_text(text.as_bytes(), compress_quickly);
