@@ -24,8 +24,8 @@ pub trait Atom<E: Elem> {
     }
     /// Lets this thread multiply what ordinary copies have brought.
     #[inline(always)]
-    fn fence_copies() {
-        barrier::fence_copies();
+    fn fence_proxy_async() {
+        barrier::fence_proxy_async();
     }
 }
 
@@ -65,7 +65,7 @@ impl Atom<Tf32> for Wgmma {
         let mut own = [[0u32; 4]; 4];
         unroll!(step < 4, {
             let from = a + frag::swizzle(row, 2 * step as u32 + chunk, 128);
-            own[step] = matrix::ldmatrix_x4(from).map(matrix::round_tf32);
+            own[step] = matrix::ldmatrix_x4(from).map(matrix::cvt_rna_tf32);
         });
         acc.fence();
         unroll!(step < 4, {
@@ -87,12 +87,12 @@ impl Atom<Tf32> for MmaSync {
         unroll!(step < 4, {
             let step = step as u32;
             let from = a + frag::swizzle(warp * 16 + row, 2 * step + chunk, 128);
-            let own = matrix::ldmatrix_x4(from).map(matrix::round_tf32);
+            let own = matrix::ldmatrix_x4(from).map(matrix::cvt_rna_tf32);
             unroll!(c < C, most 4, {
                 unroll!(pair < 4, {
                     let column = c as u32 * 64 + pair as u32 * 16 + column;
                     let from = b + frag::swizzle(column, 2 * step + deep, 128);
-                    let two = matrix::ldmatrix_x4(from).map(matrix::round_tf32);
+                    let two = matrix::ldmatrix_x4(from).map(matrix::cvt_rna_tf32);
                     unroll!(n < 2, {
                         let at = 8 * pair + 4 * n;
                         let mut sums = [0, 1, 2, 3].map(|i| acc.0[c][at + i]);
@@ -108,7 +108,7 @@ impl Atom<Tf32> for MmaSync {
     fn wait<const C: usize, const PENDING: u32>(_: &mut Acc<C>) {}
 
     #[inline(always)]
-    fn fence_copies() {}
+    fn fence_proxy_async() {}
 }
 
 impl<E: WgmmaElem + MmaElem> Atom<E> for MmaSync {
@@ -148,5 +148,5 @@ impl<E: WgmmaElem + MmaElem> Atom<E> for MmaSync {
     fn wait<const C: usize, const PENDING: u32>(_: &mut Acc<C>) {}
 
     #[inline(always)]
-    fn fence_copies() {}
+    fn fence_proxy_async() {}
 }

@@ -51,50 +51,50 @@ pub trait Elem: ElemInfo {
     /// The accumulator of the lane whose number differs by the bits of `other`. Every lane of the warp must call it
     /// together.
     #[inline(always)]
-    fn exchange(a: Self::Acc, other: u32) -> Self::Acc {
+    fn shfl_xor(a: Self::Acc, other: u32) -> Self::Acc {
         let [low, high] = Self::words(a);
-        let high = if Self::ACC_BYTES == 8 { warp::exchange(high, other) } else { 0 };
-        Self::from_words([warp::exchange(low, other), high])
+        let high = if Self::ACC_BYTES == 8 { warp::shfl_xor(high, other) } else { 0 };
+        Self::from_words([warp::shfl_xor(low, other), high])
     }
 
     /// `V` elements, zero where `ok` is false.
     #[inline(always)]
-    fn load<const V: usize>(addr: u64, ok: bool) -> Raw {
+    fn ld_nc<const V: usize>(addr: u64, ok: bool) -> Raw {
         match V as u32 * Self::BYTES {
-            16 => global::load_v4(addr, ok),
+            16 => global::ld_nc_v4(addr, ok),
             8 => {
-                let [a, b] = global::load_v2(addr, ok);
+                let [a, b] = global::ld_nc_v2(addr, ok);
                 [a, b, 0, 0]
             }
-            4 => [global::load_b32(addr, ok), 0, 0, 0],
-            _ => [global::load_b16(addr, ok), 0, 0, 0],
+            4 => [global::ld_nc_b32(addr, ok), 0, 0, 0],
+            _ => [global::ld_nc_b16(addr, ok), 0, 0, 0],
         }
     }
 
     /// `V` elements of memory that this kernel also writes, zero where `ok` is false.
     #[inline(always)]
-    fn load_own<const V: usize>(addr: u64, ok: bool) -> Raw {
+    fn ld_global<const V: usize>(addr: u64, ok: bool) -> Raw {
         match V as u32 * Self::BYTES {
-            16 => global::load_own_v4(addr, ok),
+            16 => global::ld_global_v4(addr, ok),
             8 => {
-                let [a, b] = global::load_own_v2(addr, ok);
+                let [a, b] = global::ld_global_v2(addr, ok);
                 [a, b, 0, 0]
             }
-            4 => [global::load_own_b32(addr, ok), 0, 0, 0],
-            _ => [global::load_own_b16(addr, ok), 0, 0, 0],
+            4 => [global::ld_global_b32(addr, ok), 0, 0, 0],
+            _ => [global::ld_global_b16(addr, ok), 0, 0, 0],
         }
     }
 
     /// One element that the launch ahead may have written, zero where `ok` is false.
     #[inline(always)]
-    fn load_fresh(addr: u64, ok: bool) -> Raw {
+    fn ld_cg(addr: u64, ok: bool) -> Raw {
         match Self::BYTES {
             8 => {
-                let [a, b] = global::load_v2_fresh(addr, ok);
+                let [a, b] = global::ld_cg_v2(addr, ok);
                 [a, b, 0, 0]
             }
-            4 => [global::load_b32_fresh(addr, ok), 0, 0, 0],
-            _ => [global::load_b16_fresh(addr, ok), 0, 0, 0],
+            4 => [global::ld_cg_b32(addr, ok), 0, 0, 0],
+            _ => [global::ld_cg_b16(addr, ok), 0, 0, 0],
         }
     }
 
@@ -104,10 +104,10 @@ pub trait Elem: ElemInfo {
         unroll!(i < V, { wide[i] = values[i] });
         let raw = Self::put(&wide);
         match V as u32 * Self::BYTES {
-            16 => global::store_v4(addr, raw),
-            8 => global::store_v2(addr, [raw[0], raw[1]]),
-            4 => global::store_b32(addr, raw[0]),
-            _ => global::store_b16(addr, raw[0]),
+            16 => global::st_v4(addr, raw),
+            8 => global::st_v2(addr, [raw[0], raw[1]]),
+            4 => global::st_b32(addr, raw[0]),
+            _ => global::st_b16(addr, raw[0]),
         }
     }
 
@@ -115,42 +115,42 @@ pub trait Elem: ElemInfo {
     #[inline(always)]
     fn store_raw(addr: u64, raw: Raw) {
         match Self::BYTES {
-            8 => global::store_v2(addr, [raw[0], raw[1]]),
-            4 => global::store_b32(addr, raw[0]),
-            _ => global::store_b16(addr, raw[0]),
+            8 => global::st_v2(addr, [raw[0], raw[1]]),
+            4 => global::st_b32(addr, raw[0]),
+            _ => global::st_b16(addr, raw[0]),
         }
     }
 
     #[inline(always)]
     fn store_acc(addr: u64, a: Self::Acc) {
         let w = Self::words(a);
-        if Self::ACC_BYTES == 8 { global::store_v2(addr, w) } else { global::store_b32(addr, w[0]) }
+        if Self::ACC_BYTES == 8 { global::st_v2(addr, w) } else { global::st_b32(addr, w[0]) }
     }
 
     /// Stores one accumulator to shared memory.
     #[inline(always)]
-    fn store_shared(to: u32, a: Self::Acc) {
+    fn st_shared(to: u32, a: Self::Acc) {
         let [lo, hi] = Self::words(a);
-        copy::store_shared_b32(to, lo);
+        copy::st_shared_b32(to, lo);
         if Self::ACC_BYTES == 8 {
-            copy::store_shared_b32(to + 4, hi);
+            copy::st_shared_b32(to + 4, hi);
         }
     }
 
     /// Loads one accumulator from shared memory.
     #[inline(always)]
-    fn load_shared(from: u32) -> Self::Acc {
-        let hi = if Self::ACC_BYTES == 8 { copy::load_shared_b32(from + 4) } else { 0 };
-        Self::from_words([copy::load_shared_b32(from), hi])
+    fn ld_shared(from: u32) -> Self::Acc {
+        let hi = if Self::ACC_BYTES == 8 { copy::ld_shared_b32(from + 4) } else { 0 };
+        Self::from_words([copy::ld_shared_b32(from), hi])
     }
 
     /// Loads one accumulator that another thread block stored in this launch, zero where `ok` is false.
     #[inline(always)]
     fn load_acc(addr: u64, ok: bool) -> Self::Acc {
         if Self::ACC_BYTES == 8 {
-            Self::from_words(global::load_v2_fresh(addr, ok))
+            Self::from_words(global::ld_cg_v2(addr, ok))
         } else {
-            Self::from_words([global::load_b32_fresh(addr, ok), 0])
+            Self::from_words([global::ld_cg_b32(addr, ok), 0])
         }
     }
 }
@@ -159,11 +159,11 @@ pub trait Elem: ElemInfo {
 #[inline(always)]
 pub fn normal_tail(x: f32) -> f32 {
     let z = x * core::f32::consts::FRAC_1_SQRT_2;
-    let t = matrix::reciprocal(1.0 + 0.327_591_1 * z);
+    let t = matrix::rcp_approx(1.0 + 0.327_591_1 * z);
     let poly = ((((1.061_405_4 * t - 1.453_152_1) * t + 1.421_413_8) * t - 0.284_496_72) * t
         + 0.254_829_6)
         * t;
-    0.5 * poly * matrix::exp2(-z * z * core::f32::consts::LOG2_E)
+    0.5 * poly * matrix::ex2_approx(-z * z * core::f32::consts::LOG2_E)
 }
 
 /// Of an infinity the limit; NaN stays NaN.
@@ -202,10 +202,10 @@ fn gelu_rounded(x: [f32; 4]) -> [f32; 4] {
             log[i] = matrix::fma_f32(log[i], m[i], TAIL[k + 1]);
         });
     });
-    let tail = log.map(matrix::exp2_flushed);
+    let tail = log.map(matrix::ex2_approx_ftz);
     let mut y = [0f32; 4];
     unroll!(i < 4, {
-        y[i] = matrix::fma_f32(-m[i], tail[i], matrix::max_or_nan(x[i], 0.0));
+        y[i] = matrix::fma_f32(-m[i], tail[i], matrix::max_nan(x[i], 0.0));
     });
     y
 }

@@ -56,7 +56,7 @@ impl SpmmParams {
 #[inline(always)]
 pub fn row_bias<E: Elem>(o: Output, row: u32) -> E::Acc {
     let raw =
-        E::load_own::<1>(o.bias + row as u64 * E::BYTES as u64, o.flags & FLAG_BIAS_ROWS != 0);
+        E::ld_global::<1>(o.bias + row as u64 * E::BYTES as u64, o.flags & FLAG_BIAS_ROWS != 0);
     E::get(&raw, 0)
 }
 
@@ -91,8 +91,8 @@ pub fn finish<E: Elem, const V: usize>(
     let inside = column < o.n;
     let offset = column as u64 * E::BYTES as u64;
     let c = o.c + row as u64 * o.ldc_bytes as u64 + offset;
-    let bias = E::load_own::<V>(o.bias + offset, inside && o.flags & FLAG_BIAS_COLUMNS != 0);
-    let old = E::load_own::<V>(c, inside && o.flags & FLAG_ACCUMULATE != 0);
+    let bias = E::ld_global::<V>(o.bias + offset, inside && o.flags & FLAG_BIAS_COLUMNS != 0);
+    let old = E::ld_global::<V>(c, inside && o.flags & FLAG_ACCUMULATE != 0);
     let mut out = acc;
     unroll!(i < V, {
         let mut x = E::fma(alpha, acc[i], row_bias);

@@ -26,7 +26,7 @@ pub fn gate_and_slope<E: Elem<Acc = f32>>(flags: u32, x: f32) -> [f32; 2] {
         const PEAK: f32 = 0.5 * FRAC_1_SQRT_2 * FRAC_2_SQRT_PI;
         let tail = normal_tail(f32::from_bits(x.to_bits() & 0x7fff_ffff));
         let below = if x < 0.0 { tail } else { 1.0 - tail };
-        let density = PEAK * matrix::exp2(-0.5 * LOG2_E * x * x);
+        let density = PEAK * matrix::ex2_approx(-0.5 * LOG2_E * x * x);
         [E::gelu(x), below + x.clamp(-32.0, 32.0) * density]
     } else if flags & FLAG_RELU != 0 {
         let slope = if x > 0.0 { 1.0 } else { 0.0 };
@@ -39,5 +39,5 @@ pub fn gate_and_slope<E: Elem<Acc = f32>>(flags: u32, x: f32) -> [f32; 2] {
 
 #[inline(always)]
 fn sigmoid(x: f32) -> f32 {
-    matrix::reciprocal(1.0 + matrix::exp2(-LOG2_E * x))
+    matrix::rcp_approx(1.0 + matrix::ex2_approx(-LOG2_E * x))
 }

@@ -44,21 +44,21 @@ pub use body::*;
 
 /// [`thread`], computed here and now: what is derived from it is not carried in registers through a loop.
 #[inline(always)]
-pub fn rematerialize_thread() -> u32 {
-    super::ptx::warp::rematerialize(thread())
+pub fn opaque_thread() -> u32 {
+    super::ptx::warp::opaque(thread())
 }
 
 /// This thread's lane, and its warp in the warpgroup, both computed here and now.
 #[inline(always)]
 pub fn lane_and_warp() -> (u32, u32) {
-    (rematerialize_thread() % 32, rematerialize_thread() / 32 % 4)
+    (opaque_thread() % 32, opaque_thread() / 32 % 4)
 }
 
 /// [`lane_and_warp`] the other way round, and so are its two instructions, which the compiler keeps in order: most
 /// kernels of `bitmap` get longer with the other.
 #[inline(always)]
 pub fn warp_and_lane() -> (u32, u32) {
-    (rematerialize_thread() / 32 % 4, rematerialize_thread() % 32)
+    (opaque_thread() / 32 % 4, opaque_thread() % 32)
 }
 
 /// A kernel entry: `kernel!(name(params: Type, at) => body)`; `at` is the generic address of the parameter, where

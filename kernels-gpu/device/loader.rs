@@ -24,7 +24,7 @@ impl Team {
     /// The lanes of this warp.
     #[inline(always)]
     pub fn warp() -> Self {
-        Team { thread: gpu::rematerialize_thread() % 32, threads: 32 }
+        Team { thread: gpu::opaque_thread() % 32, threads: 32 }
     }
 }
 
@@ -76,6 +76,9 @@ pub trait Loader: LoaderInfo {
     fn long_line(team: Team, to: u32, from: u64, bytes: u32, full: u32);
     /// Brings `bytes` neighbouring bytes, a multiple of 16, to L2, if the GPU can do that without waiting.
     fn prefetch_line(from: u64, bytes: u32);
+    /// Waits for the copies that this thread started, if threads copy: a thread must not exit before its copies are done.
+    /// The tensor copy engine completes its copies without the thread that started them.
+    fn wait_own();
 }
 
 impl Loader for Tma {
@@ -92,14 +95,14 @@ impl Loader for Tma {
     #[inline(always)]
     fn prefetch_maps<const MAPS: usize>(at: u64) {
         unroll!(map < MAPS, most 4, {
-            bulk::prefetch_map(at + map as u64 * 128);
+            bulk::prefetch_tensormap(at + map as u64 * 128);
         });
     }
 
     #[inline(always)]
     fn fill(_: Team, full: u32, bytes: u32, start: impl FnOnce()) {
-        if warp::elected() {
-            barrier::arrive_expect(full, bytes);
+        if warp::elect_one() {
+            barrier::arrive_expect_tx(full, bytes);
             start();
         }
     }
@@ -107,13 +110,13 @@ impl Loader for Tma {
     /// A lane has a copy.
     #[inline(always)]
     fn each(_: u32, word: u32, start: impl Fn(u32, u32)) {
-        start(gpu::rematerialize_thread() % 32, word);
+        start(gpu::opaque_thread() % 32, word);
     }
 
     #[inline(always)]
     fn expect(full: u32, thread: u32, bytes: u32, _: bool) {
         if thread == 0 {
-            barrier::arrive_expect(full, bytes);
+            barrier::arrive_expect_tx(full, bytes);
         } else if thread % 32 == 0 {
             barrier::arrive(full);
         }
@@ -149,12 +152,12 @@ impl Loader for Tma {
         full: u32,
         _: impl Fn(u32) -> [u32; 3],
     ) {
-        bulk::tma_load_pixels(to, at, place, offset, full);
+        bulk::tma_load_im2col(to, at, place, offset, full);
     }
 
     #[inline(always)]
     fn line(_: Team, to: u32, from: u64, bytes: u32, full: u32) {
-        bulk::load_line(to, from, bytes, full);
+        bulk::bulk_load(to, from, bytes, full);
     }
 
     #[inline(always)]
@@ -164,8 +167,11 @@ impl Loader for Tma {
 
     #[inline(always)]
     fn prefetch_line(from: u64, bytes: u32) {
-        bulk::prefetch_line(from, bytes);
+        bulk::bulk_prefetch(from, bytes);
     }
+
+    #[inline(always)]
+    fn wait_own() {}
 }
 
 /// Extent `axis` of a tensor whose words these are, that of axis 0 in bytes.
@@ -193,7 +199,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
     #[inline(always)]
     fn fill(_: Team, full: u32, _: u32, start: impl FnOnce()) {
         start();
-        gather::arrive_with_copies(full);
+        gather::cp_async_arrive(full);
     }
 
     /// The lanes share each copy.
@@ -201,8 +207,8 @@ impl<const KIB: usize> Loader for Copies<KIB> {
     fn each(copies: u32, word: u32, start: impl Fn(u32, u32)) {
         let mut lane = 0;
         while lane < copies {
-            warp::stay_rolled();
-            start(lane, warp::shuffle::<32>(word, lane, u32::MAX));
+            warp::nounroll();
+            start(lane, warp::shfl(word, lane));
             lane += 1;
         }
     }
@@ -216,7 +222,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
 
     #[inline(always)]
     fn started(full: u32, _: u32) {
-        gather::arrive_with_copies(full);
+        gather::cp_async_arrive(full);
     }
 
     #[inline(always)]
@@ -258,7 +264,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
                     if next < rows {
                         let byte = (next + own) * row_bytes + column;
                         if rows % at_once == 0 || next + own < rows {
-                            copy::copy_async_whole(frag::swizzled(to + byte, row_bytes), from, 1);
+                            copy::cp_async_16_if(frag::swizzled(to + byte, row_bytes), from, 1);
                         }
                         from += at_once as u64 * stride;
                     }
@@ -270,7 +276,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
             let bytes = width.saturating_sub(begin).min(16);
             let mut r = 0;
             while r < rows {
-                warp::stay_rolled();
+                warp::nounroll();
                 let byte = (r + own) * row_bytes + column;
                 let now = row.wrapping_add(r);
                 // The address of what is outside is not read, and has to be one all the same.
@@ -282,7 +288,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
                 };
                 if rows % at_once == 0 || r + own < rows {
                     let to = frag::swizzled(to + byte, row_bytes);
-                    copy::copy_async_16(to, at, if there { bytes } else { 0 });
+                    copy::cp_async_16(to, at, if there { bytes } else { 0 });
                 }
                 r += at_once;
             }
@@ -321,16 +327,16 @@ impl<const KIB: usize> Loader for Copies<KIB> {
         let whole = extent(map, 0).is_multiple_of(16);
         let mut r = own;
         while r < rows {
-            warp::stay_rolled();
+            warp::nounroll();
             // Four pixels are sought at the same time.
             unroll!(i < 4, {
                 let row = r + i as u32 * at_once;
                 if row < rows {
                     let (from, inside) = source(row);
                     if whole {
-                        gather::copy_or_zero(to_row(row), from, inside);
+                        gather::cp_async_4_or_zero(to_row(row), from, inside);
                     } else {
-                        copy::copy_async_16(to_row(row), from, if inside { bytes } else { 0 });
+                        copy::cp_async_16(to_row(row), from, if inside { bytes } else { 0 });
                     }
                 }
             });
@@ -342,7 +348,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
     fn line(team: Team, to: u32, from: u64, bytes: u32, _: u32) {
         let mut byte = team.thread * 16;
         while byte < bytes {
-            copy::copy_async_whole(to + byte, from + byte as u64, 1);
+            copy::cp_async_16_if(to + byte, from + byte as u64, 1);
             byte += team.threads * 16;
         }
     }
@@ -354,10 +360,10 @@ impl<const KIB: usize> Loader for Copies<KIB> {
         let (mut to_own, mut from_own) = (to + own, from + own as u64);
         let mut left = bytes;
         while left >= 8 * step {
-            warp::stay_rolled();
+            warp::nounroll();
             unroll!(i < 8, {
                 let on = i as u32 * step;
-                copy::copy_async_whole(to_own + on, from_own + on as u64, 1);
+                copy::cp_async_16_if(to_own + on, from_own + on as u64, 1);
             });
             to_own += 8 * step;
             from_own += 8 * step as u64;
@@ -368,4 +374,9 @@ impl<const KIB: usize> Loader for Copies<KIB> {
 
     #[inline(always)]
     fn prefetch_line(_: u64, _: u32) {}
+
+    #[inline(always)]
+    fn wait_own() {
+        copy::cp_async_wait_all();
+    }
 }

@@ -50,11 +50,11 @@ half_mma!(Bf16, mma_bf16);
 impl MmaElem for Tf32 {
     #[inline(always)]
     fn a(tile: ATile, row: u32, step: u32, lane: u32) -> [u32; 4] {
-        tile.fragment(row, step, lane).map(matrix::round_tf32)
+        tile.fragment(row, step, lane).map(matrix::cvt_rna_tf32)
     }
     #[inline(always)]
     fn b<const R: usize>(tile: BTile<R>, step: u32, column: u32, lane: u32) -> [[u32; 2]; 2] {
-        [column, column + 8].map(|c| tile.fragment_b32(step, c, lane).map(matrix::round_tf32))
+        [column, column + 8].map(|c| tile.fragment_b32(step, c, lane).map(matrix::cvt_rna_tf32))
     }
     #[inline(always)]
     fn mma(d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {

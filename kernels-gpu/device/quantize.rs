@@ -18,7 +18,7 @@ pub fn quantize<E: Elem<Acc = f32>>(raw: &Raw) -> ([u32; 2], u32) {
         most = most.max(x[i].to_bits() & 0x7fff_ffff);
     });
     unroll!(step < 3, {
-        most = most.max(warp::exchange(most, 1 << step));
+        most = most.max(warp::shfl_xor(most, 1 << step));
     });
     let scale = block_scale(most);
     let by = f32::from_bits(inverse_scale(scale));

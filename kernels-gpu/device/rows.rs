@@ -17,7 +17,7 @@ pub fn shared_out(thread: u32, own: u32, count: u32) -> Rows {
     let (mut rows, mut valid) = ([0; 8], 0);
     unroll!(i < 8, {
         let row = 4 * i as u32 + lane / 8;
-        rows[i] = warp::shuffle::<32>(own, row, u32::MAX);
+        rows[i] = warp::shfl(own, row);
         valid |= u32::from(warp * ROWS + row < count) << i;
     });
     (rows, valid)
@@ -54,11 +54,11 @@ pub fn bring<const WHOLE: bool>(
         let to = to + place * 16 + 4 * i as u32 * PANEL_BYTES as u32;
         let from = from + rows[i] as u64 * source.row_bytes as u64;
         if WHOLE {
-            copy::copy_async_whole(to, from, valid & (1 << i));
+            copy::cp_async_16_if(to, from, valid & (1 << i));
         } else {
             let inside = valid & (1 << i) != 0 && column < source.columns;
             let (from, bytes) = if inside { (from, 16) } else { (source.address, 0) };
-            copy::copy_async_16(to, from, bytes);
+            copy::cp_async_16(to, from, bytes);
         }
     });
 }

@@ -23,21 +23,28 @@ pub fn leave_last(value: u32) -> u32 {
     let own = gpu::thread() / 32;
     gpu::sync_threads();
     if lane() == 31 {
-        copy::store_shared_b32(copy::arena() + own * 4, value);
+        copy::st_shared_b32(copy::dynamic_shared() + own * 4, value);
     }
     gpu::sync_threads();
     own
 }
 
-/// Sum of the values of this lane and those in front. Every lane of the warp must call it together.
+/// Inclusive scan of `value` over the lanes of a warp by `join`, for which 0 is neutral. `lane`: this lane's number. Every
+/// lane of the warp must call it together.
+#[inline(always)]
+pub fn inclusive_by(lane: u32, value: u32, join: impl Fn(u32, u32) -> u32) -> u32 {
+    let mut all = value;
+    unroll!(i < 5, {
+        let before = warp::shfl_up(all, 1 << i);
+        all = join(all, if lane >= 1 << i { before } else { 0 });
+    });
+    all
+}
+
+/// Sum of the values of this lane and the lanes before it. Every lane of the warp must call it together.
 #[inline(always)]
 pub fn inclusive(value: u32) -> u32 {
-    let mut sum = value;
-    unroll!(i < 5, {
-        let before = warp::shuffle_up(sum, 1 << i);
-        sum += if lane() >= 1 << i { before } else { 0 };
-    });
-    sum
+    inclusive_by(lane(), value, |sum, before| sum + before)
 }
 
 /// Sum of the values of the threads in front of this one, and of all. Every thread must call it.
@@ -47,7 +54,7 @@ pub fn scan(value: u32) -> (u32, u32) {
     let own = leave_last(inclusive);
     let (mut before, mut all) = (inclusive - value, 0);
     unroll!(w < 8, {
-        let of_warp = copy::load_shared_b32(copy::arena() + w as u32 * 4);
+        let of_warp = copy::ld_shared_b32(copy::dynamic_shared() + w as u32 * 4);
         before += if (w as u32) < own { of_warp } else { 0 };
         all += of_warp;
     });
@@ -58,12 +65,12 @@ pub fn scan(value: u32) -> (u32, u32) {
 /// Sum over a thread block of eight warps. Every thread must call it once.
 #[inline(always)]
 pub fn sum(value: u32) -> u32 {
-    let own = warp::total(value);
+    let own = warp::sum(value);
     if gpu::thread().is_multiple_of(32) {
-        copy::store_shared_b32(copy::arena() + gpu::thread() / 32 * 4, own);
+        copy::st_shared_b32(copy::dynamic_shared() + gpu::thread() / 32 * 4, own);
     }
     gpu::sync_threads();
     let mut all = 0;
-    unroll!(w < 8, { all += copy::load_shared_b32(copy::arena() + w as u32 * 4) });
+    unroll!(w < 8, { all += copy::ld_shared_b32(copy::dynamic_shared() + w as u32 * 4) });
     all
 }

@@ -36,7 +36,7 @@ fn put<const CHUNKS: usize>(mine: u64, acc: &Acc<CHUNKS>) {
     unroll!(c < CHUNKS, most 4, {
         unroll!(j < 8, {
             let four = [0, 1, 2, 3].map(|i| acc.0[c][4 * j + i].to_bits());
-            global::store_v4(mine + ((c * 8 + j) * 128 * 16) as u64, four);
+            global::st_v4(mine + ((c * 8 + j) * 128 * 16) as u64, four);
         });
     });
 }
@@ -50,7 +50,7 @@ pub fn fix_up_by<const CHUNKS: usize>(
     acc: &mut Acc<CHUNKS>,
     add: impl Fn(f32, f32) -> f32,
 ) -> bool {
-    let lane = gpu::rematerialize_thread() % 128;
+    let lane = gpu::opaque_thread() % 128;
     // A warpgroup's accumulators, four of each thread side by side.
     let bytes = (CHUNKS * 8 * 128 * 16) as u64;
     let place = |part: u32| {
@@ -62,14 +62,14 @@ pub fn fix_up_by<const CHUNKS: usize>(
     let arrivals = cut.counters + (cut.counter * 2 + group) as u64 * 4;
     let told = told + group * 4;
     if lane == 0 {
-        let before = global::atomic_add(arrivals, 1);
-        copy::store_shared_b32(told, before);
+        let before = global::atom_add(arrivals, 1);
+        copy::st_shared_b32(told, before);
         if before + 1 == cut.parts {
-            global::store_b32(arrivals, 0);
+            global::st_b32(arrivals, 0);
         }
     }
     barrier::sync_named(1 + group, 128);
-    if copy::load_shared_b32(told) + 1 != cut.parts {
+    if copy::ld_shared_b32(told) + 1 != cut.parts {
         return false;
     }
     global::fence_gpu();
@@ -89,7 +89,7 @@ pub fn fix_up_by<const CHUNKS: usize>(
         }
         unroll!(c < CHUNKS, most 4, {
             unroll!(j < 8, {
-                let four = global::load_v4_fresh(from + ((c * 8 + j) * 128 * 16) as u64, true);
+                let four = global::ld_cg_v4(from + ((c * 8 + j) * 128 * 16) as u64, true);
                 unroll!(i < 4, {
                     let own = &mut acc.0[c][4 * j + i];
                     *own = add(*own, f32::from_bits(four[i]));

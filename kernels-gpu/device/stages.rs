@@ -1,4 +1,4 @@
-//! A ring of stages in shared memory: the stages from the arena's start, and behind them a barrier each that says
+//! A ring of stages in shared memory: the stages from the start of dynamic shared memory, and behind them a barrier each that says
 //! "arrived", then a barrier each that says "may be overwritten". Whoever copies waits for the second and fills,
 //! whoever multiplies waits for the first.
 
@@ -25,7 +25,7 @@ pub(crate) trait Stages {
     const COUNT: usize;
     /// Bytes from one stage to the next.
     const STRIDE: usize;
-    /// Byte of the first barrier in the arena.
+    /// Byte of the first barrier in dynamic shared memory.
     const FIRST_BARRIER: usize;
     /// Byte of the first stage.
     const FIRST_STAGE: usize = 0;
@@ -35,7 +35,7 @@ pub(crate) trait Stages {
     /// First byte of the stage.
     #[inline(always)]
     fn stage(slot: u32) -> u32 {
-        copy::arena() + Self::FIRST_STAGE as u32 + slot * Self::STRIDE as u32
+        copy::dynamic_shared() + Self::FIRST_STAGE as u32 + slot * Self::STRIDE as u32
     }
 
     /// A's tile of a warpgroup in the stage, and what lies behind those of two: B.
@@ -47,7 +47,7 @@ pub(crate) trait Stages {
 
     #[inline(always)]
     fn full(slot: u32) -> u32 {
-        copy::arena() + Self::FIRST_BARRIER as u32 + slot * 8
+        copy::dynamic_shared() + Self::FIRST_BARRIER as u32 + slot * 8
     }
 
     #[inline(always)]
@@ -80,7 +80,7 @@ pub(crate) trait Stages {
         if gpu::thread() == 0 {
             Self::make_barriers(fill, release);
             unroll!(map < MAPS, most 4, {
-                bulk::prefetch_map(at + map as u64 * 128);
+                bulk::prefetch_tensormap(at + map as u64 * 128);
             });
         }
         gpu::sync_threads();
@@ -98,8 +98,8 @@ pub(crate) trait Stages {
     #[inline(always)]
     fn release(slot: u32) {
         // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        if gpu::rematerialize_thread().is_multiple_of(32) {
+        warp::sync(u32::MAX);
+        if gpu::opaque_thread().is_multiple_of(32) {
             barrier::arrive(Self::empty(slot));
         }
     }

@@ -1,4 +1,4 @@
-//! Tiles of the kernels on `mma.sync` in shared memory: where a stage lies in the arena, and how lanes read fragments.
+//! Tiles of the kernels on `mma.sync` in shared memory: where a stage lies in dynamic shared memory, and how lanes read fragments.
 
 use super::ptx::{copy, matrix};
 use crate::abi::PANEL_BYTES;
@@ -51,7 +51,7 @@ impl<const ROW_BYTES: usize> BTile<ROW_BYTES> {
     pub fn fragment_b32(self, step: u32, column: u32, lane: u32) -> [u32; 2] {
         let word = |r: u32| {
             let (k, n) = frag::b_k8(lane, r);
-            copy::load_shared_b32(self.0 + (step * 8 + k) * ROW_BYTES as u32 + (column + n) * 4)
+            copy::ld_shared_b32(self.0 + (step * 8 + k) * ROW_BYTES as u32 + (column + n) * 4)
         };
         [word(0), word(1)]
     }

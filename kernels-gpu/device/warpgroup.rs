@@ -61,10 +61,10 @@ macro_rules! roles {
     };
     ($atom:ident: $registers:expr, $copy:expr, $multiply:expr $(,)?) => {
         if $crate::device::gpu::thread() >= $crate::device::warpgroup::CONSUMERS * 32 {
-            $atom::registers_down::<{ $registers[0] }>();
+            $atom::setmaxnreg_dec::<{ $registers[0] }>();
             $copy
         } else {
-            $atom::registers_up::<{ $registers[1] }>();
+            $atom::setmaxnreg_inc::<{ $registers[1] }>();
             $multiply
         }
     };

@@ -15,9 +15,9 @@ pub(super) use fragments::{Columns, Rows};
 /// What four warps multiply with: 64 rows of A by `C` x 64 columns of B. Operands are descriptors of shared memory.
 pub trait Multiply: AtomInfo {
     /// Gives registers of this warpgroup back, down to `COUNT` a thread, where registers move.
-    fn registers_down<const COUNT: u32>();
+    fn setmaxnreg_dec<const COUNT: u32>();
     /// Takes registers up to `COUNT` a thread for this warpgroup, where registers move.
-    fn registers_up<const COUNT: u32>();
+    fn setmaxnreg_inc<const COUNT: u32>();
     /// Orders earlier accesses to the accumulators before the next product.
     fn fence<const C: usize>(acc: &mut Acc<C>);
     /// Closes a group of products.
@@ -25,7 +25,7 @@ pub trait Multiply: AtomInfo {
     /// Waits until at most `PENDING` groups are under way.
     fn wait<const C: usize, const PENDING: u32>(acc: &mut Acc<C>);
     /// Makes this thread's writes to shared memory visible to products and the copy engine.
-    fn fence_copies();
+    fn fence_proxy_async();
     /// `D += A B`. `TA`, `TB` 1: the operand is contiguous along m, n instead of k.
     fn mma<E: WgmmaElem, const C: usize, const TA: i32, const TB: i32>(
         acc: &mut Acc<C>,
@@ -91,18 +91,18 @@ pub trait Multiply: AtomInfo {
     );
     /// Gives each warp the sums of its 16 rows, all columns, once all products are done. All four warps call it
     /// together; `smem`: [`SMEM_TILE`] bytes that nobody else uses, `id`: a named barrier of their own.
-    fn settle<const C: usize>(acc: &mut Acc<C>, smem: u32, id: u32);
+    fn exchange_quarters<const C: usize>(acc: &mut Acc<C>, smem: u32, id: u32);
 }
 
 impl Multiply for Wgmma {
     #[inline(always)]
-    fn registers_down<const COUNT: u32>() {
-        barrier::registers_down::<COUNT>();
+    fn setmaxnreg_dec<const COUNT: u32>() {
+        barrier::setmaxnreg_dec::<COUNT>();
     }
 
     #[inline(always)]
-    fn registers_up<const COUNT: u32>() {
-        barrier::registers_up::<COUNT>();
+    fn setmaxnreg_inc<const COUNT: u32>() {
+        barrier::setmaxnreg_inc::<COUNT>();
     }
 
     #[inline(always)]
@@ -121,8 +121,8 @@ impl Multiply for Wgmma {
     }
 
     #[inline(always)]
-    fn fence_copies() {
-        barrier::fence_copies();
+    fn fence_proxy_async() {
+        barrier::fence_proxy_async();
     }
 
     #[inline(always)]
@@ -196,5 +196,5 @@ impl Multiply for Wgmma {
     }
 
     #[inline(always)]
-    fn settle<const C: usize>(_: &mut Acc<C>, _: u32, _: u32) {}
+    fn exchange_quarters<const C: usize>(_: &mut Acc<C>, _: u32, _: u32) {}
 }

@@ -230,10 +230,10 @@ impl MmaSync {
 
 impl<const QUARTERS: bool, const FP8: bool> Multiply for Synchronous<QUARTERS, FP8> {
     #[inline(always)]
-    fn registers_down<const COUNT: u32>() {}
+    fn setmaxnreg_dec<const COUNT: u32>() {}
 
     #[inline(always)]
-    fn registers_up<const COUNT: u32>() {}
+    fn setmaxnreg_inc<const COUNT: u32>() {}
 
     #[inline(always)]
     fn fence<const C: usize>(_: &mut Acc<C>) {}
@@ -245,7 +245,7 @@ impl<const QUARTERS: bool, const FP8: bool> Multiply for Synchronous<QUARTERS, F
     fn wait<const C: usize, const PENDING: u32>(_: &mut Acc<C>) {}
 
     #[inline(always)]
-    fn fence_copies() {}
+    fn fence_proxy_async() {}
 
     #[inline(always)]
     fn mma<E: WgmmaElem, const C: usize, const TA: i32, const TB: i32>(
@@ -309,7 +309,7 @@ impl<const QUARTERS: bool, const FP8: bool> Multiply for Synchronous<QUARTERS, F
         }
         let (_, lane) = gpu::warp_and_lane();
         let b = Columns::<0>::from(b, 0, lane);
-        let rounded = |n| b.fragments(n, 0).map(matrix::round_tf32);
+        let rounded = |n| b.fragments(n, 0).map(matrix::cvt_rna_tf32);
         Self::products::<Tf32, C>(acc, |_| Some(a), rounded);
     }
 
@@ -334,7 +334,7 @@ impl<const QUARTERS: bool, const FP8: bool> Multiply for Synchronous<QUARTERS, F
     }
 
     #[inline(always)]
-    fn settle<const C: usize>(acc: &mut Acc<C>, smem: u32, id: u32) {
+    fn exchange_quarters<const C: usize>(acc: &mut Acc<C>, smem: u32, id: u32) {
         if !QUARTERS {
             return;
         }
@@ -349,13 +349,13 @@ impl<const QUARTERS: bool, const FP8: bool> Multiply for Synchronous<QUARTERS, F
                 let atom = m * 2 * C + n;
                 let (c, at) = (atom / 8, atom % 8 * 4);
                 let four = [0, 1, 2, 3].map(|i| acc.0[c][at + i].to_bits());
-                copy::store_shared_v4(smem + (m as u32 * 4 + warp) * 512, four);
+                copy::st_shared_v4(smem + (m as u32 * 4 + warp) * 512, four);
             });
             barrier::sync_named(id, 128);
             unroll!(m < 4, {
                 let atom = m * 2 * C + n;
                 let (c, at) = (atom / 8, atom % 8 * 4);
-                let four = copy::load_shared_v4(smem + (warp * 4 + m as u32) * 512);
+                let four = copy::ld_shared_v4(smem + (warp * 4 + m as u32) * 512);
                 unroll!(i < 4, { acc.0[c][at + i] = f32::from_bits(four[i]) });
             });
             barrier::sync_named(id, 128);

@@ -6,7 +6,7 @@ instructions! {
     /// Makes a barrier that `count` arrivals complete.
     pub init(barrier: u32, count: u32): "mbarrier.init.shared::cta.b64 [{barrier}], {count};", in(reg32 barrier count);
     /// Ends a barrier that nobody waits for: its place may be another one's, or be made again.
-    pub end(barrier: u32): "mbarrier.inval.shared::cta.b64 [{barrier}];", in(reg32 barrier);
+    pub invalidate(barrier: u32): "mbarrier.inval.shared::cta.b64 [{barrier}];", in(reg32 barrier);
 }
 
 /// Makes this thread's [`init`]s visible to the copy engine, where there is one.
@@ -19,13 +19,13 @@ pub fn init_fence() {
 
 instructions! {
     /// Makes this thread's writes to shared memory visible to `wgmma` and the copy engine.
-    pub fence_copies(): "fence.proxy.async.shared::cta;";
+    pub fence_proxy_async(): "fence.proxy.async.shared::cta;";
     pub arrive(barrier: u32): "mbarrier.arrive.shared::cta.b64 _, [{barrier}];", in(reg32 barrier);
     /// Arrives, and expects `bytes` more from the copy engine in this phase.
-    pub arrive_expect(barrier: u32, bytes: u32):
+    pub arrive_expect_tx(barrier: u32, bytes: u32):
         "mbarrier.arrive.expect_tx.shared::cta.b64 _, [{barrier}], {bytes};", in(reg32 barrier bytes);
     /// Expects `bytes` more from the copy engine in this phase, without arriving.
-    pub expect(barrier: u32, bytes: u32):
+    pub expect_tx(barrier: u32, bytes: u32):
         "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [{barrier}], {bytes};", in(reg32 barrier bytes);
 }
 
@@ -59,19 +59,19 @@ instructions! {
     pub sync_named(id: u32, threads: u32): "bar.sync {id}, {threads};", in(reg32 id threads);
     /// The same where warps come from different places of the code, as those of different roles do: compute-sanitizer
     /// wants it said.
-    pub sync_apart(id: u32, threads: u32): "barrier.sync {id}, {threads};", in(reg32 id threads);
+    pub sync_named_unaligned(id: u32, threads: u32): "barrier.sync {id}, {threads};", in(reg32 id threads);
     /// Counts this thread in at barrier number `id` over `threads` threads, and goes on.
     pub arrive_named(id: u32, threads: u32): "bar.arrive {id}, {threads};", in(reg32 id threads);
 }
 
 /// Takes registers up to `COUNT` a thread for this warpgroup.
 #[inline(always)]
-pub fn registers_up<const COUNT: u32>() {
+pub fn setmaxnreg_inc<const COUNT: u32>() {
     ptx!("setmaxnreg.inc.sync.aligned.u32 {n};", n = const COUNT, options(nostack));
 }
 
 /// Gives registers of this warpgroup back, down to `COUNT` a thread.
 #[inline(always)]
-pub fn registers_down<const COUNT: u32>() {
+pub fn setmaxnreg_dec<const COUNT: u32>() {
     ptx!("setmaxnreg.dec.sync.aligned.u32 {n};", n = const COUNT, options(nostack));
 }

@@ -1,7 +1,7 @@
 //! Values to places by their bits.
 
-use super::copy::load_shared_b16;
-use super::matrix::bytes;
+use super::copy::ld_shared_b16;
+use super::matrix::prmt;
 use super::{instructions, ptx};
 
 instructions! {
@@ -10,10 +10,10 @@ instructions! {
     pub at_row(base: u64, row: u32, bytes: u32) -> u64 = address, out(reg64 address = 0):
         "mad.wide.u32 {address}, {row}, {bytes}, {base};", in(reg32 row bytes, reg64 base), options(pure, nomem);
     /// The sum of `c` and of the products of the bytes of `a` and `b`.
-    pub dot(a: u32, b: u32, c: u32) -> u32 = d, out(reg32 d = 0):
+    pub dp4a(a: u32, b: u32, c: u32) -> u32 = d, out(reg32 d = 0):
         "dp4a.u32.u32 {d}, {a}, {b}, {c};", in(reg32 a b c), options(pure, nomem);
     /// The sum of `c` and of the products of the bytes of `a` and `b`, all signed.
-    pub dot_s8(a: u32, b: u32, c: i32) -> i32 = d, out(reg32 d = 0):
+    pub dp4a_s8(a: u32, b: u32, c: i32) -> i32 = d, out(reg32 d = 0):
         "dp4a.s32.s32 {d}, {a}, {b}, {c};", in(reg32 a b c), options(pure, nomem);
     mad(a: u32, b: u32, c: u32) -> u32 = d, out(reg32 d = 0):
         "mad.lo.u32 {d}, {a}, {b}, {c};", in(reg32 a b c), options(pure, nomem);
@@ -34,12 +34,12 @@ impl Weights {
     /// Once, in front of the loop.
     #[inline(always)]
     pub fn new() -> Weights {
-        let rematerialize = super::warp::rematerialize;
+        let opaque = super::warp::opaque;
         Weights {
-            low: [0x2, 0x202, 0x2_0202].map(rematerialize),
-            high: [0x1, 0x101, 0x1_0101].map(rematerialize),
+            low: [0x2, 0x202, 0x2_0202].map(opaque),
+            high: [0x1, 0x101, 0x1_0101].map(opaque),
             // Of each set bit's bytes 3 2 to 1 0, 7 6 to 5 4.
-            pick: [0u32.wrapping_sub(0x22), 0u32.wrapping_sub(0x11)].map(rematerialize),
+            pick: [0u32.wrapping_sub(0x22), 0u32.wrapping_sub(0x11)].map(opaque),
         }
     }
 }
@@ -59,12 +59,12 @@ pub fn expand(w: Weights, bits: u32, from: [u32; 2]) -> [u32; 4] {
     let (low, high) = (bits & 0x0101_0101, bits & 0x0202_0202);
     let pairs = |first: u32, bits: u32, weights: [u32; 3], pick: u32| {
         let v = [
-            load_shared_b16(first),
-            load_shared_b16(dot(bits, weights[0], first)),
-            load_shared_b16(dot(bits, weights[1], first)),
-            load_shared_b16(dot(bits, weights[2], first)),
+            ld_shared_b16(first),
+            ld_shared_b16(dp4a(bits, weights[0], first)),
+            ld_shared_b16(dp4a(bits, weights[1], first)),
+            ld_shared_b16(dp4a(bits, weights[2], first)),
         ];
-        [bytes(v[0], v[1], pick), bytes(v[2], v[3], pick >> 16)]
+        [prmt(v[0], v[1], pick), prmt(v[2], v[3], pick >> 16)]
     };
     let [a, b] = pairs(from[0], low, w.low, mad(low, w.pick[0], ZEROS));
     let [c, d] = pairs(from[1], high, w.high, mad(high, w.pick[1], ZEROS));
@@ -76,7 +76,7 @@ pub fn expand(w: Weights, bits: u32, from: [u32; 2]) -> [u32; 4] {
 pub fn halves_of_squares(word: u32) -> [u32; 2] {
     let even = |word: u32| {
         // Squares 0 and 2, then 1 and 3, four bits each.
-        let [a, b] = [word, word >> 2].map(|w| dot(w & 0x1111_1111, 0x0101_0101, 0));
+        let [a, b] = [word, word >> 2].map(|w| dp4a(w & 0x1111_1111, 0x0101_0101, 0));
         let all = mad(b, 0x100, a);
         mad(all & 0xf0f0, 0x1000, all & 0x0f0f)
     };

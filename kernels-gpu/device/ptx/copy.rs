@@ -7,60 +7,60 @@ core::arch::global_asm!(".extern .shared .align 1024 .b8 shared_arena[];");
 
 instructions! {
     /// Shared-space address of the dynamic shared memory.
-    pub arena() -> u32 = a, out(reg32 a = 0): "mov.u32 {a}, shared_arena;", options(pure, nomem);
+    pub dynamic_shared() -> u32 = a, out(reg32 a = 0): "mov.u32 {a}, shared_arena;", options(pure, nomem);
     /// Copies `bytes` (0 to 16) to shared `to` and fills the rest of 16 bytes with zeros. Both addresses
     /// 16-byte aligned; `from` global.
-    pub copy_async_16(to: u32, from: u64, bytes: u32):
+    pub cp_async_16(to: u32, from: u64, bytes: u32):
         "cp.async.cg.shared.global [{to}], [{from}], 16, {bytes};", in(reg32 to, reg64 from, reg32 bytes);
     /// Copies 16 bytes to shared `to` where `yes` is not 0: a size that is not known costs a dozen instructions. Both
     /// addresses 16-byte aligned; `from` global.
-    pub copy_async_whole(to: u32, from: u64, yes: u32):
+    pub cp_async_16_if(to: u32, from: u64, yes: u32):
         "{{ .reg .pred p; setp.ne.u32 p, {yes}, 0; @p cp.async.cg.shared.global [{to}], [{from}], 16; }}",
         in(reg32 to, reg64 from, reg32 yes);
     /// Copies 4 bytes to shared `to`. Both addresses 4-byte aligned; `from` global.
-    pub copy_async_4(to: u32, from: u64): "cp.async.ca.shared.global [{to}], [{from}], 4;", in(reg32 to, reg64 from);
+    pub cp_async_4(to: u32, from: u64): "cp.async.ca.shared.global [{to}], [{from}], 4;", in(reg32 to, reg64 from);
     /// Closes a group of copies.
-    pub copy_commit(): "cp.async.commit_group;";
+    pub cp_async_commit(): "cp.async.commit_group;";
 }
 
 /// Waits until at most `PENDING` groups of this thread are under way.
 #[inline(always)]
-pub fn copy_wait<const PENDING: u32>() {
+pub fn cp_async_wait<const PENDING: u32>() {
     ptx!("cp.async.wait_group {n};", n = const PENDING, options(nostack));
 }
 
 instructions! {
     /// Waits until all copies of this thread have ended.
-    pub copy_wait_all(): "cp.async.wait_all;";
-    pub store_shared_v4(to: u32, [a, b, c, d]: [u32; 4]):
+    pub cp_async_wait_all(): "cp.async.wait_all;";
+    pub st_shared_v4(to: u32, [a, b, c, d]: [u32; 4]):
         "st.shared.v4.u32 [{to}], {{{a}, {b}, {c}, {d}}};", in(reg32 to a b c d);
-    pub store_shared_b32(to: u32, v: u32): "st.shared.u32 [{to}], {v};", in(reg32 to v);
+    pub st_shared_b32(to: u32, v: u32): "st.shared.u32 [{to}], {v};", in(reg32 to v);
     /// Stores the low 2 bytes to shared memory.
-    pub store_shared_b16(to: u32, v: u32): "st.shared.u16 [{to}], {v};", in(reg32 to v);
+    pub st_shared_b16(to: u32, v: u32): "st.shared.u16 [{to}], {v};", in(reg32 to v);
     /// Stores 4 bytes where `yes` is not 0; the place behind them, else the same.
-    pub push_shared_b32(to: u32, v: u32, yes: u32) -> u32 = next, out(reg32 next = to):
+    pub st_shared_b32_advance(to: u32, v: u32, yes: u32) -> u32 = next, out(reg32 next = to):
         "{{ .reg .pred p; setp.ne.u32 p, {yes}, 0; @p st.shared.u32 [{next}], {v}; @p add.u32 {next}, {next}, 4; }}",
         in(reg32 v yes);
     /// Stores 8 bytes where `yes` is not 0; the place behind them, else the same. `to`: 8-byte aligned.
-    pub push_shared_v2(to: u32, [a, b]: [u32; 2], yes: u32) -> u32 = next, out(reg32 next = to):
+    pub st_shared_v2_advance(to: u32, [a, b]: [u32; 2], yes: u32) -> u32 = next, out(reg32 next = to):
         "{{ .reg .pred p; setp.ne.u32 p, {yes}, 0; @p st.shared.v2.u32 [{next}], {{{a}, {b}}}; @p add.u32 {next}, {next}, 8; }}",
         in(reg32 a b yes);
-    pub load_shared_b32(from: u32) -> u32 = a, out(reg32 a = 0): "ld.shared.u32 {a}, [{from}];", in(reg32 from);
+    pub ld_shared_b32(from: u32) -> u32 = a, out(reg32 a = 0): "ld.shared.u32 {a}, [{from}];", in(reg32 from);
     /// Loads 2 bytes from shared memory into the low half.
-    pub load_shared_b16(from: u32) -> u32 = a, out(reg32 a = 0): "ld.shared.u16 {a}, [{from}];", in(reg32 from);
-    pub load_shared_b8(from: u32) -> u32 = a, out(reg32 a = 0): "ld.shared.u8 {a}, [{from}];", in(reg32 from);
-    pub store_shared_v2(to: u32, [a, b]: [u32; 2]): "st.shared.v2.u32 [{to}], {{{a}, {b}}};", in(reg32 to a b);
-    pub load_shared_v2(from: u32) -> [u32; 2] = [a, b], out(reg32 a b = 0):
+    pub ld_shared_b16(from: u32) -> u32 = a, out(reg32 a = 0): "ld.shared.u16 {a}, [{from}];", in(reg32 from);
+    pub ld_shared_b8(from: u32) -> u32 = a, out(reg32 a = 0): "ld.shared.u8 {a}, [{from}];", in(reg32 from);
+    pub st_shared_v2(to: u32, [a, b]: [u32; 2]): "st.shared.v2.u32 [{to}], {{{a}, {b}}};", in(reg32 to a b);
+    pub ld_shared_v2(from: u32) -> [u32; 2] = [a, b], out(reg32 a b = 0):
         "ld.shared.v2.u32 {{{a}, {b}}}, [{from}];", in(reg32 from);
-    pub load_shared_v4(from: u32) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
+    pub ld_shared_v4(from: u32) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
         "ld.shared.v4.u32 {{{a}, {b}, {c}, {d}}}, [{from}];", in(reg32 from);
     /// Adds to a word of shared memory. Atomic over the thread block.
-    pub add_shared(to: u32, v: u32): "red.shared.add.u32 [{to}], {v};", in(reg32 to v);
+    pub red_shared_add(to: u32, v: u32): "red.shared.add.u32 [{to}], {v};", in(reg32 to v);
     /// Adds to a word of shared memory and returns what it held. Atomic over the thread block.
-    pub take_shared(from: u32, v: u32) -> u32 = old, out(reg32 old = 0):
+    pub atom_shared_add(from: u32, v: u32) -> u32 = old, out(reg32 old = 0):
         "atom.shared.add.u32 {old}, [{from}], {v};", in(reg32 from v);
     /// Sets bits of a word of shared memory. Atomic over the thread block.
-    pub set_bits_shared(to: u32, bits: u32): "red.shared.or.b32 [{to}], {bits};", in(reg32 to bits);
+    pub red_shared_or(to: u32, bits: u32): "red.shared.or.b32 [{to}], {bits};", in(reg32 to bits);
     /// Raises a word of shared memory to `v` where it is below. Atomic over the thread block.
-    pub raise_shared(to: u32, v: u32): "red.shared.max.u32 [{to}], {v};", in(reg32 to v);
+    pub red_shared_max(to: u32, v: u32): "red.shared.max.u32 [{to}], {v};", in(reg32 to v);
 }

@@ -55,48 +55,48 @@ macro_rules! load_four {
 // `nc` and `pure`: memory that no kernel writes: neither this one nor the launch before it, if that launch has not ended
 // yet. ptxas may move such a load before the wait. Operands that the launch before writes need one of the other forms.
 load_one! {
-    load_b32 = "ld.global.nc.u32" (pure, readonly, nostack);
+    ld_nc_b32 = "ld.global.nc.u32" (pure, readonly, nostack);
     /// 2 bytes in the low half.
-    load_b16 = "ld.global.nc.u16" (pure, readonly, nostack);
-    load_b8 = "ld.global.nc.u8" (pure, readonly, nostack);
+    ld_nc_b16 = "ld.global.nc.u16" (pure, readonly, nostack);
+    ld_nc_b8 = "ld.global.nc.u8" (pure, readonly, nostack);
     /// 4 bytes that this thread may write later.
-    load_own_b32 = "ld.global.u32" (nostack);
+    ld_global_b32 = "ld.global.u32" (nostack);
     /// 2 bytes that this thread may write later, in the low half.
-    load_own_b16 = "ld.global.u16" (nostack);
+    ld_global_b16 = "ld.global.u16" (nostack);
     /// 4 bytes that other thread blocks may have written in this launch: past L1.
-    load_b32_fresh = "ld.global.cg.u32" (nostack);
+    ld_cg_b32 = "ld.global.cg.u32" (nostack);
     /// 2 bytes that other thread blocks, or the launch ahead, may have written: past L1; in the low half.
-    load_b16_fresh = "ld.global.cg.u16" (nostack);
+    ld_cg_b16 = "ld.global.cg.u16" (nostack);
     /// 1 byte that the launch ahead may have written: past L1; in the lowest.
-    load_b8_fresh = "ld.global.cg.u8" (nostack);
+    ld_cg_b8 = "ld.global.cg.u8" (nostack);
 }
 
 load_two! {
-    load_v2 = "ld.global.nc.v2.u32" (pure, readonly, nostack);
+    ld_nc_v2 = "ld.global.nc.v2.u32" (pure, readonly, nostack);
     /// 8 bytes that this thread may write later.
-    load_own_v2 = "ld.global.v2.u32" (nostack);
+    ld_global_v2 = "ld.global.v2.u32" (nostack);
     /// 8 bytes that are read once; what the kernel ahead wrote is seen once that has been waited for.
-    load_v2_once = "ld.global.L1::no_allocate.v2.u32" (nostack);
+    ld_no_allocate_v2 = "ld.global.L1::no_allocate.v2.u32" (nostack);
     /// 8 bytes that other thread blocks may have written in this launch: past L1.
-    load_v2_fresh = "ld.global.cg.v2.u32" (nostack);
+    ld_cg_v2 = "ld.global.cg.v2.u32" (nostack);
 }
 
 load_four! {
-    load_v4 = "ld.global.nc.v4.u32" (pure, readonly, nostack);
+    ld_nc_v4 = "ld.global.nc.v4.u32" (pure, readonly, nostack);
     /// 16 bytes that are read once: they do not displace B in L1.
-    load_v4_stream = "ld.global.nc.L1::no_allocate.v4.u32" (pure, readonly, nostack);
+    ld_nc_no_allocate_v4 = "ld.global.nc.L1::no_allocate.v4.u32" (pure, readonly, nostack);
     /// 16 bytes that are read once; what the kernel ahead wrote is seen once that has been waited for.
-    load_v4_once = "ld.global.L1::no_allocate.v4.u32" (nostack);
+    ld_no_allocate_v4 = "ld.global.L1::no_allocate.v4.u32" (nostack);
     /// 16 bytes that this thread may write later.
-    load_own_v4 = "ld.global.v4.u32" (nostack);
+    ld_global_v4 = "ld.global.v4.u32" (nostack);
     /// 16 bytes that other thread blocks may have written in this launch: past L1.
-    load_v4_fresh = "ld.global.cg.v4.u32" (nostack);
+    ld_cg_v4 = "ld.global.cg.v4.u32" (nostack);
 }
 
-/// As [`load_v2`] where `ok`; else what was there. In a branch of its own a load would be copied where branches meet, and
+/// As [`ld_nc_v2`] where `ok`; else what was there. In a branch of its own a load would be copied where branches meet, and
 /// waited for there.
 #[inline(always)]
-pub fn reload_v2([mut a, mut b]: [u32; 2], addr: u64, ok: bool) -> [u32; 2] {
+pub fn ld_nc_v2_or([mut a, mut b]: [u32; 2], addr: u64, ok: bool) -> [u32; 2] {
     ptx!(
         "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ld.global.nc.v2.u32 {{{a}, {b}}}, [{addr}]; }}",
         a = inout(reg32) a, b = inout(reg32) b, addr = in(reg64) addr, ok = in(reg32) ok as u32,
@@ -126,14 +126,14 @@ macro_rules! load_row {
 // Compared here: of many loads one behind the other compilers take all comparisons to the front, and run out of
 // predicates.
 load_row! {
-    /// As [`load_v4_fresh`] where `row < rows`.
-    load_v4_row = "ld.global.cg.v4.u32" "{{{a}, {b}, {c}, {d}}}", [a 0, b 1, c 2, d 3];
-    /// As [`load_v2_fresh`] where `row < rows`, in the first words.
-    load_v2_row = "ld.global.cg.v2.u32" "{{{a}, {b}}}", [a 0, b 1];
-    /// As [`load_b32_fresh`] where `row < rows`, in the first word.
-    load_b32_row = "ld.global.cg.u32" "{a}", [a 0];
-    /// As [`load_b16_fresh`] where `row < rows`, in the low half of the first word.
-    load_b16_row = "ld.global.cg.u16" "{a}", [a 0];
+    /// As [`ld_cg_v4`] where `row < rows`.
+    ld_cg_v4_row = "ld.global.cg.v4.u32" "{{{a}, {b}, {c}, {d}}}", [a 0, b 1, c 2, d 3];
+    /// As [`ld_cg_v2`] where `row < rows`, in the first words.
+    ld_cg_v2_row = "ld.global.cg.v2.u32" "{{{a}, {b}}}", [a 0, b 1];
+    /// As [`ld_cg_b32`] where `row < rows`, in the first word.
+    ld_cg_b32_row = "ld.global.cg.u32" "{a}", [a 0];
+    /// As [`ld_cg_b16`] where `row < rows`, in the low half of the first word.
+    ld_cg_b16_row = "ld.global.cg.u16" "{a}", [a 0];
 }
 
 instructions! {
@@ -141,16 +141,16 @@ instructions! {
     pub prefetch_l2(addr: u64, ok: bool):
         "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p prefetch.global.L2 [{addr}]; }}", in(reg64 addr; bool ok);
     /// Stores 16 bytes. `addr`: 16-byte aligned.
-    pub store_v4(addr: u64, [a, b, c, d]: [u32; 4]):
+    pub st_v4(addr: u64, [a, b, c, d]: [u32; 4]):
         "st.global.v4.u32 [{addr}], {{{a}, {b}, {c}, {d}}};", in(reg64 addr, reg32 a b c d);
-    /// [`store_v4`] of what is not read again: it leaves L2 before what is.
-    pub store_v4_streamed(addr: u64, [a, b, c, d]: [u32; 4]):
+    /// [`st_v4`] of what is not read again: it leaves L2 before what is.
+    pub st_cs_v4(addr: u64, [a, b, c, d]: [u32; 4]):
         "st.global.cs.v4.u32 [{addr}], {{{a}, {b}, {c}, {d}}};", in(reg64 addr, reg32 a b c d);
 }
 
 /// How L2 treats what is read with this: it stays longest, or as usual.
 #[inline(always)]
-pub fn kept_in_l2(kept: bool) -> u64 {
+pub fn l2_evict_last(kept: bool) -> u64 {
     let (mut last, mut normal) = (0u64, 0u64);
     ptx!("createpolicy.fractional.L2::evict_last.b64 {p}, 1.0;", p = inout(reg64) last, options(pure, nomem, nostack));
     ptx!("createpolicy.fractional.L2::evict_normal.b64 {p}, 1.0;", p = inout(reg64) normal, options(pure, nomem, nostack));
@@ -159,7 +159,7 @@ pub fn kept_in_l2(kept: bool) -> u64 {
 
 /// How L2 treats what is read with this: it goes first, or as usual.
 #[inline(always)]
-pub fn first_out_of_l2(first: bool) -> u64 {
+pub fn l2_evict_first(first: bool) -> u64 {
     let (mut first_out, mut normal) = (0u64, 0u64);
     ptx!("createpolicy.fractional.L2::evict_first.b64 {p}, 1.0;", p = inout(reg64) first_out, options(pure, nomem, nostack));
     ptx!("createpolicy.fractional.L2::evict_normal.b64 {p}, 1.0;", p = inout(reg64) normal, options(pure, nomem, nostack));
@@ -167,35 +167,35 @@ pub fn first_out_of_l2(first: bool) -> u64 {
 }
 
 instructions! {
-    /// [`load_own_v4`] under a policy of [`kept_in_l2`].
-    pub load_own_v4_under(addr: u64, ok: bool, policy: u64) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
+    /// [`ld_global_v4`] under a policy of [`l2_evict_last`].
+    pub ld_global_v4_with_policy(addr: u64, ok: bool, policy: u64) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
         "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ld.global.L2::cache_hint.v4.u32 {{{a}, {b}, {c}, {d}}}, [{addr}], {policy}; }}",
         in(reg64 addr policy; bool ok);
     /// Stores 8 bytes. `addr`: 8-byte aligned.
-    pub store_v2(addr: u64, [a, b]: [u32; 2]): "st.global.v2.u32 [{addr}], {{{a}, {b}}};", in(reg64 addr, reg32 a b);
-    pub store_b32(addr: u64, v: u32): "st.global.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
+    pub st_v2(addr: u64, [a, b]: [u32; 2]): "st.global.v2.u32 [{addr}], {{{a}, {b}}};", in(reg64 addr, reg32 a b);
+    pub st_b32(addr: u64, v: u32): "st.global.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
     /// Stores the low 2 bytes.
-    pub store_b16(addr: u64, v: u32): "st.global.u16 [{addr}], {v};", in(reg64 addr, reg32 v);
-    /// [`store_b32`] where `ok`.
-    pub store_b32_if(addr: u64, v: u32, ok: bool):
+    pub st_b16(addr: u64, v: u32): "st.global.u16 [{addr}], {v};", in(reg64 addr, reg32 v);
+    /// [`st_b32`] where `ok`.
+    pub st_b32_if(addr: u64, v: u32, ok: bool):
         "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p st.global.u32 [{addr}], {v}; }}", in(reg64 addr, reg32 v; bool ok);
-    /// [`store_b16`] where `ok`.
-    pub store_b16_if(addr: u64, v: u32, ok: bool):
+    /// [`st_b16`] where `ok`.
+    pub st_b16_if(addr: u64, v: u32, ok: bool):
         "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p st.global.u16 [{addr}], {v}; }}", in(reg64 addr, reg32 v; bool ok);
     /// Orders this thread's earlier writes before its later ones for the whole GPU, and likewise reads.
     pub fence_gpu(): "fence.acq_rel.gpu;";
     /// Adds to a counter and returns what it held. Atomic over the GPU.
-    pub atomic_add(addr: u64, v: u32) -> u32 = old, out(reg32 old = 0):
+    pub atom_add(addr: u64, v: u32) -> u32 = old, out(reg32 old = 0):
         "atom.acq_rel.gpu.global.add.u32 {old}, [{addr}], {v};", in(reg64 addr, reg32 v);
     /// Adds to 8 bytes and returns what they held. Atomic over the GPU, without order.
-    pub atomic_add_b64(addr: u64, v: u64) -> u64 = old, out(reg64 old = 0):
+    pub atom_add_b64(addr: u64, v: u64) -> u64 = old, out(reg64 old = 0):
         "atom.relaxed.gpu.global.add.u64 {old}, [{addr}], {v};", in(reg64 addr v);
     /// Adds to an f32. Atomic over the GPU, without order.
-    pub add_f32(addr: u64, x: f32): "red.relaxed.gpu.global.add.f32 [{addr}], {x};", in(reg64 addr, reg32 x);
+    pub red_add_f32(addr: u64, x: f32): "red.relaxed.gpu.global.add.f32 [{addr}], {x};", in(reg64 addr, reg32 x);
     /// Sets bits of a word. Atomic over the GPU, without order.
-    pub set_bits(addr: u64, bits: u32): "red.relaxed.gpu.global.or.b32 [{addr}], {bits};", in(reg64 addr, reg32 bits);
+    pub red_or(addr: u64, bits: u32): "red.relaxed.gpu.global.or.b32 [{addr}], {bits};", in(reg64 addr, reg32 bits);
     /// 8 bytes that other thread blocks write in this launch, all at once. `addr`: 8-byte aligned.
-    pub load_b64_relaxed(addr: u64) -> u64 = a, out(reg64 a = 0):
+    pub ld_relaxed_b64(addr: u64) -> u64 = a, out(reg64 a = 0):
         "ld.relaxed.gpu.global.u64 {a}, [{addr}];", in(reg64 addr);
 }
 
@@ -205,7 +205,7 @@ instructions! {
 /// the writer with it, and no count of polls tells that from a fault. `words`: 8-byte aligned.
 #[allow(named_asm_labels, reason = "PTX keeps labels inside braces apart")]
 #[inline(always)]
-pub fn wait_for_b64(words: u64, i: u32, tag: u32) -> u64 {
+pub fn poll_b64(words: u64, i: u32, tag: u32) -> u64 {
     let mut word = 0u64;
     // The address is computed anew for each poll: carried through the loop it would take two registers.
     ptx!(
@@ -219,9 +219,9 @@ pub fn wait_for_b64(words: u64, i: u32, tag: u32) -> u64 {
 
 instructions! {
     /// Stores 8 bytes that other thread blocks read in this launch, all at once. `addr`: 8-byte aligned.
-    pub store_b64_relaxed(addr: u64, v: u64): "st.relaxed.gpu.global.u64 [{addr}], {v};", in(reg64 addr v);
+    pub st_relaxed_b64(addr: u64, v: u64): "st.relaxed.gpu.global.u64 [{addr}], {v};", in(reg64 addr v);
     /// Lowers a word to `v` where it is above. Atomic over the GPU, without order.
-    pub lower(addr: u64, v: u32): "red.relaxed.gpu.global.min.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
+    pub red_min(addr: u64, v: u32): "red.relaxed.gpu.global.min.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
     /// Raises the word to `v` if that is more.
-    pub raise(addr: u64, v: u32): "red.relaxed.gpu.global.max.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
+    pub red_max(addr: u64, v: u32): "red.relaxed.gpu.global.max.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
 }

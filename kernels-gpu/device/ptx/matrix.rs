@@ -122,9 +122,9 @@ mma_sparse! {
 
 instructions! {
     /// No instruction: the compiler keeps the registers until here.
-    pub keep([a, b, c, d]: [u32; 4]): "// {a} {b} {c} {d}", in(reg32 a b c d);
+    pub keep_alive([a, b, c, d]: [u32; 4]): "// {a} {b} {c} {d}", in(reg32 a b c d);
     /// f32 rounded to TF32, to nearest, ties away from zero.
-    pub round_tf32(x: u32) -> u32 = y, out(reg32 y = 0):
+    pub cvt_rna_tf32(x: u32) -> u32 = y, out(reg32 y = 0):
         "cvt.rna.tf32.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
     /// The f16 in the low half of `x` as f32.
     pub f32_from_f16(x: u32) -> f32 = y, out(reg32 y = 0f32):
@@ -133,7 +133,7 @@ instructions! {
     pub mul_f16x2(a: u32, b: u32) -> u32 = y, out(reg32 y = 0):
         "mul.rn.f16x2 {y}, {a}, {b};", in(reg32 a b), options(pure, nomem);
     /// All bits of those halves of `x` that are greater than those of `than`, as f16.
-    pub greater_f16x2(x: u32, than: u32) -> u32 = y, out(reg32 y = 0):
+    pub set_gt_f16x2(x: u32, than: u32) -> u32 = y, out(reg32 y = 0):
         "set.gt.u32.f16x2 {y}, {x}, {than};", in(reg32 x than), options(pure, nomem);
     /// `lo` and `hi` rounded to nearest even, packed.
     pub f16x2_from_f32(lo: f32, hi: f32) -> u32 = y, out(reg32 y = 0):
@@ -142,7 +142,7 @@ instructions! {
     pub bf16x2_from_f32(lo: f32, hi: f32) -> u32 = y, out(reg32 y = 0):
         "cvt.rn.bf16x2.f32 {y}, {hi}, {lo};", in(reg32 lo hi), options(pure, nomem);
     /// Four of the eight bytes of two words, `a`'s first: those that the digits of `which` name, lowest first.
-    pub bytes(a: u32, b: u32, which: u32) -> u32 = y, out(reg32 y = 0):
+    pub prmt(a: u32, b: u32, which: u32) -> u32 = y, out(reg32 y = 0):
         "prmt.b32 {y}, {a}, {b}, {which};", in(reg32 a b which), options(pure, nomem);
     /// `a * b + c`, rounded once.
     pub fma_f32(a: f32, b: f32, c: f32) -> f32 = d, out(reg32 d = c):
@@ -174,9 +174,9 @@ fn e4m3_by_f16(x: u32) -> u32 {
     // 448 times 2^-8.
     const LARGEST: u32 = 0x3f00_3f00;
     // The codes as upper bytes of both halves, above zeros.
-    let two = bytes(x, 0, 0x1404);
+    let two = prmt(x, 0, 0x1404);
     let size = two >> 1 & 0x3f80_3f80;
-    let not = greater_f16x2(size, LARGEST) & 0x7fff_7fff;
+    let not = set_gt_f16x2(size, LARGEST) & 0x7fff_7fff;
     mul_f16x2(size | two & 0x8000_8000, TWO_TO_8) | not
 }
 
@@ -256,10 +256,10 @@ pub fn stmatrix_x4(to: u32, v: [u32; 4]) {
 /// [`stmatrix_x4`] without that instruction: a lane stores its words of a row to where another lane says.
 #[inline(always)]
 fn store_matrices(to: u32, v: [u32; 4]) {
-    let lane = gpu::rematerialize_thread() % 32;
+    let lane = gpu::opaque_thread() % 32;
     unroll!(r < 4, {
-        let row = warp::shuffle::<32>(to, r as u32 * 8 + lane / 4, u32::MAX);
-        copy::store_shared_b32(row + lane % 4 * 4, v[r]);
+        let row = warp::shfl(to, r as u32 * 8 + lane / 4);
+        copy::st_shared_b32(row + lane % 4 * 4, v[r]);
     });
 }
 
@@ -279,32 +279,32 @@ pub fn stmatrix_x4_trans(to: u32, v: [u32; 4]) {
 /// [`stmatrix_x4_trans`] without that instruction: the elements of a lane's word lie in two columns.
 #[inline(always)]
 fn store_transposed(to: u32, v: [u32; 4]) {
-    let lane = gpu::rematerialize_thread() % 32;
+    let lane = gpu::opaque_thread() % 32;
     unroll!(r < 4, {
         unroll!(half < 2, {
             let column = r as u32 * 8 + lane % 4 * 2 + half as u32;
-            let column = warp::shuffle::<32>(to, column, u32::MAX);
-            copy::store_shared_b16(column + lane / 4 * 2, v[r] >> (16 * half));
+            let column = warp::shfl(to, column);
+            copy::st_shared_b16(column + lane / 4 * 2, v[r] >> (16 * half));
         });
     });
 }
 
 instructions! {
     /// 2 to the power of `x`, to 2 ulp.
-    pub exp2(x: f32) -> f32 = y, out(reg32 y = 0f32): "ex2.approx.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
+    pub ex2_approx(x: f32) -> f32 = y, out(reg32 y = 0f32): "ex2.approx.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
     /// The logarithm of `x` to base 2, to 2^-22: absolute between 1/2 and 2, relative elsewhere.
-    pub log2(x: f32) -> f32 = y, out(reg32 y = 0f32): "lg2.approx.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
+    pub lg2_approx(x: f32) -> f32 = y, out(reg32 y = 0f32): "lg2.approx.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
     /// The larger of two, NaN if one of them is.
-    pub max_or_nan(a: f32, b: f32) -> f32 = y, out(reg32 y = a):
+    pub max_nan(a: f32, b: f32) -> f32 = y, out(reg32 y = a):
         "max.NaN.f32 {y}, {y}, {b};", in(reg32 b), options(pure, nomem);
     /// 2 to the power of `x`, to 2 ulp; results below 2^-126 are zero.
-    pub exp2_flushed(x: f32) -> f32 = y, out(reg32 y = 0f32):
+    pub ex2_approx_ftz(x: f32) -> f32 = y, out(reg32 y = 0f32):
         "ex2.approx.ftz.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
     /// 1 / `x`, to 1 ulp.
-    pub reciprocal(x: f32) -> f32 = y, out(reg32 y = 0f32):
+    pub rcp_approx(x: f32) -> f32 = y, out(reg32 y = 0f32):
         "rcp.approx.ftz.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
     /// 1 / sqrt(`x`), to 2^-22.
-    pub inverse_root(x: f32) -> f32 = y, out(reg32 y = 0f32):
+    pub rsqrt_approx(x: f32) -> f32 = y, out(reg32 y = 0f32):
         "rsqrt.approx.ftz.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
     /// `a * b`, rounded: with its rounding named, the product is not fused with a sum.
     pub mul_f32(a: f32, b: f32) -> f32 = d, out(reg32 d = 0f32):

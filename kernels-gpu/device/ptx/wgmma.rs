@@ -140,7 +140,7 @@ impl<const C: usize> Acc<C> {
 
     /// No instruction: what is computed of the accumulators so far is computed before what follows.
     #[inline(always)]
-    pub fn settle(&mut self) {
+    pub fn compiler_fence(&mut self) {
         let d = &mut self.0;
         match C {
             1 => tied!(d [0] "// " ""),

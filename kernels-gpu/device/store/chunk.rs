@@ -40,7 +40,7 @@ impl Spot {
 
     /// The same, made anew: places derived from it are not carried in registers through a loop.
     #[inline(always)]
-    pub fn rematerialize(self) -> Spot {
+    pub fn opaque(self) -> Spot {
         Self::of(self.m, self.corner, (self.group, self.smem))
     }
 }
@@ -74,12 +74,12 @@ impl<E: Elem<Acc = f32>> TypeOfC for E {
 
     #[inline(always)]
     fn add_bias(o: Output, column: u32, x: &mut Chunk) {
-        let at = warp::rematerialize_address(o.bias + column as u64 * E::BYTES as u64);
+        let at = warp::opaque_address(o.bias + column as u64 * E::BYTES as u64);
         let inside = o.n.saturating_sub(column);
         unroll!(j < 8, {
             unroll!(i < 2, {
                 let k = (8 * j + i) as u32;
-                let bias = E::load_own::<1>(at + k as u64 * E::BYTES as u64, k < inside);
+                let bias = E::ld_global::<1>(at + k as u64 * E::BYTES as u64, k < inside);
                 let bias = E::get(&bias, 0);
                 unroll!(r < 2, { x[4 * j + ROWS[r] + i] += bias });
             });
@@ -127,7 +127,7 @@ pub fn scaled(x: &Chunk, alpha: f32, bias: [f32; 2]) -> Chunk {
 }
 
 #[inline(always)]
-pub fn clip(x: &mut Chunk) {
+pub fn relu(x: &mut Chunk) {
     unroll!(j < 8, {
         unroll!(i < 4, { x[4 * j + i] = F32::relu(x[4 * j + i]) });
     });
@@ -141,10 +141,10 @@ pub fn activate<T: TypeOfC, const ATOMS: usize>(o: Output, spot: Spot, c: u32, x
         T::add_bias(o, spot.corner[1] + c * 64 + spot.lane % 4 * 2, x);
     }
     if o.flags & FLAG_RELU != 0 {
-        clip(x);
+        relu(x);
     }
     unroll!(j < 8 / ATOMS, {
-        if warp::rematerialize(o.flags) & FLAG_GELU != 0 {
+        if warp::opaque(o.flags) & FLAG_GELU != 0 {
             unroll!(i < 4 * ATOMS, {
                 let k = 4 * ATOMS * j + i;
                 x[k] = F32::gelu(x[k]);
@@ -165,7 +165,7 @@ fn gated<E: Elem<Acc = f32>>(
         return eight;
     }
     let at = o.gate + row as u64 * o.gate_bytes as u64 + column as u64 * 2;
-    let gate = global::load_v4_once(at, inside);
+    let gate = global::ld_no_allocate_v4(at, inside);
     let mut out = eight;
     unroll!(w < 4, {
         out[w] = eight[w]
@@ -231,7 +231,7 @@ pub fn stage_columns<E: Elem<Acc = f32>>(x: &Chunk, smem: u32, (lane, warp): (u3
 /// The lane's 16 bytes of row `row` of what is staged in rows of 128 bytes.
 #[inline(always)]
 pub fn staged(smem: u32, row: u32, lane: u32) -> [u32; 4] {
-    copy::load_shared_v4(smem + frag::swizzle(row, lane % 8, PANEL_BYTES as u32))
+    copy::ld_shared_v4(smem + frag::swizzle(row, lane % 8, PANEL_BYTES as u32))
 }
 
 /// Through shared memory, each warp its own 16 rows, to whole rows of 128 bytes. Ordinary stores: the copy engine would
@@ -244,16 +244,16 @@ fn store_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let row = top + warp * 16 + lane / 8;
     let column = left + lane % 8 * 8 + c * 64;
     let line = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * 2;
-    warp::sync_lanes(u32::MAX);
+    warp::sync(u32::MAX);
     stage!(x, matrix::stmatrix_x4, j => smem + frag::swizzle(own.0, 2 * j as u32 + own.1, PANEL_BYTES as u32));
-    warp::sync_lanes(u32::MAX);
+    warp::sync(u32::MAX);
     unroll!(j < 4, {
         let eight = staged(smem, j as u32 * 4 + lane / 8, lane);
         let row = row + j as u32 * 4;
         let inside = row < spot.m && column < o.n;
         let eight = gated::<E>(o, (row, column), inside, eight);
         if inside {
-            global::store_v4(line + j as u64 * 4 * o.ldc_bytes as u64, eight);
+            global::st_v4(line + j as u64 * 4 * o.ldc_bytes as u64, eight);
         }
     });
 }
@@ -276,7 +276,7 @@ fn store_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
         let inside = row < spot.m && column < o.n;
         let eight = gated::<E>(o, (column, row), inside, eight);
         if inside {
-            global::store_v4(at + j as u64 * 4 * o.ldc_bytes as u64, eight);
+            global::st_v4(at + j as u64 * 4 * o.ldc_bytes as u64, eight);
         }
     });
 }
@@ -294,11 +294,11 @@ fn add_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
     let mut old = [[0; 4]; 4];
     unroll!(j < 4, {
         let inside = row + j as u32 * 4 < spot.m && column < o.n;
-        old[j] = global::load_own_v4(line + j as u64 * 4 * o.ldc_bytes as u64, inside);
+        old[j] = global::ld_global_v4(line + j as u64 * 4 * o.ldc_bytes as u64, inside);
     });
-    warp::sync_lanes(u32::MAX);
+    warp::sync(u32::MAX);
     unroll!(j < 4, { put_back(smem, j as u32 * 4 + lane / 8, lane, old[j]) });
-    warp::sync_lanes(u32::MAX);
+    warp::sync(u32::MAX);
     unroll!(j < 4, {
         let place = frag::swizzle(own.0, 2 * j as u32 + own.1, PANEL_BYTES as u32);
         add_words_of::<E>(x, j, matrix::ldmatrix_x4(smem + place));
@@ -316,7 +316,7 @@ fn add_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk)
     let mut old = [[0; 4]; 4];
     unroll!(j < 4, {
         let inside = row < spot.m && column + j as u32 * 4 < o.n;
-        old[j] = global::load_own_v4(at + j as u64 * 4 * o.ldc_bytes as u64, inside);
+        old[j] = global::ld_global_v4(at + j as u64 * 4 * o.ldc_bytes as u64, inside);
     });
     barrier::sync_named(1 + spot.group, 128);
     unroll!(j < 4, { put_back(smem, line + j as u32 * 4, lane, old[j]) });
@@ -330,7 +330,7 @@ fn add_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk)
 /// The lane's 16 bytes of a row to where [`staged`] takes them from.
 #[inline(always)]
 fn put_back(smem: u32, row: u32, lane: u32, eight: [u32; 4]) {
-    copy::store_shared_v4(smem + frag::swizzle(row, lane % 8, PANEL_BYTES as u32), eight);
+    copy::st_shared_v4(smem + frag::swizzle(row, lane % 8, PANEL_BYTES as u32), eight);
 }
 
 /// Adds the words of the columns from `16 j` on, as [`word`] has them.
@@ -355,7 +355,7 @@ fn add_words<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
         let mut old = [[0; 4]; 8];
         unroll!(j < 8, {
             let inside = row < spot.m && column + (j as u32) * 8 < o.n;
-            old[j] = E::load_own::<2>(line + j as u64 * 32, inside);
+            old[j] = E::ld_global::<2>(line + j as u64 * 32, inside);
         });
         unroll!(j < 8, {
             let k = 4 * j + ROWS[r];
@@ -409,11 +409,11 @@ impl<E: Elem<Acc = f32>> Cell for E {
     fn store_one(o: Output, one: One) {
         let mut x = one.x;
         if o.flags & FLAG_GATE != 0 {
-            let gate = E::get(&E::load_own::<1>(one.gate, one.inside), 0);
+            let gate = E::get(&E::ld_global::<1>(one.gate, one.inside), 0);
             x = if gate > 0.0 { x } else { 0.0 };
         }
         let add = one.inside && o.flags & FLAG_ACCUMULATE != 0;
-        let old = E::get(&E::load_own::<1>(one.c, add), 0);
+        let old = E::get(&E::ld_global::<1>(one.c, add), 0);
         if one.inside {
             E::store::<1>(one.c, &[x + old]);
         }
@@ -429,10 +429,10 @@ pub fn store_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &
     let (own, right) = frag::accumulator(lane, 0);
     let corner = [spot.corner[0] + spot.warp * 16, spot.corner[1] + c * 64];
     // 32 columns of a warp's 16 rows fill its shared memory.
-    let mut h = warp::rematerialize(0);
+    let mut h = warp::opaque(0);
     while h < 2 {
-        warp::stay_rolled();
-        warp::sync_lanes(u32::MAX);
+        warp::nounroll();
+        warp::sync(u32::MAX);
         let first = place(own, right);
         unroll!(j < 4, {
             // As `place(own, 8 * j + right)`.
@@ -441,19 +441,19 @@ pub fn store_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &
                 let k = 4 * j + ROWS[r];
                 let two = if h == 0 { [x[k], x[k + 1]] } else { [x[k + 16], x[k + 17]] };
                 let two = two.map(f32::to_bits);
-                copy::store_shared_v2(to + 8 * PANEL_BYTES as u32 * r as u32, two);
+                copy::st_shared_v2(to + 8 * PANEL_BYTES as u32 * r as u32, two);
             });
         });
-        warp::sync_lanes(u32::MAX);
-        let mut step = warp::rematerialize(0);
+        warp::sync(u32::MAX);
+        let mut step = warp::opaque(0);
         while step < 16 {
-            warp::stay_rolled();
+            warp::nounroll();
             let (down, right) = if ORDER & C_COLUMNS == 0 {
                 (step, lane)
             } else {
                 (lane % 16, step * 2 + lane / 16)
             };
-            let x = f32::from_bits(copy::load_shared_b32(smem + place(down, right)));
+            let x = f32::from_bits(copy::ld_shared_b32(smem + place(down, right)));
             let [row, column] = [corner[0] + down, corner[1] + 32 * h + right];
             let [line, place] = if ORDER & C_COLUMNS == 0 { [row, column] } else { [column, row] };
             let along = place as u64 * S::WIDTH as u64;

@@ -46,7 +46,7 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
         const VECTORS: u32 = FLAG_VECTORS;
         const MORE: u32 = FLAG_ACCUMULATE | FLAG_BIAS_COLUMNS | FLAG_GELU;
         if o.flags & (VECTORS | MORE) == VECTORS {
-            Self::scale_and_clip(o, rows, acc);
+            Self::scale_and_relu(o, rows, acc);
             T::store_all::<ORDER, CHUNKS>(o, spot, acc);
         } else if ROLLED {
             Self::finish::<T>(o, spot, rows, acc);
@@ -65,14 +65,14 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
 
     /// Scalar, bias of rows and ReLU, each a pass of its own: a test per element would cost more than the pass.
     #[inline(always)]
-    pub fn scale_and_clip(o: Output, (alpha, bias): (f32, [f32; 2]), acc: &mut Acc<CHUNKS>) {
+    pub fn scale_and_relu(o: Output, (alpha, bias): (f32, [f32; 2]), acc: &mut Acc<CHUNKS>) {
         if alpha != 1.0 || o.flags & FLAG_BIAS_ROWS != 0 {
             unroll!(c < CHUNKS, most 4, {
                 acc.0[c] = chunk::scaled(&acc.0[c], alpha, bias);
             });
         }
         if o.flags & FLAG_RELU != 0 {
-            unroll!(c < CHUNKS, most 4, { chunk::clip(&mut acc.0[c]) });
+            unroll!(c < CHUNKS, most 4, { chunk::relu(&mut acc.0[c]) });
         }
     }
 
@@ -80,10 +80,10 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
     /// all the rest of the kernel, and longer than what a multiprocessor keeps of its instructions.
     #[inline(always)]
     fn finish<T: TypeOfC>(o: Output, spot: Spot, rows: (f32, [f32; 2]), acc: &Acc<CHUNKS>) {
-        let mut c = warp::rematerialize(0);
+        let mut c = warp::opaque(0);
         while c < CHUNKS as u32 {
-            warp::stay_rolled();
-            let spot = spot.rematerialize();
+            warp::nounroll();
+            let spot = spot.opaque();
             let mut x = Self::finished::<T>(o, spot, rows, c, acc);
             Self::add_and_store::<T>(o, spot, c, &mut x);
             c += 1;
@@ -104,7 +104,7 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
             });
         }
         unroll!(c < CHUNKS, most 4, {
-            let spot = spot.rematerialize();
+            let spot = spot.opaque();
             chunk::activate::<T, 1>(o, spot, c as u32, &mut acc.0[c]);
             Self::add_and_store::<T>(o, spot, c as u32, &mut acc.0[c]);
         });

@@ -44,8 +44,8 @@ impl Batch {
         let [v2, v3] = quad::<E>(values, at + 4, second);
         Batch {
             columns: [
-                global::load_v4_once(columns + at * 4, first),
-                global::load_v4_once(columns + at * 4 + 16, second),
+                global::ld_no_allocate_v4(columns + at * 4, first),
+                global::ld_no_allocate_v4(columns + at * 4 + 16, second),
             ],
             values: [v0, v1, v2, v3],
         }
@@ -68,10 +68,10 @@ impl Batch {
 fn quad<E: Elem>(values: u64, at: u64, ok: bool) -> [Raw; 2] {
     let from = values + at * E::BYTES as u64;
     match E::BYTES {
-        8 => [global::load_v4_once(from, ok), global::load_v4_once(from + 16, ok)],
-        4 => [global::load_v4_once(from, ok), [0; 4]],
+        8 => [global::ld_no_allocate_v4(from, ok), global::ld_no_allocate_v4(from + 16, ok)],
+        4 => [global::ld_no_allocate_v4(from, ok), [0; 4]],
         _ => {
-            let [a, b] = global::load_v2_once(from, ok);
+            let [a, b] = global::ld_no_allocate_v2(from, ok);
             [[a, b, 0, 0], [0; 4]]
         }
     }

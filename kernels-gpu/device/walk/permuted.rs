@@ -18,10 +18,10 @@ impl Walk for Permuted {
         Batch {
             columns: [[0; 4]; 2],
             values: [
-                global::load_v4_stream(from, first),
-                global::load_v4_stream(from + 16, first),
-                global::load_v4_stream(from + 32, second),
-                global::load_v4_stream(from + 48, second),
+                global::ld_nc_no_allocate_v4(from, first),
+                global::ld_nc_no_allocate_v4(from + 16, first),
+                global::ld_nc_no_allocate_v4(from + 32, second),
+                global::ld_nc_no_allocate_v4(from + 48, second),
             ],
         }
     }
@@ -30,7 +30,7 @@ impl Walk for Permuted {
     fn entry<E: Elem>(p: &SpmmParams, batch: &Batch, i: usize, exists: bool) -> (u32, E::Acc) {
         let pair = &batch.values[(i / 2) & 3];
         let (column, position) = (pair[i % 2 * 2], pair[i % 2 * 2 + 1]);
-        let raw = E::load_own::<1>(p.values + position as u64 * E::BYTES as u64, exists);
+        let raw = E::ld_global::<1>(p.values + position as u64 * E::BYTES as u64, exists);
         (column, E::get(&raw, 0))
     }
 }

@@ -24,7 +24,7 @@ impl<'a> View<'a> {
     #[inline(always)]
     fn new(p: &'a KeyBlocksParams) -> Self {
         let mask = gpu::block_y();
-        let given = global::load_b32_fresh(p.lengths + mask as u64 * 4, p.lengths != 0) as i32;
+        let given = global::ld_cg_b32(p.lengths + mask as u64 * 4, p.lengths != 0) as i32;
         let length = if p.lengths == 0 { p.n } else { (given.max(0) as u32).min(p.n) };
         let top = gpu::block_x() * STRIP as u32;
         let end = |query: u32| key_end(query.min(p.m - 1), length, p.causal);
@@ -48,9 +48,9 @@ impl<'a> View<'a> {
             let mut i = gpu::thread();
             while i < p.most && seen > 0 {
                 let at = all + row as u64 * p.row_bytes + i as u64 * 4;
-                let block = global::load_b32_fresh(at, true);
+                let block = global::ld_cg_b32(at, true);
                 if block < seen {
-                    copy::set_bits_shared(word(half, block / 32), 1 << (block % 32));
+                    copy::red_shared_or(word(half, block / 32), 1 << (block % 32));
                 }
                 i += SCAN_THREADS;
             }
@@ -63,8 +63,8 @@ impl<'a> View<'a> {
         let own = gpu::thread();
         let (mut a, mut b) = (0, 0);
         if own < BLOCKS_MOST / 32 {
-            a = copy::load_shared_b32(word(0, own));
-            b = copy::load_shared_b32(word(1, own));
+            a = copy::ld_shared_b32(word(0, own));
+            b = copy::ld_shared_b32(word(1, own));
         }
         let mut counts = [0; MASK_CLASSES];
         unroll!(class < 3, {
@@ -76,7 +76,7 @@ impl<'a> View<'a> {
             let (mut before, all) = scan(bits.count_ones());
             counts[class] = all;
             while bits != 0 {
-                copy::store_shared_b32(place(class, before), own * 32 + bits.trailing_zeros());
+                copy::st_shared_b32(place(class, before), own * 32 + bits.trailing_zeros());
                 bits &= bits - 1;
                 before += 1;
             }
@@ -87,9 +87,9 @@ impl<'a> View<'a> {
     /// The two blocks of tile `index` of a class of `count`.
     #[inline(always)]
     fn pair(&self, class: usize, index: u32, count: u32) -> [u32; 2] {
-        let first = copy::load_shared_b32(place(class, 2 * index));
+        let first = copy::ld_shared_b32(place(class, 2 * index));
         let second = if 2 * index + 1 < count {
-            copy::load_shared_b32(place(class, 2 * index + 1))
+            copy::ld_shared_b32(place(class, 2 * index + 1))
         } else {
             NONE
         };
@@ -129,7 +129,7 @@ impl<'a> View<'a> {
                 let keys = pair.map(|block| block.min(p.n.div_ceil(MASK_PIECE)) * MASK_PIECE);
                 let number = self.own * p.capacity + class_place(tiles, class, index);
                 let at = p.tiles + number as u64 * size_of::<KeyTile>() as u64;
-                global::store_v4(at, [keys[0], keys[1], masks[0], masks[1]]);
+                global::st_v4(at, [keys[0], keys[1], masks[0], masks[1]]);
                 index += SCAN_THREADS;
             }
         });
@@ -151,7 +151,7 @@ impl<'a> View<'a> {
                             if mask < MASK_LIMIT {
                                 let words = pair.map(|block| self.word(half, query, block));
                                 let at = self.p.masks + mask as u64 * ATTENTION_MASK as u64;
-                                global::store_v2(at + own as u64 * 8, words);
+                                global::st_v2(at + own as u64 * 8, words);
                             }
                         }
                     });
@@ -185,13 +185,13 @@ impl<'a> View<'a> {
             let head = gpu::block_y() * p.sharing + i;
             let at = p.work + (head * gpu::grid_x() + gpu::block_x()) as u64 * 32;
             let key_head = head.checked_div(p.group).unwrap_or(0);
-            global::store_v4(at, [self.top, head, key_head, self.own * p.capacity]);
-            global::store_v4(at + 16, [tiles, 0, 1 << 16, 0]);
+            global::st_v4(at, [self.top, head, key_head, self.own * p.capacity]);
+            global::st_v4(at + 16, [tiles, 0, 1 << 16, 0]);
             i += SCAN_THREADS;
         }
         let mut none = p.groups + gpu::thread();
         while none < p.room && self.own == 0 {
-            global::store_b32(p.work + none as u64 * 32, NO_STRIP);
+            global::st_b32(p.work + none as u64 * 32, NO_STRIP);
             none += SCAN_THREADS;
         }
     }
@@ -200,13 +200,13 @@ impl<'a> View<'a> {
 /// Shared address of a word of the bits of a half.
 #[inline(always)]
 fn word(half: usize, word: u32) -> u32 {
-    copy::arena() + BLOCK_BITS + (half as u32 * (BLOCKS_MOST / 32) + word) * 4
+    copy::dynamic_shared() + BLOCK_BITS + (half as u32 * (BLOCKS_MOST / 32) + word) * 4
 }
 
 /// Shared address of block `index` of a class.
 #[inline(always)]
 fn place(class: usize, index: u32) -> u32 {
-    copy::arena() + BLOCK_LISTS + (class as u32 * BLOCKS_MOST + index) * 4
+    copy::dynamic_shared() + BLOCK_LISTS + (class as u32 * BLOCKS_MOST + index) * 4
 }
 
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, KeyBlocksParams> for KeyBlocks {
@@ -214,7 +214,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, KeyBlocksParams> for KeyBlocks {
     unsafe fn run(p: &KeyBlocksParams, _: u64) {
         grid::launch_dependents();
         if gpu::thread() < 2 * BLOCKS_MOST / 32 {
-            copy::store_shared_b32(word(0, gpu::thread()), 0);
+            copy::st_shared_b32(word(0, gpu::thread()), 0);
         }
         gpu::sync_threads();
         grid::wait_dependency();

@@ -5,7 +5,7 @@ use crate::device::prelude::*;
 /// The largest over the four lanes of a row.
 #[inline(always)]
 pub(super) fn quad_max(x: f32) -> f32 {
-    let other = |x: f32, distance: u32| f32::from_bits(warp::exchange(x.to_bits(), distance));
+    let other = |x: f32, distance: u32| f32::from_bits(warp::shfl_xor(x.to_bits(), distance));
     let x = x.max(other(x, 1));
     x.max(other(x, 2))
 }
@@ -13,7 +13,7 @@ pub(super) fn quad_max(x: f32) -> f32 {
 /// The sum over the four lanes of a row.
 #[inline(always)]
 pub(super) fn quad_sum(x: f32) -> f32 {
-    let other = |x: f32, distance: u32| f32::from_bits(warp::exchange(x.to_bits(), distance));
+    let other = |x: f32, distance: u32| f32::from_bits(warp::shfl_xor(x.to_bits(), distance));
     let x = x + other(x, 1);
     x + other(x, 2)
 }

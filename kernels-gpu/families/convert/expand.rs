@@ -9,12 +9,12 @@ use crate::families::convert::abi::*;
 /// First entry of a row from column `column` on.
 #[inline(always)]
 fn lower_bound(p: &ExpandParams, row: u32, column: u32) -> u32 {
-    let [start, len] = global::load_v2(p.spans + row as u64 * 8, true);
+    let [start, len] = global::ld_nc_v2(p.spans + row as u64 * 8, true);
     let (mut low, mut high) = (0, len);
     while low < high {
         let middle = low + (high - low) / 2;
         let at = p.columns + (start as u64 + middle as u64) * 4;
-        if global::load_b32(at, true) < column {
+        if global::ld_nc_b32(at, true) < column {
             low = middle + 1;
         } else {
             high = middle;
@@ -34,17 +34,17 @@ fn place(p: &ExpandParams) {
         let end = of_row == p.row_groups.value;
         let column = if end { u32::MAX } else { of_row * p.group };
         let first = lower_bound(p, row, column);
-        global::store_b32(p.starts + own as u64 * 4, first);
+        global::st_b32(p.starts + own as u64 * 4, first);
     }
     let first = own as u64 * 4;
     if first < p.entries as u64 {
         let mut word = 0;
         unroll!(i < 4, {
             let at = first + i as u64;
-            let column = global::load_b32(p.columns + at * 4, at < p.entries as u64);
+            let column = global::ld_nc_b32(p.columns + at * 4, at < p.entries as u64);
             word |= (column & (p.group - 1)) << (8 * i);
         });
-        global::store_b32(p.places + first, word);
+        global::st_b32(p.places + first, word);
     }
 }
 
@@ -59,7 +59,7 @@ fn spans(p: &ExpandParams, first: u32) -> Spans {
         let (row, _) = p.row_groups.of(group);
         let at = p.starts + (group as u64 + row as u64) * 4;
         let inside = group < p.groups;
-        spans[i] = [global::load_b32(at, inside), global::load_b32(at + 4, inside)];
+        spans[i] = [global::ld_nc_b32(at, inside), global::ld_nc_b32(at + 4, inside)];
     });
     spans
 }
@@ -77,12 +77,12 @@ fn lay<E: ElemInfo>(p: &ExpandParams, spans: &Spans, base: u32, tile: u32) {
         unroll!(j < 2, {
             let at = entry(i, j) as u64;
             let inside = entry(i, j) < spans[i][1];
-            places[i][j] = global::load_b16(p.places + at, inside);
+            places[i][j] = global::ld_nc_b16(p.places + at, inside);
             values[i][j] = if bytes == 2 {
-                let both = global::load_b32(p.values + at * 2, inside);
+                let both = global::ld_nc_b32(p.values + at * 2, inside);
                 [both, both >> 16]
             } else {
-                global::load_v2(p.values + at * 4, inside)
+                global::ld_nc_v2(p.values + at * 4, inside)
             };
         });
     });
@@ -94,9 +94,9 @@ fn lay<E: ElemInfo>(p: &ExpandParams, spans: &Spans, base: u32, tile: u32) {
                 let own = entry(i, j) + half;
                 if own >= spans[i][0] && own < spans[i][1] {
                     if bytes == 2 {
-                        copy::store_shared_b16(to, value);
+                        copy::st_shared_b16(to, value);
                     } else {
-                        copy::store_shared_b32(to, value);
+                        copy::st_shared_b32(to, value);
                     }
                 }
             };
@@ -112,29 +112,29 @@ fn write<E: ElemInfo>(p: &ExpandParams) {
     let warp = gpu::thread() / 32 * GROUPS_AT_ONCE as u32;
     let items = Expand::<EXPAND_VALUES>::ITEMS;
     let mut first = gpu::block_x() * items + warp;
-    let tile = copy::arena() + warp * GROUP_BYTES;
+    let tile = copy::dynamic_shared() + warp * GROUP_BYTES;
     let mut own = spans(p, first);
     while first < p.groups {
         let (next, mut longest) = (spans(p, first + gpu::grid_x() * items), 0);
         unroll!(i < GROUPS_AT_ONCE, {
-            copy::store_shared_v4(tile + i as u32 * GROUP_BYTES + lane * 16, [0; 4]);
+            copy::st_shared_v4(tile + i as u32 * GROUP_BYTES + lane * 16, [0; 4]);
             let entries = own[i][1] - (own[i][0] & !1);
             longest = if entries > longest { entries } else { longest };
         });
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         let mut base = 0;
         while base < longest {
             lay::<E>(p, &own, base, tile);
             base += 128;
         }
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         unroll!(i < GROUPS_AT_ONCE, {
             let group = first + i as u32;
             let (row, of_row) = p.row_groups.of(group);
             let at = of_row as u64 * GROUP_BYTES as u64 + lane as u64 * 16;
-            let words = copy::load_shared_v4(tile + i as u32 * GROUP_BYTES + lane * 16);
+            let words = copy::ld_shared_v4(tile + i as u32 * GROUP_BYTES + lane * 16);
             if group < p.groups && at < p.row_bytes {
-                global::store_v4(p.out + row as u64 * p.row_bytes + at, words);
+                global::st_v4(p.out + row as u64 * p.row_bytes + at, words);
             }
         });
         own = next;
@@ -162,11 +162,11 @@ impl Strip {
         let row = number * p.strip + lane;
         let there = lane < p.strip && row < p.rows;
         let starts = p.starts + row as u64 * (p.deal.stages as u64 + 1) * 4;
-        let first = global::load_b32(starts, there);
-        let end = global::load_b32(starts + p.deal.stages as u64 * 4, there);
-        let last = warp::greatest(if end > first { end } else { 0 });
+        let first = global::ld_nc_b32(starts, there);
+        let end = global::ld_nc_b32(starts + p.deal.stages as u64 * 4, there);
+        let last = warp::max(if end > first { end } else { 0 });
         // Rows without entries say nothing; where all are, the strip has none.
-        let first = warp::least(if end > first { first } else { last });
+        let first = warp::min(if end > first { first } else { last });
         Strip { number, starts, there, slots: [first, last] }
     }
 
@@ -174,8 +174,8 @@ impl Strip {
     #[inline(always)]
     fn stage(self, stage: u32) -> [u32; 2] {
         let at = self.starts + stage as u64 * 4;
-        let first = global::load_b32(at, self.there);
-        let end = global::load_b32(at + 4, self.there);
+        let first = global::ld_nc_b32(at, self.there);
+        let end = global::ld_nc_b32(at + 4, self.there);
         [inclusive(end - first), end]
     }
 
@@ -185,20 +185,20 @@ impl Strip {
         let lane = gpu::thread() % 32;
         let mut from = 0;
         while from < total {
-            warp::stay_rolled();
+            warp::nounroll();
             let own = (from + lane).min(total - 1);
             // The first row that ends behind it.
             let mut of = 0;
             unroll!(i < 5, {
                 let half = 16 >> i;
-                let ahead = warp::shuffle::<32>(ends, of + half - 1, u32::MAX);
+                let ahead = warp::shfl(ends, of + half - 1);
                 of += if ahead <= own { half } else { 0 };
             });
-            let behind = warp::shuffle::<32>(ends, of, u32::MAX) - own;
-            let slot = warp::shuffle::<32>(end, of, u32::MAX) - behind;
-            let column = global::load_b8(p.places + slot as u64, true);
+            let behind = warp::shfl(ends, of) - own;
+            let slot = warp::shfl(end, of) - behind;
+            let column = global::ld_nc_b8(p.places + slot as u64, true);
             let word = strip_word(slot - self.slots[0], of, column);
-            global::store_b32(to + (from + lane) as u64 * 4, word);
+            global::st_b32(to + (from + lane) as u64 * 4, word);
             from += STRIP_STEP;
         }
     }
@@ -212,12 +212,12 @@ fn list(p: &ExpandParams) {
     let mut longest = 0;
     let mut part = 0;
     while part < p.deal.parts {
-        warp::stay_rolled();
+        warp::nounroll();
         let from = p.deal.start(part);
         let count = p.deal.start(part + 1) - from;
         let mut turn = 0;
         while turn < p.deal.turns {
-            warp::stay_rolled();
+            warp::nounroll();
             let list = p.deal.list(strip.number, part, turn) as u64;
             let head = p.heads + list * p.deal.head() as u64 * 4;
             let words = p.out + list * p.room as u64 * 4 * STRIP_STEP as u64;
@@ -225,25 +225,25 @@ fn list(p: &ExpandParams) {
             let mut steps = 0;
             let mut stage = turn;
             while stage < count {
-                warp::stay_rolled();
+                warp::nounroll();
                 let rows = strip.stage(from + stage);
-                let total = warp::shuffle::<32>(rows[0], 31, u32::MAX);
+                let total = warp::shfl(rows[0], 31);
                 if p.room > 0 {
                     let to = words + steps as u64 * 4 * STRIP_STEP as u64;
                     strip.list(p, rows, total, to);
                 }
                 steps += total.div_ceil(STRIP_STEP);
                 if p.room > 0 && first {
-                    global::store_b32(ends, steps);
+                    global::st_b32(ends, steps);
                 }
                 ends += 4;
                 stage += p.deal.turns;
             }
             if p.room > 0 && first {
                 let [from, to] = strip.slots;
-                global::store_b32(head, from);
-                global::store_b32(head + 4, to - from);
-                global::store_b32(head + 8, steps);
+                global::st_b32(head, from);
+                global::st_b32(head + 4, to - from);
+                global::st_b32(head + 8, steps);
             }
             longest = if steps > longest { steps } else { longest };
             turn += 1;
@@ -254,7 +254,7 @@ fn list(p: &ExpandParams) {
         let [from, to] = strip.slots;
         // What a word cannot count is never listed.
         let counted = to - from <= STRIP_SLOTS;
-        global::raise(p.heads, if counted { longest } else { u32::MAX });
+        global::red_max(p.heads, if counted { longest } else { u32::MAX });
     }
 }
 

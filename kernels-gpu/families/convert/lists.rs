@@ -19,7 +19,7 @@ impl<W: WalkInfo, E: Elem, const STEP: u32> Kernel<W, E, ListParams> for Lists<S
 /// Last key of each thread.
 #[inline(always)]
 fn last_key(thread: u32) -> u32 {
-    copy::arena() + SCAN_BYTES + thread * 4
+    copy::dynamic_shared() + SCAN_BYTES + thread * 4
 }
 
 /// First key of each thread.
@@ -37,7 +37,7 @@ fn of_kind(kind: u32) -> u32 {
 /// What `fill` collects.
 #[inline(always)]
 fn collected(i: u32) -> u32 {
-    copy::arena() + LIST_ROOM + i * 16
+    copy::dynamic_shared() + LIST_ROOM + i * 16
 }
 
 /// Eight rows of a thread.
@@ -97,7 +97,7 @@ fn look(p: &ListParams) -> PerThread {
     unroll!(i < 8, {
         let valid = first + (i as u32) < p.rows;
         let at = p.spans + (first as u64 + i as u64) * 8;
-        [own.start[i], own.len[i]] = global::load_v2(at, valid);
+        [own.start[i], own.len[i]] = global::ld_nc_v2(at, valid);
     });
     unroll!(i < 8, {
         let all = own.len[i].saturating_add(ROW_ENTRIES);
@@ -111,14 +111,14 @@ fn look(p: &ListParams) -> PerThread {
         own.key[i] = if weight[i] > 0 { number + 1 } else { 0 };
         before += weight[i];
     });
-    copy::store_shared_b32(last_key(gpu::thread()), own.key[7]);
-    copy::store_shared_b32(first_key(gpu::thread()), own.key[0]);
+    copy::st_shared_b32(last_key(gpu::thread()), own.key[7]);
+    copy::st_shared_b32(first_key(gpu::thread()), own.key[0]);
     gpu::sync_threads();
     if gpu::thread() > 0 {
-        own.before = copy::load_shared_b32(last_key(gpu::thread() - 1));
+        own.before = copy::ld_shared_b32(last_key(gpu::thread() - 1));
     }
     if gpu::thread() + 1 < SCAN_THREADS {
-        own.behind = copy::load_shared_b32(first_key(gpu::thread() + 1));
+        own.behind = copy::ld_shared_b32(first_key(gpu::thread() + 1));
     }
     own
 }
@@ -126,26 +126,26 @@ fn look(p: &ListParams) -> PerThread {
 #[inline(always)]
 fn survey(p: &ListParams) {
     if gpu::thread() < LIST_KINDS {
-        copy::store_shared_b32(of_kind(gpu::thread()), 0);
+        copy::st_shared_b32(of_kind(gpu::thread()), 0);
     }
     // Its barriers are in front of the counting.
     let own = look(p);
     unroll!(i < 8, {
         let (pieces, _) = own.cut(p, i);
         if own.begins(i) {
-            copy::add_shared(of_kind(LIST_BUNDLES), 1);
+            copy::red_shared_add(of_kind(LIST_BUNDLES), 1);
         }
         if pieces > 0 {
-            copy::add_shared(of_kind(LIST_PIECES), pieces);
-            copy::add_shared(of_kind(LIST_CUT), 1);
+            copy::red_shared_add(of_kind(LIST_PIECES), pieces);
+            copy::red_shared_add(of_kind(LIST_CUT), 1);
         } else if own.valid(p, i) && own.key[i] == 0 {
-            copy::add_shared(of_kind(LIST_ROWS - length_class(own.len[i])), 1);
+            copy::red_shared_add(of_kind(LIST_ROWS - length_class(own.len[i])), 1);
         }
     });
     gpu::sync_threads();
     if gpu::thread() < LIST_KINDS {
-        let count = copy::load_shared_b32(of_kind(gpu::thread()));
-        global::store_b32(count_of(p, gpu::thread(), gpu::block_x()), count);
+        let count = copy::ld_shared_b32(of_kind(gpu::thread()));
+        global::st_b32(count_of(p, gpu::thread(), gpu::block_x()), count);
     }
 }
 
@@ -164,21 +164,21 @@ fn place(p: &ListParams) {
         let mut own = 0;
         unroll!(i < 8, {
             let tile = first + i as u32;
-            counts[i] = global::load_b32_fresh(count_of(p, kind, tile), tile < p.tiles);
+            counts[i] = global::ld_cg_b32(count_of(p, kind, tile), tile < p.tiles);
             own += counts[i];
         });
         let (before, all) = scan(own);
         let mut to = sum + before;
         unroll!(i < 8, {
             let tile = first + i as u32;
-            global::store_b32_if(count_of(p, kind, tile), to, tile < p.tiles);
+            global::st_b32_if(count_of(p, kind, tile), to, tile < p.tiles);
             to += counts[i];
         });
         sum += all;
         at += 8 * SCAN_THREADS;
     }
     if gpu::thread() == 0 {
-        global::store_b32(p.totals + kind as u64 * 4, sum);
+        global::st_b32(p.totals + kind as u64 * 4, sum);
     }
 }
 
@@ -188,14 +188,14 @@ fn fill(p: &ListParams) {
     // Where this tile's share of each kind begins in the list; of cut rows, which number they have.
     let kind = gpu::thread();
     let (counted, listed) = (kind < LIST_KINDS, kind < LIST_CUT);
-    let (before, _) = scan(global::load_b32_fresh(p.totals + kind as u64 * 4, listed));
+    let (before, _) = scan(global::ld_cg_b32(p.totals + kind as u64 * 4, listed));
     if counted {
-        let inside = global::load_b32_fresh(count_of(p, kind, gpu::block_x()), true);
+        let inside = global::ld_cg_b32(count_of(p, kind, gpu::block_x()), true);
         let front = if listed { before } else { 0 };
-        copy::store_shared_b32(of_kind(kind), front + inside);
+        copy::st_shared_b32(of_kind(kind), front + inside);
     }
     if kind == LIST_KINDS {
-        copy::store_shared_b32(of_kind(kind), 0);
+        copy::st_shared_b32(of_kind(kind), 0);
     }
     gpu::sync_threads();
     bundles(p, &own);
@@ -205,7 +205,7 @@ fn fill(p: &ListParams) {
 
 #[inline(always)]
 fn store_item(p: &ListParams, at: u32, item: [u32; 4]) {
-    global::store_v4(p.items + at as u64 * 16, item);
+    global::st_v4(p.items + at as u64 * 16, item);
 }
 
 #[inline(always)]
@@ -218,17 +218,17 @@ fn bundles(p: &ListParams, own: &PerThread) {
         let row = own.first + i as u32;
         at += own.begins(i) as u32;
         if own.begins(i) {
-            copy::store_shared_b32(collected(at - 1), row);
+            copy::st_shared_b32(collected(at - 1), row);
         }
         if own.ends(i) {
-            copy::store_shared_b32(collected(at - 1) + 4, row + 1);
+            copy::st_shared_b32(collected(at - 1) + 4, row + 1);
         }
     });
     gpu::sync_threads();
-    let to = copy::load_shared_b32(of_kind(LIST_BUNDLES));
+    let to = copy::ld_shared_b32(of_kind(LIST_BUNDLES));
     let mut i = gpu::thread();
     while i < all {
-        let [row, end] = copy::load_shared_v2(collected(i));
+        let [row, end] = copy::ld_shared_v2(collected(i));
         store_item(p, to + i, [row, 0, end - row, BUNDLE]);
         i += SCAN_THREADS;
     }
@@ -248,16 +248,16 @@ fn rows(p: &ListParams, own: &PerThread) {
         }
     });
     if present != 0 {
-        copy::set_bits_shared(of_kind(LIST_KINDS), present);
+        copy::red_shared_or(of_kind(LIST_KINDS), present);
     }
     gpu::sync_threads();
-    let mut left = copy::load_shared_b32(of_kind(LIST_KINDS));
+    let mut left = copy::ld_shared_b32(of_kind(LIST_KINDS));
     while left != 0 {
         let class = left.trailing_zeros();
         let mut count = 0;
         unroll!(i < 8, { count += (classes[i] == class) as u32 });
         let (before, _) = scan(count);
-        let mut to = copy::load_shared_b32(of_kind(LIST_ROWS - class)) + before;
+        let mut to = copy::ld_shared_b32(of_kind(LIST_ROWS - class)) + before;
         unroll!(i < 8, {
             if classes[i] == class {
                 let row = own.first + i as u32;
@@ -284,17 +284,17 @@ fn pieces(p: &ListParams, own: &PerThread) {
         let (pieces, _) = own.cut(p, i);
         if pieces > 0 {
             let row = own.first + i as u32;
-            copy::store_shared_v4(collected(at), [row, own.start[i], own.len[i], first]);
+            copy::st_shared_v4(collected(at), [row, own.start[i], own.len[i], first]);
             at += 1;
             first += pieces;
         }
     });
     gpu::sync_threads();
     let (to, counter) =
-        (copy::load_shared_b32(of_kind(LIST_PIECES)), copy::load_shared_b32(of_kind(LIST_CUT)));
+        (copy::ld_shared_b32(of_kind(LIST_PIECES)), copy::ld_shared_b32(of_kind(LIST_CUT)));
     let mut i = 0;
     while i < rows {
-        let [row, start, len, first] = copy::load_shared_v4(collected(i));
+        let [row, start, len, first] = copy::ld_shared_v4(collected(i));
         let piece = piece_of(len, p.limit).max(1);
         let count = len.div_ceil(piece);
         let first = to + first;
@@ -302,7 +302,7 @@ fn pieces(p: &ListParams, own: &PerThread) {
         while j < count {
             let own = (len - j * piece).min(piece);
             store_item(p, first + j, [row, start + j * piece, own, first + j]);
-            global::store_v4(p.slots + (first + j) as u64 * 16, [counter + i, first, count, 0]);
+            global::st_v4(p.slots + (first + j) as u64 * 16, [counter + i, first, count, 0]);
             j += SCAN_THREADS;
         }
         i += 1;

@@ -41,7 +41,7 @@ fn chunk<E: ElemInfo>(p: &PruneParams, row: u64, column: u32) -> [u32; 4] {
     let bytes = E::DTYPE.bytes();
     let at = row + column as u64 * bytes as u64;
     if p.vectors != 0 {
-        return global::load_v4(at, column < p.columns);
+        return global::ld_nc_v4(at, column < p.columns);
     }
     let mut words = [0; 4];
     unroll!(i < 4, {
@@ -51,9 +51,9 @@ fn chunk<E: ElemInfo>(p: &PruneParams, row: u64, column: u32) -> [u32; 4] {
                 let (at, inside) =
                     (at + element as u64 * bytes as u64, column + element < p.columns);
                 let loaded = if bytes == 1 {
-                    global::load_b8(at, inside)
+                    global::ld_nc_b8(at, inside)
                 } else {
-                    global::load_b16(at, inside)
+                    global::ld_nc_b16(at, inside)
                 };
                 words[i] |= loaded << (8 * bytes * j);
             }
@@ -107,9 +107,9 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, PruneParams> for Word32 {
                 let (high, others) = pruned::<E>(p, from, column + columns);
                 meta |= (places | others << columns) << (2 * round as u32 * columns);
                 let at = p.values + word as u64 * 16 * bytes as u64 + round as u64 * 16;
-                global::store_v4(at, [low[0], low[1], high[0], high[1]]);
+                global::st_v4(at, [low[0], low[1], high[0], high[1]]);
             }
         });
-        global::store_b32(p.meta + word as u64 * 4, meta);
+        global::st_b32(p.meta + word as u64 * 4, meta);
     }
 }

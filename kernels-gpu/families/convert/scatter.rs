@@ -12,13 +12,13 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ScatterParams> for Four {
         unroll!(i < 4, {
             let own = first + i as u64 * Self::THREADS as u64;
             let inside = own < p.count as u64;
-            places[i] = global::load_b32(p.places + own * 4, inside);
-            values[i] = global::load_b16(p.values + own * 2, inside);
+            places[i] = global::ld_nc_b32(p.places + own * 4, inside);
+            values[i] = global::ld_nc_b16(p.values + own * 2, inside);
         });
         unroll!(i < 4, {
             let own = first + i as u64 * Self::THREADS as u64;
             if own < p.count as u64 && places[i] != u32::MAX {
-                global::store_b16(p.out + places[i] as u64 * 2, values[i]);
+                global::st_b16(p.out + places[i] as u64 * 2, values[i]);
             }
         });
     }

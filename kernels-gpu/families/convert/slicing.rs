@@ -36,7 +36,7 @@ impl Taken {
 fn length(p: &SlicingParams, row: u32) -> u32 {
     let at = p.offsets + row as u64 * 4;
     let inside = row < p.rows;
-    global::load_b32(at + 4, inside) - global::load_b32(at, inside)
+    global::ld_nc_b32(at + 4, inside) - global::ld_nc_b32(at, inside)
 }
 
 /// A row's place: behind all that are longer, and behind those of its length that come first.
@@ -47,7 +47,7 @@ fn order(p: &SlicingParams) {
     let count = (p.rows.saturating_sub(window)).min(SORTED as u32);
     let mut other = gpu::thread();
     while other < count {
-        copy::store_shared_b32(copy::arena() + other * 4, length(p, window + other));
+        copy::st_shared_b32(copy::dynamic_shared() + other * 4, length(p, window + other));
         other += Slicing::<SLICING_ORDER>::THREADS;
     }
     gpu::sync_threads();
@@ -55,15 +55,15 @@ fn order(p: &SlicingParams) {
     let mut rank = 0;
     other = 0;
     while other < count {
-        let length = copy::load_shared_b32(copy::arena() + other * 4);
+        let length = copy::ld_shared_b32(copy::dynamic_shared() + other * 4);
         let before = length > own || (length == own && window + other < row);
         rank += u32::from(before);
         other += 1;
     }
     if row < p.rows {
-        global::store_b32(p.order + (window + rank) as u64 * 4, row);
+        global::st_b32(p.order + (window + rank) as u64 * 4, row);
     } else if row < p.slices * SLICE as u32 {
-        global::store_b32(p.order + row as u64 * 4, u32::MAX);
+        global::st_b32(p.order + row as u64 * 4, u32::MAX);
     }
 }
 
@@ -72,19 +72,19 @@ fn order(p: &SlicingParams) {
 fn walk(p: &SlicingParams, slice: u32, mut each: impl FnMut(u32, &Taken)) -> u32 {
     let lane = gpu::thread() % 32;
     let at = p.order + (slice as u64 * SLICE as u64 + lane as u64) * 4;
-    let row = global::load_b32_fresh(at, true);
+    let row = global::ld_cg_b32(at, true);
     let at = p.offsets + row as u64 * 4;
-    let mut entry = global::load_b32(at, row != u32::MAX);
-    let end = global::load_b32(at + 4, row != u32::MAX);
+    let mut entry = global::ld_nc_b32(at, row != u32::MAX);
+    let end = global::ld_nc_b32(at + 4, row != u32::MAX);
     let mut chunk = 0;
     loop {
         let mut taken = Taken::from(entry);
         unroll!(i < CHUNK_STEPS, {
             let at = entry as u64 + i as u64;
-            taken.columns[i] = global::load_b32(p.columns + at * 4, at < end as u64);
+            taken.columns[i] = global::ld_nc_b32(p.columns + at * 4, at < end as u64);
         });
         let own = taken.columns[0] / K_TILE as u32;
-        let first = warp::least(if entry < end { own } else { u32::MAX });
+        let first = warp::min(if entry < end { own } else { u32::MAX });
         if first == u32::MAX {
             return chunk;
         }
@@ -96,7 +96,7 @@ fn walk(p: &SlicingParams, slice: u32, mut each: impl FnMut(u32, &Taken)) -> u32
                 last = tile + 1;
             }
         });
-        taken.window = [first, !warp::least(!last)];
+        taken.window = [first, !warp::min(!last)];
         each(chunk, &taken);
         entry += taken.count;
         chunk += 1;
@@ -113,9 +113,9 @@ fn load_values<E: Elem>(p: &SlicingParams, taken: &Taken) -> Values {
         let from = p.values + (taken.entry as u64 + i as u64) * E::BYTES as u64;
         let ok = (i as u32) < taken.count;
         words[i] = match E::BYTES {
-            8 => global::load_v2(from, ok),
-            4 => [global::load_b32(from, ok), 0],
-            _ => [global::load_b16(from, ok), 0],
+            8 => global::ld_nc_v2(from, ok),
+            4 => [global::ld_nc_b32(from, ok), 0],
+            _ => [global::ld_nc_b16(from, ok), 0],
         };
     });
     words
@@ -125,27 +125,27 @@ fn load_values<E: Elem>(p: &SlicingParams, taken: &Taken) -> Values {
 fn store_values<E: Elem>(to: u64, [a, b, c, d]: Values) {
     match E::BYTES {
         8 => {
-            global::store_v4(to, [a[0], a[1], b[0], b[1]]);
-            global::store_v4(to + 16, [c[0], c[1], d[0], d[1]]);
+            global::st_v4(to, [a[0], a[1], b[0], b[1]]);
+            global::st_v4(to + 16, [c[0], c[1], d[0], d[1]]);
         }
-        4 => global::store_v4(to, [a[0], b[0], c[0], d[0]]),
-        _ => global::store_v2(to, [a[0] | b[0] << 16, c[0] | d[0] << 16]),
+        4 => global::st_v4(to, [a[0], b[0], c[0], d[0]]),
+        _ => global::st_v2(to, [a[0] | b[0] << 16, c[0] | d[0] << 16]),
     }
 }
 
 #[inline(always)]
 fn fill<E: Elem>(p: &SlicingParams, slice: u32) {
     let lane = gpu::thread() % 32;
-    let start = global::load_b32_fresh(p.starts + slice as u64 * 4, true);
+    let start = global::ld_cg_b32(p.starts + slice as u64 * 4, true);
     walk(p, slice, |chunk, taken| {
         let chunk = start as u64 + chunk as u64;
         if lane == 0 {
-            global::store_v2(p.windows + chunk * 8, taken.window);
+            global::st_v2(p.windows + chunk * 8, taken.window);
         }
         let slot = (chunk * SLICE as u64 + lane as u64) * CHUNK_STEPS as u64;
         let local = |i| taken.local(i);
         let words = [local(0) | local(1) << 16, local(2) | local(3) << 16];
-        global::store_v2(p.local_columns + slot * 2, words);
+        global::st_v2(p.local_columns + slot * 2, words);
         let values = load_values::<E>(p, taken);
         store_values::<E>(p.slot_values + slot * E::BYTES as u64, values);
     });
@@ -157,14 +157,14 @@ fn fill<E: Elem>(p: &SlicingParams, slice: u32) {
 fn refill<E: Elem>(p: &SlicingParams, run: u32) {
     grid::launch_dependents();
     let lane = gpu::thread() % 32;
-    let mut entry = global::load_b32(p.order + (run * SLICE as u32 + lane) as u64 * 4, true);
-    let first = global::load_b32(p.starts + run as u64 * 4, true);
-    let end = global::load_b32(p.starts + run as u64 * 4 + 4, true);
+    let mut entry = global::ld_nc_b32(p.order + (run * SLICE as u32 + lane) as u64 * 4, true);
+    let first = global::ld_nc_b32(p.starts + run as u64 * 4, true);
+    let end = global::ld_nc_b32(p.starts + run as u64 * 4 + 4, true);
     let slot = |chunk: u32| (chunk as u64 * SLICE as u64 + lane as u64) * CHUNK_STEPS as u64;
     let mut columns = [[0; 2]; RUN_CHUNKS];
     unroll!(c < RUN_CHUNKS, {
         let chunk = first + c as u32;
-        columns[c] = global::load_v2(p.local_columns + slot(chunk) * 2, chunk < end);
+        columns[c] = global::ld_nc_v2(p.local_columns + slot(chunk) * 2, chunk < end);
     });
     let mut values = [[[0; 2]; CHUNK_STEPS]; RUN_CHUNKS];
     unroll!(c < RUN_CHUNKS, {
@@ -205,7 +205,7 @@ impl<W: WalkInfo, E: Elem, const STEP: u32> Kernel<W, E, SlicingParams> for Slic
         }
         let count = walk(p, slice, |_, _| ());
         if gpu::thread() % 32 == 0 {
-            global::store_b32(p.counts + slice as u64 * 4, count);
+            global::st_b32(p.counts + slice as u64 * 4, count);
         }
     }
 }

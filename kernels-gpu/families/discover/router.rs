@@ -29,7 +29,7 @@ fn load<E: Elem<Acc = f32>>(p: &RouterParams, token: u32) -> Lane<f32> {
     let mut logits = [[f32::NEG_INFINITY; 8]; 4];
     each_expert!(p, group i expert, {
         let inside = expert < p.experts;
-        let raw = E::load_own::<1>(row + (expert * E::BYTES) as u64, inside);
+        let raw = E::ld_global::<1>(row + (expert * E::BYTES) as u64, inside);
         if inside {
             logits[group][i] = E::get(&raw, 0);
         }
@@ -61,7 +61,7 @@ fn logit(order: u32) -> f32 {
 
 #[inline(always)]
 fn power(x: f32, greatest: f32) -> f32 {
-    matrix::exp2((x - greatest) * LOG2_E)
+    matrix::ex2_approx((x - greatest) * LOG2_E)
 }
 
 /// Sum of the powers of all logits.
@@ -97,15 +97,15 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterChoos
         let (mut choice, mut own, mut greatest) = (0, 0f32, 0f32);
         let mut number = 0;
         while number < p.top {
-            warp::stay_rolled();
+            warp::nounroll();
             let (mut best, mut place) = (0, u32::MAX);
             each_expert!(p, group i expert, {
                 if left[group][i] > best {
                     (best, place) = (left[group][i], expert);
                 }
             });
-            let most = warp::greatest(best);
-            let place = warp::least(if best == most { place } else { u32::MAX });
+            let most = warp::max(best);
+            let place = warp::min(if best == most { place } else { u32::MAX });
             each_expert!(p, group i expert, {
                 if expert == place {
                     left[group][i] = 0;
@@ -126,8 +126,8 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterChoos
         };
         if lane < p.top {
             let to = (token * p.top + lane) as u64 * 4;
-            global::store_b32(p.choices + to, choice);
-            global::store_b32(p.weights + to, (of_choice / all).to_bits());
+            global::st_b32(p.choices + to, choice);
+            global::st_b32(p.weights + to, (of_choice / all).to_bits());
         }
     }
 }
@@ -143,7 +143,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterGradi
         }
         let lane = gpu::thread() % 32;
         let from = (token * p.top + lane) as u64 * 4;
-        let word = |list: u64| global::load_b32_fresh(list + from, lane < p.top);
+        let word = |list: u64| global::ld_cg_b32(list + from, lane < p.top);
         let choice = word(p.choices);
         let weight = f32::from_bits(word(p.weights));
         let gradient = f32::from_bits(word(p.weight_gradient));
@@ -160,7 +160,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterGradi
                     most = most.max(order(logits[group][i]));
                 }
             });
-            let greatest = logit(warp::greatest(most));
+            let greatest = logit(warp::max(most));
             let all = powers(p, &logits, greatest);
             each_expert!(p, group i expert, {
                 if expert < p.experts {
@@ -170,9 +170,9 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterGradi
         }
         let mut number = 0;
         while number < p.top {
-            warp::stay_rolled();
-            let place = warp::shuffle::<32>(choice, number, u32::MAX);
-            let more = f32::from_bits(warp::shuffle::<32>(own.to_bits(), number, u32::MAX));
+            warp::nounroll();
+            let place = warp::shfl(choice, number);
+            let more = f32::from_bits(warp::shfl(own.to_bits(), number));
             each_expert!(p, group i expert, {
                 if expert == place {
                     out[group][i] += more;

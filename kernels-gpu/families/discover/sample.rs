@@ -34,13 +34,13 @@ fn vector(p: &SampleParams, row: u32, column: u32) -> [u32; 4] {
     let inside = row < p.rows && column < p.columns;
     let at = p.source + row as u64 * p.row_bytes + column as u64 * 2;
     if p.flags & DETECT_VECTORS != 0 {
-        return global::load_v4_once(at, inside);
+        return global::ld_no_allocate_v4(at, inside);
     }
     let mut words = [0; 4];
     unroll!(w < 4, {
         unroll!(i < 2, {
             let valid = row < p.rows && column + 2 * (w as u32) + (i as u32) < p.columns;
-            let half = global::load_own_b16(at + w as u64 * 4 + i as u64 * 2, valid);
+            let half = global::ld_global_b16(at + w as u64 * 4 + i as u64 * 2, valid);
             words[w] |= half << (16 * i);
         });
     });
@@ -68,10 +68,7 @@ fn columns_found(p: &SampleParams, [top, left]: [u32; 2]) -> [u32; 2] {
     let inside = p.columns.saturating_sub(column).min(8);
     bits &= (1 << inside) - 1;
     let shifted = bits << (eight % 4 * 8);
-    [
-        warp::any_bits(if eight < 4 { shifted } else { 0 }),
-        warp::any_bits(if eight < 4 { 0 } else { shifted }),
-    ]
+    [warp::or(if eight < 4 { shifted } else { 0 }), warp::or(if eight < 4 { 0 } else { shifted })]
 }
 
 /// Adds a box to what was found; the last thread block tells the host.
@@ -79,7 +76,7 @@ fn columns_found(p: &SampleParams, [top, left]: [u32; 2]) -> [u32; 2] {
 fn tell(p: &SampleParams, [top, left]: [u32; 2], turn: u32) {
     let mut groups = [[0u32; 2]; 4];
     unroll!(g < 4, {
-        groups[g] = copy::load_shared_v2(copy::arena() + g as u32 * 8);
+        groups[g] = copy::ld_shared_v2(copy::dynamic_shared() + g as u32 * 8);
     });
     let mut found = [0; 3];
     unroll!(w < 2, {
@@ -91,15 +88,15 @@ fn tell(p: &SampleParams, [top, left]: [u32; 2], turn: u32) {
     let rows = p.rows.saturating_sub(top).min(SAMPLE_ROWS);
     let columns = p.columns.saturating_sub(left).min(SAMPLE_COLUMNS);
     let looked_at = [rows.div_ceil(32), rows.div_ceil(64), rows.div_ceil(128)].map(|g| g * columns);
-    global::atomic_add_b64(p.state, packed(found));
-    global::atomic_add_b64(p.state + 8, packed(looked_at));
+    global::atom_add_b64(p.state, packed(found));
+    global::atom_add_b64(p.state + 8, packed(looked_at));
     global::fence_gpu();
-    if global::atomic_add(p.state + 16, 1) + 1 != gpu::grid_x() {
+    if global::atom_add(p.state + 16, 1) + 1 != gpu::grid_x() {
         return;
     }
     global::fence_gpu();
-    let found = global::load_b64_relaxed(p.state);
-    let looked_at = global::load_b64_relaxed(p.state + 8);
+    let found = global::ld_relaxed_b64(p.state);
+    let looked_at = global::ld_relaxed_b64(p.state + 8);
     // From 1 to 65,535: a report of 0 is none.
     let next = if turn >= 0xffff { 1 } else { turn + 1 };
     let mut report = (next as u64) << 48;
@@ -108,10 +105,10 @@ fn tell(p: &SampleParams, [top, left]: [u32; 2], turn: u32) {
         let share = (found as u64 * 0xffff).checked_div(looked_at as u64).unwrap_or(0);
         report |= share << (16 * which);
     });
-    global::store_b64_relaxed(p.state, 0);
-    global::store_b64_relaxed(p.state + 8, 0);
-    global::store_b64_relaxed(p.state + 16, (next as u64) << 32);
-    global::store_b64_relaxed(p.report, report);
+    global::st_relaxed_b64(p.state, 0);
+    global::st_relaxed_b64(p.state + 8, 0);
+    global::st_relaxed_b64(p.state + 16, (next as u64) << 32);
+    global::st_relaxed_b64(p.report, report);
 }
 
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, SampleParams> for SampleBox {
@@ -120,11 +117,11 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, SampleParams> for SampleBox {
         grid::launch_dependents();
         grid::wait_dependency();
         // Written by the last thread block of this launch only when all have read it.
-        let turn = global::load_b32_fresh(p.state + 20, true);
+        let turn = global::ld_cg_b32(p.state + 20, true);
         let place = place(p, turn);
         let found = columns_found(p, place);
         if gpu::thread() % 32 == 0 {
-            copy::store_shared_v2(copy::arena() + gpu::thread() / 32 * 8, found);
+            copy::st_shared_v2(copy::dynamic_shared() + gpu::thread() / 32 * 8, found);
         }
         gpu::sync_threads();
         if gpu::thread() == 0 {

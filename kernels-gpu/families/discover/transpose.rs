@@ -13,14 +13,14 @@ impl TransposeTile {
         let inside = row < p.rows && column < p.columns;
         let at = source + row as u64 * p.row_bytes + column as u64 * 2;
         if p.flags & TRANSPOSE_VECTORS != 0 {
-            return global::load_v4_once(at, inside);
+            return global::ld_no_allocate_v4(at, inside);
         }
         let mut words = [0; 4];
         unroll!(w < 4, {
             unroll!(i < 2, {
                 let place = 2 * w as u32 + i as u32;
                 let valid = row < p.rows && column + place < p.columns;
-                let half = global::load_b16_fresh(at + place as u64 * 2, valid);
+                let half = global::ld_cg_b16(at + place as u64 * 2, valid);
                 words[w] |= half << (16 * i);
             });
         });
@@ -37,7 +37,7 @@ impl TransposeTile {
         });
         unroll!(i < 4, {
             let place = transpose_place(row + i as u32 * 32, chunk);
-            copy::store_shared_v4(copy::arena() + place, raw[i]);
+            copy::st_shared_v4(copy::dynamic_shared() + place, raw[i]);
         });
     }
 
@@ -55,11 +55,11 @@ impl TransposeTile {
         let mut eights = [[0u32; 4]; 4];
         unroll!(i < 4, {
             let place = transpose_place(given + i as u32 * 32, chunk);
-            eights[i] = matrix::ldmatrix_x4_trans(copy::arena() + place);
+            eights[i] = matrix::ldmatrix_x4_trans(copy::dynamic_shared() + place);
         });
         unroll!(i < 4, {
             if column < p.columns && row + (i as u32 * 32) < p.rows {
-                global::store_v4(line + i as u64 * 64, eights[i]);
+                global::st_v4(line + i as u64 * 64, eights[i]);
             }
         });
     }

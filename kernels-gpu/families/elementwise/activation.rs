@@ -19,10 +19,10 @@ fn vector<E: Elem<Acc = f32>, const V: usize, const BACKWARD: bool>(p: &Activati
         return;
     }
     let at = |matrix: u64, of: usize| matrix + row * p.row_bytes[of] as u64 + column;
-    let x = E::load_own::<V>(at(p.x, 0), true);
+    let x = E::ld_global::<V>(at(p.x, 0), true);
     let mut out = [0.0; V];
     if BACKWARD {
-        let dy = E::load_own::<V>(at(p.dy, 1), true);
+        let dy = E::ld_global::<V>(at(p.dy, 1), true);
         unroll!(i < V, {
             let [_, slope] = glu::gate_and_slope::<E>(p.flags, E::get(&x, i));
             // ReLU masks: 0 times Inf is NaN.

@@ -20,7 +20,7 @@ fn vector<E: Elem<Acc = f32>, const V: usize>(p: &GatedParams) {
         return;
     }
     let from = p.x + row * p.x_row as u64 + column * E::BYTES as u64;
-    let (gates, factors) = (E::load_own::<V>(from, true), E::load_own::<V>(from + p.apart, true));
+    let (gates, factors) = (E::ld_global::<V>(from, true), E::ld_global::<V>(from + p.apart, true));
     let mut out = [0.0; V];
     unroll!(four < 2, {
         let mut x = [0.0; 4];

@@ -43,13 +43,13 @@ fn load<E: Elem<Acc = f32>, const V: usize, const N: usize>(
         let column = first + k as u32 * 32 * V as u32;
         unroll!(of < 3, {
             let at = row_at(p, bases[of], of, row) + (column * E::BYTES) as u64;
-            raw[of][k] = E::load_own::<V>(at, column < p.width);
+            raw[of][k] = E::ld_global::<V>(at, column < p.width);
         });
     });
     let mut all = [Vector { z: [0.0; V], g: [0.0; V] }; N];
     unroll!(k < N, {
         let column = first + k as u32 * 32 * V as u32;
-        let factor = E::load_own::<V>(p.factor + (column * E::BYTES) as u64, column < p.width);
+        let factor = E::ld_global::<V>(p.factor + (column * E::BYTES) as u64, column < p.width);
         unroll!(i < V, {
             all[k].z[i] = E::get(&raw[0][k], i) + E::get(&raw[1][k], i);
             all[k].g[i] = E::get(&raw[2][k], i) * E::get(&factor, i);
@@ -87,7 +87,7 @@ fn input<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
     if row >= p.rows {
         return;
     }
-    let share = matrix::reciprocal(p.width as f32);
+    let share = matrix::rcp_approx(p.width as f32);
     let kept = load::<E, V, KEPT>(p, row, gpu::thread() % 32 * V as u32);
     let mut sum = 0.0;
     over::<E, V>(p, row, &kept, |own, _| {
@@ -104,7 +104,7 @@ fn input<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
         });
     });
     let [squares, level, along] = sums.map(|sum| lanes::sum(sum) * share);
-    let by = matrix::inverse_root(squares + p.epsilon);
+    let by = matrix::rsqrt_approx(squares + p.epsilon);
     let slope = along * by * by;
     over::<E, V>(p, row, &kept, |own, column| {
         let mut out = [0.0; V];
@@ -116,7 +116,7 @@ fn input<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
     });
     if gpu::thread().is_multiple_of(32) {
         let stats = p.stats + row as u64 * 8;
-        global::store_v2(stats, [mean.to_bits(), by.to_bits()]);
+        global::st_v2(stats, [mean.to_bits(), by.to_bits()]);
     }
 }
 
@@ -137,9 +137,9 @@ fn parts<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
             let inside = row < end && column < p.width;
             unroll!(of < 3, {
                 let at = row_at(p, bases[of], of, row) + (column * E::BYTES) as u64;
-                raw[j][of] = E::load_own::<V>(at, inside);
+                raw[j][of] = E::ld_global::<V>(at, inside);
             });
-            stats[j] = global::load_v2_fresh(p.stats + row as u64 * 8, inside);
+            stats[j] = global::ld_cg_v2(p.stats + row as u64 * 8, inside);
         });
         unroll!(j < 2, {
             let [mean, by] = stats[j].map(f32::from_bits);
@@ -153,12 +153,12 @@ fn parts<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
         first += 2 * DOWN;
     }
     let word = |which: u32, down: u32, column: u32| {
-        copy::arena() + ((which * DOWN + down) * width + column) * 4
+        copy::dynamic_shared() + ((which * DOWN + down) * width + column) * 4
     };
     unroll!(which < 2, {
         unroll!(i < V, {
             let to = word(which as u32, down, across * V as u32 + i as u32);
-            copy::store_shared_b32(to, sums[which][i].to_bits());
+            copy::st_shared_b32(to, sums[which][i].to_bits());
         });
     });
     gpu::sync_threads();
@@ -168,10 +168,10 @@ fn parts<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
     if which < 2 && column < p.width {
         let (mut all, mut down) = (0.0, 0);
         while down < DOWN {
-            all += f32::from_bits(copy::load_shared_b32(word(which, down, own)));
+            all += f32::from_bits(copy::ld_shared_b32(word(which, down, own)));
             down += 1;
         }
-        global::store_b32(sum_at(p, gpu::block_y(), which, column), all.to_bits());
+        global::st_b32(sum_at(p, gpu::block_y(), which, column), all.to_bits());
     }
 }
 
@@ -197,12 +197,12 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, NormGradientParams> for NormSum {
             unroll!(i < 8, {
                 let own = part + i as u32;
                 let at = sum_at(p, own, which, column);
-                eight[i] = f32::from_bits(global::load_b32_fresh(at, own < p.parts));
+                eight[i] = f32::from_bits(global::ld_cg_b32(at, own < p.parts));
             });
             unroll!(i < 8, { all += eight[i] });
             part += 8;
         }
         let to = which as u64 * p.width as u64 + column as u64;
-        global::store_b32(p.affine + to * 4, all.to_bits());
+        global::st_b32(p.affine + to * 4, all.to_bits());
     }
 }

@@ -17,12 +17,12 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, QuantizeParams> for QuantizeT
         let column = block * QUANTIZED_BLOCK as u32 + lane * 8;
         let inside = row < p.rows && column < p.columns;
         let from = p.x + row as u64 * p.x_row as u64 + column as u64 * 2;
-        let (codes, scale) = quantize::<E>(&E::load_own::<8>(from, inside));
+        let (codes, scale) = quantize::<E>(&E::ld_global::<8>(from, inside));
         if inside {
-            global::store_v2(p.codes + row as u64 * p.columns as u64 + column as u64, codes);
+            global::st_v2(p.codes + row as u64 * p.columns as u64 + column as u64, codes);
         }
         if lane == 0 && row < p.rows {
-            global::store_b32(p.scales + index as u64 * 4, scale);
+            global::st_b32(p.scales + index as u64 * 4, scale);
         }
     }
 }

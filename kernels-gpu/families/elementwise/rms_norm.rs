@@ -44,8 +44,8 @@ fn load<E: Elem<Acc = f32>, const V: usize>(
     let mut y = [[0; 4]; AT_ONCE];
     unroll!(i < AT_ONCE, {
         let (to, inside) = at(i as u32);
-        x[i] = E::load_own::<V>(place(p.x, p.x_row, to), inside);
-        y[i] = E::load_own::<V>(place(p.y, p.y_row, to), inside && p.y != 0);
+        x[i] = E::ld_global::<V>(place(p.x, p.x_row, to), inside);
+        y[i] = E::ld_global::<V>(place(p.y, p.y_row, to), inside && p.y != 0);
     });
     if p.y != 0 {
         unroll!(i < AT_ONCE, {
@@ -70,7 +70,7 @@ fn over_lanes(mut x: f32, apart: u32) -> f32 {
     unroll!(step < 5, {
         let distance = 16 >> step;
         if distance >= apart {
-            x += f32::from_bits(warp::exchange(x.to_bits(), distance));
+            x += f32::from_bits(warp::shfl_xor(x.to_bits(), distance));
         }
     });
     x
@@ -78,8 +78,8 @@ fn over_lanes(mut x: f32, apart: u32) -> f32 {
 
 #[inline(always)]
 fn inverse_root(p: &RmsNormParams, squares: f32) -> f32 {
-    let share = matrix::reciprocal(p.width as f32);
-    matrix::inverse_root(matrix::fma_f32(squares, share, p.epsilon))
+    let share = matrix::rcp_approx(p.width as f32);
+    matrix::rsqrt_approx(matrix::fma_f32(squares, share, p.epsilon))
 }
 
 #[inline(always)]
@@ -110,7 +110,7 @@ fn rows<E: Elem<Acc = f32>, const V: usize, const LANES: u32>(p: &RmsNormParams)
         let mut factors = [[0; 4]; AT_ONCE];
         unroll!(k < AT_ONCE, {
             let ([_, column], inside) = at(first)(k as u32);
-            factors[k] = E::load_own::<V>(p.factor + (column * E::BYTES) as u64, inside);
+            factors[k] = E::ld_global::<V>(p.factor + (column * E::BYTES) as u64, inside);
         });
         unroll!(k < AT_ONCE, {
             let ([_, column], inside) = at(first)(k as u32);
@@ -130,7 +130,7 @@ fn rows<E: Elem<Acc = f32>, const V: usize, const LANES: u32>(p: &RmsNormParams)
         let mut raw = [[0; 4]; AT_ONCE];
         unroll!(i < AT_ONCE, {
             let ([_, column], inside) = at(first)(i as u32);
-            raw[i] = E::load_own::<V>(from + (column * E::BYTES) as u64, inside);
+            raw[i] = E::ld_global::<V>(from + (column * E::BYTES) as u64, inside);
         });
         finish(&raw, first);
         first += AT_ONCE as u32 * step;
@@ -152,14 +152,14 @@ fn of_squares<E: Elem<Acc = f32>, const V: usize>(raw: &[Raw; AT_ONCE]) -> f32 {
 /// The sum over the thread block, in the order of its warps.
 #[inline(always)]
 fn over_warps(own: f32) -> f32 {
-    let word = |warp: u32| copy::arena() + warp * 4;
+    let word = |warp: u32| copy::dynamic_shared() + warp * 4;
     if gpu::thread().is_multiple_of(32) {
-        copy::store_shared_b32(word(gpu::thread() / 32), own.to_bits());
+        copy::st_shared_b32(word(gpu::thread() / 32), own.to_bits());
     }
     gpu::sync_threads();
     let (mut all, mut warp) = (0.0, 0);
     while warp < WARPS {
-        all += f32::from_bits(copy::load_shared_b32(word(warp)));
+        all += f32::from_bits(copy::ld_shared_b32(word(warp)));
         warp += 1;
     }
     all
@@ -231,11 +231,12 @@ fn sums<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
         feature += AT_ONCE as u32 * part.step;
     }
     let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
-    let word = |warp: u32, at: u32| copy::arena() + (warp * RMS_ACROSS * V as u32 + at) * 4;
+    let word =
+        |warp: u32, at: u32| copy::dynamic_shared() + (warp * RMS_ACROSS * V as u32 + at) * 4;
     unroll!(i < V, {
         let sum = over_lanes(squares[i], part.across);
         if lane < part.across {
-            copy::store_shared_b32(word(warp, lane * V as u32 + i as u32), sum.to_bits());
+            copy::st_shared_b32(word(warp, lane * V as u32 + i as u32), sum.to_bits());
         }
     });
     gpu::sync_threads();
@@ -244,11 +245,11 @@ fn sums<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
     if gpu::thread() < part.across * V as u32 && own < p.tokens {
         let (mut all, mut warp) = (0.0, 0);
         while warp < WARPS {
-            all += f32::from_bits(copy::load_shared_b32(word(warp, gpu::thread())));
+            all += f32::from_bits(copy::ld_shared_b32(word(warp, gpu::thread())));
             warp += 1;
         }
         let at = gpu::block_x() as u64 * p.tokens as u64 + own as u64;
-        global::store_b32(p.partial + at * 4, all.to_bits());
+        global::st_b32(p.partial + at * 4, all.to_bits());
     }
 }
 
@@ -259,21 +260,21 @@ fn scale<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
         4 => Part::new::<4>(p),
         _ => Part::new::<1>(p),
     };
-    let word = |at: u32| copy::arena() + at * 4;
+    let word = |at: u32| copy::dynamic_shared() + at * 4;
     let own = gpu::block_y() * RMS_ACROSS * V as u32 + gpu::thread();
     if gpu::thread() < part.across * V as u32 && own < p.tokens {
         let (mut squares, mut part) = (0.0, 0);
         while part < p.parts {
             let at = p.partial + (part as u64 * p.tokens as u64 + own as u64) * 4;
-            squares += f32::from_bits(global::load_b32_fresh(at, true));
+            squares += f32::from_bits(global::ld_cg_b32(at, true));
             part += 1;
         }
-        copy::store_shared_b32(word(gpu::thread()), inverse_root(p, squares).to_bits());
+        copy::st_shared_b32(word(gpu::thread()), inverse_root(p, squares).to_bits());
     }
     gpu::sync_threads();
     let mut scales = [0.0; V];
     unroll!(i < V, {
-        scales[i] = f32::from_bits(copy::load_shared_b32(word(part.lane * V as u32 + i as u32)))
+        scales[i] = f32::from_bits(copy::ld_shared_b32(word(part.lane * V as u32 + i as u32)))
     });
     let mut feature = part.first;
     while feature < part.end {
@@ -282,8 +283,8 @@ fn scale<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
         unroll!(k < AT_ONCE, {
             let ([row, column], inside) = part.at(feature)(k as u32);
             let at = p.x + row as u64 * p.x_row as u64 + (column * E::BYTES) as u64;
-            raw[k] = E::load_own::<V>(at, inside);
-            factors[k] = E::load_own::<1>(p.factor + (row * E::BYTES) as u64, inside);
+            raw[k] = E::ld_global::<V>(at, inside);
+            factors[k] = E::ld_global::<1>(p.factor + (row * E::BYTES) as u64, inside);
         });
         unroll!(k < AT_ONCE, {
             let ([row, column], inside) = part.at(feature)(k as u32);

@@ -58,7 +58,7 @@ fn load<E: Elem<Acc = f32>, const V: usize>(
 ) -> [f32; V] {
     let mut values = [0.0; V];
     if p.flags & ELEMENTWISE_VECTORS != 0 {
-        let raw = E::load_own::<V>(
+        let raw = E::ld_global::<V>(
             p.x + token as u64 * p.x_row as u64 + (feature * E::BYTES) as u64,
             true,
         );
@@ -70,7 +70,7 @@ fn load<E: Elem<Acc = f32>, const V: usize>(
         let [row, column] =
             if p.flags & ELEMENTWISE_COLUMNS != 0 { [feature, token] } else { [token, feature] };
         let at = p.x + row as u64 * p.x_row as u64 + (column * E::BYTES) as u64;
-        values[i] = E::get(&E::load_own::<1>(at, true), 0);
+        values[i] = E::get(&E::ld_global::<1>(at, true), 0);
     });
     values
 }
@@ -96,7 +96,7 @@ fn pairs<E: Elem<Acc = f32>, const V: usize>(p: &RotaryParams) {
     let feature = head * p.dim + first;
     let low = load::<E, V>(p, token, feature);
     let high = load::<E, V>(p, token, feature + half);
-    let length = global::load_b32_fresh(p.lengths + token as u64 * 4, true) as i32;
+    let length = global::ld_cg_b32(p.lengths + token as u64 * 4, true) as i32;
     let position = f64::from(length) - 1.0;
     let turned = head < p.heads + p.key_heads;
     let (base, head, heads) = if head < p.heads {
@@ -109,7 +109,7 @@ fn pairs<E: Elem<Acc = f32>, const V: usize>(p: &RotaryParams) {
     let mut out = [low, high];
     if turned {
         unroll!(i < V, {
-            let word = global::load_v2(p.turns + (first + i as u32) as u64 * 8, true);
+            let word = global::ld_nc_v2(p.turns + (first + i as u32) as u64 * 8, true);
             let turns = f64::from_bits(word[0] as u64 | (word[1] as u64) << 32);
             let [sine, cosine] = angle(turns * position);
             out[0][i] = low[i] * cosine - high[i] * sine;

@@ -25,15 +25,15 @@ fn embed<E: Elem<Acc = f32>, const V: usize>(p: &TokensParams) {
     if token >= p.count as u64 || feature >= p.width as u64 {
         return;
     }
-    let number = global::load_b32_fresh(p.tokens + token * 4, true);
+    let number = global::ld_cg_b32(p.tokens + token * 4, true);
     let from = p.table + number as u64 * p.table_row as u64 + feature * E::BYTES as u64;
-    let raw = E::load_own::<V>(from, number < p.vocabulary);
+    let raw = E::ld_global::<V>(from, number < p.vocabulary);
     let [row, column] = if columns { [feature, token] } else { [token, feature] };
     let to = p.out + row * p.out_row as u64 + column * E::BYTES as u64;
     if V == 1 {
         E::store_raw(to, raw);
     } else {
-        global::store_v4(to, raw);
+        global::st_v4(to, raw);
     }
 }
 
@@ -66,14 +66,14 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, TokensParams> for GreedyTile 
         };
         unroll!(step < 5, {
             let distance = 16 >> step;
-            let value = f32::from_bits(warp::exchange(largest.value.to_bits(), distance));
-            let at = warp::exchange(largest.at, distance);
+            let value = f32::from_bits(warp::shfl_xor(largest.value.to_bits(), distance));
+            let at = warp::shfl_xor(largest.at, distance);
             largest = largest.or(value, at);
         });
-        let word = |warp: u32| copy::arena() + warp * 8;
+        let word = |warp: u32| copy::dynamic_shared() + warp * 8;
         if gpu::thread().is_multiple_of(32) {
-            copy::store_shared_b32(word(gpu::thread() / 32), largest.value.to_bits());
-            copy::store_shared_b32(word(gpu::thread() / 32) + 4, largest.at);
+            copy::st_shared_b32(word(gpu::thread() / 32), largest.value.to_bits());
+            copy::st_shared_b32(word(gpu::thread() / 32) + 4, largest.at);
         }
         gpu::sync_threads();
         if gpu::thread() != 0 {
@@ -82,15 +82,15 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, TokensParams> for GreedyTile 
         let mut all = none;
         let mut warp = 0;
         while warp < THREADS / 32 {
-            let [value, at] = copy::load_shared_v2(word(warp));
+            let [value, at] = copy::ld_shared_v2(word(warp));
             all = all.or(f32::from_bits(value), at);
             warp += 1;
         }
         let token = gpu::block_x() as u64 * 4;
-        global::store_b32(p.tokens + token, all.at);
+        global::st_b32(p.tokens + token, all.at);
         if p.out != 0 {
-            let length = global::load_own_b32(p.out + token, true);
-            global::store_b32(p.out + token, length.wrapping_add(1));
+            let length = global::ld_global_b32(p.out + token, true);
+            global::st_b32(p.out + token, length.wrapping_add(1));
         }
     }
 }
@@ -104,7 +104,7 @@ fn scan<E: Elem<Acc = f32>, const V: usize>(p: &TokensParams, none: Largest) -> 
         let [row, column] =
             if p.flags & ELEMENTWISE_COLUMNS != 0 { [first, token] } else { [token, first] };
         let at = p.table + row as u64 * p.table_row as u64 + (column * E::BYTES) as u64;
-        let raw = E::load_own::<V>(at, true);
+        let raw = E::ld_global::<V>(at, true);
         unroll!(i < V, { largest = largest.or(E::get(&raw, i), first + i as u32) });
         first += THREADS * V as u32;
     }

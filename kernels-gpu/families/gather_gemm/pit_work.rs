@@ -20,7 +20,7 @@ impl Work {
         Work {
             row_block,
             column: across * columns,
-            count: global::load_b32_fresh(p.counts + row_block as u64 * 4, true),
+            count: global::ld_cg_b32(p.counts + row_block as u64 * 4, true),
         }
     }
 }

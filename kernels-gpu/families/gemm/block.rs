@@ -32,12 +32,12 @@ impl<W: WalkInfo, E: MmaElem, const B: usize, const MA: usize, const NA: usize, 
 {
     #[inline(always)]
     unsafe fn run(p: &SpmmParams, _at: u64) {
-        let [row, start, len, slot] = global::load_v4(p.items + gpu::block_x() as u64 * 16, true);
+        let [row, start, len, slot] = global::ld_nc_v4(p.items + gpu::block_x() as u64 * 16, true);
         let run = Run { row, start, len, column: gpu::block_y() * Self::COLUMNS };
         const {
             assert!(
                 B * OUT_ROW as usize <= STAGES * Self::stage_bytes(Dtype::F16),
-                "the tile leaves through the arena"
+                "the tile leaves through the shared memory"
             )
         };
         let mut acc = [[[0f32; 4]; NA]; MA];
@@ -47,19 +47,19 @@ impl<W: WalkInfo, E: MmaElem, const B: usize, const MA: usize, const NA: usize, 
             if s < stages {
                 issue::<E, B, ALIGNED>(p, run, s, s * Self::stage_bytes(E::DTYPE) as u32);
             }
-            copy::copy_commit();
+            copy::cp_async_commit();
             s += 1;
         }
         let (mut head, mut tail) = (0, (STAGES as u32 - 1) * Self::stage_bytes(E::DTYPE) as u32);
         let end = STAGES as u32 * Self::stage_bytes(E::DTYPE) as u32;
         s = 0;
         while s < stages {
-            copy::copy_wait::<{ STAGES as u32 - 2 }>();
+            copy::cp_async_wait::<{ STAGES as u32 - 2 }>();
             gpu::sync_threads();
             if s + (STAGES as u32 - 1) < stages {
                 issue::<E, B, ALIGNED>(p, run, s + STAGES as u32 - 1, tail);
             }
-            copy::copy_commit();
+            copy::cp_async_commit();
             multiply::<E, B, MA, NA>(head, &mut acc);
             head = advance(head, Self::stage_bytes(E::DTYPE) as u32, end);
             tail = advance(tail, Self::stage_bytes(E::DTYPE) as u32, end);
@@ -96,7 +96,7 @@ fn warp_origin<const B: usize, const NA: usize>() -> (u32, u32) {
     (warp / across * 32, warp % across * (NA * 8) as u32)
 }
 
-/// Starts the copies of stage `s` into the arena at byte `at`. What lies past the run, past k or past
+/// Starts the copies of stage `s` into dynamic shared memory at byte `at`. What lies past the run, past k or past
 /// n arrives as zeros.
 #[inline(always)]
 fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
@@ -105,7 +105,7 @@ fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
     s: u32,
     at: u32,
 ) {
-    let arena = copy::arena() + at;
+    let smem = copy::dynamic_shared() + at;
     let per_chunk = 16 / E::BYTES;
     let stage_k = PANEL_BYTES as u32 / E::BYTES;
     let mut i = 0;
@@ -117,14 +117,10 @@ fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
         let element =
             (run.start as u64 + block as u64) * (B * B) as u64 + (r * B as u32 + inner) as u64;
         let bytes = if block < run.len { 16 } else { 0 };
-        copy::copy_async_16(
-            ATile(arena).chunk(r, chunk),
-            p.values + element * E::BYTES as u64,
-            bytes,
-        );
+        copy::cp_async_16(ATile(smem).chunk(r, chunk), p.values + element * E::BYTES as u64, bytes);
         i += 1;
     }
-    let arena = arena + (B * PANEL_BYTES) as u32;
+    let smem = smem + (B * PANEL_BYTES) as u32;
     let chunks = BLOCK_COLUMNS as u32 / per_chunk;
     i = 0;
     while i < stage_k * chunks / THREADS {
@@ -133,22 +129,22 @@ fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
         let k = s * stage_k + r;
         let block = k / B as u32;
         let column =
-            global::load_b32(p.columns + (run.start as u64 + block as u64) * 4, block < run.len);
+            global::ld_nc_b32(p.columns + (run.start as u64 + block as u64) * 4, block < run.len);
         let row = column as u64 * B as u64 + (k % B as u32) as u64;
         let first = run.column + chunk * per_chunk;
         let exists = block < run.len && row < p.k as u64 && first < p.n;
         let from = p.b + row * p.ldb_bytes as u64 + first as u64 * E::BYTES as u64;
         let left = if exists { p.n - first } else { 0 };
         let to = if E::BYTES == 2 {
-            BTile::<ROW_16>(arena).chunk(r, chunk)
+            BTile::<ROW_16>(smem).chunk(r, chunk)
         } else {
-            BTile::<ROW_32>(arena).chunk(r, chunk)
+            BTile::<ROW_32>(smem).chunk(r, chunk)
         };
         if ALIGNED {
             let bytes = if left < per_chunk { left * E::BYTES } else { 16 };
-            copy::copy_async_16(to, if exists { from } else { p.b }, bytes);
+            copy::cp_async_16(to, if exists { from } else { p.b }, bytes);
         } else {
-            copy::store_shared_v4(to, chunk_by_element::<E>(from, left));
+            copy::st_shared_v4(to, chunk_by_element::<E>(from, left));
         }
         i += 1;
     }
@@ -158,16 +154,16 @@ fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
 #[inline(always)]
 fn chunk_by_element<E: MmaElem>(from: u64, left: u32) -> [u32; 4] {
     if E::BYTES == 4 {
-        [0u32, 1, 2, 3].map(|i| global::load_b32(from + i as u64 * 4, i < left))
+        [0u32, 1, 2, 3].map(|i| global::ld_nc_b32(from + i as u64 * 4, i < left))
     } else {
         [0u32, 2, 4, 6].map(|i| {
-            let low = global::load_b16(from + i as u64 * 2, i < left);
-            low | global::load_b16(from + i as u64 * 2 + 2, i + 1 < left) << 16
+            let low = global::ld_nc_b16(from + i as u64 * 2, i < left);
+            low | global::ld_nc_b16(from + i as u64 * 2 + 2, i + 1 < left) << 16
         })
     }
 }
 
-/// Multiplies the stage at byte `at` of the arena: four k-steps.
+/// Multiplies the stage at byte `at` of dynamic shared memory: four k-steps.
 #[inline(always)]
 fn multiply<E: MmaElem, const B: usize, const MA: usize, const NA: usize>(
     at: u32,
@@ -175,8 +171,8 @@ fn multiply<E: MmaElem, const B: usize, const MA: usize, const NA: usize>(
 ) {
     let lane = gpu::thread() % 32;
     let (row, column) = warp_origin::<B, NA>();
-    let a_tile = ATile(copy::arena() + at);
-    let b_at = copy::arena() + at + (B * PANEL_BYTES) as u32;
+    let a_tile = ATile(copy::dynamic_shared() + at);
+    let b_at = copy::dynamic_shared() + at + (B * PANEL_BYTES) as u32;
     let mut step = 0;
     while step < 4 {
         let mut a = [[0u32; 4]; MA];
@@ -203,30 +199,31 @@ fn multiply<E: MmaElem, const B: usize, const MA: usize, const NA: usize>(
 /// keeps the pairs of eight rows in different banks.
 const OUT_ROW: u32 = (BLOCK_COLUMNS as u32 + 8) * 4;
 
-/// Where the finished sums of a tile come from: the arena (`count` 0), or slots of partial sums.
+/// Where the finished sums of a tile come from: dynamic shared memory (`count` 0), or slots of partial sums.
 #[derive(Clone, Copy)]
 struct Sources {
     first: u32,
     count: u32,
 }
 
-/// Lays the accumulators out as rows in the arena.
+/// Lays the accumulators out as rows in dynamic shared memory.
 #[inline(always)]
 fn stage_out<const B: usize, const MA: usize, const NA: usize>(acc: &Acc<MA, NA>) {
     let lane = gpu::thread() % 32;
     let (row, column) = warp_origin::<B, NA>();
     let (r0, c0) = frag::accumulator(lane, 0);
     let (r2, _) = frag::accumulator(lane, 2);
-    // Copies and fragment loads of every warp are done with the arena.
-    copy::copy_wait::<0>();
+    // Copies and fragment loads of every warp are done with dynamic shared memory.
+    copy::cp_async_wait::<0>();
     gpu::sync_threads();
     unroll!(i < MA, {
         unroll!(j < NA, {
             let [a, b, c, d] = acc[i][j];
-            let at =
-                copy::arena() + (row + i as u32 * 16) * OUT_ROW + (column + j as u32 * 8 + c0) * 4;
-            copy::store_shared_v2(at + r0 * OUT_ROW, [a.to_bits(), b.to_bits()]);
-            copy::store_shared_v2(at + r2 * OUT_ROW, [c.to_bits(), d.to_bits()]);
+            let at = copy::dynamic_shared()
+                + (row + i as u32 * 16) * OUT_ROW
+                + (column + j as u32 * 8 + c0) * 4;
+            copy::st_shared_v2(at + r0 * OUT_ROW, [a.to_bits(), b.to_bits()]);
+            copy::st_shared_v2(at + r2 * OUT_ROW, [c.to_bits(), d.to_bits()]);
         });
     });
     gpu::sync_threads();
@@ -243,40 +240,41 @@ fn partial_at<const B: usize>(p: &SpmmParams, slot: u32, row: u32, column: u32) 
 /// empty range.
 #[inline(always)]
 fn fix_up<const B: usize>(p: &SpmmParams, slot: u32, column: u32) -> Sources {
-    let [counter, first, count, _] = global::load_v4(p.slots + slot as u64 * 16, true);
+    let [counter, first, count, _] = global::ld_nc_v4(p.slots + slot as u64 * 16, true);
     let mut index = gpu::thread();
     while index < (B * BLOCK_COLUMNS / 4) as u32 {
         let (r, c) = (index / (BLOCK_COLUMNS as u32 / 4), index % (BLOCK_COLUMNS as u32 / 4) * 4);
-        let four = copy::load_shared_v4(copy::arena() + r * OUT_ROW + c * 4);
-        global::store_v4(partial_at::<B>(p, slot, r, column + c), four);
+        let four = copy::ld_shared_v4(copy::dynamic_shared() + r * OUT_ROW + c * 4);
+        global::st_v4(partial_at::<B>(p, slot, r, column + c), four);
         index += THREADS;
     }
     global::fence_gpu();
     gpu::sync_threads();
     let arrivals = p.counters + (counter as u64 * gpu::grid_y() as u64 + gpu::block_y() as u64) * 4;
     if gpu::thread() == 0 {
-        let before = global::atomic_add(arrivals, 1);
-        copy::store_shared_b32(copy::arena(), before);
+        let before = global::atom_add(arrivals, 1);
+        copy::st_shared_b32(copy::dynamic_shared(), before);
         if before + 1 == count {
-            global::store_b32(arrivals, 0);
+            global::st_b32(arrivals, 0);
         }
     }
     gpu::sync_threads();
-    let last = copy::load_shared_b32(copy::arena()) + 1 == count;
+    let last = copy::ld_shared_b32(copy::dynamic_shared()) + 1 == count;
     global::fence_gpu();
     Sources { first, count: if last { count } else { 0 } }
 }
 
-/// Four finished sums: from the arena, or added up over the row's slots in slot order.
+/// Four finished sums: from dynamic shared memory, or added up over the row's slots in slot order.
 #[inline(always)]
 fn four<const B: usize>(p: &SpmmParams, from: Sources, tile: u32, r: u32, c: u32) -> [f32; 4] {
     if from.count == 0 {
-        return copy::load_shared_v4(copy::arena() + r * OUT_ROW + c * 4).map(f32::from_bits);
+        return copy::ld_shared_v4(copy::dynamic_shared() + r * OUT_ROW + c * 4)
+            .map(f32::from_bits);
     }
     let mut sum = [0f32; 4];
     let mut s = from.first;
     while s < from.first + from.count {
-        let more = global::load_v4_fresh(partial_at::<B>(p, s, r, tile + c), true);
+        let more = global::ld_cg_v4(partial_at::<B>(p, s, r, tile + c), true);
         unroll!(i < 4, { sum[i] += f32::from_bits(more[i]) });
         s += 1;
     }

@@ -17,14 +17,14 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, CrossEntropyParams> for CountLabels {
         let mut count = 0;
         let mut row = gpu::block_x() * THREADS + gpu::thread();
         while row < p.rows {
-            let label = global::load_own_b32(p.labels + row as u64 * 4, true);
+            let label = global::ld_global_b32(p.labels + row as u64 * 4, true);
             count += u32::from(label < p.classes);
             row += gpu::grid_x() * THREADS;
         }
         // Whole numbers: their order does not matter.
-        let count = warp::total(count);
+        let count = warp::sum(count);
         if gpu::thread().is_multiple_of(32) {
-            global::atomic_add(p.words, count);
+            global::atom_add(p.words, count);
         }
     }
 }
@@ -33,10 +33,10 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, CrossEntropyParams> for Cross
     #[inline(always)]
     unsafe fn run(p: &CrossEntropyParams, _: u64) {
         grid::wait_dependency();
-        let count = global::load_b32_fresh(p.words, true);
+        let count = global::ld_cg_b32(p.words, true);
         let factor = match count {
             0 => 0.0,
-            count => matrix::reciprocal(count as f32),
+            count => matrix::rcp_approx(count as f32),
         };
         let vectors = p.flags & CROSS_ENTROPY_VECTORS != 0;
         let sum = match (vectors, p.classes <= CROSS_ENTROPY_SHORT, E::BYTES) {
@@ -59,7 +59,7 @@ fn base_of(max: f32) -> f32 {
 
 #[inline(always)]
 fn power(difference: f32) -> f32 {
-    matrix::exp2(difference * LOG2_E)
+    matrix::ex2_approx(difference * LOG2_E)
 }
 
 /// What a lane has seen of a row: the largest logit, the sum of powers relative to it, the logit of the label.
@@ -97,7 +97,7 @@ fn rows<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
         let row = next + gpu::thread() / LANES;
         next += gpu::grid_x() * of_block;
         let inside = row < p.rows;
-        let label = global::load_own_b32(p.labels + row as u64 * 4, inside);
+        let label = global::ld_global_b32(p.labels + row as u64 * 4, inside);
         let part = Part {
             logits: p.logits + row as u64 * p.logit_bytes as u64,
             gradient: p.gradient + row as u64 * p.gradient_bytes as u64,
@@ -110,10 +110,10 @@ fn rows<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
         let all = reduced::<LANES, false>(seen.sum * power(seen.max - base));
         let target = reduced::<LANES, false>(seen.target);
         if part.live && lane == 0 {
-            sum += LN_2 * matrix::log2(all) + base - target;
+            sum += LN_2 * matrix::lg2_approx(all) + base - target;
         }
         if p.gradient != 0 {
-            let shares = (base, matrix::reciprocal(all));
+            let shares = (base, matrix::rcp_approx(all));
             write::<E, VEC, LANES>(p, part, inside, shares, factor);
         }
     }
@@ -122,7 +122,7 @@ fn rows<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
 
 #[inline(always)]
 fn load<E: Elem<Acc = f32>, const VEC: usize>(part: Part, column: u32, ok: bool) -> Raw {
-    E::load_own::<VEC>(part.logits + (column * E::BYTES) as u64, ok)
+    E::ld_global::<VEC>(part.logits + (column * E::BYTES) as u64, ok)
 }
 
 #[inline(always)]
@@ -145,7 +145,7 @@ fn read<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
             if column + i as u32 == part.label {
                 seen.target = x[i];
             }
-            max = matrix::max_or_nan(max, x[i]);
+            max = matrix::max_nan(max, x[i]);
         });
         let base = base_of(max);
         seen.sum *= power(seen.max - base);
@@ -189,16 +189,16 @@ fn write<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
 #[inline(always)]
 fn block_total(x: f32) -> f32 {
     let x = lanes::sum(x);
-    let word = |warp: u32| copy::arena() + warp * 4;
+    let word = |warp: u32| copy::dynamic_shared() + warp * 4;
     // Of the last sum everything has been read.
     gpu::sync_threads();
     if gpu::thread().is_multiple_of(32) {
-        copy::store_shared_b32(word(gpu::thread() / 32), x.to_bits());
+        copy::st_shared_b32(word(gpu::thread() / 32), x.to_bits());
     }
     gpu::sync_threads();
     let mut sum = 0.0;
     unroll!(warp < 8, {
-        sum += f32::from_bits(copy::load_shared_b32(word(warp as u32)));
+        sum += f32::from_bits(copy::ld_shared_b32(word(warp as u32)));
     });
     sum
 }
@@ -207,28 +207,28 @@ fn block_total(x: f32) -> f32 {
 #[inline(always)]
 fn mean(p: &CrossEntropyParams, sum: f32, factor: f32) {
     const { assert!(THREADS == 8 * 32) };
-    let told = copy::arena() + THREADS / 32 * 4;
+    let told = copy::dynamic_shared() + THREADS / 32 * 4;
     let own = block_total(sum);
     if gpu::thread() == 0 {
-        global::store_b32(p.partial + gpu::block_x() as u64 * 4, own.to_bits());
+        global::st_b32(p.partial + gpu::block_x() as u64 * 4, own.to_bits());
         global::fence_gpu();
-        copy::store_shared_b32(told, global::atomic_add(p.words + 4, 1));
+        copy::st_shared_b32(told, global::atom_add(p.words + 4, 1));
     }
     gpu::sync_threads();
-    if copy::load_shared_b32(told) + 1 != gpu::grid_x() {
+    if copy::ld_shared_b32(told) + 1 != gpu::grid_x() {
         return;
     }
     global::fence_gpu();
     let mut all = 0.0;
     let mut block = gpu::thread();
     while block < gpu::grid_x() {
-        let of_block = global::load_b32_fresh(p.partial + block as u64 * 4, true);
+        let of_block = global::ld_cg_b32(p.partial + block as u64 * 4, true);
         all += f32::from_bits(of_block);
         block += THREADS;
     }
     let all = block_total(all);
     if gpu::thread() == 0 {
-        global::store_b32(p.loss, (all * factor).to_bits());
-        global::store_v2(p.words, [0, 0]);
+        global::st_b32(p.loss, (all * factor).to_bits());
+        global::st_v2(p.words, [0, 0]);
     }
 }

@@ -50,7 +50,7 @@ struct Adam {
 /// `v.sqrt()`; of what is no normal number zero.
 #[inline(always)]
 fn root(v: f32) -> f32 {
-    if v < f32::MIN_POSITIVE { 0.0 } else { v * matrix::inverse_root(v) }
+    if v < f32::MIN_POSITIVE { 0.0 } else { v * matrix::rsqrt_approx(v) }
 }
 
 impl Rule for Adam {
@@ -64,7 +64,7 @@ impl Rule for Adam {
         let square = matrix::mul_f32(g, g);
         let v = matrix::fma_f32(self.betas[1], v, matrix::mul_f32(self.rest[1], square));
         let below = matrix::fma_f32(root(v), self.root, self.epsilon);
-        let along = matrix::mul_f32(m, matrix::reciprocal(below));
+        let along = matrix::mul_f32(m, matrix::rcp_approx(below));
         [matrix::fma_f32(-self.step, along, x), m, v]
     }
 }
@@ -77,11 +77,11 @@ where
     G: Elem<Acc = f32>,
     R: Rule,
 {
-    let load = |array: u64, ok: bool| F32::load_own::<V>(array + at * 4, ok);
+    let load = |array: u64, ok: bool| F32::ld_global::<V>(array + at * 4, ok);
     let has_first = p.first != 0;
     let raw = [
         load(p.parameters, true),
-        G::load_own::<V>(p.gradient + at * G::BYTES as u64, true),
+        G::ld_global::<V>(p.gradient + at * G::BYTES as u64, true),
         load(p.first, has_first),
         load(p.second, R::SECOND),
     ];
@@ -140,8 +140,8 @@ fn each_of<E: Elem<Acc = f32>, G: Elem<Acc = f32>, R: Rule>(p: &UpdateParams, ru
 /// The learning rate, steps done, and both corrections.
 #[inline(always)]
 fn state(p: &UpdateParams) -> (f32, u32, [f64; 2]) {
-    let [rate, _, steps, _] = global::load_v4_fresh(p.state, true);
-    let words = global::load_v4_fresh(p.state + 16, true);
+    let [rate, _, steps, _] = global::ld_cg_v4(p.state, true);
+    let words = global::ld_cg_v4(p.state + 16, true);
     let correction = |low: u32, high: u32| f64::from_bits((high as u64) << 32 | low as u64);
     let corrections = [correction(words[0], words[1]), correction(words[2], words[3])];
     (f32::from_bits(rate), steps, corrections)
@@ -153,16 +153,16 @@ fn state(p: &UpdateParams) -> (f32, u32, [f64; 2]) {
 fn advance(p: &UpdateParams, steps: u32, corrections: [f64; 2]) {
     // All threads of this block have read the state.
     gpu::sync_threads();
-    if gpu::thread() != 0 || global::atomic_add(p.state + 4, 1) + 1 != gpu::grid_x() {
+    if gpu::thread() != 0 || global::atom_add(p.state + 4, 1) + 1 != gpu::grid_x() {
         return;
     }
     let next = |i: usize| matrix::fma_f64(p.betas[i], corrections[i], 1.0 - p.betas[i]).to_bits();
     let (first, second) = (next(0), next(1));
     let words = [first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32];
-    global::store_v4(p.state + 16, words);
+    global::st_v4(p.state + 16, words);
     // The rate stays.
-    global::store_b32(p.state + 4, 0);
-    global::store_b32(p.state + 8, steps + 1);
+    global::st_b32(p.state + 4, 0);
+    global::st_b32(p.state + 8, steps + 1);
 }
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, UpdateParams> for SgdStep {
@@ -189,8 +189,8 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, UpdateParams> for AdamStep {
         let decays =
             if p.flags & UPDATE_DECOUPLED != 0 { [0.0, rate * p.decay] } else { [p.decay, 0.0] };
         let rule = Adam {
-            step: rate * matrix::reciprocal(corrections[0] as f32),
-            root: matrix::inverse_root(corrections[1] as f32),
+            step: rate * matrix::rcp_approx(corrections[0] as f32),
+            root: matrix::rsqrt_approx(corrections[1] as f32),
             betas: [p.betas[0] as f32, p.betas[1] as f32],
             rest: p.rest,
             epsilon: p.epsilon,

@@ -29,11 +29,11 @@ fn load_four<E: Elem<Acc = f32>, const VEC: usize>(
     let at = |i: usize| row + ((column + i as u32) * E::BYTES) as u64;
     let mut four = [0.0; 4];
     if VEC == 4 {
-        let raw = E::load_own::<4>(at(0), inside && column < columns);
+        let raw = E::ld_global::<4>(at(0), inside && column < columns);
         unroll!(i < 4, { four[i] = E::get(&raw, i) });
     } else {
         unroll!(i < 4, {
-            let raw = E::load_own::<1>(at(i), inside && column + (i as u32) < columns);
+            let raw = E::ld_global::<1>(at(i), inside && column + (i as u32) < columns);
             four[i] = E::get(&raw, 0);
         });
     }
@@ -47,7 +47,7 @@ fn load<E: Elem<Acc = f32>, const VEC: usize, const GATE: bool>(
     end: u32,
 ) -> Loaded {
     // Not carried through the loop: all registers are taken.
-    let thread = gpu::rematerialize_thread();
+    let thread = gpu::opaque_thread();
     let mut loaded = Loaded { x: [[0.0; 4]; 2], dy: [0.0; 4], gate: [0.0; 4] };
     unroll!(j < 2, {
         let row = from + thread / 32 + 4 * j as u32;
@@ -80,7 +80,7 @@ fn gated<E: Elem<Acc = f32>, const VEC: usize>(
         let open = loaded.gate[i] > 0.0;
         loaded.dy[i] = if open { loaded.dy[i] } else { 0.0 };
     });
-    let thread = gpu::rematerialize_thread();
+    let thread = gpu::opaque_thread();
     let row = from + thread / 16;
     let column = gpu::block_x() * OUTPUTS + thread % 16 * 4;
     if gpu::block_y() != 0 || row >= end {
@@ -103,7 +103,7 @@ fn gated<E: Elem<Acc = f32>, const VEC: usize>(
 /// Where a stage of X begins in shared memory; that of dY lies behind it.
 #[inline(always)]
 fn stage_at(stage: u32) -> u32 {
-    copy::arena() + stage * WEIGHT_ROWS * (INPUTS + OUTPUTS) * 4
+    copy::dynamic_shared() + stage * WEIGHT_ROWS * (INPUTS + OUTPUTS) * 4
 }
 
 /// Where a stage of dY begins.
@@ -111,13 +111,13 @@ const DY: u32 = WEIGHT_ROWS * INPUTS * 4;
 
 #[inline(always)]
 fn store<E: Elem, S: Sums>(stage: u32, loaded: &Loaded) {
-    let (at, thread) = (stage_at(stage), gpu::rematerialize_thread());
+    let (at, thread) = (stage_at(stage), gpu::opaque_thread());
     let four = |to: u32, values: [f32; 4]| {
         let mut bits = values.map(f32::to_bits);
         if matches!(E::DTYPE, Dtype::Tf32) {
-            bits = bits.map(matrix::round_tf32);
+            bits = bits.map(matrix::cvt_rna_tf32);
         }
-        copy::store_shared_v4(to, bits);
+        copy::st_shared_v4(to, bits);
     };
     unroll!(j < 2, {
         let to = (thread + THREADS * j as u32) * 16;
@@ -140,8 +140,8 @@ trait Sums {
 #[inline(always)]
 fn eight(at: u32, half: u32) -> [f32; 8] {
     let (low, high) = (
-        copy::load_shared_v4(at).map(f32::from_bits),
-        copy::load_shared_v4(at + half).map(f32::from_bits),
+        copy::ld_shared_v4(at).map(f32::from_bits),
+        copy::ld_shared_v4(at + half).map(f32::from_bits),
     );
     let mut all = [0.0; 8];
     unroll!(i < 4, {
@@ -166,7 +166,7 @@ impl Sums for Fma {
     fn add(&mut self, stage: u32) {
         let at = stage_at(stage);
         // Lanes of a warp read 64 bytes of X and 128 of dY: no bank twice.
-        let thread = gpu::rematerialize_thread();
+        let thread = gpu::opaque_thread();
         let x_at = at + thread / 8 * 16;
         let dy_at = at + DY + thread % 8 * 16;
         unroll!(k < 8, {
@@ -219,13 +219,13 @@ impl Sums for Mma {
         unroll!(m < 2, {
             unroll!(i < 4, {
                 let below = i as u32 / 2 * 4 * INPUTS * 4;
-                x[m][i] = copy::load_shared_b32(x_at + steps[2 * m + i % 2] + below);
+                x[m][i] = copy::ld_shared_b32(x_at + steps[2 * m + i % 2] + below);
             });
         });
         unroll!(n < 8, {
             let at = dy_at + steps[n % 4] + n as u32 / 4 * 128;
             let below = at + 4 * OUTPUTS * 4;
-            let dy = [copy::load_shared_b32(at), copy::load_shared_b32(below)];
+            let dy = [copy::ld_shared_b32(at), copy::ld_shared_b32(below)];
             unroll!(m < 2, { matrix::mma_tf32(&mut self.0[m][n], x[m], dy) });
         });
     }
@@ -259,7 +259,7 @@ fn leave_one(p: &WeightParams, [input, output]: [u32; 2], sum: f32) {
     let output = gpu::block_x() * OUTPUTS + output;
     let to = sums_at(p, gpu::block_z(), input) + output as u64 * 4;
     let inside = input < p.inputs && output < p.outputs;
-    global::store_b32_if(to, sum.to_bits(), inside);
+    global::st_b32_if(to, sum.to_bits(), inside);
 }
 
 /// The sums of columns: eight threads have each, in shared memory they come together.
@@ -267,7 +267,7 @@ fn leave_one(p: &WeightParams, [input, output]: [u32; 2], sum: f32) {
 fn leave_bias(p: &WeightParams, sums: [f32; 4]) {
     gpu::sync_threads();
     let thread = gpu::thread();
-    copy::store_shared_v4(copy::arena() + thread * 16, sums.map(f32::to_bits));
+    copy::st_shared_v4(copy::dynamic_shared() + thread * 16, sums.map(f32::to_bits));
     gpu::sync_threads();
     let output = gpu::block_x() * OUTPUTS + thread;
     if gpu::block_y() != 0 || thread >= OUTPUTS || output >= p.outputs {
@@ -275,11 +275,11 @@ fn leave_bias(p: &WeightParams, sums: [f32; 4]) {
     }
     let mut all = 0.0;
     unroll!(row < 8, {
-        let at = copy::arena() + (row as u32 * OUTPUTS + thread) * 4;
-        all += f32::from_bits(copy::load_shared_b32(at));
+        let at = copy::dynamic_shared() + (row as u32 * OUTPUTS + thread) * 4;
+        all += f32::from_bits(copy::ld_shared_b32(at));
     });
     let row = sums_at(p, gpu::block_z(), p.inputs);
-    global::store_b32(row + output as u64 * 4, all.to_bits());
+    global::st_b32(row + output as u64 * 4, all.to_bits());
 }
 
 #[inline(always)]
@@ -391,7 +391,7 @@ fn bias_tile<E: Elem<Acc = f32>, const VEC: usize>(p: &WeightParams) {
         });
         at += BIAS_ROWS;
     }
-    copy::store_shared_v4(copy::arena() + thread * 16, sums.map(f32::to_bits));
+    copy::st_shared_v4(copy::dynamic_shared() + thread * 16, sums.map(f32::to_bits));
     gpu::sync_threads();
     let output = gpu::block_x() * BIAS_COLUMNS + thread;
     if thread >= BIAS_COLUMNS || output >= p.outputs {
@@ -399,12 +399,12 @@ fn bias_tile<E: Elem<Acc = f32>, const VEC: usize>(p: &WeightParams) {
     }
     let (mut all, mut row) = (0.0, 0);
     while row < BIAS_THREADS / 8 {
-        let at = copy::arena() + (row * BIAS_COLUMNS + thread) * 4;
-        all += f32::from_bits(copy::load_shared_b32(at));
+        let at = copy::dynamic_shared() + (row * BIAS_COLUMNS + thread) * 4;
+        all += f32::from_bits(copy::ld_shared_b32(at));
         row += 1;
     }
     let row = sums_at(p, gpu::block_z(), 0);
-    global::store_b32(row + output as u64 * 4, all.to_bits());
+    global::st_b32(row + output as u64 * 4, all.to_bits());
 }
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, WeightParams> for BiasTile {
@@ -433,7 +433,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, WeightParams> for WeightSum {
         }
         let own = |part: u32| {
             let at = sums_at(p, part, input) + output as u64 * 4;
-            f32::from_bits(global::load_b32_fresh(at, part < p.parts))
+            f32::from_bits(global::ld_cg_b32(at, part < p.parts))
         };
         let (mut all, mut part) = (0.0, 0);
         while part < p.parts {
@@ -443,6 +443,6 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, WeightParams> for WeightSum {
             unroll!(i < 8, { all += eight[i] });
             part += 8;
         }
-        global::store_b32(to + output as u64 * 4, all.to_bits());
+        global::st_b32(to + output as u64 * 4, all.to_bits());
     }
 }

@@ -23,7 +23,7 @@ impl Run {
     pub(super) fn column(self, p: &SddmmParams, at: u32) -> u32 {
         let own = at + gpu::thread() % SAMPLES as u32;
         let from = p.columns + (self.start as u64 + own as u64) * 4;
-        global::load_b32(from, own < self.len)
+        global::ld_nc_b32(from, own < self.len)
     }
 }
 
@@ -42,12 +42,12 @@ impl<
         let index = gpu::block_x() * Self::ITEMS + gpu::thread() / LANES;
         let item = p.items + index as u64 * 16;
         // Past the last item everything is zero, the length too.
-        let [row, start, len, _] = global::load_v4_stream(item, index < p.item_count);
+        let [row, start, len, _] = global::ld_nc_no_allocate_v4(item, index < p.item_count);
         let run = Run { start, len };
         let mut x = [[0; 4]; REP];
         let mut next = run.column(p, 0);
         // The segments of a warp take as many turns as the longest of them: shuffles want all lanes.
-        let last = warp::greatest(len);
+        let last = warp::max(len);
         let mut at = 0;
         while at < last {
             let column = next;
@@ -161,7 +161,7 @@ fn row_of_y<E: Terms, const LANES: u32, const VEC: usize>(
     u: u32,
     k: u32,
 ) -> u64 {
-    let column = warp::shuffle::<{ SAMPLES as u32 }>(column, u, u32::MAX);
+    let column = warp::shfl_segment::<{ SAMPLES as u32 }>(column, u, u32::MAX);
     let offset = (k + lane::<LANES>() * VEC as u32) * E::BYTES;
     p.y + column as u64 * p.ldy_bytes as u64 + offset as u64
 }
@@ -193,8 +193,8 @@ pub(super) fn over_lanes<E: Terms, const LANES: u32>(mut sums: [E::Acc; SAMPLES]
 #[inline(always)]
 fn exchange<E: Terms>(a: E::Acc, other: u32) -> E::Acc {
     let [low, high] = E::words(a);
-    let high = if E::ACC_BYTES == 8 { warp::exchange(high, other) } else { 0 };
-    E::from_words([warp::exchange(low, other), high])
+    let high = if E::ACC_BYTES == 8 { warp::shfl_xor(high, other) } else { 0 };
+    E::from_words([warp::shfl_xor(low, other), high])
 }
 
 /// Finishes the entry that this lane keeps, of those at `at..at + 8`, and stores it: scalar, mask, `=` or `+=`.

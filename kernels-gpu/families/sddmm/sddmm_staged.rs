@@ -13,16 +13,16 @@ fn stage(p: &SddmmParams, column: u32, columns: u32, threads: u32) {
     let mut row = gpu::thread() / 32;
     while row < columns {
         let from = p.y + (column + row) as u64 * p.ldy_bytes as u64;
-        let to = copy::arena() + row * row_bytes;
+        let to = copy::dynamic_shared() + row * row_bytes;
         let mut at = gpu::thread() % 32 * 16;
         while at < row_bytes {
-            copy::copy_async_16(to + at, from + at as u64, 16);
+            copy::cp_async_16(to + at, from + at as u64, 16);
             at += 512;
         }
         row += threads / 32;
     }
-    copy::copy_commit();
-    copy::copy_wait::<0>();
+    copy::cp_async_commit();
+    copy::cp_async_wait::<0>();
     gpu::sync_threads();
 }
 
@@ -33,16 +33,16 @@ impl<W: Walk, E: Elem, const LANES: u32, const REP: usize, const FLIGHT: usize, 
     unsafe fn run(p: &SddmmStagedParams, _at: u64) {
         let shelf = p.shelves + gpu::block_x() as u64 * 16;
         let p = &p.sddmm;
-        let [column, columns, first, items] = global::load_v4(shelf, true);
+        let [column, columns, first, items] = global::ld_nc_v4(shelf, true);
         stage(p, column, columns, Self::THREADS);
         let item = |index: u32| {
             let at = p.items + (first + index) as u64 * 16;
-            global::load_v4_stream(at, index < items)
+            global::ld_nc_no_allocate_v4(at, index < items)
         };
         let mut index = gpu::thread() / LANES;
         let mut later = item(index);
         // The segments of a warp take as many turns as the first of them: shuffles want all lanes.
-        while warp::shuffle::<32>(index, 0, u32::MAX) < items {
+        while warp::uniform(index) < items {
             let [row, start, len, _] = later;
             index += Self::ITEMS;
             later = item(index);
@@ -62,23 +62,24 @@ impl<const LANES: u32, const REP: usize, const FLIGHT: usize, const KIB: usize>
         let lane = gpu::thread() % LANES;
         let inside = |r: usize| (lane + r as u32 * LANES) * 4 < p.k;
         let mut next = run.column(p, 0);
-        let last = warp::greatest(run.len);
+        let last = warp::max(run.len);
         let mut at = 0;
         while at < last {
             // Past the run's end the column is 0, and its row here the first one.
             let valid = at + gpu::thread() % (SAMPLES as u32) < run.len;
             let row = if valid { next - column } else { 0 };
-            let row = copy::arena() + row * p.k * 4;
+            let row = copy::dynamic_shared() + row * p.k * 4;
             next = run.column(p, at + SAMPLES as u32);
             let mut sums = [E::ZERO; SAMPLES];
             unroll!(step < SAMPLES / FLIGHT, {
                 let mut raw = [[[0u32; 4]; REP]; FLIGHT];
                 unroll!(f < FLIGHT, {
                     let u = (step * FLIGHT + f) as u32;
-                    let from = warp::shuffle::<{ SAMPLES as u32 }>(row, u, u32::MAX) + lane * 16;
+                    let from =
+                        warp::shfl_segment::<{ SAMPLES as u32 }>(row, u, u32::MAX) + lane * 16;
                     unroll!(r < REP, {
                         if inside(r) {
-                            raw[f][r] = copy::load_shared_v4(from + r as u32 * LANES * 16);
+                            raw[f][r] = copy::ld_shared_v4(from + r as u32 * LANES * 16);
                         }
                     });
                 });

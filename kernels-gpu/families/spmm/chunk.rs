@@ -25,13 +25,13 @@ impl Chunk {
         let slot = chunk as u64 * CHUNK_SLOTS as u64 + (lane * CHUNK_STEPS as u32) as u64;
         let from = p.values + slot * E::BYTES as u64;
         Chunk {
-            window: global::load_b32(p.windows + chunk as u64 * 4, ok),
-            columns: global::load_v2_once(p.columns + slot * 2, ok),
+            window: global::ld_nc_b32(p.windows + chunk as u64 * 4, ok),
+            columns: global::ld_no_allocate_v2(p.columns + slot * 2, ok),
             values: if E::BYTES == 2 {
-                let [a, b] = global::load_v2_once(from, ok);
+                let [a, b] = global::ld_no_allocate_v2(from, ok);
                 [a, b, 0, 0]
             } else {
-                global::load_v4_once(from, ok)
+                global::ld_no_allocate_v4(from, ok)
             },
         }
     }

@@ -14,26 +14,26 @@ pub fn join<const LEN: usize, const USED: usize, const AT_ONCE: usize>(
 ) -> bool {
     let mine = place(own);
     if USED == 1 {
-        global::store_b32(mine, acc[0].to_bits());
+        global::st_b32(mine, acc[0].to_bits());
     }
     unroll!(j < USED / 4, {
         let four = [0, 1, 2, 3].map(|i| acc[4 * j + i].to_bits());
-        global::store_v4(mine + j as u64 * 512, four);
+        global::st_v4(mine + j as u64 * 512, four);
     });
     // The lanes' stores come before the barrier, and the one arrival that releases and acquires for the whole GPU
     // behind it.
-    warp::sync_lanes(u32::MAX);
+    warp::sync(u32::MAX);
     let mut before = 0;
-    if gpu::rematerialize_thread() % 32 == 0 {
-        before = global::atomic_add(counter, 1);
+    if gpu::opaque_thread() % 32 == 0 {
+        before = global::atom_add(counter, 1);
         if before + 1 == count {
-            global::store_b32(counter, 0);
+            global::st_b32(counter, 0);
         }
     }
-    if warp::shuffle::<32>(before, 0, u32::MAX) + 1 != count {
+    if warp::uniform(before) + 1 != count {
         return false;
     }
-    warp::sync_lanes(u32::MAX);
+    warp::sync(u32::MAX);
     *acc = [0.0; LEN];
     let mut from = 0;
     while from < count {
@@ -43,10 +43,10 @@ pub fn join<const LEN: usize, const USED: usize, const AT_ONCE: usize>(
             let at = place(from + ahead as u32);
             let valid = from + (ahead as u32) < count;
             if USED == 1 {
-                fours[ahead][0][0] = global::load_b32_fresh(at, valid);
+                fours[ahead][0][0] = global::ld_cg_b32(at, valid);
             }
             unroll!(j < USED / 4, {
-                fours[ahead][j] = global::load_v4_fresh(at + j as u64 * 512, valid)
+                fours[ahead][j] = global::ld_cg_v4(at + j as u64 * 512, valid)
             });
         });
         unroll!(ahead < AT_ONCE, {

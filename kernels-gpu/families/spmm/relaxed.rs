@@ -17,7 +17,8 @@ impl<W: Walk, E: Elem, const LANES: u32, const VEC: usize, const REP: usize, con
         if index >= p.item_count {
             return;
         }
-        let [row, start, len, slot] = global::load_v4_stream(p.items + index as u64 * 16, true);
+        let [row, start, len, slot] =
+            global::ld_nc_no_allocate_v4(p.items + index as u64 * 16, true);
         let column = gpu::block_y() * Self::COLUMNS + lane * VEC as u32;
         if slot == BUNDLE {
             return SubWarp::<LANES, VEC, REP, UNROLL, 1>::bundle::<W, E>(p, row, len, column);
@@ -35,7 +36,7 @@ impl<W: Walk, E: Elem, const LANES: u32, const VEC: usize, const REP: usize, con
                 unroll!(i < VEC, {
                     let at = c + (column as u64 + i as u64) * E::BYTES as u64;
                     let [word, _] = E::words(E::fma(alpha, acc[r][i], E::ZERO));
-                    global::add_f32(at, f32::from_bits(word));
+                    global::red_add_f32(at, f32::from_bits(word));
                 });
             }
         });

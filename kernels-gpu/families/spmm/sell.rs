@@ -16,7 +16,7 @@ impl SellParams {
     fn output(&self) -> Output {
         Output {
             // Tested here and now, not held through the loop over chunks.
-            flags: warp::rematerialize(self.flags),
+            flags: warp::opaque(self.flags),
             ..output!(self)
         }
     }
@@ -28,7 +28,7 @@ impl SellParams {
 
     #[inline(always)]
     fn piece(&self, at: u32) -> SellPiece {
-        let [first, end, slice, parts] = global::load_v4(self.pieces + at as u64 * 16, true);
+        let [first, end, slice, parts] = global::ld_nc_v4(self.pieces + at as u64 * 16, true);
         SellPiece { first, end, slice, parts }
     }
 }
@@ -53,22 +53,22 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
     fn stage_b<E: Elem<Acc = f32>>(p: &SellParams) {
         let mut row = gpu::thread();
         while row <= p.k {
-            let to = copy::arena() + row * Self::ROW as u32;
+            let to = copy::dynamic_shared() + row * Self::ROW as u32;
             let from = p.b + row as u64 * p.ldb_bytes as u64 + (Self::left() * E::BYTES) as u64;
             let there = row < p.k;
             if N == 1 {
-                let value = E::get(&E::load_own::<1>(from, there), 0);
-                copy::store_shared_b32(to, value.to_bits());
+                let value = E::get(&E::ld_global::<1>(from, there), 0);
+                copy::st_shared_b32(to, value.to_bits());
             } else if p.flags & FLAG_VECTORS != 0 {
-                copy::store_shared_v4(to, global::load_own_v4(from, there));
+                copy::st_shared_v4(to, global::ld_global_v4(from, there));
             } else {
                 let mut eight = [0; 4];
                 unroll!(j < 8, {
                     let inside = there && Self::left() + (j as u32) < p.n;
-                    let one = global::load_own_b16(from + j as u64 * 2, inside);
+                    let one = global::ld_global_b16(from + j as u64 * 2, inside);
                     eight[j / 2] |= one << (j % 2 * 16);
                 });
-                copy::store_shared_v4(to, eight);
+                copy::st_shared_v4(to, eight);
             }
             row += Self::THREADS;
         }
@@ -77,7 +77,7 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
     /// The sums of a lane's row over a piece, whose first chunks are on their way.
     #[inline(always)]
     fn sums<E: Elem<Acc = f32>>(p: &SellParams, piece: SellPiece, first: Next) -> [f32; N] {
-        let zeros = copy::arena() + p.k * Self::ROW as u32;
+        let zeros = copy::dynamic_shared() + p.k * Self::ROW as u32;
         let mut acc = [0.0; N];
         let (mut chunk, mut next) = (piece.first, first);
         while chunk < piece.end {
@@ -96,16 +96,16 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
 
     #[inline(always)]
     fn multiply<E: Elem<Acc = f32>>(chunk: &Chunk, zeros: u32, acc: &mut [f32; N]) {
-        let base = copy::arena() + chunk.window()[0] * (K_TILE * Self::ROW) as u32;
+        let base = copy::dynamic_shared() + chunk.window()[0] * (K_TILE * Self::ROW) as u32;
         unroll!(i < CHUNK_STEPS, {
             let (local, value) = chunk.entry::<E>(i);
             // What is no entry lies past the row of zeros.
             let at = (base + local * Self::ROW as u32).min(zeros);
             if N == 1 {
-                let x = f32::from_bits(copy::load_shared_b32(at));
+                let x = f32::from_bits(copy::ld_shared_b32(at));
                 acc[0] = E::fma(value, x, acc[0]);
             } else {
-                let row = copy::load_shared_v4(at);
+                let row = copy::ld_shared_v4(at);
                 unroll!(j < 8, {
                     if j < N {
                         acc[j] = E::fma(value, E::get(&row, j), acc[j]);
@@ -118,8 +118,8 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
     /// Finishes a slice.
     #[inline(always)]
     fn write<E: Elem<Acc = f32>>(p: &SellParams, slice: u32, acc: &[f32; N]) {
-        let lane = gpu::rematerialize_thread() % 32;
-        let row = global::load_b32(p.rows + (slice * SLICE as u32 + lane) as u64 * 4, true);
+        let lane = gpu::opaque_thread() % 32;
+        let row = global::ld_nc_b32(p.rows + (slice * SLICE as u32 + lane) as u64 * 4, true);
         if row == u32::MAX {
             return;
         }
@@ -145,9 +145,9 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
         if count == 1 {
             return true;
         }
-        let first = global::load_b32(p.slots + piece.slice as u64 * 4, true);
+        let first = global::ld_nc_b32(p.slots + piece.slice as u64 * 4, true);
         let tile = gpu::block_y();
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         let place = |part: u32| {
             let slot = (tile * p.slot_count + first + part) as u64;
             p.partial + slot * Self::PARTIAL as u64 + (lane * if N == 1 { 4 } else { 16 }) as u64
@@ -170,7 +170,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32, const N: usize, const KI
         // What belongs to the plan is read while the kernel ahead ends.
         let warp = gpu::block_x() * WARPS + gpu::thread() / 32;
         let from = p.spans + warp as u64 * 4;
-        let (mut at, end) = (global::load_b32(from, true), global::load_b32(from + 4, true));
+        let (mut at, end) = (global::ld_nc_b32(from, true), global::ld_nc_b32(from + 4, true));
         let none = SellPiece::default();
         let mut piece = if at < end { p.piece(at) } else { none };
         grid::launch_dependents();

@@ -32,7 +32,8 @@ impl<
             return;
         }
         // The plan's own lists are read while the kernel ahead ends, operands only after it.
-        let [row, start, len, slot] = global::load_v4_stream(p.items + index as u64 * 16, inside);
+        let [row, start, len, slot] =
+            global::ld_nc_no_allocate_v4(p.items + index as u64 * 16, inside);
         let column = gpu::block_y() * Self::COLUMNS + lane * VEC as u32;
         if SPLIT == 1 && THREADS == BUNDLED_THREADS && slot == BUNDLE {
             return Self::bundle::<W, E>(p, row, len, column);
@@ -116,7 +117,7 @@ impl<
         mut left: u32,
         column: u32,
     ) {
-        let span = |row: u32, ok: bool| global::load_v2(p.spans + row as u64 * 8, ok);
+        let span = |row: u32, ok: bool| global::ld_nc_v2(p.spans + row as u64 * 8, ok);
         let [start, mut len] = span(row, true);
         let mut ahead = span(row + 1, left > 1);
         grid::wait_dependency();
@@ -135,7 +136,7 @@ impl<
                 ahead = [0; 2];
                 at = 0;
             }
-            ahead = global::reload_v2(ahead, p.spans + (row + 2) as u64 * 8, done && left > 2);
+            ahead = global::ld_nc_v2_or(ahead, p.spans + (row + 2) as u64 * 8, done && left > 2);
             next = run.fetch::<W, E, UNROLL>(p, at);
             Self::burst::<W, E>(p, &batch, own, from, column, &mut acc);
             if done {
@@ -149,7 +150,7 @@ impl<
             }
             // One way back to the top for all lanes: with two, segments of a warp would wait for each other at every
             // row.
-            at = warp::rematerialize(at);
+            at = warp::opaque(at);
         }
     }
 
@@ -175,7 +176,7 @@ impl<
             unroll!(r < REP, {
                 let shift = r as u32 * LANES * VEC as u32;
                 let ok = exists && column + shift < p.n;
-                raw[u][r] = E::load_own::<VEC>(from + (shift * E::BYTES) as u64, ok);
+                raw[u][r] = E::ld_global::<VEC>(from + (shift * E::BYTES) as u64, ok);
             });
         });
         unroll!(u < UNROLL, {
@@ -229,13 +230,11 @@ impl<
             let t = gpu::thread() / (LANES * SPLIT) * (LANES * SPLIT)
                 + part * LANES
                 + gpu::thread() % LANES;
-            copy::arena() + (i * THREADS + t) * E::ACC_BYTES
+            copy::dynamic_shared() + (i * THREADS + t) * E::ACC_BYTES
         };
         if part > 0 {
             unroll!(r < REP, {
-                unroll!(i < VEC, {
-                    E::store_shared(thread(part, (r * VEC + i) as u32), acc[r][i])
-                });
+                unroll!(i < VEC, { E::st_shared(thread(part, (r * VEC + i) as u32), acc[r][i]) });
             });
         }
         gpu::sync_threads();
@@ -244,7 +243,7 @@ impl<
             while other < SPLIT {
                 unroll!(r < REP, {
                     unroll!(i < VEC, {
-                        let more = E::load_shared(thread(other, (r * VEC + i) as u32));
+                        let more = E::ld_shared(thread(other, (r * VEC + i) as u32));
                         acc[r][i] = E::add(acc[r][i], more);
                     });
                 });
@@ -264,7 +263,7 @@ impl<
         acc: &mut Acc<E, VEC, REP>,
     ) -> bool {
         let members = (u32::MAX >> (32 - LANES)) << (gpu::thread() % 32 / LANES * LANES);
-        let [counter, first, count, _] = global::load_v4(p.slots + slot as u64 * 16, true);
+        let [counter, first, count, _] = global::ld_nc_v4(p.slots + slot as u64 * 16, true);
         let at = |s: u32, r: usize, i: usize| {
             let c = column as u64 + (r as u32 * LANES * VEC as u32) as u64 + i as u64;
             p.partial + (s as u64 * p.partial_columns as u64 + c) * E::ACC_BYTES as u64
@@ -273,18 +272,18 @@ impl<
             unroll!(i < VEC, { E::store_acc(at(slot, r, i), acc[r][i]) });
         });
         global::fence_gpu();
-        warp::sync_lanes(members);
+        warp::sync(members);
         let arrivals =
             p.counters + (counter as u64 * gpu::grid_y() as u64 + gpu::block_y() as u64) * 4;
         let mut before = 0;
         if lane == 0 {
-            before = global::atomic_add(arrivals, 1);
+            before = global::atom_add(arrivals, 1);
         }
-        if warp::shuffle::<LANES>(before, 0, members) + 1 != count {
+        if warp::shfl_segment::<LANES>(before, 0, members) + 1 != count {
             return false;
         }
         // A shuffle orders no memory.
-        warp::sync_lanes(members);
+        warp::sync(members);
         global::fence_gpu();
         *acc = [[E::ZERO; VEC]; REP];
         // As many slots as registers hold are under way, as one alone takes a way through L2; they are added in their
@@ -311,7 +310,7 @@ impl<
             s += together as u32;
         }
         if lane == 0 {
-            global::store_b32(arrivals, 0);
+            global::st_b32(arrivals, 0);
         }
         true
     }

@@ -27,13 +27,13 @@ impl Entries {
     /// Four bytes, of which those without an entry are zero.
     #[inline(always)]
     fn operand(self) -> u32 {
-        let own = matrix::bytes(self.words[0], self.words[1], 0x3210 + self.first * 0x1111);
+        let own = matrix::prmt(self.words[0], self.words[1], 0x3210 + self.first * 0x1111);
         let valid = self.valid;
         // Vector j has as many entries in front of it as there are bits below; the second word is zeros.
         let before = (valid & 1) * 0x1110 + (valid >> 1 & 1) * 0x1100 + (valid >> 2 & 1) * 0x1000;
         let absent = !valid & 0xf;
         let zeros = (absent & 1) << 2 | (absent & 2) << 5 | (absent & 4) << 8 | (absent & 8) << 11;
-        matrix::bytes(own, 0, before + zeros)
+        matrix::prmt(own, 0, before + zeros)
     }
 }
 
@@ -69,15 +69,15 @@ impl Share {
         let (four, g) = (self.lane as u64 / 8, self.lane as u64 / 4);
         let at = self.records + step as u64 * record_bytes(p.wide != 0) as u64;
         if p.wide == 0 {
-            let [a, b] = global::load_v2(at + four * 8, ok);
+            let [a, b] = global::ld_nc_v2(at + four * 8, ok);
             Record {
                 columns: [a & 0xffff, a >> 16, b & 0xffff, b >> 16],
-                word: global::load_b32(at + STEP_VECTORS as u64 * 2 + g * 4, ok),
+                word: global::ld_nc_b32(at + STEP_VECTORS as u64 * 2 + g * 4, ok),
             }
         } else {
             Record {
-                columns: global::load_v4(at + four * 16, ok),
-                word: global::load_b32(at + STEP_VECTORS as u64 * 4 + g * 4, ok),
+                columns: global::ld_nc_v4(at + four * 16, ok),
+                word: global::ld_nc_b32(at + STEP_VECTORS as u64 * 4 + g * 4, ok),
             }
         }
     }
@@ -104,13 +104,13 @@ impl Share {
                 let bytes = if valid { self.bytes } else { 0 };
                 if ALIGNED {
                     let from = if bytes > 0 { from } else { p.b };
-                    copy::copy_async_16(to, from, bytes);
+                    copy::cp_async_16(to, from, bytes);
                 } else {
-                    copy::store_shared_v4(to, by_bytes(from, bytes));
+                    copy::st_shared_v4(to, by_bytes(from, bytes));
                 }
             });
         }
-        copy::copy_commit();
+        copy::cp_async_commit();
     }
 
     /// Starts the loads of this lane's entries of a step: at most two aligned words.
@@ -122,8 +122,8 @@ impl Share {
         let at = p.values + self.base as u64 + (word >> 16) as u64 + before as u64;
         let (count, first) = (valid.count_ones(), at as u32 & 3);
         let words = [
-            global::load_b32(at & !3, count > 0),
-            global::load_b32((at & !3) + 4, first + count > 4),
+            global::ld_nc_b32(at & !3, count > 0),
+            global::ld_nc_b32((at & !3) + 4, first + count > 4),
         ];
         Entries { words, valid, first }
     }
@@ -142,7 +142,7 @@ impl Share {
                     // Two vectors' pairs of columns each: four vectors of the one column, and of the other.
                     let (upper, lower) = (m[c], m[c + 2]);
                     let a =
-                        [matrix::bytes(upper, lower, 0x6420), matrix::bytes(upper, lower, 0x7531)];
+                        [matrix::prmt(upper, lower, 0x6420), matrix::prmt(upper, lower, 0x7531)];
                     matrix::mma_s8(&mut acc[2 * t + c], a, operand);
                 });
             }
@@ -157,7 +157,7 @@ fn by_bytes(from: u64, bytes: u32) -> [u32; 4] {
     unroll!(w < 4, {
         unroll!(i < 4, {
             let at = (w * 4 + i) as u32;
-            words[w] |= global::load_b8(from + at as u64, at < bytes) << (8 * i as u32);
+            words[w] |= global::ld_nc_b8(from + at as u64, at < bytes) << (8 * i as u32);
         });
     });
     words
@@ -210,17 +210,17 @@ fn store_whole(o: Output, row: u32, column: u32, sums: [u32; 2]) {
     unroll!(i < 2, {
         let inside = column + (i as u32) < o.n;
         let add = inside && o.flags & FLAG_ACCUMULATE != 0;
-        let old = global::load_own_b32(at + i as u64 * 4, add) as i32;
+        let old = global::ld_global_b32(at + i as u64 * 4, add) as i32;
         words[i] = saturated(sums[i] as i32 as i64 * alpha + old as i64);
     });
     if o.flags & FLAG_VECTORS != 0 {
         if column < o.n {
-            global::store_v2(at, words);
+            global::st_v2(at, words);
         }
     } else {
         unroll!(i < 2, {
             let inside = column + (i as u32) < o.n;
-            global::store_b32_if(at + i as u64 * 4, words[i], inside);
+            global::st_b32_if(at + i as u64 * 4, words[i], inside);
         });
     }
 }
@@ -246,18 +246,18 @@ impl<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool>
             share.fetch::<ALIGNED>(p, step + 2 * PARTS, free, ahead.columns);
             let later = share.record(p, step + 3 * PARTS);
             let following = share.entries(p, next.word);
-            copy::copy_wait::<2>();
+            copy::cp_async_wait::<2>();
             // What other lanes copied is there for all.
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
             share.multiply(&mut acc, here, entries.operand());
             (next, ahead, entries) = (ahead, later, following);
             free = here;
             here = if here + each == end { share.ring } else { here + each };
             step += PARTS;
             // Nobody overwrites what another lane still reads.
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
         }
-        copy::copy_wait::<0>();
+        copy::cp_async_wait::<0>();
         acc
     }
 
@@ -281,7 +281,7 @@ impl<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool>
                 let from = rings + of * Self::RING as u32;
                 unroll!(i < 4, {
                     let at = from + Self::place(share.lane, square, i as u32);
-                    sums[i] = sums[i].wrapping_add(copy::load_shared_b32(at));
+                    sums[i] = sums[i].wrapping_add(copy::ld_shared_b32(at));
                 });
                 of += 1;
             }
@@ -326,7 +326,8 @@ impl<W: WalkInfo, E: ElemInfo, const WINDOWS: u32, const PARTS: u32, const ALIGN
         if PARTS == 1 && !inside {
             return;
         }
-        let [window, first, vectors, base] = global::load_v4(p.windows + index as u64 * 16, inside);
+        let [window, first, vectors, base] =
+            global::ld_nc_v4(p.windows + index as u64 * 16, inside);
         let left = gpu::block_y() * Self::COLUMNS;
         let column = left + lane % 8 * 16;
         let count = vectors & WINDOW_VECTORS as u32;
@@ -339,19 +340,19 @@ impl<W: WalkInfo, E: ElemInfo, const WINDOWS: u32, const PARTS: u32, const ALIGN
             bytes: p.n.saturating_sub(column).min(16),
             squares: (p.n - left).div_ceil(16).min(SQUARES as u32),
             lane,
-            ring: copy::arena() + warp * Self::RING as u32,
+            ring: copy::dynamic_shared() + warp * Self::RING as u32,
         };
         let acc = Self::sum(p, &share, part);
         unroll!(c < SQUARES, {
             unroll!(i < 4, {
                 let at = share.ring + Self::place(lane, c as u32, i as u32);
-                copy::store_shared_b32(at, acc[c][i]);
+                copy::st_shared_b32(at, acc[c][i]);
             });
         });
         if PARTS > 1 {
             gpu::sync_threads();
         } else {
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
         }
         if inside {
             Self::write(p, (window, vectors >> 24), &share, part);

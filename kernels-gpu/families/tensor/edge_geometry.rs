@@ -1,6 +1,7 @@
 //! Real spherical harmonics of the edges between atoms and Bessel functions of their lengths; backward the gradient by
 //! the positions. All arithmetic is f64: it is little beside the bytes, and forces are then those of the energy.
 
+use crate::device::lanes;
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 use core::f64::consts::PI;
@@ -30,7 +31,7 @@ macro_rules! nested {
 /// The number at an address.
 #[inline(always)]
 fn number<E: Elem>(at: u64) -> E::Acc {
-    E::get(&E::load_own::<1>(at, true), 0)
+    E::get(&E::ld_global::<1>(at, true), 0)
 }
 
 /// An edge: the direction, and the inverse and the length of its vector.
@@ -43,7 +44,7 @@ struct Edge {
 impl Edge {
     #[inline(always)]
     fn load(p: &GeometryParams, edge: u32) -> Edge {
-        let word = |list: u64, at: u64| global::load_b32(list + at * 4, true);
+        let word = |list: u64, at: u64| global::ld_nc_b32(list + at * 4, true);
         let position = |atom: u32| p.positions + atom as u64 * p.row_bytes[0] as u64;
         let to = position(word(p.receivers, edge as u64));
         let from = position(word(p.senders, edge as u64));
@@ -64,7 +65,7 @@ impl Edge {
         let square = x * x + y * y + z * z;
         // A NaN passes.
         let square = if square < TINY { TINY } else { square };
-        let mut inverse = matrix::inverse_root(square as f32) as f64;
+        let mut inverse = matrix::rsqrt_approx(square as f32) as f64;
         // Newton's steps: 22 bits, 43, all.
         unroll!(_step < 3, {
             inverse *= 1.5 - 0.5 * square * inverse * inverse;
@@ -262,11 +263,11 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, GeometryParams> for GeometryBackward {
                 0 => (p.starts[0], p.edges[0], 1.0),
                 _ => (p.starts[1], p.edges[1], -1.0),
             };
-            let start = |atom: u32| global::load_b32(starts + atom as u64 * 4, true);
+            let start = |atom: u32| global::ld_nc_b32(starts + atom as u64 * 4, true);
             let end = start(atom + 1);
             let mut at = start(atom) + lane;
             while at < end {
-                let edge = global::load_b32(edges + at as u64 * 4, true);
+                let edge = global::ld_nc_b32(edges + at as u64 * 4, true);
                 let g = gradient::<E>(p, edge);
                 unroll!(i < 3, { sums[i] = matrix::fma_f64(sign, g[i], sums[i]) });
                 at += 32;
@@ -274,8 +275,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, GeometryParams> for GeometryBackward {
             side += 1;
         }
         unroll!(i < 3, {
-            let mut sum = sums[i];
-            unroll!(step < 5, { sum += F64::exchange(sum, 16 >> step) });
+            let sum = lanes::sum_of::<F64, 32>(sums[i]);
             if lane == 0 {
                 let row = p.gradient + atom as u64 * p.row_bytes[3] as u64;
                 F64::store::<1>(row + i as u64 * 8, &[sum]);

@@ -8,18 +8,18 @@ use crate::families::tensor::abi::*;
 
 #[inline(always)]
 fn load_u64(array: u64, at: u32, inside: bool) -> u64 {
-    let low = global::load_b32_fresh(array + at as u64 * 8, inside);
-    let high = global::load_b32_fresh(array + at as u64 * 8 + 4, inside);
+    let low = global::ld_cg_b32(array + at as u64 * 8, inside);
+    let high = global::ld_cg_b32(array + at as u64 * 8 + 4, inside);
     (high as u64) << 32 | low as u64
 }
 
 #[inline(always)]
 fn right_key(p: &JoinParams, at: u32) -> u64 {
-    let low = global::load_b32_fresh(word(p.right_low, at as u64), true) as u64;
+    let low = global::ld_cg_b32(word(p.right_low, at as u64), true) as u64;
     if p.right_high == 0 {
         return low;
     }
-    (global::load_b32_fresh(word(p.right_high, at as u64), true) as u64) << 32 | low
+    (global::ld_cg_b32(word(p.right_high, at as u64), true) as u64) << 32 | low
 }
 
 /// The first of `low..high` for which `passed` is false; those in front of it are the ones for which it is true.
@@ -51,16 +51,16 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, JoinParams> for JoinCount {
             let first = search(0, p.right_count, |at| right_key(p, at) < key);
             let end = search(first, p.right_count, |at| right_key(p, at) <= key);
             count = end - first;
-            global::store_b32(word(p.first, row as u64), first);
-            global::store_b32(word(p.starts, row as u64), count);
+            global::st_b32(word(p.first, row as u64), first);
+            global::st_b32(word(p.starts, row as u64), count);
         }
         // 256 counts of 32 bits fit no word: their halves do.
         let (_, low) = scan(count & 0xffff);
         let (_, high) = scan(count >> 16);
         if gpu::thread() == 0 {
             let sums = word(p.sums, gpu::block_x() as u64 * 2);
-            global::store_b32(sums, low);
-            global::store_b32(sums + 4, high);
+            global::st_b32(sums, low);
+            global::st_b32(sums + 4, high);
         }
     }
 }
@@ -70,11 +70,11 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, JoinParams> for JoinStarts {
     unsafe fn run(p: &JoinParams, _: u64) {
         let row = own();
         let inside = row < p.left_count;
-        let count = global::load_b32_fresh(word(p.starts, row as u64), inside);
+        let count = global::ld_cg_b32(word(p.starts, row as u64), inside);
         let (before, _) = scan(count);
-        let ahead = global::load_b32_fresh(word(p.sums, gpu::block_x() as u64 * 2), true);
+        let ahead = global::ld_cg_b32(word(p.sums, gpu::block_x() as u64 * 2), true);
         if inside {
-            global::store_b32(word(p.starts, row as u64), ahead.wrapping_add(before));
+            global::st_b32(word(p.starts, row as u64), ahead.wrapping_add(before));
         }
     }
 }
@@ -87,20 +87,20 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, JoinParams> for JoinFill {
             return;
         }
         // The last row that starts at or before the pair: rows without pairs start where the next one does.
-        let start = |row: u32| global::load_b32_fresh(word(p.starts, row as u64), true);
+        let start = |row: u32| global::ld_cg_b32(word(p.starts, row as u64), true);
         let left = search(0, p.left_count, |row| start(row) <= pair) - 1;
-        let first = global::load_b32_fresh(word(p.first, left as u64), true);
+        let first = global::ld_cg_b32(word(p.first, left as u64), true);
         let place = first + (pair - start(left));
-        let right = global::load_b32_fresh(word(p.right_rows, place as u64), true);
-        global::store_b32(word(p.out_left, pair as u64), left);
-        global::store_b32(word(p.out_right, pair as u64), right);
+        let right = global::ld_cg_b32(word(p.right_rows, place as u64), true);
+        global::st_b32(word(p.out_left, pair as u64), left);
+        global::st_b32(word(p.out_right, pair as u64), right);
         if p.out_low == 0 {
             return;
         }
         let order = load_u64(p.left_order, left, true) + load_u64(p.right_order, right, true);
-        global::store_b32(word(p.out_low, pair as u64), order as u32);
+        global::st_b32(word(p.out_low, pair as u64), order as u32);
         if p.out_high != 0 {
-            global::store_b32(word(p.out_high, pair as u64), (order >> 32) as u32);
+            global::st_b32(word(p.out_high, pair as u64), (order >> 32) as u32);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The gradient of the largest message: the first entry that has won by a minimum, whose order does not matter; sums
 //! over the entries of a source, and over features, in a fixed order.
 
+use crate::device::lanes;
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
@@ -14,19 +15,19 @@ fn warp_number() -> u32 {
 /// What a list says of the four entries from `at` on.
 #[inline(always)]
 fn four(list: u64, at: u32) -> Raw {
-    global::load_v4(list + at as u64 * 4, true)
+    global::ld_nc_v4(list + at as u64 * 4, true)
 }
 
 /// Feature `f` of row `row`.
 #[inline(always)]
 fn element<E: Elem>(matrix: u64, row: u32, row_bytes: u32, f: u32, ok: bool) -> E::Acc {
     let at = matrix + row as u64 * row_bytes as u64 + (f * E::BYTES) as u64;
-    E::get(&E::load_own::<1>(at, ok), 0)
+    E::get(&E::ld_global::<1>(at, ok), 0)
 }
 
 #[inline(always)]
 fn value<E: Elem>(p: &MessageParams, slot: u32, ok: bool) -> E::Acc {
-    E::get(&E::load_own::<1>(p.values + slot as u64 * E::BYTES as u64, ok), 0)
+    E::get(&E::ld_global::<1>(p.values + slot as u64 * E::BYTES as u64, ok), 0)
 }
 
 /// Where the winner for target `m` and feature `f` stands.
@@ -57,7 +58,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for FirstLargest {
                 // As it was stored: of messages that round to the largest the first has won.
                 let rounded = E::put(&[E::mul(weights[u], x[u]); 8]);
                 if at + (u as u32) < p.count && E::same(E::get(&rounded, 0), y[u]) {
-                    global::lower(winner(p, targets[u], f), slots[u]);
+                    global::red_min(winner(p, targets[u], f), slots[u]);
                 }
             });
             f += 32;
@@ -76,7 +77,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for PickLargest {
         if item >= p.count || f >= p.features {
             return;
         }
-        let [source, start, len, slot] = global::load_v4(p.items + item as u64 * 16, true);
+        let [source, start, len, slot] = global::ld_nc_v4(p.items + item as u64 * 16, true);
         let sum =
             if p.join != 0 { joined::<E>(p, start, len, f) } else { picked::<E>(p, start, len, f) };
         if slot == MESSAGE_WHOLE {
@@ -102,7 +103,7 @@ fn picked<E: Elem>(p: &MessageParams, start: u32, len: u32, f: u32) -> E::Acc {
         unroll!(u < 4, {
             let own = at + u as u32;
             let inside = own >= start && own < end;
-            let first = global::load_own_b32(winner(p, targets[u], f), inside);
+            let first = global::ld_global_b32(winner(p, targets[u], f), inside);
             won[u] = inside && first == slots[u];
         });
         let (mut weight, mut dy) = ([E::ZERO; ENTRIES], [E::ZERO; ENTRIES]);
@@ -149,7 +150,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for LargestWeights {
             let mut won = [false; ENTRIES];
             unroll!(u < 4, {
                 let inside = at + (u as u32) < p.count;
-                let first = global::load_own_b32(winner(p, targets[u], f), inside);
+                let first = global::ld_global_b32(winner(p, targets[u], f), inside);
                 won[u] = inside && first == slots[u];
             });
             unroll!(u < 4, {
@@ -162,21 +163,10 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for LargestWeights {
             f += 32;
         }
         unroll!(u < 4, {
-            let sum = over_lanes::<E>(sums[u]);
+            let sum = lanes::sum_of::<E, 32>(sums[u]);
             if lane == u as u32 && at + (u as u32) < p.count {
                 E::store::<1>(p.out + slots[u] as u64 * E::BYTES as u64, &[sum]);
             }
         });
     }
-}
-
-/// The sum of all lanes of the warp, in a fixed order.
-#[inline(always)]
-fn over_lanes<E: Elem>(mut sum: E::Acc) -> E::Acc {
-    let mut other = 16;
-    while other > 0 {
-        sum = E::add(sum, E::exchange(sum, other));
-        other /= 2;
-    }
-    sum
 }

@@ -17,15 +17,15 @@ struct Ahead {
 #[inline(always)]
 fn mask_of(p: &AttentionParams, tile: u32, group: u32, valid: bool) -> u32 {
     let at = p.tiles + tile as u64 * size_of::<KeyTile>() as u64 + 8 + group as u64 * 4;
-    let mask = global::load_b32_fresh(at, valid);
+    let mask = global::ld_cg_b32(at, valid);
     if valid { mask } else { MASK_NONE }
 }
 
 #[inline(always)]
 fn entries_of(p: &AttentionParams, mask: u32) -> Entries<2> {
-    let own = gpu::rematerialize_thread() % 128;
+    let own = gpu::opaque_thread() % 128;
     let at = p.masks + mask as u64 * ATTENTION_MASK as u64 + own as u64 * 8;
-    Entries { mask, bits: global::load_v2_fresh(at, mask < MASK_LIMIT) }
+    Entries { mask, bits: global::ld_cg_v2(at, mask < MASK_LIMIT) }
 }
 
 /// No instruction: the operands of a product under way stay where they are until here.
@@ -163,7 +163,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         ahead.next = entries_of(p, ahead.mask);
         ahead.mask = mask_of(p, now.tile + j + 2, group, j + 2 < now.tiles);
         // The same for all lanes, and the shuffle tells ptxas so (C7519).
-        this.mask = warp::shuffle::<32>(this.mask, 0, u32::MAX);
+        this.mask = warp::uniform(this.mask);
         this
     }
 
@@ -197,13 +197,13 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     #[inline(always)]
     fn hold(rows: &Rows) {
         if warp::ballot(rows.sum[0] + rows.sum[1] < 0.0) != 0 {
-            copy::store_shared_b32(Self::scratch() + 8, 0);
+            copy::st_shared_b32(Self::scratch() + 8, 0);
         }
     }
 
     #[inline(always)]
     fn score<E: WgmmaElem>(scores: &mut Acc<2>, slot: u32, group: u32) {
-        let queries = copy::arena() + group * (CHUNKS * SMEM_TILE) as u32;
+        let queries = copy::dynamic_shared() + group * (CHUNKS * SMEM_TILE) as u32;
         let queries = frag::descriptor(queries, PANEL_BYTES as u32, 16);
         let keys = frag::descriptor(Self::stage(slot), PANEL_BYTES as u32, 16);
         unroll!(c < CHUNKS, most 4, {

@@ -24,8 +24,8 @@ fn queries(p: &AttentionParams, round: u32) -> Queries {
     let valid = round < p.rounds;
     let index = round * gpu::grid_x() + gpu::block_x();
     let at = p.work + index as u64 * size_of::<Queries>() as u64;
-    let [row, head, key_head, tile] = global::load_v4_fresh(at, valid);
-    let [tiles, first, parts, counter] = global::load_v4_fresh(at + 16, valid);
+    let [row, head, key_head, tile] = global::ld_cg_v4(at, valid);
+    let [tiles, first, parts, counter] = global::ld_cg_v4(at + 16, valid);
     Queries {
         row: if valid { row } else { NO_STRIP },
         head,
@@ -50,7 +50,7 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
     /// Two words for the warpgroups that fix up.
     #[inline(always)]
     fn scratch() -> u32 {
-        copy::arena() + (Self::BARRIERS + (Self::SLOTS + 1) * 16) as u32
+        copy::dynamic_shared() + (Self::BARRIERS + (Self::SLOTS + 1) * 16) as u32
     }
 }
 
@@ -72,17 +72,17 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
             round += 1;
             later = queries(p, round);
             let mut record = p.tiles + now.tile as u64 * size_of::<KeyTile>() as u64;
-            let mut keys = global::load_v2_fresh(record, now.tiles > 0);
+            let mut keys = global::ld_cg_v2(record, now.tiles > 0);
             if now.tiles == 0 {
                 continue;
             }
             let full = Self::full(Self::QUERIES);
             barrier::wait(Self::empty(Self::QUERIES), queries_parity);
             queries_parity ^= 1;
-            barrier::arrive_expect(full, Self::BYTES as u32);
+            barrier::arrive_expect_tx(full, Self::BYTES as u32);
             unroll!(half < 2, {
                 unroll!(c < CHUNKS, most 4, {
-                    let to = copy::arena() + ((half * CHUNKS + c) * SMEM_TILE) as u32;
+                    let to = copy::dynamic_shared() + ((half * CHUNKS + c) * SMEM_TILE) as u32;
                     let row = now.row + (half * HALF) as u32;
                     bulk::tma_load_3d(to, at, [c as u32 * 64, row, now.head], full);
                 });
@@ -92,7 +92,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
             while j <= now.tiles {
                 let this = keys;
                 record += size_of::<KeyTile>() as u64;
-                keys = global::load_v2_fresh(record, j + 1 < now.tiles);
+                keys = global::ld_cg_v2(record, j + 1 < now.tiles);
                 if j < now.tiles {
                     // Pieces one behind the other in each chunk of the head: 128 rows of the operand.
                     Self::copy_tile(at + 128, this, now.key_head, ring, |piece, c| c * 2 + piece);
@@ -121,7 +121,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     ) {
         let full = Self::full(slot);
         barrier::wait(Self::empty(slot), parity);
-        barrier::arrive_expect(full, Self::BYTES as u32);
+        barrier::arrive_expect_tx(full, Self::BYTES as u32);
         unroll!(piece < 2, {
             unroll!(c < CHUNKS, most 4, {
                 let to = Self::stage(slot) + (place(piece, c) * SMEM_TILE) as u32;

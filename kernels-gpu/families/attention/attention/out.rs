@@ -36,7 +36,7 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
         out: &mut Acc<CHUNKS>,
         rows: &mut Rows,
     ) -> bool {
-        let lane = gpu::rematerialize_thread() % 128;
+        let lane = gpu::opaque_thread() % 128;
         let place = |part: u32| {
             let index = (now.first + part) as u64 * 2 + group as u64;
             p.partial + index * attention_partial(CHUNKS) as u64 + lane as u64 * 16
@@ -46,24 +46,24 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
         unroll!(c < CHUNKS, most 4, {
             unroll!(j < 8, {
                 let four = [0, 1, 2, 3].map(|i| out.0[c][4 * j + i].to_bits());
-                global::store_v4(mine + ((c * 8 + j) * 128 * 16) as u64, four);
+                global::st_v4(mine + ((c * 8 + j) * 128 * 16) as u64, four);
             });
         });
         let own = [rows.base[0], rows.base[1], rows.sum[0], rows.sum[1]];
-        global::store_v4(row_place(now.part()), own.map(f32::to_bits));
+        global::st_v4(row_place(now.part()), own.map(f32::to_bits));
         global::fence_gpu();
         barrier::sync_named(1 + group, 128);
         let arrivals = p.counters + (now.counter * 2 + group) as u64 * 4;
         let told = Self::scratch() + group * 4;
         if lane == 0 {
-            let before = global::atomic_add(arrivals, 1);
-            copy::store_shared_b32(told, before);
+            let before = global::atom_add(arrivals, 1);
+            copy::st_shared_b32(told, before);
             if before + 1 == now.count() {
-                global::store_b32(arrivals, 0);
+                global::st_b32(arrivals, 0);
             }
         }
         barrier::sync_named(1 + group, 128);
-        if copy::load_shared_b32(told) + 1 != now.count() {
+        if copy::ld_shared_b32(told) + 1 != now.count() {
             return false;
         }
         global::fence_gpu();
@@ -80,13 +80,13 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
     /// Adds the sums of a part, which lie at `place`, what is known of its rows at `row_place`.
     #[inline(always)]
     fn add_part(place: u64, row_place: u64, scale: f32, out: &mut Acc<CHUNKS>, rows: &mut Rows) {
-        let own = global::load_v4_fresh(row_place, true).map(f32::from_bits);
+        let own = global::ld_cg_v4(row_place, true).map(f32::from_bits);
         let (old, more) = merge(rows, own, scale);
         rescale(out, old);
         unroll!(c < CHUNKS, most 4, {
             unroll!(j < 8, {
                 let from = place + ((c * 8 + j) * 128 * 16) as u64;
-                let four = global::load_v4_fresh(from, true);
+                let four = global::ld_cg_v4(from, true);
                 unroll!(i < 4, {
                     let sum = &mut out.0[c][4 * j + i];
                     *sum = matrix::fma_f32(f32::from_bits(four[i]), more[i / 2], *sum);
@@ -103,7 +103,7 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
         out: &mut Acc<CHUNKS>,
         rows: Rows,
     ) {
-        let inverse = rows.sum.map(matrix::reciprocal);
+        let inverse = rows.sum.map(matrix::rcp_approx);
         unroll!(c < CHUNKS, most 4, {
             unroll!(atom < 8, {
                 unroll!(i < 4, {
@@ -124,10 +124,10 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
             unroll!(r < 2, {
                 let row = row + 8 * r as u32;
                 let largest = if rows.sum[r] == 0.0 { 0.0 } else { rows.base[r] * p.scale };
-                let log = (largest + matrix::log2(rows.sum[r])) * LN_2;
+                let log = (largest + matrix::lg2_approx(rows.sum[r])) * LN_2;
                 if row < p.m {
                     let index = now.head as u64 * p.m as u64 + row as u64;
-                    global::store_b32(p.log_sum + index * 4, log.to_bits());
+                    global::st_b32(p.log_sum + index * 4, log.to_bits());
                 }
             });
         }
@@ -138,7 +138,7 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
             flags: FLAG_VECTORS,
             ..Output::PLAIN
         };
-        let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
+        let smem = copy::dynamic_shared() + (Self::OUT + group as usize * SMEM_TILE) as u32;
         StoreTile::<CHUNKS, PLAIN>::write::<E>(output, p.m, [top, 0], (group, smem), 1, out);
     }
 }
@@ -150,8 +150,8 @@ fn merge(rows: &mut Rows, own: [f32; 4], scale: f32) -> ([f32; 2], [f32; 2]) {
     unroll!(r < 2, {
         let largest = rows.base[r].max(own[r]);
         let shift = shift_of(largest, scale);
-        old[r] = matrix::exp2_flushed(matrix::fma_f32(rows.base[r], scale, shift));
-        more[r] = matrix::exp2_flushed(matrix::fma_f32(own[r], scale, shift));
+        old[r] = matrix::ex2_approx_ftz(matrix::fma_f32(rows.base[r], scale, shift));
+        more[r] = matrix::ex2_approx_ftz(matrix::fma_f32(own[r], scale, shift));
         rows.base[r] = largest;
         rows.sum[r] = matrix::fma_f32(own[2 + r], more[r], rows.sum[r] * old[r]);
     });

@@ -128,7 +128,7 @@ pub(super) fn softmax<const C: usize>(
         let base = if grown { top[r] } else { old };
         shift[r] = shift_of(base, scale);
         if grown {
-            shrink[r] = matrix::exp2_flushed(matrix::fma_f32(old, scale, shift[r]));
+            shrink[r] = matrix::ex2_approx_ftz(matrix::fma_f32(old, scale, shift[r]));
         }
         rows.base[r] = base;
     });
@@ -137,7 +137,7 @@ pub(super) fn softmax<const C: usize>(
             unroll!(atom < 8, {
                 unroll!(i < 4, {
                     let x = &mut scores.0[c][4 * atom + i];
-                    let power = matrix::exp2_flushed(matrix::fma_f32(*x, scale, shift[i / 2]));
+                    let power = matrix::ex2_approx_ftz(matrix::fma_f32(*x, scale, shift[i / 2]));
                     // Bits in order: ptxas then moves seven at once to predicates.
                     let valid = entries.bits[c] >> (4 * atom + i) & 1 != 0;
                     *x = if valid { power } else { 0.0 };
@@ -146,7 +146,7 @@ pub(super) fn softmax<const C: usize>(
         });
     } else {
         each!(scores, C, |r, x| {
-            *x = matrix::exp2_flushed(matrix::fma_f32(*x, scale, shift[r]));
+            *x = matrix::ex2_approx_ftz(matrix::fma_f32(*x, scale, shift[r]));
         });
     }
     unroll!(atom < 8, {

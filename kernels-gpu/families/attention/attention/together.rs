@@ -40,7 +40,7 @@ impl Piece {
     #[inline(always)]
     fn record(p: &AttentionParams, number: u32, valid: bool) -> Record {
         let at = p.tiles + number as u64 * size_of::<KeyTile>() as u64;
-        global::load_v4_fresh(at, valid)
+        global::ld_cg_v4(at, valid)
     }
 
     /// A second piece that begins past the last key is none.
@@ -81,11 +81,11 @@ impl Piece {
 /// The bits of this thread in the masks of a tile, of its piece `side`.
 #[inline(always)]
 fn bits_of(p: &AttentionParams, valid: bool, masks: [u32; 2], side: u32) -> [u32; 2] {
-    let own = gpu::rematerialize_thread() % 128 * 8 + side * 4;
+    let own = gpu::opaque_thread() % 128 * 8 + side * 4;
     let mut bits = [0; 2];
     unroll!(half < 2, {
         let at = p.masks + masks[half] as u64 * ATTENTION_MASK as u64 + own as u64;
-        bits[half] = global::load_b32_fresh(at, valid && masks[half] < MASK_LIMIT);
+        bits[half] = global::ld_cg_b32(at, valid && masks[half] < MASK_LIMIT);
     });
     bits
 }
@@ -162,7 +162,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
     /// Whether this lane keeps a sum.
     #[inline(always)]
     fn keeps_sum() -> bool {
-        gpu::rematerialize_thread() % 4 < 2
+        gpu::opaque_thread() % 4 < 2
     }
 
     /// Multiplies the sums of a half by `by`, and adds those of a piece to them.
@@ -170,11 +170,11 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
     fn add_sums(half: usize, more: [f32; 2], by: [f32; 2]) {
         let more = more.map(quad_sum);
         if Self::keeps_sum() {
-            let first = gpu::rematerialize_thread() % 2 == 0;
+            let first = gpu::opaque_thread() % 2 == 0;
             let (more, by) = if first { (more[0], by[0]) } else { (more[1], by[1]) };
             let place = Self::sum_place(half);
-            let sum = f32::from_bits(copy::load_shared_b32(place));
-            copy::store_shared_b32(place, matrix::fma_f32(sum, by, more).to_bits());
+            let sum = f32::from_bits(copy::ld_shared_b32(place));
+            copy::st_shared_b32(place, matrix::fma_f32(sum, by, more).to_bits());
         }
     }
 
@@ -185,9 +185,9 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
             return [0.0; 2];
         }
         let place = Self::sum_place(half);
-        let sum = f32::from_bits(copy::load_shared_b32(place));
-        copy::store_shared_b32(place, 0);
-        let first = gpu::rematerialize_thread() % 2 == 0;
+        let sum = f32::from_bits(copy::ld_shared_b32(place));
+        copy::st_shared_b32(place, 0);
+        let first = gpu::opaque_thread() % 2 == 0;
         if first { [sum, 0.0] } else { [0.0, sum] }
     }
 
@@ -260,11 +260,11 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         ring: &mut Places<Self>,
         first: impl FnOnce(u32),
     ) {
-        let team = Team { thread: gpu::rematerialize_thread(), threads: Self::THREADS };
+        let team = Team { thread: gpu::opaque_thread(), threads: Self::THREADS };
         let to = Self::stage(ring.ahead.wait_empty());
         let full = ring.ahead.full();
         // Products of strides with this head stay out of registers between copies.
-        let head = warp::rematerialize(place[1]);
+        let head = warp::opaque(place[1]);
         L::fill(team, full, Self::SLOT as u32, || {
             first(full);
             unroll!(c < CHUNKS, most 4, {
@@ -280,10 +280,10 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
     fn copy_queries(p: &AttentionParams, at: u64, now: Queries, full: u32) {
         let (_, warp) = gpu::lane_and_warp();
         // Results of other queries may have been here.
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         unroll!(half < 2, {
             unroll!(c < CHUNKS, most 4, {
-                let to = copy::arena() + ((half * CHUNKS + c) * SMEM_TILE) as u32 + warp * 2048;
+                let to = copy::dynamic_shared() + ((half * CHUNKS + c) * SMEM_TILE) as u32 + warp * 2048;
                 let row = now.row + (half * HALF) as u32 + warp * 16;
                 let place = [c as u32 * 64, row, now.head];
                 L::tile(Team::warp(), to, (at, &p.q_map), place, OWN_QUERIES, full);
@@ -298,13 +298,13 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         let (lane, warp) = gpu::lane_and_warp();
         let (row, chunk) = frag::ldmatrix_x4(lane);
         let byte = (warp * 16 + row) * PANEL_BYTES as u32 + chunk * 16;
-        let queries = frag::swizzled(copy::arena() + byte, PANEL_BYTES as u32);
+        let queries = frag::swizzled(copy::dynamic_shared() + byte, PANEL_BYTES as u32);
         // A loop to LLVM, straight code to ptxas: addresses that LLVM prepares for it take registers that are not there.
         macro_rules! score {
             ($which:expr) => {{
-                let mut c = warp::rematerialize(0);
+                let mut c = warp::opaque(0);
                 while c < CHUNKS as u32 {
-                    warp::stay_rolled();
+                    warp::nounroll();
                     let queries = queries + c * SMEM_TILE as u32;
                     let fragment = |step: usize, half: usize| {
                         let from = queries ^ (step * 32) as u32;

@@ -25,12 +25,12 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
     /// The ring of a warp.
     #[inline(always)]
     fn ring(warp: u32) -> u32 {
-        copy::arena() + warp * Self::RING as u32
+        copy::dynamic_shared() + warp * Self::RING as u32
     }
 
     #[inline(always)]
     fn full(warp: u32, slot: u32) -> u32 {
-        copy::arena() + Self::BARRIERS as u32 + (warp * DECODE_SLOTS as u32 + slot) * 8
+        copy::dynamic_shared() + Self::BARRIERS as u32 + (warp * DECODE_SLOTS as u32 + slot) * 8
     }
 
     #[inline(always)]
@@ -48,7 +48,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
     /// it.
     #[inline(always)]
     fn fetch(p: &DecodeParams, at: u64, chunk: &Chunk, [warp, i, slot]: [u32; 3]) {
-        if !L::BY_ONE || warp::elected() {
+        if !L::BY_ONE || warp::elect_one() {
             let lane = if L::BY_ONE { 0 } else { place().0 };
             let key = Self::key(chunk, warp, i / 2);
             let at = at + (i % 2) as u64 * 128;
@@ -100,14 +100,14 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
             // The row that this step adds to the cache, if it is in this tile.
             let fresh = (chunk.length - 1).wrapping_sub(key);
             let fresh = p.fresh[0] != 0 && fresh < Self::KEYS as u32;
-            let row = Self::load_fresh(p, chunk.pair, fresh, lane);
+            let row = Self::load_cg(p, chunk.pair, fresh, lane);
             barrier::wait(Self::full(warp, ring.0), ring.1);
             if fresh {
                 Self::put_fresh(p, chunk, key, slot, row, false);
             }
             let weights = sums.score::<E>(&queries, slot, chunk.to.wrapping_sub(key), p.scale);
             // All lanes have read: the slot may be overwritten.
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
             if 2 * j + (DECODE_SLOTS as u32) < 2 * tiles {
                 Self::fetch(p, at, chunk, [warp, 2 * j + DECODE_SLOTS as u32, ring.0]);
             }
@@ -121,7 +121,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
                 Self::clear_values(slot, chunk.to - key, lane);
             }
             sums.weigh::<E>(&weights, slot);
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
             if 2 * j + 1 + (DECODE_SLOTS as u32) < 2 * tiles {
                 Self::fetch(p, at, chunk, [warp, 2 * j + 1 + DECODE_SLOTS as u32, ring.0]);
             }
@@ -133,12 +133,12 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
 
     /// A lane's 16 bytes of the key, or of the value, that this step adds; zeros where none is asked for.
     #[inline(always)]
-    fn load_fresh(p: &DecodeParams, pair: u32, fresh: bool, lane: u32) -> [u32; 4] {
+    fn load_cg(p: &DecodeParams, pair: u32, fresh: bool, lane: u32) -> [u32; 4] {
         let own = fresh && lane < 16 * CHUNKS as u32;
         let (piece, values) = Self::piece(lane);
         let (base, row) =
             if values { (p.fresh[1], p.fresh_row[1]) } else { (p.fresh[0], p.fresh_row[0]) };
-        global::load_v4_fresh(base + pair as u64 * row as u64 + piece as u64 * 16, own)
+        global::ld_cg_v4(base + pair as u64 * row as u64 + piece as u64 * 16, own)
     }
 
     /// Which 16 bytes of a row a lane has, and whether of the values.
@@ -170,11 +170,11 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         if lane < 16 * CHUNKS as u32 && values == of_values {
             let boxed = slot + piece / 8 * Self::BOX as u32;
             let place = frag::swizzle(last - key, piece % 8, PANEL_BYTES as u32);
-            copy::store_shared_v4(boxed + place, row);
+            copy::st_shared_v4(boxed + place, row);
             let to = cache + chunk.pair as u64 * pair + last as u64 * each as u64;
-            global::store_v4(to + piece as u64 * 16, row);
+            global::st_v4(to + piece as u64 * 16, row);
         }
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
     }
 
     /// Values behind the last key become zeros: whatever lies there times the weight 0 has to be 0.
@@ -184,11 +184,11 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         while at < Self::BOX as u32 {
             unroll!(c < CHUNKS, most 4, {
                 let values = slot + (c * Self::BOX) as u32;
-                copy::store_shared_v4(values + at, [0; 4]);
+                copy::st_shared_v4(values + at, [0; 4]);
             });
             at += 512;
         }
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
     }
 }
 
@@ -219,7 +219,7 @@ impl<W: WalkInfo, E: MmaElem, const CHUNKS: usize, L: Loader> Kernel<W, E, Decod
             Self::join::<E>(p, &chunk);
             // Sums lie where the next tiles are copied to.
             if L::BY_ONE {
-                barrier::fence_copies();
+                barrier::fence_proxy_async();
             }
             gpu::sync_threads();
             chunk = work.find(work.item + gpu::grid_x());

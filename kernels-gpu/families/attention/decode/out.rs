@@ -34,7 +34,7 @@ impl Part {
     /// What sums relative to this base are to be multiplied by for another.
     #[inline(always)]
     fn weight(&self, base: f32, scale: f32) -> f32 {
-        matrix::exp2_flushed(matrix::fma_f32(self.base, scale, shift_of(base, scale)))
+        matrix::ex2_approx_ftz(matrix::fma_f32(self.base, scale, shift_of(base, scale)))
     }
 
     /// Adds what is relative to a base that is not above.
@@ -54,7 +54,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
 
     #[inline(always)]
     fn stats(warp: u32, row: u32) -> u32 {
-        copy::arena() + Self::STATS as u32 + (warp * DECODE_GROUP as u32 + row) * 8
+        copy::dynamic_shared() + Self::STATS as u32 + (warp * DECODE_GROUP as u32 + row) * 8
     }
 
     /// Leaves the sums of a warp in its ring.
@@ -71,12 +71,12 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
                     unroll!(n < 8, {
                         let two = [sums.out[c][n][2 * r], sums.out[c][n][2 * r + 1]];
                         let to = to + (c * 256 + n * 32) as u32;
-                        copy::store_shared_v2(to, two.map(f32::to_bits));
+                        copy::st_shared_v2(to, two.map(f32::to_bits));
                     });
                 });
                 if lane.is_multiple_of(4) {
                     let own = [sums.base[r], all[r]];
-                    copy::store_shared_v2(Self::stats(warp, row), own.map(f32::to_bits));
+                    copy::st_shared_v2(Self::stats(warp, row), own.map(f32::to_bits));
                 }
             }
         });
@@ -89,9 +89,9 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         let mut all = Part::NONE;
         unroll!(w < 4, {
             let warp = w as u32;
-            let [base, sum] = copy::load_shared_v2(Self::stats(warp, row)).map(f32::from_bits);
+            let [base, sum] = copy::ld_shared_v2(Self::stats(warp, row)).map(f32::from_bits);
             let at = Self::ring(warp) + row * Self::ROW as u32 + vector * 16;
-            let out = copy::load_shared_v4(at).map(f32::from_bits);
+            let out = copy::ld_shared_v4(at).map(f32::from_bits);
             all.base = all.base.max(base);
             parts[w] = Part { base, sum, out };
         });
@@ -105,7 +105,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
     #[inline(always)]
     pub(super) fn join<E: MmaElem>(p: &DecodeParams, chunk: &Chunk) {
         let vectors = p.group * Self::VECTORS;
-        let mut i = gpu::rematerialize_thread();
+        let mut i = gpu::opaque_thread();
         while i < vectors {
             let (row, vector) = (i / Self::VECTORS, i % Self::VECTORS);
             let part = Self::of_warps(row, vector, p.scale);
@@ -113,12 +113,12 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
                 Self::finish::<E>(p, chunk.pair, [row, vector], &part);
             } else {
                 let own = Self::row(p, chunk.pair, chunk.chunk, row);
-                global::store_v4(
+                global::st_v4(
                     p.partial + (own * Self::VECTORS as u64 + vector as u64) * 16,
                     part.out.map(f32::to_bits),
                 );
                 if vector == 0 {
-                    global::store_v2(p.stats + own * 8, [part.base, part.sum].map(f32::to_bits));
+                    global::st_v2(p.stats + own * 8, [part.base, part.sum].map(f32::to_bits));
                 }
             }
             i += Self::THREADS;
@@ -137,19 +137,19 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
     /// Whether all others of this sequence and head have left their sums. All threads.
     #[inline(always)]
     fn is_last(p: &DecodeParams, chunk: &Chunk) -> bool {
-        let told = copy::arena() + Self::TOLD as u32;
+        let told = copy::dynamic_shared() + Self::TOLD as u32;
         global::fence_gpu();
         gpu::sync_threads();
         if gpu::thread() == 0 {
             let arrivals = p.counters + chunk.pair as u64 * 4;
-            let before = global::atomic_add(arrivals, 1);
-            copy::store_shared_b32(told, before);
+            let before = global::atom_add(arrivals, 1);
+            copy::st_shared_b32(told, before);
             if before + 1 == chunk.chunks {
-                global::store_b32(arrivals, 0);
+                global::st_b32(arrivals, 0);
             }
         }
         gpu::sync_threads();
-        let last = copy::load_shared_b32(told) + 1 == chunk.chunks;
+        let last = copy::ld_shared_b32(told) + 1 == chunk.chunks;
         if last {
             global::fence_gpu();
         }
@@ -159,7 +159,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
     /// Adds the sums of all chunks in order, and writes the output.
     #[inline(always)]
     fn join_chunks<E: MmaElem>(p: &DecodeParams, chunk: &Chunk) {
-        let mut i = gpu::rematerialize_thread();
+        let mut i = gpu::opaque_thread();
         while i < p.group * Self::VECTORS {
             let (row, vector) = (i / Self::VECTORS, i % Self::VECTORS);
             let mut all = Part::NONE;
@@ -172,8 +172,8 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
                     let there = number < chunk.chunks;
                     let own = Self::row(p, chunk.pair, number, row);
                     let at = p.partial + (own * Self::VECTORS as u64 + vector as u64) * 16;
-                    let stats = global::load_v2_fresh(p.stats + own * 8, there);
-                    let out = global::load_v4_fresh(at, there).map(f32::from_bits);
+                    let stats = global::ld_cg_v2(p.stats + own * 8, there);
+                    let out = global::ld_cg_v4(at, there).map(f32::from_bits);
                     let [own, sum] = stats.map(f32::from_bits);
                     let own = if there { own } else { f32::NEG_INFINITY };
                     parts[c] = Part { base: own, sum, out };
@@ -194,7 +194,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
 
     #[inline(always)]
     fn finish<E: MmaElem>(p: &DecodeParams, pair: u32, [row, vector]: [u32; 2], part: &Part) {
-        let inverse = matrix::reciprocal(part.sum);
+        let inverse = matrix::rcp_approx(part.sum);
         // No key, no product; NaN stays.
         let out = part.out.map(|x| if part.sum == 0.0 { 0.0 } else { x * inverse });
         let index = pair as u64 * p.group as u64 + row as u64;

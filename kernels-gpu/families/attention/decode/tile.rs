@@ -35,7 +35,7 @@ impl<const CHUNKS: usize> Queries<CHUNKS> {
                     let (down, right) = frag::a_k16(0, r as u32, 0);
                     let elements = (c * 64 + step * 16) as u32 + right;
                     let from = at + down as u64 * p.q_row as u64 + elements as u64 * 2;
-                    all[c][step][r] = global::load_b32_fresh(from, there[r % 2]);
+                    all[c][step][r] = global::ld_cg_b32(from, there[r % 2]);
                 });
             });
         });
@@ -61,7 +61,7 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
         keys: u32,
         scale: f32,
     ) -> Scores {
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         let mut scores = Self::scores::<E>(queries, slot, lane);
         if keys < <Decode<CHUNKS>>::KEYS as u32 {
             Self::hide(&mut scores, keys, lane);
@@ -125,7 +125,7 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
             unroll!(i < 4, {
                 if n < 2 * Self::STEPS {
                     let x = &mut scores[n][i];
-                    *x = matrix::exp2_flushed(matrix::fma_f32(*x, scale, shift[i / 2]));
+                    *x = matrix::ex2_approx_ftz(matrix::fma_f32(*x, scale, shift[i / 2]));
                     self.sum[i / 2] += *x;
                 }
             });
@@ -138,7 +138,7 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
         unroll!(r < 2, {
             if grows[r] {
                 let shift = shift_of(top[r], scale);
-                by[r] = matrix::exp2_flushed(matrix::fma_f32(self.base[r], scale, shift));
+                by[r] = matrix::ex2_approx_ftz(matrix::fma_f32(self.base[r], scale, shift));
                 self.base[r] = top[r];
                 self.sum[r] *= by[r];
             }
@@ -155,7 +155,7 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
     /// Exponentials, rounded, times the values: two atoms of 8 keys are one of 16.
     #[inline(always)]
     pub(super) fn weigh<E: MmaElem>(&mut self, scores: &Scores, slot: u32) {
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         unroll!(s < 4, {
             if s < Self::STEPS {
                 let [a, b] = [scores[2 * s], scores[2 * s + 1]];

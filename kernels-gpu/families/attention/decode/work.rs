@@ -2,6 +2,7 @@
 //! a grid apart. All warps look for themselves, 32 sequences at a time, and go on where they found the last one.
 
 use crate::device::prelude::*;
+use crate::device::scan::inclusive_by;
 use crate::families::attention::abi::*;
 
 /// Keys of a sequence and a head.
@@ -40,7 +41,7 @@ impl<'p> Work<'p> {
     #[inline(always)]
     fn length(&self, sequence: u32) -> u32 {
         let at = self.p.lengths + sequence as u64 * 4;
-        let length = global::load_b32_fresh(at, sequence < self.p.batch) as i32;
+        let length = global::ld_cg_b32(at, sequence < self.p.batch) as i32;
         (length.max(0) as u32).min(self.p.capacity)
     }
 
@@ -48,32 +49,27 @@ impl<'p> Work<'p> {
     #[inline(always)]
     pub(super) fn find(&mut self, item: u32) -> Chunk {
         self.item = item;
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         let mut found = Chunk { pair: 0, length: 0, from: 0, to: 0, chunk: 0, chunks: 0 };
         while self.first < self.p.batch {
             let sequence = self.first + lane;
             let length = self.length(sequence);
             let (chunks, each) = decode_chunks(self.unit, length, self.p.split);
             let own = if sequence < self.p.batch { chunks * self.p.kv_heads } else { 0 };
-            let mut through = own;
-            unroll!(step < 5, {
-                let distance = 1 << step;
-                let others = warp::shuffle_up(through, distance);
-                through += if lane >= distance { others } else { 0 };
-            });
+            let through = inclusive_by(lane, own, |sum, before| sum + before);
             let rest = item - self.before;
             let vote = warp::ballot(rest < through);
             if vote == 0 {
-                self.before += warp::shuffle::<32>(through, 31, u32::MAX);
+                self.before += warp::shfl(through, 31);
                 self.first += 32;
                 continue;
             }
             let source = vote.trailing_zeros();
-            let rest = rest - warp::shuffle::<32>(through - own, source, u32::MAX);
+            let rest = rest - warp::shfl(through - own, source);
             let chunk = rest / self.p.kv_heads.max(1);
             let head = rest - chunk * self.p.kv_heads;
-            let length = warp::shuffle::<32>(length, source, u32::MAX);
-            let keys = warp::shuffle::<32>(each, source, u32::MAX) * self.unit;
+            let length = warp::shfl(length, source);
+            let keys = warp::shfl(each, source) * self.unit;
             let from = chunk * keys;
             found = Chunk {
                 pair: (self.first + source) * self.p.kv_heads + head,
@@ -81,7 +77,7 @@ impl<'p> Work<'p> {
                 from,
                 to: (from + keys).min(length),
                 chunk,
-                chunks: warp::shuffle::<32>(chunks, source, u32::MAX),
+                chunks: warp::shfl(chunks, source),
             };
             break;
         }

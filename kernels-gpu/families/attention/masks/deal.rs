@@ -3,6 +3,7 @@
 
 use super::over;
 use crate::device::prelude::*;
+use crate::device::scan::inclusive_by;
 use crate::families::attention::abi::*;
 
 /// Fewer groups than this are dealt out of shared memory, where the bits of columns and diagonals were.
@@ -37,31 +38,23 @@ fn place(p: &MaskParams, group: u32) -> [u32; 3] {
 #[inline(always)]
 fn tiles_of(p: &MaskParams, group: u32) -> u32 {
     let [_, _, index] = place(p, group);
-    global::load_b32_fresh(p.counts + index as u64 * 4, true)
+    global::ld_cg_b32(p.counts + index as u64 * 4, true)
 }
 
 /// The sum of the values of the threads in front, and of all; is any of them `large`? Every thread must call it once.
 #[inline(always)]
 fn sums(value: u32, large: bool) -> ([u32; 2], bool) {
     let lane = gpu::thread() % 32;
-    let mut sum = value;
-    let mut distance = 1;
-    while distance < 32 {
-        let other = warp::shuffle_up(sum, distance);
-        if lane >= distance {
-            sum += other;
-        }
-        distance *= 2;
-    }
+    let sum = inclusive_by(lane, value, |sum, before| sum + before);
     let vote = warp::ballot(large);
-    let place = copy::arena() + MASK_SUMS;
+    let place = copy::dynamic_shared() + MASK_SUMS;
     if lane == 31 {
-        copy::store_shared_v2(place + gpu::thread() / 32 * 8, [sum, vote]);
+        copy::st_shared_v2(place + gpu::thread() / 32 * 8, [sum, vote]);
     }
     gpu::sync_threads();
     let (mut before, mut all, mut any) = (0, 0, 0);
     unroll!(w < 8, {
-        let [of_warp, vote] = copy::load_shared_v2(place + w as u32 * 8);
+        let [of_warp, vote] = copy::ld_shared_v2(place + w as u32 * 8);
         if (w as u32) < gpu::thread() / 32 {
             before += of_warp;
         }
@@ -76,9 +69,9 @@ impl Row<'_> {
     #[inline(always)]
     fn before(&self, group: u32) -> u32 {
         if self.groups < NEAR {
-            copy::load_shared_b32(copy::arena() + group * 4)
+            copy::ld_shared_b32(copy::dynamic_shared() + group * 4)
         } else {
-            global::load_b32_fresh(self.p.prefix + group as u64 * 4, true)
+            global::ld_cg_b32(self.p.prefix + group as u64 * 4, true)
         }
     }
 
@@ -86,9 +79,9 @@ impl Row<'_> {
     #[inline(always)]
     fn say(&self, group: u32, before: u32) {
         if self.groups < NEAR {
-            copy::store_shared_b32(copy::arena() + group * 4, before);
+            copy::st_shared_b32(copy::dynamic_shared() + group * 4, before);
         } else {
-            global::store_b32(self.p.prefix + group as u64 * 4, before);
+            global::st_b32(self.p.prefix + group as u64 * 4, before);
         }
     }
 
@@ -149,10 +142,10 @@ impl Row<'_> {
         if round < p.rounds {
             let tile = index * p.capacity + from;
             let row = strip * STRIP as u32;
-            global::store_v4(at, [row, head, over(head, p.group), tile]);
+            global::st_v4(at, [row, head, over(head, p.group), tile]);
             // A cut has two parts at the most that no other cut has: places are theirs alone.
             let parts = part | (cuts + 1) << 16;
-            global::store_v4(at + 16, [to - from, 2 * first, parts, first]);
+            global::st_v4(at + 16, [to - from, 2 * first, parts, first]);
         }
     }
 
@@ -177,7 +170,7 @@ impl Row<'_> {
         }
         if round < self.p.rounds {
             let index = round as u64 * self.p.blocks_of_work as u64 + block as u64;
-            global::store_b32(self.p.work + index * 32, NO_STRIP);
+            global::st_b32(self.p.work + index * 32, NO_STRIP);
         }
     }
 }
@@ -186,18 +179,18 @@ impl MaskTiles {
     /// The last thread block to come here deals the work of the first `strips` strips. All threads.
     #[inline(always)]
     pub(super) fn deal_last(p: &MaskParams, strips: u32) {
-        let told = copy::arena() + MASK_TOLD;
+        let told = copy::dynamic_shared() + MASK_TOLD;
         global::fence_gpu();
         gpu::sync_threads();
         if gpu::thread() == 0 {
-            let last = global::atomic_add(p.status, 1) + 1 == p.strips * p.count;
+            let last = global::atom_add(p.status, 1) + 1 == p.strips * p.count;
             if last {
-                global::store_b32(p.status, 0);
+                global::st_b32(p.status, 0);
             }
-            copy::store_shared_b32(told, u32::from(last));
+            copy::st_shared_b32(told, u32::from(last));
         }
         gpu::sync_threads();
-        if copy::load_shared_b32(told) == 0 {
+        if copy::ld_shared_b32(told) == 0 {
             return;
         }
         global::fence_gpu();

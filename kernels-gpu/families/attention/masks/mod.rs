@@ -56,24 +56,24 @@ impl View<'_> {
     fn list(&self) -> u32 {
         let pieces = self.p.n.div_ceil(MASK_PIECE);
         let thread = gpu::thread();
-        let votes = copy::arena() + MASK_VOTES;
+        let votes = copy::dynamic_shared() + MASK_VOTES;
         let mut from = 0;
         while from < pieces {
             let piece = from + thread;
             let word = if piece < pieces { self.state(piece) } else { 0 };
             let seen = [0, 1].map(|half| warp::ballot(word >> (STATE + 2 * half) & 3 != 0));
             if piece < pieces {
-                copy::store_shared_b32(copy::arena() + MASK_STATES + piece * 4, word);
+                copy::st_shared_b32(copy::dynamic_shared() + MASK_STATES + piece * 4, word);
             }
             if thread.is_multiple_of(32) && piece < pieces {
-                copy::store_shared_v2(votes + piece / 32 * 8, seen);
+                copy::st_shared_v2(votes + piece / 32 * 8, seen);
             }
             from += MASK_THREADS;
         }
         gpu::sync_threads();
         let (words, mut counts, mut w) = (pieces.div_ceil(32), [0; MASK_CLASSES], 0);
         while w < words {
-            let classes = classes_of(copy::load_shared_v2(votes + w * 8));
+            let classes = classes_of(copy::ld_shared_v2(votes + w * 8));
             unroll!(c < 3, { counts[c] += classes[c].count_ones() });
             w += 1;
         }
@@ -86,14 +86,14 @@ impl View<'_> {
         // The second piece of a tile that has one: nothing, behind the last key.
         let mut i = thread;
         while i < 2 * count {
-            copy::store_shared_b32(copy::arena() + MASK_LIST + i * 4, pieces);
+            copy::st_shared_b32(copy::dynamic_shared() + MASK_LIST + i * 4, pieces);
             i += MASK_THREADS;
         }
         gpu::sync_threads();
         let (mut before, lane) = ([0; MASK_CLASSES], thread % 32);
         w = 0;
         while w < words {
-            let classes = classes_of(copy::load_shared_v2(votes + w * 8));
+            let classes = classes_of(copy::ld_shared_v2(votes + w * 8));
             if w % (MASK_THREADS / 32) == thread / 32 {
                 let in_front = (1 << lane) - 1;
                 let (mut rank, mut place, mut listed) = (0, 0, false);
@@ -106,10 +106,10 @@ impl View<'_> {
                     }
                 });
                 if listed {
-                    let from = copy::arena() + MASK_STATES + (w * 32 + lane) * 4;
+                    let from = copy::dynamic_shared() + MASK_STATES + (w * 32 + lane) * 4;
                     let place = if apart { place } else { rank };
-                    let to = copy::arena() + MASK_LIST + place * 4;
-                    copy::store_shared_b32(to, copy::load_shared_b32(from));
+                    let to = copy::dynamic_shared() + MASK_LIST + place * 4;
+                    copy::st_shared_b32(to, copy::ld_shared_b32(from));
                 }
             }
             unroll!(c < 3, { before[c] += classes[c].count_ones() });
@@ -122,7 +122,7 @@ impl View<'_> {
     /// The pieces of a tile.
     #[inline(always)]
     fn listed(&self, tile: u32) -> [u32; 2] {
-        copy::load_shared_v2(copy::arena() + MASK_LIST + tile * 8)
+        copy::ld_shared_v2(copy::dynamic_shared() + MASK_LIST + tile * 8)
     }
 
     /// Writes the tiles. `base`: number of the first.
@@ -134,7 +134,7 @@ impl View<'_> {
             let [a, b] = pair.map(|word| (word & PIECE) * MASK_PIECE);
             let masks = [0, 1].map(|group| mask_of(pair, group, (base + t) * 2 + group));
             let at = self.p.tiles + (base + t) as u64 * size_of::<KeyTile>() as u64;
-            global::store_v4(at, [a, b, masks[0], masks[1]]);
+            global::st_v4(at, [a, b, masks[0], masks[1]]);
             t += MASK_THREADS;
         }
     }
@@ -155,7 +155,7 @@ impl View<'_> {
                     self.word(pair[1], group, query, ranges),
                 ];
                 let at = self.p.masks + index as u64 * ATTENTION_MASK as u64;
-                global::store_v2(at + own as u64 * 8, words);
+                global::st_v2(at + own as u64 * 8, words);
             }
             t += 1;
         }
@@ -199,7 +199,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, MaskParams> for MaskTiles {
         let own = gpu::block_x();
         let mask = over(own, p.strips);
         let strip = own - mask * p.strips;
-        let live = global::load_b32_fresh(p.live, p.live != 0);
+        let live = global::ld_cg_b32(p.live, p.live != 0);
         let live = if p.live != 0 { live.min(p.m) } else { p.m };
         // A mask has the same strips as any other: those behind the last query are the last of each.
         let strips = live.div_ceil(STRIP as u32);
@@ -210,7 +210,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, MaskParams> for MaskTiles {
             view.write_tiles(own * p.capacity, tiles);
             view.write_bits(own * p.capacity, tiles);
             if gpu::thread() == 0 {
-                global::store_b32(p.counts + own as u64 * 4, tiles);
+                global::st_b32(p.counts + own as u64 * 4, tiles);
             }
         }
         Self::deal_last(p, strips);

@@ -42,16 +42,16 @@ fn whole(flags: u64, from: i32, count: i32) -> bool {
 fn sixteen(flags: u64, from: i32, count: i32) -> u32 {
     let at = flags.wrapping_add(from as i64 as u64);
     if whole(flags, from, count) {
-        return bits_of(global::load_v4_fresh(at, true));
+        return bits_of(global::ld_cg_v4(at, true));
     }
     if flags == 0 || from >= count || from + 16 <= 0 {
         return 0;
     }
     let (mut bits, mut i) = (0, 0);
     while i < 16 {
-        warp::stay_rolled();
+        warp::nounroll();
         let inside = from + i >= 0 && from + i < count;
-        let flag = global::load_b8_fresh(at.wrapping_add(i as u64), inside);
+        let flag = global::ld_cg_b8(at.wrapping_add(i as u64), inside);
         bits |= u32::from(flag != 0) << i;
         i += 1;
     }
@@ -67,7 +67,7 @@ fn fill(to: u32, flags: u64, from: i32, count: i32, words: u32) {
         unroll!(u < 4, {
             let from = from + 16 * (first + u as u32 * MASK_THREADS) as i32;
             let at = flags.wrapping_add(from as i64 as u64);
-            raw[u] = global::load_v4_fresh(at, whole(flags, from, count));
+            raw[u] = global::ld_cg_v4(at, whole(flags, from, count));
         });
         unroll!(u < 4, {
             let i = first + u as u32 * MASK_THREADS;
@@ -78,7 +78,7 @@ fn fill(to: u32, flags: u64, from: i32, count: i32, words: u32) {
                 sixteen(flags, from, count)
             };
             if i < 2 * words {
-                copy::store_shared_b16(to + i * 2, bits);
+                copy::st_shared_b16(to + i * 2, bits);
             }
         });
         first += 4 * MASK_THREADS;
@@ -95,7 +95,7 @@ fn flags_of(flags: u64, mask: u32, bytes: u64) -> u64 {
 #[inline(always)]
 fn range(p: &MaskParams, length: u32, query: u32) -> [u32; 2] {
     let at = p.ranges + query as u64 * 8;
-    let [first, end] = global::load_v2_fresh(at, p.ranges != 0 && query < p.m);
+    let [first, end] = global::ld_cg_v2(at, p.ranges != 0 && query < p.m);
     if p.ranges == 0 { [0, length] } else { [first, end.min(length)] }
 }
 
@@ -104,12 +104,12 @@ impl MaskFlags for View<'_> {
     fn block(&self, query: u32, key: u32) -> bool {
         let row = (query / MASK_PIECE) as u64 * self.p.block_row;
         let at = self.blocks + row + (key / MASK_PIECE) as u64;
-        global::load_b8_fresh(at, self.blocks != 0) != 0
+        global::ld_cg_b8(at, self.blocks != 0) != 0
     }
 
     #[inline(always)]
     fn columns(&self, key: u32) -> u64 {
-        let [low, high] = copy::load_shared_v2(copy::arena() + key / 8);
+        let [low, high] = copy::ld_shared_v2(copy::dynamic_shared() + key / 8);
         low as u64 | (high as u64) << 32
     }
 
@@ -124,8 +124,8 @@ impl MaskFlags for View<'_> {
     #[inline(always)]
     fn diagonals(&self, first: i32) -> u64 {
         let at = (first - self.first) as u32;
-        let from = copy::arena() + MASK_DIAGONALS + at / 32 * 4;
-        let [a, b, c] = [0, 4, 8].map(|i| copy::load_shared_b32(from + i));
+        let from = copy::dynamic_shared() + MASK_DIAGONALS + at / 32 * 4;
+        let [a, b, c] = [0, 4, 8].map(|i| copy::ld_shared_b32(from + i));
         let (low, by) = (a as u64 | (b as u64) << 32, at % 32);
         if by == 0 { low } else { low >> by | (c as u64) << (64 - by) }
     }
@@ -162,11 +162,11 @@ impl<'a> View<'a> {
     pub(super) fn new(p: &'a MaskParams, mask: u32, strip: u32) -> Self {
         let top = strip * STRIP as u32;
         let columns = flags_of(p.columns, mask, p.mask_bytes[1]);
-        fill(copy::arena(), columns, 0, p.n as i32, p.n.div_ceil(64) * 2);
+        fill(copy::dynamic_shared(), columns, 0, p.n as i32, p.n.div_ceil(64) * 2);
         // From the last query's diagonal of the first key on, to the first query's of the last.
         let first = (p.m as i32 - top as i32 - STRIP as i32) & !15;
         let diagonals = flags_of(p.diagonals, mask, p.mask_bytes[3]);
-        let to = copy::arena() + MASK_DIAGONALS;
+        let to = copy::dynamic_shared() + MASK_DIAGONALS;
         let count = (p.m + p.n - 1) as i32;
         fill(to, diagonals, first, count, (p.n + 480).div_ceil(32));
         let rows = flags_of(p.rows, mask, p.mask_bytes[2]);
@@ -180,7 +180,7 @@ impl<'a> View<'a> {
             }
             if full { u64::MAX } else { bits }
         };
-        let given = global::load_b32_fresh(p.lengths + mask as u64 * 4, p.lengths != 0) as i32;
+        let given = global::ld_cg_b32(p.lengths + mask as u64 * 4, p.lengths != 0) as i32;
         let length = if p.lengths == 0 { p.n } else { (given.max(0) as u32).min(p.n) };
         // Here, all at once: pieces of keys would wait for them one behind the other.
         let edge = |i: u32| range(p, length, (top + i).min(p.m - 1));

@@ -58,7 +58,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, Conv2dParams> for DepthwiseAn
         }
         let out = piece.out::<E>(p, piece.channel);
         let to = place::<E>(out, p.out_size[1], piece.down, piece.across);
-        E::store::<1>(to, &[matrix::max_or_nan(sum, least(p))]);
+        E::store::<1>(to, &[matrix::max_nan(sum, least(p))]);
     }
 }
 
@@ -91,7 +91,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, Conv2dParams> for DepthwisePl
         sum = lanes::sum(sum);
         if gpu::thread().is_multiple_of(32) {
             let sum = sum + bias::<E>(p, piece.channel);
-            E::store::<1>(piece.out::<E>(p, piece.channel), &[matrix::max_or_nan(sum, least(p))]);
+            E::store::<1>(piece.out::<E>(p, piece.channel), &[matrix::max_nan(sum, least(p))]);
         }
     }
 }

@@ -26,12 +26,12 @@ impl Row {
     ) -> Row {
         let mut row = Row::NONE;
         let vector = VEC as u64 * E::BYTES as u64;
-        row.left = E::load_own::<1>(at.wrapping_sub(E::BYTES as u64), inside && left);
-        row.own[0] = E::load_own::<VEC>(at, inside && own);
+        row.left = E::ld_global::<1>(at.wrapping_sub(E::BYTES as u64), inside && left);
+        row.own[0] = E::ld_global::<VEC>(at, inside && own);
         if VEC > 1 && STRIDE == 2 {
-            row.own[1] = E::load_own::<VEC>(at.wrapping_add(vector), inside && own);
+            row.own[1] = E::ld_global::<VEC>(at.wrapping_add(vector), inside && own);
         } else {
-            row.right = E::load_own::<1>(at.wrapping_add(vector), inside && right);
+            row.right = E::ld_global::<1>(at.wrapping_add(vector), inside && right);
         }
         row
     }
@@ -101,7 +101,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const VEC: usize, const STRIDE: usize>
                         });
                     });
                 });
-                E::store::<VEC>(to, &sums.map(|sum| matrix::max_or_nan(sum, least)));
+                E::store::<VEC>(to, &sums.map(|sum| matrix::max_nan(sum, least)));
                 to += (p.out_size[1] * E::BYTES) as u64;
             }
         });

@@ -66,7 +66,7 @@ fn stage<E: Elem<Acc = f32>, const WINDOW: u32>(p: &Conv2dParams) {
         let from = (output as u64 * taps as u64 + row as u64) * p.window[1] as u64 + j as u64;
         let own = output < p.outputs && row < taps && j < p.window[1];
         let weight = one::<E>(p.weights + from * E::BYTES as u64, own);
-        copy::store_shared_b32(copy::arena() + at * 4, weight.to_bits());
+        copy::st_shared_b32(copy::dynamic_shared() + at * 4, weight.to_bits());
         at += CONV2D_THREADS;
     }
 }
@@ -74,8 +74,8 @@ fn stage<E: Elem<Acc = f32>, const WINDOW: u32>(p: &Conv2dParams) {
 /// The weights of a tap for all eight outputs.
 #[inline(always)]
 fn eight(at: u32) -> [f32; OUTPUTS] {
-    let low = copy::load_shared_v4(at).map(f32::from_bits);
-    let high = copy::load_shared_v4(at + 16).map(f32::from_bits);
+    let low = copy::ld_shared_v4(at).map(f32::from_bits);
+    let high = copy::ld_shared_v4(at + 16).map(f32::from_bits);
     let mut all = [0.0; OUTPUTS];
     unroll!(m < 4, {
         all[m] = low[m];
@@ -128,7 +128,7 @@ fn window<E: Elem<Acc = f32>, const WINDOW: usize>(p: &Conv2dParams) {
         _ => stage::<E, 7>(p),
     }
     gpu::sync_threads();
-    let mut at = copy::arena();
+    let mut at = copy::dynamic_shared();
     let end = at + rows(p) * WINDOW as u32 * CONV2D_OUTPUTS * 4;
     while at < end {
         let loaded = next;
@@ -147,7 +147,7 @@ fn window<E: Elem<Acc = f32>, const WINDOW: usize>(p: &Conv2dParams) {
     let mut to = place::<E>(out, p.out_size[1], piece.down, piece.across);
     unroll!(m < 8, {
         if inside && first + (m as u32) < p.outputs {
-            E::store::<1>(to, &[matrix::max_or_nan(sums[m], least)]);
+            E::store::<1>(to, &[matrix::max_nan(sums[m], least)]);
         }
         to += p.out_pitch;
     });

@@ -11,7 +11,7 @@ use crate::families::conv2d::abi::*;
 /// One element, as f32; zero where `ok` is false.
 #[inline(always)]
 fn one<E: Elem<Acc = f32>>(addr: u64, ok: bool) -> f32 {
-    E::get(&E::load_own::<1>(addr, ok), 0)
+    E::get(&E::ld_global::<1>(addr, ok), 0)
 }
 
 /// The address of place `(y, x)` of a plane; of one outside, an address that is not read.

@@ -20,20 +20,19 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Index {
 #[inline(always)]
 pub(super) fn index(p: &ConvertParams, block_row: u32) {
     let group = p.group.value as u64;
-    let first = global::load_b32_fresh(word(p.starts, block_row as u64), true);
-    let end = global::load_b32_fresh(word(p.starts, block_row as u64 + 1), true);
-    let blocks = global::load_b32_fresh(word(p.counts, block_row as u64), true);
+    let first = global::ld_cg_b32(word(p.starts, block_row as u64), true);
+    let end = global::ld_cg_b32(word(p.starts, block_row as u64 + 1), true);
+    let blocks = global::ld_cg_b32(word(p.counts, block_row as u64), true);
     let put = |slot: u64, column: u32| {
         if slot < p.capacity as u64 {
-            global::store_b32(word(p.slot_columns, slot), column);
+            global::st_b32(word(p.slot_columns, slot), column);
         }
     };
     let mut w = lane();
     while w < p.words {
         let at = block_row as u64 * p.words as u64 + w as u64;
-        let mut bits = global::load_b32_fresh(word(p.present, at), true);
-        let mut slot =
-            first as u64 * group + global::load_b32_fresh(word(p.ranks, at), true) as u64;
+        let mut bits = global::ld_cg_b32(word(p.present, at), true);
+        let mut slot = first as u64 * group + global::ld_cg_b32(word(p.ranks, at), true) as u64;
         while bits != 0 {
             put(slot, w * 32 + bits.trailing_zeros());
             slot += 1;
@@ -48,7 +47,7 @@ pub(super) fn index(p: &ConvertParams, block_row: u32) {
     }
     let mut g = (first + lane()) as u64;
     while g < end as u64 && (g + 1) * group <= p.capacity as u64 {
-        global::store_b32(word(p.group_rows, g), block_row);
+        global::st_b32(word(p.group_rows, g), block_row);
         g += 32;
     }
 }
@@ -61,14 +60,14 @@ pub(super) fn column_of(p: &ConvertParams, block_row: u32, rank: u32) -> u32 {
     let (mut low, mut high) = (0, p.words);
     while high - low > 1 {
         let middle = low + (high - low) / 2;
-        if global::load_b32_fresh(word(p.ranks, row + middle as u64), true) <= rank {
+        if global::ld_cg_b32(word(p.ranks, row + middle as u64), true) <= rank {
             low = middle;
         } else {
             high = middle;
         }
     }
-    let mut bits = global::load_b32_fresh(word(p.present, row + low as u64), true);
-    let mut before = rank - global::load_b32_fresh(word(p.ranks, row + low as u64), true);
+    let mut bits = global::ld_cg_b32(word(p.present, row + low as u64), true);
+    let mut before = rank - global::ld_cg_b32(word(p.ranks, row + low as u64), true);
     while before > 0 {
         bits &= bits.wrapping_sub(1);
         before -= 1;

@@ -2,7 +2,7 @@
 //! memory; the last one of a block row tallies it.
 
 use super::tally::tally;
-use super::{ALL_LANES, WARPS, arrives_last, lane, piece_rows, word};
+use super::{WARPS, arrives_last, lane, piece_rows, word};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
@@ -17,23 +17,23 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Mark {
         let end = if shared { p.words } else { 0 };
         let mut w = gpu::thread();
         while w < end {
-            copy::store_shared_b32(copy::arena() + w * 4, 0);
+            copy::st_shared_b32(copy::dynamic_shared() + w * 4, 0);
             w += SCAN_THREADS;
         }
         // Offsets of all rows at once: one wait in place of one for each row. A block past the last row has pieces
         // without rows, which begin behind the last offset.
         let valid = rows > 0 && lane() <= rows;
-        let offset = global::load_b32(word(p.offsets, (first + lane()) as u64), valid);
-        let of_row = |row: u32| warp::shuffle::<32>(offset, row, ALL_LANES);
+        let offset = global::ld_nc_b32(word(p.offsets, (first + lane()) as u64), valid);
+        let of_row = |row: u32| warp::shfl(offset, row);
         gpu::sync_threads();
         let mut row = gpu::thread() / 32;
         while row < rows {
             entries(p, of_row(row), of_row(row + 1), |block| {
                 let (at, bit) = (block / 32, 1 << (block % 32));
                 if !shared {
-                    global::set_bits(word(marks, at as u64), bit);
-                } else if copy::load_shared_b32(copy::arena() + at * 4) & bit == 0 {
-                    copy::set_bits_shared(copy::arena() + at * 4, bit);
+                    global::red_or(word(marks, at as u64), bit);
+                } else if copy::ld_shared_b32(copy::dynamic_shared() + at * 4) & bit == 0 {
+                    copy::red_shared_or(copy::dynamic_shared() + at * 4, bit);
                 }
             });
             row += WARPS;
@@ -41,17 +41,17 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Mark {
         gpu::sync_threads();
         w = gpu::thread();
         while w < end {
-            let bits = copy::load_shared_b32(copy::arena() + w * 4);
+            let bits = copy::ld_shared_b32(copy::dynamic_shared() + w * 4);
             if bits != 0 {
-                global::set_bits(word(marks, w as u64), bits);
+                global::red_or(word(marks, w as u64), bits);
             }
             w += SCAN_THREADS;
         }
         if arrives_last(word(p.row_arrivals, block_row as u64), p.piece_rows.value) {
             tally(p, block_row, |w| {
-                let bits = global::load_b32_fresh(word(marks, w as u64), true);
-                global::store_b32(word(marks, w as u64), 0);
-                global::store_b32(word(present, w as u64), bits);
+                let bits = global::ld_cg_b32(word(marks, w as u64), true);
+                global::st_b32(word(marks, w as u64), 0);
+                global::st_b32(word(present, w as u64), bits);
                 bits
             });
         }
@@ -67,7 +67,7 @@ fn entries(p: &ConvertParams, start: u32, end: u32, mark: impl Fn(u32)) {
         let mut raw = [[0u32; 4]; 4];
         unroll!(u < 4, {
             let at = base + u as u32 * 128 + lane() * 4;
-            raw[u] = global::load_v4(word(p.columns, at as u64), at < end);
+            raw[u] = global::ld_nc_v4(word(p.columns, at as u64), at < end);
         });
         unroll!(u < 4, {
             unroll!(i < 4, {

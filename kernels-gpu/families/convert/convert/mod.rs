@@ -39,9 +39,9 @@ fn score<E: Elem>(p: &ConvertParams, block_row: u32, column: u32) -> E::Acc {
             let at = first + below as u64 * pieces + beside as u64;
             let (at, ok) = (p.scores + at * E::ACC_BYTES as u64, done + (u as u32) < count);
             raw[u] = if E::ACC_BYTES == 8 {
-                global::load_v2_fresh(at, ok)
+                global::ld_cg_v2(at, ok)
             } else {
-                [global::load_b32_fresh(at, ok), 0]
+                [global::ld_cg_b32(at, ok), 0]
             };
         });
         unroll!(u < 8, { sum = E::add(sum, E::from_words(raw[u])) });
@@ -77,14 +77,14 @@ fn arrives_last(counter: u64, count: u32) -> bool {
     gpu::sync_threads();
     let mut before = 0;
     if gpu::thread() == 0 {
-        before = global::atomic_add(counter, 1);
+        before = global::atom_add(counter, 1);
     }
     // Only thread 0 adds something, so the sum is what it found.
     let last = scan(before).1 + 1 == count;
     if last {
         global::fence_gpu();
         if gpu::thread() == 0 {
-            global::store_b32(counter, 0);
+            global::st_b32(counter, 0);
         }
     }
     last

@@ -43,7 +43,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for FillCsr {
             } else {
                 clear::<E>(p, &line, first, end);
                 // Other lanes cleared what this one writes.
-                warp::sync_lanes(ALL_LANES);
+                warp::sync(ALL_LANES);
                 scatter::<E>(p, &line, first, end);
             }
             first += gpu::grid_y() * p.chunk_slots;
@@ -53,7 +53,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for FillCsr {
 
 #[inline(always)]
 fn line<E: Elem>(p: &ConvertParams, row: u32, block_row: u32, below: u32) -> Line {
-    let at = |base: u64, i: u32, ok: bool| global::load_b32_fresh(word(base, i as u64), ok);
+    let at = |base: u64, i: u32, ok: bool| global::ld_cg_b32(word(base, i as u64), ok);
     let first = at(p.starts, block_row, true);
     let slots = (at(p.starts, block_row + 1, true) - first) as u64 * p.group.value as u64;
     let slot = first as u64 * p.group.value as u64;
@@ -75,7 +75,7 @@ fn fills<E: Elem>(p: &ConvertParams, line: &Line) -> bool {
     let last = p.block_columns.value - 1;
     let at = line.block_row as u64 * p.words as u64 + last as u64 / 32;
     let ragged = p.block_k.of(p.k).1 != 0;
-    let edge = global::load_b32_fresh(word(p.present, at), ragged) >> (last % 32) & 1;
+    let edge = global::ld_cg_b32(word(p.present, at), ragged) >> (last % 32) & 1;
     let from = p.source + line.start as u64 * E::BYTES as u64;
     let whole = line.blocks as u64 * p.block_k.value as u64 == (line.end - line.start) as u64;
     p.flags & CONVERT_VECTORS != 0 && whole && edge == 0 && from.is_multiple_of(16)
@@ -96,14 +96,14 @@ fn copy<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
         unroll!(u < 4, {
             let i = at + u as u32 * 32;
             let filled = i < line.blocks * p.row_copies.value;
-            raw[u] = global::load_v4_stream(from + i as u64 * 16, filled && i < end);
+            raw[u] = global::ld_nc_no_allocate_v4(from + i as u64 * 16, filled && i < end);
         });
         unroll!(u < 4, {
             let i = at + u as u32 * 32;
             let (block, beside) = p.row_copies.of(i);
             if i < end {
                 let to = line.to + block as u64 * block_bytes::<E>(p);
-                global::store_v4(to + beside as u64 * 16, raw[u]);
+                global::st_v4(to + beside as u64 * 16, raw[u]);
             }
         });
         at += 128;
@@ -119,7 +119,7 @@ fn clear<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
         let (block, beside) = each.of(at);
         let to = line.to + block as u64 * block_bytes::<E>(p) + beside as u64 * bytes as u64;
         if vectors {
-            global::store_v4(to, [0; 4]);
+            global::st_v4(to, [0; 4]);
         } else {
             E::store_raw(to, [0; 4]);
         }
@@ -129,7 +129,7 @@ fn clear<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
 
 #[inline(always)]
 fn scatter<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
-    let column = |at: u32, ok: bool| global::load_b32(word(p.columns, at as u64), ok);
+    let column = |at: u32, ok: bool| global::ld_nc_b32(word(p.columns, at as u64), ok);
     // Where the entries of a slot begin: columns of a row ascend.
     let begin = |slot: u32| {
         if slot == 0 || slot >= line.blocks {
@@ -153,11 +153,11 @@ fn scatter<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
         unroll!(u < 4, {
             let i = at + u as u32 * 32;
             let (block, beside) = p.block_k.of(column(i, i < end));
-            let raw = E::load::<1>(p.source + i as u64 * E::BYTES as u64, i < end);
+            let raw = E::ld_nc::<1>(p.source + i as u64 * E::BYTES as u64, i < end);
             let own = words + block as u64 / 32;
             let before = (1u32 << (block % 32)) - 1;
-            let bits = global::load_b32_fresh(word(p.present, own), i < end) & before;
-            let slot = global::load_b32_fresh(word(p.ranks, own), i < end) + bits.count_ones();
+            let bits = global::ld_cg_b32(word(p.present, own), i < end) & before;
+            let slot = global::ld_cg_b32(word(p.ranks, own), i < end) + bits.count_ones();
             if i < end && slot < line.slots {
                 let to = line.to + slot as u64 * block_bytes::<E>(p);
                 E::store_raw(to + (beside * E::BYTES) as u64, raw);

@@ -1,7 +1,7 @@
 //! The score of every piece of a dense matrix: the sum of squares, columns from top to bottom, then neighbouring
 //! columns by pairs; or whether there is an element other than zero.
 
-use super::{ALL_LANES, lane, piece_rows};
+use super::{lane, piece_rows};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
@@ -38,7 +38,7 @@ fn score<E: Elem, const V: usize>(p: &ConvertParams) {
         let mut raw = [[0u32; 4]; 8];
         unroll!(r < 8, {
             let at = from + r as u64 * p.row_bytes;
-            raw[r] = E::load::<V>(at, inside && row + (r as u32) < rows);
+            raw[r] = E::ld_nc::<V>(at, inside && row + (r as u32) < rows);
         });
         unroll!(r < 8, {
             unroll!(w < 4, { bits |= raw[r][w] & E::MAGNITUDE[w] });
@@ -55,7 +55,7 @@ fn score<E: Elem, const V: usize>(p: &ConvertParams) {
     let mut sum = E::add(left, right);
     let mut step = 1;
     while step < lanes {
-        let other = |word| warp::shuffle::<32>(word, lane() ^ step, ALL_LANES);
+        let other = |word| warp::shfl(word, lane() ^ step);
         let [low, high] = E::words(sum);
         let high = if E::ACC_BYTES == 8 { other(high) } else { 0 };
         sum = E::add(sum, E::from_words([other(low), high]));

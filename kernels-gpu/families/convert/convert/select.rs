@@ -18,12 +18,12 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Select {
         let [low, high, left, _] = if p.flags & CONVERT_FIRST != 0 {
             [0, 0, p.top, 0]
         } else {
-            global::load_v4_fresh(state, true)
+            global::ld_cg_v4(state, true)
         };
         let pivot = (high as u64) << 32 | low as u64;
         unroll!(i < 8, {
             let digit = gpu::thread() + i as u32 * SCAN_THREADS;
-            copy::store_shared_b32(copy::arena() + digit * 4, 0);
+            copy::st_shared_b32(copy::dynamic_shared() + digit * 4, 0);
         });
         gpu::sync_threads();
         count::<E>(p, selection, part, pivot);
@@ -31,9 +31,9 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Select {
         let counters = word(p.digits, selection as u64 * SELECT_WORDS as u64);
         unroll!(i < 8, {
             let digit = gpu::thread() + i as u32 * SCAN_THREADS;
-            let found = copy::load_shared_b32(copy::arena() + digit * 4);
+            let found = copy::ld_shared_b32(copy::dynamic_shared() + digit * 4);
             if found > 0 {
-                global::atomic_add(word(counters, digit as u64), found);
+                global::atom_add(word(counters, digit as u64), found);
             }
         });
         if arrives_last(word(counters, DIGITS as u64), p.parts.value) {
@@ -56,7 +56,7 @@ fn count<E: Elem>(p: &ConvertParams, selection: u32, part: u32, pivot: u64) {
         let settled = (own ^ pivot) >> p.digit_shift >> DIGIT_BITS;
         if p.flags & CONVERT_FIRST != 0 || settled == 0 {
             let digit = (own >> p.digit_shift) as u32 % DIGITS;
-            copy::add_shared(copy::arena() + digit * 4, 1);
+            copy::red_shared_add(copy::dynamic_shared() + digit * 4, 1);
         }
         place += SCAN_THREADS;
     }
@@ -69,19 +69,19 @@ fn settle(p: &ConvertParams, counters: u64, state: u64, pivot: u64, left: u32) {
     let mut found = [0u32; OWN as usize];
     let mut sum = 0;
     unroll!(i < 8, {
-        found[i] = global::load_b32_fresh(word(counters, digit(i as u32) as u64), true);
+        found[i] = global::ld_cg_b32(word(counters, digit(i as u32) as u64), true);
         sum += found[i];
     });
     let (mut reached, _) = scan(sum);
     unroll!(i < 8, {
         let own = digit(i as u32);
-        global::store_b32(word(counters, own as u64), 0);
+        global::st_b32(word(counters, own as u64), 0);
         let above = reached;
         reached += found[i];
         if above < left && reached >= left {
             let pivot = pivot | (own as u64) << p.digit_shift;
             let words = [pivot as u32, (pivot >> 32) as u32, left - above, 0];
-            global::store_v4(state, words);
+            global::st_v4(state, words);
         }
     });
 }

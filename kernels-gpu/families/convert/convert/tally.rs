@@ -29,13 +29,13 @@ fn decide<E: Elem>(p: &ConvertParams, block_row: u32) {
     while w < p.words {
         let bits = warp::ballot(kept::<E>(p, block_row, w * 32 + lane()));
         if lane() == 0 {
-            global::store_b32(word(present, w as u64), bits);
+            global::st_b32(word(present, w as u64), bits);
         }
         w += WARPS;
     }
     // Other warps stored what this one reads next.
     gpu::sync_threads();
-    tally(p, block_row, |w| global::load_b32_fresh(word(present, w as u64), true));
+    tally(p, block_row, |w| global::ld_cg_b32(word(present, w as u64), true));
 }
 
 #[inline(always)]
@@ -49,7 +49,7 @@ fn kept<E: Elem>(p: &ConvertParams, block_row: u32, column: u32) -> bool {
     }
     let position = block_row * p.block_columns.value + column;
     let (selection, place) = p.candidates.of(position);
-    let [low, high] = global::load_v2_fresh(p.selections + selection as u64 * 16, true);
+    let [low, high] = global::ld_cg_v2(p.selections + selection as u64 * 16, true);
     let pivot = (high as u64) << 32 | low as u64;
     ordered > 0 && rank(p, ordered, place) >= pivot
 }
@@ -65,13 +65,13 @@ pub(super) fn tally(p: &ConvertParams, block_row: u32, bits: impl Fn(u32) -> u32
         let (before, all) = scan(own);
         if w < p.words {
             let at = block_row as u64 * p.words as u64 + w as u64;
-            global::store_b32(word(p.ranks, at), count + before);
+            global::st_b32(word(p.ranks, at), count + before);
         }
         count += all;
         first += SCAN_THREADS;
     }
     if gpu::thread() == 0 {
-        global::store_b32(word(p.counts, block_row as u64), count);
+        global::st_b32(word(p.counts, block_row as u64), count);
     }
     if arrives_last(p.arrivals, p.block_rows) {
         place(p);
@@ -85,7 +85,7 @@ fn place(p: &ConvertParams) {
     let first = (gpu::thread() * each).min(p.block_rows);
     let end = (first + each).min(p.block_rows);
     let groups = |row: u32| {
-        let count = global::load_b32_fresh(word(p.counts, row as u64), true);
+        let count = global::ld_cg_b32(word(p.counts, row as u64), true);
         p.group.of(count + p.group.value - 1).0
     };
     let (mut row, mut own) = (first, 0);
@@ -96,11 +96,11 @@ fn place(p: &ConvertParams) {
     let (mut start, all) = scan(own);
     row = first;
     while row < end {
-        global::store_b32(word(p.starts, row as u64), start);
+        global::st_b32(word(p.starts, row as u64), start);
         start += groups(row);
         row += 1;
     }
     if gpu::thread() == 0 {
-        global::store_b32(word(p.starts, p.block_rows as u64), all);
+        global::st_b32(word(p.starts, p.block_rows as u64), all);
     }
 }

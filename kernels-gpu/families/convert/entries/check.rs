@@ -20,7 +20,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for CheckEntries {
         mark_starts(p, first, start, end);
         let marks = own_marks();
         let at = start + gpu::thread() * 8;
-        let column = |at: u32| global::load_b32_fresh(word(p.columns, at as u64), at < end);
+        let column = |at: u32| global::ld_cg_b32(word(p.columns, at as u64), at < end);
         let mut before = if at > 0 && at < end { column(at - 1) } else { 0 };
         let mut bad = u32::MAX;
         unroll!(i < 8, {
@@ -34,7 +34,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for CheckEntries {
             before = own;
         });
         if bad != u32::MAX {
-            global::lower(p.report + 4, bad);
+            global::red_min(p.report + 4, bad);
         }
     }
 }
@@ -44,12 +44,12 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for CheckEntries {
 fn offsets(p: &EntriesParams, start: u32) {
     unroll!(i < 8, {
         let at = start + i as u32 * SCAN_THREADS + gpu::thread();
-        let own = global::load_b32_fresh(word(p.offsets, at as u64), at <= p.m);
+        let own = global::ld_cg_b32(word(p.offsets, at as u64), at <= p.m);
         let prior =
-            global::load_b32_fresh(word(p.offsets, at as u64).wrapping_sub(4), at > 0 && at <= p.m);
+            global::ld_cg_b32(word(p.offsets, at as u64).wrapping_sub(4), at > 0 && at <= p.m);
         let wrong = own < prior || at == 0 && own != 0 || at == p.m && own != p.count;
         if at <= p.m && wrong {
-            global::lower(p.report, at);
+            global::red_min(p.report, at);
         }
     });
 }

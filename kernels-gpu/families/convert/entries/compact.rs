@@ -74,12 +74,12 @@ fn compact<E: Elem, const V: usize, const TOP: bool>(p: &EntriesParams) {
         next = load::<E, V>(p, start + s, s < p.count);
         let own = keep::<E, V, TOP>(p, segment, first);
         if segment.row < p.m && segment.number == 0 && lane() == 0 {
-            global::store_b32(start_of(p, segment.row), first);
+            global::st_b32(start_of(p, segment.row), first);
         }
         first += own;
         let last = segment.row + 1 == p.m && segment.number + 1 == p.segments.value;
         if last && lane() == 0 {
-            global::store_b32(start_of(p, p.m), first);
+            global::st_b32(start_of(p, p.m), first);
         }
     }
 }
@@ -106,7 +106,7 @@ fn keep<E: Elem, const V: usize, const TOP: bool>(
         own += all[v];
     });
     // What the lanes laid down is seen by the others.
-    warp::sync_lanes(ALL_LANES);
+    warp::sync(ALL_LANES);
     let room = p.capacity.saturating_sub(first).min(own);
     let column = segment.number * p.segment_columns;
     let mut at = lane();
@@ -114,13 +114,13 @@ fn keep<E: Elem, const V: usize, const TOP: bool>(
     let mut value_to = p.out_values + (first as u64 + at as u64) * E::BYTES as u64;
     while at < room {
         let (beside, raw) = staged::<E>(local, at);
-        global::store_b32(column_to, column + beside);
+        global::st_b32(column_to, column + beside);
         E::store_raw(value_to, raw);
         at += 32;
         column_to += 128;
         value_to += 32 * E::BYTES as u64;
     }
-    warp::sync_lanes(ALL_LANES);
+    warp::sync(ALL_LANES);
     own
 }
 
@@ -136,7 +136,7 @@ fn load<E: Elem, const V: usize>(p: &EntriesParams, at: u32, wanted: bool) -> Se
         let beside = v as u32 * 32 * V as u32;
         let ok = valid && beside < p.segment_columns && column + beside < p.k;
         // One behind the other, before anything waits: not where the compiler thinks they are needed.
-        raw[v] = E::load_own::<V>(from + (beside * E::BYTES) as u64, ok);
+        raw[v] = E::ld_global::<V>(from + (beside * E::BYTES) as u64, ok);
     });
     Segment { row, number, raw }
 }
@@ -155,8 +155,7 @@ fn kept_of<E: Elem, const V: usize, const TOP: bool>(
     }
     let (valid, mut pivot, mut end) = (segment.row < p.m, p.floor, 0);
     if TOP {
-        let [low, high, column, _] =
-            global::load_v4_fresh(p.pivots + segment.row as u64 * 16, valid);
+        let [low, high, column, _] = global::ld_cg_v4(p.pivots + segment.row as u64 * 16, valid);
         (pivot, end) = ((high as u64) << 32 | low as u64, column);
     }
     let column = segment.number * p.segment_columns + lane() * V as u32;
@@ -198,7 +197,7 @@ fn above<E: Elem, const V: usize>(raw: &Raw, floor: u64) -> u32 {
 #[inline(always)]
 fn warp_scan(value: u32) -> (u32, u32) {
     let inclusive = inclusive(value);
-    (inclusive - value, warp::shuffle::<32>(inclusive, 31, ALL_LANES))
+    (inclusive - value, warp::shfl(inclusive, 31))
 }
 
 /// Sum of the warps in front, and of all. Every thread must call it.
@@ -206,12 +205,12 @@ fn warp_scan(value: u32) -> (u32, u32) {
 fn warp_places(own: u32) -> (u32, u32) {
     let warp = gpu::thread() / 32;
     if lane() == 0 {
-        copy::store_shared_b32(copy::arena() + warp * 4, own);
+        copy::st_shared_b32(copy::dynamic_shared() + warp * 4, own);
     }
     gpu::sync_threads();
     let (mut before, mut all) = (0, 0);
     unroll!(w < 8, {
-        let count = copy::load_shared_b32(copy::arena() + w as u32 * 4);
+        let count = copy::ld_shared_b32(copy::dynamic_shared() + w as u32 * 4);
         before += if (w as u32) < warp { count } else { 0 };
         all += count;
     });
@@ -222,7 +221,7 @@ fn warp_places(own: u32) -> (u32, u32) {
 /// Where this warp lays what it keeps.
 #[inline(always)]
 fn stage_of_warp() -> u32 {
-    copy::arena() + TURNS_BYTES + gpu::thread() / 32 * KEPT_BYTES
+    copy::dynamic_shared() + TURNS_BYTES + gpu::thread() / 32 * KEPT_BYTES
 }
 
 /// Lays down what is kept of a vector, from place `first` on, with its column in the segment; in straight code,
@@ -231,18 +230,18 @@ fn stage_of_warp() -> u32 {
 fn stage<E: Elem, const V: usize>(stage: u32, raw: &Raw, keep: u32, column: u32, first: u32) {
     let mut to = stage + first * if E::BYTES == 2 { 4 } else { 8 };
     let mut columns_to = stage + KEPT_BYTES / 2 + first * 4;
-    let keep = warp::rematerialize(keep);
+    let keep = warp::opaque(keep);
     unroll!(i < V, {
         let kept = keep & 1 << bit::<E>(i);
         let value = element::<E>(raw, i);
         let column = column + i as u32;
         match E::BYTES {
             8 => {
-                to = copy::push_shared_v2(to, [value[0], value[1]], kept);
-                columns_to = copy::push_shared_b32(columns_to, column, kept);
+                to = copy::st_shared_v2_advance(to, [value[0], value[1]], kept);
+                columns_to = copy::st_shared_b32_advance(columns_to, column, kept);
             }
-            4 => to = copy::push_shared_v2(to, [value[0], column], kept),
-            _ => to = copy::push_shared_b32(to, value[0] | column << 16, kept),
+            4 => to = copy::st_shared_v2_advance(to, [value[0], column], kept),
+            _ => to = copy::st_shared_b32_advance(to, value[0] | column << 16, kept),
         }
     });
 }
@@ -252,16 +251,16 @@ fn stage<E: Elem, const V: usize>(stage: u32, raw: &Raw, keep: u32, column: u32,
 fn staged<E: Elem>(stage: u32, at: u32) -> (u32, Raw) {
     match E::BYTES {
         8 => {
-            let [low, high] = copy::load_shared_v2(stage + at * 8);
-            let column = copy::load_shared_b32(stage + KEPT_BYTES / 2 + at * 4);
+            let [low, high] = copy::ld_shared_v2(stage + at * 8);
+            let column = copy::ld_shared_b32(stage + KEPT_BYTES / 2 + at * 4);
             (column, [low, high, 0, 0])
         }
         4 => {
-            let [value, column] = copy::load_shared_v2(stage + at * 8);
+            let [value, column] = copy::ld_shared_v2(stage + at * 8);
             (column, [value, 0, 0, 0])
         }
         _ => {
-            let pair = copy::load_shared_b32(stage + at * 4);
+            let pair = copy::ld_shared_b32(stage + at * 4);
             (pair >> 16, [pair & 0xffff, 0, 0, 0])
         }
     }

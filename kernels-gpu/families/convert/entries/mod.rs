@@ -13,13 +13,15 @@ mod top;
 mod turns;
 
 use crate::device::prelude::*;
-use crate::device::scan::{ALL_LANES, WARPS, inclusive, lane, leave_last, scan, word};
+use crate::device::scan::{
+    ALL_LANES, WARPS, inclusive, inclusive_by, lane, leave_last, scan, word,
+};
 use crate::families::convert::abi::*;
 
 /// Shared memory behind that of [`scan`].
 #[inline(always)]
 fn behind_scan() -> u32 {
-    copy::arena() + SCAN_BYTES
+    copy::dynamic_shared() + SCAN_BYTES
 }
 
 /// The last of `rows` rows that starts at or before entry `at`: every lane of the warp asks for the same. A search by
@@ -31,7 +33,7 @@ fn row_at(offsets: u64, rows: u32, at: u32) -> u32 {
         let step = (high - low).div_ceil(33);
         let probe = low as u64 + (lane() as u64 + 1) * step as u64;
         let inside = probe < high as u64;
-        let offset = global::load_b32_fresh(word(offsets, probe), inside);
+        let offset = global::ld_cg_b32(word(offsets, probe), inside);
         let passed = warp::ballot(inside && offset <= at).count_ones();
         low += passed * step;
         high = if high - low > step { low + step } else { high };
@@ -46,17 +48,17 @@ fn mark_starts(p: &EntriesParams, first: u32, start: u32, end: u32) {
     let marks = behind_scan();
     unroll!(i < 2, {
         let at = gpu::thread() * 8 + i as u32 * 4;
-        copy::store_shared_v4(marks + at * 4, [0; 4]);
+        copy::st_shared_v4(marks + at * 4, [0; 4]);
     });
     gpu::sync_threads();
     let mut row = first + gpu::thread();
     while row < p.m {
-        let offset = global::load_b32_fresh(word(p.offsets, row as u64), true);
+        let offset = global::ld_cg_b32(word(p.offsets, row as u64), true);
         if offset >= end {
             break;
         }
         if offset >= start {
-            copy::raise_shared(marks + (offset - start) * 4, row + 1);
+            copy::red_shared_max(marks + (offset - start) * 4, row + 1);
         }
         row += SCAN_THREADS;
     }
@@ -67,26 +69,18 @@ fn mark_starts(p: &EntriesParams, first: u32, start: u32, end: u32) {
 #[inline(always)]
 fn own_marks() -> [[u32; 4]; 2] {
     let from = behind_scan() + gpu::thread() * 32;
-    [copy::load_shared_v4(from), copy::load_shared_v4(from + 16)]
+    [copy::ld_shared_v4(from), copy::ld_shared_v4(from + 16)]
 }
 
 /// Largest value of the threads in front of this one, 0 for the first. Every thread must call it.
 #[inline(always)]
 fn scan_max(value: u32) -> u32 {
-    let mut inclusive = value;
-    let mut step = 1;
-    while step < 32 {
-        let before = warp::shuffle::<32>(inclusive, lane().wrapping_sub(step) & 31, ALL_LANES);
-        if lane() >= step {
-            inclusive = inclusive.max(before);
-        }
-        step *= 2;
-    }
+    let inclusive = inclusive_by(lane(), value, u32::max);
     let own = leave_last(inclusive);
-    let before = warp::shuffle::<32>(inclusive, lane().wrapping_sub(1) & 31, ALL_LANES);
+    let before = warp::shfl(inclusive, lane().wrapping_sub(1) & 31);
     let mut largest = if lane() == 0 { 0 } else { before };
     unroll!(w < 8, {
-        let of_warp = copy::load_shared_b32(copy::arena() + w as u32 * 4);
+        let of_warp = copy::ld_shared_b32(copy::dynamic_shared() + w as u32 * 4);
         if (w as u32) < own {
             largest = largest.max(of_warp);
         }

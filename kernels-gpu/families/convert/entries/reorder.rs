@@ -2,16 +2,16 @@
 //! fetched alone costs a sector. `split` orders a tile of the source by where its values go, so that those of a tile of
 //! the target are a run; `join` fetches a target's runs and orders them. Both order in shared memory, by 16-bit places.
 
-use super::{ALL_LANES, element, lane, word};
+use super::{ALL_LANES, element, inclusive, lane, word};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
 #[inline(always)]
 fn put<E: Elem>(to: u32, value: Raw) {
     match E::BYTES {
-        8 => copy::store_shared_v2(to, [value[0], value[1]]),
-        4 => copy::store_shared_b32(to, value[0]),
-        _ => copy::store_shared_b16(to, value[0]),
+        8 => copy::st_shared_v2(to, [value[0], value[1]]),
+        4 => copy::st_shared_b32(to, value[0]),
+        _ => copy::st_shared_b16(to, value[0]),
     }
 }
 
@@ -26,8 +26,8 @@ fn store<E: Elem>(p: &EntriesParams, first: u32, tile: u32) {
             let own = vector + u as u32 * REORDER_THREADS;
             let at = first as u64 + (own * each) as u64;
             if own < tile / each && at < p.count as u64 {
-                let values = copy::load_shared_v4(copy::arena() + own * 16);
-                global::store_v4(p.out_values + at * E::BYTES as u64, values);
+                let values = copy::ld_shared_v4(copy::dynamic_shared() + own * 16);
+                global::st_v4(p.out_values + at * E::BYTES as u64, values);
             }
         });
         vector += 2 * REORDER_THREADS;
@@ -48,7 +48,7 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Spli
             unroll!(u < 2, {
                 let at = at(done, u);
                 let valid = done < TILE && at < p.count as u64;
-                places[u] = global::load_v4_stream(p.first + at * 2, valid);
+                places[u] = global::ld_nc_no_allocate_v4(p.first + at * 2, valid);
             });
             places
         };
@@ -64,7 +64,7 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Spli
                 unroll!(v < 4, {
                     if (v as u32) < E::BYTES / 2 {
                         let from = p.source + at * E::BYTES as u64 + v as u64 * 16;
-                        values[u][v] = global::load_v4_fresh(from, at < p.count as u64);
+                        values[u][v] = global::ld_cg_v4(from, at < p.count as u64);
                     }
                 });
             });
@@ -76,7 +76,7 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Spli
                         let place = places[u][i / 2] >> (i as u32 % 2 * 16) & 0xffff;
                         let each = (16 / E::BYTES) as usize;
                         let value = element::<E>(&values[u][(i / each) & 3], i % each);
-                        put::<E>(copy::arena() + place * E::BYTES, value);
+                        put::<E>(copy::dynamic_shared() + place * E::BYTES, value);
                     }
                 });
             });
@@ -101,24 +101,18 @@ impl Runs {
     /// Every lane of the warp must call it together.
     #[inline(always)]
     fn new(distances: u32, start: u32, len: u32) -> Runs {
-        let mut behind = len;
-        let mut step = 1;
-        while step < 32 {
-            let before = warp::shuffle::<32>(behind, lane().wrapping_sub(step) & 31, ALL_LANES);
-            behind += if lane() >= step { before } else { 0 };
-            step *= 2;
-        }
+        let behind = inclusive(len);
         let own = behind - len;
         let rank = (warp::ballot(len > 0) & ((1u32 << lane()) - 1)).count_ones();
-        warp::sync_lanes(ALL_LANES);
+        warp::sync(ALL_LANES);
         if len > 0 {
-            copy::store_shared_b32(distances + rank * 4, start.wrapping_sub(own));
+            copy::st_shared_b32(distances + rank * 4, start.wrapping_sub(own));
         }
-        warp::sync_lanes(ALL_LANES);
+        warp::sync(ALL_LANES);
         Runs {
             distances,
             begin: if len > 0 { own } else { u32::MAX },
-            total: warp::shuffle::<32>(behind, 31, ALL_LANES),
+            total: warp::shfl(behind, 31),
         }
     }
 
@@ -127,9 +121,9 @@ impl Runs {
     #[inline(always)]
     fn value(self, from: u32, before: u32) -> (u32, u32) {
         let off = self.begin.wrapping_sub(from);
-        let begins = warp::any_bits(if off < 32 { 1u32 << off } else { 0 });
+        let begins = warp::or(if off < 32 { 1u32 << off } else { 0 });
         let run = before + (begins & (u32::MAX >> (31 - lane()))).count_ones();
-        let distance = copy::load_shared_b32(self.distances + (run.wrapping_sub(1) & 31) * 4);
+        let distance = copy::ld_shared_b32(self.distances + (run.wrapping_sub(1) & 31) * 4);
         let at = (from + lane()).wrapping_add(distance);
         (at, before + begins.count_ones())
     }
@@ -142,14 +136,14 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join
     unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::launch_dependents();
         let (own, warps) = (gpu::thread() / 32, REORDER_THREADS / 32);
-        let distances = copy::arena() + TILE * E::BYTES + own * JOIN_RUNS * 4;
+        let distances = copy::dynamic_shared() + TILE * E::BYTES + own * JOIN_RUNS * 4;
         let starts = word(p.starts, gpu::block_x() as u64 * p.tiles as u64);
         // Warps take every 16th tile of the source: those near each other have runs of like length.
         let runs_of = |first: u32| {
             let tile = first + lane() * warps;
             let valid = tile < p.tiles;
-            let start = global::load_b32(word(starts, tile as u64), valid);
-            let end = global::load_b32(word(starts, tile as u64 + p.tiles as u64), valid);
+            let start = global::ld_nc_b32(word(starts, tile as u64), valid);
+            let end = global::ld_nc_b32(word(starts, tile as u64 + p.tiles as u64), valid);
             Runs::new(distances, start, end - start)
         };
         let mut first = own;
@@ -165,12 +159,12 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join
                     let (at, next) = runs.value(from + u as u32 * 32, before);
                     before = next;
                     let valid = from + u as u32 * 32 + lane() < runs.total;
-                    values[u] = E::load_fresh(p.source + at as u64 * E::BYTES as u64, valid);
-                    places[u] = global::load_b16(p.first + at as u64 * 2, valid);
+                    values[u] = E::ld_cg(p.source + at as u64 * E::BYTES as u64, valid);
+                    places[u] = global::ld_nc_b16(p.first + at as u64 * 2, valid);
                 });
                 unroll!(u < 8, {
                     if from + u as u32 * 32 + lane() < runs.total {
-                        put::<E>(copy::arena() + places[u] * E::BYTES, values[u]);
+                        put::<E>(copy::dynamic_shared() + places[u] * E::BYTES, values[u]);
                     }
                 });
                 from += 256;
@@ -197,21 +191,21 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Reor
         if at >= p.count {
             return;
         }
-        let from = global::load_b32_fresh(word(p.keys, at as u64), true);
-        let to = global::load_b32_fresh(word(p.first, at as u64), true);
+        let from = global::ld_cg_b32(word(p.keys, at as u64), true);
+        let to = global::ld_cg_b32(word(p.first, at as u64), true);
         let (tile, inside) = (at / TILE, at % TILE);
-        global::store_b16(p.out_first + from as u64 * 2, inside);
-        global::store_b16(p.out_second + at as u64 * 2, to % TILE);
-        let before = global::load_b32_fresh(word(p.first, (at as u64).wrapping_sub(1)), inside > 0);
+        global::st_b16(p.out_first + from as u64 * 2, inside);
+        global::st_b16(p.out_second + at as u64 * 2, to % TILE);
+        let before = global::ld_cg_b32(word(p.first, (at as u64).wrapping_sub(1)), inside > 0);
         let start = |target: u32| word(p.starts, target as u64 * p.tiles as u64 + tile as u64);
         let mut target = if inside > 0 { before / TILE + 1 } else { 0 };
         while target <= to / TILE {
-            global::store_b32(start(target), at);
+            global::st_b32(start(target), at);
             target += 1;
         }
         if at + 1 == p.count || inside + 1 == TILE {
             while target <= p.tiles {
-                global::store_b32(start(target), at + 1);
+                global::st_b32(start(target), at + 1);
                 target += 1;
             }
         }

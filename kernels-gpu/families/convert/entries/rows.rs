@@ -9,7 +9,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryRows {
     unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::launch_dependents();
         grid::wait_dependency();
-        let count = global::load_b32_fresh(word(p.offsets, p.m as u64), true).min(p.capacity);
+        let count = global::ld_cg_b32(word(p.offsets, p.m as u64), true).min(p.capacity);
         let start = gpu::block_x() * ENTRY_TILE;
         if start >= count {
             return;
@@ -31,11 +31,11 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryRows {
         unroll!(half < 2, {
             let at = start + gpu::thread() * 8 + half as u32 * 4;
             if at < end && end - at >= 4 {
-                global::store_v4(word(p.rows, at as u64), rows[half]);
+                global::st_v4(word(p.rows, at as u64), rows[half]);
             } else {
                 unroll!(i < 4, {
                     if at < end && (i as u32) < end - at {
-                        global::store_b32(word(p.rows, at as u64 + i as u64), rows[half][i]);
+                        global::st_b32(word(p.rows, at as u64 + i as u64), rows[half][i]);
                     }
                 });
             }
@@ -54,11 +54,11 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryOffsets {
         let mut before = [0u32; 8];
         unroll!(i < 8, {
             let at = base + i as u64 * 32 + lane() as u64;
-            let key = global::load_b32_fresh(word(p.keys, at), at < p.count as u64);
+            let key = global::ld_cg_b32(word(p.keys, at), at < p.count as u64);
             keys[i] = if at < p.count as u64 { key } else { p.m };
             let valid = at > 0 && at <= p.count as u64;
             // Rows up to and including this one have their offsets already: counted from 1, 0 for none.
-            let prior = global::load_b32_fresh(word(p.keys, at.wrapping_sub(1)), valid);
+            let prior = global::ld_cg_b32(word(p.keys, at.wrapping_sub(1)), valid);
             before[i] = if valid { prior + 1 } else { 0 };
         });
         unroll!(i < 8, {
@@ -69,17 +69,17 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryOffsets {
             let wide = gap > 8;
             let mut row = before[i];
             while !wide && row < end {
-                global::store_b32(word(p.starts, row as u64), at as u32);
+                global::st_b32(word(p.starts, row as u64), at as u32);
                 row += 1;
             }
             let mut left = warp::ballot(wide);
             while left != 0 {
                 let source = left.trailing_zeros();
-                let of = |value: u32| warp::shuffle::<32>(value, source, u32::MAX);
+                let of = |value: u32| warp::shfl(value, source);
                 let (first, last, value) = (of(before[i]), of(end), of(at as u32));
                 let mut row = first as u64 + lane() as u64;
                 while row < last as u64 {
-                    global::store_b32(word(p.starts, row), value);
+                    global::st_b32(word(p.starts, row), value);
                     row += 32;
                 }
                 left &= left - 1;

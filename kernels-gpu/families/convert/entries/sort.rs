@@ -12,10 +12,10 @@ const WARP_KEYS: u32 = SORT_TILE / WARPS;
 #[inline(always)]
 fn key(p: &EntriesParams, at: u32, inside: bool) -> u32 {
     if p.flags & (SORT_CLASSES | SORT_LENGTHS) == 0 {
-        return global::load_b32_fresh(word(p.keys, at as u64), inside).min(p.k);
+        return global::ld_cg_b32(word(p.keys, at as u64), inside).min(p.k);
     }
-    let start = global::load_b32_fresh(word(p.offsets, at as u64), inside);
-    let end = global::load_b32_fresh(word(p.offsets, at as u64 + 1), inside);
+    let start = global::ld_cg_b32(word(p.offsets, at as u64), inside);
+    let end = global::ld_cg_b32(word(p.offsets, at as u64 + 1), inside);
     let length = end.wrapping_sub(start);
     if p.flags & SORT_CLASSES != 0 { length.leading_zeros() } else { p.k.saturating_sub(length) }
 }
@@ -35,10 +35,10 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortCount {
     unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::launch_dependents();
         grid::wait_dependency();
-        let (digits, counters) = (1 << p.bits, copy::arena());
+        let (digits, counters) = (1 << p.bits, copy::dynamic_shared());
         let mut d = gpu::thread();
         while d < digits {
-            copy::store_shared_b32(counters + d * 4, 0);
+            copy::st_shared_b32(counters + d * 4, 0);
             d += SCAN_THREADS;
         }
         gpu::sync_threads();
@@ -51,7 +51,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortCount {
             });
             unroll!(i < 8, {
                 if first + (i as u32) * 32 < p.count {
-                    copy::add_shared(counters + digit(p, keys[i]) * 4, 1);
+                    copy::red_shared_add(counters + digit(p, keys[i]) * 4, 1);
                 }
             });
         });
@@ -59,7 +59,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortCount {
         d = gpu::thread();
         while d < digits {
             let at = d as u64 * p.tiles as u64 + gpu::block_x() as u64;
-            global::store_b32(word(p.counts, at), copy::load_shared_b32(counters + d * 4));
+            global::st_b32(word(p.counts, at), copy::ld_shared_b32(counters + d * 4));
             d += SCAN_THREADS;
         }
     }
@@ -78,14 +78,14 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortPlace {
             let mut own = [0u32; 4];
             unroll!(i < 4, {
                 let at = tile + i as u32;
-                own[i] = global::load_b32_fresh(word(counts, at as u64), at < p.tiles);
+                own[i] = global::ld_cg_b32(word(counts, at as u64), at < p.tiles);
             });
             let (before, all) = scan(own[0] + own[1] + own[2] + own[3]);
             let mut place = sum + before;
             unroll!(i < 4, {
                 let at = tile + i as u32;
                 if at < p.tiles {
-                    global::store_b32(word(counts, at as u64), place);
+                    global::st_b32(word(counts, at as u64), place);
                 }
                 place += own[i];
             });
@@ -93,7 +93,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortPlace {
             first += 4 * SCAN_THREADS;
         }
         if gpu::thread() == 0 {
-            global::store_b32(word(p.totals, gpu::block_x() as u64), sum);
+            global::st_b32(word(p.totals, gpu::block_x() as u64), sum);
         }
     }
 }
@@ -143,7 +143,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
         let shared = Shared { digits: 1 << p.bits };
         let mut w = gpu::thread();
         while w < shared.digits * WARPS {
-            copy::store_shared_b32(behind_scan() + w * 4, 0);
+            copy::st_shared_b32(behind_scan() + w * 4, 0);
             w += SCAN_THREADS;
         }
         gpu::sync_threads();
@@ -158,7 +158,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
             unroll!(i < 8, {
                 let at = first_key() + (done + i as u32) * 32;
                 let place = found[i] << 16 | rank(p, own, found[i], at < p.count);
-                copy::store_shared_b32(shared.place(done + i as u32), place);
+                copy::st_shared_b32(shared.place(done + i as u32), place);
             });
             done += 8;
         }
@@ -168,13 +168,13 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
         // Stores of a warp go to neighbours: words are ordered in shared memory first, one array after the other.
         stage(p, shared.keys(), shared, own, true, |at, ok| key(p, at, ok));
         let first = |at, ok| match p.flags & SORT_FIRST {
-            0 => global::load_b32_fresh(word(p.first, at as u64), ok),
+            0 => global::ld_cg_b32(word(p.first, at as u64), ok),
             _ => at,
         };
         if p.flags & SORT_KEYS != 0 {
             store(p, shared, |i, to| {
-                let own = copy::load_shared_b32(shared.keys() + i * 4);
-                global::store_b32(word(p.out_keys, to as u64), own);
+                let own = copy::ld_shared_b32(shared.keys() + i * 4);
+                global::st_b32(word(p.out_keys, to as u64), own);
             });
         }
         stage(p, shared.words(), shared, own, false, first);
@@ -188,7 +188,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
         }
         gpu::sync_threads();
         stage(p, shared.words(), shared, own, false, |at, ok| {
-            global::load_b32_fresh(word(p.second, at as u64), ok)
+            global::ld_cg_b32(word(p.second, at as u64), ok)
         });
         store(p, shared, |i, to| {
             put(p, pairs, (p.out_second, 0), to, shared.words() + i * 4);
@@ -200,11 +200,11 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
 /// `byte` bytes into one of the `pairs`.
 #[inline(always)]
 fn put(p: &EntriesParams, pairs: bool, (array, byte): (u64, u64), to: u32, own: u32) {
-    let own = copy::load_shared_b32(own);
+    let own = copy::ld_shared_b32(own);
     if to < p.capacity && pairs {
-        global::store_b32(p.out_first + to as u64 * 8 + byte, own);
+        global::st_b32(p.out_first + to as u64 * 8 + byte, own);
     } else if to < p.capacity {
-        global::store_b32(word(array, to as u64), own);
+        global::st_b32(word(array, to as u64), own);
     }
 }
 
@@ -228,14 +228,14 @@ fn stage(
         });
         unroll!(i < 8, {
             let at = first_key() + (done + i as u32) * 32;
-            let mut place = copy::load_shared_b32(shared.place(done + i as u32));
+            let mut place = copy::ld_shared_b32(shared.place(done + i as u32));
             if places {
-                let first = copy::load_shared_b32(counters + (place >> 16) * 4);
+                let first = copy::ld_shared_b32(counters + (place >> 16) * 4);
                 place = first + (place & 0xffff);
-                copy::store_shared_b32(shared.place(done + i as u32), place);
+                copy::st_shared_b32(shared.place(done + i as u32), place);
             }
             if at < p.count {
-                copy::store_shared_b32(array + place * 4, words[i]);
+                copy::st_shared_b32(array + place * 4, words[i]);
             }
         });
         done += 8;
@@ -252,8 +252,8 @@ fn store(p: &EntriesParams, shared: Shared, store: impl Fn(u32, u32)) {
         unroll!(u < 4, {
             let i = first + u as u32 * SCAN_THREADS;
             if i < keys {
-                let key = copy::load_shared_b32(shared.keys() + i * 4);
-                let distance = copy::load_shared_b32(shared.distance(digit(p, key)));
+                let key = copy::ld_shared_b32(shared.keys() + i * 4);
+                let distance = copy::ld_shared_b32(shared.distance(digit(p, key)));
                 store(i, i.wrapping_add(distance));
             }
         });
@@ -272,13 +272,13 @@ fn rank(p: &EntriesParams, counters: u32, digit: u32, inside: bool) -> u32 {
         peers &= if set { votes } else { !votes };
         bit += 1;
     }
-    let before = copy::load_shared_b32(counters + digit * 4);
+    let before = copy::ld_shared_b32(counters + digit * 4);
     let behind = (peers & ((1u32 << lane()) - 1)).count_ones();
-    warp::sync_lanes(ALL_LANES);
+    warp::sync(ALL_LANES);
     if inside && behind == 0 {
-        copy::store_shared_b32(counters + digit * 4, before + peers.count_ones());
+        copy::st_shared_b32(counters + digit * 4, before + peers.count_ones());
     }
-    warp::sync_lanes(ALL_LANES);
+    warp::sync(ALL_LANES);
     before + behind
 }
 
@@ -290,24 +290,24 @@ fn bases(p: &EntriesParams, shared: Shared) {
     while first < shared.digits {
         let digit = first + gpu::thread();
         let inside = digit < shared.digits;
-        let total = global::load_b32_fresh(word(p.totals, digit as u64), inside);
+        let total = global::ld_cg_b32(word(p.totals, digit as u64), inside);
         let at = digit as u64 * p.tiles as u64 + gpu::block_x() as u64;
-        let in_front = global::load_b32_fresh(word(p.counts, at), inside);
+        let in_front = global::ld_cg_b32(word(p.counts, at), inside);
         let mut own = 0;
         unroll!(w < 8, {
             let count = shared.counters(w as u32) + digit * 4;
-            own += if inside { copy::load_shared_b32(count) } else { 0 };
+            own += if inside { copy::ld_shared_b32(count) } else { 0 };
         });
         let (before, all) = scan(total);
         let (place, of_tile) = scan(own);
         if inside {
             let mut place = in_tile + place;
             let to = sum + before + in_front;
-            copy::store_shared_b32(shared.distance(digit), to.wrapping_sub(place));
+            copy::st_shared_b32(shared.distance(digit), to.wrapping_sub(place));
             unroll!(w < 8, {
                 let at = shared.counters(w as u32) + digit * 4;
-                let count = copy::load_shared_b32(at);
-                copy::store_shared_b32(at, place);
+                let count = copy::ld_shared_b32(at);
+                copy::st_shared_b32(at, place);
                 place += count;
             });
         }

@@ -12,7 +12,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for GroupStarts {
         grid::wait_dependency();
         let turn = take(p);
         let first = turn.tile * ENTRY_TILE + gpu::thread() * 8;
-        let offset = |row: u32| global::load_b32_fresh(word(p.offsets, row as u64), row <= p.m);
+        let offset = |row: u32| global::ld_cg_b32(word(p.offsets, row as u64), row <= p.m);
         let mut groups = [0u32; 8];
         let mut own = 0;
         let mut start = offset(first);
@@ -30,7 +30,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for GroupStarts {
             let row = first + i as u32;
             // The place behind the last row is the number of all.
             if row <= p.m {
-                global::store_b32(start_of(p, row), place);
+                global::st_b32(start_of(p, row), place);
             }
             place += groups[i];
         });

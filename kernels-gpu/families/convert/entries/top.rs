@@ -38,7 +38,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for TopEntries {
         };
         if gpu::thread() == 0 {
             let words = [pivot.bits as u32, (pivot.bits >> 32) as u32, end, 0];
-            global::store_v4(p.pivots + row as u64 * 16, words);
+            global::st_v4(p.pivots + row as u64 * 16, words);
         }
     }
 }
@@ -51,7 +51,7 @@ fn each<E: Elem>(p: &EntriesParams, from: u64, mut take: impl FnMut(u64)) {
         let mut raw = [[0u32; 4]; 8];
         unroll!(i < 8, {
             let column = first as u64 + i as u64 * SCAN_THREADS as u64;
-            raw[i] = E::load::<1>(from + column * E::BYTES as u64, column < p.k as u64);
+            raw[i] = E::ld_nc::<1>(from + column * E::BYTES as u64, column < p.k as u64);
         });
         // What was not loaded is zero, which counts for nothing.
         unroll!(i < 8, { take(magnitude::<E>(element::<E>(&raw[i], 0))) });
@@ -65,11 +65,11 @@ fn settle<E: Elem>(p: &EntriesParams, from: u64, pivot: Pivot) -> Pivot {
     let counters = behind_scan();
     unroll!(i < 8, {
         let digit = gpu::thread() + i as u32 * SCAN_THREADS;
-        copy::store_shared_b32(counters + digit * 4, 0);
+        copy::st_shared_b32(counters + digit * 4, 0);
     });
     let found = counters + DIGITS * 4;
     if gpu::thread() == 0 {
-        copy::store_shared_v4(found, [0; 4]);
+        copy::st_shared_v4(found, [0; 4]);
     }
     gpu::sync_threads();
     let shift = pivot.shift.saturating_sub(TOP_BITS);
@@ -77,7 +77,7 @@ fn settle<E: Elem>(p: &EntriesParams, from: u64, pivot: Pivot) -> Pivot {
     each::<E>(p, from, |magnitude| {
         if magnitude > 0 && magnitude >> pivot.shift == pivot.bits >> pivot.shift {
             let digit = (magnitude >> shift) as u32 & ((1 << width) - 1);
-            copy::add_shared(counters + digit * 4, 1);
+            copy::red_shared_add(counters + digit * 4, 1);
         }
     });
     gpu::sync_threads();
@@ -85,7 +85,7 @@ fn settle<E: Elem>(p: &EntriesParams, from: u64, pivot: Pivot) -> Pivot {
     let mut counts = [0u32; OWN as usize];
     let mut sum = 0;
     unroll!(i < 8, {
-        counts[i] = copy::load_shared_b32(counters + digit(i as u32) * 4);
+        counts[i] = copy::ld_shared_b32(counters + digit(i as u32) * 4);
         sum += counts[i];
     });
     let (mut reached, _) = scan(sum);
@@ -93,11 +93,11 @@ fn settle<E: Elem>(p: &EntriesParams, from: u64, pivot: Pivot) -> Pivot {
         let above = reached;
         reached += counts[i];
         if above < pivot.left && reached >= pivot.left {
-            copy::store_shared_v4(found, [digit(i as u32), pivot.left - above, counts[i], 0]);
+            copy::st_shared_v4(found, [digit(i as u32), pivot.left - above, counts[i], 0]);
         }
     });
     gpu::sync_threads();
-    let [digit, left, equal, _] = copy::load_shared_v4(found);
+    let [digit, left, equal, _] = copy::ld_shared_v4(found);
     let settled = Pivot { bits: pivot.bits | (digit as u64) << shift, shift, left, equal };
     gpu::sync_threads();
     settled
@@ -110,15 +110,15 @@ fn end_of_ties<E: Elem>(p: &EntriesParams, from: u64, pivot: Pivot) -> u32 {
     let (mut first, mut taken) = (0, 0);
     while first < p.k && taken < pivot.left {
         let column = first + gpu::thread();
-        let raw = E::load::<1>(from + column as u64 * E::BYTES as u64, column < p.k);
+        let raw = E::ld_nc::<1>(from + column as u64 * E::BYTES as u64, column < p.k);
         let equal = column < p.k && magnitude::<E>(element::<E>(&raw, 0)) == pivot.bits;
         let (before, all) = scan(equal as u32);
         if equal && taken + before + 1 == pivot.left {
-            copy::store_shared_b32(found, column + 1);
+            copy::st_shared_b32(found, column + 1);
         }
         taken += all;
         first = first.saturating_add(SCAN_THREADS);
     }
     gpu::sync_threads();
-    copy::load_shared_b32(found)
+    copy::ld_shared_b32(found)
 }

@@ -3,7 +3,7 @@
 //! blocks in the order of their numbers, which CUB's scans rely on as well, so those in front are under way. Sums carry
 //! the number of the run: nothing is cleared between runs.
 
-use super::{ALL_LANES, lane, word};
+use super::{lane, word};
 use crate::device::prelude::*;
 use crate::families::convert::abi::{EntriesParams, TURNS_HEAD};
 
@@ -22,16 +22,16 @@ const OWN: u32 = 1;
 /// The place of this thread block, and the run. Thread blocks start in the order of their numbers.
 #[inline(always)]
 pub(super) fn take(p: &EntriesParams) -> Turn {
-    Turn { tile: gpu::block_x(), run: global::load_b32_fresh(p.turns + 4, true) }
+    Turn { tile: gpu::block_x(), run: global::ld_cg_b32(p.turns + 4, true) }
 }
 
 /// Counts this thread block in, once it has looked back; the last of all counts the run. Every thread must call it.
 #[inline(always)]
 fn leave(p: &EntriesParams, turn: Turn) {
     // Every thread of every thread block has read the number of the run by now.
-    if gpu::thread() == 0 && global::atomic_add(p.turns, 1) + 1 == p.tiles {
-        global::store_b32(p.turns, 0);
-        global::store_b32(p.turns + 4, turn.run + 1);
+    if gpu::thread() == 0 && global::atom_add(p.turns, 1) + 1 == p.tiles {
+        global::st_b32(p.turns, 0);
+        global::st_b32(p.turns + 4, turn.run + 1);
     }
 }
 
@@ -44,7 +44,7 @@ pub(super) fn in_front(p: &EntriesParams, turn: Turn, own: u32) -> u32 {
     let state = |kind: u32, sum: u32| ((run | kind) as u64) << 32 | sum as u64;
     let to = states + turn.tile as u64 * 8;
     if turn.tile > 0 && gpu::thread() == 0 {
-        global::store_b64_relaxed(to, state(OWN, own));
+        global::st_relaxed_b64(to, state(OWN, own));
     }
     let mut sum = 0;
     let mut end = turn.tile;
@@ -54,7 +54,7 @@ pub(super) fn in_front(p: &EntriesParams, turn: Turn, own: u32) -> u32 {
         end = if all { 0 } else { end - SCAN_THREADS };
     }
     if gpu::thread() == 0 {
-        global::store_b64_relaxed(to, state(ALL, sum + own));
+        global::st_relaxed_b64(to, state(ALL, sum + own));
     }
     leave(p, turn);
     sum
@@ -68,7 +68,7 @@ fn look_back(states: u64, run: u32, end: u32) -> (u32, bool) {
     // In front of the first one there is nothing.
     let (mut kind, mut value) = (ALL, 0);
     if gpu::thread() < end {
-        let word = global::wait_for_b64(states, end - 1 - gpu::thread(), run);
+        let word = global::poll_b64(states, end - 1 - gpu::thread(), run);
         (kind, value) = ((word >> 32) as u32 & 3, word as u32);
     }
     let full = warp::ballot(kind == ALL);
@@ -76,17 +76,17 @@ fn look_back(states: u64, run: u32, end: u32) -> (u32, bool) {
     let mut part = if lane() <= full.trailing_zeros() { value } else { 0 };
     let mut step = 1;
     while step < 32 {
-        part += warp::shuffle::<32>(part, lane() ^ step, ALL_LANES);
+        part += warp::shfl(part, lane() ^ step);
         step *= 2;
     }
-    let place = |warp: u32| copy::arena() + warp * 8;
+    let place = |warp: u32| copy::dynamic_shared() + warp * 8;
     if lane() == 0 {
-        copy::store_shared_v2(place(gpu::thread() / 32), [part, full]);
+        copy::st_shared_v2(place(gpu::thread() / 32), [part, full]);
     }
     gpu::sync_threads();
     let (mut sum, mut all) = (0, 0);
     unroll!(w < 8, {
-        let [part, full] = copy::load_shared_v2(place(w as u32));
+        let [part, full] = copy::ld_shared_v2(place(w as u32));
         sum += if all == 0 { part } else { 0 };
         all |= full;
     });

@@ -23,7 +23,7 @@ fn columns(p: &ChannelsParams, vector: u32, row: u32, end: u32) -> u32 {
         let mut raw = [[0; 4]; CHANNEL_LOADS as usize];
         unroll!(i < 8, {
             let row = row + i as u32 * p.step;
-            raw[i] = global::load_v4_row(at + i as u64 * distance, row, end);
+            raw[i] = global::ld_cg_v4_row(at + i as u64 * distance, row, end);
         });
         unroll!(i < 8, {
             unroll!(w < 4, { marks[w] |= mark(raw[i][w], p.above) });
@@ -46,7 +46,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for MarkChannels {
         let (thread, lane) = (gpu::thread(), gpu::thread() % 32);
         grid::launch_dependents();
         if thread < CHANNEL_WORDS {
-            copy::store_shared_b32(copy::arena() + thread * 4, 0);
+            copy::st_shared_b32(copy::dynamic_shared() + thread * 4, 0);
         }
         gpu::sync_threads();
         let (part, across) = p.across.of(gpu::block_x());
@@ -64,20 +64,20 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for MarkChannels {
         if even {
             let mut distance = width;
             while distance < 32 {
-                bits |= warp::exchange(bits, distance);
+                bits |= warp::shfl_xor(bits, distance);
                 distance *= 2;
             }
         }
         if bits != 0 && (!even || lane < width) {
-            copy::set_bits_shared(copy::arena() + own / 4 * 4, bits);
+            copy::red_shared_or(copy::dynamic_shared() + own / 4 * 4, bits);
         }
         gpu::sync_threads();
         if thread < CHANNEL_WORDS {
-            let bits = copy::load_shared_b32(copy::arena() + thread * 4);
+            let bits = copy::ld_shared_b32(copy::dynamic_shared() + thread * 4);
             let word = across * (width / 4) + thread;
             if bits != 0 && word < p.words {
                 let marks = p.marks + gpu::block_y() as u64 * p.words as u64 * 4;
-                global::set_bits(marks + word as u64 * 4, bits);
+                global::red_or(marks + word as u64 * 4, bits);
             }
         }
     }

@@ -3,6 +3,7 @@
 //! column. The last one to have read an item's marks clears them for the next run.
 
 use crate::device::prelude::*;
+use crate::device::scan::inclusive;
 use crate::families::discover::abi::*;
 
 const WARPS: u32 = DETECT_THREADS / 32;
@@ -20,7 +21,7 @@ fn item() -> u32 {
 /// Where a row lies in shared memory: a vector of zeros stands behind each.
 #[inline(always)]
 fn place(p: &ChannelsParams, row: u32) -> u32 {
-    copy::arena() + CHANNEL_ROWS + row * (p.vectors.value + 1) * 16
+    copy::dynamic_shared() + CHANNEL_ROWS + row * (p.vectors.value + 1) * 16
 }
 
 #[inline(always)]
@@ -33,7 +34,7 @@ fn first_row(p: &ChannelsParams) -> u64 {
 fn write_zeros(p: &ChannelsParams) {
     let mut row = gpu::thread();
     while row < p.step {
-        copy::store_shared_v4(place(p, row) + p.vectors.value * 16, [0; 4]);
+        copy::st_shared_v4(place(p, row) + p.vectors.value * 16, [0; 4]);
         row += DETECT_THREADS;
     }
 }
@@ -50,14 +51,14 @@ fn fetch(p: &ChannelsParams, top: u32, rows: u32) {
         unroll!(i < 4, {
             let (_, vector) = p.vectors.of(piece + i as u32 * DETECT_THREADS);
             // A vector has eight columns, a byte of marks.
-            marked[i] = copy::load_shared_b8(copy::arena() + vector);
+            marked[i] = copy::ld_shared_b8(copy::dynamic_shared() + vector);
         });
         unroll!(i < 4, {
             let piece = piece + i as u32 * DETECT_THREADS;
             let (row, vector) = p.vectors.of(piece);
             let yes = u32::from(piece < pieces) & u32::from(marked[i] != 0);
             let from = source + row as u64 * p.row_bytes + vector as u64 * 16;
-            copy::copy_async_whole(place(p, row) + vector * 16, from, yes);
+            copy::cp_async_16_if(place(p, row) + vector * 16, from, yes);
         });
         piece += 4 * DETECT_THREADS;
     }
@@ -68,39 +69,35 @@ fn fetch(p: &ChannelsParams, top: u32, rows: u32) {
 #[inline(always)]
 fn list(p: &ChannelsParams, bits: u32) -> u32 {
     let (thread, lane) = (gpu::thread(), gpu::thread() % 32);
-    let (first, arena) = (thread / 32, copy::arena());
+    let (first, smem) = (thread / 32, copy::dynamic_shared());
     let own = bits.count_ones();
-    let mut rank = own;
-    unroll!(i < 5, {
-        let ahead = warp::shuffle_up(rank, 1 << i);
-        rank += if lane >= 1 << i { ahead } else { 0 };
-    });
+    let rank = inclusive(own);
     if lane == 31 {
-        copy::store_shared_b32(arena + CHANNEL_SUMS + first * 4, rank);
+        copy::st_shared_b32(smem + CHANNEL_SUMS + first * 4, rank);
     }
     gpu::sync_threads();
     let (mut before, mut count) = (0, 0);
     unroll!(w < 8, {
-        let here = copy::load_shared_b32(arena + CHANNEL_SUMS + w as u32 * 4);
+        let here = copy::ld_shared_b32(smem + CHANNEL_SUMS + w as u32 * 4);
         before += if (w as u32) < first { here } else { 0 };
         count += here;
     });
-    copy::store_shared_b32(arena + CHANNEL_RANKS + thread * 4, before + rank - own);
+    copy::st_shared_b32(smem + CHANNEL_RANKS + thread * 4, before + rank - own);
     gpu::sync_threads();
     // A word has 32 columns, a lane each.
     let mut word = first;
     while word < p.words {
-        let bits = copy::load_shared_b32(arena + word * 4);
-        let rank = copy::load_shared_b32(arena + CHANNEL_RANKS + word * 4);
+        let bits = copy::ld_shared_b32(smem + word * 4);
+        let rank = copy::ld_shared_b32(smem + CHANNEL_RANKS + word * 4);
         if bits >> lane & 1 != 0 {
             let rank = rank + (bits & ((1 << lane) - 1)).count_ones();
-            copy::store_shared_b16(arena + CHANNEL_LIST + rank * 2, (word * 32 + lane) * 2);
+            copy::st_shared_b16(smem + CHANNEL_LIST + rank * 2, (word * 32 + lane) * 2);
         }
         word += WARPS;
     }
     let index = count + thread;
     if index < count.next_multiple_of(DETECT_PAD) {
-        copy::store_shared_b16(arena + CHANNEL_LIST + index * 2, p.vectors.value * 16);
+        copy::st_shared_b16(smem + CHANNEL_LIST + index * 2, p.vectors.value * 16);
     }
     count
 }
@@ -110,14 +107,14 @@ fn list(p: &ChannelsParams, bits: u32) -> u32 {
 fn write_list(p: &ChannelsParams, count: u32) {
     let (thread, item) = (gpu::thread(), item() as u64);
     if thread == 0 {
-        global::store_b32(p.counts + item * 4, count);
+        global::st_b32(p.counts + item * 4, count);
     }
     let to = p.lists + item * p.stride as u64 * 4;
     let mut index = thread;
     while index < count.next_multiple_of(DETECT_PAD) {
-        let place = copy::load_shared_b16(copy::arena() + CHANNEL_LIST + index * 2);
+        let place = copy::ld_shared_b16(copy::dynamic_shared() + CHANNEL_LIST + index * 2);
         let column = if index < count { place / 2 } else { NO_TILE };
-        global::store_b32(to + index as u64 * 4, column);
+        global::st_b32(to + index as u64 * 4, column);
         index += DETECT_THREADS;
     }
 }
@@ -128,12 +125,12 @@ fn gathered(list: [u32; 4], from: u32) -> [u32; 4] {
     let (first, last) = (list[0] & 0xffff, list[3] >> 16);
     // Eight neighbours that are a vector; the place of zeros is never the last of such eight.
     if last == first + 14 && first.is_multiple_of(16) {
-        return copy::load_shared_v4(from + first);
+        return copy::ld_shared_v4(from + first);
     }
     let mut halves = [0; 8];
     unroll!(w < 4, {
-        halves[2 * w] = copy::load_shared_b16(from + (list[w] & 0xffff));
-        halves[2 * w + 1] = copy::load_shared_b16(from + (list[w] >> 16));
+        halves[2 * w] = copy::ld_shared_b16(from + (list[w] & 0xffff));
+        halves[2 * w + 1] = copy::ld_shared_b16(from + (list[w] >> 16));
     });
     [0, 2, 4, 6].map(|i| halves[i] | halves[i + 1] << 16)
 }
@@ -152,9 +149,9 @@ fn write_rows(p: &ChannelsParams, top: u32, rows: u32, count: u32) {
     let top = p.packed + (first_row(p) + top as u64) * p.stride as u64 * 2;
     while row < rows {
         let column = group * DETECT_PAD + octet * 8;
-        let list = copy::load_shared_v4(copy::arena() + CHANNEL_LIST + column * 2);
+        let list = copy::ld_shared_v4(copy::dynamic_shared() + CHANNEL_LIST + column * 2);
         let to = top + (row as u64 * p.stride as u64 + column as u64) * 2;
-        global::store_v4(to, gathered(list, place(p, row)));
+        global::st_v4(to, gathered(list, place(p, row)));
         row += down;
         group += right;
         if group >= groups {
@@ -168,7 +165,7 @@ fn write_rows(p: &ChannelsParams, top: u32, rows: u32, count: u32) {
 #[inline(always)]
 fn begin_release(p: &ChannelsParams) -> u64 {
     if gpu::thread() == 0 {
-        return global::atomic_add_b64(p.counters + item() as u64 * 8, 1);
+        return global::atom_add_b64(p.counters + item() as u64 * 8, 1);
     }
     0
 }
@@ -177,17 +174,17 @@ fn begin_release(p: &ChannelsParams) -> u64 {
 #[inline(always)]
 fn end_release(p: &ChannelsParams, before: u64) {
     let (lane, item) = (gpu::thread(), item() as u64);
-    if lane >= 32 || warp::shuffle::<32>(before as u32, 0, u32::MAX) + 1 != p.parts {
+    if lane >= 32 || warp::uniform(before as u32) + 1 != p.parts {
         return;
     }
     let mut word = lane;
     while word < p.words {
         let to = p.marks + (item * p.words as u64 + word as u64) * 4;
-        global::store_b32(to, 0);
+        global::st_b32(to, 0);
         word += 32;
     }
     if lane == 0 {
-        global::store_b64_relaxed(p.counters + item * 8, 0);
+        global::st_relaxed_b64(p.counters + item * 8, 0);
     }
 }
 
@@ -199,8 +196,8 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for PackChannels {
         write_zeros(p);
         grid::wait_dependency();
         let marks = p.marks + item() as u64 * p.words as u64 * 4;
-        let bits = global::load_b32_fresh(marks + thread as u64 * 4, thread < p.words);
-        copy::store_shared_b32(copy::arena() + thread * 4, bits);
+        let bits = global::ld_cg_b32(marks + thread as u64 * 4, thread < p.words);
+        copy::st_shared_b32(copy::dynamic_shared() + thread * 4, bits);
         gpu::sync_threads();
         let before = begin_release(p);
         let mut top = part * p.block_rows;
@@ -208,7 +205,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for PackChannels {
         let some = |top: u32| end.saturating_sub(top).min(p.step);
         fetch(p, top, some(top));
         let count = list(p, bits);
-        copy::copy_wait_all();
+        copy::cp_async_wait_all();
         gpu::sync_threads();
         if part == 0 {
             write_list(p, count);
@@ -219,7 +216,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for PackChannels {
             if top < end {
                 gpu::sync_threads();
                 fetch(p, top, some(top));
-                copy::copy_wait_all();
+                copy::cp_async_wait_all();
                 gpu::sync_threads();
             }
         }

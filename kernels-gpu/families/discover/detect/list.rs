@@ -4,6 +4,7 @@
 
 use super::{MicroTiles, Place};
 use crate::device::prelude::*;
+use crate::device::scan::inclusive;
 use crate::families::discover::abi::*;
 
 /// Upper half of the word of a region that has looked.
@@ -49,10 +50,13 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
                     Self::in_any_order(p, list, count)
                 };
                 if lane == 0 {
-                    copy::store_shared_b32(copy::arena() + DETECT_BASES + own * 8, base.0);
-                    copy::store_shared_b32(copy::arena() + DETECT_BASES + own * 8 + 4, base.1);
+                    copy::st_shared_b32(copy::dynamic_shared() + DETECT_BASES + own * 8, base.0);
+                    copy::st_shared_b32(
+                        copy::dynamic_shared() + DETECT_BASES + own * 8 + 4,
+                        base.1,
+                    );
                     if STEP == STEP_PACK {
-                        copy::store_shared_b32(copy::arena() + DETECT_BASES + 8, count);
+                        copy::st_shared_b32(copy::dynamic_shared() + DETECT_BASES + 8, count);
                     }
                 }
                 if base.1 != NO_TILE {
@@ -70,20 +74,14 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let lane = gpu::thread() % 32;
         let (mut before, mut from) = (0, 0);
         while from < words {
-            let place = copy::arena() + (own * words + from + lane) * 4;
-            let mut inclusive =
-                if from + lane < words { copy::load_shared_b32(place).count_ones() } else { 0 };
-            let count = inclusive;
-            let mut step = 1;
-            while step < 32 {
-                let below = warp::shuffle::<32>(inclusive, lane.wrapping_sub(step) & 31, u32::MAX);
-                inclusive += if lane >= step { below } else { 0 };
-                step *= 2;
-            }
+            let place = copy::dynamic_shared() + (own * words + from + lane) * 4;
+            let count =
+                if from + lane < words { copy::ld_shared_b32(place).count_ones() } else { 0 };
+            let inclusive = inclusive(count);
             if from + lane < words {
-                copy::store_shared_b32(place + DETECT_RANKS, before + inclusive - count);
+                copy::st_shared_b32(place + DETECT_RANKS, before + inclusive - count);
             }
-            before += warp::shuffle::<32>(inclusive, 31, u32::MAX);
+            before += warp::shfl(inclusive, 31);
             from += 32;
         }
         before
@@ -96,20 +94,20 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let status = p.status + list as u64 * (p.parts as u64 + 1) * 8;
         if lane == 0 {
             let word = (FOUND as u64) << 32 | count as u64;
-            global::store_b64_relaxed(status + part as u64 * 8, word);
+            global::st_relaxed_b64(status + part as u64 * 8, word);
         }
         let (mut sum, mut other) = (0, lane);
         while other < part {
-            sum += global::wait_for_b64(status, other, FOUND) as u32;
+            sum += global::poll_b64(status, other, FOUND) as u32;
             other += 32;
         }
-        let base = warp::total(sum);
+        let base = warp::sum(sum);
         if !Self::ALONG_COLUMNS {
             Self::end(p, status);
         }
         let last = part + 1 == p.parts;
         if last && lane == 0 {
-            global::store_b32(p.counts + list as u64 * 4, base + count);
+            global::st_b32(p.counts + list as u64 * 4, base + count);
         }
         (base, if last { base + count } else { NO_TILE })
     }
@@ -118,10 +116,10 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     #[inline(always)]
     fn end(p: &DetectParams, status: u64) {
         let lane = gpu::thread() % 32;
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         let mut before = 0;
         if lane == 0 {
-            before = global::atomic_add_b64(status + p.parts as u64 * 8, 1) as u32;
+            before = global::atom_add_b64(status + p.parts as u64 * 8, 1) as u32;
         }
         Self::clear_words(p, status, before);
     }
@@ -130,10 +128,10 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     /// which the first lane knows how many.
     #[inline(always)]
     fn clear_words(p: &DetectParams, status: u64, before: u32) {
-        if warp::shuffle::<32>(before, 0, u32::MAX) + 1 == p.parts {
+        if warp::uniform(before) + 1 == p.parts {
             let mut part = gpu::thread() % 32;
             while part <= p.parts {
-                global::store_b64_relaxed(status + part as u64 * 8, 0);
+                global::st_relaxed_b64(status + part as u64 * 8, 0);
                 part += 32;
             }
         }
@@ -152,7 +150,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let mut before = 0;
         if Self::ALONG_COLUMNS && p.flags & DETECT_ORDERED != 0 && gpu::thread() == 0 {
             let done = Self::own_words(p, place) + p.parts as u64 * 8;
-            before = global::atomic_add_b64(done, 1) as u32;
+            before = global::atom_add_b64(done, 1) as u32;
         }
         before
     }
@@ -171,15 +169,15 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let status = p.status + list as u64 * (p.parts as u64 + 1) * 8;
         let (mut base, mut arrived) = (0, 0);
         if gpu::thread().is_multiple_of(32) {
-            let before = global::atomic_add_b64(status, ARRIVAL + count as u64);
+            let before = global::atom_add_b64(status, ARRIVAL + count as u64);
             base = before as u32;
             arrived = (before >> 32) as u32 + 1;
             if arrived == p.parts {
-                global::store_b32(p.counts + list as u64 * 4, base + count);
-                global::store_b64_relaxed(status, 0);
+                global::st_b32(p.counts + list as u64 * 4, base + count);
+                global::st_relaxed_b64(status, 0);
             }
         }
-        let [base, arrived] = [base, arrived].map(|v| warp::shuffle::<32>(v, 0, u32::MAX));
+        let [base, arrived] = [base, arrived].map(warp::uniform);
         let last = arrived == p.parts;
         (base, if last { base + count } else { NO_TILE })
     }
@@ -191,7 +189,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let end = count.next_multiple_of(DETECT_PAD);
         let mut at = count + gpu::thread() % 32;
         while at < end {
-            global::store_b32(words + at as u64 * 4, NO_TILE);
+            global::st_b32(words + at as u64 * 4, NO_TILE);
             at += 32;
         }
     }
@@ -199,14 +197,14 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     /// Where a panel of the region begins in its list, and the list's length if the region was its last.
     #[inline(always)]
     pub(super) fn base(own: u32) -> [u32; 2] {
-        copy::load_shared_v2(copy::arena() + DETECT_BASES + own * 8)
+        copy::ld_shared_v2(copy::dynamic_shared() + DETECT_BASES + own * 8)
     }
 
     /// A word of bits of the region, and how many bits its panel has in front of it.
     #[inline(always)]
     pub(super) fn word(at: u32) -> [u32; 2] {
-        let place = copy::arena() + at * 4;
-        [place, place + DETECT_RANKS].map(copy::load_shared_b32)
+        let place = copy::dynamic_shared() + at * 4;
+        [place, place + DETECT_RANKS].map(copy::ld_shared_b32)
     }
 
     /// Writes the micro-tiles of the region to their lists.
@@ -220,12 +218,12 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             if bits >> (at % 32) & 1 != 0 {
                 let before = (bits & ((1 << (at % 32)) - 1)).count_ones();
                 if STEP == STEP_PACK {
-                    let to = copy::arena() + DETECT_FOUND + (rank + before) * 2;
-                    copy::store_shared_b16(to, position);
+                    let to = copy::dynamic_shared() + DETECT_FOUND + (rank + before) * 2;
+                    copy::st_shared_b16(to, position);
                 }
                 let index = Self::base(own)[0] + rank + before;
                 let list = p.lists + (first + own) as u64 * p.stride as u64 * 4;
-                global::store_b32(list + index as u64 * 4, part * r.positions + position);
+                global::st_b32(list + index as u64 * 4, part * r.positions + position);
             }
             at += DETECT_THREADS;
         }

@@ -42,33 +42,32 @@ impl<const MH: u32> MarkedTiles<MH> {
     fn find(own: Part) -> Found {
         let (thread, lane) = (gpu::thread(), gpu::thread() % 32);
         let first = own.part * WORDS;
-        let load =
-            |word: u32| global::load_b32_fresh(own.marks + word as u64 * 4, word < own.words);
+        let load = |word: u32| global::ld_cg_b32(own.marks + word as u64 * 4, word < own.words);
         let (mut ahead, mut word) = (0, thread);
         while word < first {
             ahead += load(word).count_ones();
             word += DETECT_THREADS;
         }
         let bits = load(first + thread / 32);
-        let ahead = warp::total(ahead);
+        let ahead = warp::sum(ahead);
         if lane == 0 {
-            let to = copy::arena() + thread / 32 * 4;
-            copy::store_shared_b32(to, ahead);
-            copy::store_shared_b32(to + 32, bits.count_ones());
+            let to = copy::dynamic_shared() + thread / 32 * 4;
+            copy::st_shared_b32(to, ahead);
+            copy::st_shared_b32(to + 32, bits.count_ones());
         }
         gpu::sync_threads();
         let (mut before, mut rank, mut count) = (0, 0, 0);
         unroll!(w < 8, {
-            let from = copy::arena() + w as u32 * 4;
-            before += copy::load_shared_b32(from);
-            let here = copy::load_shared_b32(from + 32);
+            let from = copy::dynamic_shared() + w as u32 * 4;
+            before += copy::ld_shared_b32(from);
+            let here = copy::ld_shared_b32(from + 32);
             rank += if (w as u32) < thread / 32 { here } else { 0 };
             count += here;
         });
         if bits >> lane & 1 != 0 {
             rank += (bits & ((1 << lane) - 1)).count_ones();
             let column = own.part * MARKED_COLUMNS + thread;
-            copy::store_shared_b32(copy::arena() + FOUND + rank * 4, column);
+            copy::st_shared_b32(copy::dynamic_shared() + FOUND + rank * 4, column);
         }
         gpu::sync_threads();
         Found { before, count }
@@ -82,15 +81,15 @@ impl<const MH: u32> MarkedTiles<MH> {
         let counter = counters + own.row_block as u64 * 4;
         let mut before = 0;
         if lane == 0 {
-            before = global::atomic_add(counter, 1);
+            before = global::atom_add(counter, 1);
         }
-        if warp::shuffle::<32>(before, 0, u32::MAX) + 1 == p.parts {
+        if warp::uniform(before) + 1 == p.parts {
             let mut word = lane;
             while word < own.words {
-                global::store_b32(own.marks + word as u64 * 4, 0);
+                global::st_b32(own.marks + word as u64 * 4, 0);
                 word += 32;
             }
-            global::store_b32_if(counter, 0, lane == 0);
+            global::st_b32_if(counter, 0, lane == 0);
         }
     }
 
@@ -101,7 +100,7 @@ impl<const MH: u32> MarkedTiles<MH> {
         let mut halves = [0; 8];
         unroll!(i < 8, {
             let at = at + i as u64 * p.row_bytes;
-            halves[i] = global::load_b16_fresh(at, row + (i as u32) < p.rows);
+            halves[i] = global::ld_cg_b16(at, row + (i as u32) < p.rows);
         });
         [0, 2, 4, 6].map(|i| halves[i] | halves[i + 1] << 16)
     }
@@ -111,9 +110,9 @@ impl<const MH: u32> MarkedTiles<MH> {
     fn write(p: &DetectParams, own: Part, found: Found) {
         let (thread, lane) = (gpu::thread(), gpu::thread() % 32);
         let place = own.row_block as u64 * p.stride as u64 + found.before as u64;
-        let listed = |i: u32| copy::load_shared_b32(copy::arena() + FOUND + i * 4);
+        let listed = |i: u32| copy::ld_shared_b32(copy::dynamic_shared() + FOUND + i * 4);
         if thread < found.count {
-            global::store_b32(p.lists + (place + thread as u64) * 4, listed(thread));
+            global::st_b32(p.lists + (place + thread as u64) * 4, listed(thread));
         }
         let pairs = Self::PIECES / 2;
         let mut unit = thread / 32;
@@ -122,7 +121,7 @@ impl<const MH: u32> MarkedTiles<MH> {
             if index < found.count {
                 let row = own.row_block * MH + piece * 8;
                 let to = (place + index as u64) * (MH * 2) as u64 + piece as u64 * 16;
-                global::store_v4(p.packed + to, Self::column(p, row, listed(index)));
+                global::st_v4(p.packed + to, Self::column(p, row, listed(index)));
             }
             unit += DETECT_THREADS / 32;
         }
@@ -133,18 +132,18 @@ impl<const MH: u32> MarkedTiles<MH> {
     fn pad(p: &DetectParams, own: Part, found: Found) {
         let end = found.before + found.count;
         if gpu::thread() == 0 {
-            global::store_b32(p.counts + own.row_block as u64 * 4, end);
+            global::st_b32(p.counts + own.row_block as u64 * 4, end);
         }
         let first = own.row_block as u64 * p.stride as u64 + end as u64;
         let left = end.next_multiple_of(DETECT_PAD) - end;
         if gpu::thread() < left {
             let to = p.lists + (first + gpu::thread() as u64) * 4;
-            global::store_b32(to, NO_TILE);
+            global::st_b32(to, NO_TILE);
         }
         let mut piece = gpu::thread();
         while piece < left * Self::PIECES {
             let to = p.packed + first * (MH * 2) as u64 + piece as u64 * 16;
-            global::store_v4(to, [0; 4]);
+            global::st_v4(to, [0; 4]);
             piece += DETECT_THREADS;
         }
     }

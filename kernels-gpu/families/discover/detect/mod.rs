@@ -88,7 +88,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let inside = row < p.rows && column < p.columns;
         let at = p.source + row as u64 * p.row_bytes + (column as u64 * bits as u64) / 8;
         if p.flags & DETECT_VECTORS != 0 {
-            return global::load_v4_once(at, inside);
+            return global::ld_no_allocate_v4(at, inside);
         }
         let mut words = [0; 4];
         unroll!(w < 4, {
@@ -97,13 +97,13 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             let inside = |i: u32| row < p.rows && column + i < p.columns;
             match bits {
                 8 => unroll!(i < 4, {
-                    words[w] |= global::load_b8_fresh(at + i as u64, inside(i as u32)) << (8 * i);
+                    words[w] |= global::ld_cg_b8(at + i as u64, inside(i as u32)) << (8 * i);
                 }),
                 16 => unroll!(i < 2, {
-                    let half = global::load_own_b16(at + i as u64 * 2, inside(i as u32));
+                    let half = global::ld_global_b16(at + i as u64 * 2, inside(i as u32));
                     words[w] |= half << (16 * i);
                 }),
-                _ => words[w] = global::load_own_b32(at, inside(0)),
+                _ => words[w] = global::ld_global_b32(at, inside(0)),
             }
         });
         words
@@ -221,7 +221,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     #[inline(always)]
     fn set(at: u32, bits: u32) {
         if bits != 0 {
-            copy::set_bits_shared(copy::arena() + at / 32 * 4, bits << (at % 32));
+            copy::red_shared_or(copy::dynamic_shared() + at / 32 * 4, bits << (at % 32));
         }
     }
 
@@ -245,7 +245,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     fn clear() {
         unroll!(i < 2, {
             let word = gpu::thread() + i as u32 * DETECT_THREADS;
-            copy::store_shared_b32(copy::arena() + word * 4, 0);
+            copy::st_shared_b32(copy::dynamic_shared() + word * 4, 0);
         });
         gpu::sync_threads();
     }

@@ -19,14 +19,14 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     /// in a bank.
     #[inline(always)]
     fn kept(r: Region, row: u32, vector: u32) -> u32 {
-        copy::arena() + DETECT_REGION + (row * r.vectors + (vector ^ (row / 8 % 16))) * 16
+        copy::dynamic_shared() + DETECT_REGION + (row * r.vectors + (vector ^ (row / 8 % 16))) * 16
     }
 
     /// The whole of it: finds the region's micro-tiles, and writes their places and values.
     #[inline(always)]
     pub(super) fn find_and_pack(p: &DetectParams, r: Region, place: Place, inside: [u32; 4]) {
         let late = Self::fetch(p, r, place);
-        copy::copy_wait_all();
+        copy::cp_async_wait_all();
         let mut marks = Self::marks(p, r, &late);
         Self::fetch_ahead(p);
         unroll!(w < 4, { marks[w] &= inside[w] });
@@ -59,13 +59,13 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             unroll!(i < 4, {
                 let (from, valid) = place(4 * quarter + i);
                 let to = Self::kept(r, first + (4 * quarter + i) as u32 * step, vector);
-                gather::copy_or_zero(to, from, valid);
+                gather::cp_async_4_or_zero(to, from, valid);
             });
         });
         let mut late = [[0; 4]; 4];
         unroll!(i < 4, {
             let (from, valid) = place(12 + i);
-            late[i] = global::load_v4_once(from, valid);
+            late[i] = global::ld_no_allocate_v4(from, valid);
         });
         late
     }
@@ -79,7 +79,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let mut row = first;
         while row < Self::LATE {
             let words = Self::vector(p, BITS, place.top + row, column);
-            copy::store_shared_v4(Self::kept(r, row, vector), words);
+            copy::st_shared_v4(Self::kept(r, row, vector), words);
             row += step;
         }
         let mut late = [[0; 4]; 4];
@@ -99,7 +99,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         unroll!(quarter < 3, {
             unroll!(i < 4, {
                 let row = first + (4 * quarter as u32 + i as u32) * step;
-                let raw = copy::load_shared_v4(Self::kept(r, row, vector));
+                let raw = copy::ld_shared_v4(Self::kept(r, row, vector));
                 unroll!(w < 4, { marks[w] |= mark(raw[w], BITS, p.above) });
             });
         });
@@ -118,7 +118,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
         let mut row = gpu::block_x() + (DETECT_THREADS - 1 - gpu::thread()) * gpu::grid_x();
         while row < p.ahead_rows {
-            bulk::prefetch_line(p.ahead + row as u64 * p.ahead_row_bytes, p.ahead_bytes);
+            bulk::bulk_prefetch(p.ahead + row as u64 * p.ahead_row_bytes, p.ahead_bytes);
             row += gpu::grid_x() * DETECT_THREADS;
         }
     }
@@ -127,18 +127,19 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     #[inline(always)]
     fn pack(p: &DetectParams, r: Region, place: Place, late: &Late) {
         let [base, end] = Self::base(0);
-        let count = copy::load_shared_b32(copy::arena() + DETECT_BASES + 8);
+        let count = copy::ld_shared_b32(copy::dynamic_shared() + DETECT_BASES + 8);
         let bytes = MH * 2;
         let packed = p.packed + place.down as u64 * p.stride as u64 * bytes as u64;
         let own = packed + base as u64 * bytes as u64;
-        let found = |index: u32| copy::load_shared_b16(copy::arena() + DETECT_FOUND + index * 2);
+        let found =
+            |index: u32| copy::ld_shared_b16(copy::dynamic_shared() + DETECT_FOUND + index * 2);
         let pieces = MH / 8;
         let (piece, each) = (gpu::thread() % pieces, DETECT_THREADS / pieces);
         let mut index = gpu::thread() / pieces;
         while index < count {
             if piece * 8 < Self::LATE {
                 let to = own + (index * bytes + piece * 16) as u64;
-                global::store_v4(to, Self::column(r, piece, found(index)));
+                global::st_v4(to, Self::column(r, piece, found(index)));
             }
             index += each;
         }
@@ -146,7 +147,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             let mut index = end + gpu::thread() / pieces;
             while index < end.next_multiple_of(DETECT_PAD) {
                 let to = packed + index as u64 * bytes as u64 + piece as u64 * 16;
-                global::store_v4(to, [0; 4]);
+                global::st_v4(to, [0; 4]);
                 index += each;
             }
         }
@@ -158,7 +159,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let mut index = gpu::thread() / pieces;
         while index < count {
             let to = own + (index * bytes + Self::LATE * 2 + piece * 16) as u64;
-            global::store_v4(to, Self::column(r, piece, found(index)));
+            global::st_v4(to, Self::column(r, piece, found(index)));
             index += each;
         }
     }
@@ -170,7 +171,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let vector = gpu::thread() % r.vectors;
         unroll!(i < 4, {
             let to = Self::kept(r, first + i as u32 * step, vector);
-            copy::store_shared_v4(to, late[i]);
+            copy::st_shared_v4(to, late[i]);
         });
     }
 
@@ -181,7 +182,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         unroll!(w < 4, {
             let row = piece * 8 + 2 * w as u32;
             let [low, high] = [row, row + 1]
-                .map(|row| copy::load_shared_b16(Self::kept(r, row, column / 8) + column % 8 * 2));
+                .map(|row| copy::ld_shared_b16(Self::kept(r, row, column / 8) + column % 8 * 2));
             words[w] = low | high << 16;
         });
         words

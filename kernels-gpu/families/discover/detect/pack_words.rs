@@ -12,7 +12,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     /// bank.
     #[inline(always)]
     fn kept_words(r: Region, row: u32, vector: u32) -> u32 {
-        copy::arena() + DETECT_REGION + (row * r.vectors + (vector ^ (row % 16))) * 16
+        copy::dynamic_shared() + DETECT_REGION + (row * r.vectors + (vector ^ (row % 16))) * 16
     }
 
     /// The whole of it: finds the region's micro-tiles, and writes their places and values.
@@ -42,14 +42,14 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             let to = Self::kept_words(r, row, vector);
             let row = place.top + row;
             if p.flags & DETECT_VECTORS == 0 {
-                copy::store_shared_v4(to, Self::vector(p, BITS, row, column));
+                copy::st_shared_v4(to, Self::vector(p, BITS, row, column));
             } else {
                 let valid = row < p.rows && column < p.columns;
                 let at = p.source + row as u64 * p.row_bytes + column as u64 * 4;
-                gather::copy_or_zero(to, if valid { at } else { p.source }, valid);
+                gather::cp_async_4_or_zero(to, if valid { at } else { p.source }, valid);
             }
         });
-        copy::copy_wait_all();
+        copy::cp_async_wait_all();
     }
 
     /// This thread's vectors, as [`Self::fetch_words`] has left them.
@@ -59,7 +59,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let vector = gpu::thread() % r.vectors;
         let mut raw = [[0; 4]; DETECT_LOADS as usize];
         unroll!(i < 8, {
-            raw[i] = copy::load_shared_v4(Self::kept_words(r, row + i as u32 * step, vector));
+            raw[i] = copy::ld_shared_v4(Self::kept_words(r, row + i as u32 * step, vector));
         });
         raw
     }
@@ -69,20 +69,20 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     fn pack_words(p: &DetectParams, r: Region, place: Place) {
         let thread = gpu::thread();
         let [base, end] = Self::base(0);
-        let count = copy::load_shared_b32(copy::arena() + DETECT_BASES + 8);
+        let count = copy::ld_shared_b32(copy::dynamic_shared() + DETECT_BASES + 8);
         // Threads for each row, a power of two: a region has 256 columns at the most.
         let wide = 32 - (count.max(1) - 1).leading_zeros();
         let (own, step) = (thread & ((1 << wide) - 1), DETECT_THREADS >> wide);
         let top = p.packed + (place.down * MH) as u64 * p.stride as u64 * 4;
         if own < count {
-            let column = copy::load_shared_b16(copy::arena() + DETECT_FOUND + own * 2);
+            let column = copy::ld_shared_b16(copy::dynamic_shared() + DETECT_FOUND + own * 2);
             let mut row = thread >> wide;
             while row < MH {
                 let from = Self::kept_words(r, row, column / 4) + column % 4 * 4;
                 let to = top + (row as u64 * p.stride as u64 + (base + own) as u64) * 4;
-                let word = copy::load_shared_b32(from);
+                let word = copy::ld_shared_b32(from);
                 let rounded = p.flags & DETECT_ROUNDED != 0;
-                global::store_b32(to, if rounded { matrix::round_tf32(word) } else { word });
+                global::st_b32(to, if rounded { matrix::cvt_rna_tf32(word) } else { word });
                 row += step;
             }
         }
@@ -93,7 +93,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         let mut row = thread / DETECT_PAD;
         while row < MH {
             let to = top + (row as u64 * p.stride as u64 + index as u64) * 4;
-            global::store_b32(to, 0);
+            global::st_b32(to, 0);
             row += DETECT_THREADS / DETECT_PAD;
         }
     }

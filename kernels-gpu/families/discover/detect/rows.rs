@@ -11,7 +11,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectLengths {
         grid::wait_dependency();
         let (own, thread) = (gpu::block_x(), gpu::thread());
         let length = |i: u32| {
-            let length = global::load_b32_fresh(p.source + i as u64 * 4, i < p.rows) as i32;
+            let length = global::ld_cg_b32(p.source + i as u64 * 4, i < p.rows) as i32;
             (length.max(0) as u32).min(p.columns)
         };
         let (mut before, mut i) = (0, thread);
@@ -23,16 +23,16 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectLengths {
         let mut row = thread;
         while row < count {
             let to = p.lists + (base + row) as u64 * 4;
-            global::store_b32(to, own * p.columns + row);
+            global::st_b32(to, own * p.columns + row);
             row += DETECT_THREADS;
         }
         if own + 1 == p.rows {
             let all = base + count;
             if thread == 0 {
-                global::store_b32(p.counts, all);
+                global::st_b32(p.counts, all);
             }
             if all + thread < all.next_multiple_of(DETECT_PAD) {
-                global::store_b32(p.lists + (all + thread) as u64 * 4, NO_TILE);
+                global::st_b32(p.lists + (all + thread) as u64 * 4, NO_TILE);
             }
         }
     }
@@ -46,10 +46,10 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectChoices {
     unsafe fn run(p: &DetectParams, _: u64) {
         grid::launch_dependents();
         let thread = gpu::thread();
-        let counter = |expert: u32| copy::arena() + expert * 8;
+        let counter = |expert: u32| copy::dynamic_shared() + expert * 8;
         let mut expert = thread;
         while expert < p.panels {
-            copy::store_shared_b32(counter(expert), 0);
+            copy::st_shared_b32(counter(expert), 0);
             expert += DETECT_THREADS;
         }
         gpu::sync_threads();
@@ -59,10 +59,10 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectChoices {
         unroll!(i < 4, {
             let at = first + i as u32 * DETECT_THREADS;
             let inside = at < p.rows;
-            let expert = global::load_b32_fresh(p.source + at as u64 * 4, inside);
+            let expert = global::ld_cg_b32(p.source + at as u64 * 4, inside);
             if inside && expert < p.panels {
                 chosen[i] = expert;
-                ranks[i] = copy::take_shared(counter(expert), 1);
+                ranks[i] = copy::atom_shared_add(counter(expert), 1);
             }
         });
         gpu::sync_threads();
@@ -74,10 +74,10 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectChoices {
         gpu::sync_threads();
         unroll!(i < 4, {
             if chosen[i] != NO_TILE {
-                let base = copy::load_shared_b32(counter(chosen[i]) + 4);
+                let base = copy::ld_shared_b32(counter(chosen[i]) + 4);
                 let list = p.lists + chosen[i] as u64 * p.stride as u64 * 4;
                 let at = first + i as u32 * DETECT_THREADS;
-                global::store_b32(list + (base + ranks[i]) as u64 * 4, at);
+                global::st_b32(list + (base + ranks[i]) as u64 * 4, at);
             }
         });
     }
@@ -87,19 +87,19 @@ impl DetectChoices {
     /// Takes places of an expert's list for what the thread block found, and finishes the list if it is the last.
     #[inline(always)]
     fn append(p: &DetectParams, expert: u32, counter: u32) {
-        let count = copy::load_shared_b32(counter);
+        let count = copy::ld_shared_b32(counter);
         let status = p.status + expert as u64 * 8;
-        let before = global::atomic_add_b64(status, (1 << 32) + count as u64);
+        let before = global::atom_add_b64(status, (1 << 32) + count as u64);
         let base = before as u32;
-        copy::store_shared_b32(counter + 4, base);
+        copy::st_shared_b32(counter + 4, base);
         if (before >> 32) as u32 + 1 == p.parts {
             let all = base + count;
-            global::store_b32(p.counts + expert as u64 * 4, all);
-            global::store_b64_relaxed(status, 0);
+            global::st_b32(p.counts + expert as u64 * 4, all);
+            global::st_relaxed_b64(status, 0);
             let list = p.lists + expert as u64 * p.stride as u64 * 4;
             let mut at = all;
             while at < all.next_multiple_of(DETECT_PAD) {
-                global::store_b32(list + at as u64 * 4, NO_TILE);
+                global::st_b32(list + at as u64 * 4, NO_TILE);
                 at += 1;
             }
         }

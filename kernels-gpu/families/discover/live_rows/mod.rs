@@ -19,12 +19,12 @@ impl PackRows {
         unroll!(v < 4, {
             let column = first + 256 * v as u32;
             let from = from + column as u64 * 2;
-            words[v] = global::load_v4_fresh(from, valid && column < p.columns);
+            words[v] = global::ld_cg_v4(from, valid && column < p.columns);
         });
         unroll!(v < 4, {
             let column = first + 256 * v as u32;
             if column < p.columns {
-                global::store_v4(to + column as u64 * 2, words[v]);
+                global::st_v4(to + column as u64 * 2, words[v]);
             }
         });
     }
@@ -32,8 +32,8 @@ impl PackRows {
     /// What is said of a packed row; one lane.
     #[inline(always)]
     fn say(p: &LiveRowsParams, row: u32, range: [u32; 2], source: u32) {
-        global::store_v2(p.ranges + row as u64 * 8, range);
-        global::store_b32(p.sources + row as u64 * 4, source);
+        global::st_v2(p.ranges + row as u64 * 8, range);
+        global::st_b32(p.sources + row as u64 * 4, source);
     }
 }
 
@@ -44,7 +44,7 @@ impl PackRows {
         let (bytes, part) = (p.ahead_bytes[which], p.ahead_part[which]);
         let from = (gpu::block_y() * gpu::grid_x() + gpu::block_x()) * part;
         if from < bytes {
-            bulk::prefetch_line(p.ahead[which] + from as u64, part.min(bytes - from));
+            bulk::bulk_prefetch(p.ahead[which] + from as u64, part.min(bytes - from));
         }
     }
 }
@@ -60,7 +60,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows 
         grid::launch_dependents();
         let (item, thread) = (gpu::block_x(), gpu::thread());
         let length = |i: u32| {
-            let length = global::load_b32_fresh(p.lengths + i as u64 * 4, i < p.items) as i32;
+            let length = global::ld_cg_b32(p.lengths + i as u64 * 4, i < p.items) as i32;
             (length.max(0) as u32).min(p.distance)
         };
         let (mut before, mut i) = (0, thread);
@@ -85,7 +85,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows 
         if item + 1 == p.items {
             let all = base + count;
             if thread == 0 && gpu::block_y() == 0 {
-                global::store_b32(p.live, all);
+                global::st_b32(p.live, all);
             }
             row = all + first;
             while row < all.next_multiple_of(PACK_PAD) {
@@ -107,7 +107,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows 
 fn total(x: f32) -> f32 {
     let mut sum = x;
     unroll!(i < 5, {
-        sum += f32::from_bits(warp::exchange(sum.to_bits(), 1 << i));
+        sum += f32::from_bits(warp::shfl_xor(sum.to_bits(), 1 << i));
     });
     sum
 }
@@ -129,7 +129,7 @@ impl NormRows {
         let mut raw = [[0; 4]; 4];
         unroll!(v < 4, {
             let (column, inside) = Self::vector(p, v);
-            raw[v] = global::load_v4_fresh(from + column as u64 * 2, inside && valid);
+            raw[v] = global::ld_cg_v4(from + column as u64 * 2, inside && valid);
         });
         raw
     }
@@ -145,11 +145,11 @@ impl NormRows {
     fn stage_affine(p: &LiveRowsParams) {
         let at = gpu::thread() * 16;
         let inside = at < p.columns * 2;
-        let raw = [p.scale, p.shift].map(|from| global::load_v4_fresh(from + at as u64, inside));
+        let raw = [p.scale, p.shift].map(|from| global::ld_cg_v4(from + at as u64, inside));
         if inside {
-            let to = copy::arena() + NORM_AFFINE + at;
-            copy::store_shared_v4(to, raw[0]);
-            copy::store_shared_v4(to + NORM_COLUMNS * 2, raw[1]);
+            let to = copy::dynamic_shared() + NORM_AFFINE + at;
+            copy::st_shared_v4(to, raw[0]);
+            copy::st_shared_v4(to + NORM_COLUMNS * 2, raw[1]);
         }
     }
 
@@ -164,7 +164,7 @@ impl NormRows {
                 sum += values[v][i];
             });
         });
-        let share = matrix::reciprocal(p.columns as f32);
+        let share = matrix::rcp_approx(p.columns as f32);
         let mean = total(sum) * share;
         let mut squares = 0.0;
         unroll!(v < 4, {
@@ -174,14 +174,14 @@ impl NormRows {
                 squares = matrix::fma_f32(off, off, squares);
             });
         });
-        let by = matrix::inverse_root(total(squares) * share + p.epsilon);
+        let by = matrix::rsqrt_approx(total(squares) * share + p.epsilon);
         let out = p.out + to as u64 * p.out_row as u64;
         unroll!(v < 4, {
             let (column, inside) = Self::vector(p, v);
             if inside {
-                let from = copy::arena() + NORM_AFFINE + column * 2;
-                let factor = copy::load_shared_v4(from);
-                let summand = copy::load_shared_v4(from + NORM_COLUMNS * 2);
+                let from = copy::dynamic_shared() + NORM_AFFINE + column * 2;
+                let factor = copy::ld_shared_v4(from);
+                let summand = copy::ld_shared_v4(from + NORM_COLUMNS * 2);
                 let mut results = [0f32; 8];
                 unroll!(i < 8, {
                     let own = (values[v][i] - mean) * by;
@@ -202,7 +202,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for NormRows 
         if !early {
             grid::wait_dependency();
         }
-        let live = global::load_b32_fresh(p.live, true);
+        let live = global::ld_cg_b32(p.live, true);
         Self::stage_affine(p);
         let mut row = gpu::block_x() * WARPS + gpu::thread() / 32;
         let mut x = Self::load(p, Self::of_x(p, row), row < live);
@@ -214,7 +214,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for NormRows 
         while row < live {
             let y = p.y + row as u64 * p.y_row as u64;
             let y = Self::load(p, y, p.y != 0);
-            let source = global::load_b32_fresh(p.sources + row as u64 * 4, scatter);
+            let source = global::ld_cg_b32(p.sources + row as u64 * 4, scatter);
             Self::norm::<E>(p, if scatter { source } else { row }, [&x, &y]);
             row += gpu::grid_x() * WARPS;
             x = Self::load(p, Self::of_x(p, row), row < live);

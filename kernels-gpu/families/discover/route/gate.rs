@@ -9,7 +9,7 @@ use crate::families::discover::abi::*;
 pub fn load<E: Elem<Acc = f32>>(p: &RouteParams, slot: u32, vector: u32) -> [[f32; 8]; 2] {
     let row = p.gates + slot as u64 * p.gate_bytes as u64;
     [vector, p.vectors.value + vector].map(|vector| {
-        let raw = global::load_v4_once(row + vector as u64 * 16, true);
+        let raw = global::ld_no_allocate_v4(row + vector as u64 * 16, true);
         [0, 1, 2, 3, 4, 5, 6, 7].map(|i| E::get(&raw, i))
     })
 }
@@ -32,6 +32,6 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteGate {
             });
         });
         let to = p.rows + slot as u64 * p.row_bytes as u64 + vector as u64 * 16;
-        global::store_v4(to, E::put(&h));
+        global::st_v4(to, E::put(&h));
     }
 }

@@ -30,11 +30,11 @@ fn gradient<E: Elem<Acc = f32>, const GATED: bool>(p: &RouteParams) {
         return;
     }
     let lane = gpu::thread() % 32;
-    let choice = global::load_b32_fresh(p.order + slot as u64 * 4, true);
-    let routed = global::load_b32_fresh(p.offsets + (p.bins.value as u64 - 1) * 4, true);
+    let choice = global::ld_cg_b32(p.order + slot as u64 * 4, true);
+    let routed = global::ld_cg_b32(p.offsets + (p.bins.value as u64 - 1) * 4, true);
     let mut sum = 0.0;
     if slot < routed {
-        let weight = global::load_b32_fresh(p.weights + choice as u64 * 4, true);
+        let weight = global::ld_cg_b32(p.weights + choice as u64 * 4, true);
         let weight = f32::from_bits(weight);
         let (row, other) =
             (p.rows + slot as u64 * p.row_bytes as u64, p.sums + slot as u64 * p.sum_bytes as u64);
@@ -42,11 +42,11 @@ fn gradient<E: Elem<Acc = f32>, const GATED: bool>(p: &RouteParams) {
         let mut vector = lane;
         while vector < p.vectors.value {
             if GATED {
-                warp::stay_rolled();
+                warp::nounroll();
             }
             let place = vector as u64 * 16;
-            let h = global::load_v4_once(row + place, true);
-            let g = global::load_v4_once(other + place, true);
+            let h = global::ld_no_allocate_v4(row + place, true);
+            let g = global::ld_no_allocate_v4(other + place, true);
             let [mut x, mut y] =
                 if GATED { gate::load::<E>(p, slot, vector) } else { [[0.0; 8]; 2] };
             let mut weighted = [0f32; 8];
@@ -65,18 +65,18 @@ fn gradient<E: Elem<Acc = f32>, const GATED: bool>(p: &RouteParams) {
                     x[i] = g;
                 }
             });
-            global::store_v4(row + place, E::put(&weighted));
+            global::st_v4(row + place, E::put(&weighted));
             if GATED {
-                global::store_v4(sums + place, E::put(&x));
-                global::store_v4(sums + p.vectors.value as u64 * 16 + place, E::put(&y));
+                global::st_v4(sums + place, E::put(&x));
+                global::st_v4(sums + p.vectors.value as u64 * 16 + place, E::put(&y));
             } else {
-                global::store_v4(other + place, E::put(&x));
+                global::st_v4(other + place, E::put(&x));
             }
             vector += 32;
         }
     }
     let sum = lanes::sum(sum);
     if lane == 0 {
-        global::store_b32(p.gradient + choice as u64 * 4, sum.to_bits());
+        global::st_b32(p.gradient + choice as u64 * 4, sum.to_bits());
     }
 }

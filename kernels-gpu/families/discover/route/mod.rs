@@ -10,6 +10,7 @@ mod gradient;
 mod sum;
 
 use crate::device::prelude::*;
+use crate::device::scan::inclusive;
 use crate::families::discover::abi::*;
 
 const WARPS: u32 = ROUTE_THREADS / 32;
@@ -26,13 +27,13 @@ const NONE: u32 = u32::MAX;
 /// Shared address of an expert's word in an array.
 #[inline(always)]
 fn word(array: u32, expert: u32) -> u32 {
-    copy::arena() + (array * ROUTE_STRIDE + expert) * 4
+    copy::dynamic_shared() + (array * ROUTE_STRIDE + expert) * 4
 }
 
 /// The expert of choice `at`, from the first one on; those of none come behind the last one.
 #[inline(always)]
 fn expert(p: &RouteParams, at: u32, inside: bool) -> u32 {
-    let chosen = global::load_b32_fresh(p.choices + at as u64 * 4, inside);
+    let chosen = global::ld_cg_b32(p.choices + at as u64 * 4, inside);
     // A number in front of the first one becomes one past the last.
     chosen.wrapping_sub(p.first).min(p.bins.value - 1)
 }
@@ -41,7 +42,7 @@ fn expert(p: &RouteParams, at: u32, inside: bool) -> u32 {
 fn clear(words: u32) {
     let mut at = gpu::thread();
     while at < words {
-        copy::store_shared_b32(copy::arena() + at * 4, 0);
+        copy::st_shared_b32(copy::dynamic_shared() + at * 4, 0);
         at += ROUTE_THREADS;
     }
     gpu::sync_threads();
@@ -62,7 +63,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteCount {
                 let at = from + i as u32 * ROUTE_THREADS;
                 let chosen = expert(p, at, at < end);
                 if at < end {
-                    copy::add_shared(word(0, chosen), 1);
+                    copy::red_shared_add(word(0, chosen), 1);
                 }
             });
             from += 4 * ROUTE_THREADS;
@@ -71,8 +72,8 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteCount {
         let to = p.counts + gpu::block_x() as u64 * p.bins.value as u64 * 4;
         let mut at = gpu::thread();
         while at < p.bins.value {
-            let count = copy::load_shared_b32(word(0, at));
-            global::store_b32(to + at as u64 * 4, count);
+            let count = copy::ld_shared_b32(word(0, at));
+            global::st_b32(to + at as u64 * 4, count);
             at += ROUTE_THREADS;
         }
     }
@@ -117,7 +118,7 @@ impl RoutePlace {
                 let at = from + i as u32 * 32;
                 let chosen = expert(p, at, at < end);
                 if at < end {
-                    copy::add_shared(word(OWN + warp, chosen), 1);
+                    copy::red_shared_add(word(OWN + warp, chosen), 1);
                 }
             });
             from += 128;
@@ -133,14 +134,14 @@ impl RoutePlace {
             let mut counts = [0; 8];
             unroll!(i < 8, {
                 let at = from + i as u32 * ROUTE_THREADS;
-                counts[i] = global::load_b32_fresh(p.counts + at as u64 * 4, at < all);
+                counts[i] = global::ld_cg_b32(p.counts + at as u64 * 4, at < all);
             });
             unroll!(i < 8, {
                 let (block, bin) = p.bins.of(from + i as u32 * ROUTE_THREADS);
                 if counts[i] != 0 {
-                    copy::add_shared(word(STARTS, bin), counts[i]);
+                    copy::red_shared_add(word(STARTS, bin), counts[i]);
                     if block < gpu::block_x() {
-                        copy::add_shared(word(PLACES, bin), counts[i]);
+                        copy::red_shared_add(word(PLACES, bin), counts[i]);
                     }
                 }
             });
@@ -155,9 +156,9 @@ impl RoutePlace {
         while bin < p.bins.value {
             let mut count = 0;
             unroll!(w < 8, {
-                count += copy::load_shared_b32(word(OWN + w as u32, bin));
+                count += copy::ld_shared_b32(word(OWN + w as u32, bin));
             });
-            copy::store_shared_b32(word(STARTS, bin), count);
+            copy::st_shared_b32(word(STARTS, bin), count);
             bin += ROUTE_THREADS;
         }
     }
@@ -171,24 +172,24 @@ impl RoutePlace {
         while from < p.bins.value {
             let bin = from + lane;
             let inside = bin < p.bins.value;
-            let count = if inside { copy::load_shared_b32(word(STARTS, bin)) } else { 0 };
+            let count = if inside { copy::ld_shared_b32(word(STARTS, bin)) } else { 0 };
             // Choices of none have no panel.
             let own = if bin + 1 < p.bins.value { count.div_ceil(ROUTE_PANEL) } else { 0 };
             let (start, first) = (slots + before(count), panels + before(own));
-            slots = warp::shuffle::<32>(start + count, 31, u32::MAX);
-            panels = warp::shuffle::<32>(first + own, 31, u32::MAX);
+            slots = warp::shfl(start + count, 31);
+            panels = warp::shfl(first + own, 31);
             if inside {
-                copy::store_shared_b32(word(STARTS, bin), start);
-                copy::add_shared(word(PLACES, bin), start);
-                copy::store_shared_b32(word(PANELS, bin), first);
-                global::store_b32_if(p.offsets + bin as u64 * 4, start, leaves);
+                copy::st_shared_b32(word(STARTS, bin), start);
+                copy::red_shared_add(word(PLACES, bin), start);
+                copy::st_shared_b32(word(PANELS, bin), first);
+                global::st_b32_if(p.offsets + bin as u64 * 4, start, leaves);
             }
             from += 32;
         }
         if lane == 0 {
-            copy::store_shared_b32(word(STARTS, p.bins.value), p.count);
-            global::store_b32_if(p.offsets + p.bins.value as u64 * 4, p.count, leaves);
-            global::store_b32_if(p.panels, panels, leaves);
+            copy::st_shared_b32(word(STARTS, p.bins.value), p.count);
+            global::st_b32_if(p.offsets + p.bins.value as u64 * 4, p.count, leaves);
+            global::st_b32_if(p.panels, panels, leaves);
         }
     }
 
@@ -197,11 +198,11 @@ impl RoutePlace {
     fn give_places(p: &RouteParams) {
         let mut bin = gpu::thread();
         while bin < p.bins.value {
-            let mut place = copy::load_shared_b32(word(PLACES, bin));
+            let mut place = copy::ld_shared_b32(word(PLACES, bin));
             unroll!(w < 8, {
                 let own = word(OWN + w as u32, bin);
-                let count = copy::load_shared_b32(own);
-                copy::store_shared_b32(own, place);
+                let count = copy::ld_shared_b32(own);
+                copy::st_shared_b32(own, place);
                 place += count;
             });
             bin += ROUTE_THREADS;
@@ -224,21 +225,21 @@ impl RoutePlace {
             });
             unroll!(i < 4, {
                 let at = from + i as u32 * 32;
-                let alike = warp::alike(chosen[i]);
+                let alike = warp::match_any(chosen[i]);
                 let rank = (alike & in_front).count_ones();
                 let own = word(OWN + warp, if at < end { chosen[i] } else { 0 });
-                let place = copy::load_shared_b32(own);
-                warp::sync_lanes(u32::MAX);
+                let place = copy::ld_shared_b32(own);
+                warp::sync(u32::MAX);
                 if at < end {
                     if rank == 0 {
-                        copy::store_shared_b32(own, place + alike.count_ones());
+                        copy::st_shared_b32(own, place + alike.count_ones());
                     }
                     // Choices that were written meanwhile are not those that were counted.
                     if place + rank < p.count {
-                        global::store_b32(p.order + (place + rank) as u64 * 4, at);
+                        global::st_b32(p.order + (place + rank) as u64 * 4, at);
                     }
                 }
-                warp::sync_lanes(u32::MAX);
+                warp::sync(u32::MAX);
             });
             from += 128;
         }
@@ -250,9 +251,9 @@ impl RoutePlace {
         let warps = p.blocks * WARPS;
         let mut expert = gpu::block_x() * WARPS + gpu::thread() / 32;
         while expert + 1 < p.bins.value {
-            let start = copy::load_shared_b32(word(STARTS, expert));
-            let count = copy::load_shared_b32(word(STARTS, expert + 1)) - start;
-            let first = copy::load_shared_b32(word(PANELS, expert)) + 1;
+            let start = copy::ld_shared_b32(word(STARTS, expert));
+            let count = copy::ld_shared_b32(word(STARTS, expert + 1)) - start;
+            let first = copy::ld_shared_b32(word(PANELS, expert)) + 1;
             let panels = count.div_ceil(ROUTE_PANEL);
             // As large as each other, panels and groups: who works through them stays in step.
             let rows = count.div_ceil(panels.max(1));
@@ -264,7 +265,7 @@ impl RoutePlace {
                 let slots = (count - from).min(rows);
                 let rank = row_block % together;
                 let group = together.min(panels - (row_block - rank));
-                global::store_v4(to, [expert, start + from, slots, rank | group << 16]);
+                global::st_v4(to, [expert, start + from, slots, rank | group << 16]);
                 row_block += 32;
             }
             expert += warps;
@@ -275,13 +276,5 @@ impl RoutePlace {
 /// The sum over the lanes in front. Every lane must call it together.
 #[inline(always)]
 fn before(value: u32) -> u32 {
-    let lane = gpu::thread() % 32;
-    let mut sum = value;
-    let mut distance = 1;
-    while distance < 32 {
-        let other = warp::shuffle_up(sum, distance);
-        sum += if lane >= distance { other } else { 0 };
-        distance *= 2;
-    }
-    sum - value
+    inclusive(value) - value
 }

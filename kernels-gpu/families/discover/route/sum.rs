@@ -27,7 +27,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteSum {
             });
             unroll!(i < 4, {
                 let at = row + (from + i as u32) as u64 * p.row_bytes as u64;
-                raw[i] = global::load_v4_once(at, own[i]);
+                raw[i] = global::ld_no_allocate_v4(at, own[i]);
             });
             unroll!(i < 4, {
                 unroll!(j < 8, {
@@ -37,6 +37,6 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteSum {
             from += 4;
         }
         let to = p.sums + token as u64 * p.sum_bytes as u64 + vector as u64 * 16;
-        global::store_v4(to, E::put(&sums));
+        global::st_v4(to, E::put(&sums));
     }
 }

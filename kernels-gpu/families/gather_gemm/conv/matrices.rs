@@ -50,7 +50,7 @@ impl Matrices for ConvParams {
 
     #[inline(always)]
     fn prefetch(at: u64) {
-        bulk::prefetch_map(at);
+        bulk::prefetch_tensormap(at);
     }
 
     #[inline(always)]
@@ -63,7 +63,7 @@ impl Matrices for ConvParams {
         if thread != 0 {
             return;
         }
-        barrier::arrive_expect(full, T::BYTES);
+        barrier::arrive_expect_tx(full, T::BYTES);
         if T::BY_COLUMNS {
             bulk::tma_load_3d(b_tile, at, [channel, column, offset], full);
         } else {
@@ -115,7 +115,7 @@ impl Matrices for ConvWordsParams {
             let along = left as u64 * T::ELEMENT as u64;
             let from = if inside > 0 { self.weights + at + along } else { self.weights };
             let bytes = (inside * T::ELEMENT).min(16);
-            copy::copy_async_16(b_tile + frag::swizzle(line, chunk, 128), from, bytes);
+            copy::cp_async_16(b_tile + frag::swizzle(line, chunk, 128), from, bytes);
             piece += T::COPIERS;
         }
     }

@@ -34,7 +34,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
 {
     #[inline(always)]
     fn tile(p: &ConvParams) -> u32 {
-        global::load_b32(p.schedule + gpu::block_x() as u64 * 4, true)
+        global::ld_nc_b32(p.schedule + gpu::block_x() as u64 * 4, true)
     }
 
     #[inline(always)]
@@ -57,7 +57,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
         let mut offsets = Offsets::of(p, tile);
         let mut ahead = Ahead { offsets: Offsets::of(p, tile), entry: 0 };
         while ahead.entry < CONV_AHEAD {
-            warp::stay_rolled();
+            warp::nounroll();
             Self::look_up(p, &mut ahead, tile, warpgroup);
         }
         let mut ring = Ring::<Self>::producer();
@@ -69,8 +69,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
             }
             Self::look_up(p, &mut ahead, tile, warpgroup);
             // Copies of stages end by the way, older ones than may still be under way.
-            copy::copy_wait::<CONV_AHEAD>();
-            warp::sync_lanes(u32::MAX);
+            copy::cp_async_wait::<CONV_AHEAD>();
+            warp::sync(u32::MAX);
             let own = halves >> warpgroup & 1 != 0;
             let rows = Self::index(entry) + group * Self::SHARE as u32 * 4;
             entry += 1;
@@ -85,18 +85,18 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
                     let to = Self::stage(ring.slot) + group * Self::SHARE as u32 * 128;
                     Self::gather(p, to, k + chunk * 16, chunk, rows);
                 }
-                gather::arrive_with_copies(full);
+                gather::cp_async_arrive(full);
                 ring.advance();
                 k += 128;
             }
         }
-        copy::copy_wait_all();
+        copy::cp_async_wait_all();
     }
 
     /// Where the rows of an offset, counted from the first, stand.
     #[inline(always)]
     fn index(entry: u32) -> u32 {
-        copy::arena() + Self::INDEX as u32 + entry % CONV_ENTRIES * (CONV_ROWS * 4) as u32
+        copy::dynamic_shared() + Self::INDEX as u32 + entry % CONV_ENTRIES * (CONV_ROWS * 4) as u32
     }
 
     /// Starts the copy of the rows that this warp gathers at the next offset, if there is one: a group of copies for
@@ -110,8 +110,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
         let place = offset as u64 * p.stride as u64 + (tile * CONV_ROWS as u32 + row) as u64;
         let yes = halves >> warpgroup & 1 != 0 && lane < Self::SHARE as u32;
         let to = Self::index(ahead.entry) + row * 4;
-        copy::copy_async_whole(to, p.neighbours + place * 4, yes as u32);
-        copy::copy_commit();
+        copy::cp_async_16_if(to, p.neighbours + place * 4, yes as u32);
+        copy::cp_async_commit();
         ahead.entry += 1;
     }
 
@@ -134,16 +134,16 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
     #[inline(always)]
     fn copy_rows(p: &ConvParams, (input, bytes): (u64, u32), to: u32, chunk: u32, rows: u32) {
         // Here and now: eight places kept through the loop would be too many.
-        let chunk = warp::rematerialize(chunk);
+        let chunk = warp::opaque(chunk);
         unroll!(i < Self::SHARE / 4, most 4, {
-            let four = copy::load_shared_v4(rows + i as u32 * 16);
+            let four = copy::ld_shared_v4(rows + i as u32 * 16);
             unroll!(j < 4, {
                 let valid = four[j] != CONV_ABSENT;
                 let row = if valid { four[j] } else { 0 };
                 let from = input + row as u64 * p.in_bytes as u64;
                 let r = (i * 4 + j) as u32;
                 let to = to + r * 128 + (chunk ^ (r & 7)) * 16;
-                copy::copy_async_16(to, from, if valid { bytes } else { 0 });
+                copy::cp_async_16(to, from, if valid { bytes } else { 0 });
             });
         });
     }
@@ -168,7 +168,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
                 let slot = ring.wait_full();
                 if own != 0 {
                     // The gathered rows were written by ordinary copies.
-                    A::fence_copies();
+                    A::fence_proxy_async();
                     let smem = Self::stage(slot) + warpgroup * SMEM_TILE as u32;
                     let b_tile = Self::stage(slot) + 2 * SMEM_TILE as u32;
                     if ORDER & B_COLUMNS != 0 {

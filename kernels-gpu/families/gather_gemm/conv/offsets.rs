@@ -38,8 +38,8 @@ impl Offsets {
             }
             let line = self.words as u64 * 4;
             let word = |at: u64| {
-                let bits = global::load_b32(at, true);
-                if UNIFORM { warp::shuffle::<32>(bits, 0, u32::MAX) } else { bits }
+                let bits = global::ld_nc_b32(at, true);
+                if UNIFORM { warp::uniform(bits) } else { bits }
             };
             let at = self.at + self.taken as u64 * 4;
             (self.lower, self.upper) = (word(at), word(at + line));

@@ -21,16 +21,17 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
         let left = gpu::block_y() * Self::COLUMNS;
         let top = tile * CONV_ROWS as u32 + warpgroup * CONV_HALF as u32 + warp * 16;
         let alpha = if any != 0 { p.alpha } else { 0.0 };
-        let flags = warp::rematerialize(p.flags);
+        let flags = warp::opaque(p.flags);
         Self::finish::<E>(p, flags, left + lane % 4 * 2, alpha, acc);
         if E::BYTES == 2 && flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS {
-            let smem =
-                copy::arena() + (Self::OUT + warpgroup as usize * SMEM_TILE) as u32 + warp * 2048;
+            let smem = copy::dynamic_shared()
+                + (Self::OUT + warpgroup as usize * SMEM_TILE) as u32
+                + warp * 2048;
             Self::store::<E>(p, top, left, smem, acc);
         } else {
             unroll!(r < 2, {
                 let position = top + frag::accumulator(lane, 0).0 + r as u32 * 8;
-                let row = global::load_b32(p.order + position as u64 * 4, true);
+                let row = global::ld_nc_b32(p.order + position as u64 * 4, true);
                 if row != CONV_ABSENT {
                     let line = p.out + row as u64 * p.out_bytes as u64;
                     Self::store_row::<E>(p, flags, line, left + lane % 4 * 2, r, acc);
@@ -65,7 +66,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
                     unroll!(i < 4, {
                         let column = column + (c * 64 + j * 8 + i % 2) as u32;
                         let at = p.bias + column as u64 * E::BYTES as u64;
-                        acc.0[c][4 * j + i] += E::get(&E::load::<1>(at, column < p.n), 0);
+                        acc.0[c][4 * j + i] += E::get(&E::ld_nc::<1>(at, column < p.n), 0);
                     });
                 }
                 if flags & FLAG_RELU != 0 {
@@ -100,7 +101,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
                     unroll!(i < 2, {
                         let at = at + i as u64 * E::BYTES as u64;
                         let inside = column + (i as u32) < p.n;
-                        let old = E::load_own::<1>(at, inside && flags & FLAG_ACCUMULATE != 0);
+                        let old = E::ld_global::<1>(at, inside && flags & FLAG_ACCUMULATE != 0);
                         if inside {
                             E::store::<1>(at, &[acc.0[c][k + i] + E::get(&old, 0)]);
                         }
@@ -119,21 +120,21 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
         smem: u32,
         acc: &Acc<CHUNKS>,
     ) {
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         let own = frag::ldmatrix_x4(lane);
         let column = left + lane % 8 * 8;
         unroll!(c < CHUNKS, most 4, {
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
             stage_rows::<E>(&acc.0[c], smem, own);
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
             unroll!(j < 4, {
                 let position = j as u32 * 4 + lane / 8;
-                let row = global::load_b32(p.order + (top + position) as u64 * 4, true);
+                let row = global::ld_nc_b32(p.order + (top + position) as u64 * 4, true);
                 let eight = staged(smem, position, lane);
                 let column = column + c as u32 * 64;
                 if row != CONV_ABSENT && column < p.n {
                     let at = p.out + row as u64 * p.out_bytes as u64 + column as u64 * 2;
-                    global::store_v4(at, eight);
+                    global::st_v4(at, eight);
                 }
             });
         });

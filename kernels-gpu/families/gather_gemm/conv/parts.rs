@@ -17,7 +17,7 @@ pub struct Places {
 impl Places {
     #[inline(always)]
     pub fn of(p: &ConvWordsParams) -> Places {
-        let part = ConvPart::of(global::load_v4(p.parts + gpu::block_x() as u64 * 16, true));
+        let part = ConvPart::of(global::ld_nc_v4(p.parts + gpu::block_x() as u64 * 16, true));
         let mut places = Places {
             at: p.base.schedule + part.first as u64 * 4,
             left: part.count,
@@ -33,7 +33,7 @@ impl Places {
     pub fn next(&mut self) -> u32 {
         let next = self.ahead;
         let valid = self.left > 0;
-        let read = global::load_b32(self.at, valid);
+        let read = global::ld_nc_b32(self.at, valid);
         self.ahead = if valid { read } else { CONV_ABSENT };
         self.at += 4;
         self.left = self.left.saturating_sub(1);

@@ -21,27 +21,27 @@ pub fn bring<E: Elem<Acc = f32>, const VECTORS: bool, const WHOLE: bool>(
 ) {
     if VECTORS && WHOLE {
         let bytes = if line.valid { 16 } else { 0 };
-        copy::copy_async_16(to, line.at + first as u64 * 4, bytes);
+        copy::cp_async_16(to, line.at + first as u64 * 4, bytes);
         return;
     }
     let width = if line.valid { line.width } else { 0 };
     if VECTORS {
         let bytes = (width.saturating_sub(first) * 4).min(16);
         let from = if bytes > 0 { first } else { 0 };
-        copy::copy_async_16(to, line.at + from as u64 * 4, bytes);
+        copy::cp_async_16(to, line.at + from as u64 * 4, bytes);
         return;
     }
     let mut four = [0u32; 4];
     unroll!(i < 4, {
         let element = first + i as u32;
-        let raw = E::load_fresh(line.at + element as u64 * E::BYTES as u64, element < width);
+        let raw = E::ld_cg(line.at + element as u64 * E::BYTES as u64, element < width);
         four[i] = E::get(&raw, 0).to_bits();
     });
-    copy::store_shared_v4(to, four);
+    copy::st_shared_v4(to, four);
 }
 
 /// Four f32 of shared memory.
 #[inline(always)]
 pub fn four(from: u32) -> [f32; 4] {
-    copy::load_shared_v4(from).map(f32::from_bits)
+    copy::ld_shared_v4(from).map(f32::from_bits)
 }

@@ -32,7 +32,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
         unroll!(j < Self::SHARE, {
             let r = (j * CONV_HALF / Self::SHARE) as u32 + row;
             let position = (half as u64 * CONV_HALF as u64 + r as u64) * 4;
-            rows[j] = [line, p.base.order].map(|at| global::load_b32(at + position, valid));
+            rows[j] = [line, p.base.order].map(|at| global::ld_nc_b32(at + position, valid));
         });
         rows
     }
@@ -64,10 +64,10 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
             } else {
                 Self::gather::<false>(p, Self::stage(ring.slot), firsts, &rows);
             }
-            gather::arrive_with_copies(ring.full());
+            gather::cp_async_arrive(ring.full());
             ring.advance();
         }
-        copy::copy_wait_all();
+        copy::cp_async_wait_all();
     }
 
     /// Starts the copies of this thread's rows of a stage, from these bytes on. `WHOLE`: 16 bytes are there in every
@@ -79,7 +79,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
         firsts: [u32; 2],
         rows: &[[u32; 2]; 8],
     ) {
-        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMERS * 32;
         let (row, chunk) = (thread / 8, thread % 8);
         unroll!(j < Self::SHARE, {
             let r = (j * CONV_HALF / Self::SHARE) as u32 + row;
@@ -111,11 +111,11 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
             let to = to + (c * SMEM_TILE) as u32;
             let from = row + first as u64;
             if WHOLE {
-                copy::copy_async_16(to, from, if valid { 16 } else { 0 });
+                copy::cp_async_16(to, from, if valid { 16 } else { 0 });
             } else {
                 let inside = bytes.saturating_sub(first).min(16);
                 let inside = if valid { inside } else { 0 };
-                copy::copy_async_16(to, if inside > 0 { from } else { row }, inside);
+                copy::cp_async_16(to, if inside > 0 { from } else { row }, inside);
             }
         });
     }
@@ -130,7 +130,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
         while done < count {
             let slot = ring.wait_full();
             if GROUPS > 1 || done % 2 == group {
-                A::fence_copies();
+                A::fence_proxy_async();
                 let smem =
                     Self::stage(slot) + if GROUPS > 1 { group * SMEM_TILE as u32 } else { 0 };
                 let b_tile = Self::stage(slot) + (GROUPS * SMEM_TILE) as u32;
@@ -150,7 +150,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
             ring.advance();
         }
         A::wait::<CHUNKS, 0>(&mut acc);
-        let beside = copy::arena() + gpu::rematerialize_thread() % 128 * 8;
+        let beside = copy::dynamic_shared() + gpu::opaque_thread() % 128 * 8;
         if GROUPS == 1 {
             Self::lend(group, beside, &acc);
         }
@@ -168,7 +168,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
                 unroll!(j < 8, {
                     unroll!(r < 2, {
                         let two = [0, 1].map(|i| acc.0[c][4 * j + 2 * r + i].to_bits());
-                        copy::store_shared_v2(to + Self::lent(c, j, r), two);
+                        copy::st_shared_v2(to + Self::lent(c, j, r), two);
                     });
                 });
             });
@@ -184,9 +184,9 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
     /// Leaves the sums as `[part, c, m]`.
     #[inline(always)]
     fn epilogue(p: &ConvWordsParams, group: u32, beside: u32, acc: &Acc<CHUNKS>) {
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         let (channel, column) = Self::corner(p);
-        let top = channel + group * 64 + gpu::rematerialize_thread() / 32 % 4 * 16 + lane / 4;
+        let top = channel + group * 64 + gpu::opaque_thread() / 32 % 4 * 16 + lane / 4;
         let left = column + lane % 4 * 2;
         let n = p.base.n;
         unroll!(r < 2, {
@@ -199,17 +199,17 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
                         let at = p.base.out + (line + column as u64) * 4;
                         let mut two = [0, 1].map(|i| acc.0[c][4 * j + 2 * r + i]);
                         if GROUPS == 1 {
-                            let lent = copy::load_shared_v2(beside + Self::lent(c, j, r));
+                            let lent = copy::ld_shared_v2(beside + Self::lent(c, j, r));
                             two = [0, 1].map(|i| two[i] + f32::from_bits(lent[i]));
                         }
                         let two = two.map(f32::to_bits);
                         if n % 2 == 0 {
                             if column < n {
-                                global::store_v2(at, two);
+                                global::st_v2(at, two);
                             }
                         } else {
-                            global::store_b32_if(at, two[0], column < n);
-                            global::store_b32_if(at + 4, two[1], column + 1 < n);
+                            global::st_b32_if(at, two[0], column < n);
+                            global::st_b32_if(at + 4, two[1], column + 1 < n);
                         }
                     });
                 });

@@ -43,7 +43,7 @@ macro_rules! on_cuda_cores {
                 (row, column): (u32, u32),
                 deep: u32,
             ) {
-                let lane = gpu::rematerialize_thread() % 32;
+                let lane = gpu::opaque_thread() % 32;
                 let rows = stage + (row + lane / 8 * 4) * 4;
                 let columns = stage + ((PAIRS * SIDE) as u32 + column + lane % 8 * 4) * 4;
                 let (mut k, end) = share::<SIDE, PAIRS>(deep);
@@ -89,13 +89,13 @@ impl PairElem for Tf32 {
         (row, column): (u32, u32),
         deep: u32,
     ) {
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         let (pair, r) = (lane % 4, lane / 4);
         // Of a fragment's eight channels this lane's; 32 bytes each, rotated by the pair.
         let own = pair * SIDE as u32 * 4 + r * 4 + pair * 32;
         let rows = stage + own + row * 4;
         let columns = stage + own + ((PAIRS * SIDE) as u32 + column) * 4;
-        let load = |at: u32| matrix::round_tf32(copy::load_shared_b32(at));
+        let load = |at: u32| matrix::cvt_rna_tf32(copy::ld_shared_b32(at));
         let (mut k, end) = share::<SIDE, PAIRS>(deep);
         while k < end {
             let line = k * SIDE as u32 * 4;

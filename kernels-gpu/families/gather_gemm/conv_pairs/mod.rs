@@ -34,13 +34,13 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     /// Where the rows of a stage lie.
     #[inline(always)]
     fn index(stage: u32) -> u32 {
-        copy::arena() + Self::INDEX as u32 + stage % 2 * (2 * PAIRS_STAGE * 4) as u32
+        copy::dynamic_shared() + Self::INDEX as u32 + stage % 2 * (2 * PAIRS_STAGE * 4) as u32
     }
 
     /// Loads this thread's row of the next stage. All lanes of two warps together.
     #[inline(always)]
     fn look(p: &ConvWordsParams, ahead: &mut Ahead) {
-        let thread = gpu::rematerialize_thread();
+        let thread = gpu::opaque_thread();
         if thread >= 2 * PAIRS_STAGE as u32 {
             return;
         }
@@ -49,7 +49,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
         let line =
             if thread < PAIRS_STAGE as u32 { p.base.neighbours + stride * 4 } else { p.base.order };
         let position = ahead.half.wrapping_mul(CONV_HALF as u32) + ahead.upper * 32 + thread % 32;
-        ahead.row = global::load_b32(line + position as u64 * 4, valid);
+        ahead.row = global::ld_nc_b32(line + position as u64 * 4, valid);
         ahead.upper ^= 1;
         if ahead.upper == 0 {
             ahead.half = ahead.places.next();
@@ -59,9 +59,9 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     /// Keeps what was loaded for all to read, and loads the next.
     #[inline(always)]
     fn keep(p: &ConvWordsParams, ahead: &mut Ahead, stage: u32) {
-        let thread = gpu::rematerialize_thread();
+        let thread = gpu::opaque_thread();
         if thread < 2 * PAIRS_STAGE as u32 {
-            copy::store_shared_b32(Self::index(stage) + thread * 4, ahead.row);
+            copy::st_shared_b32(Self::index(stage) + thread * 4, ahead.row);
         }
         Self::look(p, ahead);
     }
@@ -80,20 +80,20 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     /// Starts the copies of the rows of a stage; `WHOLE`: all channels of the tile are there.
     #[inline(always)]
     fn rows<E: Elem<Acc = f32>, const WHOLE: bool>(p: &ConvWordsParams, stage: u32, slot: u32) {
-        let thread = gpu::rematerialize_thread();
+        let thread = gpu::opaque_thread();
         let (channel, column) = Self::corner(p);
         let chunks = SIDE as u32 / 4;
         let (first, chunk) = (thread / chunks, thread % chunks);
         let index = Self::index(stage);
         unroll!(i < SIDE / 32, most 4, {
             let r = first + (i * 1024 / SIDE) as u32;
-            let input = copy::load_shared_b32(index + r * 4);
-            let output = copy::load_shared_b32(index + PAIRS_STAGE as u32 * 4 + r * 4);
+            let input = copy::ld_shared_b32(index + r * 4);
+            let output = copy::ld_shared_b32(index + PAIRS_STAGE as u32 * 4 + r * 4);
             let valid = input != CONV_ABSENT;
             let [input, output] = [input, output].map(|row| if valid { row } else { 0 });
             // Rows that an atom reads together lie in different banks.
             let place = r * SIDE as u32 * 4 + (chunk ^ ((r & 3) * 2)) * 16;
-            let to = copy::arena() + slot * Self::STAGE as u32 + place;
+            let to = copy::dynamic_shared() + slot * Self::STAGE as u32 + place;
             let line = Line {
                 at: p.base.input + input as u64 * p.base.in_bytes as u64,
                 width: p.channels,
@@ -113,7 +113,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     #[inline(always)]
     fn epilogue<E: PairElem>(p: &ConvWordsParams, sums: &Sums) {
         let (channel, column) = Self::corner(p);
-        let (warp, lane) = (gpu::rematerialize_thread() / 32, gpu::rematerialize_thread() % 32);
+        let (warp, lane) = (gpu::opaque_thread() / 32, gpu::opaque_thread() % 32);
         let corner = (channel + warp / Self::ACROSS * 32, column + warp % Self::ACROSS * 64);
         unroll!(j < 8, {
             unroll!(i < 8, {
@@ -128,26 +128,24 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
         let line = (gpu::block_x() as u64 * p.channels as u64 + row as u64) * p.base.n as u64;
         let at = p.base.out + (line + column as u64) * 4;
         let inside = row < p.channels && column < p.base.n;
-        global::store_b32_if(at, x.to_bits(), inside);
+        global::st_b32_if(at, x.to_bits(), inside);
     }
 
     /// Adds up the sums of warps that share them, through stages that nobody reads any more, and leaves them.
     #[inline(always)]
     fn join<E: PairElem>(p: &ConvWordsParams, sums: &Sums) {
         let (channel, column) = Self::corner(p);
-        let thread = gpu::rematerialize_thread();
+        let thread = gpu::opaque_thread();
         let (warp, lane) = (thread / 32, thread % 32);
         let tile = (SIDE * SIDE * 4) as u32;
-        let own =
-            copy::arena() + warp % Self::DEEP * tile + warp / Self::DEEP * 32 * SIDE as u32 * 4;
+        let own = copy::dynamic_shared()
+            + warp % Self::DEEP * tile
+            + warp / Self::DEEP * 32 * SIDE as u32 * 4;
         gpu::sync_threads();
         unroll!(j < 8, {
             unroll!(i < 8, {
                 let (row, across) = E::place(lane, j, i);
-                copy::store_shared_b32(
-                    own + (row * SIDE as u32 + across) * 4,
-                    sums[j][i].to_bits(),
-                );
+                copy::st_shared_b32(own + (row * SIDE as u32 + across) * 4, sums[j][i].to_bits());
             });
         });
         gpu::sync_threads();
@@ -155,8 +153,8 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
         while at < (SIDE * SIDE) as u32 {
             let mut sum = 0f32;
             unroll!(d < 4, {
-                let from = copy::arena() + d as u32 * tile + at * 4;
-                sum += f32::from_bits(copy::load_shared_b32(from));
+                let from = copy::dynamic_shared() + d as u32 * tile + at * 4;
+                sum += f32::from_bits(copy::ld_shared_b32(from));
             });
             let place = (channel + at / SIDE as u32, column + at % SIDE as u32);
             Self::store(p, place, sum);
@@ -185,35 +183,35 @@ impl<W: WalkInfo, E: PairElem, const SIDE: usize, const VECTORS: bool> Kernel<W,
             if started < stages {
                 Self::start::<E>(p, started, started);
             }
-            copy::copy_commit();
+            copy::cp_async_commit();
             started += 1;
             Self::keep(p, &mut ahead, started);
         }
-        let warp = gpu::rematerialize_thread() / 32;
+        let warp = gpu::opaque_thread() / 32;
         let (deep, warp) = (warp % Self::DEEP, warp / Self::DEEP);
         let (mut slot, mut free, mut done) = (0, last, 0);
         while done < stages {
             // One group less is under way than there are stages.
             match Self::STAGES {
-                6 => copy::copy_wait::<4>(),
-                _ => copy::copy_wait::<1>(),
+                6 => copy::cp_async_wait::<4>(),
+                _ => copy::cp_async_wait::<1>(),
             }
             // What this stage brought is there for all, and nobody reads the stage that is overwritten next.
             gpu::sync_threads();
             if started < stages {
                 Self::start::<E>(p, started, free);
             }
-            copy::copy_commit();
+            copy::cp_async_commit();
             started += 1;
             Self::keep(p, &mut ahead, started);
-            let stage = copy::arena() + slot * Self::STAGE as u32;
+            let stage = copy::dynamic_shared() + slot * Self::STAGE as u32;
             let corner = (warp / Self::ACROSS * 32, warp % Self::ACROSS * 64);
             E::multiply::<SIDE, { PAIRS_STAGE }>(&mut sums, stage, corner, deep);
             free = slot;
             slot = if slot == last { 0 } else { slot + 1 };
             done += 1;
         }
-        copy::copy_wait_all();
+        copy::cp_async_wait_all();
         if Self::DEEP == 1 {
             Self::epilogue::<E>(p, &sums);
         } else {

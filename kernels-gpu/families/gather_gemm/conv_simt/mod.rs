@@ -34,9 +34,9 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
     fn ahead(p: &ConvWordsParams) -> Ahead {
         let shares = (CONV_ROWS / Self::ROWS) as u32;
         let block = gpu::block_x();
-        let tile = global::load_b32(p.base.schedule + (block / shares) as u64 * 4, true);
+        let tile = global::ld_nc_b32(p.base.schedule + (block / shares) as u64 * 4, true);
         let first = (tile * shares + block % shares) * Self::ROWS as u32;
-        copy::store_shared_b32(Self::notes() + Self::THREADS * 16, first);
+        copy::st_shared_b32(Self::notes() + Self::THREADS * 16, first);
         let mut ahead = Ahead { offset: 0, channel: 0, own: false, list: 0, row: CONV_ABSENT };
         Self::look(p, &mut ahead, 0, 0);
         Self::step(p, &mut ahead);
@@ -46,12 +46,12 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
     /// Where this thread's notes lie; its tile's first position behind those of all.
     #[inline(always)]
     fn notes() -> u32 {
-        copy::arena() + Self::NOTES as u32 + gpu::rematerialize_thread() * 16
+        copy::dynamic_shared() + Self::NOTES as u32 + gpu::opaque_thread() * 16
     }
 
     #[inline(always)]
     fn first() -> u32 {
-        copy::load_shared_b32(Self::notes() + Self::THREADS * 16)
+        copy::ld_shared_b32(Self::notes() + Self::THREADS * 16)
     }
 
     /// Finds the next offset, after so many words of the masks and with these bits left, and loads this thread's row of
@@ -62,9 +62,9 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         while left == 0 && taken < p.base.words {
             let halves = (first / CONV_HALF as u32) as u64 * p.base.words as u64;
             let at = p.base.masks + (halves + taken as u64) * 4;
-            left = global::load_b32(at, true);
+            left = global::ld_nc_b32(at, true);
             if Self::ROWS > CONV_HALF {
-                left |= global::load_b32(at + p.base.words as u64 * 4, true);
+                left |= global::ld_nc_b32(at + p.base.words as u64 * 4, true);
             }
             taken += 1;
         }
@@ -74,36 +74,36 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
             left &= left - 1;
             let place = offset as u64 * p.base.stride as u64 + first as u64;
             let at = p.base.neighbours + (place + Self::row() as u64) * 4;
-            ahead.row = global::load_b32(at, true);
+            ahead.row = global::ld_nc_b32(at, true);
         }
-        copy::store_shared_v4(Self::notes(), [taken, left, offset, 0]);
+        copy::st_shared_v4(Self::notes(), [taken, left, offset, 0]);
     }
 
     /// The row of the tile that this thread looks up: one of those that its warp multiplies.
     #[inline(always)]
     fn row() -> u32 {
-        let thread = gpu::rematerialize_thread();
+        let thread = gpu::opaque_thread();
         thread / 32 / ACROSS as u32 * 32 + thread % 32
     }
 
     /// Where rows of an offset stand.
     #[inline(always)]
     fn index(list: u32) -> u32 {
-        copy::arena() + (Self::INDEX as u32) + list * (Self::ROWS * 4) as u32
+        copy::dynamic_shared() + (Self::INDEX as u32) + list * (Self::ROWS * 4) as u32
     }
 
     /// Goes on to the next offset, whose rows all will see behind the next barrier.
     #[inline(always)]
     fn step(p: &ConvWordsParams, ahead: &mut Ahead) {
-        let [taken, left, offset, _] = copy::load_shared_v4(Self::notes());
+        let [taken, left, offset, _] = copy::ld_shared_v4(Self::notes());
         // Tells ptxas that all lanes see the same.
-        ahead.offset = warp::shuffle::<32>(offset, 0, u32::MAX);
+        ahead.offset = warp::uniform(offset);
         ahead.channel = 0;
         ahead.list ^= 1;
         if ahead.offset == CONV_ABSENT {
             return;
         }
-        copy::store_shared_b32(Self::index(ahead.list) + Self::row() * 4, ahead.row);
+        copy::st_shared_b32(Self::index(ahead.list) + Self::row() * 4, ahead.row);
         ahead.own = warp::ballot(ahead.row != CONV_ABSENT) != 0;
         Self::look(p, ahead, taken, left);
     }
@@ -116,7 +116,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         slot: u32,
     ) {
         if ahead.offset != CONV_ABSENT {
-            let stage = copy::arena() + slot * Self::STAGE as u32;
+            let stage = copy::dynamic_shared() + slot * Self::STAGE as u32;
             if VECTORS && ahead.channel + 32 <= p.channels {
                 Self::rows::<E, true>(p, ahead, stage);
             } else {
@@ -135,17 +135,17 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
                 Self::step(p, ahead);
             }
         }
-        copy::copy_commit();
+        copy::cp_async_commit();
     }
 
     /// Starts the copies of rows of the input; `WHOLE`: all channels of the stage are there.
     #[inline(always)]
     fn rows<E: Elem<Acc = f32>, const WHOLE: bool>(p: &ConvWordsParams, ahead: &Ahead, stage: u32) {
-        let thread = gpu::rematerialize_thread();
+        let thread = gpu::opaque_thread();
         let index = Self::index(ahead.list);
         unroll!(i < 8 / ACROSS, {
             let (r, chunk) = (thread / 8 + i as u32 * Self::THREADS / 8, thread % 8);
-            let row = copy::load_shared_b32(index + r * 4);
+            let row = copy::ld_shared_b32(index + r * 4);
             let valid = row != CONV_ABSENT;
             let line = Line {
                 at: p.base.input + if valid { row } else { 0 } as u64 * p.base.in_bytes as u64,
@@ -164,7 +164,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         ahead: &Ahead,
         stage: u32,
     ) {
-        let thread = gpu::rematerialize_thread();
+        let thread = gpu::opaque_thread();
         let chunks = Self::COLUMNS / 4;
         let matrix = ahead.offset as u64 * p.channels as u64;
         unroll!(i < 16 / DOWN, {
@@ -184,10 +184,10 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
 
     #[inline(always)]
     fn multiply(sums: &mut Sums, slot: u32) {
-        let thread = gpu::rematerialize_thread();
+        let thread = gpu::opaque_thread();
         let (warp, lane) = (thread / 32, thread % 32);
         let (down, across) = (warp / ACROSS as u32, warp % ACROSS as u32);
-        let stage = copy::arena() + slot * Self::STAGE as u32;
+        let stage = copy::dynamic_shared() + slot * Self::STAGE as u32;
         let (g, c) = (lane / 8, lane % 8);
         let rows = stage + (down * 32 + g) * 128;
         let columns = stage + Self::GATHERED as u32 + (across * 64 + c * 4) * 4;
@@ -199,7 +199,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
                 unroll!(j < 8, {
                     let chunk = q ^ (g + (j as u32 % 2) * 4);
                     let at = rows + j as u32 * 512 + chunk * 16 + h as u32 * 8;
-                    a[j] = copy::load_shared_v2(at).map(f32::from_bits);
+                    a[j] = copy::ld_shared_v2(at).map(f32::from_bits);
                 });
                 unroll!(k < 2, {
                     let at = columns + (q * 4 + (h * 2 + k) as u32) * Self::COLUMNS * 4;
@@ -218,7 +218,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
 
     #[inline(always)]
     fn epilogue<E: Elem<Acc = f32>>(p: &ConvWordsParams, any: bool, sums: &Sums) {
-        let thread = gpu::rematerialize_thread();
+        let thread = gpu::opaque_thread();
         let (warp, lane) = (thread / 32, thread % 32);
         let top = Self::first() + warp / ACROSS as u32 * 32 + lane / 8;
         let left = gpu::block_y() * Self::COLUMNS + warp % ACROSS as u32 * 64 + lane % 8 * 4;
@@ -233,7 +233,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         let alpha = if any { p.base.alpha } else { 0.0 };
         unroll!(j < 8, {
             let position = top + j as u32 * 4;
-            let row = global::load_b32(p.base.order + position as u64 * 4, true);
+            let row = global::ld_nc_b32(p.base.order + position as u64 * 4, true);
             if row != CONV_ABSENT {
                 unroll!(h < 2, {
                     let column = left + h as u32 * 32;
@@ -270,9 +270,9 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const DOWN: usize, const ACROSS: usize, co
         let (mut slot, mut free) = (0, last);
         while flight.count > 0 {
             if Self::STAGES == 3 {
-                copy::copy_wait::<1>();
+                copy::cp_async_wait::<1>();
             } else {
-                copy::copy_wait::<0>();
+                copy::cp_async_wait::<0>();
             }
             // What this stage brought is there for all, and nobody reads the stage that is overwritten next.
             gpu::sync_threads();

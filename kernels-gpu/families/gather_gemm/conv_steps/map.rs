@@ -8,7 +8,7 @@ use crate::families::gather_gemm::abi::*;
 /// A voxel's four words.
 #[inline(always)]
 fn voxel(at: u64, i: u32) -> [u32; 4] {
-    global::load_v4(at + i as u64 * 16, true)
+    global::ld_nc_v4(at + i as u64 * 16, true)
 }
 
 /// The position in the table of the voxel, or [`CONV_ABSENT`].
@@ -18,7 +18,7 @@ fn find(p: &ConvStepParams, wanted: [u32; 4]) -> u32 {
     // The table has room for twice as many: an empty slot ends the way.
     let mut looks = 0;
     while looks <= p.last {
-        let held = global::load_b32(p.table + slot as u64 * 4, true);
+        let held = global::ld_nc_b32(p.table + slot as u64 * 4, true);
         if held == CONV_ABSENT || voxel(p.source, held) == wanted {
             return held;
         }
@@ -43,13 +43,13 @@ pub fn insert(p: &ConvStepParams) {
     let mut looks = 0;
     while looks <= p.last {
         let at = p.table + slot as u64 * 4;
-        let held = gather::compare_swap(at, CONV_ABSENT, i);
+        let held = gather::atom_cas(at, CONV_ABSENT, i);
         if held == CONV_ABSENT {
             return;
         }
         // Whoever holds the slot, it is a voxel of this place, or of another for good.
         if voxel(p.source, held) == own {
-            global::lower(at, i);
+            global::red_min(at, i);
             return;
         }
         slot = (slot + 1) & p.last;
@@ -71,13 +71,13 @@ fn store_key(p: &ConvStepParams, o: u32, mut neighbour: impl FnMut(u32) -> u32) 
     let mut t = 0;
     while t < p.volume {
         let found = neighbour(t);
-        let rank = global::load_b32(ranks + t as u64 * 4, true);
+        let rank = global::ld_nc_b32(ranks + t as u64 * 4, true);
         if found != CONV_ABSENT && rank < 32 {
             key |= 1 << rank;
         }
         t += 1;
     }
-    global::store_b32(p.keys + o as u64 * 4, gray_rank(key));
+    global::st_b32(p.keys + o as u64 * 4, gray_rank(key));
 }
 
 /// Neighbours of a voxel of the output at every offset, and the key of its row.
@@ -91,13 +91,13 @@ pub fn neighbours(p: &ConvStepParams) {
     let [sx, sy, sz] = p.strides;
     let corner = [x.wrapping_mul(sx), y.wrapping_mul(sy), z.wrapping_mul(sz)];
     store_key(p, o, |t| {
-        let word = |i: u32| global::load_b32(p.offsets + (t * 3 + i) as u64 * 4, true);
+        let word = |i: u32| global::ld_nc_b32(p.offsets + (t * 3 + i) as u64 * 4, true);
         let at = [0, 1, 2].map(|i| corner[i as usize].wrapping_add(word(i)));
         let found = match batch {
             CONV_NOWHERE => CONV_ABSENT,
             _ => find(p, [batch, at[0], at[1], at[2]]),
         };
-        global::store_b32(raw(p, t, o), found);
+        global::st_b32(raw(p, t, o), found);
         found
     });
 }
@@ -107,7 +107,7 @@ pub fn neighbours(p: &ConvStepParams) {
 pub fn keys(p: &ConvStepParams) {
     let o = item();
     if o < p.rows {
-        store_key(p, o, |t| global::load_b32(raw(p, t, o), true));
+        store_key(p, o, |t| global::ld_nc_b32(raw(p, t, o), true));
     }
 }
 
@@ -121,27 +121,27 @@ pub fn arrange(p: &ConvStepParams) {
     }
     let valid = position < p.rows;
     let at = p.order + position as u64 * 4;
-    let row = global::load_own_b32(at, valid);
+    let row = global::ld_global_b32(at, valid);
     let mask = p.masks + (position / CONV_HALF as u32) as u64 * p.words as u64 * 4;
     let mut bits = 0;
     let mut t = 0;
     while t < p.volume {
-        let found = global::load_b32(raw(p, t, row), valid);
+        let found = global::ld_nc_b32(raw(p, t, row), valid);
         let found = if valid { found } else { CONV_ABSENT };
         let to = p.neighbours + (t as u64 * p.stride as u64 + position as u64) * 4;
-        global::store_b32(to, found);
+        global::st_b32(to, found);
         let any = warp::ballot(found != CONV_ABSENT);
         bits |= ((any != 0) as u32) << (t % 32);
         t += 1;
         if t % 32 == 0 || t == p.volume {
-            if gpu::rematerialize_thread() % 32 == 0 {
-                global::set_bits(mask + ((t - 1) / 32) as u64 * 4, bits);
+            if gpu::opaque_thread() % 32 == 0 {
+                global::red_or(mask + ((t - 1) / 32) as u64 * 4, bits);
             }
             bits = 0;
         }
     }
     if !valid {
-        global::store_b32(at, CONV_ABSENT);
+        global::st_b32(at, CONV_ABSENT);
     }
 }
 
@@ -158,11 +158,11 @@ pub fn schedule(p: &ConvStepParams) {
     let mut count = 0;
     let mut word = 0;
     while word < p.words {
-        let half = |h: u32| global::load_b32(at + (h * p.words + word) as u64 * 4, both);
+        let half = |h: u32| global::ld_nc_b32(at + (h * p.words + word) as u64 * 4, both);
         count += (half(0) | half(1) | half(2) | half(3)).count_ones();
         word += 1;
     }
-    global::store_b32(p.keys + tile as u64 * 4, p.volume - count);
+    global::st_b32(p.keys + tile as u64 * 4, p.volume - count);
 }
 
 /// The voxel of the output that each of the input lies in.
@@ -181,7 +181,7 @@ pub fn stride(p: &ConvStepParams) {
     };
     let [sx, sy, sz] = p.strides;
     let out = [batch, down(x, sx), down(y, sy), down(z, sz)];
-    global::store_v4(p.out + i as u64 * 16, out);
+    global::st_v4(p.out + i as u64 * 16, out);
 }
 
 /// Which voxels are the first of their place, and how many there are.
@@ -192,11 +192,11 @@ pub fn first(p: &ConvStepParams) {
     let mut is_first = false;
     if valid {
         is_first = find(p, voxel(p.source, i)) == i;
-        global::store_b32(p.keys + i as u64 * 4, !is_first as u32);
+        global::st_b32(p.keys + i as u64 * 4, !is_first as u32);
     }
     let all = warp::ballot(is_first);
-    if gpu::rematerialize_thread() % 32 == 0 && all != 0 {
-        global::atomic_add(p.count, all.count_ones());
+    if gpu::opaque_thread() % 32 == 0 && all != 0 {
+        global::atom_add(p.count, all.count_ones());
     }
 }
 
@@ -208,10 +208,10 @@ pub fn take(p: &ConvStepParams) {
         return;
     }
     let mut own = [CONV_NOWHERE, 0, 0, 0];
-    if i < global::load_b32(p.count, true) {
-        own = voxel(p.source, global::load_b32(p.order + i as u64 * 4, true));
+    if i < global::ld_nc_b32(p.count, true) {
+        own = voxel(p.source, global::ld_nc_b32(p.order + i as u64 * 4, true));
     }
-    global::store_v4(p.out + i as u64 * 16, own);
+    global::st_v4(p.out + i as u64 * 16, own);
 }
 
 /// For each offset and input row the output row that it meets; `raw` holds [`CONV_ABSENT`] before.
@@ -221,13 +221,13 @@ pub fn transpose(p: &ConvStepParams) {
     if position >= p.stride {
         return;
     }
-    let row = global::load_b32(p.order + position as u64 * 4, true);
+    let row = global::ld_nc_b32(p.order + position as u64 * 4, true);
     let mut t = 0;
     while t < p.volume {
         let at = p.neighbours + (t as u64 * p.stride as u64 + position as u64) * 4;
-        let input = global::load_b32(at, true);
+        let input = global::ld_nc_b32(at, true);
         if input != CONV_ABSENT {
-            global::store_b32(p.raw + (t as u64 * p.rows as u64 + input as u64) * 4, row);
+            global::st_b32(p.raw + (t as u64 * p.rows as u64 + input as u64) * 4, row);
         }
         t += 1;
     }

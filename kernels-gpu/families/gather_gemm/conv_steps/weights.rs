@@ -11,28 +11,28 @@ pub fn turn<E: Elem>(p: &ConvStepParams) {
     let (x, y) = (gpu::thread() % 32, gpu::thread() / 32);
     let (left, top) = (gpu::block_x() * 32, gpu::block_y() * 32);
     let matrix = gpu::block_z() as u64;
-    let place = |row: u32, column: u32| copy::arena() + (row * 33 + column) * 4;
+    let place = |row: u32, column: u32| copy::dynamic_shared() + (row * 33 + column) * 4;
     let load = |at: u64, ok: bool| match E::BYTES {
-        2 => global::load_b16(at, ok),
-        _ => global::load_b32(at, ok),
+        2 => global::ld_nc_b16(at, ok),
+        _ => global::ld_nc_b32(at, ok),
     };
     unroll!(i < 4, {
         let (row, column) = (top + y + i as u32 * 8, left + x);
         let line = (matrix * rows as u64 + row as u64) * leading as u64;
         let at = p.source + (line + column as u64) * E::BYTES as u64;
         let word = load(at, row < rows && column < columns);
-        copy::store_shared_b32(place(y + i as u32 * 8, x), word);
+        copy::st_shared_b32(place(y + i as u32 * 8, x), word);
     });
     gpu::sync_threads();
     unroll!(i < 4, {
         let (row, column) = (left + y + i as u32 * 8, top + x);
         let line = (matrix * columns as u64 + row as u64) * p.leading as u64;
         let at = p.out + (line + column as u64) * E::BYTES as u64;
-        let word = copy::load_shared_b32(place(x, y + i as u32 * 8));
+        let word = copy::ld_shared_b32(place(x, y + i as u32 * 8));
         let inside = row < columns && column < rows;
         match E::BYTES {
-            2 => global::store_b16_if(at, word, inside),
-            _ => global::store_b32_if(at, word, inside),
+            2 => global::st_b16_if(at, word, inside),
+            _ => global::st_b32_if(at, word, inside),
         }
     });
 }
@@ -51,7 +51,7 @@ pub fn sum<E: Elem<Acc = f32>>(p: &ConvStepParams) {
     let [matrix, width, _] = p.strides;
     let offset = element.checked_div(matrix).unwrap_or(0);
     let within = element - offset * matrix;
-    let place = |i: u32| global::load_b32(p.table + (offset + i) as u64 * 4, true);
+    let place = |i: u32| global::ld_nc_b32(p.table + (offset + i) as u64 * 4, true);
     let (mut part, end) = (place(0), place(1));
     let mut sum = 0f32;
     while part < end {
@@ -59,7 +59,7 @@ pub fn sum<E: Elem<Acc = f32>>(p: &ConvStepParams) {
         unroll!(i < AHEAD, {
             let own = part + i as u32;
             let at = p.source + (own as u64 * matrix as u64 + within as u64) * 4;
-            ahead[i] = global::load_b32(at, own < end);
+            ahead[i] = global::ld_nc_b32(at, own < end);
         });
         unroll!(i < AHEAD, {
             sum += f32::from_bits(ahead[i]);

@@ -30,7 +30,7 @@ impl<
     #[inline(always)]
     fn scales_of_rows(p: &GroupedParams, work: Work) -> OfRows<u32> {
         let mut found = [[NOWHERE; 2]; 4];
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         let gathers = p.flags & GROUPED_GATHER != 0;
         let stages = p.k.div_ceil(DEPTH);
         unroll!(m < 4, {
@@ -38,7 +38,7 @@ impl<
                 let row = m as u32 * 16 + lane / 4 + r;
                 let there = row < work.rows;
                 let at = p.order + (work.first + row) as u64 * 4;
-                let choice = global::load_b32_fresh(at, there && gathers);
+                let choice = global::ld_cg_b32(at, there && gathers);
                 let source = if gathers { p.top.of(choice).0 } else { work.first + row };
                 if there { source * stages } else { NOWHERE }
             });
@@ -53,7 +53,7 @@ impl<
         rows.map(|two| {
             two.map(|row| {
                 let own = at + row as u64 * (BLOCKS * 4) as u64;
-                f32::from_bits(global::load_b32_fresh(own, row != NOWHERE))
+                f32::from_bits(global::ld_cg_b32(own, row != NOWHERE))
             })
         })
     }
@@ -62,7 +62,7 @@ impl<
     #[inline(always)]
     fn scales_of_quarter(p: &GroupedParams, work: Work) -> [u32; 2] {
         let [first, second] = Self::scales(p, work);
-        let is_second = Self::SCALE_CHUNKS == 1 && gpu::rematerialize_thread() / 64 % 2 != 0;
+        let is_second = Self::SCALE_CHUNKS == 1 && gpu::opaque_thread() / 64 % 2 != 0;
         [if is_second { second } else { first }, NO_SCALE]
     }
 
@@ -84,7 +84,7 @@ impl<
             let mut block = 0;
             while block < BLOCKS as u32 {
                 // Straight code would convert more at a time than there are registers for.
-                warp::stay_rolled();
+                warp::nounroll();
                 // Products take longer than these loads.
                 let by_row = Self::block_scales(p, rows, deep / DEPTH * BLOCKS as u32 + block);
                 let mut part = Acc::<CHUNKS>::zero();
@@ -167,16 +167,15 @@ impl<
         let mut step = 0;
         while step < 4 {
             // Straight code would convert more at a time than there are registers for.
-            warp::stay_rolled();
+            warp::nounroll();
             let of_rows = |m: u32| {
                 let at = a + m * 16 * PANEL_BYTES as u32 + (a_chunk ^ (step * 32));
                 (m * 16 < rows).then(|| matrix::ldmatrix_x4(at))
             };
             let of_columns = |n: u32| {
                 let at = b + n * 16 * row_bytes + (b_chunk ^ (step * STEP));
-                [0, 8, 8 * row_bytes, 8 * row_bytes + 8].map(|further| {
-                    Self::scaled::<E>(copy::load_shared_b32(at + further) >> half, by)
-                })
+                [0, 8, 8 * row_bytes, 8 * row_bytes + 8]
+                    .map(|further| Self::scaled::<E>(copy::ld_shared_b32(at + further) >> half, by))
             };
             A::mma_both::<E, CHUNKS>(acc, of_rows, of_columns);
             step += 1;
@@ -200,7 +199,7 @@ impl<
         let b_chunk = ((column % 8) << 4) ^ (chunk * 16);
         let mut read = 2 * block;
         while read < 2 * block + 2 {
-            warp::stay_rolled();
+            warp::nounroll();
             let mut codes = [[0; 4]; CHUNKS];
             unroll!(n < CHUNKS, most 4, {
                 let at = b + n as u32 * 16 * row_bytes;

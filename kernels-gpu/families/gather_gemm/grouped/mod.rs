@@ -41,13 +41,13 @@ impl<
     #[inline(always)]
     fn release(slot: u32) {
         // One lane arrives for all, when all have read.
-        warp::sync_lanes(u32::MAX);
-        let lane = gpu::rematerialize_thread() % 32;
+        warp::sync(u32::MAX);
+        let lane = gpu::opaque_thread() % 32;
         if lane == 0 {
             barrier::arrive(Self::empty(slot));
         }
         if Self::PAIRS && lane == 1 && cluster::size() > 1 {
-            cluster::arrive_at(cluster::place(Self::empty(slot), cluster::rank() ^ 1));
+            cluster::arrive_remote(cluster::mapa(Self::empty(slot), cluster::rank() ^ 1));
         }
     }
 }
@@ -96,7 +96,7 @@ impl<
     /// need on their way out is fetched ahead, each thing a tile before what depends on it.
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &GroupedParams) {
-        let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        let group = warp::uniform(gpu::thread() / 128);
         let tiles = Self::tiles(p);
         let mut ring = Ring::<Self>::consumer();
         if Self::TURNS {
@@ -223,7 +223,7 @@ impl<
         while deep < p.k {
             let slot = ring.wait_full();
             // The gathered rows were written by ordinary copies.
-            A::fence_copies();
+            A::fence_proxy_async();
             A::fence(acc);
             Self::multiply::<E>(acc, slot, group, rows);
             deep += DEPTH;
@@ -291,7 +291,7 @@ impl<
         Self::set_up(p, at);
         if gpu::thread() >= Self::CONSUMERS * 32 {
             if Self::WRITES {
-                A::registers_down::<{ SCALED_REGISTERS[1] }>();
+                A::setmaxnreg_dec::<{ SCALED_REGISTERS[1] }>();
                 if gpu::thread() >= Self::CONSUMERS * 32 + GROUPED_COPIERS {
                     Self::scale::<E>(p);
                 } else {
@@ -299,7 +299,7 @@ impl<
                 }
                 return;
             }
-            A::registers_down::<PRODUCER_REGISTERS>();
+            A::setmaxnreg_dec::<PRODUCER_REGISTERS>();
             if !L::BY_ONE || p.flags & GROUPED_GATHER != 0 {
                 Self::gather(p, at);
             } else if gpu::thread() == Self::CONSUMERS * 32 {
@@ -307,9 +307,9 @@ impl<
             }
         } else {
             if Self::WRITES {
-                A::registers_up::<{ SCALED_REGISTERS[0] }>();
+                A::setmaxnreg_inc::<{ SCALED_REGISTERS[0] }>();
             } else {
-                A::registers_up::<CONSUMER_REGISTERS>();
+                A::setmaxnreg_inc::<CONSUMER_REGISTERS>();
             }
             grid::wait_dependency();
             // After the wait: what starts early may rely on all that came before this kernel.

@@ -22,7 +22,7 @@ impl<
     /// Which row of the row block lanes 0 to 15 of this warp hold for it; the others the same.
     #[inline(always)]
     pub(super) fn own_row(group: u32) -> u32 {
-        let thread = gpu::rematerialize_thread();
+        let thread = gpu::opaque_thread();
         group * 64 + thread / 32 % 4 * 16 + thread % 16
     }
 
@@ -33,14 +33,14 @@ impl<
         let of_a = ORDER == QUANTIZED_COLUMNS && p.flags & GROUPED_GATHER != 0;
         let asked = of_a || p.flags & GROUPED_SCATTER != 0 || p.weights != 0;
         let at = p.order + (work.first + row) as u64 * 4;
-        global::load_b32_fresh(at, asked && row < work.rows)
+        global::ld_cg_b32(at, asked && row < work.rows)
     }
 
     /// Its weight, where there are any.
     #[inline(always)]
     pub(super) fn weight(p: &GroupedParams, work: Work, group: u32, choice: u32) -> u32 {
         let valid = p.weights != 0 && Self::own_row(group) < work.rows;
-        global::load_b32_fresh(p.weights + choice as u64 * 4, valid)
+        global::ld_cg_b32(p.weights + choice as u64 * 4, valid)
     }
 
     /// Stores a warpgroup's rows of a tile.
@@ -53,15 +53,15 @@ impl<
         acc: &mut Acc<CHUNKS>,
     ) {
         let smem = Self::out_buffer(group, held);
-        A::settle(acc, smem, 1 + group);
-        let lane = gpu::rematerialize_thread() % 32;
+        A::exchange_quarters(acc, smem, 1 + group);
+        let lane = gpu::opaque_thread() % 32;
         // Here and now: predicates held through the loop over tiles cost registers.
-        let flags = warp::rematerialize(p.flags);
+        let flags = warp::opaque(p.flags);
         let row = Self::own_row(group);
         let inside = row < work.rows;
         let slot = work.first + row;
         let weight = [0, 8].map(|r| {
-            let own = warp::shuffle::<32>(weight, lane / 4 + r, u32::MAX);
+            let own = warp::shfl(weight, lane / 4 + r);
             if p.weights != 0 { f32::from_bits(own) } else { 1.0 }
         });
         let floor = if flags & FLAG_RELU != 0 { 0.0 } else { f32::NEG_INFINITY };
@@ -70,7 +70,7 @@ impl<
             (true, true) => choice,
             (true, false) => slot,
         };
-        let top = gpu::rematerialize_thread() / 32 % 4 * 16;
+        let top = gpu::opaque_thread() / 32 % 4 * 16;
         let corner = (smem + top * PANEL_BYTES as u32, work.column);
         Self::store::<E>(p, corner, place, (floor, weight), acc);
         // Without a stage nothing was held.
@@ -82,8 +82,11 @@ impl<
     /// What a warpgroup's sums leave through: a buffer of its own, or its rows of A in the stage that it still holds.
     #[inline(always)]
     fn out_buffer(group: u32, held: u32) -> u32 {
-        let first =
-            if A::ASYNCHRONOUS { copy::arena() + Self::OUT as u32 } else { Self::stage(held) };
+        let first = if A::ASYNCHRONOUS {
+            copy::dynamic_shared() + Self::OUT as u32
+        } else {
+            Self::stage(held)
+        };
         first + group * SMEM_TILE as u32
     }
 
@@ -98,22 +101,22 @@ impl<
         (floor, weight): (f32, [f32; 2]),
         acc: &Acc<CHUNKS>,
     ) {
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         let own = frag::ldmatrix_x4(lane);
         let column = left + lane % 8 * 8;
         let mut lines = [0u32; 4];
         unroll!(j < 4, {
-            lines[j] = warp::shuffle::<32>(place, 4 * j as u32 + lane / 8, u32::MAX);
+            lines[j] = warp::shfl(place, 4 * j as u32 + lane / 8);
         });
         let corner = p.c + column as u64 * 2;
         unroll!(c < Self::OUT_CHUNKS, most 4, {
             // The lanes have read the 64 columns before.
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
             let mut finished = acc.0[c];
             unroll!(j < 8, {
                 if GATED {
                     let own = [0, 1, 2, 3].map(|i| finished[4 * j + i]);
-                    let gates = glu::gate::<E>(warp::rematerialize(p.flags), own);
+                    let gates = glu::gate::<E>(warp::opaque(p.flags), own);
                     unroll!(i < 4, {
                         let other = acc.0[c + CHUNKS - Self::OUT_CHUNKS][4 * j + i];
                         finished[4 * j + i] = E::mul(weight[i / 2], E::mul(gates[i], other));
@@ -126,16 +129,16 @@ impl<
                 }
             });
             stage_rows::<E>(&finished, smem, own);
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
             unroll!(j < 4, {
                 let eight = staged(smem, 4 * j as u32 + lane / 8, lane);
-                let quantizes = warp::rematerialize(p.flags) & GROUPED_QUANTIZE != 0;
+                let quantizes = warp::opaque(p.flags) & GROUPED_QUANTIZE != 0;
                 if ORDER == QUANTIZED_COLUMNS && quantizes {
                     Self::store_quantized::<E>(p, lines[j], left + 64 * c as u32, eight);
                 } else if lines[j] != NOWHERE && column + 64 * (c as u32) < p.n {
                     let line = corner + lines[j] as u64 * p.ldc_bytes as u64;
                     let eight = Self::gated::<E>(p, (lines[j], column + 64 * c as u32), eight);
-                    global::store_v4(line + c as u64 * 128, eight);
+                    global::st_v4(line + c as u64 * 128, eight);
                 }
             });
         });
@@ -144,7 +147,7 @@ impl<
     /// Eight neighbours of a row as e4m3, of the 64 from `column` on, and the scale of those.
     #[inline(always)]
     fn store_quantized<E: WgmmaElem>(p: &GroupedParams, row: u32, column: u32, eight: [u32; 4]) {
-        let lane = gpu::rematerialize_thread() % 8;
+        let lane = gpu::opaque_thread() % 8;
         let (codes, scale) = quantize::<E>(&eight);
         if row == NOWHERE {
             return;
@@ -152,14 +155,14 @@ impl<
         let own = column + lane * 8;
         if own < p.n {
             let line = p.c + row as u64 * p.ldc_bytes as u64;
-            global::store_v2(line + own as u64, codes);
+            global::st_v2(line + own as u64, codes);
         }
         let block = column / QUANTIZED_BLOCK as u32;
         // Those of the last stage are read, whether C has columns there or not.
         let blocks = Self::scales_of(p.n.div_ceil(2));
         if lane == 0 && block < blocks {
             let line = row as u64 * blocks as u64;
-            global::store_b32(p.c_scales + (line + block as u64) * 4, scale);
+            global::st_b32(p.c_scales + (line + block as u64) * 4, scale);
         }
     }
 
@@ -170,11 +173,11 @@ impl<
         (row, column): (u32, u32),
         eight: [u32; 4],
     ) -> [u32; 4] {
-        if warp::rematerialize(p.flags) & GROUPED_GATE == 0 {
+        if warp::opaque(p.flags) & GROUPED_GATE == 0 {
             return eight;
         }
         let at = p.gate + row as u64 * p.gate_bytes as u64 + column as u64 * 2;
-        let gate = global::load_v4_once(at, true);
+        let gate = global::ld_no_allocate_v4(at, true);
         let mut out = eight;
         unroll!(w < 4, {
             let half = |i: usize| {
@@ -191,16 +194,16 @@ impl<
         if p.flags & GROUPED_SCATTER == 0 {
             return;
         }
-        let thread = gpu::rematerialize_thread();
+        let thread = gpu::opaque_thread();
         let (lane, warp) = (thread % 32, thread / 32);
-        let first = global::load_b32_fresh(p.offsets + p.experts as u64 * 4, true);
+        let first = global::ld_cg_b32(p.offsets + p.experts as u64 * 4, true);
         let mut slot = first + gpu::block_x() * Self::CONSUMERS + warp;
         while slot < p.slots {
-            let choice = global::load_b32_fresh(p.order + slot as u64 * 4, true);
+            let choice = global::ld_cg_b32(p.order + slot as u64 * 4, true);
             let line = p.c + choice as u64 * p.ldc_bytes as u64;
             let mut column = lane * 8;
             while column < p.n {
-                global::store_v4(line + column as u64 * 2, [0; 4]);
+                global::st_v4(line + column as u64 * 2, [0; 4]);
                 column += 256;
             }
             slot += gpu::grid_x() * Self::CONSUMERS;

@@ -26,7 +26,7 @@ impl<
     /// The threads that bring stages, this one of them.
     #[inline(always)]
     fn team() -> Team {
-        let thread = gpu::rematerialize_thread() - Self::CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - Self::CONSUMERS * 32;
         Team { thread, threads: GROUPED_COPIERS }
     }
 
@@ -54,9 +54,9 @@ impl<
                 let shape = Self::shape(rows);
                 L::tile::<3>(Self::team(), to, (map, &p.w_map), place, shape, full);
             } else if !shared {
-                bulk::tma_load_3d_under(to, map, place, full, policy);
+                bulk::tma_load_3d_with_policy(to, map, place, full, policy);
             } else if half as u32 == rank {
-                bulk::tma_load_3d_both(to, map, place, full, policy);
+                bulk::tma_load_3d_multicast(to, map, place, full, policy);
             }
         };
         if ORDER & B_COLUMNS == 0 {
@@ -105,8 +105,8 @@ impl<
     /// Choice of the slot that this lane fetches for its warp: the warp brings 32 rows of the panel.
     #[inline(always)]
     pub(super) fn choice(p: &GroupedParams, work: Work) -> u32 {
-        let thread = gpu::rematerialize_thread() - Self::CONSUMERS * 32;
-        global::load_b32_fresh(p.order + (work.first + thread) as u64 * 4, thread < work.rows)
+        let thread = gpu::opaque_thread() - Self::CONSUMERS * 32;
+        global::ld_cg_b32(p.order + (work.first + thread) as u64 * 4, thread < work.rows)
     }
 
     /// All four warps: rows gathered by the slots' tokens. What the next tile needs is fetched a tile ahead, what tells
@@ -116,7 +116,7 @@ impl<
         grid::wait_dependency();
         grid::launch_dependents();
         let thread = gpu::thread() - Self::CONSUMERS * 32;
-        let policy = global::first_out_of_l2(p.flags & GROUPED_ONCE != 0);
+        let policy = global::l2_evict_first(p.flags & GROUPED_ONCE != 0);
         let tiles = Self::tiles(p);
         let mut ring = Ring::<Self>::producer();
         let mut index = Self::first_work(p);
@@ -134,7 +134,7 @@ impl<
                 while deep < p.k {
                     ring.wait_empty();
                     if L::BY_ONE && thread == 0 {
-                        barrier::arrive_expect(ring.full(), Self::W_BYTES as u32);
+                        barrier::arrive_expect_tx(ring.full(), Self::W_BYTES as u32);
                     }
                     if !L::BY_ONE || thread == 0 {
                         Self::start_w(p, at, (work, deep), Self::w_of(ring.slot), policy);
@@ -151,13 +151,13 @@ impl<
             (work, later, choice) = (later, latest, choice_later);
             index += Self::stride(p);
         }
-        copy::copy_wait_all();
+        copy::cp_async_wait_all();
     }
 
     /// Of the rows that this lane brings those of one half of the panel, where each is a tile of its own.
     #[inline(always)]
     fn rows_of_half((rows, valid): Rows, half: u32) -> Rows {
-        let thread = gpu::rematerialize_thread() - Self::CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - Self::CONSUMERS * 32;
         let own = ROWS == GROUPED_ROWS || thread / 64 == half;
         (rows, if own { valid } else { 0 })
     }
@@ -165,7 +165,7 @@ impl<
     /// The rows of A that this lane brings 16 bytes of: those of the slots' tokens, or of the slots.
     #[inline(always)]
     pub(super) fn rows(p: &GroupedParams, work: Work, choice: u32) -> Rows {
-        let thread = gpu::rematerialize_thread() - Self::CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - Self::CONSUMERS * 32;
         let token = match L::BY_ONE || p.flags & GROUPED_GATHER != 0 {
             true => p.top.of(choice).0,
             false => work.first + thread,
@@ -181,7 +181,7 @@ impl<
         (half, deep): (u32, u32),
         ring: &Ring<Self>,
     ) {
-        let thread = gpu::rematerialize_thread() - Self::CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - Self::CONSUMERS * 32;
         let source = Source { address: p.a, row_bytes: p.lda_bytes, columns: p.k };
         // Of the second half the row in front of which all rows of the stage would lie.
         let to = Self::stage(ring.slot).wrapping_sub(half * SMEM_TILE as u32);
@@ -193,14 +193,14 @@ impl<
                 rows::bring::<false>(source, rows, thread, deep, to);
             }
         }
-        gather::arrive_with_copies(ring.full());
+        gather::cp_async_arrive(ring.full());
     }
 
     /// One thread: rows that are neighbours. Those behind a panel's are others', multiplied into rows of C that nobody
     /// stores.
     #[inline(always)]
     pub(super) fn slide(p: &GroupedParams, at: u64) {
-        let policy = global::first_out_of_l2(p.flags & GROUPED_ONCE != 0);
+        let policy = global::l2_evict_first(p.flags & GROUPED_ONCE != 0);
         let early = p.flags & GROUPED_EARLY != 0;
         if !early {
             grid::wait_dependency();
@@ -226,7 +226,7 @@ impl<
                 ring.wait_empty();
                 let full = ring.full();
                 if ahead == 0 {
-                    barrier::arrive_expect(full, Self::bytes(p, work.rows));
+                    barrier::arrive_expect_tx(full, Self::bytes(p, work.rows));
                     Self::start_w(p, at, (work, deep), Self::w_of(ring.slot), policy);
                 } else {
                     ahead -= 1;
@@ -263,7 +263,7 @@ impl<
     fn start_early(p: &GroupedParams, at: u64, work: Work, policy: u64) -> u32 {
         let (mut slot, mut deep) = (0, 0);
         while deep < p.k && slot < Self::STAGES as u32 {
-            barrier::arrive_expect(Self::full(slot), Self::bytes(p, work.rows));
+            barrier::arrive_expect_tx(Self::full(slot), Self::bytes(p, work.rows));
             Self::start_w(p, at, (work, deep), Self::w_of(slot), policy);
             slot += 1;
             deep += DEPTH;

@@ -71,11 +71,11 @@ impl<
             0 => work.first + row,
             _ => p.top.of(choice).0,
         };
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         let stages = p.k.div_ceil(DEPTH);
         [0, 8].map(|r| {
-            let source = warp::shuffle::<32>(source, lane / 4 + r, u32::MAX);
-            let there = group * 64 + gpu::rematerialize_thread() / 32 % 4 * 16 + lane / 4 + r;
+            let source = warp::shfl(source, lane / 4 + r);
+            let there = group * 64 + gpu::opaque_thread() / 32 % 4 * 16 + lane / 4 + r;
             if there < work.rows { source * stages } else { NOWHERE }
         })
     }
@@ -86,7 +86,7 @@ impl<
         let of_rows = rows.map(|row| {
             let there = row != NOWHERE && deep < p.k;
             let at = p.a_scales + (row + deep / DEPTH) as u64 * (BLOCKS * 4) as u64;
-            global::load_v2_fresh(at, there).map(f32::from_bits)
+            global::ld_cg_v2(at, there).map(f32::from_bits)
         });
         (of_rows, Self::factors(p, columns, deep))
     }
@@ -113,7 +113,7 @@ impl<
             let slot = ring.wait_full();
             if p.flags & GROUPED_GATHER != 0 {
                 // The gathered rows were written by ordinary copies.
-                A::fence_copies();
+                A::fence_proxy_async();
             }
             // Behind the fence, which waits for loads too.
             next = Self::stage_scales(p, rows, columns, deep);
@@ -143,7 +143,7 @@ impl<
                     });
                 });
                 // Before the next `wgmma`, or its sums would want registers of their own.
-                acc.settle();
+                acc.compiler_fence();
             });
             ring.advance();
         }
@@ -165,7 +165,7 @@ impl<
             let b = frag::descriptor(b_tile + step * 32, PANEL_BYTES as u32, 16);
             // A bit that is never set: were it known that nothing is added, ptxas would start these sums in further
             // registers, and there are none.
-            let onto = i > 0 || warp::rematerialize(p.flags) >> 31 != 0;
+            let onto = i > 0 || warp::opaque(p.flags) >> 31 != 0;
             A::mma_bytes::<E4m3, PART>(part, a, b, onto);
         });
     }

@@ -47,7 +47,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Ahead<CHUNKS, ORD
             later: GroupedTile::<CHUNKS, ORDER, GATED>::work(p, index + gpu::grid_x(), tiles),
             deep: 0,
             ring: Ring::producer(),
-            policy: global::first_out_of_l2(p.flags & GROUPED_ONCE != 0),
+            policy: global::l2_evict_first(p.flags & GROUPED_ONCE != 0),
         }
     }
 
@@ -59,7 +59,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Ahead<CHUNKS, ORD
         }
         let slot = self.ring.wait_empty();
         let full = self.ring.full();
-        barrier::arrive_expect(full, Codes::<CHUNKS, ORDER, GATED>::STRIDE as u32);
+        barrier::arrive_expect_tx(full, Codes::<CHUNKS, ORDER, GATED>::STRIDE as u32);
         let to = (Codes::<CHUNKS, ORDER, GATED>::stage(slot), full);
         let from = (self.work, self.deep);
         GroupedTile::<CHUNKS, ORDER, GATED>::start_w(p, at, from, to, self.policy);
@@ -138,7 +138,7 @@ impl<
                 if gathers {
                     Self::bring(p, rows, (0, deep), &ring);
                 } else if thread == 0 {
-                    barrier::arrive_expect(ring.full(), Self::a_bytes(p, work.rows));
+                    barrier::arrive_expect_tx(ring.full(), Self::a_bytes(p, work.rows));
                     Self::start_a(p, at, (work, deep), &ring);
                 }
                 if thread == 0 {
@@ -150,7 +150,7 @@ impl<
             (work, later, choice) = (later, latest, choice_later);
             index += gpu::grid_x();
         }
-        copy::copy_wait_all();
+        copy::cp_async_wait_all();
     }
 
     /// The four warps that write W.
@@ -179,7 +179,7 @@ impl<
                 let own = Self::load_codes(from);
                 ring.wait_empty();
                 Self::write_scaled::<E>(own, Self::w_of(ring.slot).0, by);
-                A::fence_copies();
+                A::fence_proxy_async();
                 barrier::arrive(ring.full());
                 Codes::<CHUNKS, ORDER, GATED>::release(codes.slot);
                 ring.advance();
@@ -212,17 +212,17 @@ impl<
         let along = deep / Self::SCALE_DEPTH as u32;
         scales.map(|first| {
             let at = p.scales + (first + along) as u64 * 4;
-            f32::from_bits(global::load_b32_fresh(at, first != NO_SCALE && deep < p.k))
+            f32::from_bits(global::ld_cg_b32(at, first != NO_SCALE && deep < p.k))
         })
     }
 
     /// A thread's e4m3 of a stage, 16 of each 32 rows of W.
     #[inline(always)]
     fn load_codes(from: u32) -> [[u32; 4]; 8] {
-        let from = from + (gpu::rematerialize_thread() - FIRST_WRITER) * 16;
+        let from = from + (gpu::opaque_thread() - FIRST_WRITER) * 16;
         let mut codes = [[0; 4]; 8];
         unroll!(i < 2 * CHUNKS, {
-            codes[i] = copy::load_shared_v4(from + i as u32 * 16 * WRITERS);
+            codes[i] = copy::ld_shared_v4(from + i as u32 * 16 * WRITERS);
         });
         codes
     }
@@ -230,7 +230,7 @@ impl<
     /// Writes them to a stage of W.
     #[inline(always)]
     fn write_scaled<E: WgmmaElem>(codes: [[u32; 4]; 8], to: u32, by: [f32; 2]) {
-        let thread = gpu::rematerialize_thread() - FIRST_WRITER;
+        let thread = gpu::opaque_thread() - FIRST_WRITER;
         let (row, quarter) = (thread / 4, thread % 4);
         let to = to + row * PANEL_BYTES as u32;
         unroll!(i < 2 * CHUNKS, {
@@ -245,7 +245,7 @@ impl<
                 });
                 let place = (2 * quarter + half as u32) ^ (row % 8);
                 let line = to + i as u32 * WRITERS / 4 * PANEL_BYTES as u32;
-                copy::store_shared_v4(line + place * 16, E::put(&eight));
+                copy::st_shared_v4(line + place * 16, E::put(&eight));
             });
         });
     }

@@ -32,18 +32,18 @@ impl<
     #[inline(always)]
     fn panels(p: &GroupedParams) -> u64 {
         // Not carried through products that are synchronous: they leave no registers.
-        if A::ASYNCHRONOUS { p.panels } else { warp::rematerialize_address(p.panels) }
+        if A::ASYNCHRONOUS { p.panels } else { warp::opaque_address(p.panels) }
     }
 
     #[inline(always)]
     pub(super) fn tiles(p: &GroupedParams) -> u32 {
-        let tiles = global::load_b32_fresh(Self::panels(p), true) * p.across.value;
+        let tiles = global::ld_cg_b32(Self::panels(p), true) * p.across.value;
         if Self::paired(p) { tiles / 2 } else { tiles }
     }
 
     #[inline(always)]
     pub(super) fn paired(p: &GroupedParams) -> bool {
-        Self::PAIRS && warp::rematerialize(p.flags) & GROUPED_PAIRED != 0
+        Self::PAIRS && warp::opaque(p.flags) & GROUPED_PAIRED != 0
     }
 
     /// Number of this thread block's first work.
@@ -66,7 +66,7 @@ impl<
         let mut shared = false;
         let record = |row_block: u32| {
             let at = Self::panels(p) + (row_block as u64 + 1) * ROUTE_RECORD as u64 * 4;
-            global::load_v4_fresh(at, index < tiles)
+            global::ld_cg_v4(at, index < tiles)
         };
         if paired {
             let [.., group] = record(row_block);
@@ -99,7 +99,7 @@ impl<
     /// Rows of a panel, the same for all lanes.
     #[inline(always)]
     pub(super) fn count(work: Work) -> u32 {
-        warp::shuffle::<32>(work.rows, 0, u32::MAX)
+        warp::uniform(work.rows)
     }
 
     /// What is left of a panel behind its first 64 rows.

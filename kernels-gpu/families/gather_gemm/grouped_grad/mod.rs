@@ -42,8 +42,8 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
             expert,
             row: down * 128,
             column: across * Self::COLUMNS,
-            first: global::load_b32_fresh(at, inside),
-            end: global::load_b32_fresh(at + 4, inside),
+            first: global::ld_cg_b32(at, inside),
+            end: global::ld_cg_b32(at + 4, inside),
         }
     }
 
@@ -68,7 +68,7 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
             later = Self::work(p, index);
             let choice = |from: u32| {
                 let slot = from + own;
-                global::load_b32_fresh(p.order + slot as u64 * 4, slot < work.end)
+                global::ld_cg_b32(p.order + slot as u64 * 4, slot < work.end)
             };
             let mut next = choice(work.first);
             let mut from = work.first;
@@ -83,12 +83,12 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
                 } else if first < work.end {
                     Self::bring::<false>(p, work, (first, token), ring.slot);
                 }
-                gather::arrive_with_copies(ring.full());
+                gather::cp_async_arrive(ring.full());
                 ring.advance();
                 from += GRAD_DEPTH;
             }
         }
-        copy::copy_wait_all();
+        copy::cp_async_wait_all();
     }
 
     /// Starts this warp's copies of a stage: of A 256 bytes a slot, half a warp each, of B as much or 512, a warp each.
@@ -99,11 +99,11 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
         (first, token): (u32, u32),
         slot: u32,
     ) {
-        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let stage = Self::stage(slot) + warp * STEP * PANEL_BYTES as u32;
         let row = |i: u32, tokens: u32| {
-            let of_token = warp::shuffle::<32>(token, i, u32::MAX);
+            let of_token = warp::shfl(token, i);
             if p.flags & tokens != 0 { of_token } else { first + i }
         };
         let column = work.row + lane % 16 * 8;
@@ -133,17 +133,17 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
     #[inline(always)]
     fn start<const WHOLE: bool>(to: u32, from: u64, any: u64, (inside, valid): (bool, bool)) {
         if WHOLE {
-            copy::copy_async_whole(to, from, u32::from(inside));
+            copy::cp_async_16_if(to, from, u32::from(inside));
         } else {
             let (from, bytes) = if inside && valid { (from, 16) } else { (any, 0) };
-            copy::copy_async_16(to, from, bytes);
+            copy::cp_async_16(to, from, bytes);
         }
     }
 
     /// A warpgroup's 64 rows of every tile.
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &GroupedGradParams) {
-        let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        let group = warp::uniform(gpu::thread() / 128);
         let mut ring = Ring::<Self>::consumer();
         let mut index = gpu::block_x();
         let mut later = Self::work(p, index);
@@ -151,13 +151,13 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
             let work = later;
             index += gpu::grid_x();
             later = Self::work(p, index);
-            let [first, end] = [work.first, work.end].map(|v| warp::shuffle::<32>(v, 0, u32::MAX));
+            let [first, end] = [work.first, work.end].map(warp::uniform);
             let mut acc = Acc::<CHUNKS>::zero();
             let (mut from, mut held) = (first, 0);
             while from < Self::end(first, end) {
                 let slot = ring.wait_full();
                 // The gathered rows were written by ordinary copies.
-                A::fence_copies();
+                A::fence_proxy_async();
                 A::fence(&mut acc);
                 let used = end.saturating_sub(from).div_ceil(STEP);
                 Self::multiply::<E>(&mut acc, slot, group, used);
@@ -199,15 +199,18 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
         count: u32,
         acc: &mut Acc<CHUNKS>,
     ) {
-        let first =
-            if A::ASYNCHRONOUS { copy::arena() + Self::OUT as u32 } else { Self::stage(held) };
+        let first = if A::ASYNCHRONOUS {
+            copy::dynamic_shared() + Self::OUT as u32
+        } else {
+            Self::stage(held)
+        };
         let smem = first + group * SMEM_TILE as u32;
-        A::settle(acc, smem, 1 + group);
+        A::exchange_quarters(acc, smem, 1 + group);
         let o = Output {
             c: p.w + work.expert as u64 * p.m as u64 * p.ldw_bytes as u64,
             ldc_bytes: p.ldw_bytes,
             n: p.n,
-            flags: warp::rematerialize(p.flags),
+            flags: warp::opaque(p.flags),
             ..Output::PLAIN
         };
         let corner = [work.row + group * 64, work.column];

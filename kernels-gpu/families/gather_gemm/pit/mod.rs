@@ -18,7 +18,7 @@ impl PitParams {
     fn output(&self, item: u32) -> Output {
         Output {
             c: self.c + item as u64 * self.c_item,
-            flags: warp::rematerialize(self.flags),
+            flags: warp::opaque(self.flags),
             ..output!(self)
         }
     }
@@ -70,12 +70,12 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
             // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
             let place =
                 |from: u32| list + (from + warp * Self::ROWS + lane % Self::ROWS) as u64 * 4;
-            let mut rows = global::load_b32_fresh(place(0), work.count > 0);
+            let mut rows = global::ld_cg_b32(place(0), work.count > 0);
             let mut from = 0;
             while from < work.count {
                 let now = rows;
                 let more = from + (Self::DEPTH as u32) < work.count;
-                rows = global::load_b32_fresh(place(from + Self::DEPTH as u32), more);
+                rows = global::ld_cg_b32(place(from + Self::DEPTH as u32), more);
                 ring.wait_empty();
                 if TRANSPOSED {
                     Self::gather_a(p, of_a, ring.slot, now);
@@ -87,13 +87,13 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
                 } else if warp * Self::ROWS < Self::used(work.count, from) * STEP {
                     Self::gather::<false>(p, lanes, ring.slot, now);
                 }
-                gather::arrive_with_copies(ring.full());
+                gather::cp_async_arrive(ring.full());
                 ring.advance();
                 from += Self::DEPTH as u32;
             }
             index += gpu::grid_x();
         }
-        copy::copy_wait_all();
+        copy::cp_async_wait_all();
     }
 
     /// Steps that are used of the stage that begins at micro-tile `from`.
@@ -109,13 +109,13 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
     /// Starts the copy of a stage's micro-tiles. Arrivals of threads that copy are those of their other copies.
     #[inline(always)]
     fn start_a(p: &PitParams, at: u64, work: Work, from: u32, slot: u32) {
-        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMERS * 32;
         if L::BY_ONE && thread != 0 {
             return;
         }
         let (to, full) = (Self::stage(slot), Self::full(slot));
         if L::BY_ONE {
-            barrier::arrive_expect(full, Self::A_BYTES as u32);
+            barrier::arrive_expect_tx(full, Self::A_BYTES as u32);
         }
         let y = work.row_block * p.stride + from;
         let (team, map) = (Team { thread, threads: PIT_COPIERS }, (at, &p.a_map));
@@ -141,17 +141,17 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
     /// an earlier stage left there is not multiplied.
     #[inline(always)]
     fn gather_a(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
-        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let (within, chunk) = (lane / 8, lane % 8);
         let to = Self::stage(slot) + warp * Self::ROWS * PANEL_BYTES as u32;
         unroll!(four < Self::DEPTH / 16, most 4, {
             let place = 4 * (four as u32) + within;
-            let row = warp::shuffle::<32>(rows, place, u32::MAX);
+            let row = warp::shfl(rows, place);
             let to = to + place * PANEL_BYTES as u32 + (chunk ^ (place % 8)) * 16;
             let valid = inside != 0 && row != NO_TILE;
             let from = from + row as u64 * p.lda_bytes as u64;
-            gather::copy_or_zero(to, if valid { from } else { p.a }, valid);
+            gather::cp_async_4_or_zero(to, if valid { from } else { p.a }, valid);
         });
     }
 
@@ -160,7 +160,7 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
     /// none.
     #[inline(always)]
     fn gather<const WHOLE: bool>(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
-        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         // Of the rows that a warp copies at once this lane's.
         let own = if Self::AT_ONCE == 1 { 0 } else { lane / Self::LANES };
@@ -171,15 +171,15 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
             unroll!(i < 8 / Self::AT_ONCE, {
                 let first = (i * Self::AT_ONCE) as u32;
                 let (place, within) = (8 * eight as u32 + first + own, first + own);
-                let row = warp::shuffle::<32>(rows, place, u32::MAX);
+                let row = warp::shfl(rows, place);
                 let to = to + ((lane % 8) ^ within) * 16 + place * PANEL_BYTES as u32;
                 if WHOLE {
                     let from = from + row as u64 * p.ldb_bytes as u64;
-                    copy::copy_async_whole(to, from, inside);
+                    copy::cp_async_16_if(to, from, inside);
                 } else {
                     let valid = inside != 0 && row != NO_TILE;
                     let from = from + row as u64 * p.ldb_bytes as u64;
-                    gather::copy_or_zero(to, if valid { from } else { p.b }, valid);
+                    gather::cp_async_4_or_zero(to, if valid { from } else { p.b }, valid);
                 }
             });
         });
@@ -194,13 +194,13 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
         let mut index = gpu::block_x();
         while index < p.tiles {
             let work = Work::new(p, index, Self::COLUMNS);
-            let count = warp::shuffle::<32>(work.count, 0, u32::MAX);
+            let count = warp::uniform(work.count);
             let mut acc = Acc::<C>::zero();
             let mut from = 0;
             while from < count {
                 let slot = ring.wait_full();
                 // The gathered rows were written by ordinary copies.
-                A::fence_copies();
+                A::fence_proxy_async();
                 A::fence(&mut acc);
                 Self::multiply::<E, C>(&mut acc, slot, group, Self::used(count, from));
                 ring.issued::<A, _>(&mut acc);
@@ -249,10 +249,10 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
         } else {
             (top, work.column + group * 128)
         };
-        let smem = copy::arena() + Self::OUT as u32 + group * SMEM_TILE as u32;
+        let smem = copy::dynamic_shared() + Self::OUT as u32 + group * SMEM_TILE as u32;
         let end = p.m.min(top + MT as u32);
         let o = p.output(item);
-        A::settle(acc, smem, 1 + group);
+        A::exchange_quarters(acc, smem, 1 + group);
         StoreTile::<C, ORDER>::write::<E>(o, end, [row, column], (group, smem), count, acc);
     }
 }

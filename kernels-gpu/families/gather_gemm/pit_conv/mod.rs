@@ -50,7 +50,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
     /// Columns of B that there are: the filters, or those that are listed.
     #[inline(always)]
     fn columns(p: &PitConvParams) -> u32 {
-        if FILTERS { global::load_b32_fresh(p.counts, true) } else { p.filters }
+        if FILTERS { global::ld_cg_b32(p.counts, true) } else { p.filters }
     }
 
     /// Work number `index`: neighbours share columns of B.
@@ -60,7 +60,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
         let (image, tile) = p.image.of(index - across * p.positions);
         let (down, right) = p.row.of(tile);
         let tall = Self::BLOCK.0.checked_div(p.wide.value).unwrap_or(0);
-        let listed = global::load_b32_fresh(p.counts + image as u64 * 4, !FILTERS);
+        let listed = global::ld_cg_b32(p.counts + image as u64 * 4, !FILTERS);
         Work {
             image,
             corner: [down * tall, right * p.wide.value],
@@ -72,15 +72,15 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
     /// Every tile, with as few chunks of 64 columns as there are.
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &PitConvParams) {
-        let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
-        let columns = warp::shuffle::<32>(Self::columns(p), 0, u32::MAX);
+        let group = warp::uniform(gpu::thread() / 128);
+        let columns = warp::uniform(Self::columns(p));
         let tiles = p.positions * columns.div_ceil(Self::COLUMNS);
         let mut ring = Ring::<Self>::consumer();
         let mut index = gpu::block_x();
         while index < tiles {
             let work = Self::work(p, index);
-            let count = warp::shuffle::<32>(work.count, 0, u32::MAX);
-            let left = warp::shuffle::<32>(columns - work.column, 0, u32::MAX);
+            let count = warp::uniform(work.count);
+            let left = warp::uniform(columns - work.column);
             let own = (group, columns, count);
             if left <= 64 * Self::GROUPS {
                 Self::tile::<E, 1>(p, work, own, &mut ring);
@@ -103,7 +103,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
     ) {
         let mut acc = Acc::<C>::zero();
         Self::products::<E, C>((count, p.taps), group, ring, &mut acc);
-        A::settle(&mut acc, Self::out(group), 1 + group);
+        A::exchange_quarters(&mut acc, Self::out(group), 1 + group);
         Self::epilogue::<E, C>(p, work, (group, columns), &acc);
     }
 
@@ -123,7 +123,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
                 let slot = ring.wait_full();
                 if !FILTERS {
                     // The gathered rows were written by ordinary copies.
-                    A::fence_copies();
+                    A::fence_proxy_async();
                 }
                 A::fence(acc);
                 Self::multiply::<E, C>(acc, slot, (group, row), steps::<DEPTH, STEP>(count, from));

@@ -14,13 +14,13 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
     /// The output buffer of a warpgroup.
     #[inline(always)]
     pub(super) fn out(group: u32) -> u32 {
-        copy::arena() + Self::OUT as u32 + group * SMEM_TILE as u32
+        copy::dynamic_shared() + Self::OUT as u32 + group * SMEM_TILE as u32
     }
 
     /// The row of C that lanes 0 to 15 of this warp hold for it; the others the same.
     #[inline(always)]
     fn line(p: &PitConvParams, work: Work, group: u32) -> u32 {
-        let thread = gpu::rematerialize_thread();
+        let thread = gpu::opaque_thread();
         let row = thread / 32 % 4 * 16 + thread % 16 + if MT == 128 { group * 64 } else { 0 };
         let (down, right) = p.wide.of(row);
         let [x, y] = [work.corner[0] + down, work.corner[1] + right];
@@ -41,13 +41,13 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
     ) {
         let line = Self::line(p, work, group);
         let left = work.column + if MT == 128 { 0 } else { group * 64 * C as u32 };
-        let warp = gpu::rematerialize_thread() / 32 % 4;
+        let warp = gpu::opaque_thread() / 32 % 4;
         let smem = Self::out(group) + warp * 16 * 128;
         unroll!(c < C, most 4, {
             // The lanes have read the 64 columns before.
-            warp::sync_lanes(u32::MAX);
-            stage_rows::<E>(&acc.0[c], smem, frag::ldmatrix_x4(gpu::rematerialize_thread() % 32));
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
+            stage_rows::<E>(&acc.0[c], smem, frag::ldmatrix_x4(gpu::opaque_thread() % 32));
+            warp::sync(u32::MAX);
             let left = left + 64 * c as u32;
             if FILTERS {
                 Self::scatter(p, (left, columns), line, smem);
@@ -60,15 +60,15 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
     /// Whole lines of 128 bytes.
     #[inline(always)]
     fn store(p: &PitConvParams, left: u32, line: u32, smem: u32) {
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         let column = left + lane % 8 * 8;
         unroll!(j < 4, {
             let row = 4 * j as u32 + lane / 8;
-            let line = warp::shuffle::<32>(line, row, u32::MAX);
+            let line = warp::shfl(line, row);
             let eight = staged(smem, row, lane);
             if line != NOWHERE && column < p.filters {
                 let to = p.c + line as u64 * p.ldc_bytes as u64 + column as u64 * 2;
-                global::store_v4(to, eight);
+                global::st_v4(to, eight);
             }
         });
     }
@@ -77,24 +77,24 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
     /// stored together.
     #[inline(always)]
     fn scatter(p: &PitConvParams, (left, columns): (u32, u32), line: u32, smem: u32) {
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         let mut filters = [NOWHERE; 2];
         unroll!(i < 2, {
             let place = left + lane + 32 * i as u32;
-            let listed = global::load_b32_fresh(p.lists + place as u64 * 4, place < columns);
+            let listed = global::ld_cg_b32(p.lists + place as u64 * 4, place < columns);
             filters[i] = if place < columns { listed } else { NOWHERE };
         });
         let mut row = 0;
         while row < 16 {
-            let line = warp::shuffle::<32>(line, row, u32::MAX);
+            let line = warp::shfl(line, row);
             let to = p.c + line as u64 * p.ldc_bytes as u64;
             unroll!(i < 2, {
                 let column = lane + 32 * i as u32;
                 let from = frag::swizzle(row, column / 8, PANEL_BYTES as u32) + column % 8 * 2;
-                let value = copy::load_shared_b16(smem + from);
+                let value = copy::ld_shared_b16(smem + from);
                 let valid = line != NOWHERE && filters[i] != NOWHERE;
                 let to = to + filters[i] as u64 * 2;
-                global::store_b16_if(if valid { to } else { p.c }, value, valid);
+                global::st_b16_if(if valid { to } else { p.c }, value, valid);
             });
             row += 1;
         }

@@ -38,7 +38,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
     /// bring a line. Zeros outside of the image and behind the last channel.
     #[inline(always)]
     fn bring_a(p: &PitConvParams, image: u32, [x, y]: [u32; 2], from: u32, slot: u32) {
-        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMERS * 32;
         let (own, chunk) = (thread / 8, thread % 8);
         let (of_line, of_images) = (p.a_map[MAP_EXTENTS], p.a_map[MAP_EXTENTS + 1]);
         let (bytes, wide, tall) = (of_line as u32, (of_line >> 32) as u32, of_images as u32);
@@ -56,10 +56,10 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
             let from = if valid { from } else { p.a_map[MAP_ADDRESS] };
             let to = to + further * PANEL_BYTES as u32;
             if bytes.is_multiple_of(16) {
-                gather::copy_or_zero(to, from, valid);
+                gather::cp_async_4_or_zero(to, from, valid);
             } else {
                 let there = bytes.saturating_sub(first).min(16);
-                copy::copy_async_16(to, from, if valid { there } else { 0 });
+                copy::cp_async_16(to, from, if valid { there } else { 0 });
             }
         });
     }
@@ -80,7 +80,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
             let mut b = p.b + column as u64 * 2;
             // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
             let place = |from: u32| list + (from + warp * STEP + lane % STEP) as u64 * 4;
-            let mut rows = global::load_b32_fresh(place(0), work.count > 0);
+            let mut rows = global::ld_cg_b32(place(0), work.count > 0);
             let (map, bytes) = if Self::is_narrow(work.count) {
                 (at + 128, Self::A_BYTES as u32 / 2)
             } else {
@@ -96,13 +96,13 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
                     // Behind the last channel comes the first one, of the next tap; those of one stage are at hand.
                     if work.count > DEPTH {
                         let from = if more { from + DEPTH } else { 0 };
-                        rows = global::load_b32_fresh(place(from), true);
+                        rows = global::ld_cg_b32(place(from), true);
                     }
                     ring.wait_empty();
                     if !L::BY_ONE {
                         Self::bring_a(p, work.image, origin, from, ring.slot);
                     } else if thread == 0 {
-                        barrier::arrive_expect(ring.full(), bytes);
+                        barrier::arrive_expect_tx(ring.full(), bytes);
                         Self::start_a(map, work.image, origin, from, ring.slot);
                     }
                     if from + (warp + 1) * STEP <= work.count {
@@ -110,7 +110,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
                     } else if warp < steps::<DEPTH, STEP>(work.count, from) {
                         Self::bring::<false>(p, (b, inside), ring.slot, now);
                     }
-                    gather::arrive_with_copies(ring.full());
+                    gather::cp_async_arrive(ring.full());
                     ring.advance();
                     from += DEPTH;
                 }
@@ -119,7 +119,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
             }
             index += gpu::grid_x();
         }
-        copy::copy_wait_all();
+        copy::cp_async_wait_all();
     }
 
     /// Starts this warp's copies of 16 rows of B: a lane brings 16 bytes, from its own column on. `WHOLE`: there are
@@ -131,7 +131,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
         slot: u32,
         rows: u32,
     ) {
-        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let (line, lane) = (lane / Self::LANES, lane % Self::LANES);
         let to = Self::stage(slot) + Self::A_BYTES as u32;
@@ -140,15 +140,15 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
             unroll!(i < 8, {
                 if (8 * eight + i) < STEP as usize * Self::LANES as usize / 32 {
                     let place = (8 * eight + i) as u32 * (32 / Self::LANES) + line;
-                    let row = warp::shuffle::<32>(rows, place, u32::MAX);
+                    let row = warp::shfl(rows, place);
                     let to = to + ((lane % 8) ^ (place % 8)) * 16 + place * PANEL_BYTES as u32;
                     if WHOLE {
                         let from = from + row as u64 * p.ldb_bytes as u64;
-                        copy::copy_async_whole(to, from, inside);
+                        copy::cp_async_16_if(to, from, inside);
                     } else {
                         let valid = inside != 0 && row != NO_TILE;
                         let from = if valid { from + row as u64 * p.ldb_bytes as u64 } else { p.b };
-                        gather::copy_or_zero(to, from, valid);
+                        gather::cp_async_4_or_zero(to, from, valid);
                     }
                 }
             });
@@ -160,7 +160,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
     pub(super) fn slide(p: &PitConvParams, at: u64) {
         let columns = Self::columns(p);
         let tiles = p.positions * columns.div_ceil(Self::COLUMNS);
-        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMERS * 32;
         let team = Team { thread, threads: PIT_CONV_COPIERS };
         let mut ring = Ring::<Self>::producer();
         let mut index = gpu::block_x();
@@ -175,7 +175,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
                 while from < work.count {
                     let (slot, full) = (ring.wait_empty(), ring.full());
                     if L::BY_ONE {
-                        barrier::arrive_expect(full, bytes);
+                        barrier::arrive_expect_tx(full, bytes);
                         Self::start_a(at, work.image, origin, from, slot);
                     } else {
                         Self::bring_a(p, work.image, origin, from, slot);
@@ -190,7 +190,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
                         chunk += 1;
                     }
                     if !L::BY_ONE {
-                        gather::arrive_with_copies(full);
+                        gather::cp_async_arrive(full);
                     }
                     ring.advance();
                     from += DEPTH;
@@ -199,8 +199,6 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
             }
             index += gpu::grid_x();
         }
-        if !L::BY_ONE {
-            copy::copy_wait_all();
-        }
+        L::wait_own();
     }
 }

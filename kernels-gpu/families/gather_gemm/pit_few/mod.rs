@@ -36,7 +36,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
     /// The places of this thread. Computed where it stands: while A is on its way, not before it is asked for.
     #[inline(always)]
     fn places(p: &PitFewParams) -> PerThread {
-        let thread = gpu::rematerialize_thread();
+        let thread = gpu::opaque_thread();
         let (warp, lane) = (thread / 32, thread % 32);
         let across = WARPS as u32 * 4;
         let (row, chunk) = (thread / across, thread % across);
@@ -85,18 +85,18 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
     /// Where the column of A of a place of the list stands.
     #[inline(always)]
     fn entry(place: u32) -> u32 {
-        copy::arena() + Self::LIST as u32 + place * 4
+        copy::dynamic_shared() + Self::LIST as u32 + place * 4
     }
 
     /// Where the values of a place of the list lie.
     #[inline(always)]
     fn values(place: u32) -> u32 {
-        copy::arena() + Self::VALUES as u32 + place * Self::A_ROW as u32
+        copy::dynamic_shared() + Self::VALUES as u32 + place * Self::A_ROW as u32
     }
 
     #[inline(always)]
     fn stage(slot: u32) -> u32 {
-        copy::arena() + slot * Self::STAGE as u32
+        copy::dynamic_shared() + slot * Self::STAGE as u32
     }
 
     /// Starts the copies of a stage, if there is one: eight rows of B at a time, a thread has 16 bytes of each. Places
@@ -111,22 +111,22 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         // All four before the first copy, which they would wait behind.
         let lines = [0, 1, 2, 3].map(|i| {
             let place = (first + i * ROWS).min(last);
-            copy::load_shared_b32(Self::entry(place))
+            copy::ld_shared_b32(Self::entry(place))
         });
         unroll!(i < 4, {
             let down = i as u32 * ROWS;
             let from = own.from + lines[i] as u64 * p.ldb_bytes as u64;
             let to = to + down * Self::ROW_BYTES as u32;
-            copy::copy_async_whole(to, from, u32::from(first + down < end));
+            copy::cp_async_16_if(to, from, u32::from(first + down < end));
         });
         // One group a stage, whether there is something in it or not.
-        copy::copy_commit();
+        copy::cp_async_commit();
         if (s + 1) * FEW_DEPTH > listed {
             unroll!(i < 4, {
                 let down = i as u32 * ROWS;
                 let place = first + down;
                 if place >= listed && place < listed.next_multiple_of(16) {
-                    copy::store_shared_v4(to + down * Self::ROW_BYTES as u32, [0; 4]);
+                    copy::st_shared_v4(to + down * Self::ROW_BYTES as u32, [0; 4]);
                 }
             });
         }
@@ -161,11 +161,11 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
     #[inline(always)]
     fn wait_for_copies() {
         match Self::STAGES {
-            6 => copy::copy_wait::<4>(),
-            5 => copy::copy_wait::<3>(),
+            6 => copy::cp_async_wait::<4>(),
+            5 => copy::cp_async_wait::<3>(),
             _ => {
                 const { assert!(Self::STAGES >= 4 && Self::STAGES <= 6) };
-                copy::copy_wait::<2>();
+                copy::cp_async_wait::<2>();
             }
         }
     }
@@ -252,7 +252,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
             if gpu::thread() == Self::THREADS - 32 {
                 barrier::init(Self::summed(), 1);
                 barrier::init_fence();
-                barrier::arrive_expect(Self::summed(), Self::from_others(p));
+                barrier::arrive_expect_tx(Self::summed(), Self::from_others(p));
             }
             // The others wait for this before they send anything.
             cluster::arrive_relaxed();

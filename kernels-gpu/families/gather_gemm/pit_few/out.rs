@@ -9,7 +9,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
     /// The barrier that says: the sums of the other parts have arrived.
     #[inline(always)]
     pub(super) fn summed() -> u32 {
-        copy::arena() + Self::SUMMED as u32
+        copy::dynamic_shared() + Self::SUMMED as u32
     }
 
     /// Atoms that each part finishes.
@@ -50,7 +50,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
     #[inline(always)]
     fn sums_at(slot: u32) -> u32 {
         let lane = gpu::thread() % 32;
-        copy::arena() + Self::SUMS as u32 + slot * Self::ATOM as u32 + lane * 16
+        copy::dynamic_shared() + Self::SUMS as u32 + slot * Self::ATOM as u32 + lane * 16
     }
 
     /// Sends this warp's atoms to those who finish them: neighbours by twos, which are sectors of C, dealt one after
@@ -66,14 +66,14 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
                 let two = (i * Self::ATOMS_ACROSS / 2) as u32 + across;
                 let rank = two & (p.parts - 1);
                 let at = Self::sums_at(first + 2 * (two >> p.parts.trailing_zeros()));
-                let bar = cluster::place(Self::summed(), rank);
+                let bar = cluster::mapa(Self::summed(), rank);
                 unroll!(j < 2, {
                     let at = at + (j * Self::ATOM) as u32;
                     let four = sums[i][2 * q + j].map(f32::to_bits);
                     if some && rank == own {
-                        copy::store_shared_v4(at, four);
+                        copy::st_shared_v4(at, four);
                     } else if some {
-                        cluster::send_v4(cluster::place(at, rank), four, bar);
+                        cluster::st_async_v4(cluster::mapa(at, rank), four, bar);
                     }
                 });
             });
@@ -91,7 +91,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
                 let part = q as u32;
                 if part < p.parts {
                     let at = Self::sums_at(part * share + slot);
-                    parts[q] = copy::load_shared_v4(at).map(f32::from_bits);
+                    parts[q] = copy::ld_shared_v4(at).map(f32::from_bits);
                 }
             });
             let mut sum = [0.0; 4];

@@ -45,7 +45,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         if Self::has_rows(p) {
             unroll!(i < MT / 16, most 4, {
                 unroll!(j < 4, {
-                    global::store_v4(to + Self::place(i, j), sums[i][j].map(f32::to_bits));
+                    global::st_v4(to + Self::place(i, j), sums[i][j].map(f32::to_bits));
                 });
             });
         }
@@ -55,18 +55,18 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
     /// Whether all other parts have left their sums. All threads get the same answer.
     #[inline(always)]
     fn is_last(p: &PitFewParams) -> bool {
-        let told = copy::arena() + Self::SUMMED as u32;
+        let told = copy::dynamic_shared() + Self::SUMMED as u32;
         gpu::sync_threads();
         if gpu::thread() == 0 {
             let arrivals = p.counters + Self::tile(p) as u64 * 4;
-            let before = global::atomic_add(arrivals, 1);
-            copy::store_shared_b32(told, before);
+            let before = global::atom_add(arrivals, 1);
+            copy::st_shared_b32(told, before);
             if before + 1 == p.parts {
-                global::store_b32(arrivals, 0);
+                global::st_b32(arrivals, 0);
             }
         }
         gpu::sync_threads();
-        copy::load_shared_b32(told) + 1 == p.parts
+        copy::ld_shared_b32(told) + 1 == p.parts
     }
 
     /// The sums of all parts.
@@ -81,7 +81,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
             unroll!(i < MT / 16, most 4, {
                 let mut four = [[0; 4]; 4];
                 unroll!(j < 4, {
-                    four[j] = global::load_v4_fresh(from + Self::place(i, j), valid);
+                    four[j] = global::ld_cg_v4(from + Self::place(i, j), valid);
                 });
                 unroll!(j < 4, {
                     unroll!(r < 4, { sums[i][j][r] += f32::from_bits(four[j][r]) });

@@ -22,9 +22,9 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
     #[inline(always)]
     fn vector(at: u64, row: u32, rows: u32) -> [u32; 4] {
         match Self::WORDS {
-            4 => global::load_v4_row(at, row, rows),
-            2 => global::load_v2_row(at, row, rows),
-            _ => global::load_b32_row(at, row, rows),
+            4 => global::ld_cg_v4_row(at, row, rows),
+            2 => global::ld_cg_v2_row(at, row, rows),
+            _ => global::ld_cg_b32_row(at, row, rows),
         }
     }
 
@@ -35,7 +35,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         unroll!(w < Self::WORDS, most 4, {
             unroll!(h < 2, {
                 let i = 2 * w + h;
-                let [half, ..] = global::load_b16_row(at + i as u64 * 2, row, rows[i]);
+                let [half, ..] = global::ld_cg_b16_row(at + i as u64 * 2, row, rows[i]);
                 words[w] |= half << (16 * h);
             });
         });
@@ -116,7 +116,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
     #[inline(always)]
     pub(super) fn rank(found: u32, turn: u32) -> [u32; 2] {
         let (own, lane) = Self::own();
-        let counts = copy::arena() + Self::COUNTS as u32 + turn * 128;
+        let counts = copy::dynamic_shared() + Self::COUNTS as u32 + turn * 128;
         let mine = found.count_ones();
         let (mut in_front, mut all) = (0, 0);
         // A digit of every lane's count at a time.
@@ -128,14 +128,14 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
             }
         });
         if lane == 0 {
-            copy::store_shared_b32(counts + own * 4, all);
+            copy::st_shared_b32(counts + own * 4, all);
         }
         gpu::sync_threads();
-        let mut count = copy::load_shared_b32(counts + lane * 4);
+        let mut count = copy::ld_shared_b32(counts + lane * 4);
         // Nobody has written what lies behind the last warp's.
         count = if lane < WARPS as u32 { count } else { 0 };
-        let before = warp::total(if lane < own { count } else { 0 });
-        [before + in_front, warp::total(count)]
+        let before = warp::sum(if lane < own { count } else { 0 });
+        [before + in_front, warp::sum(count)]
     }
 
     /// Leaves the values of this lane's columns where [`Self::multiply`] reads them, and the columns in the list.
@@ -150,16 +150,16 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
                 let rank = (rank + before).wrapping_sub(taken.first);
                 if found >> bit & 1 != 0 && rank < taken.count {
                     let place = taken.place + rank;
-                    copy::store_shared_b32(Self::entry(place), column + bit);
+                    copy::st_shared_b32(Self::entry(place), column + bit);
                     let to = Self::values(place);
                     // The low or the high halves of neighbouring rows.
                     let which = if h == 0 { 0x5410 } else { 0x7632 };
                     unroll!(g < MT / 8, {
                         let pair = |i: usize| {
-                            matrix::bytes(raw[g][2 * i][w], raw[g][2 * i + 1][w], which)
+                            matrix::prmt(raw[g][2 * i][w], raw[g][2 * i + 1][w], which)
                         };
                         let eight = [pair(0), pair(1), pair(2), pair(3)];
-                        copy::store_shared_v4(to + g as u32 * 16, eight);
+                        copy::st_shared_v4(to + g as u32 * 16, eight);
                     });
                 }
             });
@@ -174,7 +174,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         let place = listed + gpu::thread() / across;
         if place < listed.next_multiple_of(16) {
             let to = Self::values(place) + gpu::thread() % across * 16;
-            copy::store_shared_v4(to, [0; 4]);
+            copy::st_shared_v4(to, [0; 4]);
         }
     }
 }

@@ -41,17 +41,17 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
             let inside = [column, column + 128].map(|column| u32::from(column < p.n));
             // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
             let place = |from: u32| list + (from + warp * STEP + lane % STEP) as u64 * 4;
-            let mut rows = global::load_b32_fresh(place(0), work.count > 0);
+            let mut rows = global::ld_cg_b32(place(0), work.count > 0);
             let mut from = 0;
             while from < work.count {
                 let now = rows;
                 let more = from + DEPTH < work.count;
-                rows = global::load_b32_fresh(place(from + DEPTH), more);
+                rows = global::ld_cg_b32(place(from + DEPTH), more);
                 ring.wait_empty();
                 if !L::BY_ONE || thread == 0 {
                     let (to, full) = (Self::stage(ring.slot), ring.full());
                     if L::BY_ONE {
-                        barrier::arrive_expect(full, Self::A_BYTES as u32);
+                        barrier::arrive_expect_tx(full, Self::A_BYTES as u32);
                     }
                     let place = [from, work.row_block * MT as u32];
                     let team = Team { thread, threads: PIT_COPIERS };
@@ -62,13 +62,13 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
                 } else if warp < steps::<DEPTH, STEP>(work.count, from) {
                     Self::gather::<false>(p, (b, inside), ring.slot, now);
                 }
-                gather::arrive_with_copies(ring.full());
+                gather::cp_async_arrive(ring.full());
                 ring.advance();
                 from += DEPTH;
             }
             index += gpu::grid_x();
         }
-        copy::copy_wait_all();
+        copy::cp_async_wait_all();
     }
 
     /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on, and 16 from 128
@@ -81,12 +81,12 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
         slot: u32,
         rows: u32,
     ) {
-        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
         let to = Self::stage(slot) + (Self::B_AT as u32) + lane / 8 * Self::PIECE as u32;
         let to = to + warp * STEP * PANEL_BYTES as u32;
         unroll!(i < 8, {
-            let row = warp::shuffle::<32>(rows, i as u32, u32::MAX);
+            let row = warp::shfl(rows, i as u32);
             let to = to + pit_tf32_place(i as u32, lane % 8);
             let from = from + row as u64 * p.ldb_bytes as u64;
             unroll!(half < 2, {
@@ -95,11 +95,11 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
                 if half >= Self::BLOCKS {
                     // All columns are copied.
                 } else if WHOLE {
-                    copy::copy_async_whole(to, from, inside[half]);
+                    copy::cp_async_16_if(to, from, inside[half]);
                 } else {
                     let valid = inside[half] != 0 && row != NO_TILE;
                     let (from, bytes) = if valid { (from, 16) } else { (p.b, 0) };
-                    copy::copy_async_16(to, from, bytes);
+                    copy::cp_async_16(to, from, bytes);
                 }
             });
         });
@@ -115,7 +115,7 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
         while index < p.tiles {
             let work = Work::new(p, index, Self::COLUMNS);
             // The same in all lanes, as ptxas can tell: else it takes the products for divergent code.
-            let count = warp::greatest(work.count);
+            let count = warp::max(work.count);
             let (mut low, mut high) = (Acc::<C>::zero(), Acc::<C>::zero());
             if count > 0 {
                 let mut own = Self::arrived(ring, group);
@@ -177,8 +177,8 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
             let column = warp % 2 * 16 + g;
             let at = piece + pit_tf32_place(k, column / 4) + column % 4 * 4;
             unroll!(step < STEPS, {
-                let word = copy::load_shared_b32(at + step as u32 * STEP * PANEL_BYTES as u32);
-                own[step][r] = matrix::round_tf32(word);
+                let word = copy::ld_shared_b32(at + step as u32 * STEP * PANEL_BYTES as u32);
+                own[step][r] = matrix::cvt_rna_tf32(word);
             });
         });
         own
@@ -229,7 +229,7 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
                     let valid = beyond < MT as u32 && row + beyond < end;
                     unroll!(h < 2, {
                         let x = acc.0[c][4 * j + 2 * h + i].to_bits();
-                        global::store_b32_if(line + h as u64 * 32, x, valid && inside[h]);
+                        global::st_b32_if(line + h as u64 * 32, x, valid && inside[h]);
                     });
                 });
             });
@@ -240,7 +240,7 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
 /// No instruction: the registers are still read when this is reached, and what is read since lies in others.
 #[inline(always)]
 fn keep(own: &PerThread) {
-    unroll!(step < STEPS, { matrix::keep(own[step]) });
+    unroll!(step < STEPS, { matrix::keep_alive(own[step]) });
 }
 
 impl<W: WalkInfo, E: Elem<Acc = f32>, const MT: usize, A: Multiply, L: Loader>

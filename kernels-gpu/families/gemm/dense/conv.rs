@@ -63,7 +63,7 @@ impl Spot for Window<'_> {
         L::pixels(team, to, map, (place, offset), shape, full, |row| {
             // Not a value that ptxas knows to grow from one row to the next: it would take the high half of a product out
             // of the loop as if that were linear.
-            let [x, y, image] = Self::met(p, warp::rematerialize(top + row));
+            let [x, y, image] = Self::met(p, warp::opaque(top + row));
             [y, x, image]
         });
     }
@@ -112,7 +112,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
     /// Tiles a grid apart, without a break: the stages of the next are on their way while this one is stored.
     #[inline(always)]
     fn tiles<E: DenseElem>(p: &DenseConvParams, at: u64) {
-        let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
+        let warp = warp::uniform(gpu::thread() / 32);
         let undivided = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::UNDIVIDED;
         let multiplies = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::WARPS as u32;
         let copies = undivided || warp >= multiplies;
@@ -120,7 +120,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
             let copiers = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::TEAM as u32;
             DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::set_up(at, L::fills(copiers));
         }
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         gpu::sync_threads();
         grid::wait_dependency();
         let high = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ROWS as u32;

@@ -30,32 +30,24 @@ impl<
         Team { thread: gpu::thread() - first, threads: Self::TEAM as u32 }
     }
 
-    /// Waits for the copies of this thread, which must not end before them.
-    #[inline(always)]
-    pub(super) fn finish_copies() {
-        if !L::BY_ONE {
-            copy::copy_wait_all();
-        }
-    }
-
     /// Does this thread start copies? Of those that copy, one lane where the copy engine does the rest, which waits for
     /// nobody between one stage and the next; or all.
     #[inline(always)]
     pub(super) fn starts() -> bool {
-        !L::BY_ONE || warp::elected()
+        !L::BY_ONE || warp::elect_one()
     }
 
     /// Is this the thread of those that copy which makes the barriers?
     #[inline(always)]
     pub(super) fn sets_up() -> bool {
-        if L::BY_ONE { warp::elected() } else { Self::team().thread == 0 }
+        if L::BY_ONE { warp::elect_one() } else { Self::team().thread == 0 }
     }
 
     /// Waits for all threads that copy.
     #[inline(always)]
     pub(super) fn together() {
         if Self::COPIERS == 32 {
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
         } else {
             barrier::sync_named(COPYING, Self::COPIERS as u32);
         }
@@ -100,11 +92,11 @@ impl<
         // Without the copy engine threads arrive behind their copies.
         match WHAT {
             _ if !L::BY_ONE => {}
-            BOTH => barrier::arrive_expect(full, Self::STAGE as u32),
-            ONLY_A => barrier::arrive_expect(full, Self::STAGE_OF_A as u32),
-            B_ARRIVES => barrier::arrive_expect(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
+            BOTH => barrier::arrive_expect_tx(full, Self::STAGE as u32),
+            ONLY_A => barrier::arrive_expect_tx(full, Self::STAGE_OF_A as u32),
+            B_ARRIVES => barrier::arrive_expect_tx(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
             // The stage is full when A has come as well: that arrives.
-            _ => barrier::expect(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
+            _ => barrier::expect_tx(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
         }
         let b_tile = stage + (GROUPS * SMEM_TILE) as u32;
         let (a, b) = if Self::TRANSPOSED { (b_tile, stage) } else { (stage, b_tile) };
@@ -164,7 +156,7 @@ impl<
             Self::start::<false, BOTH>(p, (at, spot), corner, from, 0, ahead, (0, 0));
         }
         // Together to the barrier of all threads.
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
     }
 
     /// Those that copy, once the ring has been filled.
@@ -175,9 +167,9 @@ impl<
             let corner = Self::corner(spot);
             let ahead = Self::ahead(count);
             Self::start::<true, BOTH>(p, (at, spot), corner, from, ahead, count, (0, 0));
-            Self::finish_copies();
+            L::wait_own();
         }
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
     }
 
     /// Starts the copies of all tiles of this thread block, rows of tiles a grid apart while there are any `inside`: the
@@ -219,6 +211,6 @@ impl<
             stage = 0;
             down += gpu::grid_y();
         }
-        Self::finish_copies();
+        L::wait_own();
     }
 }

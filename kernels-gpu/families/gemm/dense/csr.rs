@@ -34,7 +34,7 @@ impl<
     unsafe fn run(p: &DenseCsrParams, at: u64) {
         grid::launch_dependents();
         // Said by one lane for all, as in `DenseTile::tile`.
-        let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
+        let warp = warp::uniform(gpu::thread() / 32);
         let multiplies = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::WARPS as u32;
         if warp == 0 {
             Self::begin(&p.product, at);
@@ -44,13 +44,13 @@ impl<
         if warp >= multiplies {
             // The sums of 256 columns take more than a thread starts with.
             if CHUNKS == 4 && GROUPS == 1 {
-                A::registers_down::<136>();
+                A::setmaxnreg_dec::<136>();
             }
             Self::fill(p, at, warp - multiplies);
             DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::stand_by();
         } else {
             if CHUNKS == 4 && GROUPS == 1 {
-                A::registers_up::<232>();
+                A::setmaxnreg_inc::<232>();
             }
             Self::sync();
             let acc = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::multiply::<E, true>(&p.product);
@@ -68,20 +68,20 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
     /// by then.
     #[inline(always)]
     fn sync() {
-        barrier::sync_apart(MADE, <Self as Tile>::THREADS);
+        barrier::sync_named_unaligned(MADE, <Self as Tile>::THREADS);
     }
 
     /// The first warp makes the barriers, and starts the copies of B of as many stages as fit.
     #[inline(always)]
     fn begin(p: &DenseParams, at: u64) {
-        let sets_up = if L::BY_ONE { warp::elected() } else { gpu::thread() == 0 };
+        let sets_up = if L::BY_ONE { warp::elect_one() } else { gpu::thread() == 0 };
         if sets_up {
             DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::set_up(
                 at,
                 L::fills(32) + Self::STRIPS as u32,
             );
         }
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ready();
         if DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::starts() {
             grid::wait_dependency();
@@ -93,7 +93,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
                 stage += 1;
             }
         }
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
     }
 
     /// Starts the copy of B of a stage; the lanes of a warp that start copies.
@@ -129,12 +129,12 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         let head = p.heads + list * deal.head() as u64 * 4;
         let head_words = |from: u32| {
             let there = from + lane < deal.head();
-            global::load_own_b32(head + (from + lane) as u64 * 4, there)
+            global::ld_global_b32(head + (from + lane) as u64 * 4, there)
         };
         // The plan's, which were there before the launch ahead. Nothing tells where they are, so they are asked for at once,
         // and in this order, which compilers would not keep of loads that know no other.
         let mut words: Held = [0; HELD];
-        unroll!(i < HELD, { words[i] = global::load_own_b32(word_at(own, i), true) });
+        unroll!(i < HELD, { words[i] = global::ld_global_b32(word_at(own, i), true) });
         // A word of the head a lane: loads in the loop would be waited for together with those of values.
         let mut known = head_words(0);
         Self::sync();
@@ -142,7 +142,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         if stage >= count {
             return;
         }
-        let of_lane = |known: u32, at: u32| warp::shuffle::<32>(known, at % 32, u32::MAX);
+        let of_lane = |known: u32, at: u32| warp::shfl(known, at % 32);
         let [base, slots, end] = [0, 1, 2].map(|at| of_lane(known, at));
         // Behind the last entry no step is that of a stage's end.
         let stop_of = |known: u32, at: u32| {
@@ -154,7 +154,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         let words_from = |first: u64, step: u32| {
             let mut words: Held = [0; HELD];
             unroll!(i < HELD, {
-                words[i] = global::load_b32(word_at(first, i), step + (i as u32) < end);
+                words[i] = global::ld_nc_b32(word_at(first, i), step + (i as u32) < end);
             });
             words
         };
@@ -164,7 +164,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
             let mut found: Held = [0; HELD];
             unroll!(i < HELD, {
                 let at = bits::at_row(values, strip_value(words[i]), 2);
-                found[i] = global::load_own_b16(at, there);
+                found[i] = global::ld_global_b16(at, there);
             });
             found
         };
@@ -185,7 +185,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         let places_of = |words: &Held| {
             let mut places: Held = [0; HELD];
             unroll!(i < HELD, {
-                places[i] = warp::rematerialize(strip_place(words[i]) * 2);
+                places[i] = warp::opaque(strip_place(words[i]) * 2);
             });
             places
         };
@@ -195,9 +195,9 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         let mut later = words_from(ahead, HELD as u32);
         let mut step = 0;
         // In a register: computed again it would be asked for at each step.
-        let arena = warp::shuffle::<32>(copy::arena(), 0, u32::MAX);
+        let smem = warp::uniform(copy::dynamic_shared());
         let full = |slot: u32| {
-            arena + (DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BARRIERS as u32) + slot * 8
+            smem + (DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BARRIERS as u32) + slot * 8
         };
         let open = |(slot, parity): (u32, u32), stage: u32| {
             let stages = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::STAGES as u32;
@@ -207,14 +207,14 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
                 Self::copy(&p.product, at, from + stage, slot);
             }
             let bytes = (Self::STRIP * PANEL_BYTES) as u32;
-            let to = arena
+            let to = smem
                 + slot * DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::STAGE as u32
                 + strip * bytes;
             Self::clear(to);
             to
         };
         let close = |ring: (u32, u32)| {
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
             if lane == 0 {
                 barrier::arrive(full(ring.0));
             }
@@ -225,26 +225,26 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         let mut ring = (stage, 1);
         let mut to = open(ring, stage);
         while step < end {
-            warp::stay_rolled();
+            warp::nounroll();
             let next = values_of(&later, true);
             ahead += burst;
             let last = words_from(ahead, step + 2 * HELD as u32);
             unroll!(i < HELD, {
                 let now = step + i as u32;
                 while now == stop {
-                    warp::stay_rolled();
+                    warp::nounroll();
                     ring = close(ring);
                     stage += turns;
                     to = open(ring, stage);
                     at_head += 1;
                     if at_head.is_multiple_of(32) {
                         // Each lane's own, to be waited for here: behind the branch it would be each time.
-                        known = warp::exchange(head_words(at_head), 0);
+                        known = warp::shfl_xor(head_words(at_head), 0);
                     }
                     stop = stop_of(known, at_head);
                 }
                 if now < end {
-                    copy::store_shared_b16(to + places[i], laid[i]);
+                    copy::st_shared_b16(to + places[i], laid[i]);
                 }
             });
             (places, laid, later) = (places_of(&later), next, last);
@@ -252,7 +252,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         }
         // Behind the last entry.
         loop {
-            warp::stay_rolled();
+            warp::nounroll();
             ring = close(ring);
             stage += turns;
             if stage >= count {
@@ -260,15 +260,15 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
             }
             open(ring, stage);
         }
-        DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::finish_copies();
+        L::wait_own();
     }
 
     /// Makes this warp's part of a stage, at `to`, zero.
     #[inline(always)]
     fn clear(to: u32) {
         unroll!(i < Self::STRIP * PANEL_BYTES / 512, {
-            copy::store_shared_v4(to + i as u32 * 512 + gpu::thread() % 32 * 16, [0; 4]);
+            copy::st_shared_v4(to + i as u32 * 512 + gpu::thread() % 32 * 16, [0; 4]);
         });
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
     }
 }

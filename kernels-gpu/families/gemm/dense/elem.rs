@@ -60,9 +60,9 @@ impl DenseElem for Tf32 {
             let column = frag::transposed_column(warp % 2 * 16 + g);
             let at = piece + frag::swizzle(k, column / 4, row) + column % 4 * 4;
             unroll!(step < STEPS, {
-                let word = copy::load_shared_b32(at + step as u32 * 8 * row);
+                let word = copy::ld_shared_b32(at + step as u32 * 8 * row);
                 // The copy engine has rounded.
-                b[step][r] = if L::BY_ONE { word } else { matrix::round_tf32(word) };
+                b[step][r] = if L::BY_ONE { word } else { matrix::cvt_rna_tf32(word) };
             });
         });
         b
@@ -70,7 +70,7 @@ impl DenseElem for Tf32 {
 
     #[inline(always)]
     fn keep(own: &Self::Own) {
-        unroll!(step < STEPS, { matrix::keep(own[step]) });
+        unroll!(step < STEPS, { matrix::keep_alive(own[step]) });
     }
 
     /// Times rows of A, which are contiguous along k.

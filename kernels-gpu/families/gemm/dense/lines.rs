@@ -40,7 +40,7 @@ impl<
         place: Place,
         own: &Own,
     ) {
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         let column = place.column - lane % 4 * 2 + lane % 4 * 8;
         unroll!(r < 2, {
             let row = place.row + 8 * r as u32;
@@ -57,7 +57,7 @@ impl<
                 let words = pairs.map(|[a, b]| E::put(&[a, b, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0]);
                 let eight = transposed(words, lane, 1);
                 if row < m && column + 32 * (q as u32) < o.n {
-                    global::store_v4(line + q as u64 * 64, eight);
+                    global::st_v4(line + q as u64 * 64, eight);
                 }
             });
         });
@@ -91,7 +91,7 @@ impl<
     /// Four lanes have four neighbouring columns; each takes one of the atoms' rows.
     #[inline(always)]
     fn transposed_lines<const ADD: bool>(o: Output, m: u32, place: Place, own: &Own) {
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         let t = lane / 4 % 4;
         unroll!(q < Self::FOURS, {
             let at = |i: usize| {
@@ -107,7 +107,7 @@ impl<
             if ADD {
                 let old = [0, 1, 2, 3].map(|i| {
                     let (at, inside) = at(i);
-                    global::load_v4_fresh(at, inside)
+                    global::ld_cg_v4(at, inside)
                 });
                 unroll!(i < 4, {
                     unroll!(w < 4, {
@@ -119,7 +119,7 @@ impl<
             unroll!(i < 4, {
                 let (at, inside) = at(i);
                 if inside {
-                    global::store_v4(at, fours[i]);
+                    global::st_v4(at, fours[i]);
                 }
             });
         });
@@ -136,10 +136,10 @@ impl<
                 let inside = row < m && column < o.n;
                 let mut x = own[0][g][i];
                 if ADD {
-                    x += f32::from_bits(global::load_b32_fresh(at, inside));
+                    x += f32::from_bits(global::ld_cg_b32(at, inside));
                 }
                 if inside {
-                    global::store_b32(at, x.to_bits());
+                    global::st_b32(at, x.to_bits());
                 }
             });
         });
@@ -161,7 +161,7 @@ fn sum([a, b]: [f32; 2], [c, d]: [f32; 2]) -> [f32; 2] {
 #[inline(always)]
 fn old_pair<E: Elem<Acc = f32>>(o: Output, (row, column): (u32, u32), inside: bool) -> [f32; 2] {
     let at = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * E::BYTES as u64;
-    let word = [global::load_b32_fresh(at, inside), 0, 0, 0];
+    let word = [global::ld_cg_b32(at, inside), 0, 0, 0];
     [E::get(&word, 0), E::get(&word, 1)]
 }
 
@@ -171,16 +171,16 @@ fn old_pair<E: Elem<Acc = f32>>(o: Output, (row, column): (u32, u32), inside: bo
 fn transposed(words: [u32; 4], lane: u32, apart: u32) -> [u32; 4] {
     let [mut a, mut b, mut c, mut d] = words;
     let odd = lane & apart != 0;
-    let ab = warp::exchange(if odd { a } else { b }, apart);
-    let cd = warp::exchange(if odd { c } else { d }, apart);
+    let ab = warp::shfl_xor(if odd { a } else { b }, apart);
+    let cd = warp::shfl_xor(if odd { c } else { d }, apart);
     if odd {
         (a, c) = (ab, cd);
     } else {
         (b, d) = (ab, cd);
     }
     let upper = lane & (2 * apart) != 0;
-    let ac = warp::exchange(if upper { a } else { c }, 2 * apart);
-    let bd = warp::exchange(if upper { b } else { d }, 2 * apart);
+    let ac = warp::shfl_xor(if upper { a } else { c }, 2 * apart);
+    let bd = warp::shfl_xor(if upper { b } else { d }, 2 * apart);
     if upper {
         (a, b) = (ac, bd);
     } else {

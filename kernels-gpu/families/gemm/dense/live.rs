@@ -22,7 +22,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
     #[inline(always)]
     fn down(self) -> u32 {
         let at = LiveTile::<GROUPS, CHUNKS, CUT, A, L>::DOWN as u32;
-        copy::load_shared_b32(copy::arena() + at)
+        copy::ld_shared_b32(copy::dynamic_shared() + at)
     }
     /// The first tile of a thread block.
     #[inline(always)]
@@ -59,7 +59,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
     /// Goes to another row of tiles; one thread.
     #[inline(always)]
     fn go_to(down: u32) {
-        copy::store_shared_b32(copy::arena() + Self::DOWN as u32, down);
+        copy::st_shared_b32(copy::dynamic_shared() + Self::DOWN as u32, down);
     }
 
     /// The barriers and the first tile's first stages: B before the launch ahead has ended, which does not write it.
@@ -67,7 +67,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
     #[inline(always)]
     fn start_ahead(p: &DenseParams, at: u64) {
         let early = p.early != 0;
-        let known = global::load_b32_fresh(p.live, early);
+        let known = global::ld_cg_b32(p.live, early);
         let copiers = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::TEAM as u32;
         if L::BY_ONE || DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::sets_up() {
             DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::set_up(at, L::fills(copiers));
@@ -89,9 +89,9 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
             (0, 0),
         );
         grid::wait_dependency();
-        let rows = global::load_b32_fresh(p.live, !early) | known;
+        let rows = global::ld_cg_b32(p.live, !early) | known;
         let rows = rows.min(p.m);
-        copy::store_shared_b32(copy::arena() + Self::LIVE as u32, rows);
+        copy::st_shared_b32(copy::dynamic_shared() + Self::LIVE as u32, rows);
         if corner[0] < rows {
             DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::start::<false, ONLY_A>(
                 p,
@@ -111,7 +111,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
     #[inline(always)]
     fn drain(stages: u32) {
         if !L::BY_ONE {
-            copy::copy_wait_all();
+            copy::cp_async_wait_all();
             return;
         }
         let mut slot = 0;
@@ -126,7 +126,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
     #[inline(always)]
     fn full(slot: u32) -> u32 {
         let first = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BARRIERS as u32;
-        copy::arena() + first + slot * 8
+        copy::dynamic_shared() + first + slot * 8
     }
 
     /// The biases of the tile's columns; the warps that multiply.
@@ -136,8 +136,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         let mut i = gpu::thread();
         while i < Self::COLUMNS {
             let valid = p.flags & FLAG_BIAS_COLUMNS != 0 && left + i < p.n;
-            let [bias, ..] = E::load_fresh(p.bias + (left + i) as u64 * 2, valid);
-            copy::store_shared_b16(copy::arena() + Self::BIASES as u32 + i * 2, bias);
+            let [bias, ..] = E::ld_cg(p.bias + (left + i) as u64 * 2, valid);
+            copy::st_shared_b16(copy::dynamic_shared() + Self::BIASES as u32 + i * 2, bias);
             i += 128 * GROUPS as u32;
         }
     }
@@ -147,8 +147,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
     fn undivided<E: DenseElem>(p: &DenseParams, at: u64) {
         grid::wait_dependency();
         if gpu::thread() == 0 {
-            let rows = global::load_b32_fresh(p.live, true).min(p.m);
-            copy::store_shared_b32(copy::arena() + Self::LIVE as u32, rows);
+            let rows = global::ld_cg_b32(p.live, true).min(p.m);
+            copy::st_shared_b32(copy::dynamic_shared() + Self::LIVE as u32, rows);
             let fill = L::fills(DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::TEAM as u32);
             DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::set_up(at, fill);
         }
@@ -168,11 +168,11 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
                 return;
             }
             // The ring is made anew: the stages have been read, by whoever reads them, before they are written.
-            A::fence_copies();
+            A::fence_proxy_async();
             cluster::arrive();
             cluster::wait();
             // Asked again: there is no register for the answer while sums are.
-            if gpu::rematerialize_thread() == 0 {
+            if gpu::opaque_thread() == 0 {
                 Self::go_to(next);
                 DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::take_down();
             }
@@ -183,7 +183,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
     /// Is there a row in that row of tiles? The same for all threads of a cluster.
     #[inline(always)]
     fn reaches(down: u32) -> bool {
-        let rows = copy::load_shared_b32(copy::arena() + Self::LIVE as u32);
+        let rows = copy::ld_shared_b32(copy::dynamic_shared() + Self::LIVE as u32);
         let high = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ROWS as u32;
         down * high < rows
     }
@@ -207,13 +207,13 @@ impl<
         if CUT > 1 && gpu::thread() == 0 {
             Self::go_to(gpu::block_y());
         }
-        let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
+        let warp = warp::uniform(gpu::thread() / 32);
         let copies = warp >= DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::WARPS as u32;
         if copies {
             if DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::starts() {
                 Self::start_ahead(p, at);
             }
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
         } else {
             Self::fetch_biases::<E>(p);
         }

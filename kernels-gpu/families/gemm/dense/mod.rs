@@ -105,7 +105,7 @@ impl<
     fn corner(spot: impl Spot) -> [u32; 2] {
         let corner = [spot.down() * Self::ROWS as u32, Self::left()];
         // Here and now: the copies of each stage would compute it again, and they are what a stage waits for.
-        corner.map(warp::rematerialize)
+        corner.map(warp::opaque)
     }
 
     #[inline(always)]
@@ -139,7 +139,7 @@ impl<
         }
         barrier::init_fence();
         if CUT > 1 {
-            barrier::arrive_expect(Self::summed(), Self::FROM_OTHERS);
+            barrier::arrive_expect_tx(Self::summed(), Self::FROM_OTHERS);
         }
     }
 
@@ -149,12 +149,12 @@ impl<
     fn take_down() {
         let mut slot = 0;
         while slot < Self::STAGES as u32 {
-            barrier::end(Self::full(slot));
-            barrier::end(Self::empty(slot));
+            barrier::invalidate(Self::full(slot));
+            barrier::invalidate(Self::empty(slot));
             slot += 1;
         }
         if CUT > 1 {
-            barrier::end(Self::summed());
+            barrier::invalidate(Self::summed());
         }
     }
 
@@ -255,7 +255,7 @@ impl<
         barrier::wait(Self::full(ring.0), ring.1);
         if FILLED {
             // By ordinary stores. Who stored would wait here for loads as well.
-            A::fence_copies();
+            A::fence_proxy_async();
         }
         E::own::<L>(Self::parts_of(ring.0)[0])
     }
@@ -286,7 +286,7 @@ impl<
     fn tile<E: DenseElem>(p: &DenseParams, at: u64, spot: impl Spot) {
         // Said by one lane for all, so that ptxas knows it to be the same in a warp: otherwise the descriptors of
         // `wgmma` are computed in registers of each lane, and every product waits for them.
-        let warp = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
+        let warp = warp::uniform(gpu::thread() / 32);
         let copies = warp >= Self::WARPS as u32;
         if copies {
             Self::begin(p, at, spot);

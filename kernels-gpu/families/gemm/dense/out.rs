@@ -20,7 +20,7 @@ impl DenseParams {
     fn output(&self) -> Output {
         Output {
             // Tested here and now: module `dense_live` has no register for the answer in its loop.
-            flags: warp::rematerialize(self.flags),
+            flags: warp::opaque(self.flags),
             ..output!(self)
         }
     }
@@ -69,7 +69,7 @@ impl<
         acc: &Acc<CHUNKS>,
         spot: S,
     ) {
-        let (lane, warp) = (gpu::rematerialize_thread() % 32, gpu::rematerialize_thread() / 32);
+        let (lane, warp) = (gpu::opaque_thread() % 32, gpu::opaque_thread() / 32);
         let mut own: Own = [[[0.0; 4]; 4]; 8];
         if A::QUARTERS {
             unroll!(m < 4, {
@@ -149,7 +149,7 @@ impl<
     /// Shared memory for the sums.
     #[inline(always)]
     fn sums() -> u32 {
-        copy::arena() + Self::SUMS as u32
+        copy::dynamic_shared() + Self::SUMS as u32
     }
 
     /// Sends this warp's atoms to those who finish them.
@@ -169,14 +169,14 @@ impl<
             let (rank, within) = (index / Self::SHARE as u32, index % Self::SHARE as u32);
             let at = Self::sums() + (slot + within) * Self::ATOM as u32 + lane * 16;
             if rank == own {
-                Self::put_run(acc, r * Self::RUN, at, copy::store_shared_v4);
+                Self::put_run(acc, r * Self::RUN, at, copy::st_shared_v4);
             } else {
-                let to = cluster::place(at, rank);
-                let bar = cluster::place(summed, rank);
-                Self::put_run(acc, r * Self::RUN, to, |to, v| cluster::send_v4(to, v, bar));
+                let to = cluster::mapa(at, rank);
+                let bar = cluster::mapa(summed, rank);
+                Self::put_run(acc, r * Self::RUN, to, |to, v| cluster::st_async_v4(to, v, bar));
             }
         });
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         if lane == 0 {
             barrier::arrive(summed);
         }
@@ -207,7 +207,7 @@ impl<
                 unroll!(g < Self::OF_FOUR, most 4, {
                     let atom = part * Self::SHARE + q * 4 + g;
                     let at = from + (atom * Self::ATOM) as u32;
-                    let of_part = copy::load_shared_v4(at).map(f32::from_bits);
+                    let of_part = copy::ld_shared_v4(at).map(f32::from_bits);
                     unroll!(i < 4, {
                         own[q][g][i] = if part == 0 {
                             of_part[i]
@@ -235,10 +235,10 @@ impl<
     /// Scalar and bias, of a tile whose columns' biases lie in shared memory from `at` on.
     #[inline(always)]
     fn add_near<E: Elem<Acc = f32>>(at: usize, place: Place, alpha: f32, own: &mut Own) {
-        let from = copy::arena() + at as u32 + place.column % Self::COLUMNS * 2;
+        let from = copy::dynamic_shared() + at as u32 + place.column % Self::COLUMNS * 2;
         unroll!(q < Self::FOURS, {
             unroll!(g < Self::OF_FOUR, most 4, {
-                let pair = [copy::load_shared_b32(from + (q * 4 + g) as u32 * 16), 0, 0, 0];
+                let pair = [copy::ld_shared_b32(from + (q * 4 + g) as u32 * 16), 0, 0, 0];
                 unroll!(i < 4, {
                     own[q][g][i] = E::fma(alpha, own[q][g][i], E::get(&pair, i % 2));
                 });
@@ -257,14 +257,14 @@ impl<
         let bias = |flag: u32, [row, column]: [u32; 2]| {
             let (at, end) = if flag == FLAG_BIAS_ROWS { (row, m) } else { (column, o.n) };
             let from = o.bias + at as u64 * E::BYTES as u64;
-            E::get(&E::load_fresh(from, o.flags & flag != 0 && at < end), 0)
+            E::get(&E::ld_cg(from, o.flags & flag != 0 && at < end), 0)
         };
         // Two of a lane's accumulators share a row, and all their rows (columns, transposed) are two.
         let fixed = [0, 2].map(|i| bias(ones, Self::element(place, 0, i)));
         // The eight lanes that need the same hold one of eight atoms' each, and all loads are on the way before the
         // first is waited for: registers for all of them there are not, and behind a branch each would be waited for by
         // itself.
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         let moves = o.flags & others != 0;
         let mut held = [[0.0f32; 2]; 4];
         if moves {
@@ -280,7 +280,7 @@ impl<
                 let atom = q * 4 + g;
                 let from = (atom % 8 * 4) as u32 + lane % 4;
                 let moving = held[atom / 8].map(|x| {
-                    f32::from_bits(warp::shuffle::<32>(x.to_bits(), from, u32::MAX))
+                    f32::from_bits(warp::shfl(x.to_bits(), from))
                 });
                 unroll!(i < 4, {
                     let bias = fixed[i / 2] + moving[i % 2];
@@ -318,7 +318,7 @@ impl<
                     let line = o.c + row as u64 * o.ldc_bytes as u64;
                     let at = line + column as u64 * E::BYTES as u64;
                     let inside = row < m && column < o.n;
-                    let old = E::load_fresh(at, inside && o.flags & FLAG_ACCUMULATE != 0);
+                    let old = E::ld_cg(at, inside && o.flags & FLAG_ACCUMULATE != 0);
                     if inside {
                         E::store::<1>(at, &[own[q][g][i] + E::get(&old, 0)]);
                     }

@@ -70,7 +70,7 @@ impl<
             let mut acc = Acc::<CHUNKS>::zero();
             let mut stage = 0;
             while stage < p.stages {
-                warp::stay_rolled();
+                warp::nounroll();
                 let slot = ring.wait_full();
                 let [smem, b_tile] = Self::parts_of(slot);
                 E::stage::<A, CHUNKS>(&mut acc, smem, &E::own::<L>(smem), b_tile);

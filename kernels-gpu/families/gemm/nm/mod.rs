@@ -24,7 +24,7 @@ impl NmParams {
     fn output(&self) -> Output {
         Output {
             // Tested here and now: predicates held through the loop over tiles cost registers.
-            flags: warp::rematerialize(self.flags),
+            flags: warp::opaque(self.flags),
             gate: self.gate,
             gate_bytes: self.gate_bytes,
             ..output!(self)
@@ -33,7 +33,7 @@ impl NmParams {
 
     #[inline(always)]
     fn corner(&self, tile: u32) -> [u32; 2] {
-        global::load_v2(self.tiles + tile as u64 * 8, tile < self.tile_count)
+        global::ld_nc_v2(self.tiles + tile as u64 * 8, tile < self.tile_count)
     }
 }
 
@@ -109,10 +109,10 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
     where
         Self: Products<E, MA, CHUNKS>,
     {
-        let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
+        let smem = copy::dynamic_shared() + (Self::OUT + group as usize * SMEM_TILE) as u32;
         unroll!(i < MA, {
             let corner = [top + (i * HALF) as u32, column];
-            A::settle(&mut acc[i], smem, 1 + group);
+            A::exchange_quarters(&mut acc[i], smem, 1 + group);
             Self::store(p, corner, (group, smem), &mut acc[i]);
         });
     }
@@ -138,7 +138,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
             let mut acc = [Acc::<CHUNKS>::zero(); MA];
             let mut s = 0;
             while s < stages {
-                warp::stay_rolled();
+                warp::nounroll();
                 if later < p.tile_count {
                     Self::start_next(p, at, team, &mut copied, corner, next);
                     next += 1;
@@ -230,7 +230,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
     {
         let at = Self::operands_of(slot, group);
         let lines = group as usize * MA * Self::META_WORDS * Self::META_LINE;
-        let thread = gpu::rematerialize_thread() % NM_HOLDERS as u32;
+        let thread = gpu::opaque_thread() % NM_HOLDERS as u32;
         // A warp with all rows takes the words of the lanes like this one in all warps.
         let own = if A::QUARTERS { thread % 32 } else { thread };
         let meta = Self::stage(slot) + Self::OPERANDS as u32 + lines as u32 + own * 4;
@@ -239,7 +239,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
             // Loaded for each step, though two may share a word: registers are scarcer.
             Self::step(acc, at, step, |i, m| {
                 let line = (i * Self::META_WORDS * Self::META_LINE) as u32;
-                copy::load_shared_b32(of_step + line + m as u32 * 128)
+                copy::ld_shared_b32(of_step + line + m as u32 * 128)
             });
         });
     }
@@ -253,12 +253,12 @@ impl<E: SparseElem + WgmmaElem, const MA: usize, const CHUNKS: usize, A: Multipl
 
     #[inline(always)]
     fn metadata(p: &NmParams, top: u32, pair: u32) -> [Self::Meta; NM_PAIR] {
-        let thread = gpu::rematerialize_thread() % 128;
+        let thread = gpu::opaque_thread() % 128;
         let mut meta = [[0; MA]; NM_PAIR];
         unroll!(i < MA, {
             let at = (top / HALF as u32 + i as u32) * p.pairs + pair;
             let at = p.meta + at as u64 * (NM_HOLDERS * NM_PAIR * 4) as u64 + thread as u64 * 8;
-            let [first, second] = global::load_v2(at, pair < p.pairs);
+            let [first, second] = global::ld_nc_v2(at, pair < p.pairs);
             (meta[0][i], meta[1][i]) = (first, second);
         });
         meta
@@ -300,7 +300,7 @@ impl<E: SparseElem + WgmmaElem, const MA: usize, const CHUNKS: usize, A: Multipl
     fn wait<const PENDING: u32>(p: &NmParams, acc: &mut [Acc<CHUNKS>; MA], meta: Self::Meta) {
         unroll!(i < MA, {
             A::wait::<CHUNKS, PENDING>(&mut acc[i]);
-            wgmma_sparse::keep(meta[i], copy::arena(), p.zero);
+            wgmma_sparse::keep(meta[i], copy::dynamic_shared(), p.zero);
         });
     }
 

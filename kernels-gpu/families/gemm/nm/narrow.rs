@@ -16,12 +16,12 @@ impl<E: SparseElem + BytesElem, const MA: usize, const CHUNKS: usize, A: Multipl
 
     #[inline(always)]
     fn metadata(p: &NmParams, top: u32, pair: u32) -> [Self::Meta; NM_PAIR] {
-        let thread = gpu::rematerialize_thread() % NM_HOLDERS as u32;
+        let thread = gpu::opaque_thread() % NM_HOLDERS as u32;
         let mut meta = [[[0; MA]; NM_STEPS]; NM_PAIR];
         unroll!(i < MA, {
             let at = (top / HALF as u32 + i as u32) * p.pairs + pair;
             let at = p.meta + (at as u64 * NM_HOLDERS as u64 + thread as u64) * 16;
-            let [a, b, c, d] = global::load_v4(at, pair < p.pairs);
+            let [a, b, c, d] = global::ld_nc_v4(at, pair < p.pairs);
             (meta[0][0][i], meta[0][1][i]) = (a, b);
             (meta[1][0][i], meta[1][1][i]) = (c, d);
         });
@@ -62,7 +62,7 @@ impl<E: SparseElem + BytesElem, const MA: usize, const CHUNKS: usize, A: Multipl
     fn wait<const PENDING: u32>(p: &NmParams, acc: &mut [Acc<CHUNKS>; MA], meta: Self::Meta) {
         unroll!(i < MA, { A::wait::<CHUNKS, PENDING>(&mut acc[i]) });
         unroll!(step < NM_STEPS, {
-            unroll!(i < MA, { wgmma_sparse::keep(meta[step][i], copy::arena(), p.zero) });
+            unroll!(i < MA, { wgmma_sparse::keep(meta[step][i], copy::dynamic_shared(), p.zero) });
         });
     }
 

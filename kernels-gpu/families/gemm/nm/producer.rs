@@ -24,9 +24,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
             }
             tile += gpu::grid_x();
         }
-        if !L::BY_ONE {
-            copy::copy_wait_all();
-        }
+        L::wait_own();
     }
 
     /// Waits for a free stage and starts its copies, those of stage `s` of a tile.
@@ -91,7 +89,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
                 unroll!(w < Self::META_WORDS, most 4, {
                     let to = to + ((i * Self::META_WORDS + w) * Self::META_LINE) as u32;
                     let from = p.meta + line + (own + w as u32 * 4) as u64;
-                    copy::copy_async_4(to + holder * 4, from);
+                    copy::cp_async_4(to + holder * 4, from);
                 });
             });
             holder += if Self::COPIERS > 0 { Self::COPIERS } else { CONSUMERS * 32 };

@@ -97,7 +97,7 @@ impl<
             ring.drain::<A, CHUNKS>(&mut acc);
             let strip = match A::ASYNCHRONOUS {
                 true => strip,
-                false => Self::strip(p, warp::rematerialize(round) - 1),
+                false => Self::strip(p, warp::opaque(round) - 1),
             };
             Self::epilogue_for(params, strip, group, &mut acc);
             if !A::ASYNCHRONOUS {
@@ -121,8 +121,8 @@ impl<
     #[inline(always)]
     fn fragments(slot: u32, group: u32) -> [[u32; 4]; STEPS] {
         let (warp, lane) = gpu::warp_and_lane();
-        let valid = copy::load_shared_b32(Self::mask(slot) + 4) >> (group * 4 + warp);
-        let valid = warp::shuffle::<32>(valid, 0, u32::MAX);
+        let valid = copy::ld_shared_b32(Self::mask(slot) + 4) >> (group * 4 + warp);
+        let valid = warp::uniform(valid);
         let smem = Self::stage(slot) + group * SMEM_TILE as u32;
         let mut a = [[0u32; 4]; STEPS];
         unroll!(step < STEPS, {
@@ -176,11 +176,11 @@ impl<
         let (warp, lane) = gpu::warp_and_lane();
         let (smem, b_tile) = Self::operands(slot, group);
         let own = if A::QUARTERS { 0 } else { warp };
-        let first = warp::rematerialize(smem + Self::lane_place(own * 16, lane));
+        let first = warp::opaque(smem + Self::lane_place(own * 16, lane));
         let mut there = u32::MAX;
         if PK > 1 {
-            there = copy::load_shared_b32(Self::mask(slot) + 4) >> (group * 4 + own);
-            there = warp::shuffle::<32>(there, 0, u32::MAX);
+            there = copy::ld_shared_b32(Self::mask(slot) + 4) >> (group * 4 + own);
+            there = warp::uniform(there);
         }
         unroll!(step < STEPS, {
             if mask >> (2 * step) & 1 != 0 {

@@ -23,19 +23,19 @@ impl MarkedParams {
     /// Sets the bits of 64 columns for a warp's rows. Lane `8 r + c` knows of columns `8 c ..`.
     #[inline(always)]
     fn set(&self, [row, column]: [u32; 2], seen: Seen) {
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         let mut found = 0;
         unroll!(w < 4, {
             let marks = mark(seen[w]);
             found |= (marks >> 15 & 1 | marks >> 30 & 2) << (2 * w);
         });
         let placed = found << (lane % 4 * 8);
-        let low = warp::any_bits(if lane % 8 < 4 { placed } else { 0 });
-        let high = warp::any_bits(if lane % 8 < 4 { 0 } else { placed });
+        let low = warp::or(if lane % 8 < 4 { placed } else { 0 });
+        let high = warp::or(if lane % 8 < 4 { 0 } else { placed });
         let bits = if lane == 0 { low } else { high };
         if lane < 2 && bits != 0 {
             let word = (row >> self.height) * self.words + column / 32 + lane;
-            global::set_bits(self.marks + word as u64 * 4, bits);
+            global::red_or(self.marks + word as u64 * 4, bits);
         }
     }
 
@@ -46,9 +46,9 @@ impl MarkedParams {
         let [top, left] = [spot.corner[0] + spot.warp * 16, spot.corner[1] + c * 64];
         let smem = spot.smem + spot.warp * 2048;
         let own = frag::ldmatrix_x4(lane);
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         stage_rows::<E>(x, smem, own);
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         let column = left + lane % 8 * 8;
         let mut seen = [0; 4];
         unroll!(j < 4, {
@@ -56,7 +56,7 @@ impl MarkedParams {
             if top + own < spot.m && column < o.n {
                 let eight = staged(smem, own, lane);
                 let line = o.c + (top + own) as u64 * o.ldc_bytes as u64;
-                global::store_v4(line + column as u64 * 2, eight);
+                global::st_v4(line + column as u64 * 2, eight);
                 // Magnitudes of either: neither is lost in the other.
                 unroll!(w < 4, { seen[w] |= eight[w] });
             }
@@ -116,19 +116,19 @@ impl<
         if corner[0] >= m {
             return;
         }
-        let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
+        let smem = copy::dynamic_shared() + (Self::OUT + group as usize * SMEM_TILE) as u32;
         let spot = Spot::of(m, corner, (group, smem));
         let rows = StoreTile::<CHUNKS, ORDER>::rows::<E>(o, spot, stages);
         if o.flags & (FLAG_BIAS_COLUMNS | FLAG_GELU) == 0 {
-            StoreTile::<CHUNKS, ORDER>::scale_and_clip(o, rows, acc);
+            StoreTile::<CHUNKS, ORDER>::scale_and_relu(o, rows, acc);
             unroll!(c < CHUNKS, most 4, {
                 marked.store::<E>(o, spot, c as u32, &acc.0[c]);
             });
         } else {
-            let mut c = warp::rematerialize(0);
+            let mut c = warp::opaque(0);
             while c < CHUNKS as u32 {
-                warp::stay_rolled();
-                let spot = spot.rematerialize();
+                warp::nounroll();
+                let spot = spot.opaque();
                 let x = StoreTile::<CHUNKS, ORDER>::finished::<E>(o, spot, rows, c, acc);
                 marked.store::<E>(o, spot, c, &x);
                 c += 1;

@@ -47,8 +47,8 @@ impl<
         let valid = round < p.rounds;
         let index = round * gpu::grid_x() + gpu::block_x();
         let at = p.strips + index as u64 * size_of::<Strip>() as u64;
-        let [row, column, record, stages] = global::load_v4(at, valid);
-        let [first, parts, counter, item] = global::load_v4(at + 16, valid);
+        let [row, column, record, stages] = global::ld_nc_v4(at, valid);
+        let [first, parts, counter, item] = global::ld_nc_v4(at + 16, valid);
         Strip {
             row: if valid { row } else { NO_STRIP },
             column,
@@ -76,21 +76,21 @@ impl<
     /// Place of the mask and the sixteenths of the stage's record.
     #[inline(always)]
     fn mask(slot: u32) -> u32 {
-        copy::arena() + (Self::BARRIERS + Self::STAGES * 16) as u32 + slot * 8
+        copy::dynamic_shared() + (Self::BARRIERS + Self::STAGES * 16) as u32 + slot * 8
     }
 
     /// The mask of a stage for a warpgroup, the same for all lanes. The shuffle tells ptxas so: it serialises `wgmma`
     /// behind a branch that might diverge (C7519).
     #[inline(always)]
     fn mask_of(slot: u32, group: u32) -> u32 {
-        let mask = copy::load_shared_b32(Self::mask(slot)) >> group;
-        warp::shuffle::<32>(mask, 0, u32::MAX)
+        let mask = copy::ld_shared_b32(Self::mask(slot)) >> group;
+        warp::uniform(mask)
     }
 
     /// Two words for the warpgroups that fix up, and one that nobody reads.
     #[inline(always)]
     fn scratch() -> u32 {
-        copy::arena() + (Self::BARRIERS + Self::STAGES * 24) as u32
+        copy::dynamic_shared() + (Self::BARRIERS + Self::STAGES * 24) as u32
     }
 
     /// Byte of a piece of A in its warpgroup's tile of shared memory.

@@ -12,7 +12,7 @@ impl WgmmaParams {
         Output {
             c: self.c + item as u64 * self.c_item,
             // Tested here and now: predicates held through the loop over strips cost registers.
-            flags: warp::rematerialize(self.flags),
+            flags: warp::opaque(self.flags),
             gate: self.gate + item as u64 * self.gate_item,
             gate_bytes: self.gate_bytes,
             ..output!(self)
@@ -53,14 +53,14 @@ impl<
             }
         }
         // Sums of other thread blocks lie as these do, however that is.
-        A::settle(acc, Self::place(strip, group).1.1, 1 + group);
+        A::exchange_quarters(acc, Self::place(strip, group).1.1, 1 + group);
         Some(if strip.count() > 1 { 1 } else { strip.stages })
     }
 
     /// Corner of a warpgroup's rows of a strip, and its shared memory for the way out.
     #[inline(always)]
     pub(super) fn place(strip: Strip, group: u32) -> ([u32; 2], (u32, u32)) {
-        let smem = copy::arena() + (Self::OUT + group as usize * SMEM_TILE) as u32;
+        let smem = copy::dynamic_shared() + (Self::OUT + group as usize * SMEM_TILE) as u32;
         let corner = [strip.row + group * HALF as u32, strip.column];
         (corner, (group, smem))
     }

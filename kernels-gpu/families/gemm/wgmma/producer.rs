@@ -17,7 +17,7 @@ struct Ahead {
 impl Ahead {
     #[inline(always)]
     fn head(self) -> [u32; 4] {
-        [0, 1, 2, 3].map(|lane| warp::shuffle::<32>(self.head, lane, u32::MAX))
+        [0, 1, 2, 3].map(|lane| warp::shfl(self.head, lane))
     }
 }
 
@@ -50,8 +50,8 @@ impl<
     fn fetch(record: u64, i: u32, valid: bool) -> Ahead {
         let own = valid && i < Self::COPIES as u32;
         Ahead {
-            head: global::load_b32(record + (gpu::thread() % 4) as u64 * 4, valid),
-            word: global::load_b32(record + Self::word_of(i) as u64 * 4, own),
+            head: global::ld_nc_b32(record + (gpu::thread() % 4) as u64 * 4, valid),
+            word: global::ld_nc_b32(record + Self::word_of(i) as u64 * 4, own),
         }
     }
 
@@ -106,17 +106,15 @@ impl<
                         break;
                     }
                     let own = first + i < Self::COPIES as u32;
-                    word = global::load_b32(here + Self::word_of(first + i) as u64 * 4, own);
+                    word = global::ld_nc_b32(here + Self::word_of(first + i) as u64 * 4, own);
                 }
                 L::started(full, thread);
                 ring.advance();
             }
         }
-        if !L::BY_ONE {
-            copy::copy_wait_all();
-        }
+        L::wait_own();
         if touched == NO_WORD {
-            copy::store_shared_b32(Self::scratch() + 8, touched);
+            copy::st_shared_b32(Self::scratch() + 8, touched);
         }
     }
 
@@ -126,7 +124,7 @@ impl<
     fn touch(p: &WgmmaParams, strip: Strip, thread: u32) -> u32 {
         let bytes = strip.stages * (Self::RECORD * 4) as u32;
         let valid = strip.row != NO_STRIP && thread * LINE < bytes;
-        global::load_b32(Self::record(p, strip) + (thread * LINE) as u64, valid)
+        global::ld_nc_b32(Self::record(p, strip) + (thread * LINE) as u64, valid)
     }
 
     /// First record of a strip.
@@ -148,7 +146,7 @@ impl<
             mask.count_ones() * (SMEM_TILE / STEPS) as u32
         };
         let b = slices.count_ones() * (CHUNKS * SMEM_TILE / STEPS) as u32;
-        copy::store_shared_v2(Self::mask(slot), [mask, sixteenths]);
+        copy::st_shared_v2(Self::mask(slot), [mask, sixteenths]);
         a + b
     }
 

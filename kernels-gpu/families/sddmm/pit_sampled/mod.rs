@@ -7,6 +7,7 @@ mod out;
 
 use crate::device::prelude::*;
 use crate::device::rows::{self, Rows, Source};
+use crate::device::scan::inclusive_by;
 use crate::families::sddmm::abi::*;
 
 const DEPTH: u32 = 64;
@@ -38,15 +39,11 @@ impl Hand {
     /// Lists from `first` on. All lanes of a warp together.
     #[inline(always)]
     fn of(p: &PitSampledParams, first: u32, before: u32) -> Self {
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         let list = first + lane;
-        let count = global::load_b32_fresh(p.counts + list as u64 * 4, list < p.panels);
-        let mut upto = count.div_ceil(LISTED);
-        unroll!(i < 5, {
-            let in_front = warp::shuffle_up(upto, 1 << i);
-            upto += if lane >= 1 << i { in_front } else { 0 };
-        });
-        Hand { first, count, upto, before, all: warp::shuffle::<32>(upto, 31, u32::MAX) }
+        let count = global::ld_cg_b32(p.counts + list as u64 * 4, list < p.panels);
+        let upto = inclusive_by(lane, count.div_ceil(LISTED), |sum, before| sum + before);
+        Hand { first, count, upto, before, all: warp::shfl(upto, 31) }
     }
 
     /// Tile number `index`, if there are so many; numbers only ascend. All lanes of a warp together.
@@ -58,8 +55,8 @@ impl Hand {
         let within = index - self.before;
         // Of the lists that end behind this tile the first; none past the last tile, where no lane has rows.
         let lane = warp::ballot(self.upto > within).trailing_zeros() % 32;
-        let count = warp::shuffle::<32>(self.count, lane, u32::MAX);
-        let upto = warp::shuffle::<32>(self.upto, lane, u32::MAX);
+        let count = warp::shfl(self.count, lane);
+        let upto = warp::shfl(self.upto, lane);
         let from = (within + count.div_ceil(LISTED) - upto) * LISTED;
         Work {
             list: self.first + lane,
@@ -97,7 +94,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
                 let full = ring.full();
                 if L::BY_ONE {
                     if thread == 0 {
-                        barrier::arrive_expect(full, SMEM_TILE as u32);
+                        barrier::arrive_expect_tx(full, SMEM_TILE as u32);
                         Self::start_y(p, at, work, deep, ring.slot);
                     }
                 } else {
@@ -108,14 +105,14 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
                 } else {
                     Self::bring::<false>(p, rows, deep, ring.slot);
                 }
-                gather::arrive_with_copies(full);
+                gather::cp_async_arrive(full);
                 ring.advance();
                 deep += DEPTH;
             }
             index += gpu::grid_x();
             work = hand.work(p, index);
         }
-        copy::copy_wait_all();
+        copy::cp_async_wait_all();
     }
 
     /// Starts the copies of a stage of Y: one, or this thread's share.
@@ -131,8 +128,8 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
     /// The rows of X that this lane brings 16 bytes of: those that are listed.
     #[inline(always)]
     fn rows(p: &PitSampledParams, work: Work) -> Rows {
-        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
-        let own = global::load_b32_fresh(Self::listed(p, work, thread), thread < work.rows);
+        let thread = gpu::opaque_thread() - CONSUMERS * 32;
+        let own = global::ld_cg_b32(Self::listed(p, work, thread), thread < work.rows);
         rows::shared_out(thread, own, work.rows)
     }
 
@@ -140,7 +137,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
     /// accumulators that nobody stores.
     #[inline(always)]
     fn bring<const WHOLE: bool>(p: &PitSampledParams, rows: Rows, deep: u32, slot: u32) {
-        let thread = gpu::rematerialize_thread() - CONSUMERS * 32;
+        let thread = gpu::opaque_thread() - CONSUMERS * 32;
         let source = Source { address: p.x, row_bytes: p.ldx_bytes, columns: p.k };
         let to = Self::stage(slot) + Self::X_AT as u32;
         rows::bring::<WHOLE>(source, rows, thread, deep, to);
@@ -149,7 +146,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
     /// A warpgroup's 64 listed rows of every tile. Where a tile has none of them it only lets the stages go.
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &PitSampledParams) {
-        let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        let group = warp::uniform(gpu::thread() / 128);
         let mut hand = Hand::of(p, 0, 0);
         let mut ring = Ring::<Self>::consumer();
         let mut index = gpu::block_x();
@@ -163,7 +160,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
                 let slot = ring.wait_full();
                 if used {
                     // The gathered rows were written by ordinary copies.
-                    A::fence_copies();
+                    A::fence_proxy_async();
                     A::fence(&mut acc);
                     Self::multiply::<E>(&mut acc, slot, group);
                     ring.issued::<A, _>(&mut acc);
@@ -175,7 +172,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
             }
             ring.drain::<A, _>(&mut acc);
             if used {
-                A::settle(&mut acc, Self::out(group), 1 + group);
+                A::exchange_quarters(&mut acc, Self::out(group), 1 + group);
                 Self::epilogue::<E>(p, work, group, lines, &acc);
             }
             index += gpu::grid_x();

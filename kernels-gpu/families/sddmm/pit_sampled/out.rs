@@ -11,19 +11,19 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
     /// A warpgroup's buffer.
     #[inline(always)]
     pub(super) fn out(group: u32) -> u32 {
-        copy::arena() + Self::OUT as u32 + group * SMEM_TILE as u32
+        copy::dynamic_shared() + Self::OUT as u32 + group * SMEM_TILE as u32
     }
 
     /// The rows of S that this lane stores 16 bytes of, [`NONE`] where there is none: fetched ahead of the products.
     #[inline(always)]
     pub(super) fn lines(p: &PitSampledParams, work: Work, group: u32) -> [u32; 4] {
-        let thread = gpu::rematerialize_thread();
+        let thread = gpu::opaque_thread();
         let first = group * HALF_LISTED + thread / 32 % 4 * 16 + thread % 32 / 8;
         let mut lines = [NONE; 4];
         unroll!(j < 4, {
             let place = first + 4 * j as u32;
             let valid = place < work.rows;
-            let row = global::load_b32_fresh(Self::listed(p, work, place), valid);
+            let row = global::ld_cg_b32(Self::listed(p, work, place), valid);
             lines[j] = if valid { row } else { NONE };
         });
         lines
@@ -54,7 +54,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
                 let to = p.s + lines[j] as u64 * p.lds_bytes as u64 + column as u64 * 2;
                 let mut out = eight;
                 unroll!(w < 4, { out[w] = eight[w] & gate[j][w] });
-                global::store_v4(to, out);
+                global::st_v4(to, out);
             }
         });
     }
@@ -73,7 +73,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
         unroll!(j < 4, {
             let valid = inside && lines[j] != NONE;
             let at = p.gate + lines[j] as u64 * p.gate_bytes as u64 + column as u64 * 2;
-            gate[j] = global::load_v4_once(at, valid);
+            gate[j] = global::ld_no_allocate_v4(at, valid);
         });
         unroll!(j < 4, {
             let eight = gate[j];

@@ -17,8 +17,8 @@ fn index(round: u32) -> u64 {
 fn window(p: &SampledParams, round: u32) -> Window {
     let valid = round < p.rounds;
     let at = p.windows + index(round) * size_of::<Window>() as u64;
-    let [row, window, live, stage] = global::load_v4(at, valid);
-    let [stages, first, parts, counter] = global::load_v4(at + 16, valid);
+    let [row, window, live, stage] = global::ld_nc_v4(at, valid);
+    let [stages, first, parts, counter] = global::ld_nc_v4(at + 16, valid);
     Window {
         row: if valid { row } else { NO_STRIP },
         window,
@@ -50,7 +50,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
     /// Two words for the warpgroups that fix up.
     #[inline(always)]
     fn scratch() -> u32 {
-        copy::arena() + (Self::BARRIERS + Self::STAGES * 16) as u32
+        copy::dynamic_shared() + (Self::BARRIERS + Self::STAGES * 16) as u32
     }
 
     /// X of one warpgroup for a step of 16 along k.
@@ -85,7 +85,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
         let piece = own.wrapping_sub(2);
         let column = |round: u32, valid: bool| {
             let at = p.columns + (index(round) * Self::PIECES as u64 + piece as u64) * 4;
-            global::load_b32(at, valid && piece < Self::PIECES as u32)
+            global::ld_nc_b32(at, valid && piece < Self::PIECES as u32)
         };
         let mut ring = Ring::<Self>::producer();
         let mut round = 0;
@@ -120,9 +120,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
                 ring.advance();
             }
         }
-        if !L::BY_ONE {
-            copy::copy_wait_all();
-        }
+        L::wait_own();
     }
 
     /// Starts copy `i` of a stage, from these places along k and across.
@@ -166,7 +164,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
             round += 1;
             later = window(p, round);
             // The same for all lanes, and the shuffle tells ptxas so (C7519).
-            let live = warp::shuffle::<32>(now.live >> (4 * warpgroup) & 15, 0, u32::MAX);
+            let live = warp::uniform(now.live >> (4 * warpgroup) & 15);
             let mut acc = Acc::<CHUNKS>::zero();
             let mut s = 0;
             while s < now.stages {

@@ -32,7 +32,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
             }
         }
         // Sums of other thread blocks lie as these do, however that is.
-        A::settle(acc, Self::out(warpgroup), 1 + warpgroup);
+        A::exchange_quarters(acc, Self::out(warpgroup), 1 + warpgroup);
         let alpha = E::scalar(p.alpha);
         if alpha != 1.0 {
             unroll!(c < CHUNKS, most 4, {
@@ -41,10 +41,10 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
                 });
             });
         }
-        let group = warpgroup * 4 + gpu::rematerialize_thread() / 32 % 4;
+        let group = warpgroup * 4 + gpu::opaque_thread() / 32 % 4;
         let row = (window.window * PLACE_GROUPS as u32 + group) as u64;
         let places = p.places + row * (Self::PIECES * 4) as u64;
-        let in_halves = warp::rematerialize(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0;
+        let in_halves = warp::opaque(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0;
         unroll!(c < CHUNKS, most 4, {
             if live >> c & 1 != 0 {
                 let places = places + (c * 64 / P * 4) as u64;
@@ -60,7 +60,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
     /// A warpgroup's buffer.
     #[inline(always)]
     fn out(warpgroup: u32) -> u32 {
-        copy::arena() + Self::OUT as u32 + warpgroup * SMEM_TILE as u32
+        copy::dynamic_shared() + Self::OUT as u32 + warpgroup * SMEM_TILE as u32
     }
 
     /// Address of the values at a place.
@@ -74,18 +74,18 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
     fn store<E: WgmmaElem>(p: &SampledParams, places: u64, warpgroup: u32, acc: &[f32; 32]) {
         let (lane, warp) = gpu::lane_and_warp();
         let column = lane % 8 * 8;
-        let place = global::load_b32(places + (column / P as u32 * 4) as u64, true);
+        let place = global::ld_nc_b32(places + (column / P as u32 * 4) as u64, true);
         let smem = Self::out(warpgroup) + warp * 2048;
         let own = frag::ldmatrix_x4(lane);
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         stage_rows::<E>(acc, smem, own);
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         let to = Self::address(p.values, place) + (column % P as u32 * 2) as u64;
         unroll!(j < 4, {
             let row = j as u32 * 4 + lane / 8;
             let eight = staged(smem, row, lane);
             if place != NO_PLACE {
-                global::store_v4(to + row as u64 * p.row_bytes as u64, eight);
+                global::st_v4(to + row as u64 * p.row_bytes as u64, eight);
             }
         });
     }
@@ -93,9 +93,9 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
     /// A chunk of 64 columns in pairs from the registers: what is multiplied or added is not rounded before.
     #[inline(always)]
     fn update<E: WgmmaElem>(p: &SampledParams, places: u64, acc: &[f32; 32]) {
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         unroll!(j < 8, {
-            let place = global::load_b32(places + (j * 8 / P * 4) as u64, true);
+            let place = global::ld_nc_b32(places + (j * 8 / P * 4) as u64, true);
             let column = (j * 8 % P) as u32 + lane % 4 * 2;
             unroll!(r < 2, {
                 let row = lane / 4 + r as u32 * 8;
@@ -103,8 +103,8 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
                 let to = Self::address(p.values, place) + offset;
                 let valid = place != NO_PLACE;
                 let masked = valid && p.flags & FLAG_MASK_VALUES != 0;
-                let mask = E::load::<2>(Self::address(p.mask, place) + offset, masked);
-                let old = E::load_own::<2>(to, valid && p.flags & FLAG_ACCUMULATE != 0);
+                let mask = E::ld_nc::<2>(Self::address(p.mask, place) + offset, masked);
+                let old = E::ld_global::<2>(to, valid && p.flags & FLAG_ACCUMULATE != 0);
                 let mut pair = [0.0; 2];
                 unroll!(i < 2, {
                     let x = acc[4 * j + ROWS[r] + i];

@@ -33,7 +33,7 @@ impl<E: Elem> Terms for E {
 
     #[inline(always)]
     fn load<const V: usize>(addr: u64, ok: bool) -> Raw {
-        <E as Elem>::load::<V>(addr, ok)
+        <E as Elem>::ld_nc::<V>(addr, ok)
     }
     #[inline(always)]
     fn dot<const V: usize>(a: &Raw, b: &Raw, mut sum: Self::Acc) -> Self::Acc {
@@ -59,10 +59,10 @@ impl<E: Elem> Terms for E {
         let offset = entry * <E as Elem>::BYTES as u64;
         let mut value = E::mul(sum, E::scalar(p.alpha));
         if p.flags & FLAG_MASK_VALUES != 0 {
-            value = E::mul(value, E::get(&E::load_own::<1>(p.mask + offset, true), 0));
+            value = E::mul(value, E::get(&E::ld_global::<1>(p.mask + offset, true), 0));
         }
         if p.flags & FLAG_ACCUMULATE != 0 {
-            let old = E::get(&E::load_own::<1>(p.values + offset, true), 0);
+            let old = E::get(&E::ld_global::<1>(p.values + offset, true), 0);
             value = <E as Elem>::add(value, old);
         }
         <E as Elem>::store::<1>(p.values + offset, &[value]);
@@ -78,20 +78,20 @@ impl Terms for Int8 {
     #[inline(always)]
     fn load<const V: usize>(addr: u64, ok: bool) -> Raw {
         match V {
-            16 => global::load_v4(addr, ok),
+            16 => global::ld_nc_v4(addr, ok),
             8 => {
-                let [a, b] = global::load_v2(addr, ok);
+                let [a, b] = global::ld_nc_v2(addr, ok);
                 [a, b, 0, 0]
             }
-            4 => [global::load_b32(addr, ok), 0, 0, 0],
-            _ => [global::load_b8(addr, ok), 0, 0, 0],
+            4 => [global::ld_nc_b32(addr, ok), 0, 0, 0],
+            _ => [global::ld_nc_b8(addr, ok), 0, 0, 0],
         }
     }
     #[inline(always)]
     fn dot<const V: usize>(a: &Raw, b: &Raw, mut sum: i32) -> i32 {
         // One element alone stands beside three zeros.
         unroll!(i < V.div_ceil(4), most 4, {
-            sum = bits::dot_s8(a[i], b[i], sum);
+            sum = bits::dp4a_s8(a[i], b[i], sum);
         });
         sum
     }
@@ -110,7 +110,7 @@ impl Terms for Int8 {
     #[inline(always)]
     fn store(p: &SddmmParams, entry: u64, sum: i32) {
         let mask = if p.flags & FLAG_MASK_VALUES != 0 {
-            global::load_b8(p.mask + entry, true) as i8 as i32
+            global::ld_nc_b8(p.mask + entry, true) as i8 as i32
         } else {
             1
         };
@@ -131,7 +131,7 @@ fn store_float<E: Elem<Acc = f32>>(p: &SddmmParams, entry: u64, sum: i32, mask: 
     let at = p.values + entry * E::BYTES as u64;
     let mut value = E::mul(E::mul(sum as f32, E::scalar(p.alpha)), mask as f32);
     if p.flags & FLAG_ACCUMULATE != 0 {
-        value = E::add(value, E::get(&E::load_own::<1>(at, true), 0));
+        value = E::add(value, E::get(&E::ld_global::<1>(at, true), 0));
     }
     E::store::<1>(at, &[value]);
 }
@@ -143,8 +143,8 @@ const BEYOND: i64 = 1 << 54;
 fn store_whole(p: &SddmmParams, entry: u64, sum: i32, mask: i32) {
     let at = p.values + entry * 4;
     let accumulate = p.flags & FLAG_ACCUMULATE != 0;
-    let old = global::load_own_b32(at, accumulate) as i32;
+    let old = global::ld_global_b32(at, accumulate) as i32;
     let scaled = (sum as i64 * p.alpha as i32 as i64).clamp(-BEYOND, BEYOND);
     let value = scaled * mask as i64 + old as i64;
-    global::store_b32(at, value.clamp(i32::MIN as i64, i32::MAX as i64) as i32 as u32);
+    global::st_b32(at, value.clamp(i32::MIN as i64, i32::MAX as i64) as i32 as u32);
 }

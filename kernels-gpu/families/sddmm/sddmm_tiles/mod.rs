@@ -73,17 +73,17 @@ impl PerThread {
     #[inline(always)]
     fn load(p: &SddmmTilesParams, round: u32) -> PerThread {
         let valid = round < p.rounds;
-        let warp = gpu::rematerialize_thread() / 32;
-        let lane = gpu::rematerialize_thread() % PICK_ROWS as u32;
+        let warp = gpu::opaque_thread() / 32;
+        let lane = gpu::opaque_thread() % PICK_ROWS as u32;
         let group = index(round) * PICK_GROUPS as u64 + warp as u64;
-        let [row, live] = global::load_v2(pane(p, round), valid);
-        let [start, words] = global::load_v2(p.groups + group * 8, valid);
+        let [row, live] = global::ld_nc_v2(pane(p, round), valid);
+        let [start, words] = global::ld_nc_v2(p.groups + group * 8, valid);
         let base = p.bases + (group * PICK_ROWS as u64 + lane as u64) * 4;
         PerThread {
             row: if valid { row } else { NO_STRIP },
             live,
             picks: Picks { start, words },
-            base: global::load_b32(base, valid),
+            base: global::ld_nc_b32(base, valid),
         }
     }
 }
@@ -140,7 +140,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
     /// that the lanes of a warp start go out one after the other.
     #[inline(always)]
     fn copy() -> u32 {
-        let thread = gpu::rematerialize_thread() % COPIERS;
+        let thread = gpu::opaque_thread() % COPIERS;
         if L::BY_ONE { thread % 32 * 4 + thread / 32 } else { thread % 32 }
     }
 
@@ -148,13 +148,13 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
     fn copies(p: &SddmmTilesParams, round: u32) -> Copies {
         let valid = round < p.rounds;
         let chunk = Self::copy().wrapping_sub(2);
-        let [row, live, start, words] = global::load_v4(pane(p, round), valid);
+        let [row, live, start, words] = global::ld_nc_v4(pane(p, round), valid);
         let column = pane(p, round) + 16 + chunk as u64 * 4;
         Copies {
             row: if valid { row } else { NO_STRIP },
             live,
             picks: Picks { start, words },
-            column: global::load_b32(column, valid && chunk < CHUNKS as u32),
+            column: global::ld_nc_b32(column, valid && chunk < CHUNKS as u32),
         }
     }
 
@@ -195,9 +195,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
                 ring.advance();
             }
         }
-        if !L::BY_ONE {
-            copy::copy_wait_all();
-        }
+        L::wait_own();
     }
 
     /// Starts copy `i` of a stage, from these places along k and across.
@@ -228,7 +226,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
             round += 1;
             later = PerThread::load(p, round);
             // The same for all lanes, and the shuffle tells ptxas so (C7519).
-            let all = warp::shuffle::<32>(now.live, 0, u32::MAX);
+            let all = warp::uniform(now.live);
             let (live, chunks) = (all >> warpgroup & 1, all >> 8);
             // One warpgroup half a turn behind: its sums leave while the other multiplies, and the other way round. In
             // a ring that holds less than a tile, the one ahead would wait for stages that the other has not read.
@@ -258,7 +256,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
                 barrier::arrive_named(1, CONSUMERS * 32);
             }
             if live != 0 {
-                A::settle(&mut acc, Self::out(warpgroup), 2 + warpgroup);
+                A::exchange_quarters(&mut acc, Self::out(warpgroup), 2 + warpgroup);
                 Self::epilogue::<E>(p, now, first, &mut acc);
             }
         }
@@ -267,15 +265,15 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
     /// Rounds a stage to TF32 where it lies, both warpgroups together: products would cut the bits off.
     #[inline(always)]
     fn round(slot: u32) {
-        let place = Self::stage(slot) + gpu::rematerialize_thread() * 16;
+        let place = Self::stage(slot) + gpu::opaque_thread() * 16;
         let mut i = 0;
         while i < (Self::STAGE / (CONSUMERS as usize * 512)) as u32 {
             let at = place + i * CONSUMERS * 512;
-            let four = copy::load_shared_v4(at).map(matrix::round_tf32);
-            copy::store_shared_v4(at, four);
+            let four = copy::ld_shared_v4(at).map(matrix::cvt_rna_tf32);
+            copy::st_shared_v4(at, four);
             i += 1;
         }
-        A::fence_copies();
+        A::fence_proxy_async();
         barrier::sync_named(1, CONSUMERS * 32);
     }
 

@@ -24,12 +24,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
     /// Words `at..` of a list, 32 lanes side by side; zeros, which pick nothing, past its end.
     #[inline(always)]
     fn picks(p: &SddmmTilesParams, list: Picks, at: u32) -> [u32; BATCH] {
-        let own = at + gpu::rematerialize_thread() % 32;
+        let own = at + gpu::opaque_thread() % 32;
         let from = p.picks + (list.start as u64 + own as u64) * 4;
         let mut words = [0; BATCH];
         unroll!(u < BATCH, most 4, {
             let valid = own + u as u32 * 32 < list.words;
-            words[u] = global::load_b32(from + u as u64 * 128, valid);
+            words[u] = global::ld_nc_b32(from + u as u64 * 128, valid);
         });
         words
     }
@@ -43,14 +43,14 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
     /// A warpgroup's 64 rows of finished sums.
     #[inline(always)]
     pub(super) fn out(warpgroup: u32) -> u32 {
-        copy::arena() + Self::OUT as u32 + warpgroup * (HALF * Self::ROW_BYTES) as u32
+        copy::dynamic_shared() + Self::OUT as u32 + warpgroup * (HALF * Self::ROW_BYTES) as u32
     }
 
     /// This warp's 16 rows of finished sums.
     #[inline(always)]
     fn smem() -> u32 {
-        let warp = gpu::rematerialize_thread() / 32;
-        copy::arena() + Self::OUT as u32 + warp * (PICK_ROWS * Self::ROW_BYTES) as u32
+        let warp = gpu::opaque_thread() / 32;
+        copy::dynamic_shared() + Self::OUT as u32 + warp * (PICK_ROWS * Self::ROW_BYTES) as u32
     }
 
     #[inline(always)]
@@ -71,7 +71,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
                 });
             });
         }
-        if BYTES == 2 && warp::rematerialize(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0 {
+        if BYTES == 2 && warp::opaque(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0 {
             Self::store::<E>(p, own, first, acc);
         } else {
             // What is multiplied or added is not rounded before.
@@ -85,15 +85,15 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
     /// Rounds, and stores pairs of neighbouring values.
     #[inline(always)]
     fn store<E: TileElem>(p: &SddmmTilesParams, own: PerThread, first: First, acc: &Acc<CHUNKS>) {
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         let smem = Self::smem();
         let fragment = frag::ldmatrix_x4(lane);
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         unroll!(c < CHUNKS, most 4, {
             let place = ((c * 8) as u32, Self::ROW_BYTES as u32);
             stage_piece::<E>(&acc.0[c], smem, place, fragment);
         });
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         let [mut words, mut next] = first;
         let mut at = 0;
         while at < own.picks.words {
@@ -108,7 +108,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
     #[inline(always)]
     fn slot(base: u32, word: u32, at: u32) -> u32 {
         let row = (word & (PICKED - 1)) / Self::COLUMNS;
-        warp::shuffle::<32>(base, row, u32::MAX).wrapping_add(2 * at)
+        warp::shfl(base, row).wrapping_add(2 * at)
     }
 
     /// The values of `words`, `at` in their list and every 32 further: all loads in front of the stores, none behind a
@@ -122,16 +122,16 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
             slots[u] = Self::slot(base, words[u], at + u as u32 * 32);
             unroll!(h < 2, {
                 let place = words[u] >> (16 * h) & (PICKED - 1);
-                values[u][h] = copy::load_shared_b16(smem + place * 2);
+                values[u][h] = copy::ld_shared_b16(smem + place * 2);
             });
         });
         unroll!(u < BATCH, most 4, {
             let to = p.values + slots[u] as u64 * BYTES as u64;
             let ([low, high], word) = (values[u], words[u]);
             let pair = whole && word & BOTH == BOTH;
-            global::store_b32_if(to, low | high << 16, pair);
-            global::store_b16_if(to, low, !pair && word & PICKED != 0);
-            global::store_b16_if(to + 2, high, !pair && word >> 16 & PICKED != 0);
+            global::st_b32_if(to, low | high << 16, pair);
+            global::st_b16_if(to, low, !pair && word & PICKED != 0);
+            global::st_b16_if(to + 2, high, !pair && word >> 16 & PICKED != 0);
         });
     }
 
@@ -144,9 +144,9 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
         pass: u32,
         acc: &Acc<CHUNKS>,
     ) {
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         let smem = Self::smem();
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         unroll!(c < CHUNKS, most 4, {
             unroll!(j < 8, {
                 let atom = ((c * 8 + j) as u32).wrapping_sub(pass * Self::WIDTH / 8);
@@ -157,12 +157,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
                         let at = frag::swizzle(row, piece, Self::ROW_BYTES as u32) + lane % 2 * 8;
                         let k = 4 * j + ROWS[r];
                         let pair = [acc.0[c][k], acc.0[c][k + 1]].map(f32::to_bits);
-                        copy::store_shared_v2(smem + at, pair);
+                        copy::st_shared_v2(smem + at, pair);
                     });
                 }
             });
         });
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         let [mut words, mut next] = first;
         let mut at = 0;
         while at < own.picks.words {
@@ -190,7 +190,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
             let column = column.wrapping_sub(pass * Self::WIDTH);
             if pick & PICKED != 0 && column < Self::WIDTH {
                 let piece = frag::swizzle(row, column / 4, Self::ROW_BYTES as u32);
-                let x = copy::load_shared_b32(smem + piece + column % 4 * 4);
+                let x = copy::ld_shared_b32(smem + piece + column % 4 * 4);
                 Self::finish::<E>(p, slot as u64 + h as u64, f32::from_bits(x));
             }
         });
@@ -202,10 +202,10 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
         let offset = slot * BYTES as u64;
         let mut value = sum;
         if p.flags & FLAG_MASK_VALUES != 0 {
-            value = E::mul(value, E::get(&E::load_own::<1>(p.mask + offset, true), 0));
+            value = E::mul(value, E::get(&E::ld_global::<1>(p.mask + offset, true), 0));
         }
         if p.flags & FLAG_ACCUMULATE != 0 {
-            value = E::add(value, E::get(&E::load_own::<1>(p.values + offset, true), 0));
+            value = E::add(value, E::get(&E::ld_global::<1>(p.values + offset, true), 0));
         }
         E::store::<1>(p.values + offset, &[value]);
     }

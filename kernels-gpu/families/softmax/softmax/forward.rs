@@ -22,9 +22,9 @@ impl Finish {
     pub fn new<const LOG: bool>(max: f32, sum: f32) -> Finish {
         let none = max == f32::NEG_INFINITY;
         let (factor, shift) = if LOG {
-            (1.0, -core::f32::consts::LN_2 * matrix::log2(sum))
+            (1.0, -core::f32::consts::LN_2 * matrix::lg2_approx(sum))
         } else {
-            (matrix::reciprocal(sum), 0.0)
+            (matrix::rcp_approx(sum), 0.0)
         };
         Finish {
             factor: if none && !LOG { 0.0 } else { factor },
@@ -49,7 +49,7 @@ fn factor<const LOG: bool>(scale: f32) -> f32 {
 #[inline(always)]
 fn power<const LOG: bool>(difference: f32) -> f32 {
     let of_two = if LOG { core::f32::consts::LOG2_E } else { 1.0 };
-    matrix::exp2_flushed(difference * of_two)
+    matrix::ex2_approx_ftz(difference * of_two)
 }
 
 /// Softmax of a row that `LANES` lanes hold, `REP` vectors each.
@@ -75,7 +75,7 @@ impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, c
                 if lane.is_live(r, i) {
                     scores[r][i] = scaled;
                 }
-                max = matrix::max_or_nan(max, scores[r][i]);
+                max = matrix::max_nan(max, scores[r][i]);
             });
         });
         (scores, max)
@@ -145,7 +145,7 @@ impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, c
         }
         let (mut max, mut sum) = (f32::NEG_INFINITY, 0.0);
         each_piece(p, index, |[more_max, more_sum]| {
-            let above = matrix::max_or_nan(max, more_max);
+            let above = matrix::max_nan(max, more_max);
             let base = base_of(above);
             let (more, less) = (power::<LOG>(more_max - base), power::<LOG>(max - base));
             sum = matrix::fma_f32(more_sum, more, sum * less);

@@ -85,10 +85,10 @@ impl Span {
     #[inline(always)]
     fn load<const VEC: usize>(p: &SoftmaxParams, index: u32, count: u32) -> Span {
         let valid = index < count;
-        let [start, len] = global::load_v2(p.items + index as u64 * 8, valid);
+        let [start, len] = global::ld_nc_v2(p.items + index as u64 * 8, valid);
         let live = match p.live {
             0 => len,
-            live => global::load_b32(live + index as u64 * 4, valid),
+            live => global::ld_nc_b32(live + index as u64 * 4, valid),
         };
         Span::new::<VEC>(p, start, len, live)
     }
@@ -109,7 +109,7 @@ impl Span {
     /// over rows, it would take a register for each element.
     #[inline(always)]
     fn lane<const VEC: usize, const LANES: u32>(&self) -> Lane<VEC, LANES> {
-        let first = gpu::rematerialize_thread() % LANES * VEC as u32;
+        let first = gpu::opaque_thread() % LANES * VEC as u32;
         Lane {
             slot: self.base + first as u64,
             lead: self.lead as i32 - first as i32,
@@ -152,7 +152,7 @@ impl<const VEC: usize, const LANES: u32> Lane<VEC, LANES> {
     #[inline(always)]
     fn load<E: Elem>(&self, from: u64, r: usize) -> Raw {
         // In place this thread writes there later, and others in front of and behind it.
-        E::load_own::<VEC>(self.address::<E>(from, r), Self::ahead(r) < self.live)
+        E::ld_global::<VEC>(self.address::<E>(from, r), Self::ahead(r) < self.live)
     }
 
     /// Stores what belongs to the row: whole vectors, and at its ends single elements.
@@ -215,26 +215,26 @@ fn sums_of(p: &SoftmaxParams, piece: u32) -> u64 {
 #[inline(always)]
 fn store_sums(p: &SoftmaxParams, piece: u32, found: [f32; 2]) {
     if gpu::thread() == 0 {
-        global::store_v2(sums_of(p, piece), found.map(f32::to_bits));
+        global::st_v2(sums_of(p, piece), found.map(f32::to_bits));
     }
 }
 
 /// What the pieces of this one's row have left: each thread's share of them, in order.
 #[inline(always)]
 fn each_piece(p: &SoftmaxParams, piece: u32, mut work: impl FnMut([f32; 2])) {
-    let [first, count] = global::load_v2(p.pieces + piece as u64 * 8, true);
+    let [first, count] = global::ld_nc_v2(p.pieces + piece as u64 * 8, true);
     // The launch ahead has left them.
     grid::wait_dependency();
     let mut own = gpu::thread();
     while own < count {
-        work(global::load_v2_fresh(sums_of(p, first + own), true).map(f32::from_bits));
+        work(global::ld_cg_v2(sums_of(p, first + own), true).map(f32::from_bits));
         own += SOFTMAX_THREADS;
     }
 }
 
 #[inline(always)]
 fn exp(x: f32) -> f32 {
-    matrix::exp2(x * core::f32::consts::LOG2_E)
+    matrix::ex2_approx(x * core::f32::consts::LOG2_E)
 }
 
 /// Sum, or maximum (NaN if one of them is), over the lanes of a row, the same bits in all of them. `word`: where a
@@ -242,19 +242,19 @@ fn exp(x: f32) -> f32 {
 #[inline(always)]
 fn reduce<const LANES: u32, const MAX: bool>(x: f32, word: u32) -> f32 {
     let join = |a: f32, b: f32| {
-        if MAX { matrix::max_or_nan(a, b) } else { a + b }
+        if MAX { matrix::max_nan(a, b) } else { a + b }
     };
     let mut x = lanes::reduced::<LANES, MAX>(x);
     if LANES > 32 {
-        let share = |warp: u32| copy::arena() + (word + warp) * 4;
+        let share = |warp: u32| copy::dynamic_shared() + (word + warp) * 4;
         if gpu::thread().is_multiple_of(32) {
-            copy::store_shared_b32(share(gpu::thread() / 32), x.to_bits());
+            copy::st_shared_b32(share(gpu::thread() / 32), x.to_bits());
         }
         gpu::sync_threads();
-        x = f32::from_bits(copy::load_shared_b32(share(0)));
+        x = f32::from_bits(copy::ld_shared_b32(share(0)));
         unroll!(other < 4, {
             if other > 0 {
-                x = join(x, f32::from_bits(copy::load_shared_b32(share(other as u32))));
+                x = join(x, f32::from_bits(copy::ld_shared_b32(share(other as u32))));
             }
         });
     }

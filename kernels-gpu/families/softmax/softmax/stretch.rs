@@ -27,21 +27,20 @@ impl Stretch {
     fn load<const VEC: usize>(p: &SoftmaxParams, index: u32, count: u32) -> Stretch {
         let valid = index < count;
         let first = p.firsts[SOFTMAX_STRETCHES];
-        let [start, len] = global::load_v2(p.items + index as u64 * 8, valid);
+        let [start, len] = global::ld_nc_v2(p.items + index as u64 * 8, valid);
         let span = Span::new::<VEC>(p, start, len, len);
         let own = index - first;
-        let bounds = own as u64 * STRETCH_BOUNDS as u64 + gpu::rematerialize_thread() as u64;
-        let from = global::load_b16(p.bounds + bounds * 2, valid);
-        let len = global::load_b16(p.bounds + bounds * 2 + 2, valid) - from;
-        let row =
-            first as u64 + own as u64 * STRETCH_ROWS as u64 + gpu::rematerialize_thread() as u64;
+        let bounds = own as u64 * STRETCH_BOUNDS as u64 + gpu::opaque_thread() as u64;
+        let from = global::ld_nc_b16(p.bounds + bounds * 2, valid);
+        let len = global::ld_nc_b16(p.bounds + bounds * 2 + 2, valid) - from;
+        let row = first as u64 + own as u64 * STRETCH_ROWS as u64 + gpu::opaque_thread() as u64;
         Stretch {
             span,
             from: span.lead + from,
             len,
             live: match p.live {
                 0 => len,
-                live => global::load_b32(live + row * 4, valid),
+                live => global::ld_nc_b32(live + row * 4, valid),
             },
         }
     }
@@ -51,13 +50,13 @@ impl Stretch {
 /// 16 begin in different banks.
 #[inline(always)]
 fn place(index: u32) -> u32 {
-    copy::arena() + (index + index / 8) * 16
+    copy::dynamic_shared() + (index + index / 8) * 16
 }
 
 /// First slot of vector `r` of this thread.
 #[inline(always)]
 fn slot<const VEC: usize>(r: usize) -> u32 {
-    (gpu::rematerialize_thread() + r as u32 * SOFTMAX_THREADS) * VEC as u32
+    (gpu::opaque_thread() + r as u32 * SOFTMAX_THREADS) * VEC as u32
 }
 
 /// Vectors of an operand.
@@ -68,7 +67,7 @@ fn load<E: Elem, const VEC: usize, const REP: usize>(from: u64, span: Span) -> [
         let slot = slot::<VEC>(r);
         // In place others write in front of the stretch and behind it.
         let at = from + (span.base + slot as u64) * E::BYTES as u64;
-        raw[r] = E::load_own::<VEC>(at, slot < span.end);
+        raw[r] = E::ld_global::<VEC>(at, slot < span.end);
     });
     raw
 }
@@ -80,7 +79,7 @@ fn put<const VEC: usize>(slot: u32, values: &[f32; VEC]) {
         if half * 4 < VEC {
             let mut words = [0; 4];
             unroll!(i < 4, { words[i] = values[half * 4 + i].to_bits() });
-            copy::store_shared_v4(place(slot / 4 + half as u32), words);
+            copy::st_shared_v4(place(slot / 4 + half as u32), words);
         }
     });
 }
@@ -90,7 +89,7 @@ fn get<const VEC: usize>(slot: u32) -> [u32; VEC] {
     let mut words = [0; VEC];
     unroll!(half < 2, {
         if half * 4 < VEC {
-            let four = copy::load_shared_v4(place(slot / 4 + half as u32));
+            let four = copy::ld_shared_v4(place(slot / 4 + half as u32));
             unroll!(i < 4, { words[half * 4 + i] = four[i] });
         }
     });
@@ -161,7 +160,7 @@ impl PerThread {
     /// Numbers of four `j`; past the row there are others', behind the last a little room.
     #[inline(always)]
     fn load(self, j: usize) -> [f32; 4] {
-        copy::load_shared_v4(place(self.first + j as u32)).map(f32::from_bits)
+        copy::ld_shared_v4(place(self.first + j as u32)).map(f32::from_bits)
     }
 
     /// Stores what is live of four `j`.
@@ -169,11 +168,11 @@ impl PerThread {
     fn store(self, j: usize, words: [u32; 4]) {
         let at = place(self.first + j as u32);
         if self.is_live(j, 0) && self.is_live(j, 3) {
-            copy::store_shared_v4(at, words);
+            copy::st_shared_v4(at, words);
         } else {
             unroll!(i < 4, {
                 if self.is_live(j, i) {
-                    copy::store_shared_b32(at + i as u32 * 4, words[i]);
+                    copy::st_shared_b32(at + i as u32 * 4, words[i]);
                 }
             });
         }
@@ -183,7 +182,7 @@ impl PerThread {
     fn hide(self, word: u32) {
         let mut at = self.live;
         while at < self.end {
-            copy::store_shared_b32(place(self.first + at / 4) + at % 4 * 4, word);
+            copy::st_shared_b32(place(self.first + at / 4) + at % 4 * 4, word);
             at += 1;
         }
     }
@@ -209,7 +208,7 @@ fn soften<const LOG: bool>(own: PerThread) {
                     if own.is_live(j, i) {
                         values[j][i] = scores[i];
                     }
-                    max = matrix::max_or_nan(max, values[j][i]);
+                    max = matrix::max_nan(max, values[j][i]);
                 });
             });
         }
@@ -227,7 +226,7 @@ fn soften<const LOG: bool>(own: PerThread) {
                     } else {
                         // What is rounded of the shift is the same for the whole row.
                         let power = matrix::fma_f32(score, core::f32::consts::LOG2_E, shift);
-                        let power = matrix::exp2_flushed(power);
+                        let power = matrix::ex2_approx_ftz(power);
                         (power, power)
                     };
                     sum += power;

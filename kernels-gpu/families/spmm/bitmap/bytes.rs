@@ -39,12 +39,12 @@ impl PerWarp {
     #[inline(always)]
     fn new(tiles: u32) -> PerWarp {
         // The same for all lanes, which ptxas has to see.
-        let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        let group = warp::uniform(gpu::thread() / 128);
         PerWarp {
             group,
-            warp: warp::shuffle::<32>(gpu::thread() / 32 % WARPS, 0, u32::MAX),
+            warp: warp::uniform(gpu::thread() / 32 % WARPS),
             lane: gpu::thread() % 32,
-            tile: copy::arena() + BIT_HEAD as u32 + group * tiles * BYTE_TILE as u32,
+            tile: copy::dynamic_shared() + BIT_HEAD as u32 + group * tiles * BYTE_TILE as u32,
         }
     }
 }
@@ -63,7 +63,10 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
     /// A of a stage: counts, places, values.
     #[inline(always)]
     fn a(p: &BitmapParams, slot: u32) -> u32 {
-        copy::arena() + Self::HEAD as u32 + p.stages * Self::B_BYTES as u32 + slot * p.slot_bytes
+        copy::dynamic_shared()
+            + Self::HEAD as u32
+            + p.stages * Self::B_BYTES as u32
+            + slot * p.slot_bytes
     }
 
     #[inline(always)]
@@ -106,7 +109,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
                 return;
             }
             round += 1;
-            if group >= warp::shuffle::<32>(piece.height, 0, u32::MAX) {
+            if group >= warp::uniform(piece.height) {
                 Self::pass(p, &mut ring, piece.stages);
                 continue;
             }
@@ -125,7 +128,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
                 if stage != 0 && p.stages != 1 {
                     Self::release(last);
                 }
-                A::fence_copies();
+                A::fence_proxy_async();
                 // The tile is there, and the other one is not read any more.
                 barrier::sync_named(1 + group, 128);
                 A::fence_thin(&mut acc);
@@ -192,9 +195,9 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
     #[inline(always)]
     fn spread(p: &BitmapParams, slot: u32, own: PerWarp, tile: u32) -> Spread {
         let a = Self::a(p, slot);
-        let chunks = copy::load_shared_b8(a + own.group * BYTE_COUNTS as u32 + own.lane);
+        let chunks = copy::ld_shared_b8(a + own.group * BYTE_COUNTS as u32 + own.lane);
         let (front, all) = if L::BY_ONE {
-            let offset = copy::load_shared_b32(offsets::<L>(slot) + own.group * 4);
+            let offset = copy::ld_shared_b32(offsets::<L>(slot) + own.group * 4);
             (offset & 0xffff, offset >> 16)
         } else {
             let chunks = [own.group * 4, GROUPS as u32 * 4];
@@ -207,8 +210,8 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
         // Two side by side, the others one after the other if there are any.
         let turns = [own.warp, own.warp + WARPS];
         let at = turns.map(|turn| chunk_of(chunks, turn, own.lane));
-        let words = at.map(|at| copy::load_shared_b32(places + at * 4));
-        let pairs = at.map(|at| copy::load_shared_v2(values + at * 8));
+        let words = at.map(|at| copy::ld_shared_b32(places + at * 4));
+        let pairs = at.map(|at| copy::ld_shared_v2(values + at * 8));
         let [first, second] = words.map(|word| addresses(word, bank));
         bits::store_halves(first, halves(pairs[0]), chunks > turns[0]);
         bits::store_halves(second, halves(pairs[1]), chunks > turns[1]);
@@ -216,8 +219,8 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
         let mut turn = own.warp + 2 * WARPS;
         while warp::ballot(chunks > turn) != 0 {
             let at = chunk_of(chunks, turn, own.lane);
-            third = addresses(copy::load_shared_b32(places + at * 4), bank);
-            let pair = copy::load_shared_v2(values + at * 8);
+            third = addresses(copy::ld_shared_b32(places + at * 4), bank);
+            let pair = copy::ld_shared_v2(values + at * 8);
             bits::store_halves(third, halves(pair), chunks > turn);
             turn += WARPS;
         }
@@ -242,7 +245,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
     fn clear(own: PerWarp, tile: u32) {
         let first = tile + (own.warp * 32 + own.lane) * 16;
         unroll!(i < BYTE_TILE / (128 * 16), {
-            copy::store_shared_v4(first + i as u32 * 128 * 16, [0; 4])
+            copy::st_shared_v4(first + i as u32 * 128 * 16, [0; 4])
         });
     }
 
@@ -251,8 +254,8 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
         let row = (N * 2) as u32;
         let (a, b) = (frag::descriptor(0, 128, 16), frag::descriptor(0, row, 16));
         // The address, in units of 16 bytes, stands in the lowest bits.
-        let tile = a as u32 | warp::shuffle::<32>(tile, 0, u32::MAX) >> 4;
-        let from = b as u32 | warp::shuffle::<32>(Self::stage(slot), 0, u32::MAX) >> 4;
+        let tile = a as u32 | warp::uniform(tile) >> 4;
+        let from = b as u32 | warp::uniform(Self::stage(slot)) >> 4;
         let at = |descriptor: u64, low: u32| descriptor & 0xffff_ffff_0000_0000 | low as u64;
         A::mma_thin_shared::<E, N>(acc, at(a, tile), at(b, from));
     }
@@ -282,7 +285,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> Filled<GRO
             let mut starts = [0; 8];
             unroll!(j < GROUPS, { starts[j] = ((own[j] - own[0]) * unit) | (chunks << 16) });
             let [a, b, c, d, ..] = starts;
-            copy::store_shared_v4(offsets::<L>(slot), [a, b, c, d]);
+            copy::st_shared_v4(offsets::<L>(slot), [a, b, c, d]);
         }
         let (to, full) = (Self::a(p, slot), Self::full(slot));
         L::expect(full, lane, counts + chunks * 12 + Self::B_BYTES as u32, false);
@@ -317,7 +320,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> Filled<GRO
 /// Number of a bank's chunk `turn` in its tile: behind all earlier ones of every bank, and those of the lanes in front.
 #[inline(always)]
 fn chunk_of(chunks: u32, turn: u32, lane: u32) -> u32 {
-    let earlier = warp::total(if chunks < turn { chunks } else { turn });
+    let earlier = warp::sum(if chunks < turn { chunks } else { turn });
     let beside = warp::ballot(chunks > turn) & ((1 << lane) - 1);
     earlier + beside.count_ones()
 }
@@ -326,7 +329,7 @@ fn chunk_of(chunks: u32, turn: u32, lane: u32) -> u32 {
 #[inline(always)]
 fn addresses(places: u32, bank: u32) -> [u32; 4] {
     let (lines, halves) = (places & 0xfefe_fefe, places & 0x0101_0101);
-    [0, 8, 16, 24].map(|at| bits::dot(lines, 64 << at, bits::dot(halves, 2 << at, bank)))
+    [0, 8, 16, 24].map(|at| bits::dp4a(lines, 64 << at, bits::dp4a(halves, 2 << at, bank)))
 }
 
 #[inline(always)]

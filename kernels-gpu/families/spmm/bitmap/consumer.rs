@@ -25,15 +25,15 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: MultiplyThin, 
     #[inline(always)]
     pub(super) fn consume<E: ThinElem>(p: &BitmapParams) {
         // The same for all lanes, which ptxas has to see.
-        let group = warp::shuffle::<32>(gpu::thread() / 128, 0, u32::MAX);
+        let group = warp::uniform(gpu::thread() / 128);
         let mut ring = Ring::first(0);
         // What is held through the loop costs registers, of which other GPUs take more: there it is made again.
-        let now = |group| if A::ASYNCHRONOUS { group } else { gpu::rematerialize_thread() / 128 };
+        let now = |group| if A::ASYNCHRONOUS { group } else { gpu::opaque_thread() / 128 };
         let (warp, lane) = (gpu::thread() / 32 % 4, gpu::thread() % 32);
         let own = PerThread {
-            word: warp::rematerialize(group * BIT_BYTES as u32 + (warp * 32 + lane) * 4),
-            squares: warp::rematerialize(group * BIT_BYTES as u32 + 512 + warp * 8),
-            values: warp::rematerialize(group * 4),
+            word: warp::opaque(group * BIT_BYTES as u32 + (warp * 32 + lane) * 4),
+            squares: warp::opaque(group * BIT_BYTES as u32 + 512 + warp * 8),
+            values: warp::opaque(group * 4),
             weights: bits::Weights::new(),
         };
         let mut round = 0;
@@ -43,7 +43,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: MultiplyThin, 
                 return;
             }
             round += 1;
-            if now(group) >= warp::shuffle::<32>(piece.height, 0, u32::MAX) {
+            if now(group) >= warp::uniform(piece.height) {
                 Self::pass(p, &mut ring, piece.stages);
                 continue;
             }
@@ -90,8 +90,8 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: MultiplyThin, 
     #[inline(always)]
     fn fragments(p: &BitmapParams, slot: u32, at: PerThread) -> [[u32; 4]; SQUARES] {
         let stage = Self::a(p, slot);
-        let own = copy::load_shared_b32(stage + at.word);
-        let squares = copy::load_shared_v2(stage + at.squares);
+        let own = copy::ld_shared_b32(stage + at.word);
+        let squares = copy::ld_shared_v2(stage + at.squares);
         let values = Self::values(p, slot, at.values);
         let own = Slab::new(own, squares, values);
         let [pairs] = scanned([own.counts]);
@@ -131,7 +131,7 @@ impl Slab {
     pub(super) fn square(self, w: bits::Weights, pairs: [u32; 2], t: u32) -> [u32; 4] {
         let middle = bits::plus_twice(self.middles[t as usize / 2], t % 2, self.values);
         let left = bits::less_twice(pairs[0], t, middle);
-        let right = bits::dot(pairs[1], 2 << (8 * t), middle);
+        let right = bits::dp4a(pairs[1], 2 << (8 * t), middle);
         bits::expand(w, self.word >> (2 * t), [left, right])
     }
 }

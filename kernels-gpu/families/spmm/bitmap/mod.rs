@@ -40,7 +40,7 @@ impl Ring {
     fn full(self) -> (u32, u32) {
         let second = self.arrival >= BIT_STAGES as u32;
         let number = if second { self.arrival - BIT_STAGES as u32 } else { self.arrival };
-        (copy::arena() + number * 8, second as u32)
+        (copy::dynamic_shared() + number * 8, second as u32)
     }
 
     #[inline(always)]
@@ -131,7 +131,7 @@ trait Filled<const GROUPS: usize>: Stages {
             }
         }
         if !Self::BY_ONE {
-            copy::copy_wait_all();
+            copy::cp_async_wait_all();
         }
     }
 }
@@ -142,7 +142,7 @@ fn copier(p: &BitmapParams, multiply: u32, copiers: u32) -> [u32; 2] {
     if copiers == 32 {
         return [0, 1];
     }
-    let own = warp::shuffle::<32>((gpu::thread() - multiply) / 32, 0, u32::MAX);
+    let own = warp::uniform((gpu::thread() - multiply) / 32);
     [own, copying_into(p.stages, copiers / 32)]
 }
 
@@ -152,7 +152,7 @@ fn copier(p: &BitmapParams, multiply: u32, copiers: u32) -> [u32; 2] {
 #[inline(always)]
 fn offsets<L: LoaderInfo>(slot: u32) -> u32 {
     let bytes = if L::BY_ONE { 16 } else { 20 };
-    copy::arena() + (BIT_STAGES * 16) as u32 + slot * bytes
+    copy::dynamic_shared() + (BIT_STAGES * 16) as u32 + slot * bytes
 }
 
 /// Starts the copy of a stage's starts, of tile `tile` and those behind it. All lanes.
@@ -166,14 +166,14 @@ fn bring_starts<const GROUPS: usize, L: LoaderInfo>(
     let lane = gpu::thread() % 32;
     if lane <= GROUPS as u32 {
         let from = p.starts + (tile as u64 + lane.min(piece.height) as u64) * 4;
-        copy::copy_async_4(offsets::<L>(slot) + lane * 4, from);
+        copy::cp_async_4(offsets::<L>(slot) + lane * 4, from);
     }
 }
 
 /// Units in front of the tile whose start lies `at` bytes behind the stage's first.
 #[inline(always)]
 fn units_before<L: LoaderInfo>(slot: u32, at: u32) -> u32 {
-    let [first, own] = [0, at].map(|at| copy::load_shared_b32(offsets::<L>(slot) + at));
+    let [first, own] = [0, at].map(|at| copy::ld_shared_b32(offsets::<L>(slot) + at));
     own - first
 }
 
@@ -184,9 +184,9 @@ impl BitmapParams {
         let valid = round < self.rounds;
         let index = round * gpu::grid_x() + gpu::block_x();
         let at = self.pieces + index as u64 * size_of::<BitPiece>() as u64;
-        let [row, column, tile, step] = global::load_v4(at, valid);
-        let [place, stages, height, entries] = global::load_v4(at + 16, valid);
-        let [first, parts, counter, reserved] = global::load_v4(at + 32, valid);
+        let [row, column, tile, step] = global::ld_nc_v4(at, valid);
+        let [place, stages, height, entries] = global::ld_nc_v4(at + 16, valid);
+        let [first, parts, counter, reserved] = global::ld_nc_v4(at + 32, valid);
         BitPiece {
             row,
             column,
@@ -220,14 +220,17 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L: Loader>
     /// A of a stage: the words of the tiles, then their values.
     #[inline(always)]
     fn a(p: &BitmapParams, slot: u32) -> u32 {
-        copy::arena() + BIT_HEAD as u32 + p.stages * Self::B_BYTES as u32 + slot * p.slot_bytes
+        copy::dynamic_shared()
+            + BIT_HEAD as u32
+            + p.stages * Self::B_BYTES as u32
+            + slot * p.slot_bytes
     }
 
     /// Address of the values of a warpgroup's tile; `at` is four times the number of the warpgroup.
     #[inline(always)]
     fn values(p: &BitmapParams, slot: u32, at: u32) -> u32 {
         if L::BY_ONE {
-            return copy::load_shared_b32(offsets::<L>(slot) + at);
+            return copy::ld_shared_b32(offsets::<L>(slot) + at);
         }
         Self::a(p, slot) + (GROUPS * BIT_BYTES) as u32 + units_before::<L>(slot, at) * 16
     }

@@ -13,7 +13,7 @@ impl BitmapParams {
     fn output(&self) -> Output {
         Output {
             // Tested here and now: predicates held through the loop over stages cost registers.
-            flags: warp::rematerialize(self.flags),
+            flags: warp::opaque(self.flags),
             ..output!(self)
         }
     }
@@ -41,7 +41,7 @@ impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, A
     /// Leaves the partial sums of this piece. True for the warp that arrives last: it has the sum over all pieces.
     #[inline(always)]
     fn fix_up(p: &BitmapParams, piece: BitPiece, acc: &mut Thin<N>) -> bool {
-        let (warp, lane) = (gpu::rematerialize_thread() / 32, gpu::rematerialize_thread() % 32);
+        let (warp, lane) = (gpu::opaque_thread() / 32, gpu::opaque_thread() % 32);
         let (part, count) = (piece.parts & 0xffff, piece.parts >> 16);
         let place = |part: u32| {
             let slot = (piece.first + part) as u64 * (GROUPS * 4) as u64 + warp as u64;

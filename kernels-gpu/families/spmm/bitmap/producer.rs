@@ -21,8 +21,8 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: Multiply, L: L
         if !ALIGNED {
             let k = (piece.place + stage) * BIT_TILE as u32;
             Self::copy_elements(p, k, piece.column, Self::stage(slot));
-            A::fence_copies();
-            warp::sync_lanes(u32::MAX);
+            A::fence_proxy_async();
+            warp::sync(u32::MAX);
         }
         let lane = gpu::thread() % 32;
         if L::BY_ONE && lane != 0 {
@@ -39,7 +39,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: Multiply, L: L
             let mut starts = [0; 8];
             unroll!(j < GROUPS, { starts[j] = at_values + (own[j] - own[0]) * 16 });
             let [a, b, c, d, ..] = starts;
-            copy::store_shared_v4(offsets::<L>(slot), [a, b, c, d]);
+            copy::st_shared_v4(offsets::<L>(slot), [a, b, c, d]);
         }
         let (full, _) = ring.full();
         let b = if ALIGNED { Self::B_BYTES as u32 } else { 0 };
@@ -91,7 +91,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L>
         if lane < BIT_TILE as u32 / 8 {
             // The address of what is outside is not read, and has to be one all the same.
             let from = if bytes > 0 { p.b + first as u64 * 2 } else { p.b };
-            copy::copy_async_16(to + lane * 16, from, bytes);
+            copy::cp_async_16(to + lane * 16, from, bytes);
         }
     }
 
@@ -111,13 +111,13 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L>
                 let left = if k + row < p.k && first < p.n { p.n - first } else { 0 };
                 let from = p.b + (k + row) as u64 * p.ldb_bytes as u64 + first as u64 * 2;
                 elements[i] = [0, 1, 2, 3, 4, 5, 6, 7]
-                    .map(|e: u32| global::load_own_b16(from + e as u64 * 2, e < left));
+                    .map(|e: u32| global::ld_global_b16(from + e as u64 * 2, e < left));
                 at[i] = to + (row * chunks + (chunk ^ ((row * chunks / 8) % chunks))) * 16;
             });
             unroll!(i < BATCH, {
                 let e = elements[i];
                 let words = [0, 2, 4, 6].map(|low: usize| e[low] | e[low + 1] << 16);
-                copy::store_shared_v4(at[i], words);
+                copy::st_shared_v4(at[i], words);
             });
             index += BATCH as u32 * 32;
         }

@@ -17,7 +17,7 @@ pub(super) fn first_starts<const GROUPS: usize>(p: &BitmapParams) -> Starts {
     let stage = gpu::block_x() * AHEAD + gpu::thread() % 32;
     let at = p.first + stage as u64 * ((GROUPS + 1) * 4) as u64;
     let mut own = [0; 8];
-    unroll!(j < GROUPS + 1, { own[j] = global::load_b32(at + j as u64 * 4, true) });
+    unroll!(j < GROUPS + 1, { own[j] = global::ld_nc_b32(at + j as u64 * 4, true) });
     own
 }
 
@@ -30,7 +30,7 @@ pub(super) fn starts<const GROUPS: usize>(p: &BitmapParams, piece: BitPiece, sta
     unroll!(j < GROUPS + 1, {
         let within = if (j as u32) < piece.height { j as u32 } else { piece.height };
         let at = p.starts + (tile as u64 + within as u64) * 4;
-        own[j] = global::load_b32(at, stage < piece.stages);
+        own[j] = global::ld_nc_b32(at, stage < piece.stages);
     });
     own
 }
@@ -39,6 +39,6 @@ pub(super) fn starts<const GROUPS: usize>(p: &BitmapParams, piece: BitPiece, sta
 #[inline(always)]
 pub(super) fn of_stage<const GROUPS: usize>(all: Starts, stage: u32) -> Starts {
     let mut own = [0; 8];
-    unroll!(j < GROUPS + 1, { own[j] = warp::shuffle::<32>(all[j], stage, u32::MAX) });
+    unroll!(j < GROUPS + 1, { own[j] = warp::shfl(all[j], stage) });
     own
 }

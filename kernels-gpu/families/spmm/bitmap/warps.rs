@@ -71,7 +71,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
                 return;
             }
             round += 1;
-            let valid = own.group < warp::shuffle::<32>(piece.height, 0, u32::MAX);
+            let valid = own.group < warp::uniform(piece.height);
             let mut sums = [[[0.0; 4]; 2]; SLABS];
             let mut ring = first;
             let phases = PHASES as u32;
@@ -106,7 +106,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
     #[inline(always)]
     fn own() -> PerWarp {
         // The same for all lanes, which ptxas has to see.
-        let index = warp::shuffle::<32>(gpu::thread() / 32, 0, u32::MAX);
+        let index = warp::uniform(gpu::thread() / 32);
         // Others there are only where there are more phases than slabs.
         let slabs = SLABS as u32;
         let more = const { if PHASES > SLABS { PHASES - SLABS } else { 1 } } as u32;
@@ -146,8 +146,8 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
     ) {
         let slabs = [first as u32, first as u32 + 1].map(|slab| {
             let slab = own.part * SLABS as u32 + slab;
-            let word = copy::load_shared_b32(a + (slab * 32 + own.lane) * 4);
-            let middles = copy::load_shared_v2(a + 512 + slab * 8);
+            let word = copy::ld_shared_b32(a + (slab * 32 + own.lane) * 4);
+            let middles = copy::ld_shared_v2(a + 512 + slab * 8);
             Slab::new(word, middles, values)
         });
         let pairs = scanned(slabs.map(|slab| slab.counts));
@@ -199,7 +199,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
     #[inline(always)]
     fn meet(own: PerWarp, sums: &Sums<SLABS>) -> Thin<N> {
         let across = eights(N) as u32;
-        let end = copy::arena() + Self::SHARED_BYTES;
+        let end = copy::dynamic_shared() + Self::SHARED_BYTES;
         let base = end - Self::SUMS as u32 + own.lane * 16;
         let pair = own.group * Self::PARTS_OF + own.part;
         let place = |slab: u32, phase: u32, j: u32| {
@@ -212,7 +212,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
                     unroll!(j < 2, {
                         if j < eights(N) {
                             let four = sums[2 * round + s][j].map(f32::to_bits);
-                            copy::store_shared_v4(place(s as u32, own.phase, j as u32), four);
+                            copy::st_shared_v4(place(s as u32, own.phase, j as u32), four);
                         }
                     });
                 });
@@ -220,8 +220,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
                 if own.phase / 2 == round as u32 {
                     unroll!(phase < PHASES, {
                         unroll!(j < eights(N), {
-                            let four =
-                                copy::load_shared_v4(place(own.phase, phase as u32, j as u32));
+                            let four = copy::ld_shared_v4(place(own.phase, phase as u32, j as u32));
                             unroll!(i < 4, { acc.0[4 * j + i] += f32::from_bits(four[i]) });
                         });
                     });

@@ -10,13 +10,13 @@ impl<const WARPS: u32> Resident<WARPS> {
     pub(super) fn prepare_joins(p: &StagedParams, [first, count, before, behind]: [u32; 4]) {
         let thread = gpu::thread();
         if thread == 0 {
-            let to = copy::arena() + Self::SPAN as u32;
-            copy::store_shared_v4(to, [first, count, before, behind]);
+            let to = copy::dynamic_shared() + Self::SPAN as u32;
+            copy::st_shared_v4(to, [first, count, before, behind]);
         }
         const PARTS: u32 = size_of::<StagedJoin>() as u32 / 16;
         if thread < count * PARTS {
             let from = p.joins + (first * PARTS + thread) as u64 * 16;
-            copy::copy_async_16(copy::arena() + Self::JOINS as u32 + thread * 16, from, 16);
+            copy::cp_async_16(copy::dynamic_shared() + Self::JOINS as u32 + thread * 16, from, 16);
         }
     }
 
@@ -24,8 +24,8 @@ impl<const WARPS: u32> Resident<WARPS> {
     /// row `local` and of the `N - 1` units behind it.
     #[inline(always)]
     fn added<E: Elem<Acc = f32>, const N: usize>(join: u32, local: u32) -> [[f32; 4]; N] {
-        let [warp, warps, end, _] = copy::load_shared_v4(join);
-        let within = copy::arena() + Self::four(local);
+        let [warp, warps, end, _] = copy::ld_shared_v4(join);
+        let within = copy::dynamic_shared() + Self::four(local);
         let mut sums = [[0.0f32; 4]; N];
         let mut other = 0;
         while other < warps {
@@ -34,7 +34,7 @@ impl<const WARPS: u32> Resident<WARPS> {
             let from = within + region + (warp + other) * Self::SLICE_SUMS as u32;
             let mut raw = [[0; 4]; N];
             unroll!(i < N, {
-                raw[i] = copy::load_shared_v4(from + i as u32 * UNIT_ROWS * Self::SUMS as u32);
+                raw[i] = copy::ld_shared_v4(from + i as u32 * UNIT_ROWS * Self::SUMS as u32);
             });
             unroll!(i < N, {
                 unroll!(j < 4, {
@@ -57,7 +57,7 @@ impl<const WARPS: u32> Resident<WARPS> {
             let join = Self::join_at(if which == 0 { 0 } else { joins - 1 });
             let [sum] = Self::added::<E, 1>(join, local);
             let to = Self::left(which) + Self::four(local);
-            copy::store_shared_v4(to, sum.map(f32::to_bits));
+            copy::st_shared_v4(to, sum.map(f32::to_bits));
         }
     }
 
@@ -102,14 +102,14 @@ impl<const WARPS: u32> Resident<WARPS> {
 
     #[inline(always)]
     fn join_at(join: u32) -> u32 {
-        copy::arena() + Self::JOINS as u32 + join * size_of::<StagedJoin>() as u32
+        copy::dynamic_shared() + Self::JOINS as u32 + join * size_of::<StagedJoin>() as u32
     }
 
     /// Where a thread block leaves its sums of a slice that others have parts of: that which began before it, and that
     /// which goes on behind it.
     #[inline(always)]
     fn left(which: u32) -> u32 {
-        copy::arena() + (WARPS + which) * Self::SLICE_SUMS as u32
+        copy::dynamic_shared() + (WARPS + which) * Self::SLICE_SUMS as u32
     }
 
     /// Adds the sums of slices that several thread blocks of the cluster have, in order; each of them finishes some
@@ -131,7 +131,7 @@ impl<const WARPS: u32> Resident<WARPS> {
                 unroll!(i < MAX_CLUSTER, {
                     if (i as u32) < blocks {
                         let from = Self::left(u32::from(i == 0)) + Self::four(local);
-                        raw[i] = cluster::load_v4(cluster::place(from, first + i as u32));
+                        raw[i] = cluster::ld_v4(cluster::mapa(from, first + i as u32));
                     }
                 });
                 let mut sum = [0.0f32; 4];

@@ -49,7 +49,7 @@ impl Place {
 impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     #[inline(always)]
     fn full(slot: u32) -> u32 {
-        copy::arena() + Self::BARRIERS as u32 + slot * 8
+        copy::dynamic_shared() + Self::BARRIERS as u32 + slot * 8
     }
 
     #[inline(always)]
@@ -73,10 +73,10 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
             barrier::init_fence();
         }
         if thread == WARPS * 32 {
-            bulk::prefetch_map(at);
+            bulk::prefetch_tensormap(at);
         }
         if thread < STAGED_ROW as u32 / 16 {
-            copy::store_shared_v4(copy::arena() + Self::ZEROS as u32 + thread * 16, [0; 4]);
+            copy::st_shared_v4(copy::dynamic_shared() + Self::ZEROS as u32 + thread * 16, [0; 4]);
         }
     }
 
@@ -92,8 +92,8 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
                 barrier::wait(full, place.parity ^ 1);
                 barrier::wait(Self::empty(place.slot), place.parity ^ 1);
             }
-            barrier::arrive_expect(full, STAGED_TILE as u32);
-            let to = copy::arena() + place.slot * STAGED_TILE as u32;
+            barrier::arrive_expect_tx(full, STAGED_TILE as u32);
+            let to = copy::dynamic_shared() + place.slot * STAGED_TILE as u32;
             bulk::tma_load_2d(to, at, column, place.tile * K_TILE as u32, full);
             place.advance();
         }
@@ -112,7 +112,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     fn turn(have: &mut Place, freed: &mut Place, [first, end]: [u32; 2]) {
         if freed.tile < first {
             // One lane arrives for all, when all have read.
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
             while freed.tile < first {
                 if have.tile == freed.tile {
                     barrier::wait(Self::full(have.slot), have.parity);
@@ -143,8 +143,8 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     fn chunks(p: &StagedParams, slice: u32, warp: u32) -> [u32; 2] {
         let inside = slice < p.slices && warp < WARPS;
         let at = p.offsets + slice as u64 * 4;
-        let first = global::load_b32(at, inside) + warp % PARTS;
-        [first, global::load_b32(at + 4, inside)]
+        let first = global::ld_nc_b32(at, inside) + warp % PARTS;
+        [first, global::ld_nc_b32(at + 4, inside)]
     }
 
     /// A warp: the sums of the chunks, of which the first two are on their way.
@@ -155,7 +155,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         [mut next, mut later]: [Chunk; 2],
     ) -> Acc {
         let lane = gpu::thread() % 32;
-        let own = copy::arena() + lane % 8 * 16;
+        let own = copy::dynamic_shared() + lane % 8 * 16;
         let (mut have, mut freed) = (Place::START, Place::START);
         let mut acc = [[0.0f32; 4]; PIECES];
         let mut chunk = first;
@@ -228,7 +228,7 @@ impl Step {
     fn load(&self) -> Pieces {
         let mut raw = [[0u32; 4]; PIECES];
         unroll!(t < PIECES, {
-            raw[t] = copy::load_shared_v4(self.from ^ (t * 16) as u32);
+            raw[t] = copy::ld_shared_v4(self.from ^ (t * 16) as u32);
         });
         raw
     }
@@ -281,11 +281,11 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         if warp < WARPS {
             Self::stage_sums(&acc, warp);
         }
-        copy::copy_wait_all();
+        copy::cp_async_wait_all();
         if PARTS > 1 {
             gpu::sync_threads();
         } else {
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
         }
         if warp < WARPS {
             Self::write::<E, PLAIN>(p, warp);

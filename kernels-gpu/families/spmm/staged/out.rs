@@ -65,7 +65,7 @@ pub(super) fn leave_row(acc: &Acc, row: u32) {
     let own = row + gpu::thread() % PIECES as u32 * 16;
     unroll!(t < PIECES, {
         let to = own ^ (t as u32 * 16);
-        copy::store_shared_v4(to, acc[t].map(f32::to_bits));
+        copy::st_shared_v4(to, acc[t].map(f32::to_bits));
     });
 }
 
@@ -80,7 +80,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     #[inline(always)]
     pub(super) fn stage_sums(acc: &Acc, warp: u32) {
         let lane = gpu::thread() % 32;
-        let row = copy::arena() + warp * Self::SLICE_SUMS + lane * Self::SUMS;
+        let row = copy::dynamic_shared() + warp * Self::SLICE_SUMS + lane * Self::SUMS;
         leave_row(acc, row);
     }
 
@@ -91,14 +91,14 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         if slice < p.slices && warp < WARPS && warp.is_multiple_of(PARTS) && lane < SLICE as u32 / 4
         {
             let from = p.rows + (slice as u64 * SLICE as u64 + lane as u64 * 4) * 4;
-            copy::copy_async_16(Self::rows(warp) + lane * 16, from, 16);
+            copy::cp_async_16(Self::rows(warp) + lane * 16, from, 16);
         }
     }
 
     /// Where the numbers of the rows of this warp's slice lie.
     #[inline(always)]
     fn rows(warp: u32) -> u32 {
-        copy::arena() + Self::ROWS as u32 + warp / PARTS * SLICE as u32 * 4
+        copy::dynamic_shared() + Self::ROWS as u32 + warp / PARTS * SLICE as u32 * 4
     }
 
     /// Finishes this warp's share of its slice's rows; where several warps had a part of the sums, they are added in
@@ -114,7 +114,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         let column = gpu::block_y() * Self::COLUMNS + lane % Self::LANES * 4;
         let first = part * (SLICE as u32 / PARTS) + lane / Self::LANES;
         let local = |i: u32| first + i * (32 / Self::LANES);
-        let row = |i: u32| copy::load_shared_b32(rows + local(i) * 4);
+        let row = |i: u32| copy::ld_shared_b32(rows + local(i) * 4);
         if PLAIN || PARTS == 1 && is_plain(p) {
             // What is read first, for some rows: nothing waits for one row's store.
             let mut done = 0;
@@ -149,11 +149,11 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     #[inline(always)]
     fn added<E: Elem<Acc = f32>>(warp: u32, local: u32) -> [f32; 4] {
         let at = warp * Self::SLICE_SUMS + local * Self::SUMS;
-        let from = copy::arena() + at + gpu::thread() % Self::LANES * 16;
+        let from = copy::dynamic_shared() + at + gpu::thread() % Self::LANES * 16;
         let mut sum = [0.0f32; 4];
         unroll!(other < 8, {
             if (other as u32) < PARTS {
-                let raw = copy::load_shared_v4(from + other as u32 * Self::SLICE_SUMS);
+                let raw = copy::ld_shared_v4(from + other as u32 * Self::SLICE_SUMS);
                 unroll!(j < 4, {
                     sum[j] = E::add(sum[j], f32::from_bits(raw[j]));
                 });

@@ -29,14 +29,14 @@ pub(super) const UNITS: u32 = SLICE as u32 / UNIT_ROWS;
 impl<const WARPS: u32> Resident<WARPS> {
     #[inline(always)]
     fn full(tile: u32) -> u32 {
-        copy::arena() + Self::BARRIERS as u32 + tile * 8
+        copy::dynamic_shared() + Self::BARRIERS as u32 + tile * 8
     }
 
     /// Where this warp leaves sums, all lanes of a slice: in the place of B, or in its own.
     #[inline(always)]
     fn sums(own: bool) -> u32 {
         let region = if own { Self::ENDS as u32 } else { 0 };
-        copy::arena() + region + gpu::thread() / 32 * Self::SLICE_SUMS as u32
+        copy::dynamic_shared() + region + gpu::thread() / 32 * Self::SLICE_SUMS as u32
     }
 
     /// Leaves a slice's sums there.
@@ -66,7 +66,7 @@ impl<const WARPS: u32> Resident<WARPS> {
         }
         let zeros = thread.wrapping_sub(Self::THREADS - STAGED_ROW as u32 / 16);
         if zeros < STAGED_ROW as u32 / 16 {
-            copy::store_shared_v4(copy::arena() + Self::ZEROS as u32 + zeros * 16, [0; 4]);
+            copy::st_shared_v4(copy::dynamic_shared() + Self::ZEROS as u32 + zeros * 16, [0; 4]);
         }
     }
 
@@ -79,8 +79,8 @@ impl<const WARPS: u32> Resident<WARPS> {
             let mut tile = thread / 32;
             while tile < p.tiles {
                 let full = Self::full(tile);
-                barrier::arrive_expect(full, STAGED_TILE as u32);
-                let to = copy::arena() + tile * STAGED_TILE as u32;
+                barrier::arrive_expect_tx(full, STAGED_TILE as u32);
+                let to = copy::dynamic_shared() + tile * STAGED_TILE as u32;
                 bulk::tma_load_2d(to, at, column, tile * K_TILE as u32, full);
                 tile += WARPS;
             }
@@ -90,12 +90,12 @@ impl<const WARPS: u32> Resident<WARPS> {
     /// Begins a piece: its chunks, the numbers of its rows, and the piece at `after`, if that is before `end`.
     #[inline(always)]
     fn begin<E: Elem>(p: &StagedParams, piece: StagedPiece, [after, end]: [u32; 2]) -> Ahead {
-        let lane = gpu::rematerialize_thread() % 32;
+        let lane = gpu::opaque_thread() % 32;
         let rows = p.rows + (piece.slice as u64 * SLICE as u64 + lane as u64 * 4) * 4;
         let behind = lane == Self::ROW_LANES;
         let from = if behind { p.pieces + after as u64 * 16 } else { rows };
         if lane < Self::ROW_LANES || behind && after < end {
-            copy::copy_async_16(Self::beside(after) + lane * 16, from, 16);
+            copy::cp_async_16(Self::beside(after) + lane * 16, from, 16);
         }
         let chunks = Chunk::two::<E>(p.slots(), [piece.first, piece.end], 1);
         Ahead { piece, chunks }
@@ -108,15 +108,15 @@ impl<const WARPS: u32> Resident<WARPS> {
     /// take turns.
     #[inline(always)]
     fn beside(after: u32) -> u32 {
-        let place = gpu::rematerialize_thread() / 32 * 2 + after % 2;
-        copy::arena() + (Self::BESIDE + place as usize * Self::PIECE) as u32
+        let place = gpu::opaque_thread() / 32 * 2 + after % 2;
+        copy::dynamic_shared() + (Self::BESIDE + place as usize * Self::PIECE) as u32
     }
 
     /// The sums of a piece; `have` tiles are known to be there.
     #[inline(always)]
     fn multiply<E: Elem<Acc = f32>>(p: &StagedParams, ahead: Ahead, have: &mut u32) -> Acc {
         let lane = gpu::thread() % 32;
-        let own = copy::arena() + lane % PIECES as u32 * 16;
+        let own = copy::dynamic_shared() + lane % PIECES as u32 * 16;
         let [mut next, mut later] = ahead.chunks;
         let (mut chunk, end) = (ahead.piece.first, ahead.piece.end);
         let mut acc = [[0.0f32; 4]; PIECES];
@@ -149,8 +149,8 @@ impl<const WARPS: u32> Resident<WARPS> {
     fn write<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, rows: u32, acc: &Acc) {
         let (lane, own) = (gpu::thread() % 32, Self::sums(true));
         Self::stage_sums(acc, true);
-        warp::sync_lanes(u32::MAX);
-        let sum = |local| copy::load_shared_v4(own + Self::four(local)).map(f32::from_bits);
+        warp::sync(u32::MAX);
+        let sum = |local| copy::ld_shared_v4(own + Self::four(local)).map(f32::from_bits);
         let first = lane / ACROSS;
         if PLAIN {
             let mut sums = [[0.0; 4]; UNITS as usize];
@@ -165,7 +165,7 @@ impl<const WARPS: u32> Resident<WARPS> {
                 local += UNIT_ROWS;
             }
         }
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
     }
 
     /// This lane's first column of C.
@@ -182,7 +182,7 @@ impl<const WARPS: u32> Resident<WARPS> {
         local: u32,
         sum: [f32; 4],
     ) {
-        let row = copy::load_shared_b32(rows + local * 4);
+        let row = copy::ld_shared_b32(rows + local * 4);
         put::<E>(p, row, Self::column(), sum);
     }
 
@@ -196,7 +196,7 @@ impl<const WARPS: u32> Resident<WARPS> {
     ) {
         let mut to = [0; N];
         unroll!(i < N, {
-            to[i] = copy::load_shared_b32(rows + (local + i as u32 * UNIT_ROWS) * 4);
+            to[i] = copy::ld_shared_b32(rows + (local + i as u32 * UNIT_ROWS) * 4);
         });
         unroll!(i < N, {
             put_plain::<E>(p, to[i], Self::column(), sums[i]);
@@ -224,9 +224,9 @@ impl<const WARPS: u32> Resident<WARPS> {
         Self::set_up(p);
         // What belongs to the plan is read while the kernel ahead ends.
         let own = gpu::block_x() * WARPS + gpu::thread() / 32;
-        let first = global::load_v4(p.pieces + own as u64 * 16, true);
-        let [mut after, end] = global::load_v2(p.others + own as u64 * 8, true);
-        let span = global::load_v4(p.spans + gpu::block_x() as u64 * 16, true);
+        let first = global::ld_nc_v4(p.pieces + own as u64 * 16, true);
+        let [mut after, end] = global::ld_nc_v2(p.others + own as u64 * 8, true);
+        let span = global::ld_nc_v4(p.spans + gpu::block_x() as u64 * 16, true);
         grid::launch_dependents();
         grid::wait_dependency();
         Self::start(p, at);
@@ -236,14 +236,14 @@ impl<const WARPS: u32> Resident<WARPS> {
         let mut have = 0;
         let acc = loop {
             let acc = Self::multiply::<E>(p, ahead, &mut have);
-            copy::copy_wait_all();
-            warp::sync_lanes(u32::MAX);
+            copy::cp_async_wait_all();
+            warp::sync(u32::MAX);
             let beside = Self::beside(after);
             if after == end {
                 break acc;
             }
             let kind = ahead.piece.kind;
-            let next = copy::load_shared_v4(beside + Self::ROW_LANES * 16);
+            let next = copy::ld_shared_v4(beside + Self::ROW_LANES * 16);
             after += 1;
             ahead = Self::begin::<E>(p, piece_of(next), [after, end]);
             if kind == PIECE_END {
@@ -266,7 +266,7 @@ impl<const WARPS: u32> Resident<WARPS> {
         beside: u32,
         acc: &Acc,
     ) {
-        let span = copy::load_shared_v4(copy::arena() + Self::SPAN as u32);
+        let span = copy::ld_shared_v4(copy::dynamic_shared() + Self::SPAN as u32);
         let (joins, crossing) = (span[1], [span[2], span[3]]);
         let wide = cluster::size() > 1;
         if joins > 0 {

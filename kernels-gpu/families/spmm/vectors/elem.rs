@@ -37,8 +37,8 @@ macro_rules! half_vectors {
             fn entries(values: u64, index: u64, valid: u32) -> ([u32; 4], u32) {
                 let (count, first) = (valid.count_ones(), index as u32 & 3);
                 let at = values + (index & !3) * 2;
-                let [a, b] = global::load_v2(at, count > 0);
-                let [c, d] = global::load_v2(at + 8, first + count > 4);
+                let [a, b] = global::ld_nc_v2(at, count > 0);
+                let [c, d] = global::ld_nc_v2(at + 8, first + count > 4);
                 ([a, b, c, d], first)
             }
             #[inline(always)]
@@ -48,14 +48,14 @@ macro_rules! half_vectors {
                     (a, b, c) = (b, c, d);
                 }
                 let half = 0x3210 + (first & 1) * 0x2222;
-                let (low, high) = (matrix::bytes(a, b, half), matrix::bytes(b, c, half));
+                let (low, high) = (matrix::prmt(a, b, half), matrix::prmt(b, c, half));
                 // Vector j has as many entries in front of it as there are bits below.
                 let (b0, b1, b2) = (valid & 1, valid >> 1 & 1, valid >> 2 & 1);
                 let pair = |one: u32, two: u32| 0x1010 + one * 0x22 + two * 0x2200;
                 let mask = |bits: u32| (bits & 1) * 0xffff | (bits >> 1 & 1) * 0xffff_0000;
                 [
-                    matrix::bytes(low, high, pair(0, b0)) & mask(valid),
-                    matrix::bytes(low, high, pair(b0 + b1, b0 + b1 + b2)) & mask(valid >> 2),
+                    matrix::prmt(low, high, pair(0, b0)) & mask(valid),
+                    matrix::prmt(low, high, pair(b0 + b1, b0 + b1 + b2)) & mask(valid >> 2),
                     0,
                     0,
                 ]
@@ -94,20 +94,20 @@ impl VectorElem for Tf32 {
         unroll!(j < 4, {
             let before = valid & ((1 << j) - 1);
             let at = values + (index + before.count_ones() as u64) * 4;
-            raw[j] = global::load_b32(at, valid >> j & 1 != 0);
+            raw[j] = global::ld_nc_b32(at, valid >> j & 1 != 0);
         });
         (raw, 0)
     }
     #[inline(always)]
     fn operand(raw: [u32; 4], _first: u32, _there: u32) -> [u32; LANE_VECTORS] {
-        raw.map(matrix::round_tf32)
+        raw.map(matrix::cvt_rna_tf32)
     }
     #[inline(always)]
     fn step(acc: &mut Slab, at: u32, lane: u32, v: [u32; LANE_VECTORS]) {
         let (g, q) = (lane / 4, lane % 4);
         let load = |row: u32, column: u32| {
             let from = at + Self::chunk(row, column / 4) + column % 4 * 4;
-            matrix::round_tf32(copy::load_shared_b32(from))
+            matrix::cvt_rna_tf32(copy::ld_shared_b32(from))
         };
         // Two atoms of eight vectors.
         unroll!(half < 2, {

@@ -60,16 +60,16 @@ impl Share {
         let (four, g) = (self.lane as u64 / 8, self.lane as u64 / 4);
         if p.wide == 0 {
             let at = self.records + step as u64 * record_bytes(false) as u64;
-            let [a, b] = global::load_v2(at + four * 8, ok);
+            let [a, b] = global::ld_nc_v2(at + four * 8, ok);
             Record {
                 columns: [a & 0xffff, a >> 16, b & 0xffff, b >> 16],
-                word: global::load_b32(at + STEP_VECTORS as u64 * 2 + g * 4, ok),
+                word: global::ld_nc_b32(at + STEP_VECTORS as u64 * 2 + g * 4, ok),
             }
         } else {
             let at = self.records + step as u64 * record_bytes(true) as u64;
             Record {
-                columns: global::load_v4(at + four * 16, ok),
-                word: global::load_b32(at + STEP_VECTORS as u64 * 4 + g * 4, ok),
+                columns: global::ld_nc_v4(at + four * 16, ok),
+                word: global::ld_nc_b32(at + STEP_VECTORS as u64 * 4 + g * 4, ok),
             }
         }
     }
@@ -95,11 +95,11 @@ impl Share {
                     let column = self.column + (s * SLAB_BYTES) as u32 / E::BYTES;
                     let bytes = if valid && column < p.n { 16 } else { 0 };
                     let from = if bytes > 0 { from + (s * SLAB_BYTES) as u64 } else { p.b };
-                    copy::copy_async_16(to + (s * STAGE_SLAB) as u32, from, bytes);
+                    copy::cp_async_16(to + (s * STAGE_SLAB) as u32, from, bytes);
                 });
             });
         }
-        copy::copy_commit();
+        copy::cp_async_commit();
     }
 
     /// Starts the loads of this lane's entries of a step.
@@ -135,9 +135,9 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
             share.fetch::<E, SLABS>(p, step + 2 * PARTS, free, ahead.columns);
             let later = share.record(p, step + 3 * PARTS);
             let following = share.entries::<E>(p, next.word);
-            copy::copy_wait::<2>();
+            copy::cp_async_wait::<2>();
             // What other lanes copied is there for all.
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
             let operand = E::operand(entries.raw, entries.first, entries.valid);
             unroll!(s < SLABS, {
                 E::step(&mut acc[s], here + (s * STAGE_SLAB) as u32, share.lane, operand);
@@ -147,9 +147,9 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
             here = if here + each == end { share.ring } else { here + each };
             step += PARTS;
             // Nobody overwrites what another lane still reads.
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
         }
-        copy::copy_wait::<0>();
+        copy::cp_async_wait::<0>();
         acc
     }
 
@@ -172,7 +172,7 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
                         let (row, column) =
                             (q * 2 + i as u32 % 2, t as u32 * 16 + i as u32 / 2 * 8);
                         let at = share.ring + Self::place(s as u32, row, column + g);
-                        copy::store_shared_b32(at, acc[s][t][i].to_bits());
+                        copy::st_shared_b32(at, acc[s][t][i].to_bits());
                     });
                 }
             });
@@ -200,7 +200,7 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
                 unroll!(i < V, {
                     if i % 4 == 0 {
                         let column = chunk * V as u32 + i as u32;
-                        let four = copy::load_shared_v4(from + Self::place(slab, within, column));
+                        let four = copy::ld_shared_v4(from + Self::place(slab, within, column));
                         unroll!(j < 4, { sum[i + j] += f32::from_bits(four[j]) });
                     }
                 });
@@ -242,7 +242,8 @@ impl<
         if PARTS == 1 && !inside {
             return;
         }
-        let [window, first, vectors, base] = global::load_v4(p.windows + index as u64 * 16, inside);
+        let [window, first, vectors, base] =
+            global::ld_nc_v4(p.windows + index as u64 * 16, inside);
         let column = gpu::block_y() * Self::COLUMNS + lane % 8 * (16 / BYTES) as u32;
         let count = vectors & WINDOW_VECTORS as u32;
         let share = Share {
@@ -253,14 +254,14 @@ impl<
             b: p.b + column as u64 * E::BYTES as u64,
             column,
             lane,
-            ring: copy::arena() + warp * Self::RING as u32,
+            ring: copy::dynamic_shared() + warp * Self::RING as u32,
         };
         let acc = Self::sum::<E>(p, &share, part);
         Self::stage_sums(&share, &acc);
         if PARTS > 1 {
             gpu::sync_threads();
         } else {
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
         }
         if !inside {
             return;

@@ -15,11 +15,11 @@ struct Device;
 impl Arrays for Device {
     #[inline(always)]
     fn slot(&self, address: u64, ok: bool) -> u32 {
-        global::load_b32(address, ok)
+        global::ld_nc_b32(address, ok)
     }
     #[inline(always)]
     fn word(&self, address: u64) -> u64 {
-        let [low, high] = global::load_v2(address, true);
+        let [low, high] = global::ld_nc_v2(address, true);
         (high as u64) << 32 | low as u64
     }
 }
@@ -137,16 +137,16 @@ impl<const N: usize> Run<N> {
                 unroll!(u < UNROLL, {
                     let behind = u as u32 * self.step;
                     let ok = table != 0 && at + behind < self.line.len;
-                    slots[f][u] = global::load_b32(from + behind as u64 * 4, ok);
+                    slots[f][u] = global::ld_nc_b32(from + behind as u64 * 4, ok);
                 });
             } else if f >= FIXED {
                 unroll!(u < UNROLL, {
                     let ok = table != 0 && at + (u as u32) < self.line.len;
                     if UNROLL < 4 && u.is_multiple_of(2) {
-                        let [a, b] = global::load_v2(from + u as u64 * 4, ok);
+                        let [a, b] = global::ld_nc_v2(from + u as u64 * 4, ok);
                         (slots[f][u], slots[f][(u + 1) % UNROLL]) = (a, b);
                     } else if UNROLL >= 4 && u.is_multiple_of(4) {
-                        let four = global::load_v4(from + u as u64 * 4, ok);
+                        let four = global::ld_nc_v4(from + u as u64 * 4, ok);
                         unroll!(i < 4, { slots[f][(u + i) % UNROLL] = four[i] });
                     }
                 });
@@ -187,7 +187,7 @@ impl<
         let lane = gpu::thread() & (lanes - 1);
         let (item, rest) = own_item(p);
         let live = item < p.count;
-        let [place, start, len, slot] = global::load_v4(p.items + item as u64 * 16, live);
+        let [place, start, len, slot] = global::ld_nc_v4(p.items + item as u64 * 16, live);
         let mut spot = p.spot::<N>(&Device, place, rest);
         let column = (spot.chunk * lanes + lane) * VEC as u32;
         // Sums over lanes are exchanged by whole warps; elsewhere who has no element leaves.
@@ -301,9 +301,9 @@ impl<
         unroll!(u < UNROLL, {
             unroll!(f < N, {
                 raw[u][f] = if f < FIXED {
-                    E::load::<1>(from[u][f], exists[u])
+                    E::ld_nc::<1>(from[u][f], exists[u])
                 } else {
-                    E::load::<VEC>(from[u][f], exists[u])
+                    E::ld_nc::<VEC>(from[u][f], exists[u])
                 };
             });
         });

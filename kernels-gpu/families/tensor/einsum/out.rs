@@ -9,8 +9,8 @@ use crate::families::tensor::abi::*;
 pub fn over_lanes<E: Elem, const VEC: usize>(p: &EinsumParams, sum: &mut Sum<E, VEC>) {
     let mut bits = 0;
     while bits < 5 {
-        let other = E::exchange(sum.acc[0], 1 << bits);
-        let seen = warp::exchange(sum.seen as u32, 1 << bits) != 0;
+        let other = E::shfl_xor(sum.acc[0], 1 << bits);
+        let seen = warp::shfl_xor(sum.seen as u32, 1 << bits) != 0;
         if bits < p.lane_bits {
             sum.acc[0] = E::add(sum.acc[0], other);
             sum.seen |= seen;
@@ -80,11 +80,11 @@ pub fn finish<E: Elem, const VEC: usize>(
         let spot = p.spot::<0>(&Device, place, rest);
         let bias = spot.bias + column as u64 * p.bias_inner;
         let gate = spot.gate + column as u64 * p.gate_inner;
-        let old = E::load_own::<VEC>(out, p.flags & FLAG_ACCUMULATE != 0);
+        let old = E::ld_global::<VEC>(out, p.flags & FLAG_ACCUMULATE != 0);
         let open_always = p.flags & FLAG_GATE == 0;
         unroll!(i < VEC, {
             let at = bias + i as u64 * p.bias_inner;
-            let added = E::load_own::<1>(at, p.flags & FLAG_BIAS != 0);
+            let added = E::ld_global::<1>(at, p.flags & FLAG_BIAS != 0);
             let mut x = E::add(values[i], E::get(&added, 0));
             if p.flags & FLAG_RELU != 0 {
                 x = E::relu(x);
@@ -92,7 +92,7 @@ pub fn finish<E: Elem, const VEC: usize>(
                 x = E::gelu(x);
             }
             let at = gate + i as u64 * p.gate_inner;
-            let level = E::get(&E::load_own::<1>(at, !open_always), 0);
+            let level = E::get(&E::ld_global::<1>(at, !open_always), 0);
             if !open_always && !is_positive::<E>(level) {
                 x = E::ZERO;
             }

@@ -53,7 +53,7 @@ impl<
         let mut chunk = team.warp;
         let mut batch = 0;
         while chunk - team.warp < chunks {
-            warp::stay_rolled();
+            warp::nounroll();
             let channel = (chunk * 32 + gpu::thread() % 32) * CHANNELS as u32;
             let lane = Lane { row, channel, inside: channel < p.width };
             let again = chunk >= warps || p.flags & FLAG_ADD_DY != 0;
@@ -95,7 +95,7 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
         let writes =
             has && team.warps == 1 && p.dy != 0 && (gpu::thread() % 32).is_multiple_of(lanes);
         while entries.any() {
-            warp::stay_rolled();
+            warp::nounroll();
             let edge = entries.entry(entries.at);
             let to_dy = p.dy + edge as u64 * p.item_bytes[5] + own_dy as u64;
             let before = load::<E>(to_dy, writes && again);
@@ -190,11 +190,11 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
                     if i < half {
                         let [low, high] = [all[i], all[i + half]];
                         let (keep, give) = if upper { (high, low) } else { (low, high) };
-                        all[i] = E::add(keep, E::exchange(give, $bit));
+                        all[i] = E::add(keep, E::shfl_xor(give, $bit));
                     }
                 });
                 if half == 0 {
-                    all[0] = E::add(all[0], E::exchange(all[0], $bit));
+                    all[0] = E::add(all[0], E::shfl_xor(all[0], $bit));
                 }
             )+};
         }
@@ -217,13 +217,13 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
         let count = Self::SUMMED;
         let row = count * E::ACC_BYTES;
         const { assert!(2 * Self::SUMMED * E::ACC_BYTES <= EQUIVARIANT_SUMS) };
-        let sums = copy::arena() + Self::BEFORE_SUMS;
-        let arena = sums + (team.number * 2 + *batch) * team.warps * EQUIVARIANT_BATCH * row;
+        let sums = copy::dynamic_shared() + Self::BEFORE_SUMS;
+        let smem = sums + (team.number * 2 + *batch) * team.warps * EQUIVARIANT_BATCH * row;
         let place = |slot: u32, warp: u32, component: u32| {
-            arena + (slot * team.warps + warp) * row + component * E::ACC_BYTES
+            smem + (slot * team.warps + warp) * row + component * E::ACC_BYTES
         };
         let slot = entries.slot_of(EQUIVARIANT_BATCH);
-        E::store_shared(place(slot, team.warp, lane / (32 / count)), sum);
+        E::st_shared(place(slot, team.warp, lane / (32 / count)), sum);
         if slot + 1 < EQUIVARIANT_BATCH && !entries.is_last() {
             return;
         }
@@ -236,7 +236,7 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
         *batch ^= 1;
         let mut first = team.warp * 32;
         while first < (slot + 1) * count {
-            warp::stay_rolled();
+            warp::nounroll();
             let own = first + lane;
             let (of, component) = (own / count, own % count);
             let edge = entries.entry(entries.at - slot + of);
@@ -244,10 +244,10 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
             let ok = ok && of <= slot;
             let to = p.dy + edge as u64 * p.item_bytes[5] + bytes as u64;
             let before = load::<E>(to, ok && again);
-            let mut total = E::load_shared(place(of, 0, component));
+            let mut total = E::ld_shared(place(of, 0, component));
             let mut warp = 1;
             while warp < team.warps {
-                total = E::add(total, E::load_shared(place(of, warp, component)));
+                total = E::add(total, E::ld_shared(place(of, warp, component)));
                 warp += 1;
             }
             if ok {

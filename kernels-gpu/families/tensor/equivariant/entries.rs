@@ -53,7 +53,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
                     if $piece * 4 < Self::ROWS.count() {
                         let at = $piece * 4;
                         let rows = [p.rows_at[at], p.rows_at[at + 1], p.rows_at[at + 2], p.rows_at[at + 3]];
-                        copy::store_shared_v4(copy::arena() + at as u32 * 4, rows);
+                        copy::st_shared_v4(copy::dynamic_shared() + at as u32 * 4, rows);
                     }
                 )*};
             }
@@ -78,7 +78,8 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
                 has_component = has_degree(p, 1, l);
             }
         });
-        let slots = copy::arena() + Self::ROWS.table_bytes() + warp * Self::ROWS.warp_bytes();
+        let slots =
+            copy::dynamic_shared() + Self::ROWS.table_bytes() + warp * Self::ROWS.warp_bytes();
         let known = entry(p, at + lane, at + lane < end);
         let mut new = Entries {
             first: at,
@@ -95,7 +96,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
         };
         let mut asked = 0;
         while asked < Self::ROWS.entries as u32 {
-            warp::stay_rolled();
+            warp::nounroll();
             let ids = new.ids(asked);
             unroll!(part < 4, {
                 if part < Self::ROWS.parts {
@@ -132,7 +133,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
         if (next - self.first).is_multiple_of(KNOWN) {
             let own = next + gpu::thread() % 32;
             // Exchanged with itself, a word is waited for here, and not at each entry.
-            self.known = entry(p, own, own < self.end).map(|id| warp::exchange(id, 0));
+            self.known = entry(p, own, own < self.end).map(|id| warp::shfl_xor(id, 0));
         }
     }
 
@@ -146,13 +147,13 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
     /// together.
     #[inline(always)]
     pub fn entry(&self, position: u32) -> u32 {
-        warp::shuffle::<32>(self.at_hand, (position - self.first) % KNOWN, u32::MAX)
+        warp::shfl(self.at_hand, (position - self.first) % KNOWN)
     }
 
     /// The entry at a position among the known, and the other end of its edge.
     #[inline(always)]
     fn ids(&self, behind_first: u32) -> [u32; 2] {
-        self.known.map(|known| warp::shuffle::<32>(known, behind_first % KNOWN, u32::MAX))
+        self.known.map(|known| warp::shfl(known, behind_first % KNOWN))
     }
 
     #[inline(always)]
@@ -170,19 +171,19 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
     pub fn wait(&self) {
         // All later parts may be under way.
         match const { Self::LATER } {
-            1 => copy::copy_wait::<1>(),
-            2 => copy::copy_wait::<2>(),
-            3 => copy::copy_wait::<3>(),
-            5 => copy::copy_wait::<5>(),
+            1 => copy::cp_async_wait::<1>(),
+            2 => copy::cp_async_wait::<2>(),
+            3 => copy::cp_async_wait::<3>(),
+            5 => copy::cp_async_wait::<5>(),
             _ => const { assert!(matches!(Self::LATER, 1 | 2 | 3 | 5)) },
         }
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
     }
 
     /// Asks for a part of the entry that takes this one's place, when all lanes have read it.
     #[inline(always)]
     pub fn replace<E: Elem>(&self, p: &EquivariantParams, part: usize) {
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         let next = self.at + Self::ROWS.entries as u32;
         self.ask::<E>(p, part, self.ids(next - self.first), next < self.end);
     }
@@ -206,10 +207,10 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
             if part == 0 && self.has_component {
                 let y = p.y + entry as u64 * p.item_bytes[1] + self.component as u64;
                 let to = self.slot + Self::ROWS.count() as u32 * Self::ROW + gpu::thread() % 32 * 4;
-                copy::copy_async_4(to, y);
+                copy::cp_async_4(to, y);
             }
         }
-        copy::copy_commit();
+        copy::cp_async_commit();
     }
 
     /// Rows of an item from its first byte of this lane's channels on.
@@ -219,13 +220,13 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
         if CHANNELS == 1 && p.flags & FLAG_WHOLE_PIECES == 0 {
             let mut row = first as u32;
             while row < end as u32 {
-                warp::stay_rolled();
-                let at = copy::load_shared_b32(copy::arena() + row * 4);
+                warp::nounroll();
+                let at = copy::ld_shared_b32(copy::dynamic_shared() + row * 4);
                 if self.inside && at != NO_ROW {
-                    copy::copy_async_4(self.lane_of(row), from + at as u64);
+                    copy::cp_async_4(self.lane_of(row), from + at as u64);
                 }
                 // Not known to the compiler, which would write the loop out.
-                row = warp::rematerialize(row + 1);
+                row = warp::opaque(row + 1);
             }
             return;
         }
@@ -234,10 +235,10 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
                 if first + 4 / CHANNELS * $piece < end {
                     let row = first + 4 / CHANNELS * $piece;
                     let own = row as u32 + lane / (8 * CHANNELS as u32);
-                    let at = copy::load_shared_b32(copy::arena() + own * 4);
+                    let at = copy::ld_shared_b32(copy::dynamic_shared() + own * 4);
                     let to = self.slot + row as u32 * Self::ROW + lane * 16;
                     let yes = self.inside && at != NO_ROW;
-                    copy::copy_async_whole(to, from + at as u64, yes as u32);
+                    copy::cp_async_16_if(to, from + at as u64, yes as u32);
                 }
             )*};
         }
@@ -256,9 +257,9 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
         let mut own = [E::ZERO; CHANNELS];
         let at = self.lane_of(row as u32);
         if CHANNELS == 1 {
-            own[0] = E::load_shared(at);
+            own[0] = E::ld_shared(at);
         } else {
-            let [a, b] = copy::load_shared_v2(at);
+            let [a, b] = copy::ld_shared_v2(at);
             unroll!(c < CHANNELS, { own[c] = E::get(&[a, b, 0, 0], c) });
         }
         own
@@ -312,7 +313,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
         let from = self.slot + Self::ROWS.count() as u32 * Self::ROW;
         unroll!(piece < 4, {
             if ((piece * 4) as u32) < (LARGEST + 1) * (LARGEST + 1) {
-                let raw = copy::load_shared_v4(from + piece as u32 * 16);
+                let raw = copy::ld_shared_v4(from + piece as u32 * 16);
                 unroll!(i < 4, {
                     y[piece * 4 + i] = E::get(&raw, i);
                 });

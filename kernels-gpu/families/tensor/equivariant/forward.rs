@@ -32,7 +32,7 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
             Entries::<false, LARGEST, ODD, 1>::new::<E>(p, positions(p, lane.row), first);
         let mut sums = [[E::ZERO; 7]; MOST_PATHS];
         while entries.any() {
-            warp::stay_rolled();
+            warp::nounroll();
             entries.wait();
             let [x] = entries.x::<E>();
             let y = entries.y::<E>();

@@ -31,7 +31,7 @@ fn positions(p: &EquivariantParams, row: u32) -> [u32; 2] {
         return [row, row + 1];
     }
     let at = p.starts + row as u64 * 4;
-    [global::load_b32(at, true), global::load_b32(at + 4, true)]
+    [global::ld_nc_b32(at, true), global::ld_nc_b32(at + 4, true)]
 }
 
 /// The entry at a position, and the other end of its edge.
@@ -39,7 +39,7 @@ fn positions(p: &EquivariantParams, row: u32) -> [u32; 2] {
 fn entry(p: &EquivariantParams, at: u32, ok: bool) -> [u32; 2] {
     let one = |list: u64| match list {
         0 => at,
-        _ => global::load_b32(list + at as u64 * 4, ok),
+        _ => global::ld_nc_b32(list + at as u64 * 4, ok),
     };
     [one(p.entries), one(p.others)]
 }
@@ -54,13 +54,13 @@ fn channel_of<E: Elem>(p: &EquivariantParams, which: usize, item: u32, channel: 
 /// The next row. Not known to the compiler, which would keep all distances in registers.
 #[inline(always)]
 fn next_row(at: u64, bytes: u32) -> u64 {
-    warp::rematerialize_address(at + bytes as u64)
+    warp::opaque_address(at + bytes as u64)
 }
 
 /// One element. In this order: loads of a later path stay in front of the products of an earlier one.
 #[inline(always)]
 fn load<E: Elem>(at: u64, ok: bool) -> E::Acc {
-    E::get(&E::load_own::<1>(at, ok), 0)
+    E::get(&E::ld_global::<1>(at, ok), 0)
 }
 
 /// Whether an operand, X (0) or Y (1), has a degree.

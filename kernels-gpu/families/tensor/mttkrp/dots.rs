@@ -1,6 +1,7 @@
 //! Products at the entries of a sparse tensor: `out[e] = P[e] * sum over r of X[i,r] * Y[j,r] * Z[k,r]` (SDDMM of any
 //! order). A segment of lanes takes neighbouring entries, lanes are columns; sums of lanes are added in a fixed order.
 
+use crate::device::lanes;
 use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::tensor::abi::*;
@@ -42,7 +43,7 @@ fn places<const FACTORS: usize>(p: &MttkrpParams, at: u64, ok: bool) -> [Raw; 3]
     let mut places = [[0; 4]; 3];
     unroll!(f < 3, {
         if f < FACTORS {
-            places[f] = global::load_v4(arrays[f] + at * 4, ok);
+            places[f] = global::ld_nc_v4(arrays[f] + at * 4, ok);
         }
     });
     places
@@ -69,7 +70,7 @@ fn sums<E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>(
                 if f < FACTORS {
                     let row = places[f][u] as u64 * leading[f] as u64;
                     let from = factors[f] + row + column as u64 * E::BYTES as u64;
-                    raw[f][u] = E::load_own::<VEC>(from, ok);
+                    raw[f][u] = E::ld_global::<VEC>(from, ok);
                 }
             });
         });
@@ -86,13 +87,7 @@ fn sums<E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>(
         column += LANES * VEC as u32;
         done += LANES * VEC as u32;
     }
-    unroll!(u < 4, {
-        let mut stride = LANES / 2;
-        while stride > 0 {
-            sums[u] = E::add(sums[u], E::exchange(sums[u], stride));
-            stride /= 2;
-        }
-    });
+    unroll!(u < 4, { sums[u] = lanes::sum_of::<E, LANES>(sums[u]) });
     sums
 }
 
@@ -102,11 +97,11 @@ fn store<E: Elem>(p: &MttkrpParams, entry: u64, sum: E::Acc) {
     let offset = entry * E::BYTES as u64;
     let mut x = E::mul(sum, E::scalar(p.product.alpha));
     if p.product.values != 0 {
-        x = E::mul(x, E::get(&E::load_own::<1>(p.product.values + offset, true), 0));
+        x = E::mul(x, E::get(&E::ld_global::<1>(p.product.values + offset, true), 0));
     }
     let to = p.product.c + offset;
     if p.product.flags & FLAG_ACCUMULATE != 0 {
-        x = E::add(x, E::get(&E::load_own::<1>(to, true), 0));
+        x = E::add(x, E::get(&E::ld_global::<1>(to, true), 0));
     }
     E::store::<1>(to, &[x]);
 }

@@ -32,7 +32,7 @@ impl<
             return;
         }
         let item = p.product.items + index as u64 * 16;
-        let [row, start, len, slot] = global::load_v4_stream(item, true);
+        let [row, start, len, slot] = global::ld_nc_no_allocate_v4(item, true);
         let column = gpu::block_y() * Self::COLUMNS + lane * VEC as u32;
         if len == 0 {
             grid::wait_dependency();
@@ -102,7 +102,7 @@ impl Run {
                     let first = at + h as u32 * 4;
                     if h * 4 < UNROLL {
                         let from = arrays[f] + (self.base + first as u64) * 4;
-                        places[f][h] = global::load_v4(from, first < self.end);
+                        places[f][h] = global::ld_nc_v4(from, first < self.end);
                     }
                 });
             }
@@ -134,12 +134,12 @@ impl Run {
                 let ok = first < self.end;
                 match bytes {
                     8 => {
-                        values[h * 2] = global::load_own_v4(from, ok);
-                        values[h * 2 + 1] = global::load_own_v4(from + 16, ok);
+                        values[h * 2] = global::ld_global_v4(from, ok);
+                        values[h * 2 + 1] = global::ld_global_v4(from + 16, ok);
                     }
-                    4 => values[h * 2] = global::load_own_v4(from, ok),
+                    4 => values[h * 2] = global::ld_global_v4(from, ok),
                     _ => {
-                        let [a, b] = global::load_own_v2(from, ok);
+                        let [a, b] = global::ld_global_v2(from, ok);
                         values[h * 2] = [a, b, 0, 0];
                     }
                 }
@@ -198,7 +198,7 @@ impl Burst {
         let own = column as u64 * E::BYTES as u64;
         let factors = [p.product.b + own, p.factors[0] + own, p.factors[1] + own];
         let leading = [p.product.ldb_bytes, p.leading[0], p.leading[1]];
-        let policy = global::kept_in_l2(p.product.flags & FLAG_STREAMED != 0);
+        let policy = global::l2_evict_last(p.product.flags & FLAG_STREAMED != 0);
         let mut raw = [[[[0u32; 4]; REP]; UNROLL]; 3];
         let mut valid = run.valid::<UNROLL>(self.at);
         if REP == 1 && column >= p.product.n {
@@ -250,7 +250,7 @@ fn store<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
 ) {
     let mut row = rank;
     if p.rows != 0 {
-        row = global::load_b32(p.rows + rank as u64 * 4, true);
+        row = global::ld_nc_b32(p.rows + rank as u64 * 4, true);
     }
     let alpha = E::scalar(p.product.alpha);
     let c = p.product.c + row as u64 * p.product.ldc_bytes as u64;
@@ -260,14 +260,14 @@ fn store<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
         let mut out = acc[r];
         unroll!(i < VEC, { out[i] = E::fma(alpha, acc[r][i], E::ZERO) });
         if p.product.flags & FLAG_ACCUMULATE != 0 {
-            let old = E::load_own::<VEC>(to, inside);
+            let old = E::ld_global::<VEC>(to, inside);
             unroll!(i < VEC, { out[i] = E::add(out[i], E::get(&old, i)) });
         }
         let streamed = p.product.flags & FLAG_STREAMED != 0;
         if inside && streamed && VEC as u32 * E::BYTES == 16 {
             let mut wide = [E::ZERO; 8];
             unroll!(i < VEC, { wide[i] = out[i] });
-            global::store_v4_streamed(to, E::put(&wide));
+            global::st_cs_v4(to, E::put(&wide));
         } else if inside {
             E::store::<VEC>(to, &out);
         }
@@ -309,7 +309,7 @@ fn fix_up<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const R
 ) -> bool {
     let p = &p.product;
     let members = (u32::MAX >> (32 - LANES)) << (gpu::thread() % 32 / LANES * LANES);
-    let [counter, first, count, _] = global::load_v4(p.slots + slot as u64 * 16, true);
+    let [counter, first, count, _] = global::ld_nc_v4(p.slots + slot as u64 * 16, true);
     let at = |s: u32, r: usize, i: usize| {
         let c = column as u64 + (r as u32 * LANES * VEC as u32) as u64 + i as u64;
         p.partial + (s as u64 * p.partial_columns as u64 + c) * E::ACC_BYTES as u64
@@ -318,17 +318,17 @@ fn fix_up<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const R
         unroll!(i < VEC, { E::store_acc(at(slot, r, i), acc[r][i]) });
     });
     global::fence_gpu();
-    warp::sync_lanes(members);
+    warp::sync(members);
     let arrivals = p.counters + (counter as u64 * gpu::grid_y() as u64 + gpu::block_y() as u64) * 4;
     let mut before = 0;
     if lane == 0 {
-        before = global::atomic_add(arrivals, 1);
+        before = global::atom_add(arrivals, 1);
     }
-    if warp::shuffle::<LANES>(before, 0, members) + 1 != count {
+    if warp::shfl_segment::<LANES>(before, 0, members) + 1 != count {
         return false;
     }
     // A shuffle orders no memory.
-    warp::sync_lanes(members);
+    warp::sync(members);
     global::fence_gpu();
     *acc = [[start_of::<E, REDUCE>(); VEC]; REP];
     let mut s = first;
@@ -346,7 +346,7 @@ fn fix_up<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const R
         s += 1;
     }
     if lane == 0 {
-        global::store_b32(arrivals, 0);
+        global::st_b32(arrivals, 0);
     }
     true
 }

@@ -12,9 +12,9 @@ pub(super) fn load<E: Elem, const FACTORS: usize, const VEC: usize>(
 ) -> [u32; 4] {
     // A policy costs a load a little: worth it where the output would displace the one factor.
     if FACTORS == 1 && VEC as u32 * E::BYTES == 16 {
-        global::load_own_v4_under(from, valid, policy)
+        global::ld_global_v4_with_policy(from, valid, policy)
     } else {
-        E::load_own::<VEC>(from, valid)
+        E::ld_global::<VEC>(from, valid)
     }
 }
 

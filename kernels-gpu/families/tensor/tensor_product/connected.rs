@@ -17,7 +17,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorConnected
         let first = gpu::block_x() * TENSOR_ITEMS;
         let left = p.items - first;
         let from = p.y + first as u64 * p.item_strides[1] * E::BYTES as u64;
-        let y = copy::arena() + s.own;
+        let y = copy::dynamic_shared() + s.own;
         let row = gpu::block_y() * warps + number;
         stage::ahead::<E>(p, Self::THREADS);
         let stride = p.item_strides[1];
@@ -45,9 +45,9 @@ pub fn lists<E: Elem>(
     let piece = p.lists + gpu::block_y() as u64 * words as u64 * 4;
     stage::entries::<E>(p, s, piece, [TENSOR_STRIDE * E::ACC_BYTES, 0], threads);
     stage::pairs(p, s, piece, 1, threads);
-    stage::segments(p, piece, copy::arena(), 1, threads);
+    stage::segments(p, piece, copy::dynamic_shared(), 1, threads);
     let own = piece + (starts + gpu::thread() / 32 % rows) as u64 * 4;
-    [global::load_b32(own, true), global::load_b32(own + 4, true)]
+    [global::ld_nc_b32(own, true), global::ld_nc_b32(own + 4, true)]
 }
 
 /// One row of the output for the items of a tile.
@@ -59,26 +59,26 @@ fn output<E: Elem>(
     row: u32,
     [mut segment, end]: [u32; 2],
 ) {
-    let arena = copy::arena();
+    let smem = copy::dynamic_shared();
     let coefficients = left + s.parts[3];
     let mut sums: Sums<E> = [[E::ZERO; 4]; 8];
     while segment < end {
-        let [first, count, matrix, _] = copy::load_shared_v4(arena + segment * 16);
-        pairs::<E>(s, arena + s.own, coefficients, first, count);
+        let [first, count, matrix, _] = copy::ld_shared_v4(smem + segment * 16);
+        pairs::<E>(s, smem + s.own, coefficients, first, count);
         // A row without terms has a segment without pairs, and no matrix.
         let mut channel = if count > 0 { 0 } else { p.width };
         while channel < p.width {
             // What came before has been read.
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
             let tile = gpu::block_x() * TENSOR_ITEMS;
             left_side::<E>(p, s, left, coefficients, [first, count], [tile, channel]);
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
             let (corner, extents) = ([channel, gpu::block_z() * 32], [p.width, p.out_width]);
             multiply::<E>(p, left, matrix, corner, extents, &mut sums);
             channel += 32;
         }
         segment += 1;
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
     }
     store::<E>(p, row, &sums);
 }
@@ -87,23 +87,23 @@ fn output<E: Elem>(
 #[inline(always)]
 pub fn pairs<E: Elem>(s: &TensorShared, y: u32, to: u32, first: u32, count: u32) {
     let lane = gpu::thread() % 32;
-    let arena = copy::arena();
+    let smem = copy::dynamic_shared();
     let y = y + lane * E::ACC_BYTES;
     let mut pair = 0;
     while pair < count {
-        warp::stay_rolled();
-        let [_, entries] = copy::load_shared_v2(arena + s.pairs + (first + pair) * 8);
+        warp::nounroll();
+        let [_, entries] = copy::ld_shared_v2(smem + s.pairs + (first + pair) * 8);
         let mut sum = E::ZERO;
         let mut at = entries & 0xffff;
         let end = at + (entries >> 16);
         while at < end {
-            warp::stay_rolled();
-            let code = copy::load_shared_b32(arena + s.codes + at * 4);
-            let value = E::load_shared(arena + s.values + at * E::ACC_BYTES);
-            sum = E::fma(value, E::load_shared(y + code), sum);
+            warp::nounroll();
+            let code = copy::ld_shared_b32(smem + s.codes + at * 4);
+            let value = E::ld_shared(smem + s.values + at * E::ACC_BYTES);
+            sum = E::fma(value, E::ld_shared(y + code), sum);
             at += 1;
         }
-        E::store_shared(to + (pair * 32 + lane) * E::ACC_BYTES, sum);
+        E::st_shared(to + (pair * 32 + lane) * E::ACC_BYTES, sum);
         pair += 1;
     }
 }
@@ -120,21 +120,21 @@ pub fn left_side<E: Elem>(
 ) {
     let lane = gpu::thread() % 32;
     let inside = channel + lane < p.width;
-    let list = copy::arena() + s.pairs;
+    let list = copy::dynamic_shared() + s.pairs;
     let stride = p.item_strides[0] * E::BYTES as u64;
     let from = p.a + tile as u64 * stride + (channel + lane) as u64 * E::BYTES as u64;
     let left = p.items - tile;
     let mut sums = [[E::ZERO; 8]; 4];
     let mut pair = 0;
     while pair < count {
-        warp::stay_rolled();
-        let a = copy::load_shared_b32(list + (first + pair) * 8);
+        warp::nounroll();
+        let a = copy::ld_shared_b32(list + (first + pair) * 8);
         let mut from = from + a as u64 * p.row_strides[0] * E::BYTES as u64;
         // All 32 on their way at once: a warp has little else to do while it waits.
         let mut raw = [[[0; 4]; 8]; 4];
         unroll!(i < 4, {
             unroll!(j < 8, {
-                raw[i][j] = E::load::<1>(from, inside && ((i * 8 + j) as u32) < left);
+                raw[i][j] = E::ld_nc::<1>(from, inside && ((i * 8 + j) as u32) < left);
                 from += stride;
             });
         });
@@ -152,7 +152,7 @@ pub fn left_side<E: Elem>(
     unroll!(i < 4, {
         unroll!(j < 8, {
             let place = (i * 8 + j) as u32 * TENSOR_LEFT + lane;
-            E::store_shared(to + place * E::ACC_BYTES, sums[i][j]);
+            E::st_shared(to + place * E::ACC_BYTES, sums[i][j]);
         });
     });
 }
@@ -175,7 +175,7 @@ pub fn multiply<E: Elem>(
     let mut next = corner_of::<E>(p, from, [channel, column], ends);
     let mut step = 0;
     while step < 32 && channel + step < rows {
-        warp::stay_rolled();
+        warp::nounroll();
         let right = next;
         // The next rows come while these are multiplied.
         next = corner_of::<E>(p, from, [channel + step + 4, column], ends);
@@ -222,14 +222,14 @@ fn corner_of<E: Elem>(
 pub fn four<E: Elem>(from: u64, inside: u32, wide: bool) -> [E::Acc; 4] {
     if wide && E::BYTES <= 4 {
         // Widths are multiples of four.
-        let raw = E::load::<4>(from, inside > 0);
+        let raw = E::ld_nc::<4>(from, inside > 0);
         let get = |i: usize| E::get(&raw, i);
         return [get(0), get(1), get(2), get(3)];
     }
     let mut out = [E::ZERO; 4];
     unroll!(i < 4, {
         let at = from + i as u64 * E::BYTES as u64;
-        out[i] = E::get(&E::load::<1>(at, (i as u32) < inside), 0);
+        out[i] = E::get(&E::ld_nc::<1>(at, (i as u32) < inside), 0);
     });
     out
 }
@@ -251,7 +251,7 @@ fn store<E: Elem>(p: &TensorProductParams, row: u32, sums: &Sums<E>) {
             if p.flags & FLAG_ACCUMULATE != 0 {
                 unroll!(j < 4, {
                     let from = to + j as u64 * E::BYTES as u64;
-                    let old = E::load_own::<1>(from, (j as u32) < inside);
+                    let old = E::ld_global::<1>(from, (j as u32) < inside);
                     values[j] = E::add(values[j], E::get(&old, 0));
                 });
             }

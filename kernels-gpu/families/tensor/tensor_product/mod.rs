@@ -16,9 +16,9 @@ use crate::device::prelude::*;
 /// Four accumulators of shared memory, 16-byte aligned.
 #[inline(always)]
 fn load_four<E: Elem>(from: u32) -> [E::Acc; 4] {
-    let low = copy::load_shared_v4(from);
+    let low = copy::ld_shared_v4(from);
     if E::ACC_BYTES == 8 {
-        let high = copy::load_shared_v4(from + 16);
+        let high = copy::ld_shared_v4(from + 16);
         let pair = |w: [u32; 4], i: usize| E::from_words([w[2 * i], w[2 * i + 1]]);
         [pair(low, 0), pair(low, 1), pair(high, 0), pair(high, 1)]
     } else {

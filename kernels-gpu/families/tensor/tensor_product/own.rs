@@ -26,7 +26,7 @@ pub fn tasks(p: &TensorProductParams, chunks: u32, threads: u32, mut each: impl 
     let warps = threads as u64 / 32;
     let mut task = gpu::block_x() as u64 * warps + gpu::thread() as u64 / 32;
     while task < p.items as u64 * chunks as u64 {
-        warp::stay_rolled();
+        warp::nounroll();
         // Never zero, which only the host knows: device code may not panic.
         let item = task.checked_div(chunks as u64).unwrap_or(0);
         each(item, (task - item * chunks as u64) as u32 * 32);
@@ -38,11 +38,11 @@ pub fn tasks(p: &TensorProductParams, chunks: u32, threads: u32, mut each: impl 
 #[inline(always)]
 pub fn lists<E: Elem>(p: &TensorProductParams, step: u32, threads: u32) -> (TensorShared, u32) {
     let s = &p.layout(step, E::ACC_BYTES, threads);
-    stage::segments(p, p.lists, copy::arena(), 1, threads);
+    stage::segments(p, p.lists, copy::dynamic_shared(), 1, threads);
     stage::entries::<E>(p, s, p.lists, [E::ACC_BYTES, 0], threads);
     stage::pairs(p, s, p.lists, 32 * E::ACC_BYTES, threads);
     gpu::sync_threads();
-    (*s, copy::arena() + s.own + gpu::thread() / 32 * s.own_bytes)
+    (*s, copy::dynamic_shared() + s.own + gpu::thread() / 32 * s.own_bytes)
 }
 
 /// 32 channels of all rows of A (0) or F (3) of an item.
@@ -71,11 +71,11 @@ pub fn left_rows<E: Elem>(
     channel: u32,
 ) {
     rows::<E>(p, 0, own, item, [channel, p.width]);
-    copy::copy_wait_all();
-    warp::sync_lanes(u32::MAX);
+    copy::cp_async_wait_all();
+    warp::sync(u32::MAX);
     if channel == 0 {
         coefficients::<E>(p, s, own);
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
     }
 }
 
@@ -83,10 +83,10 @@ pub fn left_rows<E: Elem>(
 pub fn row_of_y<E: Elem>(p: &TensorProductParams, to: u32, item: u64) {
     let mut row = gpu::thread() % 32;
     while row < p.rows[1] {
-        warp::stay_rolled();
+        warp::nounroll();
         let from = p.y + (item * p.item_strides[1] + row as u64) * E::BYTES as u64;
-        let y = E::load::<1>(from, true);
-        E::store_shared(to + row * E::ACC_BYTES, E::get(&y, 0));
+        let y = E::ld_nc::<1>(from, true);
+        E::st_shared(to + row * E::ACC_BYTES, E::get(&y, 0));
         row += 32;
     }
 }
@@ -101,14 +101,14 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnConnec
             clear::<E>(own + s.parts[2], p.rows[4] * 32);
             let mut channel = 0;
             while channel < p.width {
-                warp::stay_rolled();
+                warp::nounroll();
                 left_rows::<E>(p, &s, own, item, channel);
                 let place = Place { own, item, channel, column };
                 products::<E>(p, &s, place);
                 channel += 32;
             }
             store::<E>(p, own + s.parts[2], item, column);
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
         });
     }
 }
@@ -117,8 +117,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnConnec
 fn clear<E: Elem>(to: u32, count: u32) {
     let mut at = gpu::thread() % 32;
     while at < count {
-        warp::stay_rolled();
-        E::store_shared(to + at * E::ACC_BYTES, E::ZERO);
+        warp::nounroll();
+        E::st_shared(to + at * E::ACC_BYTES, E::ZERO);
         at += 32;
     }
 }
@@ -132,18 +132,18 @@ fn products<E: Elem>(p: &TensorProductParams, s: &TensorShared, place: Place) {
     let mut held = TENSOR_NONE;
     let mut column: Column<E> = [[E::ZERO; 8]; 4];
     while segment < p.counts[0] {
-        warp::stay_rolled();
-        let [first, count, matrix, row] = copy::load_shared_v4(copy::arena() + segment * 16);
+        warp::nounroll();
+        let [first, count, matrix, row] = copy::ld_shared_v4(copy::dynamic_shared() + segment * 16);
         if matrix != held {
             column = column_of::<E>(p, s, place, matrix, [p.width, p.out_width]);
             held = matrix;
         }
         left_side::<E>(s, place.own, first, count);
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         let at = place.own + s.parts[2] + ((row & !TENSOR_LAST) * 32 + lane) * E::ACC_BYTES;
-        let sum = times::<E>(to, &column, E::load_shared(at));
-        E::store_shared(at, sum);
-        warp::sync_lanes(u32::MAX);
+        let sum = times::<E>(to, &column, E::ld_shared(at));
+        E::st_shared(at, sum);
+        warp::sync(u32::MAX);
         segment += 1;
     }
 }
@@ -157,12 +157,12 @@ pub fn left_side<E: Elem>(s: &TensorShared, own: u32, first: u32, count: u32) {
     let end = at + count * size;
     let mut sum = E::ZERO;
     while at < end {
-        warp::stay_rolled();
+        warp::nounroll();
         let (a, c) = super::channels::one::<E>(at);
-        sum = E::fma(c, E::load_shared(own + lane * E::ACC_BYTES + a), sum);
+        sum = E::fma(c, E::ld_shared(own + lane * E::ACC_BYTES + a), sum);
         at += size;
     }
-    E::store_shared(own + s.parts[1] + lane * E::ACC_BYTES, sum);
+    E::st_shared(own + s.parts[1] + lane * E::ACC_BYTES, sum);
 }
 
 /// A row of 32 elements in shared memory times a column.
@@ -207,7 +207,7 @@ fn column_of<E: Elem>(
     unroll!(i < 4, {
         unroll!(j < 8, {
             let row = i as u32 * 8 + j as u32;
-            raw[i][j] = E::load::<1>(from, inside && down + row < ends[0]);
+            raw[i][j] = E::ld_nc::<1>(from, inside && down + row < ends[0]);
             from += stride;
         });
     });
@@ -223,18 +223,18 @@ fn column_of<E: Elem>(
             unroll!(j < 8, {
                 let row = i as u32 * 8 + j as u32;
                 let to = tile + (row * TENSOR_STRIDE + lane) * E::ACC_BYTES;
-                E::store_shared(to, column[i][j]);
+                E::st_shared(to, column[i][j]);
             });
         });
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         unroll!(i < 4, {
             unroll!(j < 8, {
                 let row = i as u32 * 8 + j as u32;
                 let from = tile + (lane * TENSOR_STRIDE + row) * E::ACC_BYTES;
-                column[i][j] = E::load_shared(from);
+                column[i][j] = E::ld_shared(from);
             });
         });
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
     }
     column
 }
@@ -246,12 +246,12 @@ fn store<E: Elem>(p: &TensorProductParams, from: u32, item: u64, column: u32) {
     let inside = column + lane < p.out_width;
     let mut row = 0;
     while row < p.rows[4] {
-        warp::stay_rolled();
-        let mut value = E::load_shared(from + (row * 32 + lane) * E::ACC_BYTES);
+        warp::nounroll();
+        let mut value = E::ld_shared(from + (row * 32 + lane) * E::ACC_BYTES);
         let place = item * p.item_strides[4] + row as u64 * p.row_strides[3];
         let to = p.out + (place + (column + lane) as u64) * E::BYTES as u64;
         if p.flags & FLAG_ACCUMULATE != 0 {
-            value = E::add(value, E::get(&E::load_own::<1>(to, inside), 0));
+            value = E::add(value, E::get(&E::ld_global::<1>(to, inside), 0));
         }
         if inside {
             E::store::<1>(to, &[value]);
@@ -268,14 +268,14 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnTraces
             clear::<E>(own + s.parts[0], p.rows[4]);
             let mut column = 0;
             while column < p.width {
-                warp::stay_rolled();
+                warp::nounroll();
                 rows::<E>(p, 0, own, item, [column, p.width]);
                 let mut channel = 0;
                 while channel < p.out_width {
-                    warp::stay_rolled();
+                    warp::nounroll();
                     rows::<E>(p, 3, own + s.parts[2], item, [channel, p.out_width]);
-                    copy::copy_wait_all();
-                    warp::sync_lanes(u32::MAX);
+                    copy::cp_async_wait_all();
+                    warp::sync(u32::MAX);
                     let place = Place { own, item, channel, column };
                     dots::<E>(p, &s, place);
                     channel += 32;
@@ -284,7 +284,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnTraces
             }
             let to = p.out + item * p.item_strides[4] * E::BYTES as u64;
             totals::<E>(p, own + s.parts[0], to);
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
         });
     }
 }
@@ -293,13 +293,13 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnTraces
 #[inline(always)]
 fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, place: Place) {
     let lane = gpu::thread() % 32;
-    let arena = copy::arena();
+    let smem = copy::dynamic_shared();
     let mut segment = 0;
     let mut held = TENSOR_NONE;
     let mut column: Column<E> = [[E::ZERO; 8]; 4];
     while segment < p.counts[0] {
-        warp::stay_rolled();
-        let [first, count, matrix, row] = copy::load_shared_v4(arena + segment * 16);
+        warp::nounroll();
+        let [first, count, matrix, row] = copy::ld_shared_v4(smem + segment * 16);
         if matrix != held {
             column = column_of::<E>(p, s, place, matrix, [p.out_width, p.width]);
             held = matrix;
@@ -308,27 +308,27 @@ fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, place: Place) {
         let own = times::<E>(row, &column, E::ZERO);
         let mut pair = first;
         while pair < first + count {
-            warp::stay_rolled();
-            let [a, entries] = copy::load_shared_v2(arena + s.pairs + pair * 8);
-            let x = E::load_shared(place.own + lane * E::ACC_BYTES + a);
+            warp::nounroll();
+            let [a, entries] = copy::ld_shared_v2(smem + s.pairs + pair * 8);
+            let x = E::ld_shared(place.own + lane * E::ACC_BYTES + a);
             let sum = over_lanes::<E, 32>(E::mul(x, own));
             let mut at = entries & 0xffff;
             let end = at + (entries >> 16);
             // One lane: entries may name the same sum.
             while at < end && lane == 0 {
-                warp::stay_rolled();
-                let code = copy::load_shared_b32(arena + s.codes + at * 4);
-                let value = E::load_shared(arena + s.values + at * E::ACC_BYTES);
+                warp::nounroll();
+                let code = copy::ld_shared_b32(smem + s.codes + at * 4);
+                let value = E::ld_shared(smem + s.values + at * E::ACC_BYTES);
                 let to = place.own + s.parts[0] + code;
-                E::store_shared(to, E::fma(value, sum, E::load_shared(to)));
+                E::st_shared(to, E::fma(value, sum, E::ld_shared(to)));
                 at += 1;
             }
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
             pair += 1;
         }
         segment += 1;
     }
-    warp::sync_lanes(u32::MAX);
+    warp::sync(u32::MAX);
 }
 
 /// The sum over `LANES` neighbouring lanes, in every one of them.
@@ -336,10 +336,7 @@ fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, place: Place) {
 pub fn over_lanes<E: Elem, const LANES: u32>(mut sum: E::Acc) -> E::Acc {
     let mut other = 1;
     while other < LANES {
-        let words = E::words(sum);
-        let low = warp::exchange(words[0], other);
-        let high = if E::ACC_BYTES == 8 { warp::exchange(words[1], other) } else { 0 };
-        sum = E::add(sum, E::from_words([low, high]));
+        sum = E::add(sum, E::shfl_xor(sum, other));
         other *= 2;
     }
     sum
@@ -349,11 +346,11 @@ pub fn over_lanes<E: Elem, const LANES: u32>(mut sum: E::Acc) -> E::Acc {
 fn totals<E: Elem>(p: &TensorProductParams, from: u32, to: u64) {
     let mut row = gpu::thread() % 32;
     while row < p.rows[4] {
-        warp::stay_rolled();
-        let mut sum = E::load_shared(from + row * E::ACC_BYTES);
+        warp::nounroll();
+        let mut sum = E::ld_shared(from + row * E::ACC_BYTES);
         let to = to + row as u64 * E::BYTES as u64;
         if p.flags & FLAG_ACCUMULATE != 0 {
-            sum = E::add(sum, E::get(&E::load_own::<1>(to, true), 0));
+            sum = E::add(sum, E::get(&E::ld_global::<1>(to, true), 0));
         }
         E::store::<1>(to, &[sum]);
         row += 32;

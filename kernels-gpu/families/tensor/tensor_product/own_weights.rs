@@ -16,7 +16,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnWeight
             rows::<E>(p, 3, own + s.parts[2], item, [column, p.out_width]);
             let mut channel = 0;
             while channel < p.width {
-                warp::stay_rolled();
+                warp::nounroll();
                 left_rows::<E>(p, &s, own, item, channel);
                 let at = item * p.item_strides[4] + channel as u64 * p.row_strides[3];
                 let to = p.out + (at + (column + gpu::thread() % 32) as u64) * E::BYTES as u64;
@@ -41,14 +41,14 @@ fn matrices<E: Elem>(
     let mut sums = [[E::ZERO; 8]; 4];
     let mut segment = 0;
     while segment < p.counts[0] {
-        warp::stay_rolled();
-        let [first, count, right, row] = copy::load_shared_v4(copy::arena() + segment * 16);
+        warp::nounroll();
+        let [first, count, right, row] = copy::ld_shared_v4(copy::dynamic_shared() + segment * 16);
         left_side::<E>(s, own, first, count);
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         // A matrix without terms names no row of F.
         if count > 0 {
             let from = own + s.parts[2] + (right * 32 + lane) * E::ACC_BYTES;
-            let right = E::load_shared(from);
+            let right = E::ld_shared(from);
             unroll!(i < 4, {
                 let low = load_four::<E>(left + i as u32 * 8 * E::ACC_BYTES);
                 let high = load_four::<E>(left + (i as u32 * 8 + 4) * E::ACC_BYTES);
@@ -58,7 +58,7 @@ fn matrices<E: Elem>(
                 });
             });
         }
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         if row & TENSOR_LAST != 0 {
             let matrix = (row & !TENSOR_LAST) as u64 * p.width as u64;
             let to = to + matrix * p.row_strides[3] * E::BYTES as u64;
@@ -79,7 +79,7 @@ fn store<E: Elem>(p: &TensorProductParams, to: u64, inside: u32, sums: &[[E::Acc
             let to = to + row as u64 * p.row_strides[3] * E::BYTES as u64;
             let mut sum = sums[i][j];
             if p.flags & FLAG_ACCUMULATE != 0 {
-                sum = E::add(sum, E::get(&E::load_own::<1>(to, row < inside), 0));
+                sum = E::add(sum, E::get(&E::ld_global::<1>(to, row < inside), 0));
             }
             if row < inside {
                 E::store::<1>(to, &[sum]);

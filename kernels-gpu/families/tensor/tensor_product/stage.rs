@@ -8,12 +8,12 @@ use crate::families::tensor::abi::*;
 pub fn segments(p: &TensorProductParams, lists: u64, to: u32, row: u32, threads: u32) {
     let mut at = gpu::thread();
     while at < p.counts[0] {
-        warp::stay_rolled();
-        let mut words = global::load_v4(lists + at as u64 * 16, true);
+        warp::nounroll();
+        let mut words = global::ld_nc_v4(lists + at as u64 * 16, true);
         if row != 1 && words[2] != TENSOR_NONE {
             words[2] *= row;
         }
-        copy::store_shared_v4(to + at * 16, words);
+        copy::st_shared_v4(to + at * 16, words);
         at += threads;
     }
 }
@@ -24,10 +24,10 @@ pub fn pairs(p: &TensorProductParams, s: &TensorShared, lists: u64, row: u32, th
     let list = lists + p.counts[0] as u64 * 16;
     let mut at = gpu::thread();
     while at < p.counts[1] {
-        warp::stay_rolled();
-        let [a, _, first, count] = global::load_v4(list + at as u64 * 16, true);
-        let to = copy::arena() + s.pairs + at * 8;
-        copy::store_shared_v2(to, [a * row, first | count << 16]);
+        warp::nounroll();
+        let [a, _, first, count] = global::ld_nc_v4(list + at as u64 * 16, true);
+        let to = copy::dynamic_shared() + s.pairs + at * 8;
+        copy::st_shared_v2(to, [a * row, first | count << 16]);
         at += threads;
     }
 }
@@ -43,15 +43,15 @@ pub fn entries<E: Elem>(
     threads: u32,
 ) {
     let list = lists + (p.counts[0] as u64 + p.counts[1] as u64) * 16;
-    let arena = copy::arena();
+    let smem = copy::dynamic_shared();
     let alpha = E::scalar(p.alpha);
     let mut at = gpu::thread();
     // Lines of coefficients are on their way while the list, which says who wants which, is.
     if at as u64 * 128 < p.slots as u64 * E::BYTES as u64 {
-        global::load_own_b16(p.values + at as u64 * 128, true);
+        global::ld_global_b16(p.values + at as u64 * 128, true);
     }
     while at < p.counts[2] {
-        warp::stay_rolled();
+        warp::nounroll();
         // Four at once, or a long list would be as many waits for memory.
         let mut codes = [0; 4];
         let mut places = [TENSOR_NONE; 4];
@@ -59,20 +59,20 @@ pub fn entries<E: Elem>(
         unroll!(i < 4, {
             let own = at + i as u32 * threads;
             let valid = own < p.counts[2];
-            let [code, place] = global::load_v2(list + own as u64 * 8, valid);
+            let [code, place] = global::ld_nc_v2(list + own as u64 * 8, valid);
             codes[i] = ((code & 0xffff) * low) | (((code >> 16) * high) << 16);
             places[i] = if valid { place } else { TENSOR_NONE };
         });
         unroll!(i < 4, {
             let from = p.values + places[i] as u64 * E::BYTES as u64;
-            raw[i] = E::load::<1>(from, places[i] != TENSOR_NONE);
+            raw[i] = E::ld_nc::<1>(from, places[i] != TENSOR_NONE);
         });
         unroll!(i < 4, {
             let own = at + i as u32 * threads;
             if own < p.counts[2] {
-                copy::store_shared_b32(arena + s.codes + own * 4, codes[i]);
+                copy::st_shared_b32(smem + s.codes + own * 4, codes[i]);
                 let value = E::mul(E::get(&raw[i], 0), alpha);
-                E::store_shared(arena + s.values + own * E::ACC_BYTES, value);
+                E::st_shared(smem + s.values + own * E::ACC_BYTES, value);
             }
         });
         at += 4 * threads;
@@ -97,7 +97,7 @@ pub fn rows<E: Elem>(to: u32, from: u64, row_stride: u64, [rows, left]: [u32; 2]
             let source = from + row as u64 * row_stride * 4;
             // Copies of no bytes still want an address that is there.
             let source = source + if bytes > 0 { channel as u64 * 4 } else { 0 };
-            copy::copy_async_16(to + (row * 32 + channel) * 4, source, bytes);
+            copy::cp_async_16(to + (row * 32 + channel) * 4, source, bytes);
             row += 4;
         }
         return;
@@ -110,12 +110,12 @@ pub fn rows<E: Elem>(to: u32, from: u64, row_stride: u64, [rows, left]: [u32; 2]
         unroll!(i < 4, {
             let at = row + i as u32;
             let source = from + at as u64 * row_stride * E::BYTES as u64;
-            raw[i] = E::load::<1>(source, inside && at < rows);
+            raw[i] = E::ld_nc::<1>(source, inside && at < rows);
         });
         unroll!(i < 4, {
             let at = row + i as u32;
             if at < rows {
-                E::store_shared(to + (at * 32 + lane) * E::ACC_BYTES, E::get(&raw[i], 0));
+                E::st_shared(to + (at * 32 + lane) * E::ACC_BYTES, E::get(&raw[i], 0));
             }
         });
         row += 4;
@@ -135,20 +135,20 @@ pub fn tile<E: Elem>(
     let lane = gpu::thread() % 32;
     let mut row = lane;
     while row < rows {
-        warp::stay_rolled();
+        warp::nounroll();
         let mut item = number;
         while item < TENSOR_ITEMS {
-            warp::stay_rolled();
+            warp::nounroll();
             let mut raw = [[0; 4]; 4];
             unroll!(i < 4, {
                 let at = item + i as u32 * warps;
                 let source = from + (at as u64 * item_stride + row as u64) * E::BYTES as u64;
-                raw[i] = E::load::<1>(source, at < left);
+                raw[i] = E::ld_nc::<1>(source, at < left);
             });
             unroll!(i < 4, {
                 let at = item + i as u32 * warps;
                 let place = (row * TENSOR_STRIDE + at) * E::ACC_BYTES;
-                E::store_shared(to + place, E::get(&raw[i], 0));
+                E::st_shared(to + place, E::get(&raw[i], 0));
             });
             item += 4 * warps;
         }
@@ -169,13 +169,13 @@ pub fn ahead<E: Elem>(p: &TensorProductParams, threads: u32) {
     let first = gpu::block_x() * TENSOR_ITEMS;
     let mut at = gpu::thread();
     while at < TENSOR_ITEMS * own {
-        warp::stay_rolled();
+        warp::nounroll();
         let (item, line) = (at % TENSOR_ITEMS + first, at / TENSOR_ITEMS);
         let from = p.a + item as u64 * p.item_strides[0] * bytes + line as u64 * 128;
-        global::load_own_b16(from, item < p.items);
+        global::ld_global_b16(from, item < p.items);
         at += threads;
     }
     let from = p.d + gpu::thread() as u64 * 128;
     let all = p.rows[2] as u64 * p.item_strides[2] * bytes;
-    global::load_own_b16(from, gpu::thread() as u64 * 128 < all.min(threads as u64 * 128));
+    global::ld_global_b16(from, gpu::thread() as u64 * 128 < all.min(threads as u64 * 128));
 }

@@ -9,26 +9,26 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorSums {
     #[inline(always)]
     unsafe fn run(p: &TensorProductParams, _: u64) {
         let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
-        let arena = copy::arena();
-        stage::segments(p, p.lists, arena, 1, Self::THREADS);
+        let smem = copy::dynamic_shared();
+        stage::segments(p, p.lists, smem, 1, Self::THREADS);
         stage::entries::<E>(p, &s, p.lists, [E::ACC_BYTES, 0], Self::THREADS);
         pairs(p, &s, 32 * E::ACC_BYTES);
         gpu::sync_threads();
-        let own = arena + s.own + gpu::thread() / 32 * s.own_bytes;
+        let own = smem + s.own + gpu::thread() / 32 * s.own_bytes;
         let warps = Self::THREADS / 32;
         let mut item = gpu::block_x() as u64 * warps as u64 + gpu::thread() as u64 / 32;
         while item < p.items as u64 {
             let mut channel = 0;
             while channel < p.width {
                 load::<E>(p, &s, own, item, channel);
-                copy::copy_wait_all();
-                warp::sync_lanes(u32::MAX);
+                copy::cp_async_wait_all();
+                warp::sync(u32::MAX);
                 dots::<E>(p, &s, own, channel == 0);
-                warp::sync_lanes(u32::MAX);
+                warp::sync(u32::MAX);
                 channel += 32;
             }
             outputs::<E>(p, &s, own, item);
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
             item += (gpu::grid_x() * warps) as u64;
         }
     }
@@ -40,10 +40,10 @@ fn pairs(p: &TensorProductParams, s: &TensorShared, row: u32) {
     let list = p.lists + p.counts[0] as u64 * 16;
     let mut at = gpu::thread();
     while at < p.counts[1] {
-        let [a, f, d, _] = global::load_v4(list + at as u64 * 16, true);
+        let [a, f, d, _] = global::ld_nc_v4(list + at as u64 * 16, true);
         let f = if f == TENSOR_NONE { f } else { f * row };
-        let to = copy::arena() + s.pairs + at * 16;
-        copy::store_shared_v4(to, [a * row, f, d * row, 0]);
+        let to = copy::dynamic_shared() + s.pairs + at * 16;
+        copy::st_shared_v4(to, [a * row, f, d * row, 0]);
         at += TensorSums::THREADS;
     }
 }
@@ -68,23 +68,23 @@ fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, is_first: 
     let lane = gpu::thread() % 32;
     let mut pair = lane;
     while pair < p.counts[1] {
-        let [a, f, d, _] = copy::load_shared_v4(copy::arena() + s.pairs + pair * 16);
+        let [a, f, d, _] = copy::ld_shared_v4(copy::dynamic_shared() + s.pairs + pair * 16);
         let to = own + s.parts[3] + pair * E::ACC_BYTES;
-        let mut sum = if is_first { E::ZERO } else { E::load_shared(to) };
+        let mut sum = if is_first { E::ZERO } else { E::ld_shared(to) };
         let (a, d) = (own + a, own + s.parts[1] + d);
         let mut step = 0;
         while step < 32 {
             unroll!(i < 4, {
                 let channel = (lane + step + i as u32) % 32 * E::ACC_BYTES;
-                let mut x = E::load_shared(a + channel);
+                let mut x = E::ld_shared(a + channel);
                 if f != TENSOR_NONE {
-                    x = E::mul(x, E::load_shared(own + s.parts[2] + f + channel));
+                    x = E::mul(x, E::ld_shared(own + s.parts[2] + f + channel));
                 }
-                sum = E::fma(x, E::load_shared(d + channel), sum);
+                sum = E::fma(x, E::ld_shared(d + channel), sum);
             });
             step += 4;
         }
-        E::store_shared(to, sum);
+        E::st_shared(to, sum);
         pair += 32;
     }
 }
@@ -92,23 +92,23 @@ fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, is_first: 
 /// Rows of the output, one a lane.
 #[inline(always)]
 fn outputs<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, item: u64) {
-    let arena = copy::arena();
+    let smem = copy::dynamic_shared();
     let sums = own + s.parts[3];
     let mut segment = gpu::thread() % 32;
     while segment < p.counts[0] {
-        let [first, count, _, row] = copy::load_shared_v4(arena + segment * 16);
+        let [first, count, _, row] = copy::ld_shared_v4(smem + segment * 16);
         let mut sum = E::ZERO;
         let mut at = first;
         while at < first + count {
-            let code = copy::load_shared_b32(arena + s.codes + at * 4);
-            let value = E::load_shared(arena + s.values + at * E::ACC_BYTES);
-            sum = E::fma(value, E::load_shared(sums + code), sum);
+            let code = copy::ld_shared_b32(smem + s.codes + at * 4);
+            let value = E::ld_shared(smem + s.values + at * E::ACC_BYTES);
+            sum = E::fma(value, E::ld_shared(sums + code), sum);
             at += 1;
         }
         let row = (row & !TENSOR_LAST) as u64;
         let to = p.out + (item * p.item_strides[4] + row) * E::BYTES as u64;
         if p.flags & FLAG_ACCUMULATE != 0 {
-            sum = E::add(sum, E::get(&E::load_own::<1>(to, true), 0));
+            sum = E::add(sum, E::get(&E::ld_global::<1>(to, true), 0));
         }
         E::store::<1>(to, &[sum]);
         segment += 32;

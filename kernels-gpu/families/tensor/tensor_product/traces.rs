@@ -13,12 +13,12 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorTraces {
         let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
         let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
         let warps = Self::THREADS / 32;
-        let arena = copy::arena();
-        let own = arena + warp * s.own_bytes;
+        let smem = copy::dynamic_shared();
+        let own = smem + warp * s.own_bytes;
         let totals = own + s.parts[3];
         let mut at = lane;
         while at < p.rows[4] * TENSOR_STRIDE {
-            E::store_shared(totals + at * E::ACC_BYTES, E::ZERO);
+            E::st_shared(totals + at * E::ACC_BYTES, E::ZERO);
             at += 32;
         }
         let mut segment = warp;
@@ -27,27 +27,27 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorTraces {
             segment += warps;
         }
         gpu::sync_threads();
-        store::<E>(p, &s, arena + s.parts[3]);
+        store::<E>(p, &s, smem + s.parts[3]);
     }
 }
 
 /// Adds what one row of F and one matrix give to the totals of this warp.
 #[inline(always)]
 fn segment_of<E: Elem>(p: &TensorProductParams, left: u32, totals: u32, segment: u32) {
-    let [first, count, matrix, row] = global::load_v4(p.lists + segment as u64 * 16, true);
+    let [first, count, matrix, row] = global::ld_nc_v4(p.lists + segment as u64 * 16, true);
     let mut column = 0;
     while column < p.width {
         let mut sums: Sums<E> = [[E::ZERO; 4]; 8];
         let mut channel = 0;
         while channel < p.out_width {
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
             rows_of_f::<E>(p, left, row & !TENSOR_LAST, channel);
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
             let extents = [p.out_width, p.width];
             multiply::<E>(p, left, matrix, [channel, column], extents, &mut sums);
             channel += 32;
         }
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         let mut pair = first;
         while pair < first + count {
             products::<E>(p, totals, pair, column, &sums);
@@ -72,11 +72,11 @@ fn rows_of_f<E: Elem>(p: &TensorProductParams, to: u32, row: u32, channel: u32) 
         let mut raw = [[0; 4]; 8];
         unroll!(i < 8, {
             let at = item + i as u32;
-            raw[i] = E::load::<1>(from + at as u64 * stride, inside && first + at < p.items);
+            raw[i] = E::ld_nc::<1>(from + at as u64 * stride, inside && first + at < p.items);
         });
         unroll!(i < 8, {
             let at = (item + i as u32) * TENSOR_LEFT + lane;
-            E::store_shared(to + at * E::ACC_BYTES, E::get(&raw[i], 0));
+            E::st_shared(to + at * E::ACC_BYTES, E::get(&raw[i], 0));
         });
         item += 8;
     }
@@ -87,7 +87,7 @@ fn rows_of_f<E: Elem>(p: &TensorProductParams, to: u32, row: u32, channel: u32) 
 fn products<E: Elem>(p: &TensorProductParams, totals: u32, pair: u32, column: u32, sums: &Sums<E>) {
     let lane = gpu::thread() % 32;
     let list = p.lists + p.counts[0] as u64 * 16;
-    let [a, _, start, many] = global::load_v4(list + pair as u64 * 16, true);
+    let [a, _, start, many] = global::ld_nc_v4(list + pair as u64 * 16, true);
     let first = gpu::block_x() * TENSOR_ITEMS + lane / 8;
     let channel = column + lane % 8 * 4;
     let inside = p.width - channel.min(p.width);
@@ -112,11 +112,11 @@ fn products<E: Elem>(p: &TensorProductParams, totals: u32, pair: u32, column: u3
     let item = lane / 8 + lane % 8 * 4;
     let mut at = start;
     while at < start + many {
-        let [code, place] = global::load_v2(entries + at as u64 * 8, true);
-        let value = E::load::<1>(p.values + place as u64 * E::BYTES as u64, true);
+        let [code, place] = global::ld_nc_v2(entries + at as u64 * 8, true);
+        let value = E::ld_nc::<1>(p.values + place as u64 * E::BYTES as u64, true);
         let to = totals + ((code & 0xffff) * TENSOR_STRIDE + item) * E::ACC_BYTES;
-        let total = E::fma(E::mul(E::get(&value, 0), alpha), own, E::load_shared(to));
-        E::store_shared(to, total);
+        let total = E::fma(E::mul(E::get(&value, 0), alpha), own, E::ld_shared(to));
+        E::st_shared(to, total);
         at += 1;
     }
 }
@@ -131,14 +131,14 @@ fn store<E: Elem>(p: &TensorProductParams, s: &TensorShared, from: u32) {
         let mut row = lane;
         while row < p.rows[4] {
             let at = from + (row * TENSOR_STRIDE + item) * E::ACC_BYTES;
-            let mut sum = E::load_shared(at);
+            let mut sum = E::ld_shared(at);
             unroll!(i < 3, {
-                sum = E::add(sum, E::load_shared(at + (i as u32 + 1) * s.own_bytes));
+                sum = E::add(sum, E::ld_shared(at + (i as u32 + 1) * s.own_bytes));
             });
             let place = (first + item) as u64 * p.item_strides[4] + row as u64;
             let to = p.out + place * E::BYTES as u64;
             if p.flags & FLAG_ACCUMULATE != 0 {
-                sum = E::add(sum, E::get(&E::load_own::<1>(to, true), 0));
+                sum = E::add(sum, E::get(&E::ld_global::<1>(to, true), 0));
             }
             E::store::<1>(to, &[sum]);
             row += 32;

@@ -13,8 +13,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorWeights {
         let s = p.layout(Self::STEP, E::ACC_BYTES, Self::THREADS);
         let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
         let warps = Self::THREADS / 32;
-        let arena = copy::arena();
-        let own = arena + s.own + warp * s.own_bytes;
+        let smem = copy::dynamic_shared();
+        let own = smem + s.own + warp * s.own_bytes;
         let ends = lists::<E>(p, &s, Self::STEP, Self::THREADS);
         gpu::sync_threads();
         let mut sums: Sums<E> = [[E::ZERO; 4]; 8];
@@ -25,16 +25,16 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorWeights {
             tile += gpu::grid_x() * warps;
         }
         // The left sides are free now: 32 x 32 sums of each warp.
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         unroll!(i < 8, {
             unroll!(j < 4, {
                 let at = (lane / 8 * 8 + i as u32) * TENSOR_LEFT + lane % 8 * 4 + j as u32;
-                E::store_shared(own + at * E::ACC_BYTES, sums[i][j]);
+                E::st_shared(own + at * E::ACC_BYTES, sums[i][j]);
             });
         });
         gpu::sync_threads();
-        add_up::<E>(p, &s, arena + s.own);
-        finish::<E>(p, arena);
+        add_up::<E>(p, &s, smem + s.own);
+        finish::<E>(p, smem);
     }
 }
 
@@ -52,22 +52,22 @@ fn items_of<E: Elem>(
     let lane = gpu::thread() % 32;
     let (coefficients, y) = (own + s.parts[3], own + s.parts[0]);
     let (channel, column) = corner(p);
-    warp::sync_lanes(u32::MAX);
+    warp::sync(u32::MAX);
     let from = p.y + first as u64 * p.item_strides[1] * E::BYTES as u64;
     let sizes = [p.rows[1], p.items - first];
     stage::tile::<E>(y, from, p.item_strides[1], sizes, [0, 1]);
-    warp::sync_lanes(u32::MAX);
+    warp::sync(u32::MAX);
     while segment < end {
-        let [begin, count, row, _] = copy::load_shared_v4(copy::arena() + segment * 16);
+        let [begin, count, row, _] = copy::ld_shared_v4(copy::dynamic_shared() + segment * 16);
         if count > 0 {
             pairs::<E>(s, y, coefficients, begin, count);
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
             left_side::<E>(p, s, own, coefficients, [begin, count], [first, channel]);
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
             let at = first as u64 * p.item_strides[3] + row as u64 * p.row_strides[2];
             let from = p.f + (at + (column + lane % 8 * 4) as u64) * E::BYTES as u64;
             outer::<E>(p, own, from, [first, column], sums);
-            warp::sync_lanes(u32::MAX);
+            warp::sync(u32::MAX);
         }
         segment += 1;
     }
@@ -135,9 +135,9 @@ fn add_up<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32) {
     let mut at = gpu::thread();
     while at < 1024 {
         let from = own + (at / 32 * TENSOR_LEFT + at % 32) * E::ACC_BYTES;
-        let mut sum = E::load_shared(from);
+        let mut sum = E::ld_shared(from);
         unroll!(i < 3, {
-            sum = E::add(sum, E::load_shared(from + (i as u32 + 1) * s.own_bytes));
+            sum = E::add(sum, E::ld_shared(from + (i as u32 + 1) * s.own_bytes));
         });
         E::store_acc(to + at as u64 * E::ACC_BYTES as u64, sum);
         at += TensorWeights::THREADS;
@@ -146,22 +146,22 @@ fn add_up<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32) {
 
 /// Whoever arrives last at the part's counter adds all slots and leaves the counter at zero.
 #[inline(always)]
-fn finish<E: Elem>(p: &TensorProductParams, arena: u32) {
+fn finish<E: Elem>(p: &TensorProductParams, smem: u32) {
     let part = gpu::block_z() * p.rows[4] + gpu::block_y();
     let counter = p.counters + part as u64 * 4;
     global::fence_gpu();
     gpu::sync_threads();
     if gpu::thread() == 0 {
-        let before = global::atomic_add(counter, 1);
-        copy::store_shared_b32(arena, before);
+        let before = global::atom_add(counter, 1);
+        copy::st_shared_b32(smem, before);
     }
     gpu::sync_threads();
-    if copy::load_shared_b32(arena) + 1 != gpu::grid_x() {
+    if copy::ld_shared_b32(smem) + 1 != gpu::grid_x() {
         return;
     }
     global::fence_gpu();
     if gpu::thread() == 0 {
-        global::store_b32(counter, 0);
+        global::st_b32(counter, 0);
     }
     let (channel, column) = corner(p);
     let mut at = gpu::thread();
@@ -186,7 +186,7 @@ fn finish<E: Elem>(p: &TensorProductParams, arena: u32) {
                 + across as u64;
             let to = p.out + place * E::BYTES as u64;
             if p.flags & FLAG_ACCUMULATE != 0 {
-                sum = E::add(sum, E::get(&E::load_own::<1>(to, true), 0));
+                sum = E::add(sum, E::get(&E::ld_global::<1>(to, true), 0));
             }
             E::store::<1>(to, &[sum]);
         }

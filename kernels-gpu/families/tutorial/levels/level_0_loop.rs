@@ -16,8 +16,8 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<0> {
         let mut sum = 0.0;
         let mut k = 0;
         while k < p.k {
-            let a = E::load::<1>(p.a + offset::<E>(row, k, p.k), true);
-            let b = E::load::<1>(p.b + offset::<E>(k, column, p.n), true);
+            let a = E::ld_nc::<1>(p.a + offset::<E>(row, k, p.k), true);
+            let b = E::ld_nc::<1>(p.b + offset::<E>(k, column, p.n), true);
             sum = E::fma(E::get(&a, 0), E::get(&b, 0), sum);
             k += 1;
         }

@@ -53,17 +53,17 @@ fn fill<E: Half>(p: &LevelsParams, (row, k, column): (u32, u32, u32), a_tile: u3
     let (a_row, a_k) = (thread % 128, thread / 128 * 8);
     let (b_k, b_column) = (thread / 16, thread % 16 * 8);
     // Both loads are under way before the barrier is waited at.
-    let a = E::load::<8>(p.a + offset::<E>(row + a_row, k + a_k, p.k), true);
-    let b = E::load::<8>(p.b + offset::<E>(k + b_k, column + b_column, p.n), true);
+    let a = E::ld_nc::<8>(p.a + offset::<E>(row + a_row, k + a_k, p.k), true);
+    let b = E::ld_nc::<8>(p.b + offset::<E>(k + b_k, column + b_column, p.n), true);
     // The tiles before have been read by all.
     gpu::sync_threads();
     unroll!(i < 8, {
         let to = a_tile + (a_k + i as u32) * LINE + a_row * 4;
-        copy::store_shared_b32(to, E::get(&a, i).to_bits());
+        copy::st_shared_b32(to, E::get(&a, i).to_bits());
     });
     unroll!(h < 2, {
         let four = [0, 1, 2, 3].map(|i| E::get(&b, 4 * h + i).to_bits());
-        copy::store_shared_v4(b_tile + b_k * LINE + (b_column + 4 * h as u32) * 4, four);
+        copy::st_shared_v4(b_tile + b_k * LINE + (b_column + 4 * h as u32) * 4, four);
     });
     gpu::sync_threads();
 }
@@ -72,7 +72,7 @@ fn fill<E: Half>(p: &LevelsParams, (row, k, column): (u32, u32, u32), a_tile: u3
 /// banks.
 #[inline(always)]
 fn eight(from: u32) -> [f32; 8] {
-    let [a, b, c, d] = copy::load_shared_v4(from).map(f32::from_bits);
-    let [e, f, g, h] = copy::load_shared_v4(from + 64 * 4).map(f32::from_bits);
+    let [a, b, c, d] = copy::ld_shared_v4(from).map(f32::from_bits);
+    let [e, f, g, h] = copy::ld_shared_v4(from + 64 * 4).map(f32::from_bits);
     [a, b, c, d, e, f, g, h]
 }

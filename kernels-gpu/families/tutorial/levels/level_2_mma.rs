@@ -28,7 +28,7 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<2> {
         let mut s = 0;
         while s < stages {
             // At most the group of stage s + 1 is still under way, for this thread and behind the barrier for all.
-            copy::copy_wait::<1>();
+            copy::cp_async_wait::<1>();
             gpu::sync_threads();
             // Into the place of stage s - 1, which all have read.
             start::<E>(p, row, column, s + 2);
@@ -64,13 +64,13 @@ fn start<E: Half>(p: &LevelsParams, row: u32, column: u32, s: u32) {
             let index = gpu::thread() + 128 * i as u32;
             let (r, chunk) = (index / 8, index % 8);
             let from = p.a + offset::<E>(row + r, k + 8 * chunk, p.k);
-            copy::copy_async_16(a.chunk(r, chunk), from, 16);
+            copy::cp_async_16(a.chunk(r, chunk), from, 16);
             let (r, chunk) = (index / 16, index % 16);
             let from = p.b + offset::<E>(k + r, column + 8 * chunk, p.n);
-            copy::copy_async_16(b.chunk(r, chunk), from, 16);
+            copy::cp_async_16(b.chunk(r, chunk), from, 16);
         });
     }
-    copy::copy_commit();
+    copy::cp_async_commit();
 }
 
 /// Four steps of 16 along k: fragments to registers (`ldmatrix`), 32 products of them.

@@ -47,7 +47,7 @@ impl<const NUMBER: usize> Level<NUMBER> {
     #[inline(always)]
     pub(super) fn start(at: u64, (row, column): (u32, u32), k: u32, slot: u32) {
         let (stage, full) = (Self::stage(slot), Self::full(slot));
-        barrier::arrive_expect(full, Self::STAGE as u32);
+        barrier::arrive_expect_tx(full, Self::STAGE as u32);
         bulk::tma_load_2d(stage, at, k, row, full);
         unroll!(c < Self::COLUMNS as usize / 64, {
             let to = stage + (Self::A_BYTES + c * SMEM_TILE) as u32;

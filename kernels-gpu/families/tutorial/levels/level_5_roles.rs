@@ -22,12 +22,12 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<5> {
         Self::make_barriers();
         let place = Self::place();
         if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<{ REGISTERS[0] }>();
+            barrier::setmaxnreg_dec::<{ REGISTERS[0] }>();
             if gpu::thread() == CONSUMERS * 32 {
                 Self::copies(p, at, place, Ring::START);
             }
         } else {
-            barrier::registers_up::<{ REGISTERS[1] }>();
+            barrier::setmaxnreg_inc::<{ REGISTERS[1] }>();
             let half = gpu::thread() / 128;
             let mut acc = Acc::<4>::zero();
             Self::products::<E>(p, half, Ring::START, &mut acc);
@@ -103,7 +103,7 @@ impl<const NUMBER: usize> Level<NUMBER> {
         if slot == NONE {
             return;
         }
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         if gpu::thread() % 32 == 0 {
             barrier::arrive(Self::empty(slot));
         }

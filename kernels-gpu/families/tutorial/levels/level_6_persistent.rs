@@ -27,7 +27,7 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<6> {
         let mut tile = gpu::block_x();
         let mut ring = Ring::START;
         if gpu::thread() >= CONSUMERS * 32 {
-            barrier::registers_down::<{ REGISTERS[0] }>();
+            barrier::setmaxnreg_dec::<{ REGISTERS[0] }>();
             if gpu::thread() == CONSUMERS * 32 {
                 while tile < tiles {
                     ring = Self::copies(p, at, raster(p, tile), ring);
@@ -35,7 +35,7 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<6> {
                 }
             }
         } else {
-            barrier::registers_up::<{ REGISTERS[1] }>();
+            barrier::setmaxnreg_inc::<{ REGISTERS[1] }>();
             let half = gpu::thread() / 128;
             while tile < tiles {
                 let mut acc = Acc::<4>::zero();
@@ -64,26 +64,26 @@ fn raster(p: &LevelsParams, tile: u32) -> (u32, u32) {
 /// and from there eight lanes a line of 128 bytes.
 #[inline(always)]
 fn store<E: Half>(p: &LevelsParams, (row, column): (u32, u32), acc: &Acc<4>) {
-    let (lane, warp) = (gpu::rematerialize_thread() % 32, gpu::rematerialize_thread() / 32);
-    let buffer = copy::arena() + This::OUT as u32 + warp * 16 * PANEL_BYTES as u32;
+    let (lane, warp) = (gpu::opaque_thread() % 32, gpu::opaque_thread() / 32);
+    let buffer = copy::dynamic_shared() + This::OUT as u32 + warp * 16 * PANEL_BYTES as u32;
     let (r, chunk) = frag::ldmatrix_x4(lane);
     let to = p.c + offset::<E>(row + warp * 16 + lane / 8, column + lane % 8 * 8, p.n);
     let four_rows = offset::<E>(4, 0, p.n);
     unroll!(c < 4, {
         // The lanes have read the 64 columns before.
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         unroll!(j < 4, {
             let x = &acc.0[c];
             let pair = |i: usize| E::put(&[x[i], x[i + 1], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0];
             let (i, at) = (8 * j, frag::swizzle(r, 2 * j as u32 + chunk, PANEL_BYTES as u32));
             matrix::stmatrix_x4(buffer + at, [pair(i), pair(i + 2), pair(i + 4), pair(i + 6)]);
         });
-        warp::sync_lanes(u32::MAX);
+        warp::sync(u32::MAX);
         unroll!(j < 4, {
             let from = frag::swizzle(4 * j as u32 + lane / 8, lane % 8, PANEL_BYTES as u32);
-            let eight = copy::load_shared_v4(buffer + from);
+            let eight = copy::ld_shared_v4(buffer + from);
             let columns = (64 * c) as u64 * E::BYTES as u64;
-            global::store_v4(to + j as u64 * four_rows + columns, eight);
+            global::st_v4(to + j as u64 * four_rows + columns, eight);
         });
     });
 }

@@ -33,7 +33,7 @@ fn offset<E: Elem>(row: u32, column: u32, width: u32) -> u64 {
 /// constant, and part of the store.
 #[inline(always)]
 fn lane_place<E: Half>(p: &LevelsParams, row: u32, column: u32) -> u64 {
-    let (r, x) = frag::accumulator(gpu::rematerialize_thread() % 32, 0);
+    let (r, x) = frag::accumulator(gpu::opaque_thread() % 32, 0);
     p.c + offset::<E>(row + r, column + x, p.n)
 }
 

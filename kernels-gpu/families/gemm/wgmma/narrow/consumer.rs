@@ -81,7 +81,7 @@ impl<
             }
             let strip = match A::ASYNCHRONOUS {
                 true => strip,
-                false => Self::strip(p, warp::rematerialize(round) - 1),
+                false => Self::strip(p, warp::opaque(round) - 1),
             };
             Self::epilogue_narrow::<E>(p, strip, group, &mut acc);
             if !A::ASYNCHRONOUS {
@@ -131,7 +131,7 @@ impl<
                 });
             });
             // Before the next `wgmma`, or its sums would want registers of their own.
-            acc.settle();
+            acc.compiler_fence();
         });
     }
 

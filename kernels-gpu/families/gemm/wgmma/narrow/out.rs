@@ -86,10 +86,10 @@ impl Cell for Whole {
     #[inline(always)]
     fn store_one(o: Output, one: One) {
         let add = one.inside && o.flags & FLAG_ACCUMULATE != 0;
-        let old = global::load_own_b32(one.c, add) as i32;
+        let old = global::ld_global_b32(one.c, add) as i32;
         if one.inside {
             let sum = product(whole(one.x), o.alpha as i32, old);
-            global::store_b32(one.c, sum as u32);
+            global::st_b32(one.c, sum as u32);
         }
     }
 }
@@ -156,9 +156,9 @@ impl<
             // Words are words.
             return F32::store_all::<ORDER, CHUNKS>(o, spot, acc);
         }
-        let mut c = warp::rematerialize(0);
+        let mut c = warp::opaque(0);
         while c < CHUNKS as u32 {
-            warp::stay_rolled();
+            warp::nounroll();
             let mut x = [0f32; 32];
             unroll!(k < CHUNKS, most 4, {
                 if c == k as u32 {
