@@ -170,9 +170,17 @@ impl Context {
         })
     }
 
-    /// The GPU; for the CPU one that is not there.
-    pub(crate) fn planned_on(&self) -> &Arc<Device> {
-        self.device().unwrap_or_else(|| Device::absent())
+    /// The GPU; for a CPU context the model of a GPU.
+    ///
+    /// # Errors
+    /// On a CPU context, an invalid EINSPARSE_ARCH.
+    pub(crate) fn planned_on(&self) -> Result<&Arc<Device>> {
+        if let Some(device) = self.device() {
+            return Ok(device);
+        }
+        let device = Device::absent();
+        device.check()?;
+        Ok(device)
     }
 
     /// What is made on a GPU alone; `None` on the CPU.

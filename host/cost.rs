@@ -6,7 +6,7 @@ use std::fmt;
 use einsparse_kernels::abi::{Dtype, PANEL_BYTES, WalkKind};
 use einsparse_kernels::table::Row;
 
-pub use crate::machine::{Machine, Rates};
+pub use crate::machine::{Machine, RateSource};
 
 /// An SpMM by the numbers that decide its cost.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -43,7 +43,7 @@ fn shared_bytes(capability: (u32, u32), own: u32) -> u32 {
 }
 
 impl Machine {
-    /// Ceilings of an H200 that is not there, with the kernels that EINSPARSE_ARCH names.
+    /// Rates of an H200, with the kernels that EINSPARSE_ARCH selects; with those of an H200 if EINSPARSE_ARCH is invalid.
     pub(crate) fn absent() -> Machine {
         let own = Machine::H200.capability;
         match capability(own).unwrap_or(own) {
@@ -118,8 +118,9 @@ impl Device {
         }))
     }
 
-    /// An H200 that is not there, with the kernels that EINSPARSE_ARCH names. A CPU context prepares what a GPU would, so
-    /// that both refuse the same operands with the same words; nothing is allocated and nothing runs.
+    /// Model of an H200 without hardware, with the kernels that EINSPARSE_ARCH selects. A CPU context prepares the work of a
+    /// GPU on it, so that both refuse the same operands with the same message. It allocates nothing and runs nothing. If
+    /// EINSPARSE_ARCH is invalid, [`Self::check`] returns that error.
     pub(crate) fn absent() -> &'static Arc<Device> {
         static ABSENT: OnceLock<Arc<Device>> = OnceLock::new();
         ABSENT.get_or_init(|| {
@@ -128,7 +129,7 @@ impl Device {
             Arc::new(Device {
                 machine,
                 times: Mutex::new(Some(TileTimes::on(&machine))),
-                failure: Mutex::new(None),
+                failure: Mutex::new(capability(Machine::H200.capability).err()),
                 copies: OwnedStream::absent(),
                 modules: Modules::absent(&context, machine.capability),
                 context,

@@ -6,7 +6,7 @@ mod times;
 use einsparse_kernels::abi::{CLUSTER, FP8_MMA, TMA, WGMMA};
 use einsparse_kernels::table::{ARCHS, Arch, Row, archs_of};
 
-pub use devices::Rates;
+pub use devices::RateSource;
 pub use times::{HeightTimes, TileTimes};
 pub(crate) use times::{megabytes, stages, waves};
 
@@ -32,7 +32,7 @@ pub struct Machine {
     /// Compute capability whose kernels run.
     pub capability: (u32, u32),
     /// Where these rates come from.
-    pub rates: Rates,
+    pub rates: RateSource,
 }
 
 impl Machine {
@@ -48,7 +48,7 @@ impl Machine {
         wgmma: 770e12,
         shared_bytes: 227 << 10,
         capability: (9, 0),
-        rates: Rates::Measured,
+        rates: RateSource::Measured,
     };
 
     /// Ceilings scaled from the H200's by what the driver says of a GPU.
@@ -68,7 +68,7 @@ impl Machine {
             // Of compute capability 8.0.
             shared_bytes: 163 << 10,
             capability: (8, 0),
-            rates: Rates::Scaled,
+            rates: RateSource::Scaled,
         }
     }
 }

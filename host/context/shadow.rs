@@ -40,10 +40,10 @@ impl<L> Prepared<L> {
 pub(crate) struct Shadow<O>(Option<Box<O>>);
 
 impl<O> Shadow<O> {
-    /// Made by `make` of a context of a GPU that is not there; nothing where the context is a GPU.
+    /// Creates the operator with `make` on the model of a GPU, if the context is a CPU that checks; otherwise none.
     pub(crate) fn new(context: &Context, make: impl FnOnce(&Context) -> Result<O>) -> Result<Self> {
         Ok(Shadow(match context.device() {
-            None if context.checks() => Some(Box::new(make(&Context::of(Device::absent()))?)),
+            None if context.checks() => Some(Box::new(make(&Context::of(context.planned_on()?))?)),
             _ => None,
         }))
     }
@@ -96,7 +96,7 @@ impl Context {
     ) -> Result<Prepared<L>> {
         Ok(Prepared {
             launch: match self.checks() {
-                true => Some(make(self.planned_on())?),
+                true => Some(make(self.planned_on()?)?),
                 false => None,
             },
             runs: self.is_cuda(),

@@ -4,7 +4,7 @@ use super::Machine;
 
 /// Where the rates of a [`Machine`] come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rates {
+pub enum RateSource {
     /// Measured on this kind of GPU.
     Measured,
     /// Taken from the datasheet of this kind of GPU; nothing was measured on it.
@@ -13,7 +13,7 @@ pub enum Rates {
     Scaled,
 }
 
-/// Rates as a datasheet states them: f16 products of Tensor Cores that are added in f32, without sparsity, and device
+/// Rates of a datasheet: f16 products of Tensor Cores that are added in f32, without sparsity, and device
 /// memory.
 struct Datasheet {
     /// Words of the name that the driver reports.
@@ -58,7 +58,7 @@ impl Machine {
     pub(crate) fn named(self, name: &str, has_memory_rate: bool) -> Machine {
         let h200 = Machine::H200.multiprocessors;
         if has_words(name, "H200") && self.multiprocessors == h200 {
-            return Machine { rates: Rates::Measured, ..self };
+            return Machine { rates: RateSource::Measured, ..self };
         }
         let Some(sheet) = DATASHEETS.iter().find(|sheet| has_words(name, sheet.name)) else {
             return self;
@@ -75,7 +75,7 @@ impl Machine {
         Machine {
             hbm: if has_memory_rate { self.hbm } else { hbm },
             mma: if has_product_rate { mma } else { self.mma },
-            rates: Rates::Datasheet,
+            rates: RateSource::Datasheet,
             ..self
         }
     }
@@ -92,18 +92,18 @@ mod tests {
     #[test]
     fn known_gpus_have_rates_of_their_own() {
         let scaled = ampere(108);
-        assert_eq!(scaled.rates, Rates::Scaled);
+        assert_eq!(scaled.rates, RateSource::Scaled);
         let a100 = scaled.named("NVIDIA A100-SXM4-80GB", false);
-        assert_eq!(a100.rates, Rates::Datasheet);
+        assert_eq!(a100.rates, RateSource::Datasheet);
         let told = scaled.named("NVIDIA A100-PCIE-40GB", true);
         assert_eq!((told.hbm, told.mma), (scaled.hbm, a100.mma));
         assert!((a100.mma / 1e12 - 265.2).abs() < 0.1 && (a100.hbm / 1e12 - 1.81).abs() < 0.01);
         let a10 = ampere(72).named("NVIDIA A10", false);
         assert!((a10.hbm / 1e9 - 534.0).abs() < 1.0);
         for name in ["NVIDIA L40S", "NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 5090"] {
-            assert_eq!(scaled.named(name, true).rates, Rates::Datasheet, "{name}");
+            assert_eq!(scaled.named(name, true).rates, RateSource::Datasheet, "{name}");
         }
-        assert_eq!(Machine::H200.named("NVIDIA H200", true).rates, Rates::Measured);
+        assert_eq!(Machine::H200.named("NVIDIA H200", true).rates, RateSource::Measured);
     }
 
     #[test]
@@ -116,9 +116,9 @@ mod tests {
         let whole = scaled.named("NVIDIA A100-SXM4-80GB", false);
         let slice = ampere(14).named("NVIDIA A100-SXM4-80GB MIG 1g.10gb", false);
         assert!((slice.mma / whole.mma - 14.0 / 108.0).abs() < 1e-6);
-        assert_ne!(ampere(16).named("NVIDIA H200 MIG 1g.18gb", true).rates, Rates::Measured);
+        assert_ne!(ampere(16).named("NVIDIA H200 MIG 1g.18gb", true).rates, RateSource::Measured);
         // The driver reports the rate of memory; nothing comes from the datasheet.
         let h100 = Machine { capability: (9, 0), ..ampere(132) };
-        assert_eq!(h100.named("NVIDIA H100 80GB HBM3", true).rates, Rates::Scaled);
+        assert_eq!(h100.named("NVIDIA H100 80GB HBM3", true).rates, RateSource::Scaled);
     }
 }

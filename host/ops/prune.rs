@@ -37,7 +37,7 @@ pub fn prune_to_nm<T: Scalar>(context: &Context, dense: &Tensor<T>) -> Result<Sp
     let (Some(row), &[rows, columns]) = (pruner(T::DTYPE), dense.shape()) else {
         return on_host();
     };
-    let device = context.planned_on();
+    let device = context.planned_on()?;
     let matrix = DenseMatrix { address: dense.place(), rows, columns, leading: dense.leading() };
     // SAFETY: the tensor has these extents and element type, and is borrowed until the wait in `read`.
     let queue = unsafe { Queue::new(device.after_all()?) };

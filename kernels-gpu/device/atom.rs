@@ -1,6 +1,6 @@
-//! How a stage is multiplied: 64 rows of A by `C` x 64 columns of B, both 128 bytes deep and swizzled in shared memory,
-//! into sums that lie in registers as `wgmma` leaves them. A body names no atom: another one is another row of the
-//! table.
+//! Tensor Core atoms of sparse convolutions. An atom multiplies one stage: 64 rows of A by `C` x 64 columns of B, both
+//! 128 bytes deep and swizzled in shared memory. Accumulators have the register layout of `wgmma`. Bodies take the atom
+//! as a parameter, so another atom is another row of the table.
 
 use super::elem::Elem;
 use super::gpu;
@@ -11,25 +11,25 @@ use super::warpgroup::WgmmaElem;
 use crate::abi::*;
 use crate::frag;
 
-/// What four warps multiply with.
+/// Tensor Core atom of four warps.
 pub trait Atom<E: Elem> {
-    /// Whether a product may be under way, and read its stage, when the next one is begun.
+    /// Whether a product may still read its stage when the next product is issued.
     const LATER: bool;
-    /// Adds the product of A at `a` and B at `b`. `TB` 1: B is contiguous along the columns, else along the depth.
+    /// `D += A B` of the operands at shared addresses `a` and `b`. `TB` 1: B is contiguous along n, otherwise along k.
     fn multiply<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: u32, b: u32);
-    /// Waits until at most `PENDING` products are under way.
+    /// Waits until at most `PENDING` groups of products are pending.
     #[inline(always)]
     fn wait<const C: usize, const PENDING: u32>(acc: &mut Acc<C>) {
         acc.wait::<PENDING>();
     }
-    /// Lets this thread multiply what ordinary copies have brought.
+    /// Makes data that threads stored in shared memory visible to products.
     #[inline(always)]
     fn fence_proxy_async() {
         barrier::fence_proxy_async();
     }
 }
 
-/// B of a step of 32 bytes.
+/// Descriptor of B for a k-step of 32 bytes.
 #[inline(always)]
 fn descriptor<const TB: i32>(b: u32, step: usize) -> u64 {
     if TB == 1 {
@@ -56,7 +56,7 @@ impl<E: WgmmaElem> Atom<E> for Wgmma {
 impl Atom<Tf32> for Wgmma {
     const LATER: bool = false;
 
-    /// A through registers, where it is rounded; whoever copies has rounded B.
+    /// Rounds A in registers. The copy has rounded B already.
     #[inline(always)]
     fn multiply<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: u32, b: u32) {
         let (warp, lane) = gpu::warp_and_lane();
@@ -78,7 +78,7 @@ impl Atom<Tf32> for Wgmma {
 impl Atom<Tf32> for MmaSync {
     const LATER: bool = false;
 
-    /// Both are rounded on their way to the registers. `TB` is 0.
+    /// Rounds both operands in registers. `TB` must be 0.
     #[inline(always)]
     fn multiply<const C: usize, const TB: i32>(acc: &mut Acc<C>, a: u32, b: u32) {
         let (warp, lane) = gpu::warp_and_lane();

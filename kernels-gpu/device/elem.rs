@@ -1,54 +1,54 @@
-//! Arithmetic of the element types: raw vectors from memory, accumulators, rounding on store.
+//! Arithmetic of the element types: raw vectors as loaded, accumulators, and rounding at the store.
 
 use super::ptx::{copy, global, matrix, warp};
 use crate::abi::*;
 
-/// Up to 16 bytes as they lie in memory. Decoded as late as possible: loads in flight stay packed.
+/// Up to 16 bytes as stored in memory. They are decoded at their use, so loads in flight take few registers.
 pub type Raw = [u32; 4];
 
 /// An element type and its accumulator.
 pub trait Elem: ElemInfo {
-    /// f32, or f64 for f64.
+    /// Accumulator type: f64 for f64, f32 for all other types.
     type Acc: Copy;
-    /// Zero of the accumulator.
+    /// Zero as an accumulator.
     const ZERO: Self::Acc;
     const BYTES: u32 = Self::DTYPE.bytes() as u32;
     /// Bytes of one accumulator.
     const ACC_BYTES: u32 = Self::DTYPE.acc_bytes() as u32;
 
-    /// All bits of a raw vector but the signs: all of them zero in a vector of zeros.
+    /// Mask of a raw vector without the sign bits. A vector contains only zeros if all masked bits are 0.
     const MAGNITUDE: Raw;
 
-    /// Element `i` of a raw vector.
+    /// Returns element `i` of a raw vector as an accumulator.
     fn get(raw: &Raw, i: usize) -> Self::Acc;
-    /// Accumulators rounded and packed; unused ones are ignored.
+    /// Rounds and packs accumulators. Accumulators beyond the vector are ignored.
     fn put(values: &[Self::Acc; 8]) -> Raw;
-    /// A scalar parameter.
+    /// Converts a scalar parameter.
     fn scalar(x: f64) -> Self::Acc;
-    /// a * b + c
+    /// `a * b + c` with one rounding.
     fn fma(a: Self::Acc, b: Self::Acc, c: Self::Acc) -> Self::Acc;
-    /// a * b, rounded whatever becomes of it.
+    /// `a * b`, rounded. The compiler must not fuse it with an addition.
     fn mul(a: Self::Acc, b: Self::Acc) -> Self::Acc;
     fn add(a: Self::Acc, b: Self::Acc) -> Self::Acc;
-    /// The larger one; NaN where one is NaN.
+    /// Maximum; NaN if either value is NaN.
     fn max(a: Self::Acc, b: Self::Acc) -> Self::Acc;
-    /// Whether they are the same number; NaN is NaN.
-    fn same(a: Self::Acc, b: Self::Acc) -> bool;
-    /// Negative values become zero, NaN passes.
+    /// Equality in which NaN equals NaN.
+    fn equal(a: Self::Acc, b: Self::Acc) -> bool;
+    /// ReLU. NaN stays NaN.
     fn relu(a: Self::Acc) -> Self::Acc;
-    /// x / 2 (1 + erf(x / sqrt 2)).
+    /// GELU: `x / 2 (1 + erf(x / sqrt 2))`.
     fn gelu(a: Self::Acc) -> Self::Acc;
-    /// The same of four, as exact as the element type asks for.
+    /// GELU of four values, with the accuracy that the element type can store.
     #[inline(always)]
     fn gelu_of_four(a: [Self::Acc; 4]) -> [Self::Acc; 4] {
         a.map(Self::gelu)
     }
-    /// The accumulator as two 32-bit words, low first.
+    /// Splits an accumulator into two 32-bit words, the low word first.
     fn words(a: Self::Acc) -> [u32; 2];
     /// Inverse of [`Elem::words`].
     fn from_words(w: [u32; 2]) -> Self::Acc;
 
-    /// The accumulator of the lane whose number differs by the bits of `other`. Every lane of the warp must call it
+    /// `shfl.xor` of an accumulator: returns the value of lane `lane ^ other`. Every lane of the warp must call it
     /// together.
     #[inline(always)]
     fn shfl_xor(a: Self::Acc, other: u32) -> Self::Acc {
@@ -57,7 +57,7 @@ pub trait Elem: ElemInfo {
         Self::from_words([warp::shfl_xor(low, other), high])
     }
 
-    /// `V` elements, zero where `ok` is false.
+    /// Loads `V` elements of memory that no kernel writes (`ld.global.nc`); zeros if `ok` is false.
     #[inline(always)]
     fn ld_nc<const V: usize>(addr: u64, ok: bool) -> Raw {
         match V as u32 * Self::BYTES {
@@ -71,7 +71,7 @@ pub trait Elem: ElemInfo {
         }
     }
 
-    /// `V` elements of memory that this kernel also writes, zero where `ok` is false.
+    /// Loads `V` elements of memory that this kernel may write (`ld.global`); zeros if `ok` is false.
     #[inline(always)]
     fn ld_global<const V: usize>(addr: u64, ok: bool) -> Raw {
         match V as u32 * Self::BYTES {
@@ -85,7 +85,7 @@ pub trait Elem: ElemInfo {
         }
     }
 
-    /// One element that the launch ahead may have written, zero where `ok` is false.
+    /// Loads one element that the preceding launch may have written (`ld.global.cg`); zero if `ok` is false.
     #[inline(always)]
     fn ld_cg(addr: u64, ok: bool) -> Raw {
         match Self::BYTES {
@@ -111,7 +111,7 @@ pub trait Elem: ElemInfo {
         }
     }
 
-    /// Stores the first element of a raw vector as it is.
+    /// Stores the first element of a raw vector without conversion.
     #[inline(always)]
     fn store_raw(addr: u64, raw: Raw) {
         match Self::BYTES {
@@ -144,7 +144,7 @@ pub trait Elem: ElemInfo {
         Self::from_words([copy::ld_shared_b32(from), hi])
     }
 
-    /// Loads one accumulator that another thread block stored in this launch, zero where `ok` is false.
+    /// Loads one accumulator that another thread block stored in this launch; zero if `ok` is false.
     #[inline(always)]
     fn load_acc(addr: u64, ok: bool) -> Self::Acc {
         if Self::ACC_BYTES == 8 {
@@ -155,7 +155,7 @@ pub trait Elem: ElemInfo {
     }
 }
 
-/// P(X > x) of a normal distribution, x >= 0: erf by Abramowitz and Stegun 7.1.26, off by 1e-7 at the most.
+/// P(X > x) of a standard normal distribution for x >= 0: erf by Abramowitz and Stegun 7.1.26, error at most 1e-7.
 #[inline(always)]
 pub fn normal_tail(x: f32) -> f32 {
     let z = x * core::f32::consts::FRAC_1_SQRT_2;
@@ -166,18 +166,18 @@ pub fn normal_tail(x: f32) -> f32 {
     0.5 * poly * matrix::ex2_approx(-z * z * core::f32::consts::LOG2_E)
 }
 
-/// Of an infinity the limit; NaN stays NaN.
+/// GELU in f32. An infinity gives its limit; NaN stays NaN.
 #[inline(always)]
 fn gelu_f32(x: f32) -> f32 {
     let magnitude = f32::from_bits(x.to_bits() & 0x7fff_ffff);
-    // x P(X <= x): the tail is what is missing to 1 (x > 0), or all there is (x < 0). It is 0 long before 32; an
-    // infinity times that would be NaN.
+    // GELU is x P(X <= x). The tail is 1 - P (x > 0) or P itself (x < 0). The tail is 0 from far below 32 on, and
+    // infinity times 0 would be NaN: hence the limit of 32.
     F32::relu(x) - magnitude.min(32.0) * normal_tail(magnitude)
 }
 
-/// The logarithm to base 2 of what a normal distribution has above `x`, as a polynomial: fitted so that its power of
-/// two is off by 1.2e-5 of itself up to 5.5, 2e-5 up to 6, 3.2e-4 up to 8; from 8 on, where a GELU is below 5e-15, it
-/// may be off by all of it. Highest coefficient first.
+/// Polynomial of log2 P(X > x) for a standard normal distribution, highest coefficient first. The relative error of its
+/// power of two is 1.2e-5 up to x = 5.5, 2e-5 up to 6, and 3.2e-4 up to 8. From 8 on the relative error is not bounded;
+/// there GELU(-x) is below 5e-15 in magnitude.
 const TAIL: [f32; 8] = [
     -1.543_872_1e-6,
     5.530_176_7e-5,
@@ -189,12 +189,12 @@ const TAIL: [f32; 8] = [
     -1.000_014_3,
 ];
 
-/// GELUs whose results are rounded to 16 bits: one exponential each where erf takes a reciprocal as well, and four side
-/// by side, so that none waits for its own steps. Off by 1.5e-6 at the most, near 1, in front of the rounding: 322 of
-/// all finite f16 become the neighbour of the correctly rounded result.
+/// GELU of four values whose results are rounded to 16 bits. Each takes one exponential; erf would take a reciprocal in
+/// addition. Four independent chains hide the latency of their steps. The error before rounding is at most 1.5e-6 (near
+/// 1): of all finite f16 values, 322 give the neighbour of the correctly rounded result.
 #[inline(always)]
 fn gelu_rounded(x: [f32; 4]) -> [f32; 4] {
-    // Not above 16: an infinity times nothing would be NaN.
+    // Limited to 16, because infinity times zero would be NaN.
     let m = x.map(|x| f32::from_bits(x.to_bits() & 0x7fff_ffff).min(16.0));
     let mut log = [TAIL[0]; 4];
     unroll!(k < 7, {
@@ -221,7 +221,7 @@ macro_rules! float {
             if a >= b || a.is_nan() { a } else { b }
         }
         #[inline(always)]
-        fn same(a: $t, b: $t) -> bool {
+        fn equal(a: $t, b: $t) -> bool {
             a == b || (a.is_nan() && b.is_nan())
         }
         #[inline(always)]
@@ -318,7 +318,7 @@ impl Elem for Bf16 {
     f32_accumulator!();
     #[inline(always)]
     fn get(raw: &Raw, i: usize) -> f32 {
-        // A bf16 is the upper half of the f32 of the same value.
+        // The bits of a bf16 are the upper half of the f32 of equal value.
         let word = raw[(i / 2) & 3];
         f32::from_bits(if i.is_multiple_of(2) { word << 16 } else { word & 0xffff_0000 })
     }

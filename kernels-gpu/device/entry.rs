@@ -1,6 +1,6 @@
-//! The table expanded to kernel entries of the module being compiled, and the panic handler.
+//! Kernel entries of the module that is compiled, expanded from the table of rows; and the panic handler.
 
-// The name of every row is a `cfg`.
+// A build of some rows passes the name of each of them as a `cfg`.
 #![allow(unexpected_cfgs)]
 
 use super::gpu::kernel;
@@ -18,7 +18,7 @@ macro_rules! entries {
             mod $module {
                 use super::*;
                 $(
-                    // A build of some rows names each.
+                    // With `some_rows`, only the named rows are compiled.
                     #[cfg(any(not(some_rows), $name))]
                     kernel!($name(p: $params, at) => <$tile as Kernel<$walk, $elem, $params>>::run(&p, at));
                 )+
@@ -32,6 +32,6 @@ for_each_kernel!(entries);
 #[cfg(target_arch = "nvptx64")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // SAFETY: a trap ends the kernel; a test proves that no kernel reaches it.
+    // SAFETY: a trap ends the kernel; a test checks that no kernel contains it.
     unsafe { core::arch::nvptx::trap() }
 }

@@ -1,35 +1,35 @@
-//! What happens to an accumulator on its way to C: scalar, bias, ReLU or GELU, `=` or `+=`, one rounding.
+//! Epilogue of CUDA-core kernels: scalar, bias, ReLU or GELU, `=` or `+=`, and one rounding at the store.
 
 use super::elem::Elem;
 use crate::abi::*;
 
-/// Where results go, and what happens on the way.
+/// The output C and the operations of the epilogue.
 #[derive(Clone, Copy)]
 pub struct Output {
-    /// C, row-major.
+    /// Address of C, row-major.
     pub c: u64,
-    /// Bias vector.
+    /// Address of the bias vector.
     pub bias: u64,
     /// Scalar factor of the product.
     pub alpha: f64,
-    /// Bytes from one row of C to the next.
+    /// Row stride of C, bytes.
     pub ldc_bytes: u32,
     pub n: u32,
-    /// `FLAG_*`.
+    /// Bits `FLAG_*`.
     pub flags: u32,
-    /// Gate of C's shape.
+    /// Address of the gate, which has the shape of C.
     pub gate: u64,
-    /// Bytes from one row of the gate to the next.
+    /// Row stride of the gate, bytes.
     pub gate_bytes: u32,
 }
 
 impl Output {
-    /// As it is, to nowhere.
+    /// No output and no operation.
     pub const PLAIN: Output =
         Output { c: 0, bias: 0, alpha: 1.0, ldc_bytes: 0, n: 0, flags: 0, gate: 0, gate_bytes: 0 };
 }
 
-/// What params say of C, without a gate.
+/// Creates an [`Output`] from the fields of a params struct, without a gate.
 macro_rules! output {
     ($p:ident) => {
         $crate::device::epilogue::Output {
@@ -60,13 +60,13 @@ pub fn row_bias<E: Elem>(o: Output, row: u32) -> E::Acc {
     E::get(&raw, 0)
 }
 
-/// The scalar factor of a row's sum. A row without entries has no product: nothing is scaled, not even by infinity.
+/// Scalar factor of a row's sum. It is 0 for a row without nonzeros, because 0 times an infinite scalar would be NaN.
 #[inline(always)]
 pub fn scale<E: Elem>(o: Output, len: u32) -> E::Acc {
     if len == 0 { E::ZERO } else { E::scalar(o.alpha) }
 }
 
-/// Activation of a finished sum.
+/// Applies the activation to a complete sum.
 #[inline(always)]
 pub fn activate<E: Elem>(o: Output, x: E::Acc) -> E::Acc {
     if o.flags & FLAG_RELU != 0 {
@@ -78,8 +78,8 @@ pub fn activate<E: Elem>(o: Output, x: E::Acc) -> E::Acc {
     }
 }
 
-/// Finishes `V` neighbouring columns of one row and stores those below `n`. The caller guarantees
-/// that `V` elements at `column` may be accessed at once when `column < n`.
+/// Applies the epilogue to `V` adjacent columns of one row and stores those below `n`. The caller guarantees
+/// that one access of `V` elements at `column` is valid if `column < n`.
 #[inline(always)]
 pub fn finish<E: Elem, const V: usize>(
     o: Output,

@@ -1,12 +1,12 @@
-//! Gates of gated linear units, `gate(x) * y`: which one, flags say. SiLU, GELU with [`FLAG_GELU`], ReLU with
-//! [`FLAG_RELU`].
+//! Activations of gated linear units, `gate(x) * y`. Flags select the activation: [`FLAG_GELU`] GELU, [`FLAG_RELU`]
+//! ReLU, otherwise SiLU.
 
 use super::elem::{Elem, normal_tail};
 use super::ptx::matrix;
 use crate::abi::{FLAG_GELU, FLAG_RELU};
 use core::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LOG2_E};
 
-/// Gates of four sums.
+/// Applies the activation to four sums.
 #[inline(always)]
 pub fn gate<E: Elem<Acc = f32>>(flags: u32, x: [f32; 4]) -> [f32; 4] {
     if flags & FLAG_GELU != 0 {
@@ -18,7 +18,7 @@ pub fn gate<E: Elem<Acc = f32>>(flags: u32, x: [f32; 4]) -> [f32; 4] {
     }
 }
 
-/// A gate, and its slope.
+/// The activation and its derivative.
 #[inline(always)]
 pub fn gate_and_slope<E: Elem<Acc = f32>>(flags: u32, x: f32) -> [f32; 2] {
     if flags & FLAG_GELU != 0 {

@@ -1,5 +1,5 @@
-//! The seam to the compiler: indices, barrier and the kernel ABI. Two bodies: rustc's own NVPTX
-//! backend, and the crate `cuda_std` for Rust-CUDA's `rustc_codegen_nvvm`.
+//! Interface to the compiler: thread indices, barrier and the kernel ABI. There are two implementations: for rustc's
+//! own NVPTX backend, and with the crate `cuda_std` for Rust-CUDA's `rustc_codegen_nvvm`.
 
 #[cfg(not(feature = "cuda_std"))]
 mod body {
@@ -9,7 +9,7 @@ mod body {
         ($($name:ident = $register:ident;)+) => {$(
             #[inline(always)]
             pub fn $name() -> u32 {
-                // SAFETY: reads a special register.
+                // SAFETY: reading a special register has no effect.
                 unsafe { nvptx::$register() as u32 }
             }
         )+};
@@ -27,7 +27,7 @@ mod body {
     /// Barrier over the thread block. Every thread must arrive.
     #[inline(always)]
     pub fn sync_threads() {
-        // SAFETY: callers reach it uniformly.
+        // SAFETY: every thread of the thread block calls it.
         unsafe { nvptx::_syncthreads() }
     }
 }
@@ -42,34 +42,35 @@ mod body {
 
 pub use body::*;
 
-/// [`thread`], computed here and now: what is derived from it is not carried in registers through a loop.
+/// [`thread`] through [`opaque`](super::ptx::warp::opaque): the compiler computes values derived from it anew, and does
+/// not keep them in registers across a loop.
 #[inline(always)]
 pub fn opaque_thread() -> u32 {
     super::ptx::warp::opaque(thread())
 }
 
-/// This thread's lane, and its warp in the warpgroup, both computed here and now.
+/// Lane of this thread and warp in its warpgroup, both from [`opaque_thread`].
 #[inline(always)]
 pub fn lane_and_warp() -> (u32, u32) {
     (opaque_thread() % 32, opaque_thread() / 32 % 4)
 }
 
-/// [`lane_and_warp`] the other way round, and so are its two instructions, which the compiler keeps in order: most
-/// kernels of `bitmap` get longer with the other.
+/// [`lane_and_warp`] in the opposite order. The compiler keeps the order of the two instructions, and most kernels of
+/// `bitmap` are longer with the order of [`lane_and_warp`].
 #[inline(always)]
 pub fn warp_and_lane() -> (u32, u32) {
     (opaque_thread() / 32 % 4, opaque_thread() % 32)
 }
 
-/// A kernel entry: `kernel!(name(params: Type, at) => body)`; `at` is the generic address of the parameter, where
-/// tensor maps are read by the copy engine itself.
+/// Kernel entry: `kernel!(name(params: Type, at) => body)`. `at` is the generic address of the parameter; the tensor
+/// copy engine reads tensor maps there.
 #[cfg(target_arch = "nvptx64")]
 macro_rules! kernel {
     ($name:ident($p:ident: $ty:ty, $at:ident) => $body:expr) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "ptx-kernel" fn $name($p: $ty) {
             let mut $at = 0u64;
-            // SAFETY: the address of the entry's own parameter, by the name that the compiler gives it.
+            // SAFETY: takes the address of the entry's own parameter, by the name that the compiler gives it.
             unsafe {
                 core::arch::asm!(
                     concat!("{{ .reg .u64 p; mov.u64 p, ", stringify!($name), "_param_0; cvta.param.u64 {at}, p; }}"),
@@ -83,7 +84,7 @@ macro_rules! kernel {
     };
 }
 
-/// On the host the entries are only type-checked.
+/// On the host, entries are type-checked and never run.
 #[cfg(not(target_arch = "nvptx64"))]
 macro_rules! kernel {
     ($name:ident($p:ident: $ty:ty, $at:ident) => $body:expr) => {

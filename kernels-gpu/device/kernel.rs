@@ -1,11 +1,12 @@
-//! What every kernel is: a tile with a body, for a walk, an element type and what a launch tells it.
+//! Interface of all kernels: a tile implements the body for a walk, an element type and a params struct.
 
 use crate::abi::Tile;
 
-/// The body of all rows of the table with this tile, walk `W`, element type `E` and parameters `P`. One tile may serve
-/// several modules, which differ in their parameters.
+/// Body of all rows of the table with this tile, walk `W`, element type `E` and params struct `P`. One tile may serve
+/// several modules that differ in their params.
 pub trait Kernel<W, E, P>: Tile {
     /// # Safety
-    /// `p` describes live device memory, lies at the generic address `at`, and the launch has this tile's geometry.
+    /// `p` must describe live device memory and be stored at the generic address `at`. The launch must have the grid
+    /// and block dimensions of this tile.
     unsafe fn run(p: &P, at: u64);
 }

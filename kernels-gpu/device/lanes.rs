@@ -3,8 +3,8 @@
 use super::elem::Elem;
 use super::ptx::{matrix, warp};
 
-/// Sum or maximum (NaN if any value is NaN) of `x` over each group of `LANES` adjacent lanes. Every lane of the warp must
-/// call it together.
+/// Sum or maximum (NaN if any value is NaN) of `x` over each group of `LANES` adjacent lanes. Every lane of the warp
+/// must call it together.
 #[inline(always)]
 pub fn reduced<const LANES: u32, const MAX: bool>(mut x: f32) -> f32 {
     unroll!(step < 5, {
@@ -23,7 +23,8 @@ pub fn sum(x: f32) -> f32 {
     reduced::<32, false>(x)
 }
 
-/// Sum over each group of `LANES` adjacent lanes, in the accumulator of `E`. Every lane of the warp must call it together.
+/// Sum over each group of `LANES` adjacent lanes, in the accumulator of `E`. Every lane of the warp must call it
+/// together.
 #[inline(always)]
 pub fn sum_of<E: Elem, const LANES: u32>(mut x: E::Acc) -> E::Acc {
     let mut distance = LANES / 2;

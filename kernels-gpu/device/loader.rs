@@ -1,11 +1,11 @@
-//! How a tile of a tensor gets into shared memory, and how a stage's barrier learns of it.
+//! Loaders: they copy tiles of tensors from global to shared memory and complete the mbarrier of the stage.
 
 use super::gpu;
 use super::ptx::{barrier, bulk, copy, gather, warp};
 use crate::abi::*;
 use crate::frag;
 
-/// A box of a tensor: rows along axis 1, bytes of a row, and bytes of an element. Constants, where this is inlined.
+/// Box of a tensor: rows along axis 1, bytes per row, and bytes per element. All are constants after inlining.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub rows: usize,
@@ -13,7 +13,7 @@ pub struct Shape {
     pub element: usize,
 }
 
-/// The threads that copy a tile together: this one's number, and how many there are. A multiple of 32.
+/// Threads that copy a tile together: the number of this thread, and the number of threads, a multiple of 32.
 #[derive(Clone, Copy)]
 pub struct Team {
     pub thread: u32,
@@ -21,35 +21,38 @@ pub struct Team {
 }
 
 impl Team {
-    /// The lanes of this warp.
+    /// The 32 lanes of this warp.
     #[inline(always)]
     pub fn warp() -> Self {
         Team { thread: gpu::opaque_thread() % 32, threads: 32 }
     }
 }
 
-/// What copies a stage. All threads of a team call these functions together.
+/// Copies stages: the tensor copy engine ([`Tma`]) or threads with `cp.async`. All threads of a team call each function
+/// together.
 pub trait Loader: LoaderInfo {
-    /// Arrivals at a stage's barrier that a team of so many threads fills by [`Loader::fill`].
+    /// Arrival count of a stage's mbarrier if a team of `threads` fills it with [`Loader::fill`].
     fn fills(threads: u32) -> u32;
-    /// Arrivals at a stage's barrier for `threads` threads that call [`Loader::expect`] and [`Loader::started`]. `stores`:
-    /// thread 0 also writes part of the stage, with plain stores before `expect`.
+    /// Arrival count of a stage's mbarrier if `threads` threads call [`Loader::expect`] and [`Loader::started`].
+    /// `stores`: thread 0 also writes part of the stage with ordinary stores, before `expect`.
     fn arrivals(threads: u32, stores: bool) -> u32;
-    /// Fetches `MAPS` tensor maps from the parameters' address on. One thread.
+    /// Prefetches `MAPS` tensor maps, the first at address `at`. One thread calls it.
     fn prefetch_maps<const MAPS: usize>(at: u64);
-    /// Starts the copies of a stage, `bytes` in all, which complete barrier `full`: one arrival where the copy engine
-    /// copies, else one for each thread of the team. Plain stores before this call are not ordered before the arrival.
+    /// Starts the copies of a stage of `bytes` bytes, which complete mbarrier `full`: with one arrival if the copy
+    /// engine copies, otherwise with one per thread of the team. Ordinary stores before this call are not ordered
+    /// before the arrival.
     fn fill(team: Team, full: u32, bytes: u32, start: impl FnOnce());
-    /// Calls `start` with each copy of a warp's share, and the word that the lane of that copy has.
+    /// Calls `start` for each of the warp's copies, with the number of the copy and the `word` of the lane of that
+    /// number.
     fn each(copies: u32, word: u32, start: impl Fn(u32, u32));
-    /// Thread `thread` of those that copy arrives before its copies: `bytes` are on their way. Without the copy engine only
-    /// an arrival for stores is needed. It is compiled as a fence on compute capability 8.x.
+    /// Announces the copies of a stage, `bytes` bytes, before thread `thread` starts them. Without the copy engine only
+    /// ordinary stores need this arrival. On compute capability 8.x it compiles to a fence.
     fn expect(full: u32, thread: u32, bytes: u32, stores: bool);
-    /// Thread `thread` of those that copy has started its copies.
+    /// Announces that thread `thread` has started all its copies of the stage.
     fn started(full: u32, thread: u32);
-    /// Copies the box of a tensor of `D` axes (2 to 4) that begins at `place`, the innermost axis first, to shared `to`,
-    /// swizzled over a row of the box. The box has one place along axes 2 and 3. Zeros outside the tensor, whose map
-    /// lies at an address and has these words.
+    /// Copies a box of a tensor of `D` axes (2 to 4) to shared address `to`, swizzled over a row of the box. The box
+    /// begins at index `place`, innermost axis first, and has extent 1 along axes 2 and 3. Elements outside of the
+    /// tensor are zero. `map` is the address of the tensor map and its words.
     fn tile<const D: usize>(
         team: Team,
         to: u32,
@@ -58,9 +61,9 @@ pub trait Loader: LoaderInfo {
         shape: Shape,
         full: u32,
     );
-    /// Copies neighbouring pixels of images, a row of the box each, from the one at `[channel, y, x, image]` on, each
-    /// moved by an offset along x and y. A map of pixels says how far apart they are; or `pixel` says where each is,
-    /// as `[y, x, image]`. Zeros outside the images.
+    /// Copies adjacent pixels of images, one per row of the box. The first pixel is `[channel, y, x, image]`; each is
+    /// moved by an offset along x and y. The im2col map holds the distance of pixels; without the copy engine, `pixel`
+    /// returns `[y, x, image]` of each. Elements outside of the images are zero.
     fn pixels(
         team: Team,
         to: u32,
@@ -70,14 +73,14 @@ pub trait Loader: LoaderInfo {
         full: u32,
         pixel: impl Fn(u32) -> [u32; 3],
     );
-    /// Copies `bytes` neighbouring bytes, a multiple of 16, to shared `to`.
+    /// Copies `bytes` contiguous bytes, a multiple of 16, to shared address `to`.
     fn line(team: Team, to: u32, from: u64, bytes: u32, full: u32);
-    /// [`Self::line`] of many bytes.
+    /// [`Self::line`] for long lines: all threads of the team take part.
     fn long_line(team: Team, to: u32, from: u64, bytes: u32, full: u32);
-    /// Brings `bytes` neighbouring bytes, a multiple of 16, to L2, if the GPU can do that without waiting.
+    /// Prefetches `bytes` contiguous bytes, a multiple of 16, to L2, if the GPU has an asynchronous prefetch.
     fn prefetch_line(from: u64, bytes: u32);
-    /// Waits for the copies that this thread started, if threads copy: a thread must not exit before its copies are done.
-    /// The tensor copy engine completes its copies without the thread that started them.
+    /// Waits for the copies that this thread started, if threads copy: a thread must not exit before its copies are
+    /// done. The tensor copy engine completes its copies without the thread that started them.
     fn wait_own();
 }
 
@@ -107,7 +110,7 @@ impl Loader for Tma {
         }
     }
 
-    /// A lane has a copy.
+    /// Each lane starts the copy of its own number.
     #[inline(always)]
     fn each(_: u32, word: u32, start: impl Fn(u32, u32)) {
         start(gpu::opaque_thread() % 32, word);
@@ -174,7 +177,7 @@ impl Loader for Tma {
     fn wait_own() {}
 }
 
-/// Extent `axis` of a tensor whose words these are, that of axis 0 in bytes.
+/// Extent of an axis from the words of a map; that of axis 0 is in bytes.
 #[inline(always)]
 fn extent(map: &MapWords, axis: usize) -> u32 {
     let two = map[MAP_EXTENTS + axis / 2];
@@ -187,7 +190,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
         threads
     }
 
-    /// Every thread, once its copies have ended, and the first one for what it stored.
+    /// One arrival per thread when its copies are complete, and one of thread 0 for its stores.
     #[inline(always)]
     fn arrivals(threads: u32, stores: bool) -> u32 {
         threads + u32::from(stores)
@@ -202,7 +205,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
         gather::cp_async_arrive(full);
     }
 
-    /// The lanes share each copy.
+    /// All lanes take part in each copy.
     #[inline(always)]
     fn each(copies: u32, word: u32, start: impl Fn(u32, u32)) {
         let mut lane = 0;
@@ -253,12 +256,12 @@ impl<const KIB: usize> Loader for Copies<KIB> {
             base += place[3] as u64 * map[MAP_STRIDES + 2];
         }
         let (y, row) = (place[1], place[1].wrapping_add(own));
-        // A size that is not known costs a dozen instructions a copy.
+        // A byte count that is not a constant costs a dozen instructions per copy.
         if inside && y < height && height - y >= rows && width >= first.wrapping_add(row_bytes) {
             let mut from = base + row as u64 * stride + (first + column) as u64;
             let mut r = 0;
             while r < rows {
-                // Eight copies in flight between two tests.
+                // Eight copies between two tests of the loop.
                 unroll!(i < 8, {
                     let next = r + i as u32 * at_once;
                     if next < rows {
@@ -279,7 +282,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
                 warp::nounroll();
                 let byte = (r + own) * row_bytes + column;
                 let now = row.wrapping_add(r);
-                // The address of what is outside is not read, and has to be one all the same.
+                // Outside of the tensor nothing is read, but the address must still be valid.
                 let there = inside && now < height && bytes > 0;
                 let at = if there {
                     base + now as u64 * stride + begin as u64
@@ -311,7 +314,7 @@ impl<const KIB: usize> Loader for Copies<KIB> {
         let (own, column) = (team.thread / chunks, team.thread % chunks * 16);
         let begin = channel * shape.element as u32 + column;
         let bytes = extent(map, 0).saturating_sub(begin).min(16);
-        // An address for each row, or that of the tensor for one outside.
+        // The address of each row; for a row outside of the images, the address of the tensor.
         let source = |row: u32| {
             let [y, x, image] = pixel(row);
             let (y, x) = (y.wrapping_add(right), x.wrapping_add(down));
@@ -328,13 +331,13 @@ impl<const KIB: usize> Loader for Copies<KIB> {
         let mut r = own;
         while r < rows {
             warp::nounroll();
-            // Four pixels are sought at the same time.
+            // Four independent searches hide the latency.
             unroll!(i < 4, {
                 let row = r + i as u32 * at_once;
                 if row < rows {
                     let (from, inside) = source(row);
                     if whole {
-                        gather::cp_async_4_or_zero(to_row(row), from, inside);
+                        gather::cp_async_16_or_zero(to_row(row), from, inside);
                     } else {
                         copy::cp_async_16(to_row(row), from, if inside { bytes } else { 0 });
                     }

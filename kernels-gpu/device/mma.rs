@@ -1,11 +1,11 @@
-//! Element types that Tensor Cores multiply, joined to their atom. A k-step is 32 bytes of A.
+//! Element types of Tensor Cores with their `mma.sync` atom. A k-step is 32 bytes of A.
 
 use super::elem::Elem;
 use super::ptx::matrix;
 use super::tile::{ATile, BTile};
 use crate::abi::*;
 
-/// An element type with an `mma` atom.
+/// Element type with an `mma.sync` atom.
 pub trait MmaElem: Elem<Acc = f32> {
     /// Fragment of A for one atom.
     fn a(tile: ATile, row: u32, step: u32, lane: u32) -> [u32; 4];
@@ -16,7 +16,7 @@ pub trait MmaElem: Elem<Acc = f32> {
         column: u32,
         lane: u32,
     ) -> [[u32; 2]; 2];
-    /// D += A B
+    /// `D += A B`.
     fn mma(d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]);
 }
 

@@ -1,11 +1,11 @@
-//! What bodies are written in; no family is named here. `prelude` is what they begin with, `gpu` the seam to
-//! the compiler, `ptx` one instruction per function, `elem`, `mma`, `warpgroup`, `atom` and `walk` what bodies are
-//! generic over, `stages` the ring of the asynchronous ones, `epilogue` and `store` the way to C, `entry` the table
-//! expanded.
+//! Library of the kernel bodies, independent of families. `prelude`: imports of every body. `gpu`: interface to the
+//! compiler. `ptx`: one function per instruction. `elem`, `mma`, `warpgroup`, `atom`, `multiply`, `loader` and `walk`:
+//! traits over which bodies are generic. `stages`: ring of stages between producers and consumers. `epilogue` and
+//! `store`: output to C. `entry`: kernel entries from the table.
 
-/// Repeats a block for `i` in `0..n`, n <= 8, as straight code: LLVM leaves loops around inline asm rolled, and an
-/// array indexed at run time lives in local memory. A literal `n`, or `most 4`, saves the compiler the copies that
-/// would not run: nested loops have hundreds.
+/// Unrolls a block for `i` in `0..n`, n <= 8. LLVM does not unroll loops around inline asm, and an array that is
+/// indexed at run time is stored in local memory. A literal `n`, or `most 4`, avoids copies that would never run:
+/// nested loops would have hundreds.
 macro_rules! unroll {
     ($i:ident < 2, $body:block) => { unroll!(@ $i 2, $body, 0 1) };
     ($i:ident < 3, $body:block) => { unroll!(@ $i 3, $body, 0 1 2) };
@@ -19,7 +19,7 @@ macro_rules! unroll {
         unroll!(@ $i $n, $body, 0 1 2 3 4 5 6 7)
     }};
     (@ $i:ident $n:expr, $body:block, $($k:literal)*) => {{
-        // What the last copy passes on is read by nobody.
+        // The value that the last copy assigns is never read.
         $(#[allow(unused_assignments)] {
             let $i: usize = $k;
             if $i < $n $body

@@ -1,4 +1,4 @@
-//! What bodies begin with: markers and flags, elements, the ring, and instructions by the names of their files.
+//! Imports of every body: markers and flags, elements, loaders, the ring, and the modules of PTX instructions.
 
 pub(crate) use super::elem::{Elem, Raw};
 pub(crate) use super::glu;

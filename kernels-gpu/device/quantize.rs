@@ -1,14 +1,15 @@
-//! Rows on their way to e4m3: a block of [`QUANTIZED_BLOCK`] neighbours is held by eight lanes.
+//! Quantization of rows to e4m3. Eight lanes hold a block of [`QUANTIZED_BLOCK`] adjacent elements.
 
 use super::elem::{Elem, Raw};
 use super::ptx::{matrix, warp};
 use crate::abi::{QUANTIZED_BLOCK, block_scale, inverse_scale};
 
-/// Elements of a lane.
+/// Elements per lane.
 const OWN: usize = 8;
 const _: () = assert!(QUANTIZED_BLOCK == 8 * OWN);
 
-/// A lane's eight neighbours as e4m3, and the scale of its block. Every lane of the warp must call it together.
+/// Quantizes eight adjacent elements of a lane to e4m3; returns them and the scale of the block. Every lane of the warp
+/// must call it together.
 #[inline(always)]
 pub fn quantize<E: Elem<Acc = f32>>(raw: &Raw) -> ([u32; 2], u32) {
     let mut x = [0.0f32; OWN];

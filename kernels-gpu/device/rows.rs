@@ -1,18 +1,17 @@
-//! Rows of a matrix that four warps gather into a stage, 128 bytes of each: a warp brings 32 of them, eight lanes a
-//! row.
+//! Gather of matrix rows into a stage by four warps, 128 bytes of each row. A warp copies 32 rows, eight lanes per row.
 
 use super::ptx::{copy, warp};
 use crate::abi::PANEL_BYTES;
 
 pub const ROWS: u32 = 32;
 
-/// The rows that a lane brings 16 bytes of, and a bit for each that is there.
+/// Rows of which a lane copies 16 bytes each, and a bit for each valid row.
 pub type Rows = ([u32; 8], u32);
 
-/// The rows that thread `thread` of those that gather brings; the lanes of its warp hold one each, `own`, and the first
-/// `count` of all are there.
+/// Rows that thread `thread` copies. Each lane of the warp holds one row index, `own`; the first `count` rows of all
+/// are valid.
 #[inline(always)]
-pub fn shared_out(thread: u32, own: u32, count: u32) -> Rows {
+pub fn of_thread(thread: u32, own: u32, count: u32) -> Rows {
     let (warp, lane) = (thread / 32, thread % 32);
     let (mut rows, mut valid) = ([0; 8], 0);
     unroll!(i < 8, {
@@ -23,20 +22,20 @@ pub fn shared_out(thread: u32, own: u32, count: u32) -> Rows {
     (rows, valid)
 }
 
-/// A matrix of elements of 2 bytes that rows are gathered of.
+/// Source matrix with elements of 2 bytes.
 #[derive(Clone, Copy)]
 pub struct Source {
     pub address: u64,
-    /// Bytes from one row to the next.
+    /// Row stride, bytes.
     pub row_bytes: u32,
     pub columns: u32,
 }
 
-/// Starts a thread's copies of a stage, from column `deep` on, to the rows at shared `to`. Rows that are not there are
-/// not copied: whoever multiplies them stores nothing of it. `WHOLE`: the stage ends within the matrix; what lies
-/// behind its columns has to be zero, since it is multiplied with zeros.
+/// Starts a thread's copies of a stage, from column `deep` on, to the rows at shared address `to`. Invalid rows are not
+/// copied, because their products are never stored. `WHOLE`: all columns of the stage are inside of the matrix.
+/// Otherwise columns outside are filled with zeros: the other operand is zero there, and zero times NaN would be NaN.
 #[inline(always)]
-pub fn bring<const WHOLE: bool>(
+pub fn gather<const WHOLE: bool>(
     source: Source,
     (rows, valid): Rows,
     thread: u32,
@@ -49,7 +48,7 @@ pub fn bring<const WHOLE: bool>(
     let column = deep + chunk * 8;
     let from = source.address + column as u64 * 2;
     unroll!(i < 8, {
-        // Rows of eight lanes are four apart: every other one is swizzled alike.
+        // Successive rows of a lane are four apart, so every second one has the same swizzle.
         let place = chunk ^ (row + 4 * (i as u32 % 2));
         let to = to + place * 16 + 4 * i as u32 * PANEL_BYTES as u32;
         let from = from + rows[i] as u64 * source.row_bytes as u64;

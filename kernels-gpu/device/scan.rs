@@ -1,4 +1,4 @@
-//! Sums over the threads of a thread block, and over the lanes of a warp.
+//! Scans and integer sums over the lanes of a warp and the threads of a thread block.
 
 use super::gpu;
 use super::ptx::{copy, warp};
@@ -17,9 +17,9 @@ pub fn word(base: u64, index: u64) -> u64 {
     base + index * 4
 }
 
-/// Leaves the value of each warp's last lane where all may read it. The warp's number.
+/// Stores the value of each warp's last lane to shared memory, where all threads may read it. Returns the warp index.
 #[inline(always)]
-pub fn leave_last(value: u32) -> u32 {
+pub fn share_last_of_warp(value: u32) -> u32 {
     let own = gpu::thread() / 32;
     gpu::sync_threads();
     if lane() == 31 {
@@ -29,8 +29,8 @@ pub fn leave_last(value: u32) -> u32 {
     own
 }
 
-/// Inclusive scan of `value` over the lanes of a warp by `join`, for which 0 is neutral. `lane`: this lane's number. Every
-/// lane of the warp must call it together.
+/// Inclusive scan of `value` over the lanes of a warp by `join`, for which 0 is neutral. `lane`: this lane's number.
+/// Every lane of the warp must call it together.
 #[inline(always)]
 pub fn inclusive_by(lane: u32, value: u32, join: impl Fn(u32, u32) -> u32) -> u32 {
     let mut all = value;
@@ -47,11 +47,11 @@ pub fn inclusive(value: u32) -> u32 {
     inclusive_by(lane(), value, |sum, before| sum + before)
 }
 
-/// Sum of the values of the threads in front of this one, and of all. Every thread must call it.
+/// Exclusive sum over the threads before this one, and the sum of all. Every thread of the thread block must call it.
 #[inline(always)]
 pub fn scan(value: u32) -> (u32, u32) {
     let inclusive = inclusive(value);
-    let own = leave_last(inclusive);
+    let own = share_last_of_warp(inclusive);
     let (mut before, mut all) = (inclusive - value, 0);
     unroll!(w < 8, {
         let of_warp = copy::ld_shared_b32(copy::dynamic_shared() + w as u32 * 4);
@@ -62,7 +62,8 @@ pub fn scan(value: u32) -> (u32, u32) {
     (before, all)
 }
 
-/// Sum over a thread block of eight warps. Every thread must call it once.
+/// Sum over a thread block of eight warps. Every thread must call it, and only once: a second call would overwrite sums
+/// that other warps still read.
 #[inline(always)]
 pub fn sum(value: u32) -> u32 {
     let own = warp::sum(value);

@@ -1,25 +1,25 @@
-//! Partial sums of a strip that several thread blocks share.
+//! Split-K fix-up: the thread block that arrives last adds the partial sums of all thread blocks of an output tile.
 
 use crate::device::gpu;
 use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, copy, global};
 
-/// Where the partial sums of a part along k go, and who else has some.
+/// Workspace of the partial sums of one part along k, and the number of parts.
 #[derive(Clone, Copy)]
 pub struct SplitK {
-    /// All partial sums: slots x halves x accumulators of a warpgroup.
+    /// Address of all partial sums: slots x warpgroups x accumulators of a warpgroup.
     pub partial: u64,
-    /// All arrival counters.
+    /// Address of all arrival counters.
     pub counters: u64,
     pub first: u32,
     pub part: u32,
     pub parts: u32,
-    /// Pair of counters.
+    /// Index of the pair of counters, one per warpgroup.
     pub counter: u32,
 }
 
-/// Leaves the partial sums of this part. The warpgroup that arrives last gets the sum over all parts, in order, and
-/// true. `told`: two words of shared memory.
+/// Stores the partial sums of this part. The warpgroup that arrives last gets the sum over all parts, added in the
+/// order of the parts, and returns true. `told`: two words of shared memory that broadcast the arrival count.
 #[inline(always)]
 pub fn fix_up<const CHUNKS: usize>(
     cut: SplitK,
@@ -41,7 +41,7 @@ fn put<const CHUNKS: usize>(mine: u64, acc: &Acc<CHUNKS>) {
     });
 }
 
-/// [`fix_up`] with the addition that the accumulators want.
+/// [`fix_up`] with the addition of the accumulator type.
 #[inline(always)]
 pub fn fix_up_by<const CHUNKS: usize>(
     cut: SplitK,
@@ -51,7 +51,7 @@ pub fn fix_up_by<const CHUNKS: usize>(
     add: impl Fn(f32, f32) -> f32,
 ) -> bool {
     let lane = gpu::opaque_thread() % 128;
-    // A warpgroup's accumulators, four of each thread side by side.
+    // Layout of the accumulators: four of each thread are adjacent, so accesses are 16 bytes wide.
     let bytes = (CHUNKS * 8 * 128 * 16) as u64;
     let place = |part: u32| {
         cut.partial + ((cut.first + part) as u64 * 2 + group as u64) * bytes + lane as u64 * 16
@@ -73,7 +73,7 @@ pub fn fix_up_by<const CHUNKS: usize>(
         return false;
     }
     global::fence_gpu();
-    // Two parts add up to the same bits in either order: this one's are at hand.
+    // The sum of two parts has the same bits in either order, and this part is still in registers.
     let own = if cut.parts == 2 {
         cut.part
     } else {

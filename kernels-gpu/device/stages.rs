@@ -1,6 +1,6 @@
-//! A ring of stages in shared memory: the stages from the start of dynamic shared memory, and behind them a barrier each that says
-//! "arrived", then a barrier each that says "may be overwritten". Whoever copies waits for the second and fills,
-//! whoever multiplies waits for the first.
+//! Ring of stages in dynamic shared memory between producers and consumers. Each stage has two mbarriers: `full`
+//! completes when its copies have arrived, `empty` when all consumers have released it. Producers wait for `empty` and
+//! fill the stage; consumers wait for `full` and multiply.
 
 use core::marker::PhantomData;
 
@@ -10,35 +10,35 @@ use super::ptx::wgmma::Acc;
 use super::ptx::{barrier, bulk, copy, warp};
 use crate::abi::SMEM_TILE;
 
-/// No stage is waiting to be released.
+/// Marker: no stage is waiting to be released.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Steps of `STEP` deep that are used of the stage of `DEPTH` that begins at `from`.
+/// Number of k-steps of depth `STEP` with valid columns in the stage of depth `DEPTH` that begins at column `from`.
 #[inline(always)]
 pub(crate) fn steps<const DEPTH: u32, const STEP: u32>(count: u32, from: u32) -> u32 {
     (count - from).min(DEPTH).div_ceil(STEP)
 }
 
-/// Where a tile keeps its ring.
+/// Layout of a tile's ring in dynamic shared memory.
 pub(crate) trait Stages {
-    /// Stages in the ring.
+    /// Number of stages.
     const COUNT: usize;
-    /// Bytes from one stage to the next.
+    /// Stage stride, bytes.
     const STRIDE: usize;
-    /// Byte of the first barrier in dynamic shared memory.
+    /// Offset of the first mbarrier in dynamic shared memory, bytes.
     const FIRST_BARRIER: usize;
-    /// Byte of the first stage.
+    /// Offset of the first stage, bytes.
     const FIRST_STAGE: usize = 0;
-    /// Barriers of each kind: one for each stage, and behind them those of what is not in the ring.
+    /// Number of mbarriers of each kind: one per stage, then those of buffers outside of the ring.
     const BARRIERS_EACH: usize = Self::COUNT;
 
-    /// First byte of the stage.
+    /// Shared address of a stage.
     #[inline(always)]
     fn stage(slot: u32) -> u32 {
         copy::dynamic_shared() + Self::FIRST_STAGE as u32 + slot * Self::STRIDE as u32
     }
 
-    /// A's tile of a warpgroup in the stage, and what lies behind those of two: B.
+    /// Shared addresses of a warpgroup's tile of A in the stage, and of B after the A tiles of two warpgroups.
     #[inline(always)]
     fn operands(slot: u32, group: u32) -> (u32, u32) {
         let stage = Self::stage(slot);
@@ -55,13 +55,14 @@ pub(crate) trait Stages {
         Self::full(slot) + Self::BARRIERS_EACH as u32 * 8
     }
 
-    /// The next stage of the ring and its parity.
+    /// Returns the next stage of the ring and its parity.
     #[inline(always)]
     fn next((slot, parity): (u32, u32)) -> (u32, u32) {
         if slot + 1 == Self::COUNT as u32 { (0, parity ^ 1) } else { (slot + 1, parity) }
     }
 
-    /// Makes the barriers; one thread, and the others wait for it. So many arrivals fill or release a stage.
+    /// Initializes the mbarriers; one thread calls it, and all others synchronize with it. `fill` and `release` are the
+    /// arrival counts of a stage.
     #[inline(always)]
     fn make_barriers(fill: u32, release: u32) {
         let mut slot = 0;
@@ -73,8 +74,8 @@ pub(crate) trait Stages {
         barrier::init_fence();
     }
 
-    /// Makes the barriers, as [`Self::make_barriers`] does, and fetches `MAPS` tensor maps from `at` on; all threads
-    /// wait for it.
+    /// Initializes the mbarriers with [`Self::make_barriers`] and prefetches `MAPS` tensor maps, the first at `at`. All
+    /// threads of the thread block synchronize.
     #[inline(always)]
     fn make_ring<const MAPS: usize>(at: u64, fill: u32, release: u32) {
         if gpu::thread() == 0 {
@@ -86,7 +87,7 @@ pub(crate) trait Stages {
         gpu::sync_threads();
     }
 
-    /// Lets the stage be overwritten, as far as this warp goes, unless there is [`NONE`].
+    /// Releases a stage for this warp, unless it is [`NONE`].
     #[inline(always)]
     fn release_pending(slot: u32) {
         if slot != NONE {
@@ -94,10 +95,10 @@ pub(crate) trait Stages {
         }
     }
 
-    /// Lets the stage be overwritten, as far as this warp goes.
+    /// Releases a stage for this warp: it may be overwritten when all consumer warps have released it.
     #[inline(always)]
     fn release(slot: u32) {
-        // One lane arrives for all, when all have read.
+        // One lane arrives for the warp, after all lanes have read the stage.
         warp::sync(u32::MAX);
         if gpu::opaque_thread().is_multiple_of(32) {
             barrier::arrive(Self::empty(slot));
@@ -105,11 +106,11 @@ pub(crate) trait Stages {
     }
 }
 
-/// Where a warp is in the ring of tile `S`.
+/// Position of a warp in the ring of tile `S`.
 pub(crate) struct Ring<S> {
     pub(crate) slot: u32,
     parity: u32,
-    /// The stage whose products may still be under way.
+    /// Stage whose products may still be pending.
     pending: u32,
     tile: PhantomData<S>,
 }
@@ -120,33 +121,33 @@ impl<S: Stages> Ring<S> {
         Ring { slot: 0, parity, pending: NONE, tile: PhantomData }
     }
 
-    /// Of who copies: the ring starts empty, so the first wait for a free stage passes.
+    /// Position of a producer. The ring is empty at the start, so the first wait for an empty stage succeeds.
     #[inline(always)]
     pub(crate) fn producer() -> Self {
         Self::at_start(1)
     }
 
-    /// Of who multiplies.
+    /// Position of a consumer.
     #[inline(always)]
     pub(crate) fn consumer() -> Self {
         Self::at_start(0)
     }
 
-    /// The next stage, once it may be overwritten.
+    /// Waits until the current stage is empty and returns it.
     #[inline(always)]
     pub(crate) fn wait_empty(&self) -> u32 {
         barrier::wait(S::empty(self.slot), self.parity);
         self.slot
     }
 
-    /// The next stage, once it has arrived.
+    /// Waits until the current stage is full and returns it.
     #[inline(always)]
     pub(crate) fn wait_full(&self) -> u32 {
         barrier::wait(S::full(self.slot), self.parity);
         self.slot
     }
 
-    /// The barrier on which the next stage arrives.
+    /// Address of the `full` mbarrier of the current stage.
     #[inline(always)]
     pub(crate) fn full(&self) -> u32 {
         S::full(self.slot)
@@ -157,8 +158,8 @@ impl<S: Stages> Ring<S> {
         (self.slot, self.parity) = S::next((self.slot, self.parity));
     }
 
-    /// Closes the products of this stage, and releases the one before, whose products are done then. Synchronous products
-    /// are done already, and this stage is released.
+    /// Commits the products of this stage, waits for those of the stage before, and releases that stage. Synchronous
+    /// products are complete already, so this stage is released.
     #[inline(always)]
     pub(crate) fn issued<A: Multiply, const C: usize>(&mut self, acc: &mut Acc<C>) {
         if !A::ASYNCHRONOUS {
@@ -170,21 +171,21 @@ impl<S: Stages> Ring<S> {
         self.retire();
     }
 
-    /// The products of this stage are under way, those before are done.
+    /// Releases the pending stage and marks this stage as pending.
     #[inline(always)]
     pub(crate) fn retire(&mut self) {
         S::release_pending(self.pending);
         self.pending = self.slot;
     }
 
-    /// Waits for all products, and releases their stage.
+    /// Waits for all products and releases the pending stage.
     #[inline(always)]
     pub(crate) fn drain<A: Multiply, const C: usize>(&mut self, acc: &mut Acc<C>) {
         A::wait::<C, 0>(acc);
         self.flush();
     }
 
-    /// All products are done.
+    /// Releases the pending stage, whose products are complete.
     #[inline(always)]
     pub(crate) fn flush(&mut self) {
         S::release_pending(self.pending);

@@ -1,4 +1,5 @@
-//! Products of a warpgroup against 16, 32 or 64 columns, in the sums of [`Thin`]: `wgmma`, or `ldmatrix` and `mma.sync`.
+//! Products of a warpgroup with at most 64 columns of B and accumulators [`Thin`]: by `wgmma`, or by `ldmatrix` and
+//! `mma.sync`.
 
 use super::gpu;
 use super::mma::MmaElem;
@@ -7,12 +8,12 @@ use super::ptx::matrix;
 use super::ptx::wgmma_thin::Thin;
 use crate::abi::*;
 
-/// An element type with a `wgmma` atom for few columns.
+/// Element type with a `wgmma` atom for few columns.
 pub trait ThinElem: MmaElem + StepElem {
-    /// `D += A B`, 16 deep, A in registers.
+    /// `D += A B` of depth 16 with A in registers.
     fn mma_thin<const N: usize>(acc: &mut Thin<N>, a: [u32; 4], b: u64);
 
-    /// The same with A in shared memory, contiguous along k.
+    /// `D += A B` of depth 16 with A in shared memory, contiguous along k.
     fn mma_thin_shared<const N: usize>(acc: &mut Thin<N>, a: u64, b: u64);
 }
 
@@ -34,22 +35,22 @@ macro_rules! thin_elem {
 thin_elem!(F16, mma_f16, mma_f16_shared);
 thin_elem!(Bf16, mma_bf16, mma_bf16_shared);
 
-/// What four warps multiply 64 rows of A with by `N` columns of B, whose rows of `N` elements lie one after another.
-/// Operands in shared memory are descriptors.
+/// Tensor Core atom of four warps for 64 rows of A and `N` columns of B. Rows of B have `N` elements and are
+/// contiguous. Operands in shared memory are named by descriptors.
 pub trait MultiplyThin: Multiply {
     /// [`Multiply::fence`].
     fn fence_thin<const N: usize>(acc: &mut Thin<N>);
-    /// Waits until all products are done.
+    /// Waits until all products are complete.
     fn wait_thin<const N: usize>(acc: &mut Thin<N>);
-    /// `D += A B`, 64 deep. `a`: the fragments of each warp's 16 rows.
+    /// `D += A B` of depth 64. `a`: the fragments of each warp's 16 rows.
     fn mma_thin<E: ThinElem, const N: usize>(acc: &mut Thin<N>, a: [[u32; 4]; 4], b: u64);
-    /// `D += A B`, 128 deep. A lies in two tiles of 64 x 64, one behind the other.
+    /// `D += A B` of depth 128. A is stored as two contiguous tiles of 64 x 64.
     fn mma_thin_shared<E: ThinElem, const N: usize>(acc: &mut Thin<N>, a: u64, b: u64);
 }
 
-/// The descriptor of what lies so many 16 bytes behind that of `descriptor`: the address stands in the lowest bits.
+/// Advances a descriptor by `units` of 16 bytes. The address is in its lowest bits.
 #[inline(always)]
-fn behind(descriptor: u64, units: u32) -> u64 {
+fn advanced(descriptor: u64, units: u32) -> u64 {
     descriptor & 0xffff_ffff_0000_0000 | (descriptor as u32 + units) as u64
 }
 
@@ -66,21 +67,21 @@ impl MultiplyThin for Wgmma {
 
     #[inline(always)]
     fn mma_thin<E: ThinElem, const N: usize>(acc: &mut Thin<N>, a: [[u32; 4]; 4], b: u64) {
-        // 16 rows are as many units of 16 bytes as a row has bytes.
-        unroll!(t < 4, { E::mma_thin::<N>(acc, a[t], behind(b, t as u32 * N as u32 * 2)) });
+        // 16 rows take `row bytes` units of 16 bytes.
+        unroll!(t < 4, { E::mma_thin::<N>(acc, a[t], advanced(b, t as u32 * N as u32 * 2)) });
     }
 
     #[inline(always)]
     fn mma_thin_shared<E: ThinElem, const N: usize>(acc: &mut Thin<N>, a: u64, b: u64) {
         unroll!(t < 8, {
             let place = (t / 4 * SMEM_TILE + t % 4 * 32) as u32;
-            let (a, b) = (behind(a, place / 16), behind(b, t as u32 * N as u32 * 2));
+            let (a, b) = (advanced(a, place / 16), advanced(b, t as u32 * N as u32 * 2));
             E::mma_thin_shared::<N>(acc, a, b);
         });
     }
 }
 
-/// Adds the product of a fragment of 16 rows, 16 deep. `columns` n are two times 8 columns.
+/// Adds the product of a fragment of 16 rows and depth 16. `columns(n)` returns the fragments of two times 8 columns.
 #[inline(always)]
 fn add<E: StepElem, const N: usize>(
     acc: &mut Thin<N>,
@@ -118,7 +119,8 @@ impl MultiplyThin for MmaSync {
         let a = Rows::<0>::from(a, warp * 16, lane);
         let b = Columns::<1>::from(b, 0, lane);
         unroll!(t < 8, {
-            // Of rows of 128 bytes, steps differ in bits that are swizzled but not carried.
+            // In rows of 128 bytes, k-steps differ only in address bits that the swizzle changes by XOR, without a
+            // carry.
             let from = (a.first ^ (t % 4 * 32) as u32) + (t / 4 * SMEM_TILE) as u32;
             add::<E, N>(acc, matrix::ldmatrix_x4(from), |n| b.fragments(n, t as u32));
         });

@@ -1,10 +1,10 @@
-//! Tiles of the kernels on `mma.sync` in shared memory: where a stage lies in dynamic shared memory, and how lanes read fragments.
+//! Shared-memory tiles of `mma.sync` kernels: layout of a stage, and how lanes load fragments.
 
 use super::ptx::{copy, matrix};
 use crate::abi::PANEL_BYTES;
 use crate::frag;
 
-/// A's tile of a stage: `B` rows of [`PANEL_BYTES`], 16-byte chunks swizzled.
+/// Tile of A: `B` rows of [`PANEL_BYTES`] with swizzled 16-byte chunks.
 #[derive(Clone, Copy)]
 pub struct ATile(pub u32);
 
@@ -15,7 +15,7 @@ impl ATile {
         self.0 + frag::swizzle(row, chunk, PANEL_BYTES as u32)
     }
 
-    /// Fragment of the 16 rows from `row` and the 32 bytes of k-step `step`.
+    /// Loads the fragment of 16 rows from `row` on and the 32 bytes of k-step `step`.
     #[inline(always)]
     pub fn fragment(self, row: u32, step: u32, lane: u32) -> [u32; 4] {
         let (r, c) = frag::ldmatrix_x4(lane);
@@ -23,7 +23,7 @@ impl ATile {
     }
 }
 
-/// B's tile of a stage, rows along k. 16-bit rows are swizzled, 32-bit rows padded.
+/// Tile of B with rows along k. Rows of 16-bit elements are swizzled, rows of 32-bit elements are padded.
 #[derive(Clone, Copy)]
 pub struct BTile<const ROW_BYTES: usize>(pub u32);
 
@@ -38,7 +38,7 @@ impl<const ROW_BYTES: usize> BTile<ROW_BYTES> {
         }
     }
 
-    /// 16-bit elements: fragments of the two n8 atoms from column `column`, k-step `step` of 16 rows.
+    /// Loads fragments of 16-bit elements: two n8 atoms from column `column` on, k-step `step` of 16 rows.
     #[inline(always)]
     pub fn fragment_b16(self, step: u32, column: u32, lane: u32) -> [[u32; 2]; 2] {
         let (r, c) = frag::ldmatrix_x4(lane);
@@ -46,7 +46,7 @@ impl<const ROW_BYTES: usize> BTile<ROW_BYTES> {
         [[a, b], [c, d]]
     }
 
-    /// 32-bit elements: fragment of the n8 atom from column `column`, k-step `step` of 8 rows.
+    /// Loads the fragment of 32-bit elements: the n8 atom from column `column` on, k-step `step` of 8 rows.
     #[inline(always)]
     pub fn fragment_b32(self, step: u32, column: u32, lane: u32) -> [u32; 2] {
         let word = |r: u32| {

@@ -1,15 +1,15 @@
-//! Warpgroups: element types that they multiply, and the roles that they take.
+//! Warpgroups: their element types, and the roles of producer and consumer.
 
 use super::elem::Elem;
 use super::multiply::StepElem;
 use super::ptx::wgmma::Acc;
 use crate::abi::{A_COLUMNS, B_COLUMNS, Bf16, F16};
 
-/// An element type with a `wgmma` atom.
+/// Element type with a `wgmma` atom.
 pub trait WgmmaElem: Elem<Acc = f32> + StepElem {
-    /// `D += A B`, 32 bytes deep.
+    /// `D += A B`, 32 bytes deep. `TA`, `TB` 1: the operand is contiguous along m, n instead of k.
     fn mma<const C: usize, const TA: i32, const TB: i32>(acc: &mut Acc<C>, a: u64, b: u64);
-    /// The same of operands that lie as `ORDER` says.
+    /// [`Self::mma`] of operands whose layout is `ORDER`.
     #[inline(always)]
     fn mma_ordered<const C: usize, const ORDER: u32>(acc: &mut Acc<C>, a: u64, b: u64) {
         match (ORDER & A_COLUMNS != 0, ORDER & B_COLUMNS != 0) {
@@ -41,16 +41,17 @@ macro_rules! wgmma_elem {
 wgmma_elem!(F16, mma_f16, mma_f16_registers);
 wgmma_elem!(Bf16, mma_bf16, mma_bf16_registers);
 
-/// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 56 + 2 x 224 is three times
-/// the 168 they start with.
+/// Registers per thread of the producer warpgroup and of the two consumer warpgroups after `setmaxnreg`: 56 + 2 x 224
+/// is three times the 168 with which they start.
 pub const REGISTERS: [u32; 2] = [56, 224];
-/// Warps that multiply.
+/// Number of consumer warps.
 pub const CONSUMERS: u32 = 8;
-/// Threads that copy.
+/// Number of producer threads.
 pub const COPIERS: u32 = 128;
 
-/// The roles in a thread block: the last warpgroup gives registers up and copies, the others multiply. In front stand
-/// the atom, and registers other than [`REGISTERS`]. No function: sums of closures may come to lie in memory.
+/// Splits a thread block by role: the last warpgroup releases registers and runs the producer, the others run the
+/// consumer. The first arguments are the atom, and registers other than [`REGISTERS`]. It is a macro, because
+/// accumulators captured by closures may be stored in local memory.
 macro_rules! roles {
     ($atom:ident: $copy:expr, $multiply:expr $(,)?) => {
         $crate::device::warpgroup::roles!(

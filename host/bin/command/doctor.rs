@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use einsparse::cost::{Machine, Rates};
+use einsparse::cost::{Machine, RateSource};
 use einsparse::driver::{self, DeviceFacts};
 use einsparse::formats::{Csr, Dense, generate, reference};
 use einsparse::module::{COMPILER, EmbeddedModule, MODULES, arch_for, is_native};
@@ -139,9 +139,9 @@ fn gpus() -> Vec<DeviceFacts> {
             }
             let machine = Machine::of(&facts, facts.compute_capability);
             let source = match machine.rates {
-                Rates::Measured => "measured on such a GPU",
-                Rates::Datasheet => "from its datasheet; none was measured on such a GPU",
-                Rates::Scaled => "scaled from an H200; none was measured on such a GPU",
+                RateSource::Measured => "measured on such a GPU",
+                RateSource::Datasheet => "from its datasheet; none was measured on such a GPU",
+                RateSource::Scaled => "scaled from an H200; none was measured on such a GPU",
             };
             say!(
                 "         kernels are chosen by {:.2} TB/s of memory and {:.0} TFLOP/s of f16 products, {source}",

@@ -198,7 +198,7 @@ impl KernelMap {
         if let Some(made) = self.shadow.get() {
             return Ok(Some(made));
         }
-        let made = Arc::new(self.on(self.context.planned_on())?);
+        let made = Arc::new(self.on(self.context.planned_on()?)?);
         if self.turned.get().is_some() {
             made.transposed()?;
         }

@@ -67,7 +67,7 @@ impl Update {
     pub(super) fn set_rate(&mut self, rate: f64) -> Result<()> {
         check_rate(rate)?;
         self.state.rate = rate as f32;
-        let device = self.context.planned_on();
+        let device = self.context.planned_on()?;
         self.launch.get().map_or(Ok(()), |launch| launch.set_rate(device, rate))
     }
 

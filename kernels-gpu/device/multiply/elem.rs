@@ -1,14 +1,14 @@
-//! Element types, by the products that Tensor Cores have of them.
+//! Element types of [`Multiply`](super::Multiply), one trait per kind of product.
 
 use crate::abi::*;
 use crate::device::ptx::matrix;
 use crate::device::ptx::wgmma::Acc;
 
-/// An element type that `mma.sync` multiplies.
+/// Element type of `mma.sync`.
 pub trait StepElem {
-    /// `D += A B` of 16 x 8 sums, 32 bytes deep. The fragments are what `ldmatrix` delivers, whatever the type.
+    /// `D += A B` of 16 x 8 accumulators and 32 bytes of depth. Fragments have the layout of `ldmatrix` for every type.
     fn step(d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]);
-    /// The same where Tensor Cores multiply fp8.
+    /// [`Self::step`] on GPUs whose Tensor Cores multiply fp8.
     #[inline(always)]
     fn step_fp8(d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
         Self::step(d, a, b)
@@ -41,8 +41,8 @@ impl StepElem for Int8 {
     }
 }
 
-/// Types of 8 bits are multiplied as f16, which holds each of their values. Which product of a sum comes first does not
-/// matter: either half of the bytes of each fragment's register makes a product of 16 deep.
+/// 8-bit types are converted to f16, which represents all of their values. The order of products in a sum is free, so
+/// each half of the bytes of a fragment register forms one product of depth 16.
 macro_rules! by_f16 {
     ($($elem:ident: $convert:ident, $own:ident;)+) => {$(
         impl StepElem for $elem {
@@ -57,7 +57,7 @@ macro_rules! by_f16 {
 
             #[inline(always)]
             fn step_fp8(d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
-                // Sums of fp8 within Tensor Cores have fewer bits than f32 (SageAttention2, arXiv 2411.10958, section 3).
+                // Tensor Cores sum fp8 products with fewer bits than f32 (SageAttention2, arXiv 2411.10958, section 3).
                 let mut products = [0.0; 4];
                 matrix::$own(&mut products, a, b);
                 unroll!(i < 4, { d[i] += products[i] });
@@ -71,13 +71,14 @@ by_f16! {
     E5m2: f16x2_from_e5m2, mma_e5m2;
 }
 
-/// An element type of 8 bits that warpgroups multiply.
+/// 8-bit element type of warpgroups.
 pub trait BytesElem: ElemInfo + StepElem {
-    /// `wgmma` keeps fewer bits of a sum than f32 has: sums over a stage are added to f32 registers of their own.
+    /// Whether sums over a stage are added to separate f32 accumulators, because `wgmma` keeps fewer bits of a sum than
+    /// f32.
     const PROMOTED: bool;
-    /// Accumulators are i32, in f32 registers.
+    /// Whether accumulators are i32, stored in the f32 registers.
     const WHOLE: bool;
-    /// `D = A B` by `wgmma`, or `D += A B` where `onto`.
+    /// `D = A B` by `wgmma`, or `D += A B` if `onto`.
     fn wgmma<const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, onto: bool);
 }
 
@@ -100,13 +101,13 @@ bytes! {
     Int8: mma_s8, promoted false, whole true;
 }
 
-/// An element type with a sparse atom: A keeps two of four along k, 32 bytes a step, and B has 64 bytes a step.
+/// Element type with a sparse atom: A stores two of four elements along k. A k-step is 32 bytes of A and 64 bytes of B.
 pub trait SparseElem {
-    /// B lies as `[k, n]`, else as `[n, k]`.
+    /// Whether B is stored as `[k, n]`; otherwise it is stored as `[n, k]`.
     const B_ROWS: bool;
     /// `D += A B` by `wgmma`.
     fn wgmma<const C: usize, const SELECTOR: i32>(acc: &mut Acc<C>, a: u64, b: u64, meta: u32);
-    /// `D += A B` of 16 x 8 sums.
+    /// `D += A B` of 16 x 8 accumulators by `mma.sync`.
     fn step<const SELECTOR: i32>(d: &mut [f32; 4], a: [u32; 4], b: [u32; 4], meta: u32);
 }
 
@@ -136,7 +137,7 @@ impl SparseElem for Bf16 {
 
 impl SparseElem for Int8 {
     const B_ROWS: bool = false;
-    /// The selector is 0.
+    /// The selector must be 0.
     #[inline(always)]
     fn wgmma<const C: usize, const S: i32>(acc: &mut Acc<C>, a: u64, b: u64, meta: u32) {
         acc.mma_sparse_s8(a, b, meta)

@@ -1,9 +1,9 @@
-//! Operands in shared memory, read as fragments of `mma.sync`.
+//! Fragments of `mma.sync`, loaded from operands in shared memory that descriptors name.
 
 use crate::device::ptx::matrix;
 use crate::frag;
 
-/// What a descriptor says, read back: constants but for the address, where both are inlined.
+/// Decoded descriptor. All fields but the address are constants after inlining.
 #[derive(Clone, Copy)]
 pub(in crate::device) struct Operand {
     at: u32,
@@ -25,13 +25,13 @@ impl Operand {
         }
     }
 
-    /// Shared address of a byte, whose swizzle depends on the address alone.
+    /// Shared address of a byte. The swizzle depends on the address alone.
     #[inline(always)]
     fn swizzled(self, byte: u32) -> u32 {
         frag::swizzled(self.at + byte, self.row_bytes)
     }
 
-    /// Byte of 16-bit element `across` of row `deep`, where rows lie along k.
+    /// Byte offset of 16-bit element `across` of row `deep`, for rows along k.
     #[inline(always)]
     fn across(self, deep: u32, across: u32) -> u32 {
         let bytes = across * 2;
@@ -39,7 +39,7 @@ impl Operand {
     }
 }
 
-/// A of one step, read as fragments of 16 rows: `TA` 1: contiguous along m.
+/// A of one k-step, loaded as fragments of 16 rows. `TA` 1: contiguous along m.
 #[derive(Clone, Copy)]
 pub(in crate::device) struct Rows<const TA: i32> {
     operand: Operand,
@@ -48,7 +48,7 @@ pub(in crate::device) struct Rows<const TA: i32> {
 }
 
 impl<const TA: i32> Rows<TA> {
-    /// From row `row` on, a multiple of 16.
+    /// Rows from `row` on, a multiple of 16.
     #[inline(always)]
     pub(in crate::device) fn from(descriptor: u64, row: u32, lane: u32) -> Self {
         let operand = Operand::of(descriptor);
@@ -62,32 +62,32 @@ impl<const TA: i32> Rows<TA> {
         Rows { operand, first: operand.swizzled(byte) }
     }
 
-    /// The fragment `m` x 16 rows further on.
+    /// Loads the fragment of rows `16 m` to `16 m + 15`, counted from the first row.
     #[inline(always)]
     pub(super) fn fragment(self, m: u32) -> [u32; 4] {
         let Operand { row_bytes, between, .. } = self.operand;
         if TA == 0 {
             return matrix::ldmatrix_x4(self.first + m * 16 * row_bytes);
         }
-        // Rows of the operand are swizzled by bits that this does not change.
+        // This offset does not change the address bits that select the swizzle.
         let bytes = m * 32;
         let from = (self.first ^ (bytes % row_bytes)) + bytes / row_bytes * between;
         matrix::ldmatrix_x4_trans(from)
     }
 }
 
-/// B of one step, read as fragments of 16 columns. `TB` 1: contiguous along n.
+/// B of one k-step, loaded as fragments of 16 columns. `TB` 1: contiguous along n.
 #[derive(Clone, Copy)]
 pub(in crate::device) struct Columns<const TB: i32> {
     operand: Operand,
-    /// The first column.
+    /// First column.
     column: u32,
     /// Where this lane reads the first fragment.
     pub(in crate::device) first: u32,
 }
 
 impl<const TB: i32> Columns<TB> {
-    /// From column `column` on, a multiple of 16.
+    /// Columns from `column` on, a multiple of 16.
     #[inline(always)]
     pub(in crate::device) fn from(descriptor: u64, column: u32, lane: u32) -> Self {
         let operand = Operand::of(descriptor);
@@ -101,7 +101,8 @@ impl<const TB: i32> Columns<TB> {
         Columns { operand, column, first: operand.swizzled(byte) }
     }
 
-    /// The fragments `n` x 16 columns further on, of two times 8 columns; `step` x 32 bytes deeper.
+    /// Loads the fragments of two times 8 columns from column `16 n` on, counted from the first, at depth `step` x 32
+    /// bytes.
     #[inline(always)]
     pub(in crate::device) fn fragments(self, n: u32, step: u32) -> [u32; 4] {
         let Operand { row_bytes, between, .. } = self.operand;
@@ -113,7 +114,7 @@ impl<const TB: i32> Columns<TB> {
         matrix::ldmatrix_x4_trans(from + step * 16 * row_bytes)
     }
 
-    /// [`Self::fragments`] of columns that may lie beyond the rows of the first ones.
+    /// [`Self::fragments`] of columns that may be outside of the 128-byte row of the first column.
     #[inline(always)]
     pub(super) fn fragments_beyond(self, n: u32) -> [u32; 4] {
         let Operand { row_bytes, between, .. } = self.operand;

@@ -1,5 +1,6 @@
-//! Products of a warpgroup over 32 bytes of depth: `wgmma`, or `ldmatrix` and `mma.sync` of the same operands in shared
-//! memory. A body names its operands by [`frag::descriptor`](crate::frag::descriptor) and takes the atom as a parameter.
+//! Tensor Core atoms of a warpgroup: `wgmma`, or `ldmatrix` and `mma.sync` on the same operands in shared memory. A
+//! product has 32 bytes of depth. Bodies name operands by [`frag::descriptor`](crate::frag::descriptor) and take the
+//! atom as a parameter.
 
 mod elem;
 mod fragments;
@@ -12,19 +13,19 @@ use crate::abi::*;
 pub use elem::{BytesElem, SparseElem, StepElem};
 pub(super) use fragments::{Columns, Rows};
 
-/// What four warps multiply with: 64 rows of A by `C` x 64 columns of B. Operands are descriptors of shared memory.
+/// Tensor Core atom of four warps: 64 rows of A times `C` x 64 columns of B. Operands are descriptors of shared memory.
 pub trait Multiply: AtomInfo {
-    /// Gives registers of this warpgroup back, down to `COUNT` a thread, where registers move.
+    /// Lowers the register limit of this warpgroup to `COUNT` per thread, if the GPU has `setmaxnreg`.
     fn setmaxnreg_dec<const COUNT: u32>();
-    /// Takes registers up to `COUNT` a thread for this warpgroup, where registers move.
+    /// Raises the register limit of this warpgroup to `COUNT` per thread, if the GPU has `setmaxnreg`.
     fn setmaxnreg_inc<const COUNT: u32>();
     /// Orders earlier accesses to the accumulators before the next product.
     fn fence<const C: usize>(acc: &mut Acc<C>);
-    /// Closes a group of products.
+    /// Commits a group of products.
     fn commit();
-    /// Waits until at most `PENDING` groups are under way.
+    /// Waits until at most `PENDING` groups are pending.
     fn wait<const C: usize, const PENDING: u32>(acc: &mut Acc<C>);
-    /// Makes this thread's writes to shared memory visible to products and the copy engine.
+    /// Makes this thread's stores to shared memory visible to products and the copy engine.
     fn fence_proxy_async();
     /// `D += A B`. `TA`, `TB` 1: the operand is contiguous along m, n instead of k.
     fn mma<E: WgmmaElem, const C: usize, const TA: i32, const TB: i32>(
@@ -32,7 +33,7 @@ pub trait Multiply: AtomInfo {
         a: u64,
         b: u64,
     );
-    /// [`Self::mma`] of operands that lie as `ORDER` says.
+    /// [`Self::mma`] of operands whose layout is `ORDER`.
     #[inline(always)]
     fn mma_ordered<E: WgmmaElem, const C: usize, const ORDER: u32>(
         acc: &mut Acc<C>,
@@ -46,51 +47,54 @@ pub trait Multiply: AtomInfo {
             (true, true) => Self::mma::<E, C, 1, 0>(acc, a, b),
         }
     }
-    /// [`Self::mma`] with the fragment of each warp's 16 rows of A in registers. Not of quarters.
+    /// [`Self::mma`] with A in registers: the fragment of each warp's 16 rows. [`MmaQuarters`] does not implement it.
     fn mma_registers<E: WgmmaElem, const C: usize, const TB: i32>(
         acc: &mut Acc<C>,
         a: [u32; 4],
         b: u64,
     );
-    /// [`Self::mma`] with A's fragments of 16 rows from wherever they are: of the 16 rows of each warp, asked for by 0, or
-    /// those of all 64 for quarters, by 0 to 3. `None`, the same for all lanes, is zeros.
+    /// [`Self::mma`] with fragments of A from the function `a`. `a(0)` returns the fragment of each warp's 16 rows; for
+    /// [`MmaQuarters`], `a(0)` to `a(3)` return those of all 64 rows. `None` means zeros and must be the same in all
+    /// lanes.
     fn mma_fragments<E: WgmmaElem, const C: usize, const TB: i32>(
         acc: &mut Acc<C>,
         a: impl Fn(u32) -> Option<[u32; 4]>,
         b: u64,
     );
-    /// [`Self::mma`], which may leave out 16 rows of A from `rows` on at a time.
+    /// [`Self::mma`] of the first `rows` rows of A; further groups of 16 rows may be skipped.
     fn mma_rows<E: WgmmaElem, const C: usize, const TA: i32, const TB: i32>(
         acc: &mut Acc<C>,
         a: u64,
         b: u64,
         rows: u32,
     );
-    /// `D += A B` of fragments from wherever they are: A's as of [`Self::mma_fragments`], B's of two times 8 columns, `n` x
-    /// 16 columns behind this warp's first. Of `mma.sync` alone.
+    /// `D += A B` of fragments from functions: `a` as in [`Self::mma_fragments`]; `b(n)` returns the fragments of two
+    /// times 8 columns from column `16 n` of this warp on. `mma.sync` only.
     fn mma_both<E: StepElem, const C: usize>(
         acc: &mut Acc<C>,
         a: impl Fn(u32) -> Option<[u32; 4]>,
         b: impl Fn(u32) -> [u32; 4],
     );
-    /// TF32, `D = A B`, or `D += A B` where `onto`; both contiguous along k. Bits below the 10 of the mantissa are cut
-    /// off.
+    /// `D = A B` in TF32, or `D += A B` if `onto`. Both operands are contiguous along k and truncated to 10 bits of
+    /// mantissa.
     fn mma_tf32<const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, onto: bool);
-    /// TF32, `D += A B`, with the fragment of each warp's 16 rows of A in registers. Not of quarters. Where no copy
-    /// engine rounded B on its way, that is done here.
+    /// `D += A B` in TF32 with A in registers: the fragment of each warp's 16 rows. [`MmaQuarters`] does not implement
+    /// it. B is rounded here if the copy engine did not round it.
     fn mma_tf32_registers<const C: usize>(acc: &mut Acc<C>, a: [u32; 4], b: u64);
-    /// Elements of 8 bits, `D = A B`, or `D += A B` where `onto`; both contiguous along k.
+    /// `D = A B` of 8-bit elements, or `D += A B` if `onto`. Both operands are contiguous along k.
     fn mma_bytes<E: BytesElem, const C: usize>(acc: &mut Acc<C>, a: u64, b: u64, onto: bool);
-    /// `D += A B` of `M` times 64 rows, where A keeps two of four along k. `meta` is asked by which 64 rows for the lane's
-    /// word of its warp's 16 rows by 0, or for quarters of all 64 by 0 to 3.
+    /// `D += A B` of `M` times 64 rows, where A stores two of four elements along k. `meta(i, 0)` returns the lane's
+    /// metadata of its warp's 16 rows of the 64 rows `i`; for [`MmaQuarters`], `meta(i, 0)` to `meta(i, 3)` return
+    /// those of all 64.
     fn mma_sparse<E: SparseElem, const C: usize, const M: usize, const SELECTOR: i32>(
         acc: &mut [Acc<C>; M],
         a: [u64; M],
         b: u64,
         meta: impl Fn(usize, usize) -> u32,
     );
-    /// Gives each warp the sums of its 16 rows, all columns, once all products are done. All four warps call it
-    /// together; `smem`: [`SMEM_TILE`] bytes that nobody else uses, `id`: a named barrier of their own.
+    /// Exchanges accumulators after the last product, so that each warp holds all columns of its 16 rows. With
+    /// [`MmaQuarters`] each warp has computed all rows of a quarter of the columns. All four warps call it together.
+    /// `smem`: [`SMEM_TILE`] bytes of scratch memory; `id`: a named barrier of the warpgroup.
     fn exchange_quarters<const C: usize>(acc: &mut Acc<C>, smem: u32, id: u32);
 }
 

@@ -1,4 +1,4 @@
-//! Products by `ldmatrix` and `mma.sync`.
+//! [`Multiply`] by `ldmatrix` and `mma.sync`.
 
 use super::{BytesElem, Columns, Multiply, Rows, SparseElem, StepElem};
 use crate::abi::*;
@@ -7,7 +7,7 @@ use crate::device::ptx::wgmma::Acc;
 use crate::device::ptx::{barrier, copy, matrix};
 use crate::device::warpgroup::WgmmaElem;
 
-/// Adds to the sums of atom `atom` of 16 x 8.
+/// Applies `step` to the accumulators of atom `atom` of 16 x 8.
 #[inline(always)]
 fn add<const C: usize>(acc: &mut Acc<C>, atom: usize, step: impl FnOnce(&mut [f32; 4])) {
     let (c, at) = (atom / 8, atom % 8 * 4);
@@ -17,26 +17,26 @@ fn add<const C: usize>(acc: &mut Acc<C>, atom: usize, step: impl FnOnce(&mut [f3
 }
 
 impl<const QUARTERS: bool, const FP8: bool> Synchronous<QUARTERS, FP8> {
-    /// `D += A B` of 16 x 8 sums.
+    /// `D += A B` of 16 x 8 accumulators.
     #[inline(always)]
     fn step<E: StepElem>(d: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
         if FP8 { E::step_fp8(d, a, b) } else { E::step(d, a, b) }
     }
 
-    /// First row of A and first column of B that this warp multiplies.
+    /// First row of A and first column of B of this warp.
     #[inline(always)]
     fn share<const C: usize>(warp: u32) -> (u32, u32) {
         if QUARTERS { (0, warp * 16 * C as u32) } else { (warp * 16, 0) }
     }
 
-    /// Fragments of columns of this warp.
+    /// Loads the fragments of two times 8 columns of this warp, from column `16 n` on.
     #[inline(always)]
     fn columns<const C: usize, const TB: i32>(b: Columns<TB>, n: u32) -> [u32; 4] {
-        // Of 192 columns a warp has 48, of 64 that lie in a row.
+        // Of 192 columns a warp has 48, which may cross the boundary of a row of 64 columns.
         if QUARTERS && C == 3 { b.fragments_beyond(n) } else { b.fragments(n, 0) }
     }
 
-    /// Adds the products of fragments: `rows` m are 16 rows, `columns` n are two times 8 columns.
+    /// Adds the products of fragments. `rows(m)` returns that of 16 rows, `columns(n)` those of two times 8 columns.
     #[inline(always)]
     fn products<E: StepElem, const C: usize>(
         acc: &mut Acc<C>,
@@ -113,7 +113,7 @@ impl<const QUARTERS: bool, const FP8: bool> Synchronous<QUARTERS, FP8> {
         a: [u32; 4],
         b: u64,
     ) {
-        // No assertion: a body may have both ways, one of them never taken.
+        // Not an assertion: a body may contain both paths, of which one is never taken.
         if QUARTERS {
             return;
         }
@@ -188,13 +188,14 @@ impl<const QUARTERS: bool, const FP8: bool> Synchronous<QUARTERS, FP8> {
 }
 
 impl MmaSync {
-    /// The first of two fragments of A.
+    /// Selects the first of two fragments of A.
     pub const FIRST: u32 = 1;
-    /// The second of two fragments of A.
+    /// Selects the second of two fragments of A.
     pub const SECOND: u32 = 2;
 
-    /// `D += A B`, [`STEPS`] steps deep, of two times 16 rows of each warp with sums of their own, or of those that
-    /// `WHICH` names. `a`: the fragment of A of a step and of either of the two. B is read once for both.
+    /// `D += A B` over [`STEPS`] k-steps for two groups of 16 rows of each warp, or for the groups in `WHICH`. Each
+    /// group has its own accumulators. `a` returns the fragment of A of a k-step and a group. B is loaded once for both
+    /// groups.
     #[inline(always)]
     pub fn mma_two<E: StepElem, const C: usize, const TB: i32, const WHICH: u32>(
         acc: &mut [Acc<C>; 2],
@@ -340,10 +341,11 @@ impl<const QUARTERS: bool, const FP8: bool> Multiply for Synchronous<QUARTERS, F
         }
         let (warp, lane) = gpu::warp_and_lane();
         let smem = smem + lane * 16;
-        // A warp that is ahead must not overwrite what another one still reads here, or stores of the sums before.
+        // A fast warp must not overwrite data that another warp still reads here, or still stores from the previous
+        // tile.
         barrier::sync_named(id, 128);
-        // Of each 16 rows one atom in a round: what a warp sends and what it receives are the same four atoms of its
-        // registers.
+        // Each round exchanges one atom of each group of 16 rows: the warp sends and receives the same four atoms of
+        // its registers.
         unroll!(n < 2 * C, {
             unroll!(m < 4, {
                 let atom = m * 2 * C + n;

@@ -1,15 +1,15 @@
-//! Barriers in shared memory (`mbarrier`), named barriers and the register split of a warp-specialised kernel.
+//! Barriers in shared memory (`mbarrier`), named barriers, and `setmaxnreg` of warp-specialized kernels.
 
 use super::{instructions, ptx};
 
 instructions! {
-    /// Makes a barrier that `count` arrivals complete.
+    /// Initializes an mbarrier whose phase completes after `count` arrivals.
     pub init(barrier: u32, count: u32): "mbarrier.init.shared::cta.b64 [{barrier}], {count};", in(reg32 barrier count);
-    /// Ends a barrier that nobody waits for: its place may be another one's, or be made again.
+    /// Invalidates an mbarrier on which no thread waits. Its memory may then be used for other data.
     pub invalidate(barrier: u32): "mbarrier.inval.shared::cta.b64 [{barrier}];", in(reg32 barrier);
 }
 
-/// Makes this thread's [`init`]s visible to the copy engine, where there is one.
+/// Makes the mbarriers that this thread initialized visible to the copy engine, on GPUs that have it.
 #[inline(always)]
 pub fn init_fence() {
     if cfg!(since = "9.0") {
@@ -18,21 +18,22 @@ pub fn init_fence() {
 }
 
 instructions! {
-    /// Makes this thread's writes to shared memory visible to `wgmma` and the copy engine.
+    /// Makes this thread's stores to shared memory visible to `wgmma` and the copy engine.
     pub fence_proxy_async(): "fence.proxy.async.shared::cta;";
     pub arrive(barrier: u32): "mbarrier.arrive.shared::cta.b64 _, [{barrier}];", in(reg32 barrier);
-    /// Arrives, and expects `bytes` more from the copy engine in this phase.
+    /// Arrives and adds `bytes` to the bytes that the phase expects of the copy engine.
     pub arrive_expect_tx(barrier: u32, bytes: u32):
         "mbarrier.arrive.expect_tx.shared::cta.b64 _, [{barrier}], {bytes};", in(reg32 barrier bytes);
-    /// Expects `bytes` more from the copy engine in this phase, without arriving.
+    /// Adds `bytes` to the bytes that the phase expects of the copy engine, without an arrival.
     pub expect_tx(barrier: u32, bytes: u32):
         "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [{barrier}], {bytes};", in(reg32 barrier bytes);
 }
 
-/// Is the phase of this parity complete? Waits a moment before it says no, where the GPU can.
+/// Returns whether the phase of this parity is complete. From compute capability 9.0 on, it waits for a short time
+/// before it returns false.
 #[inline(always)]
 pub fn try_wait(barrier: u32, parity: u32) -> bool {
-    // On the host, where nothing runs, a loop around this still ends.
+    // `done` starts as true, so that a loop around this function ends on the host, where `ptx!` is empty.
     let mut done = 1u32;
     if !cfg!(since = "9.0") {
         ptx!(
@@ -48,29 +49,29 @@ pub fn try_wait(barrier: u32, parity: u32) -> bool {
     done != 0
 }
 
-/// Waits for the phase of this parity.
+/// Waits until the phase of this parity is complete.
 #[inline(always)]
 pub fn wait(barrier: u32, parity: u32) {
     while !try_wait(barrier, parity) {}
 }
 
 instructions! {
-    /// Barrier number `id` over `threads` threads.
+    /// `bar.sync`: waits at named barrier `id` for `threads` threads.
     pub sync_named(id: u32, threads: u32): "bar.sync {id}, {threads};", in(reg32 id threads);
-    /// The same where warps come from different places of the code, as those of different roles do: compute-sanitizer
-    /// wants it said.
+    /// `barrier.sync`: [`sync_named`] for warps that call it from different instructions, such as producers and
+    /// consumers. compute-sanitizer reports `bar.sync` there.
     pub sync_named_unaligned(id: u32, threads: u32): "barrier.sync {id}, {threads};", in(reg32 id threads);
-    /// Counts this thread in at barrier number `id` over `threads` threads, and goes on.
+    /// Arrives at named barrier `id` of `threads` threads without waiting.
     pub arrive_named(id: u32, threads: u32): "bar.arrive {id}, {threads};", in(reg32 id threads);
 }
 
-/// Takes registers up to `COUNT` a thread for this warpgroup.
+/// Raises the register limit of this warpgroup to `COUNT` per thread.
 #[inline(always)]
 pub fn setmaxnreg_inc<const COUNT: u32>() {
     ptx!("setmaxnreg.inc.sync.aligned.u32 {n};", n = const COUNT, options(nostack));
 }
 
-/// Gives registers of this warpgroup back, down to `COUNT` a thread.
+/// Lowers the register limit of this warpgroup to `COUNT` per thread and releases the others.
 #[inline(always)]
 pub fn setmaxnreg_dec<const COUNT: u32>() {
     ptx!("setmaxnreg.dec.sync.aligned.u32 {n};", n = const COUNT, options(nostack));

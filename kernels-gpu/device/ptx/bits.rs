@@ -1,59 +1,60 @@
-//! Values to places by their bits.
+//! Bitmaps to fragments: positions of stored values from the set bits of a word.
 
 use super::copy::ld_shared_b16;
 use super::matrix::prmt;
 use super::{instructions, ptx};
 
 instructions! {
-    /// Address of a row by its number and the bytes from one to the next: one instruction, where the compiler widens
-    /// what does not change in a loop and then multiplies 64 bits.
+    /// Address of row `row` for a row stride of `bytes`, in one instruction. The compiler would widen loop invariants
+    /// first and multiply 64 bits.
     pub at_row(base: u64, row: u32, bytes: u32) -> u64 = address, out(reg64 address = 0):
         "mad.wide.u32 {address}, {row}, {bytes}, {base};", in(reg32 row bytes, reg64 base), options(pure, nomem);
-    /// The sum of `c` and of the products of the bytes of `a` and `b`.
+    /// `c` plus the dot product of the unsigned bytes of `a` and `b`.
     pub dp4a(a: u32, b: u32, c: u32) -> u32 = d, out(reg32 d = 0):
         "dp4a.u32.u32 {d}, {a}, {b}, {c};", in(reg32 a b c), options(pure, nomem);
-    /// The sum of `c` and of the products of the bytes of `a` and `b`, all signed.
+    /// `c` plus the dot product of the signed bytes of `a` and `b`.
     pub dp4a_s8(a: u32, b: u32, c: i32) -> i32 = d, out(reg32 d = 0):
         "dp4a.s32.s32 {d}, {a}, {b}, {c};", in(reg32 a b c), options(pure, nomem);
     mad(a: u32, b: u32, c: u32) -> u32 = d, out(reg32 d = 0):
         "mad.lo.u32 {d}, {a}, {b}, {c};", in(reg32 a b c), options(pure, nomem);
 }
 
-/// Factors that a loop holds in registers: as constants they would be fetched into uniform ones every time.
+/// Weights of dot products, kept in registers across a loop. Constants would be loaded into uniform registers in every
+/// iteration.
 #[derive(Clone, Copy)]
 pub struct Weights {
-    /// Low bits weigh 2 bytes each: one, two, three of them.
+    /// Weights of one, two and three low bits: 2 bytes each.
     low: [u32; 3],
-    /// High bits are twos themselves: one, two, three of them.
+    /// Weights of one, two and three high bits, whose value is 2 already.
     high: [u32; 3],
-    /// From zeros to values, for low and for high bits.
+    /// Selectors of `prmt`, zeros or values, for low and for high bits.
     pick: [u32; 2],
 }
 
 impl Weights {
-    /// Once, in front of the loop.
+    /// Creates the weights; once, before the loop.
     #[inline(always)]
     pub fn new() -> Weights {
         let opaque = super::warp::opaque;
         Weights {
             low: [0x2, 0x202, 0x2_0202].map(opaque),
             high: [0x1, 0x101, 0x1_0101].map(opaque),
-            // Of each set bit's bytes 3 2 to 1 0, 7 6 to 5 4.
+            // A set bit changes the selected bytes from 3 2 to 1 0, and from 7 6 to 5 4.
             pick: [0u32.wrapping_sub(0x22), 0u32.wrapping_sub(0x11)].map(opaque),
         }
     }
 }
 
-/// Bytes 2 3 6 7 of two 16-bit values side by side, both times: zeros.
+/// Selector of bytes 2, 3, 6 and 7 of two words with a 16-bit value each: all four bytes are zero.
 const ZEROS: u32 = 0x7632_7632;
 
-/// A lane's fragment of a square of 16 x 16. Bit `8 i + h` of `bits` (`i` < 4, `h` < 2; others do not matter) says
-/// whether half `i % 2` of register `2 h + i / 2` is there; what is there lies at shared `from[h]` in ascending `i`,
-/// the rest is zero.
+/// A lane's fragment of a 16 x 16 square. Bit `8 i + h` of `bits` (`i` < 4, `h` < 2; other bits are ignored) is set if
+/// half `i % 2` of register `2 h + i / 2` is stored. Stored halves are at shared address `from[h]`, in ascending order
+/// of `i`; all other halves are zero.
 ///
-/// Everything is loaded, also in vain, from where the next value lies: the number of bits in front, summed up by dot
-/// products. A value comes with zeros above it, and so a permutation by bits picks value or zero. Few steps of this go
-/// to the integer pipe, which has half the rate of the others.
+/// All eight halves are loaded, each from the address of the next stored value: the number of set bits before it, as a
+/// dot product. A load of 16 bits zeroes the upper half, so a byte permutation selects the value or zero. Most of these
+/// instructions avoid the integer pipe, which has half the rate of the other pipes.
 #[inline(always)]
 pub fn expand(w: Weights, bits: u32, from: [u32; 2]) -> [u32; 4] {
     let (low, high) = (bits & 0x0101_0101, bits & 0x0202_0202);
@@ -71,11 +72,12 @@ pub fn expand(w: Weights, bits: u32, from: [u32; 2]) -> [u32; 4] {
     [a, b, c, d]
 }
 
-/// How many bits of each square's left half, and of its right half, a word has: byte `t` of the one and of the other.
+/// Number of set bits in the left halves and in the right halves of a word's four squares: byte `t` of the first and of
+/// the second result is square `t`.
 #[inline(always)]
 pub fn halves_of_squares(word: u32) -> [u32; 2] {
     let even = |word: u32| {
-        // Squares 0 and 2, then 1 and 3, four bits each.
+        // Counts of squares 0 and 2, then of 1 and 3, four bits each.
         let [a, b] = [word, word >> 2].map(|w| dp4a(w & 0x1111_1111, 0x0101_0101, 0));
         let all = mad(b, 0x100, a);
         mad(all & 0xf0f0, 0x1000, all & 0x0f0f)
@@ -83,7 +85,7 @@ pub fn halves_of_squares(word: u32) -> [u32; 2] {
     [even(word), even(word >> 1)]
 }
 
-/// `c` less twice what byte `which` of `bytes` says.
+/// `c` minus twice byte `which` of `bytes`.
 #[inline(always)]
 pub fn less_twice(bytes: u32, which: u32, c: u32) -> u32 {
     let mut d = 0u32;
@@ -95,7 +97,7 @@ pub fn less_twice(bytes: u32, which: u32, c: u32) -> u32 {
     d
 }
 
-/// `c` and twice half `which` of `halves`.
+/// `c` plus twice half `which` of `halves`.
 #[inline(always)]
 pub fn plus_twice(halves: u32, which: u32, c: u32) -> u32 {
     let mut d = 0u32;
@@ -118,8 +120,8 @@ macro_rules! scan_step {
     };
 }
 
-/// The inclusive sums of each pair over the lanes of a warp: of the first from this lane on, of the second up to it.
-/// Every lane must call it together.
+/// Inclusive sums of each pair over the lanes of a warp: the first over this lane and all higher ones, the second over
+/// this lane and all lower ones. Every lane must call it together.
 #[inline(always)]
 pub fn scan_pairs<const COUNT: usize>(pairs: &mut [[u32; 2]; COUNT]) {
     if COUNT == 1 {
@@ -145,7 +147,7 @@ pub fn scan_pairs<const COUNT: usize>(pairs: &mut [[u32; 2]; COUNT]) {
     }
 }
 
-/// Stores the low halves of `values` to shared `to`, the last one first, if `valid`.
+/// Stores the low halves of `values` to the shared addresses `to` if `valid`, in descending order.
 #[inline(always)]
 pub fn store_halves(to: [u32; 4], values: [u32; 4], valid: bool) {
     ptx!(

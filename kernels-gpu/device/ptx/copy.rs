@@ -1,4 +1,4 @@
-//! Asynchronous copies from global into shared memory (`cp.async`), and shared loads and stores.
+//! Asynchronous copies from global to shared memory (`cp.async`), and loads, stores and atomics of shared memory.
 
 use super::{instructions, ptx};
 
@@ -6,42 +6,43 @@ use super::{instructions, ptx};
 core::arch::global_asm!(".extern .shared .align 1024 .b8 shared_arena[];");
 
 instructions! {
-    /// Shared-space address of the dynamic shared memory.
+    /// Address of dynamic shared memory in the shared state space.
     pub dynamic_shared() -> u32 = a, out(reg32 a = 0): "mov.u32 {a}, shared_arena;", options(pure, nomem);
-    /// Copies `bytes` (0 to 16) to shared `to` and fills the rest of 16 bytes with zeros. Both addresses
-    /// 16-byte aligned; `from` global.
+    /// Copies `bytes` (0 to 16) from global `from` to shared `to` and fills the rest of 16 bytes with zeros. Both
+    /// addresses are aligned to 16 bytes.
     pub cp_async_16(to: u32, from: u64, bytes: u32):
         "cp.async.cg.shared.global [{to}], [{from}], 16, {bytes};", in(reg32 to, reg64 from, reg32 bytes);
-    /// Copies 16 bytes to shared `to` where `yes` is not 0: a size that is not known costs a dozen instructions. Both
-    /// addresses 16-byte aligned; `from` global.
+    /// Copies 16 bytes from global `from` to shared `to` if `yes` is not 0. A byte count that is not a constant would
+    /// cost a dozen instructions. Both addresses are aligned to 16 bytes.
     pub cp_async_16_if(to: u32, from: u64, yes: u32):
         "{{ .reg .pred p; setp.ne.u32 p, {yes}, 0; @p cp.async.cg.shared.global [{to}], [{from}], 16; }}",
         in(reg32 to, reg64 from, reg32 yes);
-    /// Copies 4 bytes to shared `to`. Both addresses 4-byte aligned; `from` global.
+    /// Copies 4 bytes from global `from` to shared `to`, both aligned to 4 bytes.
     pub cp_async_4(to: u32, from: u64): "cp.async.ca.shared.global [{to}], [{from}], 4;", in(reg32 to, reg64 from);
-    /// Closes a group of copies.
+    /// Commits a group of copies.
     pub cp_async_commit(): "cp.async.commit_group;";
 }
 
-/// Waits until at most `PENDING` groups of this thread are under way.
+/// Waits until at most `PENDING` groups of this thread are pending.
 #[inline(always)]
 pub fn cp_async_wait<const PENDING: u32>() {
     ptx!("cp.async.wait_group {n};", n = const PENDING, options(nostack));
 }
 
 instructions! {
-    /// Waits until all copies of this thread have ended.
+    /// Waits until all copies of this thread are complete.
     pub cp_async_wait_all(): "cp.async.wait_all;";
     pub st_shared_v4(to: u32, [a, b, c, d]: [u32; 4]):
         "st.shared.v4.u32 [{to}], {{{a}, {b}, {c}, {d}}};", in(reg32 to a b c d);
     pub st_shared_b32(to: u32, v: u32): "st.shared.u32 [{to}], {v};", in(reg32 to v);
     /// Stores the low 2 bytes to shared memory.
     pub st_shared_b16(to: u32, v: u32): "st.shared.u16 [{to}], {v};", in(reg32 to v);
-    /// Stores 4 bytes where `yes` is not 0; the place behind them, else the same.
+    /// Stores 4 bytes to shared `to` and returns `to + 4` if `yes` is not 0; otherwise returns `to`.
     pub st_shared_b32_advance(to: u32, v: u32, yes: u32) -> u32 = next, out(reg32 next = to):
         "{{ .reg .pred p; setp.ne.u32 p, {yes}, 0; @p st.shared.u32 [{next}], {v}; @p add.u32 {next}, {next}, 4; }}",
         in(reg32 v yes);
-    /// Stores 8 bytes where `yes` is not 0; the place behind them, else the same. `to`: 8-byte aligned.
+    /// Stores 8 bytes to shared `to`, aligned to 8 bytes, and returns `to + 8` if `yes` is not 0; otherwise returns
+    /// `to`.
     pub st_shared_v2_advance(to: u32, [a, b]: [u32; 2], yes: u32) -> u32 = next, out(reg32 next = to):
         "{{ .reg .pred p; setp.ne.u32 p, {yes}, 0; @p st.shared.v2.u32 [{next}], {{{a}, {b}}}; @p add.u32 {next}, {next}, 8; }}",
         in(reg32 a b yes);
@@ -56,11 +57,11 @@ instructions! {
         "ld.shared.v4.u32 {{{a}, {b}, {c}, {d}}}, [{from}];", in(reg32 from);
     /// Adds to a word of shared memory. Atomic over the thread block.
     pub red_shared_add(to: u32, v: u32): "red.shared.add.u32 [{to}], {v};", in(reg32 to v);
-    /// Adds to a word of shared memory and returns what it held. Atomic over the thread block.
+    /// Adds to a word of shared memory and returns its old value. Atomic over the thread block.
     pub atom_shared_add(from: u32, v: u32) -> u32 = old, out(reg32 old = 0):
         "atom.shared.add.u32 {old}, [{from}], {v};", in(reg32 from v);
     /// Sets bits of a word of shared memory. Atomic over the thread block.
     pub red_shared_or(to: u32, bits: u32): "red.shared.or.b32 [{to}], {bits};", in(reg32 to bits);
-    /// Raises a word of shared memory to `v` where it is below. Atomic over the thread block.
+    /// Sets a word of shared memory to the maximum of it and `v`. Atomic over the thread block.
     pub red_shared_max(to: u32, v: u32): "red.shared.max.u32 [{to}], {v};", in(reg32 to v);
 }

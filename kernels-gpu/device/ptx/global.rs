@@ -1,5 +1,5 @@
-//! Global memory: predicated loads, stores, and the release/acquire pair of a split-K fix-up. A load gives zeros
-//! where `ok` is false; addresses are aligned to what is loaded.
+//! Global memory: predicated loads, stores, atomics, and the release/acquire pair of the split-K fix-up. A load returns
+//! zeros if `ok` is false. Addresses are aligned to the size of the access.
 
 use super::{instructions, ptx};
 
@@ -52,49 +52,50 @@ macro_rules! load_four {
     )+};
 }
 
-// `nc` and `pure`: memory that no kernel writes: neither this one nor the launch before it, if that launch has not ended
-// yet. ptxas may move such a load before the wait. Operands that the launch before writes need one of the other forms.
+// `nc` and `pure` require memory that no running kernel writes: neither this one, nor the preceding launch if it may
+// still run. ptxas may move such a load before the wait for that launch. Operands that it writes need one of the other
+// forms.
 load_one! {
     ld_nc_b32 = "ld.global.nc.u32" (pure, readonly, nostack);
-    /// 2 bytes in the low half.
+    /// Loads 2 bytes into the low half.
     ld_nc_b16 = "ld.global.nc.u16" (pure, readonly, nostack);
     ld_nc_b8 = "ld.global.nc.u8" (pure, readonly, nostack);
-    /// 4 bytes that this thread may write later.
+    /// Loads 4 bytes that this thread may write later.
     ld_global_b32 = "ld.global.u32" (nostack);
-    /// 2 bytes that this thread may write later, in the low half.
+    /// Loads 2 bytes that this thread may write later into the low half.
     ld_global_b16 = "ld.global.u16" (nostack);
-    /// 4 bytes that other thread blocks may have written in this launch: past L1.
+    /// Loads 4 bytes that other thread blocks may have written in this launch; bypasses L1.
     ld_cg_b32 = "ld.global.cg.u32" (nostack);
-    /// 2 bytes that other thread blocks, or the launch ahead, may have written: past L1; in the low half.
+    /// Loads 2 bytes that other thread blocks or the preceding launch may have written into the low half; bypasses L1.
     ld_cg_b16 = "ld.global.cg.u16" (nostack);
-    /// 1 byte that the launch ahead may have written: past L1; in the lowest.
+    /// Loads 1 byte that the preceding launch may have written into the lowest byte; bypasses L1.
     ld_cg_b8 = "ld.global.cg.u8" (nostack);
 }
 
 load_two! {
     ld_nc_v2 = "ld.global.nc.v2.u32" (pure, readonly, nostack);
-    /// 8 bytes that this thread may write later.
+    /// Loads 8 bytes that this thread may write later.
     ld_global_v2 = "ld.global.v2.u32" (nostack);
-    /// 8 bytes that are read once; what the kernel ahead wrote is seen once that has been waited for.
+    /// Loads 8 bytes that are read once. Writes of the preceding kernel are visible after the wait for it.
     ld_no_allocate_v2 = "ld.global.L1::no_allocate.v2.u32" (nostack);
-    /// 8 bytes that other thread blocks may have written in this launch: past L1.
+    /// Loads 8 bytes that other thread blocks may have written in this launch; bypasses L1.
     ld_cg_v2 = "ld.global.cg.v2.u32" (nostack);
 }
 
 load_four! {
     ld_nc_v4 = "ld.global.nc.v4.u32" (pure, readonly, nostack);
-    /// 16 bytes that are read once: they do not displace B in L1.
+    /// Loads 16 bytes that are read once; they do not evict B from L1.
     ld_nc_no_allocate_v4 = "ld.global.nc.L1::no_allocate.v4.u32" (pure, readonly, nostack);
-    /// 16 bytes that are read once; what the kernel ahead wrote is seen once that has been waited for.
+    /// Loads 16 bytes that are read once. Writes of the preceding kernel are visible after the wait for it.
     ld_no_allocate_v4 = "ld.global.L1::no_allocate.v4.u32" (nostack);
-    /// 16 bytes that this thread may write later.
+    /// Loads 16 bytes that this thread may write later.
     ld_global_v4 = "ld.global.v4.u32" (nostack);
-    /// 16 bytes that other thread blocks may have written in this launch: past L1.
+    /// Loads 16 bytes that other thread blocks may have written in this launch; bypasses L1.
     ld_cg_v4 = "ld.global.cg.v4.u32" (nostack);
 }
 
-/// As [`ld_nc_v2`] where `ok`; else what was there. In a branch of its own a load would be copied where branches meet, and
-/// waited for there.
+/// [`ld_nc_v2`] if `ok`, otherwise the given words. A load in a branch would be copied where the branches join, and the
+/// copy would wait for it.
 #[inline(always)]
 pub fn ld_nc_v2_or([mut a, mut b]: [u32; 2], addr: u64, ok: bool) -> [u32; 2] {
     ptx!(
@@ -123,32 +124,32 @@ macro_rules! load_row {
     )+};
 }
 
-// Compared here: of many loads one behind the other compilers take all comparisons to the front, and run out of
-// predicates.
+// The comparison is part of the asm text: for a sequence of loads, compilers move all comparisons to the start and run
+// out of predicate registers.
 load_row! {
-    /// As [`ld_cg_v4`] where `row < rows`.
+    /// [`ld_cg_v4`] if `row < rows`.
     ld_cg_v4_row = "ld.global.cg.v4.u32" "{{{a}, {b}, {c}, {d}}}", [a 0, b 1, c 2, d 3];
-    /// As [`ld_cg_v2`] where `row < rows`, in the first words.
+    /// [`ld_cg_v2`] if `row < rows`, into the first two words.
     ld_cg_v2_row = "ld.global.cg.v2.u32" "{{{a}, {b}}}", [a 0, b 1];
-    /// As [`ld_cg_b32`] where `row < rows`, in the first word.
+    /// [`ld_cg_b32`] if `row < rows`, into the first word.
     ld_cg_b32_row = "ld.global.cg.u32" "{a}", [a 0];
-    /// As [`ld_cg_b16`] where `row < rows`, in the low half of the first word.
+    /// [`ld_cg_b16`] if `row < rows`, into the low half of the first word.
     ld_cg_b16_row = "ld.global.cg.u16" "{a}", [a 0];
 }
 
 instructions! {
-    /// Asks L2 for the line of 128 bytes at `addr`, where `ok`.
+    /// Prefetches the line of 128 bytes at `addr` into L2 if `ok`.
     pub prefetch_l2(addr: u64, ok: bool):
         "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p prefetch.global.L2 [{addr}]; }}", in(reg64 addr; bool ok);
-    /// Stores 16 bytes. `addr`: 16-byte aligned.
+    /// Stores 16 bytes.
     pub st_v4(addr: u64, [a, b, c, d]: [u32; 4]):
         "st.global.v4.u32 [{addr}], {{{a}, {b}, {c}, {d}}};", in(reg64 addr, reg32 a b c d);
-    /// [`st_v4`] of what is not read again: it leaves L2 before what is.
+    /// [`st_v4`] with streaming eviction, for data that is not read again.
     pub st_cs_v4(addr: u64, [a, b, c, d]: [u32; 4]):
         "st.global.cs.v4.u32 [{addr}], {{{a}, {b}, {c}, {d}}};", in(reg64 addr, reg32 a b c d);
 }
 
-/// How L2 treats what is read with this: it stays longest, or as usual.
+/// L2 eviction policy: `evict_last` if `kept`, otherwise `evict_normal`.
 #[inline(always)]
 pub fn l2_evict_last(kept: bool) -> u64 {
     let (mut last, mut normal) = (0u64, 0u64);
@@ -157,7 +158,7 @@ pub fn l2_evict_last(kept: bool) -> u64 {
     if kept { last } else { normal }
 }
 
-/// How L2 treats what is read with this: it goes first, or as usual.
+/// L2 eviction policy: `evict_first` if `first`, otherwise `evict_normal`.
 #[inline(always)]
 pub fn l2_evict_first(first: bool) -> u64 {
     let (mut first_out, mut normal) = (0u64, 0u64);
@@ -167,47 +168,47 @@ pub fn l2_evict_first(first: bool) -> u64 {
 }
 
 instructions! {
-    /// [`ld_global_v4`] under a policy of [`l2_evict_last`].
+    /// [`ld_global_v4`] with a policy of [`l2_evict_last`].
     pub ld_global_v4_with_policy(addr: u64, ok: bool, policy: u64) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
         "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p ld.global.L2::cache_hint.v4.u32 {{{a}, {b}, {c}, {d}}}, [{addr}], {policy}; }}",
         in(reg64 addr policy; bool ok);
-    /// Stores 8 bytes. `addr`: 8-byte aligned.
+    /// Stores 8 bytes.
     pub st_v2(addr: u64, [a, b]: [u32; 2]): "st.global.v2.u32 [{addr}], {{{a}, {b}}};", in(reg64 addr, reg32 a b);
     pub st_b32(addr: u64, v: u32): "st.global.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
     /// Stores the low 2 bytes.
     pub st_b16(addr: u64, v: u32): "st.global.u16 [{addr}], {v};", in(reg64 addr, reg32 v);
-    /// [`st_b32`] where `ok`.
+    /// [`st_b32`] if `ok`.
     pub st_b32_if(addr: u64, v: u32, ok: bool):
         "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p st.global.u32 [{addr}], {v}; }}", in(reg64 addr, reg32 v; bool ok);
-    /// [`st_b16`] where `ok`.
+    /// [`st_b16`] if `ok`.
     pub st_b16_if(addr: u64, v: u32, ok: bool):
         "{{ .reg .pred p; setp.ne.u32 p, {ok}, 0; @p st.global.u16 [{addr}], {v}; }}", in(reg64 addr, reg32 v; bool ok);
-    /// Orders this thread's earlier writes before its later ones for the whole GPU, and likewise reads.
+    /// Fence with acquire and release semantics at GPU scope.
     pub fence_gpu(): "fence.acq_rel.gpu;";
-    /// Adds to a counter and returns what it held. Atomic over the GPU.
+    /// Adds to a word and returns its old value. Atomic over the GPU, with acquire and release semantics.
     pub atom_add(addr: u64, v: u32) -> u32 = old, out(reg32 old = 0):
         "atom.acq_rel.gpu.global.add.u32 {old}, [{addr}], {v};", in(reg64 addr, reg32 v);
-    /// Adds to 8 bytes and returns what they held. Atomic over the GPU, without order.
+    /// Adds to 8 bytes and returns the old value. Atomic over the GPU, relaxed.
     pub atom_add_b64(addr: u64, v: u64) -> u64 = old, out(reg64 old = 0):
         "atom.relaxed.gpu.global.add.u64 {old}, [{addr}], {v};", in(reg64 addr v);
-    /// Adds to an f32. Atomic over the GPU, without order.
+    /// Adds to an f32. Atomic over the GPU, relaxed.
     pub red_add_f32(addr: u64, x: f32): "red.relaxed.gpu.global.add.f32 [{addr}], {x};", in(reg64 addr, reg32 x);
-    /// Sets bits of a word. Atomic over the GPU, without order.
+    /// Sets bits of a word. Atomic over the GPU, relaxed.
     pub red_or(addr: u64, bits: u32): "red.relaxed.gpu.global.or.b32 [{addr}], {bits};", in(reg64 addr, reg32 bits);
-    /// 8 bytes that other thread blocks write in this launch, all at once. `addr`: 8-byte aligned.
+    /// Loads 8 bytes that other thread blocks write in this launch, in one access.
     pub ld_relaxed_b64(addr: u64) -> u64 = a, out(reg64 a = 0):
         "ld.relaxed.gpu.global.u64 {a}, [{addr}];", in(reg64 addr);
 }
 
-/// Polls word `i` of 8 bytes, which a thread block with a lower number writes in this launch, until its upper half
-/// equals `tag` in all but the lowest two bits. GPUs start thread blocks in the order of their numbers, so the writer is
-/// running or done. The number of polls is unlimited: a debugger or another process that suspends this launch suspends
-/// the writer with it, and no count of polls tells that from a fault. `words`: 8-byte aligned.
+/// Polls word `i` of 8 bytes until its upper half equals `tag` in all but the lowest two bits. A thread block with a
+/// lower index writes it in this launch. GPUs start thread blocks in the order of their indices, so the writer is
+/// running or done. The number of polls is not limited: if a debugger or another process suspends this launch, it
+/// suspends the writer as well, and a count of polls cannot tell that from a fault. `words` is aligned to 8 bytes.
 #[allow(named_asm_labels, reason = "PTX keeps labels inside braces apart")]
 #[inline(always)]
 pub fn poll_b64(words: u64, i: u32, tag: u32) -> u64 {
     let mut word = 0u64;
-    // The address is computed anew for each poll: carried through the loop it would take two registers.
+    // Each poll computes the address anew: kept through the loop, it would take two registers.
     ptx!(
         "{{ .reg .pred p; .reg .b32 high; .reg .b64 at;",
         "poll: mad.wide.u32 at, {i}, 8, {words}; ld.relaxed.gpu.global.u64 {word}, [at];",
@@ -218,10 +219,10 @@ pub fn poll_b64(words: u64, i: u32, tag: u32) -> u64 {
 }
 
 instructions! {
-    /// Stores 8 bytes that other thread blocks read in this launch, all at once. `addr`: 8-byte aligned.
+    /// Stores 8 bytes that other thread blocks read in this launch, in one access.
     pub st_relaxed_b64(addr: u64, v: u64): "st.relaxed.gpu.global.u64 [{addr}], {v};", in(reg64 addr v);
-    /// Lowers a word to `v` where it is above. Atomic over the GPU, without order.
+    /// Sets a word to the minimum of it and `v`. Atomic over the GPU, relaxed.
     pub red_min(addr: u64, v: u32): "red.relaxed.gpu.global.min.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
-    /// Raises the word to `v` if that is more.
+    /// Sets a word to the maximum of it and `v`. Atomic over the GPU, relaxed.
     pub red_max(addr: u64, v: u32): "red.relaxed.gpu.global.max.u32 [{addr}], {v};", in(reg64 addr, reg32 v);
 }

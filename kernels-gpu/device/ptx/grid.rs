@@ -1,9 +1,10 @@
-//! Programmatic dependent launch: a kernel may start while the one ahead of it in the stream ends. Compute capability
-//! 9.0; elsewhere nothing overlaps, and nothing is to be done.
+//! Programmatic dependent launch (PDL): a kernel may start while the preceding kernel of the stream ends. Compute
+//! capability 9.0. On other GPUs kernels do not overlap, and both functions are empty.
 
 use super::ptx;
 
-/// Lets the next kernel start once every thread block has come here; what it may touch is told by [`wait_dependency`].
+/// Permits the next kernel to start when every thread block has called this. The next kernel may access results of this
+/// one only after its [`wait_dependency`].
 #[inline(always)]
 pub fn launch_dependents() {
     if cfg!(since = "9.0") {
@@ -11,8 +12,9 @@ pub fn launch_dependents() {
     }
 }
 
-/// Waits until the kernel ahead has ended and its writes are visible. To loads through L2 (`fresh`), that is: `nc`
-/// loads say that nothing writes while the kernel runs, and ptxas may move them in front of the wait.
+/// Waits until the preceding kernel has ended and its writes are visible to `ld.global` and `ld.global.cg`. They are
+/// not visible to `ld.global.nc`, which states that no kernel writes the memory: ptxas may move such loads before the
+/// wait.
 #[inline(always)]
 pub fn wait_dependency() {
     if cfg!(since = "9.0") {

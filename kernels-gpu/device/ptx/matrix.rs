@@ -4,17 +4,17 @@ use super::{copy, instructions, ptx, warp};
 use crate::device::gpu;
 
 instructions! {
-    /// Four 8 x 8 matrices of 16-bit elements; lanes 8r..8r+8 give the rows of matrix r.
+    /// Loads four 8 x 8 matrices of 16-bit elements. Lanes 8r..8r+8 pass the addresses of the rows of matrix r.
     pub ldmatrix_x4(from: u32) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
         "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{a}, {b}, {c}, {d}}}, [{from}];", in(reg32 from);
-    /// As [`ldmatrix_x4`]; zeros where `valid`, the same for all lanes, is false.
+    /// [`ldmatrix_x4`]; zeros if `valid` is false. `valid` must be the same in all lanes.
     pub ldmatrix_x4_if(from: u32, valid: bool) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
         "{{ .reg .pred p; setp.ne.u32 p, {valid}, 0; @p ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{a}, {b}, {c}, {d}}}, [{from}]; }}",
         in(reg32 from; bool valid);
-    /// As [`ldmatrix_x4`], each matrix transposed.
+    /// [`ldmatrix_x4`] with each matrix transposed.
     pub ldmatrix_x4_trans(from: u32) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
         "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {{{a}, {b}, {c}, {d}}}, [{from}];", in(reg32 from);
-    /// As [`ldmatrix_x4_trans`]; zeros where `valid`, the same for all lanes, is false.
+    /// [`ldmatrix_x4_trans`]; zeros if `valid` is false. `valid` must be the same in all lanes.
     pub ldmatrix_x4_trans_if(from: u32, valid: bool) -> [u32; 4] = [a, b, c, d], out(reg32 a b c d = 0):
         "{{ .reg .pred p; setp.ne.u32 p, {valid}, 0; @p ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {{{a}, {b}, {c}, {d}}}, [{from}]; }}",
         in(reg32 from; bool valid);
@@ -72,7 +72,7 @@ pub fn mma_s8(d: &mut [u32; 4], a: [u32; 2], b: u32) {
     *d = [d0, d1, d2, d3];
 }
 
-/// `D += A B` of 8-bit integers over 32 bytes of depth, i32 accumulators.
+/// D += A B, m16n8k32, 8-bit integers, i32 accumulators.
 #[inline(always)]
 pub fn mma_s8_k32(d: &mut [u32; 4], a: [u32; 4], b: [u32; 2]) {
     let [mut d0, mut d1, mut d2, mut d3] = *d;
@@ -107,7 +107,7 @@ macro_rules! mma_sparse {
 
 mma_sparse! {
     /// `D += A B`, m16n8k32, f16, of A two of four along k. Metadata as of `wgmma`: `crate::frag::metadata`. Its places
-    /// ascend, which Blackwell wants said: otherwise ptxas sorts them for each product.
+    /// ascend (`ordered_metadata`). Without this statement ptxas for Blackwell sorts them for each product.
     mma_sparse_f16, "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 }
 mma_sparse! {
@@ -121,18 +121,18 @@ mma_sparse! {
 }
 
 instructions! {
-    /// No instruction: the compiler keeps the registers until here.
+    /// No instruction. The compiler keeps the registers alive up to here.
     pub keep_alive([a, b, c, d]: [u32; 4]): "// {a} {b} {c} {d}", in(reg32 a b c d);
-    /// f32 rounded to TF32, to nearest, ties away from zero.
+    /// Rounds f32 to TF32, to nearest, ties away from zero.
     pub cvt_rna_tf32(x: u32) -> u32 = y, out(reg32 y = 0):
         "cvt.rna.tf32.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
-    /// The f16 in the low half of `x` as f32.
+    /// Converts the f16 in the low half of `x` to f32.
     pub f32_from_f16(x: u32) -> f32 = y, out(reg32 y = 0f32):
         "{{ .reg .b16 h; cvt.u16.u32 h, {x}; cvt.f32.f16 {y}, h; }}", in(reg32 x), options(pure, nomem);
-    /// Two products of f16, each rounded.
+    /// Products of two pairs of f16, each rounded.
     pub mul_f16x2(a: u32, b: u32) -> u32 = y, out(reg32 y = 0):
         "mul.rn.f16x2 {y}, {a}, {b};", in(reg32 a b), options(pure, nomem);
-    /// All bits of those halves of `x` that are greater than those of `than`, as f16.
+    /// Compares pairs of f16: all bits of a half are set if that half of `x` is greater than that of `than`.
     pub set_gt_f16x2(x: u32, than: u32) -> u32 = y, out(reg32 y = 0):
         "set.gt.u32.f16x2 {y}, {x}, {than};", in(reg32 x than), options(pure, nomem);
     /// `lo` and `hi` rounded to nearest even, packed.
@@ -141,7 +141,8 @@ instructions! {
     /// `lo` and `hi` rounded to nearest even, packed.
     pub bf16x2_from_f32(lo: f32, hi: f32) -> u32 = y, out(reg32 y = 0):
         "cvt.rn.bf16x2.f32 {y}, {hi}, {lo};", in(reg32 lo hi), options(pure, nomem);
-    /// Four of the eight bytes of two words, `a`'s first: those that the digits of `which` name, lowest first.
+    /// Byte permutation: selects four of the eight bytes of `a` (0 to 3) and `b` (4 to 7) by the hexadecimal digits of
+    /// `which`, lowest first.
     pub prmt(a: u32, b: u32, which: u32) -> u32 = y, out(reg32 y = 0):
         "prmt.b32 {y}, {a}, {b}, {which};", in(reg32 a b which), options(pure, nomem);
     /// `a * b + c`, rounded once.
@@ -152,7 +153,7 @@ instructions! {
         "fma.rn.f64 {d}, {a}, {b}, {d};", in(reg64 a b), options(pure, nomem);
 }
 
-/// The two e4m3 in the low half of `x` as f16.
+/// Converts the two e4m3 in the low half of `x` to f16.
 #[inline(always)]
 pub fn f16x2_from_e4m3(x: u32) -> u32 {
     if !cfg!(since = "8.9") {
@@ -166,27 +167,27 @@ pub fn f16x2_from_e4m3(x: u32) -> u32 {
     y
 }
 
-/// [`f16x2_from_e4m3`] by an exact product: as bits of f16, whose exponent is biased by 8 more, an e4m3 is 2^-8 times
-/// itself. What exceeds 448 then was no number.
+/// [`f16x2_from_e4m3`] by an exact multiplication. The exponent bias of f16 is larger by 8, so the bits of an e4m3 read
+/// as f16 are 2^-8 times its value. Results above 448 are NaN codes.
 #[inline(always)]
 fn e4m3_by_f16(x: u32) -> u32 {
     const TWO_TO_8: u32 = 0x5c00_5c00;
-    // 448 times 2^-8.
+    // 448 x 2^-8.
     const LARGEST: u32 = 0x3f00_3f00;
-    // The codes as upper bytes of both halves, above zeros.
+    // Codes in the upper byte of each half; the lower bytes are zero.
     let two = prmt(x, 0, 0x1404);
     let size = two >> 1 & 0x3f80_3f80;
     let not = set_gt_f16x2(size, LARGEST) & 0x7fff_7fff;
     mul_f16x2(size | two & 0x8000_8000, TWO_TO_8) | not
 }
 
-/// The two e5m2 in the low half of `x` as f16, of which they are the upper halves.
+/// Converts the two e5m2 in the low half of `x` to f16. An e5m2 is the upper byte of its f16.
 #[inline(always)]
 pub fn f16x2_from_e5m2(x: u32) -> u32 {
     (x & 0xff) << 8 | (x & 0xff00) << 16
 }
 
-/// `lo` and `hi` as e4m3 to nearest even, of at most 448, in the low half.
+/// Rounds `lo` and `hi` to e4m3, to nearest even, saturated at 448; the result is in the low half.
 #[inline(always)]
 pub fn e4m3x2_from_f32(lo: f32, hi: f32) -> u32 {
     if !cfg!(since = "8.9") {
@@ -200,27 +201,28 @@ pub fn e4m3x2_from_f32(lo: f32, hi: f32) -> u32 {
     y
 }
 
-/// An f32 as e4m3 to nearest even, of at most 448.
+/// Rounds f32 to e4m3, to nearest even, saturated at 448.
 #[inline(always)]
 fn e4m3_of(x: f32) -> u32 {
     let (sign, size) = (x.to_bits() >> 24 & 0x80, x.to_bits() & 0x7fff_ffff);
-    // Of f32: 2^-6, below which e4m3 has steps of 2^-9, and 464, which is half-way between 448 and what is none.
+    // As f32: 2^-6, below which e4m3 is subnormal with steps of 2^-9; and 464, halfway between 448 and the first value
+    // that e4m3 cannot represent.
     let whole = if size > 0x7f80_0000 {
         0x7f
     } else if size >= 0x43e8_0000 {
         0x7e
     } else if size < 0x3c80_0000 {
-        // A sum with 2^14 rounds to steps of 2^-9, and its lowest bits are their number.
+        // Adding 2^14 rounds to multiples of 2^-9; the lowest bits of the sum count them.
         (f32::from_bits(size) + 16384.0).to_bits() & 0xf
     } else {
-        // Rounds off 20 bits of mantissa; a carry goes on to the exponent, whose bias is 120 less.
+        // Rounds 20 bits of the mantissa off. A carry increases the exponent, whose bias is smaller by 120.
         let rounded = size + 0x7_ffff + (size >> 20 & 1);
         (rounded >> 20) - (120 << 3)
     };
     sign | whole
 }
 
-/// All bits of those halves of `x` that are positive f16.
+/// All bits of a half are set if that half of `x` is a positive f16.
 #[inline(always)]
 pub fn positive_f16x2(x: u32) -> u32 {
     let mut y = 0u32;
@@ -228,7 +230,7 @@ pub fn positive_f16x2(x: u32) -> u32 {
     y
 }
 
-/// All bits of those halves of `x` that are positive bf16.
+/// All bits of a half are set if that half of `x` is a positive bf16.
 #[inline(always)]
 pub fn positive_bf16x2(x: u32) -> u32 {
     if !cfg!(since = "9.0") {
@@ -240,7 +242,8 @@ pub fn positive_bf16x2(x: u32) -> u32 {
     y
 }
 
-/// Stores four 8 x 8 matrices of 16-bit elements; lanes 8r..8r+8 give the rows of matrix r. Inverse of [`ldmatrix_x4`].
+/// Stores four 8 x 8 matrices of 16-bit elements; lanes 8r..8r+8 pass the addresses of the rows of matrix r. Inverse of
+/// [`ldmatrix_x4`].
 #[inline(always)]
 pub fn stmatrix_x4(to: u32, v: [u32; 4]) {
     if !cfg!(since = "9.0") {
@@ -253,7 +256,7 @@ pub fn stmatrix_x4(to: u32, v: [u32; 4]) {
     );
 }
 
-/// [`stmatrix_x4`] without that instruction: a lane stores its words of a row to where another lane says.
+/// [`stmatrix_x4`] without that instruction: a lane stores its words of a row to the address that another lane holds.
 #[inline(always)]
 fn store_matrices(to: u32, v: [u32; 4]) {
     let lane = gpu::opaque_thread() % 32;
@@ -263,7 +266,7 @@ fn store_matrices(to: u32, v: [u32; 4]) {
     });
 }
 
-/// The same, of the transposed matrices: the lanes' addresses are those of the columns of what they hold.
+/// [`stmatrix_x4`] of transposed matrices: the lanes pass the addresses of the columns.
 #[inline(always)]
 pub fn stmatrix_x4_trans(to: u32, v: [u32; 4]) {
     if !cfg!(since = "9.0") {
@@ -276,7 +279,7 @@ pub fn stmatrix_x4_trans(to: u32, v: [u32; 4]) {
     );
 }
 
-/// [`stmatrix_x4_trans`] without that instruction: the elements of a lane's word lie in two columns.
+/// [`stmatrix_x4_trans`] without that instruction: the two elements of a lane's word belong to two columns.
 #[inline(always)]
 fn store_transposed(to: u32, v: [u32; 4]) {
     let lane = gpu::opaque_thread() % 32;
@@ -290,26 +293,26 @@ fn store_transposed(to: u32, v: [u32; 4]) {
 }
 
 instructions! {
-    /// 2 to the power of `x`, to 2 ulp.
+    /// 2^x, error at most 2 ulp.
     pub ex2_approx(x: f32) -> f32 = y, out(reg32 y = 0f32): "ex2.approx.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
-    /// The logarithm of `x` to base 2, to 2^-22: absolute between 1/2 and 2, relative elsewhere.
+    /// log2(x). The error is at most 2^-22: absolute between 1/2 and 2, relative elsewhere.
     pub lg2_approx(x: f32) -> f32 = y, out(reg32 y = 0f32): "lg2.approx.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
-    /// The larger of two, NaN if one of them is.
+    /// Maximum; NaN if either value is NaN.
     pub max_nan(a: f32, b: f32) -> f32 = y, out(reg32 y = a):
         "max.NaN.f32 {y}, {y}, {b};", in(reg32 b), options(pure, nomem);
-    /// 2 to the power of `x`, to 2 ulp; results below 2^-126 are zero.
+    /// 2^x, error at most 2 ulp; results below 2^-126 are flushed to zero.
     pub ex2_approx_ftz(x: f32) -> f32 = y, out(reg32 y = 0f32):
         "ex2.approx.ftz.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
-    /// 1 / `x`, to 1 ulp.
+    /// 1 / x, error at most 1 ulp.
     pub rcp_approx(x: f32) -> f32 = y, out(reg32 y = 0f32):
         "rcp.approx.ftz.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
-    /// 1 / sqrt(`x`), to 2^-22.
+    /// 1 / sqrt(x), relative error at most 2^-22.
     pub rsqrt_approx(x: f32) -> f32 = y, out(reg32 y = 0f32):
         "rsqrt.approx.ftz.f32 {y}, {x};", in(reg32 x), options(pure, nomem);
-    /// `a * b`, rounded: with its rounding named, the product is not fused with a sum.
+    /// `a * b` with explicit rounding, so that the compiler does not fuse it with an addition.
     pub mul_f32(a: f32, b: f32) -> f32 = d, out(reg32 d = 0f32):
         "mul.rn.f32 {d}, {a}, {b};", in(reg32 a b), options(pure, nomem);
-    /// `a * b`, rounded and not fused, as [`mul_f32`].
+    /// [`mul_f32`] in f64.
     pub mul_f64(a: f64, b: f64) -> f64 = d, out(reg64 d = 0f64):
         "mul.rn.f64 {d}, {a}, {b};", in(reg64 a b), options(pure, nomem);
 }

@@ -1,6 +1,6 @@
-//! One instruction = one function, no policy. On the host (type-check only) `ptx!` is empty.
-//! Inline asm is not `convergent` to LLVM: callers keep barriers, shuffles and mma out of divergent branches.
-//! rustc's own jump threading knows nothing of either, and is turned off (`compile/device.rs`).
+//! PTX instructions: one function per instruction, without policy. On the host `ptx!` is empty; code is only
+//! type-checked. LLVM does not treat inline asm as `convergent`, so callers keep barriers, shuffles and mma out of
+//! divergent branches. rustc's jump threading pass could duplicate such calls and is disabled (`compile/device.rs`).
 #![allow(unused_variables, unused_mut, unused_assignments, clippy::let_and_return)]
 
 pub mod barrier;
@@ -32,8 +32,8 @@ macro_rules! ptx {
 
 pub(crate) use ptx;
 
-/// A function for each instruction: its arguments, what it returns of which registers and what they hold before, the
-/// text, the registers that it reads, and what it does not do.
+/// Defines one function per instruction: arguments, returned registers with their initial values, text of the
+/// instruction, input registers, and asm options.
 macro_rules! instructions {
     ($(
         $(#[$doc:meta])*

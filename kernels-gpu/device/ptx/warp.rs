@@ -1,9 +1,9 @@
-//! Exchange inside a warp.
+//! Shuffles, votes and reductions of a warp; functions that hide values from optimizers.
 
 use super::{instructions, ptx};
 
-/// The value of lane `source` of this lane's segment of `LANES` lanes. Every lane of the segment must call it together;
-/// `members` is the mask of those lanes.
+/// Returns the value of lane `source` of this lane's segment of `LANES` lanes. Every lane of the segment must call it
+/// together; `members` is the mask of those lanes.
 #[inline(always)]
 pub fn shfl_segment<const LANES: u32>(value: u32, source: u32, members: u32) -> u32 {
     let mut out = value;
@@ -16,13 +16,13 @@ pub fn shfl_segment<const LANES: u32>(value: u32, source: u32, members: u32) -> 
     out
 }
 
-/// The value of lane `source`. Every lane of the warp must call it together.
+/// Returns the value of lane `source`. Every lane of the warp must call it together.
 #[inline(always)]
 pub fn shfl(value: u32, source: u32) -> u32 {
     shfl_segment::<32>(value, source, u32::MAX)
 }
 
-/// The value of lane 0. ptxas then knows that the result is the same in all lanes, and keeps it in a uniform register.
+/// Returns the value of lane 0. ptxas infers that the result is equal in all lanes, and keeps it in a uniform register.
 /// Every lane of the warp must call it together.
 #[inline(always)]
 pub fn uniform(value: u32) -> u32 {
@@ -30,22 +30,22 @@ pub fn uniform(value: u32) -> u32 {
 }
 
 instructions! {
-    /// The value of the lane whose number differs by the bits of `other`. Every lane of the warp must call it together.
+    /// Returns the value of lane `lane ^ other`. Every lane of the warp must call it together.
     pub shfl_xor(value: u32, other: u32) -> u32 = out, out(reg32 out = value):
         "shfl.sync.bfly.b32 {out}, {value}, {other}, 31, 0xffffffff;", in(reg32 value other);
-    /// The value of the lane `distance` in front; in the first ones, in front of which there is none, their own. Every
-    /// lane of the warp must call it together.
+    /// Returns the value of lane `lane - distance`; the first `distance` lanes get their own value. Every lane of the
+    /// warp must call it together.
     pub shfl_up(value: u32, distance: u32) -> u32 = out, out(reg32 out = value):
         "shfl.sync.up.b32 {out}, {value}, {distance}, 0, 0xffffffff;", in(reg32 value distance);
-    /// The greatest value of the warp. Every lane must call it together.
+    /// Maximum over the warp. Every lane must call it together.
     pub max(value: u32) -> u32 = out, out(reg32 out = value):
         "redux.sync.max.u32 {out}, {value}, 0xffffffff;", in(reg32 value);
-    /// Waits for the lanes in `members` and makes their writes visible to each other.
+    /// Synchronizes the lanes in `members` and makes their writes visible to each other.
     pub sync(members: u32): "bar.warp.sync {members};", in(reg32 members);
 }
 
-/// True in one lane of the warp, the same one each time. Every lane must call it together. Compute capability 9.0;
-/// ptxas knows that what depends on it runs in one lane, and starts copies without asking how many there are.
+/// Returns true in one lane of the warp, always in the same lane. Every lane must call it together. Compute capability
+/// 9.0. ptxas infers that code under this condition runs in one lane, and omits a loop over active lanes around copies.
 #[inline(always)]
 pub fn elect_one() -> bool {
     let mut out = 0u32;
@@ -58,29 +58,30 @@ pub fn elect_one() -> bool {
 }
 
 instructions! {
-    /// The value itself, unknown to the compiler.
+    /// Returns the value and hides it from optimizers.
     pub opaque(value: u32) -> u32 = out, out(reg32 out = value): "mov.u32 {out}, {out};";
-    /// [`opaque`] of an address: sums of it are not taken apart, and their parts carried through a loop.
+    /// [`opaque`] for addresses: the compiler does not split sums of it into parts that stay in registers through a
+    /// loop.
     pub opaque_address(address: u64) -> u64 = out, out(reg64 out = address): "mov.u64 {out}, {out};";
-    /// First in a loop: its body stays one copy. What is fetched from memory once, instructions among it, should be
+    /// Disables unrolling of the loop that begins with it: code that runs once is fetched from memory, so it should be
     /// short.
     pub nounroll(): ".pragma \"nounroll\";", options(nomem);
-    /// The least of the values of all lanes. Every lane of the warp must call it together.
+    /// Minimum over the warp. Every lane must call it together.
     pub min(value: u32) -> u32 = out, out(reg32 out = value):
         "redux.sync.min.u32 {out}, {value}, 0xffffffff;", in(reg32 value);
-    /// The sum of the values of all lanes. Every lane of the warp must call it together.
+    /// Sum over the warp. Every lane must call it together.
     pub sum(value: u32) -> u32 = out, out(reg32 out = value):
         "redux.sync.add.u32 {out}, {value}, 0xffffffff;", in(reg32 value);
-    /// The bits that any lane has. Every lane of the warp must call it together.
+    /// Bitwise OR over the warp. Every lane must call it together.
     pub or(value: u32) -> u32 = out, out(reg32 out = value):
         "redux.sync.or.b32 {out}, {value}, 0xffffffff;", in(reg32 value);
 }
 
 instructions! {
-    /// Bit i: what lane i says. Every lane of the warp must call it together.
+    /// Vote: bit i is the value of lane i. Every lane of the warp must call it together.
     pub ballot(yes: bool) -> u32 = out, out(reg32 out = 0):
         "{{ .reg .pred p; setp.ne.u32 p, {yes}, 0; vote.sync.ballot.b32 {out}, p, 0xffffffff; }}", in(; bool yes);
-    /// The lanes that hold the same value. Every lane of the warp must call it together.
+    /// Mask of the lanes that hold the same value as this lane. Every lane of the warp must call it together.
     pub match_any(value: u32) -> u32 = out, out(reg32 out = 0):
         "match.any.sync.b32 {out}, {value}, 0xffffffff;", in(reg32 value);
 }

@@ -1,11 +1,11 @@
-//! Warpgroup matrix multiply (`wgmma`): 64 x 64 C accumulators of a warpgroup, operands in shared memory.
-//! `wgmma` runs asynchronously; fence, mma and wait all name every accumulator register, so that neither LLVM nor
-//! ptxas moves an access across. Descriptors: `crate::frag`.
+//! Warpgroup matrix multiply (`wgmma`): a warpgroup has 64 x (64 `C`) accumulators; operands are in shared memory.
+//! `wgmma` is asynchronous. Fence, mma and wait name every accumulator register, so that neither LLVM nor ptxas moves
+//! an access across them. Descriptors: `crate::frag`.
 
 use super::{instructions, ptx};
 
 /// Accumulators of one lane: `C` chunks of 64 columns, 32 registers each. Layout: `crate::frag::accumulator` of the
-/// warp's 16 rows, atom by atom.
+/// warp's 16 rows, one atom after the other.
 #[derive(Clone, Copy)]
 pub struct Acc<const C: usize>(pub [[f32; 32]; C]);
 
@@ -37,8 +37,8 @@ macro_rules! tied {
 }
 
 pub(super) use tied;
-/// No instruction, with all registers of the chunks `$c` as its results.
-macro_rules! unset {
+/// No instruction; all registers of the chunks `$c` are its results.
+macro_rules! uninit {
     ($d:ident $($c:tt)+) => {
         ptx!(
             concat!("//", $(tied!(@ $c)),+),
@@ -57,10 +57,10 @@ macro_rules! unset {
     };
 }
 
-/// `D += A B` with operands of one type, per number of chunks; A from shared memory, or from registers.
+/// `D += A B` for one element type and each number of chunks, with A in shared memory or in registers.
 macro_rules! mma {
     ($(#[$doc:meta])* $name:ident, $registers:ident, $n1:literal, $n2:literal, $n3:literal, $n4:literal) => {
-        /// The same with A in registers: the fragments of `m16n8k16` of each warp's 16 rows.
+        /// `D += A B` with A in registers: fragments of `m16n8k16` of each warp's 16 rows.
         #[inline(always)]
         pub fn $registers<const TB: i32>(&mut self, a: [u32; 4], b: u64) {
             let d = &mut self.0;
@@ -98,8 +98,8 @@ macro_rules! mma {
     };
 }
 
-/// `D = A B` or `D += A B` of types that want both operands contiguous along k, from shared memory. `$scales`: factors
-/// of A and B, which integers have not. Source: PTX ISA, "wgmma.mma_async".
+/// `D = A B` or `D += A B` of types that require both operands in shared memory and contiguous along k. `$scales`: the
+/// factors of A and B, an operand of floating-point types only. Source: PTX ISA, "wgmma.mma_async".
 macro_rules! mma_k_major {
     ($(#[$doc:meta])* $name:ident, $n1:literal, $n2:literal, $n4:literal, $scales:literal) => {
         $(#[$doc])*
@@ -124,21 +124,21 @@ impl<const C: usize> Acc<C> {
         Acc([[0f32; 32]; C])
     }
 
-    /// Whatever the registers hold: for a `wgmma` that does not add to it.
+    /// Uninitialized accumulators, for a `wgmma` that does not add to them.
     #[inline(always)]
-    pub fn unset() -> Self {
+    pub fn uninit() -> Self {
         let mut acc = Self::zero();
         let d = &mut acc.0;
         match C {
-            1 => unset!(d 0),
-            2 => unset!(d 0 1),
-            3 => unset!(d 0 1 2),
-            _ => unset!(d 0 1 2 3),
+            1 => uninit!(d 0),
+            2 => uninit!(d 0 1),
+            3 => uninit!(d 0 1 2),
+            _ => uninit!(d 0 1 2 3),
         }
         acc
     }
 
-    /// No instruction: what is computed of the accumulators so far is computed before what follows.
+    /// No instruction. The compiler does not move computations of the accumulators across it.
     #[inline(always)]
     pub fn compiler_fence(&mut self) {
         let d = &mut self.0;
@@ -162,7 +162,7 @@ impl<const C: usize> Acc<C> {
         }
     }
 
-    /// Waits until at most `PENDING` groups are under way.
+    /// Waits until at most `PENDING` groups are pending.
     #[inline(always)]
     pub fn wait<const PENDING: u32>(&mut self) {
         let d = &mut self.0;
@@ -175,7 +175,7 @@ impl<const C: usize> Acc<C> {
     }
 
     mma! {
-        /// f16, 16 deep. `TA`, `TB` 1: the operand is contiguous along m, n instead of k.
+        /// f16, depth 16. `TA`, `TB` 1: the operand is contiguous along m, n instead of k.
         mma_f16, mma_f16_registers,
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{",
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {{",
@@ -183,7 +183,7 @@ impl<const C: usize> Acc<C> {
         "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {{"
     }
     mma! {
-        /// bf16, 16 deep. `TA`, `TB` 1: the operand is contiguous along m, n instead of k.
+        /// bf16, depth 16. `TA`, `TB` 1: the operand is contiguous along m, n instead of k.
         mma_bf16, mma_bf16_registers,
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {{",
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {{",
@@ -191,7 +191,7 @@ impl<const C: usize> Acc<C> {
         "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {{"
     }
     mma_k_major! {
-        /// fp8 e4m3, 32 deep. `onto` false: what the accumulators hold is not added.
+        /// fp8 e4m3, depth 32. If `onto` is false, the accumulators are overwritten.
         mma_e4m3,
         "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {{",
         "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {{",
@@ -199,15 +199,15 @@ impl<const C: usize> Acc<C> {
         "}}, {a}, {b}, p, 1, 1; }}"
     }
     mma_k_major! {
-        /// fp8 e5m2, 32 deep.
+        /// fp8 e5m2, depth 32.
         mma_e5m2,
         "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n64k32.f32.e5m2.e5m2 {{",
         "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n128k32.f32.e5m2.e5m2 {{",
         "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n256k32.f32.e5m2.e5m2 {{",
         "}}, {a}, {b}, p, 1, 1; }}"
     }
-    /// TF32, 8 deep, A in registers: the fragments of `m16n8k8` of each warp's 16 rows. Of B the bits below its 10 of
-    /// mantissa are cut off.
+    /// TF32, depth 8, with A in registers: fragments of `m16n8k8` of each warp's 16 rows. B is truncated to 10 bits of
+    /// mantissa.
     #[inline(always)]
     pub fn mma_tf32_registers(&mut self, a: [u32; 4], b: u64) {
         const { assert!(C == 1 || C == 2 || C == 4, "64, 128 or 256 columns") };
@@ -226,7 +226,7 @@ impl<const C: usize> Acc<C> {
     }
 
     mma_k_major! {
-        /// TF32, 8 deep; the bits below its 10 of mantissa are cut off.
+        /// TF32, depth 8. Operands are truncated to 10 bits of mantissa.
         mma_tf32,
         "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {{",
         "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {{",
@@ -234,7 +234,7 @@ impl<const C: usize> Acc<C> {
         "}}, {a}, {b}, p, 1, 1; }}"
     }
     mma_k_major! {
-        /// 8-bit integers, 32 deep; the accumulators are i32 in these registers.
+        /// 8-bit integers, depth 32. Accumulators are i32, stored in the f32 registers.
         mma_s8,
         "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {{",
         "{{ .reg .pred p; setp.ne.u32 p, {onto}, 0; wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {{",
@@ -244,6 +244,6 @@ impl<const C: usize> Acc<C> {
 }
 
 instructions! {
-    /// Closes a group of `wgmma`s.
+    /// Commits a group of `wgmma` instructions.
     pub commit(): "wgmma.commit_group.sync.aligned;";
 }

@@ -1,10 +1,10 @@
-//! Sparse warpgroup matrix multiply (`wgmma.mma_async.sp`): A keeps two of four along k. PTX 8.2.
+//! Sparse warpgroup matrix multiply (`wgmma.mma_async.sp`): A stores two of four elements along k. PTX 8.2.
 //! Metadata: `crate::frag::metadata`.
 
 use super::wgmma::{Acc, tied};
 use super::{instructions, ptx};
 
-/// `D += A B` with operands of one type, per number of chunks; both from shared memory, B contiguous along n.
+/// `D += A B` for one element type and each number of chunks. Both operands are in shared memory, B contiguous along n.
 macro_rules! mma {
     ($(#[$doc:meta])* $name:ident, $n2:literal, $n3:literal, $n4:literal) => {
         $(#[$doc])*
@@ -24,7 +24,8 @@ macro_rules! mma {
     };
 }
 
-/// The same of 8-bit integers, which have neither factors nor orders: both operands lie along k.
+/// `D += A B` of 8-bit integers. Both operands are contiguous along k; the instruction has no factors and no
+/// transposition.
 macro_rules! mma_k_major {
     ($(#[$doc:meta])* $name:ident, $n2:literal, $n3:literal, $n4:literal) => {
         $(#[$doc])*
@@ -46,7 +47,7 @@ macro_rules! mma_k_major {
 
 impl<const C: usize> Acc<C> {
     mma_k_major! {
-        /// 8-bit integers, 64 deep, of which A holds 32; the accumulators are i32 in these registers. Metadata:
+        /// 8-bit integers, depth 64, of which A stores 32. Accumulators are i32, stored in the f32 registers. Metadata:
         /// `crate::frag::metadata_narrow`.
         mma_sparse_s8,
         "wgmma.mma_async.sp.sync.aligned.m64n128k64.s32.s8.s8 {{",
@@ -54,14 +55,14 @@ impl<const C: usize> Acc<C> {
         "wgmma.mma_async.sp.sync.aligned.m64n256k64.s32.s8.s8 {{"
     }
     mma! {
-        /// f16, 32 deep, of which A holds 16. `SELECTOR`: which lanes' metadata counts.
+        /// f16, depth 32, of which A stores 16. `SELECTOR`: the lanes whose metadata is used.
         mma_sparse_f16,
         "wgmma.mma_async.sp.sync.aligned.m64n128k32.f32.f16.f16 {{",
         "wgmma.mma_async.sp.sync.aligned.m64n192k32.f32.f16.f16 {{",
         "wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.f16.f16 {{"
     }
     mma! {
-        /// bf16, 32 deep, of which A holds 16. `SELECTOR`: which lanes' metadata counts.
+        /// bf16, depth 32, of which A stores 16. `SELECTOR`: the lanes whose metadata is used.
         mma_sparse_bf16,
         "wgmma.mma_async.sp.sync.aligned.m64n128k32.f32.bf16.bf16 {{",
         "wgmma.mma_async.sp.sync.aligned.m64n192k32.f32.bf16.bf16 {{",
@@ -69,9 +70,9 @@ impl<const C: usize> Acc<C> {
     }
 }
 
-/// Puts `meta` into the register of `into` and no other: a copy, as LLVM would make one of a variable carried through a
-/// loop, leaves [`keep`] with another register than `wgmma`. `zero` is zero, which the compiler does not know, or ptxas
-/// would copy too.
+/// Moves `meta` into exactly the register of `into`. LLVM copies variables that are carried through a loop; then
+/// [`keep`] would name another register than `wgmma`. `zero` must be zero, and unknown to the compiler: otherwise ptxas
+/// makes a copy as well.
 #[inline(always)]
 pub fn take(into: &mut u32, meta: u32, zero: u32) {
     ptx!(
@@ -81,9 +82,10 @@ pub fn take(into: &mut u32, meta: u32, zero: u32) {
 }
 
 instructions! {
-    /// Keeps the register that holds `meta` until here. `wgmma` reads metadata when it runs, but ptxas takes the
-    /// register for free once the instruction is issued. So it is stored to shared `at` if `never` is not zero, which
-    /// only the caller knows it is: no store to shared memory goes in front of a wait for `wgmma`.
+    /// Keeps the register of `meta` alive up to here. `wgmma` reads metadata when it runs, but ptxas reuses the
+    /// register as soon as the instruction is issued. This stores it to shared address `at` if `never` is not zero.
+    /// `never` is always zero, but only the caller knows that; and ptxas does not move a shared store before a wait for
+    /// `wgmma`.
     pub keep(meta: u32, at: u32, never: u32):
         "{{ .reg .pred p; setp.ne.u32 p, {never}, 0; @p st.shared.u32 [{at}], {meta}; }}", in(reg32 never at meta);
 }

@@ -1,10 +1,10 @@
-//! Warpgroup matrix multiply against 16, 32 or 64 columns, A in registers, B in shared memory and contiguous along n.
+//! Warpgroup matrix multiply for 16, 32 or 64 columns, with A in registers and B in shared memory, contiguous along n.
 //! As in `wgmma`, fence, mma and wait name every accumulator.
 
 use super::ptx;
 
-/// Accumulators of one lane, `N / 2` of which are used: [`accumulator`](crate::frag::accumulator) of the warp's 16
-/// rows, atom by atom.
+/// Accumulators of one lane; the first `N / 2` are used. Layout: [`accumulator`](crate::frag::accumulator) of the
+/// warp's 16 rows, one atom after the other.
 #[derive(Clone, Copy)]
 pub struct Thin<const N: usize>(pub [f32; 32]);
 
@@ -32,7 +32,7 @@ macro_rules! tied {
     (@one $i:literal) => { ", {}" };
 }
 
-/// One instruction for each width.
+/// One instruction per number of columns.
 macro_rules! widths {
     ($d:ident $head:literal, $tail:literal $(, $name:ident = $($rest:tt)*)?) => {
         match N {
@@ -45,7 +45,7 @@ macro_rules! widths {
 
 macro_rules! mma {
     ($(#[$doc:meta])* $name:ident, $shared:ident, $types:literal) => {
-        /// The same with A in shared memory, contiguous along k.
+        /// `D += A B` with A in shared memory, contiguous along k.
         #[inline(always)]
         pub fn $shared(&mut self, a: u64, b: u64) {
             let d = &mut self.0;
@@ -84,14 +84,14 @@ impl<const N: usize> Thin<N> {
         Thin([0f32; 32])
     }
 
-    /// Orders earlier accesses to the accumulators, and to A's fragments, before the next `wgmma`.
+    /// Orders earlier accesses to the accumulators and to fragments of A before the next `wgmma`.
     #[inline(always)]
     pub fn fence(&mut self) {
         let d = &mut self.0;
         widths!(d "wgmma.fence.sync.aligned; // ", "");
     }
 
-    /// Waits until at most `PENDING` groups are under way.
+    /// Waits until at most `PENDING` groups are pending.
     #[inline(always)]
     pub fn wait<const PENDING: u32>(&mut self) {
         let d = &mut self.0;
@@ -99,11 +99,11 @@ impl<const N: usize> Thin<N> {
     }
 
     mma! {
-        /// `D += A B`, f16, 16 deep.
+        /// `D += A B`, f16, depth 16.
         mma_f16, mma_f16_shared, "f16.f16"
     }
     mma! {
-        /// `D += A B`, bf16, 16 deep.
+        /// `D += A B`, bf16, depth 16.
         mma_bf16, mma_bf16_shared, "bf16.bf16"
     }
 }

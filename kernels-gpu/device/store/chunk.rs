@@ -1,5 +1,5 @@
-//! 64 columns of a warpgroup's sums on their way to C: through shared memory as whole rows, or element by element where
-//! C does not allow that.
+//! Epilogue of 64 columns of a warpgroup's accumulators: stored to C through shared memory as whole rows, or element by
+//! element if C is not aligned for that.
 
 use crate::abi::*;
 use crate::device::elem::Elem;
@@ -12,45 +12,45 @@ use crate::frag;
 /// A lane's accumulators of 64 columns, eight atoms of four.
 pub type Chunk = [f32; 32];
 
-/// First accumulator of the pair that lies in row 0 or 8 of an atom.
+/// First accumulator of the pair in row 0 and of the pair in row 8 of an atom.
 pub const ROWS: [usize; 2] = [0, 2];
 
-/// Where a warpgroup's sums go, and who asks.
+/// Output position of a warpgroup's accumulators, and the calling thread.
 #[derive(Clone, Copy)]
 pub struct Spot {
-    /// Rows from here on are not stored.
+    /// Number of rows of C; rows from here on are not stored.
     pub m: u32,
-    /// Row and column of C of the first element.
+    /// Row and column of C of the tile's first element.
     pub corner: [u32; 2],
-    /// The warpgroup, and [`SMEM_TILE`] bytes of shared memory for it.
+    /// Index of the warpgroup, and the shared address of its [`SMEM_TILE`] bytes.
     pub group: u32,
     pub smem: u32,
-    /// Lane, and warp of the warpgroup.
+    /// Lane, and warp in the warpgroup.
     pub lane: u32,
     pub warp: u32,
 }
 
 impl Spot {
-    /// Of this thread.
+    /// Position of the calling thread.
     #[inline(always)]
     pub fn of(m: u32, corner: [u32; 2], (group, smem): (u32, u32)) -> Spot {
         let (lane, warp) = gpu::lane_and_warp();
         Spot { m, corner, group, smem, lane, warp }
     }
 
-    /// The same, made anew: places derived from it are not carried in registers through a loop.
+    /// [`warp::opaque`] of all fields: offsets derived from it are not kept in registers through a loop.
     #[inline(always)]
     pub fn opaque(self) -> Spot {
         Self::of(self.m, self.corner, (self.group, self.smem))
     }
 }
 
-/// The type of C: known here, or named by the flags of the launch.
+/// Element type of C: fixed at compile time, or selected by flags of the launch.
 pub trait TypeOfC {
     fn row_bias(o: Output, row: u32) -> f32;
-    /// Adds the bias of a chunk's columns, the lane's first of which is `column`.
+    /// Adds the bias of a chunk's columns. `column` is the first column of the lane.
     fn add_bias(o: Output, column: u32, x: &mut Chunk);
-    /// Adds what C holds to chunk `c`, read in pieces of 16 bytes.
+    /// Adds the old values of C to chunk `c`, loaded in pieces of 16 bytes.
     fn add_old<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &mut Chunk);
     /// Stores chunk `c` in pieces of 16 bytes.
     fn store_pieces<const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk);
@@ -114,7 +114,7 @@ impl<E: Elem<Acc = f32>> TypeOfC for E {
     }
 }
 
-/// The sums times the scalar, plus the bias of the lane's two rows.
+/// Multiplies by the scalar and adds the biases of the lane's two rows.
 #[inline(always)]
 pub fn scaled(x: &Chunk, alpha: f32, bias: [f32; 2]) -> Chunk {
     let mut out = *x;
@@ -133,8 +133,8 @@ pub fn relu(x: &mut Chunk) {
     });
 }
 
-/// Bias of columns and activation of chunk `c`. GELUs of `ATOMS` atoms at a time: the branches between keep ptxas from
-/// starting all of them at once, which takes more registers than there are.
+/// Column bias and activation of chunk `c`. GELU handles `ATOMS` atoms at a time: the branches between them keep ptxas
+/// from interleaving all of them, which would spill.
 #[inline(always)]
 pub fn activate<T: TypeOfC, const ATOMS: usize>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
     if o.flags & FLAG_BIAS_COLUMNS != 0 {
@@ -153,7 +153,7 @@ pub fn activate<T: TypeOfC, const ATOMS: usize>(o: Output, spot: Spot, c: u32, x
     });
 }
 
-/// Eight neighbours of C from this row and column on, zero where the gate is not positive.
+/// Eight adjacent elements of C from this row and column on, set to zero if the gate is not positive.
 #[inline(always)]
 fn gated<E: Elem<Acc = f32>>(
     o: Output,
@@ -177,15 +177,15 @@ fn gated<E: Elem<Acc = f32>>(
     out
 }
 
-/// Word `w` of 16 bytes that `stmatrix` takes of the columns from `16 j` on.
+/// Word `w` of the four words that `stmatrix` stores of columns `16 j` to `16 j + 15`.
 #[inline(always)]
 fn word<E: Elem<Acc = f32>>(x: &Chunk, j: usize, w: usize) -> u32 {
     let k = 8 * j + 4 * (w / 2) + ROWS[w % 2];
     E::put(&[x[k], x[k + 1], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])[0]
 }
 
-/// Sums to shared memory by 8 x 8 matrices: those of step `$j` to `$place`. A macro, because a function that is inlined
-/// leaves the compiler with another order of instructions.
+/// Stores accumulators to shared memory as 8 x 8 matrices: those of step `$j` to `$place`. It is a macro, because the
+/// compiler orders the instructions of an inlined function differently.
 macro_rules! stage {
     ($x:ident, $store:path, $j:ident => $place:expr) => {
         unroll!($j < 4, {
@@ -196,14 +196,14 @@ macro_rules! stage {
     };
 }
 
-/// A warp's 16 rows of 64 columns into shared memory, as rows of 128 bytes. `own`: the lane's place
+/// Stores a warp's 16 rows of 64 columns to shared memory as rows of 128 bytes. `own`: row and chunk of the lane
 /// ([`frag::ldmatrix_x4`]).
 #[inline(always)]
 pub fn stage_rows<E: Elem<Acc = f32>>(x: &Chunk, smem: u32, own: (u32, u32)) {
     stage_piece::<E>(x, smem, (0, PANEL_BYTES as u32), own);
 }
 
-/// The same into rows of `row_bytes`, from 16 bytes number `first` on.
+/// [`stage_rows`] to rows of `row_bytes`, from 16-byte chunk `first` on.
 #[inline(always)]
 pub fn stage_piece<E: Elem<Acc = f32>>(
     x: &Chunk,
@@ -214,28 +214,28 @@ pub fn stage_piece<E: Elem<Acc = f32>>(
     stage!(x, matrix::stmatrix_x4, j => smem + frag::swizzle(r, first + 2 * j as u32 + piece, row_bytes));
 }
 
-/// Where a lane's part of step `j` lies of 64 x 64 that a warpgroup stages transposed: of the four 8 x 8 matrices, two
-/// lie side by side along m, two along n.
+/// Shared address of a lane's row of step `j`, for a 64 x 64 tile that a warpgroup stages transposed. Of the four 8 x 8
+/// matrices, two are adjacent along m and two along n.
 #[inline(always)]
 fn transposed(lane: u32, warp: u32, j: u32) -> u32 {
     let line = (2 * j + lane / 16) * 8 + lane % 8;
     frag::swizzle(line, warp * 2 + lane / 8 % 2, PANEL_BYTES as u32)
 }
 
-/// A warpgroup's 64 x 64 into shared memory, transposed: rows of 128 bytes.
+/// Stores a warpgroup's 64 x 64 accumulators to shared memory, transposed, as rows of 128 bytes.
 #[inline(always)]
 pub fn stage_columns<E: Elem<Acc = f32>>(x: &Chunk, smem: u32, (lane, warp): (u32, u32)) {
     stage!(x, matrix::stmatrix_x4_trans, j => smem + transposed(lane, warp, j as u32));
 }
 
-/// The lane's 16 bytes of row `row` of what is staged in rows of 128 bytes.
+/// Loads the lane's 16 bytes of row `row` of a tile that is staged as rows of 128 bytes.
 #[inline(always)]
 pub fn staged(smem: u32, row: u32, lane: u32) -> [u32; 4] {
     copy::ld_shared_v4(smem + frag::swizzle(row, lane % 8, PANEL_BYTES as u32))
 }
 
-/// Through shared memory, each warp its own 16 rows, to whole rows of 128 bytes. Ordinary stores: the copy engine would
-/// put them behind the copies of the stages ahead.
+/// Stores chunk `c` through shared memory as whole rows of 128 bytes; each warp stores its own 16 rows. Ordinary
+/// stores: the copy engine would queue them after the loads of the next stages.
 #[inline(always)]
 fn store_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let (lane, warp, [top, left]) = (spot.lane, spot.warp, spot.corner);
@@ -258,8 +258,8 @@ fn store_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     });
 }
 
-/// The same for C as `[n, m]`: the warpgroup turns 64 x 64 at a time, and a column of the strip leaves as a line of 128
-/// bytes.
+/// [`store_rows`] for C stored as `[n, m]`: the warpgroup transposes 64 x 64 elements at a time and stores each column
+/// as 128 contiguous bytes.
 #[inline(always)]
 fn store_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let (lane, warp, smem, [top, left]) = (spot.lane, spot.warp, spot.smem, spot.corner);
@@ -281,8 +281,8 @@ fn store_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     });
 }
 
-/// What [`store_rows`] stores to, by the same way back: whole rows of 128 bytes, all on the way at once, and through
-/// shared memory to the lanes whose sums they are added to.
+/// Adds the old values of the elements that [`store_rows`] stores. All rows of 128 bytes are loaded at once, and pass
+/// through shared memory to the lanes that hold the accumulators.
 #[inline(always)]
 fn add_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
     let (lane, warp, [top, left]) = (spot.lane, spot.warp, spot.corner);
@@ -305,7 +305,7 @@ fn add_rows<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
     });
 }
 
-/// The same for C as `[n, m]`, to what [`store_columns`] stores.
+/// [`add_rows`] for C stored as `[n, m]`: adds the old values of the elements that [`store_columns`] stores.
 #[inline(always)]
 fn add_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
     let (lane, warp, smem, [top, left]) = (spot.lane, spot.warp, spot.smem, spot.corner);
@@ -327,13 +327,13 @@ fn add_columns<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk)
     });
 }
 
-/// The lane's 16 bytes of a row to where [`staged`] takes them from.
+/// Stores the lane's 16 bytes of a row to the address that [`staged`] loads.
 #[inline(always)]
 fn put_back(smem: u32, row: u32, lane: u32, eight: [u32; 4]) {
     copy::st_shared_v4(smem + frag::swizzle(row, lane % 8, PANEL_BYTES as u32), eight);
 }
 
-/// Adds the words of the columns from `16 j` on, as [`word`] has them.
+/// Adds the four words of columns `16 j` to `16 j + 15`, in the order of [`word`].
 #[inline(always)]
 fn add_words_of<E: Elem<Acc = f32>>(x: &mut Chunk, j: usize, words: [u32; 4]) {
     unroll!(w < 4, {
@@ -344,7 +344,7 @@ fn add_words_of<E: Elem<Acc = f32>>(x: &mut Chunk, j: usize, words: [u32; 4]) {
     });
 }
 
-/// Adds what [`store_words`] stores to, a row of the lane at a time.
+/// Adds the old values of the elements that [`store_words`] stores, one row of the lane at a time.
 #[inline(always)]
 fn add_words<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
     let (down, right) = frag::accumulator(spot.lane, 0);
@@ -365,7 +365,7 @@ fn add_words<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
     });
 }
 
-/// Pairs of neighbours of 4 bytes as they lie in registers: the four lanes of a row fill a sector of 32 bytes.
+/// Stores adjacent pairs of 4-byte elements from registers: the four lanes of a row fill a sector of 32 bytes.
 #[inline(always)]
 pub fn store_words<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let (down, right) = frag::accumulator(spot.lane, 0);
@@ -382,23 +382,23 @@ pub fn store_words<E: Elem<Acc = f32>>(o: Output, spot: Spot, c: u32, x: &Chunk)
     });
 }
 
-/// An element on its way to C.
+/// One element of the output.
 #[derive(Clone, Copy)]
 pub struct One {
-    /// Whether it is an element of C.
+    /// Whether the element is inside of C.
     pub inside: bool,
-    /// Where in C, and where in the gate.
+    /// Addresses in C and in the gate.
     pub c: u64,
     pub gate: u64,
-    /// The sum.
+    /// Value of the accumulator.
     pub x: f32,
 }
 
-/// How single elements are stored.
+/// Element type of C that can be stored one element at a time.
 pub trait Cell {
-    /// Bytes of one.
+    /// Bytes per element.
     const WIDTH: u32;
-    /// Stores one, or adds it to C.
+    /// Stores one element, or adds it to C.
     fn store_one(o: Output, one: One);
 }
 
@@ -420,22 +420,22 @@ impl<E: Elem<Acc = f32>> Cell for E {
     }
 }
 
-/// Element by element, through shared memory: neighbouring lanes store neighbours. One after the other: more loads at a
-/// time would want registers that the multiplication has.
+/// Stores chunk `c` element by element through shared memory, so that adjacent lanes store adjacent elements. Elements
+/// follow one another: more loads at a time would take registers that the accumulators need.
 #[inline(always)]
 pub fn store_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &Chunk) {
     let lane = spot.lane;
     let smem = spot.smem + spot.warp * 2048;
     let (own, right) = frag::accumulator(lane, 0);
     let corner = [spot.corner[0] + spot.warp * 16, spot.corner[1] + c * 64];
-    // 32 columns of a warp's 16 rows fill its shared memory.
+    // 32 columns of a warp's 16 rows fill the shared memory of the warp.
     let mut h = warp::opaque(0);
     while h < 2 {
         warp::nounroll();
         warp::sync(u32::MAX);
         let first = place(own, right);
         unroll!(j < 4, {
-            // As `place(own, 8 * j + right)`.
+            // Equal to `place(own, 8 * j + right)`.
             let to = smem + (first ^ (32 * j as u32));
             unroll!(r < 2, {
                 let k = 4 * j + ROWS[r];
@@ -470,7 +470,7 @@ pub fn store_each<S: Cell, const ORDER: u32>(o: Output, spot: Spot, c: u32, x: &
     }
 }
 
-/// Byte of an element of 4 bytes in 16 rows of 32, for [`store_each`]: neither its stores nor its loads wait for banks.
+/// Byte offset of a 4-byte element in 16 rows of 32, for [`store_each`]. Neither stores nor loads have bank conflicts.
 #[inline(always)]
 fn place(row: u32, column: u32) -> u32 {
     frag::swizzle(row, column / 4, PANEL_BYTES as u32) + column % 4 * 4

@@ -1,4 +1,4 @@
-//! A warpgroup's sums on their way to C: finished, and stored as whole rows where C allows accesses of 16 bytes.
+//! Epilogue of a warpgroup: scalar, bias, activation and store to C, as whole rows if C permits accesses of 16 bytes.
 
 pub mod chunk;
 
@@ -9,12 +9,11 @@ use crate::abi::*;
 use crate::frag;
 use chunk::{Chunk, Spot, TypeOfC};
 
-/// Stores 64 rows of `CHUNKS` x 64 columns of C, which lies as `ORDER` says.
+/// Stores 64 rows of `CHUNKS` x 64 columns of C in layout `ORDER`.
 pub struct StoreTile<const CHUNKS: usize, const ORDER: u32>;
 
 impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
-    /// Finishes the sums of a warpgroup, 64 rows of C with the corner at row `top` and column `left`, and stores those
-    /// above row `m`. `smem`: [`SMEM_TILE`] bytes of shared memory for warpgroup `group`.
+    /// Applies the epilogue to the accumulators of a warpgroup and stores the rows below `spot.m`.
     #[inline(always)]
     pub fn write<T: TypeOfC>(
         o: Output,
@@ -27,8 +26,8 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
         Self::write_as::<T, true>(o, m, corner, smem, stages, acc);
     }
 
-    /// [`Self::write`] in straight code unless `ROLLED`: a loop over chunks takes registers for a copy of one, and
-    /// whoever holds other sums beside these has none.
+    /// [`Self::write`] with unrolled code unless `ROLLED`. A loop over chunks takes registers for a copy of one chunk;
+    /// callers that hold further accumulators would spill.
     #[inline(always)]
     pub fn write_as<T: TypeOfC, const ROLLED: bool>(
         o: Output,
@@ -55,7 +54,7 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
         }
     }
 
-    /// The scalar, and the biases of the lane's two rows.
+    /// Returns the scalar and the biases of the lane's two rows.
     #[inline(always)]
     pub fn rows<T: TypeOfC>(o: Output, spot: Spot, stages: u32) -> (f32, [f32; 2]) {
         let row = spot.corner[0] + spot.warp * 16 + frag::accumulator(spot.lane, 0).0;
@@ -63,7 +62,7 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
         (scale::<F32>(o, stages), bias)
     }
 
-    /// Scalar, bias of rows and ReLU, each a pass of its own: a test per element would cost more than the pass.
+    /// Scalar, row bias and ReLU, in a separate pass each: a test per element would cost more than the pass.
     #[inline(always)]
     pub fn scale_and_relu(o: Output, (alpha, bias): (f32, [f32; 2]), acc: &mut Acc<CHUNKS>) {
         if alpha != 1.0 || o.flags & FLAG_BIAS_ROWS != 0 {
@@ -76,8 +75,8 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
         }
     }
 
-    /// The whole epilogue and the stores, chunk by chunk in a loop: straight code for what it does would be longer than
-    /// all the rest of the kernel, and longer than what a multiprocessor keeps of its instructions.
+    /// Whole epilogue and stores in a loop over chunks. Unrolled, it would be longer than the rest of the kernel and
+    /// would not fit into the instruction cache of a multiprocessor.
     #[inline(always)]
     fn finish<T: TypeOfC>(o: Output, spot: Spot, rows: (f32, [f32; 2]), acc: &Acc<CHUNKS>) {
         let mut c = warp::opaque(0);
@@ -90,7 +89,7 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
         }
     }
 
-    /// [`Self::finish`] in place.
+    /// [`Self::finish`] without the copy of a chunk.
     #[inline(always)]
     fn finish_straight<T: TypeOfC>(
         o: Output,
@@ -110,8 +109,8 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
         });
     }
 
-    /// A finished chunk to C, or added to it: in pieces of 16 bytes where C allows those, but for what a gate is to
-    /// stand between.
+    /// Stores a chunk to C or adds it to C, in pieces of 16 bytes if C permits them and no gate is applied between load
+    /// and store.
     #[inline(always)]
     fn add_and_store<T: TypeOfC>(o: Output, spot: Spot, c: u32, x: &mut Chunk) {
         let add = o.flags & FLAG_ACCUMULATE != 0;
@@ -125,7 +124,8 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
         T::store_pieces::<ORDER>(o, spot, c, x);
     }
 
-    /// Chunk `c` after the epilogue. The multiplication by the scalar is the copy to the registers of the loop.
+    /// Returns chunk `c` after the epilogue. The multiplication by the scalar also copies it to the registers of the
+    /// loop.
     #[inline(always)]
     pub fn finished<T: TypeOfC>(
         o: Output,
@@ -135,7 +135,7 @@ impl<const CHUNKS: usize, const ORDER: u32> StoreTile<CHUNKS, ORDER> {
         acc: &Acc<CHUNKS>,
     ) -> Chunk {
         if alpha == 1.0 && o.flags & FLAG_BIAS_ROWS == 0 {
-            // x * 1 - 0 is x, also for x = -0, which x * 1 + 0 is not.
+            // x * 1 - 0 is x also for x = -0; x * 1 + 0 would be +0.
             bias = [-0.0; 2];
         }
         let mut x = [0f32; 32];

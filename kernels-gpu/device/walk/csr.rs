@@ -1,5 +1,5 @@
-//! Rows that start anywhere: loads begin at the aligned place before the row and what lies in front
-//! of it is masked (reverse offset, Sputnik, arXiv 2006.10901, section 5.1.2).
+//! Walk over CSR rows, whose first nonzero may have any alignment. Loads begin at the aligned position before the row,
+//! and entries before the row are masked (reverse offset memory alignment, Sputnik, arXiv 2006.10901, section 5.1.2).
 
 use super::Walk;
 use crate::abi::Csr;

@@ -1,4 +1,4 @@
-//! GroupCOO with a group divisible by four: every row starts aligned.
+//! Walk over GroupCOO with a group size divisible by four: every row starts at an aligned position.
 
 use super::Walk;
 use crate::abi::GroupCoo;

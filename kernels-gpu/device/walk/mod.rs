@@ -1,5 +1,5 @@
-//! How a kernel fetches entries of the sparse operand: one format per file. Every lane of a segment reads the same
-//! entries by vector loads (a broadcast), so no shuffle stands between an entry's column and the gather that needs it.
+//! Walks: loads of the nonzeros of the sparse operand, one file per format. All lanes of a segment load the same
+//! entries with vector loads (a broadcast), so no shuffle separates an entry's column from the gather that uses it.
 
 mod csr;
 mod group_coo;
@@ -9,26 +9,26 @@ use super::elem::{Elem, Raw};
 use super::ptx::global;
 use crate::abi::{SpmmParams, WalkInfo};
 
-/// A walk over the entries of one row.
+/// Walk over the entries of one row.
 pub trait Walk: WalkInfo {
-    /// Entries between the aligned place where the loads of a row begin and its first entry.
+    /// Number of entries between the aligned position where loads of a row begin and its first entry.
     fn lead(start: u32) -> u32;
 
-    /// Loads entries `at..at + 4` where `first`, `at + 4..at + 8` where `second`. `at` is a multiple of four.
+    /// Loads entries `at..at + 4` if `first`, and `at + 4..at + 8` if `second`. `at` is a multiple of four.
     #[inline(always)]
     fn fetch<E: Elem>(p: &SpmmParams, at: u64, first: bool, second: bool) -> Batch {
         Batch::load::<E>(p.columns, p.values, at, first, second)
     }
 
-    /// Column and value of entry `i` of the batch, which is one of the row's where `exists`; `i` is a constant after
-    /// unrolling.
+    /// Column and value of entry `i` of the batch; `exists` is true if the entry belongs to the row. `i` is a constant
+    /// after unrolling.
     #[inline(always)]
     fn entry<E: Elem>(_: &SpmmParams, batch: &Batch, i: usize, _exists: bool) -> (u32, E::Acc) {
         batch.entry::<E>(i)
     }
 }
 
-/// Up to eight entries: columns, and values as they lie in memory (f64 fills all four vectors).
+/// Up to eight entries: columns, and values as stored in memory (f64 fills all four vectors).
 #[derive(Clone, Copy)]
 pub struct Batch {
     columns: [Raw; 2],
@@ -36,8 +36,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Loads entries `at..at + 4` where `first`, `at + 4..at + 8` where `second`; the others are zero. `at` is a
-    /// multiple of four.
+    /// Loads entries `at..at + 4` if `first`, and `at + 4..at + 8` if `second`; others are zero. `at` is a multiple of
+    /// four.
     #[inline(always)]
     pub fn load<E: Elem>(columns: u64, values: u64, at: u64, first: bool, second: bool) -> Batch {
         let [v0, v1] = quad::<E>(values, at, first);

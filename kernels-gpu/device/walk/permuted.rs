@@ -1,5 +1,5 @@
-//! A transposed pattern: pairs of column and position, two a load. Values stay where they are and are gathered by
-//! position, together with the rows of B: they come no later than those.
+//! Walk over a transposed pattern: pairs of column and position, two per load. Values are not transposed. They are
+//! gathered by position together with the rows of B, and arrive no later than those.
 
 use super::{Batch, Walk};
 use crate::abi::{Permuted, SpmmParams};

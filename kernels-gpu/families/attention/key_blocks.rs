@@ -1,22 +1,22 @@
-//! From the blocks of keys that queries name to the work list of the module `attention`. A thread block marks what each
-//! half of its 128 queries names, so that order and repetition do not matter, lists the blocks of each class by number,
-//! and writes them as tiles. Groups of queries are dealt in turn, head by head: all multiprocessors sweep the keys of
-//! one head together, which L2 then holds.
+//! Builds the work list of the module `attention` from lists of key blocks, one for each 64 queries. A thread block
+//! sets a bit for each block listed by either half of its 128 queries, so order and repetition do not matter. It lists
+//! the blocks of each class in ascending order, and writes them as tiles. Groups of queries are distributed
+//! round-robin, head by head, so that all multiprocessors process the keys of one head together, which L2 then holds.
 
 use crate::device::prelude::*;
 use crate::device::scan::scan;
 use crate::families::attention::abi::*;
 
-/// A block of no keys: behind the last one.
+/// Block without keys, past the last one.
 const NONE: u32 = u32::MAX;
 
 struct View<'a> {
     p: &'a KeyBlocksParams,
-    /// First query, and number of the 128 queries among those of all masks.
+    /// First query, and index of these 128 queries among those of all masks.
     top: u32,
     own: u32,
     length: u32,
-    /// The keys that the first query of each half sees, and those that its last one does.
+    /// End of the keys visible to the first query of each half, and to its last query.
     ends: [[u32; 2]; 2],
 }
 
@@ -30,14 +30,14 @@ impl<'a> View<'a> {
         let end = |query: u32| key_end(query.min(p.m - 1), length, p.causal);
         let ends = [0, 1].map(|half| {
             let first = top + half * MASK_PIECE;
-            // No query of this half: no key.
+            // A half without queries has no visible keys.
             let there = u32::from(first < p.m);
             [end(first) * there, end(first + MASK_PIECE - 1) * there]
         });
         View { p, top, own: mask * gpu::grid_x() + gpu::block_x(), length, ends }
     }
 
-    /// Sets the bits of the blocks that the queries name and see.
+    /// Sets the bits of the listed blocks that are visible to the queries.
     #[inline(always)]
     fn mark(&self) {
         let p = self.p;
@@ -57,7 +57,7 @@ impl<'a> View<'a> {
         });
     }
 
-    /// Lists the blocks of each class; how many there are.
+    /// Lists the blocks of each class, and returns their numbers.
     #[inline(always)]
     fn list(&self) -> [u32; MASK_CLASSES] {
         let own = gpu::thread();
@@ -84,7 +84,7 @@ impl<'a> View<'a> {
         counts
     }
 
-    /// The two blocks of tile `index` of a class of `count`.
+    /// Returns the two blocks of tile `index` of a class of `count` blocks.
     #[inline(always)]
     fn pair(&self, class: usize, index: u32, count: u32) -> [u32; 2] {
         let first = copy::ld_shared_b32(place(class, 2 * index));
@@ -96,13 +96,13 @@ impl<'a> View<'a> {
         [first, second]
     }
 
-    /// Does every query of a half see every key of the block?
+    /// Returns whether every query of a half sees every key of the block.
     #[inline(always)]
     fn all(&self, half: usize, block: u32) -> bool {
         block != NONE && (block + 1) * MASK_PIECE <= self.ends[half][0]
     }
 
-    /// What a tile that lies `back` from the end of its class is to a half: [`KeyTile::masks`].
+    /// Returns the [`KeyTile::masks`] of a half for the tile `back` tiles before the last of its class.
     #[inline(always)]
     fn mask(&self, class: usize, half: usize, pair: [u32; 2], back: u32) -> u32 {
         if class == 2 - half {
@@ -110,7 +110,7 @@ impl<'a> View<'a> {
         } else if self.all(half, pair[0]) && self.all(half, pair[1]) {
             MASK_ALL
         } else {
-            // Never further back than there is room for.
+            // `back` is limited to the masks that are allocated; larger values do not occur.
             let end = class as u32 * BLOCK_ENDS + back.min(BLOCK_ENDS - 1);
             self.own * BLOCK_MASKS + end * 2 + half as u32
         }
@@ -125,7 +125,7 @@ impl<'a> View<'a> {
                 let pair = self.pair(class, index, counts[class]);
                 let back = tiles[class] - 1 - index;
                 let masks = [0, 1].map(|half| self.mask(class, half, pair, back));
-                // A block that is none begins behind the last key.
+                // A missing block begins past the last key.
                 let keys = pair.map(|block| block.min(p.n.div_ceil(MASK_PIECE)) * MASK_PIECE);
                 let number = self.own * p.capacity + class_place(tiles, class, index);
                 let at = p.tiles + number as u64 * size_of::<KeyTile>() as u64;
@@ -135,7 +135,7 @@ impl<'a> View<'a> {
         });
     }
 
-    /// Writes the masks of the tiles that want one; four warps have a half.
+    /// Writes the masks of the tiles that need one; four warps process a half.
     #[inline(always)]
     fn write_masks(&self, counts: [u32; MASK_CLASSES], tiles: [u32; MASK_CLASSES]) {
         let own = gpu::thread() % 128;
@@ -160,7 +160,7 @@ impl<'a> View<'a> {
         });
     }
 
-    /// The bits of this thread's accumulators of a block.
+    /// Returns the bits of this thread's accumulators for a block.
     #[inline(always)]
     fn word(&self, half: usize, query: u32, block: u32) -> u32 {
         if block == NONE {
@@ -176,7 +176,7 @@ impl<'a> View<'a> {
         mask_word(bits(query), bits(query + 8), gpu::thread() % 4)
     }
 
-    /// Writes what the attention does with these queries, for every head that shares the mask.
+    /// Writes the work items of these queries, for every head that shares the mask.
     #[inline(always)]
     fn write_work(&self, tiles: u32) {
         let p = self.p;
@@ -197,13 +197,13 @@ impl<'a> View<'a> {
     }
 }
 
-/// Shared address of a word of the bits of a half.
+/// Returns the shared address of a word of the bits of a half.
 #[inline(always)]
 fn word(half: usize, word: u32) -> u32 {
     copy::dynamic_shared() + BLOCK_BITS + (half as u32 * (BLOCKS_MOST / 32) + word) * 4
 }
 
-/// Shared address of block `index` of a class.
+/// Returns the shared address of block `index` of a class.
 #[inline(always)]
 fn place(class: usize, index: u32) -> u32 {
     copy::dynamic_shared() + BLOCK_LISTS + (class as u32 * BLOCKS_MOST + index) * 4

@@ -1,8 +1,8 @@
-//! What softmaxes of this family share: rows of scores lie over four lanes, exponentials are relative to a base.
+//! Shared parts of this family's softmaxes. Four lanes hold a row of scores; exponentials are relative to a base.
 
 use crate::device::prelude::*;
 
-/// The largest over the four lanes of a row.
+/// Returns the max over the four lanes of a row.
 #[inline(always)]
 pub(super) fn quad_max(x: f32) -> f32 {
     let other = |x: f32, distance: u32| f32::from_bits(warp::shfl_xor(x.to_bits(), distance));
@@ -10,7 +10,7 @@ pub(super) fn quad_max(x: f32) -> f32 {
     x.max(other(x, 2))
 }
 
-/// The sum over the four lanes of a row.
+/// Returns the sum over the four lanes of a row.
 #[inline(always)]
 pub(super) fn quad_sum(x: f32) -> f32 {
     let other = |x: f32, distance: u32| f32::from_bits(warp::shfl_xor(x.to_bits(), distance));
@@ -18,12 +18,12 @@ pub(super) fn quad_sum(x: f32) -> f32 {
     x + other(x, 2)
 }
 
-/// Minus a base, scaled; zero for none, so that -Inf gives no weight.
+/// Returns minus a base, scaled; zero for -Inf, so that a score of -Inf gets weight 0.
 #[inline(always)]
 pub(super) fn shift_of(base: f32, scale: f32) -> f32 {
     if base == f32::NEG_INFINITY { 0.0 } else { -base * scale }
 }
 
-/// Power of two up to which exponentials may grow before their base moves: the sums so far are seldom touched (an idea
-/// of FlashAttention-4). f32 and f16 hold it, and less is lost below than with the largest score as the base.
+/// Power of two up to which exponentials may grow before their base moves, so that earlier sums are seldom rescaled (an
+/// idea of FlashAttention-4). It fits in f32 and f16, and loses less to underflow than the max as the base.
 pub(super) const SLACK: f32 = 8.0;

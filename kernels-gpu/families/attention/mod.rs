@@ -1,4 +1,4 @@
-//! SDDMM, softmax and SpMM in one kernel, the masks that it reads, and one query against a cache.
+//! SDDMM, softmax and SpMM in one kernel; the masks that it reads; one query of each head over a cache.
 
 pub mod abi;
 

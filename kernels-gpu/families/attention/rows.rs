@@ -1,4 +1,4 @@
-//! The rows of the family `attention`.
+//! Rows of the kernel table that belong to the family `attention`.
 
 #[doc(hidden)]
 #[macro_export]

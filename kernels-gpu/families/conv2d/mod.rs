@@ -1,4 +1,4 @@
-//! Direct convolutions over planes, a channel each: depthwise, and of few input channels.
+//! Direct convolutions over planes, one for each channel: depthwise, and over few input channels.
 
 pub mod abi;
 

@@ -1,4 +1,4 @@
-//! The rows of the family `conv2d`.
+//! Kernel table of the family `conv2d`.
 
 #[doc(hidden)]
 #[macro_export]

@@ -1,12 +1,12 @@
-//! Single entries to the dense matrix they are of: a warp lays the entries of a few groups of elements into shared
-//! memory between zeros, and writes whole lines.
+//! Sparse matrix to dense. A warp stores the entries of a few groups of elements into zeroed shared memory, and writes
+//! whole lines.
 
 use crate::abi::{STRIP_HEAD, STRIP_SLOTS, STRIP_STEP, strip_word};
 use crate::device::prelude::*;
 use crate::device::scan::inclusive;
 use crate::families::convert::abi::*;
 
-/// First entry of a row from column `column` on.
+/// Returns the first entry of a row at or after column `column`.
 #[inline(always)]
 fn lower_bound(p: &ExpandParams, row: u32, column: u32) -> u32 {
     let [start, len] = global::ld_nc_v2(p.spans + row as u64 * 8, true);
@@ -23,11 +23,11 @@ fn lower_bound(p: &ExpandParams, row: u32, column: u32) -> u32 {
     start + low
 }
 
-/// A first entry, and a word of places, a thread.
+/// Computes one first entry and one word of positions per thread.
 #[inline(always)]
 fn place(p: &ExpandParams) {
     let own = gpu::block_x() * Expand::<EXPAND_PLACES>::THREADS + gpu::thread();
-    // Behind the groups of a row comes its end.
+    // After the groups of a row, its end is stored.
     let row = own.checked_div(p.row_groups.value + 1).unwrap_or(0);
     if row < p.rows {
         let of_row = own - row * (p.row_groups.value + 1);
@@ -48,7 +48,7 @@ fn place(p: &ExpandParams) {
     }
 }
 
-/// First entry and end of each group that a warp has under way from `first` on.
+/// First entry and end of each group that a warp has in flight, from group `first` on.
 type Spans = [[u32; 2]; GROUPS_AT_ONCE];
 
 #[inline(always)]
@@ -64,8 +64,8 @@ fn spans(p: &ExpandParams, first: u32) -> Spans {
     spans
 }
 
-/// Lays up to 128 entries of each group, `base` behind its first, into shared memory: a lane takes two neighbours, the
-/// first of which has an even number.
+/// Stores up to 128 entries of each group to shared memory, from `base` entries after its first. A lane has two
+/// neighboring entries, the first with an even index.
 #[inline(always)]
 fn lay<E: ElemInfo>(p: &ExpandParams, spans: &Spans, base: u32, tile: u32) {
     let bytes = E::DTYPE.bytes() as u32;
@@ -142,19 +142,19 @@ fn write<E: ElemInfo>(p: &ExpandParams) {
     }
 }
 
-/// The rows of a strip, one a lane.
+/// Rows of a row block, one per lane.
 #[derive(Clone, Copy)]
 struct Strip {
     number: u32,
-    /// Address of the row's first entries.
+    /// Address of the first entry of the row in each stage.
     starts: u64,
     there: bool,
-    /// The strip's first slot, and the end of its last.
+    /// First slot and end of the row block.
     slots: [u32; 2],
 }
 
 impl Strip {
-    /// This warp's.
+    /// Row block of this warp.
     #[inline(always)]
     fn own(p: &ExpandParams) -> Self {
         let number = gpu::block_x() * Expand::<EXPAND_STRIPS>::ITEMS + gpu::thread() / 32;
@@ -165,12 +165,12 @@ impl Strip {
         let first = global::ld_nc_b32(starts, there);
         let end = global::ld_nc_b32(starts + p.deal.stages as u64 * 4, there);
         let last = warp::max(if end > first { end } else { 0 });
-        // Rows without entries say nothing; where all are, the strip has none.
+        // Rows without entries are ignored. A row block without entries has an empty range.
         let first = warp::min(if end > first { first } else { last });
         Strip { number, starts, there, slots: [first, last] }
     }
 
-    /// The row's entries in a stage: how many all rows up to it have there, and its end.
+    /// Returns the row's entries in a stage: their number in all rows up to this one, and the end of this row.
     #[inline(always)]
     fn stage(self, stage: u32) -> [u32; 2] {
         let at = self.starts + stage as u64 * 4;
@@ -179,7 +179,7 @@ impl Strip {
         [inclusive(end - first), end]
     }
 
-    /// Writes a stage's steps from address `to` on, of which each lane takes an entry.
+    /// Writes the steps of a stage from address `to` on, one entry of a step per lane.
     #[inline(always)]
     fn list(self, p: &ExpandParams, [ends, end]: [u32; 2], total: u32, to: u64) {
         let lane = gpu::thread() % 32;
@@ -187,7 +187,7 @@ impl Strip {
         while from < total {
             warp::nounroll();
             let own = (from + lane).min(total - 1);
-            // The first row that ends behind it.
+            // Binary search for the first row that ends after entry `own`.
             let mut of = 0;
             unroll!(i < 5, {
                 let half = 16 >> i;
@@ -204,7 +204,7 @@ impl Strip {
     }
 }
 
-/// The lists of a strip, a warp each; without room for them, the steps of the longest.
+/// Writes the lists of a row block, one warp each. If `room` is 0, only finds the steps of the longest list.
 #[inline(always)]
 fn list(p: &ExpandParams) {
     let strip = Strip::own(p);
@@ -252,7 +252,7 @@ fn list(p: &ExpandParams) {
     }
     if p.room == 0 && first {
         let [from, to] = strip.slots;
-        // What a word cannot count is never listed.
+        // A row block with more slots than a word can count is never listed.
         let counted = to - from <= STRIP_SLOTS;
         global::red_max(p.heads, if counted { longest } else { u32::MAX });
     }

@@ -1,5 +1,5 @@
-//! Work lists out of the spans of rows: `survey` counts what each tile of rows holds of every kind of work, `place`
-//! adds up over the tiles, `fill` writes. Places follow from sums of integers: the list is the host's, word for word.
+//! Work lists from the spans of rows. `survey` counts the work of every kind in each tile of rows, `place` adds it up
+//! over the tiles, `fill` writes the list. Positions are sums of integers, so the list equals the host's word for word.
 
 use crate::device::prelude::*;
 use crate::device::scan::scan;
@@ -16,36 +16,36 @@ impl<W: WalkInfo, E: Elem, const STEP: u32> Kernel<W, E, ListParams> for Lists<S
     }
 }
 
-/// Last key of each thread.
+/// Shared address of the last key of each thread.
 #[inline(always)]
 fn last_key(thread: u32) -> u32 {
     copy::dynamic_shared() + SCAN_BYTES + thread * 4
 }
 
-/// First key of each thread.
+/// Shared address of the first key of each thread.
 #[inline(always)]
 fn first_key(thread: u32) -> u32 {
     last_key(SCAN_THREADS + thread)
 }
 
-/// A word for each kind; behind them the classes there are.
+/// Shared address of a word for each kind, followed by the set of classes.
 #[inline(always)]
 fn of_kind(kind: u32) -> u32 {
     last_key(2 * SCAN_THREADS + kind)
 }
 
-/// What `fill` collects.
+/// Shared address of item `i` collected by `fill`.
 #[inline(always)]
 fn collected(i: u32) -> u32 {
     copy::dynamic_shared() + LIST_ROOM + i * 16
 }
 
-/// Eight rows of a thread.
+/// The eight rows of a thread.
 struct PerThread {
     first: u32,
     start: [u32; 8],
     len: [u32; 8],
-    /// 0 for a row that is no part of a bundle; rows of the same key that follow each other are one bundle.
+    /// 0 for a row outside of bundles; consecutive rows of the same key are one bundle.
     key: [u32; 8],
     before: u32,
     behind: u32,
@@ -59,7 +59,7 @@ impl PerThread {
         self.key[i & 7] != 0 && self.key[i & 7] != before
     }
 
-    /// Whether a bundle ends behind row `i`.
+    /// Whether a bundle ends with row `i`.
     #[inline(always)]
     fn ends(&self, i: usize) -> bool {
         let behind = if i == 7 { self.behind } else { self.key[(i + 1) & 7] };
@@ -71,7 +71,7 @@ impl PerThread {
         self.first + (i as u32) < p.rows
     }
 
-    /// Pieces that row `i` is cut into, 0 where it stays whole; and entries of one.
+    /// Number of pieces that row `i` is cut into, 0 if it stays whole; and entries of a piece.
     #[inline(always)]
     fn cut(&self, p: &ListParams, i: usize) -> (u32, u32) {
         let len = self.len[i & 7];
@@ -86,7 +86,7 @@ impl PerThread {
     }
 }
 
-/// Looks at the rows of a tile. Every thread must call it.
+/// Loads and classifies the rows of a tile. Every thread must call it.
 #[inline(always)]
 fn look(p: &ListParams) -> PerThread {
     let first = gpu::block_x() * LIST_TILE + gpu::thread() * 8;
@@ -128,7 +128,7 @@ fn survey(p: &ListParams) {
     if gpu::thread() < LIST_KINDS {
         copy::st_shared_b32(of_kind(gpu::thread()), 0);
     }
-    // Its barriers are in front of the counting.
+    // `look` has barriers, so the zeros are visible before the counting.
     let own = look(p);
     unroll!(i < 8, {
         let (pieces, _) = own.cut(p, i);
@@ -185,7 +185,7 @@ fn place(p: &ListParams) {
 #[inline(always)]
 fn fill(p: &ListParams) {
     let own = look(p);
-    // Where this tile's share of each kind begins in the list; of cut rows, which number they have.
+    // Position in the list of this tile's first item of each kind; for cut rows their first number.
     let kind = gpu::thread();
     let (counted, listed) = (kind < LIST_KINDS, kind < LIST_CUT);
     let (before, _) = scan(global::ld_cg_b32(p.totals + kind as u64 * 4, listed));
@@ -235,7 +235,7 @@ fn bundles(p: &ListParams, own: &PerThread) {
     gpu::sync_threads();
 }
 
-/// Whole rows, class by class.
+/// Writes whole rows, class by class.
 #[inline(always)]
 fn rows(p: &ListParams, own: &PerThread) {
     let mut classes = [u32::MAX; 8];
@@ -269,7 +269,7 @@ fn rows(p: &ListParams, own: &PerThread) {
     }
 }
 
-/// Pieces of cut rows: the rows are collected, then all threads write the pieces of each.
+/// Writes pieces of cut rows: the rows are collected first, then all threads write the pieces of each row.
 #[inline(always)]
 fn pieces(p: &ListParams, own: &PerThread) {
     let (mut cut, mut count) = (0, 0);

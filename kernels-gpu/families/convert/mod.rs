@@ -1,4 +1,4 @@
-//! Matrices from one format to another, and work lists.
+//! Conversions of matrices between formats, and work lists.
 
 pub mod abi;
 

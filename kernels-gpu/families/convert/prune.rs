@@ -1,14 +1,15 @@
-//! A dense matrix to 2:4 by magnitude: of every four neighbours the two largest stay, in the order of their columns.
-//! The rule, NaN and ties included, is that of the host's `prune_to_nm`, bit for bit.
+//! Prunes a dense matrix to 2:4 by magnitude: the two largest of every four neighbors are kept, in column order. The
+//! rule, NaN and ties included, is that of the host's `prune_to_nm`, bit for bit.
 
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
-/// The magnitude of an element as a number that grows with it; NaN is above infinity, and quiet, as f64 makes it.
+/// Magnitude of an element as an integer in the same order. NaN is above infinity and made quiet, as the conversion to
+/// f64 does.
 #[inline(always)]
 fn magnitude<E: ElemInfo>(bits: u32) -> i32 {
     let (infinity, quiet) = match E::DTYPE {
-        // The magnitude of -128 is no i8.
+        // The magnitude of -128 does not fit in i8.
         Dtype::Int8 => return i32::from(bits as u8 as i8).abs(),
         Dtype::F16 => (0x7c00, 0x0200),
         _ => (0x7f80, 0x0040),
@@ -17,8 +18,8 @@ fn magnitude<E: ElemInfo>(bits: u32) -> i32 {
     (if size > infinity { size | quiet } else { size }) as i32
 }
 
-/// The two largest of four elements, of which `inside` are of the matrix, and their positions, 2 bits each. Between
-/// equals the lower position; what is outside is below everything.
+/// Returns the two largest of four elements and their positions, 2 bits each; the first `inside` elements belong to the
+/// matrix. Among equal elements the lower position wins; elements outside are below all others.
 #[inline(always)]
 fn largest<E: ElemInfo>(four: u64, inside: u32) -> (u32, u32) {
     let bits = E::DTYPE.bytes() as u32 * 8;
@@ -35,7 +36,7 @@ fn largest<E: ElemInfo>(four: u64, inside: u32) -> (u32, u32) {
     (element(low) | element(high) << bits, low | high << 2)
 }
 
-/// 16 bytes of elements from column `column` of a row that starts at `row`; zeros past the last column.
+/// Loads 16 bytes of elements from column `column` of the row at address `row`; zeros past the last column.
 #[inline(always)]
 fn chunk<E: ElemInfo>(p: &PruneParams, row: u64, column: u32) -> [u32; 4] {
     let bytes = E::DTYPE.bytes();
@@ -62,7 +63,7 @@ fn chunk<E: ElemInfo>(p: &PruneParams, row: u64, column: u32) -> [u32; 4] {
     words
 }
 
-/// What stays of 16 bytes of elements from `column` on: half as many bytes, and the positions, 4 bits a group.
+/// Prunes 16 bytes of elements from `column` on: returns half as many bytes, and the positions, 4 bits a group.
 #[inline(always)]
 fn pruned<E: ElemInfo>(p: &PruneParams, row: u64, column: u32) -> ([u32; 2], u32) {
     let words = chunk::<E>(p, row, column);
@@ -99,7 +100,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, PruneParams> for Word32 {
         let bytes = E::DTYPE.bytes();
         let columns = 16 / bytes as u32;
         let mut meta = 0;
-        // Each half of a round leaves 8 of the 16 bytes that are stored at once.
+        // Each half of a round gives 8 of the 16 bytes of a store.
         unroll!(round < 2, {
             if round < bytes {
                 let column = first + 2 * round as u32 * columns;

@@ -1,4 +1,4 @@
-//! Values of 16 bits to the places they have in another form of their matrix.
+//! Stores 16-bit values at their positions in another form of their matrix.
 
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;

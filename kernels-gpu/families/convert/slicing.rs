@@ -1,22 +1,22 @@
-//! CSR to sliced ELLPACK: `order` ranks rows by length, `count` walks each slice to learn its chunks, `fill` walks it
-//! again and writes. The walk is that of the host's converter, so both come to the same arrays.
+//! CSR to sliced ELLPACK: `order` ranks rows by length, `count` walks each slice to count its chunks, `fill` walks it
+//! again and writes. The walk equals that of the host's converter, so both give the same arrays.
 
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 use crate::families::spmm::abi::{CHUNK_STEPS, K_TILE, NO_ENTRY, SLICE};
 
-/// What one lane puts into a chunk.
+/// The entries of one lane in a chunk.
 struct Taken {
-    /// First tile of the chunk's window, and one past its last.
+    /// First tile of the chunk's window, and its end.
     window: [u32; 2],
-    /// The lane's next entries.
+    /// First entry of the lane in the chunk.
     entry: u32,
     columns: [u32; CHUNK_STEPS],
     count: u32,
 }
 
 impl Taken {
-    /// Nothing yet.
+    /// Without entries, starting at `entry`.
     #[inline(always)]
     fn from(entry: u32) -> Taken {
         Taken { window: [0; 2], entry, columns: [0; CHUNK_STEPS], count: 0 }
@@ -39,7 +39,7 @@ fn length(p: &SlicingParams, row: u32) -> u32 {
     global::ld_nc_b32(at + 4, inside) - global::ld_nc_b32(at, inside)
 }
 
-/// A row's place: behind all that are longer, and behind those of its length that come first.
+/// Ranks each row in its window: after all longer rows, and after earlier rows of equal length.
 #[inline(always)]
 fn order(p: &SlicingParams) {
     let row = gpu::block_x() * Slicing::<SLICING_ORDER>::THREADS + gpu::thread();
@@ -67,7 +67,7 @@ fn order(p: &SlicingParams) {
     }
 }
 
-/// Cuts a slice into chunks, and returns how many. A warp for each slice; all of its lanes meet `each`.
+/// Cuts a slice into chunks and returns their number. One warp per slice; all lanes call `each` together.
 #[inline(always)]
 fn walk(p: &SlicingParams, slice: u32, mut each: impl FnMut(u32, &Taken)) -> u32 {
     let lane = gpu::thread() % 32;
@@ -103,7 +103,7 @@ fn walk(p: &SlicingParams, slice: u32, mut each: impl FnMut(u32, &Taken)) -> u32
     }
 }
 
-/// The values of a lane's four slots; zeros where there is no entry.
+/// Values of a lane's four slots; empty slots are zero.
 type Values = [[u32; 2]; CHUNK_STEPS];
 
 #[inline(always)]
@@ -151,8 +151,8 @@ fn fill<E: Elem>(p: &SlicingParams, slice: u32) {
     });
 }
 
-/// The values of a run of chunks, all under way at once. A lane's entries follow each other, and in a chunk stand in
-/// front of what is empty.
+/// Updates the values of a run of chunks, with all loads in flight at once. A lane's entries are consecutive, and in a
+/// chunk they precede the empty slots.
 #[inline(always)]
 fn refill<E: Elem>(p: &SlicingParams, run: u32) {
     grid::launch_dependents();

@@ -1,4 +1,4 @@
-//! What of an operand holds something, found at run time: micro-tiles, channels, routes, rows of sequences.
+//! Detection of nonzeros at run time: micro-tiles, channels, routes to experts, rows of sequences.
 
 pub mod abi;
 

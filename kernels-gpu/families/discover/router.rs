@@ -1,15 +1,15 @@
-//! A router: softmax over a token's logits and its greatest ones, and the gradient. A warp has a token, a lane every
-//! 32nd of its logits. Equal logits: the first wins. Sums are trees over the lanes: the same bits at every run.
+//! Router: softmax over a token's logits, selection of the largest, and the gradient. One warp per token; a lane has
+//! every 32nd logit. Among equal logits the first wins. Sums are trees over the lanes, bitwise reproducible.
 
 use crate::device::lanes;
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 use core::f32::consts::LOG2_E;
 
-/// What a lane has of a row: of experts `256 group + 32 i + lane`.
+/// A lane's elements of a row: experts `256 group + 32 i + lane`.
 type Lane<T> = [[T; 8]; 4];
 
-/// Runs a block for each element of a lane's part of a row, where the row has any so far back.
+/// Runs a block for each element of a lane's part of a row, in groups that the row has.
 macro_rules! each_expert {
     ($p:ident, $group:ident $i:ident $expert:ident, $body:block) => {
         unroll!($group < 4, {
@@ -37,7 +37,8 @@ fn load<E: Elem<Acc = f32>>(p: &RouterParams, token: u32) -> Lane<f32> {
     logits
 }
 
-/// A number whose order is that of the logits, NaN above all others; never 0, which marks a chosen logit. Zeros of either sign are equal.
+/// Maps a logit to an integer in the same order, with NaN above all others. Never 0, which marks a chosen logit. Zeros
+/// of either sign are equal.
 #[inline(always)]
 fn order(x: f32) -> u32 {
     let bits = if x == 0.0 { 0 } else { x.to_bits() };
@@ -151,7 +152,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouterParams> for RouterGradi
         let mut out = [[0f32; 8]; 4];
         let mut own = weight * (gradient - mean);
         if p.flags & ROUTER_NORMALIZED == 0 {
-            // Experts that were not chosen have a part in every weight.
+            // Experts that were not chosen contribute to every weight.
             own = weight * gradient;
             let logits = load::<E>(p, token);
             let mut most = 0;

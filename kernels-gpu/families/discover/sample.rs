@@ -1,23 +1,23 @@
-//! Shares of micro-tiles that are not empty, on a sample: a thread block for a box of 128 rows by 64 columns, a warp
-//! for 32 rows of it. Micro-tiles of more rows are unions of those.
+//! Shares of nonempty micro-tiles on a sample: one thread block per box of 128 rows by 64 columns, one warp per 32 rows
+//! of it. Taller micro-tiles are unions of these.
 
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
-/// The counts of micro-tiles of 32, 64 and 128 rows in one word.
+/// Packs the counts of micro-tiles of 32, 64 and 128 rows into one word.
 #[inline(always)]
 fn packed(counts: [u32; 3]) -> u64 {
     counts[0] as u64 | (counts[1] as u64) << SAMPLE_BITS | (counts[2] as u64) << (2 * SAMPLE_BITS)
 }
 
-/// One of the counts.
+/// Returns one of the counts.
 #[inline(always)]
 fn count(packed: u64, which: u32) -> u32 {
     (packed >> (which * SAMPLE_BITS)) as u32 & ((1 << SAMPLE_BITS) - 1)
 }
 
-/// First row and column of this thread block's box, another one at each launch: always the same ones could miss what
-/// lies between.
+/// First row and column of this thread block's box, different in each launch: a fixed sample could miss nonzeros
+/// between its boxes.
 #[inline(always)]
 fn place(p: &SampleParams, turn: u32) -> [u32; 2] {
     let mut mixed = (gpu::block_x() ^ turn.wrapping_mul(0x9e37_79b9)).wrapping_mul(0x85eb_ca6b);
@@ -28,7 +28,7 @@ fn place(p: &SampleParams, turn: u32) -> [u32; 2] {
     [down * SAMPLE_ROWS, across * SAMPLE_COLUMNS]
 }
 
-/// The words of 8 elements from `column` on; zeros outside the matrix, except behind the columns of a row.
+/// Loads the words of 8 elements from `column` on; zeros outside the matrix, except past the columns of a row.
 #[inline(always)]
 fn vector(p: &SampleParams, row: u32, column: u32) -> [u32; 4] {
     let inside = row < p.rows && column < p.columns;
@@ -47,7 +47,7 @@ fn vector(p: &SampleParams, row: u32, column: u32) -> [u32; 4] {
     words
 }
 
-/// A bit for each of this warp's 64 columns that has an element above the threshold in its 32 rows.
+/// A bit for each of this warp's 64 columns with an element above the threshold in its 32 rows.
 #[inline(always)]
 fn columns_found(p: &SampleParams, [top, left]: [u32; 2]) -> [u32; 2] {
     let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
@@ -71,7 +71,7 @@ fn columns_found(p: &SampleParams, [top, left]: [u32; 2]) -> [u32; 2] {
     [warp::or(if eight < 4 { shifted } else { 0 }), warp::or(if eight < 4 { 0 } else { shifted })]
 }
 
-/// Adds a box to what was found; the last thread block tells the host.
+/// Adds a box to the counts; the last thread block reports to the host.
 #[inline(always)]
 fn tell(p: &SampleParams, [top, left]: [u32; 2], turn: u32) {
     let mut groups = [[0u32; 2]; 4];
@@ -97,7 +97,7 @@ fn tell(p: &SampleParams, [top, left]: [u32; 2], turn: u32) {
     global::fence_gpu();
     let found = global::ld_relaxed_b64(p.state);
     let looked_at = global::ld_relaxed_b64(p.state + 8);
-    // From 1 to 65,535: a report of 0 is none.
+    // From 1 to 65,535: 0 means that there is not yet a report.
     let next = if turn >= 0xffff { 1 } else { turn + 1 };
     let mut report = (next as u64) << 48;
     unroll!(which < 3, {
@@ -116,7 +116,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, SampleParams> for SampleBox {
     unsafe fn run(p: &SampleParams, _: u64) {
         grid::launch_dependents();
         grid::wait_dependency();
-        // Written by the last thread block of this launch only when all have read it.
+        // Only the last thread block of this launch writes it, after all have read it.
         let turn = global::ld_cg_b32(p.state + 20, true);
         let place = place(p, turn);
         let found = columns_found(p, place);

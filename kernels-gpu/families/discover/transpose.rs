@@ -1,13 +1,13 @@
-//! A matrix of 2-byte elements to its transpose: a tile of 128 x 64 through swizzled shared memory, 16 bytes at a time
-//! on both sides. `ldmatrix.trans` gives a lane the pairs of rows that lie under one another in one column; which rows
-//! make up an 8 x 8 matrix is up to the addresses, and they are chosen so that a lane's four pairs are eight neighbours
-//! of a row of the transpose.
+//! Transpose of a matrix of 2-byte elements: a tile of 128 x 64 passes through swizzled shared memory, with 16-byte
+//! accesses on both sides. `ldmatrix.trans` gives a lane pairs of vertically adjacent elements of a column. The lane
+//! addresses select the rows of an 8 x 8 matrix. They are chosen so that a lane's four pairs are eight neighbors in a
+//! row of the transpose.
 
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
 impl TransposeTile {
-    /// Eight elements of a row from `column` on; zeros outside the matrix, except behind the columns of a row.
+    /// Loads eight elements of a row from `column` on; zeros outside the matrix, except past the columns of a row.
     #[inline(always)]
     fn vector(p: &TransposeParams, source: u64, row: u32, column: u32) -> [u32; 4] {
         let inside = row < p.rows && column < p.columns;
@@ -27,7 +27,7 @@ impl TransposeTile {
         words
     }
 
-    /// Brings the tile with this corner into shared memory: eight lanes a row.
+    /// Copies the tile at this corner to shared memory: eight lanes per row.
     #[inline(always)]
     fn fetch(p: &TransposeParams, source: u64, [top, left]: [u32; 2]) {
         let (row, chunk) = (gpu::thread() / 8, gpu::thread() % 8);
@@ -41,17 +41,17 @@ impl TransposeTile {
         });
     }
 
-    /// Stores its columns: a warp eight of them, 256 bytes each.
+    /// Stores the columns of the tile: eight per warp, 256 bytes each.
     #[inline(always)]
     fn store(p: &TransposeParams, out: u64, [top, left]: [u32; 2]) {
         let (chunk, lane) = (gpu::thread() / 32, gpu::thread() % 32);
-        // The row whose address this lane gives: row `lane % 8` of matrix `lane / 8`.
+        // The row of this lane's `ldmatrix` address: row `lane % 8` of matrix `lane / 8`.
         let (of, r) = (lane / 8, lane % 8);
         let given = r / 2 * 8 + of * 2 + r % 2;
         let column = left + chunk * 8 + lane / 4;
         let row = top + lane % 4 * 8;
         let line = out + column as u64 * p.out_row_bytes + row as u64 * 2;
-        // All of them before a lane leaves the others for a store: `ldmatrix` wants the whole warp.
+        // All `ldmatrix` precede the predicated stores: `ldmatrix` requires the whole warp.
         let mut eights = [[0u32; 4]; 4];
         unroll!(i < 4, {
             let place = transpose_place(given + i as u32 * 32, chunk);

@@ -1,4 +1,4 @@
-//! Tiles and params of the family. Tokens are rows of their matrices, or columns ([`ELEMENTWISE_COLUMNS`]).
+//! Tiles and parameters of the family. Tokens are rows of their matrices, or columns ([`ELEMENTWISE_COLUMNS`]).
 
 mod activation;
 mod gated;
@@ -20,5 +20,5 @@ pub use tokens::*;
 pub const ELEMENTWISE_THREADS: u32 = 512;
 /// Tokens are columns of their matrices.
 pub const ELEMENTWISE_COLUMNS: u32 = 1;
-/// What lies side by side is whole vectors of 16 bytes.
+/// Adjacent elements form whole vectors of 16 bytes.
 pub const ELEMENTWISE_VECTORS: u32 = 2;

@@ -1,4 +1,4 @@
-//! A function of every element and its gradient: everything is read once and written once.
+//! Function of every element, and its gradient. All data is read once and written once.
 
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
@@ -12,7 +12,7 @@ by_vectors! {
 fn vector<E: Elem<Acc = f32>, const V: usize, const BACKWARD: bool>(p: &ActivationParams) {
     let index = gpu::block_x() as u64 * ELEMENTWISE_THREADS as u64 + gpu::thread() as u64;
     let across = (p.columns / V as u32) as u64;
-    // Never by zero, which only the host knows.
+    // Checked: only the host guarantees that the divisor is nonzero.
     let row = index.checked_div(across).unwrap_or(0);
     let column = (index - row * across) * (V as u32 * E::BYTES) as u64;
     if row >= p.rows as u64 {
@@ -25,7 +25,7 @@ fn vector<E: Elem<Acc = f32>, const V: usize, const BACKWARD: bool>(p: &Activati
         let dy = E::ld_global::<V>(at(p.dy, 1), true);
         unroll!(i < V, {
             let [_, slope] = glu::gate_and_slope::<E>(p.flags, E::get(&x, i));
-            // ReLU masks: 0 times Inf is NaN.
+            // ReLU masks the gradient, since 0 times Inf is NaN.
             let masked = p.flags & FLAG_RELU != 0 && slope == 0.0;
             out[i] = if masked { 0.0 } else { slope * E::get(&dy, i) };
         });

@@ -1,4 +1,4 @@
-//! Gates of gated linear units (arXiv 2002.05202): everything is read once and written once.
+//! Gates of gated linear units (arXiv 2002.05202). All data is read once and written once.
 
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
@@ -11,7 +11,7 @@ by_vectors! {
 fn vector<E: Elem<Acc = f32>, const V: usize>(p: &GatedParams) {
     let index = gpu::block_x() as u64 * ELEMENTWISE_THREADS as u64 + gpu::thread() as u64;
     let across = (p.columns / V as u32) as u64;
-    // No divisor is zero.
+    // The divisor below must not be zero.
     if across == 0 {
         return;
     }

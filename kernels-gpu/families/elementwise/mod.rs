@@ -1,8 +1,9 @@
-//! What a decoder computes between its products: normalisation, rotary positions, gates, 8-bit rows, tokens.
+//! Elementwise steps of a decoder between its products: normalisation, rotary positions, gates, 8-bit rows, tokens.
 
 pub mod abi;
 
-/// Kernels with a body for elements of vectors: 16 bytes where all is whole vectors, else single elements.
+/// Implements kernels whose body is generic over the vector length: 16 bytes if all rows are whole vectors, otherwise
+/// one element.
 #[allow(unused_macros)]
 macro_rules! by_vectors {
     ($($params:ident $tile:ident: $body:ident $(, $which:literal)?;)+) => {$(

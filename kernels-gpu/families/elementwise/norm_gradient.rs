@@ -1,15 +1,15 @@
-//! Back through a layer normalisation (arXiv 1607.06450) of `z = x + y`. With `g = dy * factor` and `o = z - mean`, r the
-//! inverse deviation, a row's `dx = r (g - mean(g) - r^2 o mean(g o))`. Sums over columns stay within a warp. Those over
-//! rows are taken by parts, and added up in order.
+//! Gradients of a layer normalisation (arXiv 1607.06450) of `z = x + y`. With `g = dy * factor`, `o = z - mean` and r
+//! the inverse deviation, the gradient of a row is `dx = r (g - mean(g) - r^2 o mean(g o))`. Sums over columns stay
+//! within a warp. Sums over rows are computed by parts, which are added in order.
 
 use crate::device::lanes;
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 
 const THREADS: u32 = ELEMENTWISE_THREADS;
-/// Vectors of a row that a lane keeps.
+/// Vectors of a row that a lane keeps in registers.
 const KEPT: usize = 4;
-/// Rows of a part that are on their way together.
+/// Rows of a part that the threads load together.
 const DOWN: u32 = THREADS / NORM_ACROSS;
 
 by_vectors! {
@@ -17,20 +17,20 @@ by_vectors! {
     NormGradientParams NormParts: parts;
 }
 
-/// Where a row of a matrix begins.
+/// Returns the address of a row of a matrix.
 #[inline(always)]
 fn row_at(p: &NormGradientParams, base: u64, of: usize, row: u32) -> u64 {
     base + row as u64 * p.row_bytes[of] as u64
 }
 
-/// A vector of a row: sums of x and y, and dy times the factor; zeros past the last column.
+/// Vector of a row: sums of x and y, and dy times the factor; zeros past the last column.
 #[derive(Clone, Copy)]
 struct Vector<const V: usize> {
     z: [f32; V],
     g: [f32; V],
 }
 
-/// `N` vectors of a lane from `first` on, all under way at once.
+/// Loads `N` vectors of a lane from column `first` on, all in flight at once.
 #[inline(always)]
 fn load<E: Elem<Acc = f32>, const V: usize, const N: usize>(
     p: &NormGradientParams,
@@ -58,7 +58,7 @@ fn load<E: Elem<Acc = f32>, const V: usize, const N: usize>(
     all
 }
 
-/// Calls `each` with all vectors of a lane and their columns: those that are kept, and the others, which are loaded again.
+/// Calls `each` with all vectors of a lane and their columns. Vectors that are not kept are loaded again.
 #[inline(always)]
 fn over<E: Elem<Acc = f32>, const V: usize>(
     p: &NormGradientParams,
@@ -83,7 +83,7 @@ fn over<E: Elem<Acc = f32>, const V: usize>(
 #[inline(always)]
 fn input<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
     let row = gpu::block_x() * (THREADS / 32) + gpu::thread() / 32;
-    // The same in all lanes of a warp.
+    // Warp-uniform.
     if row >= p.rows {
         return;
     }
@@ -162,7 +162,7 @@ fn parts<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
         });
     });
     gpu::sync_threads();
-    // A thread for each sum of the tile.
+    // One thread for each sum of the tile.
     let (which, own) = (gpu::thread() / width, gpu::thread() % width);
     let column = gpu::block_x() * width + own;
     if which < 2 && column < p.width {
@@ -175,7 +175,7 @@ fn parts<E: Elem<Acc = f32>, const V: usize>(p: &NormGradientParams) {
     }
 }
 
-/// Where a part leaves a sum.
+/// Returns the address of a sum of a part.
 #[inline(always)]
 fn sum_at(p: &NormGradientParams, part: u32, which: u32, column: u32) -> u64 {
     p.partial + ((part * 2 + which) as u64 * p.width as u64 + column as u64) * 4
@@ -192,7 +192,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, NormGradientParams> for NormSum {
         }
         let (mut all, mut part) = (0.0, 0);
         while part < p.parts {
-            // Eight are under way; what is behind the last one is zero.
+            // Eight loads are in flight; parts past the last one are zero.
             let mut eight = [0.0; 8];
             unroll!(i < 8, {
                 let own = part + i as u32;

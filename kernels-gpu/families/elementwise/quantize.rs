@@ -1,4 +1,4 @@
-//! Rows to e4m3 with scales: eight lanes a block of neighbours.
+//! Quantization of rows to e4m3 with scales: eight lanes for each block of neighbours.
 
 use crate::device::prelude::*;
 use crate::device::quantize::quantize;
@@ -10,7 +10,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, QuantizeParams> for QuantizeT
         grid::launch_dependents();
         grid::wait_dependency();
         let lane = gpu::thread() % QUANTIZE_LANES;
-        // Blocks, not threads: 2^32 of these would wrap.
+        // Index of a block, not of a thread: 2^32 threads would wrap around.
         let index = gpu::block_x() * (ELEMENTWISE_THREADS / QUANTIZE_LANES)
             + gpu::thread() / QUANTIZE_LANES;
         let (row, block) = p.across.of(index);

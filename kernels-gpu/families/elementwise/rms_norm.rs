@@ -1,13 +1,13 @@
-//! Root-mean-square normalisation (arXiv 1910.07467) behind a residual sum. What a thread reads first stays in its
-//! registers. Tokens in columns: neighbours along a row are neighbours in memory, so thread blocks share the features and
-//! not the tokens, and meet between two launches.
+//! Root-mean-square normalisation (arXiv 1910.07467) after a residual sum. The first vectors of a thread stay in its
+//! registers. With tokens in columns, adjacent elements of a row are different tokens: thread blocks share the features
+//! and not the tokens, and exchange sums between two launches.
 
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 
 const THREADS: u32 = ELEMENTWISE_THREADS;
 const WARPS: u32 = THREADS / 32;
-/// Vectors of both summands that are on their way together.
+/// Vectors of both summands that are in flight together.
 const AT_ONCE: usize = 4;
 
 impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RmsNormParams> for RmsRows {
@@ -31,7 +31,8 @@ by_vectors! {
     RmsNormParams RmsScale: scale;
 }
 
-/// [`AT_ONCE`] vectors at the places that `at` names, of sums that are stored.
+/// Loads [`AT_ONCE`] vectors at the positions that `at` returns. With two summands these are sums, which are also
+/// stored.
 #[inline(always)]
 fn load<E: Elem<Acc = f32>, const V: usize>(
     p: &RmsNormParams,
@@ -64,7 +65,8 @@ fn load<E: Elem<Acc = f32>, const V: usize>(
     x
 }
 
-/// The sum over a warp, the same bits in every lane; over lanes that are a multiple of `apart` from each other.
+/// Returns the sum over a warp, or over lanes whose distance is a multiple of `apart`, with the same bits in every
+/// lane.
 #[inline(always)]
 fn over_lanes(mut x: f32, apart: u32) -> f32 {
     unroll!(step < 5, {
@@ -106,7 +108,7 @@ fn rows<E: Elem<Acc = f32>, const V: usize, const LANES: u32>(p: &RmsNormParams)
     }
     let scale = inverse_root(p, squares);
     let finish = |raw: &[Raw; AT_ONCE], first: u32| {
-        // All factors before the first store: `out` might be where they are.
+        // All factors are loaded before the first store: `out` may alias them.
         let mut factors = [[0; 4]; AT_ONCE];
         unroll!(k < AT_ONCE, {
             let ([_, column], inside) = at(first)(k as u32);
@@ -123,7 +125,7 @@ fn rows<E: Elem<Acc = f32>, const V: usize, const LANES: u32>(p: &RmsNormParams)
         });
     };
     finish(&kept, 0);
-    // The others are read again: each thread what it has written itself.
+    // The other vectors are loaded again: each thread reads what it has written itself.
     let mut first = AT_ONCE as u32 * step;
     while first < p.width {
         let from = p.x + token as u64 * p.x_row as u64;
@@ -149,7 +151,7 @@ fn of_squares<E: Elem<Acc = f32>, const V: usize>(raw: &[Raw; AT_ONCE]) -> f32 {
     squares
 }
 
-/// The sum over the thread block, in the order of its warps.
+/// Returns the sum over the thread block, added in the order of its warps.
 #[inline(always)]
 fn over_warps(own: f32) -> f32 {
     let word = |warp: u32| copy::dynamic_shared() + warp * 4;
@@ -165,16 +167,16 @@ fn over_warps(own: f32) -> f32 {
     all
 }
 
-/// A thread's part of a thread block's share, of tokens in columns: every so many features of one vector of tokens.
+/// A thread's part of a thread block's share, with tokens in columns: every `step`-th feature of one vector of tokens.
 #[derive(Clone, Copy)]
 struct Part {
     /// Threads along a row, a power of two.
     across: u32,
-    /// Which of them, and the first of its tokens.
+    /// Index among these threads, and the first of its tokens.
     lane: u32,
     token: u32,
     inside: bool,
-    /// First feature, how far the next one is, and one past the last.
+    /// First feature, distance to the next one, and end.
     first: u32,
     step: u32,
     end: u32,
@@ -201,7 +203,7 @@ impl Part {
         }
     }
 
-    /// Place of the thread's `i`th feature from `feature` on.
+    /// Returns the position of the thread's `i`th feature from `feature` on.
     #[inline(always)]
     fn at(self, feature: u32) -> impl Fn(u32) -> ([u32; 2], bool) {
         move |i: u32| {
@@ -240,7 +242,7 @@ fn sums<E: Elem<Acc = f32>, const V: usize>(p: &RmsNormParams) {
         }
     });
     gpu::sync_threads();
-    // A thread for each token of the thread block.
+    // One thread for each token of the thread block.
     let own = gpu::block_y() * RMS_ACROSS * V as u32 + gpu::thread();
     if gpu::thread() < part.across * V as u32 && own < p.tokens {
         let (mut all, mut warp) = (0.0, 0);

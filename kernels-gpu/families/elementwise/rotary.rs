@@ -1,11 +1,11 @@
-//! Rotary positions (RoPE, arXiv 2104.09864): element `i` of a head and the one half a head on are turned as a pair, as in
-//! Llama. Angles are counted in turns and in f64, so that far positions are as exact as near ones.
+//! Rotary positions (RoPE, arXiv 2104.09864): element `i` of a head and the element half a head further are rotated as
+//! a pair, as in Llama. Angles are counted in turns and in f64, so that large positions are as exact as small ones.
 
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
 use core::f32::consts::TAU;
 
-/// Where there is no PTX, nothing is done with them.
+/// Approximate sine and cosine; without PTX their arguments are unused.
 #[cfg_attr(not(target_arch = "nvptx64"), allow(unused_mut, unused_variables))]
 mod angles {
     use crate::device::ptx::instructions;
@@ -29,17 +29,17 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RotaryParams> for RotaryTile 
     }
 }
 
-/// This thread's pairs: which token, head, and first element.
+/// Returns token, head and first element of this thread's pairs.
 #[inline(always)]
 fn place<const V: u32>(p: &RotaryParams) -> Option<[u32; 3]> {
     let chunks = p.dim / (2 * V);
     let heads = p.heads + 2 * p.key_heads;
-    // No divisor is zero.
+    // The divisors below must not be zero.
     if chunks == 0 || heads == 0 || p.tokens == 0 {
         return None;
     }
     let index = gpu::block_x() * ELEMENTWISE_THREADS + gpu::thread();
-    // Neighbours read neighbours.
+    // Adjacent threads read adjacent elements.
     let [token, head, chunk] = if p.flags & ELEMENTWISE_COLUMNS != 0 {
         let rest = index / p.tokens;
         [index % p.tokens, rest / chunks, rest % chunks]
@@ -75,7 +75,7 @@ fn load<E: Elem<Acc = f32>, const V: usize>(
     values
 }
 
-/// Sine and cosine of `turns` whole turns.
+/// Returns sine and cosine of an angle in whole turns.
 #[inline(always)]
 fn angle(turns: f64) -> [f32; 2] {
     let half = if turns < 0.0 { -0.5 } else { 0.5 };

@@ -1,4 +1,4 @@
-//! The rows of the family `elementwise`.
+//! Kernel table of the family `elementwise`.
 
 #[doc(hidden)]
 #[macro_export]

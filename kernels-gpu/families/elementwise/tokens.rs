@@ -1,5 +1,4 @@
-//! Tokens on their way in and out of a model: rows of a table by number, and the number of the largest logit, so that a
-//! step of generation asks the host nothing.
+//! Token look-up in a table, and the number of the largest logit, so that a generation step does not involve the host.
 
 use crate::device::prelude::*;
 use crate::families::elementwise::abi::*;
@@ -10,13 +9,13 @@ by_vectors! {
     TokensParams EmbedTile: embed;
 }
 
-/// A token of no row gets zeros.
+/// Looks up the features of tokens; a token without a row gets zeros.
 #[inline(always)]
 fn embed<E: Elem<Acc = f32>, const V: usize>(p: &TokensParams) {
     let index = gpu::block_x() as u64 * THREADS as u64 + gpu::thread() as u64;
     let columns = p.flags & ELEMENTWISE_COLUMNS != 0;
     let across = if columns { p.count } else { p.width / V as u32 } as u64;
-    // No divisor is zero.
+    // The divisor below must not be zero.
     if across == 0 {
         return;
     }
@@ -37,7 +36,7 @@ fn embed<E: Elem<Acc = f32>, const V: usize>(p: &TokensParams) {
     }
 }
 
-/// The largest so far, and where.
+/// Largest logit so far, and its index.
 #[derive(Clone, Copy)]
 struct Largest {
     value: f32,
@@ -45,7 +44,7 @@ struct Largest {
 }
 
 impl Largest {
-    /// The first of those that are alike; NaN is none.
+    /// Returns the larger one; of equal values the first. NaN is ignored.
     #[inline(always)]
     fn or(self, value: f32, at: u32) -> Largest {
         let better = value > self.value || (value == self.value && at < self.at);

@@ -1,4 +1,4 @@
-//! Rows that were gathered times matrices: convolutions, experts, and A whose micro-tiles were found at run time.
+//! Gathered rows times matrices: convolutions, experts, and products whose A has micro-tiles found at run time.
 
 pub mod abi;
 

@@ -1,9 +1,9 @@
-//! What a thread block of `pit` and `pit_tf32` computes next.
+//! Work items of `pit` and `pit_tf32`.
 
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
-/// A row block against a tile of columns, and how many micro-tiles it has.
+/// Row block by a tile of columns, and its number of micro-tiles.
 #[derive(Clone, Copy)]
 pub struct Work {
     pub row_block: u32,
@@ -12,7 +12,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// Work number `index`, of so many columns: neighbours share columns of B.
+    /// Returns work item `index` for tiles of `columns` columns. Neighbouring items share columns of B.
     #[inline(always)]
     pub fn new(p: &PitParams, index: u32, columns: u32) -> Work {
         let across = index.checked_div(p.panels).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The rows of the family `gather_gemm`.
+//! Kernel table of the family `gather_gemm`.
 
 #[doc(hidden)]
 #[macro_export]

@@ -1,6 +1,6 @@
-//! SpMM over dense blocks on Tensor Cores (`mma.sync`): a thread block takes a run of blocks of one
-//! block row against 128 columns of B. The blocks' k ranges are laid end to end and cut into stages
-//! of 128 bytes, copied by `cp.async` ahead of the arithmetic.
+//! Block SpMM on Tensor Cores (`mma.sync`): a thread block multiplies a run of blocks of one block
+//! row by 128 columns of B. The k ranges of the blocks are concatenated and cut into stages of 128
+//! bytes, which `cp.async` copies ahead of the arithmetic.
 
 use crate::device::epilogue::{finish, row_bias, scale};
 use crate::device::mma::MmaElem;
@@ -11,7 +11,7 @@ use crate::families::gemm::abi::*;
 /// Accumulators of one lane: `MA` x `NA` atoms.
 type Acc<const MA: usize, const NA: usize> = [[[f32; 4]; NA]; MA];
 
-/// The run of blocks a thread block works on.
+/// Run of blocks that a thread block multiplies.
 #[derive(Clone, Copy)]
 struct Run {
     row: u32,
@@ -20,7 +20,7 @@ struct Run {
     column: u32,
 }
 
-/// Rows of B's tile: 16-bit and 32-bit elements.
+/// Bytes of a row of B's tile, for 16-bit and 32-bit elements.
 const ROW_16: usize = MmaTile::<16, 1, 4, true>::b_row_bytes(Dtype::F16);
 const ROW_32: usize = MmaTile::<16, 1, 4, true>::b_row_bytes(Dtype::Tf32);
 
@@ -88,7 +88,7 @@ fn advance(at: u32, by: u32, end: u32) -> u32 {
     if at + by == end { 0 } else { at + by }
 }
 
-/// First row of the warp's atoms inside the block, first column inside the tile.
+/// First row of the warp's atoms in the block, and first column in the tile.
 #[inline(always)]
 fn warp_origin<const B: usize, const NA: usize>() -> (u32, u32) {
     let warp = gpu::thread() / 32;
@@ -96,8 +96,8 @@ fn warp_origin<const B: usize, const NA: usize>() -> (u32, u32) {
     (warp / across * 32, warp % across * (NA * 8) as u32)
 }
 
-/// Starts the copies of stage `s` into dynamic shared memory at byte `at`. What lies past the run, past k or past
-/// n arrives as zeros.
+/// Starts the copies of stage `s` into dynamic shared memory at byte `at`. Elements past the run,
+/// past k or past n are zero-filled.
 #[inline(always)]
 fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
     p: &SpmmParams,
@@ -150,7 +150,8 @@ fn issue<E: MmaElem, const B: usize, const ALIGNED: bool>(
     }
 }
 
-/// Sixteen bytes from an address that is only aligned to one element; elements past `left` are zero.
+/// Loads 16 bytes from an address that is only aligned to one element. Elements past `left` are
+/// zero.
 #[inline(always)]
 fn chunk_by_element<E: MmaElem>(from: u64, left: u32) -> [u32; 4] {
     if E::BYTES == 4 {
@@ -195,25 +196,26 @@ fn multiply<E: MmaElem, const B: usize, const MA: usize, const NA: usize>(
     }
 }
 
-/// Bytes of one row of the f32 tile that accumulators pass through on their way out: 128 columns, and padding that
-/// keeps the pairs of eight rows in different banks.
+/// Bytes of one row of the f32 tile through which the epilogue stores: 128 columns, and padding
+/// that puts the pairs of eight rows in different banks.
 const OUT_ROW: u32 = (BLOCK_COLUMNS as u32 + 8) * 4;
 
-/// Where the finished sums of a tile come from: dynamic shared memory (`count` 0), or slots of partial sums.
+/// Source of the finished sums of a tile: dynamic shared memory (`count` 0), or slots of partial
+/// sums.
 #[derive(Clone, Copy)]
 struct Sources {
     first: u32,
     count: u32,
 }
 
-/// Lays the accumulators out as rows in dynamic shared memory.
+/// Stores the accumulators as rows in dynamic shared memory.
 #[inline(always)]
 fn stage_out<const B: usize, const MA: usize, const NA: usize>(acc: &Acc<MA, NA>) {
     let lane = gpu::thread() % 32;
     let (row, column) = warp_origin::<B, NA>();
     let (r0, c0) = frag::accumulator(lane, 0);
     let (r2, _) = frag::accumulator(lane, 2);
-    // Copies and fragment loads of every warp are done with dynamic shared memory.
+    // Copies and fragment loads of all warps have finished with dynamic shared memory.
     copy::cp_async_wait::<0>();
     gpu::sync_threads();
     unroll!(i < MA, {
@@ -229,15 +231,15 @@ fn stage_out<const B: usize, const MA: usize, const NA: usize>(acc: &Acc<MA, NA>
     gpu::sync_threads();
 }
 
-/// Address of four columns of a row of a partial sum.
+/// Address of four columns in a row of a partial sum.
 #[inline(always)]
 fn partial_at<const B: usize>(p: &SpmmParams, slot: u32, row: u32, column: u32) -> u64 {
     let row = slot as u64 * B as u64 + row as u64;
     p.partial + (row * p.partial_columns as u64 + column as u64) * 4
 }
 
-/// Leaves the partial sum of a cut block row. The thread block that arrives last gets the row's slots, the others an
-/// empty range.
+/// Stores the partial sum of a cut block row. The thread block that arrives last gets the row's
+/// slots, the others an empty range.
 #[inline(always)]
 fn fix_up<const B: usize>(p: &SpmmParams, slot: u32, column: u32) -> Sources {
     let [counter, first, count, _] = global::ld_nc_v4(p.slots + slot as u64 * 16, true);
@@ -264,7 +266,8 @@ fn fix_up<const B: usize>(p: &SpmmParams, slot: u32, column: u32) -> Sources {
     Sources { first, count: if last { count } else { 0 } }
 }
 
-/// Four finished sums: from dynamic shared memory, or added up over the row's slots in slot order.
+/// Returns four finished sums: from dynamic shared memory, or added over the row's slots in slot
+/// order.
 #[inline(always)]
 fn four<const B: usize>(p: &SpmmParams, from: Sources, tile: u32, r: u32, c: u32) -> [f32; 4] {
     if from.count == 0 {
@@ -312,7 +315,7 @@ fn write<E: MmaElem, const B: usize, const V: usize>(p: &SpmmParams, run: Run, f
     }
 }
 
-/// `v[k]` without an array in local memory.
+/// Returns `v[k]` without an array in local memory.
 #[inline(always)]
 fn pick(v: [f32; 4], k: usize) -> f32 {
     match k {

@@ -1,4 +1,4 @@
-//! A product of dense matrices that says which micro-tiles of its result are not empty (`wgmma::marked`).
+//! Product of dense matrices that marks the nonempty micro-tiles of its result (`wgmma::marked`).
 
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
@@ -8,7 +8,7 @@ impl<W: WalkInfo, E: WgmmaElem, const CHUNKS: usize, A: Multiply, L: Loader>
 {
     #[inline(always)]
     unsafe fn run(p: &MarkedParams, at: u64) {
-        // The product's parameters come first, so its tensor maps lie where that looks for them.
+        // The product's parameters come first, so its tensor maps are at the offsets that `Panel` reads.
         const { assert!(core::mem::offset_of!(MarkedParams, product) == 0) };
         Panel::<64, 64, CHUNKS, PLAIN, 2, A, L>::set_up(at);
         roles!(

@@ -1,4 +1,4 @@
-//! A of dense blocks, or dense, times a dense matrix on Tensor Cores.
+//! Block-sparse or dense A times a dense matrix on Tensor Cores.
 
 pub mod abi;
 

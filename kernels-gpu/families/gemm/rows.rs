@@ -1,4 +1,4 @@
-//! The rows of the family `gemm`.
+//! Kernels of the family `gemm`: rows of the kernel table.
 
 #[doc(hidden)]
 #[macro_export]

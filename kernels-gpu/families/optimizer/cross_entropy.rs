@@ -1,6 +1,6 @@
-//! Softmax cross-entropy of rows of logits and its gradient in one pass, the mean of the losses in a fixed order. A row
-//! is read twice, the second time out of L1: maximum and sum are found together (Milakov and Gimelshein, arXiv
-//! 1805.02867), then each lane writes the gradient where it has read.
+//! Softmax cross-entropy of rows of logits and its gradient in one pass, with the mean of the losses in a fixed order.
+//! A row is read twice, the second time from L1. Max and sum are computed together (Milakov and Gimelshein, arXiv
+//! 1805.02867); then each lane writes the gradient where it has read.
 
 use crate::device::lanes::{self, reduced};
 use crate::device::prelude::*;
@@ -21,7 +21,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, CrossEntropyParams> for CountLabels {
             count += u32::from(label < p.classes);
             row += gpu::grid_x() * THREADS;
         }
-        // Whole numbers: their order does not matter.
+        // Integers: the order of additions does not matter.
         let count = warp::sum(count);
         if gpu::thread().is_multiple_of(32) {
             global::atom_add(p.words, count);
@@ -51,7 +51,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, CrossEntropyParams> for Cross
     }
 }
 
-/// What scores are taken relative to; 0 where none is above -Inf, since -Inf less itself is no number.
+/// Returns the base of the exponentials; 0 if no score is above -Inf, because -Inf - (-Inf) is NaN.
 #[inline(always)]
 fn base_of(max: f32) -> f32 {
     if max == NONE { 0.0 } else { max }
@@ -62,7 +62,7 @@ fn power(difference: f32) -> f32 {
     matrix::ex2_approx(difference * LOG2_E)
 }
 
-/// What a lane has seen of a row: the largest logit, the sum of powers relative to it, the logit of the label.
+/// Partial result of a lane for a row: the max logit, the sum of exponentials relative to it, the logit of the label.
 #[derive(Clone, Copy)]
 struct Seen {
     max: f32,
@@ -70,19 +70,19 @@ struct Seen {
     target: f32,
 }
 
-/// A lane's part of a row: vectors `LANES` apart.
+/// A lane's part of a row: vectors `LANES` vectors apart.
 #[derive(Clone, Copy)]
 struct Part {
     logits: u64,
     gradient: u64,
-    /// The first column of the lane.
+    /// First column of the lane.
     first: u32,
     label: u32,
     /// Whether the row has a label.
     live: bool,
 }
 
-/// The rows of this thread block; the sum of losses that this thread has to tell.
+/// Processes the rows of this thread block. Returns this thread's share of the sum of losses.
 #[inline(always)]
 fn rows<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
     p: &CrossEntropyParams,
@@ -92,7 +92,7 @@ fn rows<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
     let lane = gpu::thread() % LANES;
     let mut next = gpu::block_x() * of_block;
     let mut sum = 0.0;
-    // All threads of a block go round as often, so that they can exchange.
+    // All threads of a block run the same number of iterations, because they exchange values.
     while next < p.rows {
         let row = next + gpu::thread() / LANES;
         next += gpu::grid_x() * of_block;
@@ -157,7 +157,7 @@ fn read<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
     seen
 }
 
-/// The gradient: `(softmax - [column is label]) / rows with a label`, zeros without a label.
+/// Writes the gradient: `(softmax - [column is label]) / rows with a label`, zeros without a label.
 #[inline(always)]
 fn write<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
     p: &CrossEntropyParams,
@@ -185,12 +185,12 @@ fn write<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32>(
     }
 }
 
-/// Sum over the thread block, in all of its threads.
+/// Returns the sum over the thread block, in all of its threads.
 #[inline(always)]
 fn block_total(x: f32) -> f32 {
     let x = lanes::sum(x);
     let word = |warp: u32| copy::dynamic_shared() + warp * 4;
-    // Of the last sum everything has been read.
+    // All words of the previous sum have been read.
     gpu::sync_threads();
     if gpu::thread().is_multiple_of(32) {
         copy::st_shared_b32(word(gpu::thread() / 32), x.to_bits());
@@ -203,7 +203,7 @@ fn block_total(x: f32) -> f32 {
     sum
 }
 
-/// The mean of all losses: the thread block that arrives last adds up what all have left, in their order.
+/// Computes the mean of all losses. The thread block that arrives last adds the sums of all thread blocks in order.
 #[inline(always)]
 fn mean(p: &CrossEntropyParams, sum: f32, factor: f32) {
     const { assert!(THREADS == 8 * 32) };

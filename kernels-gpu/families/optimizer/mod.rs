@@ -1,4 +1,4 @@
-//! What a training step ends in: the loss of logits with its gradient, gradients of dense weights, and the update of
+//! End of a training step: the loss of logits with its gradient, gradients of dense weights, and the update of
 //! parameters.
 
 pub mod abi;

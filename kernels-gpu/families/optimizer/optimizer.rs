@@ -1,16 +1,16 @@
-//! Steps of optimisers: four parameters a thread, everything read once and written once. What a step leaves for the
-//! next lies on the device; the thread block that ends last advances it, when all have read it.
+//! Optimizer steps: four parameters a thread, every value read once and written once. The state between steps is in
+//! device memory. The thread block that ends last advances it, after all have read it.
 
 use crate::device::prelude::*;
 use crate::families::optimizer::abi::*;
 
 const FOUR: u64 = UPDATE_ELEMENTS as u64;
 
-/// What becomes of a parameter.
+/// Update rule of a parameter.
 trait Rule {
-    /// From parameter, gradient and both moments: parameter and moments.
+    /// Maps parameter, gradient and both moments to the new parameter and moments.
     fn update(&self, of: [f32; 4]) -> [f32; 3];
-    /// Whether there is a second moment.
+    /// Whether the rule has a second moment.
     const SECOND: bool;
 }
 
@@ -38,16 +38,16 @@ impl Rule for Descent {
 struct Adam {
     /// Rate over the correction of the first moment.
     step: f32,
-    /// 1 / root of the correction of the second.
+    /// 1 / square root of the correction of the second moment.
     root: f32,
     betas: [f32; 2],
     rest: [f32; 2],
     epsilon: f32,
-    /// Added to the gradient, and taken off the parameter: one of the two is 0.
+    /// Decay added to the gradient, and decay subtracted from the parameter: one of the two is 0.
     decays: [f32; 2],
 }
 
-/// `v.sqrt()`; of what is no normal number zero.
+/// Returns `v.sqrt()`, or zero if `v` is below the smallest normal number.
 #[inline(always)]
 fn root(v: f32) -> f32 {
     if v < f32::MIN_POSITIVE { 0.0 } else { v * matrix::rsqrt_approx(v) }
@@ -69,7 +69,7 @@ impl Rule for Adam {
     }
 }
 
-/// Updates `V` parameters from `at` on; G is the type of their gradient.
+/// Updates `V` parameters from `at` on; `G` is the type of their gradient.
 #[inline(always)]
 fn chunk<E, G, R, const V: usize>(p: &UpdateParams, rule: &R, at: u64)
 where
@@ -104,7 +104,7 @@ where
     if R::SECOND {
         F32::store::<V>(p.second + at * 4, &new[2]);
     }
-    // The element type is that of the copy, and f32 is none.
+    // The element type is that of the copy; f32 means no copy.
     if E::BYTES == 2 {
         E::store::<V>(p.copy + at * 2, &new[0]);
     }
@@ -137,7 +137,7 @@ fn each_of<E: Elem<Acc = f32>, G: Elem<Acc = f32>, R: Rule>(p: &UpdateParams, ru
     }
 }
 
-/// The learning rate, steps done, and both corrections.
+/// Returns the learning rate, the number of completed steps, and both corrections.
 #[inline(always)]
 fn state(p: &UpdateParams) -> (f32, u32, [f64; 2]) {
     let [rate, _, steps, _] = global::ld_cg_v4(p.state, true);
@@ -147,7 +147,7 @@ fn state(p: &UpdateParams) -> (f32, u32, [f64; 2]) {
     (f32::from_bits(rate), steps, corrections)
 }
 
-/// The thread block that arrives last leaves what the next step begins with: `1 - beta^(t+1)` is
+/// The thread block that arrives last writes the state of the next step: `1 - beta^(t+1)` is
 /// `beta (1 - beta^t) + 1 - beta`.
 #[inline(always)]
 fn advance(p: &UpdateParams, steps: u32, corrections: [f64; 2]) {
@@ -160,7 +160,7 @@ fn advance(p: &UpdateParams, steps: u32, corrections: [f64; 2]) {
     let (first, second) = (next(0), next(1));
     let words = [first as u32, (first >> 32) as u32, second as u32, (second >> 32) as u32];
     global::st_v4(p.state + 16, words);
-    // The rate stays.
+    // The rate is not changed.
     global::st_b32(p.state + 4, 0);
     global::st_b32(p.state + 8, steps + 1);
 }

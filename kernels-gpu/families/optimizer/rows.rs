@@ -1,4 +1,4 @@
-//! The rows of the family `optimizer`.
+//! Rows of the kernel table that belong to the family `optimizer`.
 
 #[doc(hidden)]
 #[macro_export]

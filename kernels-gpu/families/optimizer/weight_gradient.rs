@@ -1,7 +1,7 @@
-//! The gradient of a dense layer's weights, `dW[i,o] = X[n,i] dY[n,o]`, and of its bias, over many rows n: a thread
-//! block has a tile of dW and a part of the rows, whose order is kept. Rows of both matrices are contiguous in what
-//! the tile spans, so that a stage is stored as it is loaded, as f32. Sums are f32; products are those of CUDA cores, or of
-//! Tensor Cores in TF32, which has every f16 and bf16.
+//! Gradient of a dense layer's weights, `dW[i,o] = X[n,i] dY[n,o]`, and of its bias, over many rows n. A thread block
+//! has a tile of dW and a part of the rows, in their order. Rows of both matrices are contiguous over the tile's
+//! columns, so a stage is stored in the order of its loads, as f32. Sums are f32. Products run on CUDA cores, or on
+//! Tensor Cores in TF32, which represents every f16 and bf16 exactly.
 
 use crate::device::prelude::*;
 use crate::families::optimizer::abi::*;
@@ -10,7 +10,7 @@ const THREADS: u32 = WEIGHT_THREADS;
 const INPUTS: u32 = WEIGHT_TILE[0];
 const OUTPUTS: u32 = WEIGHT_TILE[1];
 
-/// What a thread brings of a stage: two vectors of X and one of dY.
+/// A thread's loads of a stage: two vectors of X and one of dY.
 #[derive(Clone, Copy)]
 struct Loaded {
     x: [[f32; 4]; 2],
@@ -18,7 +18,7 @@ struct Loaded {
     gate: [f32; 4],
 }
 
-/// Four elements of a row; zeros outside.
+/// Loads four elements of a row; zeros outside.
 #[inline(always)]
 fn load_four<E: Elem<Acc = f32>, const VEC: usize>(
     row: u64,
@@ -46,7 +46,7 @@ fn load<E: Elem<Acc = f32>, const VEC: usize, const GATE: bool>(
     from: u32,
     end: u32,
 ) -> Loaded {
-    // Not carried through the loop: all registers are taken.
+    // Recomputed and not carried through the loop: all registers are in use.
     let thread = gpu::opaque_thread();
     let mut loaded = Loaded { x: [[0.0; 4]; 2], dy: [0.0; 4], gate: [0.0; 4] };
     unroll!(j < 2, {
@@ -66,8 +66,8 @@ fn load<E: Elem<Acc = f32>, const VEC: usize, const GATE: bool>(
     loaded
 }
 
-/// The gradient in front of a ReLU, of what was loaded from row `from` on; also written where it was read. Tiles side
-/// by side along the inputs may read it before or after: the second time nothing changes.
+/// Applies the gradient of a ReLU to the values loaded from row `from` on, and writes them back. Tiles at other inputs
+/// may read them before or after that: a second application changes nothing.
 #[inline(always)]
 fn gated<E: Elem<Acc = f32>, const VEC: usize>(
     p: &WeightParams,
@@ -100,13 +100,13 @@ fn gated<E: Elem<Acc = f32>, const VEC: usize>(
     }
 }
 
-/// Where a stage of X begins in shared memory; that of dY lies behind it.
+/// Returns the shared address of a stage of X, which that of dY follows.
 #[inline(always)]
 fn stage_at(stage: u32) -> u32 {
     copy::dynamic_shared() + stage * WEIGHT_ROWS * (INPUTS + OUTPUTS) * 4
 }
 
-/// Where a stage of dY begins.
+/// Offset of dY in a stage.
 const DY: u32 = WEIGHT_ROWS * INPUTS * 4;
 
 #[inline(always)]
@@ -126,17 +126,17 @@ fn store<E: Elem, S: Sums>(stage: u32, loaded: &Loaded) {
     four(at + DY + S::place(thread * 16, thread / 16), loaded.dy);
 }
 
-/// The sums of a thread, and how they take up a stage.
+/// Sums of a thread, and the way in which a stage is added to them.
 trait Sums {
     const NONE: Self;
-    /// Where a vector of row `row`, or of one four rows further, lies that is so many bytes behind a stage's begin.
+    /// Returns the offset of a vector `bytes` from the start of a stage, in row `row` or `row + 4`.
     fn place(bytes: u32, row: u32) -> u32;
     fn add(&mut self, stage: u32);
-    /// Stores them where a part leaves its own.
+    /// Stores the sums in the partial sums of the part.
     fn leave(&self, p: &WeightParams);
 }
 
-/// Eight numbers of a row of a stage: four from `at`, and four half a row further.
+/// Loads eight numbers of a row of a stage: four from `at`, and four half a row after it.
 #[inline(always)]
 fn eight(at: u32, half: u32) -> [f32; 8] {
     let (low, high) = (
@@ -151,7 +151,7 @@ fn eight(at: u32, half: u32) -> [f32; 8] {
     all
 }
 
-/// Eight inputs times eight outputs, by CUDA cores.
+/// Eight inputs times eight outputs, on CUDA cores.
 struct Fma([[f32; 8]; 8]);
 
 impl Sums for Fma {
@@ -165,7 +165,7 @@ impl Sums for Fma {
     #[inline(always)]
     fn add(&mut self, stage: u32) {
         let at = stage_at(stage);
-        // Lanes of a warp read 64 bytes of X and 128 of dY: no bank twice.
+        // Lanes of a warp read 64 bytes of X and 128 of dY, without bank conflicts.
         let thread = gpu::opaque_thread();
         let x_at = at + thread / 8 * 16;
         let dy_at = at + DY + thread % 8 * 16;
@@ -193,13 +193,13 @@ impl Sums for Fma {
     }
 }
 
-/// 32 inputs times all outputs of a warp, as `mma` leaves them.
+/// 32 inputs times all outputs of the tile for each warp, in the accumulator layout of `mma`.
 struct Mma([[[f32; 4]; 8]; 2]);
 
 impl Sums for Mma {
     const NONE: Self = Mma([[[0.0; 4]; 8]; 2]);
 
-    /// Four rows that a warp reads at once lie eight banks apart.
+    /// Four rows that a warp reads at once are eight banks apart.
     #[inline(always)]
     fn place(bytes: u32, row: u32) -> u32 {
         bytes ^ (row % 4 * 32)
@@ -209,7 +209,7 @@ impl Sums for Mma {
     fn add(&mut self, stage: u32) {
         let (warp, lane) = gpu::warp_and_lane();
         let (group, row) = (lane / 4, lane % 4);
-        // Steps of eight columns within 32, where this lane's row has them.
+        // Offsets of steps of eight columns within 32, in this lane's row.
         let mut steps = [0; 4];
         unroll!(j < 4, { steps[j] = Self::place(32 * j as u32, row) });
         let at = stage_at(stage) + group * 4;
@@ -245,7 +245,7 @@ impl Sums for Mma {
     }
 }
 
-/// Where this part leaves row `input` of its sums.
+/// Returns the address of row `input` of a part's sums.
 #[inline(always)]
 fn sums_at(p: &WeightParams, part: u32, input: u32) -> u64 {
     let row = part as u64 * (p.inputs as u64 + 1) + input as u64;
@@ -262,7 +262,7 @@ fn leave_one(p: &WeightParams, [input, output]: [u32; 2], sum: f32) {
     global::st_b32_if(to, sum.to_bits(), inside);
 }
 
-/// The sums of columns: eight threads have each, in shared memory they come together.
+/// Stores the sums of columns: eight threads have partial sums of each, which are added through shared memory.
 #[inline(always)]
 fn leave_bias(p: &WeightParams, sums: [f32; 4]) {
     gpu::sync_threads();
@@ -291,7 +291,7 @@ fn tile<E: Elem<Acc = f32>, S: Sums, const VEC: usize, const GATE: bool>(p: &Wei
     let mut stage = 0;
     let mut loaded = load::<E, VEC, GATE>(p, at, end);
     while at < end {
-        // The other stage is still read: of this one all are done, since they have passed the last barrier.
+        // Slower warps still read the other stage. This stage is free, because all warps have passed the last barrier.
         if GATE {
             gated::<E, VEC>(p, &mut loaded, at, end);
         }
@@ -330,7 +330,8 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, WeightParams> for WeightTile 
     }
 }
 
-/// The gradient ahead of bias and ReLU, four elements of four rows: what is added, and zeros where the gate is closed.
+/// Returns the gradient before bias and ReLU, four elements of four rows: with `x` added, and zeros where the ReLU
+/// masks it.
 #[inline(always)]
 fn ahead<E: Elem<Acc = f32>, const VEC: usize>(
     p: &WeightParams,
@@ -361,7 +362,7 @@ fn ahead<E: Elem<Acc = f32>, const VEC: usize>(
     all
 }
 
-/// Sums of a tile's columns over a part of the rows; the gradient is written where it was read, if it is another.
+/// Sums a tile's columns over a part of the rows. Writes the gradient back if it differs from `dy`.
 #[inline(always)]
 fn bias_tile<E: Elem<Acc = f32>, const VEC: usize>(p: &WeightParams) {
     let thread = gpu::thread();
@@ -437,7 +438,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, WeightParams> for WeightSum {
         };
         let (mut all, mut part) = (0.0, 0);
         while part < p.parts {
-            // Eight are under way; what is behind the last one is zero.
+            // Eight loads are in flight; those past the last part are zero.
             let mut eight = [0.0; 8];
             unroll!(i < 8, { eight[i] = own(part + i as u32) });
             unroll!(i < 8, { all += eight[i] });

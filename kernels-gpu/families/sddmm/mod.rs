@@ -1,4 +1,4 @@
-//! Products of dense matrices at the places of a pattern (SDDMM).
+//! Products of dense matrices at the nonzeros of a pattern (SDDMM).
 
 pub mod abi;
 

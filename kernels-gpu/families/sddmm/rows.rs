@@ -1,4 +1,4 @@
-//! The rows of the family `sddmm`.
+//! Kernels of the family `sddmm`: rows of the kernel table.
 
 #[doc(hidden)]
 #[macro_export]

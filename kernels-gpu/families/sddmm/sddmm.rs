@@ -1,6 +1,6 @@
-//! SDDMM at single entries, on CUDA cores: a segment of lanes takes a run of entries of one row of S, keeps its slice
-//! of that row of X in registers and gathers rows of Y, several in flight. Sub-warp tiling as in Sputnik (arXiv
-//! 2006.10901, section 6); eight sums are added over the lanes in one transposing reduction and stored together.
+//! SDDMM at unstructured nonzeros, on CUDA cores. A segment of lanes computes a run of entries of one row of S. It
+//! keeps its slice of that row of X in registers, and gathers several rows of Y at once. Sub-warp tiling as in Sputnik
+//! (arXiv 2006.10901, section 6). Eight sums are added over the lanes in one transposing reduction and stored together.
 
 mod terms;
 
@@ -9,7 +9,7 @@ use crate::device::walk::Walk;
 use crate::families::sddmm::abi::*;
 pub(super) use terms::Terms;
 
-/// Entries `start..start + len` of the pattern, one row's.
+/// Entries `start..start + len` of the pattern, all in one row.
 #[derive(Clone, Copy)]
 pub(super) struct Run {
     pub(super) start: u32,
@@ -17,8 +17,8 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The column of entry `at + i` in every lane `i` (modulo eight): one register each, where vectors of columns in
-    /// all lanes would take eight, and no aligned start is needed.
+    /// Loads the column of entry `at + i` in every lane `i` (modulo eight). This takes one register. Vectors of columns
+    /// in all lanes would take eight and require an aligned start.
     #[inline(always)]
     pub(super) fn column(self, p: &SddmmParams, at: u32) -> u32 {
         let own = at + gpu::thread() % SAMPLES as u32;
@@ -41,12 +41,12 @@ impl<
     unsafe fn run(p: &SddmmParams, _at: u64) {
         let index = gpu::block_x() * Self::ITEMS + gpu::thread() / LANES;
         let item = p.items + index as u64 * 16;
-        // Past the last item everything is zero, the length too.
+        // Past the last item all values are zero, including the length.
         let [row, start, len, _] = global::ld_nc_no_allocate_v4(item, index < p.item_count);
         let run = Run { start, len };
         let mut x = [[0; 4]; REP];
         let mut next = run.column(p, 0);
-        // The segments of a warp take as many turns as the longest of them: shuffles want all lanes.
+        // The segments of a warp iterate as often as the one with the longest run: shuffles require all lanes.
         let last = warp::max(len);
         let mut at = 0;
         while at < last {
@@ -55,7 +55,7 @@ impl<
             let mut sums = [E::ZERO; SAMPLES];
             let mut k = 0;
             while k < p.k {
-                // With one step along k the row is loaded once for all entries.
+                // If k is a single step, the row is loaded once for all entries.
                 if at == 0 || p.k > Self::COLUMNS {
                     let from = p.x + row as u64 * p.ldx_bytes as u64;
                     x = slice::<E, LANES, VEC, REP>(p, from, k, len > 0);
@@ -75,13 +75,13 @@ impl<
     }
 }
 
-/// This lane in its segment.
+/// Index of this lane in its segment.
 #[inline(always)]
 fn lane<const LANES: u32>() -> u32 {
     gpu::thread() % LANES
 }
 
-/// This lane's vectors of a row, of the step along k that begins at `k`; zeros past the end.
+/// Loads this lane's vectors of a row for the step along k that begins at `k`; zeros past the end.
 #[inline(always)]
 pub(super) fn slice<E: Terms, const LANES: u32, const VEC: usize, const REP: usize>(
     p: &SddmmParams,
@@ -128,8 +128,8 @@ fn add<E: Terms, const LANES: u32, const VEC: usize, const REP: usize, const FLI
     });
 }
 
-/// The same for the step that the end of k cuts: one vector of all eight rows at a time, so that the tests of its end
-/// and of the run's do not multiply.
+/// [`add`] for the step that crosses the end of k: one vector of all eight rows at a time, so that the predicates for
+/// the ends of k and of the run do not multiply.
 #[inline(always)]
 fn add_ragged<E: Terms, const LANES: u32, const VEC: usize, const REP: usize>(
     p: &SddmmParams,
@@ -140,7 +140,7 @@ fn add_ragged<E: Terms, const LANES: u32, const VEC: usize, const REP: usize>(
 ) {
     unroll!(r < REP, {
         let k = k + r as u32 * LANES * VEC as u32;
-        // Not in a branch: shuffles want all lanes.
+        // Not in a branch: shuffles require all lanes.
         let inside = k + lane::<LANES>() * (VEC as u32) < p.k;
         let mut raw = [[0u32; 4]; SAMPLES];
         unroll!(u < SAMPLES, {
@@ -153,7 +153,7 @@ fn add_ragged<E: Terms, const LANES: u32, const VEC: usize, const REP: usize>(
     });
 }
 
-/// Where this lane reads the row of Y of entry `u` of eight, from `k` on.
+/// Address at which this lane reads the row of Y of entry `u` of eight, from `k` on.
 #[inline(always)]
 fn row_of_y<E: Terms, const LANES: u32, const VEC: usize>(
     p: &SddmmParams,
@@ -166,8 +166,8 @@ fn row_of_y<E: Terms, const LANES: u32, const VEC: usize>(
     p.y + column as u64 * p.ldy_bytes as u64 + offset as u64
 }
 
-/// Sum over the lanes of a segment of the entry that lane belongs to: entry `e` to lanes `e LANES / 8` and on. Each of
-/// three exchanges halves the entries a lane has: 7 shuffles for 8 sums where sums one by one would take 24.
+/// Sum over a segment for the entry that this lane belongs to: entry `e` belongs to lanes `e LANES / 8` and on. Each of
+/// three exchanges halves a lane's entries: 7 shuffles for 8 sums, where separate sums would take 24.
 #[inline(always)]
 pub(super) fn over_lanes<E: Terms, const LANES: u32>(mut sums: [E::Acc; SAMPLES]) -> E::Acc {
     unroll!(level < 3, {
@@ -189,7 +189,7 @@ pub(super) fn over_lanes<E: Terms, const LANES: u32>(mut sums: [E::Acc; SAMPLES]
     sums[0]
 }
 
-/// The accumulator of the lane whose number differs by the bits of `other`.
+/// Accumulator of the lane whose index differs by the bits of `other`.
 #[inline(always)]
 fn exchange<E: Terms>(a: E::Acc, other: u32) -> E::Acc {
     let [low, high] = E::words(a);
@@ -197,7 +197,7 @@ fn exchange<E: Terms>(a: E::Acc, other: u32) -> E::Acc {
     E::from_words([warp::shfl_xor(low, other), high])
 }
 
-/// Finishes the entry that this lane keeps, of those at `at..at + 8`, and stores it: scalar, mask, `=` or `+=`.
+/// Finishes and stores the entry that this lane keeps, of those at `at..at + 8`: scalar, mask, `=` or `+=`.
 #[inline(always)]
 pub(super) fn store<E: Terms, const LANES: u32>(p: &SddmmParams, run: Run, at: u32, sum: E::Acc) {
     let share = LANES / SAMPLES as u32;

@@ -1,12 +1,12 @@
-//! SDDMM at single entries out of shared memory: a thread block copies some rows of Y there once, and its segments of
-//! lanes take runs of entries in these columns, as in the module `sddmm`.
+//! SDDMM at unstructured nonzeros from shared memory: a thread block copies some rows of Y there once, and its segments
+//! of lanes compute runs of entries in these columns, as in the module `sddmm`.
 
 use super::sddmm::{Run, Terms, over_lanes, slice, store};
 use crate::device::prelude::*;
 use crate::device::walk::Walk;
 use crate::families::sddmm::abi::*;
 
-/// Copies this thread block's rows of Y, a warp each.
+/// Copies this thread block's rows of Y, one row a warp at a time.
 #[inline(always)]
 fn stage(p: &SddmmParams, column: u32, columns: u32, threads: u32) {
     let row_bytes = p.k * 4;
@@ -41,7 +41,7 @@ impl<W: Walk, E: Elem, const LANES: u32, const REP: usize, const FLIGHT: usize, 
         };
         let mut index = gpu::thread() / LANES;
         let mut later = item(index);
-        // The segments of a warp take as many turns as the first of them: shuffles want all lanes.
+        // The segments of a warp iterate as often as the first of them: shuffles require all lanes.
         while warp::uniform(index) < items {
             let [row, start, len, _] = later;
             index += Self::ITEMS;
@@ -56,7 +56,7 @@ impl<W: Walk, E: Elem, const LANES: u32, const REP: usize, const FLIGHT: usize, 
 impl<const LANES: u32, const REP: usize, const FLIGHT: usize, const KIB: usize>
     StagedDots<LANES, REP, FLIGHT, KIB>
 {
-    /// The entries of a run, eight at a time.
+    /// Computes the entries of a run, eight at a time.
     #[inline(always)]
     fn entries<E: Elem>(p: &SddmmParams, run: Run, column: u32, x: &[Raw; REP]) {
         let lane = gpu::thread() % LANES;
@@ -65,7 +65,7 @@ impl<const LANES: u32, const REP: usize, const FLIGHT: usize, const KIB: usize>
         let last = warp::max(run.len);
         let mut at = 0;
         while at < last {
-            // Past the run's end the column is 0, and its row here the first one.
+            // Past the end of the run the column is 0, and the first row in shared memory is read.
             let valid = at + gpu::thread() % (SAMPLES as u32) < run.len;
             let row = if valid { next - column } else { 0 };
             let row = copy::dynamic_shared() + row * p.k * 4;

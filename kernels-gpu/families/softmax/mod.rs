@@ -1,4 +1,4 @@
-//! Softmax of the entries of each row, and its gradient.
+//! Softmax of the nonzeros of each row, and its gradient.
 
 pub mod abi;
 

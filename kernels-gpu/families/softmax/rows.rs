@@ -1,4 +1,4 @@
-//! The rows of the family `softmax`.
+//! Kernels of the family `softmax`: rows of the kernel table.
 
 #[doc(hidden)]
 #[macro_export]

@@ -1,4 +1,4 @@
-//! The products of module `spmm` for a batch: blockIdx.z says which, and its operands lie at equal distances.
+//! Products of the module `spmm` for a batch. blockIdx.z is the index in the batch; operands have constant strides.
 
 use crate::device::prelude::*;
 use crate::device::walk::Walk;

@@ -1,9 +1,9 @@
-//! A lane's share of a chunk of a slice: four slots of its row.
+//! One lane's share of a chunk of a slice: four slots of its row.
 
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
-/// Where windows, columns and values of chunks lie.
+/// Addresses of the windows, columns and values of chunks. A window is the range of tiles of B that a chunk needs.
 #[derive(Clone, Copy)]
 pub struct Slots {
     pub windows: u64,
@@ -36,7 +36,7 @@ impl Chunk {
         }
     }
 
-    /// Chunk `first` and the one `step` behind it, if they are before `end`.
+    /// Loads chunk `first` and chunk `first + step`, each only if it is before `end`.
     #[inline(always)]
     pub fn two<E: Elem>(p: Slots, [first, end]: [u32; 2], step: u32) -> [Chunk; 2] {
         let lane = gpu::thread() % 32;
@@ -44,14 +44,14 @@ impl Chunk {
         [fetch(first), fetch(first + step)]
     }
 
-    /// First tile of B that the chunk needs, and one past the last.
+    /// Returns the first tile of B that the chunk needs, and one past the last.
     #[inline(always)]
     pub fn window(&self) -> [u32; 2] {
         let first = self.window >> WINDOW_BITS;
         [first, first + self.window % (1 << WINDOW_BITS)]
     }
 
-    /// Local column and value of step `i`, a constant after unrolling.
+    /// Returns the local column and value of step `i`, a constant after unrolling.
     #[inline(always)]
     pub fn entry<E: Elem<Acc = f32>>(&self, i: usize) -> (u32, f32) {
         let word = self.columns[(i / 2) & 1];

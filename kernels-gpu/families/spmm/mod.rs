@@ -1,4 +1,4 @@
-//! A of single entries times a dense matrix.
+//! Unstructured sparse A times a dense matrix.
 
 pub mod abi;
 

@@ -1,10 +1,12 @@
-//! Parts of sums that several warps have: each leaves its own, and who arrives last adds all of them in order.
+//! Partial sums held by several warps: each warp stores its part, and the one that arrives last adds all parts in
+//! order.
 
 use crate::device::prelude::*;
 
-/// Leaves this part of a warp's sums. True for the warp that arrives last: it has the sums over all parts. Of a lane's
-/// sums `USED` count, one or fours; `place`: where the lane's first four (or the one) of a part lie, the others 512
-/// bytes apart. `counter`: zero before and after. `AT_ONCE` parts (up to 8) are on their way together.
+/// Stores this part of a warp's sums. Returns true for the warp that arrives last, whose `acc` then holds the sums over
+/// all parts. `USED` sums of each lane are added: 1 or a multiple of 4. `place`: address of the lane's first sum (or
+/// first four sums) of a part; further fours follow 512 bytes apart. `counter`: zero before and after. `AT_ONCE` parts
+/// (up to 8) are loaded at once.
 #[inline(always)]
 pub fn join<const LEN: usize, const USED: usize, const AT_ONCE: usize>(
     place: impl Fn(u32) -> u64,
@@ -20,8 +22,8 @@ pub fn join<const LEN: usize, const USED: usize, const AT_ONCE: usize>(
         let four = [0, 1, 2, 3].map(|i| acc[4 * j + i].to_bits());
         global::st_v4(mine + j as u64 * 512, four);
     });
-    // The lanes' stores come before the barrier, and the one arrival that releases and acquires for the whole GPU
-    // behind it.
+    // The lanes' stores precede this barrier. The single arrival, which releases and acquires for the whole GPU,
+    // follows it.
     warp::sync(u32::MAX);
     let mut before = 0;
     if gpu::opaque_thread() % 32 == 0 {
@@ -37,7 +39,7 @@ pub fn join<const LEN: usize, const USED: usize, const AT_ONCE: usize>(
     *acc = [0.0; LEN];
     let mut from = 0;
     while from < count {
-        // Added in order.
+        // Parts are added in order.
         let mut fours = [[[0; 4]; 8]; 8];
         unroll!(ahead < AT_ONCE, {
             let at = place(from + ahead as u32);

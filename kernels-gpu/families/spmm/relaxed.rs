@@ -1,5 +1,5 @@
-//! SpMM as in `spmm`, `C += alpha * A * B` in f32, but for cut rows: their pieces add to C by atomics, as they come.
-//! What the split-K fix-up costs is measured against this (`Determinism::Relaxed`).
+//! SpMM as in `spmm`, `C += alpha * A * B` in f32, except for split rows: their pieces are added to C by atomics, in
+//! any order. This is the baseline that measures the cost of the split-K fix-up (`Determinism::Relaxed`).
 
 use crate::device::epilogue::scale;
 use crate::device::prelude::*;

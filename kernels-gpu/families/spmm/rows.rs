@@ -1,4 +1,4 @@
-//! The rows of the family `spmm`.
+//! Rows of the kernel table that belong to the family `spmm`.
 
 #[doc(hidden)]
 #[macro_export]

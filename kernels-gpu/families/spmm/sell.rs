@@ -1,6 +1,6 @@
-//! SpMM of one to a few columns. A lane owns a row of A, so that an entry's value and column are in its own registers,
-//! and reads rows of B from shared memory, which holds them all. The warps of the grid have equal shares of the chunks;
-//! where a slice ends inside of one, its parts are added in order by the warp that arrives last.
+//! SpMM of one to a few columns. A lane owns a row of A, so an entry's value and column are in that lane's registers.
+//! It reads rows of B from shared memory, which holds all of B. Chunks are distributed equally over the warps of the
+//! grid. The parts of a slice that several warps share are added in order by the warp that arrives last.
 
 use super::chunk::{Chunk, Slots};
 use super::parts;
@@ -8,14 +8,14 @@ use crate::device::epilogue::{Output, finish, output, row_bias, scale};
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
-/// Chunks of a warp that are multiplied while as many are on their way.
+/// Chunks that a warp multiplies while it loads the next `AHEAD` chunks.
 const AHEAD: usize = 2;
 
 impl SellParams {
     #[inline(always)]
     fn output(&self) -> Output {
         Output {
-            // Tested here and now, not held through the loop over chunks.
+            // Read here and not carried in a register through the loop over chunks.
             flags: warp::opaque(self.flags),
             ..output!(self)
         }
@@ -33,11 +33,11 @@ impl SellParams {
     }
 }
 
-/// The next chunks of a warp.
+/// Next chunks of a warp.
 type Next = [Chunk; AHEAD];
 
 impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
-    /// First column of C.
+    /// Returns the first column of C.
     #[inline(always)]
     fn left() -> u32 {
         gpu::block_y() * N as u32
@@ -48,7 +48,7 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
         Chunk::two::<E>(p.slots(), [chunk, end], 1)
     }
 
-    /// All rows of B into shared memory, and one of zeros behind them. All threads.
+    /// Copies all rows of B to shared memory, followed by a row of zeros. All threads take part.
     #[inline(always)]
     fn stage_b<E: Elem<Acc = f32>>(p: &SellParams) {
         let mut row = gpu::thread();
@@ -74,7 +74,7 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
         }
     }
 
-    /// The sums of a lane's row over a piece, whose first chunks are on their way.
+    /// Returns the sums of a lane's row over a piece, whose first chunks are already loading.
     #[inline(always)]
     fn sums<E: Elem<Acc = f32>>(p: &SellParams, piece: SellPiece, first: Next) -> [f32; N] {
         let zeros = copy::dynamic_shared() + p.k * Self::ROW as u32;
@@ -99,7 +99,7 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
         let base = copy::dynamic_shared() + chunk.window()[0] * (K_TILE * Self::ROW) as u32;
         unroll!(i < CHUNK_STEPS, {
             let (local, value) = chunk.entry::<E>(i);
-            // What is no entry lies past the row of zeros.
+            // Without an entry the address is past the row of zeros, and `min` selects that row.
             let at = (base + local * Self::ROW as u32).min(zeros);
             if N == 1 {
                 let x = f32::from_bits(copy::ld_shared_b32(at));
@@ -115,7 +115,7 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
         });
     }
 
-    /// Finishes a slice.
+    /// Applies the epilogue to a slice and stores it.
     #[inline(always)]
     fn write<E: Elem<Acc = f32>>(p: &SellParams, slice: u32, acc: &[f32; N]) {
         let lane = gpu::opaque_thread() % 32;
@@ -138,7 +138,7 @@ impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
         }
     }
 
-    /// The sum over all parts of the piece's slice, for the warp that arrives last.
+    /// Adds all parts of the piece's slice. Returns true for the warp that arrives last, which then has the sum.
     #[inline(always)]
     fn joined(p: &SellParams, piece: SellPiece, acc: &mut [f32; N]) -> bool {
         let count = piece.parts >> 16;
@@ -167,7 +167,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32, const N: usize, const KI
 {
     #[inline(always)]
     unsafe fn run(p: &SellParams, _: u64) {
-        // What belongs to the plan is read while the kernel ahead ends.
+        // The plan's lists are read while the previous kernel ends (PDL).
         let warp = gpu::block_x() * WARPS + gpu::thread() / 32;
         let from = p.spans + warp as u64 * 4;
         let (mut at, end) = (global::ld_nc_b32(from, true), global::ld_nc_b32(from + 4, true));

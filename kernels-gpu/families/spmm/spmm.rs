@@ -1,6 +1,6 @@
-//! SpMM on CUDA cores: `SPLIT` segments of lanes share one work item (a row or a piece of it), gather rows of B,
-//! several in flight, and keep their columns of C in registers. Sub-warp tiling, aligned loads and row swizzle as in
-//! Sputnik (arXiv 2006.10901, section 5); rows cut over items are fixed up, not added by atomics.
+//! SpMM on CUDA cores. `SPLIT` segments of lanes share one work item (a row or a piece of it). They gather rows of B,
+//! several in flight, and keep their columns of C in registers. Sub-warp tiling, aligned loads and row swizzle follow
+//! Sputnik (arXiv 2006.10901, section 5). Rows split over work items are added by a split-K fix-up, not by atomics.
 
 use crate::device::epilogue::{finish, row_bias, scale};
 use crate::device::prelude::*;
@@ -27,11 +27,12 @@ impl<
         let part = gpu::thread() / LANES % SPLIT;
         let index = gpu::block_x() * Self::ITEMS + gpu::thread() / (LANES * SPLIT);
         let inside = index < p.item_count;
-        // With one part nobody waits for anybody; else every thread must reach the barrier.
+        // With one part no thread waits for another. With several, every thread must reach the barrier.
         if SPLIT == 1 && !inside {
             return;
         }
-        // The plan's own lists are read while the kernel ahead ends, operands only after it.
+        // The plan's lists are read while the previous kernel ends (PDL); operands are read only after
+        // `wait_dependency`.
         let [row, start, len, slot] =
             global::ld_nc_no_allocate_v4(p.items + index as u64 * 16, inside);
         let column = gpu::block_y() * Self::COLUMNS + lane * VEC as u32;
@@ -52,10 +53,10 @@ impl<
     }
 }
 
-/// Entries of one row: where loads begin, and which of what they bring belongs to it.
+/// Entries of one row: the aligned position where loads begin, and the range of loaded entries that belong to the row.
 #[derive(Clone, Copy)]
 struct Run {
-    /// Aligned place in front of the first entry; places below count from here.
+    /// Aligned position at or before the first entry. The positions in `lead` and `end` count from here.
     base: u64,
     lead: u32,
     end: u32,
@@ -68,7 +69,7 @@ impl Run {
         Run { base: start as u64 - lead as u64, lead, end: lead + len }
     }
 
-    /// Loads the burst at `at`, nothing behind the end.
+    /// Loads the burst at `at`. Slots past the end of the row are not loaded.
     #[inline(always)]
     fn fetch<W: Walk, E: Elem, const UNROLL: usize>(&self, p: &SpmmParams, at: u32) -> Batch {
         let second = UNROLL > 4 && at + 4 < self.end;
@@ -86,7 +87,8 @@ impl<
     const THREADS: u32,
 > SubWarp<LANES, VEC, REP, UNROLL, SPLIT, THREADS>
 {
-    /// Sum over the item's entries of value x row of B, in entry order: this part takes every `SPLIT`th burst.
+    /// Returns the sum over the item's entries of value x row of B, in entry order. This part takes every `SPLIT`th
+    /// burst.
     #[inline(always)]
     pub(super) fn gather<W: Walk, E: Elem>(
         p: &SpmmParams,
@@ -108,8 +110,8 @@ impl<
         acc
     }
 
-    /// `left` rows that follow each other, from `row` on. The entries of the next burst are fetched before the gathers
-    /// of this one, over the ends of rows, so that short rows cost no wait of their own.
+    /// Processes `left` consecutive rows, starting at `row`. The entries of the next burst are loaded before the
+    /// gathers of this one, across row ends, so that a short row does not add a wait.
     #[inline(always)]
     pub(super) fn bundle<W: Walk, E: Elem>(
         p: &SpmmParams,
@@ -130,7 +132,7 @@ impl<
             at += UNROLL as u32;
             let done = at >= own.end;
             if done {
-                // Nothing is ahead of the last row: its span is empty, and nothing is fetched.
+                // There is no next span after the last row: the span is empty, and nothing is loaded.
                 len = ahead[1];
                 run = Run::new::<W>(ahead[0], len);
                 ahead = [0; 2];
@@ -148,13 +150,13 @@ impl<
                 acc = [[E::ZERO; VEC]; REP];
                 row += 1;
             }
-            // One way back to the top for all lanes: with two, segments of a warp would wait for each other at every
-            // row.
+            // All lanes reach the loop head by one path. With two paths, segments of a warp would wait for each other
+            // at every row.
             at = warp::opaque(at);
         }
     }
 
-    /// Adds value x row of B for the entries of one burst, in entry order: all rows are loaded before the first
+    /// Adds value x row of B for the entries of one burst, in entry order. All rows are loaded before the first
     /// multiplication.
     #[inline(always)]
     fn burst<W: Walk, E: Elem>(
@@ -188,7 +190,7 @@ impl<
         });
     }
 
-    /// Finishes a row of `entries` entries.
+    /// Applies the epilogue to a row of `entries` entries and stores it.
     #[inline(always)]
     pub(super) fn store<E: Elem>(
         p: &SpmmParams,
@@ -211,7 +213,7 @@ impl<
             });
             return;
         }
-        // Nothing is added: what is there is neither read nor written.
+        // An empty row with `+=` alone adds nothing: C is neither read nor written.
         if p.flags == FLAG_ACCUMULATE && entries == 0 {
             return;
         }
@@ -222,10 +224,10 @@ impl<
         });
     }
 
-    /// Adds the parts of an item in part 0, in order, through shared memory.
+    /// Adds the parts of an item, in order, through shared memory. Part 0 receives the sum.
     #[inline(always)]
     fn join<E: Elem>(part: u32, acc: &mut Acc<E, VEC, REP>) {
-        // Words of one thread lie a block apart: neighbours fall into different banks.
+        // Consecutive words of one thread are `THREADS` words apart, so neighbouring threads use different banks.
         let thread = |part: u32, i: u32| {
             let t = gpu::thread() / (LANES * SPLIT) * (LANES * SPLIT)
                 + part * LANES
@@ -252,7 +254,7 @@ impl<
         }
     }
 
-    /// Leaves the partial sum of a cut row. True for the segment that arrives last: its accumulators then
+    /// Stores the partial sum of a split row. Returns true for the segment that arrives last. Its accumulators then
     /// hold the row's sum, added in slot order.
     #[inline(always)]
     fn fix_up<E: Elem>(
@@ -282,11 +284,11 @@ impl<
         if warp::shfl_segment::<LANES>(before, 0, members) + 1 != count {
             return false;
         }
-        // A shuffle orders no memory.
+        // A shuffle does not order memory accesses.
         warp::sync(members);
         global::fence_gpu();
         *acc = [[E::ZERO; VEC]; REP];
-        // As many slots as registers hold are under way, as one alone takes a way through L2; they are added in their
+        // Load as many slots at once as registers hold, because each load takes a trip through L2. Slots are added in
         // order.
         let together = (16 / (VEC * REP)).clamp(1, 4);
         let mut s = first;

@@ -1,35 +1,35 @@
-//! The module `vectors_narrow`: rows of A by eight as in `vectors`, of 8-bit integers, on `mma.m16n8k16.s8` with the
-//! operands swapped; sums in i32. `ldmatrix.trans` turns pairs of bytes, which a byte permutation then sorts by
-//! columns.
+//! The module `vectors_narrow`: windows of eight rows of A as in `vectors`, for 8-bit integers, on `mma.m16n8k16.s8`
+//! with swapped operands and i32 accumulators. `ldmatrix.trans` transposes pairs of bytes; a byte permutation then
+//! sorts them by columns.
 
 use crate::device::epilogue::{Output, finish, scale};
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
-/// Sums of 16 columns and eight rows, as the atom has them: the lane `4 g + q` rows `2 q` and `2 q + 1` of column
-/// `2 g`, then of column `2 g + 1`.
+/// Sums of 16 columns and eight rows in the atom's layout: lane `4 g + q` has rows `2 q` and `2 q + 1` of column `2 g`,
+/// then of column `2 g + 1`.
 type Square = [u32; 4];
 /// Squares of 128 columns.
 const SQUARES: usize = SLAB_BYTES / 16;
 
-/// A lane's entries of a step, those of row `lane / 4` in the vectors `4 (lane % 4) ..`: the two words in which they
-/// lie.
+/// A lane's entries of a step, those of row `lane / 4` in the vectors from `4 (lane % 4)` on, as the two aligned words
+/// that contain them.
 #[derive(Clone, Copy)]
 struct Entries {
     words: [u32; 2],
-    /// Bit j: there is one in vector j.
+    /// Bit j: vector j has an entry.
     valid: u32,
-    /// Byte of the first.
+    /// Byte of the first entry.
     first: u32,
 }
 
 impl Entries {
-    /// Four bytes, of which those without an entry are zero.
+    /// Returns four bytes, with zero if there is no entry.
     #[inline(always)]
     fn operand(self) -> u32 {
         let own = matrix::prmt(self.words[0], self.words[1], 0x3210 + self.first * 0x1111);
         let valid = self.valid;
-        // Vector j has as many entries in front of it as there are bits below; the second word is zeros.
+        // The number of entries before that of vector j is the number of bits below bit j. The second word is zero.
         let before = (valid & 1) * 0x1110 + (valid >> 1 & 1) * 0x1100 + (valid >> 2 & 1) * 0x1000;
         let absent = !valid & 0xf;
         let zeros = (absent & 1) << 2 | (absent & 2) << 5 | (absent & 4) << 8 | (absent & 8) << 11;
@@ -37,8 +37,8 @@ impl Entries {
     }
 }
 
-/// What a lane knows of a step: columns of the four vectors whose rows of B it helps to copy, and the word of its row
-/// of A.
+/// A lane's share of a step's record: columns of the four vectors whose rows of B it helps to copy, and the word of its
+/// row of A.
 #[derive(Clone, Copy)]
 struct Record {
     columns: [u32; LANE_VECTORS],
@@ -49,14 +49,14 @@ struct Record {
 #[derive(Clone, Copy)]
 struct Share {
     records: u64,
-    /// Value from which words count.
+    /// First value, to which the words of the records are relative.
     base: u32,
     vectors: u32,
     steps: u32,
-    /// Address of this lane's 16 bytes in row 0 of B, and how many of them there are.
+    /// Address of this lane's 16 bytes in row 0 of B, and the number of these bytes that are inside.
     b: u64,
     bytes: u32,
-    /// The warp's columns that there are, in squares.
+    /// Squares (16 columns) of the warp that are inside.
     squares: u32,
     lane: u32,
     ring: u32,
@@ -82,7 +82,7 @@ impl Share {
         }
     }
 
-    /// Starts the copies of a step into a stage, eight lanes to a row. What is copied for no vector is multiplied by
+    /// Starts the copies of a step into a stage, eight lanes a row. Bytes copied for missing vectors are multiplied by
     /// zero, and an integer times zero is zero.
     #[inline(always)]
     fn fetch<const ALIGNED: bool>(
@@ -98,7 +98,8 @@ impl Share {
             unroll!(j < 4, {
                 let from = self.b + columns[j] as u64 * p.ldb_bytes as u64;
                 let valid = four * LANE_VECTORS as u32 + (j as u32) < left;
-                // Vectors 4 q, 4 q + 1 of every four neighbours lie in the upper eight rows, the others below.
+                // Vectors 4 q and 4 q + 1 are stored in the upper eight rows, vectors 4 q + 2 and 4 q + 3 in the lower
+                // eight.
                 let row = four * 2 + j as u32 % 2 + j as u32 / 2 * 8;
                 let to = stage + frag::swizzle(row, self.lane % 8, SLAB_BYTES as u32);
                 let bytes = if valid { self.bytes } else { 0 };
@@ -128,18 +129,20 @@ impl Share {
         Entries { words, valid, first }
     }
 
-    /// Adds a step that lies in a stage.
+    /// Adds a step whose rows of B are in a stage.
     #[inline(always)]
     fn multiply(&self, acc: &mut [Square; SQUARES], stage: u32, operand: u32) {
-        // Matrices 0, 2 are rows 0 to 7 and 8 to 15 of a chunk of 16 columns, 1 and 3 of the next.
+        // Matrices 0 and 2 are rows 0 to 7 and 8 to 15 of a chunk of 16 columns, matrices 1 and 3 those of the next
+        // chunk.
         let row = self.lane % 8 + self.lane / 16 * 8;
         let from = stage + frag::swizzle(row, self.lane / 8 % 2, SLAB_BYTES as u32);
         unroll!(t < 4, {
             if t as u32 * 2 < self.squares {
-                // Chunk 2 t + c lies where c does, but for the bits of 2 t.
+                // The address of chunk 2 t + c is that of chunk c with the bits of 2 t flipped.
                 let m = matrix::ldmatrix_x4_trans(from ^ (t as u32 * 32));
                 unroll!(c < 2, {
-                    // Two vectors' pairs of columns each: four vectors of the one column, and of the other.
+                    // Each register holds pairs of columns of two vectors. The permutation gives four vectors of one
+                    // column, then of the other.
                     let (upper, lower) = (m[c], m[c + 2]);
                     let a =
                         [matrix::prmt(upper, lower, 0x6420), matrix::prmt(upper, lower, 0x7531)];
@@ -150,7 +153,7 @@ impl Share {
     }
 }
 
-/// Up to 16 bytes from any address, zeros behind them.
+/// Loads up to 16 bytes from any address and pads them with zeros.
 #[inline(always)]
 fn by_bytes(from: u64, bytes: u32) -> [u32; 4] {
     let mut words = [0u32; 4];
@@ -168,7 +171,7 @@ fn saturated(x: i64) -> u32 {
     x.clamp(i32::MIN as i64, i32::MAX as i64) as i32 as u32
 }
 
-/// Stores two neighbouring sums of a row, in the type of C that the flags name.
+/// Stores two neighbouring sums of a row, in the type of C given by the flags.
 #[inline(always)]
 fn store(o: Output, row: u32, column: u32, len: u32, sums: [u32; 2]) {
     if o.flags & FLAG_OUT_F16 != 0 {
@@ -201,7 +204,7 @@ fn store_float<E: crate::device::elem::Elem<Acc = f32>>(
     }
 }
 
-/// Sums times a whole factor, added to C where it is asked for, saturated.
+/// Stores sums times an integer factor, saturated; adds them to C with `FLAG_ACCUMULATE`.
 #[inline(always)]
 fn store_whole(o: Output, row: u32, column: u32, sums: [u32; 2]) {
     let alpha = o.alpha as i32 as i64;
@@ -228,7 +231,8 @@ fn store_whole(o: Output, row: u32, column: u32, sums: [u32; 2]) {
 impl<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool>
     NarrowVectors<WINDOWS, PARTS, ALIGNED>
 {
-    /// Every `PARTS`-th step of a window from `part`. Rows of B arrive two steps ahead, entries of A one.
+    /// Sums every `PARTS`th step of a window from `part` on. Rows of B are copied two steps ahead, entries of A are
+    /// loaded one step ahead.
     #[inline(always)]
     fn sum(p: &VectorsParams, share: &Share, part: u32) -> [Square; SQUARES] {
         let mut acc = [[0u32; 4]; SQUARES];
@@ -247,27 +251,27 @@ impl<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool>
             let later = share.record(p, step + 3 * PARTS);
             let following = share.entries(p, next.word);
             copy::cp_async_wait::<2>();
-            // What other lanes copied is there for all.
+            // The copies of all lanes become visible to the warp.
             warp::sync(u32::MAX);
             share.multiply(&mut acc, here, entries.operand());
             (next, ahead, entries) = (ahead, later, following);
             free = here;
             here = if here + each == end { share.ring } else { here + each };
             step += PARTS;
-            // Nobody overwrites what another lane still reads.
+            // No lane overwrites a stage that another lane still reads.
             warp::sync(u32::MAX);
         }
         copy::cp_async_wait::<0>();
         acc
     }
 
-    /// Where a word of a lane's sums lies from the ring on.
+    /// Returns the offset of a word of a lane's sums in the ring.
     #[inline(always)]
     fn place(lane: u32, square: u32, i: u32) -> u32 {
         ((square * 4 + i) * 32 + lane) * 4
     }
 
-    /// Adds the parts and writes every `PARTS`-th square of 16 columns.
+    /// Adds the parts and stores every `PARTS`th square of 16 columns.
     #[inline(always)]
     fn write(p: &VectorsParams, (window, filled): (u32, u32), share: &Share, part: u32) {
         let o = p.narrow_output();
@@ -322,7 +326,7 @@ impl<W: WalkInfo, E: ElemInfo, const WINDOWS: u32, const PARTS: u32, const ALIGN
         let part = warp % PARTS;
         let index = gpu::block_x() * WINDOWS + warp / PARTS;
         let inside = index < p.window_count;
-        // With one part nobody waits for anybody; else every thread must reach the barrier.
+        // With one part no thread waits for another. With several, every thread must reach the barrier.
         if PARTS == 1 && !inside {
             return;
         }

@@ -1,14 +1,15 @@
-//! Real spherical harmonics of the edges between atoms and Bessel functions of their lengths; backward the gradient by
-//! the positions. All arithmetic is f64: it is little beside the bytes, and forces are then those of the energy.
+//! Real spherical harmonics of the edges between atoms, and Bessel functions of their lengths; backward the gradient
+//! with respect to the positions. All arithmetic is f64: its time is small compared with the memory traffic, and forces
+//! are then exact derivatives of the energy.
 
 use crate::device::lanes;
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 use core::f64::consts::PI;
 
-/// What stands in for the square of a length of 0.
+/// Lower bound of a squared length.
 const TINY: f64 = 1e-30;
-/// Less than the inverse of its root.
+/// Inverse lengths from here on belong to edges of length 0; below the inverse root of [`TINY`].
 const LONGEST: f64 = 1e14;
 
 const ROOT_3: f64 = 1.732_050_807_568_877_2;
@@ -20,7 +21,7 @@ const ROOT_105: f64 = 10.246_950_765_959_598;
 const ROOT_35_8: f64 = 2.091_650_066_335_189;
 const ROOT_21_8: f64 = 1.620_185_174_601_965;
 
-/// `1 - z / (a b) (1 - z / (c d) (...))`.
+/// Series `1 - z / (a (a - 1)) (1 - z / (b (b - 1)) (...))`.
 macro_rules! nested {
     ($z:ident,) => { 1.0 };
     ($z:ident, $n:literal $($rest:literal)*) => {
@@ -28,13 +29,13 @@ macro_rules! nested {
     };
 }
 
-/// The number at an address.
+/// Loads the number at an address.
 #[inline(always)]
 fn number<E: Elem>(at: u64) -> E::Acc {
     E::get(&E::ld_global::<1>(at, true), 0)
 }
 
-/// An edge: the direction, and the inverse and the length of its vector.
+/// An edge: direction, inverse length and length of its vector.
 struct Edge {
     unit: [f64; 3],
     inverse: f64,
@@ -63,10 +64,10 @@ impl Edge {
         }
         let [x, y, z] = vector;
         let square = x * x + y * y + z * z;
-        // A NaN passes.
+        // The comparison keeps a NaN.
         let square = if square < TINY { TINY } else { square };
         let mut inverse = matrix::rsqrt_approx(square as f32) as f64;
-        // Newton's steps: 22 bits, 43, all.
+        // Accurate bits after the Newton steps: 22, 43, all.
         unroll!(_step < 3, {
             inverse *= 1.5 - 0.5 * square * inverse * inverse;
         });
@@ -74,13 +75,13 @@ impl Edge {
     }
 }
 
-/// The radial functions of a length, one behind the other, with their slopes.
+/// The radial functions of a length, evaluated one after the other with their derivatives.
 struct Radial {
-    /// Sine and cosine of pi x, and the sines and cosines of the last and of the next multiple.
+    /// Cosine of pi x; sines and cosines of the previous and of the next multiple of pi x.
     cosine: f64,
     sines: [f64; 2],
     cosines: [f64; 2],
-    /// The envelope, and its slope.
+    /// The envelope, and its derivative.
     envelope: f64,
     slope: f64,
     order: f64,
@@ -89,12 +90,12 @@ struct Radial {
 impl Radial {
     #[inline(always)]
     fn new(p: &GeometryParams, edge: &Edge) -> Radial {
-        // Beyond the cutoff, where everything is zero, multiples of the angle would grow without end. A NaN is outside,
-        // and stays one by the length.
+        // Beyond the cutoff all functions are zero, and x is clamped: multiples of the angle stay bounded. A NaN counts
+        // as outside, and the inverse length propagates it.
         let x = edge.length * p.inverse;
         let inside = x < 1.0;
         let x = if inside { x } else { 1.0 };
-        // Of half the angle: exact near 0, where a length divides.
+        // Polynomials in half the angle: accurate near 0, where the result is divided by the length.
         let half = 0.5 * PI * x;
         let square = half * half;
         let low = half * (nested!(square, 3.0 5.0 7.0 9.0 11.0 13.0 15.0 17.0 19.0 21.0));
@@ -120,14 +121,14 @@ impl Radial {
         }
     }
 
-    /// The next function and its slope.
+    /// Returns the next function and its derivative.
     #[inline(always)]
     fn next(&mut self, p: &GeometryParams, edge: &Edge) -> [f64; 2] {
         let [sine, cosine] = [self.sines[1], self.cosines[1]];
         let bessel = p.norm * sine * edge.inverse;
         let rise =
             p.norm * self.order * PI * p.inverse * cosine * edge.inverse - bessel * edge.inverse;
-        // Chebyshev: of the multiples of an angle the next is 2 cos times the last, less the one before.
+        // Chebyshev's recurrence: sin((n + 1) a) = 2 cos(a) sin(n a) - sin((n - 1) a); the same holds for cosines.
         let twice = 2.0 * self.cosine;
         self.sines = [sine, twice * sine - self.sines[0]];
         self.cosines = [cosine, twice * cosine - self.cosines[0]];
@@ -185,7 +186,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, GeometryParams> for GeometryForward {
     }
 }
 
-/// A number of any element type as f64.
+/// Loads a number of any element type as f64.
 #[inline(always)]
 fn wide<E: Elem>(at: u64) -> f64 {
     let words = E::words(number::<E>(at));
@@ -195,13 +196,13 @@ fn wide<E: Elem>(at: u64) -> f64 {
     }
 }
 
-/// The gradient by the vector of an edge.
+/// Gradient with respect to the vector of an edge.
 #[inline(always)]
 fn gradient<E: Elem>(p: &GeometryParams, own: u32) -> [f64; 3] {
     let edge = Edge::load(p, own);
     let at = row_of::<E>(p.harmonics, own, p.row_bytes[1]);
     let [x, y, z] = edge.unit;
-    // Of the polynomials in the direction; the part along it does not count.
+    // Gradient of the polynomials; its component along the direction is removed below.
     let mut g = [0.0; 3];
     let mut add = |column: u32, factor: f64, by: [f64; 3]| {
         let d = factor * wide::<E>(at(column));
@@ -237,7 +238,7 @@ fn gradient<E: Elem>(p: &GeometryParams, own: u32) -> [f64; 3] {
         function += 1;
     }
     let inner = g[0] * x + g[1] * y + g[2] * z;
-    // An edge of length 0 has no direction, and none that it could take.
+    // An edge of length 0 has an undefined direction: the gradient across it is zero.
     let across = if edge.inverse < LONGEST { edge.inverse } else { 0.0 };
     let mut sum = [0.0; 3];
     unroll!(i < 3, {
@@ -255,8 +256,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, GeometryParams> for GeometryBackward {
         }
         let lane = gpu::thread() % 32;
         let mut sums = [0.0; 3];
-        // Edges that lead here, then those that come from here, which pull the other way: lanes in the order of the
-        // lists, so that sums are the same each time.
+        // Edges that end at the atom, then edges that start there, with opposite sign. Lanes follow the order of the
+        // lists, so that sums are the same in every run.
         let mut side = 0;
         while side < 2 {
             let (starts, edges, sign) = match side {

@@ -1,6 +1,6 @@
-//! Pairs of rows with equal keys: each left row looks for its right ones among the ordered keys; counts become starts;
-//! each pair looks for its left row among the starts. Work is even whatever the counts, and places follow from order
-//! alone.
+//! Pairs of rows with equal keys. Each left row searches its right rows among the sorted keys; a scan of the counts
+//! gives the starts; each pair searches its left row among the starts. The work per thread does not depend on the
+//! counts, and the positions of pairs depend on the order alone.
 
 use crate::device::prelude::*;
 use crate::device::scan::{scan, word};
@@ -22,7 +22,7 @@ fn right_key(p: &JoinParams, at: u32) -> u64 {
     (global::ld_cg_b32(word(p.right_high, at as u64), true) as u64) << 32 | low
 }
 
-/// The first of `low..high` for which `passed` is false; those in front of it are the ones for which it is true.
+/// Binary search: returns the first index in `low..high` for which `passed` is false. `passed` must be true before it.
 #[inline(always)]
 fn search(mut low: u32, mut high: u32, passed: impl Fn(u32) -> bool) -> u32 {
     while low < high {
@@ -54,7 +54,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, JoinParams> for JoinCount {
             global::st_b32(word(p.first, row as u64), first);
             global::st_b32(word(p.starts, row as u64), count);
         }
-        // 256 counts of 32 bits fit no word: their halves do.
+        // A sum of 256 counts may not fit in 32 bits, so their low and high halves are added separately.
         let (_, low) = scan(count & 0xffff);
         let (_, high) = scan(count >> 16);
         if gpu::thread() == 0 {
@@ -86,7 +86,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, JoinParams> for JoinFill {
         if pair >= p.pairs {
             return;
         }
-        // The last row that starts at or before the pair: rows without pairs start where the next one does.
+        // The last row that starts at or before the pair: a row without pairs has the start of the next row.
         let start = |row: u32| global::ld_cg_b32(word(p.starts, row as u64), true);
         let left = search(0, p.left_count, |row| start(row) <= pair) - 1;
         let first = global::ld_cg_b32(word(p.first, left as u64), true);

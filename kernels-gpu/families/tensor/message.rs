@@ -1,5 +1,5 @@
-//! The gradient of the largest message: the first entry that has won by a minimum, whose order does not matter; sums
-//! over the entries of a source, and over features, in a fixed order.
+//! Gradient of the max message. An integer minimum finds the first winning entry, independent of the order. Sums over
+//! the entries of a source, and over features, are added in a fixed order.
 
 use crate::device::lanes;
 use crate::device::prelude::*;
@@ -12,13 +12,13 @@ fn warp_number() -> u32 {
     gpu::block_x() * 8 + gpu::thread() / 32
 }
 
-/// What a list says of the four entries from `at` on.
+/// Loads the elements of a list for the four entries from `at` on.
 #[inline(always)]
 fn four(list: u64, at: u32) -> Raw {
     global::ld_nc_v4(list + at as u64 * 4, true)
 }
 
-/// Feature `f` of row `row`.
+/// Loads feature `f` of row `row`.
 #[inline(always)]
 fn element<E: Elem>(matrix: u64, row: u32, row_bytes: u32, f: u32, ok: bool) -> E::Acc {
     let at = matrix + row as u64 * row_bytes as u64 + (f * E::BYTES) as u64;
@@ -30,7 +30,7 @@ fn value<E: Elem>(p: &MessageParams, slot: u32, ok: bool) -> E::Acc {
     E::get(&E::ld_global::<1>(p.values + slot as u64 * E::BYTES as u64, ok), 0)
 }
 
-/// Where the winner for target `m` and feature `f` stands.
+/// Address of the winner for target `m` and feature `f`.
 #[inline(always)]
 fn winner(p: &MessageParams, m: u32, f: u32) -> u64 {
     p.first + (m as u64 * p.features as u64 + f as u64) * 4
@@ -55,9 +55,9 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for FirstLargest {
                 y[u] = element::<E>(p.y, targets[u], p.y_bytes, f, ok);
             });
             unroll!(u < 4, {
-                // As it was stored: of messages that round to the largest the first has won.
+                // Rounded like the stored result: the first of the messages that round to the max wins.
                 let rounded = E::put(&[E::mul(weights[u], x[u]); 8]);
-                if at + (u as u32) < p.count && E::same(E::get(&rounded, 0), y[u]) {
+                if at + (u as u32) < p.count && E::equal(E::get(&rounded, 0), y[u]) {
                     global::red_min(winner(p, targets[u], f), slots[u]);
                 }
             });
@@ -71,7 +71,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for PickLargest {
     unsafe fn run(p: &MessageParams, _: u64) {
         let unit = warp_number();
         let chunks = p.features.div_ceil(MESSAGE_FEATURES);
-        // Never by zero, which only the host knows: device code may not panic.
+        // The host guarantees a nonzero divisor. `checked_div` avoids a panic, which device code must not have.
         let item = unit.checked_div(chunks).unwrap_or(0);
         let f = (unit - item * chunks) * MESSAGE_FEATURES + gpu::thread() % 32;
         if item >= p.count || f >= p.features {
@@ -90,12 +90,12 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for PickLargest {
     }
 }
 
-/// Sum over entries `start .. start + len` of value times gradient, where the entry has won.
+/// Sum over entries `start .. start + len` of value times gradient, if the entry has won.
 #[inline(always)]
 fn picked<E: Elem>(p: &MessageParams, start: u32, len: u32, f: u32) -> E::Acc {
     let mut sum = E::ZERO;
     let end = start + len;
-    // From the aligned place in front: places are read by fours.
+    // Starts at the aligned index at or before the first entry, as loads have four indices.
     let mut at = start / MESSAGE_ENTRIES * MESSAGE_ENTRIES;
     while at < end {
         let [targets, slots] = [p.targets, p.slots].map(|of| four(of, at));
@@ -121,7 +121,7 @@ fn picked<E: Elem>(p: &MessageParams, start: u32, len: u32, f: u32) -> E::Acc {
     sum
 }
 
-/// Parts `start .. start + len` of a cut sum, in this order.
+/// Adds parts `start .. start + len` of a cut sum, in this order.
 #[inline(always)]
 fn joined<E: Elem>(p: &MessageParams, start: u32, len: u32, f: u32) -> E::Acc {
     let mut sum = E::ZERO;
@@ -138,7 +138,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, MessageParams> for LargestWeights {
     #[inline(always)]
     unsafe fn run(p: &MessageParams, _: u64) {
         let at = warp_number() * MESSAGE_ENTRIES;
-        // The same for all lanes of a warp, which exchange their sums.
+        // Uniform over the warp, whose lanes exchange their sums.
         if at >= p.count {
             return;
         }

@@ -1,4 +1,4 @@
-//! Sparse tensors of any order: any indirect Einsum, MTTKRP, tensor products, the geometry of edges, largest messages,
+//! Sparse tensors of any order: any indirect Einsum, MTTKRP, tensor products, edge geometry, max-reduced messages,
 //! joins.
 
 pub mod abi;

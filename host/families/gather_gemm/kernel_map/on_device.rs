@@ -166,7 +166,7 @@ impl KernelMapBuilder {
             );
             return Err(Error::operand("geometry", reason));
         }
-        let steps = StrideSteps::new(context.planned_on(), inputs, geometry)?;
+        let steps = StrideSteps::new(context.planned_on()?, inputs, geometry)?;
         Self::of(context, [inputs, outputs], geometry, Some(steps))
     }
 
@@ -177,7 +177,7 @@ impl KernelMapBuilder {
         strided: Option<StrideSteps>,
     ) -> Result<Self> {
         let (ranks, offsets) = (geometry.ranks(), geometry.offsets());
-        let (device, extents) = (context.planned_on(), (inputs, outputs));
+        let (device, extents) = (context.planned_on()?, (inputs, outputs));
         Ok(KernelMapBuilder {
             context: context.clone(),
             geometry: geometry.clone(),

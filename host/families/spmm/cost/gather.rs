@@ -144,8 +144,8 @@ fn chain(row: &Row, work: &Work, machine: &Machine, tiles: f64) -> f64 {
     }
 }
 
-/// Segments of lanes, or groups of them, that the machine holds at once.
-fn resident(row: &Row, machine: &Machine) -> u64 {
+/// Segments of lanes, or groups of segments, that run at the same time on the machine.
+fn resident_segments(row: &Row, machine: &Machine) -> u64 {
     u64::from(machine.multiprocessors * row.min_blocks * row.items).max(1)
 }
 
@@ -159,7 +159,7 @@ fn bundles(
     machine: &Machine,
 ) -> Option<u32> {
     let tiles = n.div_ceil(row.columns as usize).max(1) as u64;
-    let held = resident(row, machine);
+    let held = resident_segments(row, machine);
     let takes = row.walk != WalkKind::Block && row.parts == 1 && row.threads == BUNDLED_THREADS;
     let even = row.dtype.bytes() == 2 && longest * rows <= 4 * entries;
     if !takes || even || entries > 64 * rows || rows * tiles < 2 * held {

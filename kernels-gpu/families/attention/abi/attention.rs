@@ -1,43 +1,43 @@
-//! The modules `attention` and `attention_mma`: `softmax(scale * Q K^T) V` at the entries of a mask, without a score in
-//! memory. A thread block takes 128 queries against tiles of 128 gathered keys: two warpgroups of 64 queries, fed by the
-//! tensor copy engine, or four warps with 16 queries of either half each, which copy for themselves.
+//! The modules `attention` and `attention_mma`: `softmax(scale * Q K^T) V` at the entries of a mask, without scores in
+//! memory. A thread block processes 128 queries with tiles of 128 gathered keys. It has two warpgroups of 64 queries,
+//! fed by the tensor copy engine, or four warps with 16 queries of either half each, which do their own copies.
 
 use core::marker::PhantomData;
 
 use crate::abi::{AtomInfo, HALF, LoaderInfo, MapWords, SMEM_TILE, STRIP, Tile, Tma, Wgmma};
 
-/// Neighbouring keys that are copied together.
+/// Contiguous keys that are copied together.
 pub const ATTENTION_PIECE: usize = 64;
-/// Keys of a tile: two pieces, which may lie anywhere.
+/// Keys of a tile: two pieces, at any two positions.
 pub const ATTENTION_KEYS: usize = 2 * ATTENTION_PIECE;
 /// Bytes of the mask of 64 queries and a tile of keys: for each thread of a warpgroup the bits of its accumulators, two
 /// words of 32 (one for each piece).
 pub const ATTENTION_MASK: usize = HALF * ATTENTION_KEYS / 8;
-/// Instead of the index of a mask: none of these entries is there.
+/// Mask index of a tile without any of these entries.
 pub const MASK_NONE: u32 = u32::MAX;
-/// Instead of the index of a mask: all of them are.
+/// Mask index of a tile with all of these entries.
 pub const MASK_ALL: u32 = u32::MAX - 1;
-/// Most tiles that a mask can index.
+/// Upper bound (exclusive) of the index of a mask.
 pub const MASK_LIMIT: u32 = u32::MAX - 2;
 
-/// Tile of the modules: heads of `CHUNKS` x 64 elements.
+/// Tile of the modules, for heads of `CHUNKS` x 64 elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention<const CHUNKS: usize, A = Wgmma, L = Tma>(PhantomData<(A, L)>);
 
 impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
     /// Bytes of 128 queries.
     pub const BYTES: usize = 2 * CHUNKS * SMEM_TILE;
-    /// Bytes of the keys or values in a slot: a tile. Where warps wait for their products, a piece.
+    /// Bytes of the keys or values in a slot: a tile with asynchronous products, otherwise a piece.
     pub const SLOT: usize = if A::ASYNCHRONOUS { Self::BYTES } else { Self::BYTES / 2 };
-    /// Slots of keys or values in flight. Three pieces leave room for two thread blocks in 164 KB: one computes
-    /// exponentials while the other multiplies.
+    /// Slots of keys or values in flight. With three pieces two thread blocks fit in 164 KB: one computes exponentials
+    /// while the other multiplies.
     pub const SLOTS: usize = if A::ASYNCHRONOUS { 5 } else { 3 };
-    /// Offset of the ring; the queries lie in front of it.
+    /// Offset of the ring; the queries are stored before it.
     pub const RING: usize = Self::BYTES;
-    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each 64 queries. A warp that copies for itself stores through
-    /// the place of its own queries.
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes for each 64 queries. Warps that do their own copies store the
+    /// output through the buffer of their queries.
     pub const OUT: usize = if A::ASYNCHRONOUS { Self::RING + Self::SLOTS * Self::SLOT } else { 0 };
-    /// Bytes behind the barriers: two words for the split-K fix-up, and sums of exponentials where registers are few.
+    /// Bytes after the barriers: two words for the split-K fix-up, and sums of exponentials if registers are scarce.
     pub const SCRATCH: usize = if A::ASYNCHRONOUS { 16 } else { 16 + 4 * STRIP };
     /// Offset of the barriers: full of each slot and of the queries, then empty of each.
     pub const BARRIERS: usize = if A::ASYNCHRONOUS {
@@ -59,17 +59,17 @@ impl<const CHUNKS: usize, A: AtomInfo, L: LoaderInfo> Tile for Attention<CHUNKS,
     const ACCESS: u32 = 16;
 }
 
-/// The keys of a tile, and which entries of either half of the queries are there.
+/// Keys of a tile, and the mask of either half of the queries.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct KeyTile {
-    /// First key of each piece. Past the last key: the piece is zeros.
+    /// First key of each piece. A piece past the last key is zeros.
     pub keys: [u32; 2],
     /// For each half the index of its mask, [`MASK_ALL`] or [`MASK_NONE`].
     pub masks: [u32; 2],
 }
 
-/// 128 queries of a head against its tiles of keys, or some of them.
+/// Work item: 128 queries of a head with all of their tiles of keys, or some of them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Queries {
@@ -79,36 +79,36 @@ pub struct Queries {
     pub head: u32,
     /// Head of the keys and values.
     pub key_head: u32,
-    /// First of the [`KeyTile`]s.
+    /// Index of the first [`KeyTile`].
     pub tile: u32,
-    /// Tiles; 0 writes queries without entries.
+    /// Number of tiles; with 0, zeros are written for queries without entries.
     pub tiles: u32,
     /// First slot of partial sums of these queries.
     pub first: u32,
-    /// Which part this is, and from bit 16 on how many there are; 1 for a whole.
+    /// Index of this part in the low 16 bits, number of parts from bit 16 on; 1 part if the queries are not split.
     pub parts: u32,
     /// Index of the pair of arrival counters of these queries.
     pub counter: u32,
 }
 
 impl Queries {
-    /// Which part this is.
+    /// Returns the index of this part.
     pub const fn part(&self) -> u32 {
         self.parts & 0xffff
     }
 
-    /// Parts of the whole.
+    /// Returns the number of parts.
     pub const fn count(&self) -> u32 {
         self.parts >> 16
     }
 }
 
-/// Bytes that a warpgroup leaves of a part: its accumulators, then base and sum of two rows of each thread.
+/// Returns the bytes that a warpgroup stores of a part: its accumulators, then base and sum of two rows a thread.
 pub const fn attention_partial(chunks: usize) -> usize {
     (chunks * 8 + 1) * 128 * 16
 }
 
-/// Parameters of the `attention` kernels. The maps want 64-byte alignment, as in
+/// Parameters of the `attention` kernels. The maps require 64-byte alignment, as in
 /// [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +119,7 @@ pub struct AttentionParams {
     pub k_map: MapWords,
     /// Values, `[key heads, n, d]`.
     pub v_map: MapWords,
-    /// [`Queries`] by rounds: the first of every thread block, the second of every one, ...
+    /// [`Queries`] by rounds: the first of every thread block, then the second of every one, and so on.
     pub work: u64,
     /// [`KeyTile`]s.
     pub tiles: u64,
@@ -131,7 +131,7 @@ pub struct AttentionParams {
     pub log_sum: u64,
     /// Partial sums: slots x halves x [`attention_partial`].
     pub partial: u64,
-    /// Arrival counters, two for each group of queries that is cut, all zero between launches.
+    /// Arrival counters, two for each split group of queries, all zero between launches.
     pub counters: u64,
     /// Bytes of the output from one head to the next.
     pub out_head: u64,
@@ -139,7 +139,7 @@ pub struct AttentionParams {
     pub out_row: u32,
     /// Queries of a head.
     pub m: u32,
-    /// Rounds of the work list.
+    /// Number of rounds of the work list.
     pub rounds: u32,
     /// Factor of the scores times log2(e), above 0.
     pub scale: f32,

@@ -1,39 +1,40 @@
-//! The modules `decode` and `decode_mma`: one query of each head against the keys and values that a cache holds of its sequence
-//! (flash-decoding). Which thread block sees which keys is said here for both sides.
+//! The modules `decode` and `decode_mma`: one query of each head with the cached keys and values of its sequence
+//! (flash-decoding). Host and device share the distribution of keys to thread blocks that is defined here.
 
 use core::marker::PhantomData;
 
 use crate::abi::{LoaderInfo, MapWords, PANEL_BYTES, Tile, Tma};
 
-/// Warps of a thread block, each with a ring of its own.
+/// Warps of a thread block. Each has its own ring.
 pub const DECODE_WARPS: usize = 4;
-/// Heads of queries at the most that share a head of keys: the rows of an `mma`.
+/// Max query heads that share a key head: the rows of an `mma`.
 pub const DECODE_GROUP: usize = 16;
-/// Tiles of keys, or of values, that a warp has room for.
+/// Slots of a warp's ring: tiles of keys, or of values.
 pub const DECODE_SLOTS: usize = 3;
-/// Most keys of a chunk, in tiles of all warps: 1 MB of keys and values.
+/// Max tiles of all warps in a chunk: 1 MB of keys and values.
 pub const DECODE_MOST: u32 = 16;
 
-/// Tile of the modules: heads of `CHUNKS` x 64 elements, by turns 8 KB of keys and of their values a warp.
+/// Tile of the modules, for heads of `CHUNKS` x 64 elements. A warp alternates between 8 KB of keys and 8 KB of their
+/// values.
 #[derive(Clone, Copy, Debug)]
 pub struct Decode<const CHUNKS: usize, L = Tma>(PhantomData<L>);
 
 impl<const CHUNKS: usize, L> Decode<CHUNKS, L> {
     /// Keys that a warp multiplies at once.
     pub const KEYS: usize = 64 / CHUNKS;
-    /// Bytes of 64 elements of them.
+    /// Bytes of 64 elements of these keys.
     pub const BOX: usize = Self::KEYS * PANEL_BYTES;
     /// Bytes of a slot: of the keys, or of their values.
     pub const SLOT: usize = CHUNKS * Self::BOX;
-    /// Bytes of a warp's ring. Its sums lie there when all is multiplied.
+    /// Bytes of a warp's ring. It holds the warp's sums after the last product.
     pub const RING: usize = DECODE_SLOTS * Self::SLOT;
-    /// Bytes of a row of sums: a quarter of a warp stores to different banks.
+    /// Bytes of a row of sums, padded so that a quarter of a warp stores to different banks.
     pub const ROW: usize = CHUNKS * 256 + 32;
     /// Offset of base and sum of each row of each warp.
     pub const STATS: usize = DECODE_WARPS * Self::RING;
     /// Offset of the barriers: full of each slot of each warp.
     pub const BARRIERS: usize = Self::STATS + DECODE_WARPS * DECODE_GROUP * 8;
-    /// Offset of a word for all warps.
+    /// Offset of a word shared by all warps.
     pub const TOLD: usize = Self::BARRIERS + DECODE_WARPS * DECODE_SLOTS * 8;
 }
 
@@ -49,7 +50,7 @@ impl<const CHUNKS: usize, L: LoaderInfo> Tile for Decode<CHUNKS, L> {
     const ACCESS: u32 = 16;
 }
 
-/// Keys of a tile of all warps, for heads of `dim` elements.
+/// Returns the keys of a tile of all warps, for heads of `dim` elements.
 pub const fn decode_unit(dim: u32) -> u32 {
     match dim {
         64 => 256,
@@ -57,18 +58,18 @@ pub const fn decode_unit(dim: u32) -> u32 {
     }
 }
 
-/// How the keys of a sequence are cut: into so many chunks of so many tiles of all warps. It follows from the length
-/// and the plan's `split` alone. A sequence without keys has one chunk, which writes zeros.
+/// Returns the number of chunks of a sequence, and the tiles (of all warps) in a chunk. Both follow from the length and
+/// the plan's `split` alone. A sequence without keys has one chunk, which writes zeros.
 #[inline(always)]
 pub fn decode_chunks(unit: u32, length: u32, split: u32) -> (u32, u32) {
     let units = length.div_ceil(unit);
-    // Not above the most, and no divisor is 0.
+    // The result is at most `DECODE_MOST`, and no divisor is 0.
     let each = units.div_ceil(split.max(1)).clamp(1, DECODE_MOST);
     (units.div_ceil(each).max(1), each)
 }
 
-/// Parameters of the `decode` kernels. The maps want 64-byte alignment, as in
-/// [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams). A pair is a sequence and a head of keys.
+/// Parameters of the `decode` kernels. The maps require 64-byte alignment, as in
+/// [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams). A pair is a sequence and a key head.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DecodeParams {
@@ -76,15 +77,15 @@ pub struct DecodeParams {
     pub k_map: MapWords,
     /// Values, `[pairs, capacity, d]`.
     pub v_map: MapWords,
-    /// Keys of each sequence, i32.
+    /// Number of keys of each sequence, i32.
     pub lengths: u64,
     /// Queries, `[pairs, group, d]`.
     pub q: u64,
     /// Output, `[pairs, group, d]`.
     pub out: u64,
-    /// Key and value of this step, `[pairs, d]`, which become the last of their sequence; or 0.
+    /// Key and value of this step, `[pairs, d]`, which are appended to their sequence; or 0.
     pub fresh: [u64; 2],
-    /// The caches, for what is written there.
+    /// Key and value cache, to which this step is appended.
     pub cache: [u64; 2],
     /// Bytes of the caches from one pair to the next.
     pub cache_pair: [u64; 2],
@@ -92,27 +93,27 @@ pub struct DecodeParams {
     pub partial: u64,
     /// Base and sum of exponentials of each chunk, f32 `[pairs, slots, group, 2]`.
     pub stats: u64,
-    /// Arrivals at each pair, all zero between launches.
+    /// Arrival counters of the pairs, all zero between launches.
     pub counters: u64,
     /// Bytes of the caches from one row to the next.
     pub cache_row: [u32; 2],
-    /// The same of key and value of this step.
+    /// Bytes of the key and value of this step from one row to the next.
     pub fresh_row: [u32; 2],
-    /// The same of the queries.
+    /// Bytes of the queries from one row to the next.
     pub q_row: u32,
-    /// The same of the output.
+    /// Bytes of the output from one row to the next.
     pub out_row: u32,
-    /// Sequences.
+    /// Number of sequences.
     pub batch: u32,
-    /// Heads of keys.
+    /// Number of key heads.
     pub kv_heads: u32,
-    /// Heads of queries that share one of keys.
+    /// Query heads that share a key head.
     pub group: u32,
-    /// Keys that a sequence has room for.
+    /// Max keys of a sequence in the cache.
     pub capacity: u32,
     /// Chunks of a pair that fill the GPU.
     pub split: u32,
-    /// Chunks of a pair at the most.
+    /// Max chunks of a pair.
     pub slots: u32,
     /// Factor of the scores times log2(e), above 0.
     pub scale: f32,
@@ -124,7 +125,7 @@ const _: () = assert!(size_of::<DecodeParams>() == 408);
 mod tests {
     use super::*;
 
-    /// Every key is in one chunk, no chunk is empty, and none is longer than the most.
+    /// Every key is in one chunk, no chunk is empty, and none is longer than the max.
     #[test]
     fn chunks_cover_the_keys() {
         for dim in [64, 128] {

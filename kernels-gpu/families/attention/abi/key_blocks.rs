@@ -1,30 +1,30 @@
-//! The module `key_blocks`: from the blocks of keys that each 64 queries name to the work list of the module
-//! `attention`, on the device. Keys may be hidden by a length and above a diagonal, and by nothing else: so masks of
-//! their own are wanted by the last two tiles of a class at the most (`tests` below).
+//! The module `key_blocks`: builds the work list of the module `attention` on the device, from the key blocks listed
+//! for each 64 queries. Keys are hidden only by a length and above a diagonal, so only the last two tiles of a class
+//! can need their own masks (`tests` below).
 
 use super::masks::{MASK_CLASSES, MASK_KEYS, MASK_PIECE};
 use crate::abi::{SCAN_THREADS, Tile};
 
-/// Tiles of a class, its last ones, that may want a mask of their own.
+/// Last tiles of a class, which may need their own masks.
 pub const BLOCK_ENDS: u32 = 2;
-/// Masks that 128 queries have room for, one of each half.
+/// Masks allocated for 128 queries, one for each half of each such tile.
 pub const BLOCK_MASKS: u32 = MASK_CLASSES as u32 * BLOCK_ENDS * 2;
-/// Most blocks of keys.
+/// Max number of key blocks.
 pub const BLOCKS_MOST: u32 = MASK_KEYS / MASK_PIECE;
 
-/// Offset in shared memory of the bits of the blocks that each half names; a scan has what is in front.
+/// Offset in shared memory of the bits of the blocks that each half lists. The bytes before belong to a scan.
 pub const BLOCK_BITS: u32 = 64;
 /// Offset of the lists of each class, [`BLOCKS_MOST`] words each.
 pub const BLOCK_LISTS: u32 = BLOCK_BITS + 2 * BLOCKS_MOST / 8;
 
-/// The key behind the last one that a query sees, of `length` keys and up to `causal` above the query.
+/// Returns one past the last key visible to a query, with `length` keys, up to key `query + causal`.
 #[inline(always)]
 pub fn key_end(query: u32, length: u32, causal: i32) -> u32 {
     let limit = (query as i32).saturating_add(causal).saturating_add(1);
     length.min(limit.max(0) as u32)
 }
 
-/// A thread block for each 128 queries of a mask.
+/// Tile of the module: a thread block for each 128 queries of a mask.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyBlocks;
 
@@ -41,37 +41,37 @@ impl Tile for KeyBlocks {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeyBlocksParams {
-    /// Numbers of blocks of 64 keys, i32, `most` for each 64 queries; what is no block's number names none.
+    /// Indices of blocks of 64 keys, i32, `most` for each 64 queries. Invalid indices are ignored.
     pub blocks: u64,
-    /// Keys of each mask, i32, or 0.
+    /// Number of keys of each mask, i32, or 0.
     pub lengths: u64,
     /// Out: [`KeyTile`](super::KeyTile)s, `capacity` for each 128 queries of a mask.
     pub tiles: u64,
     /// Out: masks of [`ATTENTION_MASK`](super::ATTENTION_MASK) bytes, [`BLOCK_MASKS`] for each 128 queries of a mask.
     pub masks: u64,
-    /// Out: [`Queries`](super::Queries), head by head, and none behind the last.
+    /// Out: [`Queries`](super::Queries), head by head, followed by items without queries.
     pub work: u64,
-    /// Bytes of blocks from one mask to the next, 0 where one list serves all.
+    /// Bytes of block lists from one mask to the next, 0 if all masks share one list.
     pub mask_bytes: u64,
-    /// Bytes from the blocks of 64 queries to the next.
+    /// Bytes from the blocks of 64 queries to those of the next 64.
     pub row_bytes: u64,
-    /// Queries.
+    /// Number of queries.
     pub m: u32,
-    /// Keys.
+    /// Number of keys.
     pub n: u32,
     /// Keys above their query plus this are hidden.
     pub causal: i32,
-    /// Blocks that 64 queries name at the most.
+    /// Max blocks listed for 64 queries.
     pub most: u32,
-    /// Tiles of 128 queries at the most.
+    /// Max tiles of 128 queries.
     pub capacity: u32,
     /// Neighbouring heads that share a mask.
     pub sharing: u32,
-    /// Neighbouring heads that share a head of keys.
+    /// Neighbouring heads that share a key head.
     pub group: u32,
     /// Groups of 128 queries of all heads.
     pub groups: u32,
-    /// [`Queries`](super::Queries) that the work list has room for.
+    /// Capacity of the work list in [`Queries`](super::Queries).
     pub room: u32,
     /// Padding; zero.
     pub unused: u32,
@@ -87,8 +87,8 @@ mod tests {
     use super::super::masks::mask_tiles;
     use super::*;
 
-    /// Blocks with some keys hidden are among the last two of their class, and tiles are within the room, whatever the
-    /// limits: all blocks are named here, and each half once alone.
+    /// Blocks with some keys hidden are among the last two of their class, and tiles are within the limit, for any
+    /// length and diagonal: all blocks are listed here, and also for each half alone.
     #[test]
     fn tiles_with_masks_are_the_last_of_their_class() {
         let (m, n) = (256, 448);

@@ -1,5 +1,5 @@
-//! The module `masks`: from flags of an attention mask to the work list of the module `attention`, on the device. What
-//! is an entry, and what pieces of 64 queries and 64 keys hold, is said here for both sides.
+//! The module `masks`: builds the work list of the module `attention` on the device, from flags of an attention mask.
+//! Host and device share the definitions of an entry and of the cover of a piece of 64 queries and 64 keys.
 
 use crate::abi::Tile;
 
@@ -7,24 +7,24 @@ use crate::abi::Tile;
 pub const MASK_THREADS: u32 = 256;
 /// Queries and keys of a piece.
 pub const MASK_PIECE: u32 = 64;
-/// Most keys that a mask made on the device may have.
+/// Max keys of a mask built on the device.
 pub const MASK_KEYS: u32 = 1 << 17;
-/// Step of the kernels that make work lists of masks.
+/// Step of the kernels that build work lists of masks.
 pub const STEP_MASKS: u32 = 8;
 
-/// What 128 queries cost beside their tiles, in tiles.
+/// Cost of 128 queries in addition to their tiles, in tiles.
 pub const MASK_QUERIES: u32 = 2;
-/// Queries of at most so many tiles are not cut.
+/// Queries of up to this many tiles are not split.
 pub const MASK_WHOLE: u32 = 8;
-/// Tiles that a part has at least.
+/// Min tiles of a part.
 pub const MASK_PART: u32 = 4;
 
-/// Without flags of entries: all are there.
+/// Without flags of entries: all entries exist.
 pub const MASK_FULL: u32 = 1;
-/// The flags had been written when the launch ahead started: the kernel runs beside that.
+/// The flags were complete when the previous launch started, so the kernel runs concurrently with it.
 pub const MASK_BESIDE: u32 = 2;
 
-/// What a piece of a mask holds.
+/// Entries of a piece of a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cover {
     /// No entry.
@@ -35,54 +35,54 @@ pub enum Cover {
     All,
 }
 
-/// The flags of a mask. An entry is there if its block, its column, its row or its diagonal is, and neither its range
+/// Flags of a mask. An entry exists if its block, its column, its row or its diagonal is flagged, and neither its range
 /// of keys nor the limit above the diagonal hides it.
 pub trait MaskFlags {
-    /// Is the block of this query and key there? Both multiples of 64.
+    /// Returns whether the block of this query and key is flagged. Both are multiples of 64.
     fn block(&self, query: u32, key: u32) -> bool;
-    /// Bits of 64 keys, a multiple of 64 on, that every query sees.
+    /// Returns the bits of 64 keys that every query sees. `key`: a multiple of 64.
     fn columns(&self, key: u32) -> u64;
-    /// Bits of 64 queries, a multiple of 64 on, that see every key.
+    /// Returns the bits of 64 queries that see every key. `query`: a multiple of 64.
     fn rows(&self, query: u32) -> u64;
-    /// Bits of 64 diagonals from `first` on; number `key - query + m - 1`. Zeros outside the matrix.
+    /// Returns the bits of 64 diagonals from `first` on, numbered `key - query + m - 1`. Zeros outside the matrix.
     fn diagonals(&self, first: i32) -> u64;
-    /// First key that a query may see, and the one behind the last. Neither descends with the query.
+    /// Returns the first key visible to a query, and one past the last. Neither decreases with the query.
     fn range(&self, query: u32) -> [u32; 2];
-    /// The ranges of the first and the last query of a piece.
+    /// Returns the ranges of the first and the last query of a piece.
     #[inline(always)]
     fn edges(&self, query: u32, last: u32) -> [[u32; 2]; 2] {
         [query, last].map(|query| self.range(query))
     }
-    /// Queries.
+    /// Returns the number of queries.
     fn m(&self) -> u32;
-    /// Keys above their query plus this are hidden.
+    /// Returns the diagonal limit: keys above their query plus this are hidden.
     fn causal(&self) -> i32;
 }
 
-/// Tiles that 128 queries have at the most, of so many pieces of keys: one more where the pieces that either half sees
-/// alone have tiles of their own.
+/// Returns the max number of tiles of 128 queries with `pieces` pieces of keys. It has one more, because pieces visible
+/// to one half alone may have their own tiles.
 pub const fn mask_tiles(pieces: usize) -> usize {
     pieces.div_ceil(2) + 1
 }
 
-/// Classes of pieces: those that both halves of 128 queries see, the first alone, the second alone.
+/// Classes of pieces: visible to both halves of 128 queries, to the first alone, to the second alone.
 pub const MASK_CLASSES: usize = 3;
 
-/// Tiles by class, of pieces by class.
+/// Returns the tiles of each class from the pieces of each class.
 #[inline(always)]
 pub fn class_tiles(pieces: [u32; MASK_CLASSES]) -> [u32; MASK_CLASSES] {
     pieces.map(|count| count.div_ceil(2))
 }
 
-/// Do the halves multiply fewer tiles where each class has its own?
+/// Returns whether the halves multiply fewer tiles if each class has its own.
 #[inline(always)]
 pub fn classes_pay(pieces: [u32; MASK_CLASSES]) -> bool {
     let [both, first, second] = class_tiles(pieces);
     both + first.max(second) < (pieces[0] + pieces[1] + pieces[2]).div_ceil(2)
 }
 
-/// Where tile `index` of a class lies among those of 128 queries: tiles of both halves, then by turns tiles of the first
-/// and of the second, so that neither waits long while the other multiplies.
+/// Returns the position of tile `index` of a class among those of 128 queries. Tiles of both halves come first. Then
+/// tiles of the first and of the second alternate, so that neither waits long while the other multiplies.
 #[inline(always)]
 pub fn class_place(tiles: [u32; MASK_CLASSES], class: usize, index: u32) -> u32 {
     let [both, first, second] = tiles;
@@ -93,7 +93,7 @@ pub fn class_place(tiles: [u32; MASK_CLASSES], class: usize, index: u32) -> u32 
     }
 }
 
-/// The lowest `count` bits; none below 0.
+/// Returns the lowest `count` bits; 0 for a negative count.
 #[inline(always)]
 pub const fn low_bits(count: i32) -> u64 {
     if count >= 64 {
@@ -105,13 +105,13 @@ pub const fn low_bits(count: i32) -> u64 {
     }
 }
 
-/// The key behind the last one that a query may see.
+/// Returns one past the last key visible to a query.
 #[inline(always)]
 fn end<F: MaskFlags>(flags: &F, query: u32, range: [u32; 2]) -> i32 {
     (range[1] as i32).min((query as i32).saturating_add(flags.causal()).saturating_add(1))
 }
 
-/// What the piece of 64 queries and 64 keys holds. Both multiples of 64.
+/// Returns the cover of the piece of 64 queries and 64 keys. Both are multiples of 64.
 #[inline(always)]
 pub fn cover<F: MaskFlags>(flags: &F, query: u32, key: u32) -> Cover {
     let m = flags.m();
@@ -143,7 +143,8 @@ pub fn cover<F: MaskFlags>(flags: &F, query: u32, key: u32) -> Cover {
     }
 }
 
-/// Bits of the keys from `key` on, a multiple of 64, that a query with this range has entries at. `block`: theirs.
+/// Returns the entries of a query with this range, as bits of 64 keys from `key` on, a multiple of 64. `block`: flag of
+/// their block.
 #[inline(always)]
 pub fn row_bits<F: MaskFlags>(
     flags: &F,
@@ -167,14 +168,14 @@ pub fn row_bits<F: MaskFlags>(
     bits & low_bits(end(flags, query, range) - k) & !low_bits(range[0] as i32 - k)
 }
 
-/// The word of a mask that a thread of a warpgroup reads: from the keys of its two queries, eight apart, the bits of
-/// its accumulators. `pair` is its lane modulo 4, which has two of every eight keys.
+/// Returns the mask word of a thread of a warpgroup: the bits of its accumulators, from the key bits of its two
+/// queries, which are eight apart. `pair` is its lane modulo 4, which has two of every eight keys.
 #[inline(always)]
 pub const fn mask_word(upper: u64, lower: u64, pair: u32) -> u32 {
     spread(upper >> (2 * pair)) | spread(lower >> (2 * pair)) << 2
 }
 
-/// The lowest two bits of every byte to the lowest two of every nibble.
+/// Moves the lowest two bits of every byte to the lowest two of every nibble.
 #[inline(always)]
 const fn spread(bits: u64) -> u32 {
     let x = bits & 0x0303_0303_0303_0303;
@@ -183,8 +184,8 @@ const fn spread(bits: u64) -> u32 {
     (x | x >> 16) as u32
 }
 
-/// Offsets in shared memory: bits of the columns, of the diagonals that the queries meet, what each piece of keys
-/// holds, the list of those that hold something, votes, sums, and what else a thread block says to itself.
+/// Offsets in shared memory. The order is: bits of the columns, of the diagonals that the queries meet, cover of each
+/// piece of keys, list of the nonempty pieces, votes, sums, and other words shared by the thread block.
 pub const MASK_DIAGONALS: u32 = MASK_KEYS / 8 + 16;
 /// See [`MASK_DIAGONALS`].
 pub const MASK_STATES: u32 = MASK_DIAGONALS + (MASK_KEYS + 512) / 8;
@@ -198,7 +199,7 @@ pub const MASK_SUMS: u32 = MASK_VOTES + MASK_KEYS / MASK_PIECE / 32 * 8;
 /// See [`MASK_DIAGONALS`].
 pub const MASK_TOLD: u32 = MASK_SUMS + 64;
 
-/// A thread block for each 128 queries of a mask; the last one deals the work of all.
+/// Tile of the module: a thread block for each 128 queries of a mask. The last one distributes the work of all.
 #[derive(Clone, Copy, Debug)]
 pub struct MaskTiles;
 
@@ -212,63 +213,63 @@ impl Tile for MaskTiles {
     const ACCESS: u32 = 1;
 }
 
-/// Parameters of the `masks` kernel. Flags are bytes, of which any bit counts, or 0 for none.
+/// Parameters of the `masks` kernel. Flags are bytes, set if not zero; an address of 0 means that no flag is set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MaskParams {
     /// Flags of blocks of 64 x 64, by rows.
     pub blocks: u64,
-    /// Flags of keys that every query sees.
+    /// Flags of keys visible to every query.
     pub columns: u64,
     /// Flags of queries that see every key.
     pub rows: u64,
-    /// Flags of diagonals, number `key - query + m - 1`.
+    /// Flags of diagonals, numbered `key - query + m - 1`.
     pub diagonals: u64,
-    /// Keys of each mask, i32, or 0.
+    /// Number of keys of each mask, i32, or 0.
     pub lengths: u64,
-    /// First key of each query and the one behind the last, pairs of u32 of which neither descends, or 0.
+    /// First key of each query and one past the last, pairs of u32 of which neither decreases, or 0.
     pub ranges: u64,
-    /// How many queries there are, u32, or 0 for all.
+    /// Number of queries, u32, or 0 for all.
     pub live: u64,
     /// Out: [`KeyTile`](super::KeyTile)s, `capacity` for each 128 queries of a mask.
     pub tiles: u64,
     /// Out: masks of [`ATTENTION_MASK`](super::ATTENTION_MASK) bytes, two for each tile.
     pub masks: u64,
-    /// Out: tiles of each 128 queries of a mask.
+    /// Out: number of tiles of each 128 queries of a mask.
     pub counts: u64,
-    /// Room: what lies in front of each 128 queries of a head, in tiles, and all of them.
+    /// Scratch: tiles before each 128 queries of a head, and the total.
     pub prefix: u64,
     /// Out: [`Queries`](super::Queries) by rounds.
     pub work: u64,
-    /// How many thread blocks are done; zero between launches.
+    /// Number of thread blocks that are done; zero between launches.
     pub status: u64,
-    /// Bytes of flags from one mask to the next: blocks, columns, rows, diagonals; 0 where one serves all.
+    /// Bytes of flags from one mask to the next: blocks, columns, rows, diagonals; 0 if all masks share them.
     pub mask_bytes: [u64; 4],
     /// Bytes from one row of blocks to the next.
     pub block_row: u64,
-    /// Queries.
+    /// Number of queries.
     pub m: u32,
-    /// Keys.
+    /// Number of keys.
     pub n: u32,
     /// Keys above their query plus this are hidden.
     pub causal: i32,
     /// Groups of 128 queries.
     pub strips: u32,
-    /// Tiles of 128 queries at the most.
+    /// Max tiles of 128 queries.
     pub capacity: u32,
-    /// Heads of queries.
+    /// Number of query heads.
     pub heads: u32,
     /// Neighbouring heads that share a mask.
     pub sharing: u32,
-    /// Neighbouring heads that share a head of keys.
+    /// Neighbouring heads that share a key head.
     pub group: u32,
-    /// Thread blocks of the attention.
+    /// Thread blocks of the attention kernel.
     pub blocks_of_work: u32,
-    /// Rounds that the work list has room for.
+    /// Capacity of the work list in rounds.
     pub rounds: u32,
     /// `MASK_*`.
     pub flags: u32,
-    /// Masks.
+    /// Number of masks.
     pub count: u32,
 }
 
@@ -297,7 +298,7 @@ mod tests {
         }
     }
 
-    /// Every tile has a place of its own, and the halves take turns.
+    /// Positions of tiles are unique, and the halves alternate.
     #[test]
     fn places_are_those_of_all_tiles() {
         for tiles in [[0, 0, 0], [3, 0, 0], [0, 4, 4], [2, 5, 1], [1, 0, 3], [0, 2, 6]] {

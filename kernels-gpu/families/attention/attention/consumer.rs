@@ -1,5 +1,5 @@
-//! A warpgroup of 64 queries: scores of a tile of keys, mask, online softmax, product with the values. The scores of
-//! the next tile are multiplied while the values of this one are.
+//! Consumer warpgroup of 64 queries: scores of a tile of keys, mask, online softmax, product with the values. The
+//! scores of the next tile are computed during the product with this tile's values.
 
 use super::softmax::{Entries, Rows, Weights, pack, shrink, softmax};
 use super::{Place, queries};
@@ -7,13 +7,13 @@ use crate::device::prelude::*;
 use crate::device::ptx::ptx;
 use crate::families::attention::abi::*;
 
-/// Entries of the tiles to come: the number of a mask is loaded two steps ahead, its bits one.
+/// Entries of the next tiles: the index of a mask is loaded two steps ahead, its bits one step ahead.
 struct Ahead {
     next: Entries<2>,
     mask: u32,
 }
 
-/// What tile number `tile` is to the warpgroup; nothing where `valid` is false.
+/// Returns the mask index of tile `tile` for the warpgroup; [`MASK_NONE`] if `valid` is false.
 #[inline(always)]
 fn mask_of(p: &AttentionParams, tile: u32, group: u32, valid: bool) -> u32 {
     let at = p.tiles + tile as u64 * size_of::<KeyTile>() as u64 + 8 + group as u64 * 4;
@@ -28,7 +28,7 @@ fn entries_of(p: &AttentionParams, mask: u32) -> Entries<2> {
     Entries { mask, bits: global::ld_cg_v2(at, mask < MASK_LIMIT) }
 }
 
-/// No instruction: the operands of a product under way stay where they are until here.
+/// Emits no instruction. Keeps the operands of an asynchronous product in their registers up to here.
 #[inline(always)]
 #[cfg_attr(not(target_arch = "nvptx64"), allow(unused_variables))]
 fn keep(weights: &mut Weights<2>) {
@@ -65,8 +65,8 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         }
     }
 
-    /// All tiles of keys of these queries. Step `j` takes the keys of tile `j` and the values of the one before out of
-    /// the ring, whoever has entries there: the warpgroups share it.
+    /// Processes all tiles of keys of these queries. Step `j` consumes the keys of tile `j` and the values of the tile
+    /// before, even without entries for this warpgroup, because both warpgroups share the ring.
     #[inline(always)]
     fn walk<E: WgmmaElem>(
         p: &AttentionParams,
@@ -95,7 +95,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
             Self::release_keys(keys, j, now.tiles);
             shrink(out, softmax(&mut scores, this, rows, p.scale));
             let mut weights = pack::<E, 2>(&scores);
-            // The tile's values wait to be weighed, behind the scores of the next tile.
+            // The product with this tile's values is issued after the scores of the next tile.
             loop {
                 j += 1;
                 this = Self::step(p, now, group, j, &mut ahead);
@@ -129,7 +129,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         ring
     }
 
-    /// Scores of a tile of keys, with nothing beside them.
+    /// Computes the scores of a tile of keys, without overlap.
     #[inline(always)]
     fn scored<E: WgmmaElem>(keys: u32, group: u32) -> Acc<2> {
         let mut scores = Acc::zero();
@@ -140,7 +140,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         scores
     }
 
-    /// Weighs a tile's values behind which no scores come, and waits for the sums.
+    /// Multiplies a tile's values when no scores follow, and waits for the sums.
     #[inline(always)]
     fn weigh_last<E: WgmmaElem>(out: &mut Acc<CHUNKS>, values: u32, weights: &mut Weights<2>) {
         out.fence();
@@ -150,7 +150,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         keep(weights);
     }
 
-    /// Entries of step `j`; those of the next are loaded.
+    /// Returns the entries of step `j`, and loads those of the next.
     #[inline(always)]
     fn step(
         p: &AttentionParams,
@@ -162,7 +162,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         let mut this = ahead.next;
         ahead.next = entries_of(p, ahead.mask);
         ahead.mask = mask_of(p, now.tile + j + 2, group, j + 2 < now.tiles);
-        // The same for all lanes, and the shuffle tells ptxas so (C7519).
+        // Uniform over the warp, which the shuffle shows to ptxas (C7519).
         this.mask = warp::uniform(this.mask);
         this
     }
@@ -185,15 +185,15 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         }
     }
 
-    /// Keys of step `j`; with the last ones go the queries.
+    /// Releases the keys of step `j`, and with the last ones the queries.
     #[inline(always)]
     fn release_keys(slot: u32, j: u32, tiles: u32) {
         Self::release_if(slot, j < tiles);
         Self::release_if(Self::QUERIES, j + 1 == tiles);
     }
 
-    /// A branch on the sums, which are never negative: the exponentials have to be there. Otherwise ptxas moves them
-    /// behind the wait for the products that are to hide them.
+    /// Completes the exponentials here, by a branch on their sums, which are never negative. Otherwise ptxas moves them
+    /// after the wait for the products that hide them.
     #[inline(always)]
     fn hold(rows: &Rows) {
         if warp::ballot(rows.sum[0] + rows.sum[1] < 0.0) != 0 {
@@ -226,7 +226,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
     }
 }
 
-/// The descriptor of what lies `bytes` further on: the address is its lowest field, and shared memory fits into it.
+/// Advances a descriptor by `bytes`. The address is its lowest field, and addresses of shared memory fit in that.
 #[inline(always)]
 fn onward(descriptor: u64, bytes: usize) -> u64 {
     let low = descriptor as u32 + (bytes / 16) as u32;

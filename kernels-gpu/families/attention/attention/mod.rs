@@ -1,7 +1,8 @@
 //! Attention at the entries of a mask on Tensor Cores (the online softmax of FlashAttention, arXiv 2205.14135). Scores
-//! live in registers only, and thread blocks are persistent. With `wgmma` (the pipeline of FlashAttention-3, arXiv
-//! 2407.08608), one thread copies tiles of keys and values into a ring, two warpgroups have 64 queries each. With
-//! `mma.sync` (that of FlashAttention-2, arXiv 2307.08691), four warps copy and multiply by turns ([`together`]).
+//! exist in registers only, and thread blocks are persistent. With `wgmma` (the pipeline of FlashAttention-3, arXiv
+//! 2407.08608), one thread copies tiles of keys and values into a ring, and two warpgroups process 64 queries each.
+//! With `mma.sync` (the pipeline of FlashAttention-2, arXiv 2307.08691), four warps alternate between copies and
+//! products ([`together`]).
 
 mod consumer;
 mod out;
@@ -11,14 +12,14 @@ mod together;
 use crate::device::prelude::*;
 use crate::families::attention::abi::*;
 
-/// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 40 + 2 x 232 is
-/// three times the 168 they start with.
+/// Registers of a thread of the producer warpgroup and of the consumer warpgroups: 40 + 2 x 232 is three times the 168
+/// with which they start.
 const REGISTERS: [u32; 2] = [40, 232];
 
-/// Place in the ring and parity of its phase.
+/// Slot of the ring and parity of its phase.
 type Place = (u32, u32);
 
-/// This thread block's queries of a round; none past the last round.
+/// Returns this thread block's queries of a round; `row` is `NO_STRIP` past the last round.
 #[inline(always)]
 fn queries(p: &AttentionParams, round: u32) -> Queries {
     let valid = round < p.rounds;
@@ -47,7 +48,7 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Stages for Attention<CHUNKS, A, L> {
 }
 
 impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
-    /// Two words for the warpgroups that fix up.
+    /// Returns the shared address of two words for the split-K fix-up of the warpgroups.
     #[inline(always)]
     fn scratch() -> u32 {
         copy::dynamic_shared() + (Self::BARRIERS + (Self::SLOTS + 1) * 16) as u32
@@ -55,14 +56,14 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
 }
 
 impl<const CHUNKS: usize> Attention<CHUNKS> {
-    /// The barriers of the queries.
+    /// Index of the barriers of the queries.
     const QUERIES: u32 = Self::SLOTS as u32;
 
-    /// One thread starts all copies: keys of the first tile, then by turns keys of the next and values of this one, in
-    /// the order in which they are multiplied.
+    /// Producer, one thread: starts all copies. Keys of the first tile come first, then keys of the next tile and
+    /// values of this one alternate, in the order of the products.
     #[inline(always)]
     fn produce(p: &AttentionParams, at: u64) {
-        // A ring that starts empty: the first wait for a free slot passes.
+        // The ring starts empty: the first wait for a free slot passes.
         let mut ring = (0, 1);
         let mut queries_parity = 1;
         let mut round = 0;
@@ -94,7 +95,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
                 record += size_of::<KeyTile>() as u64;
                 keys = global::ld_cg_v2(record, j + 1 < now.tiles);
                 if j < now.tiles {
-                    // Pieces one behind the other in each chunk of the head: 128 rows of the operand.
+                    // Each chunk of the head stores its two pieces contiguously: 128 rows of the operand.
                     Self::copy_tile(at + 128, this, now.key_head, ring, |piece, c| c * 2 + piece);
                     ring = Self::next(ring);
                 }
@@ -110,7 +111,7 @@ impl<const CHUNKS: usize> Attention<CHUNKS> {
         }
     }
 
-    /// Starts the copies of a tile. `place`: which tile of shared memory of the slot holds a piece's chunk.
+    /// Starts the copies of a tile. `place` returns the shared-memory tile of the slot for a chunk of a piece.
     #[inline(always)]
     fn copy_tile(
         map: u64,

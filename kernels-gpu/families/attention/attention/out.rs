@@ -1,5 +1,5 @@
-//! Sums on their way out: joined with the other parts of the same queries where the tiles were cut, divided by the sum
-//! of exponentials, and sent to the output through shared memory as whole rows.
+//! Epilogue of attention. If the tiles of the queries were split, the parts are joined. Sums are divided by the sum of
+//! exponentials, and stored through shared memory as whole rows.
 
 use super::softmax::{Rows, rescale};
 use crate::device::epilogue::Output;
@@ -11,7 +11,7 @@ use crate::families::attention::lanes::{quad_sum, shift_of};
 const LN_2: f32 = core::f32::consts::LN_2;
 
 impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
-    /// What becomes of the sums of a part.
+    /// Applies the epilogue to the sums of a part.
     #[inline(always)]
     pub(super) fn epilogue<E: WgmmaElem>(
         p: &AttentionParams,
@@ -27,7 +27,8 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
         Self::finish::<E>(p, now, group, out, rows);
     }
 
-    /// Leaves the sums of this part. The warpgroup that arrives last gets those of all parts, added in order, and true.
+    /// Stores the sums of this part. Returns true for the warpgroup that arrives last, which then has those of all
+    /// parts, added in order.
     #[inline(always)]
     fn join(
         p: &AttentionParams,
@@ -77,7 +78,7 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
         true
     }
 
-    /// Adds the sums of a part, which lie at `place`, what is known of its rows at `row_place`.
+    /// Adds the sums of a part, stored at `place`. The bases and sums of its rows are stored at `row_place`.
     #[inline(always)]
     fn add_part(place: u64, row_place: u64, scale: f32, out: &mut Acc<CHUNKS>, rows: &mut Rows) {
         let own = global::ld_cg_v4(row_place, true).map(f32::from_bits);
@@ -108,7 +109,7 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
             unroll!(atom < 8, {
                 unroll!(i < 4, {
                     let x = &mut out.0[c][4 * atom + i];
-                    // No entry, no product: not even with an infinity of a tile's other rows.
+                    // Without an entry the result is zero, even if other rows of the tile multiplied an infinity.
                     *x = if rows.sum[i / 2] == 0.0 {
                         0.0
                     } else {
@@ -143,7 +144,7 @@ impl<const CHUNKS: usize, A: AtomInfo, L> Attention<CHUNKS, A, L> {
     }
 }
 
-/// Joins the bases and sums of another part. What the sums so far and those of the part are to be multiplied by.
+/// Merges the bases and sums of another part. Returns the factors for the earlier sums and for those of the part.
 #[inline(always)]
 fn merge(rows: &mut Rows, own: [f32; 4], scale: f32) -> ([f32; 2], [f32; 2]) {
     let (mut old, mut more) = ([0f32; 2], [0f32; 2]);

@@ -1,37 +1,36 @@
-//! The online softmax of a tile of scores, in the registers of a warpgroup.
+//! Online softmax of a tile of scores, in the registers of a warpgroup.
 
 use crate::device::prelude::*;
 use crate::families::attention::abi::MASK_ALL;
 use crate::families::attention::lanes::{SLACK, quad_max, shift_of};
 
-/// Probabilities of 64 queries and `C` x 64 keys, as the left operand of the products with 16 values each.
+/// Probabilities of 64 queries and `C` x 64 keys, as left operands of the products with 16 values each.
 pub(super) type Weights<const C: usize> = [[[u32; 4]; STEPS]; C];
 
-/// What `C` x 64 keys are to 64 queries.
+/// Mask of 64 queries and `C` x 64 keys.
 #[derive(Clone, Copy)]
 pub(super) struct Entries<const C: usize> {
-    /// [`KeyTile::masks`](crate::families::attention::abi::KeyTile::masks) of the half; the same for all lanes.
+    /// [`KeyTile::masks`](crate::families::attention::abi::KeyTile::masks) of the 64 queries, uniform over the warp.
     pub mask: u32,
-    /// Bits of this thread's accumulators.
+    /// Mask bits of this thread's accumulators.
     pub bits: [u32; C],
 }
 
-/// Base and sum of exponentials of the two rows of which a thread holds a quarter.
+/// Base and sum of exponentials of two rows, of which a thread holds a quarter.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
-    /// Score that exponentials are relative to, before scaling: at most [`SLACK`] below the largest. -Inf without
-    /// entries.
+    /// Score to which exponentials are relative, before scaling: at most [`SLACK`] below the max. -Inf without entries.
     pub base: [f32; 2],
-    /// Of this thread's own columns.
+    /// Sum over this thread's columns only.
     pub sum: [f32; 2],
 }
 
 impl Rows {
-    /// Without entries.
+    /// State of rows without entries.
     pub(super) const NONE: Rows = Rows { base: [f32::NEG_INFINITY; 2], sum: [0.0; 2] };
 }
 
-/// Every accumulator of a row `r` of the two.
+/// Runs the body for every accumulator; `$r` is its row, 0 or 1.
 macro_rules! each {
     ($acc:ident, $chunks:expr, |$r:ident, $x:ident| $body:block) => {
         unroll!(c < $chunks, most 4, {
@@ -46,14 +45,14 @@ macro_rules! each {
     };
 }
 
-/// The largest score of two rows, of each piece apart: one chain would be as long as what it is to be hidden behind.
+/// Max scores of two rows, separately for each piece: one chain would be as long as the products that hide it.
 type Largest<const C: usize> = [[f32; 2]; C];
 
-/// Scores without an entry become -Inf, and the largest of the others.
+/// Sets scores without an entry to -Inf, and returns the max of the others.
 #[inline(always)]
 fn hide<const C: usize>(scores: &mut Acc<C>, bits: [u32; C]) -> Largest<C> {
     let mut max = [[f32::NEG_INFINITY; 2]; C];
-    // Bits in order: ptxas then moves seven at once to predicates.
+    // Bits in ascending order: ptxas then moves seven at a time to predicates.
     unroll!(c < C, most 4, {
         unroll!(atom < 8, {
             unroll!(i < 4, {
@@ -81,7 +80,7 @@ fn largest<const C: usize>(scores: &Acc<C>) -> Largest<C> {
     max
 }
 
-/// The largest of each row, in all its lanes.
+/// Returns the max of each row, in all its lanes.
 #[inline(always)]
 fn tops<const C: usize>(max: Largest<C>) -> [f32; 2] {
     let mut top = max[0];
@@ -93,14 +92,14 @@ fn tops<const C: usize>(max: Largest<C>) -> [f32; 2] {
     top.map(quad_max)
 }
 
-/// Does the base move? False for -Inf and -Inf, and for Inf and Inf, which gives NaN below.
+/// Returns whether the base moves. False for -Inf and -Inf, and for Inf and Inf, which gives NaN below.
 #[inline(always)]
 fn grows(top: f32, base: f32, scale: f32) -> bool {
     (top - base) * scale > SLACK
 }
 
-/// Scores to exponentials, relative to a base that `rows` keeps with their sums. What earlier sums are to be multiplied
-/// by.
+/// Replaces scores by exponentials relative to a base, which `rows` keeps together with their sums. Returns the factors
+/// of the earlier sums.
 #[inline(always)]
 pub(super) fn softmax<const C: usize>(
     scores: &mut Acc<C>,
@@ -110,8 +109,8 @@ pub(super) fn softmax<const C: usize>(
 ) -> [f32; 2] {
     let masked = entries.mask != MASK_ALL;
     let mut top = tops(largest(scores));
-    // A base that all scores leave where it is, those with an entry do as well: nothing has to be hidden yet, and the
-    // masks wait for the exponentials, whose unit leaves time for them.
+    // If no score moves the base, no score with an entry does. Then nothing is masked here: masks are applied to the
+    // exponentials, whose unit leaves issue slots for that.
     if masked
         && warp::ballot(grows(top[0], rows.base[0], scale) || grows(top[1], rows.base[1], scale))
             != 0
@@ -120,7 +119,7 @@ pub(super) fn softmax<const C: usize>(
     }
     let mut sum = [[0f32; 2]; C];
     let mut shrink = [1f32; 2];
-    // Minus the base, scaled; zero while there is none, so that -Inf gives no weight.
+    // Minus the base, scaled; zero while the base is -Inf, so that a score of -Inf gets weight 0.
     let mut shift = [0f32; 2];
     unroll!(r < 2, {
         let old = rows.base[r];
@@ -138,7 +137,7 @@ pub(super) fn softmax<const C: usize>(
                 unroll!(i < 4, {
                     let x = &mut scores.0[c][4 * atom + i];
                     let power = matrix::ex2_approx_ftz(matrix::fma_f32(*x, scale, shift[i / 2]));
-                    // Bits in order: ptxas then moves seven at once to predicates.
+                    // Bits in ascending order: ptxas then moves seven at a time to predicates.
                     let valid = entries.bits[c] >> (4 * atom + i) & 1 != 0;
                     *x = if valid { power } else { 0.0 };
                 });
@@ -168,7 +167,7 @@ pub(super) fn softmax<const C: usize>(
     shrink
 }
 
-/// Multiplies what is summed where the base of a row of this warp has moved.
+/// Multiplies the sums by `by` if the base of any row of this warp has moved.
 #[inline(always)]
 pub(super) fn shrink<const C: usize>(out: &mut Acc<C>, by: [f32; 2]) {
     if warp::ballot(by[0] != 1.0 || by[1] != 1.0) != 0 {
@@ -183,7 +182,7 @@ pub(super) fn rescale<const C: usize>(out: &mut Acc<C>, by: [f32; 2]) {
     });
 }
 
-/// Exponentials rounded, as the left operand of a product: two atoms of 8 keys are one of 16.
+/// Rounds exponentials to the left operand of a product: two atoms of 8 keys are one of 16.
 #[inline(always)]
 pub(super) fn pack<E: WgmmaElem, const C: usize>(scores: &Acc<C>) -> Weights<C> {
     let mut weights: Weights<C> = [[[0; 4]; STEPS]; C];

@@ -1,5 +1,6 @@
-//! Four warps that copy and multiply by turns, each with 16 queries of either half. Both halves multiply what is read
-//! of keys and values once. The keys of a tile are taken piece by piece: scores of 128 would take all registers.
+//! Four warps that alternate between copies and products, each with 16 queries of either half (64 of the 128 queries).
+//! Keys and values are read from shared memory once for both halves. The keys of a tile are processed in pieces of 64:
+//! scores of 128 keys would need all registers.
 
 use super::queries;
 use super::softmax::{Entries, Rows, Weights, pack, shrink, softmax};
@@ -9,21 +10,21 @@ use crate::families::attention::lanes::quad_sum;
 
 /// Warps of a thread block.
 const WARPS: u32 = 4;
-/// What is copied to a slot or to the place of the queries, in boxes of 64 elements a row.
+/// Box of a copy to a slot or to the queries' buffer: 64 elements a row.
 const BOXED: Shape = Shape { rows: ATTENTION_PIECE, row_bytes: PANEL_BYTES, element: 2 };
-/// The queries of a warp of either half.
+/// Box of a warp's queries of one half.
 const OWN_QUERIES: Shape = Shape { rows: HALF / 4, row_bytes: PANEL_BYTES, element: 2 };
 /// Both fragments of [`MmaSync::mma_two`].
 const BOTH: u32 = MmaSync::FIRST | MmaSync::SECOND;
 
-/// A piece of keys, and what is behind it.
+/// A piece of keys, with its position in the list of tiles.
 #[derive(Clone, Copy)]
 struct Piece {
-    /// Number of the tile that it is of.
+    /// Index of its tile.
     number: u32,
-    /// Twice the tiles from that one on, and 1 where the next piece is of the same tile.
+    /// Twice the number of tiles from that one on, plus 1 if the next piece is in the same tile.
     left: u32,
-    /// Its first key.
+    /// First key of the piece.
     key: u32,
 }
 
@@ -31,7 +32,7 @@ struct Piece {
 type Record = [u32; 4];
 
 impl Piece {
-    /// The first piece of these queries.
+    /// Returns the first piece of these queries.
     #[inline(always)]
     fn first(p: &AttentionParams, now: Queries, record: Record) -> Self {
         Piece { number: now.tile, left: Self::left(p, now.tiles, record), key: record[0] }
@@ -43,7 +44,7 @@ impl Piece {
         global::ld_cg_v4(at, valid)
     }
 
-    /// A second piece that begins past the last key is none.
+    /// Returns the field `left`. A second piece that begins past the last key is skipped.
     #[inline(always)]
     fn left(p: &AttentionParams, tiles: u32, record: Record) -> u32 {
         let two = record[1] < (p.k_map[MAP_EXTENTS] >> 32) as u32;
@@ -60,14 +61,14 @@ impl Piece {
         self.left % 2 != 0
     }
 
-    /// Loads the tile of the next piece, long before it is used.
+    /// Loads the record of the next piece's tile, long before it is used.
     #[inline(always)]
     fn look_ahead(&self, p: &AttentionParams) -> Record {
         let number = self.number + u32::from(!self.stays());
         Self::record(p, number, self.stays() || self.left > 3)
     }
 
-    /// The next piece, whose tile this is, and which one of the tile it is.
+    /// Returns the next piece, whose tile is `record`, and its index in the tile.
     #[inline(always)]
     fn next(self, p: &AttentionParams, record: Record) -> (Self, u32) {
         if self.stays() {
@@ -78,7 +79,7 @@ impl Piece {
     }
 }
 
-/// The bits of this thread in the masks of a tile, of its piece `side`.
+/// Loads this thread's bits in the masks of a tile, for its piece `side`.
 #[inline(always)]
 fn bits_of(p: &AttentionParams, valid: bool, masks: [u32; 2], side: u32) -> [u32; 2] {
     let own = gpu::opaque_thread() % 128 * 8 + side * 4;
@@ -90,8 +91,8 @@ fn bits_of(p: &AttentionParams, valid: bool, masks: [u32; 2], side: u32) -> [u32
     bits
 }
 
-/// Entries of either half, and which of them this warp has any of, by the numbers of [`MmaSync::mma_two`]. A warp whose
-/// 16 queries see all keys needs no mask.
+/// Returns the entries of either half, and the halves in which this warp has any, as bits of [`MmaSync::mma_two`]. A
+/// warp whose 16 queries attend to all keys needs no mask.
 #[inline(always)]
 fn entries_of(masks: [u32; 2], bits: [u32; 2]) -> ([Entries<1>; 2], u32) {
     let mut halves = 0;
@@ -106,7 +107,7 @@ fn entries_of(masks: [u32; 2], bits: [u32; 2]) -> ([Entries<1>; 2], u32) {
     (entries, halves)
 }
 
-/// Where in the ring the next piece is copied to, and where the next one is multiplied.
+/// Positions in the ring: `ahead` for the next copy, `now` for the next product.
 struct Places<S> {
     ahead: Ring<S>,
     now: Ring<S>,
@@ -120,7 +121,7 @@ struct Sums<const CHUNKS: usize> {
 }
 
 impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
-    /// All queries of this thread block. `at`: the address of the parameters.
+    /// Processes all queries of this thread block. `at`: address of the parameters.
     #[inline(always)]
     pub(super) fn run_together<E: WgmmaElem>(p: &AttentionParams, at: u64) {
         if gpu::thread() == 0 {
@@ -138,7 +139,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         while now.row != NO_STRIP {
             let mut sums = Sums { out: [Acc::zero(); 2], base: [[f32::NEG_INFINITY; 2]; 2] };
             Self::walk_pieces::<E>(p, at, now, &mut ring, &mut sums);
-            // Again, and the next ones not earlier: sums and scores leave no registers for them.
+            // Loaded a second time, and the next ones only now: sums and scores leave no registers for them.
             now = queries(p, round);
             round += 1;
             let later = queries(p, round);
@@ -150,8 +151,8 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         }
     }
 
-    /// Shared address of a sum of exponentials: the first two of the four lanes of a row and of the eighth below keep
-    /// one each. Eight registers of sums and bases are more than there are.
+    /// Returns the shared address of a sum of exponentials. Four lanes share a row and the eighth below it; the first
+    /// two of them keep one sum each. Registers do not suffice for eight sums and bases.
     #[inline(always)]
     fn sum_place(half: usize) -> u32 {
         let (lane, warp) = gpu::lane_and_warp();
@@ -159,13 +160,13 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         Self::scratch() + 16 + row * 4
     }
 
-    /// Whether this lane keeps a sum.
+    /// Returns whether this lane keeps a sum.
     #[inline(always)]
     fn keeps_sum() -> bool {
         gpu::opaque_thread() % 4 < 2
     }
 
-    /// Multiplies the sums of a half by `by`, and adds those of a piece to them.
+    /// Multiplies the sums of a half by `by`, and adds those of a piece.
     #[inline(always)]
     fn add_sums(half: usize, more: [f32; 2], by: [f32; 2]) {
         let more = more.map(quad_sum);
@@ -178,7 +179,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         }
     }
 
-    /// The sums of this lane of a half, which are zeros from here on.
+    /// Returns this lane's sums of a half, and sets them to zero.
     #[inline(always)]
     fn take_sums(half: usize) -> [f32; 2] {
         if !Self::keeps_sum() {
@@ -191,8 +192,8 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         if first { [sum, 0.0] } else { [0.0, sum] }
     }
 
-    /// All pieces of keys of these queries. The next piece's keys are copied behind the scores of this one, its values
-    /// behind the values of this one: the slots are free then.
+    /// Processes all pieces of keys of these queries. The next piece's keys are copied after this piece's scores, its
+    /// values after the product with this piece's values, because the slots are free then.
     #[inline(always)]
     fn walk_pieces<E: WgmmaElem>(
         p: &AttentionParams,
@@ -231,7 +232,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
                     weights[half] = pack::<E, 1>(&scores[half]);
                 }
                 if half == 0 {
-                    // Not earlier: registers.
+                    // Not earlier: registers do not suffice.
                     record = this.look_ahead(p);
                 }
             });
@@ -252,7 +253,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         }
     }
 
-    /// Starts the copy of the keys or values from `place`, a key and a head, on, and ahead of it what `first` starts.
+    /// Copies keys or values from `place` (key, head) on. `first` starts further copies before it.
     #[inline(always)]
     fn copy_piece(
         map: (u64, &MapWords),
@@ -279,7 +280,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
     #[inline(always)]
     fn copy_queries(p: &AttentionParams, at: u64, now: Queries, full: u32) {
         let (_, warp) = gpu::lane_and_warp();
-        // Results of other queries may have been here.
+        // The buffer may hold results of earlier queries.
         warp::sync(u32::MAX);
         unroll!(half < 2, {
             unroll!(c < CHUNKS, most 4, {
@@ -291,7 +292,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         });
     }
 
-    /// Scores of a piece for those of the halves that have entries.
+    /// Computes the scores of a piece for the halves that have entries.
     #[inline(always)]
     fn score_pieces<E: WgmmaElem>(scores: &mut [Acc<1>; 2], slot: u32, halves: u32) {
         let keys = frag::descriptor(Self::stage(slot), PANEL_BYTES as u32, 16);
@@ -299,7 +300,8 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         let (row, chunk) = frag::ldmatrix_x4(lane);
         let byte = (warp * 16 + row) * PANEL_BYTES as u32 + chunk * 16;
         let queries = frag::swizzled(copy::dynamic_shared() + byte, PANEL_BYTES as u32);
-        // A loop to LLVM, straight code to ptxas: addresses that LLVM prepares for it take registers that are not there.
+        // `opaque` keeps this a loop for LLVM, which would otherwise precompute addresses in registers that are not
+        // available.
         macro_rules! score {
             ($which:expr) => {{
                 let mut c = warp::opaque(0);
@@ -324,7 +326,7 @@ impl<const CHUNKS: usize, L: Loader> Attention<CHUNKS, MmaSync, L> {
         }
     }
 
-    /// Weighs the values of a piece for those of the halves that have entries.
+    /// Multiplies the values of a piece by the weights of the halves that have entries.
     #[inline(always)]
     fn weigh_pieces<E: WgmmaElem>(
         out: &mut [Acc<CHUNKS>; 2],

@@ -1,6 +1,7 @@
-//! One query of each head against cached keys and values (flash-decoding; the online softmax of FlashAttention, arXiv
-//! 2205.14135). A thread block takes chunks of the keys of a sequence and a head, each warp of it a tile in four: the
-//! heads of queries that share the keys are the rows of an `mma`. What chunks leave is added by the last to arrive.
+//! One query of each head with cached keys and values (flash-decoding; the online softmax of FlashAttention, arXiv
+//! 2205.14135). A thread block processes chunks of the keys of a sequence and a head; each of its four warps takes
+//! every fourth tile. The query heads that share the keys are the rows of an `mma`. The last thread block to arrive
+//! adds the partial sums of the chunks.
 
 mod out;
 mod tile;
@@ -12,17 +13,17 @@ use crate::families::attention::abi::*;
 use tile::{Queries, Sums};
 use work::{Chunk, Work};
 
-/// Where a warp is in its ring: slot, and parity of its phase.
+/// Slot of a warp's ring, and parity of its phase.
 type Place = (u32, u32);
 
-/// Lane and warp, both computed here and now.
+/// Returns lane and warp, recomputed at each call.
 #[inline(always)]
 fn place() -> (u32, u32) {
     gpu::lane_and_warp()
 }
 
 impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
-    /// The ring of a warp.
+    /// Returns the shared address of a warp's ring.
     #[inline(always)]
     fn ring(warp: u32) -> u32 {
         copy::dynamic_shared() + warp * Self::RING as u32
@@ -38,13 +39,13 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         if slot + 1 == DECODE_SLOTS as u32 { (0, parity ^ 1) } else { (slot + 1, parity) }
     }
 
-    /// First key of tile `j` of this warp.
+    /// Returns the first key of tile `j` of this warp.
     #[inline(always)]
     fn key(chunk: &Chunk, warp: u32, j: u32) -> u32 {
         chunk.from + (warp + j * DECODE_WARPS as u32) * Self::KEYS as u32
     }
 
-    /// Starts the copies of this warp's tile `i / 2`: of its keys, of its values where `i` is odd. The whole warp calls
+    /// Starts the copies of this warp's tile `i / 2`: of its keys, or of its values if `i` is odd. The whole warp calls
     /// it.
     #[inline(always)]
     fn fetch(p: &DecodeParams, at: u64, chunk: &Chunk, [warp, i, slot]: [u32; 3]) {
@@ -73,7 +74,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         }
     }
 
-    /// This warp's tiles of a chunk.
+    /// Processes this warp's tiles of a chunk.
     #[inline(always)]
     fn walk<E: MmaElem>(
         p: &DecodeParams,
@@ -97,7 +98,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         while j < tiles {
             let key = Self::key(chunk, warp, j);
             let slot = Self::ring(warp) + ring.0 * Self::SLOT as u32;
-            // The row that this step adds to the cache, if it is in this tile.
+            // The row that this step appends to the cache, if it is in this tile.
             let fresh = (chunk.length - 1).wrapping_sub(key);
             let fresh = p.fresh[0] != 0 && fresh < Self::KEYS as u32;
             let row = Self::load_cg(p, chunk.pair, fresh, lane);
@@ -106,7 +107,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
                 Self::put_fresh(p, chunk, key, slot, row, false);
             }
             let weights = sums.score::<E>(&queries, slot, chunk.to.wrapping_sub(key), p.scale);
-            // All lanes have read: the slot may be overwritten.
+            // All lanes have read the slot, so it may be overwritten.
             warp::sync(u32::MAX);
             if 2 * j + (DECODE_SLOTS as u32) < 2 * tiles {
                 Self::fetch(p, at, chunk, [warp, 2 * j + DECODE_SLOTS as u32, ring.0]);
@@ -131,7 +132,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         sums
     }
 
-    /// A lane's 16 bytes of the key, or of the value, that this step adds; zeros where none is asked for.
+    /// Loads a lane's 16 bytes of the key or the value that this step appends; zeros unless `fresh`.
     #[inline(always)]
     fn load_cg(p: &DecodeParams, pair: u32, fresh: bool, lane: u32) -> [u32; 4] {
         let own = fresh && lane < 16 * CHUNKS as u32;
@@ -141,15 +142,15 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         global::ld_cg_v4(base + pair as u64 * row as u64 + piece as u64 * 16, own)
     }
 
-    /// Which 16 bytes of a row a lane has, and whether of the values.
+    /// Returns the index of a lane's 16 bytes in a row, and whether they belong to the value.
     #[inline(always)]
     fn piece(lane: u32) -> (u32, bool) {
         let pieces = 8 * CHUNKS as u32;
         (lane % pieces, lane >= pieces)
     }
 
-    /// Puts the rows that this step adds in the place of those that were copied, and into the cache. No other warp has
-    /// a tile that they are in.
+    /// Stores the rows that this step appends, over the rows that were copied to the slot, and to the cache. No other
+    /// warp has a tile that contains them.
     #[inline(always)]
     fn put_fresh(
         p: &DecodeParams,
@@ -177,7 +178,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         warp::sync(u32::MAX);
     }
 
-    /// Values behind the last key become zeros: whatever lies there times the weight 0 has to be 0.
+    /// Sets values past the last key to zero: their contents times the weight 0 must be 0.
     #[inline(always)]
     fn clear_values(slot: u32, keys: u32, lane: u32) {
         let mut at = keys * PANEL_BYTES as u32 + lane * 16;
@@ -217,7 +218,7 @@ impl<W: WalkInfo, E: MmaElem, const CHUNKS: usize, L: Loader> Kernel<W, E, Decod
             Self::leave(p, &mut sums);
             gpu::sync_threads();
             Self::join::<E>(p, &chunk);
-            // Sums lie where the next tiles are copied to.
+            // The next tiles are copied over these sums.
             if L::BY_ONE {
                 barrier::fence_proxy_async();
             }

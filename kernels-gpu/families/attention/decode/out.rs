@@ -1,5 +1,5 @@
-//! Sums on their way out: those of the warps are joined in shared memory, those of the chunks of a sequence by the
-//! thread block that arrives last, in the order of the chunks.
+//! Epilogue of `decode`. The sums of the warps are joined in shared memory. The sums of the chunks of a sequence are
+//! joined by the thread block that arrives last, in the order of the chunks.
 
 use super::place;
 use super::tile::Sums;
@@ -9,7 +9,7 @@ use crate::device::prelude::*;
 use crate::families::attention::abi::*;
 use crate::families::attention::lanes::{quad_sum, shift_of};
 
-/// Chunks whose sums are loaded side by side.
+/// Chunks whose sums are loaded at once.
 const TOGETHER: u32 = 8;
 
 /// Four neighbouring sums of a row, relative to a base, and the sum of exponentials.
@@ -22,7 +22,7 @@ struct Part {
 impl Part {
     const NONE: Part = Part { base: f32::NEG_INFINITY, sum: 0.0, out: [0.0; 4] };
 
-    /// Brings what is there to a base that is not below its own.
+    /// Rescales the sums to a base that is not below their own.
     #[inline(always)]
     fn rise(&mut self, base: f32, scale: f32) {
         let by = self.weight(base, scale);
@@ -31,13 +31,13 @@ impl Part {
         self.out = self.out.map(|x| x * by);
     }
 
-    /// What sums relative to this base are to be multiplied by for another.
+    /// Returns the factor that rescales the sums from this base to another.
     #[inline(always)]
     fn weight(&self, base: f32, scale: f32) -> f32 {
         matrix::ex2_approx_ftz(matrix::fma_f32(self.base, scale, shift_of(base, scale)))
     }
 
-    /// Adds what is relative to a base that is not above.
+    /// Adds sums relative to a base that is not above this one.
     #[inline(always)]
     fn add(&mut self, other: &Part, scale: f32) {
         let by = other.weight(self.base, scale);
@@ -57,7 +57,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         copy::dynamic_shared() + Self::STATS as u32 + (warp * DECODE_GROUP as u32 + row) * 8
     }
 
-    /// Leaves the sums of a warp in its ring.
+    /// Stores the sums of a warp in its ring.
     #[inline(always)]
     pub(super) fn leave(p: &DecodeParams, sums: &mut Sums<CHUNKS>) {
         let (lane, warp) = place();
@@ -82,7 +82,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         });
     }
 
-    /// The sums of all warps at a row and vector.
+    /// Returns the joined sums of all warps for a row and vector.
     #[inline(always)]
     fn of_warps(row: u32, vector: u32, scale: f32) -> Part {
         let mut parts = [Part::NONE; DECODE_WARPS];
@@ -101,7 +101,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         all
     }
 
-    /// Joins the warps, and the chunks where this thread block is the last one of its sequence and head. All threads.
+    /// Joins the warps and, in the last thread block of the sequence and head, the chunks. All threads call it.
     #[inline(always)]
     pub(super) fn join<E: MmaElem>(p: &DecodeParams, chunk: &Chunk) {
         let vectors = p.group * Self::VECTORS;
@@ -128,13 +128,13 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         }
     }
 
-    /// Number of a row of a chunk among the partial sums.
+    /// Returns the index of a row of a chunk among the partial sums.
     #[inline(always)]
     fn row(p: &DecodeParams, pair: u32, chunk: u32, row: u32) -> u64 {
         (pair as u64 * p.slots as u64 + chunk as u64) * p.group as u64 + row as u64
     }
 
-    /// Whether all others of this sequence and head have left their sums. All threads.
+    /// Returns whether all other chunks of this sequence and head have stored their sums. All threads call it.
     #[inline(always)]
     fn is_last(p: &DecodeParams, chunk: &Chunk) -> bool {
         let told = copy::dynamic_shared() + Self::TOLD as u32;
@@ -156,7 +156,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
         last
     }
 
-    /// Adds the sums of all chunks in order, and writes the output.
+    /// Adds the sums of all chunks in order, and stores the output.
     #[inline(always)]
     fn join_chunks<E: MmaElem>(p: &DecodeParams, chunk: &Chunk) {
         let mut i = gpu::opaque_thread();
@@ -195,7 +195,7 @@ impl<const CHUNKS: usize, L: Loader> Decode<CHUNKS, L> {
     #[inline(always)]
     fn finish<E: MmaElem>(p: &DecodeParams, pair: u32, [row, vector]: [u32; 2], part: &Part) {
         let inverse = matrix::rcp_approx(part.sum);
-        // No key, no product; NaN stays.
+        // Without keys the result is zero; NaN stays.
         let out = part.out.map(|x| if part.sum == 0.0 { 0.0 } else { x * inverse });
         let index = pair as u64 * p.group as u64 + row as u64;
         E::store::<4>(p.out + index * p.out_row as u64 + vector as u64 * 8, &out);

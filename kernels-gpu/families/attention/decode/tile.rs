@@ -1,4 +1,4 @@
-//! A warp's tile: scores of the heads that share the keys, softmax, values weighed.
+//! A warp's tile: scores of the heads that share the keys, softmax, product with the values.
 
 use crate::device::mma::MmaElem;
 use crate::device::prelude::*;
@@ -6,11 +6,11 @@ use crate::device::tile::{ATile, BTile};
 use crate::families::attention::abi::*;
 use crate::families::attention::lanes::{SLACK, quad_max, shift_of};
 
-/// Queries as the left operand: for 64 elements and each 16 of them.
+/// Queries as left operands: by 64 elements, then by 16 elements of them.
 pub(super) struct Queries<const CHUNKS: usize>([[[u32; 4]; 4]; CHUNKS]);
 
-/// What a warp has added up of two rows, those of a lane and the eighth below: products by 64 elements and 8 of them,
-/// and base and sum of exponentials.
+/// Sums of a warp for two rows, that of a lane and the eighth below it: products by 64 elements and 8 of them, and base
+/// and sum of exponentials.
 pub(super) struct Sums<const CHUNKS: usize> {
     pub out: [[[f32; 4]; 8]; CHUNKS],
     pub base: [f32; 2],
@@ -21,7 +21,7 @@ pub(super) struct Sums<const CHUNKS: usize> {
 pub(super) type Scores = [[f32; 4]; 8];
 
 impl<const CHUNKS: usize> Queries<CHUNKS> {
-    /// The queries of a pair; rows past the group are zeros.
+    /// Loads the queries of a pair; rows past the group are zeros.
     #[inline(always)]
     pub(super) fn load(p: &DecodeParams, pair: u32, lane: u32) -> Self {
         let mut all = [[[0; 4]; 4]; CHUNKS];
@@ -52,7 +52,7 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
         Sums { out: [[[0.0; 4]; 8]; CHUNKS], base: [f32::NEG_INFINITY; 2], sum: [0.0; 2] }
     }
 
-    /// Weights of the keys in `slot`, of which the first `keys` are there.
+    /// Returns the weights of the keys in `slot`, of which the first `keys` are valid.
     #[inline(always)]
     pub(super) fn score<E: MmaElem>(
         &mut self,
@@ -90,7 +90,7 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
         scores
     }
 
-    /// Scores behind the last key become -Inf.
+    /// Sets scores past the last key to -Inf.
     #[inline(always)]
     fn hide(scores: &mut Scores, keys: u32, lane: u32) {
         unroll!(n < 8, {
@@ -103,7 +103,7 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
         });
     }
 
-    /// Scores to exponentials; what is summed so far moves with the base.
+    /// Replaces scores by exponentials, and rescales the earlier sums if the base moves.
     #[inline(always)]
     fn soften(&mut self, scores: &mut Scores, scale: f32) {
         let mut top = [f32::NEG_INFINITY; 2];
@@ -152,7 +152,7 @@ impl<const CHUNKS: usize> Sums<CHUNKS> {
         });
     }
 
-    /// Exponentials, rounded, times the values: two atoms of 8 keys are one of 16.
+    /// Multiplies the rounded exponentials by the values: two atoms of 8 keys are one of 16.
     #[inline(always)]
     pub(super) fn weigh<E: MmaElem>(&mut self, scores: &Scores, slot: u32) {
         let lane = gpu::opaque_thread() % 32;

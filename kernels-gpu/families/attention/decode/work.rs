@@ -1,32 +1,33 @@
-//! Who sees which keys. Chunks are counted through sequences, chunks of each, heads of keys; a thread block takes those
-//! a grid apart. All warps look for themselves, 32 sequences at a time, and go on where they found the last one.
+//! Work distribution of `decode`. Chunks are numbered through sequences, chunks of a sequence, and key heads. A thread
+//! block processes every `grid_x`th chunk. Each warp searches independently, 32 sequences at a time, and continues from
+//! the last chunk found.
 
 use crate::device::prelude::*;
 use crate::device::scan::inclusive_by;
 use crate::families::attention::abi::*;
 
-/// Keys of a sequence and a head.
+/// Keys of a chunk of a sequence and a head.
 #[derive(Clone, Copy)]
 pub(super) struct Chunk {
-    /// Number of sequence and head together.
+    /// Index of the sequence and head: sequence x key heads + head.
     pub pair: u32,
     /// Keys of the whole sequence.
     pub length: u32,
-    /// First key, and the one behind the last.
+    /// First key of the chunk, and one past the last.
     pub from: u32,
     pub to: u32,
-    /// Number of the chunk.
+    /// Index of the chunk in the sequence.
     pub chunk: u32,
-    /// Chunks of the sequence; 0 where there is no more work.
+    /// Chunks of the sequence; 0 if there is no more work.
     pub chunks: u32,
 }
 
 pub(super) struct Work<'p> {
     p: &'p DecodeParams,
     unit: u32,
-    /// The number that was looked for last.
+    /// Chunk number of the last search.
     pub item: u32,
-    /// The first sequence of those that are looked at, and what lies in front of it.
+    /// First sequence of the current search, and the number of chunks before it.
     first: u32,
     before: u32,
 }
@@ -37,7 +38,7 @@ impl<'p> Work<'p> {
         Work { p, unit: decode_unit(dim), item: 0, first: 0, before: 0 }
     }
 
-    /// Keys of a sequence: below 0 none, above the capacity as many as that.
+    /// Returns the keys of a sequence: its length, clamped to 0 and the capacity.
     #[inline(always)]
     fn length(&self, sequence: u32) -> u32 {
         let at = self.p.lengths + sequence as u64 * 4;
@@ -45,7 +46,7 @@ impl<'p> Work<'p> {
         (length.max(0) as u32).min(self.p.capacity)
     }
 
-    /// Chunk number `item`, none in front of the last one that was looked for. The whole warp calls it.
+    /// Returns chunk number `item`, which must not be below the last one searched. The whole warp calls it.
     #[inline(always)]
     pub(super) fn find(&mut self, item: u32) -> Chunk {
         self.item = item;

@@ -1,33 +1,34 @@
-//! Dealing the work without a sort: the tiles of all queries lie in a row, which is cut into equal lengths, one for
-//! each thread block of the attention. Few tiles are never cut, and no part is short.
+//! Distribution of the work without a sort. The tiles of all queries form one sequence, which is split into equal
+//! shares, one for each thread block of the attention kernel. Groups with few tiles are never split, and no part is
+//! short.
 
 use super::over;
 use crate::device::prelude::*;
 use crate::device::scan::inclusive_by;
 use crate::families::attention::abi::*;
 
-/// Fewer groups than this are dealt out of shared memory, where the bits of columns and diagonals were.
+/// With fewer groups than this, prefix sums are in shared memory, over the bits of columns and diagonals.
 const NEAR: u32 = MASK_STATES / 4;
 
-/// A place in the row of all tiles: which 128 queries of a head, and which of their tiles.
+/// Position in the sequence of all tiles: a group (128 queries of a head), and one of its tiles.
 #[derive(Clone, Copy)]
 struct Border {
     group: u32,
     tile: u32,
 }
 
-/// All groups of queries, in the order of their strips, then heads.
+/// Sequence of all groups, ordered by strip (128 queries), then by head.
 struct Row<'a> {
     p: &'a MaskParams,
     groups: u32,
     total: u32,
-    /// What a thread block takes.
+    /// Share of a thread block.
     share: u32,
-    /// There are thread blocks enough for a group each, and none is long.
+    /// Whether each group has its own thread block, and none is long.
     single: bool,
 }
 
-/// Strip, head and index of the tiles of a group.
+/// Returns the strip, the head and the index of the tile count of a group.
 #[inline(always)]
 fn place(p: &MaskParams, group: u32) -> [u32; 3] {
     let strip = over(group, p.heads);
@@ -41,7 +42,8 @@ fn tiles_of(p: &MaskParams, group: u32) -> u32 {
     global::ld_cg_b32(p.counts + index as u64 * 4, true)
 }
 
-/// The sum of the values of the threads in front, and of all; is any of them `large`? Every thread must call it once.
+/// Returns the sum over the values of the lower threads, the sum over all, and whether any of them is `large`. Every
+/// thread must call it once.
 #[inline(always)]
 fn sums(value: u32, large: bool) -> ([u32; 2], bool) {
     let lane = gpu::thread() % 32;
@@ -65,7 +67,7 @@ fn sums(value: u32, large: bool) -> ([u32; 2], bool) {
 }
 
 impl Row<'_> {
-    /// What lies in front of a group; behind the last one, all.
+    /// Returns the cost of the groups before a group; for `groups`, the total.
     #[inline(always)]
     fn before(&self, group: u32) -> u32 {
         if self.groups < NEAR {
@@ -75,7 +77,7 @@ impl Row<'_> {
         }
     }
 
-    /// Says what lies in front of a group.
+    /// Sets the cost of the groups before a group.
     #[inline(always)]
     fn say(&self, group: u32, before: u32) {
         if self.groups < NEAR {
@@ -90,7 +92,7 @@ impl Row<'_> {
         self.before(group + 1) - self.before(group) - MASK_QUERIES
     }
 
-    /// The cut number `number`.
+    /// Returns the start of share `number`.
     #[inline(always)]
     fn border(&self, number: u32) -> Border {
         let at = number * self.share;
@@ -99,7 +101,7 @@ impl Row<'_> {
             let group = group.min(self.groups);
             return Border { group, tile: 0 };
         }
-        // The last group that begins at or in front of it.
+        // Binary search for the last group that begins at or before this position.
         let (mut low, mut high) = (0, self.groups);
         while low + 1 < high {
             let middle = (low + high) / 2;
@@ -124,12 +126,12 @@ impl Row<'_> {
         }
     }
 
-    /// Writes tiles `from..to` of a group as what thread block `block` does in a round.
+    /// Writes tiles `from..to` of a group as the work of thread block `block` in a round.
     #[inline(always)]
     fn write(&self, (block, round): (u32, u32), group: u32, from: u32, to: u32, tiles: u32) {
         let p = self.p;
         let [strip, head, index] = place(p, group);
-        // The cuts inside the group are those that leave it enough tiles on both sides.
+        // The group is split where enough tiles remain on both sides.
         let before = self.before(group);
         let (mut first, mut cuts) = (0, 0);
         if tiles > MASK_WHOLE {
@@ -143,13 +145,13 @@ impl Row<'_> {
             let tile = index * p.capacity + from;
             let row = strip * STRIP as u32;
             global::st_v4(at, [row, head, over(head, p.group), tile]);
-            // A cut has two parts at the most that no other cut has: places are theirs alone.
+            // A split adds at most two parts that no other split adds, so slots and counters are unique.
             let parts = part | (cuts + 1) << 16;
             global::st_v4(at + 16, [to - from, 2 * first, parts, first]);
         }
     }
 
-    /// The work of a thread block, what the next one finishes first.
+    /// Writes the work of a thread block, beginning with the group that the next thread block continues.
     #[inline(always)]
     fn deal(&self, block: u32) {
         let (start, end) = (self.border(block), self.border(block + 1));
@@ -176,7 +178,7 @@ impl Row<'_> {
 }
 
 impl MaskTiles {
-    /// The last thread block to come here deals the work of the first `strips` strips. All threads.
+    /// Distributes the work of the first `strips` strips in the thread block that arrives last. All threads call it.
     #[inline(always)]
     pub(super) fn deal_last(p: &MaskParams, strips: u32) {
         let told = copy::dynamic_shared() + MASK_TOLD;

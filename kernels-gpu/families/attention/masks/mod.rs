@@ -1,6 +1,6 @@
-//! From flags of an attention mask to the work list of the module `attention`: a thread block finds what the pieces of
-//! keys hold for 128 queries, lists those that hold something as tiles, and writes the bits of those that hold some
-//! entries but not all. The thread block that is done last deals the work. Nothing is sorted or counted by the host.
+//! Builds the work list of the module `attention` from flags of an attention mask. A thread block finds the cover of
+//! the pieces of keys for 128 queries, and lists the nonempty ones as tiles. It writes the bits of tiles that have some
+//! entries but not all. The last thread block distributes the work. Nothing is sorted or counted by the host.
 
 mod deal;
 mod view;
@@ -9,30 +9,30 @@ use crate::device::prelude::*;
 use crate::families::attention::abi::*;
 use view::View;
 
-/// What a piece of keys is to a warpgroup's 64 queries, two bits in a word of the list: from [`STATE`] on, the second
-/// one's behind the first's.
+/// Cover of a piece of keys for 64 queries, two bits of a word of the list. From bit [`STATE`] on, the bits of the
+/// first warpgroup's queries precede those of the second.
 const SOME: u32 = 1;
 const ALL: u32 = 2;
 const STATE: u32 = 28;
-/// A bit for each 64 queries: the block is there.
+/// A bit for each 64 queries: the block is flagged.
 const BLOCKS: u32 = 26;
-/// The number of the piece.
+/// Index of the piece.
 const PIECE: u32 = (1 << 20) - 1;
 
-/// A quotient of a divisor that is never 0.
+/// Returns a quotient whose divisor is never 0.
 #[inline(always)]
 fn over(a: u32, b: u32) -> u32 {
     a.checked_div(b).unwrap_or(0)
 }
 
-/// Pieces by class, of those that each half sees.
+/// Returns the pieces by class from those visible to each half.
 #[inline(always)]
 fn classes_of([a, b]: [u32; 2]) -> [u32; MASK_CLASSES] {
     [a & b, a & !b, b & !a]
 }
 
 impl View<'_> {
-    /// What a piece of keys is to both warpgroups, as a word of the list.
+    /// Returns the word of the list for a piece of keys: its cover for both warpgroups.
     #[inline(always)]
     fn state(&self, piece: u32) -> u32 {
         let mut word = piece;
@@ -51,7 +51,7 @@ impl View<'_> {
         word
     }
 
-    /// Lists the pieces that hold something, two to a tile; how many tiles there are. All threads.
+    /// Lists the nonempty pieces, two in a tile, and returns the number of tiles. All threads call it.
     #[inline(always)]
     fn list(&self) -> u32 {
         let pieces = self.p.n.div_ceil(MASK_PIECE);
@@ -83,7 +83,7 @@ impl View<'_> {
         } else {
             (counts[0] + counts[1] + counts[2]).div_ceil(2)
         };
-        // The second piece of a tile that has one: nothing, behind the last key.
+        // Default for the second piece of a tile: an empty one, past the last key.
         let mut i = thread;
         while i < 2 * count {
             copy::st_shared_b32(copy::dynamic_shared() + MASK_LIST + i * 4, pieces);
@@ -119,13 +119,13 @@ impl View<'_> {
         count
     }
 
-    /// The pieces of a tile.
+    /// Returns the pieces of a tile.
     #[inline(always)]
     fn listed(&self, tile: u32) -> [u32; 2] {
         copy::ld_shared_v2(copy::dynamic_shared() + MASK_LIST + tile * 8)
     }
 
-    /// Writes the tiles. `base`: number of the first.
+    /// Writes the tiles. `base`: index of the first.
     #[inline(always)]
     fn write_tiles(&self, base: u32, count: u32) {
         let mut t = gpu::thread();
@@ -139,7 +139,7 @@ impl View<'_> {
         }
     }
 
-    /// Writes the bits of tiles that hold some entries: a warpgroup for each 64 of the queries.
+    /// Writes the bits of tiles with some entries, one warpgroup for each 64 queries.
     #[inline(always)]
     fn write_bits(&self, base: u32, count: u32) {
         let (group, own) = (gpu::thread() / 128, gpu::thread() % 128);
@@ -161,7 +161,7 @@ impl View<'_> {
         }
     }
 
-    /// The bits of this thread's accumulators of a piece.
+    /// Returns the bits of this thread's accumulators for a piece.
     #[inline(always)]
     fn word(&self, word: u32, group: u32, query: u32, ranges: [[u32; 2]; 2]) -> u32 {
         match word >> (STATE + 2 * group) & 3 {
@@ -178,7 +178,7 @@ impl View<'_> {
     }
 }
 
-/// [`KeyTile::masks`] of a warpgroup; `index` where it has bits of its own.
+/// Returns the [`KeyTile::masks`] of a warpgroup; `index` if it needs its own bits.
 #[inline(always)]
 fn mask_of(pair: [u32; 2], group: u32, index: u32) -> u32 {
     let [a, b] = pair.map(|word| word >> (STATE + 2 * group) & 3);
@@ -201,7 +201,8 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, MaskParams> for MaskTiles {
         let strip = own - mask * p.strips;
         let live = global::ld_cg_b32(p.live, p.live != 0);
         let live = if p.live != 0 { live.min(p.m) } else { p.m };
-        // A mask has the same strips as any other: those behind the last query are the last of each.
+        // All masks have the same groups of 128 queries (strips). Those past the last query are at the end of each
+        // mask.
         let strips = live.div_ceil(STRIP as u32);
         if strip < strips {
             let view = View::new(p, mask, strip);
@@ -215,7 +216,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, MaskParams> for MaskTiles {
         }
         Self::deal_last(p, strips);
         if p.flags & MASK_BESIDE != 0 {
-            // Whoever waits for this kernel waits for the one ahead too.
+            // A kernel that waits for this one thereby also waits for the previous one.
             grid::wait_dependency();
         }
     }

@@ -1,25 +1,25 @@
-//! Flags of a mask as 128 queries see them: bits of keys and diagonals in shared memory, of these queries in registers.
+//! Flags of a mask for 128 queries: bits of keys and diagonals in shared memory, bits of these queries in registers.
 
 use crate::device::prelude::*;
 use crate::families::attention::abi::*;
 
-/// 128 queries of a mask.
+/// Flags of 128 queries of a mask.
 pub(super) struct View<'a> {
     pub p: &'a MaskParams,
     pub top: u32,
     /// Flags of blocks of the mask.
     blocks: u64,
     length: u32,
-    /// Number of the first diagonal in shared memory, a multiple of 16, perhaps below 0.
+    /// Number of the first diagonal in shared memory: a multiple of 16, possibly negative.
     first: i32,
     /// Flags of the first 64 queries, and of the others.
     upper: u64,
     lower: u64,
-    /// Ranges of keys: of the first of 64 queries and the last, then of the others.
+    /// Ranges of keys: of the first and the last of the first 64 queries, then of the others.
     edges: [[u32; 2]; 4],
 }
 
-/// A bit for each of 16 bytes.
+/// Returns a bit for each of 16 bytes: set if the byte is not zero.
 #[inline(always)]
 fn bits_of(words: [u32; 4]) -> u32 {
     let mut bits = 0;
@@ -31,13 +31,13 @@ fn bits_of(words: [u32; 4]) -> u32 {
     bits
 }
 
-/// Do 16 flags from `from` on lie inside, so that one access brings them?
+/// Returns whether 16 flags from `from` on are inside and aligned, so that one access loads them.
 #[inline(always)]
 fn whole(flags: u64, from: i32, count: i32) -> bool {
     flags != 0 && flags.is_multiple_of(16) && from >= 0 && from + 16 <= count
 }
 
-/// Bits of 16 flags from `from` on, a multiple of 16; those outside `0..count` are 0.
+/// Returns the bits of 16 flags from `from` on, a multiple of 16; those outside `0..count` are 0.
 #[inline(always)]
 fn sixteen(flags: u64, from: i32, count: i32) -> u32 {
     let at = flags.wrapping_add(from as i64 as u64);
@@ -58,7 +58,7 @@ fn sixteen(flags: u64, from: i32, count: i32) -> u32 {
     bits
 }
 
-/// Bits of flags from `from` on to shared memory, `words` of them; four accesses of a thread are under way at once.
+/// Stores `words` words of flag bits from `from` on to shared memory. A thread has four accesses in flight at once.
 #[inline(always)]
 fn fill(to: u32, flags: u64, from: i32, count: i32, words: u32) {
     let mut first = gpu::thread();
@@ -85,13 +85,13 @@ fn fill(to: u32, flags: u64, from: i32, count: i32, words: u32) {
     }
 }
 
-/// The address of a mask's flags; 0 for none.
+/// Returns the address of a mask's flags, or 0 without flags.
 #[inline(always)]
 fn flags_of(flags: u64, mask: u32, bytes: u64) -> u64 {
     if flags == 0 { 0 } else { flags + mask as u64 * bytes }
 }
 
-/// First key of a query and the one behind the last, of a mask of `length` keys.
+/// Returns the first key of a query and one past the last, for a mask of `length` keys.
 #[inline(always)]
 fn range(p: &MaskParams, length: u32, query: u32) -> [u32; 2] {
     let at = p.ranges + query as u64 * 8;
@@ -116,7 +116,7 @@ impl MaskFlags for View<'_> {
     #[inline(always)]
     fn rows(&self, query: u32) -> u64 {
         let (upper, lower) = (self.upper, self.lower);
-        // By arithmetic: a choice of the two would be one of their addresses, in local memory.
+        // Selected by arithmetic: a conditional would select one of two addresses, in local memory.
         let first = u64::from(query == self.top).wrapping_neg();
         upper & first | lower & !first
     }
@@ -137,7 +137,7 @@ impl MaskFlags for View<'_> {
 
     #[inline(always)]
     fn edges(&self, query: u32, _: u32) -> [[u32; 2]; 2] {
-        // By arithmetic, as [`Self::rows`].
+        // Selected by arithmetic, as in [`Self::rows`].
         let first = u32::from(query == self.top).wrapping_neg();
         let [a, b, c, d] = self.edges;
         let of =
@@ -157,13 +157,13 @@ impl MaskFlags for View<'_> {
 }
 
 impl<'a> View<'a> {
-    /// The mask's flags as bits in shared memory. The thread block has to meet before they are read.
+    /// Stores the mask's flags as bits to shared memory. The thread block must synchronize before they are read.
     #[inline(always)]
     pub(super) fn new(p: &'a MaskParams, mask: u32, strip: u32) -> Self {
         let top = strip * STRIP as u32;
         let columns = flags_of(p.columns, mask, p.mask_bytes[1]);
         fill(copy::dynamic_shared(), columns, 0, p.n as i32, p.n.div_ceil(64) * 2);
-        // From the last query's diagonal of the first key on, to the first query's of the last.
+        // From the last query's diagonal of the first key to the first query's diagonal of the last key.
         let first = (p.m as i32 - top as i32 - STRIP as i32) & !15;
         let diagonals = flags_of(p.diagonals, mask, p.mask_bytes[3]);
         let to = copy::dynamic_shared() + MASK_DIAGONALS;
@@ -182,7 +182,7 @@ impl<'a> View<'a> {
         };
         let given = global::ld_cg_b32(p.lengths + mask as u64 * 4, p.lengths != 0) as i32;
         let length = if p.lengths == 0 { p.n } else { (given.max(0) as u32).min(p.n) };
-        // Here, all at once: pieces of keys would wait for them one behind the other.
+        // Loaded here, all at once: in the loop over pieces of keys the loads would wait for each other.
         let edge = |i: u32| range(p, length, (top + i).min(p.m - 1));
         let (last, next) = (MASK_PIECE - 1, MASK_PIECE);
         let edges = [edge(0), edge(last), edge(next), edge(next + last)];

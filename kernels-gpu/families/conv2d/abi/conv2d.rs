@@ -1,30 +1,30 @@
-//! The module `conv2d`: convolutions over planes, channels first, `[channels, batch * height * width]`.
+//! Module `conv2d`: convolutions over planes, channels first, `[channels, batch * height * width]`.
 
 use crate::abi::{Divisor, Dtype, Tile, tiles};
 
 /// Threads of a thread block.
 pub const CONV2D_THREADS: u32 = 128;
-/// Windows have at most so many rows and columns, but for those that are as large as the plane.
+/// Max number of rows and columns of a window, except for windows as large as the plane.
 pub const CONV2D_WINDOW: u32 = 7;
 /// Output channels that a thread of [`FewChannels`] computes.
 pub const CONV2D_OUTPUTS: u32 = 8;
 /// Rows of the window that are loaded at once.
 pub const CONV2D_ROWS: u32 = 3;
-/// Taps, times input channels, that [`FewChannels`] has room for: rows of the window as long as the tile's.
+/// Capacity of [`FewChannels`] in taps times input channels, with rows of the window padded to the tile's.
 pub const CONV2D_TAPS: u32 = 512;
 
-/// The output is clamped at zero from below.
+/// ReLU of the output.
 pub const CONV2D_RELU: u32 = 1;
 
-/// Depthwise, 3 x 3, stride 1.
+/// Step of depthwise convolutions, 3 x 3, stride 1.
 pub const STEP_DEPTHWISE_UNIT: u32 = 1;
-/// Depthwise, 3 x 3, stride 2.
+/// Step of depthwise convolutions, 3 x 3, stride 2.
 pub const STEP_DEPTHWISE_STRIDED: u32 = 2;
-/// Of all input channels.
+/// Step of convolutions over all input channels.
 pub const STEP_FEW_CHANNELS: u32 = 5;
 
-/// Depthwise with a window of 3 x 3: a thread has `VEC` outputs of a row side by side, and of 4 / `STRIDE` rows. With
-/// vectors the padding is 1.
+/// Tile of depthwise convolutions with a window of 3 x 3: a thread has `VEC` adjacent outputs in each of 4 / `STRIDE`
+/// rows. With vectors the padding is 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Depthwise<const VEC: usize, const STRIDE: usize>;
 
@@ -42,14 +42,14 @@ impl<const VEC: usize, const STRIDE: usize> Tile for Depthwise<VEC, STRIDE> {
 
 tiles! {
     { THREADS: CONV2D_THREADS, COLUMNS: 1, ACCESS: 1 }
-    /// Depthwise with any window and stride: a thread has one output.
+    /// Tile of depthwise convolutions with any window and stride: one output for each thread.
     DepthwiseAny = STEP_DEPTHWISE_ANY 3, MIN_BLOCKS: 5;
-    /// Depthwise with a window as large as the plane: a warp has one output.
+    /// Tile of depthwise convolutions with a window as large as the plane: one output for each warp.
     DepthwisePlane = STEP_DEPTHWISE_PLANE 4, MIN_BLOCKS: 8;
 }
 
-/// Each output channel of all input channels, which are few: a thread has a place of [`CONV2D_OUTPUTS`] output planes.
-/// Windows of at most `WINDOW` rows and columns.
+/// Tile of convolutions over all of few input channels: a thread has one position of [`CONV2D_OUTPUTS`] output planes.
+/// Windows have at most `WINDOW` rows and columns.
 #[derive(Clone, Copy, Debug)]
 pub struct FewChannels<const WINDOW: u32>;
 
@@ -60,13 +60,13 @@ impl<const WINDOW: u32> Tile for FewChannels<WINDOW> {
     const ITEMS: u32 = CONV2D_OUTPUTS;
     const BLOCK: (u32, u32) = (WINDOW, WINDOW);
     const STEP: u32 = STEP_FEW_CHANNELS;
-    // Weights as f32, and of the last rows that are loaded at once those that are none.
+    // Weights as f32, and zeros that complete the last rows loaded at once.
     const SHARED_BYTES: u32 = (CONV2D_TAPS + CONV2D_ROWS * WINDOW) * CONV2D_OUTPUTS * 4;
     const ACCESS: u32 = 1;
 }
 
-/// Parameters of the `conv2d` kernels. Planes are those of the input, `[height, width]`, one for each image of a channel;
-/// those of the output have extents of their own.
+/// Parameters of the `conv2d` kernels. A plane of the input is `[height, width]`, one for each image of a channel;
+/// planes of the output have their own extents.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Conv2dParams {
@@ -76,11 +76,11 @@ pub struct Conv2dParams {
     pub weights: u64,
     /// `[outputs]`, or 0.
     pub bias: u64,
-    /// Out: `[outputs, batch, height, width]`, channels `out_pitch` apart.
+    /// Output: `[outputs, batch, height, width]`, channels `out_pitch` apart.
     pub out: u64,
-    /// Bytes from one channel to the next.
+    /// Bytes from one channel of the input to the next.
     pub input_pitch: u64,
-    /// Bytes from one channel to the next.
+    /// Bytes from one channel of the output to the next.
     pub out_pitch: u64,
     /// Rows and columns of a plane.
     pub size: [u32; 2],
@@ -88,11 +88,11 @@ pub struct Conv2dParams {
     pub out_size: [u32; 2],
     /// Images.
     pub batch: Divisor,
-    /// Pieces of a plane of the output that threads have, down.
+    /// Pieces along the height of an output plane. A piece is the work of a thread, or of a warp.
     pub down: Divisor,
-    /// The same across.
+    /// Pieces along the width of an output plane.
     pub across: Divisor,
-    /// Pieces: threads, or warps, with work.
+    /// Number of pieces.
     pub work: u32,
     /// Input channels.
     pub channels: u32,
@@ -100,13 +100,13 @@ pub struct Conv2dParams {
     pub outputs: u32,
     /// Rows and columns of the window.
     pub window: [u32; 2],
-    /// Zeros above and below, to the left and to the right.
+    /// Zero padding above and below, and to the left and right.
     pub padding: [u32; 2],
-    /// Places from one window to the next, both ways.
+    /// Distance between windows, in both directions.
     pub stride: u32,
     /// `CONV2D_*`.
     pub flags: u32,
-    /// Nothing.
+    /// Padding.
     pub pad: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Depthwise, windows of other sizes: a thread for each output, or a warp where the window is the plane.
+//! Depthwise convolutions with other windows: a thread for each output, or a warp if the window is the plane.
 
 use super::*;
 use crate::device::lanes;
@@ -6,7 +6,7 @@ use crate::device::lanes;
 /// Elements of a row of a window.
 type Line = [f32; CONV2D_WINDOW as usize];
 
-/// Row `i` of the window and of the weights; zeros behind its end, and behind the last row.
+/// Loads row `i` of the window and of the weights; zeros past its end, and past the last row.
 #[inline(always)]
 fn load<E: Elem<Acc = f32>>(
     p: &Conv2dParams,

@@ -1,9 +1,9 @@
-//! Depthwise, windows of 3 x 3: a thread reads the rows that its outputs meet, each of them once.
+//! Depthwise convolutions with windows of 3 x 3: a thread reads each row of the windows of its outputs once.
 
 use super::*;
 
-/// What a thread reads of a row, as it lies: with vectors the element to the left of them, and with stride 1 the one to
-/// the right; else three elements side by side.
+/// Raw elements of a row that a thread reads. With vectors these include the element to the left of the vectors, and
+/// with stride 1 the one to the right. Without vectors they are three adjacent elements.
 #[derive(Clone, Copy)]
 struct Row {
     left: Raw,
@@ -11,13 +11,13 @@ struct Row {
     right: Raw,
 }
 
-/// Which of them lie in the plane's columns: to the left, the thread's own, to the right.
+/// Whether the left, own and right elements are inside the plane's columns.
 type Columns = [bool; 3];
 
 impl Row {
     const NONE: Row = Row { left: [0; 4], own: [[0; 4]; 2], right: [0; 4] };
 
-    /// The row whose own elements begin at `at`: one address, and distances that the code knows.
+    /// Loads the row whose own elements begin at `at`: one address, and offsets known at compile time.
     #[inline(always)]
     fn load<E: Elem, const VEC: usize, const STRIDE: usize>(
         at: u64,
@@ -36,7 +36,7 @@ impl Row {
         row
     }
 
-    /// Element `k`, from the first one on that the first output meets.
+    /// Returns element `k`, counted from the first one that the first output uses.
     #[inline(always)]
     fn get<E: Elem<Acc = f32>, const VEC: usize, const STRIDE: usize>(&self, k: usize) -> f32 {
         let vectors = if VEC > 1 { STRIDE } else { 1 };

@@ -1,24 +1,24 @@
-//! Few input channels, as the first layer of a network has: all weights of eight output channels lie in shared memory,
-//! and every element that a thread reads is multiplied with eight of them.
+//! Convolutions over few input channels, as in the first layer of a network. All weights of eight output channels are
+//! stored in shared memory, and every element that a thread reads is multiplied by eight of them.
 
 use super::*;
 
 const OUTPUTS: usize = CONV2D_OUTPUTS as usize;
 
-/// The rows of a window, channel by channel.
+/// Iterator over the rows of a window, channel by channel.
 struct Rows {
-    /// Where the next one begins.
+    /// Address of the next row.
     at: u64,
-    /// From the end of a channel's window to the next channel's.
+    /// Bytes from the end of a channel's window to the next channel's.
     skip: u64,
-    /// Row of the plane; the first one of the window.
+    /// Row of the plane, and the first row of the window.
     y: u32,
     first: u32,
-    /// Rows left, of all channels.
+    /// Number of remaining rows, of all channels.
     left: u32,
 }
 
-/// What is loaded at once: [`CONV2D_ROWS`] rows, of at most [`CONV2D_WINDOW`] elements.
+/// Elements that are loaded at once: [`CONV2D_ROWS`] rows of at most [`CONV2D_WINDOW`] elements.
 type Loaded = [[f32; 8]; CONV2D_ROWS as usize];
 
 impl Rows {
@@ -48,13 +48,13 @@ impl Rows {
     }
 }
 
-/// Rows of the window over all channels, filled up to what is loaded at once.
+/// Returns the number of rows of the window over all channels, rounded up to what is loaded at once.
 #[inline(always)]
 fn rows(p: &Conv2dParams) -> u32 {
     (p.channels * p.window[0]).div_ceil(CONV2D_ROWS) * CONV2D_ROWS
 }
 
-/// Weights of eight output channels as `[rows, WINDOW, 8]`, zeros where there are none.
+/// Stores the weights of eight output channels as `[rows, WINDOW, 8]`, with zeros for missing ones.
 #[inline(always)]
 fn stage<E: Elem<Acc = f32>, const WINDOW: u32>(p: &Conv2dParams) {
     let taps = p.channels * p.window[0];
@@ -71,7 +71,7 @@ fn stage<E: Elem<Acc = f32>, const WINDOW: u32>(p: &Conv2dParams) {
     }
 }
 
-/// The weights of a tap for all eight outputs.
+/// Loads the weights of a tap for all eight outputs.
 #[inline(always)]
 fn eight(at: u32) -> [f32; OUTPUTS] {
     let low = copy::ld_shared_v4(at).map(f32::from_bits);
@@ -101,7 +101,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const WINDOW: u32> Kernel<W, E, Conv2dPara
 fn window<E: Elem<Acc = f32>, const WINDOW: usize>(p: &Conv2dParams) {
     grid::launch_dependents();
     let index = gpu::block_x() * CONV2D_THREADS + gpu::thread();
-    // Every thread stages weights.
+    // Threads without a piece stage weights too.
     let inside = index < p.work;
     let piece = Piece::of(p, index);
     let y = (piece.down * p.stride).wrapping_sub(p.padding[0]);

@@ -1,46 +1,46 @@
-//! The module `convert`: block formats made on the GPU from a dense matrix or from CSR. One params struct serves all
-//! steps; a step is a tile of its own.
+//! The module `convert`: block formats from a dense matrix or from CSR, on the GPU. All steps share one parameter
+//! struct; each step is a tile.
 
 use crate::abi::{Divisor, SCAN_BYTES, SCAN_THREADS, tiles};
 
-/// Rows and columns of a *piece*, the part of a block whose norm is one sum: blocks are cut into pieces, row by row.
+/// Rows and columns of a *piece*, the part of a block whose norm is one sum. Blocks are cut into pieces, row by row.
 pub const PIECE: (u32, u32) = (16, 32);
-/// Bits of a rank that one round of [`Select`] settles.
+/// Bits of a rank that one round of [`Select`] determines.
 pub const DIGIT_BITS: u32 = 11;
-/// Words of a selection's counters: one for each digit, and the arrivals.
+/// Words of a selection's counters: one per digit, and the arrivals.
 pub const SELECT_WORDS: u32 = (1 << DIGIT_BITS) + 1;
-/// Blocks that one thread block of [`Select`] looks at.
+/// Blocks per thread block of [`Select`].
 pub const SELECT_PART: u32 = 4096;
-/// Words of the present blocks that [`Mark`] collects in shared memory; wider grids go to memory directly.
+/// Words of present bits that [`Mark`] collects in shared memory; wider grids use global memory directly.
 pub const MARK_WORDS: u32 = 2048;
-/// Block column of a slot that holds none.
+/// Block column of an empty slot.
 pub const NO_BLOCK: u32 = u32::MAX;
 
-/// Score a block 1 if it has an element other than zero, 0 otherwise, in place of the sum of squares.
+/// Scores are 1 for a block with a nonzero and 0 otherwise, instead of the sum of squares.
 pub const CONVERT_NON_ZERO: u32 = 1;
-/// Keep what [`Select`] left at or above its pivot.
+/// Blocks with a rank at or above the pivot of [`Select`] are kept.
 pub const CONVERT_TOP: u32 = 2;
-/// The present blocks are known; only the places of block rows are to be found.
+/// The present blocks are given; only the starts of block rows are computed.
 pub const CONVERT_MARKED: u32 = 4;
 
-/// The first round of [`Select`]: nothing is settled.
+/// The first round of [`Select`]: all bits of the pivot are undetermined.
 pub const CONVERT_FIRST: u32 = 8;
 /// Rows of blocks are whole 16-byte vectors ([`FillCsr`]).
 pub const CONVERT_VECTORS: u32 = 16;
 
-/// State of one selection: what is settled of the pivot's rank, and how many blocks are still to be taken.
+/// State of one selection: the determined bits of the pivot's rank, and the number of blocks still to select.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Selection {
-    /// Settled bits of the pivot.
+    /// Determined bits of the pivot.
     pub pivot: u64,
-    /// Blocks to take among those whose rank agrees with the settled bits.
+    /// Blocks to select among those whose rank agrees with the determined bits.
     pub left: u32,
     /// Zero.
     pub reserved: u32,
 }
 
-/// Parameters of every `convert` kernel. Blocks lie in a *grid* of `block_rows` x `block_columns`.
+/// Parameters of every `convert` kernel. Blocks form a *grid* of `block_rows` x `block_columns`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConvertParams {
@@ -50,27 +50,27 @@ pub struct ConvertParams {
     pub row_bytes: u64,
     /// Row offsets of CSR, m + 1.
     pub offsets: u64,
-    /// Columns of CSR; readable 4 past their end.
+    /// Columns of CSR; 4 elements past the end are readable.
     pub columns: u64,
-    /// Score of each piece, accumulators: rows of pieces x pieces of a row.
+    /// Score of each piece, accumulators, `[rows of pieces, pieces of a row]`.
     pub scores: u64,
-    /// [`Selection`]s: one, or one for each block row.
+    /// [`Selection`]s: one in total, or one per block row.
     pub selections: u64,
     /// Counters of each selection, [`SELECT_WORDS`], all zero between launches.
     pub digits: u64,
-    /// Bits of the blocks that [`Mark`] has met, like `present`; all zero between launches.
+    /// Bits of the blocks that [`Mark`] has found, laid out like `present`; all zero between launches.
     pub marks: u64,
     /// Bit c % 32 of word c / 32 of each block row: the block of column c is kept.
     pub present: u64,
-    /// Kept blocks in front of each word of `present`, within its block row.
+    /// Number of kept blocks before each word of `present`, within its block row.
     pub ranks: u64,
-    /// Kept blocks of each block row.
+    /// Number of kept blocks of each block row.
     pub counts: u64,
     /// First group of each block row, and the number of groups.
     pub starts: u64,
-    /// Block rows that are tallied, zero between launches.
+    /// Number of tallied block rows, zero between launches.
     pub arrivals: u64,
-    /// Thread blocks that are done with each block row, zero between launches.
+    /// Number of finished thread blocks of each block row, zero between launches.
     pub row_arrivals: u64,
     /// Out: block column of every slot.
     pub slot_columns: u64,
@@ -78,7 +78,7 @@ pub struct ConvertParams {
     pub group_rows: u64,
     /// Out: values of every slot.
     pub values: u64,
-    /// Blocks whose rank is above this are kept.
+    /// Blocks whose ordered score is above this are kept.
     pub floor: u64,
     /// Rows of the matrix.
     pub m: u32,
@@ -96,33 +96,33 @@ pub struct ConvertParams {
     pub block_columns: Divisor,
     /// Words of `present` for each block row.
     pub words: u32,
-    /// Pieces of a block below each other, and beside each other.
+    /// Rows of pieces in a block.
     pub piece_rows: Divisor,
-    /// See `piece_rows`.
+    /// Columns of pieces in a block.
     pub piece_columns: Divisor,
     /// Thread blocks of [`Score`] for each row of pieces.
     pub chunks: Divisor,
-    /// Lanes that share a piece in [`Score`], as a power of two.
+    /// log2 of the lanes that share a piece in [`Score`].
     pub lane_bits: u32,
-    /// Copies of a row of a block, and of a block: vectors, or elements.
+    /// Copies (vectors or elements) per row of a block.
     pub row_copies: Divisor,
-    /// See `row_copies`.
+    /// Copies (vectors or elements) per block.
     pub block_copies: Divisor,
-    /// Slots that the output has room for.
+    /// Capacity of the output in slots.
     pub capacity: u32,
-    /// Blocks to take in each selection.
+    /// Blocks to select in each selection.
     pub top: u32,
-    /// Blocks of each selection.
+    /// Candidate blocks of each selection.
     pub candidates: Divisor,
     /// Thread blocks of [`Select`] for each selection.
     pub parts: Divisor,
     /// Low bits of a rank that hold the position.
     pub position_bits: u32,
-    /// Low bits of an ordered score that its rank leaves out.
+    /// Low bits of an ordered score that its rank omits.
     pub dropped_bits: u32,
-    /// Lowest bit of the digit that this round of [`Select`] settles.
+    /// Lowest bit of the digit that this round of [`Select`] determines.
     pub digit_shift: u32,
-    /// Slots that a warp of [`FillCsr`] takes at once.
+    /// Slots that a warp of [`FillCsr`] processes at once.
     pub chunk_slots: u32,
     /// `CONVERT_*`.
     pub flags: u32,
@@ -132,22 +132,22 @@ const _: () = assert!(size_of::<Divisor>() == 8);
 const _: () = assert!(size_of::<Selection>() == 16);
 const _: () = assert!(size_of::<ConvertParams>() == 280);
 
-/// Copies that one thread has in flight.
+/// Copies in flight per thread.
 pub const COPIES: u32 = 4;
 
 tiles! {
     { THREADS: SCAN_THREADS, MIN_BLOCKS: 4, COLUMNS: SCAN_THREADS, BURST: COPIES }
     /// Dense: the score of each piece. `ALIGNED`: 16-byte loads, else element by element.
     Score<ALIGNED> = STEP_SCORE 1, ACCESS: if ALIGNED { 16 } else { 1 };
-    /// One digit of the rank of the last block that is taken, highest digit first (radix selection).
+    /// One digit of the rank of the last selected block, highest digit first (radix selection).
     Select = STEP_SELECT 2, ACCESS: 1, SHARED_BYTES: SELECT_WORDS * 4 + 4;
-    /// Scores to present blocks, blocks of each block row, and where each block row starts.
+    /// Present blocks from scores, their number in each block row, and the starts of block rows.
     Tally = STEP_TALLY 3, ACCESS: 1, SHARED_BYTES: SCAN_BYTES;
     /// Dense: block columns and block rows of the output.
     Index = STEP_INDEX 4, ACCESS: 1;
     /// Dense: the values of the kept blocks. `ALIGNED`: 16-byte copies, else element by element.
     FillDense<ALIGNED> = STEP_FILL_DENSE 5, ACCESS: if ALIGNED { 16 } else { 1 };
-    /// CSR: which blocks have an entry, and what [`Tally`] does.
+    /// CSR: marks the blocks with an entry, then does the work of [`Tally`].
     Mark = STEP_MARK 6, ACCESS: 1, SHARED_BYTES: MARK_WORDS * 4;
     /// CSR: block columns, block rows and values of the output.
     FillCsr = STEP_FILL_CSR 7, ACCESS: 1;

@@ -1,17 +1,17 @@
-//! The module `expand`: a matrix of single entries made dense, zeros included, as often as its values change.
+//! The module `expand`: a sparse matrix as a dense one, zeros included, again after each change of its values.
 
 use crate::abi::{Divisor, StripDeal, Tile};
 
-/// Bytes of a row of the dense matrix that a warp writes together: a *group* of elements.
+/// Bytes of a row of the dense matrix that a warp stores together: a *group* of elements.
 pub const GROUP_BYTES: u32 = 512;
-/// Groups that a warp has under way.
+/// Groups in flight per warp.
 pub const GROUPS_AT_ONCE: usize = 4;
 
-/// Finds the groups' entries, and the places of entries in their groups, once for a pattern.
+/// Computes the first entry of each group, and the positions of entries in their groups, once for a pattern.
 pub const EXPAND_PLACES: u32 = 1;
-/// Writes the matrix.
+/// Writes the dense matrix.
 pub const EXPAND_VALUES: u32 = 2;
-/// Lists the entries of strips of rows, once for a pattern: see [`strip_word`](crate::abi::strip_word).
+/// Lists the entries of row blocks, once for a pattern: see [`strip_word`](crate::abi::strip_word).
 pub const EXPAND_STRIPS: u32 = 3;
 
 /// One step, `EXPAND_*`.
@@ -22,7 +22,7 @@ impl<const STEP: u32> Tile for Expand<STEP> {
     const THREADS: u32 = 128;
     const MIN_BLOCKS: u32 = 8;
     const COLUMNS: u32 = 1;
-    /// Groups of a thread block; first entries, or words of places; strips.
+    /// Groups of a thread block; first entries or words of positions; row blocks.
     const ITEMS: u32 = match STEP {
         EXPAND_VALUES => 16,
         EXPAND_STRIPS => 4,
@@ -39,35 +39,35 @@ impl<const STEP: u32> Tile for Expand<STEP> {
 pub struct ExpandParams {
     /// Columns of the entries, u32, ascending within a row.
     pub columns: u64,
-    /// First entry of each row and their number, u32 each.
+    /// First entry of each row and number of its entries, u32 each.
     pub spans: u64,
     /// Values of the entries.
     pub values: u64,
-    /// For each entry its place in its group, u8; padded to whole words.
+    /// Position of each entry in its group, u8; padded to whole words.
     pub places: u64,
-    /// First entry of each group and, behind those of a row, its end, u32.
+    /// First entry of each group; after the groups of a row, the end of the row; u32.
     pub starts: u64,
-    /// The dense matrix; 16-byte aligned. Of strips their lists.
+    /// The dense matrix, 16-byte aligned. `EXPAND_STRIPS`: the lists.
     pub out: u64,
-    /// Heads of the lists; without room for them, the steps of the longest, u32.
+    /// Heads of the lists. If `room` is 0: the steps of the longest list, u32.
     pub heads: u64,
     /// Bytes from one row of the dense matrix to the next, a multiple of 16.
     pub row_bytes: u64,
-    /// Groups of a row.
+    /// Groups per row.
     pub row_groups: Divisor,
-    /// Groups of all rows.
+    /// Groups in all rows.
     pub groups: u32,
-    /// Rows; for places and strips alone.
+    /// Number of rows; only for `EXPAND_PLACES` and `EXPAND_STRIPS`.
     pub rows: u32,
-    /// Entries, unused ones included; for the places alone, as what follows.
+    /// Number of entries, unused ones included; this and `group` only for `EXPAND_PLACES`.
     pub entries: u32,
     /// Elements of a group, a power of two.
     pub group: u32,
-    /// Rows of a strip; for strips alone, as what follows.
+    /// Rows of a row block; this and the next two only for `EXPAND_STRIPS`.
     pub strip: u32,
-    /// Steps that a list has room for; 0 asks how many it takes.
+    /// Capacity of a list in steps; 0 queries the steps of the longest list.
     pub room: u32,
-    /// How the stages of strips are dealt.
+    /// Distribution of the stages of a row block over lists.
     pub deal: StripDeal,
 }
 

@@ -1,33 +1,33 @@
-//! The module `lists`: the work list of module `spmm` out of the spans of A's rows, in three steps.
+//! The module `lists`: the work list of module `spmm` from the spans of A's rows, in three steps.
 
 use crate::abi::{Divisor, SCAN_BYTES, SCAN_THREADS, Tile};
 
-/// Rows that one thread block looks at: eight a thread. A bundle does not reach over them.
+/// Rows per thread block, eight per thread. A bundle does not cross tiles.
 pub const LIST_TILE: u32 = 8 * SCAN_THREADS;
-/// What a row in a bundle costs beside its entries, in entries: its first burst is seldom full, and it has a result to
-/// store.
+/// Cost of a row in a bundle in addition to its entries, in entries: its first burst is seldom full, and its result is
+/// stored.
 pub const ROW_ENTRIES: u32 = 6;
-/// Kinds of work, in the order of the list: pieces of cut rows; whole rows by length class, the longest first; bundles.
-/// Behind them the number of cut rows.
+/// Kinds of work in list order: pieces of cut rows; whole rows by length class, the longest first; bundles. The last
+/// kind counts the cut rows.
 pub const LIST_KINDS: u32 = 35;
 /// The kind of the pieces.
 pub const LIST_PIECES: u32 = 0;
-/// The kind of whole rows of class 0; each class above comes one earlier.
+/// The kind of whole rows of class 0; each higher class is one less.
 pub const LIST_ROWS: u32 = 32;
 /// The kind of the bundles.
 pub const LIST_BUNDLES: u32 = 33;
-/// Not in the list: cut rows.
+/// The number of cut rows, which is not in the list.
 pub const LIST_CUT: u32 = 34;
 
-/// How much of each kind a tile has.
+/// Counts the work of each kind in each tile.
 pub const LIST_SURVEY: u32 = 1;
-/// Where each tile's share of a kind begins.
+/// Computes where the work of each tile begins in each kind.
 pub const LIST_PLACE: u32 = 2;
-/// Items and slots.
+/// Writes items and slots.
 pub const LIST_FILL: u32 = 3;
 
-/// Entries of a piece of a row that is longer than `limit`: equal pieces, and a multiple of eight keeps those of
-/// aligned walks aligned. A row no longer than this stays whole.
+/// Entries of a piece of a row that is longer than `limit`. Pieces are equal, and a multiple of eight keeps aligned
+/// walks aligned. A row of at most `limit` entries stays whole.
 #[inline(always)]
 pub const fn piece_of(len: u32, limit: u32) -> u32 {
     let limit = if limit == 0 { 1 } else { limit };
@@ -40,7 +40,7 @@ pub const fn piece_of(len: u32, limit: u32) -> u32 {
     if rounded < piece { u32::MAX } else { rounded }
 }
 
-/// Length class of a row: 0, then powers of two.
+/// Length class of a row: class 0 for length 0, then powers of two.
 #[inline(always)]
 pub const fn length_class(len: u32) -> u32 {
     let class = 32 - len.leading_zeros();
@@ -64,8 +64,8 @@ impl<const STEP: u32> Tile for Lists<STEP> {
     const ACCESS: u32 = 1;
 }
 
-/// Shared memory in front of what [`LIST_FILL`] collects: sums of a scan, the last key of each thread and the first, a
-/// word for each kind, the classes there are.
+/// Shared memory before the data of [`LIST_FILL`]: sums of a scan, the last and first key of each thread, a word for
+/// each kind, the set of classes.
 pub const LIST_ROOM: u32 = SCAN_BYTES + 8 * SCAN_THREADS + 4 * (LIST_KINDS + 1);
 
 /// Parameters of the `lists` kernels.
@@ -74,21 +74,21 @@ pub const LIST_ROOM: u32 = SCAN_BYTES + 8 * SCAN_THREADS + 4 * (LIST_KINDS + 1);
 pub struct ListParams {
     /// First entry and number of entries of each row.
     pub spans: u64,
-    /// How much of each kind each tile has, kind by kind; then what is in front of it.
+    /// Work of each kind in each tile, kind by kind; later the work before the tile.
     pub counts: u64,
-    /// How much there is of each kind.
+    /// Total work of each kind.
     pub totals: u64,
     /// Out: [`crate::abi::Item`].
     pub items: u64,
     /// Out: [`crate::abi::Slot`].
     pub slots: u64,
-    /// Rows.
+    /// Number of rows.
     pub rows: u32,
-    /// Tiles of [`LIST_TILE`] rows.
+    /// Number of tiles of [`LIST_TILE`] rows.
     pub tiles: u32,
-    /// Rows that are longer are cut.
+    /// Longer rows are cut.
     pub limit: u32,
-    /// Rows that weigh no more, [`ROW_ENTRIES`] included, are bundled; 0: none.
+    /// Rows of at most this weight, [`ROW_ENTRIES`] included, are bundled; 0 disables bundles.
     pub weight: u32,
     /// Division by the weight.
     pub bundles: Divisor,

@@ -1,8 +1,8 @@
-//! The module `prune`: a dense matrix to 2:4 by magnitude.
+//! The module `prune`: prunes a dense matrix to 2:4 by magnitude.
 
 use crate::abi::Tile;
 
-/// A thread takes 32 columns of a row: one word of positions.
+/// One thread per 32 columns of a row: one word of positions.
 #[derive(Clone, Copy, Debug)]
 pub struct Word32;
 
@@ -21,19 +21,19 @@ impl Tile for Word32 {
 pub struct PruneParams {
     /// The dense matrix, row-major.
     pub dense: u64,
-    /// Values kept, `[rows, words, 16]`.
+    /// Kept values, `[rows, words, 16]`.
     pub values: u64,
     /// Words of positions, `[rows, words]`.
     pub meta: u64,
-    /// Rows times words.
+    /// Number of rows times `words`.
     pub total: u32,
-    /// Words of a row.
+    /// Words per row.
     pub words: u32,
     /// Columns of the dense matrix.
     pub columns: u32,
     /// Bytes from one row of the dense matrix to the next.
     pub leading_bytes: u32,
-    /// 1 where columns, rows and address allow accesses of 16 bytes.
+    /// 1 if columns, rows and address allow accesses of 16 bytes.
     pub vectors: u32,
     /// Zero.
     pub reserved: u32,

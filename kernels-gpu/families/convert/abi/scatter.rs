@@ -1,10 +1,10 @@
-//! The module `scatter`: values to the places they have in another form of their matrix.
+//! The module `scatter`: copies values to their positions in another form of their matrix.
 
 use crate::abi::tiles;
 
 tiles! {
     { THREADS: 256, MIN_BLOCKS: 4, COLUMNS: 1, ITEMS: 1024, BURST: 4, ACCESS: 1 }
-    /// A thread takes four values.
+    /// Four values per thread.
     Four;
 }
 
@@ -12,9 +12,9 @@ tiles! {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ScatterParams {
-    /// Values, in the order of the matrix they come from.
+    /// Values, in the order of the original matrix.
     pub values: u64,
-    /// For each the element of `out` it becomes, u32; no two alike, but [`u32::MAX`] for those that become none.
+    /// Index in `out` of each value, u32. Indices are distinct, except that [`u32::MAX`] drops a value.
     pub places: u64,
     /// The values of the other form.
     pub out: u64,

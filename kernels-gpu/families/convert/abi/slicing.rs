@@ -1,27 +1,27 @@
-//! The module `slicing`: sliced ELLPACK out of CSR, in three steps, and new values for it.
+//! The module `slicing`: sliced ELLPACK from CSR, in three steps, and updates of its values.
 
 use crate::abi::Tile;
 
 /// Rows that are sorted together.
 pub const SORTED: usize = 4096;
-/// K-tiles that a chunk's window spans at most: fewer than [`crate::families::spmm::abi::RING`], so that some are on
-/// their way.
+/// Max K-tiles that a chunk's window spans: fewer than [`crate::families::spmm::abi::RING`], so that some copies are in
+/// flight.
 pub const REACH: usize = 24;
 
-/// Rows into the order of their lengths, within windows of [`SORTED`].
+/// Sorts rows by length within windows of [`SORTED`].
 pub const SLICING_ORDER: u32 = 1;
-/// Chunks of each slice.
+/// Counts the chunks of each slice.
 pub const SLICING_COUNT: u32 = 2;
-/// Windows, local columns and values.
+/// Writes windows, local columns and values.
 pub const SLICING_FILL: u32 = 3;
 
-/// New values for slices that are there: a warp for each run of [`RUN_CHUNKS`] chunks.
+/// Updates the values of existing slices: one warp per run of [`RUN_CHUNKS`] chunks.
 pub const SLICING_VALUES: u32 = 4;
 
-/// Chunks of a slice whose values one warp brings in.
+/// Chunks of a slice whose values one warp updates.
 pub const RUN_CHUNKS: usize = 4;
 
-/// One step, `SLICING_*`: a thread for each row, or a warp for each slice.
+/// One step, `SLICING_*`: one thread per row, or one warp per slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Slicing<const STEP: u32>;
 
@@ -39,28 +39,28 @@ impl<const STEP: u32> Tile for Slicing<STEP> {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SlicingParams {
-    /// CSR: first entry of each row, u32, one more than rows.
+    /// CSR: first entry of each row, u32, `rows + 1` elements.
     pub offsets: u64,
     /// CSR: columns, u32.
     pub columns: u64,
     /// CSR: values.
     pub values: u64,
-    /// The row of every lane of every slice, u32, `u32::MAX` behind the last; for new values the first entry of every
-    /// lane of every run.
+    /// Row of every lane of every slice, u32, `u32::MAX` past the last row. `SLICING_VALUES`: first entry of every lane
+    /// of every run.
     pub order: u64,
     /// Chunks of each slice, u32.
     pub counts: u64,
-    /// First chunk of each slice, u32; of each run, and one past the last.
+    /// First chunk of each slice, u32. `SLICING_VALUES`: first chunk of each run, and the end of the last.
     pub starts: u64,
-    /// First tile of each chunk and one past the last, u32 each.
+    /// First tile of each chunk's window and its end, u32 each.
     pub windows: u64,
     /// Local columns, u16, `[chunks, 32, 4]`.
     pub local_columns: u64,
     /// Values, `[chunks, 32, 4]`.
     pub slot_values: u64,
-    /// Rows.
+    /// Number of rows.
     pub rows: u32,
-    /// Slices, or runs.
+    /// Number of slices, or of runs.
     pub slices: u32,
 }
 

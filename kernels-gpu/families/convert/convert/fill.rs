@@ -1,4 +1,4 @@
-//! The values of the kept blocks of a dense matrix. The output is written from end to end, the last slot first: what
+//! Values of the kept blocks of a dense matrix. The output is written backwards from the last slot: the data that
 //! `score` read last is still in L2.
 
 use super::word;

@@ -1,5 +1,5 @@
-//! The pattern of the output: block columns of the slots, padding behind those of a block row, block rows of the
-//! groups. One warp for each block row.
+//! The pattern of the output: block columns of the slots, padding after those of a block row, block rows of the groups.
+//! One warp per block row.
 
 use super::{WARPS, lane, word};
 use crate::device::prelude::*;
@@ -52,11 +52,11 @@ pub(super) fn index(p: &ConvertParams, block_row: u32) {
     }
 }
 
-/// Block column of the block `rank` of a block row.
+/// Returns the block column of block number `rank` of a block row.
 #[inline(always)]
 pub(super) fn column_of(p: &ConvertParams, block_row: u32, rank: u32) -> u32 {
     let row = block_row as u64 * p.words as u64;
-    // The last word with so many blocks or fewer in front of it.
+    // The last word with at most `rank` blocks before it.
     let (mut low, mut high) = (0, p.words);
     while high - low > 1 {
         let middle = low + (high - low) / 2;

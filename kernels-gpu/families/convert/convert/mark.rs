@@ -1,5 +1,5 @@
-//! Which blocks of a CSR matrix have an entry: one thread block for 16 rows of a block row collects bits in shared
-//! memory; the last one of a block row tallies it.
+//! Marks the blocks of a CSR matrix that have an entry. A thread block collects the bits of 16 rows of a block row in
+//! shared memory; the last thread block of a block row tallies it.
 
 use super::tally::tally;
 use super::{WARPS, arrives_last, lane, piece_rows, word};
@@ -20,8 +20,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Mark {
             copy::st_shared_b32(copy::dynamic_shared() + w * 4, 0);
             w += SCAN_THREADS;
         }
-        // Offsets of all rows at once: one wait in place of one for each row. A block past the last row has pieces
-        // without rows, which begin behind the last offset.
+        // One load reads the offsets of all rows, instead of one wait per row. A block past the last row has pieces
+        // without rows, which begin after the last offset.
         let valid = rows > 0 && lane() <= rows;
         let offset = global::ld_nc_b32(word(p.offsets, (first + lane()) as u64), valid);
         let of_row = |row: u32| warp::shfl(offset, row);
@@ -58,7 +58,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Mark {
     }
 }
 
-/// Calls `mark` with the block columns of a row's entries, which this warp reads by aligned vectors.
+/// Calls `mark` with the block columns of a row's entries, which the warp loads as aligned vectors.
 #[inline(always)]
 fn entries(p: &ConvertParams, start: u32, end: u32, mark: impl Fn(u32)) {
     let mut known = NO_BLOCK;

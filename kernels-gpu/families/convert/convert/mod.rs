@@ -1,6 +1,6 @@
-//! Block formats made on the GPU. Dense: `score` reads the matrix once, `select` finds the pivot of a top-k choice,
-//! `tally` decides, `index` writes the pattern, `fill` copies. CSR: `mark` finds the blocks, `scatter` writes
-//! them. Counters are integers, sums of norms have one order: the same bits every time.
+//! Block formats made on the GPU. Dense: `score` reads the matrix once, `select` finds the pivot of a top-k selection,
+//! `tally` selects blocks, `index` writes the pattern, `fill` copies values. CSR: `mark` finds the blocks, `scatter`
+//! writes them. Counters are integers and sums of norms have a fixed order, so results are bitwise reproducible.
 
 mod fill;
 mod index;
@@ -14,7 +14,7 @@ use crate::device::prelude::*;
 use crate::device::scan::{ALL_LANES, WARPS, lane, scan, word};
 use crate::families::convert::abi::*;
 
-/// First row of the row of pieces `slab`, its block row, and how many of its rows the matrix has.
+/// Returns block row, first row and number of matrix rows of the row of pieces `slab`.
 #[inline(always)]
 fn piece_rows(p: &ConvertParams, slab: u32) -> (u32, u32, u32) {
     let (block_row, below) = p.piece_rows.of(slab);
@@ -23,7 +23,7 @@ fn piece_rows(p: &ConvertParams, slab: u32) -> (u32, u32, u32) {
     (block_row, first, of_block.min(p.m.saturating_sub(first)))
 }
 
-/// Score of a block: of its pieces, row by row, eight of them in flight.
+/// Score of a block: the sum over its pieces, row by row, with eight loads in flight.
 #[inline(always)]
 fn score<E: Elem>(p: &ConvertParams, block_row: u32, column: u32) -> E::Acc {
     let across = p.piece_columns.value;
@@ -50,11 +50,11 @@ fn score<E: Elem>(p: &ConvertParams, block_row: u32, column: u32) -> E::Acc {
     sum
 }
 
-/// A score as an integer of the same order; NaN is the largest.
+/// Score as an integer in the same order; NaN is the largest.
 #[inline(always)]
 fn ordered<E: Elem>(score: E::Acc) -> u64 {
     let [low, high] = E::words(score);
-    // No score is negative, so the bits ascend with the value.
+    // Scores are never negative, so their bits ascend with the value.
     let (bits, infinity) = if E::ACC_BYTES == 8 {
         ((high as u64) << 32 | low as u64, 0x7ff0u64 << 48)
     } else {
@@ -63,14 +63,14 @@ fn ordered<E: Elem>(score: E::Acc) -> u64 {
     if bits > infinity { u64::MAX } else { bits }
 }
 
-/// The score in front, then the position among `candidates`, the first highest: no two ranks are equal.
+/// Rank: high bits are the score, low bits the position among `candidates`, first position highest. Ranks are unique.
 #[inline(always)]
 fn rank(p: &ConvertParams, ordered: u64, place: u32) -> u64 {
     let last = (1u64 << p.position_bits) - 1;
     ((ordered >> p.dropped_bits) << p.position_bits) | (last - place as u64)
 }
 
-/// Counts this thread block in. True for the one that comes last, which then sees what the others wrote.
+/// Counts this thread block as arrived. Returns true in the last one, which then sees the writes of the others.
 #[inline(always)]
 fn arrives_last(counter: u64, count: u32) -> bool {
     global::fence_gpu();
@@ -79,7 +79,7 @@ fn arrives_last(counter: u64, count: u32) -> bool {
     if gpu::thread() == 0 {
         before = global::atom_add(counter, 1);
     }
-    // Only thread 0 adds something, so the sum is what it found.
+    // Only thread 0 contributes, so the sum is the value it read.
     let last = scan(before).1 + 1 == count;
     if last {
         global::fence_gpu();

@@ -1,6 +1,6 @@
-//! The values of a CSR matrix in its blocks. A warp owns one row of all blocks of a block row. Where the row fills its
-//! blocks its entries lie in order, and are copied without a look at their columns; elsewhere the row is cleared and
-//! the entries go to their places.
+//! Values of a CSR matrix in its blocks. A warp has one row of all blocks of a block row. If the row fills its blocks,
+//! its entries are in output order, and they are copied without reading their columns. Otherwise the row is cleared and
+//! the entries are stored one by one.
 
 use super::index::{column_of, index};
 use super::{ALL_LANES, WARPS, lane, word};
@@ -13,9 +13,9 @@ struct Line {
     block_row: u32,
     start: u32,
     end: u32,
-    /// Slots of the block row that the output has room for, padding included.
+    /// Slots of the block row within the capacity of the output, padding included.
     slots: u32,
-    /// Blocks of the block row.
+    /// Number of blocks of the block row.
     blocks: u32,
     to: u64,
 }
@@ -42,7 +42,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for FillCsr {
                 copy::<E>(p, &line, first, end);
             } else {
                 clear::<E>(p, &line, first, end);
-                // Other lanes cleared what this one writes.
+                // Other lanes cleared the memory that this lane writes.
                 warp::sync(ALL_LANES);
                 scatter::<E>(p, &line, first, end);
             }
@@ -69,7 +69,7 @@ fn line<E: Elem>(p: &ConvertParams, row: u32, block_row: u32, below: u32) -> Lin
     }
 }
 
-/// Whether the row has an entry at each of its places and can be copied by vectors.
+/// Whether the row has an entry at each position of its blocks and can be copied in vectors.
 #[inline(always)]
 fn fills<E: Elem>(p: &ConvertParams, line: &Line) -> bool {
     let last = p.block_columns.value - 1;
@@ -130,7 +130,7 @@ fn clear<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
 #[inline(always)]
 fn scatter<E: Elem>(p: &ConvertParams, line: &Line, first: u32, end: u32) {
     let column = |at: u32, ok: bool| global::ld_nc_b32(word(p.columns, at as u64), ok);
-    // Where the entries of a slot begin: columns of a row ascend.
+    // First entry of a slot: columns of a row ascend.
     let begin = |slot: u32| {
         if slot == 0 || slot >= line.blocks {
             return if slot == 0 { line.start } else { line.end };

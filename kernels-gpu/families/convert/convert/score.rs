@@ -1,5 +1,5 @@
-//! The score of every piece of a dense matrix: the sum of squares, columns from top to bottom, then neighbouring
-//! columns by pairs; or whether there is an element other than zero.
+//! Score of every piece of a dense matrix: the sum of squares, columns from top to bottom, then neighboring columns in
+//! pairs; or whether the piece has a nonzero.
 
 use super::{lane, piece_rows};
 use crate::device::prelude::*;

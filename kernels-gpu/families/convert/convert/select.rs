@@ -1,5 +1,5 @@
-//! One round of a radix selection: how many ranks have each digit, then which digit the pivot has. Thread blocks
-//! count in shared memory; the last of a selection to arrive decides.
+//! One round of a radix selection: counts the ranks with each digit, then finds the digit of the pivot. Thread blocks
+//! count in shared memory; the last one of a selection to arrive finds the digit.
 
 use super::{arrives_last, ordered, rank, scan, score, word};
 use crate::device::prelude::*;
@@ -42,7 +42,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Select {
     }
 }
 
-/// Counts the digits of this part's ranks that agree with the settled bits of the pivot.
+/// Counts the digits of this part's ranks that agree with the determined bits of the pivot.
 #[inline(always)]
 fn count<E: Elem>(p: &ConvertParams, selection: u32, part: u32, pivot: u64) {
     let start = part * SELECT_PART;
@@ -52,7 +52,7 @@ fn count<E: Elem>(p: &ConvertParams, selection: u32, part: u32, pivot: u64) {
         let position = selection * p.candidates.value + place;
         let (block_row, column) = p.block_columns.of(position);
         let own = rank(p, ordered::<E>(score::<E>(p, block_row, column)), place);
-        // Twice, because a shift by 64 is none.
+        // Two shifts, because a single shift by 64 would not clear the value.
         let settled = (own ^ pivot) >> p.digit_shift >> DIGIT_BITS;
         if p.flags & CONVERT_FIRST != 0 || settled == 0 {
             let digit = (own >> p.digit_shift) as u32 % DIGITS;
@@ -62,7 +62,7 @@ fn count<E: Elem>(p: &ConvertParams, selection: u32, part: u32, pivot: u64) {
     }
 }
 
-/// Finds the digit with which the `left` highest ranks are reached, from the highest down, and clears the counters.
+/// Finds the digit at which the `left` highest ranks are reached, from the highest digit down, and clears the counters.
 #[inline(always)]
 fn settle(p: &ConvertParams, counters: u64, state: u64, pivot: u64, left: u32) {
     let digit = |i: u32| DIGITS - 1 - gpu::thread() * OWN - i;

@@ -1,5 +1,5 @@
-//! Which blocks are kept, how many in each block row, and where each block row starts. A whole thread block tallies a
-//! block row; the last one of all to arrive adds the counts up.
+//! Selects the kept blocks, counts them in each block row, and computes where each block row starts. A thread block
+//! tallies a block row; the last thread block to arrive adds up the counts.
 
 use super::{WARPS, arrives_last, lane, ordered, rank, scan, score, word};
 use crate::device::prelude::*;
@@ -21,7 +21,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, ConvertParams> for Tally {
     }
 }
 
-/// From the scores of a block row to its present blocks.
+/// Computes the present blocks of a block row from its scores.
 #[inline(always)]
 fn decide<E: Elem>(p: &ConvertParams, block_row: u32) {
     let present = word(p.present, block_row as u64 * p.words as u64);
@@ -33,7 +33,7 @@ fn decide<E: Elem>(p: &ConvertParams, block_row: u32) {
         }
         w += WARPS;
     }
-    // Other warps stored what this one reads next.
+    // Other warps stored words that this warp reads next.
     gpu::sync_threads();
     tally(p, block_row, |w| global::ld_cg_b32(word(present, w as u64), true));
 }
@@ -54,8 +54,8 @@ fn kept<E: Elem>(p: &ConvertParams, block_row: u32, column: u32) -> bool {
     ordered > 0 && rank(p, ordered, place) >= pivot
 }
 
-/// Counts the present blocks of a block row, in front of each word and all; `bits` gives a word, once. The last block
-/// row places them all.
+/// Counts the present blocks of a block row, before each word and in total; `bits` is called once per word. The last
+/// block row to arrive computes the starts of all.
 #[inline(always)]
 pub(super) fn tally(p: &ConvertParams, block_row: u32, bits: impl Fn(u32) -> u32) {
     let (mut first, mut count) = (0, 0);
@@ -78,7 +78,7 @@ pub(super) fn tally(p: &ConvertParams, block_row: u32, bits: impl Fn(u32) -> u32
     }
 }
 
-/// Running sums of the groups of the block rows.
+/// Computes the running sums of the groups of the block rows.
 #[inline(always)]
 fn place(p: &ConvertParams) {
     let each = p.block_rows.div_ceil(SCAN_THREADS);

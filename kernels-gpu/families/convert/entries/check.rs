@@ -1,5 +1,5 @@
-//! The rules of CSR: offsets from 0 to the number of entries that never descend; columns inside, ascending in a row.
-//! Whatever the arrays hold, nothing outside of them is read.
+//! Rules of CSR: offsets start at 0, never descend and end at the number of entries; columns are in range and ascend in
+//! a row. For any content of the arrays, no address outside of them is read.
 
 use super::{mark_starts, own_marks, row_at, word};
 use crate::device::prelude::*;
@@ -39,7 +39,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for CheckEntries {
     }
 }
 
-/// Offsets `start..start + ENTRY_TILE`, each with the one before it.
+/// Checks offsets `start..start + ENTRY_TILE`, each against the previous one.
 #[inline(always)]
 fn offsets(p: &EntriesParams, start: u32) {
     unroll!(i < 8, {

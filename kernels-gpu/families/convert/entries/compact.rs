@@ -1,6 +1,6 @@
-//! Dense to CSR: a warp counts what it keeps of some segments of rows, thread blocks find out in passing how many
-//! entries are in front of theirs, and the warps read their segments again, out of L1 and L2, and write. What a warp
-//! keeps of a segment it lays into shared memory first, so that whole lines are written.
+//! Dense to CSR. A warp counts the kept elements of some segments of rows. Thread blocks find the number of entries
+//! before theirs by a one-pass look-back. Then the warps read their segments again, from L1 and L2, and write. A warp
+//! compacts the kept elements of a segment in shared memory first, so that it stores whole lines.
 
 use super::turns::{in_front, start_of, take};
 use super::{ALL_LANES, element, inclusive, lane, magnitude, word};
@@ -31,7 +31,7 @@ impl<const ALIGNED: bool> Compact<ALIGNED> {
     }
 }
 
-/// A segment: its row, its number in the row, and what this lane has of it.
+/// A segment: its row, its index in the row, and this lane's elements.
 #[derive(Clone, Copy)]
 struct Segment {
     row: u32,
@@ -39,8 +39,8 @@ struct Segment {
     raw: [Raw; 4],
 }
 
-/// Where in a word it stands whether element `i` of a vector is kept, for all vectors in the upper four bits of each
-/// half (of the word).
+/// Bit of a keep word for element `i` of a vector. Every element type uses only the upper four bits of each half of the
+/// word.
 const fn bit<E: Elem>(i: usize) -> u32 {
     match E::BYTES {
         2 => i as u32 % 2 * 16 + 12 + i as u32 / 2,
@@ -60,7 +60,7 @@ fn compact<E: Elem, const V: usize, const TOP: bool>(p: &EntriesParams) {
         s += 1;
         next = load::<E, V>(p, start + s, s < p.count);
         let keep = kept_of::<E, V, TOP>(p, segment);
-        // Four bits of each half are in use.
+        // Each word uses four bits of each half, so four words are counted together.
         kept += (keep[0] | keep[1] >> 4 | keep[2] >> 8 | keep[3] >> 12).count_ones();
     }
     let (_, own) = warp_scan(kept);
@@ -84,7 +84,7 @@ fn compact<E: Elem, const V: usize, const TOP: bool>(p: &EntriesParams) {
     }
 }
 
-/// Writes what is kept of a segment, from entry `first` on; how much it is.
+/// Writes the kept elements of a segment, from entry `first` on. Returns their number.
 #[inline(always)]
 fn keep<E: Elem, const V: usize, const TOP: bool>(
     p: &EntriesParams,
@@ -92,7 +92,7 @@ fn keep<E: Elem, const V: usize, const TOP: bool>(
     first: u32,
 ) -> u32 {
     let keep = kept_of::<E, V, TOP>(p, segment);
-    // Kept elements of the lanes in front and of all, for two vectors in a word.
+    // Number of kept elements in preceding lanes and in all lanes, for two vectors packed in a word.
     let kept = |v: usize| keep[v].count_ones();
     let (low, low_all) = warp_scan(kept(0) | kept(1) << 16);
     let (high, high_all) = warp_scan(kept(2) | kept(3) << 16);
@@ -105,7 +105,7 @@ fn keep<E: Elem, const V: usize, const TOP: bool>(
         stage::<E, V>(local, &segment.raw[v], keep[v], beside, own + before[v]);
         own += all[v];
     });
-    // What the lanes laid down is seen by the others.
+    // Makes the lanes' stores to shared memory visible to the warp.
     warp::sync(ALL_LANES);
     let room = p.capacity.saturating_sub(first).min(own);
     let column = segment.number * p.segment_columns;
@@ -124,7 +124,7 @@ fn keep<E: Elem, const V: usize, const TOP: bool>(
     own
 }
 
-/// Loads this lane's part of segment `at`, zeros where there is none.
+/// Loads this lane's part of segment `at`, zeros past the matrix.
 #[inline(always)]
 fn load<E: Elem, const V: usize>(p: &EntriesParams, at: u32, wanted: bool) -> Segment {
     let (row, number) = p.segments.of(at);
@@ -135,14 +135,14 @@ fn load<E: Elem, const V: usize>(p: &EntriesParams, at: u32, wanted: bool) -> Se
     unroll!(v < 4, {
         let beside = v as u32 * 32 * V as u32;
         let ok = valid && beside < p.segment_columns && column + beside < p.k;
-        // One behind the other, before anything waits: not where the compiler thinks they are needed.
+        // `ld_global` keeps the loads together before their uses; the compiler would move other loads to the uses.
         raw[v] = E::ld_global::<V>(from + (beside * E::BYTES) as u64, ok);
     });
     Segment { row, number, raw }
 }
 
-/// Which elements of a segment are kept; see [`bit`]. What was not loaded is zero, which is never above a pivot; with a
-/// pivot of zero nothing is taken at it.
+/// Returns the keep words of a segment; see [`bit`]. Elements that were not loaded are zero, which is never above a
+/// pivot. With a pivot of zero, no elements equal to it are kept.
 #[inline(always)]
 fn kept_of<E: Elem, const V: usize, const TOP: bool>(
     p: &EntriesParams,
@@ -170,9 +170,9 @@ fn kept_of<E: Elem, const V: usize, const TOP: bool>(
     keep
 }
 
-/// Which elements of a vector have a magnitude above `floor`, for all of a word at once: the sum of a magnitude and of
-/// what `floor` is below the largest has the uppermost bit set where it is, and no carry. NaN, of whatever bits, is
-/// above infinity.
+/// Returns the keep bits of a vector: elements with a magnitude above `floor`, for all elements of a word at once. The
+/// sum of a magnitude and (max - `floor`) sets the top bit of the element if the magnitude is above, and never carries
+/// into the next element. NaN with any payload is above infinity.
 #[inline(always)]
 fn above<E: Elem, const V: usize>(raw: &Raw, floor: u64) -> u32 {
     let (ones, most) = match E::BYTES {
@@ -182,25 +182,25 @@ fn above<E: Elem, const V: usize>(raw: &Raw, floor: u64) -> u32 {
     let more = (most - floor.min(most as u64) as u32) * ones;
     let mut keep = 0;
     unroll!(w < 4, {
-        // A vector of fewer elements than a word holds fills it with zeros.
+        // A vector of fewer elements than a word is padded with zeros.
         if w * 4 < (V * E::BYTES as usize).max(4) {
             let sum = (raw[w] & (most * ones)) + more;
             keep = keep >> 1 | sum & !(most * ones);
         }
     });
-    // As if there had been as many words as bits.
+    // Moves the bits to the positions that four words would give.
     let words = (V * E::BYTES as usize).div_ceil(4).max(1);
     keep >> (4 - words)
 }
 
-/// Sum of the lanes in front, and of all.
+/// Returns the sum over preceding lanes, and over all lanes.
 #[inline(always)]
 fn warp_scan(value: u32) -> (u32, u32) {
     let inclusive = inclusive(value);
     (inclusive - value, warp::shfl(inclusive, 31))
 }
 
-/// Sum of the warps in front, and of all. Every thread must call it.
+/// Returns the sum over preceding warps, and over all warps. Every thread must call it.
 #[inline(always)]
 fn warp_places(own: u32) -> (u32, u32) {
     let warp = gpu::thread() / 32;
@@ -218,14 +218,14 @@ fn warp_places(own: u32) -> (u32, u32) {
     (before, all)
 }
 
-/// Where this warp lays what it keeps.
+/// Shared address of this warp's compacted elements.
 #[inline(always)]
 fn stage_of_warp() -> u32 {
     copy::dynamic_shared() + TURNS_BYTES + gpu::thread() / 32 * KEPT_BYTES
 }
 
-/// Lays down what is kept of a vector, from place `first` on, with its column in the segment; in straight code,
-/// whatever is kept.
+/// Stores the kept elements of a vector from index `first` on, with their columns in the segment. The code is
+/// branch-free: stores are predicated.
 #[inline(always)]
 fn stage<E: Elem, const V: usize>(stage: u32, raw: &Raw, keep: u32, column: u32, first: u32) {
     let mut to = stage + first * if E::BYTES == 2 { 4 } else { 8 };
@@ -246,7 +246,7 @@ fn stage<E: Elem, const V: usize>(stage: u32, raw: &Raw, keep: u32, column: u32,
     });
 }
 
-/// Column in the segment and value at a place.
+/// Loads the column in the segment and the value at an index.
 #[inline(always)]
 fn staged<E: Elem>(stage: u32, at: u32) -> (u32, Raw) {
     match E::BYTES {

@@ -1,4 +1,4 @@
-//! Slots of GroupCOO and ELL from CSR, and values through a permutation: four in flight a thread.
+//! Slots of GroupCOO and ELL from CSR, and values through a permutation, with four elements in flight per thread.
 
 use super::word;
 use crate::device::prelude::*;

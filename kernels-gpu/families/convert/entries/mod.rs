@@ -1,6 +1,6 @@
-//! Formats of single entries made on the GPU. A sort is a stable counting sort by digits: `count`, `place`, `move`.
-//! `compact` and `starts` add up in one pass, thread blocks looking back at those in front of them. Counters
-//! are integers and places follow from order alone: the same bits every time.
+//! Unstructured sparse formats made on the GPU. A sort is a stable counting sort by digits: `count`, `place`, `move`.
+//! `compact` and `starts` compute sums in one pass with a look-back to preceding thread blocks. Counters are integers
+//! and positions depend on order alone, so results are bitwise reproducible.
 
 mod check;
 mod compact;
@@ -14,18 +14,18 @@ mod turns;
 
 use crate::device::prelude::*;
 use crate::device::scan::{
-    ALL_LANES, WARPS, inclusive, inclusive_by, lane, leave_last, scan, word,
+    ALL_LANES, WARPS, inclusive, inclusive_by, lane, scan, share_last_of_warp, word,
 };
 use crate::families::convert::abi::*;
 
-/// Shared memory behind that of [`scan`].
+/// Shared address after the memory of [`scan`].
 #[inline(always)]
 fn behind_scan() -> u32 {
     copy::dynamic_shared() + SCAN_BYTES
 }
 
-/// The last of `rows` rows that starts at or before entry `at`: every lane of the warp asks for the same. A search by
-/// 32 probes at once: four rounds for a million rows.
+/// Returns the last of `rows` rows that starts at or before entry `at`, which must be uniform over the warp. Each round
+/// of the search has 32 probes: four rounds for a million rows.
 #[inline(always)]
 fn row_at(offsets: u64, rows: u32, at: u32) -> u32 {
     let (mut low, mut high) = (0, rows);
@@ -41,8 +41,8 @@ fn row_at(offsets: u64, rows: u32, at: u32) -> u32 {
     low
 }
 
-/// Writes 1 + r behind the scan's memory for every row r that starts in `start..end`, at its first entry; the last
-/// of those that start together. Ends with a barrier; `first` is the row of entry `start`.
+/// Writes row + 1 to shared memory, after the memory of `scan`, at the first entry of every row that starts in
+/// `start..end`; the last row wins if several start together. Ends with a barrier; `first` is the row of entry `start`.
 #[inline(always)]
 fn mark_starts(p: &EntriesParams, first: u32, start: u32, end: u32) {
     let marks = behind_scan();
@@ -65,18 +65,18 @@ fn mark_starts(p: &EntriesParams, first: u32, start: u32, end: u32) {
     gpu::sync_threads();
 }
 
-/// The marks of this thread's eight entries.
+/// Loads the marks of this thread's eight entries.
 #[inline(always)]
 fn own_marks() -> [[u32; 4]; 2] {
     let from = behind_scan() + gpu::thread() * 32;
     [copy::ld_shared_v4(from), copy::ld_shared_v4(from + 16)]
 }
 
-/// Largest value of the threads in front of this one, 0 for the first. Every thread must call it.
+/// Max over the preceding threads, 0 for the first. Every thread must call it.
 #[inline(always)]
 fn scan_max(value: u32) -> u32 {
     let inclusive = inclusive_by(lane(), value, u32::max);
-    let own = leave_last(inclusive);
+    let own = share_last_of_warp(inclusive);
     let before = warp::shfl(inclusive, lane().wrapping_sub(1) & 31);
     let mut largest = if lane() == 0 { 0 } else { before };
     unroll!(w < 8, {
@@ -89,7 +89,7 @@ fn scan_max(value: u32) -> u32 {
     largest
 }
 
-/// Element `i` of a raw vector, as it lies in memory.
+/// Element `i` of a raw vector, in memory format.
 #[inline(always)]
 fn element<E: Elem>(raw: &Raw, i: usize) -> Raw {
     match E::BYTES {
@@ -99,7 +99,7 @@ fn element<E: Elem>(raw: &Raw, i: usize) -> Raw {
     }
 }
 
-/// The magnitude of an element as an integer of the same order; NaN, of whatever bits, is the one above infinity.
+/// Magnitude of an element as an integer in the same order; NaN with any payload is infinity + 1.
 #[inline(always)]
 fn magnitude<E: Elem>(raw: Raw) -> u64 {
     let (bits, infinity) = match E::DTYPE {

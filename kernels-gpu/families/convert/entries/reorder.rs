@@ -1,6 +1,6 @@
-//! Values through a permutation in two passes over tiles, each of which reads and writes neighbours: a value that is
-//! fetched alone costs a sector. `split` orders a tile of the source by where its values go, so that those of a tile of
-//! the target are a run; `join` fetches a target's runs and orders them. Both order in shared memory, by 16-bit places.
+//! Values through a permutation in two passes over tiles with contiguous reads and writes: a single gathered value
+//! costs a sector. `split` sorts a source tile by target position, so that the values of a target tile form a run.
+//! `join` loads the runs of a target tile and orders them. Both order values in shared memory by 16-bit positions.
 
 use super::{ALL_LANES, element, inclusive, lane, word};
 use crate::device::prelude::*;
@@ -15,8 +15,8 @@ fn put<E: Elem>(to: u32, value: Raw) {
     }
 }
 
-/// Writes the tile of shared memory whose first value is `first` in the output, in whole vectors: outputs have room for
-/// one behind their end.
+/// Stores the tile in shared memory to the output, where its first value has index `first`, in whole vectors. Outputs
+/// have space for one vector past their end.
 #[inline(always)]
 fn store<E: Elem>(p: &EntriesParams, first: u32, tile: u32) {
     let each = 16 / E::BYTES;
@@ -35,7 +35,7 @@ fn store<E: Elem>(p: &EntriesParams, first: u32, tile: u32) {
 }
 
 impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Split<TILE> {
-    /// `source`: values; `first`: the place of each in its tile.
+    /// `source`: values; `first`: the position of each in its tile.
     #[inline(always)]
     unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::launch_dependents();
@@ -52,7 +52,7 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Spli
             });
             places
         };
-        // Places are the plan's own, values another kernel's.
+        // The plan owns the positions; values may be written by the preceding kernel.
         let mut next = places_of(0);
         grid::wait_dependency();
         let mut done = 0;
@@ -87,12 +87,12 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Spli
     }
 }
 
-/// Runs of up to 32 tiles of the source, one a lane, as positions one after the other.
+/// Runs of up to 32 source tiles, one per lane, at consecutive positions.
 #[derive(Clone, Copy)]
 struct Runs {
-    /// Where the distances from position to value lie, those without values left out.
+    /// Shared address of the differences between value index and position, for runs with values.
     distances: u32,
-    /// First position of this lane's run; `u32::MAX` if it has no values.
+    /// First position of this lane's run; `u32::MAX` if the run is empty.
     begin: u32,
     total: u32,
 }
@@ -116,8 +116,8 @@ impl Runs {
         }
     }
 
-    /// Where the value of position `from` + lane is, of those from `from` on, in front of which `before` runs begin;
-    /// and how many begin in front of the next 32. Every lane of the warp must call it together.
+    /// Returns the index of the value at position `from` + lane, and the number of runs that begin before the next 32
+    /// positions. `before` runs begin before `from`. Every lane of the warp must call it together.
     #[inline(always)]
     fn value(self, from: u32, before: u32) -> (u32, u32) {
         let off = self.begin.wrapping_sub(from);
@@ -130,15 +130,15 @@ impl Runs {
 }
 
 impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join<TILE> {
-    /// `source`: the tiles of [`Split`], `tiles` of them; `first`: the place of each value in its tile of the target;
-    /// `starts`: for each tile of the target, and one more, where its run in each tile of the source begins.
+    /// `source`: the tiles of [`Split`], `tiles` of them; `first`: the position of each value in its target tile;
+    /// `starts`: for each target tile, and one more, the first value of its run in each source tile.
     #[inline(always)]
     unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::launch_dependents();
         let (own, warps) = (gpu::thread() / 32, REORDER_THREADS / 32);
         let distances = copy::dynamic_shared() + TILE * E::BYTES + own * JOIN_RUNS * 4;
         let starts = word(p.starts, gpu::block_x() as u64 * p.tiles as u64);
-        // Warps take every 16th tile of the source: those near each other have runs of like length.
+        // A warp has every 16th source tile: neighboring tiles have runs of similar length.
         let runs_of = |first: u32| {
             let tile = first + lane() * warps;
             let valid = tile < p.tiles;
@@ -147,7 +147,7 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join
             Runs::new(distances, start, end - start)
         };
         let mut first = own;
-        // Starts and places are the plan's own, values another kernel's.
+        // The plan owns starts and positions; values may be written by the preceding kernel.
         let mut runs = runs_of(first);
         grid::wait_dependency();
         loop {
@@ -181,8 +181,8 @@ impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for Join
 }
 
 impl<W: WalkInfo, E: Elem, const TILE: u32> Kernel<W, E, EntriesParams> for ReorderPlaces<TILE> {
-    /// `keys`: where each value of the split tiles comes from; `first`: where it goes; `out_first`, `out_second`: the
-    /// places that `split` and `join` read; `starts`: where runs begin.
+    /// `keys`: the source of each value of the split tiles; `first`: its target; `out_first`, `out_second`: the
+    /// positions for `split` and `join`; `starts`: first values of the runs.
     #[inline(always)]
     unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::launch_dependents();

@@ -1,4 +1,4 @@
-//! Offsets to the row of every entry, and back.
+//! Row of every entry from offsets, and offsets from rows.
 
 use super::{lane, mark_starts, own_marks, row_at, scan_max, word};
 use crate::device::prelude::*;
@@ -22,7 +22,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryRows {
         unroll!(i < 8, {
             largest = largest.max(rows[i / 4][i % 4]);
         });
-        // Entries in front of the first start belong to the row that the tile begins in.
+        // Entries before the first mark belong to the row in which the tile begins.
         let mut current = scan_max(largest).max(first + 1);
         unroll!(i < 8, {
             current = current.max(rows[i / 4][i % 4]);
@@ -44,7 +44,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryRows {
 }
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryOffsets {
-    /// Place `count`, behind the last entry, is taken to lie in row m: it fills what is left.
+    /// Position `count`, after the last entry, is treated as an entry of row m: it writes the remaining offsets.
     #[inline(always)]
     unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::launch_dependents();
@@ -57,7 +57,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for EntryOffsets {
             let key = global::ld_cg_b32(word(p.keys, at), at < p.count as u64);
             keys[i] = if at < p.count as u64 { key } else { p.m };
             let valid = at > 0 && at <= p.count as u64;
-            // Rows up to and including this one have their offsets already: counted from 1, 0 for none.
+            // Offsets up to the row of the previous entry are already written: `before` is that row + 1, or 0.
             let prior = global::ld_cg_b32(word(p.keys, at.wrapping_sub(1)), valid);
             before[i] = if valid { prior + 1 } else { 0 };
         });

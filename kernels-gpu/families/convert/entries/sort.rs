@@ -1,14 +1,14 @@
-//! A stable counting sort, one digit a pass: keys of a digit are counted for every tile, running sums over the tiles
-//! and digits say where those of a tile go, and in a tile warps rank what they hold in order, equal digits by ballot.
+//! Stable counting sort, one digit per pass. Keys of each digit are counted in every tile. Running sums over tiles and
+//! digits give the targets of a tile's keys. In a tile, warps rank their keys in order, equal digits by ballot.
 
 use super::{ALL_LANES, WARPS, behind_scan, lane, scan, word};
 use crate::device::prelude::*;
 use crate::families::convert::abi::*;
 
-/// Keys of a warp in a tile.
+/// Keys per warp in a tile.
 const WARP_KEYS: u32 = SORT_TILE / WARPS;
 
-/// Key `at`. Padding counts as column k, behind all others.
+/// Returns key `at`. Padding becomes key `p.k`, after all others.
 #[inline(always)]
 fn key(p: &EntriesParams, at: u32, inside: bool) -> u32 {
     if p.flags & (SORT_CLASSES | SORT_LENGTHS) == 0 {
@@ -66,7 +66,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortCount {
 }
 
 impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortPlace {
-    /// A thread block for each digit.
+    /// One thread block per digit.
     #[inline(always)]
     unsafe fn run(p: &EntriesParams, _at: u64) {
         grid::launch_dependents();
@@ -98,15 +98,15 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortPlace {
     }
 }
 
-/// Shared memory of [`SortMove`], behind that of the scan: counters of every warp, distances of the digits, and two
-/// arrays of a word for each key.
+/// Shared memory of [`SortMove`] after that of the scan: counters of every warp, distances of the digits, and two
+/// arrays of one word per key.
 #[derive(Clone, Copy)]
 struct Shared {
     digits: u32,
 }
 
 impl Shared {
-    /// Keys of a digit in each warp; later the place in the tile of the warp's first.
+    /// Number of keys of a digit in each warp; later the position in the tile of the warp's first such key.
     #[inline(always)]
     fn counters(self, warp: u32) -> u32 {
         behind_scan() + warp * self.digits * 4
@@ -122,13 +122,13 @@ impl Shared {
         behind_scan() + (WARPS + 1) * self.digits * 4
     }
 
-    /// What else is to be moved, in the same order.
+    /// The values to move, in key order.
     #[inline(always)]
     fn words(self) -> u32 {
         self.keys() + SORT_TILE * 4
     }
 
-    /// Digit and rank of this thread's key `i`; later its place in the tile.
+    /// Digit and rank of this thread's key `i`; later its position in the tile.
     #[inline(always)]
     fn place(self, i: u32) -> u32 {
         self.words() + (SORT_TILE + gpu::thread() / 32 * WARP_KEYS + i * 32 + lane()) * 4
@@ -165,7 +165,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
         gpu::sync_threads();
         bases(p, shared);
         gpu::sync_threads();
-        // Stores of a warp go to neighbours: words are ordered in shared memory first, one array after the other.
+        // Words are ordered in shared memory first, one array after the other, so that a warp stores neighbors.
         stage(p, shared.keys(), shared, own, true, |at, ok| key(p, at, ok));
         let first = |at, ok| match p.flags & SORT_FIRST {
             0 => global::ld_cg_b32(word(p.first, at as u64), ok),
@@ -179,7 +179,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
         }
         stage(p, shared.words(), shared, own, false, first);
         let pairs = p.flags & SORT_PAIRS != 0;
-        // What is padding comes last, and has no place.
+        // Padding is last and is dropped by the capacity check.
         store(p, shared, |i, to| {
             put(p, pairs, (p.out_first, 4), to, shared.words() + i * 4);
         });
@@ -196,8 +196,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for SortMove {
     }
 }
 
-/// Stores the word at shared `own` of the entry that comes to place `to`, if there is one: in an array of its own, or
-/// `byte` bytes into one of the `pairs`.
+/// Stores the word at shared address `own` for output position `to`, if that is below the capacity: in its own array,
+/// or at byte `byte` of a pair.
 #[inline(always)]
 fn put(p: &EntriesParams, pairs: bool, (array, byte): (u64, u64), to: u32, own: u32) {
     let own = copy::ld_shared_b32(own);
@@ -208,8 +208,8 @@ fn put(p: &EntriesParams, pairs: bool, (array, byte): (u64, u64), to: u32, own: 
     }
 }
 
-/// Words of this thread's keys to their places in the tile; the first time places are made of digits and ranks. Every
-/// thread must call it.
+/// Stores words of this thread's keys at their positions in the tile. `places`: first computes the positions from
+/// digits and ranks. Every thread must call it.
 #[inline(always)]
 fn stage(
     p: &EntriesParams,
@@ -243,7 +243,7 @@ fn stage(
     gpu::sync_threads();
 }
 
-/// Calls `store` with the places in the tile, in order, and those in the output.
+/// Calls `store` with the positions in the tile, in order, and those in the output.
 #[inline(always)]
 fn store(p: &EntriesParams, shared: Shared, store: impl Fn(u32, u32)) {
     let keys = (p.count - gpu::block_x() * SORT_TILE).min(SORT_TILE);
@@ -261,7 +261,7 @@ fn store(p: &EntriesParams, shared: Shared, store: impl Fn(u32, u32)) {
     }
 }
 
-/// How many keys of this digit stand in front of this lane's in the warp's part of the tile. Every lane must call it.
+/// Number of keys of this digit before this lane's key in the warp's part of the tile. Every lane must call it.
 #[inline(always)]
 fn rank(p: &EntriesParams, counters: u32, digit: u32, inside: bool) -> u32 {
     let mut peers = warp::ballot(inside);
@@ -282,8 +282,8 @@ fn rank(p: &EntriesParams, counters: u32, digit: u32, inside: bool) -> u32 {
     before + behind
 }
 
-/// Turns each warp's count of a digit into the place in the tile of its first key, behind the smaller digits and those
-/// of the warps in front; and finds how far the places of a digit are from those in the output.
+/// Replaces each warp's count of a digit by the position in the tile of its first key: after the smaller digits, and
+/// after preceding warps. Also computes the distance of a digit from tile to output positions.
 #[inline(always)]
 fn bases(p: &EntriesParams, shared: Shared) {
     let (mut first, mut sum, mut in_tile) = (0, 0, 0);

@@ -28,7 +28,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for GroupStarts {
         let mut place = in_front(p, turn, all) + before;
         unroll!(i < 8, {
             let row = first + i as u32;
-            // The place behind the last row is the number of all.
+            // The position after the last row is the number of groups.
             if row <= p.m {
                 global::st_b32(start_of(p, row), place);
             }

@@ -1,5 +1,5 @@
-//! The k largest magnitudes of a row: a thread block finds the least of them digit by digit, highest first (radix
-//! selection), and where among equal ones the last is taken. Zeros are never taken.
+//! Selects the k largest magnitudes of a row. A thread block finds the smallest of them digit by digit, highest first
+//! (radix selection), and the column after the last selected one among equal magnitudes. Zeros are never selected.
 
 use super::{behind_scan, element, magnitude, scan};
 use crate::device::prelude::*;
@@ -8,12 +8,12 @@ use crate::families::convert::abi::*;
 const DIGITS: u32 = 1 << TOP_BITS;
 const OWN: u32 = DIGITS / SCAN_THREADS;
 
-/// What is settled of a row's pivot.
+/// The determined part of a row's pivot.
 #[derive(Clone, Copy)]
 struct Pivot {
     bits: u64,
     shift: u32,
-    /// Elements to take among those that agree with it.
+    /// Elements to select among those that agree with the determined bits.
     left: u32,
     equal: u32,
 }
@@ -28,7 +28,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for TopEntries {
         while pivot.shift > 0 && pivot.left > 0 {
             pivot = settle::<E>(p, from, pivot);
         }
-        // Fewer elements than asked for: all above zero.
+        // With fewer nonzeros than `top`, all of them are kept.
         let end = if pivot.left == 0 {
             0
         } else if pivot.equal == pivot.left {
@@ -43,7 +43,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, EntriesParams> for TopEntries {
     }
 }
 
-/// Calls `take` with the columns and magnitudes of a row, eight in flight a thread.
+/// Calls `take` with the magnitudes of a row, eight loads in flight per thread.
 #[inline(always)]
 fn each<E: Elem>(p: &EntriesParams, from: u64, mut take: impl FnMut(u64)) {
     let mut first = gpu::thread();
@@ -53,13 +53,13 @@ fn each<E: Elem>(p: &EntriesParams, from: u64, mut take: impl FnMut(u64)) {
             let column = first as u64 + i as u64 * SCAN_THREADS as u64;
             raw[i] = E::ld_nc::<1>(from + column * E::BYTES as u64, column < p.k as u64);
         });
-        // What was not loaded is zero, which counts for nothing.
+        // Elements that were not loaded are zero, which `take` ignores.
         unroll!(i < 8, { take(magnitude::<E>(element::<E>(&raw[i], 0))) });
         first = first.saturating_add(8 * SCAN_THREADS);
     }
 }
 
-/// One digit more of the pivot. Every thread must call it, and gets the same.
+/// Determines one more digit of the pivot. Every thread must call it; all get the same result.
 #[inline(always)]
 fn settle<E: Elem>(p: &EntriesParams, from: u64, pivot: Pivot) -> Pivot {
     let counters = behind_scan();
@@ -103,7 +103,7 @@ fn settle<E: Elem>(p: &EntriesParams, from: u64, pivot: Pivot) -> Pivot {
     settled
 }
 
-/// Behind the last column that is taken among equal magnitudes. Every thread must call it.
+/// Returns the column after the last selected one among equal magnitudes. Every thread must call it.
 #[inline(always)]
 fn end_of_ties<E: Elem>(p: &EntriesParams, from: u64, pivot: Pivot) -> u32 {
     let found = behind_scan() + DIGITS * 4;

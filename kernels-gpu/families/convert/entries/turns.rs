@@ -1,45 +1,46 @@
-//! Running sums over thread blocks in one pass: each leaves its own sum and looks back at those in front of it until
-//! one has left all (decoupled look-back: Merrill and Garland, NVIDIA technical report NVR-2016-002). GPUs start thread
-//! blocks in the order of their numbers, which CUB's scans rely on as well, so those in front are under way. Sums carry
-//! the number of the run: nothing is cleared between runs.
+//! Running sums over thread blocks in one pass by decoupled look-back (Merrill and Garland, NVIDIA technical report
+//! NVR-2016-002). A thread block publishes its own sum and adds those of preceding ones, back to the first that has
+//! published an inclusive sum. GPUs start thread blocks in index order, which CUB's scans rely on as well, so preceding
+//! ones are running. Published words contain the run number: nothing is cleared between runs.
 
 use super::{lane, word};
 use crate::device::prelude::*;
 use crate::families::convert::abi::{EntriesParams, TURNS_HEAD};
 
-/// A thread block's place among those of a step.
+/// Index of a thread block in its step, and the run number.
 #[derive(Clone, Copy)]
 pub(super) struct Turn {
     pub(super) tile: u32,
     run: u32,
 }
 
-/// Own sum, all that is in front included.
+/// Inclusive sum: own sum and all preceding ones.
 const ALL: u32 = 2;
-/// Own sum alone.
+/// Own sum only.
 const OWN: u32 = 1;
 
-/// The place of this thread block, and the run. Thread blocks start in the order of their numbers.
+/// Returns the index of this thread block, and the run number. Thread blocks start in index order.
 #[inline(always)]
 pub(super) fn take(p: &EntriesParams) -> Turn {
     Turn { tile: gpu::block_x(), run: global::ld_cg_b32(p.turns + 4, true) }
 }
 
-/// Counts this thread block in, once it has looked back; the last of all counts the run. Every thread must call it.
+/// Counts this thread block as done after its look-back; the last one increments the run number. Every thread must call
+/// it.
 #[inline(always)]
 fn leave(p: &EntriesParams, turn: Turn) {
-    // Every thread of every thread block has read the number of the run by now.
+    // By now all threads of all thread blocks have read the run number.
     if gpu::thread() == 0 && global::atom_add(p.turns, 1) + 1 == p.tiles {
         global::st_b32(p.turns, 0);
         global::st_b32(p.turns + 4, turn.run + 1);
     }
 }
 
-/// Sum of what the thread blocks in front gave as `own`. Every thread must call it; shared memory: `TURNS_BYTES`.
+/// Sum of `own` over the preceding thread blocks. Every thread must call it; shared memory: `TURNS_BYTES`.
 #[inline(always)]
 pub(super) fn in_front(p: &EntriesParams, turn: Turn, own: u32) -> u32 {
     let states = p.turns + TURNS_HEAD;
-    // The two lowest bits say what the sum is of.
+    // The two lowest bits are the kind of the sum.
     let run = (turn.run + 1) << 2;
     let state = |kind: u32, sum: u32| ((run | kind) as u64) << 32 | sum as u64;
     let to = states + turn.tile as u64 * 8;
@@ -60,19 +61,19 @@ pub(super) fn in_front(p: &EntriesParams, turn: Turn, own: u32) -> u32 {
     sum
 }
 
-/// Sum of the [`SCAN_THREADS`] thread blocks in front of number `end`, or of those from the last one on that has left
-/// the sum of all, and whether there is one: a state for each thread. The sum of all moves on by so many thread blocks
-/// in the time of a way through L2; by 32 it was slower than memory.
+/// Sum of the [`SCAN_THREADS`] thread blocks before number `end`, or of those back to the last inclusive sum, and
+/// whether there was one. Each thread polls one state. In one L2 latency the inclusive sum advances by this many thread
+/// blocks; with 32 it was slower than memory.
 #[inline(always)]
 fn look_back(states: u64, run: u32, end: u32) -> (u32, bool) {
-    // In front of the first one there is nothing.
+    // Before the first thread block the sum is zero.
     let (mut kind, mut value) = (ALL, 0);
     if gpu::thread() < end {
         let word = global::poll_b64(states, end - 1 - gpu::thread(), run);
         (kind, value) = ((word >> 32) as u32 & 3, word as u32);
     }
     let full = warp::ballot(kind == ALL);
-    // Without one that has left all, the number of zeros is 32.
+    // Without an inclusive sum, `trailing_zeros` is 32.
     let mut part = if lane() <= full.trailing_zeros() { value } else { 0 };
     let mut step = 1;
     while step < 32 {
@@ -94,7 +95,7 @@ fn look_back(states: u64, run: u32, end: u32) -> (u32, bool) {
     (sum, all != 0)
 }
 
-/// Where a word of the step's output lies; see [`word`].
+/// Address of a word of the step's output; see [`word`].
 #[inline(always)]
 pub(super) fn start_of(p: &EntriesParams, row: u32) -> u64 {
     word(p.starts, row as u64)

@@ -1,23 +1,23 @@
-//! The module `channels`: which columns of each item of `[items][rows][columns]` hold something in any row, and the
-//! values of these columns, row by row: the channels of an activation `[n,h,w,m]`, of each image its own, or the
-//! filters of weights `[i,j,m,f]` (PIT, arXiv 2301.10936: channels are micro-tiles along m, filters along f).
+//! The module `channels`: finds the columns of each item of `[items][rows][columns]` with a nonzero in any row, and
+//! packs their values row by row. Columns are the channels of an activation `[n,h,w,m]`, separately for each image, or
+//! the filters of weights `[i,j,m,f]` (PIT, arXiv 2301.10936: channels are micro-tiles along m, filters along f).
 
 use crate::abi::{Divisor, tiles};
 use crate::families::discover::abi::{DETECT_PAD, DETECT_THREADS};
 
-/// Columns at the most: a thread for each word of marks.
+/// Max columns: one thread per word of marks.
 pub const CHANNEL_COLUMNS: u32 = 32 * DETECT_THREADS;
 /// Elements of a vector of 16 bytes.
 pub const CHANNEL_VECTOR: u32 = 8;
-/// Vectors that a thread has in flight while it marks.
+/// Vectors in flight per thread while it marks.
 pub const CHANNEL_LOADS: u32 = 8;
-/// Vectors of a row that a thread block marks, at the most, and words of marks of as many.
+/// Max vectors of a row that a thread block marks, and words of marks for them.
 pub const CHANNEL_WIDTH: u32 = 64;
 /// See [`CHANNEL_WIDTH`].
 pub const CHANNEL_WORDS: u32 = CHANNEL_WIDTH * CHANNEL_VECTOR / 32;
 
-/// Offsets in shared memory while packing: words of marks, then how many columns are marked in front of each word, sums
-/// of the warps, places of the listed columns in a row, two bytes each, and rows.
+/// Offsets in shared memory while packing: words of marks, number of marked columns before each word, sums of the
+/// warps, byte offsets of the listed columns in a row (two bytes each), and rows.
 pub const CHANNEL_RANKS: u32 = DETECT_THREADS * 4;
 /// See [`CHANNEL_RANKS`].
 pub const CHANNEL_SUMS: u32 = 2 * DETECT_THREADS * 4;
@@ -25,63 +25,63 @@ pub const CHANNEL_SUMS: u32 = 2 * DETECT_THREADS * 4;
 pub const CHANNEL_LIST: u32 = CHANNEL_SUMS + 64;
 /// See [`CHANNEL_RANKS`].
 pub const CHANNEL_ROWS: u32 = CHANNEL_LIST + CHANNEL_COLUMNS * 2;
-/// Bytes of rows at a time: two of the longest ones, with a vector of zeros behind each.
+/// Bytes of the rows in shared memory: two of the longest ones, each followed by a vector of zeros.
 pub const CHANNEL_ROOM: u32 = 2 * (CHANNEL_COLUMNS * 2 + 16);
 
 const _: () = assert!(CHANNEL_COLUMNS.is_multiple_of(DETECT_PAD));
-// The vector of zeros has a place that two bytes hold.
+// The byte offset of the vector of zeros fits in 16 bits.
 const _: () = assert!(CHANNEL_COLUMNS * 2 <= u16::MAX as u32);
-// Four thread blocks on a multiprocessor.
+// Four thread blocks per SM.
 const _: () = assert!(4 * (CHANNEL_ROWS + CHANNEL_ROOM + 1024) <= 228 << 10);
 
 tiles! {
     { THREADS: DETECT_THREADS, MIN_BLOCKS: 4, COLUMNS: CHANNEL_COLUMNS, ACCESS: 16 }
-    /// Marks columns: a thread block for some rows of at most [`CHANNEL_WIDTH`] vectors of an item.
+    /// Marks columns: a thread block has some rows of an item, and at most [`CHANNEL_WIDTH`] of their vectors.
     MarkChannels = STEP_MARK_CHANNELS 9, BURST: CHANNEL_LOADS, SHARED_BYTES: CHANNEL_WORDS * 4;
-    /// Lists and values: a thread block for some rows of an item, each of which makes the list for itself.
+    /// Writes lists and values: a thread block has some rows of an item, and computes the whole list of the item
+    /// itself.
     PackChannels = STEP_PACK_CHANNELS 10, SHARED_BYTES: CHANNEL_ROWS + CHANNEL_ROOM;
 }
 
-/// Parameters of the `channels` kernels. The grid is rows (and their parts) by items.
+/// Parameters of the `channels` kernels. The grid is (rows and their parts) x items.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChannelsParams {
-    /// The items, one behind the other; rows aligned to 16 bytes.
+    /// The items, contiguous; rows aligned to 16 bytes.
     pub source: u64,
     /// Bytes from one row to the next, a multiple of 16.
     pub row_bytes: u64,
-    /// Marks of each item, `words` words with a bit for each column; zero between runs.
+    /// Marks of each item, `words` words with a bit per column; zero between runs.
     pub marks: u64,
-    /// Thread blocks of each item that have read its marks, 8 bytes each; zero between launches.
+    /// Number of thread blocks that have read each item's marks, 8 bytes each; zero between launches.
     pub counters: u64,
-    /// Out: for each item the columns that hold something, ascending, `stride` words; filled up to a multiple of
-    /// [`DETECT_PAD`].
+    /// Out: for each item its nonempty columns, ascending, `stride` words; padded to a multiple of [`DETECT_PAD`].
     pub lists: u64,
-    /// Out: how many they are.
+    /// Out: number of nonempty columns of each item.
     pub counts: u64,
-    /// Out: their values, rows of `stride` elements; zeros up to a multiple of [`DETECT_PAD`].
+    /// Out: values of the listed columns, rows of `stride` elements; zeros up to a multiple of [`DETECT_PAD`].
     pub packed: u64,
-    /// Vectors of a row that a thread block marks, a multiple of four where there are several parts.
+    /// Vectors of a row per thread block that marks, a multiple of four if a row has several parts.
     pub width: Divisor,
-    /// Such parts of a row.
+    /// Parts of a row.
     pub across: Divisor,
-    /// Vectors of a row.
+    /// Vectors per row.
     pub vectors: Divisor,
-    /// Rows of an item.
+    /// Rows per item.
     pub rows: u32,
-    /// Elements of a row.
+    /// Elements per row.
     pub columns: u32,
-    /// Words of marks of an item.
+    /// Words of marks per item.
     pub words: u32,
-    /// Elements of a packed row and places of a list, a multiple of [`DETECT_PAD`].
+    /// Elements of a packed row and words of a list, a multiple of [`DETECT_PAD`].
     pub stride: u32,
-    /// Rows that a thread block takes.
+    /// Rows per thread block.
     pub block_rows: u32,
-    /// Of those, rows at a time: that its threads mark side by side, or that are in shared memory.
+    /// Rows per step of a thread block: rows that its threads mark at once, or rows in shared memory.
     pub step: u32,
-    /// Thread blocks of an item that pack.
+    /// Number of thread blocks that pack an item.
     pub parts: u32,
-    /// What makes the top bit of an element whose magnitude is above the threshold.
+    /// Added to a magnitude: sets the top bit of the element if the magnitude is above the threshold.
     pub above: u32,
 }
 

@@ -1,71 +1,72 @@
-//! The module `detect`: which micro-tiles of a matrix are not empty, as lists along a PIT axis (PIT, arXiv 2301.10936,
-//! section 3.3). A micro-tile of more than one row is listed along the columns (the k axis of a left operand), one of a
-//! single row along the rows (its m axis).
+//! The module `detect`: lists of the nonempty micro-tiles of a matrix along a PIT axis (PIT, arXiv 2301.10936, section
+//! 3.3). Micro-tiles of several rows are listed along the columns (the k axis of a left operand), those of a single row
+//! along the rows (its m axis).
 
 use crate::abi::{Divisor, Dtype, Tile, tiles};
 
-/// Threads of a thread block.
+/// Threads in a thread block.
 pub const DETECT_THREADS: u32 = 256;
-/// Vectors of 16 bytes that a thread has in flight.
+/// Vectors of 16 bytes in flight per thread.
 pub const DETECT_LOADS: u32 = 8;
-/// Lists are filled up to a multiple of this with [`NO_TILE`].
+/// Lists are padded to a multiple of this with [`NO_TILE`].
 pub const DETECT_PAD: u32 = 64;
-/// A place of a list behind its last micro-tile.
+/// Padding of a list after its last micro-tile.
 pub const NO_TILE: u32 = u32::MAX;
-/// Words of bits and of ranks in shared memory at the most.
+/// Max words of bits, and of ranks, in shared memory.
 pub const DETECT_WORDS: u32 = 512;
-/// Panels of a region at the most.
+/// Max panels of a region.
 pub const DETECT_PANELS: u32 = 64;
-/// Choices that a thread block of [`DetectChoices`] takes, and experts at the most.
+/// Choices per thread block of [`DetectChoices`], and max experts.
 pub const DETECT_CHOICES: u32 = 1024;
 
-/// Lists ascend, the same at every run; else micro-tiles are listed as thread blocks come.
+/// Lists are ascending and reproducible; otherwise micro-tiles are listed in the order in which thread blocks finish.
 pub const DETECT_ORDERED: u32 = 1;
 /// Rows allow loads of 16 bytes.
 pub const DETECT_VECTORS: u32 = 2;
-/// Packed elements of 4 bytes are rounded to TF32: no copy engine does that on their way to the product.
+/// Packed elements of 4 bytes are rounded to TF32: copy engines do not round them on the way to the product.
 pub const DETECT_ROUNDED: u32 = 4;
 
 /// Step of the micro-tiles of a matrix.
 pub const STEP_TILES: u32 = 1;
-/// Step of bits: an element is one.
+/// Step of bits: one bit per element.
 pub const STEP_BITS: u32 = 2;
-/// Step that also leaves the micro-tiles' values.
+/// Step that also stores the values of the micro-tiles.
 pub const STEP_PACK: u32 = 3;
-/// Step from the bits that a product has left to lists and values.
+/// Step from the bits of a product to lists and values.
 pub const STEP_MARKED: u32 = 6;
-/// Columns that a thread block of [`MarkedTiles`] takes, a thread each.
+/// Columns per thread block of [`MarkedTiles`], one per thread.
 pub const MARKED_COLUMNS: u32 = DETECT_THREADS;
 
-/// Rounds of [`DETECT_LOADS`] vectors that a thread goes through, for micro-tiles of `mh` rows. Every thread block
-/// waits for others once: with so many, 4096 x 4096 elements are on the GPU at once.
+/// Rounds of [`DETECT_LOADS`] vectors per thread, for micro-tiles of `mh` rows. Each thread block waits once for
+/// preceding ones. With this number of rounds, 4096 x 4096 elements are resident on the GPU at once.
 pub const fn detect_rounds(mh: u32, bits: u32, step: u32) -> u32 {
     match step {
-        // Of which the values of 4 bytes wait in shared memory.
+        // Values of 4 bytes are kept in shared memory during the wait.
         STEP_PACK if bits == 32 => 1,
-        // Rows of 512 vectors would be too long for the threads.
+        // With `mh` 16, four rounds would give rows of 512 vectors, more than the threads.
         _ if bits == 32 && mh != 16 => 4,
         _ => 2,
     }
 }
 
-/// Micro-tiles of `MH` x `MW` elements. A thread block looks at a region of 64 KB (128 KB of 4-byte elements, 32 KB of
-/// those to pack). `STEP`: [`STEP_TILES`], [`STEP_BITS`] or, for elements of 2 or 4 bytes and `MW` of 1, [`STEP_PACK`].
+/// Micro-tiles of `MH` x `MW` elements. A thread block processes a region of 64 KB (128 KB of 4-byte elements, 32 KB if
+/// they are packed). `STEP`: [`STEP_TILES`], [`STEP_BITS`] or, for elements of 2 or 4 bytes and `MW` of 1,
+/// [`STEP_PACK`].
 #[derive(Clone, Copy, Debug)]
 pub struct MicroTiles<const MH: u32, const MW: u32, const STEP: u32>;
 
-/// What a region is made of, for elements of so many bits.
+/// Shape of a region, for elements of a given number of bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Rows.
+    /// Number of rows.
     pub rows: u32,
-    /// Elements of a row.
+    /// Elements per row.
     pub columns: u32,
-    /// Vectors of a row.
+    /// Vectors per row.
     pub vectors: u32,
-    /// Panels: lists that the region adds to.
+    /// Panels: row or column blocks, each with its own list.
     pub panels: u32,
-    /// Micro-tiles of a panel in the region, a multiple of 32.
+    /// Micro-tiles per panel in the region, a multiple of 32.
     pub positions: u32,
 }
 
@@ -73,13 +74,13 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
     /// Whether lists run along the columns.
     pub const ALONG_COLUMNS: bool = MH > 1;
 
-    /// The region for elements of so many bits.
+    /// The region for elements of `bits` bits.
     pub const fn region(bits: u32) -> Region {
         region((MH, MW), bits, STEP)
     }
 }
 
-/// The region of micro-tiles of `mh` x `mw` elements of so many bits. Single rows are 16 vectors wide.
+/// The region for micro-tiles of `mh` x `mw` elements of `bits` bits. For `mh` 1, rows are 16 vectors wide.
 pub const fn region((mh, mw): (u32, u32), bits: u32, step: u32) -> Region {
     let all = DETECT_THREADS * DETECT_LOADS * detect_rounds(mh, bits, step);
     let rows = if mh > 1 { mh } else { all / 16 };
@@ -94,7 +95,7 @@ pub const fn region((mh, mw): (u32, u32), bits: u32, step: u32) -> Region {
     }
 }
 
-/// Offsets in shared memory: bits of the micro-tiles, ranks of their words, first place and last word of each panel,
+/// Offsets in shared memory: bits of the micro-tiles; ranks of their words; list position and length of each panel;
 /// then, for [`STEP_PACK`], the columns found, two bytes each, and the region's upper rows.
 pub const DETECT_RANKS: u32 = DETECT_WORDS * 4;
 /// See [`DETECT_RANKS`].
@@ -103,12 +104,12 @@ pub const DETECT_BASES: u32 = 2 * DETECT_WORDS * 4;
 pub const DETECT_FOUND: u32 = DETECT_BASES + DETECT_PANELS * 8;
 /// See [`DETECT_RANKS`].
 pub const DETECT_REGION: u32 = DETECT_FOUND + PACK_COLUMNS * 2;
-/// Columns of a region that is packed, at the most.
+/// Max columns of a region that is packed.
 pub const PACK_COLUMNS: u32 = 1024;
-/// Quarters of such a region that wait in shared memory; the last one waits in registers. So four thread blocks, 256 KB
-/// of a matrix, are on a multiprocessor at once, and 4096 x 4096 elements on the GPU.
+/// Quarters of such a region in shared memory; the last quarter is in registers. Four thread blocks, 256 KB of a
+/// matrix, then fit on an SM, and 4096 x 4096 elements on the GPU.
 pub const PACK_QUARTERS: u32 = 3;
-/// Bytes of shared memory that they take.
+/// Bytes of shared memory of these quarters.
 pub const PACK_BYTES: u32 = PACK_QUARTERS * 16 * 1024;
 
 const _: () = assert!(4 * (DETECT_REGION + PACK_BYTES + 1024) <= 228 << 10);
@@ -134,9 +135,9 @@ impl<const MH: u32, const MW: u32, const STEP: u32> Tile for MicroTiles<MH, MW, 
     }
 }
 
-/// Lists and values of the micro-tiles of `MH` rows whose bits a product has left (module `marked`). `status` holds,
-/// for each of the panels, [`mark_words`](crate::families::gemm::abi::mark_words) words of bits, and behind all of them
-/// a counter of each panel, all zero between launches.
+/// Lists and values of the micro-tiles of `MH` rows, from the bits that a product has stored (module `marked`).
+/// `status` has [`mark_words`](crate::families::gemm::abi::mark_words) words of bits for each panel, followed by a
+/// counter for each panel; all are zero between launches.
 #[derive(Clone, Copy, Debug)]
 pub struct MarkedTiles<const MH: u32>;
 
@@ -155,7 +156,7 @@ impl<const MH: u32> Tile for MarkedTiles<MH> {
 
 tiles! {
     { THREADS: DETECT_THREADS, MIN_BLOCKS: 4, COLUMNS: 1, ITEMS: DETECT_CHOICES, ACCESS: 1 }
-    /// The rows of sequences that begin at equal distances: a thread block for each.
+    /// Rows of sequences at equal distances: one thread block per sequence.
     DetectLengths = STEP_LENGTHS 4, SHARED_BYTES: 64;
     /// The choices of each expert.
     DetectChoices = STEP_CHOICES 5, SHARED_BYTES: DETECT_CHOICES * 8;
@@ -169,40 +170,40 @@ pub struct DetectParams {
     pub source: u64,
     /// Bytes from one row of the matrix to the next.
     pub row_bytes: u64,
-    /// Out: a list for each panel, `stride` words.
+    /// Out: a list for each panel, `stride` words each.
     pub lists: u64,
-    /// Out: micro-tiles of each panel.
+    /// Out: number of micro-tiles in each panel.
     pub counts: u64,
-    /// For each panel `parts` + 1 pairs of words, all zero between launches: what its regions found, and how many have
-    /// looked.
+    /// For each panel `parts` + 1 pairs of words, all zero between launches: the counts of its regions, then the number
+    /// of regions that have read them.
     pub status: u64,
-    /// Out ([`STEP_PACK`]): values of each place of the lists, one micro-tile each, of 4-byte elements one row of A
-    /// each, `stride` places wide; zeros up to a multiple of [`DETECT_PAD`].
+    /// Out ([`STEP_PACK`]): values for each list position. 2-byte elements: one micro-tile each. 4-byte elements: rows
+    /// of A, `stride` elements each. Zeros up to a multiple of [`DETECT_PAD`].
     pub packed: u64,
-    /// Regions of a row of regions.
+    /// Regions across the matrix.
     pub across: Divisor,
-    /// Rows of the matrix; sequences; choices.
+    /// Rows of the matrix; number of sequences; number of choices.
     pub rows: u32,
-    /// Columns of the matrix; the distance of sequences.
+    /// Columns of the matrix; distance of sequences in rows.
     pub columns: u32,
-    /// Lists; experts.
+    /// Number of lists; number of experts.
     pub panels: u32,
     /// Words of a list, a multiple of [`DETECT_PAD`].
     pub stride: u32,
-    /// Regions of a panel.
+    /// Regions per panel.
     pub parts: u32,
-    /// What makes the top bit of an element whose magnitude is above the threshold.
+    /// Added to a magnitude: sets the top bit of the element if the magnitude is above the threshold.
     pub above: u32,
     /// `DETECT_*`.
     pub flags: u32,
-    /// Rows that the next kernel reads, fetched into L2 while thread blocks wait for their places ([`STEP_PACK`]). Zero
-    /// where there are none.
+    /// Number of rows that the next kernel reads. They are prefetched into L2 while thread blocks wait for list
+    /// positions ([`STEP_PACK`]). Zero disables the prefetch.
     pub ahead_rows: u32,
-    /// The first of them, aligned to 16 bytes.
+    /// Address of the first of these rows, aligned to 16 bytes.
     pub ahead: u64,
-    /// Bytes from one to the next.
+    /// Bytes from one of these rows to the next.
     pub ahead_row_bytes: u64,
-    /// Bytes of each, a multiple of 16.
+    /// Bytes of each of these rows, a multiple of 16.
     pub ahead_bytes: u32,
     /// Zero.
     pub reserved: u32,
@@ -214,7 +215,7 @@ const _: () = assert!(size_of::<DetectParams>() == 112);
 mod tests {
     use super::*;
 
-    /// A region is as large whatever it is cut into, and its bits fit.
+    /// All shapes of a region have the same size, and its bits fit.
     #[test]
     fn regions_are_64_kb_or_twice_that() {
         for bits in [1, 8, 16, 32] {

@@ -1,33 +1,33 @@
-//! Rows whose number is known on the device only: those of the sequences of a batch, packed one behind the other (PIT,
-//! arXiv 2301.10936: tokens are micro-tiles along m), and what a layer does with them beside attention. Module
-//! `live_rows` packs and normalises, module `dense_live` multiplies: tiles behind the last row are not computed.
+//! Rows whose number is known only on the device: the packed rows of the sequences of a batch (PIT, arXiv 2301.10936:
+//! tokens are micro-tiles along m), and the steps of a layer other than attention. Module `live_rows` packs and
+//! normalizes, module `dense_live` multiplies: tiles after the last row are not computed.
 
 use crate::abi::{Dtype, Tile};
 use crate::families::discover::abi::DETECT_THREADS;
 
 /// Step that packs the rows of sequences.
 pub const STEP_PACK_ROWS: u32 = 1;
-/// Step that adds and normalises rows.
+/// Step that adds and normalizes rows.
 pub const STEP_NORM_ROWS: u32 = 2;
 
 /// Thread blocks that share a sequence.
 pub const PACK_PARTS: u32 = 16;
-/// Packed rows are filled up with zeros to a multiple of this.
+/// Packed rows are padded with zero rows to a multiple of this.
 pub const PACK_PAD: u32 = 128;
-/// Elements of a row that is normalised, at the most: four vectors of 8 a lane.
+/// Max elements of a normalized row: four vectors of 8 per lane.
 pub const NORM_COLUMNS: u32 = 1024;
-/// Offset of the factors in shared memory, then of the summands: behind the sums of warps.
+/// Offset of the scales in shared memory, after the sums of warps; the shifts follow.
 pub const NORM_AFFINE: u32 = 64;
-/// Matrices that packing fetches into L2 for the launches behind it.
+/// Matrices that packing prefetches into L2 for the launches after it.
 pub const PACK_AHEAD: usize = 4;
-/// Results go to the rows that the packed ones came from.
+/// Results are stored at the source rows of the packed ones.
 pub const LIVE_ROWS_SCATTER: u32 = 1;
-/// All but `y` was written by launches that had ended when the launch ahead started.
+/// All inputs except `y` were written by launches that had ended before the preceding launch started.
 pub const LIVE_ROWS_EARLY: u32 = 2;
-/// The rows to pack lie one behind the other already: they are copied, and zeros follow them.
+/// The rows to pack are contiguous already: they are copied, followed by zeros.
 pub const LIVE_ROWS_PACKED: u32 = 4;
 
-// With so many elements in shared memory behind the sums of warps.
+// `$elements`: elements in shared memory after the sums of warps.
 macro_rules! live_rows {
     ($($(#[$doc:meta])* $name:ident = $step:ident, $elements:expr;)+) => {$(
         $(#[$doc])*
@@ -36,8 +36,8 @@ macro_rules! live_rows {
 
         impl Tile for $name {
             const THREADS: u32 = DETECT_THREADS;
-            // Small: thread blocks go to multiprocessors whose product has left while it ends on others. Beside one
-            // with the ring of 229,728 bytes none fits.
+            // Small thread blocks start on SMs whose product has ended while it still runs on others. None fits next to
+            // a product with its ring of 229,728 bytes.
             const MIN_BLOCKS: u32 = 4;
             const COLUMNS: u32 = NORM_COLUMNS;
             const ITEMS: u32 = DETECT_THREADS / 32;
@@ -54,9 +54,9 @@ macro_rules! live_rows {
 }
 
 live_rows! {
-    /// The rows of the sequences: a warp for each row.
+    /// Packs the rows of the sequences: one warp per row.
     PackRows = STEP_PACK_ROWS, 0;
-    /// `out = (x + y - mean) / sqrt(variance + epsilon) * scale + shift`: a warp for each row.
+    /// `out = (x + y - mean) / sqrt(variance + epsilon) * scale + shift`: one warp per row.
     NormRows = STEP_NORM_ROWS, 2 * NORM_COLUMNS;
 }
 
@@ -64,41 +64,40 @@ live_rows! {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LiveRowsParams {
-    /// Rows of 16-bit elements: to pack, sequence behind sequence; to normalise.
+    /// Rows of 16-bit elements: to pack, all sequences one after the other; or to normalize.
     pub x: u64,
-    /// What is added to them, or 0.
+    /// Rows that are added to `x`, or 0.
     pub y: u64,
-    /// Out.
+    /// Out: the packed or normalized rows.
     pub out: u64,
-    /// Factor and summand of each column.
+    /// Scale of each column.
     pub scale: u64,
-    /// See `scale`.
+    /// Shift of each column.
     pub shift: u64,
-    /// Rows of each sequence, i32: below 0 is 0, above the distance is the distance.
+    /// Rows of each sequence, i32, clamped to 0 and `distance`.
     pub lengths: u64,
-    /// Out of packing: the first packed row of the sequence of each packed row, and the one behind its last; pairs of
-    /// u32.
+    /// Out of packing: for each packed row the first packed row and the end of its sequence; pairs of u32.
     pub ranges: u64,
-    /// Out of packing: where each packed row comes from.
+    /// Out of packing: the source row of each packed row.
     pub sources: u64,
-    /// Out of packing: how many packed rows there are, u32.
+    /// Out of packing: number of packed rows, u32.
     pub live: u64,
-    /// Matrices that packing fetches into L2: the first before the rows, which the next launch wants at once, the
-    /// others behind.
+    /// Matrices that packing prefetches into L2: the first one before the rows, as the next launch reads it at once,
+    /// the others after the rows.
     pub ahead: [u64; PACK_AHEAD],
-    /// Their bytes, multiples of 16.
+    /// Bytes of these matrices, multiples of 16.
     pub ahead_bytes: [u32; PACK_AHEAD],
-    /// Bytes of them that a thread block fetches, multiples of 16.
+    /// Bytes of each matrix that a thread block prefetches, multiples of 16.
     pub ahead_part: [u32; PACK_AHEAD],
-    /// Bytes from one row to the next: of x, y and the output.
+    /// Bytes from one row of x to the next.
     pub x_row: u32,
-    /// See `x_row`.
+    /// Bytes from one row of y to the next.
     pub y_row: u32,
-    /// See `x_row`.
+    /// Bytes from one row of the output to the next.
     pub out_row: u32,
-    /// Elements of a row, a multiple of 8.
+    /// Elements per row, a multiple of 8.
     pub columns: u32,
-    /// Sequences.
+    /// Number of sequences.
     pub items: u32,
     /// Rows from one sequence to the next.
     pub distance: u32,
@@ -106,7 +105,7 @@ pub struct LiveRowsParams {
     pub flags: u32,
     /// Added to the variance.
     pub epsilon: f32,
-    /// Packed rows at the most: what lies behind them is left out.
+    /// Max packed rows; further rows are dropped.
     pub most: u32,
     /// 0.
     pub reserved: u32,

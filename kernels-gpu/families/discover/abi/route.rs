@@ -1,40 +1,40 @@
-//! The module `route`: the choices of a router, sorted by expert on the device, and the sum of what a token's experts
-//! made. The sort is stable, counts are integers, sums go in order: the same bits at every run.
+//! The module `route`: sorts the choices of a router by expert on the device, and sums the results of a token's
+//! experts. The sort is stable, counts are integers, and sums have a fixed order: results are bitwise reproducible.
 
 use crate::abi::{Divisor, tiles};
 
-/// Threads of a thread block.
+/// Threads in a thread block.
 pub const ROUTE_THREADS: u32 = 256;
-/// Experts at the most.
+/// Max experts.
 pub const ROUTE_EXPERTS: u32 = 1024;
-/// Choices of a thread block at the least; always a multiple of it.
+/// Min choices per thread block, which is a multiple of this.
 pub const ROUTE_SHARE: u32 = 1024;
-/// Thread blocks that count, at the most.
+/// Max thread blocks that count.
 pub const ROUTE_BLOCKS: u32 = 256;
-/// Slots of a panel at the most.
+/// Max slots per panel (row block of an expert).
 pub const ROUTE_PANEL: u32 = 128;
-/// Neighbouring panels of an expert that are a group, at the most: they meet its columns together.
+/// Max neighboring panels of an expert that form a group: they process its columns together.
 pub const ROUTE_TOGETHER: u32 = 12;
-/// Words of a record of a panel: expert, first slot, slots, and of its group how many are in front and, from bit 16 on,
-/// how many there are. The first record is how many panels there are.
+/// Words of a panel's record: expert, first slot, number of slots, and a word with the panel's index in its group and,
+/// from bit 16 on, the number of panels in the group. The first record has the number of panels.
 pub const ROUTE_RECORD: u32 = 4;
 
-/// Words of shared memory from one array over the experts to the next: those that are dropped are one more.
+/// Words from one per-expert array in shared memory to the next, with one more bin for dropped choices.
 pub const ROUTE_STRIDE: u32 = ROUTE_EXPERTS + 4;
 
 tiles! {
     { THREADS: ROUTE_THREADS, COLUMNS: 8, ITEMS: ROUTE_SHARE, ACCESS: 16 }
     /// Counts each thread block's choices.
     RouteCount = STEP_ROUTE_COUNT 1, MIN_BLOCKS: 4, SHARED_BYTES: ROUTE_STRIDE * 4;
-    /// Gives each choice its slot, and lists the panels: three arrays of the thread block, one of each warp.
+    /// Gives each choice its slot and lists the panels. Shared memory: three arrays per thread block and one per warp.
     RoutePlace = STEP_ROUTE_PLACE 2, MIN_BLOCKS: 4, SHARED_BYTES: 11 * ROUTE_STRIDE * 4;
-    /// Adds what a token's experts made.
+    /// Sums the results of a token's experts.
     RouteSum = STEP_ROUTE_SUM 3, MIN_BLOCKS: 6;
-    /// The gradient of the weights of the choices.
+    /// Gradient of the weights of the choices.
     RouteGradient = STEP_ROUTE_GRADIENT 4, MIN_BLOCKS: 6;
-    /// Multiplies hidden rows with their gates.
+    /// Multiplies hidden rows by their gates.
     RouteGate = STEP_ROUTE_GATE 5, MIN_BLOCKS: 6;
-    /// The gradient of the weights and of the gates.
+    /// Gradient of the weights and of the gates.
     RouteGateGradient = STEP_ROUTE_GATE_GRADIENT 6, MIN_BLOCKS: 4;
 }
 
@@ -42,42 +42,43 @@ tiles! {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RouteParams {
-    /// Choices, one word each: an expert, or a number in front of the first or past the last one for none. Of sums: 0 where
-    /// every choice has a row.
+    /// Choices, one word each: an expert. Numbers before the first expert or past the last one drop the choice.
+    /// [`RouteSum`]: 0 if every choice has a row.
     pub choices: u64,
-    /// How many choices each thread block has of each expert, and of none; 0 where one thread block has all.
+    /// For each thread block its number of choices of each expert, and of dropped ones; 0 if one thread block has all
+    /// choices.
     pub counts: u64,
-    /// Out: the choices sorted by expert, those of none last.
+    /// Out: the choices sorted by expert, dropped ones last.
     pub order: u64,
-    /// Out: first slot of each expert, of those of none, and the number of choices.
+    /// Out: first slot of each expert and of the dropped choices, and the number of choices.
     pub offsets: u64,
-    /// Out: how many panels there are, then each one: [`ROUTE_RECORD`] words.
+    /// Out: number of panels, then the records of the panels, [`ROUTE_RECORD`] words each.
     pub panels: u64,
-    /// Rows to add, one of each choice; of the gradient: hidden rows by slot, which become weighted; of the gates: the
-    /// hidden rows that they make.
+    /// [`RouteSum`]: rows to add, one per choice. Gradients: hidden rows by slot, which become weighted. [`RouteGate`]:
+    /// the resulting hidden rows.
     pub rows: u64,
-    /// Out: sums, one row of each token; of the gradient: hidden gradients by slot, which become weighted.
+    /// Out: sums, one row per token. Gradients: hidden gradients by slot, which become weighted.
     pub sums: u64,
     /// Weights of the choices.
     pub weights: u64,
     /// Out: gradient of the weights.
     pub gradient: u64,
-    /// Sums by slot, those of the gates in front of what they are multiplied with; of the gradient: they become theirs,
-    /// weighted.
+    /// Products by slot: inputs of the gates, then their multiplicands. The gradient replaces them by their weighted
+    /// gradients.
     pub gates: u64,
-    /// Experts and one.
+    /// Number of experts plus one.
     pub bins: Divisor,
-    /// Vectors of 16 bytes of a row.
+    /// 16-byte vectors per row.
     pub vectors: Divisor,
-    /// Choices.
+    /// Number of choices.
     pub count: u32,
-    /// Choices of a thread block, a multiple of [`ROUTE_SHARE`].
+    /// Choices per thread block, a multiple of [`ROUTE_SHARE`].
     pub share: u32,
-    /// Thread blocks that count.
+    /// Number of thread blocks that count.
     pub blocks: u32,
-    /// Choices of a token.
+    /// Choices per token.
     pub top: u32,
-    /// Tokens.
+    /// Number of tokens.
     pub tokens: u32,
     /// Bytes from one row to the next.
     pub row_bytes: u32,
@@ -85,9 +86,9 @@ pub struct RouteParams {
     pub sum_bytes: u32,
     /// Bytes from one row of gates to the next.
     pub gate_bytes: u32,
-    /// `FLAG_*`: which gate.
+    /// `FLAG_*`: the activation of the gates.
     pub flags: u32,
-    /// Number of the first expert; those in front of it are others'.
+    /// Number of the first expert; preceding experts belong to other GPUs.
     pub first: u32,
 }
 

@@ -1,18 +1,18 @@
-//! The module `sample`: which share of the micro-tiles of 32, 64 and 128 rows by one column holds something, counted in
-//! some boxes of a matrix and left where the host reads it without waiting. What the next step's kernel is chosen by
-//! (PIT, arXiv 2301.10936, section 3.4: the cover of each micro-tile, counted on a sample).
+//! The module `sample`: estimates the share of nonempty micro-tiles of 32, 64 and 128 rows by one column, from a sample
+//! of boxes of a matrix. The host reads the result without waiting, and selects the kernel of the next step by it (PIT,
+//! arXiv 2301.10936, section 3.4: the cover of each micro-tile, counted on a sample).
 
 use crate::abi::{Divisor, Tile};
 
-/// Rows of a box: the tallest micro-tile.
+/// Rows per box: the tallest micro-tile.
 pub const SAMPLE_ROWS: u32 = 128;
-/// Columns of a box of 2-byte elements: 128 bytes.
+/// Columns per box of 2-byte elements: 128 bytes.
 pub const SAMPLE_COLUMNS: u32 = 64;
-/// Boxes at the most: two for every multiprocessor of an H100.
+/// Max boxes: two per SM of an H100.
 pub const SAMPLE_BOXES: u32 = 264;
-/// Threads: a warp for each 32 rows.
+/// Threads: one warp per 32 rows.
 const THREADS: u32 = 128;
-/// Bits of a count in a word of three: more than [`SAMPLE_BOXES`] boxes have micro-tiles.
+/// Bits of each of three counts in a word: enough for the micro-tiles of [`SAMPLE_BOXES`] boxes.
 pub const SAMPLE_BITS: u32 = 21;
 
 const _: () = assert!(SAMPLE_BOXES * SAMPLE_COLUMNS * SAMPLE_ROWS / 32 < 1 << SAMPLE_BITS);
@@ -20,7 +20,7 @@ const _: () = assert!(SAMPLE_BOXES * SAMPLE_COLUMNS * SAMPLE_ROWS / 32 < 1 << SA
 /// Step of the module.
 pub const STEP_SAMPLE: u32 = 7;
 
-/// A thread block for each box.
+/// One thread block per box.
 #[derive(Clone, Copy, Debug)]
 pub struct SampleBox;
 
@@ -43,21 +43,21 @@ pub struct SampleParams {
     pub source: u64,
     /// Bytes from one row to the next.
     pub row_bytes: u64,
-    /// Words of 8 bytes: micro-tiles found and looked at, three counts each, and arrivals, all zero between launches;
-    /// then how many launches there were.
+    /// Words of 8 bytes: nonempty micro-tiles (three counts), examined micro-tiles (three counts), and arrivals, all
+    /// zero between launches; then the number of launches.
     pub state: u64,
-    /// Out, 8 bytes of the host's memory: shares in 65,535ths of the micro-tiles of 32, 64 and 128 rows, then the
-    /// launch, from 1 to 65,535.
+    /// Out, 8 bytes of host memory: shares in 65,535ths for micro-tiles of 32, 64 and 128 rows, then the launch number,
+    /// from 1 to 65,535.
     pub report: u64,
-    /// Boxes of a row of boxes.
+    /// Boxes across the matrix.
     pub across: Divisor,
     /// Rows of the matrix.
     pub rows: u32,
     /// Columns of the matrix.
     pub columns: u32,
-    /// Of so many boxes that follow each other one is looked at.
+    /// One of `stride` consecutive boxes is examined.
     pub stride: u32,
-    /// What makes the top bit of an element whose magnitude is above the threshold.
+    /// Added to a magnitude: sets the top bit of the element if the magnitude is above the threshold.
     pub above: u32,
     /// [`DETECT_VECTORS`](super::DETECT_VECTORS).
     pub flags: u32,

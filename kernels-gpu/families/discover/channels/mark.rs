@@ -1,17 +1,17 @@
-//! Which columns hold something. A thread has the same eight columns of several rows; their marks meet in the warp, in
-//! shared memory and in L2, by OR: no order of thread blocks changes them.
+//! Marks the nonempty columns. A thread has the same eight columns of several rows. Marks are combined by OR over the
+//! warp, in shared memory and in L2, so they do not depend on the order of thread blocks.
 
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
-/// The top bit of each of two elements, where it counts: any bit but the sign does above nothing, so NaN does and both
-/// zeros do not.
+/// Returns the top bit of each of two elements: set if the magnitude is above the threshold. For threshold zero any bit
+/// but the sign sets it: for NaN, but not for either zero.
 #[inline(always)]
 fn mark(word: u32, above: u32) -> u32 {
     ((word & 0x7fff_7fff) + above) & 0x8000_8000
 }
 
-/// The first 8 bits: columns of the vector that hold something in the rows from `row` to `end`, every `p.step`th.
+/// Bits 0 to 7: columns of the vector with a nonzero in the rows from `row` to `end`, every `p.step`th.
 #[inline(always)]
 fn columns(p: &ChannelsParams, vector: u32, row: u32, end: u32) -> u32 {
     let item = gpu::block_y() as u64 * p.rows as u64;
@@ -35,7 +35,7 @@ fn columns(p: &ChannelsParams, vector: u32, row: u32, end: u32) -> u32 {
     unroll!(w < 4, {
         found |= (marks[w] >> 15 & 1 | marks[w] >> 30 & 2) << (2 * w as u32);
     });
-    // What lies behind the last column is none.
+    // Columns past the last one are masked.
     let left = p.columns.saturating_sub(vector * CHANNEL_VECTOR);
     found & ((1 << left.min(CHANNEL_VECTOR)) - 1)
 }
@@ -59,7 +59,8 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, ChannelsParams> for MarkChannels {
         grid::wait_dependency();
         let found = columns(p, vector, top + first, if valid { end } else { 0 });
         let mut bits = found << (own % 4 * CHANNEL_VECTOR);
-        // Lanes with the same columns, where they lie at equal distances: else all of them meet in shared memory.
+        // Lanes with the same columns have equal distances only if `width` is a power of two. Otherwise shared memory
+        // combines all.
         let even = width.is_power_of_two();
         if even {
             let mut distance = width;

@@ -1,6 +1,6 @@
-//! Columns of the items of a batch that hold something: `mark` reads all of it once and leaves a bit for each column,
-//! `pack` makes lists of the bits and copies these columns, which L2 still has where the items fit into it. Between the
-//! two no thread block waits for another.
+//! Nonempty columns of the items of a batch. `mark` reads all items once and stores a bit per column. `pack` makes
+//! lists of the bits and copies the columns, which L2 still has if the items fit in it. Within a kernel, thread blocks
+//! do not wait for each other.
 
 mod mark;
 mod pack;

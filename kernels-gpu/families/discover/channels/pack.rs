@@ -1,24 +1,24 @@
-//! Lists of the marked columns, and their values. Every thread block makes the whole list of its item out of the marks,
-//! which are few; meanwhile its first rows are on their way to shared memory, without the vectors that hold no marked
-//! column. The last one to have read an item's marks clears them for the next run.
+//! Lists of the marked columns, and their values. Every thread block computes the whole list of its item from the
+//! marks, which are few. Meanwhile its first rows are copied to shared memory, without the vectors that have only
+//! unmarked columns. The last thread block that has read an item's marks clears them for the next run.
 
 use crate::device::prelude::*;
 use crate::device::scan::inclusive;
 use crate::families::discover::abi::*;
 
 const WARPS: u32 = DETECT_THREADS / 32;
-/// Threads that a run of [`DETECT_PAD`] places takes, eight places each.
+/// Threads per run of [`DETECT_PAD`] list positions, eight positions each.
 const OCTETS: u32 = DETECT_PAD / 8;
-/// Such runs that a thread block has at once.
+/// Runs that a thread block processes at once.
 const RUNS: u32 = DETECT_THREADS / OCTETS;
 
-/// The item of this thread block. The last ones come first: what was read last is what L2 still has.
+/// Item of this thread block, in reverse order: L2 still has the items that were read last.
 #[inline(always)]
 fn item() -> u32 {
     gpu::grid_y() - 1 - gpu::block_y()
 }
 
-/// Where a row lies in shared memory: a vector of zeros stands behind each.
+/// Shared address of a row; a vector of zeros follows each row.
 #[inline(always)]
 fn place(p: &ChannelsParams, row: u32) -> u32 {
     copy::dynamic_shared() + CHANNEL_ROWS + row * (p.vectors.value + 1) * 16
@@ -29,7 +29,7 @@ fn first_row(p: &ChannelsParams) -> u64 {
     item() as u64 * p.rows as u64
 }
 
-/// Writes the zeros behind the rows: what is behind the last listed column reads them.
+/// Writes the zeros after the rows, which the padding of the list reads.
 #[inline(always)]
 fn write_zeros(p: &ChannelsParams) {
     let mut row = gpu::thread();
@@ -39,18 +39,18 @@ fn write_zeros(p: &ChannelsParams) {
     }
 }
 
-/// Starts to copy the vectors with marked columns of so many rows.
+/// Starts the copies of the vectors with marked columns of `rows` rows.
 #[inline(always)]
 fn fetch(p: &ChannelsParams, top: u32, rows: u32) {
     let pieces = rows * p.vectors.value;
     let source = p.source + (first_row(p) + top as u64) * p.row_bytes;
     let mut piece = gpu::thread();
     while piece < pieces {
-        // All questions before the first answer is waited for.
+        // Issues all loads before the first result is used.
         let mut marked = [0; 4];
         unroll!(i < 4, {
             let (_, vector) = p.vectors.of(piece + i as u32 * DETECT_THREADS);
-            // A vector has eight columns, a byte of marks.
+            // A vector has eight columns, one byte of marks.
             marked[i] = copy::ld_shared_b8(copy::dynamic_shared() + vector);
         });
         unroll!(i < 4, {
@@ -64,8 +64,8 @@ fn fetch(p: &ChannelsParams, top: u32, rows: u32) {
     }
 }
 
-/// The list out of the marks, of which this thread has a word: places in a row, in shared memory. How many columns
-/// there are.
+/// Computes the list from the marks, one word per thread: byte offsets in a row, in shared memory. Returns the number
+/// of columns.
 #[inline(always)]
 fn list(p: &ChannelsParams, bits: u32) -> u32 {
     let (thread, lane) = (gpu::thread(), gpu::thread() % 32);
@@ -84,7 +84,7 @@ fn list(p: &ChannelsParams, bits: u32) -> u32 {
     });
     copy::st_shared_b32(smem + CHANNEL_RANKS + thread * 4, before + rank - own);
     gpu::sync_threads();
-    // A word has 32 columns, a lane each.
+    // A word has 32 columns, one per lane.
     let mut word = first;
     while word < p.words {
         let bits = copy::ld_shared_b32(smem + word * 4);
@@ -102,7 +102,7 @@ fn list(p: &ChannelsParams, bits: u32) -> u32 {
     count
 }
 
-/// Writes the item's list, and how many columns it has. The list is in shared memory.
+/// Writes the item's list from shared memory, and its number of columns.
 #[inline(always)]
 fn write_list(p: &ChannelsParams, count: u32) {
     let (thread, item) = (gpu::thread(), item() as u64);
@@ -119,11 +119,11 @@ fn write_list(p: &ChannelsParams, count: u32) {
     }
 }
 
-/// Eight listed elements of the row at `from`.
+/// Gathers eight listed elements of the row at `from`.
 #[inline(always)]
 fn gathered(list: [u32; 4], from: u32) -> [u32; 4] {
     let (first, last) = (list[0] & 0xffff, list[3] >> 16);
-    // Eight neighbours that are a vector; the place of zeros is never the last of such eight.
+    // The whole vector of eight neighbors. The offset of the zeros is a multiple of 16, so it is never `last` here.
     if last == first + 14 && first.is_multiple_of(16) {
         return copy::ld_shared_v4(from + first);
     }
@@ -135,7 +135,7 @@ fn gathered(list: [u32; 4], from: u32) -> [u32; 4] {
     [0, 2, 4, 6].map(|i| halves[i] | halves[i + 1] << 16)
 }
 
-/// Writes so many packed rows out of shared memory.
+/// Writes `rows` packed rows from shared memory.
 #[inline(always)]
 fn write_rows(p: &ChannelsParams, top: u32, rows: u32, count: u32) {
     let octet = gpu::thread() % OCTETS;
@@ -160,8 +160,8 @@ fn write_rows(p: &ChannelsParams, top: u32, rows: u32, count: u32) {
     }
 }
 
-/// Counts this thread block as done with the item's marks: how many were before; one lane knows. Without order: the
-/// marks that it has read are in shared memory by then.
+/// Counts this thread block as done with the item's marks. Returns the previous count, in thread 0 only. Relaxed order
+/// is enough: the marks that it read are in shared memory by then.
 #[inline(always)]
 fn begin_release(p: &ChannelsParams) -> u64 {
     if gpu::thread() == 0 {
@@ -170,7 +170,7 @@ fn begin_release(p: &ChannelsParams) -> u64 {
     0
 }
 
-/// The last one clears the marks and the counter. The first warp.
+/// Clears marks and counter if this thread block is the last. Only the first warp acts.
 #[inline(always)]
 fn end_release(p: &ChannelsParams, before: u64) {
     let (lane, item) = (gpu::thread(), item() as u64);

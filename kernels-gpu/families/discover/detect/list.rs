@@ -1,19 +1,19 @@
-//! Bits to lists. In order: every region says what it found and adds up what those in front of it said; their thread
-//! blocks have lower numbers, so they run already (decoupled look-back without the look: arXiv 1602.03843 calls it
-//! aggregates). In any order: one addition to the list's length.
+//! Lists from bits. Ordered: every region publishes its count and adds up the counts of the preceding regions. Their
+//! thread blocks have lower indices, so they already run (look-back over aggregates only, in the terms of arXiv
+//! 1602.03843). Unordered: one addition to the list's length.
 
 use super::{MicroTiles, Place};
 use crate::device::prelude::*;
 use crate::device::scan::inclusive;
 use crate::families::discover::abi::*;
 
-/// Upper half of the word of a region that has looked.
+/// Upper half of the word of a region that has published its count.
 const FOUND: u32 = 4;
-/// A micro-tile found by a region is one of these; the arrival is in the upper word.
+/// One arrival, in the upper half of a 64-bit word; the lower half counts micro-tiles.
 const ARRIVAL: u64 = 1 << 32;
 
 impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
-    /// First list of the region, and which of a list's regions it is.
+    /// First list of the region, and the index of the region within a list.
     #[inline(always)]
     fn lists(r: Region, place: Place) -> (u32, u32) {
         if Self::ALONG_COLUMNS {
@@ -23,7 +23,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
     }
 
-    /// Writes the micro-tiles of the bits that this thread block has set to their lists. Returns what `end_release` takes.
+    /// Appends the micro-tiles of this thread block's bits to their lists. Returns the argument of `end_release`.
     #[inline(always)]
     pub(super) fn write_lists(p: &DetectParams, r: Region, place: Place) -> u32 {
         gpu::sync_threads();
@@ -34,7 +34,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         before
     }
 
-    /// For each panel of the region, a warp each: the ranks of its words, and its place in the list.
+    /// Computes the ranks of the words and the list position of each panel of the region, one warp per panel.
     #[inline(always)]
     fn find_bases(p: &DetectParams, r: Region, place: Place) {
         let (warps, lane) = (DETECT_THREADS / 32, gpu::thread() % 32);
@@ -67,7 +67,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
     }
 
-    /// Ranks of the words of a panel, and how many micro-tiles it has in the region.
+    /// Computes the ranks of the words of a panel. Returns its number of micro-tiles in the region.
     #[inline(always)]
     fn rank(r: Region, own: u32) -> u32 {
         let words = r.positions / 32;
@@ -87,7 +87,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         before
     }
 
-    /// Where the region's micro-tiles begin in the list, and the list's length for its last region, else [`NO_TILE`].
+    /// Returns the list position of the region's first micro-tile, and the list's length for its last region, else
+    /// [`NO_TILE`].
     #[inline(always)]
     fn in_order(p: &DetectParams, list: u32, part: u32, count: u32) -> (u32, u32) {
         let lane = gpu::thread() % 32;
@@ -112,7 +113,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         (base, if last { base + count } else { NO_TILE })
     }
 
-    /// Counts this region as done with the others' words; the last one clears them for the next launch.
+    /// Counts this region as done with the other regions' words; the last one clears them for the next launch.
     #[inline(always)]
     fn end(p: &DetectParams, status: u64) {
         let lane = gpu::thread() % 32;
@@ -124,8 +125,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         Self::clear_words(p, status, before);
     }
 
-    /// Clears the words of a panel's regions if so many were done before this one that it is the last. One warp, of
-    /// which the first lane knows how many.
+    /// Clears the words of a panel's regions if this region is the last: `before` others were done. One warp; `before`
+    /// is valid in the first lane.
     #[inline(always)]
     fn clear_words(p: &DetectParams, status: u64, before: u32) {
         if warp::uniform(before) + 1 == p.parts {
@@ -137,14 +138,14 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
     }
 
-    /// Words that the only panel of a region keeps for its list, where another kernel's launch finds them zero.
+    /// Address of the status words of the region's only list, which the last region clears for the next launch.
     #[inline(always)]
     fn own_words(p: &DetectParams, place: Place) -> u64 {
         p.status + place.down as u64 * (p.parts as u64 + 1) * 8
     }
 
-    /// The two steps of releasing the words of the only list: the thread block writes its micro-tiles between, not
-    /// behind a latency of L2. This one after the places are known to all.
+    /// First of two steps that release the status words of the only list. The thread block writes its micro-tiles
+    /// between the steps, which hides the L2 latency of the atomic. Must follow the barrier after `find_bases`.
     #[inline(always)]
     fn begin_release(p: &DetectParams, place: Place) -> u32 {
         let mut before = 0;
@@ -155,7 +156,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         before
     }
 
-    /// See [`Self::begin_release`], which has returned `before`.
+    /// Second step after [`Self::begin_release`], which returned `before`.
     #[inline(always)]
     pub(super) fn end_release(p: &DetectParams, place: Place, before: u32) {
         if Self::ALONG_COLUMNS && p.flags & DETECT_ORDERED != 0 && gpu::thread() < 32 {
@@ -163,7 +164,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
     }
 
-    /// The same as [`Self::in_order`], in the order in which regions come.
+    /// [`Self::in_order`] in the order in which regions arrive.
     #[inline(always)]
     fn in_any_order(p: &DetectParams, list: u32, count: u32) -> (u32, u32) {
         let status = p.status + list as u64 * (p.parts as u64 + 1) * 8;
@@ -182,7 +183,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         (base, if last { base + count } else { NO_TILE })
     }
 
-    /// Fills a list of `count` micro-tiles up.
+    /// Pads a list of `count` micro-tiles.
     #[inline(always)]
     fn pad(p: &DetectParams, list: u32, count: u32) {
         let words = p.lists + list as u64 * p.stride as u64 * 4;
@@ -194,13 +195,13 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
     }
 
-    /// Where a panel of the region begins in its list, and the list's length if the region was its last.
+    /// List position of a panel's first micro-tile in the region, and the list's length if the region is its last.
     #[inline(always)]
     pub(super) fn base(own: u32) -> [u32; 2] {
         copy::ld_shared_v2(copy::dynamic_shared() + DETECT_BASES + own * 8)
     }
 
-    /// A word of bits of the region, and how many bits its panel has in front of it.
+    /// A word of the region's bits, and the number of bits before it in its panel.
     #[inline(always)]
     pub(super) fn word(at: u32) -> [u32; 2] {
         let place = copy::dynamic_shared() + at * 4;

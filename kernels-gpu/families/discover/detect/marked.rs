@@ -1,25 +1,26 @@
-//! Lists and values of micro-tiles whose bits a product has left: what comes in front of a thread block's columns is
-//! counted in the bits, so nobody waits for anybody. Of the matrix only micro-tiles that are not empty are read.
+//! Lists and values of micro-tiles from the bits that a product has stored. Micro-tiles before a thread block's columns
+//! are counted from the bits, so thread blocks do not wait for each other. Only nonempty micro-tiles of the matrix are
+//! read.
 
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
-/// Words of bits of a thread block's columns.
+/// Words of bits for a thread block's columns.
 const WORDS: u32 = MARKED_COLUMNS / 32;
-/// Offset of the columns found.
+/// Offset in shared memory of the columns found.
 const FOUND: u32 = 64;
 
-/// The row block and the part of it that a thread block has, and what lies where.
+/// The row block of a thread block, its part of the columns, and the bits.
 #[derive(Clone, Copy)]
 struct Part {
     row_block: u32,
     part: u32,
-    /// First word of the row block's bits, and how many there are.
+    /// Address of the row block's bits, and their number of words.
     marks: u64,
     words: u32,
 }
 
-/// Micro-tiles in front of a part's, and its own.
+/// Number of micro-tiles before the part, and in the part.
 #[derive(Clone, Copy)]
 struct Found {
     before: u32,
@@ -27,7 +28,7 @@ struct Found {
 }
 
 impl<const MH: u32> MarkedTiles<MH> {
-    /// Pieces of eight rows of a micro-tile.
+    /// Pieces of eight rows per micro-tile.
     const PIECES: u32 = MH / 8;
 
     #[inline(always)]
@@ -37,7 +38,7 @@ impl<const MH: u32> MarkedTiles<MH> {
         Part { row_block, part, marks: p.status + row_block as u64 * words as u64 * 4, words }
     }
 
-    /// Counts the bits, and leaves the part's columns in shared memory, in order. A thread has a column.
+    /// Counts the bits, and stores the part's columns in shared memory, in order. One thread per column.
     #[inline(always)]
     fn find(own: Part) -> Found {
         let (thread, lane) = (gpu::thread(), gpu::thread() % 32);
@@ -93,7 +94,7 @@ impl<const MH: u32> MarkedTiles<MH> {
         }
     }
 
-    /// Eight rows of a column, from row `row` of the matrix on.
+    /// Loads eight rows of a column, from row `row` of the matrix on.
     #[inline(always)]
     fn column(p: &DetectParams, row: u32, column: u32) -> [u32; 4] {
         let at = p.source + row as u64 * p.row_bytes + column as u64 * 2;
@@ -105,7 +106,7 @@ impl<const MH: u32> MarkedTiles<MH> {
         [0, 2, 4, 6].map(|i| halves[i] | halves[i + 1] << 16)
     }
 
-    /// Writes list and values of the part's micro-tiles: a warp takes sixteen of them, two pieces of each.
+    /// Writes list and values of the part's micro-tiles: two pieces of sixteen micro-tiles per warp.
     #[inline(always)]
     fn write(p: &DetectParams, own: Part, found: Found) {
         let (thread, lane) = (gpu::thread(), gpu::thread() % 32);
@@ -127,7 +128,7 @@ impl<const MH: u32> MarkedTiles<MH> {
         }
     }
 
-    /// Behind the last micro-tile of the row block: its number, places without one, zeros.
+    /// Writes the number of micro-tiles of the row block, and pads its list and values with [`NO_TILE`] and zeros.
     #[inline(always)]
     fn pad(p: &DetectParams, own: Part, found: Found) {
         let end = found.before + found.count;
@@ -155,7 +156,7 @@ impl<W: WalkInfo, E: ElemInfo, const MH: u32> Kernel<W, E, DetectParams> for Mar
         let own = Self::part(p);
         grid::launch_dependents();
         grid::wait_dependency();
-        // Its last barrier: nobody of this thread block reads bits any more.
+        // After the last barrier of `find` this thread block no longer reads bits.
         let found = Self::find(own);
         if gpu::thread() < 32 {
             Self::end(p, own);

@@ -1,6 +1,6 @@
-//! Which micro-tiles are not empty, in one pass over the matrix: a thread block loads a region, leaves a bit for each
-//! micro-tile in shared memory, and appends those that are set to their lists. Any bit but the sign makes an element
-//! count: NaN does, both zeros do not.
+//! Detection of nonempty micro-tiles in one pass over the matrix. A thread block loads a region, sets a bit for each
+//! nonempty micro-tile in shared memory, and appends these micro-tiles to their lists. For threshold zero any bit but
+//! the sign makes an element nonzero: NaN counts, both zeros do not.
 
 mod list;
 mod marked;
@@ -11,10 +11,10 @@ mod rows;
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
-/// The vectors of a thread: [`DETECT_LOADS`] rows of the same columns.
+/// Vectors of a thread: [`DETECT_LOADS`] rows of the same columns.
 type Vectors = [[u32; 4]; DETECT_LOADS as usize];
 
-/// Top bits of the elements of a word, of so many bits each, that count.
+/// Returns the top bit of each element of `bits` bits in a word, set if the element is above the threshold.
 #[inline(always)]
 fn mark(word: u32, bits: u32, above: u32) -> u32 {
     match bits {
@@ -25,7 +25,7 @@ fn mark(word: u32, bits: u32, above: u32) -> u32 {
     }
 }
 
-/// A bit for each element of a marked word, the first lowest.
+/// Compacts the top bits of a word to one bit per element, the first element lowest.
 #[inline(always)]
 fn gathered(marks: u32, bits: u32) -> u32 {
     match bits {
@@ -36,13 +36,13 @@ fn gathered(marks: u32, bits: u32) -> u32 {
     }
 }
 
-/// Bits of the first `count` elements of a word.
+/// Mask of the first `count` elements of a word.
 #[inline(always)]
 fn first_elements(count: u32, bits: u32) -> u32 {
     if count * bits >= 32 { u32::MAX } else { (1 << (count * bits)) - 1 }
 }
 
-/// Where a region lies: which across and down, first row and column.
+/// Position of a region: indices across and down, first row and column.
 #[derive(Clone, Copy)]
 struct Place {
     across: u32,
@@ -57,8 +57,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         if STEP == STEP_BITS { 1 } else { E::DTYPE.bytes() as u32 * 8 }
     }
 
-    /// The params of this thread block's item: matrices of a batch lie one behind the other, and so do their lists.
-    /// Micro-tiles of several rows need none of this: their lists are of rows, whose ever.
+    /// Parameters of this thread block's item: the matrices of a batch are contiguous, and so are their lists.
+    /// Micro-tiles of several rows do not need it: their lists belong to row blocks of the whole batch.
     #[inline(always)]
     fn of_item(p: &DetectParams) -> DetectParams {
         if STEP != STEP_TILES || Self::ALONG_COLUMNS {
@@ -75,14 +75,14 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
     }
 
-    /// The region of this thread block, row by row over the matrix.
+    /// Region of this thread block; regions are numbered row by row over the matrix.
     #[inline(always)]
     fn place(p: &DetectParams, r: Region) -> Place {
         let (down, across) = p.across.of(gpu::block_x());
         Place { across, down, top: down * r.rows, left: across * r.columns }
     }
 
-    /// 16 bytes from column `column` of row `row` on; zeros outside the matrix, except behind the columns of a row.
+    /// Loads 16 bytes from column `column` of row `row` on; zeros outside the matrix, except past the columns of a row.
     #[inline(always)]
     fn vector(p: &DetectParams, bits: u32, row: u32, column: u32) -> [u32; 4] {
         let inside = row < p.rows && column < p.columns;
@@ -109,7 +109,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         words
     }
 
-    /// This thread's first row of a round, counted from the region's, and the distance to the next.
+    /// This thread's first row of a round, relative to the region, and the distance to the next.
     #[inline(always)]
     fn row(r: Region, round: u32) -> (u32, u32) {
         let step = DETECT_THREADS / r.vectors;
@@ -128,7 +128,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         raw
     }
 
-    /// For each word of a vector, the bits of its elements that are inside the matrix.
+    /// For each word of a vector, the bits of its elements inside the matrix.
     #[inline(always)]
     fn inside(p: &DetectParams, r: Region, bits: u32, place: Place) -> [u32; 4] {
         let column = place.left + gpu::thread() % r.vectors * (128 / bits);
@@ -139,7 +139,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         })
     }
 
-    /// Adds a round of columns: the marks of each word of a vector, all rows together.
+    /// Adds a round of columns: the marks of each word of a vector, combined over all rows.
     #[inline(always)]
     fn add_columns(bits: u32, above: u32, raw: &Vectors, marks: &mut [u32; 4]) {
         unroll!(i < 8, {
@@ -174,7 +174,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
     }
 
-    /// A round of single rows. Neighbouring lanes that share a micro-tile vote; a lane for each of them sets its bits.
+    /// Processes a round of single rows. Neighboring lanes that share a micro-tile vote; one lane per micro-tile sets
+    /// its bits.
     #[inline(always)]
     fn set_rows(
         p: &DetectParams,
@@ -196,7 +197,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             });
             return;
         }
-        // 16 lanes to a row, so a warp has two: bit 16 x + l of a vote is about lane l of row x.
+        // A row has 16 lanes, so a warp has two rows: bit 16 x + l of a ballot is lane l of row x.
         let lanes = MW * bits / 128;
         let lane = gpu::thread() % 32;
         let first = gpu::thread() / 32 * 2;
@@ -273,7 +274,7 @@ impl<W: WalkInfo, E: ElemInfo, const MH: u32, const MW: u32, const STEP: u32>
         }
         let rounds = detect_rounds(MH, bits, STEP);
         let whole = (r, bits, inside);
-        // A loop: as straight code all loads would start at once, and registers spill.
+        // Not unrolled: straight code would issue all loads at once and spill registers.
         let mut round = 0;
         while round < rounds {
             Self::round(p, whole, place, round, &mut marks);

@@ -1,28 +1,27 @@
-//! Values of the micro-tiles, each contiguous, in the order of its list: what a product reads as A's transpose. The
-//! region waits for its places on the multiprocessor, its upper rows in shared memory, the last quarter of them in
-//! registers.
+//! Values of the micro-tiles, each contiguous, in list order: a product reads them as A's transpose. The SM keeps the
+//! region until its list positions are known, the upper rows in shared memory, the last quarter in registers.
 
 use super::{MicroTiles, Place, mark};
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
-/// The vectors of a thread that wait in registers.
+/// The vectors of a thread that stay in registers.
 type Late = [[u32; 4]; 4];
 
 const BITS: u32 = 16;
 
 impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
-    /// First row of the region that does not wait in shared memory.
+    /// First row of the region that is not in shared memory.
     const LATE: u32 = MH / 4 * PACK_QUARTERS;
 
-    /// Where a vector of the region lies. Lanes that read one column read eight rows each: their vectors must not meet
-    /// in a bank.
+    /// Shared address of a vector of the region. Lanes that read one column read eight rows each: the swizzle keeps
+    /// their vectors in different banks.
     #[inline(always)]
     fn kept(r: Region, row: u32, vector: u32) -> u32 {
         copy::dynamic_shared() + DETECT_REGION + (row * r.vectors + (vector ^ (row / 8 % 16))) * 16
     }
 
-    /// The whole of it: finds the region's micro-tiles, and writes their places and values.
+    /// Finds the region's micro-tiles, and writes their list entries and values.
     #[inline(always)]
     pub(super) fn find_and_pack(p: &DetectParams, r: Region, place: Place, inside: [u32; 4]) {
         let late = Self::fetch(p, r, place);
@@ -32,14 +31,14 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         unroll!(w < 4, { marks[w] &= inside[w] });
         Self::set_columns(r, BITS, marks);
         let before = Self::write_lists(p, r, place);
-        // The columns found are in shared memory.
+        // Makes the columns found visible in shared memory.
         gpu::sync_threads();
         Self::pack(p, r, place, &late);
         Self::end_release(p, place, before);
     }
 
-    /// Brings this thread's upper vectors to shared memory, past the registers, and loads the others. Where rows allow
-    /// no loads of 16 bytes that is other code, apart: what all run should be fetched in one piece.
+    /// Copies this thread's upper vectors to shared memory by `cp.async`, and loads the others into registers. Rows
+    /// without 16-byte alignment use separate code, so that the instructions of the common path are contiguous.
     #[inline(always)]
     fn fetch(p: &DetectParams, r: Region, place: Place) -> Late {
         let (first, step) = Self::row(r, 0);
@@ -59,7 +58,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             unroll!(i < 4, {
                 let (from, valid) = place(4 * quarter + i);
                 let to = Self::kept(r, first + (4 * quarter + i) as u32 * step, vector);
-                gather::cp_async_4_or_zero(to, from, valid);
+                gather::cp_async_16_or_zero(to, from, valid);
             });
         });
         let mut late = [[0; 4]; 4];
@@ -70,7 +69,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         late
     }
 
-    /// The same, element by element.
+    /// [`Self::fetch`] element by element.
     #[inline(always)]
     fn fetch_elements(p: &DetectParams, r: Region, place: Place) -> Late {
         let (first, step) = Self::row(r, 0);
@@ -90,7 +89,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         late
     }
 
-    /// The marks of this thread's columns, all of its rows together.
+    /// Marks of this thread's columns, combined over all of its rows.
     #[inline(always)]
     fn marks(p: &DetectParams, r: Region, late: &Late) -> [u32; 4] {
         let (first, step) = Self::row(r, 0);
@@ -109,8 +108,8 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         marks
     }
 
-    /// Fetches what the next kernel reads into L2: memory would rest while thread blocks wait for their places. The
-    /// last warp, of which least is asked.
+    /// Prefetches the rows of the next kernel into L2: memory would be idle while thread blocks wait for list
+    /// positions. The last warp has the least work, so its threads come first.
     #[inline(always)]
     fn fetch_ahead(p: &DetectParams) {
         if !bulk::prefetches_lines() {
@@ -123,7 +122,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
     }
 
-    /// Writes the micro-tiles' values, 16 bytes of one a thread, and zeros behind the last of a list.
+    /// Writes the micro-tiles' values, 16 bytes of one per thread, and zeros after the last one of a list.
     #[inline(always)]
     fn pack(p: &DetectParams, r: Region, place: Place, late: &Late) {
         let [base, end] = Self::base(0);
@@ -164,7 +163,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         }
     }
 
-    /// Puts the vectors of the last rows where the first ones were.
+    /// Stores the vectors of the last rows in the shared memory of the first rows.
     #[inline(always)]
     fn take_late(r: Region, late: &Late) {
         let (first, step) = Self::row(r, 0);
@@ -175,7 +174,7 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         });
     }
 
-    /// Eight rows of a column.
+    /// Loads eight rows of a column.
     #[inline(always)]
     fn column(r: Region, piece: u32, column: u32) -> [u32; 4] {
         let mut words = [0; 4];

@@ -1,5 +1,5 @@
-//! Values of the micro-tiles of 4-byte elements, which a product wants contiguous along the columns: rows as wide as a
-//! list, without the columns of empty micro-tiles. The region waits in shared memory for its places.
+//! Values of the micro-tiles of 4-byte elements, which the product reads contiguous along the columns: rows as wide as
+//! a list, without the columns of empty micro-tiles. Shared memory keeps the region until its list positions are known.
 
 use super::{MicroTiles, Place, Vectors};
 use crate::device::prelude::*;
@@ -8,14 +8,14 @@ use crate::families::discover::abi::*;
 const BITS: u32 = 32;
 
 impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
-    /// Where a vector of the region lies. Lanes that read one column read a row each: their vectors must not meet in a
-    /// bank.
+    /// Shared address of a vector of the region. Lanes that read one column read one row each: the swizzle keeps their
+    /// vectors in different banks.
     #[inline(always)]
     fn kept_words(r: Region, row: u32, vector: u32) -> u32 {
         copy::dynamic_shared() + DETECT_REGION + (row * r.vectors + (vector ^ (row % 16))) * 16
     }
 
-    /// The whole of it: finds the region's micro-tiles, and writes their places and values.
+    /// Finds the region's micro-tiles, and writes their list entries and values.
     #[inline(always)]
     pub(super) fn find_and_pack_words(p: &DetectParams, r: Region, place: Place, inside: [u32; 4]) {
         Self::fetch_words(p, r, place);
@@ -24,14 +24,14 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         unroll!(w < 4, { marks[w] &= inside[w] });
         Self::set_columns(r, BITS, marks);
         let before = Self::write_lists(p, r, place);
-        // The columns found are in shared memory.
+        // Makes the columns found visible in shared memory.
         gpu::sync_threads();
         Self::pack_words(p, r, place);
         Self::end_release(p, place, before);
     }
 
-    /// Brings this thread's vectors to shared memory, past the registers, so that thread blocks that wait for their
-    /// places leave others to load.
+    /// Copies this thread's vectors to shared memory by `cp.async`, without registers: other thread blocks can load
+    /// while this one waits for its list positions.
     #[inline(always)]
     fn fetch_words(p: &DetectParams, r: Region, place: Place) {
         let (row, step) = Self::row(r, 0);
@@ -46,13 +46,13 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
             } else {
                 let valid = row < p.rows && column < p.columns;
                 let at = p.source + row as u64 * p.row_bytes + column as u64 * 4;
-                gather::cp_async_4_or_zero(to, if valid { at } else { p.source }, valid);
+                gather::cp_async_16_or_zero(to, if valid { at } else { p.source }, valid);
             }
         });
         copy::cp_async_wait_all();
     }
 
-    /// This thread's vectors, as [`Self::fetch_words`] has left them.
+    /// Loads this thread's vectors, which [`Self::fetch_words`] has copied.
     #[inline(always)]
     fn fetched_words(r: Region) -> Vectors {
         let (row, step) = Self::row(r, 0);
@@ -64,13 +64,13 @@ impl<const MH: u32, const MW: u32, const STEP: u32> MicroTiles<MH, MW, STEP> {
         raw
     }
 
-    /// Writes the values, and zeros behind the last of a list.
+    /// Writes the values, and zeros after the last one of a list.
     #[inline(always)]
     fn pack_words(p: &DetectParams, r: Region, place: Place) {
         let thread = gpu::thread();
         let [base, end] = Self::base(0);
         let count = copy::ld_shared_b32(copy::dynamic_shared() + DETECT_BASES + 8);
-        // Threads for each row, a power of two: a region has 256 columns at the most.
+        // Threads per row, a power of two: a region has at most 256 columns.
         let wide = 32 - (count.max(1) - 1).leading_zeros();
         let (own, step) = (thread & ((1 << wide) - 1), DETECT_THREADS >> wide);
         let top = p.packed + (place.down * MH) as u64 * p.stride as u64 * 4;

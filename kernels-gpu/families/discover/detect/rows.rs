@@ -1,4 +1,4 @@
-//! Lists that need no matrix: rows of sequences of given lengths, and the choices of each expert.
+//! Lists without a matrix: rows of sequences of given lengths, and the choices of each expert.
 
 use crate::device::prelude::*;
 use crate::device::scan::sum;
@@ -38,7 +38,7 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectLengths {
     }
 }
 
-/// Choices of a thread.
+/// Choices per thread.
 const SHARE: u32 = DETECT_CHOICES / DETECT_THREADS;
 
 impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectChoices {
@@ -84,7 +84,8 @@ impl<W: WalkInfo, E: ElemInfo> Kernel<W, E, DetectParams> for DetectChoices {
 }
 
 impl DetectChoices {
-    /// Takes places of an expert's list for what the thread block found, and finishes the list if it is the last.
+    /// Reserves list positions of an expert for this thread block's choices, and finishes the list if this is the last
+    /// one.
     #[inline(always)]
     fn append(p: &DetectParams, expert: u32, counter: u32) {
         let count = copy::ld_shared_b32(counter);

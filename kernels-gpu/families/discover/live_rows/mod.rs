@@ -1,7 +1,6 @@
-//! Rows of sequences of varying lengths: packed one behind the other, normalised, and sent back to where they came
-//! from. A warp for each row; how many there are is read on the device. Packing adds up lengths itself, as
-//! `detect_lengths` does: through that list it would be a kernel later, a load deeper for each row, and without the
-//! ends of the row's sequence.
+//! Rows of sequences of varying lengths: packed, normalized, and stored back at their source rows. One warp per row;
+//! the number of rows is read on the device. Packing adds up the lengths itself, like `detect_lengths`. Through that
+//! list it would need one more kernel, one more dependent load per row, and the ends of sequences would be missing.
 
 use crate::device::prelude::*;
 use crate::device::scan::sum;
@@ -10,7 +9,7 @@ use crate::families::discover::abi::*;
 const WARPS: u32 = DETECT_THREADS / 32;
 
 impl PackRows {
-    /// Copies a row, or zeros; a warp. All loads are on the way before the first is waited for.
+    /// Copies a row, or writes zeros; one warp. All loads are issued before the first wait.
     #[inline(always)]
     fn copy_row(p: &LiveRowsParams, from: u64, to: u32, valid: bool) {
         let to = p.out + to as u64 * p.out_row as u64;
@@ -29,7 +28,7 @@ impl PackRows {
         });
     }
 
-    /// What is said of a packed row; one lane.
+    /// Stores sequence range and source row of a packed row; one lane.
     #[inline(always)]
     fn say(p: &LiveRowsParams, row: u32, range: [u32; 2], source: u32) {
         global::st_v2(p.ranges + row as u64 * 8, range);
@@ -38,7 +37,7 @@ impl PackRows {
 }
 
 impl PackRows {
-    /// Fetches this thread block's share of a matrix into L2; one thread.
+    /// Prefetches this thread block's share of a matrix into L2; one thread.
     #[inline(always)]
     fn fetch(p: &LiveRowsParams, which: usize) {
         let (bytes, part) = (p.ahead_bytes[which], p.ahead_part[which]);
@@ -56,7 +55,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows 
             Self::fetch(p, 0);
         }
         grid::wait_dependency();
-        // Not earlier: the next kernel may take it that what this one waited for has ended.
+        // After the wait: the next kernel may rely on the end of the launches that this one waited for.
         grid::launch_dependents();
         let (item, thread) = (gpu::block_x(), gpu::thread());
         let length = |i: u32| {
@@ -102,7 +101,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for PackRows 
     }
 }
 
-/// The sum over the warp, in the same order in every lane.
+/// Sum over the warp, in the same order in every lane.
 #[inline(always)]
 fn total(x: f32) -> f32 {
     let mut sum = x;
@@ -116,14 +115,14 @@ fn total(x: f32) -> f32 {
 type Part = [[u32; 4]; 4];
 
 impl NormRows {
-    /// First element of vector `v` of a lane, and whether it lies in a row.
+    /// First element of vector `v` of a lane, and whether it is inside the row.
     #[inline(always)]
     fn vector(p: &LiveRowsParams, v: usize) -> (u32, bool) {
         let column = gpu::thread() % 32 * 8 + 256 * v as u32;
         (column, column < p.columns)
     }
 
-    /// The row that begins at `from`; zeros where it is not `valid`.
+    /// Loads the row that begins at `from`; zeros if it is not `valid`.
     #[inline(always)]
     fn load(p: &LiveRowsParams, from: u64, valid: bool) -> Part {
         let mut raw = [[0; 4]; 4];
@@ -134,13 +133,13 @@ impl NormRows {
         raw
     }
 
-    /// Where `x` has this row.
+    /// Address of a row of `x`.
     #[inline(always)]
     fn of_x(p: &LiveRowsParams, row: u32) -> u64 {
         p.x + row as u64 * p.x_row as u64
     }
 
-    /// Factors and summands to shared memory; all threads.
+    /// Copies scales and shifts to shared memory; all threads.
     #[inline(always)]
     fn stage_affine(p: &LiveRowsParams) {
         let at = gpu::thread() * 16;
@@ -153,7 +152,7 @@ impl NormRows {
         }
     }
 
-    /// Sums, normalises and stores a row; a warp.
+    /// Adds, normalizes and stores a row; one warp.
     #[inline(always)]
     fn norm<E: Elem<Acc = f32>>(p: &LiveRowsParams, to: u32, raw: [&Part; 2]) {
         let mut values = [[0f32; 8]; 4];
@@ -197,7 +196,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, LiveRowsParams> for NormRows 
     #[inline(always)]
     unsafe fn run(p: &LiveRowsParams, _: u64) {
         grid::launch_dependents();
-        // While the launch ahead ends, all that it does not write is loaded.
+        // While the preceding launch ends, all inputs that it does not write are loaded.
         let early = p.flags & LIVE_ROWS_EARLY != 0;
         if !early {
             grid::wait_dependency();

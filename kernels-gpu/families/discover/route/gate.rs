@@ -1,10 +1,10 @@
-//! Gated hidden rows of a layer in training, which keeps the sums that its gradients want: `h = gate(x) y` of sums
-//! `[x, y]`, and the gradients of both in their places.
+//! Gated hidden rows of a layer in training, which keeps the products that its gradients read: `h = gate(x) y` for
+//! products `[x, y]`. The gradients of both replace them.
 
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;
 
-/// Eight sums of a row of gates, and what they are multiplied with.
+/// Loads eight inputs of gates of a row, and their multiplicands.
 #[inline(always)]
 pub fn load<E: Elem<Acc = f32>>(p: &RouteParams, slot: u32, vector: u32) -> [[f32; 8]; 2] {
     let row = p.gates + slot as u64 * p.gate_bytes as u64;

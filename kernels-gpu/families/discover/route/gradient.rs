@@ -1,6 +1,6 @@
-//! The gradient of the weights of the choices: for each slot the dot product of its hidden row with the row's gradient
-//! before the weight. Both rows are weighted on the way, which the gradients of the matrices and of the tokens want;
-//! behind a gate, the row's gradient becomes that of both sums, in their places.
+//! Gradient of the weights of the choices: for each slot the dot product of its hidden row with the row's gradient
+//! before the weight. Both rows are also weighted in place, for the gradients of the matrices and of the tokens. With a
+//! gate, the row's gradient becomes those of both products, which replace the products.
 
 use super::gate;
 use crate::device::lanes;
@@ -58,7 +58,7 @@ fn gradient<E: Elem<Acc = f32>, const GATED: bool>(p: &RouteParams) {
                 if GATED {
                     let [gate, slope] = glu::gate_and_slope::<E>(p.flags, x[i]);
                     let own = E::mul(g, E::mul(slope, y[i]));
-                    // ReLU masks: 0 times Inf is NaN.
+                    // The ReLU mask is a select: 0 times Inf would be NaN.
                     let masked = p.flags & FLAG_RELU != 0 && slope == 0.0;
                     (x[i], y[i]) = (if masked { 0.0 } else { own }, E::mul(g, gate));
                 } else {

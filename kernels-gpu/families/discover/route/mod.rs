@@ -1,9 +1,8 @@
-//! A router's choices to slots sorted by expert, in two kernels and without the host: each thread block counts its
-//! choices, then each adds up what those in front of it counted; few choices are one thread block's, and one kernel's.
-//! Within a warp, equal choices are ranked by lane
-//! (`match`), so the sort is stable. `detect_choices` lists the same in one kernel, for products that take an expert's
-//! rows in any order: thread blocks append as they come, and each list has room for all. Here experts lie one behind
-//! the other, and sums have one order.
+//! Sort of a router's choices into slots by expert, in two kernels and without the host. Each thread block counts its
+//! choices; then each adds up the counts of the preceding ones. Few choices fit in one thread block and one kernel.
+//! Within a warp, equal choices are ranked by lane (`match`), so the sort is stable. `detect_choices` makes such lists
+//! in one kernel, for products that accept an expert's rows in any order: thread blocks append in order of arrival, and
+//! each list has capacity for all choices. Here the experts are contiguous, and sums have a fixed order.
 
 mod gate;
 mod gradient;
@@ -14,14 +13,13 @@ use crate::device::scan::inclusive;
 use crate::families::discover::abi::*;
 
 const WARPS: u32 = ROUTE_THREADS / 32;
-/// Arrays over the experts in shared memory: first slots (and, before these, counts), places of this thread block,
-/// panels.
+/// Per-expert arrays in shared memory: first slots (before these, counts), positions of this thread block, panels.
 const STARTS: u32 = 0;
 const PLACES: u32 = 1;
 const PANELS: u32 = 2;
-/// Those of the warps begin here.
+/// First array of the warps.
 const OWN: u32 = 3;
-/// No choice: past the last one.
+/// Absent choice, past the last one.
 const NONE: u32 = u32::MAX;
 
 /// Shared address of an expert's word in an array.
@@ -30,11 +28,11 @@ fn word(array: u32, expert: u32) -> u32 {
     copy::dynamic_shared() + (array * ROUTE_STRIDE + expert) * 4
 }
 
-/// The expert of choice `at`, from the first one on; those of none come behind the last one.
+/// Expert of choice `at`, relative to the first expert; dropped choices are numbered after the last expert.
 #[inline(always)]
 fn expert(p: &RouteParams, at: u32, inside: bool) -> u32 {
     let chosen = global::ld_cg_b32(p.choices + at as u64 * 4, inside);
-    // A number in front of the first one becomes one past the last.
+    // A number before the first expert wraps to one past the last.
     chosen.wrapping_sub(p.first).min(p.bins.value - 1)
 }
 
@@ -53,7 +51,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RouteCount {
     unsafe fn run(p: &RouteParams, _: u64) {
         clear(p.bins.value);
         grid::wait_dependency();
-        // After the wait: what starts early may rely on all that came before this kernel.
+        // After the wait: kernels that start early may rely on all launches before this one.
         grid::launch_dependents();
         let first = gpu::block_x() * p.share;
         let end = (first + p.share).min(p.count);
@@ -109,7 +107,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>> Kernel<W, E, RouteParams> for RoutePlace {
 }
 
 impl RoutePlace {
-    /// This warp's choices of each expert.
+    /// Counts this warp's choices of each expert.
     #[inline(always)]
     fn count(p: &RouteParams, (warp, first, end): (u32, u32, u32)) {
         let mut from = first + gpu::thread() % 32;
@@ -125,7 +123,7 @@ impl RoutePlace {
         }
     }
 
-    /// Each expert's choices, of all thread blocks and of those in front of this one.
+    /// Adds up each expert's choices, over all thread blocks and over the preceding ones.
     #[inline(always)]
     fn add_up(p: &RouteParams) {
         let all = p.blocks * p.bins.value;
@@ -149,7 +147,7 @@ impl RoutePlace {
         }
     }
 
-    /// The same of a thread block that has all choices.
+    /// [`Self::add_up`] for a thread block that has all choices.
     #[inline(always)]
     fn add_up_alone(p: &RouteParams) {
         let mut bin = gpu::thread();
@@ -163,7 +161,7 @@ impl RoutePlace {
         }
     }
 
-    /// Counts to first slots and first panels; the first thread block leaves them for others. One warp.
+    /// Scans counts to first slots and first panels; the first thread block stores them for others. One warp.
     #[inline(always)]
     fn scan(p: &RouteParams) {
         let lane = gpu::thread() % 32;
@@ -173,7 +171,7 @@ impl RoutePlace {
             let bin = from + lane;
             let inside = bin < p.bins.value;
             let count = if inside { copy::ld_shared_b32(word(STARTS, bin)) } else { 0 };
-            // Choices of none have no panel.
+            // Dropped choices are not in a panel.
             let own = if bin + 1 < p.bins.value { count.div_ceil(ROUTE_PANEL) } else { 0 };
             let (start, first) = (slots + before(count), panels + before(own));
             slots = warp::shfl(start + count, 31);
@@ -193,7 +191,7 @@ impl RoutePlace {
         }
     }
 
-    /// Counts of the warps to the place of their first choice of each expert.
+    /// Replaces the counts of the warps by the position of their first choice of each expert.
     #[inline(always)]
     fn give_places(p: &RouteParams) {
         let mut bin = gpu::thread();
@@ -215,7 +213,7 @@ impl RoutePlace {
         let lane = gpu::thread() % 32;
         let in_front = (1u32 << lane) - 1;
         let mut from = first + lane;
-        // The same number of turns for all lanes: they vote.
+        // All lanes run the same number of iterations, as they vote.
         while from - lane < end {
             let mut chosen = [NONE; 4];
             unroll!(i < 4, {
@@ -234,7 +232,7 @@ impl RoutePlace {
                     if rank == 0 {
                         copy::st_shared_b32(own, place + alike.count_ones());
                     }
-                    // Choices that were written meanwhile are not those that were counted.
+                    // The choices may have changed since they were counted; the check keeps stores in range.
                     if place + rank < p.count {
                         global::st_b32(p.order + (place + rank) as u64 * 4, at);
                     }
@@ -245,7 +243,7 @@ impl RoutePlace {
         }
     }
 
-    /// Lists the row blocks; a warp takes an expert.
+    /// Lists the panels; one warp per expert.
     #[inline(always)]
     fn list(p: &RouteParams) {
         let warps = p.blocks * WARPS;
@@ -255,7 +253,7 @@ impl RoutePlace {
             let count = copy::ld_shared_b32(word(STARTS, expert + 1)) - start;
             let first = copy::ld_shared_b32(word(PANELS, expert)) + 1;
             let panels = count.div_ceil(ROUTE_PANEL);
-            // As large as each other, panels and groups: who works through them stays in step.
+            // Panels and groups have equal sizes, so that the thread blocks that process them stay in step.
             let rows = count.div_ceil(panels.max(1));
             let together = panels.div_ceil(panels.div_ceil(ROUTE_TOGETHER).max(1)).max(1);
             let mut row_block = gpu::thread() % 32;
@@ -273,7 +271,7 @@ impl RoutePlace {
     }
 }
 
-/// The sum over the lanes in front. Every lane must call it together.
+/// Sum over the preceding lanes. Every lane must call it together.
 #[inline(always)]
 fn before(value: u32) -> u32 {
     inclusive(value) - value

@@ -1,5 +1,5 @@
-//! A token's row of the output: the sum of what its experts made, in the order of its choices. With choices given, those of
-//! no expert have no row.
+//! Output row of a token: the sum of its experts' results, in the order of its choices. If choices are given, dropped
+//! choices are without a row.
 
 use crate::device::prelude::*;
 use crate::families::discover::abi::*;

@@ -1,13 +1,13 @@
-//! The module `activation`: a function of every element, and its gradient.
+//! Module `activation`: a function of every element, and its gradient.
 
 use super::ELEMENTWISE_THREADS;
 use crate::abi::tiles;
 
 tiles! {
     { THREADS: ELEMENTWISE_THREADS, COLUMNS: 1, ACCESS: 1 }
-    /// A vector a thread.
+    /// Tile of the function: a vector for each thread.
     ActivationTile = STEP_ACTIVATION 1;
-    /// Its gradient, a vector a thread.
+    /// Tile of the gradient: a vector for each thread.
     ActivationGradientTile = STEP_ACTIVATION_GRADIENT 2;
 }
 
@@ -15,11 +15,11 @@ tiles! {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ActivationParams {
-    /// What the function is taken of.
+    /// Argument of the function.
     pub x: u64,
-    /// The gradient of the results; 0 forward.
+    /// Gradient of the results; 0 in the forward pass.
     pub dy: u64,
-    /// Out: results, or the gradient of x.
+    /// Output: results, or the gradient of x.
     pub out: u64,
     /// Bytes from one row to the next of x, dy and out.
     pub row_bytes: [u32; 3],
@@ -27,7 +27,7 @@ pub struct ActivationParams {
     pub rows: u32,
     /// Columns.
     pub columns: u32,
-    /// `ELEMENTWISE_VECTORS`, and which function.
+    /// `ELEMENTWISE_VECTORS`, and the function.
     pub flags: u32,
 }
 

@@ -1,11 +1,11 @@
-//! The module `gated`: `gate(x) * y` of features that lie behind each other in one matrix.
+//! Module `gated`: `gate(x) * y` of features that are stored one after the other in one matrix.
 
 use super::ELEMENTWISE_THREADS;
 use crate::abi::tiles;
 
 tiles! {
     { THREADS: ELEMENTWISE_THREADS, COLUMNS: 1, ACCESS: 1 }
-    /// A vector a thread.
+    /// Tile of `gated`: a vector for each thread.
     GatedTile, STEP: 1;
 }
 
@@ -13,23 +13,23 @@ tiles! {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GatedParams {
-    /// Gates, and behind them what they are multiplied by.
+    /// Gates, followed by their factors.
     pub x: u64,
-    /// Out.
+    /// Output.
     pub out: u64,
     /// Bytes from a gate to its factor.
     pub apart: u64,
     /// Bytes from one stored row of x to the next.
     pub x_row: u32,
-    /// The same of the output.
+    /// Bytes from one stored row of the output to the next.
     pub out_row: u32,
     /// Stored rows of the output.
     pub rows: u32,
-    /// Its columns.
+    /// Columns of the output.
     pub columns: u32,
-    /// `ELEMENTWISE_VECTORS`, and which gate.
+    /// `ELEMENTWISE_VECTORS`, and the function of the gates.
     pub flags: u32,
-    /// Nothing.
+    /// Padding.
     pub pad: u32,
 }
 

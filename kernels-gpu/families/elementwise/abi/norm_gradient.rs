@@ -1,19 +1,18 @@
-//! The module `norm_gradient`: what goes back through a layer normalisation of a residual sum, whose means and deviations
-//! are computed again.
+//! Module `norm_gradient`: gradients of a layer normalisation of a residual sum. Means and deviations are recomputed.
 
 use super::ELEMENTWISE_THREADS;
 use crate::abi::tiles;
 
-/// Threads side by side along a row, of the sums.
+/// Adjacent threads along a row, in the sums over rows.
 pub const NORM_ACROSS: u32 = 16;
 
 tiles! {
     { THREADS: ELEMENTWISE_THREADS, COLUMNS: 1, ACCESS: 1 }
-    /// A warp for each row.
+    /// Tile of the gradient of the summands: a warp for each row.
     NormInput = STEP_NORM_INPUT 1;
-    /// Columns over a part of the rows.
+    /// Tile of sums over a part of the rows, for some columns.
     NormParts = STEP_NORM_PARTS 2, SHARED_BYTES: ELEMENTWISE_THREADS * 2 * 8 * 4;
-    /// A sum for each thread.
+    /// Tile of sums over the parts: a sum for each thread.
     NormSum = STEP_NORM_SUM 3;
 }
 
@@ -21,19 +20,19 @@ tiles! {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NormGradientParams {
-    /// Both summands.
+    /// Both summands of the residual sum.
     pub x: [u64; 2],
     /// A factor for each column.
     pub factor: u64,
-    /// The gradient of the results.
+    /// Gradient of the results.
     pub dy: u64,
-    /// Out: that of the summands.
+    /// Output: gradient of the summands of the residual sum.
     pub dx: u64,
     /// Mean and inverse deviation of each row, f32.
     pub stats: u64,
-    /// For each part a row of sums for the factors and one for the summands of the norm, f32.
+    /// For each part a row of sums for the factors of the norm and one for its biases, f32.
     pub partial: u64,
-    /// Out: the same of all rows, f32.
+    /// Output: these two rows of sums over all parts, f32.
     pub affine: u64,
     /// Bytes from one row to the next of both summands, of dy and of dx.
     pub row_bytes: [u32; 4],

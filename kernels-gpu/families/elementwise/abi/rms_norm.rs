@@ -1,25 +1,25 @@
-//! The module `rms_norm`: `x * factor / sqrt(mean(x^2) + epsilon)` of each token, behind a residual sum. Tokens in rows are
-//! one launch; of tokens in columns the features are dealt to thread blocks, and a second launch scales.
+//! Module `rms_norm`: `x * factor / sqrt(mean(x^2) + epsilon)` of each token, after a residual sum. Tokens in rows take
+//! one launch. For tokens in columns the features are distributed over thread blocks, and a second launch scales.
 
 use super::ELEMENTWISE_THREADS;
 use crate::abi::tiles;
 
-/// Tokens in rows of up to so many vectors are the work of a warp each.
+/// Tokens in rows of at most this many vectors are processed by a warp each.
 pub const RMS_SHORT: u32 = 4 * 32;
-/// Thread blocks that share the features of tokens in columns, at the most.
+/// Max number of thread blocks that share the features of tokens in columns.
 pub const RMS_PARTS: u32 = 64;
-/// Features of one of them at the least.
+/// Min number of features of one of these thread blocks.
 pub const RMS_SHARE: u32 = 64;
-/// Vectors of a row that a thread block takes, of tokens in columns: a power of two.
+/// Vectors of a row for each thread block, with tokens in columns: a power of two.
 pub const RMS_ACROSS: u32 = 32;
 
 tiles! {
     { THREADS: ELEMENTWISE_THREADS, COLUMNS: 1, ACCESS: 1 }
-    /// A warp or a thread block for each row.
+    /// Tile of tokens in rows: a warp or a thread block for each row.
     RmsRows = STEP_RMS_ROWS 1, SHARED_BYTES: ELEMENTWISE_THREADS / 32 * 4;
-    /// A share of the features: sums of squares.
+    /// Tile of tokens in columns: sums of squares over a share of the features.
     RmsSums = STEP_RMS_SUMS 2, SHARED_BYTES: ELEMENTWISE_THREADS / 32 * RMS_ACROSS * 8 * 4;
-    /// The same share scaled.
+    /// Tile of tokens in columns: scales a share of the features.
     RmsScale = STEP_RMS_SCALE 3, SHARED_BYTES: RMS_ACROSS * 8 * 4;
 }
 
@@ -27,21 +27,21 @@ tiles! {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RmsNormParams {
-    /// Tokens; with a second summand they take the sum.
+    /// Tokens; with a second summand the sum is stored here.
     pub x: u64,
     /// A second summand, or 0.
     pub y: u64,
     /// A factor for each feature.
     pub factor: u64,
-    /// Out.
+    /// Output.
     pub out: u64,
     /// Sums of squares of tokens in columns: parts x tokens, f32.
     pub partial: u64,
     /// Bytes from one stored row of x to the next.
     pub x_row: u32,
-    /// The same of the second summand.
+    /// Bytes from one stored row of the second summand to the next.
     pub y_row: u32,
-    /// The same of the output.
+    /// Bytes from one stored row of the output to the next.
     pub out_row: u32,
     /// Tokens.
     pub tokens: u32,
@@ -51,11 +51,11 @@ pub struct RmsNormParams {
     pub epsilon: f32,
     /// `ELEMENTWISE_VECTORS`.
     pub flags: u32,
-    /// Features of a thread block, of tokens in columns.
+    /// Features of a thread block, with tokens in columns.
     pub share: u32,
-    /// Thread blocks that share them.
+    /// Thread blocks that share the features.
     pub parts: u32,
-    /// Nothing.
+    /// Padding.
     pub pad: u32,
 }
 

@@ -1,11 +1,11 @@
-//! The module `rotary`: queries and keys of each token turned by its position (RoPE), values beside them.
+//! Module `rotary`: queries and keys of each token are rotated by its position (RoPE), values are copied.
 
 use super::ELEMENTWISE_THREADS;
 use crate::abi::tiles;
 
 tiles! {
     { THREADS: ELEMENTWISE_THREADS, COLUMNS: 1, ACCESS: 1 }
-    /// A thread for as many pairs of elements of a head as a vector has elements.
+    /// Tile of `rotary`: each thread has as many pairs of elements of a head as a vector has elements.
     RotaryTile, STEP: 1;
 }
 
@@ -13,17 +13,17 @@ tiles! {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RotaryParams {
-    /// Heads of queries, of keys, of values, one behind the other along the features.
+    /// Heads of queries, of keys and of values, stored one after the other along the features.
     pub x: u64,
-    /// Tokens of a sequence up to and with each token, a word each: its position is one less.
+    /// Number of tokens of a sequence up to and including each token, a word each: its position plus one.
     pub lengths: u64,
-    /// How far a pair turns from one position to the next, in whole turns; f64.
+    /// Rotation of each pair from one position to the next, in whole turns; f64.
     pub turns: u64,
-    /// Out, without gaps: `[tokens, heads, dim]`.
+    /// Output, without gaps: `[tokens, heads, dim]`.
     pub q: u64,
-    /// Out, likewise with the heads of keys.
+    /// Output like `q`, with the heads of keys.
     pub k: u64,
-    /// Out, likewise.
+    /// Output like `k`, with the values.
     pub v: u64,
     /// Bytes from one stored row of x to the next.
     pub x_row: u32,

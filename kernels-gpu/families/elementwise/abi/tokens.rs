@@ -1,13 +1,13 @@
-//! The module `tokens`: rows of a table by the numbers of tokens, and the number of the largest logit.
+//! Module `tokens`: rows of a table by token number, and the number of the largest logit.
 
 use super::ELEMENTWISE_THREADS;
 use crate::abi::tiles;
 
 tiles! {
     { THREADS: ELEMENTWISE_THREADS, COLUMNS: 1, ACCESS: 1 }
-    /// Features of tokens: a vector a thread.
+    /// Tile of the look-up of features: a vector for each thread.
     EmbedTile = STEP_EMBED 1;
-    /// The largest logit of a token: a thread block each.
+    /// Tile of the largest logit: a thread block for each token.
     GreedyTile = STEP_GREEDY 2, SHARED_BYTES: ELEMENTWISE_THREADS / 32 * 8;
 }
 
@@ -15,19 +15,19 @@ tiles! {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TokensParams {
-    /// A row for each number of a token; logits.
+    /// Table with a row for each token number; or logits.
     pub table: u64,
-    /// The numbers, a word each: in, of the step that finds them out.
+    /// Token numbers, a word each: input of the look-up, output of the largest logit.
     pub tokens: u64,
-    /// Out: features of the tokens. Of the other step, or 0: lengths that grow by one, a word each.
+    /// Output of the look-up: features of the tokens. For the largest logit: lengths to increment, a word each, or 0.
     pub out: u64,
     /// Bytes from one stored row of the table to the next.
     pub table_row: u32,
-    /// The same of the output.
+    /// Bytes from one stored row of the output to the next.
     pub out_row: u32,
-    /// How many tokens.
+    /// Number of tokens.
     pub count: u32,
-    /// How many numbers there are.
+    /// Size of the vocabulary.
     pub vocabulary: u32,
     /// Features of a token.
     pub width: u32,

@@ -1,27 +1,26 @@
-//! The module `conv`: gather-GEMM-scatter, stationary in the output. A thread block owns 128 rows of the output and a
-//! tile of columns, walks the offsets that any of its rows has a neighbour at, gathers the neighbours' rows and
-//! multiplies them with the offset's matrix: `Out[o,m] = sum over t, c of In[neighbour(t,o),c] * W[t,c,m]`.
+//! Module `conv`: output-stationary gather-GEMM-scatter. A thread block computes 128 rows of the output by a tile of
+//! columns. It iterates over the kernel offsets at which any of its rows has a neighbour, gathers the neighbours' rows
+//! and multiplies them by the offset's matrix: `Out[o,m] = sum over t, c of In[neighbour(t,o),c] * W[t,c,m]`.
 
 use core::marker::PhantomData;
 
 use crate::abi::{AtomInfo, B_COLUMNS, MapWords, MmaSync, SMEM_TILE, TMA, Tile, Wgmma};
 
-/// Rows of the output of a thread block.
+/// Output rows of a thread block.
 pub const CONV_ROWS: usize = 128;
-/// Rows that one mask speaks of: those of a warpgroup.
+/// Rows that one mask covers: those of a consumer warpgroup.
 pub const CONV_HALF: usize = 64;
-/// Threads that gather, at the least: two warps.
+/// Min number of producer threads: two warps.
 pub const CONV_COPIERS: u32 = 64;
-/// Offsets whose rows are looked up ahead of the one that is gathered, as many as there are stages or more; and room
-/// for them, a power of two.
+/// Kernel offsets whose row indices are prefetched: at least as many as there are stages.
 pub const CONV_AHEAD: u32 = 6;
-/// See [`CONV_AHEAD`].
+/// Capacity of the index ring for [`CONV_AHEAD`] offsets, a power of two.
 pub const CONV_ENTRIES: u32 = 8;
-/// A neighbour that is not there; an output row behind the last.
+/// Index of a missing neighbour, and of an output row past the last one.
 pub const CONV_ABSENT: u32 = u32::MAX;
 
-/// Tile of `conv`: 128 rows by `CHUNKS` x 64 columns of elements of `BYTES` bytes; [`B_COLUMNS`]: the matrices lie as
-/// `[t, m, c]`. `A` multiplies; where that is `wgmma`, the copy engine brings the matrices.
+/// Tile of `conv`: 128 rows by `CHUNKS` x 64 columns of elements of `BYTES` bytes. With [`B_COLUMNS`] the matrices are
+/// stored as `[t, m, c]`. `A` is the atom; if it is `wgmma`, TMA copies the matrices.
 #[derive(Clone, Copy, Debug)]
 pub struct Gathered<const CHUNKS: usize, const ORDER: u32, const BYTES: usize = 2, A = Wgmma>(
     PhantomData<A>,
@@ -30,32 +29,32 @@ pub struct Gathered<const CHUNKS: usize, const ORDER: u32, const BYTES: usize = 
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
     Gathered<CHUNKS, ORDER, BYTES, A>
 {
-    /// Channels of a stage, 128 bytes.
+    /// Channels of a stage: 128 bytes.
     pub const DEPTH: usize = 128 / BYTES;
-    /// Threads that gather. Where a thread has 64 sums, two thread blocks have registers for no more than two such
-    /// warps each.
+    /// Producer threads. With 64 accumulators a thread, two thread blocks have registers for only two producer warps
+    /// each.
     pub const COPIERS: u32 = if CHUNKS == 1 || Self::ALONE { 128 } else { CONV_COPIERS };
-    /// Rows of a stage that each of them gathers 16 bytes of.
+    /// Rows of a stage of which each producer thread gathers 16 bytes.
     pub const SHARE: usize = CONV_ROWS * 8 / Self::COPIERS as usize;
-    /// Bytes of a stage's part of the matrix.
+    /// Bytes of the matrix in a stage.
     pub const B_BYTES: usize = CHUNKS * SMEM_TILE;
-    /// Bytes of a stage: rows of the input, then the matrix.
+    /// Bytes of a stage: gathered input rows, then the matrix.
     pub const STAGE: usize = 2 * SMEM_TILE + Self::B_BYTES;
-    /// Whether a thread block has the multiprocessor to itself: fragments of A beside 64 sums do not fit otherwise.
+    /// Whether one thread block occupies a multiprocessor: fragments of A and 64 accumulators need its registers.
     pub const ALONE: bool = BYTES == 4 && CHUNKS > 1;
-    /// Stages in flight: two thread blocks share a multiprocessor.
+    /// Stages of the ring. Two thread blocks share a multiprocessor unless [`Self::ALONE`].
     pub const STAGES: usize = match (CHUNKS, Self::ALONE) {
-        // 99 KB of shared memory.
+        // Limit: 99 KB of shared memory.
         _ if !A::ASYNCHRONOUS => 3,
         (_, true) => 6,
         (1, _) => 4,
         _ => 3,
     };
-    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup; results of 4 bytes need none.
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes for each warpgroup. Outputs of 4 bytes use none.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
-    /// Offset of the rows of the next offsets: where results go once no offset is left.
+    /// Offset of the index ring. It overlaps the output buffers, which are used after the last kernel offset.
     pub const INDEX: usize = Self::OUT;
-    /// Offset of the barriers: full and empty of each stage.
+    /// Offset of the barriers: full and empty for each stage.
     pub const BARRIERS: usize = if BYTES == 2 {
         Self::OUT + 2 * SMEM_TILE
     } else {
@@ -75,13 +74,13 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo> Til
     const BLOCK: (u32, u32) = (CONV_ROWS as u32, Self::DEPTH as u32);
     const ORDER: u32 = ORDER;
     const SHARED_BYTES: u32 = (Self::BARRIERS + Self::STAGES * 16) as u32;
-    /// Copies of 16 bytes of a row, and the copy engine's strides.
+    /// Rows are copied in pieces of 16 bytes, and TMA strides are multiples of 16.
     const ACCESS: u32 = 16;
 }
 
 const _: () = assert!(Gathered::<2, B_COLUMNS, 2>::BARRIERS + 48 <= 115_712);
 const _: () = assert!(Gathered::<1, B_COLUMNS, 4>::BARRIERS + 64 <= 115_712);
-/// What a thread block may have on GPUs of compute capability 8.6, 8.9 and 12.0.
+/// Max shared memory of a thread block on GPUs of compute capability 8.6, 8.9 and 12.0.
 const _: () = assert!(Gathered::<1, B_COLUMNS, 2, MmaSync>::SHARED_BYTES <= 99 << 10);
 const _: () = assert!(Gathered::<1, B_COLUMNS, 4, MmaSync>::SHARED_BYTES <= 99 << 10);
 const _: () = assert!(GatheredPairs::<1, 1, MmaSync>::SHARED_BYTES <= 99 << 10);
@@ -92,28 +91,28 @@ const _: () = assert!(CONV_ENTRIES > CONV_AHEAD + 1);
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ConvParams {
-    /// The matrices: tiles of one offset's.
+    /// Tensor map of the matrices: tiles of one offset's matrix.
     pub w_map: MapWords,
     /// Input rows.
     pub input: u64,
     /// Output rows.
     pub out: u64,
-    /// Bias of a column, or 0.
+    /// Bias of the columns, or 0.
     pub bias: u64,
-    /// For each offset and position the input row, or [`CONV_ABSENT`].
+    /// Input row for each offset and position, or [`CONV_ABSENT`].
     pub neighbours: u64,
-    /// The output row of each position, or [`CONV_ABSENT`].
+    /// Output row of each position, or [`CONV_ABSENT`].
     pub order: u64,
-    /// For each 64 positions the offsets that any of them has a neighbour at, `words` words.
+    /// Mask of each 64 positions, `words` words: the offsets at which any of them has a neighbour.
     pub masks: u64,
-    /// Tiles of 128 positions in the order they are taken in: two that share 256 positions one behind the other, a
-    /// single one last.
+    /// Tiles of 128 positions in launch order: two tiles of the same 256 positions are adjacent, an unpaired tile is
+    /// last.
     pub schedule: u64,
     /// Positions, a multiple of 128.
     pub stride: u32,
     /// Words of a mask.
     pub words: u32,
-    /// Bytes of the channels of a row of the input.
+    /// Bytes of the channels of an input row.
     pub depth_bytes: u32,
     /// Columns of the output.
     pub n: u32,
@@ -133,25 +132,25 @@ const _: () = assert!(size_of::<ConvParams>() == 216);
 pub const CONV_GRADIENT: u32 = 12;
 
 /// Tile of `conv_grad`, the gradient of the weights: `GROUPS` x 64 channels of the input by `CHUNKS` x 64 of the
-/// output, over the pairs of one offset. With one group the two warpgroups take stages in turn and add their sums up at
-/// the end.
+/// output, over the pairs of one offset. With one group the two warpgroups alternate between stages and add their
+/// accumulators at the end.
 #[derive(Clone, Copy, Debug)]
 pub struct GatheredPairs<const GROUPS: usize, const CHUNKS: usize, A = Wgmma>(PhantomData<A>);
 
 impl<const GROUPS: usize, const CHUNKS: usize, A: AtomInfo> GatheredPairs<GROUPS, CHUNKS, A> {
-    /// Bytes of a stage: 64 rows of the input, then of the gradient.
+    /// Bytes of a stage: 64 rows of the input, then 64 of the gradient.
     pub const STAGE: usize = (GROUPS + CHUNKS) * SMEM_TILE;
-    /// Stages in flight: two thread blocks share a multiprocessor.
+    /// Stages of the ring; two thread blocks share a multiprocessor.
     pub const STAGES: usize = match (GROUPS + CHUNKS, A::ASYNCHRONOUS) {
         (2, true) => 6,
         (3, true) => 4,
         _ => 3,
     };
-    /// Threads that gather: as many as there are registers for.
+    /// Producer threads, limited by registers.
     pub const COPIERS: u32 = if GROUPS + CHUNKS == 2 { 128 } else { CONV_COPIERS };
-    /// Rows of a stage that each of them gathers 16 bytes of.
+    /// Rows of a stage of which each producer thread gathers 16 bytes.
     pub const SHARE: usize = CONV_HALF * 8 / Self::COPIERS as usize;
-    /// Offset of the barriers: full and empty of each stage.
+    /// Offset of the barriers: full and empty for each stage.
     pub const BARRIERS: usize = Self::STAGES * Self::STAGE;
 }
 
@@ -161,7 +160,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: AtomInfo> Tile
     const NEEDS: u32 = A::NEEDS;
     const STANDS_IN: bool = !A::ASYNCHRONOUS;
     const THREADS: u32 = 256 + Self::COPIERS;
-    // Fragments beside 64 sums take too many registers for two.
+    // Fragments and 64 accumulators a thread leave too few registers for two thread blocks.
     const MIN_BLOCKS: u32 = if A::ASYNCHRONOUS || GROUPS + CHUNKS == 2 { 2 } else { 1 };
     const COLUMNS: u32 = 64 * CHUNKS as u32;
     const ITEMS: u32 = 64 * GROUPS as u32;
@@ -172,9 +171,9 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: AtomInfo> Tile
     const ACCESS: u32 = 16;
 }
 
-/// Tile of `conv_pairs`, the gradient of the weights in f32 or TF32: `SIDE` channels of the input by as many of the
-/// output, 32 pairs a stage, of rows that allow copies of 16 bytes (`VECTORS`) or of any. A warp has 32 x 64 sums; with
-/// a side of 64 four warps share them, each with its pairs of a stage.
+/// Tile of `conv_pairs`, the gradient of the weights in f32 or TF32: `SIDE` channels of the input by `SIDE` of the
+/// output, 32 pairs a stage. `VECTORS`: rows allow copies of 16 bytes; otherwise they have any alignment. A warp has 32
+/// x 64 accumulators. With a side of 64 four warps share a tile, each with its own pairs of a stage.
 #[derive(Clone, Copy, Debug)]
 pub struct Paired<const SIDE: usize, const VECTORS: bool>;
 
@@ -182,17 +181,17 @@ pub struct Paired<const SIDE: usize, const VECTORS: bool>;
 pub const PAIRS_STAGE: usize = 32;
 
 impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
-    /// Bytes of the input's or of the gradient's rows of a stage.
+    /// Bytes of the input rows of a stage, or of its gradient rows.
     pub const ROWS: usize = PAIRS_STAGE * SIDE * 4;
-    /// Bytes of a stage: rows of the input, then of the gradient.
+    /// Bytes of a stage: input rows, then gradient rows.
     pub const STAGE: usize = 2 * Self::ROWS;
-    /// Stages in flight: two thread blocks share a multiprocessor.
+    /// Stages of the ring; two thread blocks share a multiprocessor.
     pub const STAGES: usize = if SIDE == 64 { 6 } else { 3 };
     /// Warps across the columns.
     pub const ACROSS: u32 = SIDE as u32 / 64;
-    /// Warps that share their sums.
+    /// Warps that share a tile, each with a part of the pairs.
     pub const DEEP: u32 = 8 / (Self::ACROSS * SIDE as u32 / 32);
-    /// Offset of the rows of two stages: input, then output.
+    /// Offset of the row indices of two stages: input rows, then output rows.
     pub const INDEX: usize = Self::STAGES * Self::STAGE;
 }
 
@@ -208,29 +207,29 @@ impl<const SIDE: usize, const VECTORS: bool> Tile for Paired<SIDE, VECTORS> {
     const ACCESS: u32 = if VECTORS { 16 } else { 1 };
 }
 
-/// Tile of `conv_simt`: `DOWN` x 32 rows by `ACROSS` x 64 columns on CUDA cores, of rows that allow copies of 16 bytes
-/// (`VECTORS`) or of any.
+/// Tile of `conv_simt`: `DOWN` x 32 rows by `ACROSS` x 64 columns on CUDA cores. `VECTORS`: rows allow copies of 16
+/// bytes; otherwise they have any alignment.
 #[derive(Clone, Copy, Debug)]
 pub struct GatheredWords<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>;
 
 impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
     GatheredWords<DOWN, ACROSS, VECTORS>
 {
-    /// Rows.
+    /// Rows of the tile.
     pub const ROWS: usize = 32 * DOWN;
-    /// Bytes of a stage's rows of 32 channels.
+    /// Bytes of the gathered rows of a stage, 32 channels each.
     pub const GATHERED: usize = Self::ROWS * 32 * 4;
-    /// Bytes of a stage: rows, then 32 channels of the matrix.
+    /// Bytes of a stage: gathered rows, then 32 channels of the matrix.
     pub const STAGE: usize = Self::GATHERED + 32 * Self::COLUMNS as usize * 4;
-    /// Stages in flight.
+    /// Stages of the ring.
     pub const STAGES: usize = if DOWN * ACROSS == 8 { 3 } else { 2 };
-    /// Offset of the input rows of two offsets.
+    /// Offset of the input row indices of two kernel offsets.
     pub const INDEX: usize = Self::STAGES * Self::STAGE;
-    /// Offset of what each thread knows of the next offset: [`CONV_WORDS_NOTES`] bytes.
+    /// Offset of each thread's record of the next kernel offset: [`CONV_WORDS_NOTES`] bytes.
     pub const NOTES: usize = Self::INDEX + 2 * Self::ROWS * 4;
 }
 
-/// Bytes of shared memory for what a thread of `conv_simt` has no registers for.
+/// Bytes of shared memory a thread of `conv_simt` for values that do not fit into its registers.
 pub const CONV_WORDS_NOTES: usize = 32;
 
 impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool> Tile
@@ -247,29 +246,29 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool> Tile
     const ACCESS: u32 = if VECTORS { 16 } else { 1 };
 }
 
-/// What a thread block of a gradient of the weights sums up: some of the 64 positions that an offset has neighbours at.
+/// Work item of a gradient of the weights: some of the blocks of 64 positions at which an offset has neighbours.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConvPart {
-    /// The offset.
+    /// Kernel offset.
     pub offset: u32,
-    /// The first in the list of positions.
+    /// Index of the first block in the list of blocks.
     pub first: u32,
-    /// How many times 64 positions.
+    /// Number of blocks of 64 positions.
     pub count: u32,
-    /// Nothing: 16 bytes are one load.
+    /// Unused: pads the record to one load of 16 bytes.
     pub pad: u32,
 }
 
 const _: () = assert!(size_of::<ConvPart>() == 16);
 
 impl ConvPart {
-    /// As it lies in device memory.
+    /// Returns the words as stored in device memory.
     pub const fn words(self) -> [u32; 4] {
         [self.offset, self.first, self.count, self.pad]
     }
 
-    /// Of its words.
+    /// Makes a part from its words.
     #[inline(always)]
     pub const fn of([offset, first, count, pad]: [u32; 4]) -> ConvPart {
         ConvPart { offset, first, count, pad }
@@ -280,12 +279,12 @@ impl ConvPart {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ConvWordsParams {
-    /// What the other kernels walk; `input` the input, `out` the output, or the partial sums of the weights' gradient,
-    /// whose `schedule` lists 64 positions, by their number, of one [`ConvPart`] behind the other.
+    /// Parameters shared with `conv`. For gradients `out` is the partial sums of the weights' gradient. Their
+    /// `schedule` lists the numbers of blocks of 64 positions, one [`ConvPart`] after the other.
     pub base: ConvParams,
     /// Weights `[t, c, m]`, or the gradient of the output.
     pub weights: u64,
-    /// A [`ConvPart`] for each thread block of a gradient.
+    /// A [`ConvPart`] for each thread block of a gradient kernel.
     pub parts: u64,
     /// Bytes from one row of the weights to the next.
     pub weights_bytes: u32,

@@ -1,10 +1,10 @@
-//! The steps around a convolution: kernel maps by a hash table of voxels, weights transposed, sums of a gradient's
-//! parts.
+//! Module `conv_steps`: steps before and after a convolution. They build kernel maps with a hash table of voxels,
+//! transpose weights and sum the parts of a gradient.
 
 use crate::abi::Tile;
 
-/// Where the search for a voxel in a hash table begins: each coordinate times an odd number, mixed (the finaliser of
-/// MurmurHash3).
+/// Returns the hash of a voxel, where its search in the table begins: each coordinate times an odd number, mixed by the
+/// finaliser of MurmurHash3.
 #[inline(always)]
 pub const fn voxel_hash(voxel: [u32; 4]) -> u32 {
     let mut h = voxel[0].wrapping_mul(0x9e37_79b1)
@@ -18,7 +18,7 @@ pub const fn voxel_hash(voxel: [u32; 4]) -> u32 {
     h ^ h >> 16
 }
 
-/// How many words of a reflected Gray code come before this one.
+/// Returns the number of words before `code` in the reflected Gray code.
 #[inline(always)]
 pub const fn gray_rank(code: u32) -> u32 {
     let mut rank = code ^ code >> 1;
@@ -28,36 +28,36 @@ pub const fn gray_rank(code: u32) -> u32 {
     rank ^ rank >> 16
 }
 
-/// The batch of a voxel that is none: it is in no table, and has no neighbours.
+/// Batch of a padding voxel, which is in no table and without neighbours.
 pub const CONV_NOWHERE: u32 = 1 << 31;
 
-/// Weights `[t, r, c]` to `[t, c, r]`.
+/// Transposes weights `[t, r, c]` to `[t, c, r]`.
 pub const CONV_TURN: u32 = 1;
-/// Sums of parts of the weights' gradient, in order.
+/// Sums the parts of the weights' gradient, in order.
 pub const CONV_SUM: u32 = 2;
-/// Voxels into a hash table; of those at one place the first.
+/// Inserts voxels into a hash table; of voxels at one position the first is kept.
 pub const CONV_INSERT: u32 = 3;
-/// Neighbours of each output voxel, and its key.
+/// Finds the neighbours of each output voxel, and its key.
 pub const CONV_NEIGHBOURS: u32 = 4;
-/// Neighbours and masks in order.
+/// Writes neighbours and masks in sorted order.
 pub const CONV_ARRANGE: u32 = 5;
-/// Keys of tiles: those with the most offsets first.
+/// Writes the keys of tiles; tiles with the most offsets come first.
 pub const CONV_SCHEDULE: u32 = 6;
-/// Voxels of the output, not yet each once.
+/// Writes the output voxel of each input voxel, with duplicates.
 pub const CONV_STRIDE: u32 = 7;
-/// 0 for the first voxel of a place, 1 for the others, and how many places there are.
+/// Writes 0 for the first voxel of a position and 1 for the others, and counts the positions.
 pub const CONV_FIRST: u32 = 8;
-/// Voxels through an order; behind the last there is none.
+/// Permutes voxels by an order, and pads after the last one.
 pub const CONV_TAKE: u32 = 9;
-/// Neighbours of each input voxel.
+/// Finds the neighbours of each input voxel.
 pub const CONV_TRANSPOSE: u32 = 10;
-/// Keys of neighbours.
+/// Writes the keys of rows from stored neighbours.
 pub const CONV_KEYS: u32 = 11;
 
 /// Threads of a thread block of `conv_steps`.
 pub const CONV_STEP_THREADS: u32 = 256;
 
-/// One step, `CONV_*`.
+/// Tile of one step, `CONV_*`.
 #[derive(Clone, Copy, Debug)]
 pub struct ConvStep<const STEP: u32>;
 
@@ -71,7 +71,8 @@ impl<const STEP: u32> Tile for ConvStep<STEP> {
     const ACCESS: u32 = 1;
 }
 
-/// Parameters of the `conv_steps` kernels: what a step reads and writes under one name stands at its constant.
+/// Parameters of the `conv_steps` kernels. A field can have another meaning in another step, see the `CONV_*`
+/// constants.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConvStepParams {
@@ -79,36 +80,37 @@ pub struct ConvStepParams {
     pub source: u64,
     /// Voxels of the output, or transposed weights, or the gradient.
     pub out: u64,
-    /// Hash table of positions, a power of two; the first part of each offset's sums, and the end of the last.
+    /// Hash table of positions, a power of two of slots. For sums: the first part of each offset, then the end of the
+    /// last.
     pub table: u64,
-    /// Offsets of the kernel, three words each, then the bit of each in the key.
+    /// Kernel offsets, three words each, then the key bit of each.
     pub offsets: u64,
-    /// Neighbours by offset and row, `rows` words a line.
+    /// Neighbours by offset and row, `rows` words for each offset.
     pub raw: u64,
     /// Keys of rows or tiles.
     pub keys: u64,
     /// Order of rows.
     pub order: u64,
-    /// Neighbours by offset and position, `stride` words a line.
+    /// Neighbours by offset and position, `stride` words for each offset.
     pub neighbours: u64,
-    /// Masks of 64 positions.
+    /// Masks of blocks of 64 positions.
     pub masks: u64,
-    /// How many places there are.
+    /// Number of distinct positions.
     pub count: u64,
-    /// Rows that a step takes.
+    /// Rows (or other items) of the step.
     pub rows: u32,
-    /// Offsets.
+    /// Number of kernel offsets.
     pub volume: u32,
-    /// Slots of the table, less one.
+    /// Slots of the table minus one.
     pub last: u32,
     /// Positions of the map, a multiple of 128.
     pub stride: u32,
     /// Words of a mask.
     pub words: u32,
-    /// Strides along x, y, z; of weights: rows, columns, elements from one row to the next; of sums: elements of a
+    /// Strides along x, y, z. For weights: rows, columns, elements from one row to the next. For sums: elements of a
     /// matrix and of a row.
     pub strides: [u32; 3],
-    /// Elements from one row of what is written to the next.
+    /// Elements from one row of the output to the next.
     pub leading: u32,
 }
 

@@ -1,5 +1,5 @@
-//! The module `grouped`: rows sorted by the matrix that they are multiplied with,
-//! `C[s,n] = act(A[row(s),k] * W[expert(s),k,n])`: gathered on the way in, weighted and scattered on the way out (SRead
+//! Module `grouped`: products of rows that are sorted by their matrix (expert),
+//! `C[s,n] = act(A[row(s),k] * W[expert(s),k,n])`. Rows of A are gathered; rows of C are weighted and scattered (SRead
 //! and SWrite of PIT, arXiv 2301.10936, on the m axis).
 
 use core::marker::PhantomData;
@@ -9,57 +9,57 @@ use crate::abi::{
     PLAIN, SMEM_TILE, STEP_NONE, Tile, Tma, Wgmma,
 };
 
-/// Rows of a panel: two warpgroups of 64.
+/// Rows of a row block: two warpgroups of 64.
 pub const GROUPED_ROWS: usize = 128;
 /// Elements along k of a stage.
 pub const GROUPED_DEPTH: usize = 64;
-/// Threads that gather; with [`SCALED_COLUMNS`] as many more write W.
+/// Producer threads. With [`SCALED_COLUMNS`] as many more threads write W.
 pub const GROUPED_COPIERS: u32 = 128;
 
-/// A's rows are those of the slots' tokens; else they are the slots.
+/// Rows of A are indexed by the slots' tokens, otherwise by the slots.
 pub const GROUPED_GATHER: u32 = 1 << 16;
-/// C's rows are the slots' choices; else they are the slots.
+/// Rows of C are indexed by the slots' choices, otherwise by the slots.
 pub const GROUPED_SCATTER: u32 = 1 << 17;
-/// W is read once: it leaves L2 before what is read again.
+/// W is read once, so its L2 policy is evict-first.
 pub const GROUPED_ONCE: u32 = 1 << 18;
-/// W and the panels were there before the kernel ahead began: W is fetched while that one ends.
+/// W and the row blocks are older than the preceding kernel: W is fetched while that kernel ends.
 pub const GROUPED_EARLY: u32 = 1 << 19;
-/// Zero where the gate's row of the slot is not positive.
+/// Stores zero where the gate's row of the slot is not positive.
 pub const GROUPED_GATE: u32 = 1 << 20;
-/// Panels have few rows: A's map has boxes of [`GROUPED_FEW`] rows.
+/// Row blocks have few rows: A's map has boxes of [`GROUPED_FEW`] rows.
 pub const GROUPED_NARROW: u32 = 1 << 21;
 
-/// C is rounded to its type, then quantized as A is.
+/// C is rounded to its type, then quantized like A.
 pub const GROUPED_QUANTIZE: u32 = 1 << 22;
 
-/// Thread blocks run in clusters of two: they take two panels of an expert, and each fetches half of W for both; or two
-/// tiles of a panel. Tiles across are even.
+/// Thread blocks run in clusters of two. They compute two row blocks of an expert, and each fetches half of W for both;
+/// or they compute two tiles of one row block. The number of tiles across is even.
 pub const GROUPED_PAIRED: u32 = 1 << 23;
-/// Columns of W of a box, at the most.
+/// Max number of columns of W in a box.
 pub const GROUPED_BOX: usize = 128;
 
-/// Rows of a box of A where panels have few.
+/// Rows of a box of A with [`GROUPED_NARROW`].
 pub const GROUPED_FEW: usize = 16;
 
-/// Order of W as `[expert, n, k]` of e4m3, with an f32 for each block of [`GROUPED_BLOCK`] x [`GROUPED_BLOCK`] of a
-/// matrix that its numbers are multiplied with.
+/// Order of W as `[expert, n, k]` of e4m3, with an f32 scale for each block of [`GROUPED_BLOCK`] x [`GROUPED_BLOCK`] of
+/// a matrix.
 pub const SCALED_COLUMNS: u32 = B_COLUMNS | 1 << 8;
-/// Order of such a W where rows of A are e4m3 too, with an f32 for each
-/// [`QUANTIZED_BLOCK`](crate::abi::QUANTIZED_BLOCK) of a row: codes are multiplied with codes, a stage holds twice as
-/// many, and extents along k count pairs of them.
+/// Order of such a W if rows of A are e4m3 too, with an f32 scale for each
+/// [`QUANTIZED_BLOCK`](crate::abi::QUANTIZED_BLOCK) of a row. Tensor Cores multiply the e4m3 codes, a stage holds twice
+/// as many elements, and extents along k count pairs of them.
 pub const QUANTIZED_COLUMNS: u32 = B_COLUMNS | 2 << 8;
 /// Rows and columns of W that share a scale.
 pub const GROUPED_BLOCK: usize = 128;
 
-/// Step of tiles whose columns are `gate(A W_g) * (A W_u)`: columns of gates in front, then as many others.
+/// Step of tiles that compute `gate(A W_g) * (A W_u)`: the columns of gates first, then as many others.
 pub const STEP_GROUPED_GATED: u32 = 1;
 
-/// Shared memory for stages where copies are `cp.async`: 99 KB are all that some GPUs have.
+/// Shared memory for the stages of `cp.async` rows: some GPUs have only 99 KB.
 const STAGES_BYTES: usize = 96 << 10;
 
 /// Tile of `grouped`: `ROWS` rows by `CHUNKS` x 64 columns of W. `ORDER`: [`PLAIN`], [`B_COLUMNS`] for W as
-/// `[expert, n, k]`, [`SCALED_COLUMNS`] or [`QUANTIZED_COLUMNS`]. `GATED`: half of the columns are gates of the other half.
-/// With 64 rows a thread block takes the halves of a panel one after the other.
+/// `[expert, n, k]`, [`SCALED_COLUMNS`] or [`QUANTIZED_COLUMNS`]. `GATED`: half of the columns are gates of the other
+/// half. With 64 rows a thread block computes the halves of a row block one after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupedTile<
     const CHUNKS: usize,
@@ -79,9 +79,9 @@ impl<
     L: LoaderInfo,
 > GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
 {
-    /// Warps that multiply.
+    /// Consumer warps.
     pub const CONSUMERS: u32 = ROWS as u32 / 16;
-    /// Four warps write a scaled W to the stages.
+    /// Whether four warps write a scaled W to the stages.
     pub const WRITES: bool = ORDER == SCALED_COLUMNS && A::ASYNCHRONOUS;
     /// Chunks of 64 columns of C.
     pub const OUT_CHUNKS: usize = if GATED { CHUNKS / 2 } else { CHUNKS };
@@ -93,12 +93,12 @@ impl<
     pub const W_BYTES: usize = CHUNKS * if Self::WRITES { SMEM_TILE } else { Self::CHUNK_BYTES };
     /// Bytes of a stage.
     pub const STAGE: usize = Self::A_BYTES + Self::W_BYTES;
-    /// Stages in flight.
+    /// Stages of the ring.
     pub const STAGES: usize = match (A::ASYNCHRONOUS, ORDER, CHUNKS) {
         (true, SCALED_COLUMNS, _) | (true, _, 4) => 4,
         (true, _, 2) => 6,
         (true, ..) => 8,
-        // More than 99 KB.
+        // Uses more than 99 KB.
         (false, _, 3) => 4,
         (false, ..) => STAGES_BYTES / Self::STAGE,
     };
@@ -108,26 +108,26 @@ impl<
         (false, true) => (64 * CHUNKS).div_ceil(GROUPED_BOX),
         (false, false) => 1,
     };
-    /// Bytes of 64 columns of W as they arrive.
+    /// Bytes of 64 columns of W as copied from global memory.
     pub const CHUNK_BYTES: usize = match ORDER {
         SCALED_COLUMNS => SMEM_TILE / 2,
         _ => SMEM_TILE,
     };
-    /// Chunks of W that share a scale, side by side.
+    /// Neighbouring chunks of W that share a scale.
     pub const SCALE_CHUNKS: usize = if GATED { Self::OUT_CHUNKS } else { 2 };
-    /// Extents along k of a scale of W.
+    /// Extent along k of a scale of W.
     pub const SCALE_DEPTH: usize = match ORDER {
         QUANTIZED_COLUMNS => GROUPED_BLOCK / 2,
         _ => GROUPED_BLOCK,
     };
-    /// Stages of e4m3 in flight.
+    /// Stages of the ring of e4m3 codes.
     pub const CODE_STAGES: usize = if Self::WRITES { 8 } else { 0 };
-    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup. Where products are synchronous there are none:
-    /// sums leave through what the warpgroup's rows of A were in.
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes for each warpgroup. Synchronous atoms do not use them: their
+    /// epilogue reuses the shared memory of the warpgroup's rows of A.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
-    /// Offset of the e4m3.
+    /// Offset of the e4m3 codes.
     pub const CODES: usize = Self::OUT + if A::ASYNCHRONOUS { 2 * SMEM_TILE } else { 0 };
-    /// Offset of the barriers: full and empty of each stage, and of those of e4m3.
+    /// Offset of the barriers: full and empty for each stage, then for each stage of e4m3 codes.
     pub const BARRIERS: usize = Self::CODES + Self::CODE_STAGES * CHUNKS * Self::CHUNK_BYTES;
 }
 
@@ -166,32 +166,32 @@ const _: () =
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct GroupedParams {
-    /// A by slots, in tiles of 64 columns x 128 rows, or [`GROUPED_FEW`]. Not read with [`GROUPED_GATHER`].
+    /// Map of A by slots, in tiles of 64 columns x 128 rows, or [`GROUPED_FEW`]. Not read with [`GROUPED_GATHER`].
     pub a_map: MapWords,
-    /// W, in tiles of 64 columns x 64 rows of one expert; with [`B_COLUMNS`] of as many rows as C's tile has columns, up
-    /// to [`GROUPED_BOX`].
+    /// Map of W, in tiles of 64 columns x 64 rows of one expert. With [`B_COLUMNS`] a tile has as many rows as C's tile
+    /// has columns, up to [`GROUPED_BOX`].
     pub w_map: MapWords,
     /// A, row-major.
     pub a: u64,
     /// C, row-major.
     pub c: u64,
-    /// The choice of each slot.
+    /// Choice (token and expert) of each slot.
     pub order: u64,
-    /// First slot of each expert, of those without, and the number of slots.
+    /// First slot of each expert, first slot without an expert, and the number of slots.
     pub offsets: u64,
-    /// How many panels there are, then each one.
+    /// Number of row blocks, then a record of each one.
     pub panels: u64,
-    /// f32 weight of each choice, or 0 for none.
+    /// f32 weight of each choice, or 0 for unweighted rows.
     pub weights: u64,
     /// Gate by slots, in C's shape.
     pub gate: u64,
-    /// Choices of a token.
+    /// Choices of each token.
     pub top: Divisor,
-    /// Tiles across.
+    /// Tiles across C.
     pub across: Divisor,
-    /// Columns of C; W has as many, or with gates twice as many.
+    /// Columns of C. W has as many, or with gates twice as many.
     pub n: u32,
-    /// Columns of A, rows of W.
+    /// Columns of A, which are rows of W.
     pub k: u32,
     /// Bytes from one row of A to the next.
     pub lda_bytes: u32,
@@ -199,17 +199,17 @@ pub struct GroupedParams {
     pub ldc_bytes: u32,
     /// Bytes from one row of the gate to the next.
     pub gate_bytes: u32,
-    /// Matrices.
+    /// Number of experts.
     pub experts: u32,
-    /// Slots, those without an expert included.
+    /// Number of slots, including those without an expert.
     pub slots: u32,
-    /// `FLAG_*`, which name the activation or the gate, and `GROUPED_*`.
+    /// `FLAG_*`, which include the activation or the gate, and `GROUPED_*`.
     pub flags: u32,
-    /// f32 of each block of W, row-major, with [`SCALED_COLUMNS`] and [`QUANTIZED_COLUMNS`].
+    /// f32 scale of each block of W, row-major, with [`SCALED_COLUMNS`] and [`QUANTIZED_COLUMNS`].
     pub scales: u64,
-    /// With the latter f32 of each block of A's rows, two for each stage.
+    /// f32 scale of each block of A's rows, two for each stage, with [`QUANTIZED_COLUMNS`].
     pub a_scales: u64,
-    /// The same of C's.
+    /// f32 scale of each block of C's rows, with [`GROUPED_QUANTIZE`].
     pub c_scales: u64,
 }
 

@@ -1,18 +1,18 @@
-//! The module `grouped_grad`: the gradient of a stack of matrices, `W[e,m,n] = A[row(s),m] * B[row'(s),n]` summed over
-//! the slots s of expert e, rows of both gathered on the way in.
+//! Module `grouped_grad`: gradient of a stack of matrices, `W[e,m,n] = A[row(s),m] * B[row'(s),n]` summed over the
+//! slots s of expert e. Rows of both operands are gathered.
 
 use core::marker::PhantomData;
 
 use crate::abi::{AtomInfo, Divisor, SMEM_TILE, Tile, Wgmma};
 
-/// A's rows are those of the slots' tokens; else they are the slots.
+/// Rows of A are indexed by the slots' tokens, otherwise by the slots.
 pub const GRAD_A_TOKENS: u32 = 1 << 16;
-/// The same of B.
+/// Rows of B are indexed by the slots' tokens, otherwise by the slots.
 pub const GRAD_B_TOKENS: u32 = 1 << 17;
 
 /// Slots of a stage.
 pub const GRAD_DEPTH: u32 = 64;
-/// Threads that gather.
+/// Producer threads.
 pub const GRAD_COPIERS: u32 = 128;
 
 /// Tile of `grouped_grad`: 128 rows by `CHUNKS` x 64 columns of one expert's matrix.
@@ -20,14 +20,14 @@ pub const GRAD_COPIERS: u32 = 128;
 pub struct GroupedGrad<const CHUNKS: usize, A = Wgmma>(PhantomData<A>);
 
 impl<const CHUNKS: usize, A: AtomInfo> GroupedGrad<CHUNKS, A> {
-    /// Bytes of a stage: two tiles of shared memory of A, `CHUNKS` of B.
+    /// Bytes of a stage: two shared-memory tiles of A, `CHUNKS` of B.
     pub const STAGE: usize = (2 + CHUNKS) * SMEM_TILE;
-    /// Stages in flight.
+    /// Stages of the ring.
     pub const STAGES: usize = if A::ASYNCHRONOUS { 4 } else { 3 };
-    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup. Where products are synchronous there are none:
-    /// sums leave through what the warpgroup's rows of A were in.
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes for each warpgroup. Synchronous atoms do not use them: their
+    /// epilogue reuses the shared memory of the warpgroup's rows of A.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
-    /// Offset of the barriers: full and empty of each stage.
+    /// Offset of the barriers: full and empty for each stage.
     pub const BARRIERS: usize = Self::OUT + if A::ASYNCHRONOUS { 2 * SMEM_TILE } else { 0 };
 }
 
@@ -50,19 +50,19 @@ pub struct GroupedGradParams {
     pub a: u64,
     /// B, row-major.
     pub b: u64,
-    /// W, the experts' matrices one below the other.
+    /// W, the experts' matrices stored one after the other.
     pub w: u64,
-    /// The choice of each slot.
+    /// Choice (token and expert) of each slot.
     pub order: u64,
-    /// First slot of each expert, and of those without.
+    /// First slot of each expert, and first slot without an expert.
     pub offsets: u64,
-    /// Choices of a token.
+    /// Choices of each token.
     pub top: Divisor,
     /// Tiles across.
     pub across: Divisor,
     /// Tiles down.
     pub down: Divisor,
-    /// Columns of A, rows of a matrix.
+    /// Columns of A, which are rows of a matrix.
     pub m: u32,
     /// Columns of B and of a matrix.
     pub n: u32,
@@ -72,7 +72,7 @@ pub struct GroupedGradParams {
     pub ldb_bytes: u32,
     /// Bytes from one row of W to the next.
     pub ldw_bytes: u32,
-    /// Tiles of all matrices.
+    /// Number of tiles of all matrices.
     pub tiles: u32,
     /// `GRAD_*`.
     pub flags: u32,

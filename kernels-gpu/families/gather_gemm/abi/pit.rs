@@ -1,13 +1,13 @@
-//! The module `pit`: `C[m,n] = A[m,k] * B[k,n]` of an A whose micro-tiles of a column of 128, 64 or 32 rows were found
-//! and packed while running (`detect`). For each block of those rows, rows of B are gathered by its list (SRead of
-//! PIT, arXiv 2301.10936, section 3.4).
+//! Module `pit`: `C[m,n] = A[m,k] * B[k,n]` with an A whose micro-tiles (columns of 128, 64 or 32 rows) were found and
+//! packed at run time (`detect`). For each block of those rows, rows of B are gathered by its list (SRead of PIT, arXiv
+//! 2301.10936, section 3.4).
 //!
-//! Turned, module `pit_turned`, it is `C[m,n] = A[k,m] * B[k,n]`: micro-tiles are pieces of 64 elements of a row of A,
-//! which are gathered as they lie, beside the same row of B.
+//! Module `pit_turned` has a transposed A: `C[m,n] = A[k,m] * B[k,n]`. Micro-tiles are pieces of 64 elements of a row
+//! of A. They are gathered unpacked, together with the same row of B.
 //!
-//! With the sparse operand on the right, module `pit_right`, it is that with C as `[n,m]`:
-//! `C[n,m] = (A[k,m])^T * B[k,n]` transposed, so what the params call A is the right factor of a product, and what they
-//! call B the transpose of the left one.
+//! Module `pit_right` has the sparse operand on the right. It computes the product of `pit_turned` with C stored as
+//! `[n,m]`: `C[n,m] = (A[k,m])^T * B[k,n]` transposed. The A of the parameters is the right factor of the product, and
+//! their B the transpose of the left factor.
 
 use core::marker::PhantomData;
 
@@ -16,14 +16,14 @@ use crate::abi::{
     SMEM_TILE, Tile, Tma, Wgmma,
 };
 
-/// Columns of C of a thread block, at the most.
+/// Max number of columns of C of a thread block.
 pub const PIT_COLUMNS: usize = 256;
 
-/// Threads that gather.
+/// Producer threads.
 pub const PIT_COPIERS: u32 = 128;
 
-/// Tile of `pit`: `MT` rows by 256 columns. `TRANSPOSED`: A is gathered too. `ORDER`: [`C_COLUMNS`] where C lies as
-/// `[n,m]`.
+/// Tile of `pit`: `MT` rows by up to 256 columns. `TRANSPOSED`: A is gathered too. `ORDER`: [`C_COLUMNS`] if C is
+/// stored as `[n,m]`.
 #[derive(Clone, Copy, Debug)]
 pub struct PitColumns<
     const MT: usize,
@@ -36,11 +36,11 @@ pub struct PitColumns<
 impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: AtomInfo, L: LoaderInfo>
     PitColumns<MT, TRANSPOSED, ORDER, A, L>
 {
-    /// Chunks of 64 columns. Where registers do not move, a thread that multiplies has room for 64 sums: 128 rows take
-    /// half as many columns.
+    /// Chunks of 64 columns. Without `setmaxnreg` a consumer thread has registers for 64 accumulators: with 128 rows a
+    /// tile has half as many columns.
     pub const CHUNKS: usize =
         if MT == 128 && !A::ASYNCHRONOUS { PIT_COLUMNS / 128 } else { PIT_COLUMNS / 64 };
-    /// Micro-tiles of a stage: short ones where a thread block has 99 KB of shared memory.
+    /// Micro-tiles of a stage; fewer where a thread block has 99 KB of shared memory.
     pub const DEPTH: usize = if A::ASYNCHRONOUS { 64 } else { 32 };
     /// Bytes of A in a stage: the micro-tiles of its rows.
     pub const A_BYTES: usize = MT * Self::DEPTH * 2;
@@ -50,20 +50,20 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: AtomInfo, L: 
     pub const B_AT: usize = if Self::A_BYTES < Self::SLAB { Self::SLAB } else { Self::A_BYTES };
     /// Bytes of a stage.
     pub const STAGE: usize = Self::B_AT + Self::CHUNKS * Self::SLAB;
-    /// Stages in flight.
+    /// Stages of the ring.
     pub const STAGES: usize = match (A::ASYNCHRONOUS, MT) {
         (true, 128) => 4,
         (true, _) => 5,
         (false, 128) => 5,
         (false, _) => 4,
     };
-    /// Arrivals that fill a stage: every thread that gathers, and the copy engine if it copies A.
+    /// Arrivals that fill a stage: every producer thread, and TMA if it copies A.
     pub const ARRIVALS: u32 = PIT_COPIERS + (L::BY_ONE && !TRANSPOSED) as u32;
-    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes for each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
-    /// Offset of the barriers: full and empty of each stage.
+    /// Offset of the barriers: full and empty for each stage.
     pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
-    /// Rows of A that one row of its tile of shared memory holds, and their bytes.
+    /// Bytes of a row of A's shared-memory tile, which holds up to 64 rows of A.
     pub const A_ROW: usize = if MT * 2 < PANEL_BYTES { MT * 2 } else { PANEL_BYTES };
 }
 
@@ -83,12 +83,12 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: AtomInfo, L: 
 
 const _: () = assert!(PitColumns::<128, false>::SHARED_BYTES <= 227 << 10);
 const _: () = assert!(PitColumns::<64, true, C_COLUMNS>::SHARED_BYTES <= 227 << 10);
-// What a thread block may have on GPUs of compute capability 8.6, 8.9 and 12.0.
+// Max shared memory of a thread block on GPUs of compute capability 8.6, 8.9 and 12.0.
 const _: () =
     assert!(PitColumns::<128, false, PLAIN, MmaQuarters, CpAsync>::SHARED_BYTES <= 99 << 10);
 const _: () =
     assert!(PitColumns::<64, false, PLAIN, MmaQuarters, CpAsync>::SHARED_BYTES <= 99 << 10);
-// Tiles of shared memory begin where the swizzle does.
+// Shared-memory tiles must begin at a multiple of the swizzle's period.
 const _: () =
     assert!(PitColumns::<32, false, PLAIN, MmaQuarters, CpAsync>::STAGE.is_multiple_of(1024));
 
@@ -96,11 +96,11 @@ const _: () =
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PitParams {
-    /// Packed values of A: a micro-tile a row, `stride` of each panel. Not of a transposed A.
+    /// Map of A's packed values: a micro-tile a row, `stride` rows for each row block. Unused if A is transposed.
     pub a_map: MapWords,
-    /// Rows of B of each panel, `stride` words.
+    /// Rows of B of each row block, `stride` words.
     pub lists: u64,
-    /// How many each panel has.
+    /// Number of micro-tiles of each row block.
     pub counts: u64,
     /// B, row-major.
     pub b: u64,
@@ -114,31 +114,31 @@ pub struct PitParams {
     pub ldb_bytes: u32,
     /// Bytes from one row of C to the next.
     pub ldc_bytes: u32,
-    /// Rows of C, of a transposed A those of an item.
+    /// Rows of C; with a transposed A, those of a batch item.
     pub m: u32,
     /// Columns of B and C.
     pub n: u32,
-    /// Panels.
+    /// Number of row blocks.
     pub panels: u32,
-    /// Panels times tiles of columns.
+    /// Row blocks times tiles of columns.
     pub tiles: u32,
     /// Words of a list.
     pub stride: u32,
     /// `FLAG_*`.
     pub flags: u32,
-    /// Panels that have a B to themselves: all of them, or those of an item of a batch.
+    /// Row blocks that share a B: all of them, or those of a batch item.
     pub item: Divisor,
-    /// Bytes from one item's B to the next.
+    /// Bytes from the B of one batch item to the next.
     pub item_bytes: u64,
-    /// A transposed A, row-major.
+    /// Transposed A, row-major.
     pub a: u64,
-    /// Bytes from one row of it to the next.
+    /// Bytes from one row of `a` to the next.
     pub lda_bytes: u32,
     /// Zero.
     pub reserved: u32,
-    /// Bytes from one item's A to the next where A is transposed.
+    /// Bytes from the A of one batch item to the next, if A is transposed.
     pub a_item: u64,
-    /// Bytes from one item's C to the next where A is transposed.
+    /// Bytes from the C of one batch item to the next, if A is transposed.
     pub c_item: u64,
 }
 

@@ -1,8 +1,7 @@
-//! The module `pit_conv`: `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]`, channels last, where whole channels of an image
-//! hold nothing but zeros in this step, or whole filters. Indices that stand in `x+i` cannot be permuted; images,
-//! channels and filters can (PIT, arXiv 2301.10936, table 1). The channels (or filters) that hold something were listed
-//! and packed (`channels`): for each image rows of B are gathered by its list, or columns of C are scattered by the
-//! list of filters.
+//! Module `pit_conv`: `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]`, channels last, where whole channels of an image or
+//! whole filters are zero in this step. The indices of `x+i` cannot be permuted; images, channels and filters can (PIT,
+//! arXiv 2301.10936, table 1). Nonzero channels or filters were listed and packed (`channels`). Rows of B are gathered
+//! by each image's list, or columns of C are scattered by the list of filters.
 
 use core::marker::PhantomData;
 
@@ -10,13 +9,13 @@ use crate::abi::{
     AtomInfo, CpAsync, Divisor, LoaderInfo, MapWords, MmaQuarters, SMEM_TILE, Tile, Tma, Wgmma,
 };
 
-/// Threads that gather.
+/// Producer threads.
 pub const PIT_CONV_COPIERS: u32 = 128;
 /// Channels of a stage.
 pub const PIT_CONV_DEPTH: usize = 64;
 
-/// Tile of `pit_conv`: a box of `MT` positions of an image by `CHUNKS` x 64 filters. `FILTERS`: filters were listed,
-/// else channels.
+/// Tile of `pit_conv`: a box of `MT` positions of an image by `CHUNKS` x 64 filters. `FILTERS`: filters are listed,
+/// otherwise channels.
 #[derive(Clone, Copy, Debug)]
 pub struct PitConv<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A = Wgmma, L = Tma>(
     PhantomData<(A, L)>,
@@ -29,11 +28,11 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: AtomInfo, L>
     pub const A_BYTES: usize = MT * PIT_CONV_DEPTH * 2;
     /// Bytes of a stage: A, then chunks of 64 columns of B.
     pub const STAGE: usize = Self::A_BYTES + CHUNKS * SMEM_TILE;
-    /// Stages in flight.
+    /// Stages of the ring.
     pub const STAGES: usize = (if A::ASYNCHRONOUS { 200 << 10 } else { 82 << 10 }) / Self::STAGE;
-    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes for each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
-    /// Offset of the barriers: full and empty of each stage.
+    /// Offset of the barriers: full and empty for each stage.
     pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
@@ -51,30 +50,31 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: AtomInfo, L: 
     const ACCESS: u32 = 16;
 }
 
-/// Channels of each image are listed.
+/// Step of tiles with a list of channels for each image.
 pub const STEP_CHANNELS: u32 = 1;
-/// Filters are listed.
+/// Step of tiles with a list of filters.
 pub const STEP_FILTERS: u32 = 2;
 
 const _: () = assert!(PitConv::<128, 4, false>::BARRIERS + 128 <= 227 << 10);
 const _: () = assert!(PitConv::<128, 2, true>::BARRIERS + 128 <= 227 << 10);
 const _: () = assert!(PitConv::<64, 4, false>::BARRIERS + 128 <= 227 << 10);
-// What a thread block may have on GPUs of compute capability 8.6, 8.9 and 12.0.
+// Max shared memory of a thread block on GPUs of compute capability 8.6, 8.9 and 12.0.
 const _: () = assert!(PitConv::<128, 2, false, MmaQuarters, CpAsync>::SHARED_BYTES <= 99 << 10);
 const _: () = assert!(PitConv::<64, 4, false, MmaQuarters, CpAsync>::SHARED_BYTES <= 99 << 10);
 
-/// Parameters of the `pit_conv` kernels. `[0]` of a pair is along x, the rows of an image, `[1]` along y, its columns.
+/// Parameters of the `pit_conv` kernels. `[0]` of a pair is along x, the rows of an image; `[1]` is along y, its
+/// columns.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct PitConvParams {
-    /// A, or its packed channels: boxes of 64 channels and a tile's positions.
+    /// Map of A or of its packed channels: boxes of 64 channels and a tile's positions.
     pub a_map: MapWords,
-    /// Packed filters of B: 64 of them by 64 channels of a tap. Where channels are listed: boxes of A's packed ones, 32
-    /// of them.
+    /// Map of the packed filters of B: 64 filters by 64 channels of a tap. If channels are listed: map of A's packed
+    /// channels, in boxes of 32 channels.
     pub b_map: MapWords,
-    /// Channels of each image, `list_stride` words, or filters.
+    /// Listed channels of each image, `list_stride` words, or listed filters.
     pub lists: u64,
-    /// How many each image has, or how many filters there are.
+    /// Number of listed channels of each image, or of listed filters.
     pub counts: u64,
     /// B, `[taps * channels, filters]`.
     pub b: u64,
@@ -88,17 +88,17 @@ pub struct PitConvParams {
     pub window: Divisor,
     /// Positions of a tile along y, a power of two.
     pub wide: Divisor,
-    /// Positions of C in an image.
+    /// Positions of C in an image, along each axis.
     pub out: [u32; 2],
     /// Positions of A from one of C to the next.
     pub stride: [u32; 2],
     /// Positions of A from one tap to the next.
     pub dilation: [u32; 2],
-    /// Positions of zeros in front of A.
+    /// Positions of zero padding before A.
     pub padding: [u32; 2],
     /// Taps of the window.
     pub taps: u32,
-    /// Tiles of positions of all images.
+    /// Number of tiles of positions of all images.
     pub positions: u32,
     /// Channels of A.
     pub channels: u32,

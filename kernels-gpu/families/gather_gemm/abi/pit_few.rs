@@ -1,13 +1,13 @@
-//! The module `pit_few`: `C[m,n] = A[m,k] * B[k,n]` of at most 64 rows whose empty columns of A are found by the same
-//! kernel: each thread block looks through its part of k, lists the columns that hold something and gathers the rows of
-//! B that they meet. Parts of a tile are thread blocks of a cluster, which sum in shared memory, in order. In module
-//! `pit_few_mma` they leave their sums in memory, and the one that arrives last adds them up, in order.
+//! Module `pit_few`: `C[m,n] = A[m,k] * B[k,n]` with at most 64 rows, where the same kernel finds the empty columns of
+//! A. Each thread block scans its part of k, lists the nonempty columns and gathers the matching rows of B. The parts
+//! of a tile are thread blocks of a cluster, which add their sums in shared memory, in order. In module `pit_few_mma`
+//! the parts store their sums in global memory, and the part that arrives last adds them in order.
 
 use crate::abi::{CLUSTER, TMA, Tile};
 
 /// Listed columns of a stage.
 pub const FEW_DEPTH: u32 = 32;
-/// Thread blocks of a cluster at the most.
+/// Max number of thread blocks of a cluster.
 pub const FEW_PARTS: u32 = 8;
 
 /// Rows of A allow loads of 16 bytes.
@@ -15,24 +15,24 @@ pub const FEW_VECTORS: u32 = 1;
 /// Rows of C allow stores of 4 bytes.
 pub const FEW_PAIRS: u32 = 2;
 
-/// Tile of `pit_few`: `MT` rows (16, 32 or 64), 32 columns of C for each of `WARPS` warps. `TOGETHER`: parts of a tile
-/// are a cluster.
+/// Tile of `pit_few`: `MT` rows (16, 32 or 64) by 32 columns of C for each of `WARPS` warps. `TOGETHER`: the parts of a
+/// tile form a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct FewRows<const MT: usize, const WARPS: usize, const TOGETHER: bool = true>;
 
 impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARPS, TOGETHER> {
-    /// Words of a row of A that a lane looks at together: with all rows 64 registers.
+    /// Words of a row of A that a lane scans at a time: 64 registers for all rows.
     pub const WORDS: usize = 64 / MT;
-    /// Columns of A that a lane looks at together.
+    /// Columns of A that a lane scans at a time.
     pub const EACH: u32 = 2 * Self::WORDS as u32;
-    /// Those of all lanes: a round.
+    /// Columns of A that all lanes scan at a time: a round.
     pub const ROUND: u32 = 32 * WARPS as u32 * Self::EACH;
-    /// Listed columns that there is room for, whole stages.
+    /// Capacity for listed columns, whole stages.
     pub const ROOM: u32 = match (TOGETHER, MT) {
         (true, 16) => 1024,
         (true, 32) => 512,
         (true, _) => 256,
-        // 99 KB of shared memory.
+        // Limit: 99 KB of shared memory.
         (false, 16) => 640,
         (false, 32) => 384,
         (false, _) => 224,
@@ -47,24 +47,23 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
     pub const ROW_BYTES: usize = WARPS * 64;
     /// Bytes of a stage.
     pub const STAGE: usize = FEW_DEPTH as usize * Self::ROW_BYTES;
-    /// Bytes from one listed column of A to the next: eight of them fall into different banks.
+    /// Bytes from one listed column of A to the next: eight of them are stored in different banks.
     pub const A_ROW: usize = MT * 2 + 16;
-    /// Atoms of 16 x 8 of the tile, and those of a row of atoms.
+    /// Atoms of 16 x 8 accumulators of the tile.
     pub const ATOMS: usize = MT / 16 * Self::ATOMS_ACROSS;
-    /// See [`Self::ATOMS`].
+    /// Atoms across the tile.
     pub const ATOMS_ACROSS: usize = WARPS * 4;
-    /// Bytes of an atom's sums.
+    /// Bytes of an atom's accumulators.
     pub const ATOM: usize = 512;
-    /// Offset of the sums of all parts. They have a place of their own: nobody waits until others have read their
-    /// stages.
+    /// Offset of the sums of all parts. They do not overlap the stages, so no part waits until others have read theirs.
     pub const SUMS: usize = Self::STAGES as usize * Self::STAGE;
     /// Offset of the values of listed columns.
     pub const VALUES: usize = Self::SUMS + if TOGETHER { Self::ATOMS * Self::ATOM } else { 0 };
     /// Offset of the list, four bytes a column.
     pub const LIST: usize = Self::VALUES + Self::ROOM as usize * Self::A_ROW;
-    /// Offset of how many columns each warp has found: of this round, and of the next.
+    /// Offset of the number of columns that each warp has found: of this round, and of the next.
     pub const COUNTS: usize = Self::LIST + Self::ROOM as usize * 4;
-    /// Offset of the barrier of the sums, or of the word that says how many parts have arrived.
+    /// Offset of the barrier of the sums, or of the word with the number of parts that have arrived.
     pub const SUMMED: usize = Self::COUNTS + 2 * 128;
 }
 
@@ -85,7 +84,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> Tile
 const _: () = assert!(FewRows::<16, 12>::SUMMED + 8 <= 227 << 10);
 const _: () = assert!(FewRows::<32, 12>::SUMMED + 8 <= 227 << 10);
 const _: () = assert!(FewRows::<64, 8>::SUMMED + 8 <= 227 << 10);
-// What a thread block may have on GPUs of compute capability 8.6, 8.9 and 12.0.
+// Max shared memory of a thread block on GPUs of compute capability 8.6, 8.9 and 12.0.
 const _: () = assert!(FewRows::<16, 8, false>::SHARED_BYTES <= 99 << 10);
 const _: () = assert!(FewRows::<32, 8, false>::SHARED_BYTES <= 99 << 10);
 const _: () = assert!(FewRows::<64, 8, false>::SHARED_BYTES <= 99 << 10);
@@ -110,23 +109,23 @@ pub struct PitFewParams {
     pub ldb_bytes: u32,
     /// Bytes from one row of C to the next.
     pub ldc_bytes: u32,
-    /// Rows of A and C, at most the tile's.
+    /// Rows of A and C, at most those of the tile.
     pub m: u32,
     /// Columns of A.
     pub k: u32,
     /// Columns of B and C.
     pub n: u32,
-    /// Thread blocks of a tile, of a cluster 1, 2, 4 or 8.
+    /// Thread blocks of a tile; 1, 2, 4 or 8 with clusters.
     pub parts: u32,
     /// Columns of A of a part, a multiple of 64.
     pub share: u32,
-    /// What makes the top bit of an element whose magnitude is above the threshold, in both halves.
+    /// Addend that sets the top bit of an element whose magnitude is above the threshold, for both halves of a word.
     pub above: u32,
     /// `FEW_*`.
     pub flags: u32,
-    /// Sums of all parts of all tiles where these are no clusters.
+    /// Sums of all parts of all tiles, if the parts form no cluster.
     pub partial: u64,
-    /// How many parts of each tile have left theirs, all zero between launches.
+    /// Number of parts of each tile that have stored their sums; zero between launches.
     pub counters: u64,
 }
 

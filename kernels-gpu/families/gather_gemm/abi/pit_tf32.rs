@@ -1,6 +1,6 @@
-//! The module `pit_tf32`: the products of `pit` for f32 operands that are rounded to TF32, computed transposed as
-//! `C^T = B^T A^T`: `wgmma` takes operands of 4 bytes from shared memory only where they are contiguous along k.
-//! Micro-tiles are packed that way; rows of B, gathered as they lie, go through registers.
+//! Module `pit_tf32`: the products of `pit` for f32 operands rounded to TF32, computed transposed as `C^T = B^T A^T`.
+//! `wgmma` reads operands of 4 bytes from shared memory only if they are contiguous along k. Micro-tiles are packed
+//! that way. Rows of B are gathered untransposed and pass through registers.
 
 use core::marker::PhantomData;
 
@@ -10,37 +10,38 @@ use crate::abi::{AtomInfo, CpAsync, LoaderInfo, MmaSync, PANEL_BYTES, Tile, Tma,
 pub const PIT_TF32_DEPTH: usize = PANEL_BYTES / 4;
 /// Columns of a piece of a stage's rows of B.
 pub const PIT_TF32_PIECE: usize = PANEL_BYTES / 4;
-/// Tile of `pit_tf32`: `MT` rows by 256 columns, half of them of each of two warpgroups. Its params are
-/// [`PitParams`](super::PitParams) with A's packed values as a matrix: a row for each row of A, `stride` places wide.
+/// Tile of `pit_tf32`: `MT` rows by 256 columns, half of them for each of two warpgroups. Its parameters are
+/// [`PitParams`](super::PitParams) with A's packed values as a matrix: one row for each row of A, `stride` values wide.
 #[derive(Clone, Copy, Debug)]
 pub struct PitWords<const MT: usize, A = Wgmma, L = Tma>(PhantomData<(A, L)>);
 
 impl<const MT: usize, A: AtomInfo, L: LoaderInfo> PitWords<MT, A, L> {
-    /// Blocks of 64 columns of a warpgroup. Where registers do not move, a thread that multiplies has room for 64 sums:
-    /// 128 rows take half as many columns.
+    /// Blocks of 64 columns of a warpgroup. Without `setmaxnreg` a consumer thread has registers for 64 accumulators:
+    /// with 128 rows a tile has half as many columns.
     pub const BLOCKS: usize = if MT == 128 && !A::ASYNCHRONOUS { 1 } else { 2 };
     /// Columns of C of a thread block.
     pub const ACROSS: usize = 128 * Self::BLOCKS;
     /// Bytes of A in a stage.
     pub const A_BYTES: usize = MT * PANEL_BYTES;
-    /// Bytes of a piece: 32 rows of B of 32 columns.
+    /// Bytes of a piece: 32 rows of B by 32 columns.
     pub const PIECE: usize = PIT_TF32_DEPTH * PANEL_BYTES;
-    /// Offset of B in a stage. Of fewer than 64 rows `wgmma` reads on, into B: what it makes of that is left nowhere.
+    /// Offset of B in a stage. With fewer than 64 rows `wgmma` also reads part of B as A; those accumulators are not
+    /// stored.
     pub const B_AT: usize = Self::A_BYTES;
     /// Bytes of a stage.
     pub const STAGE: usize = Self::B_AT + Self::ACROSS / PIT_TF32_PIECE * Self::PIECE;
-    /// Stages in flight.
+    /// Stages of the ring.
     pub const STAGES: usize = match (A::ASYNCHRONOUS, MT) {
         (true, 128) => 4,
         (true, 64) => 5,
         (true, _) => 6,
-        // 99 KB of shared memory.
+        // Limit: 99 KB of shared memory.
         (false, 128) => 3,
         (false, _) => 2,
     };
-    /// Arrivals that fill a stage: every thread that gathers, and the copy engine if it copies A.
+    /// Arrivals that fill a stage: every producer thread, and TMA if it copies A.
     pub const ARRIVALS: u32 = super::PIT_COPIERS + L::BY_ONE as u32;
-    /// Offset of the barriers: full and empty of each stage.
+    /// Offset of the barriers: full and empty for each stage.
     pub const BARRIERS: usize = Self::STAGES * Self::STAGE;
 }
 
@@ -58,15 +59,15 @@ impl<const MT: usize, A: AtomInfo, L: LoaderInfo> Tile for PitWords<MT, A, L> {
 const _: () = assert!(PitWords::<128>::BARRIERS + 96 <= 227 << 10);
 const _: () = assert!(PitWords::<64>::BARRIERS + 96 <= 227 << 10);
 const _: () = assert!(PitWords::<32>::BARRIERS + 96 <= 227 << 10);
-// What a thread block may have on GPUs of compute capability 8.6, 8.9 and 12.0.
+// Max shared memory of a thread block on GPUs of compute capability 8.6, 8.9 and 12.0.
 const _: () = assert!(PitWords::<128, MmaSync, CpAsync>::SHARED_BYTES <= 99 << 10);
 const _: () = assert!(PitWords::<64, MmaSync, CpAsync>::SHARED_BYTES <= 99 << 10);
-// Slabs that `wgmma` reads begin where the swizzle does.
+// Tiles that `wgmma` reads must begin at a multiple of the swizzle's period.
 const _: () = assert!(PitWords::<32>::STAGE.is_multiple_of(1024));
 
-/// Where 16-byte chunk `chunk` of a piece's row `row` lies. Lanes of a fragment read two neighbouring chunks of four
-/// rows (and four words of each): 32 different banks. They hold neighbouring columns that way, so a row of C leaves by
-/// sectors.
+/// Returns the offset of 16-byte chunk `chunk` of row `row` of a piece. The lanes of a fragment read two neighbouring
+/// chunks of four rows, four words of each, from 32 different banks. They then hold neighbouring columns, so a row of C
+/// is stored in whole sectors.
 pub const fn pit_tf32_place(row: u32, chunk: u32) -> u32 {
     let turn = row % 4 * 2 + row / 4 % 2;
     row * PANEL_BYTES as u32 + (chunk ^ turn) * 16
@@ -77,8 +78,8 @@ mod tests {
     use super::*;
     use crate::frag;
 
-    /// Every load of a fragment, whichever warp, register and step, takes each bank once; and the eight lanes that copy
-    /// a row's chunks fill it.
+    /// Each fragment load reads every bank once, for any warp, register and step. The eight lanes that copy a row's
+    /// chunks fill the row.
     #[test]
     fn fragments_read_every_bank_once() {
         for step in 0..4 {

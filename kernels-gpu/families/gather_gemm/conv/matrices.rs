@@ -1,18 +1,17 @@
-//! How a stage's part of an offset's matrix comes into shared memory: by the tensor copy engine, or by the threads that
-//! gather.
+//! Copies of an offset's matrix into a stage: by TMA, or by the producer threads.
 
 use super::Gathered;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
-/// A tile, as far as its matrices go.
+/// Properties of a tile that the copies of its matrices depend on.
 pub trait BTile {
     /// Bytes of an element.
     const ELEMENT: u32;
     const CHUNKS: usize;
-    /// Matrices lie as `[t, m, c]`.
+    /// Whether the matrices are stored as `[t, m, c]`.
     const BY_COLUMNS: bool;
-    /// Bytes of a stage's part.
+    /// Bytes of the matrix in a stage.
     const BYTES: u32;
     const COPIERS: u32;
 }
@@ -27,16 +26,16 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo> BTi
     const COPIERS: u32 = Self::COPIERS;
 }
 
-/// Parameters that say where the matrices are.
+/// Parameters with the address or the tensor map of the matrices.
 pub trait Matrices {
-    /// Arrivals at a stage beside those of the threads that gather.
+    /// Arrivals that fill a stage in addition to those of the producer threads.
     const ARRIVALS: u32;
-    /// What all kernels walk.
+    /// Returns the parameters that all kernels share.
     fn base(&self) -> &ConvParams;
-    /// Once, by one thread.
+    /// Prefetches the tensor map; called once, by one thread.
     fn prefetch(at: u64);
-    /// Starts the copies of the part that begins at a column, a channel and an offset, and counts them at the barrier
-    /// `full`. `thread` of those that gather; `at`: where the parameters lie.
+    /// Starts the copies of the part that begins at a column, a channel and an offset. `to`: shared address, and the
+    /// barrier that the copies complete. `by`: number of the producer thread, and address of the parameters.
     fn start<T: BTile>(&self, to: (u32, u32), place: [u32; 3], by: (u32, u64));
 }
 
@@ -75,7 +74,7 @@ impl Matrices for ConvParams {
     }
 }
 
-/// By address: for every GPU with `mma.sync`.
+/// Matrices copied by address, for every GPU with `mma.sync`.
 impl Matrices for ConvWordsParams {
     const ARRIVALS: u32 = 0;
 
@@ -87,8 +86,7 @@ impl Matrices for ConvWordsParams {
     #[inline(always)]
     fn prefetch(_: u64) {}
 
-    /// 16 bytes a copy; zeros outside the matrix, since zeros of the input times whatever is
-    /// no number would be none.
+    /// Copies 16 bytes at a time. Elements outside the matrix are zero: zeros of the input times a NaN would be NaN.
     #[inline(always)]
     fn start<T: BTile>(
         &self,

@@ -1,6 +1,6 @@
-//! Gather-GEMM-scatter on Tensor Cores, stationary in the output: two or four warps gather rows of the input by index
-//! (16 bytes a copy, swizzled on the way) and start the copies of the offset's matrix, eight warps multiply, four of
-//! them 64 rows of the output. Every row of the output is written once: no atomics, nothing to set to zero before.
+//! Output-stationary gather-GEMM-scatter on Tensor Cores. Two or four producer warps gather input rows by index
+//! (swizzled copies of 16 bytes) and start the copies of the offset's matrix. Eight consumer warps multiply, four for
+//! each 64 rows of the output. Each output row is written once, so neither atomics nor zeroing are needed.
 
 mod matrices;
 pub mod offsets;
@@ -15,7 +15,7 @@ use crate::families::gather_gemm::abi::*;
 use matrices::Matrices;
 use offsets::Offsets;
 
-/// The offsets whose rows are looked up, and how many have been.
+/// Kernel offsets whose row indices have been prefetched, and their number.
 struct Ahead {
     offsets: Offsets,
     entry: u32,
@@ -40,7 +40,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
     #[inline(always)]
     fn set_up<P: Matrices>(at: u64) {
         if gpu::thread() == 0 {
-            // Every thread that gathers, and who copies the matrix.
+            // Arrivals of every producer thread, and of the copy of the matrix.
             Self::make_barriers(Self::COPIERS + P::ARRIVALS, CONSUMERS);
             P::prefetch(at);
         }
@@ -68,7 +68,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
                 break;
             }
             Self::look_up(p, &mut ahead, tile, warpgroup);
-            // Copies of stages end by the way, older ones than may still be under way.
+            // Waits for the row indices of this offset. Copies of stages belong to the same groups; only older ones are
+            // waited for.
             copy::cp_async_wait::<CONV_AHEAD>();
             warp::sync(u32::MAX);
             let own = halves >> warpgroup & 1 != 0;
@@ -93,14 +94,14 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
         copy::cp_async_wait_all();
     }
 
-    /// Where the rows of an offset, counted from the first, stand.
+    /// Returns the shared address of the row indices of kernel offset number `entry`.
     #[inline(always)]
     fn index(entry: u32) -> u32 {
         copy::dynamic_shared() + Self::INDEX as u32 + entry % CONV_ENTRIES * (CONV_ROWS * 4) as u32
     }
 
-    /// Starts the copy of the rows that this warp gathers at the next offset, if there is one: a group of copies for
-    /// each.
+    /// Starts the copy of this warp's row indices at the next offset, if there is one. Each call commits one group of
+    /// copies.
     #[inline(always)]
     fn look_up(p: &ConvParams, ahead: &mut Ahead, tile: u32, warpgroup: u32) {
         let thread = gpu::thread() - CONSUMERS * 32;
@@ -115,25 +116,25 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
         ahead.entry += 1;
     }
 
-    /// Starts the copies of 16 bytes from byte `column` on of [`Self::SHARE`] rows, whose numbers lie at `rows`; zeros
-    /// where there is none.
+    /// Starts copies of 16 bytes from byte `column` of [`Self::SHARE`] rows, whose indices are stored at `rows`.
+    /// Missing rows are filled with zeros.
     #[inline(always)]
     fn gather(p: &ConvParams, to: u32, column: u32, chunk: u32, rows: u32) {
         let bytes = p.depth_bytes.saturating_sub(column).min(16);
-        // A size that is not known costs a dozen instructions a copy.
+        // A size known only at run time costs a dozen instructions a copy.
         if bytes == 16 {
             Self::copy_rows(p, (p.input + column as u64, 16), to, chunk, rows);
         } else {
-            // What lies behind the last channel is not read: its address may be past the end.
+            // The address past the last channel may be out of bounds: column 0 replaces it, and no byte is read.
             let column = if bytes > 0 { column } else { 0 };
             Self::copy_rows(p, (p.input + column as u64, bytes), to, chunk, rows);
         }
     }
 
-    /// Starts the copies of so many bytes of each row from an address in the first row on.
+    /// Starts copies of `bytes` bytes of each row; `input` is the address in row 0.
     #[inline(always)]
     fn copy_rows(p: &ConvParams, (input, bytes): (u64, u32), to: u32, chunk: u32, rows: u32) {
-        // Here and now: eight places kept through the loop would be too many.
+        // Hidden from the optimizer: eight offsets kept in registers through the loop would be too many.
         let chunk = warp::opaque(chunk);
         unroll!(i < Self::SHARE / 4, most 4, {
             let four = copy::ld_shared_v4(rows + i as u32 * 16);
@@ -167,7 +168,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
             while k < p.depth_bytes {
                 let slot = ring.wait_full();
                 if own != 0 {
-                    // The gathered rows were written by ordinary copies.
+                    // `cp.async` wrote the gathered rows through the generic proxy.
                     A::fence_proxy_async();
                     let smem = Self::stage(slot) + warpgroup * SMEM_TILE as u32;
                     let b_tile = Self::stage(slot) + 2 * SMEM_TILE as u32;

@@ -1,15 +1,15 @@
-//! The offsets that a tile has neighbours at, one after the other.
+//! Iterator over the kernel offsets at which a tile has neighbours.
 
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::{CONV_ABSENT, ConvParams};
 
-/// A walk over the bits of the masks of a tile.
+/// Iterator over the bits of a tile's masks.
 pub struct Offsets {
-    /// Next words of this tile's masks.
+    /// Address of the tile's masks.
     at: u64,
     words: u32,
     taken: u32,
-    /// Bits left of the words taken last, and all of them for either half of the tile.
+    /// Remaining bits of the last words read, and all of their bits for each half of the tile.
     left: u32,
     lower: u32,
     upper: u32,
@@ -28,8 +28,8 @@ impl Offsets {
         }
     }
 
-    /// The next offset, [`CONV_ABSENT`] behind the last, and which halves of the tile have neighbours there. `UNIFORM`:
-    /// ptxas is told that all lanes see the same.
+    /// Returns the next offset, [`CONV_ABSENT`] after the last, and a bit for each half of the tile with neighbours
+    /// there. `UNIFORM`: ptxas treats the result as warp-uniform.
     #[inline(always)]
     pub fn next<const UNIFORM: bool>(&mut self) -> (u32, u32) {
         while self.left == 0 {

@@ -1,4 +1,4 @@
-//! Sums on their way out: scalar, bias, activation, and rows of the output wherever they lie.
+//! Epilogue: scalar, bias, activation, and stores to scattered rows of the output.
 
 use super::Gathered;
 use crate::device::prelude::*;
@@ -8,7 +8,7 @@ use crate::families::gather_gemm::abi::*;
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
     Gathered<CHUNKS, ORDER, BYTES, A>
 {
-    /// Writes the 64 rows of a warpgroup. `any`: there was a product at all.
+    /// Stores the 64 rows of a warpgroup. `any`: whether there was any product.
     #[inline(always)]
     pub(super) fn epilogue<E: Elem<Acc = f32>>(
         p: &ConvParams,
@@ -78,7 +78,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
         });
     }
 
-    /// One row: pairs where whole words of 16 bytes are given, else element by element.
+    /// Stores one row: in pairs if rows of C allow vectors of 16 bytes, otherwise element by element.
     #[inline(always)]
     fn store_row<E: Elem<Acc = f32>>(
         p: &ConvParams,
@@ -111,7 +111,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo>
         });
     }
 
-    /// Chunks of 64 columns through shared memory, each warp its own 16 rows, to whole rows of 128 bytes.
+    /// Stores chunks of 64 columns through shared memory, as rows of 128 bytes. Each warp stores its own 16 rows.
     #[inline(always)]
     fn store<E: Elem<Acc = f32>>(
         p: &ConvParams,

@@ -1,16 +1,16 @@
-//! The 64 positions, one after the other, that a thread block sums up of an offset of the weights' gradient.
+//! Blocks of 64 positions over which a thread block sums the weights' gradient at one kernel offset.
 
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::{CONV_ABSENT, ConvPart, ConvWordsParams};
 
-/// A walk over a part's list.
+/// Iterator over a part's list of blocks.
 pub struct Places {
-    /// Where it began.
+    /// The part.
     pub part: ConvPart,
-    /// Next word of the list.
+    /// Address of the next word of the list.
     at: u64,
     left: u32,
-    /// Read already: whoever asks should not wait.
+    /// Prefetched, so that [`Self::next`] does not wait for a load.
     ahead: u32,
 }
 
@@ -28,7 +28,7 @@ impl Places {
         places
     }
 
-    /// The number of the next 64 positions, or [`CONV_ABSENT`].
+    /// Returns the number of the next 64 positions, or [`CONV_ABSENT`].
     #[inline(always)]
     pub fn next(&mut self) -> u32 {
         let next = self.ahead;

@@ -1,17 +1,17 @@
-//! Rows brought to shared memory as f32, for kernels that gather with all threads.
+//! Copies of rows to shared memory as f32, for kernels that gather with all threads.
 
 use crate::device::prelude::*;
 
 #[derive(Clone, Copy)]
 pub struct Line {
     pub at: u64,
-    /// Elements; those behind read as zeros.
+    /// Elements; later ones read as zeros.
     pub width: u32,
     pub valid: bool,
 }
 
-/// Brings four neighbouring elements of a row, from `first` on, to 16 bytes of shared memory as f32: by a copy under
-/// way (`VECTORS`), or at once. `WHOLE`: a row that is there has them all; a size that is not known costs a dozen
+/// Copies four neighbouring elements of a row, from `first` on, to 16 bytes of shared memory as f32: by `cp.async`
+/// (`VECTORS`), or synchronously. `WHOLE`: a valid row has all four. A size known only at run time costs a dozen
 /// instructions.
 #[inline(always)]
 pub fn bring<E: Elem<Acc = f32>, const VECTORS: bool, const WHOLE: bool>(
@@ -40,7 +40,7 @@ pub fn bring<E: Elem<Acc = f32>, const VECTORS: bool, const WHOLE: bool>(
     copy::st_shared_v4(to, four);
 }
 
-/// Four f32 of shared memory.
+/// Loads four f32 from shared memory.
 #[inline(always)]
 pub fn four(from: u32) -> [f32; 4] {
     copy::ld_shared_v4(from).map(f32::from_bits)

@@ -1,7 +1,6 @@
-//! The gradient of a convolution's weights on Tensor Cores: `dW[t,c,m] = In[i,c] * dOut[o,m]` over the pairs of an
-//! offset. A thread block takes some of the 64 positions of an offset, gathers both rows of each pair, and leaves a
-//! partial sum; no atomics. A position without a neighbour counts as two rows of zeros: nothing that is not paired is
-//! multiplied.
+//! Gradient of a convolution's weights on Tensor Cores: `dW[t,c,m] = In[i,c] * dOut[o,m]` over the pairs of an offset.
+//! A thread block takes some blocks of 64 positions of one offset, gathers both rows of each pair, and stores a partial
+//! sum, without atomics. A position without a neighbour is two rows of zeros: an unpaired row is never multiplied.
 
 use super::conv::parts::Places;
 use crate::device::prelude::*;
@@ -24,7 +23,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
         (row * 64 * GROUPS as u32, (block - row * across) * Self::COLUMNS)
     }
 
-    /// Input and output row of this thread's positions among 64, from `row` on.
+    /// Returns the input and output row of each of this thread's positions among 64, from `row` on.
     #[inline(always)]
     fn rows(p: &ConvWordsParams, line: u64, half: u32, row: u32) -> [[u32; 2]; 8] {
         let valid = half != CONV_ABSENT;
@@ -42,11 +41,11 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
         let thread = gpu::thread() - CONSUMERS * 32;
         let mut places = Places::of(p);
         let (channel, column) = Self::corner(p);
-        // Some rows at a time; this thread's 16 bytes of each.
+        // The threads gather several rows at a time; this thread copies 16 bytes of each.
         let (row, chunk) = (thread / 8, thread % 8);
         let line = p.base.neighbours + places.part.offset as u64 * p.base.stride as u64 * 4;
         let firsts = [channel * 2 + chunk * 16, column * 2 + chunk * 16];
-        // Larger tiles have no registers for the addresses of both forms.
+        // Larger tiles lack registers for the addresses of both variants.
         let whole = GROUPS + CHUNKS == 2
             && firsts[0] + 16 <= p.base.depth_bytes
             && firsts[1] + 16 <= p.base.n * 2;
@@ -56,7 +55,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
         while half != CONV_ABSENT {
             let rows = ahead;
             half = places.next();
-            // Under way while this stage is waited for and gathered.
+            // In flight while this stage is waited for and gathered.
             ahead = Self::rows(p, line, half, row);
             ring.wait_empty();
             if whole {
@@ -70,8 +69,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
         copy::cp_async_wait_all();
     }
 
-    /// Starts the copies of this thread's rows of a stage, from these bytes on. `WHOLE`: 16 bytes are there in every
-    /// tile of shared memory; a size that is not known costs a dozen instructions a copy.
+    /// Starts the copies of this thread's rows of a stage, from bytes `firsts` on. `WHOLE`: all 16 bytes exist in every
+    /// shared-memory tile. A size known only at run time costs a dozen instructions a copy.
     #[inline(always)]
     fn gather<const WHOLE: bool>(
         p: &ConvWordsParams,
@@ -97,8 +96,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
         });
     }
 
-    /// Starts the copies of 16 bytes of each of `COUNT` tiles of shared memory from byte `first` of a row on; zeros
-    /// where it ends.
+    /// Starts copies of 16 bytes for each of `COUNT` shared-memory tiles, from byte `first` of a row on. Bytes past the
+    /// end of the row are zero.
     #[inline(always)]
     fn copy<const COUNT: usize, const WHOLE: bool>(
         to: u32,
@@ -159,7 +158,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
         }
     }
 
-    /// The second warpgroup's sums to where the first finds them, in stages that nobody reads any more.
+    /// Stores the second warpgroup's accumulators for the first one, in stages that are no longer read.
     #[inline(always)]
     fn lend(group: u32, to: u32, acc: &Acc<CHUNKS>) {
         barrier::sync_named(1, CONSUMERS * 32);
@@ -176,12 +175,12 @@ impl<const GROUPS: usize, const CHUNKS: usize, A: Multiply> GatheredPairs<GROUPS
         barrier::sync_named(1, CONSUMERS * 32);
     }
 
-    /// Where two sums of all threads lie.
+    /// Returns the offset of two accumulators of all threads.
     const fn lent(c: usize, j: usize, r: usize) -> u32 {
         (((c * 8 + j) * 2 + r) * 128 * 8) as u32
     }
 
-    /// Leaves the sums as `[part, c, m]`.
+    /// Stores the accumulators as `[part, c, m]`.
     #[inline(always)]
     fn epilogue(p: &ConvWordsParams, group: u32, beside: u32, acc: &Acc<CHUNKS>) {
         let lane = gpu::opaque_thread() % 32;

@@ -1,15 +1,15 @@
-//! A warp's products of a stage: 32 channels of the input by 64 of the output.
+//! Products of a warp for one stage: 32 channels of the input by 64 of the output.
 
 use super::Sums;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::conv::words::four;
 
-/// An element with the products of a stage.
+/// Element type with the products of a stage.
 pub trait PairElem: Elem<Acc = f32> {
-    /// Row and column of a sum within a warp's tile.
+    /// Returns row and column of an accumulator within a warp's tile.
     fn place(lane: u32, j: usize, i: usize) -> (u32, u32);
-    /// Adds the products of the `deep`th share of the pairs; `SIDE` words are a row, the gradient's lie behind `PAIRS`
-    /// of the input's, and `corner` is where the warp's tile begins.
+    /// Adds the products of share `deep` of the pairs. A row has `SIDE` words, and the gradient's rows follow the
+    /// `PAIRS` rows of the input. `corner` is the first row and column of the warp's tile.
     fn multiply<const SIDE: usize, const PAIRS: usize>(
         sums: &mut Sums,
         stage: u32,
@@ -18,7 +18,7 @@ pub trait PairElem: Elem<Acc = f32> {
     );
 }
 
-/// First and last pair of a share, and a step.
+/// Returns the first pair of a share, and its end.
 #[inline(always)]
 fn share<const SIDE: usize, const PAIRS: usize>(deep: u32) -> (u32, u32) {
     let count = if SIDE == 64 { PAIRS / 4 } else { PAIRS } as u32;
@@ -50,7 +50,7 @@ macro_rules! on_cuda_cores {
                 while k < end {
                     unroll!(u < 4, {
                         let line = (k + u as u32) * SIDE as u32 * 4;
-                        // Chunks of four channels stand where the copies have put them.
+                        // The copies swizzled the chunks of four channels by the pair.
                         let turn = u as u32 * 32;
                         let (a, b) = (four((rows + line) ^ turn), four((rows + line + 64) ^ turn));
                         let low = four((columns + line) ^ turn);
@@ -74,14 +74,14 @@ macro_rules! on_cuda_cores {
 on_cuda_cores!(F32 F16 Bf16);
 
 impl PairElem for Tf32 {
-    /// `sums[j]` are the accumulators of columns `j * 8` on: of the upper 16 rows, then of the lower.
+    /// `sums[j]` holds the accumulators of columns from `j * 8` on: of the upper 16 rows, then of the lower 16.
     #[inline(always)]
     fn place(lane: u32, j: usize, i: usize) -> (u32, u32) {
         let row = lane / 4 + (i as u32 / 4) * 16 + (i as u32 / 2 % 2) * 8;
         (row, j as u32 * 8 + lane % 4 * 2 + i as u32 % 2)
     }
 
-    /// Both operands are read as they lie, with pairs as the depth, and rounded on the way.
+    /// Reads both operands untransposed, with pairs as the depth, and rounds them.
     #[inline(always)]
     fn multiply<const SIDE: usize, const PAIRS: usize>(
         sums: &mut Sums,
@@ -91,7 +91,7 @@ impl PairElem for Tf32 {
     ) {
         let lane = gpu::opaque_thread() % 32;
         let (pair, r) = (lane % 4, lane / 4);
-        // Of a fragment's eight channels this lane's; 32 bytes each, rotated by the pair.
+        // This lane's channel of the eight of a fragment: 32 bytes, swizzled by the pair.
         let own = pair * SIDE as u32 * 4 + r * 4 + pair * 32;
         let rows = stage + own + row * 4;
         let columns = stage + own + ((PAIRS * SIDE) as u32 + column) * 4;

@@ -1,6 +1,6 @@
-//! The gradient of a convolution's weights in f32, on CUDA cores or Tensor Cores (`mma.sync`, TF32): 32 pairs of rows a
-//! stage, gathered by all threads. `wgmma` reads no operand of 4 bytes whose depth is not contiguous, which pairs are
-//! not here; fragments of `mma.sync` come out of shared memory in any layout.
+//! Gradient of a convolution's weights in f32, on CUDA cores or Tensor Cores (`mma.sync`, TF32): 32 pairs of rows a
+//! stage, gathered by all threads. `wgmma` requires operands of 4 bytes to be contiguous along the depth, and pairs are
+//! not. Fragments of `mma.sync` can be loaded from shared memory in any layout.
 
 mod elem;
 
@@ -14,10 +14,10 @@ pub type Sums = [[f32; 8]; 8];
 
 struct Ahead {
     places: Places,
-    /// First position of the pairs of which `row` is.
+    /// Number of the block of 64 positions that is loaded next.
     half: u32,
     upper: u32,
-    /// This thread's row of a stage: of the input, behind 32 of them of the output.
+    /// This thread's row of a stage: 32 threads hold rows of the input, the next 32 rows of the output.
     row: u32,
 }
 
@@ -26,18 +26,18 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
     fn corner(p: &ConvWordsParams) -> (u32, u32) {
         let across = p.base.n.div_ceil(Self::COLUMNS);
         let block = gpu::block_y();
-        // Never by zero, which only the host knows: device code may not panic.
+        // Checked: device code must not panic, and only the host guarantees that the divisor is nonzero.
         let row = block.checked_div(across).unwrap_or(0);
         (row * Self::ITEMS, (block - row * across) * Self::COLUMNS)
     }
 
-    /// Where the rows of a stage lie.
+    /// Returns the address of the row indices of a stage.
     #[inline(always)]
     fn index(stage: u32) -> u32 {
         copy::dynamic_shared() + Self::INDEX as u32 + stage % 2 * (2 * PAIRS_STAGE * 4) as u32
     }
 
-    /// Loads this thread's row of the next stage. All lanes of two warps together.
+    /// Loads this thread's row of the next stage. All lanes of two warps call it together.
     #[inline(always)]
     fn look(p: &ConvWordsParams, ahead: &mut Ahead) {
         let thread = gpu::opaque_thread();
@@ -56,7 +56,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
         }
     }
 
-    /// Keeps what was loaded for all to read, and loads the next.
+    /// Stores the loaded row where all threads can read it, and loads the next one.
     #[inline(always)]
     fn keep(p: &ConvWordsParams, ahead: &mut Ahead, stage: u32) {
         let thread = gpu::opaque_thread();
@@ -77,7 +77,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
         }
     }
 
-    /// Starts the copies of the rows of a stage; `WHOLE`: all channels of the tile are there.
+    /// Starts the copies of the rows of a stage. `WHOLE`: all channels of the tile exist.
     #[inline(always)]
     fn rows<E: Elem<Acc = f32>, const WHOLE: bool>(p: &ConvWordsParams, stage: u32, slot: u32) {
         let thread = gpu::opaque_thread();
@@ -91,7 +91,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
             let output = copy::ld_shared_b32(index + PAIRS_STAGE as u32 * 4 + r * 4);
             let valid = input != CONV_ABSENT;
             let [input, output] = [input, output].map(|row| if valid { row } else { 0 });
-            // Rows that an atom reads together lie in different banks.
+            // Rows that an atom reads together are stored in different banks.
             let place = r * SIDE as u32 * 4 + (chunk ^ ((r & 3) * 2)) * 16;
             let to = copy::dynamic_shared() + slot * Self::STAGE as u32 + place;
             let line = Line {
@@ -109,7 +109,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
         });
     }
 
-    /// Leaves the sums of this thread as `[part, c, m]`.
+    /// Stores this thread's accumulators as `[part, c, m]`.
     #[inline(always)]
     fn epilogue<E: PairElem>(p: &ConvWordsParams, sums: &Sums) {
         let (channel, column) = Self::corner(p);
@@ -131,7 +131,7 @@ impl<const SIDE: usize, const VECTORS: bool> Paired<SIDE, VECTORS> {
         global::st_b32_if(at, x.to_bits(), inside);
     }
 
-    /// Adds up the sums of warps that share them, through stages that nobody reads any more, and leaves them.
+    /// Adds the accumulators of warps that share a tile, through stages that are no longer read, and stores the result.
     #[inline(always)]
     fn join<E: PairElem>(p: &ConvWordsParams, sums: &Sums) {
         let (channel, column) = Self::corner(p);
@@ -191,12 +191,12 @@ impl<W: WalkInfo, E: PairElem, const SIDE: usize, const VECTORS: bool> Kernel<W,
         let (deep, warp) = (warp % Self::DEEP, warp / Self::DEEP);
         let (mut slot, mut free, mut done) = (0, last, 0);
         while done < stages {
-            // One group less is under way than there are stages.
+            // `STAGES` - 1 groups are in flight; the oldest must complete.
             match Self::STAGES {
                 6 => copy::cp_async_wait::<4>(),
                 _ => copy::cp_async_wait::<1>(),
             }
-            // What this stage brought is there for all, and nobody reads the stage that is overwritten next.
+            // All threads can read this stage, and no thread reads the stage that is overwritten next.
             gpu::sync_threads();
             if started < stages {
                 Self::start::<E>(p, started, free);

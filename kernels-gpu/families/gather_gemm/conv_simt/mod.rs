@@ -1,29 +1,29 @@
-//! Convolutions on CUDA cores: f32 as it is, and rows of any alignment. 8 x 8 sums a thread; all threads gather ahead
-//! and multiply. A warp whose 32 rows have no neighbour at an offset does not multiply.
+//! Convolutions on CUDA cores: f32 without rounding, and rows of any alignment. A thread has 8 x 8 accumulators; all
+//! threads prefetch and multiply. A warp skips an offset at which none of its 32 rows has a neighbour.
 
 use super::conv::words::{Line, bring, four};
 use crate::device::epilogue::{Output, finish};
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
-/// Sums of a thread: eight rows by eight columns.
+/// Accumulators of a thread: eight rows by eight columns.
 type Sums = [[f32; 8]; 8];
 
-/// Stages under way: which of them this warp multiplies, oldest first.
+/// Stages in flight: their number, and a bit for each one that this warp multiplies, oldest first.
 struct Flight {
     count: u32,
     own: u32,
 }
 
-/// What is gathered next: an offset and a channel. What is known of the offset behind it lies in shared memory: the
-/// sums leave no registers for it.
+/// Stage that is gathered next: a kernel offset and a channel. The record of the following offset is stored in shared
+/// memory: the accumulators leave no registers for it.
 struct Ahead {
     offset: u32,
     channel: u32,
     own: bool,
-    /// Which of two lists in shared memory has the rows of `offset`.
+    /// Index of the list in shared memory, of two, with the rows of `offset`.
     list: u32,
-    /// This thread's row of the offset behind it: under way for long.
+    /// This thread's row of the following offset, loaded long before its use.
     row: u32,
 }
 
@@ -43,7 +43,8 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         ahead
     }
 
-    /// Where this thread's notes lie; its tile's first position behind those of all.
+    /// Returns the address of this thread's record. The tile's first position is stored after the records of all
+    /// threads.
     #[inline(always)]
     fn notes() -> u32 {
         copy::dynamic_shared() + Self::NOTES as u32 + gpu::opaque_thread() * 16
@@ -54,7 +55,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         copy::ld_shared_b32(Self::notes() + Self::THREADS * 16)
     }
 
-    /// Finds the next offset, after so many words of the masks and with these bits left, and loads this thread's row of
+    /// Finds the next offset, after `taken` words of the masks and with the bits `left`, and loads this thread's row of
     /// it.
     #[inline(always)]
     fn look(p: &ConvWordsParams, ahead: &mut Ahead, mut taken: u32, mut left: u32) {
@@ -79,24 +80,24 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         copy::st_shared_v4(Self::notes(), [taken, left, offset, 0]);
     }
 
-    /// The row of the tile that this thread looks up: one of those that its warp multiplies.
+    /// Returns the row of the tile that this thread looks up, one of those that its warp multiplies.
     #[inline(always)]
     fn row() -> u32 {
         let thread = gpu::opaque_thread();
         thread / 32 / ACROSS as u32 * 32 + thread % 32
     }
 
-    /// Where rows of an offset stand.
+    /// Returns the address of a list of an offset's rows.
     #[inline(always)]
     fn index(list: u32) -> u32 {
         copy::dynamic_shared() + (Self::INDEX as u32) + list * (Self::ROWS * 4) as u32
     }
 
-    /// Goes on to the next offset, whose rows all will see behind the next barrier.
+    /// Advances to the next offset, whose rows all threads can read after the next barrier.
     #[inline(always)]
     fn step(p: &ConvWordsParams, ahead: &mut Ahead) {
         let [taken, left, offset, _] = copy::ld_shared_v4(Self::notes());
-        // Tells ptxas that all lanes see the same.
+        // Shows ptxas that the value is warp-uniform.
         ahead.offset = warp::uniform(offset);
         ahead.channel = 0;
         ahead.list ^= 1;
@@ -138,7 +139,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         copy::cp_async_commit();
     }
 
-    /// Starts the copies of rows of the input; `WHOLE`: all channels of the stage are there.
+    /// Starts the copies of input rows. `WHOLE`: all channels of the stage exist.
     #[inline(always)]
     fn rows<E: Elem<Acc = f32>, const WHOLE: bool>(p: &ConvWordsParams, ahead: &Ahead, stage: u32) {
         let thread = gpu::opaque_thread();
@@ -157,7 +158,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         });
     }
 
-    /// Starts the copies of 32 channels of the offset's matrix; `WHOLE`: all of it is there.
+    /// Starts the copies of 32 channels of the offset's matrix. `WHOLE`: all of its elements exist.
     #[inline(always)]
     fn matrix<E: Elem<Acc = f32>, const WHOLE: bool>(
         p: &ConvWordsParams,
@@ -193,7 +194,7 @@ impl<const DOWN: usize, const ACROSS: usize, const VECTORS: bool>
         let columns = stage + Self::GATHERED as u32 + (across * 64 + c * 4) * 4;
         let mut q = 0;
         while q < 8 {
-            // Two channels at a time: four would be more registers than there are.
+            // Two channels at a time: four would need more registers than there are.
             unroll!(h < 2, {
                 let mut a = [[0f32; 2]; 8];
                 unroll!(j < 8, {
@@ -274,7 +275,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const DOWN: usize, const ACROSS: usize, co
             } else {
                 copy::cp_async_wait::<0>();
             }
-            // What this stage brought is there for all, and nobody reads the stage that is overwritten next.
+            // All threads can read this stage, and no thread reads the stage that is overwritten next.
             gpu::sync_threads();
             let own = flight.own & 1 != 0;
             flight.own >>= 1;

@@ -1,21 +1,21 @@
-//! Kernel maps. The host's `kernel_map/build.rs` does the same, to the same bits: the table is filled in any order, but
-//! what is found there does not depend on it.
+//! Kernel maps, with the same bits as the host's `kernel_map/build.rs`: the table is filled in any order, but look-ups
+//! do not depend on that order.
 
 use super::item;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
-/// A voxel's four words.
+/// Loads a voxel's four words.
 #[inline(always)]
 fn voxel(at: u64, i: u32) -> [u32; 4] {
     global::ld_nc_v4(at + i as u64 * 16, true)
 }
 
-/// The position in the table of the voxel, or [`CONV_ABSENT`].
+/// Returns the index of the voxel at a position according to the table, or [`CONV_ABSENT`].
 #[inline(always)]
 fn find(p: &ConvStepParams, wanted: [u32; 4]) -> u32 {
     let mut slot = voxel_hash(wanted) & p.last;
-    // The table has room for twice as many: an empty slot ends the way.
+    // The table has at least twice as many slots as voxels: an empty slot ends the search.
     let mut looks = 0;
     while looks <= p.last {
         let held = global::ld_nc_b32(p.table + slot as u64 * 4, true);
@@ -28,7 +28,7 @@ fn find(p: &ConvStepParams, wanted: [u32; 4]) -> u32 {
     CONV_ABSENT
 }
 
-/// Voxels of `source` to the table: of those at one place the first stays.
+/// Inserts the voxels of `source` into the table; of voxels at one position the first is kept.
 #[inline(always)]
 pub fn insert(p: &ConvStepParams) {
     let i = item();
@@ -47,7 +47,7 @@ pub fn insert(p: &ConvStepParams) {
         if held == CONV_ABSENT {
             return;
         }
-        // Whoever holds the slot, it is a voxel of this place, or of another for good.
+        // The position of an occupied slot is final: only an earlier voxel of the same position replaces its entry.
         if voxel(p.source, held) == own {
             global::red_min(at, i);
             return;
@@ -57,13 +57,13 @@ pub fn insert(p: &ConvStepParams) {
     }
 }
 
-/// Where the neighbour of row `o` at offset `t` stands.
+/// Returns the address of the neighbour of row `o` at offset `t`.
 #[inline(always)]
 fn raw(p: &ConvStepParams, t: u32, o: u32) -> u64 {
     p.raw + (t as u64 * p.rows as u64 + o as u64) * 4
 }
 
-/// The key of row `o`, from its neighbours at every offset.
+/// Stores the key of row `o`, computed from its neighbours at every offset.
 #[inline(always)]
 fn store_key(p: &ConvStepParams, o: u32, mut neighbour: impl FnMut(u32) -> u32) {
     let ranks = p.offsets + p.volume as u64 * 12;
@@ -80,7 +80,7 @@ fn store_key(p: &ConvStepParams, o: u32, mut neighbour: impl FnMut(u32) -> u32) 
     global::st_b32(p.keys + o as u64 * 4, gray_rank(key));
 }
 
-/// Neighbours of a voxel of the output at every offset, and the key of its row.
+/// Finds the neighbours of an output voxel at every offset, and stores the key of its row.
 #[inline(always)]
 pub fn neighbours(p: &ConvStepParams) {
     let o = item();
@@ -102,7 +102,7 @@ pub fn neighbours(p: &ConvStepParams) {
     });
 }
 
-/// Keys of rows whose neighbours are known.
+/// Stores the keys of rows whose neighbours are stored.
 #[inline(always)]
 pub fn keys(p: &ConvStepParams) {
     let o = item();
@@ -111,11 +111,12 @@ pub fn keys(p: &ConvStepParams) {
     }
 }
 
-/// Neighbours in order, and masks, which are zero before. A thread for each position; those behind the last row pad.
+/// Writes neighbours and masks in sorted order, a thread for each position. Masks are zero before. Positions past the
+/// last row are padding.
 #[inline(always)]
 pub fn arrange(p: &ConvStepParams) {
     let position = item();
-    // Whole warps: there are a multiple of 128 positions.
+    // Whole warps continue: the number of positions is a multiple of 128.
     if position >= p.stride {
         return;
     }
@@ -145,8 +146,8 @@ pub fn arrange(p: &ConvStepParams) {
     }
 }
 
-/// Keys of tiles: how many offsets the fullest could have beyond those of this one and the one that it shares 256
-/// positions with; a single one comes last.
+/// Stores the key of a tile: the number of offsets that neither it nor the other tile of its 256 positions has. A tile
+/// without another one comes last.
 #[inline(always)]
 pub fn schedule(p: &ConvStepParams) {
     let tile = item();
@@ -165,7 +166,7 @@ pub fn schedule(p: &ConvStepParams) {
     global::st_b32(p.keys + tile as u64 * 4, p.volume - count);
 }
 
-/// The voxel of the output that each of the input lies in.
+/// Stores the output voxel that contains each input voxel.
 #[inline(always)]
 pub fn stride(p: &ConvStepParams) {
     let i = item();
@@ -176,7 +177,7 @@ pub fn stride(p: &ConvStepParams) {
     let down = |v: u32, s: u32| {
         let (v, s) = (v as i32, s as i32);
         let quotient = v.checked_div(s).unwrap_or(0);
-        // Towards minus infinity.
+        // Rounds toward minus infinity.
         (quotient - (quotient * s > v) as i32) as u32
     };
     let [sx, sy, sz] = p.strides;
@@ -184,7 +185,7 @@ pub fn stride(p: &ConvStepParams) {
     global::st_v4(p.out + i as u64 * 16, out);
 }
 
-/// Which voxels are the first of their place, and how many there are.
+/// Marks the first voxel of each position, and counts the positions.
 #[inline(always)]
 pub fn first(p: &ConvStepParams) {
     let i = item();
@@ -200,7 +201,7 @@ pub fn first(p: &ConvStepParams) {
     }
 }
 
-/// Voxels through an order; behind the last there is none.
+/// Permutes voxels by an order, and pads after the last one.
 #[inline(always)]
 pub fn take(p: &ConvStepParams) {
     let i = item();
@@ -214,7 +215,7 @@ pub fn take(p: &ConvStepParams) {
     global::st_v4(p.out + i as u64 * 16, own);
 }
 
-/// For each offset and input row the output row that it meets; `raw` holds [`CONV_ABSENT`] before.
+/// Stores the output row that each input row meets at each offset; `raw` holds [`CONV_ABSENT`] before.
 #[inline(always)]
 pub fn transpose(p: &ConvStepParams) {
     let position = item();

@@ -1,4 +1,4 @@
-//! Steps around a convolution's product: kernel maps by a hash table of voxels, weights transposed, sums of parts.
+//! Steps before and after a convolution: kernel maps by a hash table of voxels, transposed weights, sums of parts.
 
 mod map;
 mod weights;

@@ -1,10 +1,10 @@
-//! Weights transposed through shared memory, 32 x 32 at a time, and the sums of a gradient's parts.
+//! Transposition of weights through shared memory, in tiles of 32 x 32, and sums of a gradient's parts.
 
 use super::item;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
-/// `[t, r, c]` to `[t, c, r]`; a thread block for a tile, grid: tiles of c, tiles of r, t.
+/// Transposes `[t, r, c]` to `[t, c, r]`, a thread block for each tile. Grid: tiles of c, tiles of r, t.
 #[inline(always)]
 pub fn turn<E: Elem>(p: &ConvStepParams) {
     let [rows, columns, leading] = p.strides;
@@ -40,8 +40,8 @@ pub fn turn<E: Elem>(p: &ConvStepParams) {
 /// Parts that are loaded before the first is added.
 const AHEAD: usize = 8;
 
-/// The parts of each element of the gradient, in order. `rows` elements; `strides` of them are a matrix and a row;
-/// `table` says which parts are an offset's.
+/// Sums the parts of each element of the gradient, in order. `rows`: number of elements. `strides`: elements of a
+/// matrix and of a row. `table`: range of the parts of each offset.
 #[inline(always)]
 pub fn sum<E: Elem<Acc = f32>>(p: &ConvStepParams) {
     let element = item();

@@ -1,6 +1,7 @@
-//! W as e4m3 where products are synchronous: codes become elements between shared memory and the Tensor Core. With rows
-//! of f16 or bf16 W is scaled and rounded there, and sums have the bits of those with a W that was rounded before. With
-//! rows of e4m3 sums of a block from zero are scaled as they are added. A warp multiplies a quarter of the columns.
+//! W as e4m3 with synchronous products: codes are converted to elements between shared memory and the Tensor Core. With
+//! rows of f16 or bf16 W is scaled and rounded there, and sums have the bits of those with a W that was rounded before.
+//! With rows of e4m3 the sums of a block start from zero and are scaled as they are added. A warp multiplies a quarter
+//! of the columns.
 
 use super::DEPTH;
 use super::out::NOWHERE;
@@ -10,11 +11,11 @@ use super::work::Work;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
-/// Bytes of codes of a step of 16, and what a lane reads of codes at once where all are codes.
+/// Bytes of codes of a step of 16, and of one read where both operands are codes.
 const STEP: u32 = 16;
 const READ: u32 = 2 * STEP;
 
-/// For each 16 rows of a tile something of the lane's two.
+/// A value for each of the lane's two rows of each 16 rows of a tile.
 type OfRows<T> = [[T; 2]; 4];
 
 impl<
@@ -26,7 +27,7 @@ impl<
     L: Loader,
 > GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
 {
-    /// Pairs of scales ahead of those of the lane's rows of A; [`NOWHERE`] of a row that is not there.
+    /// Returns the number of scale pairs that precede those of the lane's rows of A; [`NOWHERE`] for missing rows.
     #[inline(always)]
     fn scales_of_rows(p: &GroupedParams, work: Work) -> OfRows<u32> {
         let mut found = [[NOWHERE; 2]; 4];
@@ -46,7 +47,7 @@ impl<
         found
     }
 
-    /// The scales of the lane's rows for block `block` along k.
+    /// Returns the scales of the lane's rows for block `block` along k.
     #[inline(always)]
     fn block_scales(p: &GroupedParams, rows: OfRows<u32>, block: u32) -> OfRows<f32> {
         let at = p.a_scales + block as u64 * 4;
@@ -58,7 +59,7 @@ impl<
         })
     }
 
-    /// What [`Self::scales`] says of this warp's quarter of the columns, in front.
+    /// Returns [`Self::scales`] of this warp's quarter of the columns, as the first element.
     #[inline(always)]
     fn scales_of_quarter(p: &GroupedParams, work: Work) -> [u32; 2] {
         let [first, second] = Self::scales(p, work);
@@ -66,7 +67,7 @@ impl<
         [if is_second { second } else { first }, NO_SCALE]
     }
 
-    /// As `products`, of rows of codes by codes. For one warpgroup, and two chunks of columns.
+    /// Multiplies rows of codes by codes, like `products`. For one warpgroup, and two chunks of columns.
     #[inline(always)]
     pub(super) fn products_of_codes(
         p: &GroupedParams,
@@ -83,7 +84,7 @@ impl<
             let slot = ring.wait_full();
             let mut block = 0;
             while block < BLOCKS as u32 {
-                // Straight code would convert more at a time than there are registers for.
+                // Unrolled code would convert more at a time than there are registers for.
                 warp::nounroll();
                 // Products take longer than these loads.
                 let by_row = Self::block_scales(p, rows, deep / DEPTH * BLOCKS as u32 + block);
@@ -100,7 +101,7 @@ impl<
         }
     }
 
-    /// As `products`, of rows of elements by codes. For one warpgroup, and two chunks of columns.
+    /// Multiplies rows of elements by codes, like `products`. For one warpgroup, and two chunks of columns.
     #[inline(always)]
     pub(super) fn products_of_scaled<E: WgmmaElem>(
         p: &GroupedParams,
@@ -128,7 +129,7 @@ impl<
     fn add_scaled(acc: &mut Acc<CHUNKS>, part: &Acc<CHUNKS>, by_row: OfRows<f32>, by_column: f32) {
         unroll!(c < CHUNKS, most 4, {
             unroll!(j < 8, {
-                // Of each 16 rows a quarter has two atoms a chunk.
+                // A quarter of the columns has two atoms a chunk for each 16 rows.
                 let m = (8 * c + j) / (2 * CHUNKS);
                 let by = by_row[m].map(|row| row * by_column);
                 unroll!(i < 4, {
@@ -139,7 +140,7 @@ impl<
         });
     }
 
-    /// The two codes in the low half of `x` times their scale as elements.
+    /// Converts the two codes in the low half of `x` to elements, times their scale.
     #[inline(always)]
     fn scaled<E: WgmmaElem>(x: u32, by: f32) -> u32 {
         let two = matrix::f16x2_from_e4m3(x);
@@ -150,14 +151,14 @@ impl<
         }
     }
 
-    /// Adds the products of a stage of elements by codes, of the first `rows` rows.
+    /// Adds the products of a stage of elements by codes, for the first `rows` rows.
     #[inline(always)]
     fn multiply_scaled<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, by: f32, rows: u32) {
         let (warp, lane) = gpu::warp_and_lane();
         let (row, chunk) = frag::ldmatrix_x4(lane);
         let a = Self::stage(slot) + row * PANEL_BYTES as u32;
         let a_chunk = ((row % 8) << 4) ^ (chunk * 16);
-        // A lane takes two neighbouring codes of each eight: half a word.
+        // A lane reads two neighbouring codes of each eight: half a word.
         let column = warp * 16 * CHUNKS as u32 + lane / 4;
         let row_bytes = GROUPED_DEPTH as u32;
         let b = Self::w_of(slot).0 + column * row_bytes + lane % 4 / 2 * 4;
@@ -166,7 +167,7 @@ impl<
         let b_chunk = (lane / 8) << 4;
         let mut step = 0;
         while step < 4 {
-            // Straight code would convert more at a time than there are registers for.
+            // Unrolled code would convert more at a time than there are registers for.
             warp::nounroll();
             let of_rows = |m: u32| {
                 let at = a + m * 16 * PANEL_BYTES as u32 + (a_chunk ^ (step * 32));
@@ -182,9 +183,9 @@ impl<
         }
     }
 
-    /// Adds the products of block `block` of a stage of codes by codes, of the first `rows` rows, in f16, which holds all
-    /// of their values. A lane reads four neighbouring codes of either: which product of a step comes first does not
-    /// matter.
+    /// Adds the products of block `block` of a stage of codes by codes, for the first `rows` rows, in f16, which
+    /// represents all of their values. A lane reads four neighbouring codes of both operands: the order of products
+    /// within a step does not matter.
     #[inline(always)]
     fn multiply_block(part: &mut Acc<CHUNKS>, slot: u32, block: u32, rows: u32) {
         let (warp, lane) = gpu::warp_and_lane();
@@ -193,7 +194,7 @@ impl<
         let (row, chunk) = frag::ldmatrix_x4(lane);
         let a = Self::stage(slot) + row * row_bytes;
         let a_chunk = ((row % 8) << 4) ^ (chunk * 16);
-        // Eight columns, two times 16 codes of each, then the eight columns behind them.
+        // Eight columns, two times 16 codes of each, then the next eight columns.
         let (column, chunk) = frag::ldmatrix_x4_columns(lane);
         let b = Self::w_of(slot).0 + (warp * 16 * CHUNKS as u32 + column) * row_bytes;
         let b_chunk = ((column % 8) << 4) ^ (chunk * 16);

@@ -1,8 +1,8 @@
-//! Rows sorted by the matrix they are multiplied with: four warps bring panels of up to 128 of them and start the
-//! copies of the panel's matrix, two warpgroups multiply. The grid is persistent: how many panels there are is read on
-//! the device. Thread blocks that run at one time take all columns of neighbouring panels, so each matrix is read once;
-//! where rows are many, two of a cluster fetch it for both. W of e4m3 with scales is written to the stages by four more
-//! warps (`scaled`), or multiplied as it is with rows of e4m3 (`quantized`).
+//! Products of rows that are sorted by their matrix. Four producer warps gather row blocks of up to 128 rows and start
+//! the copies of the row block's matrix; two consumer warpgroups multiply. The grid is persistent: the number of row
+//! blocks is read on the device. Thread blocks that run at the same time compute all columns of neighbouring row
+//! blocks, so each matrix is read once. With many rows the two thread blocks of a cluster fetch it for both. W of e4m3
+//! with scales is written to the stages by four more warps (`scaled`), or multiplied by rows of e4m3 (`quantized`).
 
 mod codes;
 mod out;
@@ -15,11 +15,11 @@ use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 use work::Work;
 
-/// Registers of a thread that gathers, which holds eight rows, and of one that multiplies: with two of these, three
-/// times 168.
+/// Registers of a producer thread, which holds eight rows, and of a consumer thread: one producer and two consumer
+/// warpgroups use three times 168.
 const PRODUCER_REGISTERS: u32 = 72;
 const CONSUMER_REGISTERS: u32 = 216;
-/// Of a thread that multiplies and of any other where four warps write W: four times 128.
+/// Registers of a consumer thread, and of any other thread if four warps write W: four times 128.
 const SCALED_REGISTERS: [u32; 2] = [152, 104];
 const DEPTH: u32 = GROUPED_DEPTH as u32;
 
@@ -32,15 +32,15 @@ impl<
     L: LoaderInfo,
 > Stages for GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
 {
-    /// A stage is A's halves, then W's chunks of 64 columns, those of gates in front.
+    /// A stage holds the halves of A, then W's chunks of 64 columns, those of gates first.
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 
-    /// In a cluster both thread blocks write to it, so both are told.
+    /// In a cluster both thread blocks write to the stage, so the release arrives at the barriers of both.
     #[inline(always)]
     fn release(slot: u32) {
-        // One lane arrives for all, when all have read.
+        // One lane arrives for all, after all have read.
         warp::sync(u32::MAX);
         let lane = gpu::opaque_thread() % 32;
         if lane == 0 {
@@ -61,9 +61,9 @@ impl<
     L: Loader,
 > GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
 {
-    /// Nothing is fetched ahead, or kept: products leave no registers.
+    /// Whether work items and choices are loaded when used, instead of prefetched: the products leave no registers.
     const FORGETS: bool = !A::ASYNCHRONOUS && ORDER == QUANTIZED_COLUMNS;
-    /// Warpgroups take turns at the Tensor Core.
+    /// Whether the warpgroups alternate on the Tensor Core.
     const TURNS: bool = ORDER == QUANTIZED_COLUMNS && A::ASYNCHRONOUS;
 
     #[inline(always)]
@@ -74,7 +74,7 @@ impl<
                 (SCALED_COLUMNS, 0) => Self::FILL_NEIGHBOURS,
                 (SCALED_COLUMNS, _) => Self::FILL_GATHERED,
                 (_, 0) => 1,
-                // Every thread that gathers, and the copies of W.
+                // Every producer thread, and the copies of W.
                 _ => GROUPED_COPIERS + 1,
             };
             let blocks = if Self::paired(p) { 2 } else { 1 };
@@ -86,14 +86,14 @@ impl<
         }
         gpu::sync_threads();
         if Self::paired(p) {
-            // Each fills the other's stages from here on.
+            // From here on each thread block fills the other's stages.
             cluster::arrive_relaxed();
             cluster::wait();
         }
     }
 
-    /// A warpgroup's 64 rows of every tile. Where a panel has none of them it only lets the stages go. What the rows
-    /// need on their way out is fetched ahead, each thing a tile before what depends on it.
+    /// Multiplies and stores a warpgroup's 64 rows of every tile. For a row block without these rows the warpgroup only
+    /// releases the stages. Data of the epilogue is prefetched, each value a tile before the one that depends on it.
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &GroupedParams) {
         let group = warp::uniform(gpu::thread() / 128);
@@ -111,7 +111,7 @@ impl<
         }
         while index < tiles {
             if Self::TURNS {
-                // Behind the products, which have no registers left.
+                // The prefetch follows the products, which leave no registers for it.
                 let mut acc = Acc::<CHUNKS>::zero();
                 let rows = Self::count(work);
                 let multiplies = group * 64 < rows;
@@ -146,7 +146,8 @@ impl<
         }
     }
 
-    /// The work behind the next one, the choice of a row of the next, and the weight of the row of this one.
+    /// Loads the work item after the next one, the choice of a row of the next one, and the weight of the row of this
+    /// one.
     #[inline(always)]
     fn ahead(
         p: &GroupedParams,
@@ -161,7 +162,7 @@ impl<
         )
     }
 
-    /// The warpgroup's rows of a panel: with 64 rows for a thread block those of one half after the other.
+    /// Computes the warpgroup's rows of a row block: with 64 rows a thread block, one half after the other.
     #[inline(always)]
     fn halves<E: WgmmaElem>(
         p: &GroupedParams,
@@ -202,13 +203,14 @@ impl<
         }
     }
 
-    /// The stage before: the one that a tile ended with.
+    /// Returns the previous stage: the one that a tile ended with.
     #[inline(always)]
     fn before(slot: u32) -> u32 {
         if slot == 0 { Self::STAGES as u32 - 1 } else { slot - 1 }
     }
 
-    /// Multiplies a tile, and frees its stages; synchronous products but for the last one: sums leave through it.
+    /// Multiplies a tile and releases its stages. Synchronous atoms keep the last stage: the epilogue stores through
+    /// it.
     #[inline(always)]
     fn products<E: WgmmaElem>(
         p: &GroupedParams,
@@ -217,12 +219,12 @@ impl<
         ring: &mut Ring<Self>,
         acc: &mut Acc<CHUNKS>,
     ) {
-        // Whoever has 128 rows multiplies all of them: tests would cost more.
+        // A tile of 128 rows multiplies all of them: tests would cost more.
         let rows = if ROWS == GROUPED_ROWS { 64 } else { Self::count(work) };
         let mut deep = 0;
         while deep < p.k {
             let slot = ring.wait_full();
-            // The gathered rows were written by ordinary copies.
+            // `cp.async` wrote the gathered rows through the generic proxy.
             A::fence_proxy_async();
             A::fence(acc);
             Self::multiply::<E>(acc, slot, group, rows);
@@ -242,7 +244,7 @@ impl<
         unroll!(step < 4, { Self::multiply_step::<E>(acc, tiles, step as u32, rows) });
     }
 
-    /// A step of 32 bytes along k.
+    /// Multiplies a step of 32 bytes along k.
     #[inline(always)]
     fn multiply_step<E: WgmmaElem>(
         acc: &mut Acc<CHUNKS>,
@@ -262,7 +264,7 @@ impl<
         }
     }
 
-    /// Goes through the stages of a tile that this warpgroup has no rows of.
+    /// Releases the stages of a tile without rows of this warpgroup.
     #[inline(always)]
     fn pass(p: &GroupedParams, ring: &mut Ring<Self>) {
         let mut deep = 0;
@@ -312,12 +314,13 @@ impl<
                 A::setmaxnreg_inc::<CONSUMER_REGISTERS>();
             }
             grid::wait_dependency();
-            // After the wait: what starts early may rely on all that came before this kernel.
+            // After the wait: a kernel that starts early may rely on all that precedes this kernel.
             grid::launch_dependents();
             Self::consume::<E>(p);
             Self::clear_dropped(p);
             if Self::paired(p) {
-                // The other one arrives at barriers here until it is done, and what it did goes ahead of this.
+                // The other thread block arrives at barriers of this one until it is done, so this one must not exit
+                // before.
                 cluster::arrive();
                 cluster::wait();
             }

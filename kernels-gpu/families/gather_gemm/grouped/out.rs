@@ -1,5 +1,5 @@
-//! Sums on their way out: activation, the weight of each row, and through shared memory to whole lines of C, at the
-//! rows of the slots or of their choices.
+//! Epilogue: activation, the weight of each row, and stores through shared memory as whole lines of C, at the rows of
+//! the slots or of their choices.
 
 use super::work::Work;
 use crate::device::prelude::*;
@@ -7,7 +7,7 @@ use crate::device::quantize::quantize;
 use crate::device::store::chunk::{stage_rows, staged};
 use crate::families::gather_gemm::abi::*;
 
-/// A row that is not there has no place in C, and no scales.
+/// Row of C, or index of scales, of a row that does not exist.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
 impl<
@@ -19,14 +19,15 @@ impl<
     L: Loader,
 > GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
 {
-    /// Which row of the row block lanes 0 to 15 of this warp hold for it; the others the same.
+    /// Returns the row of the row block for which lanes 0 to 15 of this warp hold data; lanes 16 to 31 hold the same
+    /// rows.
     #[inline(always)]
     pub(super) fn own_row(group: u32) -> u32 {
         let thread = gpu::opaque_thread();
         group * 64 + thread / 32 % 4 * 16 + thread % 16
     }
 
-    /// The choice of this lane's row, where one is asked for.
+    /// Loads the choice of this lane's row, if it is used.
     #[inline(always)]
     pub(super) fn chosen(p: &GroupedParams, work: Work, group: u32) -> u32 {
         let row = Self::own_row(group);
@@ -36,7 +37,7 @@ impl<
         global::ld_cg_b32(at, asked && row < work.rows)
     }
 
-    /// Its weight, where there are any.
+    /// Loads the weight of this lane's row, if rows are weighted.
     #[inline(always)]
     pub(super) fn weight(p: &GroupedParams, work: Work, group: u32, choice: u32) -> u32 {
         let valid = p.weights != 0 && Self::own_row(group) < work.rows;
@@ -55,7 +56,7 @@ impl<
         let smem = Self::out_buffer(group, held);
         A::exchange_quarters(acc, smem, 1 + group);
         let lane = gpu::opaque_thread() % 32;
-        // Here and now: predicates held through the loop over tiles cost registers.
+        // Hidden from the optimizer: predicates kept through the loop over tiles cost registers.
         let flags = warp::opaque(p.flags);
         let row = Self::own_row(group);
         let inside = row < work.rows;
@@ -73,13 +74,13 @@ impl<
         let top = gpu::opaque_thread() / 32 % 4 * 16;
         let corner = (smem + top * PANEL_BYTES as u32, work.column);
         Self::store::<E>(p, corner, place, (floor, weight), acc);
-        // Without a stage nothing was held.
+        // Without a stage (k = 0) none was kept.
         if !A::ASYNCHRONOUS && p.k > 0 {
             Self::release(held);
         }
     }
 
-    /// What a warpgroup's sums leave through: a buffer of its own, or its rows of A in the stage that it still holds.
+    /// Returns the buffer of a warpgroup's epilogue: its own, or its rows of A in the stage that it still holds.
     #[inline(always)]
     fn out_buffer(group: u32, held: u32) -> u32 {
         let first = if A::ASYNCHRONOUS {
@@ -90,9 +91,9 @@ impl<
         first + group * SMEM_TILE as u32
     }
 
-    /// Chunks of 64 columns through shared memory, each warp its own 16 rows, to whole lines of 128 bytes. `place`: the
-    /// row of C that row `lane % 16` of the warp goes to. Sums are multiplied with their gates, or what is below `floor`
-    /// becomes zero, which is ReLU or nothing; then a row is weighted.
+    /// Stores chunks of 64 columns through shared memory as whole lines of 128 bytes, each warp its own 16 rows.
+    /// `place`: row of C of row `lane % 16` of the warp. Sums are multiplied by their gates, or those below `floor`
+    /// become zero (ReLU, or no change). Then each row is weighted.
     #[inline(always)]
     fn store<E: WgmmaElem>(
         p: &GroupedParams,
@@ -110,7 +111,7 @@ impl<
         });
         let corner = p.c + column as u64 * 2;
         unroll!(c < Self::OUT_CHUNKS, most 4, {
-            // The lanes have read the 64 columns before.
+            // The lanes have read the previous 64 columns.
             warp::sync(u32::MAX);
             let mut finished = acc.0[c];
             unroll!(j < 8, {
@@ -144,7 +145,7 @@ impl<
         });
     }
 
-    /// Eight neighbours of a row as e4m3, of the 64 from `column` on, and the scale of those.
+    /// Stores eight neighbours of a row as e4m3, of the 64 from `column` on, and the scale of these 64.
     #[inline(always)]
     fn store_quantized<E: WgmmaElem>(p: &GroupedParams, row: u32, column: u32, eight: [u32; 4]) {
         let lane = gpu::opaque_thread() % 8;
@@ -158,7 +159,7 @@ impl<
             global::st_v2(line + own as u64, codes);
         }
         let block = column / QUANTIZED_BLOCK as u32;
-        // Those of the last stage are read, whether C has columns there or not.
+        // All scales of the last stage are read, even past the columns of C.
         let blocks = Self::scales_of(p.n.div_ceil(2));
         if lane == 0 && block < blocks {
             let line = row as u64 * blocks as u64;
@@ -166,7 +167,7 @@ impl<
         }
     }
 
-    /// Eight neighbours of a row, zero where the gate is not positive.
+    /// Returns eight neighbours of a row, with zeros where the gate is not positive.
     #[inline(always)]
     fn gated<E: WgmmaElem>(
         p: &GroupedParams,
@@ -188,7 +189,7 @@ impl<
         out
     }
 
-    /// Rows of C of the choices of no expert: zero. A warp each.
+    /// Zeros the rows of C of choices without an expert, a warp for each row.
     #[inline(always)]
     pub(super) fn clear_dropped(p: &GroupedParams) {
         if p.flags & GROUPED_SCATTER == 0 {

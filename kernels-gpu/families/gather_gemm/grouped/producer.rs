@@ -1,6 +1,5 @@
-//! The warps that bring stages: rows of A by 16-byte copies where they are gathered, by the copy engine where they are
-//! neighbours; W by the copy engine, through a map of three axes, whose boxes end where an expert's matrix ends. Without a
-//! copy engine all threads bring all of it.
+//! Producer warps: rows of A by 16-byte copies if they are gathered, by TMA if they are adjacent; W by TMA, through a
+//! map of three axes, whose boxes end where an expert's matrix ends. Without TMA all producer threads copy both.
 
 use super::DEPTH;
 use super::work::Work;
@@ -17,28 +16,28 @@ impl<
     L: Loader,
 > GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
 {
-    /// Where W lies in a stage, and the barrier on which it arrives.
+    /// Returns the address of W in a stage, and the barrier on which it arrives.
     #[inline(always)]
     pub(super) fn w_of(slot: u32) -> (u32, u32) {
         (Self::stage(slot) + Self::A_BYTES as u32, Self::full(slot))
     }
 
-    /// The threads that bring stages, this one of them.
+    /// Returns the team of producer threads, with the number of this thread.
     #[inline(always)]
     fn team() -> Team {
         let thread = gpu::opaque_thread() - Self::CONSUMERS * 32;
         Team { thread, threads: GROUPED_COPIERS }
     }
 
-    /// A box of W of so many rows.
+    /// Returns the shape of a box of W with `rows` rows.
     #[inline(always)]
     fn shape(rows: usize) -> Shape {
         let element = if ORDER == SCALED_COLUMNS { 1 } else { 2 };
         Shape { rows, row_bytes: GROUPED_DEPTH * element, element }
     }
 
-    /// Starts the copies of W, `deep` into a tile's, to shared `to`; their bytes count at `full`. One thread, or all that
-    /// copy.
+    /// Starts the copies of a tile's W at depth `deep` to shared `to`; they complete barrier `full`. Called by one
+    /// thread, or by all that copy.
     #[inline(always)]
     pub(super) fn start_w(
         p: &GroupedParams,
@@ -62,7 +61,7 @@ impl<
         if ORDER & B_COLUMNS == 0 {
             unroll!(c < CHUNKS, most 4, {
                 let to = to + (c * SMEM_TILE) as u32;
-                // Gates, then as many columns further.
+                // Gates first, then the columns that they multiply, `p.n` further.
                 let column = match c < Self::OUT_CHUNKS {
                     true => work.column + 64 * c as u32,
                     false => p.n + work.column + 64 * (c - Self::OUT_CHUNKS) as u32,
@@ -80,7 +79,7 @@ impl<
         }
     }
 
-    /// Boxes of A that hold a panel's rows, and rows of one.
+    /// Returns the number of boxes of A that hold a row block's rows, and the rows of one box.
     #[inline(always)]
     fn boxes(p: &GroupedParams, rows: u32) -> (u32, u32) {
         match p.flags & GROUPED_NARROW {
@@ -89,28 +88,28 @@ impl<
         }
     }
 
-    /// Bytes of a panel's boxes of A.
+    /// Returns the bytes of a row block's boxes of A.
     #[inline(always)]
     pub(super) fn a_bytes(p: &GroupedParams, rows: u32) -> u32 {
         let (boxes, each) = Self::boxes(p, rows);
         boxes * each * PANEL_BYTES as u32
     }
 
-    /// Bytes of W and of a panel's boxes of A.
+    /// Returns the bytes of W and of a row block's boxes of A.
     #[inline(always)]
     fn bytes(p: &GroupedParams, rows: u32) -> u32 {
         Self::W_BYTES as u32 + Self::a_bytes(p, rows)
     }
 
-    /// Choice of the slot that this lane fetches for its warp: the warp brings 32 rows of the panel.
+    /// Loads the choice of this lane's slot: a warp copies 32 rows of the row block.
     #[inline(always)]
     pub(super) fn choice(p: &GroupedParams, work: Work) -> u32 {
         let thread = gpu::opaque_thread() - Self::CONSUMERS * 32;
         global::ld_cg_b32(p.order + (work.first + thread) as u64 * 4, thread < work.rows)
     }
 
-    /// All four warps: rows gathered by the slots' tokens. What the next tile needs is fetched a tile ahead, what tells
-    /// where that lies two.
+    /// Gathers rows by the slots' tokens; called by all four warps. Data of the next tile is prefetched one tile ahead,
+    /// its address two tiles ahead.
     #[inline(always)]
     pub(super) fn gather(p: &GroupedParams, at: u64) {
         grid::wait_dependency();
@@ -154,7 +153,7 @@ impl<
         copy::cp_async_wait_all();
     }
 
-    /// Of the rows that this lane brings those of one half of the panel, where each is a tile of its own.
+    /// Limits the rows of this lane to one half of the row block, if each half is a tile of its own.
     #[inline(always)]
     fn rows_of_half((rows, valid): Rows, half: u32) -> Rows {
         let thread = gpu::opaque_thread() - Self::CONSUMERS * 32;
@@ -162,7 +161,7 @@ impl<
         (rows, if own { valid } else { 0 })
     }
 
-    /// The rows of A that this lane brings 16 bytes of: those of the slots' tokens, or of the slots.
+    /// Returns the rows of A of which this lane copies 16 bytes: those of the slots' tokens, or of the slots.
     #[inline(always)]
     pub(super) fn rows(p: &GroupedParams, work: Work, choice: u32) -> Rows {
         let thread = gpu::opaque_thread() - Self::CONSUMERS * 32;
@@ -170,10 +169,10 @@ impl<
             true => p.top.of(choice).0,
             false => work.first + thread,
         };
-        rows::shared_out(thread, token, work.rows)
+        rows::of_thread(thread, token, work.rows)
     }
 
-    /// Starts a thread's copies of rows of A, and arrives with them.
+    /// Starts a thread's copies of rows of A, which arrive at the stage's barrier.
     #[inline(always)]
     pub(super) fn bring(
         p: &GroupedParams,
@@ -183,21 +182,21 @@ impl<
     ) {
         let thread = gpu::opaque_thread() - Self::CONSUMERS * 32;
         let source = Source { address: p.a, row_bytes: p.lda_bytes, columns: p.k };
-        // Of the second half the row in front of which all rows of the stage would lie.
+        // Address of row 0 of the row block; for the second half it precedes the stage.
         let to = Self::stage(ring.slot).wrapping_sub(half * SMEM_TILE as u32);
-        // Warps of the other half would clear places that are not theirs.
+        // Warps of the other half would write zeros to rows of this half.
         if ROWS == GROUPED_ROWS || thread / 64 == half {
             if deep + DEPTH <= p.k {
-                rows::bring::<true>(source, rows, thread, deep, to);
+                rows::gather::<true>(source, rows, thread, deep, to);
             } else {
-                rows::bring::<false>(source, rows, thread, deep, to);
+                rows::gather::<false>(source, rows, thread, deep, to);
             }
         }
         gather::cp_async_arrive(ring.full());
     }
 
-    /// One thread: rows that are neighbours. Those behind a panel's are others', multiplied into rows of C that nobody
-    /// stores.
+    /// Copies adjacent rows by TMA; called by one thread. Rows past the row block's end belong to other row blocks:
+    /// they are multiplied into rows of C that are not stored.
     #[inline(always)]
     pub(super) fn slide(p: &GroupedParams, at: u64) {
         let policy = global::l2_evict_first(p.flags & GROUPED_ONCE != 0);
@@ -258,7 +257,7 @@ impl<
         }
     }
 
-    /// Starts the copies of W of the first stages, before the rows of A are there; how many.
+    /// Starts the copies of W for the first stages, before the rows of A exist. Returns the number of these stages.
     #[inline(always)]
     fn start_early(p: &GroupedParams, at: u64, work: Work, policy: u64) -> u32 {
         let (mut slot, mut deep) = (0, 0);

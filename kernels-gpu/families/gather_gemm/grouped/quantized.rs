@@ -1,6 +1,6 @@
-//! A and W both as e4m3: the Tensor Core sums each [`QUANTIZED_BLOCK`] along k from zero, and what it found is scaled as
-//! it is added to f32 registers, while the other warpgroup keeps the Tensor Core busy: they take turns, or both would
-//! add at the same time. Without products that go on by themselves: `codes`.
+//! A and W both as e4m3: the Tensor Core sums each [`QUANTIZED_BLOCK`] along k from zero, and the result is scaled as
+//! it is added to f32 registers. Meanwhile the other warpgroup keeps the Tensor Core busy. The warpgroups alternate,
+//! otherwise both would add at the same time. The variant with synchronous products is `codes`.
 
 use super::DEPTH;
 use super::out::NOWHERE;
@@ -8,28 +8,28 @@ use super::work::Work;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
-/// Named barriers of the turns.
+/// First of the named barriers by which the warpgroups alternate.
 const TURNS: u32 = 1;
 /// Blocks of A's rows in a stage.
 pub(super) const BLOCKS: usize = 2;
 const _: () = assert!(BLOCKS * QUANTIZED_BLOCK == 2 * GROUPED_DEPTH);
 
-/// Waits until the other warpgroup has issued what comes before.
+/// Waits until the other warpgroup has issued its products.
 #[inline(always)]
 fn wait_turn(group: u32) {
     barrier::sync_named(TURNS + group, CONSUMERS * 32);
 }
 
-/// Lets the other warpgroup issue.
+/// Allows the other warpgroup to issue its products.
 #[inline(always)]
 fn arrive_turn(group: u32) {
     barrier::arrive_named(TURNS + (group ^ 1), CONSUMERS * 32);
 }
 
-/// Chunks of 64 columns that are summed at a time: more would not leave registers for the f32 sums.
+/// Chunks of 64 columns that are summed at a time: more would leave no registers for the f32 sums.
 const PART: usize = 2;
 
-/// Scales of a stage: of the lane's two rows, block by block, and of W's columns.
+/// Scales of a stage: of the lane's two rows for each block, and of W's columns.
 type Scales = ([[f32; BLOCKS]; 2], [f32; 2]);
 
 impl<
@@ -41,13 +41,13 @@ impl<
     L: Loader,
 > GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
 {
-    /// Scales of a row that is `deep` pairs long.
+    /// Returns the number of scales of a row that is `deep` pairs long.
     #[inline(always)]
     pub(super) fn scales_of(deep: u32) -> u32 {
         deep.div_ceil(DEPTH) * BLOCKS as u32
     }
 
-    /// The second warpgroup lets the first one begin.
+    /// Arrives for the second warpgroup, so that the first one begins.
     #[inline(always)]
     pub(super) fn first_turn(group: u32) {
         if group == 1 {
@@ -55,7 +55,7 @@ impl<
         }
     }
 
-    /// Nobody waits for the turn at which the second warpgroup arrived last.
+    /// Completes the barrier at which the second warpgroup arrived last: no products wait for it.
     #[inline(always)]
     pub(super) fn last_turn(group: u32) {
         if group == 0 {
@@ -63,7 +63,7 @@ impl<
         }
     }
 
-    /// Pairs of scales ahead of those of the lane's two rows of A; [`NOWHERE`] of a row that is not there.
+    /// Returns the number of scale pairs that precede those of the lane's two rows of A; [`NOWHERE`] for missing rows.
     #[inline(always)]
     fn row_scales(p: &GroupedParams, work: Work, (group, choice): (u32, u32)) -> [u32; 2] {
         let row = Self::own_row(group);
@@ -80,7 +80,7 @@ impl<
         })
     }
 
-    /// The scales of the stage that begins at `deep`; past the last one nothing.
+    /// Loads the scales of the stage that begins at `deep`; zeros past the last one.
     #[inline(always)]
     fn stage_scales(p: &GroupedParams, rows: [u32; 2], columns: [u32; 2], deep: u32) -> Scales {
         let of_rows = rows.map(|row| {
@@ -91,7 +91,7 @@ impl<
         (of_rows, Self::factors(p, columns, deep))
     }
 
-    /// As `products`, of e4m3 with scales. Frees the stages.
+    /// Multiplies e4m3 with scales, like `products`, and releases the stages.
     #[inline(always)]
     pub(super) fn quantized_products(
         p: &GroupedParams,
@@ -102,9 +102,9 @@ impl<
     ) {
         let rows = Self::row_scales(p, work, (group, choice));
         let columns = Self::scales(p, work);
-        // The other one has rows too.
+        // Whether the other warpgroup has rows too.
         let turns = Self::count(work) > 64;
-        let mut part = Acc::<PART>::unset();
+        let mut part = Acc::<PART>::uninit();
         let mut next = Self::stage_scales(p, rows, columns, 0);
         let mut deep = 0;
         while deep < p.k {
@@ -112,10 +112,10 @@ impl<
             deep += DEPTH;
             let slot = ring.wait_full();
             if p.flags & GROUPED_GATHER != 0 {
-                // The gathered rows were written by ordinary copies.
+                // `cp.async` wrote the gathered rows through the generic proxy.
                 A::fence_proxy_async();
             }
-            // Behind the fence, which waits for loads too.
+            // After the fence, which waits for loads too.
             next = Self::stage_scales(p, rows, columns, deep);
             unroll!(step < BLOCKS * CHUNKS / PART, most 4, {
                 let (block, first) = (step % BLOCKS, step / BLOCKS * PART);
@@ -142,14 +142,14 @@ impl<
                         });
                     });
                 });
-                // Before the next `wgmma`, or its sums would want registers of their own.
+                // Before the next `wgmma`, otherwise its sums would need registers of their own.
                 acc.compiler_fence();
             });
             ring.advance();
         }
     }
 
-    /// The `wgmma`s of a block along k, from zero, by the columns of [`PART`] chunks from `first` on.
+    /// Starts the `wgmma`s of a block along k, from zero, for the columns of [`PART`] chunks from `first` on.
     #[inline(always)]
     fn multiply_codes(
         p: &GroupedParams,
@@ -163,8 +163,8 @@ impl<
             let step = (2 * block + i) as u32;
             let a = frag::descriptor(a_tile + step * 32, PANEL_BYTES as u32, 16);
             let b = frag::descriptor(b_tile + step * 32, PANEL_BYTES as u32, 16);
-            // A bit that is never set: were it known that nothing is added, ptxas would start these sums in further
-            // registers, and there are none.
+            // Tests a bit that is never set. If ptxas could see that nothing is added, it would start these sums in
+            // other registers, and there are none left.
             let onto = i > 0 || warp::opaque(p.flags) >> 31 != 0;
             A::mma_bytes::<E4m3, PART>(part, a, b, onto);
         });

@@ -1,5 +1,5 @@
-//! W as e4m3 with scales: the copy engine brings the codes into a ring of their own, stages ahead, and four warps that
-//! do nothing else write them, scaled and rounded to A's type, to where W lies in a stage.
+//! W as e4m3 with scales: TMA copies the codes into a ring of their own, stages ahead. Four dedicated warps scale the
+//! codes, round them to A's type, and write them to W's part of a stage.
 
 use super::DEPTH;
 use super::work::Work;
@@ -9,10 +9,10 @@ use crate::families::gather_gemm::abi::*;
 /// Threads that write W, and the first of them.
 const WRITERS: u32 = GROUPED_COPIERS;
 const FIRST_WRITER: u32 = CONSUMERS * 32 + GROUPED_COPIERS;
-/// Of columns that are not there.
+/// Index of the scale of columns that do not exist.
 pub(super) const NO_SCALE: u32 = u32::MAX;
 
-/// The ring of codes that are not scaled yet.
+/// Ring of codes that are not scaled yet.
 struct Codes<const CHUNKS: usize, const ORDER: u32, const GATED: bool>;
 
 impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Stages
@@ -25,7 +25,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Stages
         + GroupedTile::<CHUNKS, ORDER, GATED>::STAGES * 16;
 }
 
-/// Where the copies of W are, of the thread that starts them: ahead of what is written.
+/// Progress of the copies of W, for the thread that starts them, ahead of the stages that are written.
 struct Ahead<const CHUNKS: usize, const ORDER: u32, const GATED: bool> {
     index: u32,
     tiles: u32,
@@ -51,7 +51,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const GATED: bool> Ahead<CHUNKS, ORD
         }
     }
 
-    /// Starts the copies of one stage, if there is one more.
+    /// Starts the copies of one stage, if any remains.
     #[inline(always)]
     fn start(&mut self, p: &GroupedParams, at: u64) {
         if self.index >= self.tiles || p.k == 0 {
@@ -88,13 +88,13 @@ impl<
     pub(super) const FILL_GATHERED: u32 = 2 * WRITERS;
     pub(super) const FILL_NEIGHBOURS: u32 = WRITERS + 1;
 
-    /// Makes the barriers of the ring of e4m3; one thread.
+    /// Initializes the barriers of the ring of codes; called by one thread.
     #[inline(always)]
     pub(super) fn make_code_barriers() {
         Codes::<CHUNKS, ORDER, GATED>::make_barriers(1, WRITERS / 32);
     }
 
-    /// All four warps that bring A: its rows, gathered or neighbours, and the copies of W ahead of them.
+    /// Copies A's rows, gathered or adjacent, and W ahead of them; called by all four producer warps.
     #[inline(always)]
     pub(super) fn bring_both(p: &GroupedParams, at: u64) {
         let early = p.flags & GROUPED_EARLY != 0;
@@ -119,7 +119,7 @@ impl<
             grid::wait_dependency();
             grid::launch_dependents();
         }
-        // Threads that bring nothing would wait for stages that have come round again.
+        // Threads without copies exit: they would wait for stages that have been reused meanwhile.
         if !gathers && thread != 0 {
             return;
         }
@@ -153,10 +153,10 @@ impl<
         copy::cp_async_wait_all();
     }
 
-    /// The four warps that write W.
+    /// Writes the scaled W; called by the four warps that do nothing else.
     #[inline(always)]
     pub(super) fn scale<E: WgmmaElem>(p: &GroupedParams) {
-        // Panels and scales are all that is read of global memory.
+        // Only row blocks and scales are read from global memory.
         if p.flags & GROUPED_EARLY == 0 {
             grid::wait_dependency();
         }
@@ -190,7 +190,8 @@ impl<
         }
     }
 
-    /// The first scales of a tile's columns of W: of gates and of others, or of 128 neighbours each.
+    /// Returns the first scales of a tile's columns of W: of gates and of the others, or of each 128 neighbouring
+    /// columns.
     #[inline(always)]
     pub(super) fn scales(p: &GroupedParams, work: Work) -> [u32; 2] {
         let block = GROUPED_BLOCK as u32;
@@ -206,7 +207,7 @@ impl<
         })
     }
 
-    /// The scales of the stage that begins at `deep`; past the last one nothing.
+    /// Loads the scales of the stage that begins at `deep`; zeros past the last one.
     #[inline(always)]
     pub(super) fn factors(p: &GroupedParams, scales: [u32; 2], deep: u32) -> [f32; 2] {
         let along = deep / Self::SCALE_DEPTH as u32;
@@ -216,7 +217,7 @@ impl<
         })
     }
 
-    /// A thread's e4m3 of a stage, 16 of each 32 rows of W.
+    /// Loads a thread's codes of a stage, 16 of each 32 rows of W.
     #[inline(always)]
     fn load_codes(from: u32) -> [[u32; 4]; 8] {
         let from = from + (gpu::opaque_thread() - FIRST_WRITER) * 16;
@@ -227,7 +228,7 @@ impl<
         codes
     }
 
-    /// Writes them to a stage of W.
+    /// Writes the codes, scaled, to W's part of a stage.
     #[inline(always)]
     fn write_scaled<E: WgmmaElem>(codes: [[u32; 4]; 8], to: u32, by: [f32; 2]) {
         let thread = gpu::opaque_thread() - FIRST_WRITER;

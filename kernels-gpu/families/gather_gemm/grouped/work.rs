@@ -1,17 +1,17 @@
-//! The order in which thread blocks take the tiles of panels.
+//! Order in which thread blocks compute the tiles of row blocks.
 
 use crate::device::prelude::*;
 use crate::families::discover::abi::ROUTE_RECORD;
 use crate::families::gather_gemm::abi::*;
 
-/// What a thread block computes next.
+/// Work item: a row block by a tile of columns.
 #[derive(Clone, Copy)]
 pub(super) struct Work {
     pub(super) expert: u32,
     pub(super) first: u32,
     pub(super) rows: u32,
     pub(super) column: u32,
-    /// The other thread block of the cluster multiplies with the same columns.
+    /// Whether the other thread block of the cluster multiplies by the same columns.
     pub(super) shared: bool,
 }
 
@@ -28,10 +28,10 @@ impl<
     L: Loader,
 > GroupedTile<CHUNKS, ORDER, GATED, ROWS, A, L>
 {
-    /// Where the number of panels is, and behind it the panels.
+    /// Returns the address of the number of row blocks, followed by their records.
     #[inline(always)]
     fn panels(p: &GroupedParams) -> u64 {
-        // Not carried through products that are synchronous: they leave no registers.
+        // Hidden from the optimizer where products are synchronous: they leave no registers to keep it.
         if A::ASYNCHRONOUS { p.panels } else { warp::opaque_address(p.panels) }
     }
 
@@ -46,19 +46,19 @@ impl<
         Self::PAIRS && warp::opaque(p.flags) & GROUPED_PAIRED != 0
     }
 
-    /// Number of this thread block's first work.
+    /// Returns the number of this thread block's first work item.
     #[inline(always)]
     pub(super) fn first_work(p: &GroupedParams) -> u32 {
         gpu::block_x() >> u32::from(Self::paired(p))
     }
 
-    /// From one work to the next.
+    /// Returns the distance from one work item to the next.
     #[inline(always)]
     pub(super) fn stride(p: &GroupedParams) -> u32 {
         gpu::grid_x() >> u32::from(Self::paired(p))
     }
 
-    /// Work number `index` of `tiles`, none past the last: neighbours share rows of A, or columns of W.
+    /// Returns work item `index` of `tiles`, zeros past the last. Neighbouring items share rows of A, or columns of W.
     #[inline(always)]
     pub(super) fn work(p: &GroupedParams, index: u32, tiles: u32) -> Work {
         let paired = Self::paired(p);
@@ -71,7 +71,7 @@ impl<
         if paired {
             let [.., group] = record(row_block);
             let (first, together) = (row_block - (group & 0xffff), group >> 16);
-            // Two tiles across at a time, by all panels of the group.
+            // Two tiles across at a time, for all row blocks of the group.
             let own = index - first * (p.across.value / 2);
             let columns = own.checked_div(together).unwrap_or(0);
             let turn = own - columns * together;
@@ -80,12 +80,12 @@ impl<
             let [panel, tile] = if shared {
                 [(turn & !1) + rank, turn % 2]
             } else {
-                // The last one of an odd number: each thread block takes a tile of it.
+                // The last row block of an odd number: each thread block computes one tile of it.
                 [turn, rank]
             };
             (row_block, across) = (first + panel, 2 * columns + tile);
         } else if p.flags & GROUPED_ONCE == 0 {
-            // A group's tiles go column by column: a matrix larger than L2 is read once for all of it.
+            // A group's tiles are ordered column by column: a matrix larger than L2 is read once for the whole group.
             let [.., group] = record(row_block);
             let (first, together) = (row_block - (group & 0xffff), group >> 16);
             let own = index - first * p.across.value;
@@ -96,13 +96,13 @@ impl<
         Work { expert, first, rows, column: across * Self::COLUMNS, shared }
     }
 
-    /// Rows of a panel, the same for all lanes.
+    /// Returns the number of rows of a row block, warp-uniform.
     #[inline(always)]
     pub(super) fn count(work: Work) -> u32 {
         warp::uniform(work.rows)
     }
 
-    /// What is left of a panel behind its first 64 rows.
+    /// Returns the rest of a row block after its first 64 rows.
     #[inline(always)]
     pub(super) fn second_half(work: Work) -> Work {
         Work { first: work.first + 64, rows: work.rows - 64, ..work }

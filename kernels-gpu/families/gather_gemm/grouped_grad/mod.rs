@@ -1,37 +1,38 @@
-//! Gradients of a stack of matrices: for each tile of each, four warps gather the rows of both operands that the
-//! expert's slots name, and two warpgroups multiply, slots ascending: no sum is split, so the bits are the same at
-//! every run. The grid is persistent; an expert without slots gets zeros.
+//! Gradients of a stack of matrices. For each tile of each matrix four producer warps gather the rows of both operands
+//! by the expert's slots, and two consumer warpgroups multiply, slots ascending. No sum is split, so every run gives
+//! the same bits. The grid is persistent; an expert without slots gets zeros.
 
 use crate::device::epilogue::Output;
 use crate::device::prelude::*;
 use crate::device::store::StoreTile;
 use crate::families::gather_gemm::abi::*;
 
-/// Registers of a thread that gathers, and of one that multiplies: with two of these, three times 168.
+/// Registers of a producer thread and of a consumer thread: one producer and two consumer warpgroups use three times
+/// 168.
 const REGISTERS: [u32; 2] = [72, 216];
 /// Slots of one `wgmma`, and of one warp's share of a stage.
 const STEP: u32 = 16;
 
-/// What a thread block computes next.
+/// Work item: a tile of one expert's matrix.
 #[derive(Clone, Copy)]
 struct Work {
     expert: u32,
     row: u32,
     column: u32,
-    /// First slot, and the one behind the last.
+    /// First slot, and the one after the last.
     first: u32,
     end: u32,
 }
 
 impl<const CHUNKS: usize, A: AtomInfo> Stages for GroupedGrad<CHUNKS, A> {
-    /// A stage is A's two tiles of shared memory of 64 columns, then B's.
+    /// A stage holds A's two shared-memory tiles of 64 columns, then B's.
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
 impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
-    /// Work number `index`: neighbours share rows of A, then the expert.
+    /// Returns work item `index`. Neighbouring items share rows of A, then the expert.
     #[inline(always)]
     fn work(p: &GroupedGradParams, index: u32) -> Work {
         let (above, across) = p.across.of(index);
@@ -47,14 +48,15 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
         }
     }
 
-    /// Where the stages of a tile end. Synchronous products have one even without slots, through which zeros leave.
+    /// Returns the slot at which a tile's stages end. Synchronous atoms have a stage even without slots: zeros are
+    /// stored through it.
     #[inline(always)]
     fn end(first: u32, end: u32) -> u32 {
         if A::ASYNCHRONOUS { end } else { end.max(first + 1) }
     }
 
-    /// Four warps, each 16 slots of a stage. A lane holds one of its warp's choices; those of the next stage are
-    /// fetched ahead.
+    /// Gathers with four warps, each 16 slots of a stage. A lane holds one choice of its warp; those of the next stage
+    /// are prefetched.
     #[inline(always)]
     fn produce(p: &GroupedGradParams) {
         let thread = gpu::thread() - CONSUMERS * 32;
@@ -76,7 +78,7 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
                 let token = p.top.of(next).0;
                 next = choice(from + GRAD_DEPTH);
                 ring.wait_empty();
-                // Slots of this warp's share, the whole of a step of 16 or none: what is not there arrives as zeros.
+                // This warp copies its step of 16 slots as a whole, with zeros for missing slots, or not at all.
                 let first = from + thread / 32 * STEP;
                 if first + STEP <= work.end {
                     Self::bring::<true>(p, work, (first, token), ring.slot);
@@ -91,7 +93,8 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
         copy::cp_async_wait_all();
     }
 
-    /// Starts this warp's copies of a stage: of A 256 bytes a slot, half a warp each, of B as much or 512, a warp each.
+    /// Starts this warp's copies of a stage: a slot has 256 bytes of A, for half a warp, and 256 or 512 bytes of B, for
+    /// half a warp or a warp.
     #[inline(always)]
     fn bring<const WHOLE: bool>(
         p: &GroupedGradParams,
@@ -129,7 +132,7 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
         });
     }
 
-    /// Starts one copy. Columns that are not there are not copied: nobody stores what they are multiplied into.
+    /// Starts one copy. Missing columns are not copied: the sums that they enter are not stored.
     #[inline(always)]
     fn start<const WHOLE: bool>(to: u32, from: u64, any: u64, (inside, valid): (bool, bool)) {
         if WHOLE {
@@ -140,7 +143,7 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
         }
     }
 
-    /// A warpgroup's 64 rows of every tile.
+    /// Multiplies and stores a warpgroup's 64 rows of every tile.
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &GroupedGradParams) {
         let group = warp::uniform(gpu::thread() / 128);
@@ -156,7 +159,7 @@ impl<const CHUNKS: usize, A: Multiply> GroupedGrad<CHUNKS, A> {
             let (mut from, mut held) = (first, 0);
             while from < Self::end(first, end) {
                 let slot = ring.wait_full();
-                // The gathered rows were written by ordinary copies.
+                // `cp.async` wrote the gathered rows through the generic proxy.
                 A::fence_proxy_async();
                 A::fence(&mut acc);
                 let used = end.saturating_sub(from).div_ceil(STEP);

@@ -1,6 +1,6 @@
-//! A product with an operand whose empty micro-tiles were found while running: four warps gather the rows of B that a
-//! row block of A has micro-tiles for, and start the copies of these, two warpgroups multiply. The grid is persistent:
-//! how many micro-tiles there are is read on the device.
+//! Product with an operand whose empty micro-tiles were found at run time. Four producer warps gather the rows of B
+//! that match the micro-tiles of a row block of A, and start the copies of the micro-tiles; two consumer warpgroups
+//! multiply. The grid is persistent: the number of micro-tiles is read on the device.
 
 use super::pit_work::Work;
 use crate::device::epilogue::{Output, output};
@@ -10,7 +10,7 @@ use crate::device::store::StoreTile;
 use crate::families::discover::abi::NO_TILE;
 use crate::families::gather_gemm::abi::*;
 
-/// Micro-tiles of one step of the product.
+/// Micro-tiles of a k-step.
 const STEP: u32 = 16;
 
 impl PitParams {
@@ -41,10 +41,10 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
     const LANES: u32 = Self::COLUMNS / 8;
     /// Rows of B that a warp copies at once.
     const AT_ONCE: usize = 32 / Self::LANES as usize;
-    /// A tile of A's packed values, 64 rows of A wide or narrower.
+    /// Shape of a tile of A's packed values, for 64 rows of A or fewer.
     const A_TILE: Shape = Shape { rows: Self::DEPTH, row_bytes: Self::A_ROW, element: 2 };
 
-    /// The item that a row block belongs to, and its first row there. Rows of an A that is not transposed are those of
+    /// Returns the batch item of a row block, and its first row there. Without transposition the rows of A are those of
     /// all items.
     #[inline(always)]
     fn place(p: &PitParams, row_block: u32) -> (u32, u32) {
@@ -65,9 +65,9 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
             let (item, _) = p.item.of(work.row_block);
             let b = p.b + item as u64 * p.item_bytes + column as u64 * 2;
             let lanes = (b, u32::from(column < p.n));
-            // Once for a tile: what is computed for each stage stands between the wait for it and its first copy.
+            // Once a tile: work done for each stage would delay its first copy after the wait.
             let of_a = Self::own_of_a(p, work, lane);
-            // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
+            // A lane holds one row of its warp; those of the next stage are prefetched.
             let place =
                 |from: u32| list + (from + warp * Self::ROWS + lane % Self::ROWS) as u64 * 4;
             let mut rows = global::ld_cg_b32(place(0), work.count > 0);
@@ -96,7 +96,7 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
         copy::cp_async_wait_all();
     }
 
-    /// Steps that are used of the stage that begins at micro-tile `from`.
+    /// Returns the k-steps that are used of the stage that begins at micro-tile `from`.
     #[inline(always)]
     fn used(count: u32, from: u32) -> u32 {
         if Self::DEPTH == 64 {
@@ -106,7 +106,7 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
         }
     }
 
-    /// Starts the copy of a stage's micro-tiles. Arrivals of threads that copy are those of their other copies.
+    /// Starts the copy of a stage's micro-tiles. With `cp.async` the arrivals of the other copies cover it.
     #[inline(always)]
     fn start_a(p: &PitParams, at: u64, work: Work, from: u32, slot: u32) {
         let thread = gpu::opaque_thread() - CONSUMERS * 32;
@@ -125,7 +125,7 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
         }
     }
 
-    /// Where a lane's 16 bytes of the first row of a transposed A lie, and whether A has them.
+    /// Returns the address of a lane's 16 bytes of the first row of a transposed A, and whether A has them.
     #[inline(always)]
     fn own_of_a(p: &PitParams, work: Work, lane: u32) -> (u64, u32) {
         if !TRANSPOSED {
@@ -137,8 +137,8 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
         (from, u32::from(column < p.m))
     }
 
-    /// Starts this warp's copies of pieces of rows of A: 8 lanes bring one. Zeros where there is none, so that whatever
-    /// an earlier stage left there is not multiplied.
+    /// Starts this warp's copies of pieces of rows of A: 8 lanes copy one. Missing pieces are zero, so that data of an
+    /// earlier stage is not multiplied.
     #[inline(always)]
     fn gather_a(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
         let thread = gpu::opaque_thread() - CONSUMERS * 32;
@@ -151,18 +151,17 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
             let to = to + place * PANEL_BYTES as u32 + (chunk ^ (place % 8)) * 16;
             let valid = inside != 0 && row != NO_TILE;
             let from = from + row as u64 * p.lda_bytes as u64;
-            gather::cp_async_4_or_zero(to, if valid { from } else { p.a }, valid);
+            gather::cp_async_16_or_zero(to, if valid { from } else { p.a }, valid);
         });
     }
 
-    /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on. `WHOLE`: all
-    /// rows are there; else those that are not arrive as zeros, since zeros of A times whatever is no number would be
-    /// none.
+    /// Starts this warp's copies of rows of B: a lane copies 16 bytes of each, from its own column on. `WHOLE`: all
+    /// rows exist. Otherwise missing rows are zero, since zeros of A times a NaN would be NaN.
     #[inline(always)]
     fn gather<const WHOLE: bool>(p: &PitParams, (from, inside): (u64, u32), slot: u32, rows: u32) {
         let thread = gpu::opaque_thread() - CONSUMERS * 32;
         let (warp, lane) = (thread / 32, thread % 32);
-        // Of the rows that a warp copies at once this lane's.
+        // This lane's row among those that a warp copies at once.
         let own = if Self::AT_ONCE == 1 { 0 } else { lane / Self::LANES };
         let lane = lane % Self::LANES;
         let to = Self::stage(slot) + Self::B_AT as u32;
@@ -179,14 +178,14 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
                 } else {
                     let valid = inside != 0 && row != NO_TILE;
                     let from = from + row as u64 * p.ldb_bytes as u64;
-                    gather::cp_async_4_or_zero(to, if valid { from } else { p.b }, valid);
+                    gather::cp_async_16_or_zero(to, if valid { from } else { p.b }, valid);
                 }
             });
         });
     }
 
-    /// `C` chunks of 64 columns of a warpgroup: 128 rows are two halves, fewer are both warpgroups', half the columns
-    /// each.
+    /// Multiplies and stores `C` chunks of 64 columns for each warpgroup. The warpgroups split 128 rows; with fewer
+    /// rows both have all of them and half of the columns.
     #[inline(always)]
     fn consume<E: WgmmaElem, const C: usize>(p: &PitParams) {
         let group = gpu::thread() / 128;
@@ -199,7 +198,7 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
             let mut from = 0;
             while from < count {
                 let slot = ring.wait_full();
-                // The gathered rows were written by ordinary copies.
+                // `cp.async` wrote the gathered rows through the generic proxy.
                 A::fence_proxy_async();
                 A::fence(&mut acc);
                 Self::multiply::<E, C>(&mut acc, slot, group, Self::used(count, from));
@@ -223,7 +222,7 @@ impl<const MT: usize, const TRANSPOSED: bool, const ORDER: u32, A: Multiply, L: 
             (stage, b_tile + group * 2 * Self::SLAB as u32)
         };
         let row = Self::A_ROW as u32;
-        // 32 rows stand for 64: the second half of the operand is the first again.
+        // 32 rows fill an operand of 64: its second half repeats the first.
         let between = if MT == 32 { 0 } else { Self::DEPTH as u32 * row };
         unroll!(step < Self::DEPTH / STEP as usize, most 4, {
             if (step as u32) < used {

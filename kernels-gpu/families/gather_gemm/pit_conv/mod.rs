@@ -1,7 +1,7 @@
-//! A convolution whose listed channels or filters alone are multiplied, as a product of one row for each position of C:
-//! the copy engine brings boxes of positions, moved by the tap, with zeros for those outside of the image; four warps
-//! gather the rows of B that the image's list names, or one thread starts the copies of packed filters; two warpgroups
-//! multiply. The grid is persistent: how much is listed is read on the device.
+//! Convolution of listed channels or filters only, as a product with one row for each position of C. TMA copies boxes
+//! of positions, shifted by the tap, with zeros for those outside of the image. Four producer warps gather the rows of
+//! B on the image's list, or one thread starts the copies of packed filters; two consumer warpgroups multiply. The grid
+//! is persistent: the lengths of the lists are read on the device.
 
 mod out;
 mod producer;
@@ -14,13 +14,13 @@ use crate::families::gather_gemm::abi::*;
 const DEPTH: u32 = PIT_CONV_DEPTH as u32;
 const STEP: u32 = 16;
 
-/// What a thread block computes next: a box of positions of C, and the filters from `column` on.
+/// Work item: a box of positions of C, and the filters from `column` on.
 #[derive(Clone, Copy)]
 struct Work {
     image: u32,
     corner: [u32; 2],
     column: u32,
-    /// Channels.
+    /// Number of channels.
     count: u32,
 }
 
@@ -35,25 +35,25 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: AtomInfo, L> 
 impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: Loader>
     PitConv<MT, CHUNKS, FILTERS, A, L>
 {
-    /// Warpgroups that share the columns of a tile: 128 positions are two halves, fewer are both warpgroups', half the
-    /// columns each.
+    /// Warpgroups that share the columns of a tile. They split 128 positions; with fewer positions both have all of
+    /// them and half of the columns.
     const GROUPS: u32 = if MT == 128 { 1 } else { 2 };
-    /// Chunks of 64 columns of a warpgroup at the most.
+    /// Max number of chunks of 64 columns of a warpgroup.
     const CONSUMED: usize = CHUNKS / Self::GROUPS as usize;
 
-    /// Whether the copy engine brings so many channels by half lines.
+    /// Returns whether TMA copies `count` channels as half lines.
     #[inline(always)]
     fn is_narrow(count: u32) -> bool {
         L::BY_ONE && !FILTERS && count <= DEPTH / 2
     }
 
-    /// Columns of B that there are: the filters, or those that are listed.
+    /// Returns the number of columns of B: all filters, or the listed ones.
     #[inline(always)]
     fn columns(p: &PitConvParams) -> u32 {
         if FILTERS { global::ld_cg_b32(p.counts, true) } else { p.filters }
     }
 
-    /// Work number `index`: neighbours share columns of B.
+    /// Returns work item `index`. Neighbouring items share columns of B.
     #[inline(always)]
     fn work(p: &PitConvParams, index: u32) -> Work {
         let across = index.checked_div(p.positions).unwrap_or(0);
@@ -69,7 +69,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
         }
     }
 
-    /// Every tile, with as few chunks of 64 columns as there are.
+    /// Computes every tile, with only as many chunks of 64 columns as needed.
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &PitConvParams) {
         let group = warp::uniform(gpu::thread() / 128);
@@ -93,7 +93,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
         }
     }
 
-    /// A tile of `C` chunks a warpgroup.
+    /// Computes a tile of `C` chunks for each warpgroup.
     #[inline(always)]
     fn tile<E: WgmmaElem, const C: usize>(
         p: &PitConvParams,
@@ -114,7 +114,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
         ring: &mut Ring<Self>,
         acc: &mut Acc<C>,
     ) {
-        // Of few channels a position has half a line.
+        // With few channels a position has half a line.
         let row = if Self::is_narrow(count) { PANEL_BYTES as u32 / 2 } else { PANEL_BYTES as u32 };
         let mut tap = 0;
         while tap < taps {
@@ -122,7 +122,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
             while from < count {
                 let slot = ring.wait_full();
                 if !FILTERS {
-                    // The gathered rows were written by ordinary copies.
+                    // `cp.async` wrote the gathered rows through the generic proxy.
                     A::fence_proxy_async();
                 }
                 A::fence(acc);
@@ -175,7 +175,7 @@ impl<
     unsafe fn run(p: &PitConvParams, at: u64) {
         grid::launch_dependents();
         if gpu::thread() == 0 {
-            // The copies of the engine, and every thread that gathers.
+            // Arrivals of TMA, and of every producer thread.
             let arrivals = if FILTERS {
                 L::fills(PIT_CONV_COPIERS)
             } else {

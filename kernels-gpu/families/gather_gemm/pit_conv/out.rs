@@ -1,23 +1,23 @@
-//! Sums on their way out, by shared memory: whole lines of C, or the listed columns alone.
+//! Epilogue through shared memory: whole lines of C, or only the listed columns.
 
 use super::Work;
 use crate::device::prelude::*;
 use crate::device::store::chunk::{stage_rows, staged};
 use crate::families::gather_gemm::abi::*;
 
-/// A position that is not there has no row in C, nor a filter that is not there a column.
+/// Row of C of a position that does not exist, or column of C of such a filter.
 const NOWHERE: u32 = u32::MAX;
 
 impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: Loader>
     PitConv<MT, CHUNKS, FILTERS, A, L>
 {
-    /// The output buffer of a warpgroup.
+    /// Returns the output buffer of a warpgroup.
     #[inline(always)]
     pub(super) fn out(group: u32) -> u32 {
         copy::dynamic_shared() + Self::OUT as u32 + group * SMEM_TILE as u32
     }
 
-    /// The row of C that lanes 0 to 15 of this warp hold for it; the others the same.
+    /// Returns the row of C for which lanes 0 to 15 of this warp hold data; lanes 16 to 31 hold the same rows.
     #[inline(always)]
     fn line(p: &PitConvParams, work: Work, group: u32) -> u32 {
         let thread = gpu::opaque_thread();
@@ -31,7 +31,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
         }
     }
 
-    /// Stores a warpgroup's rows of a tile, of `columns` that there are.
+    /// Stores a warpgroup's rows of a tile; `columns` is the number of columns of B.
     #[inline(always)]
     pub(super) fn epilogue<E: WgmmaElem, const C: usize>(
         p: &PitConvParams,
@@ -44,7 +44,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
         let warp = gpu::opaque_thread() / 32 % 4;
         let smem = Self::out(group) + warp * 16 * 128;
         unroll!(c < C, most 4, {
-            // The lanes have read the 64 columns before.
+            // The lanes have read the previous 64 columns.
             warp::sync(u32::MAX);
             stage_rows::<E>(&acc.0[c], smem, frag::ldmatrix_x4(gpu::opaque_thread() % 32));
             warp::sync(u32::MAX);
@@ -57,7 +57,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
         });
     }
 
-    /// Whole lines of 128 bytes.
+    /// Stores whole lines of 128 bytes.
     #[inline(always)]
     fn store(p: &PitConvParams, left: u32, line: u32, smem: u32) {
         let lane = gpu::opaque_thread() % 32;
@@ -73,7 +73,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
         });
     }
 
-    /// Each column to that of its filter: a lane has two of them, 32 apart, so that neighbours that are listed are
+    /// Stores each column to that of its filter. A lane has two columns, 32 apart, so that adjacent listed filters are
     /// stored together.
     #[inline(always)]
     fn scatter(p: &PitConvParams, (left, columns): (u32, u32), line: u32, smem: u32) {

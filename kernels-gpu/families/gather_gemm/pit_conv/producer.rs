@@ -1,4 +1,4 @@
-//! Copies into the ring.
+//! Producer warps: copies into the ring.
 
 use super::{DEPTH, STEP, Work};
 use crate::device::prelude::*;
@@ -12,13 +12,13 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
     /// Positions of a tile that the threads copy at once, 16 bytes each.
     const AT_ONCE: u32 = PIT_CONV_COPIERS / 8;
 
-    /// Packed filters of a stage, 64 of them.
+    /// Shape of a stage's packed filters, 64 of them.
     const B_TILE: Shape = Shape { rows: PIT_CONV_DEPTH, row_bytes: PANEL_BYTES, element: 2 };
-    /// Lanes that bring a row of B, 16 bytes each.
+    /// Lanes that copy a row of B, 16 bytes each.
     const LANES: u32 = 8 * CHUNKS as u32;
 
-    /// Position of A that the first of the tile's positions meets at this tap; outside of the image it wraps, as the
-    /// engine wants it.
+    /// Returns the position of A that the first of the tile's positions meets at this tap. Outside of the image it
+    /// wraps around, as TMA requires.
     #[inline(always)]
     fn origin(p: &PitConvParams, work: Work, tap: u32) -> [u32; 2] {
         let (i, j) = p.window.of(tap);
@@ -35,7 +35,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
     }
 
     /// Starts this thread's copies of channels of a tile's positions, the first of which meets `[x, y]`: eight threads
-    /// bring a line. Zeros outside of the image and behind the last channel.
+    /// copy a line. Positions outside of the image and channels past the last one are zero.
     #[inline(always)]
     fn bring_a(p: &PitConvParams, image: u32, [x, y]: [u32; 2], from: u32, slot: u32) {
         let thread = gpu::opaque_thread() - CONSUMERS * 32;
@@ -56,7 +56,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
             let from = if valid { from } else { p.a_map[MAP_ADDRESS] };
             let to = to + further * PANEL_BYTES as u32;
             if bytes.is_multiple_of(16) {
-                gather::cp_async_4_or_zero(to, from, valid);
+                gather::cp_async_16_or_zero(to, from, valid);
             } else {
                 let there = bytes.saturating_sub(first).min(16);
                 copy::cp_async_16(to, from, if valid { there } else { 0 });
@@ -64,7 +64,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
         });
     }
 
-    /// Channels are listed: the rows of B that they meet are gathered.
+    /// Gathers the rows of B that match the listed channels.
     #[inline(always)]
     pub(super) fn gather(p: &PitConvParams, at: u64) {
         let thread = gpu::thread() - CONSUMERS * 32;
@@ -78,7 +78,7 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
             let column = work.column + lane % Self::LANES * 8;
             let inside = u32::from(column < p.filters);
             let mut b = p.b + column as u64 * 2;
-            // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
+            // A lane holds one row of its warp; those of the next stage are prefetched.
             let place = |from: u32| list + (from + warp * STEP + lane % STEP) as u64 * 4;
             let mut rows = global::ld_cg_b32(place(0), work.count > 0);
             let (map, bytes) = if Self::is_narrow(work.count) {
@@ -93,7 +93,8 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
                 while from < work.count {
                     let now = rows;
                     let more = from + DEPTH < work.count;
-                    // Behind the last channel comes the first one, of the next tap; those of one stage are at hand.
+                    // After the last channel the first one follows, for the next tap. Rows of a single stage are loaded
+                    // already.
                     if work.count > DEPTH {
                         let from = if more { from + DEPTH } else { 0 };
                         rows = global::ld_cg_b32(place(from), true);
@@ -122,8 +123,8 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
         copy::cp_async_wait_all();
     }
 
-    /// Starts this warp's copies of 16 rows of B: a lane brings 16 bytes, from its own column on. `WHOLE`: there are
-    /// 16; else those that are not arrive as zeros, since zeros of A times whatever is no number would be none.
+    /// Starts this warp's copies of 16 rows of B: a lane copies 16 bytes, from its own column on. `WHOLE`: all 16
+    /// exist. Otherwise missing rows are zero, since zeros of A times a NaN would be NaN.
     #[inline(always)]
     fn bring<const WHOLE: bool>(
         p: &PitConvParams,
@@ -148,14 +149,14 @@ impl<const MT: usize, const CHUNKS: usize, const FILTERS: bool, A: Multiply, L: 
                     } else {
                         let valid = inside != 0 && row != NO_TILE;
                         let from = if valid { from + row as u64 * p.ldb_bytes as u64 } else { p.b };
-                        gather::cp_async_4_or_zero(to, from, valid);
+                        gather::cp_async_16_or_zero(to, from, valid);
                     }
                 }
             });
         });
     }
 
-    /// Filters are listed: one thread starts the copies of A and of the packed filters, or all of them copy.
+    /// Copies A and the packed, listed filters: one thread starts the TMA copies, or all threads copy.
     #[inline(always)]
     pub(super) fn slide(p: &PitConvParams, at: u64) {
         let columns = Self::columns(p);

@@ -1,7 +1,6 @@
-//! A product of at most 64 rows with an A most of whose columns are empty: each thread block finds those of its part of
-//! k that are not (`scan`), gathers the rows of B that they meet into a ring of stages by copies of 16 bytes,
-//! multiplies, and meets the other parts of its tile in the cluster (`out`) or in memory (`parts`). All bytes of B that
-//! are read are those of listed rows.
+//! Product of at most 64 rows with an A whose columns are mostly empty. Each thread block finds the nonempty columns of
+//! its part of k (`scan`), gathers the matching rows of B into a ring of stages by copies of 16 bytes, and multiplies.
+//! The parts of a tile are added in the cluster (`out`) or in global memory (`parts`). Only listed rows of B are read.
 
 mod out;
 mod parts;
@@ -12,28 +11,28 @@ use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 use scan::Taken;
 
-/// Sums of a warp: atoms of 16 rows, then of 8 columns. Of the first as many are used as the tile has.
+/// Accumulators of a warp: atoms of 16 rows, then of 8 columns. Only as many atoms of rows are used as the tile has.
 type Sums = [[[f32; 4]; 4]; 4];
 
 /// Rows of B that all threads copy at once.
 const ROWS: u32 = 8;
 
-/// What a thread copies of eight rows of B, and where it reads what it multiplies.
+/// Copies of a thread in eight rows of B, and addresses of the operands that it multiplies.
 #[derive(Clone, Copy)]
 struct PerThread {
-    /// Of the eight rows its own, and whether there are columns of it.
+    /// This thread's row of the eight, and whether B has its columns.
     row: u32,
     inside: bool,
-    /// Where its columns begin in B, and where they lie in a stage.
+    /// Address of its columns in row 0 of B, and their offset in a stage.
     from: u64,
     to: u32,
-    /// Where fragments lie: of A behind the first value of a step, of B in a stage.
+    /// Offsets of fragments: of A from the first value of a step, of B in a stage.
     a: u32,
     b: [u32; 2],
 }
 
 impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARPS, TOGETHER> {
-    /// The places of this thread. Computed where it stands: while A is on its way, not before it is asked for.
+    /// Computes the addresses of this thread. Called while loads of A are in flight, not before they are issued.
     #[inline(always)]
     fn places(p: &PitFewParams) -> PerThread {
         let thread = gpu::opaque_thread();
@@ -44,7 +43,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         let (deep, eight) = frag::ldmatrix_x4_columns(lane);
         let (of_step, half) = frag::ldmatrix_x4(lane);
         let wide = Self::ROW_BYTES as u32;
-        // Eight rows further, and sixteen, the swizzle is the same.
+        // The swizzle is the same eight and sixteen rows further.
         PerThread {
             row,
             inside: column < p.n,
@@ -60,7 +59,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         (gpu::thread() / 32, gpu::thread() % 32)
     }
 
-    /// So many thread blocks by the parts of a tile. Those of a cluster are a power of two.
+    /// Divides a number of thread blocks by the parts of a tile, a power of two with clusters.
     #[inline(always)]
     fn by_parts(p: &PitFewParams, blocks: u32) -> u32 {
         if TOGETHER {
@@ -70,25 +69,25 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         }
     }
 
-    /// Number of this thread block's tile.
+    /// Returns the number of this thread block's tile.
     #[inline(always)]
     fn tile(p: &PitFewParams) -> u32 {
         Self::by_parts(p, gpu::block_x())
     }
 
-    /// Which part of its tile this thread block is.
+    /// Returns the number of this thread block's part of its tile.
     #[inline(always)]
     fn part(p: &PitFewParams) -> u32 {
         if TOGETHER { cluster::rank() } else { gpu::block_x() - Self::tile(p) * p.parts }
     }
 
-    /// Where the column of A of a place of the list stands.
+    /// Returns the address of a column of A in the list.
     #[inline(always)]
     fn entry(place: u32) -> u32 {
         copy::dynamic_shared() + Self::LIST as u32 + place * 4
     }
 
-    /// Where the values of a place of the list lie.
+    /// Returns the address of the values of a listed column.
     #[inline(always)]
     fn values(place: u32) -> u32 {
         copy::dynamic_shared() + Self::VALUES as u32 + place * Self::A_ROW as u32
@@ -99,16 +98,15 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         copy::dynamic_shared() + slot * Self::STAGE as u32
     }
 
-    /// Starts the copies of a stage, if there is one: eight rows of B at a time, a thread has 16 bytes of each. Places
-    /// behind the last listed column are zeros, up to a step of the product: zeros of A times whatever is no number
-    /// would be none.
+    /// Starts the copies of a stage, if it exists: eight rows of B at a time, 16 bytes of each by a thread. Rows past
+    /// the last listed column are zero, up to a k-step: zeros of A times a NaN would be NaN.
     #[inline(always)]
     fn start(p: &PitFewParams, own: PerThread, listed: u32, s: u32, slot: u32) {
         let end = if own.inside { listed } else { 0 };
         let last = listed.saturating_sub(1);
         let first = s * FEW_DEPTH + own.row;
         let to = Self::stage(slot) + own.to;
-        // All four before the first copy, which they would wait behind.
+        // All four are loaded before the first copy, since later loads would wait for it.
         let lines = [0, 1, 2, 3].map(|i| {
             let place = (first + i * ROWS).min(last);
             copy::ld_shared_b32(Self::entry(place))
@@ -119,7 +117,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
             let to = to + down * Self::ROW_BYTES as u32;
             copy::cp_async_16_if(to, from, u32::from(first + down < end));
         });
-        // One group a stage, whether there is something in it or not.
+        // One group for each stage, even if it is empty.
         copy::cp_async_commit();
         if (s + 1) * FEW_DEPTH > listed {
             unroll!(i < 4, {
@@ -132,7 +130,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         }
     }
 
-    /// Multiplies a stage: all rows with this warp's 32 columns.
+    /// Multiplies a stage: all rows by this warp's 32 columns.
     #[inline(always)]
     fn multiply<E: MmaElem>(own: PerThread, listed: u32, s: u32, slot: u32, sums: &mut Sums) {
         let stage = Self::stage(slot);
@@ -156,8 +154,8 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         });
     }
 
-    /// Waits until all but the youngest groups of copies have ended: one less than those behind the stage that is
-    /// multiplied next.
+    /// Waits for all groups of copies but the youngest ones. Their number is one less than that of the stages after the
+    /// stage that is multiplied next.
     #[inline(always)]
     fn wait_for_copies() {
         match Self::STAGES {
@@ -170,18 +168,18 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         }
     }
 
-    /// Multiplies all that is listed. As many stages as the ring has have been started, empty ones among them. The
-    /// first is waited for together with the second, which nothing waits for: its place is not free before the first
-    /// one's.
+    /// Multiplies all listed columns. All stages of the ring have been started, including empty ones. The first stage
+    /// is waited for together with the second, as no copies are started between these two waits: the first free slot
+    /// is that of the first stage.
     #[inline(always)]
     fn drain<E: MmaElem>(p: &PitFewParams, own: PerThread, listed: u32, sums: &mut Sums) {
         let stages = listed.div_ceil(FEW_DEPTH);
-        // The slot of stage s, and the one in front of it in the ring.
+        // The slot of stage s, and the preceding slot of the ring.
         let (mut slot, mut freed) = (0, Self::STAGES - 1);
         let mut s = 0;
         while s < stages {
             Self::wait_for_copies();
-            // All have their part of stage s, and have read stage s - 1.
+            // All threads have copied their part of stage s, and have read stage s - 1.
             gpu::sync_threads();
             if s > 0 {
                 Self::start(p, own, listed, s - 1 + Self::STAGES, freed);
@@ -193,8 +191,8 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         }
     }
 
-    /// Finds and multiplies the columns `from..end`. Copies of B start as soon as a stage of columns is listed; they
-    /// are multiplied when there is no room for more, or no more to come.
+    /// Finds and multiplies the columns `from..end`. Copies of B start as soon as a stage of columns is listed. The
+    /// stages are multiplied when the list is full, or after the last column.
     #[inline(always)]
     fn gather<E: MmaElem>(p: &PitFewParams, from: u32, end: u32, sums: &mut Sums) {
         let (mut from, mut turn) = (from, 0);
@@ -222,7 +220,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
                 if drains {
                     Self::pad(listed);
                 }
-                // Nobody multiplies, and what is listed can be read.
+                // No thread multiplies, and the list can be read.
                 gpu::sync_threads();
                 let whole = (listed / FEW_DEPTH).min(Self::STAGES);
                 let ready = if drains { Self::STAGES } else { whole };
@@ -238,14 +236,14 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
                     break;
                 }
                 (listed, started) = (0, 0);
-                // All have read the last stage, its values and the list.
+                // All threads have read the last stage, its values and the list.
                 gpu::sync_threads();
             }
         }
     }
 
-    /// Makes the barrier of the sums, which expects those of the other parts. The last warp does, which has the fewest
-    /// columns to ask for.
+    /// Initializes the barrier of the sums, which expects those of the other parts. The last warp does this: it has the
+    /// fewest columns to load.
     #[inline(always)]
     fn set_up(p: &PitFewParams) {
         if TOGETHER && p.parts > 1 {
@@ -254,7 +252,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
                 barrier::init_fence();
                 barrier::arrive_expect_tx(Self::summed(), Self::from_others(p));
             }
-            // The others wait for this before they send anything.
+            // The other parts wait for this before they send sums.
             cluster::arrive_relaxed();
         }
     }

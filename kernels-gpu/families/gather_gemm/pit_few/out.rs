@@ -1,41 +1,41 @@
-//! Sums on their way out. Each part of a tile finishes as many atoms (16 rows x 8 columns) as any other: the others
-//! send theirs to its shared memory, and it adds them in the order of the parts: the same bits every time.
+//! Epilogue of a cluster. Each part of a tile finishes the same number of atoms (16 rows x 8 columns). The other parts
+//! send their sums to its shared memory, and it adds them in the order of the parts: every run gives the same bits.
 
 use super::Sums;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
 impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARPS, TOGETHER> {
-    /// The barrier that says: the sums of the other parts have arrived.
+    /// Returns the barrier on which the sums of the other parts arrive.
     #[inline(always)]
     pub(super) fn summed() -> u32 {
         copy::dynamic_shared() + Self::SUMMED as u32
     }
 
-    /// Atoms that each part finishes.
+    /// Returns the number of atoms that each part finishes.
     #[inline(always)]
     fn share(p: &PitFewParams) -> u32 {
         Self::ATOMS as u32 >> p.parts.trailing_zeros()
     }
 
-    /// Whether a lane has sums of rows that there are: of one row four lanes do.
+    /// Returns whether a lane has sums of rows that exist: with one row, four lanes do.
     #[inline(always)]
     pub(super) fn has_rows(p: &PitFewParams) -> bool {
         frag::accumulator(gpu::thread() % 32, 0).0 < p.m
     }
 
-    /// Bytes of sums that the other parts send.
+    /// Returns the bytes of sums that the other parts send.
     #[inline(always)]
     pub(super) fn from_others(p: &PitFewParams) -> u32 {
         let bytes = p.m.min(8) * (Self::ATOM / 8) as u32;
         Self::share(p) * (p.parts - 1) * bytes
     }
 
-    /// Stores the sums, or those that the cluster leaves to this thread block.
+    /// Stores the sums, or this thread block's share of the cluster's sums.
     #[inline(always)]
     pub(super) fn epilogue<E: Elem<Acc = f32>>(p: &PitFewParams, sums: &Sums) {
         if p.parts > 1 {
-            // The others run, and have made their barriers.
+            // The other parts run, and have initialized their barriers.
             cluster::wait();
         }
         Self::store_sums(p, sums);
@@ -46,15 +46,15 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         Self::join::<E>(p);
     }
 
-    /// Where the sums of an atom by a part lie, this lane's.
+    /// Returns the address of this lane's sums of an atom by a part.
     #[inline(always)]
     fn sums_at(slot: u32) -> u32 {
         let lane = gpu::thread() % 32;
         copy::dynamic_shared() + Self::SUMS as u32 + slot * Self::ATOM as u32 + lane * 16
     }
 
-    /// Sends this warp's atoms to those who finish them: neighbours by twos, which are sectors of C, dealt one after
-    /// the other.
+    /// Sends this warp's atoms to the parts that finish them. Pairs of neighbouring atoms, which are sectors of C, are
+    /// distributed round-robin.
     #[inline(always)]
     fn store_sums(p: &PitFewParams, sums: &Sums) {
         let own = cluster::rank();
@@ -80,7 +80,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         });
     }
 
-    /// Adds up the atoms that are this thread block's and stores them.
+    /// Adds the sums of this thread block's atoms, and stores them.
     #[inline(always)]
     fn join<E: Elem<Acc = f32>>(p: &PitFewParams) {
         let share = Self::share(p);
@@ -102,7 +102,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         }
     }
 
-    /// Stores an atom of the tile, as far as C goes; `n` is even.
+    /// Stores an atom of the tile within the bounds of C; `n` is even.
     #[inline(always)]
     pub(super) fn store<E: Elem<Acc = f32>>(p: &PitFewParams, atom: u32, sums: [f32; 4]) {
         let across = Self::ATOMS_ACROSS as u32;

@@ -1,12 +1,12 @@
-//! Sums of parts that are no cluster: each leaves its own in memory. The one that arrives last adds up those of all, in
-//! the order of the parts: the same bits every time.
+//! Epilogue of parts that form no cluster: each stores its sums in global memory. The part that arrives last adds those
+//! of all parts in their order: every run gives the same bits.
 
 use super::Sums;
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
 impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARPS, TOGETHER> {
-    /// Where this lane's sums of a part of this tile lie in memory.
+    /// Returns the address of this lane's sums of a part of this tile.
     #[inline(always)]
     fn left_at(p: &PitFewParams, part: u32) -> u64 {
         let (warp, lane) = Self::own();
@@ -15,12 +15,12 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         p.partial + first + (warp * 4 * Self::ATOM as u32 + lane * 16) as u64
     }
 
-    /// Byte of this warp's atom behind [`Self::left_at`].
+    /// Returns the byte offset of this warp's atom from [`Self::left_at`].
     const fn place(i: usize, j: usize) -> u64 {
         ((i * Self::ATOMS_ACROSS + j) * Self::ATOM) as u64
     }
 
-    /// Stores the sums, or leaves them to the part that arrives last.
+    /// Stores the tile, or only this part's sums for the part that arrives last.
     #[inline(always)]
     pub(super) fn add_parts<E: Elem<Acc = f32>>(p: &PitFewParams, sums: &mut Sums) {
         if p.parts > 1 {
@@ -52,7 +52,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         global::fence_gpu();
     }
 
-    /// Whether all other parts have left their sums. All threads get the same answer.
+    /// Returns whether all other parts have stored their sums. All threads get the same value.
     #[inline(always)]
     fn is_last(p: &PitFewParams) -> bool {
         let told = copy::dynamic_shared() + Self::SUMMED as u32;
@@ -69,7 +69,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         copy::ld_shared_b32(told) + 1 == p.parts
     }
 
-    /// The sums of all parts.
+    /// Adds the sums of all parts, in order.
     #[inline(always)]
     fn add(p: &PitFewParams, sums: &mut Sums) {
         global::fence_gpu();

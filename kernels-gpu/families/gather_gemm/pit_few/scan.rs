@@ -1,14 +1,14 @@
-//! Which columns of A hold something, a round of columns at a time. A lane has all rows of its columns in registers, so
-//! it knows by itself which of them do, and leaves their values in shared memory: A is read once. The list ascends, the
-//! same in every run.
+//! Scan of A for nonempty columns, a round of columns at a time. A lane has all rows of its columns in registers. It
+//! finds the nonempty ones without other lanes, and stores their values in shared memory: A is read once. The list is
+//! ascending, the same in every run.
 
 use crate::device::prelude::*;
 use crate::families::gather_gemm::abi::*;
 
-/// A lane's part of A: eight rows each of up to eight; the tile's words of a row.
+/// A lane's part of A: up to eight groups of eight rows, and up to four words of each row.
 pub(super) type Raw = [[[u32; 4]; 8]; 8];
 
-/// What is written of a round: columns of these ranks, from this place of the list on.
+/// Columns of a round that are listed: `count` columns from rank `first` on, at entry `place` of the list and after it.
 #[derive(Clone, Copy)]
 pub(super) struct Taken {
     pub first: u32,
@@ -17,8 +17,8 @@ pub(super) struct Taken {
 }
 
 impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARPS, TOGETHER> {
-    /// A lane's words of a row at `at`; zeros where the row is none of `rows`. Rows have room for whole vectors where
-    /// these are allowed.
+    /// Loads a lane's words of a row at `at`; zeros unless `row` is below `rows`. Where vectors are allowed, the
+    /// memory of a row holds whole ones.
     #[inline(always)]
     fn vector(at: u64, row: u32, rows: u32) -> [u32; 4] {
         match Self::WORDS {
@@ -28,7 +28,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         }
     }
 
-    /// The same of rows that begin anywhere; `rows` of each column.
+    /// Loads a lane's words of a row of any alignment; `rows` is given for each column.
     #[inline(always)]
     fn elements(at: u64, row: u32, rows: [u32; 8]) -> [u32; 4] {
         let mut words = [0; 4];
@@ -42,15 +42,15 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         words
     }
 
-    /// All rows of this lane's columns from `column` on, of which `left` are there. Every load is on the way before the
-    /// first is looked at.
+    /// Loads all rows of this lane's columns from `column` on, of which `left` exist. Every load is in flight before
+    /// the first is used.
     #[inline(always)]
     pub(super) fn load(p: &PitFewParams, column: u32, left: u32) -> Raw {
         let rows = [0, 1, 2, 3, 4, 5, 6, 7].map(|i| if i < left { p.m } else { 0 });
         let at = p.a + column as u64 * 2;
         let vectors = p.flags & FEW_VECTORS != 0;
-        // Ahead of what is jumped over: instructions that do not follow come late too, then while these loads are on
-        // their way.
+        // Before the branch over the loads of elements: instructions after a jump are fetched late. They are then
+        // fetched while these loads are in flight.
         let whole = if vectors { rows[0] } else { 0 };
         let raw = Self::each_row(p, at, |at, row| Self::vector(at, row, whole));
         if vectors {
@@ -59,13 +59,13 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         Self::each_row(p, at, |at, row| Self::elements(at, row, rows))
     }
 
-    /// What `load` gives for the rows from `at` on.
+    /// Returns the words that `load` returns for each row from `at` on.
     #[inline(always)]
     fn each_row(p: &PitFewParams, at: u64, load: impl Fn(u64, u32) -> [u32; 4]) -> Raw {
         let mut raw = [[[0; 4]; 8]; 8];
         let mut at = at;
         unroll!(g < MT / 8, {
-            // Of one row the others' instructions would be most.
+            // Skips row groups past m: with one row they would dominate the instruction count.
             if g == 0 || g as u32 * 8 < p.m {
                 unroll!(i < 8, {
                     raw[g][i] = load(at, (g * 8 + i) as u32);
@@ -76,8 +76,8 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         raw
     }
 
-    /// Asks L2 for the columns of the next round, from `from` on; each tile that will look at them for some lines. By
-    /// then copies of B keep HBM busy.
+    /// Prefetches the columns of the next round into L2, from `from` on; each tile that will scan them prefetches some
+    /// lines. During the next round copies of B keep HBM busy.
     #[inline(always)]
     pub(super) fn fetch_ahead(p: &PitFewParams, from: u32, end: u32) {
         const LINE: u32 = 64;
@@ -92,7 +92,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         }
     }
 
-    /// A bit for each of this lane's columns with an element above the threshold; `left` of them are there.
+    /// Returns a bit for each of this lane's columns with an element above the threshold; `left` columns exist.
     #[inline(always)]
     pub(super) fn found(p: &PitFewParams, raw: &Raw, left: u32) -> u32 {
         let mut found = 0;
@@ -107,19 +107,19 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
             });
             found |= (marks >> 15 & 1 | marks >> 30 & 2) << (2 * w);
         });
-        // What lies behind the last column is another's, or nobody's.
+        // Columns past the last one belong to another part, or do not exist.
         found & ((1 << left.min(Self::EACH)) - 1)
     }
 
-    /// Rank in the round of this lane's first column found, and how many the thread block has found. A barrier; `turn`:
-    /// 0 and 1 from round to round.
+    /// Returns the rank in the round of this lane's first column found, and the number of columns found by the thread
+    /// block. Contains a barrier. `turn` alternates between 0 and 1 from round to round.
     #[inline(always)]
     pub(super) fn rank(found: u32, turn: u32) -> [u32; 2] {
         let (own, lane) = Self::own();
         let counts = copy::dynamic_shared() + Self::COUNTS as u32 + turn * 128;
         let mine = found.count_ones();
         let (mut in_front, mut all) = (0, 0);
-        // A digit of every lane's count at a time.
+        // One binary digit of every lane's count at a time.
         unroll!(digit < 4, {
             if 1 << digit <= Self::EACH {
                 let lanes = warp::ballot(mine >> digit & 1 != 0);
@@ -132,21 +132,21 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         }
         gpu::sync_threads();
         let mut count = copy::ld_shared_b32(counts + lane * 4);
-        // Nobody has written what lies behind the last warp's.
+        // Words after the last warp's count are not initialized.
         count = if lane < WARPS as u32 { count } else { 0 };
         let before = warp::sum(if lane < own { count } else { 0 });
         [before + in_front, warp::sum(count)]
     }
 
-    /// Leaves the values of this lane's columns where [`Self::multiply`] reads them, and the columns in the list.
-    /// `column`: its first, of rank `rank` if it was found.
+    /// Stores the values of this lane's columns for [`Self::multiply`], and the columns in the list. `column` is the
+    /// lane's first column, of rank `rank` if it was found.
     #[inline(always)]
     pub(super) fn put(raw: &Raw, found: u32, rank: u32, column: u32, taken: Taken) {
         unroll!(w < Self::WORDS, most 4, {
             unroll!(h < 2, {
                 let bit = (2 * w + h) as u32;
                 let before = (found & ((1 << bit) - 1)).count_ones();
-                // Ranks in front of the first are huge.
+                // Ranks below `first` wrap around to huge values.
                 let rank = (rank + before).wrapping_sub(taken.first);
                 if found >> bit & 1 != 0 && rank < taken.count {
                     let place = taken.place + rank;
@@ -166,7 +166,7 @@ impl<const MT: usize, const WARPS: usize, const TOGETHER: bool> FewRows<MT, WARP
         });
     }
 
-    /// Zeros behind the last listed column, up to a step of the product.
+    /// Stores zeros after the last listed column, up to a k-step.
     #[inline(always)]
     pub(super) fn pad(listed: u32) {
         const EIGHTS: u32 = 8;

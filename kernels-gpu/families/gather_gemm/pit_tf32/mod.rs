@@ -1,7 +1,7 @@
-//! A product of f32 as TF32 with an operand whose empty micro-tiles were found while running, transposed: four warps
-//! gather the rows of B that a panel of A has micro-tiles for, two warpgroups read them as fragments, round them, and
-//! multiply them with the panel's packed values (`wgmma`). The grid is persistent: how many micro-tiles there are is
-//! read on the device.
+//! Product of f32 as TF32 with an operand whose empty micro-tiles were found at run time, computed transposed. Four
+//! producer warps gather the rows of B that match the micro-tiles of a row block of A. Two consumer warpgroups read
+//! them as fragments, round them, and multiply them by the row block's packed values (`wgmma`). The grid is persistent:
+//! the number of micro-tiles is read on the device.
 
 use super::pit_work::Work;
 use crate::device::prelude::*;
@@ -13,7 +13,7 @@ use crate::families::gather_gemm::abi::*;
 const DEPTH: u32 = PIT_TF32_DEPTH as u32;
 const STEP: u32 = 8;
 
-/// What a lane holds of 64 columns of a stage's rows of B: its registers of each step.
+/// Registers of a lane for 64 columns of a stage's rows of B, for each k-step.
 type PerThread = [[u32; 4]; STEPS];
 
 impl<const MT: usize, A: AtomInfo, L: LoaderInfo> Stages for PitWords<MT, A, L> {
@@ -23,7 +23,7 @@ impl<const MT: usize, A: AtomInfo, L: LoaderInfo> Stages for PitWords<MT, A, L> 
 }
 
 impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
-    /// The panel's values of a stage.
+    /// Shape of the row block's values in a stage.
     const A_TILE: Shape = Shape { rows: MT, row_bytes: PANEL_BYTES, element: 4 };
 
     #[inline(always)]
@@ -39,7 +39,7 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
             let (item, _) = p.item.of(work.row_block);
             let b = p.b + item as u64 * p.item_bytes + column as u64 * 4;
             let inside = [column, column + 128].map(|column| u32::from(column < p.n));
-            // A lane holds one of its warp's rows; those of the next stage are fetched ahead.
+            // A lane holds one row of its warp; those of the next stage are prefetched.
             let place = |from: u32| list + (from + warp * STEP + lane % STEP) as u64 * 4;
             let mut rows = global::ld_cg_b32(place(0), work.count > 0);
             let mut from = 0;
@@ -71,9 +71,9 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
         copy::cp_async_wait_all();
     }
 
-    /// Starts this warp's copies of rows of B: a lane brings 16 bytes of each, from its own column on, and 16 from 128
-    /// columns later. `WHOLE`: there are 8; else those that are not arrive as zeros, since zeros of A times whatever is
-    /// no number would be none.
+    /// Starts this warp's copies of rows of B: a lane copies 16 bytes of each, from its own column on, and 16 from 128
+    /// columns later. `WHOLE`: all 8 rows exist. Otherwise missing rows are zero, since zeros of A times a NaN would be
+    /// NaN.
     #[inline(always)]
     fn gather<const WHOLE: bool>(
         p: &PitParams,
@@ -105,8 +105,8 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
         });
     }
 
-    /// A warpgroup's 128 columns are two blocks of 64: while one is multiplied, fragments of the other are read and
-    /// rounded.
+    /// Computes a warpgroup's 128 columns as two blocks of 64: while one is multiplied, fragments of the other are read
+    /// and rounded.
     #[inline(always)]
     fn consume<const C: usize>(p: &PitParams) {
         let group = gpu::thread() / 128;
@@ -114,7 +114,7 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
         let mut index = gpu::block_x();
         while index < p.tiles {
             let work = Work::new(p, index, Self::COLUMNS);
-            // The same in all lanes, as ptxas can tell: else it takes the products for divergent code.
+            // Warp-uniform in a form that ptxas recognizes: otherwise it compiles the products as divergent code.
             let count = warp::max(work.count);
             let (mut low, mut high) = (Acc::<C>::zero(), Acc::<C>::zero());
             if count > 0 {
@@ -157,15 +157,15 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
         }
     }
 
-    /// Waits for a stage; fragments of the warpgroup's first 64 columns.
+    /// Waits for a stage, and returns fragments of the warpgroup's first 64 columns.
     #[inline(always)]
     fn arrived(ring: (u32, u32), group: u32) -> PerThread {
         barrier::wait(Self::full(ring.0), ring.1);
         Self::own(ring.0, Self::BLOCKS as u32 * group)
     }
 
-    /// A lane's share of the `block`th 64 columns of B, which are rows of the transposed product, rounded to TF32. Rows
-    /// of B that are in no step are read too, and multiplied nowhere.
+    /// Returns a lane's share of block `block` of 64 columns of B, rounded to TF32; these columns are rows of the
+    /// transposed product. Rows of B outside of the k-steps are read too, but not multiplied.
     #[inline(always)]
     fn own(slot: u32, block: u32) -> PerThread {
         let (lane, warp) = gpu::lane_and_warp();
@@ -184,13 +184,12 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
         own
     }
 
-    /// Starts the products of 64 columns of B with the panel's rows of A, which are contiguous along k and have been
-    /// rounded.
+    /// Starts the products of 64 columns of B by the row block's rows of A, which are contiguous along k and rounded.
     #[inline(always)]
     fn multiply<const C: usize>(acc: &mut Acc<C>, slot: u32, own: &PerThread, used: u32) {
         let a = Self::stage(slot);
         A::fence(acc);
-        // Straight code where all steps are there: behind a condition each product is a group of its own.
+        // Unconditional code if all steps are used: with a condition each product would be a group of its own.
         if used == STEPS as u32 {
             unroll!(step < STEPS, { Self::step(acc, a, own, step) });
             A::commit();
@@ -210,7 +209,7 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
         A::mma_tf32_registers(acc, own[step], a);
     }
 
-    /// Stores 64 columns of C as they lie in registers: eight lanes fill a sector of 32 bytes.
+    /// Stores 64 columns of C from the accumulator layout: eight lanes fill a sector of 32 bytes.
     #[inline(always)]
     fn epilogue<const C: usize>(p: &PitParams, work: Work, block: u32, acc: &Acc<C>) {
         let (lane, warp) = gpu::lane_and_warp();
@@ -237,7 +236,7 @@ impl<const MT: usize, A: Multiply, L: Loader> PitWords<MT, A, L> {
     }
 }
 
-/// No instruction: the registers are still read when this is reached, and what is read since lies in others.
+/// Emits no instruction: the registers stay in use up to this point, so data that is read meanwhile is in others.
 #[inline(always)]
 fn keep(own: &PerThread) {
     unroll!(step < STEPS, { matrix::keep_alive(own[step]) });

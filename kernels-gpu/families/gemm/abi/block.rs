@@ -1,11 +1,11 @@
-//! The module `block`: products with A of dense blocks on Ampere's Tensor Cores. Its parameters are
+//! The module `block`: products of block-sparse A on Ampere's Tensor Cores. Its parameters are
 //! [`crate::abi::SpmmParams`].
 
 use crate::abi::PANEL_BYTES;
 use crate::abi::{Dtype, Tile};
 
-/// Tensor Core tile of the module `block`: `B` x `B` blocks of A against 128 columns, four warps;
-/// a warp holds `MA` x `NA` m16n8 atoms. `ALIGNED`: 16-byte copies of B, else element by element.
+/// Tensor Core tile of the module `block`: `B` x `B` blocks of A against 128 columns, four warps. A warp holds `MA` x
+/// `NA` m16n8 atoms. `ALIGNED`: 16-byte copies of B, otherwise element by element.
 #[derive(Clone, Copy, Debug)]
 pub struct MmaTile<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool>;
 
@@ -20,7 +20,7 @@ impl<const B: usize, const MA: usize, const NA: usize, const ALIGNED: bool>
     /// Bytes of A's tile in one stage.
     pub const A_BYTES: usize = B * PANEL_BYTES;
 
-    /// Bytes of one row of B's tile; TF32 rows carry padding instead of a swizzle.
+    /// Bytes of one row of B's tile. TF32 rows have padding instead of a swizzle.
     pub const fn b_row_bytes(dtype: Dtype) -> usize {
         BLOCK_COLUMNS * dtype.bytes() + if dtype.bytes() == 4 { 32 } else { 0 }
     }

@@ -1,5 +1,5 @@
-//! The module `dense`: `C[m,n] = A[m,k] * B[k,n]` with A dense, for matrices too small to fill the GPU with large
-//! tiles. A tile of C is computed by a cluster of thread blocks, each of which has its part of k.
+//! The module `dense`: `C[m,n] = A[m,k] * B[k,n]` with dense A, for matrices too small to fill the GPU with large
+//! tiles. A cluster of thread blocks computes a tile of C, and each of them a part of k.
 
 use core::marker::PhantomData;
 
@@ -8,10 +8,10 @@ use crate::abi::{
     Wgmma,
 };
 
-/// Tile of the module `dense`: `GROUPS` warpgroups of 64 rows, `CHUNKS` x 64 columns; `CUT` thread blocks of a cluster
-/// share a tile along k. Elements of `BYTES` bytes. Of 4 bytes (TF32) the tile is computed transposed, as
-/// `C^T = B^T A^T`, a warpgroup for 64 columns: `wgmma` wants operands in shared memory contiguous along k, and B,
-/// which is not, goes through registers.
+/// Tile of the module `dense`: `GROUPS` warpgroups of 64 rows, `CHUNKS` x 64 columns, elements of `BYTES` bytes. `CUT`
+/// thread blocks of a cluster split a tile along k. Tiles with 4-byte elements (TF32) are computed transposed, as
+/// `C^T = B^T A^T`, with 64 columns for each warpgroup. `wgmma` requires operands in shared memory contiguous along k.
+/// B is not, so it is loaded into registers.
 #[derive(Clone, Copy, Debug)]
 pub struct DenseTile<
     const GROUPS: usize,
@@ -26,7 +26,7 @@ pub struct DenseTile<
 /// another.
 const ALONE: usize = 226 << 10;
 const SHARED: usize = 112 << 10;
-/// Bytes of a tile's barriers at the most, and what is left for alignment.
+/// Max bytes of a tile's barriers, including alignment.
 const BARRIER_BYTES: usize = 256;
 
 impl<
@@ -38,7 +38,7 @@ impl<
     L: LoaderInfo,
 > DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
 {
-    /// The tile is computed transposed.
+    /// Whether the tile is computed transposed.
     pub const TRANSPOSED: bool = BYTES == 4;
     /// Rows of C.
     pub const ROWS: usize = 64 * if Self::TRANSPOSED { CHUNKS } else { GROUPS };
@@ -46,17 +46,16 @@ impl<
     pub const DEPTH: usize = PANEL_BYTES / BYTES;
     /// Columns of B in a piece of a stage.
     pub const ACROSS: usize = PANEL_BYTES / BYTES;
-    /// Bytes of a stage: what each warpgroup has for itself, 64 rows of A (columns of B), then what all multiply it
-    /// with.
+    /// Bytes of a stage: 64 rows of A (transposed: columns of B) for each warpgroup, then the operand that all share.
     pub const STAGE: usize = (GROUPS + CHUNKS) * SMEM_TILE;
-    /// Those of A.
+    /// Bytes of A in a stage.
     pub const STAGE_OF_A: usize = if Self::TRANSPOSED { CHUNKS } else { GROUPS } * SMEM_TILE;
     /// Warps that multiply, 16 rows each.
     pub const WARPS: usize = 4 * GROUPS;
-    /// Without the copy engine, the warps of so large a tile copy what they multiply. Eight warps alone may use 255
-    /// registers a thread; with four copying warps, 168.
+    /// With `cp.async`, the warps of a tile this large also copy. Eight warps alone may use 255 registers a thread;
+    /// with four copying warps, 168.
     pub const UNDIVIDED: bool = !L::BY_ONE && GROUPS * CHUNKS == 8;
-    /// Threads that copy and do nothing else.
+    /// Threads that only copy.
     pub const COPIERS: usize = match (L::BY_ONE, Self::UNDIVIDED) {
         (true, _) => 32,
         (false, true) => 0,
@@ -66,17 +65,17 @@ impl<
     pub const TEAM: usize = if Self::UNDIVIDED { 128 * GROUPS } else { Self::COPIERS };
     /// Atoms of 8 columns in a row of the tile.
     pub const ATOMS: usize = 8 * CHUNKS;
-    /// Atoms of a warp's 16 rows that each thread block of the cluster finishes, all warps together.
+    /// Atoms of 16 rows that each thread block of the cluster finishes, over all its warps.
     pub const SHARE: usize = Self::WARPS * Self::ATOMS / CUT;
     /// Bytes of an atom of 16 rows.
     pub const ATOM: usize = 512;
-    /// Bytes of the sums that come from all thread blocks of the cluster.
+    /// Bytes of the sums from all thread blocks of the cluster.
     pub const RECEIVED: usize = if CUT == 1 { 0 } else { Self::WARPS * Self::ATOMS * Self::ATOM };
-    /// The sums take the place of the stages, when all have been read.
+    /// Whether the sums overwrite the stages, after all stages have been read.
     pub const OVER_STAGES: bool = Self::RECEIVED > (64 << 10);
-    /// Bytes of sums beside the stages.
+    /// Bytes of sums that are stored after the stages.
     const BESIDE: usize = if Self::OVER_STAGES { 0 } else { Self::RECEIVED };
-    /// Two thread blocks share a multiprocessor where that leaves each of them stages enough.
+    /// Whether two thread blocks share a multiprocessor: if each of them then has enough stages.
     const TWO: bool = if A::ASYNCHRONOUS {
         Self::BESIDE + 4 * Self::STAGE <= SHARED
     } else {
@@ -95,11 +94,11 @@ impl<
     };
     /// Offset of the sums.
     pub const SUMS: usize = if Self::OVER_STAGES { 0 } else { Self::STAGES * Self::STAGE };
-    /// Offset of the barriers: full and empty of each stage, and that of the sums.
+    /// Offset of the barriers: full and empty for each stage, and one for the sums.
     pub const BARRIERS: usize = Self::STAGES * Self::STAGE + Self::BESIDE;
 }
 
-/// What a cluster of so many thread blocks needs.
+/// Requirement of a cluster of `parts` thread blocks.
 const fn cluster_of(parts: usize) -> u32 {
     if parts > 1 { CLUSTER } else { 0 }
 }
@@ -125,8 +124,8 @@ impl<
     const ACCESS: u32 = 16;
 }
 
-/// Parameters of the `dense` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`. The maps want 64-byte alignment, as
-/// in [`WgmmaParams`](super::WgmmaParams).
+/// Parameters of the `dense` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`. The maps require 64-byte alignment,
+/// as in [`WgmmaParams`](super::WgmmaParams).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DenseParams {
@@ -138,7 +137,7 @@ pub struct DenseParams {
     pub c: u64,
     /// Bias vector, or 0.
     pub bias: u64,
-    /// Module `dense_live`: how many rows there are, u32.
+    /// Module `dense_live`: address of the number of rows, u32.
     pub live: u64,
     /// Scalar factor of the product.
     pub alpha: f64,
@@ -150,18 +149,19 @@ pub struct DenseParams {
     pub ldc_bytes: u32,
     /// `FLAG_*`.
     pub flags: u32,
-    /// Stages along k of all thread blocks of a cluster.
+    /// Stages along k, over all thread blocks of a cluster.
     pub stages: u32,
-    /// Module `dense_live`: 1 where `live` had been written when the launch ahead started.
+    /// Module `dense_live`: 1 if `live` was written before the preceding launch started.
     pub early: u32,
 }
 
 const _: () = assert!(size_of::<DenseParams>() == 312);
 
-/// Step of a product.
+/// [`Tile::STEP`] of a product of `dense_live`.
 pub const STEP_LIVE_PRODUCT: u32 = 3;
 
-/// A tile of the module `dense` if `live` rows reach it, and those that lie a grid further down.
+/// Tile of the module `dense_live`: a `dense` tile that contains some of the `live` rows, then those a grid further
+/// down.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveTile<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A = Wgmma, L = Tma>(
     PhantomData<(A, L)>,
@@ -170,13 +170,13 @@ pub struct LiveTile<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, 
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: AtomInfo, L: LoaderInfo>
     LiveTile<GROUPS, CHUNKS, CUT, A, L>
 {
-    /// Offset of the row of tiles that is computed, behind the barriers; of how many rows there are; of the biases.
+    /// Offset of the index of the current row of tiles, after the barriers.
     pub const DOWN: usize = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BARRIERS
         + DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::STAGES * 16
         + 8;
-    /// See [`Self::DOWN`].
+    /// Offset of the number of rows.
     pub const LIVE: usize = Self::DOWN + 4;
-    /// See [`Self::DOWN`].
+    /// Offset of the biases.
     pub const BIASES: usize = Self::DOWN + 8;
 }
 
@@ -199,9 +199,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: AtomInfo, L:
     }
 }
 
-/// A tile of the module `dense_conv`: a [`DenseTile`] of a product whose rows are the positions of C, one image behind
-/// the other, and whose k are the taps, each with all its channels. Not cut along k, it is followed by those that lie a
-/// grid further down.
+/// Tile of the module `dense_conv`: a [`DenseTile`] of a product whose rows are the positions of C, image after image.
+/// Its k are the taps, each with all its channels. If k is not split, tiles a grid further down follow.
 #[derive(Clone, Copy, Debug)]
 pub struct ConvTile<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A = Wgmma, L = Tma>(
     PhantomData<(A, L)>,
@@ -223,26 +222,26 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: AtomInfo, L:
 }
 
 /// Parameters of the `dense_conv` kernels: `C[n,x,y,f] = epilogue(alpha * A[n,x+i,y+j,m] * B[i,j,m,f])`, channels last.
-/// `[0]` of a pair is along x, the rows of an image, `[1]` along y, its columns.
+/// Element `[0]` of a pair is along x, the rows of an image, `[1]` along y, its columns.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DenseConvParams {
-    /// The product: `a_map` is of pixels (`im2col`), a stage's channels x the tile's rows; `b_map` of three axes,
-    /// filters, channels and taps. `m` counts positions of C, `n` filters, `stages` those of all taps.
+    /// The product. `a_map` is a map of pixels (`im2col`): a stage's channels x the tile's rows. `b_map` has three
+    /// axes: filters, channels and taps. `m` counts positions of C, `n` filters, `stages` the stages of all taps.
     pub product: DenseParams,
-    /// Positions of an image of C.
+    /// Positions in an image of C.
     pub image: Divisor,
-    /// Positions of a row of it.
+    /// Positions in a row of the image.
     pub row: Divisor,
-    /// Taps of a row of the window.
+    /// Taps in a row of the window.
     pub window: Divisor,
     /// Stages of a tap.
     pub tap: Divisor,
-    /// Positions of A from one of C to the next.
+    /// Positions of A between neighbouring positions of C.
     pub stride: [u32; 2],
-    /// Positions of A from one tap to the next.
+    /// Positions of A between neighbouring taps.
     pub dilation: [u32; 2],
-    /// Positions of zeros in front of A.
+    /// Positions of zero padding before A.
     pub padding: [u32; 2],
 }
 

@@ -1,5 +1,5 @@
-//! The module `dense_csr`: a [`DenseTile`] of a product whose A is of single entries, which warps lay among zeros into the
-//! stages ("load as sparse, compute as dense", Flash-LLM, arXiv 2309.10285).
+//! The module `dense_csr`: a [`DenseTile`] of a product with unstructured sparse A, whose entries warps store among
+//! zeros into the stages ("load as sparse, compute as dense", Flash-LLM, arXiv 2309.10285).
 
 use core::marker::PhantomData;
 
@@ -19,15 +19,15 @@ pub struct FilledTile<
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: AtomInfo, L: LoaderInfo>
     FilledTile<GROUPS, CHUNKS, CUT, A, L>
 {
-    /// Strips of a tile.
+    /// Groups of rows (strips) of a tile.
     pub const STRIPS: usize = 4;
-    /// Rows of a strip.
+    /// Rows of a group.
     pub const STRIP: usize = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ROWS / Self::STRIPS;
-    /// Warps that take turns at the stages of a strip: what a stage takes beside its entries is as long as four steps of
-    /// them. The sums of the largest tile leave registers for one, and so do copies by threads.
+    /// Warps that take turns at the stages of a row group. A stage takes, apart from its entries, as long as four steps
+    /// of them. The accumulators of the largest tile leave registers for one warp, and so do copies by threads.
     pub const TURNS: usize = if GROUPS * CHUNKS == 8 || !L::BY_ONE { 1 } else { 2 };
-    /// Warps that lay entries into the stages. The first strip's copy B, but for the first stages, which a warp copies that
-    /// multiplies.
+    /// Warps that store entries into the stages. Those of the first row group copy B, except for the first stages,
+    /// which a consumer warp copies.
     pub const FILLERS: usize = Self::STRIPS * Self::TURNS;
 }
 
@@ -44,7 +44,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: AtomInfo, L:
         1
     };
     const COLUMNS: u32 = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::COLUMNS;
-    /// Rows of a strip.
+    /// Rows of a group.
     const ITEMS: u32 = {
         assert!(Self::STRIP <= STRIP_ROWS as usize, "a lane for each row");
         Self::STRIP as u32
@@ -60,17 +60,17 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: AtomInfo, L:
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DenseCsrParams {
-    /// The product. `a_map` is that of B, as A has none.
+    /// The product. `a_map` is the map of B: A is not read by a map.
     pub product: DenseParams,
-    /// Heads of A's lists: [`StripDeal::head`](crate::abi::StripDeal::head) words each.
+    /// Heads of A's lists, [`StripDeal::head`](crate::abi::StripDeal::head) words each.
     pub heads: u64,
-    /// The lists, of words as [`strip_word`](crate::abi::strip_word) makes them.
+    /// The lists, made of the words of [`strip_word`](crate::abi::strip_word).
     pub words: u64,
     /// Values of the entries.
     pub values: u64,
     /// Steps from one list to the next.
     pub room: u32,
-    /// 0.
+    /// Zero.
     pub reserved: u32,
 }
 

@@ -1,16 +1,16 @@
-//! The module `marked`: the `wgmma` product of dense matrices that also says which micro-tiles of its result are not
-//! empty: a bit for each column of every so many rows of C, set as the rows are stored.
+//! The module `marked`: the `wgmma` product of dense matrices, which also marks the nonempty micro-tiles of its result.
+//! Each panel (a number of rows of C) has a bit for each column, set as the rows are stored.
 
 use core::marker::PhantomData;
 
 use crate::abi::{AtomInfo, LoaderInfo, Tile, Tma, Wgmma};
 use crate::families::gemm::abi::{Panel, WgmmaParams};
 
-/// The tile of `wgmma`'s `Panel<64, 64, CHUNKS, PLAIN>`.
+/// Tile of the module `marked`: that of `Panel<64, 64, CHUNKS, PLAIN>`.
 #[derive(Clone, Copy, Debug)]
 pub struct MarkedPanel<const CHUNKS: usize, A = Wgmma, L = Tma>(PhantomData<(A, L)>);
 
-/// The tile that it is.
+/// The tile of `wgmma`.
 type Plain<const CHUNKS: usize, A, L> = Panel<64, 64, CHUNKS, { crate::abi::PLAIN }, 2, A, L>;
 
 impl<const CHUNKS: usize, A: AtomInfo, L: LoaderInfo> Tile for MarkedPanel<CHUNKS, A, L> {
@@ -28,7 +28,7 @@ impl<const CHUNKS: usize, A: AtomInfo, L: LoaderInfo> Tile for MarkedPanel<CHUNK
     const ACCESS: u32 = Plain::<CHUNKS, A, L>::ACCESS;
 }
 
-/// Words of bits of a panel of `columns` columns: whole tiles of 64.
+/// Words of bits of a panel with `columns` columns: whole tiles of 64.
 pub const fn mark_words(columns: usize) -> usize {
     columns.div_ceil(64) * 2
 }
@@ -37,13 +37,13 @@ pub const fn mark_words(columns: usize) -> usize {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct MarkedParams {
-    /// The product. C allows accesses of 16 bytes.
+    /// The product. C allows 16-byte accesses.
     pub product: WgmmaParams,
-    /// Bits, [`mark_words`] for each panel: those of columns that hold something are set, none is cleared.
+    /// Bits, [`mark_words`] for each panel. Bits of nonempty columns are set, and no bit is cleared.
     pub marks: u64,
     /// Words of a panel.
     pub words: u32,
-    /// Binary logarithm of the rows of a panel: 4 or more.
+    /// Binary logarithm of the rows of a panel, at least 4.
     pub height: u32,
 }
 

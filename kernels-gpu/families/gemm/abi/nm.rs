@@ -1,4 +1,4 @@
-//! The modules `nm` and `nm_mma`: C by tiles, A kept two of four.
+//! The modules `nm` and `nm_mma`: C in tiles, A stored as two of four (2:4).
 
 use core::marker::PhantomData;
 
@@ -8,10 +8,10 @@ use crate::abi::{
 
 /// Bytes of one row of A in a stage: half of its columns are stored.
 pub const NM_ROW_BYTES: usize = PANEL_BYTES / 2;
-/// Steps of a stage along k, one sparse product of 64 bytes of B's depth each.
+/// Steps of a stage along k, each a sparse product over 64 bytes of B's depth.
 pub const NM_STEPS: usize = 2;
 
-/// Stages whose metadata a lane loads at once. Tiles take a multiple of them.
+/// Stages whose metadata a lane loads at once. The number of stages of a tile is a multiple of it.
 pub const NM_PAIR: usize = 2;
 
 /// Columns that one word of positions describes.
@@ -20,8 +20,8 @@ pub const NM_WORD: usize = 32;
 /// Threads of a warpgroup, which hold the metadata of 64 rows.
 pub const NM_HOLDERS: usize = 128;
 
-/// Tile of the modules `nm` and `nm_narrow` and those that stand in for them: each of two warpgroups computes `MA` x 64
-/// rows, against `CHUNKS` x 64 columns; elements have `BYTES` bytes. Those of one byte lie along k in B too.
+/// Tile of the modules `nm` and `nm_narrow` and their `_mma` variants: each of two warpgroups computes `MA` x 64 rows
+/// and `CHUNKS` x 64 columns. Elements have `BYTES` bytes; with one byte, B is also contiguous along k.
 #[derive(Clone, Copy, Debug)]
 pub struct TwoOfFour<
     const MA: usize,
@@ -34,7 +34,7 @@ pub struct TwoOfFour<
 impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L: LoaderInfo>
     TwoOfFour<MA, CHUNKS, BYTES, A, L>
 {
-    /// Columns of A, and rows of B, that one stage is deep.
+    /// Depth of a stage: columns of A, and rows of B.
     pub const DEPTH: usize = PANEL_BYTES / BYTES;
     /// Rows of C.
     pub const ROWS: usize = 2 * 64 * MA;
@@ -42,25 +42,25 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L: L
     pub const A_BYTES: usize = Self::ROWS * NM_ROW_BYTES;
     /// Bytes of A and B in a stage: A's rows, then B's chunks of 64 columns.
     pub const OPERANDS: usize = Self::A_BYTES + CHUNKS * SMEM_TILE;
-    /// Words of metadata of a thread and 64 rows in a stage.
+    /// Words of metadata of a thread for 64 rows of a stage.
     pub const META_WORDS: usize = 2 / BYTES;
     /// Bytes of the metadata of 64 rows for one of these words.
     pub const META_LINE: usize = 4 * NM_HOLDERS;
-    /// Bytes of a stage. Behind the operands stands the metadata, unless it goes to registers ahead of its stage.
+    /// Bytes of a stage. The metadata follows the operands, unless it is loaded to registers ahead of its stage.
     pub const STAGE: usize = Self::OPERANDS
         + if A::ASYNCHRONOUS { 0 } else { 2 * MA * Self::META_WORDS * Self::META_LINE };
-    /// Threads that copy and do not multiply. No registers move to those that multiply 2 x 64 rows by `mma.sync`, so
-    /// they copy themselves.
+    /// Threads that only copy. With `mma.sync`, 2 x 64 rows need registers that cannot move between warps, so the
+    /// consumers copy.
     pub const COPIERS: u32 = if A::ASYNCHRONOUS || MA == 1 { 128 } else { 0 };
     /// Stages in flight.
     pub const STAGES: usize = {
-        // The rest is that of the output buffers and barriers.
+        // The remaining bytes are those of the output buffers and barriers.
         let room = if A::ASYNCHRONOUS { 200 << 10 } else { L::SHARED - (17 << 10) };
         room / Self::STAGE
     };
-    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes for each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
-    /// Offset of the barriers: full and empty of each stage.
+    /// Offset of the barriers: full and empty for each stage.
     pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
@@ -78,7 +78,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L: L
     const ACCESS: u32 = 16;
 }
 
-/// Parameters of the kernels made of [`TwoOfFour`]: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`, or `B[n,k]`.
+/// Parameters of the kernels with tile [`TwoOfFour`]: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`, or `B[n,k]`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct NmParams {
@@ -86,16 +86,16 @@ pub struct NmParams {
     pub a_map: MapWords,
     /// B.
     pub b_map: MapWords,
-    /// Metadata as the lanes hold it, `[rows / 64, pairs of stages, 128 threads, 2]`, of elements of one byte
+    /// Metadata in the order of the lanes: `[rows / 64, pairs of stages, 128 threads, 2]`, for one-byte elements
     /// `[.., 4]`.
     pub meta: u64,
-    /// First row and first column of each tile, u32 each, in the order of work.
+    /// First row and first column of each tile, u32 each, in the order of computation.
     pub tiles: u64,
     /// C, row-major.
     pub c: u64,
     /// Bias vector, or 0.
     pub bias: u64,
-    /// Gate of C's shape, or 0.
+    /// Matrix of C's shape that gates C, or 0.
     pub gate: u64,
     /// Scalar factor of the product.
     pub alpha: f64,
@@ -107,13 +107,13 @@ pub struct NmParams {
     pub ldc_bytes: u32,
     /// `FLAG_*`.
     pub flags: u32,
-    /// Pairs of stages of a tile; 0 where A has no columns.
+    /// Pairs of stages of a tile; 0 if A has 0 columns.
     pub pairs: u32,
     /// Number of tiles.
     pub tile_count: u32,
-    /// Zero, which the compiler does not know.
+    /// Zero, opaque to the compiler.
     pub zero: u32,
-    /// Bytes from one row of the gate to the next.
+    /// Bytes from one row of `gate` to the next.
     pub gate_bytes: u32,
 }
 

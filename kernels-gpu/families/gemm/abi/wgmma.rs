@@ -1,5 +1,5 @@
-//! The module `wgmma`: a strip of 128 rows of C against up to 256 columns, fed by the tensor copy engine.
-//! What a stage of the pipeline holds is written down by the host as a [record](record_words).
+//! The module `wgmma`: CTA tiles (`Strip`s) of 128 rows of C and up to 256 columns, fed by the tensor copy engine. The
+//! host describes the contents of each stage in a [record](record_words).
 
 use core::marker::PhantomData;
 
@@ -15,11 +15,11 @@ use crate::abi::Tile;
 use crate::abi::Tma;
 use crate::abi::Wgmma;
 
-/// A record's row of a piece that is not there and reads as zeros.
+/// Row in a record for an absent piece, which reads as zeros.
 pub const ABSENT: u32 = 0x7fff_ffff;
 
-/// Tile of the modules `wgmma` and `narrow`. A is made of pieces of `PM` x `PK` elements of `BYTES` bytes, as the
-/// product sees them; a thread block owns `CHUNKS` x 64 columns.
+/// Tile of the modules `wgmma` and `narrow`. A consists of pieces of `PM` x `PK` elements of `BYTES` bytes, in the
+/// orientation of the product. A thread block computes `CHUNKS` x 64 columns.
 #[derive(Clone, Copy, Debug)]
 pub struct Panel<
     const PM: usize,
@@ -31,7 +31,8 @@ pub struct Panel<
     L = Tma,
 >(PhantomData<(A, L)>);
 
-/// Words of a record in front of its k and rows: mask, A's column in either half, sixteenths that are there.
+/// Words of a record before its k and rows: mask, A's column in either half, bits of the 16-row groups that are
+/// present.
 pub const RECORD_HEAD: usize = 4;
 
 impl<
@@ -48,9 +49,9 @@ impl<
     pub const DEPTH: usize = PANEL_BYTES / BYTES;
     /// Depth of a step in elements.
     pub const STEP_DEPTH: usize = Self::DEPTH / STEPS;
-    /// Slices of B that a stage is made of, each with its own place along k.
+    /// Slices of B in a stage, each with its own k.
     pub const SLICES: usize = Self::DEPTH / PK;
-    /// Pieces of A in one half and slice.
+    /// Pieces of A in one half (64 rows) and slice.
     pub const PIECES: usize = HALF / PM;
     /// Copies of B in a stage.
     pub const B_COPIES: usize =
@@ -68,18 +69,18 @@ impl<
     };
     /// Threads that copy.
     pub const COPIERS: u32 = 128;
-    /// Words of a record: [`RECORD_HEAD`], the k of each slice, the row of each piece; whole 16 bytes.
+    /// Words of a record: [`RECORD_HEAD`], the k of each slice, the row of each piece; rounded up to 16 bytes.
     pub const RECORD: usize = record_words(Self::SLICES, Self::A_COPIES);
-    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes for each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
-    /// Offset of the barriers: full and empty of each stage, then the mask of each stage.
+    /// Offset of the barriers: full and empty for each stage, then the mask of each stage.
     pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
-/// Words of a stage's record. Word 0 is the mask: bit `2 step + half` says that the half multiplies in this step of 32
-/// bytes along k. Words 1 and 2: first column of A's pieces in either half. Word 3: bit `8 step + r` says that rows
-/// `16 r ..` have a piece in this step. Then the k of each slice, then
-/// for each slice, half and piece its first row in A's map, [`ABSENT`] for zeros.
+/// Words of a stage's record. Word 0 is the mask: bit `2 step + half` is set if the half multiplies in this step of 32
+/// bytes along k. Words 1 and 2: first column of A's pieces in either half. Word 3: bit `8 step + r` is set if rows
+/// `16 r ..` have a piece in this step. Then the k of each slice, then for each slice, half and piece its first row in
+/// A's map, or [`ABSENT`] for zeros.
 pub const fn record_words(slices: usize, a_copies: usize) -> usize {
     (RECORD_HEAD + slices + a_copies).next_multiple_of(4)
 }
@@ -105,8 +106,8 @@ impl<
     const ACCESS: u32 = 16;
 }
 
-/// Parameters of the `wgmma` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`. The maps want 64-byte alignment:
-/// rustc does not give that to a kernel's parameter, so the device build writes it into every entry.
+/// Parameters of the `wgmma` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`. The maps require 64-byte alignment:
+/// rustc does not give it to a kernel's parameter, so the device build writes it into every entry.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct WgmmaParams {
@@ -116,23 +117,23 @@ pub struct WgmmaParams {
     pub b_map: MapWords,
     /// Records of all stages.
     pub records: u64,
-    /// [`Strip`](crate::abi::Strip)s by rounds: the first of every thread block, the second of every one, ...
+    /// [`Strip`](crate::abi::Strip)s by rounds: the first of every thread block, then the second of every one, ...
     pub strips: u64,
-    /// A copy of the first record of each thread block: it does not wait for the strip.
+    /// A copy of the first record of each thread block, which is loaded without a wait for its `Strip`.
     pub heads: u64,
     /// A's values.
     pub a: u64,
-    /// As many zeros as the longest piece column has bytes.
+    /// Zeros, for the bytes of the longest piece column.
     pub zeros: u64,
     /// C, row-major.
     pub c: u64,
     /// Bias vector, or 0.
     pub bias: u64,
-    /// Matrix of C's shape: with [`FLAG_GATE`](crate::abi::FLAG_GATE), C is zero where it is not positive.
+    /// Matrix of C's shape: with [`FLAG_GATE`](crate::abi::FLAG_GATE), C is zero where this matrix is not positive.
     pub gate: u64,
     /// Partial sums: slots x halves x accumulators of a warpgroup.
     pub partial: u64,
-    /// Arrival counters, two for each strip that is cut, all zero between launches.
+    /// Arrival counters, two for each CTA tile that is cut, all zero between launches.
     pub counters: u64,
     /// Scalar factor of the product.
     pub alpha: f64,
@@ -148,13 +149,13 @@ pub struct WgmmaParams {
     pub a_row: u32,
     /// Rounds of the work list.
     pub rounds: u32,
-    /// Bytes from one row of the gate to the next.
+    /// Bytes from one row of `gate` to the next.
     pub gate_bytes: u32,
-    /// Rows of B's map from one of the batch to the next.
+    /// Rows of B's map from one item of the batch to the next.
     pub b_item: u32,
-    /// Bytes of C from one of the batch to the next.
+    /// Bytes of C from one item of the batch to the next.
     pub c_item: u64,
-    /// Bytes of the gate from one of the batch to the next.
+    /// Bytes of `gate` from one item of the batch to the next.
     pub gate_item: u64,
 }
 

@@ -1,16 +1,16 @@
-//! The same product for a convolution, module `dense_conv`: the copy engine finds the rows of A, which are positions of
-//! an image moved by a tap (`im2col`), so that nothing is laid out beforehand.
+//! Dense product for a convolution: module `dense_conv`. The copy engine finds the rows of A, which are image positions
+//! shifted by a tap (`im2col`), so no im2col matrix is stored.
 
 use super::{DenseElem, DenseTile, Spot};
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
-/// A tile of positions and filters.
+/// Tile of output positions and filters.
 #[derive(Clone, Copy)]
 struct Window<'p> {
     p: &'p DenseConvParams,
     down: u32,
-    /// What the first tap meets at the tile's first position: along x, along y, the image.
+    /// Input position of the first tap at the tile's first output position: x, y, image.
     first: [u32; 3],
 }
 
@@ -20,7 +20,7 @@ impl<'p> Window<'p> {
         Window { p, down, first: Self::met(p, top) }
     }
 
-    /// What the first tap meets at a position of C.
+    /// Input position of the first tap at an output position.
     #[inline(always)]
     fn met(p: &DenseConvParams, position: u32) -> [u32; 3] {
         let (image, place) = p.image.of(position);
@@ -29,7 +29,7 @@ impl<'p> Window<'p> {
         [first(0, x), first(1, y), image]
     }
 
-    /// Tap and first channel of the stage that begins `k` deep.
+    /// Tap and first channel of the stage that begins at depth `k`.
     #[inline(always)]
     fn tap(self, k: u32) -> [u32; 2] {
         let deep = DenseTile::<1, 1, 1>::DEPTH as u32;
@@ -43,7 +43,7 @@ impl Spot for Window<'_> {
     fn down(self) -> u32 {
         self.down
     }
-    /// The engine counts on from the first position, over rows and images, and fills in what lies outside.
+    /// The copy engine advances from the first position over rows and images, and zero-fills positions outside.
     #[inline(always)]
     fn bring_a<L: Loader>(
         self,
@@ -61,8 +61,8 @@ impl Spot for Window<'_> {
         let [x, y, image] = self.first;
         let place = [channel, y, x, image];
         L::pixels(team, to, map, (place, offset), shape, full, |row| {
-            // Not a value that ptxas knows to grow from one row to the next: it would take the high half of a product out
-            // of the loop as if that were linear.
+            // `opaque` hides from ptxas that this value grows linearly over the rows. ptxas would move the high half of
+            // a product out of the loop as if that were linear.
             let [x, y, image] = Self::met(p, warp::opaque(top + row));
             [y, x, image]
         });
@@ -109,7 +109,7 @@ impl<
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L: Loader>
     ConvTile<GROUPS, CHUNKS, CUT, A, L>
 {
-    /// Tiles a grid apart, without a break: the stages of the next are on their way while this one is stored.
+    /// Computes tiles a grid apart without a break: the stages of the next tile are copied while this one is stored.
     #[inline(always)]
     fn tiles<E: DenseElem>(p: &DenseConvParams, at: u64) {
         let warp = warp::uniform(gpu::thread() / 32);
@@ -130,7 +130,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
             let all = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::undivided::<E, _>;
             all(&p.product, at, inside, spot);
         } else if !copies {
-            // Nothing is copied by these, so where the first tap meets A does not matter.
+            // These warps copy nothing, so the input position is unused.
             let spot = |down| Window { p, down, first: [0; 3] };
             DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::multiply_all::<E, _>(
                 &p.product, inside, spot,

@@ -1,17 +1,17 @@
-//! The copies of a tile's stages: by one lane where the copy engine does the rest, or by a warpgroup.
+//! Copies of a tile's stages: started by one lane with the copy engine, otherwise by many threads.
 
 use super::{DenseTile, Spot};
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
-/// What of a stage is copied.
+/// Operands of a stage to copy: both, only A, or only B.
 pub(super) const BOTH: u32 = 0;
 pub(super) const ONLY_A: u32 = 1;
 pub(super) const ONLY_B: u32 = 2;
-/// B alone, of stages that others fill with A: it arrives for itself.
+/// Only B, with its own arrival: other threads fill the stages with A.
 pub(super) const B_ARRIVES: u32 = 3;
 
-/// Number of the barrier of all threads that copy.
+/// Index of the named barrier of all copying threads.
 const COPYING: u32 = 1;
 
 impl<
@@ -30,20 +30,20 @@ impl<
         Team { thread: gpu::thread() - first, threads: Self::TEAM as u32 }
     }
 
-    /// Does this thread start copies? Of those that copy, one lane where the copy engine does the rest, which waits for
-    /// nobody between one stage and the next; or all.
+    /// Returns whether this thread starts copies. With the copy engine this is one lane, which waits for no other
+    /// thread between stages. Otherwise all copying threads start copies.
     #[inline(always)]
     pub(super) fn starts() -> bool {
         !L::BY_ONE || warp::elect_one()
     }
 
-    /// Is this the thread of those that copy which makes the barriers?
+    /// Returns whether this is the copying thread that initializes the barriers.
     #[inline(always)]
     pub(super) fn sets_up() -> bool {
         if L::BY_ONE { warp::elect_one() } else { Self::team().thread == 0 }
     }
 
-    /// Waits for all threads that copy.
+    /// Synchronizes all copying threads.
     #[inline(always)]
     pub(super) fn together() {
         if Self::COPIERS == 32 {
@@ -53,8 +53,8 @@ impl<
         }
     }
 
-    /// Starts the copies of stages `from..to` of this thread block's part; `ring` is the place of the first. Those that
-    /// start copies. `FREED`: the ring has been round once, and stages are waited for.
+    /// Starts the copies of stages `from..to` of this thread block's part; `ring` is the position of the first. Called
+    /// by the threads that start copies. `FREED`: the ring was filled once, so each copy waits for a free stage.
     #[inline(always)]
     pub(super) fn start<const FREED: bool, const WHAT: u32>(
         p: &DenseParams,
@@ -78,7 +78,7 @@ impl<
         }
     }
 
-    /// Starts the copies of the stage that begins `k` deep; those that start copies.
+    /// Starts the copies of the stage at depth `k`. Called by the threads that start copies.
     #[inline(always)]
     pub(super) fn copy<const WHAT: u32>(
         p: &DenseParams,
@@ -89,13 +89,13 @@ impl<
         slot: u32,
     ) {
         let (stage, full) = (Self::stage(slot), Self::full(slot));
-        // Without the copy engine threads arrive behind their copies.
+        // Without the copy engine, threads arrive after their copies.
         match WHAT {
             _ if !L::BY_ONE => {}
             BOTH => barrier::arrive_expect_tx(full, Self::STAGE as u32),
             ONLY_A => barrier::arrive_expect_tx(full, Self::STAGE_OF_A as u32),
             B_ARRIVES => barrier::arrive_expect_tx(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
-            // The stage is full when A has come as well: that arrives.
+            // The copy of A arrives for both: the stage is full when A is complete as well.
             _ => barrier::expect_tx(full, (Self::STAGE - Self::STAGE_OF_A) as u32),
         }
         let b_tile = stage + (GROUPS * SMEM_TILE) as u32;
@@ -104,7 +104,7 @@ impl<
             spot.bring_a::<L>(team, a, (at, &p.a_map), [k, top], Self::shape(Self::ROWS), full);
         }
         if WHAT != ONLY_A {
-            // B in pieces of 128 bytes across.
+            // B is copied in pieces of 128 bytes a row.
             let wide = Self::ACROSS as u32;
             unroll!(c < Self::COLUMNS as usize / Self::ACROSS, {
                 let to = b + (c * Self::DEPTH * PANEL_BYTES) as u32;
@@ -117,14 +117,14 @@ impl<
         }
     }
 
-    /// So many rows of 128 bytes.
+    /// Shape of `rows` rows of 128 bytes.
     #[inline(always)]
     fn shape(rows: usize) -> Shape {
         Shape { rows, row_bytes: PANEL_BYTES, element: BYTES }
     }
 
-    /// Tells the cluster that this thread block runs and has made its barriers: it takes sums, where they lie beside
-    /// the stages.
+    /// Tells the cluster that this thread block runs and has initialized its barriers. It can receive sums if they do
+    /// not overwrite the stages.
     #[inline(always)]
     pub(super) fn ready() {
         if CUT > 1 && !Self::OVER_STAGES {
@@ -132,14 +132,15 @@ impl<
         }
     }
 
-    /// How many of a part's stages fit into the ring at once.
+    /// Number of a part's stages that fit into the ring at once.
     #[inline(always)]
     pub(super) fn ahead(count: u32) -> u32 {
         let most = Self::STAGES as u32;
         if count < most { count } else { most }
     }
 
-    /// Those that copy make the barriers, and start as many stages as fit before the others know.
+    /// Initializes the barriers and starts as many stages as fit, before the other warps synchronize. Called by the
+    /// copying warps.
     #[inline(always)]
     pub(super) fn begin(p: &DenseParams, at: u64, spot: impl Spot) {
         let [from, count] = Self::part(p);
@@ -155,11 +156,11 @@ impl<
             let ahead = Self::ahead(count);
             Self::start::<false, BOTH>(p, (at, spot), corner, from, 0, ahead, (0, 0));
         }
-        // Together to the barrier of all threads.
+        // The lanes reconverge before the barrier of all threads.
         warp::sync(u32::MAX);
     }
 
-    /// Those that copy, once the ring has been filled.
+    /// Copies the stages after the first filling of the ring. Called by the copying warps.
     #[inline(always)]
     pub(super) fn go_on(p: &DenseParams, at: u64, spot: impl Spot) {
         let [from, count] = Self::part(p);
@@ -172,9 +173,9 @@ impl<
         warp::sync(u32::MAX);
     }
 
-    /// Starts the copies of all tiles of this thread block, rows of tiles a grid apart while there are any `inside`: the
-    /// stages of the next are on their way while one is stored. `begun`: stages of the first tile that have been started.
-    /// Those that start copies.
+    /// Starts the copies of all tiles of this thread block, in rows of tiles a grid apart while they are `inside`. The
+    /// stages of the next tile are copied while a tile is stored. `begun`: stages of the first tile that are already
+    /// started. Called by the threads that start copies.
     #[cfg(any(
         module = "dense_conv",
         module = "dense_conv_mma",

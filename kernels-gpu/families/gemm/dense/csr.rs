@@ -1,5 +1,6 @@
-//! The same product with A of single entries, module `dense_csr`: warps lay the values of a stage's columns into shared
-//! memory among zeros, as the plan's lists say, while those of the next ones are on their way.
+//! Dense product with an unstructured sparse A: module `dense_csr`. Warps store the values of a stage's columns among
+//! zeros in shared memory, at the positions in the plan's lists, while the next values are loaded. A list holds entries
+//! of a group of rows, a quarter of the tile's.
 
 use super::copies::B_ARRIVES;
 use super::{DenseElem, DenseTile, Each};
@@ -7,17 +8,17 @@ use crate::abi::{STRIP_HEAD, STRIP_STEP, StripDeal, strip_place, strip_value};
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
-/// Steps of a list that a warp has in registers at once.
+/// Steps of a list that a warp holds in registers at once.
 const HELD: usize = 8;
 
-/// Steps of a list up to which all of it is asked for at once: large matrices are late by other things, and 3 to 6 % slower
-/// with it.
+/// Max steps of a list that is prefetched as a whole. Large matrices have other limits: they are 3 to 6 % slower with
+/// this prefetch.
 const MOST_AHEAD: u32 = 64;
 
-/// Number of the barrier of all threads: stores take those from 1 on.
+/// Index of the named barrier of all threads. Stores use the indices from 1 on.
 const MADE: u32 = 8;
 
-/// A word or a value of each.
+/// A word or a value of each step.
 type Held = [u32; HELD];
 
 impl<
@@ -33,7 +34,7 @@ impl<
     #[inline(always)]
     unsafe fn run(p: &DenseCsrParams, at: u64) {
         grid::launch_dependents();
-        // Said by one lane for all, as in `DenseTile::tile`.
+        // `uniform`, as in `DenseTile::tile`.
         let warp = warp::uniform(gpu::thread() / 32);
         let multiplies = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::WARPS as u32;
         if warp == 0 {
@@ -42,7 +43,7 @@ impl<
             DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::ready();
         }
         if warp >= multiplies {
-            // The sums of 256 columns take more than a thread starts with.
+            // The accumulators of 256 columns need more registers than a thread has at launch.
             if CHUNKS == 4 && GROUPS == 1 {
                 A::setmaxnreg_dec::<136>();
             }
@@ -54,7 +55,7 @@ impl<
             }
             Self::sync();
             let acc = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::multiply::<E, true>(&p.product);
-            // Without a stage nothing was waited for.
+            // A part without stages has not waited for any copy.
             grid::wait_dependency();
             DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::epilogue::<E, _>(&p.product, &acc, Each);
         }
@@ -64,14 +65,14 @@ impl<
 impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L: Loader>
     FilledTile<GROUPS, CHUNKS, CUT, A, L>
 {
-    /// Waits until the barriers are made. All threads, from where their roles are: those that lay have asked for their words
-    /// by then.
+    /// Waits until the barriers are initialized. All threads call it, from the code of their roles. The filling warps
+    /// have issued the loads of their words by then.
     #[inline(always)]
     fn sync() {
         barrier::sync_named_unaligned(MADE, <Self as Tile>::THREADS);
     }
 
-    /// The first warp makes the barriers, and starts the copies of B of as many stages as fit.
+    /// Initializes the barriers and starts the copies of B for as many stages as fit. Called by the first warp.
     #[inline(always)]
     fn begin(p: &DenseParams, at: u64) {
         let sets_up = if L::BY_ONE { warp::elect_one() } else { gpu::thread() == 0 };
@@ -96,7 +97,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         warp::sync(u32::MAX);
     }
 
-    /// Starts the copy of B of a stage; the lanes of a warp that start copies.
+    /// Starts the copy of B of a stage. Called by the lanes of a warp that start copies.
     #[inline(always)]
     fn copy(p: &DenseParams, at: u64, stage: u32, slot: u32) {
         let corner = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::corner(Each);
@@ -112,8 +113,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         );
     }
 
-    /// A warp that lays the entries of its strip into the stages of this thread block's part at which it has a turn. The
-    /// steps of its list follow each other across the stages; words are two bursts ahead, values one.
+    /// Stores the entries of this warp's row group into the stages of this thread block's part at which the warp has a
+    /// turn. The steps of its list continue across stages. Words are loaded two bursts ahead, values one.
     #[inline(always)]
     fn fill(p: &DenseCsrParams, at: u64, filler: u32) {
         let [from, count] = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::part(&p.product);
@@ -131,11 +132,11 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
             let there = from + lane < deal.head();
             global::ld_global_b32(head + (from + lane) as u64 * 4, there)
         };
-        // The plan's, which were there before the launch ahead. Nothing tells where they are, so they are asked for at once,
-        // and in this order, which compilers would not keep of loads that know no other.
+        // The plan's lists were written before the preceding launch. Their addresses depend on no other load, so they
+        // are loaded at once, in this order: `ld_global` keeps it, compilers would reorder `ld_nc`.
         let mut words: Held = [0; HELD];
         unroll!(i < HELD, { words[i] = global::ld_global_b32(word_at(own, i), true) });
-        // A word of the head a lane: loads in the loop would be waited for together with those of values.
+        // Each lane holds a word of the head: in the loop, its loads would be waited for together with loads of values.
         let mut known = head_words(0);
         Self::sync();
         let mut stage = turn;
@@ -144,7 +145,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         }
         let of_lane = |known: u32, at: u32| warp::shfl(known, at % 32);
         let [base, slots, end] = [0, 1, 2].map(|at| of_lane(known, at));
-        // Behind the last entry no step is that of a stage's end.
+        // After the last entry, no step is the end of a stage.
         let stop_of = |known: u32, at: u32| {
             let stop = of_lane(known, at);
             if stop == end { u32::MAX } else { stop }
@@ -159,7 +160,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
             words
         };
         let values = p.values + base as u64 * 2;
-        // Behind the last word it is the strip's first value that is read, and left alone.
+        // Past the last word, the row group's first value is loaded and not used.
         let values_of = |words: &Held, there: bool| {
             let mut found: Held = [0; HELD];
             unroll!(i < HELD, {
@@ -173,7 +174,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         });
         let many = end > HELD as u32 && end <= MOST_AHEAD && lane == 0;
         if many {
-            // Bursts wait for L2 then, and no longer for memory.
+            // After this prefetch, bursts wait for L2 and not for global memory.
             L::prefetch_line(own, end * 4 * STRIP_STEP);
         }
         grid::wait_dependency();
@@ -181,7 +182,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
             let ends = [values, values + slots as u64 * 2 + 15].map(|at| at & !15);
             L::prefetch_line(ends[0], (ends[1] - ends[0]) as u32);
         }
-        // Where a step's lane writes, told apart ahead: at the store it would be waited for.
+        // Offsets at which a step's lanes store, extracted ahead: at the store, they would be waited for.
         let places_of = |words: &Held| {
             let mut places: Held = [0; HELD];
             unroll!(i < HELD, {
@@ -194,7 +195,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         let mut ahead = own + burst;
         let mut later = words_from(ahead, HELD as u32);
         let mut step = 0;
-        // In a register: computed again it would be asked for at each step.
+        // `uniform` keeps the address in a register. Otherwise each step would read it again.
         let smem = warp::uniform(copy::dynamic_shared());
         let full = |slot: u32| {
             smem + (DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::BARRIERS as u32) + slot * 8
@@ -221,7 +222,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
             let next = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::next;
             if Self::TURNS == 2 { next(next(ring)) } else { next(ring) }
         };
-        // Free at first.
+        // All stages are free at first.
         let mut ring = (stage, 1);
         let mut to = open(ring, stage);
         while step < end {
@@ -238,7 +239,8 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
                     to = open(ring, stage);
                     at_head += 1;
                     if at_head.is_multiple_of(32) {
-                        // Each lane's own, to be waited for here: behind the branch it would be each time.
+                        // Each lane's own value: the shuffle waits for the load here. After the branch, every iteration
+                        // would wait.
                         known = warp::shfl_xor(head_words(at_head), 0);
                     }
                     stop = stop_of(known, at_head);
@@ -250,7 +252,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
             (places, laid, later) = (places_of(&later), next, last);
             step += HELD as u32;
         }
-        // Behind the last entry.
+        // The stages after the last entry.
         loop {
             warp::nounroll();
             ring = close(ring);
@@ -263,7 +265,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         L::wait_own();
     }
 
-    /// Makes this warp's part of a stage, at `to`, zero.
+    /// Zeroes this warp's part of a stage, at `to`.
     #[inline(always)]
     fn clear(to: u32) {
         unroll!(i < Self::STRIP * PANEL_BYTES / 512, {

@@ -1,19 +1,19 @@
-//! How a stage is multiplied, by element type.
+//! Products of a stage, by element type.
 
 use crate::device::prelude::*;
 
-/// An element type that dense tiles are multiplied in.
+/// Element type of dense tiles.
 pub trait DenseElem: Elem<Acc = f32> {
-    /// What a thread holds in registers of a warpgroup's own tile of shared memory.
+    /// Registers of a thread that hold its part of a warpgroup's own tile.
     type Own: Copy;
 
-    /// Reads it. The stage has arrived.
+    /// Loads these registers from shared memory. The stage has arrived.
     fn own<L: Loader>(smem: u32) -> Self::Own;
 
-    /// No instruction: the registers are still read when this is reached, and what is read since lies in others.
+    /// Keeps the registers alive up to this point, without an instruction: values loaded meanwhile use others.
     fn keep(own: &Self::Own);
 
-    /// Starts the products of a stage: a warpgroup's own tile of shared memory with the tile of B.
+    /// Starts the products of a stage: a warpgroup's own tile with the tile that all warpgroups share.
     fn stage<A: Multiply, const C: usize>(
         acc: &mut Acc<C>,
         smem: u32,
@@ -31,7 +31,7 @@ impl<E: WgmmaElem> DenseElem for E {
     #[inline(always)]
     fn keep(_: &()) {}
 
-    /// Rows of A, contiguous along k, times columns of B, contiguous along n.
+    /// Multiplies rows of A, contiguous along k, by columns of B, contiguous along n.
     #[inline(always)]
     fn stage<A: Multiply, const C: usize>(acc: &mut Acc<C>, smem: u32, _: &(), b_tile: u32) {
         let row = PANEL_BYTES as u32;
@@ -47,12 +47,12 @@ impl<E: WgmmaElem> DenseElem for E {
 impl DenseElem for Tf32 {
     type Own = [[u32; 4]; STEPS];
 
-    /// Columns of B, which `wgmma` takes from shared memory only where they are contiguous along k.
+    /// Loads columns of B. `wgmma` reads them from shared memory only if they are contiguous along k.
     #[inline(always)]
     fn own<L: Loader>(smem: u32) -> Self::Own {
         let (lane, warp) = gpu::lane_and_warp();
         let row = PANEL_BYTES as u32;
-        // Two pieces of 32 columns lie behind each other.
+        // Two pieces of 32 columns are stored one after the other.
         let piece = smem + warp / 2 * (SMEM_TILE as u32 / 2);
         let mut b = [[0u32; 4]; STEPS];
         unroll!(r < 4, {
@@ -61,7 +61,7 @@ impl DenseElem for Tf32 {
             let at = piece + frag::swizzle(k, column / 4, row) + column % 4 * 4;
             unroll!(step < STEPS, {
                 let word = copy::ld_shared_b32(at + step as u32 * 8 * row);
-                // The copy engine has rounded.
+                // The copy engine has already rounded.
                 b[step][r] = if L::BY_ONE { word } else { matrix::cvt_rna_tf32(word) };
             });
         });
@@ -73,7 +73,7 @@ impl DenseElem for Tf32 {
         unroll!(step < STEPS, { matrix::keep_alive(own[step]) });
     }
 
-    /// Times rows of A, which are contiguous along k.
+    /// Multiplies them by rows of A, which are contiguous along k.
     #[inline(always)]
     fn stage<A: Multiply, const C: usize>(acc: &mut Acc<C>, _: u32, own: &Self::Own, b_tile: u32) {
         A::fence(acc);

@@ -1,5 +1,5 @@
-//! Finished sums to C by 16 bytes a lane: four lanes exchange what they have of four atoms. What C holds is read so, too,
-//! where it is added to: all that a lane needs for four atoms is on the way before the first is waited for.
+//! Stores of finished sums to C, 16 bytes a lane: four lanes exchange their words of four atoms. With `+=`, all loads
+//! of C that a lane needs for four atoms are issued before the first is used.
 
 use super::DenseTile;
 use super::out::{Own, Place, TURNED_BETWEEN};
@@ -16,7 +16,7 @@ impl<
     L: Loader,
 > DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
 {
-    /// Stores a thread's atoms, where C allows 16 bytes at once, or adds them to what it holds.
+    /// Stores a thread's atoms where C allows 16-byte accesses. `ADD`: adds them to C.
     #[inline(always)]
     pub(super) fn store_lines<E: Elem<Acc = f32>, const ADD: bool>(
         o: Output,
@@ -32,7 +32,7 @@ impl<
         }
     }
 
-    /// Four lanes share a row; each takes one of the atoms, 8 columns of it.
+    /// Stores four atoms at a time. Four lanes share a row, and each stores the 8 columns of one atom.
     #[inline(always)]
     fn plain_lines<E: Elem<Acc = f32>, const ADD: bool>(
         o: Output,
@@ -63,7 +63,7 @@ impl<
         });
     }
 
-    /// Too few atoms to exchange: two neighbours as they lie in registers.
+    /// Stores pairs of neighbours directly from registers: too few atoms to exchange.
     #[inline(always)]
     fn plain_pairs<E: Elem<Acc = f32>, const ADD: bool>(
         o: Output,
@@ -88,7 +88,8 @@ impl<
         });
     }
 
-    /// Four lanes have four neighbouring columns; each takes one of the atoms' rows.
+    /// Stores four atoms at a time. Four lanes hold four neighbouring columns; each stores them for the rows of one
+    /// atom.
     #[inline(always)]
     fn transposed_lines<const ADD: bool>(o: Output, m: u32, place: Place, own: &Own) {
         let lane = gpu::opaque_thread() % 32;
@@ -125,7 +126,7 @@ impl<
         });
     }
 
-    /// Too few atoms to exchange.
+    /// Stores single words: too few atoms to exchange.
     #[inline(always)]
     fn transposed_words<const ADD: bool>(o: Output, m: u32, place: Place, own: &Own) {
         unroll!(g < Self::OF_FOUR, most 4, {
@@ -146,7 +147,7 @@ impl<
     }
 }
 
-/// Neighbours in row 0 or 8 of an atom.
+/// Two neighbours in row 0 or 8 of an atom.
 #[inline(always)]
 fn pair(four: &[f32; 4], r: usize) -> [f32; 2] {
     [four[ROWS[r]], four[ROWS[r] + 1]]
@@ -157,7 +158,7 @@ fn sum([a, b]: [f32; 2], [c, d]: [f32; 2]) -> [f32; 2] {
     [a + c, b + d]
 }
 
-/// Neighbours of C of 16 bits each, which the launch ahead may have written.
+/// Loads two neighbouring 16-bit elements of C, which the preceding launch may have written.
 #[inline(always)]
 fn old_pair<E: Elem<Acc = f32>>(o: Output, (row, column): (u32, u32), inside: bool) -> [f32; 2] {
     let at = o.c + row as u64 * o.ldc_bytes as u64 + column as u64 * E::BYTES as u64;
@@ -165,8 +166,8 @@ fn old_pair<E: Elem<Acc = f32>>(o: Output, (row, column): (u32, u32), inside: bo
     [E::get(&word, 0), E::get(&word, 1)]
 }
 
-/// Four lanes, whose numbers differ by `apart`, hold a word of each of four atoms; afterwards each of them has one
-/// atom's words of all four lanes.
+/// Transposes 4 x 4 words over four lanes whose indices differ in bits `apart` and `2 * apart`. Each lane passes a word
+/// of each of four atoms, and gets one atom's words of all four lanes.
 #[inline(always)]
 fn transposed(words: [u32; 4], lane: u32, apart: u32) -> [u32; 4] {
     let [mut a, mut b, mut c, mut d] = words;

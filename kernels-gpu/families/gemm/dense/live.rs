@@ -1,5 +1,5 @@
-//! The same product for rows whose number is known on the device: module `dense_live`. What the launch ahead does not
-//! write, the weights and their biases, is on its way before that has ended.
+//! Dense product for a number of rows that is known only on the device: module `dense_live`. The preceding launch does
+//! not write the weights and their biases, so their loads start before it ends.
 
 use core::marker::PhantomData;
 
@@ -8,7 +8,7 @@ use super::{DenseElem, Spot};
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
-/// A tile that a cluster shares along k, of the row of tiles that shared memory names.
+/// Tile that a cluster splits along k, in the row of tiles whose index is in shared memory.
 #[derive(Clone, Copy)]
 struct Shared<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A, L>(
     PhantomData<(A, L)>,
@@ -18,20 +18,20 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
     for Shared<GROUPS, CHUNKS, CUT, A, L>
 {
     const BIASES: Option<usize> = Some(LiveTile::<GROUPS, CHUNKS, CUT, A, L>::BIASES);
-    /// In shared memory: registers are the sums'.
+    /// Reads the index from shared memory: the accumulators need the registers.
     #[inline(always)]
     fn down(self) -> u32 {
         let at = LiveTile::<GROUPS, CHUNKS, CUT, A, L>::DOWN as u32;
         copy::ld_shared_b32(copy::dynamic_shared() + at)
     }
-    /// The first tile of a thread block.
+    /// Returns whether this is the first tile of a thread block.
     #[inline(always)]
     fn begun(self) -> bool {
         self.down() == gpu::block_y()
     }
 }
 
-/// A tile of row `down` of tiles, not cut along k.
+/// Tile in row `down` of tiles, not split along k.
 #[derive(Clone, Copy)]
 struct Whole<const GROUPS: usize, const CHUNKS: usize, A, L> {
     down: u32,
@@ -56,14 +56,14 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         Shared(PhantomData)
     }
 
-    /// Goes to another row of tiles; one thread.
+    /// Stores the index of the next row of tiles. Called by one thread.
     #[inline(always)]
     fn go_to(down: u32) {
         copy::st_shared_b32(copy::dynamic_shared() + Self::DOWN as u32, down);
     }
 
-    /// The barriers and the first tile's first stages: B before the launch ahead has ended, which does not write it.
-    /// Those that start copies.
+    /// Initializes the barriers and starts the first stages of the first tile. The copies of B start before the
+    /// preceding launch ends, which does not write B. Called by the threads that start copies.
     #[inline(always)]
     fn start_ahead(p: &DenseParams, at: u64) {
         let early = p.early != 0;
@@ -107,7 +107,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         }
     }
 
-    /// Waits for B, where no tile is computed: shared memory is not left before it has come.
+    /// Waits for B if no tile is computed: a thread block must not exit before its copies complete.
     #[inline(always)]
     fn drain(stages: u32) {
         if !L::BY_ONE {
@@ -129,7 +129,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         copy::dynamic_shared() + first + slot * 8
     }
 
-    /// The biases of the tile's columns; the warps that multiply.
+    /// Loads the biases of the tile's columns. Called by the warps that multiply.
     #[inline(always)]
     fn fetch_biases<E: Elem>(p: &DenseParams) {
         let left = DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::left();
@@ -142,7 +142,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         }
     }
 
-    /// All tiles where all warps copy: nothing is on its way before the launch ahead has ended.
+    /// Computes all tiles if all warps copy. No copy starts before the preceding launch ends.
     #[inline(always)]
     fn undivided<E: DenseElem>(p: &DenseParams, at: u64) {
         grid::wait_dependency();
@@ -158,7 +158,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::undivided::<E, _>(p, at, Self::reaches, spot);
     }
 
-    /// All tiles of a cluster that shares them along k, one after the other.
+    /// Computes all tiles of a cluster that splits them along k, one after the other.
     #[inline(always)]
     fn cut_tiles<E: DenseElem>(p: &DenseParams, at: u64) {
         loop {
@@ -167,11 +167,11 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
             if !Self::reaches(next) {
                 return;
             }
-            // The ring is made anew: the stages have been read, by whoever reads them, before they are written.
+            // The ring starts again: the cluster has read the stages before they are overwritten.
             A::fence_proxy_async();
             cluster::arrive();
             cluster::wait();
-            // Asked again: there is no register for the answer while sums are.
+            // Reads the thread index again: while accumulators are live, no register is free for the predicate.
             if gpu::opaque_thread() == 0 {
                 Self::go_to(next);
                 DenseTile::<GROUPS, CHUNKS, CUT, 2, A, L>::take_down();
@@ -180,7 +180,7 @@ impl<const GROUPS: usize, const CHUNKS: usize, const CUT: usize, A: Multiply, L:
         }
     }
 
-    /// Is there a row in that row of tiles? The same for all threads of a cluster.
+    /// Returns whether row `down` of tiles contains a row of C. The result is the same in a whole cluster.
     #[inline(always)]
     fn reaches(down: u32) -> bool {
         let rows = copy::ld_shared_b32(copy::dynamic_shared() + Self::LIVE as u32);
@@ -218,10 +218,10 @@ impl<
             Self::fetch_biases::<E>(p);
         }
         grid::wait_dependency();
-        // Not earlier: the next kernel may take it that what this one waited for has ended.
+        // Not earlier: the dependent launch may assume that the launch awaited here has ended.
         grid::launch_dependents();
         gpu::sync_threads();
-        // All threads of a cluster alike: nobody waits for those that leave.
+        // All threads of a cluster return together, so no thread waits for one that has exited.
         if !Self::reaches(gpu::block_y()) {
             return;
         }

@@ -1,6 +1,6 @@
-//! A dense product of matrices that do not fill the GPU with large tiles: a thread block for a part of a tile along k,
-//! a warp that starts copies or a warpgroup that copies, warpgroups of 64 rows that multiply. The first copy goes out as
-//! soon as its barrier is made, and the sums of a tile's parts meet in shared memory (`out`).
+//! Dense product for matrices that do not fill the GPU with large tiles. Each thread block computes a tile, or a part
+//! of it along k. One warp, or a warpgroup, starts copies; each consumer warpgroup multiplies 64 rows. The first copy
+//! starts as soon as its barrier is initialized. A cluster adds the sums of a tile's parts in shared memory (`out`).
 
 #[cfg(any(module = "dense_conv", module = "dense_conv_mma", not(target_arch = "nvptx64")))]
 mod conv;
@@ -20,18 +20,19 @@ use crate::device::stages::NONE;
 use crate::families::gemm::abi::*;
 use elem::DenseElem;
 
-/// Where the tile of a thread block lies, how its operands are read, and what was done for it before it is come to.
+/// Position of a thread block's tile, the loads of its operands, and the work done before the tile starts.
 trait Spot: Copy {
-    /// Offset of the biases of its columns in shared memory, where they lie there; lines of C can be stored then.
+    /// Offset of the biases of the tile's columns in shared memory, if they are stored there. Then C allows 16-byte
+    /// stores.
     const BIASES: Option<usize> = None;
-    /// The row of tiles, which is asked for where it is needed.
+    /// Index of the row of tiles. It is read where it is needed.
     fn down(self) -> u32;
-    /// The barriers are made, and the first stages are on their way.
+    /// Returns whether the barriers are initialized and the first stages are being copied.
     #[inline(always)]
     fn begun(self) -> bool {
         false
     }
-    /// Starts the copy of the rows of A from `top` on, `k` deep, to shared `to`.
+    /// Starts the copy of the rows of A from `top` on, at depth `k`, to shared memory at `to`.
     #[inline(always)]
     fn bring_a<L: Loader>(
         self,
@@ -44,7 +45,7 @@ trait Spot: Copy {
     ) {
         L::tile(team, to, map, [k, top], shape, full);
     }
-    /// The same of the rows of B from `k` on, `left` across.
+    /// Starts the copy of the rows of B from `k` on, at column `left`, to shared memory at `to`.
     #[inline(always)]
     fn bring_b<L: Loader>(
         self,
@@ -59,7 +60,7 @@ trait Spot: Copy {
     }
 }
 
-/// A thread block for each tile.
+/// One thread block for each tile.
 #[derive(Clone, Copy)]
 struct Each;
 
@@ -79,7 +80,7 @@ impl<
     L: LoaderInfo,
 > Stages for DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
 {
-    /// A stage is the warpgroups' own tiles of shared memory, then those that all multiply them with.
+    /// A stage holds one tile for each warpgroup, then the tiles that all warpgroups share.
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
@@ -94,17 +95,18 @@ impl<
     L: Loader,
 > DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
 {
-    /// Barrier that says: the sums of all parts have arrived.
+    /// Barrier that completes when the sums of all parts have arrived.
     #[inline(always)]
     fn summed() -> u32 {
         Self::full(2 * Self::STAGES as u32)
     }
 
-    /// First row and column of this thread block's tile, in row `down` of tiles.
+    /// First row and column of this thread block's tile.
     #[inline(always)]
     fn corner(spot: impl Spot) -> [u32; 2] {
         let corner = [spot.down() * Self::ROWS as u32, Self::left()];
-        // Here and now: the copies of each stage would compute it again, and they are what a stage waits for.
+        // `opaque` computes the corner here, once. Otherwise the copies of each stage compute it again, and delay the
+        // stage.
         corner.map(warp::opaque)
     }
 
@@ -113,7 +115,7 @@ impl<
         gpu::block_x() / CUT as u32 * Self::COLUMNS
     }
 
-    /// This thread block's first stage, and how many it has.
+    /// First stage of this thread block, and its number of stages.
     #[inline(always)]
     fn part(p: &DenseParams) -> [u32; 2] {
         if CUT == 1 {
@@ -124,7 +126,8 @@ impl<
         [from(rank), from(rank + 1) - from(rank)]
     }
 
-    /// Makes the barriers and fetches the tensor maps; one thread. So many arrivals fill a stage.
+    /// Initializes the barriers and prefetches the tensor maps. Called by one thread. `fill`: arrivals that fill a
+    /// stage.
     #[inline(always)]
     fn set_up(at: u64, fill: u32) {
         L::prefetch_maps::<2>(at);
@@ -143,8 +146,8 @@ impl<
         }
     }
 
-    /// Ends the barriers, once all that they count has come and nobody waits; one thread. [`Self::set_up`] may make
-    /// them again.
+    /// Invalidates the barriers after all arrivals, when no thread waits. Called by one thread. [`Self::set_up`] may
+    /// initialize them again.
     #[inline(always)]
     fn take_down() {
         let mut slot = 0;
@@ -158,7 +161,7 @@ impl<
         }
     }
 
-    /// A warpgroup's 64 rows, summed over this thread block's part of k. `FILLED`: A is not copied by the copy engine.
+    /// Sums of a warpgroup's 64 rows over this thread block's part of k. `FILLED`: A is not copied by the copy engine.
     #[inline(always)]
     fn multiply<E: DenseElem, const FILLED: bool>(p: &DenseParams) -> Acc<CHUNKS> {
         let mut acc = Acc::<CHUNKS>::zero();
@@ -184,7 +187,7 @@ impl<
             let slot = ring.0;
             ring = Self::next(ring);
             if Self::TRANSPOSED {
-                // While the Tensor Cores work: they read registers, and the next stage's are others.
+                // Overlaps with the Tensor Cores: they read other registers than those of the next stage.
                 let next = Self::arrived::<E, FILLED>(ring);
                 A::wait::<CHUNKS, 0>(&mut acc);
                 E::keep(&own);
@@ -202,7 +205,7 @@ impl<
         acc
     }
 
-    /// Adds the products of so many stages to a warpgroup's 64 rows.
+    /// Adds the products of `count` stages to the sums of a warpgroup's 64 rows.
     #[inline(always)]
     fn sum<E: DenseElem>(acc: &mut Acc<CHUNKS>, ring: &mut Ring<Self>, count: u32) {
         let mut stage = 0;
@@ -216,7 +219,7 @@ impl<
         }
     }
 
-    /// Multiplies and stores those tiles; the warps that multiply.
+    /// Multiplies and stores all tiles that are `inside`. Called by the consumer warps.
     #[cfg(any(
         module = "dense_conv",
         module = "dense_conv_mma",
@@ -241,7 +244,7 @@ impl<
         }
     }
 
-    /// This warpgroup's own tile of shared memory of a stage, and the tile of B.
+    /// Addresses in a stage: this warpgroup's own tile, and the tile that all warpgroups share.
     #[inline(always)]
     fn parts_of(slot: u32) -> [u32; 2] {
         let group = gpu::thread() / 128;
@@ -249,12 +252,12 @@ impl<
         [stage + group * SMEM_TILE as u32, stage + (GROUPS * SMEM_TILE) as u32]
     }
 
-    /// Waits for a stage; what this thread needs of it in registers.
+    /// Waits for a stage. Returns the registers that this thread needs from it.
     #[inline(always)]
     fn arrived<E: DenseElem, const FILLED: bool>(ring: (u32, u32)) -> E::Own {
         barrier::wait(Self::full(ring.0), ring.1);
         if FILLED {
-            // By ordinary stores. Who stored would wait here for loads as well.
+            // Ordinary stores filled the stage. In the storing threads, this fence would also wait for their loads.
             A::fence_proxy_async();
         }
         E::own::<L>(Self::parts_of(ring.0)[0])
@@ -270,7 +273,7 @@ impl<
     L: Loader,
 > DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
 {
-    /// This thread block's tile where all warps copy.
+    /// Computes this thread block's tile if all warps copy.
     #[inline(always)]
     fn undivided_tile<E: DenseElem>(p: &DenseParams, at: u64) {
         if gpu::thread() == 0 {
@@ -281,11 +284,11 @@ impl<
         Self::undivided::<E, _>(p, at, |down| down == own, |_| Each);
     }
 
-    /// This thread block's tile. All threads.
+    /// Computes this thread block's tile. Called by all threads.
     #[inline(always)]
     fn tile<E: DenseElem>(p: &DenseParams, at: u64, spot: impl Spot) {
-        // Said by one lane for all, so that ptxas knows it to be the same in a warp: otherwise the descriptors of
-        // `wgmma` are computed in registers of each lane, and every product waits for them.
+        // `uniform` tells ptxas that the value is the same in all lanes of a warp. Otherwise the descriptors of `wgmma`
+        // are computed in per-lane registers, and every product waits for them.
         let warp = warp::uniform(gpu::thread() / 32);
         let copies = warp >= Self::WARPS as u32;
         if copies {
@@ -293,14 +296,14 @@ impl<
         } else {
             Self::ready();
         }
-        // One barrier for all threads: the barriers of the ring are made.
+        // All threads synchronize once: the barriers of the ring are initialized.
         gpu::sync_threads();
         if copies {
             Self::go_on(p, at, spot);
             Self::stand_by();
         } else {
             let acc = Self::multiply::<E, false>(p);
-            // Without a stage nothing was waited for.
+            // A part without stages has not waited for any copy.
             grid::wait_dependency();
             Self::epilogue::<E, _>(p, &acc, spot);
         }

@@ -1,32 +1,33 @@
-//! Sums on their way out: joined over the cluster, finished, and stored as lines.
+//! Epilogue of the accumulators: summed over the cluster, finished, and stored in 16-byte lines.
 //!
-//! A thread block of a cluster finishes as many atoms (16 rows x 8 columns) as any other. Each sends its sums of an
-//! atom, as they lie in registers, to the one that finishes it, which adds them in the order of the parts: the same
-//! bits every time.
+//! Each thread block of a cluster finishes the same number of atoms (16 rows x 8 columns). The others store their sums
+//! of an atom, in register order, to the shared memory of the thread block that finishes it. That thread block adds
+//! them in the order of the parts, so results are bitwise reproducible.
 
 use super::{DenseTile, Spot};
 use crate::device::epilogue::{Output, output, scale};
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
-/// An atom's four accumulators of a lane.
+/// A lane's four accumulators of an atom.
 type Four = [f32; 4];
 
-/// The neighbouring atoms that a thread finishes, by fours.
+/// Neighbouring atoms that a thread finishes, in groups of four.
 pub(super) type Own = [[Four; 4]; 8];
 
 impl DenseParams {
     #[inline(always)]
     fn output(&self) -> Output {
         Output {
-            // Tested here and now: module `dense_live` has no register for the answer in its loop.
+            // `opaque` keeps the test of the flags here: in its loop, module `dense_live` lacks a register for the
+            // result.
             flags: warp::opaque(self.flags),
             ..output!(self)
         }
     }
 }
 
-/// Where a thread's first atom lies in C, and the lane's first accumulator in it.
+/// Position in C of a thread's first atom, at the lane's first accumulator.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub row: u32,
@@ -42,16 +43,17 @@ impl<
     L: Loader,
 > DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
 {
-    /// Atoms that a thread finishes at once: all of a cluster's share, or of four times 16 rows those of one.
+    /// Atoms that a thread finishes at once: its share of the cluster's atoms, or with quarters those of 16 of the 64
+    /// rows.
     const OWN: usize = if A::QUARTERS { Self::ATOMS / 4 } else { Self::ATOMS / CUT };
-    /// Fours of them, and how many of each four there are.
+    /// Groups of four of these atoms, and atoms in each group.
     pub(super) const FOURS: usize = Self::OWN.div_ceil(4);
     pub(super) const OF_FOUR: usize = if Self::OWN < 4 { Self::OWN } else { 4 };
 
-    /// Bytes of sums that the other thread blocks of the cluster send.
+    /// Bytes of sums received from the other thread blocks of the cluster.
     pub(super) const FROM_OTHERS: u32 = (Self::RECEIVED - Self::RECEIVED / CUT) as u32;
 
-    /// What the copying warp does at the end: the cluster's barrier is that of all threads.
+    /// Joins the cluster barrier at the end of the copying warps: the barrier counts all threads.
     #[inline(always)]
     pub(super) fn stand_by() {
         if CUT > 1 {
@@ -62,7 +64,7 @@ impl<
         }
     }
 
-    /// Finishes the sums of a warpgroup and stores them, or those that the cluster leaves to this thread block.
+    /// Finishes and stores the sums of a warpgroup, or this thread block's share of the cluster's sums.
     #[inline(always)]
     pub(super) fn epilogue<E: Elem<Acc = f32>, S: Spot>(
         p: &DenseParams,
@@ -89,7 +91,7 @@ impl<
         } else {
             Self::store(acc, lane, warp);
             barrier::wait(Self::summed(), 0);
-            // Of all atoms of the tile, warp by warp: this warp's first.
+            // `first` is this warp's first atom among all atoms of the tile, counted warp by warp.
             let mine = warp * Self::OWN as u32;
             let first = cluster::rank() * Self::SHARE as u32 + mine;
             let from = Self::sums() + mine * Self::ATOM as u32 + lane * 16;
@@ -100,12 +102,12 @@ impl<
         Self::finish::<E, S>(p, place, &mut own);
     }
 
-    /// Finishes a thread's atoms, and stores them.
+    /// Finishes and stores a thread's atoms.
     #[inline(always)]
     fn finish<E: Elem<Acc = f32>, S: Spot>(p: &DenseParams, place: Place, own: &mut Own) {
         let o = p.output();
         let changed = o.flags & (FLAG_BIAS_ROWS | FLAG_BIAS_COLUMNS | FLAG_RELU | FLAG_GELU) != 0;
-        // Apart from each other: code that is only jumped over still has to be fetched.
+        // The cases are separate code paths: instructions that are jumped over still have to be fetched.
         let alpha = scale::<E>(o, p.stages);
         if changed || alpha != 1.0 {
             match S::BIASES {
@@ -123,7 +125,7 @@ impl<
         }
     }
 
-    /// Place of atom `atom` of the 16 rows (transposed, columns) of a warp.
+    /// Position of atom `atom` of the 16 rows (transposed: columns) of a warp.
     #[inline(always)]
     fn place(spot: impl Spot, lane: u32, warp: u32, atom: u32) -> Place {
         let [top, left] = Self::corner(spot);
@@ -135,8 +137,8 @@ impl<
         Place { row: top + warp * 16 + own, column: left + atom * 8 + pair }
     }
 
-    /// The same where a warp has a quarter of the columns of its warpgroup's 64 rows: of the first of the rows
-    /// `16 m ..`.
+    /// Position of the first atom in rows `16 m ..` if a warp holds a quarter of the columns of its warpgroup's 64
+    /// rows.
     #[inline(always)]
     fn place_of_quarter(spot: impl Spot, lane: u32, warp: u32, m: u32) -> Place {
         const { assert!(!A::QUARTERS || CUT == 1 && !Self::TRANSPOSED) };
@@ -146,16 +148,16 @@ impl<
         Place { row: top + warp / 4 * 64 + m * 16 + own, column: left + across + pair }
     }
 
-    /// Shared memory for the sums.
+    /// Address of the sums in shared memory.
     #[inline(always)]
     fn sums() -> u32 {
         copy::dynamic_shared() + Self::SUMS as u32
     }
 
-    /// Sends this warp's atoms to those who finish them.
+    /// Stores this warp's atoms to the thread blocks that finish them.
     #[inline(always)]
     fn store(acc: &Acc<CHUNKS>, lane: u32, warp: u32) {
-        // The other thread blocks run, and have read their stages where these make room.
+        // After this wait, the other thread blocks run. Where sums overwrite stages, all stages have been read.
         if Self::OVER_STAGES {
             cluster::arrive_relaxed();
         }
@@ -163,7 +165,7 @@ impl<
         let own = cluster::rank();
         let summed = Self::summed();
         let slot = own * Self::SHARE as u32;
-        // Neighbouring atoms that go to the same thread block.
+        // Each run of neighbouring atoms belongs to one thread block.
         unroll!(r < Self::ATOMS / Self::RUN, most 4, {
             let index = warp * Self::ATOMS as u32 + (r * Self::RUN) as u32;
             let (rank, within) = (index / Self::SHARE as u32, index % Self::SHARE as u32);
@@ -182,10 +184,10 @@ impl<
         }
     }
 
-    /// Neighbouring atoms of a warp that are finished by the same thread block.
+    /// Number of neighbouring atoms of a warp that the same thread block finishes.
     const RUN: usize = if Self::SHARE < Self::ATOMS { Self::SHARE } else { Self::ATOMS };
 
-    /// Stores a run of atoms, each behind the one before.
+    /// Stores a run of atoms one after the other.
     #[inline(always)]
     fn put_run(acc: &Acc<CHUNKS>, first: usize, to: u32, store: impl Fn(u32, [u32; 4])) {
         unroll!(c < Self::RUN.div_ceil(8), most 4, {
@@ -199,7 +201,7 @@ impl<
         });
     }
 
-    /// A thread's atoms summed over the parts, in their order.
+    /// Sums a thread's atoms over the parts, in the order of the parts.
     #[inline(always)]
     fn join(from: u32, own: &mut Own) {
         unroll!(q < Self::FOURS, {
@@ -220,7 +222,7 @@ impl<
         });
     }
 
-    /// Element `i` of an atom: its row and column.
+    /// Row and column of element `i` of an atom.
     #[inline(always)]
     fn element(place: Place, atom: usize, i: usize) -> [u32; 2] {
         let Place { row, column } = place;
@@ -232,7 +234,7 @@ impl<
         }
     }
 
-    /// Scalar and bias, of a tile whose columns' biases lie in shared memory from `at` on.
+    /// Applies the scalar, and the column biases that are stored in shared memory from `at` on.
     #[inline(always)]
     fn add_near<E: Elem<Acc = f32>>(at: usize, place: Place, alpha: f32, own: &mut Own) {
         let from = copy::dynamic_shared() + at as u32 + place.column % Self::COLUMNS * 2;
@@ -253,17 +255,17 @@ impl<
         } else {
             [FLAG_BIAS_ROWS, FLAG_BIAS_COLUMNS]
         };
-        // The launch ahead may have written it.
+        // The preceding launch may have written the bias, so the load bypasses L1.
         let bias = |flag: u32, [row, column]: [u32; 2]| {
             let (at, end) = if flag == FLAG_BIAS_ROWS { (row, m) } else { (column, o.n) };
             let from = o.bias + at as u64 * E::BYTES as u64;
             E::get(&E::ld_cg(from, o.flags & flag != 0 && at < end), 0)
         };
-        // Two of a lane's accumulators share a row, and all their rows (columns, transposed) are two.
+        // Two accumulators of each atom share a row (transposed: a column), and all atoms of a lane have the same two.
         let fixed = [0, 2].map(|i| bias(ones, Self::element(place, 0, i)));
-        // The eight lanes that need the same hold one of eight atoms' each, and all loads are on the way before the
-        // first is waited for: registers for all of them there are not, and behind a branch each would be waited for by
-        // itself.
+        // Eight lanes need the same biases, so each holds those of one in eight atoms. All loads are issued before the
+        // first is used. Registers do not suffice for all biases in each lane, and a load in a branch would be waited
+        // for on its own.
         let lane = gpu::opaque_thread() % 32;
         let moves = o.flags & others != 0;
         let mut held = [[0.0f32; 2]; 4];
@@ -290,8 +292,7 @@ impl<
         });
     }
 
-    /// Replaces the sums by functions of themselves. A pass for each function: a test for each sum would keep them
-    /// apart.
+    /// Applies the activation, one pass for each function: a test for each sum would keep the sums apart.
     #[inline(always)]
     fn activate<E: Elem<Acc = f32>>(o: Output, own: &mut Own) {
         if o.flags & FLAG_RELU != 0 {
@@ -308,7 +309,7 @@ impl<
         });
     }
 
-    /// Element by element, where C's rows begin anywhere.
+    /// Stores element by element, for rows of C that begin at any address.
     #[inline(always)]
     fn store_elements<E: Elem<Acc = f32>>(o: Output, m: u32, place: Place, own: &Own) {
         unroll!(q < Self::FOURS, {
@@ -328,10 +329,10 @@ impl<
     }
 }
 
-/// Columns between the two that a lane has of a row of a tile that was computed transposed.
+/// Distance of the two columns that a lane holds in a row of a transposed tile.
 pub(super) const TURNED_BETWEEN: u32 = 4;
 
-/// The accumulators of an atom.
+/// Accumulators of an atom.
 #[inline(always)]
 fn four<const CHUNKS: usize>(acc: &Acc<CHUNKS>, atom: usize) -> Four {
     let (c, j) = (atom / 8 % CHUNKS, atom % 8);

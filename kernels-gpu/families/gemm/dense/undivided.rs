@@ -1,12 +1,12 @@
-//! Tiles whose warps copy what they multiply: where registers do not move between warps, those that only copy would
-//! keep theirs from the sums.
+//! Tiles whose warps all copy and multiply. Where registers cannot move between warps, warps that only copy would hold
+//! registers that the accumulators need.
 
 use super::copies::BOTH;
 use super::{DenseElem, DenseTile, Spot};
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
-/// A stage of a row of tiles.
+/// Stage of a row of tiles.
 #[derive(Clone, Copy)]
 struct Cursor {
     down: u32,
@@ -14,7 +14,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// The next one of `stages`, or the first one of the row of tiles that lies a grid further down.
+    /// Returns the next of `stages` stages, or the first stage of the row of tiles a grid further down.
     #[inline(always)]
     fn next(self, stages: u32) -> Self {
         if self.stage + 1 < stages {
@@ -34,9 +34,9 @@ impl<
     L: Loader,
 > DenseTile<GROUPS, CHUNKS, CUT, BYTES, A, L>
 {
-    /// All tiles of this thread block, rows of tiles a grid apart while there are any `inside`. All threads, once the
-    /// barriers are made. The stage that is overwritten is the one before that which was just multiplied: by then the
-    /// other warps have mostly read it as well, and nobody waits long for the slowest of them.
+    /// Computes all tiles of this thread block, in rows of tiles a grid apart while they are `inside`. Called by all
+    /// threads after the barriers are initialized. A copy overwrites the stage before the one just multiplied: most
+    /// other warps have read it by then, so waits for the slowest warp are short.
     #[inline(always)]
     pub(super) fn undivided<E: DenseElem, S: Spot>(
         p: &DenseParams,
@@ -54,7 +54,7 @@ impl<
             let k = next.stage * Self::DEPTH as u32;
             Self::copy::<BOTH>(p, (at, spot(next.down)), Self::team(), corner, k, slot);
         };
-        // All of the ring is free at first.
+        // All stages of the ring are free at first.
         let mut slot = 0;
         while slot < Self::STAGES as u32 {
             if p.stages > 0 && inside(next.down) {

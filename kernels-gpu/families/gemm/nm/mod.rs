@@ -1,8 +1,8 @@
-//! A kept two of four on sparse Tensor Cores: a persistent thread block per multiprocessor. One thread, or a warpgroup,
-//! copies tiles of A and B into a ring of stages, two warpgroups multiply what has arrived and send C out. With `wgmma`
-//! the metadata goes straight from global memory to registers, a pair of stages ahead, in the order in which lanes hold
-//! it: gathered from the rows' words it would take a quarter of what shared memory and L1 give. `mma.sync` leaves no
-//! registers for that where a warp has 64 rows: metadata, in the same order, is part of the stage.
+//! Products with 2:4 sparse A on sparse Tensor Cores: a persistent thread block for each multiprocessor. One thread, or
+//! a warpgroup, copies tiles of A and B into a ring of stages. Two consumer warpgroups multiply the stages and store C.
+//! With `wgmma`, metadata is loaded from global memory to registers, a pair of stages ahead, in the order in which
+//! lanes hold it. Gathered from the rows' words, it would take a quarter of the bandwidth of shared memory and L1. With
+//! `mma.sync`, a warp with 64 rows has too few registers for that: metadata, in the same order, is part of the stage.
 
 #[cfg(any(module = "nm_narrow", module = "nm_narrow_mma", feature = "cuda_std"))]
 pub mod narrow;
@@ -15,15 +15,15 @@ use crate::device::stages::NONE;
 use crate::device::store::StoreTile;
 use crate::families::gemm::abi::*;
 
-/// Registers a thread of the copying warpgroup keeps, and one of the multiplying ones gets: 40 + 2 x 232 is three
-/// times the 168 they start with.
+/// Registers of a thread of the producer warpgroup, and of the consumer warpgroups: 40 + 2 x 232 is three times the 168
+/// at launch.
 const REGISTERS: [u32; 2] = [40, 232];
 
 impl NmParams {
     #[inline(always)]
     fn output(&self) -> Output {
         Output {
-            // Tested here and now: predicates held through the loop over tiles cost registers.
+            // `opaque` keeps the test of the flags here: predicates held through the loop over tiles cost registers.
             flags: warp::opaque(self.flags),
             gate: self.gate,
             gate_bytes: self.gate_bytes,
@@ -37,19 +37,20 @@ impl NmParams {
     }
 }
 
-/// What differs with the bytes of an element.
+/// Operations that depend on the bytes of an element.
 pub trait Products<E, const MA: usize, const CHUNKS: usize>: Stages {
     /// A lane's metadata of a stage.
     type Meta: Copy;
     const NO_META: Self::Meta;
 
-    /// This lane's metadata of a pair of stages of the rows from `top`; zeros past the last pair, which nobody uses.
+    /// Loads this lane's metadata of a pair of stages for the rows from `top`. Past the last pair, it is zero and
+    /// unused.
     fn metadata(p: &NmParams, top: u32, pair: u32) -> [Self::Meta; NM_PAIR];
-    /// Metadata into the registers that `wgmma` reads it from.
+    /// Moves metadata to the registers from which `wgmma` reads it.
     fn take(p: &NmParams, into: &mut Self::Meta, meta: Self::Meta);
-    /// The word of a step and the rows of `acc[i]`.
+    /// Returns the word of a step for the rows of `acc[i]`.
     fn word(meta: Self::Meta, step: usize, i: usize) -> u32;
-    /// The products of a step against A at the first and B at the second place, `meta` as of
+    /// Issues the products of a step, with A at the first and B at the second address; `meta` as in
     /// [`Multiply::mma_sparse`].
     fn step(
         acc: &mut [Acc<CHUNKS>; MA],
@@ -57,7 +58,8 @@ pub trait Products<E, const MA: usize, const CHUNKS: usize>: Stages {
         step: usize,
         meta: impl Fn(usize, usize) -> u32,
     );
-    /// Waits until at most `PENDING` groups are under way, and frees the metadata of the one before.
+    /// Waits until at most `PENDING` groups are pending, and keeps `meta`, which the group before them reads, until
+    /// then.
     fn wait<const PENDING: u32>(p: &NmParams, acc: &mut [Acc<CHUNKS>; MA], meta: Self::Meta);
     /// Finishes and stores 64 rows of sums.
     fn store(p: &NmParams, corner: [u32; 2], smem: (u32, u32), acc: &mut Acc<CHUNKS>);
@@ -74,7 +76,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: AtomInfo, L: L
 impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: Loader>
     TwoOfFour<MA, CHUNKS, BYTES, A, L>
 {
-    /// A warpgroup: multiplies tiles and sends them out.
+    /// Consumer warpgroup: multiplies tiles and stores them.
     #[inline(always)]
     fn consume<E>(p: &NmParams)
     where
@@ -103,7 +105,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
         }
     }
 
-    /// Sends a warpgroup's sums out.
+    /// Finishes and stores a warpgroup's sums.
     #[inline(always)]
     fn send<E>(p: &NmParams, group: u32, [top, column]: [u32; 2], acc: &mut [Acc<CHUNKS>; MA])
     where
@@ -117,8 +119,8 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
         });
     }
 
-    /// All threads: copy stages ahead of the one that they multiply. The place of a stage was that of the second before,
-    /// so that no warp waits for the slowest one at once.
+    /// Copies stages and multiplies with all threads; copies run ahead. A copy overwrites the stage two before the one
+    /// that is multiplied, so that no warp waits at once for the slowest warp.
     #[inline(always)]
     fn copy_and_multiply<E>(p: &NmParams, at: u64)
     where
@@ -128,7 +130,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
         let group = gpu::thread() / 128;
         let stages = p.pairs * NM_PAIR as u32;
         let (mut copied, mut ring) = (Ring::<Self>::producer(), Ring::<Self>::consumer());
-        // The stage to copy next.
+        // The next stage to copy.
         let mut later = if stages > 0 { gpu::block_x() } else { p.tile_count };
         let (mut corner, mut next) = (p.corner(later), 0);
         let mut early = Self::STAGES as u32 - 2;
@@ -161,7 +163,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
         }
     }
 
-    /// The products of a tile by `wgmma`, with the metadata of the next pair of stages on its way.
+    /// Issues the products of a tile by `wgmma`, while the metadata of the next pair of stages is loaded.
     #[inline(always)]
     fn multiply_ahead<E>(
         p: &NmParams,
@@ -173,7 +175,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
         Self: Products<E, MA, CHUNKS>,
     {
         let mut next = Self::metadata(p, top, 0);
-        // Two sets of registers by turns, each kept until the `wgmma`s that read it are done.
+        // Two sets of registers alternate. Each is kept until the `wgmma`s that read it are complete.
         let (mut even, mut odd) = (Self::NO_META, Self::NO_META);
         let mut pending = NONE;
         let mut pair = 0;
@@ -196,14 +198,14 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
         Self::release_pending(pending);
     }
 
-    /// A of a warpgroup in a stage, and B.
+    /// Addresses of a warpgroup's A and of B in a stage.
     #[inline(always)]
     fn operands_of(slot: u32, group: u32) -> [u32; 2] {
         let stage = Self::stage(slot);
         [stage + group * (MA * HALF * NM_ROW_BYTES) as u32, stage + Self::A_BYTES as u32]
     }
 
-    /// Waits for the next stage and issues its `wgmma`s, as one group.
+    /// Waits for the next stage and issues its `wgmma`s as one group.
     #[inline(always)]
     fn multiply<E>(
         acc: &mut [Acc<CHUNKS>; MA],
@@ -222,7 +224,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
         A::commit();
     }
 
-    /// The products of a stage that has its metadata.
+    /// Issues the products of a stage that contains its metadata.
     #[inline(always)]
     fn multiply_stage<E>(acc: &mut [Acc<CHUNKS>; MA], slot: u32, group: u32)
     where
@@ -231,12 +233,12 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
         let at = Self::operands_of(slot, group);
         let lines = group as usize * MA * Self::META_WORDS * Self::META_LINE;
         let thread = gpu::opaque_thread() % NM_HOLDERS as u32;
-        // A warp with all rows takes the words of the lanes like this one in all warps.
+        // A warp with all 64 rows reads the words of the corresponding lanes of all four warps.
         let own = if A::QUARTERS { thread % 32 } else { thread };
         let meta = Self::stage(slot) + Self::OPERANDS as u32 + lines as u32 + own * 4;
         unroll!(step < NM_STEPS, {
             let of_step = meta + (step % Self::META_WORDS * Self::META_LINE) as u32;
-            // Loaded for each step, though two may share a word: registers are scarcer.
+            // Loaded for each step, although two steps may share a word: registers are scarcer.
             Self::step(acc, at, step, |i, m| {
                 let line = (i * Self::META_WORDS * Self::META_LINE) as u32;
                 copy::ld_shared_b32(of_step + line + m as u32 * 128)
@@ -307,7 +309,7 @@ impl<E: SparseElem + WgmmaElem, const MA: usize, const CHUNKS: usize, A: Multipl
     #[inline(always)]
     fn store(p: &NmParams, corner: [u32; 2], smem: (u32, u32), acc: &mut Acc<CHUNKS>) {
         let (o, m) = (p.output(), p.m);
-        // Two halves leave no registers for a loop.
+        // With two accumulator sets of 64 rows, a loop would lack registers.
         if MA == 1 {
             StoreTile::<CHUNKS, PLAIN>::write::<E>(o, m, corner, smem, p.pairs, acc);
         } else {

@@ -1,6 +1,6 @@
-//! The modules `nm_narrow` and `nm_narrow_mma`: 8-bit operands, B as `[n, k]`, contiguous along k as A is, which is all
-//! that `wgmma` takes of them. Every product has metadata of its own, a word of the format from each lane. Results leave as those of
-//! `wgmma::narrow`.
+//! The modules `nm_narrow` and `nm_narrow_mma`: 8-bit operands, B as `[n, k]`. A and B are contiguous along k, the only
+//! order that `wgmma` supports for them. Every product has its own metadata, a word of the format from each lane. The
+//! epilogue is that of `wgmma::narrow`.
 
 use super::Products;
 use crate::device::prelude::*;
@@ -10,7 +10,7 @@ use crate::families::gemm::abi::*;
 impl<E: SparseElem + BytesElem, const MA: usize, const CHUNKS: usize, A: Multiply, L: Loader>
     Products<E, MA, CHUNKS> for TwoOfFour<MA, CHUNKS, 1, A, L>
 {
-    /// A register for each step and 64 rows.
+    /// One register for each step and 64 rows.
     type Meta = [[u32; MA]; NM_STEPS];
     const NO_META: Self::Meta = [[0; MA]; NM_STEPS];
 

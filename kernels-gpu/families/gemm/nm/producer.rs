@@ -1,4 +1,4 @@
-//! Copies of A, B and, where it is part of a stage, the metadata.
+//! Copies of A, of B, and of the metadata if it is part of a stage.
 
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
@@ -6,7 +6,7 @@ use crate::families::gemm::abi::*;
 impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: Loader>
     TwoOfFour<MA, CHUNKS, BYTES, A, L>
 {
-    /// Waits for a free stage and starts its copies, until there are no more: one thread where that is enough.
+    /// Starts the copies of all stages, each after a wait for a free stage. One thread does so where that is enough.
     #[inline(always)]
     pub(super) fn produce(p: &NmParams, at: u64) {
         let team = Team { thread: gpu::thread() - CONSUMERS * 32, threads: Self::COPIERS };
@@ -27,7 +27,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
         L::wait_own();
     }
 
-    /// Waits for a free stage and starts its copies, those of stage `s` of a tile.
+    /// Waits for a free stage and starts the copies of stage `s` of a tile.
     #[inline(always)]
     pub(super) fn start_next(
         p: &NmParams,
@@ -75,7 +75,7 @@ impl<const MA: usize, const CHUNKS: usize, const BYTES: usize, A: Multiply, L: L
         }
     }
 
-    /// Starts the copies of a stage's metadata: of each 64 rows a line of words, one for each thread that holds some.
+    /// Starts the copies of a stage's metadata: for each 64 rows a line of words, one for each thread that holds any.
     #[inline(always)]
     fn start_metadata(p: &NmParams, thread: u32, row: u32, s: u32, to: u32) {
         let words = Self::META_WORDS as u32;

@@ -1,12 +1,12 @@
-//! A warpgroup that multiplies: waits for a stage, issues its `wgmma`s, and frees the stage before it.
+//! Consumer warpgroup: waits for a stage, issues its `wgmma`s, and releases the previous stage.
 
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
-/// Where the sums of a strip go, for these parameters. A trait: closures would not be inlined, and the sums lie in
-/// memory then.
+/// Epilogue of the sums of a CTA tile for these parameters. A trait: closures would not be inlined, and the sums would
+/// be in local memory.
 pub(in crate::families) trait Epilogue<E, P, const CHUNKS: usize> {
-    /// What describes the product.
+    /// Returns the parameters of the product.
     fn product(params: &P) -> &WgmmaParams;
 
     /// Finishes and stores the sums of a warpgroup.
@@ -47,7 +47,7 @@ impl<
     L: Loader,
 > Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
-    /// Multiplies the 64 rows of every strip that are a warpgroup's, and hands its sums on.
+    /// Multiplies a warpgroup's 64 rows of every CTA tile, and calls the epilogue.
     #[inline(always)]
     pub(in crate::families) fn consume<E: WgmmaElem, P>(params: &P)
     where
@@ -61,7 +61,7 @@ impl<
         while later.row != NO_STRIP {
             let strip = later;
             round += 1;
-            // Without registers of other warps there are none to keep a strip in.
+            // Without registers from other warps, the next CTA tile cannot be held during the products.
             if A::ASYNCHRONOUS {
                 later = Self::strip(p, round);
             }
@@ -80,7 +80,8 @@ impl<
                     A::fence(&mut acc);
                     Self::multiply_registers::<E>(&mut acc, slot, mask, a);
                     A::commit();
-                    // The fragments' registers are read until then. The other warpgroup keeps the Tensor Cores busy.
+                    // The products read the fragments' registers until then. The other warpgroup keeps the Tensor Cores
+                    // busy.
                     A::wait::<CHUNKS, 0>(&mut acc);
                     Self::release_pending(slot);
                 } else if mask & 0x55 != 0 {
@@ -117,7 +118,7 @@ impl<
         });
     }
 
-    /// A's fragments of a stage, of this warp's 16 rows; zeros where there is no piece.
+    /// Loads A's fragments of a stage for this warp's 16 rows; zeros for absent pieces.
     #[inline(always)]
     fn fragments(slot: u32, group: u32) -> [[u32; 4]; STEPS] {
         let (warp, lane) = gpu::warp_and_lane();
@@ -150,7 +151,7 @@ impl<
         a
     }
 
-    /// The `wgmma`s of one stage with A in registers.
+    /// Issues the `wgmma`s of one stage with A in registers.
     #[inline(always)]
     fn multiply_registers<E: WgmmaElem>(
         acc: &mut Acc<CHUNKS>,
@@ -170,7 +171,7 @@ impl<
         });
     }
 
-    /// The synchronous products of one stage. A warp skips those of rows without a piece.
+    /// Issues the synchronous products of one stage. A warp skips rows without a piece.
     #[inline(always)]
     fn multiply_pieces<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, group: u32, mask: u32) {
         let (warp, lane) = gpu::warp_and_lane();
@@ -198,7 +199,7 @@ impl<
         });
     }
 
-    /// Bytes of a row of pieces in shared memory.
+    /// Bytes of a row of a piece in shared memory.
     const PIECE_ROW: usize = if ORDER & A_COLUMNS == 0 { PK } else { PM } * BYTES;
 
     /// Byte that a lane reads of the fragment of rows `top ..`. A piece may have fewer rows than a fragment.
@@ -206,7 +207,7 @@ impl<
     fn lane_place(top: u32, lane: u32) -> u32 {
         if ORDER & A_COLUMNS == 0 {
             let (row, chunk) = frag::ldmatrix_x4(lane);
-            // Pieces below each other follow each other.
+            // Pieces of successive rows are stored one after the other.
             (top + row) * Self::PIECE_ROW as u32 + chunk * 16
         } else {
             let (deep, chunk) = frag::ldmatrix_x4_columns(lane);
@@ -214,14 +215,14 @@ impl<
         }
     }
 
-    /// Byte of row `row` of A in a tile of pieces that lie column by column.
+    /// Byte of row `row` of A in a tile of pieces that are stored column by column.
     #[inline(always)]
     const fn column_piece(row: u32) -> u32 {
         let (piece, row) = (row / PM as u32, row % PM as u32);
         piece * (Self::DEPTH * PM * BYTES) as u32 + row * BYTES as u32
     }
 
-    /// A's fragment `m` x 16 rows below the one that this lane reads at `first`, in a step.
+    /// Loads A's fragment `m` x 16 rows below the one that this lane reads at `first`, in a step.
     #[inline(always)]
     fn piece_fragment(first: u32, step: usize, m: usize) -> [u32; 4] {
         let deep = step * Self::STEP_DEPTH;

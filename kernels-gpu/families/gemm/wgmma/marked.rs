@@ -1,5 +1,5 @@
-//! A product that says which micro-tiles of C are not empty: warps look at the rows that they store, and set a bit for
-//! each column in which one of them holds something. Bits do not depend on who comes first.
+//! Product that marks the nonempty micro-tiles of C. Warps examine the rows that they store, and set a bit for each
+//! column with a nonzero element in these rows. The bits do not depend on the order of the warps.
 
 use super::consumer::Epilogue;
 use crate::device::epilogue::Output;
@@ -9,18 +9,18 @@ use crate::device::store::chunk::{Chunk, Spot};
 use crate::device::store::chunk::{stage_rows, staged};
 use crate::families::gemm::abi::*;
 
-/// 16 bytes of four rows, each word the bits of all four: of rows `lane / 8 + 4 j` of a warp's 16, the columns from
-/// `lane % 8 * 8` on. Zeros outside C.
+/// OR of 16 bytes of four rows, word by word: rows `lane / 8 + 4 j` of a warp's 16, columns from `lane % 8 * 8` on.
+/// Zeros outside C.
 type Seen = [u32; 4];
 
-/// Elements of two bytes whose magnitude is not 0, in the top bits of both halves.
+/// Marks 2-byte elements whose magnitude is not 0, in the top bits of both halves.
 #[inline(always)]
 fn mark(word: u32) -> u32 {
     ((word & 0x7fff_7fff) + 0x7fff_7fff) & 0x8000_8000
 }
 
 impl MarkedParams {
-    /// Sets the bits of 64 columns for a warp's rows. Lane `8 r + c` knows of columns `8 c ..`.
+    /// Sets the bits of 64 columns for a warp's rows. Lane `8 r + c` holds columns `8 c ..`.
     #[inline(always)]
     fn set(&self, [row, column]: [u32; 2], seen: Seen) {
         let lane = gpu::opaque_thread() % 32;
@@ -57,7 +57,7 @@ impl MarkedParams {
                 let eight = staged(smem, own, lane);
                 let line = o.c + (top + own) as u64 * o.ldc_bytes as u64;
                 global::st_v4(line + column as u64 * 2, eight);
-                // Magnitudes of either: neither is lost in the other.
+                // The OR keeps every nonzero magnitude.
                 unroll!(w < 4, { seen[w] |= eight[w] });
             }
         });
@@ -99,7 +99,7 @@ impl<
     L: Loader,
 > Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
-    /// As [`Self::epilogue`] for a C that allows accesses of 16 bytes.
+    /// [`Self::epilogue`] for a C that allows 16-byte accesses.
     #[inline(always)]
     fn epilogue_marked<E: Elem<Acc = f32>>(
         marked: &MarkedParams,

@@ -1,6 +1,6 @@
-//! Blocks on Tensor Cores: a persistent thread block per multiprocessor. Four warps start copies into a ring of stages,
-//! two warpgroups multiply what has arrived (`wgmma` or `mma.sync`), 64 rows of C each, and send C out.
-//! A stage holds slices of B that the pieces of A in these 128 rows share.
+//! Block-sparse products on Tensor Cores: a persistent thread block for each multiprocessor. Four producer warps start
+//! copies into a ring of stages. Two consumer warpgroups multiply the stages (`wgmma` or `mma.sync`) and store C, 64
+//! rows each. A stage holds slices of B that the pieces of A in these 128 rows share.
 
 mod consumer;
 #[cfg(any(module = "marked", module = "marked_mma", not(target_arch = "nvptx64")))]
@@ -12,7 +12,7 @@ mod producer;
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
-/// Registers of a thread that copies and of one that multiplies, through which passes what C holds.
+/// Registers of a producer thread and of a consumer thread. Old values of C pass through the consumer's registers.
 const REGISTERS: [u32; 2] = [40, 232];
 
 impl<
@@ -25,7 +25,7 @@ impl<
     L: LoaderInfo,
 > Stages for Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
-    /// A stage is A's halves, then B's chunks of 64 columns.
+    /// A stage holds A's two halves, then B's chunks of 64 columns.
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
@@ -41,7 +41,7 @@ impl<
     L: Loader,
 > Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
-    /// This thread block's strip of a round; none past the last round.
+    /// CTA tile (`Strip`) of this thread block in a round; `NO_STRIP` past the last round.
     #[inline(always)]
     fn strip(p: &WgmmaParams, round: u32) -> Strip {
         let valid = round < p.rounds;
@@ -57,15 +57,15 @@ impl<
             first,
             parts,
             counter,
-            // Columns of A take all registers: the host runs them one of a batch after the other.
+            // One-column pieces of A take all registers: the host launches the items of a batch one after the other.
             item: if PK > 1 { item } else { 0 },
         }
     }
 
     #[inline(always)]
     pub(in crate::families) fn set_up(at: u64) {
-        // Every warp that copies arrives: one without copies in a stage must not fall a round behind. And every warp
-        // that multiplies: in a stage without work for its warpgroup nothing else holds it to the others.
+        // Every producer warp arrives, so that a warp without copies in a stage cannot fall a round behind. Every
+        // consumer warp arrives: in a stage without work for its warpgroup, nothing else synchronizes its warps.
         if gpu::thread() == 0 {
             Self::make_barriers(L::arrivals(Self::COPIERS, true), CONSUMERS);
             L::prefetch_maps::<2>(at);
@@ -73,27 +73,27 @@ impl<
         gpu::sync_threads();
     }
 
-    /// Place of the mask and the sixteenths of the stage's record.
+    /// Address of the stage's mask, and of the bits of its 16-row groups.
     #[inline(always)]
     fn mask(slot: u32) -> u32 {
         copy::dynamic_shared() + (Self::BARRIERS + Self::STAGES * 16) as u32 + slot * 8
     }
 
-    /// The mask of a stage for a warpgroup, the same for all lanes. The shuffle tells ptxas so: it serialises `wgmma`
-    /// behind a branch that might diverge (C7519).
+    /// Mask of a stage for a warpgroup, the same in all lanes. The shuffle tells ptxas so: ptxas serializes `wgmma` in
+    /// a branch that might diverge (C7519).
     #[inline(always)]
     fn mask_of(slot: u32, group: u32) -> u32 {
         let mask = copy::ld_shared_b32(Self::mask(slot)) >> group;
         warp::uniform(mask)
     }
 
-    /// Two words for the warpgroups that fix up, and one that nobody reads.
+    /// Address of two words for the split-K fix-up of the warpgroups, and of a word that is never read.
     #[inline(always)]
     fn scratch() -> u32 {
         copy::dynamic_shared() + (Self::BARRIERS + Self::STAGES * 24) as u32
     }
 
-    /// Byte of a piece of A in its warpgroup's tile of shared memory.
+    /// Byte offset of a piece of A in its warpgroup's tile of shared memory.
     #[inline(always)]
     const fn a_place(slice: usize, piece: usize) -> usize {
         let bytes = PM * PK * BYTES;
@@ -106,7 +106,7 @@ impl<
         }
     }
 
-    /// A of one warpgroup for a step.
+    /// Descriptor of a warpgroup's A for a step.
     #[inline(always)]
     fn a(smem: u32, step: usize) -> u64 {
         if ORDER & A_COLUMNS == 0 {
@@ -119,7 +119,7 @@ impl<
         }
     }
 
-    /// B for a step.
+    /// Descriptor of B for a step.
     #[inline(always)]
     fn b(b_tile: u32, step: usize) -> u64 {
         if ORDER & B_COLUMNS == 0 {
@@ -148,7 +148,7 @@ impl<
     unsafe fn run(p: &WgmmaParams, at: u64) {
         Self::set_up(at);
         if ORDER == COLUMN_PIECES {
-            // Columns of pieces take more to copy.
+            // Copies of pieces that are stored column by column need more registers.
             roles!(A: Self::produce(p, at), Self::consume::<E, _>(p));
         } else {
             roles!(A: REGISTERS, Self::produce(p, at), Self::consume::<E, _>(p));

@@ -1,4 +1,4 @@
-//! Accumulators on their way out: added to those of the strip's other pieces where it was cut, finished, and sent to C.
+//! Epilogue of the accumulators: split-K fix-up of a CTA tile that was cut, then scalar, bias, activation and store.
 
 use crate::device::epilogue::{Output, output};
 use crate::device::prelude::*;
@@ -11,7 +11,8 @@ impl WgmmaParams {
     pub(super) fn output(&self, item: u32) -> Output {
         Output {
             c: self.c + item as u64 * self.c_item,
-            // Tested here and now: predicates held through the loop over strips cost registers.
+            // `opaque` keeps the test of the flags here: predicates held through the loop over CTA tiles cost
+            // registers.
             flags: warp::opaque(self.flags),
             gate: self.gate + item as u64 * self.gate_item,
             gate_bytes: self.gate_bytes,
@@ -30,7 +31,8 @@ impl<
     L: Loader,
 > Panel<PM, PK, CHUNKS, ORDER, BYTES, A, L>
 {
-    /// Adds what other thread blocks have of a strip. Its stages for whoever arrives last, and stores.
+    /// Split-K fix-up of a CTA tile. Returns its number of stages (1 if cut) if this warpgroup stores it: if the tile
+    /// is whole, or this part arrives last.
     #[inline(always)]
     pub(super) fn whole(
         p: &WgmmaParams,
@@ -52,12 +54,12 @@ impl<
                 return None;
             }
         }
-        // Sums of other thread blocks lie as these do, however that is.
+        // After the fix-up: partial sums of all thread blocks have one layout, whichever it is.
         A::exchange_quarters(acc, Self::place(strip, group).1.1, 1 + group);
         Some(if strip.count() > 1 { 1 } else { strip.stages })
     }
 
-    /// Corner of a warpgroup's rows of a strip, and its shared memory for the way out.
+    /// Corner of a warpgroup's rows of a CTA tile, and its output buffer in shared memory.
     #[inline(always)]
     pub(super) fn place(strip: Strip, group: u32) -> ([u32; 2], (u32, u32)) {
         let smem = copy::dynamic_shared() + (Self::OUT + group as usize * SMEM_TILE) as u32;
@@ -65,7 +67,7 @@ impl<
         (corner, (group, smem))
     }
 
-    /// Epilogue and stores in the type of C, which need not be that of A and B.
+    /// Epilogue and stores in the type of C, which may differ from that of A and B.
     #[inline(always)]
     pub(super) fn epilogue<E: Elem<Acc = f32>>(
         p: &WgmmaParams,
@@ -78,7 +80,7 @@ impl<
             if A::ASYNCHRONOUS {
                 StoreTile::<CHUNKS, ORDER>::write::<E>(o, p.m, corner, smem, stages, acc);
             } else {
-                // A copy of a chunk would take registers that other warps do not give.
+                // A copy of a chunk would take registers, which other warps cannot release.
                 let write = StoreTile::<CHUNKS, ORDER>::write_as::<E, false>;
                 write(o, p.m, corner, smem, stages, acc);
             }

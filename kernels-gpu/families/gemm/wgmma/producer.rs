@@ -1,13 +1,13 @@
-//! The warpgroup that copies: reads the records of its strips a stage ahead, waits for a free stage, and starts the
-//! copies of A's pieces and B's slices: a thread each with the copy engine, else a warp each. Four warps, because the
-//! copies that the lanes of a warp start go out one after the other.
+//! Producer warpgroup: reads the records of its CTA tiles (`Strip`s) one stage ahead, waits for a free stage, and
+//! starts the copies of A's pieces and B's slices. A copy is started by one thread with the copy engine, otherwise by
+//! one warp. Four warps share the copies, because the lanes of one warp start theirs one after the other.
 
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
-/// What a thread needs of a record: the word of its first copy, and a word of the head, which the lanes exchange when
-/// they need it. (Were the head the same value in all lanes, ptxas would move it to a uniform register as soon as it is
-/// loaded, and so wait for it a stage too early.)
+/// A thread's part of a record: the word of its first copy, and one word of the head. The lanes exchange the head by
+/// shuffles when they need it. A value loaded equally by all lanes would be moved by ptxas to a uniform register right
+/// after the load, and so be waited for one stage too early.
 #[derive(Clone, Copy)]
 struct Ahead {
     head: u32,
@@ -21,9 +21,9 @@ impl Ahead {
     }
 }
 
-/// Bytes of a line of L1.
+/// Bytes of an L1 cache line.
 const LINE: u32 = 128;
-/// Practically never equal to the OR of words of records: a store that depends on it keeps the loads alive.
+/// Sentinel: practically never equal to the OR of record words. A store that depends on it keeps the loads alive.
 const NO_WORD: u32 = u32::MAX;
 
 impl<
@@ -38,7 +38,7 @@ impl<
 {
     const COPIES: usize = Self::A_COPIES + Self::B_COPIES;
 
-    /// Word of the record that copy `i` is about: the k of a slice for B, the row of a piece for A.
+    /// Index of the record word that copy `i` needs: the k of a slice for B, the row of a piece for A.
     #[inline(always)]
     fn word_of(i: u32) -> u32 {
         let (b_copies, per_slice) = (Self::B_COPIES as u32, (Self::B_COPIES / Self::SLICES) as u32);
@@ -58,7 +58,7 @@ impl<
     #[inline(always)]
     pub(in crate::families) fn produce(p: &WgmmaParams, at: u64) {
         let thread = gpu::thread() - CONSUMERS * 32;
-        // Neighbouring copies in different warps.
+        // Neighbouring copies belong to different warps.
         let (warps, warp) = (Self::COPIERS / 32, thread / 32);
         let i = thread % 32 * warps + warp;
         let mut ring = Ring::<Self>::producer();
@@ -73,7 +73,7 @@ impl<
             let mut record = Self::record(p, strip);
             round += 1;
             later = Self::strip(p, round);
-            // Used a strip later: it is there by then.
+            // Used one CTA tile later: the load is complete by then.
             touched |= touching;
             touching = Self::touch(p, later, thread);
             if strip.stages == 0 {
@@ -118,8 +118,8 @@ impl<
         }
     }
 
-    /// Brings the records of a strip to L1, a line for each thread, long before they are read one after the other. The
-    /// result only has to be used somewhere.
+    /// Loads the records of a CTA tile into L1, a line for each thread, long before they are read one by one. The
+    /// result must be used somewhere.
     #[inline(always)]
     fn touch(p: &WgmmaParams, strip: Strip, thread: u32) -> u32 {
         let bytes = strip.stages * (Self::RECORD * 4) as u32;
@@ -127,13 +127,14 @@ impl<
         global::ld_nc_b32(Self::record(p, strip) + (thread * LINE) as u64, valid)
     }
 
-    /// First record of a strip.
+    /// Address of the first record of a CTA tile.
     #[inline(always)]
     fn record(p: &WgmmaParams, strip: Strip) -> u64 {
         p.records + strip.record as u64 * (Self::RECORD * 4) as u64
     }
 
-    /// Tells the consumers what will be there; how many bytes that is. The first thread does.
+    /// Stores the stage's mask for the consumers and returns the bytes to expect. Only the first thread does so; the
+    /// others return 0.
     #[inline(always)]
     fn announce(slot: u32, thread: u32, [mask, _, _, sixteenths]: [u32; 4]) -> u32 {
         if thread != 0 {
@@ -150,7 +151,7 @@ impl<
         a + b
     }
 
-    /// Starts copy `i` of a stage, unless nobody multiplies what it brings.
+    /// Starts copy `i` of a stage, unless the mask shows that its data is not multiplied.
     #[inline(always)]
     fn start(
         p: &WgmmaParams,
@@ -195,7 +196,7 @@ impl<
         }
     }
 
-    /// Starts the copy of a piece of A to shared `to`.
+    /// Starts the copy of a piece of A to shared memory at `to`.
     #[inline(always)]
     fn start_a(
         p: &WgmmaParams,
@@ -216,7 +217,7 @@ impl<
             if word != ABSENT {
                 L::line(Team::warp(), to, from, (PM * PK * BYTES) as u32, full);
             } else if PK == 1 {
-                // Columns of a step lie side by side: one that is absent is still multiplied.
+                // Columns of a step are stored side by side, so an absent column is still multiplied.
                 L::line(Team::warp(), to, p.zeros, (PM * PK * BYTES) as u32, full);
             }
         } else {
@@ -226,7 +227,7 @@ impl<
         }
     }
 
-    /// So many rows of so many elements.
+    /// Shape of `rows` rows of `columns` elements.
     #[inline(always)]
     fn shape(rows: usize, columns: usize) -> Shape {
         Shape { rows, row_bytes: columns * BYTES, element: BYTES }

@@ -5,7 +5,7 @@ use crate::abi::tiles;
 
 /// Threads of a thread block.
 pub const CROSS_ENTROPY_THREADS: u32 = 256;
-/// Rows of up to so many classes are the work of [`CROSS_ENTROPY_FEW`] lanes each, others of a warp.
+/// Max classes of a short row, which [`CROSS_ENTROPY_FEW`] lanes process. A warp processes a longer row.
 pub const CROSS_ENTROPY_SHORT: u32 = 128;
 /// Lanes of a short row.
 pub const CROSS_ENTROPY_FEW: u32 = 8;
@@ -15,12 +15,12 @@ pub const CROSS_ENTROPY_VECTORS: u32 = 1;
 tiles! {
     {
         THREADS: CROSS_ENTROPY_THREADS, COLUMNS: 1, ACCESS: 1,
-        // A word for each warp, and one that says who came last.
+        // One word for each warp, and one for the arrival count of the thread block.
         SHARED_BYTES: 4 * (CROSS_ENTROPY_THREADS / 32 + 1)
     }
-    /// Labels counted.
+    /// Tile of the kernel that counts labels.
     CountLabels = STEP_COUNT_LABELS 1, MIN_BLOCKS: 8;
-    /// Loss and gradient, a few lanes or a warp for each row.
+    /// Tile of the kernel for loss and gradient, a few lanes or a warp for each row.
     CrossEntropyRows = STEP_CROSS_ENTROPY 2, MIN_BLOCKS: 5;
 }
 
@@ -28,21 +28,22 @@ tiles! {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CrossEntropyParams {
-    /// A row for each item.
+    /// Logits, one row for each item.
     pub logits: u64,
-    /// Out: their gradient; may be the logits. 0 for the loss alone.
+    /// Out: gradient of the logits, possibly in place; 0 for the loss alone.
     pub gradient: u64,
-    /// The class of each row, a word each; compared with columns, and never an address. Of no class: no label.
+    /// Class of each row, one word each. It is compared with columns, and never used as an address. A row whose word is
+    /// not a class has no label.
     pub labels: u64,
-    /// The sum of each thread block, f32.
+    /// Sum of each thread block, f32.
     pub partial: u64,
-    /// Rows with a label, and thread blocks that have arrived, a word each; zeros before and after a run.
+    /// Rows with a label, and thread blocks that have arrived, one word each; zero before and after a run.
     pub words: u64,
-    /// Out: the mean, f32.
+    /// Out: mean of the losses, f32.
     pub loss: u64,
-    /// Rows.
+    /// Number of rows.
     pub rows: u32,
-    /// Columns.
+    /// Number of columns.
     pub classes: u32,
     /// Bytes from one row of logits to the next.
     pub logit_bytes: u32,
@@ -50,7 +51,7 @@ pub struct CrossEntropyParams {
     pub gradient_bytes: u32,
     /// `CROSS_ENTROPY_VECTORS`.
     pub flags: u32,
-    /// Nothing.
+    /// Padding.
     pub pad: u32,
 }
 

@@ -1,28 +1,28 @@
-//! The module `optimizer`: a step of stochastic gradient descent, or of Adam, over parameters that lie without gaps.
+//! The module `optimizer`: a step of stochastic gradient descent, or of Adam, over contiguous parameters.
 
 use crate::abi::tiles;
 
 /// Threads of a thread block.
 pub const UPDATE_THREADS: u32 = 256;
-/// Parameters that a thread takes at once.
+/// Parameters that a thread updates at once.
 pub const UPDATE_ELEMENTS: u32 = 4;
 
-/// Adam: weights decay beside the step, not in the gradient (AdamW).
+/// Adam: weight decay is applied to the parameter, not to the gradient (AdamW).
 pub const UPDATE_DECOUPLED: u32 = 1;
-/// Descent: the step looks ahead along its momentum (Nesterov).
+/// Descent: Nesterov momentum.
 pub const UPDATE_NESTEROV: u32 = 2;
 /// The gradient has the element type of the copy.
 pub const UPDATE_NARROW: u32 = 4;
 
 tiles! {
     { THREADS: UPDATE_THREADS, MIN_BLOCKS: 4, COLUMNS: UPDATE_ELEMENTS, ACCESS: 1 }
-    /// A step of descent; the element type is that of the copy, f32 for none.
+    /// A step of descent. The element type is that of the 16-bit copy; f32 means no copy.
     SgdStep = STEP_SGD 1;
-    /// A step of Adam, likewise.
+    /// A step of Adam. The element type is that of the 16-bit copy; f32 means no copy.
     AdamStep = STEP_ADAM 2;
 }
 
-/// What steps leave for each other: on the device, so that a captured graph goes on where it was.
+/// State carried from step to step, in device memory, so that a replayed graph continues from it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UpdateState {
@@ -30,11 +30,11 @@ pub struct UpdateState {
     pub rate: f32,
     /// Thread blocks of this step that are done; zero between steps.
     pub arrived: u32,
-    /// Steps done.
+    /// Number of completed steps.
     pub steps: u32,
-    /// Nothing.
+    /// Padding.
     pub pad: u32,
-    /// 1 - beta^t of both moments, t the number of the coming step.
+    /// 1 - beta^t of both moments, where t is the number of the next step.
     pub corrections: [f64; 2],
 }
 
@@ -44,21 +44,21 @@ pub struct UpdateState {
 pub struct UpdateParams {
     /// In and out: parameters, f32.
     pub parameters: u64,
-    /// Their gradient, f32, or with `UPDATE_NARROW` of the copy's type.
+    /// Gradient, f32, or with `UPDATE_NARROW` of the copy's type.
     pub gradient: u64,
-    /// In and out: momentum, of Adam the first moment, f32; 0 without.
+    /// In and out: momentum, or the first moment of Adam, f32; 0 without.
     pub first: u64,
     /// In and out: the second moment of Adam, f32.
     pub second: u64,
-    /// Out: the parameters in 16 bits.
+    /// Out: 16-bit copy of the parameters.
     pub copy: u64,
     /// An [`UpdateState`].
     pub state: u64,
-    /// Parameters.
+    /// Number of parameters.
     pub len: u64,
     /// Momentum, or the betas of Adam.
     pub betas: [f64; 2],
-    /// 1 less these, rounded from what they are exactly.
+    /// 1 - beta of each moment, rounded from the exact value.
     pub rest: [f32; 2],
     /// Added to the root of the second moment.
     pub epsilon: f32,
@@ -66,7 +66,7 @@ pub struct UpdateParams {
     pub decay: f32,
     /// `UPDATE_*`.
     pub flags: u32,
-    /// Nothing.
+    /// Padding.
     pub pad: u32,
 }
 

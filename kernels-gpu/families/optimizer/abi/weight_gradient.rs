@@ -1,5 +1,5 @@
-//! The module `weight_gradient`: what a dense layer's weights get from its inputs and the gradient of its outputs, both
-//! tall: few columns, and so many rows that these are dealt to thread blocks.
+//! The module `weight_gradient`: the gradient of a dense layer's weights from its inputs and the gradient of its
+//! outputs. Both are tall: they have few columns, and so many rows that rows are distributed over thread blocks.
 
 use crate::abi::tiles;
 
@@ -12,24 +12,24 @@ pub const WEIGHT_ROWS: u32 = 8;
 /// Rows of the matrices are whole vectors of four elements.
 pub const WEIGHT_VECTORS: u32 = 1;
 
-/// Threads of a thread block that sums up a bias alone.
+/// Threads of a thread block that computes the gradient of a bias alone.
 pub const BIAS_THREADS: u32 = 256;
 /// Columns of its tile: eight threads, four elements each.
 pub const BIAS_COLUMNS: u32 = 32;
-/// Rows that its threads have under way.
+/// Rows that its threads have in flight.
 pub const BIAS_ROWS: u32 = 4 * BIAS_THREADS / 8;
 
 tiles! {
     { ACCESS: 1 }
-    /// A tile of the gradient over a part of the rows: by CUDA cores in f32, else by Tensor Cores.
+    /// A tile of the gradient over a part of the rows: on CUDA cores in f32, otherwise on Tensor Cores.
     WeightTile = STEP_WEIGHT_PARTS 1, THREADS: WEIGHT_THREADS, MIN_BLOCKS: 4, COLUMNS: WEIGHT_TILE[1],
         // Two stages of both matrices, as f32.
         SHARED_BYTES: 2 * WEIGHT_ROWS * (WEIGHT_TILE[0] + WEIGHT_TILE[1]) * 4;
-    /// Columns over a part of the rows.
+    /// Sums of columns over a part of the rows.
     BiasTile = STEP_BIAS_PARTS 3, THREADS: BIAS_THREADS, MIN_BLOCKS: 3, COLUMNS: BIAS_COLUMNS,
         // Four sums of each thread.
         SHARED_BYTES: BIAS_THREADS * 16;
-    /// An element of the gradient for each thread.
+    /// Sum over the parts, one element of the gradient for each thread.
     WeightSum = STEP_WEIGHT_SUM 2, THREADS: WEIGHT_THREADS, MIN_BLOCKS: 8, COLUMNS: WEIGHT_THREADS;
 }
 
@@ -37,20 +37,20 @@ tiles! {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WeightParams {
-    /// Inputs of the layer, a row for each item; of a bias alone what is added to `dy`, or 0.
+    /// Inputs of the layer, one row for each item. For a bias alone: values that are added to `dy`, or 0.
     pub x: u64,
-    /// Gradient of its outputs, a row for each item; with `gate` zeros are written into it, of a bias alone also what is
-    /// added.
+    /// Gradient of the layer's outputs, one row for each item. With `gate`, masked elements are overwritten with zeros;
+    /// for a bias alone, the result with `x` added is written back.
     pub dy: u64,
-    /// Outputs of the layer: where one is not above zero, its gradient becomes zero. 0 without a ReLU.
+    /// Outputs of the layer: if one is not above zero, its gradient becomes zero. 0 without a ReLU.
     pub gate: u64,
-    /// For each part `inputs + 1` rows of `outputs` sums, f32: the last row is that of the bias.
+    /// For each part `inputs + 1` rows of `outputs` sums, f32. The last row is the sums of the bias.
     pub partial: u64,
     /// Out: gradient of the weights, f32.
     pub dw: u64,
-    /// Out: gradient of the bias, f32; 0 for none.
+    /// Out: gradient of the bias, f32; 0 if not needed.
     pub db: u64,
-    /// Items.
+    /// Number of items.
     pub rows: u32,
     /// Columns of `x`, rows of `dw`.
     pub inputs: u32,
@@ -58,7 +58,7 @@ pub struct WeightParams {
     pub outputs: u32,
     /// Rows of a part.
     pub of_part: u32,
-    /// Parts.
+    /// Number of parts.
     pub parts: u32,
     /// Bytes from one row of `x` to the next.
     pub x_bytes: u32,

@@ -1,16 +1,16 @@
-//! The module `sampled` (SDDMM): products of dense matrices at the places of a block pattern only. A window is 128 rows
-//! of the output against up to 256 gathered columns, fed by the tensor copy engine as in the module `wgmma`.
+//! The module `sampled` (SDDMM): products of dense matrices, only at the blocks of a pattern. A window is 128 rows of
+//! the output by up to 256 gathered columns, fed by the tensor copy engine as in the module `wgmma`.
 
 use core::marker::PhantomData;
 
 use crate::abi::{AtomInfo, HALF, LoaderInfo, MapWords, PANEL_BYTES, SMEM_TILE};
 use crate::abi::{STEPS, Strip, Tile, Tma, Wgmma};
 
-/// Chunks of 64 columns of a window, at the most.
+/// Max chunks of 64 columns of a window.
 pub const WINDOW_CHUNKS: usize = 4;
 
-/// Tile of the modules `sampled` and `sampled_mma`. The columns of a window are gathered in pieces of `P` (16, 32 or
-/// 64), `CHUNKS` (2 or 4) times 64 of them; `ORDER` says how X and Y lie in memory. 16-bit elements: a stage is 64 deep.
+/// Tile of the modules `sampled` and `sampled_mma`. The columns of a window, `CHUNKS` (2 or 4) times 64, are gathered
+/// in pieces of `P` (16, 32 or 64). `ORDER` is the memory order of X and Y. Elements have 16 bits: a stage is 64 deep.
 #[derive(Clone, Copy, Debug)]
 pub struct Sampled<
     const P: usize,
@@ -34,9 +34,9 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A, L: LoaderInfo>
         true => 4,
         false => (L::SHARED - 2 * SMEM_TILE - 512) / Self::STAGE,
     };
-    /// Offset of the output buffers, [`SMEM_TILE`] bytes of each warpgroup.
+    /// Offset of the output buffers, [`SMEM_TILE`] bytes for each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
-    /// Offset of the barriers, full and empty of each stage, and of two words for the split-K fix-up.
+    /// Offset of the barriers, full and empty for each stage, and of two words for the split-K fix-up.
     pub const BARRIERS: usize = Self::OUT + 2 * SMEM_TILE;
 }
 
@@ -54,39 +54,39 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: AtomInfo, L: Load
     const ACCESS: u32 = 16;
 }
 
-/// Rows of the output that share one place: those of a warp.
+/// Rows of the output that share one place (an index among the values of S): the rows of a warp.
 pub const PLACE_ROWS: usize = 16;
 /// Groups of [`PLACE_ROWS`] rows of a window.
 pub const PLACE_GROUPS: usize = 2 * HALF / PLACE_ROWS;
-/// Elements that a place counts in.
+/// Elements in a unit of a place.
 pub const PLACE_ELEMENTS: usize = 16;
-/// A place that the pattern does not hold.
+/// Place of a piece that is not in the pattern.
 pub const NO_PLACE: u32 = u32::MAX;
 
-/// One window of the output, or a part of it along k.
+/// Window of the output, or a part of it along k.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Window {
     /// First row, or [`NO_STRIP`](crate::abi::NO_STRIP).
     pub row: u32,
-    /// Which table of places.
+    /// Index of the table of places.
     pub window: u32,
-    /// Bit `4 half + chunk`: these 64 rows and columns hold a place. From bit 8 on the number of pieces.
+    /// Bit `4 half + chunk`: set if these 64 rows and columns contain a place. From bit 8 on: the number of pieces.
     pub live: u32,
     /// First stage along k.
     pub stage: u32,
-    /// Stages; 0 writes zeros.
+    /// Number of stages; 0 writes zeros.
     pub stages: u32,
     /// First slot of partial sums of this window.
     pub first: u32,
-    /// Which part along k this is, and from bit 16 on how many there are.
+    /// Index of this part along k, and from bit 16 on the number of parts.
     pub parts: u32,
     /// Index of the pair of arrival counters of this window.
     pub counter: u32,
 }
 
 /// Parameters of the `sampled` kernels: `S[m,n] (= | +=) alpha * P[m,n] * X[m,k] * Y[n,k]` where S has a block. The
-/// maps want 64-byte alignment, as in [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
+/// maps require 64-byte alignment, as in [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SampledParams {
@@ -94,11 +94,11 @@ pub struct SampledParams {
     pub x_map: MapWords,
     /// Y.
     pub y_map: MapWords,
-    /// [`Window`]s by rounds: the first of every thread block, the second of every one, ...
+    /// [`Window`]s by rounds: the first of every thread block, then the second of every one, ...
     pub windows: u64,
     /// First column of each piece of each window, in the order of `windows`.
     pub columns: u64,
-    /// For each table, group of 16 rows and piece where its first element lies among the values, in units of
+    /// For each table, group of 16 rows and piece: index of its first element among the values, in units of
     /// [`PLACE_ELEMENTS`], or [`NO_PLACE`].
     pub places: u64,
     /// The values of S.

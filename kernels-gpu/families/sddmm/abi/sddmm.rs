@@ -1,13 +1,13 @@
-//! The module `sddmm`: products of dense matrices at single entries of a pattern, on CUDA cores. An item is a run of
-//! entries of one row; its segment of lanes holds that row of X and gathers rows of Y.
+//! The module `sddmm`: products of dense matrices at the nonzeros of an unstructured pattern, on CUDA cores. An item is
+//! a run of entries of one row; its segment of lanes holds that row of X and gathers rows of Y.
 
 use crate::abi::{BOTH_ROWS, Dtype, Tile};
 
-/// Entries whose sums a segment forms and stores together; one lane at least keeps one of them.
+/// Entries whose sums a segment computes and stores together; each of them is kept by at least one lane.
 pub const SAMPLES: usize = 8;
 
-/// Tile of the module `sddmm`: a segment of `LANES` (8, 16 or 32) lanes takes an item; a lane owns `REP` vectors of
-/// `VEC` elements of each step along k; `FLIGHT` rows of Y are gathered at once; a multiprocessor holds `BLOCKS` thread
+/// Tile of the module `sddmm`: a segment of `LANES` (8, 16 or 32) lanes computes an item. A lane holds `REP` vectors of
+/// `VEC` elements of each step along k. `FLIGHT` rows of Y are gathered at once. A multiprocessor holds `BLOCKS` thread
 /// blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Dots<
@@ -60,7 +60,7 @@ pub struct SddmmParams {
     pub ldx_bytes: u32,
     /// Bytes from one row of Y to the next.
     pub ldy_bytes: u32,
-    /// [`FLAG_ACCUMULATE`](crate::abi::FLAG_ACCUMULATE), [`FLAG_MASK_VALUES`](crate::abi::FLAG_MASK_VALUES); of 8-bit
+    /// [`FLAG_ACCUMULATE`](crate::abi::FLAG_ACCUMULATE), [`FLAG_MASK_VALUES`](crate::abi::FLAG_MASK_VALUES); for 8-bit
     /// operands `FLAG_OUT_*`.
     pub flags: u32,
     /// Zero.

@@ -1,10 +1,10 @@
-//! The module `sddmm_staged`: products of dense matrices at single entries, on CUDA cores, where entries are many: a
-//! thread block keeps rows of Y in shared memory and goes through the entries of rows of S in these columns.
+//! The module `sddmm_staged`: products of dense matrices at many unstructured nonzeros, on CUDA cores. A thread block
+//! keeps rows of Y in shared memory, and computes the entries that rows of S have in these columns.
 
 use crate::abi::{BOTH_ROWS, Dtype, Tile};
 
-/// Tile of the module `sddmm_staged`: a segment of `LANES` (8, 16 or 32) lanes takes a run of entries, `REP` vectors of
-/// four elements a lane, which hold all of k; `FLIGHT` rows of Y are read at once, of `KIB` KiB in shared memory.
+/// Tile of the module `sddmm_staged`: a segment of `LANES` (8, 16 or 32) lanes computes a run of entries. `REP` vectors
+/// of four elements a lane hold all of k. `FLIGHT` rows of Y are read at once, from `KIB` KiB of shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct StagedDots<
     const LANES: u32,
@@ -13,7 +13,7 @@ pub struct StagedDots<
     const KIB: usize = STAGED_KIB,
 >;
 
-/// Shared memory of the kernels for GPUs that have it.
+/// KiB of shared memory of the kernels for GPUs that have as much.
 const STAGED_KIB: usize = 200;
 
 impl<const LANES: u32, const REP: usize, const FLIGHT: usize, const KIB: usize> Tile
@@ -21,7 +21,7 @@ impl<const LANES: u32, const REP: usize, const FLIGHT: usize, const KIB: usize> 
 {
     const THREADS: u32 = 512;
     const STANDS_IN: bool = KIB < STAGED_KIB;
-    /// Most terms of a product.
+    /// Max terms of a product.
     const COLUMNS: u32 = LANES * 4 * REP as u32;
     const ITEMS: u32 = Self::THREADS / LANES;
     const BURST: u32 = FLIGHT as u32;
@@ -33,7 +33,7 @@ impl<const LANES: u32, const REP: usize, const FLIGHT: usize, const KIB: usize> 
     }
 }
 
-/// What a thread block does: the items `first..first + items`, whose columns are `column..column + columns`.
+/// Work of a thread block: the items `first..first + items`, whose columns are `column..column + columns`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shelf {
@@ -51,7 +51,7 @@ pub struct Shelf {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SddmmStagedParams {
-    /// What the `sddmm` kernels take.
+    /// Parameters of the `sddmm` kernels.
     pub sddmm: super::SddmmParams,
     /// A [`Shelf`] for each thread block.
     pub shelves: u64,

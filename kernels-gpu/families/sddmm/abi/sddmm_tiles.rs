@@ -1,14 +1,14 @@
-//! The module `sddmm_tiles`: products of dense matrices at single entries of a pattern, on Tensor Cores. Tiles that
-//! hold entries are computed densely; a list of *picks* says which of a tile's elements are entries.
+//! The module `sddmm_tiles`: products of dense matrices at unstructured nonzeros, on Tensor Cores. Tiles that contain
+//! entries are computed densely; a list of *picks* selects the elements of a tile that are entries.
 
 use core::marker::PhantomData;
 
 use crate::abi::{AtomInfo, HALF, LoaderInfo, MapWords, PANEL_BYTES, SMEM_TILE};
 use crate::abi::{STEPS, STRIP, Tile, Tma, Wgmma};
 
-/// Tile of the modules `sddmm_tiles` and `sddmm_tiles_mma`: 128 rows of the output against up to `CHUNKS` chunks of 64
-/// gathered columns. `ORDER` says how X and Y lie in memory, `BYTES` what an element takes: 2, or 4 for TF32. A stage is
-/// 128 bytes deep.
+/// Tile of the modules `sddmm_tiles` and `sddmm_tiles_mma`: 128 rows of the output by up to `CHUNKS` chunks of 64
+/// gathered columns. `ORDER` is the memory order of X and Y, `BYTES` the size of an element: 2, or 4 for TF32. A stage
+/// is 128 bytes deep.
 #[derive(Clone, Copy, Debug)]
 pub struct PickTile<
     const CHUNKS: usize,
@@ -18,15 +18,15 @@ pub struct PickTile<
     L = Tma,
 >(PhantomData<(A, L)>);
 
-/// Rows of a tile whose picks are one list: those of a warp.
+/// Rows of a tile whose picks form one list: the rows of a warp.
 pub const PICK_ROWS: usize = 16;
 /// Lists of a tile.
 pub const PICK_GROUPS: usize = STRIP / PICK_ROWS;
-/// Most chunks of a tile.
+/// Max chunks of a tile.
 pub const MOST_CHUNKS: usize = 4;
 /// Columns of a chunk.
 pub const CHUNK: usize = HALF;
-/// Bit of a pick that is an entry; without it, the half word fills up a pair.
+/// Bit of a pick that is an entry. A half word without it pads a pair.
 pub const PICKED: u32 = 0x8000;
 
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A, L: LoaderInfo>
@@ -46,9 +46,9 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A, L: LoaderInfo
         (true, ..) => 8,
         (false, ..) => (L::SHARED - 2 * HALF * Self::ROW_BYTES - 512) / Self::STAGE,
     };
-    /// Offset of the finished sums, `HALF` rows of each warpgroup.
+    /// Offset of the finished sums, `HALF` rows for each warpgroup.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
-    /// Offset of the barriers, full and empty of each stage.
+    /// Offset of the barriers, full and empty for each stage.
     pub const BARRIERS: usize = Self::OUT + 2 * HALF * Self::ROW_BYTES;
 }
 
@@ -65,9 +65,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: AtomInfo, L: 
     const ACCESS: u32 = 16;
 }
 
-/// The half word of an entry in row `row` of a list's rows and column `column` of its tile of `columns` columns: its
-/// place among finished sums of `bytes` bytes, whose pieces of 16 bytes are swizzled as in
-/// [`swizzle`](crate::frag::swizzle).
+/// Half word of an entry in row `row` of a list's rows and column `column` of its tile of `columns` columns: its index
+/// among finished sums of `bytes` bytes, whose pieces of 16 bytes are swizzled as in [`swizzle`](crate::frag::swizzle).
 pub const fn pick(row: u32, column: u32, columns: u32, bytes: u32) -> u32 {
     let piece = 16 / bytes;
     PICKED | (row * columns + ((column / piece) ^ (row & 7)) * piece + column % piece)
@@ -80,21 +79,21 @@ pub const fn picked(pick: u32, columns: u32, bytes: u32) -> (u32, u32) {
     (row, ((at / piece) ^ (row & 7)) * piece + at % piece)
 }
 
-/// One tile of the output.
+/// Tile of the output.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Pane {
     /// First row, or [`NO_STRIP`](crate::abi::NO_STRIP).
     pub row: u32,
-    /// Bit `half`: these 64 rows hold an entry. From bit 8 on the number of chunks.
+    /// Bit `half`: set if these 64 rows contain an entry. From bit 8 on: the number of chunks.
     pub live: u32,
-    /// The picks of all its lists.
+    /// Picks of all its lists.
     pub picks: Picks,
     /// First column of each chunk.
     pub columns: [u32; MOST_CHUNKS],
 }
 
-/// Picks, of a tile or of 16 rows of it: words `start..start + words`, two picks each.
+/// Range of picks, of a tile or of 16 rows of it: words `start..start + words`, two picks each.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Picks {
@@ -105,7 +104,7 @@ pub struct Picks {
 }
 
 /// Parameters of the `sddmm_tiles` kernels: `S[m,n] (= | +=) alpha * P[m,n] * X[m,k] * Y[n,k]` where S has an entry.
-/// The maps want 64-byte alignment, as in [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
+/// The maps require 64-byte alignment, as in [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SddmmTilesParams {
@@ -113,15 +112,15 @@ pub struct SddmmTilesParams {
     pub x_map: MapWords,
     /// Y.
     pub y_map: MapWords,
-    /// [`Pane`]s by rounds: the first of every thread block, the second of every one, ...
+    /// [`Pane`]s by rounds: the first of every thread block, then the second of every one, ...
     pub panes: u64,
-    /// [`PICK_GROUPS`] lists ([`Picks`]) of each pane, in the order of `panes`.
+    /// [`PICK_GROUPS`] lists ([`Picks`]) of each tile, in the order of `panes`.
     pub groups: u64,
-    /// For each of a list's rows the value slot of its first entry less that entry's place in the list (u32, wrapping),
+    /// For each row of a list, the value index of its first entry minus that entry's index in the list (u32, wrapping),
     /// in the order of `groups`. Always even.
     pub bases: u64,
-    /// Pairs of [`pick`]s: a row's run begins with a new pair, at the half that its value slot has in an aligned pair
-    /// of values. Those of a tile begin at a multiple of four words.
+    /// Pairs of [`pick`]s. A row's run begins with a new pair, at the half that its value index has in an aligned pair
+    /// of values. The pairs of a tile begin at a multiple of four words.
     pub picks: u64,
     /// The values of S.
     pub values: u64,
@@ -144,5 +143,5 @@ const _: () = assert!(size_of::<Pane>() == 32);
 const _: () = assert!(size_of::<Picks>() == 8);
 const _: () = assert!(size_of::<SddmmTilesParams>() == 328);
 const _: () = assert!(STEPS * 32 == PANEL_BYTES);
-// A list's places fit the bits of a pick.
+// The indices of a list's sums fit the bits of a pick.
 const _: () = assert!(PICK_ROWS * CHUNK * MOST_CHUNKS <= PICKED as usize);

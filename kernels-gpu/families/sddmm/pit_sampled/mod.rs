@@ -1,7 +1,7 @@
-//! A product of dense matrices at the micro-tiles of 1 x 64 that were found in another one: four warps gather the rows
-//! of X that a panel of 64 columns lists, and start the copies of the panel's rows of Y, two warpgroups multiply, 64
-//! listed rows each. The grid is persistent: how many tiles the lists make is read on the device, and only these are
-//! dealt.
+//! Product of dense matrices at the 1 x 64 micro-tiles that were found in another matrix. Four warps gather the rows of
+//! X that a panel of 64 columns lists, and start the copies of the panel's rows of Y. Two warpgroups multiply, 64
+//! listed rows each. The grid is persistent: the number of tiles in the lists is read on the device, and only these
+//! tiles are distributed.
 
 mod out;
 
@@ -16,7 +16,7 @@ const LISTED: u32 = SAMPLED_LISTED as u32;
 const HALF_LISTED: u32 = LISTED / 2;
 const _: () = assert!(LISTED == 4 * rows::ROWS);
 
-/// What a thread block computes next: places `from .. from + rows` of a panel's list.
+/// Next tile of a thread block: entries `from .. from + rows` of a panel's list.
 #[derive(Clone, Copy)]
 struct Work {
     list: u32,
@@ -24,19 +24,19 @@ struct Work {
     rows: u32,
 }
 
-/// 32 lists, one a lane, and how many tiles come before and in them.
+/// 32 lists, one for each lane, the tiles in them, and the number of tiles in the lists before them.
 #[derive(Clone, Copy)]
 struct Hand {
     first: u32,
     count: u32,
-    /// Tiles of the lists up to this lane's.
+    /// Tiles of the lists up to and with this lane's.
     upto: u32,
     before: u32,
     all: u32,
 }
 
 impl Hand {
-    /// Lists from `first` on. All lanes of a warp together.
+    /// Loads 32 lists from `first` on. All lanes of a warp call it together.
     #[inline(always)]
     fn of(p: &PitSampledParams, first: u32, before: u32) -> Self {
         let lane = gpu::opaque_thread() % 32;
@@ -46,14 +46,15 @@ impl Hand {
         Hand { first, count, upto, before, all: warp::shfl(upto, 31) }
     }
 
-    /// Tile number `index`, if there are so many; numbers only ascend. All lanes of a warp together.
+    /// Returns tile number `index`, without rows past the last tile. Indices only increase. All lanes of a warp call it
+    /// together.
     #[inline(always)]
     fn work(&mut self, p: &PitSampledParams, index: u32) -> Work {
         while index >= self.before + self.all && self.first < p.panels {
             *self = Hand::of(p, self.first + 32, self.before + self.all);
         }
         let within = index - self.before;
-        // Of the lists that end behind this tile the first; none past the last tile, where no lane has rows.
+        // First list that ends after this tile. Past the last tile this is lane 0, and no lane has rows.
         let lane = warp::ballot(self.upto > within).trailing_zeros() % 32;
         let count = warp::shfl(self.count, lane);
         let upto = warp::shfl(self.upto, lane);
@@ -73,7 +74,7 @@ impl<A, L: LoaderInfo> Stages for PitSampled<A, L> {
 }
 
 impl<A: Multiply, L: Loader> PitSampled<A, L> {
-    /// Address of a place of a panel's list.
+    /// Address of entry `place` of a tile in its panel's list.
     #[inline(always)]
     fn listed(p: &PitSampledParams, work: Work, place: u32) -> u64 {
         p.lists + (work.list as u64 * p.stride as u64 + (work.from + place) as u64) * 4
@@ -115,7 +116,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
         copy::cp_async_wait_all();
     }
 
-    /// Starts the copies of a stage of Y: one, or this thread's share.
+    /// Starts the copy of a stage of Y, or this thread's share of it.
     #[inline(always)]
     fn start_y(p: &PitSampledParams, at: u64, work: Work, deep: u32, slot: u32) {
         let thread = gpu::thread() - CONSUMERS * 32;
@@ -125,25 +126,26 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
         L::tile(team, Self::stage(slot), (at, &p.y_map), place, shape, Self::full(slot));
     }
 
-    /// The rows of X that this lane brings 16 bytes of: those that are listed.
+    /// Listed rows of X of which this lane copies 16 bytes each.
     #[inline(always)]
     fn rows(p: &PitSampledParams, work: Work) -> Rows {
         let thread = gpu::opaque_thread() - CONSUMERS * 32;
         let own = global::ld_cg_b32(Self::listed(p, work, thread), thread < work.rows);
-        rows::shared_out(thread, own, work.rows)
+        rows::of_thread(thread, own, work.rows)
     }
 
-    /// Starts this warp's copies of a stage. What lies in the place of rows that are not there makes columns of the
-    /// accumulators that nobody stores.
+    /// Starts this warp's copies of a stage. Stale data in place of missing rows affects only columns of the
+    /// accumulators that are not stored.
     #[inline(always)]
     fn bring<const WHOLE: bool>(p: &PitSampledParams, rows: Rows, deep: u32, slot: u32) {
         let thread = gpu::opaque_thread() - CONSUMERS * 32;
         let source = Source { address: p.x, row_bytes: p.ldx_bytes, columns: p.k };
         let to = Self::stage(slot) + Self::X_AT as u32;
-        rows::bring::<WHOLE>(source, rows, thread, deep, to);
+        rows::gather::<WHOLE>(source, rows, thread, deep, to);
     }
 
-    /// A warpgroup's 64 listed rows of every tile. Where a tile has none of them it only lets the stages go.
+    /// Computes a warpgroup's 64 listed rows of every tile. A warpgroup without rows in a tile only releases its
+    /// stages.
     #[inline(always)]
     fn consume<E: WgmmaElem>(p: &PitSampledParams) {
         let group = warp::uniform(gpu::thread() / 128);
@@ -159,7 +161,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
             while deep < p.k {
                 let slot = ring.wait_full();
                 if used {
-                    // The gathered rows were written by ordinary copies.
+                    // Ordinary copies (`cp.async`) wrote the gathered rows.
                     A::fence_proxy_async();
                     A::fence(&mut acc);
                     Self::multiply::<E>(&mut acc, slot, group);
@@ -199,13 +201,13 @@ impl<W: WalkInfo, E: WgmmaElem, A: Multiply, L: Loader> Kernel<W, E, PitSampledP
     #[inline(always)]
     unsafe fn run(p: &PitSampledParams, at: u64) {
         if gpu::thread() == 0 {
-            // Every thread that gathers, and the copy of Y, if none of theirs.
+            // Every gathering thread arrives, and the thread that starts the copy of Y if the copy engine copies it.
             Self::make_barriers(SAMPLED_COPIERS + L::BY_ONE as u32, CONSUMERS);
             L::prefetch_maps::<1>(at);
         }
         gpu::sync_threads();
         grid::wait_dependency();
-        // After the wait: what starts early may rely on all that came before this kernel.
+        // After the wait: the dependent launch may assume that all launches before this kernel have ended.
         grid::launch_dependents();
         if gpu::thread() >= CONSUMERS * 32 {
             Self::produce(p, at);

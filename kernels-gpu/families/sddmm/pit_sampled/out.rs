@@ -1,5 +1,5 @@
-//! Accumulators on their way out: a warpgroup turns 64 x 64 of them at a time in shared memory, so that a listed row
-//! leaves as a line of 128 bytes.
+//! Epilogue of the accumulators: a warpgroup transposes 64 x 64 of them in shared memory, so that a listed row is
+//! stored as a line of 128 bytes.
 
 use super::{HALF_LISTED, Work};
 use crate::device::prelude::*;
@@ -8,13 +8,13 @@ use crate::device::store::chunk::{stage_columns, staged};
 use crate::families::sddmm::abi::*;
 
 impl<A: Multiply, L: Loader> PitSampled<A, L> {
-    /// A warpgroup's buffer.
+    /// Output buffer of a warpgroup.
     #[inline(always)]
     pub(super) fn out(group: u32) -> u32 {
         copy::dynamic_shared() + Self::OUT as u32 + group * SMEM_TILE as u32
     }
 
-    /// The rows of S that this lane stores 16 bytes of, [`NONE`] where there is none: fetched ahead of the products.
+    /// Rows of S of which this lane stores 16 bytes each, or [`NONE`]. They are loaded ahead of the products.
     #[inline(always)]
     pub(super) fn lines(p: &PitSampledParams, work: Work, group: u32) -> [u32; 4] {
         let thread = gpu::opaque_thread();
@@ -43,7 +43,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
         let column = work.list * SAMPLED_WIDTH as u32 + lane % 8 * 8;
         let inside = column < p.n;
         let gate = Self::gate::<E>(p, lines, (column, inside));
-        // The warpgroup has read the tile before.
+        // The warpgroup has read the previous tile.
         barrier::sync_named(1 + group, 128);
         stage_columns::<E>(&acc.0[0], smem, (lane, warp));
         barrier::sync_named(1 + group, 128);
@@ -59,7 +59,7 @@ impl<A: Multiply, L: Loader> PitSampled<A, L> {
         });
     }
 
-    /// Bits of the elements to be kept, of four lines: all loads go out before the first is looked at.
+    /// Masks of the elements to keep, for four lines. All loads are issued before the first is used.
     #[inline(always)]
     fn gate<E: WgmmaElem>(
         p: &PitSampledParams,

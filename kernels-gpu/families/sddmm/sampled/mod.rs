@@ -1,6 +1,6 @@
-//! SDDMM onto a block pattern on Tensor Cores: a persistent thread block per multiprocessor computes windows of 128 rows
-//! against 256 or 128 gathered columns, and stores the blocks that the pattern holds. The ring of stages, the split into
-//! copying and multiplying warps and the split-K fix-up are those of the module `wgmma`.
+//! SDDMM at the blocks of a pattern, on Tensor Cores: a persistent thread block for each multiprocessor computes
+//! windows of 128 rows by 256 or 128 gathered columns, and stores the blocks of the pattern. The ring of stages, the
+//! producer and consumer warps and the split-K fix-up are those of the module `wgmma`.
 
 mod out;
 
@@ -12,7 +12,7 @@ fn index(round: u32) -> u64 {
     (round * gpu::grid_x() + gpu::block_x()) as u64
 }
 
-/// This thread block's window of a round; none past the last round.
+/// Window of this thread block in a round; its row is `NO_STRIP` past the last round.
 #[inline(always)]
 fn window(p: &SampledParams, round: u32) -> Window {
     let valid = round < p.rounds;
@@ -34,7 +34,7 @@ fn window(p: &SampledParams, round: u32) -> Window {
 impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A, L: LoaderInfo> Stages
     for Sampled<P, ORDER, CHUNKS, A, L>
 {
-    /// A stage is X's halves, then Y's chunks of 64 columns.
+    /// A stage holds X's two halves, then Y's chunks of 64 columns.
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
@@ -43,17 +43,17 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A, L: LoaderInfo> St
 impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Loader>
     Sampled<P, ORDER, CHUNKS, A, L>
 {
-    /// X lies along k, and Y does.
+    /// Whether X and Y are contiguous along k.
     const X_ALONG: bool = ORDER & A_COLUMNS == 0;
     const Y_ALONG: bool = ORDER & B_COLUMNS != 0;
 
-    /// Two words for the warpgroups that fix up.
+    /// Address of two words for the split-K fix-up of the warpgroups.
     #[inline(always)]
     fn scratch() -> u32 {
         copy::dynamic_shared() + (Self::BARRIERS + Self::STAGES * 16) as u32
     }
 
-    /// X of one warpgroup for a step of 16 along k.
+    /// Descriptor of a warpgroup's X for a step of 16 along k.
     #[inline(always)]
     fn x(smem: u32, step: usize) -> u64 {
         let row = PANEL_BYTES as u32;
@@ -64,7 +64,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
         }
     }
 
-    /// Y for a step of 16 along k, from a chunk on.
+    /// Descriptor of Y for a step of 16 along k, from a chunk on.
     #[inline(always)]
     fn y(chunk: u32, step: usize) -> u64 {
         if Self::Y_ALONG {
@@ -75,12 +75,12 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
         }
     }
 
-    /// The copies of a stage, a half of X or a piece of Y each, bring to the same place 64 further along k each time. A
-    /// thread has the word of one of them, where it begins across k.
+    /// Starts all copies. A copy of a stage is a half of X or a piece of Y. It writes to the same offset of every
+    /// stage, 64 further along k each time. A thread holds the position across k of one copy.
     #[inline(always)]
     fn produce(p: &SampledParams, at: u64) {
         let thread = gpu::thread() % COPIERS;
-        // Neighbouring copies in different warps: those that the lanes of a warp start go out one after the other.
+        // Neighbouring copies belong to different warps: the lanes of a warp start theirs one after the other.
         let own = if L::BY_ONE { thread % 32 * 4 + thread / 32 } else { thread % 32 };
         let piece = own.wrapping_sub(2);
         let column = |round: u32, valid: bool| {
@@ -123,7 +123,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
         L::wait_own();
     }
 
-    /// Starts copy `i` of a stage, from these places along k and across.
+    /// Starts copy `i` of a stage, from these positions along and across k.
     #[inline(always)]
     fn start(p: &SampledParams, at: u64, (slot, i): (u32, u32), [k, across]: [u32; 2]) {
         let team = Team { thread: gpu::thread() % COPIERS, threads: COPIERS };
@@ -135,7 +135,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
         };
         let (stage, full) = (Self::stage(slot), Self::full(slot));
         if L::BY_ONE {
-            // One instruction for both: lanes that take different ways would do so one after the other.
+            // One instruction for both operands: two in divergent lanes would be issued one after the other.
             let (to, at, along) = match i {
                 0 | 1 => (i * SMEM_TILE as u32, at, Self::X_ALONG),
                 _ => (2 * SMEM_TILE as u32 + (i - 2) * Self::PIECE as u32, at + 128, Self::Y_ALONG),
@@ -163,7 +163,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
             let now = later;
             round += 1;
             later = window(p, round);
-            // The same for all lanes, and the shuffle tells ptxas so (C7519).
+            // `uniform` tells ptxas that the value is the same in all lanes (C7519).
             let live = warp::uniform(now.live >> (4 * warpgroup) & 15);
             let mut acc = Acc::<CHUNKS>::zero();
             let mut s = 0;
@@ -186,8 +186,8 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
         }
     }
 
-    /// The products of one stage, two chunks at a time: chunks one by one would read X from shared memory as often as
-    /// Y, and a choice between all at once and some takes more registers than there are (C7511).
+    /// Issues the products of one stage, two chunks at a time. Single chunks would read X from shared memory as often
+    /// as Y. A choice between all chunks and some takes more registers than are available (C7511).
     #[inline(always)]
     fn multiply<E: WgmmaElem>(acc: &mut Acc<CHUNKS>, slot: u32, warpgroup: u32, live: u32) {
         const { assert!(!A::QUARTERS || CHUNKS <= 2, "sums of a pair lie as those of all") };

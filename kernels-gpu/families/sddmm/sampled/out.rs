@@ -1,4 +1,4 @@
-//! Accumulators of a window on their way out: fixed up where the window was cut along k, scaled, and stored block by
+//! Epilogue of a window's accumulators: split-K fix-up if the window was cut along k, scaling, and stores block by
 //! block.
 
 use crate::device::prelude::*;
@@ -31,7 +31,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
                 return;
             }
         }
-        // Sums of other thread blocks lie as these do, however that is.
+        // After the fix-up: partial sums of all thread blocks have one layout, whichever it is.
         A::exchange_quarters(acc, Self::out(warpgroup), 1 + warpgroup);
         let alpha = E::scalar(p.alpha);
         if alpha != 1.0 {
@@ -57,19 +57,19 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
         });
     }
 
-    /// A warpgroup's buffer.
+    /// Output buffer of a warpgroup.
     #[inline(always)]
     fn out(warpgroup: u32) -> u32 {
         copy::dynamic_shared() + Self::OUT as u32 + warpgroup * SMEM_TILE as u32
     }
 
-    /// Address of the values at a place.
+    /// Address of the values at `place`.
     #[inline(always)]
     fn address(values: u64, place: u32) -> u64 {
         values + place as u64 * (PLACE_ELEMENTS * 2) as u64
     }
 
-    /// A chunk of 64 columns through shared memory, each warp its own 16 rows, to rows of 16 bytes a lane.
+    /// Stores a chunk of 64 columns through shared memory, each warp its own 16 rows, by rows of 16 bytes a lane.
     #[inline(always)]
     fn store<E: WgmmaElem>(p: &SampledParams, places: u64, warpgroup: u32, acc: &[f32; 32]) {
         let (lane, warp) = gpu::lane_and_warp();
@@ -90,7 +90,7 @@ impl<const P: usize, const ORDER: u32, const CHUNKS: usize, A: Multiply, L: Load
         });
     }
 
-    /// A chunk of 64 columns in pairs from the registers: what is multiplied or added is not rounded before.
+    /// Stores a chunk of 64 columns in pairs from registers: sums are not rounded before the mask or the addition.
     #[inline(always)]
     fn update<E: WgmmaElem>(p: &SampledParams, places: u64, acc: &[f32; 32]) {
         let lane = gpu::opaque_thread() % 32;

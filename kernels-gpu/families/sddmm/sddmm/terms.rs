@@ -1,23 +1,23 @@
-//! What SDDMM at single entries asks of an element type: every type with an accumulator of its own kind, and 8-bit
-//! integers, which are multiplied by fours (`dp4a`), summed in i32 and stored in the type that the flags name.
+//! Element types of SDDMM at unstructured nonzeros: types with an accumulator of their own kind, and 8-bit integers.
+//! Those are multiplied by fours (`dp4a`), summed in i32 and stored in the type that the flags name.
 
 use crate::device::prelude::*;
 use crate::families::sddmm::abi::*;
 
-/// An element type of X and Y.
+/// Element type of X and Y.
 pub trait Terms: ElemInfo {
-    /// Sum of products.
+    /// Type of a sum of products.
     type Acc: Copy;
     const ZERO: Self::Acc;
     const BYTES: u32;
     const ACC_BYTES: u32;
 
-    /// `V` elements, zero where `ok` is false.
+    /// Loads `V` elements; zeros if `ok` is false.
     fn load<const V: usize>(addr: u64, ok: bool) -> Raw;
-    /// `sum` and the products of two vectors.
+    /// Returns `sum` plus the products of two vectors.
     fn dot<const V: usize>(a: &Raw, b: &Raw, sum: Self::Acc) -> Self::Acc;
     fn add(a: Self::Acc, b: Self::Acc) -> Self::Acc;
-    /// The sum as two 32-bit words, low first.
+    /// Returns the sum as two 32-bit words, low first.
     fn words(a: Self::Acc) -> [u32; 2];
     /// Inverse of [`Terms::words`].
     fn from_words(w: [u32; 2]) -> Self::Acc;
@@ -89,7 +89,7 @@ impl Terms for Int8 {
     }
     #[inline(always)]
     fn dot<const V: usize>(a: &Raw, b: &Raw, mut sum: i32) -> i32 {
-        // One element alone stands beside three zeros.
+        // A single element is loaded with three zeros.
         unroll!(i < V.div_ceil(4), most 4, {
             sum = bits::dp4a_s8(a[i], b[i], sum);
         });
@@ -136,7 +136,8 @@ fn store_float<E: Elem<Acc = f32>>(p: &SddmmParams, entry: u64, sum: i32, mask: 
     E::store::<1>(at, &[value]);
 }
 
-/// Whatever is beyond it stays beyond an i32 times any mask but zero, and below an i64 times any.
+/// Limit of a scaled sum. Beyond it, the product with any mask but zero is beyond i32; up to it, the product with any
+/// mask fits i64.
 const BEYOND: i64 = 1 << 54;
 
 #[inline(always)]

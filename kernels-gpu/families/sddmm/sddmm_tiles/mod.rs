@@ -1,15 +1,15 @@
-//! SDDMM at single entries on Tensor Cores: tiles that hold entries are computed densely, and the entries picked out of
-//! them ("compute dense, store sparse"). A persistent thread block per multiprocessor; ring of stages and split into
-//! copying and multiplying warps are those of the module `wgmma`.
+//! SDDMM at unstructured nonzeros on Tensor Cores: tiles that contain entries are computed densely, and the entries are
+//! picked from them ("compute dense, store sparse"). A persistent thread block runs on each multiprocessor. The ring of
+//! stages and the producer and consumer warps are those of the module `wgmma`.
 
 mod out;
 
 use crate::device::prelude::*;
 use crate::families::sddmm::abi::*;
 
-/// An element type that tiles are multiplied in.
+/// Element type in which tiles are multiplied.
 pub trait TileElem: Elem<Acc = f32> {
-    /// `D += A B`, 32 bytes deep. `TA`, `TB` 1: the operand is contiguous along m, n instead of k; 16-bit types only.
+    /// `D += A B`, 32 bytes deep. `TA`, `TB` 1: the operand is contiguous along m or n instead of k; 16-bit types only.
     fn mma<A: Multiply, const C: usize, const TA: i32, const TB: i32>(
         acc: &mut Acc<C>,
         a: u64,
@@ -49,23 +49,23 @@ fn pane(p: &SddmmTilesParams, round: u32) -> u64 {
     p.panes + index(round) * size_of::<Pane>() as u64
 }
 
-/// What a warp that multiplies knows of a tile: loaded a tile ahead, so that only the picks wait for it.
+/// A consumer thread's data of a tile: loaded one tile ahead, so that only the picks wait for it.
 #[derive(Clone, Copy)]
 struct PerThread {
     row: u32,
     live: u32,
     picks: Picks,
-    /// Lane i: of row i of this warp's rows.
+    /// In lane i: the base of row i of this warp's rows.
     base: u32,
 }
 
-/// What a thread that copies knows of a tile.
+/// A producer thread's data of a tile.
 #[derive(Clone, Copy)]
 struct Copies {
     row: u32,
     live: u32,
     picks: Picks,
-    /// Of this thread's chunk.
+    /// First column of this thread's chunk.
     column: u32,
 }
 
@@ -91,7 +91,7 @@ impl PerThread {
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A, L: LoaderInfo> Stages
     for PickTile<CHUNKS, ORDER, BYTES, A, L>
 {
-    /// A stage is X's halves, then Y's chunks of 64 columns.
+    /// A stage holds X's two halves, then Y's chunks of 64 columns.
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
@@ -100,23 +100,23 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A, L: LoaderInfo
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: Loader>
     PickTile<CHUNKS, ORDER, BYTES, A, L>
 {
-    /// X lies along k, and Y does.
+    /// Whether X and Y are contiguous along k.
     const X_ALONG: bool = ORDER & A_COLUMNS == 0;
     const Y_ALONG: bool = ORDER & B_COLUMNS != 0;
 
-    /// X of one warpgroup for a step of 16 along k.
+    /// Descriptor of a warpgroup's X for a step of 32 bytes along k.
     #[inline(always)]
     fn x(smem: u32, step: usize) -> u64 {
         Self::operand(smem, step, Self::X_ALONG)
     }
 
-    /// Y for a step of 16 along k.
+    /// Descriptor of Y for a step of 32 bytes along k.
     #[inline(always)]
     fn y(b_tile: u32, step: usize) -> u64 {
         Self::operand(b_tile, step, Self::Y_ALONG)
     }
 
-    /// Tiles of 64 rows of 128 bytes, along k or across it.
+    /// Descriptor of tiles of 64 rows of 128 bytes, along k or across it.
     #[inline(always)]
     fn operand(smem: u32, step: usize, along_k: bool) -> u64 {
         let row = PANEL_BYTES as u32;
@@ -136,8 +136,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
         Self::make_barriers(L::arrivals(COPIERS, false), CONSUMERS);
     }
 
-    /// Which copy this thread has the word of. Neighbouring ones in different warps where a thread starts a copy: those
-    /// that the lanes of a warp start go out one after the other.
+    /// Index of the copy whose word this thread holds. If a thread starts a copy, neighbouring copies belong to
+    /// different warps: the lanes of a warp start theirs one after the other.
     #[inline(always)]
     fn copy() -> u32 {
         let thread = gpu::opaque_thread() % COPIERS;
@@ -158,8 +158,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
         }
     }
 
-    /// The copies of a stage, a half of X or a chunk of Y each, bring to the same place a stage further along k each
-    /// time.
+    /// Starts all copies. A copy of a stage is a half of X or a chunk of Y. It writes to the same offset of every
+    /// stage, one stage further along k each time.
     #[inline(always)]
     fn produce(p: &SddmmTilesParams, at: u64, first: Copies) {
         let thread = gpu::thread() % COPIERS;
@@ -169,7 +169,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
         let mut later = first;
         while later.row != NO_STRIP {
             let Copies { row, live, column, .. } = later;
-            // The lists are long where rows are full, and HBM is far.
+            // Lists are long if rows are full, and the latency of HBM is long.
             if thread == 127 && later.picks.words > 0 {
                 let from = p.picks + later.picks.start as u64 * 4;
                 L::prefetch_line(from, later.picks.words.next_multiple_of(4) * 4);
@@ -198,12 +198,12 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
         L::wait_own();
     }
 
-    /// Starts copy `i` of a stage, from these places along k and across.
+    /// Starts copy `i` of a stage, from these positions along and across k.
     #[inline(always)]
     fn start(p: &SddmmTilesParams, at: u64, (slot, i): (u32, u32), [k, across]: [u32; 2]) {
         let team = Team { thread: gpu::thread() % COPIERS, threads: COPIERS };
         let place = |along: bool| if along { [k, across] } else { [across, k] };
-        // A stage is as deep as 128 bytes have elements, and 16-bit elements lie across k alone.
+        // One shape for both orders: a stage is 128 bytes deep, and only 16-bit elements are contiguous across k.
         let shape = Shape { rows: HALF, row_bytes: PANEL_BYTES, element: BYTES };
         let (to, full) = (Self::stage(slot) + i * SMEM_TILE as u32, Self::full(slot));
         let (at, map, place) = match i {
@@ -221,15 +221,15 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
         let mut ring = Ring::<Self>::consumer();
         while later.row != NO_STRIP {
             let now = later;
-            // They arrive while the tile is multiplied.
+            // The picks arrive while the tile is multiplied.
             let first = Self::first(p, now.picks);
             round += 1;
             later = PerThread::load(p, round);
-            // The same for all lanes, and the shuffle tells ptxas so (C7519).
+            // `uniform` tells ptxas that the value is the same in all lanes (C7519).
             let all = warp::uniform(now.live);
             let (live, chunks) = (all >> warpgroup & 1, all >> 8);
-            // One warpgroup half a turn behind: its sums leave while the other multiplies, and the other way round. In
-            // a ring that holds less than a tile, the one ahead would wait for stages that the other has not read.
+            // Ping-pong: one warpgroup runs half a tile behind, so one stores while the other multiplies. In a ring
+            // that holds less than a tile, the warpgroup ahead would wait for stages that the other has not read.
             let apart = BYTES == 2 && round == 1 && p.rounds > 1 && p.stages <= Self::STAGES as u32;
             if apart && warpgroup == 1 {
                 barrier::sync_named(1, CONSUMERS * 32);
@@ -262,7 +262,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
         }
     }
 
-    /// Rounds a stage to TF32 where it lies, both warpgroups together: products would cut the bits off.
+    /// Rounds a stage to TF32 in place, by both warpgroups together: products would truncate.
     #[inline(always)]
     fn round(slot: u32) {
         let place = Self::stage(slot) + gpu::opaque_thread() * 16;
@@ -277,8 +277,8 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
         barrier::sync_named(1, CONSUMERS * 32);
     }
 
-    /// The products of one stage, of the chunks that are there. Two of four at a time: a choice between all at once and
-    /// some takes more registers than there are (C7511).
+    /// Issues the products of one stage for the chunks that are present. Two of four at a time: a choice between all
+    /// chunks and some takes more registers than are available (C7511).
     #[inline(always)]
     fn multiply<E: TileElem>(acc: &mut Acc<CHUNKS>, (slot, warpgroup): (u32, u32), chunks: u32) {
         const { assert!(!A::QUARTERS || CHUNKS <= 2, "sums of a pair lie as those of all") };
@@ -321,7 +321,8 @@ impl<
 {
     #[inline(always)]
     unsafe fn run(p: &SddmmTilesParams, at: u64) {
-        // What comes first is on its way while the barriers are made. Behind the last tile there is nothing to load.
+        // The first loads overlap with the initialization of the barriers. Round `p.rounds` is past the last tile:
+        // nothing is loaded.
         let copies = gpu::thread() >= CONSUMERS * 32;
         let (other, own) = if copies { (0, p.rounds) } else { (p.rounds, 0) };
         let (copied, multiplied) = (Self::copies(p, other), PerThread::load(p, own));

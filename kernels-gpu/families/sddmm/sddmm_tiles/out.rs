@@ -1,27 +1,27 @@
-//! Accumulators of a tile on their way out: scaled, laid into shared memory, and the entries picked from there. Every
-//! warp has its own 16 rows, so nothing waits for another warp.
+//! Epilogue of a tile's accumulators: scaled, stored to shared memory, and the entries picked from there. Every warp
+//! has its own 16 rows, so no warp waits for another.
 
 use super::{PerThread, TileElem};
 use crate::device::prelude::*;
 use crate::device::store::chunk::{ROWS, stage_piece};
 use crate::families::sddmm::abi::*;
 
-/// Words of picks that a lane goes through at once.
+/// Words of picks that a lane processes at once.
 const BATCH: usize = 4;
-/// Those of a warp.
+/// Words of picks that a warp processes at once.
 const STEP: u32 = BATCH as u32 * 32;
-/// The first two batches of a list: the second is on its way while the first is used.
+/// The first two batches of a list: the second is loaded while the first is used.
 pub(super) type First = [[u32; BATCH]; 2];
 
 impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: Loader>
     PickTile<CHUNKS, ORDER, BYTES, A, L>
 {
-    /// Passes in which sums of 4 bytes find room in shared memory.
+    /// Passes, such that the f32 sums of a pass fit into shared memory.
     const PASSES: u32 = 4 / BYTES as u32;
     /// Columns of a pass.
     const WIDTH: u32 = Self::COLUMNS / Self::PASSES;
 
-    /// Words `at..` of a list, 32 lanes side by side; zeros, which pick nothing, past its end.
+    /// Loads words `at..` of a list, 32 lanes side by side; zeros past its end, which pick nothing.
     #[inline(always)]
     fn picks(p: &SddmmTilesParams, list: Picks, at: u32) -> [u32; BATCH] {
         let own = at + gpu::opaque_thread() % 32;
@@ -34,19 +34,19 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
         words
     }
 
-    /// What a warp loads of its list while the tile is multiplied.
+    /// Loads the words of its list that a warp needs first, while the tile is multiplied.
     #[inline(always)]
     pub(super) fn first(p: &SddmmTilesParams, list: Picks) -> First {
         [Self::picks(p, list, 0), Self::picks(p, list, STEP)]
     }
 
-    /// A warpgroup's 64 rows of finished sums.
+    /// Address of a warpgroup's 64 rows of finished sums.
     #[inline(always)]
     pub(super) fn out(warpgroup: u32) -> u32 {
         copy::dynamic_shared() + Self::OUT as u32 + warpgroup * (HALF * Self::ROW_BYTES) as u32
     }
 
-    /// This warp's 16 rows of finished sums.
+    /// Address of this warp's 16 rows of finished sums.
     #[inline(always)]
     fn smem() -> u32 {
         let warp = gpu::opaque_thread() / 32;
@@ -74,7 +74,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
         if BYTES == 2 && warp::opaque(p.flags) & (FLAG_ACCUMULATE | FLAG_MASK_VALUES) == 0 {
             Self::store::<E>(p, own, first, acc);
         } else {
-            // What is multiplied or added is not rounded before.
+            // Sums are not rounded before the mask or the addition.
             Self::update::<E>(p, own, first, 0, acc);
             if Self::PASSES > 1 {
                 Self::update::<E>(p, own, first, 1, acc);
@@ -104,15 +104,15 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
         }
     }
 
-    /// Where the values of word `at` of a list go: the slot of its first half.
+    /// Value index of the first half of word `at` of a list.
     #[inline(always)]
     fn slot(base: u32, word: u32, at: u32) -> u32 {
         let row = (word & (PICKED - 1)) / Self::COLUMNS;
         warp::shfl(base, row).wrapping_add(2 * at)
     }
 
-    /// The values of `words`, `at` in their list and every 32 further: all loads in front of the stores, none behind a
-    /// branch.
+    /// Stores the values of `words`, at `at` in their list and every 32 further. All loads precede the stores, and none
+    /// is in a branch.
     #[inline(always)]
     fn store_pairs(p: &SddmmTilesParams, smem: u32, base: u32, words: [u32; BATCH], at: u32) {
         const BOTH: u32 = PICKED << 16 | PICKED;
@@ -135,7 +135,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
         });
     }
 
-    /// The columns of a pass in f32, multiplied by the mask or added to what is there.
+    /// Stores the columns of a pass in f32, multiplied by the mask or added to the old values.
     #[inline(always)]
     fn update<E: TileElem>(
         p: &SddmmTilesParams,
@@ -176,7 +176,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
         }
     }
 
-    /// The two picks of a word, as far as they lie in this pass.
+    /// Stores the two picks of a word, if they are in this pass.
     #[inline(always)]
     fn update_pair<E: TileElem>(
         p: &SddmmTilesParams,
@@ -196,7 +196,7 @@ impl<const CHUNKS: usize, const ORDER: u32, const BYTES: usize, A: Multiply, L: 
         });
     }
 
-    /// Multiplies a sum by the mask, adds what is there, and stores it.
+    /// Multiplies a sum by the mask, adds the old value, and stores it.
     #[inline(always)]
     fn finish<E: TileElem>(p: &SddmmTilesParams, slot: u64, sum: f32) {
         let offset = slot * BYTES as u64;

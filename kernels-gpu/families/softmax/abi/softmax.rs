@@ -1,37 +1,37 @@
-//! The module `softmax`: softmax of the entries of each row, and its gradient. Rows are dealt by length class; one
-//! launch serves all of them, and the heads that share a pattern. Only rows cut into pieces have a launch ahead.
+//! The module `softmax`: softmax of the nonzeros of each row, and its gradient. Rows are distributed by length class.
+//! One launch serves all classes, and the heads that share a pattern. Only rows cut into pieces need a preceding
+//! launch.
 
 use crate::abi::{Dtype, Tile};
 
-/// Length classes, and the class of stretches.
+/// Number of classes: the length classes, and the class of stretches.
 pub const SOFTMAX_CLASSES: usize = 11;
-/// The class of stretches: neighbouring short rows that follow each other without gaps, through shared memory.
+/// Class of stretches: neighbouring short rows without gaps between them, processed in shared memory.
 pub const SOFTMAX_STRETCHES: usize = SOFTMAX_CLASSES - 1;
-/// Slots of a stretch at the most, from the aligned vector that holds its first entry on.
+/// Max slots (elements) of a stretch, from the aligned vector that holds its first entry on.
 pub const STRETCH_SLOTS: u32 = 2048;
-/// Rows of a stretch at the most: one for each thread.
+/// Max rows of a stretch: one for each thread.
 pub const STRETCH_ROWS: u32 = SOFTMAX_THREADS;
-/// Entries of a row of a stretch at the most: a thread holds 32 numbers in registers, by fours, and a row may begin at
-/// the last place of one.
+/// Max entries of a row of a stretch: a thread holds 32 numbers in registers, in groups of four, and a row may begin at
+/// the last slot of a group.
 pub const STRETCH_LONGEST: u32 = 29;
-/// Words of 16 bits that say where a stretch's rows begin, counted from its first entry, and where the last ends.
-/// Unused rows are empty ones at the end.
+/// 16-bit words with the begin of each row of a stretch, counted from its first entry, and with the end of the last
+/// row. Unused rows are empty ones at the end.
 pub const STRETCH_BOUNDS: u32 = STRETCH_ROWS + 8;
 /// Threads of a thread block, and lanes of a row of the two longest classes.
 pub const SOFTMAX_THREADS: u32 = 128;
-/// Output `log(softmax)` instead of softmax; the gradient is then that of the logarithm.
+/// Outputs `log(softmax)` instead of softmax; the gradient is then that of the logarithm.
 pub const SOFTMAX_LOG: u32 = 1;
-/// Leave each piece's maximum and sum only: the launch ahead of the one that writes.
+/// Stores only each piece's maximum and sum: flag of the launch before the one that writes.
 pub const SOFTMAX_SUMS: u32 = 2;
 
-/// Step of a softmax.
+/// [`Tile::STEP`] of a softmax.
 pub const STEP_SOFTMAX: u32 = 8;
-/// Step of its gradient.
+/// [`Tile::STEP`] of its gradient.
 pub const STEP_SOFTMAX_GRADIENT: u32 = 9;
 
-/// Lanes that share a row of a class, and vectors that each of them holds; `wide` is the most a lane can. Rows that fit
-/// nowhere are cut into pieces, which are class 0. A stretch takes a thread block, which holds two words a slot at the
-/// most.
+/// Lanes that share a row of a class, and vectors that each of them holds; `wide` is the max of a lane. Longer rows are
+/// cut into pieces, which are class 0. A stretch takes a thread block, which holds at most two words a slot.
 pub const fn softmax_class(class: usize, wide: u32) -> (u32, u32) {
     match class {
         0 | 1 => (SOFTMAX_THREADS, wide),
@@ -47,8 +47,8 @@ pub const fn softmax_class(class: usize, wide: u32) -> (u32, u32) {
     }
 }
 
-/// Rows of single entries: a vector is `VEC` elements, 16 bytes; a lane holds up to `WIDE` of them, and
-/// `HALF` is half of that.
+/// Tile of unstructured rows: a vector is `VEC` elements, 16 bytes; a lane holds up to `WIDE` of them, and `HALF` is
+/// half of that.
 #[derive(Clone, Copy, Debug)]
 pub struct SoftmaxRows<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: bool>;
 
@@ -56,13 +56,13 @@ impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: boo
     for SoftmaxRows<VEC, WIDE, HALF, GRADIENT>
 {
     const THREADS: u32 = SOFTMAX_THREADS;
-    // The gradient holds two operands; as many bytes are in flight.
+    // The gradient holds two operands, with an equal number of bytes in flight.
     const MIN_BLOCKS: u32 = if GRADIENT { 5 } else { 7 };
     const COLUMNS: u32 = VEC as u32;
     const BURST: u32 = WIDE as u32;
     const STEP: u32 = if GRADIENT { STEP_SOFTMAX_GRADIENT } else { STEP_SOFTMAX };
-    // A stretch and what the last row's thread looks at beyond it, 36 words for 32 slots. The reductions of longer rows
-    // need two words for each warp.
+    // A stretch, and the slots past it that the last row's thread reads: 36 words for 32 slots. The reductions of
+    // longer rows need two words for each warp.
     const SHARED_BYTES: u32 = 4 * (STRETCH_SLOTS + 32) / 32 * 36;
     const ACCESS: u32 = 1;
     fn vector(_: Dtype) -> u32 {
@@ -74,21 +74,21 @@ impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: boo
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SoftmaxParams {
-    /// First slot and number of entries of each row that has any, u32 each, by class: of each stretch in the last; of
-    /// each piece in the first.
+    /// First slot and number of entries of each nonempty row, u32 each, by class. The last class has those of each
+    /// stretch, the first those of each piece.
     pub items: u64,
-    /// Entries of each of these rows that no mask hides, in front of those it does, u32; of a stretch's rows one after
-    /// the other, `STRETCH_ROWS` each. 0 without masks.
+    /// Unmasked entries of each of these rows, which precede the masked ones, u32. Rows of a stretch are stored one
+    /// after the other, `STRETCH_ROWS` each. 0 without masks.
     pub live: u64,
     /// `STRETCH_BOUNDS` words for each stretch.
     pub bounds: u64,
     /// First piece of the row and number of its pieces, u32 each, for each piece.
     pub pieces: u64,
-    /// Maximum and sum of each piece, f32 each, heads one after the other; of the gradient the sum only.
+    /// Maximum and sum of each piece, f32 each, head after head; for the gradient only the sum.
     pub sums: u64,
-    /// Scores; for the gradient what the softmax gave.
+    /// Scores; for the gradient the output of the softmax.
     pub input: u64,
-    /// Gradient of the output; 0 without.
+    /// Gradient of the output, or 0.
     pub upstream: u64,
     /// Softmax, or the gradient of the scores; may be any of the inputs.
     pub output: u64,
@@ -98,9 +98,9 @@ pub struct SoftmaxParams {
     pub scale: f32,
     /// `SOFTMAX_*`.
     pub flags: u32,
-    /// First thread block of each class, and their number.
+    /// First thread block of each class, and the number of thread blocks.
     pub blocks: [u32; SOFTMAX_CLASSES + 1],
-    /// First item of each class, and their number.
+    /// First item of each class, and the number of items.
     pub firsts: [u32; SOFTMAX_CLASSES + 1],
 }
 

@@ -1,4 +1,4 @@
-//! Softmax of a row. The maximum is taken off first, sums are f32 in an order that the length alone decides.
+//! Softmax of a row. The maximum is subtracted first. Sums are f32, in an order that depends on the length alone.
 
 use core::marker::PhantomData;
 
@@ -6,10 +6,10 @@ use super::{FIRST, SECOND, Span, each_piece, reduce, store_sums};
 use crate::device::prelude::*;
 use crate::families::softmax::abi::*;
 
-/// Scaled scores of one lane; -Inf where there is none.
+/// Scaled scores of one lane; -Inf for slots without an unmasked entry.
 type Scores<const VEC: usize, const REP: usize> = [[f32; VEC]; REP];
 
-/// What turns a score less its maximum, or the exponential of it, into the output.
+/// Conversion of a score minus its maximum, or of its exponential, into the output.
 #[derive(Clone, Copy)]
 pub(super) struct Finish {
     pub factor: f32,
@@ -17,7 +17,7 @@ pub(super) struct Finish {
 }
 
 impl Finish {
-    /// A row in which no score is above -Inf becomes 0 (-Inf), as if every entry were masked.
+    /// Conversion of a row. If no score is above -Inf, the row becomes 0 (-Inf), as if every entry were masked.
     #[inline(always)]
     pub fn new<const LOG: bool>(max: f32, sum: f32) -> Finish {
         let none = max == f32::NEG_INFINITY;
@@ -33,19 +33,19 @@ impl Finish {
     }
 }
 
-/// What scores are taken relative to; 0 where none is above -Inf, since -Inf less itself is no number.
+/// Value that is subtracted from scores; 0 if none is above -Inf, since -Inf minus itself is NaN.
 #[inline(always)]
 pub(super) fn base_of(max: f32) -> f32 {
     if max == f32::NEG_INFINITY { 0.0 } else { max }
 }
 
-/// What scores are multiplied by: but for the logarithm, they are powers of two.
+/// Factor of scores. Except for the logarithm, it makes them exponents of two.
 #[inline(always)]
 fn factor<const LOG: bool>(scale: f32) -> f32 {
     if LOG { scale } else { scale * core::f32::consts::LOG2_E }
 }
 
-/// The exponential of a difference of such scores.
+/// Exponential of a difference of scaled scores.
 #[inline(always)]
 fn power<const LOG: bool>(difference: f32) -> f32 {
     let of_two = if LOG { core::f32::consts::LOG2_E } else { 1.0 };
@@ -60,7 +60,7 @@ pub(super) struct Forward<E, const VEC: usize, const LANES: u32, const REP: usiz
 impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, const LOG: bool>
     Forward<E, VEC, LANES, REP, LOG>
 {
-    /// The lane's scores, and the largest.
+    /// Loads the lane's scores, and returns them with their maximum.
     #[inline(always)]
     fn scores(p: &SoftmaxParams, span: Span) -> (Scores<VEC, REP>, f32) {
         let factor = factor::<LOG>(p.scale);
@@ -81,7 +81,7 @@ impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, c
         (scores, max)
     }
 
-    /// Sum of the exponentials relative to `base`. They, for the logarithm the differences, take the place of the
+    /// Sum of the exponentials relative to `base`. The exponentials, for the logarithm the differences, replace the
     /// scores.
     #[inline(always)]
     fn exponentials(scores: &mut Scores<VEC, REP>, base: f32) -> f32 {
@@ -108,7 +108,7 @@ impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, c
                     if LOG { values[r][i] + finish.shift } else { values[r][i] * finish.factor };
             });
             if p.live != 0 {
-                // Masked entries, whatever the others are.
+                // Masked entries do not depend on the others.
                 unroll!(i < VEC, {
                     if !lane.is_live(r, i) {
                         out[i] = masked;
@@ -119,7 +119,7 @@ impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, c
         });
     }
 
-    /// A row that fits the registers of its lanes.
+    /// Computes a row that fits the registers of its lanes.
     #[inline(always)]
     pub fn row(p: &SoftmaxParams, span: Span) {
         let (mut values, max) = Self::scores(p, span);
@@ -130,8 +130,8 @@ impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, c
         Self::write(p, span, &values, finish);
     }
 
-    /// A piece of a longer row. The launch ahead leaves each piece's maximum and sum (Milakov and Gimelshein, arXiv
-    /// 1805.02867); this one joins those of the row, in order, and goes through the piece once more, out of L2.
+    /// Computes a piece of a longer row. The preceding launch stores each piece's maximum and sum (Milakov and
+    /// Gimelshein, arXiv 1805.02867). This one joins those of the row, in order, and reads the piece again, from L2.
     #[inline(always)]
     pub fn piece(p: &SoftmaxParams, span: Span, index: u32) {
         let (mut values, max) = Self::scores(p, span);

@@ -1,5 +1,5 @@
-//! Gradient of the scores of a row, from what the softmax gave and the gradient of that:
-//! `dS = P (dP - sum P dP) scale`, of the logarithm `dS = (dY - exp(Y) sum dY) scale`.
+//! Gradient of the scores of a row, from the softmax and the gradient of its output: `dS = P (dP - sum P dP) scale`,
+//! for the logarithm `dS = (dY - exp(Y) sum dY) scale`.
 
 use core::marker::PhantomData;
 
@@ -7,13 +7,13 @@ use super::{FIRST, Span, each_piece, exp, reduce, store_sums};
 use crate::device::prelude::*;
 use crate::families::softmax::abi::*;
 
-/// The gradient of a scaled score, of what the softmax gave and the gradient of that, and the row's sum.
+/// Gradient of a scaled score, from the output of the softmax, the gradient of that output, and the row's sum.
 #[inline(always)]
 pub(super) fn slope<const LOG: bool>(y: f32, dy: f32, sum: f32) -> f32 {
     if LOG { matrix::fma_f32(-exp(y), sum, dy) } else { y * (dy - sum) }
 }
 
-/// Output of the softmax and its gradient, as they lie in memory.
+/// Output of the softmax and its gradient, as loaded.
 type Pair<const REP: usize> = ([Raw; REP], [Raw; REP]);
 
 /// Gradient of a row that `LANES` lanes hold, `REP` vectors each.
@@ -68,20 +68,20 @@ impl<E: Elem<Acc = f32>, const VEC: usize, const LANES: u32, const REP: usize, c
         });
     }
 
-    /// A row that fits the registers of its lanes.
+    /// Computes a row that fits the registers of its lanes.
     #[inline(always)]
     pub(super) fn row(p: &SoftmaxParams, span: Span) {
         let pair = Self::load(p, span);
         let sum = reduce::<LANES, false>(Self::share(span, &pair), FIRST);
         if LANES > 32 {
-            // The next row's shares go to the same words.
+            // The next row's shares are stored to the same words.
             gpu::sync_threads();
         }
         Self::write(p, span, &pair, sum);
     }
 
-    /// A piece of a longer row, of a whole thread block: the launch ahead leaves the pieces' sums, this one adds those
-    /// of the row, in order.
+    /// Computes a piece of a longer row with a whole thread block. The preceding launch stores the pieces' sums; this
+    /// one adds those of the row, in order.
     #[inline(always)]
     pub(super) fn piece(p: &SoftmaxParams, span: Span, index: u32) {
         let pair = Self::load(p, span);

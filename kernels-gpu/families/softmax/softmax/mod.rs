@@ -1,7 +1,7 @@
-//! Softmax of the entries of each row, and its gradient: a row is held in registers by a few lanes, a warp or a thread
-//! block, so that values are read once and written once. Rows start anywhere: loads begin at the aligned vector in
-//! front of the row, as in Sputnik (arXiv 2006.10901, section 5.2), whose sparse softmax this module replaces.
-//! blockIdx.y: head.
+//! Softmax of the nonzeros of each row, and its gradient. A few lanes, a warp or a thread block hold a row in
+//! registers, so that values are read once and written once. Rows start anywhere: loads begin at the aligned vector
+//! that holds the row's first entry, as in Sputnik (arXiv 2006.10901, section 5.2), whose sparse softmax this module
+//! replaces. blockIdx.y: head.
 
 mod forward;
 mod gradient;
@@ -37,7 +37,7 @@ impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: boo
 {
     #[inline(always)]
     fn rows<E: Elem<Acc = f32>, const LOG: bool>(p: &SoftmaxParams) {
-        // Lanes and vectors are those of `softmax_class`: arguments of types cannot be computed from `WIDE`.
+        // Lanes and vectors equal those of `softmax_class`: arguments of types cannot be computed from `WIDE`.
         macro_rules! classes {
             ($($class:literal: $lanes:literal, $rep:expr;)+) => {$(
                 if gpu::block_x() < p.blocks[$class + 1] {
@@ -64,19 +64,19 @@ impl<const VEC: usize, const WIDE: usize, const HALF: usize, const GRADIENT: boo
     }
 }
 
-/// Host and device agree on the classes.
+/// Asserts that host and device agree on the classes.
 const fn check<const LANES: u32>(class: usize, rep: u32, wide: u32) {
     let (lanes, vectors) = softmax_class(class, wide);
     assert!(lanes == LANES && vectors == rep);
 }
 
-/// Where a row lies: slots are counted from the aligned vector that holds its first entry.
+/// Position of a row. Slots are counted from the aligned vector that holds its first entry.
 #[derive(Clone, Copy)]
 struct Span {
     /// Slot of the tensor at which the count starts.
     base: u64,
     lead: u32,
-    /// Entries that no mask hides.
+    /// Unmasked entries.
     live: u32,
     end: u32,
 }
@@ -93,7 +93,7 @@ impl Span {
         Span::new::<VEC>(p, start, len, live)
     }
 
-    /// In this thread block's head: all begin at multiples of a vector.
+    /// Span in this thread block's head. All heads begin at multiples of a vector.
     #[inline(always)]
     fn new<const VEC: usize>(p: &SoftmaxParams, start: u32, len: u32, live: u32) -> Span {
         let lead = start % VEC as u32;
@@ -105,8 +105,8 @@ impl Span {
         }
     }
 
-    /// What this thread sees of the row. Made anew for each pass: kept from one to the next, or
-    /// over rows, it would take a register for each element.
+    /// This thread's part of the row. Computed again for each pass: if it were kept between passes or rows, it would
+    /// take a register for each element.
     #[inline(always)]
     fn lane<const VEC: usize, const LANES: u32>(&self) -> Lane<VEC, LANES> {
         let first = gpu::opaque_thread() % LANES * VEC as u32;
@@ -119,14 +119,14 @@ impl Span {
     }
 }
 
-/// A thread's vectors of a row, `LANES` apart. Slots are counted from its first one, so that the compiler knows them.
+/// A thread's vectors of a row, `LANES` apart. Slots are counted from its first vector, so that they are constants.
 #[derive(Clone, Copy)]
 struct Lane<const VEC: usize, const LANES: u32> {
-    /// Slot of the tensor of the first.
+    /// Slot of the tensor at the first vector.
     slot: u64,
-    /// Where the row starts, if it does in the first vector.
+    /// First slot of the row, if the row starts in the first vector.
     lead: i32,
-    /// Past the last entry that no mask hides.
+    /// End of the unmasked entries.
     live: i32,
     end: i32,
 }
@@ -141,21 +141,21 @@ impl<const VEC: usize, const LANES: u32> Lane<VEC, LANES> {
         array + self.slot * E::BYTES as u64 + Self::ahead(r) as u64 * E::BYTES as u64
     }
 
-    /// Is element `i` of vector `r` an entry that no mask hides? Only the first vector can start in front of the row.
+    /// Returns whether element `i` of vector `r` is an unmasked entry. Only the first vector can start before the row.
     #[inline(always)]
     fn is_live(&self, r: usize, i: usize) -> bool {
         let slot = Self::ahead(r) + i as i32;
         slot < self.live && (r > 0 || slot >= self.lead)
     }
 
-    /// Vector `r` with what is in front of and behind the row in it; zeros where it holds none of it.
+    /// Loads vector `r`, with neighbouring elements before and after the row; zeros if it holds nothing of the row.
     #[inline(always)]
     fn load<E: Elem>(&self, from: u64, r: usize) -> Raw {
-        // In place this thread writes there later, and others in front of and behind it.
+        // Not `ld_nc`: in place, this thread writes the vector later, and others write before and after the row.
         E::ld_global::<VEC>(self.address::<E>(from, r), Self::ahead(r) < self.live)
     }
 
-    /// Stores what belongs to the row: whole vectors, and at its ends single elements.
+    /// Stores the elements of the row: whole vectors, and at its ends single elements.
     #[inline(always)]
     fn store<E: Elem<Acc = f32>>(&self, to: u64, r: usize, v: &[f32; VEC]) {
         let (slot, at) = (Self::ahead(r), self.address::<E>(to, r));
@@ -172,7 +172,8 @@ impl<const VEC: usize, const LANES: u32> Lane<VEC, LANES> {
     }
 }
 
-/// The items of a class, dealt round. All threads of a block go round as often, so that they can exchange.
+/// Distributes the items of a class over its thread blocks. All threads of a block iterate equally often, so that they
+/// can exchange values.
 #[inline(always)]
 fn deal<
     E: Elem<Acc = f32>,
@@ -194,7 +195,7 @@ fn deal<
     while first < end {
         let (span, index) = (next, first);
         first += step;
-        // The place of the next row is under way while this one is.
+        // The position of the next row is loaded while this one is computed.
         next = Span::load::<VEC>(p, first + own, end);
         match (GRADIENT, CLASS) {
             (false, 0) => Forward::<E, VEC, LANES, REP, LOG>::piece(p, span, index),
@@ -205,13 +206,13 @@ fn deal<
     }
 }
 
-/// Where a piece of this head leaves its two numbers.
+/// Address of the two numbers of a piece of this head.
 #[inline(always)]
 fn sums_of(p: &SoftmaxParams, piece: u32) -> u64 {
     p.sums + (gpu::block_y() as u64 * p.firsts[1] as u64 + piece as u64) * 8
 }
 
-/// Leaves what the whole thread block has found of a piece.
+/// Stores the thread block's result for a piece.
 #[inline(always)]
 fn store_sums(p: &SoftmaxParams, piece: u32, found: [f32; 2]) {
     if gpu::thread() == 0 {
@@ -219,11 +220,11 @@ fn store_sums(p: &SoftmaxParams, piece: u32, found: [f32; 2]) {
     }
 }
 
-/// What the pieces of this one's row have left: each thread's share of them, in order.
+/// Reads the results of all pieces of this piece's row: each thread its share of them, in order.
 #[inline(always)]
 fn each_piece(p: &SoftmaxParams, piece: u32, mut work: impl FnMut([f32; 2])) {
     let [first, count] = global::ld_nc_v2(p.pieces + piece as u64 * 8, true);
-    // The launch ahead has left them.
+    // The preceding launch stores them.
     grid::wait_dependency();
     let mut own = gpu::thread();
     while own < count {
@@ -237,8 +238,8 @@ fn exp(x: f32) -> f32 {
     matrix::ex2_approx(x * core::f32::consts::LOG2_E)
 }
 
-/// Sum, or maximum (NaN if one of them is), over the lanes of a row, the same bits in all of them. `word`: where a
-/// thread block keeps its warps' shares; two reductions in turn need two places.
+/// Sum, or maximum (NaN if one of them is NaN), over the lanes of a row, the same bits in all of them. `word`: first
+/// word of the warps' shares in shared memory; two successive reductions need different words.
 #[inline(always)]
 fn reduce<const LANES: u32, const MAX: bool>(x: f32, word: u32) -> f32 {
     let join = |a: f32, b: f32| {
@@ -261,6 +262,6 @@ fn reduce<const LANES: u32, const MAX: bool>(x: f32, word: u32) -> f32 {
     x
 }
 
-/// Where the two reductions of a row keep their words.
+/// First words of the two reductions of a row.
 const FIRST: u32 = 0;
 const SECOND: u32 = SOFTMAX_THREADS / 32;

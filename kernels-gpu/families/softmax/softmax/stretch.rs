@@ -1,5 +1,5 @@
-//! Neighbouring short rows through shared memory: a thread block brings a stretch of them in whole vectors, each thread
-//! works on one row there, and whole vectors leave. Rows may be of any length up to `STRETCH_LONGEST` and begin
+//! Neighbouring short rows in shared memory: a thread block loads a stretch of them in whole vectors, each thread
+//! computes one row there, and whole vectors are stored. Rows may be of any length up to `STRETCH_LONGEST` and begin
 //! anywhere.
 
 use super::forward::{Finish, base_of};
@@ -8,16 +8,16 @@ use super::{Span, exp};
 use crate::device::prelude::*;
 use crate::families::softmax::abi::*;
 
-/// What stands in the place of a masked entry's sum: a NaN that no arithmetic makes.
+/// Marks a masked entry in place of its sum: a NaN that no arithmetic produces.
 const MASKED: u32 = 0xffff_fffe;
 
-/// A stretch, and this thread's row of it. Slots are counted from the aligned vector that holds the first entry.
+/// Stretch, and this thread's row of it. Slots are counted from the aligned vector that holds the first entry.
 #[derive(Clone, Copy)]
 struct Stretch {
     span: Span,
     /// First slot of the row.
     from: u32,
-    /// Its entries, and those of them that no mask hides.
+    /// Entries of the row, and its unmasked entries.
     len: u32,
     live: u32,
 }
@@ -46,8 +46,8 @@ impl Stretch {
     }
 }
 
-/// Slots are kept by fours. Where the fours of number `index` lie: one is left out after every eight, so that rows of
-/// 16 begin in different banks.
+/// Address of group `index` of four slots. One group is left out after every eight, so that rows of 16 begin in
+/// different banks.
 #[inline(always)]
 fn place(index: u32) -> u32 {
     copy::dynamic_shared() + (index + index / 8) * 16
@@ -59,20 +59,20 @@ fn slot<const VEC: usize>(r: usize) -> u32 {
     (gpu::opaque_thread() + r as u32 * SOFTMAX_THREADS) * VEC as u32
 }
 
-/// Vectors of an operand.
+/// Loads this thread's vectors of an operand.
 #[inline(always)]
 fn load<E: Elem, const VEC: usize, const REP: usize>(from: u64, span: Span) -> [Raw; REP] {
     let mut raw = [[0u32; 4]; REP];
     unroll!(r < REP, {
         let slot = slot::<VEC>(r);
-        // In place others write in front of the stretch and behind it.
+        // Not `ld_nc`: in place, others write before and after the stretch.
         let at = from + (span.base + slot as u64) * E::BYTES as u64;
         raw[r] = E::ld_global::<VEC>(at, slot < span.end);
     });
     raw
 }
 
-/// A vector of numbers to where its slots lie.
+/// Stores a vector of numbers to its slots.
 #[inline(always)]
 fn put<const VEC: usize>(slot: u32, values: &[f32; VEC]) {
     unroll!(half < 2, {
@@ -96,7 +96,7 @@ fn get<const VEC: usize>(slot: u32) -> [u32; VEC] {
     words
 }
 
-/// What belongs to the stretch of a vector: whole, and at its ends single elements.
+/// Stores the elements of a vector that belong to the stretch: whole vectors, and at its ends single elements.
 #[inline(always)]
 fn store<E: Elem<Acc = f32>, const VEC: usize>(
     to: u64,
@@ -117,17 +117,17 @@ fn store<E: Elem<Acc = f32>, const VEC: usize>(
     }
 }
 
-/// Numbers of a row by fours, those of two neighbours at the ends.
+/// Numbers of a row in groups of four. Groups at its ends are shared with the neighbouring rows.
 type Fours = [[f32; 4]; 8];
 
-/// This thread's row as it lies in fours.
+/// This thread's row in groups of four.
 #[derive(Clone, Copy)]
 struct PerThread {
-    /// Number of the first.
+    /// Index of the first group.
     first: u32,
-    /// Places in front of the row in it.
+    /// Slots before the row in the first group.
     lead: u32,
-    /// Past the last entry that no mask hides, and past the last.
+    /// End of the unmasked entries, and of all entries.
     live: u32,
     end: u32,
 }
@@ -144,26 +144,26 @@ impl PerThread {
         }
     }
 
-    /// Does a row of this warp reach to the pair of fours `c`?
+    /// Returns whether a row of this warp reaches pair `c` of groups.
     #[inline(always)]
     fn reaches(self, c: usize) -> bool {
         warp::ballot(self.live > c as u32 * 8) != 0
     }
 
-    /// Is place `i` of four `j` an entry that no mask hides?
+    /// Returns whether slot `i` of group `j` is an unmasked entry.
     #[inline(always)]
     fn is_live(self, j: usize, i: usize) -> bool {
         let at = (j * 4 + i) as u32;
         at < self.live && (j > 0 || at >= self.lead)
     }
 
-    /// Numbers of four `j`; past the row there are others', behind the last a little room.
+    /// Loads group `j`. Past the row these are numbers of other rows, past the last row unused slots.
     #[inline(always)]
     fn load(self, j: usize) -> [f32; 4] {
         copy::ld_shared_v4(place(self.first + j as u32)).map(f32::from_bits)
     }
 
-    /// Stores what is live of four `j`.
+    /// Stores the unmasked entries of group `j`.
     #[inline(always)]
     fn store(self, j: usize, words: [u32; 4]) {
         let at = place(self.first + j as u32);
@@ -188,13 +188,13 @@ impl PerThread {
     }
 }
 
-/// The four at an end of a row holds words of the next row, which another thread writes.
+/// Synchronizes: the group at an end of a row holds words of the next row, which another thread writes.
 #[inline(always)]
 fn all_have_read() {
     gpu::sync_threads();
 }
 
-/// The softmax of this thread's scaled row, in its place.
+/// Computes the softmax of this thread's scaled row, in place.
 #[inline(always)]
 fn soften<const LOG: bool>(own: PerThread) {
     let mut values: Fours = [[f32::NEG_INFINITY; 4]; 8];
@@ -224,7 +224,7 @@ fn soften<const LOG: bool>(own: PerThread) {
                     let (power, value) = if LOG {
                         (exp(score - base), score - base)
                     } else {
-                        // What is rounded of the shift is the same for the whole row.
+                        // The rounding error of the shift is the same for the whole row.
                         let power = matrix::fma_f32(score, core::f32::consts::LOG2_E, shift);
                         let power = matrix::ex2_approx_ftz(power);
                         (power, power)
@@ -254,7 +254,7 @@ fn soften<const LOG: bool>(own: PerThread) {
     own.hide(masked.to_bits());
 }
 
-/// The sum of this thread's row, in the place of each of its entries.
+/// Replaces each entry of this thread's row by the sum of the row.
 #[inline(always)]
 fn add(own: PerThread) {
     let mut sum = 0.0;
@@ -338,8 +338,8 @@ fn gradient<E: Elem<Acc = f32>, const VEC: usize, const REP: usize, const LOG: b
     });
 }
 
-/// The stretches, dealt round. Each thread writes to shared memory, and reads last, the same slots: three barriers a
-/// stretch.
+/// Distributes the stretches over thread blocks. A thread first writes and last reads the same slots of shared memory:
+/// three barriers a stretch.
 #[inline(always)]
 pub(super) fn deal<
     E: Elem<Acc = f32>,

@@ -1,14 +1,14 @@
-//! The module `batched`: the products of module `spmm` for a batch of B and C in one launch, and with A's transpose.
+//! The module `batched`: the products of the module `spmm` for a batch of B and C in one launch, and with A transposed.
 
 use crate::abi::SpmmParams;
 
-/// Parameters of every `batched` kernel: those of one product, and the bytes from one of the batch to the next.
+/// Parameters of every `batched` kernel: those of the first product, and the strides of the batch in bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct BatchedParams {
-    /// The first product.
+    /// First product.
     pub product: SpmmParams,
-    /// Bytes from the values of A of one product to the next; 0 where all have the same.
+    /// Bytes from the values of A of one product to the next; 0 if all products share them.
     pub values: u64,
     /// Bytes from one B to the next.
     pub b: u64,
@@ -23,7 +23,7 @@ pub struct BatchedParams {
 const _: () = assert!(size_of::<BatchedParams>() == size_of::<SpmmParams>() + 40);
 
 impl BatchedParams {
-    /// Product `item` of the batch.
+    /// Returns the parameters of product `item` of the batch.
     #[inline(always)]
     pub const fn item(&self, item: u32) -> SpmmParams {
         let item = item as u64;

@@ -1,5 +1,5 @@
-//! The modules `bitmap` and `bitmap_mma`: A as bits and values by tiles of 64 x 64, expanded in registers, C by strips of 64 rows and up
-//! to 64 columns for each warpgroup.
+//! The modules `bitmap` and `bitmap_mma`: A as bits and values in tiles of 64 x 64, expanded in registers. A CTA tile
+//! of C has 64 rows and up to 64 columns for each warpgroup.
 
 use core::marker::PhantomData;
 
@@ -7,32 +7,33 @@ use crate::abi::{AtomInfo, LoaderInfo, MapWords, Tile, Tma, Wgmma};
 
 /// Rows and columns of a tile of A.
 pub const BIT_TILE: usize = 64;
-/// Tile rows of a panel: tiles of one panel and place along k are neighbours in memory.
+/// Tile rows of a panel (row block). Tiles of a panel at the same position along k are contiguous in memory.
 pub const BIT_PANEL: usize = 4;
-/// Words of a tile: 128 of bits, one for each slab of 16 rows and lane, and 8 of middles, 16 bits each.
+/// Words of a tile: 128 words of bits, one for each lane of each slab (16 rows), and 8 words of middles, 16 bits each.
+/// A middle is the number of values before the right half of a 16 x 16 square.
 pub const BIT_WORDS: usize = 136;
 /// Bytes of the words of a tile.
 pub const BIT_BYTES: usize = BIT_WORDS * 4;
-/// Slots that the values of a tile are a multiple of: 16 bytes.
+/// The number of value slots of a tile is a multiple of this: 16 bytes.
 pub const BIT_ALIGN: usize = 8;
-/// Stages in flight at the most.
+/// Max stages in flight.
 pub const BIT_STAGES: usize = 24;
-/// Stages of a thread block whose starts are fetched at once.
+/// Stages of a thread block whose starts (offsets of their values) are loaded at once.
 pub const BIT_AHEAD: usize = 32;
-/// Bytes in front of the stages: barriers `full` and `empty`, then where the values of each warpgroup start.
+/// Bytes before the stages: barriers `full` and `empty`, then the start of each warpgroup's values.
 pub const BIT_HEAD: usize = 1024;
 
-/// Shared memory that each of so many thread blocks of a multiprocessor may have, of `all` kilobytes: the system takes
-/// one for each.
+/// Returns the shared memory of each of `blocks` thread blocks of a multiprocessor that has `all` kilobytes. The system
+/// reserves one kilobyte a thread block.
 const fn shared_bytes_of(all: u32, blocks: u32) -> u32 {
     ((all << 10) / blocks - 1024) & !127
 }
 
-/// Kilobytes of a multiprocessor's shared memory: compute capability 9.0 and 8.0.
+/// Kilobytes of shared memory of a multiprocessor: compute capability 9.0 and 8.0.
 const SHARED_KB: [u32; 2] = [228, 164];
 
-/// Tile of the module: `GROUPS` warpgroups of 64 rows each against `N` columns (16, 32 or 64). `ALIGNED`: B by the
-/// loader, else element by element.
+/// Tile of the module: `GROUPS` warpgroups of 64 rows each, times `N` columns (16, 32 or 64). `ALIGNED`: the loader
+/// copies B; otherwise B is copied element by element.
 #[derive(Clone, Copy, Debug)]
 pub struct BitTile<const GROUPS: usize, const N: usize, const ALIGNED: bool, A = Wgmma, L = Tma>(
     PhantomData<(A, L)>,
@@ -48,14 +49,14 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L>
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L: LoaderInfo>
     BitTile<GROUPS, N, ALIGNED, A, L>
 {
-    /// Threads that copy.
+    /// Producer threads.
     pub const COPIERS: u32 = 32 * copying_warps(L::BY_ONE, false);
 }
 
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: AtomInfo, L: LoaderInfo> Tile
     for BitTile<GROUPS, N, ALIGNED, A, L>
 {
-    /// The warpgroups, and those that copy.
+    /// Consumer and producer threads.
     const THREADS: u32 = GROUPS as u32 * 128 + Self::COPIERS;
     const NEEDS: u32 = A::NEEDS | L::NEEDS;
     const STANDS_IN: bool = !A::ASYNCHRONOUS;
@@ -64,7 +65,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: AtomInfo, L: L
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = GROUPS as u32;
     const BLOCK: (u32, u32) = (64 * GROUPS as u32, BIT_TILE as u32);
-    /// All there is, divided among the thread blocks of a multiprocessor.
+    /// All shared memory, divided among the thread blocks of a multiprocessor.
     const SHARED_BYTES: u32 = {
         let all = SHARED_KB[!A::ASYNCHRONOUS as usize];
         shared_bytes_of(all, Self::MIN_BLOCKS)
@@ -72,13 +73,13 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: AtomInfo, L: L
     const ACCESS: u32 = if ALIGNED { 16 } else { 1 };
 }
 
-/// Eights of columns that sums of `N` columns take: one column takes as much as eight.
+/// Returns the groups of eight columns that sums of `N` columns occupy. One column occupies a whole group.
 pub const fn eights(n: usize) -> usize {
     n.div_ceil(8)
 }
 
-/// Warps of a thread block that copy: one where the copy engine does the rest, else more beside warps that multiply each
-/// for itself than beside warpgroups.
+/// Returns the number of producer warps of a thread block: one with the copy engine. Otherwise consumers that are
+/// single warps need more producers than warpgroups do.
 pub const fn copying_warps(by_one: bool, by_warps: bool) -> u32 {
     match (by_one, by_warps) {
         (true, _) => 1,
@@ -87,8 +88,8 @@ pub const fn copying_warps(by_one: bool, by_warps: bool) -> u32 {
     }
 }
 
-/// How many of `most` warps copy by turns into a ring of so many stages. It divides them: each slot belongs to one warp,
-/// which sees every round of its barriers.
+/// Returns how many of `most` warps copy into a ring of `stages` stages, round-robin. The number divides `stages`, so
+/// each slot belongs to one warp, which sees every round of its barriers.
 pub const fn copying_into(stages: u32, most: u32) -> u32 {
     let mut warps = most;
     while !stages.is_multiple_of(warps) {
@@ -97,7 +98,8 @@ pub const fn copying_into(stages: u32, most: u32) -> u32 {
     warps
 }
 
-/// The largest number of stages up to `stages` into which more than half of `most` warps copy, if there is one.
+/// Returns the largest number of stages up to `stages` into which more than half of `most` warps copy, or `stages` if
+/// there is none.
 pub const fn stages_for(stages: u32, most: u32) -> u32 {
     let mut fewer = stages;
     while fewer > 0 {
@@ -109,32 +111,32 @@ pub const fn stages_for(stages: u32, most: u32) -> u32 {
     stages
 }
 
-/// Tile of the module: 256 rows against `N` columns (1, 8 or 16; one column is a vector without gaps). A warp has every
-/// `PHASES`th stage and of its tiles `SLABS` slabs of 16 rows (2 or 4, and as many phases or more): nothing waits for
-/// other warps before the strip ends.
+/// Tile of the module: 256 rows times `N` columns (1, 8 or 16; one column is a contiguous vector). A warp processes
+/// every `PHASES`th stage, and `SLABS` slabs of 16 rows of its tiles. `SLABS` is 2 or 4, and at most `PHASES`. No warp
+/// waits for another before the CTA tile ends.
 #[derive(Clone, Copy, Debug)]
 pub struct WarpTile<const N: usize, const PHASES: usize, const SLABS: usize, L = Tma>(
     PhantomData<L>,
 );
 
 impl<const N: usize, const PHASES: usize, const SLABS: usize, L> WarpTile<N, PHASES, SLABS, L> {
-    /// Warps that multiply.
+    /// Consumer warps.
     pub const WARPS: usize = BIT_PANEL * PHASES * 4 / SLABS;
-    /// Bytes behind the stages, where the sums of the phases meet, two slabs of each warp at a time.
+    /// Bytes after the stages where the sums of the phases are added, two slabs of each warp at a time.
     pub const SUMS: usize = Self::WARPS * 32 * eights(N) * 8 * 4;
 }
 
 impl<const N: usize, const PHASES: usize, const SLABS: usize, L: LoaderInfo>
     WarpTile<N, PHASES, SLABS, L>
 {
-    /// Threads that copy.
+    /// Producer threads.
     pub const COPIERS: u32 = 32 * copying_warps(L::BY_ONE, true);
 }
 
 impl<const N: usize, const PHASES: usize, const SLABS: usize, L: LoaderInfo> Tile
     for WarpTile<N, PHASES, SLABS, L>
 {
-    /// The warps that multiply, and those that copy.
+    /// Consumer and producer threads.
     const THREADS: u32 = Self::WARPS as u32 * 32 + Self::COPIERS;
     const NEEDS: u32 = L::NEEDS;
     const STANDS_IN: bool = !L::BY_ONE;
@@ -146,35 +148,35 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: LoaderInfo> Til
     const ACCESS: u32 = 16;
 }
 
-/// Columns of a tile of A whose places are bytes; it has [`BIT_TILE`] rows.
+/// Columns of a tile of A whose positions are bytes (a byte tile). It has [`BIT_TILE`] rows.
 pub const BYTE_DEPTH: usize = 128;
-/// Bytes of the counts of such a tile: how many chunks of four slots each bank has.
+/// Bytes of the counts of a byte tile: the number of chunks of four slots for each bank.
 pub const BYTE_COUNTS: usize = 32;
-/// Chunks that such a tile has a multiple of.
+/// The number of chunks of a byte tile is a multiple of this.
 pub const BYTE_UNIT: usize = 4;
-/// Bytes of such a tile, spread out.
+/// Bytes of a byte tile expanded to a dense one.
 pub const BYTE_TILE: usize = BIT_TILE * BYTE_DEPTH * 2;
 
-/// Tile of the module for A with its places as bytes: `GROUPS` warpgroups of 64 rows each against `N` columns (16, 32
-/// or 64).
+/// Tile of the module for A with byte positions: `GROUPS` warpgroups of 64 rows each, times `N` columns (16, 32 or 64).
 #[derive(Clone, Copy, Debug)]
 pub struct ByteTile<const GROUPS: usize, const N: usize, A = Wgmma, L = Tma>(PhantomData<(A, L)>);
 
 impl<const GROUPS: usize, const N: usize, A: AtomInfo, L: LoaderInfo> ByteTile<GROUPS, N, A, L> {
-    /// Threads that copy.
+    /// Producer threads.
     pub const COPIERS: u32 = 32 * copying_warps(L::BY_ONE, false);
     /// Bytes of B in a stage.
     pub const B_BYTES: usize = BYTE_DEPTH * N * 2;
-    /// Tiles of a warpgroup that are spread out: one while another is multiplied, where that goes on by itself.
+    /// Expanded tiles of a warpgroup. With asynchronous products there are two: one is filled while the other is
+    /// multiplied.
     pub const SPREAD: usize = if A::ASYNCHRONOUS { 2 } else { 1 };
-    /// Bytes in front of the stages: barriers, and each warpgroup's tiles of A spread out.
+    /// Bytes before the stages: barriers, and each warpgroup's expanded tiles of A.
     pub const HEAD: usize = BIT_HEAD + GROUPS * Self::SPREAD * BYTE_TILE;
 }
 
 impl<const GROUPS: usize, const N: usize, A: AtomInfo, L: LoaderInfo> Tile
     for ByteTile<GROUPS, N, A, L>
 {
-    /// The warpgroups, and those that copy.
+    /// Consumer and producer threads.
     const THREADS: u32 = GROUPS as u32 * 128 + Self::COPIERS;
     const NEEDS: u32 = A::NEEDS | L::NEEDS;
     const STANDS_IN: bool = !A::ASYNCHRONOUS;
@@ -182,8 +184,8 @@ impl<const GROUPS: usize, const N: usize, A: AtomInfo, L: LoaderInfo> Tile
     const COLUMNS: u32 = N as u32;
     const ITEMS: u32 = GROUPS as u32;
     const BLOCK: (u32, u32) = (64 * GROUPS as u32, BYTE_DEPTH as u32);
-    /// All there is, divided among the thread blocks of a multiprocessor. Two stages against 64 columns take more than
-    /// half of what compute capability 8.0 has.
+    /// All shared memory, divided among the thread blocks of a multiprocessor. Two stages with 64 columns need more
+    /// than half of the shared memory of compute capability 8.0.
     const SHARED_BYTES: u32 = match (A::ASYNCHRONOUS, N) {
         (true, _) => shared_bytes_of(SHARED_KB[0], Self::MIN_BLOCKS),
         (false, 64) => L::SHARED as u32,
@@ -192,7 +194,7 @@ impl<const GROUPS: usize, const N: usize, A: AtomInfo, L: LoaderInfo> Tile
     const ACCESS: u32 = 16;
 }
 
-/// A strip of C, whole or a piece of it along k.
+/// Work item: a CTA tile of C, whole or a piece of it along k (split-K).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct BitPiece {
@@ -202,21 +204,21 @@ pub struct BitPiece {
     pub column: u32,
     /// First tile.
     pub tile: u32,
-    /// Tiles from one place along k to the next.
+    /// Tiles from one position along k to the next.
     pub step: u32,
     /// Tile column of the first stage.
     pub place: u32,
-    /// Stages.
+    /// Number of stages.
     pub stages: u32,
-    /// Tile rows, at most the warpgroups.
+    /// Number of tile rows, at most the number of warpgroups.
     pub height: u32,
-    /// Entries in the rows of the strip; 0 where there is no product at all.
+    /// Entries in the rows of the CTA tile; 0 if there is no product.
     pub entries: u32,
-    /// First slot of partial sums of this strip.
+    /// First slot of partial sums of this CTA tile.
     pub first: u32,
-    /// Which piece along k this is, and from bit 16 on how many there are; 1 for a whole strip.
+    /// Index of this piece along k in the low 16 bits, number of pieces from bit 16 on; 1 piece for a whole CTA tile.
     pub parts: u32,
-    /// Index of the arrival counters of this strip.
+    /// Index of the arrival counters of this CTA tile.
     pub counter: u32,
     /// Zero.
     pub reserved: u32,
@@ -226,19 +228,19 @@ pub struct BitPiece {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct BitmapParams {
-    /// B by boxes of 64 rows; unused where it is not aligned.
+    /// B in boxes of 64 rows; unused if B is not aligned.
     pub b_map: MapWords,
     /// A's words.
     pub words: u64,
     /// A's values.
     pub values: u64,
-    /// Where the values of each tile start, in units of 8.
+    /// Start of the values of each tile, in units of 8.
     pub starts: u64,
-    /// The same of the first [`BIT_AHEAD`] stages of every thread block: for each of their tiles, and where the last
-    /// one ends.
+    /// Starts for the first [`BIT_AHEAD`] stages of every thread block: one for each tile of a stage, and the end of
+    /// the last tile.
     pub first: u64,
-    /// [`BitPiece`]s by rounds: the first of every thread block, the second of every one, ...; without tile rows those
-    /// that are none.
+    /// [`BitPiece`]s by rounds: the first piece of every thread block, then the second of every one, and so on. Pieces
+    /// without tile rows are placeholders.
     pub pieces: u64,
     /// B, row-major.
     pub b: u64,
@@ -248,7 +250,7 @@ pub struct BitmapParams {
     pub bias: u64,
     /// Partial sums: slots x warpgroups x accumulators.
     pub partial: u64,
-    /// Arrival counters, one for each warp of a strip that is cut, all zero between launches.
+    /// Arrival counters, one for each warp of a split CTA tile, all zero between launches.
     pub counters: u64,
     /// Scalar factor of the product.
     pub alpha: f64,
@@ -266,11 +268,11 @@ pub struct BitmapParams {
     pub flags: u32,
     /// Stages in flight.
     pub stages: u32,
-    /// Bytes of A that a stage has room for.
+    /// Bytes of A that a stage can hold.
     pub slot_bytes: u32,
-    /// Rounds of the work list.
+    /// Number of rounds of the work list.
     pub rounds: u32,
-    /// Bytes from the words to the places of the chunks, in units of 16; 0 where places are bits.
+    /// Bytes from the words to the byte positions of the chunks, in units of 16; 0 if positions are bits.
     pub places: u32,
 }
 

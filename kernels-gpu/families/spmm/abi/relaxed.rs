@@ -1,9 +1,9 @@
-//! The module `relaxed`: tiles of `spmm` whose cut rows are added to C in any order.
+//! The module `relaxed`: tiles of `spmm` whose split rows are added to C in any order.
 
 use crate::abi::{Dtype, Tile};
 use crate::families::spmm::abi::SubWarp;
 
-/// As `SubWarp` with one part and 128 threads; pieces of a cut row add to C themselves.
+/// Tile like [`SubWarp`] with one part and 128 threads. Pieces of a split row are added to C by atomics.
 #[derive(Clone, Copy, Debug)]
 pub struct Relaxed<const LANES: u32, const VEC: usize, const REP: usize, const UNROLL: usize>;
 

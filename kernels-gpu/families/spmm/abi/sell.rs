@@ -1,17 +1,17 @@
-//! The module `sell`: SpMM of one to a few columns over slices of rows of A (SELL-C-sigma), B in shared memory.
+//! The module `sell`: SpMM of one to a few columns over slices of rows of A (SELL-C-sigma), with B in shared memory.
 
 use super::{CHUNK_STEPS, SLICE};
 use crate::abi::Tile;
 
-/// Tile of the module: `WARPS` warps, each with a share of all chunks, against `N` columns (1 or 8) of all rows of B, in
+/// Tile of the module: `WARPS` warps, each with a share of all chunks, times `N` columns (1 or 8) of all rows of B, in
 /// `KIB` KiB of shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Sell<const WARPS: u32, const N: usize, const KIB: usize = 227>;
 
 impl<const WARPS: u32, const N: usize, const KIB: usize> Sell<WARPS, N, KIB> {
-    /// Bytes of a row of B in shared memory: of one column in f32, so that it is converted once; of several as they lie.
+    /// Bytes of a row of B in shared memory. One column is stored in f32, converted once; several keep their type.
     pub const ROW: usize = if N == 1 { 4 } else { N * 2 };
-    /// Rows of B that shared memory holds, and behind them a row of zeros, which padding reads.
+    /// Rows of B that shared memory holds. A row of zeros follows them, which padding reads.
     pub const ROWS: usize = (KIB << 10) / Self::ROW - 1;
     /// Bytes of the partial sums of a slice.
     pub const PARTIAL: usize = SLICE * N * 4;
@@ -36,10 +36,10 @@ pub struct SellPiece {
     pub first: u32,
     /// One past the last.
     pub end: u32,
-    /// The slice, and the number of its arrival counter.
+    /// Slice; also the index of its arrival counter.
     pub slice: u32,
-    /// Which part of the slice this is, and from bit 16 on how many there are; the part whose sums are those of all, if
-    /// there is one.
+    /// Index of this part of the slice in the low 16 bits, number of parts in the upper 16. With one part, its sums are
+    /// those of the slice.
     pub parts: u32,
 }
 
@@ -47,21 +47,21 @@ pub struct SellPiece {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SellParams {
-    /// Windows of chunks, as those of [`StagedParams`](super::StagedParams).
+    /// Windows of chunks, as in [`StagedParams`](super::StagedParams).
     pub windows: u64,
-    /// Columns of A's slots, u16, counted from the window's first.
+    /// Columns of A's slots, u16, relative to the first column of the window.
     pub columns: u64,
     /// Values of A's slots.
     pub values: u64,
-    /// Rows of C of all lanes of all slices, as those of [`StagedParams`](super::StagedParams).
+    /// Rows of C of all lanes of all slices, as in [`StagedParams`](super::StagedParams).
     pub rows: u64,
-    /// [`SellPiece`]s, warp by warp.
+    /// [`SellPiece`]s, sorted by warp.
     pub pieces: u64,
     /// First piece of each warp, and one past the last, u32.
     pub spans: u64,
     /// First slot of partial sums of each slice, u32.
     pub slots: u64,
-    /// Partial sums of slices that are cut: column tiles x slots x 32 rows x columns.
+    /// Partial sums of split slices: column tiles x slots x 32 rows x columns.
     pub partial: u64,
     /// Arrival counters: column tiles x slices, all zero between launches.
     pub counters: u64,
@@ -81,9 +81,10 @@ pub struct SellParams {
     pub ldb_bytes: u32,
     /// Bytes from one row of C to the next.
     pub ldc_bytes: u32,
-    /// `FLAG_*`; with [`FLAG_VECTORS`](crate::abi::FLAG_VECTORS) rows of B and C are read and written 16 bytes at once.
+    /// `FLAG_*`. With [`FLAG_VECTORS`](crate::abi::FLAG_VECTORS) rows of B and C are read and written 16 bytes at a
+    /// time.
     pub flags: u32,
-    /// Slices.
+    /// Number of slices.
     pub slices: u32,
     /// Slots of partial sums of a column tile.
     pub slot_count: u32,

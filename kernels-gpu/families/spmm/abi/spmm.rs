@@ -1,12 +1,12 @@
-//! The module `spmm`: products with A of single entries by its rows.
+//! The module `spmm`: products with unstructured A, row by row.
 
 use crate::abi::{Dtype, Tile};
 
-/// Thread blocks of this size take bundles of rows; the larger ones are for long rows.
+/// Threads of the thread blocks that process bundles of rows. Larger thread blocks are for long rows.
 pub const BUNDLED_THREADS: u32 = 128;
 
-/// Sub-warp tile of the module `spmm`: `SPLIT` segments of `LANES` lanes share one work item; a lane owns `REP` vectors
-/// of `VEC` columns; `UNROLL` (4 or 8) rows of B are in flight. Large thread blocks keep neighbouring rows and their
+/// Sub-warp tile of the module `spmm`. `SPLIT` segments of `LANES` lanes share one work item. A lane owns `REP` vectors
+/// of `VEC` columns. `UNROLL` (4 or 8) rows of B are in flight. Large thread blocks keep neighbouring rows and their
 /// columns of B on one multiprocessor.
 #[derive(Clone, Copy, Debug)]
 pub struct SubWarp<
@@ -28,7 +28,7 @@ impl<
 > Tile for SubWarp<LANES, VEC, REP, UNROLL, SPLIT, THREADS>
 {
     const THREADS: u32 = THREADS;
-    // 128 or 102 registers.
+    // Limits registers to 128 or 102 a thread.
     const MIN_BLOCKS: u32 = if UNROLL * REP > 8 { 512 } else { 640 } / THREADS;
     const COLUMNS: u32 = LANES * VEC as u32 * REP as u32;
     const ITEMS: u32 = THREADS / (LANES * SPLIT);

@@ -2,42 +2,42 @@
 
 use crate::abi::{CLUSTER, MapWords, TMA, Tile};
 
-/// Rows of A in a slice: one for each lane of a warp.
+/// Rows of A in a slice, one for each lane of a warp.
 pub const SLICE: usize = 32;
 /// Entries of a row in a chunk.
 pub const CHUNK_STEPS: usize = 4;
 /// Slots of a chunk.
 pub const CHUNK_SLOTS: usize = SLICE * CHUNK_STEPS;
-/// Rows of B in a tile, which arrives as a whole.
+/// Rows of B in a tile, which is copied as a unit.
 pub const K_TILE: usize = 64;
-/// Bytes of a row of B in shared memory: all its banks once.
+/// Bytes of a row of B in shared memory: every bank once.
 pub const STAGED_ROW: usize = 128;
 /// Bytes of a tile.
 pub const STAGED_TILE: usize = K_TILE * STAGED_ROW;
-/// Tiles that shared memory holds.
+/// Number of tiles that shared memory holds.
 pub const RING: usize = 28;
-/// Rows of B that shared memory holds. Behind them lies a row of zeros, which padding reads.
+/// Rows of B that shared memory holds. A row of zeros follows them, which padding reads.
 pub const RING_ROWS: usize = RING * K_TILE;
-/// A slot's local column where there is no entry.
+/// Local column of a slot without an entry.
 pub const NO_ENTRY: u32 = 0xffff;
-/// Low bits of a chunk's window: how many tiles it needs. The first stands above them.
+/// Low bits of a window: the number of tiles that the chunk needs. The bits above hold the first tile.
 pub const WINDOW_BITS: u32 = 5;
-/// Set in a slice's row number where the row has no entries; no row is [`u32::MAX`].
+/// Set in the row number if the row has no entries. [`u32::MAX`] means that the lane has no row.
 pub const EMPTY_ROW: u32 = 1 << 31;
 
 /// Columns of C of a thread block, f32: a row of B in shared memory.
 pub const STAGED_COLUMNS: u32 = STAGED_ROW as u32 / 4;
 
-/// Tile of the module: `WARPS` warps multiply, one more copies; `PARTS` of them share the chunks of a slice.
+/// Tile of the module: `WARPS` warps multiply, one more copies. `PARTS` of them share the chunks of a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Staged<const WARPS: u32, const PARTS: u32>;
 
 impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     /// Offset of the row of zeros.
     pub const ZEROS: usize = RING_ROWS * STAGED_ROW;
-    /// Offset of the numbers of the rows of the slices.
+    /// Offset of the row numbers of the slices.
     pub const ROWS: usize = Self::ZEROS + STAGED_ROW;
-    /// Offset of the barriers: full and empty of each tile.
+    /// Offset of the barriers: full and empty for each tile.
     pub const BARRIERS: usize = Self::ROWS + (WARPS / PARTS) as usize * SLICE * 4;
 }
 
@@ -52,8 +52,8 @@ impl<const WARPS: u32, const PARTS: u32> Tile for Staged<WARPS, PARTS> {
     const ACCESS: u32 = 16;
 }
 
-/// Tile for a B whose rows fit shared memory all at once: `WARPS` warps walk the pieces of slices that a
-/// [`StagedPiece`] names.
+/// Tile for a B whose rows fit in shared memory all at once. `WARPS` warps process the pieces of slices that
+/// [`StagedPiece`]s list.
 #[derive(Clone, Copy, Debug)]
 pub struct Resident<const WARPS: u32>;
 
@@ -62,23 +62,23 @@ impl<const WARPS: u32> Resident<WARPS> {
     pub const SUMS: usize = STAGED_ROW;
     /// Bytes of the sums of a slice.
     pub const SLICE_SUMS: usize = SLICE * Self::SUMS;
-    /// Joins of a thread block: between its warps, and at both ends.
+    /// Max joins of a thread block: between its warps, and at both ends.
     pub const MAX_JOINS: usize = WARPS as usize + 1;
-    /// Bytes of shared memory that are not B's.
+    /// Bytes of shared memory that do not hold B.
     const REST: usize = STAGED_ROW
         + WARPS as usize * (Self::SLICE_SUMS + 2 * Self::PIECE)
         + Self::MAX_JOINS * size_of::<StagedJoin>()
         + size_of::<StagedSpan>();
-    /// Tiles of B.
+    /// Number of tiles of B.
     pub const TILES: usize = (227 * 1024 - Self::REST) / (STAGED_TILE + 8);
     /// Offset of the row of zeros.
     pub const ZEROS: usize = Self::TILES * STAGED_TILE;
-    /// Offset of each warp's sums of a slice: on the way to C, or of one that it ended and another began. Those that
-    /// others go on with take the place of B.
+    /// Offset of a slice of sums for each warp: of a slice on its way to C, or of a slice that the warp ends and
+    /// another warp began. Sums that other warps continue are stored over B.
     pub const ENDS: usize = Self::ZEROS + STAGED_ROW;
-    /// Bytes beside a piece: the numbers of its rows, and the piece that follows.
+    /// Bytes that a piece needs next to its chunks: its row numbers, and the next piece.
     pub const PIECE: usize = SLICE * 4 + size_of::<StagedPiece>();
-    /// Offset of what is beside pieces, twice for a warp.
+    /// Offset of these bytes, two buffers for each warp.
     pub const BESIDE: usize = Self::ENDS + WARPS as usize * Self::SLICE_SUMS;
     /// Offset of the joins.
     pub const JOINS: usize = Self::BESIDE + WARPS as usize * 2 * Self::PIECE;
@@ -86,7 +86,7 @@ impl<const WARPS: u32> Resident<WARPS> {
     pub const SPAN: usize = Self::JOINS + Self::MAX_JOINS * size_of::<StagedJoin>();
     /// Offset of the barriers of the tiles.
     pub const BARRIERS: usize = Self::SPAN + size_of::<StagedSpan>();
-    /// Bytes in all.
+    /// Bytes of shared memory in total.
     pub const BYTES: usize = Self::BARRIERS + Self::TILES * 8;
 }
 
@@ -105,8 +105,8 @@ impl<const WARPS: u32> Tile for Resident<WARPS> {
     const ACCESS: u32 = 16;
 }
 
-/// Chunks of one slice that a warp takes: `first .. end`. Where these are not all of them, the sums meet those of
-/// others.
+/// Chunks `first .. end` of one slice, processed by one warp. If they are not all chunks of the slice, the sums are
+/// joined with those of other warps.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StagedPiece {
@@ -114,51 +114,52 @@ pub struct StagedPiece {
     pub first: u32,
     /// One past the last.
     pub end: u32,
-    /// The slice.
+    /// Slice index.
     pub slice: u32,
     /// `PIECE_*`.
     pub kind: u32,
 }
 
-/// A piece that is all of its slice.
+/// Kind of a piece that covers its slice.
 pub const PIECE_WHOLE: u32 = 0;
-/// A piece that others go on with, or the last of its warp.
+/// Kind of a part of a slice that other warps continue, or that is the last piece of its warp.
 pub const PIECE_OPEN: u32 = 1;
-/// The end of a slice that others began, where the warp has an open piece as well. Whole pieces stand in front of both.
+/// Kind of the end of a slice that other warps began, where the warp has an open piece too. Whole pieces precede both.
 pub const PIECE_END: u32 = 2;
 
-/// A slice whose sums are with several warps, or with several thread blocks of a cluster; for one thread block.
+/// For one thread block: a slice whose sums are in several of its warps, or in several thread blocks of a cluster.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct StagedJoin {
-    /// The warp of this thread block that has the first part.
+    /// First warp of this thread block that has a part.
     pub warp: u32,
-    /// Warps of this thread block that have a part.
+    /// Number of warps of this thread block that have a part.
     pub count: u32,
-    /// 1 where the last of them has it as a [`PIECE_END`].
+    /// 1 if the last of these warps has its part as a [`PIECE_END`].
     pub end: u32,
-    /// Keeps the rows at 16 bytes.
+    /// Padding: aligns `rows` to 16 bytes.
     pub reserved: u32,
     /// Rows of C, as in [`StagedParams::rows`].
     pub rows: [u32; SLICE],
 }
 
-/// Most thread blocks of a cluster.
+/// Max thread blocks of a cluster.
 pub const MAX_CLUSTER: usize = 8;
 
-/// Bytes of a join in front of its rows.
+/// Bytes of a join before its rows.
 pub const JOIN_HEAD: usize = 16;
 
 /// Joins of a thread block.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StagedSpan {
-    /// The first.
+    /// First join.
     pub first: u32,
-    /// How many.
+    /// Number of joins.
     pub count: u32,
-    /// The slice that began in another thread block of the cluster, and that which goes on in others: first of these
-    /// thread blocks, their number in bits 8 to 15, the place of this one among them in bits 16 and up; 0 for none.
+    /// The slice that began in an earlier thread block of the cluster, and the one that later thread blocks continue.
+    /// Each word holds the first of these thread blocks, their number in bits 8 to 15, and the index of this one among
+    /// them from bit 16 on; 0 if there is no such slice.
     pub crossing: [u32; 2],
 }
 
@@ -172,11 +173,12 @@ const _: () = assert!(size_of::<StagedSpan>() == 16);
 pub struct StagedParams {
     /// B, in tiles of [`K_TILE`] rows.
     pub b_map: MapWords,
-    /// First chunk of each slice, u32, one more than slices.
+    /// First chunk of each slice, u32; one entry more than slices.
     pub offsets: u64,
-    /// First tile that each chunk needs and, in the low [`WINDOW_BITS`], how many, u32.
+    /// First tile that each chunk needs and, in the low [`WINDOW_BITS`], the number of tiles, u32.
     pub windows: u64,
-    /// Row of C of every lane of each slice, u32; [`EMPTY_ROW`] set for one without entries, `u32::MAX` for none.
+    /// Row of C of every lane of each slice, u32. [`EMPTY_ROW`] is set if it has no entries; `u32::MAX` if there is no
+    /// row.
     pub rows: u64,
     /// Local columns, u16, `[chunks, 32, 4]`.
     pub columns: u64,
@@ -186,9 +188,9 @@ pub struct StagedParams {
     pub c: u64,
     /// Bias vector, or 0.
     pub bias: u64,
-    /// [`Resident`]: [`StagedPiece`]s, first that which each warp of each group begins with, then the others.
+    /// [`Resident`]: [`StagedPiece`]s, first the initial piece of each warp of each group, then the others.
     pub pieces: u64,
-    /// [`Resident`]: first of each warp's other pieces, and one past the last, u32 each.
+    /// [`Resident`]: index of the first of each warp's other pieces, and one past the last, u32 each.
     pub others: u64,
     /// [`Resident`]: [`StagedSpan`] of each thread block.
     pub spans: u64,
@@ -196,9 +198,9 @@ pub struct StagedParams {
     pub joins: u64,
     /// Scalar factor of the product.
     pub alpha: f64,
-    /// Slices.
+    /// Number of slices.
     pub slices: u32,
-    /// Tiles of B along k.
+    /// Number of tiles of B along k.
     pub tiles: u32,
     /// Columns of B and C.
     pub n: u32,

@@ -1,30 +1,30 @@
-//! The module `vectors`: A by columns of eight rows, on `mma.sync` with the operands swapped.
+//! The module `vectors`: A as column vectors of eight rows, on `mma.sync` with swapped operands.
 
 use crate::abi::Tile;
 
-/// Rows of a window: what one vector spans, and the 8-wide operand of `mma.m16n8`.
+/// Rows of a window: the length of a vector, and the 8-wide operand of `mma.m16n8`.
 pub const WINDOW: usize = 8;
 /// Vectors of one step.
 pub const STEP_VECTORS: usize = 16;
 /// Vectors of a step that one lane gathers.
 pub const LANE_VECTORS: usize = 4;
-/// Bytes of one row of B that eight lanes load at once.
+/// Bytes of a slab, the columns of a row of B that eight lanes load at once.
 pub const SLAB_BYTES: usize = 128;
 
-/// Bytes of a step's record: the columns of its vectors, 2 bytes each (4 where they are `wide`), then a word for each
-/// row: bit `v` says that vector `v` has an entry there; the upper half is the row's first value of the step, counted
-/// from the window's base.
+/// Bytes of a step's record: the columns of its vectors, 2 bytes each (4 if `wide`), then a word for each row. Bit `v`
+/// of the word is set if vector `v` has an entry in the row. The upper half is the row's first value of the step,
+/// relative to the window's base.
 pub const fn record_bytes(wide: bool) -> usize {
     STEP_VECTORS * if wide { 4 } else { 2 } + WINDOW * 4
 }
 
-/// Stages of a warp's ring: one is multiplied while rows of B for the others arrive.
+/// Stages of a warp's ring: one is multiplied while rows of B for the others are copied.
 pub const VECTOR_STAGES: usize = 3;
-/// Bytes of a slab in a stage: a row for each vector.
+/// Bytes of a slab in a stage, one row for each vector.
 pub const STAGE_SLAB: usize = STEP_VECTORS * SLAB_BYTES;
 
-/// Tile of the module: `WINDOWS` windows of eight rows, each shared by `PARTS` warps that take its steps in turn,
-/// against `SLABS` x 128 bytes of columns; elements have `BYTES` bytes.
+/// Tile of the module: `WINDOWS` windows of eight rows, times `SLABS` x 128 bytes of columns. `PARTS` warps share a
+/// window and take its steps round-robin. Elements have `BYTES` bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Vectors<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize = 2>;
 
@@ -33,7 +33,7 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
 {
     /// Columns of a slab.
     pub const SLAB_COLUMNS: usize = SLAB_BYTES / BYTES;
-    /// Bytes of a warp's ring. In the end it holds the warp's sums in f32, which are no more.
+    /// Bytes of a warp's ring. At the end it holds the warp's sums in f32, which fit in it.
     pub const RING: usize = VECTOR_STAGES * SLABS * STAGE_SLAB;
 }
 
@@ -41,7 +41,7 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
     for Vectors<WINDOWS, PARTS, SLABS, BYTES>
 {
     const THREADS: u32 = 32 * WINDOWS * PARTS;
-    /// 24 warps of one slab, 16 of two: as many as their rings fit.
+    /// 24 warps with one slab, 16 with two: as many as have their rings in shared memory.
     const MIN_BLOCKS: u32 = if SLABS == 1 { 24 } else { 16 } / (WINDOWS * PARTS);
     const COLUMNS: u32 = (SLABS * SLAB_BYTES / BYTES) as u32;
     const ITEMS: u32 = WINDOWS;
@@ -51,28 +51,28 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
     const ACCESS: u32 = 16;
 }
 
-/// Work of one group of warps: the vectors of one window.
+/// Work item of one group of warps: the vectors of one window.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowWindow {
-    /// Which window: rows `8 window ..`.
+    /// Window index: rows from `8 * window` on.
     pub window: u32,
-    /// Record of its first step.
+    /// Record of the first step.
     pub first: u32,
-    /// Its vectors; in the uppermost 8 bits the rows that have entries.
+    /// Number of vectors; the upper 8 bits mark the rows that have entries.
     pub vectors: u32,
-    /// Slot of A's values from which its words count.
+    /// First value of A, to which the words of the records are relative.
     pub base: u32,
 }
 
-/// Vectors of a window at the most.
+/// Max vectors of a window.
 pub const WINDOW_VECTORS: usize = (1 << 24) - 1;
 
 /// Parameters of the `vectors` kernels: `C[m,n] = epilogue(alpha * A[m,k] * B[k,n])`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct VectorsParams {
-    /// [`RowWindow`]s in the order of work.
+    /// [`RowWindow`]s in processing order.
     pub windows: u64,
     /// Records of [`record_bytes`].
     pub records: u64,

@@ -1,17 +1,17 @@
-//! The module `vectors_narrow`: as `vectors`, with 8-bit integers and sums in i32.
+//! The module `vectors_narrow`: `vectors` for 8-bit integers, with i32 accumulators.
 
 use crate::abi::Tile;
 use crate::families::spmm::abi::{SLAB_BYTES, STAGE_SLAB, STEP_VECTORS, VECTOR_STAGES};
 
-/// Tile of the module: `WINDOWS` windows of eight rows, each shared by `PARTS` warps that take its steps in turn,
-/// against 128 columns. `ALIGNED`: rows of B begin at multiples of 16 bytes.
+/// Tile of the module: `WINDOWS` windows of eight rows, times 128 columns. `PARTS` warps share a window and take its
+/// steps round-robin. `ALIGNED`: rows of B begin at multiples of 16 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct NarrowVectors<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool>;
 
 impl<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool>
     NarrowVectors<WINDOWS, PARTS, ALIGNED>
 {
-    /// Bytes of a warp's ring. In the end it holds the warp's sums, 32 words a lane.
+    /// Bytes of a warp's ring. At the end it holds the warp's sums, 32 words a lane.
     pub const RING: usize = VECTOR_STAGES * STAGE_SLAB;
 }
 
@@ -21,13 +21,13 @@ impl<const WINDOWS: u32, const PARTS: u32, const ALIGNED: bool> Tile
     for NarrowVectors<WINDOWS, PARTS, ALIGNED>
 {
     const THREADS: u32 = 32 * WINDOWS * PARTS;
-    /// 20 warps: as many as registers for three steps' records fit.
+    /// 20 warps: as many as have registers for the records of three steps.
     const MIN_BLOCKS: u32 = if ALIGNED { 20 } else { 16 } / (WINDOWS * PARTS);
     const COLUMNS: u32 = SLAB_BYTES as u32;
     const ITEMS: u32 = WINDOWS;
     const PARTS: u32 = PARTS;
     const BURST: u32 = STEP_VECTORS as u32;
     const SHARED_BYTES: u32 = Self::THREADS / 32 * Self::RING as u32;
-    /// Rows of B move by 16 bytes; those of C may have any length.
+    /// Rows of B are copied by 16 bytes; rows of C may have any length.
     const ACCESS: u32 = if ALIGNED { 16 } else { 1 };
 }

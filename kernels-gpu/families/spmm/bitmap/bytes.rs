@@ -1,6 +1,6 @@
-//! A with its places as bytes: four warps spread a tile of 64 x 128 out in shared memory, each lane in a bank of its
-//! own, one warpgroup multiplies it from there and takes the values away again. With `wgmma` two tiles by turns: one is
-//! spread out while the other is multiplied.
+//! A with byte positions. The four warps of a warpgroup expand a tile of 64 x 128 to a dense one in shared memory, each
+//! lane in its own bank. The warpgroup multiplies it from there, and then clears the values. With `wgmma` two tiles
+//! alternate: one is expanded while the other is multiplied.
 
 use super::out::Strip;
 use super::starts::Starts;
@@ -10,14 +10,14 @@ use crate::device::ptx::wgmma_thin::Thin;
 use crate::device::thin::{MultiplyThin, ThinElem};
 use crate::families::spmm::abi::*;
 
-/// Chunks of a bank that a warp remembers, to take them away again. Where a bank has more than four times as many, the
+/// Chunks of a bank whose addresses a warp keeps, to clear them. If a bank has more than four times as many chunks, the
 /// whole tile is cleared instead.
 const KEPT: usize = 3;
-/// Warps of a warpgroup: chunk `j` of every bank is that of warp `j % 4`.
+/// Warps of a warpgroup: chunk `j` of every bank belongs to warp `j % 4`.
 const WARPS: u32 = 4;
 const COUNTS: u32 = 128;
 
-/// Where this thread's values of a tile are.
+/// Shared addresses of this thread's values in an expanded tile.
 #[derive(Clone, Copy)]
 struct Spread {
     /// Chunks of this lane's bank.
@@ -25,20 +25,20 @@ struct Spread {
     places: [[u32; 4]; KEPT],
 }
 
-/// A warp's own in its warpgroup.
+/// Indices of a warp in its warpgroup.
 #[derive(Clone, Copy)]
 struct PerWarp {
     group: u32,
     warp: u32,
     lane: u32,
-    /// First of its tiles.
+    /// First of the warpgroup's expanded tiles.
     tile: u32,
 }
 
 impl PerWarp {
     #[inline(always)]
     fn new(tiles: u32) -> PerWarp {
-        // The same for all lanes, which ptxas has to see.
+        // Uniform over the warp, which the shuffle shows to ptxas.
         let group = warp::uniform(gpu::thread() / 128);
         PerWarp {
             group,
@@ -49,7 +49,7 @@ impl PerWarp {
     }
 }
 
-/// B of a stage; A lies behind the ring.
+/// Stages hold B; A is stored after the ring.
 impl<const GROUPS: usize, const N: usize, A: AtomInfo, L: LoaderInfo> Stages
     for ByteTile<GROUPS, N, A, L>
 {
@@ -60,7 +60,7 @@ impl<const GROUPS: usize, const N: usize, A: AtomInfo, L: LoaderInfo> Stages
 }
 
 impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<GROUPS, N, A, L> {
-    /// A of a stage: counts, places, values.
+    /// Returns the shared address of A of a stage: counts, positions, values.
     #[inline(always)]
     fn a(p: &BitmapParams, slot: u32) -> u32 {
         copy::dynamic_shared()
@@ -84,7 +84,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
         gpu::sync_threads();
     }
 
-    /// This warp's own, with all zeros in its warpgroup's tiles.
+    /// Returns this warp's indices, after its warpgroup's tiles are filled with zeros.
     #[inline(always)]
     fn own() -> PerWarp {
         let own = PerWarp::new(Self::SPREAD as u32);
@@ -129,7 +129,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
                     Self::release(last);
                 }
                 A::fence_proxy_async();
-                // The tile is there, and the other one is not read any more.
+                // The tile is complete, and no warp reads the other tile any more.
                 barrier::sync_named(1 + group, 128);
                 A::fence_thin(&mut acc);
                 Self::multiply::<E>(&mut acc, tile, ring.slot);
@@ -140,7 +140,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
                 odd = BYTE_TILE as u32 - odd;
                 last = ring.slot;
                 if p.stages == 1 {
-                    // There is no room to copy the next one meanwhile.
+                    // With one stage the next copy can only start after these products.
                     A::wait_thin(&mut acc);
                     Self::release(last);
                 }
@@ -155,7 +155,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
         }
     }
 
-    /// Spreads the next stage's tile out, multiplies it, and takes its values away.
+    /// Expands the next stage's tile, multiplies it, and clears its values.
     #[inline(always)]
     fn at_once<E: ThinElem>(p: &BitmapParams, own: PerWarp, ring: &mut Ring, acc: &mut Thin<N>) {
         barrier::wait(Self::full(ring.slot), ring.parity);
@@ -169,7 +169,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
         barrier::sync_named(1 + own.group, 128);
     }
 
-    /// Sends a warpgroup's sums out as those of a strip.
+    /// Stores a warpgroup's sums by the epilogue of [`Strip`].
     #[inline(always)]
     fn epilogue<E: ThinElem>(p: &BitmapParams, piece: BitPiece, group: u32, acc: &mut Thin<N>) {
         match N {
@@ -179,7 +179,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
         }
     }
 
-    /// Stages without rows for this warpgroup.
+    /// Releases stages without rows for this warpgroup.
     #[inline(always)]
     fn pass(p: &BitmapParams, ring: &mut Ring, stages: u32) {
         let mut stage = 0;
@@ -191,7 +191,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
         }
     }
 
-    /// Spreads this warp's chunks of a stage out.
+    /// Expands this warp's chunks of a stage.
     #[inline(always)]
     fn spread(p: &BitmapParams, slot: u32, own: PerWarp, tile: u32) -> Spread {
         let a = Self::a(p, slot);
@@ -207,7 +207,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
         let bank = tile + own.lane * 4;
         let places = a + COUNTS + front * 4;
         let values = a + COUNTS + all * 4 + front * 8;
-        // Two side by side, the others one after the other if there are any.
+        // Two chunks at once, further ones one after the other.
         let turns = [own.warp, own.warp + WARPS];
         let at = turns.map(|turn| chunk_of(chunks, turn, own.lane));
         let words = at.map(|at| copy::ld_shared_b32(places + at * 4));
@@ -227,7 +227,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
         Spread { chunks, places: [first, second, third] }
     }
 
-    /// Zeros where [`spread`](Self::spread) stored.
+    /// Stores zeros where [`spread`](Self::spread) stored values.
     #[inline(always)]
     fn clear_values(own: PerWarp, before: Spread, tile: u32) {
         if warp::ballot(before.chunks > WARPS * KEPT as u32) != 0 {
@@ -240,7 +240,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
         });
     }
 
-    /// Zeros in this warp's quarter of a tile.
+    /// Stores zeros in this warp's quarter of a tile.
     #[inline(always)]
     fn clear(own: PerWarp, tile: u32) {
         let first = tile + (own.warp * 32 + own.lane) * 16;
@@ -253,7 +253,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> ByteTile<G
     fn multiply<E: ThinElem>(acc: &mut Thin<N>, tile: u32, slot: u32) {
         let row = (N * 2) as u32;
         let (a, b) = (frag::descriptor(0, 128, 16), frag::descriptor(0, row, 16));
-        // The address, in units of 16 bytes, stands in the lowest bits.
+        // The lowest bits of a descriptor are the address in units of 16 bytes.
         let tile = a as u32 | warp::uniform(tile) >> 4;
         let from = b as u32 | warp::uniform(Self::stage(slot)) >> 4;
         let at = |descriptor: u64, low: u32| descriptor & 0xffff_ffff_0000_0000 | low as u64;
@@ -276,7 +276,7 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> Filled<GRO
         let slot = ring.slot;
         let tile = piece.tile + stage * piece.step;
         let unit = BYTE_UNIT as u32;
-        // The last start is that behind the last tile there is.
+        // The last start is the end of the last tile.
         let chunks = (own[GROUPS] - own[0]) * unit;
         let counts = piece.height * BYTE_COUNTS as u32;
         if !L::BY_ONE {
@@ -317,7 +317,8 @@ impl<const GROUPS: usize, const N: usize, A: MultiplyThin, L: Loader> Filled<GRO
     }
 }
 
-/// Number of a bank's chunk `turn` in its tile: behind all earlier ones of every bank, and those of the lanes in front.
+/// Returns the index in its tile of chunk `turn` of this lane's bank. It follows all earlier chunks of every bank, and
+/// chunks `turn` of lower lanes.
 #[inline(always)]
 fn chunk_of(chunks: u32, turn: u32, lane: u32) -> u32 {
     let earlier = warp::sum(if chunks < turn { chunks } else { turn });
@@ -325,7 +326,8 @@ fn chunk_of(chunks: u32, turn: u32, lane: u32) -> u32 {
     earlier + beside.count_ones()
 }
 
-/// Where the values of four places go: each byte is a line of 128 bytes, and which half of the bank's four bytes.
+/// Returns the shared addresses of the values of four positions. Each byte holds a line of 128 bytes and, in bit 0, the
+/// half of the bank's four bytes.
 #[inline(always)]
 fn addresses(places: u32, bank: u32) -> [u32; 4] {
     let (lines, halves) = (places & 0xfefe_fefe, places & 0x0101_0101);

@@ -1,4 +1,4 @@
-//! A warpgroup that multiplies: a warp expands its slab of 16 rows of a tile into fragments, four squares side by side.
+//! Consumer warpgroup: each warp expands its slab (16 rows) of a tile to the fragments of four squares of 16 columns.
 
 use super::Ring;
 use super::out::Strip;
@@ -10,7 +10,7 @@ use crate::families::spmm::abi::*;
 /// Squares of 16 columns in a tile, one product each.
 const SQUARES: usize = 4;
 
-/// Where this lane finds its own of a stage.
+/// Offsets of this lane's data in a stage.
 #[derive(Clone, Copy)]
 struct PerThread {
     word: u32,
@@ -24,10 +24,11 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: MultiplyThin, 
 {
     #[inline(always)]
     pub(super) fn consume<E: ThinElem>(p: &BitmapParams) {
-        // The same for all lanes, which ptxas has to see.
+        // Uniform over the warp, which the shuffle shows to ptxas.
         let group = warp::uniform(gpu::thread() / 128);
         let mut ring = Ring::first(0);
-        // What is held through the loop costs registers, of which other GPUs take more: there it is made again.
+        // Without `wgmma` the kernel needs more registers, so the value is computed again instead of carried through
+        // the loop.
         let now = |group| if A::ASYNCHRONOUS { group } else { gpu::opaque_thread() / 128 };
         let (warp, lane) = (gpu::thread() / 32 % 4, gpu::thread() % 32);
         let own = PerThread {
@@ -56,7 +57,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: MultiplyThin, 
                 A::fence_thin(&mut acc);
                 Self::multiply::<E>(&mut acc, ring.slot, a);
                 A::commit();
-                // The fragments' registers are read until then; other warpgroups expand meanwhile.
+                // `wgmma` reads the fragments' registers until then. Other warpgroups expand meanwhile.
                 A::wait_thin(&mut acc);
                 Self::release(ring.slot);
                 ring.advance(p.stages);
@@ -73,7 +74,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: MultiplyThin, 
         }
     }
 
-    /// Stages without rows for this warpgroup.
+    /// Releases stages without rows for this warpgroup.
     #[inline(always)]
     fn pass(p: &BitmapParams, ring: &mut Ring, stages: u32) {
         let mut stage = 0;
@@ -86,7 +87,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: MultiplyThin, 
         }
     }
 
-    /// The fragments of this warp's slab.
+    /// Returns the fragments of this warp's slab.
     #[inline(always)]
     fn fragments(p: &BitmapParams, slot: u32, at: PerThread) -> [[u32; 4]; SQUARES] {
         let stage = Self::a(p, slot);
@@ -101,20 +102,20 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: MultiplyThin, 
     #[inline(always)]
     fn multiply<E: ThinElem>(acc: &mut Thin<N>, slot: u32, a: [[u32; 4]; SQUARES]) {
         let b = frag::descriptor(0, (N * 2) as u32, 16);
-        // The address, in units of 16 bytes, stands in the lowest bits.
+        // The lowest bits of a descriptor are the address in units of 16 bytes.
         let low = (b as u32 | Self::stage(slot) >> 4) as u64;
         A::mma_thin::<E, N>(acc, a, b & 0xffff_ffff_0000_0000 | low);
     }
 }
 
-/// A lane's bits of a slab of four squares, and where the slab's values are.
+/// A lane's bits of a slab of four squares, and the address of the tile's values.
 #[derive(Clone, Copy)]
 pub(super) struct Slab {
     word: u32,
-    /// Of each square, the values of the tile in front of its right half.
+    /// For each square, the number of the tile's values before its right half.
     middles: [u32; 2],
     values: u32,
-    /// Bits of left and of right halves, a byte each square.
+    /// Bits of left and of right halves, one byte for each square.
     pub(super) counts: [u32; 2],
 }
 
@@ -125,8 +126,8 @@ impl Slab {
         Slab { word, middles, values, counts }
     }
 
-    /// This lane's fragment of square `t`: values of the left half lie in front of the middle, so many of them as
-    /// `pairs` says are this lane's and those of the lanes behind; those of the right one behind it.
+    /// Returns this lane's fragment of square `t`. Values of the left half precede the middle: `pairs[0]` counts those
+    /// of this lane and of higher lanes. Values of the right half follow it: `pairs[1]` counts those of lower lanes.
     #[inline(always)]
     pub(super) fn square(self, w: bits::Weights, pairs: [u32; 2], t: u32) -> [u32; 4] {
         let middle = bits::plus_twice(self.middles[t as usize / 2], t % 2, self.values);
@@ -136,8 +137,8 @@ impl Slab {
     }
 }
 
-/// From the counts of this lane: those of it and the lanes behind for left halves, of the lanes in front for right
-/// ones. At most 128, so no byte overflows. Two slabs are summed up side by side.
+/// Scans the counts over the lanes: for left halves the sum over this lane and the higher ones, for right halves the
+/// sum over the lower lanes. Sums are at most 128, so no byte overflows. Two slabs are summed in parallel.
 #[inline(always)]
 pub(super) fn scanned<const COUNT: usize>(counts: [[u32; 2]; COUNT]) -> [[u32; 2]; COUNT] {
     let mut pairs = counts;

@@ -1,7 +1,7 @@
-//! A as bits and values, "load as sparse, compute as dense" (Flash-LLM, arXiv 2309.10285; SpInfer, EuroSys 2025): one
-//! or several warps copy tiles as they lie into a ring of stages, warpgroups expand them into fragments in registers and
-//! multiply 64 rows each. Every thread block has as many stages as the next: strips of C are cut along k wherever that
-//! falls.
+//! A as bits and values, "load as sparse, compute as dense" (Flash-LLM, arXiv 2309.10285; SpInfer, EuroSys 2025). One
+//! or several producer warps copy compressed tiles into a ring of stages. Consumer warpgroups expand them to fragments
+//! in registers, and multiply 64 rows each. All thread blocks have the same number of stages, so CTA tiles of C are
+//! split along k wherever a boundary falls.
 
 mod bytes;
 mod consumer;
@@ -15,12 +15,12 @@ use crate::device::thin::{MultiplyThin, ThinElem};
 use crate::families::spmm::abi::*;
 use starts::{AHEAD, Starts, first_starts, of_stage, starts};
 
-/// Barriers of arrival, twice: one round of each parity.
+/// Period of arrival numbers: the arrival barriers twice, one round of each parity.
 const ARRIVALS: u32 = 2 * BIT_STAGES as u32;
 
-/// A place in the ring of stages, and the parity of the round; and the number of the stage by arrival, below
-/// [`ARRIVALS`]. Barriers that say that a stage has arrived go round on their own: warps that take every third or sixth
-/// stage see each round of theirs, however many stages the ring has.
+/// Position in the ring of stages, the parity of its round, and the arrival number of the stage, below [`ARRIVALS`].
+/// Arrival barriers have a ring of their own. Warps that take every third or sixth stage therefore see each round of
+/// their barriers, however many stages the ring has.
 #[derive(Clone, Copy)]
 struct Ring {
     slot: u32,
@@ -29,13 +29,13 @@ struct Ring {
 }
 
 impl Ring {
-    /// The first stage. Who fills it waits with parity 1, which passes on new barriers.
+    /// Returns the first stage. The producer waits with parity 1, which passes on new barriers.
     #[inline(always)]
     fn first(parity: u32) -> Ring {
         Ring { slot: 0, parity, arrival: 0 }
     }
 
-    /// The barrier that says that the stage has arrived, and the parity it has before.
+    /// Returns the barrier on which the stage arrives, and the parity that it has before.
     #[inline(always)]
     fn full(self) -> (u32, u32) {
         let second = self.arrival >= BIT_STAGES as u32;
@@ -57,32 +57,32 @@ impl Ring {
     }
 }
 
-/// A ring of stages of `GROUPS` tiles that warps fill, a stage each by turns.
+/// Ring of stages of `GROUPS` tiles each. Producer warps fill the stages round-robin.
 trait Filled<const GROUPS: usize>: Stages {
     /// Whether the copy engine copies.
     const BY_ONE: bool;
-    /// Whether it brings B, so that A may come ahead of it.
+    /// Whether the copy engine copies B, so that A can be copied ahead of it.
     const B_COPIED: bool;
 
-    /// Starts the copies of one stage, but for those of B that the loader copies; every lane calls it.
+    /// Starts the copies of one stage, except those of B by the loader. Every lane calls it.
     fn copy_a(p: &BitmapParams, piece: BitPiece, stage: u32, own: Starts, ring: Ring);
 
-    /// Starts those of B, the last of a stage.
+    /// Starts the loader's copies of B, the last ones of a stage.
     fn copy_b(p: &BitmapParams, at: u64, piece: BitPiece, stage: u32, ring: Ring);
 
-    /// Warp `own` of those `warps` that copy: its stages of all pieces; none of a warp behind them. Issuing the copies of a
-    /// stage by `cp.async` takes one warp longer than the others need to multiply it.
+    /// Fills the stages of all pieces that belong to producer warp `own` of `warps`; later warps return at once.
+    /// Issuing the `cp.async` copies of a stage takes one warp longer than the consumers need to multiply it.
     #[inline(always)]
     fn produce(p: &BitmapParams, at: u64, [own, warps]: [u32; 2]) {
         if own >= warps {
             return;
         }
-        // A ring that starts empty: the first wait for a free stage passes.
+        // The ring starts empty: the first wait for a free stage passes.
         let mut ring = Ring::first(1);
         let mut later = p.piece(0);
         let mut next = first_starts::<GROUPS>(p);
-        // The lists are the plan's own: they come while the launch ahead ends, and A that is kept too, as far as the ring
-        // reaches.
+        // The plan's lists are read while the previous kernel ends (PDL). A is copied then too if the plan keeps it,
+        // for as many stages as the ring has.
         let mut early = 0;
         if Self::B_COPIED && p.flags & FLAG_A_KEPT != 0 {
             let mut ahead = ring;
@@ -107,7 +107,7 @@ trait Filled<const GROUPS: usize>: Stages {
             let mut stage = 0;
             while stage < piece.stages {
                 let now = next;
-                // On their way while these stages are copied.
+                // Loaded while these stages are copied.
                 next = starts::<GROUPS>(p, piece, stage + AHEAD);
                 let left = piece.stages - stage;
                 let count = if left < AHEAD { left } else { AHEAD };
@@ -136,7 +136,7 @@ trait Filled<const GROUPS: usize>: Stages {
     }
 }
 
-/// Which of the warps that copy this one is, the same for all lanes, and how many copy into the ring.
+/// Returns the index of this producer warp, uniform over its lanes, and the number of warps that copy into the ring.
 #[inline(always)]
 fn copier(p: &BitmapParams, multiply: u32, copiers: u32) -> [u32; 2] {
     if copiers == 32 {
@@ -146,16 +146,17 @@ fn copier(p: &BitmapParams, multiply: u32, copiers: u32) -> [u32; 2] {
     [own, copying_into(p.stages, copiers / 32)]
 }
 
-/// What the warpgroups take of a stage, a word each: the address of one's values; of places as bytes, the chunks in
-/// front of its own, and from bit 16 on all. Without the copy engine the starts, as the plan has them, of each tile and
-/// behind the last: copied, they arrive with the values.
+/// Returns the shared address of a stage's words. With the copy engine each warpgroup has one word: the address of its
+/// values or, with byte positions, the number of chunks before its own, and from bit 16 on that of all. Without the
+/// copy engine the words are the plan's starts of the tiles and the end of the last one; they are copied, and so arrive
+/// with the values.
 #[inline(always)]
 fn offsets<L: LoaderInfo>(slot: u32) -> u32 {
     let bytes = if L::BY_ONE { 16 } else { 20 };
     copy::dynamic_shared() + (BIT_STAGES * 16) as u32 + slot * bytes
 }
 
-/// Starts the copy of a stage's starts, of tile `tile` and those behind it. All lanes.
+/// Starts the copies of a stage's starts, from tile `tile` on. All lanes call it.
 #[inline(always)]
 fn bring_starts<const GROUPS: usize, L: LoaderInfo>(
     p: &BitmapParams,
@@ -170,7 +171,7 @@ fn bring_starts<const GROUPS: usize, L: LoaderInfo>(
     }
 }
 
-/// Units in front of the tile whose start lies `at` bytes behind the stage's first.
+/// Returns the units before a tile. Its start is stored `at` bytes after the first start of the stage.
 #[inline(always)]
 fn units_before<L: LoaderInfo>(slot: u32, at: u32) -> u32 {
     let [first, own] = [0, at].map(|at| copy::ld_shared_b32(offsets::<L>(slot) + at));
@@ -178,7 +179,7 @@ fn units_before<L: LoaderInfo>(slot: u32, at: u32) -> u32 {
 }
 
 impl BitmapParams {
-    /// This thread block's piece of a round; none past the last round.
+    /// Returns this thread block's piece of a round, or a piece of zeros past the last round.
     #[inline(always)]
     fn piece(&self, round: u32) -> BitPiece {
         let valid = round < self.rounds;
@@ -204,7 +205,7 @@ impl BitmapParams {
     }
 }
 
-/// B of a stage; A lies behind the ring.
+/// Stages hold B; A is stored after the ring.
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L> Stages
     for BitTile<GROUPS, N, ALIGNED, A, L>
 {
@@ -217,7 +218,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L> Stages
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L: Loader>
     BitTile<GROUPS, N, ALIGNED, A, L>
 {
-    /// A of a stage: the words of the tiles, then their values.
+    /// Returns the shared address of A of a stage: the words of the tiles, then their values.
     #[inline(always)]
     fn a(p: &BitmapParams, slot: u32) -> u32 {
         copy::dynamic_shared()
@@ -226,7 +227,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L: Loader>
             + slot * p.slot_bytes
     }
 
-    /// Address of the values of a warpgroup's tile; `at` is four times the number of the warpgroup.
+    /// Returns the address of the values of a warpgroup's tile; `at` is four times the index of the warpgroup.
     #[inline(always)]
     fn values(p: &BitmapParams, slot: u32, at: u32) -> u32 {
         if L::BY_ONE {
@@ -235,7 +236,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L: Loader>
         Self::a(p, slot) + (GROUPS * BIT_BYTES) as u32 + units_before::<L>(slot, at) * 16
     }
 
-    /// Makes the barriers, of those that free a stage for so many warps, and fetches the tensor map.
+    /// Initializes the barriers and prefetches the tensor map. `warps` warps release a stage.
     #[inline(always)]
     fn set_up(at: u64, warps: u32) {
         // There are more threads than barriers.

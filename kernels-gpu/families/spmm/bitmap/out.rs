@@ -1,5 +1,5 @@
-//! Sums on their way to C, and the split-K fix-up of strips that several thread blocks share. Each warp carries its 16
-//! rows for itself: nothing waits for other warps.
+//! Epilogue, and the split-K fix-up of CTA tiles that several thread blocks share. Each warp processes its 16 rows
+//! independently, without waiting for other warps.
 
 use crate::device::epilogue::{Output, finish, output, row_bias, scale};
 use crate::device::prelude::*;
@@ -12,19 +12,20 @@ impl BitmapParams {
     #[inline(always)]
     fn output(&self) -> Output {
         Output {
-            // Tested here and now: predicates held through the loop over stages cost registers.
+            // Read here: predicates carried through the loop over stages cost registers.
             flags: warp::opaque(self.flags),
             ..output!(self)
         }
     }
 }
 
-/// A strip's sums, `GROUPS` warpgroups of 64 rows each against `N` columns. `AHEAD` (up to 8) pieces of a cut strip are
-/// on their way at once, as far as registers go.
+/// Sums of a CTA tile, `GROUPS` warpgroups of 64 rows each times `N` columns. `AHEAD` (up to 8) pieces of a split CTA
+/// tile are loaded at once, as far as registers suffice.
 pub(super) struct Strip<const GROUPS: usize, const N: usize, const AHEAD: usize>;
 
 impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, AHEAD> {
-    /// Sums of a whole strip go to C, those of a piece to its slot; who arrives last adds the slots in order.
+    /// Stores the sums of a whole CTA tile to C, and those of a piece to its slot. The warp that arrives last adds the
+    /// slots in order and stores the result to C.
     #[inline(always)]
     pub(super) fn epilogue<E: ThinElem>(
         p: &BitmapParams,
@@ -38,7 +39,8 @@ impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, A
         }
     }
 
-    /// Leaves the partial sums of this piece. True for the warp that arrives last: it has the sum over all pieces.
+    /// Stores the partial sums of this piece. Returns true for the warp that arrives last, which then has the sum over
+    /// all pieces.
     #[inline(always)]
     fn fix_up(p: &BitmapParams, piece: BitPiece, acc: &mut Thin<N>) -> bool {
         let (warp, lane) = (gpu::opaque_thread() / 32, gpu::opaque_thread() % 32);
@@ -56,7 +58,7 @@ impl<const GROUPS: usize, const N: usize, const AHEAD: usize> Strip<GROUPS, N, A
         }
     }
 
-    /// Finishes the warp's 16 rows.
+    /// Applies the epilogue to the warp's 16 rows and stores them.
     #[inline(always)]
     fn write<E: ThinElem>(p: &BitmapParams, piece: BitPiece, group: u32, acc: &Thin<N>) {
         let (warp, lane) = gpu::warp_and_lane();

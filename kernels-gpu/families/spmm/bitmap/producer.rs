@@ -1,11 +1,12 @@
-//! The warps that copy: A's words and values as they lie, B by boxes or element by element.
+//! Producer warps: they copy A's compressed words and values, and B by boxes or element by element.
 
 use super::starts::Starts;
 use super::{Filled, Ring, bring_starts, offsets};
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
-/// Chunks of B that a lane copies at once; those of all lanes are a multiple of it for any number of columns.
+/// Chunks of B that a lane copies at once. The number of chunks is a multiple of `32 * BATCH` for 16, 32 and 64
+/// columns.
 const BATCH: usize = 4;
 
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: Multiply, L: Loader>
@@ -28,7 +29,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: Multiply, L: L
         if L::BY_ONE && lane != 0 {
             return;
         }
-        // The last start is that behind the last tile there is.
+        // The last start is the end of the last tile.
         let values = (own[GROUPS] - own[0]) * 16;
         let words = piece.height * BIT_BYTES as u32;
         let at_words = Self::a(p, slot);
@@ -68,7 +69,7 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: Multiply, L: L
             let shape = Shape { rows: BIT_TILE, row_bytes: N * 2, element: 2 };
             L::tile(team, to, map, [piece.column, k], shape, full);
         } else if L::BY_ONE {
-            // One column is mapped as a row.
+            // One column is mapped as a row of a matrix.
             let shape = Shape { rows: 1, row_bytes: BIT_TILE * 2, element: 2 };
             L::tile(team, to, map, [k, 0], shape, full);
         } else {
@@ -81,22 +82,22 @@ impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A: Multiply, L: L
 impl<const GROUPS: usize, const N: usize, const ALIGNED: bool, A, L>
     BitTile<GROUPS, N, ALIGNED, A, L>
 {
-    /// 64 elements of one column of B from `k` on, zeros past the last row: a lane has eight of them, which are not
-    /// swizzled.
+    /// Copies 64 elements of one column of B from `k` on, with zeros past the last row. A lane copies eight of them,
+    /// without a swizzle.
     #[inline(always)]
     fn copy_column(p: &BitmapParams, k: u32, to: u32) {
         let lane = gpu::thread() % 32;
         let first = k + lane * 8;
         let bytes = (p.k.saturating_sub(first) * 2).min(16);
         if lane < BIT_TILE as u32 / 8 {
-            // The address of what is outside is not read, and has to be one all the same.
+            // The source of a copy of 0 bytes is not read, but must be a valid address.
             let from = if bytes > 0 { p.b + first as u64 * 2 } else { p.b };
             copy::cp_async_16(to + lane * 16, from, bytes);
         }
     }
 
-    /// B's 64 rows from `k`, element by element, laid out as the copy engine would: 16-byte chunks swizzled within the
-    /// length of a row. What lies past the last row or column is zero. Four chunks of a lane are under way at once.
+    /// Copies B's 64 rows from `k` on element by element, in the layout of the copy engine: 16-byte chunks swizzled
+    /// within the length of a row. Elements past the last row or column are zero. A lane has four chunks in flight.
     #[inline(always)]
     fn copy_elements(p: &BitmapParams, k: u32, column: u32, to: u32) {
         let chunks = eights(N) as u32;

@@ -1,16 +1,16 @@
-//! Where the values of stages start, a lane for each stage.
+//! Starts of the values of stages, one lane for each stage.
 
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
-/// Stages whose starts a warp holds at once: one each lane.
+/// Stages whose starts a warp holds at once, one in each lane.
 pub(super) const AHEAD: u32 = BIT_AHEAD as u32;
 
-/// Where the values of a stage's tiles start, and where the last one's end, in the units of the format.
-/// Five at the most.
+/// Starts of the values of a stage's tiles, and the end of the last one, in the units of the format. At most five are
+/// used.
 pub(super) type Starts = [u32; 8];
 
-/// The same of the first stages of this thread block, which are listed apart: nothing has to be known of its first
+/// Loads the starts of this thread block's first stages from a list of their own, which needs no data of its first
 /// piece.
 #[inline(always)]
 pub(super) fn first_starts<const GROUPS: usize>(p: &BitmapParams) -> Starts {
@@ -21,7 +21,8 @@ pub(super) fn first_starts<const GROUPS: usize>(p: &BitmapParams) -> Starts {
     own
 }
 
-/// This lane's stage of the next [`AHEAD`] from `stage`: starts of its tiles. Past the last tile row, that of the end.
+/// Loads the starts of the tiles of this lane's stage among the [`AHEAD`] from `stage` on. Past the last tile row the
+/// start is the end of that row.
 #[inline(always)]
 pub(super) fn starts<const GROUPS: usize>(p: &BitmapParams, piece: BitPiece, stage: u32) -> Starts {
     let stage = stage + gpu::thread() % 32;
@@ -35,7 +36,7 @@ pub(super) fn starts<const GROUPS: usize>(p: &BitmapParams, piece: BitPiece, sta
     own
 }
 
-/// What the lane of a stage holds.
+/// Returns the starts held by the lane of a stage.
 #[inline(always)]
 pub(super) fn of_stage<const GROUPS: usize>(all: Starts, stage: u32) -> Starts {
     let mut own = [0; 8];

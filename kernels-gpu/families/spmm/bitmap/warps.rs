@@ -1,6 +1,6 @@
-//! Warps that multiply each for itself (`mma.sync`), for 1, 8 or 16 columns: a warp has a tile of 64 x 64 to itself,
-//! several warps have the stages of a strip by turns, and their sums meet where the strip ends. Those that copy are those
-//! of the other tiles.
+//! Consumers that are single warps (`mma.sync`), for 1, 8 or 16 columns. A warp multiplies a whole tile of 64 x 64 or
+//! part of it. Several warps take the stages of a CTA tile round-robin; their sums are added where the CTA tile ends.
+//! Producers are those of [`BitTile`].
 
 use super::consumer::{Slab, scanned};
 use super::out::Strip;
@@ -10,32 +10,32 @@ use crate::device::ptx::wgmma_thin::Thin;
 use crate::device::thin::ThinElem;
 use crate::families::spmm::abi::*;
 
-/// Squares of 16 columns of a slab.
+/// Squares of 16 columns of a slab (16 rows).
 const SQUARES: usize = 4;
 
-/// A warp's sums: its rows by slabs of 16, `N` columns by eights (at most 16).
+/// A warp's sums: slabs of 16 rows, and groups of eight columns (at most 16 columns).
 type Sums<const SLABS: usize> = [[[f32; 4]; 2]; SLABS];
-/// B's fragments of a stage: squares, eights of columns.
+/// B's fragments of a stage, indexed by square and group of eight columns.
 type Rows = [[[u32; 2]; 2]; SQUARES];
 
 #[derive(Clone, Copy)]
 struct PerWarp {
     group: u32,
-    /// Which of the warps that have a tile together.
+    /// Index of this warp among those that share a tile.
     part: u32,
     phase: u32,
     lane: u32,
     weights: bits::Weights,
 }
 
-/// The geometry in shared memory, which is that of the other tiles.
+/// Layout of shared memory, which is that of [`BitTile`].
 type Shared<const N: usize, L> = BitTile<BIT_PANEL, N, true, Wgmma, L>;
 
 impl Ring {
     #[inline(always)]
     fn skip(&mut self, count: u32, stages: u32) {
         self.slot += count;
-        // As a rule there are more stages than are skipped.
+        // Usually there are more stages than are skipped.
         while self.slot >= stages {
             self.slot -= stages;
         }
@@ -55,13 +55,13 @@ impl Ring {
 impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
     WarpTile<N, PHASES, SLABS, L>
 {
-    /// Warps that have a tile together.
+    /// Warps that share a tile.
     const PARTS_OF: u32 = (4 / SLABS) as u32;
 
     #[inline(always)]
     fn consume<E: ThinElem>(p: &BitmapParams) {
         let own = Self::own();
-        // A barrier is always waited for by the same phase, which so sees all its rounds.
+        // Each barrier is always waited for by the same phase, which therefore sees all its rounds.
         const { assert!(BIT_STAGES.is_multiple_of(PHASES)) };
         let mut first = Ring::first(0);
         let mut round = 0;
@@ -102,12 +102,12 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
         }
     }
 
-    /// This warp's place. The warps that finish come first, one for each slab.
+    /// Returns this warp's indices. The warps that store come first, one for each slab.
     #[inline(always)]
     fn own() -> PerWarp {
-        // The same for all lanes, which ptxas has to see.
+        // Uniform over the warp, which the shuffle shows to ptxas.
         let index = warp::uniform(gpu::thread() / 32);
-        // Others there are only where there are more phases than slabs.
+        // Further warps exist only if there are more phases than slabs.
         let slabs = SLABS as u32;
         let more = const { if PHASES > SLABS { PHASES - SLABS } else { 1 } } as u32;
         let (group, part, phase) = if index < 16 {
@@ -120,13 +120,13 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
         PerWarp { group, part, phase, lane: gpu::thread() % 32, weights: bits::Weights::new() }
     }
 
-    /// A tile of A times its rows of B.
+    /// Multiplies a tile of A by its rows of B.
     #[inline(always)]
     fn multiply<E: ThinElem>(p: &BitmapParams, slot: u32, own: PerWarp, sums: &mut Sums<SLABS>) {
         let a = Shared::<N, L>::a(p, slot) + own.group * BIT_BYTES as u32;
         let values = Shared::<N, L>::values(p, slot, own.group * 4);
         let b = Self::rows(slot, own.lane);
-        // Two slabs at once: their chains of shuffles run side by side.
+        // Two slabs at once, so that their chains of shuffles overlap.
         unroll!(pair < 2, {
             if pair < SLABS / 2 {
                 Self::slabs::<E>(a, values, own, 2 * pair, &b, sums);
@@ -134,7 +134,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
         });
     }
 
-    /// Two slabs from `first` on.
+    /// Multiplies two slabs from `first` on.
     #[inline(always)]
     fn slabs<E: ThinElem>(
         a: u32,
@@ -163,8 +163,8 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
         });
     }
 
-    /// B's fragments of a stage: rows of 16 bytes, or of 32 whose halves are exchanged in four of eight rows. One column
-    /// stands in all eight of a fragment.
+    /// Loads B's fragments of a stage. Rows have 16 bytes, or 32 bytes whose halves are swapped in four of eight rows.
+    /// A single column is repeated in all eight columns of a fragment.
     #[inline(always)]
     fn rows(slot: u32, lane: u32) -> Rows {
         let b = Shared::<N, L>::stage(slot);
@@ -194,8 +194,8 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
         rows
     }
 
-    /// Adds the sums of the phases in order: each of the first `SLABS` gets a slab of 16 rows. Two slabs meet at a
-    /// time.
+    /// Adds the sums of the phases in order. Each of the first `SLABS` phases receives a slab of 16 rows. Two slabs are
+    /// added at a time.
     #[inline(always)]
     fn meet(own: PerWarp, sums: &Sums<SLABS>) -> Thin<N> {
         let across = eights(N) as u32;
@@ -225,7 +225,7 @@ impl<const N: usize, const PHASES: usize, const SLABS: usize, L: Loader>
                         });
                     });
                 }
-                // The next sums may come.
+                // After this barrier the next sums may be stored.
                 barrier::sync_named(1 + pair, PHASES as u32 * 32);
             }
         });

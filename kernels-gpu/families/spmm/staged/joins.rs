@@ -1,11 +1,12 @@
-//! How sums of slices that several warps have become rows of C: within a thread block, then across those of a cluster.
+//! Sums of slices that several warps share: joined within a thread block, then across those of a cluster, and stored to
+//! C.
 
 use super::resident::{ACROSS, UNIT_ROWS, UNITS};
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
 impl<const WARPS: u32> Resident<WARPS> {
-    /// Starts the copies of what the end needs: this thread block's span, and its joins with their rows.
+    /// Starts the copies that the joins need: this thread block's span, and its joins with their rows.
     #[inline(always)]
     pub(super) fn prepare_joins(p: &StagedParams, [first, count, before, behind]: [u32; 4]) {
         let thread = gpu::thread();
@@ -20,8 +21,8 @@ impl<const WARPS: u32> Resident<WARPS> {
         }
     }
 
-    /// Adds the sums that several warps of this thread block have of the slice of a join, in order: this lane's four of
-    /// row `local` and of the `N - 1` units behind it.
+    /// Adds the sums that several warps of this thread block have of a join's slice, in order. Returns this lane's four
+    /// of row `local`, and of the next `N - 1` units.
     #[inline(always)]
     fn added<E: Elem<Acc = f32>, const N: usize>(join: u32, local: u32) -> [[f32; 4]; N] {
         let [warp, warps, end, _] = copy::ld_shared_v4(join);
@@ -46,8 +47,8 @@ impl<const WARPS: u32> Resident<WARPS> {
         sums
     }
 
-    /// Leaves this thread block's sums of slices that others have parts of, the first of its joins and the last, for
-    /// [`Self::join_cluster`].
+    /// Stores this thread block's sums of the slices that cross to other thread blocks (its first join, its last, or
+    /// both), for [`Self::join_cluster`].
     #[inline(always)]
     pub(super) fn join_crossing<E: Elem<Acc = f32>>(joins: u32, crossing: [u32; 2]) {
         let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);
@@ -61,8 +62,8 @@ impl<const WARPS: u32> Resident<WARPS> {
         }
     }
 
-    /// Adds the sums of the slices that several warps have, and none of another thread block: some rows of one for a
-    /// warp at a time.
+    /// Adds and stores the slices that several warps of this thread block share, and no other thread block. Each warp
+    /// takes some rows of a slice at a time.
     #[inline(always)]
     pub(super) fn join<E: Elem<Acc = f32>, const PLAIN: bool>(
         p: &StagedParams,
@@ -105,14 +106,14 @@ impl<const WARPS: u32> Resident<WARPS> {
         copy::dynamic_shared() + Self::JOINS as u32 + join * size_of::<StagedJoin>() as u32
     }
 
-    /// Where a thread block leaves its sums of a slice that others have parts of: that which began before it, and that
-    /// which goes on behind it.
+    /// Shared address of a thread block's sums of a crossing slice: 0 for the one that began earlier, 1 for the one
+    /// that later thread blocks continue.
     #[inline(always)]
     fn left(which: u32) -> u32 {
         copy::dynamic_shared() + (WARPS + which) * Self::SLICE_SUMS as u32
     }
 
-    /// Adds the sums of slices that several thread blocks of the cluster have, in order; each of them finishes some
+    /// Adds the sums of slices that several thread blocks of the cluster share, in order. Each of them stores some
     /// rows.
     #[inline(always)]
     pub(super) fn join_cluster<E: Elem<Acc = f32>, const PLAIN: bool>(
@@ -142,7 +143,7 @@ impl<const WARPS: u32> Resident<WARPS> {
                         });
                     }
                 });
-                // Here, and not where they are stored: the others may end once this thread block has arrived.
+                // Completes the loads here, not at the stores: other thread blocks may exit after this one has arrived.
                 warp::ballot(sum[0] != 0.0);
                 let join = Self::join_at(if which == 0 { 0 } else { joins - 1 });
                 if PLAIN {

@@ -1,7 +1,7 @@
-//! SpMM with B in shared memory. A lane owns a row of A and 32 columns of C, so an entry's value and column are in
-//! the lane's own registers and nothing is broadcast; in each step the eight lanes that shared memory serves at once
-//! take different sixteenths of a row of B, which are different banks whatever rows they are. Tiles of B come by the
-//! tensor copy engine, and stay until the lane that is furthest behind has passed them.
+//! SpMM with B in shared memory. A lane owns a row of A and 32 columns of C, so an entry's value and column are in the
+//! lane's registers, and nothing is broadcast. Shared memory serves eight lanes at once. In each step these eight read
+//! different 16-byte pieces of a row of B, which are in different banks whatever the rows. Tiles of B are loaded by the
+//! tensor copy engine, and stay until the slowest lane has passed them.
 
 mod joins;
 mod out;
@@ -11,7 +11,7 @@ use super::chunk::{Chunk, Slots};
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
-/// Pieces of 16 bytes of a row of B.
+/// 16-byte pieces of a row of B.
 const PIECES: usize = STAGED_ROW / 16;
 
 /// Accumulators of a lane: those of step `t` belong to piece `lane ^ t` of the lane's row.
@@ -24,7 +24,7 @@ impl StagedParams {
     }
 }
 
-/// A place in the ring of tiles, and the parity of the round.
+/// Position in the ring of tiles, with the parity of its round.
 #[derive(Clone, Copy)]
 struct Place {
     tile: u32,
@@ -57,9 +57,9 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         Self::full(slot) + RING as u32 * 8
     }
 
-    /// Makes the barriers and the row of zeros. A warp makes one barrier after the other, some 60 clocks each,
-    /// whichever of its lanes ask for it; so every warp makes some. Before any load: what makes them visible waits for
-    /// what is under way.
+    /// Initializes the barriers and the row of zeros. A warp initializes its barriers one after the other, some 60
+    /// clocks each, whichever lanes do it, so all warps share the work. Must precede all loads: the fence that makes
+    /// the barriers visible waits for outstanding loads.
     #[inline(always)]
     fn set_up(at: u64) {
         let (warp, thread) = (gpu::thread() / 32, gpu::thread());
@@ -80,8 +80,8 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         }
     }
 
-    /// One thread: copies the tiles of B, each into the place of one that nobody needs any more. Returns when the last
-    /// has arrived, so that shared memory may serve other things.
+    /// Copies the tiles of B, each to a slot that all warps have released. Runs in one thread. Returns when the last
+    /// tile has arrived, so that shared memory can be reused.
     #[inline(always)]
     fn produce(p: &StagedParams, at: u64) {
         let column = gpu::block_y() * Self::COLUMNS;
@@ -105,13 +105,13 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         }
     }
 
-    /// Gives back the tiles before `first`, and waits for those up to `end`. Each tile is waited for before it is given
-    /// back, needed or not, so that no round of its barriers is missed; and none is waited for while those before
-    /// `first` are held, since the copying warp may need their places to get there.
+    /// Releases the tiles before `first`, and waits for those before `end`. Every tile is waited for before its
+    /// release, needed or not, so that the warp misses no round of its barriers. Tiles from `first` on are waited for
+    /// only after these releases, because the producer may need the slots to proceed.
     #[inline(always)]
     fn turn(have: &mut Place, freed: &mut Place, [first, end]: [u32; 2]) {
         if freed.tile < first {
-            // One lane arrives for all, when all have read.
+            // One lane arrives for the warp, once all lanes have read.
             warp::sync(u32::MAX);
             while freed.tile < first {
                 if have.tile == freed.tile {
@@ -130,7 +130,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         }
     }
 
-    /// The slice of a warp. Slices are sorted by length: thread blocks are dealt them in turn, forth and back.
+    /// Returns the slice of a warp. Slices are sorted by length and distributed to thread blocks back and forth.
     #[inline(always)]
     fn slice(warp: u32) -> u32 {
         let (turn, blocks) = (warp / PARTS, gpu::grid_x());
@@ -138,7 +138,8 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         turn * blocks + if turn % 2 == 0 { gpu::block_x() } else { back }
     }
 
-    /// Chunks of this warp's part of its slice, `first ..` by [`Tile::PARTS`] `.. end`.
+    /// Returns the chunks of this warp's part of its slice: every [`Tile::PARTS`]th from the first number to the
+    /// second.
     #[inline(always)]
     fn chunks(p: &StagedParams, slice: u32, warp: u32) -> [u32; 2] {
         let inside = slice < p.slices && warp < WARPS;
@@ -147,7 +148,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         [first, global::ld_nc_b32(at + 4, inside)]
     }
 
-    /// A warp: the sums of the chunks, of which the first two are on their way.
+    /// Returns a warp's sums over its chunks, of which the first two are already loading.
     #[inline(always)]
     fn consume<E: Elem<Acc = f32>>(
         p: &StagedParams,
@@ -171,7 +172,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
             Step::chunk::<E>(at, &mut acc);
             chunk += PARTS;
         }
-        // What the copying warp waits for; the last tiles nobody replaces.
+        // Releases the tiles that the producer waits for. The last `RING` tiles are not overwritten.
         let last = p.tiles.saturating_sub(RING as u32);
         Self::turn(&mut have, &mut freed, [last, 0]);
         acc
@@ -180,7 +181,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
 
 type Pieces = [Raw; PIECES];
 
-/// A step: the lane's value, and where its row of B is in shared memory.
+/// One step: the lane's value, and the shared address of its row of B.
 #[derive(Clone, Copy)]
 struct Step {
     value: f32,
@@ -188,8 +189,8 @@ struct Step {
 }
 
 impl Step {
-    /// Step `i` of a chunk whose window begins at row `base` of the ring; `own` is the lane's first piece of a row,
-    /// `zeros` the row behind the last.
+    /// Returns step `i` of a chunk whose window begins at row `base` of the ring. `own` is the lane's first piece of a
+    /// row, `zeros` the offset of the row of zeros.
     #[inline(always)]
     fn in_ring<E: Elem<Acc = f32>>(
         chunk: &Chunk,
@@ -200,13 +201,13 @@ impl Step {
     ) -> Step {
         let (local, value) = chunk.entry::<E>(i);
         let row = base + local;
-        // The smaller of both is the one inside the ring; no entry is past it either way.
+        // Wraps around the ring: the smaller of the two is inside it. Without an entry both are past the end.
         let row = row.min(row.wrapping_sub(RING_ROWS as u32));
         let from = own + (row * STAGED_ROW as u32).min(zeros);
         Step { value, from }
     }
 
-    /// The steps of a chunk.
+    /// Multiplies the steps of a chunk, with the next step's row loaded ahead.
     #[inline(always)]
     fn chunk<E: Elem<Acc = f32>>(at: impl Fn(usize) -> Step, acc: &mut Acc) {
         let mut step = at(0);
@@ -248,8 +249,8 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32, const PARTS: u32> Kernel
 {
     #[inline(always)]
     unsafe fn run(p: &StagedParams, at: u64) {
-        // Twice, so that what is executed lies together: a jump over what is not waits for instructions. With one warp
-        // a slice registers do not suffice for that.
+        // Two instances of the body, so that the executed instructions are contiguous: a jump over others stalls on
+        // instruction fetch. With one warp a slice, registers do not suffice for two.
         if PARTS > 1 && out::is_plain(p) {
             Self::run_as::<E, true>(p, at);
         } else {
@@ -263,7 +264,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
     fn run_as<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, at: u64) {
         let warp = gpu::thread() / 32;
         Self::set_up(at);
-        // What belongs to the plan is read while the kernel ahead ends.
+        // The plan's lists are read while the previous kernel ends (PDL).
         let slice = Self::slice(warp);
         let chunks = Self::chunks(p, slice, warp);
         Self::fetch_rows(p, slice, warp);

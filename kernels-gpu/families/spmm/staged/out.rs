@@ -1,4 +1,4 @@
-//! C's way out: from a lane for each row through shared memory to eight lanes for each row.
+//! Epilogue of `staged`: sums move through shared memory from one lane a row to eight lanes a row.
 
 use super::{Acc, PIECES};
 use crate::device::epilogue::{Output, finish, output, row_bias, scale};
@@ -12,7 +12,7 @@ impl StagedParams {
     }
 }
 
-/// Finishes four neighbouring sums of a row, whose number is as in [`StagedParams::rows`].
+/// Applies the epilogue to four neighbouring sums of a row and stores them. `row` is as in [`StagedParams::rows`].
 #[inline(always)]
 pub(super) fn put<E: Elem<Acc = f32>>(p: &StagedParams, row: u32, column: u32, sum: [f32; 4]) {
     let o = p.output();
@@ -30,7 +30,7 @@ pub(super) fn put<E: Elem<Acc = f32>>(p: &StagedParams, row: u32, column: u32, s
     }
 }
 
-/// Whether sums go to C with nothing but their factor, four at once.
+/// Returns whether the epilogue is a scalar factor alone, with stores of four elements at once.
 #[inline(always)]
 pub(super) fn is_plain(p: &StagedParams) -> bool {
     p.flags
@@ -43,7 +43,7 @@ pub(super) fn is_plain(p: &StagedParams) -> bool {
         == FLAG_VECTORS
 }
 
-/// [`put`] where [`is_plain`]: without its branches, so that several may be under way.
+/// [`put`] if [`is_plain`]. Branch-free, so several can be in flight.
 #[inline(always)]
 pub(super) fn put_plain<E: Elem<Acc = f32>>(
     p: &StagedParams,
@@ -59,7 +59,7 @@ pub(super) fn put_plain<E: Elem<Acc = f32>>(
     }
 }
 
-/// Leaves a lane's row of sums at `row`, pieces where they belong.
+/// Stores a lane's sums at `row`, each piece at its position.
 #[inline(always)]
 pub(super) fn leave_row(acc: &Acc, row: u32) {
     let own = row + gpu::thread() % PIECES as u32 * 16;
@@ -70,13 +70,13 @@ pub(super) fn leave_row(acc: &Acc, row: u32) {
 }
 
 impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
-    /// Bytes of a row's sums, and of a slice's.
+    /// Bytes of the sums of a row, and of a slice.
     const SUMS: u32 = STAGED_ROW as u32;
     const SLICE_SUMS: u32 = SLICE as u32 * Self::SUMS;
-    /// Lanes that write a row, four columns each.
+    /// Lanes that store a row, four columns each.
     const LANES: u32 = STAGED_COLUMNS / 4;
 
-    /// Leaves this warp's sums in shared memory, a row for each lane.
+    /// Stores this warp's sums to shared memory, a row for each lane.
     #[inline(always)]
     pub(super) fn stage_sums(acc: &Acc, warp: u32) {
         let lane = gpu::thread() % 32;
@@ -84,7 +84,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         leave_row(acc, row);
     }
 
-    /// Starts the copy of the numbers of the slice's rows, which what is stored in the end would wait for.
+    /// Starts the copy of the slice's row numbers early, so that the final stores do not wait for it.
     #[inline(always)]
     pub(super) fn fetch_rows(p: &StagedParams, slice: u32, warp: u32) {
         let lane = gpu::thread() % 32;
@@ -95,14 +95,14 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         }
     }
 
-    /// Where the numbers of the rows of this warp's slice lie.
+    /// Shared address of the row numbers of this warp's slice.
     #[inline(always)]
     fn rows(warp: u32) -> u32 {
         copy::dynamic_shared() + Self::ROWS as u32 + warp / PARTS * SLICE as u32 * 4
     }
 
-    /// Finishes this warp's share of its slice's rows; where several warps had a part of the sums, they are added in
-    /// order.
+    /// Applies the epilogue to this warp's share of its slice's rows and stores them. If several warps share the slice,
+    /// their sums are added in order.
     #[inline(always)]
     pub(super) fn write<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, warp: u32) {
         if Self::slice(warp) >= p.slices {
@@ -116,7 +116,7 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         let local = |i: u32| first + i * (32 / Self::LANES);
         let row = |i: u32| copy::ld_shared_b32(rows + local(i) * 4);
         if PLAIN || PARTS == 1 && is_plain(p) {
-            // What is read first, for some rows: nothing waits for one row's store.
+            // Several rows are read first, so that no row's loads wait for another row's store.
             let mut done = 0;
             while done < Self::TURNS {
                 let (mut to, mut sums) = ([0; 4], [[0.0f32; 4]; 4]);
@@ -142,10 +142,10 @@ impl<const WARPS: u32, const PARTS: u32> Staged<WARPS, PARTS> {
         }
     }
 
-    /// How often a warp writes.
+    /// Number of rows that a lane stores.
     const TURNS: u32 = SLICE as u32 / PARTS / (32 / Self::LANES);
 
-    /// This lane's four sums of row `local`, added in the order of the warps, of which `warp` is the first.
+    /// Returns this lane's four sums of row `local`, added in the order of the warps. `warp` is the first of them.
     #[inline(always)]
     fn added<E: Elem<Acc = f32>>(warp: u32, local: u32) -> [f32; 4] {
         let at = warp * Self::SLICE_SUMS + local * Self::SUMS;

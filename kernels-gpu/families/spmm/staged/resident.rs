@@ -1,13 +1,13 @@
-//! All rows of B in shared memory. No tile is ever given back, so a warp may be anywhere along k: the host deals slices
-//! to clusters of thread blocks, and cuts what a cluster has into equal shares of its warps. Slices that a cut goes
-//! through are joined at the end, in order: first in each thread block, then across those of the cluster.
+//! All rows of B in shared memory. No tile is ever released, so a warp may be anywhere along k. The host distributes
+//! slices to clusters of thread blocks, and splits those of a cluster into equal shares of its warps. Split slices are
+//! joined at the end, in order: first in each thread block, then across those of the cluster.
 
 use super::out::{is_plain, leave_row, put, put_plain};
 use super::{Acc, Chunk, PIECES, Step};
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
-/// A piece, and its chunks on their way: the next two.
+/// A piece and its next two chunks, which are loading.
 #[derive(Clone, Copy)]
 struct Ahead {
     piece: StagedPiece,
@@ -21,9 +21,9 @@ fn piece_of([first, end, slice, kind]: [u32; 4]) -> StagedPiece {
 
 /// Lanes that hold a row of sums, four columns each.
 pub(super) const ACROSS: u32 = STAGED_COLUMNS / 4;
-/// Rows that a warp holds so.
+/// Rows of sums that a warp holds at once: a unit.
 pub(super) const UNIT_ROWS: u32 = 32 / ACROSS;
-/// How often that is in a slice.
+/// Units of a slice.
 pub(super) const UNITS: u32 = SLICE as u32 / UNIT_ROWS;
 
 impl<const WARPS: u32> Resident<WARPS> {
@@ -32,27 +32,28 @@ impl<const WARPS: u32> Resident<WARPS> {
         copy::dynamic_shared() + Self::BARRIERS as u32 + tile * 8
     }
 
-    /// Where this warp leaves sums, all lanes of a slice: in the place of B, or in its own.
+    /// Shared address of this warp's sums of a slice: in its own region, or over the tiles of B.
     #[inline(always)]
     fn sums(own: bool) -> u32 {
         let region = if own { Self::ENDS as u32 } else { 0 };
         copy::dynamic_shared() + region + gpu::thread() / 32 * Self::SLICE_SUMS as u32
     }
 
-    /// Leaves a slice's sums there.
+    /// Stores the sums of a slice there.
     #[inline(always)]
     fn stage_sums(acc: &Acc, own: bool) {
         leave_row(acc, Self::sums(own) + gpu::thread() % 32 * Self::SUMS as u32);
     }
 
-    /// Where four sums of row `local` of a slice are, for this lane.
+    /// Offset of this lane's four sums of row `local` of a slice.
     #[inline(always)]
     pub(super) fn four(local: u32) -> u32 {
         local * Self::SUMS as u32 + gpu::thread() % ACROSS * 16
     }
 
-    /// Makes the barriers of the tiles, and the row of zeros. Every warp makes its own: one warp makes one after the
-    /// other, whichever of its lanes ask for it. Before any load: what makes them visible waits for what is under way.
+    /// Initializes the barriers of the tiles, and the row of zeros. A warp initializes its barriers one after the
+    /// other, whichever lanes do it, so all warps share the work. Must precede all loads: the fence that makes the
+    /// barriers visible waits for outstanding loads.
     #[inline(always)]
     fn set_up(p: &StagedParams) {
         let thread = gpu::thread();
@@ -70,7 +71,7 @@ impl<const WARPS: u32> Resident<WARPS> {
         }
     }
 
-    /// Starts the copies of the tiles, each by the thread that made its barrier.
+    /// Starts the copies of the tiles, each from the thread that initialized its barrier.
     #[inline(always)]
     fn start(p: &StagedParams, at: u64) {
         let thread = gpu::thread();
@@ -87,7 +88,8 @@ impl<const WARPS: u32> Resident<WARPS> {
         }
     }
 
-    /// Begins a piece: its chunks, the numbers of its rows, and the piece at `after`, if that is before `end`.
+    /// Loads the first chunks of a piece, and starts the copies of its row numbers and, if `after < end`, of the piece
+    /// there.
     #[inline(always)]
     fn begin<E: Elem>(p: &StagedParams, piece: StagedPiece, [after, end]: [u32; 2]) -> Ahead {
         let lane = gpu::opaque_thread() % 32;
@@ -101,18 +103,18 @@ impl<const WARPS: u32> Resident<WARPS> {
         Ahead { piece, chunks }
     }
 
-    /// Lanes that copy the numbers of a slice's rows.
+    /// Lanes that copy the row numbers of a slice.
     const ROW_LANES: u32 = SLICE as u32 / 4;
 
-    /// Where this warp's numbers of rows lie, and behind them the piece at `after`; those of a piece and of the next
-    /// take turns.
+    /// Address of this warp's row numbers, which the piece at `after` follows. A piece and the next alternate between
+    /// two buffers.
     #[inline(always)]
     fn beside(after: u32) -> u32 {
         let place = gpu::opaque_thread() / 32 * 2 + after % 2;
         copy::dynamic_shared() + (Self::BESIDE + place as usize * Self::PIECE) as u32
     }
 
-    /// The sums of a piece; `have` tiles are known to be there.
+    /// Returns the sums of a piece; `have` tiles are known to have arrived.
     #[inline(always)]
     fn multiply<E: Elem<Acc = f32>>(p: &StagedParams, ahead: Ahead, have: &mut u32) -> Acc {
         let lane = gpu::thread() % 32;
@@ -144,7 +146,7 @@ impl<const WARPS: u32> Resident<WARPS> {
         }
     }
 
-    /// Finishes a whole slice: sums are transposed from a lane for each row to neighbouring lanes.
+    /// Applies the epilogue to a whole slice and stores it. Sums move from one lane a row to neighbouring lanes.
     #[inline(always)]
     fn write<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, rows: u32, acc: &Acc) {
         let (lane, own) = (gpu::thread() % 32, Self::sums(true));
@@ -168,13 +170,13 @@ impl<const WARPS: u32> Resident<WARPS> {
         warp::sync(u32::MAX);
     }
 
-    /// This lane's first column of C.
+    /// Returns this lane's first column of C.
     #[inline(always)]
     pub(super) fn column() -> u32 {
         gpu::block_y() * STAGED_COLUMNS + gpu::thread() % ACROSS * 4
     }
 
-    /// Finishes four sums of row `local` of a slice, whose numbers of rows lie at `rows`.
+    /// Applies the epilogue to four sums of row `local` of a slice and stores them. `rows`: address of the row numbers.
     #[inline(always)]
     pub(super) fn put_one<E: Elem<Acc = f32>>(
         p: &StagedParams,
@@ -186,7 +188,7 @@ impl<const WARPS: u32> Resident<WARPS> {
         put::<E>(p, row, Self::column(), sum);
     }
 
-    /// The same of several units, where nothing but a factor is due.
+    /// [`Self::put_one`] for `N` units, if only the scalar factor is applied.
     #[inline(always)]
     pub(super) fn put_plain<E: Elem<Acc = f32>, const N: usize>(
         p: &StagedParams,
@@ -209,7 +211,7 @@ impl<W: WalkInfo, E: Elem<Acc = f32>, const WARPS: u32> Kernel<W, E, StagedParam
 {
     #[inline(always)]
     unsafe fn run(p: &StagedParams, at: u64) {
-        // As in the other body.
+        // Two instances, for the same reason as in `Staged`.
         if is_plain(p) {
             Self::run_as::<E, true>(p, at);
         } else {
@@ -222,7 +224,7 @@ impl<const WARPS: u32> Resident<WARPS> {
     #[inline(always)]
     fn run_as<E: Elem<Acc = f32>, const PLAIN: bool>(p: &StagedParams, at: u64) {
         Self::set_up(p);
-        // What belongs to the plan is read while the kernel ahead ends.
+        // The plan's lists are read while the previous kernel ends (PDL).
         let own = gpu::block_x() * WARPS + gpu::thread() / 32;
         let first = global::ld_nc_v4(p.pieces + own as u64 * 16, true);
         let [mut after, end] = global::ld_nc_v2(p.others + own as u64 * 8, true);
@@ -252,13 +254,13 @@ impl<const WARPS: u32> Resident<WARPS> {
                 Self::write::<E, PLAIN>(p, beside, &acc);
             }
         };
-        // No copy may be under way when the thread block ends, or when the sums take the place of B.
+        // No copy may be outstanding when the thread block ends, or when the sums overwrite B.
         Self::wait_for(&mut have, p.tiles);
         gpu::sync_threads();
         Self::finish::<E, PLAIN>(p, ahead.piece.kind, Self::beside(after), &acc);
     }
 
-    /// The sums of each warp's last piece, of that kind, on their way to C.
+    /// Joins and stores the sums of each warp's last piece, which has this `kind`.
     #[inline(always)]
     fn finish<E: Elem<Acc = f32>, const PLAIN: bool>(
         p: &StagedParams,
@@ -277,7 +279,7 @@ impl<const WARPS: u32> Resident<WARPS> {
         }
         if wide {
             Self::join_crossing::<E>(joins, crossing);
-            // Before anything goes to C: it waits for what is under way.
+            // Before any store to C, because the arrival waits for outstanding stores.
             cluster::arrive();
         }
         if kind == PIECE_WHOLE {
@@ -287,7 +289,8 @@ impl<const WARPS: u32> Resident<WARPS> {
         if wide {
             cluster::wait();
             Self::join_cluster::<E, PLAIN>(p, joins, crossing);
-            // Others read what is here; nothing that is written here matters to them.
+            // Other thread blocks read this shared memory until here. Nothing is written for them, so no ordering is
+            // needed.
             cluster::arrive_relaxed();
             cluster::wait();
         }

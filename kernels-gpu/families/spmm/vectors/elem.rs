@@ -1,22 +1,23 @@
-//! The atoms of the element types: how a stage lies in shared memory, how entries become an operand.
+//! Tensor Core atoms by element type: the layout of a stage in shared memory, and the conversion of entries to an
+//! operand.
 
 use super::Slab;
 use crate::device::mma::MmaElem;
 use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 
-/// An element type, with its atom. Lanes hold four neighbouring vectors of a step, so that their entries are neighbours
-/// too; where the atom wants these along k, `place` says.
+/// Element type with its atom. A lane holds four neighbouring vectors of a step, so that their entries are neighbours
+/// too. `place` gives the order in which the atom reads them along k.
 pub trait VectorElem: MmaElem {
-    /// Row of a stage in which vector `4 q + j` lies.
+    /// Returns the row of a stage that stores vector `4 q + j`.
     fn place(q: u32, j: u32) -> u32;
-    /// Byte offset of a 16-byte chunk of a row of a slab.
+    /// Returns the byte offset of a 16-byte chunk of a row of a slab.
     fn chunk(row: u32, chunk: u32) -> u32;
-    /// Starts to load up to four entries from number `index`; bit j of `valid`: vector j has one.
+    /// Starts the loads of up to four entries from number `index` on. Bit j of `valid`: vector j has an entry.
     fn entries(values: u64, index: u64, valid: u32) -> ([u32; 4], u32);
-    /// Four vectors' entries as the atom takes them, zero where there is none.
+    /// Returns four vectors' entries in the atom's layout, with zero if there is no entry.
     fn operand(raw: [u32; 4], first: u32, valid: u32) -> [u32; LANE_VECTORS];
-    /// Adds a step to a slab's accumulators; `at` is the slab in the stage.
+    /// Adds a step to a slab's accumulators; `at` is the address of the slab in the stage.
     fn step(acc: &mut Slab, at: u32, lane: u32, operand: [u32; LANE_VECTORS]);
 }
 
@@ -31,8 +32,8 @@ macro_rules! half_vectors {
             fn chunk(row: u32, chunk: u32) -> u32 {
                 frag::swizzle(row, chunk, SLAB_BYTES as u32)
             }
-            /// Entries by the aligned eight bytes in which they lie, at most two of them: each is a look-up in eight
-            /// rows.
+            /// Loads the aligned 8-byte words that contain the entries, at most two, because each load is an L1 look-up
+            /// in eight rows.
             #[inline(always)]
             fn entries(values: u64, index: u64, valid: u32) -> ([u32; 4], u32) {
                 let (count, first) = (valid.count_ones(), index as u32 & 3);
@@ -49,7 +50,7 @@ macro_rules! half_vectors {
                 }
                 let half = 0x3210 + (first & 1) * 0x2222;
                 let (low, high) = (matrix::prmt(a, b, half), matrix::prmt(b, c, half));
-                // Vector j has as many entries in front of it as there are bits below.
+                // The number of entries before that of vector j is the number of bits below bit j.
                 let (b0, b1, b2) = (valid & 1, valid >> 1 & 1, valid >> 2 & 1);
                 let pair = |one: u32, two: u32| 0x1010 + one * 0x22 + two * 0x2200;
                 let mask = |bits: u32| (bits & 1) * 0xffff | (bits >> 1 & 1) * 0xffff_0000;
@@ -62,11 +63,11 @@ macro_rules! half_vectors {
             }
             #[inline(always)]
             fn step(acc: &mut Slab, at: u32, lane: u32, v: [u32; LANE_VECTORS]) {
-                // Matrices 0, 2 are rows 0 to 7 and 8 to 15 of a chunk, 1 and 3 of the next.
+                // Matrices 0 and 2 are rows 0 to 7 and 8 to 15 of a chunk, matrices 1 and 3 those of the next chunk.
                 let row = lane % 8 + lane / 16 * 8;
                 let from = at + Self::chunk(row, lane / 8 % 2);
                 unroll!(t < 4, {
-                    // Chunk 2 t + c lies where c does, but for the bits of 2 t.
+                    // The address of chunk 2 t + c is that of chunk c with the bits of 2 t flipped.
                     let a = matrix::ldmatrix_x4_trans(from ^ (t as u32 * 32));
                     <Self as MmaElem>::mma(&mut acc[t], a, [v[0], v[1]]);
                 });
@@ -83,7 +84,7 @@ impl VectorElem for Tf32 {
     fn place(q: u32, j: u32) -> u32 {
         q + j % 2 * 4 + j / 2 * 8
     }
-    /// Four neighbouring rows, of two chunks each, fall into different banks.
+    /// Four neighbouring rows, of two chunks each, are in different banks.
     #[inline(always)]
     fn chunk(row: u32, chunk: u32) -> u32 {
         frag::swizzle(0, chunk ^ ((row * 2) & 7), SLAB_BYTES as u32) + row * SLAB_BYTES as u32

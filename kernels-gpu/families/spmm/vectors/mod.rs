@@ -1,7 +1,7 @@
-//! SpMM on Tensor Cores for A made of single entries: rows of A by eight, of which a column with an entry is a
-//! *vector*. The operands are swapped, C^T = B^T A^T, so that the vectors are the 8-wide operand of `mma.m16n8` and
-//! waste the least (FlashSparse, arXiv 2412.11007, section 3). Every warp brings its rows of B through a ring in shared
-//! memory.
+//! SpMM on Tensor Cores for unstructured A. A window is eight rows of A; a column of a window that has an entry is a
+//! *vector*. The operands are swapped, C^T = B^T A^T, so that the vectors are the 8-wide operand of `mma.m16n8`, which
+//! wastes the fewest multiplications (FlashSparse, arXiv 2412.11007, section 3). Every warp copies its rows of B
+//! through a ring in shared memory.
 
 mod elem;
 
@@ -10,16 +10,16 @@ use crate::device::prelude::*;
 use crate::families::spmm::abi::*;
 pub use elem::VectorElem;
 
-/// Accumulators of a slab: 16 columns to an atom, as the atom has them.
+/// Accumulators of a slab (128 bytes of columns): 16 columns an atom, in the atom's layout.
 pub type Slab = [[f32; 4]; 4];
 
-/// A lane's entries of a step: those of row `lane / 4` in the vectors `4 (lane % 4) ..`, on their way from memory.
+/// A lane's entries of a step, which are loading: those of row `lane / 4` in the vectors from `4 (lane % 4)` on.
 #[derive(Clone, Copy)]
 struct Entries {
     raw: [u32; 4],
-    /// Bit j: there is one in vector j.
+    /// Bit j: vector j has an entry.
     valid: u32,
-    /// Place of the first in `raw`.
+    /// Index of the first entry in `raw`.
     first: u32,
 }
 
@@ -30,8 +30,8 @@ impl VectorsParams {
     }
 }
 
-/// What a lane knows of a step: columns of the four vectors whose rows of B it helps to copy, and the word of its row
-/// of A.
+/// A lane's share of a step's record: columns of the four vectors whose rows of B it helps to copy, and the word of its
+/// row of A.
 #[derive(Clone, Copy)]
 struct Record {
     columns: [u32; LANE_VECTORS],
@@ -42,7 +42,7 @@ struct Record {
 #[derive(Clone, Copy)]
 struct Share {
     records: u64,
-    /// Value from which words count.
+    /// First value, to which the words of the records are relative.
     base: u32,
     vectors: u32,
     steps: u32,
@@ -74,8 +74,8 @@ impl Share {
         }
     }
 
-    /// Starts the copies of a step into a stage, eight lanes to a row. Where there is no vector, or no column, come
-    /// zeros: zero times infinity is none.
+    /// Starts the copies of a step into a stage, eight lanes a row. Missing vectors and columns are filled with zeros,
+    /// because zero times infinity is not zero.
     #[inline(always)]
     fn fetch<E: VectorElem, const SLABS: usize>(
         &self,
@@ -117,7 +117,8 @@ impl Share {
 impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usize>
     Vectors<WINDOWS, PARTS, SLABS, BYTES>
 {
-    /// Every `PARTS`-th step of a window from `part`. Rows of B arrive two steps ahead, entries of A one.
+    /// Sums every `PARTS`th step of a window from `part` on. Rows of B are copied two steps ahead, entries of A are
+    /// loaded one step ahead.
     #[inline(always)]
     fn sum<E: VectorElem>(p: &VectorsParams, share: &Share, part: u32) -> [Slab; SLABS] {
         let mut acc = [[[0f32; 4]; 4]; SLABS];
@@ -136,7 +137,7 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
             let later = share.record(p, step + 3 * PARTS);
             let following = share.entries::<E>(p, next.word);
             copy::cp_async_wait::<2>();
-            // What other lanes copied is there for all.
+            // The copies of all lanes become visible to the warp.
             warp::sync(u32::MAX);
             let operand = E::operand(entries.raw, entries.first, entries.valid);
             unroll!(s < SLABS, {
@@ -146,22 +147,22 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
             free = here;
             here = if here + each == end { share.ring } else { here + each };
             step += PARTS;
-            // Nobody overwrites what another lane still reads.
+            // No lane overwrites a stage that another lane still reads.
             warp::sync(u32::MAX);
         }
         copy::cp_async_wait::<0>();
         acc
     }
 
-    /// Where the sum of a row of the window and the columns from `column` of a slab lies in a warp's ring: eight
-    /// columns together, in an order by which four pairs of rows fall into different banks.
+    /// Returns the offset in a warp's ring of a sum: row `row` of the window, column `column` of a slab. Groups of
+    /// eight columns are permuted so that four pairs of rows use different banks.
     #[inline(always)]
     fn place(slab: u32, row: u32, column: u32) -> u32 {
         let columns = Self::SLAB_COLUMNS as u32;
         (slab * WINDOW as u32 + row) * columns * 4 + (column ^ (row / 2 * 8)) * 4
     }
 
-    /// Leaves a warp's sums in its ring.
+    /// Stores a warp's sums in its ring.
     #[inline(always)]
     fn stage_sums(share: &Share, acc: &[Slab; SLABS]) {
         let (g, q) = (share.lane / 4, share.lane % 4);
@@ -179,7 +180,7 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
         });
     }
 
-    /// Adds the parts in order and writes the rows: 16 bytes a lane, eight lanes to 128 bytes of a row.
+    /// Adds the parts in order and stores the rows: 16 bytes a lane, eight lanes for 128 bytes of a row.
     #[inline(always)]
     fn write<E: VectorElem, const V: usize>(
         p: &VectorsParams,
@@ -208,7 +209,7 @@ impl<const WINDOWS: u32, const PARTS: u32, const SLABS: usize, const BYTES: usiz
             }
             if row < p.m {
                 let own = filled >> within & 1;
-                // A row without entries has no sum, whatever B holds.
+                // The sum of a row without entries is zero, whatever B holds.
                 unroll!(i < V, {
                     sum[i] = if own != 0 { sum[i] } else { 0.0 };
                 });
@@ -238,7 +239,7 @@ impl<
         let part = warp % PARTS;
         let index = gpu::block_x() * WINDOWS + warp / PARTS;
         let inside = index < p.window_count;
-        // With one part nobody waits for anybody; else every thread must reach the barrier.
+        // With one part no thread waits for another. With several, every thread must reach the barrier.
         if PARTS == 1 && !inside {
             return;
         }

@@ -1,36 +1,36 @@
-//! Clebsch-Gordan coefficients of degrees up to 3 in the real basis, as constants: those of
-//! `einsparse_formats::generate::clebsch_gordan`, which a test compares. Kernels of module `equivariant` are written out
-//! over them.
+//! Clebsch-Gordan coefficients of degrees up to 3 in the real basis, as constants. A test compares them with
+//! `einsparse_formats::generate::clebsch_gordan`. Kernels of module `equivariant` are straight code over these
+//! coefficients.
 
-/// A coefficient `C[i,j,k]`, components counted from 0. Those of one i and k stand together.
+/// A coefficient `C[i,j,k]`; components are counted from 0. Coefficients with equal i and k are adjacent.
 #[derive(Clone, Copy, Debug)]
 pub struct Coupling {
     /// Components of the operands and of the output.
     pub at: [usize; 3],
-    /// Whether it is the first, and the last, of its i and k.
+    /// Whether it is the first, and whether it is the last, of its i and k.
     pub ends: [bool; 2],
     /// The coefficient.
     pub value: f64,
 }
 
-/// The most coefficients of a path of degrees up to 3.
+/// Max coefficients of a path of degrees up to 3.
 pub const MOST_COUPLINGS: usize = 64;
 
-/// The coefficients of a path, by i, k and j; how many there are.
+/// The coefficients of a path, ordered by i, k and j, and their number.
 #[derive(Clone, Copy, Debug)]
 pub struct PathCouplings {
-    /// Those past [`Self::count`] are nothing.
+    /// The coefficients; elements past [`Self::count`] are unused.
     pub all: [Coupling; MOST_COUPLINGS],
-    /// How many there are.
+    /// Number of coefficients.
     pub count: usize,
 }
 
-/// The coefficients of a path `(l1, l2, l3)`.
+/// Computes the coefficients of a path `(l1, l2, l3)`.
 pub const fn couplings_of(degrees: [usize; 3]) -> PathCouplings {
     let nothing = Coupling { at: [0; 3], ends: [false; 2], value: 0.0 };
     let mut found = PathCouplings { all: [nothing; MOST_COUPLINGS], count: 0 };
     let [l1, l2, l3] = degrees;
-    // Where the degrees add up to an odd number the coefficients are imaginary.
+    // If the sum of the degrees is odd, the coefficients are imaginary.
     let part = (l1 + l2 + l3) % 2;
     let mut pair = 0;
     while pair < (2 * l1 + 1) * (2 * l3 + 1) {
@@ -60,7 +60,7 @@ const fn times(a: Complex, b: Complex) -> Complex {
     [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]]
 }
 
-/// Real and imaginary part of a coefficient, changed to the real basis in all three places.
+/// Real and imaginary part of a coefficient, transformed to the real basis along all three axes.
 const fn real_coefficient(degrees: [usize; 3], places: [usize; 3]) -> Complex {
     let mut m = [0i64; 3];
     let mut axis = 0;
@@ -86,8 +86,8 @@ const fn real_coefficient(degrees: [usize; 3], places: [usize; 3]) -> Complex {
     sum
 }
 
-/// One of the two complex harmonics that the real one of order `m` is a sum of, the one of the same or of the opposite
-/// order: its order and its factor. Order 0 is one harmonic, the other factor is 0.
+/// Returns order and factor of one of the two complex harmonics whose sum is the real harmonic of order `m`: the
+/// harmonic of the same order, or that of the opposite order. Order 0 is one harmonic; its second factor is 0.
 const fn real_harmonic(m: i64, opposite: bool) -> (i64, Complex) {
     let half = core::f64::consts::FRAC_1_SQRT_2;
     let sign = if m % 2 == 0 { half } else { -half };
@@ -126,7 +126,7 @@ const fn racah(degrees: [usize; 3], [m1, m2, m3]: [i64; 3]) -> f64 {
             product *= factorial(places[at]);
             at += 1;
         }
-        // Terms with the factorial of a negative number are none.
+        // Terms with the factorial of a negative number are omitted.
         if product != 0.0 {
             sum += 1.0 / product;
         }
@@ -135,7 +135,7 @@ const fn racah(degrees: [usize; 3], [m1, m2, m3]: [i64; 3]) -> f64 {
     root((2 * l3 + 1) as f64 * triangle * orders) * sum
 }
 
-/// 0 of a negative number.
+/// Factorial of `n`; 0 for a negative `n`.
 const fn factorial(n: i64) -> f64 {
     let mut product = if n < 0 { 0.0 } else { 1.0 };
     let mut factor = 2;
@@ -146,7 +146,7 @@ const fn factorial(n: i64) -> f64 {
     product
 }
 
-/// The square root by Newton's steps, which end where they no longer become smaller.
+/// Square root by Newton's method, which ends once the steps no longer decrease.
 const fn root(x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;

@@ -1,18 +1,18 @@
-//! The module `edge_geometry`: what an equivariant network knows of the edges between atoms, and the gradient by the
-//! positions.
+//! The module `edge_geometry`: features of the edges between atoms for an equivariant network, and the gradient with
+//! respect to the positions.
 
 use crate::abi::tiles;
 
-/// The largest degree of the harmonics.
+/// Largest degree of the harmonics.
 pub const HARMONIC_DEGREE: u32 = 3;
-/// Threads of a thread block.
+/// Threads in a thread block.
 pub const GEOMETRY_THREADS: u32 = 128;
 
 tiles! {
     { THREADS: GEOMETRY_THREADS, MIN_BLOCKS: 4, COLUMNS: 1, ACCESS: 1 }
-    /// Harmonics and radial functions; a thread has an edge.
+    /// Harmonics and radial functions; one thread per edge.
     GeometryForward = STEP_GEOMETRY 1, ITEMS: GEOMETRY_THREADS;
-    /// The gradient by the positions; a warp has an atom.
+    /// Gradient with respect to the positions; one warp per atom.
     GeometryBackward = STEP_GEOMETRY_GRADIENT 2, ITEMS: GEOMETRY_THREADS / 32;
 }
 
@@ -23,25 +23,25 @@ tiles! {
 pub struct GeometryParams {
     /// `[atoms, 3]`, f64.
     pub positions: u64,
-    /// The atom that each edge leads to, u32.
+    /// The atom that each edge ends at (its receiver), u32.
     pub receivers: u64,
-    /// The atom that it comes from, u32.
+    /// The atom that each edge starts from (its sender), u32.
     pub senders: u64,
-    /// `[edges, 3]`, i32: whole cells; 0 without.
+    /// `[edges, 3]`, i32: whole cells; 0 without shifts.
     pub shifts: u64,
-    /// `[edges, (degree + 1)^2]`; backward the gradient of it, which is read.
+    /// `[edges, (degree + 1)^2]`; backward its gradient, which is an input.
     pub harmonics: u64,
-    /// `[edges, functions]`; backward likewise.
+    /// `[edges, functions]`; backward its gradient, which is an input.
     pub radial: u64,
-    /// Backward: the gradient by the positions, `[atoms, 3]`, f64.
+    /// Backward: gradient with respect to the positions, `[atoms, 3]`, f64.
     pub gradient: u64,
-    /// Backward: where the edges of an atom begin among those by receiver and by sender, u32, one more than atoms.
+    /// Backward: first edge of each atom in the orders by receiver and by sender, u32; `atoms + 1` elements.
     pub starts: [u64; 2],
-    /// Backward: the edges by receiver and by sender, u32.
+    /// Backward: edges ordered by receiver and by sender, u32.
     pub edges: [u64; 2],
     /// Rows are the vectors of the cell.
     pub cell: [f64; 9],
-    /// Where everything radial ends.
+    /// Distance from which all radial functions are zero.
     pub cutoff: f64,
     /// 1 / cutoff.
     pub inverse: f64,
@@ -49,13 +49,13 @@ pub struct GeometryParams {
     pub norm: f64,
     /// Bytes between the rows of positions, harmonics, radial functions, gradient.
     pub row_bytes: [u32; 4],
-    /// Edges, or atoms.
+    /// Number of edges, or of atoms.
     pub count: u32,
-    /// The largest degree.
+    /// Largest degree.
     pub degree: u32,
-    /// Radial functions.
+    /// Number of radial functions.
     pub functions: u32,
-    /// The exponent of the envelope.
+    /// Exponent of the envelope.
     pub exponent: u32,
 }
 

@@ -1,28 +1,28 @@
-//! The module `einsum`: any indirect Einsum as data. What a plan has listed is walked term by term; what is left are
-//! plain strides. The arithmetic of places stands here, as functions that the kernels and the executor on the CPU both
-//! call.
+//! The module `einsum`: any indirect Einsum as data. Listed terms are read one by one from the plan's list; all other
+//! loops are plain strides. The index arithmetic is written here, as functions that the kernels and the CPU executor
+//! both call.
 
 use crate::abi::{Dtype, Tile};
 
-/// Factors at the most.
+/// Max factors.
 pub const EINSUM_FACTORS: usize = 5;
-/// The slot that drops its term, as the formats pad.
+/// The table slot that drops its term, as the padding of formats does.
 pub const EINSUM_PAD: u32 = u32::MAX;
-/// The slot of an item that is the whole sum of its place.
+/// The slot of an item that is the whole sum of its output position.
 pub const EINSUM_WHOLE: u32 = u32::MAX;
-/// Factor 0 holds filled blocks: a zero there is no entry.
+/// Factor 0 has filled blocks: a zero in it is fill, not a nonzero.
 pub const FLAG_FILLED: u32 = 256;
-/// Items are cut sums, whose parts are added up.
+/// Items are cut sums; their parts are added up.
 pub const FLAG_JOIN: u32 = 512;
-/// A bias of any axes of the output.
+/// The bias has any subset of the output's axes.
 pub const FLAG_BIAS: u32 = 1024;
 
-/// `N` factors, lanes along a dense index of the output, `VEC` elements each; the first `FIXED` factors do not have
-/// that index.
+/// `N` factors, lanes along a contiguous index of the output, `VEC` elements each. The first `FIXED` factors do not
+/// have that index.
 #[derive(Clone, Copy, Debug)]
 pub struct Wide<const N: usize, const FIXED: usize, const VEC: usize>;
 
-/// `N` factors, lanes along an index of the output with any stride, or a lane for each element of it.
+/// `N` factors, lanes along an index of the output with any stride, or one lane for each element of the output.
 #[derive(Clone, Copy, Debug)]
 pub struct Thin<const N: usize>;
 
@@ -35,11 +35,11 @@ macro_rules! tile {
         impl<$($generics)*> Tile for $tile {
             const THREADS: u32 = 256;
             const MIN_BLOCKS: u32 = $min;
-            /// What lanes run along: 2 vectors of an index of the output, 1 single elements of it, 0 terms.
+            /// Lanes run along: 2 vectors of an output index, 1 single elements of an output index, 0 terms.
             const COLUMNS: u32 = $columns;
-            /// Factors.
+            /// Number of factors.
             const ITEMS: u32 = $parts;
-            /// Factors without the index that lanes run along.
+            /// Number of factors without the lanes' index.
             const PARTS: u32 = $depth;
             const BURST: u32 = 4;
             const ACCESS: u32 = 1;
@@ -54,88 +54,89 @@ tile!([const N: usize, const FIXED: usize, const VEC: usize] Wide<N, FIXED, VEC>
 tile!([const N: usize] Thin<N>, 2, 1, N as u32, 1, 0);
 tile!([const N: usize] Across<N>, 2, 0, N as u32, 1, 0);
 
-/// A factor: where term `t` of the list finds it is `table[t]`, or `t` without a table, times the stride.
+/// A factor. Term `t` of the list reads index `table[t]` (`t` without a table), times the stride.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EinsumFactor {
-    /// Its first element.
+    /// Address of its first element.
     pub address: u64,
-    /// u32 for each term, [`EINSUM_PAD`] drops it; 0 for none.
+    /// Address of a u32 for each term, where [`EINSUM_PAD`] drops the term; 0 without a table.
     pub table: u64,
-    /// Bytes from one place of the table, or from one term, to the next; below 2^32.
+    /// Bytes per unit of the index; below 2^32.
     pub stride: u64,
-    /// Bytes from one element along the lanes' index to the next; 0 if the factor does not have it.
+    /// Bytes between elements along the lanes' index; 0 if the factor does not have that index.
     pub inner: u64,
 }
 
-/// A loop with what one step of it moves, in bytes.
+/// A loop, with the bytes that one step adds to each address.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EinsumDim {
-    /// Steps.
+    /// Number of steps.
     pub extent: u64,
-    /// Of the output.
+    /// Bytes per step in the output.
     pub out: u64,
-    /// Of the bias.
+    /// Bytes per step in the bias.
     pub bias: u64,
-    /// Of the gate.
+    /// Bytes per step in `gate`.
     pub gate: u64,
-    /// Of each factor.
+    /// Bytes per step in each factor.
     pub strides: [u64; EINSUM_FACTORS],
-    /// For each factor u32 that stand for the number of the step, none of them a pad; 0 for none.
+    /// For each factor the address of a u32 table that maps steps to indices, without pads; 0 without a table.
     pub tables: [u64; EINSUM_FACTORS],
 }
 
-/// Bytes of a loop's description.
+/// Bytes of one [`EinsumDim`].
 pub const EINSUM_DIM_BYTES: u64 = size_of::<EinsumDim>() as u64;
 
 /// Parameters of the `einsum` kernels. An item is `[place, start, len, slot]`: terms `start .. start + len` of the list
-/// are added up in `place`, which is numbered row-major over the loops of places. A unit of work is an item, a step of
-/// every free loop, and a chunk of the lanes' index.
+/// are added up at output position `place`, a row-major index over the position loops. A unit of work is an item, one
+/// step of every free loop, and one chunk of the lanes' index.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EinsumParams {
-    /// Factors, those without the lanes' index in front.
+    /// Factors; those without the lanes' index precede the others.
     pub factors: [EinsumFactor; EINSUM_FACTORS],
-    /// Output.
+    /// Address of the output.
     pub out: u64,
-    /// Bias.
+    /// Address of the bias.
     pub bias: u64,
-    /// Gate.
+    /// Address of the mask `gate`: the output is zero where it is not positive.
     pub gate: u64,
-    /// Bytes from one element along the lanes' index to the next.
+    /// Bytes between elements of the output along the lanes' index.
     pub out_inner: u64,
-    /// The same of the bias.
+    /// Bytes between elements of the bias along the lanes' index.
     pub bias_inner: u64,
-    /// The same of the gate.
+    /// Bytes between elements of `gate` along the lanes' index.
     pub gate_inner: u64,
-    /// Four u32 each.
+    /// Address of the items, four u32 each.
     pub items: u64,
-    /// [`EinsumDim`]s: of places, free, summed; of each the last runs fastest.
+    /// [`EinsumDim`]s: position loops, free loops, summed loops. In each group the last loop is the innermost.
     pub dims: u64,
-    /// Sums of cut items.
+    /// Address of the partial sums of cut items.
     pub partial: u64,
     /// Scalar factor.
     pub alpha: f64,
     /// Number of items.
     pub count: u32,
-    /// Units of an item.
+    /// Units per item.
     pub per_item: u32,
     /// Chunks of the lanes' index.
     pub chunks: u32,
     /// Extent of the lanes' index.
     pub columns: u32,
-    /// Lanes of a unit, a power of two, as its exponent.
+    /// log2 of the lanes of a unit.
     pub lane_bits: u32,
-    /// Loops of places.
+    /// Number of position loops.
     pub parts: u32,
-    /// Free loops.
+    /// Number of free loops.
     pub free: u32,
-    /// Summed loops; the last of them is the line, if there is one. Else the list is.
+    /// Number of summed loops. The last one is the line (the innermost loop of terms). Without summed loops the list is
+    /// the line.
     pub summed: u32,
-    /// Steps of all summed loops but the line.
+    /// Product of the extents of all summed loops except the line.
     pub lines: u32,
-    /// Steps of the line.
+    /// Extent of the line.
     pub line: u32,
     /// `FLAG_*`.
     pub flags: u32,
@@ -146,7 +147,7 @@ pub struct EinsumParams {
 const _: () = assert!(size_of::<EinsumParams>() == 288);
 const _: () = assert!(size_of::<EinsumDim>() == 112);
 
-/// Straight code for every factor: an array indexed at run time would lie in local memory.
+/// Expands a block for each factor: an array indexed at run time would be stored in local memory.
 macro_rules! each_factor {
     ($f:ident < $n:expr, $body:block) => {
         each_factor!(@ $f $n, $body, 0 1 2 3 4)
@@ -159,65 +160,65 @@ macro_rules! each_factor {
     };
 }
 
-/// Reads the index arrays and descriptions: device memory in a kernel, that of the host in the executor.
+/// Reads index arrays and loop descriptions: from device memory in a kernel, from host memory in the CPU executor.
 pub trait Arrays {
-    /// A u32, 0 where `ok` is false.
+    /// Reads a u32; 0 if `ok` is false.
     fn slot(&self, address: u64, ok: bool) -> u32;
-    /// A u64.
+    /// Reads a u64.
     fn word(&self, address: u64) -> u64;
 }
 
-/// Where a unit works.
+/// Addresses of a unit of work.
 #[derive(Clone, Copy, Debug)]
 pub struct Spot<const N: usize> {
-    /// Each factor.
+    /// Address of each factor.
     pub base: [u64; N],
-    /// Output.
+    /// Address of the output.
     pub out: u64,
-    /// Bias.
+    /// Address of the bias.
     pub bias: u64,
-    /// Gate.
+    /// Address in `gate`.
     pub gate: u64,
     /// Chunk of the lanes' index.
     pub chunk: u32,
 }
 
-/// A line of terms: where it starts, and what a step moves.
+/// A line of terms: its addresses, and the bytes of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<const N: usize> {
-    /// Each factor at step 0.
+    /// Address of each factor at step 0.
     pub base: [u64; N],
-    /// Its table, or 0.
+    /// Table of each factor, or 0.
     pub tables: [u64; N],
-    /// Bytes of a step.
+    /// Bytes per step of each factor.
     pub strides: [u64; N],
     /// First step.
     pub first: u32,
-    /// Steps.
+    /// Number of steps.
     pub len: u32,
-    /// False where the term is dropped.
+    /// False if the term is dropped.
     pub ok: bool,
 }
 
-/// What step `at` moves a factor by, and whether there is such a term.
+/// Returns the bytes that step `at` adds to a factor's address, and whether the term exists.
 #[inline(always)]
 pub fn stepped(arrays: &impl Arrays, walk: (u64, u64), at: u32, ok: bool) -> (u64, bool) {
     let found = arrays.slot(walk.0 + at as u64 * 4, ok && walk.0 != 0);
     moved(walk, at, found, ok)
 }
 
-/// The same where the slot of the table has been read: `found`, anything without a table.
+/// [`stepped`] with the table slot already loaded: `found`, which is ignored without a table.
 #[inline(always)]
 pub fn moved((table, stride): (u64, u64), at: u32, found: u32, ok: bool) -> (u64, bool) {
     let listed = table != 0;
     let index = if listed { found } else { at };
-    // Below 2^32 both: one multiplication.
+    // Both are below 2^32, so one multiplication is enough.
     let bytes = index as u64 * (stride as u32) as u64;
     (bytes, ok && !(listed && found == EINSUM_PAD))
 }
 
 impl EinsumParams {
-    /// Where unit `rest` of an item that belongs to `place` works.
+    /// Addresses for unit `rest` of an item at output position `place`.
     #[inline(always)]
     pub fn spot<const N: usize>(&self, arrays: &impl Arrays, place: u32, rest: u32) -> Spot<N> {
         let mut spot =
@@ -252,7 +253,7 @@ impl EinsumParams {
         spot
     }
 
-    /// The line of an item's terms, where no other loop is summed.
+    /// The line of an item's terms, if no other loop is summed.
     #[inline(always)]
     pub fn listed<const N: usize>(&self, base: [u64; N], start: u32, len: u32) -> Line<N> {
         let mut line = Line { base, tables: [0; N], strides: [0; N], first: start, len, ok: true };
@@ -301,7 +302,7 @@ impl EinsumParams {
     }
 }
 
-/// What a step of a loop moves factor `f` by.
+/// Returns the bytes that a step of a loop adds to the address of factor `f`.
 #[inline(always)]
 fn long_step(arrays: &impl Arrays, dim: u64, f: usize, step: u32) -> u64 {
     let stride = arrays.word(dim + 32 + f as u64 * 8);
@@ -312,7 +313,7 @@ fn long_step(arrays: &impl Arrays, dim: u64, f: usize, step: u32) -> u64 {
 }
 
 impl<const N: usize> Spot<N> {
-    /// A step of a loop of the output.
+    /// Applies one step of a loop to output, bias and gate.
     #[inline(always)]
     fn moved(&mut self, arrays: &impl Arrays, dim: u64, step: u32) {
         self.out += step as u64 * arrays.word(dim + 8);

@@ -1,42 +1,42 @@
-//! The module `equivariant`: channel-wise tensor products whose coefficients are constants of the kernel, items alone or
-//! edges of a graph; and their gradients, all in one kernel.
+//! The module `equivariant`: channel-wise tensor products whose coefficients are constants of the kernel, for single
+//! items or the edges of a graph. One kernel computes all their gradients.
 
 use crate::abi::Tile;
 
-/// Paths of a kernel at the most.
+/// Max paths of a kernel.
 pub const MOST_PATHS: usize = 23;
-/// Degrees of an operand: 0 to 3.
+/// Number of degrees of an operand: 0 to 3.
 pub const DEGREES: usize = 4;
-/// Warps of a thread block with one channel a lane.
+/// Warps of a thread block if a lane has one channel.
 pub const EQUIVARIANT_WARPS: u32 = 4;
-/// Entries whose sums over channels wait in shared memory for those of the other warps, backward.
+/// Entries per batch, backward: their sums over channels stay in shared memory until the warps of the row add them.
 pub const EQUIVARIANT_BATCH: u32 = 8;
-/// Bytes of those sums of one entry and warp at the most, of two batches.
+/// Max bytes of these sums for one entry and warp, in both batches.
 pub const EQUIVARIANT_SUMS: u32 = 128;
-/// The gradient of X is added to what stands there; likewise that of Y.
+/// The gradient of X is added to the stored values.
 pub const FLAG_ADD_DX: u32 = 2;
-/// See [`FLAG_ADD_DX`].
+/// The gradient of Y is added to the stored values.
 pub const FLAG_ADD_DY: u32 = 4;
-/// Rows of channels begin and end at multiples of 16 bytes: they are copied by those.
+/// Rows of channels begin and end at multiples of 16 bytes, so copies have 16 bytes.
 pub const FLAG_WHOLE_PIECES: u32 = 8;
-/// Channels of the gradients of X and W lie by twos at multiples of both: they are stored so.
+/// Pairs of channels of the gradients of X and W are aligned to their size, so two channels are stored at once.
 pub const FLAG_EVEN_GRADIENTS: u32 = 16;
-/// Rows of an entry in shared memory at the most.
+/// Max rows of an entry in shared memory.
 pub const MOST_EDGE_ROWS: usize = 132;
-/// In place of the bytes in front of a row that nobody reads.
+/// Replaces the byte offset of a row that is not read.
 pub const NO_ROW: u32 = u32::MAX;
 
-/// The paths of a kernel: by the output's degree, then the first operand's, then the second's.
+/// The paths of a kernel, ordered by the degrees of the output, the first operand and the second operand.
 #[derive(Clone, Copy, Debug)]
 pub struct Paths {
-    /// Their degrees `(l1, l2, l3)`; those past [`Self::count`] are nothing.
+    /// Degrees `(l1, l2, l3)`; elements past [`Self::count`] are unused.
     pub all: [[usize; 3]; MOST_PATHS],
-    /// How many there are.
+    /// Number of paths.
     pub count: usize,
 }
 
 impl Paths {
-    /// Those of degrees up to `largest` whose sum is even, or odd.
+    /// Paths of degrees up to `largest` whose sum is even, or odd.
     pub const fn of(largest: usize, odd: bool) -> Paths {
         let mut paths = Paths { all: [[0; 3]; MOST_PATHS], count: 0 };
         let ends = largest + 1;
@@ -53,7 +53,7 @@ impl Paths {
         paths
     }
 
-    /// The number of a path; [`Self::count`] where it is none of these.
+    /// Number of a path; [`Self::count`] if it is not among these.
     pub const fn number(&self, [l1, l2, l3]: [usize; 3]) -> usize {
         let mut number = 0;
         while number < self.count {
@@ -66,7 +66,7 @@ impl Paths {
         number
     }
 
-    /// How many lead to outputs of smaller degrees than this.
+    /// Number of paths to outputs of smaller degrees than `degree`.
     pub const fn below(&self, degree: usize) -> usize {
         let mut number = 0;
         while number < self.count && self.all[number][2] < degree {
@@ -76,23 +76,25 @@ impl Paths {
     }
 }
 
-/// Where the rows of a warp's channels of an entry lie in shared memory. Those that are used together are a part: forward
-/// there is one, backward one for each degree of the output. A part has the rows of the gathered item (X, or the output's
-/// gradient), then those of W; both end where a copy of 512 bytes does, which takes four rows of 32 channels, or two of 64.
+/// Layout of an entry's rows of channels in the shared memory of a warp. Rows that are used together are a part:
+/// forward has one part, backward one for each degree of the output. A part has the rows of the gathered item (X, or
+/// the output's gradient), followed by rows of W. Both are padded to copies of 512 bytes: four rows of 32 channels, or
+/// two of 64.
 #[derive(Clone, Copy, Debug)]
 pub struct EdgeRows {
-    /// Where both begin in each part, and the end.
+    /// First row of the item and of W in each part, and the end.
     pub first: [[usize; 2]; DEGREES + 1],
-    /// How many parts there are.
+    /// Number of parts.
     pub parts: usize,
-    /// Entries that are there or under way. As parts of one are used, those of the entry that takes its place follow.
+    /// Entries that are stored or in flight. Once a part is used, the same part of the entry that replaces it is
+    /// copied.
     pub entries: usize,
-    /// Channels of a lane: 1 or 2.
+    /// Channels per lane: 1 or 2.
     pub channels: u32,
 }
 
 impl EdgeRows {
-    /// Those of a kernel.
+    /// Layout of a kernel.
     pub const fn of(backward: bool, largest: usize, odd: bool, channels: u32) -> EdgeRows {
         let paths = Paths::of(largest, odd);
         let mut rows = EdgeRows {
@@ -131,12 +133,12 @@ impl EdgeRows {
         rows
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub const fn count(&self) -> usize {
         self.first[DEGREES][0]
     }
 
-    /// Bytes in front of the entries, where their rows' places lie.
+    /// Bytes before the entries: the table of their rows' offsets.
     pub const fn table_bytes(&self) -> u32 {
         (self.count() as u32 * 4).next_multiple_of(EDGE_ROW_BYTES)
     }
@@ -146,12 +148,12 @@ impl EdgeRows {
         self.channels * EDGE_ROW_BYTES
     }
 
-    /// Bytes of an entry: its rows, and its components of Y.
+    /// Bytes of an entry: its rows, then its components of Y.
     pub const fn entry_bytes(&self) -> u32 {
         self.count() as u32 * self.row_bytes() + EDGE_ROW_BYTES
     }
 
-    /// Bytes of what a warp holds.
+    /// Bytes of the entries of a warp.
     pub const fn warp_bytes(&self) -> u32 {
         self.entries as u32 * self.entry_bytes()
     }
@@ -162,7 +164,7 @@ impl EdgeRows {
     }
 }
 
-/// Warps of a thread block with so many channels a lane.
+/// Warps of a thread block with `channels` channels per lane.
 pub const fn equivariant_warps(channels: u32) -> u32 {
     EQUIVARIANT_WARPS / channels
 }
@@ -171,8 +173,8 @@ pub const fn equivariant_warps(channels: u32) -> u32 {
 pub const EDGE_ROW_BYTES: u32 = 128;
 
 /// Parameters of the `equivariant` kernels. Forward, for each row r (a receiver) and its entries (edges) e:
-/// `Out[r,k,u] = sum over e of C[i,j,k] X[other(e),i,u] Y[e,j] W[e,path,u]`. Backward r is a sender, `X[r]` and its
-/// gradient are of r, the gradient of the output is of `other(e)`.
+/// `Out[r,k,u] = sum over e of C[i,j,k] X[other(e),i,u] Y[e,j] W[e,path,u]`. Backward, r is a sender: `X[r]` and its
+/// gradient belong to r, the gradient of the output to `other(e)`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EquivariantParams {
@@ -182,37 +184,37 @@ pub struct EquivariantParams {
     pub y: u64,
     /// `[entries, paths, width]`.
     pub w: u64,
-    /// The output; backward its gradient, which is read.
+    /// The output; backward its gradient, which is an input.
     pub out: u64,
-    /// Gradients of X, Y and W; 0 for those that nobody wants.
+    /// Gradient of X; this and the next two are 0 if they are not required.
     pub dx: u64,
-    /// See above.
+    /// Gradient of Y.
     pub dy: u64,
-    /// See above.
+    /// Gradient of W.
     pub dw: u64,
-    /// Where the positions of a row begin, u32, one more than rows; 0 where row r has position r alone.
+    /// First position of each row, u32, `rows + 1` elements; 0 if row r has only position r.
     pub starts: u64,
-    /// The entry at each position, u32; 0 where it is the position.
+    /// The entry at each position, u32; 0 if it equals the position.
     pub entries: u64,
-    /// The other end of the edge at each position, u32; 0 where it is the position.
+    /// The other end of the edge at each position, u32; 0 if it equals the position.
     pub others: u64,
     /// Bytes between the items of X, Y, W, Out, and of the gradients of X, Y, W.
     pub item_bytes: [u64; 7],
     /// Bytes between the rows of X, Out, and of the gradient of X.
     pub row_bytes: [u32; 3],
-    /// Rows r.
+    /// Number of rows r.
     pub rows: u32,
-    /// Channels.
+    /// Number of channels.
     pub width: u32,
-    /// Degrees of X, and from the fifth bit on those of Y: bit l where it has that degree.
+    /// Degrees of X in bits 0 to 3 and of Y in bits 4 to 7.
     pub degrees: u32,
-    /// The paths that are wanted, a bit each.
+    /// Required paths, a bit each.
     pub wanted: u32,
-    /// Bytes in front of each degree of X, of Y, and of the gradient of X; 0 for what is not there.
+    /// Byte offset of each degree of X, of Y, and of the gradient of X; 0 for absent ones.
     pub parts: [[u32; DEGREES]; 3],
-    /// Bytes in front of each path of Out, of W and of the gradient of W; 0 for what is not there.
+    /// Byte offset of each path of Out, of W and of the gradient of W; 0 for absent ones.
     pub paths: [[u32; 3]; MOST_PATHS],
-    /// Bytes in front of each of [`EdgeRows`] in its item, or [`NO_ROW`].
+    /// Byte offset of each row of [`EdgeRows`] in its item, or [`NO_ROW`].
     pub rows_at: [u32; MOST_EDGE_ROWS],
     /// `FLAG_*`.
     pub flags: u32,
@@ -220,17 +222,17 @@ pub struct EquivariantParams {
 
 const _: () = assert!(size_of::<EquivariantParams>() == 136 + 28 + 48 + 276 + 8 + 528);
 
-/// The step of a kernel: a direction, the largest degree, whether degrees add up to odd numbers, and channels of a lane.
+/// The step of a kernel: direction, largest degree, whether sums of degrees are odd, and channels per lane.
 pub const fn equivariant_step(backward: bool, largest: u32, odd: bool, channels: u32) -> u32 {
     160 + (channels - 1) * 16 + backward as u32 * 8 + largest * 2 + odd as u32
 }
 
-/// The product: a warp takes a row and 32 channels.
+/// The product: a warp has one row and 32 channels.
 #[derive(Clone, Copy, Debug)]
 pub struct EquivariantForward<const LARGEST: u32, const ODD: bool, const BLOCKS: u32>;
 
-/// Its gradients: so many warps as there are chunks of 32 lanes' channels, up to [`equivariant_warps`], take a row
-/// together. A lane has one channel, or two neighbouring ones, which share what is of the entry alone.
+/// Its gradients. One warp for each chunk of 32 lanes' channels, up to [`equivariant_warps`], share a row. A lane has
+/// one channel or two neighboring ones, which share the terms that depend on the entry alone.
 #[derive(Clone, Copy, Debug)]
 pub struct EquivariantBackward<
     const LARGEST: u32,

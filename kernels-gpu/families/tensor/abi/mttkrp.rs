@@ -1,11 +1,11 @@
-//! The module `mttkrp`: for every entry of a sparse tensor one to three gathered rows times the value, summed by output
-//! row.
+//! The module `mttkrp`: for every entry of a sparse tensor, one to three gathered rows times the value, summed by
+//! output row.
 
 use crate::abi::{Dtype, SpmmParams, Tile};
 
-/// Tile of the module: a segment of `LANES` lanes owns an item and `LANES * VEC * REP` columns of the output; `FACTORS`
-/// rows are gathered for each entry, of `UNROLL` (4 or 8) entries at once. `REDUCE`: [`REDUCE_SUM`], [`REDUCE_MAX`] or
-/// [`REDUCE_MEAN`].
+/// Tile of the module. A segment of `LANES` lanes processes an item for `LANES * VEC * REP` columns of the output.
+/// `FACTORS` rows are gathered for each entry, for `UNROLL` (4 or 8) entries at once. `REDUCE`: [`REDUCE_SUM`],
+/// [`REDUCE_MAX`] or [`REDUCE_MEAN`].
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<
     const FACTORS: usize,
@@ -18,14 +18,14 @@ pub struct Rows<
 
 /// Products of a row are added.
 pub const REDUCE_SUM: u32 = 0;
-/// The largest product of a row; NaN where one of them is NaN.
+/// The max product of a row; NaN if one of them is NaN.
 pub const REDUCE_MAX: u32 = 1;
 
-/// Products of a row are added. The values are f32 whatever the factors are: a weight over the entries of a row would
-/// lose bits in 16.
+/// Products of a row are added. The values are f32 for every factor type: a weight divided by the row's number of
+/// entries would lose bits in 16.
 pub const REDUCE_MEAN: u32 = 3;
 
-/// What tells the kernels of the module apart in [`Tile::STEP`].
+/// [`Tile::STEP`] of a kernel of the module.
 pub const fn rows_step(factors: usize, reduce: u32) -> u32 {
     factors as u32 | reduce << 4
 }
@@ -40,7 +40,7 @@ impl<
 > Tile for Rows<FACTORS, LANES, VEC, REP, UNROLL, REDUCE>
 {
     const THREADS: u32 = 128;
-    // 85, 102, 128 or 168 registers.
+    // The limits are 85, 102, 128 or 168 registers.
     const MIN_BLOCKS: u32 = match (FACTORS * UNROLL * REP, UNROLL) {
         (0..=4, _) => 6,
         (5..=8, 4) => 5,
@@ -57,49 +57,49 @@ impl<
     }
 }
 
-/// The output is larger than L2 holds: its rows leave it first, those of a single factor last.
+/// The output does not fit in L2: its rows are evicted first, rows of a single factor last.
 pub const FLAG_STREAMED: u32 = 1 << 16;
 
-/// Set in an entry's first place where the entry is the last of its row.
+/// Bit of an entry's first index: the entry is the last of its row.
 pub const LAST_OF_ROW: u32 = 1 << 31;
 
-/// Parameters of every `mttkrp` kernel. An [`Item`](crate::abi::Item) of slot [`BUNDLE`](crate::abi::BUNDLE) is whole
-/// rows: `row` counts the rows that have entries, `len` entries. One without entries clears `start` rows of the output
-/// from `row` on.
+/// Parameters of every `mttkrp` kernel. An [`Item`](crate::abi::Item) of slot [`BUNDLE`](crate::abi::BUNDLE) is a
+/// bundle of whole rows: `row` counts rows that have entries, `len` counts entries. An item without entries clears
+/// `start` rows of the output from `row` on.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct MttkrpParams {
-    /// Items, slots, values, the first factor (`b`, with the places in it and [`LAST_OF_ROW`] as `columns`), the output
+    /// Items, slots, values, the first factor (`b`, with its row indices and [`LAST_OF_ROW`] as `columns`), the output
     /// (`c`).
     pub product: SpmmParams,
-    /// Places of every entry in the second and third factor.
+    /// Row indices of every entry in the second and third factor.
     pub places: [u64; 2],
-    /// These factors.
+    /// The second and third factor.
     pub factors: [u64; 2],
-    /// The output row of every row that has entries; 0 where all rows have some.
+    /// The output row of every row with entries; 0 if all rows have entries.
     pub rows: u64,
-    /// Bytes from one row of the second, third factor to the next.
+    /// Bytes from one row of the second and third factor to the next.
     pub leading: [u32; 2],
 }
 
 const _: () = assert!(size_of::<MttkrpParams>() == size_of::<SpmmParams>() + 48);
 
-/// Tile of the products at entries: a segment of `LANES` lanes takes [`DOT_ENTRIES`] neighbouring entries, `VEC`
-/// columns a lane.
+/// Tile of the products at entries: a segment of `LANES` lanes has [`DOT_ENTRIES`] neighboring entries, `VEC` columns
+/// per lane.
 #[derive(Clone, Copy, Debug)]
 pub struct RowDots<const FACTORS: usize, const LANES: u32, const VEC: usize>;
 
-/// Entries of a segment.
+/// Entries per segment.
 pub const DOT_ENTRIES: u32 = 16;
 
-/// Products are summed over the columns, into an entry.
+/// Products are summed over the columns, one sum for each entry.
 pub const REDUCE_COLUMNS: u32 = 2;
 
 impl<const FACTORS: usize, const LANES: u32, const VEC: usize> Tile
     for RowDots<FACTORS, LANES, VEC>
 {
     const THREADS: u32 = 128;
-    // 102 or 168 registers.
+    // The limits are 102 or 168 registers.
     const MIN_BLOCKS: u32 = if FACTORS < 3 { 5 } else { 3 };
     const COLUMNS: u32 = LANES * VEC as u32;
     const ITEMS: u32 = 128 / LANES;

@@ -1,60 +1,60 @@
-//! The module `tensor_product`: a small sparse tensor of order 3, known when planned, against dense operands that
-//! share a batch of items. Lists, tiles, and how shared memory is laid out.
+//! The module `tensor_product`: a small sparse tensor of order 3, fixed when planned, times dense operands that share a
+//! batch of items. Lists, tiles, and the layout of shared memory.
 
 use crate::abi::tiles;
 
-/// Items of a tile: lanes of a warp.
+/// Items of a tile: one per lane of a warp.
 pub const TENSOR_ITEMS: u32 = 32;
-/// Elements between the rows of a staged operand whose lanes are items: what is written across them meets no bank
-/// twice.
+/// Elements between the rows of a staged operand whose lanes are items. Writes across the rows have no bank conflicts.
 pub const TENSOR_STRIDE: u32 = 33;
-/// Elements between the items of a product's left side, `connected`: its rows of 16 bytes start in different banks.
+/// Elements between the items of the left operand in `connected`: its 16-byte rows start in different banks.
 pub const TENSOR_LEFT: u32 = 36;
-/// Pairs of a segment at the most, `connected`.
+/// Max pairs of a segment in `connected`.
 pub const TENSOR_PAIRS: u32 = 16;
-/// In a segment's last word: it ends its row of the output.
+/// Bit in a segment's last word: the segment ends its row of the output.
 pub const TENSOR_LAST: u32 = 1 << 31;
-/// In place of a row: no such factor.
+/// Replaces a row index: the factor is absent.
 pub const TENSOR_NONE: u32 = u32::MAX;
 /// D is read as its transpose (`connected`, `traces`, `own_connected`, `own_traces`).
 pub const FLAG_TRANSPOSED: u32 = 64;
-/// A and D allow loads of 16 bytes, Out stores.
+/// A and D allow 16-byte loads, Out allows 16-byte stores.
 pub const FLAG_WIDE: u32 = 512;
 
-// Shared memory depends on the lists: [`TensorProductParams::layout`].
+// The bytes of shared memory depend on the lists: [`TensorProductParams::layout`].
 tiles! {
     { COLUMNS: 32, ITEMS: TENSOR_ITEMS, BURST: 4, ACCESS: 1 }
-    /// Out, A and Y are `[items, rows]`: a lane is an item.
+    /// Out, A and Y are `[items, rows]`: one lane per item.
     TensorItems = STEP_TENSOR_ITEMS 1, THREADS: 256, MIN_BLOCKS: 3;
-    /// Out and A are `[items, rows, width]`, Y `[items, rows]`, D like A: a lane is a channel.
+    /// Out and A are `[items, rows, width]`, Y `[items, rows]`, D like A: one lane per channel.
     TensorChannels = STEP_TENSOR_CHANNELS 2, THREADS: 128, MIN_BLOCKS: 6;
     /// Out is `[items, rows]`, A, D and F are `[items, rows, width]`: sums over channels.
     TensorSums = STEP_TENSOR_SUMS 3, THREADS: 128, MIN_BLOCKS: 6;
     /// Out and A are `[items, rows, width]` of different widths, D is `[rows, width, width]`, shared by all items.
     TensorConnected = STEP_TENSOR_CONNECTED 4, THREADS: 128, MIN_BLOCKS: 2;
     /// Out is `[items, rows]`, A and F are `[items, rows, width]` of different widths, D is `[rows, width, width]`:
-    /// sums over both.
+    /// sums over both widths.
     TensorTraces = STEP_TENSOR_TRACES 5, THREADS: 128, MIN_BLOCKS: 2;
-    /// Out is `[rows, width, width]`, A and F are as above, Y is `[items, rows]`: sums over items.
+    /// Out is `[rows, width, width]`, A and F are like those of [`TensorTraces`], Y is `[items, rows]`: sums over
+    /// items.
     TensorWeights = STEP_TENSOR_WEIGHTS 6, THREADS: 128, MIN_BLOCKS: 2;
-    /// As [`TensorConnected`], D `[items, rows, width, width]`: a matrix for each item. A lane is a channel of Out.
+    /// [`TensorConnected`] with D `[items, rows, width, width]`: a matrix for each item. One lane per channel of Out.
     TensorOwnConnected = STEP_TENSOR_OWN_CONNECTED 7, THREADS: 128, MIN_BLOCKS: 4;
-    /// As [`TensorTraces`], D `[items, rows, width, width]`.
+    /// [`TensorTraces`] with D `[items, rows, width, width]`.
     TensorOwnTraces = STEP_TENSOR_OWN_TRACES 8, THREADS: 128, MIN_BLOCKS: 4;
-    /// As [`TensorWeights`], Out `[items, rows, width, width]`.
+    /// [`TensorWeights`] with Out `[items, rows, width, width]`.
     TensorOwnWeights = STEP_TENSOR_OWN_WEIGHTS 9, THREADS: 128, MIN_BLOCKS: 4;
 }
 
 /// Parameters of the `tensor_product` kernels. Out `(= | +=)` the sum over segments of
 /// `D[d] * (sum over pairs of A[a] * (sum over entries of alpha * values[place] * Y[y]))`.
 ///
-/// The lists are u32 words, in one piece or, for `connected` and `weights`, in pieces of equal length, each for so many
-/// rows of the output ([`rows_of_piece`], [`piece_words`]) and numbered for itself: segments
-/// `(first, count, d, o | TENSOR_LAST)`, by o; then pairs `(a, f, first, count)`; then entries `(y | a << 16, place)`;
-/// then, for every row of the output, where its segments begin, and their number. A segment is of pairs and a pair of
-/// entries; those of `items` and `sums` are of entries, the latter's entries name a pair in place of y. Segments of
-/// `weights` have a row of F in place of d; those of `traces` one in place of o, their entries a row of the output in
-/// place of y.
+/// The lists are u32 words, in this order: segments `(first, count, d, o | TENSOR_LAST)`, sorted by o; pairs
+/// `(a, f, first, count)`; entries `(y | a << 16, place)`; the first segment of every row of the output, then the
+/// number of segments. A segment is a range of pairs, and a pair a range of entries. Segments of `items` and `sums` are
+/// ranges of entries. Entries of `sums` name a pair instead of y. Segments of `weights` name a row of F instead of d.
+/// Segments of `traces` name a row of F instead of o, and their entries a row of the output instead of y. The lists of
+/// `connected` and `weights` are split into pieces of equal length ([`rows_of_piece`], [`piece_words`]). A piece covers
+/// a fixed number of rows of the output and has its own numbering.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TensorProductParams {
@@ -66,35 +66,35 @@ pub struct TensorProductParams {
     pub a: u64,
     /// Y.
     pub y: u64,
-    /// D; 0 without.
+    /// D; 0 if absent.
     pub d: u64,
-    /// F; 0 without.
+    /// F; 0 if absent.
     pub f: u64,
     /// The output.
     pub out: u64,
-    /// `weights`: 1024 sums for each thread block.
+    /// `weights`: 1024 partial sums for each thread block.
     pub sums: u64,
-    /// `weights`: a u32 for each part of the output, zero between runs.
+    /// `weights`: one u32 for each part of the output, zero between runs.
     pub counters: u64,
-    /// Scales every term.
+    /// Scale of every term.
     pub alpha: f64,
-    /// Elements between the items of A, Y, D (between its matrices where it is shared), F, Out.
+    /// Elements between the items of A, Y, D (between its matrices if all items share it), F, Out.
     pub item_strides: [u64; 5],
     /// Elements between the rows of A, D, F, Out.
     pub row_strides: [u64; 4],
-    /// Items.
+    /// Number of items.
     pub items: u32,
-    /// Channels of A; and of Out, where they differ.
+    /// Channels of A, and of Out if they are equal.
     pub width: u32,
-    /// See above.
+    /// Channels of Out, if they differ from those of A.
     pub out_width: u32,
     /// Rows of A, Y, D, F, Out.
     pub rows: [u32; 5],
-    /// Numbers of segments, pairs and entries; of pieces the largest.
+    /// Numbers of segments, pairs and entries; for pieces the max.
     pub counts: [u32; 3],
     /// `FLAG_*`.
     pub flags: u32,
-    /// Coefficients there are.
+    /// Number of coefficients.
     pub slots: u32,
     /// Zero.
     pub reserved: u32,
@@ -102,25 +102,26 @@ pub struct TensorProductParams {
 
 const _: () = assert!(size_of::<TensorProductParams>() == 208);
 
-/// Where things lie in shared memory, bytes.
+/// Offsets in shared memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorShared {
     /// Segments, 16 bytes each.
     pub segments: u32,
     /// Pairs: 8 bytes each, 16 for `sums`.
     pub pairs: u32,
-    /// Offsets of the entries, 4 bytes each.
+    /// Element offsets of the entries, 4 bytes each.
     pub codes: u32,
-    /// Coefficients of the entries, an accumulator each.
+    /// Coefficients of the entries, one accumulator each.
     pub values: u32,
-    /// What each warp (`items`, `connected`: the thread block) has of its own.
+    /// Private memory of each warp, or of the thread block for `items` and `connected`.
     pub own: u32,
-    /// In there: Y, D, F, and sums or coefficients of pairs; A is first. Of `own` kernels the sums of `own_traces` in
-    /// place of Y, a left side and a matrix's transpose in place of D, the output of `own_connected` in place of F.
+    /// Offsets in `own` of Y, D, F, and the sums or coefficients of pairs; A is first. `own_*` kernels: `own_traces`
+    /// has its sums instead of Y; all have a left operand and a matrix's transpose instead of D; `own_connected` has
+    /// its output instead of F.
     pub parts: [u32; 4],
-    /// Bytes of what a warp has; 0 where all share.
+    /// Bytes of a warp's private memory; 0 if all warps share one.
     pub own_bytes: u32,
-    /// All of it.
+    /// Total bytes.
     pub bytes: u32,
 }
 
@@ -128,7 +129,7 @@ const fn aligned(bytes: u32) -> u32 {
     (bytes + 15) & !15
 }
 
-/// Rows of the output that share a piece of the lists: those of a thread block.
+/// Rows of the output that share a piece of the lists: the rows of a thread block.
 pub const fn rows_of_piece(step: u32, threads: u32) -> u32 {
     match step {
         STEP_TENSOR_CONNECTED => threads / 32,
@@ -136,15 +137,14 @@ pub const fn rows_of_piece(step: u32, threads: u32) -> u32 {
     }
 }
 
-/// Words of a piece of the lists, with what stands in front of the last of them: where the segments of each row begin,
-/// and end.
+/// Words of a piece of the lists, and the words before its last array: the first segment of each row, and the end.
 pub const fn piece_words([segments, pairs, entries]: [u32; 3], rows: u32) -> [u32; 2] {
     let starts = segments * 4 + pairs * 4 + entries * 2;
     [(starts + rows + 1 + 3) & !3, starts]
 }
 
 impl TensorProductParams {
-    /// The layout for a kernel, `STEP_TENSOR_*`, with accumulators of `acc` bytes and so many threads.
+    /// Layout for a kernel, `STEP_TENSOR_*`, with accumulators of `acc` bytes and `threads` threads.
     pub const fn layout(&self, step: u32, acc: u32, threads: u32) -> TensorShared {
         let [segments, pairs, entries] = self.counts;
         let pair_bytes = match step {
@@ -170,7 +170,7 @@ impl TensorProductParams {
         }
     }
 
-    /// Places of the parts of what is not lists, bytes of what a warp has of its own, and of all.
+    /// Offsets of the parts after the lists, bytes of a warp's private memory, and bytes in total.
     const fn parts(&self, step: u32, acc: u32, warps: u32) -> ([u32; 4], u32, u32) {
         let pairs = self.counts[1];
         let [a, y, d, f, out] = self.rows;

@@ -1,5 +1,5 @@
-//! Any indirect Einsum from its description: a unit of lanes adds up the terms of one item in registers, finishes the
-//! sum and stores it, or leaves it as the part of a cut one. Every element of the output belongs to one unit: no
+//! Any indirect Einsum from its description. The lanes of a unit add up the terms of one item in registers. They then
+//! finish and store the sum, or store it as one part of a cut sum. Each element of the output belongs to one unit: no
 //! atomics.
 
 mod out;
@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
-/// Index arrays in device memory, which nothing writes while a plan lives.
+/// Index arrays in device memory, which are constant while a plan lives.
 struct Device;
 
 impl Arrays for Device {
@@ -24,10 +24,10 @@ impl Arrays for Device {
     }
 }
 
-/// What a unit has added up.
+/// The sum of a unit.
 struct Sum<E: Elem, const VEC: usize> {
     acc: [E::Acc; VEC],
-    /// Whether there was a term.
+    /// Whether the sum has a term.
     seen: bool,
 }
 
@@ -66,21 +66,21 @@ impl<W: WalkInfo, E: Elem, const N: usize> Kernel<W, E, EinsumParams> for Across
     }
 }
 
-/// The item of this thread, and which of its units.
+/// Returns the item of this thread, and the number of its unit in the item.
 #[inline(always)]
 fn own_item(p: &EinsumParams) -> (u32, u32) {
     let own = gpu::block_x() * (256 >> p.lane_bits) + (gpu::thread() >> p.lane_bits);
-    // Never by zero, which only the host knows: device code may not panic.
+    // The host guarantees a nonzero divisor. `checked_div` avoids a panic, which device code must not have.
     let item = own.checked_div(p.per_item).unwrap_or(0);
     (item, own - item * p.per_item)
 }
 
-/// Where a unit keeps the parts of a cut sum.
+/// Location of a unit's parts of cut sums.
 #[derive(Clone, Copy)]
 struct Kept {
     /// Elements of a part.
     width: u64,
-    /// The first of this lane.
+    /// First element of this lane.
     first: u64,
 }
 
@@ -101,15 +101,15 @@ impl Kept {
     }
 }
 
-/// What tables say of a burst of terms.
+/// Table slots of a burst of terms.
 type Slots<const N: usize, const UNROLL: usize> = [[u32; UNROLL]; N];
 
-/// A line as it is loaded.
+/// A line as its tables are loaded.
 struct Run<const N: usize> {
-    /// From the aligned place in front of its first term on, where tables are read by vectors.
+    /// Starts at the aligned index at or before its first term, as tables are read in vectors.
     line: Line<N>,
     lead: u32,
-    /// Terms between those of a lane.
+    /// Distance between consecutive terms of a lane.
     step: u32,
 }
 
@@ -122,8 +122,8 @@ impl<const N: usize> Run<N> {
         Run { line, lead, step }
     }
 
-    /// The tables' slots of the burst at `at`, of the factors with the lanes' index; nothing behind the end. They are
-    /// asked for while the burst ahead waits for its factors.
+    /// Loads the table slots of the burst at `at` for the factors with the lanes' index; 0 past the end. The loads are
+    /// issued before the previous burst waits for its factors.
     #[inline(always)]
     fn fetch<const FIXED: usize, const UNROLL: usize, const ACROSS: bool>(
         &self,
@@ -156,13 +156,13 @@ impl<const N: usize> Run<N> {
     }
 }
 
-/// Slots of a table that are loaded at once.
+/// Table slots per load.
 const fn vector(unroll: usize) -> u32 {
     if unroll < 4 { 2 } else { 4 }
 }
 
-/// `UNROLL` terms at once of `N` factors, `FIXED` of them without the index that lanes run along, by `VEC` elements of
-/// it; or `ACROSS`: lanes run along terms.
+/// Processes `UNROLL` terms at once. `FIXED` of the `N` factors do not have the lanes' index, along which a lane has
+/// `VEC` elements. `ACROSS`: lanes run along terms.
 struct Unit<
     E,
     const N: usize,
@@ -190,7 +190,7 @@ impl<
         let [place, start, len, slot] = global::ld_nc_v4(p.items + item as u64 * 16, live);
         let mut spot = p.spot::<N>(&Device, place, rest);
         let column = (spot.chunk * lanes + lane) * VEC as u32;
-        // Sums over lanes are exchanged by whole warps; elsewhere who has no element leaves.
+        // Sums over lanes need whole warps. Otherwise lanes without an element exit.
         if !ACROSS {
             if !live || column >= p.columns {
                 return;
@@ -225,7 +225,7 @@ impl<
         }
     }
 
-    /// A line for each term of an item and each step of the summed loops.
+    /// Adds a line for each term of an item and each step of the summed loops.
     #[inline(always)]
     fn add_lines(
         p: &EinsumParams,
@@ -248,7 +248,7 @@ impl<
         }
     }
 
-    /// The terms of a line from `lane` on, `step` apart.
+    /// Adds the terms of a line from `lane` on, `step` apart.
     #[inline(always)]
     fn add_line<const AHEAD: bool>(
         p: &EinsumParams,
@@ -269,7 +269,7 @@ impl<
         }
     }
 
-    /// `UNROLL` terms: all places, then all loads, then all products, in the order of the terms.
+    /// Adds `UNROLL` terms: computes all addresses, then issues all loads, then adds the products in term order.
     #[inline(always)]
     fn burst(
         p: &EinsumParams,
@@ -309,7 +309,7 @@ impl<
         });
         unroll!(u < UNROLL, {
             let first = E::get(&raw[u][0], 0);
-            // A zero that fills a block is no entry; what it would be multiplied with may be infinite.
+            // A zero that fills a block is not a nonzero: its product with an infinite factor must not be added.
             let real = exists[u] && !(p.flags & FLAG_FILLED != 0 && is_zero::<E>(first));
             if real {
                 Self::add_product(sum, &raw[u]);
@@ -317,7 +317,7 @@ impl<
         });
     }
 
-    /// One term: the factors without the lanes' index once, the others by element.
+    /// Adds one term: the product of the `FIXED` factors is computed once, the other factors multiply each element.
     #[inline(always)]
     fn add_product(sum: &mut Sum<E, VEC>, raw: &[Raw; N]) {
         let mut fixed = E::get(&raw[0], 0);
@@ -333,7 +333,7 @@ impl<
                     product = E::mul(product, E::get(&raw[f], i));
                 }
             });
-            // One factor: nothing to multiply with.
+            // A single factor is added without a product.
             sum.acc[i] = if N == 1 {
                 E::add(sum.acc[i], product)
             } else {

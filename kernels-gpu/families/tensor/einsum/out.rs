@@ -1,10 +1,10 @@
-//! Finished sums on their way out: over lanes, as parts of a cut sum and back, epilogue, one rounding.
+//! From sums to the output: sums over lanes, parts of cut sums, epilogue, one rounding.
 
 use super::{Device, Kept, Sum};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
-/// Adds up what the lanes of a unit have; all lanes of a warp take part.
+/// Adds up the sums of a unit's lanes. All lanes of the warp must take part.
 #[inline(always)]
 pub fn over_lanes<E: Elem, const VEC: usize>(p: &EinsumParams, sum: &mut Sum<E, VEC>) {
     let mut bits = 0;
@@ -19,7 +19,7 @@ pub fn over_lanes<E: Elem, const VEC: usize>(p: &EinsumParams, sum: &mut Sum<E, 
     }
 }
 
-/// The scaled sum: without a term there is no product to scale, not even by infinity.
+/// Returns `alpha` times the sum. A sum without terms stays zero, even if `alpha` is infinite.
 #[inline(always)]
 fn scaled<E: Elem, const VEC: usize>(p: &EinsumParams, sum: &Sum<E, VEC>) -> [E::Acc; VEC] {
     let mut out = sum.acc;
@@ -33,7 +33,7 @@ fn scaled<E: Elem, const VEC: usize>(p: &EinsumParams, sum: &Sum<E, VEC>) -> [E:
     out
 }
 
-/// Leaves the part of a cut sum.
+/// Stores one part of a cut sum.
 #[inline(always)]
 pub fn epilogue<E: Elem, const VEC: usize>(p: &EinsumParams, sum: &Sum<E, VEC>, at: u64) {
     let part = scaled(p, sum);
@@ -66,8 +66,8 @@ pub fn join<E: Elem, const VEC: usize>(
     }
 }
 
-/// Bias, activation, gate, `=` or `+=`, one rounding. Where bias and gate lie is asked for only here, once again by
-/// place, unit and column: in front of the terms it would take registers from them.
+/// Applies bias, activation, gate, `=` or `+=`, and one rounding. The addresses of bias and gate are computed again
+/// here: computed before the terms, they would occupy registers in the term loop.
 #[inline(always)]
 pub fn finish<E: Elem, const VEC: usize>(
     p: &EinsumParams,
@@ -105,7 +105,7 @@ pub fn finish<E: Elem, const VEC: usize>(
     E::store::<VEC>(out, &values);
 }
 
-/// Whether a number is above zero; NaN is not.
+/// Whether a number is above zero; false for NaN.
 #[inline(always)]
 fn is_positive<E: Elem>(x: E::Acc) -> bool {
     let [low, high] = E::words(x);

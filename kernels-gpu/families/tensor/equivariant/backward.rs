@@ -1,5 +1,5 @@
-//! The gradients of X, Y and W in one pass over the entries of a sender, whose X and gradient stay in registers: no
-//! scatter and no atomics. The gradient of Y is a sum over channels.
+//! Gradients of X, Y and W in one pass over the entries of a sender. X and its gradient stay in registers: no scatter
+//! and no atomics. The gradient of Y is a sum over channels.
 
 use super::entries::Entries;
 use super::path::{each_path, gradients};
@@ -11,9 +11,9 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
     EquivariantBackward<LARGEST, ODD, BLOCKS, CHANNELS>
 {
     const PATHS: Paths = Paths::of(LARGEST as usize, ODD);
-    /// Components of Y, a power of two.
+    /// Components of Y, rounded up to a power of two.
     const SUMMED: u32 = if LARGEST == 1 { 4 } else { 16 };
-    /// Shared memory in front of sums over channels.
+    /// Bytes of shared memory before the sums over channels.
     const BEFORE_SUMS: u32 =
         EdgeRows::of(true, LARGEST as usize, ODD, CHANNELS as u32).shared_bytes();
 }
@@ -21,10 +21,10 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
 /// The warps that share a row.
 #[derive(Clone, Copy)]
 struct Team {
-    /// How many, and which this one is.
+    /// Number of warps, and the index of this one.
     warps: u32,
     warp: u32,
-    /// Its number in the thread block.
+    /// Index of the team in the thread block.
     number: u32,
 }
 
@@ -66,8 +66,8 @@ impl<
 impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usize>
     EquivariantBackward<LARGEST, ODD, BLOCKS, CHANNELS>
 {
-    /// A warp's channels of a row. `again`: the gradient of Y has sums of other channels. `batch`: 0 or 1 by turns, for the
-    /// batches of sums.
+    /// Processes a warp's channels of a row. `again`: the gradient of Y already has sums of other channels. `batch`:
+    /// alternates between 0 and 1 for the batches of sums.
     #[inline(always)]
     fn chunk<E: Elem>(p: &EquivariantParams, lane: Lane, team: Team, again: bool, batch: &mut u32) {
         let [first, end] = positions(p, lane.row);
@@ -89,7 +89,7 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
             [first, end],
             lane.channel - gpu::thread() % 32 * CHANNELS as u32,
         );
-        // A warp alone adds to what stands there, which is on its way while it multiplies.
+        // If one warp has the whole row, it adds to the stored gradient of Y. That load overlaps the products.
         let lanes = 32 / Self::SUMMED;
         let (own_dy, has) = place_of_dy::<E>(p, gpu::thread() % 32 / lanes);
         let writes =
@@ -145,7 +145,7 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
             });
             entries.replace::<E>(p, const { LARGEST as usize - ODD as usize });
             if p.dy != 0 {
-                // What lies in the place of channels that are not there is anything.
+                // Shared memory is uninitialized for channels past the width.
                 if !lane.inside {
                     dy = [E::ZERO; COMPONENTS];
                 }
@@ -167,7 +167,7 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
         }
     }
 
-    /// This lane's channels of a row of the gradient of X or W.
+    /// Stores this lane's channels of a row of the gradient of X or W.
     #[inline(always)]
     fn store<E: Elem>(p: &EquivariantParams, at: u64, own: &[E::Acc; CHANNELS]) {
         if CHANNELS == 1 || p.flags & FLAG_EVEN_GRADIENTS != 0 {
@@ -177,8 +177,8 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
         }
     }
 
-    /// The sums over a warp's channels: of component `lane * SUMMED / 32`, in all its lanes. Each step exchanges half of
-    /// the components with the lane that keeps them, while there are several.
+    /// Sums over a warp's channels: component `lane * SUMMED / 32`, in all lanes of that component. While a lane has
+    /// more than one component, each step exchanges half of them with the lane that keeps that half.
     #[inline(always)]
     fn over_channels<E: Elem>(mut all: Part<E>) -> E::Acc {
         let lane = gpu::thread() % 32;
@@ -202,8 +202,8 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
         all[0]
     }
 
-    /// Adds up the sums of an entry over the warps of its row, and writes them after [`EQUIVARIANT_BATCH`] entries, or
-    /// after the last. While some warps add a batch up, others may leave the next one's sums.
+    /// Adds up the sums of an entry over the warps of its row. It stores them after [`EQUIVARIANT_BATCH`] entries, or
+    /// after the last one. While some warps add up a batch, others may write the sums of the next batch.
     #[inline(always)]
     fn deliver<E: Elem>(
         p: &EquivariantParams,
@@ -227,7 +227,8 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
         if slot + 1 < EQUIVARIANT_BATCH && !entries.is_last() {
             return;
         }
-        // Numbers that the compiler knows: an SM has 64 barriers, of which a thread block otherwise takes 16.
+        // The barrier numbers are constants: with a runtime number a thread block reserves 16 of the 64 barriers of an
+        // SM.
         if CHANNELS == 2 || team.number == 0 {
             barrier::sync_named(1, threads);
         } else {
@@ -258,7 +259,7 @@ impl<const LARGEST: u32, const ODD: bool, const BLOCKS: u32, const CHANNELS: usi
     }
 }
 
-/// Bytes in front of a component of an entry's gradient of Y, and whether Y has it.
+/// Byte offset of a component in an entry's gradient of Y, and whether Y has it.
 #[inline(always)]
 fn place_of_dy<E: Elem>(p: &EquivariantParams, component: u32) -> (u32, bool) {
     let (degree, bytes) = match component {

@@ -1,35 +1,35 @@
-//! Entries under way to shared memory: a warp copies its channels of their rows, and reads them when they are there.
+//! Prefetch of entries into shared memory: a warp copies its channels of later entries while it computes.
 
 use super::path::Component;
 use super::{COMPONENTS, Part, channel_of, entry, has_degree};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
-/// Positions whose entries a warp knows at once, one a lane. A load for each entry would be waited for at each.
+/// Positions whose entry indices a warp holds, one per lane. A load for each entry would stall at each entry.
 const KNOWN: u32 = 32;
 const _: () = assert!(KNOWN.is_multiple_of(EQUIVARIANT_BATCH));
 
-/// The entries of a row that a warp holds or has asked for. Their items are those of X; backward those of the
-/// output's gradient.
+/// The entries of a row that a warp has in shared memory or in flight. The gathered items are those of X; backward
+/// those of the output's gradient.
 #[derive(Clone, Copy)]
 pub struct Entries<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: usize>
 {
-    /// Positions of the row: the first, the one at hand, and the end.
+    /// Positions of the row: the first, the current one, and the end.
     first: u32,
     pub at: u32,
     end: u32,
-    /// This lane's of the positions among which the next to ask for is: its entry, and the other end of that edge.
+    /// This lane's entry and other node, among the [`KNOWN`] positions that contain the next position to copy.
     known: [u32; 2],
-    /// Its entry of those among which the one at hand is.
+    /// This lane's entry among the [`KNOWN`] positions that contain the current position.
     at_hand: u32,
-    /// Where the entry at hand lies.
+    /// Shared address of the current entry.
     slot: u32,
-    /// This warp's slots.
+    /// Shared address of this warp's slots.
     slots: u32,
-    /// The first channel that this lane copies, and whether there is one.
+    /// First channel that this lane copies, and whether it exists.
     channel: u32,
     inside: bool,
-    /// Bytes in front of the component of Y that this lane copies, and whether there is one.
+    /// Byte offset of the component of Y that this lane copies, and whether it exists.
     component: u32,
     has_component: bool,
 }
@@ -40,11 +40,11 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
     const ROWS: EdgeRows = EdgeRows::of(BACKWARD, LARGEST as usize, ODD, CHANNELS as u32);
     /// Bytes of a row in shared memory.
     const ROW: u32 = Self::ROWS.row_bytes();
-    /// Parts that are asked for behind the one that is waited for.
+    /// Parts whose copies are committed after the part that is waited for.
     const LATER: usize = Self::ROWS.entries * Self::ROWS.parts - 1;
 
-    /// Brings the parameters that say where rows lie to shared memory, where each lane finds its own. Every thread calls
-    /// it first.
+    /// Copies the row offsets from the parameters to shared memory, where each lane reads its own. Every thread must
+    /// call it before anything else.
     #[inline(always)]
     pub fn prepare(p: &EquivariantParams) {
         if gpu::thread() == 0 {
@@ -62,7 +62,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
         gpu::sync_threads();
     }
 
-    /// Asks for the first entries of a row. `first`: the first channel of this warp.
+    /// Starts the copies of the first entries of a row. `first`: first channel of this warp.
     #[inline(always)]
     pub fn new<E: Elem>(p: &EquivariantParams, [at, end]: [u32; 2], first: u32) -> Self {
         let (lane, warp) = gpu::lane_and_warp();
@@ -109,19 +109,19 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
         new
     }
 
-    /// Whether there is an entry at hand.
+    /// Whether there is a current entry.
     #[inline(always)]
     pub fn any(&self) -> bool {
         self.at < self.end
     }
 
-    /// Whether the entry at hand is the row's last.
+    /// Whether the current entry is the last of the row.
     #[inline(always)]
     pub fn is_last(&self) -> bool {
         self.at + 1 == self.end
     }
 
-    /// Goes to the next entry.
+    /// Advances to the next entry.
     #[inline(always)]
     pub fn turn(&mut self, p: &EquivariantParams) {
         self.at += 1;
@@ -132,25 +132,25 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
         let next = self.at + Self::ROWS.entries as u32;
         if (next - self.first).is_multiple_of(KNOWN) {
             let own = next + gpu::thread() % 32;
-            // Exchanged with itself, a word is waited for here, and not at each entry.
+            // `shfl_xor` with the lane itself completes the load here, instead of at each entry.
             self.known = entry(p, own, own < self.end).map(|id| warp::shfl_xor(id, 0));
         }
     }
 
-    /// The number of the entry at hand in its batch of so many.
+    /// Index of the current entry in its batch of `batch` entries.
     #[inline(always)]
     pub fn slot_of(&self, batch: u32) -> u32 {
         (self.at - self.first) % batch
     }
 
-    /// The entry at a position in the same [`EQUIVARIANT_BATCH`] as the one at hand. Every lane of the warp must call it
-    /// together.
+    /// Returns the entry at a position in the same [`EQUIVARIANT_BATCH`] as the current one. All lanes of the warp must
+    /// call it together.
     #[inline(always)]
     pub fn entry(&self, position: u32) -> u32 {
         warp::shfl(self.at_hand, (position - self.first) % KNOWN)
     }
 
-    /// The entry at a position among the known, and the other end of its edge.
+    /// Returns the entry and the other node at a position among the [`KNOWN`] ones.
     #[inline(always)]
     fn ids(&self, behind_first: u32) -> [u32; 2] {
         self.known.map(|known| warp::shfl(known, behind_first % KNOWN))
@@ -166,10 +166,10 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
         }
     }
 
-    /// Waits for a part of the entry at hand.
+    /// Waits for a part of the current entry.
     #[inline(always)]
     pub fn wait(&self) {
-        // All later parts may be under way.
+        // Copies of all later parts may stay in flight.
         match const { Self::LATER } {
             1 => copy::cp_async_wait::<1>(),
             2 => copy::cp_async_wait::<2>(),
@@ -180,7 +180,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
         warp::sync(u32::MAX);
     }
 
-    /// Asks for a part of the entry that takes this one's place, when all lanes have read it.
+    /// Starts the copy of a part of the entry that replaces the current one, after all lanes have read that part.
     #[inline(always)]
     pub fn replace<E: Elem>(&self, p: &EquivariantParams, part: usize) {
         warp::sync(u32::MAX);
@@ -188,7 +188,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
         self.ask::<E>(p, part, self.ids(next - self.first), next < self.end);
     }
 
-    /// Asks for a part of an entry, if it is there.
+    /// Starts the copy of a part of an entry, if the entry exists. Commits a group in either case.
     #[inline(always)]
     fn ask<E: Elem>(
         &self,
@@ -213,7 +213,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
         copy::cp_async_commit();
     }
 
-    /// Rows of an item from its first byte of this lane's channels on.
+    /// Starts the copies of rows of an item. `from`: address of this lane's channels in the item.
     #[inline(always)]
     fn ask_rows(&self, p: &EquivariantParams, from: u64, [first, end]: [usize; 2]) {
         let lane = gpu::thread() % 32;
@@ -225,7 +225,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
                 if self.inside && at != NO_ROW {
                     copy::cp_async_4(self.lane_of(row), from + at as u64);
                 }
-                // Not known to the compiler, which would write the loop out.
+                // Hides the row from the compiler, which would unroll the loop.
                 row = warp::opaque(row + 1);
             }
             return;
@@ -245,13 +245,13 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
         each!(0 1 2 3 4 5 6 7 8 9 10);
     }
 
-    /// Where this lane's channels of a row of the entry at hand lie.
+    /// Shared address of this lane's channels of a row of the current entry.
     #[inline(always)]
     fn lane_of(&self, row: u32) -> u32 {
         self.slot + row * Self::ROW + gpu::thread() % 32 * (Self::ROW / 32)
     }
 
-    /// This lane's channels of a row.
+    /// Loads this lane's channels of a row.
     #[inline(always)]
     fn row<E: Elem>(&self, row: usize) -> [E::Acc; CHANNELS] {
         let mut own = [E::ZERO; CHANNELS];
@@ -265,7 +265,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
         own
     }
 
-    /// This lane's channels of an item of X.
+    /// Loads this lane's channels of an item of X.
     #[inline(always)]
     pub fn x<E: Elem>(&self) -> [Part<E>; CHANNELS] {
         let mut x = [[E::ZERO; COMPONENTS]; CHANNELS];
@@ -281,7 +281,7 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
         x
     }
 
-    /// This lane's channels of a path of a part: the gradient of the output's `count` components, and the weight.
+    /// Loads this lane's channels of a path of a part: the output gradient's `count` components, and the weight.
     #[inline(always)]
     pub fn path<E: Elem>(
         &self,
@@ -300,13 +300,13 @@ impl<const BACKWARD: bool, const LARGEST: u32, const ODD: bool, const CHANNELS: 
         (g, self.weight::<E>(part, path))
     }
 
-    /// This lane's channels of a row of W.
+    /// Loads this lane's channels of a row of W.
     #[inline(always)]
     pub fn weight<E: Elem>(&self, part: usize, row: usize) -> [E::Acc; CHANNELS] {
         self.row::<E>(Self::ROWS.first[part][1] + row)
     }
 
-    /// The components of Y.
+    /// Loads the components of Y.
     #[inline(always)]
     pub fn y<E: Elem>(&self) -> Part<E> {
         let mut y = [E::ZERO; COMPONENTS];

@@ -1,4 +1,4 @@
-//! The product. Sums of all rows of a receiver's output stay in registers while its entries pass.
+//! The product. The sums of all rows of a receiver's output stay in registers over its entries.
 
 use super::entries::Entries;
 use super::path::{each_path, product};
@@ -20,7 +20,7 @@ impl<W: WalkInfo, E: Elem, const LARGEST: u32, const ODD: bool, const BLOCKS: u3
         Entries::<false, LARGEST, ODD, 1>::prepare(p);
         let warp = gpu::block_x() as u64 * EQUIVARIANT_WARPS as u64 + gpu::thread() as u64 / 32;
         let chunks = p.width.div_ceil(32) as u64;
-        // Never zero, which only the host knows: device code may not panic.
+        // The host guarantees a nonzero divisor. `checked_div` avoids a panic, which device code must not have.
         let row = warp.checked_div(chunks).unwrap_or(0);
         if row >= p.rows as u64 {
             return;

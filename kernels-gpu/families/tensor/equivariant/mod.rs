@@ -1,6 +1,6 @@
-//! Channel-wise tensor products, `Out[r,k,u] = C[i,j,k] X[o,i,u] Y[e,j] W[e,path,u]` summed over the entries e of a row,
-//! and their gradients. The coefficients are constants: a path is straight code, in which a lane has one channel of an
-//! item in registers, or two. Rows of channels come by asynchronous copies, entries ahead of their products.
+//! Channel-wise tensor products, `Out[r,k,u] = C[i,j,k] X[o,i,u] Y[e,j] W[e,path,u]` summed over the entries e of a
+//! row, and their gradients. The coefficients are constants, and a path is straight code. A lane has one or two
+//! channels of an item in registers. Asynchronous copies prefetch rows of channels for later entries.
 
 mod backward;
 mod entries;
@@ -13,10 +13,10 @@ use crate::families::tensor::abi::*;
 /// Components of an operand: degrees 0 to 3.
 pub const COMPONENTS: usize = 16;
 
-/// One channel of an operand's components.
+/// One channel of all components of an operand.
 pub type Part<E> = [<E as Elem>::Acc; COMPONENTS];
 
-/// Where this lane works: a row, and the first of its channels.
+/// The row of this lane, and the first of its channels.
 #[derive(Clone, Copy)]
 pub struct Lane {
     pub row: u32,
@@ -24,7 +24,7 @@ pub struct Lane {
     pub inside: bool,
 }
 
-/// Positions of a row.
+/// Returns the first position and the end of a row.
 #[inline(always)]
 fn positions(p: &EquivariantParams, row: u32) -> [u32; 2] {
     if p.starts == 0 {
@@ -34,7 +34,7 @@ fn positions(p: &EquivariantParams, row: u32) -> [u32; 2] {
     [global::ld_nc_b32(at, true), global::ld_nc_b32(at + 4, true)]
 }
 
-/// The entry at a position, and the other end of its edge.
+/// Returns the entry at a position, and the other end of its edge.
 #[inline(always)]
 fn entry(p: &EquivariantParams, at: u32, ok: bool) -> [u32; 2] {
     let one = |list: u64| match list {
@@ -44,20 +44,20 @@ fn entry(p: &EquivariantParams, at: u32, ok: bool) -> [u32; 2] {
     [one(p.entries), one(p.others)]
 }
 
-/// Where an item's channel lies: of X (0), W (2), Out (3), gradients of X (4) and W (6).
+/// Address of an item's channel: of X (0), W (2), Out (3), gradients of X (4) and W (6).
 #[inline(always)]
 fn channel_of<E: Elem>(p: &EquivariantParams, which: usize, item: u32, channel: u32) -> u64 {
     let base = [p.x, p.y, p.w, p.out, p.dx, p.dy, p.dw][which];
     base + item as u64 * p.item_bytes[which] + (channel * E::BYTES) as u64
 }
 
-/// The next row. Not known to the compiler, which would keep all distances in registers.
+/// Address of the next row. It is hidden from the compiler, which would keep all distances in registers.
 #[inline(always)]
 fn next_row(at: u64, bytes: u32) -> u64 {
     warp::opaque_address(at + bytes as u64)
 }
 
-/// One element. In this order: loads of a later path stay in front of the products of an earlier one.
+/// Loads one element in program order: loads for a later path stay before the products of an earlier one.
 #[inline(always)]
 fn load<E: Elem>(at: u64, ok: bool) -> E::Acc {
     E::get(&E::ld_global::<1>(at, ok), 0)
@@ -69,7 +69,7 @@ fn has_degree(p: &EquivariantParams, operand: usize, degree: usize) -> bool {
     p.degrees >> (operand * DEGREES + degree) & 1 != 0
 }
 
-/// Calls `each` for the components of X (0), or of its gradient (2), and where they lie in an item.
+/// Calls `each` with the components of X (0), or of its gradient (2), and their addresses in an item.
 #[inline(always)]
 fn each_component<const LARGEST: u32>(
     p: &EquivariantParams,

@@ -4,14 +4,14 @@ use super::Part;
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
-/// A path's coefficients: `(l1, l2, l3)`.
+/// The coefficients of a path `(l1, l2, l3)`.
 pub struct Path<const A: usize, const B: usize, const C: usize>;
 
 impl<const A: usize, const B: usize, const C: usize> Path<A, B, C> {
     pub const COUPLINGS: PathCouplings = couplings_of([A, B, C]);
 }
 
-/// Runs a block for each coefficient of a path, which is a constant in it.
+/// Expands a block for each coefficient of a path, a constant in the block.
 macro_rules! each_coupling {
     ($path:ty, $c:ident, $body:block) => {
         each_coupling!(@ $path, $c, $body,
@@ -26,7 +26,7 @@ macro_rules! each_coupling {
     )*};
 }
 
-/// Runs a block for each path of degrees up to 3, in the order of a kernel's paths: `(A, B, C)` are constants in it.
+/// Expands a block for each path of degrees up to 3, in a kernel's path order. `(A, B, C)` are constants in the block.
 macro_rules! each_path {
     ($a:ident $b:ident $c:ident, $body:block) => {
         each_path!(@ $a $b $c, $body,
@@ -36,7 +36,7 @@ macro_rules! each_path {
             0 3 3, 1 2 3, 1 3 3, 2 1 3, 2 2 3, 2 3 3, 3 0 3, 3 1 3, 3 2 3, 3 3 3)
     };
     (@ $a:ident $b:ident $c:ident, $body:block, $($l1:literal $l2:literal $l3:literal),*) => {$(
-        // What the last copy passes on is read by nobody.
+        // The values that the last copy assigns are not read.
         #[allow(unused_assignments)]
         {
             const $a: usize = $l1;
@@ -70,8 +70,8 @@ pub fn product<E: Elem, const A: usize, const B: usize, const C: usize>(
     sums
 }
 
-/// `C[i,j,k] y[j] g[k]` for every i and channel; `C[i,j,k] w x[i] g[k]`, where `wx` is `w x[i]`, is added to `dy` over the
-/// channels.
+/// Returns `C[i,j,k] y[j] g[k]` for every i and channel. Adds `C[i,j,k] w x[i] g[k]`, summed over the channels, to
+/// `dy`; `wx` is `w x[i]`.
 #[inline(always)]
 pub fn gradients<E: Elem, const A: usize, const B: usize, const C: usize, const CHANNELS: usize>(
     wx: &[Component<E>; CHANNELS],
@@ -101,7 +101,7 @@ pub fn gradients<E: Elem, const A: usize, const B: usize, const C: usize, const 
     of_x
 }
 
-/// A coefficient times a component, added to the sum unless it is the first.
+/// Multiplies a coefficient by a component; adds it to `sum` unless it is the first.
 #[inline(always)]
 fn times<E: Elem>(value: f64, y: E::Acc, sum: E::Acc, is_first: bool) -> E::Acc {
     if is_first { E::mul(E::scalar(value), y) } else { E::fma(E::scalar(value), y, sum) }

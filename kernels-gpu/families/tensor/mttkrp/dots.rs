@@ -1,5 +1,5 @@
 //! Products at the entries of a sparse tensor: `out[e] = P[e] * sum over r of X[i,r] * Y[j,r] * Z[k,r]` (SDDMM of any
-//! order). A segment of lanes takes neighbouring entries, lanes are columns; sums of lanes are added in a fixed order.
+//! order). A segment of lanes has neighboring entries, and its lanes are columns. Sums over lanes have a fixed order.
 
 use crate::device::lanes;
 use crate::device::prelude::*;
@@ -19,7 +19,7 @@ impl<W: Walk, E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>
         let count = p.product.item_count as u64;
         grid::wait_dependency();
         let mut at = first;
-        // Shuffles want all lanes of a warp: segments behind the last entry go along.
+        // Shuffles need all lanes of a warp, so segments past the last entry also run.
         while at < first + DOT_ENTRIES as u64 {
             let places = places::<FACTORS>(p, at, at < count);
             let sums = sums::<E, FACTORS, LANES, VEC>(p, &places, count.saturating_sub(at));
@@ -36,7 +36,7 @@ impl<W: Walk, E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>
     }
 }
 
-/// Places of the entries of the burst at `at` in each factor.
+/// Loads the row indices of the burst at `at` in each factor.
 #[inline(always)]
 fn places<const FACTORS: usize>(p: &MttkrpParams, at: u64, ok: bool) -> [Raw; 3] {
     let arrays = [p.product.columns, p.places[0], p.places[1]];
@@ -49,7 +49,7 @@ fn places<const FACTORS: usize>(p: &MttkrpParams, at: u64, ok: bool) -> [Raw; 3]
     places
 }
 
-/// Sums over all columns, in every lane of the segment; `left` entries are there.
+/// Sums over all columns, in every lane of the segment, for up to `left` entries.
 #[inline(always)]
 fn sums<E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>(
     p: &MttkrpParams,
@@ -64,7 +64,7 @@ fn sums<E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>(
     while done < p.product.n {
         let mut raw = [[[0u32; 4]; BURST]; 3];
         unroll!(u < 4, {
-            // What holds no entry has no place.
+            // Padding slots have index `u32::MAX`.
             let ok = (u as u64) < left && places[0][u] != u32::MAX && column < p.product.n;
             unroll!(f < 3, {
                 if f < FACTORS {
@@ -91,7 +91,7 @@ fn sums<E: Elem, const FACTORS: usize, const LANES: u32, const VEC: usize>(
     sums
 }
 
-/// Finishes an entry: scalar, value of the mask, `=` or `+=`.
+/// Finishes an entry: scalar factor, value of the sparse tensor, `=` or `+=`.
 #[inline(always)]
 fn store<E: Elem>(p: &MttkrpParams, entry: u64, sum: E::Acc) {
     let offset = entry * E::BYTES as u64;

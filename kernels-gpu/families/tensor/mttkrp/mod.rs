@@ -1,6 +1,6 @@
 //! Rows gathered for the entries of a sparse tensor: `out[row] += value * B[j] * C[k] * D[l]`, elementwise along the
-//! rows (MTTKRP, TTM). Entries come sorted by output row. A segment of lanes goes through whole rows without a stop, or
-//! takes a piece of a long one, whose sum is fixed up as in `spmm`.
+//! rows (MTTKRP, TTM). Entries are sorted by output row. A segment of lanes processes several whole rows in one loop,
+//! or a piece of a long row, whose sum is completed by a split-K fix-up as in `spmm`.
 
 mod dots;
 mod terms;
@@ -44,7 +44,7 @@ impl<
             end: W::lead(start) + len,
             whole: slot == BUNDLE,
         };
-        // Places are the plan's own; values and factors may come from the kernel ahead.
+        // The plan owns the indices; values and factors may be written by the preceding kernel.
         let mut next = run.places::<FACTORS, UNROLL>(p, 0);
         grid::wait_dependency();
         let mut values = run.values::<E, UNROLL, REDUCE>(p, 0);
@@ -64,21 +64,21 @@ impl<
     }
 }
 
-/// Bytes of a value.
+/// Bytes of a value of the sparse tensor.
 const fn value_bytes<E: Elem, const REDUCE: u32>() -> u32 {
     if REDUCE == REDUCE_MEAN { 4 } else { E::BYTES }
 }
 
-/// What a reduction begins with.
+/// Initial value of a reduction.
 #[inline(always)]
 fn start_of<E: Elem, const REDUCE: u32>() -> E::Acc {
     if REDUCE == REDUCE_MAX { E::scalar(f64::NEG_INFINITY) } else { E::ZERO }
 }
 
-/// Entries of an item: where loads begin, and which of what they bring belongs to it.
+/// Entries of an item: the aligned start of the loads, and the range of loaded entries that belong to the item.
 #[derive(Clone, Copy)]
 struct Run {
-    /// Aligned place in front of the first entry; places below count from here.
+    /// Aligned index at or before the first entry; the indices below are relative to it.
     base: u64,
     lead: u32,
     end: u32,
@@ -86,8 +86,8 @@ struct Run {
 }
 
 impl Run {
-    /// Places of the entries of the burst at `at`, nothing behind the end. They lie in sectors that the next burst
-    /// reads as well, so they may stay in L1.
+    /// Loads the row indices of the burst at `at`; no loads past the end. The next burst reads the same sectors, so
+    /// they may stay in L1.
     #[inline(always)]
     fn places<const FACTORS: usize, const UNROLL: usize>(
         &self,
@@ -110,11 +110,11 @@ impl Run {
         places
     }
 
-    /// Which entries of the burst at `at` are this item's, a bit each.
+    /// Returns a bit for each entry of the burst at `at` that belongs to this item.
     #[inline(always)]
     fn valid<const UNROLL: usize>(&self, at: u32) -> u32 {
         let below = u32::MAX << (self.lead.saturating_sub(at) & 31);
-        // An item's loop does not go on behind its end.
+        // The loop of an item ends at its end, so `self.end > at`.
         let left = self.end - at;
         below & ((1 << left.min(UNROLL as u32)) - 1)
     }
@@ -156,7 +156,7 @@ struct Burst {
 }
 
 impl Burst {
-    /// Value of entry `u`, a constant after unrolling.
+    /// Value of entry `u`, which is a constant after unrolling.
     #[inline(always)]
     fn value<E: Elem, const REDUCE: u32>(&self, u: usize) -> E::Acc {
         let (half, j) = ((u / 4) & 1, u & 3);
@@ -169,15 +169,15 @@ impl Burst {
         }
     }
 
-    /// Row of factor `f` that entry `u` meets.
+    /// Row of factor `f` for entry `u`.
     #[inline(always)]
     fn place(&self, f: usize, u: usize) -> u32 {
         let place = self.places[f][(u / 4) & 1][u & 3];
         if f == 0 { place & (LAST_OF_ROW - 1) } else { place }
     }
 
-    /// Adds the products of the burst to the rows they belong to, in entry order, and stores rows that end: all rows of
-    /// the factors are loaded before the first multiplication. Returns the row that follows.
+    /// Adds the products of the burst to their rows, in entry order, and stores rows that end. All rows of the factors
+    /// are loaded before the first multiplication. Returns the number of the next row.
     #[inline(always)]
     fn add<
         E: Elem,
@@ -240,7 +240,7 @@ impl Burst {
     }
 }
 
-/// Writes a finished row: `rank` counts those that have entries.
+/// Stores a finished row; `rank` counts the rows that have entries.
 #[inline(always)]
 fn store<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
     p: &MttkrpParams,
@@ -274,7 +274,7 @@ fn store<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
     });
 }
 
-/// Zeros for neighbouring rows without entries.
+/// Stores zeros to neighboring rows without entries.
 #[inline(always)]
 fn clear<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
     p: &MttkrpParams,
@@ -297,8 +297,8 @@ fn clear<E: Elem, const LANES: u32, const VEC: usize, const REP: usize>(
     }
 }
 
-/// Leaves what a piece of a row comes to. True for the segment that arrives last: its accumulators then hold the row's,
-/// reduced in slot order.
+/// Stores the partial result of a piece of a row. Returns true for the segment that arrives last: its accumulators then
+/// have the whole row, reduced in slot order.
 #[inline(always)]
 fn fix_up<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const REDUCE: u32>(
     p: &MttkrpParams,
@@ -327,7 +327,7 @@ fn fix_up<E: Elem, const LANES: u32, const VEC: usize, const REP: usize, const R
     if warp::shfl_segment::<LANES>(before, 0, members) + 1 != count {
         return false;
     }
-    // A shuffle orders no memory.
+    // A shuffle does not order memory accesses.
     warp::sync(members);
     global::fence_gpu();
     *acc = [[start_of::<E, REDUCE>(); VEC]; REP];

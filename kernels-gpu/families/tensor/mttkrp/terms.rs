@@ -1,16 +1,16 @@
-//! What an entry adds to a row, element by element.
+//! The contribution of an entry to a row, element by element.
 
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
-/// A lane's elements of a row of a factor.
+/// Loads a lane's elements of a row of a factor.
 #[inline(always)]
 pub(super) fn load<E: Elem, const FACTORS: usize, const VEC: usize>(
     from: u64,
     valid: bool,
     policy: u64,
 ) -> [u32; 4] {
-    // A policy costs a load a little: worth it where the output would displace the one factor.
+    // An L2 policy makes a load slightly slower. It is worth it if the output would evict a single factor.
     if FACTORS == 1 && VEC as u32 * E::BYTES == 16 {
         global::ld_global_v4_with_policy(from, valid, policy)
     } else {
@@ -18,7 +18,7 @@ pub(super) fn load<E: Elem, const FACTORS: usize, const VEC: usize>(
     }
 }
 
-/// An entry's value times element `i` of the rows of the factors behind the first.
+/// An entry's value times element `i` of the rows of all factors except the first.
 #[inline(always)]
 pub(super) fn scaled<E: Elem, const FACTORS: usize>(
     value: E::Acc,
@@ -34,7 +34,7 @@ pub(super) fn scaled<E: Elem, const FACTORS: usize>(
     x
 }
 
-/// A sum and the product of an entry, or the greater of both. The values of entries that are not there are zeros.
+/// Adds the product of an entry to a sum, or takes the max of both. Values of absent entries are zero.
 #[inline(always)]
 pub(super) fn reduced<E: Elem, const REDUCE: u32>(
     sum: E::Acc,

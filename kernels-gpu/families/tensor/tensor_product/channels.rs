@@ -1,5 +1,5 @@
-//! A lane is a channel: `Out[b,o,u] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[b,d,u]`. A warp takes an item and 32 channels:
-//! with Y the coefficients become a sparse matrix of that item, whose pattern all share.
+//! One lane per channel: `Out[b,o,u] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[b,d,u]`. A warp has an item and 32 channels.
+//! The coefficients times Y form a sparse matrix of the item; all items share its pattern.
 
 use super::stage;
 use crate::device::prelude::*;
@@ -22,7 +22,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorChannels 
         let warps = Self::THREADS as u64 / 32;
         let mut task = gpu::block_x() as u64 * warps + warp as u64;
         while task < tasks {
-            // Never zero, which only the host knows: device code may not panic.
+            // The host guarantees a nonzero divisor. `checked_div` avoids a panic, which device code must not have.
             let item = task.checked_div(chunks as u64).unwrap_or(0);
             let channel = (task - item * chunks as u64) as u32 * 32;
             let left = p.width - channel;
@@ -40,7 +40,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorChannels 
     }
 }
 
-/// An item's rows of A, D and Y.
+/// Loads an item's rows of A, D and Y.
 #[inline(always)]
 fn load<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, item: u64, channel: u32) {
     let left = p.width - channel;
@@ -58,7 +58,7 @@ fn load<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, item: u64,
     }
 }
 
-/// Each pair's coefficient of this item, beside the offset of its row of A. A lane is a pair.
+/// Computes each pair's coefficient for this item, stored next to the offset of its row of A. One lane per pair.
 #[inline(always)]
 pub fn coefficients<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32) {
     let smem = copy::dynamic_shared();
@@ -86,7 +86,7 @@ pub fn coefficients<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32
     }
 }
 
-/// All rows of the output of this lane's channel.
+/// Computes all rows of the output for this lane's channel.
 #[inline(always)]
 fn products<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, to: u64, ok: bool) {
     let smem = copy::dynamic_shared();
@@ -131,7 +131,7 @@ fn products<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, to: u6
     }
 }
 
-/// A pair: the offset of its row of A, and its coefficient.
+/// Loads a pair: the offset of its row of A, and its coefficient.
 #[inline(always)]
 pub fn one<E: Elem>(from: u32) -> (u32, E::Acc) {
     if E::ACC_BYTES == 8 {
@@ -143,7 +143,7 @@ pub fn one<E: Elem>(from: u32) -> (u32, E::Acc) {
     }
 }
 
-/// Two pairs; the first has an even number.
+/// Loads two pairs; the index of the first is even.
 #[inline(always)]
 fn two<E: Elem>(from: u32) -> [(u32, E::Acc); 2] {
     if E::ACC_BYTES == 8 {

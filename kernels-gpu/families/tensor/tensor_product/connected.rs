@@ -1,6 +1,6 @@
-//! Channels to channels: `Out[b,o,w] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[d,u,w]`, D shared by all items. A warp takes 32
-//! items, a row of the output and 32 of its channels: for each segment the sum over pairs is the left side of a product
-//! with the matrix d.
+//! Channels to channels: `Out[b,o,w] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[d,u,w]`, D shared by all items. A warp has 32
+//! items, a row of the output and 32 of its channels. In each segment the sum over pairs is the left operand of a
+//! product with matrix d.
 
 use super::{load_four, stage};
 use crate::device::prelude::*;
@@ -24,7 +24,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorConnected
         stage::tile::<E>(y, from, stride, [p.rows[1], left], [number, warps]);
         let ends = lists::<E>(p, &s, Self::STEP, Self::THREADS);
         gpu::sync_threads();
-        // No barrier of the thread block behind this.
+        // No thread block barrier follows, so warps without a row are done.
         if row < p.rows[4] {
             let own = y + s.parts[0] + number * s.own_bytes;
             output::<E>(p, &s, own, row, ends);
@@ -32,7 +32,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorConnected
     }
 }
 
-/// This thread block's piece of the lists to shared memory; where the segments of this warp's row begin and end.
+/// Copies this thread block's piece of the lists to shared memory. Returns the first segment and the end of this warp's
+/// row.
 #[inline(always)]
 pub fn lists<E: Elem>(
     p: &TensorProductParams,
@@ -50,7 +51,7 @@ pub fn lists<E: Elem>(
     [global::ld_nc_b32(own, true), global::ld_nc_b32(own + 4, true)]
 }
 
-/// One row of the output for the items of a tile.
+/// Computes one row of the output for the items of a tile.
 #[inline(always)]
 fn output<E: Elem>(
     p: &TensorProductParams,
@@ -65,10 +66,10 @@ fn output<E: Elem>(
     while segment < end {
         let [first, count, matrix, _] = copy::ld_shared_v4(smem + segment * 16);
         pairs::<E>(s, smem + s.own, coefficients, first, count);
-        // A row without terms has a segment without pairs, and no matrix.
+        // A row without terms has one segment without pairs; its matrix does not exist.
         let mut channel = if count > 0 { 0 } else { p.width };
         while channel < p.width {
-            // What came before has been read.
+            // All lanes have read the previous left operand.
             warp::sync(u32::MAX);
             let tile = gpu::block_x() * TENSOR_ITEMS;
             left_side::<E>(p, s, left, coefficients, [first, count], [tile, channel]);
@@ -83,7 +84,7 @@ fn output<E: Elem>(
     store::<E>(p, row, &sums);
 }
 
-/// Coefficients of pairs, a lane for each item; `y`: the tile of Y.
+/// Computes the coefficients of pairs, one lane per item; `y`: the tile of Y.
 #[inline(always)]
 pub fn pairs<E: Elem>(s: &TensorShared, y: u32, to: u32, first: u32, count: u32) {
     let lane = gpu::thread() % 32;
@@ -108,7 +109,7 @@ pub fn pairs<E: Elem>(s: &TensorShared, y: u32, to: u32, first: u32, count: u32)
     }
 }
 
-/// Sums over pairs: items from `tile` on by 32 channels of A, a lane for each channel.
+/// Computes the left operand, the sums over pairs: items from `tile` on by 32 channels of A, one lane per channel.
 #[inline(always)]
 pub fn left_side<E: Elem>(
     p: &TensorProductParams,
@@ -130,7 +131,7 @@ pub fn left_side<E: Elem>(
         warp::nounroll();
         let a = copy::ld_shared_b32(list + (first + pair) * 8);
         let mut from = from + a as u64 * p.row_strides[0] * E::BYTES as u64;
-        // All 32 on their way at once: a warp has little else to do while it waits.
+        // All 32 loads are in flight at once: a warp has little other work while it waits.
         let mut raw = [[[0; 4]; 8]; 4];
         unroll!(i < 4, {
             unroll!(j < 8, {
@@ -157,7 +158,8 @@ pub fn left_side<E: Elem>(
     });
 }
 
-/// Adds the left side times 32 rows and columns of a matrix, from a corner on; `extents`: its rows and columns.
+/// Adds the left operand times 32 rows and columns of a matrix, from a corner on; `extents`: rows and columns of the
+/// matrix.
 #[inline(always)]
 pub fn multiply<E: Elem>(
     p: &TensorProductParams,
@@ -177,7 +179,7 @@ pub fn multiply<E: Elem>(
     while step < 32 && channel + step < rows {
         warp::nounroll();
         let right = next;
-        // The next rows come while these are multiplied.
+        // Prefetches the next rows during the multiplication.
         next = corner_of::<E>(p, from, [channel + step + 4, column], ends);
         unroll!(i < 8, {
             let x = load_four::<E>(left + (i as u32 * 4 * TENSOR_LEFT + step) * E::ACC_BYTES);
@@ -191,7 +193,7 @@ pub fn multiply<E: Elem>(
     }
 }
 
-/// Four rows and columns of a matrix at `from`, zeros past the ends.
+/// Loads four rows and columns of a matrix at `from`, zeros past the ends.
 #[inline(always)]
 fn corner_of<E: Elem>(
     p: &TensorProductParams,
@@ -199,7 +201,7 @@ fn corner_of<E: Elem>(
     [row, column]: [u32; 2],
     [rows, columns]: [u32; 2],
 ) -> [[E::Acc; 4]; 4] {
-    // Transposed: rows of memory are columns of the product.
+    // Transposed: rows in memory are columns of the product.
     let transposed = p.flags & FLAG_TRANSPOSED != 0;
     let (down, along, ends) =
         if transposed { (column, row, [columns, rows]) } else { (row, column, [rows, columns]) };
@@ -217,7 +219,7 @@ fn corner_of<E: Elem>(
     found
 }
 
-/// Four neighbours, of which `inside` are there; zeros for the others.
+/// Loads four neighboring elements, zeros from `inside` on.
 #[inline(always)]
 pub fn four<E: Elem>(from: u64, inside: u32, wide: bool) -> [E::Acc; 4] {
     if wide && E::BYTES <= 4 {

@@ -1,4 +1,4 @@
-//! A lane is an item: `Out[b,o] = C[a,y,o] * A[b,a] * Y[b,y]`. A warp takes rows of the output in turn.
+//! One lane per item: `Out[b,o] = C[a,y,o] * A[b,a] * Y[b,y]`. Rows of the output are distributed to warps round-robin.
 
 use super::{load_four, stage};
 use crate::device::prelude::*;
@@ -29,7 +29,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorItems {
     }
 }
 
-/// Rows of the output, every eighth one, to shared memory.
+/// Computes every eighth row of the output into shared memory.
 #[inline(always)]
 fn products<E: Elem>(p: &TensorProductParams, s: &TensorShared) {
     let (number, lane) = (gpu::thread() / 32, gpu::thread() % 32);
@@ -65,7 +65,7 @@ fn products<E: Elem>(p: &TensorProductParams, s: &TensorShared) {
     }
 }
 
-/// The tile of the output, item by item.
+/// Stores the tile of the output, item by item.
 #[inline(always)]
 fn store<E: Elem>(p: &TensorProductParams, from: u32, left: u32) {
     let (number, lane) = (gpu::thread() / 32, gpu::thread() % 32);

@@ -1,5 +1,5 @@
-//! A small sparse tensor of order 3 against operands that share a batch of items: the equivariant tensor product, its
-//! gradients, and whatever has their structure.
+//! A small sparse tensor of order 3 times operands that share a batch of items: the equivariant tensor product, its
+//! gradients, and other expressions of this structure.
 
 mod channels;
 mod connected;
@@ -13,7 +13,7 @@ mod weights;
 
 use crate::device::prelude::*;
 
-/// Four accumulators of shared memory, 16-byte aligned.
+/// Loads four accumulators from shared memory, 16-byte aligned.
 #[inline(always)]
 fn load_four<E: Elem>(from: u32) -> [E::Acc; 4] {
     let low = copy::ld_shared_v4(from);

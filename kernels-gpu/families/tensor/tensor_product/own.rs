@@ -1,17 +1,17 @@
-//! Channels to channels by a matrix of each item, which is read once:
-//! `Out[b,o,w] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[b,d,u,w]`, and its sums over both sides,
-//! `Out[b,o] = C[a,o,..] * A[b,a,u] * F[b,f,w] * D[b,d,u,w]`. A warp takes an item; a lane holds 32 elements of a
-//! column of a matrix while it is multiplied by every row that wants it.
+//! Channels to channels with a matrix for each item, which is read once:
+//! `Out[b,o,w] = C[a,y,o] * A[b,a,u] * Y[b,y] * D[b,d,u,w]`, and its sums over both channels,
+//! `Out[b,o] = C[a,o,..] * A[b,a,u] * F[b,f,w] * D[b,d,u,w]`. A warp has an item. A lane keeps 32 elements of a matrix
+//! column in registers while it multiplies them by every row that uses the matrix.
 
 use super::channels::coefficients;
 use super::{load_four, stage};
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
-/// A lane's part of a column: elements `8 i + j`.
+/// A lane's part of a column: element `8 i + j` is at `[i][j]`.
 type Column<E> = [[<E as Elem>::Acc; 8]; 4];
 
-/// What a warp works on: an item, 32 rows and 32 columns of its matrices from a corner on.
+/// The work of a warp: an item, and the corner of 32 rows and 32 columns of its matrices.
 #[derive(Clone, Copy)]
 pub struct Place {
     pub own: u32,
@@ -27,14 +27,14 @@ pub fn tasks(p: &TensorProductParams, chunks: u32, threads: u32, mut each: impl 
     let mut task = gpu::block_x() as u64 * warps + gpu::thread() as u64 / 32;
     while task < p.items as u64 * chunks as u64 {
         warp::nounroll();
-        // Never zero, which only the host knows: device code may not panic.
+        // The host guarantees a nonzero divisor. `checked_div` avoids a panic, which device code must not have.
         let item = task.checked_div(chunks as u64).unwrap_or(0);
         each(item, (task - item * chunks as u64) as u32 * 32);
         task += gpu::grid_x() as u64 * warps;
     }
 }
 
-/// The lists to shared memory.
+/// Copies the lists to shared memory.
 #[inline(always)]
 pub fn lists<E: Elem>(p: &TensorProductParams, step: u32, threads: u32) -> (TensorShared, u32) {
     let s = &p.layout(step, E::ACC_BYTES, threads);
@@ -45,7 +45,7 @@ pub fn lists<E: Elem>(p: &TensorProductParams, step: u32, threads: u32) -> (Tens
     (*s, copy::dynamic_shared() + s.own + gpu::thread() / 32 * s.own_bytes)
 }
 
-/// 32 channels of all rows of A (0) or F (3) of an item.
+/// Copies 32 channels of all rows of A (0) or F (3) of an item.
 #[inline(always)]
 pub fn rows<E: Elem>(
     p: &TensorProductParams,
@@ -61,7 +61,7 @@ pub fn rows<E: Elem>(
     stage::rows::<E>(to, from, stride, [p.rows[which], width - channel], wide);
 }
 
-/// 32 channels of all rows of A of an item; with the first ones, the coefficients of their products.
+/// Copies 32 channels of all rows of A of an item. For the first channels it also computes the pair coefficients.
 #[inline(always)]
 pub fn left_rows<E: Elem>(
     p: &TensorProductParams,
@@ -123,7 +123,7 @@ fn clear<E: Elem>(to: u32, count: u32) {
     }
 }
 
-/// Adds what the corner of every matrix makes to the rows of the output that want it. Segments come by matrix.
+/// Adds the products with the corner of every matrix to the rows of the output. Segments are sorted by matrix.
 #[inline(always)]
 fn products<E: Elem>(p: &TensorProductParams, s: &TensorShared, place: Place) {
     let lane = gpu::thread() % 32;
@@ -148,7 +148,7 @@ fn products<E: Elem>(p: &TensorProductParams, s: &TensorShared, place: Place) {
     }
 }
 
-/// Sums over pairs of rows of A, a lane for each channel, to where all lanes read them.
+/// Sums over pairs of rows of A, one lane per channel, stored in shared memory for all lanes.
 #[inline(always)]
 pub fn left_side<E: Elem>(s: &TensorShared, own: u32, first: u32, count: u32) {
     let lane = gpu::thread() % 32;
@@ -165,7 +165,7 @@ pub fn left_side<E: Elem>(s: &TensorShared, own: u32, first: u32, count: u32) {
     E::st_shared(own + s.parts[1] + lane * E::ACC_BYTES, sum);
 }
 
-/// A row of 32 elements in shared memory times a column.
+/// Multiplies a row of 32 elements in shared memory by a column.
 #[inline(always)]
 fn times<E: Elem>(row: u32, column: &Column<E>, mut sum: E::Acc) -> E::Acc {
     unroll!(i < 4, {
@@ -181,7 +181,7 @@ fn times<E: Elem>(row: u32, column: &Column<E>, mut sum: E::Acc) -> E::Acc {
     sum
 }
 
-/// 32 rows of this lane's column of a matrix, zeros past its extents: rows and columns of the product.
+/// Loads 32 rows of this lane's column of a matrix, zeros past its extents: rows and columns of the product.
 #[inline(always)]
 fn column_of<E: Elem>(
     p: &TensorProductParams,
@@ -192,7 +192,7 @@ fn column_of<E: Elem>(
 ) -> Column<E> {
     let lane = gpu::thread() % 32;
     let transposed = p.flags & FLAG_TRANSPOSED != 0;
-    // Transposed: rows of memory are columns of the product.
+    // Transposed: rows in memory are columns of the product.
     let (down, along, ends) = if transposed {
         (place.column, place.channel, [columns, rows])
     } else {
@@ -239,7 +239,7 @@ fn column_of<E: Elem>(
     column
 }
 
-/// All rows of the output, this lane's channel of each.
+/// Stores all rows of the output, this lane's channel of each.
 #[inline(always)]
 fn store<E: Elem>(p: &TensorProductParams, from: u32, item: u64, column: u32) {
     let lane = gpu::thread() % 32;
@@ -289,7 +289,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnTraces
     }
 }
 
-/// Rows of F times the corner of their matrices, times rows of A, to the sums of the entries that name them.
+/// Multiplies rows of F by the corner of their matrices and by rows of A. Adds the products to the sums of their
+/// entries.
 #[inline(always)]
 fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, place: Place) {
     let lane = gpu::thread() % 32;
@@ -314,7 +315,7 @@ fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, place: Place) {
             let sum = over_lanes::<E, 32>(E::mul(x, own));
             let mut at = entries & 0xffff;
             let end = at + (entries >> 16);
-            // One lane: entries may name the same sum.
+            // Only one lane adds: several entries may name the same sum.
             while at < end && lane == 0 {
                 warp::nounroll();
                 let code = copy::ld_shared_b32(smem + s.codes + at * 4);
@@ -331,7 +332,7 @@ fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, place: Place) {
     warp::sync(u32::MAX);
 }
 
-/// The sum over `LANES` neighbouring lanes, in every one of them.
+/// Sum over `LANES` neighboring lanes, returned in each of them.
 #[inline(always)]
 pub fn over_lanes<E: Elem, const LANES: u32>(mut sum: E::Acc) -> E::Acc {
     let mut other = 1;

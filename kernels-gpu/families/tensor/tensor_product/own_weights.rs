@@ -1,5 +1,5 @@
-//! The gradient of a matrix of each item: `Out[b,o,u,w] = C[a,y,f,o] * A[b,a,u] * Y[b,y] * F[b,f,w]`. A warp takes an
-//! item and 32 columns; a lane holds 32 elements of its column while left sides and rows of F are multiplied.
+//! Gradient of a matrix for each item: `Out[b,o,u,w] = C[a,y,f,o] * A[b,a,u] * Y[b,y] * F[b,f,w]`. A warp has an item
+//! and 32 columns. A lane accumulates 32 elements of its column, products of left operands and rows of F.
 
 use super::load_four;
 use super::own::{left_rows, left_side, lists, row_of_y, rows, tasks};
@@ -27,7 +27,8 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorOwnWeight
     }
 }
 
-/// 32 rows and columns of every matrix, from a corner on; `to`: where this lane's column of the first matrix goes.
+/// Computes 32 rows and columns of every matrix, from a corner on; `to`: address of this lane's column of the first
+/// matrix.
 #[inline(always)]
 fn matrices<E: Elem>(
     p: &TensorProductParams,
@@ -45,7 +46,7 @@ fn matrices<E: Elem>(
         let [first, count, right, row] = copy::ld_shared_v4(copy::dynamic_shared() + segment * 16);
         left_side::<E>(s, own, first, count);
         warp::sync(u32::MAX);
-        // A matrix without terms names no row of F.
+        // If a matrix is without terms, its segment does not name a row of F.
         if count > 0 {
             let from = own + s.parts[2] + (right * 32 + lane) * E::ACC_BYTES;
             let right = E::ld_shared(from);
@@ -70,7 +71,7 @@ fn matrices<E: Elem>(
     }
 }
 
-/// 32 elements of a column, of which `inside` are there.
+/// Stores 32 elements of a column; only the first `inside` exist.
 #[inline(always)]
 fn store<E: Elem>(p: &TensorProductParams, to: u64, inside: u32, sums: &[[E::Acc; 8]; 4]) {
     unroll!(i < 4, {

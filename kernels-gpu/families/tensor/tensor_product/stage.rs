@@ -1,9 +1,9 @@
-//! Lists and rows to shared memory.
+//! Copies of lists and rows to shared memory.
 
 use crate::device::prelude::*;
 use crate::families::tensor::abi::*;
 
-/// Segments of the lists at `lists`, 16 bytes each, their rows of D as offsets of rows of `row` bytes.
+/// Copies the segments of the lists at `lists`, 16 bytes each. Their rows of D become offsets for rows of `row` bytes.
 #[inline(always)]
 pub fn segments(p: &TensorProductParams, lists: u64, to: u32, row: u32, threads: u32) {
     let mut at = gpu::thread();
@@ -18,7 +18,7 @@ pub fn segments(p: &TensorProductParams, lists: u64, to: u32, row: u32, threads:
     }
 }
 
-/// Pairs: the offset of A's row, in rows of `row` bytes, where entries begin and how many they are.
+/// Copies the pairs: the offset of A's row for rows of `row` bytes, the first entry, and the number of entries.
 #[inline(always)]
 pub fn pairs(p: &TensorProductParams, s: &TensorShared, lists: u64, row: u32, threads: u32) {
     let list = lists + p.counts[0] as u64 * 16;
@@ -32,8 +32,8 @@ pub fn pairs(p: &TensorProductParams, s: &TensorShared, lists: u64, row: u32, th
     }
 }
 
-/// Entries: their two 16-bit numbers times `low` and `high` bytes, and their coefficients. Those without a place become
-/// zero; nobody uses them.
+/// Copies the entries: their two 16-bit indices times `low` and `high` bytes, and their coefficients. Entries without a
+/// coefficient index become zero and are not used.
 #[inline(always)]
 pub fn entries<E: Elem>(
     p: &TensorProductParams,
@@ -46,13 +46,13 @@ pub fn entries<E: Elem>(
     let smem = copy::dynamic_shared();
     let alpha = E::scalar(p.alpha);
     let mut at = gpu::thread();
-    // Lines of coefficients are on their way while the list, which says who wants which, is.
+    // Prefetches lines of coefficients while the list with their indices is loaded.
     if at as u64 * 128 < p.slots as u64 * E::BYTES as u64 {
         global::ld_global_b16(p.values + at as u64 * 128, true);
     }
     while at < p.counts[2] {
         warp::nounroll();
-        // Four at once, or a long list would be as many waits for memory.
+        // Four entries at once: single loads would wait for memory once per entry.
         let mut codes = [0; 4];
         let mut places = [TENSOR_NONE; 4];
         let mut raw = [[0; 4]; 4];
@@ -79,7 +79,8 @@ pub fn entries<E: Elem>(
     }
 }
 
-/// Rows of an item, of 32 channels from `from` on, by one warp; behind `left` channels are zeros. `from`: of lane 0.
+/// Copies rows of an item, 32 channels from `from` (the address for lane 0) on, by one warp. Channels from `left` on
+/// are zeros.
 #[inline(always)]
 pub fn rows<E: Elem>(to: u32, from: u64, row_stride: u64, [rows, left]: [u32; 2], wide: bool) {
     let lane = gpu::thread() % 32;
@@ -95,7 +96,7 @@ pub fn rows<E: Elem>(to: u32, from: u64, row_stride: u64, [rows, left]: [u32; 2]
         let mut row = lane / 8;
         while row < rows {
             let source = from + row as u64 * row_stride * 4;
-            // Copies of no bytes still want an address that is there.
+            // A copy of 0 bytes still requires a valid address.
             let source = source + if bytes > 0 { channel as u64 * 4 } else { 0 };
             copy::cp_async_16(to + (row * 32 + channel) * 4, source, bytes);
             row += 4;
@@ -122,8 +123,8 @@ pub fn rows<E: Elem>(to: u32, from: u64, row_stride: u64, [rows, left]: [u32; 2]
     }
 }
 
-/// Rows of a tile of 32 items, lane by item, `TENSOR_STRIDE` apart, by `warps` warps of which this is one; zeros for
-/// items past the last. Lanes read along the rows, so that lines are whole.
+/// Copies rows of a tile of 32 items, one lane per item, `TENSOR_STRIDE` apart; this is warp `number` of `warps`. Items
+/// past the last are zeros. Lanes read along the rows, so that loads cover whole lines.
 #[inline(always)]
 pub fn tile<E: Elem>(
     to: u32,
@@ -156,8 +157,8 @@ pub fn tile<E: Elem>(
     }
 }
 
-/// Asks for lines that later loads want, so that these find them near: of the items of a tile their rows of A, of D the
-/// matrices' first, a line or two a thread.
+/// Prefetches lines for later loads: rows of A of the tile's items (at most 8 lines an item), and the first lines of D,
+/// one a thread.
 #[inline(always)]
 pub fn ahead<E: Elem>(p: &TensorProductParams, threads: u32) {
     let bytes = E::BYTES as u64;

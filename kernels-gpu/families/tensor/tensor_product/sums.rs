@@ -1,5 +1,5 @@
-//! Sums over channels: `Out[b,o] = C[pair,o] * A[b,a,u] * D[b,d,u] * F[b,f,u]`. A warp takes an item; a lane sums the
-//! products of one pair's rows, each lane beginning at another channel, so that no two meet in a bank.
+//! Sums over channels: `Out[b,o] = C[pair,o] * A[b,a,u] * D[b,d,u] * F[b,f,u]`. A warp has an item; a lane sums the
+//! products of one pair's rows. Each lane begins at a different channel, which avoids bank conflicts.
 
 use super::stage;
 use crate::device::prelude::*;
@@ -34,7 +34,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorSums {
     }
 }
 
-/// Pairs: offsets of rows of A, D and F; `TENSOR_NONE` for no F.
+/// Copies the pairs: offsets of rows of A, D and F; `TENSOR_NONE` without F.
 #[inline(always)]
 fn pairs(p: &TensorProductParams, s: &TensorShared, row: u32) {
     let list = p.lists + p.counts[0] as u64 * 16;
@@ -48,7 +48,7 @@ fn pairs(p: &TensorProductParams, s: &TensorShared, row: u32) {
     }
 }
 
-/// 32 channels of an item's rows of A, D and F.
+/// Copies 32 channels of an item's rows of A, D and F.
 #[inline(always)]
 fn load<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, item: u64, channel: u32) {
     let left = p.width - channel;
@@ -89,7 +89,7 @@ fn dots<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, is_first: 
     }
 }
 
-/// Rows of the output, one a lane.
+/// Computes rows of the output, one per lane.
 #[inline(always)]
 fn outputs<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32, item: u64) {
     let smem = copy::dynamic_shared();

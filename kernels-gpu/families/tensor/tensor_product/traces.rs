@@ -1,6 +1,5 @@
-//! Sums over channels of both sides of a matrix: `Out[b,o] = C[a,o,..] * A[b,a,u] * F[b,f,w] * D[d,u,w]`, D shared by
-//! all items. A warp takes 32 items and every fourth segment: rows of F times the matrix, then their products with rows
-//! of A.
+//! Sums over both channels of a matrix: `Out[b,o] = C[a,o,..] * A[b,a,u] * F[b,f,w] * D[d,u,w]`, D shared by all items.
+//! A warp has 32 items and every fourth segment. It multiplies rows of F by the matrix, then the products by rows of A.
 
 use super::connected::{Sums, four, multiply};
 use super::own::over_lanes;
@@ -31,7 +30,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorTraces {
     }
 }
 
-/// Adds what one row of F and one matrix give to the totals of this warp.
+/// Adds the contribution of one row of F and one matrix to the totals of this warp.
 #[inline(always)]
 fn segment_of<E: Elem>(p: &TensorProductParams, left: u32, totals: u32, segment: u32) {
     let [first, count, matrix, row] = global::ld_nc_v4(p.lists + segment as u64 * 16, true);
@@ -57,7 +56,7 @@ fn segment_of<E: Elem>(p: &TensorProductParams, left: u32, totals: u32, segment:
     }
 }
 
-/// 32 channels of a row of F of all items.
+/// Copies 32 channels of a row of F of all items.
 #[inline(always)]
 fn rows_of_f<E: Elem>(p: &TensorProductParams, to: u32, row: u32, channel: u32) {
     let lane = gpu::thread() % 32;
@@ -82,7 +81,7 @@ fn rows_of_f<E: Elem>(p: &TensorProductParams, to: u32, row: u32, channel: u32) 
     }
 }
 
-/// Sums over channels with a row of A, and what its entries make of them. Each lane ends up with one item's.
+/// Sums over channels with a row of A, then adds them to the totals of its entries. Each lane has the sum of one item.
 #[inline(always)]
 fn products<E: Elem>(p: &TensorProductParams, totals: u32, pair: u32, column: u32, sums: &Sums<E>) {
     let lane = gpu::thread() % 32;
@@ -121,7 +120,7 @@ fn products<E: Elem>(p: &TensorProductParams, totals: u32, pair: u32, column: u3
     }
 }
 
-/// The warps' totals, added in order.
+/// Adds the totals of the warps in order, and stores them.
 #[inline(always)]
 fn store<E: Elem>(p: &TensorProductParams, s: &TensorShared, from: u32) {
     let (warp, lane) = (gpu::thread() / 32, gpu::thread() % 32);

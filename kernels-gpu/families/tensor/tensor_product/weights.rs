@@ -1,6 +1,6 @@
-//! The gradient of a matrix that all items share: `Out[o,u,w] = C[a,y,f,o] * A[b,a,u] * Y[b,y] * F[b,f,w]`. A warp
-//! takes a row of the output, 32 x 32 of its channels and every so many tiles of 32 items; the thread blocks of a row
-//! leave their sums, and the last to arrive adds them in order.
+//! Gradient of a matrix that all items share: `Out[o,u,w] = C[a,y,f,o] * A[b,a,u] * Y[b,y] * F[b,f,w]`. A warp has a
+//! row of the output, 32 x 32 of its channels, and a strided subset of the tiles of 32 items. The thread blocks of a
+//! row store partial sums, and the last one to arrive adds them in order.
 
 use super::connected::{Sums, four, left_side, lists, pairs};
 use super::{load_four, stage};
@@ -24,7 +24,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorWeights {
             items_of::<E>(p, &s, own, tile, ends, &mut sums);
             tile += gpu::grid_x() * warps;
         }
-        // The left sides are free now: 32 x 32 sums of each warp.
+        // The left operands are no longer needed: their memory now has 32 x 32 sums of each warp.
         warp::sync(u32::MAX);
         unroll!(i < 8, {
             unroll!(j < 4, {
@@ -38,7 +38,7 @@ impl<W: WalkInfo, E: Elem> Kernel<W, E, TensorProductParams> for TensorWeights {
     }
 }
 
-/// The part of one tile of items.
+/// Adds the products of one tile of items.
 #[inline(always)]
 fn items_of<E: Elem>(
     p: &TensorProductParams,
@@ -73,17 +73,17 @@ fn items_of<E: Elem>(
     }
 }
 
-/// First channels of A and of F that this thread block's part of the output has.
+/// First channels of A and of F in this thread block's part of the output.
 #[inline(always)]
 fn corner(p: &TensorProductParams) -> (u32, u32) {
     let across = p.out_width.div_ceil(32);
     let z = gpu::block_z();
-    // Never zero, which only the host knows: device code may not panic.
+    // The host guarantees a nonzero divisor. `checked_div` avoids a panic, which device code must not have.
     let row = z.checked_div(across).unwrap_or(0);
     (row * 32, (z - row * across) * 32)
 }
 
-/// Adds the left side's transpose times rows of F. `from`: of item `first`, at this lane's channels.
+/// Adds the left operand's transpose times rows of F. `from`: address of item `first` at this lane's channels.
 #[inline(always)]
 fn outer<E: Elem>(
     p: &TensorProductParams,
@@ -120,7 +120,7 @@ fn outer<E: Elem>(
     }
 }
 
-/// Place of this thread block's sums, or of another's of the same part.
+/// Address of the sums of a thread block of the same part of the output.
 #[inline(always)]
 fn slot<E: Elem>(p: &TensorProductParams, block: u32) -> u64 {
     let part = gpu::block_z() as u64 * p.rows[4] as u64 + gpu::block_y() as u64;
@@ -128,7 +128,7 @@ fn slot<E: Elem>(p: &TensorProductParams, block: u32) -> u64 {
     p.sums + at * 1024 * E::ACC_BYTES as u64
 }
 
-/// The warps' sums, added in order, to this thread block's slot.
+/// Adds the sums of the warps in order into this thread block's slot.
 #[inline(always)]
 fn add_up<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32) {
     let to = slot::<E>(p, gpu::block_x());
@@ -144,7 +144,7 @@ fn add_up<E: Elem>(p: &TensorProductParams, s: &TensorShared, own: u32) {
     }
 }
 
-/// Whoever arrives last at the part's counter adds all slots and leaves the counter at zero.
+/// The thread block that arrives last at the part's counter adds all slots in order and resets the counter to zero.
 #[inline(always)]
 fn finish<E: Elem>(p: &TensorProductParams, smem: u32) {
     let part = gpu::block_z() * p.rows[4] + gpu::block_y();

@@ -1,17 +1,17 @@
-//! A warpgroup that multiplies 8-bit operands. Integers go on in the same accumulators. Sums of fp8 are promoted: every
-//! stage, 128 deep, is summed by the Tensor Core from zero, 128 columns at a time, and added to f32 registers, while
-//! the other warpgroup keeps the Tensor Core busy: they take turns, or both would add at the same time.
+//! Consumer warpgroup for 8-bit operands. Integer sums stay in the same accumulators. fp8 sums are promoted: the Tensor
+//! Core sums every stage, 128 deep, from zero, 128 columns at a time, and these sums are added to f32 registers. The
+//! other warpgroup keeps the Tensor Core busy meanwhile: without turns, both would add at the same time.
 
 use crate::device::prelude::*;
 use crate::families::gemm::abi::*;
 
-/// Chunks of 64 columns that are summed at a time: more would not leave registers for the f32 sums.
+/// Chunks of 64 columns that are summed at a time. More would leave no registers for the f32 sums.
 const PART: usize = 2;
 
-/// Named barriers of the turns, after those of the warpgroups that fix up.
+/// First named barrier of the turns, after those of the split-K fix-up.
 const TURNS: u32 = 3;
 
-/// Waits until the other warpgroup has issued what comes before.
+/// Waits until the other warpgroup has issued the preceding products.
 #[inline(always)]
 fn wait_turn(group: u32) {
     barrier::sync_named(TURNS + group, 256);
@@ -32,7 +32,7 @@ impl<
     L: Loader,
 > Panel<PM, PK, CHUNKS, ORDER, 1, A, L>
 {
-    /// Sums of a stage are added to others. `mma.sync` adds each product to f32 sums.
+    /// Returns whether a stage's sums are added to others. `mma.sync` adds each product to f32 sums.
     const fn promotes<E: BytesElem>() -> bool {
         E::PROMOTED && A::ASYNCHRONOUS
     }
@@ -49,7 +49,7 @@ impl<
         while later.row != NO_STRIP {
             let strip = later;
             let mut acc = Acc::<CHUNKS>::zero();
-            let mut part = Acc::<PART>::unset();
+            let mut part = Acc::<PART>::uninit();
             let mut s = 0;
             while s < strip.stages {
                 let slot = ring.wait_full();
@@ -74,7 +74,7 @@ impl<
             if !Self::promotes::<E>() {
                 ring.drain::<A, CHUNKS>(&mut acc);
             }
-            // Not before: registers are scarce until here.
+            // Loaded only here: registers are scarce before.
             round += 1;
             if A::ASYNCHRONOUS {
                 later = Self::strip(p, round);
@@ -89,12 +89,12 @@ impl<
             }
         }
         if Self::promotes::<E>() && group == 0 {
-            // Nobody waits for the turn at which the other one arrived last.
+            // The other warpgroup's last arrival is not followed by a turn, so it is awaited here.
             wait_turn(group);
         }
     }
 
-    /// A stage without anything for this warpgroup: turns are taken whether there is something to issue or not.
+    /// Passes the turns of a stage without work for this warpgroup: turns alternate even if nothing is issued.
     #[inline(always)]
     fn pass(slot: u32, group: u32) {
         unroll!(_pass < CHUNKS / PART, {
@@ -104,7 +104,7 @@ impl<
         Self::release_pending(slot);
     }
 
-    /// One stage, summed apart and added to `acc`. Frees the stage.
+    /// Sums one stage separately and adds it to `acc`. Releases the stage.
     #[inline(always)]
     fn promote<E: BytesElem>(
         acc: &mut Acc<CHUNKS>,
@@ -130,12 +130,12 @@ impl<
                     });
                 });
             });
-            // Before the next `wgmma`, or its sums would want registers of their own.
+            // Before the next `wgmma`: otherwise its sums would need registers of their own.
             acc.compiler_fence();
         });
     }
 
-    /// The `wgmma`s of one stage against `C` chunks of columns from `first`; `onto` what the accumulators hold, or not.
+    /// Issues the `wgmma`s of one stage against `C` chunks of columns from `first`. `onto`: adds to the accumulators.
     #[inline(always)]
     fn multiply_narrow<E: BytesElem, const C: usize>(
         acc: &mut Acc<C>,
@@ -153,9 +153,9 @@ impl<
             if Self::SLICES == 1 || mask >> (2 * first) & 1 != 0 {
                 unroll!(i < STEPS / Self::SLICES, {
                     let step = first + i;
-                    // Bits of the slices before, and one that is never set: were it known that nothing is added, ptxas
-                    // would start these sums in further registers, ahead of the additions of those before, and there
-                    // are none.
+                    // Bits of the preceding slices, and one that is never set. If ptxas could prove that nothing is
+                    // added, it would start these sums in further registers, ahead of the preceding additions. No
+                    // registers are free.
                     let before = 0x55 & ((1 << (2 * step)) - 1) | 1 << 31;
                     let onto = onto || i > 0 || mask & before != 0;
                     A::mma_bytes::<E, C>(acc, Self::a(smem, step), Self::b(b_tile, step), onto);

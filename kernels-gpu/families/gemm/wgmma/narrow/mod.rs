@@ -1,5 +1,5 @@
-//! The module `narrow`: 8-bit operands, A in pieces and B as `[n, k]`, both contiguous along k, which is all that
-//! `wgmma` takes of them. Copies, records and barriers are those of `wgmma`; the sums and the types of C differ.
+//! The module `narrow`: 8-bit operands, A in pieces and B as `[n, k]`. Both are contiguous along k, the only order that
+//! `wgmma` supports for them. Copies, records and barriers are those of `wgmma`; the sums and the types of C differ.
 
 mod consumer;
 mod out;

@@ -1,4 +1,4 @@
-//! Accumulators of 8-bit products on their way to C, whose type is a flag of the launch.
+//! Epilogue of 8-bit products. The type of C is a flag of the launch.
 
 use crate::device::epilogue::Output;
 use crate::device::prelude::*;
@@ -6,28 +6,28 @@ use crate::device::store::StoreTile;
 use crate::device::store::chunk::{Cell, Chunk, One, Spot, TypeOfC, store_each};
 use crate::families::gemm::abi::*;
 
-/// An accumulator's word as the i32 that it is.
+/// Returns the word of an accumulator as i32.
 #[inline(always)]
 fn whole(x: f32) -> i32 {
     x.to_bits() as i32
 }
 
-/// The i32 nearest to `x * factor + old`.
+/// Returns `x * factor + old`, saturated to i32.
 #[inline(always)]
 fn product(x: i32, factor: i32, old: i32) -> i32 {
     let sum = x as i64 * factor as i64 + old as i64;
     let (low, high) = (sum as i32, (sum >> 32) as i32);
-    // The upper half of an i32 repeats its sign. Two comparisons of 64 bits would be eight instructions.
+    // The upper word of a sum that fits i32 repeats its sign. Two 64-bit comparisons would be eight instructions.
     if high == low >> 31 { low } else { high >> 31 ^ i32::MAX }
 }
 
-/// The sum of two accumulators.
+/// Returns the sum of two accumulators.
 #[inline(always)]
 fn add<E: BytesElem>(a: f32, b: f32) -> f32 {
     if E::WHOLE { f32::from_bits(whole(a).wrapping_add(whole(b)) as u32) } else { a + b }
 }
 
-/// The type that the flags name.
+/// Type of C that the flags name.
 struct Named;
 
 macro_rules! named {
@@ -77,7 +77,7 @@ impl TypeOfC for Named {
     }
 }
 
-/// i32 as they are stored one by one.
+/// i32 elements, stored one by one.
 struct Whole;
 
 impl Cell for Whole {
@@ -147,13 +147,13 @@ impl<
         }
     }
 
-    /// i32 sums times a whole factor, added to C where it is asked for, saturated.
+    /// Stores i32 sums times an integer factor, with `+=` added to C, saturated.
     #[inline(always)]
     fn store_whole(o: Output, spot: Spot, acc: &Acc<CHUNKS>) {
         let alpha = o.alpha as i32;
         let vectors = o.flags & (FLAG_VECTORS | FLAG_ACCUMULATE) == FLAG_VECTORS;
         if vectors && alpha == 1 {
-            // Words are words.
+            // The f32 stores move words unchanged, so they also store i32.
             return F32::store_all::<ORDER, CHUNKS>(o, spot, acc);
         }
         let mut c = warp::opaque(0);
