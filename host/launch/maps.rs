@@ -1,6 +1,8 @@
-//! Tensor maps of row-major matrices.
+//! Tensor maps of row-major operands. A kernel that copies with the tensor copy engine gets a map of the driver; a kernel
+//! that copies with `cp.async` gets address, extents and strides in the same 16 words.
 
-use einsparse_kernels::abi::{MAP_ADDRESS, MAP_EXTENTS, MAP_STRIDES};
+use einsparse_kernels::abi::{MAP_ADDRESS, MAP_EXTENTS, MAP_STRIDES, TMA};
+use einsparse_kernels::table::Row;
 
 use crate::driver::{
     DeviceMemory, PixelLayout, Swizzle, TensorMap, TensorMapLayout, TensorMapType,
@@ -8,224 +10,241 @@ use crate::driver::{
 use crate::error::Result;
 use crate::registry::Dtype;
 
-/// A row-major matrix in device memory: columns and rows, and elements from one row to the next.
+/// Creates the tensor maps of one kernel.
+#[derive(Clone, Copy)]
+pub(crate) struct Maps<'a> {
+    /// Element type of the tensors.
+    dtype: Dtype,
+    /// Whether the kernel copies with the tensor copy engine.
+    engine: bool,
+    /// Memory to which maps of empty tensors point: the driver requires a valid address.
+    empty: &'a DeviceMemory,
+}
+
+/// Row-major matrix in device memory: columns and rows, and the row stride in elements.
 pub(crate) struct Flat {
     pub address: u64,
     pub extents: [usize; 2],
     pub leading: usize,
 }
 
-/// A row-major matrix for each head in device memory: columns, rows and heads, and elements from one row and one head
-/// to the next.
+/// One row-major matrix per head in device memory: columns, rows and heads, and the strides of rows and heads in elements.
 pub(crate) struct Heads {
     pub address: u64,
     pub extents: [usize; 3],
     pub strides: [usize; 2],
 }
 
-/// Map of tiles of `[columns, rows]` of a head, 128 bytes wide and swizzled over them, or narrower and not. What is
-/// empty is mapped to `empty`.
-pub(crate) fn heads_map(
-    dtype: Dtype,
-    heads: &Heads,
-    tile: [usize; 2],
-    empty: &DeviceMemory,
-) -> Result<[u64; 16]> {
-    let there = heads.extents.iter().all(|&e| e > 0) && heads.address != 0;
-    let [columns, rows, count] = heads.extents;
-    let bytes = dtype.bytes();
-    // A stride that nothing is reached by still has to be one.
-    let row = heads.strides[0].max(columns) * bytes;
-    let head = heads.strides[1].max(columns) * bytes;
-    let layout = TensorMapLayout {
-        element: match dtype {
-            Dtype::Bf16 => TensorMapType::Bf16,
-            Dtype::Tf32 => TensorMapType::Tf32,
-            Dtype::E4m3 => TensorMapType::U8,
-            _ => TensorMapType::F16,
-        },
-        extents: &[columns, rows, count].map(|e| e.max(1) as u64),
-        strides: &[row as u64, head as u64],
-        tile: &[tile[0] as u32, tile[1] as u32, 1],
-        steps: &[],
-        swizzle: match tile[0] * bytes {
-            128 => Swizzle::B128,
-            _ => Swizzle::None,
-        },
-    };
-    let address = if there { heads.address } else { empty.address() };
-    Ok(*TensorMap::tiled(empty.context().is_absent(), address, &layout)?.words())
-}
-
-/// Images in device memory, channels last, or anything else of four axes: extents, the innermost first, and elements
-/// from one place to the next along all axes but that.
+/// Images in device memory, channels last, or another tensor of four axes: extents, innermost first, and the strides of
+/// the outer three axes in elements.
 pub(crate) struct Images {
     pub address: u64,
     pub extents: [usize; 4],
     pub strides: [usize; 3],
 }
 
-/// Map of boxes of 16-bit elements of images, 128 or 64 bytes of channels each and swizzled over them; along each axis
-/// every `steps`th place is copied, `tile` of them. What is empty is mapped to `empty`.
-pub(crate) fn images_map(
-    dtype: Dtype,
-    images: &Images,
-    (tile, steps): ([usize; 4], [usize; 4]),
-    empty: &DeviceMemory,
-) -> Result<[u64; 16]> {
-    let own = Lying::of(dtype, images, empty);
-    let spanned = [0, 1, 2, 3].map(|axis| (tile[axis] * steps[axis]) as u32);
-    let layout = TensorMapLayout {
-        element: own.element,
-        extents: &own.extents,
-        strides: &own.strides,
-        tile: &spanned,
-        steps: &steps.map(|step| step as u32),
-        swizzle: match tile[0] * dtype.bytes() {
-            128 => Swizzle::B128,
-            _ => Swizzle::B64,
-        },
-    };
-    Ok(*TensorMap::tiled(empty.context().is_absent(), own.address, &layout)?.words())
-}
-
-/// Places of a window that moves over images: `[0]` of a pair is along rows, `[1]` along columns.
+/// Positions of a window that moves over images. `[0]` of a pair is the vertical direction, `[1]` the horizontal one.
 pub(crate) struct Places {
-    /// Positions of zeros in front.
+    /// Padding before the first row and column.
     pub padding: [usize; 2],
-    /// From the first tap to the last.
+    /// Distance of the last tap from the first.
     pub reach: [usize; 2],
-    /// From one place to the next.
+    /// Distance of adjacent positions.
     pub stride: [usize; 2],
 }
 
-/// Map of so many neighbouring places of images, 128 bytes of channels each: the position that the first tap meets,
-/// and by an offset those of the others. What is empty is mapped to `empty`.
-pub(crate) fn pixels_map(
-    dtype: Dtype,
-    images: &Images,
-    places: &Places,
-    count: usize,
-    empty: &DeviceMemory,
-) -> Result<[u64; 16]> {
-    let own = Lying::of(dtype, images, empty);
-    // The one element of what is empty is a window's only place.
-    let moved = |by: i32| if own.there { by } else { 0 };
-    let upper = |axis: usize| moved(places.padding[axis] as i32 - places.reach[axis] as i32);
-    let layout = PixelLayout {
-        element: own.element,
-        extents: own.extents,
-        strides: own.strides,
-        lower: [1, 0].map(|axis| moved(-(places.padding[axis] as i32))),
-        upper: [1, 0].map(upper),
-        steps: [1, 0].map(|axis| places.stride[axis] as u32),
-        channels: (128 / dtype.bytes()) as u32,
-        pixels: count as u32,
-    };
-    Ok(*TensorMap::pixels(empty.context().is_absent(), own.address, &layout)?.words())
+impl<'a> Maps<'a> {
+    /// Maps of tensors of the kernel's element type. `empty`: memory to which maps of empty tensors point.
+    pub(crate) fn of(row: &Row, empty: &'a DeviceMemory) -> Self {
+        Maps { dtype: row.dtype, engine: row.needs & TMA != 0, empty }
+    }
+
+    /// Maps of tensors of another element type.
+    pub(crate) fn with_dtype(self, dtype: Dtype) -> Self {
+        Maps { dtype, ..self }
+    }
+
+    /// Map of tiles of `[columns, rows]`, swizzled over `swizzled` elements; 0 for no swizzle.
+    pub(crate) fn matrix(
+        self,
+        matrix: &Flat,
+        tile: [usize; 2],
+        swizzled: usize,
+    ) -> Result<[u64; 16]> {
+        let Flat { address, extents, leading } = *matrix;
+        let [columns, rows] = extents;
+        if !self.engine {
+            return strided(self.dtype, address, &extents, &[leading.max(columns)]);
+        }
+        let bytes = self.dtype.bytes();
+        let stride = (leading.max(columns) * bytes).next_multiple_of(16) as u64;
+        let layout = TensorMapLayout {
+            element: self.element(),
+            extents: &[columns.max(1) as u64, rows.max(1) as u64],
+            strides: &[stride],
+            tile: &tile.map(|extent| extent as u32),
+            steps: &[],
+            swizzle: match swizzled * bytes {
+                128 => Swizzle::B128,
+                64 => Swizzle::B64,
+                0 => Swizzle::None,
+                _ => Swizzle::B32,
+            },
+        };
+        self.tiled(address, &extents, &layout)
+    }
+
+    /// Map of tiles of `[columns, rows]` of a head. Rows of 128 bytes are swizzled over their length; narrower rows are not
+    /// swizzled.
+    pub(crate) fn heads(self, heads: &Heads, tile: [usize; 2]) -> Result<[u64; 16]> {
+        let Heads { address, extents, strides } = *heads;
+        if !self.engine {
+            return strided(self.dtype, address, &extents, &strides);
+        }
+        let bytes = self.dtype.bytes();
+        // The driver refuses a stride of 0, also along an axis of extent 1.
+        let stride = |elements: usize| (elements.max(extents[0]) * bytes) as u64;
+        let layout = TensorMapLayout {
+            element: self.element(),
+            extents: &extents.map(|extent| extent.max(1) as u64),
+            strides: &strides.map(stride),
+            tile: &[tile[0] as u32, tile[1] as u32, 1],
+            steps: &[],
+            swizzle: match tile[0] * bytes {
+                128 => Swizzle::B128,
+                _ => Swizzle::None,
+            },
+        };
+        self.tiled(address, &extents, &layout)
+    }
+
+    /// Map of boxes of images with 128 or 64 bytes of channels, swizzled over them. Along each axis, every `steps`th
+    /// position is copied, `tile` of them.
+    pub(crate) fn images(
+        self,
+        images: &Images,
+        (tile, steps): ([usize; 4], [usize; 4]),
+    ) -> Result<[u64; 16]> {
+        if !self.engine {
+            return strided(self.dtype, images.address, &images.extents, &images.strides);
+        }
+        let own = Layout::of(self, images);
+        let spanned = [0, 1, 2, 3].map(|axis| (tile[axis] * steps[axis]) as u32);
+        let layout = TensorMapLayout {
+            element: self.element(),
+            extents: &own.extents,
+            strides: &own.strides,
+            tile: &spanned,
+            steps: &steps.map(|step| step as u32),
+            swizzle: match tile[0] * self.dtype.bytes() {
+                128 => Swizzle::B128,
+                _ => Swizzle::B64,
+            },
+        };
+        self.tiled(images.address, &images.extents, &layout)
+    }
+
+    /// Map of `count` adjacent window positions of images, 128 bytes of channels each. A copy names the position of the
+    /// first tap, and an offset for each other tap.
+    pub(crate) fn pixels(
+        self,
+        images: &Images,
+        places: &Places,
+        count: usize,
+    ) -> Result<[u64; 16]> {
+        if !self.engine {
+            return strided(self.dtype, images.address, &images.extents, &images.strides);
+        }
+        let own = Layout::of(self, images);
+        // An empty tensor is mapped to one element, which is the only position of a window.
+        let moved = |by: i32| if own.exists { by } else { 0 };
+        let upper = |axis: usize| moved(places.padding[axis] as i32 - places.reach[axis] as i32);
+        let layout = PixelLayout {
+            element: self.element(),
+            extents: own.extents,
+            strides: own.strides,
+            lower: [1, 0].map(|axis| moved(-(places.padding[axis] as i32))),
+            upper: [1, 0].map(upper),
+            steps: [1, 0].map(|axis| places.stride[axis] as u32),
+            channels: (128 / self.dtype.bytes()) as u32,
+            pixels: count as u32,
+        };
+        let address = self.address(images.address, &images.extents);
+        Ok(*TensorMap::pixels(self.empty.context().is_absent(), address, &layout)?.words())
+    }
+
+    fn element(self) -> TensorMapType {
+        match self.dtype {
+            Dtype::Bf16 => TensorMapType::Bf16,
+            Dtype::E4m3 | Dtype::E5m2 | Dtype::Int8 => TensorMapType::U8,
+            Dtype::F32 => TensorMapType::F32,
+            // The copy engine rounds to nearest.
+            Dtype::Tf32 => TensorMapType::Tf32,
+            _ => TensorMapType::F16,
+        }
+    }
+
+    /// The address of a tensor, or that of other memory if the tensor is empty.
+    fn address(self, address: u64, extents: &[usize]) -> u64 {
+        if exists(address, extents) { address } else { self.empty.address() }
+    }
+
+    fn tiled(
+        self,
+        address: u64,
+        extents: &[usize],
+        layout: &TensorMapLayout<'_>,
+    ) -> Result<[u64; 16]> {
+        let address = self.address(address, extents);
+        Ok(*TensorMap::tiled(self.empty.context().is_absent(), address, layout)?.words())
+    }
 }
 
-/// Images as a map wants them.
-struct Lying {
-    there: bool,
-    element: TensorMapType,
-    address: u64,
+/// Whether a tensor has elements.
+fn exists(address: u64, extents: &[usize]) -> bool {
+    address != 0 && extents.iter().all(|&extent| extent > 0)
+}
+
+/// Extents and strides of images as the driver requires them.
+struct Layout {
+    exists: bool,
     extents: [u64; 4],
     strides: [u64; 3],
 }
 
-impl Lying {
-    fn of(dtype: Dtype, images: &Images, empty: &DeviceMemory) -> Self {
-        let there = images.extents.iter().all(|&e| e > 0) && images.address != 0;
-        let bytes = dtype.bytes();
-        // A stride that nothing is reached by still has to be one.
-        let stride = |elements: usize| match there {
+impl Layout {
+    fn of(maps: Maps<'_>, images: &Images) -> Self {
+        let exists = exists(images.address, &images.extents);
+        let bytes = maps.dtype.bytes();
+        // The driver refuses a stride of 0, also along an axis of extent 1.
+        let stride = |elements: usize| match exists {
             true => (elements * bytes).next_multiple_of(16).max(16) as u64,
             false => 16,
         };
-        Lying {
-            there,
-            element: match dtype {
-                Dtype::Bf16 => TensorMapType::Bf16,
-                _ => TensorMapType::F16,
-            },
-            address: if there { images.address } else { empty.address() },
-            // Of what is empty one element can be read, and nothing behind it.
-            extents: images.extents.map(|e| if there { e as u64 } else { 1 }),
+        Layout {
+            exists,
+            // An empty tensor is mapped to one readable element.
+            extents: images.extents.map(|e| if exists { e as u64 } else { 1 }),
             strides: images.strides.map(stride),
         }
     }
 }
 
-/// What threads that copy tiles of a matrix with `cp.async` read in place of a tensor map.
-pub(crate) fn strided_map(dtype: Dtype, matrix: &Flat) -> Result<[u64; 16]> {
-    let [columns, rows] = matrix.extents;
-    strided(dtype, matrix.address, &[columns, rows], &[matrix.leading.max(columns)])
-}
-
-/// The same of a matrix for each head.
-pub(crate) fn strided_heads(dtype: Dtype, heads: &Heads) -> Result<[u64; 16]> {
-    strided(dtype, heads.address, &heads.extents, &heads.strides)
-}
-
-/// The same of images.
-pub(crate) fn strided_images(dtype: Dtype, images: &Images) -> Result<[u64; 16]> {
-    strided(dtype, images.address, &images.extents, &images.strides)
-}
-
-/// The same of a tensor of two to four axes, the innermost first, with elements from one place to the next along the
-/// others. Nothing is read of what is empty.
+/// Words for kernels that copy with `cp.async`: address, extents and strides of a tensor of two to four axes, innermost
+/// first. All extents of an empty tensor are 0.
 fn strided(dtype: Dtype, address: u64, extents: &[usize], strides: &[usize]) -> Result<[u64; 16]> {
     const WHAT: [&str; 4] = ["bytes of a row", "rows", "matrices", "images"];
     let bytes = dtype.bytes();
-    let there = address != 0 && extents.iter().all(|&extent| extent > 0);
+    let exists = exists(address, extents);
     let mut words = [0; 16];
     words[MAP_ADDRESS] = address;
     for (axis, &stride) in strides.iter().enumerate() {
         words[MAP_STRIDES + axis] = (stride * bytes) as u64;
     }
-    for (axis, &extent) in extents.iter().enumerate().filter(|_| there) {
+    for (axis, &extent) in extents.iter().enumerate().filter(|_| exists) {
         let extent = if axis == 0 { extent.saturating_mul(bytes) } else { extent };
         let extent = u64::from(super::small(WHAT[axis], extent)?);
         words[MAP_EXTENTS + axis / 2] |= extent << (axis % 2 * 32);
     }
     Ok(words)
-}
-
-/// Map of tiles of `[columns, rows]`, swizzled over `swizzled` elements, 0 for not at all. What is empty is mapped to
-/// `empty`.
-pub(crate) fn tensor_map(
-    dtype: Dtype,
-    matrix: &Flat,
-    tile: [usize; 2],
-    swizzled: usize,
-    empty: &DeviceMemory,
-) -> Result<[u64; 16]> {
-    let element = match dtype {
-        Dtype::Bf16 => TensorMapType::Bf16,
-        Dtype::E4m3 | Dtype::E5m2 | Dtype::Int8 => TensorMapType::U8,
-        Dtype::F32 => TensorMapType::F32,
-        // The copy engine rounds, to nearest.
-        Dtype::Tf32 => TensorMapType::Tf32,
-        _ => TensorMapType::F16,
-    };
-    let (bytes, [columns, rows]) = (dtype.bytes(), matrix.extents);
-    // A matrix without elements is never read, but the driver wants an address and extents.
-    let there = columns > 0 && rows > 0 && matrix.address != 0;
-    let stride = (matrix.leading.max(columns) * bytes).next_multiple_of(16) as u64;
-    let layout = TensorMapLayout {
-        element,
-        extents: &[columns.max(1) as u64, rows.max(1) as u64],
-        strides: &[stride],
-        tile: &[tile[0] as u32, tile[1] as u32],
-        steps: &[],
-        swizzle: match swizzled * bytes {
-            128 => Swizzle::B128,
-            64 => Swizzle::B64,
-            0 => Swizzle::None,
-            _ => Swizzle::B32,
-        },
-    };
-    let address = if there { matrix.address } else { empty.address() };
-    Ok(*TensorMap::tiled(empty.context().is_absent(), address, &layout)?.words())
 }

@@ -1,6 +1,6 @@
 //! A kernel of the module `attention`: masks as tiles of keys, tensor maps of queries, keys and values.
 
-use einsparse_kernels::abi::{HALF, MapWords, STRIP, TMA};
+use einsparse_kernels::abi::{HALF, MapWords, STRIP};
 use einsparse_kernels::families::{
     ATTENTION_PIECE, AttentionParams, KeyTile, Queries, attention_partial,
 };
@@ -11,7 +11,7 @@ use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::families::attention::queries::Work;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Heads, heads_map, strided_heads};
+use crate::launch::maps::{Heads, Maps};
 use crate::launch::{Turns, row_bytes, small, within};
 
 /// Device addresses of one run of a [`SparseAttention`](crate::ops::SparseAttention), each a multiple of 16 bytes.
@@ -205,10 +205,7 @@ impl AttentionLaunch {
         [heads, rows]: [usize; 2],
     ) -> Result<MapWords> {
         let heads = Heads { address, extents: [self.extents.d, rows, heads], strides: [row, head] };
-        if self.row().needs & TMA == 0 {
-            return strided_heads(self.row().dtype, &heads);
-        }
-        heads_map(self.row().dtype, &heads, [HALF, ATTENTION_PIECE], &self.zeros)
+        Maps::of(self.row(), &self.zeros).heads(&heads, [HALF, ATTENTION_PIECE])
     }
 }
 

@@ -1,6 +1,6 @@
 //! A kernel of the module `decode`: one query of each head against a cache, whose lengths the device knows alone.
 
-use einsparse_kernels::abi::{HALF, TMA};
+use einsparse_kernels::abi::HALF;
 use einsparse_kernels::families::{
     DECODE_GROUP, DECODE_MOST, DecodeParams, decode_chunks, decode_unit,
 };
@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Heads, heads_map, strided_heads};
+use crate::launch::maps::{Heads, Maps};
 use crate::launch::{MAX_GRID_X, Turns, row_bytes, small, within};
 
 /// Extents of an attention over a cache.
@@ -168,11 +168,8 @@ impl DecodeLaunch {
                 extents: [e.d, e.capacity, e.pairs()],
                 strides: [leading, leading * e.capacity],
             };
-            if self.row().needs & TMA == 0 {
-                return strided_heads(self.row().dtype, &heads);
-            }
             let tile = [HALF, self.row().block.1 as usize];
-            heads_map(self.row().dtype, &heads, tile, &self.zeros)
+            Maps::of(self.row(), &self.zeros).heads(&heads, tile)
         };
         let [k, v] = raw.cache;
         Ok(DecodeParams {

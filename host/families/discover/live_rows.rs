@@ -1,6 +1,6 @@
 //! Kernels over rows whose number is known on the device only: modules `live_rows` and `dense_live`.
 
-use einsparse_kernels::abi::{FLAG_BIAS_COLUMNS, FLAG_GELU, FLAG_VECTORS, PANEL_BYTES, TMA};
+use einsparse_kernels::abi::{FLAG_BIAS_COLUMNS, FLAG_GELU, FLAG_VECTORS, PANEL_BYTES};
 use einsparse_kernels::families::{
     DenseParams, LIVE_ROWS_EARLY, LIVE_ROWS_PACKED, LIVE_ROWS_SCATTER, LiveRowsParams,
     NORM_COLUMNS, PACK_AHEAD, PACK_PAD, PACK_PARTS, STEP_LIVE_PRODUCT, STEP_NORM_ROWS,
@@ -13,7 +13,7 @@ use crate::driver::DeviceMemory;
 use crate::error::{Error, Result};
 use crate::families::discover::cost::live::clocks;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, strided_map, tensor_map};
+use crate::launch::maps::{Flat, Maps};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, row_bytes, small, within};
 use crate::registry::{Dtype, Operation, none_of};
 
@@ -296,10 +296,7 @@ impl LiveProduct {
         let (high, deep) = (row.block.0 as usize, row.block.1 as usize);
         let map = |rows: Rows, extents, tile: [usize; 2]| {
             let matrix = Flat { address: rows.address, extents, leading: rows.leading };
-            if row.needs & TMA == 0 {
-                return strided_map(row.dtype, &matrix);
-            }
-            tensor_map(row.dtype, &matrix, tile, tile[0], &self.empty)
+            Maps::of(row, &self.empty).matrix(&matrix, tile, tile[0])
         };
         let gelu = if gelu { FLAG_GELU } else { 0 };
         let params = DenseParams {

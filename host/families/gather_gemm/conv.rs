@@ -13,7 +13,7 @@ use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
 use crate::families::gather_gemm::kernel_map::{KernelMap, MapArrays};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Heads, heads_map};
+use crate::launch::maps::{Heads, Maps};
 use crate::launch::{MAX_GRID_Y, Turns, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::Dtype;
@@ -347,7 +347,7 @@ impl ConvProduct {
             strides: [raw.ld_weights, raw.ld_weights * rows],
         };
         let tile = if turned { [depth, row.columns as usize] } else { [64, depth] };
-        heads_map(row.dtype, &matrices, tile, &self.empty)
+        Maps::of(row, &self.empty).heads(&matrices, tile)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A convolution of all channels, to all filters: module `dense_conv`.
 
-use einsparse_kernels::abi::{Divisor, FLAG_VECTORS, TMA};
+use einsparse_kernels::abi::{Divisor, FLAG_VECTORS};
 use einsparse_kernels::families::{DenseConvParams, DenseParams};
 use einsparse_kernels::table::{Row, rows_of};
 
@@ -13,9 +13,7 @@ use crate::families::gather_gemm::ConvolutionShape;
 use crate::families::gather_gemm::pit_conv::{limits, whole};
 use crate::families::gemm::cost::dense::{Rates, of_tiles};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{
-    Heads, Images, Places, heads_map, pixels_map, strided_heads, strided_images,
-};
+use crate::launch::maps::{Heads, Images, Maps, Places};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, small, within};
 use crate::machine::Machine;
 use crate::registry::{Dtype, none_of};
@@ -181,14 +179,9 @@ impl DenseConvLaunch {
         };
         let (rows, deep) = (row.block.0 as usize, row.block.1 as usize);
         let mut params = self.params;
-        [params.product.a_map, params.product.b_map] = if row.needs & TMA == 0 {
-            [strided_images(row.dtype, &images)?, strided_heads(row.dtype, &taps)?]
-        } else {
-            [
-                pixels_map(row.dtype, &images, &places, rows, &self.empty)?,
-                heads_map(row.dtype, &taps, [64, deep], &self.empty)?,
-            ]
-        };
+        let maps = Maps::of(row, &self.empty);
+        params.product.a_map = maps.pixels(&images, &places, rows)?;
+        params.product.b_map = maps.heads(&taps, [64, deep])?;
         params.product.c = c.address;
         let line = c.leading.saturating_mul(element);
         params.product.ldc_bytes = small("bytes of a row of C", line)?;

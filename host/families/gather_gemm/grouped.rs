@@ -16,7 +16,7 @@ use crate::families::discover::route::DeviceRoutes;
 use crate::families::gather_gemm::cost::grouped::few_rows;
 use crate::families::gather_gemm::grouped_choice::choose;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, Heads, heads_map, strided_heads, tensor_map};
+use crate::launch::maps::{Flat, Heads, Maps};
 use crate::launch::{aligned, row_bytes, small, within};
 use crate::registry::Dtype;
 
@@ -216,10 +216,7 @@ impl GroupedLaunch {
             SCALED_COLUMNS => Dtype::E4m3,
             _ => self.kernel.row().dtype,
         };
-        if self.kernel.row().needs & TMA == 0 {
-            return strided_heads(dtype, &heads);
-        }
-        heads_map(dtype, &heads, [64, down], &self.empty)
+        Maps::of(self.kernel.row(), &self.empty).with_dtype(dtype).heads(&heads, [64, down])
     }
 
     /// What the kernel is handed; refuses operands that it cannot read.
@@ -274,7 +271,7 @@ impl GroupedLaunch {
             a_map: match self.kernel.row().needs & TMA {
                 // All rows are gathered.
                 0 => [0; 16],
-                _ => tensor_map(dtype, &rows, [64, down], 64, &self.empty)?,
+                _ => Maps::of(self.kernel.row(), &self.empty).matrix(&rows, [64, down], 64)?,
             },
             w_map: self.w_map(w)?,
             a: a.address,

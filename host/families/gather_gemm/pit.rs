@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::DeviceLists;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, strided_map, tensor_map};
+use crate::launch::maps::{Flat, Maps};
 use crate::launch::{aligned, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::{Dtype, none_of};
@@ -228,10 +228,7 @@ impl PitLaunch {
             (extents, [height.min(64), 64])
         };
         let values = Flat { address: packed.address(), extents, leading: extents[0] };
-        if self.kernel.row().needs & TMA == 0 {
-            return strided_map(dtype, &values);
-        }
-        tensor_map(dtype, &values, tile, tile[0], &self.empty)
+        Maps::of(self.kernel.row(), &self.empty).matrix(&values, tile, tile[0])
     }
 
     /// A turned A is copied by 16 bytes too; there is no map of it.

@@ -1,6 +1,6 @@
 //! A convolution of the channels, or to the filters, that were listed while running.
 
-use einsparse_kernels::abi::{Divisor, TMA};
+use einsparse_kernels::abi::Divisor;
 use einsparse_kernels::families::{PIT_CONV_DEPTH, PitConvParams, STEP_CHANNELS, STEP_FILTERS};
 use einsparse_kernels::table::{Row, rows_of};
 
@@ -13,7 +13,7 @@ use crate::families::discover::{ChannelsLaunch, DeviceLists};
 use crate::families::gather_gemm::ConvolutionShape;
 use crate::families::gather_gemm::cost::pit_conv::ConvTiles;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Heads, Images, heads_map, images_map, strided_heads, strided_images};
+use crate::launch::maps::{Heads, Images, Maps};
 use crate::launch::{in_vectors, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::{Dtype, none_of};
@@ -191,14 +191,11 @@ impl PitConvLaunch {
             extents: [channels, w, h, shape.images],
             strides: [leading, w * leading, h * w * leading],
         };
-        let engine = self.kernel.row().needs & TMA != 0;
+        let maps = Maps::of(self.kernel.row(), &self.empty);
         let steps = [1, shape.stride[1], shape.stride[0], 1];
         let boxes = |channels: usize| {
-            if !engine {
-                return strided_images(dtype, &images);
-            }
             let tile = [channels, self.tile[1], self.tile[0], 1];
-            images_map(dtype, &images, (tile, steps), &self.empty)
+            maps.images(&images, (tile, steps))
         };
         let a_map = boxes(PIT_CONV_DEPTH)?;
         let b_map = if self.filters {
@@ -208,11 +205,7 @@ impl PitConvLaunch {
                 extents: [stride, shape.channels, shape.taps()],
                 strides: [stride, shape.channels * stride],
             };
-            if engine {
-                heads_map(dtype, &taps, [64, PIT_CONV_DEPTH], &self.empty)?
-            } else {
-                strided_heads(dtype, &taps)?
-            }
+            maps.heads(&taps, [64, PIT_CONV_DEPTH])?
         } else {
             boxes(PIT_CONV_DEPTH / 2)?
         };

@@ -1,7 +1,7 @@
 //! A kernel of the modules `dense` and `dense_mma`: maps of the operands, and a thread block or a cluster for each tile.
 //! Nothing is kept between runs.
 
-use einsparse_kernels::abi::{FLAG_VECTORS, MapWords, PANEL_BYTES, TMA};
+use einsparse_kernels::abi::{FLAG_VECTORS, MapWords, PANEL_BYTES};
 use einsparse_kernels::families::DenseParams;
 use einsparse_kernels::table::Row;
 
@@ -9,7 +9,7 @@ use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, strided_map, tensor_map};
+use crate::launch::maps::{Flat, Maps};
 use crate::launch::{
     Asked, Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, aligned, flags, footprint, row_bytes,
     small, within,
@@ -70,10 +70,7 @@ impl Tiles {
         tile: [usize; 2],
     ) -> Result<MapWords> {
         let matrix = Flat { address, extents, leading };
-        if self.row.needs & TMA == 0 {
-            return strided_map(self.row.dtype, &matrix);
-        }
-        tensor_map(self.row.dtype, &matrix, tile, tile[0], &self.empty)
+        Maps::of(self.row, &self.empty).matrix(&matrix, tile, tile[0])
     }
 
     /// What the kernel is handed; of a dense A with the elements from one row to the next.

@@ -1,6 +1,6 @@
 //! A kernel for a matrix that keeps two of four: the order of its tiles, maps of the operands.
 
-use einsparse_kernels::abi::{B_COLUMNS, Dtype, FLAG_VECTORS, HALF, Operation, TMA};
+use einsparse_kernels::abi::{B_COLUMNS, Dtype, FLAG_VECTORS, HALF, Operation};
 use einsparse_kernels::families::{NM_HOLDERS, NM_PAIR, NM_STEPS, NM_WORD, NmParams};
 use einsparse_kernels::frag;
 use einsparse_kernels::table::Row;
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::families::gemm::panel::out_flag;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, strided_map, tensor_map};
+use crate::launch::maps::{Flat, Maps};
 use crate::launch::{
     Asked, Extents, Product, RawSpmm, aligned, flags, footprint, row_bytes, small, within,
 };
@@ -136,10 +136,7 @@ impl TwoOfFour {
         let stored = words * NM_WORD / 2;
         let map = |address, extents, leading, tile: [usize; 2]| {
             let matrix = Flat { address, extents, leading };
-            if self.row().needs & TMA == 0 {
-                return strided_map(self.row().dtype, &matrix);
-            }
-            tensor_map(self.row().dtype, &matrix, tile, tile[0], &self.tiles)
+            Maps::of(self.row(), &self.tiles).matrix(&matrix, tile, tile[0])
         };
         let b_map = if self.row().order & B_COLUMNS == 0 {
             map(raw.b, [n, k], raw.ldb, [HALF, depth])?

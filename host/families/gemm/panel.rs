@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use einsparse_kernels::abi::{
     A_COLUMNS, B_COLUMNS, C_COLUMNS, FLAG_OUT_BF16, FLAG_OUT_F16, FLAG_OUT_F32, FLAG_VECTORS, HALF,
-    Operation, PANEL_BYTES, STRIP, TMA,
+    Operation, PANEL_BYTES, STRIP,
 };
 use einsparse_kernels::families::WgmmaParams;
 use einsparse_kernels::table::Row;
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::families::gemm::strips::{Pieces, Records, Schedule, Source, Tiles};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, strided_map, tensor_map};
+use crate::launch::maps::{Flat, Maps};
 use crate::launch::{
     Asked, Extents, Matrix, Planned, Product, RawSpmm, Turns, flags, footprint, row_bytes, small,
     within,
@@ -172,10 +172,7 @@ impl<P: Copy + 'static> Panels<P> {
         let Values { rows, columns, leading } = self.values;
         let map = |address, extents, leading, tile, swizzled| {
             let matrix = Flat { address, extents, leading };
-            if self.row().needs & TMA == 0 {
-                return strided_map(self.row().dtype, &matrix);
-            }
-            tensor_map(self.row().dtype, &matrix, tile, swizzled, &self.zeros)
+            Maps::of(self.row(), &self.zeros).matrix(&matrix, tile, swizzled)
         };
         let a_map = map(raw.values, [columns, rows], leading, tile, tile[0])?;
         let b_map = if order & B_COLUMNS == 0 {

@@ -1,6 +1,5 @@
 //! A product at the micro-tiles of another matrix, which were found while running: their lists are read on the device.
 
-use einsparse_kernels::abi::TMA;
 use einsparse_kernels::families::{PitSampledParams, SAMPLED_GATE, SAMPLED_WIDTH};
 use einsparse_kernels::table::{Row, rows_of};
 
@@ -10,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::families::convert::DenseMatrix;
 use crate::families::discover::{DeviceLists, list_stride};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, strided_map, tensor_map};
+use crate::launch::maps::{Flat, Maps};
 use crate::launch::{aligned, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::{Dtype, none_of};
@@ -95,10 +94,8 @@ impl PitSampledLaunch {
         let dtype = self.kernel.row().dtype;
         let bytes = |of: &str, matrix: DenseMatrix| row_bytes(of, matrix.leading, dtype.bytes());
         let rows_of_y = Flat { address: y.address, extents: [k, n], leading: y.leading };
-        let y_map = match self.kernel.row().needs & TMA {
-            0 => strided_map(dtype, &rows_of_y)?,
-            _ => tensor_map(dtype, &rows_of_y, [64, SAMPLED_WIDTH], 64, &self.empty)?,
-        };
+        let maps = Maps::of(self.kernel.row(), &self.empty);
+        let y_map = maps.matrix(&rows_of_y, [64, SAMPLED_WIDTH], 64)?;
         Ok(PitSampledParams {
             y_map,
             lists: lists.lists.address(),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use einsparse_kernels::abi::{
-    A_COLUMNS, B_COLUMNS, FLAG_ACCUMULATE, FLAG_MASK_VALUES, HALF, MapWords, STRIP, TMA,
+    A_COLUMNS, B_COLUMNS, FLAG_ACCUMULATE, FLAG_MASK_VALUES, HALF, MapWords, STRIP,
 };
 use einsparse_kernels::families::{SampledParams, SddmmStagedParams, SddmmTilesParams, Window};
 use einsparse_kernels::table::Row;
@@ -18,7 +18,7 @@ use crate::families::sddmm::sddmm_staged::SddmmStaged;
 use crate::families::sddmm::sddmm_tiles::SddmmTiles;
 use crate::families::sddmm::windows::{Blocks, Windows};
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, strided_map, tensor_map};
+use crate::launch::maps::{Flat, Maps};
 use crate::launch::{Planned, RawSddmm, Turns, aligned, small, within};
 use crate::registry::Dtype;
 use crate::worklist::Runs;
@@ -191,10 +191,7 @@ impl Sampler {
         swizzled: usize,
     ) -> Result<MapWords> {
         let matrix = Flat { address, extents, leading };
-        if self.kernel.row().needs & TMA == 0 {
-            return strided_map(self.kernel.row().dtype, &matrix);
-        }
-        tensor_map(self.kernel.row().dtype, &matrix, tile, swizzled, &self.zeros)
+        Maps::of(self.kernel.row(), &self.zeros).matrix(&matrix, tile, swizzled)
     }
 }
 

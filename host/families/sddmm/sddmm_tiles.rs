@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use einsparse_kernels::abi::{
     A_COLUMNS, B_COLUMNS, FLAG_ACCUMULATE, FLAG_MASK_VALUES, FLAG_VECTORS, HALF, MapWords,
-    PANEL_BYTES, STRIP, TMA,
+    PANEL_BYTES, STRIP,
 };
 use einsparse_kernels::families::{Pane, Picks, SddmmTilesParams};
 use einsparse_kernels::table::Row;
@@ -18,7 +18,7 @@ use crate::families::sddmm::panes::Panes;
 use crate::families::sddmm::{SddmmExtents, SddmmLaunch};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::RawSddmm;
-use crate::launch::maps::{Flat, strided_map, tensor_map};
+use crate::launch::maps::{Flat, Maps};
 use crate::launch::{Planned, aligned, within};
 use crate::worklist::Runs;
 
@@ -111,10 +111,7 @@ impl SddmmTiles {
         let deep = PANEL_BYTES / self.row().dtype.bytes();
         let tile = if columns { [HALF, deep] } else { [deep, HALF] };
         let matrix = Flat { address, extents, leading };
-        if self.row().needs & TMA == 0 {
-            return strided_map(self.row().dtype, &matrix);
-        }
-        tensor_map(self.row().dtype, &matrix, tile, tile[0], &self.zeros)
+        Maps::of(self.row(), &self.zeros).matrix(&matrix, tile, tile[0])
     }
 }
 

@@ -4,7 +4,7 @@
 mod layout;
 mod schedule;
 
-use einsparse_kernels::abi::{FLAG_A_KEPT, FLAG_VECTORS, MapWords, TMA};
+use einsparse_kernels::abi::{FLAG_A_KEPT, FLAG_VECTORS, MapWords};
 use einsparse_kernels::families::{BIT_STAGES, BIT_TILE, BitmapParams, eights, stages_for};
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
@@ -16,7 +16,7 @@ use crate::driver::DeviceMemory;
 use crate::error::{Error, Refusal, Result};
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, strided_map, tensor_map};
+use crate::launch::maps::{Flat, Maps};
 use crate::launch::{
     Asked, Extents, Product, RawSpmm, Turns, aligned, flags, row_bytes, small, within,
 };
@@ -132,7 +132,7 @@ impl Bitmaps {
     /// Where tiles of B are copied from: one column is a row of a matrix, since it has no gaps.
     fn b_map(&self, raw: &RawSpmm) -> Result<MapWords> {
         let Extents { k, n, .. } = self.extents;
-        let (dtype, columns) = (self.row().dtype, self.row().columns as usize);
+        let columns = self.row().columns as usize;
         let (extents, tile, leading) = if columns == 1 {
             crate::launch::in_vectors("B", raw.b)?;
             if raw.ldb != 1 {
@@ -149,11 +149,8 @@ impl Bitmaps {
             return Ok([0; 16]);
         }
         let matrix = Flat { address: raw.b, extents, leading };
-        if self.row().needs & TMA == 0 {
-            return strided_map(dtype, &matrix);
-        }
         let swizzled = if columns <= 8 { 0 } else { columns };
-        tensor_map(dtype, &matrix, tile, swizzled, &self.starts)
+        Maps::of(self.row(), &self.starts).matrix(&matrix, tile, swizzled)
     }
 
     fn params(&self, raw: &RawSpmm) -> Result<BitmapParams> {

@@ -14,7 +14,7 @@ use crate::driver::DeviceMemory;
 use crate::error::Result;
 use crate::indirect::SpmmForm;
 use crate::kernel::{Grid, Kernel, Queue};
-use crate::launch::maps::{Flat, tensor_map};
+use crate::launch::maps::{Flat, Maps};
 use crate::launch::{
     Asked, Extents, MAX_GRID_X, MAX_GRID_Y, Product, RawSpmm, aligned, flags, footprint, row_bytes,
     small, within,
@@ -158,7 +158,7 @@ impl Staged {
         let [pieces, others, spans, joins] = lists.unwrap_or_default();
         let tile = [self.row().columns as usize, K_TILE];
         Ok(StagedParams {
-            b_map: tensor_map(self.row().dtype, &b, tile, 0, &self.offsets)?,
+            b_map: Maps::of(self.row(), &self.offsets).matrix(&b, tile, 0)?,
             offsets: self.offsets.address(),
             windows: self.windows.address(),
             rows: self.rows.address(),

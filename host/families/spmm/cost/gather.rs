@@ -117,7 +117,7 @@ fn gather_rate(row: &Row, work: &Work, machine: &Machine) -> f64 {
 /// Dependent steps: waves of items one after the other, each a chain of bursts; at least the longest item.
 fn chain(row: &Row, work: &Work, machine: &Machine, tiles: f64) -> f64 {
     let rows = work.m.max(1) as u64;
-    let items = resident(row, machine) as f64;
+    let items = resident_segments(row, machine) as f64;
     let step = f64::from(row.burst * row.parts);
     let first = (work.k as f64 / work.entries.max(1) as f64).min(1.0);
     let burst_us = BURST_US + FIRST_US * first;
