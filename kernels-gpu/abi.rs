@@ -1,5 +1,5 @@
-//! What host and device agree on, as far as families share it: markers for walks and elements, what a tile is, how
-//! operands lie, flags. A family's own tiles and params are in `families/<family>/abi`.
+//! Interface of host and device that the families share: markers for walks and elements, the trait [`Tile`], layouts
+//! of operands, flags. Tiles and parameters of one family are in `families/<family>/abi`.
 
 mod divisor;
 mod needs;
@@ -19,7 +19,7 @@ pub use scan::*;
 pub use stage::*;
 pub use strips::*;
 
-/// Element type of a kernel, in the words of the benchmark records (`tf32` = f32 data, TF32 product).
+/// Element type of a kernel, with the names of the benchmark records (`tf32` = f32 data, TF32 product).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dtype {
     /// IEEE single, f32 accumulation.
@@ -30,7 +30,7 @@ pub enum Dtype {
     F16,
     /// bfloat16, f32 accumulation.
     Bf16,
-    /// f32 in memory, rounded to TF32 (`cvt.rna`) in front of the Tensor Core, f32 accumulation.
+    /// f32 in memory, rounded to TF32 (`cvt.rna`) before the Tensor Core, f32 accumulation.
     Tf32,
     /// 8-bit float with 4 bits of exponent and 3 of mantissa (OCP FP8), f32 accumulation.
     E4m3,
@@ -38,7 +38,7 @@ pub enum Dtype {
     E5m2,
     /// 8-bit signed integer, i32 accumulation.
     Int8,
-    /// 32-bit signed integer: what products of 8-bit ones may be stored as.
+    /// 32-bit signed integer: an output type of products of 8-bit integers.
     Int32,
 }
 
@@ -61,7 +61,7 @@ impl Dtype {
         }
     }
 
-    /// Name in records and in the command.
+    /// Name in the benchmark records and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Dtype::F32 => "f32",
@@ -77,22 +77,22 @@ impl Dtype {
     }
 }
 
-/// What the kernels of a module compute.
+/// Operation that the kernels of a module compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
-    /// A product with one sparse operand, or of two dense ones: what plans choose from.
+    /// A product with one sparse operand, or of two dense operands. Plans choose from these kernels.
     Product,
-    /// A product of dense matrices at the places of a pattern (SDDMM).
+    /// A product of dense matrices at the nonzeros of a pattern (SDDMM).
     Sampled,
-    /// What its family alone launches: it finds its rows by their params (`table::rows_of`).
+    /// An operation that only its family launches, which finds its rows by their params (`table::rows_of`).
     Own,
-    /// A product that adds in any order: for plans that allow it.
+    /// A product that adds in any order, for plans that allow it.
     Relaxed,
     /// A product of 8-bit operands into a wider output.
     Narrow,
-    /// The same at the places of a pattern.
+    /// A product of 8-bit operands at the nonzeros of a pattern, into a wider output.
     SampledNarrow,
-    /// A dense product written to be read, which no plan takes.
+    /// A dense product of the tutorial, which no plan chooses.
     Teaching,
     /// Softmax of a product at the entries of a mask, times another matrix.
     Attention,
@@ -102,67 +102,67 @@ pub enum Operation {
     TensorProduct,
     /// A product of gathered rows with a stack of matrices, or a step around it.
     Convolution,
-    /// Any indirect Einsum.
+    /// An indirect Einsum of any form.
     Einsum,
-    /// Which micro-tiles of a matrix are not empty.
+    /// Detection of the nonempty micro-tiles of a matrix.
     Detection,
-    /// A product with an operand whose micro-tiles were found while running.
+    /// A product with an operand whose nonempty micro-tiles are detected at run time.
     Dynamic,
-    /// A product of rows, each with a matrix of a stack that was chosen while running.
+    /// A product of rows, each with a matrix of a stack that is selected at run time.
     Grouped,
-    /// A step of a layer over rows whose number is known on the device.
+    /// A step of a layer over rows whose number is known only on the device.
     Live,
 }
 
-/// How a kernel walks the sparse operand.
+/// Order in which a kernel visits the sparse operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WalkKind {
-    /// Entries of a row lie anywhere: CSR, COO, ELL, GroupCOO with any group.
+    /// Rows that start at any entry: CSR, COO, ELL, GroupCOO with any group.
     Csr,
-    /// Every row starts at a multiple of four entries: GroupCOO with a group divisible by four.
+    /// Rows that start at a multiple of four entries: GroupCOO with a group divisible by four.
     GroupCoo,
     /// Dense blocks, block rows contiguous: BSR, BlockCOO, BlockGroupCOO.
     Block,
-    /// Two of every four neighbours in a row, with their positions: N:M.
+    /// Two of every four adjacent elements of a row, with their positions: N:M.
     Nm,
-    /// Entries of a row as pairs of column and position, values read through the position: a transposed pattern.
+    /// Entries of a row as pairs of column and position; values are loaded by position: a transposed pattern.
     Permuted,
-    /// Bits and values by tiles of 64 x 64: bitmap.
+    /// Bits and values of tiles of 64 x 64: bitmap.
     Bitmap,
-    /// Places as bytes and values by tiles of 64 x 128: bytemap.
+    /// Positions as bytes, and values, of tiles of 64 x 128: bytemap.
     Bytemap,
-    /// Columns of eight rows, entries in row order: what plans make of CSR, COO, ELL and GroupCOO.
+    /// Columns of eight rows, entries in row order: plans make them from CSR, COO, ELL and GroupCOO.
     Vector,
-    /// Entries in row order, laid among zeros into tiles of a dense A: what plans make of CSR, COO, ELL and GroupCOO.
+    /// Entries in row order, expanded to dense tiles of A: plans make them from CSR, COO, ELL and GroupCOO.
     Filled,
     /// Slices of 32 rows, a lane for each row: SELL.
     SlicedEll,
-    /// Places as data, whatever the formats.
+    /// Positions of terms as data, for any format.
     Listed,
     /// No sparse operand.
     Direct,
 }
 
-/// What a kernel does with implicit zeros.
+/// Treatment of implicit zeros by a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Zeros {
-    /// Never multiplied: a NaN in B reaches only rows of C that own an entry there.
+    /// Implicit zeros are never multiplied: a NaN in row k of B reaches only rows of C with an entry in column k.
     Strict,
-    /// Zeros inside a stored block, or beside an entry in a column of eight rows, are multiplied like any value.
+    /// Zeros inside a stored block, or next to an entry in a column of eight rows, are multiplied like any value.
     Dense,
 }
 
-/// Marker of an element type; the device implements its arithmetic on it.
+/// Marker of an element type; device code implements its arithmetic for it.
 pub trait ElemInfo {
     /// The element type.
     const DTYPE: Dtype;
 }
 
-/// Marker of a walk; the device implements the loads on it.
+/// Marker of a walk; device code implements the loads for it.
 pub trait WalkInfo {
     /// The walk.
     const WALK: WalkKind;
-    /// What it does with implicit zeros.
+    /// Treatment of implicit zeros.
     const ZEROS: Zeros;
 }
 
@@ -205,7 +205,7 @@ markers! {
     Bytes: WalkInfo { WALK: WalkKind = WalkKind::Bytemap, ZEROS: Zeros = Zeros::Dense }
     /// See [`WalkKind::Vector`].
     Vector: WalkInfo { WALK: WalkKind = WalkKind::Vector, ZEROS: Zeros = Zeros::Dense }
-    /// The same of integers, of which none times zero is anything but zero.
+    /// [`WalkKind::Vector`] of integers: `Strict`, because an integer times zero is always zero.
     WholeVector: WalkInfo { WALK: WalkKind = WalkKind::Vector, ZEROS: Zeros = Zeros::Strict }
     /// See [`WalkKind::Filled`].
     Filled: WalkInfo { WALK: WalkKind = WalkKind::Filled, ZEROS: Zeros = Zeros::Dense }
@@ -217,49 +217,49 @@ markers! {
     Direct: WalkInfo { WALK: WalkKind = WalkKind::Direct, ZEROS: Zeros = Zeros::Dense }
 }
 
-/// Geometry of one kernel. Both sides read launch bounds, grid and shared memory from here only.
+/// Geometry of one kernel: the only source of launch bounds, grid and shared memory for host and device.
 pub trait Tile {
     /// Threads of a thread block.
     const THREADS: u32;
-    /// Thread blocks that must fit one multiprocessor (register budget).
+    /// Min thread blocks per multiprocessor (register budget).
     const MIN_BLOCKS: u32 = 1;
     /// Columns of C that one thread block computes.
     const COLUMNS: u32;
-    /// Work items that one thread block takes.
+    /// Work items of one thread block.
     const ITEMS: u32 = 1;
     /// Segments of lanes that share a work item.
     const PARTS: u32 = 1;
-    /// Entries that a segment has in flight.
+    /// Entries of a segment whose loads are in flight together.
     const BURST: u32 = 1;
-    /// Rows and columns of the pieces of A that the kernel moves; (1, 1) for unstructured walks.
+    /// Rows and columns of the pieces of A that the kernel copies; (1, 1) for unstructured walks.
     const BLOCK: (u32, u32) = (1, 1);
-    /// How A's pieces and B lie in memory: [`PLAIN`] or [`A_COLUMNS`] and [`B_COLUMNS`].
+    /// Layouts of A's pieces and of B: [`PLAIN`], or a combination of [`A_COLUMNS`], [`B_COLUMNS`] and the like.
     const ORDER: u32 = PLAIN;
-    /// Which step of an operation of several kernels: `STEP_*`.
+    /// Step of an operation of several kernels: `STEP_*`.
     const STEP: u32 = STEP_NONE;
-    /// Rows of B at the most.
+    /// Max rows of B.
     const DEPTH: u32 = u32::MAX;
-    /// What it needs of a GPU: `TMA` and the like.
+    /// Required GPU features: `TMA` and the like.
     const NEEDS: u32 = 0;
-    /// It does the work of another row on GPUs without `wgmma`, and is not built for those with it.
+    /// Whether the kernel replaces another row on GPUs without `wgmma`. It is not built for GPUs with `wgmma`.
     const STANDS_IN: bool = false;
-    /// Dynamic shared memory in bytes, whatever the element type.
+    /// Dynamic shared memory in bytes, for every element type.
     const SHARED_BYTES: u32 = 0;
-    /// Bytes that one access to B and C moves, 16 for vectors and the copy engine; 1 for single elements, and for tiles
-    /// that count elements in [`Tile::vector`] instead.
+    /// Bytes of one access to B and C: 16 for vectors and the copy engine; 1 for single elements, and for tiles that
+    /// count elements in [`Tile::vector`] instead.
     const ACCESS: u32;
     /// Dynamic shared memory in bytes for elements of the given type.
     fn shared_bytes(_dtype: Dtype) -> u32 {
         Self::SHARED_BYTES
     }
-    /// Elements that one access to B and C moves: pointers and leading dimensions must be multiples of that many.
+    /// Elements of one access to B and C. Pointers and leading dimensions must be multiples of this number.
     fn vector(dtype: Dtype) -> u32 {
         (Self::ACCESS / dtype.bytes() as u32).max(1)
     }
 }
 
-/// Tiles of a module: what all have, then each with its step and what it alone has. A number behind a step makes its
-/// constant.
+/// Declares the tiles of a module: first the constants of all tiles, then each tile with its step and further
+/// constants. A number after a step declares the constant of this step.
 macro_rules! tiles {
     ({ $($k:ident: $v:expr),* }) => { $(const $k: u32 = $v;)* };
     (
@@ -288,30 +288,30 @@ macro_rules! tiles {
 
 pub(crate) use tiles;
 
-/// Add to C instead of overwriting it (`+=`).
+/// Adds to C instead of overwriting it (`+=`).
 pub const FLAG_ACCUMULATE: u32 = 1;
-/// Add `bias[m]` of the row before the activation.
+/// Adds `bias[m]` of the row before the activation.
 pub const FLAG_BIAS_ROWS: u32 = 2;
-/// Add `bias[n]` of the column before the activation.
+/// Adds `bias[n]` of the column before the activation.
 pub const FLAG_BIAS_COLUMNS: u32 = 4;
-/// Clamp at zero from below; NaN passes.
+/// ReLU: negative elements become zero; NaN is preserved.
 pub const FLAG_RELU: u32 = 8;
-/// C and a bias of columns allow accesses of 16 bytes (modules `block` and `wgmma`).
+/// C and a bias of columns are aligned for 16-byte accesses (modules `block` and `wgmma`).
 pub const FLAG_VECTORS: u32 = 16;
-/// GELU, x / 2 (1 + erf(x / sqrt 2)), in place of ReLU: to 1.5e-7 absolute, for 16-bit results to 2e-6.
+/// GELU, x / 2 (1 + erf(x / sqrt 2)), in place of ReLU. Absolute error: 1.5e-7; for 16-bit results 2e-6.
 pub const FLAG_GELU: u32 = 32;
-/// Multiply by the values of the mask (`P[m,n] * ...`).
+/// Multiplies by the values of the mask (`P[m,n] * ...`).
 pub const FLAG_MASK_VALUES: u32 = 64;
-/// Zero where the gate is not positive (modules `wgmma`, `nm`).
+/// Sets an element of C to zero if that of the matrix `gate` is not positive (modules `wgmma`, `nm`).
 pub const FLAG_GATE: u32 = 128;
-/// Nothing that is queued in front of the kernel writes A: it may be read ahead of the end of the launch before.
+/// No launch that precedes the kernel in its stream writes A. A may be loaded before the preceding launch has ended.
 pub const FLAG_A_KEPT: u32 = 256;
-/// C is f16. Without any of the three flags it is i32, which only products of integers have.
+/// C is f16. Without any of the three output flags C is i32, which only products of integers support.
 pub const FLAG_OUT_F16: u32 = 1 << 16;
 /// C is bf16.
 pub const FLAG_OUT_BF16: u32 = 1 << 17;
 /// C is f32.
 pub const FLAG_OUT_F32: u32 = 1 << 18;
 
-/// Step of the table's rows that are kernels of a product.
+/// Step of kernels that compute a whole operation.
 pub const STEP_NONE: u32 = 0;

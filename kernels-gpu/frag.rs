@@ -1,4 +1,4 @@
-//! Which lane and register of a warp holds which element of an `mma` atom, as const fns, and the
+//! Layouts of fragments, as const fns: the element of an `mma` atom in each lane and register of a warp. Also the
 //! shared-memory swizzle. Source: PTX ISA, "Matrix Fragments for mma.m16n8k16 / m16n8k8".
 
 /// Row and column inside an atom.
@@ -29,40 +29,40 @@ pub const fn b_k8(lane: u32, r: u32) -> Place {
     (lane % 4 + 4 * r, lane / 4)
 }
 
-/// Row and 16-byte chunk that a lane addresses for `ldmatrix.x4` over 16 rows x 32 bytes; the four
-/// matrices land in the registers of [`a_k16`] (halves) and of [`a_k8`] (words).
+/// Row and 16-byte chunk whose address a lane passes to `ldmatrix.x4` for 16 rows x 32 bytes. The four matrices are
+/// loaded into the registers of [`a_k16`] (halves) and of [`a_k8`] (words).
 pub const fn ldmatrix_x4(lane: u32) -> Place {
     (lane % 16, lane / 16)
 }
 
-/// Row (k) and 16-byte chunk (m) that a lane addresses for `ldmatrix.x4.trans` over 16 rows x 32 bytes of a column by
-/// column A; the four matrices land in the registers of [`a_k16`].
+/// Row (k) and 16-byte chunk (m) whose address a lane passes to `ldmatrix.x4.trans` for 16 rows x 32 bytes of a
+/// column-major A. The four matrices are loaded into the registers of [`a_k16`].
 pub const fn ldmatrix_x4_columns(lane: u32) -> Place {
     (lane / 16 * 8 + lane % 8, lane / 8 % 2)
 }
 
-/// Byte offset of 16-byte chunk `chunk` of row `row` in a tile with rows of `row_bytes` (a multiple
-/// of 128): chunks of eight consecutive rows fall into eight different bank groups.
+/// Byte offset of 16-byte chunk `chunk` of row `row` in a tile with rows of `row_bytes` (a multiple of 128). Chunks of
+/// the same number in eight consecutive rows are in eight different bank groups.
 pub const fn swizzle(row: u32, chunk: u32, row_bytes: u32) -> u32 {
     row * row_bytes + (chunk ^ (row & 7)) * 16
 }
 
-/// Byte of a tile whose rows of `row_bytes` (32, 64 or 128) lie one after another, swizzled over as many bytes, as the
-/// copy engine and `wgmma` have them. The tile begins at a multiple of 1024.
+/// Offset at which byte `byte` of a tile is stored with the swizzle of the copy engine and `wgmma`. The tile has
+/// contiguous rows of `row_bytes` (32, 64 or 128), the width of the swizzle, and begins at a multiple of 1024.
 pub const fn swizzled(byte: u32, row_bytes: u32) -> u32 {
     byte ^ (byte >> 7 & (row_bytes / 16 - 1)) << 4
 }
 
-/// Which of 32 columns of B is row `row` of 32 of a product transposed (`dense` module, TF32). The lanes of a fragment
-/// then read 32 different banks of a piece of 32 columns that lies swizzled over its rows.
+/// Column of B, of 32, that is row `row` of the transposed product (`dense` module, TF32). With this order, the lanes
+/// of a fragment read 32 different banks of a piece of 32 columns, whose rows are swizzled.
 pub const fn transposed_column(row: u32) -> u32 {
     let (warp, half, g) = (row / 16, row / 8 % 2, row % 8);
     g / 4 * 16 + warp * 8 + half * 4 + g % 4
 }
 
-/// Descriptor of a `wgmma` operand at shared address `at`. `row_bytes` (32, 64 or 128) is the length of the rows that
-/// lie one after another, swizzled over as many bytes; `between` the bytes from one group of `row_bytes` along
-/// the contiguous axis to the next, which only operands contiguous along m or n have.
+/// Descriptor of a `wgmma` operand at shared address `at`. `row_bytes` (32, 64 or 128): length of the contiguous rows
+/// and width of the swizzle. `between`: stride in bytes from one group of `row_bytes` along the contiguous axis to the
+/// next; only operands contiguous along m or n have several groups.
 /// Source: PTX ISA, "Matrix Descriptor Format"; strides as in CUTLASS' `mma_sm90_desc.hpp`.
 pub const fn descriptor(at: u32, row_bytes: u32, between: u32) -> u64 {
     let swizzle: u64 = match row_bytes {
@@ -74,27 +74,28 @@ pub const fn descriptor(at: u32, row_bytes: u32, between: u32) -> u64 {
     (at as u64 & 0x3_ffff) >> 4 | (between as u64 / 16) << 16 | eight_rows << 32 | swizzle << 62
 }
 
-/// Metadata of the sparse `wgmma` of depth 32 (f16, bf16): row of a warp's 16, and which 16 columns of the step, half
-/// `h` of a lane's register describes: 4 groups of 4 columns, 4 bits each, low first. The lanes of
-/// [`metadata_selector`] 0 hold a whole step, those of 1 another.
+/// Metadata of the sparse `wgmma` of depth 32 (f16, bf16). Returns the row of a warp's 16, and the half of the step (16
+/// columns), that half `h` of a lane's register describes: 4 groups of 4 columns, 4 bits each, low bits first. The
+/// lanes of [`metadata_selector`] 0 hold one step, those of selector 1 another step.
 /// Source: PTX ISA, "Sparse matrix storage" of wgmma.mma_async.sp.
 pub const fn metadata(lane: u32, h: u32) -> Place {
     (lane / 4 + 8 * h, lane % 2)
 }
 
-/// Sparsity selector with which a lane's metadata is read.
+/// Sparsity selector of the instruction that reads a lane's metadata.
 pub const fn metadata_selector(lane: u32) -> u32 {
     lane % 4 / 2
 }
 
-/// A lane's metadata from the words of positions of its rows, 32 columns each, as the format nm:2:4 stores them.
+/// Metadata of a lane, from the position words of its two rows. A word covers 32 columns, as in the format nm:2:4.
 pub const fn metadata_of(lane: u32, upper: u32, lower: u32) -> u32 {
     let shift = metadata(lane, 0).1 * 16;
     (upper >> shift) & 0xffff | (lower >> shift) << 16
 }
 
-/// Metadata of the sparse `wgmma` of depth 64 (8-bit elements): row of a warp's 16, and which 32 columns of the step, a
-/// lane's register describes: one word of the format. All lanes hold some; the selector is 0.
+/// Metadata of the sparse `wgmma` of depth 64 (8-bit elements). Returns the row of a warp's 16, and the half of the
+/// step (32 columns), that a lane's register describes: one word of the format. All lanes hold metadata; the selector
+/// is 0.
 /// Source: PTX ISA, "Sparse matrix storage" of wgmma.mma_async.sp.
 pub const fn metadata_narrow(lane: u32) -> Place {
     (lane / 4 + 8 * (lane % 2), lane % 4 / 2)
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Every element of the `rows` x `cols` atom is held exactly once.
+    /// Asserts that `places` contains every element of the `rows` x `cols` atom exactly once.
     fn bijective(rows: u32, cols: u32, places: impl Iterator<Item = Place>) {
         let mut seen = BTreeSet::new();
         for (r, c) in places {
@@ -130,7 +131,8 @@ mod tests {
         bijective(16, 2, (0..32).map(ldmatrix_x4));
     }
 
-    /// Both selectors see every 16 columns of every row once; the halves are those of the rows' words.
+    /// The lanes of each selector cover both halves of every row once; `metadata_of` takes the same halves from the
+    /// words.
     #[test]
     fn metadata_covers_a_step_for_either_selector() {
         let of = |s| (0..32).filter(move |&l| metadata_selector(l) == s);
@@ -145,7 +147,7 @@ mod tests {
         }
     }
 
-    /// Every column once, and a load of a fragment from every bank once.
+    /// The map is a bijection, and a load of a fragment reads each bank once.
     #[test]
     fn transposed_columns_meet_in_no_bank() {
         let all: BTreeSet<u32> = (0..32).map(transposed_column).collect();
@@ -165,7 +167,7 @@ mod tests {
         bijective(16, 2, (0..32).map(metadata_narrow));
     }
 
-    /// `ldmatrix` hands lane l the word l%4 of row l/4 of matrix r, whose rows lanes 8r..8r+8 address.
+    /// `ldmatrix` loads into lane l word l%4 of row l/4 of matrix r. Lanes 8r..8r+8 pass the addresses of its rows.
     #[test]
     fn ldmatrix_delivers_the_a_fragments() {
         for (lane, r, h) in lanes(4, 2) {
@@ -175,8 +177,8 @@ mod tests {
         }
     }
 
-    /// With `.trans`, lane l gets elements (2(l%4), l/4) and (2(l%4)+1, l/4) of matrix r: two n8
-    /// atoms of B from 16 rows (k) and two chunks (n).
+    /// With `.trans`, lane l receives elements (2(l%4), l/4) and (2(l%4)+1, l/4) of matrix r: two n8 atoms of B from 16
+    /// rows (k) and two chunks (n).
     #[test]
     fn transposed_ldmatrix_delivers_the_b_fragments() {
         for (lane, r, h) in lanes(4, 2) {
@@ -186,7 +188,7 @@ mod tests {
         }
     }
 
-    /// With `.trans`, lane l gets elements (2(l%4), l/4) and (2(l%4)+1, l/4) of matrix r, rows along k.
+    /// With `.trans`, lane l receives elements (2(l%4), l/4) and (2(l%4)+1, l/4) of matrix r, whose rows are along k.
     #[test]
     fn transposed_ldmatrix_delivers_the_a_fragments() {
         for (lane, r, h) in lanes(4, 2) {
@@ -212,7 +214,7 @@ mod tests {
         }
     }
 
-    /// TF32 rows of B are padded by 32 bytes: the 32 words that one fragment load touches lie in 32 banks.
+    /// TF32 rows of B are padded by 32 bytes: the 32 words of one fragment load are in 32 banks.
     #[test]
     fn padded_rows_have_no_bank_conflicts() {
         let row =

@@ -1,8 +1,9 @@
-//! The table of kernels. One row is one kernel: name, walk, element, tile. A family keeps its rows in its own folder
-//! (`families/<family>/rows.rs`), the only place where a kernel's name exists; `families/mod.rs` lists the families.
-//! Device entries, launch bounds and the host's registry expand them.
+//! Table of kernels. A row is one kernel: name, walk, element, tile. The rows of a family are in
+//! `families/<family>/rows.rs`, the only file that names its kernels; `families/mod.rs` lists the families. Device
+//! entries, launch bounds and the host's registry are expanded from the rows.
 
-/// Hands what families have added to the next one, and in the end to what was asked for.
+/// Collects the rows of all families: passes the rows so far to the macro of the next family `$next`, and those of all
+/// families to macro `$m`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! gather_rows {

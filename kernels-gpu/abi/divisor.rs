@@ -1,6 +1,6 @@
-//! Division by numbers that the host knows.
+//! Division by numbers that the host determines before the launch.
 
-/// Division by a number that the host knows: one multiplication.
+/// Divisor with a precomputed reciprocal, which replaces the division by a multiplication and a correction.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Divisor {
@@ -10,7 +10,7 @@ pub struct Divisor {
 }
 
 impl Divisor {
-    /// Division by `value`; 0 divides like 1.
+    /// Divisor of this value; 0 divides like 1.
     pub const fn new(value: u32) -> Self {
         let value = if value == 0 { 1 } else { value };
         let reciprocal = (1u64 << 32) / value as u64;
@@ -20,7 +20,7 @@ impl Divisor {
         }
     }
 
-    /// Quotient and remainder. The estimate is short by less than 1 + n / 2^32, so by one at the most.
+    /// Returns quotient and remainder. The estimated quotient is too small by less than 1 + n / 2^32: by at most one.
     #[inline(always)]
     pub const fn of(self, n: u32) -> (u32, u32) {
         let quotient = ((n as u64 * self.reciprocal as u64) >> 32) as u32;

@@ -1,40 +1,41 @@
-//! What a kernel needs of a GPU beyond compute capability 8.0. Its atom and its loader say so.
+//! GPU features that a kernel requires beyond compute capability 8.0, determined by its atom and its loader.
 
-/// The tensor copy engine and barriers that count its bytes: compute capability 9.0 and newer.
+/// Tensor copy engine (TMA) and mbarriers that count its bytes: compute capability 9.0 and newer.
 pub const TMA: u32 = 1;
-/// Thread blocks that read each other's shared memory: compute capability 9.0 and newer.
+/// Clusters, whose thread blocks access each other's shared memory: compute capability 9.0 and newer.
 pub const CLUSTER: u32 = 2;
-/// Matrix products of a warpgroup: compute capability 9.0 alone.
+/// Matrix products of a warpgroup (`wgmma`): compute capability 9.0 only.
 pub const WGMMA: u32 = 4;
-/// Matrix products of fp8 in registers: compute capability 8.9 and newer.
+/// Matrix products of fp8 fragments (`mma.sync`): compute capability 8.9 and newer.
 pub const FP8_MMA: u32 = 8;
 
-/// What multiplies a stage.
+/// Properties of an atom, which multiplies a stage.
 pub trait AtomInfo: Copy {
-    /// `WGMMA` or nothing.
+    /// Required features: `WGMMA`, `FP8_MMA` or 0.
     const NEEDS: u32;
-    /// Products go on while their warps do something else, and registers move between warpgroups.
+    /// Products run asynchronously, and warpgroups can reallocate registers (`setmaxnreg`).
     const ASYNCHRONOUS: bool;
-    /// A warp holds 64 rows of a quarter of the columns during products, instead of 16 rows of all columns.
+    /// During products, a warp holds 64 rows of a quarter of the columns instead of 16 rows of all columns.
     const QUARTERS: bool;
 }
 
-/// `wgmma`: asynchronous, operands by descriptor.
+/// `wgmma`: asynchronous; descriptors name the operands in shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Wgmma;
 
 /// `ldmatrix` and `mma.sync`. With `QUARTERS` a warp multiplies 64 rows by a quarter of the columns. This takes less
-/// than half of the loads from shared memory, and the sums have to be exchanged before a body looks at them.
+/// than half of the loads from shared memory. Warps exchange accumulators before a body reads them. `FP8`: fp8
+/// operands are multiplied without conversion.
 #[derive(Clone, Copy, Debug)]
 pub struct Synchronous<const QUARTERS: bool, const FP8: bool = false>;
 
-/// `mma.sync`; sums lie as `wgmma` leaves them.
+/// `mma.sync` with the accumulator layout of `wgmma`.
 pub type MmaSync = Synchronous<false>;
 
-/// `mma.sync` of 64 rows by a quarter of the columns for each warp.
+/// `mma.sync`, 64 rows by a quarter of the columns for each warp.
 pub type MmaQuarters = Synchronous<true>;
 
-/// The same where Tensor Cores multiply fp8, which elsewhere is multiplied as f16.
+/// [`MmaQuarters`] for Tensor Cores that multiply fp8. The other atoms of `mma.sync` convert fp8 to f16.
 pub type MmaFp8 = Synchronous<true, true>;
 
 impl AtomInfo for Wgmma {
@@ -49,13 +50,13 @@ impl<const QUARTERS: bool, const FP8: bool> AtomInfo for Synchronous<QUARTERS, F
     const QUARTERS: bool = QUARTERS;
 }
 
-/// What copies tiles into shared memory.
+/// Properties of a loader, which copies tiles to shared memory.
 pub trait LoaderInfo: Copy {
-    /// `TMA` or nothing.
+    /// Required features: `TMA` or 0.
     const NEEDS: u32;
     /// One thread starts the copy of a whole tile.
     const BY_ONE: bool;
-    /// Dynamic shared memory that the stages of a thread block may take, bytes.
+    /// Max dynamic shared memory of a thread block, bytes.
     const SHARED: usize;
 }
 
@@ -63,14 +64,14 @@ pub trait LoaderInfo: Copy {
 #[derive(Clone, Copy, Debug)]
 pub struct Tma;
 
-/// `cp.async`: threads copy a tile together. Stages take at most so many KiB of shared memory.
+/// `cp.async`: threads copy a tile together. A thread block has at most `KIB` KiB of dynamic shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Copies<const KIB: usize>;
 
-/// `cp.async`, for every GPU: compute capabilities 8.6, 8.9 and 12.0 have 99 KiB of shared memory.
+/// `cp.async` for every GPU: compute capabilities 8.6, 8.9 and 12.0 have 99 KiB of shared memory.
 pub type CpAsync = Copies<99>;
 
-/// `cp.async`, for GPUs with 163 KiB of shared memory: compute capability 8.0.
+/// `cp.async` for GPUs with 163 KiB of shared memory: compute capability 8.0.
 pub type CpAsyncWide = Copies<163>;
 
 impl LoaderInfo for Tma {
@@ -85,8 +86,8 @@ impl<const KIB: usize> LoaderInfo for Copies<KIB> {
     const SHARED: usize = KIB << 10;
 }
 
-/// Words of a [`MapWords`](super::MapWords) that [`CpAsync`] reads: the address of a tensor, bytes from one place to the
-/// next along axes 1 to 3, and extents of axes 0 to 3, two in a word, that of axis 0 in bytes.
+/// Index of the tensor's address in a [`MapWords`](super::MapWords) for [`CpAsync`]. From [`MAP_STRIDES`] on: strides
+/// of axes 1 to 3, bytes. From [`MAP_EXTENTS`] on: extents of axes 0 to 3, two in a word, that of axis 0 in bytes.
 pub const MAP_ADDRESS: usize = 0;
 /// See [`MAP_ADDRESS`].
 pub const MAP_STRIDES: usize = 1;

@@ -1,20 +1,20 @@
-//! How operands lie in memory: bits that a tile is made with.
+//! Layouts of operands: bits of the `ORDER` of a tile.
 
-/// A's pieces row by row (as BSR stores blocks), B as `[k, n]`.
+/// A's pieces row-major (as BSR stores blocks), B as `[k, n]`.
 pub const PLAIN: u32 = 0;
-/// A's pieces column by column: the product takes A's transpose without copying it.
+/// A's pieces column-major: the product uses A's transpose without a transposed copy.
 pub const A_COLUMNS: u32 = 1;
 /// B as `[n, k]`.
 pub const B_COLUMNS: u32 = 2;
 /// C as `[n, m]`.
 pub const C_COLUMNS: u32 = 8;
-/// A's pieces go from shared memory to registers, as they lie in memory; absent ones are no copy at all. For pieces
-/// narrower than a stage.
+/// A's pieces are copied without a swizzle and loaded from shared memory into registers. Absent pieces are not copied.
+/// For pieces narrower than a stage.
 pub const IN_REGISTERS: u32 = 4;
-/// Pieces of one column: a column by column layout by nature, and registers because columns of 32 rows are too short
-/// for the places that tensor copies write to.
+/// Column-major pieces, loaded into registers. Pieces of one column are column-major by definition; columns of 32 rows
+/// are too short for the destinations of tensor copies.
 pub const COLUMN_PIECES: u32 = A_COLUMNS | IN_REGISTERS;
-/// The dense matrix stands on the left: `C[n,m] = B[n,k] * A[m,k]`, or `A[k,m]` with [`A_COLUMNS`].
+/// The dense matrix is the left operand: `C[n,m] = B[n,k] * A[m,k]`, or `A[k,m]` with [`A_COLUMNS`].
 pub const ON_THE_LEFT: u32 = B_COLUMNS | C_COLUMNS;
 /// X as `[m, k]`, Y as `[n, k]`.
 pub const BOTH_ROWS: u32 = B_COLUMNS;

@@ -1,14 +1,13 @@
-//! A product of a sparse matrix with a dense one by work items: what entries, blocks and batches of them have in
-//! common.
+//! Product of a sparse and a dense matrix by work items: types that kernels for entries, blocks and batches share.
 
-/// A work item's `slot` when the item is the whole row.
+/// `slot` of a work item that is a whole row.
 pub const WHOLE_ROW: u32 = u32::MAX;
 
-/// A work item's `slot` when the item is a bundle: `len` whole rows from `row` on, whose entries [`SpmmParams::spans`]
-/// says.
+/// `slot` of a work item that is a bundle: `len` whole rows from `row` on. [`SpmmParams::spans`] has the entries of
+/// each row.
 pub const BUNDLE: u32 = u32::MAX - 1;
 
-/// One piece of work: entries `start..start + len` of one row (blocks of one block row).
+/// Work item: entries `start..start + len` of one row (blocks of one block row).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
@@ -18,12 +17,12 @@ pub struct Item {
     pub start: u32,
     /// Entries (blocks); 0 writes an empty row.
     pub len: u32,
-    /// Index of the partial sum this item leaves, [`WHOLE_ROW`] or [`BUNDLE`].
+    /// Index of the partial sum that this item stores, [`WHOLE_ROW`] or [`BUNDLE`].
     pub slot: u32,
 }
 
-/// One partial sum of a row that several items share. The item that arrives last adds the row's
-/// partial sums in order, so the bits do not depend on who that is.
+/// Partial sum of a row that is split over several items. The item that arrives last adds the row's partial sums in
+/// slot order, so the bits of the result do not depend on the order of arrival.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
@@ -55,11 +54,11 @@ pub struct SpmmParams {
     pub c: u64,
     /// Bias vector, or 0.
     pub bias: u64,
-    /// Accumulators of split rows: slots x block rows x padded columns.
+    /// Partial sums of split rows: slots x block rows x padded columns.
     pub partial: u64,
     /// Arrival counters of split rows x column tiles, all zero between launches.
     pub counters: u64,
-    /// First entry and number of entries of every row, where items are bundles.
+    /// First entry and number of entries of every row, if items are bundles.
     pub spans: u64,
     /// Scalar factor of the product.
     pub alpha: f64,

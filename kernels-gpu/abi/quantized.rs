@@ -1,13 +1,13 @@
-//! Rows as e4m3 with scales, which products of 8 bits quantize while they run.
+//! Quantization of rows to e4m3 with block scales, for 8-bit products that quantize at run time.
 
-/// Neighbours of a row that share a scale.
+/// Adjacent elements of a row that share a scale.
 pub const QUANTIZED_BLOCK: usize = 64;
 
-/// Bits of f32 infinity: what is not below is infinite, or NaN.
+/// Bits of f32 infinity: magnitudes with these bits or larger ones are infinite or NaN.
 const INFINITE: u32 = 0x7f80_0000;
 
-/// Scale of a block, as bits of f32: the smallest power of two that leaves numbers up to `most` within e4m3's 448 when
-/// they are divided by it, or NaN where one is infinite or NaN. `most`: bits of the largest magnitude.
+/// Scale of a block, as bits of f32: the smallest power of two such that magnitudes up to `most`, divided by it, are at
+/// most 448, the max of e4m3. NaN if `most` is infinite or NaN. `most`: bits of the largest magnitude.
 ///
 /// ```
 /// use einsparse_kernels::abi::block_scale;
@@ -20,14 +20,14 @@ pub const fn block_scale(most: u32) -> u32 {
     if most >= INFINITE {
         return 0x7fff_ffff;
     }
-    // 448 is 1.75 times 2 to the 8th: what is above 1.75 goes to the next power.
+    // 448 = 1.75 * 2^8: a mantissa above 1.75 requires the next power of two.
     let exponent = (most + 0x1f_ffff) >> 23;
-    // Its inverse is a normal number too.
+    // At least 2^-126, so that the scale and its inverse are normal numbers.
     let exponent = if exponent > 9 { exponent - 8 } else { 1 };
     exponent << 23
 }
 
-/// The inverse of a [`block_scale`].
+/// Inverse of a [`block_scale`].
 #[inline(always)]
 pub const fn inverse_scale(scale: u32) -> u32 {
     if scale >= INFINITE { scale } else { (254 << 23) - scale }

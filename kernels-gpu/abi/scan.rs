@@ -1,6 +1,6 @@
-//! Thread blocks whose threads add up what is in front of each.
+//! Thread blocks that compute scans: for each thread the sum over the threads before it.
 
-/// Threads of a thread block of every step.
+/// Threads of a thread block that scans.
 pub const SCAN_THREADS: u32 = 256;
-/// Shared memory of a running sum over a thread block: a word for each warp.
+/// Shared memory of a scan over a thread block, bytes: a word for each warp.
 pub const SCAN_BYTES: u32 = SCAN_THREADS / 32 * 4;

@@ -1,21 +1,21 @@
-//! Stages of the asynchronous kernels: rows of 128 bytes, 64 of them for each warpgroup, and the strips of C that they
-//! add up to.
+//! Stages of the warp-specialized kernels: 64 rows of 128 bytes for each warpgroup; and the CTA tiles of C
+//! ([`Strip`]).
 
-/// Rows of C of a strip: two warpgroups of 64.
+/// Rows of a CTA tile: two warpgroups of 64.
 pub const STRIP: usize = 128;
-/// Rows of C that one warpgroup computes, the m of every `wgmma`.
+/// Rows of C of one consumer warpgroup, the m of every `wgmma`.
 pub const HALF: usize = 64;
-/// Bytes along k of one row of a stage.
+/// Bytes of one row of a stage, along k.
 pub const PANEL_BYTES: usize = 128;
-/// Steps of 32 bytes along k that a stage is multiplied in, one `wgmma` each.
+/// K-steps of a stage: 32 bytes along k, one `wgmma` each.
 pub const STEPS: usize = 4;
-/// Bytes of A, and of 64 columns of B, that one half and stage hold.
+/// Bytes of a shared-memory tile: in one stage, A of one warpgroup, or 64 columns of B.
 pub const SMEM_TILE: usize = HALF * PANEL_BYTES;
 
-/// Row of a strip that is none: its thread block has no more.
+/// `row` of a [`Strip`] past the last one of a thread block.
 pub const NO_STRIP: u32 = u32::MAX;
 
-/// One strip of C against one column tile, or a piece of it along k.
+/// Work item of a persistent thread block: a CTA tile of C, or a part of it along k (split-K).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Strip {
@@ -25,25 +25,25 @@ pub struct Strip {
     pub column: u32,
     /// First record.
     pub record: u32,
-    /// Stages; 0 writes a strip without entries.
+    /// Number of stages; 0 writes a tile without entries.
     pub stages: u32,
-    /// First slot of partial sums of this strip and column tile.
+    /// First slot of the partial sums of this CTA tile.
     pub first: u32,
-    /// Which piece along k this is, and from bit 16 on how many there are; 1 for a whole strip.
+    /// Index of this part along k; from bit 16 on the number of parts, which is 1 for a whole tile.
     pub parts: u32,
-    /// Index of the pair of arrival counters of this strip and column tile.
+    /// Index of the pair of arrival counters of this CTA tile.
     pub counter: u32,
-    /// Which of the batch.
+    /// Index of the batch item.
     pub item: u32,
 }
 
 impl Strip {
-    /// Which piece along k this is.
+    /// Index of this part along k.
     pub const fn part(&self) -> u32 {
         self.parts & 0xffff
     }
 
-    /// Pieces along k of the whole strip.
+    /// Number of parts along k of the whole tile.
     pub const fn count(&self) -> u32 {
         self.parts >> 16
     }
@@ -51,5 +51,5 @@ impl Strip {
 
 const _: () = assert!(size_of::<Strip>() == 32);
 
-/// A tensor map as the copy engine reads it.
+/// Tensor map of the copy engine.
 pub type MapWords = [u64; 16];

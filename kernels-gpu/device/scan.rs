@@ -36,7 +36,9 @@ pub fn inclusive_by(lane: u32, value: u32, join: impl Fn(u32, u32) -> u32) -> u3
     let mut all = value;
     unroll!(i < 5, {
         let before = warp::shfl_up(all, 1 << i);
-        all = join(all, if lane >= 1 << i { before } else { 0 });
+        if lane >= 1 << i {
+            all = join(all, before);
+        }
     });
     all
 }

@@ -1,25 +1,25 @@
-//! The architectures that modules are compiled for. No other file names one.
+//! Architectures that modules are compiled for. No other file names an architecture.
 
 use crate::abi::{CLUSTER, FP8_MMA, TMA, WGMMA};
 
-/// What a module is compiled for.
+/// Target architecture of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arch {
-    /// As compilers name it.
+    /// Name in the compilers' options.
     pub name: &'static str,
-    /// The least compute capability whose GPUs run the code.
+    /// Min compute capability of GPUs that run the code.
     pub capability: (u32, u32),
     /// Only GPUs of exactly this compute capability run the code.
     pub exact: bool,
-    /// Machine code is kept beside the PTX.
+    /// Machine code is stored in addition to the PTX.
     pub has_cubin: bool,
     /// Dynamic shared memory of a thread block, bytes: the maximum over the GPUs that run the code.
     pub shared_bytes: u32,
-    /// What rows may need: [`crate::abi::TMA`] and the like.
+    /// Features that rows may require: [`crate::abi::TMA`] and the like.
     pub has: u32,
 }
 
-/// Every architecture, the one with most capabilities first.
+/// All architectures, those with more features first.
 pub const ARCHS: &[Arch] = &[
     Arch {
         name: "sm_90a",
@@ -55,8 +55,8 @@ pub const ARCHS: &[Arch] = &[
     },
 ];
 
-/// The compute capabilities that kernels are assembled and tested for, and the dynamic shared memory of a thread block,
-/// bytes. (CUDA C++ Programming Guide, technical specifications per compute capability.)
+/// Compute capabilities for which kernels are assembled and tested, with the max dynamic shared memory of a thread
+/// block, bytes (CUDA C++ Programming Guide, technical specifications per compute capability).
 pub const GPUS: &[((u32, u32), u32)] = &[
     ((9, 0), 227 << 10),
     ((10, 0), 227 << 10),
@@ -66,22 +66,22 @@ pub const GPUS: &[((u32, u32), u32)] = &[
     ((8, 0), 163 << 10),
 ];
 
-/// The dynamic shared memory of a thread block on GPUs of this compute capability, bytes; of one that is not listed, the
-/// least of its major version. `None` where nothing is known.
+/// Returns the max dynamic shared memory of a thread block on GPUs of this compute capability, bytes. For one that is
+/// not in [`GPUS`], it is the min over its major version; `None` if the major version has no entry.
 pub fn shared_bytes_of(capability: (u32, u32)) -> Option<u32> {
-    // Jetson Orin has as much as an A100.
+    // Jetson Orin (8.7) has as much shared memory as an A100 (8.0).
     let capability = if capability == (8, 7) { (8, 0) } else { capability };
     let listed = GPUS.iter().find(|(gpu, _)| *gpu == capability);
     let alike = GPUS.iter().filter(|(gpu, _)| gpu.0 == capability.0);
     listed.or_else(|| alike.min_by_key(|(_, bytes)| *bytes)).map(|(_, bytes)| *bytes)
 }
 
-/// Compute capabilities that brought instructions which others replace before: sources see those that an architecture has
-/// as `cfg(since = "9.0")`.
+/// Compute capabilities that introduced instructions for which there is replacement code. The build of an architecture
+/// sets `cfg(since = "9.0")` for each capability that it includes.
 pub const CAPABILITIES: &[(u32, u32)] = &[(8, 0), (8, 9), (9, 0)];
 
 impl Arch {
-    /// The architecture of this name.
+    /// Returns the architecture of this name.
     pub fn named(name: &str) -> Option<&'static Arch> {
         ARCHS.iter().find(|arch| arch.name == name)
     }
@@ -92,7 +92,7 @@ impl Arch {
     }
 }
 
-/// The architectures whose code a GPU of this compute capability runs, the one with most capabilities first.
+/// Returns the architectures whose code a GPU of this compute capability runs, those with more features first.
 pub fn archs_of(capability: (u32, u32)) -> impl Iterator<Item = &'static Arch> {
     ARCHS.iter().filter(move |arch| arch.runs_on(capability))
 }

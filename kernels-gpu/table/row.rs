@@ -1,4 +1,4 @@
-//! The rows of the table as the host reads them.
+//! Rows of the table, as values for the host.
 
 extern crate std;
 
@@ -11,23 +11,23 @@ use std::vec::Vec;
 pub struct Row {
     /// Entry name in the PTX module.
     pub name: &'static str,
-    /// Module the entry lives in.
+    /// Module that contains the entry.
     pub module: &'static str,
-    /// Family that the module belongs to: the folder of its sources.
+    /// Family of the module: the directory of its sources.
     pub family: &'static str,
-    /// Walk, element and tile as the table has them.
+    /// Params, walk, element and tile as text, as in the table.
     pub source: &'static str,
-    /// What it computes.
+    /// Operation that the kernel computes.
     pub operation: crate::abi::Operation,
-    /// How the sparse operand is walked.
+    /// Order in which the kernel visits the sparse operand.
     pub walk: crate::abi::WalkKind,
-    /// What happens to implicit zeros.
+    /// Treatment of implicit zeros.
     pub zeros: crate::abi::Zeros,
     /// Element type.
     pub dtype: crate::abi::Dtype,
     /// Threads of a thread block.
     pub threads: u32,
-    /// Thread blocks a multiprocessor must hold.
+    /// Min thread blocks per multiprocessor.
     pub min_blocks: u32,
     /// Columns of C per thread block.
     pub columns: u32,
@@ -35,19 +35,19 @@ pub struct Row {
     pub items: u32,
     /// Segments of lanes that share a work item.
     pub parts: u32,
-    /// Entries that a segment has in flight.
+    /// Entries of a segment whose loads are in flight together.
     pub burst: u32,
-    /// Rows and columns of the pieces of A that the kernel moves; (1, 1) for unstructured walks.
+    /// Rows and columns of the pieces of A that the kernel copies; (1, 1) for unstructured walks.
     pub block: (u32, u32),
-    /// How A's pieces and B lie in memory, `PLAIN` or [`crate::abi::A_COLUMNS`] and the like.
+    /// Layouts of A's pieces and of B: `PLAIN`, or [`crate::abi::A_COLUMNS`] and the like.
     pub order: u32,
-    /// Which step of an operation of several kernels, `STEP_*` of [`crate::abi`].
+    /// Step of an operation of several kernels: `STEP_*` of [`crate::abi`].
     pub step: u32,
-    /// Rows of B at the most, `u32::MAX` without a limit.
+    /// Max rows of B; `u32::MAX` without a limit.
     pub depth: u32,
-    /// What it needs of a GPU beyond compute capability 8.0: [`crate::abi::TMA`] and the like.
+    /// Required GPU features beyond compute capability 8.0: [`crate::abi::TMA`] and the like.
     pub needs: u32,
-    /// Whether it does the work of another row on GPUs without `wgmma`.
+    /// Whether the kernel replaces another row on GPUs without `wgmma`.
     pub stands_in: bool,
     /// Bytes of the params struct.
     pub params_bytes: usize,
@@ -60,42 +60,43 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether the module of this architecture holds the kernel.
+    /// Whether the module of this architecture contains the kernel.
     pub fn built_for(&self, arch: &Arch) -> bool {
         let fits = |arch: &Arch| {
             let replaced = self.stands_in && arch.has & crate::abi::WGMMA != 0;
             let there = self.needs & !arch.has == 0 && self.shared_bytes <= arch.shared_bytes;
             there && !replaced
         };
-        // GPUs of an architecture between others also run the code of those below, which have all else.
+        // GPUs of an architecture that is not exact also run the code of lower ones. Only kernels that no lower one
+        // contains are built for it.
         let below = || ARCHS.iter().filter(|other| other.capability < arch.capability);
         fits(arch) && (arch.exact || !below().any(fits))
     }
 
-    /// Whether a GPU of this compute capability runs the kernel. One that runs the code of several architectures takes no
-    /// kernel from below that stands in for another of its own.
+    /// Whether a GPU of this compute capability runs the kernel. A GPU with `wgmma` does not run replacement kernels of
+    /// lower architectures.
     pub fn runs_on(&self, capability: (u32, u32)) -> bool {
         let replaced =
             self.stands_in && archs_of(capability).any(|arch| arch.has & crate::abi::WGMMA != 0);
         !replaced && archs_of(capability).any(|arch| self.built_for(arch))
     }
 
-    /// Whether the kernel takes these params.
+    /// Whether `P` is the params struct of the kernel.
     pub fn takes<P: 'static>(&self) -> bool {
         self.params == TypeId::of::<P>()
     }
 
-    /// Whether the kernel holds all of B at once.
+    /// Whether the kernel holds all rows of B at once.
     pub fn holds_b(&self) -> bool {
         self.depth != u32::MAX
     }
 
-    /// Whether the kernel multiplies by A's transpose. Blocks of one column lie column by column as they are.
+    /// Whether the kernel multiplies by A's transpose. Blocks of one column are column-major without a transpose.
     pub fn transposes(&self) -> bool {
         self.order & crate::abi::A_COLUMNS != 0 && self.block.1 > 1
     }
 
-    /// Whether it computes `C[m,n] = A[m,k] * B[k,n]` as it stands.
+    /// Whether the kernel computes `C[m,n] = A[m,k] * B[k,n]` with no operand transposed.
     pub fn is_plain(&self) -> bool {
         !self.transposes() && self.order & crate::abi::ON_THE_LEFT == 0
     }
@@ -105,14 +106,15 @@ macro_rules! rows {
     ($($family:ident {
         $($module:ident $cfg:tt $params:ident $operation:ident { $($name:ident: $walk:ident, $elem:ident, $tile:ty;)+ })+
     })+) => {
-        /// Modules of PTX, in table order.
+        /// PTX modules, in table order.
         pub const MODULE_NAMES: &[&str] = &[$($(stringify!($module)),+),+];
 
-        /// Every row of the table.
+        /// Returns all rows of the table.
         pub fn kernels() -> &'static [Row] {
             use crate::abi::*;
             use crate::families::*;
-            /// A row without what functions of its tile say, and these: as data it compiles in no time.
+            /// A row with zeros for the results of the tile's functions, and these functions. Constant data compiles
+            /// much faster than code that builds rows.
             type Known = (Row, fn(Dtype) -> u32, fn(Dtype) -> u32);
             static KNOWN: &[Known] = &[$($($((Row {
                 name: stringify!($name),
@@ -153,16 +155,17 @@ macro_rules! rows {
     };
 }
 
-/// Modules that no plan takes by itself, in a build only where `EINSPARSE_MODULES` names them or is `all`: what fixed
-/// orders of sums cost, for the bench `determinism`, and the kernels of docs/levels.md.
+/// Modules that no plan chooses by default. A build contains them only if `EINSPARSE_MODULES` names them or is `all`.
+/// `relaxed` is for the bench `determinism`, which measures the cost of a fixed order of sums; `levels` has the kernels
+/// of docs/levels.md.
 pub const ON_DEMAND: &[&str] = &["relaxed", "levels"];
 
-/// The rows whose launches take these params, in the order of the table: those of a module or of several.
+/// Returns the rows with params struct `P`, of one module or several, in table order.
 pub fn rows_of<P: 'static>() -> impl Iterator<Item = &'static Row> + Clone {
     kernels().iter().filter(|row| row.takes::<P>())
 }
 
-/// The rows that compute products: what plans choose from.
+/// Returns the rows that compute products. Plans choose from these rows.
 pub fn products() -> impl Iterator<Item = &'static Row> {
     let product = |row: &&Row| row.operation == crate::abi::Operation::Product;
     kernels().iter().filter(product)

@@ -1,4 +1,4 @@
-//! Tiles and params of the family.
+//! Tiles and parameters of the family.
 
 mod levels;
 

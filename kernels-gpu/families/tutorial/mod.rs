@@ -1,4 +1,4 @@
-//! The kernels of docs/levels.md: one product, written seven times.
+//! Kernels of docs/levels.md: one product, implemented seven times.
 
 pub mod abi;
 

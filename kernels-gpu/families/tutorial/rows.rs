@@ -1,4 +1,4 @@
-//! The rows of the family `tutorial`.
+//! Rows of the family `tutorial`.
 
 #[doc(hidden)]
 #[macro_export]

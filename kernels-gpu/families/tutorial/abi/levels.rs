@@ -1,14 +1,14 @@
-//! The module `levels`: one dense product, `C[m,n] = A[m,k] * B[k,n]`, from a plain loop to the persistent,
-//! warp-specialised kernel. It is there to be read (docs/levels.md) and measured; no plan chooses it.
+//! Module `levels`: one dense product, `C[m,n] = A[m,k] * B[k,n]`, from a plain loop to a persistent, warp-specialized
+//! kernel. Its purpose is to be read (docs/levels.md) and measured; no plan chooses it.
 
 use crate::abi::{MapWords, SMEM_TILE, TMA, Tile, WGMMA};
 
-/// Level `NUMBER` of the product, for elements of 16 bits. m, n and k are multiples of the tile: edges are the business
-/// of the other modules.
+/// Tile of level `NUMBER` of the product, for 16-bit elements. m, n and k must be multiples of the tile; other modules
+/// support ragged edges.
 #[derive(Clone, Copy, Debug)]
 pub struct Level<const NUMBER: usize>;
 
-/// What a thread block is made of, level by level.
+/// Shape of the thread block of a level.
 struct Shape {
     threads: u32,
     min_blocks: u32,
@@ -19,7 +19,7 @@ struct Shape {
     /// Bytes of a row of A's tile, or of a column of B's, in a stage.
     line: usize,
     stages: usize,
-    /// Bytes of the buffer that C leaves through.
+    /// Bytes of the shared-memory buffer through which C is stored.
     out: usize,
 }
 
@@ -28,7 +28,7 @@ const SHAPES: [Shape; 7] = {
         Shape { threads, min_blocks, tile, depth: 64, line: 128, stages: 1, out: 0 }
     }
     let loops = Shape { depth: 1, stages: 0, ..shape(256, 4, (1, 256)) };
-    // Held as f32.
+    // Elements are stored as f32.
     let shared = Shape { depth: 16, line: 64, ..shape(256, 2, (128, 128)) };
     let mma = Shape { stages: 3, ..shape(128, 2, (128, 128)) };
     let wgmma = shape(128, 2, (128, 128));
@@ -43,15 +43,15 @@ impl<const NUMBER: usize> Level<NUMBER> {
     pub const ROWS: u32 = SHAPES[NUMBER].tile.0;
     /// Elements along k of a stage.
     pub const DEPTH: u32 = SHAPES[NUMBER].depth;
-    /// Stages in flight.
+    /// Number of stages.
     pub const STAGES: usize = SHAPES[NUMBER].stages;
     /// Bytes of a stage: A's tile, then B's.
     pub const STAGE: usize = (Self::ROWS + Self::COLUMNS) as usize * SHAPES[NUMBER].line;
     /// Bytes of A's tile.
     pub const A_BYTES: usize = Self::ROWS as usize * SHAPES[NUMBER].line;
-    /// Offset of the buffer that C leaves through.
+    /// Offset of the buffer through which C is stored.
     pub const OUT: usize = Self::STAGES * Self::STAGE;
-    /// Offset of the barriers, full and empty of each stage.
+    /// Offset of the mbarriers: `full` and `empty` of each stage.
     pub const BARRIERS: usize = Self::OUT + SHAPES[NUMBER].out;
 }
 
@@ -60,7 +60,7 @@ impl<const NUMBER: usize> Tile for Level<NUMBER> {
     const THREADS: u32 = SHAPES[NUMBER].threads;
     const MIN_BLOCKS: u32 = SHAPES[NUMBER].min_blocks;
     const COLUMNS: u32 = SHAPES[NUMBER].tile.1;
-    /// A persistent thread block takes tile after tile.
+    /// A persistent thread block computes one tile after another.
     const ITEMS: u32 = if NUMBER == 6 { u32::MAX } else { 1 };
     const BURST: u32 = if NUMBER == 0 { 1 } else { Self::STAGES as u32 };
     const BLOCK: (u32, u32) = (Self::ROWS, Self::DEPTH);
@@ -68,8 +68,8 @@ impl<const NUMBER: usize> Tile for Level<NUMBER> {
     const ACCESS: u32 = 16;
 }
 
-/// Parameters of the `levels` kernels, all matrices row-major without gaps. The maps want 64-byte alignment, as in
-/// [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
+/// Parameters of the `levels` kernels. All matrices are row-major without gaps. The maps require 64-byte alignment, as
+/// in [`WgmmaParams`](crate::families::gemm::abi::WgmmaParams).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct LevelsParams {

@@ -1,4 +1,4 @@
-//! Level 0: the definition. A thread computes one element of C, as the formula has it.
+//! Level 0: the definition of the product. A thread computes one element of C.
 
 use super::{Half, offset};
 use crate::abi::*;
@@ -9,8 +9,7 @@ use crate::families::tutorial::abi::*;
 impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<0> {
     #[inline(always)]
     unsafe fn run(p: &LevelsParams, _at: u64) {
-        // Neighbouring threads take neighbouring columns: their loads of B are one piece of memory, that of A one
-        // element.
+        // Adjacent threads compute adjacent columns: a warp loads contiguous elements of B and a single element of A.
         let (row, first) = Self::place();
         let column = first + gpu::thread();
         let mut sum = 0.0;

@@ -1,5 +1,5 @@
-//! Level 1: every element that comes from memory is used many times. A tile of A and one of B go to shared memory,
-//! where the whole thread block reads them; a thread keeps 8 x 8 elements of C in registers.
+//! Level 1: every element that is loaded from global memory is used many times. A tile of A and a tile of B are stored
+//! in shared memory, where the whole thread block reads them. A thread accumulates 8 x 8 elements of C in registers.
 
 use super::{Half, offset};
 use crate::abi::*;
@@ -9,8 +9,8 @@ use crate::device::ptx::copy;
 use crate::device::stages::Stages;
 use crate::families::tutorial::abi::*;
 
-/// Bytes of 128 f32: a line of either tile, which holds one k. A is transposed on the way in, so that a thread's
-/// elements lie side by side in both.
+/// Bytes of a line of either tile: 128 f32 of one k. A is transposed when it is stored, so that a thread's elements are
+/// contiguous in both tiles.
 const LINE: u32 = 128 * 4;
 
 impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<1> {
@@ -46,16 +46,16 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<1> {
     }
 }
 
-/// Brings 128 x 16 elements of A and 16 x 128 of B, eight of each a thread.
+/// Copies 128 x 16 elements of A and 16 x 128 elements of B to shared memory, eight of each per thread.
 #[inline(always)]
 fn fill<E: Half>(p: &LevelsParams, (row, k, column): (u32, u32, u32), a_tile: u32, b_tile: u32) {
     let thread = gpu::thread();
     let (a_row, a_k) = (thread % 128, thread / 128 * 8);
     let (b_k, b_column) = (thread / 16, thread % 16 * 8);
-    // Both loads are under way before the barrier is waited at.
+    // Both loads are issued before the barrier.
     let a = E::ld_nc::<8>(p.a + offset::<E>(row + a_row, k + a_k, p.k), true);
     let b = E::ld_nc::<8>(p.b + offset::<E>(k + b_k, column + b_column, p.n), true);
-    // The tiles before have been read by all.
+    // After this barrier, all threads have read the previous tiles.
     gpu::sync_threads();
     unroll!(i < 8, {
         let to = a_tile + (a_k + i as u32) * LINE + a_row * 4;
@@ -68,8 +68,8 @@ fn fill<E: Half>(p: &LevelsParams, (row, k, column): (u32, u32, u32), a_tile: u3
     gpu::sync_threads();
 }
 
-/// Four neighbours, and four more 64 further on: with all eight side by side, two lanes of eight would meet in the same
-/// banks.
+/// Loads four adjacent elements, and four more at a distance of 64. With eight adjacent elements, two of eight lanes
+/// would access the same banks.
 #[inline(always)]
 fn eight(from: u32) -> [f32; 8] {
     let [a, b, c, d] = copy::ld_shared_v4(from).map(f32::from_bits);

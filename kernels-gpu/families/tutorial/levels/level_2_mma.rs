@@ -1,5 +1,5 @@
-//! Level 2: Tensor Cores. A warp multiplies 16 x 16 by 16 x 8 in one instruction (`mma.sync`), and copies of the tiles
-//! to come (`cp.async`) run past the registers while it does.
+//! Level 2: Tensor Cores. A warp multiplies 16 x 16 by 16 x 8 elements in one instruction (`mma.sync`). Copies of the
+//! next tiles (`cp.async`) run meanwhile, without registers.
 
 use super::{Half, lane_place, offset, store_atom};
 use crate::abi::*;
@@ -14,7 +14,7 @@ use crate::families::tutorial::abi::*;
 /// Bytes of a row of B's tile: 128 columns.
 const B_ROW: usize = 256;
 
-/// A warp's 64 x 64 elements of C: atoms of 16 x 8, of which a lane holds four.
+/// Accumulators of a warp, 64 x 64 elements of C: atoms of 16 x 8, of which a lane holds four elements.
 type Acc = [[[f32; 4]; 8]; 4];
 
 impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<2> {
@@ -27,10 +27,10 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<2> {
         start::<E>(p, row, column, 1);
         let mut s = 0;
         while s < stages {
-            // At most the group of stage s + 1 is still under way, for this thread and behind the barrier for all.
+            // At most the copies of stage s + 1 are pending: for this thread, and after the barrier for all threads.
             copy::cp_async_wait::<1>();
             gpu::sync_threads();
-            // Into the place of stage s - 1, which all have read.
+            // Stage s + 2 overwrites stage s - 1, which all warps have read.
             start::<E>(p, row, column, s + 2);
             multiply::<E>(Self::stage(s % 3), &mut acc);
             s += 1;
@@ -45,15 +45,15 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<2> {
     }
 }
 
-/// Rows and columns of the tile that come before this warp's.
+/// First row and column of this warp in the tile.
 #[inline(always)]
 fn warp_place() -> (u32, u32) {
     let warp = gpu::thread() / 32;
     (warp / 2 * 64, warp % 2 * 64)
 }
 
-/// Starts the copies of a stage, 16 bytes a thread and step, and closes their group; an empty one past the last stage,
-/// so that the count of groups stays that of stages.
+/// Starts the copies of a stage, 16 bytes per thread and step, and commits them as a group. Past the last stage the
+/// group is empty, so that the number of groups remains that of stages.
 #[inline(always)]
 fn start<E: Half>(p: &LevelsParams, row: u32, column: u32, s: u32) {
     let (stage, k) = (Level::<2>::stage(s % 3), s * Level::<2>::DEPTH);
@@ -73,7 +73,7 @@ fn start<E: Half>(p: &LevelsParams, row: u32, column: u32, s: u32) {
     copy::cp_async_commit();
 }
 
-/// Four steps of 16 along k: fragments to registers (`ldmatrix`), 32 products of them.
+/// Multiplies a stage in four k-steps of 16. Each loads fragments into registers (`ldmatrix`) and issues 32 `mma.sync`.
 #[inline(always)]
 fn multiply<E: Half>(stage: u32, acc: &mut Acc) {
     let lane = gpu::thread() % 32;

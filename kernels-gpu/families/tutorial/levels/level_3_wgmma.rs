@@ -1,6 +1,6 @@
-//! Level 3: Hopper's two engines. One thread orders whole tiles (`cp.async.bulk.tensor`) that a barrier in shared
-//! memory counts in by bytes; four warps together multiply 64 x 128 (`wgmma`), straight from shared memory. Nothing
-//! overlaps yet.
+//! Level 3: the two asynchronous units of Hopper. One thread starts copies of whole tiles (`cp.async.bulk.tensor`); an
+//! mbarrier in shared memory counts their bytes. Four warps together multiply 64 x 128 (`wgmma`) with operands in
+//! shared memory. Copies and products do not overlap yet.
 
 use super::{Half, lane_place, store_atom};
 use crate::abi::*;
@@ -32,7 +32,7 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<3> {
             multiply::<E>(&mut acc, Self::stage(0));
             acc[0].wait::<0>();
             acc[1].wait::<0>();
-            // Every warp has read the tiles: the next ones may come.
+            // Every warp has read the tiles: the next copies may overwrite them.
             gpu::sync_threads();
             (k, parity) = (k + Self::DEPTH, parity ^ 1);
         }
@@ -42,8 +42,8 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<3> {
 }
 
 impl<const NUMBER: usize> Level<NUMBER> {
-    /// One thread starts the copies of a stage. They arrive in rows of 128 bytes, swizzled as `wgmma` reads them: A in
-    /// one piece, B in chunks of 64 columns.
+    /// Starts the copies of a stage; one thread calls it. Tiles have rows of 128 bytes with the swizzle of `wgmma`: A
+    /// is one copy, B one copy for each 64 columns.
     #[inline(always)]
     pub(super) fn start(at: u64, (row, column): (u32, u32), k: u32, slot: u32) {
         let (stage, full) = (Self::stage(slot), Self::full(slot));
@@ -56,21 +56,21 @@ impl<const NUMBER: usize> Level<NUMBER> {
     }
 }
 
-/// 64 rows of A from `smem` on, 16 deep: rows of 128 bytes along k.
+/// Descriptor of 64 rows of A from `smem` on, for a k-step of 16: rows of 128 bytes along k.
 #[inline(always)]
 pub(super) fn a(smem: u32, step: usize) -> u64 {
     frag::descriptor(smem + 32 * step as u32, PANEL_BYTES as u32, 16)
 }
 
-/// Columns of B from `b_tile` on, 16 deep: rows of 128 bytes along n, the next 64 columns a tile of shared memory
-/// further.
+/// Descriptor of columns of B from `b_tile` on, for a k-step of 16: rows of 128 bytes along n. The next 64 columns are
+/// in the next shared-memory tile.
 #[inline(always)]
 pub(super) fn b(b_tile: u32, step: usize) -> u64 {
     let row = PANEL_BYTES as u32;
     frag::descriptor(b_tile + 16 * step as u32 * row, row, SMEM_TILE as u32)
 }
 
-/// Starts the products of a stage, 128 x 128 and 64 deep, in two halves of 64 rows.
+/// Issues the products of a stage, 128 x 128 and 64 deep, for two halves of 64 rows.
 #[inline(always)]
 pub(super) fn multiply<E: Half>(acc: &mut [Acc<2>; 2], stage: u32) {
     let b_tile = stage + 2 * SMEM_TILE as u32;
@@ -85,7 +85,7 @@ pub(super) fn multiply<E: Half>(acc: &mut [Acc<2>; 2], stage: u32) {
     wgmma::commit();
 }
 
-/// Stores a warpgroup's 64 rows, 16 of them a warp.
+/// Stores the 64 rows of a warpgroup, 16 per warp.
 #[inline(always)]
 pub(super) fn epilogue<E: Half, const C: usize>(
     p: &LevelsParams,

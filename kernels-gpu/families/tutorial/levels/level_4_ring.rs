@@ -1,5 +1,5 @@
-//! Level 4: a ring of stages. While one is multiplied the next two are on their way, so that an order is given long
-//! before its bytes are needed.
+//! Level 4: a ring of stages. While a stage is multiplied, the next two are copied: a copy is started long before its
+//! data is needed.
 
 use super::Half;
 use super::level_3_wgmma::{epilogue, multiply};
@@ -11,7 +11,7 @@ use crate::device::ptx::wgmma::Acc;
 use crate::device::stages::Stages;
 use crate::families::tutorial::abi::*;
 
-/// A place in a ring of stages. A barrier knows its phases by parity only, which changes with every round.
+/// Position in a ring of stages. An mbarrier identifies its phase by parity only, which alternates with every round.
 #[derive(Clone, Copy)]
 pub(super) struct Ring {
     pub slot: u32,
@@ -22,7 +22,7 @@ impl Ring {
     /// The first stage.
     pub const START: Ring = Ring { slot: 0, parity: 0 };
 
-    /// The next stage of `stages`.
+    /// Returns the next position in a ring of `stages` stages.
     #[inline(always)]
     pub fn next(self, stages: usize) -> Ring {
         if self.slot + 1 == stages as u32 {
@@ -43,7 +43,7 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<4> {
                 barrier::init(Self::full(slot as u32), 1);
             });
             barrier::init_fence();
-            // The thread that made the barriers may use them before the others see them.
+            // The thread that initialized the barriers may use them before they are visible to the others.
             Self::start(at, place, 0, 0);
             if Self::DEPTH < p.k {
                 Self::start(at, place, Self::DEPTH, 1);
@@ -57,7 +57,7 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<4> {
         while k < p.k {
             barrier::wait(Self::full(now.slot), now.parity);
             multiply::<E>(&mut acc, Self::stage(now.slot));
-            // These products may still run; those of the stage before have ended, in every warp behind the barrier.
+            // These products may still run. Those of the previous stage are complete, after the barrier in all warps.
             acc[0].wait::<1>();
             acc[1].wait::<1>();
             gpu::sync_threads();

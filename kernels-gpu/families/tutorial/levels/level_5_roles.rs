@@ -1,5 +1,6 @@
-//! Level 5: roles. One warp does nothing but order copies, two warpgroups nothing but multiply, each half of a tile of
-//! 128 x 256. They meet at barriers only, and registers go to where they are needed.
+//! Level 5: roles. One thread, the producer, only starts copies. Two warpgroups, the consumers, only multiply, each one
+//! half of a tile of 128 x 256. Roles synchronize through mbarriers only. Registers move from the producer's warpgroup
+//! to the consumers (`setmaxnreg`).
 
 use super::Half;
 use super::level_3_wgmma::{a, b, epilogue};
@@ -13,7 +14,7 @@ use crate::device::stages::Stages;
 use crate::device::warpgroup::{CONSUMERS, REGISTERS, WgmmaElem};
 use crate::families::tutorial::abi::*;
 
-/// No stage is waiting to go back.
+/// Marker: no stage is waiting to be released.
 const NONE: u32 = u32::MAX;
 
 impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<5> {
@@ -37,8 +38,8 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<5> {
 }
 
 impl<const NUMBER: usize> Level<NUMBER> {
-    /// A stage is full when the thread that ordered it has said so and its bytes are there, and empty when every
-    /// multiplying warp has.
+    /// Initializes the mbarriers. A stage is full when the producer has arrived and all bytes are copied, and empty
+    /// when every consumer warp has arrived.
     #[inline(always)]
     pub(super) fn make_barriers() {
         if gpu::thread() == 0 {
@@ -51,13 +52,13 @@ impl<const NUMBER: usize> Level<NUMBER> {
         gpu::sync_threads();
     }
 
-    /// The copying thread's side of a tile. Returns where the next tile begins in the ring.
+    /// Starts the copies of a tile. Returns the position of the next tile in the ring.
     #[inline(always)]
     pub(super) fn copies(p: &LevelsParams, at: u64, place: (u32, u32), ring: Ring) -> Ring {
         let mut now = ring;
         let mut k = 0;
         while k < p.k {
-            // The phase before the first counts as complete: the first round finds every stage empty.
+            // The phase before the first one counts as complete: in the first round, every stage is empty.
             barrier::wait(Self::empty(now.slot), now.parity ^ 1);
             Self::start(at, place, k, now.slot);
             now = now.next(Self::STAGES);
@@ -66,7 +67,7 @@ impl<const NUMBER: usize> Level<NUMBER> {
         now
     }
 
-    /// A multiplying warpgroup's side of a tile: 64 rows.
+    /// Multiplies 64 rows of a tile. Returns the position of the next tile in the ring.
     #[inline(always)]
     pub(super) fn products<E: Half>(
         p: &LevelsParams,
@@ -85,7 +86,7 @@ impl<const NUMBER: usize> Level<NUMBER> {
                 <E as WgmmaElem>::mma::<4, 0, 1>(acc, a(smem, step), b(b_tile, step));
             });
             wgmma::commit();
-            // These products keep the Tensor Cores busy while the stage before goes back.
+            // These products keep the Tensor Cores busy while the previous stage is released.
             acc.wait::<1>();
             Self::release_pending(before);
             before = now.slot;
@@ -97,7 +98,7 @@ impl<const NUMBER: usize> Level<NUMBER> {
         now
     }
 
-    /// One lane says for its warp that the stage has been read.
+    /// Releases a stage: one lane arrives for its warp, which has read it.
     #[inline(always)]
     fn release_pending(slot: u32) {
         if slot == NONE {

@@ -1,6 +1,6 @@
-//! Level 6: a thread block stays. It takes tile after tile, so that the next tile's copies run while C leaves, and C
-//! leaves in whole lines through shared memory. The order of tiles keeps those that share rows and columns close in
-//! time.
+//! Level 6: persistent thread blocks. A thread block computes one tile after another, so that copies for the next tile
+//! run while C is stored. C is stored in whole lines through shared memory. The order of tiles is such that tiles that
+//! share rows and columns run at about the same time.
 
 use super::level_4_ring::Ring;
 use super::{Half, offset};
@@ -13,8 +13,9 @@ use crate::device::warpgroup::{CONSUMERS, REGISTERS};
 use crate::families::tutorial::abi::*;
 use crate::frag;
 
-/// Tiles below each other before the next column begins: the tiles that run at one time, as many as multiprocessors,
-/// make a square of C more than a line, and so read fewer different rows of A and columns of B.
+/// Tiles of a column of tiles before the next column begins. The tiles that run at the same time, one per
+/// multiprocessor, then form a block of C that is closer to a square than to a line. They read fewer distinct rows of A
+/// and columns of B.
 const GROUP: u32 = 16;
 
 type This = Level<6>;
@@ -47,11 +48,12 @@ impl<W: WalkInfo, E: Half> Kernel<W, E, LevelsParams> for Level<6> {
     }
 }
 
-/// First row and column of a tile: down a group of [`GROUP`], then the next column, then the next group.
+/// First row and column of a tile. Order: down the rows of a group of [`GROUP`], then the next column, then the next
+/// group.
 #[inline(always)]
 fn raster(p: &LevelsParams, tile: u32) -> (u32, u32) {
     let (down, across) = (p.m / This::ROWS, p.n / This::COLUMNS);
-    // Never 0; a division by what could be would bring a panic into the kernel.
+    // Never 0. Without `max`, the compiler would add a panic for division by zero to the kernel.
     let in_group = (GROUP * across).max(1);
     let first = tile / in_group * GROUP;
     let height = GROUP.min(down - first).max(1);
@@ -60,8 +62,8 @@ fn raster(p: &LevelsParams, tile: u32) -> (u32, u32) {
     (row * This::ROWS, column * This::COLUMNS)
 }
 
-/// Stores a warp's 16 rows, 64 columns at a time: from the layout of the atoms to rows in shared memory (`stmatrix`),
-/// and from there eight lanes a line of 128 bytes.
+/// Stores the 16 rows of a warp, 64 columns at a time. `stmatrix` writes accumulators as rows to shared memory. Eight
+/// lanes then store a line of 128 bytes.
 #[inline(always)]
 fn store<E: Half>(p: &LevelsParams, (row, column): (u32, u32), acc: &Acc<4>) {
     let (lane, warp) = (gpu::opaque_thread() % 32, gpu::opaque_thread() / 32);
@@ -70,7 +72,7 @@ fn store<E: Half>(p: &LevelsParams, (row, column): (u32, u32), acc: &Acc<4>) {
     let to = p.c + offset::<E>(row + warp * 16 + lane / 8, column + lane % 8 * 8, p.n);
     let four_rows = offset::<E>(4, 0, p.n);
     unroll!(c < 4, {
-        // The lanes have read the 64 columns before.
+        // All lanes have read the previous 64 columns.
         warp::sync(u32::MAX);
         unroll!(j < 4, {
             let x = &acc.0[c];

@@ -1,5 +1,5 @@
-//! One dense product, `C[m,n] = A[m,k] * B[k,n]`, seven times: each level adds one idea to the one before it and says
-//! what it is for. docs/levels.md walks through them, with what each of them measured.
+//! One dense product, `C[m,n] = A[m,k] * B[k,n]`, implemented seven times. Each level adds one idea to the previous
+//! one. docs/levels.md explains the levels and gives their measured rates.
 
 mod level_0_loop;
 mod level_1_shared;
@@ -18,26 +18,26 @@ use crate::device::warpgroup::WgmmaElem;
 use crate::families::tutorial::abi::*;
 use crate::frag;
 
-/// An element type that Tensor Cores multiply by either instruction.
+/// Element type of 16 bits, for `mma.sync` and `wgmma`.
 pub trait Half: MmaElem + WgmmaElem {}
 impl Half for F16 {}
 impl Half for Bf16 {}
 
-/// Byte of an element of a row-major matrix with rows of `width` elements.
+/// Byte offset of an element of a row-major matrix with rows of `width` elements.
 #[inline(always)]
 fn offset<E: Elem>(row: u32, column: u32, width: u32) -> u64 {
     (row as u64 * width as u64 + column as u64) * E::BYTES as u64
 }
 
-/// Address of this lane's first element of the atom of 16 x 8 at `row`, `column` of C. What is added to it later is
-/// constant, and part of the store.
+/// Address of this lane's first element of the atom of 16 x 8 at `row`, `column` of C. Callers add constant offsets,
+/// which are encoded in the store instruction.
 #[inline(always)]
 fn lane_place<E: Half>(p: &LevelsParams, row: u32, column: u32) -> u64 {
     let (r, x) = frag::accumulator(gpu::opaque_thread() % 32, 0);
     p.c + offset::<E>(row + r, column + x, p.n)
 }
 
-/// Stores a lane's four elements of an atom: two neighbours in one row, two more eight rows down.
+/// Stores the four elements of a lane of an atom: two adjacent elements in one row, and two in the eighth row after it.
 #[inline(always)]
 fn store_atom<E: Half>(p: &LevelsParams, to: u64, sums: [f32; 4]) {
     let [a, b, c, d] = sums;
@@ -46,14 +46,14 @@ fn store_atom<E: Half>(p: &LevelsParams, to: u64, sums: [f32; 4]) {
 }
 
 impl<const NUMBER: usize> Stages for Level<NUMBER> {
-    /// A stage is A's tile, then B's.
+    /// A stage contains the tile of A, then the tile of B.
     const COUNT: usize = Self::STAGES;
     const STRIDE: usize = Self::STAGE;
     const FIRST_BARRIER: usize = Self::BARRIERS;
 }
 
 impl<const NUMBER: usize> Level<NUMBER> {
-    /// First row and column of C of this thread block, where each takes one tile.
+    /// First row and column of C of this thread block, in levels whose thread blocks compute one tile each.
     #[inline(always)]
     fn place() -> (u32, u32) {
         (gpu::block_y() * Self::ROWS, gpu::block_x() * Self::COLUMNS)
