@@ -27,10 +27,11 @@ impl Compiler {
             return Ok(None);
         }
         let target = target_dir()?;
-        let nvvm = Nvvm::find(&target).or_else(|missing| match std::env::var_os("EINSPARSE_NVVM") {
-            Some(_) => Err(missing),
-            None => Nvvm::install(&target),
-        })?;
+        let nvvm =
+            Nvvm::find(&target).or_else(|missing| match std::env::var_os("EINSPARSE_NVVM") {
+                Some(_) => Err(missing),
+                None => Nvvm::install(&target),
+            })?;
         eprintln!("libNVVM: {} ({})", nvvm.version, nvvm.path.display());
         Ok(Some(nvvm))
     }

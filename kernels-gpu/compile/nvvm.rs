@@ -70,7 +70,9 @@ impl Nvvm {
         // It is never unloaded: LLVM leaves handlers for the end of the process.
         let api = Api::of(Box::leak(Box::new(library))).map_err(|e| invalid(e.to_string()))?;
         // A module without functions: the library writes its release into the PTX only.
-        let empty = format!("target datalayout = \"{DATA_LAYOUT}\"\ntarget triple = \"nvptx64-nvidia-cuda\"\n");
+        let empty = format!(
+            "target datalayout = \"{DATA_LAYOUT}\"\ntarget triple = \"nvptx64-nvidia-cuda\"\n"
+        );
         let ptx = api.compile(&with_ir_version(empty), "compute_80").map_err(invalid)?;
         let version = version(&ptx).ok_or_else(|| invalid("its PTX names no release".into()))?;
         Ok(Nvvm { path: path.to_path_buf(), version, api })
@@ -278,5 +280,105 @@ impl Api {
         unsafe { self.check(write(program, text.as_mut_ptr().cast()), None)? };
         text.truncate(text.iter().position(|byte| *byte == 0).unwrap_or(bytes));
         String::from_utf8(text).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Kernel, Spec, ptx};
+
+    const IR: &str = r#"target datalayout = "e-p6:32:32-i64:64"
+target triple = "nvptx64-nvidia-cuda"
+
+module asm ".extern .shared .align 1024 .b8 shared_arena[];"
+
+define ptx_kernel void @a([2 x i64] %0) unnamed_addr #0 {
+  tail call void asm sideeffect "bar.sync 1, 64;", "~{memory}"() #5, !srcloc !1
+  %1 = tail call i32 asm "shfl.sync.idx.b32 $0, $1, 0, 31, -1;", "=r,r"(i32 0) #7, !srcloc !1
+  %2 = tail call i32 asm "prmt.b32 $0, $1, $1, 0;", "=r,r"(i32 %1) #7
+  tail call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0) #4
+  ret void
+}
+
+declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32) #4
+
+attributes #0 = { nounwind "target-cpu"="sm_80" }
+attributes #4 = { convergent nocallback nounwind }
+attributes #5 = { nounwind }
+attributes #7 = { nounwind memory(none) }
+
+!llvm.module.flags = !{!0}
+
+!0 = !{i32 8, !"PIC Level", i32 2}
+!1 = !{i64 480181638771864}
+"#;
+
+    const PTX: &str = "//\n// Compiler Build ID: CL-39125733\n// Cuda compilation tools, release 13.5, V13.5.37\n//\n\n\
+        .version 9.5\n.target sm_90a\n.address_size 64\n\n.visible .entry a(\n\t.param .align 8 .b8 a_param_0[128]\n)\n{\n\
+        \tret;\n}\n";
+
+    #[test]
+    fn data_layout_is_replaced_once() {
+        let text = rewrite(IR).unwrap();
+        assert!(text.starts_with(&format!("target datalayout = \"{DATA_LAYOUT}\"\n")), "{text}");
+        assert_eq!(text.matches("datalayout").count(), 1);
+        let error = rewrite("define void @a() #0 {\n").unwrap_err();
+        assert_eq!(error, "expected one `target datalayout` in the LLVM IR, found 0");
+    }
+
+    #[test]
+    fn version_has_a_number_of_its_own() {
+        let text = rewrite(IR).unwrap();
+        // Three lines of metadata, `!0` and `!1` among them.
+        assert!(text.ends_with("\n!nvvmir.version = !{!3}\n!3 = !{i32 2, i32 0}\n"), "{text}");
+    }
+
+    #[test]
+    fn cooperative_assembly_becomes_convergent() {
+        let text = rewrite(IR).unwrap();
+        for line in [
+            "define ptx_kernel void @a([2 x i64] %0) unnamed_addr #1000 {",
+            "\"~{memory}\"() #1005, !srcloc !1",
+            "\"=r,r\"(i32 0) #1007, !srcloc !1",
+            // Registers only: such a call may move.
+            "\"=r,r\"(i32 %1) #7\n",
+            "declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32) #4\n",
+            "module asm \".extern",
+            "attributes #7 = { nounwind memory(none) }\n",
+            "attributes #1000 = { convergent nounwind \"target-cpu\"=\"sm_80\" }\n",
+            "attributes #1004 = { convergent nocallback nounwind }\n",
+            "attributes #1005 = { convergent nounwind }\n",
+            "attributes #1007 = { convergent nounwind memory(none) }\n",
+        ] {
+            assert!(text.contains(line), "no {line:?} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn assembly_without_attributes_is_an_error() {
+        let error = rewrite(&IR.replace(" #5, !srcloc !1", "")).unwrap_err();
+        assert!(error.starts_with("expected attributes (`#` and a number), found `  tail call"));
+    }
+
+    #[test]
+    fn header_and_parameters_are_those_of_rustc() {
+        assert_eq!(version(PTX).as_deref(), Some("13.5.37 (CL-39125733)"));
+        let text = with_header(PTX, "sm_90a").unwrap();
+        assert!(text.contains("\n.version 8.0\n.target sm_90a\n"), "{text}");
+        let error = with_header(PTX, "sm_90").unwrap_err();
+        assert_eq!(error, "expected `.target sm_90` in the PTX, found `.target sm_90a`");
+        let kernel =
+            Kernel { name: "a".into(), source: "Csr F32".into(), threads: 128, min_blocks: 0 };
+        let spec = Spec {
+            module: "f".into(),
+            family: "f".into(),
+            arch: "sm_90a".into(),
+            kernels: vec![kernel],
+            partial: false,
+        };
+        // A tensor map in a parameter needs this alignment.
+        let text = ptx::with_launch_bounds(&text, &spec).unwrap();
+        assert!(text.contains("\t.param .align 64 .b8 a_param_0[128]\n)\n.maxntid 128, 1, 1\n{"));
     }
 }

@@ -200,7 +200,9 @@ impl Kernels<'_> {
         self.made_here(spec).into_iter().find_map(|path| {
             let entry = manifest::parse(&fs::read_to_string(&path).ok()?)?.pop()?;
             let file = |end| Some(path.with_extension(end)).filter(|file| file.is_file());
-            let whole = entry.fits(spec, sources) && own(&entry) && (!self.report_all || !entry.ptxas.is_empty());
+            let whole = entry.fits(spec, sources)
+                && own(&entry)
+                && (!self.report_all || !entry.ptxas.is_empty());
             Some(Module {
                 ptx: Some(Code::Raw(file("ptx").filter(|_| whole)?)),
                 cubin: file("cubin").map(Code::Raw),
