@@ -5,7 +5,7 @@ use crate::cargo::{Result, target_dir};
 use crate::setup::{kernels, setup};
 use clap::ValueEnum;
 use einsparse_compile::resources::{Report, Resources};
-use einsparse_compile::{Backend, Code, Kernels, Module, Nvvm, Spec};
+use einsparse_compile::{Backend, Code, Error, Kernels, Module, Nvvm, Spec};
 use einsparse_kernels::table::ARCHS;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,11 +68,13 @@ pub fn prebuild(module: Option<&str>) -> Result<()> {
 pub fn verify() -> Result<()> {
     let nvvm = match Compiler::Nvvm.open() {
         Ok(nvvm) => nvvm,
-        Err(reason) => {
+        // pip failed; a library that was downloaded has to work.
+        Err(reason) if matches!(reason.downcast_ref(), Some(Error::Command { .. })) => {
             let reason = reason.to_string();
             println!("skipped: no libNVVM: {}", reason.lines().next().unwrap_or_default());
             return Ok(());
         }
+        Err(reason) => return Err(reason),
     };
     let mut specs = Spec::of_table(&ARCHS[0]);
     let kept = of_rustc(&specs)?;
