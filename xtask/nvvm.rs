@@ -56,10 +56,13 @@ pub fn prebuild(module: Option<&str>) -> Result<()> {
     for (kept, made) in kept.iter().zip(&made) {
         let comparison = Comparison::of(kept.report(), made.report());
         println!("{}: {comparison}", made.name());
-        all.add(comparison);
+        for line in &comparison.remarks {
+            println!("  {line}");
+        }
+        all.add(&comparison);
     }
     let (count, seconds) = (made.len(), start.elapsed().as_secs());
-    println!("{count} modules by {}: {all}; {seconds} s", made[0].compiler());
+    println!("{count} modules by {}, {seconds} s: {all}", made[0].compiler());
     Ok(())
 }
 
@@ -145,10 +148,10 @@ struct Comparison {
     equal: usize,
     fewer: usize,
     more: usize,
-    /// Kernels that spill, with what rustc's spill.
-    spills: Vec<String>,
-    /// Advisories of ptxas that rustc's modules do not draw.
-    warnings: Vec<String>,
+    /// Kernels that spill registers or have a larger stack.
+    spills: usize,
+    /// Each of these, and ptxas' advisories that rustc's modules do not have.
+    remarks: Vec<String>,
 }
 
 impl Comparison {
@@ -156,7 +159,7 @@ impl Comparison {
         let mut comparison = Comparison::default();
         let codes: Vec<&String> = rustc.warnings.iter().map(|warning| &warning.code).collect();
         for warning in nvvm.warnings.iter().filter(|warning| !codes.contains(&&warning.code)) {
-            comparison.warnings.push(warning.code.clone());
+            comparison.remarks.push(warning.text.clone());
         }
         let spilled = |kernel: &Resources| kernel.spill_stores.max(kernel.spill_loads);
         for made in &nvvm.kernels {
@@ -169,7 +172,8 @@ impl Comparison {
                 std::cmp::Ordering::Greater => comparison.more += 1,
             }
             if spilled(made) > 0 || made.stack > kept.stack {
-                comparison.spills.push(format!(
+                comparison.spills += 1;
+                comparison.remarks.push(format!(
                     "{} spills {} bytes, stack {} (rustc {}, stack {})",
                     made.name,
                     spilled(made),
@@ -182,24 +186,19 @@ impl Comparison {
         comparison
     }
 
-    fn add(&mut self, other: Comparison) {
+    fn add(&mut self, other: &Comparison) {
         self.equal += other.equal;
         self.fewer += other.fewer;
         self.more += other.more;
-        self.spills.extend(other.spills);
-        self.warnings.extend(other.warnings);
+        self.spills += other.spills;
     }
 }
 
 impl std::fmt::Display for Comparison {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Comparison { equal, fewer, more, spills, warnings } = self;
+        let Comparison { equal, fewer, more, spills, .. } = self;
         let kernels = equal + fewer + more;
         write!(f, "{kernels} kernels, registers equal {equal}, fewer {fewer}, more {more}")?;
-        write!(f, ", {} with spills or a larger stack", spills.len())?;
-        for line in spills.iter().chain(warnings) {
-            write!(f, "\n  {line}")?;
-        }
-        Ok(())
+        write!(f, ", {spills} with spills or a larger stack")
     }
 }
