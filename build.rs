@@ -73,6 +73,7 @@ fn modules(out: &Path) -> Result<Vec<Module>, String> {
         target_dir: &target,
         report_all: false,
         anew: false,
+        backend: None,
         progress: &|_| (),
     };
     let stale = kernels.stale(&specs).map_err(text)?;

@@ -134,6 +134,7 @@ fn made() -> (Vec<Module>, Vec<String>) {
         target_dir: &target,
         report_all: false,
         anew: false,
+        backend: None,
         progress: &|_| (),
     };
     let mut specs = Spec::asked();

@@ -4,6 +4,7 @@
 use crate::archs;
 use crate::cargo::{Result, cargo, git, json_string, root};
 use crate::faults;
+use crate::nvvm::{self, Compiler};
 use crate::python;
 use crate::setup::prepare;
 use einsparse_compile::Spec;
@@ -26,8 +27,14 @@ const RUN: &str = include_str!("run.sh");
 
 /// Builds `gpu-bundle/` in the root of the project: all of it, or the tests and benches of one module on one
 /// architecture. `faults`: with modules that have one each, those whose names contain one of these, between commas.
-/// `archs`: with machine code of the modules for other GPUs.
-pub fn bundle(module: Option<&str>, arch: &str, faults: Option<&str>, archs: bool) -> Result<()> {
+/// `archs`: with machine code of the modules for other GPUs. `compiler`: the backend that makes all modules.
+pub fn bundle(
+    module: Option<&str>,
+    arch: &str,
+    faults: Option<&str>,
+    archs: bool,
+    compiler: Compiler,
+) -> Result<()> {
     let mut specs = Spec::every();
     if let Some(module) = module {
         specs.retain(|spec| spec.module == module && spec.arch == arch);
@@ -35,7 +42,10 @@ pub fn bundle(module: Option<&str>, arch: &str, faults: Option<&str>, archs: boo
             return Err(format!("no module {module} for {arch}").into());
         }
     }
-    prepare(&specs)?;
+    let modules = match compiler.open()? {
+        Some(nvvm) => Some(nvvm::folder(&specs, Some(nvvm))?),
+        None => prepare(&specs).map(|()| None)?,
+    };
     let folder = root().join("gpu-bundle");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
@@ -44,7 +54,7 @@ pub fn bundle(module: Option<&str>, arch: &str, faults: Option<&str>, archs: boo
     if let Some(module) = module {
         fs::write(folder.join("module"), module)?;
     }
-    for (name, built) in executables(&specs)? {
+    for (name, built) in executables(&specs, modules)? {
         let copy = folder.join(name);
         fs::copy(&built, &copy)?;
         let stripped = Command::new("strip").arg(&copy).status();
@@ -112,8 +122,12 @@ fn pack(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Test programs (`tests/<name>`), bench programs (`bench-<name>`) and the command, as they lie in the bundle.
-fn executables(specs: &[Spec]) -> Result<BTreeMap<String, PathBuf>> {
+/// Test programs (`tests/<name>`), bench programs (`bench-<name>`) and the command, as they lie in the bundle. `modules`: a
+/// folder of modules and their compiler, instead of those that the build finds.
+fn executables(
+    specs: &[Spec],
+    modules: Option<(PathBuf, String)>,
+) -> Result<BTreeMap<String, PathBuf>> {
     // One module is built again and again: in pieces, of which those that a change does not reach are kept.
     let profile = if specs.len() > 1 { "release" } else { "quick" };
     let mut build = cargo(["build", "--profile", profile, "--package", "einsparse"]);
@@ -123,6 +137,9 @@ fn executables(specs: &[Spec]) -> Result<BTreeMap<String, PathBuf>> {
         build.args(["--bench=cpu_bytes", "--bin=einsparse", "--features=command,cudarc"]);
     }
     build.arg("--message-format=json-render-diagnostics");
+    if let Some((folder, compiler)) = modules {
+        build.env("EINSPARSE_PTX", folder).env("EINSPARSE_DEVICE_COMPILER", compiler);
+    }
     let modules: Vec<String> = specs.iter().map(Spec::name).collect();
     let output = build
         .env("EINSPARSE_REQUIRE_PTX", "1")

@@ -6,6 +6,7 @@ mod archs;
 mod bundle;
 mod cargo;
 mod faults;
+mod nvvm;
 #[cfg(feature = "prebuild")]
 mod prebuild;
 mod ptx;
@@ -16,6 +17,7 @@ mod setup;
 mod witness;
 
 use clap::{Parser, Subcommand};
+use nvvm::Compiler;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -30,7 +32,11 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Task {
     /// Find or install the compiler for the kernels and ptxas; nothing leaves the build folder.
-    Setup,
+    Setup {
+        /// With `nvvm`, also libNVVM.
+        #[arg(long, value_enum, default_value = "rustc")]
+        compiler: Compiler,
+    },
     /// Sparse times dense on a real matrix, on the GPU if there is one.
     Demo {
         /// Matrix Market, smtx or npz file; the shipped matrix without it.
@@ -52,6 +58,9 @@ enum Task {
         /// Also write the machine code as text beside each module.
         #[arg(long)]
         sass: bool,
+        /// The backend that makes the PTX.
+        #[arg(long, value_enum, default_value = "rustc")]
+        compiler: Compiler,
     },
     /// The tests of the Python package, which is built with what `test` has built; pip fetches NumPy and SciPy.
     Python {
@@ -67,7 +76,14 @@ enum Task {
     },
     /// Make the modules that are kept in git anew, where their sources changed.
     Prebuild {
-        /// Change nothing: compile all anew and compare every byte.
+        /// With `nvvm`: compile all modules into the build folder, and compare ptxas' reports with those of the modules in
+        /// git, which stay as they are.
+        #[arg(long, value_enum, default_value = "rustc")]
+        compiler: Compiler,
+        /// With `--compiler nvvm`: only this module, for every architecture.
+        #[arg(long, conflicts_with = "verify")]
+        module: Option<String>,
+        /// Change nothing: compile all anew and compare every byte. With `--compiler nvvm`: compile one small module.
         #[arg(long)]
         verify: bool,
         /// With --verify: a tenth of them, another with each commit.
@@ -118,6 +134,9 @@ enum Task {
         /// With machine code of the kernels for other GPUs, for runs with EINSPARSE_ARCH: the driver would compile them.
         #[arg(long, conflicts_with = "module")]
         archs: bool,
+        /// The backend that makes the kernels.
+        #[arg(long, value_enum, default_value = "rustc")]
+        compiler: Compiler,
     },
     /// Measure every operation on this machine's GPU, part by part, into a folder of benches/record; goes on where it
     /// ended.
@@ -153,13 +172,22 @@ enum Question {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Task::Setup => setup::setup(),
+        Task::Setup { compiler } => compiler.open().and_then(|_| setup::setup()),
         Task::Demo { file } => setup::demo(file),
         Task::Test { arguments } => setup::test(&arguments),
-        Task::Ptx { filter, arch, sass } => ptx::ptx(filter.as_deref(), &arch, sass),
+        Task::Ptx { filter, arch, sass, compiler } => {
+            ptx::ptx(filter.as_deref(), &arch, sass, compiler)
+        }
         Task::Python { arguments } => python::test(&arguments),
         Task::Api { bless } => api::api(bless),
-        Task::Prebuild { verify, tenth } => prebuild(verify, tenth),
+        Task::Prebuild { compiler: Compiler::Nvvm, verify: true, .. } => nvvm::verify(),
+        Task::Prebuild { compiler: Compiler::Nvvm, module, .. } => {
+            nvvm::prebuild(module.as_deref())
+        }
+        Task::Prebuild { module: Some(_), .. } => {
+            Err("`--module` requires `--compiler nvvm`".into())
+        }
+        Task::Prebuild { verify, tenth, .. } => prebuild(verify, tenth),
         Task::Witness { commit, times } => {
             let kernels = witness::witness(&commit);
             let times = times.map_or(Ok(()), |files| report_on(&files, Question::Slower));
@@ -171,8 +199,14 @@ fn main() -> ExitCode {
         Task::Archs => archs::archs(),
         Task::Fuzz { seconds, seed, targets } => fuzz(seconds, seed, &targets),
         Task::Asan { arguments } => asan(&arguments),
-        Task::GpuBundle { module, arch, faults, archs } => {
-            bundle::bundle(module.as_deref(), &arch, faults.as_deref(), archs)
+        Task::GpuBundle { faults, archs, compiler: Compiler::Nvvm, .. }
+            if archs || faults.is_some() =>
+        {
+            Err("`--faults` and `--archs` are made by rustc's backend: leave out `--compiler nvvm`"
+                .into())
+        }
+        Task::GpuBundle { module, arch, faults, archs, compiler } => {
+            bundle::bundle(module.as_deref(), &arch, faults.as_deref(), archs, compiler)
         }
         Task::Record { seconds, gpu } => record(seconds, &gpu),
         Task::Report { records, rows: true, .. } => report_on(&records, Question::Rows),

@@ -1,6 +1,7 @@
 //! `cargo xtask ptx`: the modules and what ptxas says about each kernel.
 
 use crate::cargo::{Result, target_dir};
+use crate::nvvm::{Compiler, backend};
 use crate::setup::{kernels, setup};
 use einsparse_compile::{Code, Kernels, Nvdisasm, Spec, resources};
 use einsparse_kernels::table::{ARCHS, Arch};
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 
 /// Compiles the rows whose name contains `filter` and nothing else, and prints the resource table; `sass` also writes
 /// the machine code as text.
-pub fn ptx(filter: Option<&str>, arch: &str, sass: bool) -> Result<()> {
+pub fn ptx(filter: Option<&str>, arch: &str, sass: bool, compiler: Compiler) -> Result<()> {
     let arch = of_name(arch)?;
     let specs: Vec<Spec> = Spec::of_table(arch)
         .into_iter()
@@ -24,7 +25,9 @@ pub fn ptx(filter: Option<&str>, arch: &str, sass: bool) -> Result<()> {
         .into());
     }
     let target = target_dir()?;
-    let kernels = Kernels { report_all: true, ..kernels(&target) };
+    let nvvm = compiler.open()?;
+    let known = kernels(&target);
+    let kernels = Kernels { report_all: true, backend: backend(&nvvm), ..known };
     if !kernels.stale(&specs)?.is_empty() {
         setup()?;
     }

@@ -47,6 +47,7 @@ pub fn kernels(target: &Path) -> Kernels<'_> {
         target_dir: target,
         report_all: false,
         anew: false,
+        backend: None,
         progress: &|line| eprintln!("{line}"),
     }
 }

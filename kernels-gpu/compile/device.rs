@@ -21,13 +21,33 @@ use std::time::Instant;
 /// The PTX version, as rustc names it: enough for wgmma and setmaxnreg, and open to drivers from 525 on.
 const PTX_FEATURE: &str = "+ptx80";
 
+/// The same version, as PTX names it.
+#[cfg(feature = "nvvm")]
+pub(crate) const PTX_VERSION: &str = "8.0";
+
 /// Memory that one rustc may take for a module, link-time optimisation included.
 const MEMORY_PER_JOB: u64 = 2 << 30;
 
+/// A compiler from LLVM IR to PTX, in place of rustc's own backend.
+pub trait Backend: Sync {
+    /// Name, release and build: modules of another backend or release are not taken.
+    fn name(&self) -> String;
+
+    /// PTX of the LLVM IR that rustc emits, for an architecture such as `sm_90a`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with the messages of the compiler.
+    fn compile(&self, ir: &str, arch: &str) -> Result<String, Error>;
+}
+
 /// A build of some modules.
 pub(crate) struct Build<'a> {
-    /// Where `core` and finished modules are.
+    /// Where `core` is.
     pub(crate) folder: &'a Path,
+    /// Where finished modules are.
+    pub(crate) modules: &'a Path,
+    /// Compiles rustc's LLVM IR; rustc itself does if there is none.
+    pub(crate) backend: Option<&'a dyn Backend>,
     pub(crate) sources: &'a Sources,
     pub(crate) toolchain: &'a Toolchain,
     pub(crate) ptxas: Option<&'a Ptxas>,
@@ -105,19 +125,23 @@ impl Build<'_> {
         let scratch = self.folder.join(format!("{}-{}", spec.name(), std::process::id()));
         cache::create_dir(&scratch)?;
         let (text, needed) = self.rustc(spec, core, &scratch)?;
+        let text = match self.backend {
+            Some(backend) => backend.compile(&text, &spec.arch)?,
+            None => text,
+        };
         let text = ptx::with_version(ptx::with_launch_bounds(&text, spec)?);
         let mut entry = Entry {
             module: spec.module.clone(),
             arch: spec.arch.clone(),
             key: self.key(spec, &needed)?,
-            compiler: self.toolchain.name(),
+            compiler: self.compiler(),
             ptxas: String::new(),
             bytes: text.len() as u64,
             sources: needed,
             report: Report::default(),
         };
         let name = format!("{}.{}", spec.file_name(), entry.short_key());
-        let place = |end: &str| self.folder.join("modules").join(format!("{name}.{end}"));
+        let place = |end: &str| self.modules.join(format!("{name}.{end}"));
         let (ptx, cubin) = (place("ptx"), place("cubin"));
         cache::write(&ptx, text.as_bytes())?;
         let wanted = spec.has_cubin() || self.report_all;
@@ -136,7 +160,13 @@ impl Build<'_> {
         Ok(Module { entry, ptx: Some(Code::Raw(ptx)), cubin: assembled.map(|_| Code::Raw(cubin)) })
     }
 
-    /// The PTX as rustc writes it, and the sources it read.
+    /// rustc and the backend, as in `rustc 1.96.0 (ac68faa20 2026-05-25) + NVVM 13.5.37 (CL-39125733), recipe 1`.
+    fn compiler(&self) -> String {
+        let rustc = self.toolchain.name();
+        self.backend.map_or(rustc.clone(), |backend| format!("{rustc} + {}", backend.name()))
+    }
+
+    /// The PTX as rustc writes it, or the LLVM IR for the backend, and the sources it read.
     fn rustc(
         &self,
         spec: &Spec,
@@ -166,8 +196,9 @@ impl Build<'_> {
             rustc.args(spec.kernels.iter().map(|row| format!("--cfg={}", row.name)));
         }
         rustc.args(["-Aunexpected_cfgs", "--out-dir"]).arg(scratch);
-        let (text, list) = (scratch.join("ptx"), scratch.join("sources"));
-        rustc.arg(format!("--emit=link,asm={},dep-info={}", text.display(), list.display()));
+        let (text, list) = (scratch.join("text"), scratch.join("sources"));
+        let kind = if self.backend.is_some() { "llvm-ir" } else { "asm" };
+        rustc.arg(format!("--emit=link,{kind}={},dep-info={}", text.display(), list.display()));
         core.pass(&mut rustc);
         run(&format!("compiling {}", spec.name()), &mut rustc)?;
         let text = cache::read_to_string(&text)?;
@@ -176,7 +207,7 @@ impl Build<'_> {
 
     /// The key of what was made, of the sources as they are after it.
     fn key(&self, spec: &Spec, needed: &BTreeSet<String>) -> Result<String, Error> {
-        let compiler = self.toolchain.name();
+        let compiler = self.compiler();
         let key = |sources: &Sources| sources.key(spec, needed, &compiler);
         let after = Sources::read(&self.sources.folder)?;
         match (key(self.sources), key(&after)) {

@@ -7,6 +7,8 @@ mod debian;
 mod device;
 mod error;
 mod manifest;
+#[cfg(feature = "nvvm")]
+mod nvvm;
 mod prebuilt;
 pub mod ptx;
 mod ptxas;
@@ -14,8 +16,11 @@ pub mod resources;
 mod spec;
 mod toolchain;
 
+pub use device::Backend;
 pub use error::{Error, MissingToolchain};
 pub use manifest::reports;
+#[cfg(feature = "nvvm")]
+pub use nvvm::Nvvm;
 pub use prebuilt::{Code, Kernels, Module, inputs, keep, source_dir};
 pub use ptxas::{Nvdisasm, Ptxas};
 pub use spec::{Kernel, Spec, present};

