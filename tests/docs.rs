@@ -129,6 +129,27 @@ fn times_and_sizes_of_building_are_in_the_record() {
     assert!(wrong.is_empty(), "not as recorded:\n{}", wrong.join("\n"));
 }
 
+/// The sums over the modules that libNVVM compiled are those that docs/building.md states.
+#[test]
+fn registers_by_libnvvm_are_those_of_the_record() {
+    let Some(page) = file(BUILDING) else { return };
+    let record = file("benches/record/building/nvvm.csv").unwrap();
+    let rows = csv::Reader::from_reader(record.as_bytes()).into_records();
+    let rows: Vec<csv::StringRecord> = rows.map(Result::unwrap).collect();
+    let sum = |column: usize| rows.iter().map(|row| row[column].parse::<usize>().unwrap()).sum();
+    let [kernels, equal, fewer, more, spills]: [usize; 5] = [2, 3, 4, 5, 6].map(sum);
+    assert_eq!(equal + fewer + more, kernels);
+    let page: String = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    for figure in [
+        format!("all {} modules with {kernels} kernels", rows.len()),
+        format!("{equal} kernels use as many registers"),
+        format!("{fewer} fewer and {more} more"),
+        format!("{spills} kernels spill"),
+    ] {
+        assert!(page.contains(&figure), "{BUILDING} has no `{figure}`");
+    }
+}
+
 /// The lines of docs/checks.md are those of its record, and no others.
 #[test]
 fn what_was_checked_is_in_the_record() {

@@ -1,8 +1,8 @@
-//! The list of families, which makes the table, and the kernels by family. `abi` is what host and device agree on, `rows`
-//! the family's part of the table, the rest are bodies. A module of PTX is compiled by itself: its `cfg`s leave the bodies
-//! of all other modules unread, and all other families but those it takes constants of. What families share is in
-//! `crate::abi` and `crate::device`; of each other they know no more than a constant of `abi`. No module's hash covers
-//! this file: it holds lists and nothing else.
+//! The list of families, from which the table is made, and the kernels by family. In each family, `abi` is shared by host
+//! and device, `rows` is the family's part of the table, and the other files are kernel bodies. Each PTX module is compiled
+//! separately: `cfg`s exclude the bodies of all other modules, and all other families except those whose constants it uses.
+//! Code that several families share is in `crate::abi` and `crate::device`. Families use nothing of each other but constants
+//! of `abi`. This file contains only lists, so no module's hash covers it.
 
 // A family may have the name of its first module.
 #![allow(clippy::module_inception)]
