@@ -162,7 +162,9 @@ fn write_table(out: &Path, modules: &[Files]) -> io::Result<()> {
                 let content = fs::read(file)?;
                 let is_text = file.extension().is_some_and(|end| end == "ptx");
                 let bytes = match is_text {
-                    true => pack_text(&content, compress_quickly),
+                    true => pack_text(&content, compress_quickly).map_err(|reason| {
+                        io::Error::other(format!("{}: {reason}", file.display()))
+                    })?,
                     false => pack(&content, FRAME, compress_quickly),
                 };
                 fs::write(&packed, bytes)?;

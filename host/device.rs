@@ -16,25 +16,40 @@ use einsparse_kernels::table::{ARCHS, shared_bytes_of};
 /// The compute capability whose kernels run: the GPU's, or that of EINSPARSE_ARCH, for tests of what other GPUs run on
 /// the one that is there.
 fn capability(own: (u32, u32)) -> Result<(u32, u32)> {
-    let Ok(asked) = std::env::var("EINSPARSE_ARCH") else {
+    let Some(capability) = asked_capability()? else {
         return Ok(own);
     };
-    let refusal = |reason| Error::Cuda { call: "choose device code".into(), reason };
+    if capability > own {
+        let [(major, minor), asked] = [own, capability];
+        return Err(refusal(format!(
+            "EINSPARSE_ARCH is `sm_{}{}`: this GPU has compute capability {major}.{minor} and runs kernels of at most that; \
+             unset EINSPARSE_ARCH to run its own",
+            asked.0, asked.1
+        )));
+    }
+    Ok(without_exact(capability))
+}
+
+fn refusal(reason: String) -> Error {
+    Error::Cuda { call: "choose device code".into(), reason }
+}
+
+/// The compute capability that EINSPARSE_ARCH names.
+fn asked_capability() -> Result<Option<(u32, u32)>> {
+    let Ok(asked) = std::env::var("EINSPARSE_ARCH") else {
+        return Ok(None);
+    };
     let number = asked.strip_prefix("sm_").and_then(|digits| digits.parse::<u32>().ok());
     let number = number.filter(|number| (80..1000).contains(number)).ok_or_else(|| {
         refusal(format!("EINSPARSE_ARCH is `{asked}`: expected `sm_80`, `sm_86` and the like"))
     })?;
-    let capability = (number / 10, number % 10);
-    if capability > own {
-        let (major, minor) = own;
-        return Err(refusal(format!(
-            "EINSPARSE_ARCH is `{asked}`: this GPU has compute capability {major}.{minor} and runs kernels of at most \
-             that; unset EINSPARSE_ARCH to run its own"
-        )));
-    }
-    // Without what only GPUs of exactly this compute capability run.
+    Ok(Some((number / 10, number % 10)))
+}
+
+/// A compute capability of the same kernels without those that only GPUs of exactly this capability run.
+fn without_exact(capability: (u32, u32)) -> (u32, u32) {
     let exact = ARCHS.iter().any(|arch| arch.exact && arch.capability == capability);
-    Ok((capability.0, capability.1 + u32::from(exact)))
+    (capability.0, capability.1 + u32::from(exact))
 }
 
 /// Dynamic shared memory that a thread block of a GPU of this compute capability may have, at most `own`.
@@ -45,12 +60,14 @@ fn shared_bytes(capability: (u32, u32), own: u32) -> u32 {
 impl Machine {
     /// Rates of an H200, with the kernels that EINSPARSE_ARCH selects; with those of an H200 if EINSPARSE_ARCH is invalid.
     pub(crate) fn absent() -> Machine {
-        let own = Machine::H200.capability;
-        match capability(own).unwrap_or(own) {
-            same if same == own => Machine::H200,
-            other => Machine::H200
-                .with_capability(other)
-                .with_shared_bytes(shared_bytes(other, Machine::H200.shared_bytes)),
+        match asked_capability() {
+            Ok(Some(asked)) => {
+                let capability = without_exact(asked);
+                Machine::H200
+                    .with_capability(capability)
+                    .with_shared_bytes(shared_bytes(capability, Machine::H200.shared_bytes))
+            }
+            _ => Machine::H200,
         }
     }
 
@@ -129,7 +146,7 @@ impl Device {
             Arc::new(Device {
                 machine,
                 times: Mutex::new(Some(TileTimes::on(&machine))),
-                failure: Mutex::new(capability(Machine::H200.capability).err()),
+                failure: Mutex::new(asked_capability().err()),
                 copies: OwnedStream::absent(),
                 modules: Modules::absent(&context, machine.capability),
                 context,

@@ -51,12 +51,17 @@ pub fn pack(content: &[u8], frame: usize, compress: impl Fn(&[u8]) -> Vec<u8>) -
 /// Packs PTX into one frame, the number of each register as the difference from the number at its place in an earlier
 /// line. A text is unpacked where a driver compiles it for seconds, so one thread is enough.
 ///
-/// # Panics
-/// [`unpack_text`] would return another text. No compiler writes one with leading zeros or ten digits in a register.
-pub fn pack_text(text: &[u8], compress: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
+/// # Errors
+/// A text that [`unpack_text`] would not return: register numbers with leading zeros or more than nine digits, which
+/// compilers do not write.
+pub fn pack_text(text: &[u8], compress: impl Fn(&[u8]) -> Vec<u8>) -> Result<Vec<u8>, String> {
     let differences = registers::to_differences(text);
-    assert!(registers::from_differences(&differences) == text, "registers of an unknown form");
-    pack(&differences, differences.len(), compress)
+    if registers::from_differences(&differences) != text {
+        return Err(String::from(
+            "a register number has leading zeros or more than nine digits; expected PTX as compilers write it",
+        ));
+    }
+    Ok(pack(&differences, differences.len(), compress))
 }
 
 /// What [`pack_text`] packed, or what is wrong with the bytes.
@@ -151,9 +156,11 @@ mod tests {
             |i: u32| format!("\tadd.s32 \t%r{}, %r{}, %r7;\n\t@%p{i} bra $L{i};\n", 3 * i, 900 - i);
         let mut text: String = (0..300).map(line).collect();
         text += "mov.u32 %r1, %tid.x; %\n%r-5 %rd-, %rd12345678901, %f999999999%f0";
-        let packed = pack_text(text.as_bytes(), compress_quickly);
+        let packed = pack_text(text.as_bytes(), compress_quickly).unwrap();
         assert_eq!(unpack_text(&packed).unwrap(), text.as_bytes());
         assert!(packed.len() < pack(text.as_bytes(), FRAME, compress_quickly).len() / 2);
+        let error = pack_text(b"mov.u32 %r007, 1;\n", compress_quickly).unwrap_err();
+        assert!(error.contains("leading zeros"), "{error}");
     }
 
     #[test]

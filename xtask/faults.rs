@@ -131,10 +131,16 @@ pub fn plant(to: &Path, named: &str) -> Result<()> {
     Ok(fs::write(to.join("list"), lines)?)
 }
 
-/// The architecture with most capabilities that has the module.
+/// The architecture for which the module has most rows; of several, the one with most capabilities. An architecture may
+/// have only some rows of a module, and tests of the module need the others too.
 fn arch_of(module: &str) -> Option<Arch> {
-    let has = |arch: &&Arch| Spec::of_table(arch).iter().any(|spec| spec.module == module);
-    ARCHS.iter().find(has).copied()
+    let rows = |arch: &&Arch| {
+        let specs = Spec::of_table(arch);
+        let own = specs.iter().find(|spec| spec.module == module);
+        own.map_or(0, |spec| spec.kernels.len())
+    };
+    // `max_by_key` returns the last maximum.
+    ARCHS.iter().rev().filter(|arch| rows(arch) > 0).max_by_key(rows).copied()
 }
 
 /// Machine code of the module with the fault, for GPUs of the first architecture.

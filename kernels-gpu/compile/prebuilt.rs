@@ -295,7 +295,10 @@ pub fn keep(modules: &[Module], compress: impl Fn(&[u8]) -> Vec<u8>) -> Result<(
         match code {
             Code::Packed(_) => Ok(()),
             Code::Raw(_) if end == TEXT => {
-                cache::write(&path, &pack_text(&code.content()?, &compress))
+                let packed = pack_text(&code.content()?, &compress).map_err(|reason| {
+                    Error::Invalid { reason: format!("{}: {reason}", path.display()) }
+                })?;
+                cache::write(&path, &packed)
             }
             Code::Raw(_) => cache::write(&path, &pack(&code.content()?, FRAME, &compress)),
         }
@@ -373,6 +376,8 @@ mod tests {
             if let Some(ptx) = &module.ptx {
                 let text = String::from_utf8(ptx.content().unwrap()).unwrap();
                 assert!(text.contains(".version"), "{}", module.name());
+                // A file that was packed another way would unpack to another text.
+                assert_eq!(text.len() as u64, module.work(), "{}", module.name());
             }
             assert!(module.ptx.is_some() || module.cubin.is_some(), "{}", module.name());
             if let Some(cubin) = &module.cubin {

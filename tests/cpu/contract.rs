@@ -218,3 +218,39 @@ fn random_values_agree_with_the_reference() {
         }
     }
 }
+
+/// Name of the variable that makes this program a child of the test below.
+const CHILD: &str = "EINSPARSE_TEST_OF_ARCH";
+
+/// On a CPU context, EINSPARSE_ARCH selects the GPU whose checks apply. A value that names none is an error where an
+/// operator is created; a context without checks ignores it.
+#[test]
+fn einsparse_arch_is_checked_on_the_cpu() {
+    if std::env::var_os(CHILD).is_some() {
+        let pruned = |context: &Context| {
+            let dense = context.zeros::<f16>(&[16, 64]).unwrap();
+            einsparse::prune_to_nm(context, &dense)
+                .map_or_else(|e| e.to_string(), |_| "pruned".into())
+        };
+        println!("checked: {}", pruned(&Context::cpu()));
+        println!("unchecked: {}", pruned(&Context::unchecked_cpu()));
+        return;
+    }
+    let cases = [
+        ("x", "EINSPARSE_ARCH is `x`: expected `sm_80`, `sm_86` and the like"),
+        ("sm_86", "pruned"),
+        ("sm_120", "pruned"),
+    ];
+    for (arch, wanted) in cases {
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "cpu::contract::einsparse_arch_is_checked_on_the_cpu", "--nocapture"])
+            .env(CHILD, "1")
+            .env("EINSPARSE_ARCH", arch)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let of = |start: &str| said.lines().find_map(|line| line.strip_prefix(start));
+        assert!(of("checked: ").is_some_and(|said| said.contains(wanted)), "{arch}: {said}");
+        assert_eq!(of("unchecked: "), Some("pruned"), "{arch}: {said}");
+    }
+}

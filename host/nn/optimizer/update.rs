@@ -66,8 +66,8 @@ impl Update {
 
     pub(super) fn set_rate(&mut self, rate: f64) -> Result<()> {
         check_rate(rate)?;
-        self.state.rate = rate as f32;
         let device = self.context.planned_on()?;
+        self.state.rate = rate as f32;
         self.launch.get().map_or(Ok(()), |launch| launch.set_rate(device, rate))
     }
 
