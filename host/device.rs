@@ -35,7 +35,10 @@ fn refusal(reason: String) -> Error {
 }
 
 /// The compute capability that EINSPARSE_ARCH names.
-fn asked_capability() -> Result<Option<(u32, u32)>> {
+///
+/// # Errors
+/// A value that names none.
+pub(crate) fn asked_capability() -> Result<Option<(u32, u32)>> {
     let Ok(asked) = std::env::var("EINSPARSE_ARCH") else {
         return Ok(None);
     };
@@ -136,8 +139,7 @@ impl Device {
     }
 
     /// Model of an H200 without hardware, with the kernels that EINSPARSE_ARCH selects. A CPU context prepares the work of a
-    /// GPU on it, so that both refuse the same operands with the same message. It allocates nothing and runs nothing. If
-    /// EINSPARSE_ARCH is invalid, [`Self::check`] returns that error.
+    /// GPU on it, so that both refuse the same operands with the same message. It allocates nothing and runs nothing.
     pub(crate) fn absent() -> &'static Arc<Device> {
         static ABSENT: OnceLock<Arc<Device>> = OnceLock::new();
         ABSENT.get_or_init(|| {
@@ -146,7 +148,7 @@ impl Device {
             Arc::new(Device {
                 machine,
                 times: Mutex::new(Some(TileTimes::on(&machine))),
-                failure: Mutex::new(asked_capability().err()),
+                failure: Mutex::new(None),
                 copies: OwnedStream::absent(),
                 modules: Modules::absent(&context, machine.capability),
                 context,

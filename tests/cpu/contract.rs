@@ -5,7 +5,7 @@ use einsparse::cpu::{self, Operands, Output};
 use einsparse::einsum::{Einsum, Mode};
 use einsparse::formats::{AnySparse, Coo, CooPattern, Csr, Dense, Element, f16, generate};
 use einsparse::indirect::{rewrite, rewrite_dense};
-use einsparse::{Error, formats};
+use einsparse::{Context, Error, formats, ops};
 
 use super::{MATRIX, Problem};
 
@@ -229,8 +229,7 @@ fn einsparse_arch_is_checked_on_the_cpu() {
     if std::env::var_os(CHILD).is_some() {
         let pruned = |context: &Context| {
             let dense = context.zeros::<f16>(&[16, 64]).unwrap();
-            einsparse::prune_to_nm(context, &dense)
-                .map_or_else(|e| e.to_string(), |_| "pruned".into())
+            ops::prune_to_nm(context, &dense).map_or_else(|e| e.to_string(), |_| "pruned".into())
         };
         println!("checked: {}", pruned(&Context::cpu()));
         println!("unchecked: {}", pruned(&Context::unchecked_cpu()));
