@@ -1,4 +1,4 @@
-//! Where the work is done: one GPU, or the CPU.
+//! The device of a computation: one GPU, or the CPU.
 
 mod shadow;
 
@@ -12,7 +12,7 @@ use crate::machine::TileTimes;
 
 pub(crate) use shadow::{Prepared, Shadow};
 
-/// A place to compute in. Cheap to clone; every tensor and plan belongs to the context that made it.
+/// A GPU or the CPU. It is cheap to clone. Every tensor and plan belongs to the context that created it.
 ///
 /// ```
 /// use einsparse::Context;
@@ -25,13 +25,13 @@ pub(crate) use shadow::{Prepared, Shadow};
 #[derive(Clone, Debug)]
 pub struct Context {
     device: Option<Arc<Device>>,
-    /// Takes what the CPU takes, whatever a GPU refuses.
+    /// Skips the checks for a GPU: accepts all operands that the CPU code supports.
     unchecked: bool,
 }
 
 impl Context {
-    /// The first GPU that has kernels in this build; the CPU if there is none. What was missing is
-    /// logged through `tracing`.
+    /// Selects the first GPU for which this build has kernels, or the CPU if no GPU qualifies. The reason for each GPU
+    /// that is not used is logged through `tracing`.
     ///
     /// ```
     /// let ctx = einsparse::Context::new();
@@ -52,19 +52,21 @@ impl Context {
         Context::cpu()
     }
 
-    /// GPU `ordinal`. Fails without a driver, without that GPU, or with one for which this build holds
-    /// no kernels.
+    /// Opens GPU `ordinal`.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] without a driver, without that GPU, or if this build lacks kernels for it.
     pub fn cuda(ordinal: u32) -> Result<Context> {
         Ok(Context::of(&Device::open(ordinal)?))
     }
 
-    /// The CPU, with all threads of rayon's pool. It refuses the operands that a GPU refuses.
+    /// CPU context that uses all threads of rayon's pool. It refuses the operands that a GPU refuses.
     pub fn cpu() -> Context {
         Context { device: None, unchecked: false }
     }
 
-    /// The CPU without the checks for a GPU: every element type, shape and stride that the code of the CPU supports.
-    /// References in f64 are an example.
+    /// CPU context without the checks for a GPU. It accepts every element type, shape and stride that the CPU code
+    /// supports, such as references in f64.
     ///
     /// ```
     /// use einsparse::Context;
@@ -76,18 +78,18 @@ impl Context {
         Context { device: None, unchecked: true }
     }
 
-    /// Whether operands are looked at as for a GPU.
+    /// Whether operands are checked as for a GPU.
     pub(crate) fn checks(&self) -> bool {
         !self.unchecked
     }
 
-    /// A context of an H200 that is not there: it makes and refuses what one would, and runs nothing. For tests.
+    /// Context of a simulated H200: it creates and refuses what an H200 would, and runs nothing. For tests.
     #[doc(hidden)]
     pub fn absent() -> Context {
         Context::of(Device::absent())
     }
 
-    /// True if this context is a GPU.
+    /// Whether this context is a GPU.
     pub fn is_cuda(&self) -> bool {
         self.device.is_some()
     }
@@ -97,24 +99,24 @@ impl Context {
         self.device.as_ref()
     }
 
-    /// A new stream of this context.
+    /// Creates a stream of this context.
     pub fn stream(&self) -> Result<Stream> {
         Stream::new(self.device())
     }
 
-    /// Waits for everything submitted to this context.
+    /// Waits for all work submitted to this context.
     pub fn synchronize(&self) -> Result<()> {
         self.device().map_or(Ok(()), |d| d.synchronize())
     }
 
-    /// Ceilings for predictions: this GPU's, or where there is none those of an H200, with the kernels that EINSPARSE_ARCH
-    /// names.
+    /// Peak rates for predictions: those of this GPU. On a CPU context: those of an H200, with the kernels that
+    /// EINSPARSE_ARCH names.
     #[doc(hidden)]
     pub fn machine(&self) -> Machine {
         self.device().map_or_else(Machine::absent, |d| *d.machine())
     }
 
-    /// Bytes of the GPU's memory that nobody holds, of this or another process.
+    /// Bytes of the GPU's memory that are free: allocated neither by this process nor by another one.
     ///
     /// # Errors
     /// On a CPU context.
@@ -123,14 +125,14 @@ impl Context {
         Ok(mem_get_info()?.free)
     }
 
-    /// What plans with [dynamic operands](crate::dynamic::Dynamic) choose by: the times that were set, else those in
-    /// the [file](TileTimes::file) of this GPU, else the [built-in](TileTimes::built_in) ones.
+    /// Tile times by which plans with [dynamic operands](crate::dynamic::Dynamic) choose: the times that were set, else
+    /// those in the [file](TileTimes::file) of this GPU, else the [built-in](TileTimes::built_in) ones.
     #[doc(hidden)]
     pub fn tile_times(&self) -> TileTimes {
         self.device().map_or_else(TileTimes::built_in, |d| d.tile_times())
     }
 
-    /// Lets plans of this GPU from now on choose by these times. Without effect on a CPU context, where nothing is
+    /// Sets the tile times by which later plans on this GPU choose. No effect on a CPU context, where nothing is
     /// chosen.
     #[doc(hidden)]
     pub fn set_tile_times(&self, times: TileTimes) {
@@ -139,12 +141,12 @@ impl Context {
         }
     }
 
-    /// The context of a GPU that is open.
+    /// Context of an open GPU.
     pub(crate) fn of(device: &Arc<Device>) -> Context {
         Context { device: Some(Arc::clone(device)), unchecked: false }
     }
 
-    /// Whether what lies there (`None`: in the memory of the host) lies in this context.
+    /// Whether memory of `place` belongs to this context. `None` is host memory.
     pub(crate) fn holds(&self, place: Option<&Arc<Device>>) -> bool {
         match (self.device(), place) {
             (None, None) => true,
@@ -153,7 +155,7 @@ impl Context {
         }
     }
 
-    /// A stream must take work of this context.
+    /// Checks that the stream accepts work of this context.
     pub(crate) fn check_stream(&self, stream: &Stream) -> Result<()> {
         match stream.is_of(self.device()) {
             true => Ok(()),
@@ -161,7 +163,7 @@ impl Context {
         }
     }
 
-    /// The stream as kernels are queued on it. On the CPU what is queued is checked as for a GPU, and does not run.
+    /// Stream on which kernels are queued. On the CPU, queued work is checked as for a GPU and does not run.
     pub(crate) fn stream_of<'s>(&self, stream: &'s Stream) -> Result<RawStream<'s>> {
         self.check_stream(stream)?;
         Ok(match self.is_cuda() {
@@ -170,10 +172,10 @@ impl Context {
         })
     }
 
-    /// The GPU; for a CPU context the model of a GPU.
+    /// The GPU, or the model of a GPU for a CPU context.
     ///
     /// # Errors
-    /// On a CPU context that checks, an invalid EINSPARSE_ARCH.
+    /// An invalid EINSPARSE_ARCH, on a CPU context that checks.
     pub(crate) fn planned_on(&self) -> Result<&Arc<Device>> {
         if let Some(device) = self.device() {
             return Ok(device);
@@ -184,7 +186,7 @@ impl Context {
         Ok(Device::absent())
     }
 
-    /// What is made on a GPU alone; `None` on the CPU.
+    /// Calls `make` on a GPU. Returns `None` on the CPU.
     pub(crate) fn on_gpu<M>(
         &self,
         make: impl FnOnce(&Arc<Device>) -> Result<M>,

@@ -1,5 +1,5 @@
-//! Block formats made where the context works: from a dense matrix, by a choice of blocks, and from CSR. On a GPU the
-//! values never pass through the host; the pattern comes back, because plans read it there.
+//! Block formats created on the device of a context: from a dense matrix, by a choice of blocks, and from CSR. On a GPU
+//! the values are never copied to the host. The pattern is copied to the host, because plans read it there.
 
 use std::sync::Arc;
 
@@ -22,7 +22,8 @@ use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 
-/// Block extents and group size of a block format: 1 where there are no groups, `None` where they are left open.
+/// Block extents and group size of a block format. The size is 1 for formats without groups, and `None` if it is left
+/// open.
 fn blocks_of(format: Format) -> Result<((usize, usize), Option<usize>)> {
     match format {
         Format::Bsr { block } | Format::BlockCoo { block } => Ok((block, Some(1))),
@@ -35,9 +36,9 @@ fn blocks_of(format: Format) -> Result<((usize, usize), Option<usize>)> {
 }
 
 impl Context {
-    /// Brings a dense matrix of this context into a block format (`bsr`, `blockcoo`, `blockgroupcoo`), with the blocks
-    /// of `choice`, whole: what lies past the edges is zero. The same blocks and the same bits on GPU and CPU. Waits
-    /// for all work on the GPU.
+    /// Converts a dense matrix of this context to a block format (`bsr`, `blockcoo`, `blockgroupcoo`), with the blocks
+    /// that `choice` selects. Blocks are stored whole, with zeros past the edges of the matrix. Blocks and bits are
+    /// equal on GPU and CPU. Waits for all work on the GPU.
     ///
     /// ```
     /// use einsparse::formats::{Dense, Format};
@@ -53,8 +54,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// If the tensor is not a matrix or lies elsewhere, the format has no blocks, a size is 0 or does not fit u32, the
-    /// threshold is negative or NaN, or memory does not suffice.
+    /// If the tensor is not a matrix or is in another context, the format has no blocks, a size is 0 or exceeds u32,
+    /// the threshold is negative or NaN, or memory is exhausted.
     pub fn blocks_from_dense<T: Scalar>(
         &self,
         dense: &Tensor<T>,
@@ -91,12 +92,11 @@ impl Context {
 }
 
 impl<T: Scalar> SparseTensor<T> {
-    /// Brings a CSR matrix into a block format (`bsr`, `blockcoo`, `blockgroupcoo`) where it is: every block with an
-    /// entry becomes dense, as in [`AnySparse::convert`]. Waits for all work on the GPU.
+    /// Converts a CSR matrix to a block format (`bsr`, `blockcoo`, `blockgroupcoo`) on its own device. Every block with
+    /// a nonzero becomes dense, as in [`AnySparse::convert`]. Waits for all work on the GPU.
     ///
     /// # Errors
-    /// If the tensor is not in CSR, the format has no blocks, a size is 0 or does not fit u32, or memory does not
-    /// suffice.
+    /// If the tensor is not in CSR, the format has no blocks, a size is 0 or exceeds u32, or memory is exhausted.
     pub fn to_blocks(&self, format: Format) -> Result<SparseTensor<T>> {
         let (block, group) = blocks_of(format)?;
         let AnyPattern::Csr(p) = self.pattern() else {
@@ -123,7 +123,7 @@ impl<T: Scalar> SparseTensor<T> {
     }
 }
 
-/// What makes the blocks of a matrix, of groups of 1 until a size is chosen.
+/// Creates the block converter of a matrix. Groups have size 1 until a size is chosen.
 fn on<T: Scalar>(
     device: &Arc<Device>,
     (m, k): (usize, usize),
@@ -137,8 +137,8 @@ fn on<T: Scalar>(
 }
 
 impl Blocks {
-    /// Survey, allocation, output: `raw` names the source. A sparse source holds `held` bytes, which limit the output as
-    /// on the CPU.
+    /// Counts the blocks, allocates, and writes the output; `raw` holds the addresses of the source. A sparse source
+    /// occupies `held` bytes, which limit the output as on the CPU.
     fn convert<T: Scalar>(
         mut self,
         device: &Arc<Device>,
@@ -146,8 +146,8 @@ impl Blocks {
         (format, group): (Format, Option<usize>),
         held: Option<u64>,
     ) -> Result<SparseTensor<T>> {
-        // SAFETY: the source is an operand of the caller, which is borrowed until the work is done, the outputs are
-        // made for their number of slots; the converter is new and has no other run.
+        // SAFETY: the source is an operand of the caller, borrowed until the work is done. The outputs are allocated
+        // for their number of slots. The converter is new and runs once.
         let queue = unsafe { Queue::new(device.after_all()?) };
         let starts = self.starts_of(&raw, group, queue)?;
         let Request { block: (bm, bk), group, .. } = *self.request();
@@ -181,7 +181,7 @@ impl Blocks {
         SparseTensor::made(pattern, DeviceArrays { columns, values, device })
     }
 
-    /// First group of each block row and the number of groups, of the best size if none is given.
+    /// First group of each block row, then the number of groups. If no group size is given, the best one is chosen.
     fn starts_of(
         &mut self,
         raw: &RawBlocks,
@@ -198,7 +198,7 @@ impl Blocks {
         self.starts()
     }
 
-    /// The pattern on the host, checked like one of a user.
+    /// The pattern in host memory, validated as if a user had passed it.
     fn pattern(
         &self,
         format: Format,
@@ -218,7 +218,7 @@ impl Blocks {
     }
 }
 
-/// Device memory with zeros behind what is used: kernels load whole vectors.
+/// Device memory of `bytes` bytes, followed by `room` bytes of zeros: kernels load whole vectors.
 pub(crate) fn padded(device: &Device, bytes: usize, room: usize) -> Result<DeviceMemory> {
     let memory = DeviceMemory::alloc(device.context(), bytes + room)?;
     // SAFETY: the range is the end of the allocation, which outlives all work: freeing waits for it.

@@ -1,4 +1,4 @@
-//! Conversions on addresses: made once for a shape, run as often as wanted.
+//! Conversions of raw addresses: created once for a shape, run any number of times.
 
 use einsparse_formats::FormatError;
 use einsparse_formats::convert::{BlockChoice, EntryChoice};
@@ -12,12 +12,12 @@ use crate::families::convert::{
 use crate::kernel::Queue;
 use crate::registry::{Dtype, Scalar};
 
-/// Converts matrices of one shape on a GPU, as often as wanted, without allocating and without waiting for the host:
-/// for matrices that the GPU itself makes, and for graphs. What converts tensors does everything at once:
+/// Converts matrices of one shape on a GPU, any number of times, without allocating and without waiting for the host.
+/// It serves matrices that are computed on the GPU, and CUDA graphs. These functions convert tensors in one call:
 /// [`Context::blocks_from_dense`], [`Context::csr_from_dense`], [`SparseTensor::to_blocks`],
 /// [`SparseTensor::to_entries`], [`SparseTensor::transposed`].
 ///
-/// Each conversion reads and writes some addresses of a [`RawConversion`], and the others are not looked at:
+/// Each conversion reads and writes some addresses of a [`RawConversion`], and ignores the others:
 ///
 /// | made by | reads | writes |
 /// |---|---|---|
@@ -73,8 +73,8 @@ enum Kind {
     Transpose(Transpose, usize),
 }
 
-/// Device addresses of one run of a [`Converter`], whose table says which of them a conversion reads and writes. What
-/// it neither reads nor writes stays 0.
+/// Device addresses of one run of a [`Converter`]. The table of [`Converter`] lists which of them a conversion reads
+/// and writes. All others stay 0.
 ///
 /// ```
 /// use einsparse::raw::RawConversion;
@@ -85,28 +85,30 @@ enum Kind {
 pub struct RawConversion {
     /// The dense matrix `[m, k]`, row-major.
     pub dense: u64,
-    /// Elements from one row of the dense matrix to the next.
+    /// Row stride of the dense matrix, in elements.
     pub leading: usize,
     /// Row offsets of CSR, `u32[m + 1]`.
     pub offsets: u64,
-    /// Row of each entry of COO, in order, u32; 16-byte aligned.
+    /// Row of each nonzero of COO, in order, u32; 16-byte aligned.
     pub rows: u64,
-    /// Columns of CSR, u32; for blocks 16-byte aligned and readable 4 past their end.
+    /// Columns of CSR, u32. For blocks: 16-byte aligned, and 4 elements past the end must be readable.
     pub columns: u64,
     /// Values of CSR.
     pub values: u64,
     /// Row offsets of CSR, `u32[m + 1]`; of the transpose `u32[k + 1]`.
     pub out_offsets: u64,
-    /// Row of each entry of COO, or of each group of GroupCOO, 16-byte aligned; block row of each group of blocks. u32.
+    /// Row of each nonzero of COO, or of each group of GroupCOO, 16-byte aligned; block row of each group of blocks.
+    /// u32.
     pub out_rows: u64,
-    /// Column of each entry or slot, or block column of each block, u32.
+    /// Column of each nonzero or slot, or block column of each block, u32.
     pub out_columns: u64,
     /// Values; blocks as `[capacity, rows, columns]`, 16-byte aligned.
     pub out_values: u64,
-    /// Where each entry of the transpose stands in the matrix, u32.
+    /// Index in the matrix of each nonzero of the transpose, u32.
     pub out_permutation: u64,
-    /// Entries of COO, or how many entries, slots or blocks the outputs have room for, in whole groups. What does not
-    /// fit is not written. A transpose has the entries that it was made for.
+    /// Number of nonzeros of COO, or capacity of the outputs in nonzeros, slots or blocks, a multiple of the group
+    /// size. Elements past the capacity are not written. A transpose uses the number of nonzeros that it was created
+    /// for.
     pub capacity: usize,
 }
 
@@ -118,7 +120,7 @@ pub(crate) fn not_zero(what: &'static str, size: usize) -> Result<()> {
     Err(FormatError::Shape { what, found, expected }.into())
 }
 
-/// Block extents and group size, none of them 0.
+/// Checks that block extents and group size are not 0.
 pub(crate) fn check_blocks(block: (usize, usize), group: usize) -> Result<()> {
     not_zero("block rows", block.0)?;
     not_zero("block columns", block.1)?;
@@ -126,10 +128,10 @@ pub(crate) fn check_blocks(block: (usize, usize), group: usize) -> Result<()> {
 }
 
 impl Converter {
-    /// Dense matrices of `m` x `k` to blocks of `block` rows and columns, in groups of `group`.
+    /// Creates a conversion of dense matrices of `m` x `k` to blocks of `block` rows and columns, in groups of `group`.
     ///
     /// # Errors
-    /// In a CPU context; for a side, a group size or a threshold that makes no sense; where a size does not fit.
+    /// In a CPU context; if a block extent, the group size or the threshold is invalid; if a size is too large.
     pub fn blocks_from_dense<T: Scalar>(
         context: &Context,
         shape: (usize, usize),
@@ -141,7 +143,7 @@ impl Converter {
         Self::blocks::<T>(context, shape, block, group, Some(choice))
     }
 
-    /// CSR matrices of `m` x `k` to blocks: every block with an entry.
+    /// Creates a conversion of CSR matrices of `m` x `k` to blocks. Every block with a nonzero is stored.
     ///
     /// # Errors
     /// As [`Converter::blocks_from_dense`].
@@ -170,10 +172,10 @@ impl Converter {
         Ok(Converter { kind, shape })
     }
 
-    /// Dense matrices of `m` x `k` to CSR, with the entries of `choice`.
+    /// Creates a conversion of dense matrices of `m` x `k` to CSR, with the nonzeros that `choice` selects.
     ///
     /// # Errors
-    /// In a CPU context; for a threshold that makes no sense; where m times k does not fit u32.
+    /// In a CPU context; if the threshold is invalid; if m times k exceeds u32.
     pub fn csr_from_dense<T: Scalar>(
         context: &Context,
         shape: (usize, usize),
@@ -184,15 +186,16 @@ impl Converter {
         Self::entries((context, T::DTYPE), shape, Conversion::Dense(choice), floor)
     }
 
-    /// CSR matrices of `m` x `k` to COO; columns and values are the same.
+    /// Creates a conversion of CSR matrices of `m` x `k` to COO. Columns and values do not change.
     ///
     /// # Errors
-    /// In a CPU context, and where a size does not fit.
+    /// In a CPU context, or if a size is too large.
     pub fn coo_from_csr(context: &Context, shape: (usize, usize)) -> Result<Self> {
         Self::entries((context, Dtype::F32), shape, Conversion::ToCoo, 0)
     }
 
-    /// COO matrices of `m` x `k`, ordered by row, with `capacity` entries, to CSR; columns and values are the same.
+    /// Creates a conversion of COO matrices of `m` x `k`, ordered by row, with `capacity` nonzeros, to CSR. Columns and
+    /// values do not change.
     ///
     /// # Errors
     /// As [`Converter::coo_from_csr`].
@@ -200,10 +203,10 @@ impl Converter {
         Self::entries((context, Dtype::F32), shape, Conversion::FromCoo, 0)
     }
 
-    /// CSR matrices of `m` x `k` to GroupCOO with groups of `group`.
+    /// Creates a conversion of CSR matrices of `m` x `k` to GroupCOO with groups of `group`.
     ///
     /// # Errors
-    /// As [`Converter::coo_from_csr`], and for a group of 0.
+    /// As [`Converter::coo_from_csr`], and if the group size is 0.
     pub fn group_coo_from_csr<T: Scalar>(
         context: &Context,
         shape: (usize, usize),
@@ -213,7 +216,8 @@ impl Converter {
         Self::entries((context, T::DTYPE), shape, Conversion::GroupCoo(group), 0)
     }
 
-    /// CSR matrices of `m` x `k` to ELL of this width; no row has more entries.
+    /// Creates a conversion of CSR matrices of `m` x `k` to ELL of this width. Rows must not have more nonzeros than
+    /// `width`.
     ///
     /// # Errors
     /// As [`Converter::coo_from_csr`].
@@ -236,11 +240,11 @@ impl Converter {
         Ok(Converter { kind, shape })
     }
 
-    /// CSR patterns of `m` x `k` with so many entries to those of their transposes, by a stable counting sort. The
-    /// permutation says where the values of the transpose come from.
+    /// Creates a conversion of CSR patterns of `m` x `k` with `entries` nonzeros to those of their transposes, by a
+    /// stable counting sort. The permutation holds the index in the matrix of each value of the transpose.
     ///
     /// # Errors
-    /// In a CPU context, and where a size does not fit.
+    /// In a CPU context, or if a size is too large.
     pub fn transpose(context: &Context, shape: (usize, usize), entries: usize) -> Result<Self> {
         let device = context.expect_device()?;
         let transpose = Transpose::new(device, shape, entries, false, Dtype::F32)?;
@@ -257,20 +261,22 @@ impl Converter {
         }
     }
 
-    /// Queues one conversion. Slots without an entry, and blocks that fill up a group, hold the column 4294967295 and
+    /// Queues one conversion. Slots without a nonzero, and blocks that fill up a group, have column 4294967295 and
     /// zeros.
     ///
     /// # Safety
-    /// The addresses hold what [`RawConversion`] says, of this converter's shape and element type, until the work is
-    /// done; what is read follows the rules of its format. Runs of one converter share its workspace and must not
-    /// overlap. The stream belongs to the GPU's primary context.
+    /// - Until the work is done, the addresses hold the arrays that [`RawConversion`] describes, of this converter's
+    ///   shape and element type.
+    /// - The inputs follow the rules of their format.
+    /// - Runs of one converter share its workspace and must not overlap.
+    /// - The stream belongs to the GPU's primary context.
     ///
     /// # Errors
-    /// [`Error::Operand`] for rows of a dense matrix that overlap, a capacity that is no whole number of groups, and
-    /// an address that is 0 and cannot be; [`Error::Overflow`] for a capacity that does not fit.
+    /// [`Error::Operand`] if rows of the dense matrix overlap, the capacity is not a multiple of the group size, or a
+    /// required address is 0; [`Error::Overflow`] if the capacity is too large.
     pub unsafe fn run_raw(&self, raw: &RawConversion, stream: RawStream<'_>) -> Result<()> {
         self.check(raw)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let queue = unsafe { Queue::new(stream) };
         match &self.kind {
             Kind::Blocks(blocks) => {
@@ -291,7 +297,8 @@ impl Converter {
         }
     }
 
-    /// Refuses what is 0 and has elements. Whether CSR has any only the GPU knows.
+    /// Refuses an address of 0 for an array with elements. The number of nonzeros of a CSR input is not known on the
+    /// host.
     fn check(&self, raw: &RawConversion) -> Result<()> {
         let (m, k) = self.shape;
         let dense = ("dense", raw.dense, m > 0 && k > 0);
@@ -333,8 +340,8 @@ impl Converter {
         }
     }
 
-    /// First group of each row, or of each block row, and the number of groups, of the last run to blocks or GroupCOO;
-    /// empty for others. Waits for all work on the GPU.
+    /// First group of each row, or of each block row, then the number of groups, of the last run to blocks or GroupCOO.
+    /// Empty for other conversions. Waits for all work on the GPU.
     pub fn groups(&self) -> Result<Vec<u32>> {
         match &self.kind {
             Kind::Blocks(blocks) => blocks.starts(),
@@ -377,11 +384,11 @@ impl RawConversion {
     }
 }
 
-/// What magnitudes have to be above, as bits, where the choice is none of the largest of each row.
+/// Bits of the magnitude that selected elements must exceed. It is 0 if the choice is the k largest of each row.
 pub(crate) fn floor_of<T: Scalar>(choice: EntryChoice) -> u64 {
     match choice {
         EntryChoice::Above(threshold) => floor_bits::<T>(threshold),
-        // Nothing is above it.
+        // No magnitude exceeds this value.
         EntryChoice::TopPerRow(0) => u64::MAX,
         _ => 0,
     }
@@ -395,7 +402,7 @@ fn floor_bits<T: Scalar>(threshold: f64) -> u64 {
     let own = bytemuck::bytes_of(&nearest);
     bytes[..own.len()].copy_from_slice(own);
     let bits = u64::from_le_bytes(bytes);
-    // Rounded up: one below. Bits of magnitudes ascend with them.
+    // If the threshold was rounded up, use the next smaller magnitude. Bits of magnitudes ascend with the magnitudes.
     if nearest.to_f64() > threshold { bits - 1 } else { bits }
 }
 
@@ -404,7 +411,7 @@ mod tests {
     use super::floor_bits;
     use einsparse_formats::f16;
 
-    /// Every magnitude is above the threshold exactly where its bits are above these.
+    /// A magnitude exceeds the threshold if and only if its bits exceed these.
     #[test]
     fn thresholds_are_rounded_down() {
         assert_eq!(floor_bits::<f32>(0.0), 0);

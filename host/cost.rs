@@ -1,5 +1,5 @@
-//! What a kernel will cost on a machine: bytes over HBM, bytes gathered through L2, instructions, arithmetic. What
-//! families share; their own is in `families/<family>/cost`.
+//! Predicted cost of a kernel on a machine: bytes over HBM, bytes gathered through L2, instructions, arithmetic. This
+//! file has the parts that families share; costs of a family are in `families/<family>/cost`.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use einsparse_kernels::table::Row;
 
 pub use crate::machine::{Machine, RateSource};
 
-/// An SpMM by the numbers that decide its cost.
+/// Quantities of an SpMM that determine its cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
     /// Rows of A and C.
@@ -17,26 +17,27 @@ pub struct Work {
     pub k: usize,
     /// Columns of B and C.
     pub n: usize,
-    /// Entries of A (elements of stored blocks).
+    /// Nonzeros of A (elements of stored blocks).
     pub entries: u64,
     /// Slots of A's index array.
     pub index_slots: u64,
-    /// Entries (blocks) of the longest row.
+    /// Nonzeros (blocks) of the longest row.
     pub longest: u64,
-    /// Entries (blocks) of the sixteen neighbouring rows that have most; 0 where nobody counted.
+    /// Max number of nonzeros (blocks) in sixteen adjacent rows; 0 if not counted.
     pub fullest: u64,
-    /// Steps of sixteen columns of eight rows, and those of the longest eight rows; 0 where A is made of blocks.
+    /// Number of steps of sixteen columns by eight rows, in total and in the longest eight rows; 0 if A consists of
+    /// blocks.
     pub steps: (u64, u64),
-    /// Extents of a block; (1, 1) for single entries.
+    /// Extents of a block; (1, 1) for unstructured formats.
     pub block: (usize, usize),
-    /// How many B and C there are for one A.
+    /// Batch: number of pairs of B and C for one A.
     pub items: usize,
-    /// C is read too.
+    /// Whether C is read as well.
     pub accumulate: bool,
 }
 
 impl Work {
-    /// Bytes that must move over HBM once: A, B, C.
+    /// Bytes of A, B and C, each of which must be moved over HBM once.
     pub fn compulsory_bytes(&self, dtype: Dtype) -> f64 {
         let e = dtype.bytes() as f64;
         let c = (self.m * self.n) as f64 * if self.accumulate { 2.0 } else { 1.0 };
@@ -44,7 +45,7 @@ impl Work {
         self.entries as f64 * e + self.index_slots as f64 * 4.0 + each * self.items as f64
     }
 
-    /// The same with every element of A stored, in pieces as deep as a stage.
+    /// The work with every element of A stored, in blocks as deep as a stage.
     pub fn all_stored(self, dtype: Dtype) -> Work {
         let stage = PANEL_BYTES.max(64 * dtype.bytes()) / dtype.bytes();
         Work {
@@ -64,18 +65,18 @@ impl Work {
     }
 }
 
-/// A prediction, with what it is made of. Times in microseconds.
+/// A prediction and its components. Times in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// The prediction.
+    /// Predicted time.
     pub us: f64,
-    /// Compulsory bytes over HBM's rate.
+    /// Compulsory bytes divided by the rate of HBM.
     pub hbm_us: f64,
-    /// Gathered bytes over L2's (or, for a B that does not fit, HBM's) rate.
+    /// Gathered bytes divided by the rate of L2, or of HBM if B does not fit into L2.
     pub gather_us: f64,
-    /// Instructions or Tensor Core arithmetic over their rate.
+    /// Instructions or Tensor Core arithmetic divided by their rate.
     pub compute_us: f64,
-    /// One thread block's chain of dependent gathers.
+    /// Chain of dependent gathers of one thread block.
     pub latency_us: f64,
 }
 
@@ -89,23 +90,23 @@ impl fmt::Display for Cost {
     }
 }
 
-/// One burst of gathers, from address to arithmetic; of samples.
+/// Time of one burst of gathers of an SDDMM, from address to arithmetic.
 pub(crate) const BURST_US: f64 = 0.45;
-/// What an item costs in dependent loads and stores.
+/// Dependent loads and stores of one work item.
 pub(crate) const ITEM_US: f64 = 1.5;
 /// Share of the issue slots that a loop of gathers reaches.
 pub(crate) const ISSUE_SHARE: f64 = 0.6;
-/// Cache lines that the L1s look up per multiprocessor and clock.
+/// Cache lines that the L1 caches look up per multiprocessor and clock.
 pub(crate) const LINES_PER_CLOCK: f64 = 0.54;
 /// An empty kernel between two events, warm.
 pub(crate) const LAUNCH_US: f64 = 1.5;
-/// Start of a persistent thread block: lists, first copies.
+/// Start of a persistent thread block: reading lists, first copies.
 pub(crate) const START_US: f64 = 2.0;
-/// Bytes a clock that shared memory takes and gives; sparse `wgmma` needs them all for B.
+/// Bytes per clock of shared memory. Sparse `wgmma` needs all of them for B.
 pub(crate) const SHARED_BYTES: f64 = 128.0;
 
-/// The four times of a prediction overlap, but not for free: their third-power mean, which also tells apart variants
-/// with the same bottleneck.
+/// Combines the four times of a prediction by their third-power mean: they overlap, but not fully. The mean also
+/// distinguishes variants with the same bottleneck.
 pub(crate) fn sum(
     work: &Work,
     machine: &Machine,
@@ -118,13 +119,12 @@ pub(crate) fn sum(
     Cost { us, hbm_us, gather_us, compute_us, latency_us }
 }
 
-/// What a piece of a row holds at least, in entries for each part: a chain of four bursts, which a split-K fix-up costs
-/// about.
+/// Min length of a piece of a row, in nonzeros per part: a chain of four bursts, about the cost of a split-K fix-up.
 const LEAST_PIECE: u64 = 32;
 
-/// Longest piece of a row before it is cut, in entries (blocks): twice the mean load of a resident item, at least what
-/// amortises a split-K fix-up, at most what one chain of gathers should take. Where whole rows fill the machine several
-/// times over, only rows far above the mean are cut: partial sums cost memory and traffic.
+/// Max length of a piece of a row, in nonzeros (blocks). It is twice the mean load of a resident item. The lower bound
+/// amortizes a split-K fix-up, the upper bound limits a chain of gathers. If whole rows fill the machine several times,
+/// only rows far above the mean are split: partial sums cost memory and traffic.
 pub fn row_limit(row: &Row, total: u64, rows: usize, n: usize, machine: &Machine) -> u32 {
     let tiles = n.div_ceil(row.columns as usize).max(1) as u64;
     let resident = u64::from(machine.multiprocessors * row.min_blocks * row.items).max(1);

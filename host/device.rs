@@ -1,4 +1,4 @@
-//! A GPU as a context works on it: primary context, modules, ceilings, and streams.
+//! The GPU of a context: primary context, modules, peak rates, and streams.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -13,8 +13,8 @@ use crate::machine::TileTimes;
 use crate::module::{MODULES, Modules, arch_for};
 use einsparse_kernels::table::{ARCHS, shared_bytes_of};
 
-/// The compute capability whose kernels run: the GPU's, or that of EINSPARSE_ARCH, for tests of what other GPUs run on
-/// the one that is there.
+/// Compute capability whose kernels run: that of the GPU, or that of EINSPARSE_ARCH. With EINSPARSE_ARCH, tests run the
+/// kernels of other GPUs on the GPU of this machine.
 fn capability(own: (u32, u32)) -> Result<(u32, u32)> {
     let Some(capability) = asked_capability()? else {
         return Ok(own);
@@ -34,10 +34,10 @@ fn refusal(reason: String) -> Error {
     Error::Cuda { call: "choose device code".into(), reason }
 }
 
-/// The compute capability that EINSPARSE_ARCH names.
+/// Compute capability that EINSPARSE_ARCH names.
 ///
 /// # Errors
-/// A value that names none.
+/// If the value names no compute capability.
 pub(crate) fn asked_capability() -> Result<Option<(u32, u32)>> {
     let Ok(asked) = std::env::var("EINSPARSE_ARCH") else {
         return Ok(None);
@@ -49,19 +49,20 @@ pub(crate) fn asked_capability() -> Result<Option<(u32, u32)>> {
     Ok(Some((number / 10, number % 10)))
 }
 
-/// A compute capability of the same kernels without those that only GPUs of exactly this capability run.
+/// Compute capability that has the same kernels, except those that run only on GPUs of exactly this capability.
 fn without_exact(capability: (u32, u32)) -> (u32, u32) {
     let exact = ARCHS.iter().any(|arch| arch.exact && arch.capability == capability);
     (capability.0, capability.1 + u32::from(exact))
 }
 
-/// Dynamic shared memory that a thread block of a GPU of this compute capability may have, at most `own`.
+/// Max dynamic shared memory of a thread block on a GPU of this compute capability, at most `own`.
 fn shared_bytes(capability: (u32, u32), own: u32) -> u32 {
     shared_bytes_of(capability).map_or(own, |bytes| bytes.min(own))
 }
 
 impl Machine {
-    /// Rates of an H200, with the kernels that EINSPARSE_ARCH selects; with those of an H200 if EINSPARSE_ARCH is invalid.
+    /// Rates of an H200, with the kernels that EINSPARSE_ARCH selects, or those of an H200 if EINSPARSE_ARCH is
+    /// invalid.
     pub(crate) fn absent() -> Machine {
         match asked_capability() {
             Ok(Some(asked)) => {
@@ -74,9 +75,9 @@ impl Machine {
         }
     }
 
-    /// What the driver says of a GPU, which runs the kernels of a compute capability, and what is known of its rates.
+    /// Combines the driver's facts about a GPU, the compute capability whose kernels it runs, and its known rates.
     pub fn of(facts: &DeviceFacts, capability: (u32, u32)) -> Machine {
-        // Two transfers a clock; kHz and bits.
+        // Two transfers per clock; units are kHz and bits.
         let memory =
             2e3 * f64::from(facts.memory_clock_khz) * f64::from(facts.memory_bus_bits) / 8.0;
         let machine = Machine::scaled(facts.sms, facts.clock_khz, memory, facts.l2_bytes);
@@ -87,7 +88,7 @@ impl Machine {
     }
 }
 
-/// One GPU that a [`Context`](crate::Context) works on.
+/// A GPU on which a [`Context`](crate::Context) computes.
 ///
 /// ```
 /// let ctx = einsparse::Context::new();
@@ -99,11 +100,11 @@ impl Machine {
 #[derive(Debug)]
 pub struct Device {
     machine: Machine,
-    /// Once asked for.
+    /// `None` until the first query.
     times: Mutex<Option<TileTimes>>,
-    /// Why what is queued may not have run to its end.
+    /// Error due to which queued work may not have completed.
     failure: Mutex<Option<Error>>,
-    // Fields drop in this order: what lives in the context goes before it.
+    // Fields drop in this order: resources of the context must be dropped before the context.
     copies: OwnedStream,
     modules: Modules,
     context: Arc<PrimaryContext>,
@@ -120,7 +121,7 @@ impl Device {
                     .into(),
             });
         }
-        // Before the context, which costs more than everything else here.
+        // Check this before creating the context, which is the most expensive step.
         arch_for(device_facts(ordinal)?.compute_capability)?;
         let context = Arc::new(PrimaryContext::retain(ordinal)?);
         let facts = context.facts();
@@ -138,8 +139,9 @@ impl Device {
         }))
     }
 
-    /// Model of an H200 without hardware, with the kernels that EINSPARSE_ARCH selects. A CPU context prepares the work of a
-    /// GPU on it, so that both refuse the same operands with the same message. It allocates nothing and runs nothing.
+    /// Model of an H200 without hardware, with the kernels that EINSPARSE_ARCH selects. A CPU context prepares the work
+    /// of a GPU on this model, so that both refuse the same operands with the same message. The model allocates nothing
+    /// and runs nothing.
     pub(crate) fn absent() -> &'static Arc<Device> {
         static ABSENT: OnceLock<Arc<Device>> = OnceLock::new();
         ABSENT.get_or_init(|| {
@@ -156,7 +158,7 @@ impl Device {
         })
     }
 
-    /// What the driver says of it.
+    /// The driver's facts about this GPU.
     pub fn facts(&self) -> &DeviceFacts {
         self.context.facts()
     }
@@ -171,12 +173,12 @@ impl Device {
         self.context.as_raw() == other.context.as_raw()
     }
 
-    /// Ceilings for predictions.
+    /// Peak rates for predictions.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// Times of tiles: those that were set, else those of this GPU's file, else what is built in.
+    /// Times of tiles: those that were set, else those of this GPU's file, else the built-in ones.
     pub(crate) fn tile_times(&self) -> TileTimes {
         let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
         let known = times.get_or_insert_with(|| {
@@ -196,40 +198,39 @@ impl Device {
         *self.times.lock().unwrap_or_else(PoisonError::into_inner) = Some(times);
     }
 
-    /// From now on whoever waits for this GPU gets this error, or none any more.
+    /// Sets the error that later waits for this GPU return; `None` clears it.
     pub(crate) fn fail(&self, reason: Option<Error>) {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
-    /// Whether what this GPU was waited for has run to its end.
+    /// Returns the stored error if work of this GPU may not have completed.
     pub(crate) fn check(&self) -> Result<()> {
         let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         failure.clone().map_or(Ok(()), Err)
     }
 
-    /// Whether it is not there.
+    /// Whether this is the model without hardware.
     pub(crate) fn is_absent(&self) -> bool {
         self.context.is_absent()
     }
 
-    /// Waits for everything submitted to this GPU.
+    /// Waits for all work submitted to this GPU.
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.context.synchronize()?;
         self.check()
     }
 
-    /// The device modules, loaded by module when first used.
+    /// The device modules. Each is loaded at its first use.
     pub fn modules(&self) -> &Modules {
         &self.modules
     }
 
-    /// Copies to new device memory; returns when the copy is done.
+    /// Copies to new device memory. Returns when the copy is done.
     pub(crate) fn upload<T: bytemuck::Pod>(&self, data: &[T]) -> Result<DeviceMemory> {
         DeviceMemory::from_slice(&self.context, data, self.copies.raw())
     }
 
-    /// Copies to new device memory with room for `room` more elements behind, which are zero: kernels load whole
-    /// vectors.
+    /// Copies to new device memory, followed by `room` elements of zeros: kernels load whole vectors.
     pub(crate) fn upload_padded<T: bytemuck::Pod>(
         &self,
         data: &[T],
@@ -243,7 +244,7 @@ impl Device {
         Ok(memory)
     }
 
-    /// New device memory of zero bytes.
+    /// Allocates device memory of zero bytes.
     pub(crate) fn zeros(&self, bytes: usize) -> Result<DeviceMemory> {
         let memory = DeviceMemory::alloc(&self.context, bytes)?;
         // SAFETY: the range is the whole allocation, which outlives the wait below.
@@ -252,12 +253,12 @@ impl Device {
         Ok(memory)
     }
 
-    /// The stream of copies.
+    /// The stream for copies.
     pub(crate) fn copies(&self) -> RawStream<'_> {
         self.copies.raw()
     }
 
-    /// The stream of copies, once all work of the GPU is done.
+    /// Waits for all work of the GPU and returns the stream for copies.
     pub(crate) fn after_all(&self) -> Result<RawStream<'_>> {
         self.synchronize()?;
         Ok(self.copies.raw())
@@ -269,7 +270,7 @@ impl Device {
         memory.write(data, self.copies.raw())
     }
 
-    /// Copies to the host after all work of the GPU.
+    /// Copies to host memory after all work of the GPU.
     pub(crate) fn read<T: bytemuck::Pod>(
         &self,
         memory: &DeviceMemory,
@@ -279,7 +280,7 @@ impl Device {
         memory.read(data, self.copies.raw())
     }
 
-    /// Overwrites rows from byte `first` on, and nothing between them, after all work of the GPU.
+    /// Overwrites rows from byte `first` on, after all work of the GPU. The gaps between rows are unchanged.
     pub(crate) fn write_rows(
         &self,
         memory: &DeviceMemory,
@@ -291,7 +292,7 @@ impl Device {
         memory.write_rows(first, rows, values, self.copies.raw())
     }
 
-    /// Copies rows from byte `first` on to the host, side by side, after all work of the GPU.
+    /// Copies rows from byte `first` on to host memory, without gaps, after all work of the GPU.
     pub(crate) fn read_rows(
         &self,
         memory: &DeviceMemory,
@@ -304,7 +305,7 @@ impl Device {
     }
 }
 
-/// Order of work on a GPU. On a CPU context everything is done when a call returns.
+/// Queue of work on a GPU. On a CPU context, all work is done when a call returns.
 ///
 /// ```
 /// let ctx = einsparse::Context::new();
@@ -334,7 +335,7 @@ impl Stream {
         Self::made(device, OwnedStream::new)
     }
 
-    /// A stream whose work goes in front of that of others: what is sent under products.
+    /// Creates a stream of high priority, for transfers that overlap with products.
     pub(crate) fn ahead(device: Option<&Arc<Device>>) -> Result<Stream> {
         Self::made(device, OwnedStream::ahead)
     }
@@ -354,36 +355,36 @@ impl Stream {
         Ok(Stream(Kind::Owned(own, Arc::clone(device))))
     }
 
-    /// A stream of another CUDA crate (a `CUstream` or `cudaStream_t`); null is the default stream.
+    /// Wraps a stream of another CUDA crate (a `CUstream` or `cudaStream_t`). Null is the default stream.
     ///
     /// # Safety
     /// `raw` belongs to the primary context of the GPU it is used with and outlives this value.
     pub unsafe fn from_raw(raw: *mut c_void) -> Stream {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Stream(Kind::Raw(unsafe { RawStream::from_raw(raw) }))
     }
 
-    /// A stream of `cudarc` (feature `cudarc`), which is held. Work of a GPU is refused on one outside of its primary
-    /// context.
+    /// Wraps a stream of `cudarc` (feature `cudarc`) and keeps it alive. If the stream is not of a GPU's primary
+    /// context, work of that GPU is refused.
     #[cfg(feature = "cudarc")]
     pub fn from_cudarc(stream: &Arc<cudarc::driver::CudaStream>) -> Stream {
         Stream(Kind::Cudarc(Arc::clone(stream)))
     }
 
-    /// The stream as the driver module takes it; for a CPU stream one that nothing is queued on.
+    /// The stream as the driver module accepts it. A CPU stream returns one on which nothing is queued.
     pub fn raw(&self) -> RawStream<'_> {
         match &self.0 {
             Kind::Cpu => RawStream::ABSENT,
             Kind::Owned(stream, _) => stream.raw(),
             Kind::Raw(raw) => *raw,
-            // SAFETY: the stream is held for as long as `self` is borrowed.
+            // SAFETY: the stream is kept alive while `self` is borrowed.
             #[cfg(feature = "cudarc")]
             Kind::Cudarc(stream) => unsafe { RawStream::from_raw(stream.cu_stream().cast()) },
         }
     }
 
-    /// Whether work of `device` may be queued here: not on a stream of the CPU or of another GPU. Where a raw stream
-    /// belongs is its maker's promise.
+    /// Whether work of `device` may be queued on this stream: not on a stream of the CPU or of another GPU. The context
+    /// of a raw stream is guaranteed by the caller of [`Stream::from_raw`].
     pub fn belongs_to(&self, device: &Device) -> bool {
         match &self.0 {
             Kind::Cpu => false,
@@ -394,7 +395,7 @@ impl Stream {
         }
     }
 
-    /// A stream of the GPU that is not there in place of one of the CPU; others are left as they are.
+    /// For a CPU stream, the stream of the simulated GPU; other streams are returned unchanged.
     pub(crate) fn shadow(&self) -> &Stream {
         static ABSENT: OnceLock<Stream> = OnceLock::new();
         match self.0 {
@@ -405,7 +406,7 @@ impl Stream {
         }
     }
 
-    /// Whether it takes work of this GPU, `None`: of the CPU.
+    /// Whether the stream accepts work of this GPU. `None` is the CPU.
     pub(crate) fn is_of(&self, device: Option<&Arc<Device>>) -> bool {
         match device {
             Some(device) => self.belongs_to(device),
@@ -413,9 +414,9 @@ impl Stream {
         }
     }
 
-    /// What is queued here from now on waits for what `other` holds so far; the host does not. Work that does not depend on
-    /// each other goes to two streams so, and both are captured with the one that a [`Graph`](crate::Graph) captures. The
-    /// streams may be of two GPUs.
+    /// Makes later work on this stream wait for the work that is queued on `other` now. The host does not wait.
+    /// Independent work can therefore run on two streams, and a [`Graph`](crate::Graph) that captures one of them
+    /// captures both. The streams may belong to two GPUs.
     ///
     /// ```
     /// let ctx = einsparse::Context::new();
@@ -426,12 +427,13 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// Whatever the driver refuses.
+    /// Errors of the driver.
     pub fn wait_for(&self, other: &Stream) -> Result<()> {
         if self.raw().is_absent() || other.raw().is_absent() {
             return Ok(());
         }
-        // The event is of the context of `other`. A default stream is of the current one: that of the other stream.
+        // The event belongs to the context of `other`. A default stream belongs to the current context: set that of the
+        // other stream.
         self.raw().set_current()?;
         other.raw().set_current()?;
         let event = Event::for_order()?;

@@ -1,14 +1,14 @@
-//! The language: what a user means, before any format is chosen.
+//! The expression language, before a format is chosen.
 //!
 //! `OUT[i,j,...] (= | +=) F1[...] * F2[...] * ...`, with scalar factors, nested accesses (gathers and scatters) and one
-//! optional epilogue (`relu(sum + bias)`, `gelu(...)`, `relu_grad(sum, gate)`). An index that stands only on the right
+//! optional epilogue (`relu(sum + bias)`, `gelu(...)`, `relu_grad(sum, gate)`). An index that appears only on the right
 //! is summed.
 //!
-//! An index of an access, in full: `name`, `array[...]` with indices again, or, on the right at an axis of a dense
-//! operand, a sum `[factor *] name {+ [factor *] name}` of indices with positive whole factors.
-//! `C[n,x,y,f] = A[n,2*x+i,2*y+j,m] * B[i,j,m,f]` is a convolution of stride 2; `x+2*i` has dilation 2. An index that
-//! stands in sums only runs as far as every read is inside. Constants and minus signs are no part of a sum: the operand
-//! is padded instead.
+//! Each index of an access is a `name` or an `array[...]` with indices. On the right, at an axis of a dense operand, it
+//! may also be a sum `[factor *] name {+ [factor *] name}` of indices with positive integer factors. `C[n,x,y,f] =
+//! A[n,2*x+i,2*y+j,m] * B[i,j,m,f]` is a convolution of stride 2; `x+2*i` has dilation 2. The extent of an index that
+//! appears only in sums is the largest for which all reads are inside the operand. Constants and minus signs are not
+//! supported in sums: pad the operand instead.
 
 mod check;
 mod parse;
@@ -28,9 +28,9 @@ use crate::error::{Error, Result};
 /// Whether the output is overwritten or added to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// `=`: every element of the output is written, also where nothing contributes.
+    /// `=`: every element of the output is written, also those to which no term contributes.
     Assign,
-    /// `+=`: the result is added to what is there.
+    /// `+=`: the result is added to the output.
     Accumulate,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// A factor without indices.
+/// Factor without indices.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scalar {
     /// A number written in the expression; always finite.
@@ -61,15 +61,15 @@ impl fmt::Display for Scalar {
     }
 }
 
-/// What stands at one axis of an access.
+/// Index at one axis of an access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IndexExpr {
     /// An index name.
     Name(String),
     /// An access of an index array: a gather on the right, a scatter on the left.
     Access(Access),
-    /// A sum of indices with factors, on the right at an axis of a dense operand: `2*x+i`. At least two terms, or one
-    /// with a factor other than 1; each index once.
+    /// A sum of indices with factors, on the right at an axis of a dense operand: `2*x+i`. It has at least two terms,
+    /// or one with a factor other than 1. Each index appears once.
     Sum(Vec<Term>),
 }
 
@@ -94,17 +94,17 @@ impl fmt::Display for IndexExpr {
     }
 }
 
-/// A tensor with one index expression for each axis.
+/// A tensor with one index expression per axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Name of the tensor.
     pub tensor: String,
-    /// One for each axis; none for a rank-0 tensor.
+    /// One index per axis; empty for a tensor of rank 0.
     pub indices: Vec<IndexExpr>,
 }
 
 impl Access {
-    /// Calls `visit` on every index name, in the order of the text, those of nested accesses included.
+    /// Calls `visit` on every index name, in the order of the text, including nested accesses.
     pub fn for_each_name<'a>(&'a self, visit: &mut impl FnMut(&'a str)) {
         for index in &self.indices {
             index.for_each_name(visit);
@@ -153,22 +153,22 @@ pub(crate) fn write_access(
     f.write_str("]")
 }
 
-/// The function applied to a finished sum.
+/// Function applied to the final sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Activation {
-    /// None.
+    /// No function.
     #[default]
     Identity,
     /// `relu`: negative results become 0; NaN stays NaN.
     Relu,
-    /// `gelu`: x / 2 (1 + erf(x / sqrt 2)) (Hendrycks and Gimpel, arXiv 1606.08415); on GPUs to 1.5e-7 absolute, and of
-    /// 16-bit results to 2e-6 absolute and 2e-5 of themselves down to x = -6, in front of their rounding. Infinities
-    /// become +Inf and 0.
+    /// `gelu`: x / 2 (1 + erf(x / sqrt 2)) (Hendrycks and Gimpel, arXiv 1606.08415). Max absolute error on GPUs:
+    /// 1.5e-7. For 16-bit results, before rounding, the max error is 2e-6 absolute and 2e-5 relative down to x = -6.
+    /// Infinities become +Inf and 0.
     Gelu,
 }
 
 impl Activation {
-    /// Its name in an expression.
+    /// Name of the function in an expression.
     pub fn name(self) -> Option<&'static str> {
         match self {
             Activation::Identity => None,
@@ -178,16 +178,16 @@ impl Activation {
     }
 }
 
-/// What is done to the sum of products before it is stored: `relu(sum + bias)`, `gelu(...)` or `relu_grad(sum, gate)`,
+/// Operations on the sum of products before it is stored: `relu(sum + bias)`, `gelu(...)` or `relu_grad(sum, gate)`,
 /// each part optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Epilogue {
     /// Added to the sum; its indices are plain indices of the output.
     pub bias: Option<Access>,
-    /// Applied last.
+    /// Applied after the bias.
     pub activation: Activation,
-    /// Of `relu_grad(sum, gate)`: the result is zero where this is not positive. Its indices are the output's, so that
-    /// the gradient of a ReLU is taken by its own output.
+    /// Gate of `relu_grad(sum, gate)`: the result is zero where the gate is not positive. Its indices are those of the
+    /// output, so the output of a ReLU is the gate of its gradient.
     pub gate: Option<Access>,
 }
 
@@ -210,7 +210,7 @@ pub struct Einsum {
     pub scalars: Vec<Scalar>,
     /// Factors with indices, in the order of the text.
     pub factors: Vec<Access>,
-    /// Bias and ReLU.
+    /// Bias, activation and gate.
     pub epilogue: Epilogue,
     /// The text this was parsed from; not compared by `==`.
     pub text: String,
@@ -235,21 +235,21 @@ impl FromStr for Einsum {
 }
 
 impl Einsum {
-    /// Reads an expression.
+    /// Parses an expression.
     ///
     /// # Errors
-    /// [`Error::Parse`] with the place, what the grammar wants there and what stands there.
+    /// [`Error::Parse`] with the offset, the expected text and the text found there.
     pub fn parse(text: &str) -> Result<Self> {
         parse::einsum(text)
     }
 
-    /// The factors, the bias and the gate: every access on the right, not those nested in them.
+    /// The factors, the bias and the gate: every access on the right, except nested ones.
     pub fn right(&self) -> impl Iterator<Item = &Access> {
         let epilogue = self.epilogue.bias.iter().chain(&self.epilogue.gate);
         self.factors.iter().chain(epilogue)
     }
 
-    /// Index names in the order of their first place: output, factors, bias, gate.
+    /// Index names in the order of their first occurrence: output, factors, bias, gate.
     pub fn index_names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         let mut visit = |n| {
@@ -262,7 +262,7 @@ impl Einsum {
         names
     }
 
-    /// The same expression with its indices named `i0`, `i1`, ... in the order of [`Einsum::index_names`].
+    /// The expression with its indices renamed to `i0`, `i1`, ... in the order of [`Einsum::index_names`].
     ///
     /// Two expressions that differ only in index names have equal canonical forms.
     pub fn canonical(&self) -> Einsum {
@@ -301,7 +301,7 @@ impl fmt::Display for Einsum {
     }
 }
 
-/// Name of the function with a gate.
+/// Name of the function that has a gate.
 const RELU_GRAD: &str = "relu_grad";
 
 pub(crate) fn write_right<A: fmt::Display>(

@@ -1,6 +1,6 @@
-//! Formats of single entries made where the context works: from a dense matrix, between CSR, COO, GroupCOO and ELL, and
-//! transposed; patterns that the GPU made, checked there. What a conversion allocates and reads back is for the
-//! plans, which keep the pattern on the host; [`Converter`](crate::Converter) does neither.
+//! Unstructured formats created on the device of a context: from a dense matrix, between CSR, COO, GroupCOO and ELL,
+//! and transposed. Patterns that the GPU creates are validated on the GPU. These conversions allocate and copy patterns
+//! to the host, where plans read them; [`Converter`](crate::Converter) does neither.
 
 mod check;
 mod tensors;
@@ -13,7 +13,7 @@ use crate::kernel::Queue;
 
 pub use crate::families::convert::Order;
 
-/// Orders the rows of CSR matrices by length on a GPU: `order[i]` is the row that comes at place i.
+/// Orders the rows of CSR matrices by length on a GPU: `order[i]` is the row at position i.
 #[derive(Debug)]
 pub struct RowSorter {
     steps: Steps,
@@ -23,10 +23,10 @@ pub struct RowSorter {
 }
 
 impl RowSorter {
-    /// For matrices of `m` x `k`.
+    /// Creates a sorter for matrices of `m` x `k`.
     ///
     /// # Errors
-    /// In a CPU context, and where a size does not fit.
+    /// In a CPU context, or if a size is too large.
     pub fn new(context: &Context, (m, k): (usize, usize), order: Order) -> Result<Self> {
         let device = context.expect_device()?;
         Ok(RowSorter {
@@ -37,16 +37,16 @@ impl RowSorter {
         })
     }
 
-    /// Queues one sort of the rows that `offsets` are of into `out`, `u32[m]`.
+    /// Queues one sort of the rows with offsets `offsets` into `out`, `u32[m]`.
     ///
     /// # Safety
-    /// `offsets` holds m + 1 words that ascend and `out` has room for m until the work is done. Runs must not overlap.
-    /// The stream belongs to the GPU's primary context.
+    /// Until the work is done, `offsets` holds m + 1 ascending words and `out` has space for m words. Runs must not
+    /// overlap. The stream belongs to the GPU's primary context.
     ///
     /// # Errors
     /// If the driver refuses a launch.
     pub unsafe fn run_raw(&self, offsets: u64, out: u64, stream: RawStream<'_>) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let queue = unsafe { Queue::new(stream) };
         self.sort.rows(&self.steps, self.order, self.k, [offsets, out], queue)
     }

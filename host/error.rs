@@ -1,14 +1,14 @@
-//! The one error type of the library.
+//! The error type of the library.
 
 use einsparse_formats::FormatError;
 
-/// One kernel (or executor) that could have run an indirect Einsum, and why it was refused. Plans keep these apart from
-/// what a user sees, which is name and reason in two strings.
+/// A kernel (or executor) that was a candidate for an indirect Einsum, and the reason for its refusal. Users see
+/// refusals as pairs of strings, name and reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Name of the variant.
     pub name: String,
-    /// Why it cannot run this.
+    /// Reason for the refusal.
     pub reason: String,
 }
 
@@ -24,7 +24,7 @@ impl From<Refusal> for (String, String) {
     }
 }
 
-/// Everything that can go wrong on user data or on the machine.
+/// Errors of user data or of the machine.
 ///
 /// ```
 /// use einsparse::{Context, Error};
@@ -42,24 +42,24 @@ pub enum Error {
     Parse {
         /// The expression as given.
         expression: String,
-        /// Byte offset of the place.
+        /// Byte offset of the error in the expression.
         at: usize,
-        /// What the grammar wants there.
+        /// Text that the grammar expects at that offset.
         expected: String,
-        /// What stands there.
+        /// Text found at that offset.
         found: String,
     },
-    /// Two extents of one index, or two ranks, disagree.
+    /// Two extents of one index, or two ranks, differ.
     #[error("index `{index}`: {left} but {right}")]
     Shape {
         /// The index name (or the operand, for a rank).
         index: String,
-        /// One side, with its number.
+        /// First extent, with the operand that has it.
         left: String,
-        /// The other side, with its number.
+        /// Second extent, with the operand that has it.
         right: String,
     },
-    /// A value outside its bound in an index array.
+    /// A value in an index array is out of bounds.
     #[error("{array}[{position}] = {value} is past {of}, which has {bound}")]
     InvalidIndex {
         /// The array.
@@ -70,49 +70,49 @@ pub enum Error {
         value: u64,
         /// The axis that it indexes.
         of: String,
-        /// Its extent: the first value that is too large.
+        /// Extent of the axis: the smallest value that is too large.
         bound: u64,
     },
-    /// No kernel runs this indirect Einsum.
+    /// No kernel supports this indirect Einsum.
     #[error("no kernel for {indirect}{}", refusals(.tried))]
     NoKernel {
-        /// The indirect Einsum, in the paper's notation.
+        /// The indirect Einsum, in the notation of Insum.
         indirect: String,
-        /// The name of every candidate, and why it was refused.
+        /// Name of each candidate, and the reason for its refusal.
         tried: Vec<(String, String)>,
     },
     /// A size does not fit the index type or the address space.
     #[error("{what} is {value}, over the limit of {limit}")]
     Overflow {
-        /// What was counted.
+        /// Counted quantity.
         what: String,
-        /// The count.
+        /// Value of the quantity.
         value: u128,
-        /// The largest that fits.
+        /// Largest supported value.
         limit: u128,
     },
-    /// Device memory does not suffice.
+    /// Device memory is exhausted.
     #[error("out of device memory: {wanted} bytes wanted, {free} free")]
     OutOfMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: u64,
-        /// Bytes free at that time.
+        /// Bytes free at the time of the request.
         free: u64,
     },
-    /// The CUDA driver refused a call.
+    /// The CUDA driver returned an error.
     #[error("CUDA: {call}: {reason}")]
     Cuda {
-        /// The driver call or the step.
+        /// Driver call or step.
         call: String,
-        /// The driver's words.
+        /// Error message of the driver.
         reason: String,
     },
-    /// A rank of a [group](crate::group) is gone, silent, or does something else than the others.
+    /// A rank of a [group](crate::group) has exited, does not respond, or runs another operation than the others.
     #[error("rank {rank}: {reason}")]
     Rank {
-        /// The rank at fault, as far as that is known.
+        /// Rank that caused the error, as far as it can be determined.
         rank: usize,
-        /// What it did.
+        /// Description of the failure.
         reason: String,
     },
     /// A file could not be read or written.
@@ -122,24 +122,24 @@ pub enum Error {
         path: String,
         /// Line, counted from 1.
         line: Option<u64>,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// An operand that the expression does not name, or names and was not given.
+    /// An operand is not in the expression, is missing, or is invalid.
     #[error("operand `{name}`: {reason}")]
     Operand {
         /// The operand's name.
         name: String,
-        /// What is wrong with it.
+        /// Reason.
         reason: String,
     },
-    /// An error of the formats crate, passed on.
+    /// Error of the formats crate.
     #[error(transparent)]
     Format(#[from] FormatError),
 }
 
 impl Error {
-    /// No kernel runs this, for these reasons.
+    /// Creates [`Error::NoKernel`] from the refusals of the candidates.
     pub(crate) fn no_kernel(
         indirect: impl Into<String>,
         tried: impl IntoIterator<Item = Refusal>,
@@ -150,12 +150,12 @@ impl Error {
         }
     }
 
-    /// What is wrong with the operand of this name.
+    /// Creates an error of operand `name`.
     pub(crate) fn operand(name: impl AsRef<str>, reason: impl Into<String>) -> Self {
         Error::Operand { name: name.as_ref().to_owned(), reason: reason.into() }
     }
 
-    /// An error of the formats crate that arose from this operand names it.
+    /// Adds the operand's name to an error of the formats crate.
     pub(crate) fn of_operand(self, name: &str) -> Self {
         match self {
             Error::Format(error) => Self::operand(name, error.to_string()),
@@ -163,19 +163,19 @@ impl Error {
         }
     }
 
-    /// It is not where the others are.
+    /// Error of an operand in another context than planned.
     pub(crate) fn elsewhere(name: &str) -> Self {
         Self::operand(name, "lies in another context than planned")
     }
 
-    /// It is sparse, and another one than at planning.
+    /// Error of a sparse operand whose pattern, format or context differs from the planned one.
     pub(crate) fn other_pattern(name: &str) -> Self {
         let reason = "has not the pattern, the format or the context that was planned";
         Self::operand(name, reason)
     }
 }
 
-/// Compares a shape with the one that was planned.
+/// Compares a shape with the planned one.
 pub(crate) fn check_shape(name: &str, planned: &[usize], found: &[usize]) -> Result<()> {
     if planned == found {
         return Ok(());
@@ -187,10 +187,10 @@ pub(crate) fn check_shape(name: &str, planned: &[usize], found: &[usize]) -> Res
     })
 }
 
-/// Elements of a tensor of this shape.
+/// Number of elements of a tensor of this shape.
 ///
 /// # Errors
-/// [`Error::Overflow`] with the name, the shape and the number of elements, where no memory has so many.
+/// [`Error::Overflow`] with the name, the shape and the number of elements, if they exceed the address space.
 pub(crate) fn elements(name: &str, shape: &[usize]) -> Result<usize> {
     const LIMIT: usize = isize::MAX as usize / 8;
     let product = |n: u128, &extent: &usize| n.saturating_mul(extent as u128);
@@ -205,7 +205,7 @@ pub(crate) fn elements(name: &str, shape: &[usize]) -> Result<usize> {
     })
 }
 
-/// Result with the library's error.
+/// Result with the library's error type.
 ///
 /// ```
 /// fn rows(ctx: &einsparse::Context) -> einsparse::Result<usize> {
@@ -215,10 +215,10 @@ pub(crate) fn elements(name: &str, shape: &[usize]) -> Result<usize> {
 /// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Of what is `None` where an operand lies elsewhere.
+/// Option that is `None` if an operand is in another context.
 pub(crate) trait Elsewhere<T> {
     /// # Errors
-    /// That the operand of this name lies in another context than planned.
+    /// An operand of this name is in another context than planned.
     fn or_elsewhere(self, name: &str) -> Result<T>;
 }
 

@@ -1,7 +1,7 @@
-//! An Einsum with the format written in: sparse tensors become index arrays, gathers and scatters.
+//! An Einsum with the formats substituted: sparse tensors become index arrays, gathers and scatters.
 //!
-//! The notation is that of Insum (arXiv 2510.17505): `C[AM[p],n] += AV[p,q] * B[AK[p,q],n]`. Every format of one
-//! sparse operand is a substitution of index expressions; nothing else in the library knows the formats' meaning.
+//! The notation is that of Insum (arXiv 2510.17505): `C[AM[p],n] += AV[p,q] * B[AK[p,q],n]`. Every format of one sparse
+//! operand is a substitution of index expressions. No other module depends on the meaning of the formats.
 
 mod convolution;
 mod dots;
@@ -25,20 +25,20 @@ pub use tensor_product::{TensorProductForm, TensorProductKind};
 
 use crate::einsum::{Activation, Mode, Scalar, write_access, write_right};
 
-/// What stands at one axis of an access.
+/// Index at one axis of an access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Index {
     /// A loop index.
     Name(String),
     /// A slot of an index array. A slot that holds [`PAD`](einsparse_formats::PAD) drops the term.
     Access(Access),
-    /// `outer * extent + inner`, printed as `outer,inner`; a value past the axis drops the term.
+    /// `outer * extent + inner`, printed as `outer,inner`. A value past the axis drops the term.
     Split {
-        /// The block, a loop index or a slot of an index array.
+        /// Block: a loop index or a slot of an index array.
         outer: Box<Index>,
-        /// The place in the block, a loop index or a slot of an array of positions.
+        /// Index inside the block: a loop index or a slot of an array of positions.
         inner: Box<Index>,
-        /// The block's extent.
+        /// Extent of the block.
         extent: usize,
     },
 }
@@ -67,12 +67,12 @@ impl fmt::Display for Index {
     }
 }
 
-/// A tensor, or an index array, with one index for each axis.
+/// A tensor, or an index array, with one index per axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Name of the tensor or array.
     pub tensor: String,
-    /// One for each axis.
+    /// One index per axis.
     pub indices: Vec<Index>,
 }
 
@@ -107,39 +107,39 @@ impl fmt::Display for Range {
     }
 }
 
-/// One index array of a sparse operand and the name it has in the expression.
+/// An index array of a sparse operand, and its name in the expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrayName {
-    /// The name: operand and upper-case index for coordinates (`AK`), operand and `P` for offsets (`AP`).
+    /// Operand and upper-case index for coordinates (`AK`), operand and `P` for offsets (`AP`).
     pub name: String,
-    /// Which array of the format it is.
+    /// Role of the array in the format.
     pub role: Role,
 }
 
-/// The sparse operand of an indirect Einsum, and how its format is written in.
+/// The sparse operand of an indirect Einsum, and the substitution of its format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SparseOperand {
-    /// Its name in the source expression.
+    /// Name in the source expression.
     pub name: String,
-    /// Its format.
+    /// Storage format.
     pub format: Format,
-    /// Which of the factors holds its values.
+    /// Index of the factor that holds the values.
     pub factor: usize,
-    /// Name of its values array: operand and `V`.
+    /// Name of the values array: operand and `V`.
     pub values: String,
-    /// Its index arrays.
+    /// Index arrays.
     pub arrays: Vec<ArrayName>,
-    /// The place of an entry along each axis. A term for which one of them is
-    /// [`PAD`](einsparse_formats::PAD) or past the axis is no entry and is dropped.
+    /// Coordinate of a nonzero along each axis. A term is dropped if one of its coordinates is
+    /// [`PAD`](einsparse_formats::PAD) or past the axis.
     pub coordinates: Vec<Index>,
 }
 
-/// A bias, by the output axes it runs along.
+/// A bias, with the output axes along which it extends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bias {
     /// Name of the tensor.
     pub tensor: String,
-    /// For each of its axes the axis of the output.
+    /// Axis of the output for each axis of the bias.
     pub axes: Vec<usize>,
 }
 
@@ -158,26 +158,26 @@ pub struct Bias {
 pub struct IndirectEinsum {
     /// The left side.
     pub out: Access,
-    /// Whether the output is overwritten or added to. With a sparse operand the notation is `+=` either way: terms
-    /// are scattered into an output that starts at zero for [`Mode::Assign`].
+    /// Whether the output is overwritten or added to. With a sparse operand the notation is always `+=`: for
+    /// [`Mode::Assign`], terms are scattered into an output of zeros.
     pub mode: Mode,
     /// Factors without indices.
     pub scalars: Vec<Scalar>,
-    /// Factors with indices; the sparse operand's is its values array.
+    /// Factors with indices. The factor of the sparse operand is its values array.
     pub factors: Vec<Access>,
-    /// Added to the sum of each element of the output, also where no term contributes.
+    /// Bias, added to each element of the output, also where no term contributes.
     pub bias: Option<Bias>,
     /// Applied to the sums after the bias.
     pub activation: Activation,
-    /// Tensor of the output's shape; results are zero where it is not positive.
+    /// Tensor of the output's shape. Results are zero where it is not positive.
     pub gate: Option<String>,
     /// Compressed axes.
     pub ranges: Vec<Range>,
     /// Pairs that must be equal for a term to count: the diagonal of a sparse operand.
     pub equalities: Vec<(Index, Index)>,
-    /// The sparse operand, if there is one.
+    /// The sparse operand, if any.
     pub sparse: Option<SparseOperand>,
-    /// Numbers of the factors whose zeros fill blocks or groups of N:M and must not be multiplied.
+    /// Indices of the factors that must not be multiplied with the zeros that fill blocks or N:M groups.
     pub filled: Vec<usize>,
 }
 

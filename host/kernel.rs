@@ -1,4 +1,4 @@
-//! Kernels with the parameters they take, and streams that may launch them: the one place that starts work by address.
+//! Kernels with their parameters, and the streams that launch them. All launches by address are in this file.
 
 use std::any::type_name;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::driver::{
 };
 use crate::error::{Error, Refusal, Result};
 
-/// A kernel of the table as it is loaded, and the parameters that it takes: those of no other fit.
+/// A loaded kernel of the table, and the type of its parameters. It accepts no other type.
 pub(crate) struct Kernel<P> {
     row: &'static Row,
     function: Function,
@@ -22,12 +22,13 @@ pub(crate) struct Kernel<P> {
 
 impl<P: Copy + 'static> Kernel<P> {
     /// # Errors
-    /// [`Error::Cuda`] if the row takes other parameters, a fault of ours, or if this build does not hold its code.
+    /// [`Error::Cuda`] if the row has parameters of another type (a bug of this library), or if this build lacks its
+    /// code.
     pub(crate) fn load(device: &Device, row: &'static Row) -> Result<Self> {
         Self::with_shared(device, row, row.shared_bytes)
     }
 
-    /// The same with so much dynamic shared memory in place of what the row says.
+    /// Loads the kernel with `shared_bytes` of dynamic shared memory instead of the number in the row.
     pub(crate) fn with_shared(
         device: &Device,
         row: &'static Row,
@@ -51,20 +52,20 @@ impl<P: Copy + 'static> Kernel<P> {
         self.row
     }
 
-    /// Makes its context the one of this thread, for what is queued ahead of it.
+    /// Makes the kernel's context current on this thread, for work that is queued before the kernel.
     pub(crate) fn set_current(&self) -> Result<()> {
         self.function.context().set_current()
     }
 }
 
-// Derived, it would ask the parameters for as much.
+// A derived implementation would require `P: Debug`.
 impl<P> fmt::Debug for Kernel<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Kernel").field(&self.row.name).finish()
     }
 }
 
-/// Whether the kernel of a row takes these parameters.
+/// Checks that the kernel of a row accepts these parameters.
 fn takes<P: 'static>(row: &Row) -> Result<()> {
     if row.takes::<P>() {
         return Ok(());
@@ -84,28 +85,28 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// So many in x, y and z, after the kernel ahead has ended.
+    /// Grid of thread blocks in x, y and z. It starts after the previous kernel has ended.
     pub(crate) fn of(blocks: [u32; 3]) -> Self {
         Grid { blocks, cluster: None, overlap_previous: false }
     }
 
-    /// In clusters of so many along x, if more than one.
+    /// Groups the thread blocks into clusters of `parts` along x, if `parts` exceeds 1.
     pub(crate) fn in_clusters(self, parts: u32) -> Self {
         Grid { cluster: (parts > 1).then_some([parts, 1, 1]), ..self }
     }
 
-    /// Started early: the kernel waits for the one ahead before it touches what that one may write.
+    /// Starts early: the kernel waits for the previous one before it accesses memory that the previous one may write.
     pub(crate) fn early(self) -> Self {
         self.early_if(true)
     }
 
-    /// Started early if so.
+    /// Starts early if `early` is true.
     pub(crate) fn early_if(self, early: bool) -> Self {
         Grid { overlap_previous: early, ..self }
     }
 }
 
-/// A stream, and the promise of whoever made it: what is launched through it finds its memory.
+/// A stream whose operands have been validated: memory that launches access is valid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Queue<'s> {
     stream: RawStream<'s>,
@@ -113,10 +114,10 @@ pub(crate) struct Queue<'s> {
 
 impl<'s> Queue<'s> {
     /// # Safety
-    /// All device memory that launches through the result name by address is of the device of their kernels and of the
-    /// extents and contents that they were planned for. Until their work is done, it and the device live, and nobody
-    /// else writes it, or reads what they write, but in the order of the stream. What launches own themselves they see
-    /// to: the driver frees it only after the work.
+    /// Device memory that launches through this queue access by address belongs to the device of their kernels. It has
+    /// the planned extents and contents. Until the work is done, the memory and the device exist. No other code writes
+    /// the memory, or reads the outputs, except in the order of the stream. Memory that a launch owns is excepted: the
+    /// driver frees it only after the work.
     pub(crate) unsafe fn new(stream: RawStream<'s>) -> Self {
         Queue { stream }
     }
@@ -140,24 +141,25 @@ impl<'s> Queue<'s> {
             cluster: grid.cluster,
             overlap_previous: grid.overlap_previous,
         };
-        // SAFETY: the row takes these parameters, as was looked at when it was loaded; its code lives as long as the
-        // device. The rest is the promise of the queue.
+        // SAFETY: the row accepts these parameters, which was checked when it was loaded. Its code exists as long as
+        // the device. The rest is guaranteed by the creator of the queue.
         unsafe { kernel.function.launch(&config, self.stream, params) }
     }
 
-    /// Queues `count` bytes of `value`, in memory that a launch would be given. The context is current.
+    /// Queues a fill of `count` bytes with `value`, in memory that is valid for launches. The context must be current.
     pub(crate) fn fill(self, address: u64, value: u8, count: usize) -> Result<()> {
-        // SAFETY: the promise of the queue.
+        // SAFETY: guaranteed by the creator of the queue.
         unsafe { memset_d8_async(address, value, count, self.stream) }
     }
 
-    /// The same of words.
+    /// Queues a fill of `count` words with `value`.
     pub(crate) fn fill_words(self, address: u64, value: u32, count: usize) -> Result<()> {
-        // SAFETY: the promise of the queue.
+        // SAFETY: guaranteed by the creator of the queue.
         unsafe { memset_d32_async(address, value, count, self.stream) }
     }
 
-    /// The same of `[bytes, rows]`, each row `pitch` bytes behind the one before; what lies between is left as it is.
+    /// Queues a fill of `[bytes, rows]` with `value`. Rows are `pitch` bytes apart; the gaps between them are
+    /// unchanged.
     pub(crate) fn fill_rows(
         self,
         address: u64,
@@ -165,7 +167,7 @@ impl<'s> Queue<'s> {
         value: u8,
         extents: [usize; 2],
     ) -> Result<()> {
-        // SAFETY: the promise of the queue.
+        // SAFETY: guaranteed by the creator of the queue.
         unsafe { memset_2d_async(address, pitch, value, extents, self.stream) }
     }
 }
@@ -180,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    /// Names of params, and whether a row takes them: those of the whole table.
+    /// Names of params structs, and whether a row accepts them: all of the table.
     type Params = (&'static str, fn(&Row) -> bool);
 
     macro_rules! params {

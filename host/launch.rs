@@ -1,5 +1,5 @@
-//! What the launches of families share: workspace, tensor maps, flags, checks of addresses and sizes. The launch itself
-//! is in [`kernel`](crate::kernel), and so is what a caller promises for it.
+//! Code that the launches of families share: workspace, tensor maps, flags, checks of addresses and sizes.
+//! [`kernel`](crate::kernel) contains the launch itself and the guarantees of its callers.
 
 pub(crate) mod maps;
 mod operands;
@@ -25,21 +25,21 @@ pub(crate) use turns::{Turns, in_turn, shared_turns};
 /// Largest grid in y.
 pub(crate) const MAX_GRID_Y: usize = 65_535;
 
-/// Largest grid in x, and the largest number of rows: tiles reach past the last one.
+/// Largest grid in x, and the max number of rows: tiles extend past the last row.
 pub(crate) const MAX_GRID_X: usize = i32::MAX as usize;
 
-/// The end of what `explain` says of a kernel with so many bytes of workspace.
+/// Last part of the text that `explain` prints for a kernel with `workspace` bytes of workspace.
 pub(crate) fn footprint(row: &Row, workspace: usize) -> String {
     let (threads, shared) = (row.threads, row.shared_bytes);
     format!("{threads} threads, {shared} bytes of shared memory, {workspace} bytes of workspace")
 }
 
-/// A count as u32, or the error that names it.
+/// Converts a count to u32, or returns an error that names it.
 pub(crate) fn small(what: &str, value: usize) -> Result<u32> {
     within(what, value, u32::MAX as usize)
 }
 
-/// A count of at most `limit` as u32, or the error that names it.
+/// Converts a count of at most `limit` to u32, or returns an error that names it.
 pub(crate) fn within(what: &str, value: usize, limit: usize) -> Result<u32> {
     match u32::try_from(value) {
         Ok(small) if value <= limit => Ok(small),
@@ -47,15 +47,15 @@ pub(crate) fn within(what: &str, value: usize, limit: usize) -> Result<u32> {
     }
 }
 
-/// Bytes from one row to the next, of so many elements of so many bytes.
+/// Row stride in bytes, for `leading` elements of `element` bytes.
 pub(crate) fn row_bytes(of: &str, leading: usize, element: usize) -> Result<u32> {
     let bytes = leading.saturating_mul(element);
-    // Every launch asks: there are words where it fails alone.
+    // Every launch calls this function: the message is formatted only on failure.
     u32::try_from(bytes).or_else(|_| small(&format!("bytes of a row of {of}"), bytes))
 }
 
-/// Mode and epilogue as flags, and the address of a bias of columns (0 without), after a look at bias and leading
-/// dimensions.
+/// Mode and epilogue as flags, and the address of a bias of columns (0 without one). Checks the bias and the row
+/// strides.
 pub(crate) fn flags(form: &SpmmForm, extents: Extents, raw: &RawSpmm) -> Result<(u32, u64)> {
     let mut flags = 0;
     if form.mode == Mode::Accumulate {
@@ -70,7 +70,8 @@ pub(crate) fn flags(form: &SpmmForm, extents: Extents, raw: &RawSpmm) -> Result<
     let order = form.order;
     let mut column_bias = 0;
     if let Some((name, axis)) = &form.bias {
-        // Rows and columns of the output as given; the kernels' rows are those of the sparse matrix.
+        // These are rows and columns of the output as the user gave it. Rows of the kernels are those of the sparse
+        // matrix.
         let extent = if (*axis == BiasAxis::Rows) != order.out_columns {
             flags |= FLAG_BIAS_ROWS;
             m
@@ -116,7 +117,7 @@ pub(crate) fn aligned(row: &Row, name: &str, address: u64, leading: usize) -> Re
     Err(Error::operand(name, reason))
 }
 
-/// Refuses an address that loads of 16 bytes cannot begin at.
+/// Refuses an address that is not aligned for loads of 16 bytes.
 pub(crate) fn in_vectors(name: &str, address: u64) -> Result<()> {
     if address.is_multiple_of(16) {
         return Ok(());

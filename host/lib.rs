@@ -1,8 +1,8 @@
-//! Einsums over sparse tensors on NVIDIA GPUs, device kernels and host both in Rust.
+//! Einsums over sparse tensors on NVIDIA GPUs. Device kernels and host code are written in Rust.
 //!
-//! A user writes the mathematics, says in which format the sparse operand is stored, and gets a kernel
-//! that was compiled ahead of time for that format, tile and element type; without a GPU the same plan runs
-//! on all CPU threads.
+//! A user writes the expression and states the storage format of the sparse operand. The library selects a kernel that
+//! was compiled ahead of time for that format, tile and element type. Without a GPU, the same plan runs on all CPU
+//! threads.
 //!
 //! ```
 //! use einsparse::formats::{Csr, CsrPattern, Dense};
@@ -17,14 +17,14 @@
 //! # Ok::<(), einsparse::Error>(())
 //! ```
 //!
-//! One way leads through the library, and every stage prints itself:
+//! An expression passes through these stages, each of which implements `Display`:
 //! [`Einsum`](einsum::Einsum) -> [`IndirectEinsum`](indirect::IndirectEinsum) -> [`Plan`] -> launch.
 
 pub use einsparse_formats as formats;
 
 pub(crate) use einsparse_formats::parallel;
 
-// What a user names is exported below. Modules that are hidden serve the command, tests and benches, and may change.
+// Public items are exported below. Hidden modules serve the command, tests and benches, and may change.
 #[doc(hidden)]
 pub use einsparse_kernels as kernels;
 
@@ -83,7 +83,7 @@ pub use plan::{
 pub use registry::Scalar;
 pub use tensor::{Operand, SparseTensor, Tensor, TensorView, TensorViewMut};
 
-/// The code of the README and of the guide, compiled and run with the documentation's.
+/// Code of the README and of the guide, compiled and run with the documentation tests.
 #[cfg(doctest)]
 macro_rules! pages {
     ($($name:ident $file:literal)*) => {

@@ -1,4 +1,4 @@
-//! What a GPU can do: ceilings that costs are predicted with, and measured times of tiles.
+//! Properties of a GPU: peak rates for the cost model, and measured times of tiles.
 
 mod devices;
 mod times;
@@ -10,34 +10,34 @@ pub use devices::RateSource;
 pub use times::{HeightTimes, TileTimes};
 pub(crate) use times::{megabytes, stages, waves};
 
-/// Ceilings of a GPU that the predictions use.
+/// Peak rates and limits of a GPU, which the cost model uses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Machine {
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub multiprocessors: u32,
-    /// Device memory, bytes per second, read and written.
+    /// Rate of device memory, bytes per second, reads and writes.
     pub hbm: f64,
-    /// L2, bytes per second.
+    /// Rate of L2, bytes per second.
     pub l2: f64,
     /// L2 size in bytes.
     pub l2_bytes: u64,
-    /// Warp instructions per second, all schedulers.
+    /// Warp instructions per second, over all schedulers.
     pub issue: f64,
     /// `mma.sync` f16 flops per second.
     pub mma: f64,
-    /// `wgmma` f16 flops per second; 0 where there is none.
+    /// `wgmma` f16 flops per second; 0 if the GPU has no `wgmma`.
     pub wgmma: f64,
-    /// Largest dynamic shared memory of a thread block, bytes.
+    /// Max dynamic shared memory of a thread block, bytes.
     pub shared_bytes: u32,
-    /// Compute capability whose kernels run.
+    /// Compute capability. Kernels for this capability run.
     pub capability: (u32, u32),
-    /// Where these rates come from.
+    /// Source of these rates.
     pub rates: RateSource,
 }
 
 impl Machine {
-    /// One H200, as measured: HBM 4.28 TB/s, L2 9.0 TB/s; `mma.sync` reaches about 60 % of the
-    /// rate of `wgmma` (770 TFLOP/s).
+    /// Measured rates of one H200: HBM 4.28 TB/s, L2 9.0 TB/s. `mma.sync` reaches about 60 % of the rate of `wgmma`
+    /// (770 TFLOP/s).
     pub const H200: Machine = Machine {
         multiprocessors: 132,
         hbm: 4.28e12,
@@ -51,10 +51,10 @@ impl Machine {
         rates: RateSource::Measured,
     };
 
-    /// Ceilings scaled from the H200's by what the driver says of a GPU.
+    /// Scales the rates of the H200 by the properties that the driver reports for a GPU.
     pub fn scaled(multiprocessors: u32, clock_khz: u32, hbm_peak: f64, l2_bytes: u64) -> Machine {
         let h = Machine::H200;
-        // A driver that does not tell the clock says 0.
+        // A driver that does not report the clock returns 0.
         let clock_khz = if clock_khz == 0 { 1_980_000 } else { clock_khz };
         let cores = f64::from(multiprocessors) / 132.0 * f64::from(clock_khz) / 1_980_000.0;
         Machine {
@@ -65,7 +65,7 @@ impl Machine {
             issue: h.issue * cores,
             mma: h.mma * cores,
             wgmma: 0.0,
-            // Of compute capability 8.0.
+            // Limit of compute capability 8.0.
             shared_bytes: 163 << 10,
             capability: (8, 0),
             rates: RateSource::Scaled,
@@ -74,12 +74,12 @@ impl Machine {
 }
 
 impl Machine {
-    /// This machine with another limit of shared memory for a thread block.
+    /// Returns this machine with another limit of shared memory per thread block.
     pub fn with_shared_bytes(self, shared_bytes: u32) -> Machine {
         Machine { shared_bytes, ..self }
     }
 
-    /// The need of a kernel that this GPU does not meet, or `None`.
+    /// Returns the requirement of a kernel that this GPU does not meet, or `None`.
     pub fn lacks(&self, row: &Row) -> Option<String> {
         if !row.runs_on(self.capability) {
             return Some(self.why_not(row));
@@ -87,7 +87,7 @@ impl Machine {
         self.lacks_shared(row.shared_bytes)
     }
 
-    /// Why no code of this kernel is for this GPU.
+    /// Returns the reason why this kernel was not compiled for this GPU.
     fn why_not(&self, row: &Row) -> String {
         if row.stands_in && self.wgmma > 0.0 {
             return "replaces a kernel with `wgmma` on GPUs without `wgmma`; this GPU has `wgmma`"
@@ -102,7 +102,7 @@ impl Machine {
         ];
         let needed = what.into_iter().find(|(need, _)| row.needs & need & !has != 0);
         let (major, minor) = self.capability;
-        // EINSPARSE_ARCH names a capability without the code that only its own GPUs run.
+        // EINSPARSE_ARCH sets a capability without the code that runs only on GPUs of exactly that capability.
         let is_plain =
             |arch: &Arch| arch.exact && arch.capability == (major, minor.wrapping_sub(1));
         let own = match ARCHS.iter().find(|arch| is_plain(arch)) {
@@ -119,19 +119,19 @@ impl Machine {
         }
     }
 
-    /// f16 flops per second of the instruction that this kernel multiplies with.
+    /// Returns the f16 flops per second of the matrix instruction of this kernel.
     pub(crate) fn products(&self, row: &Row) -> f64 {
         if row.needs & WGMMA != 0 { self.wgmma } else { self.mma }
     }
 
-    /// This machine running the kernels of another compute capability.
+    /// Returns this machine with the kernels of another compute capability.
     pub fn with_capability(self, capability: (u32, u32)) -> Machine {
         let hopper = archs_of(capability).any(|arch| arch.has & WGMMA != 0);
         let wgmma = self.mma * Machine::H200.wgmma / Machine::H200.mma;
         Machine { capability, wgmma: if hopper { wgmma } else { 0.0 }, ..self }
     }
 
-    /// Why a thread block cannot have so much dynamic shared memory, or `None`.
+    /// Returns the reason why a thread block cannot have `bytes` bytes of dynamic shared memory, or `None`.
     pub(crate) fn lacks_shared(&self, bytes: u32) -> Option<String> {
         let limit = self.shared_bytes;
         (bytes > limit).then(|| {

@@ -1,4 +1,4 @@
-//! The device modules embedded at build time, each for its architecture, loaded at first use.
+//! Device modules embedded at build time, one per architecture, loaded at first use.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,13 +12,13 @@ use einsparse_kernels::table::{ARCHS, Arch, Row, archs_of};
 /// Device code of one module of kernels for one architecture, packed ([`einsparse_kernels::packed`]).
 #[derive(Clone, Copy, Debug)]
 pub struct EmbeddedModule {
-    /// Its name in the table.
+    /// Name of the module in the table.
     pub name: &'static str,
-    /// Name of its architecture ([`einsparse_kernels::table::ARCHS`]).
+    /// Name of the architecture ([`einsparse_kernels::table::ARCHS`]).
     pub arch: &'static str,
-    /// PTX text; none where the module has the same kernels for an architecture below, whose text serves both.
+    /// PTX text; `None` if the module has the same kernels for a lower architecture, whose text serves both.
     pub packed_ptx: Option<&'static [u8]>,
-    /// Machine code of exactly this architecture, where an assembler was at hand.
+    /// Machine code of exactly this architecture; `None` if no assembler was available at build time.
     pub packed_cubin: Option<&'static [u8]>,
 }
 
@@ -44,13 +44,13 @@ impl EmbeddedModule {
 
 include!(concat!(env!("OUT_DIR"), "/modules.rs"));
 
-/// The compiler that made the embedded modules; `None` for modules made elsewhere, or none.
+/// Compiler of the embedded modules; `None` if they were built elsewhere, or if there are none.
 pub const COMPILER: Option<&str> = option_env!("EINSPARSE_DEVICE_COMPILER");
 
-/// Dynamic shared memory that needs no opting in, bytes.
+/// Max bytes of dynamic shared memory that a kernel may use without opting in.
 const SMEM_WITHOUT_ASKING: u32 = 48 << 10;
 
-/// The architecture with most capabilities whose code a GPU of this compute capability runs.
+/// The highest architecture whose code a GPU of this compute capability runs.
 pub fn arch_for(compute_capability: (u32, u32)) -> Result<&'static Arch> {
     archs_of(compute_capability).next().ok_or_else(|| {
         let (major, minor) = compute_capability;
@@ -88,17 +88,17 @@ fn embedded<'a>(
     })
 }
 
-/// One module once it is loaded: its functions, each with the shared memory it may ask for.
+/// A loaded module: its functions, each with the max shared memory set for it.
 struct Loaded {
     module: Arc<LoadedModule>,
     functions: BTreeMap<String, (Function, u32)>,
 }
 
-/// The device code of one context. Modules load at first use; functions are looked up once.
+/// The device code of one context. Modules are loaded at first use; functions are looked up once.
 pub struct Modules {
     context: Arc<PrimaryContext>,
     capability: (u32, u32),
-    /// A lock per module and architecture, so that loading one does not hold up launches of another.
+    /// One lock per module and architecture, so that loading a module does not block launches of another.
     modules: BTreeMap<(&'static str, &'static str), Mutex<Option<Loaded>>>,
 }
 
@@ -113,15 +113,15 @@ impl std::fmt::Debug for Modules {
 }
 
 impl Modules {
-    /// Chooses the architecture; loads nothing yet. `compute_capability` is the device's, or a lower one to
-    /// run older code on purpose.
+    /// Selects the architecture without loading a module. `compute_capability` is that of the device, or a lower one in
+    /// order to run older code.
     pub fn new(context: Arc<PrimaryContext>, compute_capability: (u32, u32)) -> Result<Self> {
         arch_for(compute_capability)?;
         let modules = MODULES.iter().map(|m| ((m.name, m.arch), Mutex::new(None))).collect();
         Ok(Self { context, capability: compute_capability, modules })
     }
 
-    /// The kernels of a GPU that is not there: all of the table, without code.
+    /// The kernels of a simulated GPU: the whole table, without code.
     pub(crate) fn absent(context: &Arc<PrimaryContext>, capability: (u32, u32)) -> Self {
         Modules { context: Arc::clone(context), capability, modules: BTreeMap::new() }
     }
@@ -131,12 +131,12 @@ impl Modules {
         self.capability
     }
 
-    /// Whether this build holds the kernel for an architecture that runs here.
+    /// Whether this build has the kernel for an architecture that this GPU runs.
     pub fn holds(&self, row: &Row) -> bool {
         self.context.is_absent() || self.code(row).is_ok()
     }
 
-    /// The module with this kernel.
+    /// The module that contains this kernel.
     fn code(&self, row: &Row) -> Result<&'static EmbeddedModule> {
         let mut archs = archs_of(self.capability).filter(|arch| row.built_for(arch));
         let arch = archs.next().ok_or_else(|| {
@@ -154,14 +154,14 @@ impl Modules {
         &self.context
     }
 
-    /// The kernel of a row, allowed to use `smem_bytes` of dynamic shared memory. Loads the module at its first use;
-    /// plans call this when they are built, not when they run.
+    /// The kernel of a row, allowed to use `smem_bytes` of dynamic shared memory. Loads the module at its first use.
+    /// Plans call this function when they are built, not when they run.
     pub fn function(&self, row: &Row, smem_bytes: u32) -> Result<Function> {
         if self.context.is_absent() {
             return Ok(Function::absent(&self.context));
         }
         self.context.set_current()?;
-        // Errors that name what is missing come first; then the slot exists.
+        // This call reports a missing module or kernel. After it, the slot exists.
         let (code, entry) = (self.code(row)?, row.name);
         let mut slot = lock(&self.modules[&(code.name, code.arch)]);
         let loaded = match &mut *slot {
@@ -185,37 +185,40 @@ impl Modules {
     }
 }
 
-/// A panic elsewhere leaves the slot loaded or empty, both fine.
+/// Locks a slot. A panic in another thread leaves the slot loaded or empty; both are valid.
 fn lock(slot: &Mutex<Option<Loaded>>) -> MutexGuard<'_, Option<Loaded>> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Machine code that tests put in place of modules' own.
+/// Machine code by which tests replace that of modules.
 static REPLACED: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
 
-/// From now on contexts load this machine code for a module.
+/// Replaces the machine code of a module in all contexts that load it later.
 ///
 /// # Safety
-/// The code has the entries of the module's rows, which take their parameters and write where those say.
+/// The code has the entries of the module's rows. These accept the rows' parameters and write only where the parameters
+/// point.
 #[doc(hidden)]
 pub unsafe fn replace(module: &str, cubin: Vec<u8>) {
     let mut replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
     replaced.insert(module.to_owned(), cubin);
 }
 
-/// Whether a GPU of this compute capability runs machine code of an architecture: GPUs of one major version do.
+/// Whether a GPU of this compute capability runs machine code of an architecture: both must have the same major
+/// version.
 pub fn is_native(arch: &str, capability: (u32, u32)) -> bool {
     let runs = |arch: &Arch| arch.runs_on(capability) && arch.capability.0 == capability.0;
     Arch::named(arch).is_some_and(runs)
 }
 
-/// Whether kernels of this architecture may start before the one ahead of them has ended, and wait for it.
+/// Whether kernels of this architecture may start before the previous kernel has ended, and then wait for it.
 pub(crate) fn overlaps(arch: &str) -> bool {
     Arch::named(arch).is_some_and(|arch| arch.capability >= (9, 0))
 }
 
-/// Machine code first: it spares the driver's compiler, which takes seconds for a large module. The folder
-/// EINSPARSE_CUBINS has code of this GPU for modules of others, which run here with EINSPARSE_ARCH.
+/// Loads a module, preferably from machine code: this avoids the driver's compiler, which takes seconds for a large
+/// module. The directory EINSPARSE_CUBINS has machine code of this GPU for modules of other architectures, which run on
+/// it with EINSPARSE_ARCH.
 fn load(context: &Arc<PrimaryContext>, code: &EmbeddedModule) -> Result<Arc<LoadedModule>> {
     let replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(cubin) = replaced.get(code.name) {
@@ -240,7 +243,7 @@ fn load(context: &Arc<PrimaryContext>, code: &EmbeddedModule) -> Result<Arc<Load
     }
     let text = match code.ptx() {
         Some(text) => text?,
-        // A module without text of its own for this architecture has all its kernels in one of an architecture below.
+        // A module without PTX text for this architecture has all its kernels in the text of a lower one.
         None => match below(code).and_then(EmbeddedModule::ptx) {
             Some(text) => text?,
             None => String::new(),
@@ -249,7 +252,7 @@ fn load(context: &Arc<PrimaryContext>, code: &EmbeddedModule) -> Result<Arc<Load
     LoadedModule::from_ptx(context, &text)
 }
 
-/// The same module with text, for an architecture whose code the GPUs of its own run too.
+/// The module of equal name that has PTX text, for an architecture whose code also runs on GPUs of this one.
 fn below(code: &EmbeddedModule) -> Option<&'static EmbeddedModule> {
     let capability = Arch::named(code.arch)?.capability;
     let runs = |m: &&EmbeddedModule| {

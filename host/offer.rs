@@ -1,5 +1,5 @@
 //! The contract between plans and families: a question (an expression, its operands, the options), the offers that
-//! answer it, and what an offer makes, which runs.
+//! answer it, and the object that an offer prepares and a plan runs.
 
 pub(crate) mod bind;
 mod choice;
@@ -52,27 +52,27 @@ impl Types {
         Types { operands: T::DTYPE, out: Out::DTYPE }
     }
 
-    /// Whether the output has the type of the operands.
+    /// Whether operands and output have equal types.
     pub(crate) fn alike(self) -> bool {
         self.operands == self.out
     }
 }
 
-/// What a family is asked: an expression with the formats written in, bound to its operands.
+/// Question to a family: an indirect expression, bound to its operands.
 pub(crate) struct Question<'q, 'a> {
     pub(crate) types: Types,
     pub(crate) context: &'q Context,
     pub(crate) einsum: &'q Einsum,
     pub(crate) indirect: &'q IndirectEinsum,
-    /// What passed the gate.
+    /// Operands that passed validation.
     checked: Checked<'q, 'a>,
-    /// Which of them are dynamic, and what is expected of them.
+    /// Names of the dynamic operands, with their expected sparsity.
     pub(crate) dynamic: &'q [(&'q str, SparsityHint)],
     /// Extents of the indices of `einsum`, and the shape of the output.
     pub(crate) extents: &'q Extents,
     pub(crate) options: &'q Options,
     pub(crate) machine: &'q Machine,
-    /// What [`Self::product`] found.
+    /// Cached result of [`Self::product`].
     product: OnceCell<Option<(Problem, SpmmForm)>>,
 }
 
@@ -98,7 +98,7 @@ impl<'q, 'a> Question<'q, 'a> {
         }
     }
 
-    /// The product of a matrix with a dense one that is asked for, if it is one.
+    /// The product of a matrix with a dense one, if the expression is one.
     pub(crate) fn product(&self) -> Result<Option<&(Problem, SpmmForm)>> {
         if self.product.get().is_none() {
             let asked = (self.options, self.types);
@@ -114,62 +114,62 @@ impl<'q, 'a> Question<'q, 'a> {
     }
 }
 
-/// What a plan runs: a kernel, other plans, or the executor of the CPU, made for one expression. Pattern, extents and
-/// formats are fixed, values are not.
+/// The object that a plan runs: a kernel, other plans, or the CPU executor, prepared for one expression. Pattern,
+/// extents and formats are fixed; values are not.
 pub(crate) trait Compiled: fmt::Debug + fmt::Display + Send + Sync {
-    /// Name of the row of the table; of a chain its own name.
+    /// Name of the row of the table, or of the chain of plans.
     fn variant(&self) -> &'static str;
 
-    /// Device bytes held beside the operands.
+    /// Device bytes held in addition to the operands.
     fn bytes(&self) -> usize;
 
-    /// A is a copy that another plan holds, as in [`Product::keeps_a`](crate::launch::Product::keeps_a).
+    /// States that A is a copy that another plan holds, as in [`Product::keeps_a`](crate::launch::Product::keeps_a).
     fn keeps_a(&mut self) {}
 
-    /// Queues the work of a run, whose shapes were looked at; what launches kernels asks it for a queue
-    /// ([`Run::queue`]). Allocates nothing and waits for nothing, but on the CPU.
+    /// Queues the work of a run whose shapes have been checked. Implementations that launch kernels get their queue
+    /// from [`Run::queue`]. On a GPU, a run does not allocate and does not wait.
     fn run(&self, run: &Run<'_>, _: &mut AnyTensor) -> Result<()> {
         Err(run.of.other_output("sparse", "dense"))
     }
 
-    /// The same into a sparse output.
+    /// Queues the work of a run with a sparse output.
     fn run_sparse(&self, run: &Run<'_>, _: &mut AnySparseTensor) -> Result<()> {
         Err(run.of.other_output("dense", "sparse"))
     }
 
-    /// Queues a run over addresses.
+    /// Queues a run on raw addresses.
     fn run_raw(&self, of: &Expression, _: &RawSpmm, _: Queue<'_>) -> Result<()> {
         Err(of.no_addresses(self.variant(), "products of a matrix"))
     }
 
-    /// The same into a sparse output.
+    /// Queues a run with a sparse output on raw addresses.
     fn run_raw_sparse(&self, of: &Expression, _: &RawSddmm, _: Queue<'_>) -> Result<()> {
         Err(of.no_addresses(self.variant(), "S[m,n] = P[m,n] * X[m,k] * Y[n,k]"))
     }
 
-    /// The form in which it keeps the sparse factor, if it does.
+    /// Form of the prepacked sparse factor; `None` if it is not prepacked.
     fn prepacked(&self) -> Option<PrepackedForm> {
         None
     }
 
-    /// The steps of a path on the CPU, if it runs one.
+    /// Steps of a contraction path on the CPU; `None` for other plans.
     fn steps(&self) -> Option<String> {
         None
     }
 
-    /// Queues the copying of values that it keeps.
+    /// Queues the update of prepacked values.
     fn update_values(&self, _: &Run<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// Queued behind whoever wrote A's values, which lie there, where [`keeps_a`](Self::keeps_a) says that no run has to
-    /// wait for it.
+    /// Queued after the work that wrote A's values at address `values`, if [`keeps_a`](Self::keeps_a) states that runs
+    /// need not wait for that work.
     fn a_changed(&self, _values: u64, _: Queue<'_>) -> Result<()> {
         Ok(())
     }
 }
 
-/// How a plan prints its kernel: name, rule of zeros, geometry.
+/// Prints the kernel of a plan: name, rule for zeros, geometry.
 pub(crate) fn write_kernel(
     f: &mut fmt::Formatter<'_>,
     row: &Row,
@@ -178,7 +178,7 @@ pub(crate) fn write_kernel(
     write!(f, "{}: zeros = {:?}, {geometry}", row.name, row.zeros)
 }
 
-/// Of a plan whose field `launch` is its kernel: how it prints, and for its [`Compiled`] name and bytes.
+/// Implements `Display`, and name and bytes of [`Compiled`], for a plan whose field `launch` is its kernel.
 macro_rules! of_launch {
     ($plan:ty) => {
         impl std::fmt::Display for $plan {
@@ -199,21 +199,21 @@ macro_rules! of_launch {
 }
 pub(crate) use of_launch;
 
-/// What an offer made: of some kernels only the pattern tells that they cannot run it, and then another one has its
-/// turn.
+/// Result of preparing an offer. For some kernels, only the pattern shows that they cannot run the expression; the plan
+/// then prepares the next offer.
 pub(crate) type Made = std::result::Result<Box<dyn Compiled>, Refusal>;
 
-/// Makes what was offered, on a GPU.
+/// Prepares an offer on a GPU.
 pub(crate) type Make<'q> = Box<dyn Fn(&Arc<Device>) -> Result<Made> + 'q>;
 
-/// A candidate of a family.
+/// Candidate of a family.
 pub(crate) struct Offer<'q> {
     pub(crate) candidate: Candidate,
     pub(crate) make: Make<'q>,
 }
 
 impl<'q> Offer<'q> {
-    /// The kernel of a row.
+    /// Offers the kernel of a row.
     pub(crate) fn of<C: Compiled + 'static>(
         row: &'static Row,
         cost: Cost,
@@ -222,7 +222,7 @@ impl<'q> Offer<'q> {
         Self::unless(row, cost, move |device| make(device).map(Ok))
     }
 
-    /// The kernel of a row, of which only the pattern tells whether it can run it.
+    /// Offers the kernel of a row that may be refused when its pattern is read.
     pub(crate) fn unless<C: Compiled + 'static>(
         row: &'static Row,
         cost: Cost,
@@ -234,8 +234,8 @@ impl<'q> Offer<'q> {
         Offer { candidate: Candidate::of(row, cost), make: Box::new(made) }
     }
 
-    /// The kernel of a row that another one stands in for where there is more than it numbers, or no room for what it
-    /// keeps.
+    /// Offers the kernel of a row that is refused, in favor of another row, if its indices overflow or its prepacked
+    /// data does not fit into memory.
     pub(crate) fn with_room<C: Compiled + 'static>(
         row: &'static Row,
         cost: Cost,
@@ -252,7 +252,7 @@ impl<'q> Offer<'q> {
     }
 }
 
-/// What a family answers: the kernels that can run this, and why others cannot.
+/// Answer of a family: the kernels that can run the expression, and the reason why others cannot.
 #[derive(Default)]
 pub(crate) struct Answer<'q> {
     pub(crate) offers: Vec<Offer<'q>>,
@@ -264,13 +264,13 @@ impl<'q> Answer<'q> {
         Ok(Answer { offers, refused: Vec::new() })
     }
 
-    /// None of the kernels of this name.
+    /// Refuses all kernels of this name.
     pub(crate) fn refused(name: &str, reason: impl Into<String>) -> Result<Self> {
         Ok(Answer { offers: Vec::new(), refused: vec![Refusal::of(name, reason)] })
     }
 }
 
-/// Why kernels do not compute something, or what went wrong while it was looked at.
+/// Reason why kernels cannot run an expression, or an error during the check.
 #[derive(Debug)]
 pub(crate) enum Unfit {
     Because(String),
@@ -278,7 +278,7 @@ pub(crate) enum Unfit {
 }
 
 impl Unfit {
-    /// The answer of the kernels of this name.
+    /// Converts to the answer of the kernels of this name.
     pub(crate) fn answer<'q>(self, name: &str) -> Result<Answer<'q>> {
         match self {
             Unfit::Because(reason) => Answer::refused(name, reason),
@@ -299,5 +299,5 @@ impl<S: Into<String>> From<S> for Unfit {
     }
 }
 
-/// A function `offers` of a family: the one place that says which of its kernels can run something, and at what cost.
+/// Function `offers` of a family. It alone decides which kernels of the family can run an expression, and at what cost.
 pub(crate) type Offers = for<'q, 'a> fn(&'q Question<'q, 'a>) -> Result<Answer<'q>>;

@@ -1,5 +1,5 @@
-//! From an expression and its operands to a kernel: parse, check, rewrite, choose. A plan is built once
-//! and runs many times, with new values, without allocating.
+//! Plans: an expression and its operands are parsed, checked and rewritten, and a kernel is selected. A plan is built
+//! once. It runs any number of times, with new values, without allocating.
 
 mod adaptive;
 mod advise;
@@ -42,8 +42,8 @@ pub use crate::offer::{
     Candidate, Choice, Determinism, Options, Precision, PrepackedForm, Problem, Weights, ZerosRule,
 };
 
-/// An expression bound to formats, shapes and a kernel, over elements `T` into elements `Out`. [`Context::plan`] makes
-/// it; it runs many times, with new values.
+/// An expression bound to formats, shapes and a kernel, with operands of type `T` and an output of type `Out`.
+/// [`Context::plan`] creates it. It runs any number of times, with new values.
 ///
 /// [`Context::plan`]: crate::Context::plan
 ///
@@ -80,50 +80,50 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         &self.any.expression.einsum
     }
 
-    /// The expression with the format written in.
+    /// The expression after the formats are substituted.
     #[doc(hidden)]
     pub fn indirect(&self) -> &IndirectEinsum {
         &self.any.expression.indirect
     }
 
-    /// The kernel chosen, what it was chosen from, and what was refused.
+    /// The selected kernel, the other candidates, and the refused kernels.
     pub fn choice(&self) -> &Choice {
         &self.any.choice
     }
 
-    /// Name of the kernel, `cpu` on a CPU context.
+    /// Name of the kernel; `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         self.any.variant()
     }
 
-    /// The form in which the plan holds the sparse factor for its kernel: `dense`, or a format as it is written; `None`
-    /// where the kernel reads the operand. Values come there as [`Weights`] says.
+    /// Form into which the plan prepacks the sparse factor: `dense`, or the text of a format. `None` if the kernel
+    /// reads the operand itself. [`Weights`] states when values are copied into this form.
     pub fn prepacked(&self) -> Option<String> {
         self.any.prepacked().map(|form| form.to_string())
     }
 
-    /// Device bytes this plan holds beside the operands: work list and partial sums, and what it keeps of the sparse
+    /// Device bytes that this plan holds in addition to the operands: work list, partial sums, and the prepacked sparse
     /// factor.
     pub fn workspace_bytes(&self) -> usize {
         self.any.workspace_bytes()
     }
 
-    /// Runs on `stream` into `out`, a [`Tensor`](crate::Tensor), or a [`SparseTensor`](crate::SparseTensor) where that
-    /// was planned. On a GPU nothing is allocated and nothing waited for; the call can be captured in a CUDA graph. A
-    /// plan that cuts long rows, or windows along k, holds one set of partial sums, one that looks for micro-tiles one
-    /// set of lists: its runs wait for each other, on whatever stream; a replay of a captured run must not overlap
-    /// another run of the same plan. Beyond that, the order of work on different streams is the caller's.
+    /// Runs on `stream` and writes `out`: a [`Tensor`](crate::Tensor), or a [`SparseTensor`](crate::SparseTensor) if
+    /// the plan has a sparse output. On a GPU, a run does not allocate and does not wait, and can be captured in a CUDA
+    /// graph.
     ///
-    /// A plan that streams A ([`Options::memory_limit`]) out of memory that is not page-locked keeps the caller until the
-    /// last of it is read, and is not captured. What fails midway of a stream leaves nothing running, and C in part
-    /// written.
+    /// A plan that splits long rows, or windows along k, has one set of partial sums. A plan that searches for
+    /// micro-tiles has one set of lists. Runs of such a plan wait for each other, on any stream. A replay of a captured
+    /// run must not overlap another run of the same plan. The caller orders all other work on different streams.
     ///
-    /// Index arrays written by hand ([`Operand::Index`]) are part of the plan: they are not among the operands of a
-    /// run.
+    /// A plan that streams A ([`Options::memory_limit`]) from memory that is not page-locked blocks the caller until A
+    /// has been read, and cannot be captured. If a streamed run fails, no work is left running and C is partly written.
+    ///
+    /// Index arrays written by hand ([`Operand::Index`]) are part of the plan. They are not passed to a run.
     ///
     /// # Errors
-    /// Operands of another shape, pattern or context than planned, an index array, factors of an i32 output whose
-    /// product is no whole number; output untouched.
+    /// If the shape, pattern or context of an operand differs from the plan, if an index array is passed, or if the
+    /// product of the factors of an i32 output is not an integer. The output is then unchanged.
     pub fn run<O: Output<Out>>(
         &self,
         operands: &[(&str, Operand<'_, T>)],
@@ -136,11 +136,11 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         }
     }
 
-    /// Queues the taking of new values of the sparse factor, where the plan keeps them or reads them ahead of the end of what
-    /// is queued before ([`Weights::Static`]); nothing otherwise. Allocates nothing and waits for nothing.
+    /// Queues the update of the sparse factor's values. It has an effect if the plan prepacks the values, or reads them
+    /// before earlier work on the stream has ended ([`Weights::Static`]). Does not allocate and does not wait.
     ///
     /// # Errors
-    /// A sparse factor of another pattern or context than planned.
+    /// If the pattern or context of the sparse factor differs from the plan.
     pub fn update_values(
         &self,
         operands: &[(&str, Operand<'_, T>)],
@@ -149,27 +149,29 @@ impl<T: Scalar, Out: Scalar> Plan<T, Out> {
         self.any.update_values(&erase(operands), stream)
     }
 
-    /// Runs on raw device addresses and a raw stream, for users of other CUDA crates: a product of a matrix on a
-    /// [`RawSpmm`](crate::raw::RawSpmm), one at the places of a sparse output on a [`RawSddmm`](crate::raw::RawSddmm).
-    /// A plan that keeps its sparse factor does not read the addresses of it. With [`Weights::Static`] new values of it are read
-    /// behind [`update_values`](Self::update_values).
+    /// Runs on raw device addresses and a raw stream, for users of other CUDA crates. SpMM plans accept a
+    /// [`RawSpmm`](crate::raw::RawSpmm), plans with a sparse output a [`RawSddmm`](crate::raw::RawSddmm). A plan that
+    /// prepacks its sparse factor does not read that factor's addresses. With [`Weights::Static`], new values take
+    /// effect after [`update_values`](Self::update_values).
     ///
     /// # Safety
-    /// The addresses hold operands of the planned shapes, element type and pattern, in the primary context of the
-    /// plan's GPU, until the work is done; the output overlaps none of them; the parts of edge blocks outside the
-    /// matrix are zero; `stream` is a stream of that context, which this call makes current on the thread. Replays of
-    /// captured runs are ordered by the caller.
+    /// - The addresses hold operands of the planned shapes, element type and pattern, in the primary context of the
+    ///   plan's GPU, until the work is done.
+    /// - The output overlaps none of the operands.
+    /// - In blocks at the edge, elements outside the matrix are zero.
+    /// - `stream` is a stream of that context. This call makes the context current on the thread.
+    /// - The caller orders replays of captured runs.
     ///
     /// # Errors
-    /// [`Error::Operand`](crate::Error::Operand) for addresses less aligned than planned, leading dimensions below the
-    /// number of columns, a bias or a mask that is missing, or an i32 output times what is no whole number;
-    /// [`Error::Cuda`](crate::Error::Cuda) on a CPU context.
+    /// [`Error::Operand`](crate::Error::Operand) if an address is less aligned than planned, a row stride is below the
+    /// number of columns, a bias or a mask is missing, or an i32 output is multiplied by a number that is not an
+    /// integer. [`Error::Cuda`](crate::Error::Cuda) on a CPU context.
     pub unsafe fn run_raw<'r>(
         &self,
         raw: impl Into<RawOperands<'r>>,
         stream: RawStream<'_>,
     ) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let queue = unsafe { Queue::new(stream) };
         match raw.into() {
             RawOperands::Spmm(raw) => self.any.run_raw(raw, queue),

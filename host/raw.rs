@@ -1,5 +1,5 @@
-//! Addresses and the driver: for programs that own their memory and streams. What takes addresses is `unsafe`: it
-//! checks shapes and alignment, and cannot see what lies there.
+//! Raw addresses and the driver, for programs that own their memory and streams. Functions on addresses are `unsafe`:
+//! they check shapes and alignment, but cannot check the memory itself.
 
 pub use crate::converter::RawConversion;
 pub use crate::device::Device;

@@ -1,4 +1,4 @@
-//! The table of kernels as the host sees it. Nothing here names a kernel: `rows.rs` of its family does.
+//! The table of kernels on the host. This file names no kernel; `rows.rs` of each family does.
 
 use einsparse_kernels::abi::{A_COLUMNS, PANEL_BYTES};
 pub use einsparse_kernels::abi::{Dtype, Operation, WalkKind, Zeros};
@@ -10,7 +10,7 @@ use half::{bf16, f16};
 
 use crate::error::{Error, Refusal, Result};
 
-/// An element type that kernels exist for. Sealed, as [`Element`] is.
+/// Element type for which kernels exist. Sealed, as [`Element`] is.
 ///
 /// ```
 /// use einsparse::{Context, Result, Scalar};
@@ -27,12 +27,12 @@ use crate::error::{Error, Refusal, Result};
             i32, and `einsparse::formats::{{E4m3, E5m2}}`"
 )]
 pub trait Scalar: Element + sealed::Sealed {
-    /// Its name in the table, computed without TF32.
+    /// Name of the type in the table, computed without TF32.
     const DTYPE: Dtype;
 }
 
 mod sealed {
-    /// The bytes of a type are those that its name in the table has.
+    /// Guarantees that the type has the size of its `Dtype` in the table.
     pub trait Sealed {}
 }
 
@@ -62,7 +62,7 @@ pub fn find(name: &str) -> Option<&'static Row> {
     kernels().iter().find(|row| row.name == name)
 }
 
-/// No kernel computes `what`: why, for each of these rows.
+/// Error that no kernel computes `what`, with the reason for each of these rows.
 pub(crate) fn none_of<'r>(
     rows: impl Iterator<Item = &'r Row>,
     what: impl Into<String>,
@@ -71,7 +71,7 @@ pub(crate) fn none_of<'r>(
     Error::no_kernel(what, rows.map(|row| Refusal::of(row.name, reason(row))))
 }
 
-/// The same where the rows are for other element types.
+/// Error that no kernel computes `what`, because the rows are for other element types.
 pub(crate) fn none_of_type<'r>(
     rows: impl Iterator<Item = &'r Row>,
     what: impl Into<String>,
@@ -79,7 +79,7 @@ pub(crate) fn none_of_type<'r>(
     none_of(rows, what, |row| format!("is for {}", row.dtype.name()))
 }
 
-/// The first of these rows, which compute `what`, for an element type.
+/// The first of these rows that has the element type. `what` names the operation in the error.
 pub(crate) fn of_type(
     rows: impl Iterator<Item = &'static Row> + Clone,
     dtype: Dtype,
@@ -89,7 +89,7 @@ pub(crate) fn of_type(
     row.ok_or_else(|| none_of_type(rows, what))
 }
 
-/// Why a walk cannot read a format, or `None` if it can.
+/// Reason why a walk cannot read a format; `None` if it can.
 pub fn refuses(walk: WalkKind, format: &Format) -> Option<String> {
     let grouped =
         |axis: usize| (axis != 0).then(|| format!("walks rows, but {format} groups axis {axis}"));
@@ -98,7 +98,7 @@ pub fn refuses(walk: WalkKind, format: &Format) -> Option<String> {
             WalkKind::Csr | WalkKind::Permuted | WalkKind::Vector | WalkKind::Filled,
             Format::Coo | Format::Csr | Format::Ell,
         ) => None,
-        // Rows lie class by class, and each has a run of its own.
+        // Rows are ordered by class, and each row is contiguous.
         (WalkKind::Csr, Format::HybridGroupCoo) => None,
         (
             WalkKind::Csr | WalkKind::Permuted | WalkKind::Vector | WalkKind::Filled,
@@ -137,7 +137,7 @@ fn describe(walk: WalkKind) -> &'static str {
     }
 }
 
-/// Block extents of a format, `(1, 1)` for formats of single entries.
+/// Block extents of a format, `(1, 1)` for unstructured formats.
 pub fn block_of(format: &Format) -> (usize, usize) {
     match format {
         Format::Bsr { block }
@@ -147,7 +147,7 @@ pub fn block_of(format: &Format) -> (usize, usize) {
     }
 }
 
-/// Whether a kernel computes strips of C from records (`families/gemm/strips.rs`).
+/// Whether a kernel computes tiles of C from a tile schedule (`families/gemm/strips.rs`).
 pub fn has_strips(row: &Row) -> bool {
     row.takes::<WgmmaParams>()
 }
@@ -162,19 +162,19 @@ pub fn writes(row: &Row, out: Dtype) -> bool {
     }
 }
 
-/// Whether a kernel over blocks moves blocks of these extents, for the product with the matrix or with its transpose:
-/// exactly its own, or in the modules `wgmma` and `narrow` the largest pieces, at most 64 rows and a stage deep, that
-/// they can be cut into.
+/// Whether a block kernel supports blocks of these extents, for the product with the matrix or with its transpose. A
+/// kernel supports exactly its own extents. In the modules `wgmma` and `narrow`, its own extents must be the largest
+/// pieces into which the block can be cut: at most 64 rows and one stage deep.
 pub fn takes_blocks(row: &Row, (bm, bk): (usize, usize), transposed: bool) -> bool {
     let own = (row.block.0 as usize, row.block.1 as usize);
     if !has_strips(row) {
         return own == (bm, bk) && !transposed;
     }
-    // A piece is at most as deep as a stage.
+    // Max depth of a piece is the depth of a stage.
     let stage = PANEL_BYTES / row.dtype.bytes();
     let (m, k) = if transposed { (bk, bm) } else { (bm, bk) };
     let whole = |extent: usize, piece: usize| extent.is_multiple_of(piece);
-    // A block of one row or column is contiguous either way; others lie row by row.
+    // A block of one row or column is contiguous in either order; other blocks are row-major.
     let by_column = if bm == 1 || bk == 1 { k == 1 } else { transposed };
     (m.min(64), k.min(stage)) == own
         && whole(m, own.0)

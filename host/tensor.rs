@@ -1,4 +1,4 @@
-//! Tensors where a context works: dense ones with a row stride here, sparse ones in their format in `sparse`.
+//! Tensors of a context: dense ones with a row stride in this file, sparse ones in their format in `sparse`.
 
 mod copy;
 #[cfg(feature = "cudarc")]
@@ -37,8 +37,8 @@ pub(crate) use sparse::{
 };
 pub use view::{TensorView, TensorViewMut};
 
-/// A dense tensor, row-major, in the memory of a [`Context`]. The last axis is contiguous; rows of it may
-/// lie further apart than they are long.
+/// A dense, row-major tensor in the memory of a [`Context`]. The last axis is contiguous. The row stride may exceed the
+/// length of a row.
 ///
 /// ```
 /// use einsparse::formats::Dense;
@@ -54,8 +54,8 @@ pub struct Tensor<T> {
     element: PhantomData<T>,
 }
 
-/// What does not depend on the type of elements. There is no way to a mutable one from outside: another type's could be
-/// put in its place.
+/// Gives access to everything that does not depend on the element type. Access is read-only: through a mutable
+/// reference, a tensor of another type could be stored here.
 impl<T> Deref for Tensor<T> {
     type Target = AnyTensor;
 
@@ -64,14 +64,14 @@ impl<T> Deref for Tensor<T> {
     }
 }
 
-/// A [`Tensor`] of any type.
+/// A [`Tensor`] whose element type is a run-time value.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct AnyTensor {
     dtype: Dtype,
     shape: Vec<usize>,
     leading: usize,
-    /// The first element in a storage that holds more than this tensor.
+    /// Index of the first element in the storage, if the storage holds more than this tensor.
     part: Option<usize>,
     storage: Storage,
 }
@@ -80,11 +80,11 @@ pub struct AnyTensor {
 enum Storage {
     Host(Buffer),
     Device(DeviceMemory, Arc<Device>),
-    /// Of a tensor that is borrowed for as long as this lives.
+    /// Address in a tensor that is borrowed while this value exists.
     Borrowed(u64, Arc<Device>),
 }
 
-/// Elements of a tensor whose rows are `leading` apart.
+/// Number of elements of a tensor with row stride `leading`, gaps included.
 fn storage_len(shape: &[usize], leading: usize) -> Result<usize> {
     let width = shape.last().copied().unwrap_or(1);
     if leading < width {
@@ -107,7 +107,7 @@ fn storage_len(shape: &[usize], leading: usize) -> Result<usize> {
 }
 
 impl AnyTensor {
-    /// Zeros.
+    /// Creates a tensor of zeros.
     pub(crate) fn zeros(
         device: Option<&Arc<Device>>,
         dtype: Dtype,
@@ -122,7 +122,7 @@ impl AnyTensor {
         Ok(AnyTensor { dtype, shape: shape.to_vec(), leading, part: None, storage })
     }
 
-    /// These values, without gaps.
+    /// Copies values into a tensor without gaps.
     pub(crate) fn of(
         device: Option<&Arc<Device>>,
         shape: &[usize],
@@ -141,7 +141,8 @@ impl AnyTensor {
         })
     }
 
-    /// The values of a sparse tensor, one axis: on a GPU where they are, on a CPU a copy. Not to outlive the tensor.
+    /// The values of a sparse tensor, with one axis. On a GPU the result refers to them and must not outlive the
+    /// tensor; on a CPU it is a copy.
     pub(crate) fn of_values(sparse: &AnySparseTensor) -> Result<Self> {
         let slots = sparse.pattern().slots();
         let Some(arrays) = sparse.device() else {
@@ -162,7 +163,8 @@ impl AnyTensor {
         self.dtype
     }
 
-    /// How many of the `rest` elements from its first one on are its own: behind a part others begin.
+    /// Number of elements that belong to this tensor, of the `rest` elements from its first one on. After a part, the
+    /// elements of other parts follow.
     fn reach(&self, rest: usize) -> usize {
         match self.part {
             None => rest,
@@ -170,7 +172,7 @@ impl AnyTensor {
         }
     }
 
-    /// Its first element in the storage.
+    /// Index of the first element in the storage.
     fn first(&self) -> usize {
         self.part.unwrap_or(0)
     }
@@ -193,8 +195,8 @@ impl AnyTensor {
         }
     }
 
-    /// Where kernels are told that it begins: its address, or on the host one of the same alignment in a memory that is
-    /// not there.
+    /// Address of the first element as kernels receive it. For host memory: an address of equal alignment in the memory
+    /// of a simulated GPU.
     pub(crate) fn place(&self) -> u64 {
         let first = (self.first() * self.dtype.bytes()) as u64;
         match &self.storage {
@@ -227,7 +229,7 @@ impl AnyTensor {
         strides
     }
 
-    /// The values on the host; `None` on a GPU.
+    /// The values in host memory; `None` on a GPU.
     pub(crate) fn host(&self) -> Option<Slice<'_>> {
         match &self.storage {
             Storage::Host(values) => {
@@ -238,7 +240,7 @@ impl AnyTensor {
         }
     }
 
-    /// The values on the host; `None` on a GPU.
+    /// The values in host memory, mutable; `None` on a GPU.
     pub(crate) fn host_mut(&mut self) -> Option<SliceMut<'_>> {
         let first = self.first();
         let rest = match &self.storage {
@@ -252,7 +254,7 @@ impl AnyTensor {
         }
     }
 
-    /// On the host, overwrites the first `width` elements of each of so many rows: `sum` adds to zeros. `None` on a
+    /// Overwrites the first `width` elements of each of `rows` rows in host memory. `sum` adds to zeros. `None` on a
     /// GPU.
     pub(crate) fn store_rows<A: Sum>(
         &mut self,
@@ -272,13 +274,13 @@ impl AnyTensor {
         Some(())
     }
 
-    /// Bytes of a row, and from one row to the next.
+    /// Length of a row and row stride, in bytes.
     fn row_bytes(&self) -> RowBytes {
         let width = self.shape.last().copied().unwrap_or(1);
         (width * self.dtype.bytes(), self.leading * self.dtype.bytes())
     }
 
-    /// Everything stored, gaps between rows included.
+    /// All stored elements, gaps between rows included.
     fn storage(&self) -> Result<Buffer> {
         match &self.storage {
             Storage::Host(values) => Ok(values.clone()),
@@ -309,7 +311,7 @@ impl AnyTensor {
         }
     }
 
-    /// Overwrites the rows; what lies between them stays. Waits for all work on the GPU.
+    /// Overwrites the rows and leaves the gaps between them. Waits for all work on the GPU.
     fn write_rows(&mut self, values: &[u8]) -> Result<()> {
         let (rows, first) = (self.row_bytes(), self.first() * self.dtype.bytes());
         match &mut self.storage {
@@ -326,7 +328,7 @@ impl AnyTensor {
         }
     }
 
-    /// These rows, `leading` elements apart, and `gap` between them.
+    /// Creates a tensor with row stride `leading` and fills the gaps between rows with `gap`.
     fn strided(
         device: Option<&Arc<Device>>,
         (shape, values): (&[usize], Slice<'_>),
@@ -373,7 +375,7 @@ impl<T: Scalar> Tensor<T> {
         Tensor { any, element }
     }
 
-    /// Zeros.
+    /// Creates a tensor of zeros.
     pub(crate) fn new(
         device: Option<&Arc<Device>>,
         shape: &[usize],
@@ -387,7 +389,7 @@ impl<T: Scalar> Tensor<T> {
         self.any.shape()
     }
 
-    /// Other extents for the same elements, in their order; nothing is moved.
+    /// Changes the extents. The elements keep their order and are not moved.
     ///
     /// ```
     /// let mut x = einsparse::Context::cpu().zeros::<f32>(&[2, 3, 4])?;
@@ -398,8 +400,8 @@ impl<T: Scalar> Tensor<T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Operand`] for another number of elements, or rows with gaps; [`Error::Overflow`] for more than there can be;
-    /// the tensor is as before.
+    /// [`Error::Operand`] if the number of elements differs, or if rows have gaps. [`Error::Overflow`] if the number of
+    /// elements exceeds the address space. On an error the tensor is unchanged.
     pub fn reshape(&mut self, shape: &[usize]) -> Result<()> {
         let leading = shape.last().copied().unwrap_or(1);
         let own: usize = self.shape().iter().product();
@@ -417,7 +419,7 @@ impl<T: Scalar> Tensor<T> {
         Ok(())
     }
 
-    /// Elements from one row (of the last axis) to the next.
+    /// Row stride (distance of rows of the last axis), in elements.
     pub fn leading(&self) -> usize {
         self.any.leading()
     }
@@ -427,38 +429,38 @@ impl<T: Scalar> Tensor<T> {
         self.any.address()
     }
 
-    /// The GPU whose memory it is in; `None` in a CPU context.
+    /// GPU whose memory holds the tensor; `None` in a CPU context.
     pub fn device(&self) -> Option<&Arc<Device>> {
         self.any.device()
     }
 
-    /// Elements from one step along each axis to the next.
+    /// Stride of each axis, in elements.
     pub fn strides(&self) -> Vec<usize> {
         self.any.strides()
     }
 
-    /// Copies to the host, without the gaps between rows. Waits for all work on the GPU.
+    /// Copies to host memory, without the gaps between rows. Waits for all work on the GPU.
     pub fn to_dense(&self) -> Result<Dense<T>> {
         let mut dense = Dense::zeros(self.shape())?;
         self.any.read(bytemuck::cast_slice_mut(dense.values_mut()))?;
         Ok(dense)
     }
 
-    /// Everything stored, gaps between rows included. For tests of what a kernel leaves alone.
+    /// All stored elements, gaps between rows included. For tests of the elements that a kernel must not write.
     #[doc(hidden)]
     pub fn to_storage(&self) -> Result<Vec<T>> {
         let all = self.any.storage()?;
         Ok(all.view().typed().unwrap_or_default().to_vec())
     }
 
-    /// Overwrites the contents with a tensor of the same shape.
+    /// Overwrites the contents with those of a tensor of equal shape. Waits for all work on the GPU.
     pub fn write(&mut self, dense: &Dense<T>) -> Result<()> {
         let values = bytemuck::cast_slice(dense.values());
         self.any.write(dense.shape(), values)
     }
 
     /// # Errors
-    /// Where it has not the planned shape, or lies outside of the context.
+    /// If the shape differs from the planned one, or the tensor is in another context.
     pub(crate) fn check(&self, name: &str, context: &Context, planned: &[usize]) -> Result<()> {
         check_shape(name, planned, self.shape())?;
         match context.holds(self.device()) {
@@ -476,7 +478,7 @@ impl<T: Scalar> Tensor<T> {
     }
 }
 
-/// Bytes of a row and from one to the next, of so many bytes in rows. Rows without gaps are one.
+/// Row length and stride for `bytes` bytes of rows. Rows without gaps count as one row.
 fn as_one((width, pitch): RowBytes, bytes: usize) -> RowBytes {
     match width == pitch {
         true => (bytes.max(1), bytes.max(1)),
@@ -484,7 +486,7 @@ fn as_one((width, pitch): RowBytes, bytes: usize) -> RowBytes {
     }
 }
 
-/// Of values that belong to another tensor.
+/// Error of values that belong to another tensor.
 fn borrowed() -> Error {
     Error::operand("values", "belong to another tensor, which reads and writes them")
 }

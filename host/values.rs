@@ -1,4 +1,4 @@
-//! Values whose type is known only at run time: a [`Dtype`] beside bytes. Every cast checks it.
+//! Values whose type is known only at run time: bytes with a [`Dtype`]. Every cast checks the type.
 
 mod foreign;
 
@@ -15,7 +15,7 @@ use crate::registry::{Dtype, Scalar};
 use foreign::Bytes;
 pub use foreign::Owner;
 
-/// Runs `$body` with `$T` as the type of `$dtype`. TF32 is f32 in memory.
+/// Runs `$body` with `$T` as the type of `$dtype`. TF32 is stored as f32.
 macro_rules! with_type {
     (@ $T:ident = $own:ty, $body:expr) => {{
         type $T = $own;
@@ -37,7 +37,7 @@ macro_rules! with_type {
 
 pub(crate) use with_type;
 
-/// Runs `$body` with `$A` as the type that sums of `$dtype` are kept in.
+/// Runs `$body` with `$A` as the accumulator type of `$dtype`.
 macro_rules! with_sums {
     ($dtype:expr, $A:ident => $body:expr) => {
         if $crate::values::sums_in_f64($dtype) {
@@ -52,10 +52,10 @@ macro_rules! with_sums {
 
 pub(crate) use with_sums;
 
-/// Values that one thread converts at once.
+/// Number of values that a thread converts at once.
 const CHUNK: usize = 1 << 14;
 
-/// A type that sums are kept in.
+/// Accumulator type.
 pub(crate) trait Sum: Accumulator {
     const DTYPE: Dtype;
 }
@@ -68,7 +68,7 @@ impl Sum for f64 {
     const DTYPE: Dtype = Dtype::F64;
 }
 
-/// Whether sums of this type are kept in f64; those of others are in f32.
+/// Whether values of this type are accumulated in f64. Other types are accumulated in f32.
 pub(crate) fn sums_in_f64(dtype: Dtype) -> bool {
     matches!(dtype, Dtype::F64 | Dtype::Int8 | Dtype::Int32)
 }
@@ -101,21 +101,21 @@ impl<'a> Slice<'a> {
         self.bytes.len() / self.dtype.bytes()
     }
 
-    /// The first so many values.
+    /// The first `len` values.
     pub(crate) fn first(self, len: usize) -> Slice<'a> {
         let Slice { dtype, bytes } = self;
         let bytes = &bytes[..len * dtype.bytes()];
         Slice { dtype, bytes }
     }
 
-    /// The values from this one on.
+    /// The values from index `first` on.
     pub(crate) fn from(self, first: usize) -> Slice<'a> {
         let Slice { dtype, bytes } = self;
         let bytes = &bytes[first * dtype.bytes()..];
         Slice { dtype, bytes }
     }
 
-    /// Pieces of so many values, the last of which may be shorter.
+    /// Chunks of `size` values. The last one may be shorter.
     pub(crate) fn chunks(self, size: usize) -> impl Iterator<Item = Slice<'a>> {
         let Slice { dtype, bytes } = self;
         let pieces = bytes.chunks(size.max(1) * dtype.bytes());
@@ -127,7 +127,8 @@ impl<'a> Slice<'a> {
         (self.dtype == T::DTYPE).then(|| bytemuck::cast_slice(self.bytes))
     }
 
-    /// The values as accumulators, exact where `A` holds the sums of their type; f32 and f64 as they are.
+    /// The values as accumulators. The conversion is exact if `A` is the accumulator type of their type; f32 and f64
+    /// are borrowed.
     pub(crate) fn widen<A: Sum>(self) -> Cow<'a, [A]> {
         if self.dtype == A::DTYPE {
             return Cow::Borrowed(bytemuck::cast_slice(self.bytes));
@@ -142,7 +143,7 @@ impl<'a> Slice<'a> {
     }
 }
 
-/// `half` converts slices with the vector instructions of the machine, single elements one by one.
+/// Converts through `half`, which uses vector instructions for slices but not for single elements.
 fn widen_into<T: Scalar, A: Sum>(values: &[T], wide: &mut [A]) {
     match (T::DTYPE, A::DTYPE) {
         (Dtype::F16, Dtype::F32) => bytemuck::cast_slice::<T, f16>(values)
@@ -156,7 +157,7 @@ fn widen_into<T: Scalar, A: Sum>(values: &[T], wide: &mut [A]) {
     }
 }
 
-/// Values of one type, to be written.
+/// Mutable values of one type.
 #[derive(Debug)]
 pub(crate) struct SliceMut<'a> {
     dtype: Dtype,
@@ -184,7 +185,7 @@ impl<'a> SliceMut<'a> {
         Slice { dtype: self.dtype, bytes: self.bytes }
     }
 
-    /// So many values from this one on.
+    /// `len` values from index `first` on.
     pub(crate) fn part(self, first: usize, len: usize) -> SliceMut<'a> {
         let SliceMut { dtype, bytes } = self;
         let size = dtype.bytes();
@@ -192,7 +193,7 @@ impl<'a> SliceMut<'a> {
         SliceMut { dtype, bytes }
     }
 
-    /// Pieces of so many values, the last of which may be shorter.
+    /// Chunks of `size` values. The last one may be shorter.
     pub(crate) fn chunks(self, size: usize) -> impl Iterator<Item = SliceMut<'a>> {
         let SliceMut { dtype, bytes } = self;
         let pieces = bytes.chunks_mut(size.max(1) * dtype.bytes());
@@ -204,12 +205,12 @@ impl<'a> SliceMut<'a> {
         (self.dtype == T::DTYPE).then(|| bytemuck::cast_slice_mut(self.bytes))
     }
 
-    /// The values, if they are sums of this type; else as they were given.
+    /// The values, if they have type `A`; otherwise `self` unchanged.
     pub(crate) fn sums<A: Sum>(self) -> std::result::Result<&'a mut [A], Self> {
         if self.dtype == A::DTYPE { Ok(bytemuck::cast_slice_mut(self.bytes)) } else { Err(self) }
     }
 
-    /// Rounds the first `width` of each of `rows` rows of sums, which lie `pitch` apart here and there.
+    /// Rounds the first `width` sums of each of `rows` rows into these values. Both have row stride `pitch`.
     pub(crate) fn narrow<A: Sum>(self, (rows, width, pitch): (usize, usize, usize), sums: &[A]) {
         let SliceMut { dtype, bytes } = self;
         let size = dtype.bytes();
@@ -224,7 +225,7 @@ impl<'a> SliceMut<'a> {
     }
 }
 
-/// What becomes of a number when it is stored as this type.
+/// Returns the function that rounds a number to this type.
 pub(crate) fn rounding(dtype: Dtype) -> fn(f64) -> f64 {
     with_type!(dtype, T => |x| Element::to_f64(<T as Element>::from_f64(x)))
 }
@@ -242,7 +243,7 @@ fn narrow_into<T: Scalar, A: Sum>(sums: &[A], values: &mut [T]) {
     }
 }
 
-/// Values of one type, owned, or kept for somebody else.
+/// Owned values of one type, or values in memory of another owner.
 #[derive(Clone, Debug)]
 pub(crate) struct Buffer {
     dtype: Dtype,
@@ -251,7 +252,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Zeros, or the error that names their number.
+    /// Creates a buffer of zeros.
     pub(crate) fn zeros(dtype: Dtype, len: usize) -> Result<Self> {
         let bytes = len as u128 * dtype.bytes() as u128;
         let memory = FormatError::Memory { what: "a dense tensor", bytes };
@@ -261,8 +262,8 @@ impl Buffer {
         Ok(Buffer { dtype, len, bytes })
     }
 
-    /// Bytes by which the memory misses an alignment to 256 bytes; 0 for memory that is allocated here, whose copy on a
-    /// GPU is aligned. `None` if it is empty.
+    /// Offset in bytes of the memory from an alignment of 256 bytes. It is 0 for memory allocated here, whose copy on a
+    /// GPU is aligned. `None` if the buffer is empty.
     pub(crate) fn misalignment(&self) -> Option<u64> {
         const VECTOR: usize = 256;
         let behind = match &self.bytes {
@@ -272,13 +273,13 @@ impl Buffer {
         (self.len > 0).then_some(behind as u64)
     }
 
-    /// Memory of somebody else.
+    /// Refers to memory of another owner.
     ///
     /// # Safety
-    /// `start` is not null and aligned for the type. So many values from it on are initialised, and nobody else writes
-    /// them, or reads them while they are written, until the owner is dropped.
+    /// `start` is not null and is aligned for the type. The `len` values from it on are initialized. Until the owner is
+    /// dropped, no other code writes them, or reads them while they are written.
     pub(crate) unsafe fn foreign(dtype: Dtype, start: *mut u8, len: usize, owner: Owner) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let bytes = unsafe { Bytes::foreign(start, len * dtype.bytes(), owner) };
         Buffer { dtype, len, bytes }
     }

@@ -1,6 +1,6 @@
-//! The work list of a pattern: which row (or piece of a row) each segment of lanes, or thread block,
-//! takes. Long rows are cut for balance; rows are ordered by length so that neighbours finish together
-//! (row swizzle, Sputnik, arXiv 2006.10901, section 5.1.3).
+//! Work list of a pattern: the row (or piece of a row) that each segment of lanes, or thread block, processes. Long
+//! rows are split for balance. Rows are ordered by length, so that neighbors finish together (row swizzle, Sputnik,
+//! arXiv 2006.10901, section 5.1.3).
 
 mod bundles;
 mod slabs;
@@ -14,18 +14,18 @@ use crate::registry::block_of;
 
 pub(crate) use slabs::{Slab, TooLong};
 
-/// Where the entries (blocks) of each row (block row) lie: first slot and count.
+/// First slot and count of the nonzeros (blocks) of each row (block row).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runs {
-    /// For every row `(start, len)` in slots of the index arrays; for N:M and sliced ELLPACK in slots of the values.
+    /// `(start, len)` of every row, in slots of the index arrays; for N:M and sliced ELLPACK in slots of the values.
     pub rows: Vec<(u32, u32)>,
     /// Sum of the lengths.
     pub total: u64,
-    /// The longest.
+    /// Max length.
     pub longest: u32,
 }
 
-/// Sum of the lengths of sixteen neighbouring rows, the most of all.
+/// Max sum of the lengths of sixteen adjacent rows.
 pub(crate) fn fullest(rows: &[(u32, u32)]) -> u64 {
     let strips = rows.par_chunks(16);
     let sums = strips.map(|strip| strip.iter().map(|&(_, len)| u64::from(len)).sum());
@@ -41,19 +41,22 @@ impl Runs {
         Runs { rows, total, longest }
     }
 
-    /// Runs of rows of which first slot and count are given.
+    /// Creates runs from the first slot and count of each row.
     pub(crate) fn of_spans(rows: Vec<(u32, u32)>) -> Runs {
         Runs::new(rows)
     }
 
-    /// Runs of rows that start at `offsets`, the last of which is the end of all.
-    /// Fails without memory.
+    /// Creates runs of rows that start at `offsets`. The last offset is the end of the last row.
+    ///
+    /// # Errors
+    /// If memory is exhausted.
     pub fn of_offsets(offsets: &[u32]) -> Result<Runs> {
         Ok(Runs::new(from_offsets(offsets)?))
     }
 
-    /// Runs of a batch of matrices, a COO tensor of order 3, as those of one matrix that holds them along its diagonal,
-    /// and the column of every entry in it. `None` for others, and where an extent does not fit.
+    /// Runs of a batch of matrices, stored as a COO tensor of order 3. They are the runs of one matrix with the batch
+    /// along its diagonal. Also returns the column of every nonzero in that matrix. `None` for other patterns, or if an
+    /// extent is too large.
     pub(crate) fn of_batch(pattern: AnyPattern<'_>) -> Result<Option<(Runs, Vec<u32>)>> {
         let (AnyPattern::Coo(a), &[items, rows, columns]) = (pattern, pattern.shape()) else {
             return Ok(None);
@@ -75,17 +78,17 @@ impl Runs {
         Ok(Some((runs, along(column_of, columns))))
     }
 
-    /// First slot and count of every row, as kernels read them.
+    /// First slot and count of every row, in the layout that kernels read.
     pub fn spans(&self) -> Vec<[u32; 2]> {
         self.rows.par_iter().map(|&(start, len)| [start, len]).collect()
     }
 
-    /// Runs of a matrix whose rows are contiguous, or `None` for formats whose rows are not (CSC, grouped
-    /// on another axis than 0, tensors of another order than 2).
+    /// Runs of a matrix whose rows are contiguous. `None` for other formats (CSC, formats grouped on another axis than
+    /// 0, tensors of another order than 2).
     ///
     /// # Errors
-    /// [`FormatError::Limit`](einsparse_formats::FormatError::Limit) for many more rows than entries,
-    /// [`FormatError::Memory`](einsparse_formats::FormatError::Memory) if there is no memory.
+    /// [`FormatError::Limit`](einsparse_formats::FormatError::Limit) if there are many more rows than nonzeros,
+    /// [`FormatError::Memory`](einsparse_formats::FormatError::Memory) if memory is exhausted.
     pub fn of<T: Element>(matrix: &AnySparse<T>) -> Result<Option<Runs>> {
         Runs::of_pattern(matrix.pattern())
     }
@@ -127,7 +130,7 @@ impl Runs {
                 let slots = a.row_slots() as u32;
                 each_row(rows, &|row| (row as u32 * slots, slots))
             }
-            // Only how many there are: tiles are found by their starts.
+            // Only the counts are needed: kernels find tiles by their starts.
             AnyPattern::Bitmap(a) => counted(a.row_counts()?),
             AnyPattern::Bytemap(a) => counted(a.row_counts()?),
             AnyPattern::SlicedEll(a) => of_slices(a),
@@ -137,18 +140,19 @@ impl Runs {
     }
 }
 
-/// Refuses lists of rows that take more memory than is allowed for the pattern: first slot and count of each.
+/// Refuses a list of rows (first slot and count) that uses more memory than is allowed for the pattern.
 fn within(what: &'static str, rows: usize, pattern: AnyPattern<'_>) -> Result<()> {
     let held = allocate::bytes_of(&pattern.arrays()) + 4 * pattern.slots() as u64;
     Ok(allocate::extent(what, rows as u128, size_of::<(u32, u32)>(), held)?)
 }
 
-/// `of(row)` for every row.
+/// Calls `of(row)` for every row.
 fn each_row(rows: usize, of: &(dyn Fn(usize) -> (u32, u32) + Sync)) -> Result<Vec<(u32, u32)>> {
     Ok(allocate::each("runs of rows", rows, of)?)
 }
 
-/// For every row of sliced ELLPACK its first slot and its entries, which lie a chunk apart by fours.
+/// First slot and number of nonzeros of every row of sliced ELLPACK. A row is stored in chunks of four slots, which are
+/// at a constant distance.
 fn of_slices(sell: &SlicedEllPattern) -> Result<Vec<(u32, u32)>> {
     let mut runs = allocate::filled("runs of rows", sell.rows(), (0, 0))?;
     let of = |place: usize| {
@@ -169,7 +173,7 @@ fn of_slices(sell: &SlicedEllPattern) -> Result<Vec<(u32, u32)>> {
     Ok(runs)
 }
 
-/// Slots in front of the first padding.
+/// Number of slots before the first padding.
 fn filled(slots: &[u32]) -> u32 {
     slots.partition_point(|&s| s != PAD) as u32
 }
@@ -180,7 +184,7 @@ fn from_offsets(offsets: &[u32]) -> Result<Vec<(u32, u32)>> {
     })
 }
 
-/// Runs of ascending row indices, `each` slots apart; only the last one of a row may be short.
+/// Runs of ascending row indices, each of which covers `each` slots. Only the last one of a row may be shorter.
 fn from_sorted(
     index: &[u32],
     rows: usize,
@@ -194,7 +198,7 @@ fn from_sorted(
             || 0usize,
             |hint, row| {
                 let row = row as u32;
-                // Rows come in order inside a split, so the search starts where the last one ended.
+                // Rows ascend inside a split, so the search starts at the end of the previous row.
                 if index.get(*hint).is_none_or(|&r| r > row) {
                     *hint = 0;
                 }
@@ -211,19 +215,19 @@ fn from_sorted(
     Ok(runs)
 }
 
-/// Items and slots, ready for upload.
+/// Items and slots, ready for upload to a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkList {
     /// Longest pieces first.
     pub items: Vec<Item>,
-    /// One for each piece of a row that was cut.
+    /// One slot per piece of a split row.
     pub slots: Vec<Slot>,
-    /// Rows that were cut.
+    /// Number of split rows.
     pub counters: u32,
 }
 
 impl WorkList {
-    /// Cuts rows longer than `limit` into equal pieces and orders the pieces by length class.
+    /// Splits rows longer than `limit` into equal pieces and orders the pieces by length class.
     pub fn new(runs: &Runs, limit: u32) -> Self {
         let limit = limit.max(1);
         let mut list = WorkList::default();
@@ -246,7 +250,7 @@ impl WorkList {
         list
     }
 
-    /// Adds a row in pieces of so many entries, the last one of what is left.
+    /// Adds a row in pieces of `piece` nonzeros. The last one may be shorter.
     pub(crate) fn cut(&mut self, row: u32, start: u32, len: u32, piece: u32) {
         let (first, count) = (self.slots.len() as u32, len.div_ceil(piece));
         for i in 0..count {
@@ -263,8 +267,8 @@ impl WorkList {
     }
 }
 
-/// Runs of at most `limit` entries of a row, longest class first: for kernels that leave nothing of one entry to
-/// another and have nothing to write where there is none.
+/// Runs of at most `limit` nonzeros of a row, longest class first. They are for kernels that carry nothing from one
+/// nonzero to the next, and that write nothing for empty rows.
 pub fn pieces(runs: &Runs, limit: u32) -> Vec<Item> {
     let limit = limit.max(1);
     let mut classes: [Vec<Item>; 33] = std::array::from_fn(|_| Vec::new());
@@ -284,7 +288,7 @@ pub fn pieces(runs: &Runs, limit: u32) -> Vec<Item> {
     classes.iter().rev().flatten().copied().collect()
 }
 
-/// Length class: 0, then powers of two. Within a class rows keep their order and so their locality.
+/// Length class: 0, then powers of two. Within a class, rows keep their order and therefore their locality.
 fn class(len: u32) -> usize {
     (32 - len.leading_zeros()) as usize
 }

@@ -1,4 +1,4 @@
-//! The command `einsparse`; see `einsparse --help`.
+//! Command `einsparse`; see `einsparse --help`.
 
 mod command;
 

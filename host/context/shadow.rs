@@ -1,5 +1,5 @@
-//! Checks of a CPU context for the kernels of a GPU, by operators of a GPU that is absent. Shapes, strides, alignment, types and
-//! formats are checked in one place, and refused with the same words.
+//! Checks of a CPU context for the kernels of a GPU, by operators of a simulated GPU. Shapes, strides, alignment, types
+//! and formats are checked in one place, and refused with equal messages.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::Context;
 use crate::device::{Device, Stream};
 use crate::error::Result;
 
-/// A launch of a GPU, or on the CPU of a GPU that is absent: its runs check operands and queue nothing.
+/// A launch on a GPU. On the CPU it is a launch on the simulated GPU: its runs check operands and queue nothing.
 #[derive(Debug)]
 pub(crate) struct Prepared<L> {
     /// `None` in a context without checks.
@@ -16,31 +16,32 @@ pub(crate) struct Prepared<L> {
 }
 
 impl<L> Prepared<L> {
-    /// The launch where it runs; `None` on the CPU.
+    /// The launch on a GPU; `None` on the CPU.
     pub(crate) fn as_ref(&self) -> Option<&L> {
         self.launch.as_ref().filter(|_| self.runs)
     }
 
-    /// The launch that checks operands, and that computes on a GPU. `None` in a context without checks.
+    /// The launch that checks operands and, on a GPU, computes. `None` in a context without checks.
     pub(crate) fn get(&self) -> Option<&L> {
         self.launch.as_ref()
     }
 
-    /// Passes the launch to `queue`, which checks operands, and on a GPU queues the work. Returns whether a GPU computes
-    /// it; if not, the host does.
+    /// Passes the launch to `queue`, which checks operands and, on a GPU, queues the work. Returns whether a GPU
+    /// computes the result; otherwise the host does.
     pub(crate) fn queue(&self, queue: impl FnOnce(&L) -> Result<()>) -> Result<bool> {
         self.launch.as_ref().map_or(Ok(()), queue)?;
         Ok(self.runs)
     }
 }
 
-/// On a CPU context the same operator of a GPU that is not there, which is made and run ahead of that of the CPU:
-/// it refuses what a GPU refuses, and computes nothing.
+/// On a CPU context: the operator on the simulated GPU. It is created and run before the operator of the CPU. It
+/// refuses what a GPU refuses, and computes nothing.
 #[derive(Debug)]
 pub(crate) struct Shadow<O>(Option<Box<O>>);
 
 impl<O> Shadow<O> {
-    /// Creates the operator with `make` on the model of a GPU, if the context is a CPU that checks; otherwise none.
+    /// Creates the operator with `make` on the model of a GPU, if the context is a CPU that checks; otherwise an empty
+    /// shadow.
     pub(crate) fn new(context: &Context, make: impl FnOnce(&Context) -> Result<O>) -> Result<Self> {
         Ok(Shadow(match context.device() {
             None if context.checks() => Some(Box::new(make(&Context::of(context.planned_on()?))?)),
@@ -48,12 +49,12 @@ impl<O> Shadow<O> {
         }))
     }
 
-    /// Made by `make` from the shadow of another operator, if that has one.
+    /// Creates the operator with `make` from the shadow of another operator; empty if `of` is `None`.
     pub(crate) fn of<D>(of: Option<&D>, make: impl FnOnce(&D) -> Result<O>) -> Result<Self> {
         Ok(Shadow(of.map(make).transpose()?.map(Box::new)))
     }
 
-    /// None.
+    /// An empty shadow.
     pub(crate) fn none() -> Self {
         Shadow(None)
     }
@@ -63,7 +64,7 @@ impl<O> Shadow<O> {
         self.0.as_deref()
     }
 
-    /// Runs it on a CPU context.
+    /// Runs the operator on a CPU context.
     pub(crate) fn run(
         &mut self,
         stream: &Stream,
@@ -75,7 +76,7 @@ impl<O> Shadow<O> {
         }
     }
 
-    /// Runs an operator that runs do not change.
+    /// Runs an operator that is not changed by runs.
     pub(crate) fn look(
         &self,
         stream: &Stream,
@@ -89,7 +90,7 @@ impl<O> Shadow<O> {
 }
 
 impl Context {
-    /// Makes a launch for the GPU, or on the CPU for a GPU that is absent: both return equal errors.
+    /// Makes a launch for the GPU, or on the CPU for the simulated GPU. Both return equal errors.
     pub(crate) fn prepared<L>(
         &self,
         make: impl FnOnce(&Arc<Device>) -> Result<L>,

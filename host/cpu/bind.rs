@@ -1,4 +1,4 @@
-//! Names to numbers: extents of the loops, views of the operands, index arrays checked once.
+//! Binding of names: extents of the loops, views of the operands, index arrays validated once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::indirect::{Access, Index, IndirectEinsum};
 use crate::parallel;
 
-/// The loop variable of a compressed axis, told by the position of the entry.
+/// Loop variable of a compressed axis, determined by the position of a nonzero.
 pub(super) struct Owner<'e> {
     over: &'e str,
     index: &'e str,
@@ -19,9 +19,9 @@ pub(super) struct Owner<'e> {
     of_entry: Vec<u32>,
 }
 
-/// `offsets[x] <= p < offsets[x+1]` turned round: x of every p.
+/// Inverts `offsets[x] <= p < offsets[x+1]`: computes x for every p.
 ///
-/// With it a compressed axis is one more gather or scatter, and the loops are rectangular.
+/// A compressed axis then becomes a gather or a scatter, and all loops are rectangular.
 pub(super) fn owners<'e>(
     e: &'e IndirectEinsum,
     operands: &AnyOperands<'_>,
@@ -44,7 +44,7 @@ pub(super) fn owners<'e>(
     e.ranges.iter().map(of_range).collect()
 }
 
-/// One axis of one operand.
+/// One axis of an operand.
 #[derive(Clone, Debug)]
 pub(super) struct Axis<'a> {
     pub expr: Expr<'a>,
@@ -52,26 +52,26 @@ pub(super) struct Axis<'a> {
     pub stride: usize,
 }
 
-/// An indirect Einsum with its operands.
+/// Indirect Einsum with bound operands.
 pub(super) struct Bound<'a> {
     pub extents: Vec<usize>,
     pub out: Vec<Axis<'a>>,
-    /// The axes of each factor.
+    /// Axes of each factor.
     pub factors: Vec<Vec<Axis<'a>>>,
-    /// Places that must exist for a term to count, beyond those the factors and the output read.
+    /// Index expressions that must be valid for a term to count, in addition to those of the factors and the output.
     pub guards: Vec<Expr<'a>>,
     pub equalities: Vec<(Expr<'a>, Expr<'a>)>,
     pub scalar: f64,
-    /// Factors that have values which must not be multiplied.
+    /// Factors that contain values which must not be multiplied.
     pub partial: Vec<(usize, Absent)>,
 }
 
 /// Values of a factor that must not be multiplied.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Absent {
-    /// Zeros: they fill blocks and groups of N:M up.
+    /// Zeros, which pad blocks and groups of N:M.
     Zero,
-    /// -0.0: no term has reached the element of an intermediate result.
+    /// -0.0, which marks elements of an intermediate result that no term has reached.
     NegativeZero,
 }
 
@@ -145,7 +145,7 @@ struct Binder<'a> {
     owners: &'a [Owner<'a>],
     names: BTreeMap<&'a str, (usize, String)>,
     extents: Vec<usize>,
-    /// Index arrays (by address and length) and bounds already looked through.
+    /// Index arrays (by address and length) and bounds that are already validated.
     checked: BTreeSet<(usize, usize, usize)>,
 }
 
@@ -172,7 +172,7 @@ impl<'a> Binder<'a> {
         Ok(axes)
     }
 
-    /// Number of the loop variable `name`, which runs over `extent`.
+    /// Number of the loop variable `name` of the given extent.
     fn extent(
         &mut self,
         name: &'a str,
@@ -195,7 +195,7 @@ impl<'a> Binder<'a> {
         Ok(*var)
     }
 
-    /// `index` along an axis of `bound` elements.
+    /// Resolves `index` along an axis of `bound` elements.
     fn expr(
         &mut self,
         index: &'a Index,
@@ -283,7 +283,7 @@ impl<'a> Binder<'a> {
     }
 }
 
-/// Every slot below `bound` or PAD: after this no index leads out of an operand.
+/// Checks that every slot is below `bound` or PAD. After this check, no index is outside its operand.
 pub(crate) fn check_slots(
     name: &str,
     array: &[u32],

@@ -1,21 +1,21 @@
-//! Long sums in runs: the terms of a run are added up in order, the sums of runs by sixteens. The rounding error of a
-//! sum then grows with the logarithm of its length.
+//! Long sums in runs. The terms of a run are added in order, and 16 sums of runs at a time are combined. The rounding
+//! error of a sum then grows with the logarithm of its length.
 
 use std::ops::Range;
 
 use einsparse_formats::Accumulator;
 
-/// Terms that are added up in order.
+/// Number of terms that are added in order.
 pub(crate) const RUN: usize = 256;
-/// Sums of a level that make one of the next.
+/// Number of sums of one level that are combined into a sum of the next level.
 const WAYS: u64 = 16;
-/// Runs of 2^64 terms.
+/// Number of levels for 2^64 terms.
 const LEVELS: usize = 14;
-/// Parts of one long sum that threads share, at most.
+/// Maximum number of parts of one long sum that threads share.
 const PARTS: u64 = 64;
 
-/// The most additions that follow one another in a sum of the CPU executor: in its terms, in its innermost loop, and
-/// over the parts of threads.
+/// Maximum number of dependent additions in a sum of the CPU executor: over its terms, in its innermost loop, and over
+/// the parts of threads.
 #[doc(hidden)]
 pub fn longest_chain(terms: u128) -> u128 {
     let run = RUN as u128;
@@ -25,8 +25,8 @@ pub fn longest_chain(terms: u128) -> u128 {
     terms.min(long)
 }
 
-/// Carries full levels over after a run: `carry(from, to)` adds level `from` to level `to` and clears it. `runs` counts
-/// those before.
+/// Carries full levels after a run: `carry(from, to)` adds level `from` to level `to` and clears `from`. `runs` counts
+/// the runs before this one.
 #[inline(always)]
 fn carry(runs: u64, levels: usize, mut carry: impl FnMut(usize, usize)) {
     let (mut count, mut level) = (runs + 1, 0);
@@ -36,27 +36,27 @@ fn carry(runs: u64, levels: usize, mut carry: impl FnMut(usize, usize)) {
     }
 }
 
-/// Adds a tile to another one.
+/// Adds one tile to another.
 pub(super) fn add<A: Accumulator>(to: &mut [A], from: &[A]) {
     let pairs = to.iter_mut().zip(from);
     pairs.for_each(|(to, from)| *to += *from);
 }
 
-/// Sums whose terms come one by one.
+/// Sums whose terms are added one at a time.
 #[derive(Default)]
 pub(super) struct Tile<A> {
-    /// Sums of the run; of all runs when the tile is finished.
+    /// Sums of the current run; after `finish`, sums of all runs.
     pub(super) sums: Vec<A>,
-    /// Terms of the run.
+    /// Number of terms in the current run.
     added: usize,
-    /// Sums of runs by level, each a tile; empty where one run is all.
+    /// Sums of runs by level, one tile per level; empty if there is one run.
     levels: Vec<A>,
-    /// Runs that are done.
+    /// Number of completed runs.
     runs: u64,
 }
 
 impl<A: Accumulator> Tile<A> {
-    /// Zeros, for sums of so many terms.
+    /// Resets the tile to zeros, for sums of `terms` terms.
     pub(super) fn start(&mut self, width: usize, terms: u64) {
         self.sums.clear();
         self.sums.resize(width, A::ZERO);
@@ -69,7 +69,7 @@ impl<A: Accumulator> Tile<A> {
         (self.added, self.runs) = (0, 0);
     }
 
-    /// Counts a term of every sum, and carries a full run over.
+    /// Counts one term of every sum, and carries a full run.
     pub(super) fn count(&mut self) {
         self.added += 1;
         if self.added < RUN || self.levels.is_empty() {
@@ -86,7 +86,7 @@ impl<A: Accumulator> Tile<A> {
         (self.added, self.runs) = (0, self.runs + 1);
     }
 
-    /// All runs added up.
+    /// Adds all runs.
     pub(super) fn finish(&mut self) {
         for level in self.levels.chunks(self.sums.len().max(1)) {
             add(&mut self.sums, level);
@@ -94,14 +94,14 @@ impl<A: Accumulator> Tile<A> {
     }
 }
 
-/// Sums over a range, tile by tile: `part` sums a run in order.
+/// Sums over a range, tile by tile. `part` sums one run in order.
 #[inline(always)]
 pub(crate) fn in_runs<A: Accumulator, const R: usize, const W: usize>(
     range: Range<usize>,
     run: usize,
     mut part: impl FnMut(Range<usize>) -> [[A; W]; R],
 ) -> [[A; W]; R] {
-    // A sum of u32 slots has no more levels.
+    // Enough levels for a sum of 2^32 slots.
     const SLOT_LEVELS: usize = 7;
     let zero = [[A::ZERO; W]; R];
     let add = |to: &mut [[A; W]; R], from: &[[A; W]; R]| {

@@ -1,4 +1,4 @@
-//! Bias and activation on the finished sums, and the one rounding.
+//! Epilogue: bias and activation of finished sums, and the single rounding.
 
 use std::borrow::Cow;
 
@@ -14,13 +14,13 @@ use crate::values::Sum;
 /// `relu(sum + bias)` or `relu_grad(sum + bias, gate)`, each part optional.
 pub(super) struct Epilogue<'a, A: Clone> {
     bias: Option<Beside<'a, A>>,
-    /// For each axis of the bias the axis of the output.
+    /// Output axis of each axis of the bias.
     axes: Vec<usize>,
     activation: Activation,
     gate: Option<Beside<'a, A>>,
 }
 
-/// A tensor that is read at the places of the output.
+/// Tensor that is read at the indices of the output.
 struct Beside<'a, A: Clone> {
     strides: Vec<usize>,
     values: Cow<'a, [A]>,
@@ -32,8 +32,8 @@ impl<'a, A: Sum> Beside<'a, A> {
     }
 }
 
-/// The activation of a finished sum. NaN stays NaN, so that a fault in the data is seen; of an infinity comes the
-/// limit: +Inf or 0.
+/// Applies the activation to a finished sum. NaN stays NaN, so that faults in the data stay visible. An infinity gives
+/// the limit: +Inf or 0.
 #[inline(always)]
 pub(crate) fn activate<A: Accumulator>(activation: Activation, v: A) -> A {
     match activation {
@@ -44,7 +44,7 @@ pub(crate) fn activate<A: Accumulator>(activation: Activation, v: A) -> A {
     }
 }
 
-/// x / 2 (1 + erf(x / sqrt 2)); of -Inf the limit, 0, where the product would be NaN.
+/// Returns x / 2 (1 + erf(x / sqrt 2)). For -Inf returns the limit 0, because the product would be NaN.
 pub(crate) fn gelu(x: f64) -> f64 {
     if x == f64::NEG_INFINITY {
         return 0.0;
@@ -125,7 +125,7 @@ impl<'a, A: Sum> Epilogue<'a, A> {
     }
 }
 
-/// The gate, of the output's shape.
+/// Returns the tensor `gate`, which must have the output's shape.
 fn gate<'o, 'a>(name: &str, operands: &'o AnyOperands<'a>, out: &[usize]) -> Result<&'o View<'a>> {
     let view = operands.tensor(name)?;
     if view.shape == out {
@@ -138,7 +138,7 @@ fn gate<'o, 'a>(name: &str, operands: &'o AnyOperands<'a>, out: &[usize]) -> Res
     })
 }
 
-/// Where output row `r` starts in a tensor whose axes are these of the output, and the step along the row.
+/// Offset of output row `r` in a tensor whose axes are the output axes `axes`, and the step along the row.
 fn row_of<A: Clone>(
     view: Option<&Beside<'_, A>>,
     axes: &[usize],

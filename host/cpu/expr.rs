@@ -1,12 +1,12 @@
-//! Index expressions with names resolved to numbers, evaluated in the loops.
+//! Index expressions whose names are resolved to numbers; the loops evaluate them.
 
 use einsparse_formats::PAD;
 
-/// The value of an index in terms of the loop variables; `None` where the term is dropped.
+/// Value of an index as a function of the loop variables; `None` if the term is dropped.
 #[derive(Clone, Debug)]
 pub(super) enum Expr<'a> {
     Var(usize),
-    /// One-dimensional index array at a loop variable: the common case of `Load`.
+    /// One-dimensional index array, indexed by a loop variable: the common case of `Load`.
     Slot {
         array: &'a [u32],
         var: usize,
@@ -21,7 +21,7 @@ pub(super) enum Expr<'a> {
         block: usize,
         bound: usize,
     },
-    /// As `Split`, but the place in the block is gathered too.
+    /// `Split` whose position in the block is also loaded from an index array.
     Position {
         outer: Box<Expr<'a>>,
         inner: Box<Expr<'a>>,

@@ -1,10 +1,10 @@
-//! The innermost loop: straight runs over the operands that the compiler turns into vector code.
+//! Innermost loop: contiguous runs over the operands, which the compiler vectorizes.
 
 use einsparse_formats::Accumulator;
 
 use super::cascade::{RUN, in_runs};
 
-/// A factor's elements along the innermost loop.
+/// Elements of a factor along the innermost loop.
 #[derive(Clone, Copy)]
 pub(super) struct Run<'a, A> {
     pub values: &'a [A],
@@ -17,7 +17,7 @@ impl<'a, A: Accumulator> Run<'a, A> {
     }
 }
 
-/// `tile[i] += s * product of runs[i]`.
+/// Computes `tile[i] += s * product of runs[i]`.
 pub(super) fn add_products<A: Accumulator>(tile: &mut [A], s: A, runs: &[Run<'_, A>]) {
     let len = tile.len();
     match runs {
@@ -49,7 +49,7 @@ fn product<A: Accumulator>(s: A, runs: &[Run<'_, A>], i: usize) -> A {
     runs.iter().fold(s, |product, run| product * run.values[i * run.stride])
 }
 
-/// Partial sums of a dot product: their number is part of the result's rounding, so it is fixed.
+/// Number of partial sums of a dot product. It affects rounding, so it is the same on every machine.
 const LANES: usize = 16;
 
 /// Sum over `len` terms of `s * product of runs[i]`, in an order that depends on `len` alone.

@@ -1,16 +1,16 @@
-//! Which loop is innermost, and at which depth each index expression is evaluated.
+//! Selection of the innermost loop, and of the loop level at which each index expression is evaluated.
 
 use super::bind::Bound;
 use super::expr::Expr;
 
-/// What becomes an address when its loops are set.
+/// Index expression that is added to a factor's offset once its loops are set.
 pub(super) struct Step<'b, 'a> {
     pub factor: usize,
     pub stride: usize,
     pub expr: &'b Expr<'a>,
 }
 
-/// What to evaluate at one depth of the loops.
+/// Expressions to evaluate at one loop level.
 #[derive(Default)]
 pub(super) struct Level<'b, 'a> {
     pub steps: Vec<Step<'b, 'a>>,
@@ -18,10 +18,10 @@ pub(super) struct Level<'b, 'a> {
     pub equalities: Vec<&'b (Expr<'a>, Expr<'a>)>,
 }
 
-/// The innermost loop.
+/// Innermost loop.
 pub(super) struct Inner {
     pub var: usize,
-    /// Stride in the output; `None` if it is summed.
+    /// Stride in the output; `None` for a summed loop.
     pub out: Option<usize>,
 }
 
@@ -29,7 +29,7 @@ pub(super) fn is_var(expr: &Expr<'_>, is_inner: &impl Fn(usize) -> bool) -> bool
     matches!(expr, Expr::Var(v) if is_inner(*v))
 }
 
-/// Every index expression goes to the first level at which its loops are set.
+/// Assigns every index expression to the first level at which its loops are set.
 pub(super) fn levels<'b, 'a>(
     bound: &'b Bound<'a>,
     level_of: &[usize],
@@ -53,8 +53,8 @@ pub(super) fn levels<'b, 'a>(
     levels
 }
 
-/// The innermost loop: one that no gather, block or diagonal depends on, with the least strided factors; among
-/// those one of the output, then the longest.
+/// Selects the innermost loop among the loops that no gather, block or diagonal depends on. Prefers an extent of at
+/// least 4, then the fewest strided factors, then a loop of the output, then the longest loop.
 pub(super) fn choose_inner(bound: &Bound<'_>, walked: &[usize]) -> Option<Inner> {
     let mut tied = walked.to_vec();
     let axes = || bound.out.iter().chain(bound.factors.iter().flatten());
@@ -63,7 +63,7 @@ pub(super) fn choose_inner(bound: &Bound<'_>, walked: &[usize]) -> Option<Inner>
             tied.extend(expr.vars());
         }
     }
-    // Whether a term counts is asked once for the whole of the innermost loop.
+    // The innermost loop does not test for absent values, so a loop that indexes such a factor cannot be innermost.
     for (factor, _) in &bound.partial {
         let axes = bound.factors[*factor].iter();
         tied.extend(axes.flat_map(|axis| axis.expr.vars()));

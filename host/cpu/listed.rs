@@ -1,6 +1,6 @@
-//! An indirect Einsum as the general kernels walk it: loops that gathers tie together become one list of terms, sorted
-//! by the place of the output where they meet; the others stay strides. Their parameters, with numbers of tables in
-//! place of addresses.
+//! Form of an indirect Einsum for the general kernels. Loops that gathers tie together become one list of terms, sorted
+//! by output index. The other loops stay strides. A listing contains the parameters of the kernels, with numbers of
+//! tables in place of addresses.
 
 mod loops;
 mod run;
@@ -27,38 +27,38 @@ use space::Space;
 pub use run::run_listed;
 pub(crate) use ways::{Lanes, Way, filled, ways};
 
-/// Terms of an item, steps of summed loops included, below which a sum is not cut.
+/// Sums with fewer terms, including steps of summed loops, are not split.
 pub(crate) const LEAST_CUT: u64 = 128;
-/// Items that a cut aims at.
+/// Target number of items of a split.
 pub(crate) const AIM: u64 = 132 * 64;
 
-/// Where the output, its bias and its gate lie.
+/// Shape and strides of the output, and strides of its bias and gate.
 pub(crate) struct Places {
     pub(crate) shape: Vec<usize>,
     pub(crate) strides: Vec<usize>,
-    /// Strides of the bias by its own axes; empty without one.
+    /// Strides of the bias along its own axes; empty without a bias.
     pub(crate) bias: Vec<usize>,
-    /// Strides of the gate; empty without one.
+    /// Strides of the tensor `gate`; empty without it.
     pub(crate) gate: Vec<usize>,
 }
 
-/// The parameters of a launch, all but addresses.
+/// Parameters of a launch, except addresses.
 pub(crate) struct Listing<'a> {
-    /// Tables as numbers, from 1 on; the addresses of operands are 0.
+    /// Tables are numbered from 1; the addresses of operands are 0.
     pub(crate) params: EinsumParams,
-    /// Of places, free, summed.
+    /// Dimensions of output parts, free loops and summed loops, in this order.
     pub(crate) dims: Vec<EinsumDim>,
     pub(crate) tables: Vec<Cow<'a, [u32]>>,
     pub(crate) items: Vec<[u32; 4]>,
-    /// Places of cut sums with their parts.
+    /// Output indices of split sums with the range of their parts.
     pub(crate) cuts: Vec<[u32; 4]>,
-    /// Parts of cut sums.
+    /// Number of parts of split sums.
     pub(crate) slots: u32,
-    /// For each factor of the parameters its number in the expression.
+    /// Number in the expression of each factor of the parameters.
     pub(crate) order: Vec<usize>,
 }
 
-/// What a listing borrows beside the operands.
+/// Row of every nonzero for each compressed axis, which a listing borrows.
 pub(crate) struct Offsets<'a>(Vec<Owner<'a>>);
 
 impl<'a> Offsets<'a> {
@@ -68,10 +68,10 @@ impl<'a> Offsets<'a> {
 }
 
 impl<'a> Listing<'a> {
-    /// Lists the terms of elements of so many bytes. The values of the operands are not read.
+    /// Lists the terms for elements of `bytes` bytes. The values of the operands are not read.
     ///
     /// # Errors
-    /// What binding finds; [`Error::Overflow`] for more terms, places or steps than the kernels number.
+    /// Errors of binding; [`Error::Overflow`] if terms, output indices or steps exceed the numbers of the kernels.
     pub(crate) fn new(
         e: &'a IndirectEinsum,
         (operands, bytes): (&'a AnyOperands<'a>, usize),
@@ -134,7 +134,7 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// Mode and epilogue.
+    /// Sets the flags of mode and epilogue.
     fn set_flags(&mut self, e: &IndirectEinsum) {
         let mut flags = 0;
         let mut set = |flag, on| flags |= if on { flag } else { 0 };
@@ -188,7 +188,7 @@ impl<'a> Listing<'a> {
         Ok(())
     }
 
-    /// Items by the places of the list, those with many terms cut; the longest first.
+    /// Creates items in the order of output indices, splits long sums, and orders items from long to short.
     fn set_items(&mut self, starts: &[u32]) {
         let p = &self.params;
         let each = u64::from(p.lines) * u64::from(p.line);
@@ -196,7 +196,7 @@ impl<'a> Listing<'a> {
         let fair = terms.saturating_mul(u64::from(p.per_item)) / AIM;
         let limit = fair.max(LEAST_CUT / each.max(1)).clamp(1, 1 << 30) as u32;
         let plain = FLAG_ACCUMULATE | FLAG_FILLED;
-        // Nothing to add, and nothing else to do.
+        // Accumulating an empty sum without an epilogue does not change the output.
         let skip = p.flags & FLAG_ACCUMULATE != 0 && p.flags & !plain == 0;
         let mut classes: Vec<Vec<[u32; 4]>> = vec![Vec::new(); 33];
         for (place, w) in starts.windows(2).enumerate() {
@@ -225,11 +225,11 @@ impl<'a> Listing<'a> {
         self.params.count = self.items.len() as u32;
     }
 
-    /// Numbers that the kernels keep in 32 bits.
+    /// Checks the numbers that kernels store in 32 bits.
     fn check(&self) -> Result<()> {
         let p = &self.params;
         let threads = (u128::from(p.count.max(1)) * u128::from(p.per_item)) << p.lane_bits;
-        // Blocks of 256 threads, and units as u32.
+        // A launch has blocks of 256 threads, and units are u32.
         within("threads of a launch", threads, 1 << 39)?;
         within(
             "units of work",
@@ -244,7 +244,7 @@ impl<'a> Listing<'a> {
         Ok(())
     }
 
-    /// Elements of accumulators that the parts of cut sums take.
+    /// Number of accumulators for the parts of split sums.
     pub(crate) fn partials(&self, lanes: Lanes, vector: usize) -> u64 {
         let p = &self.params;
         let width = if lanes == Lanes::Terms { 1 } else { vector as u64 * (1 << p.lane_bits) };
@@ -268,7 +268,7 @@ impl Places {
     }
 }
 
-/// A summed loop as the list of one place; where its terms start.
+/// Converts a summed loop into the list of one output index. Returns the offsets of its terms.
 fn as_list(summed: EinsumDim, params: &mut EinsumParams) -> Result<Vec<u32>> {
     for f in 0..EINSUM_FACTORS {
         params.factors[f].stride = summed.strides[f];

@@ -1,8 +1,9 @@
-//! The parallel CPU executor: runs every indirect Einsum under the contract of the library.
+//! Parallel CPU executor. It runs every indirect Einsum under the contract of the library.
 //!
-//! Sums are kept in the accumulator of the element type and rounded once. Long ones are added up in runs, and the runs
-//! by sixteens: their rounding error grows with the logarithm of the number of terms. Each element of the output is the work of
-//! one thread in an order that the problem decides, so results do not depend on the number of threads.
+//! Sums are kept in the accumulator type of the element type and rounded once. A long sum is added in runs, and 16 runs
+//! at a time are combined. Its rounding error therefore grows with the logarithm of the number of terms. One thread
+//! finishes each element of the output, in an order that depends only on the problem. Results therefore do not depend
+//! on the number of threads.
 
 mod bind;
 mod cascade;
@@ -41,12 +42,12 @@ use crate::values::{Slice, Sum, sums_in_f64};
 use nest::Nest;
 use shared::Shared;
 
-/// Runs `e` on the CPU, on the current rayon pool.
+/// Runs `e` on the CPU, in the current rayon pool.
 ///
-/// The output's shape must be given; rows that no term reaches are written too for [`Mode::Assign`]. A bias and a ReLU
-/// are applied to the sum of each element before it is added for [`Mode::Accumulate`]. Terms whose index slot is
-/// [`PAD`](einsparse_formats::PAD), or past the edge of a partial block, are dropped and never multiplied, as are the
-/// zeros that fill up the blocks of a block format.
+/// The shape of the output must be given. With [`Mode::Assign`], rows that no term reaches are written as well. With
+/// [`Mode::Accumulate`], bias and ReLU are applied to the sum of an element before it is added. Terms are dropped and
+/// never multiplied if their index slot is [`PAD`](einsparse_formats::PAD) or past the edge of a partial block. The
+/// zeros that pad the blocks of a block format are dropped as well.
 ///
 /// ```
 /// use einsparse::cpu::{self, Operands, Output};
@@ -67,10 +68,10 @@ use shared::Shared;
 /// ```
 ///
 /// # Errors
-/// [`Error::Operand`](crate::Error::Operand) for an operand that is missing or does not fit,
-/// [`Error::Shape`](crate::Error::Shape) for ranks and extents that disagree,
-/// [`Error::InvalidIndex`](crate::Error::InvalidIndex) for an index past its axis,
-/// [`Error::Overflow`](crate::Error::Overflow) for a scatter of more than 2^32 - 2 terms. The output is untouched then.
+/// [`Error::Operand`](crate::Error::Operand) for a missing or unsuitable operand, [`Error::Shape`](crate::Error::Shape)
+/// for ranks and extents that disagree, [`Error::InvalidIndex`](crate::Error::InvalidIndex) for an index past its axis,
+/// [`Error::Overflow`](crate::Error::Overflow) for a scatter of more than 2^32 - 2 terms. On an error the output is not
+/// modified.
 pub fn run<T: Scalar>(
     e: &IndirectEinsum,
     operands: &Operands<'_, T>,
@@ -79,10 +80,10 @@ pub fn run<T: Scalar>(
     run_any(T::DTYPE, e, &operands.any, out.any())
 }
 
-/// As [`run`], always by the general loop nest: the reference for the faster paths.
+/// Variant of [`run`] that always uses the general loop nest: the reference for the faster paths.
 ///
 /// # Errors
-/// As [`run`].
+/// As for [`run`].
 pub fn run_nest<T: Scalar>(
     e: &IndirectEinsum,
     operands: &Operands<'_, T>,
@@ -91,7 +92,7 @@ pub fn run_nest<T: Scalar>(
     sum(T::DTYPE, e, &operands.any, out.any(), Loops::Nest)
 }
 
-/// [`run`] for operands of type `dtype`. An output of another type gets sums that were kept in f64.
+/// [`run`] for operands of type `dtype`. If the output has another type, sums are kept in f64.
 pub(crate) fn run_any(
     dtype: Dtype,
     e: &IndirectEinsum,
@@ -101,8 +102,8 @@ pub(crate) fn run_any(
     sum(dtype, e, operands, out, Loops::Any)
 }
 
-/// Computes an intermediate result: sums are kept in `sums`, f32 or f64. With `marks`, elements that no term reaches
-/// become -0.0 ([`AnyOperands::set_partial`]).
+/// Computes an intermediate result with sums in `sums`, f32 or f64. With `marks`, elements that no term reaches become
+/// -0.0 ([`AnyOperands::set_partial`]).
 pub(crate) fn run_step(
     sums: Dtype,
     e: &IndirectEinsum,
@@ -117,7 +118,7 @@ pub(crate) fn run_step(
     }
 }
 
-/// Whether a result of [`run_step`] has an element that no term has reached.
+/// Whether a result of [`run_step`] contains an element that no term has reached.
 pub(crate) fn is_partial(values: Slice<'_>) -> bool {
     match (values.typed::<f32>(), values.typed::<f64>()) {
         (Some(values), _) => values.par_iter().any(|v| bind::Absent::NegativeZero.is(*v)),
@@ -126,7 +127,7 @@ pub(crate) fn is_partial(values: Slice<'_>) -> bool {
     }
 }
 
-/// The type in which the executor keeps sums.
+/// Accumulator type of the executor.
 pub(crate) fn sums_of(operands: Dtype, out: Dtype) -> Dtype {
     match sums_in_f64(operands) || operands != out {
         true => Dtype::F64,
@@ -134,12 +135,12 @@ pub(crate) fn sums_of(operands: Dtype, out: Dtype) -> Dtype {
     }
 }
 
-/// Which loops may run.
+/// Loops that may run.
 #[derive(Clone, Copy, PartialEq)]
 enum Loops {
     Any,
     Nest,
-    /// Any, and elements without a term become -0.0.
+    /// Any loops; elements without a term become -0.0.
     Marking,
 }
 
@@ -156,7 +157,7 @@ fn sum(
     }
 }
 
-/// Sums in `A`, rounded once to the type of the output.
+/// Computes sums in `A`, rounded once to the type of the output.
 fn sum_in<A: Sum + Element>(
     e: &IndirectEinsum,
     operands: &AnyOperands<'_>,
@@ -211,7 +212,7 @@ fn store<A: Sum + Element>(
         let sink = Shared::new(&mut sums);
         Nest::new(&bound, &values(e)?)?.run(&|at, step, sums| {
             let all = sums.iter().enumerate();
-            // SAFETY: the nest gives each element of the output to one unit of work, and each unit to one thread.
+            // SAFETY: the nest assigns each output element to one unit of work, and each unit to one thread.
             all.for_each(|(i, &sum)| unsafe { sink.update(at + i * step, |_| sum) });
         });
         epilogue.store(&sums, e.mode, out);
@@ -234,14 +235,15 @@ fn store<A: Sum + Element>(
                 Mode::Assign => sum,
                 Mode::Accumulate => old + sum,
             };
-            // SAFETY: as above; rows of an output do not overlap.
+            // SAFETY: the nest assigns each output element to one unit of work, and each unit to one thread; rows of an
+            // output do not overlap.
             unsafe { sink.update(at + i * step, new) };
         }
     });
     Ok(())
 }
 
-/// Rows of an output, how long they are and how far apart.
+/// Number of rows of an output, row length, and row stride.
 fn lines(shape: &[usize], strides: &[usize]) -> (usize, usize, usize) {
     if shape.contains(&0) {
         return (0, 0, 1);
@@ -254,7 +256,7 @@ fn lines(shape: &[usize], strides: &[usize]) -> (usize, usize, usize) {
     (shape.iter().rev().skip(1).product(), row, pitch)
 }
 
-/// One value in every element of the shape; what lies between rows stays.
+/// Sets all elements of the shape to one value. Elements between rows are not modified.
 fn fill<A: Accumulator>(value: A, shape: &[usize], strides: &[usize], values: &mut [A]) {
     let (rows, width, pitch) = lines(shape, strides);
     let end = values.len().min(rows * pitch);

@@ -1,7 +1,7 @@
-//! The general loop nest over a bound indirect Einsum.
+//! General loop nest over a bound indirect Einsum.
 //!
-//! A unit of work is one place of the scatter x one value of the plain output loops x one tile of the innermost loop.
-//! It sums all its terms in a tile of accumulators and hands the tile over once.
+//! A unit of work is one output index of the scatter, one value of the plain output loops, and one tile of the
+//! innermost loop. It sums all its terms in a tile of accumulators and stores the tile once.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -18,42 +18,42 @@ use super::order::{Order, order, scattered, set_vars};
 use crate::error::Result;
 use crate::parallel;
 
-/// Elements of the innermost loop in one unit: the tile stays in L1.
+/// Elements of the innermost loop per unit, so that the tile stays in the L1 cache.
 const TILE: usize = 2048;
-/// A unit with more than this share of all the work is cut into parts.
+/// A unit with more than 1 / `SHARE` of the total work is split into parts.
 const SHARE: u64 = 64;
-/// No part is smaller than this many terms.
+/// Minimum number of terms of a part.
 const PART: u64 = 1 << 15;
-/// Work items handed to the thread pool, about.
+/// Approximate number of work items for the thread pool.
 const ITEMS: usize = 512;
 
 pub(super) struct Nest<'b, 'a, A: Accumulator> {
     bound: &'b Bound<'a>,
-    /// Of each factor.
+    /// Values of each factor.
     values: &'b [Cow<'a, [A]>],
     order: Order,
     /// Plain output loops outside the scatter.
     outer: Vec<usize>,
-    /// Reductions inside the scatter's terms.
+    /// Reductions within the scatter's terms.
     reductions: Vec<usize>,
     inner: Option<Inner>,
-    /// 0: the outer loops are set; 1: the term too; then one for each reduction.
+    /// Level 0: the outer loops are set. Level 1: the term is set. Then one level per reduction.
     levels: Vec<Level<'b, 'a>>,
-    /// Factors that the innermost loop moves along, with their strides, and those that it does not.
+    /// Factors that the innermost loop moves along, with their strides. `fixed`: the other factors.
     moving: Vec<(usize, usize)>,
     fixed: Vec<usize>,
 }
 
-/// Takes sums, the first of which belongs to an element of the output and the others to elements at steps from it.
+/// Stores sums. The arguments are the output index of the first sum, the step between output indices, and the sums.
 type Store<'s, A> = &'s (dyn Fn(usize, usize, &[A]) + Sync);
 
-/// Loop variables and addresses of one thread.
+/// Loop variables and offsets of one thread.
 struct State<A> {
     vars: Vec<usize>,
-    /// Address of each factor at each level.
+    /// Offset of each factor at each level.
     at: Vec<usize>,
     tile: Tile<A>,
-    /// Whether the tile has got a term.
+    /// Whether the tile has received a term.
     reached: bool,
 }
 
@@ -89,11 +89,11 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         self.inner.as_ref().map_or(1, |i| self.bound.extents[i.var])
     }
 
-    /// Runs everything; `store(element, step, sums)` is called once for each element of the output that has a term, and
-    /// for no other.
+    /// Runs the nest. `store(element, step, sums)` is called once for each output element that has a term, and for no
+    /// other element.
     pub fn run(&self, store: Store<'_, A>) {
         let extents = &self.bound.extents;
-        // An operand without elements may have extents of any size: there is nothing to walk over.
+        // Return early: if one extent is 0, the other extents may have any size.
         if extents.contains(&0) {
             return;
         }
@@ -125,7 +125,7 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         });
     }
 
-    /// Runs in groups of about the same number of terms.
+    /// Groups runs into about equal numbers of terms.
     fn groups(&self) -> Vec<Range<usize>> {
         let starts = &self.order.starts;
         let runs = self.order.runs();
@@ -191,7 +191,7 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         }
     }
 
-    /// One long unit, cut into parts by its size alone and added up in their order.
+    /// Sums one long unit in parts. The parts depend only on the size of the unit and are added in their order.
     fn sum_parts(
         &self,
         state: &mut State<A>,
@@ -200,7 +200,7 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         summed: bool,
         parts: usize,
     ) {
-        // Without an innermost loop there is nothing else to cut.
+        // Without an innermost loop, only the terms can be split.
         let by_terms = terms.len() >= parts || !summed || self.inner.is_none();
         let cut = |r: &Range<usize>, i: usize| {
             r.start + r.len() * i / parts..r.start + r.len() * (i + 1) / parts
@@ -221,13 +221,13 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         }
     }
 
-    /// Number of terms of each sum of a tile: one for each value of the reductions.
+    /// Number of terms of each sum of a tile, including all values of the reductions.
     fn additions(&self, terms: usize) -> u64 {
         let rest = volume(self.reductions.iter().map(|&v| self.bound.extents[v]));
         (terms as u64).saturating_mul(rest as u64)
     }
 
-    /// Where the tile lies in the output; `None` past the edge of a partial block.
+    /// Offset of the tile in the output; `None` past the edge of a partial block.
     fn out_place(&self, vars: &[usize], along: &Range<usize>) -> Option<usize> {
         let mut place = 0;
         for axis in &self.bound.out {
@@ -267,7 +267,7 @@ impl<'b, 'a, A: Accumulator> Nest<'b, 'a, A> {
         }
     }
 
-    /// Addresses at `level` from those at the level before; false if the term is dropped.
+    /// Computes the offsets at `level` from those at the previous level. Returns false if the term is dropped.
     fn enter(&self, state: &mut State<A>, level: usize) -> bool {
         let n = self.bound.factors.len();
         let State { vars, at, .. } = state;

@@ -1,4 +1,4 @@
-//! What a run reads and writes: named views of the caller's arrays, checked when they are bound.
+//! Operands and output of a run: named views of the caller's arrays, validated when they are bound.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use crate::registry::Scalar;
 pub(super) use crate::tensor::row_major;
 use crate::values::{Slice, SliceMut};
 
-/// A dense operand: strides in elements.
+/// Dense operand. Strides are in elements.
 #[derive(Clone, Debug)]
 pub(crate) struct View<'a> {
     pub shape: Vec<usize>,
@@ -20,17 +20,18 @@ pub(crate) struct View<'a> {
     pub values: Slice<'a>,
 }
 
-/// An index array, row-major.
+/// Row-major index array.
 #[derive(Clone, Debug)]
 pub(crate) struct IndexView<'a> {
     pub shape: Vec<usize>,
     pub data: Cow<'a, [u32]>,
 }
 
-/// The operands of one run, by the names the indirect Einsum has for them.
+/// Operands of one run, by their names in the indirect Einsum.
 ///
-/// Sparse operands are bound with [`Operands::sparse`]; index arrays of a hand-written indirect Einsum with
-/// [`Operands::index`]. Nothing is copied but the positions of N:M, which are unpacked.
+/// Bind sparse operands with [`Operands::sparse`], and index arrays of a hand-written indirect Einsum with
+/// [`Operands::index`]. Values are not copied. Index arrays are copied only if they must be unpacked, such as the
+/// positions of N:M.
 #[derive(Clone, Debug)]
 pub struct Operands<'a, T> {
     pub(super) any: AnyOperands<'a>,
@@ -44,7 +45,7 @@ impl<T> Default for Operands<'_, T> {
 }
 
 impl<'a, T: Scalar> Operands<'a, T> {
-    /// No operands yet.
+    /// Creates an empty set of operands.
     pub fn new() -> Self {
         Self::default()
     }
@@ -56,10 +57,10 @@ impl<'a, T: Scalar> Operands<'a, T> {
         self
     }
 
-    /// Binds a dense tensor with strides, in elements: a slice, a transpose, a broadcast (stride 0).
+    /// Binds a dense tensor with strides in elements: a slice, a transpose, or a broadcast (stride 0).
     ///
     /// # Errors
-    /// [`Error::Operand`] if the strides have another rank or lead past the end of `values`.
+    /// [`Error::Operand`] if `strides` has another rank than `shape`, or addresses elements past the end of `values`.
     pub fn strided(
         &mut self,
         name: &str,
@@ -71,11 +72,11 @@ impl<'a, T: Scalar> Operands<'a, T> {
         Ok(self)
     }
 
-    /// Binds an index array, row-major. A slot that holds [`PAD`](einsparse_formats::PAD) drops its terms; the
-    /// other values are checked against the axis they index when a run starts.
+    /// Binds a row-major index array. A slot that contains [`PAD`](einsparse_formats::PAD) drops its terms. Other
+    /// values are validated against the axis that they index when a run starts.
     ///
     /// # Errors
-    /// [`Error::Operand`] if `data` has not the length of `shape`.
+    /// [`Error::Operand`] if the length of `data` differs from the number of elements of `shape`.
     pub fn index(&mut self, name: &str, shape: &[usize], data: &'a [u32]) -> Result<&mut Self> {
         self.any.index(name, shape, data)?;
         Ok(self)
@@ -87,24 +88,24 @@ impl<'a, T: Scalar> Operands<'a, T> {
         self
     }
 
-    /// Binds the sparse operand of `e`: its values and its index arrays, under the names the rewrite gave them.
+    /// Binds the sparse operand of `e`: its values and index arrays, under the names that the rewrite assigned.
     ///
     /// # Errors
-    /// [`Error::Operand`] if `e` has no sparse operand, or it is written for another format or order.
+    /// [`Error::Operand`] if `e` is without a sparse operand, or is written for another format or order.
     pub fn sparse(&mut self, e: &IndirectEinsum, tensor: &'a AnySparse<T>) -> Result<&mut Self> {
         self.any.sparse(e, tensor.pattern(), Slice::of(tensor.values()))?;
         Ok(self)
     }
 }
 
-/// [`Operands`] of any type.
+/// [`Operands`] of any element type.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AnyOperands<'a> {
     pub(super) tensors: BTreeMap<String, View<'a>>,
     pub(super) indices: BTreeMap<String, IndexView<'a>>,
     pub(super) scalars: BTreeMap<String, f64>,
     pub(super) sparse: Option<(String, AnyPattern<'a>)>,
-    /// Tensors whose elements of -0.0 no term has reached ([`AnyOperands::set_partial`]).
+    /// Tensors in which -0.0 marks elements that no term has reached ([`AnyOperands::set_partial`]).
     pub(super) partial: BTreeSet<String>,
 }
 
@@ -155,8 +156,8 @@ impl<'a> AnyOperands<'a> {
         self.indices.insert(name.to_owned(), view);
     }
 
-    /// Elements of this tensor that are -0.0 must not be multiplied. Sums start at +0.0 and so are never -0.0, which
-    /// marks the elements of an intermediate result without a term.
+    /// Marks a tensor whose elements of -0.0 must not be multiplied. Sums start at +0.0 and are never -0.0, so -0.0
+    /// marks elements of an intermediate result without a term.
     pub(crate) fn set_partial(&mut self, name: &str) {
         self.partial.insert(name.to_owned());
     }
@@ -165,7 +166,7 @@ impl<'a> AnyOperands<'a> {
         self.scalars.insert(name.to_owned(), value);
     }
 
-    /// `values` may be none where only the structure is asked for.
+    /// Binds the sparse operand. `values` may be empty if only the structure is needed.
     pub(crate) fn sparse(
         &mut self,
         e: &IndirectEinsum,
@@ -206,7 +207,7 @@ impl<'a> AnyOperands<'a> {
         Ok(())
     }
 
-    /// Binds the groups of N:M that hold columns: values and positions `[rows, ceil(cols / 4), 2]`.
+    /// Binds the groups of N:M: values and positions `[rows, ceil(cols / 4), 2]`.
     fn groups(&mut self, sparse: &SparseOperand, nm: &NmPattern, values: Slice<'a>) {
         let shape = vec![nm.rows(), nm.groups(), 2];
         let strides = vec![nm.row_slots(), 2, 1];
@@ -217,7 +218,7 @@ impl<'a> AnyOperands<'a> {
         }
     }
 
-    /// Binds the slots of sliced ELLPACK: values, and row and column of each.
+    /// Binds the slots of sliced ELLPACK: values, and the row and column of each slot.
     fn slices(&mut self, sparse: &SparseOperand, sell: &SlicedEllPattern, values: Slice<'a>) {
         let roles = [Role::Order { axis: 0 }, Role::Positions { axis: 1 }];
         let unpacked = sell.unpacked();
@@ -241,7 +242,7 @@ impl<'a> AnyOperands<'a> {
     }
 }
 
-/// An index array has one slot for each place of its shape.
+/// Checks that an index array has one slot per element of its shape.
 pub(crate) fn as_long_as_its_shape(name: &str, shape: &[usize], slots: usize) -> Result<()> {
     let wanted = shape.iter().fold(1u128, |n, &extent| n.saturating_mul(extent as u128));
     if wanted == slots as u128 {
@@ -280,7 +281,7 @@ fn check_format(sparse: &SparseOperand, tensor: AnyPattern<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Product of extents; 0 if one of them is, however large the others.
+/// Product of extents; 0 if any extent is 0, even if the product of the others overflows.
 pub(super) fn volume(extents: impl Iterator<Item = usize> + Clone) -> usize {
     if extents.clone().any(|e| e == 0) {
         return 0;
@@ -288,7 +289,7 @@ pub(super) fn volume(extents: impl Iterator<Item = usize> + Clone) -> usize {
     extents.fold(1, usize::saturating_mul)
 }
 
-/// Elements from the first to the last one addressed; `None` if there is none.
+/// Number of elements from the first to the last one addressed; `None` for an empty shape.
 fn reach(shape: &[usize], strides: &[usize]) -> Option<u128> {
     if shape.contains(&0) {
         return None;
@@ -297,7 +298,7 @@ fn reach(shape: &[usize], strides: &[usize]) -> Option<u128> {
     Some(1 + shape.iter().zip(strides).map(last).fold(0, u128::saturating_add))
 }
 
-/// The output of one run: row-major, neighbouring rows `row_stride` elements apart.
+/// Output of one run: row-major, with adjacent rows `row_stride` elements apart.
 #[derive(Debug)]
 pub struct Output<'a, T> {
     pub(super) shape: Vec<usize>,
@@ -306,10 +307,10 @@ pub struct Output<'a, T> {
 }
 
 impl<'a, T: Scalar> Output<'a, T> {
-    /// A whole tensor.
+    /// Creates an output of a whole tensor.
     ///
     /// # Errors
-    /// [`Error::Operand`] unless `values` has one element for each of `shape`.
+    /// [`Error::Operand`] if the length of `values` differs from the number of elements of `shape`.
     pub fn new(shape: &[usize], values: &'a mut [T]) -> Result<Self> {
         let wanted = shape.iter().fold(1u128, |n, &e| n.saturating_mul(e as u128));
         if wanted != values.len() as u128 {
@@ -320,11 +321,11 @@ impl<'a, T: Scalar> Output<'a, T> {
         Ok(Output { shape: shape.to_vec(), strides: row_major(shape), values })
     }
 
-    /// A tensor whose rows (runs along the last axis) start `row_stride` elements apart; what lies between them
-    /// is not touched.
+    /// Creates an output whose rows (runs along the last axis) start `row_stride` elements apart. Elements between rows
+    /// are not modified.
     ///
     /// # Errors
-    /// [`Error::Operand`] if rows would overlap or reach past the end of `values`.
+    /// [`Error::Operand`] if rows overlap or extend past the end of `values`.
     pub fn with_row_stride(
         shape: &[usize],
         row_stride: usize,
@@ -339,7 +340,7 @@ impl<'a, T: Scalar> Output<'a, T> {
     }
 }
 
-/// [`Output`] of any type.
+/// [`Output`] of any element type.
 pub(crate) struct AnyOutput<'a> {
     pub(super) shape: Vec<usize>,
     pub(super) strides: Vec<usize>,
@@ -347,7 +348,7 @@ pub(crate) struct AnyOutput<'a> {
 }
 
 impl<'a> AnyOutput<'a> {
-    /// As [`Output::with_row_stride`].
+    /// [`Output::with_row_stride`] for any element type.
     pub(crate) fn new(shape: &[usize], row_stride: usize, values: SliceMut<'a>) -> Result<Self> {
         Ok(AnyOutput {
             shape: shape.to_vec(),
@@ -357,7 +358,7 @@ impl<'a> AnyOutput<'a> {
     }
 }
 
-/// Strides of a tensor of `len` elements at the most whose rows start `row_stride` apart.
+/// Strides of a tensor of at most `len` elements whose rows start `row_stride` elements apart.
 fn row_strides(shape: &[usize], row_stride: usize, len: usize) -> Result<Vec<usize>> {
     let row = shape.last().copied().unwrap_or(1);
     if row_stride < row {

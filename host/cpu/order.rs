@@ -1,6 +1,6 @@
-//! Which terms meet in one output element: the terms of the scattered loops, sorted by where they write.
+//! Assignment of terms to output elements: the terms of the scattered loops, sorted by their output index.
 //!
-//! Sorting by place makes each place the work of one thread: no races, and sums in one fixed order.
+//! Sorting assigns each output index to one thread: there are no races, and each sum has a fixed order.
 
 use einsparse_formats::allocate;
 use rayon::prelude::*;
@@ -11,16 +11,16 @@ use super::operands::volume;
 use crate::error::{Error, Result};
 use crate::parallel;
 
-/// The key of a term that is dropped.
+/// Key of a dropped term.
 const DROPPED: u64 = u64::MAX;
 
-/// The terms of the loops that decide where a scatter writes, in runs that write to one place.
+/// Terms of the loops that determine the output index of a scatter, in runs with equal output index.
 pub(super) struct Order {
-    /// Loop variables that are scattered by, or the one reduction that is walked first.
+    /// Scattered loop variables, or the one reduction that is iterated first.
     pub vars: Vec<usize>,
-    /// Terms (numbered row-major over `vars`) run after run; `None` for 0, 1, 2, ...
+    /// Terms (numbered row-major over `vars`), run after run; `None` for 0, 1, 2, ...
     pub terms: Option<Vec<u32>>,
-    /// Where each run starts in `terms`, and the end of the last.
+    /// Offset of each run in `terms`, and the end of the last run.
     pub starts: Vec<u32>,
 }
 
@@ -29,13 +29,13 @@ impl Order {
         self.starts.len() - 1
     }
 
-    /// The term at a place of the order.
+    /// Returns the term at a position of the order.
     pub fn term(&self, at: usize) -> usize {
         self.terms.as_ref().map_or(at, |t| t[at] as usize)
     }
 }
 
-/// The loop variables that decide where a scatter writes: closed under "shares an output axis with".
+/// Loop variables that determine the output index of a scatter, closed under "shares an output axis with".
 pub(super) fn scattered(bound: &Bound<'_>) -> Vec<usize> {
     let mut vars: Vec<usize> = Vec::new();
     loop {
@@ -55,7 +55,7 @@ pub(super) fn scattered(bound: &Bound<'_>) -> Vec<usize> {
     }
 }
 
-/// The part of an output axis that the scattered variables decide; `None` if they have no part in it.
+/// Part of an output axis that depends on the scattered variables; `None` if the axis does not depend on them.
 fn key_expr<'e, 'a>(expr: &'e Expr<'a>, vars: &[usize]) -> Option<&'e Expr<'a>> {
     match expr {
         Expr::Split { outer, inner, .. } if !vars.contains(inner) => {
@@ -66,14 +66,14 @@ fn key_expr<'e, 'a>(expr: &'e Expr<'a>, vars: &[usize]) -> Option<&'e Expr<'a>> 
     }
 }
 
-/// Sorts the terms over `vars` by their place in the output.
+/// Sorts the terms over `vars` by their output index.
 pub(super) fn order(bound: &Bound<'_>, vars: Vec<usize>) -> Result<Order> {
     let count = volume(vars.iter().map(|&v| bound.extents[v])) as u128;
     if count >= u128::from(u32::MAX) {
         let (what, limit) = ("terms of a scatter".into(), u128::from(u32::MAX) - 1);
         return Err(Error::Overflow { what, value: count, limit });
     }
-    // Terms are numbers of index arrays, which have an element for each, or combinations of them.
+    // Terms are elements of index arrays, or combinations of them.
     let longest = vars.iter().map(|&v| bound.extents[v]).max().unwrap_or(0);
     allocate::terms("terms of a scatter", count, 16, 4 * longest as u64)?;
     let count = count as usize;
@@ -97,7 +97,7 @@ pub(super) fn order(bound: &Bound<'_>, vars: Vec<usize>) -> Result<Order> {
     Ok(Order { vars, terms: Some(terms), starts })
 }
 
-/// The scattered parts of the output's axes with the number of their places.
+/// Scattered parts of the output's axes, each with its extent.
 fn key_parts<'e, 'a>(bound: &'e Bound<'a>, vars: &[usize]) -> Result<Vec<(&'e Expr<'a>, u64)>> {
     let mut parts = Vec::new();
     let mut places = 1u64;
@@ -111,7 +111,8 @@ fn key_parts<'e, 'a>(bound: &'e Bound<'a>, vars: &[usize]) -> Result<Vec<(&'e Ex
             }
             _ => axis.extent,
         };
-        // The walked reduction of a plain output is no key: `key_expr` has seen no scatter in this axis.
+        // `key_expr` finds no scatter in an axis of a plain output, so the reduction that is iterated first is not a
+        // key.
         places = places.checked_mul(extent as u64).filter(|p| *p < DROPPED).ok_or_else(|| {
             Error::operand("output", format!("has more than {DROPPED} places to scatter to"))
         })?;
@@ -120,7 +121,7 @@ fn key_parts<'e, 'a>(bound: &'e Bound<'a>, vars: &[usize]) -> Result<Vec<(&'e Ex
     Ok(parts)
 }
 
-/// Splits a term's number into the loop variables.
+/// Decomposes the number of a term into the loop variables.
 pub(super) fn set_vars(vars: &[usize], extents: &[usize], mut term: usize, at: &mut [usize]) {
     if let [var] = *vars {
         at[var] = term;

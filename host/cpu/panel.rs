@@ -1,7 +1,7 @@
-//! The loops of the SpMM fast path: tiles of columns, rows of a piece, entries of a row.
+//! Loops of the SpMM fast path: tiles of columns, rows of a piece, nonzeros of a row.
 //!
-//! Each output element sums its entries in ascending order, long rows in runs, whatever the tile or the instruction set,
-//! without fused multiply-add: the machine does not show in the bits.
+//! Each output element sums its nonzeros in ascending order, long rows in runs, without fused multiply-add. The order
+//! does not depend on the tile or the instruction set, so results have the same bits on every machine.
 
 use std::ops::Range;
 
@@ -11,11 +11,11 @@ use super::cascade::{RUN, in_runs};
 use super::rows::Rows;
 use super::spmm::Finish;
 
-/// One SpMM in accumulators.
+/// One SpMM with operands widened to accumulators.
 pub(super) struct Task<'t, A> {
     pub rows: &'t Rows<'t>,
     pub values: &'t [A],
-    /// Rows and columns of a block; (1, 1) for single entries.
+    /// Rows and columns of a block; (1, 1) for unstructured nonzeros.
     pub block: (usize, usize),
     /// Rows and columns of the sparse matrix.
     pub shape: (usize, usize),
@@ -26,14 +26,14 @@ pub(super) struct Task<'t, A> {
     pub finish: &'t Finish<A>,
 }
 
-/// Rows of a block that are summed together: each element of the dense operand is loaded once for all of them.
+/// Rows of a block that are summed together, so that each element of the dense operand is loaded once for all of them.
 const PANEL: usize = 4;
 
-/// Below this mean number of entries a row is finished before the next one starts; above it a tile of columns is, so
-/// that the rows of a piece find its slice of the dense operand in L2.
+/// Mean number of nonzeros per row below which row after row is processed. Above it, a tile of columns is processed for
+/// all rows of a piece, so that its slice of the dense operand stays in L2.
 const SHORT_ROW: usize = 24;
 
-/// One piece: (block) rows `piece`, whose output is `out`, rows `pitch` apart.
+/// Processes one piece: (block) rows `piece`, with output `out` and output row stride `pitch`.
 pub(super) fn row_tiles<A: Accumulator>(
     task: &Task<'_, A>,
     piece: Range<usize>,
@@ -42,10 +42,10 @@ pub(super) fn row_tiles<A: Accumulator>(
 ) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx512f") {
-        // SAFETY: the processor has AVX-512F, as the line above asked it.
+        // SAFETY: the processor has AVX-512F, as tested above.
         return unsafe { row_tiles_avx512(task, piece, pitch, out) };
     } else if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2, as the line above asked it.
+        // SAFETY: the processor has AVX2, as tested above.
         return unsafe { row_tiles_avx2(task, piece, pitch, out) };
     }
     in_order::<A, 32>(task, piece, pitch, out);
@@ -80,7 +80,7 @@ fn in_order<A: Accumulator, const WIDEST: usize>(
     pitch: usize,
     out: &mut [A],
 ) {
-    // Rows may lie in any order.
+    // Rows may be stored in any order, so the spans are summed.
     let spans = task.rows.spans[piece.clone()].iter();
     let slots: usize = spans.map(|(start, end)| (end - start) as usize).sum();
     if task.block != (1, 1) || slots >= SHORT_ROW * piece.len() {
@@ -91,7 +91,7 @@ fn in_order<A: Accumulator, const WIDEST: usize>(
     }
 }
 
-/// Tiles of columns, the widest first; `WIDEST` is what the registers of the instruction set hold.
+/// Processes tiles of columns, the widest first. `WIDEST`: columns that fit in the registers of the instruction set.
 #[inline(always)]
 fn tiles<A: Accumulator, const WIDEST: usize>(
     task: &Task<'_, A>,
@@ -123,7 +123,7 @@ fn tiles<A: Accumulator, const WIDEST: usize>(
     }
 }
 
-/// Columns `col..col + W` of the rows of a piece, entry by entry.
+/// Processes columns `col..col + W` of the rows of a piece, one nonzero at a time.
 #[inline(always)]
 fn entry_tile<A: Accumulator, const W: usize>(
     task: &Task<'_, A>,
@@ -155,7 +155,7 @@ fn add<A: Accumulator, const W: usize>(sums: &mut [A; W], a: A, b: &[A]) {
     }
 }
 
-/// Columns `col..col + W` of the block rows of a piece.
+/// Processes columns `col..col + W` of the block rows of a piece.
 #[inline(always)]
 fn block_tile<A: Accumulator, const W: usize>(
     task: &Task<'_, A>,
@@ -180,7 +180,7 @@ fn block_tile<A: Accumulator, const W: usize>(
     }
 }
 
-/// `R` rows of one block row.
+/// Processes `R` rows of one block row.
 #[inline(always)]
 fn panel<A: Accumulator, const R: usize, const W: usize>(
     task: &Task<'_, A>,
@@ -192,7 +192,7 @@ fn panel<A: Accumulator, const R: usize, const W: usize>(
 ) {
     let (bm, bk) = task.block;
     let (start, end) = task.rows.spans[block_row];
-    // Runs of whole blocks; of a block that is longer than a run, its columns in runs.
+    // A run consists of whole blocks. If a block has more than `RUN` columns, its columns are split into runs.
     let columns = RUN.min(bk);
     let (pieces, blocks) = (bk.div_ceil(columns), RUN / columns);
     let sums = in_runs(start as usize * pieces..end as usize * pieces, blocks, |run| {
@@ -204,12 +204,12 @@ fn panel<A: Accumulator, const R: usize, const W: usize>(
             };
             let first = task.rows.columns[slot] as usize * bk;
             let values = &task.values[slot * bm * bk + row * bk..][..R * bk];
-            // The part of an edge block outside the matrix is skipped.
+            // Columns of an edge block outside the matrix are skipped.
             for k in from..bk.min(from + columns).min(task.shape.1 - first) {
                 let from = (first + k) * task.b_stride + col;
                 let b = &task.b[from..from + W];
                 let a: [A; R] = std::array::from_fn(|r| values[r * bk + k]);
-                // Zeros fill a block up; they are skipped, because B may hold a NaN there.
+                // Zeros pad a block. They are skipped because B may contain a NaN in that row.
                 for r in 0..R {
                     if a[r] != A::ZERO {
                         add(&mut sums[r], task.scale * a[r], b);

@@ -1,4 +1,4 @@
-//! The entries (or blocks) of each row as one run of slots: what all row-ordered formats have in common.
+//! Nonzeros (or blocks) of each row as one run of slots, for all formats that are ordered by row.
 
 use std::borrow::Cow;
 
@@ -7,17 +7,17 @@ use einsparse_formats::{AnyPattern, PAD, Role, allocate};
 use crate::error::Result;
 use crate::formats::Format;
 
-/// Slots of each row, without padding, and the column of every slot.
+/// Slots of each row without padding, and the column of every slot.
 pub(super) struct Rows<'a> {
     pub spans: Vec<(u32, u32)>,
     pub columns: &'a [u32],
 }
 
 impl<'a> Rows<'a> {
-    /// `None` for formats that are not ordered by row.
+    /// Returns `None` for formats that are not ordered by row.
     ///
     /// # Errors
-    /// If there is no memory for a span of each row.
+    /// An error if the spans of all rows do not fit in memory.
     pub fn new(pattern: AnyPattern<'a>) -> Result<Option<Self>> {
         let (block, by_row): (usize, bool) = match pattern.format() {
             Format::Bsr { block }
@@ -56,7 +56,7 @@ impl<'a> Rows<'a> {
             }
         };
         let span = |row: &[u32]| {
-            // Padding stands at the end of a row, and PAD is greater than any column.
+            // Padding is at the end of a row, and PAD is greater than any column.
             let slots = &columns[row[0] as usize..row[1] as usize];
             let len = match slots.last() {
                 Some(&PAD) => slots.partition_point(|&c| c != PAD) as u32,
@@ -68,10 +68,10 @@ impl<'a> Rows<'a> {
         Ok(Some(Rows { spans, columns }))
     }
 
-    /// Rows cut into pieces of about the same number of slots.
+    /// Splits rows into pieces with about equal numbers of slots.
     pub fn pieces(&self) -> Vec<std::ops::Range<usize>> {
         const PIECES: usize = 256;
-        // A row costs something by itself: its output is written.
+        // Constant cost per row: its output is written.
         let cost = |&(start, end): &(u32, u32)| (end - start) as usize + 4;
         let target = (self.spans.iter().map(cost).sum::<usize>() / PIECES).max(64);
         let mut pieces = Vec::new();
@@ -87,7 +87,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// First slot of each row where each entry, or each group, names its row in ascending order.
+/// First slot of each row, if each nonzero or group states its row, in ascending order.
 fn starts(names: &[u32], slots: usize, rows: usize) -> Result<Vec<u32>> {
     let group = slots / names.len().max(1);
     let mut starts = allocate::reserved("starts of rows", rows + 1)?;

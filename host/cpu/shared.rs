@@ -1,4 +1,4 @@
-//! A slice that several threads write to, each to its own elements.
+//! Slice that several threads write, each thread its own elements.
 
 use std::marker::PhantomData;
 
@@ -9,8 +9,8 @@ pub(super) struct Shared<'a, V> {
     slice: PhantomData<&'a mut [V]>,
 }
 
-// SAFETY: the pointer was made from a `&mut [V]`; threads reach elements only through `update`, whose callers promise that
-// no two threads reach one element at once.
+// SAFETY: the pointer comes from a `&mut [V]`. Threads access elements only through `update`, whose callers guarantee
+// that no two threads access one element at the same time.
 unsafe impl<V: Send> Sync for Shared<'_, V> {}
 
 impl<'a, V: Copy> Shared<'a, V> {
@@ -21,15 +21,15 @@ impl<'a, V: Copy> Shared<'a, V> {
     /// Replaces one element.
     ///
     /// # Safety
-    /// Until this call returns, no other call for the same element is made: neither by another thread nor by `f`.
+    /// Until this call returns, no other call may access the same element, neither from another thread nor from `f`.
     ///
     /// # Panics
-    /// For an element past the end.
+    /// If `at` is past the end.
     #[inline]
     pub unsafe fn update(&self, at: usize, f: impl FnOnce(V) -> V) {
         assert!(at < self.len, "element {at} of {}", self.len);
-        // SAFETY: in bounds by the line above, valid and exclusively borrowed for 'a by construction, and not reached
-        // from elsewhere meanwhile by the caller's promise.
+        // SAFETY: in bounds by the assertion above; valid and exclusively borrowed for 'a by construction; the caller
+        // guarantees that the element is not accessed elsewhere at the same time.
         unsafe {
             let slot = self.start.add(at);
             slot.write(f(slot.read()));

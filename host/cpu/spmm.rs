@@ -1,7 +1,8 @@
-//! The fast path for sparse matrix x dense matrix.
+//! Fast path for sparse matrix x dense matrix.
 //!
-//! Rows in pieces of equal work over the threads; in a piece one tile of columns after the other, so that the slice
-//! of the dense operand stays in L2; the sums of a row (or of four rows of a block) in registers.
+//! Rows are split into pieces of equal work, which are distributed over threads. A piece is processed one tile of
+//! columns after the other, so that the slice of the dense operand stays in L2. The sums of a row (or of four rows of a
+//! block) stay in registers.
 
 use std::borrow::Cow;
 
@@ -18,7 +19,7 @@ use crate::indirect::{BiasAxis, IndirectEinsum, SpmmForm};
 use crate::parallel;
 use crate::values::Sum;
 
-/// What happens to the sums of one row.
+/// Epilogue of the sums of one row.
 pub(super) struct Finish<A> {
     rows_bias: Option<Vec<A>>,
     cols_bias: Option<Vec<A>>,
@@ -30,7 +31,7 @@ impl<A: Accumulator> Finish<A> {
     /// Stores the sums of row `row`, columns `col..col + W`, to `out`.
     #[inline(always)]
     pub fn store<const W: usize>(&self, row: usize, col: usize, mut sums: [A; W], out: &mut [A]) {
-        // One loop for each part: a branch in the loop would keep it from vector code.
+        // One loop per part: a branch inside the loop would prevent vectorization.
         if let Some(bias) = &self.rows_bias {
             sums.iter_mut().for_each(|v| *v += bias[row]);
         }
@@ -49,8 +50,8 @@ impl<A: Accumulator> Finish<A> {
     }
 }
 
-/// Runs the SpMM; with `marks`, rows without entries become -0.0. Returns false if this path does not support it, or if
-/// an operand does not fit (the general nest reports the error).
+/// Runs the SpMM. With `marks`, rows without nonzeros become -0.0. Returns false if this path does not support the
+/// Einsum or if an operand does not fit (the general nest then reports the error).
 pub(super) fn run<A: Sum + Element>(
     form: &SpmmForm,
     e: &IndirectEinsum,
@@ -75,8 +76,8 @@ pub(super) fn run<A: Sum + Element>(
         && out.shape.iter().all(|&n| n > 0);
     let scale = bind::scalar(&e.scalars, operands)?;
     let mut values = own.values.widen::<A>();
-    // Sorting the entries by row costs less than adding them up in any other order, and unpacking them once less
-    // than at every use.
+    // Sorting the nonzeros by row costs less than summing them in another order. Unpacking them once costs less than
+    // unpacking them at every use.
     let by_row = match pattern.format() {
         Format::Csc | Format::Nm { .. } | Format::Bitmap | Format::Bytemap | Format::SlicedEll
             if fits =>
@@ -92,7 +93,7 @@ pub(super) fn run<A: Sum + Element>(
     let (true, Some(finish)) = (fits, finish(form, operands, out)) else {
         return Ok(false);
     };
-    // The output has as many rows, so their spans are in proportion to what is in memory.
+    // The output has the same number of rows, so the spans are in proportion to memory that is already allocated.
     let Some(rows) = Rows::new(pattern)? else {
         return Ok(false);
     };
@@ -102,7 +103,7 @@ pub(super) fn run<A: Sum + Element>(
         Format::BlockGroupCoo { block, .. } => block,
         _ => (1, 1),
     };
-    // The values of a block determine the rows that have entries.
+    // In block formats, the values determine which rows have nonzeros.
     if marks && block != (1, 1) {
         return Ok(false);
     }
@@ -130,7 +131,7 @@ pub(super) fn run<A: Sum + Element>(
     Ok(true)
 }
 
-/// The output's rows of each piece.
+/// Splits the output by the pieces of rows.
 fn split<'o, A>(
     rows: &Rows<'_>,
     block: usize,

@@ -6,7 +6,7 @@ use super::sys::{self, CUdevice};
 use super::{check, init};
 use crate::error::{Error, Result};
 
-/// What the cost model and `doctor` want to know of a GPU.
+/// Properties of a GPU that the cost model and `doctor` use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceFacts {
     /// Ordinal among the visible devices.
@@ -21,7 +21,7 @@ pub struct DeviceFacts {
     pub l2_bytes: u64,
     /// Device memory, bytes.
     pub memory_bytes: u64,
-    /// Largest dynamic shared memory of one block after opting in, bytes.
+    /// Maximum dynamic shared memory of one block after opting in, bytes.
     pub smem_per_block_optin: u32,
     /// Shared memory of one multiprocessor, bytes.
     pub smem_per_sm: u32,
@@ -29,18 +29,18 @@ pub struct DeviceFacts {
     pub registers_per_sm: u32,
     /// Resident threads of one multiprocessor.
     pub threads_per_sm: u32,
-    /// Peak clock, kHz (0 where the driver does not say).
+    /// Peak clock, kHz (0 if the driver does not report it).
     pub clock_khz: u32,
-    /// Memory clock, kHz (0 where the driver does not say).
+    /// Memory clock, kHz (0 if the driver does not report it).
     pub memory_clock_khz: u32,
     /// Width of the memory bus, bits.
     pub memory_bus_bits: u32,
-    /// Whether stream-ordered allocation works.
+    /// Whether the driver supports stream-ordered allocation.
     pub memory_pools: bool,
 }
 
 impl DeviceFacts {
-    /// Those of an H200, whose kernels a CPU context checks operands for.
+    /// Properties of an H200. A CPU context validates operands for the kernels of this GPU.
     pub(crate) fn h200() -> Self {
         DeviceFacts {
             ordinal: 0,
@@ -61,11 +61,11 @@ impl DeviceFacts {
     }
 }
 
-/// Number of visible GPUs. An error if there is no driver.
+/// Returns the number of visible GPUs. Returns an error if no driver is installed.
 pub fn device_count() -> Result<u32> {
     init()?;
     let mut count = 0;
-    // SAFETY: `count` is a place for one int.
+    // SAFETY: `count` can hold one int.
     check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&mut count) })?;
     Ok(count.unsigned_abs())
 }
@@ -79,18 +79,18 @@ fn device(ordinal: u32) -> Result<CUdevice> {
         });
     }
     let mut device = 0;
-    // SAFETY: `device` is a place for one int.
+    // SAFETY: `device` can hold one int.
     let code = unsafe { sys::cuDeviceGet(&mut device, ordinal as c_int) };
     check("cuDeviceGet", code).map(|()| device)
 }
 
-/// The facts of one GPU; needs no context.
+/// Returns the properties of one GPU. It requires no context.
 pub fn device_facts(ordinal: u32) -> Result<DeviceFacts> {
     let device = device(ordinal)?;
     facts(ordinal, device)
 }
 
-/// CU_DEVICE_ATTRIBUTE_*
+/// Values of `CU_DEVICE_ATTRIBUTE_*`.
 mod attributes {
     use std::ffi::c_int;
 
@@ -129,15 +129,15 @@ fn facts(ordinal: u32, device: CUdevice) -> Result<DeviceFacts> {
     })
 }
 
-/// Waits for all that is queued on the current context.
+/// Waits for all work that is queued on the current context.
 pub(super) fn synchronize_current() -> Result<()> {
-    // SAFETY: takes nothing.
+    // SAFETY: the call has no arguments.
     check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
 }
 
 fn attribute(device: CUdevice, which: c_int) -> Result<u32> {
     let mut value: c_int = 0;
-    // SAFETY: `value` is a place for one int and the device came from the driver.
+    // SAFETY: `value` can hold one int, and the driver returned `device`.
     let code = unsafe { sys::cuDeviceGetAttribute(&mut value, which, device) };
     check("cuDeviceGetAttribute", code)?;
     Ok(value.unsigned_abs())
@@ -145,7 +145,7 @@ fn attribute(device: CUdevice, which: c_int) -> Result<u32> {
 
 fn memory(device: CUdevice) -> Result<u64> {
     let mut bytes = 0;
-    // SAFETY: `bytes` is a place for one size and the device came from the driver.
+    // SAFETY: `bytes` can hold one size, and the driver returned `device`.
     let code = unsafe { sys::cuDeviceTotalMem_v2(&mut bytes, device) };
     check("cuDeviceTotalMem", code)?;
     Ok(bytes as u64)
@@ -153,7 +153,7 @@ fn memory(device: CUdevice) -> Result<u64> {
 
 fn name(device: CUdevice) -> Result<String> {
     let mut name = [0u8; 128];
-    // SAFETY: the driver writes at most the given length, the closing NUL included.
+    // SAFETY: the driver writes at most the given length, including the terminating NUL.
     let code = unsafe {
         sys::cuDeviceGetName(name.as_mut_ptr().cast::<c_char>(), name.len() as c_int, device)
     };
@@ -162,7 +162,7 @@ fn name(device: CUdevice) -> Result<String> {
     Ok(String::from_utf8_lossy(&name[..end]).into_owned())
 }
 
-/// A primary context, as cust retains it.
+/// Primary context, retained through cust.
 #[cfg(feature = "cust")]
 mod retained {
     use cust::context::{Context, CurrentContext};
@@ -193,7 +193,7 @@ mod retained {
     }
 }
 
-/// A primary context, without cust.
+/// Primary context, retained without cust.
 #[cfg(not(feature = "cust"))]
 mod retained {
     use std::ffi::{c_int, c_void};
@@ -207,15 +207,15 @@ mod retained {
         handle: sys::CUcontext,
     }
 
-    // SAFETY: a context handle may be used from every thread; the driver locks.
+    // SAFETY: the driver locks, so any thread may use a context handle.
     unsafe impl Send for Retained {}
-    // SAFETY: as above.
+    // SAFETY: the driver locks.
     unsafe impl Sync for Retained {}
 
     impl Retained {
         pub fn new(device: c_int) -> Result<Self> {
             let mut handle = std::ptr::null_mut();
-            // SAFETY: `handle` is a place for one context and the device came from the driver.
+            // SAFETY: `handle` can hold one context, and the driver returned `device`.
             let code = unsafe { sys::cuDevicePrimaryCtxRetain(&mut handle, device) };
             check("cuDevicePrimaryCtxRetain", code)?;
             let retained = Self { device, handle };
@@ -235,7 +235,7 @@ mod retained {
 
     impl Drop for Retained {
         fn drop(&mut self) {
-            // SAFETY: retained once, released once.
+            // SAFETY: the context was retained once and is released once.
             let code = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
             if let Err(error) = check("cuDevicePrimaryCtxRelease", code) {
                 tracing::warn!(%error, "context was not released");
@@ -244,17 +244,17 @@ mod retained {
     }
 }
 
-/// The context that is current on this thread when this is made, and becomes so again when it is dropped: for callers
-/// who work on another GPU in between.
+/// Stores the current context of this thread and makes it current again when dropped. It is for callers that use
+/// another GPU in between.
 #[derive(Debug)]
 pub struct KeptCurrent(sys::CUcontext);
 
 impl KeptCurrent {
-    /// Takes note of it.
+    /// Stores the current context of this thread.
     pub fn new() -> Result<Self> {
         init()?;
         let mut current = std::ptr::null_mut();
-        // SAFETY: `current` is a place for one handle.
+        // SAFETY: `current` can hold one handle.
         check("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&mut current) })?;
         Ok(Self(current))
     }
@@ -262,7 +262,7 @@ impl KeptCurrent {
 
 impl Drop for KeptCurrent {
     fn drop(&mut self) {
-        // SAFETY: null, or a context that was current on this thread, whose owner has not let go of it meanwhile.
+        // SAFETY: the handle is null or was current on this thread, and its owner has not released it since.
         let code = unsafe { sys::cuCtxSetCurrent(self.0) };
         if let Err(error) = check("cuCtxSetCurrent", code) {
             tracing::warn!(%error, "the context from before is not current again");
@@ -270,11 +270,11 @@ impl Drop for KeptCurrent {
     }
 }
 
-/// A retained primary context, shared with every other user of the device in this process (the runtime API,
-/// cuBLAS, other crates). Released when dropped.
+/// Retained primary context. All users of the device in this process share it (the runtime API, cuBLAS, other crates).
+/// It is released when dropped.
 #[derive(Debug)]
 pub struct PrimaryContext {
-    /// `None`: of a GPU that is not there.
+    /// `None` if the GPU is absent.
     context: Option<retained::Retained>,
     facts: DeviceFacts,
 }
@@ -285,7 +285,7 @@ impl PrimaryContext {
         let device = device(ordinal)?;
         let facts = facts(ordinal, device)?;
         let context = retained::Retained::new(device).map_err(|error| match error {
-            // Codes from 700 on are faults of kernels, which the driver keeps.
+            // Codes from 700 on are faults of kernels. The driver keeps reporting them.
             Error::Cuda { call, reason } if reason.contains("(7") => Error::Cuda {
                 call,
                 reason: format!(
@@ -297,8 +297,8 @@ impl PrimaryContext {
         Ok(Self { context: Some(context), facts })
     }
 
-    /// The context of an absent GPU with these facts: memory has addresses and no bytes, kernels load and never run.
-    /// All checks for a GPU apply.
+    /// Creates the context of an absent GPU with these properties. Its memory has addresses and no bytes, and its
+    /// kernels load and never run. All checks for a GPU apply.
     pub(crate) fn absent(facts: DeviceFacts) -> Self {
         Self { context: None, facts }
     }
@@ -308,13 +308,13 @@ impl PrimaryContext {
         self.context.is_none()
     }
 
-    /// Makes this context current on the calling thread. Every public entry that touches the device calls it:
-    /// the driver keeps the current context per thread.
+    /// Makes this context current on the calling thread. Every public function that uses the device calls it, because
+    /// the driver stores the current context per thread.
     pub fn set_current(&self) -> Result<()> {
         self.context.as_ref().map_or(Ok(()), |own| own.set_current())
     }
 
-    /// Waits for all work of the context; errors of earlier launches appear here.
+    /// Waits for all work of the context. Errors of earlier launches are returned here.
     pub fn synchronize(&self) -> Result<()> {
         if self.is_absent() {
             return Ok(());
@@ -323,12 +323,12 @@ impl PrimaryContext {
         synchronize_current()
     }
 
-    /// The device's facts, read once.
+    /// Returns the properties of the device, which were read once.
     pub fn facts(&self) -> &DeviceFacts {
         &self.facts
     }
 
-    /// The handle, a `CUcontext`, for other CUDA crates.
+    /// Returns the handle, a `CUcontext`, for other CUDA crates.
     pub fn as_raw(&self) -> *mut c_void {
         let own = self.context.as_ref();
         own.map_or(std::ptr::null_mut(), |own| own.as_raw())

@@ -9,7 +9,7 @@ use super::sys::{self, CUfunction, CUmodule, LaunchAttribute, RawLaunchConfig};
 use super::{PrimaryContext, RawStream, check, trial};
 use crate::error::{Error, Result};
 
-/// A loaded module of device code; unloaded when the last of its functions is dropped, on any thread.
+/// Loaded module of device code. It is unloaded when its last function is dropped, on any thread.
 #[derive(Debug)]
 pub struct LoadedModule {
     handle: CUmodule,
@@ -17,38 +17,38 @@ pub struct LoadedModule {
     context: Arc<PrimaryContext>,
 }
 
-// SAFETY: a module handle may be used from every thread; the driver locks.
+// SAFETY: the driver locks, so any thread may use a module handle.
 unsafe impl Send for LoadedModule {}
-// SAFETY: as above.
+// SAFETY: the driver locks.
 unsafe impl Sync for LoadedModule {}
 
 impl LoadedModule {
-    /// Compiles PTX for the context's device. On refusal the error holds the compiler's log.
+    /// Compiles PTX for the context's device. If the driver rejects the PTX, the error contains the compiler's log.
     pub fn from_ptx(context: &Arc<PrimaryContext>, ptx: &str) -> Result<Arc<Self>> {
-        // Everything past a NUL is padding: the driver reads a C string.
+        // The driver reads a C string, so everything from a NUL on is padding.
         let text = ptx.split('\0').next().unwrap_or_default();
         let mut image = Vec::with_capacity(text.len() + 1);
         image.extend_from_slice(text.as_bytes());
         image.push(0);
-        // SAFETY: NUL-terminated just above.
+        // SAFETY: `image` was NUL-terminated above.
         unsafe { Self::load(context, &image, Waits::of_text(text)) }
     }
 
-    /// Loads a cubin made for the context's device. `waits`: its kernels wait for the one ahead of them.
+    /// Loads a cubin made for the context's device. `waits`: its kernels wait for the previous kernel of the stream.
     pub fn from_cubin(
         context: &Arc<PrimaryContext>,
         cubin: &[u8],
         waits: bool,
     ) -> Result<Arc<Self>> {
         const ELF: &[u8] = b"\x7fELF";
-        // An ELF names its own length in the header: anything cut short must not reach the driver.
+        // An ELF header states the length of the file. A truncated file must not reach the driver.
         if !cubin.starts_with(ELF) || !elf_is_whole(cubin) {
             return Err(Error::Cuda {
                 call: "cuModuleLoadDataEx".into(),
                 reason: format!("{} bytes that are not a whole cubin", cubin.len()),
             });
         }
-        // SAFETY: a whole ELF image.
+        // SAFETY: the image is a complete ELF file.
         unsafe {
             let waits = if waits { Waits::All } else { Waits::Entries(BTreeSet::new()) };
             Self::load(context, cubin, waits)
@@ -56,20 +56,20 @@ impl LoadedModule {
     }
 
     /// # Safety
-    /// NUL-terminated PTX, or a whole cubin.
+    /// `image` is NUL-terminated PTX or a complete cubin.
     unsafe fn load(context: &Arc<PrimaryContext>, image: &[u8], waits: Waits) -> Result<Arc<Self>> {
         context.set_current()?;
         const LOG_BYTES: usize = 16 << 10;
         let mut log = vec![0u8; LOG_BYTES];
-        /// CU_JIT_ERROR_LOG_BUFFER and CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
+        /// Values of CU_JIT_ERROR_LOG_BUFFER and CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES.
         const LOG: [c_int; 2] = [5, 6];
         let mut options = LOG;
         // Option values are passed in the pointers themselves.
         let mut values =
             [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(LOG_BYTES)];
         let mut module = ptr::null_mut();
-        // SAFETY: the image is what the caller promises; options and values have the length given and live
-        // through the call, as does the log.
+        // SAFETY: the caller guarantees the image. Options, values and the log have the given lengths and outlive the
+        // call.
         let code = unsafe {
             sys::cuModuleLoadDataEx(
                 &mut module,
@@ -83,7 +83,7 @@ impl LoadedModule {
         Ok(Arc::new(Self { handle: module, waits, context: Arc::clone(context) }))
     }
 
-    /// The kernel of this name.
+    /// Returns the kernel with this name.
     pub fn function(self: &Arc<Self>, name: &str) -> Result<Function> {
         self.context.set_current()?;
         let text = CString::new(name).map_err(|_| Error::Cuda {
@@ -91,7 +91,7 @@ impl LoadedModule {
             reason: "a NUL in the name".into(),
         })?;
         let mut function = ptr::null_mut();
-        // SAFETY: the module is alive and the name NUL-terminated.
+        // SAFETY: the module is alive and the name is NUL-terminated.
         let code = unsafe { sys::cuModuleGetFunction(&mut function, self.handle, text.as_ptr()) };
         check(&format!("cuModuleGetFunction({name})"), code)?;
         trial::on_load(function.addr(), name);
@@ -99,13 +99,13 @@ impl LoadedModule {
     }
 }
 
-/// The kernels of a module that wait for the one ahead before they touch its memory: with other code a launch must not
-/// overlap.
+/// Kernels of a module that wait for the previous kernel before they access its memory. Launches of other kernels must
+/// not overlap the previous kernel.
 #[derive(Debug)]
 enum Waits {
-    /// Machine code of compute capability 9.0, where every kernel that is launched so waits.
+    /// Machine code of compute capability 9.0: all kernels that are launched with overlap wait.
     All,
-    /// As the text says; there is none in text for every GPU.
+    /// PTX: the kernels whose text contains the wait. PTX that is compiled for every GPU contains none.
     Entries(BTreeSet<String>),
 }
 
@@ -129,7 +129,7 @@ impl Waits {
     }
 }
 
-/// Whether the section headers, which end a cubin or stand before its end, lie inside.
+/// Whether the section headers are inside of the image. They are at the end of a cubin or before it.
 fn elf_is_whole(image: &[u8]) -> bool {
     let u16_at =
         |at: usize| Some(u16::from_le_bytes(image.get(at..at + 2)?.try_into().ok()?) as u64);
@@ -159,7 +159,7 @@ impl Drop for LoadedModule {
             return;
         }
         let unloaded = self.context.set_current().and_then(|()| {
-            // SAFETY: the module is ours and unloaded once.
+            // SAFETY: this value owns the module, which is unloaded once.
             check("cuModuleUnload", unsafe { sys::cuModuleUnload(self.handle) })
         });
         if let Err(error) = unloaded {
@@ -168,21 +168,21 @@ impl Drop for LoadedModule {
     }
 }
 
-/// A kernel. Keeps its module loaded; clones share it.
+/// Kernel. It keeps its module loaded; clones share the module.
 #[derive(Clone, Debug)]
 pub struct Function {
     handle: CUfunction,
-    /// Whether it may start before the kernel ahead of it ends.
+    /// Whether it may start before the previous kernel of the stream ends.
     waits: bool,
     module: Arc<LoadedModule>,
 }
 
-// SAFETY: a function handle may be used from every thread; the driver locks.
+// SAFETY: the driver locks, so any thread may use a function handle.
 unsafe impl Send for Function {}
-// SAFETY: as above.
+// SAFETY: the driver locks.
 unsafe impl Sync for Function {}
 
-/// What the compiler made of a kernel.
+/// Resource usage of a compiled kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionFacts {
     /// Registers per thread.
@@ -191,9 +191,9 @@ pub struct FunctionFacts {
     pub local_bytes: u32,
     /// Static shared memory per block, bytes.
     pub static_smem_bytes: u32,
-    /// Dynamic shared memory that may be asked for, bytes.
+    /// Max dynamic shared memory of a launch, bytes.
     pub max_dynamic_smem_bytes: u32,
-    /// Largest block.
+    /// Max threads of a block.
     pub max_threads: u32,
 }
 
@@ -208,13 +208,13 @@ pub struct LaunchConfig {
     pub smem_bytes: u32,
     /// Blocks per cluster in x, y, z (compute capability 9.0 and newer); must divide the grid.
     pub cluster: Option<[u32; 3]>,
-    /// Programmatic dependent launch: the kernel may start before the one ahead of it in the stream ends. Done only
-    /// with code that waits for it.
+    /// Programmatic dependent launch: the kernel may start before the previous kernel of the stream ends. It is ignored
+    /// for kernels that do not wait for the previous kernel.
     pub overlap_previous: bool,
 }
 
 impl Function {
-    /// A kernel of a GPU that is not there.
+    /// Creates a kernel of an absent GPU.
     pub(crate) fn absent(context: &Arc<PrimaryContext>) -> Self {
         let module = LoadedModule {
             handle: ptr::null_mut(),
@@ -224,17 +224,17 @@ impl Function {
         Function { handle: ptr::null_mut(), waits: true, module: Arc::new(module) }
     }
 
-    /// The handle, for other CUDA crates.
+    /// Returns the handle, for other CUDA crates.
     pub fn as_raw(&self) -> *mut c_void {
         self.handle.cast()
     }
 
-    /// The context its module was loaded in.
+    /// Returns the context that the module was loaded in.
     pub fn context(&self) -> &Arc<PrimaryContext> {
         &self.module.context
     }
 
-    /// Allows launches with up to `bytes` of dynamic shared memory (above 48 KiB the driver wants to be asked).
+    /// Allows launches with up to `bytes` of dynamic shared memory. The driver requires this call above 48 KiB.
     pub fn set_max_dynamic_smem(&self, bytes: u32) -> Result<()> {
         self.module.context.set_current()?;
         // SAFETY: the function is alive.
@@ -246,17 +246,17 @@ impl Function {
     /// Allows clusters of more than 8 blocks.
     pub fn allow_large_clusters(&self) -> Result<()> {
         self.module.context.set_current()?;
-        /// CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+        /// Value of CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED.
         const NON_PORTABLE: c_int = 14;
         // SAFETY: the function is alive.
         let code = unsafe { sys::cuFuncSetAttribute(self.handle, NON_PORTABLE, 1) };
         check("cuFuncSetAttribute(cluster size)", code)
     }
 
-    /// Registers, local memory, shared memory.
+    /// Returns the registers, local memory and shared memory of the kernel.
     pub fn facts(&self) -> Result<FunctionFacts> {
         self.module.context.set_current()?;
-        // CU_FUNC_ATTRIBUTE_*
+        // Values of CU_FUNC_ATTRIBUTE_*.
         const MAX_THREADS: c_int = 0;
         const SHARED: c_int = 1;
         const LOCAL: c_int = 3;
@@ -272,17 +272,17 @@ impl Function {
 
     fn attribute(&self, which: c_int) -> Result<u32> {
         let mut value = 0;
-        // SAFETY: `value` is a place for one int; the function is alive.
+        // SAFETY: `value` can hold one int, and the function is alive.
         let code = unsafe { sys::cuFuncGetAttribute(&mut value, which, self.handle) };
         check("cuFuncGetAttribute", code)?;
         Ok(value.unsigned_abs())
     }
 
-    /// Blocks of `threads` threads that fit on one multiprocessor at once.
+    /// Returns the number of blocks of `threads` threads that fit on one multiprocessor at once.
     pub fn blocks_per_sm(&self, threads: u32, smem_bytes: u32) -> Result<u32> {
         self.module.context.set_current()?;
         let mut blocks = 0;
-        // SAFETY: `blocks` is a place for one int; the function is alive.
+        // SAFETY: `blocks` can hold one int, and the function is alive.
         let code = unsafe {
             sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
                 &mut blocks,
@@ -298,8 +298,9 @@ impl Function {
     /// Queues the kernel with one by-value parameter struct. A grid without blocks launches nothing.
     ///
     /// # Safety
-    /// `P` is exactly the kernel's parameter type; every address in it is valid for what the kernel does until it
-    /// is done; `self` lives until then; its context is current.
+    /// - `P` is exactly the parameter type of the kernel.
+    /// - Every address in the parameters is valid for the accesses of the kernel until the kernel is done.
+    /// - `self` lives until then, and its context is current.
     pub unsafe fn launch<P: Copy>(
         &self,
         config: &LaunchConfig,
@@ -312,11 +313,11 @@ impl Function {
         trial::on_launch(self.handle.addr())?;
         let mut pointers = [ptr::from_ref(params).cast_mut().cast::<c_void>()];
         if config.cluster.is_some() || config.overlap_previous && self.waits {
-            // SAFETY: as promised by the caller.
+            // SAFETY: guaranteed by the caller.
             return unsafe { self.launch_ex(config, stream, &mut pointers) };
         }
         let ([gx, gy, gz], [bx, by, bz]) = (config.grid, config.block);
-        // SAFETY: the driver copies the one parameter before it returns; the rest is the caller's promise.
+        // SAFETY: the driver copies the parameter before it returns. The caller guarantees the rest.
         let code = unsafe {
             sys::cuLaunchKernel(
                 self.handle,
@@ -336,7 +337,7 @@ impl Function {
     }
 
     /// # Safety
-    /// As [`Self::launch`].
+    /// See [`Self::launch`].
     unsafe fn launch_ex(
         &self,
         config: &LaunchConfig,
@@ -369,10 +370,10 @@ impl Function {
     }
 }
 
-/// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+/// Value of CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.
 const MAX_DYNAMIC_SHARED: c_int = 8;
 
-/// Larger than an int is larger than any device: the driver then refuses it.
+/// Converts to an int. No device supports a value above the range of int, so the driver rejects the clamped value too.
 fn clamp(value: u32) -> c_int {
     c_int::try_from(value).unwrap_or(c_int::MAX)
 }
@@ -381,8 +382,8 @@ fn clamp(value: u32) -> c_int {
 mod tests {
     use super::*;
 
-    /// Of the text that is kept: none for every GPU waits, and for compute capability 9.0 every kernel that asks to
-    /// overlap.
+    /// Covers the PTX in the repository: in the PTX for every GPU no kernel waits. In the PTX for compute capability
+    /// 9.0, every kernel that requests overlap waits.
     #[test]
     fn text_says_which_kernels_wait() {
         let two = ".entry a(.param x) { ret; }\n.visible .entry b(\n) { griddepcontrol.wait; }";

@@ -1,15 +1,15 @@
-//! CUDA graphs: capture a stream once, replay it with one call.
+//! CUDA graphs: a stream is captured once, and one call replays the work.
 
 use super::sys::{self, CUgraph, CUgraphExec};
 use super::{RawStream, check};
 use crate::error::Result;
 
-/// What a capture recorded.
+/// Graph that a capture recorded.
 struct Captured(CUgraph);
 
 impl Drop for Captured {
     fn drop(&mut self) {
-        // SAFETY: the graph is ours and destroyed once.
+        // SAFETY: this value owns the graph, which is destroyed once.
         let code = unsafe { sys::cuGraphDestroy(self.0) };
         if let Err(error) = check("cuGraphDestroy", code) {
             tracing::warn!(%error, "graph was not destroyed");
@@ -17,12 +17,12 @@ impl Drop for Captured {
     }
 }
 
-/// Ends a capture that a failure or a panic left open; an open capture would poison the stream.
+/// Ends a capture that a failure or a panic left open. An open capture would make the stream unusable.
 struct OpenCapture<'a>(Option<RawStream<'a>>);
 
 impl<'a> OpenCapture<'a> {
     fn begin(stream: RawStream<'a>) -> Result<Self> {
-        /// CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: other threads may go on allocating.
+        /// Value of CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: other threads may still allocate.
         const THREAD_LOCAL: i32 = 1;
         // SAFETY: the stream is valid by RawStream's contract.
         let code = unsafe { sys::cuStreamBeginCapture_v2(stream.handle(), THREAD_LOCAL) };
@@ -35,7 +35,7 @@ impl<'a> OpenCapture<'a> {
             return Ok(None);
         };
         let mut graph = std::ptr::null_mut();
-        // SAFETY: the stream is being captured by us; `graph` is a place for one handle.
+        // SAFETY: this value began the capture of the stream, and `graph` can hold one handle.
         let code = unsafe { sys::cuStreamEndCapture(stream.handle(), &mut graph) };
         let graph = (!graph.is_null()).then_some(Captured(graph));
         check("cuStreamEndCapture", code)?;
@@ -51,7 +51,7 @@ impl Drop for OpenCapture<'_> {
     }
 }
 
-/// Work that was captured from a stream, ready to launch as often as wanted.
+/// Work that was captured from a stream and can be launched any number of times.
 ///
 /// ```
 /// use einsparse::formats::{Csr, CsrPattern, Dense};
@@ -74,17 +74,17 @@ impl Drop for OpenCapture<'_> {
 #[derive(Debug)]
 pub struct Graph(CUgraphExec);
 
-// SAFETY: the handle is not tied to a thread; launching takes `&mut self`, so calls never overlap.
+// SAFETY: the handle is not bound to a thread. Launches take `&mut self`, so calls never overlap.
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// Records what `work` queues on `stream` instead of running it. `work` must not allocate or synchronise.
+    /// Records the work that `work` queues on `stream`, and does not run it. `work` must not allocate or synchronize.
     /// The legacy default stream cannot be captured.
     ///
     /// # Errors
-    /// Errors of `work` and of the driver; [`Error::Operand`](crate::Error::Operand) for the stream
-    /// of a CPU context. A graph is launched when what it was captured from is no longer borrowed, and on a CPU there is
-    /// nothing that could run then: call the plan or the operator again.
+    /// Returns the errors of `work` and of the driver, and [`Error::Operand`](crate::Error::Operand) for a stream of a
+    /// CPU context. A graph is launched when its operands are no longer borrowed, so a CPU has nothing to replay. Call
+    /// the plan or the operator again instead.
     pub fn capture<'a>(
         stream: RawStream<'a>,
         work: impl FnOnce(RawStream<'a>) -> Result<()>,
@@ -103,13 +103,13 @@ impl Graph {
             reason: "no graph came back".into(),
         })?;
         let mut exec = std::ptr::null_mut();
-        // SAFETY: the graph is alive; `exec` is a place for one handle.
+        // SAFETY: the graph is alive, and `exec` can hold one handle.
         let code = unsafe { sys::cuGraphInstantiateWithFlags(&mut exec, captured.0, 0) };
         check("cuGraphInstantiate", code)?;
         Ok(Graph(exec))
     }
 
-    /// Uploads the graph, so that the first launch costs no more than later ones.
+    /// Uploads the graph, so that the first launch takes no longer than later launches.
     pub fn upload(&mut self, stream: RawStream<'_>) -> Result<()> {
         // SAFETY: graph and stream are alive.
         check("cuGraphUpload", unsafe { sys::cuGraphUpload(self.0, stream.handle()) })
@@ -118,19 +118,19 @@ impl Graph {
     /// Queues the whole graph on `stream`.
     ///
     /// # Safety
-    /// All memory and modules that the captured work names are still alive, and stay so until it is done. Until then
-    /// nothing else uses what that work writes: no other replay of it, no run of a plan or operator that it was
-    /// captured from, which keep lists and partial sums of their own (within one stream the order of calls sees to
-    /// that), and no update of a plan's values.
+    /// - All memory and modules that the captured work uses are alive until the work is done.
+    /// - Until then, no other code uses the memory that the work writes. This excludes another replay, an update of a
+    ///   plan's values, and runs of a captured plan or operator, which use the same lists and partial sums. Calls in
+    ///   one stream are ordered and satisfy this condition.
     pub unsafe fn launch(&mut self, stream: RawStream<'_>) -> Result<()> {
-        // SAFETY: graph and stream are alive; the rest is the caller's promise.
+        // SAFETY: graph and stream are alive. The caller guarantees the rest.
         check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(self.0, stream.handle()) })
     }
 }
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: the handle is ours and destroyed once; the driver waits for a launch in flight.
+        // SAFETY: this value owns the handle, which is destroyed once. The driver waits for a launch in flight.
         let code = unsafe { sys::cuGraphExecDestroy(self.0) };
         if let Err(error) = check("cuGraphExecDestroy", code) {
             tracing::warn!(%error, "graph was not destroyed");

@@ -1,6 +1,6 @@
-//! libcuda.so.1, opened once at run time and never closed, and its symbols, looked up once each.
+//! Driver library libcuda.so.1. It is opened once at run time and never closed. Each symbol is looked up once.
 //!
-//! Nothing of the driver is linked, so one binary starts on machines with and without it.
+//! No part of the driver is linked, so one binary starts on machines with and without a driver.
 
 use std::sync::OnceLock;
 
@@ -8,31 +8,31 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use crate::error::{Error, Result};
 
-/// CUDA_ERROR_NOT_INITIALIZED: what every call answers while there is no driver.
+/// Value of CUDA_ERROR_NOT_INITIALIZED: the result of every call if no driver is installed.
 pub(super) const NOT_INITIALIZED: u32 = 3;
-/// CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND: the driver is older than the call.
+/// Value of CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND: the driver is older than the call.
 pub(super) const SYMBOL_NOT_FOUND: u32 = 302;
 
 const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 
-/// The driver library, or why it could not be opened.
+/// Returns the driver library, or the reason why it could not be opened.
 fn library() -> &'static Result<Library, String> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        // SAFETY: opening libcuda runs only its own initialisers, which ask nothing of the caller; the handle lives in a
-        // static, so no symbol outlives it.
+        // SAFETY: libcuda runs only its own initializers, which have no preconditions. The handle is in a static, so no
+        // symbol outlives it.
         unsafe { open_first(&NAMES) }
     })
 }
 
-/// The first library of these names that can be opened, or why the first of them cannot.
+/// Opens the first of these libraries that can be opened. Otherwise it returns the error of the first name.
 ///
 /// # Safety
-/// Their initialisers ask nothing of the caller.
+/// The initializers of the libraries have no preconditions.
 pub(crate) unsafe fn open_first(names: &[&str]) -> Result<Library, String> {
     let mut first = None;
     for name in names {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         match unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) } {
             Ok(library) => return Ok(library),
             Err(error) => first = first.or(Some(error)),
@@ -41,7 +41,7 @@ pub(crate) unsafe fn open_first(names: &[&str]) -> Result<Library, String> {
     Err(first.map_or_else(String::new, |e| e.to_string()))
 }
 
-/// Opens the library; the error holds the loader's words.
+/// Opens the library. The error contains the message of the loader.
 pub(super) fn open() -> Result<()> {
     match library() {
         Ok(_) => Ok(()),
@@ -52,9 +52,9 @@ pub(super) fn open() -> Result<()> {
     }
 }
 
-/// One driver symbol, resolved at its first call.
+/// Driver symbol, resolved at its first call.
 pub(super) struct Symbol {
-    /// With its closing NUL, so that the lookup copies nothing.
+    /// Name with its terminating NUL, so that the lookup copies nothing.
     name: &'static str,
     address: OnceLock<Result<usize, u32>>,
 }
@@ -64,29 +64,29 @@ impl Symbol {
         Self { name, address: OnceLock::new() }
     }
 
-    /// The address, or the CUDA code that stands for its absence.
+    /// Returns the address, or the CUDA code for the missing symbol.
     pub(super) fn address(&self) -> Result<usize, u32> {
         *self.address.get_or_init(|| {
             let library = library().as_ref().map_err(|_| NOT_INITIALIZED)?;
-            // SAFETY: only the address is taken here; the caller gives it its type from the driver's header.
+            // SAFETY: only the address is used here. The caller gives it the type from the driver's header.
             let symbol = unsafe { library.get::<*const ()>(self.name.as_bytes()) };
             symbol.map(|s| s.into_raw() as usize).map_err(|_| SYMBOL_NOT_FOUND)
         })
     }
 }
 
-/// Calls the driver's `$name`; u32 instead of an enum, because a newer driver may answer with a newer code.
+/// Calls the driver's `$name`. It returns u32 and not an enum, because a newer driver may return a newer code.
 macro_rules! call {
     ($name:ident($($arg:ident: $type:ty),* $(,)?)) => {{
         static SYMBOL: $crate::driver::library::Symbol =
             $crate::driver::library::Symbol::new(concat!(stringify!($name), "\0"));
         match SYMBOL.address() {
             Ok(address) => {
-                // SAFETY: the address is that of the driver's `$name`, whose header gives it this type.
+                // SAFETY: the address is that of the driver's `$name`, which has this type in the driver's header.
                 let function = unsafe {
                     std::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> u32>(address)
                 };
-                // SAFETY: the caller keeps the driver's contract.
+                // SAFETY: the caller guarantees the contract of the driver.
                 unsafe { function($($arg),*) }
             }
             Err(code) => code,

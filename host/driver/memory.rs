@@ -1,4 +1,4 @@
-//! Device memory: owned, stream-ordered, and copies between addresses.
+//! Device memory: owned allocations, stream-ordered allocations, and copies between addresses.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use crate::values::Owner;
 /// Free and total device memory, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// Free at the time of the call.
+    /// Free memory at the time of the call.
     pub free: u64,
-    /// Total.
+    /// Total memory.
     pub total: u64,
 }
 
-/// Free and total memory of the current context's device.
+/// Returns the free and total memory of the current context's device.
 pub fn mem_get_info() -> Result<MemoryInfo> {
     let (mut free, mut total) = (0, 0);
-    // SAFETY: places for one usize each.
+    // SAFETY: both pointers can hold one usize.
     check("cuMemGetInfo", unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) })?;
     Ok(MemoryInfo { free: free as u64, total: total as u64 })
 }
 
-/// Allocates in the current context; 256-byte aligned, not initialised. Zero bytes give address 0.
+/// Allocates uninitialized memory in the current context, 256-byte aligned. Returns address 0 for 0 bytes.
 pub fn mem_alloc(bytes: usize) -> Result<DevicePtr> {
     if bytes == 0 {
         return Ok(0);
@@ -31,47 +31,47 @@ pub fn mem_alloc(bytes: usize) -> Result<DevicePtr> {
     trial::alloc(bytes)
 }
 
-/// Frees what [`mem_alloc`] gave; waits for the device. Address 0 is ignored.
+/// Frees memory that [`mem_alloc`] returned, and waits for the device. Address 0 is ignored.
 ///
 /// # Safety
-/// The address is one that [`mem_alloc`] gave, not freed before, and no queued work uses it afterwards.
+/// [`mem_alloc`] returned the address, it has not been freed, and no queued work uses it afterwards.
 pub unsafe fn mem_free(address: DevicePtr) -> Result<()> {
     if address == 0 {
         return Ok(());
     }
     let address = trial::release(address)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     check("cuMemFree", unsafe { sys::cuMemFree_v2(address) })
 }
 
-/// Allocates in stream order from the device's pool. Zero bytes give address 0.
+/// Allocates in stream order from the device's memory pool. Returns address 0 for 0 bytes.
 pub fn mem_alloc_async(bytes: usize, stream: RawStream<'_>) -> Result<DevicePtr> {
     let mut address = 0;
     if bytes > 0 {
         trial::check_turn("cuMemAllocAsync", bytes)?;
-        // SAFETY: a place for one address; the stream is valid by RawStream's contract.
+        // SAFETY: `address` can hold one address, and the stream is valid by the contract of RawStream.
         let code = unsafe { sys::cuMemAllocAsync(&mut address, bytes, stream.handle()) };
         check_allocation("cuMemAllocAsync", code, bytes)?;
     }
     Ok(address)
 }
 
-/// Frees in stream order what [`mem_alloc_async`] gave. Address 0 is ignored.
+/// Frees memory that [`mem_alloc_async`] returned, in stream order. Address 0 is ignored.
 ///
 /// # Safety
-/// As [`mem_free`], with "afterwards" in the order of `stream`.
+/// The contract is that of [`mem_free`], where "afterwards" means the order of `stream`.
 pub unsafe fn mem_free_async(address: DevicePtr, stream: RawStream<'_>) -> Result<()> {
     if address == 0 {
         return Ok(());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     check("cuMemFreeAsync", unsafe { sys::cuMemFreeAsync(address, stream.handle()) })
 }
 
 /// Sets `bytes` bytes to `value`.
 ///
 /// # Safety
-/// `address .. address + bytes` is device memory that no other queued work touches meanwhile.
+/// `address .. address + bytes` is device memory. No other queued work accesses it meanwhile.
 pub unsafe fn memset_d8_async(
     address: DevicePtr,
     value: u8,
@@ -81,15 +81,15 @@ pub unsafe fn memset_d8_async(
     if bytes == 0 || stream.is_absent() {
         return Ok(());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let code = unsafe { sys::cuMemsetD8Async(address, value, bytes, stream.handle()) };
     check("cuMemsetD8Async", code)
 }
 
-/// Sets `width` bytes to `value` in each of `height` rows, which lie `pitch` bytes apart.
+/// Sets `width` bytes to `value` in each of `height` rows, with a row stride of `pitch` bytes.
 ///
 /// # Safety
-/// The rows are device memory that no other queued work touches meanwhile; `pitch` is at least `width`.
+/// The rows are device memory, and no other queued work accesses them meanwhile. `pitch` is at least `width`.
 pub unsafe fn memset_2d_async(
     address: DevicePtr,
     pitch: usize,
@@ -100,7 +100,7 @@ pub unsafe fn memset_2d_async(
     if width == 0 || height == 0 || stream.is_absent() {
         return Ok(());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let code =
         unsafe { sys::cuMemsetD2D8Async(address, pitch, value, width, height, stream.handle()) };
     check("cuMemsetD2D8Async", code)
@@ -109,7 +109,7 @@ pub unsafe fn memset_2d_async(
 /// Sets `words` 32-bit words to `value`.
 ///
 /// # Safety
-/// `address .. address + 4 * words` is device memory, 4-byte aligned, that no other queued work touches meanwhile.
+/// `address .. address + 4 * words` is device memory, 4-byte aligned. No other queued work accesses it meanwhile.
 pub unsafe fn memset_d32_async(
     address: DevicePtr,
     value: u32,
@@ -119,16 +119,16 @@ pub unsafe fn memset_d32_async(
     if words == 0 || stream.is_absent() {
         return Ok(());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let code = unsafe { sys::cuMemsetD32Async(address, value, words, stream.handle()) };
     check("cuMemsetD32Async", code)
 }
 
-/// Copies a slice to the device.
+/// Copies a slice to device memory.
 ///
 /// # Safety
-/// The target holds `size_of_val(source)` bytes; `source` lives, unchanged, until the copy is done
-/// (pageable memory is staged before the call returns, page-locked memory is not).
+/// The target holds `size_of_val(source)` bytes. `source` lives, unchanged, until the copy is done. The driver stages
+/// pageable memory before the call returns, but not page-locked memory.
 pub unsafe fn copy_htod_async<T: bytemuck::NoUninit>(
     target: DevicePtr,
     source: &[T],
@@ -138,17 +138,17 @@ pub unsafe fn copy_htod_async<T: bytemuck::NoUninit>(
     if bytes == 0 || stream.is_absent() {
         return Ok(());
     }
-    // SAFETY: the slice is readable for `bytes`; the rest is the caller's promise.
+    // SAFETY: the slice is readable for `bytes`. The caller guarantees the rest.
     let code = unsafe {
         sys::cuMemcpyHtoDAsync_v2(target, source.as_ptr().cast(), bytes, stream.handle())
     };
     check("cuMemcpyHtoDAsync", code)
 }
 
-/// Copies from the device into a slice. Synchronise before reading it.
+/// Copies from device memory into a slice. Synchronize before you read the slice.
 ///
 /// # Safety
-/// The source holds `size_of_val(target)` bytes; `target` lives and is not read until the copy is done.
+/// The source holds `size_of_val(target)` bytes. `target` lives and is not read until the copy is done.
 pub unsafe fn copy_dtoh_async<T: bytemuck::AnyBitPattern>(
     target: &mut [T],
     source: DevicePtr,
@@ -158,7 +158,7 @@ pub unsafe fn copy_dtoh_async<T: bytemuck::AnyBitPattern>(
     if bytes == 0 || stream.is_absent() {
         return Ok(());
     }
-    // SAFETY: the slice is writable for `bytes` and any bits are a T; the rest is the caller's promise.
+    // SAFETY: the slice is writable for `bytes`, and every bit pattern is a valid T. The caller guarantees the rest.
     let code = unsafe {
         sys::cuMemcpyDtoHAsync_v2(target.as_mut_ptr().cast(), source, bytes, stream.handle())
     };
@@ -178,15 +178,15 @@ pub unsafe fn copy_dtod_async(
     if bytes == 0 || stream.is_absent() {
         return Ok(());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let code = unsafe { sys::cuMemcpyDtoDAsync_v2(target, source, bytes, stream.handle()) };
     check("cuMemcpyDtoDAsync", code)
 }
 
-/// Bytes of a row, and from one row to the next.
+/// Bytes of a row, and the row stride in bytes.
 pub(crate) type RowBytes = (usize, usize);
 
-/// Rows that lie so many bytes apart, on the host or on the device: the other address is 0.
+/// Describes rows with a stride of `pitch` bytes in host memory or in device memory. The unused address is 0 or null.
 fn rows_at(host: *mut u8, device: DevicePtr, pitch: usize) -> sys::RowsPlace {
     sys::RowsPlace {
         x_in_bytes: 0,
@@ -202,7 +202,7 @@ fn rows_at(host: *mut u8, device: DevicePtr, pitch: usize) -> sys::RowsPlace {
 /// Copies `height` rows of `width` bytes.
 ///
 /// # Safety
-/// As [`copy_htod_async`] and [`copy_dtoh_async`], for every row at both places.
+/// The contracts of [`copy_htod_async`] and [`copy_dtoh_async`] hold for every row of source and target.
 unsafe fn copy_rows_async(
     [source, target]: [sys::RowsPlace; 2],
     [width, height]: [usize; 2],
@@ -212,12 +212,12 @@ unsafe fn copy_rows_async(
         return Ok(());
     }
     let copy = sys::RowsCopy { source, target, width_in_bytes: width, height };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let code = unsafe { sys::cuMemcpy2DAsync_v2(&copy, stream.handle()) };
     check("cuMemcpy2DAsync", code)
 }
 
-/// Owned device memory. Unlike cust's buffers it holds its context, so it may be dropped on any thread.
+/// Owned device memory. It holds its context, so it may be dropped on any thread, unlike the buffers of cust.
 ///
 /// ```
 /// use einsparse::raw::DeviceMemory;
@@ -235,16 +235,16 @@ unsafe fn copy_rows_async(
 pub struct DeviceMemory {
     address: DevicePtr,
     bytes: usize,
-    /// Of memory that was not allocated here.
+    /// Owner of memory that this type did not allocate.
     owner: Option<Owner>,
     context: Arc<PrimaryContext>,
 }
 
-/// Where all memory of a GPU that is not there begins: nothing is read from it, and it is aligned as the driver aligns.
+/// Address of all memory of an absent GPU. It is aligned as the driver aligns, and it is never read.
 pub(crate) const ABSENT_ADDRESS: DevicePtr = 1 << 40;
 
 impl DeviceMemory {
-    /// Allocates `bytes` bytes, not initialised.
+    /// Allocates `bytes` bytes of uninitialized memory.
     pub fn alloc(context: &Arc<PrimaryContext>, bytes: usize) -> Result<Self> {
         context.set_current()?;
         let address = match context.is_absent() {
@@ -255,18 +255,18 @@ impl DeviceMemory {
         Ok(Self { address, bytes, owner: None, context: Arc::clone(context) })
     }
 
-    /// Whose memory it is, where that is somebody else.
+    /// Returns the owner of the memory, if this type did not allocate it.
     #[cfg(feature = "cudarc")]
     pub(crate) fn into_owner(mut self) -> Option<Owner> {
         let nobody = || Owner::new(());
         self.owner.as_mut().map(|owner| std::mem::replace(owner, nobody()))
     }
 
-    /// Memory of somebody else, which its owner frees when this is dropped.
+    /// Wraps memory of another owner. The owner frees it when this value is dropped.
     ///
     /// # Safety
-    /// So many bytes from `address` on are memory of the context's GPU until the owner is dropped. Whoever else uses
-    /// them does so in the order of the streams that work with this.
+    /// The `bytes` bytes from `address` on are memory of the context's GPU until the owner is dropped. Other users of
+    /// the memory order their accesses with the streams that work with this value.
     pub(crate) unsafe fn foreign(
         context: &Arc<PrimaryContext>,
         address: DevicePtr,
@@ -276,7 +276,7 @@ impl DeviceMemory {
         Self { address, bytes, owner: Some(owner), context: Arc::clone(context) }
     }
 
-    /// Allocates and copies `values`; returns when the copy is done.
+    /// Allocates memory and copies `values` to it. Returns when the copy is done.
     pub fn from_slice<T: bytemuck::NoUninit>(
         context: &Arc<PrimaryContext>,
         values: &[T],
@@ -287,18 +287,18 @@ impl DeviceMemory {
         Ok(memory)
     }
 
-    /// Copies `values` to the start after the work queued on `stream`; returns when the copy is done.
-    /// Longer than the memory: an error.
+    /// Copies `values` to the start of the memory, after the work queued on `stream`. Returns when the copy is done.
+    /// Returns an error if `values` is larger than the memory.
     pub fn write<T: bytemuck::NoUninit>(&self, values: &[T], stream: RawStream<'_>) -> Result<()> {
         self.fits(size_of_val(values))?;
         self.context.set_current()?;
-        // SAFETY: the range was just checked and the borrow outlasts the copy, which is waited for.
+        // SAFETY: the range was checked above. The borrow outlives the copy, because this function waits for it.
         unsafe { copy_htod_async(self.address, values, stream)? };
         stream.synchronize()
     }
 
-    /// Copies from the start into `values` after the work queued on `stream`; returns when the copy is done.
-    /// Longer than the memory: an error.
+    /// Copies from the start of the memory into `values`, after the work queued on `stream`. Returns when the copy is
+    /// done. Returns an error if `values` is larger than the memory.
     pub fn read<T: bytemuck::AnyBitPattern>(
         &self,
         values: &mut [T],
@@ -306,13 +306,14 @@ impl DeviceMemory {
     ) -> Result<()> {
         self.fits(size_of_val(values))?;
         self.context.set_current()?;
-        // SAFETY: the range was just checked and the borrow outlasts the copy, which is waited for.
+        // SAFETY: the range was checked above. The borrow outlives the copy, because this function waits for it.
         unsafe { copy_dtoh_async(values, self.address, stream)? };
         stream.synchronize()
     }
 
-    /// Copies `values`, rows side by side, to rows from byte `first` on, after the work queued on `stream`; returns when the
-    /// copy is done. What lies between the rows is left as it is. Past the end of the memory: an error.
+    /// Copies `values`, which are contiguous rows, to strided rows from byte `first` on, after the work queued on
+    /// `stream`. Returns when the copy is done. Gaps between rows are unchanged. Returns an error if a row ends after
+    /// the memory.
     pub(crate) fn write_rows(
         &self,
         first: usize,
@@ -325,12 +326,12 @@ impl DeviceMemory {
         };
         let source = rows_at(values.as_ptr().cast_mut(), 0, width);
         let target = rows_at(std::ptr::null_mut(), self.address + first as u64, pitch);
-        // SAFETY: the rows were just checked and the borrow outlasts the copy, which is waited for. The source is only read.
+        // SAFETY: the rows were checked above, and this function waits for the copy. The source is only read.
         unsafe { copy_rows_async([source, target], [width, height], stream)? };
         stream.synchronize()
     }
 
-    /// The way back.
+    /// Copies strided rows from byte `first` on into `values`, like [`Self::write_rows`] in the other direction.
     pub(crate) fn read_rows(
         &self,
         first: usize,
@@ -343,13 +344,13 @@ impl DeviceMemory {
         };
         let source = rows_at(std::ptr::null_mut(), self.address + first as u64, pitch);
         let target = rows_at(values.as_mut_ptr(), 0, width);
-        // SAFETY: the rows were just checked and the borrow outlasts the copy, which is waited for.
+        // SAFETY: the rows were checked above, and this function waits for the copy.
         unsafe { copy_rows_async([source, target], [width, height], stream)? };
         stream.synchronize()
     }
 
-    /// Width and number of the rows that make up so many bytes, and their pitch; none without bytes. Rows without gaps are
-    /// one: the driver bounds how far apart they may lie.
+    /// Returns width and number of the rows, and their pitch, or `None` for 0 bytes. Rows without gaps are one row,
+    /// because the driver limits the pitch.
     fn rows(
         &self,
         first: usize,
@@ -379,17 +380,17 @@ impl DeviceMemory {
         })
     }
 
-    /// The address; 0 for zero bytes.
+    /// Returns the address, or 0 for zero bytes.
     pub fn address(&self) -> DevicePtr {
         self.address
     }
 
-    /// Size, bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The context it belongs to.
+    /// Returns the context of the memory.
     pub fn context(&self) -> &Arc<PrimaryContext> {
         &self.context
     }
@@ -400,7 +401,7 @@ impl Drop for DeviceMemory {
         if self.owner.is_some() || self.context.is_absent() {
             return;
         }
-        // SAFETY: the address is ours, freed once; cuMemFree waits for work that still uses it.
+        // SAFETY: this value owns the address, which is freed once. `cuMemFree` waits for work that still uses it.
         let freed = self.context.set_current().and_then(|()| unsafe { mem_free(self.address) });
         if let Err(error) = freed {
             tracing::warn!(%error, bytes = self.bytes, "device memory was not freed");

@@ -1,8 +1,8 @@
-//! The CUDA driver: opened at run time, typed, every refusal an [`Error`] value.
+//! Typed interface to the CUDA driver, which is opened at run time. Every failure is an [`Error`] value.
 //!
-//! With the feature `cust` that crate retains contexts and its streams are taken as they are. Every other call goes
-//! through `sys`, also without it: kernel attributes, clusters, tensor maps, streams from raw handles, capture, owned
-//! memory that frees itself from any thread.
+//! With the feature `cust`, that crate retains contexts, and its streams are accepted. All other calls use `sys`, with
+//! and without the feature: kernel attributes, clusters, tensor maps, streams from raw handles, capture, and owned
+//! memory that any thread may free.
 
 mod device;
 mod function;
@@ -37,10 +37,10 @@ pub use pinned::{PinnedMemory, PinnedWord};
 pub use stream::{Event, OwnedStream, RawStream};
 pub use tensor_map::{PixelLayout, Swizzle, TensorMap, TensorMapLayout, TensorMapType};
 
-/// A device address, as the driver and other CUDA crates hold it.
+/// Device address, in the representation of the driver and other CUDA crates.
 pub type DevicePtr = u64;
 
-/// Whether there is a driver with at least one GPU; the error says what is missing.
+/// Checks for a driver with at least one GPU. The error states what is missing.
 pub fn available() -> Result<()> {
     if device_count()? == 0 {
         return Err(Error::Cuda {
@@ -51,30 +51,30 @@ pub fn available() -> Result<()> {
     Ok(())
 }
 
-/// Opens libcuda and initialises it; cheap after the first time.
+/// Opens libcuda and initializes it. Later calls are cheap.
 pub fn init() -> Result<()> {
     library::open()?;
-    // SAFETY: cuInit takes no pointers; flags must be 0.
+    // SAFETY: cuInit has no pointer arguments; its flags must be 0.
     check("cuInit", unsafe { sys::cuInit(0) })
 }
 
-/// The newest CUDA version the driver supports, as (major, minor).
+/// Returns the newest CUDA version that the driver supports, as (major, minor).
 pub fn driver_version() -> Result<(u32, u32)> {
     library::open()?;
     let mut version = 0;
-    // SAFETY: `version` is a place for one int.
+    // SAFETY: `version` can hold one int.
     check("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&mut version) })?;
     let version = version.unsigned_abs();
     Ok((version / 1000, version % 1000 / 10))
 }
 
-/// Turns an error of `cust` into ours: `Stream::new(..).map_err(refused("cuStreamCreate"))`.
+/// Converts an error of `cust`: `Stream::new(..).map_err(refused("cuStreamCreate"))`.
 #[cfg(feature = "cust")]
 pub fn refused(call: &str) -> impl FnOnce(cust::error::CudaError) -> Error {
     move |error| Error::Cuda { call: call.to_owned(), reason: words(error as u32) }
 }
 
-/// An error unless the code is CUDA_SUCCESS.
+/// Returns an error unless the code is CUDA_SUCCESS.
 fn check(call: &str, code: u32) -> Result<()> {
     if code == 0 {
         return Ok(());
@@ -82,7 +82,7 @@ fn check(call: &str, code: u32) -> Result<()> {
     Err(Error::Cuda { call: call.to_owned(), reason: words(code) })
 }
 
-/// As [`check`], for allocations: CUDA_ERROR_OUT_OF_MEMORY becomes numbers.
+/// [`check`] for allocations. The error of CUDA_ERROR_OUT_OF_MEMORY contains the sizes.
 fn check_allocation(call: &str, code: u32, wanted: usize) -> Result<()> {
     const OUT_OF_MEMORY: u32 = 2;
     if code != OUT_OF_MEMORY {
@@ -94,14 +94,14 @@ fn check_allocation(call: &str, code: u32, wanted: usize) -> Result<()> {
     })
 }
 
-/// "CUDA_ERROR_INVALID_VALUE (1): invalid argument", in the driver's words where there is a driver.
+/// Describes a code, such as "CUDA_ERROR_INVALID_VALUE (1): invalid argument". The text is the driver's, if available.
 fn words(code: u32) -> String {
     if code == library::SYMBOL_NOT_FOUND {
         return "this driver does not have the call; a newer driver does".into();
     }
     let mut name = ptr::null();
     let mut text = ptr::null();
-    // SAFETY: both are places for one pointer; the driver writes pointers to its own constant strings.
+    // SAFETY: both can hold one pointer. The driver writes pointers to its own constant strings.
     let (name, text) = unsafe {
         sys::cuGetErrorName(code, &mut name);
         sys::cuGetErrorString(code, &mut text);
@@ -117,9 +117,9 @@ fn words(code: u32) -> String {
 }
 
 /// # Safety
-/// Null, or a NUL-terminated string that lives as long as the program.
+/// `text` is null or a NUL-terminated string that lives as long as the program.
 unsafe fn constant(text: *const c_char) -> Option<&'static str> {
-    // SAFETY: the caller's promise, null excluded.
+    // SAFETY: the caller guarantees the contract, and null was excluded.
     let text = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })?;
     text.to_str().ok()
 }
@@ -128,7 +128,7 @@ unsafe fn constant(text: *const c_char) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// Passes with and without a driver: every answer is a value, and the errors have words.
+    /// Passes with and without a driver: no call panics, and every error has a message.
     #[test]
     fn a_machine_without_a_driver_gets_errors_with_words() {
         let Err(error) = available() else { return };

@@ -1,4 +1,4 @@
-//! Page-locked memory of the host: what copies run from while other work goes on, and a word that kernels write.
+//! Page-locked host memory: buffers for asynchronous copies, and a word that kernels write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{DevicePtr, PrimaryContext, check, sys, trial};
 use crate::error::Result;
 
-/// Page-locked memory, at the same address on both sides (unified addressing), aligned to pages.
+/// Page-locked memory, aligned to pages. It has the same address on host and device (unified addressing).
 #[derive(Debug)]
 pub struct PinnedMemory {
     start: *mut u8,
@@ -14,16 +14,16 @@ pub struct PinnedMemory {
     context: Arc<PrimaryContext>,
 }
 
-// SAFETY: the memory is of no thread, and written through `&mut` alone.
+// SAFETY: the memory is not bound to a thread, and it is only written through `&mut`.
 unsafe impl Send for PinnedMemory {}
-// SAFETY: as above.
+// SAFETY: it is only written through `&mut`.
 unsafe impl Sync for PinnedMemory {}
 
 impl PinnedMemory {
-    /// So many bytes of 0.
+    /// Allocates `bytes` bytes, all zero.
     pub fn zeros(context: &Arc<PrimaryContext>, bytes: usize) -> Result<Self> {
         context.set_current()?;
-        // The driver gives none for nothing.
+        // The driver rejects an allocation of 0 bytes.
         let room = bytes.max(8);
         trial::check_turn("cuMemAllocHost", room)?;
         if context.is_absent() {
@@ -35,29 +35,29 @@ impl PinnedMemory {
             });
         }
         let mut start = std::ptr::null_mut();
-        // SAFETY: `start` is a place for one address.
+        // SAFETY: `start` can hold one address.
         let code = unsafe { sys::cuMemAllocHost_v2(&mut start, room) };
         check(&format!("cuMemAllocHost of {room} bytes"), code)?;
         let start = start.cast::<u8>();
-        // SAFETY: so many bytes that the driver just gave.
+        // SAFETY: the driver just allocated `room` bytes there.
         unsafe { start.write_bytes(0, room) };
         Ok(PinnedMemory { start, bytes, context: Arc::clone(context) })
     }
 
-    /// Where it begins; never null.
+    /// Returns the address of the memory, which is never null.
     pub fn start(&self) -> *mut u8 {
         self.start
     }
 
-    /// What it holds.
+    /// Returns the contents.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: ours, and initialised when it was made.
+        // SAFETY: this value owns the memory, which was initialized on creation.
         unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
     }
 
-    /// The same, to be written: not while a copy is under way.
+    /// Returns the contents for writing. Do not write while a copy is in flight.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and borrowed by nobody else.
+        // SAFETY: this value owns the initialized memory, and `&mut self` excludes other borrows.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
     }
 }
@@ -67,14 +67,14 @@ impl Drop for PinnedMemory {
         if self.context.is_absent() {
             let words = self.bytes.max(8).div_ceil(8);
             let words = std::ptr::slice_from_raw_parts_mut(self.start.cast::<u64>(), words);
-            // SAFETY: a boxed slice of so many words when it was made, freed once.
+            // SAFETY: the memory was created as a boxed slice of this length, and it is freed once.
             drop(unsafe { Box::from_raw(words) });
             return;
         }
-        // Work that reads or writes it may be queued still.
+        // Queued work may still read or write the memory.
         let idle = self.context.set_current().and_then(|()| self.context.synchronize());
         let freed = idle.and_then(|()| {
-            // SAFETY: ours, freed once, and in its context.
+            // SAFETY: this value owns the memory, which is freed once and in its context.
             let code = unsafe { sys::cuMemFreeHost(self.start.cast()) };
             check("cuMemFreeHost", code)
         });
@@ -84,25 +84,24 @@ impl Drop for PinnedMemory {
     }
 }
 
-/// 8 bytes of page-locked memory. What a kernel stores is read at any time, without waiting for it.
+/// 8 bytes of page-locked memory. The host reads the value that a kernel stored without waiting for the kernel.
 #[derive(Debug)]
 pub struct PinnedWord(PinnedMemory);
 
 impl PinnedWord {
-    /// A word of 0.
+    /// Allocates a word of value 0.
     pub fn new(context: &Arc<PrimaryContext>) -> Result<Self> {
         PinnedMemory::zeros(context, size_of::<u64>()).map(PinnedWord)
     }
 
-    /// Where kernels find it.
+    /// Returns the address for kernels.
     pub fn address(&self) -> DevicePtr {
         self.0.start as DevicePtr
     }
 
-    /// What was stored last.
+    /// Returns the value that was stored last.
     pub fn load(&self) -> u64 {
-        // SAFETY: the word is alive, aligned to 8 bytes, and touched by atomic loads and by the GPU's 8-byte stores
-        // only.
+        // SAFETY: the word is alive and aligned to 8 bytes. Only atomic loads and 8-byte stores of the GPU access it.
         let word = unsafe { AtomicU64::from_ptr(self.0.start.cast()) };
         word.load(Ordering::Acquire)
     }

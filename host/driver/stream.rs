@@ -1,4 +1,4 @@
-//! Streams from anywhere, and events that time them.
+//! Streams from any source, and events for timing and ordering.
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
@@ -7,7 +7,7 @@ use super::sys::{self, CUevent, CUstream};
 use super::{PrimaryContext, check};
 use crate::error::{Error, Result};
 
-/// A stream borrowed by its handle: ours, cust's, or another CUDA crate's. Copying it copies the borrow.
+/// Stream borrowed by its handle: of this crate, of cust, or of another CUDA crate. A copy copies the borrow.
 ///
 /// ```
 /// use einsparse::raw::RawStream;
@@ -22,34 +22,34 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawStream<'a>(CUstream, PhantomData<&'a ()>);
 
-// SAFETY: a stream handle may be used from every thread; the driver locks.
+// SAFETY: the driver locks, so any thread may use a stream handle.
 unsafe impl Send for RawStream<'_> {}
-// SAFETY: as above.
+// SAFETY: the driver locks.
 unsafe impl Sync for RawStream<'_> {}
 
 impl RawStream<'_> {
-    /// The legacy default stream, which waits for and is waited for by blocking streams.
+    /// The legacy default stream. It synchronizes with all blocking streams.
     pub const LEGACY: Self = Self(std::ptr::null_mut(), PhantomData);
 
-    /// The stream of a GPU that is not there, and of a CPU context: what is queued is checked and never runs. No driver
-    /// gives this handle.
+    /// Stream of an absent GPU and of a CPU context. Work queued on it is validated and never runs. No driver returns
+    /// this handle.
     pub(crate) const ABSENT: Self = Self(std::ptr::without_provenance_mut(usize::MAX), PhantomData);
 
-    /// Whether nothing that is queued runs.
+    /// Whether queued work never runs.
     pub(crate) fn is_absent(self) -> bool {
         self == RawStream::ABSENT
     }
 
-    /// A stream from a raw `CUstream` (or `cudaStream_t`: the same handle).
+    /// Creates a stream from a raw `CUstream` or `cudaStream_t`, which are the same handle.
     ///
     /// # Safety
-    /// The handle is null or a stream that lives as long as the result's lifetime, and its context
-    /// is the one current at every use.
+    /// The handle is null or a stream that lives for the lifetime of the result. At every use, the current context is
+    /// that of the stream.
     pub unsafe fn from_raw(handle: *mut std::ffi::c_void) -> Self {
         Self(handle.cast(), PhantomData)
     }
 
-    /// The handle, for other CUDA crates.
+    /// Returns the handle, for other CUDA crates.
     pub fn as_raw(self) -> *mut std::ffi::c_void {
         match self.is_absent() {
             true => std::ptr::null_mut(),
@@ -61,17 +61,18 @@ impl RawStream<'_> {
         self.0
     }
 
-    /// Makes the stream's context the one of this thread. A default stream has none of its own.
+    /// Makes the stream's context current on this thread. Does nothing for default streams, which belong to any
+    /// context.
     pub(crate) fn set_current(self) -> Result<()> {
-        // Null, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD.
+        // Max handle value of the default streams: null, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD.
         const DEFAULTS: usize = 2;
         if self.0.addr() <= DEFAULTS || self.is_absent() {
             return Ok(());
         }
         let mut context = std::ptr::null_mut();
-        // SAFETY: the handle is valid by the contract of `from_raw`; a place for one handle.
+        // SAFETY: the handle is valid by the contract of `from_raw`, and `context` can hold one handle.
         check("cuStreamGetCtx", unsafe { sys::cuStreamGetCtx(self.0, &mut context) })?;
-        // SAFETY: the context of a stream that lives.
+        // SAFETY: the stream is alive, so its context is too.
         check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(context) })
     }
 
@@ -90,23 +91,23 @@ impl RawStream<'_> {
             return Ok(true);
         }
         const NOT_READY: u32 = 600;
-        // SAFETY: as in `synchronize`.
+        // SAFETY: the handle is valid by the contract of `from_raw`.
         match unsafe { sys::cuStreamQuery(self.0) } {
             NOT_READY => Ok(false),
             code => check("cuStreamQuery", code).map(|()| true),
         }
     }
 
-    /// Work queued from now on waits for `event`.
+    /// Makes work that is queued from now on wait for `event`.
     pub fn wait(self, event: &Event) -> Result<()> {
         if self.is_absent() {
             return Ok(());
         }
         if event.0.is_null() {
-            // A stream of a GPU, given to an operator of a CPU context.
+            // The stream is of a GPU, but the operator is of a CPU context.
             return Err(Error::elsewhere("stream"));
         }
-        // SAFETY: as in `synchronize`; the event is alive.
+        // SAFETY: the handle is valid by the contract of `from_raw`, and the event is alive.
         check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.0, event.0, 0) })
     }
 
@@ -116,7 +117,7 @@ impl RawStream<'_> {
             return Ok(false);
         }
         let mut status = 0;
-        // SAFETY: as in `synchronize`; `status` is a place for one int.
+        // SAFETY: the handle is valid by the contract of `from_raw`, and `status` can hold one int.
         check("cuStreamIsCapturing", unsafe { sys::cuStreamIsCapturing(self.0, &mut status) })?;
         Ok(status != 0)
     }
@@ -129,43 +130,43 @@ impl<'a> From<&'a cust::stream::Stream> for RawStream<'a> {
     }
 }
 
-/// A stream of our own that does not synchronise with the legacy default stream, so that it can be captured
-/// while other threads use that one. (cust drops this flag.)
+/// Owned stream that does not synchronize with the legacy default stream. It can be captured while other threads use
+/// the default stream. (cust does not pass this flag on.)
 #[derive(Debug)]
 pub struct OwnedStream(CUstream);
 
-// SAFETY: as for RawStream.
+// SAFETY: the driver locks, so any thread may use a stream handle.
 unsafe impl Send for OwnedStream {}
-// SAFETY: as for RawStream.
+// SAFETY: the driver locks.
 unsafe impl Sync for OwnedStream {}
 
 impl OwnedStream {
-    /// A new stream in the current context.
+    /// Creates a stream in the current context.
     pub fn new() -> Result<Self> {
         Self::of_priority(0)
     }
 
-    /// A new stream whose thread blocks go in front of those of other streams that wait for room.
+    /// Creates a stream of high priority. Its thread blocks are scheduled before waiting blocks of other streams.
     pub fn ahead() -> Result<Self> {
-        // The driver takes the nearest that it has.
+        // The driver clamps the priority to the range that it supports.
         Self::of_priority(-5)
     }
 
     fn of_priority(priority: c_int) -> Result<Self> {
         const NON_BLOCKING: u32 = 1;
         let mut handle = std::ptr::null_mut();
-        // SAFETY: `handle` is a place for one stream.
+        // SAFETY: `handle` can hold one stream.
         let code = unsafe { sys::cuStreamCreateWithPriority(&mut handle, NON_BLOCKING, priority) };
         check("cuStreamCreate", code)?;
         Ok(Self(handle))
     }
 
-    /// A stream on which nothing runs.
+    /// Creates a stream on which nothing runs.
     pub(crate) fn absent() -> Self {
         Self(RawStream::ABSENT.0)
     }
 
-    /// A stream of this context.
+    /// Creates a stream of this context.
     pub(crate) fn of(context: &PrimaryContext) -> Result<Self> {
         match context.is_absent() {
             true => Ok(Self::absent()),
@@ -173,7 +174,7 @@ impl OwnedStream {
         }
     }
 
-    /// The stream, to queue on.
+    /// Returns the borrowed stream, for queueing work.
     pub fn raw(&self) -> RawStream<'_> {
         RawStream(self.0, PhantomData)
     }
@@ -184,7 +185,7 @@ impl Drop for OwnedStream {
         if self.raw().is_absent() {
             return;
         }
-        // SAFETY: the stream is ours and destroyed once; the driver finishes its work first.
+        // SAFETY: this value owns the stream, which is destroyed once. The driver finishes its work first.
         let code = unsafe { sys::cuStreamDestroy_v2(self.0) };
         if let Err(error) = check("cuStreamDestroy", code) {
             tracing::warn!(%error, "stream was not destroyed");
@@ -192,28 +193,28 @@ impl Drop for OwnedStream {
     }
 }
 
-/// A point in a stream, with its time.
+/// Point in a stream, with its time.
 #[derive(Debug)]
 pub struct Event(CUevent);
 
-// SAFETY: an event handle may be used from every thread; the driver locks.
+// SAFETY: the driver locks, so any thread may use an event handle.
 unsafe impl Send for Event {}
-// SAFETY: as above.
+// SAFETY: the driver locks.
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// A new event in the current context.
+    /// Creates an event in the current context.
     pub fn new() -> Result<Self> {
         Self::with_flags(0)
     }
 
-    /// A new event without a time: cheaper, for order alone.
+    /// Creates an event without a time. It is cheaper and only orders work.
     pub fn for_order() -> Result<Self> {
         const DISABLE_TIMING: u32 = 2;
         Self::with_flags(DISABLE_TIMING)
     }
 
-    /// An event for order, of this context.
+    /// Creates an event without a time in this context.
     pub(crate) fn of(context: &PrimaryContext) -> Result<Self> {
         match context.is_absent() {
             true => Ok(Self(std::ptr::null_mut())),
@@ -223,12 +224,12 @@ impl Event {
 
     fn with_flags(flags: u32) -> Result<Self> {
         let mut handle = std::ptr::null_mut();
-        // SAFETY: `handle` is a place for one event.
+        // SAFETY: `handle` can hold one event.
         check("cuEventCreate", unsafe { sys::cuEventCreate(&mut handle, flags) })?;
         Ok(Self(handle))
     }
 
-    /// Marks the point after the work queued so far.
+    /// Records the point after the work queued so far on `stream`.
     pub fn record(&self, stream: RawStream) -> Result<()> {
         if stream.is_absent() {
             return Ok(());
@@ -259,10 +260,10 @@ impl Event {
         }
     }
 
-    /// Milliseconds from `start` to this event, about half a microsecond fine. Both must have been reached.
+    /// Returns the milliseconds from `start` to this event, at a resolution of about 0.5 us. Both must be reached.
     pub fn elapsed_ms(&self, start: &Event) -> Result<f32> {
         let mut milliseconds = 0.0;
-        // SAFETY: both events are alive; `milliseconds` is a place for one float.
+        // SAFETY: both events are alive, and `milliseconds` can hold one float.
         let code = unsafe { sys::cuEventElapsedTime(&mut milliseconds, start.0, self.0) };
         check("cuEventElapsedTime", code)?;
         Ok(milliseconds)
@@ -274,7 +275,7 @@ impl Drop for Event {
         if self.0.is_null() {
             return;
         }
-        // SAFETY: the event is ours and destroyed once.
+        // SAFETY: this value owns the event, which is destroyed once.
         let code = unsafe { sys::cuEventDestroy_v2(self.0) };
         if let Err(error) = check("cuEventDestroy", code) {
             tracing::warn!(%error, "event was not destroyed");

@@ -1,9 +1,9 @@
-//! The `cu*` symbols that `cust` refers to, defined here and forwarded to the library opened at run time: where cust
-//! links no libcuda (DOCS_RS is set).
+//! Definitions of the `cu*` symbols that `cust` refers to. They forward to the library opened at run time. They are
+//! used where cust links no libcuda (DOCS_RS is set).
 //!
-//! Each has a typed forwarder, held to cust's own declaration by the compiler, and a one-jump assembly
-//! label that carries the C name. The label is hidden, so a cdylib that links us does not export `cuInit`
-//! (a `no_mangle` function would be), and weak, so another crate that does the same may coexist.
+//! Each symbol has a typed forwarder and an assembly label with the C name, which is one jump. The compiler compares
+//! the forwarder with cust's own declaration. The label is hidden, so a cdylib that links this crate does not export
+//! `cuInit` (a `no_mangle` function would be exported). The label is also weak, so another crate may define it too.
 
 #![allow(non_snake_case, clippy::too_many_arguments)]
 
@@ -11,7 +11,7 @@ use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 
 use cust::sys::*;
 
-/// Codes that this version of cust's `CUresult` has a variant for.
+/// Whether this version of cust's `CUresult` has a variant for the code.
 pub(super) const fn known(code: u32) -> bool {
     matches!(
         code,
@@ -20,16 +20,16 @@ pub(super) const fn known(code: u32) -> bool {
     )
 }
 
-/// The driver may be newer than cust's enum: a code it does not know must not become an invalid enum value.
+/// Converts a code of the driver, which may be newer than cust's enum: an unknown code must not become an enum value.
 fn result(code: u32) -> CUresult {
     if !known(code) {
         return CUresult::CUDA_ERROR_UNKNOWN;
     }
-    // SAFETY: `known` holds exactly the discriminants of the enum (tested below).
+    // SAFETY: `known` accepts exactly the discriminants of the enum (tested below).
     unsafe { std::mem::transmute::<u32, CUresult>(code) }
 }
 
-/// Gives a Rust function the C name `$name`, for the linker alone.
+/// Gives a Rust function the C name `$name` for the linker only.
 macro_rules! label {
     ($name:ident) => {
         #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -52,8 +52,8 @@ macro_rules! label {
     };
 }
 
-/// One list of signatures -> `forward::cuXxx(..) -> CUresult`, the label for cust, and the proof that both sides agree
-/// on the type.
+/// Expands a list of signatures to `forward::cuXxx(..) -> CUresult`, the label for cust, and a compile-time check that
+/// both declarations have the same type.
 macro_rules! linked {
     ($($name:ident($($arg:ident: $type:ty),* $(,)?);)*) => {
         mod forward {
@@ -64,7 +64,7 @@ macro_rules! linked {
                 }
             )*
             pub unsafe extern "C" fn cuGetErrorString(error: CUresult, text: *mut *const c_char) -> CUresult {
-                // SAFETY: the caller passes a place for one pointer, as the driver asks.
+                // SAFETY: the caller passes a pointer valid for a write of one pointer, as the driver requires.
                 unsafe { error_string(error as u32, text) };
                 CUresult::CUDA_SUCCESS
             }
@@ -77,12 +77,12 @@ macro_rules! linked {
     };
 }
 
-/// cust's `Display` panics in `to_string` when this call fails, so it never does.
+/// Looks up the text of a code. It never fails, because cust's `Display` panics in `to_string` if this call fails.
 unsafe fn error_string(code: u32, text: *mut *const c_char) {
-    // SAFETY: the caller passes a place for one pointer.
+    // SAFETY: the caller passes a pointer valid for a write of one pointer.
     if unsafe { super::sys::cuGetErrorString(code, text) } != 0 {
         let name = c"no description: the NVIDIA driver is missing or does not know this code";
-        // SAFETY: as above.
+        // SAFETY: the caller passes a pointer valid for a write of one pointer.
         unsafe { *text = name.as_ptr() };
     }
 }
@@ -96,7 +96,7 @@ unsafe extern "C" {
     safe fn linked_cu_init(flags: c_uint);
 }
 
-/// Linkers that read archives once, in order, see ours before cust's: this reference takes the labels along.
+/// Linkers that read archives once, in order, see this crate's archive before cust's. This reference links the labels.
 #[used]
 static LABELS: extern "C" fn(c_uint) = linked_cu_init;
 

@@ -1,4 +1,4 @@
-//! The driver's types and the calls that this library makes, as cuda.h of CUDA 12 has them.
+//! Driver types, and the driver calls that this library uses, as declared in cuda.h of CUDA 12.
 
 #![allow(non_snake_case, clippy::too_many_arguments)]
 
@@ -16,7 +16,7 @@ pub(super) type CUgraphExec = *mut c_void;
 pub(super) type CUmodule = *mut c_void;
 pub(super) type CUstream = *mut c_void;
 
-/// One launch attribute: an id, padding to 8 bytes, and a union of 64 bytes.
+/// Launch attribute: an id, padding to 8 bytes, and a union of 64 bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct LaunchAttribute {
@@ -31,7 +31,7 @@ pub(super) const CLUSTER_DIMENSION: u32 = 4;
 /// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: value = 0 or 1.
 pub(super) const PROGRAMMATIC_STREAM_SERIALIZATION: u32 = 6;
 
-/// CUlaunchConfig.
+/// Matches `CUlaunchConfig`.
 #[repr(C)]
 pub(super) struct RawLaunchConfig {
     pub grid: [u32; 3],
@@ -43,11 +43,11 @@ pub(super) struct RawLaunchConfig {
 }
 const _: () = assert!(size_of::<RawLaunchConfig>() == 56);
 
-/// CU_MEMORYTYPE_HOST and CU_MEMORYTYPE_DEVICE.
+/// Values of CU_MEMORYTYPE_HOST and CU_MEMORYTYPE_DEVICE.
 pub(super) const MEMORY_HOST: u32 = 1;
 pub(super) const MEMORY_DEVICE: u32 = 2;
 
-/// One side of a CUDA_MEMCPY2D: an address of the host or of the device, and bytes from one row to the next.
+/// Source or destination of a CUDA_MEMCPY2D: an address in host or device memory, and a row stride in bytes.
 #[repr(C)]
 pub(super) struct RowsPlace {
     pub x_in_bytes: usize,
@@ -59,7 +59,7 @@ pub(super) struct RowsPlace {
     pub pitch: usize,
 }
 
-/// CUDA_MEMCPY2D.
+/// Matches `CUDA_MEMCPY2D`.
 #[repr(C)]
 pub(super) struct RowsCopy {
     pub source: RowsPlace,
@@ -72,7 +72,7 @@ const _: () = assert!(size_of::<RowsCopy>() == 128);
 macro_rules! calls {
     ($($name:ident($($arg:ident: $type:ty),* $(,)?);)*) => {
         $(
-            /// Forwards to the driver. The contract is the driver's.
+            /// Forwards to the driver. The contract is that of the driver.
             #[inline]
             pub(super) unsafe fn $name($($arg: $type),*) -> u32 {
                 call!($name($($arg: $type),*))
@@ -153,7 +153,7 @@ calls! {
     cuGraphExecDestroy(exec: CUgraphExec);
 }
 
-// What cust does, where it is there.
+// Calls that the feature `cust` makes through cust instead.
 #[cfg(not(feature = "cust"))]
 calls! {
     cuDevicePrimaryCtxRelease_v2(dev: CUdevice);

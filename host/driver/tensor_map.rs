@@ -1,11 +1,11 @@
-//! Tensor maps: what the bulk tensor copy engine (TMA) of compute capability 9.0 reads a tile by.
+//! Tensor maps: descriptors from which the tensor copy engine (TMA) of compute capability 9.0 loads a tile.
 
 use std::ffi::c_int;
 
 use super::{DevicePtr, check, sys};
 use crate::error::{Error, Result};
 
-/// The 128-byte descriptor, passed to a kernel by value (`__grid_constant__`).
+/// 128-byte descriptor, passed to a kernel by value (`__grid_constant__`).
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorMap([u64; 16]);
@@ -27,23 +27,23 @@ pub enum TensorMapType {
     U64 = 4,
     /// 64-bit signed.
     I64 = 5,
-    /// IEEE half.
+    /// IEEE half precision.
     F16 = 6,
-    /// IEEE single.
+    /// IEEE single precision.
     F32 = 7,
-    /// IEEE double.
+    /// IEEE double precision.
     F64 = 8,
     /// bfloat16.
     Bf16 = 9,
-    /// f32, read as TF32.
+    /// f32, loaded as TF32.
     Tf32 = 11,
 }
 
-/// How the rows of a tile are permuted in shared memory; the name is the inner extent's limit in bytes.
+/// Permutation of the rows of a tile in shared memory. The name states the max inner extent in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Swizzle {
-    /// As they lie.
+    /// No permutation.
     #[default]
     None = 0,
     /// Over 32 bytes.
@@ -54,25 +54,25 @@ pub enum Swizzle {
     B128 = 3,
 }
 
-/// A strided tensor and the tile to copy. Innermost axis first, as the hardware counts.
+/// Strided tensor and the tile to copy, innermost axis first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorMapLayout<'a> {
     /// Element type.
     pub element: TensorMapType,
-    /// Extents, 1 to 5 of them.
+    /// Extents of 1 to 5 axes.
     pub extents: &'a [u64],
     /// Strides in bytes of all axes but the innermost; multiples of 16.
     pub strides: &'a [u64],
-    /// Extents of the tile, at most 256 each, what [`steps`](Self::steps) leave out included.
+    /// Extents of the tile, at most 256 each, including the elements that [`steps`](Self::steps) skip.
     pub tile: &'a [u32],
-    /// Along each axis every how manyth element of the tile is copied, 1 to 8; empty for all of them.
+    /// Element step along each axis, 1 to 8; empty means that all elements are copied.
     pub steps: &'a [u32],
     /// Permutation in shared memory.
     pub swizzle: Swizzle,
 }
 
-/// Images, channels last, and a tile of their pixels: neighbouring places of a window, over rows and images. Innermost
-/// axis first: channels, columns, rows, images.
+/// Images in NHWC layout and a tile of their pixels. The tile holds adjacent window positions, and continues over rows
+/// and images. Innermost axis first: channels, columns, rows, images.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PixelLayout {
     /// Element type.
@@ -81,35 +81,36 @@ pub struct PixelLayout {
     pub extents: [u64; 4],
     /// Strides in bytes of all axes but the innermost; multiples of 16.
     pub strides: [u64; 3],
-    /// Where the first tap lies in front of the first column and row, from -128 to 127.
+    /// Offset of the first tap of the first window from the first column and row, from -128 to 127.
     pub lower: [i32; 2],
-    /// Where the first tap of the last place lies behind the last column and row, from -128 to 127.
+    /// Offset of the first tap of the last window from the last column and row, from -128 to 127.
     pub upper: [i32; 2],
-    /// From one place to the next along columns and rows, 1 to 8.
+    /// Window strides along columns and rows, 1 to 8.
     pub steps: [u32; 2],
-    /// Channels of a tile, 128 bytes of them.
+    /// Channels of a tile, 128 bytes in total.
     pub channels: u32,
     /// Pixels of a tile, at most 1024.
     pub pixels: u32,
 }
 
-/// What all maps share: no interleaving, 256 bytes at once into L2, zeros for what lies outside.
+/// Settings of all maps: no interleaving, L2 promotion to 256 bytes, zeros for elements outside of the tensor.
 const NO_INTERLEAVE: c_int = 0;
 const PROMOTE_TO_256_BYTES: c_int = 3;
 const FILL_ZERO: c_int = 0;
 
 impl TensorMap {
-    /// The descriptor as a parameter struct holds it.
+    /// Returns the descriptor in the form that params structs hold.
     pub fn words(&self) -> &[u64; 16] {
         &self.0
     }
 
-    /// Describes the tensor at `address` (16-byte aligned). Elements outside are read as zero. Nothing is read here.
+    /// Encodes a map of the tensor at `address` (16-byte aligned). Elements outside of the tensor are read as zero.
+    /// This function reads no element.
     pub fn encode_tiled(address: DevicePtr, layout: &TensorMapLayout<'_>) -> Result<Self> {
         Self::tiled(false, address, layout)
     }
 
-    /// [`TensorMap`] of memory of a GPU. `absent`: only checks.
+    /// Creates a [`TensorMap`] of device memory. `absent`: only validates the arguments.
     pub(crate) fn tiled(
         absent: bool,
         address: DevicePtr,
@@ -140,8 +141,8 @@ impl TensorMap {
         for (own, &step) in element_strides.iter_mut().zip(layout.steps) {
             *own = step;
         }
-        // SAFETY: the arrays have the lengths that the rank asks for (checked above) and `map` is 128 bytes, aligned
-        // to 64; the address is stored, not read.
+        // SAFETY: the arrays have the lengths that the rank requires (checked above), and `map` is 128 bytes, aligned
+        // to 64. The driver stores the address and does not read from it.
         let code = unsafe {
             sys::cuTensorMapEncodeTiled(
                 (&raw mut map).cast(),
@@ -162,13 +163,13 @@ impl TensorMap {
         Ok(map)
     }
 
-    /// Describes the pixels of the images at `address` (16-byte aligned), swizzled over 128 bytes. Those outside are
-    /// read as zero. Nothing is read here.
+    /// Encodes an im2col map of the images at `address` (16-byte aligned), swizzled over 128 bytes. Pixels outside of
+    /// the images are read as zero. This function reads no pixel.
     pub fn encode_pixels(address: DevicePtr, layout: &PixelLayout) -> Result<Self> {
         Self::pixels(false, address, layout)
     }
 
-    /// [`TensorMap`] of memory of a GPU. `absent`: only checks.
+    /// Creates a [`TensorMap`] of device memory. `absent`: only validates the arguments.
     pub(crate) fn pixels(absent: bool, address: DevicePtr, layout: &PixelLayout) -> Result<Self> {
         const CALL: &str = "cuTensorMapEncodeIm2col";
         encodable(CALL, address, &layout.extents, &layout.strides)?;
@@ -178,8 +179,8 @@ impl TensorMap {
         if absent {
             return Ok(map);
         }
-        // SAFETY: the arrays have the lengths that rank 4 asks for and `map` is 128 bytes, aligned to 64; the address is
-        // stored, not read.
+        // SAFETY: the arrays have the lengths that rank 4 requires, and `map` is 128 bytes, aligned to 64. The driver
+        // stores the address and does not read from it.
         let code = unsafe {
             sys::cuTensorMapEncodeIm2col(
                 (&raw mut map).cast(),
@@ -204,7 +205,7 @@ impl TensorMap {
     }
 }
 
-/// Checks address, extents and strides as the driver does, also for a GPU that is absent.
+/// Validates address, extents and strides as the driver does. It also works for an absent GPU.
 fn encodable(call: &str, address: DevicePtr, extents: &[u64], strides: &[u64]) -> Result<()> {
     const EXTENT: u64 = 1 << 32;
     const STRIDE: u64 = 1 << 40;

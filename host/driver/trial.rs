@@ -1,6 +1,6 @@
-//! What tests ask of device memory and launches: that the n-th allocation fails, that nothing is written outside of
-//! one, that none is left, which kernels ran. For the whole process; a flag is read for each, and nothing else is done
-//! unless a test asks.
+//! Hooks in device memory and launches for tests: failure of the n-th allocation or launch, writes outside of an
+//! allocation, leaks, and the kernels that ran. They apply to the whole process. If no test enables a hook, its only
+//! cost is the read of a flag.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,11 +10,11 @@ use super::device::synchronize_current;
 use super::{DevicePtr, RawStream, check, check_allocation, sys};
 use crate::error::Result;
 
-/// Bytes in front of an allocation and behind it.
+/// Bytes of the guard bands before and after an allocation.
 const BAND: usize = 4096;
-/// In the bands.
+/// Fill byte of the guard bands.
 const UNTOUCHED: u8 = 0xa5;
-/// What memory holds before anything is written: NaN, and an index that is nowhere.
+/// Fill byte of new memory: NaN as a value, out of range as an index.
 const POISON: u8 = 0xff;
 /// CUDA_ERROR_OUT_OF_MEMORY
 const OUT_OF_MEMORY: u32 = 2;
@@ -24,9 +24,9 @@ const OUT_OF_RESOURCES: u32 = 701;
 static WATCHED: AtomicBool = AtomicBool::new(false);
 static LISTED: AtomicBool = AtomicBool::new(false);
 static GUARDED: AtomicBool = AtomicBool::new(false);
-/// Allocations until one fails; 0: none does.
+/// Allocations until one fails; 0: none fails.
 static UNTIL_REFUSED: AtomicU64 = AtomicU64::new(0);
-/// Launches until one fails; 0: none does.
+/// Launches until one fails; 0: none fails.
 static UNTIL_LAUNCH_REFUSED: AtomicU64 = AtomicU64::new(0);
 static STATE: Mutex<State> = Mutex::new(State {
     live: BTreeMap::new(),
@@ -37,10 +37,10 @@ static STATE: Mutex<State> = Mutex::new(State {
 
 #[derive(Default)]
 struct State {
-    /// By address: bytes, and whether there are bands.
+    /// Live allocations by address: bytes, and whether they have guard bands.
     live: BTreeMap<DevicePtr, (usize, bool)>,
     faults: Vec<String>,
-    /// Of functions, by handle.
+    /// Names of functions, by handle.
     names: BTreeMap<usize, String>,
     launched: BTreeSet<String>,
 }
@@ -49,23 +49,23 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on memory is poisoned and lies between bands; what was written there is found when it is freed.
+/// Enables poisoned memory and guard bands for later allocations. A write to a band is detected at the free.
 pub fn guard() {
     GUARDED.store(true, Ordering::SeqCst);
     watch();
 }
 
-/// From now on allocations are counted.
+/// Starts to count allocations.
 pub fn watch() {
     WATCHED.store(true, Ordering::SeqCst);
 }
 
-/// From now on kernels that are loaded are listed when they are launched.
+/// Starts to record the names of kernels at their launch. Only kernels that are loaded after this call have names.
 pub fn list() {
     LISTED.store(true, Ordering::SeqCst);
 }
 
-/// Kernels launched since [`list`], each told once.
+/// Returns and clears the names of the kernels launched since [`list`].
 pub fn launched() -> BTreeSet<String> {
     std::mem::take(&mut state().launched)
 }
@@ -76,7 +76,7 @@ pub(super) fn on_load(handle: usize, name: &str) {
     }
 }
 
-/// An error if it is this launch's turn to fail.
+/// Returns an error if this launch is the one that must fail.
 pub(super) fn on_launch(handle: usize) -> Result<()> {
     if LISTED.load(Ordering::Relaxed) {
         let mut state = state();
@@ -90,39 +90,39 @@ pub(super) fn on_launch(handle: usize) -> Result<()> {
     }
 }
 
-/// Counts down to the turn, if one was set; whether it has come.
+/// Decrements the counter, if it is not 0. Returns whether it reached 0.
 fn is_turn(until: &AtomicU64) -> bool {
     let next = |n: u64| n.checked_sub(1);
     until.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next) == Ok(1)
 }
 
-/// The `n`-th launch from now fails, as if the GPU had not the registers for it; 0: none.
+/// Makes the `n`-th launch from now fail with the error of a GPU that lacks registers for it; 0: none fails.
 pub fn refuse_launch(n: u64) {
     UNTIL_LAUNCH_REFUSED.store(n, Ordering::SeqCst);
 }
 
-/// The `n`-th allocation from now fails, as if there was no memory; 0: none. Counts allocations from now on.
+/// Makes the `n`-th allocation from now fail with an out-of-memory error; 0: none fails. Also calls [`watch`].
 pub fn refuse(n: u64) {
     watch();
     UNTIL_REFUSED.store(n, Ordering::SeqCst);
 }
 
-/// Whether the allocation that [`refuse`] meant is still to come.
+/// Whether the allocation selected by [`refuse`] has not happened yet.
 pub fn is_refusal_ahead() -> bool {
     UNTIL_REFUSED.load(Ordering::SeqCst) > 0
 }
 
-/// Allocations since [`watch`] that were not freed.
+/// Returns the number of allocations since [`watch`] that were not freed.
 pub fn live() -> usize {
     state().live.len()
 }
 
-/// What was written outside of allocations that have been freed. Each is told once.
+/// Returns and clears the reports of writes outside of allocations that have been freed.
 pub fn faults() -> Vec<String> {
     std::mem::take(&mut state().faults)
 }
 
-/// An error if it is this allocation's turn to fail.
+/// Returns an error if this allocation is the one that must fail.
 pub(super) fn check_turn(call: &str, bytes: usize) -> Result<()> {
     if !WATCHED.load(Ordering::Relaxed) {
         return Ok(());
@@ -131,13 +131,13 @@ pub(super) fn check_turn(call: &str, bytes: usize) -> Result<()> {
     check_allocation(call, if refused { OUT_OF_MEMORY } else { 0 }, bytes)
 }
 
-/// Allocates `bytes` bytes, more than none.
+/// Allocates `bytes` bytes, at least 1.
 pub(super) fn alloc(bytes: usize) -> Result<DevicePtr> {
     check_turn("cuMemAlloc", bytes)?;
     let guarded = GUARDED.load(Ordering::Relaxed);
     let around = if guarded { 2 * BAND } else { 0 };
     let mut address = 0;
-    // SAFETY: a place for one address.
+    // SAFETY: `address` can hold one address.
     let code = unsafe { sys::cuMemAlloc_v2(&mut address, bytes + around) };
     check_allocation("cuMemAlloc", code, bytes)?;
     if guarded {
@@ -147,11 +147,11 @@ pub(super) fn alloc(bytes: usize) -> Result<DevicePtr> {
             (address, POISON, bytes),
             (address + bytes as u64, UNTOUCHED, BAND),
         ] {
-            // SAFETY: inside what was just allocated, which nothing else uses.
+            // SAFETY: the range is inside of the new allocation, which no other code uses yet.
             let code = unsafe { sys::cuMemsetD8Async(at, byte, count, RawStream::LEGACY.handle()) };
             check("cuMemsetD8Async", code)?;
         }
-        // Streams that do not wait for the legacy one write from here on.
+        // Streams that do not synchronize with the legacy stream may write from here on.
         synchronize_current()?;
     }
     if WATCHED.load(Ordering::Relaxed) {
@@ -160,7 +160,7 @@ pub(super) fn alloc(bytes: usize) -> Result<DevicePtr> {
     Ok(address)
 }
 
-/// The address to free in place of one that [`alloc`] gave.
+/// Returns the address to free for an address that [`alloc`] returned.
 pub(super) fn release(address: DevicePtr) -> Result<DevicePtr> {
     if !WATCHED.load(Ordering::Relaxed) {
         return Ok(address);
@@ -170,13 +170,13 @@ pub(super) fn release(address: DevicePtr) -> Result<DevicePtr> {
         return Ok(address);
     };
     let first = address - BAND as u64;
-    // What is queued may still write.
+    // Queued work may still write.
     synchronize_current()?;
     for (at, place) in [(first, "in front of"), (address + bytes as u64, "behind")] {
         let mut band = [0_u8; BAND];
         let stream = RawStream::LEGACY.handle();
-        // SAFETY: a band of the allocation, and a place for it; a copy to pageable memory is done when the call
-        // returns.
+        // SAFETY: the range is a band of the allocation, and `band` has its size. A copy to pageable memory is complete
+        // when the call returns.
         let code = unsafe { sys::cuMemcpyDtoHAsync_v2(band.as_mut_ptr().cast(), at, BAND, stream) };
         check("cuMemcpyDtoHAsync", code)?;
         if let Some(offset) = band.iter().position(|byte| *byte != UNTOUCHED) {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::einsum::{Access, Einsum, IndexExpr};
 
-/// What an index is to the expression.
+/// Use of an index in an expression.
 ///
 /// ```
 /// use einsparse::{dynamic::{AxisUse, pit_axes}, einsum::Einsum};
@@ -15,13 +15,13 @@ use crate::einsum::{Access, Einsum, IndexExpr};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AxisUse {
-    /// It stands in the output: reordering it reorders the output, which a scatter on the way out undoes.
+    /// The index appears in the output. Reordering it reorders the output; a scatter at the end undoes this.
     Spatial,
-    /// It is summed, and sums commute; rounding depends on the order.
+    /// The index is summed. Sums commute, but rounding depends on the order.
     Reduction,
-    /// It stands within an index expression, so where an operand is read is computed from it: no PIT axis.
+    /// The index appears inside an index expression, from which the position in an operand is computed: not a PIT axis.
     Arithmetic {
-        /// The first sum or index array it stands in: `2*x+i`, `X[x,i]`.
+        /// The first sum or index array that contains it: `2*x+i`, `X[x,i]`.
         within: String,
     },
 }
@@ -43,16 +43,16 @@ impl fmt::Display for AxisUse {
     }
 }
 
-/// One axis of one operand.
+/// An axis of an operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperandAxis {
-    /// Name of the operand; the output's included.
+    /// Name of the operand, or of the output.
     pub operand: String,
-    /// Which of its axes, from 0 on.
+    /// Number of the axis, from 0 on.
     pub axis: usize,
-    /// The index that stands there.
+    /// Index at this axis.
     pub index: String,
-    /// What the index is to the expression.
+    /// Use of the index in the expression.
     pub usage: AxisUse,
 }
 
@@ -63,9 +63,9 @@ impl fmt::Display for OperandAxis {
     }
 }
 
-/// Every axis of every operand at which an index stands: factors in the order of the text, bias and gate, then the
-/// output. An axis at which a sum of indices stands or an index array is read is none of them. Source: PIT, section
-/// 3.1: all spatial axes and all axes of commutative and associative reductions, except those used in index arithmetic.
+/// Every axis of every operand that has an index: factors in the order of the text, bias and gate, then the output.
+/// Axes with a sum of indices or an index array are omitted. Source: PIT, section 3.1: all spatial axes and all axes of
+/// commutative and associative reductions, except those used in index arithmetic.
 ///
 /// ```
 /// use einsparse::{dynamic::pit_axes, einsum::Einsum};
@@ -101,7 +101,7 @@ pub(super) fn operands(einsum: &Einsum) -> impl Iterator<Item = &Access> {
     einsum.factors.iter().chain(behind).chain(std::iter::once(&einsum.out))
 }
 
-/// What each index is.
+/// Use of each index.
 pub(super) fn uses(einsum: &Einsum) -> BTreeMap<&str, AxisUse> {
     let mut uses = BTreeMap::new();
     let mut kept = Vec::new();

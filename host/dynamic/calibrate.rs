@@ -10,20 +10,20 @@ use crate::error::Result;
 use crate::machine::{HeightTimes, TileTimes, megabytes, stages, waves};
 use crate::tensor::Tensor;
 
-/// Rows and columns of A, and columns of B of the wide product and of the narrow one.
+/// Rows and columns of A, and columns of B: of the wide product (`EXTENT`) and of the narrow one (`NARROW`).
 const EXTENT: usize = 4096;
 const NARROW: usize = 1024;
-/// One of so many micro-tiles holds something.
+/// One of `OFTEN` or of `RARELY` micro-tiles is nonempty.
 const OFTEN: usize = 2;
 const RARELY: usize = 8;
-/// Runs of a series, and series, of which the fastest counts: the clock may not be up at first.
+/// Runs per series, and number of series. The fastest series counts, because the clock may be low at first.
 const RUNS: usize = 10;
 const SERIES: usize = 4;
 
 impl TileTimes {
-    /// Times of the tiles on the context's GPU; takes about a second, and 200 MB of its memory. What is measured counts
-    /// from the next plan on if [`Context::set_tile_times`] is told, and for programs to come if it is
-    /// [saved](Self::save).
+    /// Measures the times of the tiles on the context's GPU. This takes about a second and 200 MB of device memory.
+    /// Pass the result to [`Context::set_tile_times`] to use it for later plans, and [save](Self::save) it for later
+    /// programs.
     ///
     /// # Errors
     /// [`Error::Cuda`](crate::Error::Cuda) on a CPU context; [`Error::NoKernel`](crate::Error::NoKernel) on a GPU
@@ -60,12 +60,12 @@ impl TileTimes {
     }
 }
 
-/// No zero, no two neighbours alike.
+/// Nonzero values; adjacent ones differ.
 fn value(i: usize) -> f16 {
     f16::from_f32(0.25 + (i % 13) as f32 / 16.0)
 }
 
-/// Microseconds of a run: the fastest series.
+/// Microseconds per run of the fastest series.
 fn fastest(stream: &Stream, run: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
     let (start, end) = (Event::new()?, Event::new()?);
     let mut best = f64::INFINITY;
@@ -81,7 +81,7 @@ fn fastest(stream: &Stream, run: &mut dyn FnMut() -> Result<()>) -> Result<f64> 
     Ok(best)
 }
 
-/// Detection and product, and detection alone.
+/// Times of detection and product, and of detection alone.
 fn product_us(
     context: &Context,
     height: usize,
@@ -90,7 +90,7 @@ fn product_us(
     stream: &Stream,
 ) -> Result<[f64; 2]> {
     let (m, k, n) = (EXTENT, EXTENT, b.shape()[1]);
-    // Spread evenly: every panel has the same number.
+    // Micro-tiles are distributed evenly: every panel has the same number of nonempty ones.
     let full = |i: &[usize]| (i[1] * 7 + i[0] / height).is_multiple_of(rare);
     let a = Dense::from_fn(vec![m, k], |i| match full(i) {
         true => value(i[0] + i[1]),
@@ -105,7 +105,7 @@ fn product_us(
     Ok([both, first])
 }
 
-/// Detection in next to nothing.
+/// Time of a detection in a very small matrix.
 fn launch_us(context: &Context, stream: &Stream) -> Result<f64> {
     let a = context.zeros::<f16>(&[128, 128])?;
     let detector = Detector::<f16>::new(context, [128, 128], (128, 1), &Default::default())?;
@@ -113,7 +113,7 @@ fn launch_us(context: &Context, stream: &Stream) -> Result<f64> {
     fastest(stream, &mut || detector.run(&a, &mut index, stream))
 }
 
-/// A dense product's time over the predicted one.
+/// Measured time of a dense product divided by the predicted time.
 fn dense_factor(
     context: &Context,
     a: &Tensor<f16>,

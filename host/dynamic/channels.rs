@@ -1,4 +1,4 @@
-//! Detection of columns: channels of images, filters of weights.
+//! Detection of nonempty columns: channels of images, filters of weights.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::registry::Scalar;
 use crate::tensor::Tensor;
 use crate::values::{Buffer, Slice};
 
-/// Finds, for each item of `[items][rows][columns]`, the columns that hold an element above a threshold in any row, and
-/// copies them side by side: of activations `[n,h,w,m]` the channels of each image (items n, rows h times w, columns
-/// m), of weights `[i,j,m,f]` the filters (one item, rows i times j times m, columns f). Without the host; the pattern
-/// may be another at each run (PIT, arXiv 2301.10936, sections 3.1 and 3.3, of convolution: m and f are PIT axes, h and
-/// w are not).
+/// Finds, for each item of `[items][rows][columns]`, the columns that have an element above a threshold in any row, and
+/// packs them. For activations `[n,h,w,m]` these are the channels of each image (items n, rows h times w, columns m).
+/// For weights `[i,j,m,f]` these are the filters (one item, rows i times j times m, columns f). The host does not take
+/// part, and the pattern may differ in each run. Source: PIT, arXiv 2301.10936, sections 3.1 and 3.3. In a convolution,
+/// m and f are PIT axes; h and w are not.
 ///
-/// Lists ascend. Elements are f16 or bf16, and columns at most 8192.
+/// Lists ascend. Elements are f16 or bf16. The max number of columns is 8192.
 ///
 /// ```
 /// use einsparse::Context;
@@ -52,18 +52,18 @@ pub struct ChannelDetector<T> {
     launch: Option<ChannelsLaunch>,
     shadow: Shadow<ChannelDetector<T>>,
     index: MicroIndex,
-    /// Packed rows of a CPU.
+    /// Packed rows on a CPU.
     values: Buffer,
     element: PhantomData<T>,
 }
 
 impl<T: Scalar> ChannelDetector<T> {
-    /// A detector for items, rows and columns. Elements of at most the magnitude `threshold` count for nothing; NaN
-    /// counts always, and at 0 both zeros do not.
+    /// Creates a detector for items, rows and columns. Elements with a magnitude of at most `threshold` count as zero.
+    /// NaN always counts as nonzero. At threshold 0, zeros of both signs count as zero.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a threshold that is negative or no number; [`Error::Overflow`] for too many rows, columns
-    /// or items; [`Error::NoKernel`] for other element types, and [`Error::OutOfMemory`].
+    /// [`Error::Operand`] if the threshold is negative or NaN; [`Error::Overflow`] if there are too many rows, columns
+    /// or items; [`Error::NoKernel`] for other element types; [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 3], threshold: f64) -> Result<Self> {
         if threshold.is_nan() || threshold < 0.0 {
             return Err(Error::operand("threshold", format!("is {threshold}, not a magnitude")));
@@ -97,14 +97,14 @@ impl<T: Scalar> ChannelDetector<T> {
         })
     }
 
-    /// Queues the detection. Nothing is allocated or waited for: it may be captured in a CUDA graph.
+    /// Queues the detection. It does not allocate and does not wait, and can be captured in a CUDA graph.
     ///
-    /// `a` has the planned columns as its last axis, and as many rows as all items together, whatever the axes:
-    /// `[n,h,w,m]` as well as `[n h w, m]`.
+    /// The last axis of `a` has the planned number of columns. The product of the other axes is the number of rows of
+    /// all items, so both `[n,h,w,m]` and `[n h w, m]` are accepted.
     ///
     /// # Errors
-    /// [`Error::Shape`] if it is of another shape; [`Error::Operand`] if it belongs to another context, or if it,
-    /// or a row of it, is not aligned to 16 bytes.
+    /// [`Error::Shape`] if the shape differs; [`Error::Operand`] if `a` belongs to another context, or if its address
+    /// or row stride is not a multiple of 16 bytes.
     pub fn run(&mut self, a: &Tensor<T>, stream: &Stream) -> Result<()> {
         self.shadow.run(stream, |own, stream| own.run(&a.shadow(), stream))?;
         let [items, rows, columns] = self.shape;
@@ -117,8 +117,8 @@ impl<T: Scalar> ChannelDetector<T> {
         match (&self.launch, &self.index.storage) {
             (Some(launch), Lists::Device(lists, _)) => {
                 let matrix = operand(&self.context, a, stream)?;
-                // SAFETY: the tensor has the planned rows, columns and type; it is the caller's to keep until the
-                // stream is done, as with every run.
+                // SAFETY: the tensor has the planned rows, columns and type. The caller keeps it until the stream is
+                // done, as for every run.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 in_turn(self.index.turns(), stream, || launch.run(matrix, lists, queue))
             }
@@ -131,9 +131,9 @@ impl<T: Scalar> ChannelDetector<T> {
         }
     }
 
-    /// The columns that the last run found, side by side: as many rows as there are of all items, each of
-    /// [`index().stride()`](MicroIndex::stride) places. Behind the columns of an item there are zeros up to a multiple
-    /// of 64; what lies behind these means nothing. Waits for all work on the GPU.
+    /// Packed columns that the last run found, with the rows of all items. Each row has
+    /// [`index().stride()`](MicroIndex::stride) elements. The columns of an item are followed by zeros up to a multiple
+    /// of 64. Elements after these are undefined. Waits for all work on the GPU.
     ///
     /// # Errors
     /// [`Error::Cuda`] if the copy fails.
@@ -149,13 +149,13 @@ impl<T: Scalar> ChannelDetector<T> {
         Ok(values)
     }
 
-    /// The kernels, `cpu` on a CPU context.
+    /// Names of the kernels; `cpu` on a CPU context.
     pub fn variants(&self) -> [&'static str; 2] {
         let names = self.launch.as_ref().map(ChannelsLaunch::names);
         names.unwrap_or(["cpu"; 2])
     }
 
-    /// The columns that the last run found, a list for each item.
+    /// Columns that the last run found, one list per item.
     pub fn index(&self) -> &MicroIndex {
         &self.index
     }
@@ -168,7 +168,7 @@ impl<T: Scalar> ChannelDetector<T> {
         }
     }
 
-    /// The same on the CPU.
+    /// Runs the detection on the CPU.
     fn on_host(&mut self, a: Slice<'_>, leading: usize) {
         if let Lists::Host(lists) = &mut self.index.storage {
             let of = (self.shape, self.index.stride, self.threshold);
@@ -177,7 +177,7 @@ impl<T: Scalar> ChannelDetector<T> {
     }
 }
 
-/// An item at a time.
+/// Processes one item at a time.
 fn on_host(
     ([_, rows, columns], stride, threshold): ([usize; 3], usize, f64),
     (a, leading): (Slice<'_>, usize),

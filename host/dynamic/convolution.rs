@@ -1,4 +1,4 @@
-//! A convolution with channels, images or filters that are empty for one step.
+//! Convolution with channels, images or filters that are empty for one step.
 
 use super::channels::ChannelDetector;
 use super::detect::operands;
@@ -16,7 +16,7 @@ use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyTensor, SparsityHint, Tensor};
 use crate::values::{Sum, with_sums};
 
-/// How a [`DynamicConvolution`] is computed. Index 0 of a pair is along x, the rows of an image, 1 along y, its
+/// Options of a [`DynamicConvolution`]. Index 0 of a pair is along x, the rows of an image; index 1 is along y, its
 /// columns.
 ///
 /// ```
@@ -34,18 +34,19 @@ use crate::values::{Sum, with_sums};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConvolutionOptions {
-    /// Where the zeros are.
+    /// Axis along which elements are empty.
     pub axis: ConvolutionAxis,
-    /// Elements of at most this magnitude are empty.
+    /// Elements of at most this magnitude count as empty.
     pub threshold: f64,
-    /// Positions of A from one of C to the next.
+    /// Distance in A of adjacent positions of C.
     pub stride: [usize; 2],
-    /// Positions of A from one tap of the window to the next.
+    /// Distance in A of adjacent taps of the window.
     pub dilation: [usize; 2],
-    /// Positions of zeros around A, on each side.
+    /// Rows and columns of zeros around A, on each side.
     pub padding: [usize; 2],
-    /// What is expected to hold something: of the two ways, to find and multiply that alone or to multiply all, the one
-    /// that is predicted to take less. Without an expectation, or with a threshold, it is always looked for.
+    /// Expected share of nonempty channels or filters. It selects the method with the shorter predicted time: find and
+    /// multiply only these, or multiply all. Without an expectation, or with a threshold, the nonempty ones are always
+    /// searched.
     pub expected: Option<SparsityHint>,
 }
 
@@ -64,7 +65,7 @@ impl Default for ConvolutionOptions {
 }
 
 impl ConvolutionOptions {
-    /// The same with so much padding that C has A's positions where the stride is 1, for windows of odd extents.
+    /// Sets the padding so that C has the positions of A at stride 1, for windows of odd extents.
     pub fn same(self, window: [usize; 2]) -> Self {
         let padding =
             [0, 1].map(|axis| self.dilation[axis].saturating_mul(window[axis].max(1) - 1) / 2);
@@ -72,17 +73,19 @@ impl ConvolutionOptions {
     }
 }
 
-/// `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]`, channels last, with an A that has empty channels or images, or a B that
-/// has empty filters, other ones at each run: the permutable axes n, m and f of a convolution (PIT, arXiv 2301.10936,
-/// table 1; x, y, i and j stand in index arithmetic and stay as they are). Two kernels list the channels (filters) that
-/// hold something and pack their values, a third multiplies these alone, with stride, dilation and padding of the
-/// [options](ConvolutionOptions). The host learns nothing of it; all can be captured in a CUDA graph. For f16 and bf16;
-/// the CPU takes every element type.
+/// `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]`, channels last. A has empty channels or images, or B has empty filters;
+/// they may differ in each run. These are the permutable axes n, m and f of a convolution (PIT, arXiv 2301.10936, table
+/// 1). Indices x, y, i and j appear in index arithmetic and are not permuted.
 ///
-/// A micro-tile is multiplied whole (`zeros = Dense`): with zeros of the padding too, so a weight that is not finite
-/// makes NaN there. A channel that an image does not have, or a filter that is empty, is multiplied with nothing; where
-/// so much is [expected](ConvolutionOptions::expected) to be there that looking for it does not pay, all are multiplied.
-/// The same inputs give the same bits.
+/// Two kernels list the nonempty channels (filters) and pack their values. A third kernel multiplies only these, with
+/// stride, dilation and padding of the [options](ConvolutionOptions). The results of the search are not copied to the
+/// host, and all kernels can be captured in a CUDA graph. Element types are f16 and bf16; the CPU supports every
+/// element type.
+///
+/// A micro-tile is multiplied whole (`zeros = Dense`), including zeros of the padding: a weight that is not finite
+/// gives NaN there. Empty channels of an image, and empty filters, are not multiplied. If
+/// [expected](ConvolutionOptions::expected) is so large that a search takes longer than it saves, all are multiplied.
+/// Equal inputs give equal bits.
 ///
 /// ```
 /// use einsparse::Context;
@@ -105,7 +108,7 @@ impl ConvolutionOptions {
 pub struct DynamicConvolution<T> {
     context: Context,
     shape: ConvolutionShape,
-    /// Of A, B and C.
+    /// Shapes of A, B and C.
     shapes: [[usize; 4]; 3],
     axis: ConvolutionAxis,
     detector: ChannelDetector<T>,
@@ -113,16 +116,16 @@ pub struct DynamicConvolution<T> {
     shadow: Shadow<DynamicConvolution<T>>,
 }
 
-/// How a GPU computes it.
+/// Method on a GPU.
 #[derive(Debug)]
 enum Way {
-    /// What the detector listed.
+    /// Multiplies only the channels or filters that the detector listed.
     Skips(PitConvLaunch),
     All(DenseConvLaunch),
 }
 
 impl Way {
-    /// The one that is predicted to take less if that is expected, else the one that skips.
+    /// Selects the method with the shorter predicted time. Without an expectation, selects the one that skips.
     fn new(
         device: &Device,
         dtype: Dtype,
@@ -153,7 +156,7 @@ impl Way {
     }
 }
 
-/// Extents and geometry in one.
+/// Combines extents and geometry.
 fn shape_of(
     a: [usize; 4],
     b: [usize; 4],
@@ -179,16 +182,17 @@ fn shape_of(
 }
 
 impl<T: Scalar> DynamicConvolution<T> {
-    /// A convolution of A `[images, rows, columns, channels]` with B `[rows, columns, channels, filters]`, with room
-    /// for an A (or a B) that is full.
+    /// Creates a convolution of A `[images, rows, columns, channels]` with B `[rows, columns, channels, filters]`. The
+    /// workspace is large enough for an A (or B) without empty channels (filters).
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) for channels that disagree and for a window that the padded image does
-    /// not hold; [`Error::Operand`](crate::Error::Operand) for a window, stride or dilation of 0, a threshold that is
-    /// no magnitude, for a stride above 8; [`Error::NoKernel`](crate::Error::NoKernel) for element types
-    /// without kernel; [`Error::Overflow`](crate::Error::Overflow) for 2^31 positions of A or C and more, on a GPU for
-    /// more than 8192 channels (filters, where these are sparse) or 65,535 images;
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// - [`Error::Shape`](crate::Error::Shape) if the channels differ, or if the window exceeds the padded image.
+    /// - [`Error::Operand`](crate::Error::Operand) if the window, the stride or the dilation is 0, the threshold is
+    ///   negative or NaN, or the stride exceeds 8.
+    /// - [`Error::NoKernel`](crate::Error::NoKernel) for element types without a kernel.
+    /// - [`Error::Overflow`](crate::Error::Overflow) for 2^31 or more positions of A or C, and on a GPU for more than
+    ///   8192 channels (filters, if these are sparse) or 65,535 images.
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(
         context: &Context,
         a: [usize; 4],
@@ -202,7 +206,7 @@ impl<T: Scalar> DynamicConvolution<T> {
         let expected = options.expected.filter(|_| options.threshold == 0.0);
         let launch = context.on_gpu(|device| Way::new(device, T::DTYPE, shape, axis, expected))?;
         let [items, rows, columns] = shape.looked(axis);
-        // Nothing is listed where all is multiplied.
+        // No list is needed if all channels or filters are multiplied.
         let items = match launch {
             Some(Way::All(_)) => 0,
             _ => items,
@@ -218,14 +222,14 @@ impl<T: Scalar> DynamicConvolution<T> {
         })
     }
 
-    /// Queues detection and product: A is `[n, h, w, m]`, B `[i, j, m, f]`, C `[n, x, y, f]`. Nothing is allocated or
-    /// waited for. Runs of one convolution wait for each other, on whatever stream.
+    /// Queues detection and product: A is `[n, h, w, m]`, B `[i, j, m, f]`, C `[n, x, y, f]`. Does not allocate and
+    /// does not wait. Runs of one convolution wait for each other, on any stream.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
-    /// [`Error::Operand`](crate::Error::Operand) if one belongs to another context, and if A or B is not aligned
-    /// to 16 bytes with a leading dimension that is a multiple of 8, nor C and the number of filters where channels are
-    /// skipped.
+    /// - [`Error::Shape`](crate::Error::Shape) if an operand does not have the planned extents.
+    /// - [`Error::Operand`](crate::Error::Operand) if an operand belongs to another context, or if A or B is not
+    ///   aligned to 16 bytes with a row stride that is a multiple of 8. If channels are skipped, this also holds for C
+    ///   and the number of filters.
     pub fn forward(
         &mut self,
         a: &Tensor<T>,
@@ -251,7 +255,7 @@ impl<T: Scalar> DynamicConvolution<T> {
         self.on_host(a, b, &mut c.any)
     }
 
-    /// The second part of [`forward`](Self::forward): the product of what the last detection found.
+    /// Second part of [`forward`](Self::forward): the product with the results of the last detection.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
@@ -275,7 +279,7 @@ impl<T: Scalar> DynamicConvolution<T> {
         })
     }
 
-    /// Queues what a GPU does, after [`check`](Self::check); `skips` queues the kernel of a way that skips.
+    /// Queues the work of a GPU, after [`check`](Self::check). `skips` queues the kernel of [`Way::Skips`].
     fn queue(
         &self,
         way: &Way,
@@ -284,8 +288,8 @@ impl<T: Scalar> DynamicConvolution<T> {
         skips: impl FnOnce(&PitConvLaunch, [DenseMatrix; 3], Queue<'_>) -> Result<()>,
     ) -> Result<()> {
         let all = operands(&self.context, all, stream)?;
-        // SAFETY: operands of the planned shapes and type, lists that the detector's kernels fill; all are the caller's
-        // to keep until the stream is done, as with every run.
+        // SAFETY: the operands have the planned shapes and type. The detector's kernels fill the lists. The caller
+        // keeps all of them until the stream is done, as for every run.
         let queue = unsafe { Queue::new(stream.raw()) };
         match way {
             Way::All(own) => own.run(all, queue),
@@ -295,7 +299,7 @@ impl<T: Scalar> DynamicConvolution<T> {
         }
     }
 
-    /// The first part of [`forward`](Self::forward): the channels or filters that hold something.
+    /// First part of [`forward`](Self::forward): finds the nonempty channels or filters.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
@@ -327,14 +331,14 @@ impl<T: Scalar> DynamicConvolution<T> {
         with_sums!(a.dtype(), A => own.run::<A>(a, b, c))
     }
 
-    /// The kernels of a run, `cpu` on a CPU context.
+    /// Names of the kernels of a run; `cpu` on a CPU context.
     pub fn variants(&self) -> [&'static str; 3] {
         let [mark, pack] = self.detector.variants();
         [mark, pack, self.launch.as_ref().map_or("cpu", Way::name)]
     }
 
-    /// What the last run found: the channels of each image, or one list of filters; no list at all where a GPU
-    /// multiplies all of them.
+    /// Results of the last run: the channels of each image, or one list of filters. Without lists if a GPU multiplies
+    /// all of them.
     pub fn index(&self) -> &MicroIndex {
         self.detector.index()
     }
@@ -352,7 +356,7 @@ impl<T: Scalar> DynamicConvolution<T> {
     }
 }
 
-/// What a product on the CPU is made of.
+/// Inputs of a product on the CPU.
 struct OnHost<'a> {
     shape: &'a ConvolutionShape,
     out: [usize; 2],
@@ -361,7 +365,7 @@ struct OnHost<'a> {
 }
 
 impl OnHost<'_> {
-    /// A position of C at a time.
+    /// Computes one position of C at a time.
     fn run<A: Sum>(&self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
         let (lda, ldb, shape) = (a.leading(), b.leading(), self.shape);
         let a = a.host().or_elsewhere("A")?.widen::<A>();

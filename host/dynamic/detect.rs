@@ -1,4 +1,4 @@
-//! Detection: a matrix, or a mask of one, to the micro-tiles that are not empty.
+//! Detection of the nonempty micro-tiles of a matrix, or of a mask of one.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::Slice;
 
-/// What counts, and in which order micro-tiles are listed.
+/// Options of a [`Detector`]: the elements that count, and the order of the lists.
 ///
 /// ```
 /// use einsparse::Context;
@@ -35,23 +35,25 @@ use crate::values::Slice;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DetectOptions {
-    /// Elements of at most this magnitude are empty; NaN never is. 0: exact zeros of both signs.
+    /// Elements of at most this magnitude are empty; NaN is never empty. At 0, exact zeros of both signs are empty.
     pub threshold: f64,
-    /// [`Determinism::Strict`]: lists ascend. [`Determinism::Relaxed`]: in the order in which thread blocks come, which
-    /// changes from run to run.
+    /// [`Determinism::Strict`]: lists ascend. [`Determinism::Relaxed`]: lists are in the order in which thread blocks
+    /// append to them, which differs from run to run.
     pub determinism: Determinism,
-    /// The matrix is a bit mask of so many columns: bit `j % 32` of word `j / 32` of a row (of `i32`).
+    /// Number of columns, if the matrix is a bit mask: bit `j % 32` of word `j / 32` of a row (of `i32`) is that of
+    /// column j.
     pub bits: Option<usize>,
 }
 
-/// Finds the micro-tiles of a matrix that are not empty, in one pass and without the host (PIT, arXiv 2301.10936,
-/// section 3.3). Micro-tiles of several rows, `h x w`, are listed along the columns, a list for each `h` rows: the k
-/// axis of a left operand. Those of one row, `1 x w`, are listed along the rows, a list for each `w` columns: its m
-/// axis.
+/// Finds the nonempty micro-tiles of a matrix, in one pass and without the host (PIT, arXiv 2301.10936, section 3.3).
+/// Micro-tiles of several rows, `h x w`, are listed along the columns, one list per `h` rows: the k axis of a left
+/// operand. Micro-tiles of one row, `1 x w`, are listed along the rows, one list per `w` columns: the m axis of a left
+/// operand.
 ///
-/// Elements: f32, f16 and bf16, on the CPU also f64; `i8` as a boolean mask, where whatever is not 0 counts; `i32` as
-/// words of a bit mask. On a GPU micro-tiles are 128x1, 64x1, 32x1, 16x16, 1x32 and 1x64, on the CPU any. Detectors of
-/// [lengths](Detector::lengths) and [choices](Detector::choices) make lists of rows out of numbers.
+/// Elements are f32, f16 and bf16, on the CPU also f64. `i8` is a boolean mask, in which every value except 0 counts;
+/// `i32` holds words of a bit mask. On a GPU, micro-tiles are 128x1, 64x1, 32x1, 16x16, 1x32 and 1x64; on the CPU they
+/// are arbitrary. Detectors of [lengths](Detector::lengths) and [choices](Detector::choices) make lists of rows from
+/// numbers.
 ///
 /// ```
 /// use einsparse::Context;
@@ -74,7 +76,7 @@ pub struct Detector<T> {
     pub(super) element: PhantomData<T>,
 }
 
-/// What is listed.
+/// Objects that are listed.
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     /// Micro-tiles of a matrix.
@@ -86,12 +88,12 @@ pub(super) enum Kind {
 }
 
 impl<T: Scalar> Detector<T> {
-    /// A detector for matrices of this shape.
+    /// Creates a detector for matrices of this shape.
     ///
     /// # Errors
-    /// [`Error::Operand`] for an empty micro-tile, a threshold that is negative or no number, a bit mask of another
-    /// element type or of a width that is not the shape's; [`Error::NoKernel`] for element types and, on a GPU,
-    /// micro-tiles without kernel; [`Error::Overflow`] for extents past 2^31.
+    /// [`Error::Operand`] if the micro-tile is empty, the threshold is negative or NaN, or a bit mask has another
+    /// element type or a width that differs from the shape. [`Error::NoKernel`] for element types and, on a GPU,
+    /// micro-tiles without a kernel. [`Error::Overflow`] for extents past 2^31.
     pub fn new(
         context: &Context,
         shape: [usize; 2],
@@ -101,11 +103,11 @@ impl<T: Scalar> Detector<T> {
         Self::of((context, T::DTYPE), shape, micro, options.clone())
     }
 
-    /// Queues the detection. Nothing is allocated or waited for: it may be captured in a CUDA graph.
+    /// Queues the detection. It does not allocate and does not wait, and can be captured in a CUDA graph.
     ///
     /// # Errors
-    /// [`Error::Shape`] if the matrix (the numbers) is not of the planned shape, or the index of another detector;
-    /// [`Error::Operand`] if one lies in another context.
+    /// [`Error::Shape`] if the matrix (the numbers) does not have the planned shape, or the index is of another
+    /// detector. [`Error::Operand`] if one of them is in another context.
     pub fn run(&self, matrix: &Tensor<T>, index: &mut MicroIndex, stream: &Stream) -> Result<()> {
         self.detect(matrix, index, stream)
     }
@@ -140,12 +142,12 @@ impl<T> Detector<T> {
         })
     }
 
-    /// The kernel, `cpu` on a CPU context.
+    /// Name of the kernel; `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         self.launch.as_ref().map_or("cpu", DetectLaunch::name)
     }
 
-    /// Lists, and positions of a list at the most.
+    /// Number of lists, and max number of positions in a list.
     fn extents(&self) -> (usize, usize) {
         match &self.kind {
             Kind::Tiles { shape, micro: (h, w), options } => {
@@ -160,7 +162,7 @@ impl<T> Detector<T> {
         }
     }
 
-    /// Room for what runs find. Runs over the same index wait for each other, on whatever stream.
+    /// Allocates the index for the results of runs. Runs with one index wait for each other, on any stream.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Overflow`].
@@ -189,7 +191,7 @@ impl<T> Detector<T> {
         self.shadow.look(stream, |own, stream| {
             match index.shadow.as_deref_mut() {
                 Some(index) => own.detect(&matrix.shadow(), index, stream),
-                // Lists of an operator that looks itself.
+                // The index belongs to an operator that runs its own checks.
                 None => Ok(()),
             }
         })?;
@@ -201,8 +203,8 @@ impl<T> Detector<T> {
             }
             (Some(launch), Lists::Device(lists, device)) => {
                 let source = operand(&self.context, matrix, stream)?;
-                // SAFETY: the tensor has the planned shape and type; they are the caller's to keep until the stream is
-                // done, as with every run.
+                // SAFETY: the tensor has the planned shape and type. The caller keeps tensor and index until the stream
+                // is done, as for every run.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 search(&self.context, launch, source, (lists, device), queue)
             }
@@ -210,7 +212,7 @@ impl<T> Detector<T> {
         }
     }
 
-    /// The same on the CPU.
+    /// Runs the detection on the CPU.
     pub(super) fn on_host(&self, values: Slice<'_>, leading: usize, lists: &mut [Vec<u32>]) {
         let (_, positions) = self.extents();
         match &self.kind {
@@ -222,7 +224,7 @@ impl<T> Detector<T> {
     }
 }
 
-/// A panel at a time.
+/// Processes one panel at a time.
 fn on_host(
     (shape, (h, w), options): ([usize; 2], (usize, usize), &DetectOptions),
     (values, leading): (Slice<'_>, usize),
@@ -258,7 +260,7 @@ fn on_host(
     });
 }
 
-/// What is looked at, after a look at the options.
+/// Checks the options and describes the search.
 fn looked(
     dtype: Dtype,
     shape: [usize; 2],
@@ -298,7 +300,7 @@ fn looked(
     }
 }
 
-/// A matrix of the context, as kernels are given it on a stream of the context.
+/// A matrix of the context in the form that kernels receive, for a stream of the context.
 pub(crate) fn operand(
     context: &Context,
     matrix: &AnyTensor,
@@ -327,7 +329,7 @@ pub(super) fn operands(
     Ok([operand(context, a, stream)?, operand(context, b, stream)?, operand(context, c, stream)?])
 }
 
-/// Queues a search into the lists of an index, in their turn.
+/// Queues a search into the lists of an index, in workspace order.
 pub(super) fn search(
     context: &Context,
     launch: &DetectLaunch,
@@ -341,12 +343,12 @@ pub(super) fn search(
     if !lists.hold(launch.room()?) {
         return Err(Error::operand("index", "is of another detector, which needs less room"));
     }
-    // The lists have this launch's room, and live past the work queued on them.
+    // The lists have the size that this launch requires, and exist until the queued work is done.
     let run = || launch.run(source, lists, queue);
     lists.turns.queue(true, queue.stream(), run)
 }
 
-/// The shape of one matrix, or of `items`, which have an axis for them.
+/// Checks the shape of one matrix, or of a batch of `items` with an axis for the items.
 pub(super) fn check_items(
     name: &str,
     items: usize,

@@ -16,7 +16,7 @@ use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Dynamic, Operand, SparsityHint, Tensor};
 use crate::values::{Sum, with_sums};
 
-/// Which elements of A's gradient are wanted.
+/// Elements of A's gradient that are computed.
 ///
 /// ```
 /// use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, SparsityHint};
@@ -38,25 +38,29 @@ use crate::values::{Sum, with_sums};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GradientOfA {
-    /// All of them.
+    /// All elements.
     #[default]
     Whole,
-    /// A came out of a ReLU: zero where A is not positive.
+    /// A is the output of a ReLU: the gradient is zero where A is not positive.
     Relu,
-    /// A was masked by whole pieces of 64 elements of a row, from a multiple of 64 on: those of pieces that hold
-    /// something in A, zeros elsewhere. Always by the kernel that computes no others (module `pit_sampled`).
+    /// A was masked in whole pieces of 64 elements of a row, which begin at multiples of 64. Elements of pieces that
+    /// are nonempty in A are computed; the others are zero. Always runs the kernel that computes only these (module
+    /// `pit_sampled`).
     MicroTiles,
 }
 
-/// The gradients of `C[m,n] = A[m,k] * B[k,n]` ([`DynamicMatmul`](super::DynamicMatmul)) from that of C:
-/// `dB[k,n] = A[m,k] * dC[m,n]`, whose rows are zero where A's columns are, and `dA[m,k] = dC[m,n] * B[k,n]`, all of it
-/// or where A has something ([`GradientOfA`]).
+/// Gradients of `C[m,n] = A[m,k] * B[k,n]` ([`DynamicMatmul`](super::DynamicMatmul)) from the gradient of C.
+/// `dB[k,n] = A[m,k] * dC[m,n]` has zero rows where A has zero columns. `dA[m,k] = dC[m,n] * B[k,n]` is computed whole
+/// or where A is nonempty ([`GradientOfA`]).
 ///
-/// What is expected of micro-tiles of 1 x 64 in A, pieces of 64 elements of a row, decides the kernels. Where plans
-/// then take the one that gathers these (module `pit_turned`) for B's gradient, so does this, and A's gradient behind a
-/// ReLU is computed at the same micro-tiles only; one search for them serves both. Then an element of dC or B that is
-/// not finite does not reach gradients through empty micro-tiles (`zeros = Dense`). Where all of them are expected,
-/// dense kernels read what A has. Patterns may be others at each run, also of a captured CUDA graph.
+/// The expected share of nonempty micro-tiles of 1 x 64 in A (pieces of 64 elements of a row) determines the kernels.
+/// If it is small, plans select the kernel that gathers micro-tiles (module `pit_turned`) for B's gradient, and this
+/// operation does as well. A's gradient after a ReLU is then computed only at these micro-tiles, and one search serves
+/// both. In this case, an element of dC or B that is not finite does not reach gradients through empty micro-tiles
+/// (`zeros = Dense`).
+///
+/// If all micro-tiles are expected to be nonempty, dense kernels read A. Patterns may differ in each run, also in runs
+/// of a captured CUDA graph.
 ///
 /// ```
 /// use einsparse::dynamic::{DynamicMatmulGradient, GradientOfA, SparsityHint};
@@ -79,7 +83,7 @@ pub struct DynamicMatmulGradient<T: Scalar> {
     context: Context,
     extents: [usize; 3],
     of_a: GradientOfA,
-    /// What skips nothing of A's gradient, and what plans take for B's.
+    /// Plans without skipping for A's gradient (`first`), and as plans select it for B's (`second`).
     first: Option<Plan<T>>,
     second: Option<Plan<T>>,
     skipping: Option<Skipping>,
@@ -87,15 +91,15 @@ pub struct DynamicMatmulGradient<T: Scalar> {
 }
 
 impl<T: Scalar> DynamicMatmulGradient<T> {
-    /// Gradients for these extents, `[m, k, n]`, by what is best for what is expected of A.
-    /// [`SparsityHint::LastSteps`] tells nothing of its micro-tiles: B's gradient stays dense then.
-    /// [`Determinism::Relaxed`]: micro-tiles are added to B's gradient in the order in which they are found.
+    /// Creates the gradients for these extents, `[m, k, n]`, with the best kernels for the expected sparsity of A.
+    /// [`SparsityHint::LastSteps`] gives no information about its micro-tiles, so B's gradient is dense. With
+    /// [`Determinism::Relaxed`], micro-tiles are added to B's gradient in the order in which they are found.
     ///
     /// # Errors
-    /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the type. For
-    /// [`GradientOfA::MicroTiles`] also for other types than f16 and bf16, and
-    /// [`Error::Operand`](crate::Error::Operand) for a k or n that is no multiple of 8;
-    /// [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// - [`Error::NoKernel`](crate::Error::NoKernel) if no kernel of the context supports the type. For
+    ///   [`GradientOfA::MicroTiles`] this includes all types except f16 and bf16.
+    /// - [`Error::Operand`](crate::Error::Operand) for [`GradientOfA::MicroTiles`] if k or n is not a multiple of 8.
+    /// - [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(
         context: &Context,
         extents: [usize; 3],
@@ -107,7 +111,7 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
             Self::new(context, extents, of_a, expected, determinism)
         })?;
         let [m, k, n] = extents;
-        // Only the shapes are planned with.
+        // Plans read only the shapes of these tensors.
         let (a, b) = (context.zeros::<T>(&[m, k])?, context.zeros::<T>(&[k, n])?);
         let dc = context.zeros::<T>(&[m, n])?;
         let second = Self::of_b(context, [&a, &dc], expected, determinism)?;
@@ -138,7 +142,7 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         })
     }
 
-    /// All of A's gradient.
+    /// Plan of A's whole gradient.
     fn dense(context: &Context, [a, b, dc]: [&Tensor<T>; 3], of_a: GradientOfA) -> Result<Plan<T>> {
         let mut operands = vec![("dC", dc.into()), ("B", b.into())];
         let text = if of_a == GradientOfA::Relu {
@@ -150,7 +154,7 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         context.plan(text).operands(&operands).build()
     }
 
-    /// B's gradient by what plans take.
+    /// Plan of B's gradient.
     fn of_b(
         context: &Context,
         [a, dc]: [&Tensor<T>; 2],
@@ -166,11 +170,11 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         context.plan("dB[k,n] = A[m,k] * dC[m,n]").operands(&operands).options(&given).build()
     }
 
-    /// Queues the gradients `[dA, dB]` of `[A, B, dC]`. Nothing is allocated or waited for.
+    /// Queues the gradients `[dA, dB]` of `[A, B, dC]`. Does not allocate and does not wait.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents,
-    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, or is not aligned to 16 bytes where
+    /// [`Error::Shape`](crate::Error::Shape) if an operand does not have the planned extents.
+    /// [`Error::Operand`](crate::Error::Operand) if an operand is in another context, or is not aligned to 16 bytes and
     /// micro-tiles are skipped.
     pub fn backward(
         &self,
@@ -209,7 +213,7 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         second.run(&operands, db, stream)
     }
 
-    /// Kernels of A's gradient and of B's.
+    /// Names of the kernels of A's gradient and of B's.
     pub fn variants(&self) -> [&'static str; 2] {
         let [of_a, of_b] = self.skipping.as_ref().map_or(["cpu"; 2], Skipping::variants);
         [
@@ -218,8 +222,8 @@ impl<T: Scalar> DynamicMatmulGradient<T> {
         ]
     }
 
-    /// How B's gradient was planned: the kernels that were weighed, and why others were not. `None` where it shares a
-    /// search for micro-tiles with A's.
+    /// Plan of B's gradient, with its candidates and refusals. `None` if B's gradient shares a search for micro-tiles
+    /// with A's.
     pub fn plan_of_b(&self) -> Option<&Plan<T>> {
         self.second.as_ref()
     }

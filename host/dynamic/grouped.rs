@@ -1,4 +1,4 @@
-//! A product in which each row has a matrix of its own, chosen while running, and its gradients.
+//! Product in which each row is multiplied with a matrix that is chosen at run time, and its gradients.
 
 mod gate;
 mod matrices;
@@ -19,7 +19,7 @@ pub use matrices::Matrices;
 pub(crate) use product::{GroupedProduct, GroupedRun};
 pub(crate) use weight::{GroupedWeight, WeightOptions};
 
-/// A [`GroupedGemm`].
+/// Options of a [`GroupedGemm`].
 ///
 /// ```
 /// use einsparse::dynamic::GroupedOptions;
@@ -33,36 +33,40 @@ pub struct GroupedOptions {
     pub k: usize,
     /// Columns of a matrix and of C.
     pub n: usize,
-    /// Rows of A are the tokens', `[tokens, k]`, and gathered on the way in (SRead); else the slots', `[slots, k]`.
+    /// Whether rows of A are those of the tokens, `[tokens, k]`, and are gathered while they are loaded (SRead).
+    /// Otherwise they are those of the slots, `[slots, k]`.
     pub gather: bool,
-    /// Rows of C are the choices', and scattered on the way out (SWrite); else the slots'. `[slots, n]` either way.
+    /// Whether rows of C are those of the choices, and are scattered while they are stored (SWrite). Otherwise they are
+    /// those of the slots. The shape is `[slots, n]` in both cases.
     pub scatter: bool,
-    /// What becomes of a sum before it is weighted. On a GPU the identity or ReLU.
+    /// Function applied to a sum before it is weighted. A GPU supports the identity and ReLU.
     pub activation: Activation,
-    /// Matrices are `[n, k]` each, as linear layers store them: rows are multiplied with their transposes.
+    /// Whether matrices are stored as `[n, k]`, as in linear layers: rows are multiplied with their transposes.
     pub transposed: bool,
-    /// Matrices have `2 n` columns, those of the gates in front: C's are `gate(A W_g) * (A W_u)`. Without an activation.
+    /// Gate of matrices with `2 n` columns, those of the gates W_g first. C is `gate(A W_g) * (A W_u)`, without an
+    /// activation.
     pub gate: Option<Gate>,
-    /// Matrices are e4m3 with scales, [`Matrices::Scaled`]: `transposed`, without gradients; `k` is a multiple of 16, with
-    /// a gate `n` one of 128.
+    /// Whether matrices are e4m3 with scales, [`Matrices::Scaled`]. They must be `transposed`, and have no gradients.
+    /// `k` must be a multiple of 16 and, with a gate, `n` a multiple of 128.
     pub scaled: bool,
-    /// Rows of A are rounded to e4m3 too, and codes multiplied with codes, at twice the rate of f16: for `scaled`
-    /// matrices. 64 neighbours share the smallest power of two that leaves them within 448 when divided by it; numbers
-    /// keep 4 bits, those below 2^-13 of a block's largest fewer, down to none. A block with an infinity or NaN is NaN.
-    /// The product holds such rows, and its runs share them: those in graphs are the caller's to order.
+    /// Whether rows of A are rounded to e4m3 as well, and codes are multiplied with codes, at twice the rate of f16.
+    /// Requires `scaled` matrices. A block of 64 adjacent elements shares a scale: the smallest power of two by which
+    /// they can be divided to be within 448. Numbers keep 4 bits; those below 2^-13 of the block's largest keep fewer,
+    /// down to none. A block with an infinity or NaN becomes NaN. The product stores these rows in workspace that its
+    /// runs share; the caller orders runs in graphs.
     pub quantize: bool,
 }
 
-/// `C[s,n] = weight(s) act(A[row(s),k] * W[expert(s),k,n])` for each slot `s` of a [`Routing`]: rows gathered and
-/// scattered by index while they pass through shared memory (SRead and SWrite of PIT, arXiv 2301.10936, section 3.4, on
-/// the m axis). No padding, no capacity: panels of up to 128 rows of one expert, as many as there are. For f16 and bf16,
-/// `k` and `n` multiples of 8; the CPU takes every element type.
+/// `C[s,n] = weight(s) act(A[row(s),k] * W[expert(s),k,n])` for each slot `s` of a [`Routing`]. Rows are gathered and
+/// scattered by index on their way through shared memory (SRead and SWrite of PIT, arXiv 2301.10936, section 3.4, on
+/// the m axis). There is neither padding nor a capacity: each panel has up to 128 rows of one expert. Element types are
+/// f16 and bf16, with `k` and `n` multiples of 8. The CPU supports every element type.
 ///
-/// With [`scatter`](GroupedOptions::scatter) the row of a choice that names no expert is zero; without it such rows,
-/// the last ones, stay as they are. The same bits at every run.
+/// With [`scatter`](GroupedOptions::scatter), the row of a choice that names no expert is zero. Without it, such rows
+/// are the last ones and are not written. Every run gives the same bits.
 ///
-/// Made [`for_training`](Self::for_training) it has the gradients of its sums, what stands in front of activation and
-/// weights.
+/// If created with [`for_training`](Self::for_training), it also computes the gradients of the sums before activation
+/// and weights.
 ///
 /// ```
 /// use einsparse::Context;
@@ -97,16 +101,16 @@ pub struct GroupedOptions {
 pub struct GroupedGemm<T> {
     product: GroupedProduct<T>,
     gradients: Option<Gradients<T>>,
-    /// On a CPU context that of a GPU that is not there.
+    /// On a CPU context: the product on the simulated GPU.
     shadow: Shadow<GroupedGemm<T>>,
 }
 
-/// What backward needs beside forward.
+/// Products that the gradients need in addition to `forward`.
 #[derive(Debug)]
 struct Gradients<T> {
     input: GroupedProduct<T>,
     weight: GroupedWeight<T>,
-    /// The gradient of a matrix that lies as `[n, k]` has dC on the left.
+    /// Whether matrices are stored as `[n, k]`: their gradient then has dC on the left.
     transposed: bool,
 }
 
@@ -135,17 +139,17 @@ impl<T: Scalar> Gradients<T> {
 }
 
 impl<T: Scalar> GroupedGemm<T> {
-    /// A product over the slots of routings like this one.
+    /// Creates a product over the slots of routings of this shape.
     ///
     /// # Errors
-    /// On a GPU [`Error::NoKernel`] for element types without kernel, [`Error::Operand`] for GELU and for extents that
-    /// are no multiples of 8; [`Error::Operand`] for scaled matrices that do not fit
+    /// On a GPU, [`Error::NoKernel`] for element types without a kernel, and [`Error::Operand`] for GELU and for
+    /// extents that are not multiples of 8. [`Error::Operand`] for scaled matrices that do not satisfy
     /// [`scaled`](GroupedOptions::scaled); [`Error::Overflow`].
     pub fn new(routing: &Routing, options: &GroupedOptions) -> Result<Self> {
         Self::with_variant(routing, options, None)
     }
 
-    /// The same with the kernel of this name, on a GPU.
+    /// Creates a product with the kernel of this name, on a GPU.
     #[doc(hidden)]
     pub fn with_variant(
         routing: &Routing,
@@ -161,11 +165,11 @@ impl<T: Scalar> GroupedGemm<T> {
         })
     }
 
-    /// The same with its gradients.
+    /// Creates a product with its gradients.
     ///
     /// # Errors
-    /// As [`new`](Self::new); [`Error::Operand`] for a gate, whose gradient wants sums that are not kept
-    /// ([`Moe`](crate::nn::Moe) keeps them).
+    /// As [`new`](Self::new); [`Error::Operand`] for a gate, whose gradient requires sums that are not stored
+    /// ([`Moe`](crate::nn::Moe) stores them).
     pub fn for_training(routing: &Routing, options: &GroupedOptions) -> Result<Self> {
         if options.scaled {
             return Err(Error::operand("scaled", "matrices have no gradients"));
@@ -182,8 +186,8 @@ impl<T: Scalar> GroupedGemm<T> {
         Ok(GroupedGemm { gradients, shadow, ..product })
     }
 
-    /// The kernels of forward and, if it was made for training, of the gradients of A and of the matrices; each `cpu`
-    /// on a CPU context.
+    /// Names of the kernels of `forward` and, if created for training, of the gradients of A and of the matrices. Each
+    /// is `cpu` on a CPU context.
     pub fn variants(&self) -> Vec<&'static str> {
         let mut all = vec![self.product.variant()];
         if let Some(gradients) = &self.gradients {
@@ -192,13 +196,13 @@ impl<T: Scalar> GroupedGemm<T> {
         all
     }
 
-    /// Queues the product. `w`: `&Tensor<T>`, or with scales a pair ([`Matrices`]), `[experts, k, n]`, or
-    /// `[experts, n, k]`, with a gate 2 n for n; `weights`: one of each choice, `[tokens, top_k]`, or none. On a GPU
-    /// nothing is allocated or waited for.
+    /// Queues the product. `w` is a `&Tensor<T>` or, with scales, a pair ([`Matrices`]). Its shape is
+    /// `[experts, k, n]`, or `[experts, n, k]` if transposed, with 2 n for n if gated. `weights` has one element per
+    /// choice, `[tokens, top_k]`. On a GPU, it does not allocate and does not wait.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,
-    /// or is not aligned to 16 bytes.
+    /// [`Error::Shape`] if an operand does not have the planned extents; [`Error::Operand`] if an operand is in another
+    /// context or is not aligned to 16 bytes.
     pub fn forward<'a>(
         &self,
         routing: &Routing,
@@ -222,12 +226,14 @@ impl<T: Scalar> GroupedGemm<T> {
     }
 
     /// Queues the gradient of A, `dA[s,k] = dC[row'(s),n] * W[expert(s),k,n]`, from that of the sums. With
-    /// [`scatter`](GroupedOptions::scatter) rows of `dc` are the tokens', `[tokens, n]`, as of a sum over the choices
-    /// of each; else the slots'. With [`gather`](GroupedOptions::gather) rows of `da` are the choices', and a token's
-    /// gradient is the sum of its own; else the slots'. `[slots, k]` either way.
+    /// [`scatter`](GroupedOptions::scatter), rows of `dc` are those of the tokens, `[tokens, n]`, as for a sum over the
+    /// choices of each token; otherwise those of the slots. With [`gather`](GroupedOptions::gather), rows of `da` are
+    /// those of the choices, and a token's gradient is the sum over its choices; otherwise those of the slots. The
+    /// shape is `[slots, k]` in both cases.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward); [`Error::Operand`] if it was not made [`for_training`](Self::for_training).
+    /// As [`forward`](Self::forward); [`Error::Operand`] if the product was not created with
+    /// [`for_training`](Self::for_training).
     pub fn backward_input(
         &self,
         routing: &Routing,
@@ -246,10 +252,10 @@ impl<T: Scalar> GroupedGemm<T> {
         in_turn(routing.turns(), stream, || gradients.input.queue(routing, &operands, da, stream))
     }
 
-    /// Queues the gradient of the matrices, `dW[e,k,n] = A[row(s),k] * dC[row'(s),n]` summed over the slots `s` that
-    /// the [`Routing`] gave expert `e`, from that of the sums, whose rows are as for
-    /// [`backward_input`](Self::backward_input). An expert without slots gets zeros. Slots are summed in order, f32
-    /// sums rounded once.
+    /// Queues the gradient of the matrices, `dW[e,k,n] = A[row(s),k] * dC[row'(s),n]`, summed over the slots `s` that
+    /// the [`Routing`] gave expert `e`. `dc` is the gradient of the sums, with rows as for
+    /// [`backward_input`](Self::backward_input). The gradient of an expert without slots is zero. Slots are summed in
+    /// order in f32, and the sum is rounded once.
     ///
     /// # Errors
     /// As [`backward_input`](Self::backward_input).

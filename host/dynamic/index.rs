@@ -1,4 +1,4 @@
-//! The micro-tile index: for each panel a list of the micro-tiles that are not empty.
+//! Micro-tile index: for each panel, a list of the nonempty micro-tiles.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::error::{Error, Result, elements};
 use crate::families::discover::{DetectLaunch, DeviceLists, list_stride};
 use crate::launch::Turns;
 
-/// What a detector writes, where it writes it: for each panel a list of positions along the PIT axis, and how many they
-/// are. Made once for a shape; no run allocates, and no run tells the host how many micro-tiles there are.
+/// Output of a detector, in its memory: for each panel, a list of positions along the PIT axis, and its length. It is
+/// created once for a shape. Runs do not allocate, and do not copy the number of micro-tiles to the host.
 ///
 /// ```
 /// use einsparse::Context;
@@ -33,7 +33,7 @@ pub struct MicroIndex {
     pub(super) panels: usize,
     pub(super) stride: usize,
     pub(super) storage: Lists,
-    /// On a CPU context that of a GPU that is not there.
+    /// On a CPU context: the index of the simulated GPU.
     pub(super) shadow: Option<Box<MicroIndex>>,
 }
 
@@ -44,7 +44,8 @@ pub(super) enum Lists {
 }
 
 impl MicroIndex {
-    /// Room for `panels` lists of at most `positions` each: on a device what its kernel writes.
+    /// Allocates `panels` lists of at most `positions` positions each. On a device, allocates all arrays that the
+    /// kernel writes.
     pub(super) fn of(
         launch: Option<&DetectLaunch>,
         context: &Context,
@@ -62,7 +63,7 @@ impl MicroIndex {
         Ok(MicroIndex { panels, stride: list_stride(positions), storage, shadow: None })
     }
 
-    /// The turns of lists on a device.
+    /// Workspace order of lists on a device.
     pub(super) fn turns(&self) -> Option<Arc<Turns>> {
         match &self.storage {
             Lists::Device(lists, _) => Some(Arc::clone(&lists.turns)),
@@ -78,13 +79,13 @@ impl MicroIndex {
         }
     }
 
-    /// Lists.
+    /// Number of lists.
     pub fn panels(&self) -> usize {
         self.panels
     }
 
-    /// Places of a list on a GPU, a multiple of 64: the last multiple that a list reaches into is filled up with
-    /// `u32::MAX`.
+    /// Length of a list on a GPU, a multiple of 64. After its last position, a list is padded with `u32::MAX` up to the
+    /// next multiple of 64.
     pub fn stride(&self) -> usize {
         self.stride
     }
@@ -97,7 +98,7 @@ impl MicroIndex {
         }
     }
 
-    /// How many micro-tiles each panel has. Waits for all work on the GPU.
+    /// Number of micro-tiles of each panel. Waits for all work on the GPU.
     ///
     /// # Errors
     /// [`Error::Cuda`] if the copy fails.
@@ -115,7 +116,7 @@ impl MicroIndex {
     /// The lists. Waits for all work on the GPU.
     ///
     /// # Errors
-    /// [`Error::Cuda`] if the copy fails; [`Error::Operand`] if a list is not filled up as it should be.
+    /// [`Error::Cuda`] if the copy fails; [`Error::Operand`] if a list is not padded correctly.
     pub fn to_lists(&self) -> Result<Vec<Vec<u32>>> {
         let (lists, device) = match &self.storage {
             Lists::Host(lists) => return Ok(lists.clone()),

@@ -1,4 +1,4 @@
-//! A product of which one matrix is sparse for one step: its micro-tiles are found, and the others are skipped.
+//! Product with a matrix that is sparse for one step: its nonempty micro-tiles are found, and the others are skipped.
 
 mod left;
 mod relu;
@@ -20,7 +20,7 @@ pub(crate) use relu::ReluProduct;
 use right::RightProduct;
 use transposed::TransposedProduct;
 
-/// Which matrix of `C[m,n] = A[m,k] * B[k,n]` is sparse for one step.
+/// Matrix of `C[m,n] = A[m,k] * B[k,n]` that is sparse for one step.
 ///
 /// ```
 /// use einsparse::Context;
@@ -39,18 +39,18 @@ use transposed::TransposedProduct;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SparseSide {
-    /// A. Its micro-tiles are of [`height`](MatmulOptions::height) rows by one column; those of an A that lies as
-    /// `[k, m]` of one row by 64 columns.
+    /// A. Its micro-tiles have [`height`](MatmulOptions::height) rows and one column. If A is stored as `[k, m]`, they
+    /// have one row and 64 columns.
     #[default]
     Left,
-    /// B. Its micro-tiles are of one row by 64 columns.
+    /// B. Its micro-tiles have one row and 64 columns.
     Right,
-    /// C, by its ReLU: `C[m,n] = relu(A[m,k] * B[k,n])`. Its micro-tiles, of [`height`](MatmulOptions::height) rows by
-    /// one column, are found while it is stored, for a product of it.
+    /// C, by its ReLU: `C[m,n] = relu(A[m,k] * B[k,n])`. Its micro-tiles have [`height`](MatmulOptions::height) rows
+    /// and one column. They are found while C is stored, for a later product of C.
     Output,
 }
 
-/// How a [`DynamicMatmul`] finds its operands, and what of them counts.
+/// Options of a [`DynamicMatmul`]: layout of the operands, and elements that count.
 ///
 /// ```
 /// use einsparse::Context;
@@ -75,19 +75,19 @@ pub enum SparseSide {
 pub struct MatmulOptions {
     /// The matrix that is sparse for one step.
     pub sparse: SparseSide,
-    /// A lies as `[k, m]`. With a sparse B that is how its rows are read; an A of `[m, k]` is transposed by each
-    /// product, in a workspace of A's size.
+    /// Whether A is stored as `[k, m]`. With a sparse B, kernels read A in this layout; an A of `[m, k]` is transposed
+    /// in each run, in a workspace of A's size.
     pub transpose_a: bool,
-    /// Rows of a micro-tile: 128, 64 or 32. Many share a gathered row of B, few have fewer elements beside those that
-    /// count. Micro-tiles of 64 columns have one row, whatever stands here.
+    /// Rows of a micro-tile: 128, 64 or 32. With more rows, a gathered row of B is used more often; with fewer rows,
+    /// fewer zeros are multiplied. Ignored for micro-tiles of 64 columns, which have one row.
     pub height: usize,
-    /// Elements of at most this magnitude are empty. Of a C, behind its ReLU, only zeros are.
+    /// Elements of at most this magnitude are empty. For a sparse C, after its ReLU, only zeros are empty.
     pub threshold: f64,
-    /// [`Determinism::Relaxed`]: micro-tiles are multiplied in the order in which they are found, so rounding changes
+    /// [`Determinism::Relaxed`]: micro-tiles are multiplied in the order in which they are found, so rounding differs
     /// from run to run.
     pub determinism: Determinism,
-    /// [`Precision::Tf32`]: f32 is rounded to TF32 and multiplied on Tensor Cores, with a sparse A of `[m, k]`. On a
-    /// GPU there is no kernel for f32 in full precision.
+    /// [`Precision::Tf32`]: f32 is rounded to TF32 and multiplied on Tensor Cores, for a sparse A of `[m, k]`. GPUs
+    /// have no kernel for f32 in full precision.
     pub precision: Precision,
 }
 
@@ -106,7 +106,7 @@ impl Default for MatmulOptions {
 }
 
 impl MatmulOptions {
-    /// What no side of a product takes, or not together.
+    /// Checks for options that no product supports, alone or in combination.
     fn check(&self, items: usize) -> Result<()> {
         let refused = |name: &str, reason: String| Err(Error::operand(name, reason));
         let alone = self.sparse == SparseSide::Output
@@ -128,30 +128,30 @@ impl MatmulOptions {
     }
 }
 
-/// `C[m,n] = A[m,k] * B[k,n]` with a matrix that is dense in memory and has empty micro-tiles, other ones at each run
-/// (PIT, arXiv 2301.10936). The host learns nothing of what was found: all can be captured in a CUDA graph. For f16 and
-/// bf16 on a GPU, and f32 of a sparse A of `[m, k]` with [`Precision::Tf32`]; the CPU takes every element type and
-/// extent, and f32 in full precision.
+/// `C[m,n] = A[m,k] * B[k,n]` with a matrix that is stored as dense and has empty micro-tiles, which may differ in each
+/// run (PIT, arXiv 2301.10936). The results of the search are not copied to the host, and all kernels can be captured
+/// in a CUDA graph. GPUs support f16 and bf16, and f32 with [`Precision::Tf32`] for a sparse A of `[m, k]`. The CPU
+/// supports every element type and extent, and f32 in full precision.
 ///
-/// - A sparse A: one kernel finds its micro-tiles of [`height`](MatmulOptions::height) `x 1` and packs their values, a
-///   second gathers the rows of B that they meet. Of at most 64 rows of f16 or bf16 that one micro-tile holds
-///   it is a single kernel: each of its thread blocks finds the columns of its part of A itself, and reads no rows of B
-///   but those that they meet.
-/// - A sparse A that lies as `[k, m]` ([`transpose_a`](MatmulOptions::transpose_a)), as the gradient of B in `C = A B`
-///   has it, `B' = A^T C'`, and that of the input of a layer with masked weights: one kernel lists, for every 64
-///   columns of A, the rows that have a micro-tile of `1 x 64` there, a second gathers these and the rows of B beside
-///   them. No copy of A is made.
-/// - A sparse B ([`SparseSide::Right`]), masked weights or activations on the right: one kernel lists, for every 64
-///   columns of B, the rows that have a micro-tile of `1 x 64` there; one makes the transpose of A, where it does not
-///   lie as `[k, m]`; a third gathers the micro-tiles of B and the rows of A's transpose beside them, and stores C
-///   transposed. n is a multiple of 8.
-/// - A sparse C ([`SparseSide::Output`]), `C = relu(A B)`: the kernel that stores C leaves a bit for each micro-tile of
-///   `height x 1` that holds something, a second makes lists of them, with the values that a product of C wants, and
-///   reads no other element of C. Rows of A and B are contiguous, n is a multiple of 8.
+/// - A sparse A: one kernel finds its micro-tiles of [`height`](MatmulOptions::height) `x 1` and packs their values. A
+///   second kernel gathers the matching rows of B. If A has at most 64 rows of f16 or bf16, which fit into one
+///   micro-tile, a single kernel runs. Each of its thread blocks finds the columns of its part of A, and reads only the
+///   matching rows of B.
+/// - A sparse A stored as `[k, m]` ([`transpose_a`](MatmulOptions::transpose_a)). This is the layout for the gradient
+///   of B in `C = A B`, `B' = A^T C'`, and for the input gradient of a layer with masked weights. One kernel lists, for
+///   every 64 columns of A, the rows with a micro-tile of `1 x 64`. A second kernel gathers these and the matching rows
+///   of B. A is not copied.
+/// - A sparse B ([`SparseSide::Right`]), such as masked weights or activations on the right. One kernel lists, for
+///   every 64 columns of B, the rows with a micro-tile of `1 x 64`. One kernel transposes A, unless A is stored as
+///   `[k, m]`. A third kernel gathers the micro-tiles of B and the matching rows of A's transpose, and stores C
+///   transposed. n must be a multiple of 8.
+/// - A sparse C ([`SparseSide::Output`]), `C = relu(A B)`: the kernel that stores C sets a bit for each nonempty
+///   micro-tile of `height x 1`. A second kernel makes lists of them, with the values that a product of C requires, and
+///   reads no other element of C. Rows of A and B are contiguous, and n must be a multiple of 8.
 ///
-/// A micro-tile is multiplied whole: elements below the threshold in one that counts are multiplied as they are, and a
-/// NaN or Inf of the other matrix reaches the rows (of a sparse B the columns) of C that have such a micro-tile there
-/// (`zeros = Dense`), no others. Sums ascend along k by default: the same bits every time.
+/// A micro-tile is multiplied whole (`zeros = Dense`). Elements below the threshold in a nonempty micro-tile are
+/// multiplied as they are. A NaN or Inf of the other matrix reaches only the rows (for a sparse B, the columns) of C
+/// that have a nonempty micro-tile at its position. By default, sums ascend along k, and every run gives the same bits.
 ///
 /// ```
 /// use einsparse::Context;
@@ -193,7 +193,7 @@ pub struct DynamicMatmul<T> {
 /// A, B and C of a run.
 type ProductOperands<'m, T> = (&'m Tensor<T>, &'m Tensor<T>, &'m mut Tensor<T>);
 
-/// What [`DynamicMatmul`] runs: by what is sparse, and how it lies.
+/// Implementation of [`DynamicMatmul`], by the sparse matrix and its layout.
 trait Product<T>: fmt::Debug + Send + Sync {
     fn variants(&self) -> Vec<&'static str>;
 
@@ -202,34 +202,35 @@ trait Product<T>: fmt::Debug + Send + Sync {
     /// Queues detection and product.
     fn run(&mut self, all: ProductOperands<'_, T>, stream: &Stream) -> Result<()>;
 
-    /// The half that makes the lists.
+    /// First part: makes the lists.
     fn detect(&mut self, _: &Tensor<T>, _: &Stream) -> Result<()> {
         Err(in_one())
     }
 
-    /// The other half.
+    /// Second part: multiplies.
     fn multiply(&mut self, _: ProductOperands<'_, T>, _: &Stream) -> Result<()> {
         Err(in_one())
     }
 }
 
 impl<T: Scalar> DynamicMatmul<T> {
-    /// A product of these extents, `[m, k, n]`, with room for a sparse matrix that is full.
+    /// Creates a product of these extents, `[m, k, n]`. The workspace is large enough for a matrix without empty
+    /// micro-tiles.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a height below 2, a threshold that is no magnitude, and options that do not go together;
-    /// [`Error::NoKernel`] for element types and heights without kernel; [`Error::Overflow`],
+    /// [`Error::Operand`] for a height below 2, a threshold that is negative or NaN, and unsupported combinations of
+    /// options. [`Error::NoKernel`] for element types and heights without a kernel. [`Error::Overflow`],
     /// [`Error::OutOfMemory`].
     pub fn new(context: &Context, extents: [usize; 3], options: &MatmulOptions) -> Result<Self> {
         Self::batched(context, 1, extents, options)
     }
 
-    /// A batch of `items` products, `C[z,m,n] = A[z,m,k] * B[z,k,n]` for extents `[m, k, n]`, in the same kernels.
-    /// Where all items share one B, their rows are those of one product.
+    /// Creates a batch of `items` products, `C[z,m,n] = A[z,m,k] * B[z,k,n]` for extents `[m, k, n]`, in the same
+    /// kernels. If all items share one B, use one product with the rows of all items.
     ///
     /// # Errors
-    /// As [`new`](Self::new); [`Error::Operand`] for more than one item of a sparse A whose `m` is no multiple of the
-    /// height or that lies as `[k, m]`, or of a sparse C.
+    /// As [`new`](Self::new). [`Error::Operand`] for more than one item of a sparse A if `m` is not a multiple of the
+    /// height or A is stored as `[k, m]`, or of a sparse C.
     pub fn batched(
         context: &Context,
         items: usize,
@@ -256,27 +257,28 @@ impl<T: Scalar> DynamicMatmul<T> {
         Ok(DynamicMatmul { product, shadow })
     }
 
-    /// The kernels of a [`forward`](Self::forward) in their order, `cpu` on a CPU context.
+    /// Names of the kernels of a [`forward`](Self::forward) in their order; `cpu` on a CPU context.
     pub fn variants(&self) -> Vec<&'static str> {
         self.product.variants()
     }
 
-    /// What the last run found: of a sparse A of `[m, k]` and of C a list of columns for each `height` rows of all
-    /// items, of an A of `[k, m]` a list of rows for every 64 columns, of a B these for each item. A run of a single
-    /// kernel leaves nothing here.
+    /// Results of the last run. For a sparse A of `[m, k]` and for C: a list of columns for each `height` rows of all
+    /// items. For an A of `[k, m]`: a list of rows for every 64 columns. For B: such lists for each item. A run of a
+    /// single kernel does not update the index.
     pub fn index(&self) -> &MicroIndex {
         self.product.index()
     }
 
     /// Queues detection and product: A is `[m, k]`, or `[k, m]` by the [options](MatmulOptions), B `[k, n]`, C
-    /// `[m, n]`, of more than one item behind an axis for these. Nothing is allocated or waited for. Runs of one
-    /// product share the index and wait for each other, on whatever stream; what was captured in a graph is the
-    /// caller's to order.
+    /// `[m, n]`. For more than one item, an axis for the items precedes these. Does not allocate and does not wait.
+    /// Runs of one product share the index and wait for each other, on any stream. The caller orders runs that were
+    /// captured in graphs.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,
-    /// and if one that is read or written by 16 bytes does not lie at multiples of them: B, an A of `[k, m]`,
-    /// of a sparse C every matrix; or if n is no multiple of 8 with a sparse B.
+    /// [`Error::Shape`] if an operand does not have the planned extents. [`Error::Operand`] if an operand is in another
+    /// context, or if address or row stride of an operand that is accessed in units of 16 bytes is not a multiple of 16
+    /// bytes: B, an A of `[k, m]`, and every matrix for a sparse C. [`Error::Operand`] if n is not a multiple of 8 with
+    /// a sparse B.
     pub fn forward(
         &mut self,
         a: &Tensor<T>,
@@ -290,21 +292,22 @@ impl<T: Scalar> DynamicMatmul<T> {
         self.product.run((a, b, c), stream)
     }
 
-    /// The half of [`forward`](Self::forward) that makes the lists, of the sparse A in front of
-    /// [`multiply`](Self::multiply) or of the sparse C behind it.
+    /// Part of [`forward`](Self::forward) that makes the lists: of a sparse A before [`multiply`](Self::multiply), or
+    /// of a sparse C after it.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward); [`Error::Operand`] where the halves are one.
+    /// As [`forward`](Self::forward); [`Error::Operand`] if one kernel runs both parts.
     #[doc(hidden)]
     pub fn detect(&mut self, sparse: &Tensor<T>, stream: &Stream) -> Result<()> {
         self.shadow.run(stream, |own, stream| own.detect(&sparse.shadow(), stream))?;
         self.product.detect(sparse, stream)
     }
 
-    /// The other half: the product. Of a sparse C [`detect`](Self::detect) must follow each.
+    /// Part of [`forward`](Self::forward) that multiplies. For a sparse C, [`detect`](Self::detect) must follow each
+    /// call.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward); [`Error::Operand`] where the halves are one.
+    /// As [`forward`](Self::forward); [`Error::Operand`] if one kernel runs both parts.
     #[doc(hidden)]
     pub fn multiply(
         &mut self,
@@ -324,8 +327,8 @@ fn in_one() -> Error {
     Error::operand("product", "has no halves: it runs as one, by `forward`")
 }
 
-/// A product on the CPU, a row of C at a time: `places` are those of A's element and of B's row for a row of C and a
-/// place of its list, which `height` rows share.
+/// A product on the CPU, one row of C at a time. For a row of C and a position of its list, `places` returns the index
+/// of A's element and of B's row. `height` rows share a list.
 fn multiply_on_host<A: Sum>(
     [a, b]: [&AnyTensor; 2],
     c: &mut AnyTensor,

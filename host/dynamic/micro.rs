@@ -1,4 +1,4 @@
-//! Micro-tiles: the dense tile of an operand with its PIT axis shrunk to 1 (PIT, arXiv 2301.10936, section 3.2).
+//! Micro-tiles: the dense tile of an operand with its PIT axis reduced to 1 (PIT, arXiv 2301.10936, section 3.2).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,13 +10,13 @@ use crate::einsum::{Einsum, IndexExpr};
 use crate::registry::{Dtype, Row, WalkKind, has_strips, products};
 use crate::tensor::volume;
 
-/// Bytes of a micro-tile at the least: what one access to memory brings.
+/// Min bytes of a micro-tile: the size of one memory access.
 const MICRO_BYTES: usize = 32;
 
-/// The tile of a matrix product that a kernel computes on Tensor Cores.
+/// Tile of a matrix product that a kernel computes on Tensor Cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DenseTile {
-    /// The first row of the table that has it.
+    /// Name of the first row of the table with this tile.
     pub name: &'static str,
     /// Rows of C.
     pub m: usize,
@@ -33,7 +33,7 @@ impl fmt::Display for DenseTile {
     }
 }
 
-/// Every tile of the table's Tensor Core products for elements of this type, each once.
+/// All distinct tiles of the table's Tensor Core products for elements of this type.
 pub fn dense_tiles(dtype: Dtype) -> Vec<DenseTile> {
     let mut tiles: Vec<DenseTile> = Vec::new();
     for row in products().filter(|row| row.dtype == dtype) {
@@ -46,7 +46,7 @@ pub fn dense_tiles(dtype: Dtype) -> Vec<DenseTile> {
     tiles
 }
 
-/// Rows of C and depth of what a kernel multiplies at once.
+/// Rows of C and depth that a kernel multiplies at once.
 fn tile_of(row: &Row) -> Option<(usize, usize)> {
     let (rows, depth) = (row.block.0 as usize, row.block.1 as usize);
     match row.walk {
@@ -56,9 +56,9 @@ fn tile_of(row: &Row) -> Option<(usize, usize)> {
     }
 }
 
-/// The extents that a matrix tile gives the indices of a product of two factors: the last index of the output that only
-/// the first factor has gets `m`, the last that only the second has `n`, the last summed one `k`, every other 1. `None`
-/// where the expression is no such product.
+/// Extents that a matrix tile assigns to the indices of a product of two factors. The last index of the output that
+/// only the first factor has gets `m`. The last one that only the second factor has gets `n`. The last summed index
+/// gets `k`, every other index 1. `None` if the expression is not such a product.
 pub fn matmul_extents<'a>(
     einsum: &'a Einsum,
     tile: &DenseTile,
@@ -92,21 +92,21 @@ pub fn matmul_extents<'a>(
 /// A micro-tile of an operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MicroTile {
-    /// The operand.
+    /// Name of the operand.
     pub operand: String,
-    /// The PIT axis that micro-tiles are gathered along.
+    /// PIT axis along which micro-tiles are gathered.
     pub index: String,
     /// Extent along each axis of the operand.
     pub extents: Vec<usize>,
 }
 
 impl MicroTile {
-    /// Elements.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         self.extents.iter().product()
     }
 
-    /// Whether it has no element; a tile of the table's never is.
+    /// Whether the micro-tile is empty. Tiles of the table always have elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -119,10 +119,10 @@ impl fmt::Display for MicroTile {
     }
 }
 
-/// The micro-tiles of every operand, one for each PIT axis of it, for a tile that gives the indices these extents (1
-/// where it names none). Where one would have less than 32 bytes of elements of `element` bytes, its PIT
-/// axis is that much longer. An operand with an index array or a sum of indices, or with an index twice, has none: it
-/// is not cut into boxes.
+/// Micro-tiles of every operand, one per PIT axis, for a tile that assigns these extents to the indices (1 for all
+/// others). If a micro-tile would be smaller than 32 bytes, with elements of `element` bytes, its PIT axis is extended.
+/// Operands with an index array, with a sum of indices, or with a repeated index are omitted, because they cannot be
+/// divided into boxes.
 pub fn micro_tiles(
     einsum: &Einsum,
     extents: &BTreeMap<&str, usize>,
@@ -156,7 +156,7 @@ pub fn micro_tiles(
     tiles
 }
 
-/// The index, if it is one by itself.
+/// The name of an index that is neither a sum nor an access.
 fn plain(index: &IndexExpr) -> Option<&str> {
     match index {
         IndexExpr::Name(name) => Some(name),

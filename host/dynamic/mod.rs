@@ -1,5 +1,5 @@
-//! Sparsity that is known only while running (PIT, arXiv 2301.10936): which axes may be permuted, the micro-tiles that
-//! follow, their detection on the device, and products of them.
+//! Sparsity that is known only at run time (PIT, arXiv 2301.10936): the axes that may be permuted, the micro-tiles that
+//! result, their detection on the device, and products of them.
 
 mod axes;
 mod calibrate;

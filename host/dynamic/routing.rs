@@ -1,4 +1,4 @@
-//! What a router chose, sorted by expert: the index of products that take each row to its own matrix.
+//! Choices of a router, sorted by expert: the index of products that multiply each row with the matrix of its expert.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::kernel::Queue;
 use crate::launch::{Turns, in_turn};
 use crate::tensor::{AnyTensor, Tensor};
 
-/// The `top_k` experts of each of a number of tokens, other ones at each run, as slots sorted by expert: choice `j` of
-/// token `t` is number `t * top_k + j`, and each has a slot; an expert's slots are neighbours, in the order of the
-/// choices. Sorted on the device, in two kernels, stable and without atomics on values: the same slots at every run. A
-/// choice that names no expert (negative, or past the last one) gets a slot behind those of all experts: products make
-/// zeros of its row.
+/// Slots of the choices of a router: `top_k` experts per token, sorted by expert. The choices may differ in each run.
+/// Choice `j` of token `t` has number `t * top_k + j`, and each choice has a slot. The slots of an expert are adjacent,
+/// in the order of the choices. Two kernels sort on the device, stably and without atomics on values: equal choices
+/// give equal slots. A choice that names no expert (negative, or past the last one) gets a slot after those of all
+/// experts, and products write zeros to its row.
 ///
-/// Up to 1024 experts.
+/// The max number of experts is 1024.
 ///
 /// ```
 /// use einsparse::Context;
@@ -45,14 +45,14 @@ pub struct Routing {
     shadow: Shadow<Routing>,
 }
 
-/// Where the slots are.
+/// Storage of the slots.
 #[derive(Debug)]
 pub(crate) enum Routes {
     Host { order: Vec<u32>, offsets: Vec<u32> },
     Device(Box<OnDevice>),
 }
 
-/// Slots of a GPU, and what finds them.
+/// Slots on a GPU, and the kernels that compute them.
 #[derive(Debug)]
 pub(crate) struct OnDevice {
     pub routes: DeviceRoutes,
@@ -61,17 +61,17 @@ pub(crate) struct OnDevice {
 }
 
 impl Routing {
-    /// Room for the choices of `[tokens, top_k]` among `experts`.
+    /// Creates a routing for choices of `[tokens, top_k]` among `experts`.
     ///
     /// # Errors
-    /// [`Error::Operand`] without experts or choices of a token; [`Error::Overflow`] for 2^30 choices and more, or more
-    /// than 1024 experts; [`Error::OutOfMemory`].
+    /// [`Error::Operand`] if there are no experts, or no choices per token; [`Error::Overflow`] for 2^30 or more
+    /// choices, or more than 1024 experts; [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 2], experts: usize) -> Result<Self> {
         Self::among(context, shape, 0..experts)
     }
 
-    /// The same for some of the experts that are chosen among, such as those of one GPU of several: the first of them
-    /// has the first slots, and a choice of any other is one of no expert.
+    /// Creates a routing for a range of the experts, such as those of one of several GPUs. The first expert of the
+    /// range has the first slots. A choice outside of the range counts as a choice without an expert.
     ///
     /// ```
     /// use einsparse::Context;
@@ -107,7 +107,7 @@ impl Routing {
                 limit: (1 << 30) - 1,
             });
         }
-        // Offsets of all experts, and of the slots of none.
+        // Offsets of all experts, and of the slots without an expert.
         allocate::extent("experts", experts.len() as u128, 4, 0)?;
         let shadow =
             Shadow::new(context, |context| Self::among(context, [tokens, top_k], experts.clone()))?;
@@ -125,22 +125,22 @@ impl Routing {
         Ok(Routing { context: context.clone(), tokens, top_k, experts, storage, shadow })
     }
 
-    /// Tokens, and choices of each.
+    /// Number of tokens, and of choices per token.
     pub fn shape(&self) -> [usize; 2] {
         [self.tokens, self.top_k]
     }
 
-    /// Choices of all tokens, each of which has a slot.
+    /// Number of choices of all tokens, each of which has a slot.
     pub fn slots(&self) -> usize {
         self.tokens * self.top_k
     }
 
-    /// Experts.
+    /// Number of experts.
     pub fn experts(&self) -> usize {
         self.experts.len()
     }
 
-    /// Device bytes.
+    /// Allocated device bytes.
     pub fn bytes(&self) -> usize {
         match &self.storage {
             Routes::Host { .. } => 0,
@@ -148,7 +148,7 @@ impl Routing {
         }
     }
 
-    /// The routing of an absent GPU, on a CPU context.
+    /// The routing of the simulated GPU, on a CPU context.
     pub(crate) fn shadow(&self) -> Option<&Routing> {
         self.shadow.get()
     }
@@ -161,16 +161,17 @@ impl Routing {
         &self.storage
     }
 
-    /// Queues the sort of `choices`, `[tokens, top_k]`. Nothing is allocated or waited for: it may be captured in a
-    /// CUDA graph. Runs, and the products that read what they found, wait for each other, on whatever stream.
+    /// Queues the sort of `choices`, `[tokens, top_k]`. It does not allocate and does not wait, and can be captured in
+    /// a CUDA graph. Runs, and the products that read their slots, wait for each other, on any stream.
     ///
     /// # Errors
-    /// [`Error::Shape`] if there are more or fewer; [`Error::Operand`] if they lie in another context, or with gaps.
+    /// [`Error::Shape`] if the number of choices differs; [`Error::Operand`] if they are in another context, or have
+    /// gaps.
     pub fn run(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
         in_turn(self.turns(), stream, || self.queue(choices, stream))
     }
 
-    /// Whoever writes or reads the slots on a GPU takes its turn here.
+    /// Workspace order of all work that writes or reads the slots on a GPU.
     pub(crate) fn turns(&self) -> Option<Arc<Turns>> {
         match &self.storage {
             Routes::Host { .. } => None,
@@ -178,7 +179,7 @@ impl Routing {
         }
     }
 
-    /// [`run`](Self::run) in the turn of whoever calls.
+    /// [`run`](Self::run) without ordering: the caller orders it with other uses of the slots.
     pub(crate) fn queue(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
         self.shadow.run(stream, |own, stream| own.queue(&choices.shadow(), stream))?;
         check_shape("choices", &self.shape(), choices.shape())?;
@@ -192,7 +193,7 @@ impl Routing {
             }
             Routes::Device(there) => {
                 let source = without_gaps(&self.context, "choices", choices, stream)?;
-                // SAFETY: as many choices as planned; they and this routing are the caller's to keep until the stream
+                // SAFETY: the number of choices is as planned. The caller keeps them and this routing until the stream
                 // is done.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 there.launch.run(source.address, &there.routes, queue)
@@ -200,7 +201,7 @@ impl Routing {
         }
     }
 
-    /// The choice of each slot. Waits for all work on the GPU.
+    /// Choice of each slot. Waits for all work on the GPU.
     ///
     /// # Errors
     /// [`Error::Cuda`] if the copy fails.
@@ -215,8 +216,8 @@ impl Routing {
         }
     }
 
-    /// The first slot of each expert, that of the choices of none, and how many slots there are. Waits for all work on
-    /// the GPU.
+    /// First slot of each expert, first slot of the choices without an expert, and the number of slots. Waits for all
+    /// work on the GPU.
     ///
     /// # Errors
     /// [`Error::Cuda`] if the copy fails.
@@ -231,7 +232,7 @@ impl Routing {
         }
     }
 
-    /// What products of a GPU work through: expert, first slot and slots, at most 128, of each panel. Waits for all
+    /// Panels that products on a GPU process: expert, first slot, and number of slots (at most 128). Waits for all
     /// work.
     #[doc(hidden)]
     pub fn panels(&self) -> Result<Vec<[u32; 3]>> {
@@ -246,7 +247,7 @@ impl Routing {
     }
 }
 
-/// The same on the CPU: a counting sort.
+/// Counting sort on the CPU.
 fn sort(
     chosen: impl Iterator<Item = i32> + Clone,
     of: &Range<usize>,
@@ -275,7 +276,7 @@ fn sort(
     }
 }
 
-/// A tensor whose rows lie one behind the other, on the planned GPU.
+/// Checks that a tensor is without gaps between rows and is on the planned GPU.
 pub(crate) fn without_gaps(
     context: &Context,
     name: &str,

@@ -1,4 +1,4 @@
-//! Lists without a matrix: rows of sequences of varying lengths, and what a router chose.
+//! Lists that are not made from a matrix: rows of sequences of varying lengths, and choices of a router.
 
 use std::marker::PhantomData;
 
@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::families::discover::DetectLaunch;
 
 impl Detector<i32> {
-    /// Lists the rows of `count` sequences that begin `distance` rows apart, from their lengths: one list, ascending. A
-    /// length below 0 is 0, one above `distance` is `distance`.
+    /// Creates a detector that lists the rows of `count` sequences from their lengths. Sequences begin `distance` rows
+    /// apart. The result is one ascending list. Lengths are clamped to the range 0 to `distance`.
     ///
     /// ```
     /// use einsparse::Context;
@@ -26,7 +26,7 @@ impl Detector<i32> {
     ///
     /// # Errors
     /// [`Error::Overflow`](crate::Error::Overflow) for rows past 2^32; [`Error::Cuda`](crate::Error::Cuda) if the
-    /// kernel does not load.
+    /// kernel cannot be loaded.
     pub fn lengths(context: &Context, count: usize, distance: usize) -> Result<Self> {
         Ok(Detector {
             context: context.clone(),
@@ -37,8 +37,9 @@ impl Detector<i32> {
         })
     }
 
-    /// Lists for each of up to 1024 experts which of `count` choices name it: with the best `k` of each token side by
-    /// side, choice `c` is of token `c / k`. On a GPU lists are in any order; a choice of no expert is left out.
+    /// Creates a detector that lists, for each of up to 1024 experts, the choices (of `count`) that name it. If the
+    /// best `k` of each token are adjacent, choice `c` belongs to token `c / k`. On a GPU, lists are in any order. A
+    /// choice that names no expert is omitted.
     ///
     /// ```
     /// use einsparse::Context;
@@ -54,8 +55,8 @@ impl Detector<i32> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Overflow`](crate::Error::Overflow) for more experts; [`Error::Cuda`](crate::Error::Cuda) if the kernel
-    /// does not load.
+    /// [`Error::Overflow`](crate::Error::Overflow) for more than 1024 experts; [`Error::Cuda`](crate::Error::Cuda) if
+    /// the kernel cannot be loaded.
     pub fn choices(context: &Context, count: usize, experts: usize) -> Result<Self> {
         Ok(Detector {
             context: context.clone(),
@@ -68,7 +69,7 @@ impl Detector<i32> {
 }
 
 impl Kind {
-    /// Lists of rows on the CPU, of as many numbers as planned.
+    /// Makes lists of rows on the CPU, from the planned number of numbers.
     pub(super) fn on_host(&self, numbers: &[i32], lists: &mut [Vec<u32>]) {
         lists.iter_mut().for_each(Vec::clear);
         let count = match *self {

@@ -1,4 +1,4 @@
-//! Which share of the micro-tiles holds something, by a sample that the host waits for nowhere.
+//! Share of nonempty micro-tiles, estimated from a sample without making the host wait.
 
 use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
@@ -14,10 +14,10 @@ use crate::launch::Turns;
 use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 
-/// Counts, in some boxes of a matrix of f16 or bf16, the micro-tiles of 32, 64 and 128 rows by one column that hold
-/// something (PIT, arXiv 2301.10936, section 3.2: the cover of each micro-tile, on a sample of the pattern). On a GPU
-/// 264 boxes of 128 x 64 elements at the most, others at each run, and the kernel stores what it found into the host's
-/// memory: [`latest`](Self::latest) is a load. On the CPU everything is counted.
+/// Counts the nonempty micro-tiles of 32, 64 and 128 rows by one column, in some boxes of a matrix of f16 or bf16 (PIT,
+/// arXiv 2301.10936, section 3.2: the cover of each micro-tile, on a sample of the pattern). On a GPU, these are at
+/// most 264 boxes of 128 x 64 elements, which differ in each run. The kernel stores the result in host memory, so
+/// [`latest`](Self::latest) is a load. On the CPU, the whole matrix is counted.
 ///
 /// ```
 /// use einsparse::Context;
@@ -48,10 +48,10 @@ enum Kind {
 }
 
 impl<T: Scalar> ShareSample<T> {
-    /// For matrices of this shape; elements of at most the magnitude `threshold` are empty.
+    /// Creates a sample for matrices of this shape. Elements with a magnitude of at most `threshold` are empty.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a threshold that is no magnitude; [`Error::NoKernel`] for elements that have not 16 bits;
+    /// [`Error::Operand`] if the threshold is negative or NaN; [`Error::NoKernel`] if elements do not have 16 bits;
     /// [`Error::Overflow`] for extents past 2^31.
     pub fn new(context: &Context, shape: [usize; 2], threshold: f64) -> Result<Self> {
         if threshold.is_nan() || threshold < 0.0 {
@@ -77,10 +77,10 @@ impl<T: Scalar> ShareSample<T> {
         })
     }
 
-    /// Queues the count. Allocates nothing, waits for nothing, may be captured.
+    /// Queues the count. It does not allocate and does not wait, and can be captured in a CUDA graph.
     ///
     /// # Errors
-    /// [`Error::Shape`] for a matrix of another shape than planned, [`Error::Operand`] for one of another context.
+    /// [`Error::Shape`] if the shape differs from the planned one; [`Error::Operand`] for a matrix of another context.
     pub fn run(&self, matrix: &Tensor<T>, stream: &Stream) -> Result<()> {
         self.shadow.look(stream, |own, stream| own.run(&matrix.shadow(), stream))?;
         check_shape("matrix", &self.shape, matrix.shape())?;
@@ -92,15 +92,15 @@ impl<T: Scalar> ShareSample<T> {
             }
             Kind::Device(launch, turns) => {
                 let source = operand(&self.context, matrix, stream)?;
-                // SAFETY: shape and place were checked; launches follow one another.
+                // SAFETY: shape and context were checked, and launches are ordered.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 turns.queue(true, stream.raw(), || launch.run(source, queue))
             }
         }
     }
 
-    /// Shares of the micro-tiles of 32, 64 and 128 rows that hold something, 0 to 1, by the last run that has
-    /// ended; `None` before one has.
+    /// Shares of nonempty micro-tiles of 32, 64 and 128 rows, 0 to 1, from the last run that has ended. `None` before
+    /// the first run has ended.
     pub fn latest(&self) -> Option<[f64; 3]> {
         match &self.kind {
             Kind::Host(latest) => *latest.lock().unwrap_or_else(PoisonError::into_inner),

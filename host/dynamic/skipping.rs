@@ -16,19 +16,20 @@ use crate::offer::Determinism;
 use crate::registry::Dtype;
 use crate::tensor::AnyTensor;
 
-/// The search in A, `dA[m,k] = dC[m,n] * B[k,n]` where it finds something, and B's gradient if it skips as well.
+/// The search in A, `dA[m,k] = dC[m,n] * B[k,n]` at the nonempty micro-tiles, and B's gradient if it also skips empty
+/// ones.
 #[derive(Debug)]
 pub(super) struct Skipping {
     detect: DetectLaunch,
     lists: DeviceLists,
     of_a: PitSampledLaunch,
     of_b: Option<PitLaunch>,
-    /// Runs share the lists.
+    /// Workspace order: runs share the lists.
     turns: Turns,
 }
 
 impl Skipping {
-    /// For extents `[m, k, n]` of the product; `skips`: B's gradient skips too.
+    /// Creates the kernels for extents `[m, k, n]` of the product. `skips`: B's gradient also skips empty micro-tiles.
     pub(super) fn new(
         device: &Arc<Device>,
         dtype: Dtype,
@@ -47,13 +48,13 @@ impl Skipping {
         })
     }
 
-    /// Kernels of A's gradient and of B's.
+    /// Names of the kernels of A's gradient and of B's.
     pub(super) fn variants(&self) -> [&'static str; 2] {
         [self.of_a.name(), self.of_b.as_ref().map_or("", PitLaunch::name)]
     }
 
-    /// Queues what this computes of `[dA, dB]`, of operands of the planned shapes. `relu`: A's gradient is zero where A
-    /// is not positive.
+    /// Queues the gradients among `[dA, dB]` that these kernels compute, for operands of the planned shapes. With
+    /// `relu`, A's gradient is zero where A is not positive.
     pub(super) fn run(
         &self,
         context: &Context,
@@ -66,7 +67,7 @@ impl Skipping {
         let (a, b, dc) = (a?, b?, dc?);
         let da = operand(context, da, stream)?;
         let db = operand(context, db, stream)?;
-        // What is refused is refused before anything is queued.
+        // All checks precede the first launch.
         let of_a = self
             .of_a
             .params(&self.lists, &PitSampledRun { x: dc, y: b, gate: relu.then_some(a), s: da })?;
@@ -74,7 +75,7 @@ impl Skipping {
             Some(launch) => Some((launch, launch.params(&self.lists, Some(a), dc, db)?)),
             None => None,
         };
-        // SAFETY: shapes and places were checked; the lists are of this launch, and runs follow one another.
+        // SAFETY: shapes and contexts were checked. The lists belong to this launch, and runs are ordered.
         let queue = unsafe { Queue::new(stream.raw()) };
         self.turns.queue(true, stream.raw(), || {
             self.detect.run(a, &self.lists, queue)?;

@@ -1,4 +1,4 @@
-//! Shapes against an expression: ranks, extents, operands that are missing or too many.
+//! Checks of shapes against an expression: ranks, extents, and missing or superfluous operands.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::sums::{Known, Placed, solve};
 use super::{Access, Einsum, IndexExpr, Scalar};
 use crate::error::{Error, Result};
 
-/// What [`Einsum::check`] found: the extent of every index, and the shape of the output.
+/// Result of [`Einsum::check`]: the extent of every index, and the shape of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extents {
     indices: BTreeMap<String, usize>,
@@ -14,29 +14,29 @@ pub struct Extents {
 }
 
 impl Extents {
-    /// Extent of an index; `None` if the expression has no such index.
+    /// Returns the extent of an index; `None` if the index does not occur in the expression.
     pub fn get(&self, index: &str) -> Option<usize> {
         self.indices.get(index).copied()
     }
 
-    /// Index names with their extents.
+    /// Iterates over index names with their extents.
     pub fn iter(&self) -> impl Iterator<Item = (&str, usize)> {
         self.indices.iter().map(|(n, e)| (n.as_str(), *e))
     }
 
-    /// Shape of the output.
+    /// Returns the shape of the output.
     pub fn out(&self) -> &[usize] {
         &self.out
     }
 }
 
 impl Einsum {
-    /// Checks what can be checked without shapes.
+    /// Validates the expression without shapes.
     ///
     /// # Errors
-    /// [`Error::Shape`] for an index that stands only on the left or only in the bias; [`Error::Operand`] for an
-    /// output that is read, or a name used both as a scalar and as a tensor; either of them for a sum of indices where
-    /// none may stand.
+    /// - [`Error::Shape`] for an index that appears only on the left or only in the bias.
+    /// - [`Error::Operand`] for an output that is read, or a name used both as a scalar and as a tensor.
+    /// - One of these for an invalid affine index.
     pub fn validate(&self) -> Result<()> {
         self.validate_sums()?;
         let mut summed: Vec<&str> = Vec::new();
@@ -106,14 +106,15 @@ impl Einsum {
         Ok(())
     }
 
-    /// Checks the shapes of all operands and finds the extent of each index.
+    /// Checks the shapes of all operands and determines the extent of each index.
     ///
-    /// `shapes` holds every operand on the right, and may hold the output: it has to where an axis of the output is
-    /// a scatter, whose extent nothing else tells. Named scalars may be given with an empty shape or left out.
+    /// `shapes` contains every operand on the right, and may contain the output. The output is required if one of its
+    /// axes is a scatter, because no operand determines that extent. Named scalars may be given with an empty shape or
+    /// omitted.
     ///
-    /// An index that stands in sums only, as `x` in `A[s*x+d*i]` over an axis of `e` elements, has the largest extent
-    /// for which every read is inside: `(e - 1 - d * (i - 1)) / s + 1`, and 0 where the axis or the window has no
-    /// elements. The shape of the output tells extents too; then the sums have to fit.
+    /// An index may appear only in affine indices, as `x` in `A[s*x+d*i]` over an axis of `e` elements. It has the
+    /// largest extent for which every read is in bounds: `(e - 1 - d * (i - 1)) / s + 1`, and 0 if the axis or the
+    /// window is empty. The shape of the output also determines extents; all reads must then be in bounds.
     ///
     /// ```
     /// use einsparse::einsum::Einsum;
@@ -124,9 +125,10 @@ impl Einsum {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Shape`] for a rank or an extent that disagrees, with both sides and both numbers, a window that is
-    /// longer than its axis, a sum with more than one index of unknown extent, or an index only
-    /// on the left; [`Error::Operand`] for an operand that is missing or that the expression does not name.
+    /// - [`Error::Shape`] for a rank or an extent that disagrees, with both sides and both numbers; for a window longer
+    ///   than its axis; for an affine index with several indices of unknown extent; for an index that appears only on
+    ///   the left.
+    /// - [`Error::Operand`] for a missing operand, or one that the expression does not name.
     pub fn check(&self, shapes: &BTreeMap<String, Vec<usize>>) -> Result<Extents> {
         self.validate()?;
         let mut found =
@@ -168,7 +170,7 @@ impl Einsum {
         for (axis, index) in self.out.indices.iter().enumerate() {
             match index {
                 IndexExpr::Name(n) => shape.push(found.extents[n.as_str()].0),
-                // Refused on the left.
+                // `validate_sums` has already refused it.
                 IndexExpr::Sum(_) => {}
                 IndexExpr::Access(a) => {
                     found.access(a)?;
@@ -183,9 +185,9 @@ impl Einsum {
 
 struct Found<'a> {
     shapes: &'a BTreeMap<String, Vec<usize>>,
-    /// Extent and the place that gave it.
+    /// Extents, each with the access that determined it.
     extents: Known<'a>,
-    /// Sums of indices, which are looked at when all other places are known.
+    /// Affine indices, which are solved after all other indices.
     sums: Vec<Placed<'a>>,
     used: Vec<&'a str>,
 }

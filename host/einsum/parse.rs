@@ -1,9 +1,9 @@
-//! Text to [`Einsum`]: a recursive-descent parser that keeps byte positions.
+//! Recursive-descent parser from text to [`Einsum`]. It tracks byte positions for error messages.
 
 use super::{Access, Activation, Einsum, Epilogue, IndexExpr, Mode, RELU_GRAD, Scalar, Term};
 use crate::error::{Error, Result};
 
-/// A nested access deeper than this is refused, so that no input overflows the stack.
+/// Maximum depth of nested accesses. The limit keeps any input from overflowing the stack.
 const MAX_DEPTH: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -98,7 +98,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// `=` or `+=`, after an output with indices or without.
+    /// Parses `=` or `+=`. `indexed`: whether the output has indices.
     fn mode(&mut self, indexed: bool) -> Result<Mode> {
         let mode = match self.token {
             Token::Sign("=") => Mode::Assign,
@@ -110,12 +110,13 @@ impl<'a> Parser<'a> {
         Ok(mode)
     }
 
-    /// `relu`, `gelu` and `relu_grad` are an epilogue only before `(`: a tensor may have such a name too.
+    /// Whether the token is the function `name`. `relu`, `gelu` and `relu_grad` are functions only before `(`, so
+    /// tensors may have these names too.
     fn function(&self, name: &str) -> bool {
         self.before("(") && self.token == Token::Name(name)
     }
 
-    /// Whether the token stands before this sign.
+    /// Whether `sign` follows the token.
     fn before(&self, sign: &str) -> bool {
         self.text[self.next..].trim_start().starts_with(sign)
     }
@@ -126,7 +127,7 @@ impl<'a> Parser<'a> {
         found.unwrap_or_default()
     }
 
-    /// `, H[m,n]`
+    /// Parses `, H[m,n]`, the second operand of `relu_grad`.
     fn gate(&mut self) -> Result<Access> {
         self.sign(",", "`*`, `+ bias[m]` or `,`")?;
         match self.access_or_name("a gate, as in `H[m,n]`")? {
@@ -184,7 +185,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// An access, or a bare name (then the second value is false).
+    /// Parses an access or a bare name. The second value is false for a bare name.
     fn access_or_name(&mut self, expected: &str) -> Result<(Access, bool)> {
         let Token::Name(tensor) = self.token else {
             return Err(self.error(expected));
@@ -198,7 +199,7 @@ impl<'a> Parser<'a> {
         Ok((access, true))
     }
 
-    /// `[i,j,...]`, with the token at `[`.
+    /// Parses `[i,j,...]`, with the token at `[`.
     fn indices(&mut self, depth: usize) -> Result<Vec<IndexExpr>> {
         if depth >= MAX_DEPTH {
             return Err(self.error(&format!("at most {MAX_DEPTH} nested accesses")));
@@ -227,7 +228,7 @@ impl<'a> Parser<'a> {
         Ok(indices)
     }
 
-    /// `m`, `AK[p,q]` or `2*x+i`.
+    /// Parses `m`, `AK[p,q]` or `2*x+i`.
     fn index(&mut self, depth: usize, first: bool) -> Result<IndexExpr> {
         let expected = if first { "an index or `]`" } else { "an index" };
         let term = self.term(expected, &[])?;
@@ -252,7 +253,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// `x` or `2*x` behind the terms `before`, and whether it has no factor.
+    /// Parses `x` or `2*x` after the terms `before`, and returns whether the term is without a factor.
     fn term(&mut self, expected: &str, before: &[Term]) -> Result<(Term, bool)> {
         let factor = match self.token {
             Token::Number(digits) => Some(self.factor(digits, expected)?),
@@ -270,7 +271,7 @@ impl<'a> Parser<'a> {
         Ok((term, factor.is_none()))
     }
 
-    /// `2 *`, with the token at the number; errors name its place.
+    /// Parses `2 *`, with the token at the number. Errors refer to its position.
     fn factor(&mut self, digits: &str, expected: &str) -> Result<usize> {
         if !self.before("*") {
             let summed = self.before("+");
@@ -289,34 +290,34 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// What a name before `(` may be.
+/// Message for an unknown name before `(`.
 const FUNCTIONS: &str = "a factor: the functions are `relu(...)`, `gelu(...)` and `relu_grad(..., H[m,n])`, \
     around the whole sum";
 
-/// For who adds behind a function.
+/// Message for an addition after a function.
 const OUTSIDE: &str =
     "the end: a bias stands inside the function, as in `relu(A[m,k] * B[k,n] + bias[m])`";
 
-/// For who adds a number.
+/// Message for an addition of a number.
 const A_BIAS: &str = "a bias, as in `bias[m]`: `+` adds one along an axis of the output, behind the product, \
     and no number";
 
-/// For who adds products.
+/// Message for an addition of products.
 const NO_SUMS: &str = "the end: `+` adds a bias, one access, behind the product; a sum of products is two runs, \
     the second with `+=`";
 
-/// What stands in a sum of indices, for who wants to shift one.
+/// Message for a constant in affine indices.
 const NO_CONSTANTS: &str = "an index, with a factor as in `2*x` or without: constants are no part of a sum, \
     pad the operand";
 
-/// The first token of a text that does not start with white space.
+/// Returns the first token of a text without leading white space.
 fn lex(s: &str) -> Token<'_> {
     let Some(first) = s.chars().next() else {
         return Token::End;
     };
     if first.is_alphabetic() || first == '_' {
         let word = s.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(s.len());
-        // Primes end a name, as in the paper's m'.
+        // A name may end in primes, as in the paper's m'.
         let end = s[word..].find(|c| c != '\'').map_or(s.len(), |n| word + n);
         return Token::Name(&s[..end]);
     }
@@ -329,7 +330,8 @@ fn lex(s: &str) -> Token<'_> {
     Token::Sign(&s[..first.len_utf8()])
 }
 
-/// Bytes of `12`, `1.5`, `.5`, `1e-3`; letters that follow at once belong to it, so that `2x` is an error.
+/// Returns the length in bytes of `12`, `1.5`, `.5`, `1e-3`. Letters directly after the digits belong to the number, so
+/// that `2x` is an error.
 fn number_length(s: &[u8]) -> usize {
     let mut end = 0;
     while end < s.len() {

@@ -1,5 +1,5 @@
-//! Sums of indices, as `2*x+i` in `A[n,2*x+i,m]`: the extents that follow from where they are read, and the index
-//! arrays that every executor reads in their place.
+//! Affine indices, such as `2*x+i` in `A[n,2*x+i,m]`: the extents that follow from their axes, and the index arrays
+//! that executors read instead.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,17 +9,17 @@ use einsparse_formats::FormatError;
 use super::{Access, Einsum, Epilogue, Extents, IndexExpr};
 use crate::error::{Error, Result};
 
-/// One term of a sum of indices.
+/// Term of an affine index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// What the index is multiplied by, from 1 on: the stride of a window's places, or the dilation of its elements.
+    /// Factor of the index, at least 1: the stride of the window positions, or the dilation of the window elements.
     pub factor: usize,
-    /// The index.
+    /// Name of the index.
     pub index: String,
 }
 
 impl Term {
-    /// `factor * (extent - 1)`; saturates. The extent is not 0.
+    /// Returns `factor * (extent - 1)`, saturating. `extent` must not be 0.
     fn reach(&self, extent: usize) -> u128 {
         (self.factor as u128).saturating_mul(extent as u128 - 1)
     }
@@ -34,7 +34,7 @@ impl fmt::Display for Term {
     }
 }
 
-/// A sum of indices as it is written.
+/// Displays an affine index as in the expression.
 pub(super) struct Written<'a>(pub(super) &'a [Term]);
 
 impl fmt::Display for Written<'_> {
@@ -46,18 +46,18 @@ impl fmt::Display for Written<'_> {
     }
 }
 
-/// A sum of indices as an index array.
+/// Affine index as an index array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SumArray {
-    /// The sum in parentheses, a name that no text can give an array: `(2*x+i)`.
+    /// The sum in parentheses, such as `(2*x+i)`: a name that the parser never gives to an array.
     pub name: String,
-    /// An axis for each term, as long as its index.
+    /// One axis per term, with the extent of its index.
     pub shape: Vec<usize>,
-    /// The sum at each place, row by row.
+    /// Value of the sum at each position, row-major.
     pub slots: Vec<u32>,
 }
 
-/// Slots of an index array at the most.
+/// Maximum number of slots of an index array.
 const MOST_SLOTS: u128 = 1 << 31;
 
 impl SumArray {
@@ -88,7 +88,7 @@ impl SumArray {
         if total > 0 {
             let reach = |(term, &extent): (&Term, &usize)| term.reach(extent);
             let last: u128 = terms.iter().zip(&shape).map(reach).sum();
-            // The largest u32 says that there is nothing to read.
+            // The largest u32 is the padding marker, which reads nothing.
             if last >= u128::from(u32::MAX) {
                 return Err(over("the last value of", last, u128::from(u32::MAX) - 1));
             }
@@ -110,8 +110,8 @@ fn array_name(terms: &[Term]) -> String {
 }
 
 impl Access {
-    /// Calls `visit` on every sum of indices in this access, those of nested accesses included, with the access and the
-    /// axis that it stands at.
+    /// Calls `visit` on every affine index in this access, including nested accesses, with the innermost access and its
+    /// axis.
     pub(crate) fn for_each_sum<'a>(
         &'a self,
         visit: &mut impl FnMut(&'a Access, usize, &'a [Term]),
@@ -139,7 +139,7 @@ impl Access {
 }
 
 impl Einsum {
-    /// Whether an index is a sum, as in `A[x+i]`.
+    /// Whether the expression has an affine index, as in `A[x+i]`.
     pub fn has_sums(&self) -> bool {
         let mut found = false;
         self.right()
@@ -148,8 +148,8 @@ impl Einsum {
         found
     }
 
-    /// The same expression with every sum of indices read from an index array: `A[2*x+i]` becomes `A[(2*x+i)[x,i]]`.
-    /// The arrays are [`Einsum::sum_arrays`]; no text gives an array such a name, so the result is not to be parsed.
+    /// Returns the expression with every affine index replaced by an index array: `A[2*x+i]` becomes `A[(2*x+i)[x,i]]`.
+    /// [`Einsum::sum_arrays`] returns these arrays. The parser rejects their names, so the result cannot be parsed.
     ///
     /// ```
     /// use einsparse::einsum::Einsum;
@@ -179,10 +179,10 @@ impl Einsum {
         e
     }
 
-    /// The index arrays of [`Einsum::with_arrays`], each once, for the extents that [`Einsum::check`] found.
+    /// Returns the index arrays of [`Einsum::with_arrays`], each once, for the extents that [`Einsum::check`] returned.
     ///
     /// # Errors
-    /// [`Error::Overflow`] for an array of more than 2^31 slots, or values that 32 bits do not hold.
+    /// [`Error::Overflow`] for an array of more than 2^31 slots, or for values that do not fit in 32 bits.
     pub fn sum_arrays(&self, extents: &Extents) -> Result<Vec<SumArray>> {
         let mut sums: Vec<&[Term]> = Vec::new();
         for access in self.right() {
@@ -195,7 +195,7 @@ impl Einsum {
         sums.into_iter().map(|terms| SumArray::new(array_name(terms), terms, extents)).collect()
     }
 
-    /// Sums stand on the right, and have each index once.
+    /// Checks that affine indices appear only on the right, and contain each index once.
     pub(super) fn validate_sums(&self) -> Result<()> {
         let mut found = Ok(());
         self.out.for_each_sum(&mut |access, _, terms| {
@@ -225,10 +225,10 @@ impl Einsum {
     }
 }
 
-/// Extents of indices, each with the place that gave it.
+/// Known extents of indices, each with the access that determined it.
 pub(super) type Known<'a> = BTreeMap<&'a str, (usize, String)>;
 
-/// A sum at an axis of a given extent.
+/// Affine index at an axis of a given extent.
 pub(super) struct Placed<'a> {
     pub(super) access: &'a Access,
     pub(super) axis: usize,
@@ -249,7 +249,8 @@ impl<'a> Placed<'a> {
         format!("axis {} of `{}`", self.axis, self.access)
     }
 
-    /// The largest value of the sum without `open`, by the extents of the others; `None` where one of them is 0.
+    /// Returns the largest value of the sum without the term `open`, from the known extents; `None` if one of them is
+    /// 0.
     fn last(&self, open: Option<&Term>, known: &Known<'a>) -> Option<u128> {
         let mut others = self.terms.iter().filter(|&term| Some(term) != open);
         others.try_fold(0u128, |sum, term| match known.get(term.index.as_str()) {
@@ -259,7 +260,7 @@ impl<'a> Placed<'a> {
         })
     }
 
-    /// `x` 30, `i` 3
+    /// Lists the known extents for a message: `x` 30, `i` 3.
     fn extents(&self, open: Option<&Term>, known: &Known<'a>) -> String {
         let said = self.terms.iter().filter(|&term| Some(term) != open);
         let said = said.filter_map(|term| {
@@ -269,7 +270,8 @@ impl<'a> Placed<'a> {
         said.collect::<Vec<_>>().join(", ")
     }
 
-    /// The largest extent of `term` for which every read is inside. An axis or a window without elements leaves none.
+    /// Returns the largest extent of `term` for which all reads are in bounds. It is 0 if the axis or the window is
+    /// empty.
     fn largest(&self, term: &Term, known: &Known<'a>) -> Result<usize> {
         let (Some(reach), Some(last)) = (self.last(Some(term), known), self.extent.checked_sub(1))
         else {
@@ -280,11 +282,11 @@ impl<'a> Placed<'a> {
             let elements = reach.saturating_add(1);
             return Err(self.error(format!("a window of {elements} elements ({others})")));
         }
-        // Not more than `last`, as factors are 1 or more.
+        // At most `last`, because factors are at least 1.
         Ok((last - reach as usize) / term.factor.max(1) + 1)
     }
 
-    /// Every read is inside.
+    /// Checks that all reads are in bounds.
     fn fits(&self, known: &Known<'a>) -> Result<()> {
         match self.last(None, known) {
             Some(last) if last >= self.extent as u128 => Err(self.error(format!(
@@ -296,7 +298,7 @@ impl<'a> Placed<'a> {
         }
     }
 
-    /// More than one index without an extent.
+    /// Error of a sum with several indices of unknown extent.
     fn open(&self, known: &Known<'a>) -> Error {
         let open = self.terms.iter().map(|term| term.index.as_str());
         let open: Vec<String> = open
@@ -310,8 +312,8 @@ impl<'a> Placed<'a> {
     }
 }
 
-/// Finds the extents of indices that stand in sums only, and checks that what is read lies inside. Of several sums that
-/// leave the same index open the one with the least room decides.
+/// Determines the extents of indices that appear only in affine indices, and checks that all reads are in bounds. If
+/// several sums determine the extent of one index, the smallest extent is used.
 pub(super) fn solve<'a>(mut sums: Vec<Placed<'a>>, known: &mut Known<'a>) -> Result<()> {
     loop {
         let mut found: Known<'a> = BTreeMap::new();

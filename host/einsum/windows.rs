@@ -1,21 +1,21 @@
-//! Is this Einsum a convolution, as it was written? Told by structure, whatever the names.
+//! Detection of convolutions in an Einsum as written, by its structure; names do not matter.
 
 use super::{Access, Einsum, IndexExpr, Term};
 
-/// A convolution over two axes, by its structure: `C[n,x,y,f] = A[n,s*x+d*i,t*y+e*j,m] * B[i,j,m,f]`, whatever the
-/// names and the order of factors and terms, with any mode, scalar factors and epilogue.
+/// Convolution over two axes: `C[n,x,y,f] = A[n,s*x+d*i,t*y+e*j,m] * B[i,j,m,f]`. Names and the order of factors and
+/// terms are arbitrary, and so are mode, scalar factors and epilogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Windows {
-    /// Numbers of A and B among the factors.
+    /// Positions of A and B among the factors.
     pub(crate) factors: [usize; 2],
-    /// s and t.
+    /// Strides s and t.
     pub(crate) strides: [usize; 2],
-    /// d and e.
+    /// Dilations d and e.
     pub(crate) dilations: [usize; 2],
 }
 
-/// The convolution that an expression is as it was written, `None` where it is none. Here a plan tells it from other
-/// sums of indices.
+/// Returns the convolution that an expression computes as written; `None` for any other expression, including other
+/// affine indices.
 pub(crate) fn windows(e: &Einsum) -> Option<Windows> {
     let [n, x, y, f] = plain(&e.out)?[..] else {
         return None;
@@ -47,7 +47,7 @@ pub(crate) fn windows(e: &Einsum) -> Option<Windows> {
     one.or_else(|| Some(([1, 0], of(second, first)?))).map(found)
 }
 
-/// The names of an access with plain indices.
+/// Returns the index names of an access; `None` if an index is not a plain name.
 fn plain(access: &Access) -> Option<Vec<&String>> {
     let name = |index: &'_ IndexExpr| matches!(index, IndexExpr::Name(_));
     access.indices.iter().all(name).then(|| {
@@ -59,7 +59,7 @@ fn plain(access: &Access) -> Option<Vec<&String>> {
     })
 }
 
-/// The factors of the place and of the element of a window in a sum of these two.
+/// Returns the factors of window position and window element in a sum of these two indices.
 fn step(terms: &[Term], [place, element]: [&String; 2]) -> Option<[usize; 2]> {
     match terms {
         [a, b] if (&a.index, &b.index) == (place, element) => Some([a.factor, b.factor]),

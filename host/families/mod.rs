@@ -1,6 +1,5 @@
-//! By family what can run (`offers`) and what launches it: lists that a kernel reads, how large its grid is, its
-//! params; of some also what it is predicted to cost, and the same on the CPU. The folders are those of
-//! `kernels-gpu/families`.
+//! Families: their offers (`offers`), and their launches with work lists, grids and params. Some families also contain
+//! predicted costs and a CPU implementation. The directories have the names of those in `kernels-gpu/families`.
 
 // A family may have the name of its first module.
 #![allow(clippy::module_inception)]
@@ -21,7 +20,7 @@ pub(crate) mod tensor;
 use crate::machine::Machine;
 use crate::offer::{Candidate, Choice, Offers, Options, Problem};
 
-/// Who has kernels for products of two matrices.
+/// Offers of products of two matrices.
 pub(crate) const PRODUCTS: &[Offers] = &[
     spmm::offers::offers,
     gemm::offers::offers,
@@ -29,7 +28,7 @@ pub(crate) const PRODUCTS: &[Offers] = &[
     gather_gemm::offers::pit::right::offers,
 ];
 
-/// For other expressions of one structure.
+/// Offers of other expressions of one structure.
 pub(crate) const STRUCTURES: &[Offers] = &[
     tensor::offers::rows::offers,
     tensor::offers::dots::offers,
@@ -37,12 +36,12 @@ pub(crate) const STRUCTURES: &[Offers] = &[
     gather_gemm::offers::convolution::offers,
 ];
 
-/// For any expression.
+/// Offers of any expression.
 pub(crate) const ANY: &[Offers] = &[tensor::offers::einsum::offers];
 
 impl Problem {
-    /// Every kernel for products of these elements: a candidate with its predicted cost, cheapest first, or refused
-    /// with a reason.
+    /// Returns all kernels for products of these elements. Each is a candidate with its predicted cost, cheapest first,
+    /// or refused with a reason.
     pub fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
         let mut choice = Choice::default();
         for family in [spmm::offers::FAMILY, gemm::offers::FAMILY] {

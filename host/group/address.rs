@@ -1,4 +1,4 @@
-//! Addresses at which ranks listen: those of one network interface, never of all.
+//! Addresses at which ranks listen: those of one network interface, never of all interfaces.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::io;
@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddr
 
 use crate::error::{Error, Result};
 
-/// Names the network interface at which this rank listens.
+/// Environment variable with the name of the network interface at which this rank listens.
 const INTERFACE: &str = "EINSPARSE_INTERFACE";
 
-/// All addresses of a host name, each once, in the resolver's order.
+/// Resolves a host name to all its addresses, without duplicates, in the resolver's order.
 pub(super) fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let mut found: Vec<SocketAddr> = Vec::new();
-    // Brackets are how URLs write an IPv6 address.
+    // URLs write IPv6 addresses in brackets.
     let host = host.trim_start_matches('[').trim_end_matches(']');
     for address in (host, port).to_socket_addrs()? {
         if !found.contains(&address) {
@@ -25,15 +25,15 @@ pub(super) fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     }
 }
 
-/// Whether packets to this host never leave the machine.
+/// Returns whether packets to this host never leave the machine.
 pub(super) fn is_loopback(host: &str) -> bool {
     resolve(host, 0).is_ok_and(|all| all.iter().all(|address| address.ip().is_loopback()))
 }
 
-/// Listens at all of these addresses that belong to this machine.
+/// Listens at each of these addresses that belongs to this machine.
 ///
 /// # Errors
-/// The last error if this process can listen at none of them.
+/// The last error if this process cannot listen at any of them.
 pub(super) fn listen(addresses: &[SocketAddr]) -> io::Result<Vec<TcpListener>> {
     let mut listeners = Vec::new();
     let mut failed = io::Error::other("no address is given");
@@ -49,14 +49,14 @@ pub(super) fn listen(addresses: &[SocketAddr]) -> io::Result<Vec<TcpListener>> {
     }
 }
 
-/// The address by which other machines reach this one, or loopback without a network. No packet is sent.
+/// Returns the address by which other machines reach this one, or loopback without a network. Sends no packet.
 pub(super) fn outgoing() -> IpAddr {
     let local = |own: IpAddr, to: IpAddr| {
         let socket = UdpSocket::bind((own, 0))?;
         socket.connect((to, 9))?;
         socket.local_addr().map(|address| address.ip())
     };
-    // Networks for documents: the route to them is the default route.
+    // Address ranges reserved for documentation: their route is the default route.
     let v4 = local(Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::new(192, 0, 2, 1).into());
     let v6 = || {
         local(Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into())
@@ -64,10 +64,10 @@ pub(super) fn outgoing() -> IpAddr {
     v4.or_else(|_| v6()).unwrap_or_else(|_: io::Error| Ipv4Addr::LOCALHOST.into())
 }
 
-/// Addresses of the interface that the environment names, if it names one.
+/// Returns the addresses of the interface that the environment variable names, if it is set.
 ///
 /// # Errors
-/// [`Error::Operand`] for a name that this machine does not give to an interface, with the names that it gives.
+/// [`Error::Operand`] for an unknown interface, with the names of the interfaces of this machine.
 pub(super) fn of_interface() -> Result<Option<Vec<IpAddr>>> {
     match std::env::var_os(INTERFACE) {
         Some(name) => named(&name.to_string_lossy()).map(Some),
@@ -91,7 +91,7 @@ fn named(name: &str) -> Result<Vec<IpAddr>> {
     Ok(found)
 }
 
-/// The beginning of `struct ifaddrs` of Linux.
+/// First fields of `struct ifaddrs` of Linux.
 #[repr(C)]
 struct Interface {
     next: *const Interface,
@@ -105,36 +105,36 @@ unsafe extern "C" {
     fn freeifaddrs(all: *const Interface);
 }
 
-/// Names and addresses of all interfaces. Link-local addresses, which need a scope, are left out.
+/// Names and addresses of all interfaces, without link-local addresses, which need a scope.
 fn interfaces() -> io::Result<Vec<(String, IpAddr)>> {
     if !cfg!(target_os = "linux") {
         let reason = format!("{INTERFACE} is read on Linux only");
         return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
     }
     let mut first = std::ptr::null();
-    // SAFETY: a place for one pointer.
+    // SAFETY: `first` is valid for writing one pointer.
     if unsafe { getifaddrs(&mut first) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let (mut found, mut at) = (Vec::new(), first);
     while !at.is_null() {
-        // SAFETY: an element of the list of `getifaddrs`, which is freed below.
+        // SAFETY: `at` is an element of the list of `getifaddrs`, which is freed below.
         let interface = unsafe { &*at };
         // SAFETY: each element has a name that ends in 0.
         let name = unsafe { CStr::from_ptr(interface.name) };
-        // SAFETY: the address of this element.
+        // SAFETY: the address of this element is null or a `sockaddr`.
         if let Some(address) = unsafe { address(interface.address) } {
             found.push((name.to_string_lossy().into_owned(), address));
         }
         at = interface.next;
     }
-    // SAFETY: the list of `getifaddrs`, of which no reference is left.
+    // SAFETY: the list comes from `getifaddrs`, and no reference to it remains.
     unsafe { freeifaddrs(first) };
     Ok(found)
 }
 
 /// # Safety
-/// None, or a `struct sockaddr` of Linux that is as long as its family says.
+/// `at` is null, or points to a Linux `struct sockaddr` of the length that its family requires.
 unsafe fn address(at: *const [u8; 2]) -> Option<IpAddr> {
     const V4: u16 = 2;
     const V6: u16 = 10;
@@ -146,7 +146,7 @@ unsafe fn address(at: *const [u8; 2]) -> Option<IpAddr> {
         // SAFETY: `sockaddr_in`: family, port, 4 bytes of the address.
         V4 => Some(unsafe { *at.cast::<[u8; 4]>().add(1) }.into()),
         V6 => {
-            // SAFETY: `sockaddr_in6`: family, port, 4 bytes of the flow, 16 bytes of the address.
+            // SAFETY: `sockaddr_in6`: family, port, 4 bytes of flow information, 16 bytes of the address.
             let address = Ipv6Addr::from(unsafe { *at.byte_add(8).cast::<[u8; 16]>() });
             (!address.is_unicast_link_local()).then_some(address.into())
         }

@@ -1,4 +1,4 @@
-//! Connections that arrive at a rank, of which some are of its group.
+//! Incoming connections of a rank, only some of which belong to its group.
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -10,20 +10,20 @@ use std::time::Duration;
 use super::handshake::{self, Hello};
 use super::token::Token;
 
-/// Between attempts to reach a rank that does not listen yet, and between looks at listeners.
+/// Pause between attempts to reach a rank that does not listen yet, and between polls of listeners.
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
-/// Connections whose other end has not proved the token yet. Further ones wait in the queue of the system.
+/// Maximum number of connections that have not proved the token yet. Others wait in the queue of the system.
 const MAX_UNPROVED: usize = 64;
 
-/// Connections that have proved the token, in the order of their proofs. Each proof has a thread of its own: a program that
-/// connects and says nothing keeps no rank from coming.
+/// Connections that have proved the token, in the order of their proofs. Each proof runs in its own thread, so a
+/// program that connects and sends nothing cannot block a rank.
 pub(super) struct Arrivals<'a> {
     pub listeners: &'a [TcpListener],
     token: Token,
     to: mpsc::Sender<(TcpStream, Hello)>,
     from: mpsc::Receiver<(TcpStream, Hello)>,
     unproved: Arc<AtomicUsize>,
-    /// Connections that did not prove it.
+    /// Number of connections that failed to prove the token.
     pub refused: Arc<AtomicUsize>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Arrivals<'a> {
         })
     }
 
-    /// The next one, if it arrives within a pause.
+    /// Returns the next connection, if one arrives within [`PAUSE`].
     pub(super) fn next(&self) -> io::Result<Option<(TcpStream, Hello)>> {
         use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
         for listener in self.listeners {
@@ -51,7 +51,7 @@ impl<'a> Arrivals<'a> {
                 match listener.accept() {
                     Ok((stream, _)) => self.prove(stream),
                     Err(error) if error.kind() == WouldBlock => break,
-                    // The other end is gone already.
+                    // The other end has already closed the connection.
                     Err(error)
                         if matches!(
                             error.kind(),
@@ -72,7 +72,7 @@ impl<'a> Arrivals<'a> {
             let hello = stream.set_nonblocking(false);
             let hello = hello.and_then(|()| handshake::listening(&stream, token));
             match hello {
-                // Nobody takes it once the ranks have met.
+                // A send error means that the rendezvous is over.
                 Ok(Some(hello)) => drop(to.send((stream, hello))),
                 _ => drop(refused.fetch_add(1, Ordering::Relaxed)),
             }

@@ -5,12 +5,12 @@ use super::id::Id;
 use super::token::{Secret, Token, TokenFile};
 use crate::error::{Error, Result};
 
-/// The secret of the group, of the user's own choice.
+/// Environment variable with the secret of the group, chosen by the user.
 const TOKEN: &str = "EINSPARSE_TOKEN";
-/// Shorter texts are guessed.
+/// Minimum length of the secret. Shorter texts can be guessed.
 const MIN_TOKEN: usize = 16;
 
-/// The meaning of the variables: where the ranks meet, the number of this rank, and the number of all.
+/// Parsed environment: address of the rendezvous, index of this rank, and number of ranks.
 pub(super) struct Described {
     pub id: Id,
     pub rank: usize,
@@ -18,7 +18,7 @@ pub(super) struct Described {
 }
 
 impl Described {
-    /// Of this process.
+    /// Parses the environment of this process.
     pub(super) fn here() -> Result<Described> {
         Described::of(&|name| {
             std::env::var_os(name).map(|text| text.to_string_lossy().into_owned())
@@ -40,7 +40,7 @@ impl Described {
         let mut local = size == 1 || is_loopback(&host);
         let given = variable(TOKEN);
         if !local && given.is_none() && on_machine.transpose()? == Some(size) {
-            // All ranks are on this machine, so no packet has to leave it.
+            // All ranks are on this machine, so loopback suffices.
             host = "127.0.0.1".into();
             local = true;
         }

@@ -1,4 +1,4 @@
-//! Parts of tensors on their way between ranks.
+//! Exchange of parts of tensors between ranks.
 
 use std::ops::Range;
 
@@ -11,18 +11,19 @@ use crate::error::{Elsewhere, Error, Result};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// Elements of one tensor for each rank, and where theirs belong in another one. Both are without gaps.
+/// Elements of one tensor to send to each rank, and elements of another tensor to receive from each rank. Both tensors
+/// are without gaps.
 pub(super) struct Exchange<'a, T> {
     pub from: (&'a Tensor<T>, &'a [Range<usize>]),
     pub to: (&'a mut Tensor<T>, &'a [Range<usize>]),
 }
 
-/// What goes along with other elements.
+/// An exchange of any element type.
 pub(super) trait Exchanged {
-    /// Addresses of what is sent, and of what is taken.
+    /// Addresses of the parts to send, and of the parts to receive.
     fn spans(&self, context: &Context, stream: &Stream) -> Result<[Vec<Span>; 2]>;
 
-    /// Through sockets.
+    /// Runs the exchange through sockets.
     fn on_host(&mut self, ranks: &Inner) -> Result<()>;
 }
 
@@ -30,7 +31,8 @@ const SENT: &str = "what is sent";
 const RECEIVED: &str = "what is received";
 
 impl Group {
-    /// Queues the sending of elements of one tensor to every rank, and the taking of others' into another one.
+    /// Queues an exchange: sends elements of one tensor to every rank, and receives elements of all ranks into another
+    /// tensor.
     pub(super) fn exchange<T: Scalar>(
         &self,
         from: (&Tensor<T>, &[Range<usize>]),
@@ -40,7 +42,7 @@ impl Group {
         self.exchange_all(&mut [&mut Exchange { from, to }], stream)
     }
 
-    /// Several at once, which costs one start. All ranks have them in the same order.
+    /// Queues several exchanges with one start of NCCL. All ranks pass them in the same order.
     pub(super) fn exchange_all(
         &self,
         all: &mut [&mut dyn Exchanged],
@@ -58,8 +60,8 @@ impl Group {
             receives.extend(received);
         }
         let (stream, limit) = (stream.raw(), ranks.limit());
-        // SAFETY: parts of tensors of this GPU, which checked `spans`; they are the caller's to keep until the stream
-        // is done.
+        // SAFETY: `spans` has validated that the parts belong to tensors of this GPU. The caller keeps the tensors
+        // alive until the stream has completed.
         unsafe { comm.exchange(&sends, &receives, stream, &ranks.mesh, limit) }
     }
 }
@@ -103,7 +105,7 @@ impl<T: Scalar> Exchanged for Exchange<'_, T> {
     }
 }
 
-/// Parts that are not this rank's, where there is anything.
+/// Non-empty parts of the other ranks.
 fn others(
     rank: usize,
     parts: &[Range<usize>],

@@ -1,11 +1,11 @@
-//! Connections between two ranks, and the frames that they carry.
+//! Connections between two ranks, and the frames that they transfer.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// A connection: between processes, or between threads of one.
+/// Connection between two processes, or between two threads of one process.
 #[derive(Debug)]
 pub(super) enum Link {
     Tcp(TcpStream),
@@ -13,7 +13,7 @@ pub(super) enum Link {
 }
 
 impl Link {
-    /// Reads and writes fail after this time without a byte.
+    /// Sets the time without a byte after which reads and writes fail.
     pub(super) fn set_timeout(&self, limit: Duration) -> io::Result<()> {
         match self {
             Link::Tcp(s) => {
@@ -29,7 +29,7 @@ impl Link {
     }
 
     pub(super) fn end_writing(&self) {
-        // An error means that it is closed already.
+        // An error means that the connection is already closed.
         let _ = match self {
             Link::Tcp(s) => s.shutdown(Shutdown::Write),
             Link::Unix(s) => s.shutdown(Shutdown::Write),
@@ -68,11 +68,11 @@ pub(super) enum Kind {
     Fail = 3,
 }
 
-/// Bytes of one message of data.
+/// Maximum number of bytes of one data message.
 pub(super) const MAX_DATA: u64 = 1 << 36;
-/// Bytes of the text of an error.
+/// Maximum number of bytes of an error text.
 const MAX_TEXT: usize = 1 << 16;
-/// Memory for a frame is reserved in pieces of at least this many bytes, as they arrive.
+/// Memory for a frame is reserved in chunks of at least this many bytes, as they arrive.
 const PIECE: usize = 1 << 20;
 
 impl Kind {
@@ -87,10 +87,10 @@ impl Kind {
     }
 }
 
-/// Kind, number of the step, bytes that follow.
+/// Bytes of a header: kind, step, and number of bytes that follow.
 const HEADER: usize = 24;
 
-/// Writes a frame; the text of an error is cut at its limit.
+/// Writes a frame. An error text is truncated at its limit.
 pub(super) fn write(mut to: impl Write, kind: Kind, step: u64, bytes: &[u8]) -> io::Result<()> {
     let bytes = match kind {
         Kind::Fail => &bytes[..bytes.len().min(MAX_TEXT)],
@@ -104,11 +104,11 @@ pub(super) fn write(mut to: impl Write, kind: Kind, step: u64, bytes: &[u8]) -> 
     to.write_all(bytes)
 }
 
-/// Reads a frame: its kind, step and bytes.
+/// Reads a frame. Returns its kind, step and bytes.
 ///
 /// # Errors
-/// An error of the connection; a kind that does not exist, a length above the limit of its kind, or one that exceeds
-/// the memory of this process. At most twice as many bytes as have arrived are reserved.
+/// Errors of the connection; an unknown kind; a length above the limit of its kind, or one that exceeds the memory of
+/// this process. Reserves at most twice as many bytes as have arrived.
 pub(super) fn read(mut from: impl Read) -> io::Result<(Kind, u64, Vec<u8>)> {
     let mut head = [0; HEADER];
     from.read_exact(&mut head)?;
@@ -161,7 +161,7 @@ mod tests {
             let mut head = [0; HEADER];
             head[0] = kind;
             head[16..].copy_from_slice(&bytes.to_le_bytes());
-            // Bytes without end: a reader that believes the length never returns.
+            // An endless stream of bytes: a reader that accepts the length never returns.
             read(head.chain(io::repeat(1))).unwrap_err().to_string()
         };
         for (kind, bytes, wanted) in [

@@ -1,4 +1,4 @@
-//! Rows of other ranks that a sparse pattern names.
+//! Halos: rows of other ranks that a sparse pattern refers to.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -15,12 +15,13 @@ use crate::nn::Embedding;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::Tensor;
 
-/// The rows of a sharded matrix `[rows, n]` that a pattern of this rank names and other ranks own, and their sending.
+/// Halo of a sharded matrix `[rows, n]`: the rows that a pattern of this rank refers to and other ranks own.
 ///
-/// They lie beside the own ones, in the order of the whole matrix: those of lower ranks in front of them, those of higher ones
-/// behind. [`columns`](Self::columns) gives a pattern whose columns count these rows, so any operation of one GPU works on
-/// them: a product ([`ShardedSpmm`](super::ShardedSpmm)), products at places ([`ops::SampledTensor`](crate::ops)), attention of
-/// the queries of this rank, messages between atoms. Calls on several streams are the caller's to order.
+/// Halo rows are stored in the order of the whole matrix: rows of lower ranks precede the own rows, rows of higher
+/// ranks follow them. [`columns`](Self::columns) renumbers the columns of a pattern to these rows, so any operation of
+/// one GPU can use them: a product ([`ShardedSpmm`](super::ShardedSpmm)), an SDDMM
+/// ([`ops::SampledTensor`](crate::ops)), attention of the queries of this rank, messages between atoms. The caller
+/// orders calls on several streams.
 ///
 /// ```
 /// use einsparse::formats::CsrPattern;
@@ -52,37 +53,39 @@ pub struct Halo<T: Scalar> {
     group: Group,
     rows: Partition,
     n: usize,
-    /// Rows that are named, and all own ones: a bit each, and how many bits lie in front of each word.
+    /// Bit mask of stored rows (halo rows and own rows). `ranks`: number of set bits before each word.
     held: Vec<u64>,
     ranks: Vec<u32>,
-    /// Rows to send to, and to take from, each rank: ranges in the buffers.
+    /// Rows to send to each rank and to receive from each rank: ranges in the buffers.
     sends: Vec<Range<usize>>,
     takes: Vec<Range<usize>>,
-    /// Own rows to send, by rank.
+    /// Own rows to send, in the order of receiving ranks.
     named: Vec<u32>,
     pack: Option<Pack<T>>,
-    /// Own rows on their way, one behind the other by rank; on the way back, those that came.
+    /// Send buffer: packed own rows in the order of ranks. In the reverse exchange, receive buffer of rows from other
+    /// ranks.
     sent: Mutex<Tensor<T>>,
-    /// Whether there is a way back, and, if anything comes on it: own rows plus what came from each rank, in their order.
+    /// Whether [`add`](Self::add) is available. `back`: adds received rows to own rows, if this rank receives any.
     adds: bool,
     back: Option<RowSum<T>>,
 }
 
-/// How own rows to send are laid one behind the other.
+/// Packs own rows to send into a contiguous buffer.
 #[derive(Debug)]
 enum Pack<T: Scalar> {
     Copy(Box<Embedding<T>>, Tensor<i32>),
-    /// Each a sum of one: on a GPU no kernel copies rows of f64.
+    /// Product with one nonzero per row. No GPU kernel copies rows of f64.
     Sum(Box<RowSum<T>>),
 }
 
 impl<T: Scalar> Halo<T> {
-    /// Finds what the columns of a pattern of this rank name of a matrix of `n` columns whose rows are dealt so. All ranks call
-    /// this.
+    /// Creates the halo of a matrix of `n` columns, whose rows are distributed by `rows`, for the columns of `pattern`.
+    /// All ranks call this.
     ///
     /// # Errors
-    /// [`Error::Rank`] if ranks do not agree on partition or `n`; [`Error::Shape`] if the pattern has other columns than the
-    /// partition rows; on a GPU [`Error::NoKernel`] for other element types than f32, f64, f16 and bf16.
+    /// [`Error::Rank`] if ranks do not agree on the partition or on `n`; [`Error::Shape`] if the number of columns of
+    /// the pattern differs from the number of rows of the partition; [`Error::NoKernel`] on a GPU for element types
+    /// other than f32, f64, f16 and bf16.
     pub fn new(group: &Group, pattern: &CsrPattern, rows: &Partition, n: usize) -> Result<Self> {
         let columns = pattern.shape()[1];
         rows.agree(group, "the partition of columns", columns)?;
@@ -162,7 +165,7 @@ impl<T: Scalar> Halo<T> {
         Ok(Some(Pack::Copy(Box::new(look_up), rows)))
     }
 
-    /// With the way back, [`add`](Self::add).
+    /// Enables the reverse exchange, [`add`](Self::add).
     ///
     /// # Errors
     /// As [`Context::plan`](crate::Context::plan).
@@ -177,7 +180,8 @@ impl<T: Scalar> Halo<T> {
         if self.named.is_empty() {
             return Ok(());
         }
-        // Each row that is sent has one own row; transposed, an own row has all its places, by rank.
+        // Row i of the pattern has one nonzero: the own row that is sent as row i. The transpose maps each own row to
+        // all its copies, in the order of ranks.
         let (own, sent) = (self.rows.range(self.group.rank()).len(), self.named.len());
         let offsets = (0..=sent as u32).collect();
         let pattern = CsrPattern::new(sent, own, offsets, self.named.clone())?;
@@ -193,10 +197,11 @@ impl<T: Scalar> Halo<T> {
         Ok(())
     }
 
-    /// The pattern with columns counted in [`with_halo`](Sharded::with_halo): the order of entries stays.
+    /// Renumbers the columns of a pattern to the rows of [`with_halo`](Sharded::with_halo). The order of nonzeros is
+    /// kept.
     ///
     /// # Errors
-    /// [`Error::InvalidIndex`] for a column that the halo was not made of.
+    /// [`Error::InvalidIndex`] for a column that is not in the halo.
     pub fn columns(&self, pattern: &CsrPattern) -> Result<CsrPattern> {
         let place = |(position, &column): (usize, &u32)| {
             let (word, bit) = (column as usize / 64, column % 64);
@@ -218,7 +223,7 @@ impl<T: Scalar> Halo<T> {
         Ok(CsrPattern::new(pattern.shape()[0], self.held_rows(), offsets, columns)?)
     }
 
-    /// Zeros for the rows of this rank, with room beside them.
+    /// Allocates zeros for the rows of this rank and for halo rows.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Overflow`].
@@ -227,17 +232,17 @@ impl<T: Scalar> Halo<T> {
         Sharded::with_room(&self.group, &self.rows, self.n, room)
     }
 
-    /// Rows that this rank sends, and takes, in an exchange.
+    /// Numbers of rows that this rank sends and receives in an exchange.
     pub fn sent_and_taken(&self) -> [usize; 2] {
         [self.named.len(), self.held_rows() - self.own().len()]
     }
 
-    /// How many rows are held, own and others'.
+    /// Number of stored rows: own rows and halo rows.
     pub(super) fn held_rows(&self) -> usize {
         self.own().end + self.behind()
     }
 
-    /// The own rows in what is held.
+    /// Own rows within the stored rows.
     pub(super) fn own(&self) -> Range<usize> {
         let before = self.takes[self.group.rank()].start;
         before..before + self.rows.range(self.group.rank()).len()
@@ -248,10 +253,12 @@ impl<T: Scalar> Halo<T> {
         self.takes.last().map_or(0, |last| last.end) - own
     }
 
-    /// Queues the sending of own rows to the ranks that name them, and the taking of theirs. All ranks call this.
+    /// Queues the exchange: own rows are sent to the ranks that refer to them, and halo rows are received. All ranks
+    /// call this.
     ///
     /// # Errors
-    /// [`Error::Shape`] for a tensor that [`tensor`](Self::tensor) did not make; [`Error::Rank`] if another rank fails.
+    /// [`Error::Shape`] for a tensor that was not created by [`tensor`](Self::tensor); [`Error::Rank`] if another rank
+    /// fails.
     pub fn exchange(&self, x: &mut Sharded<Tensor<T>>, stream: &Stream) -> Result<()> {
         self.check(x)?;
         if self.group.size() == 1 {
@@ -270,13 +277,13 @@ impl<T: Scalar> Halo<T> {
         self.group.exchange((&sent, &sends), (&mut x.whole, &takes), stream)
     }
 
-    /// Elements to send to each rank, in the buffer.
+    /// Ranges of elements in the send buffer, one per receiving rank.
     fn spans_sent(&self) -> Vec<Range<usize>> {
         let of = |rows: &Range<usize>| rows.start * self.n..rows.end * self.n;
         self.sends.iter().map(of).collect()
     }
 
-    /// Elements of each other rank, in what is held.
+    /// Ranges of elements in the stored rows, one per other rank.
     fn spans_held(&self) -> Vec<Range<usize>> {
         let (rank, own) = (self.group.rank(), self.own().len());
         let of = |(peer, rows): (usize, &Range<usize>)| {
@@ -296,9 +303,9 @@ impl<T: Scalar> Halo<T> {
         Ok(())
     }
 
-    /// Queues the way back: the rows of others that this rank holds are sent to them, and each rank adds what it gets to its own
-    /// rows, in the order of ranks. Gradients of what [`exchange`](Self::exchange) brought. All ranks call this, with a halo of
-    /// [`with_add`](Self::with_add).
+    /// Queues the reverse exchange: halo rows are sent to their owners, and each rank adds the rows that it receives to
+    /// its own rows, in the order of ranks. It computes the gradient of [`exchange`](Self::exchange). All ranks call
+    /// this. The halo must have been created by [`with_add`](Self::with_add).
     ///
     /// # Errors
     /// As [`exchange`](Self::exchange).
@@ -312,7 +319,7 @@ impl<T: Scalar> Halo<T> {
         self.add_what_came(x, stream)
     }
 
-    /// The first half of [`add`](Self::add): own rows are not touched.
+    /// Sends halo rows to their owners, the first half of [`add`](Self::add). Own rows are not modified.
     pub(super) fn send_back(&self, x: &Sharded<Tensor<T>>, stream: &Stream) -> Result<()> {
         if self.group.size() == 1 {
             return Ok(());
@@ -322,7 +329,7 @@ impl<T: Scalar> Halo<T> {
         self.group.exchange((&x.whole, &held), (&mut came, &spans), stream)
     }
 
-    /// The second half.
+    /// Adds received rows to own rows, the second half of [`add`](Self::add).
     pub(super) fn add_what_came(&self, x: &mut Sharded<Tensor<T>>, stream: &Stream) -> Result<()> {
         let Some(back) = &self.back else {
             return Ok(());
@@ -333,13 +340,13 @@ impl<T: Scalar> Halo<T> {
     }
 }
 
-/// The numbers of bits that are set in a range.
+/// Indices of the bits that are set in a range.
 fn bits(words: &[u64], range: Range<usize>) -> Vec<u32> {
     let set = |&row: &usize| words[row / 64] >> (row % 64) & 1 == 1;
     range.filter(set).map(|row| row as u32).collect()
 }
 
-/// Where the elements of each list lie when they lie one behind the other.
+/// Ranges of the lists in their concatenation.
 fn ranges(lists: &[Vec<u32>]) -> Vec<Range<usize>> {
     let mut at = 0;
     let place = |list: &Vec<u32>| {

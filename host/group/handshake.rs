@@ -1,4 +1,4 @@
-//! The first messages of a connection: each end proves that it has the token of the group, which is never sent.
+//! First messages of a connection. Each end proves that it has the token of the group. The token is never sent.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 
 use super::token::{PROOF_BYTES, TOKEN_BYTES, Token, random_bytes};
 
-/// The first bytes of a connection of this library.
+/// First bytes of a connection of this library.
 const MAGIC: [u8; 8] = *b"einsprs2";
-/// Time in which both ends prove the token. A rank that is slower connects again.
+/// Time limit for both proofs. A slower rank connects again.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Set apart what the two ends say, so that neither proof can be sent back as the other one.
+/// Prefixes of the two proofs. They differ, so that a proof cannot be sent back as the other one.
 const LISTENING: &[u8] = b"listening";
 const CONNECTING: &[u8] = b"connecting";
 
-/// Description of a rank by itself.
+/// Description that a rank sends of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub rank: u32,
     pub size: u32,
-    /// The address at which it listens for other ranks.
+    /// Address at which the rank listens for other ranks.
     pub address: SocketAddr,
 }
 
@@ -53,7 +53,7 @@ impl Hello {
     }
 }
 
-/// Reads exactly `N` bytes before a moment, however slowly they arrive.
+/// Reads exactly `N` bytes before `end`, even if they arrive slowly.
 fn read<const N: usize>(mut from: &TcpStream, end: Instant) -> io::Result<[u8; N]> {
     let (mut bytes, mut have) = ([0; N], 0);
     while have < N {
@@ -70,15 +70,15 @@ fn read<const N: usize>(mut from: &TcpStream, end: Instant) -> io::Result<[u8; N
     Ok(bytes)
 }
 
-/// Messages in turn: the magic bytes and a number that is used once; such a number and a proof; a hello and a proof.
+/// Messages in order: magic bytes and a nonce; a nonce and a proof; a hello and a proof.
 type First = [u8; MAGIC.len() + TOKEN_BYTES];
 type Second = [u8; TOKEN_BYTES + PROOF_BYTES];
 type Third = [u8; HELLO + PROOF_BYTES];
 
-/// The end that connects to a rank.
+/// Handshake of the end that connects.
 ///
 /// # Errors
-/// An error of the connection; [`io::ErrorKind::PermissionDenied`] if the other end has another token.
+/// Errors of the connection; [`io::ErrorKind::PermissionDenied`] if the other end has a different token.
 pub(super) fn connecting(
     mut to: &TcpStream,
     token: Token,
@@ -103,7 +103,8 @@ pub(super) fn connecting(
     to.write_all(&[&hello[..], &proof].concat())
 }
 
-/// The end that listens: what the connected rank says of itself, or none for a program without the token.
+/// Handshake of the end that listens. Returns the hello of the connected rank, or `None` for a program without the
+/// token.
 pub(super) fn listening(mut to: &TcpStream, token: Token) -> io::Result<Option<Hello>> {
     let end = Instant::now() + HANDSHAKE;
     to.set_write_timeout(Some(HANDSHAKE))?;
@@ -128,7 +129,7 @@ pub(super) fn write_text(mut to: &TcpStream, text: &str) -> io::Result<()> {
     to.write_all(text.as_bytes())
 }
 
-/// Reads a text of at most so many bytes.
+/// Reads a text of at most `limit` bytes.
 pub(super) fn read_text(mut from: &TcpStream, limit: usize) -> io::Result<String> {
     let mut length = [0; 4];
     from.read_exact(&mut length)?;

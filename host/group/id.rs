@@ -1,4 +1,4 @@
-//! The id that a launcher gives to every rank: the address of rank 0, and the secret of the group.
+//! Id that a launcher passes to every rank: the address of rank 0, and the secret of the group.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,12 +10,12 @@ use super::mesh::lock;
 use super::token::{Secret, TOKEN_BYTES, Token};
 use crate::error::{Error, Result};
 
-/// Bytes of [`Id`].
+/// Size of an encoded [`Id`] in bytes.
 pub(super) const ID_BYTES: usize = 64;
-/// Bytes of a host name or address in an [`Id`].
+/// Bytes of the host name or address in an encoded [`Id`].
 const HOST_BYTES: usize = ID_BYTES - TOKEN_BYTES - 2;
 
-/// Where rank 0 listens, and what proves that a connection belongs to this group.
+/// Address of rank 0, and the secret that proves membership in the group.
 #[derive(Clone, Debug)]
 pub(super) struct Id {
     pub host: String,
@@ -41,7 +41,7 @@ impl Id {
         })
     }
 
-    /// Addresses of the interface that the environment names. Ranks that share a file meet over loopback alone.
+    /// Addresses of the interface that the environment variable names. Ranks that share a token file use loopback only.
     pub(super) fn interface(&self) -> Result<Option<Vec<IpAddr>>> {
         match self.secret {
             Secret::Given(_) => address::of_interface(),
@@ -49,16 +49,16 @@ impl Id {
         }
     }
 
-    /// Where rank 0 is, for messages.
+    /// Address of rank 0, for messages.
     pub(super) fn place(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
 }
 
-/// Listeners of ids that this process made and no group has taken yet.
+/// Listeners of ids that this process created and no group has used yet.
 static LISTENERS: Mutex<Option<HashMap<Token, TcpListener>>> = Mutex::new(None);
 
-/// The bytes of a new id, with rank 0 in this process.
+/// Creates the bytes of a new id. Rank 0 must be in this process.
 pub(super) fn unique_id() -> Result<[u8; ID_BYTES]> {
     let own = address::of_interface()?.and_then(|own| own.first().copied());
     let own = own.unwrap_or_else(outgoing);
@@ -83,7 +83,7 @@ pub(super) fn cannot_listen(rank: usize, place: &str) -> impl Fn(io::Error) -> E
     move |error| Error::Rank { rank, reason: format!("cannot listen at {place}: {error}") }
 }
 
-/// The listener of an id that this process made, once.
+/// Removes and returns the listener of an id that this process created.
 pub(super) fn take_listener(id: &Id) -> Option<TcpListener> {
     match &id.secret {
         Secret::Given(token) => lock(&LISTENERS).as_mut()?.remove(token),

@@ -1,4 +1,4 @@
-//! How ranks find each other: all connect to rank 0, which tells every rank where the others listen.
+//! Rendezvous of ranks: all connect to rank 0, which sends every rank the addresses at which the others listen.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,14 +17,14 @@ use super::token::{Secret, Token};
 use super::{MAX_RANKS, end_of};
 use crate::error::{Error, Result};
 
-/// Time for one address of a host: another one may answer where this one does not.
+/// Time limit per address of a host, so that the next address is tried.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
 fn broken(rank: usize, error: impl std::fmt::Display) -> Error {
     Error::Rank { rank, reason: format!("its connection broke while ranks met: {error}") }
 }
 
-/// The ranks of one group while they meet.
+/// State of one rank during the rendezvous.
 struct Meeting<'a> {
     id: &'a Id,
     rank: usize,
@@ -35,7 +35,7 @@ struct Meeting<'a> {
 
 impl Meeting<'_> {
     fn left(&self) -> Duration {
-        // A time-out of zero means none to sockets.
+        // Sockets interpret a time-out of zero as no time-out.
         self.end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
     }
 
@@ -43,12 +43,12 @@ impl Meeting<'_> {
         self.limit.as_secs()
     }
 
-    /// Bytes of the list of all addresses, or of an error.
+    /// Maximum number of bytes of the list of all addresses, or of an error.
     fn max_text(&self) -> usize {
         4096 + 64 * self.size
     }
 
-    /// A connection to a rank, over the first of its addresses at which the group's token is proved.
+    /// Connects to a rank at the first of its addresses whose listener proves the group's token.
     fn connect(
         &self,
         rank: usize,
@@ -72,7 +72,7 @@ impl Meeting<'_> {
                 };
                 match attempt {
                     Ok(stream) => return Ok((stream, token)),
-                    // Another token explains more than a time-out at the end of the wait.
+                    // Keep the error about a wrong token: it explains more than a time-out at the end of the wait.
                     Err(error) if failed.kind() != io::ErrorKind::PermissionDenied => {
                         failed = error
                     }
@@ -102,7 +102,7 @@ impl Meeting<'_> {
         }
     }
 
-    /// The next connection of this group.
+    /// Accepts the next connection of this group.
     fn accept(
         &self,
         arrivals: &Arrivals<'_>,
@@ -135,7 +135,7 @@ impl Meeting<'_> {
         }
     }
 
-    /// The reason to refuse a rank that says hello, if there is one.
+    /// Returns the reason to reject a rank, if any.
     fn refusal(&self, hello: &Hello, links: &[Option<TcpStream>]) -> Option<String> {
         let rank = hello.rank as usize;
         match links.get(rank) {
@@ -149,8 +149,8 @@ impl Meeting<'_> {
         }
     }
 
-    /// Rank 0: waits for all others, then tells each where the others listen, or what is wrong. A second process that
-    /// claims a rank ends the meeting: which of the two is meant is not known.
+    /// Rank 0: waits for all others, then sends each the addresses of the others, or the error. A second process that
+    /// claims a rank ends the rendezvous, because rank 0 cannot tell which of the two is right.
     fn receive(
         &self,
         listeners: &[TcpListener],
@@ -201,7 +201,7 @@ impl Meeting<'_> {
         outcome
     }
 
-    /// The answer of a rank to a hello: a text, or its refusal.
+    /// Reads the answer of a rank to a hello: a text, or the reason of its rejection.
     fn answer(&self, from: usize, stream: &TcpStream) -> Result<String> {
         let timeout = stream.set_read_timeout(Some(self.left()));
         let text = timeout.and_then(|()| read_text(stream, self.max_text()));
@@ -223,7 +223,7 @@ impl Meeting<'_> {
         }
     }
 
-    /// Listens at the named interface, or at the address from which this rank reaches rank 0.
+    /// Listens at the interface given by name, or at the address from which this rank reaches rank 0.
     fn listen_beside(&self, first: &TcpStream) -> Result<TcpListener> {
         let own = first.local_addr().map_err(|error| broken(0, error))?.ip();
         let named = self.id.interface()?.unwrap_or_else(|| vec![own]);
@@ -232,12 +232,12 @@ impl Meeting<'_> {
         TcpListener::bind((own, 0)).map_err(cannot_listen(self.rank, &own.to_string()))
     }
 
-    /// Any other rank: connects to rank 0, then to the ranks before it, and accepts those after it.
+    /// Every other rank: connects to rank 0, then to lower ranks, and accepts connections of higher ranks.
     fn go(&self, links: &mut [Option<TcpStream>]) -> Result<()> {
         let listener: Mutex<Option<TcpListener>> = Mutex::new(None);
         let hello = |stream: &TcpStream| -> Result<Hello> {
             let mut listener = lock(&listener);
-            // Another address of rank 0 may be reached from another interface.
+            // Each address of rank 0 may be reached from a different interface, so listen again per attempt.
             let new = self.listen_beside(stream)?;
             let address = new.local_addr().map_err(|error| broken(self.rank, error))?;
             *listener = Some(new);
@@ -273,7 +273,8 @@ impl Meeting<'_> {
         self.accept_later(&[listener], token, links)
     }
 
-    /// Accepts the ranks after this one. A second connection that claims a rank is refused, and the first one stays.
+    /// Accepts connections of higher ranks. A second connection that claims a rank is rejected, and the first one is
+    /// kept.
     fn accept_later(
         &self,
         listeners: &[TcpListener],
@@ -292,7 +293,7 @@ impl Meeting<'_> {
                     write_text(&stream, "").map_err(|error| broken(rank, error))?;
                     links[rank] = Some(stream);
                 }
-                // The other end may be gone.
+                // Ignore write errors: the other end may have closed.
                 Some(reason) => drop(write_text(&stream, &format!("!{rank} {reason}"))),
             }
         }
@@ -300,7 +301,7 @@ impl Meeting<'_> {
     }
 }
 
-/// Rank 0 of an id: listens, shares the token and waits for the others.
+/// Rank 0: listens, shares the token and waits for the others.
 fn lead(meeting: &Meeting<'_>, links: &mut [Option<TcpStream>]) -> Result<()> {
     let id = meeting.id;
     let listeners = match take_listener(id) {
@@ -323,14 +324,14 @@ fn lead(meeting: &Meeting<'_>, links: &mut [Option<TcpStream>]) -> Result<()> {
     match &id.secret {
         Secret::Given(token) => meeting.receive(&listeners, *token, links),
         Secret::Shared(file) => {
-            // Written once this process listens: from then on no other program can listen at this port.
+            // Written only after this process listens: from then on no other program can listen at this port.
             let (token, _removed) = file.create()?;
             meeting.receive(&listeners, token, links)
         }
     }
 }
 
-/// Meets the other ranks. Every rank gets the error of any.
+/// Connects this rank to all other ranks. An error of any rank is returned on every rank.
 pub(super) fn meet(id: &Id, rank: usize, size: usize, limit: Duration) -> Result<Mesh> {
     if size > MAX_RANKS {
         return Err(Error::Overflow {
@@ -341,7 +342,7 @@ pub(super) fn meet(id: &Id, rank: usize, size: usize, limit: Duration) -> Result
     }
     let meeting = Meeting { id, rank, size, end: end_of(limit), limit };
     let mut links: Vec<Option<TcpStream>> = (0..size).map(|_| None).collect();
-    // A rank without others listens nowhere.
+    // The only rank of a group needs no listener.
     match (rank, size) {
         (_, 1) => drop(take_listener(id)),
         (0, _) => lead(&meeting, &mut links)?,

@@ -1,5 +1,5 @@
-//! Connections between all ranks: small messages and, on the CPU, data. They also tell who is alive: each rank is heard from
-//! every two seconds, and one that is gone or silent fails the group on all others.
+//! Connections between all ranks. They carry small messages and, on the CPU, data. They also detect failures: each rank
+//! sends a beat every two seconds, and a closed or silent connection fails the group on all other ranks.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,11 +12,11 @@ use super::end_of;
 use super::frame::{self, Kind, Link, MAX_DATA};
 use crate::error::{Error, Result};
 
-/// How often a rank is heard from at least.
+/// Maximum time between two messages of a rank.
 const BEAT: Duration = Duration::from_secs(2);
-/// A rank that was not heard from for so long counts as dead.
+/// A rank counts as dead after this time without a message.
 const SILENCE: Duration = Duration::from_secs(8);
-/// How often the watcher looks at what others report, such as NCCL.
+/// Interval at which the watcher polls other error sources, such as NCCL.
 const WATCH: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ struct Frame {
 #[derive(Debug)]
 struct Peer {
     link: Link,
-    /// Frames are written whole.
+    /// Serializes writers, so that frames are not interleaved.
     writing: Mutex<()>,
 }
 
@@ -43,24 +43,24 @@ impl Peer {
 struct Inbox {
     from: Vec<VecDeque<Frame>>,
     left: Vec<bool>,
-    /// Others are being told.
+    /// The other ranks are being notified of a failure.
     failing: bool,
     failed: Option<Error>,
-    /// This rank leaves: what others do is not looked at any more.
+    /// This rank is leaving: failures of other ranks are ignored.
     closed: bool,
 }
 
-/// What is asked, and told, by the watcher.
+/// Error source that the watcher polls and aborts.
 pub(super) trait Watched: Send + Sync {
-    /// An error that came up beside the connections, of which one rank may have left.
+    /// Returns an error from outside the connections. `left`: a rank that has left the group, if any.
     fn look(&self, left: Option<usize>) -> Result<()>;
-    /// The group has failed: ends what waits for other ranks.
+    /// Aborts operations that wait for other ranks, after the group has failed.
     fn abort(&self, reason: &Error);
 }
 
 struct Shared {
     rank: usize,
-    /// By rank; none for this one.
+    /// Connections, indexed by rank; `None` for this rank.
     peers: Vec<Option<Peer>>,
     inbox: Mutex<Inbox>,
     changed: Condvar,
@@ -78,12 +78,13 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    /// Takes this as the end of the group, unless it has ended already. Others learn of it first: this rank may end now.
+    /// Records the error as the end of the group, unless it has ended already. Other ranks are notified first, because
+    /// this rank may exit right after.
     fn fail(&self, error: Error) {
         {
             let mut inbox = lock(&self.inbox);
             if inbox.failing {
-                // Until the others know from the thread that saw it first.
+                // Wait until the thread that detected the failure first has notified the other ranks.
                 while inbox.failed.is_none() && !inbox.closed {
                     let waited = self.changed.wait_timeout(inbox, WATCH);
                     inbox = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -99,7 +100,7 @@ impl Shared {
             other => (self.rank, other.to_string()),
         };
         for (rank, peer) in self.peers.iter().enumerate() {
-            // What it does not get it finds out by itself.
+            // Ignore write errors: the other rank detects a broken connection itself.
             if let Some(peer) = peer.as_ref().filter(|_| rank != at_fault) {
                 let _ = peer.write(Kind::Fail, at_fault as u64, reason.as_bytes());
             }
@@ -117,7 +118,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Takes in what a rank sends until it leaves, fails or ends.
+    /// Receives messages of a rank until it leaves, fails or closes its connection.
     fn listen(&self, rank: usize) {
         let Some(peer) = &self.peers[rank] else {
             return;
@@ -153,7 +154,7 @@ impl Shared {
         }
     }
 
-    /// Why the group has failed, after a pause if it has not; none if this rank leaves.
+    /// Returns the failure of the group, after a pause if it has not failed; `None` if this rank is leaving.
     fn outcome(&self) -> Option<Result<()>> {
         let mut inbox = lock(&self.inbox);
         if !inbox.closed && inbox.failed.is_none() {
@@ -163,7 +164,7 @@ impl Shared {
         (!inbox.closed).then(|| inbox.failed.clone().map_or(Ok(()), Err))
     }
 
-    /// Says that this rank lives, looks at what is watched, and ends that with the group.
+    /// Loop of the watcher: sends beats, polls `watched`, and aborts it if the group fails.
     fn watch(&self) {
         let mut beat = Instant::now();
         loop {
@@ -172,7 +173,7 @@ impl Shared {
             };
             let watched = lock(&self.watched).clone();
             if let Err(error) = failed {
-                // Without the lock of the inbox: this may wait for other ranks, which read and write meanwhile.
+                // Without the lock of the inbox: `abort` may wait for other ranks, whose messages need the inbox.
                 if let Some(watched) = watched {
                     watched.abort(&error);
                 }
@@ -186,7 +187,7 @@ impl Shared {
             if beat.elapsed() >= BEAT {
                 beat = Instant::now();
                 for (rank, peer) in self.peers.iter().enumerate() {
-                    // What a broken connection means the listener says.
+                    // Ignore write errors: the listener reports a broken connection.
                     if let Some(peer) = peer.as_ref().filter(|_| !lock(&self.inbox).left[rank]) {
                         let _ = peer.write(Kind::Beat, 0, &[]);
                     }
@@ -196,12 +197,12 @@ impl Shared {
     }
 }
 
-/// The connections of one rank.
+/// Connections of one rank.
 #[derive(Debug)]
 pub(super) struct Mesh(Arc<Shared>);
 
 impl Mesh {
-    /// Takes over connections by rank; none is that of this rank.
+    /// Takes ownership of connections, indexed by rank. The entry of this rank is `None`.
     pub(super) fn new(rank: usize, links: Vec<Option<Link>>) -> Result<Mesh> {
         let broken = |peer: usize| {
             move |error: io::Error| Error::Rank {
@@ -243,7 +244,7 @@ impl Mesh {
         Ok(mesh)
     }
 
-    /// Connections of ranks that are threads of this process.
+    /// Creates connections between ranks that are threads of this process.
     pub(super) fn local(size: usize) -> Result<Vec<Mesh>> {
         let mut links: Vec<Vec<Option<Link>>> = Vec::with_capacity(size);
         for rank in 0..size {
@@ -270,29 +271,29 @@ impl Mesh {
         self.0.peers.len()
     }
 
-    /// From now on the watcher looks at this as well.
+    /// Makes the watcher poll `watched`.
     pub(super) fn watch(&self, watched: Arc<dyn Watched>) {
         *lock(&self.0.watched) = Some(Arc::clone(&watched));
-        // The watcher of a group that has failed is gone.
+        // The watcher of a failed group has ended and cannot abort it.
         if let Err(error) = self.check() {
             watched.abort(&error);
         }
     }
 
-    /// Why the group has failed.
+    /// Returns the failure of the group, if it has failed.
     pub(super) fn check(&self) -> Result<()> {
         lock(&self.0.inbox).failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Fails the group, on all ranks.
+    /// Fails the group on all ranks.
     pub(super) fn fail(&self, error: Error) {
         self.0.fail(error);
     }
 
-    /// Tells the others that this rank needs nothing of them any more, and waits a moment until they say the same.
+    /// Notifies the other ranks that this rank leaves, and waits up to `moment` until they have left as well.
     pub(super) fn leave(&self, moment: Duration) {
         for peer in self.0.peers.iter().flatten() {
-            // One that is gone needs no word.
+            // Ignore write errors: the other rank may have exited.
             let _ = peer.write(Kind::Leave, 0, &[]);
         }
         let mut inbox = lock(&self.0.inbox);
@@ -304,7 +305,7 @@ impl Mesh {
         }
     }
 
-    /// Sends bytes; returns when the connection has taken them.
+    /// Sends bytes. Returns when they are written to the connection.
     pub(super) fn send(&self, to: usize, step: u64, bytes: &[u8]) -> Result<()> {
         self.check()?;
         let Some(peer) = &self.0.peers[to] else {
@@ -329,12 +330,12 @@ impl Mesh {
                 },
             };
             self.0.fail(error.clone());
-            // What was known before is the cause.
+            // An earlier failure is the cause, so it takes precedence.
             self.check().err().unwrap_or(error)
         })
     }
 
-    /// The bytes that a rank sent for this step.
+    /// Receives the bytes that a rank sent for this step.
     pub(super) fn receive(&self, from: usize, step: u64, limit: Duration) -> Result<Vec<u8>> {
         let end = end_of(limit);
         let mut inbox = lock(&self.0.inbox);
@@ -381,7 +382,8 @@ impl Drop for Mesh {
         lock(&self.0.inbox).closed = true;
         self.0.changed.notify_all();
         for peer in self.0.peers.iter().flatten() {
-            // The listener takes in the rest: closing with bytes unread would take from the other what it has not read.
+            // Only the write half is closed. Closing with unread bytes would discard bytes that the other rank has not
+            // read yet; the listener reads the rest.
             peer.link.end_writing();
         }
     }
@@ -393,7 +395,7 @@ mod tests {
 
     use super::*;
 
-    /// Fails the group while the watcher is busy, and says of each abort whether the inbox could be locked meanwhile.
+    /// Fails the group from the watcher's poll, and reports for each abort whether the inbox could be locked.
     struct Probe(Arc<Shared>, mpsc::Sender<bool>);
 
     impl Watched for Probe {
@@ -403,7 +405,7 @@ mod tests {
         }
 
         fn abort(&self, _: &Error) {
-            // Other threads hold it for moments.
+            // Other threads may hold the lock briefly.
             let end = Instant::now() + 2 * WATCH;
             let mut attempts = std::iter::repeat_with(|| self.0.inbox.try_lock().is_ok());
             let free = attempts.any(|free| free || Instant::now() > end);
@@ -426,7 +428,7 @@ mod tests {
         let limit = Duration::from_secs(10);
         assert_eq!(from.recv_timeout(limit), Ok(true));
         assert_eq!(own.check().unwrap_err().to_string(), failure().to_string());
-        // A communicator that is added later is aborted at once.
+        // A watched object that is added after the failure is aborted immediately.
         own.watch(probe());
         assert_eq!(from.recv_timeout(limit), Ok(true));
     }

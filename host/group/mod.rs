@@ -1,7 +1,8 @@
-//! Several GPUs or CPUs as ranks of a group: rows of matrices are dealt to ranks, and what a rank needs of the others is sent.
+//! Groups of GPUs or CPUs. Rows of matrices are distributed over the ranks of a group, and ranks send each other the
+//! rows that they need.
 //!
-//! A rank is a process or a thread with a [`Context`] of its own; all ranks make the same calls in the same order. Data of GPUs
-//! go through NCCL, which is opened at run time (`libnccl.so.2`); those of CPUs through sockets.
+//! A rank is a process or a thread with its own [`Context`]. All ranks make the same calls in the same order. GPUs send
+//! data through NCCL, which is opened at run time (`libnccl.so.2`). CPUs send data through sockets.
 //!
 //! ```
 //! use einsparse::formats::{Csr, CsrPattern, Dense};
@@ -31,21 +32,22 @@
 //! # Ok::<(), einsparse::Error>(())
 //! ```
 //!
-//! Other operations are those of one GPU, over rows of a [`Sharded`] matrix with columns counted as a [`Halo`] holds them:
+//! The other operations are those of one GPU. They run on the rows of a [`Sharded`] matrix, with columns numbered by a
+//! [`Halo`]:
 //!
-//! | operation | a rank has | from others |
+//! | operation | a rank stores | a rank receives |
 //! |---|---|---|
 //! | `S[m,n] = P[m,n] * X[m,k] * Y[n,k]` | rows of P, X and Y | rows of Y, a halo of P's columns |
 //! | [`ops::SparseSoftmax`](crate::ops::SparseSoftmax) | rows | nothing |
-//! | [`ops::SparseAttention`](crate::ops::SparseAttention), sequences dealt | tokens: rows of the mask, Q, K and V | rows of K and V side by side, `[tokens, 2 key_heads dim]` |
-//! | the same, masks of blocks | rows of blocks | blocks of rows, each a row of a halo whose pattern is that of the blocks |
-//! | the same, heads dealt | heads | nothing; who wants all outputs names all heads in a halo, a row each |
-//! | [`ops::EquivariantMessage`](crate::ops::EquivariantMessage), [`ops::MessagePassing`](crate::ops::MessagePassing) | receivers | rows of senders; [`Halo::add`] takes their gradients back |
+//! | [`ops::SparseAttention`](crate::ops::SparseAttention), distributed by sequence | tokens: rows of the mask, Q, K and V | rows of K and V, concatenated: `[tokens, 2 key_heads dim]` |
+//! | [`ops::SparseAttention`](crate::ops::SparseAttention), block masks | rows of blocks | blocks of rows: each is one row of a halo whose pattern is the pattern of blocks |
+//! | [`ops::SparseAttention`](crate::ops::SparseAttention), distributed by head | heads | nothing; to gather all outputs, name all heads in a halo, one row each |
+//! | [`ops::EquivariantMessage`](crate::ops::EquivariantMessage), [`ops::MessagePassing`](crate::ops::MessagePassing) | receivers | rows of senders; [`Halo::add`] returns their gradients |
 //! | [`nn::Moe`](crate::nn::Moe) | tokens and experts | [`ShardedMoe`] |
-//! | gradients of weights that all have | all of them | [`GroupSum`] |
+//! | gradients of replicated weights | all weights | [`GroupSum`] |
 //!
-//! A mask's entries name keys by themselves; `causal` and `lengths` of attention and softmax count a rank's own rows and held
-//! columns, so a mask that hides later tokens lists what is left.
+//! The nonzeros of a mask list the keys explicitly. `causal` and `lengths` of attention and softmax count the rank's
+//! own rows and stored columns. A causal mask over several ranks must therefore list the remaining positions.
 
 mod address;
 mod arrivals;
@@ -83,27 +85,27 @@ pub use sum::GroupSum;
 use crate::context::Context;
 use crate::error::{Error, Result};
 
-/// How long ranks wait for each other where nothing else is said.
+/// Default time that ranks wait for each other.
 const LIMIT: Duration = Duration::from_secs(300);
-/// How long ranks of a launcher wait until all are there.
+/// Time that ranks of a launcher wait until all ranks have joined.
 const MEETING: Duration = Duration::from_secs(60);
-/// How long a rank that leaves waits for the others to do so: NCCL ends on all of them together.
+/// Time that a rank that leaves waits for the others to leave: all ranks destroy the NCCL communicator together.
 const LEAVING: Duration = Duration::from_secs(1);
-/// Ranks of a group at most: each has a connection and a thread for every other one.
+/// Maximum number of ranks of a group: each rank has a connection and a thread for every other rank.
 const MAX_RANKS: usize = 1 << 16;
 
-/// When a wait ends. One that no clock can count ends in a hundred years.
+/// Returns the end of a wait. A limit that overflows the clock is replaced by 100 years.
 fn end_of(limit: Duration) -> Instant {
     let now = Instant::now();
     let century = Duration::from_secs(100 * 365 * 24 * 3600);
     now.checked_add(limit).unwrap_or_else(|| now + century)
 }
 
-/// One rank of a group. Cheap to clone; one thread of a rank calls at a time.
+/// One rank of a group. Cheap to clone. Only one thread of a rank may call at a time.
 ///
-/// A rank that ends, hangs or drops its group while others wait for it is an [`Error::Rank`] on all of them within ten
-/// seconds. On a GPU what was queued is ended as well, and [`Stream::synchronize`](crate::Stream::synchronize) and reads
-/// give the error. After one the group stays failed.
+/// If a rank ends, hangs or drops its group while others wait for it, all of them return [`Error::Rank`] within ten
+/// seconds. On a GPU, queued work is aborted as well, and [`Stream::synchronize`](crate::Stream::synchronize) and reads
+/// return the error. The group then stays failed.
 #[derive(Clone, Debug)]
 pub struct Group(Arc<Inner>);
 
@@ -117,15 +119,15 @@ struct Inner {
 }
 
 impl Group {
-    /// Ranks that are threads of this process, in the order of their contexts: GPUs, each once, or CPUs. On GPUs this waits
-    /// until NCCL has connected them.
+    /// Creates ranks that are threads of this process, in the order of `contexts`: CPUs, or GPUs, each GPU once. On
+    /// GPUs, waits until NCCL has connected the ranks.
     ///
     /// # Errors
-    /// [`Error::Operand`] for contexts of both kinds, or one GPU twice; [`Error::Cuda`] without NCCL.
+    /// [`Error::Operand`] if `contexts` mixes GPUs and CPUs or contains a GPU twice; [`Error::Cuda`] without NCCL.
     pub fn local(contexts: &[Context]) -> Result<Vec<Group>> {
         let meshes = Mesh::local(contexts.len())?;
         let ranks = meshes.into_iter().zip(contexts);
-        // They wait for each other.
+        // Ranks wait for each other, so each needs a thread.
         std::thread::scope(|scope| {
             let start = |(mesh, context)| scope.spawn(move || Group::over(mesh, context));
             let ranks: Vec<_> = ranks.map(start).collect();
@@ -140,18 +142,18 @@ impl Group {
         })
     }
 
-    /// An id of a group that a launcher carries to every rank, as raw bytes. Rank 0 is in the process that made it. The id
-    /// holds the secret of the group: every process that has it can join. Rank 0 listens at one address of this machine, that of the
-    /// interface `EINSPARSE_INTERFACE` or of the default route.
+    /// Creates the id of a group, as raw bytes that a launcher passes to every rank. Rank 0 must be in the process that
+    /// created the id. The id contains the secret of the group: every process that has it can join. Rank 0 listens at
+    /// one address of this machine: that of the interface `EINSPARSE_INTERFACE`, or that of the default route.
     ///
     /// # Errors
-    /// [`Error::Rank`] if this process cannot listen for connections; [`Error::Operand`] for an interface that this
-    /// machine does not have.
+    /// [`Error::Rank`] if this process cannot listen for connections; [`Error::Operand`] if the interface does not
+    /// exist on this machine.
     pub fn unique_id() -> Result<[u8; ID_BYTES]> {
         id::unique_id()
     }
 
-    /// Joins the group of an id as one of `size` ranks, a process each. Waits until all are there.
+    /// Joins the group of an id as one of `size` ranks, one process per rank. Waits until all ranks have joined.
     ///
     /// ```
     /// use einsparse::{Context, group::Group};
@@ -163,8 +165,8 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Rank`], on every rank, for one that does not come within `limit`, comes twice, or counts others;
-    /// [`Error::Operand`] for an id that is none; as [`local`](Self::local).
+    /// [`Error::Rank`] on every rank if a rank does not join within `limit`, joins twice, or passes another `size`;
+    /// [`Error::Operand`] for invalid bytes of an id; otherwise as for [`local`](Self::local).
     pub fn join(
         context: &Context,
         id: &[u8],
@@ -175,22 +177,23 @@ impl Group {
         Group::meet(context, &Id::from_bytes(id)?, rank, size, limit)
     }
 
-    /// Joins the group that a launcher describes in the environment, as `torchrun` does: `RANK`, `WORLD_SIZE`, `MASTER_ADDR`
-    /// and `MASTER_PORT`. Ranks meet one port behind that one, where the launcher itself listens, or at `EINSPARSE_PORT`.
+    /// Joins the group that a launcher such as `torchrun` describes in the environment: `RANK`, `WORLD_SIZE`,
+    /// `MASTER_ADDR` and `MASTER_PORT`. The launcher listens at `MASTER_PORT`, so ranks meet at the next port, or at
+    /// `EINSPARSE_PORT`.
     ///
-    /// Every connection proves a secret, which is never sent.
+    /// Both ends of every connection prove that they have a secret. The secret is never sent.
     ///
     /// | ranks | secret | rank 0 listens at |
     /// |---|---|---|
-    /// | of one machine: `LOCAL_WORLD_SIZE` is `WORLD_SIZE`, or `MASTER_ADDR` is a loopback address | made by rank 0, in a file that only this user reads | loopback |
-    /// | of several machines | the text of `EINSPARSE_TOKEN`, at least 16 characters, the same for all ranks | `MASTER_ADDR`, or the interface `EINSPARSE_INTERFACE` |
+    /// | on one machine: `LOCAL_WORLD_SIZE` is `WORLD_SIZE`, or `MASTER_ADDR` is a loopback address | created by rank 0, in a file that only this user can read | loopback |
+    /// | on several machines | the text of `EINSPARSE_TOKEN`, at least 16 characters, equal on all ranks | `MASTER_ADDR`, or the interface `EINSPARSE_INTERFACE` |
     ///
-    /// With `EINSPARSE_TOKEN` ranks of one machine meet as those of several. Data of ranks are neither encrypted nor signed: use
-    /// several machines on a network that only you read and write.
+    /// If `EINSPARSE_TOKEN` is set, ranks on one machine meet in the way of ranks on several machines. Data of ranks
+    /// are neither encrypted nor signed: use several machines only on a network that others can neither read nor write.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a variable that is missing or wrong, such as `EINSPARSE_TOKEN` for several machines; as
-    /// [`join`](Self::join) with 60 seconds.
+    /// [`Error::Operand`] for a missing or invalid variable, such as a missing `EINSPARSE_TOKEN` on several machines;
+    /// otherwise as for [`join`](Self::join) with a limit of 60 seconds.
     pub fn from_env(context: &Context) -> Result<Group> {
         let Described { id, rank, size } = Described::here()?;
         Group::meet(context, &id, rank, size, MEETING)
@@ -234,7 +237,7 @@ impl Group {
                 "connecting by NCCL",
                 comm.as_ref().map(|_| Vec::new()).map_err(Error::clone),
             );
-            // Its own words first.
+            // The error of this rank takes precedence over the errors of other ranks.
             let comm = comm?;
             made?;
             inner.mesh.watch(Arc::clone(&comm) as _);
@@ -243,39 +246,40 @@ impl Group {
         Ok(Group(Arc::new(inner)))
     }
 
-    /// Which of the ranks this is.
+    /// Index of this rank.
     pub fn rank(&self) -> usize {
         self.0.mesh.rank()
     }
 
-    /// How many ranks there are.
+    /// Number of ranks.
     pub fn size(&self) -> usize {
         self.0.mesh.size()
     }
 
-    /// Where this rank computes.
+    /// Context in which this rank computes.
     pub fn context(&self) -> &Context {
         &self.0.context
     }
 
-    /// How long this rank waits for another one that is alive; 300 seconds where nothing was said.
+    /// Sets the time that this rank waits for another rank that is alive. The default is 300 seconds.
     pub fn set_limit(&self, limit: Duration) {
         *lock(&self.0.limit) = limit;
     }
 
-    /// Waits until all ranks are here.
+    /// Waits until all ranks have called this function.
     ///
     /// # Errors
-    /// [`Error::Rank`] if one does not come.
+    /// [`Error::Rank`] if a rank does not call it.
     pub fn barrier(&self) -> Result<()> {
         self.0.gather("a barrier", Ok(Vec::new())).map(|_| ())
     }
 
-    /// Whether this step went well on every rank: the value of this one, or the first error of any. What only one rank can
-    /// see, such as a file that ends early, so ends all, where they would wait for that one.
+    /// Combines the results of a step: returns the value of this rank if the step succeeded on every rank. An error
+    /// that only one rank detects, such as a truncated file, thus ends the step on all ranks. Without this call they
+    /// would wait for that rank.
     ///
     /// # Errors
-    /// Its own error on the rank that has one; [`Error::Rank`] with its words on the others.
+    /// The rank's own error on a rank that has one; [`Error::Rank`] with the text of that error on the others.
     pub fn all_ok<V>(&self, result: Result<V>) -> Result<V> {
         let said = self
             .0
@@ -288,7 +292,7 @@ impl Group {
         self.0.same(what, own)
     }
 
-    /// Sends a list to every rank and takes its list for this one.
+    /// Sends one list to every rank and receives the lists that they send to this rank.
     pub(crate) fn ask(&self, lists: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
         let Inner { mesh, .. } = &*self.0;
         let step = self.0.next_step();
@@ -311,7 +315,8 @@ impl Drop for Inner {
         let Some(comm) = &self.comm else {
             return self.mesh.leave(Duration::ZERO);
         };
-        // Others may still take what this rank sends. Of a failed group the watcher has ended that.
+        // Other ranks may still be receiving from this rank. If the group has failed, the watcher has ended the
+        // transfers.
         if let Err(error) = self.context.synchronize() {
             tracing::info!(%error, "a rank leaves its group");
         }
@@ -329,7 +334,7 @@ impl Inner {
         self.step.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Bytes of all ranks by rank, or the first error of any.
+    /// Collects the bytes of all ranks, in the order of ranks. Returns the first error if any rank has one.
     fn gather(&self, what: &str, own: Result<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
         let step = self.next_step();
         let (rank, size) = (self.mesh.rank(), self.mesh.size());
@@ -377,7 +382,7 @@ impl Inner {
         wrong.map_or(Ok(all), Err)
     }
 
-    /// Checks that all ranks have the same numbers.
+    /// Checks that the numbers are equal on all ranks.
     fn same(&self, what: &str, own: Result<Vec<u64>>) -> Result<()> {
         let mut all = self
             .gather(what, own.map(|own| bytemuck::pod_collect_to_vec(&own)))?

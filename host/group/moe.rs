@@ -1,4 +1,4 @@
-//! Experts dealt to ranks.
+//! Mixture-of-experts layer with experts distributed over ranks.
 
 mod deal;
 
@@ -16,7 +16,7 @@ use crate::registry::Scalar;
 use crate::tensor::Tensor;
 use deal::{Deal, check_shares, share_sum};
 
-/// How a [`ShardedMoe`] is dealt.
+/// Options of a [`ShardedMoe`].
 ///
 /// ```
 /// use einsparse::group::ShardedMoeOptions;
@@ -26,27 +26,30 @@ use deal::{Deal, check_shares, share_sum};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardedMoeOptions {
-    /// Parts that experts are dealt in, a multiple of the ranks; a token's sum over the experts of a part is rounded.
-    /// `None`: one for each rank.
+    /// Number of shares into which experts are divided, a multiple of the number of ranks. A token's sum over the
+    /// experts of a share is rounded. `None`: one share per rank.
     pub shares: Option<usize>,
-    /// With room for [`ShardedMoe::backward`].
+    /// Whether buffers for [`ShardedMoe::backward`] are allocated.
     pub training: bool,
 }
 
-/// [`nn::Moe`](Moe) with its experts dealt to ranks and its tokens as well: each rank holds the matrices of its own
-/// experts, routes its own tokens, and gets their rows back.
+/// [`nn::Moe`](Moe) with experts and tokens distributed over ranks. Each rank stores the matrices of its own experts,
+/// routes its own tokens, and receives the outputs of its own tokens.
 ///
-/// Tokens, choices and weights of all ranks go to every rank; each computes what its own experts make of them, already
-/// weighted and summed for each token, and sends these sums to the rank of the token, which adds them in the order of
-/// experts. All extents are fixed: nothing is dropped, the host learns no count, nothing is allocated.
+/// Tokens, choices and weights of all ranks are sent to every rank. Each rank computes the outputs of its own experts,
+/// weighted and summed for each token. It sends these sums to the rank that owns the token, which adds them in the
+/// order of experts. All extents are fixed: no token is dropped, no count is copied to the host, and no memory is
+/// allocated.
 ///
-/// What is sent. Of `t` tokens on `r` ranks, each `d` columns of `b` bytes, a rank sends and takes `t / r (r - 1) d b`
-/// on either way. Rows of all choices, which one GPU adds, would be as many times more on the way back as a token has
-/// experts, since without counts there has to be room for all.
+/// Communication: let `t` be the number of tokens, `r` the number of ranks, and `d b` the bytes of a row of `d`
+/// columns. In each of the two exchanges, a rank sends and receives `t / r (r - 1) d b` bytes. One GPU adds the rows of
+/// all choices. Sending these rows back instead would take `top_k` times as many bytes: without counts, every choice
+/// needs space.
 ///
-/// Bits. The same at every run. With one expert a token, or on one rank in one share, those of [`nn::Moe`](Moe). With
-/// several a token, a share's sum is rounded to `T` before shares are added: the bits depend on the number of
-/// [`shares`](ShardedMoeOptions::shares) and not on the ranks that have them, where all run the same kernels.
+/// Results have the same bits in every run. With one expert per token, or on one rank with one share, they are the bits
+/// of [`nn::Moe`](Moe). With several experts per token, the sum of a share is rounded to `T` before shares are added.
+/// The bits then depend on the number of [`shares`](ShardedMoeOptions::shares), but not on the number of ranks if all
+/// of them run the same kernels.
 ///
 /// ```
 /// use einsparse::Context;
@@ -84,43 +87,45 @@ pub struct ShardedMoeOptions {
 #[derive(Debug)]
 pub struct ShardedMoe<T: Scalar> {
     deal: Deal,
-    /// Of own shares, each for the tokens of all ranks.
+    /// Layers of own shares, each for the tokens of all ranks.
     layers: Vec<Moe<T>>,
-    /// What came of all tokens; nothing on one rank.
+    /// Received tokens of all ranks; `None` on one rank.
     all: Option<Tokens<T>>,
-    /// Rows of own tokens over each share, by share; nothing where there is one.
+    /// Outputs of own tokens, one row per token and share, in the order of shares; empty if there is one share.
     parts: Tensor<T>,
     add: Option<RowSum<T>>,
     training: Option<Training<T>>,
 }
 
-/// Tokens of all ranks, by rank.
+/// Tokens of all ranks, in the order of ranks.
 #[derive(Debug)]
 struct Tokens<T> {
     x: Tensor<T>,
     choices: Tensor<i32>,
     weights: Tensor<f32>,
-    /// What own experts make of them, by own share.
+    /// Outputs of own experts for all tokens, in the order of own shares.
     sums: Tensor<T>,
 }
 
-/// What backward needs beside forward.
+/// Buffers that only backward uses.
 #[derive(Debug)]
 struct Training<T> {
-    /// The gradient of the output, of all tokens, and by own share that of weights; nothing on one rank.
+    /// Gradient of the output for all tokens, and gradient of the weights in the order of own shares; `None` on one
+    /// rank.
     all: Option<(Tensor<T>, Tensor<f32>)>,
-    /// The gradient of own tokens' weights, by share.
+    /// Gradient of the weights of own tokens, in the order of shares.
     parts: Tensor<f32>,
     add: Option<RowSum<f32>>,
 }
 
 impl<T: Scalar> ShardedMoe<T> {
-    /// A layer of these extents, all tokens and all experts counted, with tokens dealt as `tokens` says and experts
-    /// evenly. All ranks call this.
+    /// Creates a layer. `options` describes the whole layer: all tokens and all experts. Tokens are distributed by
+    /// `tokens`, experts evenly. All ranks call this.
     ///
     /// # Errors
-    /// [`Error::Rank`] if ranks do not agree; [`Error::Operand`] for scaled matrices, for shares that are no multiple of
-    /// the ranks, or more than there are experts; as [`Moe::new`] and [`Moe::for_training`].
+    /// [`Error::Rank`] if ranks do not agree; [`Error::Operand`] for scaled matrices, or if the number of shares is not
+    /// a multiple of the number of ranks or exceeds the number of experts; otherwise as for [`Moe::new`] and
+    /// [`Moe::for_training`].
     pub fn new(
         group: &Group,
         options: &MoeOptions,
@@ -182,7 +187,7 @@ impl<T: Scalar> ShardedMoe<T> {
             })
         };
         let all = if alone { None } else { Some(all()?) };
-        // A single share's sums are the output.
+        // With a single share, its sums are the output.
         let rows = match deal.shares.ranks() {
             1 => 0,
             shares => shares * own,
@@ -216,28 +221,28 @@ impl<T: Scalar> ShardedMoe<T> {
         &self.deal.options
     }
 
-    /// Numbers of the experts of this rank, from 0 on.
+    /// Range of the experts of this rank. Indices start at 0.
     pub fn experts(&self) -> Range<usize> {
         self.deal.experts()
     }
 
-    /// Shapes of this rank's stacks of matrices, as [`MoeOptions::shapes`].
+    /// Shapes of this rank's stacks of matrices, in the layout of [`MoeOptions::shapes`].
     pub fn shapes(&self) -> [[usize; 3]; 2] {
         self.deal.part(self.experts(), 0).shapes()
     }
 
-    /// Kernels of the products, as [`Moe::variants`].
+    /// Names of the kernels of the products, see [`Moe::variants`].
     pub fn variants(&self) -> [&'static str; 2] {
         self.layers[0].variants()
     }
 
-    /// Queues the layer: `x` and `out` are `[tokens of this rank, model]`, choices (numbers of all experts) and weights
-    /// `[tokens of this rank, top_k]`, the matrices of the [`shapes`](Self::shapes) of this rank. Nothing is allocated
-    /// or waited for. Runs of one layer are queued on one stream. All ranks call this.
+    /// Queues the layer. `x` and `out` are `[tokens of this rank, model]`, choices (indices of all experts) and weights
+    /// are `[tokens of this rank, top_k]`. The matrices have the [`shapes`](Self::shapes) of this rank. Allocates
+    /// nothing and does not wait. Queue all runs of one layer on one stream. All ranks call this.
     ///
     /// # Errors
-    /// As [`Moe::forward`]; [`Error::Operand`] for tokens or matrices with gaps between their rows; [`Error::Rank`] if
-    /// another rank fails.
+    /// As for [`Moe::forward`]; [`Error::Operand`] for tokens or matrices with gaps between their rows; [`Error::Rank`]
+    /// if another rank fails.
     pub fn forward(
         &mut self,
         x: &Tensor<T>,
@@ -260,7 +265,7 @@ impl<T: Scalar> ShardedMoe<T> {
         self.add_up(out, stream)
     }
 
-    /// Own tokens to all ranks, with their routes.
+    /// Sends own tokens with their routes to all ranks.
     fn bring(
         &mut self,
         (x, choices, weights): (&Tensor<T>, &Tensor<i32>, &Tensor<f32>),
@@ -279,7 +284,7 @@ impl<T: Scalar> ShardedMoe<T> {
         self.deal.group.exchange_all(together, stream)
     }
 
-    /// What own experts make of all tokens.
+    /// Computes the outputs of own experts for all tokens.
     fn multiply(
         &mut self,
         (x, choices, weights): (&Tensor<T>, &Tensor<i32>, &Tensor<f32>),
@@ -289,7 +294,7 @@ impl<T: Scalar> ShardedMoe<T> {
         let MoeOptions { tokens, model, .. } = self.deal.options;
         for (place, share) in self.deal.mine().enumerate() {
             let [up, down] = self.deal.matrices(share, matrices)?;
-            // On one rank straight to where a share's rows are added.
+            // On one rank, sums are written directly to the buffer in which shares are added.
             let (x, choices, weights, sums) = match &mut self.all {
                 Some(all) => (&all.x, &all.choices, &all.weights, &mut all.sums),
                 None => (x, choices, weights, &mut self.parts),
@@ -307,7 +312,7 @@ impl<T: Scalar> ShardedMoe<T> {
         }
     }
 
-    /// Everything that would be refused, before anything is queued.
+    /// Validates all operands before anything is queued.
     fn check(
         &self,
         x: &Tensor<T>,
@@ -325,12 +330,12 @@ impl<T: Scalar> ShardedMoe<T> {
         out.check("out", context, &[own, model])
     }
 
-    /// Queues the gradients, as [`Moe::backward`] does and for the same operands: those of tokens and weights are of
-    /// this rank's tokens, those of the matrices of its own experts, over the tokens of all ranks. For a layer of
-    /// [`training`](ShardedMoeOptions::training). All ranks call this.
+    /// Queues the gradients, for the operands of [`Moe::backward`]. Gradients of tokens and weights are those of this
+    /// rank's tokens. Gradients of the matrices are those of its own experts, summed over the tokens of all ranks. The
+    /// layer must have been created with [`training`](ShardedMoeOptions::training). All ranks call this.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward) and [`Moe::backward`].
+    /// As for [`forward`](Self::forward) and [`Moe::backward`].
     pub fn backward(
         &mut self,
         (x, weights): (&Tensor<T>, &Tensor<f32>),
@@ -356,7 +361,7 @@ impl<T: Scalar> ShardedMoe<T> {
             let [up, down] = self.deal.matrices(share, matrices)?;
             let [(first_up, up_shape), (first_down, down_shape)] = self.deal.places(share);
             let layer = &mut self.layers[place];
-            // On one rank straight to where a share's rows are added.
+            // On one rank, sums are written directly to the buffer in which shares are added.
             let (x, weights, out, sums, words) = match (&mut self.all, &mut training.all) {
                 (Some(all), Some((out, words))) => {
                     (&all.x, &all.weights, &*out, &mut all.sums, words)

@@ -1,4 +1,4 @@
-//! NCCL, opened at run time and nothing linked: sends and receives between GPUs, queued on streams.
+//! NCCL bindings, opened at run time without linking: sends and receives between GPUs, queued on streams.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -12,23 +12,23 @@ use crate::device::Device;
 use crate::driver::{Event, RawStream, open_first};
 use crate::error::{Error, Result};
 
-/// What packages and toolkits install; programs that link have the second one as well.
+/// Library names. Packages and toolkits install the first one; development packages also install the second one.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
 const SUCCESS: u32 = 0;
 const IN_PROGRESS: u32 = 7;
-/// ncclUint8.
+/// Value of `ncclUint8`.
 const BYTES: c_int = 1;
-/// What was under way when a rank left ends by then.
+/// Time limit for operations that are in flight when a rank leaves.
 const GRACE: Duration = Duration::from_secs(1);
-/// Bytes of ncclUniqueId.
+/// Size of `ncclUniqueId` in bytes.
 pub(super) const ID_BYTES: usize = 128;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct UniqueId([u8; ID_BYTES]);
 
-/// The beginning of ncclConfig_t as NCCL 2.14 knows it. Later ones take the rest from their defaults, told by `version`.
+/// First fields of `ncclConfig_t` as of NCCL 2.14. Later versions read `version` and use defaults for the other fields.
 #[repr(C)]
 struct Config {
     size: usize,
@@ -40,13 +40,13 @@ struct Config {
 #[derive(Clone, Copy, Debug)]
 struct RawComm(*mut c_void);
 
-// SAFETY: NCCL takes a communicator on every thread, one at a time; `Comm` locks.
+// SAFETY: NCCL accepts a communicator on any thread, one thread at a time; `Comm` locks it.
 unsafe impl Send for RawComm {}
 
 type Transfer =
     unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, *mut c_void, *mut c_void) -> u32;
 
-/// The functions that are used.
+/// NCCL functions that this crate calls.
 struct Api {
     get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> u32,
     init: unsafe extern "C" fn(*mut *mut c_void, c_int, UniqueId, c_int, *const Config) -> u32,
@@ -71,13 +71,13 @@ fn api() -> Result<&'static Api> {
 }
 
 fn open() -> Result<Api, String> {
-    // SAFETY: opening NCCL runs only its own initialisers, which ask nothing of the caller; it is never closed.
+    // SAFETY: opening NCCL runs only its own initializers, which are always safe to run; it is never closed.
     let library = unsafe { open_first(&NAMES)? };
     symbols(library).map_err(|error| error.to_string())
 }
 
 fn symbols(library: Library) -> Result<Api, libloading::Error> {
-    // SAFETY: the types are those that nccl.h gives these names since 2.14.
+    // SAFETY: the types match the declarations in nccl.h since NCCL 2.14.
     unsafe {
         Ok(Api {
             get_unique_id: *library.get(b"ncclGetUniqueId\0")?,
@@ -100,22 +100,22 @@ impl Api {
         if matches!(code, SUCCESS | IN_PROGRESS) {
             return Ok(());
         }
-        // SAFETY: NCCL answers with a static text for every code.
+        // SAFETY: NCCL returns a static string for every code.
         let text = unsafe { CStr::from_ptr((self.error_string)(code)) };
         Err(Error::Cuda { call: call.into(), reason: text.to_string_lossy().into_owned() })
     }
 }
 
-/// The id by which ranks of one communicator find each other.
+/// Creates the id by which the ranks of one communicator find each other.
 pub(super) fn unique_id() -> Result<[u8; ID_BYTES]> {
     let api = api()?;
     let mut id = UniqueId([0; ID_BYTES]);
-    // SAFETY: a place for one id.
+    // SAFETY: `id` is valid for writing one id.
     api.check("ncclGetUniqueId", unsafe { (api.get_unique_id)(&mut id) })?;
     Ok(id.0)
 }
 
-/// Bytes at an address of this GPU, for or from a rank.
+/// Bytes at an address of this GPU, to send to a rank or to receive from it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub rank: usize,
@@ -123,12 +123,12 @@ pub(super) struct Span {
     pub bytes: usize,
 }
 
-/// A communicator of one GPU. No call blocks: what takes time is asked for again, so that a rank that has died ends it.
+/// Non-blocking communicator of one GPU. Pending calls are polled, so a rank that has died ends the wait.
 pub(super) struct Comm {
     api: &'static Api,
     device: Arc<Device>,
     raw: Mutex<Option<RawComm>>,
-    /// Behind what was queued last, and since when a rank has left while that waits.
+    /// Event after the last queued operation, and the time since which it has been pending after a rank left.
     last: Mutex<(Option<Event>, Option<Instant>)>,
 }
 
@@ -139,7 +139,7 @@ impl std::fmt::Debug for Comm {
 }
 
 impl Comm {
-    /// Waits until all ranks are there.
+    /// Creates the communicator. Waits until all ranks have connected.
     pub(super) fn new(
         device: &Arc<Device>,
         mesh: &Mesh,
@@ -152,9 +152,9 @@ impl Comm {
             Config { size: size_of::<Config>(), magic: 0xcafe_beef, version: 21400, blocking: 0 };
         let mut raw = std::ptr::null_mut();
         let (size, rank) = (mesh.size() as c_int, mesh.rank() as c_int);
-        // SAFETY: a place for one communicator; the config is of the size that it says.
+        // SAFETY: `raw` is valid for writing one communicator; `config` has the size that it states.
         let code = unsafe { (api.init)(&mut raw, size, UniqueId(id), rank, &config) };
-        // Before any error is returned: what NCCL has made is ended with this value.
+        // Before any error is returned: dropping this value aborts the communicator that NCCL has created.
         let comm = Arc::new(Comm {
             api,
             device: Arc::clone(device),
@@ -177,7 +177,7 @@ impl Comm {
         }
     }
 
-    /// Whether a call is still under way, or what went wrong behind it.
+    /// Returns whether a call is still in progress, or its asynchronous error.
     fn pending(&self, call: &str) -> Result<bool> {
         self.with(|raw| {
             let mut state = SUCCESS;
@@ -189,12 +189,12 @@ impl Comm {
         })
     }
 
-    /// Waits until a call is through.
+    /// Polls until a call has completed.
     fn settle(&self, call: &str, mesh: &Mesh, limit: Duration) -> Result<()> {
         let start = Instant::now();
         loop {
             let pending = self.pending(call);
-            // What others report is the cause.
+            // An error that another rank reports is the cause, so it takes precedence.
             mesh.check()?;
             if !pending? {
                 return Ok(());
@@ -213,11 +213,11 @@ impl Comm {
         }
     }
 
-    /// Queues sends and receives as one.
+    /// Queues all sends and receives as one NCCL group.
     ///
     /// # Safety
-    /// The spans are memory of this GPU that stays until the stream is done; nothing else queued touches what is received
-    /// meanwhile.
+    /// The spans are memory of this GPU that stays allocated until the stream has completed. No other queued work
+    /// accesses the received spans in the meantime.
     pub(super) unsafe fn exchange(
         &self,
         sends: &[Span],
@@ -228,7 +228,7 @@ impl Comm {
     ) -> Result<()> {
         self.device.context().set_current()?;
         self.with(|raw| {
-            // SAFETY: pairs with the end below.
+            // SAFETY: pairs with `end` below.
             let started = unsafe { (self.api.start)() };
             self.api.check("ncclGroupStart", started)?;
             let both =
@@ -237,18 +237,18 @@ impl Comm {
             for (transfer, call, spans) in both {
                 for span in spans.iter().filter(|span| span.bytes > 0) {
                     let (to, peer) = (span.address as *mut c_void, span.rank as c_int);
-                    // SAFETY: the caller's promise of spans and stream; the communicator is alive.
+                    // SAFETY: the caller guarantees spans and stream; the communicator is alive.
                     let code =
                         unsafe { transfer(to, span.bytes, BYTES, peer, raw, stream.as_raw()) };
                     queued = queued.and(self.api.check(call, code));
                 }
             }
-            // SAFETY: pairs with the start above.
+            // SAFETY: pairs with `start` above.
             let ended = self.api.check("ncclGroupEnd", unsafe { (self.api.end)() });
             queued.and(ended)
         })?;
         self.settle("ncclGroupEnd", mesh, limit)?;
-        // Of a captured one each replay is the caller's to wait for.
+        // The caller waits for each replay of a captured exchange.
         if !stream.is_capturing()? {
             let event = Event::for_order()?;
             event.record(stream)?;
@@ -257,11 +257,11 @@ impl Comm {
         Ok(())
     }
 
-    /// Ends the communicator of a rank that waits for nothing any more.
+    /// Destroys the communicator of a rank that no longer waits for other ranks.
     pub(super) fn end(&self) {
         lock(&self.last).0 = None;
         if let Some(RawComm(raw)) = self.take() {
-            // SAFETY: the communicator is taken, so ended once.
+            // SAFETY: `take` returns the communicator once, so it is destroyed once.
             let code = unsafe { (self.api.destroy)(raw) };
             if let Err(error) = self.api.check("ncclCommDestroy", code) {
                 tracing::warn!(%error, "a communicator was not ended");
@@ -274,10 +274,10 @@ impl Comm {
         lock(&self.raw).take()
     }
 
-    /// Ends the communicator and whatever waits in it for other ranks, unless it was ended before.
+    /// Aborts the communicator and all its pending operations, unless it has already been destroyed.
     fn end_now(&self) {
         if let Some(RawComm(raw)) = self.take() {
-            // SAFETY: the communicator is taken, so ended once.
+            // SAFETY: `take` returns the communicator once, so it is aborted once.
             let code = unsafe { (self.api.abort)(raw) };
             if let Err(error) = self.api.check("ncclCommAbort", code) {
                 tracing::warn!(%error, "a communicator was not ended");
@@ -287,7 +287,7 @@ impl Comm {
 }
 
 impl Drop for Comm {
-    /// A communicator that is left here belongs to a group that was never made: a rank did not connect.
+    /// Aborts the communicator if its group was never created because a rank did not connect.
     fn drop(&mut self) {
         if self.device.context().set_current().is_ok() {
             self.end_now();
@@ -299,7 +299,8 @@ impl Watched for Comm {
     fn look(&self, left: Option<usize>) -> Result<()> {
         self.pending("NCCL")?;
         let Some(rank) = left else { return Ok(()) };
-        // A rank leaves once all of its own work is done: what still waits, waits for something that will not come.
+        // A rank leaves after all of its own work has completed, so operations that are still pending can never
+        // complete.
         let mut last = lock(&self.last);
         let (event, since) = &mut *last;
         self.device.context().set_current()?;
@@ -315,7 +316,7 @@ impl Watched for Comm {
     }
 
     fn abort(&self, reason: &Error) {
-        // Before kernels end: whoever waits for the stream is to see it.
+        // Set the error before kernels end, so that a thread that waits for the stream receives it.
         self.device.fail(Some(reason.clone()));
         self.end_now();
     }

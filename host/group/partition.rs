@@ -1,4 +1,4 @@
-//! Which rows belong to which rank, and what a rank holds of a matrix.
+//! Partitions of rows over ranks, and the part of a matrix that a rank stores.
 
 use std::ops::Range;
 use std::path::Path;
@@ -11,7 +11,8 @@ use crate::error::{Error, Result};
 use crate::registry::Scalar;
 use crate::tensor::{Tensor, TensorView, TensorViewMut};
 
-/// Rows dealt to ranks: the first ones to rank 0, the next to rank 1, and so on. A rank may have none.
+/// Contiguous distribution of rows over ranks: the first rows belong to rank 0, the next to rank 1, and so on. A rank
+/// may have no rows.
 ///
 /// ```
 /// use einsparse::group::Partition;
@@ -22,34 +23,35 @@ use crate::tensor::{Tensor, TensorView, TensorViewMut};
 pub struct Partition(Vec<usize>);
 
 impl Partition {
-    /// The same number of rows for every rank, one more for the first ones.
+    /// Distributes rows evenly. The first ranks have one more row if the division has a remainder.
     pub fn even(rows: usize, ranks: usize) -> Self {
         let (each, more) = (rows / ranks.max(1), rows % ranks.max(1));
         Partition((0..=ranks).map(|r| r * each + r.min(more)).collect())
     }
 
-    /// The same predicted cost for every rank: a product with `n` columns reads a row of B for every entry, and writes a row
-    /// of C for every row.
+    /// Distributes rows by the predicted cost of a product with `n` columns. The product reads a row of B for every
+    /// nonzero, and writes a row of C for every row.
     pub fn balanced(pattern: &CsrPattern, n: usize, ranks: usize) -> Self {
         let counts: Vec<u32> = pattern.offsets().windows(2).map(|w| w[1] - w[0]).collect();
         Self::of_counts(&counts, n, ranks)
     }
 
-    /// As [`balanced`](Self::balanced), of the entries of each row.
+    /// [`balanced`](Self::balanced) for given numbers of nonzeros per row.
     pub fn of_counts(counts: &[u32], n: usize, ranks: usize) -> Self {
-        // In words of 32 bits: a row of B, the entry itself; a row of C and where it starts.
+        // In words of 32 bits. A nonzero costs a row of B, its column and its value; a row costs a row of C and its
+        // offset.
         let (entry, row) = (n as u64 + 2, n as u64 + 1);
         let costs = counts.iter().map(|&count| u64::from(count) * entry + row);
         Self::of_costs(costs, ranks)
     }
 
-    /// The same cost for every rank, of the cost of each row in any unit: where dense products follow a sparse one, a row costs
-    /// more than its entries say.
+    /// Distributes rows by the cost of each row, in any unit. If dense products follow a sparse one, a row costs more
+    /// than its nonzeros indicate.
     pub fn of_costs(costs: impl Iterator<Item = u64> + Clone, ranks: usize) -> Self {
         let all: u128 = costs.clone().map(u128::from).sum();
         let (mut starts, mut rows, mut before) = (vec![0], 0, 0u128);
         for cost in costs {
-            // A row belongs to the rank in whose share its middle lies.
+            // A row belongs to the rank whose share contains the middle of the row's cost.
             let middle = before + u128::from(cost / 2);
             while starts.len() < ranks && middle * ranks as u128 >= all * starts.len() as u128 {
                 starts.push(rows);
@@ -61,30 +63,30 @@ impl Partition {
         Partition(starts)
     }
 
-    /// Rows of a rank.
+    /// Range of the rows of a rank.
     ///
     /// # Panics
-    /// If there is no such rank.
+    /// If `rank` is not below [`ranks`](Self::ranks).
     pub fn range(&self, rank: usize) -> Range<usize> {
         self.0[rank]..self.0[rank + 1]
     }
 
-    /// The rank of a row.
+    /// Rank that owns a row.
     pub fn owner(&self, row: usize) -> usize {
         self.0[1..].partition_point(|&end| end <= row)
     }
 
-    /// Rows of all ranks.
+    /// Number of rows of all ranks.
     pub fn rows(&self) -> usize {
         self.0.last().copied().unwrap_or(0)
     }
 
-    /// How many ranks.
+    /// Number of ranks.
     pub fn ranks(&self) -> usize {
         self.0.len() - 1
     }
 
-    /// Checks that it deals so many rows to the ranks of a group, and that all of them have this one.
+    /// Checks that the partition distributes `rows` rows over the ranks of a group, and that it is equal on all ranks.
     pub(super) fn agree(&self, group: &Group, what: &str, rows: usize) -> Result<()> {
         let differs =
             |left: String, right: String| Error::Shape { index: what.into(), left, right };
@@ -102,17 +104,17 @@ impl Partition {
     }
 }
 
-/// The rows of a matrix that this rank holds: of a sparse one ([`Csr`], on the host), or of a dense one ([`Tensor`], in the
-/// context of the group), which may have room for rows of other ranks beside them.
+/// Rows of a matrix that this rank stores: of a sparse matrix ([`Csr`], in host memory) or of a dense one ([`Tensor`],
+/// in the context of the group). A dense one may include space for rows of other ranks before and after the own rows.
 #[derive(Debug)]
 pub struct Sharded<X> {
     pub(super) whole: X,
-    /// Rows of this rank in what is held.
+    /// Own rows of this rank within `whole`.
     pub(super) own: Range<usize>,
     pub(super) rows: Partition,
 }
 
-/// Some rows of a matrix.
+/// Copies a range of rows of a matrix.
 pub(super) fn rows_of<T: Scalar>(whole: &Csr<T>, rows: Range<usize>) -> Result<Csr<T>> {
     let pattern = whole.pattern();
     let offsets = &pattern.offsets()[rows.start..=rows.end];
@@ -124,22 +126,23 @@ pub(super) fn rows_of<T: Scalar>(whole: &Csr<T>, rows: Range<usize>) -> Result<C
 }
 
 impl<T: Scalar> Sharded<Csr<T>> {
-    /// The rows of this rank of a matrix that every rank has.
+    /// Selects the rows of this rank from a matrix that every rank has.
     ///
     /// # Errors
-    /// [`Error::Rank`] if ranks do not agree on the partition; [`Error::Shape`] if it is of other rows.
+    /// [`Error::Rank`] if ranks do not agree on the partition; [`Error::Shape`] if the partition has another number of
+    /// rows.
     pub fn of(group: &Group, whole: &Csr<T>, rows: &Partition) -> Result<Self> {
         rows.agree(group, "the partition of rows", whole.pattern().shape()[0])?;
         let own = rows.range(group.rank());
         Self::new(group, rows_of(whole, own), rows)
     }
 
-    /// Reads the rows of this rank from a file, Matrix Market or SciPy's `.npz` of CSR, that every rank can open: no rank holds
-    /// the whole matrix. Rows are dealt by the cost of a product with `n` columns.
+    /// Reads the rows of this rank from a file that every rank can open: Matrix Market, or SciPy's `.npz` of CSR. No
+    /// rank stores the whole matrix. Rows are distributed by the cost of a product with `n` columns.
     ///
     /// # Errors
-    /// Of a file that cannot be read, [`Error::Format`] on the ranks that see it and [`Error::Rank`] on the others;
-    /// [`Error::Rank`] if ranks see different files.
+    /// For a file that cannot be read, [`Error::Format`] on the ranks that detect it and [`Error::Rank`] on the others;
+    /// [`Error::Rank`] if ranks read different files.
     pub fn read(group: &Group, path: impl AsRef<Path>, n: usize) -> Result<Self> {
         let opened = RowFile::open(path).map_err(Error::from);
         let file = group.all_ok(opened)?;
@@ -148,12 +151,12 @@ impl<T: Scalar> Sharded<Csr<T>> {
         Self::new(group, own.map_err(Error::from), &rows)
     }
 
-    /// Rows that this rank read or made itself, or why it could not: all ranks learn of it. Columns are those of the whole
-    /// matrix.
+    /// Combines rows that this rank has read or computed. If `local` is an error, all ranks return an error. Columns
+    /// are those of the whole matrix.
     ///
     /// # Errors
-    /// [`Error::Rank`] if ranks do not agree on partition and columns, or another one had an error; [`Error::Shape`] if these
-    /// are not as many rows as the partition says.
+    /// [`Error::Rank`] if ranks do not agree on the partition and the columns, or if another rank has an error;
+    /// [`Error::Shape`] if the number of rows differs from that in the partition.
     pub fn new(group: &Group, local: Result<Csr<T>>, rows: &Partition) -> Result<Self> {
         rows.agree(group, "the partition of rows", rows.rows())?;
         let own = rows.range(group.rank());
@@ -177,14 +180,14 @@ impl<T: Scalar> Sharded<Csr<T>> {
 }
 
 impl<X> Sharded<X> {
-    /// Which rows are whose.
+    /// Partition of the rows.
     pub fn rows(&self) -> &Partition {
         &self.rows
     }
 }
 
 impl<T: Scalar> Sharded<Tensor<T>> {
-    /// Zeros `[rows of this rank, n]`.
+    /// Allocates zeros, `[rows of this rank, n]`.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Overflow`].
@@ -192,7 +195,7 @@ impl<T: Scalar> Sharded<Tensor<T>> {
         Self::with_room(group, rows, n, [0, 0])
     }
 
-    /// With room for so many rows in front of the own ones, and behind them.
+    /// Allocates zeros, with space for `before` rows before and `behind` rows after the own rows.
     pub(super) fn with_room(
         group: &Group,
         rows: &Partition,
@@ -210,40 +213,40 @@ impl<T: Scalar> Sharded<Tensor<T>> {
     /// The rows of this rank, `[rows, n]`.
     ///
     /// # Errors
-    /// None of a tensor that was made here.
+    /// None for a tensor that was created by this crate.
     pub fn local(&self) -> Result<TensorView<'_, T>> {
         let n = self.whole.shape()[1];
         self.whole.part(self.own.start * n, &[self.own.len(), n])
     }
 
-    /// The same, to be written.
+    /// Mutable view of the rows of this rank, `[rows, n]`.
     ///
     /// # Errors
-    /// As [`local`](Self::local).
+    /// As for [`local`](Self::local).
     pub fn local_mut(&mut self) -> Result<TensorViewMut<'_, T>> {
         let n = self.whole.shape()[1];
         self.whole.part_mut(self.own.start * n, &[self.own.len(), n])
     }
 
-    /// The values of the rows of this rank, once the work of the context is done.
+    /// Copies the values of the rows of this rank to the host, after all work of the context has completed.
     ///
     /// # Errors
-    /// [`Error::Cuda`]; [`Error::Rank`] if a rank failed before that work was done.
+    /// [`Error::Cuda`]; [`Error::Rank`] if a rank failed before that work completed.
     pub fn to_dense(&self) -> Result<Dense<T>> {
         let n = self.whole.shape()[1];
-        // A view of a GPU's tensor is not read by itself.
+        // A view of a tensor in device memory cannot be read directly, so the whole tensor is.
         let shape = self.local()?.shape().to_vec();
         let all = self.whole.to_dense()?;
         let own = &all.values()[self.own.start * n..self.own.end * n];
         Ok(Dense::new(shape, own.to_vec())?)
     }
 
-    /// The rows of this rank and beside them those of others that [`Halo::exchange`](super::Halo::exchange) brings.
+    /// Rows of this rank, together with the halo rows that [`Halo::exchange`](super::Halo::exchange) receives.
     pub fn with_halo(&self) -> &Tensor<T> {
         &self.whole
     }
 
-    /// The same, to be written: what [`Halo::add`](super::Halo::add) takes back to the ranks that own it.
+    /// Mutable access to own rows and halo rows. [`Halo::add`](super::Halo::add) sends halo rows to their owners.
     pub fn with_halo_mut(&mut self) -> &mut Tensor<T> {
         &mut self.whole
     }

@@ -1,4 +1,4 @@
-//! Sums of rows that came from several places, in an order that stays: a product with a matrix of ones.
+//! Sums of rows in a fixed order, as a product with a sparse matrix of ones.
 
 use einsparse_formats::Csr;
 
@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 
-/// `C[m,n] = A[m,k] * B[k,n]`, or `+=`, with A of ones: which rows of B each row of C adds up.
+/// `C[m,n] = A[m,k] * B[k,n]`, or `+=`. All values of A are 1: A states which rows of B are summed to each row of C.
 #[derive(Debug)]
 pub(super) struct RowSum<T: Scalar> {
     ones: SparseTensor<T>,
@@ -17,7 +17,7 @@ pub(super) struct RowSum<T: Scalar> {
 }
 
 impl<T: Scalar> RowSum<T> {
-    /// For operands like these; `onto`: added to what is there.
+    /// Plans the sums for operands of these shapes. `onto`: adds to the output instead of overwriting it.
     pub(super) fn new(
         context: &Context,
         ones: Csr<T>,

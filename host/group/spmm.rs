@@ -14,32 +14,33 @@ use crate::plan::{Options, Plan};
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 
-/// Bytes a second that a rank is taken to send, for what a plan predicts: NVLink through NCCL.
+/// Bytes per second that a rank is assumed to send, for predictions: NVLink through NCCL.
 pub(super) const LINK: f64 = 250e9;
 
 const PRODUCT: &str = "C[m,n] = A[m,k] * B[k,n]";
 const ADDED: &str = "C[m,n] += A[m,k] * B[k,n]";
 
-/// How a [`ShardedSpmm`] is planned.
+/// Options of a [`ShardedSpmm`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShardedOptions {
-    /// Of the products on each rank.
+    /// Options of the products on each rank.
     pub plan: Options,
-    /// Whether products run while rows are sent. A row of `C = A B` is then the sum of two: that over own rows of B, and that over
-    /// rows of others. Every run gives the same bits, but not those of one GPU. The gradient is cut by rows of C, whose sums stay
-    /// as they are.
+    /// Whether products run while rows are sent. A row of `C = A B` is then the sum of two products: one with own rows
+    /// of B, one with halo rows. Every run returns the same bits, but not the bits of one GPU. The gradient is split by
+    /// rows of C, whose sums do not change.
     pub overlap: bool,
 }
 
-/// `C[m,n] = A[m,k] * B[k,n]` with rows of A and C, and rows of B, dealt to ranks; or `C[k,n] = A[m,k] * B[m,n]`, its gradient.
+/// Product `C[m,n] = A[m,k] * B[k,n]` with rows of A and C, and rows of B, distributed over ranks; or its gradient,
+/// `C[k,n] = A[m,k] * B[m,n]`.
 ///
-/// A rank gets the rows of B that its columns name and others own ([`Halo`]), then multiplies; with [`ShardedOptions::overlap`] it
-/// multiplies own rows of B meanwhile. Without, rows of A are summed in the order of one GPU: where both run the same kernel, the
-/// bits are the same.
-/// The gradient multiplies first, then rows of C go to the ranks that own them, which add them up in the order of ranks; with
-/// `overlap` the rows of this rank are multiplied meanwhile.
-/// Runs on several streams are the caller's to order.
-/// With B on every rank, an ordinary plan of [`Sharded::local`] is all that is needed.
+/// A rank receives the rows of B that its columns refer to and other ranks own ([`Halo`]), then multiplies. With
+/// [`ShardedOptions::overlap`] it multiplies own rows of B during the exchange. Without overlap, rows of A are summed
+/// in the order of one GPU: the bits are equal if both run the same kernel.
+/// The gradient multiplies first. Rows of C are then sent to the ranks that own them, which add them in the order of
+/// ranks. With `overlap`, the own rows of this rank are multiplied during the exchange.
+/// The caller orders runs on several streams.
+/// If every rank has all of B, use an ordinary plan of [`Sharded::local`].
 ///
 /// The [module](crate::group) has an example.
 #[derive(Debug)]
@@ -50,25 +51,26 @@ pub struct ShardedSpmm<T: Scalar> {
     n: usize,
     transposed: bool,
     parts: Vec<Part<T>>,
-    /// For what is sent under products, where it is.
+    /// Stream of the exchange; only with `overlap`.
     beside: Option<Stream>,
 }
 
-/// A product of this rank.
+/// One product of this rank.
 #[derive(Debug)]
 struct Part<T: Scalar> {
-    /// Of own rows of A, its columns counted in `rows`; transposed on the way back.
+    /// Own rows of A, with columns relative to `rows`; transposed for the gradient.
     a: SparseTensor<T>,
-    /// Which rows of what is held it reads of B; writes, of C on the way back.
+    /// Range of stored rows (own and halo) that the product reads from B, or writes to C for the gradient.
     rows: Range<usize>,
     plan: Plan<T>,
 }
 
 impl<T: Scalar> ShardedSpmm<T> {
-    /// Plans the product for B of `n` columns, with its rows dealt as `columns` says. All ranks call this.
+    /// Plans the product for B of `n` columns, with rows of B distributed by `columns`. All ranks call this.
     ///
     /// # Errors
-    /// [`Error::Rank`] if ranks disagree or another one fails; as [`Halo::new`] and [`Context::plan`](crate::Context::plan).
+    /// [`Error::Rank`] if ranks disagree or another rank fails; otherwise as for [`Halo::new`] and
+    /// [`Context::plan`](crate::Context::plan).
     pub fn new(
         group: &Group,
         a: &Sharded<Csr<T>>,
@@ -80,11 +82,11 @@ impl<T: Scalar> ShardedSpmm<T> {
         Self::over(group, a, halo, n, options, false)
     }
 
-    /// Plans the transposed product, `C[k,n] = A[m,k] * B[m,n]`: B is dealt as the rows of A, C as `columns` says. All ranks call
-    /// this.
+    /// Plans the transposed product, `C[k,n] = A[m,k] * B[m,n]`. Rows of B are distributed like rows of A, rows of C by
+    /// `columns`. All ranks call this.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// As for [`new`](Self::new).
     pub fn transposed(
         group: &Group,
         a: &Sharded<Csr<T>>,
@@ -138,7 +140,7 @@ impl<T: Scalar> ShardedSpmm<T> {
         group.all_ok(made())
     }
 
-    /// Zeros for B: [`local_mut`](Sharded::local_mut) is where this rank writes its rows.
+    /// Allocates zeros for B. Write the rows of this rank to [`local_mut`](Sharded::local_mut).
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Overflow`].
@@ -149,10 +151,10 @@ impl<T: Scalar> ShardedSpmm<T> {
         }
     }
 
-    /// Zeros for C.
+    /// Allocates zeros for C.
     ///
     /// # Errors
-    /// As [`operand`](Self::operand).
+    /// As for [`operand`](Self::operand).
     pub fn output(&self) -> Result<Sharded<Tensor<T>>> {
         match self.transposed {
             false => Sharded::zeros(&self.group, &self.rows, self.n),
@@ -160,20 +162,20 @@ impl<T: Scalar> ShardedSpmm<T> {
         }
     }
 
-    /// Name of the kernel of the product; with overlap of the first one.
+    /// Name of the kernel of the product; with overlap, of the first product.
     pub fn variant(&self) -> &'static str {
         self.parts.first().map_or("", |part| part.plan.variant())
     }
 
-    /// The halo of B; of C on the way back.
+    /// Halo of B; for the gradient, of C.
     pub fn halo(&self) -> &Halo<T> {
         &self.halo
     }
 
-    /// New values of A, in the pattern that was planned.
+    /// Replaces the values of A. The pattern must be the planned one.
     ///
     /// # Errors
-    /// [`Error::Operand`] for another pattern.
+    /// [`Error::Operand`] for a different pattern.
     pub fn set_values(&mut self, a: &Sharded<Csr<T>>, stream: &Stream) -> Result<()> {
         let parts = cut(&self.halo, a.local(), (self.transposed, self.beside.is_some()))?;
         let same = |(part, (rows, a)): (&Part<T>, &(Range<usize>, Csr<T>))| {
@@ -193,11 +195,11 @@ impl<T: Scalar> ShardedSpmm<T> {
         Ok(())
     }
 
-    /// Queues the product. What others own of B is written beside the own rows. All ranks call this.
+    /// Queues the product. Halo rows of B are written next to the own rows. All ranks call this.
     ///
     /// # Errors
-    /// [`Error::Shape`] or [`Error::Operand`] for tensors that are not as [`operand`](Self::operand) and
-    /// [`output`](Self::output) make them; [`Error::Rank`] if another rank fails.
+    /// [`Error::Shape`] or [`Error::Operand`] for tensors that were not created by [`operand`](Self::operand) and
+    /// [`output`](Self::output); [`Error::Rank`] if another rank fails.
     pub fn run(
         &self,
         b: &mut Sharded<Tensor<T>>,
@@ -237,7 +239,7 @@ impl<T: Scalar> ShardedSpmm<T> {
         };
         beside.wait_for(stream)?;
         self.halo.exchange(b, beside)?;
-        // It reads own rows, which nothing comes to.
+        // Safe during the exchange: this product reads own rows only, and the exchange writes halo rows only.
         run(own, b.with_halo(), &mut c)?;
         stream.wait_for(beside)?;
         others.iter().try_for_each(|part| run(part, b.with_halo(), &mut c))
@@ -271,8 +273,9 @@ impl<T: Scalar> ShardedSpmm<T> {
     }
 }
 
-/// Rows of A with columns counted in what is held, or their transpose: whole, or cut for an overlap, with the rows of what is held
-/// that each part reads or writes. The part of own rows comes first, on the way back last.
+/// Renumbers the columns of A to stored rows, and transposes A for the gradient. Returns A as one part, or split for an
+/// overlap, with the range of stored rows that each part reads or writes. The part of own rows is first; for the
+/// gradient it is last.
 fn cut<T: Scalar>(
     halo: &Halo<T>,
     a: &Csr<T>,
@@ -301,7 +304,7 @@ fn cut<T: Scalar>(
     Ok(parts)
 }
 
-/// The entries in some columns, counted in a range that has all of them.
+/// Nonzeros in the selected columns. Columns are relative to `within`, which contains all of them.
 fn columns_where<T: Scalar>(
     a: &Csr<T>,
     wanted: impl Fn(usize) -> bool,

@@ -11,8 +11,9 @@ use crate::nn::BiasGradient;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// Adds up a tensor over all ranks, in the order of ranks: the same bits at every run, and on every rank. For gradients of
-/// ranks that work on different data. Each rank adds up one part and sends it to the others. f32 on a GPU.
+/// Sums a tensor over all ranks, in the order of ranks. The result has the same bits in every run and on every rank.
+/// Use it for gradients of ranks that process different data. Each rank sums one part and sends it to the others. Only
+/// f32 on a GPU.
 ///
 /// ```
 /// use einsparse::Context;
@@ -38,16 +39,16 @@ pub struct GroupSum<T> {
     shape: Vec<usize>,
     pieces: Partition,
     sum: BiasGradient<T, T>,
-    /// This rank's part of every rank, and their sum.
+    /// Input and output of this rank's part: the part of every rank, and their sum.
     buffers: Mutex<(Tensor<T>, Tensor<T>)>,
 }
 
 impl<T: Scalar> GroupSum<T> {
-    /// For tensors of this shape without gaps. All ranks call this.
+    /// Creates a sum for tensors of this shape without gaps. All ranks call this.
     ///
     /// # Errors
-    /// [`Error::Rank`](crate::Error::Rank) if another one has another shape, [`Error::Operand`](crate::Error::Operand) for
-    /// another type than f32 on a GPU.
+    /// [`Error::Rank`](crate::Error::Rank) if another rank has a different shape;
+    /// [`Error::Operand`](crate::Error::Operand) for a type other than f32 on a GPU.
     pub fn new(group: &Group, shape: &[usize]) -> Result<Self> {
         let words = shape.iter().map(|&extent| extent as u64).collect();
         group.same("the shape of a sum", Ok(words))?;
@@ -69,8 +70,8 @@ impl<T: Scalar> GroupSum<T> {
     /// Queues the sum, in place. All ranks call this.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) for another shape, [`Error::Operand`](crate::Error::Operand) for a tensor with
-    /// gaps or in another context, [`Error::Rank`](crate::Error::Rank) if another rank fails.
+    /// [`Error::Shape`](crate::Error::Shape) for a different shape; [`Error::Operand`](crate::Error::Operand) for a
+    /// tensor with gaps or in another context; [`Error::Rank`](crate::Error::Rank) if another rank fails.
     pub fn run(&self, tensor: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         tensor.check("the tensor", self.group.context(), &self.shape)?;
         let size = self.group.size();

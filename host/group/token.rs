@@ -1,5 +1,5 @@
-//! Secrets of groups: 128 bits that every connection of a group proves, and the file in which ranks of one machine share
-//! them.
+//! Secrets of groups: 128 bits that both ends of every connection prove to have, and the file in which ranks on one
+//! machine share them.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -15,19 +15,19 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// Bytes of a [`Token`], and of a number that is used once.
+/// Bytes of a [`Token`], and of a nonce.
 pub(super) const TOKEN_BYTES: usize = 16;
 /// Bytes of a proof.
 pub(super) const PROOF_BYTES: usize = 8;
 
-/// Random bytes of the operating system.
+/// Reads random bytes from the operating system.
 pub(super) fn random_bytes() -> io::Result<[u8; TOKEN_BYTES]> {
     let mut bytes = [0; TOKEN_BYTES];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes)
 }
 
-/// The secret of a group. It is never sent between ranks: each end of a connection proves that it has it.
+/// Secret of a group. It is never sent between ranks: each end of a connection proves that it has the token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Token(pub [u8; TOKEN_BYTES]);
 
@@ -50,7 +50,7 @@ impl Token {
         random_bytes().map(Token)
     }
 
-    /// The token of a text of any length.
+    /// Derives a token from a text of any length.
     pub(super) fn of_text(text: &str) -> Token {
         let mut bytes = [0; TOKEN_BYTES];
         for (half, to) in bytes.chunks_exact_mut(8).enumerate() {
@@ -59,7 +59,7 @@ impl Token {
         Token(bytes)
     }
 
-    /// Authentication code of a message, which only an owner of the token can compute.
+    /// Computes the authentication code of a message. Only an owner of the token can compute it.
     pub(super) fn proof(self, message: &[u8]) -> [u8; PROOF_BYTES] {
         let (low, high) = self.0.split_at(8);
         let word = |half: &[u8]| half.iter().rev().fold(0, |sum, &b| sum << 8 | u64::from(b));
@@ -72,11 +72,11 @@ impl Token {
 pub(super) enum Secret {
     /// From the launcher.
     Given(Token),
-    /// Rank 0 makes it and shares it with processes of the same user on the same machine.
+    /// Created by rank 0 and shared with processes of the same user on the same machine.
     Shared(TokenFile),
 }
 
-/// A file in a directory that belongs to the user alone.
+/// Token file in a directory that only the user can access.
 #[derive(Clone, Debug)]
 pub(super) struct TokenFile(PathBuf);
 
@@ -85,7 +85,7 @@ unsafe extern "C" {
 }
 
 impl TokenFile {
-    /// The file for the group whose rank 0 listens at this port.
+    /// Returns the file for the group whose rank 0 listens at this port.
     pub(super) fn at_port(port: u16) -> TokenFile {
         let directory = std::env::temp_dir().join(format!("einsparse-{}", geteuid()));
         TokenFile(directory.join(format!("token-{port}")))
@@ -95,7 +95,7 @@ impl TokenFile {
         &self.0
     }
 
-    /// Writes a new token, which is removed with the returned guard.
+    /// Writes a new token. The returned guard removes the file.
     pub(super) fn create(&self) -> Result<(Token, Removed<'_>)> {
         let directory = self.directory();
         let made = DirBuilder::new().mode(0o700).create(directory);
@@ -107,7 +107,7 @@ impl TokenFile {
         }
         let write = || {
             let token = Token::random()?;
-            // Renamed when it is whole, so that no rank reads half of it or that of an earlier group.
+            // Renamed after it is complete, so that no rank reads a partial token or that of an earlier group.
             let name = format!("{}.{}", self.0.display(), std::process::id());
             let beside = Path::new(&name);
             let mut options = OpenOptions::new();
@@ -122,7 +122,7 @@ impl TokenFile {
         Ok((token, Removed(&self.0)))
     }
 
-    /// The current token; none before rank 0 has written it.
+    /// Reads the current token; `None` before rank 0 has written it.
     pub(super) fn read(&self) -> Result<Option<Token>> {
         if fs::symlink_metadata(self.directory()).is_err() {
             return Ok(None);
@@ -140,7 +140,7 @@ impl TokenFile {
         self.0.parent().unwrap_or(Path::new("/"))
     }
 
-    /// Others could put a token of theirs into a directory that is not the user's own.
+    /// Checks that only the user can access the directory; others could place their own token in it.
     fn check_directory(&self) -> Result<()> {
         let directory = self.directory();
         let found = fs::symlink_metadata(directory);
@@ -164,13 +164,13 @@ impl TokenFile {
     }
 }
 
-/// Removes the file of a token.
+/// Guard that removes a token file.
 #[derive(Debug)]
 pub(super) struct Removed<'a>(&'a Path);
 
 impl Drop for Removed<'_> {
     fn drop(&mut self) {
-        // Another group at the same port may have replaced it, which then ends that group's meeting with an error.
+        // Another group at the same port may have replaced the file. Its rendezvous then ends with an error.
         let _ = fs::remove_file(self.0);
     }
 }
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn proofs_depend_on_every_bit_of_token_and_message() {
-        // Vectors of the reference implementation of SipHash-2-4: key 00 01 .. 0f, messages of 0 and 8 bytes.
+        // Test vectors of the reference implementation of SipHash-2-4: key 00 01 .. 0f, messages of 0 and 8 bytes.
         let token = Token(std::array::from_fn(|i| i as u8));
         let vector = [0x31, 0x0e, 0x0e, 0xdd, 0x47, 0xdb, 0x6f, 0x72];
         assert_eq!(token.proof(&[]), vector);
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(file.read().unwrap(), Some(token));
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!([mode(&directory), mode(file.path())], [0o700, 0o600]);
-        // A rank that was killed leaves its file.
+        // A killed rank leaves its file.
         std::mem::forget(guard);
         let (second, guard) = file.create().unwrap();
         assert!(second != token && file.read().unwrap() == Some(second));

@@ -1,10 +1,10 @@
-//! Is this indirect Einsum a convolution over lists: which input row meets which output row at which matrix? Told by
-//! structure, whatever the names.
+//! Detection of convolutions over lists in an indirect Einsum: each list entry combines an input row, a matrix and an
+//! output row. Detection is by structure; names do not matter.
 
 use super::{Access, Index, IndirectEinsum};
 use crate::einsum::{Activation, Mode};
 
-/// `out[Q[p],n] (= | +=) scalars * In[I[p],c] * W[T[p],c,n]`, or W as `[T[p],n,c]`.
+/// Convolution `out[Q[p],n] (= | +=) scalars * In[I[p],c] * W[T[p],c,n]`; W may also be `[T[p],n,c]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConvolutionForm {
     /// Name of the output.
@@ -13,15 +13,15 @@ pub struct ConvolutionForm {
     pub input: String,
     /// Name of the matrices.
     pub weights: String,
-    /// The matrices lie as `[T[p],n,c]`.
+    /// Whether the matrices are stored transposed, as `[T[p],n,c]`.
     pub turned: bool,
     /// Names of the lists of output rows, input rows and matrices.
     pub lists: [String; 3],
-    /// `=` or `+=`.
+    /// Mode of the output: `=` or `+=`.
     pub mode: Mode,
 }
 
-/// The list and the loop index of `list[p]`.
+/// Returns the list and the loop index of `list[p]`.
 fn listed(index: &Index) -> Option<(&str, &str)> {
     let Index::Access(Access { tensor, indices }) = index else {
         return None;
@@ -32,7 +32,7 @@ fn listed(index: &Index) -> Option<(&str, &str)> {
     }
 }
 
-/// The list, its loop index and the dense indices of `tensor[list[p], ...]`.
+/// Returns the list, its loop index and the dense indices of `tensor[list[p], ...]`.
 fn rows(access: &Access) -> Option<(&str, &str, Vec<&str>)> {
     let (first, others) = access.indices.split_first()?;
     let (list, p) = listed(first)?;
@@ -49,10 +49,10 @@ fn rows(access: &Access) -> Option<(&str, &str, Vec<&str>)> {
 }
 
 impl IndirectEinsum {
-    /// This as a convolution.
+    /// Returns the convolution that this computes.
     ///
     /// # Errors
-    /// What stands in the way, in words.
+    /// The reason why it is not a convolution over lists.
     pub fn convolution(&self) -> Result<ConvolutionForm, String> {
         let bare = self.bias.is_none() && self.gate.is_none();
         if !bare || self.activation != Activation::Identity {

@@ -1,24 +1,24 @@
-//! Is this indirect Einsum a product of gathered rows for each entry (sampled products of any number of matrices)?
+//! Detection of products of gathered rows per nonzero in an indirect Einsum: SDDMM of any number of matrices.
 
 use super::{Index, IndirectEinsum};
 use crate::einsum::{Activation, Mode};
 
-/// `out[p] (= | +=) scalars * mask[p] * F1[A1[p], r] * F2[A2[p], r] * ...`, summed over r; the mask may be missing, an
-/// array may stand in several factors.
+/// Product `out[p] (= | +=) scalars * mask[p] * F1[A1[p], r] * F2[A2[p], r] * ...`, summed over r. The mask is
+/// optional. Factors may share an index array.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DotsForm {
     /// Name of the output.
     pub output: String,
-    /// `=` or `+=`.
+    /// Mode of the output: `=` or `+=`.
     pub mode: Mode,
-    /// The factor without r.
+    /// Factor without r.
     pub mask: Option<String>,
-    /// Names of the other factors, one to three, and of the index array that each is read through.
+    /// Names of the other factors, one to three, and of the index array of each.
     pub factors: Vec<(String, String)>,
 }
 
 impl IndirectEinsum {
-    /// The products at entries that this is, or `None`. Told by structure, whatever the names.
+    /// Returns the product of gathered rows that this computes; `None` for another expression. Names do not matter.
     pub fn as_dots(&self) -> Option<DotsForm> {
         let [Index::Name(entry)] = self.out.indices.as_slice() else {
             return None;

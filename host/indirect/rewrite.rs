@@ -1,4 +1,4 @@
-//! Einsum -> IndirectEinsum: one substitution for each format.
+//! Rewriting of an Einsum to an IndirectEinsum, with one substitution per format.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,15 +9,16 @@ use super::{Access, ArrayName, Bias, Index, IndirectEinsum, Range, SparseOperand
 use crate::einsum::{self, Einsum, IndexExpr, Scalar};
 use crate::error::{Error, Result};
 
-/// Writes `format` of the sparse `operand` into the expression.
+/// Replaces the sparse `operand` by the arrays of its `format`.
 ///
-/// The operand may stand in any factor, once, with plain indices; a repeated index is its diagonal. COO and GroupCOO
-/// take any order (GroupCOO at least 2), the other formats matrices. Sums of indices of other operands become index
-/// arrays ([`Einsum::with_arrays`]).
+/// The operand must be exactly one factor, with plain indices; a repeated index reads its diagonal. COO supports any
+/// order, GroupCOO orders from 2, the other formats matrices. Affine indices of other operands become index arrays
+/// ([`Einsum::with_arrays`]).
 ///
 /// # Errors
-/// What [`Einsum::validate`] finds; [`Error::Operand`] if the operand is not a factor, is one twice, has a gather
-/// among its indices, or has an order that the format does not hold.
+/// - Errors of [`Einsum::validate`].
+/// - [`Error::Operand`] if the operand is not a factor, is used more than once, has a gather among its indices, or has
+///   an order that the format does not support.
 pub fn rewrite(e: &Einsum, operand: &str, format: &Format) -> Result<IndirectEinsum> {
     e.validate()?;
     let factor = find(e, operand)?;
@@ -50,17 +51,17 @@ pub fn rewrite(e: &Einsum, operand: &str, format: &Format) -> Result<IndirectEin
     Ok(IndirectEinsum { ranges: layout.ranges, equalities, sparse: Some(sparse), ..out })
 }
 
-/// The indirect Einsum of an expression whose operands are all dense, among them hand-written gathers and scatters, and
-/// sums of indices, which become index arrays ([`Einsum::with_arrays`]).
+/// Rewrites an expression without sparse operands. It may contain gathers and scatters. Affine indices become index
+/// arrays ([`Einsum::with_arrays`]).
 ///
 /// # Errors
-/// What [`Einsum::validate`] finds.
+/// Those of [`Einsum::validate`].
 pub fn rewrite_dense(e: &Einsum) -> Result<IndirectEinsum> {
     e.validate()?;
     Ok(substitute_all(&arrays_for_sums(e), &BTreeMap::new()))
 }
 
-/// Sums of indices are read from index arrays ([`Einsum::with_arrays`]).
+/// Replaces affine indices by index arrays ([`Einsum::with_arrays`]).
 fn arrays_for_sums(e: &Einsum) -> Cow<'_, Einsum> {
     match e.has_sums() {
         true => Cow::Owned(e.with_arrays()),
@@ -68,7 +69,7 @@ fn arrays_for_sums(e: &Einsum) -> Cow<'_, Einsum> {
     }
 }
 
-/// The one factor that is `operand`.
+/// Returns the position of the only factor that is `operand`.
 fn find(e: &Einsum, operand: &str) -> Result<usize> {
     let mut uses = 0;
     let mut count = |a: &einsum::Access| uses += usize::from(a.tensor == operand);
@@ -117,7 +118,7 @@ fn check_order(operand: &str, format: &Format, order: usize) -> Result<()> {
     Err(Error::operand(operand, format!("has order {order}, and {format} wants {wanted}")))
 }
 
-/// A name that is not in `taken`: `base`, `base'`, `base''`, ...
+/// Returns a name that is not in `taken`: `base`, `base'`, `base''`, ...
 pub(crate) fn fresh(taken: &mut BTreeSet<String>, base: &str) -> String {
     let mut name = base.to_owned();
     while !taken.insert(name.clone()) {
@@ -126,7 +127,7 @@ pub(crate) fn fresh(taken: &mut BTreeSet<String>, base: &str) -> String {
     name
 }
 
-/// Names of loop indices and arrays, and the places of an entry, as a format is written in.
+/// Names of loop indices and arrays, and the coordinates of a nonzero, during the substitution.
 struct Layout<'a> {
     operand: &'a str,
     names: &'a [&'a str],
@@ -155,7 +156,7 @@ impl<'a> Layout<'a> {
         Layout { operand, names, tensors, loops, values, arrays, coordinates, ranges }
     }
 
-    /// Sets the coordinates, arrays and ranges; returns the indices of the values array.
+    /// Sets coordinates, arrays and ranges; returns the indices of the array of values.
     fn write(&mut self, format: &Format) -> Vec<Index> {
         match *format {
             Format::Csr => self.compressed(0, None),
@@ -176,12 +177,12 @@ impl<'a> Layout<'a> {
         fresh(&mut self.loops, base)
     }
 
-    /// The slot of the coordinate array of `axis`.
+    /// Returns the slot of the coordinate array of `axis`.
     fn coordinate(&mut self, axis: usize, indices: &[&String]) -> Index {
         self.array(Role::Coordinate { axis }, axis, indices)
     }
 
-    /// The slot of an array named after `axis`.
+    /// Returns the slot of an array named after `axis`.
     fn array(&mut self, role: Role, axis: usize, indices: &[&String]) -> Index {
         let base = format!("{}{}", self.operand, self.names[axis].to_uppercase());
         let name = fresh(&mut self.tensors, &base);
@@ -190,7 +191,7 @@ impl<'a> Layout<'a> {
         Index::Access(Access { tensor: name, indices })
     }
 
-    /// Splits both places into block and place in the block; returns the indices in the block.
+    /// Splits both coordinates into the block and the offset in the block; returns the offsets.
     fn split(&mut self, block: Option<(usize, usize)>) -> Vec<Index> {
         let Some((bm, bk)) = block else {
             return Vec::new();
@@ -205,7 +206,7 @@ impl<'a> Layout<'a> {
         inner_indices
     }
 
-    /// CSR, CSC and BSR: the entries of one slice along `axis` are `offsets[x] <= p < offsets[x+1]`.
+    /// CSR, CSC and BSR: the nonzeros of one slice along `axis` are `offsets[x] <= p < offsets[x+1]`.
     fn compressed(&mut self, axis: usize, block: Option<(usize, usize)>) -> Vec<Index> {
         let offsets = fresh(&mut self.tensors, &format!("{}P", self.operand));
         self.arrays.push(ArrayName { name: offsets.clone(), role: Role::Offsets { axis } });
@@ -223,7 +224,8 @@ impl<'a> Layout<'a> {
         values
     }
 
-    /// COO and its grouped and blocked kin: each entry (block) names its place; a grouped axis names it per group.
+    /// COO, and its grouped and blocked variants: each nonzero (block) has its coordinates. A group shares the
+    /// coordinate along the grouped axis.
     fn listed(&mut self, grouped: Option<usize>, block: Option<(usize, usize)>) -> Vec<Index> {
         let p = self.fresh_loop("p");
         let slot = match grouped {
@@ -241,7 +243,7 @@ impl<'a> Layout<'a> {
         values
     }
 
-    /// Groups of several sizes: those of group p are `starts[p] <= q < starts[p+1]`.
+    /// Groups of several sizes: the nonzeros of group p are `starts[p] <= q < starts[p+1]`.
     fn ragged(&mut self) -> Vec<Index> {
         let starts = fresh(&mut self.tensors, &format!("{}G", self.operand));
         self.arrays.push(ArrayName { name: starts.clone(), role: Role::Starts });
@@ -253,7 +255,7 @@ impl<'a> Layout<'a> {
         vec![Index::Name(q)]
     }
 
-    /// ELL: the row is a loop index, its entries are numbered.
+    /// ELL: the row is a loop index, and q numbers its nonzeros.
     fn ell(&mut self) -> Vec<Index> {
         let q = self.fresh_loop("q");
         let row = self.names[0].to_owned();
@@ -262,7 +264,7 @@ impl<'a> Layout<'a> {
         vec![Index::Name(row), Index::Name(q)]
     }
 
-    /// Sliced ELLPACK: each slot is of a row of its slice and of a column of its chunk's window.
+    /// Sliced ELLPACK: each slot belongs to a row of its slice, and to a column of the window of its chunk.
     fn sliced(&mut self) -> Vec<Index> {
         let p = self.fresh_loop("p");
         let row = self.array(Role::Order { axis: 0 }, 0, &[&p]);
@@ -271,7 +273,7 @@ impl<'a> Layout<'a> {
         vec![Index::Name(p)]
     }
 
-    /// N:M: a row is groups of `m` columns, and each slot of a group has its position there.
+    /// N:M: a row consists of groups of `m` columns. Each slot stores its position in the group.
     fn n_of_m(&mut self, m: usize) -> Vec<Index> {
         let (group, q) = (self.fresh_loop("g"), self.fresh_loop("q"));
         let row = self.names[0].to_owned();
@@ -296,7 +298,7 @@ fn substitute(access: &einsum::Access, map: &BTreeMap<&str, Index>) -> Access {
 }
 
 pub(crate) fn substitute_all(e: &Einsum, map: &BTreeMap<&str, Index>) -> IndirectEinsum {
-    // `validate` has shown that every index of the bias is one of the output.
+    // `validate` has checked that every index of the bias is an index of the output.
     let axis = |index| e.out.indices.iter().position(|o| o == index);
     let bias = e.epilogue.bias.as_ref().map(|b| Bias {
         tensor: b.tensor.clone(),

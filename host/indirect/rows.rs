@@ -1,27 +1,27 @@
-//! Is this indirect Einsum a sum over the entries of one sparse tensor, of rows of dense matrices multiplied
-//! elementwise (MTTKRP, TTM)?
+//! Detection of MTTKRP and TTM in an indirect Einsum: sums over the nonzeros of one sparse tensor, of elementwise
+//! products of rows of dense matrices.
 
 use super::{Index, IndirectEinsum};
 use crate::einsum::{Activation, Mode};
 
-/// `out[rows.., r] (= | +=) scalars * T[..] * F1[axis, r] * F2[axis, r] * ...`: every factor has one axis of T and the
-/// one dense index, the output some axes of T and the dense index last. Axes of T that stand nowhere else are summed.
+/// Sum `out[rows.., r] (= | +=) scalars * T[..] * F1[axis, r] * F2[axis, r] * ...`. Each factor has one axis of T and
+/// the dense index r. The output has some axes of T, with r last. Axes of T that appear nowhere else are summed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowsForm {
     /// Name of the sparse tensor.
     pub sparse: String,
     /// Name of the output.
     pub output: String,
-    /// `=` or `+=`.
+    /// Mode of the output: `=` or `+=`.
     pub mode: Mode,
-    /// Axes of the sparse tensor that the output has, in its order.
+    /// Axes of the sparse tensor in the output, in the order of the output.
     pub rows: Vec<usize>,
-    /// Names of the dense factors, one to three, and the axis of the sparse tensor that each has.
+    /// Names of the dense factors, one to three, and the axis of the sparse tensor of each.
     pub factors: Vec<(String, usize)>,
 }
 
 impl IndirectEinsum {
-    /// The gather of rows that this is, or `None`. Told by structure, whatever the names.
+    /// Returns the sum of rows that this computes; `None` for another expression. Names do not matter.
     pub fn as_rows(&self) -> Option<RowsForm> {
         let sparse = self.sparse.as_ref()?;
         let (Index::Name(dense), rows) = self.out.indices.split_last()? else {

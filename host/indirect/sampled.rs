@@ -1,4 +1,4 @@
-//! Is this Einsum a product of dense matrices at the places of a sparse output (SDDMM)?
+//! Detection of SDDMM in an Einsum: a product of dense matrices at the nonzeros of a sparse output.
 
 use einsparse_formats::Format;
 
@@ -6,28 +6,28 @@ use super::{IndirectEinsum, rewrite};
 use crate::einsum::{Access, Einsum, Epilogue, IndexExpr, Mode};
 use crate::error::{Error, Result};
 
-/// A dense factor of a sampled product.
+/// Dense factor of an SDDMM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampledFactor {
-    /// Its name.
+    /// Name of the factor.
     pub name: String,
     /// Whether its axes are `[k, m]` (`[k, n]`) instead of `[m, k]` (`[n, k]`).
     pub columns: bool,
 }
 
-/// `out[m,n] (= | +=) scalars * mask[m,n] * x[m,k] * y[n,k]` where `out` has a place; the mask has the same pattern and
-/// may be missing, the axes of x and y may be swapped.
+/// SDDMM `out[m,n] (= | +=) scalars * mask[m,n] * x[m,k] * y[n,k]` at the nonzeros of `out`. The mask is optional and
+/// has the pattern of `out`. The axes of x and y may be swapped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampledForm {
     /// Name of the output.
     pub output: String,
-    /// `=` or `+=`.
+    /// Mode of the output: `=` or `+=`.
     pub mode: Mode,
-    /// The factor with the output's rows.
+    /// Factor with the rows of the output.
     pub x: SampledFactor,
-    /// The factor with the output's columns.
+    /// Factor with the columns of the output.
     pub y: SampledFactor,
-    /// Sparse factor with the output's pattern.
+    /// Sparse factor with the pattern of the output.
     pub mask: Option<String>,
 }
 
@@ -39,7 +39,7 @@ fn names(access: &Access) -> Option<[&str; 2]> {
 }
 
 impl SampledForm {
-    /// The form of an expression whose output, and of whose factors `mask`, is sparse; `None` where it has another.
+    /// Returns the form of an expression whose sparse tensors are the output and `mask`; `None` for another expression.
     pub fn of(e: &Einsum, mask: Option<&str>) -> Option<SampledForm> {
         let [m, n] = names(&e.out)?;
         if e.epilogue != Epilogue::default() {
@@ -77,7 +77,7 @@ impl SampledForm {
     }
 }
 
-/// The indirect Einsum of an expression into a sparse output of this format: what is computed at each of its slots.
+/// Rewrites an expression with a sparse output of this format: the result is the expression at each slot of the output.
 ///
 /// ```
 /// use einsparse::einsum::Einsum;
@@ -91,8 +91,8 @@ impl SampledForm {
 /// ```
 ///
 /// # Errors
-/// As `rewrite`; [`Error::Operand`] where the output's name is among the factors, and for a bias or a gate: their
-/// axes are those of an output with all its places.
+/// - Errors of `rewrite`.
+/// - [`Error::Operand`] if the output is also a factor, or for a bias or `relu_grad`, which require a dense output.
 pub fn rewrite_sampled(e: &Einsum, format: &Format, mask: Option<&str>) -> Result<IndirectEinsum> {
     if e.right().any(|a| a.tensor == e.out.tensor) {
         return Err(Error::operand(
@@ -107,7 +107,7 @@ pub fn rewrite_sampled(e: &Einsum, format: &Format, mask: Option<&str>) -> Resul
             format!("`{access}` is for a dense output, and that of `{e}` is sparse"),
         ));
     }
-    // The output as if it were a factor: its places are then written into all the others.
+    // Treats the output as a factor, so that its coordinates replace the indices of all other factors.
     let mut as_factor = e.clone();
     as_factor.factors.retain(|f| Some(f.tensor.as_str()) != mask);
     let mut free = e.out.tensor.clone();

@@ -1,32 +1,32 @@
-//! Is this indirect Einsum sparse matrix x dense matrix? Told by structure, whatever the names.
+//! Detection of sparse matrix x dense matrix in an indirect Einsum, by its structure; names do not matter.
 
 use einsparse_formats::Format;
 
 use super::{Access, Bias, Index, IndirectEinsum};
 use crate::einsum::{Activation, Mode, Scalar};
 
-/// Which way a bias of a matrix runs.
+/// Direction of a bias of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BiasAxis {
-    /// One number for each row of the output: `bias[m]`.
+    /// One element per row of the output: `bias[m]`.
     Rows,
-    /// One number for each column of the output: `bias[n]`.
+    /// One element per column of the output: `bias[n]`.
     Cols,
 }
 
-/// Which of a product's matrices lie the other way round.
+/// Matrices of a product that are transposed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Orientation {
-    /// The sparse matrix is `[k,m]` instead of `[m,k]`: the product takes its transpose.
+    /// Whether the sparse matrix is `[k,m]` instead of `[m,k]`: the product is with its transpose.
     pub transposed: bool,
-    /// The dense one is `[n,k]` instead of `[k,n]`.
+    /// Whether the dense matrix is `[n,k]` instead of `[k,n]`.
     pub dense_columns: bool,
-    /// The output is `[n,m]` instead of `[m,n]`.
+    /// Whether the output is `[n,m]` instead of `[m,n]`.
     pub out_columns: bool,
 }
 
 impl Orientation {
-    /// `C[m,n] = A[m,k] * B[k,n]`.
+    /// Whether the product is `C[m,n] = A[m,k] * B[k,n]`.
     pub fn is_plain(self) -> bool {
         self == Orientation::default()
     }
@@ -42,7 +42,7 @@ impl std::fmt::Display for Orientation {
     }
 }
 
-/// `out[m,n] (= | +=) relu(scalars * sparse[m,k] * dense[k,n] + bias)`, each matrix one way or the other.
+/// SpMM `out[m,n] (= | +=) relu(scalars * sparse[m,k] * dense[k,n] + bias)`; each matrix may be transposed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpmmForm {
     /// Name of the sparse operand.
@@ -51,33 +51,35 @@ pub struct SpmmForm {
     pub dense: String,
     /// Name of the output.
     pub output: String,
-    /// Which of the three lie the other way round.
+    /// Transposed matrices.
     pub order: Orientation,
-    /// Whether the dense operand and the output have one more axis in front: one product for each of a batch.
+    /// Whether the dense operand and the output have a leading batch axis: one sparse matrix for all products.
     pub batched: bool,
-    /// Whether all three have one more axis in front: a pattern for each of a batch.
+    /// Whether all three have a leading batch axis: one pattern per product.
     pub stacked: bool,
-    /// `=` or `+=`.
+    /// Mode of the output: `=` or `+=`.
     pub mode: Mode,
     /// Name and direction of the bias, in the axes of the output.
     pub bias: Option<(String, BiasAxis)>,
-    /// Applied last.
+    /// Activation, applied last.
     pub activation: Activation,
-    /// Tensor of the output's shape; results are zero where it is not positive.
+    /// Second operand of `relu_grad`, with the shape of the output. The result is zero where this operand is not
+    /// positive.
     pub gate: Option<String>,
     /// Factors without indices.
     pub scalars: Vec<Scalar>,
-    /// Format of the sparse operand; `None` for a product of two dense matrices, whose first `sparse` names.
+    /// Format of the sparse operand; `None` for a product of two dense matrices, the first of which is `sparse`.
     pub format: Option<Format>,
 }
 
-/// The pair, or the pair swapped.
+/// Returns the pair, swapped on request.
 fn pair<T>([a, b]: [T; 2], swapped: bool) -> [T; 2] {
     if swapped { [b, a] } else { [a, b] }
 }
 
 impl IndirectEinsum {
-    /// The SpMM that this is, or `None`: one sparse matrix and one dense, summed over one index of each.
+    /// Returns the SpMM that this computes: one sparse and one dense matrix, summed over one index of each. `None` for
+    /// another expression.
     pub fn as_spmm(&self) -> Option<SpmmForm> {
         let sparse = self.sparse.as_ref()?;
         let [row, column] = match (sparse.coordinates.as_slice(), self.factors.len()) {
@@ -94,7 +96,7 @@ impl IndirectEinsum {
                 }
                 _ => return None,
             };
-        // The batch's index stands nowhere else.
+        // The index of the batch must not appear elsewhere.
         let mut uses = 0;
         let mut count = |name: &str| uses += usize::from(batch.is_some_and(|b| b == name));
         for index in [o0, o1, d0, d1] {
@@ -126,7 +128,7 @@ impl IndirectEinsum {
         Some(SpmmForm { batched: batch.is_some(), format: Some(sparse.format), ..form })
     }
 
-    /// What all forms share; `first`: the axis of the output where the matrix starts.
+    /// Returns the part that all forms share. `first`: the first matrix axis of the output.
     fn form(
         &self,
         (sparse, dense): (&str, &str),
@@ -149,7 +151,7 @@ impl IndirectEinsum {
         })
     }
 
-    /// `C[z,m,n] = A[z,m,k] * B[z,k,n]`, a pattern for each of a batch, in this order of the axes alone.
+    /// Matches `C[z,m,n] = A[z,m,k] * B[z,k,n]`, a batch of patterns, only in this order of axes.
     fn as_stacked(&self, item: &Index, [row, column]: [&Index; 2]) -> Option<SpmmForm> {
         let sparse = self.sparse.as_ref()?;
         let dense = &self.factors[1 - sparse.factor];
@@ -164,15 +166,15 @@ impl IndirectEinsum {
         }
         let fits = oz == item && dz == item && om == row && dk == column && dn == on;
         let form = self.form((&sparse.name, &dense.tensor), Orientation::default(), 1)?;
-        // A bias of rows is one for each row of one matrix.
+        // A bias along rows has one element per row of one matrix.
         if !free || !fits || matches!(form.bias, Some((_, BiasAxis::Rows))) {
             return None;
         }
         Some(SpmmForm { stacked: true, format: Some(sparse.format), ..form })
     }
 
-    /// The product of two dense matrices that this is, or `None`: `C[m,n] (= | +=) A[m,k] * B[k,n]`, with the factors
-    /// in either order and A as `[k,m]`, B as `[n,k]` as well.
+    /// Returns the product of two dense matrices that this computes: `C[m,n] (= | +=) A[m,k] * B[k,n]`, with the
+    /// factors in any order; A may be `[k,m]`, and B `[n,k]`. `None` for another expression.
     pub fn as_gemm(&self) -> Option<SpmmForm> {
         let (None, [first, second], [Index::Name(m), Index::Name(n)]) =
             (&self.sparse, self.factors.as_slice(), self.out.indices.as_slice())
@@ -203,7 +205,8 @@ impl IndirectEinsum {
     }
 }
 
-/// The bias of a matrix, whose axes start at `first`: by rows, by columns, or none; `None` for another.
+/// Returns the bias of a matrix whose axes start at `first`: by rows, by columns, or `Some(None)` without bias. `None`
+/// for another bias.
 fn matrix_bias(bias: Option<&Bias>, first: usize) -> Option<Option<(String, BiasAxis)>> {
     let Some(Bias { tensor, axes }) = bias else {
         return Some(None);

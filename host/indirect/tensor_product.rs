@@ -1,5 +1,5 @@
-//! Is this indirect Einsum a small sparse tensor against dense operands that share a batch? Told by structure, whatever
-//! the names.
+//! Detection of products of a small sparse tensor and dense operands with a common batch, in an indirect Einsum, by its
+//! structure; names do not matter.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use einsparse_formats::Format;
 use super::{Access, Index, IndirectEinsum};
 use crate::einsum::Activation;
 
-/// Which kernels compute it. `s` is a place that an entry of the sparse tensor tells.
+/// Kernels that compute the product. `s` is a coordinate of a nonzero of the sparse tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TensorProductKind {
     /// `out[b,s] = v * A[b,s] * Y[b,s]`
@@ -25,24 +25,24 @@ pub enum TensorProductKind {
     Weights,
 }
 
-/// A sum over the entries of a small sparse tensor.
+/// Sum over the nonzeros of a small sparse tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorProductForm {
-    /// What is computed.
+    /// Kind of the product.
     pub kind: TensorProductKind,
-    /// The factor that holds the entries' values.
+    /// Position of the factor with the values of the nonzeros.
     pub values: usize,
-    /// The factors A, Y, D and F.
+    /// Positions of the factors A, Y, D and F.
     pub factors: [Option<usize>; 4],
-    /// D is the transpose of the matrix that the left side is multiplied by: `[s,w,u]`; of `Traces` `[s,u,w]`.
+    /// Whether D is stored as the transpose of the matrix in the product: `[s,w,u]`, for `Traces` `[s,u,w]`.
     pub transposed: bool,
-    /// Matrices, D or the output, are of each item: the batch stands in front.
+    /// Whether the matrices (D or the output) have a leading batch axis.
     pub own: bool,
-    /// Loop indices that number the entries.
+    /// Loop indices over the nonzeros.
     pub loops: Vec<String>,
 }
 
-/// An access by the dense indices among its axes; the place told by an entry is left out.
+/// Dense indices of an access. The axis with a coordinate of the nonzero is omitted.
 #[derive(Clone, Debug, PartialEq)]
 enum Shape<'a> {
     /// `[b,s]`
@@ -54,16 +54,16 @@ enum Shape<'a> {
 }
 
 impl IndirectEinsum {
-    /// This as a tensor product.
+    /// Returns the tensor product that this computes.
     ///
     /// # Errors
-    /// What stands in the way, in words.
+    /// The reason why it is not a tensor product.
     pub fn tensor_product(&self) -> Result<TensorProductForm, String> {
         let bare = self.bias.is_none() && self.gate.is_none();
         if !bare || self.activation != Activation::Identity {
             return Err("has no epilogue".into());
         }
-        // The others keep rows and columns as bits, codes or numbers of blocks, which are not looked up one by one.
+        // Other formats store coordinates as bits, codes or block numbers, which cannot be looked up per nonzero.
         let by_entry =
             |format: &Format| matches!(format, Format::Coo | Format::Ell | Format::GroupCoo { .. });
         let kept = self.sparse.as_ref().is_none_or(|s| by_entry(&s.format));
@@ -91,7 +91,7 @@ impl IndirectEinsum {
         Ok(TensorProductForm { kind, values, factors, transposed, own, loops })
     }
 
-    /// Loop indices inside of nested accesses.
+    /// Returns the loop indices inside of nested accesses.
     fn entry_loops(&self) -> BTreeSet<&str> {
         let mut found = BTreeSet::new();
         for access in self.factors.iter().chain([&self.out]) {
@@ -130,7 +130,7 @@ fn shape<'a>(access: &'a Access, loops: &BTreeSet<&str>) -> Result<Shape<'a>, St
 
 type Found = (TensorProductKind, [Option<usize>; 4], bool, bool);
 
-/// Which kind the shapes are of; of the channels' two operands the second is D.
+/// Returns the kind of these shapes. D is the second operand with channels.
 fn kind(out: &Shape<'_>, others: &[(usize, Shape<'_>)]) -> Option<Found> {
     let (mut rows, mut wide, mut matrices) = (Vec::new(), Vec::new(), Vec::new());
     for (at, shape) in others {
@@ -160,7 +160,7 @@ fn kind(out: &Shape<'_>, others: &[(usize, Shape<'_>)]) -> Option<Found> {
     }
 }
 
-/// The same of shapes among which matrices are.
+/// Returns the kind of shapes with matrices.
 fn with_matrices<'a>(
     out: &Shape<'a>,
     rows: &[(usize, &'a str)],
@@ -186,7 +186,7 @@ fn with_matrices<'a>(
         {
             let as_given = (first, second) == (u, w);
             let fits = as_given || (first, second) == (w, u);
-            // Of the two D's first channels are A's: then a row of D is a column of what F is multiplied by.
+            // If D is `[s,u,w]`, its rows are columns of the matrix that multiplies F.
             let factors = [Some(a), None, Some(d), Some(f)];
             let found = (TensorProductKind::Traces, factors, as_given, of.is_some());
             fits.then_some(found)

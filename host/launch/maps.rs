@@ -1,5 +1,5 @@
-//! Tensor maps of row-major operands. A kernel that copies with the tensor copy engine gets a map of the driver; a kernel
-//! that copies with `cp.async` gets address, extents and strides in the same 16 words.
+//! Tensor maps of row-major operands. A kernel that copies with the tensor copy engine gets a map of the driver; a
+//! kernel that copies with `cp.async` gets address, extents and strides in the same 16 words.
 
 use einsparse_kernels::abi::{MAP_ADDRESS, MAP_EXTENTS, MAP_STRIDES, TMA};
 use einsparse_kernels::table::Row;
@@ -28,7 +28,8 @@ pub(crate) struct Flat {
     pub leading: usize,
 }
 
-/// One row-major matrix per head in device memory: columns, rows and heads, and the strides of rows and heads in elements.
+/// One row-major matrix per head in device memory: columns, rows and heads, and the strides of rows and heads in
+/// elements.
 pub(crate) struct Heads {
     pub address: u64,
     pub extents: [usize; 3],
@@ -94,8 +95,8 @@ impl<'a> Maps<'a> {
         self.tiled(address, &extents, &layout)
     }
 
-    /// Map of tiles of `[columns, rows]` of a head. Rows of 128 bytes are swizzled over their length; narrower rows are not
-    /// swizzled.
+    /// Map of tiles of `[columns, rows]` of a head. Rows of 128 bytes are swizzled over their length; narrower rows are
+    /// not swizzled.
     pub(crate) fn heads(self, heads: &Heads, tile: [usize; 2]) -> Result<[u64; 16]> {
         let Heads { address, extents, strides } = *heads;
         if !self.engine {

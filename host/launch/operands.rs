@@ -1,9 +1,9 @@
-//! Where the operands of one product lie, and how large they are.
+//! Addresses and extents of the operands of a product.
 
 use crate::indirect::Orientation;
 use crate::registry::Dtype;
 
-/// Device addresses of one run. Leading dimensions in elements. The plan has the row offsets of A.
+/// Device addresses of one run of an SpMM. Row strides are in elements. The plan stores the row offsets of A.
 ///
 /// ```
 /// use einsparse::raw::RawSpmm;
@@ -13,40 +13,39 @@ use crate::registry::Dtype;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RawSpmm {
-    /// Index array of A: the column (block column) of each slot, u32; 16-byte aligned and readable 8 slots past its
-    /// end. For N:M the words of positions, of which the plan keeps its own copy.
+    /// Index array of A: the column (block column) of each slot, as u32. It must be 16-byte aligned and readable 8
+    /// slots past its end. For N:M: the words of positions, of which the plan stores a copy.
     pub columns: u64,
-    /// Values of A, one for each slot; 16-byte aligned and readable 8 slots past its end.
+    /// Values of A, one per slot. They must be 16-byte aligned and readable 8 slots past the end.
     pub values: u64,
-    /// B, row-major: `[k, n]`, or `[n, k]` where the plan has it so. Those of a batch follow each other, `ldb` times
-    /// their rows apart; C and the gate likewise.
+    /// B, row-major: `[k, n]`, or `[n, k]` if planned so. By default, matrices of a batch are contiguous: their
+    /// distance is `ldb` times their number of rows. C and `gate` have this layout too.
     pub b: u64,
-    /// Elements from one row of B to the next.
+    /// Row stride of B in elements.
     pub ldb: usize,
-    /// C, row-major: `[m, n]`, or `[n, m]` where the plan has it so.
+    /// C, row-major: `[m, n]`, or `[n, m]` if planned so.
     pub c: u64,
-    /// Elements from one row of C to the next.
+    /// Row stride of C in elements.
     pub ldc: usize,
-    /// Bias, one element for each row or column; 0 without.
+    /// Bias, one element per row or column; 0 without bias.
     pub bias: u64,
-    /// Gate of `relu_grad`, of C's shape; 0 without.
+    /// Second operand of `relu_grad`, with the shape of C; 0 without `relu_grad`.
     pub gate: u64,
-    /// Elements from one row of the gate to the next.
+    /// Row stride of `gate` in elements.
     pub ldg: usize,
-    /// Elements from the values of A of one of a batch to those of the next; 0 where all have the same. Families of
-    /// single entries alone.
+    /// Batch stride of the values of A in elements; 0 if the batch shares them. Only for families over unstructured
+    /// nonzeros.
     pub value_stride: usize,
-    /// Elements from one B of a batch to the next, where they do not follow each other; 0 where they do. Families of
-    /// single entries alone.
+    /// Batch stride of B in elements; 0 for contiguous matrices. Only for families over unstructured nonzeros.
     pub b_stride: usize,
-    /// The same of C.
+    /// Batch stride of C in elements; 0 for contiguous matrices. Only for families over unstructured nonzeros.
     pub c_stride: usize,
-    /// Factor of the product: of all scalar factors of the expression, literals included.
+    /// Factor of the product: the product of all scalar factors of the expression, including literals.
     pub alpha: f64,
 }
 
 impl Default for RawSpmm {
-    /// No addresses, factor 1.
+    /// Returns operands without addresses, with factor 1.
     fn default() -> Self {
         RawSpmm {
             columns: 0,
@@ -66,7 +65,7 @@ impl Default for RawSpmm {
     }
 }
 
-/// Device addresses of one run into a sparse output. Leading dimensions in elements.
+/// Device addresses of one run into a sparse output (SDDMM). Row strides are in elements.
 ///
 /// ```
 /// use einsparse::raw::RawSddmm;
@@ -76,32 +75,32 @@ impl Default for RawSpmm {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RawSddmm {
-    /// Columns of the output's entries, u32; kernels over blocks do not read them.
+    /// Columns of the nonzeros of the output, as u32. Kernels over blocks do not read them.
     pub columns: u64,
-    /// X, row-major: `[m, k]`, or `[k, m]` where the plan has it so.
+    /// X, row-major: `[m, k]`, or `[k, m]` if planned so.
     pub x: u64,
-    /// Elements from one row of X to the next.
+    /// Row stride of X in elements.
     pub ldx: usize,
-    /// Y, row-major: `[n, k]`, or `[k, n]` where the plan has it so.
+    /// Y, row-major: `[n, k]`, or `[k, n]` if planned so.
     pub y: u64,
-    /// Elements from one row of Y to the next.
+    /// Row stride of Y in elements.
     pub ldy: usize,
-    /// Values of the mask, one for each slot of the output; 0 without.
+    /// Values of the mask, one per slot of the output; 0 without mask.
     pub mask: u64,
-    /// Values of the output, one for each slot.
+    /// Values of the output, one per slot.
     pub values: u64,
-    /// Factor of the product: of all scalar factors of the expression, literals included.
+    /// Factor of the product: the product of all scalar factors of the expression, including literals.
     pub alpha: f64,
 }
 
 impl Default for RawSddmm {
-    /// No addresses, factor 1.
+    /// Returns operands without addresses, with factor 1.
     fn default() -> Self {
         RawSddmm { columns: 0, x: 0, ldx: 0, y: 0, ldy: 0, mask: 0, values: 0, alpha: 1.0 }
     }
 }
 
-/// Addresses that a plan runs on, by what it computes.
+/// Addresses of a run, for each kind of product.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub enum RawOperands<'a> {
@@ -122,7 +121,7 @@ impl<'a> From<&'a RawSddmm> for RawOperands<'a> {
 }
 
 impl RawSpmm {
-    /// Bytes of B, C and the gate from one of a batch to the next, for the types of B and of C.
+    /// Returns the batch strides of B, C and `gate` in bytes, for the types of B and of C.
     pub(crate) fn strides(
         &self,
         order: Orientation,
@@ -147,7 +146,7 @@ impl RawSpmm {
         ]
     }
 
-    /// The addresses of one of the batch.
+    /// Returns the addresses of one item of the batch.
     pub(crate) fn item(&self, strides: [u64; 3], item: usize) -> RawSpmm {
         let [b, c, gate] = strides.map(|stride| stride.wrapping_mul(item as u64));
         RawSpmm {
@@ -165,6 +164,6 @@ pub(crate) struct Extents {
     pub m: usize,
     pub k: usize,
     pub n: usize,
-    /// How many products one A is for.
+    /// Batch size: number of products with one A.
     pub items: usize,
 }

@@ -1,15 +1,15 @@
-//! The pattern that a plan was made for.
+//! Pattern for which a plan was made.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::worklist::Runs;
 
-/// Where its rows lie, and its columns.
+/// Row ranges and columns of the pattern.
 #[derive(Debug)]
 pub(crate) struct Planned {
     runs: Arc<Runs>,
     columns: Vec<u32>,
-    /// Of another tensor whose pattern was compared with ours and is the same, a mask's as a rule.
+    /// Row ranges of another tensor whose pattern was compared and is equal, usually those of a mask.
     known: OnceLock<Arc<Runs>>,
 }
 
@@ -22,7 +22,7 @@ impl Planned {
         &self.runs
     }
 
-    /// Whether a pattern is this one.
+    /// Whether a pattern equals this one.
     pub(crate) fn is(&self, runs: &Arc<Runs>, columns: Option<&[u32]>) -> bool {
         let known = [Some(&self.runs), self.known.get()];
         if known.iter().flatten().any(|known| Arc::ptr_eq(known, runs)) {

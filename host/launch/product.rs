@@ -1,4 +1,4 @@
-//! The product of a matrix with a dense one, as plans see it.
+//! Interface of plans to the product of a matrix and a dense matrix.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,74 +15,75 @@ use crate::kernel::Queue;
 use crate::registry::Dtype;
 use crate::worklist::Runs;
 
-/// What a product's A is.
+/// Matrix A of a product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Matrix<'a> {
-    /// A sparse matrix in row order; block columns and extents where it is made of blocks.
+    /// Sparse matrix in row order. For a blocked matrix: block columns, and the extents of a block.
     Sparse {
         runs: &'a Arc<Runs>,
-        /// The same on the device, where the tensor has it there.
+        /// Copy of `runs` in device memory, if the tensor has one.
         spans: Option<&'a Arc<DeviceMemory>>,
         columns: &'a [u32],
         block: (usize, usize),
-        /// Blocks that the array of values holds.
+        /// Number of stored blocks.
         stored: usize,
-        /// Where `columns` lies on the device.
+        /// Device address of `columns`.
         address: u64,
     },
-    /// Slices of rows.
+    /// Sliced ELLPACK.
     Sliced { runs: &'a Arc<Runs>, pattern: &'a Arc<SlicedEllPattern> },
-    /// A dense one, with the elements from one row to the next.
+    /// Dense matrix with its row stride in elements.
     Dense { leading: usize },
 }
 
-/// A product that a kernel is to be made for, and the kernel.
+/// Request for a kernel of a product, and the selected row.
 #[derive(Debug)]
 pub(crate) struct Asked<'d> {
     pub(crate) device: &'d Arc<Device>,
     pub(crate) row: &'static Row,
     pub(crate) form: SpmmForm,
     pub(crate) extents: Extents,
-    /// Type of C.
+    /// Element type of C.
     pub(crate) out: Dtype,
 }
 
-/// A kernel chosen for one pattern, with what it needs beside the operands.
+/// Kernel selected for one pattern, with its work list and workspace.
 pub(crate) trait Product: fmt::Debug + Send + Sync {
-    /// The row of the table.
+    /// Returns the row of the table of kernels.
     fn row(&self) -> &'static Row;
 
-    /// Is this the pattern that the work list was made for? Not where there is none.
+    /// Whether the work list was made for this pattern; false without a work list.
     fn fits(&self, _runs: &Arc<Runs>, _columns: Option<&[u32]>) -> bool {
         false
     }
 
-    /// Elements from one row of a dense A to the next, where they are part of the plan.
+    /// Returns the row stride of a dense A in elements, if the plan depends on it.
     fn leading(&self) -> Option<usize> {
         None
     }
 
-    /// A is written by nobody but in front of [`a_changed`](Self::a_changed): a kernel may read it ahead of the end of what is
-    /// queued before, or a copy of its values. Whether this one does.
+    /// Announces that A changes only before calls of [`a_changed`](Self::a_changed). A kernel may then read A ahead of
+    /// earlier work on the stream, or read a copy of its values. Returns whether this kernel does.
     fn keeps_a(&mut self) -> bool {
         false
     }
 
-    /// Queued behind whoever wrote A's values, which lie there: kernels behind this start when that has ended.
+    /// Announces new values of A at this address. The call is queued after the work that writes them, and later kernels
+    /// start after that work.
     fn a_changed(&self, _values: u64, _: Queue<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// Device bytes beside the operands.
+    /// Returns the bytes of device memory in addition to the operands.
     fn bytes(&self) -> usize;
 
-    /// What `explain` says of the geometry.
+    /// Describes the geometry for `explain`.
     fn describe(&self) -> String;
 
     /// Queues the kernel.
     fn run(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()>;
 
-    /// A dense A must be laid out as planned.
+    /// Checks that a dense A has the planned row stride.
     fn check_leading(&self, name: &str, leading: usize) -> Result<()> {
         match self.leading() {
             Some(planned) if planned != leading => {

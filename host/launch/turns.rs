@@ -1,4 +1,4 @@
-//! Device memory that runs share: whoever is queued waits for the last one, on whatever stream.
+//! Order of runs that share device memory: each run waits for the end of the previous one, on any stream.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use crate::device::{Device, Stream};
 use crate::driver::{DeviceMemory, Event, PrimaryContext, RawStream, memset_d8_async};
 use crate::error::Result;
 
-/// Queues by `launch` in this turn; at once where there are none, on the CPU.
+/// Queues `launch` in workspace order. Without `turns`, on a CPU, it calls `launch` at once.
 pub(crate) fn in_turn(
     turns: Option<Arc<Turns>>,
     stream: &Stream,
@@ -19,17 +19,17 @@ pub(crate) fn in_turn(
     }
 }
 
-/// Turns in this context; none on the CPU.
+/// Returns a workspace order for this context; `None` on a CPU.
 pub(crate) fn shared_turns(context: &Context) -> Result<Option<Arc<Turns>>> {
     context.on_gpu(|device| Turns::new(device).map(Arc::new))
 }
 
-/// The end of the last run, and counters that every run finds zero and leaves zero.
+/// End of the last run, and counters that are zero before and after each run.
 #[derive(Debug)]
 pub(crate) struct Turns {
     last: Mutex<Last>,
     counters: DeviceMemory,
-    /// Outlives the event: fields go in this order.
+    /// Must outlive the event: fields are dropped in this order.
     context: Arc<PrimaryContext>,
 }
 
@@ -39,19 +39,19 @@ struct Last {
     counters: Counters,
 }
 
-/// Whether the counters may be other than zero.
+/// Whether the counters may be nonzero.
 ///
-/// The thread block that arrives last sets its counter to zero. A launch that was queued runs to its end, or CUDA ends
-/// its context and all memory with it. A run of several launches can still stop between two of them, when the driver
-/// refuses the second; the next run then clears the counters.
+/// The thread block that arrives last resets its counter. A queued launch runs to its end, or CUDA destroys the context
+/// with its memory. A run of several launches can stop between two of them if the driver refuses the second one. The
+/// next run then clears the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Counters {
     stale: bool,
 }
 
 impl Counters {
-    /// Whether the next run must clear them. A captured run clears them whenever its graph is launched, which may be
-    /// never: then they stay stale for the others.
+    /// Returns whether the next run must clear the counters. A captured run clears them when its graph is launched. The
+    /// graph may never be launched, so the counters stay stale for other runs.
     fn clear(&mut self, captured: bool) -> bool {
         let stale = self.stale;
         self.stale &= captured;
@@ -68,7 +68,7 @@ impl Turns {
         Self::with_counters(device, 0)
     }
 
-    /// With so many bytes of counters.
+    /// Allocates `bytes` bytes of counters.
     pub(crate) fn with_counters(device: &Device, bytes: usize) -> Result<Self> {
         let context = Arc::clone(device.context());
         context.set_current()?;
@@ -87,7 +87,7 @@ impl Turns {
         &self.counters
     }
 
-    /// Queues a run by `launch`, behind the last one if they share memory.
+    /// Queues a run with `launch`, after the previous run if they share memory.
     pub(crate) fn queue(
         &self,
         shared: bool,
@@ -98,9 +98,9 @@ impl Turns {
         if !shared {
             return launch();
         }
-        // A graph keeps its own order: what a captured run shares with others is the caller's to order.
+        // A graph has its own order. The caller orders captured runs and other runs that share memory.
         let captured = stream.is_capturing()?;
-        // Held over the launch, so that no other run comes between it and its event.
+        // Locked during the launch, so that no other run is queued between this run and its event.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if !captured {
             stream.wait(&last.end)?;
@@ -114,14 +114,14 @@ impl Turns {
         if captured {
             return launched;
         }
-        // Also behind what failed halfway.
+        // Recorded after a failure too, because part of the run may be queued.
         let recorded = last.end.record(stream);
         launched.and(recorded)
     }
 
     fn clear(&self, stream: RawStream<'_>) -> Result<()> {
         let (address, bytes) = (self.counters.address(), self.counters.bytes());
-        // SAFETY: the range is the whole allocation, which the driver frees only after the work that is queued.
+        // SAFETY: the range is the whole allocation, which the driver frees only after the queued work.
         unsafe { memset_d8_async(address, 0, bytes, stream) }
     }
 }

@@ -1,20 +1,19 @@
-//! What is known of the rates of GPUs: measured, or as their makers state them.
+//! Rates of GPU models, measured or from datasheets.
 
 use super::Machine;
 
-/// Where the rates of a [`Machine`] come from.
+/// Source of the rates of a [`Machine`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateSource {
-    /// Measured on this kind of GPU.
+    /// Measured on this GPU model.
     Measured,
-    /// Taken from the datasheet of this kind of GPU; nothing was measured on it.
+    /// From the datasheet of this GPU model; not measured.
     Datasheet,
-    /// Scaled from an H200 by multiprocessors, clock and memory; nothing is known of this kind of GPU.
+    /// Scaled from an H200 by multiprocessors, clock and memory; no data of this GPU model is available.
     Scaled,
 }
 
-/// Rates of a datasheet: f16 products of Tensor Cores that are added in f32, without sparsity, and device
-/// memory.
+/// Rates of a datasheet: f16 flops of Tensor Cores with f32 accumulation, without sparsity, and device memory.
 struct Datasheet {
     /// Words of the name that the driver reports.
     name: &'static str,
@@ -25,8 +24,8 @@ struct Datasheet {
     memory: f64,
 }
 
-/// One line for each kind of GPU. Sources: NVIDIA's datasheets of A100, A10, L40S, H100 and B200, and its white papers
-/// on Ada and on Blackwell for GeForce.
+/// One line for each GPU model. Sources: NVIDIA's datasheets of A100, A10, L40S, H100 and B200, and its white papers on
+/// Ada and on Blackwell for GeForce.
 const DATASHEETS: &[Datasheet] = &[
     Datasheet { name: "A100", multiprocessors: 108, f16: 312.0, memory: 2039.0 },
     Datasheet { name: "A10", multiprocessors: 72, f16: 125.0, memory: 600.0 },
@@ -37,12 +36,12 @@ const DATASHEETS: &[Datasheet] = &[
     Datasheet { name: "B200", multiprocessors: 148, f16: 2250.0, memory: 8000.0 },
 ];
 
-/// What a program reaches of a datasheet's rate of memory: that of an H200 is 4.8 TB/s, and 4.28 were measured.
+/// Share of a datasheet's memory rate that a program reaches. An H200 has 4.8 TB/s, and 4.28 TB/s were measured.
 pub(super) const MEMORY_SHARE: f64 = 0.89;
-/// Assumed share of a datasheet's rate of products that a program reaches with `mma.sync`. No such GPU was measured.
+/// Assumed share of a datasheet's f16 rate that a program reaches with `mma.sync`. No such GPU was measured.
 const PRODUCT_SHARE: f64 = 0.85;
 
-/// Whether a name contains these whole words in a row. An A10G must not match A10, nor an RTX A1000 match A100.
+/// Whether a name contains these whole words in sequence. An A10G must not match A10, nor an RTX A1000 match A100.
 fn has_words(name: &str, words: &str) -> bool {
     let split = |text: &str| -> Vec<String> {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric());
@@ -53,8 +52,9 @@ fn has_words(name: &str, words: &str) -> bool {
 }
 
 impl Machine {
-    /// The rates of a GPU of this name in place of scaled ones, where they are known. That of its memory stays as the
-    /// driver reported it (`has_memory_rate`). A part of a GPU, or one with fewer multiprocessors, has as much less.
+    /// Replaces scaled rates by the known rates of the GPU with this name. `has_memory_rate`: the driver reported the
+    /// memory rate, which is then kept. The rates of a MIG slice, or of a variant with fewer multiprocessors, are
+    /// scaled down.
     pub(crate) fn named(self, name: &str, has_memory_rate: bool) -> Machine {
         let h200 = Machine::H200.multiprocessors;
         if has_words(name, "H200") && self.multiprocessors == h200 {
@@ -63,8 +63,8 @@ impl Machine {
         let Some(sheet) = DATASHEETS.iter().find(|sheet| has_words(name, sheet.name)) else {
             return self;
         };
-        // The rate of compute capability 9.0 and 10.0 is that of instructions which these kernels use on 9.0 alone, and
-        // theirs is scaled.
+        // For compute capability 9.0 and 10.0, the datasheet's rate is that of instructions that these kernels use only
+        // on 9.0. The rate of `mma.sync` stays scaled.
         let has_product_rate = self.capability.0 == 8 || self.capability.0 == 12;
         if !has_product_rate && has_memory_rate {
             return self;
@@ -112,12 +112,12 @@ mod tests {
         for name in ["another GPU", "NVIDIA RTX A1000", "NVIDIA A10G", "NVIDIA GH200 480GB"] {
             assert_eq!(scaled.named(name, false), scaled, "{name}");
         }
-        // A slice has its share of the whole.
+        // A MIG slice has the rate of its share of the multiprocessors.
         let whole = scaled.named("NVIDIA A100-SXM4-80GB", false);
         let slice = ampere(14).named("NVIDIA A100-SXM4-80GB MIG 1g.10gb", false);
         assert!((slice.mma / whole.mma - 14.0 / 108.0).abs() < 1e-6);
         assert_ne!(ampere(16).named("NVIDIA H200 MIG 1g.18gb", true).rates, RateSource::Measured);
-        // The driver reports the rate of memory; nothing comes from the datasheet.
+        // The driver reports the memory rate, so nothing comes from the datasheet.
         let h100 = Machine { capability: (9, 0), ..ampere(132) };
         assert_eq!(h100.named("NVIDIA H100 80GB HBM3", true).rates, RateSource::Scaled);
     }

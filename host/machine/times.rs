@@ -1,4 +1,4 @@
-//! What tiles take on a GPU: measured once, kept in a file, multiplied with what a pattern covers.
+//! Times of tiles on a GPU: measured once, stored in a file, and multiplied by the number of tiles of a pattern.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,28 +8,28 @@ use std::str::FromStr;
 use super::Machine;
 use crate::error::{Error, Result};
 
-/// A variable that names the file of [`TileTimes`] for every GPU.
+/// Environment variable with the path of the [`TileTimes`] file for all GPUs.
 const CALIBRATION: &str = "EINSPARSE_CALIBRATION";
 
-/// Micro-tiles of a step of a stage, and columns of C of a tile, of the `pit` kernels.
+/// Constants of the `pit` kernels: micro-tiles of a step, micro-tiles of a stage, and columns of C of a tile.
 const STEP: f64 = 16.0;
 const STAGE: f64 = 64.0;
 const COLUMNS: usize = einsparse_kernels::families::PIT_COLUMNS;
 
-/// Times of the tiles of one height, microseconds.
+/// Times of the tiles of one height, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HeightTimes {
-    /// Detection and product of nothing: launches, first loads.
+    /// Detection and product of an empty matrix: launches, first loads.
     pub start: f64,
-    /// A tile of C on every multiprocessor: its list, its output.
+    /// One tile of C on every multiprocessor: its list and its output.
     pub tile: f64,
-    /// 64 micro-tiles of each of these.
+    /// One stage of 64 micro-tiles in each of these tiles.
     pub stage: f64,
 }
 
-/// Profiled times of one GPU, from which a plan tells what a product will take whose share of micro-tiles is known
-/// (PIT, arXiv 2301.10936, section 3.2: the cost of a tile is measured, the number of tiles is counted). A file holds a
-/// line for each fact:
+/// Profiled times of one GPU. A plan uses them to predict the time of a product from its share of nonzero micro-tiles.
+/// (PIT, arXiv 2301.10936, section 3.2: the cost of a tile is measured, the number of tiles is counted.) A file holds
+/// one fact per line:
 ///
 /// ```
 /// use einsparse::dynamic::TileTimes;
@@ -43,17 +43,17 @@ pub struct HeightTimes {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct TileTimes {
-    /// By the rows of a micro-tile.
+    /// Times by the rows of a micro-tile.
     pub heights: BTreeMap<usize, HeightTimes>,
-    /// Detection, microseconds for each MB of the matrix.
+    /// Detection, in microseconds per MB of the matrix.
     pub detect: f64,
-    /// A dense product's time over the one predicted.
+    /// Measured time of a dense product divided by its predicted time.
     pub dense: f64,
 }
 
 impl TileTimes {
-    /// Fitted to the products of 4096 x 4096 x 4096 on an H200 (benches/NOTES.md, "pit: dynamic micro-tiles", f16):
-    /// what is taken where no file is.
+    /// Returns times fitted to products of 4096 x 4096 x 4096 on an H200 (benches/NOTES.md, "pit: dynamic micro-tiles",
+    /// f16). They are the default without a file.
     pub fn built_in() -> TileTimes {
         let of = |start, tile, stage| HeightTimes { start, tile, stage };
         TileTimes {
@@ -67,16 +67,16 @@ impl TileTimes {
         }
     }
 
-    /// What is taken on this GPU where no file is: the [built-in](TileTimes::built_in) times, or where products are
-    /// those of `mma.sync` what follows from them. Not measured.
+    /// Returns the default times for this GPU without a file. These are the [built-in](TileTimes::built_in) times. On a
+    /// GPU without `wgmma` they are derived from the built-in times and the rate of `mma.sync`, not measured.
     pub(crate) fn on(machine: &Machine) -> TileTimes {
         TileTimes::built_in().slowed(machine, 1.0)
     }
 
-    /// These times on a GPU without `wgmma`, of products at this share of the f16 rate: a stage takes as long as its
-    /// gathers through L2, or as its products.
+    /// Derives the times on a GPU without `wgmma`, whose products run at `of_f16` times the f16 rate. A stage takes the
+    /// max of its gathers through L2 and its products.
     fn slowed(mut self, machine: &Machine, of_f16: f64) -> TileTimes {
-        /// What products of a stage reach of the instruction's rate.
+        /// Share of the instruction's peak rate that the products of a stage reach.
         const REACHED: f64 = 0.85;
         if machine.wgmma > 0.0 {
             return self;
@@ -86,7 +86,7 @@ impl TileTimes {
         let gathers = each(Machine::H200.l2, &Machine::H200) / own;
         let rate = each(machine.mma * of_f16 * REACHED, machine).max(1.0);
         for (&height, times) in &mut self.heights {
-            // Fewer than 64 rows are multiplied as 64.
+            // Heights below 64 rows are computed as 64 rows.
             let flops = 2.0 * height.max(64) as f64 * COLUMNS as f64 * STAGE;
             times.tile *= gathers;
             times.stage = (times.stage * gathers).max(flops / rate * 1e6);
@@ -95,8 +95,8 @@ impl TileTimes {
         self
     }
 
-    /// The same for f32 as TF32: from what a stage pulls through L2 (benches/NOTES.md, "pit_right, pit_tf32 and
-    /// pit_few"), not measured.
+    /// Returns the times for f32 as TF32. They are derived from the L2 traffic of a stage (benches/NOTES.md,
+    /// "pit_right, pit_tf32 and pit_few"), not measured.
     pub(crate) fn tf32(machine: &Machine) -> TileTimes {
         let of = |start, tile, stage| HeightTimes { start, tile, stage };
         let times = TileTimes {
@@ -105,15 +105,15 @@ impl TileTimes {
                 (64, of(8.0, 2.6, 1.24)),
                 (32, of(8.0, 1.8, 1.16)),
             ]),
-            // Twice the bytes.
+            // f32 has twice the bytes of 16-bit elements.
             detect: 0.6,
             dense: 1.0,
         };
         times.slowed(machine, 0.5)
     }
 
-    /// The file of a GPU of this name: `EINSPARSE_CALIBRATION`, else `einsparse/<name>.times` in the user's folder of
-    /// caches (`XDG_CACHE_HOME` or `~/.cache`); `None` where there is no such folder.
+    /// Returns the path of the file for a GPU with this name: `EINSPARSE_CALIBRATION`, else `einsparse/<name>.times` in
+    /// the user's cache directory (`XDG_CACHE_HOME` or `~/.cache`). Returns `None` if there is no such directory.
     pub fn file(gpu: &str) -> Option<PathBuf> {
         if let Some(file) = std::env::var_os(CALIBRATION).filter(|file| !file.is_empty()) {
             return Some(file.into());
@@ -128,28 +128,28 @@ impl TileTimes {
         Some(folder.join("einsparse").join(format!("{name}.times")))
     }
 
-    /// What a file holds.
+    /// Reads a file of times.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot be read, and with the line if that is no time of a tile.
+    /// Returns [`Error::Io`] if the file cannot be read, or with the line if that line is not a valid time.
     pub fn load(file: &Path) -> Result<TileTimes> {
         let path = file.display().to_string();
         let text = std::fs::read_to_string(file).map_err(|e| unreadable(&path, None, &e))?;
         parsed(&text, &path)
     }
 
-    /// Writes the file, and the folders it lies in.
+    /// Writes the file and creates its directories.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// Returns [`Error::Io`] if the directory or the file cannot be written.
     pub fn save(&self, file: &Path) -> Result<()> {
         let made = file.parent().map_or(Ok(()), std::fs::create_dir_all);
         let written = made.and_then(|()| std::fs::write(file, self.to_string()));
         written.map_err(|e| unreadable(&file.display().to_string(), None, &e))
     }
 
-    /// Microseconds of detection and product of `[m, k, n]` in 16-bit elements when this share of the micro-tiles of so
-    /// many rows holds something; `None` without times of that height.
+    /// Predicts the microseconds of detection and product of `[m, k, n]` in 16-bit elements. `share` is the share of
+    /// nonzero micro-tiles of `height` rows. Returns `None` if there are no times of this height.
     pub fn product_us(
         &self,
         height: usize,
@@ -164,18 +164,18 @@ impl TileTimes {
     }
 }
 
-/// Tiles of C, of so many rows, that a multiprocessor computes one after the other.
+/// Number of tiles of C, of `height` rows, that a multiprocessor computes one after the other.
 pub(crate) fn waves(height: usize, [m, n]: [usize; 2], multiprocessors: u32) -> f64 {
     let tiles = m.div_ceil(height) * n.div_ceil(COLUMNS);
     tiles.div_ceil(multiprocessors.max(1) as usize) as f64
 }
 
-/// Stages of a tile when this share of its `k` micro-tiles holds something.
+/// Number of stages of a tile, if `share` of its `k` micro-tiles are nonzero.
 pub(crate) fn stages(k: usize, share: f64) -> f64 {
     (k as f64 * share / STEP).ceil() * STEP / STAGE
 }
 
-/// Size of a matrix of 16-bit elements.
+/// Size of a matrix of 16-bit elements, in MB.
 pub(crate) fn megabytes([rows, columns]: [usize; 2]) -> f64 {
     2e-6 * rows as f64 * columns as f64
 }
@@ -264,7 +264,7 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
-    /// Half as many micro-tiles never take longer, nor do fewer columns.
+    /// Checks that half as many micro-tiles, or fewer columns, never take longer.
     #[test]
     fn more_work_takes_longer() {
         let times = TileTimes::built_in();

@@ -1,4 +1,4 @@
-//! A function of every element, and its gradient.
+//! Elementwise activation, and its gradient.
 
 use std::marker::PhantomData;
 
@@ -11,8 +11,10 @@ use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// `y = f(x)` of every element, and `dx = f'(x) dy`, f one of [`Gate`]. GPU kernels for f32, f16 and bf16. ReLU and
-/// GELU behind a product are part of the product: `relu(...)`, `gelu(...)` in an expression.
+/// Elementwise activation `y = f(x)` and its gradient `dx = f'(x) dy`, with f one of [`Gate`].
+///
+/// GPU kernels exist for f32, f16 and bf16. A ReLU or GELU that follows a product is part of the product: write
+/// `relu(...)` or `gelu(...)` in the expression.
 ///
 /// ```
 /// use einsparse::Context;
@@ -39,7 +41,7 @@ pub struct Activation<T> {
 }
 
 impl<T: Scalar> Activation<T> {
-    /// For matrices of this shape.
+    /// Creates the operation for matrices of this shape.
     ///
     /// # Errors
     /// [`Error::NoKernel`](crate::Error::NoKernel) for other element types.
@@ -56,16 +58,16 @@ impl<T: Scalar> Activation<T> {
         })
     }
 
-    /// Name of the kernel of the forward run, `cpu` on a CPU context.
+    /// Returns the name of the forward kernel, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         self.launch.as_ref().map_or("cpu", ActivationLaunch::variant)
     }
 
-    /// Queues `y = f(x)`. Nothing is allocated or waited for.
+    /// Queues `y = f(x)`. Allocates nothing and does not synchronize.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned shape;
-    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context.
+    /// [`Error::Shape`](crate::Error::Shape) if an operand does not have the planned shape;
+    /// [`Error::Operand`](crate::Error::Operand) if one belongs to another context.
     pub fn forward(&self, x: &Tensor<T>, y: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         self.run(x, None, ("y", y), stream)
     }
@@ -73,7 +75,7 @@ impl<T: Scalar> Activation<T> {
     /// Queues `dx = f'(x) dy`.
     ///
     /// # Errors
-    /// As [`Activation::forward`].
+    /// Returns the errors of [`Activation::forward`].
     pub fn backward(
         &self,
         x: &Tensor<T>,
@@ -100,7 +102,7 @@ impl<T: Scalar> Activation<T> {
             let place = |tensor| operand(&self.context, tensor, stream);
             let dy = dy.map(|dy| place(dy)).transpose()?;
             let (x, out) = (place(x)?, place(out)?);
-            // SAFETY: operands of the planned shape and type; they are the caller's to keep until the stream is done.
+            // SAFETY: operands have the planned shape and type; the caller keeps them until the stream completes.
             let queue = unsafe { Queue::new(stream.raw()) };
             launch.run(x, dy, out, queue)
         })?;

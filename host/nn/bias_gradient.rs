@@ -1,4 +1,4 @@
-//! Gradient of a bias, and the way back through a ReLU.
+//! Gradient of a bias, and the gradient through a ReLU.
 
 use std::marker::PhantomData;
 
@@ -12,10 +12,11 @@ use crate::parallel;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::Tensor;
 
-/// The gradient of the bias of `Y[n,o] = relu(Z[n,o] + b[o])` over many rows n, and in the same pass that of Z: what
-/// stands behind a convolution or a product whose own gradients know of no bias. Rows are dealt to thread blocks in parts,
-/// which are added up in order: the same bits at every run. Sums are f32 on a GPU (f64 on the CPU), and so is the result,
-/// whatever the type of Y. GPU kernels for f32, f16 and bf16.
+/// Gradients of the bias b and of Z in `Y[n,o] = relu(Z[n,o] + b[o])`, over many rows n in one pass.
+///
+/// The operation follows a convolution or a product whose own gradients do not include a bias. Rows are distributed to
+/// thread blocks in parts, and the sums of the parts are added in order, so results are bitwise reproducible. Sums are
+/// f32 on a GPU and f64 on the CPU. The result is f32, whatever the type of Y. GPU kernels exist for f32, f16 and bf16.
 ///
 /// ```
 /// use einsparse::Context;
@@ -41,11 +42,11 @@ pub struct BiasGradient<T, Out = f32> {
 }
 
 impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
-    /// For so many rows and outputs.
+    /// Creates the operation for matrices of this shape, `[rows, outputs]`.
     ///
     /// # Errors
-    /// On a GPU [`Error::Operand`] for results that are not f32, [`Error::Overflow`] past 2^31 - 1 rows or outputs,
-    /// [`Error::NoKernel`] for other element types, [`Error::OutOfMemory`].
+    /// Except on [`Context::unchecked_cpu`]: [`Error::Operand`] if the result is not f32, [`Error::Overflow`] for more
+    /// than 2^31 - 1 rows or outputs, [`Error::NoKernel`] for other element types, [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 2]) -> Result<Self> {
         elements("dY", &shape)?;
         if context.checks() && Out::DTYPE != Dtype::F32 {
@@ -60,23 +61,23 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
         })
     }
 
-    /// Name of the kernel, `cpu` on a CPU context.
+    /// Returns the kernel name, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         let launch = self.launch.as_ref();
         launch.map_or("cpu", BiasGradientLaunch::variant)
     }
 
-    /// Device bytes beside the operands.
+    /// Returns the workspace size, in bytes of device memory; 0 on a CPU context.
     pub fn workspace_bytes(&self) -> usize {
         self.launch.as_ref().map_or(0, BiasGradientLaunch::bytes)
     }
 
-    /// Queues `db[o] = dY[n,o]`, without a ReLU: dY `[rows, outputs]`, db `[outputs]`. Nothing is allocated or waited
-    /// for.
+    /// Queues the sum `db[o] = dY[n,o]` over n, without a ReLU. dY is `[rows, outputs]`, db is `[outputs]`. Allocates
+    /// nothing and does not synchronize.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,
-    /// or db has gaps.
+    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::Operand`] if one belongs to another
+    /// context, or if db has gaps.
     pub fn backward_bias(
         &self,
         dy: &Tensor<T>,
@@ -90,11 +91,13 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
         }
     }
 
-    /// The same behind a ReLU: dY becomes `dY + more` where Y is above zero, and zero elsewhere, which is the gradient
-    /// of Z; then db is the sum of its rows. `more`, if there is any, is what a second reader of Y gave back.
+    /// Queues the gradients through a ReLU.
+    ///
+    /// dY is replaced by the gradient of Z: `dY + more` where Y is above zero, and zero elsewhere. db is the sum of the
+    /// new rows of dY. `more` is the gradient from a second consumer of Y, if any.
     ///
     /// # Errors
-    /// As [`backward_bias`](Self::backward_bias).
+    /// Returns the errors of [`backward_bias`](Self::backward_bias).
     pub fn backward_bias_relu(
         &self,
         y: &Tensor<T>,
@@ -147,12 +150,12 @@ impl<T: Scalar, Out: Scalar> BiasGradient<T, Out> {
         };
         let (dy, others) = (operand(context, dy, stream)?, [place(more)?, place(gate)?]);
         let db = without_gaps(context, "db", db, stream)?.address;
-        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+        // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
         let queue = unsafe { Queue::new(stream.raw()) };
         launch.run(dy, others, db, queue)
     }
 
-    /// On the host.
+    /// CPU implementation of the sum `db[o] = dY[n,o]`.
     fn sum(&self, dy: &Tensor<T>, db: &mut Tensor<Out>) -> Result<()> {
         let leading = dy.leading();
         let from = dy.host().or_elsewhere("dY")?;

@@ -1,4 +1,4 @@
-//! The loss of a classifier, with its gradient.
+//! Loss of a classifier, and its gradient.
 
 use std::marker::PhantomData;
 
@@ -12,14 +12,16 @@ use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// Softmax cross-entropy of rows of logits, the mean over the rows that have a label:
-/// `loss = mean(log(sum exp(logits[r])) - logits[r, label[r]])`, and in the same pass its gradient
-/// `(softmax(logits[r])[c] - [c = label[r]]) / rows with a label`.
+/// Softmax cross-entropy of rows of logits, and its gradient.
 ///
-/// A label outside of `0..classes`, such as -1, says that a row has none: it has no part in the loss, and its gradient
-/// is zero. Labels are data of each run, and so is the number of rows that have one, so a CUDA graph serves every
-/// batch. Without any label the loss is 0. Powers and sums are f32 (f64 on the CPU), in a fixed order: the same bits at
-/// every run. A NaN or +Inf in a row with a label makes the loss NaN. GPU kernels for f32, f16 and bf16.
+/// The loss is the mean over the rows that have a label: `loss = mean(log(sum exp(logits[r])) - logits[r, label[r]])`.
+/// Its gradient, `(softmax(logits[r])[c] - [c = label[r]]) / rows with a label`, is computed in one pass with the loss.
+///
+/// A row whose label is outside of `0..classes`, such as -1, is ignored: it does not count for the mean, and its
+/// gradient is zero. Labels, and the number of rows that have one, are read at each run, so one CUDA graph serves every
+/// batch. If no row has a label, the loss is 0. Exponentials and sums are f32 (f64 on the CPU), in a fixed order, so
+/// results are bitwise reproducible. A NaN or +Inf in a row with a label makes the loss NaN. GPU kernels exist for f32,
+/// f16 and bf16.
 ///
 /// ```
 /// use einsparse::Context;
@@ -45,10 +47,10 @@ pub struct CrossEntropy<T> {
 }
 
 impl<T: Scalar> CrossEntropy<T> {
-    /// For logits of `[rows, classes]`.
+    /// Creates the operation for logits `[rows, classes]`.
     ///
     /// # Errors
-    /// [`Error::Operand`] without classes; [`Error::Overflow`] past 2^31 - 1 rows or classes and
+    /// [`Error::Operand`] if `classes` is 0; [`Error::Overflow`] for more than 2^31 - 1 rows or classes;
     /// [`Error::NoKernel`] for other element types.
     pub fn new(context: &Context, [rows, classes]: [usize; 2]) -> Result<Self> {
         if classes == 0 {
@@ -65,18 +67,18 @@ impl<T: Scalar> CrossEntropy<T> {
         })
     }
 
-    /// Name of the kernel, `cpu` on a CPU context.
+    /// Returns the kernel name, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         let launch = self.launch.as_ref();
         launch.map_or("cpu", CrossEntropyLaunch::variant)
     }
 
-    /// Queues the loss alone: logits `[rows, classes]`, labels `[rows]`, loss `[1]`. Nothing is allocated or waited
-    /// for.
+    /// Queues only the loss. Logits are `[rows, classes]`, labels are `[rows]`, the loss is `[1]`. Allocates nothing
+    /// and does not synchronize.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,
-    /// or the labels have gaps.
+    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::Operand`] if one belongs to another
+    /// context, or if the labels have gaps.
     pub fn forward(
         &self,
         (logits, labels): (&Tensor<T>, &Tensor<i32>),
@@ -91,10 +93,10 @@ impl<T: Scalar> CrossEntropy<T> {
         store(loss, mean)
     }
 
-    /// Queues the loss and the gradient of the logits, `[rows, classes]`.
+    /// Queues the loss and the gradient of the logits. The gradient is `[rows, classes]`.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward).
+    /// Returns the errors of [`forward`](Self::forward).
     pub fn forward_backward(
         &self,
         (logits, labels): (&Tensor<T>, &Tensor<i32>),
@@ -118,10 +120,10 @@ impl<T: Scalar> CrossEntropy<T> {
         store(loss, mean)
     }
 
-    /// The same with the gradient in place of the logits.
+    /// Queues the loss, and overwrites the logits with their gradient.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward).
+    /// Returns the errors of [`forward`](Self::forward).
     pub fn forward_backward_in_place(
         &self,
         (logits, labels): (&mut Tensor<T>, &Tensor<i32>),
@@ -155,7 +157,7 @@ impl<T: Scalar> CrossEntropy<T> {
         loss.check("loss", &self.context, &[1])
     }
 
-    /// Of logits on the host, and the elements from one of their rows to the next.
+    /// Logits in host memory with their row stride in elements, and the labels.
     fn host<'a>(
         &self,
         (logits, leading): (&'a [T], usize),
@@ -181,7 +183,7 @@ impl<T: Scalar> CrossEntropy<T> {
             loss: operand(context, loss, stream)?.address,
             gradient: gradient.transpose()?,
         };
-        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+        // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
         let queue = unsafe { Queue::new(stream.raw()) };
         launch.run(&rows, queue)
     }

@@ -1,4 +1,4 @@
-//! Tokens on their way into a model and out of it.
+//! Embedding of tokens, and greedy selection of the next token.
 
 use std::marker::PhantomData;
 
@@ -11,8 +11,9 @@ use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// Rows of a table by the numbers of tokens, which are data of each run. A number that there is no row of gives zeros.
-/// GPU kernels for f32, f16 and bf16.
+/// Embedding lookup: copies one row of a table per token.
+///
+/// Tokens are read at each run. A token outside of the table yields zeros. GPU kernels exist for f32, f16 and bf16.
 ///
 /// ```
 /// use einsparse::Context;
@@ -41,10 +42,10 @@ pub struct Embedding<T> {
 }
 
 impl<T: Scalar> Embedding<T> {
-    /// For a table `[vocabulary, width]` and so many tokens of a run.
+    /// Creates the operation for a table `[vocabulary, width]` and a fixed number of tokens per run.
     ///
     /// # Errors
-    /// On a GPU [`Error::Overflow`](crate::Error::Overflow) past 2^31 - 1 rows and
+    /// Except on [`Context::unchecked_cpu`]: [`Error::Overflow`](crate::Error::Overflow) for more than 2^31 - 1 rows,
     /// [`Error::NoKernel`](crate::Error::NoKernel) for other element types.
     pub fn new(
         context: &Context,
@@ -64,16 +65,17 @@ impl<T: Scalar> Embedding<T> {
         })
     }
 
-    /// Name of the kernel, `cpu` on a CPU context.
+    /// Returns the kernel name, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         self.launch.as_ref().map_or("cpu", TokensLaunch::variant)
     }
 
-    /// Queues the look-up: `tokens` is `[tokens]`, `out` `[tokens, width]` or, with `tokens_in_columns`, its transpose.
+    /// Queues the lookup. `tokens` is `[tokens]`. `out` is `[tokens, width]`, or its transpose with
+    /// `tokens_in_columns`.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
-    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context.
+    /// [`Error::Shape`](crate::Error::Shape) if an operand has other extents than planned;
+    /// [`Error::Operand`](crate::Error::Operand) if one belongs to another context.
     pub fn forward(
         &self,
         table: &Tensor<T>,
@@ -88,7 +90,7 @@ impl<T: Scalar> Embedding<T> {
         let runs = self.launch.queue(|launch| {
             let tokens = without_gaps(context, "tokens", tokens, stream)?.address;
             let [table, out] = [operand(context, table, stream)?, operand(context, out, stream)?];
-            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
             let queue = unsafe { Queue::new(stream.raw()) };
             launch.run_embed(table, tokens, out, queue)
         })?;
@@ -104,9 +106,10 @@ impl<T: Scalar> Embedding<T> {
     }
 }
 
-/// The next token of each sequence: the number of its largest logit, of equal ones the first; NaN is none, and where
-/// there is none at all it is token 0. What is found stays on the device, so a captured step generates a token at every
-/// launch. [`Embedding`] has an example.
+/// Greedy decoding: the next token of each sequence is the index of its largest logit.
+///
+/// Of equal logits, the first one is selected. NaN is never selected; if all logits are NaN, the token is 0. The tokens
+/// stay in device memory, so a captured step generates a token at every launch. [`Embedding`] has an example.
 #[derive(Debug)]
 pub struct Greedy<T> {
     context: Context,
@@ -116,11 +119,11 @@ pub struct Greedy<T> {
 }
 
 impl<T: Scalar> Greedy<T> {
-    /// For logits `[tokens, vocabulary]`, or their transpose with `tokens_in_columns`.
+    /// Creates the operation for logits `[tokens, vocabulary]`, or their transpose with `tokens_in_columns`.
     ///
     /// # Errors
-    /// On a GPU [`Error::Overflow`](crate::Error::Overflow) past 2^31 - 1 of either and
-    /// [`Error::NoKernel`](crate::Error::NoKernel) for other element types.
+    /// Except on [`Context::unchecked_cpu`]: [`Error::Overflow`](crate::Error::Overflow) for more than 2^31 - 1 tokens
+    /// or logits of a token, [`Error::NoKernel`](crate::Error::NoKernel) for other element types.
     pub fn new(
         context: &Context,
         [tokens, vocabulary]: [usize; 2],
@@ -135,17 +138,18 @@ impl<T: Scalar> Greedy<T> {
         })
     }
 
-    /// Name of the kernel, `cpu` on a CPU context.
+    /// Returns the kernel name, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         self.launch.as_ref().map_or("cpu", TokensLaunch::variant)
     }
 
-    /// Queues the search into `tokens`, `[tokens]`. `lengths`, if given, `[tokens]`, each grow by one: what
-    /// [`Rotary`](super::Rotary) and [`CachedAttention`](crate::ops::CachedAttention) want for the coming step.
+    /// Queues the selection. `tokens` is `[tokens]`. If `lengths`, `[tokens]`, is given, each length is incremented by
+    /// one. [`Rotary`](super::Rotary) and [`CachedAttention`](crate::ops::CachedAttention) read these lengths in the
+    /// next step.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
-    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context.
+    /// [`Error::Shape`](crate::Error::Shape) if an operand has other extents than planned;
+    /// [`Error::Operand`](crate::Error::Operand) if one belongs to another context.
     pub fn forward(
         &self,
         logits: &Tensor<T>,
@@ -166,7 +170,7 @@ impl<T: Scalar> Greedy<T> {
             let lengths = lengths.as_deref().map(|lengths| at("lengths", lengths)).transpose()?;
             let words = [at("tokens", tokens)?, lengths.unwrap_or(0)];
             let logits = operand(context, logits, stream)?;
-            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
             let queue = unsafe { Queue::new(stream.raw()) };
             launch.run_greedy(logits, words, queue)
         })?;

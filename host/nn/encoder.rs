@@ -1,4 +1,4 @@
-//! Transformer encoder layers over sequences of varying lengths.
+//! Transformer encoder layers over sequences of different lengths.
 
 mod host;
 mod launches;
@@ -20,64 +20,68 @@ pub use norm_gradient::ResidualNormGradient;
 /// Extents of an [`Encoder`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EncoderOptions {
-    /// Sequences of a batch.
+    /// Sequences in a batch.
     pub items: usize,
-    /// Rows from one sequence to the next: the longest length.
+    /// Rows from one sequence to the next: the maximum length.
     pub distance: usize,
-    /// Elements of a token: a multiple of 8, up to 1024.
+    /// Elements of a token: a multiple of 8, at most 1024.
     pub width: usize,
-    /// Heads of `width / heads` elements: 64 or 128.
+    /// Number of attention heads. Each has `width / heads` elements, which must be 64 or 128.
     pub heads: usize,
-    /// Elements between the two products of the feed-forward network, a multiple of 8.
+    /// Elements between the two products of the feed-forward network; a multiple of 8.
     pub hidden: usize,
-    /// Added to the variance of a row.
+    /// Value added to the variance of a row.
     pub epsilon: f64,
-    /// Tokens of a batch at the most, all lengths together; `None`: all sequences of the longest length. Room is made
-    /// for so many, and tokens behind them are left out.
+    /// Maximum number of tokens in a batch, over all sequences. `None`: all sequences may have the maximum length. The
+    /// workspace has this size, and tokens past it are ignored.
     pub most: Option<usize>,
-    /// Tokens of a batch that are expected; `None`: the most. Tiles are chosen for so many; any number is right.
+    /// Expected number of tokens in a batch; `None`: the maximum. Tiles are selected for it; results are correct for
+    /// any number.
     pub expected: Option<usize>,
 }
 
 impl EncoderOptions {
-    /// Packed rows at the most.
+    /// Maximum number of packed rows.
     fn rows(&self) -> usize {
         let all = self.items.saturating_mul(self.distance);
         self.most.map_or(all, |most| most.min(all))
     }
 }
 
-/// Weights of a layer of an [`Encoder`], `[inputs, outputs]`, and a bias for each output.
+/// Weights of one layer of an [`Encoder`]: matrices `[inputs, outputs]`, each with a bias `[outputs]`, and two
+/// normalisations.
 #[derive(Clone, Copy, Debug)]
 pub struct EncoderWeights<'a, T> {
-    /// Queries, keys and values side by side, `[width, 3 width]`.
+    /// Projection to queries, keys and values, concatenated along columns: `[width, 3 width]`.
     pub qkv: [&'a Tensor<T>; 2],
     /// Output projection, `[width, width]`.
     pub out: [&'a Tensor<T>; 2],
-    /// First product of the feed-forward network, `[width, hidden]`, in front of the GELU.
+    /// First product of the feed-forward network, before the GELU: `[width, hidden]`.
     pub up: [&'a Tensor<T>; 2],
-    /// Second product, `[hidden, width]`.
+    /// Second product of the feed-forward network: `[hidden, width]`.
     pub down: [&'a Tensor<T>; 2],
-    /// Factor and summand of the normalisation behind attention, `[width]` each.
+    /// Factor and summand of the normalisation after attention, `[width]` each.
     pub first_norm: [&'a Tensor<T>; 2],
-    /// Of that behind the feed-forward network.
+    /// Factor and summand of the normalisation after the feed-forward network, `[width]` each.
     pub second_norm: [&'a Tensor<T>; 2],
 }
 
-/// Layers of BERT (arXiv 1810.04805; post-norm, arXiv 1706.03762), one behind the other, over a batch whose sequences
-/// have lengths of their own, which are data of each run: `h = norm(x + attention(x) W_o)`,
+/// Consecutive BERT layers (arXiv 1810.04805; post-norm, arXiv 1706.03762) over a batch of sequences of different
+/// lengths.
+///
+/// The lengths are read at each run. A layer computes `h = norm(x + attention(x) W_o)` and
 /// `out = norm(h + gelu(h W_up) W_down)`.
 ///
-/// Tokens are micro-tiles along m (PIT, arXiv 2301.10936, section 2): rows of all sequences are packed on the way into
-/// the first layer and sent back on the way out of the last, and nothing in between is computed for padding. How many
-/// rows there are stays on the GPU: tiles behind the last one end at once, and the attention takes the packed batch as
-/// one sequence whose queries see the keys of their own. Nothing is allocated or waited for; a captured CUDA graph
-/// takes other lengths at every launch. Layers share their room: it does not grow with their number.
+/// Tokens are micro-tiles along m (PIT, arXiv 2301.10936, section 2). The rows of all sequences are packed before the
+/// first layer and scattered after the last one, so padding is never computed. The number of rows stays in device
+/// memory: tiles past the last row exit at once. Attention processes the packed batch as one sequence, in which each
+/// query sees the keys of its own sequence. Runs allocate nothing and do not synchronize. A captured CUDA graph accepts
+/// other lengths at every launch. All layers share one workspace, whose size does not depend on their number.
 ///
-/// Sums and normalisation in f32, results of each step rounded to the element type. The same bits every time, and those
-/// of the same layers run one by one, but a sequence's may depend on where it lies in the batch: keys are gathered by
-/// 64 of the packed rows. A NaN or Inf in the values of one sequence can reach its neighbours in the batch, as in
-/// [`DynamicAttention`](crate::ops::DynamicAttention).
+/// Sums and normalisation are f32, and the result of each step is rounded to the element type. Results are bitwise
+/// reproducible, and bitwise equal to those of the layers run one at a time. The result of a sequence may depend on its
+/// position in the batch, because keys are gathered in groups of 64 packed rows. A NaN or Inf in the values of one
+/// sequence can reach adjacent sequences in the batch, as in [`DynamicAttention`](crate::ops::DynamicAttention).
 ///
 /// ```
 /// use einsparse::Context;
@@ -117,12 +121,12 @@ pub struct Encoder<T> {
 }
 
 impl<T: Scalar> Encoder<T> {
-    /// Layers of these extents.
+    /// Creates an encoder for these extents.
     ///
     /// # Errors
-    /// [`Error::Operand`] for heads that do not divide the width, and extents that no kernel takes; [`Error::NoKernel`]
-    /// for another type than f16 and bf16, or heads of another width than 64 and 128; [`Error::Overflow`] for
-    /// more than 131,072 packed rows; [`Error::OutOfMemory`].
+    /// [`Error::Operand`] if `heads` does not divide `width`, if `epsilon` is negative or NaN, or if no kernel supports
+    /// the extents; [`Error::NoKernel`] for types other than f16 and bf16, and for heads of other widths than 64 and
+    /// 128; [`Error::Overflow`] for more than 131,072 packed rows; [`Error::OutOfMemory`].
     pub fn new(context: &Context, options: &EncoderOptions) -> Result<Self> {
         let EncoderOptions { width, heads, .. } = *options;
         if heads == 0 || !width.is_multiple_of(heads) {
@@ -145,7 +149,7 @@ impl<T: Scalar> Encoder<T> {
         })
     }
 
-    /// Kernels of attention and of the four products; `cpu` on a CPU context.
+    /// Returns the names of the kernels of attention and of the four products, or `cpu` on a CPU context.
     pub fn variants(&self) -> [&'static str; 5] {
         self.launch.as_ref().map_or(["cpu"; 5], |own| {
             let [a, b, c, d] = own.products.each_ref().map(LiveProduct::name);
@@ -153,7 +157,7 @@ impl<T: Scalar> Encoder<T> {
         })
     }
 
-    /// Device bytes beside the operands.
+    /// Returns the workspace size, in bytes of device memory; 0 on a CPU context.
     pub fn workspace_bytes(&self) -> usize {
         self.launch.as_ref().map_or(0, |own| {
             let rows: usize = own.rows.iter().map(|(memory, _)| memory.bytes()).sum();
@@ -161,7 +165,8 @@ impl<T: Scalar> Encoder<T> {
         })
     }
 
-    /// What [`Encoder::forward_first`] counts of the first layer; the others leave out packing and the work list.
+    /// Names of the launches that [`Encoder::forward_first`] counts in the first layer. The other layers omit packing
+    /// and the work list.
     #[doc(hidden)]
     pub const STEPS: [&'static str; 9] = [
         "packing",
@@ -175,13 +180,14 @@ impl<T: Scalar> Encoder<T> {
         "second norm",
     ];
 
-    /// The layers with these weights, in their order. `x` and `out` `[items, distance, width]`, `lengths` `[items]`
-    /// (below 0 is 0, above the distance is the distance). Rows of `out` behind a sequence's length are left as they
-    /// are.
+    /// Queues the layers with these weights, in order.
+    ///
+    /// `x` and `out` are `[items, distance, width]`, `lengths` is `[items]`. A length below 0 counts as 0, a length
+    /// above `distance` as `distance`. Rows of `out` past the length of a sequence are not written.
     ///
     /// # Errors
-    /// Without layers, tensors of another shape or context than planned, and addresses other than multiples of 16
-    /// bytes; output untouched.
+    /// Returns an error if there are no layers, if a tensor has another shape or context than planned, or if an address
+    /// is not a multiple of 16 bytes. The output is then not written.
     pub fn forward(
         &self,
         x: &Tensor<T>,
@@ -193,9 +199,11 @@ impl<T: Scalar> Encoder<T> {
         self.forward_first(usize::MAX, x, lengths, layers, out, stream)
     }
 
-    /// [`Encoder::forward`] of sequences that lie one behind the other: `x` and `out` `[most, width]`, as many rows as
-    /// [`EncoderOptions::most`] says, or all sequences of the longest length have. Rows behind the last token are not
-    /// looked at, and those of `out` are left as they are.
+    /// Queues the layers for packed sequences, which follow each other without padding; otherwise like
+    /// [`Encoder::forward`].
+    ///
+    /// `x` and `out` are `[most, width]`, where `most` is [`EncoderOptions::most`], by default and at most
+    /// `items * distance`. Rows past the last token are not read, and those rows of `out` are not written.
     ///
     /// ```
     /// # use einsparse::{Context, formats::{Dense, f16}, nn::{Encoder, EncoderOptions, EncoderWeights}};
@@ -224,7 +232,7 @@ impl<T: Scalar> Encoder<T> {
     /// ```
     ///
     /// # Errors
-    /// As [`Encoder::forward`].
+    /// Returns the errors of [`Encoder::forward`].
     pub fn forward_packed(
         &self,
         x: &Tensor<T>,
@@ -236,7 +244,7 @@ impl<T: Scalar> Encoder<T> {
         self.run((true, usize::MAX), x, lengths, layers, out, stream)
     }
 
-    /// The first so many of the launches on a GPU, to time them; all on the CPU.
+    /// Queues only the first `steps` launches on a GPU, to time them. The CPU computes all steps.
     #[doc(hidden)]
     pub fn forward_first(
         &self,
@@ -276,8 +284,8 @@ impl<T: Scalar> Encoder<T> {
                 out: rows(out),
                 lengths: lengths.place(),
             };
-            // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
-            // only after the work queued on the context. Runs take turns.
+            // SAFETY: shapes and contexts were checked. The tensors are borrowed for the call, and device memory is
+            // freed only after the work queued on the context. `turns` serializes the runs.
             let queue = unsafe { Queue::new(stream.raw()) };
             own.turns.queue(true, stream.raw(), || own.run(&run, layers, queue))
         })?;
@@ -315,7 +323,7 @@ impl<T: Scalar> Encoder<T> {
     }
 }
 
-/// A tensor's rows.
+/// Address and row stride of a tensor.
 fn rows<T: Scalar>(tensor: &Tensor<T>) -> Rows {
     Rows { address: tensor.place(), leading: tensor.leading() }
 }

@@ -1,4 +1,4 @@
-//! A feed-forward layer whose hidden activations are mostly zeros after their ReLU.
+//! Feed-forward layer whose hidden activations are mostly zero after a ReLU.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::plan::{Determinism, Options, Plan};
 use crate::registry::{Scalar, find};
 use crate::tensor::Tensor;
 
-/// What a [`FeedForward`] is planned for.
+/// Options of a [`FeedForward`] layer.
 ///
 /// ```
 /// use einsparse::dynamic::SparsityHint;
@@ -27,15 +27,14 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct FeedForwardOptions {
-    /// What of the hidden activations is expected to be above zero: kernels are chosen for it, the result does not
-    /// depend on it.
+    /// Expected share of hidden activations above zero. Kernels are selected for it; results are correct for any share.
     pub expected: SparsityHint,
-    /// Whether sums may be taken in any order.
+    /// Whether sums may be accumulated in any order.
     pub determinism: Determinism,
 }
 
 impl Default for FeedForwardOptions {
-    /// A tenth of the hidden columns, sums in order.
+    /// Returns options that expect a tenth of the micro-tiles to be nonzero, with sums in a fixed order.
     fn default() -> Self {
         FeedForwardOptions {
             expected: SparsityHint::MicroTiles(0.1),
@@ -44,11 +43,13 @@ impl Default for FeedForwardOptions {
     }
 }
 
-/// `Y[t,o] = relu(X[t,i] * U[i,h]) * W[h,o]` for a fixed number of tokens t (PIT, arXiv 2301.10936, section 5.2, OPT's
-/// layers). The first product ends in its ReLU; the second skips columns of hidden activations that are zero for all
-/// tokens of a micro-tile, and with them rows of W, where what is expected makes that worth it: one kernel up to 64
-/// tokens; beyond, the first product says which columns hold something as it stores them, and only those are read
-/// again. No run allocates, and none tells the host what it found: both can be captured in a CUDA graph.
+/// Feed-forward layer `Y[t,o] = relu(X[t,i] * U[i,h]) * W[h,o]` for a fixed number of tokens t (PIT, arXiv 2301.10936,
+/// section 5.2, OPT's layers).
+///
+/// The first product includes its ReLU. If the expected sparsity makes it faster, the second product skips columns of
+/// hidden activations that are zero for all tokens of a micro-tile, and the matching rows of W. Up to 64 tokens, one
+/// kernel does this. Beyond that, the first product marks the nonzero columns as it stores them, and the second product
+/// reads only those. Runs allocate nothing and do not synchronize, so they can be captured in a CUDA graph.
 ///
 /// ```
 /// use einsparse::Context;
@@ -76,7 +77,7 @@ pub struct FeedForward<T: Scalar> {
     shadow: Shadow<FeedForward<T>>,
 }
 
-/// The first product that marks what it stores, and the second of what is listed.
+/// First product, which marks the nonzero micro-tiles that it stores, and second product, which reads only those.
 #[derive(Debug)]
 struct Marked<T: Scalar> {
     context: Context,
@@ -86,7 +87,7 @@ struct Marked<T: Scalar> {
 }
 
 impl<T: Scalar> Marked<T> {
-    /// Where both plans have kernels that this can take the place of.
+    /// Returns `None` unless these kernels can replace the kernels of both plans.
     fn new(
         context: &Context,
         [tokens, inputs, hidden, outputs]: [usize; 4],
@@ -133,24 +134,24 @@ impl<T: Scalar> Marked<T> {
             })
         };
         let [_, outputs] = self.weights;
-        // What is refused is refused before anything is queued.
+        // All operands are validated before the first launch.
         let w = place("W", w, self.weights)?;
         let y = place("Y", y, [hidden.shape()[0], outputs])?;
         let params = self.second.params(self.first.lists()?, None, w, y)?;
         self.first.queue(x, u, hidden, stream)?;
         self.first.queue_list(hidden, stream)?;
-        // SAFETY: operands of the planned shapes, type and context, lists made ahead on the stream; all are the
-        // caller's to keep until the stream is done.
+        // SAFETY: operands have the planned shapes, type and context; the lists are written earlier on the stream. The
+        // caller keeps the operands until the stream completes.
         let queue = unsafe { Queue::new(stream.raw()) };
         self.second.start(&params, queue)
     }
 }
 
 impl<T: Scalar> FeedForward<T> {
-    /// A layer of these extents: tokens, inputs, hidden activations, outputs.
+    /// Creates a layer of these extents: tokens, inputs, hidden activations, outputs.
     ///
     /// # Errors
-    /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the type;
+    /// [`Error::NoKernel`](crate::Error::NoKernel) if no kernel of the context supports the type;
     /// [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(
         context: &Context,
@@ -159,7 +160,7 @@ impl<T: Scalar> FeedForward<T> {
     ) -> Result<Self> {
         let shadow = Shadow::new(context, |context| Self::new(context, extents, options))?;
         let [tokens, inputs, hidden, outputs] = extents;
-        // Only the shapes are planned with.
+        // Planning reads only the shapes.
         let x = context.zeros::<T>(&[tokens, inputs])?;
         let u = context.zeros::<T>(&[inputs, hidden])?;
         let w = context.zeros::<T>(&[hidden, outputs])?;
@@ -190,13 +191,13 @@ impl<T: Scalar> FeedForward<T> {
         })
     }
 
-    /// Queues the layer of `[X, U, W]`. Runs of one layer share the hidden activations and wait for each other, on
-    /// whatever stream.
+    /// Queues the layer with operands `[X, U, W]`. Runs of one layer share the hidden activations, so each run waits
+    /// for the previous one, also on another stream.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents,
-    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, or has gaps between rows that it was
-    /// not planned for.
+    /// [`Error::Shape`](crate::Error::Shape) if an operand has other extents than planned;
+    /// [`Error::Operand`](crate::Error::Operand) if one belongs to another context, or has gaps between rows that were
+    /// not planned.
     pub fn forward(
         &mut self,
         [x, u, w]: [&Tensor<T>; 3],
@@ -227,12 +228,12 @@ impl<T: Scalar> FeedForward<T> {
         self.second.run(&operands, y, stream)
     }
 
-    /// The hidden activations of the last run.
+    /// Returns the hidden activations of the last run.
     pub fn hidden(&self) -> &Tensor<T> {
         &self.hidden
     }
 
-    /// Kernels of the first and of the second product.
+    /// Returns the names of the kernels of the first and of the second product.
     pub fn variants(&self) -> [&'static str; 2] {
         let first = self.marked.as_ref().map(|marked| marked.first.variant());
         [first.unwrap_or(self.first.variant()), self.second.variant()]

@@ -1,4 +1,4 @@
-//! The gate of a gated linear unit.
+//! Gated linear unit.
 
 use std::marker::PhantomData;
 
@@ -11,8 +11,8 @@ use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// `out[t,f] = gate(x[t,f]) * x[t, width + f]` (arXiv 2002.05202): one product gives gates and what they are multiplied
-/// by side by side. GPU kernels for f32, f16 and bf16.
+/// Gated linear unit (arXiv 2002.05202): `out[t,f] = gate(x[t,f]) * x[t, width + f]`. One product computes both parts
+/// of `x`: the gates and, after them, the features that they multiply. GPU kernels exist for f32, f16 and bf16.
 ///
 /// ```
 /// use einsparse::Context;
@@ -37,7 +37,7 @@ pub struct Glu<T> {
 }
 
 impl<T: Scalar> Glu<T> {
-    /// For outputs of `[tokens, width]`, or of `[width, tokens]` with `tokens_in_columns`.
+    /// Creates the operation for outputs `[tokens, width]`, or `[width, tokens]` with `tokens_in_columns`.
     ///
     /// # Errors
     /// [`Error::NoKernel`](crate::Error::NoKernel) for other element types.
@@ -59,16 +59,17 @@ impl<T: Scalar> Glu<T> {
         })
     }
 
-    /// Name of the kernel, `cpu` on a CPU context.
+    /// Returns the kernel name, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         self.launch.as_ref().map_or("cpu", GatedLaunch::variant)
     }
 
-    /// Queues it: `x` has twice as many features as `out`, gates first. Nothing is allocated or waited for.
+    /// Queues the operation. `x` has twice as many features as `out`, gates first. Allocates nothing and does not
+    /// synchronize.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
-    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context.
+    /// [`Error::Shape`](crate::Error::Shape) if an operand has other extents than planned;
+    /// [`Error::Operand`](crate::Error::Operand) if one belongs to another context.
     pub fn forward(&self, x: &Tensor<T>, out: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         let both = Layout { width: 2 * self.layout.width, ..self.layout };
         x.check("x", &self.context, &both.shape())?;
@@ -76,7 +77,7 @@ impl<T: Scalar> Glu<T> {
         let runs = self.launch.queue(|launch| {
             let matrices =
                 [operand(&self.context, x, stream)?, operand(&self.context, out, stream)?];
-            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
             let queue = unsafe { Queue::new(stream.raw()) };
             launch.run(matrices, queue)
         })?;

@@ -1,4 +1,4 @@
-//! A linear layer with sparse weights, and its gradients.
+//! Linear layer with sparse weights, and its gradients.
 
 use einsparse_formats::{AsSparse, SparseRef};
 
@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use crate::registry::Scalar;
 use crate::tensor::{Operand, SparseTensor, Tensor};
 
-/// How a [`Linear`] layer reads its inputs, and what stands before and after it.
+/// Options of a [`Linear`] layer: token order, and ReLUs before and after it.
 ///
 /// ```
 /// use einsparse::formats::{Csr, CsrPattern, Dense};
@@ -26,22 +26,25 @@ use crate::tensor::{Operand, SparseTensor, Tensor};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinearOptions {
-    /// Tokens are columns: X is `[inputs, tokens]`, Y `[outputs, tokens]`. That is the order for weights of single
-    /// entries, as in Sputnik (arXiv 2006.10901, section 7): a row of X is what an entry of W wants. Blocks want
-    /// tokens in rows.
+    /// Tokens are columns: X is `[inputs, tokens]`, Y is `[outputs, tokens]`. Use this order for unstructured weights,
+    /// as in Sputnik (arXiv 2006.10901, section 7): each nonzero of W then multiplies one row of X. Use tokens in rows
+    /// for weights made of blocks.
     pub tokens_in_columns: bool,
-    /// The outputs pass a ReLU, in the same kernel. The gradient that [`Linear::backward`] takes is then that of the
-    /// sums before it: the layer that follows gives it with `relu_input`.
+    /// Applies a ReLU to the outputs, in the kernel of the product. [`Linear::backward`] then expects the gradient of
+    /// the sums before the ReLU. The next layer computes that gradient if its `relu_input` is set.
     pub relu: bool,
-    /// The inputs come out of a ReLU: their gradient is zero where they are not positive, in the same kernel.
+    /// The inputs are the outputs of a ReLU: the kernel of the product sets their gradient to zero where they are not
+    /// positive.
     pub relu_input: bool,
 }
 
-/// `Y[t,o] = X[t,i] * W[o,i]` for a fixed number of tokens t, with W made of blocks. Backward
-/// `dX[t,i] = dY[t,o] * W[o,i]`, and `dW[o,i] = dY[t,o] * X[t,i]` where W has entries. With
-/// [`tokens_in_columns`](LinearOptions::tokens_in_columns) `Y[o,t] = W[o,i] * X[i,t]`, with W in CSR, COO, ELL or
-/// GroupCOO. Everything is planned once: the pattern of single entries is transposed when the layer is made, and new
-/// values are read through it; of blocks nothing is transposed or copied.
+/// Linear layer with sparse weights, and its gradients.
+///
+/// The layer computes `Y[t,o] = X[t,i] * W[o,i]` for a fixed number of tokens t, with W made of blocks. The backward
+/// pass computes `dX[t,i] = dY[t,o] * W[o,i]`, and `dW[o,i] = dY[t,o] * X[t,i]` at the nonzeros of W. With
+/// [`tokens_in_columns`](LinearOptions::tokens_in_columns), `Y[o,t] = W[o,i] * X[i,t]`, with W in CSR, COO, ELL or
+/// GroupCOO. All products are planned once. An unstructured pattern is transposed when the layer is created, and new
+/// values are read through the transposed pattern. Blocks are neither transposed nor copied.
 ///
 /// ```
 /// use einsparse::Context;
@@ -82,17 +85,17 @@ pub struct Linear<T: Scalar> {
     sampled: Plan<T>,
 }
 
-/// `left * right`, in this order where tokens are rows.
+/// Returns `left * right` if tokens are rows, and `right * left` if they are columns.
 fn product(columns: bool, left: &str, right: &str) -> String {
     let (first, second) = if columns { (right, left) } else { (left, right) };
     format!("{first} * {second}")
 }
 
 impl<T: Scalar> Linear<T> {
-    /// A layer with these weights, `[outputs, inputs]`, in the context.
+    /// Creates a layer with these weights, `[outputs, inputs]`, in the context.
     ///
     /// # Errors
-    /// [`Error::Operand`] where the weights are no matrix; [`Error::NoKernel`] where no kernel of the context takes
+    /// [`Error::Operand`] if the weights are not a matrix; [`Error::NoKernel`] if no kernel of the context supports
     /// their format or type.
     pub fn new(
         context: &Context,
@@ -103,11 +106,11 @@ impl<T: Scalar> Linear<T> {
         Self::planned(context, weight.as_sparse(), tokens, None, options)
     }
 
-    /// The same with a bias, `[outputs]`, in the kernel of the product. Its gradient, the sums of `dY` over the tokens,
-    /// is the caller's.
+    /// Creates a layer with a bias, `[outputs]`, which the kernel of the product adds. The layer does not compute the
+    /// gradient of the bias, which is the sum of `dY` over the tokens.
     ///
     /// # Errors
-    /// As [`Linear::new`], and where the bias is not one number for each output.
+    /// Returns the errors of [`Linear::new`], and an error if the bias does not have one element per output.
     pub fn with_bias(
         context: &Context,
         weight: impl AsSparse<T>,
@@ -140,7 +143,7 @@ impl<T: Scalar> Linear<T> {
             let texts = ["X[t,i]", "dX[t,i]", "Y[t,o]", "dY[t,o]"];
             (texts, [[tokens, inputs], [tokens, outputs]])
         };
-        // Only the shapes are planned with.
+        // Planning reads only the shapes.
         let (of_x, of_y) = (context.zeros::<T>(&shapes[0])?, context.zeros(&shapes[1])?);
         let plan = |text: &str, operands: &[(&str, Operand<'_, T>)]| {
             context.plan(text).operands(operands).build()
@@ -173,10 +176,10 @@ impl<T: Scalar> Linear<T> {
         Ok(Linear { weight, gradient, bias, forward, input, sampled })
     }
 
-    /// The product, with bias and ReLU where the layer has them.
+    /// Queues the product, with the bias and the ReLU of the layer.
     ///
     /// # Errors
-    /// Tensors of other shapes or another context than planned.
+    /// Returns an error if a tensor has another shape or context than planned.
     pub fn forward(&self, x: &Tensor<T>, y: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         let mut operands = vec![("X", x.into()), ("W", (&self.weight).into())];
         if let Some(bias) = &self.bias {
@@ -185,10 +188,10 @@ impl<T: Scalar> Linear<T> {
         self.forward.run(&operands, y, stream)
     }
 
-    /// The gradient of the inputs into `dx`, of the weights into [`Linear::gradient`].
+    /// Queues the gradient of the inputs, stored to `dx`, and of the weights, stored to [`Linear::gradient`].
     ///
     /// # Errors
-    /// As [`Linear::forward`].
+    /// Returns the errors of [`Linear::forward`].
     pub fn backward(
         &mut self,
         x: &Tensor<T>,
@@ -200,10 +203,10 @@ impl<T: Scalar> Linear<T> {
         self.backward_weight(x, dy, stream)
     }
 
-    /// The gradient of the inputs alone. `x` is read only with [`LinearOptions::relu_input`].
+    /// Queues only the gradient of the inputs. `x` is read only with [`LinearOptions::relu_input`].
     ///
     /// # Errors
-    /// As [`Linear::forward`].
+    /// Returns the errors of [`Linear::forward`].
     pub fn backward_input(
         &self,
         x: &Tensor<T>,
@@ -218,10 +221,10 @@ impl<T: Scalar> Linear<T> {
         self.input.run(&operands, dx, stream)
     }
 
-    /// The gradient of the weights alone.
+    /// Queues only the gradient of the weights.
     ///
     /// # Errors
-    /// As [`Linear::forward`].
+    /// Returns the errors of [`Linear::forward`].
     pub fn backward_weight(
         &mut self,
         x: &Tensor<T>,
@@ -232,22 +235,22 @@ impl<T: Scalar> Linear<T> {
         self.sampled.run(&operands, &mut self.gradient, stream)
     }
 
-    /// The weights.
+    /// Returns the weights.
     pub fn weight(&self) -> &SparseTensor<T> {
         &self.weight
     }
 
-    /// The weights, to give them new values.
+    /// Returns the weights, so that their values can be changed.
     pub fn weight_mut(&mut self) -> &mut SparseTensor<T> {
         &mut self.weight
     }
 
-    /// The gradient of the weights: their pattern, the values of the last [`Linear::backward`].
+    /// Returns the gradient of the weights: their pattern, with the values of the last [`Linear::backward`].
     pub fn gradient(&self) -> &SparseTensor<T> {
         &self.gradient
     }
 
-    /// Kernels of the forward product, the inputs' gradient and the weights' gradient.
+    /// Returns the names of the kernels of the forward product, and of the gradients of inputs and weights.
     pub fn variants(&self) -> [&'static str; 3] {
         [self.forward.variant(), self.input.variant(), self.sampled.variant()]
     }

@@ -1,5 +1,4 @@
-//! Layers of models: what holds weights, or puts operations together. Each has `forward` and, where it is trained,
-//! `backward`.
+//! Layers of models, with losses and optimisers. A layer has `forward` and, if it is trained, `backward`.
 
 mod activation;
 mod bias_gradient;

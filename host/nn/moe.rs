@@ -1,4 +1,4 @@
-//! A layer of experts: each token passes through the few that its router chose.
+//! Mixture-of-experts layer: each token is processed by the experts that its router selected.
 
 mod gradient;
 mod kept;
@@ -19,7 +19,7 @@ use gradient::Backward;
 pub use gradient::MoeGradients;
 use kept::Kept;
 
-/// Extents of a [`Moe`].
+/// Extents and options of a [`Moe`] layer.
 ///
 /// ```
 /// use einsparse::dynamic::Gate;
@@ -39,37 +39,38 @@ use kept::Kept;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MoeOptions {
-    /// Tokens.
+    /// Number of tokens.
     pub tokens: usize,
-    /// Experts.
+    /// Number of experts.
     pub experts: usize,
-    /// Number of the first of them. Those of other numbers are another layer's, as on another GPU
-    /// ([`group::ShardedMoe`](crate::group::ShardedMoe)), and add nothing here.
+    /// Number of the first expert of this layer. Other experts belong to another layer, such as one on another GPU
+    /// ([`group::ShardedMoe`](crate::group::ShardedMoe)). Choices of them add nothing to the output.
     pub first: usize,
-    /// Experts of each token.
+    /// Experts per token.
     pub top_k: usize,
     /// Columns of a token.
     pub model: usize,
-    /// Columns between an expert's two products.
+    /// Columns between the two products of an expert.
     pub hidden: usize,
-    /// The activation between them, `einsparse::einsum::Activation`: `Identity` or `Relu`.
+    /// Activation between the two products, `einsparse::einsum::Activation`: `Identity` or `Relu`.
     pub activation: Activation,
-    /// Hidden columns are `gate(x G) * (x U)`: the first matrices have `2 hidden` columns, those of the gates in front.
-    /// Without an activation.
+    /// Gate of the hidden columns, which are then `gate(x G) * (x U)`. The first matrices have `2 hidden` columns,
+    /// those of the gates first. `activation` must be `Identity`.
     pub gate: Option<Gate>,
-    /// Matrices lie transposed, as linear layers store them.
+    /// Matrices are stored transposed, as linear layers store them.
     pub transposed: bool,
-    /// Matrices are e4m3 with scales, [`Matrices::Scaled`]: transposed, for inference; `model` and `hidden` are
-    /// multiples of 16, with a gate `hidden` one of 128.
+    /// Matrices are e4m3 with scales, [`Matrices::Scaled`]. They must be transposed, and are for inference only.
+    /// `model` and `hidden` must be multiples of 16; with a gate, `hidden` must be a multiple of 128.
     pub scaled: bool,
-    /// Tokens and hidden rows are rounded to e4m3 too, as [`GroupedOptions::quantize`] has it: faster than with
-    /// `scaled` alone, less exact.
+    /// Tokens and hidden rows are also rounded to e4m3, as [`GroupedOptions::quantize`] describes: faster than `scaled`
+    /// alone, but less exact.
     pub quantize: bool,
 }
 
 impl MoeOptions {
-    /// Shapes of the first and the second stack of matrices: `[experts, model, hidden]`, with a gate `2 hidden`, and
-    /// `[experts, hidden, model]`; transposed with the last two turned.
+    /// Returns the shapes of the first and the second stack of matrices: `[experts, model, hidden]`, or with a gate
+    /// `[experts, model, 2 hidden]`, and `[experts, hidden, model]`. With `transposed`, the last two extents are
+    /// swapped.
     pub fn shapes(&self) -> [[usize; 3]; 2] {
         let wide = self.wide();
         match self.transposed {
@@ -85,16 +86,21 @@ impl MoeOptions {
     }
 }
 
-/// `out[t] = sum_j weights[t,j] act(x[t] * up[e]) * down[e]` with `e = choices[t,j]`, or with a gate
-/// `gate(x[t] * G[e]) * (x[t] * U[e])` for `act`, `up = [G, U]`: a mixture of experts (Shazeer et
-/// al., arXiv 1701.06538; Switch Transformer, arXiv 2101.03961), routed while running (PIT, arXiv 2301.10936, section
-/// 5). Nothing is padded and no token dropped, however unevenly experts are chosen. Choices are sorted on the device,
-/// tokens are gathered as the first product loads them, gates are multiplied with in its epilogue, and the second one weights its rows and scatters them; with
-/// several experts a token, one more kernel adds their rows. The host learns nothing of it: a run can be captured in a
-/// CUDA graph, and repeats bit for bit.
+/// Mixture of experts (Shazeer et al., arXiv 1701.06538; Switch Transformer, arXiv 2101.03961), routed at each run
+/// (PIT, arXiv 2301.10936, section 5).
 ///
-/// Hidden rows are rounded to `T`, and so are the weighted rows that are added with several experts a token; sums are
-/// f32. A choice that names no expert adds nothing. Elements as in [`GroupedGemm`](crate::dynamic::GroupedGemm).
+/// The layer computes `out[t] = sum_j weights[t,j] act(x[t] * up[e]) * down[e]` with `e = choices[t,j]`. With a gate,
+/// `gate(x[t] * G[e]) * (x[t] * U[e])` replaces `act(..)`, and `up = [G, U]`. Nothing is padded and no token is
+/// dropped, however unevenly the experts are selected.
+///
+/// Choices are sorted on the device. The first product gathers the tokens as it loads them, and applies the gate in its
+/// epilogue. The second product weights its rows and scatters them. With several experts per token, one more kernel
+/// adds their rows. Nothing is copied to the host, so a run can be captured in a CUDA graph. Results are bitwise
+/// reproducible.
+///
+/// Hidden rows are rounded to `T`. With several experts per token, the weighted rows are rounded to `T` before they are
+/// added. Sums are f32. A choice that names no expert adds nothing. Element types are those of
+/// [`GroupedGemm`](crate::dynamic::GroupedGemm).
 ///
 /// ```
 /// use einsparse::Context;
@@ -135,26 +141,26 @@ pub struct Moe<T> {
     routing: Routing,
     up: GroupedProduct<T>,
     down: GroupedProduct<T>,
-    /// By slots; none where the second product keeps them as e4m3.
+    /// Hidden rows by slots; empty if the second product stores them as e4m3.
     hidden: Tensor<T>,
-    /// Of a gated layer for training.
+    /// Sums of the first product, of a gated layer for training.
     kept: Option<Kept<T>>,
-    /// By choices, where a token has several.
+    /// Output rows by choices, if a token has several.
     parts: Option<Tensor<T>>,
     sum: Option<SumLaunch>,
-    /// Many choices are other layers': their rows are neither written nor read.
+    /// Whether many choices belong to other layers: their rows are neither written nor read.
     part: bool,
     backward: Option<Backward<T>>,
     shadow: Shadow<Moe<T>>,
 }
 
 impl<T: Scalar> Moe<T> {
-    /// A layer of these extents, with room for its hidden rows.
+    /// Creates a layer of these extents, and allocates its hidden rows.
     ///
     /// # Errors
-    /// [`Error::Operand`](crate::Error::Operand) without experts or choices, for scaled matrices that do not fit
-    /// [`scaled`](MoeOptions::scaled), and for GELU and for columns other than multiples of 8;
-    /// [`Error::NoKernel`](crate::Error::NoKernel) for element types without kernel;
+    /// [`Error::Operand`](crate::Error::Operand) without experts or choices, for scaled matrices that violate the
+    /// conditions of [`scaled`](MoeOptions::scaled), for GELU, and for columns that are not multiples of 8;
+    /// [`Error::NoKernel`](crate::Error::NoKernel) if no kernel supports the element type;
     /// [`Error::Overflow`](crate::Error::Overflow), [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(context: &Context, options: &MoeOptions) -> Result<Self> {
         let MoeOptions {
@@ -221,15 +227,18 @@ impl<T: Scalar> Moe<T> {
         })
     }
 
-    /// A layer that has some of the experts, whose choices name others for the most part.
+    /// Marks a layer that has only some of the experts, and whose choices mostly name others.
     pub(crate) fn part(self) -> Self {
         Moe { part: true, ..self }
     }
 
-    /// The same with room for [`backward`](Self::backward): one more array of hidden rows, with a gate three.
+    /// Creates a layer that also supports [`backward`](Self::backward).
+    ///
+    /// It allocates one more array of hidden rows, or three more with a gate.
     ///
     /// # Errors
-    /// As [`new`](Self::new); [`Error::Operand`](crate::Error::Operand) for GELU everywhere.
+    /// Returns the errors of [`new`](Self::new); [`Error::Operand`](crate::Error::Operand) for GELU on every context,
+    /// and for scaled matrices.
     pub fn for_training(context: &Context, options: &MoeOptions) -> Result<Self> {
         if options.scaled {
             return Err(Error::operand("scaled", "matrices have no gradients"));
@@ -244,31 +253,33 @@ impl<T: Scalar> Moe<T> {
         Ok(layer)
     }
 
-    /// Extents.
+    /// Returns the options of the layer.
     pub fn options(&self) -> &MoeOptions {
         &self.options
     }
 
-    /// Kernels of the first and the second product, `cpu` on a CPU context.
+    /// Returns the names of the kernels of the first and the second product, or `cpu` on a CPU context.
     pub fn variants(&self) -> [&'static str; 2] {
         let up = self.kept.as_ref().map_or(&self.up, |kept| &kept.product);
         [up.variant(), self.down.variant()]
     }
 
-    /// The slots of the last run.
+    /// Returns the slots of the last run.
     pub fn routing(&self) -> &Routing {
         &self.routing
     }
 
-    /// Queues the layer: `x` and `out` are `[tokens, model]`, choices and weights `[tokens, top_k]`, the matrices of
-    /// the [`shapes`](MoeOptions::shapes) of its options, each `&Tensor<T>`, or with scales a pair ([`Matrices`]). On a
-    /// GPU nothing is allocated or waited for. Runs of one layer share its hidden rows and wait for each other, on
-    /// whatever stream.
+    /// Queues the layer.
+    ///
+    /// `x` and `out` are `[tokens, model]`, choices and weights are `[tokens, top_k]`. The matrices have the
+    /// [`shapes`](MoeOptions::shapes) of the options. Each is a `&Tensor<T>`, or a pair with scales ([`Matrices`]). A
+    /// run on a GPU allocates nothing and does not synchronize. Runs of one layer share its hidden rows, so each run
+    /// waits for the previous one, also on another stream.
     ///
     /// # Errors
-    /// [`Error::Shape`](crate::Error::Shape) if an operand is not of the planned extents;
-    /// [`Error::Operand`](crate::Error::Operand) if one lies in another context, is not aligned to 16 bytes, or, of
-    /// choices and weights, has gaps between its rows.
+    /// [`Error::Shape`](crate::Error::Shape) if an operand has other extents than planned;
+    /// [`Error::Operand`](crate::Error::Operand) if one belongs to another context or is not aligned to 16 bytes, or if
+    /// choices or weights have gaps between their rows.
     pub fn forward<'a>(
         &mut self,
         x: &Tensor<T>,
@@ -287,12 +298,12 @@ impl<T: Scalar> Moe<T> {
         in_turn(self.routing.turns(), stream, || {
             self.routing.queue(choices, stream)?;
             self.queue_up(x, up, stream)?;
-            // Routing and first product stand in front: what is older than they are may be read early.
+            // Routing and the first product precede this launch, so it may read data from before them without a wait.
             self.multiply_behind((Some(choices), weights), down, out, stream)
         })
     }
 
-    /// What no operand may be, before anything is queued.
+    /// Validates the shapes of the operands before the first launch.
     fn check(
         &self,
         x: &Tensor<T>,
@@ -309,19 +320,19 @@ impl<T: Scalar> Moe<T> {
         check_shape("out", &[tokens, model], out.shape())
     }
 
-    /// The first part of [`forward`](Self::forward): the slots.
+    /// Queues the first step of [`forward`](Self::forward): computes the slots of the choices.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward).
+    /// Returns the errors of [`forward`](Self::forward).
     pub fn route(&mut self, choices: &Tensor<i32>, stream: &Stream) -> Result<()> {
         self.shadow.run(stream, |own, stream| own.route(&choices.shadow(), stream))?;
         self.routing.run(choices, stream)
     }
 
-    /// The second part: tokens gathered, the first product, the activation.
+    /// Queues the second step: gathers the tokens, computes the first product and applies the activation.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward).
+    /// Returns the errors of [`forward`](Self::forward).
     pub fn multiply_up<'a>(
         &mut self,
         x: &Tensor<T>,
@@ -347,10 +358,10 @@ impl<T: Scalar> Moe<T> {
         }
     }
 
-    /// The third part: the second product, weighted, scattered, and added up.
+    /// Queues the third step: computes the second product, weights and scatters its rows, and adds them.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward).
+    /// Returns the errors of [`forward`](Self::forward).
     pub fn multiply_down<'a>(
         &mut self,
         weights: &Tensor<f32>,
@@ -370,7 +381,7 @@ impl<T: Scalar> Moe<T> {
 
     fn multiply_behind(
         &mut self,
-        // Choices, right behind the routing and the first product.
+        // `choices` is `Some` only directly after the routing and the first product.
         (choices, weights): (Option<&Tensor<i32>>, &Tensor<f32>),
         down: Matrices<'_, T>,
         out: &mut Tensor<T>,
@@ -399,7 +410,8 @@ impl<T: Scalar> Moe<T> {
         }
     }
 
-    /// Rows of the choices to those of the tokens. With choices given, those of no expert have no row.
+    /// Adds the rows of the choices to the rows of the tokens. If `choices` is given, choices that name no expert of
+    /// this layer are skipped.
     fn add_up(
         &self,
         choices: Option<&Tensor<i32>>,
@@ -415,7 +427,7 @@ impl<T: Scalar> Moe<T> {
             };
             let rows = operand(&self.context, parts, stream)?;
             let sums = operand(&self.context, out, stream)?;
-            // SAFETY: both have the planned extents and type; `out` is the caller's to keep until the stream is done.
+            // SAFETY: both have the planned extents and type; the caller keeps `out` until the stream completes.
             let queue = unsafe { Queue::new(stream.raw()) };
             return sum.run(choices, rows, sums, queue);
         }

@@ -1,4 +1,4 @@
-//! Optimisers: steps of stochastic gradient descent and of Adam.
+//! Optimisers: stochastic gradient descent and Adam.
 
 mod update;
 
@@ -21,16 +21,16 @@ use update::{Update, check};
 pub struct SgdOptions {
     /// Learning rate.
     pub rate: f64,
-    /// What stays of the steps before; 0 keeps nothing, and takes no memory.
+    /// Momentum: the fraction of the previous steps that is kept, at least 0 and below 1. With 0, it uses no memory.
     pub momentum: f64,
-    /// Looks ahead along the momentum.
+    /// Nesterov momentum: the step looks ahead along the momentum.
     pub nesterov: bool,
-    /// This share of the parameters is added to their gradient.
+    /// Weight decay: this fraction of the parameters is added to their gradient.
     pub weight_decay: f64,
 }
 
 impl Default for SgdOptions {
-    /// Rate 0.01, and nothing else.
+    /// Returns a rate of 0.01, without momentum or weight decay.
     fn default() -> Self {
         SgdOptions { rate: 0.01, momentum: 0.0, nesterov: false, weight_decay: 0.0 }
     }
@@ -47,18 +47,19 @@ impl Default for SgdOptions {
 pub struct AdamOptions {
     /// Learning rate.
     pub rate: f64,
-    /// What stays of the first and of the second moment.
+    /// Decay factors of the first and of the second moment, at least 0 and below 1.
     pub betas: [f64; 2],
-    /// Added to the root of the second moment.
+    /// Value added to the square root of the second moment.
     pub epsilon: f64,
-    /// This share of the parameters is added to their gradient, or with [`decoupled`](Self::decoupled) taken off them.
+    /// Weight decay: this fraction of the parameters is added to their gradient. With [`decoupled`](Self::decoupled),
+    /// this fraction times the rate is subtracted from the parameters.
     pub weight_decay: f64,
-    /// AdamW: parameters decay beside the step, by the rate times [`weight_decay`](Self::weight_decay).
+    /// AdamW: [`weight_decay`](Self::weight_decay) applies to the parameters, not to their gradient.
     pub decoupled: bool,
 }
 
 impl Default for AdamOptions {
-    /// The constants of the paper: rate 0.001, betas 0.9 and 0.999, epsilon 1e-8; no decay.
+    /// Returns the constants of the paper: rate 0.001, betas 0.9 and 0.999, epsilon 1e-8; no weight decay.
     fn default() -> Self {
         AdamOptions {
             rate: 1e-3,
@@ -70,15 +71,18 @@ impl Default for AdamOptions {
     }
 }
 
-/// What both optimisers offer, with the words for each.
+/// Methods of both optimisers.
 macro_rules! optimiser {
     ($name:ident) => {
         impl $name {
-            /// Queues a step of `parameters` by their `gradient`, both of the planned shape and without gaps. Nothing
-            /// is allocated or waited for; a captured step goes on from where the last one ended, at each replay.
+            /// Queues a step of `parameters` by their `gradient`.
+            ///
+            /// Both have the planned shape, without gaps between rows. Allocates nothing and does not synchronize. At
+            /// each replay, a captured step continues from the state that the previous step stored.
             ///
             /// # Errors
-            /// [`Error::Shape`](crate::Error::Shape) for another shape; [`Error::Operand`](crate::Error::Operand) for another context, and for gaps between rows.
+            /// [`Error::Shape`](crate::Error::Shape) for another shape; [`Error::Operand`](crate::Error::Operand) for
+            /// another context, and for gaps between rows.
             pub fn step(
                 &mut self,
                 parameters: &mut Tensor<f32>,
@@ -88,12 +92,14 @@ macro_rules! optimiser {
                 self.0.step::<f32, f32>(parameters, gradient, None, stream)
             }
 
-            /// The same, and in the same pass the new parameters in f16 or bf16: what the products of the next step
-            /// read. The gradient is f32, or of the copy's type, as these products leave it.
+            /// Queues a step that also stores the new parameters to `copy`, in f16 or bf16, for the products of the
+            /// next step.
+            ///
+            /// The gradient is f32, or has the type of the copy, as these products store it.
             ///
             /// # Errors
-            /// As [`step`](Self::step); [`Error::Operand`](crate::Error::Operand) for a copy or a gradient of another
-            /// type.
+            /// Returns the errors of [`step`](Self::step); [`Error::Operand`](crate::Error::Operand) for a copy or a
+            /// gradient of another type.
             pub fn step_with_copy<T: Scalar, G: Scalar>(
                 &mut self,
                 parameters: &mut Tensor<f32>,
@@ -104,15 +110,16 @@ macro_rules! optimiser {
                 self.0.step(parameters, gradient, Some(copy), stream)
             }
 
-            /// The rate from the next step on, also of steps that were captured. Waits for all work on the GPU.
+            /// Sets the rate of all later steps, including replays of captured ones. Waits for all work on the GPU.
             ///
             /// # Errors
-            /// [`Error::Operand`](crate::Error::Operand) if it is negative or no number.
+            /// [`Error::Operand`](crate::Error::Operand) if the rate is negative or not a finite f32.
             pub fn set_rate(&mut self, rate: f64) -> Result<()> {
                 self.0.set_rate(rate)
             }
 
-            /// Steps done, replays of captured ones among them. Waits for all work on the GPU.
+            /// Returns the number of completed steps, including replays of captured ones. Waits for all work on the
+            /// GPU.
             ///
             /// # Errors
             /// [`Error::Cuda`](crate::Error::Cuda).
@@ -120,7 +127,7 @@ macro_rules! optimiser {
                 self.0.steps()
             }
 
-            /// Name of the kernel, `cpu` on a CPU context.
+            /// Returns the kernel name, or `cpu` on a CPU context.
             pub fn variant(&self) -> &'static str {
                 self.0.variant()
             }
@@ -128,10 +135,12 @@ macro_rules! optimiser {
     };
 }
 
-/// Stochastic gradient descent with momentum, as PyTorch has it: `m = momentum m + g + decay x`, then `x -= rate m`, or
-/// with Nesterov's momentum `x -= rate (g + decay x + momentum m)`. One kernel, which reads and writes everything once.
-/// Parameters and momentum are f32, and so is the gradient unless it has the type of a copy. Rate and number of steps
-/// lie where the parameters do, so that a CUDA graph goes on with them.
+/// Stochastic gradient descent with momentum, as in PyTorch.
+///
+/// A step computes `m = momentum m + g + decay x`, then `x -= rate m`. With Nesterov momentum, the update is
+/// `x -= rate (g + decay x + momentum m)`. One kernel reads and writes each array once. Parameters and momentum are
+/// f32. The gradient is f32, unless it has the type of a copy. On a GPU the rate and the number of steps are stored in
+/// device memory, so a CUDA graph continues from them.
 ///
 /// ```
 /// use einsparse::Context;
@@ -152,11 +161,11 @@ macro_rules! optimiser {
 pub struct Sgd(Update);
 
 impl Sgd {
-    /// For parameters of this shape.
+    /// Creates an optimiser for parameters of this shape.
     ///
     /// # Errors
-    /// [`Error::Operand`](crate::Error::Operand) for constants that are negative or no numbers, and for a momentum from 1 on;
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Error::Operand`](crate::Error::Operand) for constants that are negative or not a finite f32, and for a
+    /// momentum of 1 or more; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(context: &Context, shape: &[usize], options: &SgdOptions) -> Result<Self> {
         let SgdOptions { rate, momentum, nesterov, weight_decay: decay } = *options;
         check("momentum", momentum, 1.0)?;
@@ -170,10 +179,13 @@ impl Sgd {
 optimiser!(Sgd);
 
 /// Adam (Kingma and Ba, arXiv 1412.6980), or AdamW with [`AdamOptions::decoupled`] (Loshchilov and Hutter, arXiv
-/// 1711.05101), as PyTorch has them: moments `m` and `v` of the gradient, both corrected for the steps done, then
-/// `x -= rate m / (sqrt(v) + epsilon)`. One kernel, which reads and writes everything once. Parameters and
-/// moments are f32, and so is the gradient unless it has the type of a copy. Rate, number of steps and corrections lie
-/// where the parameters do, and each step advances them: a CUDA graph of one step is the next step at each replay.
+/// 1711.05101), as in PyTorch.
+///
+/// The moments `m` and `v` of the gradient are corrected for the number of steps, then
+/// `x -= rate m / (sqrt(v) + epsilon)`. One kernel reads and writes each array once. Parameters and moments are f32.
+/// The gradient is f32, unless it has the type of a copy. On a GPU the rate, the number of steps and the corrections
+/// are stored in device memory, and each step advances them. Each replay of a CUDA graph of one step is therefore the
+/// next step.
 ///
 /// ```
 /// use einsparse::Context;
@@ -193,11 +205,11 @@ optimiser!(Sgd);
 pub struct Adam(Update);
 
 impl Adam {
-    /// For parameters of this shape.
+    /// Creates an optimiser for parameters of this shape.
     ///
     /// # Errors
-    /// [`Error::Operand`](crate::Error::Operand) for constants that are negative or no numbers, and for betas from 1 on;
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Error::Operand`](crate::Error::Operand) for constants that are negative or not a finite f32, and for betas of
+    /// 1 or more; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn new(context: &Context, shape: &[usize], options: &AdamOptions) -> Result<Self> {
         let AdamOptions { rate, betas, epsilon, weight_decay: decay, decoupled } = *options;
         check("first beta", betas[0], 1.0)?;

@@ -1,4 +1,4 @@
-//! Root-mean-square normalisation, behind a residual sum or not.
+//! Root-mean-square normalisation, optionally of a residual sum.
 
 use std::marker::PhantomData;
 
@@ -11,8 +11,10 @@ use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// `out[t,f] = x[t,f] * factor[f] / sqrt(mean of x[t,f]^2 over f + epsilon)` (arXiv 1910.07467). Sums in f32 (f64 on the
-/// CPU), the same bits at every run. GPU kernels for f32, f16 and bf16.
+/// Root-mean-square normalisation (arXiv 1910.07467) of each token.
+///
+/// The result is `out[t,f] = x[t,f] * factor[f] / sqrt(mean of x[t,f]^2 over f + epsilon)`. Sums are f32 (f64 on the
+/// CPU), and results are bitwise reproducible. GPU kernels exist for f32, f16 and bf16.
 ///
 /// ```
 /// use einsparse::Context;
@@ -39,11 +41,11 @@ pub struct RmsNorm<T> {
 }
 
 impl<T: Scalar> RmsNorm<T> {
-    /// For matrices of `[tokens, width]`, or of `[width, tokens]` with `tokens_in_columns`.
+    /// Creates the operation for matrices `[tokens, width]`, or `[width, tokens]` with `tokens_in_columns`.
     ///
     /// # Errors
-    /// [`Error::Operand`] for an epsilon below 0; [`Error::Overflow`] past 2^31 - 1 tokens or
-    /// features, and [`Error::NoKernel`] for other element types.
+    /// [`Error::Operand`] for an epsilon below 0; [`Error::Overflow`] for more than 2^31 - 1 tokens or features;
+    /// [`Error::NoKernel`] for other element types.
     pub fn new(
         context: &Context,
         [tokens, width]: [usize; 2],
@@ -65,15 +67,16 @@ impl<T: Scalar> RmsNorm<T> {
         })
     }
 
-    /// Name of the kernel, `cpu` on a CPU context.
+    /// Returns the kernel name, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         self.launch.as_ref().map_or("cpu", RmsNormLaunch::variant)
     }
 
-    /// Queues the normalisation of `x`; `factor` is `[width]`. Nothing is allocated or waited for.
+    /// Queues the normalisation of `x`; `factor` is `[width]`. Allocates nothing and does not synchronize.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context.
+    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::Operand`] if one belongs to another
+    /// context.
     pub fn forward(
         &self,
         x: &Tensor<T>,
@@ -88,10 +91,10 @@ impl<T: Scalar> RmsNorm<T> {
         self.on_host(x, factor, out)
     }
 
-    /// Queues `x += y` and the normalisation of the sum: the residual stream of a model is `x`.
+    /// Queues `x += y` and the normalisation of the sum. `x` is the residual stream of a model.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward).
+    /// Returns the errors of [`forward`](Self::forward).
     pub fn forward_residual(
         &self,
         [x, out]: [&mut Tensor<T>; 2],
@@ -136,7 +139,7 @@ impl<T: Scalar> RmsNorm<T> {
     ) -> Result<()> {
         let of = |tensor: &Tensor<T>| operand(&self.context, tensor, stream);
         let factor = without_gaps(&self.context, "factor", factor, stream)?;
-        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+        // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
         let queue = unsafe { Queue::new(stream.raw()) };
         let y = y.map(of).transpose()?;
         launch.run([of(x)?, of(out)?], y, factor.address, queue)

@@ -1,4 +1,4 @@
-//! Queries, keys and values of a product, turned by position.
+//! Rotary position embedding of queries and keys.
 
 use std::marker::PhantomData;
 
@@ -16,17 +16,17 @@ use crate::tensor::Tensor;
 /// Extents of [`Rotary`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RotaryOptions {
-    /// Tokens of a run.
+    /// Tokens per run.
     pub tokens: usize,
-    /// Heads of queries.
+    /// Number of query heads.
     pub heads: usize,
-    /// Heads of keys, and as many of values.
+    /// Number of key heads, and of value heads.
     pub key_heads: usize,
     /// Elements of a head: a multiple of 16.
     pub dim: usize,
     /// The angle of pair `i` grows by `base^(-2 i / dim)` from one position to the next.
     pub base: f64,
-    /// Tokens are columns of the input.
+    /// Whether tokens are columns of the input.
     pub tokens_in_columns: bool,
 }
 
@@ -43,9 +43,11 @@ impl Default for RotaryOptions {
     }
 }
 
-/// Rotary positions (RoPE, arXiv 2104.09864) for the output of the product to queries, keys and values: takes it apart,
-/// and turns queries and keys by the position of their token. Elements `i` and `i + dim / 2` of a head are a pair, as in
-/// Llama. Angles are counted in f64. GPU kernels for f32, f16 and bf16.
+/// Rotary position embedding (RoPE, arXiv 2104.09864) of queries and keys.
+///
+/// It splits the output of a product into queries, keys and values, and rotates queries and keys by the position of
+/// their token. Elements `i` and `i + dim / 2` of a head are a pair, as in Llama. Angles are computed in f64. GPU
+/// kernels exist for f32, f16 and bf16.
 ///
 /// ```
 /// use einsparse::Context;
@@ -69,18 +71,18 @@ pub struct Rotary<T> {
     context: Context,
     options: RotaryOptions,
     layout: Layout,
-    /// Whole turns of each pair from one position to the next.
+    /// Rotation of each pair from one position to the next, in units of 2 pi.
     turns: Vec<f64>,
     launch: Prepared<RotaryLaunch>,
     element: PhantomData<T>,
 }
 
 impl<T: Scalar> Rotary<T> {
-    /// For tokens of these extents.
+    /// Creates the operation for these extents.
     ///
     /// # Errors
-    /// [`Error::Operand`] for heads of no multiple of 16 elements, and a base that is not above 0;
-    /// [`Error::NoKernel`] for other element types.
+    /// [`Error::Operand`] if `dim` is not a multiple of 16 or `base` is not above 0; [`Error::NoKernel`] for other
+    /// element types.
     pub fn new(context: &Context, options: &RotaryOptions) -> Result<Self> {
         let RotaryOptions { tokens, heads, key_heads, dim, base, .. } = *options;
         if !dim.is_multiple_of(ROTARY_PAIRS) || dim == 0 {
@@ -108,21 +110,23 @@ impl<T: Scalar> Rotary<T> {
         })
     }
 
-    /// Name of the kernel, `cpu` on a CPU context.
+    /// Returns the kernel name, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         self.launch.as_ref().map_or("cpu", RotaryLaunch::variant)
     }
 
-    /// Queues the rotation. `x` holds queries, keys and values of a token behind each other: `[tokens, (heads + 2
-    /// key_heads) * dim]`, or its transpose with `tokens_in_columns`. `lengths`, `[tokens]`, says how many tokens a
-    /// sequence has up to and with this one, so that its position is one less: as
-    /// [`CachedAttention::append`](crate::ops::CachedAttention::append) takes them. Out come `[tokens, heads, dim]` and
-    /// twice `[tokens, key_heads, dim]`; [reshaped](Tensor::reshape) to two axes they are what
-    /// [`SparseAttention`](crate::ops::SparseAttention) takes.
+    /// Queues the rotation.
+    ///
+    /// Each row of `x` contains the queries, then the keys, then the values of a token:
+    /// `[tokens, (heads + 2 key_heads) * dim]`, or its transpose with `tokens_in_columns`. `lengths`, `[tokens]`,
+    /// contains the length of each sequence up to and including this token, as in
+    /// [`CachedAttention::append`](crate::ops::CachedAttention::append). The position of the token is this length minus
+    /// one. `q` is `[tokens, heads, dim]`; `k` and `v` are `[tokens, key_heads, dim]`. [Reshaped](Tensor::reshape) to
+    /// two axes, they are operands of [`SparseAttention`](crate::ops::SparseAttention).
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,
-    /// or outputs have gaps.
+    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::Operand`] if one belongs to another
+    /// context, or if outputs have gaps.
     pub fn forward(
         &self,
         x: &Tensor<T>,
@@ -153,7 +157,7 @@ impl<T: Scalar> Rotary<T> {
             }
             let lengths = without_gaps(&self.context, "lengths", lengths, stream)?;
             let x = operand(&self.context, x, stream)?;
-            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
             let queue = unsafe { Queue::new(stream.raw()) };
             launch.run(x, lengths.address, out, queue)
         })?;

@@ -1,4 +1,4 @@
-//! Which experts a token goes to.
+//! Router of a mixture of experts: selects the experts of each token.
 
 use std::marker::PhantomData;
 
@@ -14,21 +14,25 @@ use crate::tensor::{AnyTensor, Tensor};
 /// Extents of a [`Router`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouterOptions {
-    /// Tokens.
+    /// Number of tokens.
     pub tokens: usize,
-    /// Experts.
+    /// Number of experts.
     pub experts: usize,
-    /// Experts of each token.
+    /// Experts per token.
     pub top_k: usize,
-    /// Whether a token's weights add up to 1 (`norm_topk_prob`): a softmax over the chosen logits, else over all.
+    /// Whether the weights of a token add up to 1 (`norm_topk_prob`): the softmax is over the selected logits,
+    /// otherwise over all logits.
     pub normalized: bool,
 }
 
-/// The `top_k` experts with the greatest logits, and their softmax: `weights[t,j] = softmax(logits[t])[choices[t,j]]`,
-/// greatest first, of equal logits the first expert (0 and -0 are equal). One kernel each way, the same bits at every run; what it writes is
-/// what [`Moe`](super::Moe) reads. The logits come from any dense product, in f32, f16 or bf16; powers and sums are f32.
+/// Selects the `top_k` experts with the largest logits, and computes their softmax weights.
 ///
-/// A NaN among the logits makes the weights of its token NaN. Up to 1024 experts and 32 of a token.
+/// The weights are `weights[t,j] = softmax(logits[t])[choices[t,j]]`. Experts are in descending order of their logits.
+/// Of equal logits, the first expert comes first (0 and -0 are equal). The forward and the backward pass are one kernel
+/// each, and results are bitwise reproducible. [`Moe`](super::Moe) reads the choices and weights. The logits come from
+/// any dense product, in f32, f16 or bf16. Exponentials and sums are f32.
+///
+/// A NaN among the logits of a token makes its weights NaN. The limits are 1024 experts, and 32 experts per token.
 ///
 /// ```
 /// use einsparse::Context;
@@ -55,11 +59,11 @@ pub struct Router<T> {
 }
 
 impl<T: Scalar> Router<T> {
-    /// A router of these extents.
+    /// Creates a router of these extents.
     ///
     /// # Errors
-    /// [`Error::Operand`] without experts or choices, or with more choices than experts; [`Error::Overflow`]
-    /// past its limits and [`Error::NoKernel`] for other element types.
+    /// [`Error::Operand`] without experts or choices, or with more choices than experts; [`Error::Overflow`] above the
+    /// limits; [`Error::NoKernel`] for other element types.
     pub fn new(context: &Context, options: &RouterOptions) -> Result<Self> {
         let RouterOptions { tokens, experts, top_k, normalized } = *options;
         if top_k == 0 || top_k > experts {
@@ -76,17 +80,17 @@ impl<T: Scalar> Router<T> {
         Ok(Router { context: context.clone(), options: *options, launch, element: PhantomData })
     }
 
-    /// Extents.
+    /// Returns the extents of the router.
     pub fn options(&self) -> &RouterOptions {
         &self.options
     }
 
-    /// Queues the choice: `logits` are `[tokens, experts]`, choices and weights `[tokens, top_k]`. Nothing is allocated
-    /// or waited for.
+    /// Queues the selection. Logits are `[tokens, experts]`, choices and weights are `[tokens, top_k]`. Allocates
+    /// nothing and does not synchronize.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,
-    /// or choices or weights have gaps between their rows.
+    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::Operand`] if one belongs to another
+    /// context, or if choices or weights have gaps between their rows.
     pub fn forward(
         &self,
         logits: &Tensor<T>,
@@ -97,7 +101,7 @@ impl<T: Scalar> Router<T> {
         let runs = self.launch.queue(|launch| {
             let words = self.words([("choices", choices), ("weights", weights)], stream)?;
             let logits = operand(&self.context, logits, stream)?;
-            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
             let queue = unsafe { Queue::new(stream.raw()) };
             launch.choose(logits, words, queue)
         })?;
@@ -107,11 +111,11 @@ impl<T: Scalar> Router<T> {
         self.choose_on_host(logits, choices, weights)
     }
 
-    /// Queues the gradient of the logits, `[tokens, experts]`, from that of the weights (as
-    /// [`Moe::backward`](super::Moe::backward) leaves it), for the operands of a [`forward`](Self::forward).
+    /// Queues the gradient of the logits, `[tokens, experts]`, from that of the weights, which
+    /// [`Moe::backward`](super::Moe::backward) computes. The other operands are those of a [`forward`](Self::forward).
     ///
     /// # Errors
-    /// As [`forward`](Self::forward).
+    /// Returns the errors of [`forward`](Self::forward).
     pub fn backward(
         &self,
         logits: &Tensor<T>,
@@ -153,19 +157,19 @@ impl<T: Scalar> Router<T> {
         check_shape("weights", &chosen, weights.shape())
     }
 
-    /// Of logits, and of choices and weights.
+    /// Shapes of the logits, and of the choices and weights.
     fn shapes(&self) -> [[usize; 2]; 2] {
         let own = self.options;
         [[own.tokens, own.experts], [own.tokens, own.top_k]]
     }
 
-    /// Addresses of what lies without gaps.
+    /// Addresses of tensors that are stored without gaps.
     fn words(&self, all: [(&str, &AnyTensor); 2], stream: &Stream) -> Result<[u64; 2]> {
         let [a, b] = all.map(|(name, tensor)| without_gaps(&self.context, name, tensor, stream));
         Ok([a?.address, b?.address])
     }
 
-    /// Softmax over a token's logits, in f64.
+    /// Maximum of a token's logits, and the sum of their exponentials relative to it, in f64.
     fn softmax(logits: &[T], of: impl Iterator<Item = usize> + Clone) -> (f64, f64) {
         let x = |e: usize| logits[e].to_f64();
         let greatest = of.clone().map(x).fold(f64::NEG_INFINITY, f64::max);

@@ -1,4 +1,4 @@
-//! The gradient of a dense layer's weights and bias.
+//! Gradients of the weights and the bias of a dense layer.
 
 use std::marker::PhantomData;
 
@@ -12,11 +12,13 @@ use crate::offer::{Precision, multiplied_as};
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::Tensor;
 
-/// The gradient of the weights of a dense layer `Y[n,o] = X[n,i] * W[i,o] + b[o]` over many rows n, and in the same
-/// pass that of its bias: `dW[i,o] = X[n,i] * dY[n,o]` and `db[o] = dY[n,o]`. Rows are dealt to thread blocks in parts,
-/// which are added up in order: the same bits at every run. Sums are f32 on a GPU (f64 on the CPU), and so are the
-/// results, whatever the type of X: what an [`Adam`](super::Adam) takes. GPU kernels for f32, f16 and bf16; those of
-/// 16 bits multiply on Tensor Cores, as f32 does with [`Precision::Tf32`].
+/// Gradients of the weights and the bias of a dense layer over many rows, in one pass.
+///
+/// The layer is `Y[n,o] = X[n,i] * W[i,o] + b[o]`, its gradients are `dW[i,o] = X[n,i] * dY[n,o]` and
+/// `db[o] = dY[n,o]`. Rows are distributed to thread blocks in parts, and the sums of the parts are added in order, so
+/// results are bitwise reproducible. Sums are f32 on a GPU and f64 on the CPU. Results are f32, whatever the type of X,
+/// as [`Adam`](super::Adam) accepts them. GPU kernels exist for f32, f16 and bf16. f16 and bf16 use Tensor Cores, and
+/// so does f32 with [`Precision::Tf32`].
 ///
 /// ```
 /// use einsparse::Context;
@@ -41,20 +43,21 @@ pub struct WeightGradient<T, Out = f32> {
 }
 
 impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
-    /// For so many rows, inputs and outputs.
+    /// Creates the operation for `[rows, inputs, outputs]`.
     ///
     /// # Errors
-    /// [`Error::Operand`] without inputs or outputs, and for results that are not f32; there also
-    /// [`Error::Overflow`] past 65,534 inputs or 2^31 - 1 rows, [`Error::NoKernel`] for other element types,
-    /// [`Error::OutOfMemory`].
+    /// [`Error::Operand`] without inputs or outputs. Except on [`Context::unchecked_cpu`], also [`Error::Operand`] if
+    /// the results are not f32, [`Error::Overflow`] for more than 65,534 inputs or 2^31 - 1 rows, [`Error::NoKernel`]
+    /// for other element types, [`Error::OutOfMemory`].
     pub fn new(context: &Context, extents: [usize; 3]) -> Result<Self> {
         Self::with_precision(context, extents, Precision::Full)
     }
 
-    /// As [`new`](Self::new); on a GPU f32 is multiplied as `precision` says. The bias stays full f32.
+    /// Creates the operation as [`new`](Self::new) does; a GPU multiplies f32 in `precision`. The gradient of the bias
+    /// stays full f32.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Returns the errors of [`new`](Self::new).
     pub fn with_precision(
         context: &Context,
         extents: [usize; 3],
@@ -79,22 +82,23 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
         Ok(WeightGradient { context: context.clone(), extents, launch, elements: PhantomData })
     }
 
-    /// Name of the kernel, `cpu` on a CPU context.
+    /// Returns the kernel name, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         let launch = self.launch.as_ref();
         launch.map_or("cpu", WeightGradientLaunch::variant)
     }
 
-    /// Device bytes beside the operands.
+    /// Returns the workspace size, in bytes of device memory; 0 on a CPU context.
     pub fn workspace_bytes(&self) -> usize {
         self.launch.as_ref().map_or(0, WeightGradientLaunch::bytes)
     }
 
-    /// Queues the gradients: X `[rows, inputs]`, dY `[rows, outputs]`, dW `[inputs, outputs]`, db `[outputs]`. Nothing
-    /// is allocated or waited for.
+    /// Queues the gradients. X is `[rows, inputs]`, dY is `[rows, outputs]`, dW is `[inputs, outputs]`, db is
+    /// `[outputs]`. Allocates nothing and does not synchronize.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context.
+    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::Operand`] if one belongs to another
+    /// context.
     pub fn backward_weight(
         &self,
         (x, dy): (&Tensor<T>, &Tensor<T>),
@@ -112,11 +116,12 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
         }
     }
 
-    /// The same of a layer `Y = relu(X W + b)`, from the gradient of Y: in the same pass dY becomes the gradient of the
-    /// sums ahead of the ReLU, zero where Y is not above zero, which goes on to the inputs.
+    /// Queues the gradients of a layer `Y = relu(X W + b)`, from the gradient of Y. In the same pass, dY is replaced by
+    /// the gradient of the sums before the ReLU, which is zero where Y is not above zero. The gradient of the inputs
+    /// requires this dY.
     ///
     /// # Errors
-    /// As [`backward_weight`](Self::backward_weight).
+    /// Returns the errors of [`backward_weight`](Self::backward_weight).
     pub fn backward_weight_relu(
         &self,
         (x, y): (&Tensor<T>, &Tensor<T>),
@@ -178,7 +183,7 @@ impl<T: Scalar, Out: Scalar> WeightGradient<T, Out> {
             Some(db) => without_gaps(context, "db", db, stream)?.address,
             None => 0,
         };
-        // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+        // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
         let queue = unsafe { Queue::new(stream.raw()) };
         launch.run(operands, db, gate, queue)
     }

@@ -1,17 +1,17 @@
-//! Operands by name, and where they lie.
+//! Operands by name, and their addresses.
 
 use crate::einsum::Scalar as Factor;
 use crate::error::{Elsewhere, Error, Result};
 use crate::tensor::{AnyOperand, SparsityHint};
 
-/// Operands as kernels take them, and what is expected of those that are dynamic.
+/// Borrowed operands, and the sparsity hints of the dynamic ones.
 pub(crate) type Given<'o, 'a> = (&'o [(&'o str, AnyOperand<'a>)], &'o [(&'o str, SparsityHint)]);
 
-/// The same, owned.
+/// Owned variant of [`Given`].
 pub(crate) type Owned<'o, 'a> = (Vec<(&'o str, AnyOperand<'a>)>, Vec<(&'o str, SparsityHint)>);
 
-/// The operands with the dynamic ones as the dense tensors that they are, and which those were; `None` where there are
-/// none.
+/// Returns the operands with dynamic ones replaced by their dense tensors, and the hints of the dynamic ones; `None` if
+/// no operand is dynamic.
 pub(crate) fn as_dense<'o, 'a>(operands: &[(&'o str, AnyOperand<'a>)]) -> Option<Owned<'o, 'a>> {
     let dynamic = operands.iter().filter_map(|(name, operand)| match operand {
         AnyOperand::Dynamic(_, expected) => Some((*name, *expected)),
@@ -28,7 +28,7 @@ pub(crate) fn as_dense<'o, 'a>(operands: &[(&'o str, AnyOperand<'a>)]) -> Option
     Some((dense.collect(), dynamic))
 }
 
-/// The operand of this name.
+/// Returns the operand of this name.
 pub(crate) fn find<'s, 'a>(
     operands: &'s [(&str, AnyOperand<'a>)],
     name: &str,

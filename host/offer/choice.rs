@@ -1,4 +1,4 @@
-//! What a plan can choose from: candidates with predicted costs, and refusals with reasons.
+//! Candidates of a plan with predicted costs, and refusals with reasons.
 
 use std::fmt;
 
@@ -9,28 +9,28 @@ use einsparse_kernels::table::Row;
 use crate::cost::Cost;
 use crate::error::Refusal;
 
-/// A kernel that can run this, and what it is predicted to cost.
+/// Kernel that can run the expression, with its predicted cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Name in the table.
+    /// Name in the table of kernels.
     pub name: &'static str,
-    /// The prediction.
+    /// Predicted cost.
     pub cost: Cost,
-    /// What it does with implicit zeros.
+    /// Treatment of implicit zeros.
     pub zeros: Zeros,
-    /// The form in which the plan holds the sparse factor for it; `None` if it reads the operand.
+    /// Form in which the plan stores the sparse factor for this kernel; `None` if the kernel reads the operand.
     pub prepacked: Option<PrepackedForm>,
 }
 
 impl Candidate {
-    /// The kernel of a row, which reads what it is given as it is.
+    /// Candidate of a row that reads the operand in its stored form.
     pub(crate) fn of(row: &'static Row, cost: Cost) -> Self {
         Candidate { name: row.name, cost, zeros: row.zeros, prepacked: None }
     }
 }
 
-/// The kernels that a plan weighed, and those that cannot run it. It prints as a line for each candidate, cheapest
-/// first and the one that is taken marked, then a line for each reason of refusals; `{:#}` names each refused kernel.
+/// Candidate kernels of a plan, and the kernels that cannot run it. It prints one line per candidate, cheapest first,
+/// with the selected one marked. One line per reason of refusals follows; `{:#}` prints every refused kernel.
 ///
 /// ```
 /// use einsparse::Context;
@@ -49,19 +49,19 @@ impl Candidate {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Choice {
-    /// Cheapest first.
+    /// Candidates, cheapest first.
     #[doc(hidden)]
     pub candidates: Vec<Candidate>,
-    /// Whether the first candidate is what the plan runs: so on a GPU. On the CPU candidates are predictions alone.
+    /// Whether the plan runs the first candidate. This is the case on a GPU; on a CPU, candidates are only predictions.
     #[doc(hidden)]
     pub taken: bool,
-    /// Rows that cannot run this, and why.
+    /// Rows that cannot run the expression, with reasons.
     #[doc(hidden)]
     pub refused: Vec<Refusal>,
 }
 
 impl Choice {
-    /// Cheapest first.
+    /// Sorts the candidates, cheapest first.
     pub(crate) fn sort(&mut self) {
         self.candidates.sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
     }
@@ -72,22 +72,23 @@ impl Choice {
         self.candidates.first().filter(|_| self.taken)
     }
 
-    /// Name of the kernel that the plan runs; `None` on the CPU.
+    /// Returns the name of the kernel that the plan runs; `None` on a CPU.
     pub fn kernel(&self) -> Option<&'static str> {
         self.own().map(|own| own.name)
     }
 
-    /// Microseconds that a run of this kernel is predicted to take; `None` on the CPU.
+    /// Returns the predicted time of a run of this kernel in microseconds; `None` on a CPU.
     pub fn microseconds(&self) -> Option<f64> {
         self.own().map(|own| own.cost.us)
     }
 
-    /// Name and predicted microseconds of each kernel that can run this, cheapest first; on the CPU those of an H200.
+    /// Iterates over name and predicted microseconds of each candidate, cheapest first. On a CPU, the predictions are
+    /// for an H200.
     pub fn candidates(&self) -> impl ExactSizeIterator<Item = (&'static str, f64)> {
         self.candidates.iter().map(|c| (c.name, c.cost.us))
     }
 
-    /// Why kernels were refused, each reason once with the names of those that have it, in the order of the table.
+    /// Returns each reason of refusals once, with the names of the refused kernels, in the order of the table.
     pub fn reasons(&self) -> Vec<(&str, Vec<&str>)> {
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
         for Refusal { name, reason } in &self.refused {
@@ -123,12 +124,12 @@ impl fmt::Display for Choice {
     }
 }
 
-/// In which form a plan keeps A.
+/// Form in which a plan stores a prepacked A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrepackedForm {
-    /// With its zeros.
+    /// Dense, including zeros.
     Dense,
-    /// In another format.
+    /// Sparse, in another format.
     Sparse(Format),
 }
 

@@ -1,5 +1,5 @@
-//! The gate: every operand of a plan passes here before a family sees it. Shapes have been compared with the
-//! expression; here are names, lengths and contents.
+//! Validation of all operands of a plan before a family receives them: names, lengths and contents. Shapes have already
+//! been compared with the expression.
 
 use super::bind::{find, wrong};
 use crate::cpu::{as_long_as_its_shape, check_slots};
@@ -7,8 +7,8 @@ use crate::error::{Error, Result};
 use crate::indirect::{Access, Index, IndirectEinsum};
 use crate::tensor::AnyOperand;
 
-/// Operands of a plan that passed: each name once, index arrays as long as their shape says, and every slot of them
-/// inside the axis that it indexes, or PAD. Made by [`pass`] alone.
+/// Validated operands of a plan: names are unique, index arrays have the length of their shape, and each slot is inside
+/// of the indexed axis or PAD. Only [`pass`] creates it.
 #[derive(Clone, Copy)]
 pub(crate) struct Checked<'q, 'a>(&'q [(&'q str, AnyOperand<'a>)]);
 
@@ -18,7 +18,7 @@ impl<'q, 'a> Checked<'q, 'a> {
     }
 }
 
-/// A name stands for one operand.
+/// Checks that each name is given once.
 pub(crate) fn once_each(operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
     for (at, (name, operand)) in operands.iter().enumerate() {
         if let Some((_, first)) = operands[..at].iter().find(|(n, _)| n == name) {
@@ -31,9 +31,12 @@ pub(crate) fn once_each(operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
     Ok(())
 }
 
+/// Validates the operands of a plan.
+///
 /// # Errors
-/// [`Error::Operand`] for a name given twice, an index array of another length than its shape, an index that is no
-/// index array; [`Error::InvalidIndex`] for a slot that leads out of an operand.
+/// - [`Error::Operand`] for a name given twice, for an index array whose length differs from its shape, and for an
+///   operand of another kind that is used as an index array.
+/// - [`Error::InvalidIndex`] for a slot outside of an operand.
 pub(crate) fn pass<'q, 'a>(
     e: &IndirectEinsum,
     operands: &'q [(&'q str, AnyOperand<'a>)],
@@ -47,7 +50,7 @@ pub(crate) fn pass<'q, 'a>(
     }
     let mut inside = Inside { e, operands, seen: Vec::new() };
     for factor in &e.factors {
-        // The values of a sparse operand stand under a name of their own; their pattern was checked when it was made.
+        // The values of a sparse operand have another name than the operand. Its pattern was validated at construction.
         if let Ok(operand) = find(operands, &factor.tensor) {
             inside.access(factor, operand.shape())?;
         }
@@ -59,7 +62,7 @@ pub(crate) fn pass<'q, 'a>(
 struct Inside<'q, 'a> {
     e: &'q IndirectEinsum,
     operands: &'q [(&'q str, AnyOperand<'a>)],
-    /// Arrays that were looked through, with the extent of the axis.
+    /// Arrays already checked, with the extent of the axis.
     seen: Vec<(&'q str, usize)>,
 }
 
@@ -80,7 +83,7 @@ impl<'q> Inside<'q, '_> {
         Ok(())
     }
 
-    /// An array that indexes an axis of so many elements.
+    /// Checks an array that indexes an axis of `extent` elements.
     fn array(&mut self, array: &'q Access, extent: usize, of: &dyn Fn() -> String) -> Result<()> {
         let name = array.tensor.as_str();
         let sparse = self.e.sparse.iter().flat_map(|s| &s.arrays);

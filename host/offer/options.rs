@@ -1,8 +1,8 @@
-//! What a plan may do.
+//! Options of a plan.
 
 use crate::registry::Dtype;
 
-/// How f32 matrices are multiplied on Tensor Cores.
+/// Precision of products of f32 matrices.
 ///
 /// ```
 /// use einsparse::{Options, Precision};
@@ -16,14 +16,14 @@ use crate::registry::Dtype;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// Full f32 everywhere.
+    /// Multiplies in full f32.
     #[default]
     Full,
-    /// f32 rounded to TF32 (10 bits of mantissa, `cvt.rna`) in front of the multiplication.
+    /// Rounds f32 operands to TF32 (10 mantissa bits, `cvt.rna`) before the multiplication on Tensor Cores.
     Tf32,
 }
 
-/// Which treatment of implicit zeros is acceptable.
+/// Treatment of implicit zeros that a plan accepts.
 ///
 /// ```
 /// use einsparse::{Options, ZerosRule};
@@ -37,15 +37,16 @@ pub enum Precision {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZerosRule {
-    /// Zeros of a stored block, those between entries that a kernel gathers into a tile, and all where A is kept dense
-    /// may be multiplied: a NaN or Inf in B can reach rows that own no entry there.
+    /// Kernels may multiply implicit zeros: those of a stored block, those between the nonzeros of a gathered tile, and
+    /// all zeros if A is prepacked as a dense matrix. A NaN or Inf in B can then reach rows of C that have a zero at
+    /// that column of A.
     #[default]
     Dense,
-    /// Implicit zeros are never multiplied.
+    /// Kernels never multiply implicit zeros.
     Strict,
 }
 
-/// Whether the same inputs must give the same bits.
+/// Guarantee that equal inputs give equal bits.
 ///
 /// ```
 /// use einsparse::dynamic::{DetectOptions, Detector};
@@ -58,15 +59,15 @@ pub enum ZerosRule {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Determinism {
-    /// Bit for bit the same result for the same inputs and plan.
+    /// Returns the same bits for the same inputs and plan.
     #[default]
     Strict,
-    /// Kernels that add in any order are allowed: module `relaxed`, `+=` in f32 over single entries. What the default
-    /// costs is measured against it; a plan takes it by its variant only.
+    /// Allows kernels that add in any order: module `relaxed`, which computes `+=` in f32 over unstructured nonzeros.
+    /// This module serves to measure the cost of the default. A plan selects it only if [`Options::variant`] names it.
     Relaxed,
 }
 
-/// From where a plan takes the values of a sparse factor.
+/// Source of the values of a sparse factor.
 ///
 /// ```
 /// use einsparse::formats::{Csr, CsrPattern, Dense};
@@ -89,19 +90,20 @@ pub enum Determinism {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weights {
-    /// From the operand, at each run. A plan over single entries may bring them into another form first, dense or in
-    /// slices, where both together are predicted to be faster than a kernel that reads the operand.
+    /// Reads the values from the operand at each run. A plan over unstructured nonzeros may first convert them to
+    /// another form, dense or sliced ELLPACK, if conversion and product are predicted to be faster than a kernel that
+    /// reads the operand.
     #[default]
     EachRun,
-    /// From the operand when planned, and again at each [`Plan::update_values`](crate::plan::Plan::update_values):
-    /// weights that stay as they are for many runs. A plan over single entries or 2:4 may then keep a copy in another
-    /// form: dense, of a format that a faster kernel reads, in the order of the transpose. Where it reads the operand itself,
-    /// it may do so ahead of the end of what is queued before: values that a kernel wrote are there behind
-    /// `update_values`.
+    /// Reads the values from the operand during planning, and again at each
+    /// [`Plan::update_values`](crate::plan::Plan::update_values). Use it for weights that stay constant over many runs.
+    /// A plan over unstructured or 2:4 nonzeros may then store a copy in another form: dense, in a format that a faster
+    /// kernel reads, or in the order of the transpose. A kernel that reads the operand itself may read it before
+    /// earlier work on the stream has ended. Call `update_values` after a kernel has written new values.
     Static,
 }
 
-/// What a plan may do.
+/// Options of a plan.
 ///
 /// ```
 /// use einsparse::{Context, Options};
@@ -114,35 +116,35 @@ pub enum Weights {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// See [`Precision`].
+    /// [`Precision`] of products of f32 matrices; by default full f32.
     pub precision: Precision,
-    /// See [`ZerosRule`].
+    /// [`ZerosRule`] for implicit zeros; by default kernels may multiply them.
     pub zeros: ZerosRule,
-    /// See [`Determinism`].
+    /// [`Determinism`] of the results; by default equal inputs give equal bits.
     pub determinism: Determinism,
-    /// See [`Weights`].
+    /// [`Weights`]: source of the values of a sparse factor; by default the operand of each run.
     pub weights: Weights,
-    /// Take this row of the table and no other.
+    /// Name of the only kernel that the plan may use. `None`: any kernel.
     pub variant: Option<String>,
-    /// Elements that addresses and leading dimensions of B and C are multiples of, when a run gets others than
-    /// those planned with. `None`: those of the operands given.
+    /// Number of elements that divides addresses and row strides of B and C. Set it if runs get operands with another
+    /// alignment than those of planning. `None`: the alignment of the operands given.
     pub alignment: Option<usize>,
-    /// Device bytes that the plan may hold. A kernel that wants more is not taken.
+    /// Maximum device memory of the plan in bytes. Kernels that require more are refused.
     ///
-    /// An A in the memory of the host counts as well ([`Context::pin`](crate::Context::pin), or a host tensor, which is
-    /// slower): where it fits with all that the plan holds beside it, it stays on the GPU and each run brings its
-    /// values; else runs stream it in chunks of rows, under the products of those before. That is for
-    /// `C[m,n] (= | +=) A[m,k] * B[k,n]`, A in CSR or COO, with any epilogue. B and C are not counted. A CPU context
-    /// goes through the same chunks.
+    /// The limit also covers an A in host memory: pinned ([`Context::pin`](crate::Context::pin)), or a host tensor,
+    /// which is slower. If A fits in addition to the rest of the plan, it stays on the GPU and each run copies its
+    /// values. Otherwise each run streams A in chunks of rows and overlaps the copies with the products of earlier
+    /// chunks. Streaming supports `C[m,n] (= | +=) A[m,k] * B[k,n]` with A in CSR or COO and any epilogue. B and C do
+    /// not count towards the limit. A CPU context processes the same chunks.
     ///
-    /// The bits are those of a plan without a limit that takes the same [`variant`](Self::variant).
+    /// The bits equal those of a plan without a limit that uses the same [`variant`](Self::variant).
     pub memory_limit: Option<usize>,
-    /// The plan runs once: it prepares nothing that takes the host longer than a run saves.
+    /// Whether the plan runs once. It then skips preparations that take the host longer than one run saves.
     #[doc(hidden)]
     pub once: bool,
 }
 
-/// What the elements are multiplied as.
+/// Element type in which a kernel multiplies elements of `dtype`.
 pub(crate) fn multiplied_as(dtype: Dtype, precision: Precision) -> Dtype {
     match (dtype, precision) {
         (Dtype::F32, Precision::Tf32) => Dtype::Tf32,

@@ -1,4 +1,4 @@
-//! The sparse operand that a kernel was made for: whether a run brings the same pattern, and where its arrays lie.
+//! Sparse operand for which a kernel was prepared: comparison of its pattern with that of a run, and its device arrays.
 
 use std::sync::OnceLock;
 
@@ -8,12 +8,12 @@ use super::bind::{find, wrong};
 use crate::error::{Error, Result};
 use crate::tensor::{AnyOperand, DeviceArrays};
 
-/// The pattern of a sparse operand as planned.
+/// Pattern of a sparse operand as planned.
 #[derive(Debug)]
 pub(crate) struct PlannedPattern {
     name: String,
     planned: SharedPattern,
-    /// Another one that was compared and is the same.
+    /// Another pattern object that was compared and is equal.
     known: OnceLock<SharedPattern>,
 }
 
@@ -22,17 +22,18 @@ impl PlannedPattern {
         PlannedPattern { name: name.to_owned(), planned: planned.shared(), known: OnceLock::new() }
     }
 
-    /// The operand's name.
+    /// Returns the name of the operand.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// What was planned with.
+    /// Returns the planned pattern.
     pub(crate) fn planned(&self) -> AnyPattern<'_> {
         self.planned.view()
     }
 
-    /// Whether entries are in the same slots. Compares the arrays of a pattern that is not known yet.
+    /// Whether both patterns have their nonzeros in the same slots. It compares arrays, unless the pattern object is
+    /// the planned one or an earlier equal one.
     pub(crate) fn is(&self, other: AnyPattern<'_>) -> bool {
         let known = self.known.get();
         if known.is_some_and(|known| known.view().is(other)) {
@@ -45,10 +46,10 @@ impl PlannedPattern {
         same
     }
 
-    /// The device arrays of the operand of this name.
+    /// Returns the device arrays of the operand of this name.
     ///
     /// # Errors
-    /// Where it is no uploaded sparse tensor, or has another pattern than planned.
+    /// The operand is not an uploaded sparse tensor, or its pattern differs from the planned one.
     pub(crate) fn arrays<'o>(
         &self,
         operands: &'o [(&str, AnyOperand<'_>)],
@@ -61,8 +62,10 @@ impl PlannedPattern {
         arrays.ok_or_else(|| Error::other_pattern(&self.name))
     }
 
+    /// Checks that `pattern` is the planned one.
+    ///
     /// # Errors
-    /// Where it is another pattern than planned.
+    /// The pattern differs from the planned one.
     pub(crate) fn expect(&self, name: &str, pattern: AnyPattern<'_>) -> Result<()> {
         match self.is(pattern) {
             true => Ok(()),

@@ -1,4 +1,5 @@
-//! A product by what decides which kernels may run it and what they cost, out of an expression and its operands.
+//! Description of a product, made from an expression and its operands. It determines the eligible kernels and their
+//! costs.
 
 use einsparse_formats::vectors::sampled_steps;
 use einsparse_formats::{AnyPattern, Format};
@@ -16,39 +17,39 @@ use crate::registry::{block_of, refuses};
 use crate::tensor::{AnyOperand, columns_of};
 use crate::worklist::{Runs, fullest};
 
-/// An SpMM by what decides which kernels may run it and what they cost.
+/// Properties of an SpMM that determine the eligible kernels and their costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Problem {
     /// Format of A; `None` for a dense matrix.
     pub format: Option<Format>,
-    /// Extents and entries.
+    /// Extents and number of nonzeros.
     pub work: Work,
     /// Element type in memory.
     pub dtype: Dtype,
-    /// That of the output.
+    /// Element type of the output.
     pub out: Dtype,
-    /// Whether A is a pattern for each of a batch, taken as one matrix with all of them along its diagonal.
+    /// Whether A is a batch of patterns, treated as one block-diagonal matrix.
     pub stacked: bool,
-    /// Which matrices lie the other way round; `work` is that of the product.
+    /// Matrices that are stored transposed. `work` has the extents of the product.
     pub order: Orientation,
-    /// Whether values stay as they are from run to run.
+    /// Whether the values stay constant from run to run ([`Weights::Static`]).
     pub kept: bool,
-    /// Whether the result passes a gate (`relu_grad`).
+    /// Whether `relu_grad` is applied to the result.
     pub gated: bool,
-    /// Whether there is a bias.
+    /// Whether the product adds a bias.
     pub biased: bool,
-    /// Whether there is an activation.
+    /// Whether the product applies an activation.
     pub activated: bool,
-    /// Elements, up to 16, that n and the leading dimensions of B and C are multiples of.
+    /// Largest power of two, at most 16, that divides n and the row strides of B and C in elements.
     pub alignment: usize,
-    /// Elements, up to 16, that the leading dimension of B is a multiple of.
+    /// Largest power of two, at most 16, that divides the row stride of B in elements.
     pub b_alignment: usize,
-    /// Elements, up to 16, that B's address is a multiple of where B is one column without gaps; else 1.
+    /// Number of elements, at most 16, that divides the address of B if B is one contiguous column; otherwise 1.
     pub column_alignment: usize,
 }
 
 impl Problem {
-    /// The product that a form says, of operands aligned as its extents are.
+    /// Returns the product of a form, with an alignment derived from its extents.
     fn of_form(
         form: &SpmmForm,
         format: Option<Format>,
@@ -73,7 +74,7 @@ impl Problem {
         }
     }
 
-    /// A problem whose B and C have no gaps between rows; `None` for a dense A.
+    /// Returns a problem with contiguous B and C. `format`: `None` for a dense A.
     pub fn contiguous(format: Option<Format>, work: Work, dtype: Dtype) -> Problem {
         let alignment = alignment_of(&[work.n]);
         Problem {
@@ -94,7 +95,8 @@ impl Problem {
     }
 }
 
-/// Elements, up to 16, that addresses are multiples of: as the options say, else as the dense operands lie.
+/// Returns the number of elements, at most 16, that divides all addresses: from the options if set, otherwise from the
+/// addresses of the dense operands.
 pub(crate) fn given_alignment(options: &Options, operands: &[(&str, AnyOperand<'_>)]) -> usize {
     if let Some(alignment) = options.alignment {
         return alignment.max(1);
@@ -109,12 +111,12 @@ pub(crate) fn given_alignment(options: &Options, operands: &[(&str, AnyOperand<'
     alignment_of(&places)
 }
 
-/// Largest power of two, at most 16, that divides every number.
+/// Returns the largest power of two, at most 16, that divides every number.
 pub(crate) fn alignment_of(numbers: &[usize]) -> usize {
     numbers.iter().fold(16, |a, &x| if x == 0 { a } else { a.min(1 << x.trailing_zeros().min(4)) })
 }
 
-/// The product of an expression, `None` if it is none.
+/// Returns the product of an expression; `None` if the expression is not a product.
 pub(super) fn problem(
     indirect: &IndirectEinsum,
     operands: &[(&str, AnyOperand<'_>)],
@@ -147,7 +149,7 @@ pub(super) fn problem(
     let Some((items, [m, n])) = extents_of_out(&form, out_shape) else {
         return Ok(None);
     };
-    // A batch of patterns is one matrix with all of them along its diagonal.
+    // A batch of patterns is one block-diagonal matrix.
     let k = match *host.shape() {
         [items, _, columns] => items * columns,
         _ => host.shape()[usize::from(!order.transposed)],
@@ -182,8 +184,8 @@ pub(super) fn problem(
     Ok(Some((problem, form)))
 }
 
-/// Steps of the kernels that walk columns of eight rows, where the options leave one: sampling a pattern takes a
-/// millisecond where rows are long.
+/// Counts the steps of the kernels that walk columns of eight rows. Without an eligible kernel of this walk it returns
+/// zeros: sampling a pattern with long rows takes a millisecond.
 fn vector_steps(
     (form, dtype): (&SpmmForm, Dtype),
     host: AnyPattern<'_>,
@@ -199,7 +201,7 @@ fn vector_steps(
     }
 }
 
-/// How many outputs there are, and the product's m and n.
+/// Returns the number of outputs in the batch, and m and n of the product.
 fn extents_of_out(form: &SpmmForm, out_shape: &[usize]) -> Option<(usize, [usize; 2])> {
     let (items, [rows, columns]) = match *out_shape {
         [rows, columns] => (1, [rows, columns]),
@@ -211,7 +213,7 @@ fn extents_of_out(form: &SpmmForm, out_shape: &[usize]) -> Option<(usize, [usize
     Some((items, if swapped { [columns, rows] } else { [rows, columns] }))
 }
 
-/// Words that say where the entries (blocks) are: one each, for N:M one for 16, for sliced ELLPACK for two.
+/// Counts the index words of a pattern: one per nonzero or block, one per 16 for N:M, one per 2 for sliced ELLPACK.
 fn index_slots(host: AnyPattern<'_>, block: (usize, usize)) -> u64 {
     let each = match host {
         AnyPattern::Bitmap(a) => return a.words().len() as u64,
@@ -223,13 +225,13 @@ fn index_slots(host: AnyPattern<'_>, block: (usize, usize)) -> u64 {
     (host.slots() / each.max(1)) as u64
 }
 
-/// Extents of a block of A as it is stored; those of `work` are the product's.
+/// Returns the extents of a block of A as stored. Those in `work` are in the orientation of the product.
 pub(super) fn stored_block(problem: &Problem) -> (usize, usize) {
     let (m, k) = problem.work.block;
     if problem.order.transposed { (k, m) } else { (m, k) }
 }
 
-/// Elements from one row of an operand to the next; `width` for operands that are not on a device.
+/// Returns the row stride of an operand in elements; `width` for operands that are not in device memory.
 pub(crate) fn leading(operands: &[(&str, AnyOperand<'_>)], name: &str, width: usize) -> usize {
     match operands.iter().find(|(n, _)| *n == name) {
         Some((_, AnyOperand::Dense(d))) => d.leading(),
@@ -237,7 +239,7 @@ pub(crate) fn leading(operands: &[(&str, AnyOperand<'_>)], name: &str, width: us
     }
 }
 
-/// A product of two dense matrices: every piece of A is there.
+/// Returns the problem of a product of two dense matrices: all pieces of A are stored.
 fn dense_problem(
     form: SpmmForm,
     operands: &[(&str, AnyOperand<'_>)],

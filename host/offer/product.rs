@@ -1,5 +1,5 @@
-//! The product of a matrix with a dense one, by a kernel that reads A as it is: which rows of a family can run it, and
-//! the one that does.
+//! Product of a matrix and a dense matrix by a kernel that reads A in its stored form: the eligible rows of a family,
+//! and the plan of the selected row.
 
 use std::sync::Arc;
 
@@ -23,11 +23,12 @@ use crate::launch::{Asked, Extents, Matrix, Product, RawSpmm};
 use crate::machine::Machine;
 use crate::tensor::{AnyOperand, AnyTensor, columns_of, told_by};
 
-/// What a kernel of a family will cost for a product.
+/// Cost function of a family: predicts the cost of a row for a product.
 pub(crate) type CostOf = fn(&Row, &Problem, &Machine) -> Cost;
 
 impl Problem {
-    /// Every kernel of a family for this element type: with its predicted cost, or refused with a reason.
+    /// Iterates over the rows of a family for this element type, each with its predicted cost or with the reason of its
+    /// refusal.
     pub(crate) fn rows_of<'p>(
         &'p self,
         (family, cost): (&'p str, CostOf),
@@ -42,12 +43,12 @@ impl Problem {
     }
 }
 
-/// The rows of the table for products of these elements.
+/// Iterates over the rows of the table for products of these elements.
 fn rows(dtype: Dtype, options: &Options) -> impl Iterator<Item = &'static Row> {
     let relaxed = options.determinism == Determinism::Relaxed && options.variant.is_some();
     let products = move |row: &&Row| match row.operation {
         Operation::Product | Operation::Narrow => true,
-        // By its variant only: it is there to be measured against.
+        // Only by its variant: the module is a baseline for measurements.
         Operation::Relaxed => relaxed,
         _ => false,
     };
@@ -56,11 +57,11 @@ fn rows(dtype: Dtype, options: &Options) -> impl Iterator<Item = &'static Row> {
     kernels().iter().filter(products).filter(own)
 }
 
-/// The kernel that is asked for, over what A is.
+/// Constructor of a family: makes the kernel of the selected row for the given form of A.
 pub(crate) type MakeProduct =
     fn(Asked<'_>, Matrix<'_>) -> Result<std::result::Result<Box<dyn Product>, Refusal>>;
 
-/// The rows of a family for the product that is asked for, if it is one: an offer each, or refused with a reason.
+/// Returns an offer or a refusal for each row of a family; an empty answer if the expression is not a product.
 pub(crate) fn products_of<'q>(
     question: &'q Question<'q, '_>,
     family: (&'q str, CostOf),
@@ -82,17 +83,17 @@ pub(crate) fn products_of<'q>(
     Ok(answer)
 }
 
-/// A kernel of a product, with the names of its operands.
+/// Kernel of a product, with the names of its operands.
 #[derive(Debug)]
 pub(crate) struct ProductPlan {
     launch: Box<dyn Product>,
     form: SpmmForm,
-    /// Whether it reads values of A that are told of by an update alone.
+    /// Whether the kernel may read values of A ahead of the stream. Changes are announced only by `update_values`.
     ahead: bool,
 }
 
 impl ProductPlan {
-    /// The kernel of a row over A as it is.
+    /// Prepares the kernel of a row for A in its stored form.
     fn new(
         question: &Question<'_, '_>,
         (row, make): (&'static Row, MakeProduct),
@@ -143,8 +144,8 @@ impl ProductPlan {
         let ahead = question.options.weights == Weights::Static && launch.keeps_a();
         if let (true, AnyOperand::Sparse(a)) = (ahead, find(question.operands(), &form.sparse)?) {
             let values = a.values_address().or_elsewhere(&form.sparse)?;
-            // SAFETY: the values are of the pattern that the kernel was just made for, and borrowed until the wait.
-            // What writes them is queued ahead.
+            // SAFETY: the values belong to the pattern of the kernel above, and are borrowed until the stream is
+            // synchronized. Work that writes them is queued earlier.
             let queue = unsafe { Queue::new(device.after_all()?) };
             launch.a_changed(values, queue)?;
             queue.stream().synchronize()?;
@@ -152,7 +153,7 @@ impl ProductPlan {
         Ok(Ok(ProductPlan { launch, form: form.clone(), ahead }))
     }
 
-    /// Addresses of a run, whose A must have the planned pattern.
+    /// Returns the addresses of a run. A must have the planned pattern.
     fn bind(&self, run: &Run<'_>, out: &AnyTensor) -> Result<RawSpmm> {
         let form = &self.form;
         let (columns, values) = self.matrix(run)?;
@@ -183,7 +184,7 @@ impl ProductPlan {
         })
     }
 
-    /// Where columns and values of A are.
+    /// Returns the addresses of the columns and the values of A.
     fn matrix(&self, run: &Run<'_>) -> Result<(u64, u64)> {
         let (launch, form) = (&self.launch, &self.form);
         Ok(match find(run.operands, &form.sparse)? {

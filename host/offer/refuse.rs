@@ -1,4 +1,4 @@
-//! Why a kernel cannot run a product.
+//! Reasons why a kernel cannot run a product.
 
 use einsparse_kernels::abi::{B_COLUMNS, C_COLUMNS, Dtype, Operation, WalkKind, Zeros};
 use einsparse_kernels::families::BatchedParams;
@@ -13,7 +13,7 @@ use crate::launch::MAX_GRID_Y;
 use crate::machine::Machine;
 use crate::registry::{has_strips, refuses, takes_blocks, writes};
 
-/// The first reason found, in words.
+/// Returns the first reason found; `None` if the kernel can run the product.
 pub(super) fn refusal(
     row: &Row,
     problem: &Problem,
@@ -30,7 +30,7 @@ pub(super) fn refusal(
         .or_else(|| unaligned(row, problem))
 }
 
-/// Whether the options leave any row of this walk, for elements of this type.
+/// Whether the options allow any row of this walk for elements of this type.
 pub(super) fn asked_for(walk: WalkKind, dtype: Dtype, options: &Options) -> bool {
     let of_type =
         |row: &&Row| row.dtype == dtype || row.dtype == Dtype::Tf32 && dtype == Dtype::F32;
@@ -38,7 +38,7 @@ pub(super) fn asked_for(walk: WalkKind, dtype: Dtype, options: &Options) -> bool
     rows.any(|row| row.walk == walk && not_asked_for(row, options).is_none())
 }
 
-/// What the options exclude.
+/// Refuses rows that the options exclude.
 fn not_asked_for(row: &Row, options: &Options) -> Option<String> {
     if let Some(wanted) = options.variant.as_ref().filter(|v| *v != row.name) {
         return Some(format!("the plan asks for {wanted}"));
@@ -57,7 +57,7 @@ fn not_asked_for(row: &Row, options: &Options) -> Option<String> {
     None
 }
 
-/// What the GPU does not have.
+/// Refuses rows that exceed the capabilities of the GPU.
 fn not_on(row: &Row, problem: &Problem, machine: &Machine) -> Option<String> {
     if let Some(reason) = machine.lacks(row) {
         return Some(reason);
@@ -66,7 +66,7 @@ fn not_on(row: &Row, problem: &Problem, machine: &Machine) -> Option<String> {
     (tiles > MAX_GRID_Y).then(|| format!("{tiles} column tiles are over the grid's {MAX_GRID_Y}"))
 }
 
-/// What of the expression and A's format a kernel does not compute.
+/// Refuses rows that do not support the expression or the format of A.
 fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
     match &problem.format {
         Some(format) => {
@@ -88,7 +88,7 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
     }
     let turned = match row.walk {
         WalkKind::Block | WalkKind::Permuted => true,
-        // Plans bring the pattern and the values in order for it.
+        // Plans reorder pattern and values for the transposed product.
         WalkKind::Csr => row.operation == Operation::Product,
         _ => false,
     };
@@ -107,12 +107,12 @@ fn wrong_form(row: &Row, problem: &Problem) -> Option<String> {
     if problem.work.items != 1 && !wide && !batched {
         return Some("computes one product at a time, not a batch".into());
     }
-    // A gate has the type of the operands, not of C.
+    // The operand of `relu_grad` has the element type of A and B, not that of C.
     let gates = wide && row.operation != Operation::Narrow;
     (problem.gated && !gates).then(|| "has no relu_grad".into())
 }
 
-/// What of the output and its epilogue a kernel does not compute.
+/// Refuses rows that do not support the output type or the epilogue.
 fn wrong_output(row: &Row, problem: &Problem) -> Option<String> {
     let (own, out) = (row.dtype.name(), problem.out.name());
     if !writes(row, problem.out) {
@@ -152,7 +152,7 @@ fn wrong_blocks(row: &Row, problem: &Problem) -> Option<String> {
     Some(format!("is for {pm} x {pk} {what}, the operand has {bm} x {bk}{of}"))
 }
 
-/// More rows of A or B than the kernel has room for.
+/// Refuses products with more rows of A or B than the kernel supports.
 fn too_large(row: &Row, problem: &Problem) -> Option<String> {
     let (k, most) = (problem.work.k, row.depth);
     if k > most as usize {
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use crate::cost::Work;
 
-    /// A dense A with more rows than a grid of the module `dense` is high goes to another family.
+    /// A dense A with more rows than the grid of module `dense` supports is offered to another family.
     #[test]
     fn tall_products_have_a_kernel() {
         let work = Work {

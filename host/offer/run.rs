@@ -1,4 +1,4 @@
-//! An expression as it was planned, and a run of it: what a kernel is bound to.
+//! Expression as planned, and one run of it, to which kernels are bound.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::kernel::Queue;
 use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnyTensor};
 
-/// An expression with the shapes that it was planned for.
+/// Expression with the shapes for which it was planned.
 #[derive(Debug)]
 pub(crate) struct Expression {
     pub(crate) types: Types,
@@ -26,7 +26,7 @@ pub(crate) struct Expression {
     pub(crate) shapes: BTreeMap<String, Vec<usize>>,
 }
 
-/// The operands that an expression runs with, and the stream on which it does.
+/// Operands of one run of an expression, and its stream.
 #[derive(Clone, Copy)]
 pub(crate) struct Run<'r> {
     pub(crate) of: &'r Expression,
@@ -35,30 +35,30 @@ pub(crate) struct Run<'r> {
 }
 
 impl Run<'_> {
-    /// For work on everything that this run touches.
+    /// Returns a queue for work on the operands and the output of this run.
     ///
     /// # Errors
-    /// An operand, the output or the stream in another context than the plan.
+    /// An operand, the output or the stream belongs to another context than the plan.
     pub(crate) fn queue(&self, out: &AnyTensor) -> Result<Queue<'_>> {
         self.of.check_places(self.operands, out, self.stream)
     }
 
-    /// The same of a run that has no output.
+    /// Returns a queue for a run without an output. Errors are those of [`queue`](Self::queue).
     pub(crate) fn queue_of_operands(&self) -> Result<Queue<'_>> {
         self.of.check_stream(self.operands, self.stream)
     }
 
-    /// The product of the scalar factors.
+    /// Returns the product of the scalar factors.
     pub(crate) fn factor(&self) -> Result<f64> {
         self.of.factor(self.operands)
     }
 
-    /// Address of a dense operand, and the elements from one of its rows to the next.
+    /// Returns the address of a dense operand, and its row stride in elements.
     pub(crate) fn tensor(&self, name: &str) -> Result<(u64, usize)> {
         device_tensor(self.operands, name)
     }
 
-    /// The same of the output.
+    /// Returns the address of the output, and its row stride in elements.
     pub(crate) fn output(&self, out: &AnyTensor) -> Result<(u64, usize)> {
         let address = out.address();
         let address = address.or_elsewhere(&self.of.einsum.out.tensor)?;
@@ -83,8 +83,8 @@ impl Expression {
         check_shape(&self.einsum.out.tensor, &self.out_shape, out)
     }
 
-    /// Everything a kernel touches lies on the plan's GPU, and the stream is one of it: what is bound of these operands
-    /// may be launched. Shapes were looked at; the binding looks at patterns.
+    /// Checks that all operands, the output and the stream belong to the GPU of the plan, so that kernels may be
+    /// launched. Shapes are checked before; patterns are checked when the operands are bound.
     pub(crate) fn check_places<'s>(
         &self,
         operands: &[(&str, AnyOperand<'_>)],
@@ -99,7 +99,7 @@ impl Expression {
         }
     }
 
-    /// The same without an output.
+    /// Checks operands and stream, as [`check_places`](Self::check_places) does, for a run without an output.
     pub(crate) fn check_stream<'s>(
         &self,
         operands: &[(&str, AnyOperand<'_>)],
@@ -120,13 +120,13 @@ impl Expression {
                 _ => {}
             }
         }
-        // SAFETY: the operands are where the stream works, and of planned shapes; the tensors are borrowed for the
-        // call, and device memory is freed only after the work queued on the context, that of another owner in the
-        // order of the work (`Tensor::from_raw`).
+        // SAFETY: the operands are on the GPU of the stream and have the planned shapes. The tensors are borrowed for
+        // the call. Device memory is freed only after the work queued on the context. Memory of another owner is freed
+        // in the order of the work (`Tensor::from_raw`).
         Ok(unsafe { Queue::new(stream.raw()) })
     }
 
-    /// Of a run into another kind of output than planned.
+    /// Error of a run with another output format than planned.
     pub(super) fn other_output(&self, planned: &str, given: &str) -> Error {
         Error::operand(
             &self.einsum.out.tensor,
@@ -134,14 +134,14 @@ impl Expression {
         )
     }
 
-    /// Of a run over addresses that a plan does not take.
+    /// Error of a run with raw addresses on a plan that does not support them.
     pub(crate) fn no_addresses(&self, variant: &str, products: &str) -> Error {
         let reason = format!("takes tensors (`Plan::run`): raw addresses are for {products}");
         let indirect = self.indirect.to_string();
         Error::no_kernel(indirect, [Refusal::of(variant, reason)])
     }
 
-    /// The product of the scalar factors.
+    /// Returns the product of the scalar factors.
     pub(crate) fn factor(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<f64> {
         let mut alpha = 1.0;
         for factor in &self.einsum.scalars {
@@ -151,10 +151,10 @@ impl Expression {
     }
 }
 
-/// Terms of a row that an i32 holds the sum of, whatever 8-bit integers they are products of.
+/// Maximum number of products of 8-bit integers per row whose sum always fits in an i32.
 const MOST_TERMS: u64 = (1 << 17) - 1;
 
-/// Sums of so many products of `dtype` do not wrap around.
+/// Checks that a sum of `terms` products of `dtype` cannot overflow.
 pub(crate) fn sums_fit(dtype: Dtype, terms: u64) -> Result<()> {
     if dtype != Dtype::Int8 || terms <= MOST_TERMS {
         return Ok(());
@@ -166,7 +166,7 @@ pub(crate) fn sums_fit(dtype: Dtype, terms: u64) -> Result<()> {
     })
 }
 
-/// An i32 output is a whole multiple of whole sums.
+/// Checks that the scalar factor of an i32 output is an i32.
 pub(crate) fn whole_factor(out: Dtype, alpha: f64) -> Result<()> {
     if out != Dtype::Int32 || alpha == f64::from(alpha as i32) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Attention at the entries of a mask, and over a cache.
+//! Attention at the entries of a mask, and over a cache of keys and values.
 
 mod cached;
 mod dynamic;
@@ -26,7 +26,7 @@ use masks::{OwnMask, check_places, extents, hidden};
 pub use structured::AttentionMask;
 use structured::flags_of_heads;
 
-/// Extents, factor and hidden keys of a [`SparseAttention`].
+/// Extents, scale and hidden keys of a [`SparseAttention`].
 ///
 /// ```
 /// use einsparse::ops::AttentionOptions;
@@ -38,31 +38,33 @@ use structured::flags_of_heads;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttentionOptions {
-    /// Heads of queries and of the output. What a batch has of them follows each other.
+    /// Heads of queries and of the output. The heads of a batch item are adjacent.
     pub heads: usize,
-    /// Heads of keys and values, each shared by as many neighbouring heads of queries; `None`: as many as those.
+    /// Heads of keys and values, a divisor of `heads`. Each is shared by `heads / key_heads` adjacent heads of queries.
+    /// `None`: equal to `heads`.
     pub key_heads: Option<usize>,
     /// Elements of a query: 64 or 128.
     pub dim: usize,
-    /// Factor of the scores, above 0; `None`: 1 / sqrt(dim).
+    /// Factor of the scores, greater than 0; `None`: 1 / sqrt(dim).
     pub scale: Option<f64>,
-    /// Hide keys above their query + this offset: 0 leaves the diagonal and what is below it.
+    /// Hides keys above query + offset. Offset 0 keeps the diagonal and the entries below it.
     pub causal: Option<i64>,
-    /// Hide keys from a length on. One length for each head, or for each of so many equal parts of the heads that
-    /// follow each other, such as the items of a batch.
+    /// Hides keys at or above a length. The heads are split into equal contiguous groups, such as the items of a batch.
+    /// There is one length per group; a group may be a single head.
     pub lengths: Option<Vec<usize>>,
 }
 
-/// `O = softmax(scale Q K^T at the mask's entries) V` for many heads in one kernel: no score is ever in memory. The
-/// mask, `[m, n]`, is a matrix in row order: single entries (CSR, COO, ELL, GroupCOO by rows) or blocks (BSR, BlockCOO,
-/// BlockGroupCOO), all of whose elements inside the matrix are entries. Its values are not looked at. One mask serves
-/// all heads, or each head has its own. Planned once; the same bits every time.
+/// `O = softmax(scale Q K^T at the mask's entries) V` for many heads in one kernel. Scores are never stored in device
+/// memory. The mask is a matrix `[m, n]` in row order. It has unstructured nonzeros (CSR, COO, ELL, GroupCOO by rows)
+/// or blocks (BSR, BlockCOO, BlockGroupCOO). All elements of a block inside the matrix are entries. The values of the
+/// mask are not read. There is one mask for all heads, or one per head. The operation is planned once, and results are
+/// bitwise deterministic.
 ///
-/// Sums in f32, softmax in f32, weights rounded to the element type in front of the product with V, as in
-/// FlashAttention (arXiv 2205.14135); the CPU computes in f64. A query without entries, or none of whose scores is
-/// above -Inf, gets zeros. A NaN or +Inf among a query's scores makes its output NaN. On a GPU a NaN or Inf in V makes
-/// NaN of all queries of the same 64 that have an entry among the same 128 gathered keys (`zeros = Dense`); in K and Q
-/// it reaches their entries only.
+/// Sums and softmax are in f32. The weights are rounded to the element type before the product with V, as in
+/// FlashAttention (arXiv 2205.14135). The CPU computes in f64. A query without entries, or without a score above -Inf,
+/// gets zeros. A NaN or +Inf among the scores of a query makes its output NaN. On a GPU, queries are processed in
+/// groups of 64 and keys in gathered tiles of 128. A NaN or Inf in V makes all queries of a group NaN that have an
+/// entry in the same tile (`zeros = Dense`). A NaN or Inf in K or Q reaches only its own entries.
 ///
 /// ```
 /// use einsparse::Context;
@@ -94,12 +96,12 @@ pub struct SparseAttention<T> {
 }
 
 impl<T: Scalar> SparseAttention<T> {
-    /// Attention at the entries of `masks`: one for all heads, or one for each.
+    /// Plans attention at the entries of `masks`: one mask for all heads, or one per head.
     ///
     /// # Errors
-    /// [`Error::Operand`] for masks of other formats or contexts, options that do not fit each other, and a factor that
-    /// is not a positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] for
-    /// another type than f16 and bf16 or another `dim` than 64 and 128; [`Error::Overflow`] past 2^32 tiles.
+    /// [`Error::Operand`] for masks of other formats or contexts, inconsistent options, and a scale that is not a
+    /// positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] for a type other than f16
+    /// and bf16 or a `dim` other than 64 and 128; [`Error::Overflow`] for more than 2^32 tiles.
     pub fn new(
         context: &Context,
         masks: &[&SparseTensor<T>],
@@ -111,7 +113,7 @@ impl<T: Scalar> SparseAttention<T> {
     /// [`SparseAttention::new`] with the kernel of this name.
     ///
     /// # Errors
-    /// As [`SparseAttention::new`]; [`Error::NoKernel`] where the kernel does not fit.
+    /// See [`SparseAttention::new`]; [`Error::NoKernel`] if the kernel cannot run this attention.
     pub fn with_variant(
         context: &Context,
         masks: &[&SparseTensor<T>],
@@ -143,24 +145,24 @@ impl<T: Scalar> SparseAttention<T> {
         })
     }
 
-    /// The kernel, `cpu` on a CPU context.
+    /// Returns the name of the kernel; `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         self.launch.as_ref().map_or("cpu", |l| l.row().name)
     }
 
-    /// Device bytes beside the operands: the masks as the kernel reads them, and partial sums.
+    /// Returns the device memory in bytes, operands excluded: the masks in the kernel's format, and partial sums.
     pub fn workspace_bytes(&self) -> usize {
         self.launch.as_ref().map_or(0, AttentionLaunch::bytes)
     }
 
-    /// Queries `[heads, m, dim]`, keys and values `[key_heads, n, dim]`, into the output `[heads, m, dim]`; each of
-    /// them may have its heads side by side in rows instead, as a projection writes them: `[m, heads dim]`,
-    /// `[n, key_heads dim]`. The natural logarithms of the sums of exponentials into `log_sum`, `[heads, m]`, for a
-    /// gradient of your own: ours computes the weights again. They are -Inf where a query has no entry. On a GPU
-    /// nothing is allocated and nothing waited for; the call can be captured in a CUDA graph.
+    /// Computes the output `[heads, m, dim]` from queries `[heads, m, dim]`, and keys and values `[key_heads, n, dim]`.
+    /// Each of these tensors may instead store its heads side by side in rows, as projections do: `[m, heads dim]`,
+    /// `[n, key_heads dim]`. `log_sum`, `[heads, m]`, receives the natural logarithms of the sums of exponentials. They
+    /// are -Inf for queries without entries. [`AttentionGradient`] recomputes the weights instead and does not need
+    /// them. On a GPU, the call neither allocates nor waits, and it can be captured in a CUDA graph.
     ///
     /// # Errors
-    /// Tensors of another shape or context than planned; output untouched.
+    /// Fails for tensors of another shape or context than planned. The output is then unchanged.
     pub fn forward(
         &self,
         [q, k, v]: [&Tensor<T>; 3],
@@ -172,8 +174,8 @@ impl<T: Scalar> SparseAttention<T> {
         check_operands(&self.context, extents, all, log_sum.as_deref())?;
         let place = log_sum.as_ref().map_or(0, |l| l.place());
         let raw = raw([q, k, v, out], extents, place);
-        // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed only
-        // after the work queued on the context.
+        // SAFETY: shapes and addresses were validated. The tensors are borrowed for the call, and device memory is
+        // freed only after the work queued on the context.
         let queue = unsafe { Queue::new(self.context.stream_of(stream)?) };
         if !self.launch.queue(|launch| launch.run(&raw, queue))? {
             self.run_on_host([q, k, v], out, log_sum);
@@ -192,30 +194,30 @@ impl<T: Scalar> SparseAttention<T> {
         self.own.on_host(operands).run(&mut out.any, log_sum);
     }
 
-    /// On raw device addresses and a raw stream, for users of other CUDA crates.
+    /// Runs on raw device addresses and a raw stream, for users of other CUDA crates.
     ///
     /// # Safety
-    /// The addresses hold matrices of the planned extents and element type, in the primary context of the GPU, until
-    /// the work is done; `stream` is a stream of that context, which this call makes current on the thread.
+    /// Until the work is complete, the addresses hold matrices of the planned extents and element type in the primary
+    /// context of the GPU. `stream` is a stream of that context, which this call makes current on the thread.
     ///
     /// # Errors
-    /// [`Error::Operand`] for addresses and strides that are no multiples of 16 bytes; [`Error::Cuda`] on a CPU
+    /// [`Error::Operand`] for addresses and strides that are not multiples of 16 bytes; [`Error::Cuda`] on a CPU
     /// context.
     pub unsafe fn run_raw(&self, raw: &RawAttention, stream: RawStream<'_>) -> Result<()> {
         self.context.expect_device()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let queue = unsafe { Queue::new(stream) };
         self.launch.get().map_or(Ok(()), |launch| launch.run(raw, queue))
     }
 }
 
-/// What an attention and its gradient are planned with.
+/// Extents, scale and masks with which an attention and its gradient are planned.
 #[derive(Debug)]
 struct Masked {
     extents: AttentionExtents,
     scale: f64,
     masks: Vec<Held>,
-    /// Which of the masks each head has.
+    /// Index of the mask of each head.
     of_head: Vec<usize>,
 }
 
@@ -237,7 +239,7 @@ impl Masked {
         })
     }
 
-    /// At those of masks of a known structure.
+    /// Creates the planned masks from masks of a known structure.
     fn structured(
         shape: [usize; 2],
         masks: &[AttentionMask],
@@ -254,7 +256,7 @@ impl Masked {
     }
 }
 
-/// The tensors of a run.
+/// Validates the tensors of a run.
 fn check_operands<T: Scalar>(
     context: &Context,
     extents: AttentionExtents,
@@ -270,7 +272,7 @@ fn check_operands<T: Scalar>(
     check_log_sum(context, log_sum, [extents.heads, extents.m])
 }
 
-/// Heads behind each other, or side by side in rows.
+/// Validates a tensor of heads: `[heads, rows, d]`, or heads side by side in rows.
 fn check_heads<T: Scalar>(
     context: &Context,
     name: &str,
@@ -283,7 +285,7 @@ fn check_heads<T: Scalar>(
     }
 }
 
-/// A row of logarithms for each head, without gaps.
+/// Validates the logarithms: `[heads, m]` without gaps between rows.
 fn check_log_sum(
     context: &Context,
     log_sum: Option<&Tensor<f32>>,
@@ -301,7 +303,7 @@ fn check_log_sum(
     Err(Error::operand("log_sum", reason))
 }
 
-/// A mask as it was given.
+/// Given mask: its entries, or flags.
 #[derive(Debug)]
 enum Held {
     Entries(OwnMask),
@@ -324,7 +326,7 @@ impl Held {
     }
 }
 
-/// The factor of the scores.
+/// Returns the factor of the scores.
 fn scale_of(options: &AttentionOptions) -> Result<f64> {
     let scale = options.scale.unwrap_or_else(|| 1.0 / (options.dim.max(1) as f64).sqrt());
     match scale > 0.0 && scale.is_finite() {
@@ -333,7 +335,7 @@ fn scale_of(options: &AttentionOptions) -> Result<f64> {
     }
 }
 
-/// Addresses of tensors of heads.
+/// Returns the addresses and strides of tensors of heads.
 fn raw<T: Scalar>(
     [q, k, v, out]: [&Tensor<T>; 4],
     AttentionExtents { m, n, d, .. }: AttentionExtents,

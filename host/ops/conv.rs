@@ -18,7 +18,7 @@ use crate::offer::{Precision, ZerosRule, multiplied_as};
 use crate::registry::{Dtype, Row, Scalar};
 use crate::tensor::Tensor;
 
-/// How a [`SparseConv3d`] is computed.
+/// Options of a [`SparseConv3d`].
 ///
 /// ```
 /// use std::sync::Arc;
@@ -31,21 +31,21 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct ConvOptions {
-    /// How f32 is multiplied.
+    /// Precision of f32 products.
     pub precision: Precision,
-    /// Clamps the output at zero from below, behind the bias.
+    /// Applies ReLU to the output, after the bias is added.
     pub relu: bool,
-    /// [`ZerosRule::Strict`] refuses kernels that multiply the zeros that stand for missing neighbours with the
-    /// weights: all of a GPU do.
+    /// [`ZerosRule::Strict`] refuses kernels that multiply zeros with the weights in place of missing neighbors. All
+    /// GPU kernels do this.
     pub zeros: ZerosRule,
-    /// Takes only the kernel of this name for the forward pass.
+    /// Uses only the kernel of this name for the forward pass.
     pub variant: Option<String>,
 }
 
 /// `Out[o,m] = Map[o,i,t] * In[i,c] * W[t,c,m]`: a sparse convolution in three dimensions over a [`KernelMap`] (Graham
-/// et al., arXiv 1711.10275; Insum, section 2, has it as one indirect Einsum). `In` is `[inputs, c]`, `W`
-/// `[volume, c, m]`, `Out` `[outputs, m]`. Sums are kept in f32; every row of the output is written once, whatever it
-/// held, and the same inputs give the same bits.
+/// et al., arXiv 1711.10275; Insum, section 2, states it as one indirect Einsum). `In` is `[inputs, c]`, `W` is
+/// `[volume, c, m]`, `Out` is `[outputs, m]`. Sums are kept in f32. Every row of the output is overwritten once.
+/// Results are bitwise deterministic.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -69,16 +69,16 @@ pub struct SparseConv3d<T> {
     map: Arc<KernelMap>,
     channels: [usize; 2],
     options: ConvOptions,
-    /// The kernels of the forward pass and of the gradient of the input; none on the CPU.
+    /// Kernels of the forward pass and of the gradient of the input; `None` on the CPU.
     products: Option<[ConvProduct; 2]>,
     shadow: Shadow<SparseConv3d<T>>,
-    /// Kernels of the gradient of the weights, with their workspace, for the pairs that the map has and for a map that is
-    /// made again: made when first asked for.
+    /// Kernels of the gradient of the weights with their workspace, created at the first call: one for the pairs of the
+    /// map, one for a map that is rebuilt.
     weights: [OnceLock<WeightGradient>; 2],
     element: std::marker::PhantomData<fn() -> T>,
 }
 
-/// What an operand is; a gradient has the shape of what it is of.
+/// Role of an operand. A gradient has the shape of its operand.
 #[derive(Clone, Copy, Debug)]
 enum Part {
     Input,
@@ -95,10 +95,10 @@ fn belongs(stream: &Stream, device: &Device) -> Result<()> {
 }
 
 impl<T: Scalar> SparseConv3d<T> {
-    /// A convolution of `channels[0]` to `channels[1]` channels in the map's context.
+    /// Plans a convolution of `channels[0]` to `channels[1]` channels in the map's context.
     ///
     /// # Errors
-    /// [`Error::NoKernel`] with the reasons if no kernel of the context takes it.
+    /// [`Error::NoKernel`] with the reasons if no kernel of the context supports the convolution.
     pub fn new(
         map: &Arc<KernelMap>,
         channels: [usize; 2],
@@ -134,12 +134,12 @@ impl<T: Scalar> SparseConv3d<T> {
         })
     }
 
-    /// Name of the kernel of the forward pass; `cpu` without one.
+    /// Returns the name of the kernel of the forward pass; `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         self.products.as_ref().map_or("cpu", |[forward, _]| forward.row().name)
     }
 
-    /// Device bytes held beside the map and the operands.
+    /// Returns the device memory in bytes, map and operands excluded.
     pub fn workspace_bytes(&self) -> usize {
         let products = self.products.iter().flatten();
         let gradients = self.weights.iter().filter_map(OnceLock::get);
@@ -150,7 +150,7 @@ impl<T: Scalar> SparseConv3d<T> {
     /// Queues the forward pass; `bias` is `[m]`.
     ///
     /// # Errors
-    /// [`Error::Shape`] or [`Error::Operand`] where an operand is not what the convolution was made for.
+    /// [`Error::Shape`] or [`Error::Operand`] if an operand does not match the planned convolution.
     pub fn forward(
         &self,
         input: &Tensor<T>,
@@ -174,7 +174,7 @@ impl<T: Scalar> SparseConv3d<T> {
         self.product(0, &self.map, [input, weights], bias, out, stream)
     }
 
-    /// Refuses operands that are not what the convolution was made for.
+    /// Refuses operands that do not match the planned convolution.
     fn check<'t>(
         &self,
         operands: impl IntoIterator<Item = (&'t str, &'t Tensor<T>, Part)>,
@@ -204,10 +204,10 @@ impl<T: Scalar> SparseConv3d<T> {
         Ok(())
     }
 
-    /// Queues `dIn[i,c] = Map[o,i,t] * dOut[o,m] * W[t,c,m]`. The transposed map is made at the first call.
+    /// Queues `dIn[i,c] = Map[o,i,t] * dOut[o,m] * W[t,c,m]`. The first call creates the transposed map.
     ///
     /// # Errors
-    /// As [`SparseConv3d::forward`].
+    /// See [`SparseConv3d::forward`].
     pub fn backward_input(
         &self,
         weights: &Tensor<T>,
@@ -227,7 +227,7 @@ impl<T: Scalar> SparseConv3d<T> {
         self.product(1, self.map.transposed()?, [dy, weights], None, dx, stream)
     }
 
-    /// One of the two products: 0 the forward pass, 1 the gradient of the input.
+    /// Queues one of the two products: 0 is the forward pass, 1 the gradient of the input.
     fn product(
         &self,
         which: usize,
@@ -252,7 +252,8 @@ impl<T: Scalar> SparseConv3d<T> {
                     ld_out: leading,
                     alpha: 1.0,
                 };
-                // SAFETY: shapes and places were checked; the caller keeps operands as long as the stream works.
+                // SAFETY: shapes and contexts were validated; the caller keeps the operands until the stream has
+                // completed the work.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 products[which].run(map, arrays, &raw, queue)
             }
@@ -275,16 +276,17 @@ impl<T: Scalar> SparseConv3d<T> {
         }
     }
 
-    /// Queues `dW[t,c,m] = Map[o,i,t] * In[i,c] * dOut[o,m]`, in the type of the operands or in f32, as the sums are: what an
-    /// [`Sgd`](crate::nn::Sgd) takes.
+    /// Queues `dW[t,c,m] = Map[o,i,t] * In[i,c] * dOut[o,m]`. `dw` has the type of the operands, or f32 like the sums,
+    /// as an [`Sgd`](crate::nn::Sgd) requires.
     ///
-    /// The first call deals the map's pairs to thread blocks. Of a map that a [`KernelMapBuilder`] has rebuilt, or that a CUDA
-    /// graph rebuilds, every position is multiplied at every offset, pair or not: of a scan of a room 2.3 times the rows. A
-    /// graph that captured the gradient before the map was first rebuilt holds it to its pairs: it is not rebuilt any more.
+    /// The first call distributes the map's pairs to thread blocks. If a [`KernelMapBuilder`] has rebuilt the map, or a
+    /// CUDA graph rebuilds it, every position is multiplied at every offset, whether it is a pair or not. For a scan of
+    /// a room these are 2.3 times as many rows. If a graph captured the gradient before the first rebuild of the map,
+    /// the map is fixed to its pairs, and later rebuilds are refused.
     ///
     /// # Errors
-    /// As [`SparseConv3d::forward`]; [`Error::Operand`] for another type, and in a capture that is the first call, or the
-    /// first one since a rebuild.
+    /// See [`SparseConv3d::forward`]; [`Error::Operand`] for another type. Also [`Error::Operand`] in a capture if this
+    /// is the first call, or the first call since a rebuild.
     ///
     /// [`KernelMapBuilder`]: super::KernelMapBuilder
     pub fn backward_weight<Out: Scalar>(
@@ -340,7 +342,8 @@ impl<T: Scalar> SparseConv3d<T> {
                 if !every {
                     order.hold(stream.raw())?;
                 }
-                // SAFETY: shapes and places were checked; the caller keeps operands as long as the stream works.
+                // SAFETY: shapes and contexts were validated; the caller keeps the operands until the stream has
+                // completed the work.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 order.read(queue.stream(), || kernels.run(map, arrays, &raw, queue))
             }
@@ -348,8 +351,9 @@ impl<T: Scalar> SparseConv3d<T> {
     }
 }
 
-/// The kernels for these channels: first the one that leaves the fewest columns empty, on Tensor Cores where there is a
-/// choice, of those the one that takes the weights as they lie; then one that reads any operand.
+/// Selects the kernels for these channels. The first one is a kernel of whole vectors if there is one. Among those, it
+/// computes the fewest unused columns, then the fewest column tiles, and then reads the weights without a
+/// transposition. The second one, if the first reads whole vectors, reads operands of any alignment.
 fn choose(
     (dtype, machine): (Dtype, &Machine),
     options: &ConvOptions,
@@ -361,7 +365,7 @@ fn choose(
     let own = multiplied_as(dtype, options.precision);
     let mut tried = not_here(own, machine);
     let mut rows: Vec<&'static Row> = Vec::new();
-    // Full f32 serves TF32 where there is no kernel for it.
+    // Full f32 replaces TF32 if no kernel supports TF32.
     let none = conv_rows(own, machine, variant).next().is_none();
     let full = conv_rows(dtype, machine, variant).filter(|_| none && own != dtype);
     for row in conv_rows(own, machine, variant).chain(full.collect::<Vec<_>>()) {
@@ -385,7 +389,7 @@ fn choose(
         let indirect = format!("Out[o,m] = Map[o,i,t] * In[i,c] * W[t,c,m] in {}", own.name());
         return Err(Error::no_kernel(indirect, tried));
     };
-    // Full f32 serves TF32 where rows are not aligned.
+    // Full f32 replaces TF32 if rows are not aligned.
     let any = conv_rows(dtype, machine, None).find(|row| row.vector == 1);
     let any = any.filter(|_| first.vector > 1 && variant.is_none());
     Ok([Some(first), any])

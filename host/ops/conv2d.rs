@@ -1,4 +1,4 @@
-//! Convolution over planes: depthwise, or of few input channels.
+//! Convolution over planes: depthwise, or over all of a few input channels.
 
 use std::marker::PhantomData;
 
@@ -11,7 +11,7 @@ use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// How a [`Conv2d`] is computed. Index 0 of a pair is down, 1 across.
+/// Options of a [`Conv2d`]. Index 0 of a pair is the vertical direction, index 1 the horizontal one.
 ///
 /// ```
 /// use einsparse::ops::{Conv2d, Conv2dOptions};
@@ -23,33 +23,33 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conv2dOptions {
-    /// Places from one window to the next, both ways.
+    /// Distance of adjacent windows, in both directions.
     pub stride: usize,
-    /// Zeros above and below, to the left and to the right. They are multiplied.
+    /// Rows of zeros above and below, and columns of zeros to the left and to the right. The zeros are multiplied.
     pub padding: [usize; 2],
-    /// Clamps the output at zero from below, behind the bias.
+    /// Applies ReLU to the output, after the bias is added.
     pub relu: bool,
 }
 
 impl Default for Conv2dOptions {
-    /// Every place, no padding, no ReLU.
+    /// Stride 1, no padding, no ReLU.
     fn default() -> Self {
         Conv2dOptions { stride: 1, padding: [0; 2], relu: false }
     }
 }
 
-/// A convolution over planes, channels first, whose layout is that of a product over channels: a matrix with a row for
-/// each channel, and in it the places of all images, `[channels, batch * height * width]`. So a 1x1 convolution is the
-/// plan `C[m,n] = relu(A[m,k] * B[k,n] + b[m])` over the same matrices (Sputnik, arXiv 2006.10901, section 7.3.2).
+/// Convolution over planes, channels first. The layout is that of a product over channels: a matrix
+/// `[channels, batch * height * width]`. A 1x1 convolution is therefore the plan
+/// `C[m,n] = relu(A[m,k] * B[k,n] + b[m])` over the same matrices (Sputnik, arXiv 2006.10901, section 7.3.2).
 ///
-/// - Depthwise, weights `[channels, 1, rows, columns]`: `C[c,n,y,x] = A[c,n,s*y+i,s*x+j] * W[c,i,j] + b[c]`. A window as
-///   large as the plane, with weights that are 1 over its places, is a global average pool. Weights of 16 bits would be
-///   rounded: use weights of 1, and a factor in the next product.
-/// - Of all channels, weights `[outputs, channels, rows, columns]`: for few of them, as the first layer has.
+/// - Depthwise, weights `[channels, 1, rows, columns]`: `C[c,n,y,x] = A[c,n,s*y+i,s*x+j] * W[c,i,j] + b[c]`. A window
+///   as large as the plane with weights of 1 / (height * width) is a global average pool. 16-bit weights would round
+///   this factor: use weights of 1, and apply the factor in the next product.
+/// - Over all channels, weights `[outputs, channels, rows, columns]`: for few channels, as in a first layer.
 ///
-/// Sums are f32 on a GPU (f64 on the CPU), in an order that is always the same. GPU kernels for f32, f16 and bf16: windows
-/// of at most 7 x 7, and depthwise also of the whole plane; of all channels where channels x rows x 3, of windows wider
-/// or higher than 3 channels x rows x 7, are at most 512.
+/// Sums are in f32 on a GPU (f64 on the CPU), in a fixed order. GPU kernels support f32, f16 and bf16. Windows are at
+/// most 7 x 7; a depthwise window may also cover the whole plane. For weights over all channels, channels x rows x 3 is
+/// at most 512. For windows wider or higher than 3, channels x rows x 7 is at most 512.
 ///
 /// ```
 /// use einsparse::Context;
@@ -75,12 +75,13 @@ pub struct Conv2d<T> {
 }
 
 impl<T: Scalar> Conv2d<T> {
-    /// Of planes `[channels, batch, height, width]`, with weights `[outputs, channels or 1, rows, columns]`.
+    /// Plans a convolution of planes `[channels, batch, height, width]` with weights
+    /// `[outputs, channels or 1, rows, columns]`.
     ///
     /// # Errors
-    /// [`Error::Operand`] for weights of other channels, extents of 0, and windows that do not fit; also
-    /// [`Error::NoKernel`] for what there are no kernels for, and [`Error::Overflow`] past 2^28 places of a plane or 2^31
-    /// of a channel.
+    /// [`Error::Operand`] for weights of other channels, extents of 0, and windows that do not fit; [`Error::NoKernel`]
+    /// if no kernel supports the convolution; [`Error::Overflow`] for more than 2^28 positions of a plane or 2^31 of a
+    /// channel.
     pub fn new(
         context: &Context,
         input: [usize; 4],
@@ -99,24 +100,26 @@ impl<T: Scalar> Conv2d<T> {
         })
     }
 
-    /// `[outputs, batch, height, width]`.
+    /// Returns the shape of the output, `[outputs, batch, height, width]`.
     pub fn out_shape(&self) -> [usize; 4] {
         let [height, width] = self.shape.out_size;
         [self.shape.outputs, self.shape.batch, height, width]
     }
 
-    /// Name of the kernel, `cpu` on a CPU context. Operands whose rows are no whole vectors take a slower one.
+    /// Returns the name of the kernel; `cpu` on a CPU context. Operands whose rows are not whole vectors run a slower
+    /// kernel.
     pub fn variant(&self) -> &'static str {
         self.launch.as_ref().map_or("cpu", Conv2dLaunch::variant)
     }
 
-    /// Queues the convolution: input `[channels, batch * height * width]`, weights as planned, bias `[outputs]`, out
-    /// `[outputs, batch * height * width]` of its own planes. Rows of input and output may be longer, as plans want that
-    /// move whole vectors: what is behind the last place is not read, and left as it is. Nothing is allocated or waited
-    /// for.
+    /// Queues the convolution. The input is `[channels, batch * height * width]`, the weights have the planned shape,
+    /// and the bias is `[outputs]`. The output is `[outputs, batch * height * width]` with the height and width of its
+    /// planes. Rows of input and output may be longer, as plans that move whole vectors require. Elements past the last
+    /// position are neither read nor written. The call neither allocates nor waits.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context.
+    /// [`Error::Shape`] if an operand does not have the planned extents; [`Error::Operand`] if one belongs to another
+    /// context.
     pub fn forward(
         &self,
         input: &Tensor<T>,
@@ -142,7 +145,8 @@ impl<T: Scalar> Conv2d<T> {
                 },
                 out: operand(context, out, stream)?,
             };
-            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            // SAFETY: the operands have the planned shapes and types; the caller keeps them until the stream has
+            // completed the work.
             let queue = unsafe { Queue::new(stream.raw()) };
             launch.run(&operands, queue)
         })?;
@@ -152,7 +156,7 @@ impl<T: Scalar> Conv2d<T> {
         self.on_host(input, weights, bias, out)
     }
 
-    /// A matrix with a row for each channel, which has at least these places.
+    /// Validates a matrix with one row per channel and at least the planned number of columns.
     fn check_planes(&self, name: &str, tensor: &Tensor<T>, planned: [usize; 2]) -> Result<()> {
         match tensor.shape() {
             [channels, places] if *channels == planned[0] && *places >= planned[1] => {}

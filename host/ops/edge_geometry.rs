@@ -1,4 +1,4 @@
-//! The geometry of edges between atoms: directions as spherical harmonics, lengths as Bessel functions.
+//! Geometry of edges between atoms: directions as spherical harmonics, lengths as Bessel functions.
 
 use std::marker::PhantomData;
 
@@ -15,7 +15,7 @@ use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// A box that repeats in all directions.
+/// Cell that repeats in all directions.
 ///
 /// ```
 /// use einsparse::ops::PeriodicCell;
@@ -25,9 +25,9 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct PeriodicCell<'a> {
-    /// Its vectors, in the unit of the positions.
+    /// Vectors of the cell, in the unit of the positions.
     pub vectors: [[f64; 3]; 3],
-    /// For each edge how often each vector is added to that from the sender to the receiver.
+    /// Multiples of the three vectors that are added to the vector from sender to receiver, for each edge.
     pub shifts: &'a [[i32; 3]],
 }
 
@@ -40,11 +40,12 @@ pub struct PeriodicCell<'a> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GeometryOptions {
-    /// The length where radial functions end, with their first and second slopes; in the unit of the positions.
+    /// Length at which the radial functions and their first and second derivatives become 0, in the unit of the
+    /// positions.
     pub cutoff: f64,
-    /// The largest degree of the harmonics, up to 3.
+    /// Largest degree of the harmonics, at most 3.
     pub degree: usize,
-    /// Radial functions.
+    /// Number of radial functions.
     pub functions: usize,
     /// Exponent of the envelope, at least 1.
     pub exponent: usize,
@@ -57,23 +58,23 @@ impl Default for GeometryOptions {
     }
 }
 
-/// What equivariant networks know of an edge's vector `v = x[receiver] - x[sender] + shift * cell` of length r, and the
-/// gradient by the positions x. Positions and their gradient are f64 whatever T is, and so is the arithmetic: a
-/// difference of positions is exact enough in f32, positions of a long simulation are not.
+/// Inputs of equivariant networks for an edge's vector `v = x[receiver] - x[sender] + shift * cell` of length r, and
+/// the gradient with respect to the positions x. Positions, their gradient and the arithmetic are f64 for every T: f32
+/// suffices for differences of positions, but not for the positions of a long simulation.
 ///
-/// | tensor | shape | what |
+/// | tensor | shape | content |
 /// |---|---|---|
 /// | positions | `[atoms, 3]` | f64 |
 /// | Y | `[edges, (degree + 1)^2]` | real spherical harmonics of v / r |
 /// | basis | `[edges, functions]` | `sqrt(2 / c) sin(n pi r / c) / r * f(r / c)`, n from 1 |
 ///
-/// Harmonics have the components of [`Couplings`](super::Couplings), those of degree l the squared norm `2 l + 1`;
-/// radial functions are Bessel's, which end at the cutoff c.
+/// Harmonics have the components of [`Couplings`](super::Couplings); those of degree l have the squared norm `2 l + 1`.
+/// The radial functions are Bessel functions that end at the cutoff c.
 ///
-/// The envelope is `f(x) = 1 - (p+1)(p+2)/2 x^p + p(p+2) x^(p+1) - p(p+1)/2 x^(p+2)`, 0 from 1 on (Gasteiger et al.,
-/// arXiv 2003.03123). Edges longer than the cutoff may be listed: they have no radial functions. On a GPU f32 and f64
-/// have kernels, one launch each way; the gradient of an atom is summed in the order of its edges, the same bits every
-/// time.
+/// The envelope is `f(x) = 1 - (p+1)(p+2)/2 x^p + p(p+2) x^(p+1) - p(p+1)/2 x^(p+2)`, and 0 for x >= 1 (Gasteiger et
+/// al., arXiv 2003.03123). The list may contain edges longer than the cutoff; their radial functions are 0. GPU kernels
+/// support f32 and f64, with one launch forward and one backward. The gradient of an atom is summed in the order of its
+/// edges. Results are bitwise deterministic.
 ///
 /// ```
 /// use einsparse::Context;
@@ -103,11 +104,11 @@ fn refuse<R>(name: &str, reason: String) -> Result<R> {
 }
 
 impl<T: Scalar> EdgeGeometry<T> {
-    /// For edges between atoms, `nodes` twice their number.
+    /// Plans the geometry of edges between atoms; both numbers in `nodes` are the number of atoms.
     ///
     /// # Errors
-    /// [`Error::Operand`] for lists of different lengths, the number of an atom that is not there, and constants out of
-    /// range; [`Error::NoKernel`] for other types than f32 and f64.
+    /// [`Error::Operand`] for lists of different lengths, an atom index out of range, and constants out of range;
+    /// [`Error::NoKernel`] for types other than f32 and f64.
     pub fn new(
         context: &Context,
         edges: Edges<'_>,
@@ -156,12 +157,12 @@ impl<T: Scalar> EdgeGeometry<T> {
         Ok(EdgeGeometry { context: context.clone(), geometry, launch, element: PhantomData })
     }
 
-    /// Names of the kernels, forward and backward; `cpu` on a CPU context.
+    /// Returns the names of the forward and the backward kernel; `cpu` on a CPU context.
     pub fn variants(&self) -> [&'static str; 2] {
         self.launch.as_ref().map_or(["cpu"; 2], GeometryLaunch::variants)
     }
 
-    /// Device bytes held beside the operands: the edges, also by receiver and by sender.
+    /// Returns the device memory in bytes, operands excluded: the edges, also sorted by receiver and by sender.
     pub fn workspace_bytes(&self) -> usize {
         self.launch.as_ref().map_or(0, GeometryLaunch::bytes)
     }
@@ -184,10 +185,10 @@ impl<T: Scalar> EdgeGeometry<T> {
         Ok(())
     }
 
-    /// Queues Y and basis of all edges. Nothing is allocated or waited for.
+    /// Queues Y and basis of all edges. The call neither allocates nor waits.
     ///
     /// # Errors
-    /// Tensors of other shapes or another context than planned.
+    /// Fails for tensors of other shapes or another context than planned.
     pub fn forward(
         &self,
         positions: &Tensor<f64>,
@@ -208,11 +209,11 @@ impl<T: Scalar> EdgeGeometry<T> {
         Ok(())
     }
 
-    /// Queues the gradient by the positions, given those of Y and of the basis: of an energy it is minus the forces.
-    /// Every element is written.
+    /// Queues the gradient with respect to the positions, from the gradients of Y and of the basis. For an energy, it
+    /// is minus the forces. Every element is written.
     ///
     /// # Errors
-    /// As [`EdgeGeometry::forward`].
+    /// See [`EdgeGeometry::forward`].
     pub fn backward(
         &self,
         positions: &Tensor<f64>,
@@ -251,8 +252,8 @@ impl<T: Scalar> EdgeGeometry<T> {
         let matrices = [place(positions)?, place(own[0])?, place(own[1])?];
         let gradient = gradient.map(|gradient| place(gradient)).transpose()?;
         launch.device().context().set_current()?;
-        // SAFETY: operands of the planned shapes and types; numbers of atoms were checked when planned. They are the
-        // caller's to keep until the stream is done.
+        // SAFETY: the operands have the planned shapes and types, and the planning validated the atom indices. The
+        // caller keeps the operands until the stream has completed the work.
         let queue = unsafe { Queue::new(stream.raw()) };
         launch.run(matrices, gradient, queue)
     }

@@ -1,4 +1,4 @@
-//! An expression run once: operands copied to the context where needed, planned, run, waited for.
+//! One-time execution of an expression: copies operands to the context if needed, plans, runs and synchronizes.
 
 use crate::context::Context;
 use crate::einsum::{Einsum, Mode};
@@ -8,11 +8,12 @@ use crate::plan::{AnyPlan, without_arrays};
 use crate::registry::Scalar;
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, IntoOperand, Operand, Tensor, erase};
 
-/// Runs an expression once and returns the output. Host operands are copied to the context. For `+=` the output is
-/// among the operands and is added to in a copy. What [`einsum!`](crate::einsum!) calls.
+/// Runs an expression once and returns the output; the macro [`einsum!`](crate::einsum!) calls this function. Operands
+/// in host memory are copied to the context. For `+=`, the output is also an operand, and the result is added to a copy
+/// of it.
 ///
 /// # Errors
-/// Whatever parsing, checking, planning or running finds; see [`Error`].
+/// Any error of parsing, checking, planning or running; see [`Error`].
 pub fn einsum<T: Scalar>(
     context: &Context,
     text: &str,
@@ -22,7 +23,7 @@ pub fn einsum<T: Scalar>(
     once((context, types), text, &erase(operands)).map(Tensor::of)
 }
 
-/// The operands of [`einsum!`](crate::einsum!), one by one: an error of the compiler then names the one that is wrong.
+/// Operands of [`einsum!`](crate::einsum!), bound one at a time, so that a compiler error names the wrong operand.
 ///
 /// ```compile_fail,E0277
 /// # use einsparse::{Context, einsum, formats::Dense};
@@ -51,7 +52,7 @@ impl<'a, T: Scalar> Bound<'a, T> {
     }
 }
 
-/// An operand that had to be copied to the context.
+/// Operand that was copied to the context.
 enum Copied {
     Sparse(AnySparseTensor),
     Dense(AnyTensor),

@@ -1,4 +1,4 @@
-//! Sparse matrix x dense matrix through a GPU, both dense matrices in the memory of the host.
+//! Sparse matrix x dense matrix on a GPU, with both dense matrices in host memory.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,23 +15,24 @@ use crate::plan::Plan;
 use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
 
-/// Chunks under way: while one is multiplied, the host fills the next and empties the one before.
+/// Chunks in flight: while one is multiplied, the host fills the next one and stores the previous one.
 const CHUNKS: usize = 3;
-/// Chunks of a run, where they are wide enough: the first copy and the last have nothing beside them.
+/// Target number of chunks per run. The first copy in and the last copy out overlap with no product.
 const MANY: usize = 8;
-/// Columns that a chunk is worth a launch from on.
+/// Minimum number of columns of a chunk, unless B has fewer or the limit of memory allows fewer.
 const COLUMNS: usize = 32;
-/// Columns that wider chunks are a multiple of: whole lines of the host's memory.
+/// Larger widths are rounded down to a multiple of this, so that chunks cover whole cache lines of host memory.
 const LINE: usize = 16;
-/// Elements that a thread of the host moves at once.
+/// Elements that a host thread copies at once.
 const PIECE: usize = 1 << 18;
 
-/// `C[m,n] = A[m,k] * B[k,n]` with B and C in the memory of the host: for dense matrices that the GPU has no room for.
-/// Chunks of columns go through it, copied in and out under the products of others, by page-locked memory of as many
-/// bytes.
+/// `C[m,n] = A[m,k] * B[k,n]` with B and C in host memory, for dense matrices that do not fit into device memory. B and
+/// C are processed in chunks of columns. Copies of a chunk overlap with the products of other chunks. They use as many
+/// bytes of page-locked memory as the chunks occupy on the GPU.
 ///
-/// A lies on the GPU, or on the host as well: then each chunk streams it, as [`Options::memory_limit`] says, and
-/// [`Context::pin`] makes that quicker. The bits are those of a plan over a chunk's columns.
+/// A is stored on the GPU or in host memory. If A is in host memory, each chunk streams A as [`Options::memory_limit`]
+/// describes, and [`Context::pin`] makes these copies faster. The results are bitwise equal to those of a plan over the
+/// columns of a chunk.
 ///
 /// ```
 /// use einsparse::Context;
@@ -53,16 +54,16 @@ pub struct HostSpmm<T: Scalar> {
     extents: [usize; 3],
     width: usize,
     chunks: Vec<Chunk<T>>,
-    /// Of copies in, of products, and of copies out.
+    /// Streams of copies to the GPU, of products, and of copies to the host.
     streams: [Stream; 3],
 }
 
-/// Columns on their way.
+/// Buffers of a chunk of columns.
 #[derive(Debug)]
 struct Chunk<T: Scalar> {
     b: Tensor<T>,
     c: Tensor<T>,
-    /// What copies run between; nothing on a CPU context.
+    /// Page-locked memory for the copies; `None` on a CPU context.
     staged: Option<Staged>,
 }
 
@@ -70,18 +71,19 @@ struct Chunk<T: Scalar> {
 struct Staged {
     b: PinnedMemory,
     c: PinnedMemory,
-    /// C's copy is done.
+    /// Completes when C is copied to the host.
     taken: Event,
 }
 
 impl<T: Scalar> HostSpmm<T> {
-    /// For products of this A with `n` columns. `limit`: bytes of the device for chunks. What the plan keeps of an A
-    /// that lies there comes on top; of an A on the host all that the plan holds has a quarter of the limit.
+    /// Plans products of this A with `n` columns. `limit` is the device memory for chunks in bytes. If A is on the GPU,
+    /// the limit does not include the memory that the plan holds for A. If A is in host memory, a quarter of the limit
+    /// is the memory limit of the plan.
     ///
     /// # Errors
-    /// [`Error::Operand`] for an A that is no matrix; [`Error::Overflow`] for a limit without room for chunks of a
-    /// column; as the builder of a [`Plan`]; [`Error::OutOfMemory`], or [`Error::Cuda`] where the driver locks no more
-    /// memory of the host.
+    /// [`Error::Operand`] if A is not a matrix; [`Error::Overflow`] if the limit is too small for chunks of one column;
+    /// any error of building a [`Plan`]; [`Error::OutOfMemory`], or [`Error::Cuda`] if the driver cannot lock more host
+    /// memory.
     pub fn new<'a>(
         context: &Context,
         a: impl Into<Operand<'a, T>>,
@@ -108,7 +110,7 @@ impl<T: Scalar> HostSpmm<T> {
             let least = column as u128;
             return Err(Error::Overflow {
                 what: format!("bytes on the GPU for {CHUNKS} chunks of a column of B and C"),
-                // Three quarters of it, rounded up, have to be enough.
+                // Three quarters of the reported limit, rounded up, must suffice for the chunks.
                 value: match streamed {
                     true => 4 * least.saturating_sub(1) / 3 + 1,
                     false => least,
@@ -131,7 +133,7 @@ impl<T: Scalar> HostSpmm<T> {
         let chunks: Vec<Chunk<T>> = (0..CHUNKS).map(chunk).collect::<Result<_>>()?;
         let mut options = Options::default();
         if streamed {
-            // Where it fits, its values come once for all chunks of a run.
+            // If A fits into this share, its values are copied once per run, for all chunks.
             (options.memory_limit, options.weights) = (Some(share), Weights::Static);
         }
         let plan = context.plan("C[m,n] = A[m,k] * B[k,n]");
@@ -147,11 +149,11 @@ impl<T: Scalar> HostSpmm<T> {
         })
     }
 
-    /// Multiplies, and returns when C is there. A has the planned pattern, and lies where the planned one does. All
-    /// work on the GPU is waited for first. Not for CUDA graphs.
+    /// Computes C and returns when it is complete. A has the planned pattern and is stored where the planned A is. The
+    /// call first waits for all work on the GPU. It cannot be captured in a CUDA graph.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; as [`Plan::run`].
+    /// [`Error::Shape`] if an operand does not have the planned extents; any error of [`Plan::run`].
     pub fn run<'a>(
         &mut self,
         a: impl Into<Operand<'a, T>>,
@@ -165,7 +167,7 @@ impl<T: Scalar> HostSpmm<T> {
             let operands = [("A", a.clone()), ("B", (&shadow.chunks[0].b).into())];
             shadow.plan.update_values(&operands, &shadow.streams[1])?;
         }
-        // Also for what a run that failed has left in the chunks.
+        // Also waits for copies that a failed run may have left in flight.
         self.context.synchronize()?;
         let operands = [("A", a.clone()), ("B", (&self.chunks[0].b).into())];
         self.plan.update_values(&operands, &self.streams[1])?;
@@ -181,13 +183,13 @@ impl<T: Scalar> HostSpmm<T> {
         Ok(())
     }
 
-    /// Columns of a chunk: as many as any other one, so the last may hold some of the one before.
+    /// Columns of a chunk. All chunks have the same width, so the last chunk may overlap the previous one.
     fn columns(&self, at: usize) -> Range<usize> {
         let first = (at * self.width).min(self.extents[2] - self.width);
         first..first + self.width
     }
 
-    /// Queues all of a chunk. The chunk that had its place has ended.
+    /// Queues the copies and the product of a chunk. The chunk that used these buffers before has ended.
     fn begin(&mut self, at: usize, a: &Operand<'_, T>, b: &Dense<T>) -> Result<()> {
         let (columns, n) = (self.columns(at), self.extents[2]);
         let chunk = &mut self.chunks[at % CHUNKS];
@@ -204,7 +206,8 @@ impl<T: Scalar> HostSpmm<T> {
         match (&mut chunk.staged, chunk.b.address()) {
             (Some(staged), Some(to)) => {
                 gather(bytemuck::cast_slice_mut(staged.b.bytes_mut()));
-                // SAFETY: B's chunk has as many bytes as its staging; neither is touched until the chunk has ended.
+                // SAFETY: B's chunk and its staging buffer have the same size; neither is accessed until the chunk has
+                // ended.
                 unsafe { copy_htod_async(to, staged.b.bytes(), ahead.raw())? };
             }
             _ => gather(chunk.b.host_mut().or_elsewhere("B")?),
@@ -214,14 +217,15 @@ impl<T: Scalar> HostSpmm<T> {
         self.plan.run(&operands, &mut chunk.c, products)?;
         behind.wait_for(products)?;
         if let (Some(staged), Some(from)) = (&mut chunk.staged, chunk.c.address()) {
-            // SAFETY: as above, of C's chunk.
+            // SAFETY: C's chunk and its staging buffer have the same size; neither is accessed until the chunk has
+            // ended.
             unsafe { copy_dtoh_async(staged.c.bytes_mut(), from, behind.raw())? };
             staged.taken.record(behind.raw())?;
         }
         Ok(())
     }
 
-    /// Waits for a chunk, and puts its columns into C.
+    /// Waits for a chunk and copies its columns into C.
     fn end(&self, at: usize, c: &mut Dense<T>) -> Result<()> {
         let (columns, n) = (self.columns(at), self.extents[2]);
         let chunk = &self.chunks[at % CHUNKS];
@@ -243,7 +247,7 @@ impl<T: Scalar> HostSpmm<T> {
     }
 }
 
-/// Columns of a chunk, of `n` columns and at most `most`.
+/// Number of columns of a chunk: at most `n` and at most `most`.
 fn width(n: usize, most: usize) -> usize {
     match most.min((n / MANY).max(COLUMNS).min(n)) {
         width if width < LINE || width == n => width,
@@ -251,7 +255,7 @@ fn width(n: usize, most: usize) -> usize {
     }
 }
 
-/// Rows of so many columns that a thread moves at once.
+/// Number of rows with `columns` columns that a thread copies at once.
 fn rows_of(columns: usize) -> usize {
     (PIECE / columns.max(1)).max(1)
 }

@@ -1,5 +1,5 @@
-//! Message passing on a graph: what every vertex gets from its neighbours (Gilmer et al., arXiv 1704.01212; sum, mean
-//! and max of GraphSAGE, arXiv 1706.02216).
+//! Message passing on a graph: each vertex aggregates the messages of its neighbors (Gilmer et al., arXiv 1704.01212;
+//! sum, mean and max of GraphSAGE, arXiv 1706.02216).
 
 mod largest;
 
@@ -16,7 +16,7 @@ use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 use largest::LargestGradient;
 
-/// How the messages to a vertex become one.
+/// Reduction of the messages to a vertex.
 ///
 /// ```
 /// use einsparse::formats::{Csr, CsrPattern, Dense};
@@ -32,19 +32,20 @@ use largest::LargestGradient;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aggregate {
-    /// Their sum.
+    /// Sum of the messages.
     #[default]
     Sum,
-    /// Their sum over their number. Weights of 8 and 16 bits are divided in f32, so that the mean is rounded once.
+    /// Sum of the messages divided by their number. Weights of 8 and 16 bits are divided in f32, so the mean is rounded
+    /// only once.
     Mean,
-    /// The largest, for each feature; NaN where one of them is NaN.
+    /// Largest message, for each feature; NaN if a message is NaN.
     Max,
 }
 
-/// `Y[m,f] = A[m,k] * X[k,f]` over the edges from k to m of a graph, with sum, mean or maximum over k; A holds the
-/// edges' weights, in COO, CSR, CSC or GroupCOO. A vertex without edges gets zeros, whatever the aggregate. Backward
-/// `dX[k,f] = A[m,k] * dY[m,f]` for sum and mean ([`MessagePassing::backward`]); a maximum passes its gradient on to
-/// the message that it is ([`MessagePassing::backward_max`]). Everything is planned once.
+/// `Y[m,f] = A[m,k] * X[k,f]` over the edges from k to m of a graph, with sum, mean or maximum over k. A contains the
+/// weights of the edges, in COO, CSR, CSC or GroupCOO. A vertex without edges gets zeros for every aggregate. For sum
+/// and mean, [`MessagePassing::backward`] computes `dX[k,f] = A[m,k] * dY[m,f]`. For a maximum,
+/// [`MessagePassing::backward_max`] passes the gradient to the largest message. Everything is planned once.
 ///
 /// ```
 /// use einsparse::Context;
@@ -70,7 +71,7 @@ pub enum Aggregate {
 /// ```
 #[derive(Debug)]
 pub struct MessagePassing<T: Scalar> {
-    /// For each slot the number of edges of its vertex; empty unless a mean is taken.
+    /// Number of edges of its vertex, for each slot; empty unless the aggregate is a mean.
     degrees: Vec<u32>,
     exec: Exec<T>,
     shapes: [[usize; 2]; 2],
@@ -78,9 +79,10 @@ pub struct MessagePassing<T: Scalar> {
 
 #[derive(Debug)]
 enum Exec<T: Scalar> {
-    /// The graph, for a mean its weights over the number of a vertex' edges; forward and backward.
+    /// Graph, and the plans of forward and backward. For a mean, the weights are divided by the number of edges of
+    /// their target.
     Sum(SparseTensor<T>, Box<[Plan<T>; 2]>),
-    /// A mean whose weights, divided, would lose bits in T.
+    /// Mean with divided weights in f32, because rounding them to T would lose bits.
     Mean(SparseTensor<f32>, Box<[RowsRun; 2]>),
     Max(SparseTensor<T>, Box<RowsRun>, LargestGradient),
 }
@@ -89,11 +91,11 @@ const FORWARD: &str = "Y[m,f] = A[m,k] * X[k,f]";
 const BACKWARD: &str = "dX[k,f] = A[m,k] * dY[m,f]";
 
 impl<T: Scalar> MessagePassing<T> {
-    /// For a graph `[targets, sources]` and vertices of so many features.
+    /// Plans message passing for a graph `[targets, sources]` and `features` features per vertex.
     ///
     /// # Errors
-    /// [`Error::Operand`] for what is no matrix, or of a format without coordinates; [`Error::NoKernel`] where no
-    /// kernel of the context takes the format or the type.
+    /// [`Error::Operand`] if the graph is not a matrix or its format lacks coordinates; [`Error::NoKernel`] if no
+    /// kernel of the context supports the format or the type.
     pub fn new(
         context: &Context,
         graph: impl AsSparse<T>,
@@ -128,10 +130,10 @@ impl<T: Scalar> MessagePassing<T> {
         Ok(MessagePassing { degrees, exec, shapes })
     }
 
-    /// New weights of the edges, one for each slot of the graph as it was given. Waits for all work on the GPU.
+    /// Sets new weights of the edges, one for each slot of the given graph. Waits for all work on the GPU.
     ///
     /// # Errors
-    /// [`Error::Shape`] for another number of them.
+    /// [`Error::Shape`] for another number of weights.
     pub fn set_weights(&mut self, weights: &[T]) -> Result<()> {
         match &mut self.exec {
             Exec::Mean(graph, _) => graph.set_values(&divided(weights, &self.degrees)),
@@ -142,7 +144,7 @@ impl<T: Scalar> MessagePassing<T> {
         }
     }
 
-    /// Name of the kernel of the forward run, `cpu` on a CPU context.
+    /// Returns the name of the forward kernel; `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         match &self.exec {
             Exec::Sum(_, plans) => plans[0].variant(),
@@ -154,7 +156,7 @@ impl<T: Scalar> MessagePassing<T> {
     /// Queues `Y[m,f] = A[m,k] * X[k,f]`, aggregated over k. Every element of Y is written.
     ///
     /// # Errors
-    /// Tensors of other shapes or another context than planned.
+    /// Fails for tensors of other shapes or another context than planned.
     pub fn forward(&self, x: &Tensor<T>, y: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         let [of_x, of_y] = &self.shapes;
         check_shape("X", of_x, x.shape())?;
@@ -166,11 +168,11 @@ impl<T: Scalar> MessagePassing<T> {
         }
     }
 
-    /// Queues `dX[k,f] = A[m,k] * dY[m,f]`, the gradient by the features of the sources. Every element of dX is
-    /// written.
+    /// Queues `dX[k,f] = A[m,k] * dY[m,f]`, the gradient with respect to the features of the sources. Every element of
+    /// dX is written.
     ///
     /// # Errors
-    /// As [`MessagePassing::forward`]; [`Error::NoKernel`] for [`Aggregate::Max`].
+    /// See [`MessagePassing::forward`]; [`Error::NoKernel`] for [`Aggregate::Max`].
     pub fn backward(&self, dy: &Tensor<T>, dx: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         let [of_x, of_y] = &self.shapes;
         check_shape("dY", of_y, dy.shape())?;
@@ -186,12 +188,13 @@ impl<T: Scalar> MessagePassing<T> {
         }
     }
 
-    /// Queues the gradients of [`Aggregate::Max`], by the features of the sources and, where `da` is given, by the
-    /// edges' weights: `dX[k,f]` is the sum of `A[m,k] * dY[m,f]`, and `dA[m,k]` that of `X[k,f] * dY[m,f]`, over the
-    /// messages `A[m,k] * X[k,f]` that are the largest of their m and f. X and Y are those of the forward run: the
-    /// message that has won is found again by equality with Y, as rounded; of equal ones it is the first in the order
-    /// of the graph's slots, of NaN likewise. `da` is `[slots]`, one for each slot of the graph as it was given, zero
-    /// where a slot holds no edge. Every element is written; the same bits every time.
+    /// Queues the gradients of [`Aggregate::Max`] with respect to the features of the sources and, if `da` is given, to
+    /// the weights of the edges. `dX[k,f]` is the sum of `A[m,k] * dY[m,f]`, and `dA[m,k]` the sum of
+    /// `X[k,f] * dY[m,f]`. Both sums are over the messages `A[m,k] * X[k,f]` that are the largest for their m and f. X
+    /// and Y are those of the forward pass: the largest message is the one that equals Y after rounding. Of several
+    /// equal messages, and of several NaNs, it is the first in the order of the graph's slots. `da` is `[slots]`, one
+    /// element for each slot of the given graph; slots without an edge get zero. Every element is written. Results are
+    /// bitwise deterministic.
     ///
     /// ```
     /// # use einsparse::Context;
@@ -214,7 +217,7 @@ impl<T: Scalar> MessagePassing<T> {
     /// ```
     ///
     /// # Errors
-    /// Tensors of other shapes or another context than planned; [`Error::NoKernel`] for sum and mean.
+    /// Fails for tensors of other shapes or another context than planned; [`Error::NoKernel`] for sum and mean.
     pub fn backward_max(
         &self,
         [x, y, dy]: [&Tensor<T>; 3],
@@ -235,8 +238,8 @@ impl<T: Scalar> MessagePassing<T> {
         }
     }
 
-    /// Device bytes held for the gradient of a maximum, beside the operands: places of the edges, and the slot that has
-    /// won for each target and feature.
+    /// Returns the device memory for the gradient of a maximum in bytes, operands excluded: indices of the edges, and
+    /// the slot of the largest message for each target and feature.
     pub fn gradient_bytes(&self) -> usize {
         match &self.exec {
             Exec::Max(.., gradient) => gradient.bytes(),
@@ -247,7 +250,7 @@ impl<T: Scalar> MessagePassing<T> {
 
 impl<T: Scalar> Exec<T> {
     fn sum(context: &Context, a: SparseTensor<T>, shapes: [[usize; 2]; 2]) -> Result<Self> {
-        // Only the shapes are planned with.
+        // Planning uses only the shapes of these tensors.
         let [x, y] = shapes.map(|shape| context.zeros::<T>(&shape));
         let (x, y) = (x?, y?);
         let operands = [("A", (&a).into()), ("X", (&x).into())];
@@ -276,13 +279,13 @@ impl<T: Scalar> Exec<T> {
     }
 }
 
-/// Rows of so many features that are gathered along the second axis, for each place on the first.
+/// Describes rows of `features` elements that are gathered along the second axis, for each index on the first axis.
 fn rows<T: Scalar>(axes: &[usize; 2], features: usize, reduce: u32) -> Gathered<'_> {
     let (kept, factors) = axes.split_at(1);
     Gathered { kept, factors, rows: RowsOf::All, reduce, dtype: T::DTYPE, n: features }
 }
 
-/// For each slot the entries of its row.
+/// Returns the number of entries of its row for each slot.
 fn degrees_of<T: Scalar>(graph: SparseRef<'_, T>, targets: usize) -> Result<Vec<u32>> {
     let Some(axes) = coordinates(graph.pattern()) else {
         let reason =
@@ -305,7 +308,8 @@ fn degrees_of<T: Scalar>(graph: SparseRef<'_, T>, targets: usize) -> Result<Vec<
     Ok(rows().map(own).collect())
 }
 
-/// Weights over degrees. Weights past the last degree are copied: storing too many of them is an error.
+/// Divides weights by degrees. Weights past the last degree are copied, because storing too many of them is then an
+/// error.
 fn divided<T: Scalar, W: Scalar>(weights: &[T], degrees: &[u32]) -> Vec<W> {
     let degrees = degrees.iter().copied().chain(std::iter::repeat(1));
     let each = weights.iter().zip(degrees);

@@ -1,4 +1,4 @@
-//! Named operations: an expression with its checks. Whatever they do, `einsum!` and plans can do too.
+//! Named operations: an expression and the checks that it requires. `einsum!` and plans can compute the same results.
 
 pub(crate) mod attention;
 mod conv;
@@ -23,7 +23,7 @@ pub use attention::{
 pub use conv::{ConvOptions, SparseConv3d};
 pub use conv2d::{Conv2d, Conv2dOptions};
 pub use edge_geometry::{EdgeGeometry, GeometryOptions, PeriodicCell};
-#[doc(hidden)] // What the macro calls.
+#[doc(hidden)] // Called by the macro `einsum!`.
 pub use einsum::{Bound, einsum};
 pub use host_spmm::HostSpmm;
 pub use message::{Aggregate, MessagePassing};

@@ -11,10 +11,11 @@ use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 
-/// A dense matrix `[m,k]` to `nm:2:4`, where it lies: of every 4 neighbours in a row the 2 of largest magnitude stay
-/// (Mishra et al., arXiv 2104.08378, section 4). Between equals the lower column stays, NaN counts as the largest: bit
-/// for bit what [`convert::prune_to_nm`] makes of it. On a GPU a kernel does this for f16, bf16 and `i8`; other element
-/// types take the way over the host. Only the positions are read back, for plans. Waits for all work on the GPU.
+/// Converts a dense matrix `[m,k]` to `nm:2:4` in its context. Of every 4 adjacent elements of a row, the 2 of largest
+/// magnitude are kept (Mishra et al., arXiv 2104.08378, section 4). Of equal magnitudes, the lower column is kept; NaN
+/// counts as the largest. The result is bitwise equal to that of [`convert::prune_to_nm`]. On a GPU, a kernel prunes
+/// f16, bf16 and `i8`; other element types are pruned on the host. The kernel path copies only the positions to the
+/// host, for plans. The call waits for all work on the GPU.
 ///
 /// ```
 /// use einsparse::{Context, ops};
@@ -27,7 +28,7 @@ use crate::tensor::{DeviceArrays, SparseTensor, Tensor, VECTOR_ENTRIES};
 /// ```
 ///
 /// # Errors
-/// [`Error::Format`] if the tensor is not a matrix or its slots do not fit u32; [`Error::Operand`] if it lies in
+/// [`Error::Format`] if the tensor is not a matrix or its slots do not fit u32; [`Error::Operand`] if it belongs to
 /// another context.
 pub fn prune_to_nm<T: Scalar>(context: &Context, dense: &Tensor<T>) -> Result<SparseTensor<T>> {
     if !context.holds(dense.device()) {
@@ -39,7 +40,7 @@ pub fn prune_to_nm<T: Scalar>(context: &Context, dense: &Tensor<T>) -> Result<Sp
     };
     let device = context.planned_on()?;
     let matrix = DenseMatrix { address: dense.place(), rows, columns, leading: dense.leading() };
-    // SAFETY: the tensor has these extents and element type, and is borrowed until the wait in `read`.
+    // SAFETY: the tensor has these extents and element type, and is borrowed until `read` has synchronized.
     let queue = unsafe { Queue::new(device.after_all()?) };
     let [meta, values] = prune(device, row, matrix, VECTOR_ENTRIES, queue)?;
     if device.is_absent() {

@@ -1,5 +1,5 @@
-//! Rows gathered for the entries of a sparse tensor, where an expression cannot say what is wanted of them: one output
-//! row for every fibre that is stored, or the largest product instead of the sum.
+//! Rows gathered for the entries of a sparse tensor and reduced, for reductions that an expression cannot state: one
+//! output row for every stored fibre, or the largest product instead of the sum.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use crate::offer::PlannedPattern;
 use crate::registry::Dtype;
 use crate::tensor::{AnySparseTensor, AnyTensor};
 
-/// Which entries go to which row, what is gathered for them, and how they are reduced.
+/// Output row of each entry, the rows gathered for it, and their reduction.
 pub(super) struct Gathered<'a> {
-    /// Axes of the tensor that make the output's row.
+    /// Axes of the tensor that determine the output row.
     pub kept: &'a [usize],
-    /// The axis of each factor.
+    /// Axis of each factor.
     pub factors: &'a [usize],
-    /// Which rows there are.
+    /// Rows of the output.
     pub rows: RowsOf,
     /// [`REDUCE_SUM`](einsparse_kernels::families::REDUCE_SUM), [`REDUCE_MAX`], or `REDUCE_MEAN` for values in f32.
     pub reduce: u32,
@@ -40,7 +40,7 @@ enum Exec {
     Cpu,
 }
 
-/// Made for one pattern; runs with new values without allocating.
+/// Prepared reduction for one pattern; runs with new values allocate nothing.
 #[derive(Debug)]
 pub(super) struct RowsRun {
     exec: Exec,
@@ -72,7 +72,7 @@ impl RowsRun {
                 let row = cheapest(context, tensor, asked, &fibres, variant)?;
                 let extents = RowsExtents { n: asked.n, accumulate: false };
                 let launch = RowsLaunch::new(device, row, &fibres, extents)?;
-                // On the device now.
+                // The launch has copied both to the device.
                 fibres.places = Vec::new();
                 fibres.permutation = None;
                 Exec::Gpu(Box::new(launch))
@@ -90,12 +90,12 @@ impl RowsRun {
         })
     }
 
-    /// Rows of the output.
+    /// Returns the number of rows of the output.
     pub(super) fn count(&self) -> usize {
         self.fibres.count
     }
 
-    /// See [`Fibres::keys`].
+    /// Returns [`Fibres::keys`].
     pub(super) fn keys(&self) -> &[u64] {
         &self.fibres.keys
     }
@@ -107,7 +107,7 @@ impl RowsRun {
         }
     }
 
-    /// Device bytes beside the operands.
+    /// Returns the device memory in bytes, operands excluded.
     pub(super) fn bytes(&self) -> usize {
         match &self.exec {
             Exec::Gpu(launch) => launch.bytes(),
@@ -115,7 +115,7 @@ impl RowsRun {
         }
     }
 
-    /// Queues a run: the tensor has the pattern that was planned, the factors are as long as their axes.
+    /// Queues a run. The tensor has the planned pattern, and each factor has as many rows as its axis is long.
     pub(super) fn run<'t>(
         &self,
         tensor: &AnySparseTensor,
@@ -152,8 +152,8 @@ impl RowsRun {
             }
             Exec::Gpu(launch) => {
                 let raw = self.addresses(launch, tensor, factors, (name, out), stream)?;
-                // SAFETY: pattern, shapes and places were checked; the tensors are borrowed for the call, and device
-                // memory is freed only after the work queued on the context.
+                // SAFETY: pattern, shapes and addresses were validated. The tensors are borrowed for the call, and
+                // device memory is freed only after the work queued on the context.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 launch.run(&raw, queue)
             }
@@ -192,7 +192,7 @@ impl RowsRun {
     }
 }
 
-/// The kernel that is predicted to be fastest.
+/// Returns the kernel with the lowest predicted time.
 fn cheapest(
     context: &Context,
     tensor: &AnySparseTensor,

@@ -1,4 +1,4 @@
-//! Products of matrices at the entries of a sparse tensor of any order.
+//! Products of matrices at the entries of a sparse tensor of order 1 to 3.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -17,9 +17,9 @@ use crate::parallel;
 use crate::registry::Scalar;
 use crate::tensor::{AnySparseTensor, AnyTensor, SparseTensor, Tensor};
 
-/// `S[i,j,k] = P[i,j,k] * X[i,r] * Y[j,r] * Z[k,r]` where P has entries, for tensors of order 1 to 3,
-/// in COO, GroupCOO, CSR or CSC: what a model of matrices says of the entries of a tensor (tensor completion;
-/// SDDMM for order 2). S and P have one pattern, which is planned once.
+/// `S[i,j,k] = P[i,j,k] * X[i,r] * Y[j,r] * Z[k,r]` at the entries of P, for tensors of order 1 to 3 in COO, GroupCOO,
+/// CSR or CSC. It evaluates a low-rank model at the entries of a tensor (tensor completion; SDDMM for order 2). S and P
+/// have the same pattern, which is planned once.
 ///
 /// ```
 /// use einsparse::{Context, ops::SampledTensor};
@@ -47,7 +47,7 @@ pub struct SampledTensor<T: Scalar> {
 }
 
 impl<T: Scalar> SampledTensor<T> {
-    /// For the pattern of a tensor, and matrices of `n` columns.
+    /// Plans the product for the pattern of a tensor, and matrices of `n` columns.
     ///
     /// # Errors
     /// [`Error::Operand`] for a format without coordinates; [`Error::NoKernel`] for orders and element types without
@@ -76,21 +76,21 @@ impl<T: Scalar> SampledTensor<T> {
         })
     }
 
-    /// Name of the kernel, `cpu` on a CPU context.
+    /// Returns the name of the kernel; `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         self.launch.as_ref().map_or("cpu", |launch| launch.row().name)
     }
 
-    /// Device bytes held beside the operands.
+    /// Returns the device memory in bytes, operands excluded.
     pub fn workspace_bytes(&self) -> usize {
         self.launch.as_ref().map_or(0, DotsLaunch::bytes)
     }
 
-    /// Queues `S = P * X * Y * Z`, without P where `mask` is `None`; `factors` are those of the axes in order,
-    /// `[extent, n]` each.
+    /// Queues `S = P * X * Y * Z`, without P if `mask` is `None`. `factors` are the matrices `[extent, n]` of the axes,
+    /// in order.
     ///
     /// # Errors
-    /// Tensors of other shapes, another pattern or context than planned.
+    /// Fails for tensors of other shapes, another pattern or another context than planned.
     pub fn forward(
         &self,
         mask: Option<&SparseTensor<T>>,
@@ -118,8 +118,8 @@ impl<T: Scalar> SampledTensor<T> {
         let factors: Vec<&AnyTensor> = factors.iter().map(|f| &f.any).collect();
         let mask = mask.map(|mask| &mask.any);
         let raw = addresses(&self.context, mask, &factors, &out.any, stream)?;
-        // SAFETY: patterns, shapes and places were checked; the tensors are borrowed for the call, and device memory is
-        // freed only after the work queued on the context.
+        // SAFETY: patterns, shapes and addresses were validated. The tensors are borrowed for the call, and device
+        // memory is freed only after the work queued on the context.
         let queue = unsafe { Queue::new(stream.raw()) };
         match self.launch.queue(|launch| launch.run(&raw, queue))? {
             true => Ok(()),
@@ -156,7 +156,7 @@ fn run_cpu(
                 .map(|(axis, (data, leading))| &data[axis[slot] as usize * leading..][..n])
                 .collect();
             let term = |r: usize| rows.iter().map(|row| row[r]).product::<f64>();
-            // From 0, as on a GPU: the sum of no terms is not -0.
+            // Starts from 0, as on a GPU: the sum of no terms is then 0, not -0.
             let sum = (0..n).map(term).fold(0.0, |sum, term| sum + term);
             *to = sum * mask.as_ref().map_or(1.0, |mask| mask[slot]);
         }
@@ -165,7 +165,7 @@ fn run_cpu(
     Ok(())
 }
 
-/// Coordinates of every slot.
+/// Returns the coordinates of every slot, one list per axis.
 fn places(pattern: AnyPattern<'_>) -> Result<Vec<Cow<'_, [u32]>>> {
     coordinates(pattern).ok_or_else(|| {
         let reason = format!("is {}; coo, group-coo, csr and csc are walked", pattern.format());

@@ -1,4 +1,4 @@
-//! Softmax of the entries of each row, and its gradient.
+//! Softmax over the entries of each row of a sparse matrix, and its gradient.
 
 mod heads;
 
@@ -17,7 +17,7 @@ use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, columns_of};
 use crate::worklist::Runs;
 
-/// Factor, logarithm and masks of a [`SparseSoftmax`].
+/// Scale, logarithm and masks of a [`SparseSoftmax`].
 ///
 /// ```
 /// use einsparse::ops::SoftmaxOptions;
@@ -28,33 +28,33 @@ use crate::worklist::Runs;
 pub struct SoftmaxOptions {
     /// Factor of the scores.
     pub scale: f64,
-    /// The logarithm of the softmax in place of it.
+    /// Computes the logarithm of the softmax instead of the softmax.
     pub log: bool,
-    /// Mask entries in columns above their row + this offset: 0 leaves the diagonal and what is below it.
+    /// Masks entries whose column is above row + offset. Offset 0 keeps the diagonal and the entries below it.
     pub causal: Option<i64>,
-    /// Mask entries in columns from a length on. One length for each row, or for each of so many equal parts of the
-    /// rows that follow each other, such as the items of a batch.
+    /// Masks entries whose column is at or above a length. The rows are split into equal contiguous groups, such as the
+    /// items of a batch. There is one length per group; a group may be a single row.
     pub lengths: Option<Vec<usize>>,
-    /// Sets of values that share the pattern, for [`SparseSoftmax::forward_heads`].
+    /// Number of sets of values that share the pattern, for [`SparseSoftmax::forward_heads`].
     pub heads: usize,
 }
 
 impl Default for SoftmaxOptions {
-    /// Factor 1, no masks, one head.
+    /// Scale 1, no logarithm, no masks, one head.
     fn default() -> Self {
         SoftmaxOptions { scale: 1.0, log: false, causal: None, lengths: None, heads: 1 }
     }
 }
 
-/// Softmax over the stored entries of each row of a sparse matrix, `P = exp(scale S - max) / sum exp(scale S - max)`,
-/// in any format of single entries in row order (CSR, COO, ELL, GroupCOO by rows). Planned once for a pattern and its
-/// masks; runs read every value once and write it once. Arithmetic in f32 (f64 on the CPU), rounded once; the same bits
-/// every time. The sparse softmax of Sputnik (arXiv 2006.10901, section 5), with scale, logarithm, masks and gradient.
-/// GPU kernels for f32, f16 and bf16.
+/// Softmax over the stored entries of each row of a sparse matrix, `P = exp(scale S - max) / sum exp(scale S - max)`.
+/// Formats: unstructured nonzeros in row order (CSR, COO, ELL, GroupCOO by rows). It is planned once for a pattern and
+/// its masks. Each run reads every value once and writes it once. It computes in f32 (f64 on the CPU) and rounds once.
+/// Results are bitwise deterministic. It is the sparse softmax of Sputnik (arXiv 2006.10901, section 5) with scale,
+/// logarithm, masks and gradient. GPU kernels support f32, f16 and bf16.
 ///
-/// Absent entries count as -Inf: they have no part in the sum. Masked ones become 0 (of the logarithm -Inf), whatever
-/// they or their row hold; so does every entry of a row in which none is above -Inf. Apart from that a NaN or +Inf
-/// makes the row's entries NaN, as in PyTorch's softmax, and -Inf becomes 0 (-Inf).
+/// Absent entries count as -Inf: they do not contribute to the sum. Masked entries become 0 (-Inf for the logarithm),
+/// whatever the values in the row. If no entry of a row is above -Inf, all its entries become 0 (-Inf) as well.
+/// Otherwise a NaN or +Inf makes the entries of the row NaN, as in PyTorch's softmax, and -Inf becomes 0 (-Inf).
 ///
 /// ```
 /// use einsparse::Context;
@@ -78,7 +78,7 @@ pub struct SparseSoftmax<T> {
     shape: Vec<usize>,
     format: Format,
     runs: Arc<Runs>,
-    /// Values of the pattern, padding included.
+    /// Number of values of the pattern, padding included.
     slots: usize,
     live: Option<Vec<u32>>,
     options: SoftmaxOptions,
@@ -87,10 +87,10 @@ pub struct SparseSoftmax<T> {
 }
 
 impl<T: Scalar> SparseSoftmax<T> {
-    /// A softmax over the rows of `tensor`'s pattern. Values are not looked at.
+    /// Plans a softmax over the rows of `tensor`'s pattern. The values are not read.
     ///
     /// # Errors
-    /// [`Error::Operand`] for another format or context, and for lengths that do not divide the rows into equal parts;
+    /// [`Error::Operand`] for another format or context, and for lengths that do not divide the rows into equal groups;
     /// [`Error::NoKernel`] for f64.
     pub fn new(
         context: &Context,
@@ -130,26 +130,27 @@ impl<T: Scalar> SparseSoftmax<T> {
         Ok(planned)
     }
 
-    /// Factor, logarithm and masks.
+    /// Returns the scale, the logarithm and the masks.
     pub fn options(&self) -> &SoftmaxOptions {
         &self.options
     }
 
-    /// Kernels of the softmax and of the gradient, `cpu` on a CPU context.
+    /// Returns the names of the kernels of the softmax and of its gradient; `cpu` on a CPU context.
     pub fn variants(&self) -> [&'static str; 2] {
         self.launch.as_ref().map_or(["cpu"; 2], SoftmaxLaunch::variants)
     }
 
-    /// Device bytes beside the operands.
+    /// Returns the device memory in bytes, operands excluded.
     pub fn workspace_bytes(&self) -> usize {
         self.launch.as_ref().map_or(0, SoftmaxLaunch::bytes)
     }
 
-    /// The softmax of `scores` into `output`, which has the same rows. On a GPU nothing is allocated and nothing waited
-    /// for; the call can be captured in a CUDA graph.
+    /// Computes the softmax of `scores` into `output`, which has the same rows. On a GPU, the call neither allocates
+    /// nor waits, and it can be captured in a CUDA graph.
     ///
     /// # Errors
-    /// Tensors of another shape, format or context than planned, or with other rows; output untouched.
+    /// Fails for tensors of another shape, format or context than planned, or with other rows. The output is then
+    /// unchanged.
     pub fn forward(
         &self,
         scores: &SparseTensor<T>,
@@ -165,10 +166,10 @@ impl<T: Scalar> SparseSoftmax<T> {
         Ok(())
     }
 
-    /// The softmax in place of the scores.
+    /// Computes the softmax in place.
     ///
     /// # Errors
-    /// As [`SparseSoftmax::forward`].
+    /// See [`SparseSoftmax::forward`].
     pub fn forward_in_place(&self, scores: &mut SparseTensor<T>, stream: &Stream) -> Result<()> {
         self.check("scores", scores)?;
         self.queue([Some(scores), None, Some(scores)], stream)?;
@@ -178,12 +179,12 @@ impl<T: Scalar> SparseSoftmax<T> {
         Ok(())
     }
 
-    /// The gradient of the scores from what the softmax gave, P, and the gradient of that:
-    /// `dS = P (dP - sum P dP) scale`; of the logarithm, Y, `dS = (dY - exp(Y) sum dY) scale`, sums over the row.
-    /// Masked entries have none, and no part in the sums.
+    /// Computes the gradient of the scores. `given` is the output P of the softmax, and `dy` is its gradient dP:
+    /// `dS = P (dP - sum P dP) scale`. For the logarithm Y: `dS = (dY - exp(Y) sum dY) scale`. Sums are over the row.
+    /// The gradient of masked entries is zero, and they do not contribute to the sums.
     ///
     /// # Errors
-    /// As [`SparseSoftmax::forward`].
+    /// See [`SparseSoftmax::forward`].
     pub fn backward(
         &self,
         given: &SparseTensor<T>,
@@ -202,10 +203,10 @@ impl<T: Scalar> SparseSoftmax<T> {
         Ok(())
     }
 
-    /// The gradient of the scores in place of that of the output.
+    /// Computes the gradient of the scores in place: it overwrites `dy`, the gradient of the output.
     ///
     /// # Errors
-    /// As [`SparseSoftmax::forward`].
+    /// See [`SparseSoftmax::forward`].
     pub fn backward_in_place(
         &self,
         given: &SparseTensor<T>,
@@ -221,27 +222,27 @@ impl<T: Scalar> SparseSoftmax<T> {
         Ok(())
     }
 
-    /// On raw device addresses and a raw stream, for users of other CUDA crates: the softmax, or with
-    /// [`RawSoftmax::upstream`] its gradient.
+    /// Runs on raw device addresses and a raw stream, for users of other CUDA crates. Computes the softmax, or its
+    /// gradient if [`RawSoftmax::upstream`] is set.
     ///
     /// # Safety
-    /// The addresses hold values of the planned pattern and element type, in the primary context of the GPU, until the
-    /// work is done; `stream` is a stream of that context, which this call makes current on the thread.
+    /// Until the work is complete, the addresses hold values of the planned pattern and element type in the primary
+    /// context of the GPU. `stream` is a stream of that context, which this call makes current on the thread.
     ///
     /// # Errors
-    /// [`Error::Operand`] for addresses that are no multiples of 16 bytes; [`Error::Cuda`] on a CPU context.
+    /// [`Error::Operand`] for addresses that are not multiples of 16 bytes; [`Error::Cuda`] on a CPU context.
     pub unsafe fn run_raw(&self, raw: &RawSoftmax, stream: RawStream<'_>) -> Result<()> {
         self.context.expect_device()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.queue_raw(raw, stream) }
     }
 
-    /// [`SparseSoftmax::run_raw`], which on a CPU context only checks addresses.
+    /// [`SparseSoftmax::run_raw`] that also accepts a CPU context, on which it only checks addresses.
     ///
     /// # Safety
-    /// That of [`SparseSoftmax::run_raw`].
+    /// See [`SparseSoftmax::run_raw`].
     pub(super) unsafe fn queue_raw(&self, raw: &RawSoftmax, stream: RawStream<'_>) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let queue = unsafe { Queue::new(stream) };
         let how = (self.options.scale, self.options.log);
         self.launch.queue(|launch| launch.run(raw, how, queue)).map(drop)
@@ -256,17 +257,17 @@ impl<T: Scalar> SparseSoftmax<T> {
         }
     }
 
-    /// Input, upstream and output, all checked.
+    /// Queues a run. `tensors` are the input, the upstream gradient and the output, all validated.
     fn queue(&self, tensors: [Option<&SparseTensor<T>>; 3], stream: &Stream) -> Result<()> {
         let stream = self.context.stream_of(stream)?;
         let [input, upstream, output] = tensors.map(|t| t.map_or(0, |t| t.places()[0]));
         let raw = RawSoftmax { input, upstream, output, stride: 0 };
-        // SAFETY: shapes, rows and places were checked; the tensors are borrowed for the call, and device memory is
-        // freed only after the work queued on the context.
+        // SAFETY: shapes, rows and addresses were validated. The tensors are borrowed for the call, and device memory
+        // is freed only after the work queued on the context.
         unsafe { self.queue_raw(&raw, stream) }
     }
 
-    /// Columns are not compared: masks are those of the planned pattern.
+    /// Validates a tensor. Columns are not compared: the masks are those of the planned pattern.
     fn check(&self, name: &str, tensor: &SparseTensor<T>) -> Result<()> {
         if self.options.heads != 1 {
             let reason = format!("is one set of values, planned for {}", self.options.heads);
@@ -297,8 +298,8 @@ impl<T: Scalar> SparseSoftmax<T> {
     }
 }
 
-/// Entries of each row in front of those that a mask hides, or `None` without masks. Columns ascend within a row, so
-/// both masks hide its end.
+/// Returns the number of entries of each row before those that a mask hides, or `None` without masks. Columns ascend
+/// within a row, so both masks hide the end of a row.
 fn live(runs: &Runs, columns: &[u32], options: &SoftmaxOptions) -> Result<Option<Vec<u32>>> {
     if options.causal.is_none() && options.lengths.is_none() {
         return Ok(None);

@@ -5,7 +5,8 @@ use crate::error::Result;
 use crate::registry::Scalar;
 use crate::tensor::{Operand, Tensor};
 
-/// `C[m,n] = A[m,k] * B[k,n]`: A sparse in any format, B dense, both on the host or in the context.
+/// Computes `C[m,n] = A[m,k] * B[k,n]`. A is sparse, in any format; B is dense. Both are in host memory or in the
+/// context.
 ///
 /// ```
 /// use einsparse::{Context, ops};
@@ -18,8 +19,8 @@ use crate::tensor::{Operand, Tensor};
 /// ```
 ///
 /// # Errors
-/// [`Error::Shape`](crate::Error::Shape) if A's columns are not B's rows; [`Error::NoKernel`](crate::Error::NoKernel)
-/// if no kernel of the context reads A's format.
+/// [`Error::Shape`](crate::Error::Shape) if A's columns differ from B's rows;
+/// [`Error::NoKernel`](crate::Error::NoKernel) if no kernel of the context reads A's format.
 pub fn spmm<'a, T: Scalar>(
     context: &Context,
     a: impl Into<Operand<'a, T>>,

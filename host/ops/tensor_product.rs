@@ -1,5 +1,4 @@
-//! The equivariant tensor product: parts of two operands couple by Clebsch-Gordan coefficients, a sparse tensor of
-//! order 3.
+//! Equivariant tensor product: Clebsch-Gordan coefficients, a sparse tensor of order 3, couple parts of two operands.
 
 mod couplings;
 mod message;
@@ -15,7 +14,7 @@ use crate::registry::Scalar;
 use crate::tensor::Tensor;
 use products::{Lines, Products};
 
-/// Channels of the first operand and of the output; the second operand has one.
+/// Channels of the first operand and of the output; the second operand has one channel.
 ///
 /// ```
 /// use einsparse::ops::{Channels, Couplings, TensorProduct};
@@ -27,14 +26,14 @@ use products::{Lines, Products};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channels {
-    /// One, and no weights.
+    /// One channel, without weights.
     One,
-    /// So many, each for itself, with a weight of each item, path and channel (e3nn's `uvu`).
+    /// Channels that are not mixed, with a weight for each item, path and channel (e3nn's `uvu`).
     Each(usize),
-    /// So many of the first operand to so many of the output, with a matrix of weights for each path, the same for all
-    /// items (e3nn's fully connected `uvw`).
+    /// Channels of the first operand and of the output, with a matrix of weights for each path that all items share
+    /// (e3nn's fully connected `uvw`).
     Connected(usize, usize),
-    /// The same with a matrix of weights for each item and path.
+    /// [`Channels::Connected`] with a matrix of weights for each item and path.
     ConnectedEach(usize, usize),
 }
 
@@ -64,7 +63,7 @@ const CONNECTED_EACH: Lines = [
 ];
 
 impl Channels {
-    /// The expressions of the product and of the gradients of X, Y and W, where there are any.
+    /// Returns the expressions of the product and of the gradients of X, Y and W; `None` if there is no such gradient.
     pub fn lines(self) -> [Option<&'static str>; 4] {
         match self {
             Channels::One => ONE,
@@ -75,39 +74,39 @@ impl Channels {
     }
 }
 
-/// The operands of a product.
+/// Operands of a product.
 #[derive(Clone, Copy, Debug)]
 pub struct Factors<'a, T> {
-    /// The first: `[items, components]`, with channels `[items, components, channels]`.
+    /// First operand: `[items, components]`, with channels `[items, components, channels]`.
     pub x: &'a Tensor<T>,
-    /// The second: `[items, components]`.
+    /// Second operand: `[items, components]`.
     pub y: &'a Tensor<T>,
-    /// Weights: none, `[items, paths, channels]`, `[paths, channels of X, channels of the output]`, or the last with
-    /// items in front.
+    /// Weights: `None`, `[items, paths, channels]`, `[paths, channels of X, channels of the output]`, or
+    /// `[items, paths, channels of X, channels of the output]`.
     pub w: Option<&'a Tensor<T>>,
 }
 
-/// Where gradients go: of X, Y and the weights, of the shapes of these. What is `None` is not computed.
+/// Outputs for the gradients of X, Y and the weights, with the shapes of these operands. A `None` is not computed.
 #[derive(Debug)]
 pub struct Gradients<'a, T> {
-    /// That of X.
+    /// Gradient of X.
     pub x: Option<&'a mut Tensor<T>>,
-    /// That of Y.
+    /// Gradient of Y.
     pub y: Option<&'a mut Tensor<T>>,
-    /// That of the weights.
+    /// Gradient of the weights.
     pub w: Option<&'a mut Tensor<T>>,
 }
 
-/// Products of features that turn with space, `Out[b,k] = CG[i,j,k] * X[b,i] * Y[b,j]` for many items b, and their
-/// gradients (e3nn, arXiv 2207.09453; as an indirect Einsum: Insum, arXiv 2510.17505, section 6). If X and Y turn by a
-/// rotation's matrices, each degree by its own, so does Out.
+/// Products of rotation-equivariant features, `Out[b,k] = CG[i,j,k] * X[b,i] * Y[b,j]` for many items b, and their
+/// gradients (e3nn, arXiv 2207.09453; as an indirect Einsum: Insum, arXiv 2510.17505, section 6). If a rotation is
+/// applied to X and Y, each degree with its own matrix, Out is rotated as well.
 ///
 /// | channels | X | W | Out |
 /// |---|---|---|---|
-/// | [`Channels::One`] | `[b,i]` | | `[b,k]`, paths one behind the other |
+/// | [`Channels::One`] | `[b,i]` | | `[b,k]`, paths concatenated |
 /// | [`Channels::Each`] | `[b,i,u]` | `[b,path,u]` | `[b,k,u]` |
-/// | [`Channels::Connected`] | `[b,i,u]` | `[path,u,w]` | `[b,c,w]`, paths of one degree added up |
-/// | [`Channels::ConnectedEach`] | `[b,i,u]` | `[b,path,u,w]` | `[b,c,w]`, likewise |
+/// | [`Channels::Connected`] | `[b,i,u]` | `[path,u,w]` | `[b,c,w]`, paths of one degree summed |
+/// | [`Channels::ConnectedEach`] | `[b,i,u]` | `[b,path,u,w]` | `[b,c,w]`, paths of one degree summed |
 ///
 /// ```
 /// use einsparse::Context;
@@ -126,10 +125,11 @@ pub struct Gradients<'a, T> {
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 ///
-/// On a GPU, [`Channels::Each`] in f32 with degrees up to 3 runs kernels whose coefficients are constants: a launch
-/// computes the product, another all its gradients. The product is linear in each operand, so second derivatives are
-/// products again: of `<V, dY>` by the output's gradient it is the product with V in place of Y, by X and W they are
-/// the gradients with V in place of Y; likewise for the others.
+/// On a GPU, [`Channels::Each`] in f32 with degrees up to 3 runs kernels whose coefficients are constants: one launch
+/// computes the product, another one all its gradients. The product is linear in each operand, so second derivatives
+/// are products as well. The derivative of `<V, dY>` with respect to the output's gradient is the product with V in
+/// place of Y. The derivatives with respect to X and W are the gradients with V in place of Y. The other operands
+/// are analogous.
 #[derive(Debug)]
 pub struct TensorProduct<T: Scalar> {
     products: Products<T>,
@@ -139,7 +139,7 @@ impl<T: Scalar> TensorProduct<T> {
     /// Plans the product of `items` pairs.
     ///
     /// # Errors
-    /// [`crate::Error::NoKernel`] where no kernel of the context takes the type.
+    /// [`crate::Error::NoKernel`] if no kernel of the context supports the type.
     pub fn new(
         context: &Context,
         couplings: &Couplings,
@@ -149,10 +149,10 @@ impl<T: Scalar> TensorProduct<T> {
         Self::planned(context, couplings, channels, items, false)
     }
 
-    /// The same with the gradients of X, Y and the weights.
+    /// Plans the product and the gradients of X, Y and the weights.
     ///
     /// # Errors
-    /// As [`TensorProduct::new`].
+    /// See [`TensorProduct::new`].
     pub fn with_gradients(
         context: &Context,
         couplings: &Couplings,
@@ -175,12 +175,12 @@ impl<T: Scalar> TensorProduct<T> {
         Ok(TensorProduct { products })
     }
 
-    /// The product.
+    /// Computes the product.
     ///
     /// # Errors
-    /// Tensors of other shapes or another context than planned, or that are missing. Rows may lie apart where a kernel
-    /// of modules `equivariant` or `tensor_product` runs ([`TensorProduct::variants`] tells), and not where the lists
-    /// are too large for it, as with all degrees up to 6.
+    /// Fails for missing tensors, and for tensors of other shapes or another context than planned. Rows may have gaps
+    /// if a kernel of module `equivariant` or `tensor_product` runs (see [`TensorProduct::variants`]). Otherwise they
+    /// must not: such a kernel does not run if the lists are too large for it, as with all degrees up to 6.
     pub fn forward(
         &self,
         factors: Factors<'_, T>,
@@ -190,10 +190,11 @@ impl<T: Scalar> TensorProduct<T> {
         self.products.forward(factors, out, stream)
     }
 
-    /// The gradients that are asked for, given that of the output.
+    /// Computes the requested gradients from the gradient of the output.
     ///
     /// # Errors
-    /// As [`TensorProduct::forward`]; and where gradients were not planned, or the product has no weights.
+    /// See [`TensorProduct::forward`]. Also fails if gradients were not planned, or for a gradient of weights of a
+    /// product without weights.
     pub fn backward(
         &self,
         factors: Factors<'_, T>,
@@ -204,39 +205,40 @@ impl<T: Scalar> TensorProduct<T> {
         self.products.backward(factors, dout, gradients, stream)
     }
 
-    /// Shape of X.
+    /// Returns the shape of X.
     pub fn x_shape(&self) -> &[usize] {
         &self.products.shapes[0]
     }
 
-    /// Shape of Y.
+    /// Returns the shape of Y.
     pub fn y_shape(&self) -> &[usize] {
         &self.products.shapes[1]
     }
 
-    /// Shape of the weights; empty without.
+    /// Returns the shape of the weights; empty for a product without weights.
     pub fn w_shape(&self) -> &[usize] {
         &self.products.shapes[2]
     }
 
-    /// Shape of the output.
+    /// Returns the shape of the output.
     pub fn out_shape(&self) -> &[usize] {
         &self.products.shapes[3]
     }
 
-    /// Names of the kernels: of the product, and of the gradients of X, Y and W where they were planned; `cpu` on a CPU
+    /// Returns the names of the kernels of the product and of the planned gradients of X, Y and W; `cpu` on a CPU
     /// context.
     pub fn variants(&self) -> [Option<&'static str>; 4] {
         self.products.variants()
     }
 
-    /// Device bytes held beside the operands: lists, and of a graph its edges by receiver and by sender.
+    /// Returns the device memory in bytes, operands excluded: lists, and the edges of a graph sorted by receiver and by
+    /// sender.
     pub fn workspace_bytes(&self) -> usize {
         self.products.workspace_bytes()
     }
 }
 
-/// Shapes of X, Y, W and Out.
+/// Returns the shapes of X, Y, W and Out.
 fn shapes(couplings: &Couplings, channels: Channels, items: usize) -> [Vec<usize>; 4] {
     let [i, j, c] = [0, 1, 2].map(|of| couplings.components(of));
     let (k, paths) = (couplings.rows(), couplings.paths().len());

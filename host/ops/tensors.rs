@@ -1,4 +1,4 @@
-//! Products of a sparse tensor of any order with matrices, mode by mode: MTTKRP and TTM (Kolda and Bader, Tensor
+//! Products of a sparse tensor of any order with matrices along its modes: MTTKRP and TTM (Kolda and Bader, Tensor
 //! Decompositions and Applications, SIAM Review 51(3), 2009, sections 2.5 and 2.6).
 
 use std::marker::PhantomData;
@@ -17,8 +17,9 @@ use crate::tensor::{Operand, SparseTensor, Tensor};
 /// Names of the axes of a tensor.
 const AXES: [&str; 8] = ["i", "j", "k", "l", "m", "n", "p", "q"];
 
-/// The matricised tensor times the Khatri-Rao product of matrices, `M[i,r] = T[i,j,k] * B[j,r] * C[k,r]` for `mode` 0
-/// of order 3: the step of CP decomposition. `factors` are those of the other axes, in their order, `[extent, r]` each.
+/// Computes MTTKRP, the matricized tensor times the Khatri-Rao product of matrices. For order 3 and `mode` 0, it is
+/// `M[i,r] = T[i,j,k] * B[j,r] * C[k,r]`. It is the main step of CP decomposition. `factors` are the matrices
+/// `[extent, r]` of the other axes, in their order.
 ///
 /// ```
 /// use einsparse::{Context, ops};
@@ -33,8 +34,8 @@ const AXES: [&str; 8] = ["i", "j", "k", "l", "m", "n", "p", "q"];
 /// ```
 ///
 /// # Errors
-/// [`Error::Operand`] for a mode that the tensor has not, or another number of factors; what
-/// [`ops::einsum`](super::einsum()) finds.
+/// [`Error::Operand`] for a mode that the tensor does not have, or another number of factors; any error of
+/// [`ops::einsum`](super::einsum()).
 pub fn mttkrp<'a, T: Scalar>(
     context: &Context,
     tensor: impl Into<Operand<'a, T>>,
@@ -50,7 +51,7 @@ pub fn mttkrp<'a, T: Scalar>(
     super::einsum(context, &text, &operands)
 }
 
-/// The expression of MTTKRP for a tensor of this order, as [`mttkrp`] runs it, into `M`: for plans.
+/// Returns the expression that [`mttkrp`] runs for a tensor of this order, with output `M`. Use it to build plans.
 ///
 /// ```
 /// let text = einsparse::ops::mttkrp_text(3, 1, &["A", "C"])?;
@@ -59,7 +60,7 @@ pub fn mttkrp<'a, T: Scalar>(
 /// ```
 ///
 /// # Errors
-/// [`Error::Operand`] for a mode that the tensor has not, or another number of factors.
+/// [`Error::Operand`] for a mode that the tensor does not have, or another number of factors.
 pub fn mttkrp_text(order: usize, mode: usize, factors: &[impl AsRef<str>]) -> Result<String> {
     if !(2..=AXES.len() - 1).contains(&order) || mode >= order || factors.len() + 1 != order {
         return Err(Error::operand(
@@ -80,9 +81,10 @@ pub fn mttkrp_text(order: usize, mode: usize, factors: &[impl AsRef<str>]) -> Re
     Ok(text)
 }
 
-/// The tensor times a matrix along one axis, `Y[i,j,r] = T[i,j,k] * B[k,r]` for `axis` 2 of order 3, for one pattern of
-/// T. Y has entries where T has fibres along that axis: it is kept as the places of these fibres and a dense row for
-/// each, `[fibres, r]` (semi-sparse, as in the tensor algebra literature). For a dense Y write the expression.
+/// Tensor times matrix along one axis, planned for one pattern of T. For order 3 and `axis` 2, it is
+/// `Y[i,j,r] = T[i,j,k] * B[k,r]`. Y has a row for each fibre of T along that axis that has entries. It is stored as
+/// the coordinates of these fibres and a dense matrix `[fibres, r]` (semi-sparse, as in the tensor algebra literature).
+/// For a dense Y, run the expression with `einsum!` or a plan.
 ///
 /// ```
 /// use einsparse::{Context, ops::Ttm};
@@ -109,19 +111,19 @@ pub struct Ttm<T: Scalar> {
 }
 
 impl<T: Scalar> Ttm<T> {
-    /// For a tensor of COO, GroupCOO, CSR or CSC, and matrices of `n` columns.
+    /// Plans the product for a tensor in COO, GroupCOO, CSR or CSC, and matrices of `n` columns.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a format without coordinates or an axis that the tensor has not; [`Error::NoKernel`] for
-    /// element types without kernels.
+    /// [`Error::Operand`] for a format without coordinates or an axis that the tensor does not have;
+    /// [`Error::NoKernel`] for element types without kernels.
     pub fn new(context: &Context, tensor: &SparseTensor<T>, axis: usize, n: usize) -> Result<Self> {
         Ttm::with_variant(context, tensor, axis, n, None)
     }
 
-    /// The same with this row of the table and no other.
+    /// [`Ttm::new`] restricted to the kernel of this name.
     ///
     /// # Errors
-    /// As [`Ttm::new`]; [`Error::NoKernel`] if the row is not one for this.
+    /// See [`Ttm::new`]; [`Error::NoKernel`] if the kernel cannot run this product.
     pub fn with_variant(
         context: &Context,
         tensor: &SparseTensor<T>,
@@ -150,15 +152,15 @@ impl<T: Scalar> Ttm<T> {
         Ok(Ttm { run, shape, matrix, element: PhantomData })
     }
 
-    /// Rows of the result: fibres of T along the axis that have entries.
+    /// Returns the number of rows of the result: the fibres of T along the axis that have entries.
     pub fn count(&self) -> usize {
         self.run.count()
     }
 
-    /// Where they are, on T's other axes.
+    /// Returns the coordinates of the fibres on T's other axes.
     ///
     /// # Errors
-    /// Where the pattern cannot be had.
+    /// Fails if the pattern cannot be created.
     pub fn fibres(&self) -> Result<CooPattern> {
         let mut coords = vec![vec![0u32; self.run.count()]; self.shape.len()];
         for (at, &key) in self.run.keys().iter().enumerate() {
@@ -171,20 +173,20 @@ impl<T: Scalar> Ttm<T> {
         Ok(CooPattern::new(self.shape.clone(), coords)?)
     }
 
-    /// Name of the kernel, `cpu` on a CPU context.
+    /// Returns the name of the kernel; `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         self.run.variant()
     }
 
-    /// Device bytes held beside the operands.
+    /// Returns the device memory in bytes, operands excluded.
     pub fn workspace_bytes(&self) -> usize {
         self.run.bytes()
     }
 
-    /// Queues `Y[f,r] = T[f,k] * B[k,r]` over all fibres f; every row of Y is written.
+    /// Queues `Y[f,r] = T[f,k] * B[k,r]` over all fibres f. Every row of Y is written.
     ///
     /// # Errors
-    /// Tensors of other shapes, another pattern or context than planned.
+    /// Fails for tensors of other shapes, another pattern or another context than planned.
     pub fn forward(
         &self,
         tensor: &SparseTensor<T>,

@@ -1,5 +1,5 @@
-//! Plans that choose anew at each run: the dense kernel, or one that skips micro-tiles of some height, by what was
-//! found in the steps before.
+//! Plans that select a kernel at each run: the dense kernel, or a kernel that skips zero micro-tiles of some height.
+//! The selection uses samples of earlier operands.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,16 +20,16 @@ use crate::offer::bind::as_dense;
 use crate::offer::{Compiled, Run, Types};
 use crate::tensor::{AnyOperand, AnyTensor, SparsityHint};
 
-/// A kernel that may run this, and what tells its time.
+/// A kernel that can run the expression, with the data that predict its time.
 #[derive(Debug)]
 struct Alternative {
     plan: AnyPlan,
-    /// Rows of its micro-tiles; the dense kernel has none, and always takes `us`.
+    /// Rows of its micro-tiles; `None` for the dense kernel, whose predicted time is always `us`.
     height: Option<usize>,
     us: f64,
 }
 
-/// The kernels, and what they are chosen by.
+/// The alternatives, with the data for the selection.
 #[derive(Debug)]
 pub(super) struct Adaptive {
     alternatives: Vec<Alternative>,
@@ -38,20 +38,20 @@ pub(super) struct Adaptive {
     extents: [usize; 3],
     name: String,
     sample: SampleLaunch,
-    /// Samples follow one another.
+    /// Serializes samples.
     turns: Turns,
-    /// The one taken last.
+    /// Index of the alternative selected last.
     taken: AtomicUsize,
 }
 
-/// The reason why a choice may not change.
+/// Refusal of an adaptive selection.
 fn refusal(reason: &str) -> Option<Refusal> {
     Some(Refusal::of("adaptive", reason))
 }
 
 impl Adaptive {
-    /// The alternatives for an expression with an operand that is [`SparsityHint::LastSteps`]; `None` where there is
-    /// nothing to choose from, or the reason why the choice may not change.
+    /// Returns the alternatives for an expression with a [`SparsityHint::LastSteps`] operand; otherwise the reason why
+    /// the plan is not adaptive, if there is one to report.
     pub(super) fn new(
         (context, types): (&Context, Types),
         einsum: &Einsum,
@@ -103,7 +103,7 @@ impl Adaptive {
         Ok(Ok(adaptive))
     }
 
-    /// The kernels that skip micro-tiles and can run this.
+    /// Returns the kernels that skip micro-tiles and can run the expression.
     fn skipping(
         (context, types): (&Context, Types),
         einsum: &Einsum,
@@ -131,7 +131,7 @@ impl Adaptive {
         Ok(alternatives)
     }
 
-    /// The alternative for what is known now: of so many a few multiplications, and a load from the host's own memory.
+    /// Returns the best alternative for the latest sample. It costs a few multiplications and a load from host memory.
     fn choose(&self) -> usize {
         let unknown = SparsityHint::LastSteps.share(1);
         let shares = self.sample.latest().unwrap_or([unknown; 3]);
@@ -152,12 +152,12 @@ impl Adaptive {
         best
     }
 
-    /// The plan that was chosen last.
+    /// Returns the plan selected last.
     pub(super) fn plan(&self) -> &AnyPlan {
         &self.alternatives[self.taken.load(Ordering::Relaxed)].plan
     }
 
-    /// The alternatives' names, dense first.
+    /// Returns the names of the alternatives, dense first.
     pub(super) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.alternatives.iter().map(|a| a.plan.variant())
     }
@@ -173,7 +173,7 @@ impl Compiled for Adaptive {
         each.map(|a| a.plan.workspace_bytes()).sum()
     }
 
-    /// Runs what is best by the steps before, and looks at a sample of this one's operand for the steps to come.
+    /// Runs the best alternative for earlier samples, and samples the operand of this run for later ones.
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let best = self.choose();
         self.alternatives[best].plan.run(run.operands, out, run.stream)?;

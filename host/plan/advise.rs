@@ -1,5 +1,5 @@
-//! Which format of a sparse matrix should cost least, by the kernels there are for it. Counted from the pattern, so
-//! that nothing is converted to formats that lose.
+//! Advice on the storage format of a sparse matrix, from the predicted costs of its kernels. The counts come from the
+//! pattern, so no matrix is converted.
 
 mod weigh;
 
@@ -24,9 +24,9 @@ use crate::tensor::{Operand, SparseTensor};
 use crate::worklist::fullest;
 use weigh::Weighed;
 
-/// A format of the sparse matrix of a product, and what the product should cost with it: a line of what
-/// [`PlanBuilder::advise`] gives. It prints as format, values for each entry, predicted microseconds, kernel and its
-/// rule of zeros.
+/// Storage format of the sparse matrix of a product, with the predicted cost of the product; one item of
+/// [`PlanBuilder::advise`]. It prints as format, stored values per nonzero, predicted microseconds, kernel and its
+/// treatment of zeros.
 ///
 /// ```
 /// use einsparse::formats::{Csr, generate};
@@ -42,36 +42,36 @@ use weigh::Weighed;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct FormatAdvice {
-    /// With the group size that was chosen; `None` for a dense matrix, with all zeros.
+    /// The format, with the selected group size; `None` for a dense matrix.
     pub format: Option<Format>,
-    /// Stored values for each entry; 1 where nothing is padded.
+    /// Stored values per nonzero; 1 without padding.
     pub values_per_entry: f64,
-    /// The cheapest kernel that may run it.
+    /// The cheapest eligible kernel.
     #[doc(hidden)]
     pub candidate: Option<Candidate>,
-    /// Cost of a run on the CPU, in steps of its executor; `None` where the advice is for a GPU.
+    /// Cost of a run on the CPU, in steps of its executor; `None` in advice for a GPU.
     #[doc(hidden)]
     pub cpu_steps: Option<f64>,
-    /// Why the format cannot be had.
+    /// Reason why the matrix cannot be stored in this format.
     #[doc(hidden)]
     pub refused: Option<String>,
 }
 
 impl FormatAdvice {
-    /// Name of the cheapest kernel that may run it, `"cpu"` on a CPU context; `None` where there is a
-    /// [`refusal`](Self::refusal).
+    /// Returns the name of the cheapest eligible kernel, or `"cpu"` on a CPU context; `None` if the format is
+    /// [refused](Self::refusal).
     pub fn kernel(&self) -> Option<&'static str> {
         let cpu = self.cpu_steps.map(|_| CPU);
         self.candidate.as_ref().map(|c| c.name).or(cpu)
     }
 
-    /// Microseconds that this kernel is predicted to take; none are for the CPU.
+    /// Returns the predicted time of this kernel in microseconds; `None` on a CPU context.
     pub fn microseconds(&self) -> Option<f64> {
         self.candidate.as_ref().map(|c| c.cost.us)
     }
 
-    /// Why nothing runs it: no kernel under the options, or a conversion that takes more memory than
-    /// [`allocate::limits`](einsparse_formats::allocate::limits) allows.
+    /// Returns the reason why no kernel runs this format: no eligible kernel under the options, or a conversion above
+    /// the memory limit of [`allocate::limits`](einsparse_formats::allocate::limits).
     pub fn refusal(&self) -> Option<&str> {
         let none = self.kernel().is_none().then_some("no kernel under these options");
         self.refused.as_deref().or(none)
@@ -83,16 +83,16 @@ impl FormatAdvice {
     }
 }
 
-/// Variant of the plans that the CPU runs.
+/// Variant name of plans that run on the CPU.
 const CPU: &str = "cpu";
 
-/// The device of the advice.
+/// Device of the advice.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub enum Target<'m> {
-    /// A GPU by its figures.
+    /// A GPU, described by its properties.
     Gpu(&'m Machine),
-    /// The executor of the CPU.
+    /// The CPU executor.
     Cpu,
 }
 
@@ -107,7 +107,7 @@ impl fmt::Display for FormatAdvice {
     }
 }
 
-/// The formats that advice weighs.
+/// Returns the sparse formats that advice compares.
 #[doc(hidden)]
 pub fn advised_formats() -> Vec<Format> {
     let grouped = |group| Format::GroupCoo { axis: 0, group };
@@ -120,7 +120,7 @@ pub fn advised_formats() -> Vec<Format> {
     all
 }
 
-/// Values of which one word says where they are: a block, or two columns of 16 bits.
+/// Returns the number of values per index word: a block, or two columns of 16 bits.
 fn of_a_word(format: Format, area: u64) -> u64 {
     match format {
         Format::SlicedEll => 2,
@@ -128,7 +128,7 @@ fn of_a_word(format: Format, area: u64) -> u64 {
     }
 }
 
-/// The product over single entries.
+/// Returns the product over unstructured nonzeros.
 fn work_of(
     pattern: &CsrPattern,
     entries: &RowStats,
@@ -150,7 +150,7 @@ fn work_of(
     }
 }
 
-/// Advice on `C[m,n] = A[m,k] * B[k,n]` with `n` columns, cheapest first.
+/// Returns advice on `C[m,n] = A[m,k] * B[k,n]` with `n` columns, cheapest first.
 #[doc(hidden)]
 pub fn advice(
     pattern: &CsrPattern,
@@ -167,7 +167,7 @@ pub fn advice(
     let weighed = Weighed { nnz: entries.nnz as u64, held, dtype, options, target };
     let steps = sampled_steps(&rows, pattern.columns());
     let mut all = Vec::new();
-    // Formats of the same blocks stand side by side, and share what was counted.
+    // Formats with equal blocks are adjacent in the list, and share these counts.
     let mut counted: Option<((usize, usize), RowStats)> = None;
     for format in advised_formats() {
         let block = block_of(&format);
@@ -202,18 +202,18 @@ pub fn advice(
     Ok(all)
 }
 
-/// The sparse matrix, where it is.
+/// The sparse matrix, in a context or in host memory.
 enum Stored<'a, T: Scalar> {
     InContext(&'a SparseTensor<T>),
     OnHost(&'a SparseRef<'a, T>),
 }
 
 impl<T: Scalar> PlanBuilder<'_, T> {
-    /// The formats that the sparse matrix of `C[m,n] (= | +=) A[m,k] * B[k,n]` may be stored in, cheapest first: on a GPU
-    /// by the predicted time of their cheapest kernel, on a CPU context by the steps of its executor. Values in the memory
-    /// of a GPU are read back. Weighed are dense, `csr`, `groupcoo`, `sell`, `bsr` and `blockgroupcoo`. Last come formats
-    /// that nothing runs, with a [`FormatAdvice::refusal`]. Other forms in which a plan may hold A are not weighed: its
-    /// [`choice`](Plan::choice) lists them.
+    /// Compares the storage formats of the sparse matrix of `C[m,n] (= | +=) A[m,k] * B[k,n]`: dense, `csr`,
+    /// `groupcoo`, `sell`, `bsr` and `blockgroupcoo`. The result is sorted, cheapest first: on a GPU by the predicted
+    /// time of the cheapest kernel, on a CPU context by the steps of its executor. Formats without an eligible kernel
+    /// come last, with a [`FormatAdvice::refusal`]. Values in device memory are copied to the host. A plan may also
+    /// prepack A in other forms, which its [`choice`](Plan::choice) lists.
     ///
     /// ```
     /// use einsparse::Context;
@@ -230,8 +230,8 @@ impl<T: Scalar> PlanBuilder<'_, T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Parse`] and its kin for the text; [`Error::Operand`] where it is another expression, an operand is
-    /// missing, or none is sparse.
+    /// - [`Error::Parse`] and other errors of the expression.
+    /// - [`Error::Operand`] for another expression, for a missing operand, or if no operand is sparse.
     pub fn advise(&self) -> Result<Vec<FormatAdvice>> {
         let machine = self.context.machine();
         self.advise_on(match self.context.is_cuda() {
@@ -240,7 +240,7 @@ impl<T: Scalar> PlanBuilder<'_, T> {
         })
     }
 
-    /// [`advise`](Self::advise) for a GPU that need not be there, by its figures.
+    /// Returns the advice of [`advise`](Self::advise) for a GPU with these properties, which need not be present.
     ///
     /// ```
     /// use einsparse::{Context, cost::Machine};
@@ -258,7 +258,7 @@ impl<T: Scalar> PlanBuilder<'_, T> {
     /// ```
     ///
     /// # Errors
-    /// As [`advise`](Self::advise).
+    /// Those of [`advise`](Self::advise).
     pub fn advise_for(&self, machine: &Machine) -> Result<Vec<FormatAdvice>> {
         self.advise_on(Target::Gpu(machine))
     }

@@ -1,4 +1,4 @@
-//! A plan of any element types.
+//! Plan with a dynamic element type.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,13 +22,13 @@ use crate::offer::{
 };
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, ShadowOperands};
 
-/// A [`Plan`](super::Plan) of any element types.
+/// [`Plan`](super::Plan) with a dynamic element type.
 #[derive(Debug)]
 pub(crate) struct AnyPlan {
     pub(super) expression: Expression,
     pub(super) made: Box<dyn Compiled>,
     pub(super) choice: Choice,
-    /// On a CPU context the plan of a GPU that is not there, which refuses what that of a GPU refuses.
+    /// On a CPU context: a plan for an absent GPU, which refuses what a GPU refuses.
     pub(super) shadow: Shadow<AnyPlan>,
 }
 
@@ -127,7 +127,8 @@ impl AnyPlan {
         Ok(plan)
     }
 
-    /// A plan that holds others; what it says of its kernel is what one of them says.
+    /// Wraps an object that contains other plans. The choice and the rewritten expression are those of the plan that
+    /// `held` returns.
     pub(super) fn holding<C: Compiled + 'static>(
         (context, types): (&Context, Types),
         (einsum, shapes): (Einsum, BTreeMap<String, Vec<usize>>),
@@ -151,7 +152,7 @@ impl AnyPlan {
         }
     }
 
-    /// The best kernel for an expression whose formats are written in.
+    /// Plans a rewritten expression with the cheapest kernel.
     pub(super) fn chosen(
         (context, types): (&Context, Types),
         (einsum, indirect, shapes): (Einsum, IndirectEinsum, BTreeMap<String, Vec<usize>>),
@@ -205,7 +206,7 @@ impl AnyPlan {
         self.with_run(operands, stream, |run| self.made.run(run, out))
     }
 
-    /// [`Self::run`] into a sparse output.
+    /// [`Self::run`] with a sparse output.
     pub(crate) fn run_sparse(
         &self,
         operands: &[(&str, AnyOperand<'_>)],
@@ -219,7 +220,7 @@ impl AnyPlan {
         self.with_run(operands, stream, |run| self.made.run_sparse(run, out))
     }
 
-    /// Lets the plan of a GPU that is not there look at operands of a CPU context.
+    /// On a CPU context, checks the operands with the plan for the absent GPU.
     fn in_shadow(
         &self,
         operands: &[(&str, AnyOperand<'_>)],
@@ -237,7 +238,7 @@ impl AnyPlan {
         self.expression.check_shapes(operands, out)
     }
 
-    /// By their names in the expression: what a plan reads in their place has other names.
+    /// Checks that all operands of the expression are given. The rewritten expression has other names.
     fn all_given(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
         let e = &self.expression.einsum;
         let tensors = e.right().map(|access| access.tensor.as_str());
@@ -254,7 +255,7 @@ impl AnyPlan {
         }
     }
 
-    /// A run of operands that were checked, of which dynamic ones are dense by now.
+    /// Calls `run` with checked operands. Dynamic ones are passed as dense tensors.
     fn with_run(
         &self,
         operands: &[(&str, AnyOperand<'_>)],
@@ -279,14 +280,14 @@ impl AnyPlan {
         self.made.update_values(&Run { of: &self.expression, operands, stream })
     }
 
-    /// [`Plan::run_raw`](super::Plan::run_raw) behind its promise.
+    /// [`Plan::run_raw`](super::Plan::run_raw), after the caller has guaranteed that the addresses are valid.
     pub(crate) fn run_raw(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
         self.expression.context.expect_device()?;
         whole_factor(self.expression.types.out, raw.alpha)?;
         self.made.run_raw(&self.expression, raw, queue)
     }
 
-    /// The same into a sparse output.
+    /// [`Self::run_raw`] with a sparse output.
     pub(crate) fn run_raw_sparse(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()> {
         self.expression.context.expect_device()?;
         whole_factor(self.expression.types.out, raw.alpha)?;

@@ -1,4 +1,4 @@
-//! Index arrays written by hand: they are part of the plan, which keeps what it needs of them.
+//! Index arrays given by the user. They are part of the plan, which copies what it reads.
 
 use einsparse_formats::PAD;
 use rayon::prelude::*;
@@ -8,7 +8,7 @@ use crate::einsum::{Einsum, IndexExpr};
 use crate::error::{Error, Result};
 use crate::tensor::AnyOperand;
 
-/// The index arrays of a plan, for the executor that reads them as they are.
+/// Index arrays of a plan, for the CPU executor.
 #[derive(Debug)]
 pub(super) struct PlannedArrays(Vec<(String, Vec<usize>, Vec<u32>)>);
 
@@ -29,8 +29,8 @@ impl PlannedArrays {
     }
 }
 
-/// Validates the index arrays of a user: each is used in brackets, and holds indices below `u32::MAX`. Plans mark padding
-/// with that number in their own lists.
+/// Validates the index arrays of the user: each is used as an index, and its values are below `u32::MAX`. Plans mark
+/// padding with `u32::MAX` in their own lists.
 pub(super) fn check_arrays(e: &Einsum, operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
     for (name, operand) in operands {
         let AnyOperand::Index(_, data) = operand else {
@@ -55,7 +55,7 @@ pub(super) fn check_arrays(e: &Einsum, operands: &[(&str, AnyOperand<'_>)]) -> R
     Ok(())
 }
 
-/// The axis that an array indexes, and its extent; of an output without a shape the largest.
+/// Returns the axis that an array indexes, and its extent; the largest possible extent for an output without a shape.
 fn indexed_by(e: &Einsum, array: &str, operands: &[(&str, AnyOperand<'_>)]) -> (String, u64) {
     let mut found = (format!("each axis of `{e}`"), u64::from(PAD));
     let accesses = std::iter::once(&e.out).chain(e.right());
@@ -74,7 +74,7 @@ fn indexed_by(e: &Einsum, array: &str, operands: &[(&str, AnyOperand<'_>)]) -> (
     found
 }
 
-/// A run takes no index array.
+/// Checks that the operands of a run contain no index array.
 pub(super) fn none_given(operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
     let mut all = operands.iter();
     match all.find(|(_, o)| matches!(o, AnyOperand::Index(..))) {
@@ -86,7 +86,7 @@ pub(super) fn none_given(operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
     }
 }
 
-/// The operands of a run: all but the index arrays.
+/// Returns the operands of a run: all except the index arrays.
 pub(crate) fn without_arrays<'o, 'a>(
     operands: &[(&'o str, AnyOperand<'a>)],
 ) -> Vec<(&'o str, AnyOperand<'a>)> {

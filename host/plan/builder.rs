@@ -1,4 +1,4 @@
-//! How a plan is asked for.
+//! Builder of plans.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use crate::offer::Types;
 use crate::registry::Scalar;
 use crate::tensor::{AnySparseTensor, AnyTensor, Operand, SparseTensor, Tensor, erase};
 
-/// A plan that is being asked for: [`Context::plan`].
+/// Builder of a plan, from [`Context::plan`].
 ///
 /// ```
 /// use einsparse::formats::{Csr, CsrPattern, Dense};
@@ -34,7 +34,7 @@ pub struct PlanBuilder<'a, T: Scalar, Out: Scalar = T> {
 }
 
 impl Context {
-    /// Plans an expression for operands of these formats and shapes.
+    /// Starts a plan of an expression for operands of these formats and shapes.
     ///
     /// ```
     /// use einsparse::Context;
@@ -65,14 +65,14 @@ impl Context {
 }
 
 impl<'a, T: Scalar, Out: Scalar> PlanBuilder<'a, T, Out> {
-    /// Binds a name of the expression. The output may be among the operands, to give the extent of a scattered axis or
-    /// its leading dimension.
+    /// Binds an operand to a name of the expression. The output may be bound too: it determines the extent of a
+    /// scattered axis or the row stride of the output.
     pub fn operand(mut self, name: &'a str, operand: impl Into<Operand<'a, T>>) -> Self {
         self.operands.to_mut().push((name, operand.into()));
         self
     }
 
-    /// Binds these names as well.
+    /// Binds several operands, in addition to earlier ones.
     pub fn operands(mut self, operands: &'a [(&'a str, Operand<'a, T>)]) -> Self {
         if self.operands.is_empty() {
             self.operands = Cow::Borrowed(operands);
@@ -82,25 +82,26 @@ impl<'a, T: Scalar, Out: Scalar> PlanBuilder<'a, T, Out> {
         self
     }
 
-    /// Precision, zeros, determinism and more.
+    /// Sets precision, treatment of zeros, determinism and more.
     pub fn options(mut self, options: &'a Options) -> Self {
         self.options = Cow::Borrowed(options);
         self
     }
 
-    /// An output of another type than the operands.
+    /// Sets the element type of the output, which may differ from that of the operands.
     ///
-    /// `i8` with A of single entries (CSR, COO, ELL, GroupCOO) is `C[m,n] (= | +=) A[m,k] * B[k,n]`, B by rows, into
-    /// `i32`, f16, bf16, f32 or `i8`; eight neighbouring rows have at most 65,536 values.
+    /// `i8` with unstructured nonzeros in A (CSR, COO, ELL, GroupCOO): `C[m,n] (= | +=) A[m,k] * B[k,n]` with row-major
+    /// B, into `i32`, f16, bf16, f32 or `i8`. Eight adjacent rows of A may store at most 65,536 values.
     ///
-    /// On a GPU the rest is for operands of 8 bits, [`E4m3`](crate::formats::E4m3) and [`E5m2`](crate::formats::E5m2)
-    /// into f16, bf16 or f32, `i8` into these and `i32`: `C[m,n] (= | +=) A[m,k] * B[n,k]`, A made of blocks of 32 x 32
-    /// or of multiples of 64 x 64, or dense, or for `i8` in `nm:2:4`, and rows of B of multiples of 16 elements. The
-    /// Tensor Cores want both operands contiguous along k. ReLU, GELU and scalar factors are allowed, a bias is not; a
-    /// factor undoes the quantisation. Into `i32` factors are whole numbers, and there is no activation.
+    /// Other supported combinations on a GPU have operands of 8 bits: [`E4m3`](crate::formats::E4m3) and
+    /// [`E5m2`](crate::formats::E5m2) into f16, bf16 or f32, and `i8` into these and `i32`. The expression is
+    /// `C[m,n] (= | +=) A[m,k] * B[n,k]`, because Tensor Cores require both operands contiguous along k. A has blocks
+    /// of 32 x 32 or of multiples of 64 x 64, or is dense, or is `i8` in `nm:2:4`. Rows of B have a multiple of 16
+    /// elements. ReLU, GELU and scalar factors, which undo the quantization, are supported; a bias is not. With an
+    /// `i32` output, factors must be integers, and activations are not supported.
     ///
-    /// fp8 is summed in f32: Hopper's Tensor Cores keep about 14 bits of a sum of fp8 products, so every 128 terms of
-    /// it are added to f32 registers. `i8` is summed exactly. The CPU sums in f64.
+    /// Products of fp8 are accumulated in f32. Hopper's Tensor Cores keep about 14 bits of a sum of fp8 products, so
+    /// partial sums of 128 terms are added to f32 registers. Sums of `i8` are exact. The CPU accumulates in f64.
     ///
     /// ```
     /// use einsparse::Context;
@@ -132,21 +133,24 @@ impl<'a, T: Scalar, Out: Scalar> PlanBuilder<'a, T, Out> {
         }
     }
 
-    /// A sparse output with the pattern of `out`, and its type: what is computed where it has places.
+    /// Sets a sparse output with the element type and the pattern of `out`. Only the elements of the pattern are
+    /// computed.
     ///
-    /// `S[m,n] (= | +=) P[m,n] * X[m,k] * Y[n,k]` (SDDMM): P is a sparse factor with the same pattern and may be
-    /// missing, the axes of X and Y may be swapped, scalar factors are allowed. On a GPU CSR, COO, ELL and GroupCOO in
-    /// every type with X and Y `[m,k]`, `[n,k]`, in f16 and bf16 with `[k,m]`, `[k,n]` too; blocks of
-    /// multiples of 16 x 16 in f16 and bf16, with X and Y both `[m,k]`, `[n,k]` or both `[k,m]`, `[k,n]`. `i8` into
-    /// f16, bf16, f32 and `i32`, onto CSR, COO, ELL and GroupCOO, with X and Y `[m,k]`, `[n,k]` and a mask of `i8`:
-    /// sums are exact; into `i32` factors are whole numbers, and results are saturated.
+    /// `S[m,n] (= | +=) P[m,n] * X[m,k] * Y[n,k]` (SDDMM): P is an optional sparse factor with the pattern of S. The
+    /// axes of X and Y may be swapped, and scalar factors are allowed. GPUs support these combinations:
     ///
-    /// Every other expression is computed over the places of the output, in any format and order: more dense factors
-    /// (`S[i,j,k] = P[i,j,k] * X[i,r] * Y[j,r] * Z[k,r]`), scaling (`S[m,n] = P[m,n] * d[m]`), `relu`, several sparse
-    /// factors, also of other patterns than the output's (`S[m,n] = A[m,k] * B[k,n]`). A context runs those that
-    /// a family of kernels over index arrays takes.
+    /// - CSR, COO, ELL and GroupCOO in every type, with X and Y `[m,k]`, `[n,k]`; in f16 and bf16 also `[k,m]`,
+    ///   `[k,n]`.
+    /// - Blocks of multiples of 16 x 16 in f16 and bf16, with X and Y both `[m,k]`, `[n,k]` or both `[k,m]`, `[k,n]`.
+    /// - `i8` into f16, bf16, f32 and `i32`, onto CSR, COO, ELL and GroupCOO, with X and Y `[m,k]`, `[n,k]` and a mask
+    ///   of `i8`. Sums are exact. Into `i32`, factors must be integers, and results saturate.
     ///
-    /// [`SparseTensor::to_host`] reads the values of a run.
+    /// All other expressions are computed at the nonzeros of the output, in any format and order: more dense factors
+    /// (`S[i,j,k] = P[i,j,k] * X[i,r] * Y[j,r] * Z[k,r]`), scaling (`S[m,n] = P[m,n] * d[m]`), `relu`, and several
+    /// sparse factors, also with other patterns than the output (`S[m,n] = A[m,k] * B[k,n]`). A context runs those that
+    /// a kernel family over index arrays supports.
+    ///
+    /// [`SparseTensor::to_host`] copies the values of a run to host memory.
     ///
     /// ```
     /// use einsparse::Context;
@@ -168,15 +172,15 @@ impl<'a, T: Scalar, Out: Scalar> PlanBuilder<'a, T, Out> {
         PlanBuilder { sparse: Some(&out.any), ..self.output() }
     }
 
-    /// Parses, checks, rewrites and chooses.
+    /// Parses, checks and rewrites the expression, and selects a kernel.
     ///
     /// # Errors
-    /// What parsing and checking find: unknown names, extents that differ, index arrays out of range.
-    /// [`Error::NoKernel`](crate::Error::NoKernel) where no kernel of the context takes the formats, types or order of
-    /// axes, with the reason of each; [`Error::Overflow`](crate::Error::Overflow) for rows of `i8` that `i32` may not
-    /// hold the sums of: more than 131071 stored terms, and for an [`Options::memory_limit`] that not even two chunks of A fit
-    /// into. Into a sparse output also for a bias, a gate, and an index twice in
-    /// the output.
+    /// - Errors of parsing and checking: unknown names, extents that differ, index arrays out of range.
+    /// - [`Error::NoKernel`](crate::Error::NoKernel) if no kernel of the context supports the formats, types or order
+    ///   of axes, with the reason for each kernel. For a sparse output also a bias, a `relu_grad`, or a repeated index
+    ///   in the output.
+    /// - [`Error::Overflow`](crate::Error::Overflow) for rows of `i8` whose sums may not fit in `i32`: more than 131071
+    ///   stored terms. Also for an [`Options::memory_limit`] that is too small for two chunks of A.
     pub fn build(self) -> Result<Plan<T, Out>> {
         let types = Types::of::<T, Out>();
         let operands = erase(&self.operands);
@@ -188,7 +192,7 @@ impl<'a, T: Scalar, Out: Scalar> PlanBuilder<'a, T, Out> {
     }
 }
 
-/// An output of any type.
+/// Output of any element type.
 #[derive(Debug)]
 pub enum AnyOut<'a> {
     Dense(&'a mut AnyTensor),
@@ -199,7 +203,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// What a plan runs into: a [`Tensor`] or a [`SparseTensor`] of elements `Out`.
+/// Output of a plan: a [`Tensor`] or a [`SparseTensor`] of elements `Out`.
 ///
 /// ```
 /// use einsparse::formats::{Csr, CsrPattern, Dense};
@@ -215,7 +219,7 @@ mod sealed {
 /// # Ok::<(), einsparse::Error>(())
 /// ```
 pub trait Output<Out: Scalar>: sealed::Sealed {
-    /// Without its element type.
+    /// Returns the output without its static element type.
     #[doc(hidden)]
     fn erased(&mut self) -> AnyOut<'_>;
 }

@@ -1,4 +1,4 @@
-//! The choice of a kernel: families are asked for offers, and the cheapest that the pattern lets run is made.
+//! Selection of a kernel: families make offers, and the cheapest one that the pattern permits is prepared.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::offer::bind::Given;
 use crate::offer::{Choice, Compiled, Made, Offer, Offers, Options, Question, Types, gate};
 use crate::tensor::AnyOperand;
 
-/// What runs, and what it was chosen from.
+/// The prepared kernel, and the candidates from which it was selected.
 pub(super) struct Picked {
     pub(super) made: Box<dyn Compiled>,
     pub(super) choice: Choice,
@@ -42,7 +42,7 @@ pub(super) fn choose(
     asked.widen()?;
     match context.device() {
         Some(device) => asked.first_that_runs(device),
-        // The choice is still worked out, so that `explain` can show it without a GPU.
+        // The candidates are still ranked, so that `explain` can print them without a GPU.
         None => Ok(Picked {
             made: on_cpu(context, (einsum, indirect), operands, extents, (options, types))?,
             choice: asked.choice(),
@@ -50,7 +50,7 @@ pub(super) fn choose(
     }
 }
 
-/// Pair by pair, or all factors at once.
+/// Prepares pairwise contractions, or one loop over all factors.
 fn on_cpu(
     context: &Context,
     (einsum, indirect): (&Einsum, &IndirectEinsum),
@@ -70,14 +70,14 @@ fn on_cpu(
     })
 }
 
-/// Who is asked, in this order; the next ones where those before have no kernel.
+/// Query order: a later group is queried only if the earlier groups make no offer.
 const ORDER: [[&[Offers]; 2]; 3] = [
     [families::PRODUCTS, &[prepacked::offers]],
     [families::STRUCTURES, &[]],
     [&[path::offers], families::ANY],
 ];
 
-/// Offers, cheapest first, asked for as far as they are needed.
+/// Offers, cheapest first, and the groups that have not been queried.
 struct Asked<'q, 'a> {
     question: &'q Question<'q, 'a>,
     rest: std::array::IntoIter<[&'static [Offers]; 2], 3>,
@@ -88,7 +88,7 @@ struct Asked<'q, 'a> {
 impl<'q, 'a> Asked<'q, 'a> {
     fn new(question: &'q Question<'q, 'a>) -> Self {
         let mut rest = ORDER.into_iter();
-        // The general kernels alone leave zeros of values behind lists out.
+        // Only the general kernels skip stored zeros of values that are read through position lists.
         let e = question.indirect;
         if e.sparse.is_none() && !e.filled.is_empty() {
             rest.by_ref().take(2).for_each(drop);
@@ -96,7 +96,7 @@ impl<'q, 'a> Asked<'q, 'a> {
         Asked { question, rest, offers: Vec::new(), refused: Vec::new() }
     }
 
-    /// Asks on until there is an offer, or nobody is left.
+    /// Queries groups until there is an offer, or no group is left.
     fn widen(&mut self) -> Result<()> {
         let wanted = self.question.options.variant.as_deref();
         while self.offers.is_empty() {
@@ -108,7 +108,7 @@ impl<'q, 'a> Asked<'q, 'a> {
                 self.refused.extend(answer.refused);
                 for offer in answer.offers {
                     let name = offer.candidate.name;
-                    // Whatever a family looks at itself: no offer needs more than this GPU has.
+                    // For all families: refuse rows that exceed the capabilities of this GPU.
                     let row = crate::registry::find(name);
                     match row.and_then(|row| self.question.machine.lacks(row)) {
                         Some(reason) => self.refused.push(Refusal::of(name, reason)),
@@ -125,7 +125,7 @@ impl<'q, 'a> Asked<'q, 'a> {
         Ok(())
     }
 
-    /// Makes the cheapest that the pattern lets run; further ones are asked for as the others fall away.
+    /// Prepares the cheapest offer that the pattern permits. If all offers are refused, it queries the next group.
     fn first_that_runs(mut self, device: &Arc<Device>) -> Result<Picked> {
         loop {
             self.widen()?;
@@ -147,7 +147,7 @@ impl<'q, 'a> Asked<'q, 'a> {
         }
     }
 
-    /// What holds no more than it may.
+    /// Refuses a kernel whose device memory exceeds the limit.
     fn within_limit(&self, made: Box<dyn Compiled>) -> Made {
         let (bytes, limit) = (made.bytes(), self.question.options.memory_limit);
         match limit.filter(|limit| bytes > *limit) {
@@ -159,7 +159,8 @@ impl<'q, 'a> Asked<'q, 'a> {
         }
     }
 
-    /// What is left to choose from. A kernel that reads one form of an operand is not refused for another one.
+    /// Returns the remaining candidates. A kernel that supports one form of an operand is not listed as refused for
+    /// another form.
     fn choice(self) -> Choice {
         let candidates: Vec<_> = self.offers.into_iter().map(|o| o.candidate).collect();
         let mut refused = self.refused;
@@ -168,7 +169,7 @@ impl<'q, 'a> Asked<'q, 'a> {
     }
 }
 
-/// A variant that the plan asks for has to exist.
+/// Checks that the requested variant exists.
 pub(super) fn known_variant(indirect: &IndirectEinsum, options: &Options) -> Result<()> {
     match &options.variant {
         Some(name) if name != path::NAME && crate::registry::find(name).is_none() => {

@@ -1,4 +1,4 @@
-//! Plans that the executor of the CPU runs.
+//! Plans that run on the CPU executor.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use crate::tensor::{AnyOperand, AnyTensor, row_major};
 #[derive(Debug)]
 pub(super) struct OnCpu {
     arrays: PlannedArrays,
-    /// Kernels are made for patterns; what a GPU refuses is refused here.
+    /// Planned patterns. A run with another pattern is refused, as on a GPU.
     patterns: Vec<PlannedPattern>,
     context: Context,
 }
@@ -39,7 +39,7 @@ impl OnCpu {
         self.arrays.bind(bound)
     }
 
-    /// Binds an operand of `of`, which is the plan's expression or one step of it.
+    /// Binds an operand of `of`, the expression of the plan or of one step.
     pub(super) fn bind<'a>(
         &self,
         bound: &mut AnyOperands<'a>,
@@ -63,7 +63,7 @@ impl OnCpu {
                 bound.dense(name, shape, row_major(shape), *values);
                 Ok(())
             }
-            // Those of the plan are bound.
+            // The index arrays of the plan are bound instead.
             AnyOperand::Index(..) => Ok(()),
             AnyOperand::Scalar(x) => {
                 bound.scalar(name, *x);

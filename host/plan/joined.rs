@@ -1,5 +1,5 @@
-//! Plans over lists of positions: several sparse factors, sparse outputs. The lists are made when planned; a run gives
-//! the values arrays, flat, to a plan over what is left.
+//! Plans over position lists, for several sparse factors and for sparse outputs. Planning creates the lists. A run
+//! passes the values of the sparse tensors as flat arrays to a plan over the remaining expression.
 
 mod operands;
 mod positions;
@@ -27,7 +27,7 @@ use written::{Written, write_joined};
 pub(super) use operands::{only_factors, sparse_among, sparse_factors};
 pub use positions::PositionLists;
 
-/// A plan over position lists.
+/// Plan over position lists.
 #[derive(Debug)]
 pub(super) struct Joined {
     values: Vec<Values>,
@@ -40,7 +40,7 @@ fn refuse(einsum: &Einsum, reason: String) -> Error {
     Error::no_kernel(einsum.to_string(), [Refusal::of("join", reason)])
 }
 
-/// What is asked: the parsed expression, its operands, and the options.
+/// Parsed expression with its operands and options.
 pub(super) struct Asked<'q, 'a> {
     pub(super) types: Types,
     pub(super) context: &'q Context,
@@ -50,7 +50,8 @@ pub(super) struct Asked<'q, 'a> {
 }
 
 impl Joined {
-    /// Into a dense output of this shape. The caller has checked that sparse operands are [factors](only_factors).
+    /// Plans with a dense output of this shape. The caller has checked that sparse operands are only
+    /// [factors](only_factors).
     pub(super) fn dense(asked: &Asked<'_, '_>, out_shape: &[usize]) -> Result<Self> {
         let factors = sparse_factors(asked.einsum, asked.operands);
         let table = met(asked, &factors)?;
@@ -58,7 +59,7 @@ impl Joined {
         Self::over(asked, table, (&factors, filled), (None, out_shape))
     }
 
-    /// Into a sparse output, one value for each of its slots.
+    /// Plans with a sparse output, one value per slot.
     pub(super) fn sampled(asked: &Asked<'_, '_>, out: AnyPattern<'_>) -> Result<Self> {
         let (einsum, operands) = (asked.einsum, asked.operands);
         only_factors(einsum, operands)?;
@@ -82,12 +83,12 @@ impl Joined {
         }
         let text = einsum.out.to_string();
         let filled = match all_aligned {
-            // Slots of the output that are fill have results of fill.
+            // Stored zeros of the output only receive products of stored zeros.
             true => Vec::new(),
             false => filled(asked, &factors)?,
         };
         let table = if all_aligned {
-            // Every factor has the output's slots: position by position.
+            // Every factor has the slots of the output, so slot i is at position i.
             let mut table = Table::whole(&text, &names, out)?;
             for _ in &factors {
                 let slots = table.slots[0].clone();
@@ -104,7 +105,7 @@ impl Joined {
         Self::over(asked, table, (&factors, filled), (Some(own), &[out.slots()]))
     }
 
-    /// The plan over a table.
+    /// Plans over a table of positions.
     fn over(
         asked: &Asked<'_, '_>,
         table: Table,
@@ -138,12 +139,12 @@ impl Joined {
         Ok(Joined { plan: Box::new(plan), values, rows, of })
     }
 
-    /// The plan over the lists.
+    /// Returns the plan over the lists.
     pub(super) fn plan(&self) -> &AnyPlan {
         &self.plan
     }
 
-    /// Queues a run. `out` is the dense output, or the values of the sparse one.
+    /// Queues a run. `out`: the dense output, or the values of the sparse output.
     pub(super) fn queue(
         &self,
         operands: &[(&str, AnyOperand<'_>)],
@@ -154,14 +155,14 @@ impl Joined {
         with_lists(&[], &self.values, operands, Some(name), |own| self.plan.run(own, out, stream))
     }
 
-    /// Whether a tensor is the sparse output that was planned for.
+    /// Whether a tensor has the planned pattern of the sparse output.
     pub(super) fn is_output(&self, name: &str, out: AnyPattern<'_>) -> bool {
         let mut own = self.values.iter().filter(|v| v.operand == name);
         own.all(|v| v.pattern.view() == out)
     }
 }
 
-/// The rows of positions of sparse factors, in the order of the output's indices.
+/// Joins the sparse factors. The rows are in the order of the indices of the output.
 fn met(asked: &Asked<'_, '_>, factors: &[usize]) -> Result<Table> {
     let einsum = asked.einsum;
     let tables = factors.iter().map(|&f| entries(asked, &einsum.factors[f]));
@@ -176,7 +177,7 @@ fn met(asked: &Asked<'_, '_>, factors: &[usize]) -> Result<Table> {
     join_all(tables, Some(&order), device)
 }
 
-/// An expression over the lists of positions of its sparse factors.
+/// Rewrites an expression over the position lists of its sparse factors.
 pub(super) fn over_lists(asked: &Asked<'_, '_>) -> Result<Written> {
     let factors = sparse_factors(asked.einsum, asked.operands);
     let table = met(asked, &factors)?;
@@ -185,7 +186,7 @@ pub(super) fn over_lists(asked: &Asked<'_, '_>) -> Result<Written> {
     Ok(written)
 }
 
-/// The factors in blocks or N:M: lists contain their stored zeros, and runs leave them out.
+/// Returns the factors in blocks or N:M. Lists contain their stored zeros, which runs skip.
 fn filled(asked: &Asked<'_, '_>, factors: &[usize]) -> Result<Vec<usize>> {
     let mut filled = Vec::new();
     for &f in factors {
@@ -197,7 +198,7 @@ fn filled(asked: &Asked<'_, '_>, factors: &[usize]) -> Result<Vec<usize>> {
     Ok(filled)
 }
 
-/// The stored slots of a sparse factor.
+/// Returns the stored slots of a sparse factor.
 fn entries(asked: &Asked<'_, '_>, access: &Access) -> Result<Table> {
     let operand = find(asked.operands, &access.tensor)?;
     let Some(tensor) = operand.pattern() else {
@@ -206,7 +207,7 @@ fn entries(asked: &Asked<'_, '_>, access: &Access) -> Result<Table> {
     Table::entries(&access.to_string(), &plain(access)?, tensor)
 }
 
-/// What the plan over the lists is made of.
+/// Parts of the plan over the lists.
 struct Inner<'q> {
     einsum: &'q Einsum,
     indirect: IndirectEinsum,
@@ -218,7 +219,8 @@ impl Inner<'_> {
         let mut shapes: BTreeMap<String, Vec<usize>> =
             operands.iter().map(|(name, o)| (name.to_string(), o.shape().to_vec())).collect();
         shapes.insert(self.einsum.out.tensor.clone(), self.out_shape.to_vec());
-        // The original has been checked with its epilogue, whose indices are now slots of lists.
+        // The original expression has been checked with its epilogue. Here the indices of the epilogue are slots of
+        // lists.
         let mut bare = self.einsum.clone();
         bare.epilogue = Epilogue::default();
         let mut known = shapes.clone();
@@ -238,7 +240,7 @@ impl Inner<'_> {
     }
 }
 
-/// Runs into the values of a sparse output.
+/// Runs a plan into the values of a sparse output.
 pub(super) fn run_into(
     joined: &Joined,
     operands: &[(&str, AnyOperand<'_>)],

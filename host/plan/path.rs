@@ -1,13 +1,13 @@
-//! The order of contraction of several factors: pairs one after the other, in the cheapest order by flops and bytes.
-//! Before, a factor is summed over the indices that it alone has.
+//! Contraction paths: several factors are contracted pair by pair, in the cheapest order by flops and bytes. First,
+//! each factor is summed over the indices that only it has.
 //!
-//! On a GPU each step is a plan, and temporaries have the element type. So paths are for f32 and f64, whose accumulators
-//! these types are; products of 16-bit factors are rounded once, and all factors are multiplied at once. On the CPU
-//! temporaries have the type of the accumulator, and every element type has paths.
+//! On a GPU each step is a plan, and intermediate results have the element type. Paths therefore support f32 and f64,
+//! which are also accumulator types. Products of 16-bit factors are rounded once, so all factors are multiplied at
+//! once. On the CPU intermediate results have the accumulator type, and every element type has paths.
 //!
-//! A product of dense factors that is computed first meets a NaN or Inf exactly where the joint sum has that term. A
-//! sparse factor that is multiplied before the last step is different: its result has elements without a term. A GPU
-//! multiplies their zeros (`zeros = Dense`); the CPU marks them and leaves them out.
+//! A product of dense factors meets a NaN or Inf exactly where the joint sum has that term. An intermediate result of a
+//! sparse factor has elements without a term. A GPU multiplies these zeros (`zeros = Dense`); the CPU marks and skips
+//! them.
 
 mod chain;
 mod cost;
@@ -41,13 +41,13 @@ pub(super) use on_cpu::CpuChain;
 use search::{Asked, Found, NoPath, Place, best};
 use step::Path;
 
-/// Its name among candidates.
+/// Name of paths among candidates.
 pub(super) const NAME: &str = "path";
-/// A CPU takes weeks for more multiplications: a plan over all factors at once is refused then, as on a GPU, whose
-/// general kernels multiply up to [`EINSUM_FACTORS`].
+/// Maximum multiplications of all factors at once; more take weeks on a CPU. A plan of more than [`EINSUM_FACTORS`]
+/// factors above it is refused, as on a GPU, whose general kernels support no more factors.
 const MAX_OPERATIONS: f64 = 1e18;
 
-/// The chain of pairwise steps, where there is a choice.
+/// Offers a chain of pairwise steps, if there are several orders.
 pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let asked = (question.types, question.einsum, question.operands());
     let found = match on_gpu(asked, question.extents, question.context)? {
@@ -77,7 +77,7 @@ fn candidate(path: &Path) -> Candidate {
     Candidate { name: NAME, cost: path.cost(), zeros: path.zeros, prepacked: None }
 }
 
-/// Whether another way to compute the expression may be possible.
+/// Whether another way to compute the expression may succeed.
 fn is_refusal(error: &Error) -> bool {
     matches!(
         error,
@@ -88,10 +88,10 @@ fn is_refusal(error: &Error) -> bool {
     )
 }
 
-/// Types, expression and operands that are ordered.
+/// Types, expression and operands of a contraction.
 type Factors<'q, 'a> = (Types, &'q Einsum, &'q [(&'q str, AnyOperand<'a>)]);
 
-/// The cheapest order of the steps of a GPU, whose temporaries are as wide as its sums.
+/// Returns the cheapest order of GPU steps. Intermediate results must have the type of the accumulators.
 fn on_gpu(
     factors: Factors<'_, '_>,
     extents: &Extents,
@@ -109,7 +109,7 @@ fn on_gpu(
     found(factors, extents, (types.out, place, false))
 }
 
-/// The cheapest order of the factors of an expression, with intermediate results of this type.
+/// Returns the cheapest order of the factors of an expression, with intermediate results of type `dtype`.
 fn found(
     (types, einsum, operands): Factors<'_, '_>,
     extents: &Extents,
@@ -137,11 +137,11 @@ fn found(
     Ok(best(Asked { einsum, extents, entries: &entries, held, dtype, place, lists }))
 }
 
-/// The path that a plan of the CPU runs: where it is cheaper than all factors at once, or asked for.
+/// Returns the path that a CPU plan runs: if it is cheaper than all factors at once, or requested as the variant.
 ///
 /// # Errors
-/// `NoKernel` where a path is asked for and there is none, and where intermediate results would need too much memory
-/// and all factors at once too much time.
+/// `NoKernel` if a path is requested and none exists. Also if intermediate results require too much memory, and all
+/// factors at once take too much time.
 pub(super) fn on_cpu(
     factors: Factors<'_, '_>,
     extents: &Extents,
@@ -163,12 +163,12 @@ pub(super) fn on_cpu(
 }
 
 impl Context {
-    /// The order in which a plan contracts factors pair by pair, an expression for each step, and the microseconds that
-    /// it is predicted to take. A CPU context gives the steps that a plan runs, and `None` if a plan multiplies all
-    /// factors at once. A GPU context gives the cheapest order: a plan runs it if it beats the kernels that compute the
-    /// whole expression at once. It gives `None` if there is no order to choose.
+    /// Returns the order in which a plan contracts factors pair by pair, as one expression per step, with the predicted
+    /// microseconds. A CPU context returns the steps of its plan, and `None` if the plan multiplies all factors at
+    /// once. A GPU context returns the cheapest order, and `None` if it supports no path or only one order. A GPU plan
+    /// runs this order if it beats the kernels that compute the whole expression at once.
     ///
-    /// Up to eight factors have the cheapest of all orders, more have a greedy one.
+    /// The order is optimal for up to eight factors, and greedy for more.
     ///
     /// ```
     /// use einsparse::Context;

@@ -1,5 +1,5 @@
-//! Plans that hold A's values in a form that a faster kernel reads: kept from one refresh to the next, or written
-//! anew in each run.
+//! Plans with a prepacked A: its values are stored in a form that a faster kernel reads. They are written at each
+//! update, or in each run.
 
 mod copy;
 
@@ -24,23 +24,23 @@ use crate::registry::block_of;
 use crate::tensor::{AnyOperand, AnyTensor};
 use copy::{Copy, Refill, all_slots, dense, numbered, sliced, sparse};
 
-/// Columns up to which A is kept by tiles: what the kernels over them are for.
+/// Maximum number of columns for which A is stored as bitmap or bytemap, whose kernels are for few columns.
 const FEW_COLUMNS: usize = 64;
-/// Columns below which A is not made dense in each run, unless its kernel is asked for by name: writing A takes longer
-/// than any product over entries.
+/// Minimum number of columns for which each run makes A dense, unless the variant is given. Below it, writing A takes
+/// longer than any product over nonzeros.
 const LEAST_COLUMNS: usize = 32;
-/// One entry in so many places, or fewer, may be kept with bytes for their places.
+/// Minimum number of positions per nonzero for a bytemap.
 const BYTES_UP_TO: u64 = 9;
-/// Rows of a dense A are this many bytes apart at the least: what tensor maps want.
+/// Alignment of the rows of a dense A in bytes, as tensor maps require.
 const ROW_BYTES: usize = 16;
 
-/// What plans of products choose from.
+/// Refusal of other expressions, with the supported products.
 const PRODUCTS: &str = "the table holds C[m,n] (=|+=) A[m,k] * B[k,n] with A sparse in row order; A as [k,m] where it is \
     made of blocks or single entries; with one of them made of blocks, or both dense, or A of single entries in f16 and \
     bf16, also with other axes swapped; batches C[z,m,n] \
     with one A for all, or A as [z,m,k] in coo; `Context::unchecked_cpu()` supports more expressions";
 
-/// The kernels that read A in another form than it comes in.
+/// Offers the kernels that read A in another form than that of the operand.
 pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let Some(product @ (problem, form)) = question.product()? else {
         return Answer::refused("products", PRODUCTS);
@@ -57,7 +57,7 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         return Ok(Answer::default());
     }
     let mut all = sparse_forms(problem, options);
-    // Two of four have no columns for what writes other forms in each run, or dense ones.
+    // A 2:4 pattern is stored without columns, which the conversions in each run and to dense require.
     if !is_two_of_four(problem) {
         all.extend(dense_form(question, product));
     }
@@ -82,7 +82,7 @@ pub(super) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
 fn make(question: &Question<'_, '_>, name: &str, taken: (&str, PrepackedForm)) -> Result<Made> {
     match Prepacked::new(question, name, taken) {
         Ok(kept) => Ok(Ok(Box::new(kept))),
-        // The plan over the form has its own kernel to ask; without room for the form another one has its turn.
+        // If no kernel reads the form, or the form exceeds the memory, the next offer is prepared.
         Err(
             error @ (Error::NoKernel { .. }
             | Error::OutOfMemory { .. }
@@ -96,7 +96,7 @@ fn make(question: &Question<'_, '_>, name: &str, taken: (&str, PrepackedForm)) -
     }
 }
 
-/// What it takes to write the values of a form.
+/// Returns the microseconds to write the values of a form.
 fn refill_us(form: PrepackedForm, problem: &Problem, machine: &Machine) -> f64 {
     let (work, bytes) = (&problem.work, problem.dtype.bytes());
     let values = (work.entries * bytes as u64) as f64;
@@ -114,14 +114,15 @@ fn is_two_of_four(problem: &Problem) -> bool {
     matches!(problem.format, Some(Format::Nm { .. }))
 }
 
-/// Rows and columns of A as it is stored.
+/// Returns the numbers of rows and columns of A as stored.
 fn stored(problem: &Problem) -> [usize; 2] {
     let (m, k) = (problem.work.m, problem.work.k);
     if problem.order.transposed { [k, m] } else { [m, k] }
 }
 
-/// The sparse forms that single entries may be held in, and the same product over each. In each run: that whose values
-/// come in as one piece, and not one by one to their places. For one run none: the host makes them.
+/// Returns the sparse forms in which unstructured nonzeros may be stored, and the product over each. Runs convert only
+/// to sliced ELLPACK, whose values are copied in contiguous pieces. A plan that runs once does not use it, because the
+/// host would make it.
 fn sparse_forms(problem: &Problem, options: &Options) -> Vec<(PrepackedForm, Problem)> {
     let Work { m, k, n, entries, .. } = problem.work;
     let mut formats = Vec::new();
@@ -130,7 +131,7 @@ fn sparse_forms(problem: &Problem, options: &Options) -> Vec<(PrepackedForm, Pro
     }
     if problem.order.is_plain() && n <= FEW_COLUMNS && options.weights == Weights::Static {
         formats.push(Format::Bitmap);
-        // Further up bytes weigh more than bits.
+        // At higher densities a bytemap is larger than a bitmap.
         if entries * BYTES_UP_TO <= m as u64 * k as u64 && !is_two_of_four(problem) {
             formats.push(Format::Bytemap);
         }
@@ -140,7 +141,7 @@ fn sparse_forms(problem: &Problem, options: &Options) -> Vec<(PrepackedForm, Pro
     all.map(|format| (PrepackedForm::Sparse(format), over(format))).collect()
 }
 
-/// The product over a dense A. Which of two dense matrices is walked is theirs to say.
+/// Returns the product over a dense A. Its own form determines which of the two matrices is walked.
 fn dense_form(
     question: &Question<'_, '_>,
     (problem, form): &(Problem, SpmmForm),
@@ -172,29 +173,30 @@ fn dense_form(
     Some((PrepackedForm::Dense, dense))
 }
 
-/// Elements from one row of a dense A to the next.
+/// Returns the row stride of a dense A in elements.
 fn leading_of(k: usize, bytes: usize) -> usize {
     k.max(1).next_multiple_of(ROW_BYTES / bytes)
 }
 
-/// A's copy, how values come there, and the plan over it.
+/// Copy of A, the conversion of its values, and the plan over the copy.
 #[derive(Debug)]
 pub(super) struct Prepacked {
     form: PrepackedForm,
     copy: Copy,
     refill: Refill,
     plan: Box<AnyPlan>,
-    /// The plan over a dense copy walks the other matrix as its A.
+    /// Whether the plan over a dense copy walks the other matrix as its A.
     swapped: bool,
     pattern: PlannedPattern,
-    /// Whether values are those of the run.
+    /// Whether each run converts the values of its operand.
     each_run: bool,
-    /// Runs read the copy that [`Self::refill`] writes.
+    /// Serializes runs, which read the copy that [`Self::refill`] writes.
     turns: Turns,
 }
 
 impl Prepacked {
-    /// Brings A into the candidate's form and plans over it. A copy that is kept has A's values when this returns.
+    /// Converts A to the form of the candidate and plans over it. With static weights, the copy has the values of A on
+    /// return.
     pub(super) fn new(
         asked: &Question<'_, '_>,
         name: &str,
@@ -248,21 +250,21 @@ impl Prepacked {
             return Ok(kept);
         }
         kept.plan.made.keeps_a();
-        // Behind whatever is queued that writes the values.
+        // Ordered after all queued work, which may write the values.
         let values = a.values_address().or_elsewhere(name)?;
-        // SAFETY: the values are of the pattern that the plan was just made for, and borrowed until the wait.
+        // SAFETY: the values belong to the pattern of the plan, and are borrowed until the stream is synchronized.
         let queue = unsafe { Queue::new(device.after_all()?) };
         kept.renew(values, queue)?;
         queue.stream().synchronize()?;
         Ok(kept)
     }
 
-    /// Where A's values are; A must have the planned pattern.
+    /// Returns the address of the values of A, which must have the planned pattern.
     fn values_of(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<u64> {
         Ok(self.pattern.arrays(operands)?.values.address())
     }
 
-    /// Queues the copying of A's values, for whom it is the turn.
+    /// Queues the conversion of A's values. The caller has serialized it with other runs.
     fn write(&self, values: u64, queue: Queue<'_>) -> Result<()> {
         match &self.refill {
             Refill::Dense(expand) => expand.run(values, self.copy.address()?, queue),
@@ -274,13 +276,13 @@ impl Prepacked {
         }
     }
 
-    /// The same of a copy that is kept, with which the kernel over it is told.
+    /// Queues the conversion for static weights, and notifies the kernel over the copy.
     fn renew(&self, values: u64, queue: Queue<'_>) -> Result<()> {
         self.write(values, queue)?;
         self.plan.made.a_changed(self.copy.address()?, queue)
     }
 
-    /// Queues a product, behind the values of this run if it brings them.
+    /// Queues a product, after the conversion of the values if each run converts them.
     fn product(
         &self,
         values: u64,
@@ -295,7 +297,7 @@ impl Prepacked {
         })
     }
 
-    /// Addresses for the plan over the copy.
+    /// Returns the addresses for the plan over the copy.
     fn raw(&self, raw: &RawSpmm) -> Result<RawSpmm> {
         Ok(RawSpmm { columns: self.copy.columns(), values: self.copy.address()?, ..*raw })
     }
@@ -306,7 +308,7 @@ impl Compiled for Prepacked {
         self.plan.variant()
     }
 
-    /// Device bytes of the copy, of the places of its values, and of the plan.
+    /// Returns the bytes of device memory of the copy, of the conversion and of the plan.
     fn bytes(&self) -> usize {
         let copy = match &self.copy {
             Copy::Dense(tensor) => tensor.shape()[0] * tensor.leading() * tensor.dtype().bytes(),
@@ -356,7 +358,7 @@ impl fmt::Display for Prepacked {
     }
 }
 
-/// The operands with another one for A.
+/// Returns the operands with `own` instead of `name`.
 fn swap<'o>(
     operands: &[(&'o str, AnyOperand<'o>)],
     name: &str,

@@ -1,4 +1,4 @@
-//! Plans into a sparse output: what is computed at its places.
+//! Plans with a sparse output: results are computed only at its nonzeros.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,11 +20,11 @@ use crate::offer::{Choice, Compiled, Expression, Options, Run, Types, sums_fit};
 use crate::registry::{block_of, find as row_of};
 use crate::tensor::{AnyOperand, AnySparseTensor};
 
-/// An expression without a kernel of its own: over the places of the output.
+/// Expression without an SDDMM kernel, computed over the nonzeros of the output.
 #[derive(Debug)]
 struct OverPlaces {
     joined: Joined,
-    /// Of an expression with sums of indices: their index arrays.
+    /// Index arrays of the affine indices, if there are any.
     sums: Option<Sums>,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for OverPlaces {
     }
 }
 
-/// Shapes of the operands and of the output, which is none of them.
+/// Returns the shapes of the operands and of the output, which must not be an operand.
 fn shapes(
     name: &str,
     operands: &[(&str, AnyOperand<'_>)],
@@ -67,7 +67,7 @@ fn shapes(
 }
 
 impl AnyPlan {
-    /// A plan into a sparse output of this pattern.
+    /// Plans an expression with a sparse output of this pattern.
     pub(super) fn into_sparse(
         (context, types): (&Context, Types),
         einsum: Einsum,
@@ -77,7 +77,7 @@ impl AnyPlan {
         once_each(operands)?;
         let shapes = shapes(&einsum.out.tensor, operands, out)?;
         let extents = einsum.check(&shapes)?;
-        // No kernel looks for micro-tiles here: what is dynamic is dense.
+        // Kernels for sparse outputs do not search for micro-tiles, so dynamic operands are dense.
         let known = as_dense(operands);
         let operands = known.as_ref().map_or(operands, |(dense, _)| &dense[..]);
         let sums = Sums::of(&einsum, &extents, operands)?;
@@ -120,10 +120,10 @@ impl AnyPlan {
     }
 }
 
-/// A product with what was chosen for it.
+/// SDDMM with the selected kernel.
 type Found = (IndirectEinsum, Choice, Box<dyn Compiled>);
 
-/// The product that has kernels of its own (SDDMM); else why it is none of those.
+/// Plans an SDDMM; otherwise returns the reasons why SDDMM kernels do not support the expression.
 fn product(
     asked: &Asked<'_, '_>,
     out: &AnySparseTensor,

@@ -1,5 +1,5 @@
-//! Plans over an A in the memory of the host, under a memory limit: kept on the GPU where it fits, else streamed in
-//! slabs of rows.
+//! Plans over an A in host memory, under a memory limit: A stays on the GPU if it fits, otherwise it is streamed in
+//! chunks of rows.
 
 mod host;
 mod kept;
@@ -32,16 +32,16 @@ use host::OnHost;
 use kept::Kept;
 use stream::Streaming;
 
-/// Of an A that may be gone when a graph is replayed.
+/// Reason for refusing a graph over an A that may be freed before the graph is launched.
 const NOT_CAPTURED: &str = "lies in memory that is not page-locked, and cannot be part of a graph: `Context::pin` locks it";
-/// Its name among refusals.
+/// Name of these plans among refusals.
 const NAME: &str = "streaming";
-/// Bytes a second that a link of 16 lanes of PCIe 5.0 moves out of page-locked memory.
+/// Bytes per second that 16 lanes of PCIe 5.0 copy from pinned memory.
 const LINK: f64 = 55e9;
-/// The same where threads of the host copy to such memory first.
+/// Bytes per second if host threads first copy to pinned memory.
 const STAGED: f64 = 26e9;
 
-/// What is copied of an operand that lies in the memory of the host; on a CPU context everything does.
+/// Returns the arrays of an operand in host memory; on a CPU context all operands are.
 fn given<'a>(operand: &AnyOperand<'a>) -> Option<HostArrays<'a>> {
     match *operand {
         AnyOperand::Sparse(a) => a.host_arrays(),
@@ -52,7 +52,7 @@ fn given<'a>(operand: &AnyOperand<'a>) -> Option<HostArrays<'a>> {
     }
 }
 
-/// The A of a run, which has the planned pattern and lies in the memory of the host.
+/// Returns the arrays of A in a run. A must be in host memory and have the planned pattern.
 fn given_in<'a>(
     planned: &PlannedPattern,
     dtype: Dtype,
@@ -63,14 +63,14 @@ fn given_in<'a>(
         return Err(wrong(planned.name(), "a sparse tensor in the memory of the host", operand));
     };
     planned.expect(planned.name(), pattern)?;
-    // Of another type only by a mistake of ours.
+    // Types differ only through a bug in this crate.
     match given.values.dtype() == dtype {
         true => Ok(given),
         false => Err(Error::other_pattern(planned.name())),
     }
 }
 
-/// What a run is predicted to take, in microseconds.
+/// Predicted microseconds of a run.
 #[derive(Clone, Copy, Debug)]
 struct Predicted {
     copy: f64,
@@ -79,14 +79,14 @@ struct Predicted {
 }
 
 impl Predicted {
-    /// Both at once, but for the first copy and the last product.
+    /// Copies and products overlap, except for the first copy and the last product.
     fn run(&self) -> f64 {
         let ends = self.copy.min(self.product) / self.slabs as f64;
         self.copy.max(self.product) + ends
     }
 }
 
-/// How slabs lie, for whoever prints a plan.
+/// Chunks of a plan for display.
 struct Shown<'l> {
     layout: &'l Layout,
     element: usize,
@@ -111,7 +111,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// What is asked of an A in the memory of the host, and the bytes that there are for it.
+/// Question about an A in host memory, with the memory limit in bytes.
 struct Limited<'q, 'a> {
     question: &'q Question<'q, 'a>,
     name: &'q str,
@@ -121,8 +121,8 @@ struct Limited<'q, 'a> {
 }
 
 impl AnyPlan {
-    /// A plan over an A in the memory of the host, where a limit is given; `None` where there is no such A, or where
-    /// the CPU takes it whole.
+    /// Returns a plan over an A in host memory under a memory limit; `None` without such an A, or if the CPU processes
+    /// it whole.
     pub(super) fn limited(
         (context, types): (&Context, Types),
         (einsum, shapes): (&Einsum, &BTreeMap<String, Vec<usize>>),
@@ -143,7 +143,7 @@ impl AnyPlan {
             return without_limit(context, name, &operand).map(|()| None);
         };
         let refuse = |refused: Vec<Refusal>| match (context.device(), operand) {
-            // As on a GPU a tensor that is there.
+            // A CPU context processes it like a tensor in device memory.
             (None, AnyOperand::Sparse(_)) => Ok(None),
             _ => Err(Error::no_kernel(einsum.to_string(), refused)),
         };
@@ -214,7 +214,7 @@ impl Limited<'_, '_> {
         Ok(Some(held))
     }
 
-    /// The plan over slabs, and what else could be under them.
+    /// Returns the plan over chunks, and its candidate kernels.
     fn streamed(
         &self,
         form: &SpmmForm,
@@ -223,7 +223,7 @@ impl Limited<'_, '_> {
     ) -> Result<(Box<dyn Compiled>, Choice)> {
         let (context, element) = (self.question.context, self.question.types.operands.bytes());
         let pinned = self.given.pinned;
-        // The CPU predicts for a GPU, with what is best there.
+        // On a CPU context, the prediction is for a GPU and pinned memory.
         let rate = if pinned || !context.is_cuda() { LINK } else { STAGED };
         let predict = |cost: &Cost| Predicted {
             copy: layout.copied(element) as f64 / rate * 1e6,
@@ -255,8 +255,7 @@ impl Limited<'_, '_> {
     }
 }
 
-/// A plan of a GPU has to be told how much of it an A on the host may take. What it says of other host tensors is said
-/// where it binds them.
+/// Refuses a pinned A on a GPU without a memory limit. Other host tensors are refused when they are bound.
 fn without_limit(context: &Context, name: &str, operand: &AnyOperand<'_>) -> Result<()> {
     match operand {
         AnyOperand::Sparse(a) if a.is_pinned() && context.is_cuda() => Err(Error::operand(

@@ -1,6 +1,6 @@
-//! Expressions with sums of indices, as convolutions have them: `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]`. A plan over
-//! them owns an index array for each sum and runs a plan of the expression that reads these, so that every family and
-//! the CPU executor take such expressions as they take gathers.
+//! Expressions with affine indices, such as the convolution `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]`. The plan owns
+//! one index array per affine index, and runs a plan of the expression that reads these arrays. Every family and the
+//! CPU executor thus process affine indices as gathers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::families::gather_gemm::offers::images::ImageKernels;
 use crate::offer::{Compiled, Run, Types, Weights};
 use crate::tensor::{AnyOperand, AnyTensor};
 
-/// Sums of indices stand at axes of dense operands.
+/// Checks that only dense operands have affine indices.
 pub(super) fn no_sparse_sums(e: &Einsum, operands: &[(&str, AnyOperand<'_>)]) -> Result<()> {
     for factor in sparse_factors(e, operands) {
         let access = &e.factors[factor];
@@ -32,7 +32,7 @@ pub(super) fn no_sparse_sums(e: &Einsum, operands: &[(&str, AnyOperand<'_>)]) ->
     Ok(())
 }
 
-/// An expression with its sums read from index arrays, and these.
+/// Expression with index arrays instead of affine indices, and these arrays.
 #[derive(Debug)]
 pub(super) struct Sums {
     pub(super) einsum: Einsum,
@@ -41,7 +41,7 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    /// `None` for an expression without any.
+    /// Returns the index arrays of an expression; `None` without affine indices.
     pub(super) fn of(
         e: &Einsum,
         extents: &Extents,
@@ -54,7 +54,7 @@ impl Sums {
         Ok(Some(Sums { einsum: e.with_arrays(), arrays: e.sum_arrays(extents)?, form: windows(e) }))
     }
 
-    /// The operands with the arrays beside them.
+    /// Returns the operands and the index arrays.
     pub(super) fn bound<'o>(
         &'o self,
         operands: &[(&'o str, AnyOperand<'o>)],
@@ -81,12 +81,12 @@ impl fmt::Display for Sums {
     }
 }
 
-/// A plan over index arrays for sums.
+/// Plan over the index arrays of affine indices.
 #[derive(Debug)]
 pub(super) struct Windowed {
     sums: Sums,
     plan: Box<AnyPlan>,
-    /// What runs in its place, where the operands of a run allow it.
+    /// Convolution kernels that run instead of `plan` if they support the operands of a run.
     kernels: Option<ImageKernels>,
 }
 
@@ -122,7 +122,7 @@ impl fmt::Display for Windowed {
 }
 
 impl AnyPlan {
-    /// A plan of an expression with sums. What it prints and checks is the expression as written.
+    /// Plans an expression with affine indices. The plan checks and prints the expression as written.
     pub(super) fn windowed(
         (context, types): (&Context, Types),
         (einsum, shapes): (Einsum, BTreeMap<String, Vec<usize>>),
@@ -132,10 +132,10 @@ impl AnyPlan {
     ) -> Result<Self> {
         let written = (&einsum, sums.form.as_ref(), extents.out());
         let kernels = ImageKernels::new((context, types), written, operands, options)?;
-        // Nobody would tell the plan of new values.
+        // `update_values` is not forwarded to the inner plan.
         let mut options = Options { weights: Weights::EachRun, ..options.clone() };
         if kernels.is_ok() {
-            // The one that was asked for is there; the other is for operands that it cannot read.
+            // `kernels` has the requested variant. The inner plan is for operands that it cannot read.
             options.variant = None;
         }
         let plan =

@@ -1,4 +1,4 @@
-//! Values of a sparse tensor from a dense one, where both are.
+//! Updates the values of a sparse tensor from a dense one in the same memory.
 
 use einsparse_formats::{Format, FormatError};
 
@@ -9,13 +9,13 @@ use crate::error::{Error, Result};
 use crate::registry::{Scalar, block_of};
 
 impl<T: Scalar> SparseTensor<T> {
-    /// New values for the same pattern, as [`SparseTensor::set_values`] takes them, from a tensor without gaps in the
-    /// same context: queued on `stream`, without an allocation or a wait.
+    /// Copies new values for the same pattern, in the order of [`SparseTensor::set_values`], from a tensor without gaps
+    /// in the same context. The copy is queued on `stream`, without an allocation or a wait.
     ///
     /// # Errors
-    /// [`Error::Format`] unless there is one value for each slot, side by side; [`Error::Operand`] for a tensor or a
-    /// stream of another context, and on a GPU for blocks that reach past the last row or column, whose rest has to be
-    /// cleared.
+    /// [`Error::Format`] unless there is one value per slot, without gaps. [`Error::Operand`] if the tensor or the
+    /// stream is of another context. On a GPU also if blocks extend past the last row or column: the elements past the
+    /// edge would have to be set to zero.
     ///
     /// ```
     /// use einsparse::Context;
@@ -61,22 +61,23 @@ impl<T: Scalar> SparseTensor<T> {
         }
         device.context().set_current()?;
         let bytes = slots * size_of::<T>();
-        // SAFETY: both are of this GPU and hold so many bytes; the values of a sparse tensor are memory of its own.
+        // SAFETY: both are of this GPU and have `bytes` bytes. The values of a sparse tensor do not overlap other
+        // memory.
         unsafe { copy_dtod_async(arrays.values.address(), from, bytes, stream.raw()) }
     }
 
-    /// Whether blocks end with the last row and column, so that [`copy_values`](Self::copy_values) takes values on a
-    /// GPU.
+    /// Whether blocks end at the last row and column, so that [`copy_values`](Self::copy_values) supports the tensor on
+    /// a GPU.
     #[doc(hidden)]
     pub fn has_whole_blocks(&self) -> bool {
         !reaches_outside(&self.format(), self.shape())
     }
 }
 
-/// Whether blocks or groups at the edge hold what is no entry.
+/// Whether blocks or groups at the edge have elements outside the matrix.
 fn reaches_outside(format: &Format, shape: &[usize]) -> bool {
     let (height, width) = match format {
-        // Rows are whole words of positions, of 32 columns.
+        // Rows are whole words of positions, which cover 32 columns.
         Format::Nm { .. } => (1, 32),
         blocks => block_of(blocks),
     };

@@ -1,4 +1,5 @@
-//! Memory and streams of the crate `cudarc`: taken and given back, or borrowed, never copied.
+//! Memory and streams of the crate `cudarc`: ownership is transferred in both directions, or borrowed. Nothing is
+//! copied.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -15,7 +16,7 @@ use crate::driver::{DevicePtr as Address, PrimaryContext};
 use crate::error::{Error, Result};
 use crate::registry::Scalar;
 
-/// What memory or a stream is of: the number of a GPU, and whether its context is the primary one.
+/// Device of memory or a stream: the number of the GPU, and whether the context is the primary one.
 #[derive(Clone, Copy, Debug)]
 struct Of {
     ordinal: usize,
@@ -27,7 +28,7 @@ impl Of {
         Of { ordinal: theirs.ordinal(), primary: theirs.is_primary() }
     }
 
-    /// Why it is not of our GPU (`None`: of our CPU).
+    /// Error that an object is not of the context's GPU `ours`. `None` is a CPU context.
     fn elsewhere(self, what: &str, ours: Option<u32>) -> Error {
         let Of { ordinal, primary } = self;
         let reason = match ours {
@@ -44,7 +45,7 @@ impl Of {
     }
 }
 
-/// Our GPU, where their context is its primary one.
+/// The GPU of `ours`, if its primary context is `theirs`.
 fn shared<'c>(ours: &'c Context, theirs: &CudaContext, what: &str) -> Result<&'c Arc<Device>> {
     let of = Of::context(theirs);
     let device = ours.device().ok_or_else(|| of.elsewhere(what, None))?;
@@ -55,7 +56,7 @@ fn shared<'c>(ours: &'c Context, theirs: &CudaContext, what: &str) -> Result<&'c
 }
 
 /// # Errors
-/// Another number of elements than the shape has.
+/// If the number of elements differs from that of the shape.
 fn check_len(len: usize, shape: &[usize]) -> Result<()> {
     let wanted = shape.iter().try_fold(1usize, |n, &e| n.checked_mul(e));
     if wanted == Some(len) {
@@ -69,11 +70,11 @@ fn check_len(len: usize, shape: &[usize]) -> Result<()> {
 }
 
 impl Context {
-    /// The GPU of a context of `cudarc` (feature `cudarc`). Both work in its primary context and may hold each other's
+    /// Opens the GPU of a `cudarc` context (feature `cudarc`). Both libraries work in its primary context and can share
     /// memory.
     ///
     /// # Errors
-    /// [`Error::Operand`] where theirs is not the primary context; else as [`Context::cuda`].
+    /// [`Error::Operand`] if `theirs` is not the primary context; otherwise as [`Context::cuda`].
     pub fn from_cudarc(theirs: &CudaContext) -> Result<Context> {
         let of = Of::context(theirs);
         let ordinal = u32::try_from(of.ordinal).map_err(|_| of.elsewhere("CudaContext", None))?;
@@ -87,12 +88,12 @@ impl Context {
 }
 
 impl<T: Scalar> Tensor<T> {
-    /// A tensor in the memory of a slice of `cudarc` (feature `cudarc`), row-major and without gaps. Waits for the work
-    /// of the GPU; dropped, it waits again and drops the slice.
+    /// Creates a tensor that owns a slice of `cudarc` (feature `cudarc`), row-major and without gaps. Waits for the
+    /// work of the GPU. When the tensor is dropped, it waits again and drops the slice.
     ///
     /// # Errors
-    /// [`Error::Shape`] where the slice has another number of elements, [`Error::Operand`] where it lies outside of
-    /// the context.
+    /// [`Error::Shape`] if the slice has another number of elements, [`Error::Operand`] if it is outside of the
+    /// context.
     pub fn from_cudarc(context: &Context, slice: CudaSlice<T>, shape: &[usize]) -> Result<Self> {
         let device = shared(context, slice.context(), "CudaSlice")?;
         check_len(slice.len(), shape)?;
@@ -100,15 +101,15 @@ impl<T: Scalar> Tensor<T> {
         let stream = Arc::clone(slice.stream());
         let address = slice.device_ptr(&stream).0;
         let held = Held { slice: Some(slice), context: Arc::clone(device.context()) };
-        // SAFETY: the slice has so many elements (`check_len`) at this address, in the context that was just compared,
-        // and is dropped when the GPU is done.
+        // SAFETY: the slice has the elements of the shape (`check_len`) at this address, in the context that was
+        // compared above. It is dropped when the GPU is done.
         unsafe { Self::from_raw(context, address, rows(shape), held) }
     }
 
-    /// Gives back the slice that [`from_cudarc`](Self::from_cudarc) took, once the work of the GPU is done.
+    /// Returns the slice that was passed to [`from_cudarc`](Self::from_cudarc), after the work of the GPU is done.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a tensor that was not made of a slice; [`Error::Cuda`] if work of the GPU failed.
+    /// [`Error::Operand`] if the tensor was not created from a slice; [`Error::Cuda`] if work of the GPU failed.
     pub fn into_cudarc(self) -> Result<CudaSlice<T>> {
         let none = || Error::operand("CudaSlice", "none was taken: the memory is our own");
         let Storage::Device(memory, device) = self.any.storage else {
@@ -119,15 +120,15 @@ impl<T: Scalar> Tensor<T> {
         held.and_then(|mut held| held.slice.take()).ok_or_else(none)
     }
 
-    /// A tensor in memory of `cudarc` (feature `cudarc`) that is borrowed: `&slice` or a view of one, row-major and
-    /// without gaps. `stream` waits for what was written there, where cudarc tracks events.
+    /// Borrows memory of `cudarc` (feature `cudarc`) as a tensor: `&slice` or a view of one, row-major and without
+    /// gaps. `stream` waits for earlier writes of the memory, if cudarc tracks events.
     ///
     /// # Safety
-    /// Until what is returned is dropped, work on the tensor is queued on `stream` and on no other stream; and
-    /// it is dropped, not forgotten: that is how `cudarc` learns of the work.
+    /// Until the returned value is dropped, work on the tensor is queued on `stream` only. The value is dropped and not
+    /// forgotten, because its drop reports the work to `cudarc`.
     ///
     /// # Errors
-    /// As [`from_cudarc`](Self::from_cudarc), also of the stream.
+    /// As [`from_cudarc`](Self::from_cudarc), also for the stream.
     pub unsafe fn borrow_cudarc<'a>(
         context: &Context,
         slice: &'a impl DevicePtr<T>,
@@ -139,10 +140,11 @@ impl<T: Scalar> Tensor<T> {
         Lent::new(context, address, shape, done)
     }
 
-    /// As [`borrow_cudarc`](Self::borrow_cudarc), to be written. `stream` waits for what was read there as well.
+    /// As [`borrow_cudarc`](Self::borrow_cudarc), for writing. `stream` also waits for earlier reads of the memory.
     ///
     /// # Safety
-    /// As [`borrow_cudarc`](Self::borrow_cudarc); and no other tensor is put in its place (`std::mem::swap`).
+    /// As [`borrow_cudarc`](Self::borrow_cudarc). In addition, the tensor is not replaced by another one
+    /// (`std::mem::swap`).
     ///
     /// # Errors
     /// As [`borrow_cudarc`](Self::borrow_cudarc).
@@ -158,12 +160,12 @@ impl<T: Scalar> Tensor<T> {
     }
 }
 
-/// The shape of rows without gaps, and how far they are apart.
+/// A shape of rows without gaps, and its row stride.
 fn rows(shape: &[usize]) -> (&[usize], usize) {
     (shape, shape.last().copied().unwrap_or(1))
 }
 
-/// A slice that a tensor holds. The GPU is done with it before it is dropped.
+/// A slice owned by a tensor. It is dropped after the GPU is done with it.
 struct Held<T> {
     slice: Option<CudaSlice<T>>,
     context: Arc<PrimaryContext>,
@@ -179,7 +181,7 @@ impl<T> Drop for Held<T> {
     }
 }
 
-/// A slice and a stream are where the context is.
+/// Checks that a slice and a stream are of the context.
 fn check_place<T>(
     context: &Context,
     slice: &impl DeviceSlice<T>,
@@ -191,7 +193,7 @@ fn check_place<T>(
     shared(context, stream.context(), "CudaStream").map(drop)
 }
 
-/// A tensor in borrowed memory; when it is dropped, the slice learns of the work on it.
+/// A tensor in borrowed memory. Its drop reports the work on it to the slice.
 struct Lent<'a, T> {
     tensor: Tensor<T>,
     _done: SyncOnDrop<'a>,
@@ -206,7 +208,7 @@ impl<'a, T: Scalar> Lent<'a, T> {
         done: SyncOnDrop<'a>,
     ) -> Result<Self> {
         Ok(Lent {
-            // SAFETY: the slice, which is borrowed for 'a, has so many elements (`check_len`) at this address.
+            // SAFETY: the slice is borrowed for 'a and has the elements of the shape (`check_len`) at this address.
             tensor: unsafe { Tensor::from_raw(context, address, rows(shape), ())? },
             _done: done,
             slice: PhantomData,

@@ -1,4 +1,4 @@
-//! DLPack: tensors of other libraries here, and ours there, without a copy.
+//! DLPack: exchange of tensors with other libraries, without a copy.
 
 use dlpark::ffi::{DLDataType, DLDevice, DLDeviceType};
 use dlpark::metadata::Dynamic;
@@ -10,21 +10,22 @@ use crate::error::{Error, Result};
 use crate::registry::{Dtype, Scalar};
 
 impl<T: Scalar> Tensor<T> {
-    /// A tensor of another library, without a copy: of the context's GPU (`kDLCUDA`, `kDLCUDAManaged`), or of the host
-    /// in a CPU context (`kDLCPU`, `kDLCUDAHost`). Elements of the last axis lie side by side, and each outer axis
-    /// holds the next one without gaps, but that rows may lie further apart than they are long. The other library's
-    /// deleter is called when the tensor is dropped, and where this fails.
+    /// Uses a tensor of another library without a copy: of the context's GPU (`kDLCUDA`, `kDLCUDAManaged`), or of the
+    /// host in a CPU context (`kDLCPU`, `kDLCUDAHost`). The last axis must be contiguous. Rows may have gaps; all outer
+    /// axes must be without gaps. The other library's deleter is called when the tensor is dropped, or when this
+    /// function fails.
     ///
-    /// With the feature `dlpack`; `tensor` is of the crate `dlpark`, its `versioned::Dlpack` or `legacy::Dlpack`.
+    /// Requires the feature `dlpack`. `tensor` is a `versioned::Dlpack` or `legacy::Dlpack` of the crate `dlpark`.
     ///
     /// # Errors
-    /// [`Error::Operand`] for another device or type, strides that are none of these, or an address that is not
-    /// aligned to the elements; it names both sides with their numbers.
+    /// [`Error::Operand`] if the device or type differs, if the strides are not supported, or if the address is not
+    /// aligned to the elements. The message has the expected and the given value.
     ///
     /// # Safety
-    /// What `tensor` says of itself is true, and its memory is used as [`Tensor::from_raw`] asks: what fills it is
-    /// ordered before the streams that read it, a tensor that is flagged as read-only is not written, and the deleter
-    /// frees in the order of those streams.
+    /// - The description in `tensor` is correct, and its memory satisfies the requirements of [`Tensor::from_raw`].
+    /// - The writes of its data are ordered before the streams that read it.
+    /// - A tensor with the read-only flag is not written.
+    /// - The deleter frees the memory in the order of those streams.
     ///
     /// ```
     /// use dlpark::versioned::Dlpack;
@@ -56,26 +57,27 @@ impl<T: Scalar> Tensor<T> {
         let strides = view.strides_or_compact();
         let strides = strides.map_err(|e| wrong(e.to_string()))?;
         let leading = leading(view.shape(), &strides)?;
-        // Negative extents were refused.
+        // Negative extents have been refused above.
         let shape: Vec<usize> = view.shape().iter().map(|&e| e as usize).collect();
         let start = view.data_ptr().expose_provenance() as u64;
         let address = start.checked_add(view.byte_offset());
         let address = address.ok_or_else(|| {
             wrong(format!("{} bytes behind {start:#x} there is nothing", view.byte_offset()))
         })?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Tensor::from_raw(context, address, (&shape, leading), tensor) }
     }
 
-    /// This tensor for another library, without a copy, with the layout that [`Tensor::strides`] says. The memory lives
-    /// until the other library calls the deleter, which may be on any thread. The deleter waits for work that still
-    /// uses memory of our own; memory that came from elsewhere goes back to its owner, who may not want it written.
-    /// What fills the tensor has to be ordered before the other library's work: by the stream, or by waiting for it.
+    /// Exports this tensor to another library without a copy, with the strides of [`Tensor::strides`]. The memory
+    /// exists until the other library calls the deleter, which may be on any thread. For memory of this library, the
+    /// deleter waits for work that still uses it. Memory of another owner is returned to that owner, who may not permit
+    /// writes. The writes of the tensor must be ordered before the other library's work: by the stream, or by waiting
+    /// for it.
     ///
-    /// With the feature `dlpack`; the result is of the crate `dlpark`, its `versioned::Dlpack` or `legacy::Dlpack`.
+    /// Requires the feature `dlpack`. The result is a `versioned::Dlpack` or `legacy::Dlpack` of the crate `dlpark`.
     ///
     /// # Errors
-    /// [`Error::Overflow`] for an extent or a stride past 63 bits.
+    /// [`Error::Overflow`] if an extent or a stride exceeds 63 bits.
     pub fn into_dlpack<M: ManagedTensorBase>(mut self) -> Result<Managed<M>> {
         let device = match self.device() {
             None => DLDevice::CPU,
@@ -96,7 +98,7 @@ impl<T: Scalar> Tensor<T> {
         })?;
         let mut made = prepared.initialize(Box::new(self));
         made.set_data(data).set_device(device).set_dtype(dtype(T::DTYPE));
-        // SAFETY: the box keeps the memory until the deleter is called; extents and strides are those of the tensor.
+        // SAFETY: the box keeps the memory until the deleter is called. Extents and strides are those of the tensor.
         Ok(unsafe { made.finish() })
     }
 }
@@ -158,7 +160,7 @@ fn describe(given: DLDataType) -> String {
     )
 }
 
-/// Elements from one row to the next. Strides of axes of one element say nothing.
+/// Row stride in elements. Strides of axes with one element are ignored.
 fn leading(shape: &[i64], strides: &[i64]) -> Result<usize> {
     let Some((&width, outer)) = shape.split_last() else {
         return Ok(1);
@@ -172,7 +174,7 @@ fn leading(shape: &[i64], strides: &[i64]) -> Result<usize> {
         )));
     }
     let mut rows = None;
-    // Rows that an index of this axis holds.
+    // Number of rows per index of this axis.
     let mut inner = 1i64;
     for (axis, &extent) in outer.iter().enumerate().rev() {
         let stride = strides[axis];

@@ -1,13 +1,15 @@
-//! An operand whose sparsity is known only while running.
+//! Operands whose sparsity is known only at run time.
 
 use super::Tensor;
 
-/// A dense tensor as an operand that is sparse in every run in another way (a ReLU's output, a masked activation):
-/// where a kernel finds and skips its empty micro-tiles (of 128, 64 or 32 rows by one column; of a right operand, or
-/// one that is `[k,m]`, of one row by 64 columns) while running, a plan may take it, and keeps room then: for the
-/// values of as large a tensor, or for the transpose of the other one. A tenth of the micro-tiles is expected to hold
-/// something, which [`Dynamic::expecting`] changes. The expression stays what it is, and so does its result, but for
-/// elements of the other operand that are not finite and meet zeros only (`zeros = Dense`).
+/// Dense tensor as an operand whose sparsity differs in every run, such as a ReLU's output or a masked activation. A
+/// plan may select a kernel that finds the empty micro-tiles at run time and skips them. Micro-tiles have 128, 64 or 32
+/// rows by one column. Those of a right operand, or of one stored as `[k,m]`, have one row by 64 columns. This plan
+/// allocates workspace: for the values of a tensor of this size, or for the transpose of the other operand.
+///
+/// By default a tenth of the micro-tiles is expected to be nonempty; [`Dynamic::expecting`] changes this. Expression
+/// and result do not change, with one exception: elements of the other operand that are not finite may be skipped if
+/// they meet only zeros (`zeros = Dense`).
 ///
 /// ```
 /// use einsparse::{Context, dynamic::Dynamic, einsum};
@@ -23,11 +25,11 @@ use super::Tensor;
 pub struct Dynamic<'a, T> {
     /// The tensor; its zeros are stored.
     pub(crate) tensor: &'a Tensor<T>,
-    /// What kernels are chosen for; the result does not depend on it.
+    /// Expected sparsity, by which kernels are chosen. The result does not depend on it.
     pub(crate) expected: SparsityHint,
 }
 
-/// What is expected to hold something, from 0 to 1.
+/// Expected share of nonempty micro-tiles or elements, from 0 to 1.
 ///
 /// ```
 /// use einsparse::dynamic::SparsityHint;
@@ -37,24 +39,25 @@ pub struct Dynamic<'a, T> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SparsityHint {
-    /// This share of the micro-tiles, whatever their shape: rows come and go together.
+    /// Share of nonempty micro-tiles of any shape: the elements of a micro-tile are zero together.
     MicroTiles(f64),
-    /// This share of the elements, each by itself.
+    /// Share of nonzero elements, which are independent of each other.
     Elements(f64),
-    /// About what there was in the steps before: a plan looks at a sample of the operand in each run (some 264 boxes of
-    /// 128 x 64 elements) and takes in the next ones what is best by then, of the dense kernel and those that skip
-    /// micro-tiles of 128, 64 and 32 rows, by the times of the GPU. The host waits
-    /// for nothing: what the GPU has not told yet is not known yet, and before the first report a tenth is expected.
-    /// Which kernel rounds a step therefore depends on time, so plans do this with
-    /// [`Determinism::Relaxed`](crate::Determinism::Relaxed) only, else they expect a tenth. A captured CUDA graph
-    /// keeps the kernel that was best when it was captured. Of a right operand, and of one that is `[k,m]`, a tenth is
+    /// About the share of the previous steps. In each run, the plan samples the operand (about 264 boxes of 128 x 64
+    /// elements). For later runs it selects the best kernel by the times of the GPU: the dense kernel, or one that
+    /// skips micro-tiles of 128, 64 or 32 rows. The host does not wait for samples: before the first one has arrived, a
+    /// tenth is expected.
+    ///
+    /// The kernel of a step, and therefore its rounding, depends on timing. Plans do this only with
+    /// [`Determinism::Relaxed`](crate::Determinism::Relaxed); otherwise they expect a tenth. A captured CUDA graph
+    /// keeps the kernel that was selected at capture. For a right operand, and for one stored as `[k,m]`, a tenth is
     /// expected.
     LastSteps,
 }
 
 impl SparsityHint {
-    /// The share of micro-tiles of so many elements that hold something: for single elements the closed form
-    /// `1 - (1 - share)^elements` of independent ones.
+    /// Share of nonempty micro-tiles of `elements` elements. For [`SparsityHint::Elements`] it is
+    /// `1 - (1 - share)^elements`, the closed form for independent elements.
     ///
     /// ```
     /// use einsparse::dynamic::SparsityHint;
@@ -76,16 +79,16 @@ impl Default for SparsityHint {
     }
 }
 
-/// Of an operand of which nothing is known.
+/// Share for an operand without an expectation.
 const UNKNOWN: f64 = 0.1;
 
 impl<'a, T> Dynamic<'a, T> {
-    /// The tensor as a dynamic operand.
+    /// Wraps the tensor as a dynamic operand.
     pub fn new(tensor: &'a Tensor<T>) -> Self {
         Dynamic { tensor, expected: SparsityHint::default() }
     }
 
-    /// The same with something else expected; of what is no share the nearest.
+    /// Sets the expected sparsity. Values outside of 0 to 1 are replaced by the nearest valid one.
     ///
     /// ```
     /// use einsparse::dynamic::{Dynamic, SparsityHint};

@@ -1,4 +1,4 @@
-//! Tensors over memory of another owner.
+//! Tensors in memory of another owner.
 
 use std::marker::PhantomData;
 use std::ptr;
@@ -12,22 +12,23 @@ use crate::registry::Scalar;
 use crate::values::{Buffer, Owner};
 
 impl<T: Scalar> Tensor<T> {
-    /// A tensor over memory of another owner, without a copy: of the context's GPU, or of the host in a CPU context.
-    /// `address` is that of the first element, rows are `leading` elements apart. `owner` is dropped with the tensor,
-    /// and where this fails.
+    /// Creates a tensor in memory of another owner, without a copy: of the context's GPU, or of the host in a CPU
+    /// context. `address` is that of the first element. The row stride is `leading` elements. `owner` is dropped with
+    /// the tensor, or when this function fails.
     ///
     /// # Errors
-    /// [`Error::Shape`] for rows that overlap, [`Error::Operand`] for an address that is null or not a multiple of the
-    /// size of an element, [`Error::Overflow`] for a size past memory.
+    /// [`Error::Shape`] if rows overlap, [`Error::Operand`] if the address is null or not a multiple of the element
+    /// size, [`Error::Overflow`] if the size exceeds the address space.
     ///
     /// # Safety
-    /// - From the first to the last element all is memory of the context, and stays so until `owner` is dropped. On the
-    ///   host it is initialised; on a GPU the last row can be read up to the next multiple of 16 bytes.
-    /// - The tensor is not written where the memory may only be read. A write may also store what it read between rows.
-    /// - Nobody else writes the memory, or reads what is written to the tensor, but in the order of the streams that
-    ///   the tensor is used on; on the host, not while a call uses it.
-    /// - `owner` frees the memory after the work that was queued with the tensor, also where the tensor is dropped
-    ///   before that work is done.
+    /// - From the first to the last element, all memory is valid in the context until `owner` is dropped. Host memory
+    ///   is initialized. On a GPU the last row is readable up to the next multiple of 16 bytes.
+    /// - The tensor is not written if the memory is read-only. A write may also store, between rows, the values that it
+    ///   read there.
+    /// - Other code writes the memory, or reads data written to the tensor, only in the order of the streams on which
+    ///   the tensor is used. Other code does not access host memory while a call uses it.
+    /// - `owner` frees the memory after all work queued with the tensor, even if the tensor is dropped before that work
+    ///   is done.
     ///
     /// ```
     /// use einsparse::{Context, Tensor};
@@ -46,7 +47,7 @@ impl<T: Scalar> Tensor<T> {
         owner: impl Send + Sync + 'static,
     ) -> Result<Tensor<T>> {
         let owner = Owner::new(owner);
-        // Behind the last row there may be nothing.
+        // The last row is not followed by a gap.
         let width = shape.last().copied().unwrap_or(1);
         let len = match storage_len(shape, leading)? {
             _ if shape.contains(&0) => 0,
@@ -60,18 +61,18 @@ impl<T: Scalar> Tensor<T> {
         }
         let storage = match context.device() {
             Some(device) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 let memory =
                     unsafe { DeviceMemory::foreign(device.context(), address, len * bytes, owner) };
                 Storage::Device(memory, Arc::clone(device))
             }
             None => {
                 let start: *mut u8 = match len {
-                    // Nothing is read, and it may be null.
+                    // No element is read, and the address may be null.
                     0 => ptr::NonNull::<u64>::dangling().as_ptr().cast(),
                     _ => ptr::with_exposed_provenance_mut(address as usize),
                 };
-                // SAFETY: the caller's promise; null and alignment were looked at.
+                // SAFETY: guaranteed by the caller; null and alignment were checked.
                 Storage::Host(unsafe { Buffer::foreign(T::DTYPE, start, len, owner) })
             }
         };
@@ -106,14 +107,14 @@ mod tests {
         let address = values.as_ptr() as u64;
         let _kept = values;
         let owner = Counted { _kept, drops };
-        // SAFETY: the tensor keeps the vector; tests ask for no more than it holds.
+        // SAFETY: the tensor keeps the vector alive. Tests use at most its length.
         unsafe { Tensor::from_raw(&Context::cpu(), address, of, owner) }
     }
 
     #[test]
     fn foreign_rows_are_read_and_written_in_place() {
         static DROPS: AtomicUsize = AtomicUsize::new(0);
-        // Two rows of two, three apart: the gap behind the last row is not there.
+        // Two rows of two elements with a row stride of three: the last row is not followed by a gap.
         let mut own = tensor(vec![1.0, 2.0, 9.0, 3.0, 4.0], (&[2, 2], 3), &DROPS).unwrap();
         assert_eq!(own.to_dense().unwrap().values(), [1.0, 2.0, 3.0, 4.0]);
         let ones = einsparse_formats::Dense::new([2, 2], vec![1.0f32; 4]).unwrap();
@@ -131,7 +132,7 @@ mod tests {
         assert!(matches!(overlap, Error::Shape { .. }), "{overlap}");
         let none = tensor(Vec::new(), (&[0, 2], 2), &DROPS).unwrap();
         assert!(none.to_dense().unwrap().values().is_empty());
-        // SAFETY: refused, and nothing is read.
+        // SAFETY: the address is refused, and nothing is read.
         let odd = unsafe { Tensor::<f32>::from_raw(&Context::cpu(), 6, (&[1], 1), ()) };
         let odd = odd.unwrap_err();
         assert!(odd.to_string().contains("0x6"), "{odd}");

@@ -1,4 +1,5 @@
-//! What an expression's names are bound to: tensors in a context or on the host, index arrays, numbers.
+//! Operands to which the names of an expression are bound: tensors in a context or in host memory, index arrays,
+//! numbers.
 
 use einsparse_formats::{AnyPattern, AnySparse, AsSparse, Dense, Pattern, Sparse, SparseRef};
 
@@ -7,8 +8,8 @@ use super::{AnySparseTensor, AnyTensor, SparseTensor, Tensor};
 use crate::registry::Scalar;
 use crate::values::Slice;
 
-/// What a name of an expression is bound to. Made by `From` from host tensors (copied to the context),
-/// tensors in the context, and numbers.
+/// Operand to which a name of an expression is bound. `From` creates it from tensors in host memory (which are copied
+/// to the context), tensors in the context, and numbers.
 ///
 /// ```
 /// use einsparse::formats::{Csr, CsrPattern, Dense};
@@ -27,15 +28,15 @@ pub enum Operand<'a, T: Scalar> {
     Sparse(&'a SparseTensor<T>),
     /// A dense tensor in the context.
     Dense(&'a Tensor<T>),
-    /// A sparse tensor on the host.
+    /// A sparse tensor in host memory.
     HostSparse(SparseRef<'a, T>),
-    /// A dense tensor on the host.
+    /// A dense tensor in host memory.
     HostDense(&'a Dense<T>),
-    /// An index array of a hand-written indirect Einsum: extents and indices, which are checked against the axis they
-    /// index; `u32::MAX` is past every axis. It is part of the plan, which keeps what it needs of it: a run does not take
-    /// it. Other indices require another plan.
+    /// An index array of a hand-written indirect Einsum: extents and indices. Indices are checked against the axis they
+    /// index; `u32::MAX` is past every axis. The array is part of the plan, which stores what it needs of it, and is
+    /// not passed to a run. Other indices require another plan.
     Index(&'a [usize], &'a [u32]),
-    /// A dense tensor in the context, most of whose micro-tiles are empty, others at each run
+    /// A dense tensor in the context, most of whose micro-tiles are empty. The empty ones differ from run to run
     /// ([`Dynamic`](crate::dynamic::Dynamic)).
     Dynamic(Dynamic<'a, T>),
     /// A number.
@@ -43,18 +44,18 @@ pub enum Operand<'a, T: Scalar> {
 }
 
 impl<T: Scalar> Operand<'_, T> {
-    /// Extents; a number has none.
+    /// Extents; empty for a number.
     pub fn shape(&self) -> &[usize] {
         self.any().shape()
     }
 
-    /// What this is, for messages.
+    /// Description for messages.
     pub fn describe(&self) -> String {
         self.any().describe()
     }
 }
 
-/// An [`Operand`] of any type.
+/// An [`Operand`] whose element type is a run-time value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AnyOperand<'a> {
     Sparse(&'a AnySparseTensor),
@@ -66,7 +67,7 @@ pub(crate) enum AnyOperand<'a> {
     Scalar(f64),
 }
 
-/// Operands of any type.
+/// Converts operands to [`AnyOperand`].
 pub(crate) fn erase<'o, T: Scalar>(
     operands: &'o [(&str, Operand<'_, T>)],
 ) -> Vec<(&'o str, AnyOperand<'o>)> {
@@ -88,7 +89,7 @@ impl<T: Scalar> Operand<'_, T> {
 }
 
 impl<'a> AnyOperand<'a> {
-    /// Whether it is a sparse tensor in the memory of the host; on a CPU context all are.
+    /// Whether the operand is a sparse tensor in host memory. On a CPU context all sparse tensors are.
     pub(crate) fn lies_on_host(&self) -> bool {
         match self {
             AnyOperand::Sparse(a) => a.device().is_none(),
@@ -97,7 +98,7 @@ impl<'a> AnyOperand<'a> {
         }
     }
 
-    /// Extents; a number has none.
+    /// Extents; empty for a number.
     pub(crate) fn shape(&self) -> &'a [usize] {
         match self {
             AnyOperand::Sparse(s) => s.shape(),
@@ -108,7 +109,7 @@ impl<'a> AnyOperand<'a> {
         }
     }
 
-    /// What this is, for messages.
+    /// Description for messages.
     pub(crate) fn describe(&self) -> String {
         let shape = self.shape();
         match self {
@@ -142,7 +143,7 @@ impl<'a> AnyOperand<'a> {
     }
 }
 
-/// Elements of a shape; of those that no memory has, the largest number.
+/// Number of elements of a shape; `usize::MAX` if it overflows.
 pub(crate) fn volume(shape: &[usize]) -> usize {
     match shape.contains(&0) {
         true => 0,
@@ -201,14 +202,15 @@ impl<T: Scalar> From<f32> for Operand<'_, T> {
     }
 }
 
-/// So that `s = 2` is a number too.
+/// Permits integer literals as numbers, such as `s = 2`.
 impl<T: Scalar> From<i32> for Operand<'_, T> {
     fn from(x: i32) -> Self {
         Operand::Scalar(x.into())
     }
 }
 
-/// What [`Operand::from`] takes, for [`einsum!`](crate::einsum!): a trait of our own can say what it wants.
+/// Types that [`Operand::from`] accepts, for [`einsum!`](crate::einsum!). It is a separate trait because of its error
+/// message.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no operand of an Einsum over `{T}`",
@@ -239,7 +241,7 @@ impl<'a, T: Scalar> From<&'a AnySparse<T>> for Operand<'a, T> {
     }
 }
 
-/// Of every format.
+/// Sparse tensors of every format.
 impl<'a, P: Pattern, T: Scalar> From<&'a Sparse<P, T>> for Operand<'a, T> {
     fn from(s: &'a Sparse<P, T>) -> Self {
         Operand::HostSparse(s.as_sparse())

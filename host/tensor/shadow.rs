@@ -1,4 +1,4 @@
-//! Tensors of the host as an absent GPU would hold them: extents, strides and alignment without elements.
+//! Tensors in host memory as a simulated GPU would store them: extents, strides and alignment without elements.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::registry::Scalar;
 use crate::values::Owner;
 
 impl AnyTensor {
-    /// A tensor of an absent GPU with the extents and the alignment of one of the host; of a tensor of a GPU an alias.
+    /// Creates a tensor of a simulated GPU with the extents and the alignment of this tensor. For a tensor of a GPU,
+    /// the result is an alias.
     pub(crate) fn shadow(&self) -> AnyTensor {
         let device = self.device().unwrap_or_else(|| Device::absent());
         AnyTensor {
@@ -26,14 +27,14 @@ impl AnyTensor {
 }
 
 impl<T: Scalar> Tensor<T> {
-    /// [`AnyTensor::shadow`] with its type.
+    /// [`AnyTensor::shadow`] with its element type.
     pub(crate) fn shadow(&self) -> Tensor<T> {
         Tensor::of(self.any.shadow())
     }
 }
 
 impl AnySparseTensor {
-    /// As that of a dense tensor. The pattern is shared.
+    /// Creates a sparse tensor of a simulated GPU, as [`AnyTensor::shadow`] does for dense ones. The pattern is shared.
     pub(crate) fn shadow(&self) -> Result<AnySparseTensor> {
         let own = self.device.as_ref();
         let device = own.map_or(Device::absent(), |own| &own.device);
@@ -59,7 +60,7 @@ impl AnySparseTensor {
     }
 }
 
-/// An operand of a plan.
+/// Operand of a plan.
 enum Held<'a> {
     Sparse(AnySparseTensor),
     Dense(AnyTensor),
@@ -78,11 +79,11 @@ impl Held<'_> {
     }
 }
 
-/// Operands of a plan as a GPU that is not there would be given them.
+/// Operands of a plan as a simulated GPU would receive them.
 pub(crate) struct ShadowOperands<'a>(Vec<(&'a str, Held<'a>)>);
 
 impl<'a> ShadowOperands<'a> {
-    /// `None` for operands in host memory, which a plan of a GPU does not take.
+    /// `None` if an operand is in host memory, which plans of a GPU do not accept.
     pub(crate) fn of(operands: &[(&'a str, AnyOperand<'a>)]) -> Result<Option<Self>> {
         let mut all = Vec::with_capacity(operands.len());
         for &(name, operand) in operands {

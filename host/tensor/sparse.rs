@@ -1,4 +1,4 @@
-//! Sparse tensors where a context works.
+//! Sparse tensors of a context.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -17,8 +17,8 @@ use crate::registry::{Dtype, Scalar, block_of};
 use crate::values::{Buffer, Owner, Slice, SliceMut, with_type};
 use crate::worklist::Runs;
 
-/// A sparse tensor in the memory of a [`Context`](crate::Context), with a copy of the pattern on the host that plans
-/// read.
+/// A sparse tensor in the memory of a [`Context`](crate::Context). A copy of the pattern is stored in host memory,
+/// where plans read it.
 ///
 /// ```
 /// use einsparse::formats::{Csr, CsrPattern, Format};
@@ -34,7 +34,7 @@ pub struct SparseTensor<T> {
     element: PhantomData<T>,
 }
 
-/// As with [`Tensor`](super::Tensor).
+/// Gives read-only access to everything that does not depend on the element type, as for [`Tensor`](super::Tensor).
 impl<T> Deref for SparseTensor<T> {
     type Target = AnySparseTensor;
 
@@ -43,28 +43,28 @@ impl<T> Deref for SparseTensor<T> {
     }
 }
 
-/// A [`SparseTensor`] of any type.
+/// A [`SparseTensor`] whose element type is a run-time value.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct AnySparseTensor {
     pub(super) dtype: Dtype,
     pub(super) pattern: SharedPattern,
-    /// In the memory of the host.
+    /// Values in host memory.
     pub(super) values: Option<Buffer>,
-    /// Where that is page-locked, for copies to a GPU.
+    /// Columns in page-locked memory, for copies to a GPU, if the values are page-locked.
     pub(super) pinned: Option<Pinned>,
     pub(super) runs: Option<Arc<Runs>>,
-    /// Of a batch of matrices in COO, as one matrix.
+    /// Runs of a batch of matrices in COO, as one matrix.
     pub(super) batch: Option<Arc<Runs>>,
     pub(super) device: Option<DeviceArrays>,
-    /// Where each row's entries lie, on the device; formats of single entries.
+    /// First slot and count of each row, on the device; only of unstructured formats.
     pub(super) spans: Option<Arc<DeviceMemory>>,
 }
 
-/// Entries that kernels load at once: both arrays are readable that far past their end.
+/// Number of nonzeros that kernels load at once: both arrays are readable that far past their end.
 pub(crate) const VECTOR_ENTRIES: usize = 8;
 
-/// What kernels read of a sparse matrix.
+/// Device arrays that kernels read of a sparse matrix.
 #[derive(Debug)]
 pub(crate) struct DeviceArrays {
     pub(crate) columns: DeviceMemory,
@@ -72,23 +72,24 @@ pub(crate) struct DeviceArrays {
     pub(crate) device: Arc<Device>,
 }
 
-/// Of a tensor in page-locked memory what its plans copy beside the values.
+/// Columns of a tensor in page-locked memory, which its plans copy in addition to the values.
 #[derive(Debug)]
 pub(super) struct Pinned {
     columns: PinnedMemory,
     device: Arc<Device>,
 }
 
-/// What a GPU copies from the memory of the host.
+/// Arrays that a GPU copies from host memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostArrays<'a> {
     pub(crate) columns: &'a [u32],
     pub(crate) values: Slice<'a>,
-    /// Whether copies may go on after the call that queued them: it is page-locked, and waits before it goes.
+    /// Whether copies may continue after the call that queued them. Page-locked memory permits this, because its drop
+    /// waits for them.
     pub(crate) pinned: bool,
 }
 
-/// The column (block column) of every slot, for N:M the words of positions; formats of columns have none.
+/// The column (block column) of every slot; for N:M the words of positions; `None` for formats without columns.
 pub(crate) fn columns_of(pattern: AnyPattern<'_>) -> Option<&[u32]> {
     let of_axis_1 = [Role::Coordinate { axis: 1 }, Role::Positions { axis: 1 }, Role::Bits];
     let arrays = pattern.arrays();
@@ -96,8 +97,8 @@ pub(crate) fn columns_of(pattern: AnyPattern<'_>) -> Option<&[u32]> {
     found.map(|a| a.data)
 }
 
-/// What tells patterns of the same rows apart: the column of every slot; of sliced ELLPACK the windows, with which
-/// local columns come in every run.
+/// Array that distinguishes patterns with the same rows: the column of every slot; for sliced ELLPACK the windows,
+/// since every run receives its local columns.
 pub(crate) fn told_by(pattern: AnyPattern<'_>) -> Option<&[u32]> {
     match pattern {
         AnyPattern::SlicedEll(a) => Some(a.windows()),
@@ -105,13 +106,13 @@ pub(crate) fn told_by(pattern: AnyPattern<'_>) -> Option<&[u32]> {
     }
 }
 
-/// Whether a matrix is made of single entries that kernels walk row by row.
+/// Whether a matrix is unstructured, with nonzeros that kernels read row by row.
 fn of_entries(pattern: AnyPattern<'_>) -> bool {
     !matches!(pattern, AnyPattern::Nm(_)) && block_of(&pattern.format()) == (1, 1)
 }
 
-/// The values with zeros in what edge blocks (groups) hold past the last row and column. Kernels multiply whole blocks,
-/// and a NaN there, which is no entry, must not reach C.
+/// The values, with zeros in edge blocks (groups) past the last row and column. Kernels multiply whole blocks, and a
+/// NaN outside the matrix must not reach C.
 fn values_inside<'v, T: Scalar>(pattern: AnyPattern<'_>, values: &'v [T]) -> Result<Cow<'v, [T]>> {
     if let AnyPattern::Nm(nm) = pattern {
         return Ok(groups_inside(nm, values));
@@ -142,7 +143,7 @@ fn values_inside<'v, T: Scalar>(pattern: AnyPattern<'_>, values: &'v [T]) -> Res
     Ok(values)
 }
 
-/// Sets a range to zero, without a copy where it is already.
+/// Sets a range to zero. Copies only if the range has other values.
 fn clear<T: Scalar>(values: &mut Cow<'_, [T]>, range: std::ops::Range<usize>) {
     if values[range.clone()].iter().any(|&v| v != T::ZERO) {
         values.to_mut()[range].fill(T::ZERO);
@@ -151,10 +152,10 @@ fn clear<T: Scalar>(values: &mut Cow<'_, [T]>, range: std::ops::Range<usize>) {
 
 fn groups_inside<'v, T: Scalar>(nm: &NmPattern, values: &'v [T]) -> Cow<'v, [T]> {
     let mut values = Cow::Borrowed(values);
-    // Without columns there is no slot in any number of rows.
+    // Without columns, no row has a slot.
     let rows = if values.is_empty() { 0 } else { nm.rows() };
     for row in 0..rows {
-        // All groups before the last that holds columns lie inside.
+        // All groups before the last one with columns are inside the matrix.
         let first = row * nm.row_slots() + 2 * nm.groups().saturating_sub(1);
         for slot in first..(row + 1) * nm.row_slots() {
             if values[slot] != T::ZERO && nm.is_outside(slot) {
@@ -165,7 +166,7 @@ fn groups_inside<'v, T: Scalar>(nm: &NmPattern, values: &'v [T]) -> Cow<'v, [T]>
     values
 }
 
-/// `upload(values)` with those values.
+/// Calls `upload` with the values of [`values_inside`].
 fn upload_inside<R>(
     pattern: AnyPattern<'_>,
     values: Slice<'_>,
@@ -178,7 +179,7 @@ fn upload_inside<R>(
 }
 
 impl AnySparseTensor {
-    /// Copies the values; `None` for zeros.
+    /// Copies the values; with `None`, all values are zero.
     pub(crate) fn new(
         device: Option<&Arc<Device>>,
         pattern: SharedPattern,
@@ -225,7 +226,7 @@ impl AnySparseTensor {
         })
     }
 
-    /// Copies values and columns to page-locked memory of the host.
+    /// Copies values and columns to page-locked host memory.
     pub(crate) fn pinned(
         device: &Arc<Device>,
         pattern: SharedPattern,
@@ -243,7 +244,8 @@ impl AnySparseTensor {
         let (dtype, len) = (values.dtype(), values.len());
         let memory = locked(values.bytes())?;
         let start = memory.start();
-        // SAFETY: so many values, aligned to pages, of memory that nobody else has until the owner is dropped.
+        // SAFETY: the memory holds `len` values and is aligned to pages. No other code accesses it until the owner is
+        // dropped.
         let values = unsafe { Buffer::foreign(dtype, start, len, Owner::new(memory)) };
         Ok(AnySparseTensor {
             dtype,
@@ -257,7 +259,7 @@ impl AnySparseTensor {
         })
     }
 
-    /// What is copied of a matrix in row order that lies in the memory of the host.
+    /// Arrays that a GPU copies, for a matrix in row order in host memory.
     pub(crate) fn host_arrays(&self) -> Option<HostArrays<'_>> {
         let own = columns_of(self.pattern())?;
         Some(HostArrays {
@@ -270,7 +272,7 @@ impl AnySparseTensor {
         })
     }
 
-    /// Whether it lies in page-locked memory of the host.
+    /// Whether the tensor is in page-locked host memory.
     pub(crate) fn is_pinned(&self) -> bool {
         self.pinned.is_some()
     }
@@ -280,12 +282,13 @@ impl AnySparseTensor {
         self.pattern.view()
     }
 
-    /// The values in the memory of the host.
+    /// The values in host memory.
     pub(crate) fn host(&self) -> Option<Slice<'_>> {
         self.values.as_ref().map(Buffer::view)
     }
 
-    /// The values in a CPU context. Not those that a GPU copies: it may do so at any time.
+    /// The values in a CPU context, mutable. Values in page-locked memory are excluded: a GPU may copy them at any
+    /// time.
     pub(crate) fn host_mut(&mut self) -> Option<SliceMut<'_>> {
         let own = self.values.as_mut().filter(|_| self.pinned.is_none());
         own.map(Buffer::view_mut)
@@ -303,7 +306,7 @@ impl AnySparseTensor {
         self.dtype
     }
 
-    /// Copies the values as they are now. Waits for all work on the GPU.
+    /// Copies the current values. Waits for all work on the GPU.
     fn read(&self, to: &mut [u8]) -> Result<()> {
         match (&self.device, self.host()) {
             (Some(arrays), _) => arrays.device.read(&arrays.values, to),
@@ -325,7 +328,7 @@ impl AnySparseTensor {
                 arrays.device.write(&arrays.values, inside)
             }),
             (None, Some(own), Some(pinned)) => {
-                // Copies of runs before read what was there.
+                // Copies of earlier runs read the old values.
                 pinned.device.context().synchronize()?;
                 own.bytes_mut().copy_from_slice(values.bytes());
                 Ok(())
@@ -346,7 +349,7 @@ impl AnySparseTensor {
         self.device.as_ref().map(|d| d.values.address())
     }
 
-    /// Where kernels are told that the values and the columns begin; on the host in a memory that is not there.
+    /// Addresses of the values and the columns as kernels receive them. For host memory they are in a simulated memory.
     pub(crate) fn places(&self) -> [u64; 2] {
         let own = self.device.as_ref();
         own.map_or([ABSENT_ADDRESS; 2], |own| [own.values.address(), own.columns.address()])
@@ -356,8 +359,8 @@ impl AnySparseTensor {
         self.runs.as_ref()
     }
 
-    /// Runs and columns of a matrix whose entries or blocks lie one by one in row order; `None` for places in another
-    /// code.
+    /// Runs and columns of a matrix whose nonzeros or blocks are stored one by one in row order. `None` for formats
+    /// with encoded positions.
     pub(crate) fn row_order(&self) -> Option<(&Arc<Runs>, &[u32])> {
         let coded = matches!(
             self.format(),
@@ -371,7 +374,7 @@ impl AnySparseTensor {
         Some((runs, columns_of(self.pattern())?))
     }
 
-    /// The runs that products walk: of a matrix, or of a batch of matrices as one.
+    /// The runs that products process: of a matrix, or of a batch of matrices as one.
     pub(crate) fn product_runs(&self) -> Option<&Arc<Runs>> {
         self.runs.as_ref().or(self.batch.as_ref())
     }
@@ -393,7 +396,7 @@ impl<T: Scalar> SparseTensor<T> {
         Ok(Self::of(AnySparseTensor::new(device, pattern, values)?))
     }
 
-    /// In page-locked memory of the host; without a GPU in any.
+    /// Copies to page-locked host memory. Without a GPU, to ordinary memory.
     pub(crate) fn pinned(device: Option<&Arc<Device>>, tensor: impl AsSparse<T>) -> Result<Self> {
         let Some(device) = device else {
             return Self::new(None, tensor);
@@ -403,7 +406,7 @@ impl<T: Scalar> SparseTensor<T> {
         AnySparseTensor::pinned(device, pattern, values).map(Self::of)
     }
 
-    /// Zeros.
+    /// Creates a tensor of zeros.
     pub(crate) fn zeros(device: Option<&Arc<Device>>, pattern: SharedPattern) -> Result<Self> {
         let any = AnySparseTensor::new(device, pattern, (T::DTYPE, None))?;
         Ok(Self::of(any))
@@ -414,10 +417,10 @@ impl<T: Scalar> SparseTensor<T> {
         SparseTensor { any, element }
     }
 
-    /// A tensor made on the GPU.
+    /// Creates a tensor from arrays that were computed on the GPU.
     ///
     /// # Errors
-    /// If there is no memory for the runs of its rows.
+    /// If memory for the runs of its rows is exhausted.
     pub(crate) fn made(pattern: impl Into<SharedPattern>, arrays: DeviceArrays) -> Result<Self> {
         let pattern = pattern.into();
         let runs = Runs::of_pattern(pattern.view())?.map(Arc::new);
@@ -443,7 +446,7 @@ impl<T: Scalar> SparseTensor<T> {
         self.any.shape()
     }
 
-    /// A copy on the host with the values as they are now. Waits for all work on the GPU.
+    /// Copies the tensor to host memory, with its current values. Waits for all work on the GPU.
     pub fn to_host(&self) -> Result<AnySparse<T>> {
         let slots = self.pattern().slots();
         let mut values = allocate::filled("values", slots, T::ZERO)?;
@@ -456,16 +459,16 @@ impl<T: Scalar> SparseTensor<T> {
         self.any.format()
     }
 
-    /// New values for the same pattern: one for each slot, in the order of the values of
-    /// [`SparseTensor::to_host`]. Waits for all work on the GPU.
+    /// Sets new values for the same pattern: one per slot, in the order of the values of [`SparseTensor::to_host`].
+    /// Waits for all work on the GPU.
     ///
     /// # Errors
-    /// [`Error::Format`](crate::Error::Format) unless there are as many values as slots.
+    /// [`Error::Format`](crate::Error::Format) unless the number of values is the number of slots.
     pub fn set_values(&mut self, values: &[T]) -> Result<()> {
         self.any.set_values(Slice::of(values))
     }
 
-    /// Device address of the column (block column) of every slot, as [`RawSpmm`](crate::raw::RawSpmm) takes it;
+    /// Device address of the column (block column) of every slot, as [`RawSpmm`](crate::raw::RawSpmm) expects it.
     /// `None` in a CPU context and for formats that are not in row order.
     pub fn columns_address(&self) -> Option<u64> {
         self.any.columns_address()
@@ -484,7 +487,7 @@ mod tests {
 
     #[test]
     fn edge_blocks_reach_the_device_without_what_lies_past_the_columns() {
-        // 2 x 5 in blocks of 2 x 2: of the block in columns 4 and 5 the second column is outside.
+        // 2 x 5 in blocks of 2 x 2: the second column of the block in columns 4 and 5 is outside the matrix.
         let pattern = BsrPattern::new(2, 5, (2, 2), vec![0, 2], vec![0, 2]).unwrap();
         let values = [1.0, 2.0, 3.0, 4.0, 5.0, f32::NAN, 7.0, f32::INFINITY];
         let a = AnySparse::from(Bsr::new(pattern, values.to_vec()).unwrap());
@@ -495,7 +498,7 @@ mod tests {
 
     #[test]
     fn edge_groups_reach_the_device_without_what_lies_past_the_columns() {
-        // 1 x 5: positions 0 and 1 of the second group are columns 4 and 5, and column 5 is outside.
+        // 1 x 5: positions 0 and 1 of the second group are columns 4 and 5, and column 5 is outside the matrix.
         let pattern = NmPattern::new(1, 5, vec![0x4444_4444]).unwrap();
         let values: Vec<f32> = (1..=16).map(|v| v as f32).collect();
         let a = AnySparse::from(Nm::new(pattern, values.clone()).unwrap());

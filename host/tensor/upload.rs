@@ -1,4 +1,4 @@
-//! What a context makes tensors of.
+//! Functions of a context that create tensors.
 
 use einsparse_formats::{AsSparse, Dense};
 
@@ -9,8 +9,8 @@ use crate::registry::Scalar;
 use crate::values::Slice;
 
 impl Context {
-    /// Copies a sparse tensor to the context, in the format it has: the values once, while the pattern on the host is
-    /// shared. A value and a reference will both do. Matrices can be [converted] first.
+    /// Copies a sparse tensor to the context, in its format. It accepts a value or a reference. The values are copied
+    /// once; the pattern in host memory is shared. Matrices can be [converted] first.
     ///
     /// ```
     /// use einsparse::Context;
@@ -25,17 +25,17 @@ impl Context {
     /// [converted]: einsparse_formats::Sparse::convert
     ///
     /// # Errors
-    /// If memory does not suffice.
+    /// If memory is exhausted.
     pub fn upload<T: Scalar>(&self, tensor: impl AsSparse<T>) -> Result<SparseTensor<T>> {
         SparseTensor::new(self.device(), tensor)
     }
 
-    /// Copies a sparse tensor to page-locked memory of the host, from which a GPU copies at the full rate of its link: what
-    /// a plan with an [`Options::memory_limit`](crate::Options::memory_limit) streams. Values and columns are copied; the
-    /// pattern is shared as by [`upload`](Self::upload). On a CPU context it is an upload.
+    /// Copies a sparse tensor to page-locked host memory, from which a GPU copies at the full rate of its link. A plan
+    /// with an [`Options::memory_limit`](crate::Options::memory_limit) streams such tensors. Values and columns are
+    /// copied; the pattern is shared as by [`upload`](Self::upload). On a CPU context it is an upload.
     ///
-    /// Nothing else of a GPU context takes it; [`to_host`](SparseTensor::to_host) and
-    /// [`set_values`](SparseTensor::set_values) do as ever.
+    /// No other operation of a GPU context accepts such a tensor, except [`to_host`](SparseTensor::to_host) and
+    /// [`set_values`](SparseTensor::set_values).
     ///
     /// ```
     /// use einsparse::formats::{Csr, CsrPattern, Dense};
@@ -54,7 +54,7 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// If memory does not suffice, or the driver locks no more of it.
+    /// If memory is exhausted, or the driver cannot lock more of it.
     pub fn pin<T: Scalar>(&self, tensor: impl AsSparse<T>) -> Result<SparseTensor<T>> {
         SparseTensor::pinned(self.device(), tensor)
     }
@@ -65,7 +65,7 @@ impl Context {
         AnyTensor::of(self.device(), dense.shape(), values).map(Tensor::of)
     }
 
-    /// Copies a dense tensor to the context with rows `leading` elements apart; the gaps hold `gap`.
+    /// Copies a dense tensor to the context with row stride `leading`. The gaps between rows are filled with `gap`.
     pub fn upload_strided<T: Scalar>(
         &self,
         dense: &Dense<T>,
@@ -77,7 +77,7 @@ impl Context {
         AnyTensor::strided(self.device(), rows, leading, gap).map(Tensor::of)
     }
 
-    /// A dense tensor of zeros in the context.
+    /// Creates a dense tensor of zeros in the context.
     pub fn zeros<T: Scalar>(&self, shape: &[usize]) -> Result<Tensor<T>> {
         Tensor::new(self.device(), shape, shape.last().copied().unwrap_or(1))
     }

@@ -1,4 +1,4 @@
-//! Parts of tensors where they lie: columns of a wider matrix, elements of a longer vector.
+//! Views of tensors without a copy: columns of a wider matrix, elements of a longer vector.
 
 use std::marker::PhantomData;
 use std::mem;
@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::registry::Scalar;
 use crate::values::{Buffer, Owner};
 
-/// A part of a tensor, read where it lies: [`Tensor::columns`], [`Tensor::part`]. Operations take it as the tensor that it derefs to. On a GPU
-/// the values are copied to the host from the whole tensor alone.
+/// View of a part of a tensor, for reading: [`Tensor::columns`], [`Tensor::part`]. Operations accept it as the tensor
+/// that it derefs to. On a GPU, only the whole tensor can be copied to host memory.
 #[derive(Debug)]
 pub struct TensorView<'a, T> {
     tensor: Tensor<T>,
@@ -26,15 +26,16 @@ impl<T> Deref for TensorView<'_, T> {
     }
 }
 
-/// A part of a tensor, written where it lies: [`Tensor::columns_mut`], [`Tensor::part_mut`]. Operations take it as the tensor that it derefs
-/// to. Another tensor put in its place, and a view that is forgotten ([`mem::forget`]), leave the whole empty, of shape `[0]`.
+/// View of a part of a tensor, for writing: [`Tensor::columns_mut`], [`Tensor::part_mut`]. Operations accept it as the
+/// tensor that it derefs to. If another tensor is stored in the view, or the view is forgotten ([`mem::forget`]), the
+/// whole tensor becomes empty, with shape `[0]`.
 #[derive(Debug)]
 pub struct TensorViewMut<'a, T> {
-    /// Holds the storage of the whole, which goes back at the end.
+    /// Owns the storage of the whole tensor, which is returned to it on drop.
     tensor: Tensor<T>,
-    /// Empty meanwhile: whatever becomes of this view, it is a tensor.
+    /// Empty while the view exists, so that it is a valid tensor even if the view is forgotten.
     whole: &'a mut AnyTensor,
-    /// The whole's shape, row stride and first element.
+    /// Shape, row stride and first element of the whole tensor.
     extents: (Vec<usize>, usize, Option<usize>),
     place: (u64, usize),
 }
@@ -65,7 +66,7 @@ impl<T> Drop for TensorViewMut<'_, T> {
 }
 
 impl Storage {
-    /// Where it is, and how large.
+    /// Address and size of the storage.
     fn place(&self) -> (u64, usize) {
         match self {
             Storage::Host(values) => {
@@ -78,7 +79,7 @@ impl Storage {
     }
 }
 
-/// Extents of a part, elements from one of its rows to the next, and its first element.
+/// Shape and row stride of a part, and the index of its first element.
 struct Part {
     shape: Vec<usize>,
     leading: usize,
@@ -86,7 +87,7 @@ struct Part {
 }
 
 impl<T: Scalar> Tensor<T> {
-    /// Some columns of all rows: the rows of the part lie as far apart as those of the whole.
+    /// View of some columns of all rows. Its row stride is that of the whole tensor.
     ///
     /// ```
     /// use einsparse::formats::Dense;
@@ -99,12 +100,12 @@ impl<T: Scalar> Tensor<T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Shape`] past the last column.
+    /// [`Error::Shape`] if a column is past the last one.
     pub fn columns(&self, columns: Range<usize>) -> Result<TensorView<'_, T>> {
         self.view(self.column_part(columns)?)
     }
 
-    /// The same, to be written; other columns keep what they hold.
+    /// Mutable view of some columns of all rows. Other columns are unchanged.
     ///
     /// ```
     /// use einsparse::formats::Dense;
@@ -122,8 +123,8 @@ impl<T: Scalar> Tensor<T> {
         self.view_mut(part)
     }
 
-    /// A tensor of this shape in a tensor without gaps, from element `first` on: parameters of many layers in one vector, which an optimiser
-    /// takes in one step.
+    /// View of shape `shape` in a tensor without gaps, from element `first` on. For example, one vector can hold the
+    /// parameters of many layers, which an optimizer updates in one step.
     ///
     /// ```
     /// use einsparse::formats::Dense;
@@ -134,12 +135,12 @@ impl<T: Scalar> Tensor<T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Shape`] past the last element, and where rows have gaps.
+    /// [`Error::Shape`] if an element is past the last one, or if rows have gaps.
     pub fn part(&self, first: usize, shape: &[usize]) -> Result<TensorView<'_, T>> {
         self.view(self.element_part(first, shape)?)
     }
 
-    /// The same, to be written.
+    /// Mutable view of shape `shape` in a tensor without gaps, from element `first` on.
     ///
     /// # Errors
     /// As [`part`](Self::part).
@@ -163,7 +164,7 @@ impl<T: Scalar> Tensor<T> {
         Ok(Part {
             shape,
             leading: self.leading(),
-            // Without rows there is nothing to begin behind.
+            // Without elements, the first index is 0.
             first: if self.shape().contains(&0) { 0 } else { columns.start },
         })
     }
@@ -195,8 +196,8 @@ impl<T: Scalar> Tensor<T> {
                 let reach = storage_len(&part.shape, part.leading)?.min(own.len());
                 let own = &own[..reach];
                 let start = own.as_ptr().cast_mut().cast();
-                // SAFETY: the view borrows the tensor that the values are of, is aligned as they are, and gives nobody
-                // a way to write them.
+                // SAFETY: the view borrows the tensor that owns the values. It is aligned as they are, and gives no
+                // access for writing.
                 let values = unsafe { Buffer::foreign(T::DTYPE, start, own.len(), Owner::new(())) };
                 Storage::Host(values)
             }
@@ -298,7 +299,7 @@ mod tests {
         is_empty(whole);
     }
 
-    /// Reads give nothing, and writes and products an error with the shape in it.
+    /// Checks that reads return no elements, and that writes and products return an error with the shape.
     fn is_empty(mut whole: Tensor<f32>) {
         let cpu = Context::cpu();
         assert_eq!(whole.to_dense().unwrap(), Dense::zeros([0]).unwrap());

@@ -1,4 +1,4 @@
-//! Many short rows: bundles of neighbours for one segment of lanes each, made by all cores.
+//! Work lists for many short rows: adjacent rows form a bundle for one segment of lanes. All CPU cores make the list.
 
 use einsparse_kernels::abi::{BUNDLE, Item, WHOLE_ROW};
 use einsparse_kernels::families::{LIST_TILE, ROW_ENTRIES, piece_of};
@@ -7,10 +7,10 @@ use rayon::prelude::*;
 use super::{Runs, WorkList, class};
 
 impl Runs {
-    /// The least of `limit`, its double and so on at which rows that are longer fall into at most `slots` pieces.
+    /// Returns the smallest of `limit`, `2 * limit`, `4 * limit` ... at which longer rows have at most `slots` pieces.
     pub fn limit_within(&self, mut limit: u32, slots: usize) -> u32 {
         let lens = self.rows.par_iter().map(|&(_, len)| len);
-        // One look at all rows: those that any limit cuts are few.
+        // One pass over all rows: few are longer than the limit.
         let long: Vec<u32> = lens.filter(|&len| len > limit).collect();
         let pieces = |limit: u32| {
             let of = |&len: &u32| match len > limit {
@@ -27,9 +27,10 @@ impl Runs {
 }
 
 impl WorkList {
-    /// Pieces of rows longer than `limit`, rows that weigh more than `weight` entries by length class, and the others
-    /// in bundles of neighbours that weigh about as much, half of it more or less at the most: short rows start where
-    /// the last one ended, and neighbours share rows of B. Module `lists` makes the same list on a GPU.
+    /// Creates a list of pieces of rows longer than `limit`, of rows heavier than `weight` by length class, and of
+    /// bundles of adjacent other rows. A row weighs its nonzeros plus `ROW_ENTRIES`, a bundle about `weight` and less
+    /// than twice that. Rows of a bundle are contiguous, and adjacent rows share rows of B. Module `lists` makes the
+    /// same list on a GPU.
     pub fn bundled(runs: &Runs, limit: u32, weight: u32) -> Self {
         let chunks: Vec<Bundles> = runs
             .rows
@@ -50,26 +51,26 @@ impl WorkList {
         list
     }
 
-    /// How many items are bundles; they come last.
+    /// Returns the number of bundles, which are the last items.
     pub fn bundles(&self) -> usize {
         self.items.len() - self.items.partition_point(|item| item.slot != BUNDLE)
     }
 }
 
-/// What some neighbouring rows fall into.
+/// Items of some adjacent rows.
 struct Bundles {
-    /// Rows longer than the limit: number, start, length.
+    /// Rows longer than the limit: row, start, length.
     cut: Vec<(u32, u32, u32)>,
-    /// Rows that are items of their own.
+    /// Rows that are one item each.
     single: Vec<Item>,
     bundles: Vec<Item>,
 }
 
 impl Bundles {
-    /// `first` is the number of the first row.
+    /// Creates the items of `rows`. `first`: index of the first row.
     fn of(first: u32, rows: &[(u32, u32)], limit: u32, weight: u32) -> Self {
         let mut all = Bundles { cut: Vec::new(), single: Vec::new(), bundles: Vec::new() };
-        // A row belongs to the bundle in whose share of all weights its middle lies.
+        // A row belongs to the bundle whose interval of cumulative weight contains the middle of the row.
         let (mut before, mut open) = (0, None);
         for (row, &(start, len)) in (first..).zip(rows) {
             let own = len.saturating_add(ROW_ENTRIES);

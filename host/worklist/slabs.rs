@@ -1,32 +1,32 @@
-//! Slabs of rows: what of a matrix is on a GPU at one time, where all of it does not fit.
+//! Chunks of rows: parts of a matrix that is too large for the GPU as a whole.
 
 use std::ops::Range;
 
 use super::Runs;
 
-/// Slots of a slab begin at a multiple of so many: kernels load whole vectors, and a row's entries fall into the same
-/// ones as in the whole matrix.
+/// Alignment of the first slot of a chunk. Kernels load whole vectors, which must contain the same nonzeros of a row as
+/// in the whole matrix.
 const ALIGNED: usize = 16;
 
-/// Neighbouring rows, and the slots that hold their entries: a few of the row before may lie in front of them.
+/// Adjacent rows and the slots of their nonzeros. The first slots may belong to the row before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slab {
     pub(crate) rows: Range<usize>,
     pub(crate) slots: Range<usize>,
 }
 
-/// A row that no slab has room for.
+/// Row that is too long for a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLong {
     pub(crate) row: usize,
     pub(crate) entries: u32,
-    /// Of the slab that it would be.
+    /// Bytes of a chunk with only this row.
     pub(crate) bytes: usize,
 }
 
 impl Runs {
-    /// Cuts the rows into slabs of at most `room` bytes, each as large as it can be. `bytes` says what so many slots
-    /// and so many bytes of lists take together, `listed` what lists hold of a row of so many entries.
+    /// Splits the rows into chunks of at most `room` bytes, each as large as possible. `bytes(slots, lists)`: bytes of
+    /// these slots and of lists of `lists` bytes. `listed(entries)`: bytes of the lists for a row.
     pub(crate) fn slabs(
         &self,
         room: usize,
@@ -69,7 +69,7 @@ impl Runs {
         Ok(slabs)
     }
 
-    /// The rows of a slab, whose slots count from its first one.
+    /// Returns the rows of a chunk, with slots relative to its first slot.
     pub(crate) fn part(&self, slab: &Slab) -> Runs {
         let own = |&(start, len): &(u32, u32)| match len {
             0 => (0, 0),
@@ -111,7 +111,7 @@ mod tests {
                 }
             }
             assert_eq!(next, lens.len());
-            // One row more would not have fitted.
+            // One more row would exceed `room`.
             let whole = slabs.windows(2).all(|w| {
                 let slots = all.rows[w[1].rows.start];
                 let end = slab_end(&w[0], slots);
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_row_longer_than_a_slab_is_named() {
         let long = cut(&[3, 100, 2], 400).unwrap_err();
-        // With the three entries that share its first vector.
+        // Includes the three nonzeros that share its first vector.
         let bytes = 103 * ENTRY + 16;
         assert_eq!((long.row, long.entries, long.bytes), (1, 100, bytes));
         assert_eq!(cut(&[3, 100, 2], bytes).unwrap().len(), 3);

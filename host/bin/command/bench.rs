@@ -1,4 +1,4 @@
-//! `einsparse bench`: a look at every format and variant for one expression.
+//! `einsparse bench`: times every format and variant for one expression.
 
 use einsparse::formats::Format;
 use einsparse::formats::stats::slots;
@@ -20,7 +20,7 @@ pub struct Bench {
     repeat: usize,
 }
 
-/// Formats that store more values than this for each entry are left out.
+/// Maximum number of stored values per nonzero. Formats above it are skipped.
 const MOST_PADDING: f64 = 32.0;
 
 impl Bench {
@@ -88,7 +88,8 @@ impl Bench {
         }
     }
 
-    /// One format with each of its kernels. Operations are those of the operand as it came: zeros in blocks are not counted.
+    /// Times each kernel of one format. `operations` counts those of the original operand, without padding zeros in
+    /// blocks.
     fn format<T: Scalar>(
         &self,
         typed: &Typed<T>,

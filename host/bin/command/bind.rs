@@ -1,4 +1,5 @@
-//! Operands in a context: the sparse one converted to its format, everything uploaded, the plan made.
+//! Binding of operands to a context: converts the sparse operand to its format, uploads all operands and creates the
+//! plan.
 
 use std::time::Duration;
 
@@ -12,17 +13,17 @@ use super::problem::{Data, FormatChoice, Typed};
 use super::time::timed;
 use super::{Result, load};
 
-/// The format taken and why.
+/// Selected format and the reason.
 pub struct Selected {
-    /// The format; `None` without a sparse operand.
+    /// Format; `None` without a sparse operand.
     pub format: Option<Format>,
-    /// One line.
+    /// Reason, in one line.
     pub why: String,
-    /// What the choice was made from, cheapest first; empty if there was none.
+    /// Compared formats, cheapest first; empty without a comparison.
     pub offers: Vec<FormatAdvice>,
 }
 
-/// Decides on the format of the sparse operand. `by_cost` even on the CPU, with the figures of an H200.
+/// Selects the format of the sparse operand. `by_cost`: compares predicted costs even on the CPU, for an H200.
 pub fn select<T: Scalar>(
     typed: &Typed<T>,
     choice: FormatChoice,
@@ -40,7 +41,7 @@ pub fn select<T: Scalar>(
     if sparse.shape().len() != 2 {
         return simply(Some(sparse.format()), "as it came: kernels exist for matrices");
     }
-    // `rewrite` refuses an operand that occurs twice; planning reports every other error.
+    // `rewrite` rejects an operand that occurs twice; planning reports all other errors.
     let form = rewrite(&typed.einsum, name, &Format::Csr);
     let form = form.ok().and_then(|indirect| indirect.as_spmm());
     let form = form.filter(|form| form.order.is_plain() && !form.batched);
@@ -59,7 +60,7 @@ pub fn select<T: Scalar>(
     }
     let csr = sparse.to_csr().map_err(load::of_operand(name))?;
     let of = (n, typed.einsum.mode);
-    // Without a GPU, too, the formats are ordered for one: the executor of the CPU runs csr.
+    // Formats are ranked for a GPU even without one: the CPU executor runs CSR.
     let machine = context.machine();
     let offers = advice(csr.pattern(), of, T::DTYPE, options, Target::Gpu(&machine))?;
     let whose = if context.is_cuda() { "" } else { " for an H200" };
@@ -72,7 +73,7 @@ pub fn select<T: Scalar>(
     Ok(Selected { format: Some(format), why, offers })
 }
 
-/// The sparse operand in another format.
+/// Converts the sparse operand to another format.
 pub fn convert<T: Scalar>(mut typed: Typed<T>, format: Option<Format>) -> Result<Typed<T>> {
     for (name, data) in &mut typed.operands {
         if let (Data::Sparse(sparse), Some(format)) = (data, format)
@@ -84,7 +85,7 @@ pub fn convert<T: Scalar>(mut typed: Typed<T>, format: Option<Format>) -> Result
     Ok(typed)
 }
 
-/// The sparse operand, if there is one.
+/// Returns the sparse operand, if any.
 pub fn stored<T: Scalar>(typed: &Typed<T>) -> Option<&AnySparse<T>> {
     typed.sparse().map(|(_, sparse)| sparse)
 }
@@ -101,7 +102,7 @@ enum Uploaded<'a, T: Scalar> {
 pub struct Bound<'a, T: Scalar>(Vec<(&'a str, Uploaded<'a, T>)>);
 
 impl<'a, T: Scalar> Bound<'a, T> {
-    /// Uploads everything.
+    /// Uploads all operands.
     pub fn new(context: &Context, typed: &'a Typed<T>) -> Result<Self> {
         let upload = |(name, data): &'a (String, Data<T>)| {
             let uploaded = match data {
@@ -123,7 +124,7 @@ impl<'a, T: Scalar> Bound<'a, T> {
         Ok(Bound(typed.operands.iter().map(upload).collect::<Result<_>>()?))
     }
 
-    /// As plans take them.
+    /// Operands of a plan.
     pub fn operands(&self) -> Vec<(&str, Operand<'_, T>)> {
         self.0
             .iter()
@@ -139,14 +140,14 @@ impl<'a, T: Scalar> Bound<'a, T> {
             .collect()
     }
 
-    /// As runs take them: index arrays are part of the plan.
+    /// Operands of a run. Index arrays are part of the plan.
     pub fn run_operands(&self) -> Vec<(&str, Operand<'_, T>)> {
         let mut all = self.operands();
         all.retain(|(_, operand)| !matches!(operand, Operand::Index(..)));
         all
     }
 
-    /// An output for the plan; for `+=` it starts as the operand of its name.
+    /// Allocates an output for the plan. For `+=` it is initialized with the operand of its name.
     pub fn output(&self, context: &Context, plan: &Plan<T>, typed: &Typed<T>) -> Result<Tensor<T>> {
         let bytes = |data: &Data<T>| match data {
             Data::Sparse(sparse) => 16 * sparse.slots() as u64,
@@ -178,7 +179,7 @@ impl<'a, T: Scalar> Bound<'a, T> {
     }
 }
 
-/// A plan and how long making it took.
+/// Creates a plan. Also returns the time for planning.
 pub fn plan<T: Scalar>(
     context: &Context,
     expression: &str,

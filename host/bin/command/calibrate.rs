@@ -1,4 +1,4 @@
-//! `einsparse calibrate`: times of tiles on this machine's GPUs, kept for plans to come.
+//! `einsparse calibrate`: measures times of tiles on this machine's GPUs and stores them for later plans.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ pub struct Calibrate {
 }
 
 impl Calibrate {
-    /// Measures, prints, writes.
+    /// Measures, prints and writes the times.
     pub fn execute(&self) -> Result<()> {
         let name = driver::device_facts(self.gpu)?.name;
         let file = match &self.out {

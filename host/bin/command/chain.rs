@@ -1,53 +1,54 @@
-//! `einsparse explain --svg`: the steps from the expression to the kernel, and what each candidate would cost.
+//! `einsparse explain --svg`: picture of the steps from the expression to the kernel, with the predicted cost of each
+//! candidate.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
 use super::picture::{Area, LETTER, Letters, Picture, fill, frame};
 
-/// Letters of a line at the most.
+/// Maximum number of letters per line.
 const WIDTH: usize = 100;
-/// Candidates that are drawn.
+/// Maximum number of candidates in the picture.
 const MOST: usize = 16;
-/// Pixels from one line to the next.
+/// Line height in pixels.
 const LINE: i32 = 18;
-/// Pixels around everything.
+/// Margin in pixels.
 const MARGIN: i32 = 14;
-/// Pixels of the longest bar.
+/// Length of the longest bar in pixels.
 const LONGEST: i32 = 260;
-/// Pixels between two boxes.
+/// Gap between two boxes in pixels.
 const GAP: i32 = 26;
 
-/// A candidate.
+/// Candidate of a choice.
 #[derive(Clone, Debug)]
 pub struct Bar {
     /// Kernel or format.
     pub name: String,
     /// Predicted microseconds.
     pub us: f64,
-    /// What else there is to say.
+    /// Additional text.
     pub note: String,
 }
 
 /// Candidates, cheapest first.
 #[derive(Clone, Debug)]
 pub struct Bars {
-    /// What they are candidates for.
+    /// Title of the choice.
     pub title: String,
-    /// Each of them.
+    /// Candidates.
     pub bars: Vec<Bar>,
-    /// Which of them is taken.
+    /// Index of the selected candidate.
     pub taken: Option<usize>,
 }
 
-/// The picture.
+/// Picture of a chain.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
     steps: Vec<(&'static str, Vec<String>)>,
     groups: Vec<Bars>,
 }
 
-/// A text in lines of up to [`WIDTH`] letters, cut at blanks, and inside of words that are longer.
+/// Splits a text into lines of up to [`WIDTH`] letters, at blanks, and inside words that are longer than a line.
 fn lines(text: &str) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -73,7 +74,7 @@ impl Chain {
         self.steps.push((name, lines(text)));
     }
 
-    /// Adds candidates; none are no picture.
+    /// Adds candidates. An empty list is not drawn.
     pub fn bars(&mut self, mut bars: Bars) {
         if bars.bars.is_empty() {
             return;
@@ -86,7 +87,7 @@ impl Chain {
         self.groups.push(bars);
     }
 
-    /// Letters of the longest name of a step.
+    /// Width of the longest name of a step, in pixels.
     fn margin(&self) -> i32 {
         let names = self.steps.iter().map(|(name, _)| name.len());
         LETTER * (names.max().unwrap_or(0) as i32 + 2)
@@ -114,7 +115,7 @@ impl Chain {
     }
 }
 
-/// Down from one height to another.
+/// Draws a downward arrow from one height to another.
 fn arrow<B: DrawingBackend>(
     area: &Area<B>,
     x: i32,
@@ -129,7 +130,7 @@ fn arrow<B: DrawingBackend>(
 }
 
 impl Bars {
-    /// Letters of the longest name.
+    /// Width of the longest name, in pixels.
     fn names(&self) -> i32 {
         let names = self.bars.iter().map(|bar| bar.name.chars().count());
         LETTER * (names.max().unwrap_or(0) as i32 + 4)

@@ -1,8 +1,8 @@
-//! `--check`: every element of the result against f64, with the bound that rounding allows:
+//! `--check`: compares every element of the result with f64. The bound on rounding errors is
 //! `|err| <= u_out |c| + 4 u_acc sqrt(K) sum |a||b|`, where K is the number of terms.
 //!
-//! On the CPU no more than a few hundred additions follow one another, and the error is no more than theirs. GPU kernels
-//! cut long rows into pieces, but an accumulator of a Tensor Core may add all terms one after the other.
+//! On the CPU, at most a few hundred additions depend on each other, and the error is at most theirs. GPU kernels split
+//! long rows, but an accumulator of a Tensor Core may add all terms in sequence.
 
 mod joined;
 
@@ -18,17 +18,17 @@ use einsparse::registry::Dtype;
 use super::Result;
 use super::problem::{Data, Typed};
 
-/// What the comparison found.
+/// Result of the comparison.
 pub struct Check {
-    /// Elements compared.
+    /// Number of elements compared.
     pub elements: usize,
-    /// The largest error and its place.
+    /// Max error.
     pub error: f64,
-    /// The bound at that place.
+    /// Bound at the element with the max error.
     pub bound: f64,
-    /// The largest error in units of its bound.
+    /// Max error relative to its bound.
     pub worst: f64,
-    /// Elements past their bound.
+    /// Number of elements past their bound.
     pub past: usize,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for Check {
     }
 }
 
-/// Unit roundoffs of output and accumulator, the smallest step of the output, its largest value.
+/// Unit roundoffs of output and accumulator, smallest step of the output, largest value of the output.
 fn units(dtype: Dtype) -> (f64, f64, f64, f64) {
     let two = |e: i32| f64::powi(2.0, e);
     match dtype {
@@ -57,20 +57,20 @@ fn units(dtype: Dtype) -> (f64, f64, f64, f64) {
     }
 }
 
-/// Roundings of one term, and of the factor before the sum.
+/// Number of roundings of one term, and of the factor before the sum.
 const PRODUCT: f64 = 8.0;
 
-/// Circumstances of the run.
+/// Conditions of the run.
 pub struct Ran {
-    /// Format that sparse operands were converted to.
+    /// Format to which sparse operands were converted.
     pub format: Option<Format>,
     /// Whether operands were rounded to TF32.
     pub tf32: bool,
-    /// Whether it was the executor of the CPU.
+    /// Whether the CPU executor ran.
     pub cpu: bool,
 }
 
-/// Compares a result with the expression evaluated in f64 by the plain loop nest, over the operands in CSR.
+/// Compares a result with the expression evaluated in f64 by the general loop nest, on operands in CSR.
 pub fn check<T: Scalar>(typed: &Typed<T>, result: &Dense<T>, ran: &Ran) -> Result<Check> {
     let wide = widen(typed, ran.format, |x| x)?;
     let exact = evaluate(&wide, result.shape())?;
@@ -87,7 +87,7 @@ pub fn check<T: Scalar>(typed: &Typed<T>, result: &Dense<T>, ran: &Ran) -> Resul
     let mut found = Check { elements: exact.len(), error: 0.0, bound: 0.0, worst: 0.0, past: 0 };
     for ((&c, &reference), &sum) in result.values().iter().zip(&exact).zip(&sums) {
         let c = c.to_f64();
-        // The same NaN or infinity; also the infinity that a sum past the largest value rounds to.
+        // Equal NaNs and infinities are correct, and so is the infinity to which a sum past the largest value rounds.
         let bound = u_out * reference.abs() + rounding * sum + step;
         let rounds_away =
             reference.abs() + bound >= largest && c == f64::INFINITY.copysign(reference);
@@ -105,7 +105,7 @@ pub fn check<T: Scalar>(typed: &Typed<T>, result: &Dense<T>, ran: &Ran) -> Resul
     Ok(found)
 }
 
-/// The extents of the indices.
+/// Extents of the indices.
 pub fn extents<T: Scalar>(typed: &Typed<T>) -> Result<Extents> {
     let shapes = typed.operands.iter().map(|(name, data)| {
         let shape = match data {
@@ -119,7 +119,7 @@ pub fn extents<T: Scalar>(typed: &Typed<T>) -> Result<Extents> {
     Ok(typed.einsum.check(&shapes.collect())?)
 }
 
-/// Terms of one sum: the product of the extents that are summed over, at most the entries of the sparse operand.
+/// Number of terms of one sum: the product of the summed extents, at most the nonzeros of the sparse operand.
 fn terms<T: Scalar>(typed: &Typed<T>) -> Result<u128> {
     let extents = extents(typed)?;
     let mut free = Vec::new();
@@ -136,7 +136,7 @@ fn terms<T: Scalar>(typed: &Typed<T>) -> Result<u128> {
     })
 }
 
-/// The matrix without stored zeros.
+/// Removes stored zeros from a matrix.
 fn nonzeros(csr: &Csr<f64>) -> Result<Csr<f64>> {
     let (pattern, values) = (csr.pattern(), csr.values());
     let is_kept = |&at: &usize| values[at] != 0.0;
@@ -153,8 +153,8 @@ fn nonzeros(csr: &Csr<f64>) -> Result<Csr<f64>> {
     Ok(Csr::new(pattern, values)?)
 }
 
-/// The problem in f64, every number (those in the text too) mapped. Stored zeros are entries where the format that ran
-/// has them.
+/// Converts the problem to f64 and applies `map` to every number, also in the text. Stored zeros are kept if the format
+/// of the run stores them as nonzeros.
 fn widen<T: Scalar>(
     typed: &Typed<T>,
     format: Option<Format>,
@@ -186,7 +186,7 @@ fn widen<T: Scalar>(
     Ok(Typed { einsum, operands: typed.operands.iter().map(wide).collect::<Result<_>>()? })
 }
 
-/// Of several sparse factors the first one; the others with their zeros.
+/// Keeps the first of several sparse factors sparse and converts the others to dense tensors.
 fn one_sparse(typed: &Typed<f64>) -> Result<Typed<f64>> {
     let mut one = typed.clone();
     let is_sparse = |(_, data): &&mut (String, Data<f64>)| matches!(data, Data::Sparse(_));

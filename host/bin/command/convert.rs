@@ -1,4 +1,4 @@
-//! `einsparse convert`: one kind of file, or one format, into another.
+//! `einsparse convert`: converts a matrix file to another file type or format.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ enum Axes {
 }
 
 impl Convert {
-    /// Reads, converts, writes.
+    /// Reads, converts and writes the file.
     pub fn execute(&self) -> Result<()> {
         let own = match io::float_type(&self.input) {
             Some("f16") => Dtype::F16,
@@ -89,7 +89,7 @@ impl Convert {
         extension.to_string_lossy().to_ascii_lowercase()
     }
 
-    /// The matrix in the format that the file holds.
+    /// Converts the matrix to a format that the output file supports.
     fn kept<T: Element>(&self, loaded: Loaded<T>) -> Result<Loaded<T>> {
         use AnySparse::{Bsr, Coo, Csc};
         Ok(match (self.extension().as_str(), loaded) {
@@ -102,12 +102,12 @@ impl Convert {
         })
     }
 
-    /// Type, format and size of the matrix in the file.
+    /// Type, format and size of the matrix in the output file.
     fn what<T: Element>(&self, kept: &Loaded<T>) -> String {
         let stored = match self.extension().as_str() {
             "mtx" => "real",
             "smtx" => "pattern",
-            // NumPy lacks bf16.
+            // NumPy does not support bf16.
             _ if T::NAME == "bf16" => "f32",
             _ => T::NAME,
         };
@@ -129,7 +129,7 @@ impl Convert {
         }
     }
 
-    /// The matrix in an order that fills blocks; the orders are written beside the output.
+    /// Reorders the matrix to fill blocks. Writes the orders next to the output.
     fn reordered(&self, axes: Axes, csr: Csr<f64>, format: Option<Format>) -> Result<Loaded<f64>> {
         let block = match (&self.block, format) {
             (Some(text), _) => block_of(&format!("bsr:{text}").parse()?),

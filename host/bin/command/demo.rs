@@ -1,4 +1,4 @@
-//! `einsparse demo`: the main job on what the program ships, or on a file.
+//! `einsparse demo`: sparse matrix x dense matrix on included matrices, or on a file.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub struct Demo {
 const EXPRESSION: &str = "C[m,n] = A[m,k] * B[k,n]";
 
 impl Demo {
-    /// Runs it.
+    /// Runs the demo.
     pub fn execute(&self) -> Result<()> {
         let context = self.device.open()?;
         let columns = self.columns;

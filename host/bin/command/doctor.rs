@@ -1,4 +1,4 @@
-//! `einsparse doctor`: what works here, and what to do about the rest.
+//! `einsparse doctor`: prints the working features, and advice for the others.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use einsparse::{Context, ops};
 
 use super::Result;
 
-/// Prints the findings; an error only if something that should work does not.
+/// Prints the findings. Returns an error only if a feature that should work fails.
 pub fn execute() -> Result<()> {
     say!("einsparse {}", env!("CARGO_PKG_VERSION"));
     modules();
@@ -26,7 +26,7 @@ pub fn execute() -> Result<()> {
         let result =
             Context::cuda(gpu.ordinal).map_err(Into::into).and_then(|context| self_test(&context));
         report(&format!("GPU {}", gpu.ordinal), &result);
-        // An old GPU is no fault of the installation.
+        // An unsupported GPU is not an error of the installation.
         broken |= result.is_err() && arch_for(gpu.compute_capability).is_ok();
     }
     let works = match (gpus.is_empty(), MODULES.is_empty()) {
@@ -50,7 +50,7 @@ fn report(place: &str, result: &Result<()>) {
     }
 }
 
-/// Small integers, so that every device must give the same bits.
+/// Runs a product of small integers, for which every device must return the same bits.
 fn self_test(context: &Context) -> Result<()> {
     let pattern = generate::karate();
     let values = generate::small_integers::<f32>(pattern.columns().len(), 1);
@@ -158,7 +158,7 @@ fn gpus() -> Vec<DeviceFacts> {
     (0..count).filter_map(facts).collect()
 }
 
-/// What a rebuild of the kernels would find; of no interest to someone who only runs.
+/// Prints the compiler that a rebuild of the kernels would use. It is not needed to run kernels.
 fn compiler() {
     let says = |program: &str, argument: &str| {
         let output =

@@ -1,4 +1,4 @@
-//! `einsparse explain`: how an Einsum becomes a kernel, and why other kernels were not taken.
+//! `einsparse explain`: prints how an Einsum becomes a kernel, and the reasons against other kernels.
 
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ pub struct Explain {
 }
 
 impl Explain {
-    /// Prints it.
+    /// Prints the explanation.
     pub fn execute(&self) -> Result<()> {
         if self.problem.operands.is_empty() {
             if self.svg.is_some() {
@@ -46,7 +46,7 @@ impl Explain {
         let options = self.problem.options()?;
         let (typed, _) = self.problem.load::<T>()?;
         let context = match self.problem.device {
-            // What a GPU would do is the question, so the CPU is no answer worth a line.
+            // `explain` is about the GPU's choice, so a fallback to the CPU is not reported.
             Place::Auto => Context::cuda(0).unwrap_or_else(|_| Context::unchecked_cpu()),
             place => place.open()?,
         };
@@ -89,7 +89,7 @@ impl Explain {
         }
     }
 
-    /// The steps and the candidates as a picture, where it was asked for.
+    /// Draws the steps and the candidates if `--svg` is given.
     fn draw<T: Scalar>(
         &self,
         plan: &Plan<T>,
@@ -167,13 +167,14 @@ impl Explain {
     }
 }
 
-/// `--format auto` keeps the operand sparse: where a dense product is cheaper, it stands above the mark.
+/// Index of the selected format. `--format auto` keeps the operand sparse, so a cheaper dense product precedes the
+/// selection.
 fn best_format(selected: &Selected) -> Option<usize> {
     let mut offers = selected.offers.iter();
     offers.position(|o| o.format.is_some() && o.kernel().is_some())
 }
 
-/// The formats a choice was made from.
+/// Prints the formats that were compared.
 pub fn print_offers(selected: &Selected, is_cuda: bool) {
     if !selected.offers.is_empty() {
         let whose = if is_cuda { "this GPU" } else { "an H200" };
@@ -186,7 +187,7 @@ pub fn print_offers(selected: &Selected, is_cuda: bool) {
     }
 }
 
-/// The indirect form with each factor sparse, in every format that it takes.
+/// Prints the indirect form for each factor as the sparse one, in every format that supports it.
 fn every_format(expression: &str) -> Result<()> {
     let einsum = Einsum::parse(expression)?;
     say!("Einsum   {einsum}");
@@ -224,7 +225,7 @@ fn every_format(expression: &str) -> Result<()> {
     Ok(())
 }
 
-/// Which indices sparsity found while running may be gathered along, and the micro-tiles of the largest tile of f16.
+/// Prints the indices along which dynamic sparsity can be gathered, and the micro-tiles of the largest f16 tile.
 fn print_axes(einsum: &Einsum) {
     let axes = pit_axes(einsum);
     let listed = |operand: &str| {

@@ -1,4 +1,4 @@
-//! What groups cost: gathers, scatters, padding.
+//! Costs of grouped formats: gathers, scatters, padding.
 
 use einsparse::Scalar;
 use einsparse::formats::stats::{RowStats, slots};
@@ -6,7 +6,7 @@ use einsparse::formats::{AnySparse, CsrPattern, Format};
 
 use super::Result;
 
-/// Of a tensor in groups: one line for each size.
+/// Prints one line per group size of a grouped tensor.
 pub fn print<T: Scalar>(tensor: &AnySparse<T>) {
     let classes: Vec<(usize, usize)> = match tensor {
         AnySparse::GroupCoo(a) => vec![(a.pattern().group(), a.pattern().groups())],
@@ -24,7 +24,7 @@ pub fn print<T: Scalar>(tensor: &AnySparse<T>) {
     say!("   padding {} of {all} slots, {share:.1} %", all - own);
 }
 
-/// Of a matrix: what single sizes and classes would cost beside CSR.
+/// Prints the costs of single group sizes and of size classes relative to CSR.
 pub fn compare(pattern: &CsrPattern) -> Result<()> {
     let stats = RowStats::of_rows(pattern);
     let csr = slots(pattern, Format::Csr)?.bytes(4).max(1) as f64;

@@ -1,4 +1,4 @@
-//! `einsparse inspect`: what a matrix is like, and what each format makes of it.
+//! `einsparse inspect`: prints the properties of a matrix, and its cost in each format.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ pub struct Inspect {
 }
 
 impl Inspect {
-    /// Prints it.
+    /// Prints the properties.
     pub fn execute(&self) -> Result<()> {
         if let Some((file, None)) = Safetensors::split(&self.source) {
             let option = match (&self.spy, self.storage) {
@@ -87,7 +87,7 @@ impl Inspect {
     }
 }
 
-/// What can be said without an array of all rows.
+/// Prints the properties that need no array over all rows.
 fn few_entries(loaded: Loaded<f64>, reason: &str) -> Result<()> {
     match loaded {
         Loaded::Dense(dense) => say!("size     dense array {:?}", dense.shape()),
@@ -111,7 +111,7 @@ fn size(shape: &[usize], entries: usize) {
     say!("size     {} x {}, {entries} entries, density {density:.3e}", shape[0], shape[1]);
 }
 
-/// Rows by length.
+/// Prints statistics of row lengths.
 fn rows_of(stats: &RowStats) {
     say!(
         "rows     {} of {} non-empty, {} to {} entries, mean {:.2}, standard deviation {:.2}",
@@ -140,7 +140,7 @@ fn values(values: &[f64]) {
     }
 }
 
-/// Rows by length, in powers of two.
+/// Prints a histogram of row lengths in powers of two.
 fn histogram(stats: &RowStats) {
     let mut bins = [0usize; 65];
     for &(len, rows) in &stats.histogram {
@@ -160,7 +160,7 @@ fn histogram(stats: &RowStats) {
     }
 }
 
-/// Slots and bytes of each format.
+/// Prints slots and bytes of each format.
 fn padding(pattern: &CsrPattern) -> Result<()> {
     let grouped = |group| Format::GroupCoo { axis: 0, group };
     let block = (32, 32);
@@ -205,7 +205,7 @@ fn padding(pattern: &CsrPattern) -> Result<()> {
     Ok(())
 }
 
-/// How full blocks of each size are, and what a product should cost in each format.
+/// Prints the fill of blocks of each size, and the predicted cost of a product in each format.
 fn blocks(pattern: &CsrPattern) -> Result<()> {
     say!("blocks   {:14} {:>12} {:>8} {:>14}", "", "blocks", "fill", "elements");
     for found in block_fills(pattern, &BLOCKS)? {
@@ -227,10 +227,10 @@ fn blocks(pattern: &CsrPattern) -> Result<()> {
     Ok(())
 }
 
-/// Columns of the dense matrix that advice is given for, where none is known.
+/// Columns of the dense matrix for predictions without a given matrix.
 const COLUMNS: usize = 512;
 
-/// Formats for a product in f16, cheapest first. `explain` knows types, columns and options.
+/// Formats for a product in f16, cheapest first. `explain` uses the actual types, columns and options.
 pub fn advised(pattern: &CsrPattern) -> Result<Vec<FormatAdvice>> {
     let of = (COLUMNS, Mode::Assign);
     let options = Options::default();

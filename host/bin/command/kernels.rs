@@ -1,4 +1,4 @@
-//! `einsparse kernels`: the table, one row for each kernel.
+//! `einsparse kernels`: prints the table of kernels, one row per kernel.
 
 use einsparse::module::MODULES;
 use einsparse::registry::kernels;
@@ -13,7 +13,7 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// Prints it.
+    /// Prints the table.
     pub fn execute(&self) -> Result<()> {
         let wanted = self.filter.as_deref().unwrap_or("");
         say!(

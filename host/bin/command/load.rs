@@ -1,4 +1,4 @@
-//! Operands in f64, read from files (with a progress bar where that takes a while) or made up.
+//! Loading of operands in f64: from files (large ones with a progress bar), or generated.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,28 +11,28 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::Result;
 use super::operand::{self, Extent, Fill, Generator, Reading, Source};
 
-/// What reading may take; the default unless the command line says otherwise.
+/// Memory limits for reading; unset without `--memory`.
 static LIMITS: OnceLock<io::Limits> = OnceLock::new();
 
-/// Takes `--memory` for all files, and for conversions and plans.
+/// Sets `--memory` for all files, conversions and plans.
 pub fn set_memory(bytes: u64) {
-    // Once, before the first file.
+    // Set once, before the first file is read.
     let _ = LIMITS.set(io::Limits { bytes, for_each_byte: 0 });
     allocate::set_limits(io::Limits { bytes, ..io::Limits::default() });
 }
 
-/// The most memory that work on a file of so many bytes may take.
+/// Memory limit for work on a file, as a function of its size.
 pub fn limits() -> io::Limits {
     LIMITS.get().copied().unwrap_or_default()
 }
 
-/// What arrays of all rows and columns take at the most, in bytes.
+/// Maximum size in bytes of arrays over all rows and columns.
 pub fn bytes_of_rows(rows: usize, cols: usize) -> u64 {
     24_u64.saturating_mul((rows as u64).saturating_add(cols as u64))
 }
 
-/// Why nothing is counted in arrays of all rows and columns, beside what a file of so many bytes holds: they take more
-/// memory than is allowed.
+/// Returns a message if arrays over all rows and columns exceed their memory limit. The limit depends on `file`, the
+/// size of the file in bytes.
 pub fn too_many_rows(rows: usize, cols: usize, file: u64) -> Option<String> {
     let (needed, room) = (bytes_of_rows(rows, cols), limits().of(file) / 8 * 3);
     (needed > room).then(|| {
@@ -43,12 +43,12 @@ pub fn too_many_rows(rows: usize, cols: usize, file: u64) -> Option<String> {
     })
 }
 
-/// An error that arose from this operand names it.
+/// Adds the name of the operand to an error.
 pub fn of_operand<E: std::fmt::Display>(name: &str) -> impl Fn(E) -> String {
     move |error| format!("operand `{name}`: {error}")
 }
 
-/// Bytes from a number with a unit: `500MB`, `8GB`, `8GiB`, `1000`.
+/// Parses a number of bytes with a unit: `500MB`, `8GB`, `8GiB`, `1000`.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let unit: u64 = match text[end..].trim().to_ascii_lowercase().as_str() {
@@ -67,10 +67,10 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| "bytes expected, as 500MB or 8GiB".to_string())
 }
 
-/// Bytes from which a file gets a progress bar.
+/// Minimum number of bytes of a file for a progress bar.
 const LARGE: u64 = 16 << 20;
 
-/// What an operand holds, before it is rounded to the element type.
+/// Value of an operand before it is rounded to the element type.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// A sparse tensor.
@@ -82,7 +82,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// Extents; none for a number.
+    /// Extents; empty for a number.
     pub fn shape(&self) -> &[usize] {
         match self {
             Value::Sparse(sparse) => sparse.shape(),
@@ -100,21 +100,21 @@ impl Value {
     }
 }
 
-/// Refuses a dense array whose extents come from other operands, of so many bytes, if it takes more memory than is
-/// allowed for a product of them.
+/// Rejects a dense array with inferred extents if it exceeds the memory that is allowed for the product of operands of
+/// `held` bytes.
 pub fn check_elements(shape: &[usize], held: u64) -> Result<(), FormatError> {
     let product = |n: u128, &extent: &usize| n.saturating_mul(extent as u128);
     let count = shape.iter().fold(1, product);
     allocate::terms("dense elements", count, size_of::<f64>(), held)
 }
 
-/// Bytes of a file, also where the path names a tensor in it; 0 if it cannot be asked.
+/// Size in bytes of a file, also if the path names a tensor in it; 0 if the size cannot be read.
 pub fn length_of(path: &Path) -> u64 {
     let file = io::Safetensors::split(path).map_or(path, |(file, _)| file);
     std::fs::metadata(file).map_or(0, |facts| facts.len())
 }
 
-/// Reads a file with a progress bar on standard error if it is large.
+/// Reads a file. Shows a progress bar on standard error for large files.
 pub fn file(path: &Path) -> Result<io::Loaded<f64>> {
     let length = length_of(path);
     if length < LARGE {
@@ -132,7 +132,7 @@ pub fn file(path: &Path) -> Result<io::Loaded<f64>> {
     Ok(loaded?)
 }
 
-/// A sparse pattern with seeded normal values, or the values the generator gives.
+/// Generates a sparse operand with seeded normal values, or with the values of the generator.
 fn generated(generator: &Generator, seed: u64) -> Result<AnySparse<f64>> {
     let valued = |pattern: CsrPattern| -> Result<AnySparse<f64>> {
         let values = generate::random_values(pattern.columns().len(), seed);
@@ -152,7 +152,7 @@ fn generated(generator: &Generator, seed: u64) -> Result<AnySparse<f64>> {
             let slots = pattern.columns().len() * bm * bk;
             let blocks =
                 einsparse::formats::Bsr::new(pattern, generate::random_values(slots, seed))?;
-            // Edge blocks reach past the shape; what lies there is dropped on the way through CSR.
+            // Edge blocks extend past the shape; the conversion to CSR drops elements outside of it.
             Ok(blocks.to_csr()?.into())
         }
         Generator::Rmat(scale, edges) => valued(generate::rmat(scale, edges, seed)?),
@@ -168,14 +168,15 @@ fn generated(generator: &Generator, seed: u64) -> Result<AnySparse<f64>> {
     }
 }
 
-/// Eight entries, 1 to 8: with an empty row, rows of odd and even length, and no more than two of four neighbours.
+/// Eight nonzeros, 1 to 8, with an empty row, rows of odd and even length, and at most two nonzeros among four adjacent
+/// columns.
 fn example() -> Result<Csr<f64>> {
     let (offsets, columns) = (vec![0, 2, 2, 5, 8], vec![0, 1, 0, 4, 6, 1, 3, 4]);
     let values = (1..=8).map(f64::from).collect();
     Ok(Csr::new(CsrPattern::new(4, 8, offsets, columns)?, values)?)
 }
 
-/// A dense operand made up. The shape is checked for memory before values are drawn.
+/// Generates a dense operand. The allocation is checked before values are generated.
 fn dense(fill: Fill, shape: Vec<usize>, seed: u64) -> Result<Dense<f64>> {
     let zeros = Dense::zeros(shape.clone())?;
     Ok(match fill {
@@ -185,7 +186,7 @@ fn dense(fill: Fill, shape: Vec<usize>, seed: u64) -> Result<Dense<f64>> {
     })
 }
 
-/// A file, or what a source of [`operand::GRAMMAR`] makes: the tensor, and bytes that stand for a file's.
+/// Loads a file, or a source of [`operand::GRAMMAR`]. Returns the tensor, and its size in bytes for memory limits.
 pub fn source(path: &Path, seed: u64) -> Result<(io::Loaded<f64>, u64)> {
     let text = path.display().to_string();
     let source = match path.to_str().map(str::parse) {
@@ -214,7 +215,7 @@ pub fn source(path: &Path, seed: u64) -> Result<(io::Loaded<f64>, u64)> {
     Ok((loaded, bytes))
 }
 
-/// A source's value. The error names the operand.
+/// Reads a source. Errors name the operand.
 fn value(name: &str, source: &Source, shape: Option<Vec<usize>>, seed: u64) -> Result<Value> {
     Ok(read(source, shape, seed).map_err(of_operand(name))?)
 }
@@ -235,7 +236,7 @@ fn read(source: &Source, shape: Option<Vec<usize>>, seed: u64) -> Result<Value> 
     })
 }
 
-/// Loads every operand; what needs extents of others comes last.
+/// Loads all operands. Operands with inferred extents are loaded last.
 pub fn operands(einsum: &Einsum, texts: &[String], seed: u64) -> Result<Vec<(String, Value)>> {
     let mut loaded: BTreeMap<usize, (String, Value)> = BTreeMap::new();
     let mut waiting = Vec::new();
@@ -275,7 +276,7 @@ pub fn operands(einsum: &Einsum, texts: &[String], seed: u64) -> Result<Vec<(Str
     Ok(loaded.into_values().collect())
 }
 
-/// The shape of a dense source, unknown extents from `infer`.
+/// Shape of a dense source, with unknown extents from `infer`.
 fn known(source: &Source, infer: impl Fn(usize) -> Option<usize>) -> Option<Vec<usize>> {
     let Source::Dense(_, extents) = source else {
         return None;
@@ -298,7 +299,7 @@ fn name_at(access: &Access, axis: usize) -> Option<&str> {
     }
 }
 
-/// Notes the extents that an operand's shape gives to index names. Disagreements are found later.
+/// Records the extents of index names that follow from an operand's shape. Disagreements are detected later.
 fn note<'a>(
     einsum: &'a Einsum,
     name: &str,

@@ -1,7 +1,7 @@
-//! The command: one file for each sub-command, and what they share: operands, formats, checks, times.
-//! Every error is one readable line and exit code 1.
+//! The command: one file per sub-command, and shared modules for operands, formats, checks and times. Every error is
+//! printed as one readable line, with exit code 1.
 
-/// Prints a line; a reader that went away (`| head`) is no error.
+/// Prints a line. A closed reader (`| head`) is not an error.
 macro_rules! say {
     ($($words:tt)*) => {{
         use std::io::Write;
@@ -38,7 +38,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::filter::LevelFilter;
 
-/// Errors of every stage; shown by [`readable`].
+/// Result with an error of any stage; [`readable`] formats the error.
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 /// Einsums over sparse tensors on NVIDIA GPUs, or on the CPU where there is none.
@@ -78,7 +78,7 @@ enum Command {
     Kernels(kernels::Kernels),
 }
 
-/// Parses the command line, runs, and turns errors into one line and exit code 1.
+/// Parses the command line and runs the sub-command. Prints errors as one line and returns exit code 1.
 pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -131,14 +131,14 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// One line; a parse error keeps the expression and the caret under the place.
+/// Formats an error as one line. A parse error keeps the expression and the caret that marks the position.
 fn readable(error: &(dyn Error + 'static)) -> String {
     use einsparse::Error as E;
     match error.downcast_ref::<E>() {
         Some(E::Parse { .. }) => format!("the expression does not parse\n{error}"),
         Some(E::NoKernel { indirect, tried }) => {
             let why = match &tried[..] {
-                // What the library would do instead stands after the semicolon; here it is an option.
+                // The text after the semicolon is advice for users of the library; here `--device cpu` replaces it.
                 [(_, reason)] => reason.split(';').next().unwrap_or_default().to_string(),
                 many => format!("{} refused, `einsparse explain` says why", many.len()),
             };
@@ -148,7 +148,7 @@ fn readable(error: &(dyn Error + 'static)) -> String {
     }
 }
 
-/// The lines of a message of clap up to the first empty one, as one line.
+/// Joins the lines of a clap message up to the first empty line.
 fn first_paragraph(text: &str) -> String {
     let lines = text.lines().map(str::trim).take_while(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join(" ")

@@ -1,4 +1,4 @@
-//! `einsparse inspect` of a file of named tensors: each in a line.
+//! `einsparse inspect` for a file with several tensors: one line per tensor.
 
 use std::path::Path;
 
@@ -10,8 +10,8 @@ use einsparse::registry::block_of;
 use super::inspect::advised;
 use super::{Result, load};
 
-/// Lists the tensors: type, shape, share of nonzeros; of matrices whether they are 2:4, the format that should cost
-/// least, and of block sizes the best. What is wrong with a tensor stands in its line.
+/// Lists the tensors: type, shape and fraction of nonzeros. For matrices also: whether they are 2:4, the format with
+/// the lowest predicted cost, and the best block size. An error of a tensor is printed in its line.
 pub fn execute(path: &Path) -> Result<()> {
     let name = path.display();
     let mut file = Safetensors::open_within(path, load::limits())?;
@@ -32,7 +32,7 @@ pub fn execute(path: &Path) -> Result<()> {
     for (at, tensor) in tensors.iter().enumerate() {
         let bytes = tensor.bytes.end - tensor.bytes.start;
         let found = match tensor.dtype.as_str() {
-            // Half the memory.
+            // f32 takes half the memory of f64.
             "F32" | "F16" | "BF16" => file.read_at::<f32>(at).and_then(|all| facts(all, bytes)),
             _ => file.read_at::<f64>(at).and_then(|all| facts(all, bytes)),
         };
@@ -40,7 +40,7 @@ pub fn execute(path: &Path) -> Result<()> {
             FormatError::Io { reason, .. } => reason,
             error => error.to_string().replace('\n', "; "),
         });
-        // Names come from the file.
+        // Names come from the file and may contain control characters.
         let (name, dtype) = (tensor.name.escape_debug(), tensor.dtype.escape_debug());
         let shape = format!("{:?}", tensor.shape);
         say!("{:wide$}  {:8} {shape:>20} {found}", name.to_string(), dtype.to_string());
@@ -48,7 +48,7 @@ pub fn execute(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a line says of the values, `bytes` in the file.
+/// Text of a line about the values, which take `bytes` bytes in the file.
 fn facts<T: Element>(dense: Dense<T>, bytes: u64) -> Result<String, FormatError> {
     let len = dense.len();
     let density = |filled: usize| filled as f64 / len.max(1) as f64;

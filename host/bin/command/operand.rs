@@ -1,4 +1,4 @@
-//! `NAME=SOURCE`: where an operand comes from.
+//! Sources of operands: `NAME=SOURCE`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use einsparse::formats::io::Safetensors;
 
 use super::Result;
 
-/// The grammar, for `--help`.
+/// Grammar, for `--help`.
 pub const GRAMMAR: &str = "\
 Operands, NAME=SOURCE:
   A=FILE                      .mtx .smtx .npz: sparse; .npy and .mtx arrays: dense
@@ -25,70 +25,70 @@ Operands, NAME=SOURCE:
 Formats: coo csr csc ell sell bsr:RxC groupcoo[:G][@AXIS] blockcoo:RxC blockgroupcoo:RxC[:G]
          nm:2:4 bitmap bytemap, or auto";
 
-/// One extent of a made-up dense operand.
+/// One extent of a generated dense operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// A number.
     Known(usize),
-    /// Whatever the other operands say.
+    /// Inferred from the other operands.
     Inferred,
 }
 
-/// What a made-up dense operand holds.
+/// Values of a generated dense operand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fill {
     /// Standard normal values.
     Random,
-    /// One number everywhere.
+    /// Constant value.
     Constant(f64),
 }
 
-/// How a file is read.
+/// Form in which a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// As the file has it.
+    /// Form of the file.
     Natural,
-    /// Every element.
+    /// Dense: every element.
     Dense,
-    /// The nonzeros.
+    /// Sparse: the nonzeros.
     Sparse,
 }
 
-/// A sparse pattern made by the program.
+/// Generated sparse pattern.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Generator {
-    /// Every place with one probability.
+    /// Equal probability for all positions.
     Uniform([usize; 2], f64),
     /// Row lengths of pruned weights.
     Pruned([usize; 2], f64),
-    /// Blocks at random places.
+    /// Blocks at random positions.
     Blocks([usize; 2], [usize; 2], f64),
-    /// A Graph500 graph: scale, edges of a vertex.
+    /// Graph500 graph: scale, and edges per vertex.
     Rmat(u32, usize),
-    /// A square band.
+    /// Square band matrix.
     Banded(usize, usize),
-    /// The five-point Laplacian.
+    /// Five-point Laplacian.
     Poisson2d([usize; 2]),
-    /// Coupling coefficients of three angular momenta, an order-3 tensor.
+    /// Coupling coefficients of three angular momenta, a tensor of order 3.
     ClebschGordan([usize; 3]),
     /// Zachary's karate club.
     Karate,
-    /// A matrix small enough to be drawn.
+    /// Matrix that is small enough to be printed.
     Example,
 }
 
-/// Where an operand comes from.
+/// Source of an operand.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
-    /// A file.
+    /// File.
     File(PathBuf, Reading),
-    /// Dense, made up.
+    /// Generated dense operand.
     Dense(Fill, Vec<Extent>),
-    /// Sparse, made up.
+    /// Generated sparse operand.
     Sparse(Generator),
-    /// A number.
+    /// Number.
     Number(f64),
-    /// A short vector.
+    /// Short vector.
     List(Vec<f64>),
 }
 
@@ -131,7 +131,7 @@ impl FromStr for Source {
     }
 }
 
-/// The generator of this name, or `None` for a name that is none.
+/// Returns the generator of this name, or `None` for an unknown name.
 fn generator(kind: &str, parts: &[&str]) -> Result<Option<Generator>, String> {
     Ok(Some(match (kind, parts) {
         ("uniform", [shape, density]) => Generator::Uniform(sizes(shape)?, number(density)?),
@@ -175,7 +175,7 @@ fn number<N: FromStr>(text: &str) -> Result<N, String> {
     text.trim().parse().map_err(|_| format!("`{text}` is not a number as it is wanted here"))
 }
 
-/// An extent: the patterns hold u32.
+/// Parses an extent. Patterns store extents as u32.
 fn size(text: &str) -> Result<usize, String> {
     number::<u32>(text).map(|n| n as usize)
 }

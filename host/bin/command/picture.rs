@@ -1,4 +1,4 @@
-//! Pictures as PNG or SVG, and the words in them: an SVG names a font, pixels have letters of their own.
+//! Pictures as PNG or SVG. Text in an SVG refers to a font; text in a PNG is drawn pixel by pixel.
 
 use std::fmt;
 use std::path::Path;
@@ -11,22 +11,22 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::Result;
 
-/// Pixels that a letter takes at the most.
+/// Maximum width of a letter in pixels.
 pub const LETTER: i32 = 8;
 
-/// Where a picture is drawn, in pixels.
+/// Drawing area, in pixels.
 pub type Area<B> = DrawingArea<B, Shift>;
 
-/// What can be drawn on either backend.
+/// Picture that either backend can draw.
 pub trait Picture {
-    /// Pixels across and down.
+    /// Width and height in pixels.
     fn size(&self) -> (u32, u32);
 
-    /// Draws it on a white area of that size.
+    /// Draws the picture on a white area of that size.
     fn draw<B: DrawingBackend>(&self, area: &Area<B>, letters: Letters) -> Result<(), String>;
 }
 
-/// Writes it, by the extension as PNG or SVG.
+/// Writes the picture as PNG or SVG, by the extension of the path.
 pub fn save(picture: &impl Picture, path: &Path) -> Result<()> {
     let extension = path.extension().map(|e| e.to_string_lossy());
     let extension = extension.unwrap_or_default().to_ascii_lowercase();
@@ -54,7 +54,7 @@ fn on<B: DrawingBackend>(
     area.present().map_err(|e| e.to_string())
 }
 
-/// A filled box from one corner to the other, at least a pixel wide and high.
+/// Draws a filled box from one corner to the other, at least one pixel wide and high.
 pub fn fill<B: DrawingBackend>(
     area: &Area<B>,
     [(left, top), (right, bottom)]: [(i32, i32); 2],
@@ -65,13 +65,13 @@ pub fn fill<B: DrawingBackend>(
     area.draw(&filled).map_err(|e| e.to_string())
 }
 
-/// The outline of a box.
+/// Draws the outline of a box.
 pub fn frame<B: DrawingBackend>(area: &Area<B>, corners: [(i32, i32); 2]) -> Result<(), String> {
     let outline = Rectangle::new(corners, BLACK.mix(0.5));
     area.draw(&outline).map_err(|e| e.to_string())
 }
 
-/// A share of the whole with two or three digits.
+/// Fraction that is printed as a percentage with two or three digits.
 pub struct Percent(pub f64);
 
 impl fmt::Display for Percent {
@@ -85,17 +85,18 @@ impl fmt::Display for Percent {
     }
 }
 
-/// How words get into a picture.
+/// Method of drawing text.
 #[derive(Clone, Copy, Debug)]
 pub enum Letters {
-    /// By the name of a font.
+    /// Refers to a font by name.
     Named,
-    /// Pixel by pixel.
+    /// Draws pixels.
     Pixels,
 }
 
 impl Letters {
-    /// Writes a line whose start, middle or end is at the place, and whose middle is at that height.
+    /// Writes a line of text. `at` states whether `place` is its start, middle or end; vertically `place` is its
+    /// middle.
     pub fn write<B: DrawingBackend>(
         self,
         area: &Area<B>,
@@ -105,7 +106,7 @@ impl Letters {
     ) -> Result<(), String> {
         match self {
             Letters::Named => {
-                // plotters takes the size of a line for that of a font.
+                // plotters interprets the font size as the line height.
                 let style = TextStyle::from(("monospace", 12.0 * 1.24).into_font());
                 let style = style.pos(Pos::new(at, VPos::Center));
                 area.draw_text(text, &style, place).map_err(|e| e.to_string())

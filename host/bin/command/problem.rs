@@ -1,4 +1,5 @@
-//! What `run`, `explain` and `bench` share: the expression, its operands rounded to the element type, the options.
+//! Arguments shared by `run`, `explain` and `bench`: the expression, its operands rounded to the element type, and
+//! options.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -26,7 +27,7 @@ pub enum Dtype {
     Bf16,
 }
 
-/// `$body` with `$t` the Rust type of `$dtype`.
+/// Evaluates `$body` with `$t` as the Rust type of `$dtype`.
 macro_rules! for_dtype {
     (@ $t:ident = $own:ty, $body:expr) => {{
         type $t = $own;
@@ -47,9 +48,9 @@ pub(super) use for_dtype;
 /// Format of the sparse operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormatChoice {
-    /// The one with the cheapest kernel.
+    /// Format with the cheapest kernel.
     Auto,
-    /// This one.
+    /// Given format.
     Given(Format),
 }
 
@@ -67,14 +68,14 @@ impl FromStr for FormatChoice {
     }
 }
 
-/// Where to compute.
+/// Device on which to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// The first GPU, the CPU if there is none.
+    /// The first GPU, or the CPU without a GPU.
     Auto,
     /// The CPU.
     Cpu,
-    /// The GPU of this number.
+    /// GPU with this number.
     Gpu(u32),
 }
 
@@ -95,7 +96,7 @@ impl FromStr for Place {
 }
 
 impl Place {
-    /// Opens it. Without a GPU `auto` says why.
+    /// Creates the context. `auto` prints a note if it selects the CPU.
     pub fn open(self) -> einsparse::Result<Context> {
         match self {
             Place::Cpu => Ok(Context::unchecked_cpu()),
@@ -144,7 +145,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// What the plan may do.
+    /// Options of the plan.
     pub fn options(&self) -> Result<Options> {
         if let Some(name) =
             self.variant.as_ref().filter(|name| einsparse::registry::find(name).is_none())
@@ -165,14 +166,14 @@ impl Problem {
         })
     }
 
-    /// Parses, reads and checks; also tells the time reading took.
+    /// Parses the expression, reads and validates the operands. Also returns the time for reading.
     pub fn load<T: Scalar>(&self) -> Result<(Typed<T>, Duration)> {
         let einsum = Einsum::parse(&self.expression)?;
         let (values, read) = timed(|| load::operands(&einsum, &self.operands, self.seed))?;
         Ok((Typed::new(einsum, values)?, read))
     }
 
-    /// The same while the device is opened, which takes longer than most files do.
+    /// [`load`](Self::load) while the device is opened, which takes longer than reading most files.
     pub fn load_for_device<T: Scalar>(&self) -> Result<(Typed<T>, Duration, Context)> {
         let (loaded, context) = std::thread::scope(|scope| {
             let opening = scope.spawn(|| self.device.open());
@@ -198,17 +199,17 @@ pub enum Data<T> {
     Number(f64),
 }
 
-/// An expression with its operands on the host.
+/// An expression with its operands in host memory.
 #[derive(Clone, Debug)]
 pub struct Typed<T> {
-    /// As parsed.
+    /// Parsed expression.
     pub einsum: Einsum,
-    /// Every operand by name.
+    /// Operands by name.
     pub operands: Vec<(String, Data<T>)>,
 }
 
 impl<T: Scalar> Typed<T> {
-    /// Rounds the operands to `T`. Index arrays are those that stand inside another access.
+    /// Rounds the operands to `T`. A dense operand that is used inside another access is an index array.
     pub fn new(einsum: Einsum, values: Vec<(String, Value)>) -> Result<Self> {
         let mut arrays = BTreeSet::new();
         for access in einsum.right().chain([&einsum.out]) {
@@ -239,7 +240,7 @@ impl<T: Scalar> Typed<T> {
         Ok(Typed { einsum, operands })
     }
 
-    /// The sparse operand, if there is one.
+    /// Returns the sparse operand, if any.
     pub fn sparse(&self) -> Option<(&str, &AnySparse<T>)> {
         self.operands.iter().find_map(|(name, data)| match data {
             Data::Sparse(sparse) => Some((name.as_str(), sparse)),
@@ -247,7 +248,7 @@ impl<T: Scalar> Typed<T> {
         })
     }
 
-    /// The operand of this name.
+    /// Returns the operand of this name.
     pub fn get(&self, name: &str) -> Option<&Data<T>> {
         self.operands.iter().find(|(n, _)| n == name).map(|(_, data)| data)
     }
@@ -265,7 +266,7 @@ fn index<T>(name: &str, dense: &Dense<f64>) -> Result<Data<T>> {
     Ok(Data::Index(dense.shape().to_vec(), data))
 }
 
-/// One line if values that were finite are no longer.
+/// Prints a warning if finite values become infinite.
 pub fn warn_overflow<T: Element>(name: &str, wide: &[f64], narrow: &[T]) {
     let lost =
         wide.iter().zip(narrow).filter(|(w, n)| w.is_finite() && !n.to_f64().is_finite()).count();

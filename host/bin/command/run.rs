@@ -1,4 +1,4 @@
-//! `einsparse run`: from files to C, with the chain and the time of each step.
+//! `einsparse run`: computes C from files, and prints the chain and the time of each step.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,26 +28,26 @@ pub struct Run {
     repeat: usize,
 }
 
-/// A run that is asked for, without where its operands came from.
+/// A requested run, independent of the source of its operands.
 pub struct Job<'a> {
-    /// The expression.
+    /// Expression.
     pub expression: &'a str,
-    /// Which format.
+    /// Format of the sparse operand.
     pub format: FormatChoice,
-    /// What the plan may do.
+    /// Options of the plan.
     pub options: Options,
-    /// May the CPU take what no kernel runs?
+    /// Whether the CPU may run expressions without a kernel.
     pub may_fall_back: bool,
-    /// Compare with f64.
+    /// Whether to compare the result with f64.
     pub check: bool,
-    /// Warm runs.
+    /// Number of warm runs.
     pub repeat: usize,
-    /// Time that reading took, already spent.
+    /// Time for reading, which has already passed.
     pub read: Duration,
 }
 
 impl Run {
-    /// Runs it.
+    /// Runs the sub-command.
     pub fn execute(&self) -> Result<()> {
         for_dtype!(self.problem.dtype, T => self.typed::<T>())
     }
@@ -75,7 +75,7 @@ impl Run {
 }
 
 impl Job<'_> {
-    /// Runs it on the context; on the CPU where no kernel takes it and that is allowed.
+    /// Runs the job on the context, or on the CPU if no kernel supports the expression and the fallback is allowed.
     pub fn run<T: Scalar>(&self, context: &Context, typed: &Typed<T>) -> Result<Dense<T>> {
         match self.run_on(context, typed) {
             Err(error) if self.may_fall_back && context.is_cuda() && is_no_kernel(&*error) => {
@@ -111,7 +111,7 @@ impl Job<'_> {
         }
         say!("C        {:?}, {}", result.shape(), glance(&result));
         if self.check {
-            // Against the operands as they came, so that the conversion is checked too.
+            // Uses the operands before conversion, so that the conversion is checked as well.
             let ran = check::Ran {
                 format: bind::stored(&stored).map(|sparse| sparse.format()),
                 tf32: self.options.precision == einsparse::Precision::Tf32,
@@ -131,7 +131,7 @@ fn is_no_kernel(error: &(dyn std::error::Error + 'static)) -> bool {
     matches!(error.downcast_ref::<Error>(), Some(Error::NoKernel { .. }))
 }
 
-/// The chain Einsum -> IndirectEinsum -> Plan.
+/// Prints the chain Einsum -> IndirectEinsum -> Plan.
 pub fn print_chain<T: Scalar>(
     plan: &Plan<T>,
     typed: &Typed<T>,
@@ -155,7 +155,7 @@ pub fn print_chain<T: Scalar>(
     }
 }
 
-/// Entries of a tensor. Of formats that fill up with zeros, the nonzeros.
+/// Number of nonzeros of a tensor. For formats that pad with zeros, counts values that are not 0.
 pub fn entries<T: Element>(sparse: &AnySparse<T>) -> usize {
     match sparse.format().holds_fill() {
         true => sparse.values().iter().filter(|x| **x != T::ZERO).count(),
@@ -163,7 +163,7 @@ pub fn entries<T: Element>(sparse: &AnySparse<T>) -> usize {
     }
 }
 
-/// What an operand is.
+/// Description of an operand.
 pub fn describe<T: Scalar>(data: &super::problem::Data<T>) -> String {
     use super::problem::Data;
     match data {
@@ -183,8 +183,8 @@ pub fn describe<T: Scalar>(data: &super::problem::Data<T>) -> String {
     }
 }
 
-/// Arithmetic of one sparse factor and one dense: two operations for each entry and each place of the other indices.
-/// `None` for other expressions.
+/// Number of operations for one sparse and one dense factor: two per nonzero and element of the other indices. `None`
+/// for other expressions.
 pub fn operations<T: Scalar>(typed: &Typed<T>) -> Option<f64> {
     use super::problem::Data;
     let (name, sparse) = typed.sparse()?;
@@ -203,7 +203,7 @@ pub fn operations<T: Scalar>(typed: &Typed<T>) -> Option<f64> {
     Some(2.0 * entries(sparse) as f64 * free)
 }
 
-/// Useful arithmetic per second (without zeros that fill blocks up); nothing for other expressions.
+/// Useful operations per second, without padding zeros of blocks; empty for other expressions.
 fn rate<T: Scalar>(typed: &Typed<T>, median: Duration) -> String {
     match operations(typed) {
         Some(count) if !median.is_zero() => {
@@ -213,7 +213,7 @@ fn rate<T: Scalar>(typed: &Typed<T>, median: Duration) -> String {
     }
 }
 
-/// The first elements and the norm.
+/// First elements and norm of the result.
 fn glance<T: Scalar>(result: &Dense<T>) -> String {
     let first: Vec<String> =
         result.values().iter().take(4).map(|x| format!("{:.4}", x.to_f64())).collect();

@@ -1,4 +1,4 @@
-//! A spy plot: where the entries of a matrix lie, denser is darker.
+//! Spy plot: positions of the nonzeros of a matrix. Denser regions are darker.
 
 use einsparse::formats::CsrPattern;
 use plotters::prelude::*;
@@ -6,13 +6,13 @@ use plotters::style::text_anchor::HPos;
 
 use super::picture::{Area, LETTER, Letters, Percent, Picture, fill, frame};
 
-/// Pixels of the longer side at the most.
+/// Maximum number of pixels of the longer side.
 const LONGEST: i32 = 800;
-/// Pixels of a cell at the least: every cell of an SVG is an element of it.
+/// Minimum number of pixels of a cell: each cell is an element of an SVG.
 const CELL: i32 = 2;
-/// Pixels above the plot: two lines, and the name of the axis.
+/// Pixels above the plot, for two lines and the name of the axis.
 const ABOVE: i32 = 62;
-/// Pixels below the plot: numbers, and the name of the axis.
+/// Pixels below the plot, for numbers and the name of the axis.
 const BELOW: i32 = 46;
 /// Pixels between the plot and the scale.
 const GAP: i32 = 24;
@@ -22,13 +22,13 @@ const GAP: i32 = 24;
 struct Axis {
     extent: usize,
     pixels: i32,
-    /// Rows or columns that one cell stands for.
+    /// Number of rows or columns per cell.
     cell: usize,
 }
 
 impl Axis {
     fn new(extent: usize, longest: usize) -> Axis {
-        // Small matrices are no larger than they need be; of a vector there is still something to see.
+        // Small matrices get small plots. The minimum keeps vectors visible.
         let side = (longest.min(40) as i32 * 20).clamp(240, LONGEST);
         let share = extent as f64 / longest.max(1) as f64;
         let pixels = ((f64::from(side) * share).round() as i32).max(40);
@@ -41,13 +41,13 @@ impl Axis {
         self.extent.div_ceil(self.cell)
     }
 
-    /// Where a row or column begins, in pixels of the plot.
+    /// Pixel of the plot at which a row or column begins.
     fn at(self, index: usize) -> i32 {
         let share = index.min(self.extent) as f64 / self.extent.max(1) as f64;
         (f64::from(self.pixels) * share) as i32
     }
 
-    /// Round numbers so many pixels apart or more, from 0 on, and the extent.
+    /// Marks at round numbers, at least `apart` pixels from each other, starting at 0, and a mark at the extent.
     fn marks(self, apart: i32) -> Vec<usize> {
         let most = (self.pixels / apart).max(1) as usize;
         let tens = (0..19).map(|tens| 10usize.pow(tens));
@@ -62,7 +62,7 @@ impl Axis {
     }
 }
 
-/// A plot of a pattern.
+/// Spy plot of a pattern.
 pub struct Spy<'a> {
     pattern: &'a CsrPattern,
     title: [String; 2],
@@ -71,7 +71,7 @@ pub struct Spy<'a> {
 }
 
 impl<'a> Spy<'a> {
-    /// Of a pattern, with what it is of.
+    /// Creates a plot of a pattern with a title.
     pub fn new(pattern: &'a CsrPattern, title: &str) -> Self {
         let (m, k) = (pattern.rows(), pattern.cols());
         let (entries, places) = (pattern.columns().len(), m as f64 * k as f64);
@@ -87,18 +87,18 @@ impl<'a> Spy<'a> {
         }
     }
 
-    /// Pixels beside the plot: the numbers of the rows.
+    /// Pixels to the left of the plot, for row numbers.
     fn left(&self) -> i32 {
         LETTER * self.rows.extent.to_string().len().max(4) as i32 + 20
     }
 
-    /// What the scale says, where a cell stands for more than one place.
+    /// Title of the scale, if a cell covers more than one position.
     fn of_scale(&self) -> Option<String> {
         let (rows, columns) = (self.rows.cell, self.columns.cell);
         (rows * columns > 1).then(|| format!("fill of {rows} x {columns}"))
     }
 
-    /// The share of its places that each cell has entries at, row by row, and the largest.
+    /// Fraction of positions with nonzeros of each cell, row-major, and the max.
     fn fills(&self) -> (Vec<f64>, f64) {
         let width = self.columns.cells();
         let mut counts = vec![0u64; self.rows.cells() * width];
@@ -107,7 +107,7 @@ impl<'a> Spy<'a> {
                 counts[row / self.rows.cell * width + column as usize / self.columns.cell] += 1;
             }
         }
-        // Cells at the ends may be of fewer places.
+        // Cells at the ends may cover fewer positions.
         let places = |axis: Axis, cell: usize| axis.cell.min(axis.extent - cell * axis.cell);
         let fill = |(at, count): (usize, u64)| {
             let (row, column) = (at / width, at % width);
@@ -137,7 +137,7 @@ impl<'a> Spy<'a> {
         Ok(())
     }
 
-    /// From no entry to the fullest cell, beside the plot.
+    /// Draws the scale to the right of the plot, from an empty cell to the fullest cell.
     fn scale<B: DrawingBackend>(
         &self,
         area: &Area<B>,
@@ -162,7 +162,8 @@ impl<'a> Spy<'a> {
     }
 }
 
-/// Darker with the share of the fullest cell. The root keeps single entries visible beside full cells.
+/// Color of a cell: darker for a larger fraction of the fullest cell. The square root keeps sparse cells visible next
+/// to full cells.
 fn grey(share: f64) -> RGBColor {
     let grey = 200.0 * (1.0 - share.sqrt());
     RGBColor(grey as u8, grey as u8, (grey + 40.0) as u8)
@@ -225,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_cell_is_as_full_as_its_places() {
-        // 1000 rows in cells of 3, and a column: the last cell is of one row.
+        // 1000 rows in cells of 3, and one column: the last cell has one row.
         let offsets = (0..=1000u32).collect();
         let pattern = CsrPattern::new(1000, 1, offsets, vec![0; 1000]).expect("a pattern");
         let spy = Spy::new(&pattern, "a column");

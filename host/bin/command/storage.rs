@@ -1,4 +1,4 @@
-//! `einsparse inspect --storage`: the arrays of a small matrix as a format stores them.
+//! `einsparse inspect --storage`: prints the arrays that a format stores for a small matrix.
 
 use einsparse::formats::stats::Slots;
 use einsparse::formats::{AnySparse, AsSparse, Csr, Format, PAD, Role};
@@ -6,14 +6,14 @@ use einsparse::registry::block_of;
 
 use super::Result;
 
-/// Rows, and columns, of a matrix that is drawn, and the root of the places of another tensor.
+/// Maximum number of rows and of columns. A tensor of another order has at most `SIDE`^2 elements.
 const SIDE: usize = 32;
-/// Index and value slots that are listed.
+/// Maximum number of index slots and of value slots.
 const SLOTS: usize = 8192;
-/// Numbers on a line.
+/// Numbers per line.
 const LINE: usize = 16;
 
-/// Refuses what is too large to be looked at, before it is converted.
+/// Rejects tensors that are too large to print, before conversion.
 pub fn check(shape: &[usize]) -> Result<()> {
     let places = shape.iter().fold(1, |n: usize, &e| n.saturating_mul(e));
     let fits = match shape {
@@ -32,7 +32,7 @@ pub fn check(shape: &[usize]) -> Result<()> {
     .into())
 }
 
-/// Refuses arrays that are too long to be listed, before they are made.
+/// Rejects arrays that are too long to print, before they are created.
 pub fn check_slots(slots: &Slots) -> Result<()> {
     if slots.index.max(slots.values) <= SLOTS as u128 {
         return Ok(());
@@ -85,7 +85,7 @@ pub fn print(sparse: &AnySparse<f64>) -> Result<()> {
     Ok(())
 }
 
-/// The matrix, a dot for each place without an entry.
+/// Prints the matrix, with a dot for each position without a nonzero.
 fn grid(csr: &Csr<f64>) {
     let &[rows, columns] = csr.shape() else {
         return;
@@ -103,7 +103,7 @@ fn grid(csr: &Csr<f64>) {
     }
 }
 
-/// The number itself where its text is short. Else four digits, whose last zeros show that it is rounded.
+/// Prints a number exactly if its text is short. Otherwise prints four digits; trailing zeros show the rounding.
 fn short(x: f64) -> String {
     const LONGEST: usize = 8;
     let exact = [format!("{x}"), format!("{x:e}")];
@@ -114,13 +114,13 @@ fn short(x: f64) -> String {
     if !(1e-3..1e4).contains(&size) {
         return format!("{x:.3e}");
     }
-    // Rounded first: 0.99999 becomes 1.000, with one digit before the point.
+    // Round first: 0.99999 becomes 1.000, with one digit before the decimal point.
     let rounded: f64 = format!("{size:.3e}").parse().unwrap_or(size);
     let digits = 3 - rounded.log10().floor() as i32;
     format!("{x:.*}", digits.max(0) as usize)
 }
 
-/// The name of an array in the guide, and what it holds.
+/// Name of an array in the guide, and its contents.
 fn named(role: Role, format: Format, order: usize) -> (&'static str, String) {
     let block = if block_of(&format) == (1, 1) { "" } else { "block " };
     let axis = |axis: usize| match (order, axis) {
@@ -151,7 +151,7 @@ fn named(role: Role, format: Format, order: usize) -> (&'static str, String) {
     }
 }
 
-/// What packed arrays stand for.
+/// Prints the contents of packed arrays.
 fn unpacked(sparse: &AnySparse<f64>) {
     let coordinates = match sparse {
         AnySparse::Bitmap(a) => a.pattern().coordinates(),
@@ -184,8 +184,8 @@ fn unpacked(sparse: &AnySparse<f64>) {
     }
 }
 
-/// An array with its extents: a line for each run of its last axis, behind the indices of the others; lines that
-/// repeat are counted.
+/// Prints an array with its extents: one line per run of its last axis, after the indices of the other axes. Repeated
+/// lines are counted.
 fn list(name: &str, what: &str, shape: &[usize], (numbers, line): (&[String], usize)) {
     say!("{name:3} {what} {shape:?}");
     let width = numbers.iter().map(String::len).max().unwrap_or(1);
@@ -209,7 +209,7 @@ fn list(name: &str, what: &str, shape: &[usize], (numbers, line): (&[String], us
     }
     let margin = lines.iter().map(|line| line.0.len()).max().unwrap_or(0);
     for same in lines.chunk_by(|a, b| a.1 == b.1) {
-        // Two lines are no longer than one and a note.
+        // Two equal lines are printed: a note would not be shorter.
         let (shown, more) = same.split_at(if same.len() > 2 { 1 } else { same.len() });
         for (place, numbers) in shown {
             let gap = if margin > 0 { "  " } else { "" };

@@ -1,4 +1,4 @@
-//! Times: one run, and the median of warm runs (CUDA events on a GPU, the clock on the CPU).
+//! Times of one run, and the median of warm runs (CUDA events on a GPU, the clock on the CPU).
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use einsparse::{Context, Operand, Plan, Scalar, Stream, Tensor};
 
 use super::Result;
 
-/// A duration with three digits.
+/// Duration that is printed with three digits.
 pub struct Shown(pub Duration);
 
 impl fmt::Display for Shown {
@@ -24,14 +24,14 @@ impl fmt::Display for Shown {
     }
 }
 
-/// Runs `step` and tells how long it took.
+/// Runs `step` and measures its time.
 pub fn timed<R>(step: impl FnOnce() -> Result<R>) -> Result<(R, Duration)> {
     let start = Instant::now();
     let result = step()?;
     Ok((result, start.elapsed()))
 }
 
-/// One run, waited for.
+/// Runs the plan once and waits for it.
 pub fn once<T: Scalar>(
     plan: &Plan<T>,
     operands: &[(&str, Operand<'_, T>)],
@@ -44,7 +44,7 @@ pub fn once<T: Scalar>(
     Ok(start.elapsed())
 }
 
-/// Median of `repeat` warm runs, the first two thrown away.
+/// Median time of `repeat` warm runs, without the first two.
 pub fn median<T: Scalar>(
     context: &Context,
     plan: &Plan<T>,

@@ -1,4 +1,4 @@
-//! Loops that are no list: a stride, or a table of their own, for the output and for each factor.
+//! Loops outside the list: a stride or a table per loop, for the output and for each factor.
 
 use std::borrow::Cow;
 
@@ -9,17 +9,17 @@ use super::space::{Atom, Space};
 use super::terms::gathered;
 use crate::error::Result;
 
-/// Strides of the output and of what is read at its places, in elements by axis of the output.
+/// Strides of the output, its bias and its gate, in elements, by axis of the output.
 pub(super) struct OutStrides {
     pub(super) out: Vec<usize>,
     pub(super) bias: Vec<usize>,
     pub(super) gate: Vec<usize>,
 }
 
-/// What describes a loop, and the tables that it names by number, from 1 on.
+/// Builder of loop descriptions and of the tables that they refer to, numbered from 1.
 pub(super) struct Loops<'a> {
     pub(super) tables: Vec<Cow<'a, [u32]>>,
-    /// For each factor as it is walked its number in the expression.
+    /// Number in the expression of each factor, in the order of iteration.
     pub(super) order: Vec<usize>,
     pub(super) bytes: usize,
 }
@@ -30,7 +30,7 @@ impl<'a> Loops<'a> {
         self.tables.len() as u64
     }
 
-    /// A part of the output's place.
+    /// Description of a part of the output index.
     pub(super) fn part(&self, atom: &Atom<'_, '_>, strides: &OutStrides) -> EinsumDim {
         let of = |strides: &[usize]| (atom.times * strides[atom.axis] * self.bytes) as u64;
         EinsumDim {
@@ -42,10 +42,10 @@ impl<'a> Loops<'a> {
         }
     }
 
-    /// The loop of `var`.
+    /// Description of the loop of `var`.
     ///
     /// # Errors
-    /// [`crate::Error::Overflow`] for more places of a gather than a table numbers.
+    /// [`crate::Error::Overflow`] if a gather has more offsets than a table can number.
     pub(super) fn of_var(
         &mut self,
         bound: &Bound<'a>,
@@ -84,7 +84,7 @@ impl<'a> Loops<'a> {
     }
 }
 
-/// The most strided in front, and neighbours that are one loop joined.
+/// Sorts loops by descending stride and merges adjacent loops that are equivalent to one loop.
 pub(super) fn joined(mut dims: Vec<EinsumDim>, key: impl Fn(&EinsumDim) -> u64) -> Vec<EinsumDim> {
     dims.retain(|d| d.extent != 1 || d.tables.iter().any(|t| *t != 0));
     dims.sort_by_key(|d| std::cmp::Reverse(key(d)));
@@ -101,7 +101,7 @@ pub(super) fn joined(mut dims: Vec<EinsumDim>, key: impl Fn(&EinsumDim) -> u64) 
     out
 }
 
-/// Whether the steps of `outer` are as long as the whole of `inner`, everywhere.
+/// Whether each step of `outer` equals the full extent of `inner`, for all tensors.
 fn are_one(outer: &EinsumDim, inner: &EinsumDim) -> bool {
     let whole = |outer: u64, step: u64| outer == step * inner.extent;
     let factors = (0..EINSUM_FACTORS).all(|f| whole(outer.strides[f], inner.strides[f]));

@@ -1,5 +1,5 @@
-//! The general kernels step by step on the CPU, from the same parameters by the same functions: their reference, and a
-//! test of the listing where there is no GPU.
+//! CPU emulation of the general kernels with the same parameters and the same functions. It is their reference, and it
+//! tests the listing without a GPU.
 
 use einsparse_formats::Element;
 use einsparse_kernels::abi::{FLAG_ACCUMULATE, FLAG_GATE, FLAG_GELU, FLAG_RELU};
@@ -18,7 +18,7 @@ use crate::indirect::IndirectEinsum;
 use crate::registry::{Dtype, Scalar};
 use crate::values::{Sum, sums_in_f64, with_type};
 
-/// Index arrays in the memory of the host.
+/// Index arrays in host memory.
 struct Host;
 
 impl Arrays for Host {
@@ -26,22 +26,22 @@ impl Arrays for Host {
         if !ok {
             return 0;
         }
-        // SAFETY: addresses are those of the listing's tables, asked for inside them.
+        // SAFETY: addresses are inside the listing's tables.
         unsafe { *(address as *const u32) }
     }
     fn word(&self, address: u64) -> u64 {
-        // SAFETY: addresses are those of the listing's loops.
+        // SAFETY: addresses are inside the listing's loops.
         unsafe { *(address as *const u64) }
     }
 }
 
-/// As [`run`](super::super::run), by the steps of the general GPU kernels. `way` counts the ways in which their lanes
-/// may run, the one with vectors first where there is one; returns how many there are.
+/// Variant of [`run`](super::super::run) that executes the steps of the general GPU kernels. `way` is the index of the
+/// way in which lanes iterate; the way with vectors is first, if it exists. Returns the number of ways.
 ///
 /// # Errors
-/// As [`run`](super::super::run); [`Error::Operand`](crate::Error::Operand) for a way that there is not, and for an
-/// expression of no factors or more than five; [`Error::Overflow`](crate::Error::Overflow) for more than the kernels
-/// number.
+/// As for [`run`](super::super::run); [`Error::Operand`](crate::Error::Operand) if `way` is out of range, or if the
+/// number of factors is 0 or more than five; [`Error::Overflow`](crate::Error::Overflow) if a number exceeds those of
+/// the kernels.
 pub fn run_listed<T: Scalar>(
     e: &IndirectEinsum,
     operands: &Operands<'_, T>,
@@ -82,7 +82,7 @@ fn listed<A: Sum>(
         shape: out.shape.clone(),
         strides: out.strides.clone(),
     };
-    // Shapes of bias and gate are checked as everywhere.
+    // Validates the shapes of bias and gate.
     super::super::epilogue::Epilogue::<A>::bind(e, operands, &out.shape)?;
     let offsets = Offsets::new(e, operands)?;
     let listing = Listing::new(e, (operands, dtype.bytes()), &offsets, &places, way)?;
@@ -160,17 +160,17 @@ impl<A: Sum> Steps<A> {
         }
     }
 
-    /// The value at an address.
+    /// Reads the value at an address.
     ///
     /// # Safety
-    /// A value of the operands' type lies there.
+    /// A value of the operands' type must be stored at the address.
     unsafe fn read(&self, at: u64) -> A {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let value = with_type!(self.dtype, T => unsafe { Element::to_f64(*(at as *const T)) });
         A::from_f64(value)
     }
 
-    /// One element of the output, or its part of a cut sum.
+    /// Computes one element of the output, or its part of a split sum.
     fn element(&mut self, item: [u32; 4], rest: u32, own: u32, run: u32) {
         let p = self.p;
         let [place, start, len, slot] = item;
@@ -205,7 +205,7 @@ impl<A: Sum> Steps<A> {
         let bias = spot.bias + column * p.bias_inner;
         let gate = spot.gate + column * p.gate_inner;
         let sum = self.finished(sum, (out, bias, gate)).to_f64();
-        // SAFETY: the place is one of the output, whose shape was checked.
+        // SAFETY: the address is inside the output, whose shape was validated.
         with_type!(self.dtype, T => unsafe { *(out as *mut T) = <T as Element>::from_f64(sum) });
     }
 
@@ -236,7 +236,7 @@ impl<A: Sum> Steps<A> {
         self.p.line_of(&Host, base, term, number)
     }
 
-    /// One term.
+    /// Adds one term.
     fn add(&self, line: &Line<EINSUM_FACTORS>, at: u32, (sum, seen): (&mut A, &mut bool)) {
         let mut product = None;
         for f in 0..self.factors {
@@ -245,7 +245,7 @@ impl<A: Sum> Steps<A> {
             if !there {
                 return;
             }
-            // SAFETY: a place of the factor, as bound and checked.
+            // SAFETY: the address is inside the factor, as bound and validated.
             let value = unsafe { self.read(line.base[f] + bytes) };
             if f == 0 && self.p.flags & FLAG_FILLED != 0 && value == A::ZERO {
                 return;
@@ -256,10 +256,10 @@ impl<A: Sum> Steps<A> {
         *seen = true;
     }
 
-    /// Bias, activation, gate, `+=`.
+    /// Applies bias, activation, gate and `+=`.
     fn finished(&self, sum: A, (out, bias, gate): (u64, u64, u64)) -> A {
         let flag = |flag| self.p.flags & flag != 0;
-        // SAFETY: places of the epilogue's operands and of the output.
+        // SAFETY: addresses are inside the epilogue's operands and the output.
         let read = |at: u64| unsafe { self.read(at) };
         let mut x = sum;
         if flag(FLAG_BIAS) {

@@ -1,10 +1,10 @@
-//! Which loops have to be listed: those that a gather, a block with a ragged edge or a diagonal ties together. The
-//! others are strides.
+//! Selection of the loops that must be listed: loops that a gather, a block with a partial edge or a diagonal ties
+//! together. The other loops are strides.
 
 use super::super::bind::Bound;
 use super::super::expr::Expr;
 
-/// A part of an index along one axis.
+/// Part of an index along one axis.
 #[derive(Clone, Copy)]
 pub(super) enum Place<'b, 'a> {
     Var(usize),
@@ -28,7 +28,7 @@ impl Place<'_, '_> {
     }
 }
 
-/// A part, counted in `times` elements along `axis`.
+/// Part of an index with its axis and its extent. One step is `times` elements along `axis`.
 pub(super) struct Atom<'b, 'a> {
     pub(super) place: Place<'b, 'a>,
     pub(super) axis: usize,
@@ -45,7 +45,7 @@ impl Atom<'_, '_> {
     }
 }
 
-/// An index in parts: a block that fits its axis without a rest is two, each on its own.
+/// Splits an index into parts. A block whose extent divides that of its axis gives two independent parts.
 fn split<'b, 'a>(expr: &'b Expr<'a>, own: (usize, usize, usize), atoms: &mut Vec<Atom<'b, 'a>>) {
     let (axis, times, extent) = own;
     let mut push = |place| {
@@ -65,18 +65,18 @@ fn split<'b, 'a>(expr: &'b Expr<'a>, own: (usize, usize, usize), atoms: &mut Vec
     }
 }
 
-/// The loops of an indirect Einsum, sorted by how they are walked.
+/// Loops of an indirect Einsum, classified by how they are iterated.
 pub(super) struct Space<'b, 'a> {
     pub(super) out: Vec<Atom<'b, 'a>>,
     pub(super) factors: Vec<Vec<Atom<'b, 'a>>>,
-    /// Places that must exist.
+    /// Index expressions that must be valid.
     pub(super) guards: Vec<&'b Expr<'a>>,
     pub(super) equalities: &'b [(Expr<'a>, Expr<'a>)],
-    /// Loops that are walked together as a list.
+    /// Loops that are iterated together as a list.
     pub(super) list: Vec<usize>,
-    /// Loops on their own that are gathered by: a table instead of a stride.
+    /// Independent loops with gathers: they use a table instead of a stride.
     pub(super) tabled: Vec<usize>,
-    /// Whether each loop is one of the output.
+    /// Whether each loop is a loop of the output.
     pub(super) of_out: Vec<bool>,
 }
 
@@ -138,7 +138,7 @@ impl<'b, 'a> Space<'b, 'a> {
         space
     }
 
-    /// Every expression that ties loops together, with whether it is one of the output.
+    /// Loops of every expression that ties loops together, and whether the expression is part of the output.
     fn ties(&self) -> Vec<(Vec<usize>, bool)> {
         let gathers = |atoms: &[Atom<'_, '_>], out: bool| -> Vec<(Vec<usize>, bool)> {
             let tied = atoms.iter().filter(|a| a.var().is_none());
@@ -152,7 +152,7 @@ impl<'b, 'a> Space<'b, 'a> {
         for (left, right) in self.equalities {
             ties.push(([left.vars(), right.vars()].concat(), false));
         }
-        // A loop along two axes of the output leaves places that no term reaches.
+        // A loop along two axes of the output leaves output elements that no term reaches.
         for (i, atom) in self.out.iter().enumerate() {
             let twice = |other: &Atom<'_, '_>| atom.var().is_some() && other.var() == atom.var();
             if self.out[..i].iter().any(twice) {
@@ -196,13 +196,13 @@ impl<'b, 'a> Space<'b, 'a> {
             }
         }
         self.list.sort_unstable();
-        // What decides where a term goes, and whether there is one, comes first.
+        // Loops that determine the output index of a term, or whether the term exists, are first.
         let mut list = std::mem::take(&mut self.list);
         list.sort_by_key(|v| !self.decides(*v));
         self.list = list;
     }
 
-    /// Whether a loop has a part in where a term goes, or in whether there is one beside what factors read.
+    /// Whether a loop affects the output index of a term, or affects by guards or equalities whether the term exists.
     fn decides(&self, var: usize) -> bool {
         self.out.iter().any(|a| a.place.vars().contains(&var)) || self.is_conditional(var)
     }
@@ -214,7 +214,7 @@ impl<'b, 'a> Space<'b, 'a> {
         guarded || self.equalities.iter().any(equal)
     }
 
-    /// Whether every place that this loop alone gathers exists.
+    /// Whether every gather that depends on this loop alone is valid.
     fn can_be_tabled(&self, var: usize, extents: &[usize]) -> bool {
         if self.is_conditional(var) {
             return false;
@@ -230,7 +230,7 @@ impl<'b, 'a> Space<'b, 'a> {
         })
     }
 
-    /// How many of the listed loops, the first, decide where a term goes and whether there is one.
+    /// Number of the listed loops, counted from the first, that determine the output index and existence of terms.
     pub(super) fn deciding(&self) -> usize {
         self.list.iter().filter(|v| self.decides(**v)).count()
     }

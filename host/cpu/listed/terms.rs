@@ -1,5 +1,4 @@
-//! The list: terms of the tied loops, sorted by the place of the output where they meet, and where each factor finds
-//! them.
+//! List of the terms of the tied loops, sorted by output index, with the offset of each term in each factor.
 
 use std::borrow::Cow;
 
@@ -14,21 +13,21 @@ use super::space::{Atom, Place, Space};
 use crate::error::{Error, Result};
 use crate::parallel;
 
-/// Places of a scatter at the most, and terms of a list.
+/// Maximum number of output indices of a scatter, and of terms of a list.
 const MOST_PLACES: u64 = 1 << 27;
 const MOST_TERMS: u64 = 1 << 31;
-/// The key of a term that is dropped.
+/// Key of a dropped term.
 const DROPPED: u64 = u64::MAX;
 
-/// Where a factor finds a term: `table[t]`, or `t` without one, times the stride, in elements.
+/// Offset of term `t` in a factor: `table[t]`, or `t` without a table, times the stride, in elements.
 pub(super) struct Walk<'a> {
     pub(super) table: Option<Cow<'a, [u32]>>,
     pub(super) stride: usize,
 }
 
-/// The list.
+/// List of terms.
 pub(super) struct Terms<'a> {
-    /// Where the terms of each place start, and the end of the last.
+    /// Offset of the first term of each output index, and the end of the last.
     pub(super) starts: Vec<u32>,
     pub(super) walks: Vec<Walk<'a>>,
 }
@@ -37,13 +36,13 @@ fn beyond(what: &str, value: u128, limit: u64) -> Error {
     Error::Overflow { what: what.into(), value, limit: u128::from(limit) }
 }
 
-/// The parts of the output's axes that the list decides.
+/// Parts of the output's axes that the list determines.
 pub(super) fn parts<'s, 'b, 'a>(space: &'s Space<'b, 'a>) -> Vec<&'s Atom<'b, 'a>> {
     let listed = |a: &&Atom<'b, 'a>| a.place.vars().iter().any(|v| space.list.contains(v));
     space.out.iter().filter(listed).collect()
 }
 
-/// Lists the terms.
+/// Creates the list of terms.
 pub(super) fn list<'a>(bound: &Bound<'a>, space: &Space<'_, 'a>) -> Result<Terms<'a>> {
     let extents = &bound.extents;
     let count = volume(space.list.iter().map(|&v| extents[v])) as u64;
@@ -83,13 +82,13 @@ pub(super) fn list<'a>(bound: &Bound<'a>, space: &Space<'_, 'a>) -> Result<Terms
     Ok(Terms { starts, walks })
 }
 
-/// What of a factor the list decides.
+/// Parts of a factor's axes that the list determines.
 fn listed_atoms<'s, 'b, 'a>(space: &'s Space<'b, 'a>, factor: usize) -> Vec<&'s Atom<'b, 'a>> {
     let listed = |a: &&Atom<'b, 'a>| a.place.vars().iter().any(|v| space.list.contains(v));
     space.factors[factor].iter().filter(listed).collect()
 }
 
-/// The place of each term of the deciding loops.
+/// Output index of each term of the deciding loops.
 fn keys(
     bound: &Bound<'_>,
     space: &Space<'_, '_>,
@@ -120,7 +119,7 @@ fn keys(
     Ok(keys)
 }
 
-/// Where the terms of each place start.
+/// Offset of the first term of each output index.
 fn starts(keys: &[u64], places: usize) -> Result<Vec<u32>> {
     let mut starts: Vec<u32> = allocate::zeroed("places of a scatter", places + 1)?;
     for &key in keys.iter().filter(|k| **k != DROPPED) {
@@ -132,7 +131,7 @@ fn starts(keys: &[u64], places: usize) -> Result<Vec<u32>> {
     Ok(starts)
 }
 
-/// Terms by place, in their order within each.
+/// Sorts terms by output index. The sort is stable.
 fn sorted(keys: &[u64], starts: &[u32]) -> Result<Vec<u32>> {
     let mut next = allocate::collected("places of a scatter", starts.iter().copied())?;
     let count = starts[starts.len() - 1] as usize;
@@ -145,7 +144,7 @@ fn sorted(keys: &[u64], starts: &[u32]) -> Result<Vec<u32>> {
     Ok(terms)
 }
 
-/// Where a factor finds the terms as the loops number them.
+/// Offsets of the terms in a factor, in the order of the loops.
 fn in_order<'a>(
     bound: &Bound<'a>,
     space: &Space<'_, 'a>,
@@ -168,8 +167,8 @@ fn in_order<'a>(
     Ok(Walk { table: Some(Cow::Owned(table)), stride })
 }
 
-/// Where these loops meet the axes of a factor: a table of places, `PAD` where a term is dropped, and the elements from
-/// one to the next.
+/// Offsets of these loops in a factor. Returns a table of offsets, with `PAD` for dropped terms, and their unit in
+/// elements.
 pub(super) fn gathered(
     vars: &[usize],
     extents: &[usize],
@@ -190,7 +189,7 @@ pub(super) fn gathered(
     Ok((evaluated(vars, extents, &steps, count)?, unit))
 }
 
-/// Sums of steps for every term of these loops, `PAD` where one is dropped.
+/// Sums the steps of every term of these loops; `PAD` for dropped terms.
 fn evaluated(
     vars: &[usize],
     extents: &[usize],
@@ -213,7 +212,7 @@ fn evaluated(
     Ok(table)
 }
 
-/// The stride from one term to the next, where that is all there is.
+/// Stride from one term to the next, if the terms have a constant stride.
 fn as_numbered(
     bound: &Bound<'_>,
     space: &Space<'_, '_>,
@@ -240,7 +239,7 @@ fn as_numbered(
     Some(stride.unwrap_or(0))
 }
 
-/// The index array that has a slot for each term in order.
+/// Index array with one slot per term, in the order of the terms.
 fn array_of<'a>(
     bound: &Bound<'a>,
     space: &Space<'_, 'a>,
@@ -269,7 +268,7 @@ fn array_of<'a>(
     }
 }
 
-/// A walk over terms in another order: `tails` terms behind each of `order`.
+/// Reorders a walk: each element of `order` is followed by its `tails` terms.
 fn reordered<'a>(walk: Walk<'a>, order: &[u32], tails: usize) -> Result<Walk<'a>> {
     if walk.table.is_none() && walk.stride == 0 {
         return Ok(walk);

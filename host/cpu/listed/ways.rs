@@ -1,42 +1,43 @@
-//! Along what the lanes of the general kernels may run, told from the expression and the strides of its operands.
+//! Ways in which the lanes of the general kernels can iterate, determined from the expression and the strides of its
+//! operands.
 
 use crate::indirect::{Access, Index, IndirectEinsum};
 
-/// What lanes run along.
+/// Loop that the lanes iterate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Lanes {
-    /// Vectors of an index of the output that is contiguous wherever it stands.
+    /// Vectors of an output index along which every tensor is contiguous.
     Vectors,
-    /// Elements of an index of the output; without one, a lane has an element of its own.
+    /// Elements of an output index; without such an index, each lane computes its own element.
     Elements,
-    /// Terms of an element of the output.
+    /// Terms of an output element.
     Terms,
 }
 
-/// A way to walk an indirect Einsum.
+/// Way to iterate over an indirect Einsum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Way {
     pub(crate) lanes: Lanes,
-    /// The axis of the output that lanes run along.
+    /// Axis of the output that lanes iterate.
     pub(crate) inner: Option<usize>,
-    /// The factors, those without that index in front, and of them the one of filled blocks.
+    /// Order of the factors: factors without that index first, and within each part the factor of padded blocks first.
     pub(crate) order: Vec<usize>,
-    /// How many have not that index.
+    /// Number of factors without that index.
     pub(crate) fixed: usize,
-    /// How many of the others are not contiguous along it, or the output; where lanes run along terms, how many factors
-    /// are not contiguous along those.
+    /// Number of the other tensors, including the output, that are not contiguous along that index. If lanes iterate
+    /// terms, number of factors that are not contiguous along the terms.
     pub(crate) strided: usize,
 }
 
-/// Strides of a tensor, in elements; `None` for the values of a sparse operand.
+/// Returns the strides of a tensor in elements; `None` for the values of a sparse operand.
 pub(crate) type StridesOf<'s> = &'s dyn Fn(&str) -> Option<Vec<usize>>;
 
-/// The factor of filled blocks. The kernels test one: more are refused ([`IndirectEinsum::filled`]).
+/// Factor of padded blocks. Kernels test one factor: more than one is rejected ([`IndirectEinsum::filled`]).
 pub(crate) fn filled(e: &IndirectEinsum) -> Option<usize> {
     e.filled.first().copied()
 }
 
-/// Every way, the one with vectors first where there is one of `vector` elements.
+/// Returns all ways, first the one with vectors of `vector` elements, if it exists.
 pub(crate) fn ways(
     e: &IndirectEinsum,
     (out_shape, out_strides): (&[usize], &[usize]),
@@ -73,8 +74,8 @@ pub(crate) fn ways(
     ways
 }
 
-/// How many factors do not lie one element behind the other along the terms: along the summed loop that moves them
-/// least, and those behind the list of a sparse operand but its values.
+/// Number of factors that are not contiguous along the terms: min over the summed loops. A gathered factor counts as
+/// not contiguous. The values of a sparse operand count as contiguous.
 fn apart(e: &IndirectEinsum, strides_of: StridesOf<'_>) -> usize {
     let in_out = |name: &str| {
         let mut found = false;
@@ -88,7 +89,7 @@ fn apart(e: &IndirectEinsum, strides_of: StridesOf<'_>) -> usize {
         index.for_each_name(&mut |n| summed.push(n));
     }
     summed.retain(|name| !in_out(name));
-    // None where an index is no plain name: behind a gather a factor may lie anywhere.
+    // `None` if the loop occurs inside a gather: the factor may then be read at any offset.
     let step = |access: &Access, name: &str| -> Option<usize> {
         let strides = strides_of(&access.tensor).unwrap_or_else(|| vec![1; access.indices.len()]);
         let mut step = 0;
@@ -114,7 +115,7 @@ fn apart(e: &IndirectEinsum, strides_of: StridesOf<'_>) -> usize {
     summed.iter().map(far).min().unwrap_or(0)
 }
 
-/// All strides but those of 1 are multiples of a vector.
+/// Whether one stride is 1 and all others are multiples of a vector.
 fn multiples(strides: &[usize], vector: usize) -> bool {
     let ones = strides.iter().filter(|s| **s == 1).count();
     let others = strides.iter().filter(|s| **s != 1);
@@ -128,7 +129,7 @@ fn without(e: &IndirectEinsum, lanes: Lanes) -> Way {
     Way { lanes, inner, order, fixed, strided }
 }
 
-/// Axes of the output whose index stands nowhere but as itself.
+/// Axes of the output whose index is used only as a plain index.
 fn free_axes(e: &IndirectEinsum) -> Vec<usize> {
     let mut tied: Vec<&str> = Vec::new();
     let tie = |index: &Index| !matches!(index, Index::Name(_));
@@ -154,7 +155,7 @@ fn free_axes(e: &IndirectEinsum) -> Vec<usize> {
     (0..e.out.indices.len()).filter(free).collect()
 }
 
-/// Lanes along an axis of the output.
+/// Way with lanes along an axis of the output.
 fn along(e: &IndirectEinsum, axis: usize, out_strides: &[usize], strides_of: StridesOf<'_>) -> Way {
     let name = &e.out.indices[axis];
     let stride = |access: &Access| -> Option<usize> {

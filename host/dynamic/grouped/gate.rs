@@ -1,10 +1,10 @@
-//! What the sums of a gated product are multiplied with.
+//! Gates of gated products.
 
 use crate::cpu::gelu;
 use crate::values::Sum;
 use einsparse_kernels::abi::{FLAG_GELU, FLAG_RELU};
 
-/// The gate of a gated linear unit, `gate(x G) * (x U)` (Shazeer, arXiv 2002.05202).
+/// Gate of a gated linear unit, `gate(x G) * (x U)` (Shazeer, arXiv 2002.05202).
 ///
 /// ```
 /// use einsparse::dynamic::{Gate, GroupedOptions};
@@ -23,7 +23,7 @@ pub enum Gate {
 }
 
 impl Gate {
-    /// Flags of the kernels.
+    /// Flags of the kernels for this gate.
     pub(crate) fn flags(self) -> u32 {
         match self {
             Gate::Silu => 0,
@@ -32,7 +32,7 @@ impl Gate {
         }
     }
 
-    /// Its value at `x`.
+    /// Value of the gate at `x`.
     pub(crate) fn of(self, x: f64) -> f64 {
         match self {
             Gate::Silu => x / (1.0 + (-x).exp()),
@@ -42,7 +42,7 @@ impl Gate {
         }
     }
 
-    /// What sums `[x, y]` make, `gate(x) y`.
+    /// Computes `gate(x) y` from sums `[x, y]`.
     pub(crate) fn multiply<A: Sum>(self, sums: &[A], to: &mut [A]) {
         let (gates, others) = sums.split_at(to.len());
         for ((to, &x), &y) in to.iter_mut().zip(gates).zip(others) {
@@ -50,12 +50,12 @@ impl Gate {
         }
     }
 
-    /// Whether the gradient at `x` is 0 without a product: 0 times Inf would be NaN.
+    /// Whether the gradient at `x` is 0 and must not be computed as a product: 0 times Inf would be NaN.
     pub(crate) fn masks(self, x: f64) -> bool {
         self == Gate::Relu && self.slope(x) == 0.0
     }
 
-    /// Its slope at `x`.
+    /// Slope of the gate at `x`.
     pub(crate) fn slope(self, x: f64) -> f64 {
         match self {
             Gate::Silu => {
@@ -65,7 +65,7 @@ impl Gate {
             Gate::Gelu => {
                 let below = 0.5 * (1.0 + libm::erf(x * std::f64::consts::FRAC_1_SQRT_2));
                 let density = (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt();
-                // The density is 0 there, and 0 times Inf is NaN.
+                // Outside of this range the density is 0, and 0 times Inf would be NaN.
                 below + x.clamp(-64.0, 64.0) * density
             }
             Gate::Relu => f64::from(u8::from(x > 0.0)),

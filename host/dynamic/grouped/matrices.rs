@@ -1,4 +1,4 @@
-//! The matrices of a product of rows with chosen matrices, as they are stored.
+//! Storage of the matrices of a grouped product.
 
 use einsparse_formats::{E4m3, SCALE_BLOCK, unscale_blocks};
 
@@ -11,14 +11,15 @@ use crate::families::convert::DenseMatrix;
 use crate::registry::Scalar;
 use crate::tensor::{Tensor, TensorView};
 
-/// Matrices that rows are multiplied with, one of each expert: `[experts, k, n]`, transposed `[experts, n, k]`.
+/// Matrices with which rows are multiplied, one per expert: `[experts, k, n]`, or `[experts, n, k]` if transposed.
 ///
-/// Scaled ones are numbers of 8 bits, and an f32 for each block of 128 x 128 of a matrix that they are multiplied with,
-/// `[experts, n / 128, k / 128]`, rounded up: e4m3 weights as DeepSeek-V3 and Qwen3 are shipped (`weight_scale_inv`;
-/// arXiv 2412.19437, section 3.3). What is multiplied are the products in f32, rounded to `T`: a result has the same
-/// bits as with such matrices of `T`, as long as scales are finite and rows are not
-/// [quantized](super::GroupedOptions::quantize) too. They are transposed, and `k` is a multiple of 16.
-/// Plain ones are made of `&Tensor<T>` where they are asked for, scaled ones of a pair.
+/// Scaled matrices consist of 8-bit numbers and an f32 scale per block of 128 x 128 of a matrix,
+/// `[experts, n / 128, k / 128]`, rounded up. This is the format of e4m3 weights of DeepSeek-V3 and Qwen3
+/// (`weight_scale_inv`; arXiv 2412.19437, section 3.3). The factors of a product are number times scale in f32, rounded
+/// to `T`. Results therefore have the same bits as with those matrices in `T`, if scales are finite and rows are not
+/// [quantized](super::GroupedOptions::quantize). Scaled matrices are transposed, and `k` is a multiple of 16.
+///
+/// A `&Tensor<T>` converts to plain matrices, a pair of tensors to scaled ones.
 ///
 /// ```
 /// use einsparse::Context;
@@ -43,9 +44,9 @@ use crate::tensor::{Tensor, TensorView};
 /// ```
 #[derive(Debug)]
 pub enum Matrices<'a, T> {
-    /// Of the rows' type.
+    /// Matrices of the rows' type.
     Plain(&'a Tensor<T>),
-    /// e4m3 and the scales of its blocks.
+    /// Numbers in e4m3, and the scales of their blocks.
     Scaled(&'a Tensor<E4m3>, &'a Tensor<f32>),
 }
 
@@ -75,7 +76,7 @@ impl<'a, T> From<(&'a Tensor<E4m3>, &'a Tensor<f32>)> for Matrices<'a, T> {
     }
 }
 
-/// Matrices of a GPU that is not there.
+/// Matrices of the simulated GPU.
 pub(crate) enum ShadowMatrices<T> {
     Plain(Tensor<T>),
     Scaled(Tensor<E4m3>, Tensor<f32>),
@@ -100,7 +101,8 @@ impl<T: Scalar> Matrices<'_, T> {
         }
     }
 
-    /// Refuses matrices of another shape than `[experts, rows, columns]`, and scaled ones where others are expected.
+    /// Refuses matrices of another shape than `[experts, rows, columns]`. Also refuses plain matrices if scaled ones
+    /// are expected, and vice versa.
     pub(crate) fn check(&self, name: &str, shape: [usize; 3], scaled: bool) -> Result<()> {
         match *self {
             Matrices::Plain(plain) if !scaled => check_shape(name, &shape, plain.shape()),
@@ -125,7 +127,7 @@ impl<T: Scalar> Matrices<'_, T> {
         }
     }
 
-    /// On a GPU; the address of the scales, or 0.
+    /// The matrices on a GPU, and the address of the scales, or 0.
     pub(crate) fn on_device(
         &self,
         context: &Context,
@@ -140,7 +142,8 @@ impl<T: Scalar> Matrices<'_, T> {
         }
     }
 
-    /// Hands them on for a product on the CPU, each number scaled and rounded as on a GPU; all of them anew.
+    /// Passes the matrices to `then` for a product on the CPU, with each number scaled and rounded as on a GPU. Every
+    /// call scales all of them.
     pub(crate) fn on_host(
         &self,
         context: &Context,

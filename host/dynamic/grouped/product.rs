@@ -1,4 +1,4 @@
-//! A product of each row with its own matrix, in the turn of whoever queues it.
+//! Product of each row with its own matrix. The caller orders runs.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -22,47 +22,47 @@ use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
 
-/// Operands of a product beside C.
+/// Operands of a product except C.
 #[derive(Debug)]
 pub(crate) struct GroupedRun<'a, T> {
-    /// None where another product has stored them for this one, [`GroupedProduct::queue_for`].
+    /// `None` if another product has stored the rows for this one, [`GroupedProduct::queue_for`].
     pub a: Option<&'a Tensor<T>>,
     pub w: Matrices<'a, T>,
     pub weights: Option<&'a Tensor<f32>>,
-    /// Rows by slots; where they are not positive, C is zero.
+    /// Rows by slots. C is zero where they are not positive.
     pub gate: Option<&'a Tensor<T>>,
-    /// On a GPU rows of C of choices of no expert stay as they are, where they are scattered.
+    /// Whether, on a GPU with scatter, rows of C for choices without an expert are left unchanged.
     pub keep: bool,
-    /// The kernel queued just before neither routed nor wrote W, and a product or a routing of this crate stood before
-    /// it.
+    /// Whether the previous kernel on the stream wrote neither the routes nor W, and a product or a routing of this
+    /// crate preceded that kernel.
     pub early: bool,
 }
 
 impl<'a, T> GroupedRun<'a, T> {
-    /// A product and nothing beside it.
+    /// Operands of a product without weights or gate.
     pub(crate) fn plain(a: &'a Tensor<T>, w: impl Into<Matrices<'a, T>>) -> Self {
         GroupedRun { a: Some(a), w: w.into(), weights: None, gate: None, keep: false, early: false }
     }
 }
 
-/// Rows of A as e4m3, on a GPU; runs share them.
+/// Rows of A as e4m3, on a GPU. Runs share them.
 #[derive(Debug)]
 struct Quantize {
     launch: QuantizeLaunch,
     turns: Turns,
 }
 
-/// Where C goes.
+/// Output C.
 enum Out<'a, T> {
     Rows(&'a mut Tensor<T>),
-    /// To the rows of A of another product.
+    /// C is stored as the quantized rows of A of another product.
     Quantized(&'a QuantizeLaunch),
 }
 
-/// What [`GroupedGemm`](super::GroupedGemm) computes.
+/// Implementation of [`GroupedGemm`](super::GroupedGemm).
 #[derive(Debug)]
 pub(crate) struct GroupedProduct<T> {
-    /// Of A, W and C, in errors.
+    /// Names of A, W and C in errors.
     names: [&'static str; 3],
     context: Context,
     extents: GroupedExtents,
@@ -78,7 +78,7 @@ impl<T: Scalar> GroupedProduct<T> {
         Self::with_variant(routing, options, None)
     }
 
-    /// The same with the kernel of this name, on a GPU.
+    /// As [`new`](Self::new), with the kernel of this name, on a GPU.
     pub(super) fn with_variant(
         routing: &Routing,
         options: GroupedOptions,
@@ -138,12 +138,12 @@ impl<T: Scalar> GroupedProduct<T> {
         })
     }
 
-    /// The same with other names of A, W and C in errors.
+    /// Sets the names of A, W and C in errors.
     pub(super) fn named(self, names: [&'static str; 3]) -> Self {
         GroupedProduct { names, ..self }
     }
 
-    /// The kernel, `cpu` on a CPU context.
+    /// Name of the kernel; `cpu` on a CPU context.
     pub(crate) fn variant(&self) -> &'static str {
         self.launch.as_ref().map_or("cpu", GroupedLaunch::name)
     }
@@ -179,7 +179,7 @@ impl<T: Scalar> GroupedProduct<T> {
         Ok(())
     }
 
-    /// Queues the product in the turn of whoever calls.
+    /// Queues the product. The caller orders it with other uses of the routing.
     pub(crate) fn queue(
         &self,
         routing: &Routing,
@@ -190,7 +190,7 @@ impl<T: Scalar> GroupedProduct<T> {
         self.queue_to(routing, run, Out::Rows(c), stream)
     }
 
-    /// Queues by `launch` in the turn of the rows that are quantized here, if any are.
+    /// Calls `launch` in the workspace order of the quantized rows, if rows are quantized.
     pub(crate) fn in_turn(
         &self,
         stream: &Stream,
@@ -202,7 +202,8 @@ impl<T: Scalar> GroupedProduct<T> {
         }
     }
 
-    /// Queues the product as A of `next`, which [takes it](Self::takes_quantized), in a turn that both are used in.
+    /// Queues the product as A of `next`, which must [accept it](Self::takes_quantized). The caller orders both
+    /// products.
     pub(crate) fn queue_for(
         &self,
         next: &Self,
@@ -292,8 +293,8 @@ impl<T: Scalar> GroupedProduct<T> {
                     },
                     early: run.early,
                 };
-                // SAFETY: operands of the planned shapes and type, routes that a run fills ahead on the stream; all are
-                // the caller's to keep until the stream is done, as with every run.
+                // SAFETY: the operands have the planned shapes and type. A run of the routing, earlier on the stream,
+                // fills the routes. The caller keeps all of them until the stream is done, as for every run.
                 let queue = || unsafe { Queue::new(stream.raw()) };
                 let params = launch.params(way, &operands)?;
                 if let (Some(own), Some(a)) = (&self.quantize, given) {
@@ -307,7 +308,7 @@ impl<T: Scalar> GroupedProduct<T> {
     }
 }
 
-/// A product on the CPU, a slot at a time.
+/// A product on the CPU, one slot at a time.
 struct OnHost<'a> {
     names: [&'static str; 3],
     extents: GroupedExtents,
@@ -320,7 +321,7 @@ struct OnHost<'a> {
     gate: Option<&'a AnyTensor>,
 }
 
-/// Elements of a matrix on the host, and from one row to the next.
+/// Elements of a matrix in host memory, and its row stride.
 type Wide<'a, A> = (Cow<'a, [A]>, usize);
 
 fn wide<'a, A: Sum>(name: &str, tensor: &'a AnyTensor) -> Result<Wide<'a, A>> {
@@ -336,14 +337,14 @@ impl OnHost<'_> {
         let weights = self.weights.map(|t| wide::<A>("weights", t)).transpose()?;
         let gate = self.gate.map(|t| wide::<A>("gate", t)).transpose()?;
         let slots = self.order.len();
-        // Which slot each row of C is of.
+        // Slot of each row of C.
         let mut slot_of: Vec<usize> = (0..slots).collect();
         if scatter {
             for (slot, &choice) in self.order.iter().enumerate() {
                 slot_of[choice as usize] = slot;
             }
         }
-        // Slots of no expert lie behind the others, and without a scatter keep what they have.
+        // Slots without an expert are last. Without a scatter, their rows are not written.
         let known = self.offsets[experts] as usize;
         let rows = if scatter { slots } else { known };
         c.store_rows(rows, n, &|row, sums: &mut [A]| {
@@ -381,7 +382,7 @@ impl OnHost<'_> {
         .ok_or_else(|| Error::elsewhere(self.names[2]))
     }
 
-    /// The sums of one slot.
+    /// Sums of one slot.
     fn sum<A: Sum>(
         &self,
         ((a, lda), (w, ldw)): (&Wide<'_, A>, &Wide<'_, A>),

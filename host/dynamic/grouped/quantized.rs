@@ -1,4 +1,4 @@
-//! Rows as e4m3 with scales on the CPU: the numbers that they stand for.
+//! Rows as e4m3 with scales on the CPU, decoded to the numbers that they represent.
 
 use einsparse_formats::{Dense, E4m3, Element};
 use einsparse_kernels::abi::{QUANTIZED_BLOCK, block_scale, inverse_scale};
@@ -8,7 +8,8 @@ use crate::error::Result;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// Rows of a matrix as the kernels round them; in f32, since a number may be rounded beyond what `T` has.
+/// Rounds rows of a matrix as the kernels do. The result is in f32, because a number may be rounded past the range of
+/// `T`.
 pub(super) fn rounded<T: Scalar>(context: &Context, a: &Tensor<T>) -> Result<Tensor<f32>> {
     let rows = a.to_dense()?;
     let mut values: Vec<f32> = rows.values().iter().map(|x| x.to_f64() as f32).collect();
@@ -19,7 +20,7 @@ pub(super) fn rounded<T: Scalar>(context: &Context, a: &Tensor<T>) -> Result<Ten
     context.upload_dense(&Dense::new(a.shape().to_vec(), values)?)
 }
 
-/// Numbers that share a scale.
+/// Rounds numbers that share a scale.
 fn round(block: &mut [f32]) {
     let most = block.iter().map(|x| x.abs().to_bits()).max();
     let scale = block_scale(most.unwrap_or(0));
@@ -42,7 +43,7 @@ mod tests {
         for (found, x) in block.iter().zip(before) {
             assert!((found - x).abs() <= x.abs() / 16.0, "{found} for {x}");
         }
-        // Of large and of small numbers: nothing overflows, and what is far below the largest becomes zero.
+        // For large and small numbers in one block, nothing overflows, and numbers far below the largest become zero.
         let mut block = [3e38f32, 1.0, -3e38];
         round(&mut block);
         assert!(block.iter().all(|x| x.is_finite()) && block[1] == 0.0, "{block:?}");

@@ -1,4 +1,4 @@
-//! The gradient of a stack of matrices, of which each row met one, in the turn of whoever queues it.
+//! Gradient of the matrices of a grouped product. The caller orders runs.
 
 use std::marker::PhantomData;
 
@@ -13,22 +13,23 @@ use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
 
-/// A [`GroupedWeight`].
+/// Options of a [`GroupedWeight`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WeightOptions {
     /// Columns of A, rows of a matrix.
     pub(crate) m: usize,
     /// Columns of B and of a matrix.
     pub(crate) n: usize,
-    /// Rows of A, and of B, are the tokens', `[tokens, ...]`, and gathered; else the slots', `[slots, ...]`.
+    /// Whether rows of A, and of B, are those of the tokens, `[tokens, ...]`, and are gathered. Otherwise they are
+    /// those of the slots, `[slots, ...]`.
     pub(crate) gather: [bool; 2],
 }
 
-/// `W[e,m,n] = A[row(s),m] * B[row'(s),n]` summed over the slots `s` of expert `e`: what
-/// [`GroupedGemm::backward_weight`](super::GroupedGemm::backward_weight) computes.
+/// `W[e,m,n] = A[row(s),m] * B[row'(s),n]`, summed over the slots `s` of expert `e`. Implementation of
+/// [`GroupedGemm::backward_weight`](super::GroupedGemm::backward_weight).
 #[derive(Debug)]
 pub(crate) struct GroupedWeight<T> {
-    /// Of A, B and W, in errors.
+    /// Names of A, B and W in errors.
     names: [&'static str; 3],
     context: Context,
     shape: [usize; 2],
@@ -66,17 +67,17 @@ impl<T: Scalar> GroupedWeight<T> {
         })
     }
 
-    /// The kernel, `cpu` on a CPU context.
+    /// Name of the kernel; `cpu` on a CPU context.
     pub(super) fn variant(&self) -> &'static str {
         self.launch.as_ref().map_or("cpu", GradLaunch::name)
     }
 
-    /// The same with other names of A, B and W in errors.
+    /// Sets the names of A, B and W in errors.
     pub(super) fn named(self, names: [&'static str; 3]) -> Self {
         GroupedWeight { names, ..self }
     }
 
-    /// Queues the gradient in the turn of whoever calls.
+    /// Queues the gradient. The caller orders it with other uses of the routing.
     pub(crate) fn queue(
         &self,
         routing: &Routing,
@@ -105,8 +106,8 @@ impl<T: Scalar> GroupedWeight<T> {
             (Some(launch), Routes::Device(on)) if self.context.holds(Some(&on.device)) => {
                 let there = |tensor: &Tensor<T>| operand(&self.context, tensor, stream);
                 let operands = [there(a)?, there(b)?, there(w)?];
-                // SAFETY: operands of the planned shapes and type, routes that a run fills ahead on the stream; all are
-                // the caller's to keep until the stream is done, as with every run.
+                // SAFETY: the operands have the planned shapes and type. A run of the routing, earlier on the stream,
+                // fills the routes. The caller keeps all of them until the stream is done, as for every run.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 launch.run(&on.routes, names, operands, queue)
             }
@@ -115,7 +116,7 @@ impl<T: Scalar> GroupedWeight<T> {
     }
 }
 
-/// The same on the CPU, a row of a matrix at a time.
+/// Gradient on the CPU, one row of a matrix at a time.
 fn on_host<A: Sum>(
     ((top, experts, options), names): ((usize, usize, &WeightOptions), [&str; 3]),
     (order, offsets): (&[u32], &[u32]),

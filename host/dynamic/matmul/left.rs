@@ -1,4 +1,4 @@
-//! A product with a left operand that is sparse for one step: its columns of micro-tiles are found, packed and
+//! Product with a left operand that is sparse for one step: the columns of its micro-tiles are found, packed and
 //! multiplied.
 
 use std::marker::PhantomData;
@@ -19,7 +19,7 @@ use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::with_sums;
 
-/// Are there such micro-tiles, and do they end where items of `m` rows end?
+/// Checks that the micro-tiles are supported, and that they end where items of `m` rows end.
 fn check(options: &MatmulOptions, items: usize, m: usize) -> Result<()> {
     let (height, threshold) = (options.height, options.threshold);
     let refused = |reason| Err(Error::operand("A", reason));
@@ -39,10 +39,10 @@ fn check(options: &MatmulOptions, items: usize, m: usize) -> Result<()> {
     Ok(())
 }
 
-/// Rows of A that one kernel looks through and multiplies.
+/// Max rows of A for which one kernel searches and multiplies.
 const FEW_ROWS: usize = 64;
 
-/// A product with an A of `[m, k]` that is sparse: two kernels, or one of few rows.
+/// Product with a sparse A of `[m, k]`: two kernels, or one kernel for few rows.
 #[derive(Debug)]
 pub(super) struct LeftProduct<T> {
     context: Context,
@@ -51,7 +51,7 @@ pub(super) struct LeftProduct<T> {
     options: MatmulOptions,
     index: MicroIndex,
     launch: Option<(DetectLaunch, PitLaunch)>,
-    /// Both in one kernel, of few rows.
+    /// Kernel that searches and multiplies, for few rows.
     few: Option<PitFewLaunch>,
     element: PhantomData<T>,
 }
@@ -96,7 +96,7 @@ impl<T: Scalar> LeftProduct<T> {
         })
     }
 
-    /// The shapes of a run.
+    /// Checks the shapes of a run.
     fn check(&self, a: &Tensor<T>, b: &Tensor<T>, c: &Tensor<T>) -> Result<()> {
         let [m, k, n] = self.extents;
         check_items("A", self.items, [m, k], a.shape())?;
@@ -104,7 +104,7 @@ impl<T: Scalar> LeftProduct<T> {
         check_items("C", self.items, [m, n], c.shape())
     }
 
-    /// The micro-tiles of A, in front of a product with `b`.
+    /// Finds the micro-tiles of A, before a product with `b`.
     fn find(&mut self, a: &Tensor<T>, b: Option<&Tensor<T>>, stream: &Stream) -> Result<()> {
         let Some((launch, _)) = &self.launch else {
             let [m, k, _] = self.extents;
@@ -125,7 +125,8 @@ impl<T: Scalar> LeftProduct<T> {
         let next = b.filter(|_| self.items == 1);
         let next = next.map(|b| operand(&self.context, b, stream)).transpose()?;
         let lists = self.index.lists()?;
-        // SAFETY: operands as planned, which the caller keeps until the stream is done, and lists of this product.
+        // SAFETY: the operands are as planned, the lists belong to this product, and the caller keeps all of them until
+        // the stream is done.
         let queue = unsafe { Queue::new(stream.raw()) };
         launch.run_ahead_of(next, source, lists, queue)
     }
@@ -142,12 +143,13 @@ impl<T: Scalar> LeftProduct<T> {
         };
         let b = operand(&self.context, b, stream)?;
         let c = operand(&self.context, c, stream)?;
-        // SAFETY: operands as planned, which the caller keeps until the stream is done, and lists filled ahead on it.
+        // SAFETY: the operands are as planned, and the caller keeps them until the stream is done. The lists are filled
+        // earlier on the stream.
         let queue = unsafe { Queue::new(stream.raw()) };
         launch.run(self.index.lists()?, None, b, c, queue)
     }
 
-    /// The same on the CPU.
+    /// Product on the CPU.
     fn on_host(&self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
         let Lists::Host(lists) = &self.index.storage else {
             return Err(Error::elsewhere("index"));
@@ -181,7 +183,7 @@ impl<T: Scalar> Product<T> for LeftProduct<T> {
             });
         };
         let all = operands(&self.context, [a, b, c], stream)?;
-        // SAFETY: operands of the planned shapes and type; all are the caller's to keep until the stream is done.
+        // SAFETY: the operands have the planned shapes and type, and the caller keeps them until the stream is done.
         let queue = unsafe { Queue::new(stream.raw()) };
         few.run(all, queue)
     }

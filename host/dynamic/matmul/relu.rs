@@ -1,4 +1,4 @@
-//! A product whose ReLU makes the sparsity: the kernel that stores the values says which micro-tiles hold some.
+//! Product whose ReLU makes C sparse: the kernel that stores C records the nonempty micro-tiles.
 
 use std::marker::PhantomData;
 
@@ -16,9 +16,9 @@ use crate::plan::Plan;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// A product with a ReLU, and the micro-tiles of it that hold something, found while it is stored (PIT, arXiv
-/// 2301.10936, section 3.3: detection in the producer). [`multiply`](Product::multiply) leaves a bit for each
-/// micro-tile, [`detect`](Product::detect) makes lists of them.
+/// Product with a ReLU, and its nonempty micro-tiles, which are found while C is stored (PIT, arXiv 2301.10936, section
+/// 3.3: detection in the producer). [`multiply`](Product::multiply) sets a bit for each nonempty micro-tile, and
+/// [`detect`](Product::detect) makes lists of them.
 #[derive(Debug)]
 pub(crate) struct ReluProduct<T: Scalar> {
     context: Context,
@@ -28,7 +28,7 @@ pub(crate) struct ReluProduct<T: Scalar> {
     element: PhantomData<T>,
 }
 
-/// How it is done.
+/// Implementation on the CPU or a GPU.
 #[derive(Debug)]
 enum Way<T: Scalar> {
     Host(Box<Plan<T>>, Box<Detector<T>>),
@@ -36,8 +36,8 @@ enum Way<T: Scalar> {
 }
 
 impl<T: Scalar> ReluProduct<T> {
-    /// A product of these extents, `[m, k, n]`, of an A and a B without gaps between their rows, with room for the
-    /// values of a C that is full.
+    /// Creates a product of these extents, `[m, k, n]`, for A and B without gaps between rows. The workspace is large
+    /// enough for the values of a C without empty micro-tiles.
     ///
     /// # Errors
     /// As [`DynamicMatmul::new`](super::DynamicMatmul::new).
@@ -71,7 +71,7 @@ impl<T: Scalar> ReluProduct<T> {
     }
 
     fn on_host([m, k, n]: [usize; 3], height: usize) -> Result<Way<T>> {
-        // The kernels of this product take rows further apart than those of a plan.
+        // Unchecked, because the kernels of this product support larger row strides than those of a plan.
         let context = &Context::unchecked_cpu();
         let (a, b) = (context.zeros::<T>(&[m, k])?, context.zeros::<T>(&[k, n])?);
         let operands = [("A", (&a).into()), ("B", (&b).into())];
@@ -82,7 +82,7 @@ impl<T: Scalar> ReluProduct<T> {
         Ok(Way::Host(Box::new(plan), Box::new(detector)))
     }
 
-    /// The product's kernel, `cpu` on a CPU context.
+    /// Name of the product's kernel; `cpu` on a CPU context.
     pub(crate) fn variant(&self) -> &'static str {
         match &self.way {
             Way::Host(..) => "cpu",
@@ -90,7 +90,7 @@ impl<T: Scalar> ReluProduct<T> {
         }
     }
 
-    /// [`multiply`](Product::multiply) in the turn of whoever calls.
+    /// [`multiply`](Product::multiply) without ordering: the caller orders runs.
     pub(crate) fn queue(
         &self,
         a: &Tensor<T>,
@@ -107,15 +107,15 @@ impl<T: Scalar> ReluProduct<T> {
             Way::Device(product, _) => {
                 let all = operands(&self.context, [a, b, c], stream)?;
                 let marks = self.lists()?.status.address();
-                // SAFETY: operands of the planned shapes and type, bits of this product's lists; operands are the
-                // caller's to keep until the stream is done.
+                // SAFETY: the operands have the planned shapes and type, and the bits belong to this product's lists.
+                // The caller keeps the operands until the stream is done.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 product.run(all, marks, queue)
             }
         }
     }
 
-    /// [`detect`](Product::detect) on a GPU, in the turn of whoever calls.
+    /// [`detect`](Product::detect) on a GPU, without ordering: the caller orders runs.
     pub(crate) fn queue_list(&self, c: &Tensor<T>, stream: &Stream) -> Result<()> {
         let [m, _, n] = self.extents;
         check_shape("C", &[m, n], c.shape())?;
@@ -123,7 +123,7 @@ impl<T: Scalar> ReluProduct<T> {
             Way::Host(..) => Err(Error::elsewhere("C")),
             Way::Device(_, list) => {
                 let source = operand(&self.context, c, stream)?;
-                // SAFETY: C has the planned shape and type, the lists are this product's; C is the caller's to keep
+                // SAFETY: C has the planned shape and type, and the lists belong to this product. The caller keeps C
                 // until the stream is done.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 list.run(source, self.lists()?, queue)
@@ -161,8 +161,8 @@ impl<T: Scalar> Product<T> for ReluProduct<T> {
         }
     }
 
-    /// Each must be followed by its [`detect`](Product::detect): bits of one without are added to those of
-    /// the next, and empty micro-tiles listed.
+    /// A [`detect`](Product::detect) must follow each call. Otherwise the bits of two calls are combined, and empty
+    /// micro-tiles are listed.
     fn multiply(&mut self, (a, b, c): ProductOperands<'_, T>, stream: &Stream) -> Result<()> {
         in_turn(self.index.turns(), stream, || self.queue(a, b, c, stream))
     }

@@ -1,5 +1,5 @@
-//! The product whose right operand is sparse for one step: its pieces of rows are found, and gathered beside the rows
-//! of the left one's transpose that they meet.
+//! Product with a right operand that is sparse for one step: its micro-tiles are found, and gathered together with the
+//! matching rows of the left operand's transpose.
 
 use std::marker::PhantomData;
 
@@ -15,7 +15,7 @@ use crate::registry::Scalar;
 use crate::tensor::AnyTensor;
 use crate::values::{Sum, with_sums};
 
-/// A product with a B that is sparse: two kernels, and one for the transpose of an A that lies as `[m, k]`.
+/// Product with a sparse B: two kernels, and one that transposes an A of `[m, k]`.
 #[derive(Debug)]
 pub(super) struct RightProduct<T> {
     context: Context,
@@ -38,7 +38,7 @@ impl<T: Scalar> RightProduct<T> {
     ) -> Result<Self> {
         let ([_, k, n], transpose_a) = (extents, given.transpose_a);
         let options = DetectOptions { threshold: given.threshold, ..DetectOptions::default() };
-        // What is wrong with the options is said the same way on every context.
+        // Unchecked, so that errors of the options are equal on every context.
         let detector =
             Detector::of((&Context::unchecked_cpu(), T::DTYPE), [k, n], (1, WIDTH), options)?;
         let panels = items.saturating_mul(n.div_ceil(WIDTH));
@@ -88,14 +88,14 @@ impl<T: Scalar> Product<T> for RightProduct<T> {
         };
         let all = operands(&self.context, [a, b, c], stream)?;
         let found = self.index.lists()?;
-        // SAFETY: operands of the planned shapes and type, lists of these kernels; all are the caller's to keep until
-        // the stream is done, as with every run.
+        // SAFETY: the operands have the planned shapes and type, and the lists belong to these kernels. The caller
+        // keeps all of them until the stream is done, as for every run.
         let queue = unsafe { Queue::new(stream.raw()) };
         kernels.run(found, all, queue, |launch| found.turns.queue(true, stream.raw(), launch))
     }
 }
 
-/// The product of so many items on the CPU, a row of C at a time.
+/// Product of `items` items on the CPU, one row of C at a time.
 fn on_host<A: Sum>(
     (items, [m, k, n], transpose_a, detector): (usize, [usize; 3], bool, &Detector<()>),
     lists: &mut [Vec<u32>],

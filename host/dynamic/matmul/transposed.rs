@@ -1,4 +1,4 @@
-//! The product with the transpose of an operand that is sparse for one step: what gradients want.
+//! Product with the transpose of an operand that is sparse for one step, for gradients.
 
 use std::marker::PhantomData;
 
@@ -16,7 +16,7 @@ use crate::registry::Scalar;
 use crate::tensor::AnyTensor;
 use crate::values::with_sums;
 
-/// `C[m,n] = A[k,m] * B[k,n]` with an A that is sparse: two kernels.
+/// `C[m,n] = A[k,m] * B[k,n]` with a sparse A: two kernels.
 #[derive(Debug)]
 pub(super) struct TransposedProduct<T> {
     context: Context,
@@ -36,7 +36,7 @@ impl<T: Scalar> TransposedProduct<T> {
     ) -> Result<Self> {
         let ([m, k, _], threshold) = (extents, given.threshold);
         let options = DetectOptions { threshold, ..DetectOptions::default() };
-        // What is wrong with the options is said the same way on every context.
+        // Unchecked, so that errors of the options are equal on every context.
         let detector =
             Detector::of((&Context::unchecked_cpu(), T::DTYPE), [k, m], (1, WIDTH), options)?;
         let work = PitWork { turned: true, ..PitWork::single(extents, WIDTH) };
@@ -53,7 +53,7 @@ impl<T: Scalar> TransposedProduct<T> {
         })
     }
 
-    /// The same on the CPU.
+    /// Product on the CPU.
     fn on_host(&mut self, a: &AnyTensor, b: &AnyTensor, c: &mut AnyTensor) -> Result<()> {
         let stream = self.context.stream()?;
         self.detector.detect(a, &mut self.index, &stream)?;
@@ -90,10 +90,10 @@ impl<T: Scalar> Product<T> for TransposedProduct<T> {
         };
         let [a, b, c] = operands(&self.context, [a, b, c], stream)?;
         let found = self.index.lists()?;
-        // What is refused is refused before anything is queued.
+        // All checks precede the first launch.
         let params = product.params(found, Some(a), b, c)?;
-        // SAFETY: operands of the planned shapes and type, lists that the first kernel fills; all are the caller's to
-        // keep until the stream is done, as with every run.
+        // SAFETY: the operands have the planned shapes and type, and the first kernel fills the lists. The caller keeps
+        // all of them until the stream is done, as for every run.
         let queue = unsafe { Queue::new(stream.raw()) };
         found.turns.queue(true, stream.raw(), || {
             detect.run(a, found, queue)?;

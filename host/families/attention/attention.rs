@@ -1,4 +1,5 @@
-//! A kernel of the module `attention`: masks as tiles of keys, tensor maps of queries, keys and values.
+//! Launch of the kernels of device module `attention`: masks as tiles of keys, and tensor maps of queries, keys and
+//! values.
 
 use einsparse_kernels::abi::{HALF, MapWords, STRIP};
 use einsparse_kernels::families::{
@@ -15,8 +16,8 @@ use crate::launch::maps::{Heads, Maps};
 use crate::launch::{Turns, row_bytes, small, within};
 
 /// Device addresses of one run of a [`SparseAttention`](crate::ops::SparseAttention), each a multiple of 16 bytes.
-/// Strides are elements from one head to the next and from one row to the next, multiples of 8: heads and rows may be
-/// in either order, `[heads, rows, d]` or `[rows, heads, d]`. Elements of a row are neighbours.
+/// Strides are distances of adjacent heads and of adjacent rows in elements, multiples of 8. Heads and rows may be in
+/// either order, `[heads, rows, d]` or `[rows, heads, d]`. Elements of a row are contiguous.
 ///
 /// ```
 /// use einsparse::raw::RawAttention;
@@ -27,23 +28,23 @@ use crate::launch::{Turns, row_bytes, small, within};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawAttention {
-    /// Queries, m rows a head.
+    /// Queries, m rows per head.
     pub q: u64,
     /// Strides of the queries.
     pub q_strides: [usize; 2],
-    /// Keys, n rows a key head.
+    /// Keys, n rows per key head.
     pub k: u64,
     /// Strides of the keys.
     pub k_strides: [usize; 2],
-    /// Values, n rows a key head.
+    /// Values, n rows per key head.
     pub v: u64,
     /// Strides of the values.
     pub v_strides: [usize; 2],
-    /// Output, m rows a head.
+    /// Output, m rows per head.
     pub out: u64,
     /// Strides of the output.
     pub out_strides: [usize; 2],
-    /// Natural logarithms of the sums of exponentials, f32 `[heads, m]`; 0 without.
+    /// Natural logarithms of the sums of exponentials, f32 `[heads, m]`; 0 if not required.
     pub log_sum: u64,
 }
 
@@ -58,29 +59,29 @@ pub(crate) struct AttentionExtents {
 }
 
 impl AttentionExtents {
-    /// Of queries and output, and of keys and values.
+    /// Returns the shape of queries and output, and the shape of keys and values.
     pub(crate) fn shapes(self) -> ([usize; 3], [usize; 3]) {
         let queries = [self.heads, self.m, self.d];
         (queries, [self.key_heads, self.n, self.d])
     }
 }
 
-/// Who computes what, as the kernel reads it.
+/// Work list in device memory, in the layout of the kernel.
 #[derive(Debug)]
 pub(crate) struct AttentionLists {
     pub work: DeviceMemory,
     pub tiles: DeviceMemory,
     pub masks: DeviceMemory,
-    /// Rounds of the work list, and thread blocks that take part.
+    /// Rounds of the work list, and its thread blocks.
     pub rounds: u32,
     pub blocks: u32,
-    /// Partial sums, and queries that are cut.
+    /// Number of partial sums, and of query groups split along the keys.
     pub slots: u32,
     pub counters: u32,
 }
 
 impl AttentionLists {
-    /// A list that the host has dealt.
+    /// Uploads a work list that the host has distributed.
     pub(crate) fn new(device: &Device, work: &Work) -> Result<Self> {
         Ok(AttentionLists {
             work: device.upload(query_words(&work.queries))?,
@@ -96,7 +97,7 @@ impl AttentionLists {
 
 #[derive(Debug)]
 pub(crate) struct AttentionLaunch {
-    /// End of the last run: partial sums are one workspace, so the next run waits for it.
+    /// End of the last run. All runs share the partial sums, so the next run waits for it.
     turns: Turns,
     kernel: Kernel<AttentionParams>,
     extents: AttentionExtents,
@@ -136,19 +137,18 @@ impl AttentionLaunch {
         self.kernel.row()
     }
 
-    /// Device bytes of the mask as the kernel reads it, and of partial sums.
+    /// Returns the bytes of work list, masks, partial sums and counters in device memory.
     pub(crate) fn bytes(&self) -> usize {
         let AttentionLists { work, tiles, masks, .. } = &self.lists;
         let lists = work.bytes() + tiles.bytes() + masks.bytes();
         lists + self.partial.bytes() + self.turns.counters().bytes()
     }
 
-    /// Queues the kernel.
     pub(crate) fn run(&self, raw: &RawAttention, queue: Queue<'_>) -> Result<()> {
         self.run_behind(raw, queue, self.lists.slots > 0, || Ok(()))
     }
 
-    /// Queues what `before` queues, then the kernel. `shared`: runs follow one another.
+    /// Queues the launches of `before`, then the kernel. `shared`: runs are serialized.
     pub(crate) fn run_behind(
         &self,
         raw: &RawAttention,
@@ -209,7 +209,7 @@ impl AttentionLaunch {
     }
 }
 
-/// Addresses and strides are whole vectors, and rows do not overlap.
+/// Validates that addresses and strides are whole vectors, and that rows do not overlap.
 pub(super) fn check(
     name: &str,
     address: u64,
@@ -230,14 +230,14 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Queries as rows of words that the driver module copies.
+/// Returns the queries as rows of words, which the driver module can copy.
 fn query_words(list: &[Queries]) -> &[[u32; 8]] {
     const { assert!(size_of::<Queries>() == 32) };
     // SAFETY: a `repr(C)` struct of eight u32, without padding (asserted above).
     unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), list.len()) }
 }
 
-/// Tiles as rows of words.
+/// Returns the tiles as rows of words.
 fn tile_words(list: &[KeyTile]) -> &[[u32; 4]] {
     const { assert!(size_of::<KeyTile>() == 16) };
     // SAFETY: a `repr(C)` struct of four u32, without padding (asserted above).

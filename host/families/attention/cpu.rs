@@ -1,5 +1,5 @@
-//! Attention at the entries of a mask on the CPU, in f64 and rounded once. Each query of each head is the work of one
-//! thread.
+//! CPU implementation of attention at the entries of a mask, accumulated in f64 and rounded once. One thread computes
+//! each query of each head.
 
 mod decode;
 mod gradient;
@@ -12,20 +12,21 @@ use crate::families::attention::queries::Seen;
 use crate::tensor::AnyTensor;
 pub(crate) use decode::HostDecode;
 
-/// Matrices of all heads, `[heads, rows, d]`, rows `leading` elements apart.
+/// Matrices of all heads, `[heads, rows, d]`, with row stride `leading` in elements.
 pub(crate) struct HostHeads<'a> {
     pub values: Cow<'a, [f64]>,
     pub leading: usize,
 }
 
 impl<'a> HostHeads<'a> {
-    /// Of a tensor on the host.
+    /// Widens a tensor in host memory.
     pub(crate) fn of(tensor: &'a AnyTensor) -> Self {
         let values = tensor.host().map(|values| values.widen());
         HostHeads { values: values.unwrap_or_default(), leading: tensor.leading() }
     }
 
-    /// Of a tensor on the host whose heads may lie side by side in rows, `[rows, heads d]`.
+    /// Widens a tensor in host memory. A tensor of two axes has its heads next to each other in the rows, `[rows, heads
+    /// * d]`.
     pub(crate) fn in_rows(tensor: &'a AnyTensor, d: usize) -> Self {
         let own = Self::of(tensor);
         let [rows, width] = *tensor.shape() else {
@@ -36,18 +37,17 @@ impl<'a> HostHeads<'a> {
         HostHeads { values: values.copied().collect(), leading: d }
     }
 
-    /// The `d` elements of a row.
     fn row(&self, row: usize, d: usize) -> &[f64] {
         &self.values[row * self.leading..][..d]
     }
 }
 
-/// What is computed.
+/// Operands and extents of an attention.
 pub(crate) struct HostAttention<'a> {
     pub q: HostHeads<'a>,
     pub k: HostHeads<'a>,
     pub v: HostHeads<'a>,
-    /// The mask of each head.
+    /// Mask of each head.
     pub masks: Vec<Seen<'a>>,
     pub key_heads: usize,
     pub d: usize,
@@ -55,7 +55,7 @@ pub(crate) struct HostAttention<'a> {
 }
 
 impl<'a> HostAttention<'a> {
-    /// Of queries, keys and values, and the mask of each head.
+    /// Creates an attention from queries, keys and values, and the mask of each head.
     pub(crate) fn new(
         [q, k, v]: [HostHeads<'a>; 3],
         masks: impl Iterator<Item = Seen<'a>>,
@@ -81,7 +81,7 @@ impl<'a> HostAttention<'a> {
         head / (self.masks.len() / self.key_heads)
     }
 
-    /// Scaled scores of one query of a head at these keys.
+    /// Returns the scaled scores of one query of a head at `keys`.
     fn scores(&self, head: usize, query: usize, keys: &[usize]) -> Vec<f64> {
         let [m, n] = self.masks[head].shape();
         let q = self.row(&self.q, head * m + query);
@@ -93,7 +93,8 @@ impl<'a> HostAttention<'a> {
         keys.iter().map(score).collect()
     }
 
-    /// Output of one query of a head, and the logarithm of its sum of exponentials.
+    /// Computes the output of one query of a head into `sums`, which are zero before. Returns the logarithm of its sum
+    /// of exponentials.
     pub(crate) fn query(&self, head: usize, query: usize, sums: &mut [f64]) -> f32 {
         let mask = self.masks[head];
         let n = mask.shape()[1];
@@ -112,11 +113,11 @@ impl<'a> HostAttention<'a> {
         (base + sum.ln()) as f32
     }
 
-    /// All queries of all heads, which lie behind each other or side by side in the rows of the output.
+    /// Computes all queries of all heads. The output is `[heads, m, d]`, or `[m, heads * d]` if it has two axes.
     pub(crate) fn run(&self, out: &mut AnyTensor, log_sum: Option<&mut [f32]>) {
         let queries = self.masks.first().map_or(0, |mask| mask.shape()[0]);
         let rows = queries * self.masks.len();
-        // Bits of f32: each is stored by the thread of its query.
+        // Bits of f32. The thread of a query stores the bits of that query.
         let logs: Vec<AtomicU32> = (0..rows).map(|_| AtomicU32::new(0)).collect();
         let query = |head: usize, query: usize, sums: &mut [f64]| {
             let log = self.query(head, query, sums);
@@ -140,7 +141,8 @@ impl<'a> HostAttention<'a> {
     }
 }
 
-/// Exponentials of scores less the largest, that largest (0 where none is above -Inf), and their sum.
+/// Returns the exponentials of scores minus their max, the max (0 if no score is above -Inf), and the sum of the
+/// exponentials.
 fn softmax_of(scores: Vec<f64>) -> (Vec<f64>, f64, f64) {
     let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let base = if largest == f64::NEG_INFINITY { 0.0 } else { largest };

@@ -1,4 +1,5 @@
-//! A kernel of the module `decode`: one query of each head against a cache, whose lengths the device knows alone.
+//! Launch of the kernels of device module `decode`: one query per head, with a cache whose lengths are known on the
+//! device only.
 
 use einsparse_kernels::abi::HALF;
 use einsparse_kernels::families::{
@@ -15,59 +16,59 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::maps::{Heads, Maps};
 use crate::launch::{MAX_GRID_X, Turns, row_bytes, small, within};
 
-/// Extents of an attention over a cache.
+/// Extents of an attention with a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DecodeExtents {
     pub batch: usize,
-    /// Heads of keys and values.
+    /// Number of heads of keys and values.
     pub key_heads: usize,
-    /// Heads of queries that share one of those.
+    /// Number of query heads per key head.
     pub group: usize,
-    /// Keys that a sequence has room for.
+    /// Max keys of a sequence in the cache.
     pub capacity: usize,
     pub d: usize,
 }
 
 impl DecodeExtents {
-    /// Sequences and heads of keys together.
+    /// Number of pairs of a sequence and a key head.
     pub(crate) fn pairs(&self) -> usize {
         self.batch.saturating_mul(self.key_heads)
     }
 
-    /// Rows of queries.
+    /// Number of rows of the queries.
     pub(crate) fn queries(&self) -> usize {
         self.pairs().saturating_mul(self.group)
     }
 }
 
-/// Where a tensor lies: its address, and elements from one row to the next.
+/// Address of a tensor, and its row stride in elements.
 pub(crate) type Rows = (u64, usize);
 
 /// Device addresses of one run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawDecode {
     pub q: Rows,
-    /// Keys and values.
+    /// Cached keys and values.
     pub cache: [Rows; 2],
-    /// What is to be added to them.
+    /// Keys and values that are appended to the cache.
     pub fresh: Option<[Rows; 2]>,
     pub lengths: u64,
     pub out: Rows,
 }
 
-/// How the work is cut.
+/// Split of the sequences into chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
-    /// Chunks of a pair that fill the GPU.
+    /// Chunks per pair that fill the GPU.
     split: u32,
-    /// Chunks of a pair at the most.
+    /// Max chunks per pair.
     slots: u32,
-    /// Thread blocks.
+    /// Number of thread blocks.
     blocks: u32,
 }
 
 impl Cut {
-    /// For a GPU that has `resident` thread blocks at once.
+    /// Creates the split for a GPU that holds `resident` thread blocks at once.
     fn new(extents: DecodeExtents, resident: usize) -> Result<Self> {
         let DecodeExtents { capacity, d, .. } = extents;
         let pairs = extents.pairs().max(1);
@@ -75,7 +76,8 @@ impl Cut {
         let limit = i32::MAX as usize - (unit * DECODE_MOST) as usize;
         let capacity = within("keys of a sequence", capacity, limit)?;
         let split = (resident / pairs).max(1) as u32;
-        // No length has more chunks than both rules allow: as many as fill the GPU, or as long as they may be.
+        // Max chunks over all lengths: `split` chunks fill the GPU, and long sequences have more because chunk length
+        // is limited.
         let longest = decode_chunks(unit, capacity, 1).0;
         let slots = longest.max(split).min(capacity.div_ceil(unit).max(1));
         let chunks = pairs.saturating_mul(slots as usize);
@@ -86,7 +88,7 @@ impl Cut {
 
 #[derive(Debug)]
 pub(crate) struct DecodeLaunch {
-    /// End of the last run: partial sums are one workspace, so the next run waits for it.
+    /// End of the last run. All runs share the partial sums, so the next run waits for it.
     turns: Turns,
     kernel: Kernel<DecodeParams>,
     extents: DecodeExtents,
@@ -106,7 +108,7 @@ impl DecodeLaunch {
     ) -> Result<Self> {
         within("queries of a head of keys", extents.group, DECODE_GROUP)?;
         let cut = Cut::new(extents, resident(device.machine(), row) as usize)?;
-        // Whole sequences leave nothing.
+        // Sequences of one chunk store no partial sums.
         let parts = match cut.slots {
             1 => 0,
             slots => extents.queries() * slots as usize,
@@ -128,12 +130,11 @@ impl DecodeLaunch {
         self.kernel.row()
     }
 
-    /// Device bytes of partial sums and counters.
+    /// Returns the bytes of partial sums and counters in device memory.
     pub(crate) fn bytes(&self) -> usize {
         self.partial.bytes() + self.stats.bytes() + self.turns.counters().bytes()
     }
 
-    /// Queues the kernel.
     pub(crate) fn run(&self, raw: &RawDecode, queue: Queue<'_>) -> Result<()> {
         let DecodeExtents { capacity, d, .. } = self.extents;
         let pairs = self.extents.pairs();
@@ -207,7 +208,7 @@ mod tests {
         DecodeExtents { batch, key_heads, group: 4, capacity, d }
     }
 
-    /// Chunks of every length have a place, and one sequence fills the GPU.
+    /// Tests that `slots` bounds the chunks of every length, and that one sequence fills the GPU.
     #[test]
     fn every_length_has_room() {
         for (batch, key_heads, capacity) in

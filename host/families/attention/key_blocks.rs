@@ -1,4 +1,5 @@
-//! The kernel of the module `key_blocks`: blocks of keys that queries name to a work list that never leaves the device.
+//! Launch of device module `key_blocks`: it converts the key blocks that queries name to a work list that stays in
+//! device memory.
 
 use einsparse_kernels::abi::STRIP;
 use einsparse_kernels::families::{
@@ -16,11 +17,11 @@ use crate::families::attention::queries::causal_offset;
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_Y, within};
 
-/// Device addresses of the blocks and lengths of a run, 0 for none.
+/// Device addresses of the blocks and lengths of a run; 0 for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RawKeyBlocks {
     pub blocks: u64,
-    /// Bytes from one mask's to the next, 0 where one list serves all, and from one row to the next.
+    /// Bytes between the lists of adjacent masks (0 if all masks share one list), and between adjacent rows.
     pub mask_bytes: usize,
     pub row_bytes: usize,
     pub lengths: u64,
@@ -30,13 +31,14 @@ pub(crate) struct RawKeyBlocks {
 pub(crate) struct KeyBlocksLaunch {
     kernel: Kernel<KeyBlocksParams>,
     params: KeyBlocksParams,
-    /// Groups of 128 queries of a mask, and masks.
+    /// Groups of 128 queries per mask, and masks.
     grid: [u32; 2],
 }
 
 impl KeyBlocksLaunch {
-    /// Room for work lists of `masks` masks that share the heads in equal parts, where each 64 queries name at most
-    /// `most` blocks, and the lists for the attention kernel, which has so many thread blocks.
+    /// Allocates work lists of `masks` masks, which share the heads in equal parts, and the lists of the attention
+    /// kernel. Each group of 64 queries names at most `most` blocks. The attention kernel has at most `blocks` thread
+    /// blocks.
     pub(crate) fn new(
         device: &Device,
         extents: AttentionExtents,
@@ -90,7 +92,7 @@ impl KeyBlocksLaunch {
         Ok((KeyBlocksLaunch { kernel, params, grid }, lists))
     }
 
-    /// Queues the kernel. Runs follow one another.
+    /// Queues the kernel. The caller serializes runs.
     pub(crate) fn run(&self, raw: &RawKeyBlocks, queue: Queue<'_>) -> Result<()> {
         let [strips, masks] = self.grid;
         if self.params.groups == 0 {

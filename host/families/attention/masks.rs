@@ -1,4 +1,5 @@
-//! The kernel of the module `masks`: flags of an attention mask to a work list that never leaves the device.
+//! Launch of device module `masks`: it converts the flags of an attention mask to a work list that stays in device
+//! memory.
 
 use einsparse_kernels::abi::STRIP;
 use einsparse_kernels::families::{
@@ -17,44 +18,45 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, within};
 use crate::registry::Operation;
 
-/// Device addresses of flags, 0 for none, and bytes from one mask's to the next, 0 where one serves all.
+/// Device addresses of flags (0 for none), and bytes between the flags of adjacent masks (0 if all masks share them).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RawFlags {
     pub blocks: (u64, usize),
-    /// Bytes from one row of blocks to the next.
+    /// Bytes between adjacent rows of blocks.
     pub block_row: usize,
     pub columns: (u64, usize),
     pub rows: (u64, usize),
     pub diagonals: (u64, usize),
     pub lengths: u64,
-    /// Pairs of u32 for each query, the first key and the one behind the last.
+    /// First key and end of the keys of each query, pairs of u32.
     pub ranges: u64,
-    /// How many queries there are.
+    /// Number of queries, u32; 0 for all.
     pub live: u64,
-    /// The launch ahead is a product of live rows, and what wrote the flags is in front of it.
+    /// The flags were complete before the previous launch, a product of varlen rows. The kernel then runs concurrently
+    /// with that launch.
     pub beside: bool,
 }
 
-/// A kernel with room for what it makes.
+/// Kernel with its workspace.
 #[derive(Debug)]
 pub(crate) struct MaskLaunch {
     kernel: Kernel<MaskParams>,
     params: MaskParams,
     blocks: u32,
-    /// Held for the addresses in the params.
+    /// Kept alive for the addresses in the params.
     counts: DeviceMemory,
     prefix: DeviceMemory,
     status: DeviceMemory,
 }
 
-/// How much there can be at the most.
+/// Upper bounds of the work list.
 struct Room {
-    /// Groups of 128 queries of a mask, and tiles of each.
+    /// Groups of 128 queries per mask, and max tiles per group.
     strips: usize,
     capacity: usize,
-    /// Groups of all heads.
+    /// Number of groups of all heads.
     groups: u32,
-    /// Thread blocks of the attention, and rounds of its work list.
+    /// Thread blocks of the attention, and max rounds of its work list.
     blocks: u32,
     rounds: usize,
 }
@@ -74,13 +76,13 @@ impl Room {
         let cost = u64::from(groups) * (capacity as u64 + u64::from(MASK_QUERIES));
         within("tiles of all heads", cost as usize, i32::MAX as usize)?;
         let blocks = if groups == 0 { 0 } else { blocks };
-        // All groups of a share may be empty; cuts move by a few tiles.
+        // All groups of a share may be empty, so a round costs only `MASK_QUERIES`. Split points move by a few tiles.
         let share = cost.div_ceil(u64::from(blocks.max(1))).max(u64::from(MASK_PART));
         let rounds = (share / u64::from(MASK_QUERIES) + 10).min(u64::from(groups) + 1) as usize;
         Ok(Room { strips, capacity, groups, blocks, rounds })
     }
 
-    /// What the kernel writes, and the attention reads.
+    /// Allocates the lists that this kernel writes and the attention kernel reads.
     fn lists(&self, device: &Device, masks: usize) -> Result<AttentionLists> {
         let tiles = self.strips * masks * self.capacity;
         let work = self.rounds * self.blocks as usize * size_of::<Queries>();
@@ -97,8 +99,8 @@ impl Room {
 }
 
 impl MaskLaunch {
-    /// Room for work lists of `masks` masks that share the heads in equal parts, and the lists for the attention
-    /// kernel, which has so many thread blocks.
+    /// Allocates work lists of `masks` masks, which share the heads in equal parts, and the lists of the attention
+    /// kernel, which has `blocks` thread blocks.
     pub(crate) fn new(
         device: &Device,
         extents: AttentionExtents,
@@ -153,13 +155,13 @@ impl MaskLaunch {
         Ok((launch, lists))
     }
 
-    /// Device bytes beside the lists of the attention.
+    /// Returns the bytes in device memory, without the lists of the attention.
     pub(crate) fn bytes(&self) -> usize {
         self.counts.bytes() + self.prefix.bytes() + self.status.bytes()
     }
 
-    /// Queues the kernel. Without any flags of entries all are there.
-    /// Runs follow one another.
+    /// Queues the kernel. Without flags of blocks, columns, rows and diagonals, all entries exist. The caller
+    /// serializes runs.
     pub(crate) fn run(&self, raw: &RawFlags, queue: Queue<'_>) -> Result<()> {
         if self.blocks == 0 || self.params.blocks_of_work == 0 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Attention at the entries of a mask, and over a cache. The kernels: `kernels-gpu/families/attention`.
+//! Attention at the entries of a mask, and with a cache. The kernels are in `kernels-gpu/families/attention`.
 
 use einsparse_kernels::table::Row;
 
@@ -17,9 +17,9 @@ pub(crate) use decode::{DecodeExtents, DecodeLaunch, RawDecode};
 pub(crate) use key_blocks::{KeyBlocksLaunch, RawKeyBlocks};
 pub(crate) use masks::{MaskLaunch, RawFlags};
 
-/// Thread blocks of a persistent kernel that a GPU has at once.
+/// Returns the number of thread blocks of a persistent kernel that a GPU holds at once.
 pub(crate) fn resident(machine: &Machine, row: &Row) -> u32 {
-    // Each thread block takes 1 KB of a multiprocessor's shared memory beside its own.
+    // Each thread block reserves 1 KB of shared memory in addition to its own.
     let room = |bytes: u32| bytes.saturating_add(1024);
     let fit = room(machine.shared_bytes) / room(row.shared_bytes);
     machine.multiprocessors * row.min_blocks.min(fit).max(1)

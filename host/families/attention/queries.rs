@@ -1,5 +1,6 @@
-//! The work list of the module `attention`: which keys each 128 queries have entries at, gathered to tiles, their masks
-//! in the order of the kernel's accumulators, and which multiprocessor takes what. Layout: `einsparse_kernels::abi`.
+//! Work list of device module `attention`. It lists the keys at which each group of 128 queries has entries, gathered
+//! to tiles, and their masks in the order of the kernel's accumulators. It also assigns the work to thread blocks.
+//! Layout: `einsparse_kernels::abi`.
 
 mod deal;
 mod flags;
@@ -19,26 +20,26 @@ use crate::worklist::Runs;
 pub(crate) use deal::Work;
 pub(crate) use flags::{Bits, Flags, causal_offset};
 
-/// Words of the mask of a half and a tile.
+/// Words of the mask of a tile and 64 queries.
 const WORDS: usize = ATTENTION_MASK / 4;
 
-/// The entries of a mask, in any format in row order, but for those that are hidden.
+/// Entries of a mask in any row-ordered format, without the hidden ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mask<'a> {
     pub runs: &'a Runs,
-    /// Columns of blocks, or of entries.
+    /// Column indices of blocks, or of entries.
     pub columns: &'a [u32],
     pub block: (usize, usize),
-    /// Queries and keys.
+    /// Number of queries and keys.
     pub shape: [usize; 2],
-    /// Keys above their query plus this are hidden.
+    /// Keys above query + this offset are hidden.
     pub causal: Option<i64>,
-    /// Keys from here on are hidden.
+    /// Keys from this index on are hidden.
     pub length: usize,
 }
 
 impl<'a> Mask<'a> {
-    /// Keys of a query, run by run.
+    /// Returns the keys of a query as ranges.
     pub(crate) fn row(self, row: usize) -> impl Iterator<Item = Range<usize>> + 'a {
         let limit = self.causal.map_or(usize::MAX, |offset| {
             let limit = (row as i64).saturating_add(offset).saturating_add(1);
@@ -57,7 +58,7 @@ impl<'a> Mask<'a> {
     }
 }
 
-/// A mask, however it is said.
+/// Mask, given by its entries or by flags.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Seen<'a> {
     Entries(Mask<'a>),
@@ -65,7 +66,7 @@ pub(crate) enum Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// Queries and keys.
+    /// Number of queries and keys.
     pub(crate) fn shape(self) -> [usize; 2] {
         match self {
             Seen::Entries(mask) => mask.shape,
@@ -73,7 +74,6 @@ impl Seen<'_> {
         }
     }
 
-    /// Keys of a query.
     pub(crate) fn keys(self, query: usize) -> Vec<usize> {
         match self {
             Seen::Entries(mask) => mask.row(query).flatten().collect(),
@@ -89,24 +89,25 @@ impl Seen<'_> {
     }
 }
 
-/// The tiles of a mask.
+/// Tiles of a mask.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tiles {
     pub tiles: Vec<KeyTile>,
     pub masks: Vec<u32>,
-    /// First tile of each 128 queries, and the end of the last.
+    /// First tile of each group of 128 queries, and the end of the last group.
     pub firsts: Vec<u32>,
 }
 
-/// Thread of a warpgroup, bit of its 32 that say which accumulators of a piece are there: of a query of 64 and a key of
-/// 64. [`accumulator`](einsparse_kernels::frag::accumulator), the other way round.
+/// Returns the thread of the warpgroup, and the bit in its 32-bit word, of a query and a key of a piece of 64 x 64.
+/// Inverse of [`accumulator`](einsparse_kernels::frag::accumulator).
 const fn place(query: usize, key: usize) -> (usize, u32) {
     let lane = query % 8 * 4 + key % 8 / 2;
     let register = query % 16 / 8 * 2 + key % 2;
     (query / 16 * 32 + lane, (key / 8 * 4 + register) as u32)
 }
 
-/// Pieces of keys, and whether either half of 128 queries has entries there, two to a tile: in order, or by class.
+/// Pairs pieces of keys to tiles, in order or by class. The class of a piece states which halves of the 128 queries
+/// have entries there.
 fn paired(seen: &[(usize, [bool; 2])]) -> Vec<[Option<usize>; 2]> {
     let tile = |pair: &[usize]| [pair.first().copied(), pair.get(1).copied()];
     let classes = [[true, true], [true, false], [false, true]];
@@ -129,7 +130,7 @@ fn paired(seen: &[(usize, [bool; 2])]) -> Vec<[Option<usize>; 2]> {
     all
 }
 
-/// Tiles of the queries from `top` on; masks are counted from 0.
+/// Returns the tiles of the group of queries that begins at `top`; masks are numbered from 0.
 fn strip(mask: Mask<'_>, top: usize) -> (Vec<KeyTile>, Vec<u32>) {
     let rows = top..(top + STRIP).min(mask.shape[0]);
     let mut there = vec![[false; 2]; mask.shape[1].div_ceil(ATTENTION_PIECE)];
@@ -142,7 +143,7 @@ fn strip(mask: Mask<'_>, top: usize) -> (Vec<KeyTile>, Vec<u32>) {
     let seen = there.iter().copied().enumerate();
     let seen: Vec<_> = seen.filter(|(_, halves)| *halves != [false; 2]).collect();
     let pairs = paired(&seen);
-    // Which of the pieces each one is.
+    // Position of each piece in the tiles.
     let mut index = vec![0; there.len()];
     for (i, piece) in pairs.iter().flatten().enumerate() {
         if let Some(piece) = piece {
@@ -173,7 +174,7 @@ fn strip(mask: Mask<'_>, top: usize) -> (Vec<KeyTile>, Vec<u32>) {
                 (masks.len() / WORDS - 1) as u32
             }
         });
-        // Past the last key there are zeros.
+        // Keys from the padded end on are read as zeros.
         let key = |i: usize| match pairs[t][i] {
             Some(piece) => (piece * ATTENTION_PIECE) as u32,
             None => mask.shape[1].next_multiple_of(ATTENTION_PIECE) as u32,
@@ -193,7 +194,7 @@ impl Tiles {
         Tiles::joined(&strips)
     }
 
-    /// Tiles of the groups of 128 queries, one behind the other.
+    /// Concatenates the tiles of the groups of 128 queries.
     fn joined(strips: &[(Vec<KeyTile>, Vec<u32>)]) -> Result<Tiles> {
         let mut all = Tiles { firsts: vec![0], ..Tiles::default() };
         for (tiles, masks) in strips {
@@ -203,7 +204,7 @@ impl Tiles {
         Ok(all)
     }
 
-    /// Takes tiles over; where they begin.
+    /// Appends tiles; returns the index of the first.
     fn append(&mut self, tiles: &[KeyTile], masks: &[u32]) -> Result<u32> {
         let (first, before) = (self.tiles.len(), self.masks.len() / WORDS);
         let many = (first + tiles.len()).max(before + masks.len() / WORDS);
@@ -234,7 +235,7 @@ mod tests {
 
     use super::*;
 
-    /// Rows with these columns.
+    /// Creates rows with these columns.
     fn runs(rows: &[Vec<u32>]) -> (Runs, Vec<u32>) {
         let mut start = 0;
         let mut all = Vec::new();
@@ -250,7 +251,7 @@ mod tests {
         (runs, rows.concat())
     }
 
-    /// Some columns of `n` in each of `m` rows; some rows have none, and some all.
+    /// Creates `m` rows with some of `n` columns; some rows are empty, and some full.
     fn pattern(m: u32, n: u32) -> Vec<Vec<u32>> {
         let keep = |row: u32, column: u32| match row % 7 {
             0 => false,
@@ -260,7 +261,7 @@ mod tests {
         (0..m).map(|row| (0..n).filter(|&c| keep(row, c)).collect()).collect()
     }
 
-    /// What a mask's bits say, read as the kernel does.
+    /// Decodes the entries of the masks, as the kernel reads them.
     pub(super) fn entries(tiles: &Tiles, n: usize, m: usize) -> BTreeSet<(usize, usize)> {
         let mut found = BTreeSet::new();
         for strip in 0..tiles.firsts.len() - 1 {
@@ -283,7 +284,7 @@ mod tests {
                         let (row, column) = frag::accumulator(thread as u32 % 32, bit % 4);
                         let query = strip * STRIP + half * HALF + thread / 32 * 16 + row as usize;
                         let key = tile.keys[piece] + bit / 4 * 8 + column;
-                        // Queries behind the last one are not stored.
+                        // Queries from `m` on are not stored.
                         if query >= m {
                             continue;
                         }
@@ -296,7 +297,8 @@ mod tests {
         found
     }
 
-    /// Halves that see other pieces have tiles of their own, by turns; those that see nearly the same share them.
+    /// Tests that halves with different pieces have their own tiles, which alternate. Halves with nearly the same
+    /// pieces share tiles.
     #[test]
     fn halves_that_see_other_keys_take_turns() {
         let (first, second, both) = ([true, false], [false, true], [true, true]);

@@ -1,4 +1,4 @@
-//! Convolutions over planes on a GPU: one launch each.
+//! Convolutions over 2-D images on a GPU, one launch each.
 
 use einsparse_kernels::abi::Divisor;
 use einsparse_kernels::families::{
@@ -15,10 +15,10 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, small, within};
 use crate::registry::{Dtype, of_type};
 
-/// Places of a plane at the most: offsets within it are 32 bits, bytes of a window as large as well.
+/// Max elements of one image plane: offsets within it are 32 bits, and so are the bytes of a window.
 const MAX_PLANE: usize = 1 << 28;
 
-/// Input and output, weights, and the bias or 0.
+/// Input and output, weights, and the bias (0 if there is no bias).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Conv2dOperands {
     pub(crate) input: DenseMatrix,
@@ -27,7 +27,7 @@ pub(crate) struct Conv2dOperands {
     pub(crate) out: DenseMatrix,
 }
 
-/// The kernel, and where rows are whole vectors another one that moves these.
+/// Kernel of the convolution, and a vectorized kernel if rows are whole vectors.
 #[derive(Debug)]
 pub(crate) struct Conv2dLaunch {
     kernel: Kernel<Conv2dParams>,
@@ -36,7 +36,7 @@ pub(crate) struct Conv2dLaunch {
     params: Conv2dParams,
 }
 
-/// Which step computes this, or why none does.
+/// Returns the step that computes this shape, or the reason why no step does.
 fn step(shape: &Conv2dShape) -> Result<u32> {
     if shape.depthwise && shape.whole_plane() {
         return Ok(STEP_DEPTHWISE_PLANE);
@@ -69,7 +69,7 @@ fn step(shape: &Conv2dShape) -> Result<u32> {
     Err(Error::no_kernel(text, [Refusal::of("conv2d", reason)]))
 }
 
-/// The window of the tile that takes this one, where all channels are summed.
+/// Returns the window extent of the smallest tile that supports this window, if all channels are summed.
 fn width(shape: &Conv2dShape) -> u32 {
     match shape.window.iter().all(|extent| *extent <= 3) {
         true => 3,
@@ -77,7 +77,7 @@ fn width(shape: &Conv2dShape) -> u32 {
     }
 }
 
-/// Whether rows of both planes are whole vectors of so many elements, and padded by one on each side.
+/// Whether the rows of input and output are whole vectors of `vector` elements, with a padding of 1 on each side.
 fn in_vectors(shape: &Conv2dShape, vector: usize) -> bool {
     let whole = [shape.size[1], shape.out_size[1]].iter().all(|width| width.is_multiple_of(vector));
     whole && shape.padding[1] == 1
@@ -134,12 +134,12 @@ impl Conv2dLaunch {
         Ok(launch)
     }
 
-    /// Name of the kernel for operands that are aligned.
+    /// Name of the kernel for aligned operands.
     pub(crate) fn variant(&self) -> &'static str {
         self.vectors.as_ref().unwrap_or(&self.kernel).row().name
     }
 
-    /// Pieces down and across that a kernel cuts a plane of the output into, and all of them.
+    /// Number of pieces along height and width that a kernel cuts an output plane into, and the total number of pieces.
     fn pieces(&self, row: &Row) -> Result<([Divisor; 2], u32)> {
         let shape = &self.shape;
         let [height, width] = shape.out_size;
@@ -189,7 +189,7 @@ impl Conv2dLaunch {
             STEP_FEW_CHANNELS => self.params.outputs.div_ceil(CONV2D_OUTPUTS),
             _ => 1,
         };
-        // The kernel waits for the one ahead before it reads or writes.
+        // The kernel waits for the previous kernel before it reads or writes.
         let grid = Grid::of([work.div_ceil(of_block), groups, 1]).early();
         queue.launch(kernel, grid, &params)
     }

@@ -1,13 +1,13 @@
-//! The same on the CPU, in f64 and rounded once.
+//! CPU implementation of the convolution, accumulated in f64 and rounded once.
 
 use super::Conv2dShape;
 use crate::parallel;
 use crate::registry::Scalar;
 
-/// What is read: the input with the elements from one channel to the next, weights, and the bias.
+/// Host operands: the input with its channel stride in elements, the weights, and the bias.
 pub(crate) type HostOperands<'a, T> = ((&'a [T], usize), &'a [T], Option<&'a [T]>);
 
-/// `out[m,n,y,x] = window of input * weights[m] + bias[m]`, the output with the elements from one channel to the next.
+/// Computes `out[m,n,y,x] = window of input * weights[m] + bias[m]`. `out` has a channel stride in elements.
 pub(crate) fn conv2d<T: Scalar>(
     shape: &Conv2dShape,
     relu: bool,

@@ -1,4 +1,4 @@
-//! Direct convolutions over planes. The kernels: `kernels-gpu/families/conv2d`.
+//! Direct convolutions over 2-D images. The kernels are in `kernels-gpu/families/conv2d`.
 
 mod conv2d;
 pub(crate) mod cpu;

@@ -1,15 +1,15 @@
-//! Extents of a convolution over planes.
+//! Extents of a convolution over 2-D images.
 
 use crate::error::{Error, Result, elements};
 
-/// Extents and geometry; index 0 of a pair is down, 1 across.
+/// Extents and geometry. In a pair, index 0 is vertical and index 1 is horizontal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Conv2dShape {
     pub(crate) channels: usize,
     pub(crate) batch: usize,
     pub(crate) size: [usize; 2],
     pub(crate) outputs: usize,
-    /// An output channel is of the input channel of its number alone.
+    /// Output channel c depends on input channel c only.
     pub(crate) depthwise: bool,
     pub(crate) window: [usize; 2],
     pub(crate) stride: usize,
@@ -18,7 +18,8 @@ pub(crate) struct Conv2dShape {
 }
 
 impl Conv2dShape {
-    /// Of input `[channels, batch, height, width]` and weights `[outputs, 1 or channels, rows, columns]`.
+    /// Derives the shape from input `[channels, batch, height, width]` and weights
+    /// `[outputs, 1 or channels, rows, columns]`.
     pub(crate) fn new(
         [channels, batch, height, width]: [usize; 4],
         [outputs, each, rows, columns]: [usize; 4],
@@ -70,19 +71,19 @@ impl Conv2dShape {
         })
     }
 
-    /// Input channels of an output channel.
+    /// Number of input channels per output channel.
     pub(crate) fn each(&self) -> usize {
         if self.depthwise { 1 } else { self.channels }
     }
 
-    /// Places of a channel of the input, and of the output.
+    /// Elements of one channel of the input, and of the output, over the whole batch.
     pub(crate) fn places(&self) -> [usize; 2] {
         let of =
             |[height, width]: [usize; 2]| self.batch.saturating_mul(height.saturating_mul(width));
         [of(self.size), of(self.out_size)]
     }
 
-    /// A window that is the whole plane, and nothing around it.
+    /// Whether the window covers the whole plane, without padding.
     pub(crate) fn whole_plane(&self) -> bool {
         self.window == self.size && self.padding == [0, 0]
     }

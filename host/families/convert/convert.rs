@@ -1,4 +1,4 @@
-//! The steps that bring a matrix into a block format: workspace allocated once, parameters bound, kernels queued.
+//! Conversion of a matrix to a block format: params and launches of its steps, and the workspace, allocated once.
 
 mod geometry;
 mod steps;
@@ -22,7 +22,7 @@ use crate::registry::Dtype;
 use geometry::geometry;
 use steps::steps;
 
-/// Thread blocks side by side that share the slots of long block rows.
+/// Thread blocks that share the slots of one long block row.
 const CHUNKS_ACROSS: usize = 8;
 
 /// Device addresses of one conversion to blocks.
@@ -30,30 +30,30 @@ const CHUNKS_ACROSS: usize = 8;
 pub(crate) struct RawBlocks {
     /// The dense matrix `[m, k]`, row-major; or the values of CSR.
     pub source: u64,
-    /// Elements from one row of the dense matrix to the next.
+    /// Row stride of the dense matrix, in elements.
     pub leading: usize,
     /// Row offsets of CSR, u32[m + 1].
     pub offsets: u64,
-    /// Columns of CSR, u32; 16-byte aligned and readable 4 past their end.
+    /// Columns of CSR, u32; 16-byte aligned, with 4 readable elements after the end.
     pub columns: u64,
-    /// Out: block column of each slot, `u32[capacity]`.
+    /// Output: block column of each slot, `u32[capacity]`.
     pub slot_columns: u64,
-    /// Out: block row of each group, u32[capacity / group].
+    /// Output: block row of each group, u32[capacity / group].
     pub group_rows: u64,
-    /// Out: `[capacity, bm, bk]`, 16-byte aligned.
+    /// Output: values `[capacity, bm, bk]`, 16-byte aligned.
     pub values: u64,
-    /// Slots that the outputs have room for, whole groups. What does not fit is not written.
+    /// Capacity of the outputs in slots, a multiple of the group size. Slots past the capacity are not written.
     pub capacity: usize,
 }
 
-/// What is converted, and what to.
+/// Source and target of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Request {
     pub m: usize,
     pub k: usize,
     pub block: (usize, usize),
     pub group: usize,
-    /// Of a dense matrix; `None` for CSR.
+    /// Selection of blocks of a dense matrix; `None` for a CSR source.
     pub choice: Option<BlockChoice>,
     pub dtype: Dtype,
 }
@@ -63,9 +63,9 @@ pub(crate) struct Request {
 pub(crate) struct Blocks {
     device: Arc<Device>,
     request: Request,
-    /// All that does not depend on addresses.
+    /// Params without the addresses of a run.
     params: ConvertParams,
-    /// Blocks of a selection, selections; 0 without.
+    /// Blocks of one selection and the number of selections; 0 without a selection.
     selection: (usize, usize),
     counts: DeviceMemory,
     starts: DeviceMemory,
@@ -73,7 +73,7 @@ pub(crate) struct Blocks {
     kernels: Vec<Kernel<ConvertParams>>,
 }
 
-/// Whether so many elements make up whole multiples of 16 bytes.
+/// Whether `elements` elements are a multiple of 16 bytes.
 fn whole(elements: usize, dtype: Dtype) -> bool {
     elements.wrapping_mul(dtype.bytes()).is_multiple_of(16)
 }
@@ -135,19 +135,19 @@ impl Blocks {
         &self.request
     }
 
-    /// Another group size; [`Blocks::place`] places the block rows anew.
+    /// Sets another group size. [`Blocks::place`] then recomputes the offsets of the block rows.
     pub(crate) fn regroup(&mut self, group: usize) -> Result<()> {
         self.params.group = Divisor::new(within("group", group, MAX_GRID_X)?);
         self.request.group = group;
         Ok(())
     }
 
-    /// Kept blocks of each block row, once the work queued so far is done.
+    /// Returns the number of kept blocks of each block row, after the work queued so far is done.
     pub(crate) fn counts(&self) -> Result<Vec<u32>> {
         self.read(&self.counts, self.params.block_rows as usize)
     }
 
-    /// First group of each block row and the number of groups, once the work queued so far is done.
+    /// Returns the first group of each block row and the number of groups, after the work queued so far is done.
     pub(crate) fn starts(&self) -> Result<Vec<u32>> {
         self.read(&self.starts, self.params.block_rows as usize + 1)
     }
@@ -158,8 +158,7 @@ impl Blocks {
         Ok(values)
     }
 
-    /// Queues what finds the blocks and their places.
-    /// No other run uses the workspace meanwhile.
+    /// Queues the steps that find the blocks and their offsets. No other run may use the workspace meanwhile.
     pub(crate) fn survey(&self, raw: &RawBlocks, queue: Queue<'_>) -> Result<()> {
         self.device.context().set_current()?;
         let slabs = self.params.block_rows as usize * self.params.piece_rows.value as usize;
@@ -178,7 +177,7 @@ impl Blocks {
         }
     }
 
-    /// Queues the choice by the scores, which [`Blocks::survey`] has queued.
+    /// Queues the selection by the scores that [`Blocks::survey`] computes.
     fn select(&self, queue: Queue<'_>, params: &ConvertParams) -> Result<()> {
         let (candidates, selections) = self.selection;
         let bits = match self.request.dtype {
@@ -200,15 +199,14 @@ impl Blocks {
         self.launch(STEP_TALLY, false, grid, 1, queue, params)
     }
 
-    /// Queues the places of the block rows for another group size, after [`Blocks::survey`].
+    /// Queues the offsets of the block rows for another group size, after [`Blocks::survey`].
     pub(crate) fn place(&self, queue: Queue<'_>) -> Result<()> {
         let params = ConvertParams { flags: self.params.flags | CONVERT_MARKED, ..self.params };
         let grid = params.block_rows as usize;
         self.launch(STEP_TALLY, false, grid, 1, queue, &params)
     }
 
-    /// Queues the pattern and the values, after [`Blocks::survey`].
-    /// The outputs hold `raw.capacity` slots.
+    /// Queues the pattern and the values, after [`Blocks::survey`]. The outputs hold `raw.capacity` slots.
     pub(crate) fn write(&self, raw: &RawBlocks, queue: Queue<'_>) -> Result<()> {
         self.device.context().set_current()?;
         let aligned = self.aligned(raw);
@@ -232,7 +230,7 @@ impl Blocks {
         self.launch(STEP_FILL_CSR, false, grid, across, queue, &params)
     }
 
-    /// Whether dense matrix and output allow 16-byte accesses.
+    /// Whether the dense matrix and the output allow 16-byte accesses.
     fn aligned(&self, raw: &RawBlocks) -> bool {
         let Request { k, block, dtype, .. } = self.request;
         let extents = [k, block.1, raw.leading];
@@ -295,7 +293,7 @@ impl Blocks {
     }
 }
 
-/// Thread blocks of a row of pieces; none for a matrix without columns.
+/// Thread blocks of a row of pieces; 0 for a matrix without columns.
 fn chunks(params: &ConvertParams) -> usize {
     if params.block_columns.value == 0 || params.k == 0 { 0 } else { params.chunks.value as usize }
 }

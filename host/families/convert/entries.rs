@@ -1,4 +1,4 @@
-//! The steps of module `entries`: functions resolved once, workspace allocated once, parameters bound, kernels queued.
+//! Conversions of unstructured nonzeros. Kernels are loaded once, and the workspace is allocated once.
 
 mod reorder;
 mod sort;
@@ -26,39 +26,39 @@ pub(crate) use sort::{Sort, SortOut, Transpose, permute};
 pub(crate) use steps::{Steps, check};
 use steps::{copies, tiles};
 
-/// Device addresses of one conversion of entries; what a conversion does not name stays 0.
+/// Device addresses of one conversion of nonzeros. Addresses that a conversion does not use stay 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RawEntries {
     /// The dense matrix `[m, k]`, row-major; or the values of CSR.
     pub source: u64,
-    /// Elements from one row of the dense matrix to the next.
+    /// Row stride of the dense matrix, in elements.
     pub leading: usize,
-    /// Row offsets of CSR, `u32[m + 1]`: read from CSR, written from COO and from dense.
+    /// Row offsets of CSR, `u32[m + 1]`: input if the source is CSR, output if it is COO or dense.
     pub offsets: u64,
     /// Columns of CSR, u32.
     pub columns: u64,
-    /// Row of every entry (COO: written, or read from COO) or of every group (GroupCOO: written), u32; 16-byte aligned.
+    /// Row of each nonzero (COO: input or output) or of each group (GroupCOO: output), u32; 16-byte aligned.
     pub rows: u64,
-    /// Out: columns, u32.
+    /// Output: columns, u32.
     pub out_columns: u64,
-    /// Out: values.
+    /// Output: values.
     pub out_values: u64,
-    /// Entries (COO) or slots that the outputs have room for. What does not fit is not written.
+    /// Capacity of the outputs, in nonzeros (COO) or slots. Elements past the capacity are not written.
     pub capacity: usize,
 }
 
-/// What is converted, and what to.
+/// Source and target of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Conversion {
     /// Dense to CSR.
     Dense(EntryChoice),
-    /// CSR to COO: rows alone, the other arrays are the same.
+    /// CSR to COO: only the rows are written; the other arrays are equal.
     ToCoo,
-    /// COO to CSR: offsets alone.
+    /// COO to CSR: only the offsets are written.
     FromCoo,
     /// CSR to GroupCOO.
     GroupCoo(usize),
-    /// CSR to ELL with this width.
+    /// CSR to ELL of this width.
     Ell(usize),
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Entries {
     m: usize,
     k: usize,
     dtype: Dtype,
-    /// Magnitudes above this are kept.
+    /// Bits of the threshold: larger magnitudes are kept.
     floor: u64,
     turns: DeviceMemory,
     pivots: DeviceMemory,
@@ -78,8 +78,8 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// `floor`: the bits of the largest magnitude that is not kept, where the choice is none of the largest of each
-    /// row.
+    /// Creates kernels and workspace. `floor`: bits of the largest magnitude that is not kept. It applies unless the
+    /// selection is top-k per row.
     pub(crate) fn new(
         device: &Arc<Device>,
         (m, k): (usize, usize),
@@ -94,7 +94,7 @@ impl Entries {
             within("elements of the matrix", m.saturating_mul(k), u32::MAX as usize)?;
         }
         let grouped = matches!(conversion, Conversion::GroupCoo(_));
-        // The narrowest segments, of matrices that are not aligned, make the most thread blocks.
+        // Unaligned matrices have the narrowest segments and therefore the most thread blocks.
         let blocks = match conversion {
             Conversion::Dense(_) => segments(k, 1).0.saturating_mul(m).div_ceil(SEGMENTS as usize),
             _ if grouped => tiles(m + 1),
@@ -122,15 +122,14 @@ impl Entries {
         self.conversion
     }
 
-    /// First group of every row and their number, of the last run of a conversion to GroupCOO.
+    /// Returns the first group of each row and the number of groups, from the last conversion to GroupCOO.
     pub(crate) fn starts(&self) -> Result<Vec<u32>> {
         let mut starts = vec![0; self.starts.bytes() / 4];
         self.steps.device.read(&self.starts, &mut starts)?;
         Ok(starts)
     }
 
-    /// Queues one conversion.
-    /// No other run uses the workspace meanwhile.
+    /// Queues one conversion. No other run may use the workspace meanwhile.
     pub(crate) fn run(&self, raw: &RawEntries, queue: Queue<'_>) -> Result<()> {
         self.steps.device.context().set_current()?;
         let params = self.params(raw)?;
@@ -195,7 +194,7 @@ impl Entries {
         let whole = [self.k, raw.leading].iter().all(|e| e.is_multiple_of(vector));
         let aligned = whole && raw.source.is_multiple_of(16);
         let (across, columns) = segments(self.k, if aligned { vector } else { 1 });
-        // Few thread blocks: more are under way instead.
+        // Fewer thread blocks with more segments each, because a multiprocessor holds only [`RESIDENT`] thread blocks.
         let all = across * self.m;
         let resident = self.steps.device.machine().multiprocessors as usize * RESIDENT;
         let each = (all / (resident * SEGMENTS as usize)).clamp(1, WARP_SEGMENTS as usize);
@@ -214,7 +213,7 @@ impl Entries {
         self.steps.launch(STEP_COMPACT, (aligned, !top), blocks, queue, &params)
     }
 
-    /// What the outputs look like, after a look at what the caller says of them.
+    /// Validates the arguments and returns the geometry of the outputs.
     fn shape_of(&self, raw: &RawEntries) -> Result<Shape> {
         let (m, k) = (self.m, self.k);
         let mut shape = Shape { flags: 0, top: 0, group: 1, capacity: raw.capacity };
@@ -225,7 +224,7 @@ impl Entries {
                         format!("leading dimension {} is below its {k} columns", raw.leading);
                     return Err(Error::operand("dense", reason));
                 }
-                // The 0 largest: what `floor` says, and no pivots.
+                // The top 0 of each row: the selection uses `floor` and no pivots.
                 if let EntryChoice::TopPerRow(count @ 1..) = choice {
                     shape.flags = COMPACT_TOP;
                     shape.top = count.min(k);
@@ -279,21 +278,21 @@ impl Entries {
     }
 }
 
-/// What the outputs of a conversion look like.
+/// Geometry of the outputs of a conversion.
 struct Shape {
     flags: u32,
-    /// Entries of a row at the most.
+    /// Max nonzeros of a row.
     top: usize,
     /// Slots of a group.
     group: usize,
-    /// Slots in all.
+    /// Total slots.
     capacity: usize,
 }
 
-/// Thread blocks of a compaction that a multiprocessor holds.
+/// Resident thread blocks of a compaction per multiprocessor.
 const RESIDENT: usize = 3;
 
-/// Segments of a row of `k` elements read `vector` at a time, and columns of a segment.
+/// Returns the segments of a row of `k` elements, read `vector` elements at a time, and the columns of a segment.
 fn segments(k: usize, vector: usize) -> (usize, usize) {
     let line = 32 * vector;
     let vectors = k.div_ceil(line).clamp(1, SEGMENT_VECTORS as usize);

@@ -1,5 +1,4 @@
-//! Single entries among zeros: the values into a dense copy of their matrix, and lists for products that lay them into
-//! shared memory.
+//! Expansion of unstructured nonzeros: into a dense matrix, and lists for products that expand in shared memory.
 
 use einsparse_kernels::abi::{Divisor, STRIP_COLUMNS, STRIP_STEP, StripDeal};
 use einsparse_kernels::families::{
@@ -15,53 +14,53 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::within;
 use crate::registry::Dtype;
 
-/// Where the entries of each group of a row's columns begin, and in which of its columns each lies.
+/// First nonzero of each column group of a row, and the column of each nonzero within its group.
 #[derive(Debug)]
 struct Places {
     places: DeviceMemory,
     starts: DeviceMemory,
     row_groups: Divisor,
-    /// Of all rows.
+    /// Groups of all rows.
     groups: u32,
 }
 
-/// Where entries go in the dense form of their matrix, and the kernel that writes it.
+/// Offsets of the nonzeros in the dense form of their matrix, and the kernel that writes it.
 #[derive(Debug)]
 pub(crate) struct Expand {
     kernel: Kernel<ExpandParams>,
     own: Places,
     row_bytes: u64,
-    /// Thread blocks that the GPU holds.
+    /// Thread blocks that the GPU can run at once.
     at_once: u32,
 }
 
-/// The kernel that writes elements as wide as these, if there is one.
+/// Returns the kernel that writes elements of this size, if there is one.
 fn writer(dtype: Dtype) -> Option<&'static Row> {
     rows_of::<ExpandParams>()
         .find(|row| row.step == EXPAND_VALUES && row.dtype.bytes() == dtype.bytes())
 }
 
-/// The kernel of a step that is done once for a pattern.
+/// Returns the kernel of a step that runs once per pattern.
 fn step(step: u32) -> Result<&'static Row> {
     let row = rows_of::<ExpandParams>().find(|row| row.step == step);
     row.ok_or_else(|| Error::operand("columns", "have no kernel that places or lists them"))
 }
 
-/// A pattern of single entries on the device; the columns of a row ascend.
+/// Pattern of unstructured nonzeros in device memory. The columns of a row ascend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed {
     /// Address of the columns.
     pub columns: u64,
-    /// Their number, padding included.
+    /// Number of columns, including padding.
     pub slots: usize,
-    /// Address of first entry and count of each row.
+    /// Address of the first nonzero and the count of each row.
     pub spans: u64,
     /// Rows.
     pub rows: usize,
 }
 
 impl Places {
-    /// Of a pattern in groups of so many columns, a power of two up to 256, so many a row. Queues what finds them.
+    /// Queues the computation of the offsets. A row has `row_groups` groups of `group` (a power of two <= 256) columns.
     fn new(
         device: &Device,
         pattern: Placed,
@@ -70,7 +69,7 @@ impl Places {
     ) -> Result<Self> {
         let first = step(EXPAND_PLACES)?;
         let row_groups = row_groups.max(1);
-        // Kernels count a warp's entries past the last.
+        // Kernels compute indices past the last nonzero, up to the size of a warp's reads.
         let most = (u32::MAX - 4 * GROUP_BYTES) as usize;
         let entries = within("slots of a matrix made dense", pattern.slots, most)?;
         let rows = pattern.rows;
@@ -127,8 +126,8 @@ impl Expand {
         writer(dtype).is_some()
     }
 
-    /// For a pattern whose dense form has rows `leading` elements apart, a multiple of 16 bytes. Queues what finds the
-    /// places.
+    /// Queues the computation of the offsets. The dense form has a row stride of `leading` elements, a multiple of 16
+    /// bytes.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
@@ -155,7 +154,7 @@ impl Expand {
         self.own.bytes()
     }
 
-    /// Queues the writing of the dense matrix at `out`, all of it, from the values of the planned pattern.
+    /// Queues the write of the whole dense matrix at `out`, from the values of the planned pattern.
     pub(crate) fn run(&self, values: u64, out: u64, queue: Queue<'_>) -> Result<()> {
         let params = ExpandParams { values, out, row_bytes: self.row_bytes, ..self.own.params() };
         let blocks = self.own.groups.div_ceil(self.kernel.row().items);
@@ -164,7 +163,7 @@ impl Expand {
     }
 }
 
-/// Lists of the entries of strips of rows, for the products that lay them into shared memory.
+/// Lists of the nonzeros of strips of rows, for the products that expand them in shared memory.
 #[derive(Debug)]
 pub(crate) struct Strips {
     heads: DeviceMemory,
@@ -172,12 +171,12 @@ pub(crate) struct Strips {
     room: u32,
 }
 
-/// Lists take so many times six bytes a slot at the most, and so many bytes more: of uneven rows most stay empty.
+/// Max size of the lists: this multiple of 6 bytes per slot, plus these bytes. Uneven rows leave most of it empty.
 const UNEVEN: (usize, usize) = (4, 16 << 20);
 
 impl Strips {
-    /// Of a pattern in strips of so many rows, so many a tile. Waits for them. Where the longest list leaves the others too
-    /// empty there are none, but the reason.
+    /// Makes the lists for strips of `strip` rows, `of_tile` strips per tile, and waits for them. If the longest list
+    /// would leave too much space of the others empty, it returns the reason instead.
     pub(crate) fn new(
         device: &Device,
         pattern: Placed,
@@ -197,7 +196,7 @@ impl Strips {
         let places = Places::new(device, pattern, (STRIP_COLUMNS, deal.stages as usize), queue)?;
         let row = step(EXPAND_STRIPS)?;
         let kernel = Kernel::load(device, row)?;
-        // Whole tiles, and whole thread blocks: strips behind the last row are empty.
+        // Rounds up to whole tiles and whole thread blocks. Strips after the last row are empty.
         let tiles = within("strips of rows", pattern.rows, i32::MAX as usize)?
             .div_ceil(strip * of_tile)
             .max(1);
@@ -231,7 +230,7 @@ impl Strips {
         }
         let own = Strips {
             heads: device.zeros(heads.max(4))?,
-            // Who reads ahead reads the first steps of a list whatever it has.
+            // Kernels that prefetch read the first steps of a list regardless of its length.
             words: device.zeros(words + 8 * 4 * STRIP_STEP as usize)?,
             room,
         };
@@ -239,17 +238,17 @@ impl Strips {
         Ok(Ok(own))
     }
 
-    /// Address of the heads.
+    /// Returns the address of the heads.
     pub(crate) fn heads(&self) -> u64 {
         self.heads.address()
     }
 
-    /// Address of the lists.
+    /// Returns the address of the lists.
     pub(crate) fn words(&self) -> u64 {
         self.words.address()
     }
 
-    /// Steps from one list to the next.
+    /// Returns the capacity of a list in steps.
     pub(crate) fn room(&self) -> u32 {
         self.room
     }
@@ -259,16 +258,16 @@ impl Strips {
     }
 }
 
-/// Start of the kernel, and the wait of the one behind it for its end.
+/// Kernel start, and the wait of the next kernel for its end, in microseconds.
 const START_US: f64 = 2.9;
-/// What writing reaches of L2's rate.
+/// Share of the L2 rate that the writes reach.
 const WRITES: f64 = 0.46;
-/// What of reading is not hidden behind the writing.
+/// Share of the read time that the writes do not hide.
 const READS: f64 = 0.6;
 
-/// Predicted microseconds to write `out` bytes from so many bytes of values: fitted to DLMC and to 4096 x 4096.
+/// Predicts the microseconds to write `out` bytes from `values` bytes of values. Fitted to DLMC and to 4096 x 4096.
 pub(crate) fn expand_us(out: f64, values: f64, machine: &Machine) -> f64 {
-    // A byte for each place beside a value of 2 or 4.
+    // Each value of 2 or 4 bytes has an offset of one byte.
     let read_us = values * 1.5 / machine.hbm * 1e6;
     START_US + out / (machine.l2 * WRITES) * 1e6 + READS * read_us
 }

@@ -1,4 +1,4 @@
-//! Work lists made on a GPU out of the spans of rows, which lie there: the host only learns how long they are.
+//! Work lists made on a GPU from row spans in device memory. Only the lengths of the lists are copied to the host.
 
 use einsparse_kernels::abi::Divisor;
 use einsparse_kernels::families::{
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, within};
 
-/// From so many rows on a list is made on the GPU.
+/// Min number of rows for which a list is made on the GPU.
 pub(crate) const DEVICE_ROWS: usize = 1 << 14;
 
 /// Items and slots in device memory.
@@ -27,14 +27,14 @@ pub(crate) struct List {
     pub(crate) cut_rows: u32,
 }
 
-/// The kernels of the family.
+/// Kernels that make a list.
 pub(crate) struct Lists<'d> {
     device: &'d Device,
     steps: Vec<Kernel<ListParams>>,
 }
 
 impl<'d> Lists<'d> {
-    /// Whether this build holds the kernels that make a list.
+    /// Whether this build contains the kernels that make a list.
     pub(crate) fn is_there(device: &Device) -> bool {
         rows_of::<ListParams>().all(|row| device.modules().holds(row))
     }
@@ -44,8 +44,8 @@ impl<'d> Lists<'d> {
         Ok(Lists { steps: steps.collect::<Result<_>>()?, device })
     }
 
-    /// The list of so many rows: those longer than `limit` cut, those that weigh no more than `weight` bundled (0:
-    /// none).
+    /// Makes the list of `rows` rows and waits for it. Rows longer than `limit` are cut. Rows of a weight up to
+    /// `weight` are bundled; 0 disables bundles.
     pub(crate) fn make(
         &self,
         spans: &DeviceMemory,
@@ -56,7 +56,7 @@ impl<'d> Lists<'d> {
         let rows = within("rows of A", rows, MAX_GRID_X)?;
         let tiles = rows.div_ceil(LIST_TILE);
         let (device, kinds) = (self.device, LIST_KINDS as usize);
-        // Totals lie in front of the counts.
+        // The totals precede the counts.
         let counts = DeviceMemory::alloc(device.context(), (tiles as usize + 1) * kinds * 4)?;
         let params = ListParams {
             spans: spans.address(),
@@ -97,7 +97,7 @@ impl<'d> Lists<'d> {
         let Some(kernel) = self.steps.iter().find(own) else {
             return Err(Error::operand("lists", format!("no kernel for step {step}")));
         };
-        // SAFETY: `make` allocated what the params say, and waits for the end.
+        // SAFETY: `make` allocated the memory that the params describe, and it waits for the end of the steps.
         let queue = unsafe { Queue::new(self.device.copies()) };
         queue.launch(kernel, Grid::of([blocks, 1, 1]), params)
     }

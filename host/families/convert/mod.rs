@@ -1,4 +1,4 @@
-//! From one format to another. The kernels: `kernels-gpu/families/convert`.
+//! Conversions between formats. The kernels are in `kernels-gpu/families/convert`.
 
 pub(crate) mod convert;
 pub(crate) mod entries;

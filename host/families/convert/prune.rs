@@ -10,28 +10,27 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{small, within};
 use crate::registry::Dtype;
 
-/// Columns of a word of positions, and values that stay of them.
+/// Columns of a word of positions, and the number of values that are kept of them.
 const WORD: usize = 32;
 const KEPT: usize = 16;
 
-/// A row-major matrix in device memory.
+/// Row-major matrix in device memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DenseMatrix {
     pub address: u64,
     pub rows: usize,
     pub columns: usize,
-    /// Elements from one row to the next.
+    /// Row stride in elements.
     pub leading: usize,
 }
 
-/// The kernel for an element type.
+/// Returns the kernel for an element type.
 pub(crate) fn pruner(dtype: Dtype) -> Option<&'static Row> {
     rows_of::<PruneParams>().find(|row| row.dtype == dtype)
 }
 
-/// Queues the pruning of `matrix` to 2:4, and returns the words of positions and the values, each with room for `room`
-/// elements behind, which are zero.
-/// Its elements are of the row's type.
+/// Queues the pruning of `matrix` to 2:4. Returns the words of positions and the values, each followed by `room`
+/// elements of zero padding. The elements of `matrix` must have the type of the row.
 pub(crate) fn prune(
     device: &Device,
     row: &'static Row,

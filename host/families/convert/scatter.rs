@@ -1,4 +1,4 @@
-//! Values to the places they have in another form of their matrix.
+//! Scatter of values to their offsets in another format of the matrix.
 
 use einsparse_kernels::families::ScatterParams;
 use einsparse_kernels::table::{Row, rows_of};
@@ -10,10 +10,10 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, within};
 use crate::registry::Dtype;
 
-/// A place that nothing is written to.
+/// Offset of a value that is not written.
 const NOWHERE: u32 = u32::MAX;
 
-/// Places on the device, and the kernel for one width of element.
+/// Offsets in device memory, and the kernel for one element size.
 #[derive(Debug)]
 pub(crate) struct Scatter {
     kernel: Kernel<ScatterParams>,
@@ -22,7 +22,7 @@ pub(crate) struct Scatter {
 }
 
 impl Scatter {
-    /// For elements as wide as `dtype`; `places` are distinct, or `u32::MAX` for none.
+    /// Prepares elements of the size of `dtype`. `places` are distinct, or `u32::MAX` for values that are not written.
     pub(crate) fn new(device: &Device, dtype: Dtype, places: &[u32]) -> Result<Self> {
         let fits = |row: &&Row| row.dtype.bytes() == dtype.bytes();
         let row = rows_of::<ScatterParams>().find(fits).ok_or_else(|| {
@@ -36,10 +36,11 @@ impl Scatter {
         })
     }
 
-    /// Where the value of each of so many slots goes: of each place `numbers` has the slot, counted from 1, or 0 for none.
+    /// Returns the offset of the value of each slot. `numbers` states for each offset its slot, counted from 1, or 0
+    /// for none.
     ///
     /// # Errors
-    /// [`Error::Overflow`] for more places than 32 bits count.
+    /// Returns [`Error::Overflow`] if an offset does not fit 32 bits.
     pub(crate) fn places(numbers: &[i32], slots: usize) -> Result<Vec<u32>> {
         let mut places = vec![NOWHERE; slots];
         for (place, &slot) in numbers.iter().enumerate() {
@@ -58,8 +59,7 @@ impl Scatter {
         self.places.bytes()
     }
 
-    /// Queues `out[places[i]] = values[i]`.
-    /// `values` holds an element for each place, `out` one at each.
+    /// Queues `out[places[i]] = values[i]`. `values` holds one element per offset; all offsets are inside `out`.
     pub(crate) fn run(&self, values: u64, out: u64, queue: Queue<'_>) -> Result<()> {
         if self.count == 0 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Sliced ELLPACK out of CSR where the matrix is.
+//! Conversion of CSR to sliced ELLPACK in the memory of the tensor.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::{DeviceArrays, SparseTensor, VECTOR_ENTRIES};
 
-/// First chunk of each slice, from the chunks of each.
+/// Returns the first chunk of each slice, from the number of chunks of each slice.
 fn starts(counts: &[u32]) -> Result<Vec<u32>> {
     let mut starts = vec![0u32];
     let mut sum = 0u64;
@@ -31,9 +31,9 @@ fn starts(counts: &[u32]) -> Result<Vec<u32>> {
 }
 
 impl<T: Scalar> SparseTensor<T> {
-    /// Brings a CSR matrix into sliced ELLPACK (`sell`) where it is: the arrays that
-    /// [`AnySparse::convert`](crate::formats::AnySparse::convert) makes, bit for bit. On a GPU three kernels do it for
-    /// elements of 2, 4 and 8 bytes; the pattern is read back, for plans. Waits for all work on the GPU.
+    /// Converts a CSR matrix to sliced ELLPACK (`sell`), on the device where it is stored. The arrays are bit-identical
+    /// to those of [`AnySparse::convert`](crate::formats::AnySparse::convert). On a GPU, three kernels convert elements
+    /// of 2, 4 and 8 bytes; the pattern is copied to the host for plans. Waits for all work on the GPU.
     ///
     /// ```
     /// use einsparse::Context;
@@ -46,7 +46,7 @@ impl<T: Scalar> SparseTensor<T> {
     /// ```
     ///
     /// # Errors
-    /// If the tensor is not in CSR, its slots do not fit u32, or memory does not suffice.
+    /// Returns an error if the tensor is not in CSR, if its slots do not fit u32, or if memory does not suffice.
     pub fn to_sliced_ell(&self) -> Result<SparseTensor<T>> {
         let AnyPattern::Csr(p) = self.pattern() else {
             return Err(Error::operand(
@@ -77,8 +77,8 @@ impl<T: Scalar> SparseTensor<T> {
             rows: p.rows() as u32,
             slices: slices as u32,
         };
-        // SAFETY: the arrays are those of this tensor, which is borrowed until the waits in `read`; the outputs are
-        // made for their number of chunks.
+        // SAFETY: the arrays are those of this tensor, which is borrowed until `read` has waited. The outputs are
+        // allocated for their number of chunks.
         let queue = unsafe { Queue::new(device.after_all()?) };
         survey_slices(device, &params, queue)?;
         let starts = starts(&read(device, &counts, slices)?)?;
@@ -87,14 +87,14 @@ impl<T: Scalar> SparseTensor<T> {
     }
 }
 
-/// The whole of `memory` as words.
+/// Copies all words of `memory` to the host.
 fn read(device: &Device, memory: &DeviceMemory, words: usize) -> Result<Vec<u32>> {
     let mut found = vec![0u32; words];
     device.read(memory, &mut found)?;
     Ok(found)
 }
 
-/// The slices, of which order and first chunks are known. The order is still on the device.
+/// Fills the slices from their order and first chunks. The order is also still in device memory.
 fn fill<T: Scalar>(
     (device, queue): (&Arc<Device>, Queue<'_>),
     cols: usize,

@@ -1,5 +1,5 @@
-//! Sliced ELLPACK out of CSR on a GPU: rows in order, chunks counted, slices filled. The host adds the counts up,
-//! because it needs to know how much memory to ask for.
+//! Conversion of CSR to sliced ELLPACK on a GPU: orders the rows, counts chunks, and fills slices. The host adds up the
+//! counts, because it allocates the memory.
 
 use einsparse_formats::SlicedEllPattern;
 use einsparse_kernels::families::{
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, within};
 
-/// The kernel of a step, for elements of this many bytes.
+/// Returns the kernel of a step, for elements of `bytes` bytes.
 fn step(step: u32, bytes: usize) -> Result<&'static Row> {
     let fits = |row: &&Row| {
         let any = ![SLICING_FILL, SLICING_VALUES].contains(&step) || row.dtype.bytes() == bytes;
@@ -46,8 +46,7 @@ fn launch(
     queue.launch(&kernel, Grid::of([blocks, 1, 1]), params)
 }
 
-/// Queues the order of the rows and the chunks of each slice.
-/// `order` has a word for every lane and `counts` for every slice.
+/// Queues the order of the rows and the chunks of each slice. `order` has a word per lane and `counts` one per slice.
 pub(crate) fn survey_slices(
     device: &Device,
     params: &SlicingParams,
@@ -57,8 +56,8 @@ pub(crate) fn survey_slices(
     launch(device, step(SLICING_COUNT, 0)?, params, queue)
 }
 
-/// Queues windows, columns and values, of elements of `bytes` bytes.
-/// [`survey_slices`] ran with the same order; the outputs have room for the chunks that `starts` ends with.
+/// Queues windows, columns and values, of elements of `bytes` bytes. [`survey_slices`] ran with the same order. The
+/// outputs have the capacity for the number of chunks that ends `starts`.
 pub(crate) fn fill_slices(
     device: &Device,
     params: &SlicingParams,
@@ -68,7 +67,7 @@ pub(crate) fn fill_slices(
     launch(device, step(SLICING_FILL, bytes)?, params, queue)
 }
 
-/// Where the values of each run of chunks begin: 128 bytes for up to 16 chunks, in place of one number for each value.
+/// Offsets of the first values of each run of chunks: 128 bytes for up to 16 chunks, instead of one number per value.
 #[derive(Debug)]
 pub(crate) struct SliceValues {
     row: &'static Row,
@@ -78,8 +77,8 @@ pub(crate) struct SliceValues {
 }
 
 impl SliceValues {
-    /// `slots` has for each slot of `pattern` the number of its value, counted from 1, or 0; those of a row follow each
-    /// other.
+    /// Prepares the offsets. `slots` states for each slot of `pattern` the number of its value, counted from 1, or 0.
+    /// The numbers of a row are consecutive.
     pub(crate) fn new(
         device: &Device,
         bytes: usize,
@@ -114,8 +113,8 @@ impl SliceValues {
         self.firsts.bytes() + self.starts.bytes()
     }
 
-    /// Queues the copying of `values` to the slots at `out` that `columns` has entries at.
-    /// The addresses are those of the planned pattern's arrays.
+    /// Queues the copy of `values` to the slots at `out` that hold a nonzero according to `columns`. The addresses are
+    /// those of the arrays of the planned pattern.
     pub(crate) fn run(
         &self,
         device: &Device,
@@ -139,12 +138,12 @@ impl SliceValues {
     }
 }
 
-/// Start of the kernel, and the wait of the one behind it for its end.
+/// Kernel start, and the wait of the next kernel for its end, in microseconds.
 const START_US: f64 = 2.0;
-/// Bytes out of device memory for a byte of values: those, and columns and padding beside them.
+/// Bytes of device memory traffic per byte of values: values, columns and padding.
 const MOVED: f64 = 1.6;
 
-/// Predicted microseconds to write so many bytes of new values.
+/// Predicts the microseconds to write `values` bytes of new values.
 pub(crate) fn slices_us(values: f64, machine: &Machine) -> f64 {
     START_US + values * MOVED / machine.hbm * 1e6
 }

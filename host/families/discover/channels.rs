@@ -1,4 +1,5 @@
-//! Columns of items that hold something, and their values: module `channels`, two kernels a run.
+//! Launches of device module `channels`, two kernels per run. They list the nonempty columns of items and pack their
+//! values.
 
 use std::sync::Arc;
 
@@ -18,20 +19,20 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, small, within};
 use crate::registry::{Dtype, none_of};
 
-/// How the rows of an item are dealt to thread blocks.
+/// Distribution of the rows of an item over thread blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Deal {
-    /// Thread blocks of an item, along its rows.
+    /// Thread blocks per item, along its rows.
     parts: usize,
-    /// Rows of each.
+    /// Rows per thread block.
     block_rows: usize,
-    /// Of those at once.
+    /// Rows per step of a thread block.
     step: usize,
 }
 
 impl Deal {
-    /// To no more thread blocks than `wave` if the steps, of at most `step` rows each, allow it; `whole`: steps are of
-    /// so many rows always, else all steps of a thread block are as long.
+    /// Distributes the rows over at most `wave` thread blocks, in steps of at most `step` rows. `whole`: each step has
+    /// exactly `step` rows. Otherwise the steps of a thread block have the same length.
     fn new(rows: usize, wave: usize, step: usize, whole: bool) -> Self {
         let step = step.max(1);
         let block_rows = rows.div_ceil(wave.max(1)).max(1);
@@ -42,7 +43,7 @@ impl Deal {
     }
 }
 
-/// A kernel with its geometry.
+/// Kernel with its geometry.
 #[derive(Debug)]
 struct Part {
     kernel: Kernel<ChannelsParams>,
@@ -56,11 +57,11 @@ pub(crate) struct ChannelsLaunch {
     mark: Part,
     pack: Part,
     items: usize,
-    /// Elements of all packed rows.
+    /// Number of elements of all packed rows.
     packed: usize,
 }
 
-/// The kernel of a step.
+/// Returns the kernel of a step for elements of this size.
 fn find(step: u32, dtype: Dtype) -> Result<&'static Row> {
     let own = kernels().iter().filter(|row| row.module == "channels" && row.step == step);
     let fits = |row: &&Row| row.dtype.bytes() == dtype.bytes();
@@ -70,7 +71,8 @@ fn find(step: u32, dtype: Dtype) -> Result<&'static Row> {
     })
 }
 
-/// Vectors of a row that a thread block marks, and such parts of a row: the marks of a part begin with a word.
+/// Returns the vectors of a row that a thread block marks, and the number of such parts of a row. The marks of each
+/// part begin at a word.
 fn strips(vectors: usize) -> (usize, usize) {
     let most = CHANNEL_WIDTH as usize;
     if vectors <= most {
@@ -80,12 +82,11 @@ fn strips(vectors: usize) -> (usize, usize) {
     (width, vectors.div_ceil(width))
 }
 
-/// Rows that shared memory holds at once, with a vector of zeros behind each.
+/// Returns the rows that shared memory holds at once, each followed by a vector of zeros.
 fn rows_at_once(vectors: usize) -> usize {
     CHANNEL_ROOM as usize / ((vectors + 1) * 16)
 }
 
-/// Elements of all packed rows.
 fn room(items: usize, rows: usize, stride: usize) -> Result<usize> {
     let packed = items.saturating_mul(rows).saturating_mul(stride);
     let limit = isize::MAX as usize / 16;
@@ -100,8 +101,8 @@ fn room(items: usize, rows: usize, stride: usize) -> Result<usize> {
 }
 
 impl ChannelsLaunch {
-    /// For `items` matrices of `rows` x `columns` elements of 2 bytes, one behind the other. `above`: what makes the
-    /// top bit of an element that counts.
+    /// Loads the kernels for `items` contiguous matrices of `rows` x `columns` elements of 2 bytes. Added to a
+    /// magnitude, `above` sets the top bit if the element is above the threshold.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
@@ -133,7 +134,7 @@ impl ChannelsLaunch {
             above,
             ..ChannelsParams::default()
         };
-        // What the GPU holds at once, shared by the items.
+        // Thread blocks that the GPU holds at once, divided by the number of items.
         let wave = |row: &Row| {
             let all = (row.min_blocks * device.machine().multiprocessors) as usize;
             all.checked_div(items).unwrap_or(all)
@@ -145,7 +146,7 @@ impl ChannelsLaunch {
             let blocks = deal.parts.saturating_mul(across);
             let blocks = within("thread blocks", blocks, MAX_GRID_X)?;
             let kernel = Kernel::load(device, row)?;
-            // Without columns there is nothing to find.
+            // Without columns, no kernel is launched.
             let items = if columns == 0 { 0 } else { items as u32 };
             Ok::<_, Error>(Part {
                 kernel,
@@ -166,12 +167,12 @@ impl ChannelsLaunch {
         })
     }
 
-    /// The kernels, in the order of a run.
+    /// Returns the names of the kernels, in the order of a run.
     pub(crate) fn names(&self) -> [&'static str; 2] {
         [self.mark.kernel.row().name, self.pack.kernel.row().name]
     }
 
-    /// Room for the lists and the packed columns. `status`: a counter of 8 bytes for each item, then the marks.
+    /// Allocates the lists and the packed columns. `status` holds a counter of 8 bytes per item, then the marks.
     pub(crate) fn lists(&self, device: &Device) -> Result<DeviceLists> {
         let (items, p) = (self.items, &self.mark.params);
         Ok(DeviceLists {
@@ -183,11 +184,11 @@ impl ChannelsLaunch {
         })
     }
 
-    /// Queues both kernels: lists, counts and packed columns of `matrix`, whose items follow one another.
+    /// Queues both kernels: lists, counts and packed columns of `matrix`, whose items are contiguous. `lists` must be
+    /// created by [`ChannelsLaunch::lists`]. The caller serializes runs with the same lists.
     ///
     /// # Errors
-    /// [`Error::Operand`] if it, or a row of it, is not aligned to 16 bytes.
-    /// `lists` are of [`ChannelsLaunch::lists`]; runs over the same ones follow one another.
+    /// [`Error::Operand`] if the address or the row stride is not a multiple of 16 bytes.
     pub(crate) fn run(
         &self,
         matrix: DenseMatrix,
@@ -217,7 +218,7 @@ impl ChannelsLaunch {
                 packed: lists.packed.as_ref().map_or(0, DeviceMemory::address),
                 ..part.params
             };
-            // Each waits for the one ahead before it reads.
+            // Each kernel waits for the previous launch before it reads.
             let grid = Grid::of(part.grid).early();
             queue.launch(&part.kernel, grid, &params)?;
         }
@@ -229,8 +230,8 @@ impl ChannelsLaunch {
 mod tests {
     use super::*;
 
-    /// Every row and every vector has one thread block, shared memory holds a step, and parts begin with a word of
-    /// marks.
+    /// Tests that each row and each vector has one thread block, that shared memory holds a step, and that parts begin
+    /// at a word of marks.
     #[test]
     fn rows_and_vectors_are_dealt_once() {
         for vectors in (1..140).chain([256, 513, 1023, 1024]) {

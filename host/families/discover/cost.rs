@@ -1,3 +1,3 @@
-//! What the kernels of the family are predicted to take.
+//! Predicted cost of the kernels of the family.
 
 pub(crate) mod live;

@@ -1,4 +1,4 @@
-//! Detection on a GPU: micro-tiles that are not empty, rows of sequences, choices of experts.
+//! Detection on a GPU: nonempty micro-tiles, rows of sequences, choices of experts.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, small, within};
 use crate::registry::{Dtype, Operation, none_of};
 
-/// What is looked at.
+/// Input of a detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Looked {
     /// Elements of this type.
     Elements(Dtype),
-    /// Elements of so many bytes, and values of the micro-tiles are wanted.
+    /// Elements of this many bytes; the values of the micro-tiles are packed.
     Packed(usize),
-    /// Bits, 32 to a word.
+    /// Bits, 32 per word.
     Bits,
 }
 
@@ -45,7 +45,6 @@ impl Looked {
         }
     }
 
-    /// Bits of an element.
     fn bits(self) -> u32 {
         match self {
             Looked::Bits => 1,
@@ -54,7 +53,7 @@ impl Looked {
     }
 }
 
-/// Lists on a device.
+/// Lists in device memory.
 #[derive(Debug)]
 pub(crate) struct DeviceLists {
     pub lists: DeviceMemory,
@@ -62,12 +61,12 @@ pub(crate) struct DeviceLists {
     /// Zero between launches.
     pub status: DeviceMemory,
     pub packed: Option<DeviceMemory>,
-    /// Whoever writes or reads the lists is queued here.
+    /// Order of the launches that write or read the lists.
     pub turns: Arc<Turns>,
 }
 
 impl DeviceLists {
-    /// Whether they have all the room that these have.
+    /// Returns whether each buffer has at least the given number of bytes.
     pub(crate) fn hold(&self, [lists, counts, status, packed]: [usize; 4]) -> bool {
         let own = self.packed.as_ref().map_or(0, DeviceMemory::bytes);
         let all = [
@@ -79,33 +78,32 @@ impl DeviceLists {
         all.iter().all(|(own, wanted)| own >= wanted)
     }
 
-    /// Device bytes.
     pub(crate) fn bytes(&self) -> usize {
         let packed = self.packed.as_ref().map_or(0, DeviceMemory::bytes);
         self.lists.bytes() + self.counts.bytes() + self.status.bytes() + packed
     }
 }
 
-/// A kernel chosen for a shape.
+/// Kernel chosen for a shape.
 #[derive(Debug)]
 pub(crate) struct DetectLaunch {
     kernel: Kernel<DetectParams>,
     params: DetectParams,
     blocks: u32,
-    /// Matrices that lie one behind the other, each with its own lists.
+    /// Number of contiguous matrices, each with its own lists.
     items: u32,
-    /// Bytes of what every thread block leaves for the others.
+    /// Bytes of the status words that thread blocks exchange.
     status_bytes: usize,
     multiprocessors: u32,
 }
 
-/// Bytes that are fetched ahead at the most, of each row a multiple of those of a tile of the product, and lists that
-/// make it worth while.
+/// Limits of the L2 prefetch: max bytes, divisor of the bytes of a row (those of a tile of the product), and min number
+/// of lists.
 const AHEAD_BYTES: usize = 16 << 20;
 const AHEAD_STEP: usize = 512;
 const AHEAD_PANELS: u32 = 16;
 
-/// The row of a step, or why there is none.
+/// Returns the row of a step, or an error with the reason for each row.
 fn find(step: u32, bytes: usize, micro: (usize, usize), what: &str) -> Result<&'static Row> {
     let block = (micro.0 as u32, micro.1 as u32);
     let own =
@@ -122,8 +120,8 @@ fn find(step: u32, bytes: usize, micro: (usize, usize), what: &str) -> Result<&'
 }
 
 impl DetectLaunch {
-    /// Detection of `micro` tiles in a matrix of these extents. `above`: what makes the top bit of an element that
-    /// counts.
+    /// Loads the detection of `micro` tiles in a matrix of these extents. Added to a magnitude, `above` sets the top
+    /// bit if the element is above the threshold.
     pub(crate) fn tiles(
         device: &Device,
         looked: Looked,
@@ -161,7 +159,7 @@ impl DetectLaunch {
         Self::made(device, row, params, blocks, panels * (parts + 1) * 8)
     }
 
-    /// Rows of `count` sequences, `distance` from one to the next.
+    /// Loads the kernel that lists the rows of `count` sequences, which begin `distance` rows apart.
     pub(crate) fn lengths(device: &Device, count: usize, distance: usize) -> Result<Self> {
         let row = find(STEP_LENGTHS, 4, (1, 1), "lengths")?;
         let params = DetectParams {
@@ -174,7 +172,7 @@ impl DetectLaunch {
         Self::made(device, row, params, params.rows, 0)
     }
 
-    /// `count` choices among `experts`.
+    /// Loads the kernel that lists `count` choices of `experts`.
     pub(crate) fn choices(device: &Device, count: usize, experts: usize) -> Result<Self> {
         let row = find(STEP_CHOICES, 4, (1, 1), "choices")?;
         let blocks = within("thread blocks", count.div_ceil(row.items as usize), MAX_GRID_X)?;
@@ -188,7 +186,8 @@ impl DetectLaunch {
         Self::made(device, row, params, blocks, experts * 8)
     }
 
-    /// Lists of the micro-tiles of `height` rows of a matrix of 16-bit elements that a marked product has left.
+    /// Loads the kernel that lists the micro-tiles of `height` rows that a product with a fused mask has stored, for a
+    /// matrix of 16-bit elements.
     pub(crate) fn marked(
         device: &Device,
         dtype: Dtype,
@@ -230,13 +229,13 @@ impl DetectLaunch {
         })
     }
 
-    /// The same for so many matrices, one behind the other, whose lists follow one another: of single rows, where one
-    /// matrix's lists would go on into the next.
+    /// Detects in `items` contiguous matrices, whose lists are contiguous too. Required for micro-tiles of one row:
+    /// otherwise lists would continue in the next matrix.
     pub(crate) fn batched(self, items: usize) -> Result<Self> {
         Ok(DetectLaunch { items: within("items", items, MAX_GRID_Y)?, ..self })
     }
 
-    /// With packed values of 4 bytes rounded to TF32.
+    /// Rounds packed values of 4 bytes to TF32.
     pub(crate) fn rounded(mut self) -> Self {
         self.params.flags |= DETECT_ROUNDED;
         self
@@ -246,7 +245,7 @@ impl DetectLaunch {
         self.kernel.row().name
     }
 
-    /// Bytes of lists, counts and status, and of the values where they are wanted.
+    /// Returns the bytes of lists, counts, status and packed values (0 if none).
     pub(crate) fn room(&self) -> Result<[usize; 4]> {
         let items = self.items as usize;
         let panels = items.saturating_mul(self.params.panels as usize);
@@ -274,8 +273,7 @@ impl DetectLaunch {
         })
     }
 
-    /// Queues the kernel.
-    /// Runs over the same lists follow one another.
+    /// Queues the kernel. The caller serializes runs with the same lists.
     pub(crate) fn run(
         &self,
         source: DenseMatrix,
@@ -285,7 +283,7 @@ impl DetectLaunch {
         self.run_ahead_of(None, source, lists, queue)
     }
 
-    /// The same in front of a product with the matrix `next`, which a kernel that packs may fetch into L2 meanwhile.
+    /// Queues the kernel before a product with the matrix `next`. A kernel that packs may prefetch `next` into L2.
     pub(crate) fn run_ahead_of(
         &self,
         next: Option<DenseMatrix>,
@@ -313,15 +311,15 @@ impl DetectLaunch {
             ahead_bytes: bytes_ahead,
             ..self.params
         };
-        // The kernel waits for the one ahead before it reads.
+        // The kernel waits for the previous launch before it reads.
         let grid = Grid::of([self.blocks, self.items, 1]).early();
         queue.launch(&self.kernel, grid, &params)
     }
 
-    /// What to fetch of `next`, a matrix of 2-byte elements: from where, how many rows, bytes of each. The left columns
-    /// of all its rows, which the first tiles of the product read, as far as they stay in L2; nothing where few panels
-    /// would read few of the rows, or where the matrix takes more than one wave of thread blocks, which would wait
-    /// behind these bytes.
+    /// Returns the part of `next`, a matrix of 2-byte elements, to prefetch: address, rows, and bytes of each row. It
+    /// is the left columns of all rows, which the first tiles of the product read, as far as they stay in L2. It is
+    /// empty with few panels, which would read few of the rows. It is also empty with more than one wave of thread
+    /// blocks, which would wait for these bytes.
     fn ahead(&self, next: &DenseMatrix) -> (u64, u32, u32) {
         let wave = self.kernel.row().min_blocks.saturating_mul(self.multiprocessors);
         let packs = self.kernel.row().step == STEP_PACK && self.kernel.row().block.1 == 1;
@@ -337,7 +335,7 @@ impl DetectLaunch {
         }
     }
 
-    /// Bytes from one row to the next; rows of bits are words.
+    /// Returns the row stride in bytes; rows of bits are words.
     fn row_bytes(&self, leading: usize) -> usize {
         match self.kernel.row().step {
             STEP_BITS => leading * 4,
@@ -346,7 +344,7 @@ impl DetectLaunch {
     }
 }
 
-/// Places of a list of at most `positions`.
+/// Returns the words of a list of at most `positions` entries.
 pub(crate) fn stride(positions: usize) -> usize {
     let pad = DETECT_PAD as usize;
     positions.div_ceil(pad).saturating_mul(pad)

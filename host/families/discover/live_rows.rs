@@ -1,4 +1,5 @@
-//! Kernels over rows whose number is known on the device only: modules `live_rows` and `dense_live`.
+//! Launches of kernels for varlen rows, whose number is known on the device only: device modules `live_rows` and
+//! `dense_live`.
 
 use einsparse_kernels::abi::{FLAG_BIAS_COLUMNS, FLAG_GELU, FLAG_VECTORS, PANEL_BYTES};
 use einsparse_kernels::families::{
@@ -17,17 +18,17 @@ use crate::launch::maps::{Flat, Maps};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, row_bytes, small, within};
 use crate::registry::{Dtype, Operation, none_of};
 
-/// Rows in device memory, `leading` elements apart.
+/// Rows in device memory, with row stride `leading` in elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rows {
     pub address: u64,
     pub leading: usize,
 }
 
-/// Bytes of weights that packing fetches into L2 at the most: they should still be there when they are multiplied.
+/// Max bytes of weights that packing prefetches into L2: they should still be in L2 when they are multiplied.
 const FETCHED: usize = 24 << 20;
 
-/// The rows of the family and step for an element type.
+/// Returns the rows of the family and step for an element type.
 fn rows_of(step: u32, dtype: Dtype) -> impl Iterator<Item = &'static Row> + Clone {
     kernels().iter().filter(move |row| {
         row.operation == Operation::Live && row.step == step && row.dtype == dtype
@@ -43,7 +44,7 @@ fn find(step: u32, dtype: Dtype, what: &str) -> Result<&'static Row> {
     })
 }
 
-/// Factors and summands are loaded 16 bytes at a time.
+/// Validates an address of scale or shift, which are loaded 16 bytes at a time.
 fn whole_vectors(name: &str, address: u64) -> Result<()> {
     if address.is_multiple_of(16) {
         return Ok(());
@@ -52,15 +53,15 @@ fn whole_vectors(name: &str, address: u64) -> Result<()> {
     Err(Error::operand(name, reason))
 }
 
-/// Packing, and what it says of the packed rows.
+/// Packing of rows, and its results about them.
 #[derive(Debug)]
 pub(crate) struct PackLaunch {
     pack: Kernel<LiveRowsParams>,
     norm: Kernel<LiveRowsParams>,
     params: LiveRowsParams,
-    /// Packed rows at the most, a multiple of 128.
+    /// Max packed rows, a multiple of 128.
     capacity: usize,
-    /// Thread blocks of the normalisation that the GPU holds at once.
+    /// Thread blocks of the normalization that the GPU holds at once.
     norm_blocks: usize,
     ranges: DeviceMemory,
     sources: DeviceMemory,
@@ -68,7 +69,7 @@ pub(crate) struct PackLaunch {
 }
 
 impl PackLaunch {
-    /// For `items` sequences that begin `distance` rows apart, of rows of so many columns, `most` of them together.
+    /// Creates the packing of `items` sequences that begin `distance` rows apart, with at most `most` rows in total.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
@@ -111,22 +112,21 @@ impl PackLaunch {
         })
     }
 
-    /// Packed rows at the most.
+    /// Returns the max number of packed rows.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Addresses of the ranges of the packed rows, and of their number.
+    /// Returns the addresses of the ranges of the packed rows, and of their number.
     pub(crate) fn addresses(&self) -> [u64; 2] {
         [self.ranges.address(), self.live.address()]
     }
 
-    /// Says how many rows there are, where nothing is packed.
+    /// Sets the number of rows, if nothing is packed.
     pub(crate) fn set_live(&self, device: &Device, rows: usize) -> Result<()> {
         device.write(&self.live, &[small("rows", rows)?])
     }
 
-    /// Device bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.ranges.bytes() + self.sources.bytes() + self.live.bytes()
     }
@@ -143,9 +143,9 @@ impl PackLaunch {
         small("bytes of a row", bytes)
     }
 
-    /// Queues the packing of `x`. Matrices of so many bytes, `ahead`, are fetched into L2 for the launches behind.
-    /// Rows are those of all sequences, or `packed` already, as many as there are at the most; lengths as many as
-    /// sequences, and `out` has room for the capacity.
+    /// Queues the packing of `x`, the rows of all sequences, or rows that are already `packed`. `ahead` are addresses
+    /// and bytes of matrices that are prefetched into L2 for the next launches. There is one length per sequence, and
+    /// `out` has `capacity` rows.
     pub(crate) fn pack(
         &self,
         (x, packed): (Rows, bool),
@@ -175,12 +175,13 @@ impl PackLaunch {
             ..self.params
         };
         let grid = [self.params.items, PACK_PARTS, 1];
-        // It waits for the launch ahead itself, as the others here do.
+        // This kernel, like the others here, waits for the previous launch itself.
         queue.launch(&self.pack, Grid::of(grid).early(), &params)
     }
 
-    /// Queues `out = norm(x + y)` of packed rows; `scatter`: to where they came from; `early`: all but `y` was written
-    /// by launches that had ended when the launch ahead started. `affine` are a factor and a summand for each column.
+    /// Queues `out = norm(x + y)` of packed rows. `scatter`: results are stored at the source rows. `early`: all inputs
+    /// except `y` were written by launches that had ended before the previous launch started. `affine` is the scale and
+    /// the shift of each column.
     pub(crate) fn norm(
         &self,
         [x, y]: [Rows; 2],
@@ -205,14 +206,14 @@ impl PackLaunch {
                 | if early { LIVE_ROWS_EARLY } else { 0 },
             ..self.params
         };
-        // Rows further down are taken by the same thread blocks.
+        // Further rows are processed by the same thread blocks.
         let blocks = self.capacity.div_ceil(self.norm.row().items as usize);
         let grid = [blocks.min(self.norm_blocks) as u32, 1, 1];
         queue.launch(&self.norm, Grid::of(grid).early(), &params)
     }
 }
 
-/// A product of packed rows with a matrix.
+/// Product of packed rows with a matrix.
 #[derive(Debug)]
 pub(crate) struct LiveProduct {
     kernel: Kernel<DenseParams>,
@@ -222,7 +223,7 @@ pub(crate) struct LiveProduct {
 }
 
 impl LiveProduct {
-    /// `C[m,n] = A[m,k] * B[k,n]` of at most m rows, in the tiles that suit so many.
+    /// Creates `C[m,n] = A[m,k] * B[k,n]` with at most m rows, and the tiles that are fastest for `expected` rows.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
@@ -250,8 +251,8 @@ impl LiveProduct {
             }));
         };
         let across = n.div_ceil(row.columns as usize) * row.parts as usize;
-        // As many rows of tiles as the GPU holds at once; further ones are taken by the same thread blocks. A thread
-        // block without work costs as much as a start.
+        // The grid has the rows of tiles that the GPU holds at once; the same thread blocks process further ones. A
+        // thread block without work costs as much as a start.
         let all = m.div_ceil(row.block.0 as usize).max(1);
         let down = (some / across.max(1)).clamp(1, all);
         Ok(LiveProduct {
@@ -270,10 +271,10 @@ impl LiveProduct {
         self.kernel.row().name
     }
 
-    /// Queues `C = A * B + bias`, through a GELU if wanted, of the rows that `live` says there are. Rows up to a
-    /// multiple of 128 are written. B and biases are read before the launch ahead has ended, whatever `early` is: they
-    /// were written by launches that had ended when that one started. So was `live` where `early`; otherwise the launch
-    /// ahead may write it.
+    /// Queues `C = A * B + bias`, followed by GELU if `gelu`, of as many rows as `live` contains. Rows up to a multiple
+    /// of 128 are written. B and bias are always read before the previous launch has ended. They must be written by
+    /// launches that had ended before the previous launch started. With `early` this holds for `live` too; otherwise
+    /// the previous launch may write `live`.
     pub(crate) fn run(
         &self,
         [a, b, c]: [Rows; 3],

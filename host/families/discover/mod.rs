@@ -1,4 +1,4 @@
-//! What of an operand holds something. The kernels: `kernels-gpu/families/discover`.
+//! Detection of the nonempty parts of an operand. The kernels are in `kernels-gpu/families/discover`.
 
 pub(crate) mod channels;
 pub(crate) mod cost;

@@ -1,4 +1,4 @@
-//! A router's choices on a GPU: sorted by expert, and the sums of what the experts made.
+//! Routing on a GPU: a router's choices sorted by expert, and the sums of the experts' outputs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,7 +19,6 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{Turns, aligned, row_bytes, small, within};
 use crate::registry::{Dtype, of_type};
 
-/// A step's kernel.
 #[derive(Debug)]
 struct Step {
     kernel: Kernel<RouteParams>,
@@ -35,28 +34,27 @@ impl Step {
     }
 
     fn run(&self, blocks: u32, params: &RouteParams, queue: Queue<'_>) -> Result<()> {
-        // The kernel waits for the one ahead before it reads or writes.
+        // The kernel waits for the previous launch before it reads or writes.
         let grid = Grid::of([blocks, 1, 1]).early();
         queue.launch(&self.kernel, grid, params)
     }
 }
 
-/// Choices sorted by expert, on a device.
+/// Choices sorted by expert, in device memory.
 #[derive(Debug)]
 pub(crate) struct DeviceRoutes {
     counts: DeviceMemory,
-    /// The choice of each slot.
+    /// Choice of each slot.
     pub order: DeviceMemory,
-    /// First slot of each expert, of the choices of none, and how many slots there are.
+    /// First slot of each expert and of the choices without an expert, then the number of slots.
     pub offsets: DeviceMemory,
-    /// How many panels there are, then each one.
+    /// Number of row blocks, then the record of each row block.
     pub panels: DeviceMemory,
-    /// Whoever writes or reads the routes is queued here.
+    /// Order of the launches that write or read the routes.
     pub turns: Arc<Turns>,
 }
 
 impl DeviceRoutes {
-    /// Device bytes.
     pub(crate) fn bytes(&self) -> usize {
         [&self.counts, &self.order, &self.offsets, &self.panels]
             .map(DeviceMemory::bytes)
@@ -65,7 +63,7 @@ impl DeviceRoutes {
     }
 }
 
-/// The kernels that sort so many choices.
+/// Kernels that sort a number of choices.
 #[derive(Debug)]
 pub(crate) struct RouteLaunch {
     steps: [Step; 2],
@@ -73,11 +71,11 @@ pub(crate) struct RouteLaunch {
 }
 
 impl RouteLaunch {
-    /// Routing of `count` choices among these experts.
+    /// Creates the routing of `count` choices to these experts.
     pub(crate) fn new(device: &Device, count: usize, experts: Range<usize>) -> Result<Self> {
         let steps = [STEP_ROUTE_COUNT, STEP_ROUTE_PLACE];
         let [counted, placed] = steps.map(|step| Step::new(device, step, Dtype::F32));
-        // The last multiples of what a thread block reaches stay below 2^32.
+        // The last multiples that a thread block computes stay below 2^32.
         let count = within("choices", count, i32::MAX as usize)?;
         let first = within("experts", experts.start, i32::MAX as usize)?;
         let experts = within("experts", experts.len(), ROUTE_EXPERTS as usize)?;
@@ -96,14 +94,14 @@ impl RouteLaunch {
         })
     }
 
-    /// Panels at the most: each expert has one that is not full.
+    /// Returns the max number of row blocks: each expert has at most one that is not full.
     pub(crate) fn panels(&self) -> usize {
         let count = self.params.count as usize;
         let experts = self.params.bins.value as usize - 1;
         count / ROUTE_PANEL as usize + experts.min(count)
     }
 
-    /// Room for what a run finds.
+    /// Allocates the results of a run.
     pub(crate) fn routes(&self, device: &Device) -> Result<DeviceRoutes> {
         let bins = self.params.bins.value as usize;
         let record = ROUTE_RECORD as usize * 4;
@@ -116,8 +114,8 @@ impl RouteLaunch {
         })
     }
 
-    /// Queues the two kernels, or one where one thread block has all choices.
-    /// `choices` holds as many words as planned; the routes are of this launch.
+    /// Queues the two kernels, or only the second if one thread block has all choices. `choices` holds as many words as
+    /// planned. The routes must be created by this launch.
     pub(crate) fn run(&self, choices: u64, routes: &DeviceRoutes, queue: Queue<'_>) -> Result<()> {
         let alone = self.params.blocks == 1;
         let params = RouteParams {
@@ -135,7 +133,7 @@ impl RouteLaunch {
     }
 }
 
-/// The kernel that adds each token's rows.
+/// Kernel that adds the rows of each token.
 #[derive(Debug)]
 pub(crate) struct SumLaunch {
     step: Step,
@@ -145,7 +143,7 @@ pub(crate) struct SumLaunch {
 }
 
 impl SumLaunch {
-    /// Sums of `[tokens, top, width]` along the second axis, of what these experts made.
+    /// Creates the sums of `[tokens, top, width]` along the second axis, of the outputs of these experts.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
@@ -166,7 +164,7 @@ impl SumLaunch {
         })
     }
 
-    /// Queues the kernel. `choices`: an address, where those of other experts have no row, or 0.
+    /// Queues the kernel. `choices` is an address, or 0. With an address, choices of other experts are skipped.
     pub(crate) fn run(
         &self,
         choices: u64,
@@ -196,7 +194,7 @@ impl SumLaunch {
     }
 }
 
-/// The kernel that multiplies hidden rows with their gates.
+/// Kernel that multiplies hidden rows by their gates.
 #[derive(Debug)]
 pub(crate) struct GateLaunch {
     step: Step,
@@ -205,7 +203,7 @@ pub(crate) struct GateLaunch {
 }
 
 impl GateLaunch {
-    /// Hidden rows `[slots, width]` of sums `[slots, 2 width]`, by the gate of these flags.
+    /// Creates the kernel for hidden rows `[slots, width]` of sums `[slots, 2 width]`; `flags` selects the activation.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
@@ -228,7 +226,6 @@ impl GateLaunch {
         })
     }
 
-    /// Queues the kernel.
     pub(crate) fn run(
         &self,
         sums: DenseMatrix,
@@ -250,7 +247,7 @@ impl GateLaunch {
     }
 }
 
-/// The kernel that weights hidden rows and their gradients, and multiplies them for the gradient of the weights.
+/// Kernel that weights hidden rows and their gradients, and computes the gradient of the weights.
 #[derive(Debug)]
 pub(crate) struct WeighLaunch {
     step: Step,
@@ -259,7 +256,8 @@ pub(crate) struct WeighLaunch {
 }
 
 impl WeighLaunch {
-    /// For hidden rows `[slots, width]` of so many experts: `[slots, experts, width]`; `gate`: the flags of theirs.
+    /// Creates the kernel for hidden rows `[slots, width]`; the extents are `[slots, experts, width]`. `gate`: flags of
+    /// the activation of gated rows.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
@@ -286,9 +284,8 @@ impl WeighLaunch {
         Ok(WeighLaunch { blocks: params.count.div_ceil(warps), step, params })
     }
 
-    /// Queues the kernel. `words`: weights and their gradients, one of each choice; `gates`: sums of the gates and what
-    /// they are multiplied with, which become their gradients.
-    /// The routes are those of the rows.
+    /// Queues the kernel. `words` are the addresses of the weights and of their gradients, one per choice. `gates` are
+    /// inputs and multiplicands of the gates; their gradients overwrite them. The routes are those of the rows.
     pub(crate) fn run(
         &self,
         routes: &DeviceRoutes,

@@ -1,4 +1,4 @@
-//! Which experts a token's logits choose, on a GPU.
+//! Choice of the experts of each token from its logits, on a GPU.
 
 use einsparse_kernels::families::{
     ROUTER_CHOICES, ROUTER_EXPERTS, ROUTER_NORMALIZED, RouterParams, STEP_ROUTER_CHOOSE,
@@ -13,7 +13,7 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{row_bytes, small, within};
 use crate::registry::{Dtype, of_type};
 
-/// The kernels that choose, and that take a gradient back.
+/// Kernels that choose experts, and that compute the gradient of the logits.
 #[derive(Debug)]
 pub(crate) struct RouterLaunch {
     choose: Kernel<RouterParams>,
@@ -22,7 +22,7 @@ pub(crate) struct RouterLaunch {
 }
 
 impl RouterLaunch {
-    /// `top` of so many experts for each token: `[tokens, experts, top]`.
+    /// Creates the choice of `top` experts per token. The extents are `[tokens, experts, top]`.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
@@ -56,7 +56,7 @@ impl RouterLaunch {
         queue: Queue<'_>,
     ) -> Result<()> {
         let tokens = kernel.row().threads / 32;
-        // The kernel waits for the one ahead before it reads or writes.
+        // The kernel waits for the previous launch before it reads or writes.
         let grid = Grid::of([params.tokens.div_ceil(tokens), 1, 1]).early();
         queue.launch(kernel, grid, &params)
     }
@@ -72,7 +72,7 @@ impl RouterLaunch {
         })
     }
 
-    /// Queues the kernel that writes `words`: choices and weights, without gaps.
+    /// Queues the kernel that writes `words`, the choices and the weights, both contiguous.
     pub(crate) fn choose(
         &self,
         logits: DenseMatrix,
@@ -82,7 +82,8 @@ impl RouterLaunch {
         self.launch(&self.choose, self.of(logits, words)?, queue)
     }
 
-    /// Queues the gradient `to` of the logits, of what [`choose`](Self::choose) wrote and the gradient of the weights.
+    /// Queues the gradient `to` of the logits. Inputs are the results of [`choose`](Self::choose) and the gradient of
+    /// the weights.
     pub(crate) fn gradient(
         &self,
         [logits, to]: [DenseMatrix; 2],

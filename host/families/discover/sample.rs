@@ -1,4 +1,4 @@
-//! Shares of micro-tiles on a sample of a matrix, told to the host while it goes on.
+//! Shares of nonempty micro-tiles in a sample of a matrix. The host reads them without synchronization.
 
 use einsparse_kernels::abi::Divisor;
 use einsparse_kernels::families::{
@@ -14,10 +14,10 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{small, within};
 use crate::registry::{Dtype, Operation};
 
-/// Heights of the micro-tiles that are counted.
+/// Heights of the counted micro-tiles.
 pub(crate) const SAMPLED_HEIGHTS: [usize; 3] = [32, 64, 128];
 
-/// The kernel, for matrices of one shape, and what it counts in.
+/// Kernel for matrices of one shape, with its counters.
 #[derive(Debug)]
 pub(crate) struct SampleLaunch {
     kernel: Kernel<SampleParams>,
@@ -28,7 +28,7 @@ pub(crate) struct SampleLaunch {
 }
 
 impl SampleLaunch {
-    /// Only elements of 2 bytes are counted.
+    /// Validates the element type: only elements of 2 bytes are supported.
     pub(crate) fn takes(dtype: Dtype) -> Result<()> {
         if matches!(dtype, Dtype::F16 | Dtype::Bf16) {
             return Ok(());
@@ -39,7 +39,8 @@ impl SampleLaunch {
         })
     }
 
-    /// For matrices of so many rows and columns. `above`: what makes the top bit of an element that counts.
+    /// Creates the kernel for matrices of one shape. Added to a magnitude, `above` sets the top bit if the element is
+    /// above the threshold.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
@@ -73,23 +74,22 @@ impl SampleLaunch {
                 above,
                 ..SampleParams::default()
             },
-            // Whole strides: what is left over is less than one of at most 264.
+            // Whole strides. The remainder is less than one of at most 264.
             blocks: all / stride,
             state: device.zeros(24)?,
             report: PinnedWord::new(device.context())?,
         })
     }
 
-    /// Shares, from 0 to 1, of the micro-tiles of 32, 64 and 128 rows that the last launch that has ended found to hold
-    /// something; `None` before the first, and where there is nothing to look at.
+    /// Returns the shares, from 0 to 1, of nonempty micro-tiles of 32, 64 and 128 rows, of the last launch that has
+    /// ended. `None` before the first one, and for an empty matrix.
     pub(crate) fn latest(&self) -> Option<[f64; 3]> {
         let report = self.report.load();
         let share = |which: u32| (report >> (16 * which) & 0xffff) as f64 / 65_535.0;
         (report >> 48 != 0).then(|| [0, 1, 2].map(share))
     }
 
-    /// Queues the kernel.
-    /// Launches follow one another.
+    /// Queues the kernel. The caller serializes launches.
     pub(crate) fn run(&self, source: DenseMatrix, queue: Queue<'_>) -> Result<()> {
         if self.blocks == 0 {
             return Ok(());
@@ -104,7 +104,7 @@ impl SampleLaunch {
             flags: if whole { DETECT_VECTORS } else { 0 },
             ..self.params
         };
-        // The kernel waits for the one ahead before it reads.
+        // The kernel waits for the previous launch before it reads.
         let grid = Grid::of([self.blocks, 1, 1]).early();
         queue.launch(&self.kernel, grid, &params)
     }

@@ -1,4 +1,5 @@
-//! The transposes of dense matrices of 2-byte elements, made at each run: for products that read the summed axis first.
+//! Transposes of dense matrices of 2-byte elements, computed in each run. Products that read the summed axis first use
+//! them.
 
 use einsparse_kernels::abi::Divisor;
 use einsparse_kernels::families::{
@@ -14,19 +15,19 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, small, within};
 use crate::registry::Dtype;
 
-/// The kernel, for matrices of one shape, and the place of their transposes.
+/// Kernel for matrices of one shape, and the memory of their transposes.
 #[derive(Debug)]
 pub(crate) struct TransposeLaunch {
     kernel: Kernel<TransposeParams>,
     params: TransposeParams,
     grid: [u32; 2],
-    /// Elements from one row of a transpose to the next.
+    /// Row stride of a transpose in elements.
     leading: usize,
     out: DeviceMemory,
 }
 
 impl TransposeLaunch {
-    /// For `items` matrices of `rows` x `columns` elements of 2 bytes, one behind the other.
+    /// Creates the kernel for `items` contiguous matrices of `rows` x `columns` elements of 2 bytes.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
@@ -73,12 +74,11 @@ impl TransposeLaunch {
         self.kernel.row().name
     }
 
-    /// Device bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.out.bytes()
     }
 
-    /// The transposes: rows end in zeros up to a multiple of 8.
+    /// Returns the transposes. Rows are padded with zeros to a multiple of 8.
     pub(crate) fn out(&self) -> DenseMatrix {
         DenseMatrix {
             address: self.out.address(),
@@ -88,8 +88,7 @@ impl TransposeLaunch {
         }
     }
 
-    /// Queues the kernel.
-    /// Runs follow one another, and whoever reads [`TransposeLaunch::out`].
+    /// Queues the kernel. The caller serializes runs and readers of [`TransposeLaunch::out`].
     pub(crate) fn run(&self, source: DenseMatrix, queue: Queue<'_>) -> Result<()> {
         if self.grid.contains(&0) {
             return Ok(());
@@ -103,7 +102,7 @@ impl TransposeLaunch {
             flags: if whole { TRANSPOSE_VECTORS } else { 0 },
             ..self.params
         };
-        // The kernel waits for the one ahead before it reads.
+        // The kernel waits for the previous launch before it reads.
         let grid = Grid::of([self.grid[0], self.grid[1], 1]).early();
         queue.launch(&self.kernel, grid, &params)
     }

@@ -1,4 +1,4 @@
-//! A function of every element on a GPU, and its gradient: one launch each.
+//! Activation functions on a GPU, and their gradients: one launch each.
 
 use einsparse_kernels::families::{ActivationParams, STEP_ACTIVATION, STEP_ACTIVATION_GRADIENT};
 
@@ -10,7 +10,7 @@ use crate::kernel::{Kernel, Queue};
 use crate::launch::small;
 use crate::registry::Dtype;
 
-/// The kernels for one shape.
+/// Kernels for one shape.
 #[derive(Debug)]
 pub(crate) struct ActivationLaunch {
     kernels: [Kernel<ActivationParams>; 2],
@@ -19,7 +19,7 @@ pub(crate) struct ActivationLaunch {
 }
 
 impl ActivationLaunch {
-    /// `function`: flags of the kernels.
+    /// Creates the launch. `function`: flags of the kernels.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
@@ -38,7 +38,7 @@ impl ActivationLaunch {
         self.kernels[0].row().name
     }
 
-    /// Queues the function of x, or with the gradient of its results that of x.
+    /// Queues the function of x. If the gradient of the result is given, queues the gradient of x instead.
     pub(crate) fn run(
         &self,
         x: DenseMatrix,

@@ -1,11 +1,11 @@
-//! The same on the CPU, in f64 and rounded once. Matrices come with the elements from one row to the next.
+//! CPU implementations, computed in f64 and rounded once. Matrices have a row stride in elements.
 
 use super::Layout;
 use crate::error::{Elsewhere, Result};
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// A matrix of tokens on the host.
+/// Matrix of tokens in host memory.
 pub(crate) struct Host<'a, T> {
     pub(crate) values: &'a [T],
     pub(crate) leading: usize,
@@ -23,7 +23,7 @@ impl<'a, T: Scalar> Host<'a, T> {
     }
 }
 
-/// `x += y`, rounded.
+/// Computes `x += y`, rounded.
 pub(crate) fn add<T: Scalar>(layout: Layout, (x, leading): (&mut [T], usize), y: &Host<'_, T>) {
     for token in 0..layout.tokens {
         for feature in 0..layout.width {
@@ -33,7 +33,7 @@ pub(crate) fn add<T: Scalar>(layout: Layout, (x, leading): (&mut [T], usize), y:
     }
 }
 
-/// Each token over the root of the mean of its squares, times a factor for each feature.
+/// RMS norm: divides each token by the root of the mean of its squares and multiplies by one factor per feature.
 pub(crate) fn rms_norm<T: Scalar>(
     layout: Layout,
     x: &Host<'_, T>,
@@ -51,7 +51,7 @@ pub(crate) fn rms_norm<T: Scalar>(
     }
 }
 
-/// Gradients of the layer norm of x + y: of both at `out`, of factors and of summands.
+/// Gradients of the layer norm of x + y: of both summands at `out`. Returns the gradients of the factors and biases.
 pub(crate) fn norm_gradient<T: Scalar>(
     layout: Layout,
     [x, y, dy]: &[Host<'_, T>; 3],
@@ -81,7 +81,7 @@ pub(crate) fn norm_gradient<T: Scalar>(
     affine
 }
 
-/// Queries and keys turned, values as they are.
+/// Rotates queries and keys by their positions, and copies values.
 pub(crate) fn rotary<T: Scalar>(
     layout: Layout,
     x: &Host<'_, T>,
@@ -97,7 +97,7 @@ pub(crate) fn rotary<T: Scalar>(
             let of = |i: usize| x.get(layout, token, first + head * dim + i);
             let position = f64::from(lengths[token]) - 1.0;
             if part == 2 {
-                // No rotation by 0: 0 times Inf is NaN.
+                // Values are copied, not rotated by 0, because 0 times Inf is NaN.
                 for (i, to) in to.iter_mut().enumerate() {
                     *to = T::from_f64(of(i));
                 }
@@ -116,7 +116,7 @@ pub(crate) fn rotary<T: Scalar>(
     }
 }
 
-/// Gates times the features behind them.
+/// Gated unit: combines the first features of a token with the features that follow them.
 pub(crate) fn gated<T: Scalar>(
     layout: Layout,
     x: &Host<'_, T>,
@@ -133,7 +133,7 @@ pub(crate) fn gated<T: Scalar>(
     }
 }
 
-/// Rows of a table; zeros for a number that there is no row of.
+/// Copies rows of a table; zeros for a token outside of the table.
 pub(crate) fn embed<T: Scalar>(
     layout: Layout,
     (table, vocabulary): (&Host<'_, T>, usize),
@@ -151,7 +151,7 @@ pub(crate) fn embed<T: Scalar>(
     }
 }
 
-/// The first of the largest logits; NaN is none.
+/// Returns the index of the first max logit of each token. NaN is ignored.
 pub(crate) fn greedy<T: Scalar>(layout: Layout, logits: &Host<'_, T>, tokens: &mut [i32]) {
     for (token, to) in tokens.iter_mut().enumerate().take(layout.tokens) {
         let mut largest = (f64::NEG_INFINITY, 0);

@@ -1,4 +1,4 @@
-//! Gates times features on a GPU: one launch.
+//! Gated units on a GPU: one launch.
 
 use einsparse_kernels::families::GatedParams;
 
@@ -10,7 +10,7 @@ use crate::kernel::{Kernel, Queue};
 use crate::launch::small;
 use crate::registry::Dtype;
 
-/// The kernel for an output of one shape.
+/// Kernel for an output of one shape.
 #[derive(Debug)]
 pub(crate) struct GatedLaunch {
     kernel: Kernel<GatedParams>,
@@ -19,7 +19,7 @@ pub(crate) struct GatedLaunch {
 }
 
 impl GatedLaunch {
-    /// `gate`: flags of the kernels.
+    /// Creates the launch. `gate`: flags of the kernels.
     pub(crate) fn new(device: &Device, dtype: Dtype, layout: Layout, gate: u32) -> Result<Self> {
         Ok(GatedLaunch { kernel: load(device, dtype, 1, "gated units")?, layout, gate })
     }
@@ -28,7 +28,7 @@ impl GatedLaunch {
         self.kernel.row().name
     }
 
-    /// Queues `out = gate(first features of x) * the others`.
+    /// Queues `out = gate(first half of the features of x) * (second half)`.
     pub(crate) fn run(&self, [x, out]: [DenseMatrix; 2], queue: Queue<'_>) -> Result<()> {
         let row = self.kernel.row();
         let [rows, columns] = self.layout.shape();

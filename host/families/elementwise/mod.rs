@@ -1,4 +1,4 @@
-//! What a decoder computes between its products: normalisation, rotary positions, gates, 8-bit rows, tokens. The kernels:
+//! Elementwise operations of a decoder: norms, rotary positions, gated units, 8-bit rows, tokens. The kernels are in
 //! `kernels-gpu/families/elementwise`.
 
 mod activation;
@@ -28,7 +28,7 @@ use crate::kernel::{Grid, Kernel};
 use crate::launch::{MAX_GRID_X, row_bytes, within};
 use crate::registry::{Dtype, of_type};
 
-/// A matrix of tokens, which are its rows or its columns.
+/// Matrix of tokens, which are its rows or its columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) tokens: usize,
@@ -38,7 +38,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// # Errors
-    /// [`Error::Overflow`](crate::error::Error::Overflow) for more elements than memory has.
+    /// Returns [`Error::Overflow`](crate::error::Error::Overflow) if the matrix exceeds the address space.
     pub(crate) fn new(name: &str, [tokens, width]: [usize; 2], columns: bool) -> Result<Self> {
         elements(name, &[tokens, width])?;
         Ok(Layout { tokens, width, columns })
@@ -51,7 +51,7 @@ impl Layout {
         }
     }
 
-    /// Where a feature of a token stands, with so many elements from one row to the next.
+    /// Offset of a feature of a token, with a row stride of `leading` elements.
     pub(crate) fn at(self, leading: usize, token: usize, feature: usize) -> usize {
         match self.columns {
             true => feature * leading + token,
@@ -64,7 +64,7 @@ impl Layout {
     }
 }
 
-/// Loads the kernel of a type and step.
+/// Loads the kernel of an element type and step.
 fn load<P: Copy + 'static>(
     device: &Device,
     dtype: Dtype,
@@ -76,12 +76,12 @@ fn load<P: Copy + 'static>(
     Kernel::load(device, row)
 }
 
-/// Bytes from one row to the next.
+/// Row stride in bytes.
 fn pitch(row: &Row, matrix: &DenseMatrix) -> Result<u32> {
     row_bytes("a matrix", matrix.leading, row.dtype.bytes())
 }
 
-/// The flag of whole vectors, if rows of `across` elements are some in all of these matrices.
+/// Returns the vector flag if rows of `across` elements are whole aligned vectors in all matrices.
 fn vectors(row: &Row, across: usize, matrices: &[DenseMatrix]) -> u32 {
     let of_vector = 16 / row.dtype.bytes();
     let whole =
@@ -92,7 +92,7 @@ fn vectors(row: &Row, across: usize, matrices: &[DenseMatrix]) -> u32 {
     }
 }
 
-/// Thread blocks for so many threads. Every kernel waits for the one ahead before it reads or writes.
+/// Grid of `threads` threads. Every kernel waits for the previous kernel before it reads or writes.
 fn blocks(threads: usize) -> Result<Grid> {
     let blocks = threads.div_ceil(ELEMENTWISE_THREADS as usize);
     Ok(Grid::of([within("thread blocks", blocks, MAX_GRID_X)?, 1, 1]).early())

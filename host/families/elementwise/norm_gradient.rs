@@ -1,5 +1,4 @@
-//! Back through a layer normalisation on a GPU: the gradient of the summands, then sums over parts of the rows, then these
-//! added up.
+//! Gradient of layer normalization on a GPU: gradient of the summands, partial sums over parts of the rows, total sums.
 
 use einsparse_kernels::families::{
     ELEMENTWISE_THREADS, NORM_ACROSS, NormGradientParams, STEP_NORM_INPUT, STEP_NORM_PARTS,
@@ -15,10 +14,10 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, Turns, within};
 use crate::registry::Dtype;
 
-/// Rows of a part at the least.
+/// Min rows of a part.
 const LEAST: u32 = 64;
 
-/// The kernels for matrices of one shape.
+/// Kernels for matrices of one shape.
 #[derive(Debug)]
 pub(crate) struct NormGradientLaunch {
     input: Kernel<NormGradientParams>,
@@ -27,7 +26,7 @@ pub(crate) struct NormGradientLaunch {
     stats: DeviceMemory,
     partial: DeviceMemory,
     params: NormGradientParams,
-    /// Runs share what lies between the launches.
+    /// Serializes runs, because they share the workspace between the launches.
     turns: Turns,
 }
 
@@ -41,7 +40,7 @@ impl NormGradientLaunch {
         let step = |dtype, step| load(device, dtype, step, "the gradient of a norm");
         let (rows, width) =
             (within("rows", rows, MAX_GRID_X)?, within("columns", width, MAX_GRID_X)?);
-        // Of vectors; without these a part has fewer rows than it might.
+        // Number of thread blocks across if rows are vectors. Without vectors, a part has fewer rows than possible.
         let across = width.div_ceil(NORM_ACROSS * 16 / dtype.bytes() as u32);
         let resident = 2 * device.machine().multiprocessors;
         let most = rows.div_ceil(LEAST).max(1);
@@ -71,17 +70,17 @@ impl NormGradientLaunch {
         })
     }
 
-    /// Name of the kernel that finds the gradient of the summands.
+    /// Name of the kernel that computes the gradient of the summands.
     pub(crate) fn variant(&self) -> &'static str {
         self.input.row().name
     }
 
-    /// Device bytes beside the operands.
+    /// Workspace in device memory, bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.stats.bytes() + self.partial.bytes()
     }
 
-    /// Queues the gradients: of x and y at `dx`, of factors and summands at `affine`. `factor`: an address.
+    /// Queues the gradients: of x and y at `dx`, of factors and biases at `affine`. `factor` is an address.
     pub(crate) fn run(
         &self,
         [x, y, dy, dx]: [DenseMatrix; 4],
@@ -106,7 +105,7 @@ impl NormGradientLaunch {
             dx: dx.address,
             affine,
             row_bytes,
-            // Factors lie along the columns.
+            // The factors are read along the columns, so they must be aligned too.
             flags: if factor.is_multiple_of(16) { flags } else { 0 },
             ..self.params
         };

@@ -1,4 +1,4 @@
-//! Rows as e4m3 with scales on a GPU: one launch, or a product that stores them so.
+//! Quantization of rows to e4m3 with scales on a GPU: one launch, or the epilogue of a product.
 
 use einsparse_kernels::abi::{Divisor, QUANTIZED_BLOCK};
 use einsparse_kernels::families::{GROUPED_DEPTH, QUANTIZE_LANES, QuantizeParams};
@@ -12,19 +12,19 @@ use crate::kernel::{Kernel, Queue};
 use crate::launch::{aligned, small};
 use crate::registry::Dtype;
 
-/// Room for rows as e4m3 with scales, and the kernel that fills it.
+/// Buffers for quantized rows and scales, and the kernel that fills them.
 #[derive(Debug)]
 pub(crate) struct QuantizeLaunch {
     kernel: Kernel<QuantizeParams>,
     rows: usize,
     columns: usize,
     codes: DeviceMemory,
-    /// Of each row as many as its product has stages, twice.
+    /// Scales: two per row and stage of the product.
     scales: DeviceMemory,
     across: usize,
 }
 
-/// Blocks of a row that have scales. The kernel numbers those of all rows in 32 bits.
+/// Number of blocks of a row that have scales. The kernel numbers the blocks of all rows in 32 bits.
 fn across([rows, columns]: [usize; 2]) -> Result<usize> {
     let stage = 2 * GROUPED_DEPTH;
     let across = columns.div_ceil(stage) * (stage / QUANTIZED_BLOCK);
@@ -39,7 +39,7 @@ impl QuantizeLaunch {
     pub(crate) fn new(device: &Device, dtype: Dtype, shape: [usize; 2]) -> Result<Self> {
         let [rows, columns] = shape;
         let across = across(shape)?;
-        // Zeros: a product may be asked for before anything was stored for it.
+        // The buffers are zero, because a product may run before values are stored.
         let room = |width: usize| device.zeros((rows * width).max(16));
         Ok(QuantizeLaunch {
             kernel: load(device, dtype, 1, "rows as e4m3")?,
@@ -51,7 +51,7 @@ impl QuantizeLaunch {
         })
     }
 
-    /// The codes, and the address of the scales.
+    /// Returns the codes and the address of the scales.
     pub(crate) fn quantized(&self) -> (DenseMatrix, u64) {
         let codes = DenseMatrix {
             address: self.codes.address(),
@@ -62,12 +62,12 @@ impl QuantizeLaunch {
         (codes, self.scales.address())
     }
 
-    /// Refuses rows that the kernel cannot read.
+    /// Returns an error for rows that the kernel cannot read.
     pub(crate) fn check(&self, name: &str, x: DenseMatrix) -> Result<()> {
         aligned(self.kernel.row(), name, x.address, x.leading)
     }
 
-    /// Queues the quantizing of `x`.
+    /// Queues the quantization of `x`.
     pub(crate) fn run(&self, x: DenseMatrix, queue: Queue<'_>) -> Result<()> {
         if self.rows == 0 || self.across == 0 {
             return Ok(());
@@ -95,7 +95,7 @@ mod tests {
     fn blocks_of_all_rows_are_numbered_in_32_bits() {
         let stage = 2 * GROUPED_DEPTH;
         let of_stage = stage / QUANTIZED_BLOCK;
-        // Threads of so many rows are more than 2^32, blocks are not.
+        // The number of threads of these rows exceeds 2^32, but the number of blocks does not.
         let rows = (1 << 32) / of_stage - 1;
         assert_eq!(across([rows, stage]).unwrap(), of_stage);
         for rows in [rows + 1, usize::MAX] {

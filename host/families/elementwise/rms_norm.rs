@@ -1,4 +1,4 @@
-//! Root-mean-square normalisation on a GPU: one launch for tokens in rows, two for tokens in columns.
+//! RMS normalization on a GPU: one launch for tokens in rows, two for tokens in columns.
 
 use einsparse_kernels::families::{
     ELEMENTWISE_THREADS, ELEMENTWISE_VECTORS, RMS_ACROSS, RMS_PARTS, RMS_SHARE, RMS_SHORT,
@@ -14,11 +14,11 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, within};
 use crate::registry::Dtype;
 
-/// The kernels for matrices of one shape.
+/// Kernels for matrices of one shape.
 #[derive(Debug)]
 pub(crate) struct RmsNormLaunch {
     rows: Kernel<RmsNormParams>,
-    /// Sums and scaling, of tokens in columns.
+    /// Kernels of the sums and of the scaling, for tokens in columns.
     columns: Option<Columns>,
     layout: Layout,
     params: RmsNormParams,
@@ -28,7 +28,7 @@ pub(crate) struct RmsNormLaunch {
 struct Columns {
     kernels: [Kernel<RmsNormParams>; 2],
     partial: DeviceMemory,
-    /// Runs share the partial sums.
+    /// Serializes runs, because they share the partial sums.
     turns: Turns,
 }
 
@@ -75,7 +75,7 @@ impl RmsNormLaunch {
         }
     }
 
-    /// Queues the norm of `x`, or of `x += y`. `factor`: an address.
+    /// Queues the norm of `x`, or of `x += y`. `factor` is an address.
     pub(crate) fn run(
         &self,
         [x, out]: [DenseMatrix; 2],
@@ -101,7 +101,7 @@ impl RmsNormLaunch {
         };
         let of_vector = 16 / row.dtype.bytes() as u32;
         let vector = |flags: u32| if flags == 0 { 1 } else { of_vector };
-        // One column without gaps is a row.
+        // A single column without gaps has the layout of a row.
         let one = self.layout.tokens == 1 && all.iter().all(|matrix| matrix.leading == 1);
         if let (Some(own), false) = (&self.columns, one) {
             let flags = vectors(row, self.layout.tokens, &all);
@@ -120,7 +120,7 @@ impl RmsNormLaunch {
             true => ELEMENTWISE_VECTORS,
             false => vectors(row, self.layout.width, &all),
         };
-        // Factors lie along the features.
+        // The factors are read along the features, so they must be aligned too.
         let flags = if factor.is_multiple_of(16) { flags } else { 0 };
         let short = flags != 0 && params.width <= RMS_SHORT * of_vector;
         let of_block = if short { ELEMENTWISE_THREADS / 32 } else { 1 };

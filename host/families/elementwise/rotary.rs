@@ -11,10 +11,10 @@ use crate::kernel::{Kernel, Queue};
 use crate::launch::small;
 use crate::registry::Dtype;
 
-/// Elements of a head that one kernel asks for a multiple of.
+/// The head dimension must be a multiple of this number of elements for the kernel.
 pub(crate) const PAIRS: usize = 16;
 
-/// Threads: one for each pair of vectors, which it numbers in 32 bits.
+/// Number of threads, one per pair of vectors. The kernel numbers the pairs in 32 bits.
 fn threads(layout: Layout, dtype: Dtype) -> Result<usize> {
     let of_token = layout.width / (2 * (16 / dtype.bytes()));
     let all = layout.tokens.saturating_mul(of_token);
@@ -22,7 +22,7 @@ fn threads(layout: Layout, dtype: Dtype) -> Result<usize> {
     Ok(all)
 }
 
-/// The kernel for tokens of one shape.
+/// Kernel for tokens of one shape.
 #[derive(Debug)]
 pub(crate) struct RotaryLaunch {
     kernel: Kernel<RotaryParams>,
@@ -32,7 +32,7 @@ pub(crate) struct RotaryLaunch {
 }
 
 impl RotaryLaunch {
-    /// `heads`: of queries, and of keys. `turns`: whole turns of each pair from one position to the next.
+    /// Creates the launch. `heads`: heads of queries and of keys. `turns`: full rotations of each pair per position.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
@@ -59,7 +59,7 @@ impl RotaryLaunch {
         self.kernel.row().name
     }
 
-    /// Queues the rotation of `x` into queries, keys and values. `lengths` and `out`: addresses.
+    /// Queues the rotation of `x` into queries, keys and values. `lengths` and `out` are addresses.
     pub(crate) fn run(
         &self,
         x: DenseMatrix,

@@ -1,4 +1,4 @@
-//! Tokens looked up, and found out, on a GPU: a launch each.
+//! Token lookup (embedding) and token selection (argmax) on a GPU: one launch each.
 
 use einsparse_kernels::families::{STEP_EMBED, STEP_GREEDY, TokensParams};
 
@@ -10,7 +10,7 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, small, within};
 use crate::registry::Dtype;
 
-/// One of the two kernels.
+/// Kernel of a lookup or of an argmax.
 #[derive(Debug)]
 pub(crate) struct TokensLaunch {
     kernel: Kernel<TokensParams>,
@@ -19,7 +19,7 @@ pub(crate) struct TokensLaunch {
 }
 
 impl TokensLaunch {
-    /// Rows of a table of so many: `layout` is that of the output.
+    /// Creates the lookup in a table of `vocabulary` rows. `layout` is that of the output.
     pub(crate) fn embed(
         device: &Device,
         dtype: Dtype,
@@ -38,7 +38,7 @@ impl TokensLaunch {
         })
     }
 
-    /// The largest of as many logits as the layout is wide.
+    /// Creates the argmax over as many logits as the width of the layout.
     pub(crate) fn greedy(device: &Device, dtype: Dtype, layout: Layout) -> Result<Self> {
         Ok(TokensLaunch {
             kernel: load(device, dtype, STEP_GREEDY, "logits")?,
@@ -55,7 +55,7 @@ impl TokensLaunch {
         self.kernel.row().name
     }
 
-    /// Queues the look-up; `tokens`: an address.
+    /// Queues the lookup; `tokens` is an address.
     pub(crate) fn run_embed(
         &self,
         table: DenseMatrix,
@@ -85,7 +85,7 @@ impl TokensLaunch {
         queue.launch(&self.kernel, blocks(threads)?, &params)
     }
 
-    /// Queues the search for the largest; `tokens` and `lengths` (or 0): addresses.
+    /// Queues the argmax; `tokens` and `lengths` (or 0) are addresses.
     pub(crate) fn run_greedy(
         &self,
         logits: DenseMatrix,

@@ -1,4 +1,4 @@
-//! A convolution's product: kernel, grid and tensor map of the weights.
+//! Product of a convolution: kernel, grid, and tensor map of the weights.
 
 use einsparse_kernels::abi::{
     B_COLUMNS, FLAG_ACCUMULATE, FLAG_BIAS_COLUMNS, FLAG_RELU, FLAG_VECTORS, TMA, WGMMA,
@@ -18,14 +18,14 @@ use crate::launch::{MAX_GRID_Y, Turns, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::Dtype;
 
-/// Operands in device memory; leading dimensions in elements.
+/// Operands in device memory, with row strides in elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawConv {
     pub input: u64,
     pub ld_input: usize,
     pub weights: u64,
     pub ld_weights: usize,
-    /// Or 0.
+    /// Address of the bias, or 0.
     pub bias: u64,
     pub out: u64,
     pub ld_out: usize,
@@ -33,16 +33,16 @@ pub(crate) struct RawConv {
     pub alpha: f32,
 }
 
-/// What becomes of the sums.
+/// Epilogue of the product.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ConvFinish {
-    /// Clamped at zero from below, behind the bias.
+    /// Apply ReLU after the bias.
     pub relu: bool,
-    /// Added to what the output holds.
+    /// Add to the previous output.
     pub accumulate: bool,
 }
 
-/// The step of module `conv_steps` for elements of this type, or of this size.
+/// Loads the kernel of a step of device module `conv_steps` for an element type that `fits`.
 pub(crate) fn conv_step(
     device: &Device,
     step: u32,
@@ -55,18 +55,18 @@ pub(crate) fn conv_step(
     Kernel::load(device, row.ok_or_else(missing)?)
 }
 
-/// Whether the rows of a matrix are where this kernel reads them.
+/// Returns whether address and row stride of a matrix are aligned for this kernel.
 pub(crate) fn reads(row: &Row, address: u64, leading: usize) -> bool {
     let vector = row.vector as usize;
     address.is_multiple_of((vector * row.dtype.bytes()) as u64) && leading.is_multiple_of(vector)
 }
 
-/// A kernel that multiplies, by what it is told of the weights.
+/// Product kernel, by the form in which it gets the weights.
 #[derive(Debug)]
 enum Multiplier {
-    /// A tensor map of them.
+    /// Kernel with a tensor map of the weights.
     Mapped(Kernel<ConvParams>),
-    /// Their address.
+    /// Kernel with the address of the weights.
     Addressed(Kernel<ConvWordsParams>),
 }
 
@@ -87,8 +87,8 @@ impl Multiplier {
     }
 }
 
-/// The rows that multiply elements of this type on this GPU, those of gradients of weights apart. `mma.sync` is for
-/// those without `wgmma`, and for who asks for it by name.
+/// Returns the rows that multiply elements of this type on this GPU, without those of weight gradients. Rows of
+/// `mma.sync` are for GPUs without `wgmma`, or requested by name.
 pub(crate) fn conv_rows<'n>(
     dtype: Dtype,
     machine: &Machine,
@@ -103,7 +103,7 @@ pub(crate) fn conv_rows<'n>(
     })
 }
 
-/// The rows that multiply elements of this type on any GPU, those of gradients of weights apart.
+/// Returns the rows that multiply elements of this type on any GPU, without those of weight gradients.
 fn of_type(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
     kernels().iter().filter(move |row| {
         let own = ["conv", "conv_mma", "conv_simt"].contains(&row.module);
@@ -111,27 +111,27 @@ fn of_type(dtype: Dtype) -> impl Iterator<Item = &'static Row> {
     })
 }
 
-/// Rows that this GPU cannot run, of those that multiply elements of this type.
+/// Returns a refusal for each row that multiplies elements of this type but requires another GPU.
 pub(crate) fn not_here(dtype: Dtype, machine: &Machine) -> Vec<Refusal> {
     let reason = |row: &'static Row| Some(Refusal::of(row.name, machine.lacks(row)?));
     of_type(dtype).filter_map(reason).collect()
 }
 
-/// Whether matrices that lie `turned`, as `[t, m, c]`, or not, have to be transposed for a kernel.
+/// Returns whether a kernel requires transposed copies of the matrices. `turned`: they are stored as `[t, m, c]`.
 pub(crate) fn turns(row: &Row, turned: bool) -> bool {
     (row.order & B_COLUMNS != 0) != turned
 }
 
-/// Whether a row of these families computes the gradient of weights.
+/// Returns whether a row of these families computes the gradient of weights.
 pub(crate) fn is_gradient(row: &Row) -> bool {
     row.step == CONV_GRADIENT
 }
 
-/// Kernels for these channels. Weights are `[t, c, m]`, or `[t, m, c]` where the product takes them `turned`.
+/// Kernels for these channels. Weights are `[t, c, m]`, or `[t, m, c]` if `turned`.
 #[derive(Debug)]
 pub(crate) struct ConvProduct {
     first: Multiplier,
-    /// For operands that the first cannot read, and f32 beside TF32 too.
+    /// For operands that `first` cannot read because of their alignment. It multiplies in f32 if `first` uses TF32.
     any: Option<Multiplier>,
     turn: Option<(Kernel<ConvStepParams>, DeviceMemory)>,
     /// Channels of the input and of the output.
@@ -140,7 +140,7 @@ pub(crate) struct ConvProduct {
     turned: bool,
     finish: ConvFinish,
     empty: DeviceMemory,
-    /// Runs that turn weights over share the room for them.
+    /// Serializes runs that transpose weights, which share the memory of the transpose.
     turns: Turns,
 }
 
@@ -199,7 +199,6 @@ impl ConvProduct {
         self.turn.as_ref().map_or(0, |(_, memory)| memory.bytes())
     }
 
-    /// Queues the product.
     pub(crate) fn run(
         &self,
         map: &KernelMap,
@@ -250,7 +249,7 @@ impl ConvProduct {
         queue.launch(kernel, grid, &params)
     }
 
-    /// The first kernel that reads these operands.
+    /// Returns the first kernel that can read these operands.
     fn kernel(&self, raw: &RawConv) -> Result<&Multiplier> {
         let reads = |kernel: &&Multiplier| {
             let row = kernel.row();
@@ -267,7 +266,7 @@ impl ConvProduct {
         })
     }
 
-    /// Queues the turning over of the weights, and says where they are then.
+    /// Queues the transpose of the weights, and replaces their address and row stride in `raw`.
     fn turn(&self, raw: &mut RawConv, queue: Queue<'_>) -> Result<()> {
         let Some((kernel, memory)) = &self.turn else {
             return Err(Error::operand("weights", "cannot be transposed"));
@@ -309,7 +308,7 @@ impl ConvProduct {
         ];
         let set = wanted.iter().filter(|(_, wanted)| *wanted);
         let mut flags = set.fold(0, |all, (flag, _)| all | flag);
-        // The bias is read by as wide accesses.
+        // The bias is loaded with accesses of the same width.
         let whole = [raw.ld_out, n].iter().all(|x| x.is_multiple_of(16 / bytes));
         if whole && raw.out.is_multiple_of(16) && raw.bias.is_multiple_of(16) {
             flags |= FLAG_VECTORS;
@@ -320,7 +319,8 @@ impl ConvProduct {
         };
         let walked = walked(map, arrays)?;
         Ok(ConvParams {
-            // Without channels there is nothing to gather, and no stage that would order what warps do.
+            // Without channels, there are no rows to gather and no stages that order the warps. The masks are then read
+            // as empty.
             words: if c == 0 { 0 } else { walked.words },
             w_map,
             input: raw.input,
@@ -351,7 +351,7 @@ impl ConvProduct {
     }
 }
 
-/// Parameters of a map; operands are nowhere.
+/// Returns the params of a map, without operands.
 pub(crate) fn walked(map: &KernelMap, arrays: &MapArrays<DeviceMemory>) -> Result<ConvParams> {
     Ok(ConvParams {
         w_map: [0; 16],

@@ -1,6 +1,6 @@
-//! The gradient of a convolution's weights: partial sums over parts of each offset's pairs, then their sum in order.
-//! The parts are dealt when the gradient is first asked for, each about as long as the others. Of a map that is made
-//! again they have all positions: which of them are pairs is then known on the device alone.
+//! Gradient of a convolution's weights: partial sums over parts of the pairs of each offset, then their sum in fixed
+//! order. The first gradient distributes the pairs in parts of similar length. For a map that is rebuilt, the parts
+//! contain all positions, because its pairs are known on the device only.
 
 use einsparse_kernels::abi::Operation;
 use einsparse_kernels::families::{
@@ -18,7 +18,7 @@ use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::Dtype;
 
-/// Operands in device memory; leading dimensions in elements.
+/// Operands in device memory, with row strides in elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawWeights {
     pub input: u64,
@@ -27,43 +27,44 @@ pub(crate) struct RawWeights {
     pub ld_gradient: usize,
     pub out: u64,
     pub ld_out: usize,
-    /// The gradient is stored as f32, whatever the operands are.
+    /// Whether the gradient is stored as f32, for any type of the operands.
     pub wide: bool,
 }
 
-/// Thread blocks that fill the GPU, two for each multiprocessor: fixed, so that results do not depend on it.
+/// Number of thread blocks that fill the GPU, two per multiprocessor. It is constant, so that results do not depend on
+/// the GPU.
 const BLOCKS: usize = 264;
 
-/// Kernels, and room for the partial sums.
+/// Kernels, and memory for the partial sums.
 #[derive(Debug)]
 pub(crate) struct WeightGradient {
     first: Kernel<ConvWordsParams>,
     any: Option<Kernel<ConvWordsParams>>,
     sum: Kernel<ConvStepParams>,
-    /// The same, stored as f32.
+    /// Sum that stores f32.
     wide_sum: Kernel<ConvStepParams>,
     channels: [usize; 2],
     deal: Deal,
     partial: DeviceMemory,
-    /// Runs share the partial sums.
+    /// Serializes runs, which share the partial sums.
     turns: Turns,
 }
 
-/// Who sums up what, on the device.
+/// Distribution of the sums over thread blocks, in device memory.
 #[derive(Debug)]
 struct Deal {
-    /// A [`ConvPart`] for each thread block, those of an offset together.
+    /// A [`ConvPart`] per thread block; parts of an offset are adjacent.
     parts: DeviceMemory,
     blocks: usize,
-    /// 64 positions, by their number, of all parts.
+    /// Indices of groups of 64 positions, of all parts.
     halves: DeviceMemory,
-    /// The first part of each offset, and the end of the last.
+    /// First part of each offset, and the end of the last.
     firsts: DeviceMemory,
 }
 
 impl Deal {
-    /// Deals the positions that offsets have neighbours at, or `every` one, to `blocks` thread blocks, or one for each
-    /// offset if these are more.
+    /// Distributes the positions at which offsets have neighbours, or `every` position, over `blocks` thread blocks.
+    /// There is at least one part per nonempty offset, even if that exceeds `blocks`.
     fn new(
         device: &Device,
         map: &KernelMap,
@@ -88,7 +89,8 @@ impl Deal {
     }
 }
 
-/// Parts as words, the list of 64 positions, and the first part of each offset: as long parts as `blocks` of them need.
+/// Returns the parts as words, the list of groups of 64 positions, and the first part of each offset. Parts have the
+/// min length at which there are at most `blocks`.
 fn deal(masks: &[u32], volume: usize, blocks: usize) -> (Vec<[u32; 4]>, Vec<u32>, Vec<u32>) {
     let words = volume.div_ceil(32);
     let lists: Vec<Vec<u32>> = (0..volume)
@@ -105,7 +107,7 @@ fn deal(masks: &[u32], volume: usize, blocks: usize) -> (Vec<[u32; 4]>, Vec<u32>
         let parts: usize = lists.iter().map(|list| list.len().div_ceil(length)).sum();
         parts <= blocks
     };
-    // The shortest length that fits; one part for each offset always may.
+    // Min length that fits. A length with one part per offset is always allowed.
     let mut length = all.div_ceil(blocks.max(1)).max(1);
     while length < longest && !fits(length) {
         length += 1;
@@ -129,14 +131,13 @@ fn deal(masks: &[u32], volume: usize, blocks: usize) -> (Vec<[u32; 4]>, Vec<u32>
     (parts, lists.concat(), firsts)
 }
 
-/// Tiles of a kernel in a matrix of the gradient.
+/// Returns the tiles of a kernel in a matrix of the gradient.
 fn tiles(row: &Row, [c, m]: [usize; 2]) -> usize {
     c.div_ceil(row.items as usize) * m.div_ceil(row.columns as usize)
 }
 
-/// Kernels for this element type, the one that fits these channels best first. Full f32 serves TF32 where rows are not
-/// aligned.
-/// And why this GPU cannot run others.
+/// Returns the kernels for this element type, the best one for these channels first. Kernels of full f32 replace TF32
+/// if rows are not aligned. The second list contains the refusals of kernels that require another GPU.
 fn choose(
     machine: &Machine,
     dtype: Dtype,
@@ -157,7 +158,7 @@ fn choose(
         }
         None => true,
     });
-    // The least that is multiplied for nothing, then the fewest tiles; what reads anything last.
+    // Min wasted products first, then min number of tiles. Kernels without alignment requirements come last.
     rows.sort_by_key(|row| {
         let tiles = tiles(row, channels);
         let area = tiles * (row.items * row.columns) as usize;
@@ -167,7 +168,7 @@ fn choose(
 }
 
 impl WeightGradient {
-    /// For the pairs that the map has, or for `every` one that it may come to have.
+    /// Creates the gradient for the pairs of the map, or for `every` pair that it may have after a rebuild.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
@@ -210,7 +211,6 @@ impl WeightGradient {
         self.partial.bytes() + self.deal.bytes()
     }
 
-    /// Queues the gradient.
     pub(crate) fn run(
         &self,
         map: &KernelMap,
@@ -278,7 +278,7 @@ impl WeightGradient {
 mod tests {
     use super::*;
 
-    /// Every position of every offset, once: whatever pairs a map has, they are among them.
+    /// Tests that the parts contain every position of every offset once, and thus the pairs of any map.
     #[test]
     fn a_deal_of_all_positions_has_each_once() {
         for (volume, halves, blocks) in [(27usize, 40, 264), (27, 1, 264), (125, 33, 9), (1, 7, 3)]

@@ -1,4 +1,4 @@
-//! Kernel maps made on a GPU: a hash table of voxels, neighbours, a sort by the sets of offsets, tiles in order.
+//! Kernel maps made on a GPU: hash table of voxels, neighbours, sort by the sets of offsets, schedule of tiles.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ fn alloc(device: &Device, words: usize) -> Result<DeviceMemory> {
     DeviceMemory::alloc(device.context(), words.saturating_mul(4))
 }
 
-/// Thread blocks of a step over so many items.
+/// Returns the grid of a step with this many items.
 fn blocks(items: u32) -> [u32; 3] {
     [items.div_ceil(CONV_STEP_THREADS), 1, 1]
 }
 
-/// Slots of a table of so many voxels.
+/// Returns the slots of a hash table of this many voxels.
 fn slots(voxels: usize) -> usize {
     (2 * voxels).next_power_of_two().max(2)
 }
@@ -42,17 +42,17 @@ pub(crate) struct MapSteps {
     params: ConvStepParams,
     sort: Sort,
     tiles: Sort,
-    /// Table, offsets and ranks, raw neighbours, keys.
+    /// Hash table; offsets and ranks; unsorted neighbours; sort keys.
     table: DeviceMemory,
     offsets: DeviceMemory,
     raw: DeviceMemory,
     keys: DeviceMemory,
-    /// Runs share all of these.
+    /// Serializes runs, which share this workspace.
     turns: Turns,
 }
 
 impl MapSteps {
-    /// For maps of `rows` rows; the table takes `inputs` voxels, 0 for maps that are transposed.
+    /// Creates the steps of maps of `rows` rows. The hash table holds `inputs` voxels; 0 for transposed maps.
     pub(crate) fn new(
         device: &Arc<Device>,
         (inputs, rows): (usize, usize),
@@ -103,7 +103,6 @@ impl MapSteps {
         })
     }
 
-    /// Room for a map's arrays.
     pub(crate) fn arrays(&self) -> Result<MapArrays<DeviceMemory>> {
         let stride = self.params.stride as usize;
         let room = |words: usize| alloc(&self.device, words);
@@ -128,8 +127,8 @@ impl MapSteps {
         }
     }
 
-    /// Queues the map of `inputs` voxels at address `voxels`, whose output voxels are at `out`.
-    /// The arrays are of [`MapSteps::arrays`].
+    /// Queues the map of `inputs` voxels at address `voxels` to the output voxels at address `out`. The arrays must be
+    /// created by [`MapSteps::arrays`].
     pub(crate) fn run(
         &self,
         [voxels, out]: [u64; 2],
@@ -149,7 +148,7 @@ impl MapSteps {
         })
     }
 
-    /// Queues the transposed map of `from`, which has so many positions.
+    /// Queues the transposed map of `from`, which has `positions` positions.
     pub(crate) fn transpose(
         &self,
         from: &MapArrays<DeviceMemory>,
@@ -173,7 +172,7 @@ impl MapSteps {
         })
     }
 
-    /// Queues what follows neighbours and keys.
+    /// Queues the steps after neighbours and keys.
     fn arrange(&self, to: &MapArrays<DeviceMemory>, queue: Queue<'_>) -> Result<()> {
         let params = ConvStepParams {
             order: to.order.address(),
@@ -189,7 +188,7 @@ impl MapSteps {
         };
         let keys =
             EntriesParams { keys: self.keys.address(), k: u32::MAX, ..EntriesParams::default() };
-        // `alone`: what made the keys is no kernel that lets the next one start early.
+        // The kernels that compute the keys do not launch their dependents early, hence `alone` (the last argument).
         let order = sorted(to.order.address(), params.rows);
         self.sort.run(&self.entries, keys, order, true, queue)?;
         queue.fill_words(to.masks.address(), 0, to.masks.bytes() / 4)?;
@@ -200,8 +199,8 @@ impl MapSteps {
     }
 }
 
-/// The voxels of the output of a strided convolution: each once, in the order of their first input voxel. Waits for
-/// their number. `voxels` are `inputs` voxels in device memory.
+/// Returns the output voxels of a strided convolution, each once, in the order of their first input voxel, and their
+/// number. `voxels` is the address of `inputs` voxels. Synchronizes with the stream.
 pub(crate) fn strided(
     device: &Arc<Device>,
     voxels: u64,
@@ -234,12 +233,12 @@ pub(crate) struct StrideSteps {
     keys: DeviceMemory,
     order: DeviceMemory,
     count: DeviceMemory,
-    /// Runs share all of these.
+    /// Serializes runs, which share this workspace.
     turns: Turns,
 }
 
 impl StrideSteps {
-    /// For so many input voxels.
+    /// Creates the steps for `inputs` input voxels.
     pub(crate) fn new(
         device: &Arc<Device>,
         inputs: usize,
@@ -280,7 +279,7 @@ impl StrideSteps {
         own.iter().map(|m| m.bytes()).sum::<usize>() + self.sort.bytes()
     }
 
-    /// Queues the output voxels of those at an address to another, which has room for `outputs`.
+    /// Queues the output voxels of the voxels at `voxels` to `out`, which has capacity `outputs`.
     pub(crate) fn run(
         &self,
         [voxels, out]: [u64; 2],
@@ -293,7 +292,7 @@ impl StrideSteps {
         })
     }
 
-    /// Queues their order and number.
+    /// Queues the order and the number of the output voxels.
     fn find(&self, voxels: u64, queue: Queue<'_>) -> Result<()> {
         let params = self.params;
         let stride = ConvStepParams { source: voxels, out: self.all.address(), ..params };
@@ -315,7 +314,7 @@ impl StrideSteps {
         self.sort.run(&self.entries, keyed, sorted, true, queue)
     }
 
-    /// Queues the first of them, as many as are asked for; those behind the last are none.
+    /// Queues a copy of the first `outputs` output voxels; voxels after the last one are padding.
     fn take(&self, out: u64, outputs: usize, queue: Queue<'_>) -> Result<()> {
         let take = ConvStepParams { out, rows: small("voxels", outputs)?, ..self.params };
         queue.launch(&self.kernels[3], Grid::of(blocks(take.rows)), &take)

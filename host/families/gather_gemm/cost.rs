@@ -1,4 +1,4 @@
-//! What the kernels of the family are predicted to take.
+//! Predicted cost of the kernels of the family.
 
 pub(crate) mod conv;
 pub(crate) mod grouped;

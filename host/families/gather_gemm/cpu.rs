@@ -1,5 +1,5 @@
-//! Sparse convolutions on the CPU: a row of the output, or a matrix of the weights' gradient, is the work of one
-//! thread. A neighbour that is not there is not multiplied.
+//! CPU implementation of sparse convolutions. One thread computes a row of the output, or of the weights' gradient.
+//! Missing neighbours are not multiplied.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use crate::families::gather_gemm::kernel_map::{ABSENT, MapArrays};
 use crate::tensor::AnyTensor;
 use crate::values::{Sum, with_sums};
 
-/// A stack of matrices or a matrix: elements, and from one row to the next.
+/// Matrix or stack of matrices: elements, and row stride.
 struct Rows<'a, A: Clone> {
     values: Cow<'a, [A]>,
     leading: usize,
@@ -24,7 +24,7 @@ impl<'a, A: Sum> Rows<'a, A> {
     }
 }
 
-/// What a convolution's product is made of; the weights are `[t, c, m]`, or `[t, m, c]` with `turned`.
+/// Operands of a convolution's product. The weights are `[t, c, m]`, or `[t, m, c]` if `turned`.
 pub(crate) struct HostConv<'a> {
     pub map: &'a MapArrays<Vec<u32>>,
     /// Channels of the input and of the output.
@@ -37,7 +37,6 @@ pub(crate) struct HostConv<'a> {
 }
 
 impl HostConv<'_> {
-    /// All rows of the output.
     pub(crate) fn run(&self, out: &mut AnyTensor) {
         with_sums!(out.dtype(), A => self.run_in::<A>(out));
     }
@@ -64,14 +63,14 @@ impl HostConv<'_> {
                 let bias = bias.row(0, m).iter();
                 sums.iter_mut().zip(bias).for_each(|(sum, &x)| *sum += x);
             }
-            // NaN passes.
+            // NaN is kept: it is not less than zero.
             for sum in sums.iter_mut().filter(|sum| self.relu && **sum < A::ZERO) {
                 *sum = A::ZERO;
             }
         });
     }
 
-    /// Adds an input row times the matrix of an offset.
+    /// Adds the product of an input row and the matrix of an offset.
     fn add<A: Sum>(&self, t: usize, row: &[A], weights: &Rows<'_, A>, sums: &mut [A]) {
         let [c, m] = self.channels;
         if self.turned {
@@ -89,7 +88,7 @@ impl HostConv<'_> {
     }
 }
 
-/// `dW[t,c,m] = In[i,c] * dOut[o,m]`, summed over the pairs of an offset in the map's order.
+/// Computes `dW[t,c,m] = In[i,c] * dOut[o,m]`, summed over the pairs of an offset in the map's order.
 pub(crate) fn weight_gradient(
     map: &MapArrays<Vec<u32>>,
     channels: [usize; 2],

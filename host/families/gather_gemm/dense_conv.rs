@@ -1,4 +1,4 @@
-//! A convolution of all channels, to all filters: module `dense_conv`.
+//! Launch of device module `dense_conv`: a convolution of all channels to all filters.
 
 use einsparse_kernels::abi::{Divisor, FLAG_VECTORS};
 use einsparse_kernels::families::{DenseConvParams, DenseParams};
@@ -18,13 +18,12 @@ use crate::launch::{MAX_GRID_X, MAX_GRID_Y, small, within};
 use crate::machine::Machine;
 use crate::registry::{Dtype, none_of};
 
-/// What a map of pixels takes: positions of zeros, positions from the first tap to the last, and from one place to the
-/// next.
+/// Limits of a tensor map of pixels: zeros of padding, positions between the first and the last tap, and stride.
 const MOST_PADDING: usize = 127;
 const MOST_REACH: usize = 127;
 const MOST_STRIDE: usize = 8;
 
-/// A kernel chosen for a shape.
+/// Kernel chosen for a shape.
 #[derive(Debug)]
 pub(crate) struct DenseConvLaunch {
     kernel: Kernel<DenseConvParams>,
@@ -36,10 +35,10 @@ pub(crate) struct DenseConvLaunch {
     empty: DeviceMemory,
 }
 
-/// A shape as the product that it is.
+/// Extents of the matrix product of a shape.
 struct Extents {
     positions: usize,
-    /// Stages of a tap, and their channels.
+    /// Stages of a tap, and channels of a stage.
     stages: usize,
     deep: usize,
     k: usize,
@@ -58,7 +57,7 @@ impl Extents {
     }
 }
 
-/// What the kernel is predicted to take.
+/// Predicts the cost of the kernel.
 fn predict(row: &Row, shape: &ConvolutionShape, out: [usize; 2], machine: &Machine) -> Cost {
     let Extents { positions, k, .. } = Extents::of(row, shape, out);
     let read = (shape.images * shape.size[0] * shape.size[1]) as f64 * shape.channels as f64;
@@ -67,22 +66,23 @@ fn predict(row: &Row, shape: &ConvolutionShape, out: [usize; 2], machine: &Machi
     let bytes = (read + weights + written) * row.dtype.bytes() as f64;
     let hbm_us = bytes / machine.hbm * 1e6;
     let rates = Rates { hbm_us, l2: PIXELS_L2, followed: row.parts == 1 };
-    // Few filters fill a tile like 64 of them.
+    // Fewer than 64 filters cost as much as 64.
     let extents = [positions, k, shape.filters.max(64)];
     let cost = of_tiles(row, extents, rates, machine);
     let narrow = if row.columns == 64 { NARROW } else { 1.0 };
     Cost { us: OVERLAP * narrow * cost.us, ..cost }
 }
 
-/// What copies of pixels reach beside the gathers that L2's rate is counted in.
+/// L2 rate of copies of pixels, relative to that of gathers.
 const PIXELS_L2: f64 = 1.25;
-/// What is left of the sum below where tiles follow each other. All fitted to the five layers of the bench `pit_conv`.
+/// Factor of the predicted time, because consecutive tiles overlap. These factors are fitted to the five layers of the
+/// bench `pit_conv`.
 const OVERLAP: f64 = 0.85;
-/// What 64 columns take beside that: A is read from shared memory for half as many products.
+/// Additional factor of 64 columns: each read of A from shared memory serves half as many products.
 const NARROW: f64 = 1.08;
 
 impl DenseConvLaunch {
-    /// The kernel of the least predicted cost, or that of this name.
+    /// Loads the kernel with the min predicted cost, or the kernel of this name.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
@@ -114,7 +114,7 @@ impl DenseConvLaunch {
         let across = shape.filters.div_ceil(row.columns as usize) * row.parts as usize;
         let mut down = positions.div_ceil(row.block.0 as usize);
         if row.parts == 1 {
-            // As many thread blocks as run at once: each goes on with the tiles that lie a grid further down.
+            // Launch only the thread blocks that run at once. Each continues with the tile one grid further down.
             let slots = (machine.multiprocessors * row.min_blocks) as usize;
             down = down.min((slots / across.max(1)).max(1));
         }
@@ -140,25 +140,23 @@ impl DenseConvLaunch {
         self.cost
     }
 
-    /// Why these operands cannot be read, if so: before anything is queued.
+    /// Returns an error if the kernel cannot read these operands. Called before anything is queued.
     pub(crate) fn check(&self, [a, b, _]: [DenseMatrix; 3]) -> Result<()> {
         let vector = self.kernel.row().vector as usize;
         whole("A", &a, vector)?;
         whole("B", &b, vector)
     }
 
-    /// Queues the convolution of A with B.
     pub(crate) fn run(&self, all: [DenseMatrix; 3], queue: Queue<'_>) -> Result<()> {
         let params = self.bound(all)?;
         if self.grid.contains(&0) {
             return Ok(());
         }
-        // The kernel waits for the one ahead before it touches an operand.
+        // The kernel waits for the previous launch before it accesses an operand.
         let grid = Grid::of(self.grid).in_clusters(self.kernel.row().parts).early();
         queue.launch(&self.kernel, grid, &params)
     }
 
-    /// The params of a run.
     fn bound(&self, all: [DenseMatrix; 3]) -> Result<DenseConvParams> {
         self.check(all)?;
         let [a, b, c] = all;
@@ -171,7 +169,7 @@ impl DenseConvLaunch {
             strides: [a.leading, w * a.leading, h * w * a.leading],
         };
         let places = Places { padding: shape.padding, reach: reach(shape), stride: shape.stride };
-        // Not heads, but as many matrices: a tap's.
+        // The heads of this map are the matrices of the taps.
         let taps = Heads {
             address: b.address,
             extents: [shape.filters, shape.channels, shape.taps()],
@@ -193,12 +191,12 @@ impl DenseConvLaunch {
     }
 }
 
-/// Positions from the first tap to the last.
+/// Returns the distance of the last tap from the first.
 fn reach(shape: &ConvolutionShape) -> [usize; 2] {
     [0, 1].map(|axis| (shape.window[axis] - 1).saturating_mul(shape.dilation[axis]))
 }
 
-/// What is the same in every run.
+/// Returns the params that are equal in all runs.
 fn params(row: &Row, shape: &ConvolutionShape, out: [usize; 2]) -> Result<DenseConvParams> {
     let Extents { positions, stages, deep, k } = Extents::of(row, shape, out);
     let pair = |of: [usize; 2]| of.map(|extent| extent as u32);
@@ -214,7 +212,7 @@ fn params(row: &Row, shape: &ConvolutionShape, out: [usize; 2]) -> Result<DenseC
             m: small("positions of C", positions)?,
             ldc_bytes: 0,
             flags: 0,
-            // There is nothing to copy of images without positions: all of C is zero.
+            // Without positions, images require no stages: all of C is zero.
             stages: match shape.size.contains(&0) {
                 true => 0,
                 false => small("stages of a tile", k / deep)?,

@@ -1,4 +1,4 @@
-//! A product of micro-tiles with the search in front of it.
+//! Product of micro-tiles, with the detection that precedes it.
 
 use std::sync::Arc;
 
@@ -12,16 +12,17 @@ use crate::offer::Determinism;
 use crate::registry::{Dtype, Scalar};
 use crate::values::with_type;
 
-/// Elements of a row that a micro-tile has.
+/// Elements of a row per micro-tile.
 pub(crate) const WIDTH: usize = 64;
 
-/// What an element's magnitude, as an integer, is increased by so that its top bit says that it is above the threshold.
+/// Returns the integer that is added to the magnitude of an element: the sum has its top bit set if the element is
+/// above the threshold.
 pub(crate) fn above(dtype: Dtype, threshold: f64) -> u32 {
     with_type!(dtype, T => above_of::<T>(threshold))
 }
 
 fn above_of<T: Scalar>(threshold: f64) -> u32 {
-    // The largest element that is not above.
+    // Largest value that is not above the threshold.
     let nearest = T::from_f64(threshold);
     let over = nearest.to_f64() > threshold;
     let bytes = bytemuck::bytes_of(&nearest);
@@ -34,7 +35,7 @@ fn above_of<T: Scalar>(threshold: f64) -> u32 {
     }
 }
 
-/// The kernels that find and multiply the micro-tiles of an A.
+/// Loads the kernels that find and multiply the micro-tiles of A.
 pub(crate) fn kernels_of(
     device: &Arc<Device>,
     dtype: Dtype,
@@ -44,7 +45,7 @@ pub(crate) fn kernels_of(
     kernels_as(device, (dtype, dtype), work, how)
 }
 
-/// The same for elements of type `own`, multiplied as elements of type `dtype`.
+/// Loads the kernels for elements of type `own` that are multiplied as type `dtype`.
 pub(crate) fn kernels_as(
     device: &Arc<Device>,
     (own, dtype): (Dtype, Dtype),
@@ -68,7 +69,7 @@ pub(crate) fn kernels_as(
     Ok((if product.wants_rounded() { detect.rounded() } else { detect }, product))
 }
 
-/// The kernels of a run, in their order.
+/// Kernels of a run, in their order.
 #[derive(Debug)]
 pub(crate) struct RightKernels {
     pub(crate) detect: DetectLaunch,
@@ -77,7 +78,7 @@ pub(crate) struct RightKernels {
 }
 
 impl RightKernels {
-    /// For extents `[m, k, n]` of each of so many items, and an A that lies as `[k, m]` or not.
+    /// Loads the kernels for `items` products of extents `[m, k, n]`. `by_columns`: A is stored as `[k, m]`.
     pub(crate) fn new(
         device: &Arc<Device>,
         dtype: Dtype,
@@ -93,20 +94,20 @@ impl RightKernels {
         Ok(RightKernels { detect, transpose: (!by_columns).then(made).transpose()?, product })
     }
 
-    /// Device bytes beside the lists.
+    /// Returns the bytes in device memory, without the lists.
     pub(crate) fn bytes(&self) -> usize {
         self.transpose.as_ref().map_or(0, TransposeLaunch::bytes)
     }
 
-    /// Names in the order of a run.
+    /// Returns the names in the order of a run.
     pub(crate) fn names(&self) -> Vec<&'static str> {
         let made = self.transpose.as_ref().map(TransposeLaunch::name);
         let first = std::iter::once(self.detect.name());
         first.chain(made).chain([self.product.name()]).collect()
     }
 
-    /// Queues all of them, of `[A, B, C]`. `turn` is handed the launches once nothing is left to be refused.
-    /// The lists are of these kernels, and runs follow one another.
+    /// Queues all kernels for `[A, B, C]`. `turn` receives the launches after all validation. The lists must be created
+    /// by these kernels, and the caller serializes runs.
     pub(crate) fn run(
         &self,
         lists: &DeviceLists,
@@ -116,7 +117,7 @@ impl RightKernels {
     ) -> Result<()> {
         let turned = self.transpose.as_ref().map_or(a, TransposeLaunch::out);
         let params = self.product.params(lists, Some(b), turned, c)?;
-        // Each kernel waits for the one ahead, so the product comes behind both.
+        // Each kernel waits for the previous launch, so the product starts after both.
         turn(&mut || {
             self.detect.run(b, lists, queue)?;
             if let Some(transpose) = &self.transpose {

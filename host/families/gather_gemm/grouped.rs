@@ -1,4 +1,4 @@
-//! Rows on a GPU, each times the matrix that was chosen for it.
+//! Product of rows on a GPU, each with the matrix that was chosen for it.
 
 use einsparse_formats::SCALE_BLOCK;
 use einsparse_kernels::abi::{B_COLUMNS, CLUSTER, Divisor, PLAIN, TMA};
@@ -20,22 +20,22 @@ use crate::launch::maps::{Flat, Heads, Maps};
 use crate::launch::{aligned, row_bytes, small, within};
 use crate::registry::Dtype;
 
-/// What is multiplied.
+/// Extents and storage of a grouped product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupedExtents {
     pub tokens: usize,
-    /// Choices of a token.
+    /// Choices per token.
     pub top: usize,
     pub experts: usize,
     pub k: usize,
     pub n: usize,
-    /// Matrices are `[n, k]`.
+    /// Whether matrices are stored as `[n, k]`.
     pub turned: bool,
-    /// They have gates beside their columns.
+    /// Whether matrices have gates next to their columns.
     pub gated: bool,
-    /// They are e4m3 with scales.
+    /// Whether matrices are e4m3 with scales.
     pub scaled: bool,
-    /// So are rows of A.
+    /// Whether rows of A are e4m3 with scales.
     pub quantized: bool,
 }
 
@@ -46,7 +46,7 @@ impl GroupedExtents {
         self.tokens.saturating_mul(self.top)
     }
 
-    /// How matrices lie, as rows of the table have it; or why none does.
+    /// Returns the storage order of the matrices as in the table of kernels, or an error if no kernel supports it.
     pub(crate) fn order(&self) -> Result<u32> {
         if self.quantized && !self.scaled {
             let reason = "has rows as e4m3 where matrices are e4m3 with scales too (`scaled`)";
@@ -68,12 +68,12 @@ impl GroupedExtents {
         Err(Error::operand("W", reason))
     }
 
-    /// Columns of a matrix.
+    /// Returns the columns of a matrix.
     pub(crate) fn columns(&self) -> usize {
         self.n.saturating_mul(1 + usize::from(self.gated))
     }
 
-    /// Whether most panels have so few rows that whole boxes of A would be others' for the most part.
+    /// Returns whether most row blocks have so few rows that full boxes of A would mostly contain other rows.
     fn narrow(&self) -> bool {
         self.slots() <= self.experts.saturating_mul(2 * GROUPED_FEW)
     }
@@ -83,44 +83,44 @@ impl GroupedExtents {
     }
 }
 
-/// Where rows come from and go to.
+/// Source of the rows of A and destination of the rows of C.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GroupedWay {
-    /// Rows of A are those of the tokens, else of the slots.
+    /// Rows of A are indexed by token, otherwise by slot.
     pub gather: bool,
-    /// Rows of C are those of the choices, else of the slots.
+    /// Rows of C are indexed by choice, otherwise by slot.
     pub scatter: bool,
-    /// Rows of C of choices of no expert stay as they are.
+    /// Rows of C of choices without an expert are not written.
     pub keep: bool,
-    /// `FLAG_*` of activation or gate.
+    /// `FLAG_*` of the activation.
     pub flags: u32,
-    /// Matrices and routes were there before the kernel ahead of this one began.
+    /// Matrices and routes were complete before the previous kernel started.
     pub early: bool,
 }
 
 /// Operands of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupedOperands<'a> {
-    /// Of A, W and C, in errors.
+    /// Names of A, W and C in errors.
     pub names: [&'static str; 3],
     pub routes: &'a DeviceRoutes,
     pub a: DenseMatrix,
-    /// Address of the scales of its rows, where they have any.
+    /// Address of the scales of A's rows, or 0.
     pub a_scales: u64,
-    /// Rows of all matrices, one below the other.
+    /// Rows of all matrices, concatenated.
     pub w: DenseMatrix,
-    /// Address of their scales, where they have any.
+    /// Address of the scales of W, or 0.
     pub scales: u64,
     /// Address of the weights of the choices, or 0.
     pub weights: u64,
-    /// Rows by slots; where they are not positive, C is zero.
+    /// Rows by slot. C is zero if the element is not positive.
     pub gate: Option<DenseMatrix>,
     pub c: DenseMatrix,
-    /// Address of the scales of C's rows, where they are to have any.
+    /// Address of the scales of C's rows; 0 if C is not quantized.
     pub c_scales: u64,
 }
 
-/// A kernel chosen for these extents.
+/// Kernel chosen for these extents.
 #[derive(Debug)]
 pub(crate) struct GroupedLaunch {
     kernel: Kernel<GroupedParams>,
@@ -130,7 +130,6 @@ pub(crate) struct GroupedLaunch {
 }
 
 impl GroupedLaunch {
-    /// A product of these extents.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
@@ -156,7 +155,7 @@ impl GroupedLaunch {
         Ok(GroupedLaunch {
             kernel,
             extents,
-            // Rows without an expert are cleared even where nothing is multiplied.
+            // Rows without an expert are set to zero even if nothing is multiplied.
             grid: tiles.min(device.machine().multiprocessors),
             empty: device.zeros(16)?,
         })
@@ -166,11 +165,11 @@ impl GroupedLaunch {
         self.kernel.row().name
     }
 
-    /// Queues the product of these [`params`](Self::params).
-    /// The routes are those of as many choices, filled ahead on the stream; with [`GroupedWay::early`] they and W are
-    /// older than the kernel ahead.
+    /// Queues the product of these [`params`](Self::params). The routes have the planned number of choices, and were
+    /// computed earlier on the stream. With [`GroupedWay::early`], routes and W were complete before the previous
+    /// kernel started.
     pub(crate) fn run(&self, params: &GroupedParams, queue: Queue<'_>) -> Result<()> {
-        // The kernel waits for the one ahead before it touches what that one made.
+        // The kernel waits for the previous launch before it accesses the results of that launch.
         let grid = match self.paired() {
             true => Grid::of([(self.grid & !1).max(2), 1, 1]).in_clusters(2),
             false => Grid::of([self.grid, 1, 1]),
@@ -179,24 +178,25 @@ impl GroupedLaunch {
         queue.launch(&self.kernel, grid, params)
     }
 
-    /// Whether two thread blocks fetch each W once: where many rows meet it, and L2 is what tiles wait for.
+    /// Returns whether two thread blocks share each fetch of W. This is faster with many rows per matrix, where tiles
+    /// wait for L2.
     fn paired(&self) -> bool {
         let row = self.kernel.row();
         let across = self.extents.n.div_ceil(row.columns as usize);
         row.needs & CLUSTER != 0 && !self.extents.few_rows() && across.is_multiple_of(2)
     }
 
-    /// Elements along k that the kernel takes for one of two bytes.
+    /// Returns the number of elements along k that the kernel counts as one element of two bytes.
     fn codes(&self) -> usize {
         if self.extents.quantized { 2 } else { 1 }
     }
 
-    /// Extent along k as the kernel counts it.
+    /// Returns the extent along k as the kernel counts it.
     fn deep(&self) -> usize {
         self.extents.k / self.codes()
     }
 
-    /// The map of W: boxes that end where an expert's matrix ends.
+    /// Returns the tensor map of W. Its boxes end at the end of an expert's matrix.
     fn w_map(&self, w: DenseMatrix) -> Result<[u64; 16]> {
         let GroupedExtents { experts, turned, .. } = self.extents;
         let (k, n) = (self.deep(), self.extents.columns());
@@ -219,7 +219,7 @@ impl GroupedLaunch {
         Maps::of(self.kernel.row(), &self.empty).with_dtype(dtype).heads(&heads, [64, down])
     }
 
-    /// What the kernel is handed; refuses operands that it cannot read.
+    /// Returns the params of a run; an error if the kernel cannot read the operands.
     pub(crate) fn params(
         &self,
         way: GroupedWay,
@@ -240,7 +240,7 @@ impl GroupedLaunch {
             c_scales,
         } = *operands;
         a.leading /= self.codes();
-        // Nothing is read of a gate that is not there.
+        // Without a gate, this matrix is not read.
         let gating = gate.is_some();
         let gate = gate.unwrap_or(c);
         let [of_a, of_w, of_c] = names;
@@ -292,7 +292,7 @@ impl GroupedLaunch {
             },
             gate_bytes: bytes("the gate", gate.leading)?,
             experts: small("matrices", experts)?,
-            // Of slots up to here those without an expert make zeros.
+            // Rows of slots below this number without an expert are set to zero.
             slots: match way.keep {
                 true => 0,
                 false => small("choices", self.extents.slots())?,

@@ -1,4 +1,4 @@
-//! Which kernel multiplies rows with the matrices that were chosen for them.
+//! Choice of the kernel that multiplies rows with the matrices chosen for them.
 
 use einsparse_kernels::families::STEP_GROUPED_GATED;
 use einsparse_kernels::table::{Row, kernels};
@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::machine::Machine;
 use crate::registry::{Dtype, Operation, none_of};
 
-/// The kernel for these extents, of those for this element type and order of W, or of this name. What stands in for
-/// another kernel is for GPUs without that one, and for who asks for it by name.
+/// Returns the kernel of min cost for these extents, element type and order of W, or the kernel of this name. A
+/// replacement kernel is chosen only on GPUs without the other kernel, or by name.
 pub(super) fn choose(
     dtype: Dtype,
     extents: &GroupedExtents,
@@ -42,7 +42,8 @@ pub(super) fn choose(
 mod tests {
     use super::*;
 
-    /// Wide tiles pull less through L2; narrow ones where the wide would leave half a wave without work.
+    /// Tests that wide tiles are chosen, which read less through L2, and narrow ones if wide tiles would leave half a
+    /// wave idle.
     #[test]
     fn tiles_are_as_narrow_as_waves_ask_for() {
         let name_of = |extents: GroupedExtents| {
@@ -91,7 +92,7 @@ mod tests {
         assert_eq!(one([2048, 128, 768, 8], [true, true]), quantized);
     }
 
-    /// Without `wgmma`: 64 rows at a time where few rows meet each matrix, and no more shared memory than there is.
+    /// Tests GPUs without `wgmma`: tiles of 64 rows with few rows per matrix, and shared memory within the limit.
     #[test]
     fn stand_ins_are_chosen_without_wgmma() {
         let large = Machine::scaled(108, 1_410_000, 2.0e12, 40 << 20);

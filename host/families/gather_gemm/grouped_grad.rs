@@ -1,4 +1,4 @@
-//! The gradient of a stack of matrices on a GPU, and that of the weights of a router's choices.
+//! Gradient of a stack of matrices on a GPU, and of the weights of a router's choices.
 
 use einsparse_kernels::abi::{Divisor, FLAG_VECTORS};
 use einsparse_kernels::families::{GRAD_A_TOKENS, GRAD_B_TOKENS, GroupedGradParams};
@@ -12,21 +12,20 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{aligned, row_bytes, small, within};
 use crate::registry::{Dtype, of_type};
 
-/// What is multiplied.
+/// Extents of a gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GradExtents {
-    /// Choices of a token.
+    /// Choices per token.
     pub top: usize,
     pub experts: usize,
-    /// Columns of A, rows of a matrix.
+    /// Columns of A, which are the rows of a matrix.
     pub m: usize,
-    /// Columns of B and of a matrix.
+    /// Columns of B, which are the columns of a matrix.
     pub n: usize,
-    /// Whether rows of A, and of B, are those of the tokens, else of the slots.
+    /// Whether rows of A, and of B, are indexed by token; otherwise by slot.
     pub tokens: [bool; 2],
 }
 
-/// A kernel chosen for these extents.
 #[derive(Debug)]
 pub(crate) struct GradLaunch {
     kernel: Kernel<GroupedGradParams>,
@@ -36,7 +35,6 @@ pub(crate) struct GradLaunch {
 }
 
 impl GradLaunch {
-    /// A gradient of these extents.
     pub(crate) fn new(device: &Device, dtype: Dtype, extents: GradExtents) -> Result<Self> {
         let runs = |row: &&Row| device.machine().lacks(row).is_none();
         let own = rows_of::<GroupedGradParams>().filter(runs);
@@ -56,7 +54,7 @@ impl GradLaunch {
         Ok(GradLaunch { kernel, extents, tiles, grid: tiles.min(device.machine().multiprocessors) })
     }
 
-    /// Tiles of a matrix, down and across.
+    /// Returns the tiles of a matrix along m and n.
     fn tiles(row: &Row, extents: &GradExtents) -> [usize; 2] {
         [extents.m.div_ceil(row.block.0 as usize), extents.n.div_ceil(row.columns as usize)]
     }
@@ -65,8 +63,8 @@ impl GradLaunch {
         self.kernel.row().name
     }
 
-    /// Queues the gradient. `w`: rows of all matrices, one below the other. `names`: of A, B and W, in errors.
-    /// The routes are those that the rows belong to.
+    /// Queues the gradient. `w` is the rows of all matrices, concatenated. `names` are those of A, B and W in errors.
+    /// The routes are those of the rows.
     pub(crate) fn run(
         &self,
         routes: &DeviceRoutes,
@@ -101,7 +99,7 @@ impl GradLaunch {
             flags: flags.fold(FLAG_VECTORS, |all, flag| all | flag),
             reserved: 0,
         };
-        // The kernel waits for the one ahead before it touches an operand.
+        // The kernel waits for the previous launch before it accesses an operand.
         let grid = Grid::of([self.grid, 1, 1]).early();
         queue.launch(&self.kernel, grid, &params)
     }

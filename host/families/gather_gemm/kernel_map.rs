@@ -1,5 +1,5 @@
-//! Kernel maps of sparse convolutions: for every output voxel and offset of the kernel the input voxel there, if any.
-//! Rows are kept in an order in which neighbours in the list have neighbours at the same offsets.
+//! Kernel maps of sparse convolutions. For each output voxel and each offset of the kernel, a map holds the input voxel
+//! at that position, if any. Rows are sorted so that adjacent rows have neighbours at the same offsets.
 
 mod build;
 mod geometry;
@@ -19,20 +19,20 @@ pub(crate) use lists::MapLists;
 pub use on_device::KernelMapBuilder;
 use order::Order;
 
-/// Rows of a tile and of a mask, and what stands for no neighbour.
+/// Rows of a tile, rows of a mask, and the index of a missing neighbour.
 pub(crate) const ROWS: usize = einsparse_kernels::families::CONV_ROWS;
 pub(crate) const HALF: usize = einsparse_kernels::families::CONV_HALF;
 pub(crate) const ABSENT: u32 = einsparse_kernels::families::CONV_ABSENT;
 
-/// Which input voxels meet which output voxels at which offset of a convolution's kernel, in a context.
+/// Kernel map: the input voxel of each output voxel and each offset of a convolution's kernel, in a context.
 ///
-/// Row o of the output is output voxel o. Offset t is that of `W[t,c,m]`, in the order of [`ConvGeometry::offsets`]; it
+/// Row o of the output is output voxel o. Offset t is that of `W[t,c,m]`, in the order of [`ConvGeometry::offsets`]. It
 /// leads from an output voxel, times the stride, to an input voxel.
 ///
-/// Inside, output voxels are sorted by the set of offsets that they have neighbours at, so that a tile of them shares
-/// offsets and products of empty tiles are left out (Tang et al., TorchSparse++, MICRO 2023, section 4.1); here by the rank of
-/// that set in a Gray code with the offsets farthest from the centre as highest bits: neighbours in the order differ in
-/// few offsets.
+/// Output voxels are sorted by the set of offsets at which they have neighbours. A tile of them then shares offsets,
+/// and products of empty tiles are skipped (Tang et al., TorchSparse++, MICRO 2023, section 4.1). The sort key is the
+/// rank of that set in a Gray code, with the offsets farthest from the centre as highest bits. Voxels that are adjacent
+/// in this order differ in few offsets.
 ///
 /// ```
 /// use einsparse::ops::KernelMap;
@@ -43,31 +43,31 @@ pub(crate) const ABSENT: u32 = einsparse_kernels::families::CONV_ABSENT;
 /// ```
 #[derive(Debug)]
 pub struct KernelMap {
-    /// In front of the context, which outlives it.
+    /// Declared before `context`, because fields are dropped in this order.
     order: Arc<Mutex<Order>>,
     context: Context,
     inputs: usize,
     outputs: usize,
     volume: usize,
-    /// Bits of an offset in the key of the order.
+    /// Bit of each offset in the sort key.
     ranks: Vec<u32>,
     arrays: Arrays,
     voxels: Vec<[i32; 4]>,
     turned: OnceLock<Arc<KernelMap>>,
-    /// On a CPU context the same map of a GPU that is not there, once it is asked for.
+    /// On a CPU context, the same map on an absent GPU, created on first use.
     shadow: OnceLock<Arc<KernelMap>>,
 }
 
-/// What kernels walk.
+/// Arrays that kernels read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MapArrays<S> {
-    /// For each offset and position the input row, or [`ABSENT`]; positions padded to tiles.
+    /// Input row of each offset and position, or [`ABSENT`]. Positions are padded to whole tiles.
     pub neighbours: S,
-    /// The output row of each position.
+    /// Output row of each position.
     pub order: S,
-    /// For each 64 positions the offsets there, words of 32.
+    /// Offsets with neighbours, per group of 64 positions, in words of 32 bits.
     pub masks: S,
-    /// Tiles of 128 positions, those with the most offsets first.
+    /// Tiles of 128 positions, sorted by decreasing number of offsets.
     pub schedule: S,
 }
 
@@ -77,7 +77,7 @@ pub(crate) enum Arrays {
     Device(MapArrays<DeviceMemory>, Arc<Device>),
 }
 
-/// Arrays of the CPU, in place of which a rebuild puts others.
+/// Arrays in host memory, which a rebuild replaces.
 #[derive(Debug)]
 pub(crate) struct HostArrays(RwLock<Arc<MapArrays<Vec<u32>>>>);
 
@@ -86,7 +86,7 @@ impl HostArrays {
         HostArrays(RwLock::new(Arc::new(arrays)))
     }
 
-    /// Those of now.
+    /// Returns the current arrays.
     pub(crate) fn get(&self) -> Arc<MapArrays<Vec<u32>>> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -97,21 +97,21 @@ impl HostArrays {
 }
 
 impl KernelMap {
-    /// The map of a submanifold convolution (Graham et al., arXiv 1711.10275): output voxels are the input voxels, each
-    /// `[batch, x, y, z]`.
+    /// Creates the map of a submanifold convolution (Graham et al., arXiv 1711.10275). Output voxels are the input
+    /// voxels, `[batch, x, y, z]` each.
     ///
     /// # Errors
-    /// [`Error::Operand`] if a voxel is there twice, lies beyond 2^30, or the kernel is empty.
+    /// [`Error::Operand`] if a voxel occurs twice, a coordinate is not below 2^30, or the kernel is empty.
     pub fn submanifold(context: &Context, voxels: &[[i32; 4]], kernel: [usize; 3]) -> Result<Self> {
         let geometry = ConvGeometry::new(kernel, [1; 3], [1; 3])?;
         Self::new(context, voxels, &geometry)
     }
 
-    /// The map of a convolution of voxels `[batch, x, y, z]`. Without strides output voxels are the input voxels; with
-    /// strides `s` they are `floor(voxel / s)`, each once, in the order of their first input voxel.
+    /// Creates the map of a convolution of voxels `[batch, x, y, z]`. Without strides, output voxels are the input
+    /// voxels. With strides `s` they are `floor(voxel / s)`, each once, in the order of their first input voxel.
     ///
     /// # Errors
-    /// As [`KernelMap::submanifold`].
+    /// As for [`KernelMap::submanifold`].
     pub fn new(context: &Context, voxels: &[[i32; 4]], geometry: &ConvGeometry) -> Result<Self> {
         build::check(voxels)?;
         let device = context.device();
@@ -128,7 +128,7 @@ impl KernelMap {
         }
     }
 
-    /// Of neighbours by output row and offset, on the CPU.
+    /// Creates a map on the CPU from neighbours by output row and offset.
     fn from_raw(
         context: &Context,
         inputs: usize,
@@ -152,22 +152,22 @@ impl KernelMap {
         })
     }
 
-    /// Rows of the input.
+    /// Returns the number of input rows.
     pub fn inputs(&self) -> usize {
         self.inputs
     }
 
-    /// Rows of the output.
+    /// Returns the number of output rows.
     pub fn outputs(&self) -> usize {
         self.outputs
     }
 
-    /// Offsets of the kernel: the first extent of its weights.
+    /// Returns the number of offsets of the kernel, the first extent of its weights.
     pub fn volume(&self) -> usize {
         self.volume
     }
 
-    /// Voxels `[batch, x, y, z]` of the output rows; of transposed and rebuilt maps none are kept.
+    /// Returns the voxels `[batch, x, y, z]` of the output rows. The slice is empty for transposed and rebuilt maps.
     pub fn voxels(&self) -> &[[i32; 4]] {
         match self.order().is_rebuilt() {
             false => &self.voxels,
@@ -175,22 +175,21 @@ impl KernelMap {
         }
     }
 
-    /// Held while what reads or writes the arrays, or those of the transposed map, is queued.
+    /// Locks the order, while launches that read or write the arrays, or those of the transposed map, are queued.
     pub(crate) fn order(&self) -> MutexGuard<'_, Order> {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Positions, whole tiles.
+    /// Returns the number of positions, a multiple of the rows of a tile.
     pub(crate) fn stride(&self) -> usize {
         self.outputs.next_multiple_of(ROWS)
     }
 
-    /// Words of a mask.
     pub(crate) fn words(&self) -> usize {
         self.volume.div_ceil(32)
     }
 
-    /// The map of an absent GPU, on a CPU context.
+    /// Returns the map on an absent GPU, for a map in a CPU context.
     pub(crate) fn shadow(&self) -> Result<Option<&Arc<KernelMap>>> {
         if self.context.is_cuda() {
             return Ok(None);
@@ -213,7 +212,7 @@ impl KernelMap {
         &self.arrays
     }
 
-    /// Device bytes, those of the transposed map included where it has been made.
+    /// Returns the bytes in device memory, including the transposed map if it exists.
     pub fn bytes(&self) -> usize {
         let own = match &self.arrays {
             Arrays::Host(_) => 0,
@@ -224,15 +223,16 @@ impl KernelMap {
         own + self.turned.get().map_or(0, |turned| turned.bytes())
     }
 
-    /// The transposed map, which the gradient of the input walks: made when first asked for.
+    /// Returns the transposed map, which the gradient of the input reads. The first call creates it.
     ///
     /// # Errors
-    /// [`Error::Operand`] if it is first asked for after a CUDA graph captured a rebuild, which does not reach it.
+    /// [`Error::Operand`] if the first call follows the capture of a rebuild in a CUDA graph: that rebuild would not
+    /// update it.
     pub fn transposed(&self) -> Result<&Arc<KernelMap>> {
         if let Some(shadow) = self.shadow.get() {
             shadow.transposed()?;
         }
-        // No rebuild comes in between.
+        // The lock excludes a rebuild until the transposed map is stored.
         let order = self.order();
         if let Some(made) = self.turned.get() {
             return Ok(made);
@@ -249,7 +249,7 @@ impl KernelMap {
         Ok(self.turned.get_or_init(|| Arc::new(map)))
     }
 
-    /// The arrays on the host.
+    /// Copies the arrays to the host.
     pub(crate) fn to_host(&self) -> Result<MapArrays<Vec<u32>>> {
         match &self.arrays {
             Arrays::Host(arrays) => Ok((*arrays.get()).clone()),
@@ -269,8 +269,9 @@ impl KernelMap {
         }
     }
 
-    /// Pairs of an input and an output voxel, and how many rows the kernels multiply for them: tiles of 64 positions
-    /// and an offset that any of them has a neighbour at. Waits for all work on the GPU.
+    /// Returns the number of pairs of an input and an output voxel, and the number of rows that the kernels multiply.
+    /// The second counts 64 rows for each group of 64 positions and each offset at which any of them has a neighbour.
+    /// Synchronizes with all work on the GPU.
     pub fn pairs(&self) -> Result<(usize, usize)> {
         let host = self.to_host()?;
         let pairs = host.neighbours.iter().filter(|&&n| n != ABSENT).count();
@@ -278,7 +279,7 @@ impl KernelMap {
         Ok((pairs, tiles * HALF))
     }
 
-    /// All arrays one behind the other, for tests that a map of a GPU is that of the CPU.
+    /// Returns all arrays, for tests that compare a map of a GPU with that of the CPU.
     #[doc(hidden)]
     pub fn to_words(&self) -> Result<[Vec<u32>; 4]> {
         let a = self.to_host()?;

@@ -1,4 +1,4 @@
-//! Gathered rows times matrices: convolutions, experts, micro-tiles found at run time. The kernels:
+//! Products of gathered rows and matrices: convolutions, experts, dynamic micro-tiles. The kernels are in
 //! `kernels-gpu/families/gather_gemm`.
 
 pub(crate) mod conv;

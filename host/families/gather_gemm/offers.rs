@@ -1,4 +1,4 @@
-//! Which kernels of the family can run an expression.
+//! Offers of the kernels of the family.
 
 pub(crate) mod convolution;
 pub(crate) mod images;

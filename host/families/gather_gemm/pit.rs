@@ -1,5 +1,4 @@
-//! A product with an operand whose micro-tiles were found while running: its list and its packed values are read on the
-//! device.
+//! Product with an operand of dynamic micro-tiles. Their lists and packed values are read on the device.
 
 use einsparse_kernels::abi::{C_COLUMNS, Divisor, FLAG_VECTORS, MapWords, PLAIN, TMA};
 use einsparse_kernels::families::{PIT_TF32_DEPTH, PitParams};
@@ -16,35 +15,36 @@ use crate::launch::{aligned, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::{Dtype, none_of};
 
-/// `C[z,m,n] = A[z,m,k] * B[z,k,n]`, or turned `C[z,m,n] = A[z,k,m] * B[z,k,n]`.
+/// Product `C[z,m,n] = A[z,m,k] * B[z,k,n]`, or `C[z,m,n] = A[z,k,m] * B[z,k,n]` if `turned`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PitWork {
-    /// Items of the batch. Of more than one, micro-tiles do not reach from one to the next: `m` is a multiple of their
-    /// rows, or A is turned.
+    /// Items of the batch. With more than one, micro-tiles must not extend into the next item: `m` is a multiple of
+    /// their rows, or A is transposed.
     pub items: usize,
     /// `[m, k, n]` of an item.
     pub extents: [usize; 3],
-    /// Rows of C that a micro-tile has.
+    /// Rows of C per micro-tile.
     pub height: usize,
-    /// A lies as `[k, m]`.
+    /// Whether A is stored as `[k, m]`.
     pub turned: bool,
-    /// C lies as `[n, m]`, of a turned A only: a product whose right factor is A, and whose left one's transpose is B.
+    /// Whether C is stored as `[n, m]`, which requires `turned`. In this product, the user's right factor is A, and the
+    /// transpose of the user's left factor is B.
     pub right: bool,
 }
 
 impl PitWork {
-    /// One item, A as it is written.
+    /// Creates the product of one item, with A stored as `[m, k]`.
     pub(crate) fn single(extents: [usize; 3], height: usize) -> Self {
         PitWork { items: 1, extents, height, turned: false, right: false }
     }
 
-    /// `C[z,m,n] = A[z,m,k] * B[z,k,n]` with micro-tiles of `1 x width` of B, of the transpose of A, for extents
-    /// `[m, k, n]`.
+    /// Creates `C[z,m,n] = A[z,m,k] * B[z,k,n]` for extents `[m, k, n]`. The kernel reads the transpose of A, and
+    /// micro-tiles of `1 x width` of B.
     pub(crate) fn right(items: usize, [m, k, n]: [usize; 3], width: usize) -> Self {
         PitWork { items, extents: [n, k, m], height: width, turned: true, right: true }
     }
 
-    /// What the user calls the operand with micro-tiles, and the other one.
+    /// Returns the user's names of the operand with micro-tiles and of the other operand.
     fn names(&self) -> [&'static str; 2] {
         if self.right { ["B", "A"] } else { ["A", "B"] }
     }
@@ -55,7 +55,7 @@ impl PitWork {
     }
 }
 
-/// The kernels that multiply in this type, of a turned A or not, that store C as `[n, m]` or not.
+/// Returns the kernels that multiply in this type. `turned`: A is stored as `[k, m]`. `right`: C is stored as `[n, m]`.
 pub(crate) fn pit_rows(
     dtype: Dtype,
     turned: bool,
@@ -66,7 +66,7 @@ pub(crate) fn pit_rows(
         .filter(move |row| row.dtype == dtype && row.order == order && (row.block.0 == 1) == turned)
 }
 
-/// The kernel for this product that the GPU runs.
+/// Returns the kernel for this product on this GPU.
 fn pick(dtype: Dtype, work: &PitWork, machine: &Machine) -> Result<&'static Row> {
     let order = if work.right { C_COLUMNS } else { PLAIN };
     let alike = |row: &&Row| row.order == order && (row.block.0 == 1) == work.turned;
@@ -82,14 +82,13 @@ fn pick(dtype: Dtype, work: &PitWork, machine: &Machine) -> Result<&'static Row>
         let other = format!("is for {rows} rows of {}", row.dtype.name());
         machine.lacks(row).unwrap_or(other)
     };
-    // Rows for other GPUs are named where this one runs none.
+    // If this GPU runs none of the kernels, the reasons name the kernels of other GPUs.
     Err(match all.clone().any(|row| runs(&row)) {
         true => none_of(all.filter(runs), what, reason),
         false => none_of(all, what, reason),
     })
 }
 
-/// A kernel chosen for these extents.
 #[derive(Debug)]
 pub(crate) struct PitLaunch {
     kernel: Kernel<PitParams>,
@@ -101,7 +100,7 @@ pub(crate) struct PitLaunch {
 }
 
 impl PitLaunch {
-    /// The product, with lists of `stride` places.
+    /// Loads the kernel, for lists of `stride` words.
     pub(crate) fn new(device: &Device, dtype: Dtype, work: PitWork, stride: usize) -> Result<Self> {
         let PitWork { items, extents: [m, k, n], height, .. } = work;
         let row = pick(dtype, &work, device.machine())?;
@@ -128,14 +127,13 @@ impl PitLaunch {
         self.kernel.row().name
     }
 
-    /// Whether packed values have to be rounded to the type they are multiplied in: nothing does it on their way.
+    /// Returns whether packed values must be rounded beforehand, because no copy rounds them.
     pub(crate) fn wants_rounded(&self) -> bool {
         self.kernel.row().dtype == Dtype::Tf32 && self.kernel.row().needs & TMA == 0
     }
 
-    /// Queues the product.
-    /// The lists are those of a detection of A, with packed values, or of a turned A with `a`, in the order of the
-    /// stream.
+    /// Queues the product. The lists come from a detection of A earlier on the stream, with packed values, or with `a`
+    /// if A is transposed.
     pub(crate) fn run(
         &self,
         lists: &DeviceLists,
@@ -148,17 +146,16 @@ impl PitLaunch {
         self.start(&params, queue)
     }
 
-    /// Queues the product of these params.
     pub(crate) fn start(&self, params: &PitParams, queue: Queue<'_>) -> Result<()> {
         if self.grid == 0 {
             return Ok(());
         }
-        // The kernel waits for the one ahead before it touches an operand.
+        // The kernel waits for the previous launch before it accesses an operand.
         let grid = Grid::of([self.grid, 1, 1]).early();
         queue.launch(&self.kernel, grid, params)
     }
 
-    /// The params of a run, or why the operands cannot be read.
+    /// Returns the params of a run, or an error if the kernel cannot read the operands.
     pub(crate) fn params(
         &self,
         lists: &DeviceLists,
@@ -170,8 +167,8 @@ impl PitLaunch {
         let element = self.kernel.row().dtype.bytes();
         let name = self.work.names()[1];
         aligned(self.kernel.row(), name, b.address, b.leading)?;
-        // Rows that end within 16 bytes are copied with what lies behind them; a sum of that is stored only where C has
-        // as many columns.
+        // A row that ends within 16 bytes is copied together with the bytes after it. Unless `right`, sums of these
+        // bytes would be stored in additional columns of C.
         if !self.work.right && !n.is_multiple_of(16 / element) {
             let reason = format!("has {n} columns; the kernel copies {} at once", 16 / element);
             return Err(Error::operand(name, reason));
@@ -208,7 +205,7 @@ impl PitLaunch {
         })
     }
 
-    /// The map of the packed values; of a turned A there is none.
+    /// Returns the tensor map of the packed values; zeros for a transposed A.
     fn a_map(&self, lists: &DeviceLists, a: Option<&DenseMatrix>) -> Result<MapWords> {
         if self.work.turned {
             self.check_turned(a)?;
@@ -218,7 +215,7 @@ impl PitLaunch {
             return Err(Error::operand("index", "holds no values"));
         };
         let (dtype, height) = (self.kernel.row().dtype, self.work.height);
-        // Of elements of 4 bytes a row of A each, as products of them want it. The copy engine rounds them.
+        // Products of 4-byte elements require one packed row per row of A. The copy engine rounds the elements.
         let rows_of_a = dtype == Dtype::Tf32;
         let (extents, tile) = if rows_of_a {
             let extents = [self.stride, self.panels * height];
@@ -231,7 +228,7 @@ impl PitLaunch {
         Maps::of(self.kernel.row(), &self.empty).matrix(&values, tile, tile[0])
     }
 
-    /// A turned A is copied by 16 bytes too; there is no map of it.
+    /// Validates a transposed A, which is copied by 16 bytes too, without a tensor map.
     fn check_turned(&self, a: Option<&DenseMatrix>) -> Result<()> {
         let name = self.work.names()[0];
         let a = a.ok_or_else(|| Error::operand(name, "is gathered and was not given"))?;

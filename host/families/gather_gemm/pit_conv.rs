@@ -1,4 +1,4 @@
-//! A convolution of the channels, or to the filters, that were listed while running.
+//! Convolution of dynamic channels, or to dynamic filters, that a detection has listed.
 
 use einsparse_kernels::abi::Divisor;
 use einsparse_kernels::families::{PIT_CONV_DEPTH, PitConvParams, STEP_CHANNELS, STEP_FILTERS};
@@ -18,32 +18,32 @@ use crate::launch::{in_vectors, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::{Dtype, none_of};
 
-/// Positions of a tile along an axis, times their distance in A, at the most: what a tensor map takes.
+/// Max positions of a tile along an axis, times the stride in A: the limit of a tensor map.
 const SPAN: usize = 256;
-/// Largest stride: what the element strides of a tensor map take.
+/// Max stride: the limit of the element strides of a tensor map.
 const MOST_STRIDE: usize = 8;
 
-/// A kernel and its tiles, chosen for a shape.
+/// Kernel and its tiles, chosen for a shape.
 #[derive(Debug)]
 pub(crate) struct PitConvLaunch {
     kernel: Kernel<PitConvParams>,
     shape: ConvolutionShape,
     filters: bool,
-    /// Positions of a tile.
+    /// Positions of a tile along both axes.
     tile: [usize; 2],
     params: PitConvParams,
     grid: u32,
     empty: DeviceMemory,
 }
 
-/// Tiles of so many positions that the tensor maps can read.
+/// Returns the tiles of this many positions that tensor maps can read.
 fn boxes(positions: usize, stride: [usize; 2]) -> impl Iterator<Item = [usize; 2]> {
     let along = (0..=positions.ilog2()).map(move |log| [positions >> log, 1 << log]);
     along.filter(move |tile| (0..2).all(|axis| tile[axis] * stride[axis] <= SPAN))
 }
 
 impl PitConvLaunch {
-    /// The convolution, with lists of `stride` places: of filters, or of the channels of each image.
+    /// Loads the kernel, for lists of `stride` words: one list of filters, or one of the channels of each image.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
@@ -65,7 +65,7 @@ impl PitConvLaunch {
             let tiles = boxes(row.block.0 as usize, shape.stride);
             tiles.map(move |tile| (row, tile))
         });
-        // Of equal ones a kernel of few columns, which has more stages in flight, and few tiles.
+        // Ties are broken by fewer columns, which allow more stages in flight, then by fewer tiles.
         let order = |(row, tile): &(&'static Row, [usize; 2])| {
             let tiles = ConvTiles::of(row, *tile, &shape, out);
             (tiles.us(machine), row.columns, tiles.count())
@@ -102,7 +102,7 @@ impl PitConvLaunch {
         self.kernel.row().name
     }
 
-    /// What detection and product are predicted to cost if this share of the channels or filters holds something.
+    /// Predicts the cost of detection and product at this share of nonempty channels or filters.
     pub(crate) fn cost(&self, share: f64, machine: &Machine) -> Cost {
         let out = self.params.out.map(|extent| extent as usize);
         ConvTiles::of(self.kernel.row(), self.tile, &self.shape, out).cost(
@@ -112,8 +112,8 @@ impl PitConvLaunch {
         )
     }
 
-    /// Queues the convolution of A, or of its packed channels, with B, or its packed filters.
-    /// The lists are those of a detection of A or B, with packed values, in the order of the stream.
+    /// Queues the convolution of A, or of its packed channels, with B, or its packed filters. The lists come from a
+    /// detection of A or B earlier on the stream, with packed values.
     pub(crate) fn run(
         &self,
         lists: &DeviceLists,
@@ -133,12 +133,12 @@ impl PitConvLaunch {
         if self.grid == 0 {
             return Ok(());
         }
-        // The kernel waits for the one ahead before it touches an operand.
+        // The kernel waits for the previous launch before it accesses an operand.
         let grid = Grid::of([self.grid, 1, 1]).early();
         queue.launch(&self.kernel, grid, &params)
     }
 
-    /// Queues the search of `channels` in what is sparse, and the convolution of what it finds.
+    /// Queues the detection `channels` in the sparse operand, then the convolution.
     pub(crate) fn run_found(
         &self,
         channels: &ChannelsLaunch,
@@ -146,14 +146,14 @@ impl PitConvLaunch {
         all: [DenseMatrix; 3],
         queue: Queue<'_>,
     ) -> Result<()> {
-        // What is refused is refused before anything is queued.
+        // All errors are detected before anything is queued.
         self.check(all)?;
         let sparse = if self.filters { all[1] } else { all[0] };
         channels.run(sparse, lists, queue)?;
         self.run(lists, all, queue)
     }
 
-    /// Why these operands cannot be read, if so: before anything is queued.
+    /// Returns an error if the kernel cannot read these operands. Called before anything is queued.
     pub(crate) fn check(&self, [a, b, c]: [DenseMatrix; 3]) -> Result<()> {
         let vector = self.kernel.row().vector as usize;
         whole("A", &a, vector)?;
@@ -170,7 +170,6 @@ impl PitConvLaunch {
         Ok(())
     }
 
-    /// The params of a run.
     fn bound(&self, lists: &DeviceLists, all: [DenseMatrix; 3]) -> Result<PitConvParams> {
         self.check(all)?;
         let [a, b, c] = all;
@@ -199,7 +198,7 @@ impl PitConvLaunch {
         };
         let a_map = boxes(PIT_CONV_DEPTH)?;
         let b_map = if self.filters {
-            // Not heads, but as many matrices: a tap's.
+            // The heads of this map are the matrices of the taps.
             let taps = Heads {
                 address: packed.address(),
                 extents: [stride, shape.channels, shape.taps()],
@@ -224,7 +223,7 @@ impl PitConvLaunch {
     }
 }
 
-/// Refuses what is not copied 16 bytes at once, `vector` elements.
+/// Validates that rows can be copied by 16 bytes, which are `vector` elements.
 pub(super) fn whole(name: &str, matrix: &DenseMatrix, vector: usize) -> Result<()> {
     if matrix.address.is_multiple_of(16) && matrix.leading.is_multiple_of(vector) {
         return Ok(());
@@ -236,7 +235,7 @@ pub(super) fn whole(name: &str, matrix: &DenseMatrix, vector: usize) -> Result<(
     Err(Error::operand(name, reason))
 }
 
-/// Refuses extents that the kernels do not count to, by themselves or together.
+/// Validates extents and their products against the max index of the kernels.
 pub(super) fn limits(shape: &ConvolutionShape, out: [usize; 2]) -> Result<()> {
     let most = i32::MAX as usize;
     let product = |of: &[usize]| of.iter().fold(1usize, |all, &extent| all.saturating_mul(extent));
@@ -253,7 +252,7 @@ pub(super) fn limits(shape: &ConvolutionShape, out: [usize; 2]) -> Result<()> {
     Ok(())
 }
 
-/// What is the same in every run.
+/// Returns the params that are equal in all runs.
 fn params(
     shape: &ConvolutionShape,
     out: [usize; 2],

@@ -1,4 +1,4 @@
-//! A product of few rows whose kernel finds the empty columns of A itself: nothing is kept between runs.
+//! Product of few rows whose kernel itself finds the empty columns of A. Nothing is stored between runs.
 
 use einsparse_kernels::abi::CLUSTER;
 use einsparse_kernels::families::{FEW_PAIRS, FEW_PARTS, FEW_VECTORS, PitFewParams};
@@ -13,28 +13,28 @@ use crate::launch::{MAX_GRID_X, Turns, aligned, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::{Dtype, none_of};
 
-/// Columns of A that a part is worth having for, and what shares are a multiple of.
+/// Min columns of A per part, and the unit of which shares are multiples.
 const LEAST_SHARE: usize = 256;
 const SHARE_UNIT: usize = 64;
 
-/// A kernel chosen for these extents.
+/// Kernel chosen for these extents.
 #[derive(Debug)]
 pub(crate) struct PitFewLaunch {
     kernel: Kernel<PitFewParams>,
     extents: [usize; 3],
     params: PitFewParams,
     grid: u32,
-    /// Sums of parts that are no cluster: runs share them.
+    /// Sums of parts without clusters, which runs share.
     partial: DeviceMemory,
     turns: Turns,
 }
 
-/// The kernels for few rows.
+/// Returns the kernels for few rows.
 pub(crate) fn few_rows(dtype: Dtype) -> impl Iterator<Item = &'static Row> + Clone {
     rows_of::<PitFewParams>().filter(move |row| row.dtype == dtype)
 }
 
-/// Those of them that the GPU runs: of parts that meet in a cluster, where there is one.
+/// Returns the kernels that the GPU runs. If there are kernels with clusters, only those are returned.
 fn runnable(dtype: Dtype, machine: &Machine) -> Vec<&'static Row> {
     let mut rows: Vec<_> = few_rows(dtype).filter(|row| machine.lacks(row).is_none()).collect();
     if rows.iter().any(|row| in_cluster(row)) {
@@ -43,13 +43,13 @@ fn runnable(dtype: Dtype, machine: &Machine) -> Vec<&'static Row> {
     rows
 }
 
-/// Whether parts of a tile are a cluster.
+/// Returns whether the parts of a tile form a cluster.
 fn in_cluster(row: &Row) -> bool {
     row.needs & CLUSTER != 0
 }
 
-/// Multiprocessors that clusters of so many find room on, one thread block each: they keep to a part of the GPU, the
-/// ends of which are left over.
+/// Returns the number of multiprocessors that clusters of `parts` thread blocks can use. A cluster stays within one
+/// section of the GPU, so multiprocessors at its end remain unused.
 fn reach(parts: usize, multiprocessors: u32) -> usize {
     let percent = match parts {
         1 | 2 => 100,
@@ -59,7 +59,7 @@ fn reach(parts: usize, multiprocessors: u32) -> usize {
     multiprocessors as usize * percent / 100 / parts * parts
 }
 
-/// Tiles across, and thread blocks that share a tile along k: as many as there are multiprocessors for.
+/// Returns the tiles along n, and the thread blocks that split a tile along k to fill the multiprocessors.
 fn cut(row: &Row, [m, k, n]: [usize; 3], multiprocessors: u32) -> [usize; 2] {
     let tiles = n.div_ceil(row.columns as usize);
     if !in_cluster(row) {
@@ -72,20 +72,20 @@ fn cut(row: &Row, [m, k, n]: [usize; 3], multiprocessors: u32) -> [usize; 2] {
     [tiles, parts]
 }
 
-/// Parts of a tile that are no cluster, at most so many: the one that arrives last reads the sums of all, while the
-/// others have left.
+/// Returns the parts of a tile without clusters, at most `most`. The last part to arrive adds up all sums, while the
+/// other thread blocks have exited.
 fn apart(row: &Row, [m, k]: [usize; 2], most: Option<usize>) -> usize {
-    /// Of how many columns of A one is taken to hold something.
+    /// One in this many columns of A is assumed to be nonempty.
     const OFTEN: usize = 4;
     let columns = row.columns as usize;
-    // Bytes that a part reads of a column of A, and of B for it, and those of its sums.
+    // Bytes of a column of A and of its row of B that a part reads, and bytes of its sums.
     let each = (m + columns / OFTEN) * row.dtype.bytes();
     let sums = m.next_multiple_of(8) * columns * 4;
     let most = most.unwrap_or(1).min(FEW_PARTS as usize).min(k / LEAST_SHARE).max(1);
     (1..=most).min_by_key(|parts| k / parts * each + (parts - 1) * sums).unwrap_or(1)
 }
 
-/// Of the kernels for these extents, the one whose thread blocks have the least to gather. `None` for too many rows.
+/// Returns the kernel for these extents whose thread blocks gather the least. `None` if there are too many rows.
 pub(crate) fn few_row(
     dtype: Dtype,
     extents: [usize; 3],
@@ -104,7 +104,8 @@ pub(crate) fn few_row(
 }
 
 impl PitFewLaunch {
-    /// The product of `[m, k, n]` by this kernel. `above`: what makes the top bit of an element that counts.
+    /// Creates the product of `[m, k, n]` with this kernel. Added to a magnitude, `above` sets the top bit if the
+    /// element is above the threshold.
     pub(crate) fn new(
         device: &Device,
         row: &'static Row,
@@ -113,7 +114,7 @@ impl PitFewLaunch {
     ) -> Result<Self> {
         let [m, k, n] = extents;
         let m_there = within("rows of A", m, row.block.0 as usize)?;
-        // Sections reach past the last column.
+        // Sections extend past the last column.
         let most = i32::MAX as usize - 4096;
         let (k_there, n_there) = (within("rows of B", k, most)?, within("columns of B", n, most)?);
         let [tiles, parts] = cut(row, extents, device.machine().multiprocessors);
@@ -141,7 +142,7 @@ impl PitFewLaunch {
         })
     }
 
-    /// The same for the best kernel of the type.
+    /// Creates the product with the best kernel of the type.
     pub(crate) fn best(
         device: &Device,
         dtype: Dtype,
@@ -165,18 +166,17 @@ impl PitFewLaunch {
         self.kernel.row().name
     }
 
-    /// Thread blocks of a tile.
+    /// Returns the thread blocks per tile.
     pub(crate) fn parts(&self) -> u32 {
         self.params.parts
     }
 
-    /// Bytes of the sums that parts leave in memory.
+    /// Returns the bytes of the sums and counters of parts in device memory.
     pub(crate) fn bytes(&self) -> usize {
         self.partial.bytes() + self.turns.counters().bytes()
     }
 
-    /// Queues the product.
-    /// A, B and C are `[m, k]`, `[k, n]` and `[m, n]` of the row's type.
+    /// Queues the product. A, B and C are `[m, k]`, `[k, n]` and `[m, n]` of the row's type.
     pub(crate) fn run(&self, [a, b, c]: [DenseMatrix; 3], queue: Queue<'_>) -> Result<()> {
         let params = self.params([a, b, c])?;
         if self.grid == 0 {
@@ -184,13 +184,13 @@ impl PitFewLaunch {
         }
         let clusters = in_cluster(self.kernel.row());
         let grid = Grid::of([self.grid, 1, 1]).in_clusters(if clusters { params.parts } else { 1 });
-        // The kernel waits for the one ahead before it touches an operand.
+        // The kernel waits for the previous launch before it accesses an operand.
         let grid = grid.early();
         let shared = params.parts > 1 && !clusters;
         self.turns.queue(shared, queue.stream(), || queue.launch(&self.kernel, grid, &params))
     }
 
-    /// The params of a run, or why the operands cannot be read.
+    /// Returns the params of a run, or an error if the kernel cannot read the operands.
     fn params(&self, [a, b, c]: [DenseMatrix; 3]) -> Result<PitFewParams> {
         let n = self.extents[2];
         let vector = self.kernel.row().vector as usize;

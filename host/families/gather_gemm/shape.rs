@@ -1,8 +1,8 @@
-//! Extents and geometry of a convolution, and the axes of it that may be sparse for one step.
+//! Extents and geometry of a convolution, and the axes that may be sparse for one step.
 
 use crate::error::{Error, Result};
 
-/// Which axes are sparse for one step.
+/// Axis that is sparse for one step.
 ///
 /// ```
 /// use einsparse::Context;
@@ -18,16 +18,16 @@ use crate::error::{Error, Result};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConvolutionAxis {
-    /// Channels of A, those of each image by themselves: micro-tiles are a channel of an image, at all positions (the m
-    /// axis). An image of which all are empty costs nothing (the n axis).
+    /// Channels of A, separately for each image. A micro-tile is a channel of an image, at all positions (the m axis).
+    /// An image whose channels are all empty requires no products (the n axis).
     #[default]
     Channels,
-    /// Filters of B: micro-tiles are a filter, of all taps and channels (the f axis).
+    /// Filters of B. A micro-tile is a filter, at all taps and channels (the f axis).
     Filters,
 }
 
-/// Extents and geometry of a convolution in two dimensions, channels last: A `[images, size, channels]`, B
-/// `[window, channels, filters]`, C `[images, out, filters]`. Index 0 of a pair is along x, the rows of an image, 1
+/// Extents and geometry of a convolution in two dimensions, channels last: A `[images, size, channels]`, B `[window,
+/// channels, filters]`, C `[images, out, filters]`. Index 0 of a pair is along x, the rows of an image; index 1 is
 /// along y, its columns.
 ///
 /// ```
@@ -42,7 +42,7 @@ pub enum ConvolutionAxis {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvolutionShape {
-    /// Images.
+    /// Number of images.
     pub images: usize,
     /// Rows and columns of an image of A.
     pub size: [usize; 2],
@@ -52,17 +52,17 @@ pub struct ConvolutionShape {
     pub filters: usize,
     /// Rows and columns of the window.
     pub window: [usize; 2],
-    /// Positions of A from one of C to the next.
+    /// Distance in A of adjacent positions of C.
     pub stride: [usize; 2],
-    /// Positions of A from one tap of the window to the next.
+    /// Distance in A of adjacent taps of the window.
     pub dilation: [usize; 2],
-    /// Positions of zeros around A, on each side.
+    /// Number of zeros around A, on each side.
     pub padding: [usize; 2],
 }
 
 impl ConvolutionShape {
-    /// Every position of A, no padding: `C[n,x,y,f] = A[n,x+i,y+j,m] * B[i,j,m,f]` for A `[n, h, w, m]` and B
-    /// `[i, j, m, f]`.
+    /// Creates a shape with stride 1, dilation 1 and no padding, for A `[n, h, w, m]` and B `[i, j, m, f]`: `C[n,x,y,f]
+    /// = A[n,x+i,y+j,m] * B[i,j,m,f]`.
     pub fn new(a: [usize; 4], window: [usize; 2], filters: usize) -> Self {
         ConvolutionShape {
             images: a[0],
@@ -76,18 +76,18 @@ impl ConvolutionShape {
         }
     }
 
-    /// The same with so much padding that C has A's positions, for windows of odd extents.
+    /// Returns the shape with the padding that gives C the size of A, for windows of odd extents.
     pub fn same(self) -> Self {
         let padding =
             [0, 1].map(|axis| self.dilation[axis].saturating_mul(self.window[axis].max(1) - 1) / 2);
         ConvolutionShape { padding, ..self }
     }
 
-    /// Rows and columns of an image of C.
+    /// Returns the rows and columns of an image of C.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a window, stride or dilation of 0; [`Error::Shape`] for a window that the padded image
-    /// does not hold; [`Error::Overflow`].
+    /// [`Error::Operand`] for a window, stride or dilation of 0; [`Error::Shape`] if the window is larger than the
+    /// padded image; [`Error::Overflow`] if the padded image exceeds `i32::MAX` positions along an axis.
     pub fn out(&self) -> Result<[usize; 2]> {
         for (name, pair) in
             [("window", self.window), ("stride", self.stride), ("dilation", self.dilation)]
@@ -120,7 +120,6 @@ impl ConvolutionShape {
         Ok([along(0)?, along(1)?])
     }
 
-    /// Shapes of A, B and C.
     pub(crate) fn shapes(&self) -> Result<[[usize; 4]; 3]> {
         let [x, y] = self.out()?;
         Ok([
@@ -130,7 +129,7 @@ impl ConvolutionShape {
         ])
     }
 
-    /// Items, rows and columns of what is looked through for columns that are not empty.
+    /// Returns items, rows and columns of the operand that is searched for nonempty columns.
     pub(crate) fn looked(&self, axis: ConvolutionAxis) -> [usize; 3] {
         match axis {
             ConvolutionAxis::Channels => {
@@ -144,12 +143,11 @@ impl ConvolutionShape {
         }
     }
 
-    /// Taps of the window.
     pub(crate) fn taps(&self) -> usize {
         self.window[0].saturating_mul(self.window[1])
     }
 
-    /// The position of A that a position of C meets at a tap; none in the padding.
+    /// Returns the position of A for a position of C and a tap; `None` in the padding.
     pub(crate) fn position(&self, place: [usize; 2], tap: [usize; 2]) -> Option<[usize; 2]> {
         let along = |axis: usize| {
             let padded = place[axis] * self.stride[axis] + tap[axis] * self.dilation[axis];

@@ -1,4 +1,4 @@
-//! What the kernels of the family are predicted to take.
+//! Cost model of the gemm kernels.
 
 pub(crate) mod dense;
 
@@ -9,7 +9,7 @@ use crate::cost::{Cost, Machine, SHARED_BYTES, START_US, Work, row_limit, sum};
 use crate::offer::Problem;
 use crate::registry::has_strips;
 
-/// Predicts one kernel.
+/// Predicts the cost of one kernel.
 pub(crate) fn predict(row: &Row, problem: &Problem, machine: &Machine) -> Cost {
     let work = &problem.work;
     match row.walk {
@@ -21,11 +21,11 @@ pub(crate) fn predict(row: &Row, problem: &Problem, machine: &Machine) -> Cost {
     }
 }
 
-/// `mma.sync` rate that the block body reaches on 64 x 64 blocks, as a share of the ceiling.
+/// Share of the `mma.sync` rate that the block body reaches on 64 x 64 blocks.
 const MMA_SHARE: f64 = 0.65;
-/// One stage of the block family's pipeline when nothing hides it.
+/// Time of one stage of the block kernels, in microseconds, if nothing hides it.
 const STAGE_US: f64 = 0.7;
-/// Filling and draining the pipeline of one block-family thread block.
+/// Time to fill and drain the pipeline of a thread block of the block kernels, in microseconds.
 const TILE_US: f64 = 3.5;
 
 fn predict_block(row: &Row, work: &Work, machine: &Machine) -> Cost {
@@ -37,7 +37,7 @@ fn predict_block(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let bytes = blocks * tiles * (block * block + block * f64::from(row.columns)) * element;
     let gather_us = bytes / machine.l2 * 1e6;
     let tf32 = if row.dtype == Dtype::Tf32 { 0.33 } else { 1.0 };
-    // Fewer than 64 rows of a block leave the mma pipe waiting for B's fragments.
+    // With blocks of fewer than 64 rows, the mma pipe waits for B's fragments.
     let shape = (block / 64.0).sqrt().min(1.0) * if row.vector == 1 { 0.3 } else { 1.0 };
     let arithmetic_us =
         2.0 * blocks * block * block * padded / (machine.mma * MMA_SHARE * shape * tf32) * 1e6;
@@ -50,21 +50,23 @@ fn predict_block(row: &Row, work: &Work, machine: &Machine) -> Cost {
     sum(work, machine, row.dtype, [gather_us, arithmetic_us + fill_us, chain_us])
 }
 
-/// One stage of a strip of 128 rows against 256, 128 columns when every multiprocessor works: its bytes through L2 take
-/// longer than its arithmetic.
+/// Time of one stage of a CTA tile of 128 rows and 256 or 128 columns, in microseconds, when every multiprocessor
+/// works. Its bytes take longer through L2 than its arithmetic.
 const STAGE_256_US: f64 = 0.70;
 const STAGE_128_US: f64 = 0.46;
-/// The same with A in registers: the fragments are loaded between two groups of `wgmma`, the longer the more there are.
+/// Time of one stage with A in registers, in microseconds, plus a term proportional to the density: the fragments are
+/// loaded between two groups of `wgmma`.
 const STAGE_REGISTERS_US: f64 = 0.55;
 const STAGE_FRAGMENTS_US: f64 = 0.25;
-/// Filling the pipeline of a strip and sending C out, per chunk of 64 columns.
+/// Time to fill the pipeline of a CTA tile and to store C, in microseconds per chunk of 64 columns.
 const STRIP_US: f64 = 0.5;
-/// What lists and records take of a dense product beyond the module `dense`, which has none.
+/// Time that lists and records add to a dense product, in microseconds. The module `dense` has neither.
 const LISTS_US: f64 = 2.5;
 
-/// The same of kernels of `mma.sync`, of 128 columns: with three stages and more, and with two, where copies are waited
-/// for; with pieces of 32 and of 16 rows, which are copied one by one, and for all of them. Measured on an H200, whose
-/// `mma.sync` has the rate that these are of.
+/// Stage times of `mma.sync` kernels with 128 columns, in microseconds: with three or more pipeline stages, and with
+/// two, where threads wait for copies. `SYNC_PIECES_US`: with pieces of 32 and of 16 rows, which are copied one by one,
+/// and the term proportional to the density. Measured on an H200; `synchronous_stage_us` scales them to other
+/// `mma.sync` rates.
 const SYNC_STAGE_US: [f64; 2] = [0.80, 1.02];
 const SYNC_PIECES_US: [f64; 3] = [0.90, 1.20, 0.45];
 
@@ -79,13 +81,14 @@ fn synchronous_stage_us(row: &Row, density: f64, machine: &Machine) -> f64 {
         shallow
     };
     let sms = |machine: &Machine| machine.mma / f64::from(machine.multiprocessors);
-    // fp8 that is converted is multiplied as f16.
+    // fp8 operands that are converted are multiplied as f16.
     let fp8 = matches!(row.dtype, Dtype::E4m3 | Dtype::E5m2) && row.needs & FP8_MMA == 0;
     let share = if fp8 { 1.2 } else { row.dtype.bytes() as f64 / 2.0 };
     us * share * sms(&Machine::H200) / sms(machine)
 }
 
-/// Blocks are taken to lie at random. A slice of B is copied where anything in 128 rows wants it.
+/// Predicts kernels of `wgmma` and its stand-ins, for blocks at random positions. A slice of B is copied if any block
+/// of the 128 rows needs it.
 fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let (bm, bk) = (work.block.0 as f64, work.block.1 as f64);
     let columns = f64::from(row.columns);
@@ -97,7 +100,7 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let strips = (work.m as f64 / 128.0).ceil();
     let slices = work.k as f64 * union(128.0);
     let bytes = strips * tiles * (slices * columns + 128.0 * density * work.k as f64) * element;
-    // Where all is stored, slices follow each other as whole tiles do.
+    // If all of A is stored, slices are contiguous and are copied as fast as whole tiles.
     let lists = work.index_slots > 0;
     let l2 = if lists { 1.0 } else { dense::TILES_L2 };
     let gather_us = bytes / (l2 * machine.l2) * 1e6;
@@ -111,7 +114,7 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     } else {
         STAGE_128_US
     } / speed;
-    // Copies of single columns go out one by one.
+    // Slices of a single row or column are copied one by one.
     let stage_us = stage_us * if row.block.0 == 1 || row.block.1 == 1 { 6.0 } else { 1.0 };
     let depth = PANEL_BYTES as f64 / element;
     let strip_us = (slices / depth) * stage_us + STRIP_US * columns / 64.0;
@@ -123,21 +126,23 @@ fn predict_panels(row: &Row, work: &Work, machine: &Machine) -> Cost {
     Cost { us: cost.us + lists_us, ..cost }
 }
 
-/// What reading a byte of A costs beside one of B.
+/// Cost of reading a byte of A from shared memory, relative to a byte of B.
 const SHARED_A: f64 = 1.5;
-/// Warps that read A where each has all 64 rows and a quarter of the columns.
+/// Warps that read A if each warp has all 64 rows and a quarter of the columns.
 const READERS_OF_A: f64 = 4.0;
-/// Share of the rate of `mma.sync` that 2:4 products reach, omitted products included: benches/record/stand_ins, `nm_spmm`.
+/// Share of the `mma.sync` rate that 2:4 products reach, counting omitted products: benches/record/stand_ins,
+/// `nm_spmm`.
 const SPARSE_SHARE: f64 = 0.38;
-/// Rate of copies of whole tiles beside gathers through L2; more than 1.3 were seen, and they were not the limit.
+/// Rate of copies of whole tiles, relative to gathers through L2. More than 1.3 was measured, and copies were not the
+/// limit.
 const TILES_L2: f64 = 2.0;
 
-/// Tiles one after the other, each at the rate of shared memory: B is read once for each 64 rows, A once, and both are
-/// written.
+/// Predicts 2:4 kernels: tiles run one after another, each at the rate of shared memory. B is read once for each 64
+/// rows, A once, and both are written.
 fn predict_nm(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let (rows, columns) = (f64::from(row.block.0), f64::from(row.columns));
     let tiles = (work.m as f64 / rows).ceil() * (work.n as f64 / columns).ceil();
-    // A batch is one launch after the other.
+    // Each matrix of a batch is one launch.
     let items = work.items as f64;
     let sms = f64::from(machine.multiprocessors);
     let turns = (tiles / sms).ceil().max(1.0);
@@ -146,12 +151,12 @@ fn predict_nm(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let (a, b) = (rows / 2.0 * element, columns * element);
     let by_wgmma = row.needs & WGMMA != 0;
     let of_a = if by_wgmma { SHARED_A } else { READERS_OF_A };
-    // Each of two warpgroups reads B once, or for each 64 of its rows.
+    // Each of two warpgroups reads B once, or once for each 64 of its rows.
     let of_b = if by_wgmma { rows / 64.0 } else { 2.0 };
     let shared = k * (of_b * b + of_a * a + a + b);
     let clock = machine.issue / 4.0 / sms;
     let shared_us = shared / SHARED_BYTES / clock * 1e6;
-    // Half of the products are none; elements of a byte take half as long.
+    // Half of the products are omitted. One-byte elements take half as long.
     let rate = machine.products(row) / sms * 4.0 / element * SPARSE_SHARE;
     let products_us = if by_wgmma { 0.0 } else { 2.0 * rows * columns * k / rate * 1e6 };
     let tile_us = shared_us.max(products_us) + STRIP_US * rows * columns / 8192.0;

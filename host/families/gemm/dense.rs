@@ -1,5 +1,5 @@
-//! A kernel of the modules `dense` and `dense_mma`: maps of the operands, and a thread block or a cluster for each tile.
-//! Nothing is kept between runs.
+//! Launch of the modules `dense` and `dense_mma`: tensor maps of the operands, and a thread block or a cluster for each
+//! tile. Runs keep no state.
 
 use einsparse_kernels::abi::{FLAG_VECTORS, MapWords, PANEL_BYTES};
 use einsparse_kernels::families::DenseParams;
@@ -15,16 +15,16 @@ use crate::launch::{
     small, within,
 };
 
-/// The tiles of a product, whatever A is.
+/// Tiles of a product, for a dense or a sparse A.
 #[derive(Debug)]
 pub(super) struct Tiles {
     row: &'static Row,
     form: SpmmForm,
     extents: Extents,
-    /// Thread blocks: parts along k x tiles across, tiles down.
+    /// Thread blocks: tiles across times parts along k, tiles down.
     grid: [u32; 3],
     stages: u32,
-    /// Where the map of a matrix without elements points.
+    /// Memory to which maps of matrices without elements point.
     empty: DeviceMemory,
 }
 
@@ -52,7 +52,8 @@ impl Tiles {
         })
     }
 
-    /// Thread blocks, which start early: the kernel waits for the one ahead before it touches an operand.
+    /// Thread blocks of a launch, which start early: the kernel waits for the previous kernel before it accesses
+    /// operands.
     pub(super) fn grid(&self) -> Grid {
         Grid::of(self.grid).in_clusters(self.row.parts).early()
     }
@@ -73,7 +74,7 @@ impl Tiles {
         Maps::of(self.row, &self.empty).matrix(&matrix, tile, tile[0])
     }
 
-    /// What the kernel is handed; of a dense A with the elements from one row to the next.
+    /// Parameters of the kernel. `leading`: row stride of a dense A in elements.
     pub(super) fn params(&self, raw: &RawSpmm, leading: Option<usize>) -> Result<DenseParams> {
         let Extents { m, k, n, .. } = self.extents;
         let element = self.row.dtype.bytes();
@@ -106,7 +107,7 @@ impl Tiles {
         })
     }
 
-    /// What `explain` says of the geometry beside so many bytes of workspace.
+    /// Geometry for `explain`, with `bytes` bytes of workspace.
     pub(super) fn describe(&self, bytes: usize) -> String {
         let [across, down, _] = self.grid;
         format!(
@@ -120,12 +121,12 @@ impl Tiles {
     }
 }
 
-/// A kernel chosen for these extents.
+/// Kernel that is prepared for fixed extents.
 #[derive(Debug)]
 pub(crate) struct DenseProduct {
     kernel: Kernel<DenseParams>,
     tiles: Tiles,
-    /// Elements from one row of A to the next.
+    /// Row stride of A in elements.
     leading: usize,
 }
 

@@ -1,5 +1,5 @@
-//! A kernel of the modules `dense_csr` and `dense_csr_mma`: tiles of a dense product, and where the entries of A go in their stages, found once
-//! for a pattern.
+//! Launch of the modules `dense_csr` and `dense_csr_mma`: tiles of a dense product. The positions of A's nonzeros in
+//! the stages are computed once per pattern.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::kernel::{Kernel, Queue};
 use crate::launch::{Asked, Matrix, Planned, Product, RawSpmm};
 use crate::worklist::Runs;
 
-/// A kernel chosen for one pattern.
+/// Kernel that is prepared for one pattern.
 #[derive(Debug)]
 pub(crate) struct DenseCsr {
     kernel: Kernel<DenseCsrParams>,
@@ -23,13 +23,13 @@ pub(crate) struct DenseCsr {
     strips: Strips,
 }
 
-/// Warps that take turns at the stages of a strip.
+/// Warps that alternate on the stages of a row group.
 pub(super) fn turns(row: &Row) -> u32 {
-    // A warp multiplies 16 rows; the others lay.
+    // One warp multiplies each 16 rows; the other warps scatter nonzeros.
     (row.threads / 32 - row.block.0 / 16) * row.items / row.block.0
 }
 
-/// Rows of a strip and strips of a tile, and how so many stages are dealt to the warps of a strip.
+/// Rows of a row group, row groups of a tile, and the distribution of `stages` stages over the warps of a row group.
 fn deal(row: &Row, stages: u32) -> ([u32; 2], StripDeal) {
     let deal = StripDeal { stages, parts: row.parts, turns: turns(row) };
     ([row.items, row.block.0 / row.items], deal)
@@ -55,8 +55,8 @@ impl DenseCsr {
             }
         };
         let pattern = Placed { columns: address, slots: stored, spans, rows: runs.rows.len() };
-        // SAFETY: columns and spans are those of a checked pattern, borrowed until the wait, and the lists are made for
-        // it.
+        // SAFETY: columns and spans belong to a validated pattern, borrowed until the wait, and the lists are made for
+        // this pattern.
         let queue = unsafe { Queue::new(device.after_all()?) };
         let strips = match Strips::new(device, pattern, deal(row, tiles.stages()), queue)? {
             Ok(strips) => strips,

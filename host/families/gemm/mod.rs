@@ -1,4 +1,4 @@
-//! Blocks and dense matrices on Tensor Cores. The kernels: `kernels-gpu/families/gemm`.
+//! Products of block and dense matrices on Tensor Cores. The kernels are in `kernels-gpu/families/gemm`.
 
 pub(crate) mod cost;
 pub(crate) mod dense;

@@ -1,4 +1,4 @@
-//! A kernel for a matrix that keeps two of four: the order of its tiles, maps of the operands.
+//! Launch of the kernels for 2:4 matrices: order of the tiles, tensor maps of the operands.
 
 use einsparse_kernels::abi::{B_COLUMNS, Dtype, FLAG_VECTORS, HALF, Operation};
 use einsparse_kernels::families::{NM_HOLDERS, NM_PAIR, NM_STEPS, NM_WORD, NmParams};
@@ -18,13 +18,13 @@ use crate::worklist::Runs;
 use rayon::prelude::*;
 use std::sync::Arc;
 
-/// Rows of tiles that are finished before the next ones begin: their A stays in L2 while B passes.
+/// Rows of tiles that are finished before the next ones begin: their A stays in L2 while B is read.
 const RASTER: usize = 8;
 
-/// Positions 0 and 1 of each group: valid metadata where there are zeros only.
+/// Positions 0 and 1 of each group: valid metadata for groups of zeros.
 const PADDING: u32 = 0x4444_4444;
 
-/// A kernel chosen for one pattern.
+/// Kernel that is prepared for one pattern.
 #[derive(Debug)]
 pub(crate) struct TwoOfFour {
     kernel: Kernel<NmParams>,
@@ -40,7 +40,7 @@ pub(crate) struct TwoOfFour {
     blocks: u32,
 }
 
-/// First row and column of every tile, in the order of work.
+/// First row and column of every tile, in execution order.
 fn tiles(m: usize, n: usize, (rows, columns): (usize, usize)) -> Vec<[u32; 2]> {
     let (down, across) = (m.div_ceil(rows), n.div_ceil(columns));
     let mut list = Vec::with_capacity(down * across);
@@ -53,11 +53,12 @@ fn tiles(m: usize, n: usize, (rows, columns): (usize, usize)) -> Vec<[u32; 2]> {
     list
 }
 
-/// The words of positions, `[m, words]`, as the lanes of a warpgroup hold them for products: for each 64 rows, pair of
-/// stages `depth` columns deep, and thread the words for either stage. Rows are filled up to a multiple of `rows`.
+/// Arranges the metadata words `positions`, `[m, words]`, as the lanes of a warpgroup hold them for products. The order
+/// is: each 64 rows, each pair of stages of `depth` columns, each thread, the words of both stages. Rows are padded to
+/// a multiple of `rows`.
 fn metadata(positions: &[u32], (m, words): (usize, usize), rows: usize, depth: usize) -> Vec<u32> {
     let of_stage = depth / NM_WORD;
-    // Two lanes share a word where a step is one word deep.
+    // Two lanes share a word if a step is one word deep.
     let registers = of_stage / NM_STEPS;
     let pairs = words.div_ceil(of_stage * NM_PAIR);
     let word = |row: usize, at: usize| match row < m && at < words {
@@ -123,7 +124,7 @@ impl TwoOfFour {
         let words = k.div_ceil(NM_WORD);
         aligned(self.row(), "B", raw.b, raw.ldb)?;
         aligned(self.row(), "values of A", raw.values, words * NM_WORD / 2)?;
-        // Without a gate both are 0.
+        // Without a gate, its address and its row stride are 0.
         let whole = [raw.ldc, n, raw.ldg].iter().all(|x| x.is_multiple_of(16 / element));
         if whole && raw.c.is_multiple_of(16) && raw.gate.is_multiple_of(16) {
             flags |= FLAG_VECTORS;
@@ -207,7 +208,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Each 16 columns of every row stand once where the lane that `wgmma` asks for them finds them.
+    /// Each 16 columns of every row occur once, in the lane from which `wgmma` reads them.
     #[test]
     fn lanes_hold_every_position_once() {
         let (m, words) = (70, 5);
@@ -222,11 +223,11 @@ mod tests {
             halves
         };
         assert_eq!(halves(&all), halves(&positions));
-        // Row 65 is row 1 of the second 64: lane 4, second pair, and word 4 is step 0.
+        // Row 65 is row 1 of the second 64: lane 4, second pair. Word 4 is step 0.
         assert_eq!(all[3 * of_pair + 4 * 2] & 0xffff, positions[65 * 5 + 4] & 0xffff);
     }
 
-    /// The same for 8-bit elements: a word of every row and 32 columns, whole.
+    /// With 8-bit elements, the word of each row and 32 columns occurs once, and whole.
     #[test]
     fn lanes_hold_every_word_once() {
         let (m, words) = (70, 9);
@@ -238,7 +239,7 @@ mod tests {
         there.sort_unstable();
         assert_eq!(there, positions);
         // Row 65 is row 1 of the second 64: lane 4. Word 7 is the upper half of the second step of the second stage,
-        // two lanes on.
+        // two lanes further.
         assert_eq!(all[2 * of_pair + 6 * 4 + 3], 65 * 9 + 7);
     }
 

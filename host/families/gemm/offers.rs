@@ -1,4 +1,4 @@
-//! Which kernels of the family can run a product.
+//! Offers of the gemm kernels that can run a product.
 
 use einsparse_kernels::abi::WalkKind;
 
@@ -12,10 +12,10 @@ use crate::launch::{Asked, Matrix, Product};
 use crate::offer::{Answer, CostOf, Question, products_of};
 use crate::registry::has_strips;
 
-/// Its rows of the table, and what they cost.
+/// Name of the family, and its cost model.
 pub(crate) const FAMILY: (&str, CostOf) = ("gemm", super::cost::predict);
 
-/// The kernels for a matrix of blocks, a dense one, one with two of four, and one of entries laid among zeros.
+/// Offers kernels for block, dense and 2:4 matrices, and for nonzeros in dense tiles with implicit zeros.
 pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     products_of(question, FAMILY, product)
 }

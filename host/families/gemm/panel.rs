@@ -1,4 +1,4 @@
-//! A kernel of the module `wgmma`: records and schedule of the strips, tensor maps of the operands.
+//! Launch of the module `wgmma`: records and schedule of the CTA tiles, tensor maps of the operands.
 
 mod marked;
 
@@ -25,7 +25,7 @@ use crate::registry::Dtype;
 use crate::worklist::Runs;
 pub(crate) use marked::{MarkedLaunch, can_mark};
 
-/// How A's values lie in memory: a matrix of rows that pieces are cut from.
+/// Layout of A's values in memory: the matrix of which pieces are parts.
 #[derive(Clone, Copy, Debug)]
 struct Values {
     rows: usize,
@@ -35,14 +35,14 @@ struct Values {
 
 #[derive(Debug)]
 pub(crate) struct Panels<P = WgmmaParams> {
-    /// End of the last run: partial sums of cut strips are one workspace, so the next run waits for it.
+    /// End of the last run. Partial sums of cut tiles share one workspace, so the next run waits for it.
     turns: Turns,
     /// Type of C.
     out: Dtype,
     kernel: Kernel<P>,
     form: SpmmForm,
     extents: Extents,
-    /// Of the batch that one launch computes.
+    /// Number of matrices of the batch that one launch computes.
     folded: usize,
     planned: Option<Planned>,
     values: Values,
@@ -140,12 +140,12 @@ impl<P: Copy + 'static> Panels<P> {
         })
     }
 
-    /// What the epilogue does, and whether C and the gate may be touched by whole vectors.
+    /// Flags of the epilogue, and of whether C and the operand `gate` can be accessed by whole vectors.
     fn flags(&self, raw: &RawSpmm) -> Result<u32> {
         let Extents { m, n, .. } = self.extents;
         let (mut flags, _) = flags(&self.form, self.extents, raw)?;
         let width = if self.row().order & C_COLUMNS == 0 { n } else { m };
-        // Without a gate both are 0.
+        // Without a gate, its address and its row stride are 0.
         let whole =
             [raw.ldc, width, raw.ldg].iter().all(|x| x.is_multiple_of(16 / self.out.bytes()))
                 && raw.c.is_multiple_of(16)
@@ -159,11 +159,11 @@ impl<P: Copy + 'static> Panels<P> {
         Ok(flags)
     }
 
-    /// Tensor maps of A's values and of all B that one launch reads.
+    /// Tensor maps of A's values and of all matrices B that one launch reads.
     fn maps(&self, raw: &RawSpmm) -> Result<[[u64; 16]; 2]> {
         let Extents { k, n, .. } = self.extents;
         let (pieces, order) = (Pieces::of(self.row()), self.row().order);
-        // Rows of a piece as they lie in memory.
+        // Extents of a piece, in memory order.
         let tile = if order & A_COLUMNS == 0 {
             [pieces.depth, pieces.rows]
         } else {
@@ -231,16 +231,16 @@ impl Product for Panels {
     }
 }
 
-/// Rows of one B as it lies in memory.
+/// Rows of one matrix B in memory.
 fn b_rows(form: &SpmmForm, extents: Extents) -> usize {
     if form.order.dense_columns { extents.n } else { extents.k }
 }
 
-/// How many of a batch one launch computes.
+/// Number of matrices of a batch that one launch computes.
 fn folded(form: &SpmmForm, extents: Extents, pieces: Pieces) -> Result<usize> {
     let Extents { m, k, n, items } = extents;
-    // One B behind the other as one matrix: where a slice reaches past one, it reads the next. Rows past the last of k
-    // would meet zeros of A, and a NaN times zero is none.
+    // The matrices B of a batch form one matrix, so a slice that reaches past one of them reads the next. Rows past the
+    // last k would be multiplied by zeros of A, and NaN times zero is not zero.
     let together = pieces.depth > 1 && (form.order.dense_columns || k.is_multiple_of(pieces.depth));
     let folded = if together { items } else { 1 };
     for (what, value) in [
@@ -254,13 +254,13 @@ fn folded(form: &SpmmForm, extents: Extents, pieces: Pieces) -> Result<usize> {
     Ok(folded)
 }
 
-/// A dense A, columns by columns where it is wanted transposed.
+/// Layout of a dense A. It is stored by columns if `transposed`.
 fn dense_values((m, k): (usize, usize), leading: usize, transposed: bool) -> Values {
     let (rows, columns) = if transposed { (k, m) } else { (m, k) };
     Values { rows, columns, leading }
 }
 
-/// How a kernel of 8-bit operands is told the type of C.
+/// Flag that passes the type of C to a kernel of 8-bit operands.
 pub(crate) fn out_flag(out: Dtype) -> u32 {
     match out {
         Dtype::F16 => FLAG_OUT_F16,
@@ -270,7 +270,7 @@ pub(crate) fn out_flag(out: Dtype) -> u32 {
     }
 }
 
-/// A's pieces, and how its values lie; nothing for slices of rows.
+/// Pieces of A and layout of its values; `None` for slices of rows.
 fn lying<'a>(
     matrix: Matrix<'a>,
     extents: (usize, usize),
@@ -289,15 +289,15 @@ fn lying<'a>(
     }
 }
 
-/// Rows of the array of values: those of its blocks, or for blocks of one column the blocks.
+/// Layout of the array of values: each row is a row of a block, or a whole block if blocks have one column.
 fn stored_blocks((bm, bk): (usize, usize), stored: usize) -> Values {
     let (rows, columns) = if bk == 1 { (stored, bm) } else { (stored * bm, bk) };
     Values { rows, columns, leading: columns }
 }
 
-/// Strips as rows of words that the driver module copies.
+/// The list as rows of words, which the driver module copies.
 fn bytemuck_strips(list: &[einsparse_kernels::abi::Strip]) -> &[[u32; 8]] {
     const { assert!(size_of::<einsparse_kernels::abi::Strip>() == 32) };
-    // SAFETY: a `repr(C)` struct of eight u32, without padding (asserted above).
+    // SAFETY: `Strip` is a `repr(C)` struct of eight u32, without padding (asserted above).
     unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), list.len()) }
 }

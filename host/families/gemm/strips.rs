@@ -1,5 +1,5 @@
-//! The work list of the module `wgmma`: what the copies of each stage of a strip are, and which multiprocessor takes
-//! which strip, in which order. Layout of the lists: `einsparse_kernels::abi`.
+//! Work list of the module `wgmma`: the copies of each stage of a CTA tile, and the distribution and order of CTA tiles
+//! on multiprocessors. The layout of the lists is defined in `einsparse_kernels::abi`.
 
 mod schedule;
 
@@ -12,14 +12,14 @@ use rayon::prelude::*;
 
 use crate::worklist::Runs;
 
-/// What pieces a kernel moves, in elements of the product's m and k.
+/// Extents of the pieces that a kernel copies, in elements of the product's m and k.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pieces {
     pub rows: usize,
     pub depth: usize,
     /// Elements along k of a stage.
     pub stage: usize,
-    /// A's memory holds pieces column by column.
+    /// Whether A's memory holds pieces column by column.
     pub transposed: bool,
 }
 
@@ -47,8 +47,8 @@ impl Pieces {
     }
 }
 
-/// A piece of A: its place along k in the product, which of the strip's pieces of rows it is, and where it lies in A's
-/// map.
+/// Piece of A: its index k in the product, its index among the pieces of the row block, and its row and column in A's
+/// tensor map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Piece {
     k: u32,
@@ -57,24 +57,24 @@ struct Piece {
     column: u32,
 }
 
-/// A matrix as its pieces.
+/// Matrix from which pieces are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source<'a> {
-    /// Rows and columns of the product's A; every piece is there.
+    /// Rows and columns of the product's A. Every piece is stored.
     Dense(usize, usize),
-    /// Runs of blocks of each block row, the block columns, the extents of a block, and whether the product takes the
-    /// transpose.
+    /// Runs of blocks of each block row, the block columns, the extents of a block, and whether A is transposed in the
+    /// product.
     Blocks(&'a Runs, &'a [u32], (usize, usize), bool),
 }
 
-/// The stages of one strip.
+/// Stages of one row block of 128 rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub record: u32,
     pub stages: u32,
 }
 
-/// Records of all strips.
+/// Records of all row blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Records {
     pub words: Vec<u32>,
@@ -82,7 +82,7 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Writes down the stages of every strip of `rows` rows of the product, whose sums run over `depth` terms.
+    /// Creates the records of every row block of a product of `rows` rows. `depth`: terms of each sum.
     pub(crate) fn new(
         source: &Source<'_>,
         pieces: Pieces,
@@ -97,8 +97,8 @@ impl Records {
             .map(|strip| {
                 let mut list = Vec::new();
                 gather(source, pieces, per_column.as_ref(), strip * STRIP, &mut list);
-                // Edge blocks reach further. Their zeros would meet the next B of a batch, and a NaN times zero is
-                // none.
+                // Edge blocks extend past `depth`. Their zeros would be multiplied by the next B of a batch, and NaN
+                // times zero is not zero.
                 list.retain(|piece| (piece.k as usize) < depth);
                 list.sort_unstable();
                 records(&list, pieces)
@@ -118,7 +118,7 @@ impl Records {
     }
 }
 
-/// For each block column its `(block row, block)`s in ascending order.
+/// Lists of `(block row, block)` for each block column, in ascending order.
 fn by_column(runs: &Runs, columns: &[u32]) -> Vec<Vec<(u32, u32)>> {
     let mut lists = Vec::new();
     for (row, &(start, len)) in runs.rows.iter().enumerate() {
@@ -133,7 +133,7 @@ fn by_column(runs: &Runs, columns: &[u32]) -> Vec<Vec<(u32, u32)>> {
     lists
 }
 
-/// All pieces of the 128 rows of the product from `first`.
+/// Appends all pieces of the 128 rows of the product from `first`.
 fn gather(
     source: &Source<'_>,
     pieces: Pieces,
@@ -157,7 +157,7 @@ fn gather(
                 }
             }
             Source::Blocks(runs, columns, (bm, bk), _) => {
-                // Where row r and column c of a block lie in the map of the values.
+                // Row and column of element `(r, c)` of a block in the map of the values.
                 let lies = |block: usize, r: usize, c: usize| match bk {
                     1 => (block, r),
                     _ => (block * bm + r, c),
@@ -223,7 +223,8 @@ fn records(list: &[Piece], pieces: Pieces) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// Blocks of 32 x 32 in strips of 128 rows: pieces at the same k share a slice, of the product and its transpose.
+    /// Blocks of 32 x 32 in row blocks of 128 rows: pieces at the same k share a slice, in the product and in its
+    /// transpose.
     #[test]
     fn records_name_every_block_once() {
         let runs =
@@ -247,12 +248,12 @@ mod tests {
             found.sort_unstable();
             assert_eq!(found, [0, 1, 2, 3, 4, 5], "transposed: {transposed}");
             let stages: Vec<u32> = records.spans.iter().map(|s| s.stages).collect();
-            // Block columns 0, 1, 2, 3 and then 0; block rows 0, 1, 3, 4.
+            // Block columns 0, 1, 2, 3, then 0. Transposed: block rows 0, 1, 3, 4.
             assert_eq!(stages, if transposed { vec![2] } else { vec![2, 1] });
         }
     }
 
-    /// Blocks of 128 x 128 over 192 terms: the second half of the last block is no stage.
+    /// Blocks of 128 x 128 with 192 terms: the second half of the last block is not a stage.
     #[test]
     fn records_end_where_the_terms_do() {
         let runs = Runs { rows: vec![(0, 2)], total: 2, longest: 2 };

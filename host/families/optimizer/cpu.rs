@@ -1,4 +1,4 @@
-//! The same on the CPU, in f64 and rounded once.
+//! CPU implementation of loss, gradients and optimizer steps, accumulated in f64 and rounded once.
 
 use einsparse_kernels::families::UpdateState;
 
@@ -6,7 +6,7 @@ use super::Rule;
 use crate::parallel;
 use crate::registry::Scalar;
 
-/// Rows of logits on the host: all that is stored, elements from one row to the next, classes, and a label for each.
+/// Rows of logits in host memory: all stored elements, row stride in elements, number of classes, and a label per row.
 #[derive(Clone, Copy)]
 pub(crate) struct HostRows<'a, T> {
     pub(crate) logits: &'a [T],
@@ -25,7 +25,7 @@ impl<T: Scalar> HostRows<'_, T> {
         &self.logits[row * self.leading..][..self.classes]
     }
 
-    /// The largest logit of a row, 0 where none is above -Inf, and the sum of powers relative to it.
+    /// Returns the max logit of a row (0 if no logit is above -Inf), and the sum of exponentials relative to it.
     fn powers(&self, row: usize) -> (f64, f64) {
         let x = || self.row(row).iter().map(|x| x.to_f64());
         let larger = |a: f64, b: f64| if b.is_nan() || a < b { b } else { a };
@@ -34,7 +34,7 @@ impl<T: Scalar> HostRows<'_, T> {
         (base, x().map(|x| (x - base).exp()).sum())
     }
 
-    /// The mean loss, and 1 over the rows with a label.
+    /// Returns the mean loss, and 1 / (number of rows with a label).
     pub(crate) fn loss(&self) -> (f64, f64) {
         let of_row = |row: usize| {
             let label = self.label(row)?;
@@ -44,12 +44,12 @@ impl<T: Scalar> HostRows<'_, T> {
         let losses = parallel::collect(self.labels.len(), 64, &of_row);
         let count = losses.iter().flatten().count();
         let factor = if count == 0 { 0.0 } else { 1.0 / count as f64 };
-        // From 0: the sum of no numbers is -0.
+        // The fold starts at 0, because the sum of an empty iterator is -0.
         let sum = losses.iter().flatten().fold(0.0, |sum, loss| sum + loss);
         (sum * factor, factor)
     }
 
-    /// The gradient of the mean loss, into rows so far apart.
+    /// Computes the gradient of the mean loss into rows with row stride `leading`.
     pub(crate) fn gradient(&self, factor: f64, to: &mut [T], leading: usize) {
         parallel::chunks(to, leading, &|row, to| {
             let Some(label) = self.label(row) else {
@@ -64,7 +64,7 @@ impl<T: Scalar> HostRows<'_, T> {
     }
 }
 
-/// A step of all parameters; a moment that there is none of is empty. The state is advanced.
+/// Computes a step of all parameters and advances the state. A moment that the rule does not use is empty.
 pub(crate) fn update<G: Scalar>(
     rule: Rule,
     state: &mut UpdateState,
@@ -87,7 +87,7 @@ pub(crate) fn update<G: Scalar>(
     state.corrections = [0, 1].map(|i| betas[i] * state.corrections[i] + 1.0 - betas[i]);
 }
 
-/// The new value of a parameter, and its new moments.
+/// Returns the new value of a parameter and updates its moments.
 fn one(rule: Rule, state: &UpdateState, [x, g]: [f64; 2], [m, v]: &mut [f64; 2]) -> f64 {
     let rate = f64::from(state.rate);
     match rule {
@@ -109,7 +109,7 @@ fn one(rule: Rule, state: &UpdateState, [x, g]: [f64; 2], [m, v]: &mut [f64; 2])
     }
 }
 
-/// `dW[i,o] = X[n,i] dY[n,o]` and `db[o] = dY[n,o]`; matrices with the elements from one row to the next.
+/// Computes `dW[i,o] = X[n,i] dY[n,o]` and `db[o] = dY[n,o]`. Each matrix is given with its row stride in elements.
 pub(crate) fn weight_gradient<T: Scalar, Out: Scalar>(
     [rows, inputs, outputs]: [usize; 3],
     [(x, ldx), (dy, ldy)]: [(&[T], usize); 2],

@@ -14,10 +14,10 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, Turns, row_bytes, within};
 use crate::registry::{Dtype, of_type};
 
-/// Thread blocks that count labels, at the most.
+/// Max thread blocks that count labels.
 const COUNTERS: u32 = 64;
 
-/// What one run reads and writes; the gradient may be in place of the logits, or not be wanted.
+/// Operands of one run. The gradient is optional, and may overwrite the logits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows {
     pub(crate) logits: DenseMatrix,
@@ -26,7 +26,7 @@ pub(crate) struct Rows {
     pub(crate) gradient: Option<DenseMatrix>,
 }
 
-/// The kernels, and what they leave for each other.
+/// Kernels and their workspace.
 #[derive(Debug)]
 pub(crate) struct CrossEntropyLaunch {
     count: Kernel<CrossEntropyParams>,
@@ -65,12 +65,11 @@ impl CrossEntropyLaunch {
         })
     }
 
-    /// Name of the kernel of loss and gradient.
+    /// Returns the name of the kernel of loss and gradient.
     pub(crate) fn variant(&self) -> &'static str {
         self.kernel.row().name
     }
 
-    /// Queues both launches.
     pub(crate) fn run(&self, rows: &Rows, queue: Queue<'_>) -> Result<()> {
         let bytes = self.kernel.row().dtype.bytes();
         let pitch = |matrix: &DenseMatrix| {
@@ -96,7 +95,7 @@ impl CrossEntropyLaunch {
         {
             params.flags |= CROSS_ENTROPY_VECTORS;
         }
-        // Both wait for the one ahead before they read or write.
+        // Both kernels wait for the previous launch before they read or write.
         let [counters, blocks] = self.blocks.map(|n| Grid::of([n, 1, 1]).early());
         self.turns.queue(true, queue.stream(), || {
             queue.launch(&self.count, counters, &params)?;

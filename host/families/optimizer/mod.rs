@@ -1,4 +1,5 @@
-//! Loss and gradient of logits, gradients of dense weights, and steps of optimisers. The kernels: `kernels-gpu/families/optimizer`.
+//! Loss and gradient of logits, gradients of dense weights, and optimizer steps. The kernels are in
+//! `kernels-gpu/families/optimizer`.
 
 pub(crate) mod cpu;
 mod cross_entropy;

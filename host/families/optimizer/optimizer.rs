@@ -1,5 +1,5 @@
-//! Steps of optimisers on a GPU: one launch each. Rate, number of steps and corrections lie in device memory, where a
-//! captured step finds and advances them.
+//! Optimizer steps on a GPU, one launch each. Rate, number of steps and bias corrections are stored in device memory,
+//! so that a step captured in a CUDA graph advances them.
 
 use einsparse_kernels::families::{
     STEP_ADAM, STEP_SGD, UPDATE_DECOUPLED, UPDATE_ELEMENTS, UPDATE_NARROW, UPDATE_NESTEROV,
@@ -14,7 +14,7 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{Turns, in_vectors};
 use crate::registry::{Dtype, of_type};
 
-/// What a step does to a parameter.
+/// Update rule of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rule {
     Sgd { momentum: f64, nesterov: bool, decay: f64 },
@@ -29,7 +29,7 @@ impl Rule {
         }
     }
 
-    /// Of both moments; of descent the momentum.
+    /// Returns the decay factors of both moments; for SGD, the momentum and 0.
     pub(crate) fn betas(self) -> [f64; 2] {
         match self {
             Rule::Sgd { momentum, .. } => [momentum, 0.0],
@@ -57,7 +57,7 @@ impl Rule {
         }
     }
 
-    /// What the first step finds.
+    /// Returns the state before the first step.
     pub(crate) fn start(self, rate: f64) -> UpdateState {
         UpdateState {
             rate: rate as f32,
@@ -67,8 +67,8 @@ impl Rule {
     }
 }
 
-/// Addresses of a step: parameters, gradient (f32, or narrow: of the copy's type), both moments (0 without), and the copy
-/// with its type.
+/// Addresses of a step: parameters, gradient, both moments (0 if unused), and the copy with its type. The gradient is
+/// f32, or of the copy's type if `narrow`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrays {
     pub(crate) parameters: u64,
@@ -78,7 +78,7 @@ pub(crate) struct Arrays {
     pub(crate) copy: Option<(u64, Dtype)>,
 }
 
-/// The kernels of a rule, one for each type of a copy, and the state.
+/// Kernels of a rule, one per type of a copy, and the state.
 #[derive(Debug)]
 pub(crate) struct UpdateLaunch {
     kernels: [Kernel<UpdateParams>; 3],
@@ -124,24 +124,23 @@ impl UpdateLaunch {
         })
     }
 
-    /// Name of the kernel without a copy.
+    /// Returns the name of the kernel without a copy.
     pub(crate) fn variant(&self) -> &'static str {
         self.kernels[0].row().name
     }
 
-    /// A new rate, after all work of the GPU.
+    /// Sets the rate, after all work of the GPU.
     pub(crate) fn set_rate(&self, device: &Device, rate: f64) -> Result<()> {
         device.write(&self.state, &[rate as f32])
     }
 
-    /// Steps done, after all work of the GPU.
+    /// Returns the number of completed steps, after all work of the GPU.
     pub(crate) fn steps(&self, device: &Device) -> Result<u32> {
         let mut words = [0u32; 8];
         device.read(&self.state, &mut words)?;
         Ok(words[2])
     }
 
-    /// Queues a step.
     pub(crate) fn run(&self, arrays: &Arrays, queue: Queue<'_>) -> Result<()> {
         let dtype = arrays.copy.map_or(Dtype::F32, |(_, dtype)| dtype);
         let kernel = self.kernels.iter().find(|k| k.row().dtype == dtype);
@@ -162,7 +161,7 @@ impl UpdateLaunch {
         in_vectors("parameters", params.parameters)?;
         in_vectors("gradient", params.gradient)?;
         in_vectors("copy", params.copy)?;
-        // The kernel waits for the one ahead before it reads or writes.
+        // The kernel waits for the previous launch before it reads or writes.
         let grid = Grid::of([self.blocks, 1, 1]).early();
         self.turns.queue(true, queue.stream(), || queue.launch(kernel, grid, &params))
     }

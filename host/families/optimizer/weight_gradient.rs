@@ -14,7 +14,7 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, row_bytes, within};
 use crate::registry::{Dtype, of_type};
 
-/// Stages that a part has at the least: it leaves a whole tile.
+/// Min stages of a part, because each part stores a whole tile of sums.
 const STAGES: u32 = 16;
 
 fn load(device: &Device, step: u32, dtype: Dtype) -> Result<Kernel<WeightParams>> {
@@ -23,7 +23,7 @@ fn load(device: &Device, step: u32, dtype: Dtype) -> Result<Kernel<WeightParams>
     Kernel::load(device, row)
 }
 
-/// The kernel that leaves the sums of a part of the rows, the one that adds them up, and what lies between.
+/// Kernel that stores the sums of a part of the rows, kernel that adds them up, and the partial sums.
 #[derive(Debug)]
 struct Parts {
     tiles: Kernel<WeightParams>,
@@ -34,8 +34,8 @@ struct Parts {
 }
 
 impl Parts {
-    /// As many parts as fill the GPU beside `across` other tiles, of `least` rows at the least and whole stages of so
-    /// many. `sums`: what each leaves.
+    /// Splits the rows into as many parts as fill the GPU, given `across` tiles per part. A part has at least `least`
+    /// rows, a multiple of `stage`. `sums`: number of sums per part.
     fn new(
         device: &Device,
         tiles: Kernel<WeightParams>,
@@ -58,7 +58,7 @@ impl Parts {
         })
     }
 
-    /// The plan's own, and where these lie.
+    /// Returns the params of the plan with the operands of a run.
     fn params(&self, dy: DenseMatrix, [x, gate]: [Option<DenseMatrix>; 2]) -> Result<WeightParams> {
         let bytes = self.tiles.row().dtype.bytes();
         let address = |matrix: Option<DenseMatrix>| matrix.map_or(0, |matrix| matrix.address);
@@ -80,7 +80,7 @@ impl Parts {
         })
     }
 
-    /// Queues both launches: columns in tiles of so many, and below each other tiles of a part and rows of sums.
+    /// Queues both launches. `tile`: columns per tile. `down`: rows of tiles per part. `sums`: rows of sums.
     fn run(
         &self,
         params: &WeightParams,
@@ -91,7 +91,7 @@ impl Parts {
         let columns = |of: u32| params.outputs.div_ceil(of);
         let tiles = [columns(tile), down, params.parts];
         let sums = [columns(self.sum.row().threads), sums, 1];
-        // Both wait for the one ahead before they read or write.
+        // Both kernels wait for the previous launch before they read or write.
         self.turns.queue(true, queue.stream(), || {
             queue.launch(&self.tiles, Grid::of(tiles).early(), params)?;
             queue.launch(&self.sum, Grid::of(sums).early(), params)
@@ -99,13 +99,13 @@ impl Parts {
     }
 }
 
-/// Whether rows are whole vectors of four elements of so many bytes.
+/// Returns whether rows are whole vectors of four elements of this many bytes.
 fn whole(matrix: &DenseMatrix, bytes: usize) -> bool {
     let columns = [matrix.columns, matrix.leading];
     matrix.address.is_multiple_of(4 * bytes as u64) && columns.iter().all(|n| n.is_multiple_of(4))
 }
 
-/// The gradient of weights and of a bias.
+/// Gradient of weights and of a bias.
 #[derive(Debug)]
 pub(crate) struct WeightGradientLaunch(Parts);
 
@@ -129,18 +129,17 @@ impl WeightGradientLaunch {
         Parts::new(device, tiles, params, deal, sums).map(WeightGradientLaunch)
     }
 
-    /// Name of the kernel of the products.
+    /// Returns the name of the kernel of the products.
     pub(crate) fn variant(&self) -> &'static str {
         self.0.tiles.row().name
     }
 
-    /// Device bytes beside the operands.
     pub(crate) fn bytes(&self) -> usize {
         self.0.partial.bytes()
     }
 
-    /// Queues `dw` of `x` and `dy`, and at `db` the sums over rows of `dy`, unless it is 0. With a `gate` zeros are
-    /// written into `dy` first, where it is not above zero.
+    /// Queues `dw` from `x` and `dy`. Unless `db` is 0, the sums of the rows of `dy` are stored there. With a `gate`,
+    /// elements of `dy` are first overwritten with zeros if their `gate` is not above zero.
     pub(crate) fn run(
         &self,
         [x, dy, dw]: [DenseMatrix; 3],
@@ -159,7 +158,7 @@ impl WeightGradientLaunch {
     }
 }
 
-/// The gradient of a bias alone.
+/// Gradient of a bias alone.
 #[derive(Debug)]
 pub(crate) struct BiasGradientLaunch(Parts);
 
@@ -175,18 +174,17 @@ impl BiasGradientLaunch {
         Parts::new(device, tiles, params, deal, outputs).map(BiasGradientLaunch)
     }
 
-    /// Name of the kernel that reads the gradient.
+    /// Returns the name of the kernel that reads the gradient.
     pub(crate) fn variant(&self) -> &'static str {
         self.0.tiles.row().name
     }
 
-    /// Device bytes beside the operands.
     pub(crate) fn bytes(&self) -> usize {
         self.0.partial.bytes()
     }
 
-    /// Queues at `db` the sums over rows of `dy`, which becomes `dy + more` where a gate is above zero first:
-    /// `beside` are these two, if there are.
+    /// Queues the sums of the rows of `dy` into `db`. `beside` is an optional summand and an optional gate. `dy` is
+    /// first overwritten with `dy + summand`, or with zero if its gate element is not above zero.
     pub(crate) fn run(
         &self,
         dy: DenseMatrix,

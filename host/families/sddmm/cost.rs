@@ -1,4 +1,4 @@
-//! What products at the places of a pattern (SDDMM) cost.
+//! Cost model of products at the nonzeros of a pattern (SDDMM).
 
 use einsparse_kernels::abi::{Dtype, PANEL_BYTES, SMEM_TILE, STRIP, WGMMA, WalkKind};
 use einsparse_kernels::families::{CHUNK, SAMPLES, SddmmStagedParams, SddmmTilesParams};
@@ -8,7 +8,7 @@ use crate::cost::{
     BURST_US, Cost, ISSUE_SHARE, ITEM_US, LAUNCH_US, LINES_PER_CLOCK, Machine, START_US,
 };
 
-/// An SDDMM by the numbers that decide its cost.
+/// Quantities that determine the cost of an SDDMM.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Samples {
     /// Rows of S and X.
@@ -17,31 +17,32 @@ pub struct Samples {
     pub n: usize,
     /// Terms of a product.
     pub k: usize,
-    /// Entries of S (elements of stored blocks).
+    /// Nonzeros of S (elements of stored blocks).
     pub entries: u64,
-    /// Words that say where they are.
+    /// Words of the index arrays.
     pub index_slots: u64,
-    /// Chunks of 128 rows and 64 columns that hold entries: what kernels over dense tiles compute.
+    /// Chunks of 128 rows and 64 columns that contain nonzeros. Kernels with dense tiles compute all of them.
     pub chunks: u64,
-    /// How often the values pass: written, and read for `+=` and for a mask.
+    /// Passes over the values: one writes them, and `+=` and a mask read them once each.
     pub passes: usize,
 }
 
 impl Samples {
-    /// Bytes that must move over HBM once: X, Y, the pattern, the values.
+    /// Returns the bytes that must move over HBM once: X, Y, the pattern, the values.
     pub fn compulsory_bytes(&self, dtype: Dtype) -> f64 {
         let dense = ((self.m + self.n) * self.k) as f64;
         let values = self.entries as f64 * self.passes as f64;
         (dense + values) * dtype.bytes() as f64 + self.index_slots as f64 * 4.0
     }
 
-    /// Useful flops: 2 nnz K.
+    /// Returns the useful flops: 2 nnz K.
     pub fn flops(&self) -> f64 {
         2.0 * self.entries as f64 * self.k as f64
     }
 }
 
-/// Predicts one row of the modules `sampled`, `sddmm` and `sddmm_tiles`, or of one that stands in for it.
+/// Predicts the cost of a row of the modules `sampled`, `sddmm`, `sddmm_staged` and `sddmm_tiles`, or of their
+/// stand-ins.
 pub fn predict_samples(row: &Row, work: &Samples, machine: &Machine) -> Cost {
     let parts = match row.walk {
         WalkKind::Block => windows(row, work, machine),
@@ -61,7 +62,7 @@ pub fn predict_samples(row: &Row, work: &Samples, machine: &Machine) -> Cost {
     }
 }
 
-/// Part of a stage's products for which they wait for the next one, where few stages are in flight; an estimate.
+/// Share of a stage's products that wait for the next stage if few stages are in flight; an estimate.
 fn short_ring(row: &Row) -> f64 {
     match row.needs & WGMMA {
         0 => 0.1 / f64::from(row.burst.max(2) - 1),
@@ -69,37 +70,37 @@ fn short_ring(row: &Row) -> f64 {
     }
 }
 
-/// Windows of blocks: no two rows of the table differ but in their pieces, and wide ones are fewer copies.
+/// Predicts kernels with windows of blocks. These rows differ only in their pieces; wide pieces need fewer copies.
 fn windows(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     let copies = 1.0 + 16.0 / f64::from(row.block.1);
     let compute_us = work.flops() / machine.products(row).max(1.0) * 1e6 * (1.0 + short_ring(row));
     [compute_us * copies / 2.0, compute_us, ITEM_US]
 }
 
-/// Clocks of a multiprocessor for a stage of a dense tile, for each of its chunks of 64 columns: 256 of `wgmma`, and
-/// waits.
+/// Clocks of a multiprocessor per stage of a dense tile and chunk of 64 columns: 256 of `wgmma`, and waits.
 const CHUNK_CLOCKS: f64 = 350.0;
-/// The same of `mma.sync`: 530 of it, 580 of its operands out of shared memory, and waits.
+/// These clocks with `mma.sync`: 530 of it, 580 for its operands from shared memory, and waits.
 const MMA_CHUNK_CLOCKS: f64 = 650.0;
-/// For each tile of 64 rows of X or Y that a stage brings through L2.
+/// Clocks for each tile of 64 rows of X or Y that a stage loads through L2.
 const ROWS_CLOCKS: f64 = 182.0;
-/// The same by `cp.async`.
+/// These clocks with `cp.async`.
 const MMA_ROWS_CLOCKS: f64 = 240.0;
-/// Of a tile beside its stages, and for each chunk of it: sums out of the registers.
+/// Clocks of a tile in addition to its stages, and for each of its chunks, whose sums leave the registers.
 const TILE_CLOCKS: f64 = 900.0;
 const OUT_CLOCKS: f64 = 250.0;
-/// For each such tile, rounding it to TF32 where it lies.
+/// Clocks to round each such tile to TF32 in place.
 const ROUND_CLOCKS: f64 = 190.0;
-/// For each entry that is picked.
+/// Clocks for each entry that is picked.
 const PICK_CLOCKS: f64 = 0.3;
-/// What the first tile takes more than a persistent thread block's start: its picks come after its place in the list.
+/// Extra time of the first tile after the start of a persistent thread block, in microseconds: its picks are loaded
+/// after its list entry.
 const TILES_START_US: f64 = 0.5;
-/// And each of its stages.
+/// Extra time of each stage of the first tile, in microseconds.
 const STAGE_START_US: f64 = 0.15;
-/// Clocks of a microsecond.
+/// Clocks per microsecond.
 const CLOCKS_PER_US: f64 = 1755.0;
 
-/// Clocks that a tile takes a multiprocessor.
+/// Clocks of a multiprocessor for a tile.
 pub(crate) fn tile_clocks(row: &Row, stages: usize, entries: f64) -> f64 {
     let chunks = f64::from(row.columns) / CHUNK as f64;
     let round = if row.dtype == Dtype::Tf32 { ROUND_CLOCKS } else { 0.0 };
@@ -113,7 +114,7 @@ pub(crate) fn tile_clocks(row: &Row, stages: usize, entries: f64) -> f64 {
     stages as f64 * stage + TILE_CLOCKS + out + entries * PICK_CLOCKS
 }
 
-/// Dense tiles one after the other on every multiprocessor.
+/// Predicts kernels with dense tiles, which every multiprocessor computes one after another.
 fn tiles(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     let across = row.columns as usize / CHUNK;
     let tiles = (work.chunks as f64 / across as f64)
@@ -130,13 +131,13 @@ fn tiles(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     [gather_us / 2.0, compute_us, start_us]
 }
 
-/// Clocks for an entry beside its row of Y out of shared memory, and its share of a reduction over a whole warp.
+/// Clocks for an entry in addition to its row of Y from shared memory, and its share of a reduction over a whole warp.
 const ENTRY_CLOCKS: f64 = 1.2;
 const REDUCE_CLOCKS: f64 = 2.2;
-/// Entries that a run of a row in the columns of one thread block wastes: up to a whole reduction.
+/// Entries that a run of a row in the columns of one thread block wastes: it is rounded up to a whole reduction.
 const RUN_WASTE: f64 = 7.0;
 
-/// Rows of Y out of shared memory, once they are there.
+/// Predicts kernels that copy rows of Y to shared memory and read them from there.
 fn staged(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     let row_bytes = (work.k * row.dtype.bytes()).max(1) as f64;
     let sms = f64::from(machine.multiprocessors);
@@ -147,7 +148,8 @@ fn staged(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     let entries = work.entries as f64 + RUN_WASTE * runs;
     let share = f64::from(row.threads / row.items) / 32.0;
     let clocks = row_bytes / 128.0 + ENTRY_CLOCKS + REDUCE_CLOCKS * share;
-    // A thread block more is another copy of the rows, which few entries do not pay (`families/sddmm/shelves.rs`).
+    // Each further thread block copies the rows again, which costs too much with few entries
+    // (`families/sddmm/shelves.rs`).
     let blocks = (entries / (8.0 * width).max(1.0)).clamp(1.0, sms);
     let compute_us = entries * clocks / blocks / speed;
     let copies_us = (ranges / sms).ceil() * width * row_bytes / (machine.l2 / sms) * 1e6;
@@ -155,7 +157,7 @@ fn staged(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     [x_us, compute_us + copies_us, START_US]
 }
 
-/// Rows of Y gathered for every entry, as in the gathers of SpMM.
+/// Predicts kernels that gather a row of Y for every entry, like the gathers of SpMM.
 fn gathers(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     let lanes = f64::from(row.threads / row.items);
     let vector = f64::from(row.vector);
@@ -167,7 +169,7 @@ fn gathers(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     let y = (work.n * work.k) as f64 * element;
     let hit = (0.6 * machine.l2_bytes as f64 / y.max(1.0)).min(1.0);
     let density = entries / (work.m as f64 * work.n as f64).max(1.0);
-    // Rows of S that run side by side share rows of Y in L1.
+    // Rows of S that are computed concurrently share rows of Y in L1.
     let near = machine.l2 * (1.0 + (density / 0.05).min(1.0));
     let bytes_us = bytes * (hit / near + (1.0 - hit) / machine.hbm) * 1e6;
     // One access of a segment for each vector.
@@ -175,13 +177,13 @@ fn gathers(row: &Row, work: &Samples, machine: &Machine) -> [f64; 3] {
     let lines = entries * steps * repeat * access;
     let lines_us = lines / (machine.issue / 4.0 * LINES_PER_CLOCK) * 1e6;
     let convert = if element < 4.0 { vector } else { 0.0 };
-    // Per entry and step: its column and address; then vectors; per entry: the reduction and its share of a store.
+    // Per entry and step: column and address, then vectors. Per entry: the reduction and its share of a store.
     let each = steps * (4.0 + repeat * (1.0 + vector + convert)) + 5.0;
     let compute_us = entries * each * lanes / 32.0 / (machine.issue * ISSUE_SHARE) * 1e6;
     [bytes_us.hypot(lines_us), compute_us, chain(row, work, machine, steps)]
 }
 
-/// Items one after the other, each a chain of bursts.
+/// Time of items one after another, each a chain of bursts, in microseconds.
 fn chain(row: &Row, work: &Samples, machine: &Machine, steps: f64) -> f64 {
     let limit = f64::from(sample_limit(row, work.entries, machine));
     let bursts = steps * SAMPLES as f64 / f64::from(row.burst);
@@ -193,13 +195,14 @@ fn chain(row: &Row, work: &Samples, machine: &Machine, steps: f64) -> f64 {
     turn(limit).max(waves * turn(mean))
 }
 
-/// Longest run of entries that one item takes: what makes the list as long as the GPU is wide, at least what one
-/// reduction adds up, at most what keeps a long row from being the tail. A cut costs one more read of a row of X.
+/// Returns the max length of a run of entries that one item computes. It makes as many items as the GPU runs at once,
+/// within two bounds: at least one reduction, and at most a length that keeps a long row from finishing last. A cut
+/// costs one more read of a row of X.
 pub fn sample_limit(row: &Row, entries: u64, machine: &Machine) -> u32 {
     let resident = u64::from(machine.multiprocessors * row.min_blocks * row.items).max(1);
     let fair = (entries / resident).next_multiple_of(SAMPLES as u64);
     fair.clamp(SAMPLES as u64, MOST_SAMPLES) as u32
 }
 
-/// Of a chain: eight reductions.
+/// Max entries of a chain: eight reductions.
 const MOST_SAMPLES: u64 = 64;

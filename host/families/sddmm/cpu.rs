@@ -1,11 +1,12 @@
-//! Products of dense matrices at the slots of a sparse matrix (SDDMM), in row order, on the current rayon pool.
+//! CPU implementation of products of dense matrices at the slots of a sparse matrix (SDDMM), in row order, on the
+//! current rayon pool.
 
 use crate::cpu::{RUN, in_runs};
 use crate::parallel;
 use crate::values::{Slice, SliceMut, Sum, sums_in_f64};
 use crate::worklist::Runs;
 
-/// A dense matrix read by its own row index and by k.
+/// Dense matrix that is read by its row index and by k, with the strides of both in elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strided<'a> {
     pub values: Slice<'a>,
@@ -13,7 +14,7 @@ pub(crate) struct Strided<'a> {
     pub k: usize,
 }
 
-/// Slots of a sparse matrix of `rows` x `columns` in blocks; entries are blocks of 1 x 1.
+/// Slots of a sparse matrix of `rows` x `columns` in blocks; unstructured nonzeros are blocks of 1 x 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slots<'a> {
     pub runs: &'a Runs,
@@ -22,9 +23,9 @@ pub(crate) struct Slots<'a> {
     pub extents: (usize, usize),
 }
 
-/// `values[slot] (= | +=) alpha * mask[slot] * sum over k of x[row,k] * y[column,k]`, summed in the accumulator of the
-/// element type, in f64 where the output has another one, and rounded once. What edge blocks hold outside the matrix
-/// becomes zero.
+/// Computes `values[slot] (= | +=) alpha * mask[slot] * sum over k of x[row,k] * y[column,k]`. Sums are in the
+/// accumulator of the element type, or in f64 if the output has another type, and are rounded once. Elements of edge
+/// blocks outside the matrix become zero.
 pub(crate) fn sampled(
     factors: [Strided<'_>; 2],
     k: usize,

@@ -1,4 +1,4 @@
-//! Dense times dense at the places of a pattern. The kernels: `kernels-gpu/families/sddmm`.
+//! Dense times dense at the nonzeros of a pattern. The kernels are in `kernels-gpu/families/sddmm`.
 
 pub(crate) mod cost;
 pub(crate) mod cpu;

@@ -1,4 +1,4 @@
-//! The choice of a kernel for a product at the places of a sparse output.
+//! Selection of a kernel for a product at the nonzeros of a sparse output.
 
 use einsparse_formats::Format;
 use einsparse_kernels::abi::{A_COLUMNS, B_COLUMNS, Operation};
@@ -18,28 +18,28 @@ use crate::offer::{
 use crate::registry::{Dtype, block_of, refuses, writes};
 use crate::tensor::AnyOperand;
 
-/// An SDDMM by what decides which kernels may run it and what they cost.
+/// Properties of an SDDMM that determine which kernels can run it and their cost.
 pub(crate) struct Sampling<'a> {
     pub(crate) form: &'a SampledForm,
     pub(crate) format: Format,
     pub(crate) dtype: Dtype,
-    /// That of the output.
+    /// Element type of the output.
     pub(crate) out: Dtype,
     pub(crate) work: Samples,
-    /// Elements from one row of X, and of Y, to the next.
+    /// Row strides of X and of Y, in elements.
     pub(crate) distances: [usize; 2],
-    /// Elements, up to 16, that k and both distances are multiples of.
+    /// Alignment in elements, up to 16: k and both row strides are multiples of it.
     pub(crate) alignment: usize,
 }
 
-/// Whether a kernel computes products at the places of a pattern.
+/// Whether a kernel computes products at the nonzeros of a pattern.
 fn samples(row: &Row) -> bool {
     [Operation::Sampled, Operation::SampledNarrow].contains(&row.operation)
 }
 
 impl Sampling<'_> {
-    /// Every kernel for this element type: a candidate with its predicted cost, cheapest first, or refused with a
-    /// reason.
+    /// Returns every kernel for this element type: as a candidate with its predicted cost, cheapest first, or as a
+    /// refusal with a reason.
     pub(crate) fn candidates(&self, machine: &Machine, options: &Options) -> Choice {
         let mut choice = Choice::default();
         let rows = kernels().iter().filter(|row| samples(row) && self.computes(row.dtype));
@@ -106,7 +106,7 @@ impl Sampling<'_> {
         })
     }
 
-    /// Of kernels that copy whole tiles of X and Y.
+    /// Reason why a kernel that copies whole tiles of X and Y cannot run.
     fn refusal_of_tiles(&self, row: &Row, options: &Options) -> Option<String> {
         let (bm, bk) = block_of(&self.format);
         let (pm, pk) = (row.block.0 as usize, row.block.1 as usize);
@@ -125,7 +125,7 @@ impl Sampling<'_> {
     }
 }
 
-/// What the choice of a kernel is made by.
+/// Collects the properties that determine the kernel.
 pub(crate) fn sampling<'f>(
     form: &'f SampledForm,
     extents: SddmmExtents,

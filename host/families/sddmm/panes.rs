@@ -1,6 +1,6 @@
-//! The work list of the modules `sddmm_tiles` and `sddmm_tiles_mma`: which tiles of 128 rows and gathered chunks of 64
-//! columns hold entries, which of their elements these are, and which multiprocessor takes which tile. Layout:
-//! `einsparse_kernels::abi`.
+//! Tile schedule of the modules `sddmm_tiles` and `sddmm_tiles_mma`: the tiles of 128 rows and gathered chunks of 64
+//! columns that contain entries, the elements that are entries, and the distribution of tiles over multiprocessors.
+//! Layout: `einsparse_kernels::abi`.
 
 use einsparse_kernels::abi::{HALF, NO_STRIP, PANEL_BYTES, STRIP};
 use einsparse_kernels::families::{CHUNK, MOST_CHUNKS, PICK_GROUPS, PICK_ROWS, Pane, Picks, pick};
@@ -12,29 +12,29 @@ use crate::error::{Error, Result};
 use crate::families::gemm::strips::{deal, rounds};
 use crate::worklist::Runs;
 
-/// Who computes what, and what of it is kept.
+/// Distribution of tiles over thread blocks, and their picks: the elements that are entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Panes {
-    /// Tiles by rounds, one for each thread block that takes part.
+    /// Tiles by rounds: one for each active thread block.
     pub panes: Vec<Pane>,
     /// Lists of picks, [`PICK_GROUPS`] for each of `panes`.
     pub groups: Vec<Picks>,
-    /// Where the rows of each of `groups` go.
+    /// Offset of each row of `groups` among the values.
     pub bases: Vec<u32>,
     /// Pairs of picks.
     pub picks: Vec<u32>,
-    /// Thread blocks that take part.
+    /// Active thread blocks.
     pub blocks: usize,
-    /// Tiles.
+    /// Number of tiles.
     pub count: usize,
 }
 
-/// A tile and what is kept of it.
+/// Tile and its picks.
 #[derive(Clone, Debug)]
 struct Draft {
     /// Columns of a whole tile.
     width: u32,
-    /// Of an element.
+    /// Bytes of an element.
     bytes: u32,
     pane: Pane,
     groups: [Picks; PICK_GROUPS],
@@ -42,14 +42,14 @@ struct Draft {
     picks: Vec<u32>,
 }
 
-/// Words that the picks of a tile begin at a multiple of: 16 bytes, as the copy engine wants.
+/// Alignment of a tile's picks in words: 16 bytes, as the copy engine requires.
 const PICK_ALIGN: usize = 4;
 /// The entries of a tile may take this fraction of a multiprocessor's fair share: a half.
 const SHARES: f64 = 2.0;
 /// Entries of a tile that is never cut.
 const LEAST_ENTRIES: f64 = 4096.0;
 
-/// Number of chunks of 64 columns of 128 rows that hold an entry.
+/// Number of chunks of 128 rows and 64 columns that contain an entry.
 pub(crate) fn chunks(runs: &Runs, columns: &[u32]) -> u64 {
     (0..runs.rows.len().div_ceil(STRIP))
         .into_par_iter()
@@ -57,13 +57,13 @@ pub(crate) fn chunks(runs: &Runs, columns: &[u32]) -> u64 {
         .sum()
 }
 
-/// The entries of a row.
+/// Slots of the entries of a row.
 fn entries(runs: &Runs, row: usize) -> std::ops::Range<usize> {
     let (start, len) = runs.rows.get(row).copied().unwrap_or((0, 0));
     start as usize..start as usize + len as usize
 }
 
-/// Chunks that hold entries of these 128 rows, ascending, and how many.
+/// Chunks that contain entries of these 128 rows, in ascending order, and the number of entries of each.
 fn held(runs: &Runs, columns: &[u32], strip: usize) -> Vec<(u32, u32)> {
     let rows = strip * STRIP..(strip + 1) * STRIP;
     let last = rows.clone().filter_map(|row| {
@@ -83,7 +83,7 @@ fn held(runs: &Runs, columns: &[u32], strip: usize) -> Vec<(u32, u32)> {
     chunks.filter(|(_, count)| *count > 0).collect()
 }
 
-/// Chunks in tiles of at most `across`, which hold at most `limit` entries where they are several.
+/// Combines chunks into tiles of at most `across` chunks. Tiles of several chunks have at most `limit` entries.
 fn tiles(held: &[(u32, u32)], across: usize, limit: u32) -> Vec<Vec<u32>> {
     let mut tiles: Vec<Vec<u32>> = Vec::new();
     let mut entries = 0u32;
@@ -103,10 +103,10 @@ fn tiles(held: &[(u32, u32)], across: usize, limit: u32) -> Vec<Vec<u32>> {
 }
 
 impl Panes {
-    /// Tiles of the kernel `row` for a pattern with these columns, over `k` terms.
+    /// Creates the tiles of the kernel `row` for a pattern with these columns, over `k` terms.
     ///
     /// # Errors
-    /// More picks than 32 bits count.
+    /// If the number of picks exceeds 32 bits.
     pub(crate) fn new(
         row: &Row,
         (runs, columns): (&Runs, &[u32]),
@@ -130,7 +130,7 @@ impl Panes {
         Panes::in_order(&drafts, &rounds(&lists, NO_STRIP), lists.len())
     }
 
-    /// The tiles one after the other as they are computed, and their picks likewise.
+    /// Arranges the tiles and their picks in execution order.
     fn in_order(drafts: &[Draft], order: &[u32], blocks: usize) -> Result<Panes> {
         let mut list = Panes { blocks, count: drafts.len(), ..Panes::default() };
         let mut start = 0usize;
@@ -162,7 +162,7 @@ impl Panes {
     }
 }
 
-/// Most entries of a tile that is not a single chunk. Full rows in a few tiles would keep their multiprocessors long
+/// Max entries of a tile of several chunks. If a few tiles had all full rows, their multiprocessors would finish long
 /// after the others.
 fn most_entries(
     row: &Row,
@@ -179,7 +179,7 @@ fn most_entries(
     (fair / SHARES / entry).max(LEAST_ENTRIES) as u32
 }
 
-/// The tiles of the 128 rows of `strip`, `across` chunks each, for elements of `bytes` bytes.
+/// Tiles of 128 rows, `across` chunks each, for elements of `bytes` bytes.
 fn drafts(
     (runs, columns): (&Runs, &[u32]),
     strip: usize,
@@ -228,21 +228,21 @@ fn drafts(
 }
 
 impl Draft {
-    /// Appends the picks of one row's entries `own` that lie in `chunks`; `first` is where its list begins.
+    /// Appends the picks of one row's entries `own` in `chunks`; `first` is the start of its list.
     fn run(
         &mut self,
         row: usize,
         (own, columns): (std::ops::Range<usize>, &[u32]),
         (chunks, first): (&[u32], u32),
     ) {
-        // The even slot at or in front of the first goes with the low half of the first pair.
+        // The low half of the first pair is for an even slot: that of the first entry, or the one before.
         let slot = own.start as u32 & !1;
         let at = 2 * (self.picks.len() as u32 - first);
         self.bases[row] = slot.wrapping_sub(at);
         let from = self.picks.len();
         let pairs = (own.end as u32).div_ceil(2) - slot / 2;
         let row = (row % PICK_ROWS) as u32;
-        // The kernel reads the row off the low half, an entry or not.
+        // The kernel reads the row from the low half, even if that is not an entry.
         self.picks.resize(from + pairs as usize, row * self.width);
         let mut c = 0;
         for p in own {
@@ -264,7 +264,7 @@ mod tests {
     use einsparse_kernels::table::rows_of;
     use std::collections::BTreeMap;
 
-    /// Every entry is picked once, from the element of a tile that is its own, into its own slot; pairs are aligned.
+    /// Every entry is picked once, from its element of a tile and into its slot. Pairs are aligned.
     #[test]
     fn every_entry_is_picked_once() {
         let lens = |row: usize| [3, 0, 70, 1, 300, 9, 64][row % 7] * usize::from(row / 64 % 3 != 1);

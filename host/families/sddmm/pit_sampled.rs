@@ -1,4 +1,4 @@
-//! A product at the micro-tiles of another matrix, which were found while running: their lists are read on the device.
+//! Product at the micro-tiles of another matrix, which are dynamic: their lists are read on the device.
 
 use einsparse_kernels::families::{PitSampledParams, SAMPLED_GATE, SAMPLED_WIDTH};
 use einsparse_kernels::table::{Row, rows_of};
@@ -14,7 +14,7 @@ use crate::launch::{aligned, row_bytes, small, within};
 use crate::machine::Machine;
 use crate::registry::{Dtype, none_of};
 
-/// A kernel chosen for `S[m,n] = X[m,k] * Y[n,k]`.
+/// Kernel for `S[m,n] = X[m,k] * Y[n,k]`, prepared for fixed extents.
 #[derive(Debug)]
 pub(crate) struct PitSampledLaunch {
     kernel: Kernel<PitSampledParams>,
@@ -23,7 +23,7 @@ pub(crate) struct PitSampledLaunch {
     empty: DeviceMemory,
 }
 
-/// What a run reads and writes. The gate has S's shape; where it is not positive S is zero.
+/// Operands of a run. `gate` has S's shape; S is zero where `gate` is not positive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PitSampledRun {
     pub x: DenseMatrix,
@@ -32,7 +32,7 @@ pub(crate) struct PitSampledRun {
     pub s: DenseMatrix,
 }
 
-/// The kernel of this type that the GPU runs.
+/// Kernel of this type that the GPU runs.
 fn pick(dtype: Dtype, machine: &Machine) -> Result<&'static Row> {
     let mut own = rows_of::<PitSampledParams>().filter(|row| row.dtype == dtype);
     own.find(|row| machine.lacks(row).is_none()).ok_or_else(|| {
@@ -44,7 +44,7 @@ fn pick(dtype: Dtype, machine: &Machine) -> Result<&'static Row> {
 }
 
 impl PitSampledLaunch {
-    /// The product, for `[m, n, k]`.
+    /// Prepares the product for `[m, n, k]`.
     pub(crate) fn new(device: &Device, dtype: Dtype, extents: [usize; 3]) -> Result<Self> {
         let row = pick(dtype, device.machine())?;
         let kernel = Kernel::load(device, row)?;
@@ -54,7 +54,7 @@ impl PitSampledLaunch {
             within(what, value, i32::MAX as usize - listed)?;
         }
         let vector = row.vector as usize;
-        // Named as where this is used: S is the gradient of a dynamic A.
+        // Operand names of the caller: S is the gradient of a dynamic A.
         for (name, columns) in [("A", n), ("dC", k)] {
             if !columns.is_multiple_of(vector) {
                 let reason = format!("has {columns} columns; {} takes {vector} at once", row.name);
@@ -77,7 +77,7 @@ impl PitSampledLaunch {
         self.kernel.row().name
     }
 
-    /// The params of a run, or why the operands cannot be read.
+    /// Params of a run, or an error if the operands cannot be read.
     pub(crate) fn params(
         &self,
         lists: &DeviceLists,
@@ -115,7 +115,7 @@ impl PitSampledLaunch {
         })
     }
 
-    /// Queues zeros for all of S.
+    /// Queues a memset of all of S to zero.
     pub(crate) fn clear(&self, s: DenseMatrix, queue: Queue<'_>) -> Result<()> {
         let [m, n, _] = self.extents;
         let element = self.kernel.row().dtype.bytes();
@@ -127,14 +127,13 @@ impl PitSampledLaunch {
         }
     }
 
-    /// Queues the product of these params; elsewhere S stays as it is.
-    /// The lists that the params name are those of micro-tiles of 1 x 64 of a matrix of S's shape, found ahead on the
-    /// stream.
+    /// Queues the product with these params. Other elements of S are unchanged. The lists in the params must be those
+    /// of micro-tiles of 1 x 64 of a matrix of S's shape, found earlier on the stream.
     pub(crate) fn start(&self, params: &PitSampledParams, queue: Queue<'_>) -> Result<()> {
         if self.grid == 0 {
             return Ok(());
         }
-        // Not ahead of the end of what is in front: that is what clears S, and no kernel.
+        // No early start: the preceding operation clears S and is not a kernel.
         let grid = Grid::of([self.grid, 1, 1]);
         queue.launch(&self.kernel, grid, params)
     }

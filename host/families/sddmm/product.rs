@@ -1,4 +1,4 @@
-//! Products at the places of a sparse output (SDDMM): bound to their operands, on a GPU and on the CPU.
+//! Products at the nonzeros of a sparse output (SDDMM), bound to their operands, on a GPU and on the CPU.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::tensor::{AnyOperand, AnySparseTensor};
 use crate::values::Slice;
 use crate::worklist::Runs;
 
-/// A product of two dense matrices at the places of a matrix in row order.
+/// Product of two dense matrices at the nonzeros of a matrix in row order.
 #[derive(Debug)]
 pub(crate) struct Product {
     pub(crate) form: SampledForm,
@@ -26,7 +26,7 @@ pub(crate) struct Product {
     pub(crate) block: (usize, usize),
 }
 
-/// The arrays that kernels read of a sparse matrix in row order: columns of blocks or of entries.
+/// Index arrays of a sparse matrix in row order: columns of blocks or of nonzeros.
 pub(crate) struct Pattern<'a> {
     pub(crate) runs: &'a Arc<Runs>,
     pub(crate) columns: &'a [u32],
@@ -40,16 +40,20 @@ pub(crate) fn pattern<'a>(name: &str, s: &'a AnySparseTensor) -> Result<Pattern<
 }
 
 impl Product {
-    /// A mask is part of the plan or of the addresses.
+    /// Checks that the addresses contain a mask if and only if the plan has one.
     fn check_mask(&self, raw: &RawSddmm) -> Result<()> {
-        if self.form.mask.is_some() == (raw.mask != 0) {
-            return Ok(());
-        }
-        Err(Error::operand("mask", "is part of the plan or of the addresses, not of both"))
+        let reason = match (self.form.mask.is_some(), raw.mask != 0) {
+            (true, false) => "is part of the plan, but its address is 0".to_owned(),
+            (false, true) => {
+                format!("has the address {:#x}, but the plan has no mask; pass 0", raw.mask)
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::operand("mask", reason))
     }
 }
 
-/// A product with its kernel.
+/// Product with its kernel.
 #[derive(Debug)]
 pub(crate) struct OnGpu {
     pub(crate) product: Product,
@@ -57,7 +61,7 @@ pub(crate) struct OnGpu {
 }
 
 impl OnGpu {
-    /// Addresses of columns and values of a sparse tensor of the planned pattern.
+    /// Addresses of the columns and the values of a sparse tensor of the planned pattern.
     fn arrays_of(
         &self,
         run: &Run<'_>,
@@ -84,7 +88,7 @@ impl Compiled for OnGpu {
 
     fn run_sparse(&self, run: &Run<'_>, out: &mut AnySparseTensor) -> Result<()> {
         let alpha = run.factor()?;
-        // The binding looks at the output and at patterns.
+        // `arrays_of` validates the output and the patterns.
         let queue = run.queue_of_operands()?;
         let form = &self.product.form;
         let (x, ldx) = run.tensor(&form.x.name)?;
@@ -113,7 +117,7 @@ impl fmt::Display for OnGpu {
     }
 }
 
-/// A product on the CPU.
+/// Product on the CPU.
 #[derive(Debug)]
 pub(crate) struct OnCpu {
     product: Product,
@@ -125,7 +129,7 @@ impl OnCpu {
         OnCpu { out: PlannedPattern::new(&product.form.output, out.pattern()), product }
     }
 
-    /// The values of a mask on the host.
+    /// Values of a mask in host memory.
     fn mask<'a>(&self, run: &'a Run<'_>, name: &str) -> Result<Slice<'a>> {
         let mask = match find(run.operands, name)? {
             AnyOperand::Sparse(mask) => mask,
@@ -175,7 +179,7 @@ impl fmt::Display for OnCpu {
     }
 }
 
-/// A dense factor on the host, by its own index and k.
+/// Dense factor in host memory, by its own index and k.
 fn strided<'a>(
     operands: &'a [(&str, AnyOperand<'_>)],
     factor: &SampledFactor,

@@ -1,4 +1,4 @@
-//! Kernels at the places of a pattern. Of the modules `sampled` and `sampled_mma`: windows of a pattern, maps of X and Y.
+//! Launches of SDDMM kernels. For the modules `sampled` and `sampled_mma`: windows of a pattern, maps of X and Y.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::launch::{Planned, RawSddmm, Turns, aligned, small, within};
 use crate::registry::Dtype;
 use crate::worklist::Runs;
 
-/// Extents of a sampled product.
+/// Extents of an SDDMM: m rows, n columns, k terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SddmmExtents {
     pub m: usize,
@@ -31,7 +31,7 @@ pub(crate) struct SddmmExtents {
     pub k: usize,
 }
 
-/// What a kernel samples.
+/// Pattern at which a kernel computes products.
 #[derive(Clone, Copy)]
 pub(crate) struct Places<'a> {
     pub(crate) runs: &'a Arc<Runs>,
@@ -39,24 +39,24 @@ pub(crate) struct Places<'a> {
     pub(crate) block: (usize, usize),
 }
 
-/// A kernel chosen for one pattern.
+/// Kernel that is prepared for one pattern.
 pub(crate) trait SddmmLaunch: fmt::Debug + Send + Sync {
     fn row(&self) -> &'static Row;
 
     /// Whether a pattern is the planned one.
     fn fits(&self, runs: &Arc<Runs>, columns: &[u32]) -> bool;
 
-    /// Device bytes beside the operands.
+    /// Device bytes in addition to the operands.
     fn bytes(&self) -> usize;
 
-    /// What `explain` says of the geometry.
+    /// Geometry for `explain`.
     fn describe(&self) -> String;
 
     /// Queues the kernel.
     fn run(&self, raw: &RawSddmm, queue: Queue<'_>) -> Result<()>;
 }
 
-/// The kernel of a row.
+/// Prepares the kernel of a row.
 pub(crate) fn sddmm_launch(
     device: &Device,
     row: &'static Row,
@@ -76,10 +76,10 @@ pub(crate) fn sddmm_launch(
     })
 }
 
-/// A kernel over windows of blocks.
+/// Kernel for windows of blocks.
 #[derive(Debug)]
 pub(crate) struct Sampler {
-    /// End of the last run: partial sums are one workspace, so the next run waits for it.
+    /// End of the last run. Partial sums share one workspace, so the next run waits for it.
     turns: Turns,
     kernel: Kernel<SampledParams>,
     extents: SddmmExtents,
@@ -232,9 +232,9 @@ impl SddmmLaunch for Sampler {
     }
 }
 
-/// Windows as rows of words that the driver module copies.
+/// Windows as rows of words, which the driver module copies.
 fn words(list: &[Window]) -> &[[u32; 8]] {
     const { assert!(size_of::<Window>() == 32) };
-    // SAFETY: a `repr(C)` struct of eight u32, without padding (asserted above).
+    // SAFETY: `Window` is a `repr(C)` struct of eight u32, without padding (asserted above).
     unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), list.len()) }
 }

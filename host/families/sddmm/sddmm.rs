@@ -1,4 +1,4 @@
-//! A kernel of the modules `sddmm` and `sddmm_narrow`: runs of entries of a pattern, and X and Y by their addresses.
+//! Launch of the modules `sddmm` and `sddmm_narrow`: runs of entries of a pattern, and the addresses of X and Y.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl<P: Copy + 'static> Sddmm<P> {
         Self::of_items(device, row, extents, (mode, out), pattern, &list)
     }
 
-    /// The same with the items given.
+    /// Prepares the kernel for given items.
     pub(crate) fn of_items(
         device: &Device,
         row: &'static Row,
@@ -56,7 +56,7 @@ impl<P: Copy + 'static> Sddmm<P> {
         for (what, value) in [("rows", extents.m), ("columns", extents.n)] {
             small(what, value)?;
         }
-        // The last step along k reaches past its end.
+        // The last step along k reaches past k.
         within("terms", extents.k, i32::MAX as usize)?;
         let kernel = Kernel::load(device, row)?;
         let item_count = within("work items", list.len(), MAX_GRID_X)?;

@@ -1,5 +1,5 @@
-//! A kernel of the module `sddmm_staged`: which rows of Y each thread block keeps, and the runs of entries in these
-//! columns.
+//! Launch of the module `sddmm_staged`: the rows of Y that each thread block keeps in shared memory, and the runs of
+//! entries in these columns.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::worklist::Runs;
 
 #[derive(Debug)]
 pub(crate) struct SddmmStaged {
-    /// The entries as items, and what the module `sddmm` knows of them.
+    /// Entries as items, and the state that the module `sddmm` also has.
     entries: Sddmm<SddmmStagedParams>,
     shelves: DeviceMemory,
     blocks: u32,

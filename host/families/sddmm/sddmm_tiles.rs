@@ -1,5 +1,4 @@
-//! A kernel of the module `sddmm_tiles` or `sddmm_tiles_mma`: tiles that hold entries, what is picked of them, maps of X
-//! and Y.
+//! Launch of the modules `sddmm_tiles` and `sddmm_tiles_mma`: tiles that contain entries, their picks, maps of X and Y.
 
 use std::sync::Arc;
 
@@ -95,7 +94,7 @@ impl SddmmTiles {
         })
     }
 
-    /// Slabs of 64 x 64 of a matrix of `rows` rows along k, or with k down its columns.
+    /// Map of tiles of 64 rows and 128 bytes along k. `columns`: the matrix is stored as `[k, rows]`.
     fn map(
         &self,
         name: &str,
@@ -150,16 +149,16 @@ impl SddmmLaunch for SddmmTiles {
     }
 }
 
-/// Tiles as rows of words that the driver module copies.
+/// Tiles as rows of words, which the driver module copies.
 fn pane_words(list: &[Pane]) -> &[[u32; 8]] {
     const { assert!(size_of::<Pane>() == 32) };
-    // SAFETY: a `repr(C)` struct of eight u32, without padding (asserted above).
+    // SAFETY: `Pane` is a `repr(C)` struct of eight u32, without padding (asserted above).
     unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), list.len()) }
 }
 
-/// The same of lists of picks.
+/// Lists of picks as rows of words.
 fn pick_words(list: &[Picks]) -> &[[u32; 2]] {
     const { assert!(size_of::<Picks>() == 8) };
-    // SAFETY: a `repr(C)` struct of two u32, without padding (asserted above).
+    // SAFETY: `Picks` is a `repr(C)` struct of two u32, without padding (asserted above).
     unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), list.len()) }
 }

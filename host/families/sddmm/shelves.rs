@@ -1,5 +1,5 @@
-//! The work list of the module `sddmm_staged`: columns by ranges whose rows of Y fit shared memory, the runs of entries
-//! in each, and how many thread blocks share a range.
+//! Column partition of the module `sddmm_staged`: ranges of columns whose rows of Y fit in shared memory, the runs of
+//! entries in each range, and the number of thread blocks that share a range.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,17 +10,17 @@ use rayon::prelude::*;
 
 use crate::worklist::Runs;
 
-/// Most entries of a run: eight reductions.
+/// Max entries of a run: eight reductions.
 const MOST_RUN: u32 = 64;
-/// What a run costs beside its entries, in entries.
+/// Cost of a run in addition to its entries, in entries.
 const RUN_ENTRIES: u64 = 4;
-/// What a row of Y costs on its way to shared memory, in entries.
+/// Cost to copy a row of Y to shared memory, in entries.
 const ROW_ENTRIES: u64 = 4;
 
-/// Who takes what.
+/// Distribution of ranges and runs over thread blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shelves {
-    /// One for each thread block.
+    /// Range and runs of each thread block.
     pub shelves: Vec<Shelf>,
     /// Runs of entries of one row in the columns of one range, in the order of ranges.
     pub items: Vec<Item>,
@@ -28,15 +28,15 @@ pub(crate) struct Shelves {
     pub width: usize,
 }
 
-/// Entries, rounded up to what is reduced together, and runs.
+/// Cost of runs, in entries, which are rounded up to whole reductions.
 fn cost(items: &[Item]) -> u64 {
     let one = |item: &Item| u64::from(item.len.next_multiple_of(8)) + RUN_ENTRIES;
     items.iter().map(one).sum()
 }
 
 impl Shelves {
-    /// Ranges of at most `most` of `n` columns, for as many thread blocks as there are multiprocessors; more only where
-    /// there are more ranges.
+    /// Creates ranges of at most `most` of `n` columns, for as many thread blocks as there are multiprocessors, or more
+    /// if there are more ranges.
     pub(crate) fn new(
         (runs, columns): (&Runs, &[u32]),
         n: usize,
@@ -44,7 +44,8 @@ impl Shelves {
         multiprocessors: usize,
     ) -> Shelves {
         let most = most.clamp(1, n.max(1));
-        // Ranges of one width, as few as there can be, and a few more: what divides the multiprocessors best.
+        // Ranges have equal width. The number of ranges is at most half above its minimum; the one that divides the
+        // multiprocessors best is used.
         let least = n.div_ceil(most);
         let waste = |count: &usize| {
             let blocks = multiprocessors.max(1) * count.div_ceil(multiprocessors.max(1));
@@ -88,7 +89,7 @@ fn items(runs: &Runs, columns: &[u32], column: usize, width: usize) -> Vec<Item>
         let own = &columns[start as usize..(start + len) as usize];
         let from = own.partition_point(|&c| (c as usize) < column) as u32;
         let end = own.partition_point(|&c| (c as usize) < column + width) as u32;
-        // Pieces of one length, whole reductions each.
+        // Pieces have equal length, in whole reductions.
         let pieces = (end - from).div_ceil(MOST_RUN).max(1);
         let piece = (end - from).div_ceil(pieces).next_multiple_of(8).max(8);
         for at in (from..end).step_by(piece as usize) {
@@ -103,7 +104,8 @@ fn items(runs: &Runs, columns: &[u32], column: usize, width: usize) -> Vec<Item>
     items
 }
 
-/// How many thread blocks each range gets: one more to the range whose blocks have most to do, until all are dealt.
+/// Number of thread blocks of each range. Each further one is assigned to the range whose thread blocks have the
+/// highest load.
 fn parts(ranges: &[Vec<Item>], blocks: usize, width: usize) -> Vec<u64> {
     let costs: Vec<u64> = ranges.iter().map(|own| cost(own)).collect();
     let mut parts: Vec<u64> = costs.iter().map(|&cost| u64::from(cost > 0)).collect();
@@ -114,7 +116,7 @@ fn parts(ranges: &[Vec<Item>], blocks: usize, width: usize) -> Vec<u64> {
         let Some((share, Reverse(i))) = heap.pop() else {
             break;
         };
-        // Another copy of the rows has to pay.
+        // Another copy of the rows must save more than it costs.
         if share < 2 * ROW_ENTRIES * width as u64 {
             break;
         }

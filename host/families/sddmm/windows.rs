@@ -1,5 +1,6 @@
-//! The work list of the modules `sampled` and `sampled_mma`: which blocks of a pattern each window of 128 rows and
-//! gathered columns holds, and which multiprocessor takes which window. Layout of the lists: `einsparse_kernels::abi`.
+//! Tile schedule of the modules `sampled` and `sampled_mma`: the blocks of a pattern in each window of 128 rows and
+//! gathered columns, and the distribution of windows over multiprocessors. Layout of the lists:
+//! `einsparse_kernels::abi`.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +12,23 @@ use rayon::prelude::*;
 use crate::families::gemm::strips::{deal, rounds};
 use crate::worklist::Runs;
 
-/// What a window costs beside its stages, in copies of 8 KB: filling the ring and storing blocks.
+/// Cost of a window in addition to its stages, in copies of 8 KB: filling the ring and storing blocks.
 const WINDOW_COPIES: u64 = 24;
-/// What a part of a window that is cut along k costs more: its partial sums.
+/// Extra cost of a part of a window that is cut along k, in copies of 8 KB: its partial sums.
 const PART_COPIES: u64 = 48;
-/// Most parts along k.
+/// Max parts along k.
 const MOST_PARTS: u32 = 8;
 
-/// Who computes what.
+/// Distribution of windows over thread blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Windows {
-    /// Windows by rounds, one for each thread block that takes part.
+    /// Windows by rounds: one for each active thread block.
     pub windows: Vec<Window>,
     /// First columns of the pieces, for each of `windows`.
     pub columns: Vec<u32>,
-    /// Places, for each table.
+    /// Places (indices among the values of S), for each table.
     pub places: Vec<u32>,
-    /// Thread blocks that take part.
+    /// Active thread blocks.
     pub blocks: usize,
     /// Parts along k of each window.
     pub parts: u32,
@@ -35,11 +36,11 @@ pub(crate) struct Windows {
     pub slots: u32,
     /// Arrival counters.
     pub counters: u32,
-    /// Windows before they were cut.
+    /// Number of windows before they are cut.
     pub count: usize,
 }
 
-/// A window and what it is made of.
+/// Window, with the columns and the places of its pieces.
 #[derive(Clone, Debug, Default)]
 struct Draft {
     row: u32,
@@ -48,7 +49,7 @@ struct Draft {
     places: Vec<u32>,
 }
 
-/// Where the blocks of a pattern lie.
+/// Pattern of blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocks<'a> {
     pub runs: &'a Runs,
@@ -57,7 +58,7 @@ pub(crate) struct Blocks<'a> {
 }
 
 impl Windows {
-    /// Windows of the kernel `row` for a pattern, over `k` terms.
+    /// Creates the windows of the kernel `row` for a pattern, over `k` terms.
     pub(crate) fn new(row: &Row, blocks: Blocks<'_>, k: usize, multiprocessors: usize) -> Windows {
         let (piece, width) = (row.block.1 as usize, row.columns as usize);
         let rows = blocks.runs.rows.len() * blocks.block.0;
@@ -102,7 +103,7 @@ impl Windows {
     }
 }
 
-/// In copies of 8 KB.
+/// Cost of a window, in copies of 8 KB.
 fn cost(window: &Window, piece: usize) -> u64 {
     let halves = u64::from(window.live & 15 != 0) + u64::from(window.live >> 4 & 15 != 0);
     let chunks = (u64::from(window.live >> 8) * piece as u64).div_ceil(HALF as u64);
@@ -110,7 +111,7 @@ fn cost(window: &Window, piece: usize) -> u64 {
     u64::from(window.stages) * (halves + chunks) + WINDOW_COPIES + cut
 }
 
-/// Every window in `parts` parts.
+/// All windows, each in `parts` parts.
 fn tasks(drafts: &[Draft], stages: u32, parts: u32) -> Vec<Window> {
     let each = stages.div_ceil(parts);
     let mut tasks = Vec::with_capacity(drafts.len() * parts as usize);
@@ -133,8 +134,8 @@ fn tasks(drafts: &[Draft], stages: u32, parts: u32) -> Vec<Window> {
     tasks
 }
 
-/// The windows of the 128 rows from `first`. Columns that both halves need come first, then those of one half: chunks
-/// that only one half needs cost the other nothing.
+/// Windows of the 128 rows from `first`. Columns that both halves need come first, then those of one half: a chunk that
+/// only one half needs costs the other half nothing.
 fn drafts(blocks: Blocks<'_>, first: usize, piece: usize, pieces: usize) -> Vec<Draft> {
     let (bm, bk) = blocks.block;
     let mut met: BTreeMap<usize, [u32; PLACE_GROUPS]> = BTreeMap::new();
@@ -193,7 +194,7 @@ mod tests {
     use einsparse_kernels::families::SampledParams;
     use einsparse_kernels::table::rows_of;
 
-    /// Every 16 rows and piece of every block have exactly one place, whole or in parts, for each width of pieces.
+    /// Every piece of every 16 rows of every block has exactly one place, with and without cuts, for each piece width.
     #[test]
     fn windows_name_every_place_once() {
         let lens = [3u32, 0, 40, 1, 7, 2, 2];

@@ -1,12 +1,12 @@
-//! Softmax of the entries of each row on the CPU, in f64 and rounded once. Each row is the work of one thread.
+//! CPU implementation of softmax over the nonzeros of each row, in f64 and rounded once. One thread computes a row.
 
 use crate::parallel;
 use crate::values::{Slice, SliceMut};
 
-/// Rows that one thread takes at once.
+/// Rows that a thread processes as a unit.
 const ROWS: usize = 64;
 
-/// Rows by first slot and entries, how many of these no mask hides, and what is done with them.
+/// Rows (first slot and number of entries), the number of unmasked entries of each row, and the operation.
 #[derive(Clone, Copy)]
 pub(crate) struct SoftmaxRows<'a> {
     pub runs: &'a [(u32, u32)],
@@ -16,8 +16,8 @@ pub(crate) struct SoftmaxRows<'a> {
 }
 
 impl SoftmaxRows<'_> {
-    /// Calls `work(first slot, slots that count, values)` with the values of every row that has any. A mask hides those
-    /// after the slots that count.
+    /// Calls `work(first slot, unmasked slots, values)` with the values of every row that has entries. Unmasked slots
+    /// are the first ones of a row.
     fn each(&self, mut values: &mut [f64], work: &(dyn Fn(usize, usize, &mut [f64]) + Sync)) {
         let mut order: Vec<usize> = (0..self.runs.len()).collect();
         order.retain(|&row| self.runs[row].1 > 0);
@@ -25,7 +25,7 @@ impl SoftmaxRows<'_> {
         if !order.is_sorted_by_key(|&row| first_slot(row)) {
             order.sort_by_key(|&row| first_slot(row));
         }
-        // Each thread gets the values of its rows and no others: slots of different rows are different.
+        // Each thread gets only the values of its rows: slots of different rows are disjoint.
         let (mut parts, mut start) = (Vec::new(), 0);
         let mut groups = order.chunks(ROWS).peekable();
         while let Some(rows) = groups.next() {
@@ -47,7 +47,7 @@ impl SoftmaxRows<'_> {
     }
 }
 
-/// Largest, or NaN if one of them is.
+/// Max of the values, or NaN if one of them is NaN.
 fn max_or_nan(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(
         f64::NEG_INFINITY,
@@ -57,7 +57,7 @@ fn max_or_nan(values: impl Iterator<Item = f64>) -> f64 {
     )
 }
 
-/// Softmax of `input`, or of what `output` holds where there is none, into `output`.
+/// Writes the softmax of `input` to `output`. Without an input, replaces the contents of `output`.
 pub(crate) fn softmax(rows: SoftmaxRows<'_>, input: Option<Slice<'_>>, output: SliceMut<'_>) {
     let input = input.map(|input| input.widen::<f64>());
     let mut wide = output.view().widen::<f64>().into_owned();
@@ -85,7 +85,8 @@ pub(crate) fn softmax(rows: SoftmaxRows<'_>, input: Option<Slice<'_>>, output: S
     output.narrow((1, wide.len(), wide.len()), &wide);
 }
 
-/// Gradient of the scores from what the softmax gave and `upstream`, or what `output` holds where there is none.
+/// Writes the gradient of the scores to `output`. `given`: result of the softmax. `upstream`: its gradient; if `None`,
+/// `output` contains it.
 pub(crate) fn gradient(
     rows: SoftmaxRows<'_>,
     given: Slice<'_>,

@@ -1,4 +1,4 @@
-//! Softmax of the entries of each row. The kernels: `kernels-gpu/families/softmax`.
+//! Softmax over the nonzeros of each row. The kernels are in `kernels-gpu/families/softmax`.
 
 pub(crate) mod cpu;
 pub(crate) mod softmax;

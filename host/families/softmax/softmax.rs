@@ -1,5 +1,5 @@
-//! Softmax over the rows of a pattern on a GPU: rows dealt by length class once, one kernel for each run. Where rows
-//! were cut, a kernel ahead of it finds what their pieces have to know of each other.
+//! Softmax over the rows of a pattern on a GPU. Rows are distributed by length class once; a run launches one kernel.
+//! If rows are cut, an earlier launch computes the sums that the pieces of a row share.
 
 mod deal;
 
@@ -17,8 +17,8 @@ use crate::registry::{Dtype, of_type};
 use crate::worklist::Runs;
 use deal::Deal;
 
-/// Device addresses of one softmax, or of its gradient: values of tensors of the planned pattern, 16-byte aligned and
-/// readable 8 slots past their end.
+/// Device addresses of one softmax, or of its gradient: values of tensors of the planned pattern. They are aligned to
+/// 16 bytes and readable 8 slots past their end.
 ///
 /// ```
 /// use einsparse::raw::RawSoftmax;
@@ -28,17 +28,18 @@ use deal::Deal;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawSoftmax {
-    /// Scores; for the gradient what the softmax gave.
+    /// Scores; for the gradient, the result of the softmax.
     pub input: u64,
-    /// Gradient of what the softmax gave; 0 for the softmax itself.
+    /// Gradient of the result of the softmax; 0 for the softmax itself.
     pub upstream: u64,
     /// Softmax, or gradient of the scores. May be one of the inputs.
     pub output: u64,
-    /// Slots from one head's values to the next's, in all of them, a multiple of 16 bytes; not looked at with one head.
+    /// Slots from the values of one head to those of the next, in all tensors; a multiple of 16 bytes. Ignored with one
+    /// head.
     pub stride: usize,
 }
 
-/// The kernels for one pattern, with the rows dealt.
+/// Kernels for one pattern, with the distribution of its rows.
 #[derive(Debug)]
 pub(crate) struct SoftmaxLaunch {
     forward: Kernel<SoftmaxParams>,
@@ -47,15 +48,15 @@ pub(crate) struct SoftmaxLaunch {
     live: Option<DeviceMemory>,
     bounds: DeviceMemory,
     pieces: DeviceMemory,
-    /// What each piece of each head leaves.
+    /// Partial sums of each piece of each head.
     sums: DeviceMemory,
     heads: u32,
-    /// Only the numbers of thread blocks and items are left.
+    /// Only the numbers of thread blocks and items are kept.
     deal: Deal,
     turns: Turns,
 }
 
-/// The kernel of a step for an element type.
+/// Kernel of a step for an element type.
 fn find(dtype: Dtype, step: u32) -> Result<&'static Row> {
     of_type(
         rows_of::<SoftmaxParams>().filter(|row| row.step == step),
@@ -65,7 +66,7 @@ fn find(dtype: Dtype, step: u32) -> Result<&'static Row> {
 }
 
 impl SoftmaxLaunch {
-    /// `live`: entries of each row in front of those that a mask hides.
+    /// Prepares the kernels. `live`: number of unmasked entries of each row, which come first.
     pub(crate) fn new(
         device: &Device,
         dtype: Dtype,
@@ -103,14 +104,14 @@ impl SoftmaxLaunch {
         [self.forward.row().name, self.gradient.row().name]
     }
 
-    /// Device bytes beside the operands.
+    /// Device bytes in addition to the operands.
     pub(crate) fn bytes(&self) -> usize {
         let own = [&self.items, &self.bounds, &self.pieces, &self.sums];
         let live = self.live.as_ref().map_or(0, DeviceMemory::bytes);
         own.iter().map(|memory| memory.bytes()).sum::<usize>() + live
     }
 
-    /// Addresses and distances are whole vectors.
+    /// Checks that addresses and strides are multiples of whole vectors.
     fn check(&self, row: &Row, raw: &RawSoftmax) -> Result<()> {
         for (name, address) in
             [("input", raw.input), ("upstream", raw.upstream), ("output", raw.output)]
@@ -125,7 +126,7 @@ impl SoftmaxLaunch {
         Ok(())
     }
 
-    /// Queues the softmax, or with `upstream` its gradient.
+    /// Queues the softmax, or its gradient if `upstream` is not 0.
     pub(crate) fn run(
         &self,
         raw: &RawSoftmax,

@@ -1,6 +1,6 @@
-//! Products of entries with A's transpose, whose pattern is made here, once for a plan, and a kernel of module
-//! `batched`. A kernel of walk `Permuted` reads values through the pattern; to others they are brought in order first,
-//! in every run, or once where they stay as they are.
+//! Products with A's transpose and products of batches, by kernels of the modules `batched` and `spmm`. The transposed
+//! pattern is made once per plan. Kernels of walk `Permuted` read values through the pattern. For other kernels the
+//! values are first gathered in order: in every run, or once if A is constant.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) struct Batched {
     turned: Option<Turned>,
 }
 
-/// A transposed pattern, and what it was made of.
+/// Transposed pattern, and the pattern from which it was made.
 #[derive(Debug)]
 struct Turned {
     planned: Planned,
@@ -40,7 +40,7 @@ struct Turned {
     ordered: Option<Ordered>,
 }
 
-/// Values in the order of the transpose, which the kernel reads once they are gathered.
+/// Values in the order of the transpose. The kernel reads them after they are gathered.
 #[derive(Debug)]
 pub(crate) struct Ordered {
     /// End of the last run: runs share the values.
@@ -49,20 +49,20 @@ pub(crate) struct Ordered {
     pub(crate) values: DeviceMemory,
     steps: Steps,
     entries: usize,
-    /// Whether values change only where [`Product::a_changed`] tells of it.
+    /// Whether values change only when [`Product::a_changed`] is called.
     kept: bool,
 }
 
-/// How values come into order.
+/// How values are put in order.
 #[derive(Debug)]
 enum Way {
-    /// Each by itself, from its position.
+    /// One by one, from their positions.
     Apart(DeviceMemory),
-    /// By tiles: many values, without padding between them.
+    /// By tiles: for many values without padding between them.
     Tiles(Reorder),
 }
 
-/// The kernel, by the family of its row.
+/// Kernel, by the module of its row.
 #[derive(Debug)]
 enum Gathers {
     /// Module `batched`.
@@ -71,7 +71,7 @@ enum Gathers {
     One(Box<Gather>),
 }
 
-/// The same of either.
+/// Evaluates the expression for either variant.
 macro_rules! either {
     ($own:expr, $gather:ident => $body:expr) => {
         match $own {
@@ -118,7 +118,7 @@ impl Batched {
         either!(&self.gather, gather => gather.bytes())
     }
 
-    /// Queues the products of the pattern that the kernel reads.
+    /// Queues the products with the pattern that the kernel reads.
     fn products(&self, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
         let gather = match &self.gather {
             Gathers::One(gather) => return gather.run(raw, queue),
@@ -127,7 +127,7 @@ impl Batched {
         let dtype = self.row().dtype;
         let [b, c, _] = raw.strides(self.form.order, self.extents, [dtype; 2]);
         if self.extents.items > 1 {
-            // Of the first the launch itself looks.
+            // `params` validates only the addresses of the first product.
             crate::launch::aligned(self.row(), "B", raw.b.wrapping_add(b), raw.ldb)?;
             crate::launch::aligned(self.row(), "C", raw.c.wrapping_add(c), raw.ldc)?;
         }
@@ -142,7 +142,7 @@ impl Batched {
         };
         let mut done = 0;
         while done < self.extents.items {
-            // A grid is as deep as it is high.
+            // The grid has the same limit along z as along y.
             let depth = (self.extents.items - done).min(MAX_GRID_Y);
             let part = BatchedParams { product: params.item(done as u32), ..params };
             gather.launch(depth as u32, &part, queue)?;
@@ -232,8 +232,8 @@ impl Way {
 }
 
 impl Ordered {
-    /// For positions of `entries` out of `slots` values of `element` bytes, which are on the GPU when the work of
-    /// `queue` is done.
+    /// Prepares the order for the positions of `entries` out of `slots` values of `element` bytes. The positions are on
+    /// the GPU when the work of `queue` is done.
     pub(crate) fn new(
         device: &Device,
         steps: Steps,
@@ -261,8 +261,7 @@ impl Ordered {
         self.way.bytes() + self.values.bytes()
     }
 
-    /// Queues the values, gathered.
-    /// `values` holds a value for every slot of the pattern.
+    /// Queues the gathering of the values. `values` holds a value for every slot of the pattern.
     pub(crate) fn fill(&self, values: u64, queue: Queue<'_>) -> Result<()> {
         let to = self.values.address();
         match &self.way {
@@ -274,18 +273,18 @@ impl Ordered {
         }
     }
 
-    /// The same of values that no launch has looked at: they are read by vectors of 16 bytes, whatever the row takes.
+    /// Queues `fill` for values that no launch validates: it reads vectors of 16 bytes with every kernel.
     fn fill_checked(&self, values: u64, queue: Queue<'_>) -> Result<()> {
         crate::launch::in_vectors("values of A", values)?;
         self.fill(values, queue)
     }
 }
 
-/// The pattern that a kernel reads, and the values beside it where they are gathered first.
+/// Pattern that a kernel reads, and its values if they are gathered first.
 type Made = (DeviceMemory, Option<Ordered>);
 
-/// Pattern and runs of the transpose of a pattern of so many slots, whose columns lie at `address`. Extents are those
-/// of the product: A has k rows and m columns.
+/// Pattern and runs of the transpose of a pattern of `slots` slots, whose columns are stored at `address`. Extents are
+/// those of the product: A has k rows and m columns.
 fn turn(
     &Asked { device, row, extents, .. }: &Asked<'_>,
     runs: &Runs,
@@ -312,7 +311,7 @@ fn turn(
         false => [permutation.address(), pattern.address()],
     };
     let out = SortOut { first, second, pairs, capacity: entries, ..SortOut::default() };
-    // SAFETY: the arrays have these sizes and live past the read below, the pattern of the plan with it.
+    // SAFETY: the arrays have these sizes and live past the read below; the plan owns the pattern.
     let queue = unsafe { Queue::new(device.after_all()?) };
     transpose.run([offsets.address(), address], starts.address(), out, queue)?;
     let mut turned = allocate::zeroed("offsets", m + 1)?;

@@ -1,5 +1,5 @@
-//! A kernel of the modules `bitmap` and `bitmap_mma`: the same number of stages for every thread block, and where strips are cut for
-//! that.
+//! Launch of the modules `bitmap` and `bitmap_mma`. Every thread block gets the same number of stages; CTA tiles are
+//! cut along k for that.
 
 mod layout;
 mod schedule;
@@ -24,16 +24,16 @@ use crate::worklist::Runs;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-/// A kernel chosen for one pattern.
+/// Kernel that is prepared for one pattern.
 #[derive(Debug)]
 pub(crate) struct Bitmaps {
-    /// Partial sums of cut strips are one workspace, so a run waits for the one before.
+    /// End of the last run. Partial sums of cut tiles share one workspace, so the next run waits for it.
     turns: Turns,
     kernel: Kernel<BitmapParams>,
     form: SpmmForm,
     extents: Extents,
     runs: Arc<Runs>,
-    /// Of the words that the plan was made for.
+    /// Fingerprint of the words for which the plan was made.
     fingerprint: Fingerprint,
     starts: DeviceMemory,
     first: DeviceMemory,
@@ -45,12 +45,12 @@ pub(crate) struct Bitmaps {
     slot_bytes: u32,
     places: u32,
     keeps_a: bool,
-    /// A word that says nothing.
+    /// A word that `a_changed` overwrites; its value is not used.
     between: DeviceMemory,
 }
 
-/// A number that tells patterns apart: plans keep it in place of the words, which are as large as a third of A. The key
-/// is drawn for each plan, so that nobody can make words of the same number.
+/// Hash that distinguishes patterns. A plan stores it instead of the words, which need a third of A's memory. Each plan
+/// draws its own random key, so that words with an equal hash cannot be constructed.
 #[derive(Debug)]
 struct Fingerprint(RandomState, u64);
 
@@ -129,7 +129,7 @@ impl Bitmaps {
         }))
     }
 
-    /// Where tiles of B are copied from: one column is a row of a matrix, since it has no gaps.
+    /// Tensor map of B's tiles. A single column is mapped as a row of a matrix, since it is contiguous.
     fn b_map(&self, raw: &RawSpmm) -> Result<MapWords> {
         let Extents { k, n, .. } = self.extents;
         let columns = self.row().columns as usize;
@@ -160,7 +160,7 @@ impl Bitmaps {
         for (name, address) in [("values of A", raw.values), ("columns of A", raw.columns)] {
             crate::launch::in_vectors(name, address)?;
         }
-        // Pairs of elements at once.
+        // C is stored by pairs of elements.
         let even = [raw.ldc, n].iter().all(|x| x.is_multiple_of(2));
         if even && raw.c.is_multiple_of(4) && column_bias.is_multiple_of(4) {
             flags |= FLAG_VECTORS;
@@ -211,7 +211,7 @@ impl Product for Bitmaps {
     }
 
     fn a_changed(&self, _: u64, queue: Queue<'_>) -> Result<()> {
-        // Only a kernel right behind another one starts early: something else comes between them.
+        // A kernel starts early only if it directly follows another kernel. This memset separates them.
         self.kernel.set_current()?;
         queue.fill(self.between.address(), 0, self.between.bytes())
     }
@@ -248,7 +248,7 @@ impl Product for Bitmaps {
     }
 }
 
-/// Entries in the rows of each band.
+/// Nonzeros in the rows of each band.
 fn entries(bands: &[Band], runs: &[(u32, u32)], m: usize) -> Vec<u64> {
     let of_band = |band: &Band| {
         let rows = band.row..m.min(band.row + band.height * BIT_TILE);
@@ -257,7 +257,7 @@ fn entries(bands: &[Band], runs: &[(u32, u32)], m: usize) -> Vec<u64> {
     bands.iter().map(of_band).collect()
 }
 
-/// Units of the values of the longest stage.
+/// Max units of values of a stage.
 fn longest(bands: &[Band], across: usize, starts: &[u32]) -> usize {
     let of_band = |band: &Band| {
         let stage = |place: usize| {
@@ -271,7 +271,7 @@ fn longest(bands: &[Band], across: usize, starts: &[u32]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    /// Plans find the same starts as the formats.
+    /// Plans compute the same starts as the formats.
     #[test]
     fn tiles_start_where_the_formats_say() {
         use super::layout::Layout;
@@ -289,7 +289,7 @@ mod tests {
         }
     }
 
-    /// The format's order of bits is that of the fragments which lanes hold.
+    /// The format stores bits in the order of the fragments that lanes hold.
     #[test]
     fn bits_stand_where_fragments_want_them() {
         use einsparse_formats::{Csr, CsrPattern, convert};

@@ -1,4 +1,4 @@
-//! What the kernels of the family are predicted to take.
+//! Cost model of the spmm kernels.
 
 mod bitmap;
 pub(crate) mod gather;
@@ -14,7 +14,7 @@ use einsparse_kernels::table::Row;
 use crate::cost::{Cost, Machine};
 use crate::offer::Problem;
 
-/// Predicts one kernel.
+/// Predicts the cost of one kernel.
 pub(crate) fn predict(row: &Row, problem: &Problem, machine: &Machine) -> Cost {
     let work = &problem.work;
     let mut cost = match row.walk {
@@ -25,7 +25,7 @@ pub(crate) fn predict(row: &Row, problem: &Problem, machine: &Machine) -> Cost {
         WalkKind::SlicedEll => staged::predict(row, work, machine),
         _ => gather::predict_gather(row, work, machine),
     };
-    // Values that stay are brought in order once.
+    // Constant values are put in order only once.
     let once = problem.kept && row.walk != WalkKind::Permuted;
     if problem.order.transposed && !once {
         cost.us += transposed::transposed_us(row, work, machine);

@@ -1,4 +1,4 @@
-//! A kernel over single entries or `mma.sync` blocks: an item per segment of lanes or thread block.
+//! Launch of kernels for unstructured nonzeros or `mma.sync` blocks: a work item per segment of lanes or thread block.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use crate::launch::{
 use crate::machine::Machine;
 use crate::worklist::{Runs, WorkList};
 
-/// A kernel chosen for one pattern, with what it needs beside the operands.
+/// Kernel and work list that are prepared for one pattern.
 #[derive(Debug)]
 pub(crate) struct Gather<P = SpmmParams> {
-    /// End of the last run: partial sums of cut rows are one workspace, so the next run waits for it. Fields drop in
-    /// this order: the event goes before the context that its neighbours hold.
+    /// End of the last run. Partial sums of cut rows share one workspace, so the next run waits for it. Fields are
+    /// dropped in this order: the event precedes the context that the other fields hold.
     turns: Turns,
     kernel: Kernel<P>,
     form: SpmmForm,
@@ -33,7 +33,7 @@ pub(crate) struct Gather<P = SpmmParams> {
     items: DeviceMemory,
     slots: DeviceMemory,
     partial: DeviceMemory,
-    /// Where each row's entries lie, and the bytes of it that the plan itself holds.
+    /// Range of each row's nonzeros, and the bytes of these ranges that the plan owns.
     spans: Option<Arc<DeviceMemory>>,
     own_spans: usize,
     item_count: u32,
@@ -87,17 +87,17 @@ impl<P: Copy + 'static> Gather<P> {
         })
     }
 
-    /// The row of the table.
+    /// Row of the table of kernels.
     pub(crate) fn row(&self) -> &'static Row {
         self.kernel.row()
     }
 
-    /// Is this the pattern that the work list was made for?
+    /// Whether the work list was made for this pattern.
     pub(crate) fn fits(&self, runs: &Arc<Runs>) -> bool {
         Arc::ptr_eq(&self.runs, runs) || *self.runs == **runs
     }
 
-    /// Device bytes beside the operands.
+    /// Device bytes in addition to the operands.
     pub(crate) fn bytes(&self) -> usize {
         self.items.bytes()
             + self.slots.bytes()
@@ -106,7 +106,7 @@ impl<P: Copy + 'static> Gather<P> {
             + self.own_spans
     }
 
-    /// What `explain` says of the geometry where there are so many bytes more.
+    /// Geometry for `explain`, with `more` bytes of other workspace.
     pub(crate) fn describe_with(&self, more: usize) -> String {
         format!(
             "{} items, {} of them bundles, {} rows cut, grid {} x {}, {}",
@@ -119,8 +119,8 @@ impl<P: Copy + 'static> Gather<P> {
         )
     }
 
-    /// Queues the kernel for `depth` products, one behind the other in the grid.
-    /// The params are made of those of [`Gather::params`].
+    /// Queues the kernel for `depth` products, along z of the grid. The params are made from those of
+    /// [`Gather::params`].
     pub(crate) fn launch(&self, depth: u32, params: &P, queue: Queue<'_>) -> Result<()> {
         let grid = Grid::of([self.grid[0], self.grid[1], depth])
             .early_if(self.row().walk != WalkKind::Block);
@@ -148,7 +148,7 @@ impl<P: Copy + 'static> Gather<P> {
     }
 }
 
-/// Where a work list lies, and what its sums are kept in.
+/// Addresses of a work list and of its partial sums.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Listed {
     pub(super) items: u64,
@@ -161,7 +161,7 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// Of a product whose rows are those of the list.
+    /// Parameters of a product whose rows are those of the list.
     pub(super) fn params(
         self,
         row: &Row,
@@ -194,7 +194,7 @@ impl Listed {
     }
 }
 
-/// Mode, epilogue and access width, after a look at what the addresses allow.
+/// Flags for mode, epilogue and access width. Validates the alignment of the addresses.
 fn flags(row: &Row, (form, extents): (&SpmmForm, Extents), raw: &RawSpmm) -> Result<u32> {
     let n = extents.n;
     let (mut flags, column_bias) = crate::launch::flags(form, extents, raw)?;
@@ -215,12 +215,12 @@ fn flags(row: &Row, (form, extents): (&SpmmForm, Extents), raw: &RawSpmm) -> Res
     Ok(flags)
 }
 
-/// How the rows of a matrix fall into items: it decides the order in which a row is added up.
+/// Distribution of a matrix's rows over items. It determines the order in which a row is summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cutting {
-    /// Longest piece of a row.
+    /// Max length of a piece of a row.
     pub(super) limit: u32,
-    /// Weight of a bundle; `None` where each row is an item of its own.
+    /// Weight of a bundle; `None` if each row is an item.
     pub(super) weight: Option<u32>,
 }
 
@@ -235,7 +235,7 @@ impl Cutting {
         Cutting { limit, weight }
     }
 
-    /// The work list of these rows.
+    /// Work list of these rows.
     pub(super) fn list(self, runs: &Runs) -> WorkList {
         match self.weight {
             Some(weight) => WorkList::bundled(runs, self.limit, weight),
@@ -266,8 +266,8 @@ impl Product for Gather {
     }
 }
 
-/// The work list: where rows are many and their spans on the GPU, it is made there. A build without that family makes
-/// it here.
+/// Creates the work list: on the GPU if the rows are many and their spans are in device memory, otherwise on the CPU. A
+/// build without the family `convert` creates it on the CPU.
 fn list_of(
     device: &Device,
     runs: &Runs,
@@ -291,17 +291,17 @@ fn list_of(
     })
 }
 
-/// Partial sums of cut rows may take this much.
+/// Max bytes of partial sums of cut rows.
 const PARTIAL_BYTES: usize = 12 << 20;
 
-/// How many partial sums of so many columns that is.
+/// Max number of partial sums of `columns` columns.
 fn partial_slots(columns: usize, row: &Row) -> usize {
     PARTIAL_BYTES / (columns * row.dtype.acc_bytes()).max(1)
 }
 
 /// Items and slots as the driver module copies them.
 pub(crate) trait Words {
-    /// The same memory as rows of four words.
+    /// Returns the same memory as rows of four words.
     fn words(list: &[Self]) -> &[[u32; 4]]
     where
         Self: Sized,

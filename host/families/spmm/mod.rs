@@ -1,4 +1,4 @@
-//! A of single entries times a dense matrix. The kernels: `kernels-gpu/families/spmm`.
+//! Products of unstructured A by a dense matrix. The kernels are in `kernels-gpu/families/spmm`.
 
 pub(crate) mod batched;
 pub(crate) mod bitmap;

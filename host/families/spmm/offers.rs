@@ -1,4 +1,4 @@
-//! Which kernels of the family can run a product.
+//! Offers of the spmm kernels that can run a product.
 
 use einsparse_kernels::abi::WalkKind;
 use einsparse_kernels::families::SellParams;
@@ -13,10 +13,10 @@ use crate::error::{Error, Refusal, Result};
 use crate::launch::{Asked, Matrix, Product};
 use crate::offer::{Answer, CostOf, Question, products_of};
 
-/// Its rows of the table, and what they cost.
+/// Name of the family, and its cost model.
 pub(crate) const FAMILY: (&str, CostOf) = ("spmm", super::cost::predict);
 
-/// The kernels for a matrix of single entries.
+/// Offers kernels for a matrix of unstructured nonzeros.
 pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     products_of(question, FAMILY, product)
 }
@@ -25,7 +25,7 @@ fn product(
     of: Asked<'_>,
     matrix: Matrix<'_>,
 ) -> Result<std::result::Result<Box<dyn Product>, Refusal>> {
-    // A batch of entries, or their transpose.
+    // A batch of unstructured matrices, or a transpose.
     let row = of.row;
     let ordered = row.module == "batched" || row.module == "spmm" && of.form.order.transposed;
     let product: Box<dyn Product> = match matrix {

@@ -1,4 +1,4 @@
-//! A kernel of the module `sell`: equal shares of the chunks for all warps.
+//! Launch of the module `sell`: all warps get equal shares of the chunks.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::launch::{
 };
 use crate::worklist::Runs;
 
-/// A kernel chosen for one pattern.
+/// Kernel that is prepared for one pattern.
 #[derive(Debug)]
 pub(crate) struct Sell {
     kernel: Kernel<SellParams>,
@@ -31,17 +31,17 @@ pub(crate) struct Sell {
     spans: DeviceMemory,
     slots: DeviceMemory,
     partial: DeviceMemory,
-    /// Runs share partial sums and counters.
+    /// End of the last run: runs share partial sums and counters.
     turns: Turns,
     slices: u32,
     slot_count: u32,
     grid: [u32; 3],
 }
 
-/// Chunks of a warp at the least: the more warps share a slice, the longer takes adding their sums.
+/// Min chunks of a warp. The more warps share a slice, the longer it takes to add their sums.
 const LEAST: u64 = 8;
 
-/// The chunks of all slices, dealt to warps.
+/// Distribution of the chunks of all slices over warps.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Deal {
     pieces: Vec<SellPiece>,
@@ -49,19 +49,20 @@ struct Deal {
     spans: Vec<u32>,
     /// First slot of partial sums of each slice.
     slots: Vec<u32>,
-    /// Slots of all.
+    /// Number of slots.
     count: u32,
 }
 
 impl Deal {
-    /// Equal shares of the first warps of so many thread blocks of `of_block`: as many as have [`LEAST`] chunks each.
-    /// `offsets`: first chunk of each slice. A slice without chunks goes to the warp that the next one begins with.
+    /// Creates equal shares for the first warps of each of `blocks` thread blocks of `of_block` warps: as many warps as
+    /// get [`LEAST`] chunks each. `offsets`: first chunk of each slice. A slice without chunks is assigned to the warp
+    /// that begins with the next slice.
     fn new(offsets: &[u32], blocks: usize, of_block: usize) -> Deal {
         let warps = blocks * of_block;
         let total = offsets.last().map_or(0, |&end| u64::from(end));
         let most = (total / (blocks.max(1) as u64 * LEAST)) as usize;
         let busy = most.clamp(1, of_block);
-        // Chunks in front of a warp.
+        // Number of chunks before a warp.
         let share = |warp: usize| {
             let before = warp / of_block * busy + (warp % of_block).min(busy);
             (total * before as u64 / (blocks * busy) as u64) as u32
@@ -115,7 +116,7 @@ impl Sell {
         let sms = device.machine().multiprocessors;
         let blocks = if slices == 0 { 0 } else { sms };
         let deal = Deal::new(pattern.offsets(), blocks as usize, row.items as usize);
-        // Kernels number them in 32 bits.
+        // Kernels index them with 32 bits.
         let most = i32::MAX as usize;
         within("counters of slices", tiles.saturating_mul(slices as usize), most)?;
         within("parts of cut slices", tiles.saturating_mul(deal.count as usize), most)?;
@@ -237,7 +238,7 @@ impl Product for Sell {
 mod tests {
     use super::*;
 
-    /// Every chunk once, in order, parts counted, no warp with more than its share.
+    /// Every chunk occurs once and in order, parts are counted, and no warp exceeds its share.
     #[test]
     fn chunks_are_dealt_once() {
         for (lengths, blocks, of_block) in [

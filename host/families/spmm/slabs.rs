@@ -1,4 +1,4 @@
-//! A matrix that comes to the GPU in slabs of rows: the kernel over what a buffer holds.
+//! Products with an A that is streamed to the GPU in chunks of rows: a launch on the chunk in a buffer.
 
 mod layout;
 
@@ -18,11 +18,11 @@ use crate::launch::{Extents, MAX_GRID_X, MAX_GRID_Y, RawSpmm, small, within};
 use crate::offer::{Problem, Question};
 pub(crate) use layout::{Layout, Streamed};
 
-/// Products that run side by side: the long rows of one slab, a few of which last as long as the rest, under the rows
-/// of the next.
+/// Number of products that run concurrently. A few long rows of a chunk last as long as its other rows, and overlap
+/// with the next chunk.
 pub(crate) const LANES: usize = 2;
 
-/// The kernels that can read slabs, cheapest first, or why none can.
+/// Kernels that can read chunks, cheapest first, or the reason for each kernel that cannot.
 pub(crate) fn rows<'q>(
     question: &'q Question<'q, '_>,
     problem: &'q Problem,
@@ -49,18 +49,18 @@ fn reads_slabs(row: &Row) -> bool {
     entries && row.module == "spmm" && row.takes::<SpmmParams>()
 }
 
-/// What is streamed.
+/// Products that can be streamed, for error messages.
 pub(crate) const STREAMED: &str =
     "streams A of C[m,n] (= | +=) A[m,k] * B[k,n] alone, A in csr or coo, C of the type of A and B";
 
-/// Whether that is this product.
+/// Whether a product can be streamed.
 pub(crate) fn takes(problem: &Problem, form: &SpmmForm) -> bool {
     let plain = form.order.is_plain() && !form.batched && !form.stacked;
     let taken = matches!(problem.format, Some(Format::Csr | Format::Coo));
     taken && plain && problem.dtype == problem.out
 }
 
-/// The kernel over slabs, with its lists and sums.
+/// Kernel for chunks, with work lists and partial sums.
 #[derive(Debug)]
 pub(crate) struct SlabProduct {
     kernel: Kernel<SpmmParams>,
@@ -74,11 +74,11 @@ pub(crate) struct SlabProduct {
     partial_columns: u32,
 }
 
-/// Where the lists are.
+/// Memory of the work lists.
 #[derive(Debug)]
 enum Lists {
     OnDevice(DeviceMemory),
-    /// Copied with each slab.
+    /// In host memory; copied with each chunk.
     OnHost(PinnedMemory),
 }
 
@@ -142,7 +142,7 @@ impl SlabProduct {
         lists + self.partial.bytes() + self.counters.bytes()
     }
 
-    /// The lists that come with a slab.
+    /// Work lists that are copied with a chunk.
     pub(crate) fn streamed_lists(&self, slab: usize) -> &[u8] {
         let [first, _, _, end] = self.layout.lists[slab].at;
         match &self.lists {
@@ -151,13 +151,13 @@ impl SlabProduct {
         }
     }
 
-    /// Looks at addresses of a run as the launches will: columns and values are those of a buffer.
+    /// Validates the addresses of a run like the launches do: columns and values are those of a buffer.
     pub(crate) fn check(&self, raw: &RawSpmm) -> Result<()> {
         self.listed((0, 0), [0; 3]).params(self.row(), (&self.form, self.extents), raw).map(|_| ())
     }
 
-    /// Queues the product of a slab that lies in the buffer at this address, in a lane below [`LANES`]: behind the one
-    /// before of that lane.
+    /// Queues the product of the chunk in the buffer at address `buffer`, on a lane below [`LANES`], after the previous
+    /// product of that lane.
     pub(crate) fn run(
         &self,
         (slab, lane): (usize, usize),
@@ -184,7 +184,7 @@ impl SlabProduct {
         let extents = Extents { m: rows.len(), ..self.extents };
         let params =
             self.listed((items, lane), at).params(self.row(), (&self.form, extents), &own)?;
-        // Not ahead of the end of the kernel before: they share partial sums.
+        // No early start: the previous kernel uses the same partial sums.
         let grid = Grid::of([items.div_ceil(self.row().items), self.tiles, 1]);
         queue.launch(&self.kernel, grid, &params)
     }

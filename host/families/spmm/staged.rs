@@ -1,4 +1,4 @@
-//! A kernel of the module `staged`: rows and windows of the slices, a tensor map of B.
+//! Launch of the module `staged`: rows and windows of the slices, tensor map of B.
 
 mod shares;
 
@@ -22,7 +22,7 @@ use crate::launch::{
 use crate::worklist::Runs;
 use shares::Shares;
 
-/// A kernel chosen for one pattern.
+/// Kernel that is prepared for one pattern.
 #[derive(Debug)]
 pub(crate) struct Staged {
     kernel: Kernel<StagedParams>,
@@ -40,7 +40,7 @@ pub(crate) struct Staged {
     cluster: u32,
 }
 
-/// Where the pieces of all warps are, for kernels that have all of B in shared memory.
+/// Lists of the pieces of all warps, for kernels that hold all of B in shared memory.
 #[derive(Debug)]
 struct Shared {
     pieces: DeviceMemory,
@@ -71,7 +71,7 @@ impl Shared {
     }
 }
 
-/// The rows of all lanes, those without entries marked.
+/// Rows of all lanes. Rows without nonzeros are marked.
 pub(super) fn marked(order: &[u32], runs: &Runs) -> Vec<u32> {
     let of = |&row: &u32| match row {
         PAD => PAD,
@@ -81,7 +81,7 @@ pub(super) fn marked(order: &[u32], runs: &Runs) -> Vec<u32> {
     order.iter().map(of).collect()
 }
 
-/// Whether a run has the slices of the plan.
+/// Whether an operand has the slices of the plan.
 pub(super) fn same_slices(
     (own, pattern): (&Arc<Runs>, &SlicedEllPattern),
     runs: &Arc<Runs>,
@@ -90,7 +90,7 @@ pub(super) fn same_slices(
     Arc::ptr_eq(own, runs) || (**own == **runs && windows == Some(pattern.windows()))
 }
 
-/// Windows of all chunks, in a word each.
+/// Windows of all chunks, one word each.
 pub(super) fn windows(pattern: &SlicedEllPattern) -> Vec<u32> {
     const { assert!(SlicedEllPattern::REACH < 1 << WINDOW_BITS) };
     let of = |&[first, end]: &[u32; 2]| {

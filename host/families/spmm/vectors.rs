@@ -1,4 +1,5 @@
-//! A kernel over columns of eight rows: the vectors of A found and uploaded, windows ordered by length.
+//! Launch of the modules `vectors` and `vectors_narrow`: finds and uploads the column vectors of A (eight rows each),
+//! and orders windows by length.
 
 use std::sync::Arc;
 
@@ -19,10 +20,10 @@ use crate::launch::{
 use crate::worklist::Runs;
 use rayon::prelude::*;
 
-/// Columns of B that 2 bytes name.
+/// Rows of B that indices of 2 bytes can address.
 const NARROW: usize = 1 << 16;
 
-/// A kernel chosen for one pattern, with what it needs beside the operands.
+/// Kernel and work list that are prepared for one pattern.
 #[derive(Debug)]
 pub(crate) struct VectorProduct {
     kernel: Kernel<VectorsParams>,
@@ -38,7 +39,8 @@ pub(crate) struct VectorProduct {
     grid: [u32; 3],
 }
 
-/// The windows as the device reads them, longest class first, within a class top to bottom: neighbours share rows of B.
+/// Windows as the device reads them: by descending length class, from top to bottom within a class, so that neighbours
+/// share rows of B.
 fn windows(pattern: &VectorPattern) -> Vec<[u32; 4]> {
     let mut order: Vec<u32> = (0..pattern.windows().len() as u32).collect();
     let class = |&at: &u32| {
@@ -59,7 +61,7 @@ fn windows(pattern: &VectorPattern) -> Vec<[u32; 4]> {
     order.par_iter().map(words).collect()
 }
 
-/// The steps as records of [`record_bytes`], in words.
+/// Steps as records of [`record_bytes`], in words.
 fn records(steps: &[VectorStep], wide: bool) -> Vec<u32> {
     let each = record_bytes(wide) / 4;
     let mut words = vec![0; steps.len() * each];

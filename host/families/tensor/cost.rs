@@ -1,4 +1,4 @@
-//! What the kernels of the family are predicted to take.
+//! Cost models of the kernels of the family.
 
 pub(crate) mod einsum;
 pub(crate) mod rows;

@@ -1,4 +1,4 @@
-//! The same on the CPU.
+//! CPU implementations of the family.
 
 mod edge_geometry;
 mod gathers;

@@ -1,4 +1,4 @@
-//! The geometry of edges on a GPU: module `edge_geometry`, a launch forward and one backward.
+//! Geometry of edges on a GPU: module `edge_geometry`, one launch forward and one backward.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, row_bytes, small, within};
 use crate::registry::{Dtype, of_type};
 
-/// What is known of the edges: their ends, and how many cells each goes through.
+/// Edges: their end points and the number of periodic cells that each edge crosses.
 #[derive(Clone, Debug)]
 pub(crate) struct Geometry {
     pub(crate) atoms: usize,
     pub(crate) receivers: Vec<u32>,
     pub(crate) senders: Vec<u32>,
-    /// Empty where nothing is periodic.
+    /// Empty without periodic boundaries.
     pub(crate) shifts: Vec<[i32; 3]>,
     pub(crate) cell: [[f64; 3]; 3],
     pub(crate) cutoff: f64,
@@ -29,12 +29,12 @@ pub(crate) struct Geometry {
     pub(crate) exponent: usize,
 }
 
-/// Kernels with the lists of the edges on the device.
+/// Kernels with the lists of the edges in device memory.
 #[derive(Debug)]
 pub(crate) struct GeometryLaunch {
     device: Arc<Device>,
     kernels: [Kernel<GeometryParams>; 2],
-    /// Receivers, senders, and shifts where there are any.
+    /// Receivers, senders, and shifts if the system is periodic.
     edges: [DeviceMemory; 3],
     sides: [Side; 2],
     params: GeometryParams,
@@ -42,7 +42,7 @@ pub(crate) struct GeometryLaunch {
 }
 
 impl GeometryLaunch {
-    /// Ends are below the number of atoms, and of one length.
+    /// Creates the launch. Both ends of the edges are below the number of atoms, and their lists have equal lengths.
     pub(crate) fn new(device: &Arc<Device>, dtype: Dtype, of: &Geometry) -> Result<Self> {
         let load = |step: u32| {
             let own = rows_of::<GeometryParams>().filter(|row| row.step == step);
@@ -90,14 +90,14 @@ impl GeometryLaunch {
         self.kernels.each_ref().map(|kernel| kernel.row().name)
     }
 
-    /// Device bytes beside the operands.
+    /// Workspace in device memory, bytes.
     pub(crate) fn bytes(&self) -> usize {
         let lists: usize = self.edges.iter().map(DeviceMemory::bytes).sum();
         lists + self.sides.iter().map(Side::bytes).sum::<usize>()
     }
 
-    /// Queues the harmonics and radial functions of all edges, or with a place for it the gradient by the positions,
-    /// given theirs.
+    /// Queues the harmonics and radial functions of all edges. If an output for the gradient of the positions is given,
+    /// queues that gradient from the gradients of both instead.
     pub(crate) fn run(
         &self,
         [positions, harmonics, radial]: [DenseMatrix; 3],

@@ -1,4 +1,4 @@
-//! The general family: a listing uploaded, and one launch for each run, a second where sums were cut.
+//! General Einsum kernels: uploads a listing, and launches once per run, or twice if sums were cut.
 
 use std::sync::Arc;
 
@@ -16,32 +16,32 @@ use crate::tensor::VECTOR_ENTRIES;
 /// Device addresses of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct RawEinsum {
-    /// Of the factors as the listing orders them.
+    /// Addresses of the factors, in the order of the listing.
     pub(crate) factors: Vec<u64>,
-    /// The index array that an operand has on the device itself, where [`Table::Operand`] says so.
+    /// Address of the operand's own index array on the device, which [`Table::Operand`] uses.
     pub(crate) columns: u64,
     /// Output.
     pub(crate) out: u64,
-    /// Bias, 0 without.
+    /// Bias, or 0 without a bias.
     pub(crate) bias: u64,
-    /// Gate, 0 without.
+    /// Gate, or 0 without a gate.
     pub(crate) gate: u64,
     /// Scalar factor.
     pub(crate) alpha: f64,
 }
 
-/// Where a table lies.
+/// Storage of a table.
 #[derive(Debug)]
 enum Table {
     Own(DeviceMemory),
-    /// The columns of the sparse operand, which are there already.
+    /// The column array of the sparse operand, which is already in device memory.
     Operand,
 }
 
-/// A kernel with the list of one pattern.
+/// Kernel with the listing of one pattern.
 #[derive(Debug)]
 pub(crate) struct EinsumLaunch {
-    /// Partial sums are one workspace: the next run waits for the last.
+    /// Serializes runs, because they share the workspace of the partial sums.
     turns: Turns,
     kernel: Kernel<EinsumParams>,
     params: EinsumParams,
@@ -51,12 +51,12 @@ pub(crate) struct EinsumLaunch {
     cuts: DeviceMemory,
     cut_count: u32,
     partial: DeviceMemory,
-    /// Whether the output has no element.
+    /// Whether the output has zero elements.
     empty: bool,
 }
 
 impl EinsumLaunch {
-    /// `columns`: the index array that the sparse operand has on the device, to be told by its place on the host.
+    /// Creates the launch. `columns`: the sparse operand's index array on the device, identified by its host address.
     pub(crate) fn new(
         device: &Arc<Device>,
         row: &'static Row,
@@ -78,7 +78,7 @@ impl EinsumLaunch {
         for table in dims.iter_mut().flat_map(|d| &mut d.tables) {
             *table = match table.checked_sub(1).map(|t| &tables[t as usize]) {
                 Some(Table::Own(memory)) => memory.address(),
-                // Only lists borrow the columns of an operand.
+                // Only lists may refer to the columns of an operand.
                 Some(Table::Operand) | None => 0,
             };
         }
@@ -109,7 +109,7 @@ impl EinsumLaunch {
         self.kernel.row()
     }
 
-    /// Device bytes beside the operands.
+    /// Workspace in device memory, bytes.
     pub(crate) fn bytes(&self) -> usize {
         let own = |table: &Table| match table {
             Table::Own(memory) => memory.bytes(),
@@ -120,7 +120,7 @@ impl EinsumLaunch {
             + rest.map(DeviceMemory::bytes).iter().sum::<usize>()
     }
 
-    /// What `explain` says of the geometry.
+    /// Geometry of the launch, for `explain`.
     pub(crate) fn describe(&self) -> String {
         let p = &self.params;
         format!(

@@ -1,6 +1,6 @@
-//! Channel-wise tensor products with the coefficients of Clebsch and Gordan, of items or over the edges of a graph:
-//! module `equivariant`. Paths are dealt to kernels, channels over a graph to strips, and each direction is a launch for
-//! each of both.
+//! Channel-wise tensor products with Clebsch-Gordan coefficients, of items or over the edges of a graph: module
+//! `equivariant`. Paths are distributed to kernels. Over a graph, channels are split into strips. Each direction
+//! launches one kernel for each group of paths and strip.
 
 mod group;
 
@@ -23,34 +23,34 @@ use crate::registry::Dtype;
 
 use group::Group;
 
-/// A path: its degrees, and its first row in X, Y and Out, and its row in W.
+/// Path: its degrees, its first row in X, Y and Out, and its row in W.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PathPlace {
     pub(crate) degrees: [usize; 3],
     pub(crate) rows: [usize; 4],
 }
 
-/// What is multiplied.
+/// Shape of the product.
 #[derive(Clone, Debug)]
 pub(crate) struct EquivariantShape {
     pub(crate) paths: Vec<PathPlace>,
-    /// Rows of an item of X, Y, Out and W.
+    /// Rows per item of X, Y, Out and W.
     pub(crate) rows: [usize; 4],
     pub(crate) width: usize,
-    /// Items of Out and of X, and entries, which are items of Y and W.
+    /// Items of Out, items of X, and edges. Y and W have one item per edge.
     pub(crate) items: [usize; 3],
 }
 
-/// Addresses and leading dimensions; zeros for what is not there.
+/// Addresses and row strides in elements; zeros for absent operands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawEquivariant {
-    /// X, Y, W; Out, or its gradient.
+    /// X, Y, W; Out or its gradient.
     pub(crate) operands: [(u64, usize); 4],
     /// Gradients of X, Y and W.
     pub(crate) gradients: [(u64, usize); 3],
 }
 
-/// The entries of each row, and the other ends of their edges.
+/// Edges of each node, and the nodes at the other ends.
 #[derive(Debug)]
 pub(super) struct Side {
     pub(super) starts: DeviceMemory,
@@ -59,7 +59,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// By `own`, whose numbers are below `rows`, in the order of the entries.
+    /// Groups the edges by `own`, whose values are below `rows`, and keeps their order.
     pub(super) fn new(device: &Device, own: &[u32], others: &[u32], rows: usize) -> Result<Side> {
         allocate::extent("nodes", rows as u128, 8, 8 * own.len() as u64)?;
         let mut starts: Vec<u32> = allocate::zeroed("starts of nodes", rows + 1)?;
@@ -84,24 +84,24 @@ impl Side {
         })
     }
 
-    /// Device bytes.
+    /// Device memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.starts.bytes() + self.entries.bytes() + self.others.bytes()
     }
 }
 
-/// The kernels of a group, forward and backward, and what does not change from run to run.
+/// Kernels of a group, forward and backward, with their constants.
 #[derive(Debug)]
 struct Step {
     group: Group,
     kernels: [Kernel<EquivariantParams>; 2],
-    /// Backward with two channels a lane.
+    /// Backward kernel with two channels per lane.
     pairs: Option<Kernel<EquivariantParams>>,
 }
 
 impl Step {
-    /// The kernel of the gradients of so many channels, and how many a lane has: two where warps have them. `whole`: see
-    /// [`FLAG_WHOLE_PIECES`].
+    /// Returns the kernel of the gradients of `width` channels and its channels per lane: two if the warps have enough
+    /// channels. `whole`: see [`FLAG_WHOLE_PIECES`].
     fn backward(&self, whole: bool, width: usize) -> (&Kernel<EquivariantParams>, u32) {
         match &self.pairs {
             Some(kernel) if whole && width > 32 => (kernel, 2),
@@ -110,20 +110,20 @@ impl Step {
     }
 }
 
-/// Kernels with the lists of a graph on the device.
+/// Kernels with the lists of a graph in device memory.
 #[derive(Debug)]
 pub(crate) struct EquivariantLaunch {
     device: Arc<Device>,
     shape: EquivariantShape,
     steps: Vec<Step>,
-    /// By receiver, by sender; none where each item is alone.
+    /// Edges by receiver and by sender; `None` for products of items.
     sides: Option<[Side; 2]>,
-    /// Whether the gradients of X and of Y are set to zero first, and added to.
+    /// Whether the gradients of X and of Y are accumulated, and set to zero before.
     added: [bool; 2],
 }
 
-/// Channels that a launch takes of so many rows, which are gathered once for each edge: as many as stay in L2 beside what
-/// streams through it. All where not even 32 do.
+/// Channels of a launch over `rows` rows, which are gathered once per edge. The strip is as wide as L2 can hold beside
+/// streamed data. It has all channels if L2 cannot hold even 32.
 fn strip(rows: usize, l2: u64) -> usize {
     let bytes = (rows as u64).saturating_mul(32 * 4).max(1);
     match l2 / 5 * 3 / bytes {
@@ -138,8 +138,8 @@ fn row_for(group: &Group, (backward, channels): (bool, u32), dtype: Dtype) -> Op
 }
 
 impl EquivariantLaunch {
-    /// For items, or for edges given by their ends (receivers, senders), whose numbers are below the items of Out and X.
-    /// `None` where there is no kernel, for these paths or for this GPU.
+    /// Creates the launch for items, or for edges given by their ends (receivers, senders). The ends are below the
+    /// numbers of items of Out and of X. Returns `None` if no kernel supports these paths or this GPU.
     pub(crate) fn new(
         device: &Arc<Device>,
         dtype: Dtype,
@@ -190,12 +190,13 @@ impl EquivariantLaunch {
         names.unwrap_or_default()
     }
 
-    /// Device bytes beside the operands.
+    /// Workspace in device memory, bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.sides.iter().flatten().map(Side::bytes).sum()
     }
 
-    /// Whether all rows of channels begin and end at multiples of so many bytes. So do those of strips, of 32 channels.
+    /// Whether all rows of channels begin and end at multiples of `bytes` bytes. This then holds for strips of 32
+    /// channels.
     fn aligned<const N: usize>(&self, operands: [(u64, usize); N], bytes: usize) -> bool {
         let element = self.steps[0].kernels[0].row().dtype.bytes();
         let multiple = |all: usize| all.is_multiple_of(bytes);
@@ -205,7 +206,7 @@ impl EquivariantLaunch {
             })
     }
 
-    /// The first channel of each launch, and how many it has.
+    /// Iterates over the launches: first channel and number of channels.
     fn strips(&self, way: usize) -> impl Iterator<Item = [usize; 2]> {
         let [rows, items] = match way {
             0 => [self.shape.rows[0], self.shape.items[1]],
@@ -241,7 +242,7 @@ impl EquivariantLaunch {
             0 => 0,
             address => address + (first * element) as u64,
         };
-        // All rows of an item are within reach.
+        // Offsets within an item must fit 32 bits.
         bytes("bytes of an item of X", in_x, x)?;
         bytes("bytes of an item of Out", in_out, out)?;
         let mut p = EquivariantParams {
@@ -310,7 +311,7 @@ impl EquivariantLaunch {
         Ok(p)
     }
 
-    /// Says where the rows of an edge that are copied lie in their items, for a kernel with so many channels a lane.
+    /// Stores the offsets of an edge's copied rows in their items, for a kernel with `channels` channels per lane.
     fn place_rows(p: &mut EquivariantParams, group: &Group, way: usize, channels: u32) {
         let all = Paths::of(group.largest(), group.odd);
         let rows = EdgeRows::of(way == 1, group.largest(), group.odd, channels);
@@ -336,7 +337,7 @@ impl EquivariantLaunch {
         }
     }
 
-    /// Queues the product.
+    /// Queues the forward product.
     pub(crate) fn forward(&self, raw: &RawEquivariant, queue: Queue<'_>) -> Result<()> {
         for strip in self.strips(0) {
             for step in &self.steps {
@@ -351,7 +352,7 @@ impl EquivariantLaunch {
         Ok(())
     }
 
-    /// Queues its gradients: those that have addresses.
+    /// Queues the gradients that have addresses.
     pub(crate) fn backward(&self, raw: &RawEquivariant, queue: Queue<'_>) -> Result<()> {
         self.device.context().set_current()?;
         let [in_x, in_y, ..] = self.shape.rows;
@@ -397,7 +398,7 @@ mod tests {
     fn strips_are_what_fits_into_l2() {
         let l2 = 50 << 20;
         assert_eq!(strip(0, l2), (l2 as usize / 5 * 3) * 32);
-        // 35 rows of 3,000 vertices are 13.4 MB of 32 channels, 99 rows 38 MB.
+        // 35 rows of 3,000 vertices are 13.4 MB at 32 channels; 99 rows are 38 MB.
         assert_eq!([35, 99].map(|rows| strip(rows * 3_000, l2)), [64, 32]);
         assert_eq!(strip(99 * 10_000, l2), usize::MAX);
         assert_eq!(strip(usize::MAX, u64::MAX), 32);

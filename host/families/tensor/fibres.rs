@@ -1,4 +1,4 @@
-//! The entries of a sparse tensor of any order, sorted by the axes that an output keeps, and the work list over them.
+//! Nonzeros of a sparse tensor of any order, sorted by the axes that an output keeps, and the work list over them.
 
 use std::borrow::Cow;
 
@@ -10,37 +10,37 @@ use rayon::prelude::*;
 use crate::error::{Error, Result};
 use crate::worklist::{Runs, WorkList};
 
-/// Which rows the output has.
+/// Selection of the output rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowsOf {
-    /// One for every place of the kept axes.
+    /// One row for every index of the kept axes.
     All,
-    /// One for every place that has entries, in lexicographic order.
+    /// One row for every index with nonzeros, in lexicographic order.
     Stored,
 }
 
-/// Entries by output row.
+/// Nonzeros grouped by output row.
 #[derive(Debug)]
 pub(crate) struct Fibres {
-    /// Rows of the output.
+    /// Number of output rows.
     pub(crate) count: usize,
-    /// For each factor the place of every entry on its axis; of the first, with [`LAST_OF_ROW`].
+    /// For each factor, the index of every nonzero on its axis. The indices of the first factor carry [`LAST_OF_ROW`].
     pub(crate) places: Vec<Vec<u32>>,
-    /// Slots of the entries in this order; `None` where they lie so.
+    /// Slot of each nonzero in this order; `None` if the nonzeros are stored in this order.
     pub(crate) permutation: Option<Vec<u32>>,
-    /// Slots of the values.
+    /// Number of value slots.
     pub(crate) slots: usize,
-    /// The entries of each row that has some.
+    /// Nonzeros of each row that has nonzeros.
     pub(crate) runs: Runs,
-    /// The row of the output of each of these, where some have none.
+    /// Output row of each of these rows, if some output rows are empty.
     pub(crate) rows: Option<Vec<u32>>,
-    /// First and number of neighbouring rows without entries.
+    /// First index and number of adjacent empty rows.
     pub(crate) gaps: Vec<(u32, u32)>,
-    /// The place on the kept axes of each row that has entries, for [`RowsOf::Stored`].
+    /// Index on the kept axes of each row with nonzeros, for [`RowsOf::Stored`].
     pub(crate) keys: Vec<u64>,
 }
 
-/// Coordinates of every slot on each axis, [`PAD`] where it holds no entry; `None` for formats without.
+/// Returns the coordinates of every slot on each axis, [`PAD`] for padding. `None` for formats without coordinates.
 pub(crate) fn coordinates(pattern: AnyPattern<'_>) -> Option<Vec<Cow<'_, [u32]>>> {
     let spread = |offsets: &[u32]| -> Vec<u32> {
         let rows = 0..offsets.len().saturating_sub(1);
@@ -67,7 +67,7 @@ pub(crate) fn coordinates(pattern: AnyPattern<'_>) -> Option<Vec<Cow<'_, [u32]>>
     })
 }
 
-/// Rows of the output, as many as kernels count at the most.
+/// Returns the number of output rows, and validates it against the range of the kernels.
 fn counted(shape: &[usize], kept: &[usize], rows: RowsOf) -> Result<u128> {
     for &extent in shape {
         within("extent of a sparse tensor", extent as u128, u128::from(LAST_OF_ROW))?;
@@ -79,11 +79,11 @@ fn counted(shape: &[usize], kept: &[usize], rows: RowsOf) -> Result<u128> {
 }
 
 impl Fibres {
-    /// Sorts the entries by the axes `kept`, in this order; `of_factors` says the axis of each factor. `None` for
-    /// formats whose slots have no coordinates.
+    /// Sorts the nonzeros by the axes `kept`, in this order. `of_factors` states the axis of each factor. Returns
+    /// `None` for formats whose slots have no coordinates.
     ///
     /// # Errors
-    /// [`Error::Overflow`] for more rows than kernels count, or extents past 2^31.
+    /// Returns [`Error::Overflow`] if the rows exceed the range of the kernels, or extents exceed 2^31.
     pub(crate) fn new(
         tensor: AnyPattern<'_>,
         kept: &[usize],
@@ -131,7 +131,7 @@ impl Fibres {
         Ok(Some(own))
     }
 
-    /// Takes the rows that have entries, and finds those that have none.
+    /// Stores the rows with nonzeros and determines the gaps between them.
     fn number(&mut self, keys: &[u64]) {
         let mut next = 0;
         for &key in keys {
@@ -148,13 +148,14 @@ impl Fibres {
         }
     }
 
-    /// Entries.
+    /// Number of nonzeros.
     pub(crate) fn entries(&self) -> usize {
         self.runs.total as usize
     }
 
-    /// Items of about `weight` entries: whole rows, and equal pieces of rows longer than `limit`, about half as long,
-    /// whose sums are carried in slots; longest class first. With `clear` also the rows without entries.
+    /// Makes items of about `weight` nonzeros, longest class first. Items are whole rows. Rows longer than `limit` are
+    /// cut into equal pieces of about half that length, whose sums are carried in slots. `clear` adds items for empty
+    /// rows.
     pub(crate) fn items(&self, weight: u32, limit: u32, clear: bool) -> WorkList {
         let mut list = WorkList::default();
         let mut open: Option<Item> = None;
@@ -167,7 +168,8 @@ impl Fibres {
             }
             let item = open.get_or_insert(Item { row: rank, start, len: 0, slot: BUNDLE });
             item.len += len;
-            // Items end where the next would begin aligned, if rows allow: its loads bring nothing of this one.
+            // Items end at a multiple of `weight`, if rows allow, so that the loads of the next item are aligned and
+            // share no vector with this item.
             if item.start % weight + item.len >= weight {
                 list.items.extend(open.take());
             }
@@ -188,7 +190,7 @@ impl Fibres {
     }
 }
 
-/// Rows without entries that one item clears.
+/// Empty rows that one item clears.
 const CLEARED: u32 = 32;
 
 fn within(what: &str, value: u128, limit: u128) -> Result<()> {
@@ -198,7 +200,7 @@ fn within(what: &str, value: u128, limit: u128) -> Result<()> {
     Err(Error::Overflow { what: what.into(), value, limit })
 }
 
-/// Place of every entry on the kept axes, ascending, and the slots in that order unless they lie so.
+/// Returns the ascending index of every nonzero on the kept axes, and the slots in that order unless they are sorted.
 fn sorted(
     axes: &[Cow<'_, [u32]>],
     shape: &[usize],

@@ -1,6 +1,5 @@
-//! Entries of several sparse tensors that meet: one row for each combination of them that agrees on all shared indices.
-//! Made when an expression is planned, from the patterns alone; on a GPU by module `join`, with the same rows in the
-//! same order.
+//! Sparse-sparse join: one row for each combination of nonzeros that agrees on all shared indices. Planning makes it
+//! from the patterns alone. On a GPU, module `join` makes the same rows in the same order.
 
 mod cpu;
 mod on_device;
@@ -13,26 +12,26 @@ use rayon::prelude::*;
 use crate::device::Device;
 use crate::error::{Error, Refusal, Result};
 
-/// Rows of positions: of each tensor the slot, of each index the value.
+/// Rows of positions: the slot in each tensor, and the value of each index.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
-    /// The access of each tensor, for messages.
+    /// Access of each tensor, for messages.
     pub(crate) tensors: Vec<String>,
-    /// Of each tensor the slot of every row, and how many slots it has.
+    /// For each tensor, the slot of every row, and the number of slots.
     pub(crate) slots: Vec<(Vec<u32>, usize)>,
     pub(crate) names: Vec<String>,
     pub(crate) extents: Vec<usize>,
-    /// Of each index the value in every row.
+    /// For each index, its value in every row.
     pub(crate) values: Vec<Vec<u32>>,
 }
 
 /// Two columns of keys, one for each side of a join.
 pub(crate) type Keys<'a> = [&'a [u64]; 2];
 
-/// The largest list: `u32::MAX` is no position.
+/// Max number of rows: `u32::MAX` is not a position.
 pub(crate) const MOST_ROWS: u64 = u32::MAX as u64 - 1;
 
-/// A list longer than positions go.
+/// Error of a list that exceeds the range of positions.
 pub(crate) fn too_long(rows: u128) -> Error {
     Error::Overflow {
         what: "combinations of entries with equal shared indices".into(),
@@ -41,8 +40,8 @@ pub(crate) fn too_long(rows: u128) -> Error {
     }
 }
 
-/// Refuses lists of more pairs than are numbered, or that take more memory than is allowed: with the two positions
-/// of a pair, its order, and a slot and the values of the indices for each tensor.
+/// Returns an error for too many pairs or too much memory. Memory includes the two positions of a pair, its order, and,
+/// for each tensor, a slot and the values of the indices.
 pub(crate) fn check_pairs(pairs: u128, [left, right]: [usize; 2]) -> Result<()> {
     if pairs > MOST_ROWS.into() {
         return Err(too_long(pairs));
@@ -52,7 +51,7 @@ pub(crate) fn check_pairs(pairs: u128, [left, right]: [usize; 2]) -> Result<()> 
 }
 
 impl Table {
-    /// Every slot of a tensor, padding included, in the order of its values.
+    /// Makes a row of every slot of a tensor, including padding, in the order of its values.
     pub(crate) fn whole(access: &str, names: &[&str], tensor: AnyPattern<'_>) -> Result<Table> {
         let values = tensor.coordinates()?;
         let slots = tensor.slots();
@@ -65,7 +64,7 @@ impl Table {
         })
     }
 
-    /// The entries of a tensor; of an index that it has twice, the diagonal.
+    /// Makes a row of every nonzero of a tensor. If the tensor has an index twice, only of the diagonal.
     pub(crate) fn entries(access: &str, names: &[&str], tensor: AnyPattern<'_>) -> Result<Table> {
         let mut table = Table::whole(access, names, tensor)?;
         let first = |axis: usize| names.iter().position(|n| *n == names[axis]);
@@ -94,18 +93,18 @@ impl Table {
         Ok(table)
     }
 
-    /// Rows.
+    /// Number of rows.
     pub(crate) fn rows(&self) -> usize {
         self.slots[0].0.len()
     }
 
-    /// Whether the tables have an index in common.
+    /// Whether the tables share an index.
     pub(crate) fn meets(&self, other: &Table) -> bool {
         self.names.iter().any(|n| other.names.contains(n))
     }
 
-    /// Rows of both that agree on all indices they share, in the order of `order` (indices, the first weighs most),
-    /// equal ones in the order of the rows; without an order in that of the rows alone.
+    /// Joins the rows of both tables that agree on all shared indices. `order` lists indices, the most significant
+    /// first; equal rows keep their order. Without `order`, the result is in the order of the rows.
     pub(crate) fn join(
         self,
         other: Table,
@@ -119,7 +118,7 @@ impl Table {
             Some(names) => Some(self.keys(&other, names, false)?),
             None => None,
         };
-        // Rows come in the order of the left ones: where that is the wanted one, there is nothing to sort.
+        // The join emits rows in the order of the left table. No sort is required if this order is the requested one.
         let order =
             order.filter(|[left, right]| right.iter().any(|&k| k != 0) || !left.is_sorted());
         let keys = [&keys[0][..], &keys[1][..]];
@@ -142,8 +141,8 @@ impl Table {
         self.names.iter().position(|n| n == name)
     }
 
-    /// For each row of both tables its part of the number that the values of these indices are, the first weighing
-    /// most. `both`: a table's number does not depend on what the other one has.
+    /// Returns, for each row of both tables, its part of the mixed-radix number of these indices, the most significant
+    /// first. `both`: the key of a table includes all its indices, also those that the other table has.
     fn keys(&self, other: &Table, names: &[&str], both: bool) -> Result<[Vec<u64>; 2]> {
         let zeros = |table: &Table| allocate::zeroed("keys of entries", table.rows());
         let mut keys: [Vec<u64>; 2] = [zeros(self)?, zeros(other)?];
@@ -177,7 +176,7 @@ impl Table {
         Ok(keys)
     }
 
-    /// These rows of the one beside those of the other.
+    /// Combines the rows `left` of this table with the rows `right` of the other table.
     fn merged(self, other: Table, left: &[u32], right: &[u32]) -> Result<Table> {
         let (mut names, mut extents, mut values) = (Vec::new(), Vec::new(), Vec::new());
         for (table, at) in [(&self, left), (&other, right)] {
@@ -209,16 +208,17 @@ fn places_overflow(names: &[&str], places: u128) -> Error {
     }
 }
 
-/// `data` at each of these places.
+/// Returns `data` at each of these positions.
 fn gather(data: &[u32], at: &[u32]) -> Result<Vec<u32>> {
     Ok(allocate::each("positions", at.len(), &|row| data[at[row] as usize])?)
 }
 
-/// The rows of all tables, joined one after the other: one that shares an index with those before, as long as there is
-/// one. Tables that share no index have every combination of their rows.
+/// Joins all tables, one after the other. Each next table shares an index with the previous ones, if such a table
+/// exists. Tables without shared indices result in the Cartesian product of their rows.
 ///
 /// # Errors
-/// `Overflow` for longer lists than positions go, and `NoKernel` for lists that take too much memory.
+/// Returns `Overflow` for lists that exceed the range of positions, and `NoKernel` for lists that exceed the memory
+/// limit.
 pub(crate) fn join_all(
     tables: Vec<Table>,
     order: Option<&[&str]>,
@@ -234,7 +234,7 @@ pub(crate) fn join_all(
         joined.push(number);
         all = all.join(next, order.filter(|_| last), device)?;
     }
-    // Tensors as they were given, in whatever order they were joined.
+    // Restores the order in which the tensors were given.
     let mut tensors: Vec<_> = all.tensors.into_iter().zip(all.slots).zip(joined).collect();
     tensors.sort_by_key(|(_, number)| *number);
     (all.tensors, all.slots) = tensors.into_iter().map(|(tensor, _)| tensor).unzip();

@@ -1,4 +1,4 @@
-//! The gradient of the largest message on a GPU: module `message`, made for one pattern.
+//! Gradient of the max message on a GPU: module `message`, prepared for one pattern.
 
 use std::sync::Arc;
 
@@ -17,34 +17,34 @@ use crate::launch::{MAX_GRID_X, Turns, row_bytes, small, within};
 use crate::registry::Dtype;
 use crate::tensor::VECTOR_ENTRIES;
 
-/// Entries of an item at the most: longer sums are cut.
+/// Max nonzeros of an item; longer sums are cut.
 const LONGEST: u32 = 128;
 
-/// Device addresses of one run. Leading dimensions in elements.
+/// Device addresses of one run. Row strides are in elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawMessage {
-    /// One for each slot.
+    /// Values, one per slot.
     pub values: u64,
     /// Features of the sources.
     pub x: (u64, usize),
-    /// What the forward run made of them.
+    /// Result of the forward pass.
     pub y: (u64, usize),
-    /// Its gradient.
+    /// Gradient of the result.
     pub dy: (u64, usize),
-    /// Out: the gradient of the features.
+    /// Output: the gradient of the features.
     pub dx: (u64, usize),
-    /// Out: the gradient of the values, one for each slot; 0 where it is not wanted.
+    /// Output: the gradient of the values, one per slot; 0 if it is not requested.
     pub dvalues: u64,
 }
 
-/// The kernels with what they read of a pattern.
+/// Kernels with the arrays of a pattern.
 #[derive(Debug)]
 pub(crate) struct MessageLaunch {
-    /// Winners and parts of sums are one workspace: the next run waits for the last.
+    /// Serializes runs, because they share the workspace of winners and partial sums.
     turns: Turns,
     device: Arc<Device>,
     kernels: [Kernel<MessageParams>; 3],
-    /// Target, source and slot of each entry.
+    /// Target, source and slot of each nonzero.
     places: [DeviceMemory; 3],
     items: DeviceMemory,
     cuts: DeviceMemory,
@@ -62,7 +62,7 @@ struct Counts {
     features: u32,
 }
 
-/// Items `[source, start, len, slot]`, the longest first, and those that add up what was cut.
+/// Items `[source, start, len, slot]`, longest class first, and the items that add up cut sums.
 #[derive(Debug, Default)]
 struct Items {
     items: Vec<[u32; 4]>,
@@ -96,13 +96,13 @@ impl Items {
         own
     }
 
-    /// Sources without entries, whose gradients are zero.
+    /// Adds items for sources without nonzeros, whose gradients are zero.
     fn empty(&mut self, sources: std::ops::Range<u32>) {
         self.items.extend(sources.map(|source| [source, 0, 0, MESSAGE_WHOLE]));
     }
 }
 
-/// Target, source and slot of each entry.
+/// Returns target, source and slot of each nonzero.
 fn places(by_source: &Fibres) -> [Vec<u32>; 3] {
     let entries = by_source.entries();
     let targets = by_source.places[0].iter();
@@ -129,7 +129,7 @@ fn kernel(device: &Device, dtype: Dtype, step: u32) -> Result<Kernel<MessagePara
 }
 
 impl MessageLaunch {
-    /// `by_source`: the entries by source, with their targets.
+    /// Creates the launch. `by_source`: the nonzeros grouped by source, with their targets.
     pub(crate) fn new(
         device: &Arc<Device>,
         dtype: Dtype,
@@ -167,19 +167,19 @@ impl MessageLaunch {
         })
     }
 
-    /// The GPU that it runs on.
+    /// Returns the GPU of the launch.
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// Device bytes beside the operands.
+    /// Workspace in device memory, bytes.
     pub(crate) fn bytes(&self) -> usize {
         let rest = [&self.items, &self.cuts, &self.first, &self.partial];
         let all = self.places.iter().chain(rest);
         all.map(DeviceMemory::bytes).sum()
     }
 
-    /// Queues the run.
+    /// Queues the gradients.
     pub(crate) fn run(&self, raw: &RawMessage, queue: Queue<'_>) -> Result<()> {
         let counts = self.counts;
         let element = self.kernels[0].row().dtype.bytes();
@@ -222,7 +222,7 @@ impl MessageLaunch {
         })
     }
 
-    /// Queues a step: a warp for four entries, or for an item and 32 features.
+    /// Queues a step. A warp processes four nonzeros, or one item and 32 features.
     fn launch(&self, step: usize, params: &MessageParams, queue: Queue<'_>) -> Result<()> {
         let kernel = &self.kernels[step];
         let chunks = match kernel.row().step {

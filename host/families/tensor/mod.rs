@@ -1,4 +1,4 @@
-//! Sparse tensors of any order. The kernels: `kernels-gpu/families/tensor`.
+//! Sparse tensors of any order. The kernels are in `kernels-gpu/families/tensor`.
 
 pub(crate) mod cost;
 pub(crate) mod cpu;

@@ -1,4 +1,4 @@
-//! A kernel of module `mttkrp`: places and work list uploaded, values brought in order where the entries do not lie so.
+//! Launch of module `mttkrp`: uploads indices and the work list, and reorders values if the nonzeros are not sorted.
 
 use std::sync::Arc;
 
@@ -19,36 +19,36 @@ use crate::launch::{MAX_GRID_X, MAX_GRID_Y, Turns, aligned, in_vectors, row_byte
 use crate::registry::Dtype;
 use crate::tensor::VECTOR_ENTRIES;
 
-/// Entries of a piece of a long row at the least where the output goes past L2.
+/// Min nonzeros of a piece of a long row if the output is streamed.
 const CUT_STREAMED: u32 = 64;
 
-/// Partial sums of cut rows may take this much.
+/// Max bytes of the partial sums of cut rows.
 const PARTIAL_BYTES: usize = 64 << 20;
 
-/// Columns, and what happens to the output.
+/// Number of columns, and whether the output is accumulated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowsExtents {
     pub n: usize,
     pub accumulate: bool,
 }
 
-/// Device addresses of one run. Leading dimensions in elements.
+/// Device addresses of one run. Row strides are in elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawRows {
-    /// One for each slot.
+    /// Values, one per slot.
     pub values: u64,
-    /// Address and leading dimension of each factor; 0 past the last.
+    /// Address and row stride of each factor; 0 for absent factors.
     pub factors: [(u64, usize); 3],
-    /// The output and the distance of its rows.
+    /// Address and row stride of the output.
     pub out: (u64, usize),
-    /// Factor of all products.
+    /// Scalar factor of all products.
     pub alpha: f64,
 }
 
-/// A kernel made for one pattern.
+/// Kernel prepared for one pattern.
 #[derive(Debug)]
 pub(crate) struct RowsLaunch {
-    /// End of the last run: partial sums are one workspace. Goes before the context that its neighbours hold.
+    /// Serializes runs, because they share the partial sums. It is dropped before the fields that hold the context.
     turns: Turns,
     device: Arc<Device>,
     kernel: Kernel<MttkrpParams>,
@@ -82,7 +82,7 @@ impl RowsLaunch {
         let machine = device.machine();
         let weight = rows_weight(row, (fibres.runs.total, streamed), extents.n, machine);
         let most = PARTIAL_BYTES / (columns * row.dtype.acc_bytes()).max(1);
-        // Short items are for short rows: cutting has a price.
+        // Short items serve short rows; cuts have a cost.
         let shortest = if streamed { 2 * CUT_STREAMED } else { 2 * weight };
         let limit = fibres.runs.limit_within(shortest, most);
         let weight = if streamed { weight } else { limit / 2 };
@@ -109,7 +109,7 @@ impl RowsLaunch {
         })
     }
 
-    /// The GPU that it runs on.
+    /// Returns the GPU of the launch.
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -118,7 +118,7 @@ impl RowsLaunch {
         self.kernel.row()
     }
 
-    /// Device bytes beside the operands.
+    /// Workspace in device memory, bytes.
     pub(crate) fn bytes(&self) -> usize {
         let lists = [&self.items, &self.slots, &self.partial, self.turns.counters()];
         lists
@@ -130,7 +130,7 @@ impl RowsLaunch {
             + self.ordered.as_ref().map_or(0, Ordered::bytes)
     }
 
-    /// What `explain` says of the geometry.
+    /// Geometry of the launch, for `explain`.
     pub(crate) fn describe(&self) -> String {
         let ordered = match &self.ordered {
             Some(_) => "values brought in order, ",
@@ -147,7 +147,7 @@ impl RowsLaunch {
         )
     }
 
-    /// Queues the kernel, behind the ordering of values where they do not lie so.
+    /// Queues the kernel. If the nonzeros are not sorted, first queues the reordering of the values.
     pub(crate) fn run(&self, raw: &RawRows, queue: Queue<'_>) -> Result<()> {
         if self.item_count == 0 || self.grid[1] == 0 {
             return Ok(());
@@ -163,7 +163,7 @@ impl RowsLaunch {
         })
     }
 
-    /// Queues the kernel for values in order.
+    /// Queues the kernel for sorted values.
     fn launch(&self, raw: &RawRows, queue: Queue<'_>) -> Result<()> {
         let params = self.params(raw)?;
         let grid = Grid::of(self.grid).early();
@@ -211,7 +211,7 @@ impl RowsLaunch {
     }
 }
 
-/// Mode, and how L2 is shared: an output that is larger than half of it goes past the rows of the factors.
+/// Returns the flags for mode and L2. An output larger than half of L2 is evicted first, so that L2 keeps factor rows.
 fn flags(device: &Device, row: &Row, fibres: &Fibres, extents: RowsExtents) -> u32 {
     let mut flags = 0;
     if extents.accumulate {
@@ -224,7 +224,7 @@ fn flags(device: &Device, row: &Row, fibres: &Fibres, extents: RowsExtents) -> u
     flags
 }
 
-/// What brings values in order, unless they lie so.
+/// Returns the reordering of the values, or `None` if they are sorted.
 fn ordered(device: &Arc<Device>, row: &Row, fibres: &Fibres) -> Result<Option<Ordered>> {
     let Some(permutation) = fibres.permutation.as_ref().filter(|p| !p.is_empty()) else {
         return Ok(None);
@@ -236,7 +236,7 @@ fn ordered(device: &Arc<Device>, row: &Row, fibres: &Fibres) -> Result<Option<Or
     let steps = Steps::new(device, dtype)?;
     let counts = (fibres.slots, fibres.entries());
     let permutation = device.upload(permutation)?;
-    // SAFETY: the permutation names slots, and goes where what is made of it goes.
+    // SAFETY: the permutation contains slots, and the result is stored with it.
     let queue = unsafe { Queue::new(device.after_all()?) };
     Ordered::new(device, steps, permutation, counts, dtype.bytes(), queue).map(Some)
 }

@@ -1,4 +1,4 @@
-//! Which kernels of the family can run an expression.
+//! Offers of the family: kernels that can run an expression.
 
 pub(crate) mod dots;
 pub(crate) mod einsum;
@@ -8,7 +8,7 @@ pub(crate) mod tensor_product;
 use crate::error::Result;
 use crate::offer::{Question, Run, alignment_of, given_alignment, leading};
 
-/// Elements, up to 16, that n, addresses and the distances between rows of these matrices are multiples of.
+/// Max number of elements, up to 16, that divides n, the addresses and the row strides of these matrices.
 fn alignment<'n>(
     question: &Question<'_, '_>,
     names: impl Iterator<Item = &'n String>,
@@ -20,7 +20,7 @@ fn alignment<'n>(
     alignment_of(&all)
 }
 
-/// Where the matrices lie whose rows are gathered, up to three.
+/// Address and row stride of the gathered matrices, up to three.
 fn matrices<P>(run: &Run<'_>, factors: &[(String, P)]) -> Result<[(u64, usize); 3]> {
     let mut all = [(0, 0); 3];
     for (own, (name, _)) in all.iter_mut().zip(factors) {

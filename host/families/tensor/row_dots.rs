@@ -1,4 +1,4 @@
-//! A kernel of module `mttkrp` at the entries of a tensor: places of every slot uploaded, an entry after the other.
+//! Launch of module `mttkrp` at the nonzeros of a tensor: uploads the indices of every slot, nonzero by nonzero.
 
 use einsparse_kernels::abi::{FLAG_ACCUMULATE, SpmmParams};
 use einsparse_kernels::families::{DOT_ENTRIES, MttkrpParams};
@@ -11,22 +11,22 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, aligned, in_vectors, row_bytes, small, within};
 use crate::tensor::VECTOR_ENTRIES;
 
-/// Device addresses of one run. Leading dimensions in elements.
+/// Device addresses of one run. Row strides are in elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawDots {
-    /// One for each slot, or 0 where products are not multiplied by anything.
+    /// Mask values, one per slot; 0 if the products are not scaled by a mask.
     pub mask: u64,
-    /// Address and leading dimension of each factor; 0 past the last.
+    /// Address and row stride of each factor; 0 for absent factors.
     pub factors: [(u64, usize); 3],
-    /// One for each slot.
+    /// Output, one element per slot.
     pub out: u64,
-    /// Factor of all products.
+    /// Scalar factor of all products.
     pub alpha: f64,
-    /// Added to what is there.
+    /// Whether the products are added to the output.
     pub accumulate: bool,
 }
 
-/// A kernel made for one pattern.
+/// Kernel prepared for one pattern.
 #[derive(Debug)]
 pub(crate) struct DotsLaunch {
     kernel: Kernel<MttkrpParams>,
@@ -36,7 +36,7 @@ pub(crate) struct DotsLaunch {
 }
 
 impl DotsLaunch {
-    /// `places`: for each factor the row that every slot wants; factors have `n` columns.
+    /// Creates the launch. `places`: for each factor, the row that every slot reads. Factors have `n` columns.
     pub(crate) fn new(
         device: &Device,
         row: &'static Row,
@@ -57,12 +57,12 @@ impl DotsLaunch {
         self.kernel.row()
     }
 
-    /// Device bytes beside the operands.
+    /// Workspace in device memory, bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.places.iter().map(DeviceMemory::bytes).sum()
     }
 
-    /// What `explain` says of the geometry.
+    /// Geometry of the launch, for `explain`.
     pub(crate) fn describe(&self) -> String {
         let (entries, factors) = (self.slots, self.places.len());
         format!("{entries} entries of {factors} gathered rows of {}", self.n)

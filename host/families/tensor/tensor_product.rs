@@ -1,4 +1,4 @@
-//! Tensor products with a small sparse tensor: terms sorted into the kernel's lists, and the launch.
+//! Tensor products with a small sparse tensor: lists of the kernel, and the launch.
 
 mod lists;
 
@@ -25,19 +25,19 @@ use crate::registry::Dtype;
 pub(crate) struct CouplingShape {
     pub(crate) kind: TensorProductKind,
     pub(crate) transposed: bool,
-    /// Matrices are of each item.
+    /// Whether each item has its own matrices.
     pub(crate) own: bool,
     pub(crate) accumulate: bool,
     pub(crate) items: usize,
-    /// Channels of A, and those of the output or of F where they differ.
+    /// Channels of A, and those of the output, or of F if they differ.
     pub(crate) widths: (usize, usize),
-    /// Rows of A, Y, D, F and the output; 0 for what is not there.
+    /// Rows of A, Y, D, F and the output; 0 for absent operands.
     pub(crate) rows: [usize; 5],
-    /// Values of the sparse tensor.
+    /// Number of values of the sparse tensor.
     pub(crate) slots: usize,
 }
 
-/// Device addresses and leading dimensions of A, Y, D, F and the output; zeros for what is not there.
+/// Device addresses and row strides of A, Y, D, F and the output; zeros for absent operands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawCouplings {
     pub(crate) values: u64,
@@ -45,12 +45,12 @@ pub(crate) struct RawCouplings {
     pub(crate) alpha: f64,
 }
 
-/// A kernel with its lists on the device.
+/// Kernel with its lists in device memory.
 #[derive(Debug)]
 pub(crate) struct CouplingLaunch {
     kernel: Kernel<TensorProductParams>,
     lists: DeviceMemory,
-    /// Of sums over all items; who has arrived, `turns` counts.
+    /// Partial sums over all items. The counters in `turns` count the arrived thread blocks.
     sums: Option<DeviceMemory>,
     turns: Turns,
     params: TensorProductParams,
@@ -59,7 +59,7 @@ pub(crate) struct CouplingLaunch {
     shared: u32,
 }
 
-/// The row for a kind, whether its matrices are of each item, and an element type.
+/// Returns the row for a kind, an element type, and whether each item has its own matrices.
 pub(crate) fn row_for(kind: (TensorProductKind, bool), dtype: Dtype) -> Option<&'static Row> {
     let step = match kind {
         (TensorProductKind::Items, _) => STEP_TENSOR_ITEMS,
@@ -78,7 +78,7 @@ pub(crate) fn row_for(kind: (TensorProductKind, bool), dtype: Dtype) -> Option<&
     kernels().iter().find(fits)
 }
 
-/// What does not change from run to run; strides and addresses are zero.
+/// Returns the params that are constant over runs. Strides and addresses are zero.
 fn params_of(shape: &CouplingShape, lists: &Lists) -> Result<TensorProductParams> {
     let small = |what: &str, value: usize| within(what, value, u32::MAX as usize);
     let mut rows = [0; 5];
@@ -112,7 +112,7 @@ fn params_of(shape: &CouplingShape, lists: &Lists) -> Result<TensorProductParams
     })
 }
 
-/// Shared memory of a launch, or why there is not enough: `limit` is what a thread block may have.
+/// Returns the shared memory of a launch, or a refusal if it exceeds `limit`, the maximum of a thread block.
 pub(crate) fn shared_bytes(
     row: &Row,
     shape: &CouplingShape,
@@ -128,7 +128,7 @@ pub(crate) fn shared_bytes(
             shape.rows[0], shape.rows[1]
         )));
     }
-    // In u64 first: lists of millions would not fit the sums of u32.
+    // Computed in u64 first, because lists of millions of words overflow the u32 sums of the layout.
     let words =
         u64::from(lists.counts.iter().sum::<u32>()) + shape.rows.iter().sum::<usize>() as u64;
     let bytes = match words {
@@ -148,7 +148,7 @@ pub(crate) fn shared_bytes(
     )))
 }
 
-/// Thread blocks: as many as there are tiles, or, where each warp goes on to further items, as run at once.
+/// Returns the grid: one thread block per tile, or, if warps iterate over items, as many as are resident at once.
 fn grid(device: &Device, row: &Row, shape: &CouplingShape, shared: u32) -> Result<[u32; 3]> {
     let facts = device.facts();
     let warps = row.threads as usize / 32;
@@ -182,7 +182,7 @@ fn grid(device: &Device, row: &Row, shape: &CouplingShape, shared: u32) -> Resul
         TensorProductKind::Traces => [within("items", tiles, MAX_GRID_X)?, 1, 1],
         TensorProductKind::Weights => {
             let parts = across(shape.widths.0) * across(shape.widths.1);
-            // A few thread blocks for each multiprocessor; each leaves 1024 sums for all others to wait for.
+            // A few thread blocks per multiprocessor, because each stores 1024 partial sums that are added up later.
             let wanted = (facts.sms as usize * 4).div_ceil((parts * shape.rows[4]).max(1));
             let most = tiles.div_ceil(warps).max(1);
             [
@@ -237,7 +237,7 @@ impl CouplingLaunch {
         self.lists.bytes() + sums + self.turns.counters().bytes()
     }
 
-    /// What `explain` says of the geometry.
+    /// Geometry of the launch, for `explain`.
     pub(crate) fn describe(&self) -> String {
         let [segments, pairs, entries] = self.totals;
         let [x, y, z] = self.grid;
@@ -249,7 +249,7 @@ impl CouplingLaunch {
         )
     }
 
-    /// Strides, addresses and what follows from them.
+    /// Sets strides and addresses, and the flags that depend on them.
     fn bound(&self, raw: &RawCouplings) -> TensorProductParams {
         let [a, y, d, f, out] = raw.operands;
         let mut p = self.params;
@@ -258,7 +258,7 @@ impl CouplingLaunch {
         p.alpha = raw.alpha;
         p.sums = self.sums.as_ref().map_or(0, DeviceMemory::address);
         p.counters = self.turns.counters().address();
-        // Whether rows of D are channels of the output, or of F.
+        // Whether the rows of a matrix of D are channels of the output, or of F.
         let traces = [STEP_TENSOR_TRACES, STEP_TENSOR_OWN_TRACES].contains(&self.row().step);
         let turned = traces != (p.flags & FLAG_TRANSPOSED != 0);
         let (width, out_width) = (u64::from(p.width), u64::from(p.out_width));
@@ -268,7 +268,7 @@ impl CouplingLaunch {
             match (self.row().step, of) {
                 (STEP_TENSOR_ITEMS, _) | (_, 1) => leading,
                 (STEP_TENSOR_SUMS | STEP_TENSOR_TRACES | STEP_TENSOR_OWN_TRACES, 4) => leading,
-                // Matrices lie one behind the other, all of them or those of an item.
+                // Matrices are stored contiguously: all shared matrices, or those of an item.
                 (STEP_TENSOR_CONNECTED | STEP_TENSOR_TRACES, 2) => matrix,
                 (STEP_TENSOR_OWN_CONNECTED | STEP_TENSOR_OWN_TRACES, 2) => matrix * rows,
                 (STEP_TENSOR_WEIGHTS, 4) => leading * width,
@@ -282,7 +282,7 @@ impl CouplingLaunch {
             address.is_multiple_of(16) && leading.is_multiple_of(4)
         };
         let widths = p.width.is_multiple_of(4) && p.out_width.is_multiple_of(4);
-        // What is read or written by vectors; widths count where lanes hold four channels each.
+        // Operands that are accessed by vectors. The widths must be multiples of 4 if each lane holds four channels.
         let (operands, fours) = match self.row().step {
             STEP_TENSOR_CONNECTED => ([d, d, out], true),
             STEP_TENSOR_TRACES | STEP_TENSOR_WEIGHTS => ([a, d, f], true),

@@ -1,4 +1,4 @@
-//! Claims of ranks, addresses and texts, one rank at a time.
+//! Tests of rank claims, addresses and texts, on one rank at a time.
 
 use super::super::token::random_bytes;
 use super::*;
@@ -22,7 +22,7 @@ fn a_second_claim_of_a_rank_is_refused_and_the_first_link_stays() {
     let (id, token) = (id(), Token(random_bytes().unwrap()));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // Rank 1 of 4 accepts ranks 2 and 3; the others have other ideas.
+    // Rank 1 of 4 accepts ranks 2 and 3; other claims are rejected.
     let claim = |rank: u32, size: u32| {
         let stream = TcpStream::connect(address).unwrap();
         let hello = Hello { rank, size, address };
@@ -59,7 +59,7 @@ fn a_second_claim_of_a_rank_is_refused_and_the_first_link_stays() {
 fn all_addresses_of_a_host_are_tried() {
     let (id, token) = (id(), Token::of_text("a secret of this test"));
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    // Programs that are not of this group answer at two more addresses, one of them with nothing.
+    // Programs outside this group answer at two more addresses; one of them closes the connection immediately.
     let strangers = ["127.0.0.1:0", "127.0.0.1:0"].map(|at| TcpListener::bind(at).unwrap());
     let other = strangers[0].try_clone().unwrap();
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Which tokens and experts are whose, and what of them is sent.
+//! Distribution of tokens and experts over ranks, and the ranges that are exchanged.
 
 use std::ops::Range;
 
@@ -13,36 +13,36 @@ use crate::nn::MoeOptions;
 use crate::registry::Scalar;
 use crate::tensor::{Tensor, TensorView};
 
-/// Tokens and experts dealt to ranks.
+/// Tokens and experts distributed over ranks.
 #[derive(Debug)]
 pub(super) struct Deal {
     pub group: Group,
-    /// Of the whole layer.
+    /// Options of the whole layer.
     pub options: MoeOptions,
     pub tokens: Partition,
-    /// Experts of each share. A rank has as many shares as any other one.
+    /// Experts of each share. Every rank has the same number of shares.
     pub shares: Partition,
 }
 
 impl Deal {
-    /// Shares of this rank.
+    /// Range of the shares of this rank.
     pub fn mine(&self) -> Range<usize> {
         let (rank, each) = (self.group.rank(), self.shares.ranks() / self.group.size());
         rank * each..(rank + 1) * each
     }
 
-    /// How many tokens this rank has.
+    /// Number of tokens of this rank.
     pub fn own(&self) -> usize {
         self.tokens.range(self.group.rank()).len()
     }
 
-    /// Experts of this rank.
+    /// Range of the experts of this rank.
     pub fn experts(&self) -> Range<usize> {
         let mine = self.mine();
         self.shares.range(mine.start).start..self.shares.range(mine.end - 1).end
     }
 
-    /// Extents of the part of the layer that has these experts, for so many tokens.
+    /// Options of the part of the layer with the given experts, for `tokens` tokens.
     pub fn part(&self, experts: Range<usize>, tokens: usize) -> MoeOptions {
         MoeOptions {
             tokens,
@@ -52,7 +52,7 @@ impl Deal {
         }
     }
 
-    /// Of both stacks of this rank's matrices, the first element of a share's and their shape.
+    /// For both stacks of this rank's matrices: offset of a share's first element, and shape of the share.
     pub fn places(&self, share: usize) -> [(usize, [usize; 3]); 2] {
         let experts = self.shares.range(share);
         let before = experts.start - self.experts().start;
@@ -60,7 +60,7 @@ impl Deal {
         shapes.map(|shape| (before * shape[1] * shape[2], shape))
     }
 
-    /// A share's matrices.
+    /// Matrices of a share.
     pub fn matrices<'a, T: Scalar>(
         &self,
         share: usize,
@@ -70,12 +70,12 @@ impl Deal {
         Ok([up.part(first.0, &first.1)?, down.part(second.0, &second.1)?])
     }
 
-    /// Elements of rows of this rank's tokens: what every rank gets.
+    /// Ranges of elements of this rank's tokens, one per receiving rank: all tokens are sent to every rank.
     pub fn to_all(&self, width: usize) -> Vec<Range<usize>> {
         vec![0..self.own() * width; self.group.size()]
     }
 
-    /// Elements of rows of all tokens: where those of each rank lie.
+    /// Ranges of elements of each rank's tokens within the tokens of all ranks.
     pub fn in_all(&self, width: usize) -> Vec<Range<usize>> {
         let place = |rank: usize| {
             let own = self.tokens.range(rank);
@@ -84,7 +84,8 @@ impl Deal {
         (0..self.group.size()).map(place).collect()
     }
 
-    /// Queues the way back: rows of all tokens, by own share, to the ranks of the tokens, where they lie by share.
+    /// Queues the exchange of results. Rows of all tokens, in the order of own shares, are sent to the ranks that own
+    /// the tokens. There they are stored in the order of all shares.
     pub fn back<T: Scalar>(
         &self,
         (from, to): (&Tensor<T>, &mut Tensor<T>),
@@ -105,7 +106,7 @@ impl Deal {
     }
 }
 
-/// Adds rows of tokens, `[shares tokens, n]`, over the shares, in their order; none without tokens.
+/// Creates the sum of `[shares tokens, n]` over shares, in the order of shares; `None` without tokens.
 pub(super) fn share_sum<T: Scalar>(
     context: &Context,
     parts: &Tensor<T>,
@@ -116,7 +117,7 @@ pub(super) fn share_sum<T: Scalar>(
     }
     let (rows, n) = (parts.shape()[0], parts.shape()[1]);
     let shares = rows / tokens;
-    // For each token its row of each share.
+    // Each token has one row per share.
     let offsets = (0..=tokens).map(|token| (token * shares) as u32).collect();
     let row = |at: usize| (at % shares * tokens + at / shares) as u32;
     let pattern = CsrPattern::new(tokens, rows, offsets, (0..rows).map(row).collect())?;
@@ -125,7 +126,7 @@ pub(super) fn share_sum<T: Scalar>(
     RowSum::new(context, ones, (parts, &sums), false).map(Some)
 }
 
-/// Refuses shares that ranks cannot have the same number of, or that some have no experts of.
+/// Rejects a number of shares that is 0, not a multiple of the number of ranks, or above the number of experts.
 pub(super) fn check_shares(shares: usize, ranks: usize, experts: usize) -> Result<()> {
     if shares > 0 && shares.is_multiple_of(ranks) && shares <= experts {
         return Ok(());

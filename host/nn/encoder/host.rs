@@ -1,4 +1,4 @@
-//! The same on the CPU: steps in f64, their results rounded to the element type, a sequence at a time.
+//! CPU implementation of the encoder: steps in f64, rounded to the element type, one sequence at a time.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::rounding;
 
-/// A matrix or a vector on the host, and elements from one row to the next; none elsewhere.
+/// Values of a matrix or vector in host memory, and its row stride in elements; empty for a tensor in device memory.
 type Wide<'a> = (Cow<'a, [f64]>, usize);
 
 fn wide(tensor: &AnyTensor) -> Wide<'_> {
@@ -20,7 +20,7 @@ fn wide(tensor: &AnyTensor) -> Wide<'_> {
     (values.unwrap_or_default(), tensor.leading())
 }
 
-/// `(x + y - mean) / sqrt(variance + epsilon) * factor + summand`, not rounded.
+/// Computes `(x + y - mean) / sqrt(variance + epsilon) * factor + summand` of one row, not rounded.
 fn norm(x: &[f64], y: &[f64], [factor, summand]: &[Wide<'_>; 2], epsilon: f64, out: &mut [f64]) {
     let sums: Vec<f64> = x.iter().zip(y).map(|(x, y)| x + y).collect();
     let count = sums.len().max(1) as f64;
@@ -32,7 +32,7 @@ fn norm(x: &[f64], y: &[f64], [factor, summand]: &[Wide<'_>; 2], epsilon: f64, o
     }
 }
 
-/// [`norm`] of so many rows, rounded.
+/// Computes [`norm`] of `rows` rows, rounded.
 pub(super) fn norms(
     rows: usize,
     [x, y]: [&AnyTensor; 2],
@@ -48,17 +48,17 @@ pub(super) fn norms(
     });
 }
 
-/// The rows of each sequence of a batch.
+/// Rows of each sequence of a batch.
 pub(super) struct Batch<'a> {
     options: &'a EncoderOptions,
     sequences: Vec<Range<usize>>,
 }
 
 impl<'a> Batch<'a> {
-    /// `packed`: one sequence behind the other.
+    /// `packed`: sequences follow each other without padding.
     pub(super) fn new(options: &'a EncoderOptions, lengths: &Tensor<i32>, packed: bool) -> Self {
         let (mut before, most) = (0, options.rows());
-        // The storage may have a gap after the last length.
+        // The storage may be longer than the lengths.
         let lengths = lengths.host().unwrap_or(&[]).iter().take(options.items);
         let lengths = lengths.enumerate();
         let sequences = lengths.map(|(item, length)| {
@@ -71,7 +71,7 @@ impl<'a> Batch<'a> {
         Batch { options, sequences: sequences.collect() }
     }
 
-    /// A layer at a time: wide weights of all would be many times as large.
+    /// Runs one layer at a time: the f64 weights of all layers would take many times the memory.
     pub(super) fn run<T: Scalar>(
         &self,
         x: &Tensor<T>,
@@ -101,7 +101,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// A layer with its weights in f64.
+/// Layer with its weights in f64.
 struct HostLayer<'a> {
     options: &'a EncoderOptions,
     qkv: [Wide<'a>; 2],
@@ -128,7 +128,7 @@ impl<'a> HostLayer<'a> {
         }
     }
 
-    /// `A W + bias` of so many rows of A, which may have no elements, rounded.
+    /// Computes `A W + bias` of `rows` rows of A, rounded. The rows may be empty.
     fn product(
         &self,
         (a, rows): (&[f64], usize),
@@ -154,7 +154,7 @@ impl<'a> HostLayer<'a> {
         out
     }
 
-    /// The layer on the tokens of a sequence.
+    /// Computes the layer for the tokens of one sequence.
     fn sequence(&self, x: &[f64]) -> Vec<f64> {
         let EncoderOptions { width, hidden, epsilon, .. } = *self.options;
         let rows = x.len() / width.max(1);
@@ -178,11 +178,11 @@ impl<'a> HostLayer<'a> {
         normed(&h, &inner, &self.second_norm)
     }
 
-    /// Attention of the tokens of a sequence, whose queries, keys and values lie beside one another.
+    /// Computes attention of the tokens of one sequence. Each row of `qkv` contains a query, a key and a value.
     fn attend(&self, qkv: &[f64]) -> Vec<f64> {
         let EncoderOptions { width, heads, .. } = *self.options;
         let (count, d) = (qkv.len() / (3 * width).max(1), width / heads);
-        // Heads behind each other, `[heads, count, d]`.
+        // One head after the other, `[heads, count, d]`.
         let part = |part: usize| -> HostHeads<'_> {
             let rows = (0..heads * count).flat_map(|i| {
                 let (head, row) = (i / count.max(1), i % count.max(1));

@@ -1,4 +1,4 @@
-//! The launches of the layers on a GPU, and what lies between them.
+//! Launches of the layers on a GPU, and the device memory that they share.
 
 use super::{EncoderOptions, EncoderWeights, rows};
 use crate::device::Device;
@@ -13,33 +13,34 @@ use crate::launch::Turns;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// Kernels in their order.
+/// Kernels in launch order.
 #[derive(Debug)]
 pub(super) struct Launches {
-    /// End of the last run: all share the rows in between.
+    /// Serializes runs, because they share `rows`.
     pub(super) turns: Turns,
     pub(super) pack: PackLaunch,
     pub(super) masks: MaskLaunch,
     pub(super) attention: AttentionLaunch,
-    /// To queries, keys and values; output; up; down.
+    /// Products to queries, keys and values; output projection; up; down.
     pub(super) products: [LiveProduct; 4],
-    /// Packed input of a layer; queries, keys and values; attention, later normalised; sums; hidden.
+    /// Packed input of a layer; queries, keys and values; attention, later normalised rows; sums; hidden rows. Each
+    /// with its number of columns.
     pub(super) rows: [(DeviceMemory, usize); 5],
 }
 
-/// What a run takes, beside weights.
+/// Arguments of a run, in addition to the weights.
 pub(super) struct Run<'a> {
     pub options: &'a EncoderOptions,
-    /// `x` and `out` have packed rows.
+    /// Whether `x` and `out` have packed rows.
     pub packed: bool,
-    /// Launches at the most.
+    /// Maximum number of launches.
     pub steps: usize,
     pub x: Rows,
     pub out: Rows,
     pub lengths: u64,
 }
 
-/// Steps that a run has once: packing and the work list.
+/// Steps that occur once per run: packing and the work list.
 const ONCE: [usize; 2] = [0, 2];
 
 impl Launches {
@@ -77,20 +78,21 @@ impl Launches {
         })
     }
 
-    /// Queues the layers. Tensors are of the planned extents, and runs follow one another.
+    /// Queues the layers. Tensors have the planned extents, and runs are serialized.
     ///
-    /// Every kernel waits for the one ahead before it ends, and so for all ahead: what it writes or reads behind its
-    /// own wait is in order, and layers can share rows. That leaves what comes in front of a wait:
-    /// - writes: the work list alone, whose readers, attention, belong to an earlier run, and have ended when packing
-    ///   has;
-    /// - reads: what had been written when the launch ahead started. Packing and products let the next launch start
-    ///   behind their own wait: at the start of a launch behind one of them, all ahead of that one has ended. The
-    ///   others let it start at once, so behind them no more has ended than at their own start.
+    /// Every kernel waits for the previous launch before it exits, and thereby for all earlier launches. Accesses after
+    /// the wait are in order, so layers can share rows. Accesses before the wait:
+    /// - Writes: only the work list. Its readers, the attention kernels, belong to an earlier run, and have completed
+    ///   when packing has.
+    /// - Reads: only data that was complete when the previous launch started. Packing and products start the next
+    ///   launch after their own wait: when a launch that follows one of them starts, all launches before that one have
+    ///   completed. The other kernels start the next launch at once: it can rely only on launches that had completed
+    ///   when they started.
     ///
-    /// Weights are read so: nothing in here writes them, and whoever wrote them ahead of the layers has ended before
-    /// the first product starts, which stands behind packing. `live` is: packing writes it and has ended before any
-    /// launch behind the first product starts. A norm's residual rows are: a norm stands behind a product, and they
-    /// were written ahead of that, by packing or a norm.
+    /// Weights are read before the wait. No kernel here writes them. Launches that wrote them before the layers have
+    /// completed before the first product starts, because it follows packing. `live` is read before the wait: packing
+    /// writes it and has completed before any launch after the first product starts. The residual rows of a norm are
+    /// also read before the wait: a norm follows a product, and packing or a norm wrote the rows before that product.
     pub(super) fn run<T: Scalar>(
         &self,
         run: &Run<'_>,
@@ -115,7 +117,7 @@ impl Launches {
         Ok(())
     }
 
-    /// Queues a step of layer `number`, which `ends` the run or does not.
+    /// Queues a step of layer `number`. `ends`: this is the last layer.
     fn step<T: Scalar>(
         &self,
         run: &Run<'_>,
@@ -156,20 +158,21 @@ impl Launches {
             6 => product(2, normed, hidden),
             7 => product(3, hidden, sums),
             _ if ends => norm(weights.second_norm, [normed, sums], run.out, !run.packed),
-            // To where packing put the rows of the first layer: the zeros behind them are still there, which keep what
-            // attention gathers behind the last token finite.
+            // The output replaces the packed rows of the first layer. The rows past the last token stay zero, which
+            // keeps what attention gathers there finite.
             _ => norm(weights.second_norm, [normed, sums], packed, false),
         }
     }
 
-    /// The mask as packing has left it, which is in front of the product to queries, keys and values.
+    /// Mask that packing wrote. The product between packing and the work list waits for packing, so the work list can
+    /// run concurrently with that product.
     fn flags(&self) -> RawFlags {
         let [ranges, live] = self.pack.addresses();
         RawFlags { ranges, live, beside: true, ..RawFlags::default() }
     }
 }
 
-/// Where a matrix begins, and its bytes.
+/// Address and bytes of a matrix.
 fn span<T: Scalar>(matrix: &Tensor<T>) -> (u64, usize) {
     let [inputs, outputs] = [0, 1].map(|axis| matrix.shape().get(axis).map_or(0, |&x| x));
     let elements = match inputs == 0 || outputs == 0 {
@@ -179,7 +182,7 @@ fn span<T: Scalar>(matrix: &Tensor<T>) -> (u64, usize) {
     (matrix.place(), elements * T::DTYPE.bytes())
 }
 
-/// Queries, keys and values beside one another in rows, and the rows that the heads' results go to.
+/// Attention arguments for rows `qkv` of queries, keys and values, and output rows `out`.
 fn heads(options: &EncoderOptions, qkv: Rows, out: Rows) -> RawAttention {
     let part = |at: usize| qkv.address + (at * options.width * 2) as u64;
     let strides = |rows: Rows| [options.width / options.heads, rows.leading];

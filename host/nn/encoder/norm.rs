@@ -1,4 +1,4 @@
-//! The sum of two matrices, each row normalised.
+//! Layer normalisation of the sum of two matrices.
 
 use super::host::norms;
 use crate::context::{Context, Prepared};
@@ -9,8 +9,10 @@ use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// `out = (x + y - mean) / sqrt(variance + epsilon) * factor + summand` for each row (layer normalisation, arXiv
-/// 1607.06450, of a residual sum), in f32 and rounded once; the CPU computes in f64.
+/// Layer normalisation of a residual sum (arXiv 1607.06450).
+///
+/// Each row is `out = (x + y - mean) / sqrt(variance + epsilon) * factor + summand`. It is computed in f32 and rounded
+/// once; the CPU computes in f64.
 ///
 /// ```
 /// use einsparse::Context;
@@ -40,11 +42,11 @@ pub struct ResidualNorm<T> {
 }
 
 impl<T: Scalar> ResidualNorm<T> {
-    /// For matrices of this shape.
+    /// Creates the operation for matrices of this shape.
     ///
     /// # Errors
-    /// [`Error::Operand`](crate::Error::Operand) for an epsilon below 0 and rows other than multiples of 8 elements or
-    /// longer than 1024; [`Error::NoKernel`](crate::Error::NoKernel) for another type than f16 and bf16.
+    /// [`Error::Operand`](crate::Error::Operand) for an epsilon below 0, and for rows whose length is not a multiple of
+    /// 8 elements or is above 1024; [`Error::NoKernel`](crate::Error::NoKernel) for types other than f16 and bf16.
     pub fn new(context: &Context, shape: [usize; 2], epsilon: f64) -> Result<Self> {
         if epsilon.is_nan() || epsilon < 0.0 {
             return Err(Error::operand("epsilon", format!("is {epsilon}, not a variance")));
@@ -65,11 +67,11 @@ impl<T: Scalar> ResidualNorm<T> {
         })
     }
 
-    /// Queues the sum of `x` and `y`, normalised, with a factor and a summand for each column.
+    /// Queues the normalised sum of `x` and `y`. `affine` contains a factor and a summand for each column.
     ///
     /// # Errors
-    /// Tensors of another shape or context than planned, and addresses other than multiples of 16 bytes;
-    /// output untouched.
+    /// Returns an error if a tensor has another shape or context than planned, or if an address is not a multiple of 16
+    /// bytes. The output is then not written.
     pub fn forward(
         &self,
         [x, y]: [&Tensor<T>; 2],
@@ -90,8 +92,8 @@ impl<T: Scalar> ResidualNorm<T> {
             self.context.check_stream(stream)?;
             let to = (super::rows(out), false, false);
             let affine = affine.map(|tensor| tensor.place());
-            // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
-            // only after the work queued on the context.
+            // SAFETY: shapes and contexts were checked. The tensors are borrowed for the call, and device memory is
+            // freed only after the work queued on the context.
             let queue = unsafe { Queue::new(stream.raw()) };
             own.norm([x, y].map(super::rows), affine, to, queue)
         })?;

@@ -1,4 +1,4 @@
-//! Gradients of the sum of two matrices, each row normalised.
+//! Gradients of the layer normalisation of the sum of two matrices.
 
 use std::marker::PhantomData;
 
@@ -11,10 +11,11 @@ use crate::kernel::Queue;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::Tensor;
 
-/// Gradients of [`ResidualNorm`](super::ResidualNorm). Means and deviations are computed again, so the forward run leaves
-/// nothing behind. Sums are f32 on a GPU (f64 on the CPU), and so are the gradients of factor and summand, whatever the
-/// type of x: rows are dealt in parts, which are added up in order, the same bits at every run. GPU kernels for f32, f16
-/// and bf16.
+/// Gradients of [`ResidualNorm`](super::ResidualNorm).
+///
+/// Means and deviations are recomputed, so the forward run stores nothing for them. Sums are f32 on a GPU and f64 on
+/// the CPU. The gradients of factor and summand are f32, whatever the type of x. Rows are distributed in parts, and the
+/// sums of the parts are added in order, so results are bitwise reproducible. GPU kernels exist for f32, f16 and bf16.
 ///
 /// ```
 /// use einsparse::Context;
@@ -44,12 +45,12 @@ pub struct ResidualNormGradient<T, Out = f32> {
 }
 
 impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
-    /// For matrices of this shape.
+    /// Creates the operation for matrices of this shape.
     ///
     /// # Errors
-    /// [`Error::Operand`] for an epsilon below 0, and for gradients of factor and summand that are not f32;
-    /// there also [`Error::Overflow`] past 2^31 - 1 rows or columns, [`Error::NoKernel`] for other element types,
-    /// [`Error::OutOfMemory`].
+    /// [`Error::Operand`] for an epsilon below 0. Except on [`Context::unchecked_cpu`], also [`Error::Operand`] if the
+    /// gradients of factor and summand are not f32, [`Error::Overflow`] for more than 2^31 - 1 rows or columns,
+    /// [`Error::NoKernel`] for other element types, [`Error::OutOfMemory`].
     pub fn new(context: &Context, shape: [usize; 2], epsilon: f64) -> Result<Self> {
         if epsilon.is_nan() || epsilon < 0.0 {
             let reason = format!("is {epsilon}, not a variance");
@@ -70,23 +71,26 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
         })
     }
 
-    /// Name of the kernel, `cpu` on a CPU context.
+    /// Returns the kernel name, or `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         let launch = self.launch.as_ref();
         launch.map_or("cpu", NormGradientLaunch::variant)
     }
 
-    /// Device bytes beside the operands.
+    /// Returns the workspace size, in bytes of device memory; 0 on a CPU context.
     pub fn workspace_bytes(&self) -> usize {
         self.launch.as_ref().map_or(0, NormGradientLaunch::bytes)
     }
 
-    /// Queues the gradients for `dy`, that of the output: of x, which is that of y as well, into `dx`, and those of
-    /// factors and summands as the two rows of `affine`, `[2, columns]`. Nothing is allocated or waited for.
+    /// Queues the gradients.
+    ///
+    /// `dy` is the gradient of the output. `dx` receives the gradient of x, which is also that of y. The two rows of
+    /// `affine`, `[2, columns]`, receive the gradients of the factors and of the summands. Allocates nothing and does
+    /// not synchronize.
     ///
     /// # Errors
-    /// [`Error::Shape`] if an operand is not of the planned extents; [`Error::Operand`] if one lies in another context,
-    /// or factors or `affine` have gaps.
+    /// [`Error::Shape`] if an operand has other extents than planned; [`Error::Operand`] if one belongs to another
+    /// context, or if factors or `affine` have gaps.
     pub fn backward(
         &self,
         [x, y]: [&Tensor<T>; 2],
@@ -107,7 +111,7 @@ impl<T: Scalar, Out: Scalar> ResidualNormGradient<T, Out> {
             let all = [of(x)?, of(y)?, of(dy)?, of(dx)?];
             let factor = without_gaps(context, "factor", factor, stream)?.address;
             let affine = without_gaps(context, "affine", affine, stream)?.address;
-            // SAFETY: operands of the planned shapes and types; they are the caller's to keep until the stream is done.
+            // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
             let queue = unsafe { Queue::new(stream.raw()) };
             launch.run(all, factor, affine, queue)
         })?;

@@ -1,4 +1,4 @@
-//! Backward of a layer of experts.
+//! Backward pass of the mixture-of-experts layer.
 
 use super::kept::Kept;
 use super::{Moe, MoeOptions};
@@ -17,20 +17,20 @@ use crate::registry::Scalar;
 use crate::tensor::{AnyTensor, Tensor};
 use crate::values::{Sum, with_sums};
 
-/// Where [`Moe::backward`] writes: the gradients of what their names say, each in its operand's shape.
+/// Outputs of [`Moe::backward`]. Each gradient has the shape of its operand.
 #[derive(Debug)]
 pub struct MoeGradients<'a, T> {
-    /// Of the tokens.
+    /// Gradient of the tokens.
     pub x: &'a mut Tensor<T>,
-    /// Of the weights of the choices; 0 where a choice names no expert.
+    /// Gradient of the weights of the choices; 0 if a choice names no expert.
     pub weights: &'a mut Tensor<f32>,
-    /// Of the first matrices.
+    /// Gradient of the first matrices.
     pub up: &'a mut Tensor<T>,
-    /// Of the second.
+    /// Gradient of the second matrices.
     pub down: &'a mut Tensor<T>,
 }
 
-/// What backward needs beside forward.
+/// Products and memory that only the backward pass requires.
 #[derive(Debug)]
 pub(super) struct Backward<T> {
     through_down: GroupedProduct<T>,
@@ -38,7 +38,7 @@ pub(super) struct Backward<T> {
     up: GroupedWeight<T>,
     down: GroupedWeight<T>,
     weigh: Option<WeighLaunch>,
-    /// Of the hidden rows, by slots.
+    /// Gradient of the hidden rows, by slots.
     hidden: Tensor<T>,
 }
 
@@ -96,18 +96,21 @@ impl<T: Scalar> Backward<T> {
 }
 
 impl<T: Scalar> Moe<T> {
-    /// Queues the gradients, for the gradient `out` of the layer's output, `[tokens, model]`, and the operands of the
-    /// [`forward`] just before: `x`, weights, both stacks of matrices. Hidden rows are those of that run, and are
-    /// weighted in place: one backward for each run. Deterministic, and nothing is allocated or waited for; the layer
-    /// has to be made [`for_training`](Moe::for_training).
+    /// Queues the gradients of the layer.
     ///
-    /// ReLU's gradient is that of the sign of the hidden rows as they were rounded. With `g = out[t] down[e]^T`, gated,
-    /// the weight's gradient is `h . g`, the matrices' are `x[t]^T (w g)` and `(w h)^T out[t]`, the token's the sum of
-    /// `w g up[e]^T`. `g`, `w g`, `w h` and, with several experts a token, what is summed are rounded to `T`. With a
-    /// gate, `g` goes through `h = gate(a) b` to the sums `a` and `b`, which the run kept, rounded to `T`.
+    /// `out` is the gradient of the layer's output, `[tokens, model]`. The other operands are those of the [`forward`]
+    /// run just before: `x`, weights, both stacks of matrices. The hidden rows of that run are weighted in place, so
+    /// each run supports one `backward`. Results are bitwise reproducible. Allocates nothing and does not synchronize.
+    /// The layer must be created with [`for_training`](Moe::for_training).
+    ///
+    /// The gradient of ReLU uses the sign of the rounded hidden rows. Let `h` be a hidden row, `w` its weight, and
+    /// `g = out[t] down[e]^T`, zero where a ReLU set `h` to zero. The gradient of the weight is `h . g`. Those of the
+    /// matrices are `x[t]^T (w g)` and `(w h)^T out[t]`, and that of the token is the sum of `w g up[e]^T`. `g`, `w g`,
+    /// `w h` and, with several experts per token, the summands are rounded to `T`. With a gate, `g` is propagated
+    /// through `h = gate(a) b` to the sums `a` and `b`, which the forward run stored, rounded to `T`.
     ///
     /// # Errors
-    /// As [`forward`]; [`Error::Operand`] for a layer that was not made for training.
+    /// Returns the errors of [`forward`]; [`Error::Operand`] if the layer was not created for training.
     ///
     /// [`forward`]: Moe::forward
     pub fn backward(
@@ -188,8 +191,8 @@ impl<T: Scalar> Moe<T> {
     }
 }
 
-/// Dot products of the hidden rows with their gradients, which both become weighted; of a gated layer hidden rows and
-/// the gradients of what was kept.
+/// Computes the dot products of the hidden rows with their gradients, and multiplies both by the weights. In a gated
+/// layer, the sums in `kept` are replaced by their weighted gradients.
 fn weigh<T: Scalar>(
     routing: &Routing,
     [h, g]: [&mut Tensor<T>; 2],
@@ -204,8 +207,8 @@ fn weigh<T: Scalar>(
             let rows = [operand(context, h, stream)?, operand(context, g, stream)?];
             let weights = without_gaps(context, "weights", weights, stream)?;
             let gradient = without_gaps(context, "gradient of weights", gradient, stream)?;
-            // SAFETY: hidden rows of the planned extents, a weight and a gradient of each choice; the caller's to keep
-            // until the stream is done.
+            // SAFETY: hidden rows have the planned extents, and each choice has a weight and a gradient. The caller
+            // keeps the operands until the stream completes.
             let queue = unsafe { Queue::new(stream.raw()) };
             let words = [weights.address, gradient.address];
             let sums = kept.map(|kept| operand(context, &kept.sums, stream));

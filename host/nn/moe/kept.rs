@@ -1,4 +1,4 @@
-//! What a gated layer keeps of its first product for the gradients: both sums, and not only what they make.
+//! Sums of the first product that a gated layer stores for its gradients.
 
 use super::MoeOptions;
 use crate::device::Stream;
@@ -14,7 +14,8 @@ use crate::values::{Sum, with_sums};
 pub(super) struct Kept<T> {
     pub(super) gate: Gate,
     pub(super) product: GroupedProduct<T>,
-    /// By slots: those of the gates, then what they are multiplied with. Backward leaves their gradients here.
+    /// Sums by slots: those of the gates, then those of the other factor. The backward pass replaces them by their
+    /// gradients.
     pub(super) sums: Tensor<T>,
     launch: Option<GateLaunch>,
 }
@@ -45,7 +46,7 @@ impl<T: Scalar> Kept<T> {
         })
     }
 
-    /// Queues the first product and the hidden rows it makes.
+    /// Queues the first product, and the hidden rows computed from it.
     pub(super) fn queue(
         &mut self,
         routing: &Routing,
@@ -60,7 +61,7 @@ impl<T: Scalar> Kept<T> {
         };
         let sums = operand(context, &self.sums, stream)?;
         let hidden = operand(context, hidden, stream)?;
-        // SAFETY: both are the layer's own, of the planned extents and type.
+        // SAFETY: both belong to the layer, and have the planned extents and type.
         let queue = unsafe { Queue::new(stream.raw()) };
         launch.run(sums, hidden, queue)
     }

@@ -1,4 +1,4 @@
-//! What optimisers have in common: a step of all parameters by one rule.
+//! Shared implementation of the optimisers: one step of all parameters by one rule.
 
 use einsparse_kernels::families::UpdateState;
 
@@ -11,20 +11,20 @@ use crate::kernel::Queue;
 use crate::registry::{Dtype, Scalar};
 use crate::tensor::{AnyTensor, Tensor};
 
-/// Parameters of one shape, what the rule keeps of them, and how far it is.
+/// State of an optimiser: the shape of its parameters, the rule, the moments and the progress.
 #[derive(Debug)]
 pub(super) struct Update {
     context: Context,
     shape: Vec<usize>,
     rule: Rule,
-    /// Of the CPU; a GPU has its own in device memory.
+    /// State on a CPU context. A GPU has its own state in device memory.
     state: UpdateState,
-    /// Those that the rule has; the others have no element.
+    /// First and second moment; empty if the rule does not use it.
     moments: [Tensor<f32>; 2],
     launch: Prepared<UpdateLaunch>,
 }
 
-/// A constant that has to be at least 0, and below `end`.
+/// Validates that a constant is at least 0 and below `end`.
 pub(super) fn check(name: &str, value: f64, end: f64) -> Result<()> {
     if (0.0..end).contains(&value) {
         return Ok(());
@@ -79,7 +79,7 @@ impl Update {
         Ok(u64::from(steps))
     }
 
-    /// A tensor of the planned shape, whose elements lie one behind the other.
+    /// Validates that a tensor of the planned shape is stored without gaps.
     fn whole(&self, name: &str, tensor: &AnyTensor) -> Result<()> {
         let columns = self.shape.last().copied().unwrap_or(1);
         if tensor.leading() == columns {
@@ -142,7 +142,7 @@ impl Update {
             moments: [0, 1].map(|i| self.moments[i].place()),
             copy: copy.transpose()?,
         };
-        // SAFETY: operands of the planned shapes and types, which are the caller's to keep until the stream is done.
+        // SAFETY: operands have the planned shapes and types; the caller keeps them until the stream is done.
         let queue = unsafe { Queue::new(stream.raw()) };
         launch.run(&arrays, queue)
     }

@@ -1,4 +1,4 @@
-//! Attention of one new token of each sequence over a cache of keys and values.
+//! Attention of one new token per sequence over a cache of keys and values.
 
 use super::masks::{choose_cached, heads_of};
 use super::{AttentionOptions, scale_of};
@@ -11,14 +11,15 @@ use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// One query of each head against the keys and values that a cache holds of its sequence, as a language model asks for
-/// every token that it generates: `O = softmax(scale q K^T) V`. How long sequences are is data of each run, so a
-/// captured CUDA graph serves them as they grow. Neighbouring heads may share keys and values (grouped queries).
+/// `O = softmax(scale q K^T) V` for one query of each head, over the cached keys and values of its sequence. A language
+/// model computes it for every token that it generates. The lengths of the sequences are data of each run, so a
+/// captured CUDA graph remains valid as sequences grow. Adjacent heads may share keys and values (grouped queries).
 ///
-/// Long sequences are cut into chunks, whose sums are added in order (flash-decoding): the bits of a sequence follow
-/// from its length and from what is planned here, not from other sequences, nor from time. Sums and softmax in f32,
-/// weights rounded to the element type in front of the product with V; the CPU computes in f64. What lies in the cache
-/// behind a length is never used, whatever it is. A NaN or Inf in V reaches the heads of its sequence that share it.
+/// Long sequences are split into chunks whose sums are added in order (flash-decoding). The output bits of a sequence
+/// depend only on its length and on the planned options. They do not depend on other sequences or on timing. Sums and
+/// softmax are in f32. The weights are rounded to the element type before the product with V. The CPU computes in f64.
+/// Cached data past a length is never used, whatever its values. A NaN or Inf in V reaches the heads of its sequence
+/// that share it.
 ///
 /// ```
 /// use einsparse::Context;
@@ -52,13 +53,13 @@ pub struct CachedAttention<T> {
 }
 
 impl<T: Scalar> CachedAttention<T> {
-    /// Attention over caches of `batch` sequences with room for `capacity` tokens each. `options` are those of one
-    /// sequence, without lengths, which are data here, and without a causal limit: the query is the last token.
+    /// Plans attention over caches of `batch` sequences with space for `capacity` tokens each. `options` describe one
+    /// sequence. They must not set lengths, which are data here, nor a causal limit: the query is the last token.
     ///
     /// # Errors
-    /// [`Error::Operand`] for lengths, a causal limit, and options that do not fit each other; [`Error::NoKernel`] on a
-    /// GPU for another type than f16 and bf16 or another `dim` than 64 and 128; [`Error::Overflow`] there for more than
-    /// 16 heads that share one of keys; [`Error::OutOfMemory`].
+    /// [`Error::Operand`] for lengths, a causal limit, and inconsistent options; [`Error::OutOfMemory`]. On a GPU also
+    /// [`Error::NoKernel`] for a type other than f16 and bf16 or a `dim` other than 64 and 128; [`Error::Overflow`] if
+    /// more than 16 heads share a head of keys.
     pub fn new(
         context: &Context,
         [batch, capacity]: [usize; 2],
@@ -95,24 +96,24 @@ impl<T: Scalar> CachedAttention<T> {
         })
     }
 
-    /// The kernel, `cpu` on a CPU context.
+    /// Returns the name of the kernel; `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         self.launch.as_ref().map_or("cpu", |l| l.row().name)
     }
 
-    /// Device bytes beside the operands: sums of the chunks of sequences.
+    /// Returns the device memory in bytes, operands excluded: sums of the chunks of sequences.
     pub fn workspace_bytes(&self) -> usize {
         self.launch.as_ref().map_or(0, DecodeLaunch::bytes)
     }
 
-    /// Queries `[batch, heads, dim]`, keys and values `[batch, key_heads, capacity, dim]`, of which the first so many
-    /// count as `lengths`, `[batch]`, says of a sequence, into the output `[batch, heads, dim]`. A length below 0 is 0,
-    /// which gives zeros; above the capacity it is the capacity. On a GPU nothing is allocated and nothing waited for;
-    /// the call can be captured in a CUDA graph, and reads the lengths anew at every launch of it.
+    /// Computes the output `[batch, heads, dim]` from queries `[batch, heads, dim]`, and keys and values
+    /// `[batch, key_heads, capacity, dim]`. `lengths`, `[batch]`, is the number of tokens of each sequence. A length
+    /// below 0 counts as 0, which gives zeros; a length above the capacity counts as the capacity. On a GPU, the call
+    /// neither allocates nor waits. It can be captured in a CUDA graph, each launch of which reads the lengths again.
     ///
     /// # Errors
-    /// Tensors of another shape or context than planned; output untouched. On a GPU [`Error::Operand`] for addresses
-    /// and rows that are no multiples of 16 bytes.
+    /// Fails for tensors of another shape or context than planned; on a GPU also with [`Error::Operand`] for addresses
+    /// and row strides that are not multiples of 16 bytes. The output is then unchanged.
     pub fn forward(
         &self,
         q: &Tensor<T>,
@@ -128,12 +129,12 @@ impl<T: Scalar> CachedAttention<T> {
         Ok(())
     }
 
-    /// Puts key and value of this step, `[batch, key_heads, dim]`, into the cache as the last ones of their sequence,
-    /// at `lengths` - 1, and computes [`forward`](Self::forward) over the whole, in one kernel. `lengths` counts them;
-    /// a sequence of length 0 gets none, and where a length is above the capacity they take the place of the last.
+    /// Appends the keys and values of this step, `[batch, key_heads, dim]`, to the cache at index `lengths` - 1, then
+    /// computes [`forward`](Self::forward), in one kernel. `lengths` includes the new tokens. Nothing is appended to a
+    /// sequence of length 0. If a length is above the capacity, the last token is overwritten.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward); cache and output untouched.
+    /// See [`forward`](Self::forward). Cache and output are then unchanged.
     pub fn append(
         &self,
         q: &Tensor<T>,
@@ -158,7 +159,7 @@ impl<T: Scalar> CachedAttention<T> {
         Ok(())
     }
 
-    /// Shapes and places.
+    /// Validates shapes and contexts.
     fn check(&self, [q, k, v, out]: [&Tensor<T>; 4], lengths: &Tensor<i32>) -> Result<()> {
         let DecodeExtents { batch, key_heads, group, capacity, d } = self.extents;
         let queries = [batch, key_heads * group, d];
@@ -170,7 +171,7 @@ impl<T: Scalar> CachedAttention<T> {
         out.check("out", &self.context, &queries)
     }
 
-    /// Returns whether a GPU computes it.
+    /// Queues a run. Returns whether a GPU computes it.
     fn queue(
         &self,
         [q, k, v, out]: [&Tensor<T>; 4],
@@ -187,13 +188,13 @@ impl<T: Scalar> CachedAttention<T> {
             lengths: lengths.place(),
             out: rows(out),
         };
-        // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
-        // only after the work queued on the context.
+        // SAFETY: shapes and addresses were validated. The tensors are borrowed for the call, and device memory is
+        // freed only after the work queued on the context.
         let queue = unsafe { Queue::new(stream) };
         self.launch.queue(|launch| launch.run(&raw, queue))
     }
 
-    /// How many keys count of each sequence.
+    /// Returns the number of keys of each sequence, clamped to the capacity.
     fn lengths_of(&self, lengths: &Tensor<i32>) -> Vec<usize> {
         // The storage may have a gap after the last length.
         let all = lengths.host().unwrap_or(&[]).iter();
@@ -203,7 +204,7 @@ impl<T: Scalar> CachedAttention<T> {
             .collect()
     }
 
-    /// Rows of this step to the ends of their sequences.
+    /// Copies the rows of this step to the ends of their sequences.
     fn put_on_host(&self, new: &Tensor<T>, cache: &mut Tensor<T>, lengths: &Tensor<i32>) {
         let DecodeExtents { key_heads, capacity, d, .. } = self.extents;
         let (from, to) = (new.leading(), cache.leading());

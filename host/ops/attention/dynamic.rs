@@ -1,4 +1,4 @@
-//! Attention at the entries of masks that are known only while running.
+//! Attention at the entries of masks that are data of each run.
 
 use super::masks::{choose, heads_of};
 use super::{AttentionOptions, check_operands, raw, scale_of};
@@ -15,38 +15,40 @@ use crate::kernel::Queue;
 use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
-/// The masks of a run, as they lie in the memory of the context: flags of `i8`, of which whatever is not 0 counts. An
-/// entry is there if its block, its column, its row or its diagonal is; without any flags all are. The first axis is of
-/// masks, or 1 for flags that serve all masks.
+/// Masks of a run, in the memory of the context. Flags are `i8`, and any value other than 0 sets a flag. An entry is
+/// visible if the flag of its block, column, row or diagonal is set. Without flags, all entries are visible. The first
+/// axis is the mask; its extent is 1 for flags that apply to all masks.
 ///
-/// A window is a run of diagonals; tokens with global attention (Longformer, arXiv 2004.05150) are columns and rows;
-/// vertical and slash lines (MInference, arXiv 2407.02490) are columns and diagonals of a causal attention.
+/// A window is a range of diagonals. Tokens with global attention (Longformer, arXiv 2004.05150) are columns and rows.
+/// Vertical and slash lines (MInference, arXiv 2407.02490) are columns and diagonals of a causal attention.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MaskTensors<'a> {
     /// Blocks of 64 queries and 64 keys, `[masks, ceil(m / 64), ceil(n / 64)]`.
     pub blocks: Option<&'a Tensor<i8>>,
-    /// Keys that every query sees, `[masks, n]`.
+    /// Keys that are visible to every query, `[masks, n]`.
     pub columns: Option<&'a Tensor<i8>>,
-    /// Queries that see every key, `[masks, m]`.
+    /// Queries to which every key is visible, `[masks, m]`.
     pub rows: Option<&'a Tensor<i8>>,
-    /// Diagonals, `[masks, m + n - 1]`: number `key - query + m - 1`.
+    /// Diagonals, `[masks, m + n - 1]`, with index `key - query + m - 1`.
     pub diagonals: Option<&'a Tensor<i8>>,
-    /// Keys from a length on are hidden, `[masks]`; below 0 is 0, above n is n.
+    /// Lengths, `[masks]`: keys at or above the length are hidden. Values are clamped to 0 ..= n.
     pub lengths: Option<&'a Tensor<i32>>,
-    /// In place of all flags, for [`DynamicAttention::of_key_blocks`]: the blocks of 64 keys that each 64 queries see,
-    /// by number and in any order, `[masks, ceil(m / 64), most]`. A block named twice counts once; a number that no
-    /// block has, such as -1, names none.
+    /// Visible blocks of 64 keys for each 64 queries, `[masks, ceil(m / 64), most]`, instead of all flags; see
+    /// [`DynamicAttention::of_key_blocks`]. They are block indices in any order. Duplicates count once. An index out of
+    /// range, such as -1, is ignored.
     pub key_blocks: Option<&'a Tensor<i32>>,
 }
 
-/// [`SparseAttention`](super::SparseAttention) with masks that are data: what they say is turned into tiles of
-/// gathered keys and dealt to the multiprocessors on the GPU, by one kernel in front of the attention. The host learns
-/// nothing and waits for nothing; another mask every run works inside a captured CUDA graph. Neighbouring heads share a
-/// mask in equal parts, such as the heads of an item of a batch, whose lengths differ.
+/// [`SparseAttention`](super::SparseAttention) with masks that are data. On the GPU, one kernel before the attention
+/// converts the masks to tiles of gathered keys and distributes the tiles to the multiprocessors. The masks are not
+/// copied to the host, and the host does not wait. A captured CUDA graph can therefore read another mask in every
+/// launch. The heads are split into equal groups of adjacent heads that share a mask, such as the heads of a batch item
+/// with its own length.
 ///
-/// Room is made for every entry: of each mask `m (n + 128) / 8` bytes of bits (two of 1 KB for 128 queries and 128
-/// keys), of which only those are touched that belong to 64 queries and 128 keys with some entries, but not all. Where each 64
-/// queries see few blocks of keys, [`DynamicAttention::of_key_blocks`] takes their numbers, and room for those alone.
+/// The workspace has space for every entry: `m (n + 128) / 8` bytes of bits for each mask (two tiles of 1 KB for 128
+/// queries and 128 keys). The bits of 64 queries and 128 keys are accessed only if some but not all of these entries
+/// are visible. If few blocks of keys are visible to each 64 queries, use [`DynamicAttention::of_key_blocks`]. It reads
+/// block indices and allocates memory for these blocks only.
 ///
 /// ```
 /// use einsparse::Context;
@@ -72,33 +74,33 @@ pub struct DynamicAttention<T> {
     masks: usize,
     causal: Option<i64>,
     scale: f64,
-    /// Blocks of keys that 64 queries name at the most; `None`: masks are flags.
+    /// Maximum number of blocks of keys per 64 queries; `None`: masks are flags.
     most: Option<usize>,
     launch: Prepared<(Lists, AttentionLaunch)>,
     element: std::marker::PhantomData<T>,
 }
 
-/// What makes the work lists.
+/// Launch that creates the work lists.
 #[derive(Debug)]
 enum Lists {
     Flags(Box<MaskLaunch>),
     Blocks(KeyBlocksLaunch),
 }
 
-/// Where the masks of a run lie.
+/// Addresses of the masks of a run.
 enum RawMasks {
     Flags(RawFlags),
     Blocks(RawKeyBlocks),
 }
 
 impl<T: Scalar> DynamicAttention<T> {
-    /// Attention of `m` queries and `n` keys with so many masks, each of as many neighbouring heads. `options` as in
-    /// [`SparseAttention`](super::SparseAttention), without lengths, which are data here.
+    /// Plans attention of `m` queries and `n` keys with `masks` masks, each for `heads / masks` adjacent heads.
+    /// `options` are those of [`SparseAttention`](super::SparseAttention) without lengths, which are data here.
     ///
     /// # Errors
-    /// [`Error::Operand`] for masks that do not divide the heads, for lengths, and options that do not fit each other;
-    /// [`Error::NoKernel`] as [`SparseAttention::new`](super::SparseAttention::new); [`Error::Overflow`] for
-    /// more than 131,072 keys; [`Error::OutOfMemory`].
+    /// [`Error::Operand`] for a number of masks that does not divide the heads, for lengths, and for inconsistent
+    /// options; [`Error::NoKernel`] as for [`SparseAttention::new`](super::SparseAttention::new); [`Error::Overflow`]
+    /// for more than 131,072 keys; [`Error::OutOfMemory`].
     pub fn new(
         context: &Context,
         [m, n]: [usize; 2],
@@ -108,10 +110,10 @@ impl<T: Scalar> DynamicAttention<T> {
         Self::planned(context, [m, n], masks, None, options)
     }
 
-    /// Attention at blocks of 64 queries and 64 keys, of which each 64 queries name at most `most`, such as the greatest
-    /// of a row of pooled scores: [`MaskTensors::key_blocks`]. Options hide keys on top of it. Room is made for `most`
-    /// blocks, 16 bytes each, and 12 KB of bits of 128 queries. On a GPU, blocks that both halves of 128 queries name are
-    /// read once for both.
+    /// Plans attention at blocks of 64 queries and 64 keys ([`MaskTensors::key_blocks`]). Each 64 queries name at most
+    /// `most` blocks, such as the largest ones of a row of pooled scores. Options hide further keys. For each 128
+    /// queries of a mask, the workspace holds at most `most` + 1 tiles of 16 bytes, and 12 KB of bits. On a GPU, a
+    /// block that both halves of 128 queries name is read once for both.
     ///
     /// ```
     /// use einsparse::Context;
@@ -132,7 +134,7 @@ impl<T: Scalar> DynamicAttention<T> {
     /// ```
     ///
     /// # Errors
-    /// As [`DynamicAttention::new`]; [`Error::Overflow`] also for more than 65,535 masks.
+    /// See [`DynamicAttention::new`]; [`Error::Overflow`] also for more than 65,535 masks.
     pub fn of_key_blocks(
         context: &Context,
         [m, n]: [usize; 2],
@@ -190,12 +192,12 @@ impl<T: Scalar> DynamicAttention<T> {
         })
     }
 
-    /// The kernels, `cpu` on a CPU context.
+    /// Returns the name of the attention kernel; `cpu` on a CPU context.
     pub fn variant(&self) -> &'static str {
         self.launch.as_ref().map_or("cpu", |(_, l)| l.row().name)
     }
 
-    /// Device bytes beside the operands.
+    /// Returns the device memory in bytes, operands excluded.
     pub fn workspace_bytes(&self) -> usize {
         let both = self.launch.as_ref();
         both.map_or(0, |(tiles, attention)| match tiles {
@@ -204,15 +206,14 @@ impl<T: Scalar> DynamicAttention<T> {
         })
     }
 
-    /// Queries `[heads, m, dim]`, keys and values `[key_heads, n, dim]`, into the output `[heads, m, dim]`, or with heads
-    /// side by side in rows; logarithms
-    /// of the sums of exponentials, `[heads, m]`, as [`SparseAttention::forward`](super::SparseAttention::forward). On
-    /// a GPU nothing is allocated and nothing waited for; the call can be captured in a CUDA graph, and reads the masks
-    /// anew at every launch of it.
+    /// Computes the output `[heads, m, dim]` from queries `[heads, m, dim]`, and keys and values `[key_heads, n, dim]`,
+    /// or from heads side by side in rows. `log_sum`, `[heads, m]`, is that of
+    /// [`SparseAttention::forward`](super::SparseAttention::forward). On a GPU, the call neither allocates nor waits.
+    /// It can be captured in a CUDA graph, each launch of which reads the masks again.
     ///
     /// # Errors
-    /// Tensors of another shape or context than planned; [`Error::Operand`] for flags where blocks of keys were planned,
-    /// and the other way round; output untouched.
+    /// Fails for tensors of another shape or context than planned. [`Error::Operand`] if flags are given and blocks of
+    /// keys were planned, or the reverse. The output is then unchanged.
     pub fn forward(
         &self,
         [q, k, v]: [&Tensor<T>; 3],
@@ -226,8 +227,8 @@ impl<T: Scalar> DynamicAttention<T> {
         let masks = self.check_mask(mask)?;
         let place = log_sum.as_ref().map_or(0, |l| l.place());
         let raw = raw([q, k, v, out], self.extents, place);
-        // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
-        // only after the work queued on the context. Runs take turns.
+        // SAFETY: shapes and addresses were validated. The tensors are borrowed for the call, and device memory is
+        // freed only after the work queued on the context. Runs are serialized.
         let queue = unsafe { Queue::new(self.context.stream_of(stream)?) };
         let queue_both = |(tiles, attention): &(Lists, AttentionLaunch)| {
             attention.run_behind(&raw, queue, true, || match (tiles, &masks) {
@@ -242,7 +243,7 @@ impl<T: Scalar> DynamicAttention<T> {
         Ok(())
     }
 
-    /// The shapes of the masks that are given, and where they lie.
+    /// Validates the shapes of the given masks and returns their addresses.
     fn check_mask(&self, mask: &MaskTensors<'_>) -> Result<RawMasks> {
         if let Some(lengths) = mask.lengths {
             lengths.check("lengths", &self.context, &[self.masks])?;
@@ -280,7 +281,7 @@ impl<T: Scalar> DynamicAttention<T> {
         }))
     }
 
-    /// One for all masks, or one for each.
+    /// Returns the number of masks of a tensor of this shape: 1 for all masks, or one per mask.
     fn masks_of(&self, shape: &[usize]) -> usize {
         match shape.first() {
             Some(1) => 1,
@@ -314,7 +315,7 @@ impl<T: Scalar> DynamicAttention<T> {
         })
     }
 
-    /// The flags of one mask, on the host.
+    /// Returns the flags of one mask, read from host memory.
     fn flags(&self, mask: &MaskTensors<'_>, index: usize) -> Flags {
         let AttentionExtents { m, n, .. } = self.extents;
         let set = |tensor: Option<&Tensor<i8>>, rows: usize, columns: usize| -> Vec<bool> {

@@ -1,4 +1,4 @@
-//! The gradient of attention at the entries of a mask, composed of the products it is made of.
+//! Gradient of attention at the entries of a mask, composed of separate sparse products.
 
 mod group;
 
@@ -18,22 +18,22 @@ use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 use group::{Group, Heads, Places};
 
-/// Gradients of the queries, keys and values of [`SparseAttention`](super::SparseAttention), from that of its output,
-/// for many heads. Every step is a kernel of its own at the mask's entries, none of them dense (P the weights, S the
-/// scores, sums over heads that share keys):
+/// Gradients of the queries, keys and values of [`SparseAttention`](super::SparseAttention), from the gradient of its
+/// output, for many heads. Every step is a separate sparse kernel at the mask's entries. P are the weights and S the
+/// scores. dK and dV are summed over the heads that share keys.
 ///
 /// ```text
 /// P = softmax(scale Q K^T)
 /// dV = P^T dO    dP = dO V^T    dS = P (dP - sum P dP)    dQ = scale dS K    dK = scale dS^T Q
 /// ```
 ///
-/// The weights are computed again, so the forward run leaves nothing behind for it. P and dS of all heads are held in
-/// the element type, 2 values an entry and head; that is also what they are rounded to (f16 and bf16: as in attention
-/// by separate products, not as in a fused kernel), sums are f32; where heads share keys, dK and dV are rounded after
-/// each head. Masks as in the forward run; those of blocks and of a known structure are taken entry by entry. On a GPU
-/// f32, f16, bf16, each `dim` that the products take. In f16 and bf16 the products of a large mask that fills blocks run on
-/// Tensor Cores: queries, keys and gradients are then taken to be finite, since hidden places of a block are multiplied by
-/// zeros. The same bits every time.
+/// The weights are recomputed, so the forward pass stores nothing for the gradient. P and dS of all heads are stored in
+/// the element type: 2 values per entry and head. They are rounded to it, as in attention by separate products and
+/// unlike a fused kernel. Sums are in f32. If heads share keys, dK and dV are rounded after each head. Masks are those
+/// of the forward pass. Masks of blocks and of a known structure are expanded to single entries. A GPU supports f32,
+/// f16 and bf16, and each `dim` that the products support. In f16 and bf16, the products of a large mask that fills
+/// blocks run on Tensor Cores. Queries, keys and gradients must then be finite, because hidden elements of a block are
+/// multiplied by zeros. Results are bitwise deterministic.
 ///
 /// ```
 /// use einsparse::Context;
@@ -58,21 +58,21 @@ use group::{Group, Heads, Places};
 pub struct AttentionGradient<T: Scalar> {
     context: Context,
     own: Masked,
-    /// On a GPU: neighbouring heads with the same mask.
+    /// Adjacent heads with the same mask; used on a GPU.
     groups: Vec<Group<T>>,
-    /// Runs share the weights of the groups.
+    /// Serializes runs, which share the weights of the groups.
     turns: Option<Arc<Turns>>,
     shadow: Shadow<AttentionGradient<T>>,
 }
 
 impl<T: Scalar> AttentionGradient<T> {
-    /// The gradient of attention at the entries of `masks`, as [`SparseAttention::new`](super::SparseAttention::new)
-    /// takes them.
+    /// Plans the gradient of attention at the entries of `masks`, which are those of
+    /// [`SparseAttention::new`](super::SparseAttention::new).
     ///
     /// # Errors
-    /// [`Error::Operand`] for masks of other formats or contexts, options that do not fit each other, and a factor that
-    /// is not a positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] for a
-    /// type without a softmax; [`Error::Overflow`] past 2^32 entries of a mask.
+    /// [`Error::Operand`] for masks of other formats or contexts, inconsistent options, and a scale that is not a
+    /// positive number; [`Error::Shape`] for masks of different shapes; [`Error::NoKernel`] for a type without a
+    /// softmax; [`Error::Overflow`] for more than 2^32 entries of a mask.
     pub fn new(
         context: &Context,
         masks: &[&SparseTensor<T>],
@@ -82,11 +82,12 @@ impl<T: Scalar> AttentionGradient<T> {
         Self::with_shadow(context, make)
     }
 
-    /// The gradient of attention of `m` queries and `n` keys at the entries of masks of a known structure, as
-    /// [`SparseAttention::structured`](super::SparseAttention::structured) takes them. Their entries are listed.
+    /// Plans the gradient of attention of `m` queries and `n` keys at the entries of masks of a known structure. The
+    /// masks are those of [`SparseAttention::structured`](super::SparseAttention::structured). Their entries are
+    /// listed.
     ///
     /// # Errors
-    /// [`Error::Operand`] for masks that name what is not there, and options that do not fit each other; else as
+    /// [`Error::Operand`] for masks with an index out of range, and inconsistent options; see also
     /// [`AttentionGradient::new`].
     pub fn structured(
         context: &Context,
@@ -97,7 +98,7 @@ impl<T: Scalar> AttentionGradient<T> {
         Self::with_shadow(context, || Masked::structured(shape, masks, options))
     }
 
-    /// Masks lie on the host, whatever a GPU makes of them.
+    /// Calls `make` again for the shadow: masks are stored in host memory, also for a GPU.
     fn with_shadow(context: &Context, make: impl Fn() -> Result<Masked>) -> Result<Self> {
         let own = make()?;
         let shadow = Shadow::new(context, |context| Self::planned(context, make()?))?;
@@ -131,22 +132,23 @@ impl<T: Scalar> AttentionGradient<T> {
         Ok(groups)
     }
 
-    /// Device bytes beside the operands: patterns, weights and slopes, and what the plans hold.
+    /// Returns the device memory in bytes, operands excluded: patterns, weights, slopes, and the memory of the plans.
     pub fn workspace_bytes(&self) -> usize {
         self.groups.iter().map(Group::bytes).sum()
     }
 
-    /// Kernels: scores, softmax, its gradient, dQ, and dK and dV; `cpu` on a CPU context.
+    /// Returns the names of the kernels of the scores, the softmax, its gradient, dQ, and dK and dV; `cpu` on a CPU
+    /// context.
     pub fn variants(&self) -> [&'static str; 5] {
         self.groups.first().map_or(["cpu"; 5], Group::variants)
     }
 
-    /// Queries and `dy`, the gradient of the output, `[heads, m, dim]`, keys and values `[key_heads, n, dim]`;
-    /// gradients in the same shapes. On a GPU nothing is allocated and nothing waited for; runs on several streams are
-    /// the caller's to order.
+    /// Computes the gradients. Queries and `dy`, the gradient of the output, are `[heads, m, dim]`; keys and values are
+    /// `[key_heads, n, dim]`. The gradients have the shapes of their operands. On a GPU, the call neither allocates nor
+    /// waits. The caller must order runs on several streams.
     ///
     /// # Errors
-    /// Tensors of another shape or context than planned; outputs untouched.
+    /// Fails for tensors of another shape or context than planned. The outputs are then unchanged.
     pub fn backward(
         &mut self,
         [q, k, v]: [&Tensor<T>; 3],
@@ -187,12 +189,12 @@ impl<T: Scalar> AttentionGradient<T> {
         self.queue(&places, stream)
     }
 
-    /// The same where heads lie side by side in rows, as projections write and read them: queries, keys and values in
-    /// `qkv`, `[m, (heads + 2 key_heads) dim]`, their gradients likewise; `dy` is `[m, heads dim]`. There are as many
-    /// keys as queries.
+    /// [`backward`](Self::backward) for heads stored side by side in rows, as projections store them. `qkv`,
+    /// `[m, (heads + 2 key_heads) dim]`, contains queries, keys and values; `dqkv` receives their gradients in the same
+    /// layout. `dy` is `[m, heads dim]`. The numbers of keys and queries must be equal.
     ///
     /// # Errors
-    /// As [`backward`](Self::backward); [`Error::Operand`] for a mask that is not square.
+    /// See [`backward`](Self::backward); [`Error::Operand`] for a mask that is not square.
     pub fn backward_in_rows(
         &mut self,
         qkv: &Tensor<T>,
@@ -245,10 +247,10 @@ impl<T: Scalar> AttentionGradient<T> {
     }
 }
 
-/// The entries of a mask that nothing hides, one by one.
+/// Lists the visible entries of a mask.
 fn entries(mask: Seen<'_>) -> Result<CsrPattern> {
     let [m, n] = mask.shape();
-    // Counted before they are listed: a mask of a known structure may have any number.
+    // Entries are counted before they are listed: a mask of a known structure may have any number.
     let mut offsets = vec![0];
     let mut count = 0;
     for row in 0..m {

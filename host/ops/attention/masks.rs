@@ -1,4 +1,4 @@
-//! What an attention is planned with: extents, masks with what is hidden of them, and the kernel.
+//! Plan of an attention: extents, masks with their hidden keys, and the kernel.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::registry::{Operation, Scalar, block_of, kernels};
 use crate::tensor::SparseTensor;
 use crate::worklist::Runs;
 
-/// A mask as it was given, and what of it is hidden.
+/// Given mask, and the keys that are hidden from it.
 #[derive(Debug)]
 pub(super) struct OwnMask {
     pub runs: Arc<Runs>,
@@ -26,7 +26,7 @@ pub(super) struct OwnMask {
     pub length: usize,
 }
 
-/// All masks lie in this context.
+/// Validates that all masks belong to this context.
 pub(super) fn check_places<T: Scalar>(context: &Context, masks: &[&SparseTensor<T>]) -> Result<()> {
     for mask in masks {
         if !context.holds(mask.device().map(|arrays| &arrays.device)) {
@@ -36,7 +36,7 @@ pub(super) fn check_places<T: Scalar>(context: &Context, masks: &[&SparseTensor<
     Ok(())
 }
 
-/// Heads of queries and of keys, for so many masks.
+/// Returns the heads of queries and of keys, and validates them for `masks` masks.
 pub(super) fn heads_of(options: &AttentionOptions, masks: usize) -> Result<(usize, usize)> {
     let heads = options.heads;
     let key_heads = options.key_heads.unwrap_or(heads);
@@ -74,7 +74,7 @@ pub(super) fn extents<T: Scalar>(
     Ok(AttentionExtents { heads, key_heads, m, n, d: options.dim })
 }
 
-/// How many keys each head has.
+/// Returns the number of visible keys of each head.
 pub(super) fn lengths_of(options: &AttentionOptions, n: usize) -> Result<Vec<usize>> {
     let heads = options.heads;
     allocate::extent("heads", heads as u128, 8, 0)?;
@@ -90,7 +90,8 @@ pub(super) fn lengths_of(options: &AttentionOptions, n: usize) -> Result<Vec<usi
     Ok((0..heads).map(|head| lengths[head / each.max(1)].min(n)).collect())
 }
 
-/// The different pairs of a mask and a length that heads have, masks one after the other, and which pair each head has.
+/// Returns the distinct pairs of mask and length that heads have, and the index of the pair of each head. Heads cycle
+/// through the masks.
 pub(super) fn pairs_of_heads(
     lengths: Vec<usize>,
     masks: usize,
@@ -109,7 +110,7 @@ pub(super) fn pairs_of_heads(
     (pairs, of_head)
 }
 
-/// Each mask with each length that some head has with it, and which of these every head has.
+/// Returns each mask with each length that some head combines with it, and the index of the result for each head.
 pub(super) fn hidden<T: Scalar>(
     masks: &[&SparseTensor<T>],
     options: &AttentionOptions,
@@ -138,7 +139,7 @@ pub(super) fn hidden<T: Scalar>(
     Ok((pairs.into_iter().map(own).collect(), of_head))
 }
 
-/// The kernel for an element type and this many elements of a query.
+/// Selects the kernel for an element type and `dim` elements per query.
 pub(crate) fn choose<T: Scalar>(
     machine: &Machine,
     dim: usize,
@@ -149,13 +150,13 @@ pub(crate) fn choose<T: Scalar>(
     fitting::<T>(machine, kernels().iter().filter(own), what, (dim, variant))
 }
 
-/// The same over a cache.
+/// Selects the kernel of attention over a cache.
 pub(super) fn choose_cached<T: Scalar>(machine: &Machine, dim: usize) -> Result<&'static Row> {
     let what = "attention over a cache";
     fitting::<T>(machine, rows_of::<DecodeParams>(), what, (dim, None))
 }
 
-/// The first of the rows that serves, and that the GPU has.
+/// Returns the first row that supports the problem and this GPU.
 fn fitting<T: Scalar>(
     machine: &Machine,
     rows: impl Iterator<Item = &'static Row> + Clone,

@@ -1,4 +1,4 @@
-//! Masks of a known structure: no entry of them is ever listed.
+//! Masks of a known structure, whose entries are never listed.
 
 use super::masks::{heads_of, lengths_of, pairs_of_heads};
 use super::{AttentionOptions, Held, Masked, SparseAttention};
@@ -10,8 +10,9 @@ use crate::families::attention::AttentionExtents;
 use crate::families::attention::queries::{Bits, Flags};
 use crate::registry::Scalar;
 
-/// Which keys a query sees, said in closed form: plans cost the tiles of the mask, not its entries. Queries and keys
-/// are counted from 0; [`AttentionOptions::causal`] and [`AttentionOptions::lengths`] hide keys on top of it.
+/// Visible keys of each query in closed form. The cost of a plan depends on the tiles of the mask, not on its entries.
+/// Queries and keys are counted from 0. [`AttentionOptions::causal`] and [`AttentionOptions::lengths`] hide further
+/// keys.
 ///
 /// ```
 /// use einsparse::Context;
@@ -29,40 +30,41 @@ use crate::registry::Scalar;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttentionMask {
-    /// The keys up to the query itself.
+    /// Keys up to the query itself.
     Causal,
-    /// The keys from `query - before` to `query + after`.
+    /// Keys from `query - before` to `query + after`.
     Window {
-        /// Keys in front of the query.
+        /// Keys before the query.
         before: usize,
-        /// Keys behind it.
+        /// Keys after the query.
         after: usize,
     },
-    /// The window, and tokens with global attention: every query sees them, and they see every key (Longformer, arXiv
-    /// 2004.05150, section 3.1). Its window of w tokens is w / 2 on either side.
+    /// Window and tokens with global attention: they are visible to every query, and every key is visible to them
+    /// (Longformer, arXiv 2004.05150, section 3.1). Longformer's window of w tokens is w / 2 on either side.
     WindowGlobal {
-        /// Keys in front of the query.
+        /// Keys before the query.
         before: usize,
-        /// Keys behind it.
+        /// Keys after the query.
         after: usize,
-        /// Tokens that see all and are seen by all.
+        /// Tokens with global attention.
         globals: Vec<usize>,
     },
-    /// Keys that every query sees ("vertical") and distances at which every query sees a key ("slash": key
-    /// `query - distance`), both only up to the query itself (MInference, arXiv 2407.02490, section 3). Single columns
-    /// and diagonals, not rounded to blocks; a column costs the 64 neighbouring keys it lies among.
+    /// Keys that are visible to every query ("vertical"), and distances at which a key is visible to every query
+    /// ("slash": key `query - distance`). Both include only keys up to the query itself (MInference, arXiv 2407.02490,
+    /// section 3). They are single columns and diagonals, not rounded to blocks. A column costs as much as the 64
+    /// adjacent keys that contain it.
     VerticalSlash {
         /// Keys.
         columns: Vec<usize>,
         /// Distances, 0 for the query itself.
         diagonals: Vec<usize>,
     },
-    /// Blocks of 64 queries and 64 keys, by their number along either.
+    /// Blocks of 64 queries and 64 keys, by their indices `[query block, key block]`.
     Blocks(Vec<[usize; 2]>),
 }
 
 impl AttentionMask {
-    /// The mask of `m` queries and `n` keys, without what the options hide.
+    /// Returns the flags of the mask for `m` queries and `n` keys, without the keys that the options hide.
     pub(super) fn flags(&self, [m, n]: [usize; 2]) -> Result<Flags> {
         let mut flags = Flags { shape: [m, n], length: n, ..Flags::default() };
         let count = (m + n).saturating_sub(1);
@@ -106,7 +108,7 @@ impl AttentionMask {
     }
 }
 
-/// All of them lie below an extent.
+/// Validates that all numbers are below an extent.
 fn below(what: &str, numbers: &[usize], extent: usize) -> Result<()> {
     match numbers.iter().find(|&&number| number >= extent) {
         None => Ok(()),
@@ -117,7 +119,7 @@ fn below(what: &str, numbers: &[usize], extent: usize) -> Result<()> {
     }
 }
 
-/// Extents, the different masks of all heads, and which of them each head has.
+/// Returns the extents, the distinct masks of all heads, and the index of the mask of each head.
 pub(super) fn flags_of_heads(
     [m, n]: [usize; 2],
     masks: &[AttentionMask],
@@ -147,8 +149,8 @@ pub(super) fn flags_of_heads(
 }
 
 impl<T: Scalar> SparseAttention<T> {
-    /// Attention of `m` queries and `n` keys at the entries of masks of a known structure: one for all heads, or one
-    /// for each.
+    /// Plans attention of `m` queries and `n` keys at the entries of masks of a known structure: one mask for all
+    /// heads, or one per head.
     ///
     /// ```
     /// use einsparse::Context;
@@ -167,8 +169,8 @@ impl<T: Scalar> SparseAttention<T> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Operand`] for masks that name what is not there, and options that do not fit each other;
-    /// [`Error::NoKernel`], [`Error::Overflow`] as [`SparseAttention::new`].
+    /// [`Error::Operand`] for masks with an index out of range, and inconsistent options; [`Error::NoKernel`] and
+    /// [`Error::Overflow`] as for [`SparseAttention::new`].
     pub fn structured(
         context: &Context,
         shape: [usize; 2],

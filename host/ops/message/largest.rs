@@ -1,4 +1,4 @@
-//! The gradient of the largest message.
+//! Gradient of the largest message.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::families::tensor::{MessageLaunch, RawMessage};
 use crate::kernel::Queue;
 use crate::tensor::{AnySparseTensor, AnyTensor};
 
-/// Made for the pattern of a graph.
+/// Gradient of a maximum for the pattern of a graph.
 #[derive(Debug)]
 pub(super) struct LargestGradient {
     shadow: Shadow<LargestGradient>,
@@ -23,16 +23,16 @@ pub(super) struct LargestGradient {
 
 #[derive(Debug)]
 enum Exec {
-    /// The entries by target and by source.
+    /// Entries sorted by target and by source.
     Cpu(Box<[Fibres; 2]>),
     Gpu(Box<MessageLaunch>),
 }
 
-/// Features of the sources, what the forward run made of them, and its gradient.
+/// Features of the sources, the output of the forward pass, and its gradient.
 pub(super) type Given<'a> = [&'a AnyTensor; 3];
 
 impl LargestGradient {
-    /// For a graph `[targets, sources]` whose format has coordinates.
+    /// Plans the gradient for a graph `[targets, sources]` whose format has coordinates.
     pub(super) fn new(
         context: &Context,
         graph: &AnySparseTensor,
@@ -63,7 +63,7 @@ impl LargestGradient {
         Ok(LargestGradient { shadow, exec, targets, sources, features })
     }
 
-    /// Device bytes held beside the operands.
+    /// Returns the device memory in bytes, operands excluded.
     pub(super) fn bytes(&self) -> usize {
         match &self.exec {
             Exec::Cpu(_) => 0,
@@ -71,7 +71,7 @@ impl LargestGradient {
         }
     }
 
-    /// Queues the gradients of the features, and of the values of the graph.
+    /// Queues the gradients of the features and of the values of the graph.
     pub(super) fn run(
         &self,
         graph: &AnySparseTensor,
@@ -116,8 +116,8 @@ impl LargestGradient {
                         None => 0,
                     },
                 };
-                // SAFETY: shapes and places were checked, the graph is the one planned; the tensors are borrowed for
-                // the call, and device memory is freed only after the work queued on the context.
+                // SAFETY: shapes and contexts were validated, and the graph is the planned one. The tensors are
+                // borrowed for the call, and device memory is freed only after the work queued on the context.
                 let queue = unsafe { Queue::new(stream.raw()) };
                 launch.run(&raw, queue)
             }
@@ -157,7 +157,7 @@ fn matrix<'a>(name: &str, tensor: &'a AnyTensor) -> Result<Matrix<'a>> {
     Ok((data, tensor.leading()))
 }
 
-/// Address and leading dimension of a tensor on this GPU.
+/// Returns the address and the row stride of a tensor on this GPU.
 fn address(device: &Arc<Device>, name: &str, tensor: &AnyTensor) -> Result<(u64, usize)> {
     match (tensor.device(), tensor.address()) {
         (Some(on), Some(address)) if on.is_same(device) => Ok((address, tensor.leading())),

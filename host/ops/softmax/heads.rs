@@ -1,4 +1,4 @@
-//! The softmax of many heads that share a pattern, in one kernel.
+//! Softmax of several heads that share a pattern, in one kernel.
 
 use super::SparseSoftmax;
 use crate::device::Stream;
@@ -9,13 +9,14 @@ use crate::registry::Scalar;
 use crate::tensor::Tensor;
 
 impl<T: Scalar> SparseSoftmax<T> {
-    /// The softmax of every head's scores, `[heads, slots]`, into `output`, in one launch: slot for slot the values of
-    /// the planned tensor, padding included.
+    /// Computes the softmax of the scores of every head, `[heads, slots]`, into `output`, in one launch. The slots are
+    /// those of the planned tensor, padding included.
     ///
     /// # Errors
-    /// Tensors of another shape or context than planned ([`SoftmaxOptions::heads`](super::SoftmaxOptions::heads)); on a
-    /// GPU rows that are no multiples of 16 bytes apart ([`Context::upload_strided`](crate::Context::upload_strided)
-    /// makes room). Output untouched.
+    /// Fails for tensors of another shape or context than planned
+    /// ([`SoftmaxOptions::heads`](super::SoftmaxOptions::heads)). On a GPU, the row stride must be a multiple of 16
+    /// bytes; [`Context::upload_strided`](crate::Context::upload_strided) pads rows. On failure the output is
+    /// unchanged.
     pub fn forward_heads(
         &self,
         scores: &Tensor<T>,
@@ -33,10 +34,10 @@ impl<T: Scalar> SparseSoftmax<T> {
         Ok(())
     }
 
-    /// The same in place of the scores.
+    /// Computes the softmax of the scores of every head in place.
     ///
     /// # Errors
-    /// As [`SparseSoftmax::forward_heads`].
+    /// See [`SparseSoftmax::forward_heads`].
     pub fn forward_heads_in_place(&self, scores: &mut Tensor<T>, stream: &Stream) -> Result<()> {
         let stride = self.check_heads("scores", scores)?;
         self.queue_heads([Some(scores), None, Some(scores)], stride, stream)?;
@@ -48,11 +49,11 @@ impl<T: Scalar> SparseSoftmax<T> {
         Ok(())
     }
 
-    /// The gradient of every head's scores, in place of that of what the softmax gave, as
-    /// [`SparseSoftmax::backward_in_place`] of each.
+    /// Computes the gradient of the scores of every head in place, as [`SparseSoftmax::backward_in_place`] does for one
+    /// head. It overwrites `dy`, the gradient of the output.
     ///
     /// # Errors
-    /// As [`SparseSoftmax::forward_heads`].
+    /// See [`SparseSoftmax::forward_heads`].
     pub fn backward_heads_in_place(
         &self,
         given: &Tensor<T>,
@@ -71,7 +72,7 @@ impl<T: Scalar> SparseSoftmax<T> {
         Ok(())
     }
 
-    /// Elements from one head to the next.
+    /// Validates a tensor and returns the stride of heads in elements.
     fn check_heads(&self, name: &str, tensor: &Tensor<T>) -> Result<usize> {
         let shape = [self.options.heads, self.slots];
         check_shape(name, &shape, tensor.shape())?;
@@ -90,7 +91,7 @@ impl<T: Scalar> SparseSoftmax<T> {
         }
     }
 
-    /// Input, upstream and output, all checked.
+    /// Queues a run. `tensors` are the input, the upstream gradient and the output, all validated.
     fn queue_heads(
         &self,
         tensors: [Option<&Tensor<T>>; 3],
@@ -98,15 +99,15 @@ impl<T: Scalar> SparseSoftmax<T> {
         stream: &Stream,
     ) -> Result<()> {
         let stream = self.context.stream_of(stream)?;
-        // Also with one head: whole vectors are read, and nothing lies behind a tensor.
+        // Also required of one head: kernels read whole vectors, and no padding follows a tensor.
         if self.context.checks() && !(stride * size_of::<T>()).is_multiple_of(16) {
             let reason = format!("has heads {stride} elements apart, not a multiple of 16 bytes");
             return Err(Error::operand("scores", reason));
         }
         let [input, upstream, output] = tensors.map(|t| t.map_or(0, |t| t.place()));
         let raw = RawSoftmax { input, upstream, output, stride };
-        // SAFETY: shapes and places were checked; the tensors are borrowed for the call, and device memory is freed
-        // only after the work queued on the context.
+        // SAFETY: shapes and addresses were validated. The tensors are borrowed for the call, and device memory is
+        // freed only after the work queued on the context.
         unsafe { self.queue_raw(&raw, stream) }
     }
 }

@@ -1,4 +1,4 @@
-//! Which degrees couple to which, and the coefficients of all of them as one sparse tensor.
+//! Paths between degrees, and their coefficients as one sparse tensor.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use einsparse_formats::{Coo, CooPattern};
 use crate::error::{Error, Result};
 use crate::registry::Scalar;
 
-/// Paths: the product of a part of degree `l1` of the first operand and one of degree `l2` of the second has a part of
-/// degree `l3`, with `2 l + 1` components from `m = -l` to `l` each. Outputs are the paths', one behind the other: by
-/// the output's part, then the first operand's, then the second's.
+/// Paths of a tensor product. A part of degree `l1` of the first operand and a part of degree `l2` of the second have a
+/// product of degree `l3`. A part of degree `l` has `2 l + 1` components, from `m = -l` to `l`. The outputs of the
+/// paths are concatenated, sorted by the part of the output, then of the first operand, then of the second operand.
 ///
 /// Coefficients are those of [`clebsch_gordan`]: Racah's formula (Edmonds, Angular Momentum in Quantum Mechanics,
-/// 3.6.11) in the real basis, the squares of each output component's adding up to 1. e3nn's `wigner_3j` (arXiv
-/// 2207.09453) has them divided by `sqrt(2 l3 + 1)`, up to a sign for each path, which weights absorb.
+/// 3.6.11) in the real basis. The squares of the coefficients of each output component add up to 1. e3nn's `wigner_3j`
+/// (arXiv 2207.09453) divides them by `sqrt(2 l3 + 1)`. The sign of a path may differ, which weights absorb.
 ///
 /// ```
 /// use einsparse::ops::Couplings;
@@ -24,35 +24,35 @@ use crate::registry::Scalar;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Couplings {
-    /// Degrees of the parts of the operands and of an output that holds each part once.
+    /// Degrees of the parts of the operands, and of an output that contains each part once.
     parts: [Vec<usize>; 3],
-    /// The parts of each path.
+    /// Indices of the parts of each path.
     places: Vec<[usize; 3]>,
-    /// Their degrees.
+    /// Degrees of the parts of each path.
     paths: Vec<[usize; 3]>,
 }
 
-/// The largest degree whose coefficients the library computes.
+/// Largest degree for which the library computes coefficients.
 const LARGEST: usize = 6;
 
 impl Couplings {
-    /// The paths `(l1, l2, l3)`; each may stand once. Operands hold every degree up to the largest that a path names,
-    /// once: degree `l` stands at components `l l .. (l + 1) (l + 1)`.
+    /// Creates the paths `(l1, l2, l3)`, each of which may appear once. Operands contain each degree up to the largest
+    /// one in the paths once. Degree `l` has the components `l l .. (l + 1) (l + 1)`.
     ///
     /// # Errors
-    /// [`Error::Operand`] for none, for one twice, or one that is no triangle `|l1 - l2| <= l3 <= l1 + l2` of degrees
-    /// up to 6.
+    /// [`Error::Operand`] for an empty list, for a duplicate path, and for degrees above 6 or outside of the triangle
+    /// `|l1 - l2| <= l3 <= l1 + l2`.
     pub fn new(paths: &[[usize; 3]]) -> Result<Couplings> {
         let upto = |of: usize| 0..=paths.iter().map(|path| path[of]).max().unwrap_or(0);
         let parts = [0, 1, 2].map(|of| upto(of).take(LARGEST + 2).collect());
         Couplings::of(parts, paths)
     }
 
-    /// Every path of degrees up to `largest` whose degrees add up to an even number: what spherical harmonics, of
-    /// parity `(-1)^l`, couple to of the same kind.
+    /// Creates all paths of degrees up to `largest` whose degrees have an even sum. These paths couple spherical
+    /// harmonics, of parity `(-1)^l`, to outputs of the same parity rule.
     ///
     /// # Errors
-    /// As [`Couplings::new`].
+    /// See [`Couplings::new`].
     pub fn natural(largest: usize) -> Result<Couplings> {
         let degrees = || 0..=largest.min(LARGEST + 1);
         let mut paths = Vec::new();
@@ -63,9 +63,9 @@ impl Couplings {
         Couplings::new(&paths)
     }
 
-    /// Every path from parts of the first operand and of the second to one of those wanted: irreps by degree and
-    /// parity in e3nn's words, `0e + 1o + 2e`, `e` for even and `o` for odd. An operand has its parts one behind the
-    /// other, as they are named; one may stand more than once. Channels are said where products are made.
+    /// Creates all paths from parts of the first and of the second operand to the parts of `out`. The parts are irreps
+    /// in e3nn's notation, such as `0e + 1o + 2e`: a degree, and `e` for even or `o` for odd parity. An operand stores
+    /// its parts in this order; a part may appear more than once. Channels are set when products are planned.
     ///
     /// ```
     /// use einsparse::ops::Couplings;
@@ -77,7 +77,7 @@ impl Couplings {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Operand`] for what is no irrep, a degree over 6, and where no path is left.
+    /// [`Error::Operand`] for a text that is not an irrep, a degree above 6, and an empty list of paths.
     pub fn irreps(x: &str, y: &str, out: &str) -> Result<Couplings> {
         let [x, y, out] = [("X", x), ("Y", y), ("Out", out)].map(|(name, text)| irreps(name, text));
         let [x, y, out] = [x?, y?, out?];
@@ -95,7 +95,7 @@ impl Couplings {
         Couplings::of([degrees(&x), degrees(&y), degrees(&out)], &places)
     }
 
-    /// Paths between parts by their numbers.
+    /// Creates paths between parts from the indices of the parts.
     fn of(parts: [Vec<usize>; 3], places: &[[usize; 3]]) -> Result<Couplings> {
         let refuse = |reason: String| Err(Error::operand("paths", reason));
         for (at, place) in places.iter().enumerate() {
@@ -125,22 +125,24 @@ impl Couplings {
         Ok(Couplings { parts, places, paths })
     }
 
-    /// The degrees `(l1, l2, l3)` of the paths, in the order of their outputs.
+    /// Returns the degrees `(l1, l2, l3)` of the paths, in the order of their outputs.
     pub fn paths(&self) -> &[[usize; 3]] {
         &self.paths
     }
 
-    /// Components of the first operand (0), the second (1), and of an output that holds every part once (2).
+    /// Returns the number of components of the first operand (0), of the second (1), or of an output that contains
+    /// every part once (2).
     pub fn components(&self, of: usize) -> usize {
         self.first_component(of, self.parts[of].len())
     }
 
-    /// Components in front of a part.
+    /// Returns the number of components before a part.
     fn first_component(&self, of: usize, part: usize) -> usize {
         self.parts[of][..part].iter().map(|l| 2 * l + 1).sum()
     }
 
-    /// For each path its first components in the operands, and its first among all paths' outputs.
+    /// Returns, for each path, its first components in the operands and its first component in the outputs of all
+    /// paths.
     pub(super) fn first_rows(&self) -> Vec<[usize; 3]> {
         let mut row = 0;
         let one = |(place, path): (&[usize; 3], &[usize; 3])| {
@@ -151,18 +153,19 @@ impl Couplings {
         self.places.iter().zip(&self.paths).map(one).collect()
     }
 
-    /// Components of all paths' outputs.
+    /// Returns the number of components of the outputs of all paths.
     pub fn rows(&self) -> usize {
         self.paths.iter().map(|path| 2 * path[2] + 1).sum()
     }
 
-    /// The path of each component of the paths' outputs.
+    /// Returns the path of each component of the outputs of all paths.
     pub fn path_of_row(&self) -> Vec<u32> {
         let paths = self.paths.iter().enumerate();
         paths.flat_map(|(at, path)| vec![at as u32; 2 * path[2] + 1]).collect()
     }
 
-    /// The component, of an output that holds every part once, that each component of the paths' outputs adds to.
+    /// Returns, for each component of the outputs of all paths, the component of an output that contains every part
+    /// once. The former is added to the latter.
     pub fn component_of_row(&self) -> Vec<u32> {
         let components = |place: &[usize; 3]| {
             let first = self.first_component(2, place[2]);
@@ -171,10 +174,11 @@ impl Couplings {
         self.places.iter().flat_map(components).collect()
     }
 
-    /// The coefficients `C[i,j,k]`: components of the operands, and of the paths' outputs.
+    /// Returns the coefficients `C[i,j,k]`. The axes are the components of the operands and of the outputs of all
+    /// paths.
     ///
     /// # Errors
-    /// None for paths that [`Couplings::new`] took.
+    /// Does not fail for paths that [`Couplings::new`] accepted.
     pub fn tensor<T: Scalar>(&self) -> Result<Coo<T>> {
         let mut entries = Vec::new();
         for (&[l1, l2, l3], offset) in self.paths.iter().zip(self.first_rows()) {
@@ -193,7 +197,7 @@ impl Couplings {
     }
 }
 
-/// Degree and whether the parity is odd, of each irrep of a text.
+/// Parses irreps: returns the degree of each, and whether its parity is odd.
 fn irreps(name: &str, text: &str) -> Result<Vec<(usize, bool)>> {
     let one = |word: &str| {
         let word = word.trim();

@@ -15,7 +15,7 @@ const LINES: Lines = [
     Some("DW[e,L[k],u] = CG[i,j,k] * X[S[e],i,u] * Y[e,j] * G[R[e],k,u]"),
 ];
 
-/// The edges of a graph, in any order; sorted by receiver weights are read in their order.
+/// Edges of a graph, in any order. If they are sorted by receiver, weights are read in their stored order.
 ///
 /// ```
 /// let edges = einsparse::ops::Edges { receivers: &[0, 0, 1], senders: &[1, 2, 0], nodes: [2, 3] };
@@ -23,16 +23,16 @@ const LINES: Lines = [
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Edges<'a> {
-    /// The vertex of each edge that gets its message.
+    /// Receiver of the message of each edge.
     pub receivers: &'a [u32],
-    /// The vertex of each edge that sends it.
+    /// Sender of the message of each edge.
     pub senders: &'a [u32],
-    /// How many receivers and senders there are; of a graph of atoms twice the same.
+    /// Numbers of receivers and senders; equal for a graph of atoms.
     pub nodes: [usize; 2],
 }
 
 impl Edges<'_> {
-    /// Refuses lists of different lengths, and the number of a vertex that is not there.
+    /// Refuses lists of different lengths, and vertex indices out of range.
     pub(in crate::ops) fn check(&self) -> Result<()> {
         let [to, from] = [self.receivers, self.senders];
         if to.len() != from.len() {
@@ -51,9 +51,10 @@ impl Edges<'_> {
     }
 }
 
-/// Messages of an equivariant network, `Out[r,k,u] = CG[i,j,k] * X[s,i,u] * Y[e,j] * W[e,path,u]` summed over the edges e
-/// from s to r (NequIP, arXiv 2101.03164; MACE, arXiv 2206.07697): X are features of the senders, Y spherical harmonics
-/// of an edge, W its weights. The product of an edge is never stored; sums are taken in a fixed order.
+/// Messages of an equivariant network, `Out[r,k,u] = CG[i,j,k] * X[s,i,u] * Y[e,j] * W[e,path,u]` summed over the edges
+/// e from s to r (NequIP, arXiv 2101.03164; MACE, arXiv 2206.07697). X contains the features of the senders, Y the
+/// spherical harmonics of the edges, and W their weights. The product of an edge is never stored. Sums have a fixed
+/// order.
 ///
 /// | tensor | shape |
 /// |---|---|
@@ -62,10 +63,10 @@ impl Edges<'_> {
 /// | W | `[edges, paths, channels]` |
 /// | Out | `[receivers, components of all paths, channels]` |
 ///
-/// f32 and degrees up to 3 have kernels of their own, one for the messages and one for all gradients, which are
-/// launched once or, in large graphs, for some channels at a time; other types and degrees run the expressions.
-/// Runs, gradients, shapes and names of kernels are those of [`TensorProduct`], which this dereferences to; gradients are
-/// always planned, and that of X is a sum over the edges of a sender. Every element of an output is written.
+/// f32 with degrees up to 3 runs one specialized kernel for the messages and one for all gradients. Each is launched
+/// once or, for large graphs, once per group of channels. Other types and degrees run the expressions. This type
+/// dereferences to [`TensorProduct`], which provides runs, gradients, shapes and kernel names. Gradients are always
+/// planned; the gradient of X is a sum over the edges of a sender. Every element of an output is written.
 ///
 /// ```
 /// use einsparse::Context;
@@ -90,11 +91,11 @@ pub struct EquivariantMessage<T: Scalar> {
 }
 
 impl<T: Scalar> EquivariantMessage<T> {
-    /// Plans messages of so many channels, and their gradients.
+    /// Plans messages of `channels` channels, and their gradients.
     ///
     /// # Errors
-    /// [`Error::Operand`] for lists of different lengths, and for the number of a vertex that is not there;
-    /// [`Error::NoKernel`] where no kernel of the context takes the type.
+    /// [`Error::Operand`] for lists of different lengths and for a vertex index out of range; [`Error::NoKernel`] if no
+    /// kernel of the context supports the type.
     pub fn new(
         context: &Context,
         couplings: &Couplings,

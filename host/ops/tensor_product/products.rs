@@ -1,4 +1,4 @@
-//! A product of items or of edges with its gradients: kernels whose coefficients are constants, or a plan for each
+//! Product of items or of edges with its gradients: kernels whose coefficients are constants, or a plan for each
 //! expression.
 
 use super::{Channels, Couplings, Factors, Gradients};
@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::registry::Scalar;
 use crate::tensor::{Operand, SparseTensor, Tensor};
 
-/// Expressions of the product, and of the gradients of X, Y and W, given that of the output as G.
+/// Expressions of the product, and of the gradients of X, Y and W. G is the gradient of the output.
 pub(super) type Lines = [Option<&'static str>; 4];
 
 /// Receivers and senders of edges.
@@ -34,19 +34,19 @@ enum Exec<T: Scalar> {
     Plans(Box<Planned<T>>),
 }
 
-/// A plan for each expression.
+/// Plan for each expression.
 #[derive(Debug)]
 struct Planned<T: Scalar> {
     lines: Lines,
     coefficients: SparseTensor<T>,
-    /// Of the product, and of the gradients of X, Y and W.
+    /// Plans of the product, and of the gradients of X, Y and W.
     plans: [Option<Plan<T>>; 4],
 }
 
-/// A tensor by its name in the expressions.
+/// Tensor with its name in the expressions.
 type Named<'a, T> = (&'static str, &'a Tensor<T>);
 
-/// The tensors that the expressions write.
+/// Tensors that the expressions write.
 const WRITTEN: [&str; 4] = ["Out", "DX", "DY", "DW"];
 
 impl<T: Scalar> Products<T> {
@@ -148,7 +148,7 @@ impl<T: Scalar> Products<T> {
         }
     }
 
-    /// Names of the kernels of the product and of the gradients of X, Y and W, where they are planned.
+    /// Returns the names of the kernels of the product and of the planned gradients of X, Y and W.
     pub(super) fn variants(&self) -> [Option<&'static str>; 4] {
         match &self.exec {
             Exec::Plans(planned) => planned.plans.each_ref().map(|p| p.as_ref().map(Plan::variant)),
@@ -169,13 +169,13 @@ impl<T: Scalar> Products<T> {
         }
     }
 
-    /// Places of X, Y and W.
+    /// Returns the addresses and row strides of X, Y and W.
     fn given(&self, factors: Factors<'_, T>) -> Result<[(u64, usize); 3]> {
         let w = factors.w.ok_or_else(|| missing("W"))?;
         Ok([self.place("X", 0, factors.x)?, self.place("Y", 1, factors.y)?, self.place("W", 2, w)?])
     }
 
-    /// Address and leading dimension of a tensor of a planned shape on the plan's GPU.
+    /// Returns the address and the row stride of a tensor of a planned shape on the plan's GPU.
     fn place(&self, name: &str, of: usize, tensor: &Tensor<T>) -> Result<(u64, usize)> {
         tensor.check(name, &self.context, &self.shapes[of])?;
         let address = tensor.address().or_elsewhere(name)?;
@@ -186,13 +186,13 @@ impl<T: Scalar> Products<T> {
         if !stream.belongs_to(launch.device()) {
             return Err(Error::elsewhere("stream"));
         }
-        // SAFETY: shapes and places were checked, numbers of nodes when planned; the tensors are borrowed for the call,
-        // and device memory is freed only after the work queued on the context.
+        // SAFETY: shapes and contexts were validated, and node indices when the product was planned. The tensors are
+        // borrowed for the call, and device memory is freed only after the work queued on the context.
         Ok(unsafe { Queue::new(stream.raw()) })
     }
 }
 
-/// What the kernels are told.
+/// Returns the shape that the kernels receive.
 fn shape_of(couplings: &Couplings, width: usize, shapes: &[Vec<usize>; 4]) -> EquivariantShape {
     let mut paths = Vec::new();
     for (w, (&degrees, [x, y, out])) in
@@ -241,8 +241,8 @@ impl<T: Scalar> Planned<T> {
         Ok(planned)
     }
 
-    /// Plans one of the expressions, if there is such a one. Only shapes are planned with; index arrays are part of the
-    /// plan.
+    /// Plans an expression, or returns `None` if there is no such expression. Planning uses only the shapes of the
+    /// tensors; index arrays are part of the plan.
     fn plan(
         &self,
         context: &Context,
@@ -268,7 +268,7 @@ impl<T: Scalar> Planned<T> {
         context.plan(line).operands(&operands).build().map(Some)
     }
 
-    /// What the expression names of these tensors and of what is its own.
+    /// Returns the operands that an expression names, from these tensors and the coefficients.
     fn operands<'a>(
         &'a self,
         of: usize,
@@ -295,7 +295,7 @@ impl<T: Scalar> Planned<T> {
     }
 }
 
-/// Whether an expression names a tensor: not as the end of another name.
+/// Whether an expression names a tensor as a whole word, and not as the end of another name.
 fn is_named(line: &str, name: &str) -> bool {
     line.split(|c: char| !c.is_alphanumeric()).any(|word| word == name)
 }

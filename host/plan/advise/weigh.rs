@@ -1,4 +1,4 @@
-//! Costs of the formats of a matrix in a product, by the number of their slots.
+//! Costs of the formats of a matrix in a product, from their numbers of slots.
 
 use einsparse_formats::stats::Slots;
 use einsparse_formats::{Format, allocate};
@@ -11,7 +11,7 @@ use crate::families::tensor::offers::einsum as general;
 use crate::machine::Machine;
 use crate::offer::{Candidate, Options, Problem, ZerosRule};
 
-/// Counts by which the formats of a matrix are weighed.
+/// Counts from which the cost of each format follows.
 pub(super) struct Weighed<'w> {
     pub(super) nnz: u64,
     /// Bytes of the matrix in CSR.
@@ -44,7 +44,7 @@ impl Weighed<'_> {
         self.of(None, (&slots, values as u64), work)
     }
 
-    /// Over slots of which so many are multiplied on the CPU.
+    /// Returns the advice for these slots. The CPU multiplies `multiplied` of them.
     fn of(
         &self,
         format: Option<Format>,
@@ -65,7 +65,7 @@ impl Weighed<'_> {
         })
     }
 
-    /// The cheapest kernel over a format: those for products are asked first, as in plans.
+    /// Returns the cheapest kernel for a format. As in plans, product kernels take precedence over general ones.
     fn cheapest(
         &self,
         format: Option<Format>,
@@ -73,11 +73,11 @@ impl Weighed<'_> {
         work: Work,
         machine: &Machine,
     ) -> Result<Option<Candidate>> {
-        // A plan decides in the end, with the leading dimensions it is given.
+        // A plan may select another kernel, because it has the real row strides.
         let problem = Problem::contiguous(format, work, self.dtype);
         let choice = problem.candidates(machine, self.options);
         let best = choice.candidates.into_iter().next();
-        // A dense matrix in the place of the sparse one multiplies its zeros.
+        // A dense matrix instead of the sparse one multiplies implicit zeros.
         let is_strict = format.is_none() && self.options.zeros == ZerosRule::Strict;
         if best.is_some() || is_strict {
             return Ok(best);
@@ -91,7 +91,7 @@ impl Weighed<'_> {
     }
 }
 
-/// Steps of the CPU's executor: products, slots that are read, and slots that are brought into row order in each run.
+/// Returns the steps of the CPU executor: products, slots read, and slots that each run sorts by rows.
 fn cpu_steps(format: Option<Format>, slots: &Slots, multiplied: u64, n: usize) -> f64 {
     const READ: f64 = 2.0;
     const REORDER: f64 = 16.0;

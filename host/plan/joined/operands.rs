@@ -1,4 +1,4 @@
-//! Sparse operands of an expression: where they stand, and their values as flat tensors.
+//! Sparse operands of an expression: their positions among the factors, and their values as flat tensors.
 
 use einsparse_formats::{AnyPattern, Format, SharedPattern};
 
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::offer::bind::{find, wrong};
 use crate::tensor::{AnyOperand, AnyTensor};
 
-/// The values of a sparse operand.
+/// Values of a sparse operand.
 #[derive(Debug)]
 pub(super) struct Values {
     pub(super) operand: String,
@@ -15,7 +15,7 @@ pub(super) struct Values {
     pub(super) pattern: SharedPattern,
 }
 
-/// The factors that are sparse, by their numbers.
+/// Returns the positions of the sparse factors.
 pub(in crate::plan) fn sparse_factors(
     einsum: &Einsum,
     operands: &[(&str, AnyOperand<'_>)],
@@ -43,7 +43,7 @@ pub(super) fn plain<'e>(access: &'e Access) -> Result<Vec<&'e str>> {
     access.indices.iter().map(index).collect()
 }
 
-/// A sparse operand stands in factors and nowhere else.
+/// Checks that sparse operands are only used as factors.
 pub(in crate::plan) fn only_factors(
     einsum: &Einsum,
     operands: &[(&str, AnyOperand<'_>)],
@@ -71,7 +71,7 @@ pub(in crate::plan) fn only_factors(
     Ok(())
 }
 
-/// The sparse operand among the factors.
+/// Returns name and format of the sparse operand, if there is one.
 pub(in crate::plan) fn sparse_among<'o>(
     einsum: &Einsum,
     operands: &'o [(&str, AnyOperand<'_>)],
@@ -91,9 +91,9 @@ pub(in crate::plan) fn sparse_among<'o>(
     Ok(found)
 }
 
-/// Calls `f` with the operands of the plan over the lists: values arrays in place of the sparse tensors, and the lists.
-/// A dense output that is given says where its rows lie; `hidden` is the sparse one, of which the plan sees the values
-/// alone.
+/// Calls `f` with the operands of the plan over the lists: flat values instead of sparse tensors, and the lists. A
+/// given dense output determines its row stride. `hidden`: the sparse output, of which the plan receives only the
+/// values.
 pub(super) fn with_lists<R>(
     lists: &[(String, [usize; 1], Vec<u32>)],
     values: &[Values],
@@ -123,7 +123,7 @@ pub(super) fn with_lists<R>(
     f(&all)
 }
 
-/// The values of a sparse operand as a tensor of one axis: on a GPU where they are, on a CPU a copy.
+/// Returns the values of a sparse operand as a tensor of one axis: in place on a GPU, a copy on a CPU.
 fn flat_values(name: &str, operand: &AnyOperand<'_>) -> Result<AnyTensor> {
     match operand {
         AnyOperand::Sparse(s) => AnyTensor::of_values(s),

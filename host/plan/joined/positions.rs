@@ -1,4 +1,4 @@
-//! The lists of positions themselves.
+//! Position lists of an expression.
 
 use std::collections::BTreeMap;
 
@@ -15,23 +15,23 @@ use crate::plan::window::no_sparse_sums;
 use crate::registry::Scalar;
 use crate::tensor::{AnyOperand, Operand, erase};
 
-/// An expression over several sparse factors with the positions of their entries written in.
+/// Expression over several sparse factors, rewritten over the positions of their nonzeros.
 #[doc(hidden)]
 #[derive(Clone, Debug, PartialEq)]
 pub struct PositionLists {
-    /// What is left to compute: `C[M[p],N[p]] = AV[P[p]] * BV[Q[p]]`.
+    /// The remaining expression: `C[M[p],N[p]] = AV[P[p]] * BV[Q[p]]`.
     pub indirect: IndirectEinsum,
-    /// Its index arrays, one number for each p, by name. Lists of whole tensors in order have none, and those of sums
-    /// of indices are [`Einsum::sum_arrays`].
+    /// Names and values of its index arrays, one number per p. Tensors that are read whole and in order are omitted.
+    /// Arrays of affine indices are not included: [`Einsum::sum_arrays`] returns them.
     pub lists: Vec<(String, Vec<u32>)>,
-    /// How many p there are.
+    /// Number of positions p.
     pub rows: usize,
 }
 
 impl Context {
-    /// The entries of sparse factors that agree on all indices they share, found as plans over them do: on a GPU by a
-    /// sort and a search there. The order is that of the output's indices, then of the entries; the same on GPU and
-    /// CPU.
+    /// Joins the nonzeros of sparse factors that agree on all shared indices, as plans over them do: on a GPU by sort
+    /// and search in device memory. The order is that of the output's indices, then of the nonzeros, on GPU and CPU
+    /// alike.
     ///
     /// ```
     /// use einsparse::Context;
@@ -46,7 +46,7 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// As [`plan`](Context::plan): shapes that disagree; `Overflow` for more than 2^32 - 2 positions.
+    /// Those of [`plan`](Context::plan), such as shapes that disagree; `Overflow` for more than 2^32 - 2 positions.
     #[doc(hidden)]
     pub fn position_lists<T: Scalar>(
         &self,

@@ -1,5 +1,5 @@
-//! Einsum -> IndirectEinsum over lists of positions: several sparse operands, and sparse outputs. What is left has
-//! dense operands and index arrays only, as if written by hand.
+//! Rewriting of an Einsum to an IndirectEinsum over position lists, for several sparse operands and sparse outputs. The
+//! result has only dense operands and index arrays.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use crate::families::tensor::join::Table;
 use crate::indirect::IndirectEinsum;
 use crate::indirect::rewrite::{fresh, substitute_all};
 
-/// An expression over position lists, and what its new names are.
+/// Expression over position lists, and its new names.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) einsum: Einsum,
     pub(crate) indirect: IndirectEinsum,
-    /// Index arrays of one axis.
+    /// Names and values of index arrays with one axis.
     pub(crate) lists: Vec<(String, Vec<u32>)>,
-    /// Sparse tensors and the names of their values, flat.
+    /// Names of sparse tensors, and of their flat arrays of values.
     pub(crate) values: Vec<(String, String)>,
 }
 
@@ -39,8 +39,8 @@ impl Names {
     }
 }
 
-/// Writes the rows of `table` into the expression. Its tensors are the output, where that is sparse, and then the
-/// factors of these numbers.
+/// Rewrites the expression over the rows of `table`. Its tensors are the sparse output, if there is one, and the
+/// factors with these indices.
 pub(crate) fn write_joined(
     e: &Einsum,
     table: Table,
@@ -59,7 +59,7 @@ pub(crate) fn write_joined(
         tensors.into_iter().chain(of_factors).zip(table.slots).enumerate()
     {
         let own = values_of(tensor, &mut values, &mut names);
-        // A tensor of which every slot is there, in order, is read without a list.
+        // A tensor whose slots are all listed in order is read without a list.
         let plain = rows == all && (0..).zip(&slots).all(|(i, &slot)| i == slot);
         let index = if plain {
             IndexExpr::Name(row.clone())
@@ -86,7 +86,7 @@ pub(crate) fn write_joined(
     Written { einsum, indirect, lists, values }
 }
 
-/// The name of the array with a tensor's values, the same wherever the tensor occurs.
+/// Returns the name of the array with the values of a tensor, one per tensor.
 fn values_of(tensor: &str, values: &mut Vec<(String, String)>, names: &mut Names) -> String {
     if let Some((_, own)) = values.iter().find(|(of, _)| of == tensor) {
         return own.clone();
@@ -103,7 +103,7 @@ fn slot_of(list: &str, row: &str) -> IndexExpr {
     })
 }
 
-/// Whether anything but the sparse factors reads this index.
+/// Whether the output or a dense factor reads this index.
 fn is_read(e: &Einsum, name: &str, factors: &[usize], sparse_output: bool) -> bool {
     let mut read = false;
     let mut visit = |n: &str| read |= n == name;

@@ -1,4 +1,4 @@
-//! A chain of plans on a GPU: one for each step, with temporaries of the element type between them.
+//! Chain of GPU plans: one per step, with intermediate results of the element type.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -14,10 +14,10 @@ use crate::offer::{Compiled, Options, Run, Types, Weights};
 use crate::plan::AnyPlan;
 use crate::tensor::{AnyOperand, AnyTensor};
 
-/// Plans of the steps, and the temporaries between them.
+/// Plans of the steps, and their intermediate results.
 #[derive(Debug)]
 pub(in crate::plan) struct Chain {
-    /// End of the last run: runs share the temporaries.
+    /// Serializes runs, which share the intermediate results.
     turns: Option<Turns>,
     path: Path,
     steps: Vec<AnyPlan>,
@@ -33,7 +33,7 @@ impl Chain {
         types: Types,
     ) -> Result<Self> {
         let (mut steps, mut temporaries) = (Vec::new(), Vec::<AnyTensor>::new());
-        // `update_values` of this plan does not reach the steps.
+        // Steps read all values at each run, because `update_values` of this plan is not forwarded to them.
         let options = Options { variant: None, weights: Weights::EachRun, ..options.clone() };
         let Some((last, before)) = path.steps.split_last() else {
             return Err(Error::NoKernel { indirect: path.to_string(), tried: Vec::new() });
@@ -81,7 +81,7 @@ impl Chain {
     }
 }
 
-/// The operands of a step: those of the expression that it names, and temporaries.
+/// Returns the operands of a step: operands of the expression and intermediate results.
 fn bound<'b>(
     step: &'b Step,
     operands: &'b [(&str, AnyOperand<'b>)],
@@ -95,7 +95,7 @@ fn bound<'b>(
     let out = given.filter(|name| *name == step.einsum.out.tensor).take(1);
     let mut all = step.names().into_iter().map(of).collect::<Result<Vec<_>>>()?;
     for name in out {
-        // An output that is given determines the leading dimension.
+        // A given output determines the row stride.
         all.push((name, *find(operands, name)?));
     }
     Ok(all)

@@ -4,15 +4,15 @@ use super::order::{Costs, Size};
 use super::search::{Place, Search};
 use super::step::LAUNCH_US;
 
-/// Shares of the rates that kernels reach: multiplications of entries and of dense matrices on CUDA cores, and bytes.
+/// Fractions of the peak rates that kernels reach: products of nonzeros and of dense matrices on CUDA cores, and bytes.
 const ENTRY_SHARE: f64 = 0.15;
 const DENSE_SHARE: f64 = 0.5;
 const BYTE_SHARE: f64 = 0.8;
-/// Operations of the executor in a microsecond.
+/// Operations of the CPU executor per microsecond.
 const CPU_RATE: f64 = 4e3;
-/// Operations for each row of a list of positions: planning sorts the rows, and runs read them.
+/// Operations per row of a position list: planning sorts the rows, and runs read them.
 const ROW: f64 = 10.0;
-/// Share of the memory of all intermediate results that one of them may have.
+/// Maximum share of one intermediate result in the memory of all of them.
 pub(super) const SHARE: f64 = 0.25;
 
 impl Costs for Search<'_> {
@@ -49,8 +49,9 @@ impl Search<'_> {
         self.asked.dtype.bytes() as f64
     }
 
-    /// Two terms, a sparse one first: the rows of the result are its rows. On the CPU, if both are sparse, the one of
-    /// fewer elements is stored as a dense tensor before, if it fits in memory. It is returned too.
+    /// Orders two terms, a sparse one first: the rows of the result are its rows. On the CPU, one of two sparse terms,
+    /// that with fewer elements, is first stored as a dense tensor, and also returned. If it does not fit in memory and
+    /// lists are allowed, both terms stay sparse.
     pub(super) fn operands(&self, a: Size, b: Size) -> (Option<Size>, [Size; 2]) {
         let dense = |size: Size| Size { entries: None, ..size };
         match (a.entries, b.entries, self.asked.place) {
@@ -68,7 +69,7 @@ impl Search<'_> {
         }
     }
 
-    /// Time of a step.
+    /// Returns the time of a step in microseconds.
     pub(super) fn us(&self, flops: f64, bytes: f64, sparse: bool) -> f64 {
         let Place::Gpu(machine) = self.asked.place else {
             return (flops + bytes / self.element()) / CPU_RATE;
@@ -79,7 +80,7 @@ impl Search<'_> {
         LAUNCH_US + (flops / rate).max(bytes / (machine.hbm * BYTE_SHARE)) * 1e6
     }
 
-    /// Operations of a product that keeps these indices, and bytes read and written.
+    /// Returns the operations of a product that keeps these indices, and the bytes read and written.
     pub(super) fn work(&self, terms: &[Size], kept: u128) -> [f64; 2] {
         let bytes = |size: &Size| match size.entries {
             Some(entries) => entries * (self.element() + 4.0),
@@ -90,7 +91,8 @@ impl Search<'_> {
         [terms.len() as f64 * self.products(terms), read + written]
     }
 
-    /// Products of a sum over factors; where sparse ones share an index, as many as for entries in even distribution.
+    /// Returns the number of products of a sum over factors. For sparse factors that share an index, it assumes evenly
+    /// distributed nonzeros.
     fn products(&self, terms: &[Size]) -> f64 {
         let (mut products, mut seen) = (1.0, 0);
         for size in terms {
@@ -103,7 +105,7 @@ impl Search<'_> {
         products * self.volume(all & !seen)
     }
 
-    /// Time of all factors at once.
+    /// Returns the time of one loop over all factors in microseconds.
     pub(super) fn whole_us(&self, sizes: &[Size], out: u128) -> f64 {
         let sparse = sizes.iter().copied().filter(|size| size.entries.is_some());
         let sparse: Vec<Size> = sparse.collect();

@@ -1,5 +1,5 @@
-//! The steps of a contraction on the executor of the CPU. Temporaries have the type of its sums, f32 or f64, so that they
-//! are not rounded. Each is freed after the step that reads it.
+//! Contraction steps on the CPU executor. Intermediate results have the accumulator type, f32 or f64, so they are not
+//! rounded. Each is freed after the step that reads it.
 
 use std::fmt;
 
@@ -17,34 +17,34 @@ use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnyTensor, row_major};
 use crate::values::Buffer;
 
-/// A step with its formats written in, and the shape of its result.
+/// Rewritten step, and the shape of its result.
 #[derive(Debug)]
 struct Written {
     indirect: IndirectEinsum,
     shape: Vec<usize>,
-    /// Lists of positions of two sparse factors, and the names of their values in the step.
+    /// Position lists of two sparse factors, and the names of their values in the step.
     lists: Vec<(String, Vec<u32>)>,
     values: Vec<(String, String)>,
 }
 
-/// A path of the CPU.
+/// Contraction path on the CPU.
 #[derive(Debug)]
 pub(in crate::plan) struct CpuChain {
     own: OnCpu,
     path: Path,
     steps: Vec<Written>,
-    /// Type of sums and temporaries.
+    /// Type of accumulators and intermediate results.
     sums: Dtype,
 }
 
-/// The result of a step, until it is read.
+/// Result of a step, stored until it is read.
 struct Temporary {
     values: Buffer,
     partial: bool,
 }
 
 impl CpuChain {
-    /// `filled`: names of dense factors whose zeros must not be multiplied.
+    /// Prepares the steps. `filled`: names of dense factors whose zeros must not be multiplied.
     pub(in crate::plan) fn new(
         context: &Context,
         (path, filled): (Path, &[&str]),
@@ -77,7 +77,7 @@ impl CpuChain {
             indirect.filled.extend(own.map(|(f, _)| f).collect::<Vec<_>>());
             let extent = |index: &IndexExpr| match index {
                 IndexExpr::Name(name) => extents.get(name).unwrap_or(1),
-                // Only the output has these, and its shape is given.
+                // Only the output has such indices, and its shape is given.
                 IndexExpr::Access(_) | IndexExpr::Sum(_) => 1,
             };
             let shape = step.einsum.out.indices.iter().map(extent).collect();
@@ -91,7 +91,7 @@ impl CpuChain {
         })
     }
 
-    /// The operands of a step: those of the expression that it names, temporaries, and all index arrays.
+    /// Returns the operands of a step: operands of the expression, intermediate results, and all index arrays.
     fn bound<'a>(
         &'a self,
         (step, written): (&'a Step, &'a Written),

@@ -1,14 +1,14 @@
-//! The order in which terms are contracted: the cheapest of all orders for up to eight terms, a greedy one for more.
+//! Order in which terms are contracted: optimal for up to eight terms, greedy for more.
 
-/// For up to so many terms every order is tried: their subsets are numbered.
+/// Maximum number of terms of the exact search, whose memory is exponential.
 const MAX_EXACT: usize = 8;
 
-/// A factor or an intermediate result, by the numbers of its indices.
+/// Size of a factor or of an intermediate result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Size {
-    /// Bit i for index i.
+    /// Set of indices: bit i for index i.
     pub(super) names: u128,
-    /// Number of entries of a sparse factor.
+    /// Number of nonzeros of a sparse factor; `None` for a dense term.
     pub(super) entries: Option<f64>,
 }
 
@@ -19,20 +19,20 @@ impl Size {
     }
 }
 
-/// Costs by which an order is chosen.
+/// Cost model of the search.
 pub(super) trait Costs {
-    /// Elements of a tensor with these indices.
+    /// Returns the number of elements of a tensor with these indices.
     fn volume(&self, names: u128) -> f64;
 
-    /// Microseconds of a contraction of two terms that keeps these indices; infinite where it is not possible.
+    /// Returns the microseconds of a contraction of two terms that keeps these indices; infinite if it is not possible.
     fn pair(&self, a: &Size, b: &Size, kept: u128) -> f64;
 
-    /// Largest number of elements of an intermediate result.
+    /// Returns the maximum number of elements of an intermediate result.
     fn max_elements(&self) -> f64;
 }
 
-/// The pairs to contract, one after the other. Terms have the numbers in which they are given, and results the next
-/// ones. `None` where an intermediate result exceeds the limit in every order, or in the greedy one.
+/// Returns the pairs to contract, in order. Terms are numbered as given, followed by the results of the pairs. `None`
+/// if an intermediate result exceeds the limit in every order of the exact search, or in the greedy order.
 pub(super) fn order(terms: &[Size], out: u128, costs: &impl Costs) -> Option<Vec<(usize, usize)>> {
     let pairs = match terms.len() {
         0 | 1 => None,
@@ -42,10 +42,10 @@ pub(super) fn order(terms: &[Size], out: u128, costs: &impl Costs) -> Option<Vec
     Some(depth_first(terms.len(), &pairs?))
 }
 
-/// The cheapest order of each subset of the terms, smaller subsets first.
+/// Cheapest order of each subset of the terms.
 struct Subsets {
     count: usize,
-    /// Microseconds, and one of the two halves that the last step of a subset multiplies.
+    /// Per subset: microseconds, and one of the two parts that its last step multiplies.
     best: Vec<(f64, usize)>,
 }
 
@@ -69,7 +69,7 @@ impl Subsets {
                 continue;
             }
             let lowest = set & set.wrapping_neg();
-            // Every split once: only halves that have the lowest term.
+            // Only parts with the lowest term, so that each split is visited once.
             let mut half = (set - 1) & set;
             while half > 0 {
                 if half & lowest != 0 {
@@ -95,7 +95,7 @@ impl Subsets {
         })
     }
 
-    /// Adds the pairs of a subset; returns the number of its result.
+    /// Adds the pairs of a subset and returns the number of its result.
     fn add(&self, set: usize, pairs: &mut Vec<(usize, usize)>) -> usize {
         if set.is_power_of_two() {
             return set.trailing_zeros() as usize;
@@ -117,13 +117,13 @@ struct Candidate {
     us: f64,
 }
 
-/// The pair whose result grows least, again and again; among equal ones the cheapest.
+/// Repeatedly contracts the pair with the smallest growth, and among equal ones the cheapest.
 fn greedy(terms: &[Size], out: u128, costs: &impl Costs) -> Option<Vec<(usize, usize)>> {
     let mut sizes = terms.to_vec();
     let mut left: Vec<usize> = (0..terms.len()).collect();
     let mut pairs = Vec::new();
-    // A contraction of other terms changes nothing about a pair: what both need stays in the result. So every pair is
-    // looked at once.
+    // A contraction of other terms does not change a pair, because its result keeps their shared indices. Each pair is
+    // therefore evaluated once.
     let mut candidates = Vec::new();
     for at in 1..left.len() {
         add_candidates(&mut candidates, &sizes, (&left, out), (at, &left[..at]), costs);
@@ -151,7 +151,7 @@ fn greedy(terms: &[Size], out: u128, costs: &impl Costs) -> Option<Vec<(usize, u
     Some(pairs)
 }
 
-/// The pairs of one term with others.
+/// Adds the pairs of one term with others.
 fn add_candidates(
     candidates: &mut Vec<Candidate>,
     sizes: &[Size],
@@ -159,7 +159,7 @@ fn add_candidates(
     (term, others): (usize, &[usize]),
     costs: &impl Costs,
 ) {
-    // Names of the output and of one term at least, of two and of three.
+    // Names in at least one, two and three terms.
     let mut times = [0u128; 3];
     for &term in left {
         let names = sizes[term].names;
@@ -183,8 +183,8 @@ fn add_candidates(
     }
 }
 
-/// Sorts pairs so that the one that needs more intermediate results at once comes first: n terms then need at most
-/// log2(n) + 1 of them at once.
+/// Sorts the pairs so that of two subtrees the one with the larger peak of intermediate results comes first. n terms
+/// then have at most log2(n) + 1 intermediate results at once.
 fn depth_first(count: usize, pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let mut held = vec![0usize; count];
     for &(a, b) in pairs {
@@ -200,7 +200,7 @@ fn depth_first(count: usize, pairs: &[(usize, usize)]) -> Vec<(usize, usize)> {
     ordered
 }
 
-/// Adds what a term is made of; returns its new number.
+/// Adds the pairs that compute a term, and returns its new number.
 fn add_ordered(
     term: usize,
     count: usize,

@@ -1,4 +1,4 @@
-//! Pairwise contractions: what each costs by flops and bytes, in which order they run, and the expression of each.
+//! Search for a contraction path: its order, and the expression and the cost of each step.
 
 use einsparse_formats::allocate;
 use einsparse_kernels::abi::{Dtype, Zeros};
@@ -9,47 +9,47 @@ use super::step::{Path, Step};
 use crate::einsum::{Access, Einsum, Epilogue, Extents, IndexExpr, Mode, Scalar};
 use crate::machine::Machine;
 
-/// The device of the steps, with the figures that predict its times.
+/// Device of the steps, with the properties that predict its times.
 #[derive(Clone, Copy)]
 pub(super) enum Place<'m> {
     Gpu(&'m Machine),
-    /// The executor multiplies a sparse factor with dense ones: of two sparse ones, one is stored as a dense tensor
-    /// before. It reads factors through index arrays, too.
+    /// The CPU executor multiplies a sparse factor and a dense one. If both factors are sparse, one is first stored as
+    /// a dense tensor. It also reads factors through index arrays.
     Cpu,
 }
 
-/// Indices at most: a set of them is a number of so many bits.
+/// Maximum number of indices: a set of indices is a bit mask.
 const MAX_NAMES: usize = 128;
 
-/// An expression whose factors are ordered.
+/// Contraction for which an order is searched.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub(super) einsum: &'a Einsum,
     pub(super) extents: &'a Extents,
-    /// For each sparse factor the number of its entries.
+    /// Number of nonzeros per factor; `None` for a dense factor.
     pub(super) entries: &'a [Option<usize>],
-    /// Bytes of the operands and of the output.
+    /// Bytes of operands and output.
     pub(super) held: u64,
-    /// Type of intermediate results.
+    /// Element type of intermediate results.
     pub(super) dtype: Dtype,
     pub(super) place: Place<'a>,
-    /// Whether two sparse factors of which neither fits in memory as a dense tensor may be joined on the CPU.
+    /// Whether the CPU may join two sparse factors if neither fits in memory as a dense tensor.
     pub(super) lists: bool,
 }
 
-/// A path of an expression, and the alternative.
+/// Path of an expression, and the cost of its alternative.
 pub(super) struct Found {
     pub(super) path: Path,
-    /// Predicted microseconds of all factors at once.
+    /// Predicted microseconds of one loop over all factors.
     pub(super) whole_us: f64,
-    /// Whether a sparse factor becomes a dense tensor, and nothing else is gained.
+    /// Whether the path only stores a sparse factor as a dense tensor.
     pub(super) only_dense: bool,
 }
 
-/// The reason for the lack of a path.
+/// Reason for the lack of a path.
 pub(super) struct NoPath {
     pub(super) reason: String,
-    /// Multiplications of all factors at once, where a path would save some and needs too much memory.
+    /// Multiplications of all factors at once, if there is a path that requires too much memory.
     pub(super) operations: Option<f64>,
 }
 
@@ -57,14 +57,14 @@ fn no_path(reason: impl Into<String>) -> NoPath {
     NoPath { reason: reason.into(), operations: None }
 }
 
-/// A factor, or the result of a step.
+/// Factor, or result of a step.
 #[derive(Clone, Debug)]
 struct Term {
     access: Access,
     size: Size,
-    /// Number of the step that computes it.
+    /// Index of the step that computes it.
     temporary: Option<usize>,
-    /// Whether there may be no term for some of its elements.
+    /// Whether some of its elements may be without a term.
     partial: bool,
 }
 
@@ -72,11 +72,11 @@ pub(super) struct Search<'a> {
     pub(super) asked: Asked<'a>,
     names: Vec<&'a str>,
     pub(super) extents: Vec<f64>,
-    /// Bytes of all intermediate results at once.
+    /// Maximum bytes of the intermediate results that exist at once.
     pub(super) max_bytes: f64,
 }
 
-/// The cheapest order of the factors.
+/// Returns the cheapest order of the factors.
 pub(super) fn best(asked: Asked<'_>) -> Result<Found, NoPath> {
     let einsum = asked.einsum;
     let names = einsum.index_names();
@@ -100,7 +100,7 @@ pub(super) fn best(asked: Asked<'_>) -> Result<Found, NoPath> {
     }
     let extents = names.iter().map(|name| asked.extents.get(name).unwrap_or(1) as f64);
     let extents: Vec<f64> = extents.collect();
-    // No term of the sum exists, and a step must not create one from a NaN.
+    // The sum is empty, and a step must not create a term from a NaN.
     if extents.contains(&0.0) {
         return Err(no_path("an index has the extent 0"));
     }
@@ -139,7 +139,7 @@ impl Search<'_> {
         Ok(Found { path, whole_us: self.whole_us(&sizes, out), only_dense })
     }
 
-    /// The step with the largest result, and the numbers.
+    /// Describes the step with the largest result, and the limits.
     fn over_limit(&self, steps: &[Step], allowed: f64) -> String {
         let before = &steps[..steps.len() - 1];
         let largest = before.iter().max_by(|a, b| a.elements.total_cmp(&b.elements));
@@ -161,13 +161,13 @@ impl Search<'_> {
         )
     }
 
-    /// Bytes of the intermediate results that exist at once.
+    /// Returns the peak bytes of the intermediate results.
     fn peak(&self, steps: &[Step]) -> f64 {
         let (mut live, mut peak) = (0.0, 0.0f64);
         for step in &steps[..steps.len() - 1] {
             live += step.elements;
             peak = peak.max(live);
-            // A GPU plan keeps them all.
+            // A GPU plan stores all intermediate results.
             if let Place::Cpu = self.asked.place {
                 live -= step.reads().map(|at| steps[at].elements).sum::<f64>();
             }
@@ -177,7 +177,7 @@ impl Search<'_> {
 
     fn term(&self, access: Access, entries: Option<f64>) -> Term {
         let names = self.bits(&access);
-        // A slot of an index array may be padding, which drops a term.
+        // A slot of an index array may be padding, which skips the term.
         let gathered = |index: &IndexExpr| !matches!(index, IndexExpr::Name(_));
         let partial = entries.is_some() || access.indices.iter().any(gathered);
         Term { access, size: Size { names, entries }, temporary: None, partial }
@@ -194,7 +194,7 @@ impl Search<'_> {
         bits
     }
 
-    /// Sums every index that one factor alone has, where that makes the factor smaller.
+    /// Sums each factor over the indices that only it has, if the result is not larger than the factor.
     fn reduce_all(&self, mut terms: Vec<Term>, out: u128, steps: &mut Vec<Step>) -> Vec<Term> {
         for at in 0..terms.len() {
             let others = terms.iter().enumerate().filter(|(other, _)| *other != at);
@@ -219,7 +219,7 @@ impl Search<'_> {
             let others = left.iter().flatten();
             let others = others.fold(out, |all, term| all | term.size.names);
             let last = at + 1 == pairs.len();
-            // The executor leaves elements without a term out.
+            // The CPU executor skips elements without a term.
             let dense = |term: &Term| term.partial && term.temporary.is_some();
             if matches!(self.asked.place, Place::Gpu(_)) && (dense(&a) || dense(&b)) {
                 zeros = Zeros::Dense;
@@ -230,7 +230,7 @@ impl Search<'_> {
         Some(Path { steps, zeros })
     }
 
-    /// A term with its own indices summed, or a sparse one as a dense tensor.
+    /// Adds a step that sums a term over its own indices, or stores a sparse term as a dense tensor.
     fn reduced(&self, term: &Term, kept: u128, steps: &mut Vec<Step>) -> Term {
         let out = Access { tensor: self.fresh(steps.len()), indices: self.indices(&[term], kept) };
         let work = self.work(&[term.size], kept);
@@ -259,7 +259,7 @@ impl Search<'_> {
         self.add(&[&a, &b], out, (work, self.volume(kept)), last, steps)
     }
 
-    /// The kept indices, in the order in which the terms have them.
+    /// Returns the kept indices in the order of the terms.
     fn indices(&self, terms: &[&Term], kept: u128) -> Vec<IndexExpr> {
         let mut names: Vec<&str> = Vec::new();
         for term in terms {
@@ -273,8 +273,8 @@ impl Search<'_> {
         names.into_iter().map(name).collect()
     }
 
-    /// Adds a step over these terms; returns its result. The last step has the scalars, the mode and the epilogue of the
-    /// expression.
+    /// Adds a step over these terms and returns its result. The last step has the scalars, the mode and the epilogue of
+    /// the expression.
     fn add(
         &self,
         terms: &[&Term],
@@ -309,7 +309,7 @@ impl Search<'_> {
         Term { temporary: Some(number), partial, ..self.term(out, None) }
     }
 
-    /// A name that no operand has.
+    /// Returns a name that no operand has.
     fn fresh(&self, number: usize) -> String {
         let mut used: Vec<&str> = Vec::new();
         let einsum = self.asked.einsum;

@@ -1,4 +1,4 @@
-//! Plans over several sparse factors: lists of the positions where entries meet, or pair by pair.
+//! Plans over several sparse factors: through position lists of matching nonzeros, or pair by pair.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use crate::plan::joined::{Asked, Joined, only_factors};
 use crate::plan::{AnyPlan, ZerosRule};
 
 impl AnyPlan {
-    /// Lists of positions where a path is not cheaper; a path also where lists are refused, because factors share no
-    /// index or their entries make more pairs than a list may have.
+    /// Plans through position lists, unless a path is cheaper. A path is also used if lists are refused: factors may
+    /// share no index, or have more pairs of nonzeros than a list supports.
     pub(in crate::plan) fn of_several_sparse(
         asked: &Asked<'_, '_>,
         shapes: BTreeMap<String, Vec<usize>>,
@@ -69,7 +69,7 @@ fn path_of(asked: &Asked<'_, '_>, extents: &Extents) -> Result<std::result::Resu
     }
 }
 
-/// The plan of a path; `None` where there is no kernel or no memory for a step.
+/// Returns the plan of a path; `None` if no kernel supports a step, or memory is insufficient.
 fn chained(
     asked: &Asked<'_, '_>,
     path: &Path,
@@ -105,7 +105,7 @@ fn chained(
     Ok(Some(AnyPlan { expression, made, choice, shadow: Shadow::none() }))
 }
 
-/// The refusal of lists, and why there is no path either.
+/// Combines the refusal of lists with the reason for the lack of a path.
 fn both(asked: &Asked<'_, '_>, refused: Error, path: String) -> Error {
     let path = Refusal::of(NAME, path);
     match refused {

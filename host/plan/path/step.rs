@@ -1,4 +1,4 @@
-//! The steps of a contraction.
+//! Steps of a contraction.
 
 use std::fmt;
 
@@ -8,41 +8,41 @@ use crate::cost::Cost;
 use crate::einsum::{Einsum, Scalar};
 use crate::machine::Machine;
 
-/// Time of a launch and of waiting for the launch before.
+/// Microseconds of a launch, including the wait for the previous launch.
 pub(super) const LAUNCH_US: f64 = 3.0;
 
-/// A contraction of two terms, or the sum of one term over indices that no other term has.
+/// Contraction of two terms, or the sum of one term over indices that only it has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// The expression that it computes, into a temporary, or into the output if it is the last step.
+    /// Expression of the step. The last step writes the output, earlier ones an intermediate result.
     pub einsum: Einsum,
-    /// Multiplications and additions.
+    /// Number of multiplications and additions.
     pub flops: f64,
-    /// Bytes read and written.
+    /// Number of bytes read and written.
     pub bytes: f64,
     /// Predicted microseconds.
     pub us: f64,
-    /// Elements of its result.
+    /// Number of elements of the result.
     pub elements: f64,
-    /// Whether there may be no term for some elements of its result, as for those of a product with a sparse factor.
+    /// Whether some elements of the result may be without a term, as in a product with a sparse factor.
     pub partial: bool,
-    /// Temporaries among its factors, by name, and their numbers.
+    /// Names of the intermediate results among the factors, with the indices of their steps.
     pub(super) temporaries: Vec<(String, usize)>,
 }
 
 impl Step {
-    /// Numbers of the temporaries that it reads.
+    /// Iterates over the indices of the steps whose results it reads.
     pub(super) fn reads(&self) -> impl Iterator<Item = usize> {
         self.temporaries.iter().map(|(_, number)| *number)
     }
 
-    /// Number of the temporary of this name.
+    /// Returns the index of the step that computes the factor of this name; `None` for an operand.
     pub(super) fn temporary(&self, name: &str) -> Option<usize> {
         let mut all = self.temporaries.iter();
         all.find(|(own, _)| own == name).map(|(_, number)| *number)
     }
 
-    /// Every operand that it reads.
+    /// Returns the names of all operands that it reads.
     pub(super) fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for access in self.einsum.right() {
@@ -61,18 +61,18 @@ impl Step {
     }
 }
 
-/// The steps of a contraction, in order.
+/// Steps of a contraction, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Path {
-    /// The last one writes the output.
+    /// The steps. The last one writes the output.
     pub steps: Vec<Step>,
-    /// `Dense` on a GPU where a sparse factor is multiplied before the last step: its result has zeros where there is no
-    /// entry, and a NaN or Inf of a later factor is multiplied by them.
+    /// `Dense` on a GPU if a sparse factor is multiplied before the last step. The result of that step has implicit
+    /// zeros, which are multiplied by a NaN or Inf of a later factor.
     pub zeros: Zeros,
 }
 
 impl Path {
-    /// Predicted microseconds of all steps.
+    /// Returns the predicted microseconds of all steps.
     pub fn us(&self) -> f64 {
         self.steps.iter().map(|step| step.us).sum()
     }

@@ -1,4 +1,4 @@
-//! Results and costs of paths on the CPU.
+//! Tests of results and costs of CPU paths.
 
 use einsparse_formats::{Csr, CsrPattern, Dense};
 
@@ -68,12 +68,12 @@ fn sixty_matrices_cost_as_many_products() {
     let path = path_of(&text, &operands).path;
     let flops: f64 = path.steps.iter().map(|step| step.flops).sum();
     assert_eq!((path.steps.len(), flops), (59, 59.0 * 2.0 * 27.0));
-    // Twenty full turns.
+    // Twenty full rotations: the product is the identity.
     let (_, y) = run(&ctx, &text, &operands);
     assert_eq!(y, Dense::from_fn([3, 3], |i| f64::from(i[0] == i[1])).unwrap());
 }
 
-/// Steps of a GPU, run on the CPU as plans of their own, against what the CPU runs.
+/// Checks that GPU steps, run on the CPU as separate plans, give the result of a CPU plan.
 fn agrees(text: &str, [m, k, l, n]: [usize; 4], wanted: &str) {
     let ctx = Context::cpu();
     let offsets = (0..=m as u32).map(|row| row * 2).collect();
@@ -110,7 +110,7 @@ fn agrees(text: &str, [m, k, l, n]: [usize; 4], wanted: &str) {
 #[test]
 fn steps_give_what_the_whole_gives() {
     let text = "Y[m,n] = A[m,k] * B[k,l] * C[l,n]";
-    // With few rows of A its product comes first. With many rows and a narrow result the dense product does.
+    // With few rows, the product with A comes first. With many rows and a narrow result, the dense product does.
     agrees(text, [2, 60, 50, 40], "P0[m,l] = A[m,k] * B[k,l]");
     agrees(text, [900, 6, 200, 3], "P0[k,n] = B[k,l] * C[l,n]");
     let text = "Y[m,n] += relu(2 * A[m,k] * B[k,l] * C[l,n] + bias[n])";
@@ -121,7 +121,7 @@ fn steps_give_what_the_whole_gives() {
 fn intermediate_results_have_a_limit() {
     let ctx = Context::cpu();
     let own = upload(&ctx, &[[400, 400]]);
-    // Any two of the six share one index, and any step has three indices left.
+    // Two factors that share an index have a result of three indices.
     let text = "Y[] = A[i,j] * B[i,k] * C[i,l] * D[j,k] * E[j,l] * F[k,l]";
     let operands = ["A", "B", "C", "D", "E", "F"].map(|name| (name, Operand::from(&own[0])));
     let options = Options { variant: Some(NAME.into()), ..Options::default() };
@@ -132,9 +132,9 @@ fn intermediate_results_have_a_limit() {
     {
         assert!(error.contains(words), "{error}");
     }
-    // All factors at once need no memory.
+    // One loop over all factors stores no intermediate results.
     assert_eq!(ctx.contraction_path(text, &operands).unwrap(), None);
-    // Six indices of 1,000 are too many products.
+    // Six indices of extent 1,000 have too many products.
     let own = ctx.zeros::<f64>(&[1000, 1000]).unwrap();
     let names = ["i", "j", "k", "l", "m", "n"];
     let pairs = (0..6).flat_map(|b| (0..b).map(move |a| format!("A[{},{}]", names[a], names[b])));

@@ -1,4 +1,4 @@
-//! The copies of A that plans keep: made of its pattern, without values, with the place of each value.
+//! Copies of A in prepacked plans: made from its pattern, without values, and with the position of each value.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, DeviceArrays};
 use crate::worklist::Runs;
 
-/// A in the form that a plan keeps.
+/// A in the form that a plan stores.
 #[derive(Debug)]
 pub(super) enum Copy {
     Dense(AnyTensor),
@@ -29,7 +29,7 @@ impl Copy {
         }
     }
 
-    /// Where its columns are, 0 for none.
+    /// Returns the address of its columns; 0 for a dense copy.
     pub(super) fn columns(&self) -> u64 {
         match self {
             Copy::Dense(_) => 0,
@@ -46,18 +46,18 @@ impl Copy {
     }
 }
 
-/// How values come to their places in a copy.
+/// Conversion of the values of A to those of a copy.
 #[derive(Debug)]
 pub(super) enum Refill {
-    /// The whole of it, with its zeros.
+    /// Writes the whole copy, including zeros.
     Dense(Expand),
-    /// Each by its place.
+    /// Writes each value to its position.
     Places(Scatter),
-    /// Run by run, in the order of the rows.
+    /// Copies contiguous values, in the order of the rows.
     Slices(SliceValues, Arc<Device>),
 }
 
-/// The pattern in CSR, with the number of each entry's slot, counted from 1, as its value.
+/// Returns the pattern in CSR. The value of each nonzero is its slot number, counted from 1.
 pub(super) fn numbered(shape: &[usize], runs: &Runs, columns: &[u32]) -> Result<Csr<i32>> {
     let &[m, k] = shape else {
         unreachable!("matrices in row order have two axes");
@@ -73,7 +73,7 @@ pub(super) fn numbered(shape: &[usize], runs: &Runs, columns: &[u32]) -> Result<
     Ok(Csr::new(CsrPattern::new(m, k, offsets, own)?, slots)?)
 }
 
-/// A pattern whose slots are all of them entries, each with its number as [`numbered`] has it.
+/// Returns a pattern without padding, with its slots numbered as in [`numbered`].
 pub(super) fn all_slots(pattern: AnyPattern<'_>) -> Result<AnySparse<i32>> {
     let slots = pattern.slots();
     counted(slots)?;
@@ -81,7 +81,7 @@ pub(super) fn all_slots(pattern: AnyPattern<'_>) -> Result<AnySparse<i32>> {
     Ok(pattern.shared().with_values(numbers)?)
 }
 
-/// Refuses more slots than numbers count.
+/// Checks that i32 can number all slots.
 fn counted(slots: usize) -> Result<()> {
     let most = i32::MAX as u64 - 1;
     if slots as u64 <= most {
@@ -94,7 +94,7 @@ fn counted(slots: usize) -> Result<()> {
     })
 }
 
-/// A dense copy, and where entries go in it.
+/// Creates a dense copy, and the conversion to it.
 pub(super) fn dense(
     (context, dtype): (&Context, Dtype),
     a: &AnySparseTensor,
@@ -120,15 +120,15 @@ pub(super) fn dense(
         spans: spans.address(),
         rows: m,
     };
-    // SAFETY: columns and spans are those of a checked pattern, borrowed until the wait, and places and starts are made
-    // for it.
+    // SAFETY: columns and spans belong to a checked pattern, and are borrowed until the stream is synchronized.
+    // `Expand` is made for this pattern.
     let queue = unsafe { Queue::new(device.after_all()?) };
     let expand = Expand::new(device, dtype, pattern, leading, queue)?;
     queue.stream().synchronize()?;
     Ok((Copy::Dense(copy), Refill::Dense(expand)))
 }
 
-/// The same in slices, which need no place for each value: those of a row stay in order.
+/// Creates a copy in sliced ELLPACK. Values of a row stay in order, so no positions are stored.
 pub(super) fn sliced(
     (device, dtype): (&Arc<Device>, Dtype),
     entries: &AnySparse<i32>,
@@ -142,7 +142,7 @@ pub(super) fn sliced(
     Ok((Copy::Sparse(copy), Refill::Slices(values, Arc::clone(device))))
 }
 
-/// The same in another sparse format.
+/// Creates a copy in another sparse format, and the position of each value.
 pub(super) fn sparse(
     (device, dtype): (&Arc<Device>, Dtype),
     entries: &AnySparse<i32>,
@@ -155,7 +155,7 @@ pub(super) fn sparse(
     Ok((Copy::Sparse(copy), places))
 }
 
-/// A copy without values.
+/// Creates a copy without values.
 fn zeros(device: &Arc<Device>, dtype: Dtype, of: &AnySparse<i32>) -> Result<AnySparseTensor> {
     AnySparseTensor::new(Some(device), of.pattern().shared(), (dtype, None))
 }

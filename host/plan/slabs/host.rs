@@ -1,4 +1,5 @@
-//! The same slabs on the CPU: copied to buffers one after the other, and multiplied from there by the executor.
+//! CPU version of streaming: chunks are copied to buffers one after the other, and the CPU executor multiplies them
+//! there.
 
 use std::fmt;
 use std::ops::Range;
@@ -22,12 +23,12 @@ use crate::worklist::{Runs, Slab};
 #[derive(Debug)]
 pub(super) struct OnHost {
     context: Context,
-    /// Written for CSR, which slabs are of.
+    /// Rewritten for CSR, the format of chunks.
     indirect: IndirectEinsum,
     pattern: PlannedPattern,
     runs: Runs,
     layout: Layout,
-    /// The operands of which a slab has its rows: a bias.
+    /// Operand of which each chunk reads its own rows: a bias.
     by_rows: Option<String>,
     buffers: Mutex<Vec<Vec<u64>>>,
     element: usize,
@@ -69,7 +70,7 @@ impl OnHost {
         bytes[values..values + own.bytes().len()].copy_from_slice(own.bytes());
     }
 
-    /// The rows of a slab, out of the buffer that holds it.
+    /// Computes the rows of a chunk from its buffer.
     fn product(
         &self,
         (slab, at): (&Slab, usize),
@@ -80,7 +81,7 @@ impl OnHost {
         let dtype = run.of.types.operands;
         let [values, _] = self.layout.places(at, dtype.bytes());
         let own = self.runs.part(slab);
-        // A few entries of the row before may be in front.
+        // The buffer may begin with some nonzeros of the previous row.
         let filled = own.rows.iter().filter(|(_, len)| *len > 0);
         let first = filled.map(|(start, _)| *start as usize).min().unwrap_or(0);
         let count = own.total as usize;
@@ -116,7 +117,7 @@ impl OnHost {
     }
 }
 
-/// Binds an operand, or some rows of it.
+/// Binds an operand, or some of its rows.
 fn bind<'a>(
     bound: &mut AnyOperands<'a>,
     name: &str,
@@ -153,7 +154,7 @@ impl Compiled for OnHost {
         "cpu"
     }
 
-    /// What it would be on a GPU.
+    /// Returns the bytes that the plan would use on a GPU.
     fn bytes(&self) -> usize {
         self.layout.bytes()
     }

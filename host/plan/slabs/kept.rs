@@ -1,4 +1,5 @@
-//! A's arrays on the GPU for as long as the plan lives, where a limit has room for them: a run brings the values.
+//! A with its arrays in device memory for the lifetime of the plan, if the memory limit permits. Each run copies the
+//! values.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::tensor::{AnyOperand, AnySparseTensor, AnyTensor, HostArrays};
 
 #[derive(Debug)]
 pub(super) struct Kept {
-    /// Runs share the values that each brings.
+    /// Serializes runs, which share the copied values.
     turns: Turns,
     plan: Box<AnyPlan>,
     a: AnySparseTensor,
@@ -24,7 +25,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// The plan over the copy has `rest` bytes.
+    /// Copies A and plans over the copy, with a memory limit of `rest` bytes.
     pub(super) fn new(device: &Arc<Device>, asked: &Limited<'_, '_>, rest: usize) -> Result<Self> {
         let Limited { question, name, given, pattern, .. } = *asked;
         let (options, operands) = (question.options, question.operands());
@@ -47,15 +48,15 @@ impl Kept {
         &self.plan
     }
 
-    /// Queues the copying of values, for whom it is the turn.
+    /// Queues the copy of the values. The caller has serialized it with other runs.
     fn bring(&self, arrays: HostArrays<'_>, queue: Queue<'_>) -> Result<()> {
         let stream = queue.stream();
         if !arrays.pinned && stream.is_capturing()? {
             return Err(Error::operand(self.pattern.name(), super::NOT_CAPTURED));
         }
         let to = self.a.values_address().unwrap_or(0);
-        // SAFETY: the copy has room for the values of its pattern. Page-locked values wait for their readers before they
-        // go; of others the driver has taken what it needs when the call returns.
+        // SAFETY: the destination has the size of the values of its pattern. Pinned memory is freed only after its
+        // readers have ended. Pageable memory has been read by the driver when the call returns.
         unsafe { copy_htod_async(to, arrays.values.bytes(), stream) }
     }
 
@@ -64,7 +65,7 @@ impl Kept {
     }
 }
 
-/// The operands with the copy for A.
+/// Returns the operands with the copy instead of A.
 fn swap<'o>(
     operands: &[(&'o str, AnyOperand<'o>)],
     name: &str,

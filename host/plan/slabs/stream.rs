@@ -1,5 +1,5 @@
-//! Slabs on a GPU: a stream of copies fills buffers under the products, which go to the run's stream and others beside it by
-//! turns, events between them.
+//! Streaming on a GPU: a copy stream fills buffers during the products. Products alternate between the run's stream and
+//! other streams. Events order copies and products.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,13 +17,13 @@ use crate::offer::{Compiled, PlannedPattern, Run};
 use crate::parallel;
 use crate::tensor::{AnyOperand, AnyTensor, HostArrays};
 
-/// Bytes that one thread copies at once to page-locked memory.
+/// Bytes that one thread copies to pinned memory at a time.
 const CHUNK: usize = 1 << 20;
 
-/// Fields drop in this order: events and the stream go before their context.
+/// Streaming plan. Fields are dropped in this order: events and streams before their context.
 #[derive(Debug)]
 pub(super) struct Streaming {
-    /// Runs share buffers, partial sums, and what follows.
+    /// Serializes runs, which share buffers, partial sums and `state`.
     turns: Turns,
     state: Mutex<State>,
     product: SlabProduct,
@@ -33,25 +33,25 @@ pub(super) struct Streaming {
     device: Arc<Device>,
 }
 
-/// What a run takes up where the one before ended.
+/// State that a run takes over from the previous run.
 #[derive(Debug)]
 struct State {
     live: Marks,
-    /// Events of a capture say nothing outside of it.
+    /// Events of captured runs, which are not valid outside of a capture.
     captured: Marks,
-    /// The buffer that comes next.
+    /// Index of the next buffer.
     next: usize,
-    /// Whether a run was captured, which replays where no event of ours tells of it.
+    /// Whether a run was captured. Launches of its graph do not record the events of `live`.
     replays: bool,
-    /// Of values that are not page-locked what the next copies take, a piece for each buffer.
+    /// Chunks in pinned memory for the next copies, one per buffer; empty if A is pinned.
     staging: Vec<PinnedMemory>,
     copies: OwnedStream,
-    /// Of the products that do not go to the run's stream.
+    /// Streams of the products that do not use the run's stream.
     beside: [OwnedStream; LANES - 1],
 }
 
 impl State {
-    /// All of them, also behind one that fails; then the first error.
+    /// Calls `of` for every stream of the plan, also after an error, and returns the first error.
     fn each_of_own(&self, of: impl Fn(RawStream<'_>) -> Result<()>) -> Result<()> {
         let all = std::iter::once(&self.copies).chain(&self.beside);
         let ended: Vec<_> = all.map(|own| of(own.raw())).collect();
@@ -59,14 +59,14 @@ impl State {
     }
 }
 
-/// Points in the streams.
+/// Events between the streams.
 #[derive(Debug)]
 struct Marks {
     start: Event,
-    /// Of the products beside.
+    /// End of the products on a stream of `beside`.
     end: Event,
     copied: Vec<Event>,
-    /// After the product out of a buffer.
+    /// Per buffer: end of the product that reads it.
     used: Vec<Event>,
 }
 
@@ -93,7 +93,7 @@ impl Streaming {
         let (count, bytes) = (layout.buffers, layout.buffer_bytes);
         let staged = if pinned { 0 } else { count };
         let context = device.context();
-        // Zeros: kernels read past the last entry of a slab.
+        // Zeroed, because kernels read past the last nonzero of a chunk.
         let buffers = (0..count).map(|_| device.zeros(bytes)).collect::<Result<_>>()?;
         let staging = (0..staged).map(|_| PinnedMemory::zeros(context, bytes));
         let staging = staging.collect::<Result<_>>()?;
@@ -121,7 +121,7 @@ impl Streaming {
         self.product.row().dtype.bytes()
     }
 
-    /// Addresses of a run but for those of A.
+    /// Returns the addresses of a run, except those of A.
     fn bind(&self, run: &Run<'_>, out: &AnyTensor) -> Result<RawSpmm> {
         let form = self.product.form();
         let (b, ldb) = run.tensor(&form.dense)?;
@@ -134,7 +134,7 @@ impl Streaming {
         self.product.check(&raw).map(|()| raw)
     }
 
-    /// Queues all slabs. What fails on the way leaves nothing running.
+    /// Queues all chunks. After an error, no work of the run is left running.
     fn queue(&self, from: HostArrays<'_>, raw: &RawSpmm, queue: Queue<'_>) -> Result<()> {
         let stream = queue.stream();
         let capturing = stream.is_capturing()?;
@@ -150,7 +150,7 @@ impl Streaming {
         let ran = self.slabs(state, (from, capturing), raw, queue);
         if ran.is_err() {
             let ended = match capturing {
-                // The capture ends in an error, and must have got all streams back.
+                // The capture ends in an error, and all streams must have joined it again.
                 true => state.each_of_own(|own| {
                     let end = &state.captured.end;
                     end.record(own).and_then(|()| stream.wait(end))
@@ -173,7 +173,7 @@ impl Streaming {
     ) -> Result<()> {
         let State { live, captured, next, replays, staging, copies, beside } = state;
         let (stream, copies) = (queue.stream(), copies.raw());
-        // SAFETY: their work begins behind that of the queue so far, and ends in front of what follows there.
+        // SAFETY: their work starts after the earlier work of `queue`, and ends before its later work.
         let beside = beside.each_ref().map(|own| unsafe { Queue::new(own.raw()) });
         let [second] = beside;
         let queues: [Queue<'_>; LANES] = [queue, second];
@@ -188,7 +188,7 @@ impl Streaming {
         for slab in 0..self.product.layout().slabs.len() {
             let at = *next;
             *next = (at + 1) % count;
-            // In a capture the first copies wait for its start alone.
+            // In a capture, the first copy to each buffer waits only for the start.
             let own = !capturing || slab >= count;
             if own {
                 copies.wait(&marks.used[at])?;
@@ -215,7 +215,7 @@ impl Streaming {
         })
     }
 
-    /// Queues the copies of a slab from where it lies.
+    /// Queues the copies of a chunk from the arrays of A.
     fn copy(
         &self,
         slab: usize,
@@ -227,8 +227,8 @@ impl Streaming {
         let (slots, to) = (layout.slabs[slab].slots.clone(), self.buffers[at].address());
         let [values, lists] = layout.places(slab, self.element());
         let own = from.values.from(slots.start).first(slots.len());
-        // SAFETY: a buffer has room for its slab. Page-locked memory, of A or of the plan, waits for its readers before it
-        // goes; of other memory the driver has taken what it needs when a call returns.
+        // SAFETY: a buffer has the size of its chunk. Pinned memory of A or of the plan is freed only after its readers
+        // have ended. Pageable memory has been read by the driver when the call returns.
         unsafe {
             copy_htod_async(to, &from.columns[slots], copies)?;
             copy_htod_async(to + values as u64, own.bytes(), copies)?;
@@ -236,7 +236,7 @@ impl Streaming {
         }
     }
 
-    /// Copies a slab to page-locked memory, laid out as in a buffer. What was copied from there has arrived.
+    /// Copies a chunk to pinned memory, in the layout of a buffer. Earlier copies from this memory have ended.
     fn stage(&self, slab: usize, from: HostArrays<'_>, staged: &mut PinnedMemory) {
         let layout = self.product.layout();
         let slots = layout.slabs[slab].slots.clone();
@@ -261,7 +261,7 @@ impl Streaming {
         let (slots, to) = (layout.slabs[slab].slots.len(), self.buffers[at].address());
         let [values, lists] = layout.places(slab, self.element());
         let end = values + slots * self.element();
-        // SAFETY: as for `copy`.
+        // SAFETY: as in `copy`.
         unsafe {
             copy_htod_async(to, &staged.bytes()[..end], copies)?;
             copy_htod_async(to + lists as u64, self.product.streamed_lists(slab), copies)

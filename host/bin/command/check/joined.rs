@@ -1,4 +1,4 @@
-//! Expressions with several sparse factors, entry by entry: only places where all of them have an entry are terms.
+//! Reference for expressions with several sparse factors. Only positions where all of them have a nonzero are terms.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,16 +8,16 @@ use einsparse::formats::Coo;
 use super::super::Result;
 use super::super::problem::{Data, Typed};
 
-/// A sparse factor: its entries by the coordinates on axes whose indices earlier factors bind.
+/// Sparse factor. `by_bound` maps coordinates on axes whose indices earlier factors bind to nonzeros.
 struct Entries {
     coo: Coo<f64>,
-    /// Index of each axis, by its number in the expression.
+    /// Index of each axis, as its number in the expression.
     axes: Vec<usize>,
     bound: Vec<usize>,
     by_bound: HashMap<Vec<u32>, Vec<usize>>,
 }
 
-/// Dense elements by their strides along the indices of the expression.
+/// Dense factor, with its strides along the indices of the expression.
 struct Elements<'a> {
     values: &'a [f64],
     strides: Vec<usize>,
@@ -30,7 +30,7 @@ impl Elements<'_> {
     }
 }
 
-/// The sums.
+/// Enumeration of all terms.
 struct Walk<'a> {
     sparse: Vec<Entries>,
     dense: Vec<Elements<'a>>,
@@ -40,7 +40,7 @@ struct Walk<'a> {
     sums: Vec<f64>,
 }
 
-/// Whether these sums are for this expression: several sparse factors, plain indices and no epilogue.
+/// Whether [`evaluate`] applies: several sparse factors, plain indices and no epilogue.
 pub fn is_joined(typed: &Typed<f64>) -> bool {
     let einsum = &typed.einsum;
     let is_sparse = |factor: &&Access| matches!(typed.get(&factor.tensor), Some(Data::Sparse(_)));
@@ -56,7 +56,7 @@ pub fn is_joined(typed: &Typed<f64>) -> bool {
         && einsum.factors.iter().chain([&einsum.out]).all(is_plain)
 }
 
-/// Adds all terms to `start`, an output of this shape.
+/// Adds all terms to `start`, an output of the given shape.
 pub fn evaluate(
     typed: &Typed<f64>,
     extents: &Extents,
@@ -132,7 +132,7 @@ fn entries(coo: Coo<f64>, axes: Vec<usize>, seen: &mut HashSet<usize>) -> Entrie
 }
 
 impl Walk<'_> {
-    /// Entries of the factor number `depth` at the place of the earlier ones.
+    /// Iterates over the nonzeros of factor `depth` that match the indices bound by earlier factors.
     fn sparse(&mut self, depth: usize, at: &mut Vec<u32>, product: f64) {
         let Some(own) = self.sparse.get(depth) else {
             return self.dense(0, at, product);
@@ -144,7 +144,7 @@ impl Walk<'_> {
             let value = own.coo.values()[entry];
             let pairs = || own.axes.iter().zip(coords);
             pairs().for_each(|(&index, axis)| at[index] = axis[entry]);
-            // An index that occurs twice is on the diagonal.
+            // An index that occurs twice selects the diagonal.
             if pairs().all(|(&index, axis)| at[index] == axis[entry]) {
                 self.sparse(depth + 1, at, product * value);
             }

@@ -1,10 +1,11 @@
-//! One query of each head against a cache, in f64 and rounded once. Each query is the work of one thread.
+//! CPU implementation of decode attention (one query per head, with a cache), accumulated in f64 and rounded once. One
+//! thread computes each query.
 
 use super::{HostHeads, softmax_of};
 use crate::families::attention::DecodeExtents;
 use crate::tensor::AnyTensor;
 
-/// What is computed. Lengths lie inside the capacity.
+/// Operands and extents. Each length is at most the capacity.
 pub(crate) struct HostDecode<'a> {
     pub q: HostHeads<'a>,
     pub k: HostHeads<'a>,
@@ -15,7 +16,7 @@ pub(crate) struct HostDecode<'a> {
 }
 
 impl HostDecode<'_> {
-    /// Output of row `row` of the queries.
+    /// Computes the output of row `row` of the queries.
     fn query(&self, row: usize, sums: &mut [f64]) {
         let DecodeExtents { key_heads, group, capacity, d, .. } = self.extents;
         let pair = row / group;
@@ -36,7 +37,6 @@ impl HostDecode<'_> {
         }
     }
 
-    /// All queries.
     pub(crate) fn run(&self, out: &mut AnyTensor) {
         let (rows, width) = (self.extents.queries(), self.extents.d);
         out.store_rows(rows, width, &|row, sums: &mut [f64]| self.query(row, sums));

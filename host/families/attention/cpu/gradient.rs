@@ -1,17 +1,17 @@
-//! Gradient of attention at the entries of a mask on the CPU, in f64 and rounded once. Each head of keys is the work of
-//! one thread.
+//! CPU implementation of the gradient of attention at the entries of a mask, accumulated in f64 and rounded once. One
+//! thread computes each key head.
 
 use super::{HostAttention, HostHeads, softmax_of};
 use crate::parallel;
 use crate::tensor::AnyTensor;
 
-/// Gradients of the queries and of the keys and values of one head of keys, dense.
+/// Dense gradients of the queries, keys and values of one key head.
 struct Own {
     queries: Vec<f64>,
     keys: [Vec<f64>; 2],
 }
 
-/// to += factor * from
+/// `to += factor * from`
 fn add(to: &mut [f64], factor: f64, from: &[f64]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to += factor * from;
@@ -23,7 +23,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 }
 
 impl HostAttention<'_> {
-    /// Gradients of queries, keys and values from that of the output.
+    /// Computes the gradients of queries, keys and values from the gradient of the output.
     pub(crate) fn gradient(&self, upstream: &HostHeads<'_>, [dq, dk, dv]: [&mut AnyTensor; 3]) {
         let all = self.of_all(upstream);
         self.round(all.iter().map(|own| &own.queries), dq);
@@ -31,7 +31,7 @@ impl HostAttention<'_> {
         self.round(all.iter().map(|own| &own.keys[1]), dv);
     }
 
-    /// The same, all three side by side in rows, heads too.
+    /// Computes the three gradients into the rows of one tensor, `[m, (heads + 2 key_heads) * d]`.
     pub(crate) fn gradient_in_rows(&self, upstream: &HostHeads<'_>, to: &mut AnyTensor) {
         let all = self.of_all(upstream);
         let (m, d) = (to.shape()[0], self.d);

@@ -1,4 +1,4 @@
-//! Which thread block takes which queries, in which order.
+//! Distribution of queries over thread blocks, and their order.
 
 use einsparse_kernels::abi::{NO_STRIP, STRIP};
 use einsparse_kernels::families::{KeyTile, Queries};
@@ -7,31 +7,31 @@ use super::Tiles;
 use crate::error::Result;
 use crate::families::gemm::strips::{deal, rounds};
 
-/// What 128 queries cost beside their tiles, in tiles: filling the ring, the first scores, the last values, and the
-/// output.
+/// Cost of 128 queries in addition to their tiles, in units of tiles: filling the pipeline, the first scores, the last
+/// values, and the output.
 const QUERIES_TILES: u64 = 2;
-/// What a part of them costs more: its partial sums written and read again.
+/// Additional cost of a part of a split group: its partial sums are written and read again.
 const PART_TILES: u64 = 2;
 
-/// Who computes what.
+/// Distributed work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Work {
-    /// Queries by rounds, one for each thread block that takes part.
+    /// Queries by rounds, one per thread block in each round.
     pub queries: Vec<Queries>,
     pub tiles: Vec<KeyTile>,
     pub masks: Vec<u32>,
-    /// Thread blocks that take part.
+    /// Number of thread blocks in the list.
     pub blocks: usize,
-    /// Partial sums.
+    /// Number of partial sums.
     pub slots: u32,
-    /// Queries that were cut.
+    /// Number of query groups that are split.
     pub counters: u32,
 }
 
 impl Work {
-    /// Deals the queries of all heads to `blocks` thread blocks, longest first to the least loaded; cut along the keys
-    /// where that shortens the whole. `masks`: which of the tiles each head has. Query heads share key heads in equal
-    /// groups.
+    /// Distributes the queries of all heads over `blocks` thread blocks, longest first, each to the least loaded.
+    /// Groups are split along the keys if that shortens the longest list. `masks` is the index into `tiles` of each
+    /// head. Query heads share key heads in equal groups.
     pub(crate) fn new(
         tiles: &[Tiles],
         masks: &[usize],
@@ -64,7 +64,7 @@ impl Work {
         for limit in (1..=4).map(|share| (fair / share).max(4)) {
             if limit < u64::from(longest) {
                 let cut = Dealt::new(&whole, blocks, limit as u32);
-                // A cut costs memory and a second pass over it: it has to pay.
+                // A split costs memory and a second pass over it, so it must gain 5 %.
                 if cut.longest * 20 < best.longest * 19 {
                     best = cut;
                 }
@@ -82,7 +82,7 @@ impl Work {
     }
 }
 
-/// Lists of the thread blocks, with no part of more than so many tiles.
+/// Lists of the thread blocks. No part has more tiles than the limit.
 struct Dealt {
     lists: Vec<Vec<Queries>>,
     longest: u64,
@@ -96,7 +96,7 @@ impl Dealt {
         let mut tasks = Vec::new();
         for queries in whole {
             let parts = queries.tiles.div_ceil(limit).max(1);
-            // Sizes that differ by one at the most.
+            // Sizes of parts differ by at most one.
             let from =
                 |part: u32| (queries.tiles as u64 * u64::from(part) / u64::from(parts)) as u32;
             for part in 0..parts {
@@ -115,7 +115,7 @@ impl Dealt {
             }
         }
         let (mut lists, longest) = deal(tasks, blocks, cost);
-        // What is cut comes first: the last to arrive adds up while others still compute.
+        // Split groups come first: the last part to arrive reduces the sums while other thread blocks still compute.
         for list in &mut lists {
             list.sort_by_key(|queries| queries.count() == 1);
         }
@@ -134,7 +134,8 @@ mod tests {
 
     use super::*;
 
-    /// Every tile of every head's queries is dealt once, whatever is cut; parts follow each other.
+    /// Tests that every tile of the queries of every head is distributed once, for any split, and that parts are
+    /// adjacent.
     #[test]
     fn every_tile_is_dealt_once() {
         let of = |counts: &[u32]| {

@@ -1,5 +1,5 @@
-//! Masks that are said by flags of blocks, columns, rows and diagonals instead of entry by entry: their tiles follow
-//! piece by piece, whatever their number of entries. The same functions decide on the device (`masks`).
+//! Masks given by flags of blocks, columns, rows and diagonals instead of entries. Their tiles are computed piece by
+//! piece, independent of the number of entries. The kernels of device module `masks` use the same functions.
 
 use einsparse_kernels::abi::{HALF, STRIP};
 use einsparse_kernels::families::{
@@ -11,12 +11,12 @@ use rayon::prelude::*;
 use super::{Tiles, WORDS, paired};
 use crate::error::Result;
 
-/// Flags, 64 to a word.
+/// Flags, 64 per word.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bits(Vec<u64>);
 
 impl Bits {
-    /// Those of `count` that are named; others are left out.
+    /// Sets the flags of the indices in `set`; ignores indices from `count` on.
     pub(crate) fn of(count: usize, set: impl IntoIterator<Item = usize>) -> Bits {
         let mut words = vec![0; count.div_ceil(64)];
         for i in set.into_iter().filter(|&i| i < count) {
@@ -25,7 +25,7 @@ impl Bits {
         Bits(words)
     }
 
-    /// 64 of them from `first` on; outside there are none.
+    /// Returns 64 flags from `first` on; flags outside are 0.
     fn from(&self, first: i64) -> u64 {
         let word = |i: i64| usize::try_from(i).ok().and_then(|i| self.0.get(i));
         let (at, by) = (first.div_euclid(64), first.rem_euclid(64));
@@ -34,28 +34,28 @@ impl Bits {
     }
 }
 
-/// A mask said by flags.
+/// Mask given by flags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags {
-    /// Queries and keys.
+    /// Number of queries and keys.
     pub shape: [usize; 2],
-    /// All entries are there.
+    /// Whether all entries exist.
     pub full: bool,
-    /// Blocks of 64 x 64 by rows, or none.
+    /// Flags of blocks of 64 x 64, row by row; empty for none.
     pub blocks: Vec<bool>,
     pub columns: Bits,
     pub rows: Bits,
-    /// Number `key - query + m - 1`.
+    /// Flag of diagonal `key - query + m - 1`.
     pub diagonals: Bits,
-    /// First key of each query and the one behind the last, or none; neither descends.
+    /// First key and end of the keys of each query, neither decreasing; empty for no ranges.
     pub ranges: Vec<[u32; 2]>,
-    /// Keys above their query plus this are hidden.
+    /// Keys above query + this offset are hidden.
     pub causal: Option<i64>,
-    /// Keys from here on are hidden.
+    /// Keys from this index on are hidden.
     pub length: usize,
 }
 
-/// An offset as the kernels take it: what is further away hides everything or nothing.
+/// Returns the offset as kernels read it. It is clamped, because an offset further away hides everything or nothing.
 pub(crate) fn causal_offset(offset: Option<i64>) -> i32 {
     let most = i64::from(i32::MAX / 2);
     offset.map_or(i32::MAX, |offset| offset.clamp(-most, most) as i32)
@@ -99,7 +99,6 @@ impl MaskFlags for Flags {
 }
 
 impl Flags {
-    /// Keys of a query.
     pub(crate) fn keys(&self, query: usize) -> Vec<usize> {
         let mut keys = Vec::new();
         for first in (0..self.shape[1]).step_by(ATTENTION_PIECE) {
@@ -111,7 +110,7 @@ impl Flags {
         keys
     }
 
-    /// Tiles of the queries from `top` on; masks are counted from 0.
+    /// Returns the tiles of the group of queries that begins at `top`; masks are numbered from 0.
     fn strip(&self, top: usize) -> (Vec<KeyTile>, Vec<u32>) {
         let halves = [top as u32, (top + HALF) as u32];
         let pieces: Vec<(u32, [Cover; 2])> = (0..self.shape[1] as u32)
@@ -141,7 +140,7 @@ impl Flags {
         (tiles, masks)
     }
 
-    /// The mask of 64 queries and two pieces of keys.
+    /// Returns the mask of 64 queries and two pieces of keys.
     fn words(&self, top: u32, pieces: [(u32, Cover); 2]) -> Vec<u32> {
         let mut words = vec![0; WORDS];
         for (thread, pair) in words.chunks_mut(2).enumerate() {
@@ -161,7 +160,6 @@ impl Flags {
         words
     }
 
-    /// The tiles of all queries.
     pub(crate) fn tiles(&self) -> Result<Tiles> {
         let strips: Vec<_> = (0..self.shape[0].div_ceil(STRIP))
             .into_par_iter()
@@ -177,7 +175,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// The tiles of flags say what the flags say one by one.
+    /// Tests that the tiles hold exactly the entries that the flags define.
     #[test]
     fn flags_give_their_entries() {
         let shapes = [(1, 1), (130, 200), (200, 130), (64, 448), (257, 129)];
@@ -201,7 +199,7 @@ mod tests {
         }
     }
 
-    /// Bit 0 of `kind`: blocks, and so on.
+    /// Creates flags. Bit 0 of `kind` enables blocks, bit 1 columns, bit 2 rows, bit 3 diagonals, bit 4 ranges.
     fn sample(
         [m, n]: [usize; 2],
         kind: usize,

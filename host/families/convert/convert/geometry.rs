@@ -1,4 +1,4 @@
-//! What of the params of a conversion follows from the shape and the choice.
+//! Params of a conversion that follow from the shape and the selection.
 
 use einsparse_formats::convert::BlockChoice;
 use einsparse_kernels::abi::Divisor;
@@ -14,13 +14,13 @@ use crate::registry::Dtype;
 /// Elements of a row of blocks that a warp of the CSR step writes at once.
 const CHUNK_ELEMENTS: usize = 8192;
 
-/// The params without addresses, and the blocks of a selection and the number of selections (0 without).
+/// Returns the params without addresses, the blocks of a selection, and the number of selections, which may be 0.
 pub(crate) fn geometry(request: &Request) -> Result<(ConvertParams, (usize, usize))> {
     let Request { m, k, block: (bm, bk), group, choice, dtype } = *request;
     let small = |what, value| within(what, value, MAX_GRID_X);
     let (rows, columns) = (m.div_ceil(bm), k.div_ceil(bk));
     let grid = rows.saturating_mul(columns);
-    // The last part of a selection ends past its last block.
+    // The last part of a selection may end after its last block.
     let most = (u32::MAX - SELECT_PART) as usize;
     within("blocks of the grid", grid, most)?;
     within("elements of a block", bm.saturating_mul(bk), u32::MAX as usize)?;
@@ -64,19 +64,19 @@ pub(crate) fn geometry(request: &Request) -> Result<(ConvertParams, (usize, usiz
     Ok((params, selections))
 }
 
-/// Flags of a choice, the rank above which it keeps blocks, and how many it takes.
+/// Returns the flags of a selection, the rank above which it keeps blocks, and the number of blocks that it keeps.
 fn kept(choice: Option<BlockChoice>, dtype: Dtype) -> (u32, u64, usize) {
     match choice {
         None => (0, 0, 0),
         Some(BlockChoice::NonZero) => (CONVERT_NON_ZERO, 0, 0),
         Some(BlockChoice::Norm(threshold)) => (0, floor(threshold, dtype), 0),
-        // Nothing is above the largest rank there is.
+        // No rank is above the maximum, so no block is kept.
         Some(BlockChoice::Top(0) | BlockChoice::TopPerRow(0)) => (0, u64::MAX, 0),
         Some(BlockChoice::Top(n) | BlockChoice::TopPerRow(n)) => (CONVERT_TOP, 0, n),
     }
 }
 
-/// The largest sum of squares that is not above the square of the threshold, as an integer of the same order.
+/// Returns the largest sum of squares that is <= the square of the threshold, as an integer of the same order.
 fn floor(threshold: f64, dtype: Dtype) -> u64 {
     let limit = threshold * threshold;
     if dtype == Dtype::F64 {

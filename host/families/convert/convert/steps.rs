@@ -1,4 +1,4 @@
-//! The kernels that a conversion to blocks is made of.
+//! Kernels of the steps of a conversion to blocks.
 
 use einsparse_formats::convert::BlockChoice;
 use einsparse_kernels::families::{
@@ -19,13 +19,14 @@ fn accumulator(dtype: Dtype) -> Dtype {
     }
 }
 
-/// The kernels that a conversion is made of.
+/// Loads the kernels that a conversion requires.
 pub(crate) fn steps(device: &Device, request: &Request) -> Result<Vec<Kernel<ConvertParams>>> {
     let needed = rows_of::<ConvertParams>().filter(|row| needs(row, request));
     needed.map(|row| Kernel::load(device, row)).collect()
 }
 
-/// Whether a row of the table is a step of this conversion. Copies know the size of an element, sums its accumulator.
+/// Whether a row of the table is a step of this conversion. Copies depend only on the element size, and sums on the
+/// accumulator type.
 fn needs(row: &Row, request: &Request) -> bool {
     let (dtype, dense) = (request.dtype, request.choice.is_some());
     let top = matches!(request.choice, Some(BlockChoice::Top(_) | BlockChoice::TopPerRow(_)));

@@ -1,4 +1,4 @@
-//! Values through a permutation in two passes over tiles, whose places are made once.
+//! Permutation of values in two passes over tiles. The offsets of both passes are computed once.
 
 use einsparse_kernels::families::{
     EntriesParams, REORDER_THREADS, STEP_JOIN, STEP_REORDER_PLACES, STEP_SPLIT,
@@ -13,7 +13,7 @@ use crate::kernel::Queue;
 use crate::launch::small;
 use crate::tensor::VECTOR_ENTRIES;
 
-/// What the two passes read, and where values lie between them.
+/// Arrays that the two passes read, and the buffer for the values between the passes.
 #[derive(Debug)]
 pub(crate) struct Reorder {
     count: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Reorder {
 }
 
 impl Reorder {
-    /// For the permutation of `count` values at `permutation`, all of them; `None` where there are too few or too many.
+    /// Prepares the permutation of `count` values at `permutation`. Returns `None` if `count` is out of range.
     pub(crate) fn new(
         steps: &Steps,
         permutation: u64,
@@ -41,7 +41,7 @@ impl Reorder {
         let context = steps.device.context();
         let tiles = count.div_ceil(1 << log);
         let words = |count: usize| DeviceMemory::alloc(context, count * 4);
-        // Read by whole vectors, past the last one too.
+        // Kernels read whole vectors, also past the last element.
         let halves = || steps.device.zeros((count + VECTOR_ENTRIES) * 2);
         let sort = Sort::new(&steps.device, count, super::sort::bits_of(tiles - 1), false)?;
         let (from, to) = (words(count)?, words(count)?);
@@ -69,7 +69,7 @@ impl Reorder {
             starts: own.starts.address(),
             ..own.params()?
         };
-        // By the tile that they come from, those of a tile in the order in which they are wanted.
+        // Sorts by source tile. The values of a tile keep the order of their targets.
         sort.above(log).run(steps, keys, out, true, queue)?;
         let blocks = count.div_ceil(REORDER_THREADS as usize);
         let step = (STEP_REORDER_PLACES, own.tile);
@@ -91,9 +91,8 @@ impl Reorder {
         all.map(DeviceMemory::bytes).iter().sum()
     }
 
-    /// Queues both passes.
-    /// `values` and `to` hold as many values as the permutation, and room for [`VECTOR_ENTRIES`] more. Runs do not
-    /// overlap.
+    /// Queues both passes. `values` and `to` hold as many values as the permutation, plus [`VECTOR_ENTRIES`] elements
+    /// of padding. Runs must not overlap.
     pub(crate) fn run(
         &self,
         steps: &Steps,

@@ -1,4 +1,4 @@
-//! Stable counting sorts on a GPU: rows by length, entries by column.
+//! Stable counting sorts on a GPU: rows by length, nonzeros by column.
 
 use std::sync::Arc;
 
@@ -16,27 +16,27 @@ use crate::kernel::Queue;
 use crate::launch::{small, within};
 use crate::registry::Dtype;
 
-/// In what order rows come.
+/// Order of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Longest first.
+    /// Longest row first.
     Lengths,
-    /// Longest first by powers of two; rows of a class keep their order, and with it their locality (the row swizzle of
-    /// plans).
+    /// Descending by the power of two of the length. Rows of a class keep their order, and with it their locality (the
+    /// row swizzle of plans).
     Classes,
 }
 
-/// Where the last pass leaves the ordered values.
+/// Output addresses of the last pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SortOut {
-    /// Ordered keys, or 0.
+    /// Sorted keys, or 0.
     pub keys: u64,
-    /// Positions in the order of the keys; pairs of what is carried and the position with `pairs`.
+    /// Positions in the order of the keys. With `pairs`: pairs of the carried value and the position.
     pub first: u64,
-    /// What is carried.
+    /// Carried values.
     pub second: u64,
     pub pairs: bool,
-    /// Places that the outputs have.
+    /// Capacity of the outputs in elements.
     pub capacity: usize,
 }
 
@@ -60,13 +60,13 @@ impl Between {
     }
 }
 
-/// A sort of `count` keys below 2^`bits`, with workspace.
+/// Sort of `count` keys below 2^`bits`, with workspace.
 #[derive(Debug)]
 pub(crate) struct Sort {
     count: usize,
-    /// Bits of a key below those it is sorted by.
+    /// Number of low bits of a key that the sort ignores.
     below: u32,
-    /// Bits of each pass, lowest first.
+    /// Bits of each pass, lowest bits first.
     passes: Vec<u32>,
     carries: bool,
     between: Vec<Between>,
@@ -79,7 +79,7 @@ impl Sort {
         small("keys", count)?;
         let bits = bits.max(1);
         let passes = bits.div_ceil(SORT_BITS);
-        // As even as can be: a pass of few bits costs as much as one of many.
+        // Distributes the bits evenly, because a pass of few bits costs as much as a pass of many.
         let passes: Vec<u32> =
             (0..passes).map(|i| bits * (i + 1) / passes - bits * i / passes).collect();
         let digits = passes.iter().map(|&bits| 1usize << bits).max().unwrap_or(1);
@@ -102,7 +102,7 @@ impl Sort {
         })
     }
 
-    /// The same by bits above so many.
+    /// Ignores the lowest `below` bits of the keys.
     pub(crate) fn above(self, below: u32) -> Self {
         Sort { below, ..self }
     }
@@ -112,8 +112,8 @@ impl Sort {
         self.between.iter().map(arrays).sum::<usize>() + self.counts.bytes() + self.totals.bytes()
     }
 
-    /// Queues the sort of what `params` says the keys are, and `params.second` beside them; `alone`: no step ahead
-    /// wrote them. The arrays have as many words as the sort has keys, or as `out` says.
+    /// Queues the sort of the keys that `params` describes, and of the carried values `params.second`. `alone`: no
+    /// preceding step writes them. The arrays have one word per key, or as many as `out` states.
     pub(crate) fn run(
         &self,
         steps: &Steps,
@@ -171,8 +171,7 @@ impl Sort {
         Ok(())
     }
 
-    /// Queues the order of rows by length.
-    /// `offsets` holds one word more than the sort has keys, `out` as many.
+    /// Queues the order of rows by length. `offsets` holds one word per key plus one, `out` one word per key.
     pub(crate) fn rows(
         &self,
         steps: &Steps,
@@ -196,15 +195,15 @@ impl Sort {
     }
 }
 
-/// Bits of the numbers up to `largest`.
+/// Number of bits of `largest`.
 pub(crate) fn bits_of(largest: usize) -> u32 {
     usize::BITS - largest.leading_zeros()
 }
 
 impl Order {
-    /// A sort of `m` rows of at most `k` entries.
+    /// Creates the sort of `m` rows of at most `k` nonzeros.
     pub(crate) fn sort(self, device: &Device, m: usize, k: usize) -> Result<Sort> {
-        // The classes of u32 are 0 to 32.
+        // The classes of u32 are 0 to 32, which require 6 bits.
         let bits = match self {
             Order::Lengths => bits_of(k),
             Order::Classes => 6,
@@ -213,7 +212,7 @@ impl Order {
     }
 }
 
-/// A pattern in row order to that of its transpose, as often as wanted, for slots of one number.
+/// Transposition of a pattern in row order. It can run any number of times on patterns with the same number of slots.
 #[derive(Debug)]
 pub(crate) struct Transpose {
     steps: Steps,
@@ -226,7 +225,7 @@ pub(crate) struct Transpose {
 }
 
 impl Transpose {
-    /// `padded`: some slots hold no entry, their column is `u32::MAX`.
+    /// Creates kernels and workspace. `padded`: some slots are padding with column `u32::MAX`.
     pub(crate) fn new(
         device: &Arc<Device>,
         (m, k): (usize, usize),
@@ -253,9 +252,9 @@ impl Transpose {
         self.sort.bytes() + self.rows.bytes() + self.keys.bytes()
     }
 
-    /// Queues the transposition: `[offsets, columns]` of the slots, to the offsets of the transpose, and to what `out`
-    /// says of rows (carried) and positions. `offsets` holds m + 1 words that ascend to the number of slots, `columns`
-    /// a word for each slot, `to` k + 1 words, and `out` as many as its capacity. Runs do not overlap.
+    /// Queues the transposition of the slots `[offsets, columns]`. `to` receives the offsets of the transposed pattern,
+    /// and `out` the rows (carried) and positions. `offsets` holds m + 1 words that ascend to the number of slots,
+    /// `columns` one word per slot, `to` k + 1 words, and `out` as many as its capacity. Runs must not overlap.
     pub(crate) fn run(
         &self,
         [offsets, columns]: [u64; 2],
@@ -290,19 +289,18 @@ impl Transpose {
         self.steps.launch(STEP_ENTRY_OFFSETS, (false, none), blocks, queue, &columns)
     }
 
-    /// The kernels, for other steps.
+    /// Returns the kernels, for other steps.
     pub(crate) fn into_steps(self) -> Steps {
         self.steps
     }
 
-    /// As [`permute`].
+    /// Queues [`permute`] with these kernels.
     pub(crate) fn gather(&self, arrays: [u64; 3], count: usize, queue: Queue<'_>) -> Result<()> {
         permute(&self.steps, arrays, count, queue)
     }
 }
 
-/// Queues values through a permutation of `count` positions.
-/// `permutation` holds `count` positions of `values`, and `to` has room for as many values.
+/// Queues the permutation of `count` values. `permutation` holds positions in `values`. `to` holds `count` values.
 pub(crate) fn permute(
     steps: &Steps,
     [values, permutation, to]: [u64; 3],
@@ -317,6 +315,6 @@ pub(crate) fn permute(
         count: small("entries", count)?,
         ..EntriesParams::default()
     };
-    // Values may come from a kernel that let this one start early, and are not read past L1: no overlap.
+    // No overlap: a kernel that allows an early start may write the values, and reads here go through L1.
     steps.launch(STEP_PERMUTE_VALUES, (false, true), copies(count), queue, &params)
 }

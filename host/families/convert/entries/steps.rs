@@ -1,4 +1,4 @@
-//! The kernels of module `entries`, resolved once, and the one step that stands alone.
+//! Kernels of module `entries`, loaded once, and the check of CSR arrays.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, small, within};
 use crate::registry::Dtype;
 
-/// The kernels of the family for one element type.
+/// Kernels of the family for one element type.
 #[derive(Debug)]
 pub(crate) struct Steps {
     pub(crate) device: Arc<Device>,
     kernels: Vec<Kernel<EntriesParams>>,
 }
 
-/// Whether a row of the table is a step of operations on this element. Copies know the size of an element alone.
+/// Whether a row of the table is a step for this element type. Copies depend only on the element size.
 fn needs(row: &Row, dtype: Dtype) -> bool {
     match row.step {
         STEP_TOP_ENTRIES | STEP_COMPACT => row.dtype == dtype,
@@ -41,12 +41,12 @@ impl Steps {
         Ok(Steps { kernels: kernels.collect::<Result<_>>()?, device: Arc::clone(device) })
     }
 
-    /// New memory of the GPU, all zero.
+    /// Allocates device memory, all zero.
     pub(crate) fn zeros(&self, bytes: usize) -> Result<DeviceMemory> {
         self.device.zeros(bytes)
     }
 
-    /// Queues a step of `blocks` thread blocks; `first`: it reads nothing that a step ahead of it wrote.
+    /// Queues a step of `blocks` thread blocks. `first`: it reads no output of a preceding step.
     pub(crate) fn launch(
         &self,
         step: u32,
@@ -59,7 +59,7 @@ impl Steps {
         self.queue(step, fits, (first, blocks), queue, params)
     }
 
-    /// Queues a step of tiles of this size.
+    /// Queues a step with this tile size.
     pub(crate) fn launch_tiles(
         &self,
         (step, tile): (u32, u32),
@@ -88,7 +88,7 @@ impl Steps {
     }
 }
 
-/// Thread blocks of a step that looks at `count` entries or rows.
+/// Thread blocks of a step that reads `count` nonzeros or rows.
 pub(crate) fn tiles(count: usize) -> usize {
     count.div_ceil(ENTRY_TILE as usize)
 }
@@ -98,8 +98,8 @@ pub(crate) fn copies(count: usize) -> usize {
     count.div_ceil((SCAN_THREADS * COPIES) as usize)
 }
 
-/// Queues the check of CSR arrays into a report that starts as all ones.
-/// `offsets` holds m + 1 words, `columns` as many as `entries`, `report` two.
+/// Queues the check of CSR arrays. The report must be all ones before. `offsets` holds m + 1 words, `columns` `entries`
+/// words, and `report` two words.
 pub(crate) fn check(
     steps: &Steps,
     (m, k, entries): (usize, usize, usize),

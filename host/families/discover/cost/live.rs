@@ -1,18 +1,19 @@
-//! Predictions for products of rows whose number is known on the device (`dense_live`).
+//! Predictions for products of varlen rows, whose number is known on the device only (`dense_live`).
 
 use einsparse_kernels::abi::WGMMA;
 use einsparse_kernels::table::Row;
 
 use crate::families::gemm::cost::dense::shared_clocks;
 
-/// Clocks that a tile costs beside its stages, and a cluster that joins its parts.
+/// Clocks of a tile in addition to its stages, and of a cluster that reduces its parts.
 const TILE_CLOCKS: usize = 2500;
 const CLUSTER_CLOCKS: usize = 1000;
-/// Bytes of sums that a thread block sends to the others of its cluster in a clock.
+/// Bytes of sums per clock that a thread block sends to the others of its cluster.
 const JOINED_BYTES: usize = 25;
 
-/// Clocks of `expected` rows of a product, were it computed by this row alone: Tensor Cores at seven eighths of 2048
-/// products a clock, half as many with `mma.sync`, L2 at 45 bytes a clock and multiprocessor, in whole waves.
+/// Returns the clocks of a product of `expected` rows by this row of the table alone, in whole waves. Rates: Tensor
+/// Cores at seven eighths of 2048 products per clock, half of that with `mma.sync`; L2 at 45 bytes per clock and
+/// multiprocessor.
 pub(crate) fn clocks(row: &Row, [expected, k, n]: [usize; 3], multiprocessors: usize) -> usize {
     let [high, wide] = [row.block.0 as usize, row.columns as usize];
     let (deep, parts) = (row.block.1 as usize, row.parts as usize);

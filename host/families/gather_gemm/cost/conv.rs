@@ -1,4 +1,4 @@
-//! Convolutions over a kernel map: rows multiplied for the pairs, rows and matrices through L2.
+//! Predictions for convolutions with a kernel map: rows multiplied for the pairs, rows and matrices read through L2.
 
 use einsparse_kernels::abi::Dtype;
 use einsparse_kernels::families::CONV_ROWS;
@@ -7,13 +7,14 @@ use einsparse_kernels::table::Row;
 use crate::cost::{Cost, LAUNCH_US};
 use crate::machine::Machine;
 
-/// What single elements cost of vectors, where both multiply as much: it ends a tie, and was not measured.
+/// Factor of kernels that load single elements instead of vectors, if both multiply as much. It breaks ties; not
+/// measured.
 const SINGLE: f64 = 1.05;
 
-/// A convolution by the numbers that decide its cost.
+/// Quantities that determine the cost of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Gathers {
-    /// Rows of the input that are gathered, of the output that are multiplied, and tiles of 128 rows and an offset.
+    /// Gathered input rows, multiplied output rows, and pairs of a tile of 128 rows and an offset.
     pub(crate) pairs: usize,
     pub(crate) multiplied: usize,
     pub(crate) stages: usize,
@@ -21,17 +22,17 @@ pub(crate) struct Gathers {
     pub(crate) channels: [usize; 2],
     /// Bytes of the operands, the output and the map.
     pub(crate) bytes: f64,
-    /// The matrices have to be transposed first.
+    /// Whether the matrices are transposed first.
     pub(crate) turns: bool,
 }
 
-/// Shares of the peak that these kernels reach.
+/// Fractions of peak that these kernels reach.
 const TENSOR_SHARE: f64 = 0.5;
 const CORE_SHARE: f64 = 0.6;
-/// What a tile waits for before it multiplies, and behind.
+/// Latency of a tile before its first and after its last product.
 const TILE_US: f64 = 4.0;
 
-/// Predicts one kernel.
+/// Predicts the cost of one kernel.
 pub(crate) fn predict_convolution(row: &Row, work: &Gathers, machine: &Machine) -> Cost {
     let [c, n] = work.channels;
     let columns = n.next_multiple_of(row.columns as usize) as f64;
@@ -48,7 +49,7 @@ pub(crate) fn predict_convolution(row: &Row, work: &Gathers, machine: &Machine) 
     let gathered = (work.pairs as f64 * across + tiles * columns) * depth * element;
     let hbm_us = work.bytes / machine.hbm * 1e6;
     let gather_us = gathered / (machine.l2 * 0.7) * 1e6;
-    // Where there is no such instruction nothing is said of it.
+    // A machine without the instruction has peak 0; the time of its products is then not predicted.
     let compute_us = if peak > 0.0 { flops / peak * 1e6 } else { 0.0 };
     let compute_us = compute_us * if row.vector == 1 { SINGLE } else { 1.0 };
     let cubes = [hbm_us, gather_us, compute_us].map(|t| t.powi(3));

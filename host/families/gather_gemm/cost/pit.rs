@@ -8,39 +8,39 @@ use crate::cost::Cost;
 use crate::machine::Machine;
 use crate::machine::TileTimes;
 
-/// Of the time of a dense product, what is left over for the product alone where it gains anything (benches/NOTES.md,
-/// "pit: dynamic micro-tiles"). What dense kernels are predicted to cost is a fifth too much at 4096.
+/// Fraction of the time of a dense product below which the product alone gains (benches/NOTES.md, "pit: dynamic
+/// micro-tiles"). The prediction for dense kernels is a fifth too high at 4096.
 const WORTH: f64 = 0.9;
 
-/// Share of the Tensor Cores' rate that tiles of so many rows reach when every micro-tile is there: the fewer rows
-/// share a gathered row of B, the less.
+/// Returns the fraction of the Tensor Core rate that tiles of this height reach if no micro-tile is empty. The fewer
+/// rows share a gathered row of B, the lower it is.
 fn rate(row: &Row) -> f64 {
     match (row.needs & WGMMA != 0, row.block.0.max(row.block.1)) {
         (true, 128) => 0.90,
         (true, 64) => 0.61,
         (true, _) => 0.32,
-        // Slower products wait less for rows of B. Tiles of 32 rows are multiplied as those of 64. Not measured.
+        // Slower products wait less for rows of B. Tiles of 32 rows are multiplied like those of 64. Not measured.
         (false, 32) => 0.42,
         (false, _) => 0.85,
     }
 }
 
-/// Whether the kernel finds the columns of A that hold something itself.
+/// Returns whether the kernel itself finds the nonempty columns of A.
 pub(crate) fn finds_columns(row: &Row) -> bool {
     row.takes::<PitFewParams>()
 }
 
-/// Of few rows: launch, a look at A from HBM and then at the rows of B that it names, and the sums of a cluster, us.
+/// Start of a kernel for few rows, us: launch, read of A from HBM and of the first rows of B, reduction in a cluster.
 /// Not measured.
 const FEW_START_US: f64 = 6.5;
 
-/// Whether anything is gained where this share of the micro-tiles holds something. Of few rows all that is read is rows
-/// of B that count.
+/// Returns whether the kernel gains at this share of nonempty micro-tiles. With few rows, only the required rows of B
+/// are read.
 pub(crate) fn is_worth_it(row: &Row, share: f64) -> bool {
     share <= if finds_columns(row) { WORTH } else { WORTH * rate(row) }
 }
 
-/// One kernel for few rows: every tile across looks through A, and the rows of B are read once.
+/// Predicts a kernel for few rows: each tile along n reads all of A, and the rows of B are read once.
 fn predict_few(row: &Row, [m, k, n]: [usize; 3], share: f64, machine: &Machine) -> Cost {
     let bytes = row.dtype.bytes() as f64;
     let tiles = n.div_ceil(row.columns as usize) as f64;
@@ -50,7 +50,7 @@ fn predict_few(row: &Row, [m, k, n]: [usize; 3], share: f64, machine: &Machine) 
     let gather_us = (m * k * tiles + k * n * share) * bytes / machine.l2 * 1e6;
     let padded = f64::from(row.block.0);
     let compute_us = 2.0 * padded * k * n * share / machine.mma.max(1.0) * 1e6;
-    // Thread blocks that do not fill the GPU ask for less at once.
+    // Thread blocks that do not fill the GPU have fewer bytes in flight.
     let filled = (blocks / f64::from(machine.multiprocessors)).clamp(0.02, 1.0);
     let scan_us = m * k * tiles * bytes / machine.l2 * 1e6;
     Cost {
@@ -62,11 +62,11 @@ fn predict_few(row: &Row, [m, k, n]: [usize; 3], share: f64, machine: &Machine) 
     }
 }
 
-/// A launch between two others that each wait for the one ahead, us (benches/NOTES.md, "pit_right, pit_tf32 and
+/// Launch between two others that each wait for the previous launch, us (benches/NOTES.md, "pit_right, pit_tf32 and
 /// pit_few"). Not measured.
 const STEP_US: f64 = 2.5;
 
-/// The transpose of a matrix of elements of so many bytes: read and stored once, us.
+/// Predicts the transpose of a matrix of elements of `bytes` bytes, us: one read and one store.
 pub(crate) fn transposition_us(
     [rows, columns]: [usize; 2],
     bytes: usize,
@@ -75,7 +75,7 @@ pub(crate) fn transposition_us(
     STEP_US + (2 * rows * columns * bytes) as f64 / machine.hbm * 1e6
 }
 
-/// Detection of `[m, k]` and the product of that share of its micro-tiles with `[k, n]`.
+/// Predicts the detection of `[m, k]`, and the product of this share of its micro-tiles with `[k, n]`.
 pub(crate) fn predict(
     row: &Row,
     extents: [usize; 3],

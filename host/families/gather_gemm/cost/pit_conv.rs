@@ -1,4 +1,5 @@
-//! Convolutions of dynamic channels and filters (benches/NOTES.md, "pit_conv: dynamic channels and filters").
+//! Predictions for convolutions with dynamic channels and filters (benches/NOTES.md, "pit_conv: dynamic channels and
+//! filters").
 
 use einsparse_kernels::table::Row;
 
@@ -6,35 +7,35 @@ use crate::cost::Cost;
 use crate::families::gather_gemm::ConvolutionShape;
 use crate::machine::Machine;
 
-/// Two launches in front of the product, without any bytes, and the product's own, us.
+/// Two launches before the product, without their bytes, and the launch of the product, us.
 const START_US: f64 = 8.5;
 
-/// What a tile of a multiprocessor costs beside its stages: its first one, and C.
+/// Cost of a tile of a multiprocessor in addition to its stages: the first stage, and C.
 const TILE_US: f64 = 4.5;
-/// What detection takes of its bytes' time.
+/// Time of detection relative to the time of its bytes.
 const DETECTED: f64 = 1.8;
 
-/// Tiles of positions and filters that a shape takes.
+/// Tiles of positions and filters of a shape.
 pub(crate) struct ConvTiles {
-    /// Bytes that a stage of one brings, its multiplications, and the kernel that does them.
+    /// Bytes and floating-point operations of a stage of one tile, and its kernel.
     bytes: f64,
     flops: f64,
     row: &'static Row,
     tiles: f64,
-    /// Of them side by side.
+    /// Number of tiles along the filters.
     across: f64,
     /// Share of A in the bytes of a stage.
     of_a: f64,
     /// Channels of a stage.
     deep: f64,
     shape: ConvolutionShape,
-    /// Elements of A, B and C, and bytes of one.
+    /// Elements of A, B and C, and bytes of an element.
     elements: [f64; 3],
     element: f64,
 }
 
 impl ConvTiles {
-    /// Of a kernel with boxes of `tile` positions.
+    /// Creates the tiles of a kernel with boxes of `tile` positions.
     pub(crate) fn of(
         row: &'static Row,
         tile: [usize; 2],
@@ -67,27 +68,26 @@ impl ConvTiles {
         }
     }
 
-    /// How many they are.
     pub(crate) fn count(&self) -> f64 {
         self.tiles
     }
 
-    /// Times of a stage of all of them by L2 and by the Tensor Cores, us: waves, each as long as a multiprocessor's
-    /// share takes.
+    /// Returns the times of one stage of all tiles by L2 and by the Tensor Cores, us, in whole waves of the
+    /// multiprocessors.
     fn stage(&self, machine: &Machine) -> [f64; 2] {
         let all = f64::from(machine.multiprocessors).max(1.0);
         let waves = (self.tiles / all).ceil() * all * 1e6;
         [waves * self.bytes / machine.l2, waves * self.flops / machine.products(self.row).max(1.0)]
     }
 
-    /// Time of a stage of all of them, us.
+    /// Returns the time of one stage of all tiles, us.
     pub(crate) fn us(&self, machine: &Machine) -> f64 {
         let [gathered, computed] = self.stage(machine);
         gathered.max(computed)
     }
 
-    /// The share of the tiles that remains of so many filters, and that of the bytes of all stages: filters come in
-    /// chunks of 64, half of one more than there are, and A is brought for few as for many.
+    /// Returns the share of the tiles that remains at this share of filters, and the share of the bytes of all stages.
+    /// Filters come in chunks of 64, and half a chunk is added on average. A is loaded for few filters as for many.
     fn filled(&self, share: f64) -> (f64, f64) {
         let filters = self.shape.filters.max(1) as f64;
         let filled = (((share * filters + 32.0) / 64.0).ceil() * 64.0 / filters).min(1.0);
@@ -97,7 +97,7 @@ impl ConvTiles {
         (side_by_side, chunks)
     }
 
-    /// Detection and product where this share of the channels, or of the filters, holds something.
+    /// Predicts detection and product at this share of nonempty channels, or filters if `filters`.
     pub(crate) fn cost(&self, filters: bool, share: f64, machine: &Machine) -> Cost {
         let listed = if filters { 1.0 } else { share };
         let deep = (self.shape.channels as f64 * listed / self.deep).max(0.25);

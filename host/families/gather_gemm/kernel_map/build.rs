@@ -1,4 +1,4 @@
-//! Kernel maps on the CPU. The kernels of module `conv_map` do the same, to the same bits.
+//! Kernel maps on the CPU. The kernels of device module `conv_steps` compute the same bits.
 
 use einsparse_formats::allocate;
 use rayon::prelude::*;
@@ -7,19 +7,19 @@ use super::geometry::LIMIT;
 use super::{ABSENT, ConvGeometry, HALF, MapArrays, ROWS};
 use crate::error::{Error, Result};
 
-/// An open hash table of the positions of voxels.
+/// Open-addressing hash table of voxel indices.
 struct Table<'v> {
     voxels: &'v [[i32; 4]],
     slots: Vec<u32>,
 }
 
-/// Where the search for a voxel begins.
+/// Returns the hash of a voxel, which is the start of its search.
 fn hash(voxel: [i32; 4]) -> u32 {
     einsparse_kernels::families::voxel_hash(voxel.map(|x| x as u32))
 }
 
 impl<'v> Table<'v> {
-    /// The voxels, or the two that are at the same place.
+    /// Creates the table, or returns the indices of two equal voxels.
     fn new(voxels: &'v [[i32; 4]]) -> std::result::Result<Self, [usize; 2]> {
         let mut table =
             Table { voxels, slots: vec![ABSENT; (2 * voxels.len()).next_power_of_two().max(2)] };
@@ -33,7 +33,7 @@ impl<'v> Table<'v> {
         Ok(table)
     }
 
-    /// Voxels without checks: batch `i32::MIN` marks padding, and of several at one place the first counts.
+    /// Creates the table without validation. Batch `i32::MIN` marks padding. Of equal voxels, the first is stored.
     fn of_any(voxels: &'v [[i32; 4]]) -> Self {
         let mut table =
             Table { voxels, slots: vec![ABSENT; (2 * voxels.len()).next_power_of_two().max(2)] };
@@ -46,7 +46,7 @@ impl<'v> Table<'v> {
         table
     }
 
-    /// The slot that holds the voxel, or the empty one where it would be.
+    /// Returns the slot of the voxel, or the empty slot where it would be inserted.
     fn slot(&self, voxel: [i32; 4]) -> usize {
         let last = self.slots.len() - 1;
         let mut slot = hash(voxel) as usize & last;
@@ -61,14 +61,14 @@ fn refused(reason: String) -> Error {
     Error::operand("voxels", reason)
 }
 
-/// The voxel of an input voxel in the output.
+/// Returns the output voxel of an input voxel.
 fn strided(voxel: [i32; 4], geometry: &ConvGeometry) -> [i32; 4] {
     let [x, y, z] = geometry.stride();
     let down = |v: i32, s: usize| v.div_euclid(s as i32);
     [voxel[0], down(voxel[1], x), down(voxel[2], y), down(voxel[3], z)]
 }
 
-/// Refuses voxels that are too many or too far away.
+/// Validates the number of voxels and the range of their coordinates.
 pub(super) fn check(voxels: &[[i32; 4]]) -> Result<()> {
     if voxels.len() >= LIMIT as usize {
         return Err(Error::Overflow {
@@ -85,7 +85,7 @@ pub(super) fn check(voxels: &[[i32; 4]]) -> Result<()> {
     Ok(())
 }
 
-/// The error that names two voxels at one place, where there are.
+/// Returns an error that names two equal voxels, if any are equal.
 pub(super) fn distinct(voxels: &[[i32; 4]]) -> Result<()> {
     Table::new(voxels).map(drop).map_err(|at| twice(voxels, at))
 }
@@ -95,7 +95,6 @@ fn twice(voxels: &[[i32; 4]], [a, b]: [usize; 2]) -> Error {
     refused(format!("voxels {a} and {b} are both {voxel:?}"))
 }
 
-/// Output voxels.
 pub(super) fn outputs(voxels: &[[i32; 4]], geometry: &ConvGeometry) -> Vec<[i32; 4]> {
     if geometry.is_submanifold() {
         return voxels.to_vec();
@@ -114,7 +113,7 @@ pub(super) fn outputs(voxels: &[[i32; 4]], geometry: &ConvGeometry) -> Vec<[i32;
     out
 }
 
-/// For each output voxel and offset the input voxel, or [`ABSENT`].
+/// Returns the input voxel of each output voxel and offset, or [`ABSENT`].
 pub(super) fn neighbours(
     voxels: &[[i32; 4]],
     out: &[[i32; 4]],
@@ -124,7 +123,7 @@ pub(super) fn neighbours(
     neighbours_in(&table, out, geometry)
 }
 
-/// [`neighbours`] of voxels without checks.
+/// Computes [`neighbours`] without validation of the voxels.
 pub(super) fn neighbours_of_any(
     voxels: &[[i32; 4]],
     out: &[[i32; 4]],
@@ -133,7 +132,7 @@ pub(super) fn neighbours_of_any(
     neighbours_in(&Table::of_any(voxels), out, geometry)
 }
 
-/// Output voxels of voxels without checks: at most `count`, then padding.
+/// Returns the output voxels without validation of the voxels: at most `count`, then padding.
 pub(super) fn outputs_of_any(
     voxels: &[[i32; 4]],
     count: usize,
@@ -148,7 +147,7 @@ pub(super) fn outputs_of_any(
 fn neighbours_in(table: &Table<'_>, out: &[[i32; 4]], geometry: &ConvGeometry) -> Result<Vec<u32>> {
     let offsets = geometry.offsets();
     let stride = geometry.stride().map(|s| s as i64);
-    // Rows come in tiles, and a second array keeps all of them in order.
+    // Rows are padded to tiles, and a second array holds all of them in order.
     let count = out.len().next_multiple_of(ROWS) as u128 * offsets.len() as u128;
     allocate::terms("neighbours of voxels", count, 12, 16 * out.len() as u64)?;
     let len = out.len() * offsets.len();
@@ -158,7 +157,7 @@ fn neighbours_in(table: &Table<'_>, out: &[[i32; 4]], geometry: &ConvGeometry) -
             let mut at = *voxel;
             for axis in 0..3 {
                 let x = i64::from(voxel[axis + 1]) * stride[axis] + i64::from(offset[axis]);
-                // Beyond the limit there is no voxel.
+                // No voxel has a coordinate beyond the limit.
                 at[axis + 1] = i32::try_from(x).unwrap_or(i32::MAX);
             }
             *to = table.slots[table.slot(at)];
@@ -167,7 +166,7 @@ fn neighbours_in(table: &Table<'_>, out: &[[i32; 4]], geometry: &ConvGeometry) -
     Ok(raw)
 }
 
-/// Key of the order: the rank in a Gray code of the offsets that are there.
+/// Returns the sort key of a row: the rank in a Gray code of its set of offsets.
 fn key(row: &[u32], ranks: &[u32]) -> u32 {
     let mut key = 0u32;
     for (&neighbour, &rank) in row.iter().zip(ranks) {
@@ -178,7 +177,7 @@ fn key(row: &[u32], ranks: &[u32]) -> u32 {
     einsparse_kernels::families::gray_rank(key)
 }
 
-/// Rows in order, and what tiles of them have.
+/// Sorts the rows, and computes the masks and the schedule of their tiles.
 pub(super) fn arrange(raw: &[u32], outputs: usize, ranks: &[u32]) -> MapArrays<Vec<u32>> {
     let volume = ranks.len();
     let row = |o: u32| &raw[o as usize * volume..][..volume];
@@ -211,7 +210,8 @@ pub(super) fn arrange(raw: &[u32], outputs: usize, ranks: &[u32]) -> MapArrays<V
     MapArrays { neighbours, order, masks, schedule }
 }
 
-/// Tiles, those with the most offsets first; two that share 256 positions count as one, a single one comes last.
+/// Returns the tiles, sorted by decreasing number of offsets. Two tiles of the same 256 positions have the same key. A
+/// single last tile comes last.
 fn schedule(masks: &[u32], words: usize, tiles: usize) -> Vec<u32> {
     let offsets = |tile: u32| -> u32 {
         let quarter = |q: usize| masks.get((tile as usize / 2 * 4 + q) * words..)?.get(..words);
@@ -226,7 +226,7 @@ fn schedule(masks: &[u32], words: usize, tiles: usize) -> Vec<u32> {
     all
 }
 
-/// Neighbours by input row and offset: the output row that the input row meets there.
+/// Returns neighbours by input row and offset: the output row of the pair.
 pub(super) fn transpose(map: &MapArrays<Vec<u32>>, inputs: usize, volume: usize) -> Vec<u32> {
     let mut raw = vec![ABSENT; inputs * volume];
     let stride = map.order.len();

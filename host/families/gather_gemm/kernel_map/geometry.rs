@@ -1,8 +1,8 @@
-//! Extents of a convolution's kernel, and where its offsets lie.
+//! Extents of a convolution's kernel, and its offsets.
 
 use crate::error::{Error, Result};
 
-/// Kernel, strides and dilation along x, y and z.
+/// Kernel extents, strides and dilations along x, y and z.
 ///
 /// ```
 /// use einsparse::ops::{ConvGeometry, KernelMap};
@@ -19,14 +19,16 @@ pub struct ConvGeometry {
     dilation: [usize; 3],
 }
 
-/// Coordinates, strides and reaches stay below: sums of two do not overflow.
+/// Exclusive limit of coordinates, strides and kernel extents: sums of two do not overflow.
 pub(super) const LIMIT: i32 = 1 << 30;
 
 impl ConvGeometry {
-    /// Offsets of an odd extent `k` are `-(k - 1) / 2 ..= (k - 1) / 2`, of an even one `0 .. k`, times the dilation.
+    /// Creates a geometry. Offsets of an odd extent `k` are `-(k - 1) / 2 ..= (k - 1) / 2`, and those of an even extent
+    /// `0 .. k`, times the dilation.
     ///
     /// # Errors
-    /// [`Error::Operand`] where an extent, stride or dilation is 0, or a kernel reaches beyond 2^30.
+    /// [`Error::Operand`] if an extent, stride or dilation is 0, or the kernel has more than 65,536 offsets. Also if a
+    /// stride, or an extent times its dilation, is not below 2^30.
     pub fn new(kernel: [usize; 3], stride: [usize; 3], dilation: [usize; 3]) -> Result<Self> {
         let refused = |reason: String| Error::operand("kernel", reason);
         for (what, values) in [("extents", kernel), ("strides", stride), ("dilations", dilation)] {
@@ -50,17 +52,17 @@ impl ConvGeometry {
         Ok(ConvGeometry { kernel, stride, dilation })
     }
 
-    /// Strides.
+    /// Returns the strides.
     pub fn stride(&self) -> [usize; 3] {
         self.stride
     }
 
-    /// Whether output voxels are the input voxels.
+    /// Returns whether output voxels are the input voxels.
     pub fn is_submanifold(&self) -> bool {
         self.stride == [1; 3]
     }
 
-    /// Offsets of the kernel, x slowest.
+    /// Returns the offsets of the kernel, x slowest.
     pub fn offsets(&self) -> Vec<[i32; 3]> {
         let along = |axis: usize| {
             let k = self.kernel[axis] as i32;
@@ -77,8 +79,8 @@ impl ConvGeometry {
         all
     }
 
-    /// The bit of each offset in the key by which rows are ordered: the farther from the centre, the higher, for the
-    /// rarer an offset is, the fewer tiles should have it. Offsets from the 33rd on have none: `u32::MAX`.
+    /// Returns the bit of each offset in the sort key of rows. Offsets farther from the centre have higher bits: they
+    /// are rarer, so fewer tiles should contain them. From the 33rd offset on, the entry is `u32::MAX` (no bit).
     pub(super) fn ranks(&self) -> Vec<u32> {
         let offsets = self.offsets();
         let far = |t: &usize| {

@@ -1,4 +1,4 @@
-//! Kernel maps of lists: which input row meets which output row at which offset, pair by pair.
+//! Kernel maps of lists: output row, input row and offset of each pair.
 
 use einsparse_formats::PAD;
 use rayon::prelude::*;
@@ -9,30 +9,31 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::offer::Unfit;
 
-/// Offsets that have a bit in the key by which rows are ordered.
+/// Number of offsets with a bit in the sort key of rows.
 const RANKED: usize = 32;
-/// Words of a map that are few, whatever the lists.
+/// Words of a map that are always allowed, independent of the lists.
 const FEW: usize = 1 << 22;
 
-/// Lists of output rows, input rows and offsets, by their names, and what they count.
+/// Lists of output rows, input rows and offsets, with their names and extents.
 pub(crate) struct MapLists<'a> {
     pub(crate) names: [&'a str; 3],
     pub(crate) lists: [&'a [u32]; 3],
     pub(crate) extents: [usize; 3],
 }
 
-/// What a map asks of a kernel.
+/// Work of a kernel with a map.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MapCounts {
     pub(crate) pairs: usize,
-    /// Rows of the output in halves of tiles with a pair at an offset.
+    /// Output rows multiplied: 64 for each half of a tile and each offset at which it has a pair.
     pub(crate) multiplied: usize,
-    /// Tiles and offsets with a pair.
+    /// Pairs of a tile and an offset at which it has a pair.
     pub(crate) stages: usize,
 }
 
 impl MapLists<'_> {
-    /// For each output row and offset the input row, or [`ABSENT`]; or why there is no such map.
+    /// Returns the input row of each output row and offset, or [`ABSENT`]; or the reason why the lists are not
+    /// supported.
     fn neighbours(&self) -> Result<Vec<u32>, Unfit> {
         let [outputs, _, volume] = self.extents;
         let pairs = self.lists[0].len();
@@ -69,7 +70,7 @@ impl MapLists<'_> {
         Ok(raw)
     }
 
-    /// Bits of offsets in the key: the rarer, the higher, for fewer tiles then have it.
+    /// Returns the bit of each offset in the sort key. Rarer offsets have higher bits, so fewer tiles contain them.
     fn ranks(&self) -> Vec<u32> {
         let mut counts = vec![0usize; self.extents[2]];
         for &t in self.lists[2] {
@@ -88,7 +89,7 @@ impl MapLists<'_> {
 }
 
 impl KernelMap {
-    /// The map of lists on the CPU, or why they have none.
+    /// Creates the map of lists on the CPU, or returns the reason why the lists are not supported.
     pub(crate) fn of_lists(lists: &MapLists<'_>) -> Result<KernelMap, Unfit> {
         let [outputs, inputs, _] = lists.extents;
         let (raw, ranks) = (lists.neighbours()?, lists.ranks());
@@ -96,7 +97,7 @@ impl KernelMap {
         Ok(Self::from_raw(&cpu, inputs, outputs, Vec::new(), &raw, ranks)?)
     }
 
-    /// The same map on a GPU.
+    /// Copies the map to a GPU.
     pub(crate) fn on(&self, device: &std::sync::Arc<Device>) -> Result<KernelMap> {
         let host = self.to_host()?;
         let arrays = MapArrays {
@@ -119,7 +120,7 @@ impl KernelMap {
         })
     }
 
-    /// What a map on the CPU asks of a kernel.
+    /// Returns the work of a kernel with this map on the CPU.
     pub(crate) fn counts(&self) -> Result<MapCounts> {
         let host = self.to_host()?;
         let words = self.words();

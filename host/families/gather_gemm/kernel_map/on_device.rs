@@ -11,7 +11,7 @@ use crate::families::gather_gemm::{MapSteps, StrideSteps, strided};
 use crate::kernel::Queue;
 use crate::tensor::Tensor;
 
-/// The map of voxels that were looked at, made on a GPU; returns when it is there.
+/// Creates the map of validated voxels on a GPU. Returns after the GPU has finished.
 pub(super) fn new(
     context: &Context,
     device: &Arc<Device>,
@@ -19,9 +19,9 @@ pub(super) fn new(
     geometry: &ConvGeometry,
 ) -> Result<KernelMap> {
     let own = device.upload(bytemuck::cast_slice::<[i32; 4], i32>(voxels))?;
-    // SAFETY: the voxels were uploaded above; they and all that is made here are live until the wait.
+    // SAFETY: the voxels were uploaded above; they and all memory created here live until the synchronization.
     let queue = unsafe { Queue::new(device.copies()) };
-    // With strides of 1 this says how many different voxels there are.
+    // With strides of 1, the result is the number of distinct voxels.
     let once = ConvGeometry::new([1; 3], [1; 3], [1; 3])?;
     let (_, places) = strided(device, own.address(), voxels.len(), &once, queue)?;
     if places != voxels.len() {
@@ -66,7 +66,7 @@ fn made(
     }
 }
 
-/// The transposed map, made on the GPU; returns when it is there.
+/// Creates the transposed map on the GPU. Returns after the GPU has finished.
 pub(super) fn transpose(
     map: &KernelMap,
     arrays: &MapArrays<DeviceMemory>,
@@ -74,7 +74,7 @@ pub(super) fn transpose(
 ) -> Result<KernelMap> {
     let steps = MapSteps::new(device, (0, map.inputs), &[], &map.ranks, [1; 3])?;
     let to = steps.arrays()?;
-    // SAFETY: both maps are live until the wait.
+    // SAFETY: both maps live until the synchronization.
     let queue = unsafe { Queue::new(device.after_all()?) };
     steps.transpose(arrays, map.stride(), &to, queue)?;
     queue.stream().synchronize()?;
@@ -88,11 +88,13 @@ pub(super) fn transpose(
     ))
 }
 
-/// Makes maps of the same sizes again and again, for clouds that come one after the other: kernels and workspace are
-/// kept, the host is not waited for, and a CUDA graph may hold it. Convolutions of the map then walk the new one.
+/// Builder that recreates maps of the same sizes, for point clouds that follow one another. It keeps kernels and
+/// workspace, does not synchronize with the host, and can be captured in a CUDA graph. Later convolutions with the map
+/// use the new one.
 ///
-/// A voxel of batch `i32::MIN` is none: it meets no voxel, itself neither. So a smaller cloud is padded to the size of the
-/// map; its rows of the output behind the last voxel are those of no input, bias and activation alone.
+/// A voxel of batch `i32::MIN` is padding: it is not a neighbour of any voxel, not even of itself. Smaller clouds are
+/// padded to the size of the map. Output rows after the last voxel are without inputs: they contain bias and activation
+/// alone.
 ///
 /// ```
 /// use einsparse::ops::{ConvGeometry, KernelMapBuilder};
@@ -106,12 +108,12 @@ pub(super) fn transpose(
 pub struct KernelMapBuilder {
     context: Context,
     geometry: ConvGeometry,
-    /// On a CPU context one that is not there.
+    /// Absent GPU on a CPU context.
     device: Arc<Device>,
     steps: MapSteps,
-    /// Of maps with strides.
+    /// Steps of maps with strides.
     strided: Option<StrideSteps>,
-    /// Those of transposed maps, made when one is first rebuilt.
+    /// Steps of transposed maps, created when one is first rebuilt.
     turned: OnceLock<MapSteps>,
     inputs: usize,
     outputs: usize,
@@ -119,10 +121,10 @@ pub struct KernelMapBuilder {
 }
 
 impl KernelMapBuilder {
-    /// For submanifold maps of `count` voxels.
+    /// Creates a builder of submanifold maps of `count` voxels.
     ///
     /// # Errors
-    /// [`Error::Operand`] for a kernel with strides, which [`strided`](Self::strided) takes.
+    /// [`Error::Operand`] for a kernel with strides, which [`strided`](Self::strided) accepts.
     pub fn new(context: &Context, count: usize, geometry: &ConvGeometry) -> Result<Self> {
         if !geometry.is_submanifold() {
             let reason =
@@ -132,7 +134,7 @@ impl KernelMapBuilder {
         Self::of(context, [count, count], geometry, None)
     }
 
-    /// For maps with strides of `inputs` voxels to at most `outputs`.
+    /// Creates a builder of maps with strides, from `inputs` voxels to at most `outputs`.
     ///
     /// ```
     /// use einsparse::Context;
@@ -153,7 +155,7 @@ impl KernelMapBuilder {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Operand`] for a kernel without strides, and more outputs than inputs.
+    /// [`Error::Operand`] for a kernel without strides, or if `outputs` exceeds `inputs`.
     pub fn strided(
         context: &Context,
         [inputs, outputs]: [usize; 2],
@@ -191,23 +193,23 @@ impl KernelMapBuilder {
         })
     }
 
-    /// Device bytes of the workspace.
+    /// Returns the bytes of the workspace in device memory.
     pub fn bytes(&self) -> usize {
         let turned = self.turned.get().map_or(0, MapSteps::bytes);
         self.steps.bytes() + self.strided.as_ref().map_or(0, StrideSteps::bytes) + turned
     }
 
-    /// Queues the map of other voxels into a map of this builder's size, and into its transposed map where that has
-    /// been made. `voxels` is `[count, 4]`, batch, x, y, z, each place once and within 2^30: that is not looked at.
+    /// Queues the rebuild of a map of this builder's size, and of its transposed map if that exists. `voxels` is
+    /// `[count, 4]`: batch, x, y, z. Voxels must be distinct and within 2^30; this is not validated.
     ///
-    /// It waits for rebuilds and convolutions of the map on other streams, and these wait for it; the first one of a map also
-    /// waits for the GPU. A CUDA graph keeps its own order: that its replays do not meet work on other streams is the
-    /// caller's to see to ([`Stream::wait_for`]).
+    /// A rebuild waits for rebuilds and convolutions of the map on other streams, and these wait for it. The first
+    /// rebuild of a map also synchronizes with the GPU. Replays of a CUDA graph are not ordered this way: the caller
+    /// must order them with work on other streams ([`Stream::wait_for`]).
     ///
     /// # Errors
-    /// [`Error::Shape`] or [`Error::Operand`] for voxels, map or stream of other sizes or places, for a builder of maps with
-    /// strides, and for a map that had not been rebuilt when a graph captured a
-    /// [gradient of weights](crate::ops::SparseConv3d::backward_weight).
+    /// [`Error::Shape`] or [`Error::Operand`] if sizes or contexts of voxels, map or stream differ from the builder's,
+    /// or if the builder makes maps with strides. Also if a graph captured a [gradient of
+    /// weights](crate::ops::SparseConv3d::backward_weight) of the map before its first rebuild.
     pub fn rebuild(&self, map: &KernelMap, voxels: &Tensor<i32>, stream: &Stream) -> Result<()> {
         if self.context.is_cuda() {
             return self.queue_rebuild(map, voxels, stream);
@@ -228,11 +230,11 @@ impl KernelMapBuilder {
         self.queue(map, [at, at], stream)
     }
 
-    /// Queues the map with strides of other voxels, and the voxels that come out, in the order of their first input
-    /// voxel: `[outputs, 4]`. If they are fewer, the rest is none; if they are more, the rest is left out.
+    /// Queues the rebuild of a map with strides, and its output voxels in the order of their first input voxel:
+    /// `[outputs, 4]`. If there are fewer, the rest is padding; if there are more, the rest is omitted.
     ///
     /// # Errors
-    /// As [`rebuild`](Self::rebuild), and for a builder of submanifold maps.
+    /// As for [`rebuild`](Self::rebuild), and if the builder makes submanifold maps.
     pub fn rebuild_strided(
         &self,
         map: &KernelMap,
@@ -252,7 +254,7 @@ impl KernelMapBuilder {
         self.rebuild_on_host(map, &voxels, &made)
     }
 
-    /// The arrays of the CPU, and of the transposed map if there is one.
+    /// Replaces the arrays in host memory, and those of the transposed map if it exists.
     fn rebuild_on_host(
         &self,
         map: &KernelMap,
@@ -283,16 +285,16 @@ impl KernelMapBuilder {
         let Some(strided) = &self.strided else {
             return Err(Error::operand("builder", "makes submanifold maps: `rebuild`"));
         };
-        // What would be refused later is refused before anything is queued.
+        // All later errors are detected before anything is queued.
         map.order().may_rebuild()?;
         self.turned(map)?;
-        // SAFETY: sizes and places were checked; the caller keeps both as long as the stream works.
+        // SAFETY: sizes and contexts were validated; the caller keeps both tensors alive while the stream works.
         let queue = unsafe { Queue::new(stream.raw()) };
         strided.run([from, to], self.outputs, queue)?;
         self.queue(map, [from, to], stream)
     }
 
-    /// The address of voxels, so many.
+    /// Returns the address of voxels `[count, 4]`.
     fn address(&self, name: &str, voxels: &Tensor<i32>, count: usize) -> Result<u64> {
         if voxels.shape() != [count, 4] {
             return Err(Error::Shape {
@@ -325,7 +327,7 @@ impl KernelMapBuilder {
         }
     }
 
-    /// What makes the transposed map, and where it is, if there is one.
+    /// Returns the steps and the arrays of the transposed map, if it exists.
     fn turned<'m>(
         &self,
         map: &'m KernelMap,
@@ -352,7 +354,7 @@ impl KernelMapBuilder {
         Ok(Some((steps, to)))
     }
 
-    /// Queues the map of voxels at these addresses, and its transposed one.
+    /// Queues the map of voxels at these addresses, and its transposed map.
     fn queue(&self, map: &KernelMap, at: [u64; 2], stream: &Stream) -> Result<()> {
         self.check(map, stream)?;
         let Arrays::Device(arrays, _) = &map.arrays else {
@@ -360,7 +362,7 @@ impl KernelMapBuilder {
         };
         let mut order = map.order();
         let turned = self.turned(map)?;
-        // SAFETY: sizes and places were checked; the caller keeps all as long as the stream works.
+        // SAFETY: sizes and contexts were validated; the caller keeps all tensors alive while the stream works.
         let queue = unsafe { Queue::new(stream.raw()) };
         order.rebuild((&self.device, stream.raw()), turned.is_none(), || {
             self.steps.run(at, self.inputs, arrays, queue)?;
@@ -372,7 +374,7 @@ impl KernelMapBuilder {
     }
 }
 
-/// The rows of voxels on the host.
+/// Returns the rows of voxels in host memory.
 fn rows_of(voxels: &Tensor<i32>) -> Option<Vec<[i32; 4]>> {
     Some(voxels.host()?.as_chunks::<4>().0.to_vec())
 }

@@ -1,4 +1,4 @@
-//! The order of rebuilds of a kernel map and of what reads it, on any stream.
+//! Order of the rebuilds of a kernel map and of the launches that read it, on any stream.
 
 use std::sync::Arc;
 
@@ -6,41 +6,41 @@ use crate::device::Device;
 use crate::driver::{Event, OwnedStream, PrimaryContext, RawStream};
 use crate::error::{Error, Result};
 
-/// Of a map and its transposed map.
+/// Order of a map and its transposed map.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     is_rebuilt: bool,
-    /// A CUDA graph holds work that is right for the pairs of now alone.
+    /// Whether a CUDA graph captured work that is valid only for the current pairs.
     is_held: bool,
-    /// A CUDA graph holds a rebuild of the first map alone.
+    /// Whether a CUDA graph captured a rebuild without the transposed map.
     is_alone: bool,
-    /// From the first rebuild on that is not captured.
+    /// Set by the first rebuild that is not captured.
     ends: Option<Ends>,
 }
 
 #[derive(Debug)]
 struct Ends {
-    /// The last rebuild's.
+    /// End of the last rebuild.
     rebuilt: Event,
-    /// A run's: `runs` waits for all of them, so that one wait is for all.
+    /// End of a run. `runs` waits for every run, so a rebuild waits once for all of them.
     run: Event,
     runs: OwnedStream,
-    /// Dropped behind them.
+    /// Dropped after the events and the stream.
     context: Arc<PrimaryContext>,
 }
 
 impl Order {
-    /// Whether the arrays may be others than those that the map was made with, now or when a graph is replayed.
+    /// Returns whether the arrays may differ from those that the map was created with, now or when a graph is replayed.
     pub(crate) fn is_rebuilt(&self) -> bool {
         self.is_rebuilt
     }
 
-    /// Arrays of the CPU were made again.
+    /// Records that the arrays in host memory were rebuilt.
     pub(super) fn set_rebuilt(&mut self) {
         self.is_rebuilt = true;
     }
 
-    /// Queues by `launch` what reads the arrays, behind the last rebuild. A graph keeps its own order.
+    /// Queues launches that read the arrays, after the last rebuild. In a graph, the captured order applies.
     pub(crate) fn read(
         &self,
         stream: RawStream<'_>,
@@ -49,27 +49,30 @@ impl Order {
         let Some(ends) = &self.ends else {
             return launch();
         };
-        // A stream without a context of its own is one of the current one.
+        // A stream without its own context belongs to the current context.
         ends.context.set_current()?;
         if stream.is_capturing()? {
             return launch();
         }
         stream.wait(&ends.rebuilt)?;
         let launched = launch();
-        // Also behind what failed halfway.
+        // Recorded even after an error, because part of the work may be queued.
         ends.run.record(stream)?;
         ends.runs.raw().wait(&ends.run)?;
         launched
     }
 
-    /// What is queued here next is right for the pairs of now alone: a graph that captures it holds the map to them.
+    /// Marks the next launches on this stream as valid only for the current pairs. If a graph captures them, the map
+    /// cannot be rebuilt.
     pub(crate) fn hold(&mut self, stream: RawStream<'_>) -> Result<()> {
         self.is_held |= stream.is_capturing()?;
         Ok(())
     }
 
+    /// Validates that the map may be rebuilt.
+    ///
     /// # Errors
-    /// [`Error::Operand`] where a graph holds the map to its pairs.
+    /// [`Error::Operand`] if a graph requires the current pairs of the map.
     pub(super) fn may_rebuild(&self) -> Result<()> {
         if !self.is_held {
             return Ok(());
@@ -79,8 +82,10 @@ impl Order {
         Err(Error::operand("map", reason))
     }
 
+    /// Validates that the map may be transposed.
+    ///
     /// # Errors
-    /// [`Error::Operand`] where a graph rebuilds the map without a transposed one.
+    /// [`Error::Operand`] if a graph rebuilds the map without a transposed map.
     pub(super) fn may_transpose(&self) -> Result<()> {
         if !self.is_alone {
             return Ok(());
@@ -89,8 +94,8 @@ impl Order {
         Err(Error::operand("map", reason))
     }
 
-    /// Queues by `launch` what writes the arrays, of the first map `alone` or of both: behind all that reads them, and
-    /// the last rebuild.
+    /// Queues launches that write the arrays, after all launches that read them and after the last rebuild. `alone`:
+    /// the transposed map does not exist.
     pub(super) fn rebuild(
         &mut self,
         (device, stream): (&Device, RawStream<'_>),
@@ -109,7 +114,7 @@ impl Order {
         let ends = match &self.ends {
             Some(ends) => ends,
             None => {
-                // Nobody has told of the runs so far.
+                // Runs before the first rebuild recorded no events.
                 device.synchronize()?;
                 self.ends.insert(Ends {
                     rebuilt: Event::of(device.context())?,

@@ -1,5 +1,5 @@
-//! Convolutions written by hand over lists, `Out[Q[p],n] += In[I[p],c] * W[T[p],c,n]`, on the kernels of
-//! `ops::SparseConv3d`. The map is made of the lists when planned.
+//! Offers for convolutions with lists, `Out[Q[p],n] += In[I[p],c] * W[T[p],c,n]`, by the kernels of
+//! `ops::SparseConv3d`. Planning creates the kernel map from the lists.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::offer::{
 use crate::tensor::{AnyOperand, AnyTensor, volume};
 
 const NAME: &str = "conv";
-/// Rows multiplied for each pair at the most, where they are many: beyond that what runs any expression does less.
+/// Max multiplied rows per pair, if they exceed `MANY` rows: beyond this, the kernel for any expression computes less.
 const WASTE: usize = 8;
 const MANY: usize = 1 << 18;
 
-/// The kernels of the family that can run this.
+/// Returns the offers for an expression.
 pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refuse = |reason: String| Answer::refused(NAME, reason);
     let form = match question.indirect.convolution() {
@@ -64,19 +64,19 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     Ok(Answer { offers, refused })
 }
 
-/// An expression bound to its lists.
+/// Expression bound to its lists.
 #[derive(Debug)]
 struct Found {
     form: ConvolutionForm,
-    /// On the CPU.
+    /// Map on the CPU.
     map: KernelMap,
     channels: [usize; 2],
-    /// Elements that rows of input and weights are multiples of.
+    /// Largest power of two up to 16 that divides the row strides of input and weights, in elements.
     aligned: usize,
     work: Gathers,
 }
 
-/// The lists of a map, as they were given.
+/// Returns the lists of a map.
 fn lists<'o>(
     operands: &'o [(&str, AnyOperand<'_>)],
     form: &ConvolutionForm,
@@ -139,7 +139,7 @@ impl Found {
     }
 }
 
-/// A kernel and the map on its GPU.
+/// Kernel, and the map on its GPU.
 #[derive(Debug)]
 struct Made {
     found: Arc<Found>,
@@ -213,7 +213,7 @@ mod tests {
     use crate::machine::Machine;
     use crate::registry::Dtype;
 
-    /// GPUs of compute capability 8.6 and 8.9 run what is compiled for 8.0, with 99 of its 163 KiB.
+    /// GPUs of compute capability 8.6 and 8.9 run kernels compiled for 8.0, with 99 of its 163 KiB.
     #[test]
     fn kernels_over_the_shared_memory_of_a_gpu_are_refused_with_both_numbers() {
         let large = Machine::scaled(84, 1_700_000, 0.9e12, 6 << 20);

@@ -1,5 +1,5 @@
-//! Convolutions over images: the kernel that multiplies all, and with a dynamic operand those that skip its empty
-//! channels, images or filters.
+//! Convolutions of images: the kernel that multiplies everything, and kernels that skip empty channels, images or
+//! filters of a dynamic operand.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,15 +28,15 @@ use crate::tensor::{AnyOperand, AnyTensor, SparsityHint};
 const FAMILY: &str = "pit_conv";
 const DENSE: &str = "dense_conv";
 
-/// What is offered, or why not; `None` where nobody asked.
+/// Offer, or its refusal; `None` if the kernels do not apply.
 type Offered<T> = std::result::Result<T, Option<Refusal>>;
 
 fn refused<T>(family: &str, reason: &str) -> Result<Offered<T>> {
     Ok(Err(Some(Refusal::of(family, reason))))
 }
 
-/// The axis along which a dynamic operand is sparse, and the share of its micro-tiles that is expected to hold
-/// something. Of two dynamic operands A's channels are skipped.
+/// Returns the axis along which a dynamic operand is sparse, and the expected share of nonempty micro-tiles. If both
+/// operands are dynamic, A's channels are skipped.
 fn sparse(
     names: &[String; 2],
     dynamic: &[(&str, SparsityHint)],
@@ -49,13 +49,13 @@ fn sparse(
     of(0, ConvolutionAxis::Channels).or_else(|| of(1, ConvolutionAxis::Filters))
 }
 
-/// Detection and convolution, with the lists between them.
+/// Detection and convolution, and the lists that they share.
 #[derive(Debug)]
 struct Skipping {
     channels: ChannelsLaunch,
     product: PitConvLaunch,
     lists: DeviceLists,
-    /// Runs share the lists.
+    /// Serializes runs, which share the lists.
     turns: Turns,
 }
 
@@ -84,7 +84,7 @@ impl Skipping {
     }
 }
 
-/// How it is computed.
+/// Selected implementation.
 #[derive(Debug)]
 enum Way {
     Skips(Box<Skipping>),
@@ -107,7 +107,7 @@ impl Way {
     }
 }
 
-/// What another kernel may still compute: the reason why this one does not.
+/// Converts errors for which another kernel may still run to reasons.
 fn or_reason<T>(found: Result<T>) -> Result<std::result::Result<T, String>> {
     match found {
         Err(
@@ -121,20 +121,20 @@ fn or_reason<T>(found: Result<T>) -> Result<std::result::Result<T, String>> {
     }
 }
 
-/// What runs a convolution over images, where the operands of a run allow it.
+/// Kernels of a convolution of images, for runs whose operands they support.
 #[derive(Debug)]
 pub(crate) struct ImageKernels {
     way: Way,
-    /// The one that runs, and those that it is cheaper than.
+    /// Selected kernel, then the more expensive ones.
     candidates: Vec<Candidate>,
-    /// Of A and B, and shapes of A, B and C.
+    /// Names of A and B, and shapes of A, B and C.
     names: [String; 2],
     shapes: [[usize; 4]; 3],
 }
 
 impl ImageKernels {
-    /// `None` for another expression or without a GPU, or the reason why the kernels do not take it. `out`: the extents
-    /// that the plan found for the output.
+    /// Creates the kernels. Returns `None` for other expressions or without a GPU, or the reason why the kernels do not
+    /// support the expression. `out`: the extents of the output in the plan.
     pub(crate) fn new(
         (context, types): (&Context, Types),
         (einsum, form, out): (&Einsum, Option<&Windows>, &[usize]),
@@ -196,7 +196,6 @@ impl ImageKernels {
         })
     }
 
-    /// The product's kernel.
     pub(crate) fn variant(&self) -> &'static str {
         self.way.name()
     }
@@ -208,12 +207,12 @@ impl ImageKernels {
         }
     }
 
-    /// Those to choose from, the one that runs first.
+    /// Returns the candidates, the selected one first.
     pub(crate) fn candidates(&self) -> Vec<Candidate> {
         self.candidates.clone()
     }
 
-    /// Queues it, or tells that the kernels cannot read the operands of this run or write its output.
+    /// Queues the convolution. Returns `false` if the kernels cannot read the operands of this run or write its output.
     pub(crate) fn run_if_it_fits(&self, run: &Run<'_>, out: &AnyTensor) -> Result<bool> {
         let queue = run.queue(out)?;
         let all = matrices(run.operands, &self.names, &self.shapes, Some(out))?;
@@ -228,8 +227,8 @@ impl ImageKernels {
     }
 }
 
-/// What is predicted to take least of those that read the operands, or that of the name that was asked for, and all of
-/// them as candidates; or why there is none.
+/// Returns the implementation with the min predicted cost, or the requested one, and all candidates. Only
+/// implementations that can read the operands are considered. If there are none, returns the reasons.
 fn ways(
     (device, dtype): (&Arc<Device>, Dtype),
     shape: ConvolutionShape,
@@ -271,7 +270,7 @@ fn ways(
     Ok(first.map(|(way, _)| (way, candidates)).ok_or_else(|| reasons.join("; ")))
 }
 
-/// Operands and output; one that is not known yet is as it should be.
+/// Returns operands and output. An output that is not yet known is assumed to be aligned and contiguous.
 fn matrices(
     operands: &[(&str, AnyOperand<'_>)],
     names: &[String; 2],

@@ -1,4 +1,4 @@
-//! Plans with an operand whose micro-tiles are found while running: `detect`, and the kernels of `PitParams`.
+//! Plans with an operand of dynamic micro-tiles: `detect`, and the kernels of `PitParams`.
 
 mod bound;
 mod few;
@@ -27,7 +27,7 @@ use crate::registry::Dtype;
 use crate::tensor::{AnyOperand, AnyTensor, SparsityHint};
 use bound::Bound;
 
-/// The kernels for an expression with a dynamic operand.
+/// Returns the offers for an expression with a dynamic operand.
 pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     if question.dynamic.is_empty() {
         return Ok(Answer::default());
@@ -39,7 +39,7 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         Ok(asked) => asked,
         Err(unfit) => return unfit.answer("pit"),
     };
-    // A micro-tile has no more rows than A.
+    // With few rows, a micro-tile has the rows of A.
     let share =
         |row: &Row| expected.share(if finds_columns(row) { extents[0] } else { height(row) });
     let turned = form.order.transposed;
@@ -53,7 +53,7 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     };
     let asked = question.options.variant.as_deref();
     let machine = question.machine;
-    // What is asked for and does not run is refused with its reason.
+    // A requested kernel that this GPU cannot run is refused with the reason.
     let runs = |row: &&Row| asked == Some(row.name) || machine.lacks(row).is_none();
     let mut rows = rows.filter(runs).peekable();
     if rows.peek().is_none() {
@@ -73,11 +73,11 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     Answer::of(offers.collect())
 }
 
-/// What is multiplied, what is expected of the dynamic matrix, and `[m, k, n]`.
+/// Product, expected sparsity of the dynamic matrix, and `[m, k, n]`.
 type Asked<'q> = (SpmmForm, &'q SparsityHint, [usize; 3]);
 
-/// What is asked for, or why the kernels of this module or of `pit_right` do not do it: which matrix is to be dynamic,
-/// what is said where it is not, and `extents`.
+/// Returns the requested product, or the reason why the kernels of this module or of `pit_right` do not support it.
+/// Inputs: the matrix that must be dynamic, the reason if it is not, and `extents`.
 fn asked<'q>(
     question: &'q Question<'q, '_>,
     (dynamic, missing): (fn(&SpmmForm) -> &String, &str),
@@ -98,7 +98,7 @@ fn asked<'q>(
     Ok((form, expected, extents))
 }
 
-/// One of the kernels, and how it is made.
+/// Returns the offer of one of the kernels.
 fn offer<'q>(
     question: &'q Question<'q, '_>,
     row: &'static Row,
@@ -108,27 +108,27 @@ fn offer<'q>(
     if finds_columns(row) {
         return Offer::of(row, cost, move |device| few::Made::new(device, row, extents, &form));
     }
-    // No room for the values of a full A: a dense kernel may have its turn.
+    // If the values of a full A do not fit in memory, a dense kernel may be selected.
     Offer::with_room(row, cost, move |device| Made::new(device, row, extents, (&form, question)))
 }
 
-/// The kernels that multiply in this type and take A as `[m, k]`, or turned.
+/// Returns the kernels that multiply in this type, for A stored as `[m, k]`, or as `[k, m]` if `turned`.
 pub(crate) fn rows(dtype: Dtype, turned: bool) -> impl Iterator<Item = &'static Row> + Clone {
     pit_rows(dtype, turned, false)
 }
 
-/// Whether a kernel of 16-bit types skips micro-tiles of A, or of A transposed.
+/// Returns whether a kernel of 16-bit types skips micro-tiles of A, or of the transpose of A.
 pub(crate) fn skips(variant: &str, turned: bool) -> bool {
     let of_halves = [Dtype::F16, Dtype::Bf16].into_iter();
     of_halves.flat_map(|dtype| rows(dtype, turned)).any(|row| row.name == variant)
 }
 
-/// Rows of C that a micro-tile of a kernel has.
+/// Returns the rows of C per micro-tile of a kernel.
 fn height(row: &Row) -> usize {
     row.block.0.max(row.block.1) as usize
 }
 
-/// The name of the dynamic operand of a product that the kernels compute, and `[m, k, n]`.
+/// Returns the name of the dynamic operand of a product that the kernels support, and `[m, k, n]`.
 pub(crate) fn adaptable(
     indirect: &IndirectEinsum,
     operands: &[(&str, AnyOperand<'_>)],
@@ -146,7 +146,7 @@ pub(crate) fn adaptable(
     }
 }
 
-/// `[m, k, n]`, or why the kernels do not take these operands.
+/// Returns `[m, k, n]`, or the reason why the kernels do not support these operands.
 fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<[usize; 3], Unfit> {
     let (a, b) =
         (find(question.operands(), &form.sparse)?, find(question.operands(), &form.dense)?);
@@ -174,7 +174,8 @@ fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<[usize; 3], U
     Ok([m, k, n])
 }
 
-/// No factor, no epilogue, everything as it is written in memory but for A, which may be `[k, m]`.
+/// Returns whether the form has neither factor nor epilogue, and every operand is stored as written, except A, which
+/// may be `[k, m]`.
 fn plain(form: &SpmmForm) -> bool {
     form.mode == Mode::Assign
         && form.bias.is_none()
@@ -184,14 +185,14 @@ fn plain(form: &SpmmForm) -> bool {
         && Orientation { transposed: false, ..form.order }.is_plain()
 }
 
-/// Detection and product, with the lists between them.
+/// Detection and product, and the lists that they share.
 #[derive(Debug)]
 struct Made {
     row: &'static Row,
     detect: DetectLaunch,
     product: PitLaunch,
     lists: DeviceLists,
-    /// Runs share the lists.
+    /// Serializes runs, which share the lists.
     turns: Turns,
     bound: Bound,
 }
@@ -231,7 +232,7 @@ impl Compiled for Made {
     fn run(&self, run: &Run<'_>, out: &mut AnyTensor) -> Result<()> {
         let queue = run.queue(out)?;
         let [a, b, c] = self.bound.matrices(run, out)?;
-        // What is refused is refused before anything is queued.
+        // All errors are detected before anything is queued.
         let product = self.product.params(&self.lists, Some(a), b, c)?;
         self.turns.queue(true, queue.stream(), || {
             self.detect.run_ahead_of(Some(b), a, &self.lists, queue)?;

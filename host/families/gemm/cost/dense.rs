@@ -1,5 +1,5 @@
-//! The dense family: tiles, and their parts along k, dealt over the multiprocessors. Measured on one H200,
-//! benches/NOTES.md, "dense: small dense products".
+//! Cost model of the dense kernels: tiles, split along k, are distributed over the multiprocessors. Measured on one
+//! H200: benches/NOTES.md, "dense: small dense products".
 
 use einsparse_kernels::abi::{PANEL_BYTES, STRIP_STEP, WGMMA};
 use einsparse_kernels::table::Row;
@@ -7,31 +7,31 @@ use einsparse_kernels::table::Row;
 use crate::cost::{Cost, LAUNCH_US, Machine, SHARED_BYTES, Work};
 use crate::families::gemm::dense_csr::turns;
 
-/// What a thread block takes beside its stages, in microseconds.
+/// Time of a thread block in addition to its stages, in microseconds.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
-    /// To its first stage, at whose end others may follow it.
+    /// Time until its first stage ends. Other thread blocks may follow after that.
     first: f64,
-    /// Sending 64 x 64 elements of C.
+    /// Time to store 64 x 64 elements of C.
     send: f64,
-    /// Joining the sums of a cluster, and those of 64 x 64 elements.
+    /// Time to add the partial sums of a cluster: a constant, and the time per 64 x 64 elements.
     join: [f64; 2],
 }
 
-/// Where A is copied.
+/// Times if A is copied.
 const COPIED: Ends = Ends { first: 1.9, send: 0.3, join: [0.3, 0.1] };
-/// Where warps lay its entries: fitted to eight kernels on DLMC and on large matrices. `first` is a microsecond less than
-/// found, which is what other kernels' predictions leave out.
+/// Times if warps scatter A's nonzeros into the stages: fitted to eight kernels on DLMC and on large matrices. `first`
+/// is 1 us below the measured value, because predictions of other kernels omit that time.
 const LAID: Ends = Ends { first: 2.6, send: 0.1, join: [0.5, 0.3] };
-/// Fewer columns than this take longer than the sum below says, not explained: 8192 x 2048 times 8 columns 27.6 us, 2.3
-/// times it.
+/// With fewer columns, products take longer than the sum below; the cause is unknown. 8192 x 2048 times 8 columns takes
+/// 27.6 us, 2.3 times the sum.
 const FEW_COLUMNS: usize = 32;
 const FEW: f64 = 2.0;
-/// What copies of whole tiles reach beside the gathers that L2's rate is counted in.
+/// Rate of copies of whole tiles, relative to the gathers for which the L2 rate is defined.
 pub(super) const TILES_L2: f64 = 1.5;
 
-/// Multiprocessors that clusters of so many find room on: they keep to a part of the GPU, the ends of which are left
-/// over.
+/// Multiprocessors on which clusters of `parts` thread blocks fit. A cluster stays within one partition of the GPU, so
+/// the remainder of each partition is unused.
 fn reach(parts: u32, sms: f64) -> f64 {
     let share = match parts {
         1 | 2 => 1.0,
@@ -42,8 +42,8 @@ fn reach(parts: u32, sms: f64) -> f64 {
     (sms * share / parts).floor().max(1.0) * parts
 }
 
-/// Thread blocks take turns; each copies its stages and multiplies them, which overlaps, between a beginning and an
-/// end, which do not.
+/// Predicts a dense product. Thread blocks run in rounds. The copies and the products of a thread block overlap; its
+/// start and its end do not.
 pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let rates = Rates {
         hbm_us: work.compulsory_bytes(row.dtype) / machine.hbm * 1e6,
@@ -53,20 +53,20 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     of_tiles(row, [work.m, work.k, work.n], rates, machine)
 }
 
-/// Clocks of a warp that lays entries: for a stage, and for a step of its list.
+/// Clocks of a warp that scatters nonzeros: per stage, and per step of its list.
 const LAY_CLOCKS: (f64, f64) = (500.0, 95.0);
-/// What two thread blocks of a multiprocessor take longer to lay than one.
+/// Relative extra time if two thread blocks of a multiprocessor scatter nonzeros.
 const LAY_SHARED: f64 = 0.4;
-/// What its few loads in flight cost beside bytes at HBM's rate.
+/// Factor on the HBM time: scattering has few loads in flight.
 const LAY_BYTES: f64 = 1.9;
 
-/// The same with A of entries, which warps lay into the stages.
+/// Predicts a product whose warps scatter A's nonzeros into the stages.
 pub(super) fn predict_filled(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let Work { m, k, n, .. } = *work;
     let strip = f64::from(row.items);
     let stages = (k as f64 / f64::from(row.block.1)).ceil();
     let strips = (m as f64 / strip).ceil();
-    // The last step of a stage is half full.
+    // The last step of a stage is half full on average.
     let steps_of = |entries: f64| entries / stages.max(1.0) / f64::from(STRIP_STEP) + 0.5;
     let mean = work.entries as f64 / strips.max(1.0);
     let fullest = (work.fullest as f64 * strip / 16.0).min(strip * k as f64).max(mean);
@@ -79,41 +79,41 @@ pub(super) fn predict_filled(row: &Row, work: &Work, machine: &Machine) -> Cost 
     let (open, step) = LAY_CLOCKS;
     let turns = f64::from(turns(row));
     let passes = ((stages / f64::from(row.parts)).ceil() / turns).ceil();
-    // A cluster is done when its fullest strip is.
+    // A cluster finishes with its fullest row group.
     let lay_us = passes * (open + step * steps_of(fullest)) / clock(machine) * 1e6;
     let a = A { ends: LAID, lay_us, copied: 0.0 };
     of_parts(row, [m, k, n], rates, a, machine)
 }
 
-/// What the bytes of a product take.
+/// Times and rates of the bytes of a product.
 pub(crate) struct Rates {
-    /// Operands over HBM.
+    /// Time to copy the operands through HBM, in microseconds.
     pub hbm_us: f64,
-    /// What copies of tiles reach, in L2's rates.
+    /// Rate of copies of tiles, relative to the L2 rate.
     pub l2: f64,
-    /// A thread block goes on with the next tile while it stores one.
+    /// Whether a thread block starts the next tile while it stores one.
     pub followed: bool,
 }
 
-/// The tiles of a product of `[m, k, n]`.
+/// Predicts the tiles of a product of `[m, k, n]` whose A is copied.
 pub(crate) fn of_tiles(row: &Row, extents: [usize; 3], rates: Rates, machine: &Machine) -> Cost {
     let a = A { ends: COPIED, lay_us: 0.0, copied: f64::from(row.block.0) };
     of_parts(row, extents, rates, a, machine)
 }
 
-/// Clocks of a multiprocessor in a second.
+/// Clocks of a multiprocessor per second.
 fn clock(machine: &Machine) -> f64 {
     machine.issue / 4.0 / f64::from(machine.multiprocessors)
 }
 
-/// Clocks of shared memory in a stage of a kernel whose warps read fragments: the stage is written, and each warp reads
-/// what it multiplies. `wgmma` reads beside that, and is not slowed down by it.
+/// Clocks of shared memory per stage, for a kernel whose warps read fragments: the stage is written, and each warp
+/// reads its operands. 0 for `wgmma`, whose reads do not delay it.
 pub(crate) fn shared_clocks(row: &Row) -> f64 {
     if row.needs & WGMMA != 0 {
         return 0.0;
     }
     let (rows, columns) = (f64::from(row.block.0), f64::from(row.columns));
-    // TF32: 16 columns of each warp with all rows. Else 64 rows with a quarter of the columns.
+    // TF32: each warp has all rows and 16 columns. Other types: 64 rows and a quarter of the columns.
     let read = match row.dtype.bytes() {
         4 => columns / 16.0 * (16.0 + rows),
         _ => rows / 16.0 * (64.0 + columns / 4.0),
@@ -124,13 +124,13 @@ pub(crate) fn shared_clocks(row: &Row) -> f64 {
 /// How A gets into the stages.
 struct A {
     ends: Ends,
-    /// What a thread block takes to lay its entries, in microseconds.
+    /// Time in which a thread block scatters its nonzeros, in microseconds.
     lay_us: f64,
-    /// Rows that are copied instead.
+    /// Rows of A per tile that are copied instead.
     copied: f64,
 }
 
-/// The tiles of a product of `[m, k, n]`, with an A that gets there in one way or the other.
+/// Predicts the tiles of a product of `[m, k, n]`, with A copied or scattered.
 fn of_parts(
     row: &Row,
     [m, k, n]: [usize; 3],
@@ -143,7 +143,7 @@ fn of_parts(
     let tiles = (m as f64 / rows).ceil() * (n as f64 / columns).ceil();
     let slots = reach(row.parts, f64::from(machine.multiprocessors));
     let stages = ((k as f64 / depth).ceil() / cut).ceil();
-    // Two thread blocks of a multiprocessor share its rates, and hide each other's beginnings.
+    // Two thread blocks of a multiprocessor share its rates and hide each other's start.
     let load = (tiles * cut / slots).max(1.0);
     let load = if load < 3.0 { load.ceil() } else { load };
     let turns = (tiles * cut / (slots * f64::from(row.min_blocks))).ceil().max(1.0);
@@ -158,7 +158,7 @@ fn of_parts(
     let join_us = if row.parts > 1 { a.ends.join[0] + a.ends.join[1] * area } else { 0.0 };
     let ends_us = a.ends.first * turns + a.ends.send * area * load + join_us;
     let latency_us = ends_us / speed;
-    // Those of one multiprocessor are laid at the same time.
+    // Thread blocks of one multiprocessor scatter at the same time.
     let blocks = f64::from(row.min_blocks);
     let shared = 1.0 + LAY_SHARED * (load.min(blocks) - 1.0);
     let lay_us = a.lay_us * (load / blocks * shared).max(1.0);

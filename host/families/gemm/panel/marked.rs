@@ -1,4 +1,5 @@
-//! A dense product with a ReLU by the module `marked`, which says which micro-tiles of its result hold something.
+//! Dense product with a ReLU by the module `marked`, which also writes a bit mask of the micro-tiles of the result that
+//! contain nonzeros.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ pub(crate) struct MarkedLaunch {
     height: u32,
 }
 
-/// The product as the epilogue's flags are made from it.
+/// Form of the product, from which the flags of the epilogue are made.
 fn form() -> SpmmForm {
     SpmmForm {
         sparse: "A".into(),
@@ -42,8 +43,8 @@ fn form() -> SpmmForm {
 }
 
 impl MarkedLaunch {
-    /// For `[m, k, n]`, rows of A `leading` elements apart, and micro-tiles of `height` rows, a power of two from 16
-    /// on.
+    /// Prepares the product for `[m, k, n]`. `leading`: row stride of A in elements. `height`: rows of a micro-tile, a
+    /// power of two >= 16.
     pub(crate) fn new(
         device: &Arc<Device>,
         dtype: Dtype,
@@ -74,9 +75,8 @@ impl MarkedLaunch {
         self.panels.row().name
     }
 
-    /// Queues the product. Bits are set from `marks` on, none is cleared.
-    /// A, B and C are `[m, k]`, `[k, n]` and `[m, n]` of the planned type, and there is room for the bits of all
-    /// panels.
+    /// Queues the product. Sets bits of the mask at address `marks`, and clears none. A, B and C are `[m, k]`, `[k, n]`
+    /// and `[m, n]` of the planned type. The mask must be large enough for the bits of all panels.
     pub(crate) fn run(
         &self,
         [a, b, c]: [DenseMatrix; 3],
@@ -119,14 +119,14 @@ impl MarkedLaunch {
     }
 }
 
-/// The first row that runs on this GPU.
+/// First kernel that runs on this GPU.
 fn row_for(device: &Device, dtype: Dtype) -> Option<&'static Row> {
     let mut of_type = rows_of::<MarkedParams>().filter(|row| row.dtype == dtype);
     of_type.find(|row| device.machine().lacks(row).is_none())
 }
 
-/// Whether a plan's kernel for `relu(A * B)` is the one that can mark: what it computes with takes the same time then.
-/// Without `wgmma`, large tiles of dense matrices take the same time whichever they are.
+/// Whether a kernel that writes a mask takes as long as `variant`, the kernel of a plan for `relu(A * B)`. Without
+/// `wgmma`, all kernels with large tiles of dense matrices take equally long.
 pub(crate) fn can_mark(device: &Device, variant: &str) -> bool {
     let Some(plain) = find(variant) else {
         return false;

@@ -1,4 +1,4 @@
-//! Which multiprocessor takes which strip, in which order.
+//! Distribution and order of CTA tiles (`Strip`s) on multiprocessors.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,13 +7,12 @@ use einsparse_kernels::abi::{NO_STRIP, STRIP, Strip};
 
 use super::Span;
 
-/// What a strip costs beside its stages, in stages: filling the pipeline and sending C out (2,700 to 4,700 clocks, a
-/// stage being about 1,000).
+/// Cost of a CTA tile in addition to its stages, in stages: filling the pipeline and storing C (2,700 to 4,700 clocks;
+/// a stage takes about 1,000).
 const STRIP_STAGES: u64 = 4;
-/// What a piece of a cut strip costs more: its partial sums written and read again, at 128 KB a piece.
+/// Extra cost of a part of a cut tile, in stages: its 128 KB of partial sums are written and read again.
 const PART_STAGES: u64 = 12;
-/// Strips that follow each other in the order of tiles before the next column tile: their A and the columns' B share
-/// L2.
+/// Consecutive row blocks before the next column tile: their A and the columns' B share L2.
 const RASTER: usize = 8;
 
 /// Columns of C in tiles.
@@ -23,7 +22,7 @@ pub(crate) struct Tiles {
     pub columns: usize,
     /// Tiles across one C.
     pub across: usize,
-    /// How many C there are.
+    /// Number of matrices C.
     pub items: usize,
 }
 
@@ -37,26 +36,26 @@ impl Tiles {
     }
 }
 
-/// Who takes what.
+/// Distribution of CTA tiles over thread blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Schedule {
-    /// Strips by rounds, one for each thread block that takes part.
+    /// CTA tiles by rounds: one for each active thread block.
     pub strips: Vec<Strip>,
-    /// Thread blocks that take part.
+    /// Active thread blocks.
     pub blocks: usize,
-    /// Strips that are not padding of a round.
+    /// CTA tiles without the padding of rounds.
     pub count: usize,
     /// Partial sums.
     pub slots: u32,
-    /// Strips and column tiles that were cut.
+    /// CTA tiles that are cut along k.
     pub cut: u32,
     /// Load of the busiest thread block, in stages.
     pub longest: u64,
 }
 
 impl Schedule {
-    /// Deals every strip and tile of `columns` columns to `blocks` thread blocks, longest first to the least loaded.
-    /// Strips far longer than a fair share are cut along k when that shortens the whole.
+    /// Distributes all CTA tiles over `blocks` thread blocks. The longest tile goes first, to the thread block with the
+    /// smallest load. Tiles far longer than a fair share are cut along k if that shortens the schedule.
     pub(crate) fn new(spans: &[Span], tiles: Tiles, blocks: usize) -> Schedule {
         let total: u64 = spans.iter().map(|s| u64::from(s.stages) + STRIP_STAGES).sum();
         let fair = (total * tiles.all() as u64).div_ceil(blocks.max(1) as u64);
@@ -67,7 +66,7 @@ impl Schedule {
         for limit in shares.chain(pieces).map(|limit| limit.max(4)) {
             if limit < longest {
                 let cut = Self::with_limit(spans, tiles, blocks, limit as u32);
-                // A cut costs memory and a second pass over it: it has to pay.
+                // A cut costs memory and a second pass over its sums, so it must save more than 5 %.
                 if cut.longest * 20 < best.longest * 19 {
                     best = cut;
                 }
@@ -76,7 +75,8 @@ impl Schedule {
         best
     }
 
-    /// The first record of each thread block, one after another; zeros for one that starts with a strip without stages.
+    /// First record of each thread block, one after another. Zeros for a thread block whose first tile is without
+    /// stages.
     pub(crate) fn heads(&self, records: &[u32], words: usize) -> Vec<u32> {
         let mut heads = Vec::with_capacity(self.blocks * words);
         for strip in &self.strips[..self.blocks] {
@@ -124,9 +124,9 @@ impl Schedule {
         };
         let count = tasks.len();
         let (mut lists, longest) = deal(tasks, blocks, cost);
-        // Every other thread block begins with its short strips, so that not all send their C at the same time.
+        // Every other thread block begins with its short tiles, so that not all store C at the same time.
         lists.iter_mut().skip(1).step_by(2).for_each(|list| list.reverse());
-        // What is cut comes first all the same: the last to arrive adds up while others still compute.
+        // Cut tiles still come first: the last thread block to finish one adds the sums while others compute.
         for list in &mut lists {
             list.sort_by_key(|strip| strip.count() == 1);
         }
@@ -136,8 +136,8 @@ impl Schedule {
     }
 }
 
-/// Deals tasks to `blocks` thread blocks, the costliest first to the least loaded. The lists of those that got some,
-/// and the load of the busiest.
+/// Distributes tasks over `blocks` thread blocks. The task with the highest cost goes first, to the thread block with
+/// the smallest load. Returns the nonempty lists and the max load.
 pub(crate) fn deal<T>(
     mut tasks: Vec<T>,
     blocks: usize,
@@ -158,7 +158,8 @@ pub(crate) fn deal<T>(
     (lists, longest.unwrap_or(0))
 }
 
-/// The lists by rounds: the first of each, the second of each, ...; `none` where a list has ended.
+/// Orders the lists by rounds: the first element of each list, then the second, and so on. `none` replaces elements
+/// past the end of a list.
 pub(crate) fn rounds<T: Copy>(lists: &[Vec<T>], none: T) -> Vec<T> {
     let rounds = lists.iter().map(Vec::len).max().unwrap_or(0);
     let at = |round: usize| lists.iter().map(move |list| *list.get(round).unwrap_or(&none));
@@ -180,7 +181,7 @@ mod tests {
             .collect()
     }
 
-    /// Every stage of every strip and column tile is dealt exactly once, whatever is cut.
+    /// Every stage of every CTA tile is distributed exactly once, with and without cuts.
     #[test]
     fn every_stage_is_dealt_once() {
         for (stages, n, items, blocks) in [
@@ -218,7 +219,8 @@ mod tests {
                 }
             }
             assert_eq!(counters.len() as u32, schedule.cut);
-            // The head of a block's list is met first; none of its strips comes after a hole.
+            // The list of each thread block begins with a tile, has its cut tiles first, and has padding only at the
+            // end.
             for block in 0..schedule.blocks {
                 let mut list = schedule.strips.iter().skip(block).step_by(schedule.blocks);
                 assert!(list.next().is_some_and(|s| s.row != NO_STRIP));

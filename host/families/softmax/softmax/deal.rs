@@ -1,4 +1,5 @@
-//! Rows dealt by length class, once for a pattern: long ones cut into pieces, neighbouring short ones put together.
+//! Distribution of rows by length class, once per pattern: long rows are cut into pieces, neighbouring short rows are
+//! combined into stretches.
 
 use einsparse_kernels::families::{
     SOFTMAX_CLASSES, SOFTMAX_STRETCHES, SOFTMAX_THREADS, STRETCH_BOUNDS, STRETCH_LONGEST,
@@ -10,14 +11,15 @@ use crate::error::Result;
 use crate::launch::{MAX_GRID_X, within};
 use crate::worklist::Runs;
 
-/// Times that a thread block goes round at the most: the next row's place is loaded ahead, but whoever comes later
-/// levels out what rows of one class differ by.
+/// Max rounds of a thread block. In rounds the position of the next row is prefetched, but only thread blocks that
+/// start later balance the different lengths of rows of one class.
 const MOST_ROUNDS: u32 = 8;
 
-/// Entries that are worth a thread block of their own: fewer neighbours go to the classes of single rows.
+/// Min entries of a stretch, which occupies a thread block. With fewer entries, the rows are assigned to the classes of
+/// single rows.
 const LEAST_STRETCH: u32 = 256;
 
-/// First slot and entries of a row, and how many of these no mask hides.
+/// First slot and number of entries of a row, and the number of entries that are not masked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     start: u32,
@@ -25,24 +27,25 @@ struct Span {
     live: u32,
 }
 
-/// What the kernel reads of the pattern, and which thread blocks serve which class.
+/// Arrays that the kernel reads, and the thread blocks of each class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Deal {
-    /// First slot and entries of each piece, row and stretch, by class.
+    /// First slot and number of entries of each piece, row and stretch, by class.
     pub items: Vec<[u32; 2]>,
-    /// Entries that no mask hides: of each piece and row, then of each stretch's rows. Empty without masks.
+    /// Number of unmasked entries of each piece and row, then of each row of each stretch. Empty without masks.
     pub live: Vec<u32>,
-    /// Where the rows of each stretch begin and the last ends.
+    /// Start of each row of each stretch, and the end of the last row.
     pub bounds: Vec<u16>,
-    /// First piece of the row and number of its pieces, for each piece.
+    /// For each piece: the first piece of its row, and the number of pieces of the row.
     pub pieces: Vec<[u32; 2]>,
     pub blocks: [u32; SOFTMAX_CLASSES + 1],
-    /// Number of thread blocks of the gradient, of which the GPU holds fewer: the last of `blocks` there.
+    /// Number of thread blocks of the gradient, which replaces the last of `blocks`: fewer of them are resident on a
+    /// GPU.
     pub gradient_blocks: u32,
     pub firsts: [u32; SOFTMAX_CLASSES + 1],
 }
 
-/// Neighbouring short rows, collected.
+/// Stretches of neighbouring short rows.
 #[derive(Default)]
 struct Stretches {
     open: Vec<Span>,
@@ -52,7 +55,7 @@ struct Stretches {
 }
 
 impl Stretches {
-    /// Whether the row can follow those that are open.
+    /// Whether the row can be appended to the open stretch.
     fn takes(&self, row: Span, vector: u32) -> bool {
         let Some((first, last)) = self.open.first().zip(self.open.last()) else {
             return true;
@@ -62,7 +65,7 @@ impl Stretches {
             && self.open.len() < STRETCH_ROWS as usize
     }
 
-    /// Ends the stretch. Rows that are too few for one are given back.
+    /// Ends the stretch. If its rows have too few entries for one, they are returned.
     fn close(&mut self) -> Vec<Span> {
         let rows = std::mem::take(&mut self.open);
         let len = rows.iter().map(|row| row.len).sum::<u32>();
@@ -84,11 +87,11 @@ impl Stretches {
 }
 
 impl Deal {
-    /// `live`: entries of each row in front of those that a mask hides; `resident`: thread blocks that the GPU holds at
-    /// a time, for each head.
+    /// Creates the distribution. `live`: number of unmasked entries of each row, which come first. `resident`: thread
+    /// blocks that the GPU holds at a time, for each head.
     pub(crate) fn new(runs: &Runs, live: Option<&[u32]>, row: &Row, resident: u32) -> Result<Deal> {
         let used = runs.rows.iter().filter(|(_, len)| *len > 0).count();
-        // Where every row gets a warp at once, more vectors a lane would only lengthen the chain.
+        // If every row gets a warp at once, more vectors per lane only lengthen the chain.
         let spread = used as u64 <= u64::from(resident) * u64::from(SOFTMAX_THREADS / 32);
         let mut classes: [Vec<Span>; SOFTMAX_CLASSES] = Default::default();
         let mut pieces = Vec::new();
@@ -135,7 +138,7 @@ impl Deal {
         let (mut blocks, mut firsts) = ([0; SOFTMAX_CLASSES + 1], [0; SOFTMAX_CLASSES + 1]);
         for class in 0..SOFTMAX_CLASSES {
             let rounds = match class {
-                // One is as long as the next: as often round as lets all thread blocks be there at once.
+                // Stretches are equally long: as many rounds as make all thread blocks resident at once.
                 SOFTMAX_STRETCHES => full(class).div_ceil(resident.max(1)).max(1),
                 _ => rounds,
             };
@@ -157,7 +160,7 @@ impl Deal {
     }
 }
 
-/// A row as pieces that each fit a thread block.
+/// Cuts a row into pieces that each fit a thread block.
 fn cut(span: Span, row: &Row, items: &mut Vec<Span>, pieces: &mut Vec<[u32; 2]>) {
     let most = SOFTMAX_THREADS * row.burst * row.vector;
     let first = items.len();
@@ -172,7 +175,7 @@ fn cut(span: Span, row: &Row, items: &mut Vec<Span>, pieces: &mut Vec<[u32; 2]>)
     pieces.extend(std::iter::repeat_n([first as u32, count as u32], count));
 }
 
-/// The class with the fewest lanes and vectors that hold the row, from the aligned vector in front of it on.
+/// Class with the fewest lanes and vectors that hold the row, counted from the aligned vector of its first slot.
 fn class_of(span: Span, row: &Row, spread: bool) -> usize {
     let slots = u64::from(span.start % row.vector) + u64::from(span.len);
     let holds = |class: &usize| {
@@ -205,7 +208,7 @@ mod tests {
         (Deal::new(&runs, live, row, resident).unwrap(), row)
     }
 
-    /// Every slot of rows once, with whether a mask leaves it.
+    /// Every slot of rows once, with whether it is not masked.
     fn slots(deal: &Deal, row: &Row) -> Vec<(u32, bool)> {
         let mut all = Vec::new();
         let mut take = |start: u32, len: u32, live: u32| {
@@ -243,7 +246,7 @@ mod tests {
         let mut rows = Vec::new();
         let (mut start, mut wanted) = (0, Vec::new());
         for (i, &len) in lens.iter().enumerate() {
-            // Here and there a gap, as padding leaves it.
+            // A gap between some rows, as padding leaves it.
             start += u32::from(i % 400 == 399);
             rows.push((start, len));
             wanted.extend((0..len).map(|e| (start + e, e < len / 2)));

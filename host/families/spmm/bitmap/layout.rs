@@ -1,4 +1,4 @@
-//! What launches know of the two formats by tiles: how deep a tile is, where its values start, how large a stage gets.
+//! Geometry of the bitmap and bytemap formats for launches: depth of a tile, start of its values, bytes of a stage.
 
 use einsparse_kernels::abi::{TMA, WGMMA, WalkKind};
 use einsparse_kernels::families::{
@@ -8,12 +8,12 @@ use einsparse_kernels::families::{
 use einsparse_kernels::table::Row;
 use rayon::prelude::*;
 
-/// Bytes behind a stage's values that lanes without a value read in vain.
+/// Bytes after a stage's values, which lanes without a value read and ignore.
 const SLACK: usize = 16;
-/// Bytes for the counts of a stage's tiles whose places are bytes.
+/// Bytes of the counts of a stage's tiles if positions are bytes.
 const COUNTS: usize = 4 * BYTE_COUNTS;
 
-/// Bytes behind the stages, where the sums of warps meet that share a strip's stages: 32 rows of each.
+/// Bytes after the stages, where warps that share a CTA tile's stages add their sums: 32 rows of each warp.
 pub(crate) fn sums(row: &Row) -> usize {
     match row.parts {
         1 => 0,
@@ -24,12 +24,12 @@ pub(crate) fn sums(row: &Row) -> usize {
     }
 }
 
-/// Warps that copy.
+/// Producer warps.
 pub(crate) fn copiers(row: &Row) -> u32 {
     copying_warps(row.needs & TMA != 0, row.parts > 1)
 }
 
-/// How places are stored.
+/// How positions are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     Bits,
@@ -49,7 +49,7 @@ impl Layout {
         }
     }
 
-    /// Where the values of each tile start, in the format's units, from the words.
+    /// Start of each tile's values, in the format's units, computed from the words.
     pub(crate) fn starts(self, words: &[u32], tiles: usize) -> Vec<u32> {
         let sum = |words: &[u32], each: fn(u32) -> u32| words.iter().map(|&w| each(w)).sum::<u32>();
         let counts: Vec<u32> = match self {
@@ -78,7 +78,7 @@ impl Layout {
         starts
     }
 
-    /// Bytes of A in a stage of `groups` tiles whose values take so many units.
+    /// Bytes of A in a stage of `groups` tiles whose values occupy `units` units.
     pub(crate) fn slot_bytes(self, groups: usize, units: usize) -> usize {
         let bytes = match self {
             Layout::Bits => groups * BIT_BYTES + units * BIT_ALIGN * 2,
@@ -87,9 +87,9 @@ impl Layout {
         (bytes + SLACK).next_multiple_of(128)
     }
 
-    /// Bytes in front of the stages of a kernel.
+    /// Bytes before the stages of a kernel.
     pub(crate) fn head(self, row: &Row) -> usize {
-        // One tile is spread out while another is multiplied, where that goes on by itself.
+        // With asynchronous products, one tile is expanded while another is multiplied.
         let spread = if row.needs & WGMMA != 0 { 2 } else { 1 };
         match self {
             Layout::Bits => BIT_HEAD,
@@ -97,7 +97,7 @@ impl Layout {
         }
     }
 
-    /// Bytes from the words to the places, in units of 16.
+    /// Bytes from the words to the positions, in units of 16.
     pub(crate) fn places(self, tiles: usize) -> usize {
         match self {
             Layout::Bits => 0,
@@ -112,7 +112,7 @@ mod tests {
     use einsparse_kernels::families::{WarpTile, copying_into, stages_for};
     use einsparse_kernels::table::kernels;
 
-    /// The host's count is that of the device.
+    /// The host counts the same bytes as the device code.
     #[test]
     fn sums_are_those_of_the_tiles() {
         let sums = |name: &str| {

@@ -1,27 +1,28 @@
-//! Which thread block takes which stages, and where strips are cut for that.
+//! Distribution of stages over thread blocks. CTA tiles are cut along k so that all thread blocks get equal shares.
 
 use einsparse_kernels::families::{BIT_AHEAD, BIT_PANEL, BIT_TILE, BitPiece};
 
-/// Stages that are worth a thread block: below, its start costs more than it takes off the others.
+/// Min stages of a thread block. With fewer, its start costs more than it saves the other thread blocks.
 const LEAST: usize = 4;
-/// Thread blocks are as many for each strip if at least so many of so many still have work.
+/// Every CTA tile gets the same number of thread blocks if at least `ALIGNED` of `ALIGNED_OF` thread blocks have work
+/// then.
 const ALIGNED: usize = 15;
 const ALIGNED_OF: usize = 16;
 
-/// Which thread block takes what.
+/// Distribution of pieces over thread blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Schedule {
-    /// In the order of the stages.
+    /// Pieces in the order of the stages.
     pub(crate) pieces: Vec<BitPiece>,
-    /// First piece of each thread block, and one more.
+    /// First piece of each thread block, and one past the last.
     lists: Vec<usize>,
     pub(crate) strips: usize,
-    /// Strips that are cut, and the slots of all their pieces.
+    /// Number of CTA tiles that are cut, and of the slots of their pieces.
     pub(crate) cut: u32,
     pub(crate) slots: u32,
 }
 
-/// Tile rows of a strip: the first, how many, and how its tiles are numbered.
+/// Tile rows of a CTA tile: first row, number of tile rows, first tile, and distance of tiles along k.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Band {
     pub(crate) row: usize,
@@ -30,7 +31,7 @@ pub(crate) struct Band {
     pub(crate) step: usize,
 }
 
-/// All bands of up to `groups` tile rows; none crosses a panel.
+/// All bands of up to `groups` tile rows. A band never crosses a panel.
 pub(crate) fn bands(m: usize, across: usize, groups: usize) -> Vec<Band> {
     let down = m.div_ceil(BIT_TILE);
     let mut all = Vec::new();
@@ -49,7 +50,7 @@ pub(crate) fn bands(m: usize, across: usize, groups: usize) -> Vec<Band> {
 }
 
 impl Schedule {
-    /// Deals the stages of all strips, one after the other, evenly to at most `most` thread blocks.
+    /// Distributes the stages of all CTA tiles, in order, evenly over at most `most` thread blocks.
     pub(crate) fn new(
         bands: &[Band],
         entries: &[u64],
@@ -59,13 +60,13 @@ impl Schedule {
     ) -> Schedule {
         let (columns, count) = tiles;
         let strips = bands.len() * count;
-        // A strip without columns of A is written all the same.
+        // A CTA tile is written even if A is without columns.
         let depth = across.max(1);
         let units = strips * depth;
         let blocks = units.div_ceil(LEAST).clamp(usize::from(units > 0), most.max(1));
         let mut schedule = Schedule { strips, ..Schedule::default() };
-        // As many thread blocks for each strip, where hardly one is lost by that: then none has parts of two strips to
-        // finish.
+        // Each CTA tile gets the same number of thread blocks if few thread blocks are lost by that. No thread block
+        // then finishes parts of two tiles.
         let each = blocks / strips.max(1);
         let blocks = if each * strips * ALIGNED_OF >= blocks * ALIGNED {
             (each * strips).max(usize::from(units > 0))
@@ -100,7 +101,7 @@ impl Schedule {
         schedule
     }
 
-    /// Pieces of a strip follow each other: those of one that is cut get slots and a counter.
+    /// Assigns slots and a counter to each CTA tile that is cut. Its pieces are adjacent.
     fn number_parts(&mut self) {
         let same = |a: &BitPiece, b: &BitPiece| (a.row, a.column) == (b.row, b.column);
         for strip in self.pieces.chunk_by_mut(same) {
@@ -118,7 +119,7 @@ impl Schedule {
         }
     }
 
-    /// The pieces by rounds; what a thread block has less than others is empty.
+    /// Pieces by rounds. Rounds past the end of a thread block's list are empty.
     pub(crate) fn rounds(&self) -> Vec<BitPiece> {
         let blocks = self.blocks() as usize;
         let rounds = self.lists.windows(2).map(|w| w[1] - w[0]).max();
@@ -131,7 +132,8 @@ impl Schedule {
         all
     }
 
-    /// Of every thread block's first stages, where the values of the `groups` tiles start and the last one's end.
+    /// For the first stages of every thread block: the starts of the values of its `groups` tiles, and the end of the
+    /// last.
     pub(crate) fn first_starts(&self, starts: &[u32], groups: usize) -> Vec<u32> {
         let each = groups + 1;
         let mut all = vec![0; self.blocks() as usize * BIT_AHEAD * each];
@@ -190,8 +192,8 @@ mod tests {
         }
     }
 
-    /// 16 strips over 132 thread blocks: 8 each. 112 strips: 132 thread blocks all the same, since one each would leave
-    /// 20 without work.
+    /// 16 CTA tiles over 132 thread blocks: 8 each. 112 CTA tiles still use all 132 thread blocks, because one each
+    /// would leave 20 without work.
     #[test]
     fn strips_are_cut_evenly_where_that_costs_little() {
         for (m, blocks, pieces) in [(4096, 128, 128), (28672, 132, 240)] {

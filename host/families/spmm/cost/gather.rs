@@ -1,4 +1,4 @@
-//! What the module `spmm` will cost on a cold L2: fitted to DLMC and graphs with all rows of the table
+//! Cost model of the module `spmm` with a cold L2, fitted to DLMC and graphs with all rows of the table
 //! (benches/NOTES.md, "Choice of kernel").
 
 use einsparse_kernels::abi::WalkKind;
@@ -8,57 +8,57 @@ use einsparse_kernels::table::Row;
 use crate::cost::{Cost, Machine, Work, row_limit};
 use crate::worklist::Runs;
 
-/// What is left of a launch when the list of items is read while the kernel ahead ends.
+/// Launch time in microseconds if the list of items is read while the previous kernel ends.
 const LAUNCH_US: f64 = 2.0;
-/// One burst of gathers, from address to arithmetic.
+/// Time of one burst of gathers, from address to arithmetic, in microseconds.
 const BURST_US: f64 = 0.41;
-/// What a burst takes longer whose rows of B come from device memory: each row once.
+/// Extra time of a burst whose rows of B are in device memory, in microseconds: once for each row.
 const FIRST_US: f64 = 0.4;
-/// What every work item costs in dependent loads and stores: item, entries, first gather, result.
+/// Time of the dependent loads and stores of a work item, in microseconds: item, nonzeros, first gather, result.
 const ITEM_US: f64 = 0.73;
-/// Adding the parts of a shared item, for every doubling of their number.
+/// Time to add the parts of a shared item, in microseconds for every doubling of their number.
 const JOIN_US: f64 = 0.27;
-/// Waves of items from which on they blend.
+/// Waves of items from which on they overlap.
 const WAVES: f64 = 1.5;
 /// Share of the issue slots that the gather loop reaches.
 const ISSUE_SHARE: f64 = 0.77;
-/// Instructions of a segment for an entry; for one of its vectors beside one for each element; for a row.
+/// Instructions of a segment: for a nonzero; for a vector, in addition to one for each element; for a row.
 const ENTRY_ISSUES: f64 = 1.5;
 const VECTOR_ISSUES: f64 = 17.0;
 const ROW_ISSUES: f64 = 6.0;
-/// How often the sectors of A are read for each column tile: bursts are shorter than sectors, and their lines do not
-/// stay.
+/// Reads of A's sectors for each column tile: bursts are shorter than sectors, and cache lines are evicted in between.
 const ENTRY_READS: f64 = 6.0;
-/// A longest row of so many times the mean tells of a graph whose columns are met as unevenly: L2 then holds those that are
-/// met most, and gives `hit^UNEVEN` of the rows of B where it would give `hit` of even ones.
+/// Ratio of longest to mean row from which on the matrix is a graph with equally uneven columns. L2 then holds the most
+/// frequent columns: its hit rate is `hit^UNEVEN` instead of `hit`.
 const SKEWED: f64 = 16.0;
 const UNEVEN: f64 = 0.15;
-/// What a narrower piece than a line costs L2, for each line over the piece.
+/// Extra L2 cost of a piece that is narrower than a line, for each further piece of the line.
 const NARROW: f64 = 0.29;
-/// What rows that share B on a multiprocessor save.
+/// Relative gain of the L2 rate if rows of a multiprocessor share rows of B.
 const SHARED: f64 = 0.14;
-/// Density x rows of a multiprocessor at which they do.
+/// Density x rows of a multiprocessor at which this gain is complete.
 const SHARING: f64 = 0.042;
-/// What entries cost beside their rows of B where those are found in L1, for a segment of 32 lanes against one of none:
-/// long products, from so many microseconds on.
+/// Relative cost of nonzeros whose rows of B are in L1, for a segment of 32 lanes. It applies to long products, from
+/// `LONG_US` microseconds on.
 const ENTRY_LANES: f64 = 0.1;
 const LONG_US: f64 = 30.0;
-/// Elements of 16 bits, whose conversions the issue slots above do not hold in full.
+/// Factor for 16-bit elements, whose conversions the issue slots above count only in part.
 const HALVES: f64 = 1.15;
-/// Large thread blocks last as long as their slowest row.
+/// Factor for large thread blocks, which last as long as their slowest row.
 const LARGE_BLOCKS: f64 = 1.1;
-/// A bundle's start beside that of an item: the rows it holds.
+/// Extra time to start a bundle, in microseconds: it reads the rows that it holds.
 const BUNDLE_US: f64 = 1.0;
-/// What the last piece of a cut row waits for the others, and takes to add each of them: one after the other.
+/// Time for which the last piece of a cut row waits for the others, and time to add each of them, in microseconds.
 const CARRY_US: f64 = 1.0;
 const CARRY_PIECE_US: f64 = 0.3;
-/// Segments of so few lanes with several vectors each, in short products: a warp waits for the longest of its rows.
+/// Factor for segments of at most `FEW_LANES` lanes with several vectors each, in short products: a warp waits for its
+/// longest row.
 const FEW_LANES: f64 = 8.0;
 const FEW: f64 = 1.1;
-/// A row in a bundle beside its entries, in entries.
+/// Cost of a row in a bundle in addition to its nonzeros, in nonzeros.
 const ROW_ENTRIES: u64 = 6;
 
-/// The four times overlap nearly in full: their fourth-power mean.
+/// Predicts a product. The four times overlap almost fully, so they are combined by their fourth powers.
 pub(super) fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let lanes = f64::from(row.threads / (row.items * row.parts));
     let vector = f64::from(row.vector);
@@ -70,7 +70,7 @@ pub(super) fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost 
     let bytes = entries * (sectors + ENTRY_READS * (element + 4.0) * tiles);
     let bytes_us = bytes / gather_rate(row, work, machine) * 1e6;
     let width = (work.n as f64).min(f64::from(row.columns)) * element;
-    // Registers are written at 128 bytes a clock and multiprocessor.
+    // Registers are written at 128 bytes per clock and multiprocessor.
     let lines_us = entries * tiles * width / 128.0 / (machine.issue / 4.0) * 1e6;
     let convert = if element < 4.0 { vector } else { 0.0 };
     let per_entry = ENTRY_ISSUES + repeat * (VECTOR_ISSUES + vector + convert);
@@ -96,11 +96,11 @@ pub(super) fn predict_gather(row: &Row, work: &Work, machine: &Machine) -> Cost 
     Cost { us, hbm_us, gather_us, compute_us, latency_us }
 }
 
-/// Bytes per second at which rows of B arrive: from L2, or from HBM where a column tile of B does not fit. Column tiles
-/// come one after the other. Both move whole lines, L2 the better.
+/// Bytes per second at which rows of B arrive: from L2, or from HBM if a column tile of B does not fit in L2. Column
+/// tiles run one after another. Both memories move whole lines; L2 loses less with narrow pieces.
 fn gather_rate(row: &Row, work: &Work, machine: &Machine) -> f64 {
     let width = work.n.min(row.columns as usize) as f64 * row.dtype.bytes() as f64;
-    // A part of L2 serves B; A and C stream through the rest.
+    // 60 % of L2 serves B; A and C stream through the rest.
     let even = (0.6 * machine.l2_bytes as f64 / (work.k as f64 * width).max(1.0)).min(1.0);
     let mean = work.entries as f64 / work.m.max(1) as f64;
     let skewed = work.longest as f64 > SKEWED * mean.max(1.0);
@@ -114,7 +114,7 @@ fn gather_rate(row: &Row, work: &Work, machine: &Machine) -> f64 {
     1.0 / (hit * (1.0 + NARROW * (pieces - 1.0)) / near + (1.0 - hit) * pieces / machine.hbm)
 }
 
-/// Dependent steps: waves of items one after the other, each a chain of bursts; at least the longest item.
+/// Time of dependent steps, in microseconds: waves of items, each a chain of bursts, and at least the longest item.
 fn chain(row: &Row, work: &Work, machine: &Machine, tiles: f64) -> f64 {
     let rows = work.m.max(1) as u64;
     let items = resident_segments(row, machine) as f64;
@@ -144,14 +144,14 @@ fn chain(row: &Row, work: &Work, machine: &Machine, tiles: f64) -> f64 {
     }
 }
 
-/// Segments of lanes, or groups of segments, that run at the same time on the machine.
+/// Segments of lanes, or groups of segments, that run concurrently on the GPU.
 fn resident_segments(row: &Row, machine: &Machine) -> u64 {
     u64::from(machine.multiprocessors * row.min_blocks * row.items).max(1)
 }
 
-/// Weight of a bundle of short rows, in entries, or `None` where each row is an item of its own: neighbouring rows are
-/// bundled where they are many and short. Even rows of 16-bit elements are faster one by one. Bundles are a quarter of
-/// what a resident segment of lanes does in all, so that all end together.
+/// Weight of a bundle of short rows, in nonzeros; `None` if each row is an item. Neighbouring rows are bundled if they
+/// are many and short. Even rows of 16-bit elements are faster one by one. A bundle is a quarter of the work of a
+/// resident segment of lanes, so that all segments end together.
 fn bundles(
     row: &Row,
     [entries, longest, rows]: [u64; 3],
@@ -169,13 +169,13 @@ fn bundles(
     Some(share.clamp(24, 96) as u32)
 }
 
-/// Weight of a bundle of short rows of a matrix, in entries; `None` where each row is an item of its own.
+/// Weight of a bundle of short rows of a matrix, in nonzeros; `None` if each row is an item.
 pub fn bundle_weight(row: &Row, runs: &Runs, n: usize, machine: &Machine) -> Option<u32> {
     let rows = runs.rows.len() as u64;
     bundles(row, [runs.total, u64::from(runs.longest), rows], n, machine)
 }
 
-/// Longest piece of a row beside bundles of this weight: pieces and their sums are then of one length.
+/// Max length of a piece of a row if bundles have this weight: pieces and sums of bundles then take equally long.
 pub fn bundled_limit(weight: u32) -> u32 {
     2 * weight
 }

@@ -1,25 +1,25 @@
-//! The module `sell`: bytes of A from HBM, rows of B from shared memory. benches/NOTES.md, "sell: one to a few
-//! columns".
+//! Cost model of the module `sell`: bytes of A from HBM, rows of B from shared memory. benches/NOTES.md, "sell: one to
+//! a few columns".
 
 use einsparse_kernels::families::{CHUNK_STEPS, SLICE};
 use einsparse_kernels::table::Row;
 
 use crate::cost::{Cost, LAUNCH_US, Machine, Work};
 
-/// From the start of a thread block to its first products, and from the last to C.
+/// Time from the start of a thread block to its first products, and from the last product to C, in microseconds.
 const ENDS_US: f64 = 5.0;
-/// Clocks of shared memory for the rows of B that 32 lanes read at random, of one column and of eight: the fullest bank
-/// decides.
+/// Clocks in which 32 lanes read random rows of B from shared memory, with one column and with eight. The fullest bank
+/// determines them.
 const ONE: f64 = 3.5;
 const EIGHT: f64 = 10.6;
-/// Clocks for a slot's own bytes.
+/// Clocks for the bytes of a slot.
 const OWN: f64 = 1.2;
-/// Bytes of B that a multiprocessor takes in a clock.
+/// Bytes of B that a multiprocessor loads per clock.
 const FILL: f64 = 40.0;
-/// Slots over entries, where rows are of different lengths.
+/// Ratio of slots to nonzeros if rows have different lengths.
 const PADDED: f64 = 1.1;
 
-/// All warps have equal shares; nothing waits for a long row.
+/// Predicts a product. All warps have equal shares, so no warp waits for a long row.
 pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let tiles = work.n.div_ceil(row.columns as usize).max(1) as f64;
     let sms = f64::from(machine.multiprocessors);

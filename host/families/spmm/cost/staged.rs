@@ -1,45 +1,45 @@
-//! The staged family: entries multiply rows of B that wait in shared memory. Measured on one H200, benches/NOTES.md,
-//! "staged: B in shared memory".
+//! Cost model of the module `staged`, which multiplies nonzeros by rows of B in shared memory. Measured on one H200:
+//! benches/NOTES.md, "staged: B in shared memory".
 
 use einsparse_kernels::families::STAGED_ROW;
 use einsparse_kernels::table::Row;
 
 use crate::cost::{Cost, Machine, SHARED_BYTES, Work, sum};
 
-/// Start of a thread block of the staged family: first tiles of B, first entries, and C at the end.
+/// Start and end of a thread block, in microseconds: first tiles of B, first nonzeros, and C.
 const STAGED_US: f64 = 5.5;
-/// Adding the sums of warps that share a slice.
+/// Time to add the sums of warps that share a slice, in microseconds.
 const STAGED_JOIN_US: f64 = 0.3;
-/// What of shared memory's rate, at the clock that predictions count with, the reads of B reach.
+/// Share of the shared memory rate that reads of B reach, at the clock that predictions assume.
 const STAGED_SHARE: f64 = 0.97;
-/// Clocks of a step of the warp with the longest row, when others are done.
+/// Clocks of a step of the warp with the longest row, when other warps are done.
 const STAGED_STEP: f64 = 190.0;
-/// The whole beside gathers as they are on a cold L2: fitted to DLMC with all rows of the table.
+/// Factor on the whole, relative to gathers with a cold L2: fitted to DLMC with all rows of the table.
 const COLD: f64 = 0.7;
-/// Rows of a slice, one a lane.
+/// Rows of a slice, one per lane.
 const STAGED_SLICE: f64 = 32.0;
 
-/// What finishing a slice costs where all of B is in shared memory, in chunks.
+/// Cost to finish a slice if all of B is in shared memory, in chunks.
 pub(crate) const FINISH: u64 = 4;
-/// Clocks of a chunk there, at the clock that predictions count with: 128 rows of 128 bytes, and its own bytes.
+/// Clocks of a chunk in that case, at the clock that predictions assume: 128 rows of 128 bytes, and its own bytes.
 const CHUNK_CLOCKS: f64 = 120.0;
 /// Start and end of a thread block, in chunks.
 const START: u64 = 76;
-/// Joining sums across the thread blocks of a cluster, in chunks.
+/// Cost to add sums across the thread blocks of a cluster, in chunks.
 const ACROSS: u64 = 13;
-/// What the first turn takes beside that: where no thread block ahead hides it.
+/// Extra time of the first round, in microseconds: no previous thread block hides it.
 const FIRST_US: f64 = 1.5;
 
-/// How a matrix is spread over the GPU where all of B is in shared memory.
+/// Distribution of a matrix over the GPU if all of B is in shared memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spread {
-    /// Clusters for each tile of columns.
+    /// Clusters for each column tile.
     pub clusters: u64,
     /// Thread blocks of a cluster, which share its slices.
     pub blocks: u64,
-    /// How often a multiprocessor takes a thread block.
+    /// Rounds of thread blocks on a multiprocessor.
     pub turns: u64,
-    /// Chunks of a thread block, with what finishing its slices costs.
+    /// Chunks of a thread block, including the cost to finish its slices.
     pub load: u64,
 }
 
@@ -51,9 +51,9 @@ impl Spread {
     }
 }
 
-/// Clusters that run at once; 0: none may.
+/// Clusters that run concurrently; 0 if none can.
 fn at_once(multiprocessors: u32, blocks: u64) -> u64 {
-    // A cluster lies within one of the groups in which multiprocessors are built, of which some have fewer.
+    // A cluster stays within one hardware group of multiprocessors, and some groups have fewer multiprocessors.
     let lost = match blocks {
         1 | 2 => 0,
         4 => 3,
@@ -63,8 +63,8 @@ fn at_once(multiprocessors: u32, blocks: u64) -> u64 {
     if blocks == 1 { clusters.max(1) } else { clusters }
 }
 
-/// The best spread for `total` chunks in `slices`, the longest of `longest`. A cluster's load is what its slices and
-/// finishing them cost: its share of all, or the longest slice where that is more.
+/// Best distribution of `total` chunks in `slices` slices, the longest of `longest` chunks. The load of a cluster is
+/// its share of all chunks and finishes, or the longest slice if that is more.
 pub(crate) fn spread(
     [total, longest, slices]: [u64; 3],
     tiles: u64,
@@ -87,7 +87,7 @@ pub(crate) fn spread(
     best.unwrap_or_default()
 }
 
-/// Slices are cut into equal shares of the warps; nothing waits for a long row.
+/// Predicts kernels that hold all of B. Slices are cut into equal shares of the warps, so no warp waits for a long row.
 fn predict_resident(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let tiles = (work.n as u64).div_ceil(u64::from(row.columns)).max(1);
     let slices = (work.m as f64 / STAGED_SLICE).ceil() as u64;
@@ -104,11 +104,11 @@ fn predict_resident(row: &Row, work: &Work, machine: &Machine) -> Cost {
     sum(work, machine, row.dtype, [gather_us, compute_us, 0.0])
 }
 
-/// Slots of slices over entries, where rows are of different lengths.
+/// Ratio of slots of slices to nonzeros if rows have different lengths.
 const PADDED: f64 = 1.2;
 
-/// Every slot reads its row of B from shared memory, and every thread block writes all of its columns of B there. Rows
-/// are sorted, so that slices wait for little but a longest row far above the mean.
+/// Predicts a product. Every slot reads its row of B from shared memory, and every thread block copies all of its
+/// columns of B there. Rows are sorted, so slices wait only for a longest row far above the mean.
 pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let mut cost = if row.holds_b() {
         predict_resident(row, work, machine)
@@ -119,7 +119,7 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     cost
 }
 
-/// Tiles of B pass through shared memory.
+/// Predicts kernels that pass tiles of B through shared memory.
 fn predict_tiles(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let columns = f64::from(row.columns);
     let tiles = (work.n as f64 / columns).ceil().max(1.0);
@@ -127,13 +127,13 @@ fn predict_tiles(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let us_per_clock = 1e6 / (machine.issue / 4.0 / sms);
     let mean = work.entries as f64 / work.m.max(1) as f64;
     let parts = f64::from(row.parts);
-    // Chunks are whole, and each part has one to wait for.
+    // Chunks are whole, and each part waits for one.
     let steps = mean + 2.0 * parts;
     let slices = (work.m as f64 / STAGED_SLICE).ceil();
     let blocks = (slices / f64::from(row.items)).ceil() * tiles;
     let turns = blocks / sms;
     let turns = if turns < 4.0 { turns.ceil() } else { turns };
-    // What a thread block takes of shared memory: no more slices than there are.
+    // Slices of a thread block that read shared memory: at most all slices.
     let items = f64::from(row.items).min(slices.max(1.0));
     let read = steps * STAGED_SLICE * items * STAGED_ROW as f64;
     let written = work.k as f64 * STAGED_ROW as f64;

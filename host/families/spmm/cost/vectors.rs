@@ -1,23 +1,24 @@
-//! The modules `vectors` and `vectors_narrow`: windows of eight rows, one after the other. Measured on one H200,
-//! benches/NOTES.md.
+//! Cost model of the modules `vectors` and `vectors_narrow`: windows of eight rows, one after another. Measured on one
+//! H200: benches/NOTES.md.
 
 use einsparse_kernels::table::Row;
 
 use crate::cost::{Cost, Machine, Work, sum};
 
-/// A window of the module `vectors` beside its steps: its head, first records, first rows of B, and its rows of C.
+/// Time of a window of the module `vectors` without its steps, in microseconds: head, first records, first rows of B,
+/// and rows of C.
 const WINDOW_US: f64 = 1.6;
-/// One step when few warps work, and what it takes longer when all do.
+/// Time of a step if few warps work, and extra time if all do, in microseconds.
 const VECTOR_STEP_US: f64 = 0.5;
 const CROWDED_STEP_US: f64 = 0.55;
 
-/// Elements of 16 bits take that much longer, and so many microseconds more.
+/// Factor and extra microseconds for 16-bit elements.
 const HALVES: (f64, f64) = (1.08, 0.9);
 
-/// A step whose rows of B come byte by byte takes that many times as long.
+/// Factor for a step that copies rows of B byte by byte.
 const BYTEWISE_STEP: f64 = 6.0;
 
-/// Warps take windows one after the other, and their steps; every vector's row of B comes from L2.
+/// Predicts a product. Warps process windows one after another, step by step. Every vector's row of B is read from L2.
 pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let (steps, longest) = (work.steps.0 as f64, work.steps.1 as f64);
     let element = row.dtype.bytes() as f64;
@@ -26,7 +27,7 @@ pub(super) fn predict(row: &Row, work: &Work, machine: &Machine) -> Cost {
     let b = (work.k * work.n) as f64 * element;
     let hit = (0.6 * machine.l2_bytes as f64 / b.max(1.0)).min(1.0);
     let bytes = 16.0 * steps * (work.n as f64 * element / 32.0).ceil() * 32.0;
-    // Where rows share columns, windows that run side by side do too, and a B that does not fit streams through L2
+    // If rows share columns, so do windows that run concurrently. A B that does not fit in L2 then streams through it
     // once.
     let alone = (16.0 * steps / (work.entries as f64).max(1.0)).min(1.0);
     let missing = (1.0 - hit) * (alone * bytes + (1.0 - alone) * b);

@@ -1,5 +1,5 @@
-//! How a memory limit cuts a matrix into slabs, and where each lies in a buffer. Rows fall into items as those of the
-//! whole matrix do, so a row is added up in the same order.
+//! Partition of a matrix into chunks of rows that fit a memory limit, and the layout of a chunk in a buffer. Rows form
+//! the same items as in the whole matrix, so each row is summed in the same order.
 
 use einsparse_kernels::abi::{Item, Slot};
 use einsparse_kernels::table::Row;
@@ -12,17 +12,18 @@ use crate::machine::Machine;
 use crate::tensor::VECTOR_ENTRIES;
 use crate::worklist::{Runs, Slab, TooLong, WorkList};
 
-/// Parts of a buffer begin at multiples of so many bytes.
+/// Alignment of the parts of a buffer, in bytes.
 const ALIGNED: usize = 256;
-/// Bytes of a slab from which on copies run at the full rate of the link. Larger ones come in at least [`SLABS`].
+/// Bytes of a chunk from which on copies run at the full rate of the link. Chunks are larger only if there are at least
+/// [`SLABS`].
 const LEAST_SLAB: usize = 8 << 20;
-/// Slabs of a large matrix: the first copy and the last product, which nothing hides, are then a few percent of all.
-/// Each tile of columns finds none of B's rows in L2 when a slab begins, so more would not be better.
+/// Min chunks of a large matrix: the first copy and the last product, which nothing hides, then take a few percent of
+/// the time. More chunks would not help: L2 holds no rows of B for a column tile when a chunk begins.
 const SLABS: usize = 24;
-/// Tries to make room for lists, whose size is known once they are made.
+/// Attempts to fit the work lists, whose size is known only after they are made.
 const TRIES: usize = 8;
 
-/// A matrix by what of it lies on the GPU.
+/// Matrix to stream, and the kernel that reads it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Streamed<'r> {
     pub(crate) row: &'static Row,
@@ -32,18 +33,18 @@ pub(crate) struct Streamed<'r> {
 }
 
 impl Streamed<'_> {
-    /// Bytes of columns and values of so many slots, as kernels read them.
+    /// Bytes of the columns and of the values of `slots` slots, with the padding that kernels read.
     fn arrays(&self, slots: usize) -> [usize; 2] {
         let with_room = slots + VECTOR_ENTRIES;
         [4, self.row.dtype.bytes()].map(|each| (with_room * each).next_multiple_of(ALIGNED))
     }
 
-    /// Bytes of a buffer with so many slots and so many bytes of lists.
+    /// Bytes of a buffer with `slots` slots and `lists` bytes of work lists.
     fn buffer(&self, slots: usize, lists: usize) -> usize {
         self.arrays(slots).iter().sum::<usize>() + lists.next_multiple_of(ALIGNED)
     }
 
-    /// Bytes of partial sums and counters.
+    /// Bytes of partial sums and of counters.
     fn sums(&self, list: &WorkList) -> [usize; 2] {
         let tiles = self.extents.n.div_ceil(self.row.columns as usize);
         let columns = tiles * self.row.columns as usize;
@@ -51,12 +52,11 @@ impl Streamed<'_> {
         [partial, list.counters as usize * tiles * 4]
     }
 
-    /// Bytes that the whole matrix takes on the GPU, with all that its kernel keeps, and those of its columns and
-    /// values alone.
+    /// Bytes of the whole matrix on the GPU: with everything that its kernel keeps, and of the tensor alone.
     pub(crate) fn whole(&self, machine: &Machine) -> [usize; 2] {
         let cutting = Cutting::new(self.row, self.runs, self.extents, machine);
         let list = cutting.list(self.runs);
-        // Rows' spans go with the tensor.
+        // The tensor contains the spans of its rows.
         let spans = self.runs.rows.len() * 8;
         let own = (self.slots + VECTOR_ENTRIES) * (4 + self.row.dtype.bytes()) + spans;
         let lists = (list.items.len() + list.slots.len()) * 16;
@@ -64,22 +64,22 @@ impl Streamed<'_> {
     }
 }
 
-/// Where a slab's lists are among those of all.
+/// Position of a chunk's work lists among those of all chunks.
 #[derive(Clone, Debug)]
 pub(super) struct ListPart {
-    /// In bytes, of items, slots and spans: where they begin, and where the last ends.
+    /// Offsets in bytes of items, slots and spans, and of the end of the spans.
     pub(super) at: [usize; 4],
     pub(super) items: usize,
 }
 
-/// How a matrix is cut into slabs, and what lies on the GPU for them. Nothing of it needs one.
+/// Partition of a matrix into chunks, and the device memory for them. It is computed without a GPU.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) slabs: Vec<Slab>,
     pub(super) lists: Vec<ListPart>,
-    /// Lists of all slabs, one behind the other.
+    /// Work lists of all chunks, one after another.
     pub(super) words: Vec<u32>,
-    /// Whether lists come with each slab; else they stay on the GPU.
+    /// Whether work lists are copied with each chunk; otherwise they stay on the GPU.
     pub(crate) lists_streamed: bool,
     pub(crate) buffers: usize,
     pub(crate) buffer_bytes: usize,
@@ -88,12 +88,14 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    /// Creates the layout for at most `limit` bytes of device memory.
+    ///
     /// # Errors
-    /// [`Error::Overflow`] for a limit in bytes that is too small.
+    /// [`Error::Overflow`] if the limit is too small.
     pub(crate) fn new(of: &Streamed<'_>, limit: usize, machine: &Machine) -> Result<Self> {
         let cutting = Cutting::new(of.row, of.runs, of.extents, machine);
         let mut least = usize::MAX;
-        // One more than products side by side is filled meanwhile; two will do.
+        // One buffer more than concurrent products is filled meanwhile; two buffers suffice.
         for (buffers, lists_streamed) in
             [(LANES + 1, false), (LANES + 1, true), (2, false), (2, true)]
         {
@@ -115,7 +117,7 @@ impl Layout {
         })
     }
 
-    /// Within the limit, or the bytes that are wanted at least.
+    /// Layout within the limit, or the min number of bytes that it requires.
     fn tried(
         of: &Streamed<'_>,
         cutting: Cutting,
@@ -123,7 +125,7 @@ impl Layout {
         limit: usize,
     ) -> std::result::Result<Self, usize> {
         let spans = if cutting.weight.is_some() { 8 } else { 0 };
-        // At most: bundles hold many rows in one item.
+        // Upper bound: a bundle is one item with many rows.
         let listed = |len: u32| match len.div_ceil(cutting.limit.max(1)) as usize {
             pieces if pieces > 1 => pieces * 32 + spans,
             _ => 16 + spans,
@@ -139,7 +141,7 @@ impl Layout {
         for _ in 0..TRIES {
             let slabs = match of.runs.slabs(room, &bytes, &in_buffer) {
                 Ok(slabs) => slabs,
-                // Beside what the last try wanted to make room for.
+                // A row is too long: returns the best layout, or the smallest requirement of all attempts.
                 Err(TooLong { bytes, .. }) => {
                     let own = bytes.saturating_mul(buffers).max(limit.saturating_add(1));
                     return best.ok_or(own.min(wanted));
@@ -153,7 +155,7 @@ impl Layout {
             }
             let next = if all <= limit {
                 best = Some(layout);
-                // Smaller slabs have fewer partial sums, so there may be room for larger ones again.
+                // Smaller chunks have fewer partial sums, so larger chunks may fit again.
                 let far = |much: &usize| much - room > room / 8;
                 too_much.filter(far).map(|much| usize::midpoint(room, much))
             } else {
@@ -196,7 +198,7 @@ impl Layout {
             let bytes = of.buffer(slab.slots.len(), streamed);
             layout.buffer_bytes = layout.buffer_bytes.max(bytes);
             let [partial, counters] = of.sums(&list);
-            // Those of another lane lie behind them.
+            // Aligned, because those of the next lane follow.
             let [partial, counters] = [partial, counters].map(|b| b.next_multiple_of(ALIGNED));
             layout.partial_bytes = layout.partial_bytes.max(partial);
             layout.counter_bytes = layout.counter_bytes.max(counters);
@@ -206,7 +208,7 @@ impl Layout {
         layout
     }
 
-    /// Adds the list of a slab, with the spans of its rows where bundles read them. Parts begin at 16 bytes.
+    /// Adds the work list of a chunk, with the spans of its rows if bundles read them. Parts are aligned to 16 bytes.
     fn add(&mut self, list: &WorkList, spans: Option<&Runs>) -> ListPart {
         let mut at = [self.words.len() * 4; 4];
         self.words.extend(Item::words(&list.items).as_flattened());
@@ -220,7 +222,7 @@ impl Layout {
         ListPart { at, items: list.items.len() }
     }
 
-    /// Bytes on the GPU.
+    /// Device bytes.
     pub(crate) fn bytes(&self) -> usize {
         let lists = if self.lists_streamed { 0 } else { self.words.len() * 4 };
         let sums = self.partial_bytes + self.counter_bytes;
@@ -234,15 +236,15 @@ impl Layout {
         slots.sum::<usize>() * (4 + element) + lists
     }
 
-    /// Where values and lists of a slab begin in its buffer; columns begin at 0.
+    /// Offsets of the values and the work lists of a chunk in its buffer. The columns are at offset 0.
     pub(crate) fn places(&self, slab: usize, element: usize) -> [usize; 2] {
         let with_room = self.slabs[slab].slots.len() + VECTOR_ENTRIES;
         let values = (with_room * 4).next_multiple_of(ALIGNED);
         [values, values + (with_room * element).next_multiple_of(ALIGNED)]
     }
 
-    /// Of a slab in the buffer at this address: where its values are, and its items, slots and spans, which are in the
-    /// buffer too unless all lists are kept elsewhere.
+    /// Addresses of the values, items, slots and spans of a chunk in the buffer at address `buffer`. `kept`: address of
+    /// the work lists, if they are not in the buffer.
     pub(super) fn addresses(
         &self,
         slab: usize,
@@ -268,11 +270,11 @@ mod tests {
     use crate::registry::find;
 
     const ELEMENT: usize = 4;
-    /// Where the buffer and the lists that are kept are said to lie.
+    /// Addresses of the buffer, and of the work lists that stay on the GPU.
     const BUFFER: u64 = 1 << 20;
     const KEPT: u64 = 1 << 40;
 
-    /// What lies at addresses, as a kernel finds it.
+    /// Memory at these addresses, as a kernel reads it.
     struct Memory<'m> {
         buffer: &'m [u8],
         kept: &'m [u8],
@@ -290,7 +292,7 @@ mod tests {
         }
     }
 
-    /// Every entry of every row once, in its order, as items of a slab tell a kernel to read them.
+    /// Reads the items of every chunk like a kernel, and checks that every entry of every row is read once.
     fn walk(of: &Streamed<'_>, layout: &Layout) {
         let mut next = 0;
         for (at, slab) in layout.slabs.iter().enumerate() {
@@ -298,7 +300,7 @@ mod tests {
             next = slab.rows.end;
             let [values, lists] = layout.places(at, ELEMENT);
             let mut buffer = vec![0xff; layout.buffer_bytes];
-            // Slot numbers as columns, and once more as values.
+            // Slot numbers serve as columns and as values.
             for (i, slot) in slab.slots.clone().enumerate() {
                 for part in [0, values] {
                     let to = &mut buffer[part + i * 4..][..4];

@@ -1,6 +1,6 @@
-//! Who computes what where all of B is in shared memory: slices dealt to clusters of thread blocks, and what a cluster
-//! has cut into equal shares of its warps. A cut may go through a slice, whose sums are then joined in each thread
-//! block, and where it lies in several of them, across these.
+//! Distribution of work if all of B is in shared memory: slices are distributed over clusters of thread blocks, and a
+//! cluster's work is cut into equal shares of its warps. A cut may split a slice. Its sums are then joined in each
+//! thread block, and across thread blocks if several have parts of it.
 
 use einsparse_kernels::families::{
     PIECE_END, PIECE_OPEN, PIECE_WHOLE, SLICE, StagedJoin, StagedPiece, StagedSpan,
@@ -8,23 +8,23 @@ use einsparse_kernels::families::{
 
 use crate::families::spmm::cost::staged::{self as cost, FINISH, Spread};
 
-/// A cut this near to an end of a slice, in chunks, goes there.
+/// A cut that is at most this many chunks from an end of a slice is moved to that end.
 const SNAP: u64 = 1;
 
-/// The pieces of all warps of all thread blocks.
+/// Pieces of all warps of all thread blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// The piece that each warp begins with, then the others.
+    /// First piece of each warp, then the others.
     pub pieces: Vec<StagedPiece>,
-    /// First of each warp's others, and one past the last.
+    /// Index of the first of each warp's other pieces, and one past the last.
     pub others: Vec<u32>,
-    /// Each thread block's joins.
+    /// Joins of each thread block.
     pub spans: Vec<StagedSpan>,
     /// Slices that several warps share, once for each thread block that has a part.
     pub joins: Vec<StagedJoin>,
 }
 
-/// How many clusters, and how many thread blocks each, for slices of `offsets` chunks.
+/// Number of clusters, and of thread blocks in each. `offsets`: first chunk of each slice.
 pub(crate) fn spread(offsets: &[u32], tiles: usize, multiprocessors: u32) -> Spread {
     let slices = offsets.len() as u64 - 1;
     let lengths = offsets.windows(2).map(|w| u64::from(w[1] - w[0]));
@@ -33,7 +33,7 @@ pub(crate) fn spread(offsets: &[u32], tiles: usize, multiprocessors: u32) -> Spr
     cost::spread([total, longest, slices], tiles as u64, multiprocessors)
 }
 
-/// Deals slices, the longest first, each to the cluster that has least.
+/// Distributes slices over clusters: the longest first, each to the cluster with the smallest load.
 fn deal(offsets: &[u32], clusters: usize) -> Vec<Vec<u32>> {
     let cost = |s: u32| u64::from(offsets[s as usize + 1] - offsets[s as usize]) + FINISH;
     let mut order: Vec<u32> = (0..offsets.len() as u32 - 1).collect();
@@ -51,7 +51,7 @@ fn deal(offsets: &[u32], clusters: usize) -> Vec<Vec<u32>> {
     dealt
 }
 
-/// A warp's part of a slice.
+/// Part of a slice that a warp processes.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     slice: u32,
@@ -84,7 +84,7 @@ fn cut(offsets: &[u32], slices: &[u32], warps: usize) -> Vec<Vec<Part>> {
             begins: from == 0,
             ends,
         };
-        // The cut that lies in this slice, if any; a slice is over where the next one starts.
+        // Cuts within this slice, if any. A slice and its finish end where the next slice starts.
         while warp + 1 < warps && bound(warp + 1) < at + count + FINISH {
             let to = bound(warp + 1).saturating_sub(at).min(count);
             let to = if to <= SNAP { 0 } else { to };
@@ -107,7 +107,8 @@ fn cut(offsets: &[u32], slices: &[u32], warps: usize) -> Vec<Vec<Part>> {
     parts
 }
 
-/// A slice of several warps: the first and the last of them in the cluster, and whether the last goes on with another.
+/// Slice that several warps share: the first and the last of them in the cluster, and whether the last continues with
+/// another shared slice.
 #[derive(Clone, Copy, Debug)]
 struct Shared {
     slice: u32,
@@ -116,7 +117,7 @@ struct Shared {
     end: bool,
 }
 
-/// The slices of a cluster that several warps share, in order.
+/// Slices of a cluster that several warps share, in order.
 fn shared(parts: &[Vec<Part>]) -> Vec<Shared> {
     let mut all: Vec<Shared> = Vec::new();
     for (warp, parts) in parts.iter().enumerate() {
@@ -125,7 +126,7 @@ fn shared(parts: &[Vec<Part>]) -> Vec<Shared> {
             if part.begins {
                 all.push(Shared { slice: part.slice, first: warp, last: warp, end: false });
             } else if let Some(last) = all.last_mut() {
-                // A warp between them that has nothing has sums of zero.
+                // A warp between them without a part contributes sums of zero.
                 (last.last, last.end) = (warp, i + 1 < parts.len());
             }
         }
@@ -134,7 +135,7 @@ fn shared(parts: &[Vec<Part>]) -> Vec<Shared> {
 }
 
 impl Shares {
-    /// `rows`: the rows of all lanes, as the kernel reads them.
+    /// Creates the shares. `rows`: rows of all lanes, as the kernel reads them.
     pub(crate) fn new(offsets: &[u32], rows: &[u32], spread: Spread, warps: usize) -> Shares {
         let (clusters, blocks) = (spread.clusters as usize, spread.blocks as usize);
         let mut shares = Shares {
@@ -154,7 +155,7 @@ impl Shares {
         shares
     }
 
-    /// The pieces of a warp: those that are all of their slices, then parts.
+    /// Adds the pieces of a warp: whole slices first, then parts.
     fn add(&mut self, warp: usize, parts: &[Part]) {
         let piece = |part: &Part, kind| StagedPiece {
             first: part.first,
@@ -169,7 +170,7 @@ impl Shares {
         if let Some(last) = own.last_mut().filter(|last| last.kind == PIECE_END) {
             last.kind = PIECE_OPEN;
         }
-        // A warp without work has an open piece that no join names.
+        // A warp without work has an open piece that no join references.
         let nothing = StagedPiece { kind: PIECE_OPEN, ..StagedPiece::default() };
         self.pieces[warp] = own.first().copied().unwrap_or(nothing);
         self.others.push(self.pieces.len() as u32);
@@ -177,7 +178,7 @@ impl Shares {
         self.others.push(self.pieces.len() as u32);
     }
 
-    /// The joins of thread block `block` of a cluster that shares these slices.
+    /// Adds the joins of thread block `block` of a cluster whose warps share the slices `shared`.
     fn join(&mut self, rows: &[u32], shared: &[Shared], block: usize, warps: usize) {
         let mut span = StagedSpan { first: self.joins.len() as u32, ..StagedSpan::default() };
         let [from, to] = [block * warps, (block + 1) * warps - 1];
@@ -211,7 +212,7 @@ impl Shares {
 mod tests {
     use super::*;
 
-    /// The pieces of a warp, each with its number and how many follow.
+    /// Pieces of a warp, each with its index and the number of pieces that follow.
     fn pieces(shares: &Shares, warp: usize) -> Vec<(usize, usize, StagedPiece)> {
         let [from, to] = [0, 1].map(|i| shares.others[warp * 2 + i] as usize);
         let all = [&shares.pieces[warp..=warp], &shares.pieces[from..to]].concat();
@@ -220,7 +221,8 @@ mod tests {
         numbered.map(|(i, piece)| (i, last - i, piece)).collect()
     }
 
-    /// What the kernel makes of the shares: the chunks of each slice in the order in which their sums are added.
+    /// Processes the shares like the kernel. Returns the chunks of each slice in the order in which their sums are
+    /// added.
     fn walk(shares: &Shares, spread: Spread, warps: usize) -> Vec<(u32, Vec<u32>)> {
         let mut finished = Vec::new();
         let blocks = spread.blocks as usize;
@@ -257,8 +259,8 @@ mod tests {
                         let from = if end { &ends } else { &open };
                         chunks.extend(&from[(join.warp + warp) as usize]);
                     }
-                    // Rows are named after their slice in these tests.
-                    // As the kernel finds them: the first that began before, the last that goes on behind.
+                    // Rows are named after their slice in these tests. Like in the kernel, the first join may continue
+                    // an earlier thread block, and the last may continue in a later one.
                     let ends = [0, joins.len() - 1];
                     match (0..2).find(|&which| i == ends[which] && span.crossing[which] != 0) {
                         None => finished.push((join.rows[0], chunks)),
@@ -274,7 +276,7 @@ mod tests {
         finished
     }
 
-    /// The slices that several thread blocks of a cluster share, whose parts the first of these adds up.
+    /// Slices that several thread blocks of a cluster share. The first of these thread blocks adds the parts.
     fn crossed(crossing: &[(u32, u32, usize)], left: &[[Vec<u32>; 2]]) -> Vec<(u32, Vec<u32>)> {
         let mut finished = Vec::new();
         for &(slice, word, block) in crossing {

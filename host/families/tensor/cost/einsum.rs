@@ -1,5 +1,5 @@
-//! What the general family costs: every step of the iteration space reads each factor, lanes along a dense index by
-//! vectors, else by sectors, with the instructions that places as data take.
+//! Cost model of the general Einsum kernels. Each step of the iteration space reads every factor. Along a dense index,
+//! lanes read vectors, otherwise sectors. The model includes the instructions for dynamic indices.
 
 use einsparse_kernels::table::Row;
 
@@ -7,49 +7,49 @@ use crate::cost::{Cost, ISSUE_SHARE, LAUNCH_US};
 use crate::cpu::{AIM, LEAST_CUT};
 use crate::machine::Machine;
 
-/// An indirect Einsum by the numbers that decide its cost.
+/// Properties of an indirect Einsum that determine its cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Steps {
-    /// Steps of the whole iteration space: slots of the sparse operand times the extents of all other loops.
+    /// Steps of the iteration space: slots of the sparse operand times the extents of all other loops.
     pub(crate) all: f64,
-    /// Extent of the index that lanes run along.
+    /// Extent of the index that lanes iterate over.
     pub(crate) along: f64,
-    /// Factors without it.
+    /// Number of factors without this index.
     pub(crate) fixed: usize,
-    /// Factors with it, or the output, that are not contiguous along it; where lanes run along terms, factors that are
-    /// not contiguous along those.
+    /// Number of factors with this index, or outputs, that are not contiguous along it. If lanes iterate over terms:
+    /// factors that are not contiguous along the terms.
     pub(crate) strided: usize,
-    /// Elements of the output, and whether they are read too.
+    /// Elements of the output, and whether the output is also read.
     pub(crate) out: f64,
     pub(crate) accumulate: bool,
     /// Bytes of all operands.
     pub(crate) operands: f64,
 }
 
-/// Bytes that a load of one element out of the way moves.
+/// Bytes that the load of one isolated element moves.
 const SECTOR: f64 = 32.0;
-/// Of those, what counts: neighbours find the rest of a sector near. Of a factor that stands still while lanes run, of
-/// one that strides under them, and of one that lies apart from the terms that lanes run along.
+/// Effective bytes of such a load, because adjacent lanes reuse the sector: of a factor that is constant over the
+/// lanes, of one that is strided over the lanes, and of one that is not contiguous along the terms of the lanes.
 const STILL: f64 = 7.9;
 const STRIDED: f64 = 23.0;
 const APART: f64 = 18.7;
-/// What a factor that lies along the terms costs over its bytes.
+/// Cost of a factor that is contiguous along the terms, divided by its bytes.
 const ALONG: f64 = 1.33;
-/// Instructions of a lane for each factor of a term: place, table, address, load.
+/// Instructions of a lane per factor of a term: index, table, address, load.
 const FACTOR: f64 = 8.0;
-/// And for each term.
+/// Additional instructions per term.
 const TERM: f64 = 6.0;
-/// Share of L2's rate that loads behind tables reach.
+/// Share of the L2 rate that loads through index tables reach.
 const GATHER_SHARE: f64 = 0.7;
-/// Descriptions read and sums stored; a second kernel where sums were cut.
+/// Microseconds to read descriptions and store sums, and of the second kernel if sums were cut.
 const ENDS_US: f64 = 3.5;
 const CUT_US: f64 = 6.0;
-/// What is measured over what bytes once tell.
+/// Measured time divided by the time to move each byte once.
 const HBM: f64 = 3.6;
 
-/// What is measured over what bytes and instructions tell, the microseconds of a warp's beginning and end, and of a
-/// step in a lane's chain: where lanes run along terms, elements and vectors. Fitted to the times of every row on an
-/// H200 (`bench --rows`, operations einsum, dense and block_spmm).
+/// Measured time divided by the time that bytes and instructions predict, microseconds to start and end a warp, and
+/// microseconds of a step in the chain of a lane. The entries of [`WAITS`] are for lanes over terms, elements and
+/// vectors. Fitted to the times of every row on an H200 (`bench --rows`, operations einsum, dense and block_spmm).
 struct Waits {
     gather: f64,
     compute: f64,
@@ -63,7 +63,7 @@ const WAITS: [Waits; 3] = [
     Waits { gather: 0.3, compute: 1.3, warp_us: 0.0003, step_us: 0.26 },
 ];
 
-/// Predicts one variant.
+/// Predicts the cost of one variant.
 pub(crate) fn predict(row: &Row, steps: &Steps, machine: &Machine) -> Cost {
     let element = row.dtype.bytes() as f64;
     let factors = f64::from(row.items);
@@ -72,7 +72,7 @@ pub(crate) fn predict(row: &Row, steps: &Steps, machine: &Machine) -> Cost {
     let moving = factors - steps.fixed as f64;
     let still = steps.fixed as f64 * STILL / along;
     let near = element.max(SECTOR / along);
-    // Bytes and instructions of a lane's step.
+    // Bytes per step, and the number of steps of the lanes.
     let (each, lane_steps) = match row.columns {
         2 => (moving * near + still, steps.all / vector),
         1 => {
@@ -108,9 +108,9 @@ pub(crate) fn predict(row: &Row, steps: &Steps, machine: &Machine) -> Cost {
     }
 }
 
-/// How a listing shares the steps among lanes.
+/// Distribution of the steps over lanes.
 struct Walk {
-    /// Steps that one lane takes one after the other.
+    /// Sequential steps of one lane.
     chain: f64,
     warps: f64,
     is_cut: bool,

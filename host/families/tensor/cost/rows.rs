@@ -1,4 +1,4 @@
-//! What the module `mttkrp` will cost: rows gathered for every entry, and rows written.
+//! Cost model of module `mttkrp`: rows gathered for each nonzero, and rows written.
 
 use einsparse_kernels::table::Row;
 
@@ -6,50 +6,49 @@ use crate::cost::Cost;
 use crate::families::spmm::cost::transposed::tile_of;
 use crate::machine::Machine;
 
-/// A sum over entries by the numbers that decide its cost.
+/// Properties of a sum over nonzeros that determine its cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowsWork {
-    /// Entries.
+    /// Number of nonzeros.
     pub(crate) entries: u64,
-    /// Rows of the output that are written.
+    /// Number of output rows that are written.
     pub(crate) rows: u64,
-    /// Rows of all factors.
+    /// Number of rows of all factors.
     pub(crate) factor_rows: u64,
-    /// Factors.
+    /// Number of factors.
     pub(crate) factors: u64,
-    /// Columns of the output and of the factors.
+    /// Number of columns of the output and of the factors.
     pub(crate) n: usize,
-    /// The output is read too.
+    /// Whether the output is also read.
     pub(crate) accumulate: bool,
-    /// Values are brought in order first.
+    /// Whether the values must be reordered first.
     pub(crate) ordered: bool,
 }
 
-/// What is left of a launch when lists are read while the kernel ahead ends.
+/// Launch cost in microseconds that remains, because lists are read while the previous kernel ends.
 const LAUNCH_US: f64 = 2.5;
-/// One burst of gathers, from address to arithmetic.
+/// One burst of gathers, from address to arithmetic, in microseconds.
 const BURST_US: f64 = 0.9;
-/// Instructions of a segment for an entry; for each of its rows beside its elements.
+/// Instructions of a segment of lanes per nonzero; and per vector of a gathered row, in addition to its elements.
 const ENTRY_ISSUES: f64 = 8.0;
 const VECTOR_ISSUES: f64 = 6.0;
 /// Share of the issue slots that the loop reaches.
 const ISSUE_SHARE: f64 = 0.7;
-/// Launches and passes of values that are brought in order: each value read and written twice, alone a sector.
+/// Microseconds of the launches that reorder values. Each value is read and written twice, without tiles as a sector.
 const ORDER_US: f64 = 6.0;
 
-/// Entries of an item where the output goes past L2: rows that are written near each other in time are near each other
-/// in memory.
+/// Nonzeros of an item if the output is streamed. Rows that are written close in time are then close in memory.
 const STREAMED_WEIGHT: u32 = 16;
-/// Of such an item, what goes before its first burst and behind its last, in bursts.
+/// Overhead of such an item before its first burst and after its last, in bursts.
 const STREAMED_ENDS: f64 = 3.0;
 
-/// Whether an output of so many bytes goes past the rows of the factors in L2.
+/// Whether an output of `bytes` bytes is streamed: L2 evicts it first and keeps rows of the factors.
 pub(crate) fn rows_streamed(bytes: u64, machine: &Machine) -> bool {
     bytes > machine.l2_bytes / 2
 }
 
-/// Entries of an item: a quarter of what a resident segment of lanes does in all, where that is not too few; few where
-/// the output is streamed.
+/// Nonzeros of an item: a quarter of the total work of a resident segment of lanes, or more if that is too few. Items
+/// are small if the output is streamed.
 pub(crate) fn rows_weight(
     row: &Row,
     (entries, streamed): (u64, bool),
@@ -62,11 +61,11 @@ pub(crate) fn rows_weight(
     let tiles = n.div_ceil(row.columns as usize).max(1) as u64;
     let held = u64::from(machine.multiprocessors * row.min_blocks * row.items).max(1);
     let share = entries * tiles / held;
-    // Below 64 entries a carry costs more than even ends bring: then one for each segment.
+    // Below 64 nonzeros, a carry costs more than a balanced end saves. Each segment of lanes then has one item.
     (share / 4).max(share.min(64)).clamp(16, 256) as u32
 }
 
-/// Predicts one kernel.
+/// Predicts the cost of one kernel.
 pub(crate) fn predict_rows(row: &Row, work: &RowsWork, machine: &Machine) -> Cost {
     let lanes = f64::from(row.threads / row.items);
     let tiles = work.n.div_ceil(row.columns as usize).max(1) as f64;

@@ -1,34 +1,34 @@
-//! Tensor products with a small sparse tensor: bytes of the operands, and what a warp does for each entry.
+//! Cost model of tensor products with a small sparse tensor: bytes of the operands, and instructions per nonzero.
 
 use crate::cost::{Cost, LAUNCH_US};
 use crate::indirect::TensorProductKind;
 use crate::machine::Machine;
 
-/// A tensor product by the numbers that decide its cost.
+/// Properties of a tensor product that determine its cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Couplings {
     pub(crate) kind: TensorProductKind,
-    /// Matrices are of each item.
+    /// Whether each item has its own matrices.
     pub(crate) own: bool,
     pub(crate) items: usize,
     /// Channels of A and of the output.
     pub(crate) widths: (usize, usize),
-    /// Segments, pairs and entries of the lists.
+    /// Segments, pairs and nonzeros of the lists.
     pub(crate) counts: [u32; 3],
-    /// Bytes of the operands and the output.
+    /// Bytes of the operands and of the output.
     pub(crate) bytes: f64,
 }
 
-/// A thread block that loads its lists, then its operands, then stores.
+/// Microseconds of a thread block that loads its lists, then its operands, and then stores.
 const BLOCK_US: f64 = 2.5;
-/// Warp instructions for an entry, a pair and a segment.
+/// Warp instructions per nonzero, per pair and per segment.
 const ENTRY: f64 = 5.0;
 const PAIR: f64 = 5.0;
 const SEGMENT: f64 = 24.0;
 /// Share of the issue slots that these kernels reach.
 const SHARE: f64 = 0.4;
 
-/// Predicts one kernel.
+/// Predicts the cost of one kernel.
 pub(crate) fn predict_couplings(work: &Couplings, machine: &Machine) -> Cost {
     let [segments, pairs, entries] = work.counts.map(f64::from);
     let items = work.items as f64;
@@ -37,13 +37,13 @@ pub(crate) fn predict_couplings(work: &Couplings, machine: &Machine) -> Cost {
     let (inside, outside) = (chunks(work.widths.0), chunks(work.widths.1));
     let instructions = match work.kind {
         TensorProductKind::Items => tiles * (segments * SEGMENT + entries * ENTRY),
-        // A lane is a pair of 32 when coefficients are made.
+        // Coefficients are computed for 32 pairs at a time, one pair per lane.
         TensorProductKind::Channels => {
             items * inside * (segments * SEGMENT + pairs * PAIR + entries * ENTRY / 16.0)
         }
         // 32 channels for each of 32 pairs.
         TensorProductKind::Sums => items * (inside * pairs * 5.0 + entries * ENTRY / 16.0),
-        // A lane is a column, and multiplies 32 of its elements at once.
+        // Each lane computes one column and multiplies 32 of its elements at once.
         _ if work.own => {
             items * outside * inside * (segments * 80.0 + pairs * PAIR * 2.0 + entries / 2.0)
         }

@@ -1,14 +1,14 @@
-//! The geometry of edges on the CPU, in f64 and rounded once.
+//! CPU implementation of the geometry of edges, computed in f64 and rounded once.
 
 use std::f64::consts::PI;
 
 use crate::families::tensor::edge_geometry::Geometry;
 use crate::registry::Scalar;
 
-/// A matrix on the host: all that is stored, and elements from one row to the next.
+/// Matrix in host memory: all stored elements, and the row stride in elements.
 pub(crate) type Stored<'a, T> = (&'a [T], usize);
 
-/// A vector's direction and length.
+/// Returns the direction and the length of the vector of an edge.
 fn direction(of: &Geometry, (positions, leading): Stored<'_, f64>, edge: usize) -> ([f64; 3], f64) {
     let at = |atom: u32, d: usize| positions[atom as usize * leading + d];
     let (to, from) = (of.receivers[edge], of.senders[edge]);
@@ -18,12 +18,12 @@ fn direction(of: &Geometry, (positions, leading): Stored<'_, f64>, edge: usize) 
         at(to, d) - at(from, d) + shift.sum::<f64>()
     });
     let square: f64 = vector.iter().map(|x| x * x).sum();
-    // No length of 0, by which nothing could be divided. NaN stays what it is.
+    // Replaces a length of 0, because the vector is divided by the length. NaN is kept.
     let length = if square < 1e-30 { 1e-15 } else { square.sqrt() };
     (vector.map(|x| x / length), length)
 }
 
-/// Values and gradients of the real harmonics in the direction; `|Y_l|^2 = 2 l + 1`.
+/// Returns values and gradients of the real harmonics in the direction; `|Y_l|^2 = 2 l + 1`.
 fn harmonics(degree: usize, [x, y, z]: [f64; 3]) -> Vec<(f64, [f64; 3])> {
     let mut all = vec![(1.0, [0.0; 3])];
     if degree > 0 {
@@ -57,7 +57,7 @@ fn harmonics(degree: usize, [x, y, z]: [f64; 3]) -> Vec<(f64, [f64; 3])> {
     all
 }
 
-/// A radial function, counted from 0, and its slope.
+/// Returns a radial function, counted from 0, and its derivative.
 fn radial(of: &Geometry, length: f64, function: usize) -> [f64; 2] {
     let x = length / of.cutoff;
     if x >= 1.0 {
@@ -72,7 +72,7 @@ fn radial(of: &Geometry, length: f64, function: usize) -> [f64; 2] {
     [bessel * envelope, rise * envelope + bessel * slope / of.cutoff]
 }
 
-/// Harmonics and radial functions of all edges.
+/// Computes harmonics and radial functions of all edges.
 pub(crate) fn forward<T: Scalar>(
     of: &Geometry,
     positions: Stored<'_, f64>,
@@ -90,7 +90,7 @@ pub(crate) fn forward<T: Scalar>(
     }
 }
 
-/// The gradient by the positions, given those of harmonics and radial functions.
+/// Computes the gradient of the positions from those of the harmonics and radial functions.
 pub(crate) fn backward<T: Scalar>(
     of: &Geometry,
     positions: Stored<'_, f64>,
@@ -109,7 +109,7 @@ pub(crate) fn backward<T: Scalar>(
         let inner: f64 = (0..3).map(|i| across[i] * unit[i]).sum();
         let row = dbasis[edge * ld_basis..][..of.functions].iter().enumerate();
         let along: f64 = row.map(|(f, d)| d.to_f64() * radial(of, length, f)[1]).sum();
-        // An edge of length 0 has no direction, and none that it could take.
+        // The direction of an edge of length 0 is undefined, so its gradient is 0.
         let inverse = if length > 1e-14 { 1.0 / length } else { 0.0 };
         for i in 0..3 {
             let g = (across[i] - inner * unit[i]) * inverse + along * unit[i];

@@ -1,5 +1,5 @@
-//! Rows gathered for the entries of a sparse tensor on the CPU, in f64 and rounded once. Each output row is the work of
-//! one thread.
+//! CPU implementation of rows gathered for the nonzeros of a sparse tensor, computed in f64 and rounded once. One
+//! thread computes each output row.
 
 use crate::families::tensor::fibres::Fibres;
 use crate::parallel;
@@ -7,11 +7,11 @@ use crate::values::{Slice, SliceMut};
 
 use einsparse_kernels::families::LAST_OF_ROW;
 
-/// A dense matrix in memory: elements and the distance of its rows.
+/// Dense matrix in host memory: elements and the row stride.
 pub(crate) type Matrix<'a> = (Slice<'a>, usize);
 
-/// Every stored row of `fibres` into a row of `out`: the sum, or with `max` the largest, of value x rows of the
-/// factors, elementwise. Rows without entries become zero.
+/// Computes the output row of each stored row of `fibres`: the sum, or with `max` the maximum, of the value times the
+/// elementwise product of the factor rows. Rows without nonzeros become zero.
 pub(crate) fn gathers(
     fibres: &Fibres,
     values: Slice<'_>,

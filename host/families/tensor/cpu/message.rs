@@ -1,4 +1,4 @@
-//! The gradient of the largest message on the CPU, in f64 and rounded once.
+//! CPU implementation of the gradient of the max message, computed in f64 and rounded once.
 
 use std::borrow::Cow;
 
@@ -9,8 +9,7 @@ use super::gathers::Matrix;
 use crate::families::tensor::fibres::Fibres;
 use crate::values::{Slice, SliceMut, rounding};
 
-/// What a gradient is made of: values of the graph, features of the sources, what the forward run made of them, its
-/// gradient.
+/// Inputs of the gradient: values of the graph, features of the sources, result of the forward pass, and its gradient.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Largest<'a> {
     pub(crate) values: Slice<'a>,
@@ -20,14 +19,14 @@ pub(crate) struct Largest<'a> {
     pub(crate) features: usize,
 }
 
-/// The winner where no entry has won.
+/// Marks a result without a winning nonzero.
 const NONE: u32 = u32::MAX;
 
 fn slot_of(fibres: &Fibres, at: usize) -> u32 {
     fibres.permutation.as_ref().map_or(at as u32, |order| order[at])
 }
 
-/// The row and the entries of each row that has some.
+/// Iterates over the rows that have nonzeros, with the nonzeros of each.
 fn rows(fibres: &Fibres) -> impl IndexedParallelIterator<Item = (usize, std::ops::Range<usize>)> {
     let runs = fibres.runs.rows.par_iter().enumerate();
     runs.map(|(rank, &(start, len))| {
@@ -37,7 +36,7 @@ fn rows(fibres: &Fibres) -> impl IndexedParallelIterator<Item = (usize, std::ops
 }
 
 impl Largest<'_> {
-    /// The gradients of X, into `dx`, and of the values, where they are wanted.
+    /// Computes the gradient of X into `dx`, and that of the values if requested.
     pub(crate) fn gradient(
         &self,
         (by_target, by_source): (&Fibres, &Fibres),
@@ -54,10 +53,10 @@ impl Largest<'_> {
     }
 }
 
-/// The same in f64.
+/// Inputs of the gradient in f64.
 struct Wide<'a> {
     values: Cow<'a, [f64]>,
-    /// X, Y and dY.
+    /// The matrices X, Y and dY.
     matrices: [(Cow<'a, [f64]>, usize); 3],
     features: usize,
     round: fn(f64) -> f64,
@@ -69,7 +68,7 @@ impl Wide<'_> {
         &data[row as usize * leading..][..self.features]
     }
 
-    /// The slot that has won, for each target and feature: the first whose message, rounded, is what is stored.
+    /// Returns the winning slot of each target and feature: the first whose rounded message equals the stored result.
     fn winners(&self, by_target: &Fibres) -> Vec<u32> {
         let mut first = vec![NONE; by_target.count * self.features];
         let found: Vec<(usize, Vec<u32>)> = rows(by_target)
@@ -139,7 +138,7 @@ impl Wide<'_> {
                     let target = by_source.places[0][at] & (LAST_OF_ROW - 1);
                     let dy = self.row(2, target);
                     let terms = (0..self.features).filter(|&f| won(target, f, slot));
-                    // From 0, as on a GPU: the sum of no terms is not -0.
+                    // The sum starts at 0, as on a GPU, because an empty sum must not be -0.
                     (slot, terms.fold(0.0, |sum, f| sum + x[f] * dy[f]))
                 };
                 entries.map(of).collect()

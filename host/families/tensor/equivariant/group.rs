@@ -1,14 +1,14 @@
-//! Paths dealt to kernels.
+//! Distribution of paths to kernels.
 
 use einsparse_kernels::families::DEGREES;
 
 use super::PathPlace;
 
-/// Paths of one kernel: of X and of Y no more than one part of each degree, sums of degrees all even or all odd.
+/// Paths of one kernel: at most one part of each degree of X and of Y. The sums of degrees are all even or all odd.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) odd: bool,
-    /// The first row of each degree of X and of Y.
+    /// First row of each degree of X and of Y.
     pub(super) parts: [[Option<usize>; DEGREES]; 2],
     pub(super) paths: Vec<PathPlace>,
 }
@@ -23,7 +23,7 @@ impl Group {
             && self.paths.iter().all(|own| own.degrees != path.degrees)
     }
 
-    /// Deals the paths out.
+    /// Distributes the paths to groups.
     pub(super) fn all(paths: &[PathPlace]) -> Vec<Group> {
         let mut groups: Vec<Group> = Vec::new();
         for path in paths {
@@ -47,13 +47,13 @@ impl Group {
         groups
     }
 
-    /// The largest degree of the kernel that computes it: there is one for all sums that are odd.
+    /// Max degree of the kernel for this group. One kernel covers all odd sums.
     pub(super) fn largest(&self) -> usize {
         let degrees = self.paths.iter().flat_map(|path| path.degrees);
         if self.odd { 3 } else { degrees.max().unwrap_or(0).max(1) }
     }
 
-    /// Rows of X (0) or Y (1) that it reads.
+    /// Number of rows of X (0) or Y (1) that the group reads.
     pub(super) fn covered(&self, of: usize) -> usize {
         let parts = self.parts[of].iter().enumerate();
         parts.filter(|(_, row)| row.is_some()).map(|(l, _)| 2 * l + 1).sum()

@@ -1,4 +1,4 @@
-//! The join of two columns of keys on the current rayon pool.
+//! Join of two columns of keys on the current rayon pool.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use super::{Keys, check_pairs};
 use crate::error::Result;
 use crate::parallel;
 
-/// Every pair of rows with equal keys: ordered by the sums of their order keys, then by the rows.
+/// Returns all pairs of rows with equal keys, sorted by the sum of their order keys, then by the rows.
 pub(crate) fn join(
     [left, right]: Keys<'_>,
     order: Option<Keys<'_>>,
@@ -42,7 +42,7 @@ pub(crate) fn join(
 /// Rows of the left column, and their pairs.
 type Piece<'p> = (Range<usize>, &'p mut [(u32, u32)]);
 
-/// Rows in pieces with the pairs of each, which are as many as were counted.
+/// Splits the rows into pieces and the pairs accordingly. `counts` states the number of pairs of each row.
 fn pieces<'p>(counts: &[usize], mut pairs: &'p mut [(u32, u32)]) -> Vec<Piece<'p>> {
     const ROWS: usize = 1 << 12;
     let piece = |(at, counts): (usize, &[usize])| {

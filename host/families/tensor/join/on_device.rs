@@ -1,4 +1,4 @@
-//! The join of two columns of keys on a GPU: module `join`, and the sorts of module `entries`.
+//! Join of two columns of keys on a GPU: module `join`, and the sorts of module `entries`.
 
 use std::sync::Arc;
 
@@ -19,28 +19,28 @@ use crate::kernel::{Grid, Kernel, Queue};
 use crate::launch::{MAX_GRID_X, small, within};
 use crate::registry::Dtype;
 
-/// The kernels of the family.
+/// Kernels of the join.
 struct Join<'d> {
     device: &'d Arc<Device>,
     kernels: Vec<Kernel<JoinParams>>,
     sorts: Steps,
-    /// Arrays have the lengths that params say, and live past the next wait for all work.
+    /// Queue of the launches. The arrays have the lengths in the params and live until the next wait for all work.
     queue: Queue<'d>,
 }
 
-/// Words on the device, the high ones only where one is not zero.
+/// Keys in device memory. The high words exist only if one of them is not zero.
 struct Words {
     low: DeviceMemory,
     high: Option<DeviceMemory>,
-    /// Bits of the largest.
+    /// Bits of the max key.
     bits: u32,
 }
 
-/// Every pair of rows with equal keys, ordered by the sums of their order keys, then by the rows: the pairs, in the
-/// order, of the CPU. Waits for all work on the GPU; the number of pairs comes to the host before their memory is had.
+/// Returns all pairs of rows with equal keys, sorted by the sum of their order keys, then by the rows, as on the CPU.
+/// Waits for all work on the GPU. The number of pairs is copied to the host before their memory is allocated.
 ///
 /// # Errors
-/// `Overflow` for more pairs than positions, a lack of memory, or no module for this GPU.
+/// Returns `Overflow` for more pairs than positions, or an error if memory or the module for this GPU is missing.
 pub(crate) fn join(
     device: &Arc<Device>,
     [left, right]: Keys<'_>,
@@ -90,8 +90,8 @@ impl<'d> Join<'d> {
             device,
             kernels: kernels.collect::<Result<_>>()?,
             sorts: Steps::new(device, Dtype::F32)?,
-            // SAFETY: this module gives its launches arrays of the lengths that their counts say, and drops none before
-            // all work is waited for.
+            // SAFETY: this module passes arrays of the lengths in the counts, and drops none before it waits for all
+            // work.
             queue: unsafe { Queue::new(device.copies()) },
         })
     }
@@ -100,7 +100,7 @@ impl<'d> Join<'d> {
         DeviceMemory::alloc(self.device.context(), words.saturating_mul(4))
     }
 
-    /// Queues a step of a thread for each of `count`.
+    /// Queues a step with `count` threads.
     fn launch(&self, step: u32, count: usize, params: &JoinParams) -> Result<()> {
         let own = |kernel: &&Kernel<_>| kernel.row().step == step;
         let Some(kernel) = self.kernels.iter().find(own) else {
@@ -111,7 +111,7 @@ impl<'d> Join<'d> {
         self.queue.launch(kernel, Grid::of([blocks, 1, 1]), params)
     }
 
-    /// The sums of thread blocks to the pairs ahead of each; returns the number of all.
+    /// Replaces the sums of thread blocks by the number of preceding pairs, and returns the total number of pairs.
     fn running_sums(&self, sums: &DeviceMemory, blocks: usize, rows: [usize; 2]) -> Result<usize> {
         let mut found = allocate::zeroed("sums of thread blocks", 2 * blocks)?;
         self.device.read(sums, &mut found)?;
@@ -126,7 +126,7 @@ impl<'d> Join<'d> {
         Ok(all as usize)
     }
 
-    /// The pairs, in order.
+    /// Returns the pairs in order.
     fn pairs(&self, params: JoinParams, order: Option<Keys<'_>>) -> Result<(Vec<u32>, Vec<u32>)> {
         let pairs = params.pairs as usize;
         let (left, right) = (self.room(pairs)?, self.room(pairs)?);
@@ -137,7 +137,7 @@ impl<'d> Join<'d> {
             return Ok((self.read(&left, pairs)?, self.read(&right, pairs)?));
         };
         let most = |keys: &[u64]| keys.par_iter().copied().max().unwrap_or(0);
-        // Sums of parts of one number below 2^64.
+        // Both order keys are parts of one number below 2^64, so the sum does not overflow.
         let most = most(own) + most(other);
         let bits = (u64::BITS - most.leading_zeros()).max(1);
         let words = Words {
@@ -163,7 +163,7 @@ impl<'d> Join<'d> {
         Ok(found)
     }
 
-    /// `words[places[i]]` for each i.
+    /// Returns `words[places[i]]` for each i.
     fn gathered(
         &self,
         words: &DeviceMemory,
@@ -177,7 +177,7 @@ impl<'d> Join<'d> {
         Ok(out)
     }
 
-    /// The places of the keys in ascending order, equal ones as they come.
+    /// Returns the positions of the keys in ascending order. The sort is stable.
     fn sorted(&self, keys: &Words, count: usize) -> Result<DeviceMemory> {
         let places = self.room(count)?;
         let sort = Sort::new(self.device, count, keys.bits.min(32), false)?;

@@ -1,5 +1,5 @@
-//! Plans of module `mttkrp` for products at entries: rows gathered through index arrays, multiplied and summed along,
-//! one number for each entry.
+//! Plans of module `mttkrp` for products at nonzeros: rows are gathered through index arrays, multiplied, and summed
+//! over the columns to one number per nonzero.
 
 use std::borrow::Cow;
 
@@ -22,8 +22,8 @@ use crate::tensor::{AnyOperand, AnyTensor};
 
 const FAMILY: &str = "mttkrp";
 
-/// The kernel of the table for so many factors of `n` columns whose addresses and rows are aligned to so many elements:
-/// vectors before single elements, of those the widest that is not wider than the matrices.
+/// Returns the kernel for `factors` factors of `n` columns whose addresses and rows are aligned to `alignment`
+/// elements. Vectors precede single elements; of these, the kernel with the nearest number of columns is selected.
 pub(crate) fn dots_row(
     dtype: Dtype,
     factors: usize,
@@ -37,7 +37,7 @@ pub(crate) fn dots_row(
         .min_by_key(|row| (row.vector == 1, waste(row.columns as usize)))
 }
 
-/// Makes the first place of an entry say whether there is one at all, which is what the kernels ask for.
+/// Sets the first index of padding slots to [`PAD`]. The kernels test only the first index.
 pub(crate) fn mark_padding(axes: &mut [Cow<'_, [u32]>]) {
     let Some((first, others)) = axes.split_first_mut() else {
         return;
@@ -55,10 +55,10 @@ fn is_padded(places: &[u32]) -> bool {
     places.par_iter().any(|&place| place == PAD)
 }
 
-/// Index arrays, and rows and columns of the matrices that they name rows of.
+/// Index arrays, and the shapes of the matrices that they index.
 type Gathered<'q> = (Vec<&'q [u32]>, Vec<(usize, usize)>);
 
-/// What a form gathers, or why the kernels do not take it.
+/// Returns the index arrays and shapes of a form, or the reason why the kernels do not support it.
 fn gathered<'q>(question: &'q Question<'q, '_>, form: &DotsForm) -> Result<Gathered<'q>, Unfit> {
     let (mut places, mut extents) = (Vec::new(), Vec::new());
     for (factor, array) in &form.factors {
@@ -74,7 +74,7 @@ fn gathered<'q>(question: &'q Question<'q, '_>, form: &DotsForm) -> Result<Gathe
     Ok((places, extents))
 }
 
-/// The kernels of the family that can run this.
+/// Returns the kernels of the family that can run the expression.
 pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refused = |reason: &str| Answer::refused(FAMILY, reason);
     let Some(form) = question.indirect.as_dots() else {
@@ -119,7 +119,7 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     })])
 }
 
-/// A kernel made for these index arrays.
+/// Kernel prepared for the index arrays of a plan.
 #[derive(Debug)]
 struct Dots {
     launch: DotsLaunch,

@@ -1,4 +1,4 @@
-//! The general family as plans see it: whatever no kernel is made for, and what is asked of it by name.
+//! Plans of the general Einsum kernels: expressions without a specialized kernel, and requests by name.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::values::Slice;
 
 const NAME: &str = "einsum";
 
-/// What the family has for an expression.
+/// Returns the offers of the family for an expression.
 pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refused = |reason: String| Answer::refused(NAME, reason);
     let e = question.indirect;
@@ -59,8 +59,8 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     Answer::of(offers.collect())
 }
 
-/// The kernels for `C[m,n] (=|+=) A[m,k] * B[k,n]`, matrices without gaps, over so many slots of A in a format: what
-/// [`offers`] finds without the operands.
+/// Returns the kernels for `C[m,n] (=|+=) A[m,k] * B[k,n]` with contiguous matrices and `slots` slots of A in a format.
+/// It finds the result of [`offers`] without operands.
 pub(crate) fn product(
     format: Option<Format>,
     (slots, dtype): (f64, Dtype),
@@ -98,7 +98,7 @@ pub(crate) fn product(
     Ok(candidates.collect())
 }
 
-/// The kernel of a way.
+/// Returns the kernel of a way.
 fn row_of(dtype: Dtype, factors: usize, way: &Way) -> Option<&'static Row> {
     let (columns, fixed) = match way.lanes {
         Lanes::Vectors => (2, way.fixed as u32),
@@ -116,7 +116,7 @@ fn strides_of(operands: &[(&str, AnyOperand<'_>)], name: &str) -> Option<Vec<usi
     operands.iter().find(|(n, _)| *n == name)?.1.strides()
 }
 
-/// Shape and strides of the output and what is read beside it. An output that is not given has no gaps.
+/// Returns shape and strides of the output and its epilogue operands. Without a given output, it is contiguous.
 fn places_of(question: &Question<'_, '_>) -> Places {
     let e = question.indirect;
     let shape = question.extents.out().to_vec();
@@ -163,7 +163,7 @@ fn steps_of(question: &Question<'_, '_>, way: &Way) -> Steps {
     }
 }
 
-/// The operands as a listing reads them.
+/// Returns the operands in the form that a listing reads.
 fn bound<'o>(question: &'o Question<'_, '_>) -> Result<AnyOperands<'o>> {
     let mut bound = AnyOperands::default();
     let none = Slice::none(question.types.operands);
@@ -173,7 +173,7 @@ fn bound<'o>(question: &'o Question<'_, '_>) -> Result<AnyOperands<'o>> {
             AnyOperand::Index(shape, data) => bound.index(name, shape, data)?,
             AnyOperand::Sparse(a) => bound.sparse(question.indirect, a.pattern(), none)?,
             AnyOperand::Scalar(x) => bound.scalar(name, *x),
-            // Plans hand dynamic tensors on as the dense ones that they are.
+            // Plans pass dynamic tensors on as dense tensors.
             AnyOperand::HostSparse(..) | AnyOperand::HostDense(..) | AnyOperand::Dynamic(..) => {
                 return Err(Error::operand(name, "upload it to the context before planning"));
             }
@@ -182,12 +182,11 @@ fn bound<'o>(question: &'o Question<'_, '_>) -> Result<AnyOperands<'o>> {
     Ok(bound)
 }
 
-/// An expression made for the general family.
+/// Expression prepared for the general kernels.
 #[derive(Debug)]
 struct General {
     launch: EinsumLaunch,
-    /// Names of the dense factors as the listing orders them, `None` for the values of the sparse operand; with their
-    /// strides.
+    /// Names and strides of the dense factors in the order of the listing; `None` for the values of the sparse operand.
     factors: Vec<(Option<String>, Vec<usize>)>,
     out: (String, Vec<usize>),
     bias: Option<(String, Vec<usize>)>,
@@ -209,7 +208,7 @@ impl General {
         for (name, operand) in question.operands() {
             if let AnyOperand::Sparse(a) = operand {
                 pattern = Some(PlannedPattern::new(name, a.pattern()));
-                // Those of a batch are of one matrix with all of them.
+                // The runs of a batch belong to one matrix that contains all of them.
                 columns = a.runs().and_then(|_| columns_of(a.pattern()));
             }
         }
@@ -218,7 +217,7 @@ impl General {
         let listing =
             Listing::new(e, (&bound, question.types.operands.bytes()), &offsets, &places, way);
         let listing = match listing {
-            // More than the kernels number.
+            // The listing exceeds the range of the kernels' numbers.
             Err(error @ Error::Overflow { .. }) => {
                 return Ok(Err(Refusal::of(row.name, error.to_string())));
             }
@@ -242,7 +241,7 @@ impl General {
         }))
     }
 
-    /// Values and columns of the sparse operand.
+    /// Returns the addresses of values and columns of the sparse operand.
     fn sparse(&self, operands: &[(&str, AnyOperand<'_>)]) -> Result<(u64, u64)> {
         let Some(pattern) = &self.pattern else {
             return Ok((0, 0));
@@ -251,7 +250,7 @@ impl General {
         Ok((arrays.values.address(), arrays.columns.address()))
     }
 
-    /// A dense operand with the planned strides.
+    /// Returns the address of a dense operand after comparing its strides with the planned ones.
     fn dense(operands: &[(&str, AnyOperand<'_>)], name: &str, strides: &[usize]) -> Result<u64> {
         let found = strides_of(operands, name).unwrap_or_default();
         same_strides(name, strides, &found)?;

@@ -1,5 +1,5 @@
-//! Plans of module `mttkrp`: rows gathered for every entry of a sparse tensor of any order, multiplied, summed by
-//! output row.
+//! Plans of module `mttkrp`: rows are gathered per nonzero of a sparse tensor of any order, multiplied, and summed by
+//! row.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::worklist::Runs;
 
 const FAMILY: &str = "mttkrp";
 
-/// The kernels of the family that can run this.
+/// Returns the kernels of the family that can run the expression.
 pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refused = |reason: &str| Answer::refused(FAMILY, reason);
     let Some(form) = question.indirect.as_rows() else {
@@ -62,7 +62,7 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     Answer::of(offers)
 }
 
-/// The rows of the table for so many factors and this reduction.
+/// Returns the table rows for `factors` factors and this reduction.
 pub(crate) fn rows_of(
     dtype: Dtype,
     factors: usize,
@@ -75,7 +75,7 @@ pub(crate) fn rows_of(
     })
 }
 
-/// Why the family does not walk this tensor. Plain products of a matrix in row order have families of their own.
+/// Returns the reason why the family does not support this tensor. Other families multiply matrices in row order.
 fn unfit(indirect: &IndirectEinsum, pattern: AnyPattern<'_>) -> Option<String> {
     let format = pattern.format();
     let known = matches!(format, Format::Coo | Format::Csr | Format::Csc | Format::GroupCoo { .. });
@@ -83,7 +83,7 @@ fn unfit(indirect: &IndirectEinsum, pattern: AnyPattern<'_>) -> Option<String> {
         return Some(format!("walks coo, group-coo, csr and csc, the operand is {format}"));
     }
     let product = indirect.as_spmm().is_some_and(|form| !form.stacked);
-    // Lists of rows that are too long are refused when the product is planned.
+    // Planning the product rejects lists of rows that are too long.
     (product && !matches!(Runs::of_pattern(pattern), Ok(None)))
         .then(|| "is a product of a matrix, which the families for that compute".into())
 }
@@ -112,7 +112,7 @@ fn work(
     }
 }
 
-/// A kernel made for one pattern.
+/// Kernel prepared for one pattern.
 #[derive(Debug)]
 pub(super) struct RowsPlan {
     launch: RowsLaunch,
@@ -121,7 +121,7 @@ pub(super) struct RowsPlan {
 }
 
 impl RowsPlan {
-    /// For the tensor that the question asks of, if it is on the device.
+    /// Prepares the sparse operand of the question, if it is in device memory.
     fn of(
         question: &Question<'_, '_>,
         device: &Arc<Device>,

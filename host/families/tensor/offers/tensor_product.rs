@@ -1,5 +1,5 @@
-//! The module `tensor_product`: sums over a small sparse tensor of order 3 (or index arrays written by hand) whose
-//! operands share a batch. Its entries are looked up when planned, their values when run.
+//! Module `tensor_product`: sums over a small sparse tensor of order 3 (or index arrays of an indirect Einsum) whose
+//! operands share a batch. Planning reads its nonzeros, and runs read their values.
 
 mod entries;
 mod made;
@@ -23,10 +23,10 @@ use entries::{Entries, term};
 use made::Made;
 
 const NAME: &str = "tensor_product";
-/// Entries at the most that are looked up one by one.
+/// Max number of nonzeros.
 const MOST: usize = 1 << 16;
 
-/// What this family can do for an expression.
+/// Returns the offers of this family for an expression.
 pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     let refuse = |reason: String| Answer::refused(NAME, reason);
     let form = match question.indirect.tensor_product() {
@@ -57,18 +57,18 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     })])
 }
 
-/// An expression bound to its operands' patterns.
+/// Expression bound to the patterns of its operands.
 #[derive(Debug)]
 struct Bound {
     shape: CouplingShape,
     lists: Lists,
     /// Names of A, Y, D and F.
     names: [Option<String>; 4],
-    /// The operand that holds the entries' values.
+    /// Name of the operand that holds the values of the nonzeros.
     values: String,
-    /// Elements between neighbours along its axes.
+    /// Strides of its axes, in elements.
     strides: Vec<usize>,
-    /// Index arrays of the sparse operand: their contents are part of what was planned.
+    /// Index arrays of the sparse operand. Runs compare their contents with the plan.
     pattern: Vec<(Role, Vec<u32>)>,
 }
 
@@ -110,8 +110,8 @@ impl Bound {
         })
     }
 
-    /// The lists, and whether A and D change places: of two operands with channels that one scales segments which makes
-    /// fewer.
+    /// Returns shape, lists, and whether A and D were swapped. If both have channels, the operand that results in fewer
+    /// segments scales the segments.
     fn sorted(
         mut terms: Vec<Term>,
         (form, piece): (&TensorProductForm, u32),
@@ -183,7 +183,7 @@ impl Bound {
     }
 }
 
-/// Whether A (0), Y, D, F or the output (4) is matrices that no item has for itself.
+/// Whether operand `of` (A = 0, Y, D, F, output = 4) consists of matrices that all items share.
 fn is_matrix(form: &TensorProductForm, of: usize) -> bool {
     match form.kind {
         _ if form.own => false,
@@ -193,7 +193,7 @@ fn is_matrix(form: &TensorProductForm, of: usize) -> bool {
     }
 }
 
-/// The tensor that holds the entries' values.
+/// Tensor that holds the values of the nonzeros.
 struct Holder {
     name: String,
     shape: Vec<usize>,
@@ -201,7 +201,7 @@ struct Holder {
 }
 
 impl Holder {
-    /// Elements from its first to its last.
+    /// Number of elements from its first to its last element.
     fn slots(&self) -> usize {
         if self.shape.contains(&0) {
             return 0;
@@ -211,7 +211,7 @@ impl Holder {
     }
 }
 
-/// The terms of so many entries, each with the place of its value.
+/// Returns the terms of `count` nonzeros, each with the offset of its value.
 fn terms(
     (indirect, form): (&IndirectEinsum, &TensorProductForm),
     (entries, count): (&Entries<'_>, usize),
@@ -255,7 +255,7 @@ fn holder(
     Ok(Some(Holder { name: name.to_owned(), shape, strides }))
 }
 
-/// Shapes of A, Y, D, F and the output; empty for what is not there.
+/// Returns the shapes of A, Y, D, F and the output; empty for absent operands.
 fn shapes(question: &Question<'_, '_>, form: &TensorProductForm) -> Result<[Vec<usize>; 5]> {
     let mut all: [Vec<usize>; 5] = Default::default();
     for (to, factor) in all.iter_mut().zip(form.factors) {

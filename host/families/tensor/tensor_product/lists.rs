@@ -1,10 +1,10 @@
-//! Terms of a sum over a small sparse tensor, sorted into segments, pairs and entries: see `TensorProductParams`.
+//! Lists of a sum over a small sparse tensor: terms sorted into segments, pairs and entries. See `TensorProductParams`.
 
 use einsparse_kernels::families::{TENSOR_LAST, TENSOR_NONE, TENSOR_PAIRS, piece_words};
 
 use crate::indirect::TensorProductKind;
 
-/// One term: the rows it takes of the operands, and the place of its coefficient. Operands that are not there are 0.
+/// Term: the rows of the operands and the offset of its coefficient. Rows of absent operands are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Term {
     pub(crate) out: u32,
@@ -15,13 +15,13 @@ pub(crate) struct Term {
     pub(crate) place: u32,
 }
 
-/// What a kernel walks.
+/// Lists that a kernel reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lists {
     pub(crate) words: Vec<u32>,
-    /// Segments, pairs and entries; of pieces the largest.
+    /// Segments, pairs and entries; with pieces, the max over the pieces.
     pub(crate) counts: [u32; 3],
-    /// Of all pieces together.
+    /// Totals over all pieces.
     pub(crate) totals: [u32; 3],
 }
 
@@ -32,12 +32,12 @@ struct Builder {
     entries: Vec<[u32; 2]>,
 }
 
-/// Numbers of 16 bits are all that entries have room for.
+/// Entries store numbers of 16 bits.
 const LIMIT: usize = 1 << 16;
 
 impl Lists {
-    /// Lists of terms in any order, for `rows` rows of the output, in pieces of `piece` rows where the kernel takes
-    /// them so; with `has_d`, D scales segments. `None` where numbers do not fit the kernel's 16 bits.
+    /// Makes the lists of terms in any order, for `rows` rows of the output. Some kernels read pieces of `piece` rows.
+    /// With `has_d`, D scales segments. Returns `None` if a number does not fit the 16 bits of the kernel.
     pub(crate) fn new(
         (kind, own): (TensorProductKind, bool),
         terms: &[Term],
@@ -90,7 +90,7 @@ impl Lists {
     }
 }
 
-/// Lists of terms in order, in pieces of so many rows, each as long as the longest.
+/// Makes the lists of sorted terms in pieces of `piece` rows, each padded to the length of the longest.
 fn pieces(terms: &[Term], rows: u32, piece: u32) -> Lists {
     let mut rest = terms;
     let mut all: Vec<(Builder, Vec<u32>)> = Vec::new();
@@ -137,13 +137,13 @@ impl Builder {
         lists.chain(self.entries.into_iter().flatten()).chain(starts)
     }
 
-    /// All of it, with where the segments of each row begin.
+    /// Returns the lists, followed by the first segment of each row.
     fn done(self, starts: Vec<u32>) -> Lists {
         let counts = self.counts();
         Lists { words: self.words(starts).collect(), counts, totals: counts }
     }
 
-    /// A segment for each row of F and matrix; a pair for each row of A, whose entries name rows of the output.
+    /// Adds a segment for each matrix and row of F, and a pair for each row of A. Entries refer to rows of the output.
     fn of_matrices(&mut self, terms: &mut [Term]) {
         let key = |t: &Term| (t.d, t.f, t.a);
         terms.sort_unstable_by_key(|t| (key(t), t.out, t.place));
@@ -159,7 +159,7 @@ impl Builder {
         }
     }
 
-    /// Segments of a matrix and a row of the output, those of a matrix one behind the other.
+    /// Adds a segment for each matrix and row of the output. The segments of a matrix are consecutive.
     fn by_matrix(&mut self, terms: &mut [Term]) {
         terms.sort_unstable_by_key(|t| (t.d, t.out, t.a, t.y, t.place));
         for own in terms.chunk_by(|s, t| (s.d, s.out) == (t.d, t.out)) {
@@ -167,7 +167,7 @@ impl Builder {
         }
     }
 
-    /// A segment of these pairs.
+    /// Adds a segment of these pairs.
     fn segment<'a>(&mut self, row: u32, d: u32, pairs: impl Iterator<Item = &'a [Term]>) {
         let first = self.pairs.len() as u32;
         for pair in pairs {
@@ -179,7 +179,7 @@ impl Builder {
         self.segments.push([first, count, d, row]);
     }
 
-    /// A segment of a row for kernels that read entries by fours.
+    /// Adds the segment of a row for kernels that read four entries at a time.
     fn of_entries(&mut self, row: u32, terms: &[Term]) {
         let first = self.entries.len() as u32;
         self.entries.extend(terms.iter().map(|t| [t.y | t.a << 16, t.place]));
@@ -190,7 +190,7 @@ impl Builder {
         self.segments.push([first, count, TENSOR_NONE, row | TENSOR_LAST]);
     }
 
-    /// Segments of a row: one for each row of D, of at most `most` pairs, the first at an even place.
+    /// Adds segments of a row: one per row of D, of at most `most` pairs. Each begins at an even pair index.
     fn of_pairs(&mut self, row: u32, terms: &[Term], (has_d, most): (bool, usize)) {
         for own in terms.chunk_by(|s, t| s.d == t.d) {
             let pairs: Vec<&[Term]> = own.chunk_by(|s, t| s.a == t.a).collect();
@@ -201,7 +201,7 @@ impl Builder {
             }
         }
         if terms.is_empty() {
-            // Somebody has to write the zeros.
+            // An empty row has a segment too, which writes the zeros.
             self.even();
             let first = self.pairs.len() as u32;
             self.segments.push([first, 0, TENSOR_NONE, row]);
@@ -217,7 +217,7 @@ impl Builder {
         }
     }
 
-    /// The different triples of rows, in order.
+    /// Sets the pairs to the distinct triples of rows, in ascending order.
     fn triples(&mut self, terms: &[Term], has_f: bool) {
         let mut all: Vec<[u32; 4]> = terms.iter().map(|t| triple(t, has_f)).collect();
         all.sort_unstable();
@@ -225,7 +225,7 @@ impl Builder {
         self.pairs = all;
     }
 
-    /// A segment of a row whose entries name triples.
+    /// Adds the segment of a row. Its entries refer to triples.
     fn of_triples(&mut self, row: u32, terms: &[Term], has_f: bool) {
         let first = self.entries.len() as u32;
         for term in terms {
@@ -237,7 +237,7 @@ impl Builder {
     }
 }
 
-/// Rows of A, F and D.
+/// Returns the rows of A, F and D.
 fn triple(term: &Term, has_f: bool) -> [u32; 4] {
     let f = if has_f { term.f } else { TENSOR_NONE };
     [term.a, f, term.d, 0]
@@ -303,7 +303,7 @@ mod tests {
             [term(0, 0, 4, 1, 0), term(1, 0, 4, 2, 1), term(1, 1, 6, 1, 2), term(2, 3, 5, 1, 9)];
         let kind = (TensorProductKind::Connected, false);
         let lists = Lists::new(kind, &terms, (3, 2), (true, false)).unwrap();
-        // Pairs begin at even places.
+        // Pairs begin at even indices.
         assert_eq!((lists.counts, lists.totals), ([3, 5, 3], [4, 6, 4]));
         let [length, starts] = piece_words(lists.counts, 2).map(|n| n as usize);
         assert_eq!(lists.words.len(), 2 * length);
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(first[starts..starts + 3], [0, 1, 3]);
         assert_eq!(first[4..8], [2, 1, 0, 1]);
         assert_eq!(first[8..12], [4, 1, 1, 1 | TENSOR_LAST]);
-        // The rows end with the second piece's first.
+        // The row starts end with the first segment of the second piece.
         assert_eq!(second[starts..starts + 3], [0, 1, 1]);
         assert_eq!(second[..4], [0, 1, 3, 2 | TENSOR_LAST]);
         assert_eq!(second[12..16], [5, 0, 0, 1]);

@@ -1,4 +1,4 @@
-//! Heads with the same mask on a GPU: the plans of all steps, and what lies between them.
+//! Plans and workspace of the gradient for adjacent heads with the same mask, on a GPU.
 
 mod blocks;
 
@@ -16,7 +16,7 @@ use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 use blocks::Blocks;
 
-/// Neighbouring heads with the same mask.
+/// Adjacent heads with the same mask.
 #[derive(Debug)]
 pub(super) struct Group<T: Scalar> {
     first: usize,
@@ -25,27 +25,27 @@ pub(super) struct Group<T: Scalar> {
     sampled: Plan<T>,
     softmax: SparseSoftmax<T>,
     products: Products<T>,
-    /// Of all heads, `[heads, slots]`: P, and dP, which becomes dS.
+    /// P (`weights`), and dP that dS overwrites (`slopes`), of all heads: `[heads, slots]`.
     weights: Tensor<T>,
     slopes: Tensor<T>,
 }
 
-/// How the products of weights and slopes run.
+/// Products of weights and slopes.
 #[derive(Debug)]
 enum Products<T: Scalar> {
     Entries(Box<Entries<T>>),
-    /// Where the mask fills blocks.
+    /// Products over blocks, if the mask fills blocks.
     Blocks(Box<Blocks<T>>),
 }
 
-/// Products over entries as they lie.
+/// Products over single entries.
 #[derive(Debug)]
 struct Entries<T: Scalar> {
     /// dQ from dS and K; dK and dV from dS, Q and P, dO.
     products: [Plan<T>; 2],
-    /// dK and dV added to what is there, where heads share keys.
+    /// Adds to dK and dV, if heads share keys.
     onto: Option<Plan<T>>,
-    /// One launch serves all heads: each has keys of its own.
+    /// One launch computes all heads. Requires that no heads share keys.
     batched: bool,
 }
 
@@ -58,7 +58,7 @@ impl<T: Scalar> Entries<T> {
     ) -> Result<Self> {
         let AttentionExtents { m, n, d, .. } = extents;
         let batched = extents.heads == extents.key_heads;
-        // Only the shapes are planned with.
+        // Planning uses only the shapes of these tensors.
         let of = |rows: usize| match batched {
             true => context.zeros::<T>(&[heads, rows, d]),
             false => context.zeros::<T>(&[rows, d]),
@@ -81,26 +81,27 @@ impl<T: Scalar> Entries<T> {
     }
 }
 
-/// A tensor of heads on a GPU: one behind the other, or side by side in rows.
+/// Tensor of heads on a GPU: one after the other, or side by side in rows.
 #[derive(Clone, Copy)]
 pub(super) struct Heads {
     address: u64,
-    /// Elements from one row to the next.
+    /// Row stride in elements.
     leading: usize,
-    /// Elements from one head to the next.
+    /// Head stride in elements.
     head: usize,
     /// Bytes of an element.
     bytes: u64,
 }
 
 impl Heads {
-    /// `[heads, rows, d]`.
+    /// Heads of a tensor `[heads, rows, d]`.
     pub(super) fn of<T: Scalar>(tensor: &Tensor<T>) -> Heads {
         let rows = tensor.shape()[1];
         Self::in_rows(tensor, 0, rows * tensor.leading())
     }
 
-    /// `[rows, width]`: the first head begins at column `first`, the others so many elements apart.
+    /// Heads of a tensor `[rows, width]`: the first head begins at column `first`, and `head` is the stride of heads in
+    /// elements.
     pub(super) fn in_rows<T: Scalar>(tensor: &Tensor<T>, first: usize, head: usize) -> Heads {
         let bytes = size_of::<T>() as u64;
         Heads {
@@ -121,7 +122,7 @@ pub(super) struct Places {
     pub inputs: [Heads; 3],
     pub upstream: Heads,
     pub outputs: [Heads; 3],
-    /// Heads of queries for each of keys.
+    /// Number of heads of queries per head of keys.
     pub ratio: usize,
 }
 
@@ -166,7 +167,7 @@ impl<T: Scalar> Group<T> {
         })
     }
 
-    /// Weights and slopes, a row for each head.
+    /// Returns weights and slopes, one row per head.
     fn values(&self) -> [Heads; 2] {
         [&self.weights, &self.slopes].map(|own| Heads::in_rows(own, 0, own.leading()))
     }
@@ -185,7 +186,7 @@ impl<T: Scalar> Group<T> {
         values + pattern + products + sampled + self.softmax.workspace_bytes()
     }
 
-    /// All steps of these heads.
+    /// Queues all steps of these heads.
     pub(super) fn queue(&self, places: &Places, scale: f64, stream: &Stream) -> Result<()> {
         self.sample(places, scale, stream)?;
         let [weights, slopes] = self.values();
@@ -196,7 +197,7 @@ impl<T: Scalar> Group<T> {
             stride: weights.leading,
         };
         let backward = RawSoftmax { upstream: slopes.address, output: slopes.address, ..forward };
-        // SAFETY: `[heads, slots]` of the pattern, owned by self.
+        // SAFETY: the tensors are `[heads, slots]` of the pattern and owned by self.
         unsafe {
             self.softmax.run_raw(&forward, stream.raw())?;
             self.softmax.run_raw(&backward, stream.raw())?;
@@ -204,7 +205,7 @@ impl<T: Scalar> Group<T> {
         self.multiply(places, scale, stream)
     }
 
-    /// Scaled scores and the gradients of the weights.
+    /// Computes the scaled scores, and the gradients of the weights.
     fn sample(&self, places: &Places, scale: f64, stream: &Stream) -> Result<()> {
         let [weights, slopes] = self.values();
         let [q, k, v] = places.inputs;
@@ -222,14 +223,14 @@ impl<T: Scalar> Group<T> {
                     values: to.at(own),
                     alpha,
                 };
-                // SAFETY: shapes and places of the operands were checked, the rest is owned by self.
+                // SAFETY: shapes and addresses of the operands were validated; the other tensors are owned by self.
                 unsafe { self.sampled.run_raw(&raw, stream.raw())? };
             }
         }
         Ok(())
     }
 
-    /// Gradients of queries, keys and values.
+    /// Computes the gradients of queries, keys and values.
     fn multiply(&self, places: &Places, scale: f64, stream: &Stream) -> Result<()> {
         let [weights, slopes] = self.values();
         let [q, k, _] = places.inputs;
@@ -271,7 +272,7 @@ impl<T: Scalar> Group<T> {
                     alpha,
                     ..RawSpmm::default()
                 };
-                // SAFETY: as above.
+                // SAFETY: shapes and addresses of the operands were validated; the other tensors are owned by self.
                 unsafe { plan.run_raw(&raw, stream.raw())? };
             }
         }
@@ -280,7 +281,7 @@ impl<T: Scalar> Group<T> {
 }
 
 impl<T: Scalar> Group<T> {
-    /// Kernels: scores, softmax, its gradient, dQ, and dK and dV.
+    /// Returns the names of the kernels of the scores, the softmax, its gradient, dQ, and dK and dV.
     pub(super) fn variants(&self) -> [&'static str; 5] {
         let [forward, backward] = self.softmax.variants();
         let products = match &self.products {

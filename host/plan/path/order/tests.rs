@@ -1,14 +1,14 @@
-//! Orders against a search over all of them, and how much the searches look at.
+//! Tests of orders against an exhaustive search, and of the number of evaluated pairs.
 
 use std::cell::Cell;
 
 use super::*;
 
-/// Every product of two terms costs its elements; indices have these extents.
+/// Cost model in which a product of two terms costs its elements.
 struct Products {
     extents: Vec<f64>,
     max_elements: f64,
-    /// Number of pairs that were looked at.
+    /// Number of evaluated pairs.
     pairs: Cell<usize>,
 }
 
@@ -39,7 +39,7 @@ impl Costs for Products {
     }
 }
 
-/// Cost of an order, and the largest number of results that it holds at once. Panics if a term is missing.
+/// Returns the cost of an order, and the maximum number of results stored at once. Panics if a term is missing.
 fn cost(terms: &[Size], out: u128, pairs: &[(usize, usize)], costs: &Products) -> (f64, usize) {
     let mut all: Vec<Option<u128>> = terms.iter().map(|t| Some(t.names)).collect();
     let (mut sum, mut most) = (0.0, 0);
@@ -57,7 +57,7 @@ fn cost(terms: &[Size], out: u128, pairs: &[(usize, usize)], costs: &Products) -
     (sum, most)
 }
 
-/// The cheapest order by trying every pair at every step.
+/// Returns the cost of the cheapest order, found by trying every pair at every step.
 fn cheapest(terms: &[u128], out: u128, costs: &Products) -> f64 {
     if terms.len() == 1 {
         return 0.0;
@@ -109,13 +109,13 @@ fn up_to_six_terms_in_the_order_of_a_search_over_all() {
     }
 }
 
-/// `T0[0,1] * T1[1,2] * ...`
+/// Chain of matrices `T0[0,1] * T1[1,2] * ...`.
 fn chain(extents: &[usize]) -> (Vec<Size>, u128) {
     let terms = (0..extents.len() - 1).map(|at| Size::dense(3 << at));
     (terms.collect(), 1 | 1 << (extents.len() - 1))
 }
 
-/// The textbook's recursion for chains of matrices.
+/// Textbook recursion for the cost of matrix chains.
 fn cheapest_chain(extents: &[usize]) -> f64 {
     let n = extents.len();
     let mut best: Vec<Vec<f64>> = (0..n).map(|_| (0..n).map(|_| 0.0).collect()).collect();
@@ -154,7 +154,7 @@ fn sixty_matrices_are_ordered_in_few_steps() {
     let (found, held) = cost(&terms, out, &pairs, &costs);
     assert!(found < 2.0 * cheapest_chain(&extents), "{found}");
     assert!(held <= 6, "{held}");
-    // Random terms too.
+    // The bound also holds for random terms.
     for seed in 0..20 {
         let (terms, out, costs) = random(seed, 60);
         let pairs = order(&terms, out, &costs).unwrap();

@@ -1,4 +1,4 @@
-//! Plans whose kernel finds the empty columns of a dynamic operand of few rows itself.
+//! Plans whose kernel itself finds the empty columns of a dynamic operand of few rows.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::machine::Machine;
 use crate::offer::{Compiled, Run, write_kernel};
 use crate::tensor::AnyTensor;
 
-/// Whether a row of the table is offered for these extents: of this family the best one, and one that was asked for if
-/// it can.
+/// Returns whether a row of the table is offered for these extents. Of this family, only the best row is offered, and a
+/// requested one if it supports the extents.
 pub(super) fn is_offered(
     row: &Row,
     extents: [usize; 3],
@@ -31,7 +31,7 @@ pub(super) fn is_offered(
     named || best.is_some_and(|best| best.name == row.name)
 }
 
-/// The product.
+/// Product with the selected kernel.
 #[derive(Debug)]
 pub(super) struct Made {
     row: &'static Row,

@@ -1,4 +1,4 @@
-//! Plans with a dynamic operand on the right: `detect`, `transpose`, and the kernels of `PitParams`.
+//! Plans with a dynamic right operand: `detect`, `transpose`, and the kernels of `PitParams`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::offer::bind::{find, wrong};
 use crate::offer::{Answer, Compiled, Determinism, Offer, Question, Run, Unfit, write_kernel};
 use crate::tensor::{AnyOperand, AnyTensor};
 
-/// The kernels for an expression whose right factor is dynamic.
+/// Returns the offers for an expression whose right factor is dynamic.
 pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
     if question.dynamic.is_empty() {
         return Ok(Answer::default());
@@ -37,17 +37,16 @@ pub(crate) fn offers<'q>(question: &'q Question<'q, '_>) -> Result<Answer<'q>> {
         cost.hbm_us += us;
     }
     let how = (0.0, question.options.determinism);
-    // No room for the transpose: a dense kernel may have its turn.
+    // If the transpose does not fit in memory, a dense kernel may be selected.
     Answer::of(vec![Offer::with_room(row, cost, move |device| {
         Made::new(device, row, extents, (&form, how))
     })])
 }
 
-/// What is multiplied by which kernel, the share of the micro-tiles that are expected to hold something, and
-/// `[m, k, n]`.
+/// Product, kernel, expected share of nonempty micro-tiles, and `[m, k, n]`.
 type Found = (SpmmForm, &'static Row, f64, [usize; 3]);
 
-/// What is asked for, or why the kernels do not do it.
+/// Returns the requested product, or the reason why the kernels do not support it.
 fn found(question: &Question<'_, '_>) -> Result<Found, Unfit> {
     let missing = "skips pieces of rows of the second matrix, and that is not dynamic";
     let (form, expected, extents) = asked(question, (|form| &form.dense, missing), extents)?;
@@ -55,7 +54,7 @@ fn found(question: &Question<'_, '_>) -> Result<Found, Unfit> {
     let first = rows.clone().next().ok_or("computes f16 and bf16")?;
     let asked = question.options.variant.as_deref();
     let machine = question.machine;
-    // What is asked for and does not run is refused with its reason.
+    // A requested kernel that this GPU cannot run is refused with the reason.
     let runs = |row: &&Row| asked == Some(row.name) || machine.lacks(row).is_none();
     let Some(row) = rows.find(runs) else {
         return Err(machine.lacks(first).unwrap_or_default().as_str().into());
@@ -67,7 +66,7 @@ fn found(question: &Question<'_, '_>) -> Result<Found, Unfit> {
     Ok((form, row, share, extents))
 }
 
-/// `[m, k, n]`, or why the kernels do not take these operands.
+/// Returns `[m, k, n]`, or the reason why the kernels do not support these operands.
 fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<[usize; 3], Unfit> {
     let (a, b) =
         (find(question.operands(), &form.sparse)?, find(question.operands(), &form.dense)?);
@@ -95,13 +94,13 @@ fn extents(question: &Question<'_, '_>, form: &SpmmForm) -> Result<[usize; 3], U
     Ok([second, first, n])
 }
 
-/// Detection, transposition and product, with the lists between them.
+/// Detection, transpose and product, and the lists that they share.
 #[derive(Debug)]
 struct Made {
     row: &'static Row,
     kernels: RightKernels,
     lists: DeviceLists,
-    /// Runs share the lists and the transpose.
+    /// Serializes runs, which share the lists and the transpose.
     turns: Turns,
     bound: Bound,
 }

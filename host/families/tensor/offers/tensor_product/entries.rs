@@ -1,4 +1,4 @@
-//! Entries looked up one by one: loops over index arrays, and the rows that an entry takes of every operand.
+//! Lookup of nonzeros: loops over index arrays, and the row of each operand that a nonzero uses.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use crate::offer::Question;
 use crate::offer::bind::{find, wrong};
 use crate::tensor::AnyOperand;
 
-/// Index arrays by the names they have in the expression: extents and contents.
+/// Index arrays by their names in the expression: extents and contents.
 pub(super) type Arrays<'a> = BTreeMap<&'a str, (Vec<usize>, &'a [u32])>;
 
-/// Every index array of the expression, and the sparse operand.
+/// Returns all index arrays of the expression, and the sparse operand.
 #[allow(clippy::type_complexity)]
 pub(super) fn arrays<'q>(
     question: &'q Question<'q, '_>,
@@ -41,7 +41,7 @@ pub(super) fn arrays<'q>(
     Ok((found, Some((&sparse.name, tensor))))
 }
 
-/// Loops over the entries.
+/// Loops over the nonzeros.
 pub(super) struct Entries<'a> {
     loops: &'a [String],
     pub(super) extents: Vec<usize>,
@@ -62,7 +62,7 @@ impl<'a> Entries<'a> {
         entries
     }
 
-    /// A loop runs over the axis of the array that it indexes.
+    /// Sets the extent of each loop to that of the array axis that it indexes.
     fn measure(&mut self, index: &Index) {
         let Index::Access(access) = index else { return };
         let shape = self.arrays.get(access.tensor.as_str()).map(|a| &a.0);
@@ -78,7 +78,7 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// The loops' values at a point, the last loop fastest.
+    /// Returns the loop indices of a point; the last loop varies fastest.
     pub(super) fn point(&self, mut number: usize) -> Vec<usize> {
         let mut place = vec![0; self.extents.len()];
         for (at, extent) in place.iter_mut().zip(&self.extents).rev() {
@@ -87,7 +87,7 @@ impl<'a> Entries<'a> {
         place
     }
 
-    /// What stands at an axis; `None` for a slot that drops the term.
+    /// Evaluates the index of an axis; `None` if a padding slot drops the term.
     pub(super) fn at(&self, index: &Index, place: &[usize]) -> Result<Option<u32>> {
         match index {
             Index::Name(name) => {
@@ -115,7 +115,7 @@ impl<'a> Entries<'a> {
     }
 }
 
-/// Is a value within the axis it stands at?
+/// Validates that a value is below the extent of its axis.
 fn check(tensor: &str, (index, value): (&Index, u32), extent: usize) -> Result<()> {
     if (value as usize) < extent {
         return Ok(());
@@ -126,7 +126,7 @@ fn check(tensor: &str, (index, value): (&Index, u32), extent: usize) -> Result<(
     ))
 }
 
-/// The term at a point; `None` where a slot drops it.
+/// Returns the term at a point; `None` if a padding slot drops it.
 pub(super) fn term(
     indirect: &IndirectEinsum,
     form: &TensorProductForm,
@@ -138,7 +138,7 @@ pub(super) fn term(
     let [a, y, d, f] = own;
     for (of, access) in [a, y, d, f, Some(&indirect.out)].into_iter().enumerate() {
         let Some(access) = access else { continue };
-        // Matrices have their place in front, the others behind the batch.
+        // The row index is axis 0 of shared matrices. For other operands it follows the batch axis.
         let axis = usize::from(!is_matrix(form, of));
         let index = &access.indices[axis];
         let Some(value) = entries.at(index, place)? else {

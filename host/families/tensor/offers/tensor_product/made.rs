@@ -1,4 +1,4 @@
-//! The kernel with the names of its operands, and a run of it.
+//! Kernel with the names of its operands, and its run.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::offer::bind::{find, wrong};
 use crate::offer::{Compiled, Run, of_launch};
 use crate::tensor::{AnyOperand, AnyTensor};
 
-/// The kernel with the names of its operands.
+/// Kernel with the names of its operands.
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) found: Arc<Bound>,
@@ -50,7 +50,7 @@ impl Compiled for Made {
 }
 
 impl Made {
-    /// Is this the pattern whose entries were looked up?
+    /// Validates that this pattern is the planned pattern.
     fn check_pattern(&self, tensor: AnyPattern<'_>) -> Result<()> {
         let found = tensor.arrays();
         let planned = self.found.pattern.iter().map(|(role, data)| (*role, &data[..]));

@@ -1,5 +1,5 @@
-//! Products of weights and slopes on Tensor Cores, where a mask fills blocks: the values of a head, which lie entry by
-//! entry, are put to their places among zeros.
+//! Products of weights and slopes on Tensor Cores for masks that fill blocks. The values of a head are stored per
+//! entry; a kernel scatters them to blocks that are otherwise zero.
 
 use std::sync::Arc;
 
@@ -18,28 +18,29 @@ use crate::plan::Plan;
 use crate::registry::Scalar;
 use crate::tensor::{SparseTensor, Tensor};
 
-/// Edge of a block.
+/// Rows and columns of a block.
 const BLOCK: usize = 64;
-/// Entries of a mask from which on the launches of each head are taken to pay.
+/// Minimum number of entries of a mask for which blocks are assumed to be worth the launches of each head.
 const LEAST: usize = 1 << 18;
-/// Entries over places of blocks from which on blocks are taken to pay; not measured.
+/// Minimum ratio of entries to elements of blocks for which blocks are assumed to be faster; not measured.
 const FILL: f64 = 0.125;
 
-/// Values of one head at a time.
+/// Blocks with the values of one head at a time.
 #[derive(Debug)]
 pub(super) struct Blocks<T: Scalar> {
     device: Arc<Device>,
-    /// Zeros where the mask has no entry.
+    /// Values of the blocks; zero outside of the entries of the mask.
     values: SparseTensor<T>,
     places: Scatter,
     /// dQ from dS and K; dK and dV from dS, Q and P, dO.
     products: [Plan<T>; 2],
-    /// dK and dV added to what is there, where heads share keys.
+    /// Adds to dK and dV, if heads share keys.
     onto: Option<Plan<T>>,
 }
 
 impl<T: Scalar> Blocks<T> {
-    /// Nothing where entries are too few, too scattered, or of another type than Tensor Cores take.
+    /// Returns `None` if there are too few entries, if they are too scattered, or if Tensor Cores do not support their
+    /// type.
     pub(super) fn new(
         context: &Context,
         pattern: &CsrPattern,
@@ -105,7 +106,8 @@ impl<T: Scalar> Blocks<T> {
         self.values.pattern().slots() * size_of::<T>() + self.places.bytes() + plans
     }
 
-    /// Gradients of a head of queries, and what it adds to those of its keys and values, from its weights and slopes.
+    /// Computes the gradient of a head of queries, and its contribution to the gradients of its keys and values, from
+    /// its weights and slopes.
     pub(super) fn multiply(
         &self,
         (head, [weights, slopes]): (usize, [u64; 2]),
@@ -117,7 +119,8 @@ impl<T: Scalar> Blocks<T> {
         let columns = self.values.columns_address().ok_or_else(missing)?;
         let values = self.values.values_address().ok_or_else(missing)?;
         self.device.context().set_current()?;
-        // SAFETY: the weights and slopes of a head have a value for each entry of the mask, and each place lies in `values`.
+        // SAFETY: the weights and slopes of a head have a value for each entry of the mask, and each scatter index is
+        // within `values`.
         let queue = unsafe { Queue::new(stream.raw()) };
         let run = |plan: &Plan<T>, (b, from): (Heads, usize), (c, to): (Heads, usize), alpha| {
             let raw = RawSpmm {
@@ -130,7 +133,7 @@ impl<T: Scalar> Blocks<T> {
                 alpha,
                 ..RawSpmm::default()
             };
-            // SAFETY: shapes and places of the operands were checked, the rest is owned by self.
+            // SAFETY: shapes and addresses of the operands were validated; the other tensors are owned by self.
             unsafe { plan.run_raw(&raw, stream.raw()) }
         };
         let ([q, k, _], [dq, dk, dv]) = (places.inputs, places.outputs);
